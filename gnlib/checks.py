@@ -1,0 +1,61 @@
+"""What every function asks of its input, in one place, so that each complaint reads the same."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def as_float64(array: Tensor, name: str) -> Tensor:
+    """Return `array` in double precision, or say what is wrong with it.
+
+    Single precision resolves condition numbers up to about 1e7 only, so everything in gnlib is computed in double
+    precision whatever the precision of the input.
+    """
+    if not isinstance(array, Tensor):
+        raise TypeError(f"{name} is {_article(array)}; pass a torch tensor (torch.as_tensor converts NumPy arrays).")
+    if array.is_complex():
+        raise TypeError(f"{name} is complex ({array.dtype}); gnlib works with real matrices.")
+    if array.numel() == 0:
+        raise ValueError(f"{name} is empty (shape {tuple(array.shape)}); every dimension must be at least 1.")
+    array = array.to(torch.float64)
+    if not torch.isfinite(array).all():
+        bad = int((~torch.isfinite(array)).sum())
+        raise ValueError(f"{name} has {bad} entries that are NaN or infinite; remove or repair them first.")
+    return array
+
+
+def as_symmetric(matrix: Float[Tensor, "d d"], name: str) -> Float[Tensor, "d d"]:
+    """Return a square symmetric matrix in double precision, free of the rounding in its antisymmetric part."""
+    matrix = as_float64(matrix, name)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"{name} has shape {tuple(matrix.shape)}; a square matrix was expected.")
+    asymmetry = (matrix - matrix.mT).abs().max()
+    if asymmetry > 1e-10 * matrix.abs().max():
+        raise ValueError(
+            f"{name} is not symmetric: entries differ from those of its transpose by up to {asymmetry:.1e}; "
+            "an eigenvalue routine for symmetric matrices would silently read one triangle only."
+        )
+    return (matrix + matrix.mT) / 2
+
+
+def as_chain(weights: Sequence[Tensor]) -> list[Tensor]:
+    """Return weight matrices in double precision after checking that their product exists."""
+    weights = [as_float64(w, f"weights[{i}]") for i, w in enumerate(weights)]
+    if not weights:
+        raise ValueError("weights is empty; a network needs at least one weight matrix.")
+    for i, w in enumerate(weights):
+        if w.ndim != 2:
+            raise ValueError(f"weights[{i}] has shape {tuple(w.shape)}; a matrix of shape (out, in) was expected.")
+        if i and w.shape[1] != weights[i - 1].shape[0]:
+            raise ValueError(
+                f"weights[{i}] takes {w.shape[1]} inputs but weights[{i - 1}] gives {weights[i - 1].shape[0]} outputs; "
+                "weights are (out, in), input layer first."
+            )
+    return weights
+
+
+def _article(value: object) -> str:
+    name = type(value).__name__
+    return f"an {name}" if name[0].lower() in "aeiou" else f"a {name}"

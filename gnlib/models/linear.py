@@ -1,0 +1,39 @@
+"""Deep linear networks `f(x) = W_L ... W_1 x`, with or without skips."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def linear_weights(widths: Sequence[int], *, generator: torch.Generator) -> list[Tensor]:
+    """Draw the weights of a linear network at Kaiming normal initialisation of gain 1.
+
+    Parameters
+    ----------
+    widths : `[d, m_1, ..., k]`, from the input to the output; `len(widths) - 1` is the number of weight matrices
+    generator : source of the random numbers; the weights are on its device
+
+    Returns
+    -------
+    Weights of shape `(out, in)`, input layer first, with independent entries of standard deviation `1 / sqrt(in)`.
+    """
+    if len(widths) < 2 or any(not isinstance(w, int) or w < 1 for w in widths):
+        raise ValueError(f"widths is {list(widths)}; give at least two integers from 1 on, [inputs, ..., outputs].")
+    return [
+        torch.randn(out, fan_in, generator=generator, device=generator.device, dtype=torch.float64) / fan_in**0.5
+        for fan_in, out in zip(widths[:-1], widths[1:], strict=True)
+    ]
+
+
+def linear_network(weights: Sequence[Tensor], x: Float[Tensor, "n d"], skip: float = 0.0) -> Float[Tensor, "n k"]:
+    """Return the outputs of the linear network, `skip * eye(out, in)` being added to every weight (Zhao 2024, sec. 4.3)."""
+    for w in add_skip(weights, skip):
+        x = x @ w.mT
+    return x
+
+
+def add_skip(weights: Sequence[Tensor], skip: float) -> list[Tensor]:
+    """Return the weights with `skip` times the rectangular identity added to each."""
+    return [w + skip * torch.eye(*w.shape, dtype=w.dtype, device=w.device) if skip else w for w in weights]

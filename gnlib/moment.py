@@ -1,0 +1,85 @@
+"""The second moment of the data, its range, and whitening."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gnlib.checks import as_float64, as_symmetric
+
+
+def second_moment(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
+    """Return the second moment `x.T @ x / n` of samples held in rows.
+
+    The papers call it the covariance of the data; neither they nor this library subtract the mean (Zhao 2024, sec. 4.1).
+    """
+    x = _as_samples(x)
+    return x.mT @ x / len(x)
+
+
+def whiten(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    """Return data whose second moment is the identity on its range: `sqrt(n) U V^T`, from the SVD `x = U diag(s) V^T`.
+
+    Directions in which the data do not vary (singular values below `max(n, d) * eps` times the largest) are left at
+    zero: whitening cannot invent them. The second moment of the result is therefore a projector of the rank of `x`.
+    """
+    x = _as_samples(x)
+    u, s, vt = torch.linalg.svd(x, full_matrices=False)
+    rank = _numerical_rank(s, max(x.shape), "x")
+    return len(x) ** 0.5 * u[:, :rank] @ vt[:rank]
+
+
+class SecondMoment(NamedTuple):
+    """A second moment `Q diag(s) Q^T` held by an orthonormal basis of its range and its non-zero eigenvalues.
+
+    Attributes
+    ----------
+    basis : (d, r) tensor, the orthonormal columns of Q
+    eigenvalues : (r,) tensor, descending and positive
+    """
+
+    basis: Float[Tensor, "d r"]
+    eigenvalues: Float[Tensor, " r"]
+
+    @classmethod
+    def from_data(cls, x: Float[Tensor, "n d"]) -> "SecondMoment":
+        """Factor the second moment of `x` by the SVD of `x`, never forming it.
+
+        Its eigenvalues are then known to a relative error of `eps * sqrt(kappa)` in place of `eps * kappa`: pixels
+        that hardly ever light up are told apart from pixels that never do.
+        """
+        x = _as_samples(x)
+        _, s, vt = torch.linalg.svd(x, full_matrices=False)
+        rank = _numerical_rank(s, max(x.shape), "x")
+        return cls(vt[:rank].mT.contiguous(), s[:rank] ** 2 / len(x))
+
+    @classmethod
+    def from_matrix(cls, matrix: Float[Tensor, "d d"]) -> "SecondMoment":
+        """Factor a given second moment by its eigendecomposition."""
+        s, q = torch.linalg.eigh(as_symmetric(matrix, "second_moment"))
+        s, q = s.flip(0), q.flip(1)
+        rank = _numerical_rank(s, len(s), "second_moment")
+        if s[-1] < -len(s) * torch.finfo(s.dtype).eps * s[0]:
+            raise ValueError(f"second_moment has the negative eigenvalue {s[-1]:.1e}; a second moment has none.")
+        return cls(q[:, :rank].contiguous(), s[:rank])
+
+
+def as_second_moment(second_moment: Float[Tensor, "d d"] | SecondMoment) -> SecondMoment:
+    """Return `second_moment` in factored form, factoring it if it is a matrix."""
+    if isinstance(second_moment, SecondMoment):
+        return second_moment
+    return SecondMoment.from_matrix(second_moment)
+
+
+def _as_samples(x: Tensor) -> Tensor:
+    x = as_float64(x, "x")
+    if x.ndim != 2:
+        raise ValueError(f"x has shape {tuple(x.shape)}; samples in rows, of shape (n, d), were expected.")
+    return x
+
+
+def _numerical_rank(descending: Tensor, size: int, name: str) -> int:
+    if descending[0] <= 0:
+        raise ValueError(f"{name} is zero: it spans no direction, so there is nothing to measure.")
+    return int((descending > size * torch.finfo(descending.dtype).eps * descending[0]).sum())
