@@ -1,0 +1,78 @@
+"""The Gauss-Newton matrix of a network."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gnlib.checks import as_chain
+from gnlib.models.linear import add_skip
+from gnlib.moment import SecondMoment, as_second_moment
+from gnlib.operators import KroneckerSum
+
+
+def linear_gauss_newton(
+    weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment, skip: float = 0.0
+) -> KroneckerSum:
+    r"""Return the reduced Gauss-Newton matrix of a deep linear network.
+
+    With :math:`A_\ell = W_L \cdots W_{\ell+1}`, :math:`B_\ell = W_{\ell-1} \cdots W_1` and the second moment
+    :math:`\Sigma` of the data, it is (Zhao 2024, Eq. 4 and 5)
+
+    .. math:: \widehat G = \sum_{\ell=1}^{L} A_\ell A_\ell^\top \otimes \Sigma^{1/2} B_\ell^\top B_\ell \Sigma^{1/2},
+
+    of size `k d`, and has the non-zero eigenvalues of the `p x p` matrix :math:`\frac1n \sum_i J_i^\top J_i`.
+
+    Parameters
+    ----------
+    weights : matrices of shape `(out, in)`, input layer first
+    second_moment : the `(d, d)` second moment of the inputs, or its factors, which are more accurate where the data
+        are badly conditioned (:meth:`gnlib.moment.SecondMoment.from_data`)
+    skip : `skip * eye(out, in)` is added to every weight first (Zhao 2024, sec. 4.3)
+
+    Raises
+    ------
+    ValueError
+        Weights whose shapes do not chain, entries that are not finite, a second moment of another size, not symmetric,
+        with a negative eigenvalue, or zero.
+    """
+    weights, eigenvalues, basis = on_the_range(weights, second_moment, skip)
+    root = eigenvalues.sqrt()
+    products = partial_products(weights)
+    left = torch.stack([a @ a.mT for a, _ in products])
+    right = torch.stack([root[:, None] * (b.mT @ b) * root for _, b in products])
+    return KroneckerSum(left, right, basis)
+
+
+def on_the_range(
+    weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment, skip: float = 0.0
+) -> tuple[list[Tensor], Float[Tensor, " r"], Float[Tensor, "d r"]]:
+    r"""Rewrite a network as the same function of the coordinates of its input in the range of the second moment.
+
+    With :math:`\Sigma = Q \operatorname{diag}(s) Q^\top`, inputs are :math:`x = Q z`, so the network with first weight
+    :math:`W_1 Q` sees data z whose second moment :math:`\operatorname{diag}(s)` is diagonal and invertible. Nothing
+    that the network computes is lost, and all that follows is free of the null space of the data.
+
+    Returns
+    -------
+    The weights (the first one of shape `(m, r)`), the eigenvalues s, and the basis Q of shape `(d, r)`.
+    """
+    weights = add_skip(as_chain(weights), skip)
+    moment = as_second_moment(second_moment)
+    d = weights[0].shape[1]
+    if moment.basis.shape[0] != d:
+        raise ValueError(f"second_moment is of size {moment.basis.shape[0]} but weights[0] takes {d} inputs.")
+    return [weights[0] @ moment.basis, *weights[1:]], moment.eigenvalues, moment.basis
+
+
+def partial_products(weights: Sequence[Tensor]) -> list[tuple[Float[Tensor, "k out"], Float[Tensor, "in d"]]]:
+    r"""Return the pairs :math:`(A_\ell, B_\ell)` of products above and below each layer, for :math:`\ell = 1, \dots, L`."""
+    first, last = weights[0], weights[-1]
+    below = [torch.eye(first.shape[1], dtype=first.dtype, device=first.device)]
+    for w in weights[:-1]:
+        below.append(w @ below[-1])
+    above = [torch.eye(last.shape[0], dtype=last.dtype, device=last.device)]
+    for w in reversed(weights[1:]):
+        above.append(above[-1] @ w)
+    return list(zip(reversed(above), below, strict=True))
