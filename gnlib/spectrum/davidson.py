@@ -1,0 +1,91 @@
+"""Block Davidson iteration for one end of a spectrum."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gnlib.spectrum.result import NotConvergedError
+
+Map = Callable[[Float[Tensor, "n b"]], Float[Tensor, "n b"]]
+SETTLED = 0.1  # relative error from which on the rest of the block is trusted not to hide another extreme
+
+
+class ExtremePair(NamedTuple):
+    """An extreme eigenvalue with its unit eigenvector, the relative error it may have, and the steps that it took."""
+
+    value: float
+    vector: Float[Tensor, " n"]
+    error: float
+    steps: int
+
+
+def extreme_eigenpair(
+    apply: Map,
+    start: Float[Tensor, "n b"],
+    *,
+    largest: bool,
+    precondition: Map,
+    errors: Callable[[Float[Tensor, " b"], Float[Tensor, "n b"], Float[Tensor, "n b"]], Float[Tensor, " b"]],
+    tolerance: float,
+    max_steps: int,
+    max_blocks: int = 24,
+) -> ExtremePair:
+    """Return the largest or the smallest eigenpair of a symmetric operator.
+
+    Each step adds the preconditioned residuals of a whole block of Ritz vectors to the search space and solves the
+    projected problem (Davidson 1975, with the block of Knyazev 2001). A block as large as the cluster at the end of
+    the spectrum makes its convergence depend on the gap behind the cluster, not within it.
+
+    Parameters
+    ----------
+    apply : product of the operator with the columns of a matrix
+    start : columns that span the first search space; their number is the size of the block
+    precondition : approximate inverse near the wanted end, applied to residuals (the identity for none)
+    errors : relative errors of the eigenvalues, from the eigenvalues, their residuals, and these preconditioned
+    tolerance : the iteration ends when the first of the errors is below it and the others have settled
+    max_steps : steps after which it gives up
+    max_blocks : size of the search space, in blocks, at which it is restarted from its best quarter
+
+    Raises
+    ------
+    NotConvergedError
+        After `max_steps`, or when the search space cannot grow any more while the error is above the tolerance.
+    """
+    basis = _orthonormal(start, start[:, :0])
+    image = apply(basis)
+    block = basis.shape[1]
+    for step in range(1, max_steps + 1):
+        values, rotation = torch.linalg.eigh(basis.mT @ image)
+        if largest:
+            values, rotation = values.flip(0), rotation.flip(1)
+        keep = rotation[:, : max_blocks * block // 4 if basis.shape[1] > max_blocks * block else None]
+        if keep.shape[1] < basis.shape[1]:
+            basis, image = basis @ keep, image @ keep
+            rotation = torch.eye(basis.shape[1], dtype=basis.dtype, device=basis.device)
+        values, rotation = values[:block], rotation[:, :block]
+        ritz = basis @ rotation
+        residual = image @ rotation - ritz * values
+        correction = precondition(residual)
+        error = errors(values, residual, correction)
+        if error[0] <= tolerance and error.max() <= SETTLED:
+            return ExtremePair(values[0].item(), ritz[:, 0], error[0].item(), step)
+        new = _orthonormal(correction, basis)
+        if new.shape[1] == 0:
+            break
+        basis, image = torch.cat([basis, new], 1), torch.cat([image, apply(new)], 1)
+    raise NotConvergedError(
+        f"The {'largest' if largest else 'smallest'} eigenvalue did not converge: after {step} steps its relative error "
+        f"is {error[0]:.1e}, above the tolerance of {tolerance:.0e}; allow more steps or a larger tolerance."
+    )
+
+
+def _orthonormal(v: Float[Tensor, "n b"], basis: Float[Tensor, "n q"]) -> Float[Tensor, "n c"]:
+    """Orthonormalise columns against a basis and each other, leaving out those that add nothing to it."""
+    for _ in range(2):  # the second pass removes what rounding left of the first
+        v = v / torch.linalg.vector_norm(v, dim=0).clamp_min(torch.finfo(v.dtype).tiny)
+        v, r = torch.linalg.qr(v - basis @ (basis.mT @ v))
+        v = v[:, r.diagonal().abs() > 1e-12]
+    return v

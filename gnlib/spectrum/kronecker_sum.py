@@ -1,0 +1,118 @@
+r"""Both ends of the spectrum of :math:`\sum_\ell C_\ell \otimes S_\ell`, without forming it.
+
+The operator is close to :math:`I \otimes M` with :math:`M = \sum_\ell \tfrac{\operatorname{tr} C_\ell}{k} S_\ell`,
+whose inverse preconditions the lower end and whose extreme eigenvectors, times the k unit vectors, start the iteration.
+With two terms of which the last has :math:`C_2 = I`, diagonalising :math:`C_1` leaves the blocks
+:math:`\mu_i S_1 + S_2`, ordered as the :math:`\mu_i` are: their eigenvectors are exact, and the iteration only
+verifies them. All of it happens in the eigenbasis of the second moment of the data, where badly conditioned factors are
+graded, not rounded: an eigenvalue far below `eps` times the largest keeps its digits.
+"""
+
+from functools import partial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gnlib.checks import as_float64
+from gnlib.operators import KroneckerSum, apply_kronecker_sum
+from gnlib.spectrum.davidson import extreme_eigenpair
+from gnlib.spectrum.dense import dense_ends
+from gnlib.spectrum.result import ConditionNumber
+
+EPS = torch.finfo(torch.float64).eps
+
+
+def kronecker_sum_ends(op: KroneckerSum, *, tolerance: float, max_steps: int) -> ConditionNumber:
+    """Return both ends of the spectrum of a Kronecker sum of positive semi-definite factors."""
+    left, right = as_float64(op.left, "left"), as_float64(op.right, "right")
+    if not left.any() or not right.any():
+        raise ValueError("The operator is zero: it has no eigenvalue to divide by. Check the weights and the data.")
+    k, r = left.shape[1], right.shape[1]
+    weight = left.diagonal(dim1=1, dim2=2).mean(1)
+    mean = torch.einsum("l,lij->ij", weight, right)
+    cholesky, failed = torch.linalg.cholesky_ex(mean)
+    u, v = _kernel(left[0]), _kernel(right[-1])
+    if failed or not _is_null(left, right, u, v):  # not the Gauss-Newton matrix of a linear network
+        return dense_ends(KroneckerSum(left, right, torch.eye(r, dtype=left.dtype, device=left.device)).dense())
+
+    def matrices(x: Float[Tensor, "kr b"]) -> Float[Tensor, "b k r"]:
+        return x.mT.reshape(-1, k, r)
+
+    def columns(x: Float[Tensor, "b k r"]) -> Float[Tensor, "kr b"]:
+        return x.reshape(-1, k * r).mT
+
+    def apply(x: Float[Tensor, "kr b"]) -> Float[Tensor, "kr b"]:
+        return columns(apply_kronecker_sum(left, right, matrices(x)))
+
+    def project(x: Float[Tensor, "kr b"]) -> Float[Tensor, "kr b"]:
+        z = matrices(x)
+        return columns(z - u @ (u.mT @ z @ v) @ v.mT)
+
+    def solve(x: Float[Tensor, "kr b"]) -> Float[Tensor, "kr b"]:
+        z = matrices(x).reshape(-1, r)
+        return project(columns(torch.cholesky_solve(z.mT, cholesky).mT))
+
+    def errors_above(values: Tensor, residual: Tensor, _: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(residual, dim=0) / values
+
+    # If the inverse of the operator is at most (slack M)^-1, a residual measured in that norm bounds the RELATIVE
+    # distance to an eigenvalue, however far below the largest one it lies.
+    ratio = torch.linalg.eigvalsh(left) / weight[:, None]
+    slack = ratio[ratio > k * EPS * ratio.max()].min()
+
+    def errors_below(values: Tensor, residual: Tensor, solved: Tensor) -> Tensor:
+        return ((residual * solved).sum(0).clamp_min(0) / (slack * values)).sqrt()
+
+    def without_kernel(x: Float[Tensor, "kr b"]) -> Float[Tensor, "kr b"]:
+        return apply(x) + top.value * (x - project(x))  # null vectors are eigenvectors of the upper end now
+
+    find = partial(extreme_eigenpair, tolerance=tolerance, max_steps=max_steps)
+    first, last, method = _starts(left, right, mean, v.shape[1])
+    top = find(apply, columns(first), largest=True, precondition=project, errors=errors_above)
+    bottom = find(without_kernel, solve(columns(last)), largest=False, precondition=solve, errors=errors_below)
+    return ConditionNumber(
+        largest=top.value,
+        smallest=bottom.value,
+        rank=k * r - u.shape[1] * v.shape[1],
+        gap=bottom.value / (EPS * top.value),
+        residual=max(top.error, bottom.error),
+        method=f"{method}, {top.steps} and {bottom.steps} steps",
+    )
+
+
+def _kernel(matrix: Float[Tensor, "q q"]) -> Float[Tensor, "q a"]:
+    values, vectors = torch.linalg.eigh(matrix)
+    return vectors[:, values <= len(values) * EPS * values[-1]]
+
+
+def _is_null(left: Tensor, right: Tensor, u: Float[Tensor, "k a"], v: Float[Tensor, "r b"]) -> bool:
+    r"""Say whether the operator vanishes on the matrices :math:`U Z V^\top`.
+
+    For a linear network they are :math:`\{X : A_1^\top X = 0, X B_L^\top = 0\}` and its whole null space: there are
+    none unless some layer is narrower than both k and r.
+    """
+    inside = [torch.linalg.matrix_norm(u.mT @ c @ u) * torch.linalg.matrix_norm(v.mT @ s @ v) for c, s in zip(left, right, strict=True)]
+    whole = torch.linalg.matrix_norm(left) * torch.linalg.matrix_norm(right)
+    return bool(max(inside) <= right.shape[1] * EPS * whole.max())
+
+
+def _starts(
+    left: Float[Tensor, "L k k"], right: Float[Tensor, "L r r"], mean: Float[Tensor, "r r"], kernel: int
+) -> tuple[Float[Tensor, "b k r"], Float[Tensor, "c k r"], str]:
+    """First search spaces for the upper and the lower end, as batches of matrices."""
+    unit = torch.eye(left.shape[1], dtype=left.dtype, device=left.device)
+    if len(left) == 2 and torch.equal(left[1], unit):
+        mu, q = torch.linalg.eigh(left[0])
+        zeros = int((mu <= len(mu) * EPS * mu[-1]).sum())
+        # the smallest eigenvalue is in the block of the smallest mu, or of the smallest that is not zero
+        blocks = [(len(mu) - 1, -1), *((i, kernel if i < zeros else 0) for i in {0, zeros} if i < len(mu))]
+        vectors = [torch.linalg.eigh(mu[i] * right[0] + right[1]).eigenvectors[:, end] for i, end in blocks]
+        starts = torch.stack([torch.outer(q[:, i], w) for (i, _), w in zip(blocks, vectors, strict=True)])
+        return starts[:1], starts[1:], "exact blocks"
+    vectors = torch.linalg.eigh(mean).eigenvectors
+    ends = [vectors[:, -1], vectors[:, 0]]
+    if kernel:  # the lowest directions of M may all be null for some outputs
+        ends.append(torch.linalg.eigh(right[-1]).eigenvectors[:, kernel])
+    top, *bottom = (torch.einsum("ij,r->ijr", unit, end) for end in ends)
+    return top, torch.cat(bottom), "block iteration"

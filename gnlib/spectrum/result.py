@@ -1,0 +1,63 @@
+"""What is known of the two ends of a spectrum, and how well."""
+
+from dataclasses import dataclass
+
+RESOLVED = 1e-3
+"""A condition number counts as resolved when its relative error is below this."""
+
+
+class NotConvergedError(RuntimeError):
+    """An iteration ended before its residual was small enough."""
+
+
+class NotResolvedError(ArithmeticError):
+    """The smallest non-zero eigenvalue is lost in the rounding of double precision."""
+
+
+@dataclass(frozen=True)
+class ConditionNumber:
+    """The pseudo-condition number of a positive semi-definite matrix: largest over smallest non-zero eigenvalue.
+
+    Attributes
+    ----------
+    largest, smallest : the largest and the smallest non-zero eigenvalue
+    rank : number of non-zero eigenvalues
+    gap : smallest non-zero eigenvalue over the largest one that counts as zero (over the rounding level of the method,
+        `eps * largest`, where that is larger): how visible the rank is
+    residual : relative error that the method vouches for in the eigenvalues, the larger of the two ends
+    method : how the ends were obtained
+    """
+
+    largest: float
+    smallest: float
+    rank: int
+    gap: float
+    residual: float
+    method: str
+
+    @property
+    def value(self) -> float:
+        """The condition number, or, where it is not resolved, a lower bound of it."""
+        return self.largest / max(self.smallest, self.smallest * (1 + self.residual) if not self.resolved else 0.0)
+
+    @property
+    def resolved(self) -> bool:
+        """Whether double precision and the method determine the value to three digits."""
+        return self.residual <= RESOLVED
+
+    def __float__(self) -> float:
+        """Return the value, or raise `NotResolvedError` where it would be no more than a lower bound."""
+        if not self.resolved:
+            raise NotResolvedError(
+                f"The condition number is at least {self.value:.1e} but its smallest eigenvalue is known only to a "
+                f"relative error of {self.residual:.0e}; use .value as a lower bound, or reduce the conditioning of the data."
+            )
+        return self.value
+
+    def __str__(self) -> str:
+        """Return one line: the value, both ends, the rank and how they were obtained."""
+        value = f"{self.value:.6g}" if self.resolved else f"at least {self.value:.1e} (not resolved)"
+        return (
+            f"condition number {value}: eigenvalues {self.largest:.6g} to {self.smallest:.6g}, rank {self.rank} "
+            f"(gap {self.gap:.0e}), relative residual {self.residual:.0e}, {self.method}"
+        )
