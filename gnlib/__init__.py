@@ -1,0 +1,13 @@
+"""Gauss-Newton matrices of neural networks, and how well conditioned they are."""
+
+from gnlib.data import load as load
+from gnlib.gauss_newton import linear_gauss_newton as linear_gauss_newton
+from gnlib.models import linear_network as linear_network
+from gnlib.models import linear_weights as linear_weights
+from gnlib.moment import SecondMoment as SecondMoment
+from gnlib.moment import second_moment as second_moment
+from gnlib.moment import whiten as whiten
+from gnlib.spectrum import ConditionNumber as ConditionNumber
+from gnlib.spectrum import NotConvergedError as NotConvergedError
+from gnlib.spectrum import NotResolvedError as NotResolvedError
+from gnlib.spectrum import condition_number as condition_number

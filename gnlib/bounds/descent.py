@@ -1,0 +1,29 @@
+"""How fast gradient descent can be, from the condition number (Zhao 2024, section 2 and appendix H.1)."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def gradient_descent_bound(
+    step_sizes: Sequence[float], convexities: Sequence[float], distance: float = 1.0
+) -> Float[Tensor, " steps+1"]:
+    r"""Return the bounds :math:`\prod_{i<k} (1 - \eta_i \mu_i)\, \|\theta_0 - \theta^*\|^2` of Zhao 2024, Eq. 3 and 28.
+
+    They bound the squared distance to the minimum before each step and after the last, provided that
+    :math:`\mu_i` bounds the curvature from below ALONG THE SEGMENT from :math:`\theta_i` to the minimum (in the mean
+    that weights the point at fraction t of the way by 2(1 - t)), and that :math:`\eta_i \le 1/L_i` with :math:`L_i` a
+    bound from above along the gradient step. Curvatures at the iterates alone, as the paper writes, are not enough.
+
+    Parameters
+    ----------
+    step_sizes : learning rates :math:`\eta_i`
+    convexities : constants :math:`\mu_i`
+    distance : norm of :math:`\theta_0 - \theta^*`
+    """
+    factors = 1 - torch.tensor(step_sizes, dtype=torch.float64) * torch.tensor(convexities, dtype=torch.float64)
+    if factors.numel() and (factors.min() < 0 or factors.max() > 1):
+        raise ValueError(f"The factors 1 - step * convexity lie in [{factors.min():.2g}, {factors.max():.2g}], not in [0, 1].")
+    return distance**2 * torch.cat([torch.ones(1, dtype=torch.float64), factors.cumprod(0)])
