@@ -31,7 +31,7 @@ def extreme_eigenpair(
     errors: Callable[[Float[Tensor, " b"], Float[Tensor, "n b"], Float[Tensor, "n b"]], Float[Tensor, " b"]],
     tolerance: float,
     max_steps: int,
-    max_blocks: int = 24,
+    max_blocks: int = 40,
 ) -> ExtremePair:
     """Return the largest or the smallest eigenpair of a symmetric operator.
 
@@ -45,14 +45,15 @@ def extreme_eigenpair(
     start : columns that span the first search space; their number is the size of the block
     precondition : approximate inverse near the wanted end, applied to residuals (the identity for none)
     errors : relative errors of the eigenvalues, from the eigenvalues, their residuals, and these preconditioned
-    tolerance : the iteration ends when the first of the errors is below it and the others have settled
+    tolerance : the iteration ends when the first of the errors is below it and the others have settled, or earlier when
+        the residuals are nothing but rounding, which the error of the result then tells
     max_steps : steps after which it gives up
     max_blocks : size of the search space, in blocks, at which it is restarted from its best quarter
 
     Raises
     ------
     NotConvergedError
-        After `max_steps`, or when the search space cannot grow any more while the error is above the tolerance.
+        After `max_steps`.
     """
     basis = _orthonormal(start, start[:, :0])
     image = apply(basis)
@@ -70,11 +71,10 @@ def extreme_eigenpair(
         residual = image @ rotation - ritz * values
         correction = precondition(residual)
         error = errors(values, residual, correction)
-        if error[0] <= tolerance and error.max() <= SETTLED:
-            return ExtremePair(values[0].item(), ritz[:, 0], error[0].item(), step)
         new = _orthonormal(correction, basis)
-        if new.shape[1] == 0:
-            break
+        exhausted = new.shape[1] == 0  # the residual is rounding: no search can improve on it, and `error` says so
+        if exhausted or (error[0] <= tolerance and error.max() <= SETTLED):
+            return ExtremePair(values[0].item(), ritz[:, 0], error[0].item(), step)
         basis, image = torch.cat([basis, new], 1), torch.cat([image, apply(new)], 1)
     raise NotConvergedError(
         f"The {'largest' if largest else 'smallest'} eigenvalue did not converge: after {step} steps its relative error "

@@ -1,7 +1,8 @@
 r"""Both ends of the spectrum of :math:`\sum_\ell C_\ell \otimes S_\ell`, without forming it.
 
 The operator is close to :math:`I \otimes M` with :math:`M = \sum_\ell \tfrac{\operatorname{tr} C_\ell}{k} S_\ell`,
-whose inverse preconditions the lower end and whose extreme eigenvectors, times the k unit vectors, start the iteration.
+whose inverse, shifted close to its smallest eigenvalue, preconditions the lower end, and whose extreme eigenvectors,
+times the k unit vectors, start the iteration.
 With two terms of which the last has :math:`C_2 = I`, diagonalising :math:`C_1` leaves the blocks
 :math:`\mu_i S_1 + S_2`, ordered as the :math:`\mu_i` are: their eigenvectors are exact, and the iteration only
 verifies them. All of it happens in the eigenbasis of the second moment of the data, where badly conditioned factors are
@@ -21,6 +22,7 @@ from gnlib.spectrum.dense import dense_ends
 from gnlib.spectrum.result import ConditionNumber
 
 EPS = torch.finfo(torch.float64).eps
+SHIFT = 0.9  # of the smallest eigenvalue of M: the closer to 1 the faster, and the sooner M is not definite any more
 
 
 def kronecker_sum_ends(op: KroneckerSum, *, tolerance: float, max_steps: int) -> ConditionNumber:
@@ -33,8 +35,21 @@ def kronecker_sum_ends(op: KroneckerSum, *, tolerance: float, max_steps: int) ->
     mean = torch.einsum("l,lij->ij", weight, right)
     cholesky, failed = torch.linalg.cholesky_ex(mean)
     u, v = _kernel(left[0]), _kernel(right[-1])
+    identity = torch.eye(r, dtype=left.dtype, device=left.device)
     if failed or not _is_null(left, right, u, v):  # not the Gauss-Newton matrix of a linear network
-        return dense_ends(KroneckerSum(left, right, torch.eye(r, dtype=left.dtype, device=left.device)).dense())
+        return dense_ends(KroneckerSum(left, right, identity).dense())
+
+    # The operator is at least `slack` times I kron M. So a residual measured by the inverse of the shifted M bounds the
+    # RELATIVE distance to an eigenvalue, however far below the largest one it lies. Where some factor on the left is
+    # singular, the smallest slack that is not zero is a fair guess and no proof, and nothing is shifted.
+    ratio = torch.linalg.eigvalsh(left) / weight[:, None]
+    present = ratio > k * EPS * ratio.max()
+    slack = ratio[present].min()
+    lowest, directions = torch.linalg.eigh(mean)
+    shift = SHIFT * lowest[0].clamp_min(0) * present.all()
+    shifted, failed = torch.linalg.cholesky_ex(mean - shift * identity)
+    if failed:
+        shift, shifted = torch.zeros_like(shift), cholesky
 
     def matrices(x: Float[Tensor, "kr b"]) -> Float[Tensor, "b k r"]:
         return x.mT.reshape(-1, k, r)
@@ -51,24 +66,19 @@ def kronecker_sum_ends(op: KroneckerSum, *, tolerance: float, max_steps: int) ->
 
     def solve(x: Float[Tensor, "kr b"]) -> Float[Tensor, "kr b"]:
         z = matrices(x).reshape(-1, r)
-        return project(columns(torch.cholesky_solve(z.mT, cholesky).mT))
+        return project(columns(torch.cholesky_solve(z.mT, shifted).mT))
 
     def errors_above(values: Tensor, residual: Tensor, _: Tensor) -> Tensor:
         return torch.linalg.vector_norm(residual, dim=0) / values
 
-    # If the inverse of the operator is at most (slack M)^-1, a residual measured in that norm bounds the RELATIVE
-    # distance to an eigenvalue, however far below the largest one it lies.
-    ratio = torch.linalg.eigvalsh(left) / weight[:, None]
-    slack = ratio[ratio > k * EPS * ratio.max()].min()
-
     def errors_below(values: Tensor, residual: Tensor, solved: Tensor) -> Tensor:
-        return ((residual * solved).sum(0).clamp_min(0) / (slack * values)).sqrt()
+        return ((residual * solved).sum(0).clamp_min(0) / (slack * (values - slack * shift))).sqrt()
 
     def without_kernel(x: Float[Tensor, "kr b"]) -> Float[Tensor, "kr b"]:
         return apply(x) + top.value * (x - project(x))  # null vectors are eigenvectors of the upper end now
 
     find = partial(extreme_eigenpair, tolerance=tolerance, max_steps=max_steps)
-    first, last, method = _starts(left, right, mean, v.shape[1])
+    first, last, method = _starts(left, right, directions, v.shape[1])
     top = find(apply, columns(first), largest=True, precondition=project, errors=errors_above)
     bottom = find(without_kernel, solve(columns(last)), largest=False, precondition=solve, errors=errors_below)
     return ConditionNumber(
@@ -98,7 +108,7 @@ def _is_null(left: Tensor, right: Tensor, u: Float[Tensor, "k a"], v: Float[Tens
 
 
 def _starts(
-    left: Float[Tensor, "L k k"], right: Float[Tensor, "L r r"], mean: Float[Tensor, "r r"], kernel: int
+    left: Float[Tensor, "L k k"], right: Float[Tensor, "L r r"], directions: Float[Tensor, "r r"], kernel: int
 ) -> tuple[Float[Tensor, "b k r"], Float[Tensor, "c k r"], str]:
     """First search spaces for the upper and the lower end, as batches of matrices."""
     unit = torch.eye(left.shape[1], dtype=left.dtype, device=left.device)
@@ -110,8 +120,7 @@ def _starts(
         vectors = [torch.linalg.eigh(mu[i] * right[0] + right[1]).eigenvectors[:, end] for i, end in blocks]
         starts = torch.stack([torch.outer(q[:, i], w) for (i, _), w in zip(blocks, vectors, strict=True)])
         return starts[:1], starts[1:], "exact blocks"
-    vectors = torch.linalg.eigh(mean).eigenvectors
-    ends = [vectors[:, -1], vectors[:, 0]]
+    ends = [directions[:, -1], directions[:, 0]]
     if kernel:  # the lowest directions of M may all be null for some outputs
         ends.append(torch.linalg.eigh(right[-1]).eigenvectors[:, kernel])
     top, *bottom = (torch.einsum("ij,r->ijr", unit, end) for end in ends)
