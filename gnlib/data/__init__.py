@@ -1,0 +1,214 @@
+"""MNIST and CIFAR-10 training images, in one class-balanced order.
+
+The first 1,000 images of that order ship with the library, so that everything here runs without
+a download; the full training sets are fetched once with `python -m gnlib.data fetch`. Whatever
+is read, from the library or from the cache, is verified against the digests kept in this file.
+"""
+
+import hashlib
+import importlib.util
+from dataclasses import dataclass
+from numbers import Integral
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+SAMPLES = Path(__file__).parents[1] / "samples"
+SAMPLE_SIZE = 1000
+
+# ITU-R BT.601 luma, the weights of red, green and blue in Pillow and (to 3 digits) torchvision.
+LUMA = (0.299, 0.587, 0.114)
+
+# Images and labels as they are stored: bytes, in the order channel, row, column.
+Arrays = tuple[UInt8[np.ndarray, "n c h w"], UInt8[np.ndarray, "n"]]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What is known of a training set: how large it is and what its bytes are.
+
+    A digest is the SHA-256 of the image bytes (channel, row, column) followed by the label bytes:
+    `sha256` of the full set in its original order, `sample_sha256` of the bundled sample.
+    """
+
+    size: int
+    shape: tuple[int, int, int]  # channels, rows, columns
+    sha256: str
+    sample_sha256: str
+
+
+DATASETS = {
+    "mnist": Dataset(
+        size=60_000,
+        shape=(1, 28, 28),
+        sha256="edc0d1098aa497be14ace79ddd5171e5a3dcf9c4d196c015389203eb3ba1f59b",
+        sample_sha256="62b8058efc5d4989c953f21530c2805d1617899c46949de3799fdd5de47f6cbe",
+    ),
+    "cifar10": Dataset(
+        size=50_000,
+        shape=(3, 32, 32),
+        sha256="1e91790dbaf241617ca1f29a9aba08eb9a62df84cc90676b47edd05ad2ab3c94",
+        sample_sha256="8f9a0954ef2f2d22e092bb4da0f8eb199582c3d034a6cd2ebbd422b76c9444c7",
+    ),
+}
+
+
+def load(
+    name: str, n: int = 1000, *, stride: int = 1, grayscale: bool = False
+) -> tuple[Float[Tensor, "n d"], Int[Tensor, "n"]]:
+    """Return the first `n` training images of a dataset, in class-balanced order.
+
+    The order is the same for every `n` (see `balanced_order`), so a smaller `n` gives a prefix
+    of a larger one, and every multiple of 10 up to 1,000 has equally many images of each class.
+
+    Parameters
+    ----------
+    name : "mnist" (28 x 28) or "cifar10" (3 x 32 x 32)
+    n : number of images; up to 1,000 need no download
+    stride : keep every `stride`-th row and column; it must divide the side
+    grayscale : turn colour into ITU-R BT.601 luma, not rounded to bytes; CIFAR-10 only
+
+    Returns
+    -------
+    x : (n, d) tensor, float64 in [0, 1] (bytes / 255), flattened as channel, row, column
+    labels : (n,) tensor, int64 from 0 to 9
+
+    Raises
+    ------
+    ValueError
+        An argument is not as described, or a stored file is damaged or altered.
+    FileNotFoundError
+        The full training set is needed and is not in the cache.
+    ImportError
+        The full training set is needed and gnlib was installed without its `data` extra.
+    """
+    dataset = find(name)
+    _require_whole("n", n, dataset.size, f"the size of the {name} training set")
+    channels, side, _ = dataset.shape
+    _require_whole("stride", stride, side, f"the side of the {name} images")
+    if side % stride:
+        divisors = ", ".join(str(k) for k in range(1, side + 1) if side % k == 0)
+        raise ValueError(
+            f"stride {stride} does not divide the side {side} of the {name} images; "
+            f"use one of {divisors}."
+        )
+    if not isinstance(grayscale, (bool, np.bool_)):
+        raise ValueError(f"grayscale must be True or False, got {grayscale!r}.")
+    if grayscale and channels == 1:
+        raise ValueError(f"{name} images are grayscale already; leave grayscale=False.")
+
+    if n <= SAMPLE_SIZE:
+        images, labels = bundled_sample(name)
+        first = slice(n)
+    else:
+        images, labels = training_set(name)
+        first = balanced_order(labels)[:n]
+    pixels = images[first, :, ::stride, ::stride].astype(np.float64, order="C")
+    x = torch.from_numpy(pixels) / 255
+    if grayscale:
+        x = torch.einsum("c,nchw->nhw", torch.tensor(LUMA, dtype=x.dtype), x)
+    return x.flatten(start_dim=1), torch.from_numpy(labels[first].astype(np.int64))
+
+
+def balanced_order(labels: UInt8[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
+    """Return the permutation that serves the first image of each class, then the second, ...
+
+    Within a round the classes ascend, within a class the original order is kept. A class that
+    has run out of images is skipped.
+    """
+    by_class = np.argsort(labels, kind="stable")
+    sizes = np.bincount(labels)
+    starts = np.cumsum(sizes) - sizes
+    occurrence = np.empty(len(labels), dtype=np.int64)
+    occurrence[by_class] = np.arange(len(labels)) - np.repeat(starts, sizes)
+    return np.lexsort((labels, occurrence))
+
+
+def bundled_sample(name: str) -> Arrays:
+    """Return the 1,000 images and labels that ship with gnlib, the first in balanced order."""
+    dataset = find(name)
+    path = SAMPLES / f"{name}.npz"
+    remedy = "install gnlib again, or restore the file with git"
+    try:
+        return _read(path, SAMPLE_SIZE, dataset.shape, dataset.sample_sha256, remedy)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"The file {path}, which ships with gnlib, is missing; {remedy}."
+        ) from error
+
+
+def training_set(name: str) -> Arrays:
+    """Return the full training set from the cache, in its original order."""
+    dataset = find(name)
+    path = cache_file(name)
+    command = f"run `python -m gnlib.data fetch {name}`"
+    try:
+        return _read(path, dataset.size, dataset.shape, dataset.sha256, f"{command} to replace it")
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"The full {name} training set is not in the cache ({path}), and only its first "
+            f"{SAMPLE_SIZE} images ship with gnlib; {command}."
+        ) from error
+
+
+def find(name: str) -> Dataset:
+    """Return the dataset of that name, or raise a ValueError that lists the known ones."""
+    if not isinstance(name, str) or name not in DATASETS:
+        raise ValueError(f"Unknown dataset {name!r}; the known ones are {', '.join(DATASETS)}.")
+    return DATASETS[name]
+
+
+def cache_file(name: str) -> Path:
+    """Return where the full training set is kept, in the user's cache directory."""
+    require("pooch")
+    import pooch
+
+    return Path(pooch.os_cache("gnlib")) / f"{name}.npz"
+
+
+def require(*modules: str) -> None:
+    """Raise an ImportError that says what to install, unless these modules are there."""
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing:
+        raise ImportError(
+            f"The full training sets need {' and '.join(missing)}; run `pip install 'gnlib[data]'`."
+        )
+
+
+def is_genuine(
+    images: np.ndarray, labels: np.ndarray, n: int, shape: tuple[int, int, int], sha256: str
+) -> bool:
+    """Say whether the arrays are `n` images of that shape and their labels, with that digest."""
+    if not images.dtype == labels.dtype == np.uint8:
+        return False
+    if (images.shape, labels.shape) != ((n, *shape), (n,)):
+        return False
+    found = hashlib.sha256(np.ascontiguousarray(images))
+    found.update(np.ascontiguousarray(labels))
+    return found.hexdigest() == sha256
+
+
+def _read(path: Path, n: int, shape: tuple[int, int, int], sha256: str, remedy: str) -> Arrays:
+    """Read images and labels from an .npz file and verify them; `remedy` ends each complaint."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            images, labels = archive["images"], archive["labels"]
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror or error}); {remedy}.") from error
+    except Exception as error:  # damage surfaces as a dozen types, from zipfile, zlib and numpy
+        raise ValueError(f"{path} is damaged and cannot be read; {remedy}.") from error
+    if not is_genuine(images, labels, n, shape, sha256):
+        raise ValueError(f"{path} is altered: its images are not the original ones; {remedy}.")
+    return images, labels
+
+
+def _require_whole(what: str, value: int, most: int, meaning: str) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= value <= most:
+        raise ValueError(
+            f"{what} must be a whole number from 1 to {most} ({meaning}), got {value!r}."
+        )

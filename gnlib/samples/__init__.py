@@ -1,0 +1,1 @@
+"""The bundled images: the first 1,000 of each training set in balanced order (see README.md)."""
