@@ -1,0 +1,57 @@
+# `make book` renders the site, `make test` runs everything that CI runs, `make notebooks` renews the
+# outputs kept in notebooks/*.ipynb. `make clean` removes all but the environment, which takes minutes.
+
+PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+# The execution cache knows a notebook by its text alone; this names what the notebooks import.
+LIBRARY := $(shell { cat constraints.txt; find gnlib -name '*.py' -o -name '*.npz' | sort | xargs cat; } | cksum | tr ' ' -)
+
+PYTEST := $(BIN)/pytest
+REPORT = --junit-xml=_build/tests/$(1).xml
+TWO_WORKERS := OMP_NUM_THREADS=1 $(PYTEST) -n 2 --dist loadscope
+
+.PHONY: book test lint notebooks serve address clean
+
+book: $(INSTALLED) _build/.library-$(LIBRARY)
+	rm -rf _build/html
+	$(BIN)/jupyter-book build --all -W -n --keep-going .
+
+test: $(INSTALLED) lint
+	rm -rf _build/tests
+	$(PYTEST) $(call REPORT,1-tree) tests/test_pins.py tests/test_pairs.py tests/test_address.py
+	$(TWO_WORKERS) $(call REPORT,2-library) tests $(addprefix --ignore=tests/,test_pins.py test_pairs.py test_address.py site colab)
+	$(TWO_WORKERS) $(call REPORT,3-notebooks) --nbval-lax notebooks
+	$(MAKE) book
+	$(PYTEST) $(call REPORT,4-site) tests/site
+	$(PYTEST) $(call REPORT,5-colab) tests/colab
+	@$(BIN)/python tests/totals.py _build/tests/*.xml
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+notebooks: $(INSTALLED)
+	$(BIN)/python book/execute.py
+
+serve: book
+	$(BIN)/python -m http.server --bind localhost --directory _build/html
+
+address:
+	@$(or $(PYTHON),python3) book/address.py $(URL)
+
+clean:
+	rm -rf _build .hypothesis .pytest_cache .ruff_cache
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer with its venv module is needed (Debian, Ubuntu: apt install python3-venv)."; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --constraint constraints.txt --editable '.[data,book,sweep,test]'
+	touch $@
+
+_build/.library-$(LIBRARY):
+	rm -rf _build/.jupyter_cache _build/.library-*
+	mkdir -p _build
+	touch $@

@@ -1,0 +1,24 @@
+"""Run every chapter and keep its outputs in the .ipynb beside its source: `make notebooks`."""
+
+from pathlib import Path
+
+import jupytext
+import nbformat
+from jupytext.combine import combine_inputs_with_outputs
+from nbclient import NotebookClient
+
+# Versions and times would make a difference where the outputs make none.
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+
+for source in sorted(Path(__file__).parents[1].glob("notebooks/[0-9]*.md")):
+    print(f"Running {source.name}", flush=True)
+    notebook, kept = jupytext.read(source), source.with_suffix(".ipynb")
+    if kept.exists():  # cells whose text is unchanged keep their ids
+        notebook = combine_inputs_with_outputs(notebook, jupytext.read(kept), "ipynb")
+    resources = {"metadata": {"path": source.parent}}
+    NotebookClient(notebook, record_timing=False, timeout=None, resources=resources).execute()
+    notebook.metadata = nbformat.from_dict(METADATA)
+    nbformat.write(notebook, kept)

@@ -1,0 +1,118 @@
+"""The rendered site as a reader meets it: opened from disk, in Chromium, without a network."""
+
+import re
+import shutil
+import subprocess
+import tomllib
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urlsplit
+
+import pytest
+from bs4 import BeautifulSoup
+
+ROOT = Path(__file__).parents[2]
+SITE = ROOT / "_build" / "html"
+PAGES = [path for path in sorted(SITE.rglob("*.html")) if "_static" not in path.parts]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+OFFLINE = [
+    "--headless",
+    "--no-sandbox",  # it refuses to run as root otherwise, as it does in a container
+    "--disable-gpu",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--enable-logging=stderr",
+    "--virtual-time-budget=30000",
+    "--dump-dom",
+]
+TROUBLE = re.compile("uncaught|error|fail|refused|blocked|denied", re.IGNORECASE)
+needs_chromium = pytest.mark.skipif(
+    CHROMIUM is None, reason="Chromium is not installed (Debian: apt install chromium)"
+)
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(SITE)))
+
+
+@cache
+def written(page):
+    return BeautifulSoup(page.read_text(), "html.parser")
+
+
+@cache
+def opened(page, query=""):
+    """Return the page once its scripts have run, and what they complained of on the console."""
+    command = [CHROMIUM, *OFFLINE, page.as_uri() + query]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    said = [line for line in run.stderr.splitlines() if "CONSOLE" in line]
+    return BeautifulSoup(run.stdout, "html.parser"), [line for line in said if TROUBLE.search(line)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def site():
+    if not PAGES:
+        pytest.fail("There is no site in _build/html: run `make book` first.", pytrace=False)
+
+
+@each_page
+def test_every_link_leads_somewhere(page):
+    dead = []
+    for link in written(page).select("a[href]"):
+        address, anchor = urldefrag(link["href"])
+        if urlsplit(address).scheme:
+            continue
+        target = page.parent / unquote(address) if address else page
+        if not target.is_file():
+            dead.append(link["href"])
+        elif anchor and target.suffix == ".html" and not written(target).find(id=unquote(anchor)):
+            dead.append(link["href"])
+    assert dead == []
+
+
+@each_page
+def test_every_image_is_described_and_there(page):
+    for image in written(page).select("img"):
+        # Sphinx puts the name of the file where an author wrote nothing.
+        alt = image.get("alt", "")
+        assert alt and not alt.endswith((".png", ".svg")), f"{image} needs a text for alt"
+        assert image["src"].startswith("data:") or (page.parent / image["src"]).is_file()
+
+
+@each_page
+def test_no_link_to_colab_before_there_is_an_address(page):
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    assert "Repository" in urls or "colab.research.google" not in page.read_text()
+
+
+@needs_chromium
+@each_page
+def test_it_opens_without_a_script_error(page):
+    _, console = opened(page)
+    assert console == []
+
+
+@needs_chromium
+@each_page
+def test_every_formula_is_typeset(page):
+    dom, _ = opened(page)
+    formulas = dom.select(".math")
+    assert [str(formula) for formula in formulas if not formula.select("mjx-container")] == []
+    assert dom.select("mjx-merror, [data-mjx-error]") == []
+    raw = [text for text in dom.find_all(string=re.compile(r"\$\$|\\\(|\\\["))]
+    assert [text for text in raw if not text.find_parent(["pre", "code", "script", "style"])] == []
+
+
+@needs_chromium
+@each_page
+def test_it_takes_nothing_from_the_network(page):
+    dom, _ = opened(page)
+    parts = dom.select("script[src], img[src], iframe[src], link[href]:not([rel=canonical])")
+    addresses = [part.get("src") or part["href"] for part in parts]
+    assert [a for a in addresses if a.startswith(("http:", "https:", "//"))] == []
+    styles = " ".join(path.read_text() for path in SITE.rglob("*.css"))
+    assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//[^)\"']*", styles) == []
+
+
+@needs_chromium
+def test_some_page_has_a_formula_and_the_search_finds_it():
+    assert any(opened(page)[0].select("mjx-container") for page in PAGES)
+    dom, console = opened(SITE / "search.html", "?q=condition")
+    assert dom.select("ul.search li a")
+    assert console == []

@@ -1,0 +1,48 @@
+"""The dependencies are named in pyproject.toml and pinned, once, in constraints.txt."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CONSTRAINTS = [
+    line for line in (ROOT / "constraints.txt").read_text().splitlines() if line[:1] != "#"
+]
+ENVIRONMENT = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+*ENVIRONMENT_PINS, EDITABLE = ENVIRONMENT[-1]["pip"]
+
+
+def name(requirement):
+    return re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", requirement)[0]).lower()
+
+
+def versions(pins):
+    return {name(pin): pin.partition("==")[2] for pin in pins}
+
+
+def test_every_constraint_is_one_exact_public_version():
+    # A local suffix ("+cpu") or a direct reference would be found on one machine only.
+    assert [pin for pin in CONSTRAINTS if not re.fullmatch(r"[\w.-]+==[\w.]+", pin)] == []
+    assert len(versions(CONSTRAINTS)) == len(CONSTRAINTS)
+
+
+def test_the_environment_pins_the_direct_dependencies_as_the_constraints_do():
+    extras = PROJECT["optional-dependencies"]
+    direct = {name(r) for group in [PROJECT["dependencies"], *extras.values()] for r in group}
+    pins = versions(CONSTRAINTS)
+    assert direct <= pins.keys()
+    assert versions(ENVIRONMENT_PINS) == {dependency: pins[dependency] for dependency in direct}
+    assert f"-e .[{','.join(extras)}]" == EDITABLE
+
+
+def test_the_environment_asks_for_a_python_that_the_package_accepts():
+    minimum = PROJECT["requires-python"].removeprefix(">=")
+    assert f"python={minimum}" in ENVIRONMENT
+
+
+def test_the_citation_names_the_version_of_the_package():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == PROJECT["version"]
