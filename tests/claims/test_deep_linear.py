@@ -1,0 +1,300 @@
+"""Zhao 2024, sections 4.1 and 4.2 and appendix E: linear networks of any depth, and a sharper bound."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gnlib import SecondMoment, condition_number, linear_gauss_newton, whiten
+from gnlib.bounds import lemma_2, lemma_2_terms, sharp_linear
+from gnlib.gauss_newton import partial_products
+
+from .strategies import (
+    data_condition,
+    diagonal,
+    exact,
+    hundreds,
+    jacobian,
+    kron,
+    matrices,
+    nonzero_eigenvalues,
+    problems,
+    sizes,
+    square_root,
+    squares,
+    true_condition,
+    up_to_rounding,
+)
+
+
+def products(weights):
+    """Return A_l = W_L ... W_{l+1} and B_l = W_{l-1} ... W_1 for l = 1, ..., L, each multiplied out on its own."""
+    d, k = weights[0].shape[1], weights[-1].shape[0]
+    above, below = [], []
+    for layer in range(len(weights)):
+        a, b = torch.eye(k, dtype=torch.float64), torch.eye(d, dtype=torch.float64)
+        for w in reversed(weights[layer + 1 :]):
+            a = a @ w
+        for w in weights[:layer]:
+            b = w @ b
+        above.append(a)
+        below.append(b)
+    return above, below
+
+
+def stacked(weights):
+    """Return U, the blocks A_l^T kron B_l on top of each other (the paper's transpose sign arranges blocks only)."""
+    above, below = products(weights)
+    return torch.cat([kron(a.mT, b) for a, b in zip(above, below, strict=True)])
+
+
+def moment(x):
+    return x.mT @ x / len(x)
+
+
+def close(a, b, scale):
+    return torch.allclose(a, b, rtol=0, atol=1e-12 * max(float(scale), 1e-300))
+
+
+@pytest.mark.claim("Decomposition of the Gauss-Newton matrix", verdict="holds if")
+@hundreds
+@given(problems(1, 4))
+def test_the_gauss_newton_matrix_is_u_i_kron_sigma_u_transposed(problem):
+    weights, x = problem
+    j, u, k = jacobian(weights, x), stacked(weights), weights[-1].shape[0]
+    middle = kron(torch.eye(k, dtype=torch.float64), moment(x))
+    scale = torch.linalg.matrix_norm(u) ** 2 * torch.linalg.matrix_norm(middle)
+    assert close(j.mT @ j / len(x), u @ middle @ u.mT, scale)
+
+
+@pytest.mark.claim("Decomposition of the Gauss-Newton matrix", verdict="holds if")
+def test_transposing_the_blocks_of_u_as_well_gives_another_matrix():
+    # all dimensions equal, the only shapes for which the display can be read that way
+    v, w, sigma = exact([[0, 1], [0, 0]]), torch.zeros(2, 2).double(), exact([[2, 0], [0, 1]])
+    above, below = products([v, w])
+    read_literally = torch.cat([kron(a, b.mT) for a, b in zip(above, below, strict=True)])
+    middle = kron(torch.eye(2).double(), sigma)
+    true = jacobian([v, w], sigma.sqrt() * 2**0.5)
+    both = [u @ middle @ u.mT for u in (stacked([v, w]), read_literally)]
+    largest = [torch.linalg.matrix_norm(m, 2).item() for m in (true.mT @ true / 2, *both)]
+    assert largest == pytest.approx([1, 1, 2], rel=1e-12)
+
+
+@pytest.mark.claim("Eq. 4", verdict="holds")
+@hundreds
+@given(problems(1, 4))
+def test_the_reduced_matrix_has_the_non_zero_eigenvalues(problem):
+    weights, x = problem
+    large = nonzero_eigenvalues(jacobian(weights, x), len(x))
+    assume(len(large))
+    k, half, u = weights[-1].shape[0], square_root(moment(x)), stacked(weights)
+    factor = kron(torch.eye(k, dtype=torch.float64), half)
+    small = torch.linalg.eigvalsh(factor @ u.mT @ u @ factor).flip(0)
+    assert torch.allclose(small[: len(large)], large[: len(small)], rtol=1e-9, atol=1e-12 * large[0].item())
+    assert (small[len(large) :].abs() <= 1e-12 * large[0]).all() and len(large) <= len(small)
+    gram = jacobian(weights, x) @ jacobian(weights, x).mT / len(x)
+    assert torch.allclose(torch.linalg.eigvalsh(gram)[-1], large[0], rtol=1e-9)
+
+
+@pytest.mark.claim("Eq. 5", verdict="holds")
+@hundreds
+@given(problems(1, 4))
+def test_the_reduced_matrix_is_a_sum_of_kronecker_products(problem):
+    weights, x = problem
+    above, below = products(weights)
+    u, sigma, k = stacked(weights), moment(x), weights[-1].shape[0]
+    total = sum(kron(a @ a.mT, b.mT @ b) for a, b in zip(above, below, strict=True))
+    assert close(u.mT @ u, total, torch.linalg.matrix_norm(total))
+    factor = kron(torch.eye(k, dtype=torch.float64), square_root(sigma))
+    reduced = factor @ total @ factor
+    assume(sigma.any())
+    # the library works in the eigenbasis of sigma, an orthogonal change of coordinates
+    library = linear_gauss_newton(weights, SecondMoment.from_data(x)).dense()
+    scale = torch.linalg.matrix_norm(total) * torch.linalg.matrix_norm(sigma)
+    assert close(torch.linalg.eigvalsh(library), torch.linalg.eigvalsh(reduced), scale)
+    for ours, a, b in zip(partial_products(weights), above, below, strict=True):
+        assert close(ours[0], a, torch.linalg.matrix_norm(a)) and close(ours[1], b, torch.linalg.matrix_norm(b))
+
+
+def terms(weights):
+    """Return smax^2(A_l) smax^2(B_l) and alpha_l = smin^2(A_l) smin^2(B_l), zero-padded."""
+    k, d = weights[-1].shape[0], weights[0].shape[1]
+    pairs = [(squares(a, k), squares(b, d)) for a, b in zip(*products(weights), strict=True)]
+    return torch.stack([a[0] * b[0] for a, b in pairs]), torch.stack([a[-1] * b[-1] for a, b in pairs])
+
+
+def printed(weights, x):
+    """Return both bounds of Lemma 2 as printed, gammas and all."""
+    largest, alpha = terms(weights)
+    gamma, kappas = alpha / alpha.sum(), largest / alpha
+    return data_condition(x) * (gamma * kappas).sum().item(), data_condition(x) * kappas.max().item()
+
+
+@pytest.mark.claim("Lemma 2, first inequality", verdict="holds")
+@hundreds
+@given(problems(2, 5, wide=True, regular=True))
+def test_the_convex_combination_is_a_bound_under_the_assumptions_of_lemma_2(problem):
+    weights, x = problem
+    assert (terms(weights)[1] > 0).all()
+    true = true_condition(weights, x)
+    assert true <= printed(weights, x)[0] * up_to_rounding(true)
+
+
+@pytest.mark.claim("Lemma 2, first inequality", verdict="holds")
+@hundreds
+@given(problems(1, 5, regular=True))
+def test_the_library_evaluates_lemma_2_as_printed(problem):
+    weights, x = problem
+    assume((terms(weights)[1] > 1e-12).all())
+    for ours, theirs in zip(lemma_2(weights, SecondMoment.from_data(x)), printed(weights, x), strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-6)
+
+
+@pytest.mark.claim("Lemma 2, second inequality", verdict="holds")
+@hundreds
+@given(problems(1, 5, wide=True, regular=True))
+def test_the_maximum_is_above_the_convex_combination(problem):
+    weights, x = problem
+    first, second = printed(weights, x)
+    assert first <= second * (1 + 1e-9)
+    ours = lemma_2(weights, SecondMoment.from_data(x))
+    assert ours.first <= ours.second * (1 + 1e-9)
+    largest, alpha = terms(weights)
+    if torch.allclose(largest / alpha, (largest / alpha)[0], rtol=1e-9):
+        assert first == pytest.approx(second, rel=1e-6)  # equality where all layers are conditioned alike
+
+
+@pytest.mark.claim("Lemma 2, its assumptions", verdict="holds if")
+@hundreds
+@given(problems(1, 4))
+def test_one_positive_alpha_is_enough_for_the_first_inequality_whatever_the_widths(problem):
+    weights, x = problem
+    true = true_condition(weights, x)
+    assume(true is not None)
+    largest, alpha = terms(weights)
+    bound = (largest.sum() / alpha.sum()).item() if alpha.any() else math.inf
+    assert true <= data_condition(x) * bound * up_to_rounding(true)
+    assert true <= lemma_2(weights, SecondMoment.from_data(x)).first * up_to_rounding(true)
+
+
+@pytest.mark.claim("Lemma 2, its assumptions", verdict="holds if")
+def test_a_single_zero_alpha_makes_the_second_bound_infinite_and_the_printed_first_one_undefined():
+    weights = [diagonal([1, 1], 3, 2), diagonal([1, 0], 3, 3), diagonal([1, 1], 2, 3)]
+    x = 2**0.5 * torch.eye(2).double()
+    assert terms(weights)[1].tolist() == [0, 1, 0]
+    assert math.isnan(printed(weights, x)[0])
+    assert lemma_2(weights, torch.eye(2).double()) == (3, math.inf)
+    assert true_condition(weights, x) == pytest.approx(3, rel=1e-12)
+
+
+@pytest.mark.claim("Lemma 2, its assumptions", verdict="holds if")
+def test_narrow_layers_need_zero_padded_singular_values():
+    weights, x = [exact([[1, 0]]), exact([[1]]), exact([[1]])], torch.eye(2).double()
+    unpadded = [s[0] / s[-1] for pair in partial_products(weights) for s in map(torch.linalg.svdvals, pair)]
+    assert {kappa.item() for kappa in unpadded} == {1}  # so both bounds would be 1
+    assert true_condition(weights, x) == pytest.approx(3, rel=1e-12)
+    assert lemma_2(weights, torch.eye(2).double()) == (3, math.inf)
+
+
+@pytest.mark.claim("Data and network, any depth", verdict="holds")
+@hundreds
+@given(problems(1, 4, regular=True))
+def test_the_condition_number_is_that_of_the_data_up_to_the_ratio_of_lemma_2(problem):
+    weights, x = problem
+    true, data = true_condition(weights, x), data_condition(x)
+    largest, alpha = terms(weights)
+    assume(alpha.any())
+    ratio = (largest.sum() / alpha.sum()).item()
+    assert data / ratio <= true * up_to_rounding(true)
+    assert true <= data * ratio * up_to_rounding(true)
+
+
+@pytest.mark.claim("Sharper bound", verdict="holds")
+@hundreds
+@given(problems(1, 5))
+def test_the_sharper_bound_lies_between_the_truth_and_lemma_2(problem):
+    weights, x = problem
+    true = true_condition(weights, x)
+    assume(true is not None)
+    data = SecondMoment.from_data(x)
+    sharp, first = sharp_linear(weights, data), lemma_2(weights, data).first
+    assert true <= sharp * up_to_rounding(true)
+    assert sharp <= first * up_to_rounding(first) or first > 1e16
+
+
+@pytest.mark.claim("Sharper bound", verdict="holds")
+@hundreds
+@given(problems(1, 2))
+def test_the_sharper_bound_is_exact_for_one_and_two_layers(problem):
+    weights, x = problem
+    true, sharp = true_condition(weights, x), sharp_linear(weights, SecondMoment.from_data(x))
+    assume(sharp < 1e12)
+    assert sharp == pytest.approx(true, rel=1e-6)
+
+
+@pytest.mark.claim("Sharper bound", verdict="holds")
+@hundreds
+@given(problems(3, 5, regular=True))
+def test_the_sharper_bound_is_the_quotient_of_the_two_sums(problem):
+    weights, x = problem
+    half, k = square_root(moment(x)), weights[-1].shape[0]
+    pairs = [(squares(a, k), half @ b.mT @ b @ half) for a, b in zip(*products(weights), strict=True)]
+    top = torch.linalg.eigvalsh(sum(a[0] * s for a, s in pairs))[-1]
+    bottom = torch.linalg.eigvalsh(sum(a[-1] * s for a, s in pairs))[0]
+    assume(bottom > 1e-9 * top)
+    assert sharp_linear(weights, SecondMoment.from_data(x)) == pytest.approx((top / bottom).item(), rel=1e-5)
+
+
+@pytest.mark.claim("Appendix E, self-balancing", verdict="holds if")
+@hundreds
+@given(problems(1, 5, regular=True))
+def test_each_term_of_the_combination_is_its_largest_eigenvalue(problem):
+    weights, x = problem
+    found = lemma_2_terms(weights, SecondMoment.from_data(whiten(x)))
+    largest, alpha = terms(weights)
+    assume((alpha > 1e-12).all())
+    weighted = found.gamma * found.kappa_above * found.kappa_below
+    assert torch.allclose(weighted, largest / alpha.sum(), rtol=1e-6)
+    assert torch.allclose(found.alpha, alpha, rtol=1e-6)
+
+
+@pytest.mark.claim("Appendix E, self-balancing", verdict="holds if")
+@hundreds
+@given(problems(1, 5, regular=True))
+def test_the_combination_is_a_harmonic_mean_so_each_layer_limits_it(problem):
+    weights, _ = problem
+    largest, alpha = terms(weights)
+    assume((alpha > 1e-12).all())
+    kappas, share = largest / alpha, largest / largest.sum()
+    combination = largest.sum() / alpha.sum()
+    assert torch.isclose(combination, 1 / (share / kappas).sum(), rtol=1e-9)
+    assert combination <= (kappas / share).min() * (1 + 1e-9)
+    assert kappas.min() * (1 - 1e-9) <= combination <= kappas.max() * (1 + 1e-9)
+
+
+@pytest.mark.claim("Appendix E, self-balancing", verdict="holds if")
+@hundreds
+@given(sizes.flatmap(lambda d: st.lists(matrices(d, d, regular=True), min_size=2, max_size=4)))
+def test_larger_condition_numbers_have_smaller_weights_where_the_largest_eigenvalues_agree(weights):
+    weights = [w / torch.linalg.matrix_norm(w, 2) for w in weights]
+    largest, alpha = terms(weights)
+    assume((alpha > 1e-12).all())
+    kappas, gamma = largest / alpha, alpha / alpha.sum()
+    assert torch.allclose(gamma * kappas, largest / alpha.sum(), rtol=1e-9)
+    top = largest / largest.max()
+    for i in range(len(weights)):  # where one largest eigenvalue is not above the other, the order must be reversed
+        for j in range(len(weights)):
+            if top[i] <= top[j] and kappas[i] > kappas[j] * (1 + 1e-9):
+                assert gamma[i] < gamma[j]
+
+
+@pytest.mark.claim("Appendix E, self-balancing", verdict="holds if")
+def test_the_worse_conditioned_layer_can_have_the_larger_weight():
+    weights = [diagonal([3, 2], 3, 2), exact([[1, 0, 0]])]  # m = 3 > max(d, k) = 2
+    found = lemma_2_terms(weights, torch.eye(2).double())
+    kappas = found.kappa_above * found.kappa_below
+    assert torch.allclose(kappas, exact([1, 9 / 4])) and torch.allclose(found.gamma, exact([1 / 5, 4 / 5]))
+    truth = condition_number(linear_gauss_newton(weights, torch.eye(2).double()))
+    assert float(truth) == pytest.approx(2, rel=1e-9)
