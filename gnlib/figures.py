@@ -1,0 +1,58 @@
+"""One style for every figure of the book."""
+
+from collections.abc import Sequence
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+from jaxtyping import Float
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""The palette of Okabe and Ito, told apart by readers with any kind of colour vision."""
+
+STYLE = {
+    "axes.prop_cycle": mpl.cycler(color=COLORS),
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": "medium",
+    "figure.constrained_layout.use": True,
+    "figure.dpi": 100,
+    "figure.facecolor": "white",
+    "font.size": 11,
+    "grid.alpha": 0.3,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5,
+    "savefig.facecolor": "white",
+}
+
+
+def panels(count: int = 1, *, height: float = 3.4, **kwargs: object) -> tuple[plt.Figure, np.ndarray]:
+    """Return a figure as wide as the page with `count` axes side by side, in an array.
+
+    The style is put in force for the rest of the session, so that what is drawn later on the axes follows it too.
+
+    Parameters
+    ----------
+    count : number of axes
+    height : in inches; the width is 8 inches
+    kwargs : passed to `matplotlib.pyplot.subplots`
+    """
+    plt.rcParams.update(STYLE)
+    figure, axes = plt.subplots(1, count, figsize=(8, height), squeeze=False, **kwargs)
+    return figure, axes[0]
+
+
+def band(
+    axis: plt.Axes,
+    x: Sequence[float],
+    runs: Float[np.ndarray, "runs points"],
+    label: str,
+    color: str,
+    linestyle: str = "-",
+) -> None:
+    """Draw the mean over runs with a band of one standard deviation to either side, as Zhao 2024 does."""
+    mean, deviation = runs.mean(0), runs.std(0)
+    axis.plot(x, mean, linestyle, marker="o", color=color, label=label)
+    axis.fill_between(x, mean - deviation, mean + deviation, color=color, alpha=0.2, linewidth=0)
