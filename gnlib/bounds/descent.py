@@ -9,7 +9,7 @@ from torch import Tensor
 
 def gradient_descent_bound(
     step_sizes: Sequence[float], convexities: Sequence[float], distance: float = 1.0
-) -> Float[Tensor, " steps+1"]:
+) -> Float[Tensor, " points"]:
     r"""Return the bounds :math:`\prod_{i<k} (1 - \eta_i \mu_i)\, \|\theta_0 - \theta^*\|^2` of Zhao 2024, Eq. 3 and 28.
 
     They bound the squared distance to the minimum before each step and after the last, provided that

@@ -88,8 +88,9 @@ def lemma_2(
     which needs a single :math:`\alpha_\ell > 0`; the second is infinite where any :math:`\alpha_\ell = 0`.
     """
     terms = lemma_2_terms(weights, second_moment, skip)
-    first = (terms.above_largest * terms.below_largest).sum() / terms.alpha.sum()
-    second = (terms.above_largest * terms.below_largest / terms.alpha).max()
+    largest = terms.above_largest * terms.below_largest
+    first = largest.sum() / terms.alpha.sum() if terms.alpha.any() else torch.tensor(torch.inf)
+    second = (largest / terms.alpha).max() if terms.alpha.all() else torch.tensor(torch.inf)
     return Lemma2(terms.data * first.item(), terms.data * second.item())
 
 

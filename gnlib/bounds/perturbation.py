@@ -41,7 +41,7 @@ def weyl(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> tuple[Float[Tensor, 
 
 
 def sum_bounds(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> Interval:
-    r"""Return the bounds of Zhao 2024, Eq. 12, on the condition number of the sum of two positive semi-definite matrices.
+    r"""Return the bounds of Zhao 2024, Eq. 12, on the condition number of a positive definite sum of symmetric matrices.
 
     .. math::
 
@@ -49,15 +49,22 @@ def sum_bounds(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> Interval:
         \le \kappa(A + B) \le
         \frac{\lambda_1(A) + \lambda_1(B)}{\lambda_n(A) + \lambda_n(B)}
 
-    The paper states them for symmetric matrices, with absolute values; they fail there (see the claims), so negative
-    eigenvalues are an error here. Where both terms are singular the upper bound is infinite; the lower bound is never
-    larger than the condition number of a regular sum.
+    The upper bound is infinite unless :math:`\lambda_n(A) + \lambda_n(B) > 0`. The paper states both with absolute values for
+    all symmetric matrices, where they fail (see the claims).
+
+    Parameters
+    ----------
+    a, b : eigenvalues of the two terms, in any order
+
+    Raises
+    ------
+    ValueError
+        No positive definite matrix is the sum of matrices with these eigenvalues.
     """
     lower, upper = weyl(a, b)
-    if min(a.min(), b.min()) < 0:
-        raise ValueError("a or b has a negative eigenvalue; the bounds hold for positive semi-definite matrices only.")
-    return Interval(_ratio(lower[0], upper[-1]), _ratio(upper[0], lower[-1]))
-
-
-def _ratio(largest: Tensor, smallest: Tensor) -> float:
-    return (largest / smallest).item() if smallest > 0 else float("inf")
+    if upper[-1] <= 0:
+        raise ValueError(
+            f"The smallest eigenvalue of the sum is at most {upper[-1]:.1e}; the bounds are for positive definite sums."
+        )
+    above = upper[0] / lower[-1] if lower[-1] > 0 else torch.tensor(torch.inf)
+    return Interval((lower[0] / upper[-1]).item(), above.item())
