@@ -17,16 +17,10 @@ def main(url):
         sys.exit(f"'{url}' is no address: give one that starts with https:// or file:///.")
     url = url.removesuffix(".git")
     on_github = url.startswith("https://github.com/")
-    site = (
-        url if on_github else ""
-    )  # the buttons of the site know GitHub, and Colab opens nothing else
+    site = url if on_github else ""  # the buttons of the site know GitHub, and Colab opens nothing else
 
-    line(
-        "pyproject.toml", r"(\[project\.urls\]\n)(Repository = .*\n)?", rf'\1Repository = "{url}"\n'
-    )
-    line(
-        "CITATION.cff", r"(license: .*\n)(repository-code: .*\n)?", rf'\1repository-code: "{url}"\n'
-    )
+    line("pyproject.toml", r"(\[project\.urls\]\n)(Repository = .*\n)?", rf'\1Repository = "{url}"\n')
+    line("CITATION.cff", r"(license: .*\n)(repository-code: .*\n)?", rf'\1repository-code: "{url}"\n')
     line("_config.yml", r"(repository:\n  url: ).*", rf'\1"{site}"')
     line("_config.yml", r"(  use_repository_button: ).*", rf"\1{str(on_github).lower()}")
     line("_config.yml", r"(  colab_url: ).*", rf'\1"{COLAB if on_github else ""}"')
@@ -42,9 +36,7 @@ def line(path, pattern, replacement):
     """Replace the one place in a file that matches the pattern."""
     text, count = re.subn(pattern, replacement, (ROOT / path).read_text())
     if count != 1:
-        sys.exit(
-            f"{path} holds {count} places for the address, where one was expected ({pattern})."
-        )
+        sys.exit(f"{path} holds {count} places for the address, where one was expected ({pattern}).")
     (ROOT / path).write_text(text)
 
 

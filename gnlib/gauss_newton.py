@@ -66,8 +66,8 @@ def on_the_range(
     return [weights[0] @ moment.basis, *weights[1:]], moment.eigenvalues, moment.basis
 
 
-def partial_products(weights: Sequence[Tensor]) -> list[tuple[Float[Tensor, "k out"], Float[Tensor, "in d"]]]:
-    r"""Return the pairs :math:`(A_\ell, B_\ell)` of products above and below each layer, for :math:`\ell = 1, \dots, L`."""
+def partial_products(weights: Sequence[Tensor]) -> list[tuple[Float[Tensor, "k _out"], Float[Tensor, "_in d"]]]:
+    r"""Return the products above and below each layer, :math:`(A_\ell, B_\ell)` for :math:`\ell = 1, \dots, L`."""
     first, last = weights[0], weights[-1]
     below = [torch.eye(first.shape[1], dtype=first.dtype, device=first.device)]
     for w in weights[:-1]:

@@ -12,7 +12,8 @@ from gnlib.checks import as_float64, as_symmetric
 def second_moment(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
     """Return the second moment `x.T @ x / n` of samples held in rows.
 
-    The papers call it the covariance of the data; neither they nor this library subtract the mean (Zhao 2024, sec. 4.1).
+    The papers call it the covariance of the data; neither they nor this library subtract the mean (Zhao 2024,
+    sec. 4.1).
     """
     x = _as_samples(x)
     return x.mT @ x / len(x)

@@ -41,10 +41,12 @@ class KroneckerSum:
         """Device that holds the factors."""
         return self.left.device
 
-    def matmul(self, v: Float[Tensor, "kd *columns"]) -> Float[Tensor, "kd *columns"]:
+    def matmul(self, v: Float[Tensor, " kd *columns"]) -> Float[Tensor, " kd *columns"]:
         """Return the product with a vector or with the columns of a matrix."""
         if v.shape[0] != self.shape[1]:
-            raise ValueError(f"The vector has {v.shape[0]} rows; this operator of shape {self.shape} takes {self.shape[1]}.")
+            raise ValueError(
+                f"The vector has {v.shape[0]} rows; this operator of shape {self.shape} takes {self.shape[1]}."
+            )
         k, (d, _) = self.left.shape[1], self.basis.shape
         x = v.reshape(k, d, -1).movedim(2, 0)
         y = apply_kronecker_sum(self.left, self.right, x @ self.basis) @ self.basis.mT

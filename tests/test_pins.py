@@ -8,9 +8,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-CONSTRAINTS = [
-    line for line in (ROOT / "constraints.txt").read_text().splitlines() if line[:1] != "#"
-]
+CONSTRAINTS = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line[:1] != "#"]
 ENVIRONMENT = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
 *ENVIRONMENT_PINS, EDITABLE = ENVIRONMENT[-1]["pip"]
 

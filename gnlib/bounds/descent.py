@@ -25,5 +25,7 @@ def gradient_descent_bound(
     """
     factors = 1 - torch.tensor(step_sizes, dtype=torch.float64) * torch.tensor(convexities, dtype=torch.float64)
     if factors.numel() and (factors.min() < 0 or factors.max() > 1):
-        raise ValueError(f"The factors 1 - step * convexity lie in [{factors.min():.2g}, {factors.max():.2g}], not in [0, 1].")
+        raise ValueError(
+            f"The factors 1 - step * convexity lie in [{factors.min():.2g}, {factors.max():.2g}], not in [0, 1]."
+        )
     return distance**2 * torch.cat([torch.ones(1, dtype=torch.float64), factors.cumprod(0)])

@@ -8,7 +8,8 @@ from gnlib.bounds.perturbation import Interval
 def lemma_6(rows: int, columns: int, t: float) -> Interval:
     r"""Return :math:`\sqrt{N} \mp (\sqrt{n} + t)`, bounds on the singular values of a standard normal N x n matrix.
 
-    Both hold at once with probability at least :math:`1 - 2 e^{-t^2/2}` (Zhao 2024, Lemma 6; Vershynin 2010, Cor. 5.35).
+    Both hold at once with probability at least :math:`1 - 2 e^{-t^2/2}` (Zhao 2024, Lemma 6; Vershynin 2010,
+    Cor. 5.35).
     """
     if min(rows, columns) < 1 or t < 0:
         raise ValueError(f"rows = {rows}, columns = {columns}, t = {t}: sizes from 1 on and t >= 0 were expected.")
@@ -22,8 +23,8 @@ def lemma_7(d: int, m: int, k: int, t: float, *, variance_v: float, variance_w: 
         \frac{\sigma_w^2 (\sqrt m + \sqrt k + t)^2 + \sigma_v^2 (\sqrt m + \sqrt d + t)^2}
              {\sigma_w^2 (\sqrt m - \sqrt k - t)_+^2 + \sigma_v^2 (\sqrt m - \sqrt d - t)_+^2}
 
-    It holds with probability at least :math:`1 - 4 e^{-t^2/2}`. The paper squares the two differences in the denominator
-    whatever their sign; where one is negative its square bounds nothing, and zero is taken in its place.
+    It holds with probability at least :math:`1 - 4 e^{-t^2/2}`. The paper squares the two differences in the
+    denominator whatever their sign; where one is negative its square bounds nothing, and zero is taken in its place.
 
     Parameters
     ----------

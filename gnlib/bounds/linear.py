@@ -28,7 +28,8 @@ class Lemma2Terms(NamedTuple):
 
     Attributes
     ----------
-    above_largest, above_smallest : extreme eigenvalues of :math:`A_\ell A_\ell^\top` (k x k, so zero where a layer above is narrower)
+    above_largest, above_smallest : extreme eigenvalues of the k x k matrices :math:`A_\ell A_\ell^\top` (the smallest
+        is zero where a layer above is narrower than k)
     below_largest, below_smallest : extreme eigenvalues of :math:`B_\ell^\top B_\ell` on the range of the data
     data : condition number of the second moment on its range
     """
@@ -60,9 +61,7 @@ class Lemma2Terms(NamedTuple):
         return self.below_largest / self.below_smallest
 
 
-def lemma_1(
-    weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment, skip: float = 0.0
-) -> float:
+def lemma_1(weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment, skip: float = 0.0) -> float:
     r"""Return the upper bound of Zhao 2024, Lemma 1 (Eq. 6), for two weight matrices V (first) and W.
 
     .. math:: \kappa(\widehat G) \le \kappa(\Sigma)\,
@@ -71,21 +70,22 @@ def lemma_1(
     An equality where the data are white. Infinite where both W and V are singular.
     """
     if len(weights) != 2:
-        raise ValueError(f"Lemma 1 is about two weight matrices, and {len(weights)} were given; lemma_2 takes any number.")
+        raise ValueError(
+            f"Lemma 1 is about two weight matrices, and {len(weights)} were given; lemma_2 takes any number."
+        )
     return lemma_2(weights, second_moment, skip).first
 
 
-def lemma_2(
-    weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment, skip: float = 0.0
-) -> Lemma2:
+def lemma_2(weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment, skip: float = 0.0) -> Lemma2:
     r"""Return the two upper bounds of Zhao 2024, Lemma 2 (with `skip`, Eq. 7).
 
     .. math:: \kappa(\widehat G)
         \le \kappa(\Sigma) \sum_\ell \gamma_\ell\, \kappa(A_\ell)^2 \kappa(B_\ell)^2
         \le \kappa(\Sigma) \max_\ell \kappa(A_\ell)^2 \kappa(B_\ell)^2
 
-    The first is evaluated as a ratio of sums, :math:`\sum_\ell \sigma_{\max}^2 \sigma_{\max}^2 / \sum_\ell \alpha_\ell`,
-    which needs a single :math:`\alpha_\ell > 0`; the second is infinite where any :math:`\alpha_\ell = 0`.
+    The first is evaluated as the ratio of sums
+    :math:`\sum_\ell \sigma_{\max}^2(A_\ell) \sigma_{\max}^2(B_\ell) / \sum_\ell \alpha_\ell`, which needs a single
+    :math:`\alpha_\ell > 0`; the second is infinite where any :math:`\alpha_\ell = 0`.
     """
     terms = lemma_2_terms(weights, second_moment, skip)
     largest = terms.above_largest * terms.below_largest
@@ -137,7 +137,7 @@ def sharp_linear(
 
 
 def _extreme_squares(matrix: Float[Tensor, "rows columns"]) -> tuple[Tensor, Tensor]:
-    """Largest and smallest eigenvalue of `matrix.T @ matrix`: the smallest is zero where there are fewer rows than columns."""
+    """Extreme eigenvalues of `matrix.T @ matrix`; the smallest is zero where there are fewer rows than columns."""
     rows, columns = matrix.shape
     if rows > 2 * columns:
         matrix = torch.linalg.qr(matrix, mode="r").R  # same singular values, not squared

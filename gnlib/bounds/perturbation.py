@@ -33,7 +33,9 @@ def weyl(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> tuple[Float[Tensor, 
     """
     a, b = (as_float64(v, name).sort(descending=True).values for v, name in ((a, "a"), (b, "b")))
     if a.ndim != 1 or a.shape != b.shape:
-        raise ValueError(f"a and b have shapes {tuple(a.shape)} and {tuple(b.shape)}; two lists of n eigenvalues were expected.")
+        raise ValueError(
+            f"a and b have shapes {tuple(a.shape)} and {tuple(b.shape)}; two lists of n eigenvalues were expected."
+        )
     n = len(a)
     upper = torch.stack([(a[: q + 1] + b[: q + 1].flip(0)).min() for q in range(n)])
     lower = torch.stack([(a[q:] + b[q:].flip(0)).max() for q in range(n)])
@@ -41,7 +43,7 @@ def weyl(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> tuple[Float[Tensor, 
 
 
 def sum_bounds(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> Interval:
-    r"""Return the bounds of Zhao 2024, Eq. 12, on the condition number of a positive definite sum of symmetric matrices.
+    r"""Return the bounds of Zhao 2024, Eq. 12, on the condition number of a positive definite sum of two matrices.
 
     .. math::
 
@@ -49,8 +51,8 @@ def sum_bounds(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> Interval:
         \le \kappa(A + B) \le
         \frac{\lambda_1(A) + \lambda_1(B)}{\lambda_n(A) + \lambda_n(B)}
 
-    The upper bound is infinite unless :math:`\lambda_n(A) + \lambda_n(B) > 0`. The paper states both with absolute values for
-    all symmetric matrices, where they fail (see the claims).
+    The upper bound is infinite unless :math:`\lambda_n(A) + \lambda_n(B) > 0`. The paper states both with absolute
+    values for all symmetric matrices, where they fail (see the claims).
 
     Parameters
     ----------

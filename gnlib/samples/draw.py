@@ -27,8 +27,7 @@ def same_arrays(one: bytes, other: bytes) -> bool:
     try:
         with np.load(io.BytesIO(one)) as ours, np.load(io.BytesIO(other)) as theirs:
             return sorted(ours) == sorted(theirs) and all(
-                ours[key].dtype == theirs[key].dtype and np.array_equal(ours[key], theirs[key])
-                for key in ours
+                ours[key].dtype == theirs[key].dtype and np.array_equal(ours[key], theirs[key]) for key in ours
             )
     except Exception:  # a damaged file holds no arrays; it surfaces as a dozen types
         return False

@@ -57,15 +57,16 @@ def extreme_eigenpair(
     """
     basis = _orthonormal(start, start[:, :0])
     image = apply(basis)
+    projected = basis.mT @ image
     block = basis.shape[1]
     for step in range(1, max_steps + 1):
-        values, rotation = torch.linalg.eigh(basis.mT @ image)
+        values, rotation = torch.linalg.eigh(projected)
         if largest:
             values, rotation = values.flip(0), rotation.flip(1)
-        keep = rotation[:, : max_blocks * block // 4 if basis.shape[1] > max_blocks * block else None]
-        if keep.shape[1] < basis.shape[1]:
-            basis, image = basis @ keep, image @ keep
-            rotation = torch.eye(basis.shape[1], dtype=basis.dtype, device=basis.device)
+        if basis.shape[1] > max_blocks * block:
+            values, rotation = values[: max_blocks * block // 4], rotation[:, : max_blocks * block // 4]
+            basis, image, projected = basis @ rotation, image @ rotation, values.diag()
+            rotation = torch.eye(len(values), dtype=basis.dtype, device=basis.device)
         values, rotation = values[:block], rotation[:, :block]
         ritz = basis @ rotation
         residual = image @ rotation - ritz * values
@@ -75,10 +76,13 @@ def extreme_eigenpair(
         exhausted = new.shape[1] == 0  # the residual is rounding: no search can improve on it, and `error` says so
         if exhausted or (error[0] <= tolerance and error.max() <= SETTLED):
             return ExtremePair(values[0].item(), ritz[:, 0], error[0].item(), step)
-        basis, image = torch.cat([basis, new], 1), torch.cat([image, apply(new)], 1)
+        new_image = apply(new)
+        across = basis.mT @ new_image
+        projected = torch.cat([torch.cat([projected, across], 1), torch.cat([across.mT, new.mT @ new_image], 1)])
+        basis, image = torch.cat([basis, new], 1), torch.cat([image, new_image], 1)
     raise NotConvergedError(
-        f"The {'largest' if largest else 'smallest'} eigenvalue did not converge: after {step} steps its relative error "
-        f"is {error[0]:.1e}, above the tolerance of {tolerance:.0e}; allow more steps or a larger tolerance."
+        f"The {'largest' if largest else 'smallest'} eigenvalue did not converge: after {step} steps its relative "
+        f"error is {error[0]:.1e}, above the tolerance of {tolerance:.0e}; allow more steps or a larger tolerance."
     )
 
 

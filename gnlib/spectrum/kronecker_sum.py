@@ -99,10 +99,14 @@ def _kernel(matrix: Float[Tensor, "q q"]) -> Float[Tensor, "q a"]:
 def _is_null(left: Tensor, right: Tensor, u: Float[Tensor, "k a"], v: Float[Tensor, "r b"]) -> bool:
     r"""Say whether the operator vanishes on the matrices :math:`U Z V^\top`.
 
-    For a linear network these are :math:`\{X : A_1^\top X = 0, X B_L^\top = 0\}`, and its whole null space unless products
-    of layers in between lose more rank than their widths say. There are none unless a layer is narrower than k and r.
+    For a linear network these are :math:`\{X : A_1^\top X = 0, X B_L^\top = 0\}`, and its whole null space unless
+    products of layers in between lose more rank than their widths say. There are none unless a layer is narrower than
+    both k and r.
     """
-    inside = [torch.linalg.matrix_norm(u.mT @ c @ u) * torch.linalg.matrix_norm(v.mT @ s @ v) for c, s in zip(left, right, strict=True)]
+    inside = [
+        torch.linalg.matrix_norm(u.mT @ c @ u) * torch.linalg.matrix_norm(v.mT @ s @ v)
+        for c, s in zip(left, right, strict=True)
+    ]
     whole = torch.linalg.matrix_norm(left) * torch.linalg.matrix_norm(right)
     return bool(max(inside) <= right.shape[1] * EPS * whole.max())
 

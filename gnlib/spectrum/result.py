@@ -50,7 +50,7 @@ class ConditionNumber:
         if not self.resolved:
             raise NotResolvedError(
                 f"The condition number is at least {self.value:.1e} but its smallest eigenvalue is known only to a "
-                f"relative error of {self.residual:.0e}; use .value as a lower bound, or reduce the conditioning of the data."
+                f"relative error of {self.residual:.0e}; use .value as a lower bound, or better conditioned data."
             )
         return self.value
 

@@ -1,0 +1,146 @@
+"""Second moments, their factors, and whitening."""
+
+import pytest
+import torch
+
+from gnlib import SecondMoment, linear_gauss_newton, second_moment, whiten
+from tests.oracles import orthogonal, samples
+
+SHAPES = [
+    (9, 4, None),
+    (4, 9, None),
+    (5, 5, None),
+    (9, 4, 2),
+    (4, 9, 2),
+    (1, 3, None),
+    (3, 1, None),
+]
+shapes = pytest.mark.parametrize("n, d, rank", SHAPES)
+
+
+def close(actual, expected, tolerance=1e-12):
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+def matrix(moment):
+    return moment.basis * moment.eigenvalues @ moment.basis.T
+
+
+@shapes
+def test_second_moment_is_the_mean_of_outer_products(n, d, rank):
+    x = samples(n, d, rank=rank, seed=1)
+    close(second_moment(x), torch.stack([torch.outer(row, row) for row in x]).mean(0))
+
+
+def test_second_moment_does_not_subtract_the_mean():
+    close(second_moment(torch.full((5, 2), 3.0)), torch.full((2, 2), 9.0, dtype=torch.float64))
+
+
+@shapes
+def test_whitening_makes_the_second_moment_the_projector_on_its_range(n, d, rank):
+    x = samples(n, d, rank=rank, seed=2)
+    projector = torch.linalg.pinv(x, rtol=1e-10) @ x
+    close(second_moment(whiten(x)), projector)
+
+
+@shapes
+def test_whitening_keeps_the_range_and_whitens_once(n, d, rank):
+    x = samples(n, d, rank=rank, seed=3)
+    white = whiten(x)
+    assert torch.linalg.matrix_rank(torch.cat([x, white])) == torch.linalg.matrix_rank(x)
+    close(whiten(white), white)
+
+
+@shapes
+@pytest.mark.parametrize("factor", ["from_data", "from_matrix"])
+def test_factors_multiply_to_the_second_moment(n, d, rank, factor):
+    x = samples(n, d, rank=rank, seed=4)
+    moment = SecondMoment.from_data(x) if factor == "from_data" else SecondMoment.from_matrix(x.T @ x / n)
+    r = rank or min(n, d)
+    assert moment.basis.shape == (d, r)
+    assert moment.eigenvalues.shape == (r,)
+    assert (moment.eigenvalues.diff() <= 0).all()
+    close(moment.basis.T @ moment.basis, torch.eye(r, dtype=torch.float64))
+    close(matrix(moment), x.T @ x / n)
+
+
+@shapes
+def test_data_and_matrix_give_the_same_gauss_newton_matrix(n, d, rank):
+    x, weights = samples(n, d, rank=rank, seed=5), [samples(3, d, seed=6), samples(2, 3, seed=7)]
+    from_data = linear_gauss_newton(weights, SecondMoment.from_data(x)).dense()
+    close(linear_gauss_newton(weights, x.T @ x / n).dense(), from_data)
+    close(linear_gauss_newton(weights, SecondMoment.from_matrix(x.T @ x / n)).dense(), from_data)
+
+
+def test_data_resolve_eigenvalues_that_the_matrix_rounds_away():
+    s = torch.tensor([1.0, 1e-5, 1e-10], dtype=torch.float64)
+    x = orthogonal(8, 3, seed=8) * s @ orthogonal(3, 3, seed=9).T * 8**0.5
+    torch.testing.assert_close(SecondMoment.from_data(x).eigenvalues, s**2, rtol=1e-4, atol=0)
+    assert len(SecondMoment.from_matrix(second_moment(x)).eigenvalues) == 2
+
+
+@pytest.mark.parametrize("function", [second_moment, whiten])
+def test_single_precision_is_promoted(function):
+    x = samples(6, 3, seed=10).float()
+    close(function(x), function(x.double()), 0)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("function", [second_moment, whiten, SecondMoment.from_data])
+@pytest.mark.parametrize(
+    "x, message",
+    [
+        (torch.ones(3), r"x has shape \(3,\); samples in rows"),
+        (torch.ones(2, 3, 4), r"x has shape \(2, 3, 4\); samples in rows"),
+        (torch.empty(0, 3), r"x is empty \(shape \(0, 3\)\)"),
+        (torch.tensor([[1.0, torch.nan]]), "x has 1 entries that are NaN or infinite"),
+    ],
+)
+def test_data_that_are_not_samples_in_rows_are_refused(function, x, message):
+    with pytest.raises(ValueError, match=message):
+        function(x)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("function", [second_moment, whiten, SecondMoment.from_data])
+@pytest.mark.parametrize(
+    "x, message",
+    [
+        (torch.ones(2, 3).numpy(), r"x is a ndarray; pass a torch tensor"),
+        ([[1.0, 2.0]], "x is a list; pass a torch tensor"),
+        (torch.ones(2, 3, dtype=torch.complex128), r"x is complex \(torch.complex128\)"),
+    ],
+)
+def test_data_of_another_type_are_refused(function, x, message):
+    with pytest.raises(TypeError, match=message):
+        function(x)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("function", [whiten, SecondMoment.from_data])
+def test_data_that_are_zero_span_nothing(function):
+    with pytest.raises(ValueError, match="x is zero: it spans no direction"):
+        function(torch.zeros(4, 3))
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    "moment, message",
+    [
+        (torch.ones(2, 3), r"second_moment has shape \(2, 3\); a square matrix"),
+        (torch.tensor([[1.0, 0.5], [0.0, 1.0]]), "second_moment is not symmetric: .* 5.0e-01"),
+        (
+            torch.diag(torch.tensor([1.0, -0.1])),
+            "second_moment has the negative eigenvalue -1.0e-01",
+        ),
+        (torch.zeros(2, 2), "second_moment is zero"),
+        (-torch.eye(2), "second_moment is zero|negative eigenvalue -1.0e"),
+        (torch.full((2, 2), torch.inf), "second_moment has 4 entries"),
+        (torch.empty(0, 0), "second_moment is empty"),
+    ],
+)
+def test_a_matrix_that_is_no_second_moment_is_refused(moment, message):
+    with pytest.raises(ValueError, match=message):
+        SecondMoment.from_matrix(moment)
+    with pytest.raises(ValueError, match=message):
+        linear_gauss_newton([torch.ones(1, 2)], moment)
