@@ -25,9 +25,7 @@ OFFLINE = [
     "--dump-dom",
 ]
 TROUBLE = re.compile("uncaught|error|fail|refused|blocked|denied", re.IGNORECASE)
-needs_chromium = pytest.mark.skipif(
-    CHROMIUM is None, reason="Chromium is not installed (Debian: apt install chromium)"
-)
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (Debian: apt install chromium)")
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(SITE)))
 
 
