@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gnlib.gauss_newton import on_the_range, partial_products
 from gnlib.moment import SecondMoment
+from gnlib.spectrum.graded import graded_smallest
 
 
 class Lemma2(NamedTuple):
@@ -128,12 +129,8 @@ def sharp_linear(
     largest, smallest = (torch.stack(end) for end in zip(*(_extreme_squares(a.mT) for a, _ in products), strict=True))
     factors = torch.stack([root[:, None] * (b.mT @ b) * root for _, b in products])
     top = torch.linalg.eigvalsh(torch.einsum("l,lij->ij", largest, factors))[-1]
-    cholesky, failed = torch.linalg.cholesky_ex(torch.einsum("l,lij->ij", smallest, factors))
-    if failed:
-        return float("inf")
-    # the inverse of a graded matrix keeps the digits that its smallest eigenvalue loses to rounding
-    bottom = 1 / torch.linalg.eigvalsh(torch.cholesky_inverse(cholesky))[-1]
-    return (top / bottom).item()
+    bottom = graded_smallest(torch.einsum("l,lij->ij", smallest, factors))
+    return float("inf") if bottom is None else top.item() / bottom[0]
 
 
 def _extreme_squares(matrix: Float[Tensor, "rows columns"]) -> tuple[Tensor, Tensor]:

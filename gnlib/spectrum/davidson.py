@@ -10,7 +10,9 @@ from torch import Tensor
 from gnlib.spectrum.result import NotConvergedError
 
 Map = Callable[[Float[Tensor, "n b"]], Float[Tensor, "n b"]]
-SETTLED = 0.1  # relative error from which on the rest of the block is trusted not to hide another extreme
+EPS = torch.finfo(torch.float64).eps
+PATIENCE = 15  # steps without progress after which a residual of the size of rounding is taken for rounding
+SETTLED = 0.1  # relative error below which the rest of the block is trusted not to hide another extreme
 
 
 class ExtremePair(NamedTuple):
@@ -29,9 +31,10 @@ def extreme_eigenpair(
     largest: bool,
     precondition: Map,
     errors: Callable[[Float[Tensor, " b"], Float[Tensor, "n b"], Float[Tensor, "n b"]], Float[Tensor, " b"]],
+    norm: float = 0.0,
     tolerance: float,
     max_steps: int,
-    max_blocks: int = 40,
+    max_blocks: int = 16,
 ) -> ExtremePair:
     """Return the largest or the smallest eigenpair of a symmetric operator.
 
@@ -45,8 +48,10 @@ def extreme_eigenpair(
     start : columns that span the first search space; their number is the size of the block
     precondition : approximate inverse near the wanted end, applied to residuals (the identity for none)
     errors : relative errors of the eigenvalues, from the eigenvalues, their residuals, and these preconditioned
-    tolerance : the iteration ends when the first of the errors is below it and the others have settled, or earlier when
-        the residuals are nothing but rounding, which the error of the result then tells
+    norm : norm of the operator where it is known, to tell rounding by
+    tolerance : the iteration ends when the first of the errors is below it, those that could still overtake it are below
+        its square root, and the others have settled; or earlier when the residuals are nothing but rounding, which the
+        error of the result then tells
     max_steps : steps after which it gives up
     max_blocks : size of the search space, in blocks, at which it is restarted from its best quarter
 
@@ -59,6 +64,7 @@ def extreme_eigenpair(
     image = apply(basis)
     projected = basis.mT @ image
     block = basis.shape[1]
+    best, best_step = float("inf"), 0
     for step in range(1, max_steps + 1):
         values, rotation = torch.linalg.eigh(projected)
         if largest:
@@ -73,9 +79,17 @@ def extreme_eigenpair(
         correction = precondition(residual)
         error = errors(values, residual, correction)
         new = _orthonormal(correction, basis)
-        exhausted = new.shape[1] == 0  # the residual is rounding: no search can improve on it, and `error` says so
-        if exhausted or (error[0] <= tolerance and error.max() <= SETTLED):
+        rivals = values * (1 + error) >= values[0] if largest else values * (1 - error) <= values[0]
+        settled = error.max() <= SETTLED and error[rivals].max() <= max(tolerance, tolerance**0.5)
+        if error[0] < best / 2:
+            best, best_step = error[0].item(), step
+        idle = new.shape[1] == 0 or step > best_step + PATIENCE
+        tiny = torch.linalg.vector_norm(residual[:, 0]) <= 100 * EPS * max(norm, values.abs().max().item())
+        rounding = idle and tiny and torch.isfinite(error[0])
+        if rounding or (error[0] <= tolerance and settled):
             return ExtremePair(values[0].item(), ritz[:, 0], error[0].item(), step)
+        if new.shape[1] == 0:
+            break
         new_image = apply(new)
         across = basis.mT @ new_image
         projected = torch.cat([torch.cat([projected, across], 1), torch.cat([across.mT, new.mT @ new_image], 1)])

@@ -18,35 +18,42 @@ from torch import Tensor
 from gnlib.checks import as_float64
 from gnlib.operators import KroneckerSum, apply_kronecker_sum
 from gnlib.spectrum.davidson import extreme_eigenpair
-from gnlib.spectrum.dense import dense_ends
+from gnlib.spectrum.graded import graded_ends
 from gnlib.spectrum.result import ConditionNumber
 
 EPS = torch.finfo(torch.float64).eps
+EXACT = "exact blocks"
+SMALL = 300  # size up to which forming the matrix is faster than iterating, and safe from the rounding of a projection
 SHIFT = 0.9  # of the smallest eigenvalue of M: the closer to 1 the faster, and the sooner M is not definite any more
 
 
 def kronecker_sum_ends(op: KroneckerSum, *, tolerance: float, max_steps: int) -> ConditionNumber:
     """Return both ends of the spectrum of a Kronecker sum of positive semi-definite factors."""
     left, right = as_float64(op.left, "left"), as_float64(op.right, "right")
-    if not left.any() or not right.any():
+    present = left.flatten(1).any(1) & right.flatten(1).any(1)
+    if not present.any():
         raise ValueError("The operator is zero: it has no eigenvalue to divide by. Check the weights and the data.")
+    left, right = left[present], right[present]
     k, r = left.shape[1], right.shape[1]
+    identity = torch.eye(r, dtype=left.dtype, device=left.device)
+    if k * r <= SMALL:
+        return graded_ends(KroneckerSum(left, right, identity).dense())
     weight = left.diagonal(dim1=1, dim2=2).mean(1)
     mean = torch.einsum("l,lij->ij", weight, right)
     cholesky, failed = torch.linalg.cholesky_ex(mean)
     u, v = _kernel(left[0]), _kernel(right[-1])
-    identity = torch.eye(r, dtype=left.dtype, device=left.device)
-    if failed or not _is_null(left, right, u, v):  # not the Gauss-Newton matrix of a linear network
-        return dense_ends(KroneckerSum(left, right, identity).dense())
+    definite = not (failed or torch.linalg.cholesky_ex(left[-1]).info or torch.linalg.cholesky_ex(right[0]).info)
+    if not (definite and _is_null(left, right, u, v)):  # no network, or one with vanishing products: rank unknown
+        return graded_ends(KroneckerSum(left, right, identity).dense())
 
     # The operator is at least `slack` times I kron M. So a residual measured by the inverse of the shifted M bounds the
     # RELATIVE distance to an eigenvalue, however far below the largest one it lies. Where some factor on the left is
     # singular, the smallest slack that is not zero is a fair guess and no proof, and nothing is shifted.
     ratio = torch.linalg.eigvalsh(left) / weight[:, None]
-    present = ratio > k * EPS * ratio.max()
-    slack = ratio[present].min()
+    regular = ratio > k * EPS * ratio.max()
+    slack = ratio[regular].min()
     lowest, directions = torch.linalg.eigh(mean)
-    shift = SHIFT * lowest[0].clamp_min(0) * present.all()
+    shift = SHIFT * lowest[0].clamp_min(0) * regular.all()
     shifted, failed = torch.linalg.cholesky_ex(mean - shift * identity)
     if failed:
         shift, shifted = torch.zeros_like(shift), cholesky
@@ -69,7 +76,8 @@ def kronecker_sum_ends(op: KroneckerSum, *, tolerance: float, max_steps: int) ->
         return project(columns(torch.cholesky_solve(z.mT, shifted).mT))
 
     def errors_above(values: Tensor, residual: Tensor, _: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(residual, dim=0) / values
+        norms = torch.linalg.vector_norm(residual, dim=0)
+        return torch.where(norms <= EPS * values[0], 0, norms / values.abs())
 
     def errors_below(values: Tensor, residual: Tensor, solved: Tensor) -> Tensor:
         return ((residual * solved).sum(0).clamp_min(0) / (slack * (values - slack * shift))).sqrt()
@@ -79,14 +87,28 @@ def kronecker_sum_ends(op: KroneckerSum, *, tolerance: float, max_steps: int) ->
 
     find = partial(extreme_eigenpair, tolerance=tolerance, max_steps=max_steps)
     first, last, method = _starts(left, right, directions, v.shape[1])
+    if method != EXACT:  # columns that meet every invariant subspace, for an end that lies off the guess
+        generator = torch.Generator(left.device).manual_seed(0)
+        blind = torch.randn(4, k, r, generator=generator, dtype=left.dtype, device=left.device)
+        smooth = matrices(
+            solve(solve(solve(columns(blind))))
+        )  # else rounding of the large end would drown a graded one
+        smooth = smooth / torch.linalg.matrix_norm(smooth, keepdim=True)
+        first, last = torch.cat([first, blind]), torch.cat([last, smooth])
     top = find(apply, columns(first), largest=True, precondition=project, errors=errors_above)
-    bottom = find(without_kernel, solve(columns(last)), largest=False, precondition=solve, errors=errors_below)
+    bottom = find(
+        without_kernel, solve(columns(last)), largest=False, precondition=solve, errors=errors_below, norm=top.value
+    )
+
+    # What rounding of the factors moves: |X| weighted by bounds of their entries, |C_ij| <= c_i c_j, |S_ab| <= s_a s_b.
+    c, s = (factor.diagonal(dim1=1, dim2=2).clamp_min(0).sqrt() for factor in (left, right))
+    rounding = EPS * torch.einsum("li,ir,lr->l", c, bottom.vector.reshape(k, r).abs(), s).square().sum().item()
     return ConditionNumber(
         largest=top.value,
         smallest=bottom.value,
         rank=k * r - u.shape[1] * v.shape[1],
         gap=bottom.value / (EPS * top.value),
-        residual=max(top.error, bottom.error),
+        residual=max(top.error, bottom.error + rounding / bottom.value),
         method=f"{method}, {top.steps} and {bottom.steps} steps",
     )
 
@@ -123,9 +145,9 @@ def _starts(
         blocks = [(len(mu) - 1, -1), *((i, kernel if i < zeros else 0) for i in {0, zeros} if i < len(mu))]
         vectors = [torch.linalg.eigh(mu[i] * right[0] + right[1]).eigenvectors[:, end] for i, end in blocks]
         starts = torch.stack([torch.outer(q[:, i], w) for (i, _), w in zip(blocks, vectors, strict=True)])
-        return starts[:1], starts[1:], "exact blocks"
+        return starts[:1], starts[1:], EXACT
     ends = [directions[:, -1], directions[:, 0]]
     if kernel:  # the lowest directions of M may all be null for some outputs
         ends.append(torch.linalg.eigh(right[-1]).eigenvectors[:, kernel])
     top, *bottom = (torch.einsum("ij,r->ijr", unit, end) for end in ends)
-    return top, torch.cat(bottom), "block iteration"
+    return top, torch.cat(bottom), EXACT if len(left) == 1 else "block iteration"
