@@ -333,3 +333,9 @@ def test_lemma_6_refuses_empty_matrices_and_negative_deviations(rows, columns, t
 def test_gradient_descent_refuses_steps_that_the_bound_does_not_cover(step, convexity):
     with pytest.raises(ValueError, match=r"The factors 1 - step \* convexity lie in .*, not in \[0, 1"):
         gradient_descent_bound([step], [convexity])
+
+
+@pytest.mark.bad_input
+def test_a_bound_for_steps_and_curvatures_of_different_number_is_refused():
+    with pytest.raises(ValueError, match="2 step sizes and 1 convexities"):
+        bounds.gradient_descent_bound([0.1, 0.2], [1.0])

@@ -23,6 +23,10 @@ def gradient_descent_bound(
     convexities : constants :math:`\mu_i`
     distance : norm of :math:`\theta_0 - \theta^*`
     """
+    if len(step_sizes) != len(convexities):
+        raise ValueError(
+            f"{len(step_sizes)} step sizes and {len(convexities)} convexities; one of each a step is needed."
+        )
     factors = 1 - torch.tensor(step_sizes, dtype=torch.float64) * torch.tensor(convexities, dtype=torch.float64)
     if factors.numel() and (factors.min() < 0 or factors.max() > 1):
         raise ValueError(

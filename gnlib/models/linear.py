@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from numbers import Integral
 
 import torch
 from jaxtyping import Float
@@ -20,7 +21,7 @@ def linear_weights(widths: Sequence[int], *, generator: torch.Generator) -> list
     -------
     Weights of shape `(out, in)`, input layer first, with independent entries of standard deviation `1 / sqrt(in)`.
     """
-    if len(widths) < 2 or any(not isinstance(w, int) or w < 1 for w in widths):
+    if len(widths) < 2 or any(not isinstance(w, Integral) or w < 1 for w in widths):
         raise ValueError(f"widths is {list(widths)}; give at least two integers from 1 on, [inputs, ..., outputs].")
     return [
         torch.randn(out, fan_in, generator=generator, device=generator.device, dtype=torch.float64) / fan_in**0.5

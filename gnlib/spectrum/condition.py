@@ -38,6 +38,8 @@ def condition_number(
     NotConvergedError
         An iteration that did not reach the tolerance.
     """
+    if max_steps < 1:
+        raise ValueError(f"max_steps is {max_steps}; at least one step is needed.")
     if isinstance(operator, KroneckerSum):
         if rank is not None:
             raise ValueError("rank is for matrices; the rank of a Kronecker sum is found from its factors.")

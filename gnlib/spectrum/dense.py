@@ -26,8 +26,8 @@ def dense_ends(matrix: Float[Tensor, "p p"], rank: int | None = None) -> Conditi
     how = "rank given" if rank is not None else "relative threshold"
     if rank is None:
         rank = int((values > threshold).sum())
-    elif not 1 <= rank <= p:
-        raise ValueError(f"rank is {rank}; it must be between 1 and the size of the matrix, {p}.")
+    elif not isinstance(rank, int) or not 1 <= rank <= p:
+        raise ValueError(f"rank is {rank}; it must be a whole number between 1 and the size of the matrix, {p}.")
     smallest = values[rank - 1].item()
     if smallest <= 0:
         raise ValueError(f"Eigenvalue number {rank} is {smallest:.1e}, not positive; the rank given is too large.")

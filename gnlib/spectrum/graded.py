@@ -9,7 +9,7 @@ from gnlib.spectrum.result import ConditionNumber
 
 
 def graded_smallest(matrix: Float[Tensor, "p p"]) -> tuple[float, float] | None:
-    r"""Return the smallest eigenvalue of a positive definite matrix and its relative error, or None if it is not definite.
+    r"""Return the smallest eigenvalue and its relative error, or None if the matrix is not positive definite.
 
     Scaled to a unit diagonal, :math:`G = D H D`, a graded matrix is well conditioned, and then all eigenvalues of
     :math:`G^{-1} = D^{-1} H^{-1} D^{-1}` down from the largest are determined to a relative error of about

@@ -87,18 +87,17 @@ def kronecker_sum_ends(op: KroneckerSum, *, tolerance: float, max_steps: int) ->
 
     find = partial(extreme_eigenpair, tolerance=tolerance, max_steps=max_steps)
     first, last, method = _starts(left, right, directions, v.shape[1])
-    if method != EXACT:  # columns that meet every invariant subspace, for an end that lies off the guess
+    if method == EXACT:
+        first, last = columns(first), columns(last)
+    else:  # columns that meet every invariant subspace, for an end that lies off the guess
         generator = torch.Generator(left.device).manual_seed(0)
         blind = torch.randn(4, k, r, generator=generator, dtype=left.dtype, device=left.device)
-        smooth = matrices(
-            solve(solve(solve(columns(blind))))
-        )  # else rounding of the large end would drown a graded one
+        # unsmoothed, the rounding of their large components would drown a graded lower end
+        smooth = matrices(solve(solve(solve(columns(blind)))))
         smooth = smooth / torch.linalg.matrix_norm(smooth, keepdim=True)
-        first, last = torch.cat([first, blind]), torch.cat([last, smooth])
-    top = find(apply, columns(first), largest=True, precondition=project, errors=errors_above)
-    bottom = find(
-        without_kernel, solve(columns(last)), largest=False, precondition=solve, errors=errors_below, norm=top.value
-    )
+        first, last = columns(torch.cat([first, blind])), solve(columns(torch.cat([last, smooth])))
+    top = find(apply, first, largest=True, precondition=project, errors=errors_above)
+    bottom = find(without_kernel, last, largest=False, precondition=solve, errors=errors_below, norm=top.value)
 
     # What rounding of the factors moves: |X| weighted by bounds of their entries, |C_ij| <= c_i c_j, |S_ab| <= s_a s_b.
     c, s = (factor.diagonal(dim1=1, dim2=2).clamp_min(0).sqrt() for factor in (left, right))
@@ -142,12 +141,23 @@ def _starts(
         mu, q = torch.linalg.eigh(left[0])
         zeros = int((mu <= len(mu) * EPS * mu[-1]).sum())
         # the smallest eigenvalue is in the block of the smallest mu, or of the smallest that is not zero
-        blocks = [(len(mu) - 1, -1), *((i, kernel if i < zeros else 0) for i in {0, zeros} if i < len(mu))]
-        vectors = [torch.linalg.eigh(mu[i] * right[0] + right[1]).eigenvectors[:, end] for i, end in blocks]
-        starts = torch.stack([torch.outer(q[:, i], w) for (i, _), w in zip(blocks, vectors, strict=True)])
-        return starts[:1], starts[1:], EXACT
+        lowest = [i for i in {0, zeros} if i < len(mu)]
+        top = _eigenvector(mu[-1] * right[0] + right[1], -1)
+        bottom = [_eigenvector(mu[i] * right[0] + right[1], kernel if i < zeros else 0) for i in lowest]
+        return torch.outer(q[:, -1], top)[None], torch.einsum("ki,ir->ikr", q[:, lowest], torch.stack(bottom)), EXACT
     ends = [directions[:, -1], directions[:, 0]]
     if kernel:  # the lowest directions of M may all be null for some outputs
         ends.append(torch.linalg.eigh(right[-1]).eigenvectors[:, kernel])
     top, *bottom = (torch.einsum("ij,r->ijr", unit, end) for end in ends)
     return top, torch.cat(bottom), EXACT if len(left) == 1 else "block iteration"
+
+
+def _eigenvector(matrix: Float[Tensor, "r r"], index: int) -> Float[Tensor, " r"]:
+    """Eigenvector of that number; the first one by inverse iteration, as accurate as a graded matrix allows."""
+    vector = torch.linalg.eigh(matrix).eigenvectors[:, index]
+    if index == 0:
+        factor = torch.linalg.cholesky(matrix)
+        for _ in range(3):
+            vector = torch.cholesky_solve(vector[:, None], factor)[:, 0]
+            vector = vector / vector.norm()
+    return vector
