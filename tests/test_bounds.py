@@ -338,4 +338,4 @@ def test_gradient_descent_refuses_steps_that_the_bound_does_not_cover(step, conv
 @pytest.mark.bad_input
 def test_a_bound_for_steps_and_curvatures_of_different_number_is_refused():
     with pytest.raises(ValueError, match="2 step sizes and 1 convexities"):
-        bounds.gradient_descent_bound([0.1, 0.2], [1.0])
+        gradient_descent_bound([0.1, 0.2], [1.0])

@@ -276,12 +276,12 @@ def test_a_kronecker_sum_that_is_not_finite_is_refused(name, message):
 
 @pytest.mark.bad_input
 def test_no_steps_at_all_are_refused():
-    operator = gnlib.linear_gauss_newton([torch.eye(2), torch.eye(2)], torch.eye(2))
+    operator = linear_gauss_newton([torch.eye(2), torch.eye(2)], torch.eye(2))
     with pytest.raises(ValueError, match="at least one step"):
-        gnlib.condition_number(operator, max_steps=0)
+        condition_number(operator, max_steps=0)
 
 
 @pytest.mark.bad_input
 def test_a_rank_that_is_not_whole_is_refused():
     with pytest.raises(ValueError, match="whole number"):
-        gnlib.condition_number(torch.eye(3), rank=2.5)
+        condition_number(torch.eye(3), rank=2.5)

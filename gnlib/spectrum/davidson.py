@@ -50,8 +50,8 @@ def extreme_eigenpair(
     errors : relative errors of the eigenvalues, from the eigenvalues, their residuals, and these preconditioned
     norm : norm of the operator where it is known, to tell rounding by
     tolerance : the iteration ends when the first of the errors is below it, those that could still overtake it are
-        below its square root, and the others have settled; or earlier when the residuals are nothing but rounding, which
-        the error of the result then tells
+        below its square root, and the others have settled; or earlier when the residuals are nothing but rounding,
+        which the error of the result then tells
     max_steps : steps after which it gives up
     max_blocks : size of the search space, in blocks, at which it is restarted from its best quarter
 
