@@ -64,7 +64,7 @@ class KroneckerSum:
 def apply_kronecker_sum(
     left: Float[Tensor, "L k k"], right: Float[Tensor, "L r r"], x: Float[Tensor, "b k r"]
 ) -> Float[Tensor, "b k r"]:
-    """Return `sum_l left_l x right_l` for a batch of matrices x and symmetric `right_l`, the products with these as one."""
+    """Return `sum_l left_l x right_l` for a batch of matrices x; symmetric `right_l` are multiplied all at once."""
     terms, k, _ = left.shape
     batch, _, r = x.shape
     y = x.reshape(batch * k, r) @ right.reshape(terms * r, r).mT  # the factors are symmetric
