@@ -7,11 +7,17 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 # The execution cache knows a notebook by its text alone; this names what the notebooks import.
-LIBRARY := $(shell { cat constraints.txt; find gnlib -name '*.py' -o -name '*.npz' | sort | xargs cat; } | cksum | tr ' ' -)
+LIBRARY := $(shell { cat constraints.txt book/picture.py; find gnlib -name '*.py' -o -name '*.npz' | sort | xargs cat; } | cksum | tr ' ' -)
+
+# Threads that wait for work sleep: spinning, those of two processes on two cores slow each other down a hundredfold.
+export OMP_WAIT_POLICY := passive
 
 PYTEST := $(BIN)/pytest
 REPORT = --junit-xml=_build/tests/$(1).xml
 TWO_WORKERS := OMP_NUM_THREADS=1 $(PYTEST) -n 2 --dist loadscope
+
+# The shapes in the annotations, checked at each call (of wrong arguments the functions complain themselves).
+SHAPES := --jaxtyping-packages=gnlib,beartype.beartype -m 'not bad_input'
 
 .PHONY: book test lint notebooks serve address clean
 
@@ -23,6 +29,7 @@ test: $(INSTALLED) lint
 	rm -rf _build/tests
 	$(PYTEST) $(call REPORT,1-tree) tests/test_pins.py tests/test_pairs.py tests/test_address.py
 	$(TWO_WORKERS) $(call REPORT,2-library) tests $(addprefix --ignore=tests/,test_pins.py test_pairs.py test_address.py site colab)
+	$(TWO_WORKERS) $(SHAPES) $(patsubst %,tests/test_%.py,moment models operators gauss_newton spectrum accuracy bounds)
 	$(TWO_WORKERS) $(call REPORT,3-notebooks) --nbval-lax notebooks
 	$(MAKE) book
 	$(PYTEST) $(call REPORT,4-site) tests/site

@@ -1,5 +1,6 @@
 """Gauss-Newton matrices of neural networks, and how well conditioned they are."""
 
+from gnlib import bounds as bounds
 from gnlib.data import load as load
 from gnlib.gauss_newton import linear_gauss_newton as linear_gauss_newton
 from gnlib.models import linear_network as linear_network

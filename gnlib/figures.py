@@ -35,9 +35,12 @@ def panels(count: int = 1, *, height: float = 3.4, **kwargs: object) -> tuple[pl
 
     Parameters
     ----------
-    count : number of axes
-    height : in inches; the width is 8 inches
-    kwargs : passed to `matplotlib.pyplot.subplots`
+    count
+        number of axes
+    height
+        in inches; the width is 8 inches
+    kwargs
+        passed to `matplotlib.pyplot.subplots`
     """
     plt.rcParams.update(STYLE)
     figure, axes = plt.subplots(1, count, figsize=(8, height), squeeze=False, **kwargs)

@@ -26,10 +26,13 @@ def linear_gauss_newton(
 
     Parameters
     ----------
-    weights : matrices of shape `(out, in)`, input layer first
-    second_moment : the `(d, d)` second moment of the inputs, or its factors, which are more accurate where the data
+    weights
+        matrices of shape `(out, in)`, input layer first
+    second_moment
+        the `(d, d)` second moment of the inputs, or its factors, which are more accurate where the data
         are badly conditioned (:meth:`gnlib.moment.SecondMoment.from_data`)
-    skip : `skip * eye(out, in)` is added to every weight first (Zhao 2024, sec. 4.3)
+    skip
+        `skip * eye(out, in)` is added to every weight first (Zhao 2024, sec. 4.3)
 
     Raises
     ------

@@ -36,8 +36,10 @@ class SecondMoment(NamedTuple):
 
     Attributes
     ----------
-    basis : (d, r) tensor, the orthonormal columns of Q
-    eigenvalues : (r,) tensor, descending and positive
+    basis
+        (d, r) tensor, the orthonormal columns of Q
+    eigenvalues
+        (r,) tensor, descending and positive
     """
 
     basis: Float[Tensor, "d r"]

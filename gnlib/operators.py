@@ -16,9 +16,12 @@ class KroneckerSum:
 
     Attributes
     ----------
-    left : (L, k, k) tensor of symmetric factors
-    right : (L, r, r) tensor of symmetric factors, in coordinates of the range
-    basis : (d, r) tensor with orthonormal columns that span the range of the data
+    left
+        (L, k, k) tensor of symmetric factors
+    right
+        (L, r, r) tensor of symmetric factors, in coordinates of the range
+    basis
+        (d, r) tensor with orthonormal columns that span the range of the data
     """
 
     left: Float[Tensor, "L k k"]

@@ -19,9 +19,12 @@ def gradient_descent_bound(
 
     Parameters
     ----------
-    step_sizes : learning rates :math:`\eta_i`
-    convexities : constants :math:`\mu_i`
-    distance : norm of :math:`\theta_0 - \theta^*`
+    step_sizes
+        learning rates :math:`\eta_i`
+    convexities
+        constants :math:`\mu_i`
+    distance
+        norm of :math:`\theta_0 - \theta^*`
     """
     if len(step_sizes) != len(convexities):
         raise ValueError(

@@ -28,10 +28,14 @@ def lemma_7(d: int, m: int, k: int, t: float, *, variance_v: float, variance_w: 
 
     Parameters
     ----------
-    d, m, k : inputs, hidden width, outputs
-    t : how many standard deviations to allow for
-    variance_v, variance_w : variances of the entries; Kaiming normal of gain 1 has 1/d and 1/m
-    data : condition number of the second moment
+    d, m, k
+        inputs, hidden width, outputs
+    t
+        how many standard deviations to allow for
+    variance_v, variance_w
+        variances of the entries; Kaiming normal of gain 1 has 1/d and 1/m
+    data
+        condition number of the second moment
     """
     w, v = lemma_6(m, k, t), lemma_6(m, d, t)
     smallest = variance_w * max(w.lower, 0) ** 2 + variance_v * max(v.lower, 0) ** 2

@@ -29,10 +29,13 @@ class Lemma2Terms(NamedTuple):
 
     Attributes
     ----------
-    above_largest, above_smallest : extreme eigenvalues of the k x k matrices :math:`A_\ell A_\ell^\top` (the smallest
+    above_largest, above_smallest
+        extreme eigenvalues of the k x k matrices :math:`A_\ell A_\ell^\top` (the smallest
         is zero where a layer above is narrower than k)
-    below_largest, below_smallest : extreme eigenvalues of :math:`B_\ell^\top B_\ell` on the range of the data
-    data : condition number of the second moment on its range
+    below_largest, below_smallest
+        extreme eigenvalues of :math:`B_\ell^\top B_\ell` on the range of the data
+    data
+        condition number of the second moment on its range
     """
 
     above_largest: Float[Tensor, " L"]

@@ -25,7 +25,8 @@ def weyl(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> tuple[Float[Tensor, 
 
     Parameters
     ----------
-    a, b : eigenvalues of the two terms, in any order
+    a, b
+        eigenvalues of the two terms, in any order
 
     Returns
     -------
@@ -56,7 +57,8 @@ def sum_bounds(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> Interval:
 
     Parameters
     ----------
-    a, b : eigenvalues of the two terms, in any order
+    a, b
+        eigenvalues of the two terms, in any order
 
     Raises
     ------

