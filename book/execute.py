@@ -19,6 +19,7 @@ for source in sorted(Path(__file__).parents[1].glob("notebooks/[0-9]*.md")):
     if kept.exists():  # cells whose text is unchanged keep their ids
         notebook = combine_inputs_with_outputs(notebook, jupytext.read(kept), "ipynb")
     resources = {"metadata": {"path": source.parent}}
-    NotebookClient(notebook, record_timing=False, timeout=None, resources=resources).execute()
+    client = NotebookClient(notebook, record_timing=False, timeout=None, coalesce_streams=True, resources=resources)
+    client.execute()
     notebook.metadata = nbformat.from_dict(METADATA)
     nbformat.write(notebook, kept)
