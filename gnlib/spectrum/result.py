@@ -43,7 +43,8 @@ class ConditionNumber:
     @property
     def value(self) -> float:
         """The condition number, or, where it is not resolved, a lower bound of it."""
-        return self.largest / max(self.smallest, self.smallest * (1 + self.residual) if not self.resolved else 0.0)
+        margin = 1.0 if self.resolved else 1 + self.residual
+        return self.largest / (self.smallest * margin)
 
     @property
     def resolved(self) -> bool:
