@@ -481,7 +481,8 @@ def test_interruption_leaves_nothing(home, monkeypatch, capsys, left_behind):
 def test_interrupting_the_program_during_a_download_leaves_nothing(tmp_path):
     """A true SIGINT, to a true process, while a server withholds the rest of the file."""
     program = (
-        "import sys, threading, socketserver, gnlib.data.fetch as f\n"
+        "import signal, sys, threading, socketserver, gnlib.data.fetch as f\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by jobs in the background\n"
         "from gnlib.data.__main__ import main\n"
         "class Slow(socketserver.BaseRequestHandler):\n"
         "    def handle(self):\n"
