@@ -1,4 +1,4 @@
-"""The Gauss-Newton matrix of a network."""
+"""The Gauss-Newton matrix of a deep linear network, as a sum of Kronecker products."""
 
 from collections.abc import Sequence
 
