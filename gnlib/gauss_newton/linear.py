@@ -1,6 +1,7 @@
 """The Gauss-Newton matrix of a deep linear network, as a sum of Kronecker products."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 from jaxtyping import Float
@@ -41,10 +42,12 @@ def linear_gauss_newton(
         with a negative eigenvalue, or zero.
     """
     weights, eigenvalues, basis = on_the_range(weights, second_moment, skip)
-    root = eigenvalues.sqrt()
-    products = partial_products(weights)
+    products = partial_products([weights[0] * eigenvalues.sqrt(), *weights[1:]])
     left = torch.stack([a @ a.mT for a, _ in products])
-    right = torch.stack([root[:, None] * (b.mT @ b) * root for _, b in products])
+    right = torch.empty(len(products), *2 * eigenvalues.shape, dtype=left.dtype, device=left.device)
+    right[0] = eigenvalues.diag()
+    for s, (_, b) in zip(right[1:], products[1:], strict=True):
+        torch.matmul(b.mT, b, out=s)
     return KroneckerSum(left, right, basis)
 
 
@@ -72,10 +75,12 @@ def on_the_range(
 def partial_products(weights: Sequence[Tensor]) -> list[tuple[Float[Tensor, "k _out"], Float[Tensor, "_in d"]]]:
     r"""Return the products above and below each layer, :math:`(A_\ell, B_\ell)` for :math:`\ell = 1, \dots, L`."""
     first, last = weights[0], weights[-1]
-    below = [torch.eye(first.shape[1], dtype=first.dtype, device=first.device)]
-    for w in weights[:-1]:
-        below.append(w @ below[-1])
-    above = [torch.eye(last.shape[0], dtype=last.dtype, device=last.device)]
-    for w in reversed(weights[1:]):
-        above.append(above[-1] @ w)
+    below = [
+        torch.eye(first.shape[1], dtype=first.dtype, device=first.device),
+        *accumulate(weights[:-1], lambda product, w: w @ product),
+    ]
+    above = [
+        torch.eye(last.shape[0], dtype=last.dtype, device=last.device),
+        *accumulate(reversed(weights[1:]), torch.matmul),
+    ]
     return list(zip(reversed(above), below, strict=True))

@@ -28,6 +28,7 @@ def extreme_eigenpair(
     apply: Map,
     start: Float[Tensor, "n b"],
     *,
+    block: int,
     largest: bool,
     precondition: Map,
     errors: Callable[[Float[Tensor, " b"], Float[Tensor, "n b"], Float[Tensor, "n b"]], Float[Tensor, " b"]],
@@ -47,7 +48,9 @@ def extreme_eigenpair(
     apply
         product of the operator with the columns of a matrix
     start
-        columns that span the first search space; their number is the size of the block
+        columns that span the first search space
+    block
+        number of Ritz vectors that are improved at a time
     precondition
         approximate inverse near the wanted end, applied to residuals (the identity for none)
     errors
@@ -68,10 +71,10 @@ def extreme_eigenpair(
     NotConvergedError
         After `max_steps`.
     """
-    basis = _orthonormal(start, start[:, :0])
+    basis = orthonormal(start)
     image = apply(basis)
     projected = basis.mT @ image
-    block = basis.shape[1]
+    block = min(block, basis.shape[1])
     best, best_step = float("inf"), 0
     for step in range(1, max_steps + 1):
         values, rotation = torch.linalg.eigh(projected)
@@ -86,7 +89,7 @@ def extreme_eigenpair(
         residual = image @ rotation - ritz * values
         correction = precondition(residual)
         error = errors(values, residual, correction)
-        new = _orthonormal(correction, basis)
+        new = orthonormal(correction, basis)
         rivals = values * (1 + error) >= values[0] if largest else values * (1 - error) <= values[0]
         settled = error.max() <= SETTLED and error[rivals].max() <= max(tolerance, tolerance**0.5)
         if error[0] < best / 2:
@@ -108,10 +111,21 @@ def extreme_eigenpair(
     )
 
 
-def _orthonormal(v: Float[Tensor, "n b"], basis: Float[Tensor, "n q"]) -> Float[Tensor, "n c"]:
-    """Orthonormalise columns against a basis and each other, leaving out those that add nothing to it."""
+def krylov_space(apply: Map, start: Float[Tensor, "n b"], steps: int) -> Float[Tensor, "n q"]:
+    """Return an orthonormal basis of the columns of a matrix and of their products with the powers of an operator."""
+    basis = new = orthonormal(start)
+    for _ in range(steps):
+        new = orthonormal(apply(new), basis)
+        basis = torch.cat([basis, new], 1)
+    return basis
+
+
+def orthonormal(v: Float[Tensor, "n b"], basis: Float[Tensor, "n q"] | None = None) -> Float[Tensor, "n c"]:
+    """Orthonormalise columns against each other and a basis, leaving out those that add nothing to it."""
     for _ in range(2):  # the second pass removes what rounding left of the first
         v = v / torch.linalg.vector_norm(v, dim=0).clamp_min(torch.finfo(v.dtype).tiny)
-        v, r = torch.linalg.qr(v - basis @ (basis.mT @ v))
+        if basis is not None:
+            v = v - basis @ (basis.mT @ v)
+        v, r = torch.linalg.qr(v)
         v = v[:, r.diagonal().abs() > 1e-12]
     return v

@@ -1,30 +1,28 @@
-r"""Both ends of the spectrum of :math:`\sum_\ell C_\ell \otimes S_\ell`, without forming it.
+r"""Both ends of the spectrum of :math:`G = \sum_\ell C_\ell \otimes S_\ell`, without forming it.
 
-The operator is close to :math:`I \otimes M` with :math:`M = \sum_\ell \tfrac{\operatorname{tr} C_\ell}{k} S_\ell`,
-whose inverse, shifted close to its smallest eigenvalue, preconditions the lower end, and whose extreme eigenvectors,
-times the k unit vectors, start the iteration.
-With two terms of which the last has :math:`C_2 = I`, diagonalising :math:`C_1` leaves the blocks
-:math:`\mu_i S_1 + S_2`, ordered as the :math:`\mu_i` are: their eigenvectors are exact, and the iteration only
-verifies them. All of it happens in the eigenbasis of the second moment of the data, where badly conditioned factors are
+In the eigenbasis of :math:`C_1` the other factors on the left are nearly diagonal too, and G is close to the block
+diagonal matrix of the :math:`N_i = \sum_\ell (C_\ell)_{ii} S_\ell`, one block of the size of the data an output. Their
+inverses, shifted close to the end that is looked for, precondition a block iteration; half a dozen steps reach 1e-8.
+(The spectrum of the blocks lies within that of G, so an end of G is a shift that keeps them definite.)
+With two terms of which the last has :math:`C_2 \propto I`, G is block diagonal and its blocks are ordered as the
+eigenvalues of :math:`C_1` are: one block has either end.
+All of it happens in the eigenbasis of the second moment of the data, where badly conditioned factors are
 graded, not rounded: an eigenvalue far below `eps` times the largest keeps its digits.
 """
-
-from functools import partial
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.checks import as_float64
-from gnlib.operators import KroneckerSum, apply_kronecker_sum
-from gnlib.spectrum.davidson import extreme_eigenpair
+from gnlib.operators import KroneckerSum
+from gnlib.spectrum.coupled_blocks import CoupledBlocks
+from gnlib.spectrum.davidson import ExtremePair
 from gnlib.spectrum.graded import graded_ends
 from gnlib.spectrum.result import ConditionNumber
 
 EPS = torch.finfo(torch.float64).eps
-EXACT = "exact blocks"
 SMALL = 300  # size up to which forming the matrix is faster than iterating, and safe from the rounding of a projection
-SHIFT = 0.9  # of the smallest eigenvalue of M: the closer to 1 the faster, and the sooner M is not definite any more
 
 
 def kronecker_sum_ends(op: KroneckerSum, *, tolerance: float, max_steps: int) -> ConditionNumber:
@@ -33,131 +31,82 @@ def kronecker_sum_ends(op: KroneckerSum, *, tolerance: float, max_steps: int) ->
     present = left.flatten(1).any(1) & right.flatten(1).any(1)
     if not present.any():
         raise ValueError("The operator is zero: it has no eigenvalue to divide by. Check the weights and the data.")
-    left, right = left[present], right[present]
+    if not present.all():
+        left, right = left[present], right[present]
     k, r = left.shape[1], right.shape[1]
-    identity = torch.eye(r, dtype=left.dtype, device=left.device)
     if k * r <= SMALL:
-        return graded_ends(KroneckerSum(left, right, identity).dense())
-    weight = left.diagonal(dim1=1, dim2=2).mean(1)
-    mean = torch.einsum("l,lij->ij", weight, right)
-    cholesky, failed = torch.linalg.cholesky_ex(mean)
-    u, v = _kernel(left[0]), _kernel(right[-1])
-    definite = not (failed or torch.linalg.cholesky_ex(left[-1]).info or torch.linalg.cholesky_ex(right[0]).info)
-    if not (definite and _is_null(left, right, u, v)):  # no network, or one with vanishing products: rank unknown
-        return graded_ends(KroneckerSum(left, right, identity).dense())
+        return _formed(left, right)
+    mu, basis = torch.linalg.eigh(left[0])
+    left = basis.mT @ left @ basis
+    left = (left + left.mT) / 2
+    silent = mu <= k * EPS * mu[-1]
+    # for a linear network the null space is {X : A_1^T X = 0, X B_L^T = 0}
+    kernel = _kernel(right[-1]) if silent.any() else right.new_empty(r, 0)
+    definite = not (torch.linalg.cholesky_ex(left[-1]).info or torch.linalg.cholesky_ex(right[0]).info)
+    if not (definite and _is_null(left, right, silent, kernel)):  # no network, or one with vanishing products
+        return _formed(left, right)
 
-    # The operator is at least `slack` times I kron M. So a residual measured by the inverse of the shifted M bounds the
-    # RELATIVE distance to an eigenvalue, however far below the largest one it lies. Where some factor on the left is
-    # singular, the smallest slack that is not zero is a fair guess and no proof, and nothing is shifted.
-    ratio = torch.linalg.eigvalsh(left) / weight[:, None]
-    regular = ratio > k * EPS * ratio.max()
-    slack = ratio[regular].min()
-    lowest, directions = torch.linalg.eigh(mean)
-    shift = SHIFT * lowest[0].clamp_min(0) * regular.all()
-    shifted, failed = torch.linalg.cholesky_ex(mean - shift * identity)
-    if failed:
-        shift, shifted = torch.zeros_like(shift), cholesky
-
-    def matrices(x: Float[Tensor, "kr b"]) -> Float[Tensor, "b k r"]:
-        return x.mT.reshape(-1, k, r)
-
-    def columns(x: Float[Tensor, "*shape r"]) -> Float[Tensor, "kr b"]:
-        return x.reshape(-1, k * r).mT
-
-    def apply(x: Float[Tensor, "kr b"]) -> Float[Tensor, "kr b"]:
-        return columns(apply_kronecker_sum(left, right, matrices(x)))
-
-    def project(x: Float[Tensor, "kr b"]) -> Float[Tensor, "kr b"]:
-        z = matrices(x)
-        return columns(z - u @ (u.mT @ z @ v) @ v.mT)
-
-    def solve(x: Float[Tensor, "kr b"]) -> Float[Tensor, "kr b"]:
-        z = matrices(x).reshape(-1, r)
-        return project(columns(torch.cholesky_solve(z.mT, shifted).mT))
-
-    def errors_above(values: Tensor, residual: Tensor, _: Tensor) -> Tensor:
-        norms = torch.linalg.vector_norm(residual, dim=0)
-        return torch.where(norms <= EPS * values[0], 0, norms / values.abs())
-
-    def errors_below(values: Tensor, residual: Tensor, solved: Tensor) -> Tensor:
-        return ((residual * solved).sum(0).clamp_min(0) / (slack * (values - slack * shift))).sqrt()
-
-    def without_kernel(x: Float[Tensor, "kr b"]) -> Float[Tensor, "kr b"]:
-        return apply(x) + top.value * (x - project(x))  # null vectors are eigenvectors of the upper end now
-
-    find = partial(extreme_eigenpair, tolerance=tolerance, max_steps=max_steps)
-    first, last, method = _starts(left, right, directions, v.shape[1])
-    if method == EXACT:
-        first, last = columns(first), columns(last)
-    else:  # columns that meet every invariant subspace, for an end that lies off the guess
-        generator = torch.Generator(left.device).manual_seed(0)
-        blind = torch.randn(4, k, r, generator=generator, dtype=left.dtype, device=left.device)
-        # unsmoothed, the rounding of their large components would drown a graded lower end
-        smooth = matrices(solve(solve(solve(columns(blind)))))
-        smooth = smooth / torch.linalg.matrix_norm(smooth, keepdim=True)
-        first, last = columns(torch.cat([first, blind])), solve(columns(torch.cat([last, smooth])))
-    top = find(apply, first, largest=True, precondition=project, errors=errors_above)
-    bottom = find(without_kernel, last, largest=False, precondition=solve, errors=errors_below, norm=top.value)
-
-    # What rounding of the factors moves: |X| weighted by bounds of their entries, |C_ij| <= c_i c_j, |S_ab| <= s_a s_b.
-    c, s = (factor.diagonal(dim1=1, dim2=2).clamp_min(0).sqrt() for factor in (left, right))
-    rounding = EPS * torch.einsum("li,ir,lr->l", c, bottom.vector.reshape(k, r).abs(), s).square().sum().item()
+    if len(left) == 1 or (len(left) == 2 and _is_scalar(left[1])):
+        method = "exact blocks"
+        zeros = int(silent.sum())
+        upper = CoupledBlocks(left[:, -1:, -1:], right, silent[-1:], kernel[:, :0])
+        lower = [CoupledBlocks(left[:, zeros, zeros][:, None, None], right, silent[-1:], kernel[:, :0])]
+        if zeros and kernel.shape[1] < r:
+            lower.append(CoupledBlocks(left[:, :1, :1], right, silent[:1], kernel))
+    else:
+        method = "block iteration"
+        upper = CoupledBlocks(left, right, silent, kernel)
+        lower = [upper]
+    top = upper.largest(tolerance, max_steps)
+    found = [(blocks, blocks.smallest(top.value, tolerance, max_steps)) for blocks in lower]
+    blocks, bottom = min(found, key=lambda pair: pair[1].value)
     return ConditionNumber(
         largest=top.value,
         smallest=bottom.value,
-        rank=k * r - u.shape[1] * v.shape[1],
+        rank=k * r - int(silent.sum()) * kernel.shape[1],
         gap=bottom.value / (EPS * top.value),
-        residual=max(top.error, bottom.error + rounding / bottom.value),
+        residual=max(top.error, bottom.error + _rounding(blocks, bottom)),
         method=f"{method}, {top.steps} and {bottom.steps} steps",
     )
 
 
-def _kernel(matrix: Float[Tensor, "q q"]) -> Float[Tensor, "q a"]:
+def _formed(left: Float[Tensor, "L k k"], right: Float[Tensor, "L r r"]) -> ConditionNumber:
+    identity = torch.eye(right.shape[1], dtype=right.dtype, device=right.device)
+    return graded_ends(KroneckerSum(left, right, identity).dense())
+
+
+def _kernel(matrix: Float[Tensor, "r r"]) -> Float[Tensor, "r b"]:
     values, vectors = torch.linalg.eigh(matrix)
     return vectors[:, values <= len(values) * EPS * values[-1]]
 
 
-def _is_null(left: Tensor, right: Tensor, u: Float[Tensor, "k a"], v: Float[Tensor, "r b"]) -> bool:
-    r"""Say whether the operator vanishes on the matrices :math:`U Z V^\top`.
+def _is_null(left: Tensor, right: Tensor, silent: Tensor, kernel: Float[Tensor, "r b"]) -> bool:
+    r"""Say whether the operator vanishes on the silent outputs times the kernel.
 
-    For a linear network these are :math:`\{X : A_1^\top X = 0, X B_L^\top = 0\}`, and its whole null space unless
-    products of layers in between lose more rank than their widths say. There are none unless a layer is narrower than
-    both k and r.
+    For a linear network that is its whole null space unless products of layers in between lose more rank than their
+    widths say. There is none unless a layer is narrower than both k and r.
     """
     inside = [
-        torch.linalg.matrix_norm(u.mT @ c @ u) * torch.linalg.matrix_norm(v.mT @ s @ v)
+        torch.linalg.matrix_norm(c[silent][:, silent]) * torch.linalg.matrix_norm(kernel.mT @ s @ kernel)
         for c, s in zip(left, right, strict=True)
     ]
     whole = torch.linalg.matrix_norm(left) * torch.linalg.matrix_norm(right)
     return bool(max(inside) <= right.shape[1] * EPS * whole.max())
 
 
-def _starts(
-    left: Float[Tensor, "L k k"], right: Float[Tensor, "L r r"], directions: Float[Tensor, "r r"], kernel: int
-) -> tuple[Float[Tensor, "b k r"], Float[Tensor, "c k r"], str]:
-    """First search spaces for the upper and the lower end, as batches of matrices."""
-    unit = torch.eye(left.shape[1], dtype=left.dtype, device=left.device)
-    if len(left) == 2 and torch.equal(left[1], unit):
-        mu, q = torch.linalg.eigh(left[0])
-        zeros = int((mu <= len(mu) * EPS * mu[-1]).sum())
-        # the smallest eigenvalue is in the block of the smallest mu, or of the smallest that is not zero
-        lowest = [i for i in {0, zeros} if i < len(mu)]
-        top = _eigenvector(mu[-1] * right[0] + right[1], -1)
-        bottom = [_eigenvector(mu[i] * right[0] + right[1], kernel if i < zeros else 0) for i in lowest]
-        return torch.outer(q[:, -1], top)[None], torch.einsum("ki,ir->ikr", q[:, lowest], torch.stack(bottom)), EXACT
-    ends = [directions[:, -1], directions[:, 0]]
-    if kernel:  # the lowest directions of M may all be null for some outputs
-        ends.append(torch.linalg.eigh(right[-1]).eigenvectors[:, kernel])
-    top, *bottom = (torch.einsum("ij,r->ijr", unit, end) for end in ends)
-    return top, torch.cat(bottom), EXACT if len(left) == 1 else "block iteration"
+def _is_scalar(matrix: Float[Tensor, "k k"]) -> bool:
+    """Say whether a matrix is a multiple of the identity, up to the rounding of a change of basis."""
+    k = len(matrix)
+    identity = torch.eye(k, dtype=matrix.dtype, device=matrix.device)
+    return bool((matrix - matrix[0, 0] * identity).abs().max() <= 10 * k * EPS * matrix[0, 0].abs())
 
 
-def _eigenvector(matrix: Float[Tensor, "r r"], index: int) -> Float[Tensor, " r"]:
-    """Eigenvector of that number; the first one by inverse iteration, as accurate as a graded matrix allows."""
-    vector = torch.linalg.eigh(matrix).eigenvectors[:, index]
-    if index == 0:
-        factor = torch.linalg.cholesky(matrix)
-        for _ in range(3):
-            vector = torch.cholesky_solve(vector[:, None], factor)[:, 0]
-            vector = vector / vector.norm()
-    return vector
+def _rounding(blocks: CoupledBlocks, bottom: ExtremePair) -> float:
+    r"""Relative error of the smallest eigenvalue by rounding of the factors.
+
+    It is :math:`|X|` weighted by bounds of their entries, :math:`|C_{ij}| \le c_i c_j` and
+    :math:`|S_{ab}| \le s_a s_b`.
+    """
+    c, s = (factor.diagonal(dim1=1, dim2=2).clamp_min(0).sqrt() for factor in (blocks.left, blocks.right))
+    x = bottom.vector.reshape(c.shape[1], s.shape[1]).abs()
+    return EPS * torch.einsum("li,ir,lr->l", c, x, s).square().sum().item() / bottom.value
