@@ -19,7 +19,7 @@ def as_float64(array: Tensor, name: str) -> Tensor:
         raise TypeError(f"{name} is complex ({array.dtype}); gnlib works with real matrices.")
     if array.numel() == 0:
         raise ValueError(f"{name} is empty (shape {tuple(array.shape)}); every dimension must be at least 1.")
-    array = array.to(torch.float64)
+    array = array.detach().to(torch.float64)
     if not torch.isfinite(torch.stack(torch.aminmax(array))).all():  # without temporaries of its size
         bad = int((~torch.isfinite(array)).sum())
         raise ValueError(f"{name} has {bad} entries that are NaN or infinite; remove or repair them first.")

@@ -132,3 +132,35 @@ def mp_gauss_newton(weights, basis, eigenvalues, digits=50):
 
 def _mp(matrix):
     return mpmath.matrix(matrix.tolist()) if isinstance(matrix, torch.Tensor) else matrix
+
+
+def autograd_gram(outputs, weights, n):
+    """The Gram matrix J J^T / n of outputs(*weights), of shape (n, k), sample-major."""
+    parts = torch.autograd.functional.jacobian(lambda *w: outputs(*w).flatten(), tuple(weights))
+    jacobian = torch.cat([part.flatten(1) for part in parts], 1)
+    return jacobian @ jacobian.T / n
+
+
+def leaky_relu_units(weights, x, slope):
+    """Yield each unit of W leaky_relu(V x): its values, their derivative by its weights, and its column of W."""
+    for v, w in zip(weights[0], weights[1].T, strict=True):
+        derivative = torch.diag(torch.ones_like(x @ v).where(x @ v > 0, slope))
+        yield derivative @ x @ v, derivative @ x, w
+
+
+def batch_norm_units(weights, x):
+    """Yield each unit of W batch_norm(V x): its values, their derivative by its weights, and its column of W."""
+    n = len(x)
+    centring = torch.eye(n, dtype=x.dtype) - 1 / n
+    for v, w in zip(weights[0], weights[1].T, strict=True):
+        deviation = (x @ v).std(correction=0)
+        z = centring @ x @ v / deviation
+        yield z, (centring - torch.outer(z, z) / n) @ x / deviation, w
+
+
+def literal_eq_10(units, n):
+    """The sum over units of Kronecker products of size n k, as it is written in Zhao 2024, Eq. 10, over n."""
+    return sum(
+        torch.kron(j @ j.T, torch.outer(w, w)) + torch.kron(torch.outer(h, h), torch.eye(len(w), dtype=w.dtype))
+        for h, j, w in units
+    ).div_(n)

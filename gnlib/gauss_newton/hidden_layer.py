@@ -1,0 +1,139 @@
+r"""The Gauss-Newton matrix of a network with one hidden layer that is not linear, as its Gram matrix.
+
+Let :math:`f(x) = W \varphi(V x)`. With the values h_u of hidden unit u on the n samples, and their derivative
+:math:`J_u = \partial h_u / \partial V_u` (n x d), the Gram matrix is a sum over units (Zhao 2024, Eq. 10, over n):
+
+.. math:: \frac1n \sum_{u=1}^{m} J_u J_u^\top \otimes W_u W_u^\top + h_u h_u^\top \otimes I_k.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gnlib.checks import as_chain, as_float64
+
+
+def leaky_relu_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: float) -> Float[Tensor, "nk nk"]:
+    r"""Return the Gram form of the Gauss-Newton matrix of `f(x) = W leaky_relu(V x)`.
+
+    Here :math:`J_u = \operatorname{diag}(\varphi'_u) X`, which makes :math:`J_u J_u^\top` the entrywise product of
+    :math:`\varphi'_u \varphi_u'^\top` and :math:`X X^\top`.
+
+    Parameters
+    ----------
+    weights
+        `[V, W]` of shapes `(m, d)` and `(k, m)`
+    x
+        samples in rows
+    slope
+        factor of negative hidden values, and the derivative at zero as in torch; 0 is the ReLU, 1 a linear network
+
+    Returns
+    -------
+    The matrix :math:`\frac1n J J^\top`; row `i k + a` belongs to output a of sample i.
+
+    Raises
+    ------
+    ValueError
+        Weights that are not two matrices that chain, samples of another size, entries or a slope that are not finite.
+    """
+    v, w, x = _as_network(weights, x)
+    if not math.isfinite(slope):
+        raise ValueError(f"slope is {slope}; a finite number was expected, such as 0 for the ReLU.")
+    kernel = x @ x.mT
+    hidden = x @ v.mT
+    derivative = torch.ones_like(hidden).where(hidden > 0, slope)
+
+    def blocks(pairs: Float[Tensor, "b m"], rows: slice, rest: slice) -> Float[Tensor, "b i j"]:
+        return ((pairs[:, None] * derivative[rows]) @ derivative[rest].mT).mul_(kernel[rows, rest])
+
+    return _gram(derivative * hidden, w, blocks)
+
+
+def batch_norm_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> Float[Tensor, "nk nk"]:
+    r"""Return the Gram form of the Gauss-Newton matrix of `f(x) = W batch_norm(V x)`, in training mode.
+
+    The batch is all of x. Hidden units are centred and divided by their standard deviation s_u (biased, `eps = 0`; no
+    scale and shift), which depend on V too. With the centring projector P and the normalised unit z_u,
+
+    .. math:: J_u = \frac1{s_u} \Bigl(P - \frac{z_u z_u^\top}n\Bigr) X.
+
+    Parameters
+    ----------
+    weights
+        `[V, W]` of shapes `(m, d)` and `(k, m)`
+    x
+        samples in rows, at least two
+
+    Returns
+    -------
+    The matrix :math:`\frac1n J J^\top`; row `i k + a` belongs to output a of sample i.
+
+    Raises
+    ------
+    ValueError
+        Weights that are not two matrices that chain, samples of another size, entries that are not finite, or a hidden
+        unit that is constant over the batch.
+    """
+    v, w, x = _as_network(weights, x)
+    n, d = x.shape
+    centred = x - x.mean(0)  # before the products, so that a large mean costs no digits
+    hidden = centred @ v.mT
+    deviation = hidden.square().mean(0).sqrt()
+    rounding = max(n, d) * torch.finfo(x.dtype).eps * x.norm(dim=1).max() * v.norm(dim=1)
+    if (constant := deviation <= rounding).any():
+        raise ValueError(
+            f"Hidden unit {int(constant.nonzero()[0])} is constant over the batch (n = {n}), so it has no standard "
+            "deviation to be divided by; pass samples on which every unit varies."
+        )
+    hidden = hidden / deviation
+    # s^2 J J^T = (P - z z^T / n) K (P - z z^T / n) = P K P + z g^T + g z^T, with g as follows
+    kernel = centred @ centred.mT
+    product = kernel @ hidden / n
+    correction = (hidden * product).mean(0) / 2 * hidden - product
+
+    def blocks(pairs: Float[Tensor, "b m"], rows: slice, rest: slice) -> Float[Tensor, "b i j"]:
+        pairs = pairs / deviation.square()
+        total = (pairs[:, None] * hidden[rows]) @ correction[rest].mT
+        total += (pairs[:, None] * correction[rows]) @ hidden[rest].mT
+        return total.addcmul_(pairs.sum(1)[:, None, None], kernel[rows, rest])
+
+    return _gram(hidden, w, blocks)
+
+
+def _gram(hidden: Float[Tensor, "n m"], w: Float[Tensor, "k m"], blocks: Callable) -> Float[Tensor, "nk nk"]:
+    """Sum the units; `blocks(pairs, rows, rest)` is `sum_u pairs[:, u] J_u J_u^T` for these rows and columns.
+
+    An entry is the same with its two outputs swapped, and with its two samples swapped, so that a quarter of the
+    matrix has to be computed. This is done for all samples that follow a few (512 / k: a large product, but a small
+    array), while their part of the matrix is still in the cache.
+    """
+    (n, _), k = hidden.shape, len(w)
+    gram = hidden.new_empty(n, k, n, k)
+    step = max(1, 512 // k)
+    for start in range(0, n, step):
+        rows, rest, later = slice(start, start + step), slice(start, None), slice(start + step, None)
+        outer = hidden[rows] @ hidden[rest].mT / n
+        for a in range(k):
+            block = blocks(w[a] * w[a:] / n, rows, rest)
+            block[0] += outer
+            square = block[:, :, : block.shape[1]]  # in which a product is symmetric up to its rounding only
+            square.copy_((square + square.mT) / 2)
+            gram[rows, a, rest, a:] = block.permute(1, 2, 0)
+            gram[rows, a:, rest, a] = block.transpose(0, 1)
+        gram[later, :, rows] = gram[rows, :, later].permute(2, 1, 0, 3)
+    return gram.view(n * k, n * k)
+
+
+def _as_network(weights: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    weights, x = as_chain(weights), as_float64(x, "x")
+    if len(weights) != 2:
+        raise ValueError(f"weights has {len(weights)} matrices; two were expected, (m, d) and (k, m), in this order.")
+    if x.ndim != 2:
+        raise ValueError(f"x has shape {tuple(x.shape)}; samples in rows, of shape (n, d), were expected.")
+    if x.shape[1] != weights[0].shape[1]:
+        raise ValueError(f"x has {x.shape[1]} features but weights[0] takes {weights[0].shape[1]} inputs.")
+    return *weights, x
