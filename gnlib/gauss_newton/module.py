@@ -1,0 +1,178 @@
+"""The Gauss-Newton matrix of any torch module, through its Jacobian, which is never held whole."""
+
+import math
+from collections.abc import Callable, Iterator
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gnlib.gauss_newton.function import Network
+from gnlib.progress import progress
+
+GIB = 2**30
+BATCH = 8  # samples differentiated together: with more of them the tensors do not fit the cache
+COLUMNS = 1024  # of the Jacobian at a time; fewer are not worth a forward and a backward pass for each sample
+TILE = 1024  # rows of the Gram matrix updated at a time, from the diagonal to the right
+MARGIN = 2  # of the memory that a backward pass is known to take: its temporary tensors are not known
+
+
+def gauss_newton_gram(
+    module: nn.Module,
+    x: Tensor,
+    *,
+    output: Callable[..., Tensor] | None = None,
+    mode: str | None = None,
+    memory: float = 4.0,
+) -> Float[Tensor, "nk nk"]:
+    r"""Return the Gram matrix of the Jacobian of a network, :math:`\frac1n J J^\top`.
+
+    J is the `nk x p` Jacobian of all outputs on all samples with respect to the parameters that require a gradient,
+    with row `i * k + a` for output a of sample i. The matrix has the non-zero eigenvalues of the Gauss-Newton matrix
+    :math:`\frac1n J^\top J`, and is computed in double precision whatever the precision of the module.
+
+    The module is left as it is: its precision, mode, gradients, running statistics and the state of the random
+    numbers.
+
+    Parameters
+    ----------
+    module
+        any module; masks, parametrizations, frozen and tied parameters mean what they mean in training
+    x
+        the data, samples along the first axis; integers, such as the numbers of tokens, are passed on as they are
+    output
+        function of what the module returns that gives the `(n, k)` outputs, where these are not what it returns
+    mode
+        which function is meant: `"eval"` (running statistics, no dropout) or `"train"` (statistics of the batch);
+        needed only if the module is in training mode and has batch normalisation or dropout.
+        Where the outputs of a sample depend on the other samples, it is the function of the whole batch that is
+        differentiated, which takes n times as long
+    memory
+        GiB that may be used beyond the module and the data, for the result of `8 (nk)^2` bytes among others. The less
+        is left of it, the more often the network is differentiated
+
+    Raises
+    ------
+    TypeError
+        Something that is not a module, or not a tensor of real numbers.
+    ValueError
+        Parameters, data, outputs or derivatives that are not finite, outputs not of shape `(n, k)`, not in double
+        precision or without a gradient, a random function, samples that depend on each other unless `mode="train"` or
+        batch normalisation say so, an unknown mode, or too little memory.
+
+    Notes
+    -----
+    Samples are differentiated together by :func:`torch.vmap`. A module that it cannot take (operations in place,
+    control flow that depends on the data, recurrent layers) is differentiated sample by sample, which is right but
+    slow. A forward pass that casts to single precision and back leaves the rounding of single precision in the result.
+    """
+    network, groups, batch = _plan(module, x, output, mode, memory, with_gram=True)
+    rows = len(network.x) * network.outputs
+    gram = torch.zeros(rows, rows, dtype=torch.float64, device=network.x.device)
+    for columns in groups:
+        _add_gram(gram, _block(network, columns, batch))
+    for start in range(0, rows, TILE):
+        stop = start + TILE
+        diagonal = gram[start:stop, start:stop]
+        diagonal.copy_(diagonal.triu() + diagonal.triu(1).mT)
+        gram[stop:, start:stop] = gram[start:stop, stop:].mT
+    return gram.div_(len(network.x))
+
+
+def jacobian_blocks(
+    module: nn.Module,
+    x: Tensor,
+    *,
+    output: Callable[..., Tensor] | None = None,
+    mode: str | None = None,
+    memory: float = 4.0,
+) -> Iterator[Float[Tensor, "nk g"]]:
+    """Return the Jacobian of a network block by block: all rows, but some of the columns.
+
+    The columns are those of the flattened parameters, from the last one that the module registered to the first, so
+    that the first blocks need no more than the end of a backward pass. A block is forgotten when it is handed out: to
+    stay within `memory`, let go of it (`del`) before asking for the next.
+
+    Parameters
+    ----------
+    module, x, output, mode
+        as for :func:`gauss_newton_gram`
+    memory
+        GiB that may be used beyond the module and the data, for one block among others
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`gauss_newton_gram`.
+    """
+    network, groups, batch = _plan(module, x, output, mode, memory, with_gram=False)
+    return (_block(network, columns, batch) for columns in groups)
+
+
+def _plan(
+    module: nn.Module, x: Tensor, output: Callable[..., Tensor] | None, mode: str | None, memory: float, with_gram: bool
+) -> tuple[Network, list[dict[str, slice]], int]:
+    """Choose groups of columns, as few as fit, and the number of samples to differentiate together."""
+    if not memory > 0:
+        raise ValueError(f"memory is {memory}; a positive number of GiB was expected.")
+    network = Network(module, x, output, mode)
+    n, sizes = len(network.x), [p.numel() for p in network.parameters.values()]
+    rows, p = n * network.outputs, sum(sizes)
+    fixed = network.copied + with_gram * 8 * (rows**2 + 3 * min(rows, TILE) ** 2)
+    # what each sample needs: activations, and gradients of parameters of which only some columns are asked for
+    sample = MARGIN * network.bytes_per_sample * (n if network.coupled else 1) + 2 * 8 * max(sizes)
+    held = network.outputs + 1 if network.vmapped else 2  # gradients of it in the wanted columns
+    least = min(p, COLUMNS)
+    free = memory * GIB - fixed
+    wanted = min(BATCH, n, free // (4 * sample)) if network.vmapped else 1
+    for batch in (max(int(wanted), 1), 1):
+        width = int((free - batch * sample) // (8 * (rows + batch * held)))
+        if width >= least:
+            return network, _groups(network.parameters, math.ceil(p / math.ceil(p / width))), batch
+    needed = math.ceil((fixed + sample + 8 * (rows + held) * least) / GIB * 1000) / 1000
+    gram = f", {8 * rows**2 / GIB:.3f} of them for the {rows} x {rows} result" if with_gram else ""
+    raise ValueError(f"memory is {memory} GiB but {needed} are needed{gram}; allow more, or pass fewer samples.")
+
+
+def _groups(parameters: dict[str, Tensor], width: int) -> list[dict[str, slice]]:
+    """Divide the columns of the Jacobian, last parameters first, into groups of `width`."""
+    groups, room = [], 0
+    for name, p in reversed(parameters.items()):
+        start = 0
+        while start < p.numel():
+            if not room:
+                groups.append({})
+                room = width
+            stop = min(start + room, p.numel())
+            groups[-1][name] = slice(start, stop)
+            start, room = stop, room - (stop - start)
+    return groups
+
+
+@torch.no_grad()
+def _block(network: Network, columns: dict[str, slice], batch: int) -> Float[Tensor, "nk g"]:
+    """Return these columns of the Jacobian."""
+    samples = 1 if network.coupled else len(network.x)
+    rows, width = len(network.x) * network.outputs, sum(part.stop - part.start for part in columns.values())
+    block = torch.empty(samples, rows // samples, width, dtype=torch.float64, device=network.x.device)
+    with network.as_template():
+        gradients = network.gradients(columns, batch)
+        for some, output, gradient in progress(gradients, "Jacobian", math.ceil(samples / batch) * block.shape[1]):
+            block[some, output] = gradient
+    if not torch.isfinite(torch.linalg.vector_norm(block, math.inf)):
+        raise ValueError(
+            f"The Jacobian with respect to {', '.join(columns)} has NaN or infinite entries; the network has no "
+            "derivative at these weights and data (a square root of 0 has none), or overflows."
+        )
+    return block.flatten(0, 1)
+
+
+def _add_gram(gram: Float[Tensor, "nk nk"], block: Float[Tensor, "nk g"]) -> None:
+    """Add `block @ block.mT` to the blocks of a matrix on the diagonal and above it; overwrites `block`."""
+    nonzero = block.any(0).nonzero()[:, 0]
+    if len(nonzero) < block.shape[1]:  # masks and dead units: pack the other columns, in place
+        for some in block.split(BATCH):
+            some[:, : len(nonzero)] = some[:, nonzero]
+        block = block[:, : len(nonzero)]
+    for start in range(0, len(gram), TILE):
+        gram[start : start + TILE, start:].addmm_(block[start : start + TILE], block[start:].mT)
