@@ -1,35 +1,62 @@
-"""The condition number of an operator or a matrix, by the method that suits it."""
+"""The condition number of an operator, a matrix or a network, by the method that suits it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from time import perf_counter
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
+from gnlib.checks import as_symmetric
+from gnlib.gauss_newton.function import Network
+from gnlib.gauss_newton.module import gauss_newton_gram, jacobian_blocks
 from gnlib.operators import KroneckerSum
 from gnlib.spectrum.dense import dense_ends
+from gnlib.spectrum.factor import factor_ends
+from gnlib.spectrum.gram import gram_ends
 from gnlib.spectrum.kronecker_sum import kronecker_sum_ends
 from gnlib.spectrum.result import ConditionNumber
 
+SMALL = 500  # size up to which all eigenvalues take no longer than a factorisation and an iteration
+
 
 def condition_number(
-    operator: KroneckerSum | Float[Tensor, "p p"] | np.ndarray,
+    operator: KroneckerSum | Float[Tensor, "p p"] | np.ndarray | nn.Module,
+    x: Tensor | None = None,
     *,
+    output: Callable[[Any], Tensor] | None = None,
+    mode: Literal["eval", "train"] | None = None,
+    memory: float = 4.0,
+    outputs: int = 1,
     rank: int | None = None,
     tolerance: float = 1e-8,
     max_steps: int = 200,
 ) -> ConditionNumber:
     """Return the pseudo-condition number: the largest eigenvalue over the smallest one that is not zero.
 
-    A matrix is diagonalised. A Kronecker sum is never formed: one or two terms are reduced exactly to blocks of the
-    size of the data, more are treated by a preconditioned block iteration on both ends.
+    A Kronecker sum is never formed: one or two terms are reduced exactly to blocks of the size of the data, more are
+    treated by an iteration on both ends that the inverses of such blocks precondition. So is a large matrix; if it is
+    small, singular, or its outputs are coupled strongly, it is diagonalised. For a network and a batch the Gram form of
+    the Gauss-Newton matrix is built; where that is singular or does not resolve the smallest eigenvalue, the singular
+    values of the Jacobian take its place.
 
     Parameters
     ----------
     operator
-        a Kronecker sum, or a symmetric positive semi-definite matrix
+        a Kronecker sum, a symmetric positive semi-definite matrix, or a network
+    x
+        the samples, for a network only
+    output, mode, memory
+        for a network only, see :func:`gnlib.gauss_newton_gram`
+    outputs
+        number k of outputs of a Gram matrix whose row `i k + a` belongs to output a of sample i: of use where the
+        outputs are coupled weakly, because their blocks then precondition the iteration
     rank
         number of non-zero eigenvalues of a matrix where theory gives it; otherwise eigenvalues up to `p * eps` times
-        the largest count as zero. The rank of a Kronecker sum is found from its factors.
+        the largest count as zero. The rank of a Kronecker sum or a network is found from its factors.
     tolerance
         relative error at which an iteration may stop
     max_steps
@@ -38,15 +65,83 @@ def condition_number(
     Raises
     ------
     ValueError
-        A matrix that is empty, not square, not symmetric, not positive semi-definite, not finite, or zero.
+        A matrix that is empty, not square, not symmetric, not positive semi-definite, not finite, or zero; an argument
+        that is not meant for what is measured; a network or samples that :func:`gnlib.gauss_newton_gram` refuses.
     NotConvergedError
         An iteration that did not reach the tolerance.
     """
     if max_steps < 1:
         raise ValueError(f"max_steps is {max_steps}; at least one step is needed.")
-    if isinstance(operator, KroneckerSum):
-        if rank is not None:
-            raise ValueError("rank is for matrices; the rank of a Kronecker sum is found from its factors.")
-        return kronecker_sum_ends(operator, tolerance=tolerance, max_steps=max_steps)
-    matrix = torch.as_tensor(operator) if isinstance(operator, np.ndarray) else operator
+    network = isinstance(operator, nn.Module)
+    for name, value in {"x": x, "output": output, "mode": mode}.items():
+        if not network and value is not None:
+            raise ValueError(f"{name} is for a network; a {type(operator).__name__} is measured as it is.")
+    if rank is not None and (network or isinstance(operator, KroneckerSum)):
+        raise ValueError("rank is for matrices; the rank of a Kronecker sum or a network is found from its factors.")
+
+    start = perf_counter()
+    device = _device(operator)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    if network:
+        result = _network_ends(operator, x, output, mode, memory, tolerance=tolerance, max_steps=max_steps)
+    elif isinstance(operator, KroneckerSum):
+        result = kronecker_sum_ends(operator, tolerance=tolerance, max_steps=max_steps)
+    else:
+        matrix = torch.as_tensor(operator) if isinstance(operator, np.ndarray) else operator
+        result = _matrix_ends(matrix, outputs, rank, tolerance=tolerance, max_steps=max_steps)
+    gpu_memory = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
+    return replace(result, seconds=perf_counter() - start, gpu_memory=gpu_memory)
+
+
+def _matrix_ends(
+    matrix: Float[Tensor, "p p"], outputs: int, rank: int | None, *, tolerance: float, max_steps: int
+) -> ConditionNumber:
+    """Both ends of a matrix from its factors if it is large and definite, else from all eigenvalues."""
+    matrix = as_symmetric(matrix, "The matrix")
+    if outputs < 1 or len(matrix) % outputs:
+        raise ValueError(f"outputs is {outputs}; it must divide the size of the matrix, {len(matrix)}.")
+    if len(matrix) > SMALL and rank in (None, len(matrix)):
+        found = gram_ends(matrix, outputs, tolerance=tolerance, max_steps=max_steps)
+        if found is not None:
+            return found
     return dense_ends(matrix, rank=rank)
+
+
+def _network_ends(
+    module: nn.Module,
+    x: Tensor,
+    output: Callable[[Any], Tensor] | None,
+    mode: Literal["eval", "train"] | None,
+    memory: float,
+    *,
+    tolerance: float,
+    max_steps: int,
+) -> ConditionNumber:
+    """Both ends of the Gauss-Newton matrix of a network, from its Gram matrix or else from its Jacobian.
+
+    That squaring the Jacobian has lost nothing is certain only if every eigenvalue of the Gram matrix is resolved.
+    """
+    network = Network(module, x, output, mode)
+    rows, columns = len(network.x) * network.outputs, sum(p.numel() for p in network.parameters.values())
+    if columns >= rows:
+        gram = gauss_newton_gram(module, x, output=output, mode=mode, memory=memory)
+        found = _matrix_ends(gram, network.outputs, None, tolerance=tolerance, max_steps=max_steps)
+        if found.resolved and found.rank == rows:
+            return replace(found, method=f"Gram matrix: {found.method}")
+        del gram
+    needed = 3 * 8 * rows * min(rows, columns) / 2**30  # the triangle, and a block on it with its decomposition
+    if memory <= needed:
+        raise ValueError(
+            f"memory is {memory} GiB but the singular values of the Jacobian need more than {needed:.3f}, and squaring "
+            "it to a Gram matrix loses the smallest ones; allow more, or pass fewer samples."
+        )
+    blocks = jacobian_blocks(module, x, output=output, mode=mode, memory=(memory - needed) / 3)
+    return factor_ends(block / len(x) ** 0.5 for block in blocks)
+
+
+def _device(operator: object) -> torch.device:
+    """The device that does the work."""
+    if isinstance(operator, nn.Module):
+        return next((p.device for p in operator.parameters()), torch.device("cpu"))
+    return operator.device if isinstance(operator, KroneckerSum | Tensor) else torch.device("cpu")

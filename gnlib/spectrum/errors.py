@@ -12,22 +12,23 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-def upper_errors(
+def residual_errors(
     values: Float[Tensor, " b"], residual: Float[Tensor, "n b"], _: Float[Tensor, "n b"]
 ) -> Float[Tensor, " b"]:
-    """Return relative errors of the values at the upper end, the largest first."""
+    """Return relative errors of the values at either end, the outermost first, from the size of their residuals."""
     linear = torch.linalg.vector_norm(residual, dim=0)
-    linear = torch.where(linear <= torch.finfo(values.dtype).eps * values[0], 0, linear)
-    beyond = values[-1] + linear[-1]
-    errors = linear / values.abs()
-    if len(values) > 1 and beyond < values[0]:
-        coupling = residual[:, :-1].mT @ residual[:, :-1] / (values[0] - beyond)
-        moved = torch.linalg.eigvalsh(values[:-1].diag() + coupling)[-1] / values[0] - 1
-        errors[0] = torch.minimum(errors[0], moved.clamp_min(0))
+    linear = torch.where(linear <= torch.finfo(values.dtype).eps * values.abs().max(), 0, linear)
+    errors = torch.where(values > 0, linear / values, torch.inf)
+    distance = (values[0] - values[-1]).abs() - linear[-1]
+    if len(values) > 1 and distance > 0 and values[0] > 0:
+        coupling = residual[:, :-1].mT @ residual[:, :-1] / distance
+        below = values[0] < values[-1]
+        moved = torch.linalg.eigvalsh(values[:-1].diag() + (-coupling if below else coupling))[0 if below else -1]
+        errors[0] = torch.minimum(errors[0], (moved / values[0] - 1).abs())
     return errors
 
 
-def lower_errors(
+def relative_errors(
     values: Float[Tensor, " b"],
     residual: Float[Tensor, "n b"],
     solved: Float[Tensor, "n b"],
@@ -55,6 +56,7 @@ def lower_errors(
     weighted = (residual.mT @ solved) / slack
     above = values - slack * shift
     linear = (weighted.diagonal().clamp_min(0) * above).sqrt() / values
+    linear = torch.where(above > 0, linear, torch.inf)  # otherwise the value is nothing but rounding
     errors = linear.clone()
     beyond = values[-1] * (1 - linear[-1])
     if proved and len(values) > 1 and beyond > values[0]:

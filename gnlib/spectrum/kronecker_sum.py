@@ -16,9 +16,9 @@ from torch import Tensor
 
 from gnlib.checks import as_float64
 from gnlib.operators import KroneckerSum
-from gnlib.spectrum.coupled_blocks import CoupledBlocks
 from gnlib.spectrum.davidson import ExtremePair
 from gnlib.spectrum.graded import graded_ends
+from gnlib.spectrum.kronecker_blocks import KroneckerBlocks
 from gnlib.spectrum.result import ConditionNumber
 
 EPS = torch.finfo(torch.float64).eps
@@ -49,16 +49,20 @@ def kronecker_sum_ends(op: KroneckerSum, *, tolerance: float, max_steps: int) ->
     if len(left) == 1 or (len(left) == 2 and _is_scalar(left[1])):
         method = "exact blocks"
         zeros = int(silent.sum())
-        upper = CoupledBlocks(left[:, -1:, -1:], right, silent[-1:], kernel[:, :0])
-        lower = [CoupledBlocks(left[:, zeros, zeros][:, None, None], right, silent[-1:], kernel[:, :0])]
+        upper = KroneckerBlocks(left[:, -1:, -1:], right, silent[-1:], kernel[:, :0])
+        lower = [KroneckerBlocks(left[:, zeros, zeros][:, None, None], right, silent[-1:], kernel[:, :0])]
         if zeros and kernel.shape[1] < r:
-            lower.append(CoupledBlocks(left[:, :1, :1], right, silent[:1], kernel))
+            lower.append(KroneckerBlocks(left[:, :1, :1], right, silent[:1], kernel))
     else:
         method = "block iteration"
-        upper = CoupledBlocks(left, right, silent, kernel)
+        upper = KroneckerBlocks(left, right, silent, kernel)
         lower = [upper]
-    top = upper.largest(tolerance, max_steps)
-    found = [(blocks, blocks.smallest(top.value, tolerance, max_steps)) for blocks in lower]
+    limits = {"tolerance": tolerance, "max_steps": max_steps}
+    try:
+        top = upper.end(largest=True, **limits)
+        found = [(blocks, blocks.end(largest=False, norm=top.value, **limits)) for blocks in lower]
+    except torch.linalg.LinAlgError:  # a block is singular up to rounding
+        return _formed(left, right)
     blocks, bottom = min(found, key=lambda pair: pair[1].value)
     return ConditionNumber(
         largest=top.value,
@@ -76,8 +80,11 @@ def _formed(left: Float[Tensor, "L k k"], right: Float[Tensor, "L r r"]) -> Cond
 
 
 def _kernel(matrix: Float[Tensor, "r r"]) -> Float[Tensor, "r b"]:
-    values, vectors = torch.linalg.eigh(matrix)
-    return vectors[:, values <= len(values) * EPS * values[-1]]
+    """Null space of a matrix that may be graded: that of the matrix scaled to a unit diagonal, scaled back."""
+    diagonal = matrix.diagonal()
+    scale = torch.where(diagonal > 0, diagonal, 1).rsqrt()
+    values, vectors = torch.linalg.eigh(scale[:, None] * matrix * scale)
+    return torch.linalg.qr(scale[:, None] * vectors[:, values <= len(values) * EPS * values[-1]]).Q
 
 
 def _is_null(left: Tensor, right: Tensor, silent: Tensor, kernel: Float[Tensor, "r b"]) -> bool:
@@ -101,7 +108,7 @@ def _is_scalar(matrix: Float[Tensor, "k k"]) -> bool:
     return bool((matrix - matrix[0, 0] * identity).abs().max() <= 10 * k * EPS * matrix[0, 0].abs())
 
 
-def _rounding(blocks: CoupledBlocks, bottom: ExtremePair) -> float:
+def _rounding(blocks: KroneckerBlocks, bottom: ExtremePair) -> float:
     r"""Relative error of the smallest eigenvalue by rounding of the factors.
 
     It is :math:`|X|` weighted by bounds of their entries, :math:`|C_{ij}| \le c_i c_j` and

@@ -1,6 +1,6 @@
 """What is known of the two ends of a spectrum, and how well."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 RESOLVED = 1e-3
 """A condition number counts as resolved when its relative error is below this."""
@@ -31,6 +31,10 @@ class ConditionNumber:
         relative error that the method vouches for in the eigenvalues, the larger of the two ends
     method
         how the ends were obtained
+    seconds
+        wall-clock time that it took, of no part in comparisons
+    gpu_memory
+        GiB that the computation allocated at most where it ran on CUDA, else None; of no part in comparisons
     """
 
     largest: float
@@ -39,6 +43,8 @@ class ConditionNumber:
     gap: float
     residual: float
     method: str
+    seconds: float = field(default=0.0, compare=False)
+    gpu_memory: float | None = field(default=None, compare=False)
 
     @property
     def value(self) -> float:
@@ -62,8 +68,30 @@ class ConditionNumber:
 
     def __str__(self) -> str:
         """Return one line: the value, both ends, the rank and how they were obtained."""
-        value = f"{self.value:.6g}" if self.resolved else f"at least {self.value:.1e} (not resolved)"
         return (
-            f"condition number {value}: eigenvalues {self.largest:.6g} to {self.smallest:.6g}, rank {self.rank} "
-            f"(gap {self.gap:.0e}), relative residual {self.residual:.0e}, {self.method}"
+            f"condition number {self._summary()}: eigenvalues {self.largest:.6g} to {self.smallest:.6g}, "
+            f"rank {self.rank} (gap {self.gap:.0e}), relative residual {self.residual:.0e}, {self.method}"
         )
+
+    def _summary(self) -> str:
+        return f"{self.value:.6g}" if self.resolved else f"at least {self.value:.1e} (not resolved)"
+
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows."""
+        rows = {
+            "condition number": self._summary(),
+            "largest eigenvalue": f"{self.largest:.6g}",
+            "smallest non-zero eigenvalue": f"{self.smallest:.6g}" if self.resolved else f"{self.smallest:.0e}",
+            "relative error below": f"{self.residual:.0e}",
+            "rank": f"{self.rank}, at a gap of {self.gap:.0e}",
+            "obtained by": self.method,
+            "time": f"{self.seconds:.2g} s",
+        }
+        if self.gpu_memory is not None:
+            rows["memory on the GPU"] = f"{self.gpu_memory:.2g} GiB"
+        if not self.resolved:
+            rows["not resolved"] = (
+                "the smallest eigenvalue is lost in rounding; the condition number is a lower bound, not a value"
+            )
+        cells = "".join(f'<tr><th style="text-align: left">{k}</th><td>{v}</td></tr>' for k, v in rows.items())
+        return f"<table>{cells}</table>"

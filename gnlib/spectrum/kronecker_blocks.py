@@ -1,0 +1,106 @@
+r"""A Kronecker sum as coupled blocks."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from gnlib.operators import apply_kronecker_sum
+from gnlib.spectrum.coupled_blocks import FEW, CoupledBlocks
+from gnlib.spectrum.davidson import orthonormal
+from gnlib.spectrum.errors import relative_errors, residual_errors
+
+EPS = torch.finfo(torch.float64).eps
+CLOSE = 0.1  # multiple of its blocks that the sum must exceed for a few columns to do
+PROJECTED = 600  # size of the projected problem that gives the guess
+
+
+class KroneckerBlocks(CoupledBlocks):
+    r"""The matrix :math:`\sum_\ell C_\ell \otimes S_\ell` with its blocks :math:`N_i = \sum_\ell (C_\ell)_{ii} S_\ell`.
+
+    Parameters
+    ----------
+    left
+        (L, k, k) tensor of positive semi-definite factors, the first one diagonal
+    right
+        (L, r, r) tensor of positive semi-definite factors
+    silent
+        (k,) tensor, the outputs for which the first factor is zero
+    kernel
+        (r, b) tensor with orthonormal columns; times the silent outputs they are the null space
+    """
+
+    def __init__(
+        self,
+        left: Float[Tensor, "L k k"],
+        right: Float[Tensor, "L r r"],
+        silent: Bool[Tensor, " k"],
+        kernel: Float[Tensor, "r b"],
+    ) -> None:
+        self.left, self.right, self.silent, self.kernel = left, right, silent, kernel
+        self.outputs, self.inputs, self.like = left.shape[1], right.shape[1], right
+        # Where the other factors are far from diagonal, their mean over outputs approximates them better.
+        diagonal = left.diagonal(dim1=1, dim2=2).clamp_min(0)
+        mean = diagonal.mean(1, keepdim=True).expand_as(diagonal)
+        self.weights = max((diagonal, mean), key=lambda weights: _slack(left, weights)[0])
+        self.slack, self.shiftable = _slack(left, self.weights)
+        # The ends are clusters of k. Good blocks tell their eigenvalues apart; poor ones have to take them together.
+        self.columns = FEW if self.shiftable and self.slack > CLOSE else FEW + self.outputs
+
+    def apply(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "p b"]:  # noqa: D102
+        y = apply_kronecker_sum(self.left, self.right, x.mT.reshape(-1, self.outputs, self.inputs))
+        return y.reshape(-1, self.outputs * self.inputs).mT
+
+    def block(self, i: int) -> Float[Tensor, "r r"]:  # noqa: D102
+        block = torch.einsum("l,lab->ab", self.weights[:, i], self.right)
+        if self.silent[i] and self.kernel.shape[1]:
+            block += block.diagonal().mean() * self.kernel @ self.kernel.mT
+        return block
+
+    def split(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "k r b"]:  # noqa: D102
+        return x.reshape(self.outputs, self.inputs, -1)
+
+    def join(self, x: Float[Tensor, "k r b"]) -> Float[Tensor, "p b"]:  # noqa: D102
+        return x.reshape(self.outputs * self.inputs, -1)
+
+    def project(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "p b"]:  # noqa: D102
+        if not self.kernel.shape[1]:
+            return x
+        y = self.split(x)
+        return self.join(y - self.silent[:, None, None] * (self.kernel @ (self.kernel.mT @ y)))
+
+    def guess(self, *, largest: bool) -> tuple[float, Float[Tensor, "p b"]]:
+        """Project on all outputs times the inputs that matter at that end of the outermost blocks."""
+        number = max(1, PROJECTED // (2 * self.outputs))
+        spaces = [self.ritz_vectors(i, number, largest=largest) for i in {0, self.outputs - 1}]
+        space = orthonormal(torch.cat(spaces, 1))
+        projected = torch.einsum("lij,lab->iajb", self.left, space.mT @ self.right @ space)
+        size = self.outputs * space.shape[1]
+        if self.kernel.shape[1]:  # a null vector is no guess
+            null = self.kernel.mT @ space
+            silent = self.silent.diag().to(projected)
+            top = torch.linalg.matrix_norm(projected.reshape(size, size))
+            projected += top * torch.einsum("ij,ab->iajb", silent, null.mT @ null)
+        values, vectors = torch.linalg.eigh(projected.reshape(size, size))
+        if largest:
+            values, vectors = values.flip(0), vectors.flip(1)
+        start = space @ vectors[:, : self.columns].reshape(self.outputs, space.shape[1], -1)
+        return values[0].item(), self.project(self.join(start))
+
+    def errors(self, *, largest: bool, shift: float) -> Callable[..., Float[Tensor, " b"]]:  # noqa: D102
+        if largest:
+            return residual_errors
+        return partial(relative_errors, slack=self.slack, shift=shift, proved=self.shiftable)
+
+
+def _slack(left: Float[Tensor, "L k k"], weights: Float[Tensor, "L k"]) -> tuple[float, bool]:
+    """Return how many times the block diagonal matrix of these weights G is at least, and whether this is certain.
+
+    Where a factor is singular, the smallest of its other eigenvalues is a fair guess and no proof.
+    """
+    scale = torch.where(weights > 0, weights, torch.inf).rsqrt()
+    ratio = torch.linalg.eigvalsh(scale[:, :, None] * left * scale[:, None, :])
+    regular = ratio > left.shape[1] * EPS * ratio.max()
+    return ratio[regular].min().item(), bool(regular.all())
