@@ -6,7 +6,6 @@ end of the whole matrix G and remain definite, because their spectrum lies withi
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
@@ -19,6 +18,7 @@ FEW = 4  # columns that the iteration improves at a time
 SMOOTHED = 3  # random columns that meet every invariant subspace, for an end that lies off the guess
 NEAR = (0.02, 0.1, 0.5)  # relative distances of the shift from the guess, tried until the blocks are definite
 FAR = tuple(2.0**i for i in range(60))
+AGAIN = 6  # steps, about as many as a factorisation takes the time of, after which the shift is reconsidered
 
 
 class CoupledBlocks(ABC):
@@ -63,8 +63,16 @@ class CoupledBlocks(ABC):
         """Return an approximate end of the spectrum, from within, and columns that nearly contain its eigenvector."""
 
     @abstractmethod
-    def errors(self, *, largest: bool, shift: float) -> Callable[..., Float[Tensor, " b"]]:
-        """Return what bounds the errors of Ritz values, see :func:`extreme_eigenpair`."""
+    def errors(
+        self,
+        values: Float[Tensor, " b"],
+        residual: Float[Tensor, "p b"],
+        solved: Float[Tensor, "p b"],
+        *,
+        largest: bool,
+        shift: float,
+    ) -> Float[Tensor, " b"]:
+        """Return relative errors of Ritz values, from their residuals and these times the shifted inverse."""
 
     def project(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "p b"]:
         """Return the part of the columns outside the null space."""
@@ -94,29 +102,19 @@ class CoupledBlocks(ABC):
             return self.apply(x) + norm * (x - self.project(x))  # null vectors belong to the upper end now
 
         value, start = self.guess(largest=largest)
-        sign = -1 if largest else 1
-        distances = NEAR + FAR if largest else (*NEAR, 1.0) if self.shiftable else (1.0,)
-        for shift in (value * (1 - sign * distance) for distance in distances):
-            factors = self._factors(sign, shift)
-            if factors is not None:
-                break
-        else:
-            raise torch.linalg.LinAlgError("A block is not positive definite.")
-
-        def solve(x: Float[Tensor, "p b"]) -> Float[Tensor, "p b"]:
-            return self.project(self.join(cholesky_solve(factors, self.split(x))))
-
+        inverse = ShiftedInverse(self, value, largest=largest)
         smooth = self.random(self.outputs * self.inputs, SMOOTHED)
         for _ in range(3):  # else the rounding of its large components would drown a graded lower end
-            smooth = solve(smooth)
+            smooth = inverse(smooth)
             smooth = smooth / torch.linalg.vector_norm(smooth, dim=0)
         return extreme_eigenpair(
             self.apply if largest else raised,
             torch.cat([start, smooth], 1),
             block=self.columns,
             largest=largest,
-            precondition=solve,
-            errors=self.errors(largest=largest, shift=shift),
+            precondition=inverse,
+            errors=lambda *block: self.errors(*block, largest=largest, shift=inverse.shift),
+            improve=inverse.improve,
             norm=norm,
             tolerance=tolerance,
             max_steps=max_steps,
@@ -134,13 +132,50 @@ class CoupledBlocks(ABC):
         generator = torch.Generator(self.like.device).manual_seed(0)
         return torch.randn(*shape, generator=generator, dtype=self.like.dtype, device=self.like.device)
 
-    def _factors(self, sign: int, shift: float) -> Float[Tensor, "k r r"] | None:
-        """Cholesky factors of `sign * (N_i - shift)`, or None if one of these is not definite."""
-        factors = self.like.new_empty(self.outputs, self.inputs, self.inputs)
-        for i in range(self.outputs):
-            block = sign * self.block(i)
-            block.diagonal().sub_(sign * shift)
+
+class ShiftedInverse:
+    """The product with the inverses of the blocks, shifted close to an end of the matrix.
+
+    Parameters
+    ----------
+    blocks
+        the matrix
+    guess
+        its largest or its smallest eigenvalue, approximated from within
+    largest
+        which of them
+
+    Raises
+    ------
+    torch.linalg.LinAlgError
+        A block that is singular up to rounding.
+    """
+
+    def __init__(self, blocks: CoupledBlocks, guess: float, *, largest: bool) -> None:
+        self.blocks, self.sign, self.steps = blocks, -1 if largest else 1, 0
+        distances = NEAR + FAR if largest else (*NEAR, 1.0) if blocks.shiftable else (1.0,)
+        if not any(self._factor(guess * (1 - self.sign * distance)) for distance in distances):
+            raise torch.linalg.LinAlgError("A block is not positive definite.")
+
+    def __call__(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "p b"]:
+        """Return the product, without its part in the null space."""
+        return self.blocks.project(self.blocks.join(cholesky_solve(self.factors, self.blocks.split(x))))
+
+    def improve(self, value: float, error: float) -> None:
+        """Shift the blocks up to an end known to this relative error, if the iteration takes long for want of it."""
+        self.steps += 1
+        shift = value * (1 - self.sign * 2 * error)
+        if self.steps % AGAIN == 0 and abs(value - shift) < abs(value - self.shift) / 4 and self.blocks.shiftable:
+            self._factor(shift)
+
+    def _factor(self, shift: float) -> bool:
+        """Factor the shifted blocks and say whether all are definite; if not, leave everything as it was."""
+        factors = self.blocks.like.new_empty(self.blocks.outputs, self.blocks.inputs, self.blocks.inputs)
+        for i in range(self.blocks.outputs):
+            block = self.sign * self.blocks.block(i)
+            block.diagonal().sub_(self.sign * shift)
             factors[i], failed = torch.linalg.cholesky_ex(block)
             if failed:
-                return None
-        return factors
+                return False
+        self.factors, self.shift = factors, shift
+        return True

@@ -32,6 +32,7 @@ def extreme_eigenpair(
     largest: bool,
     precondition: Map,
     errors: Callable[[Float[Tensor, " b"], Float[Tensor, "n b"], Float[Tensor, "n b"]], Float[Tensor, " b"]],
+    improve: Callable[[float, float], None] = lambda value, error: None,
     norm: float = 0.0,
     tolerance: float,
     max_steps: int,
@@ -55,6 +56,8 @@ def extreme_eigenpair(
         approximate inverse near the wanted end, applied to residuals (the identity for none)
     errors
         relative errors of the eigenvalues, from the eigenvalues, their residuals, and these preconditioned
+    improve
+        called after each step with the first value and its error, to better the preconditioner
     norm
         norm of the operator where it is known, to tell rounding by
     tolerance
@@ -102,6 +105,7 @@ def extreme_eigenpair(
             image = apply(space)
         if new.shape[1] == 0:
             break
+        improve(values[0].item(), error[0].item())
         space, image = torch.cat([space, new], 1), torch.cat([image, apply(new)], 1)
     raise NotConvergedError(
         f"The {'largest' if largest else 'smallest'} eigenvalue did not converge: after {step} steps its relative "

@@ -12,9 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-def residual_errors(
-    values: Float[Tensor, " b"], residual: Float[Tensor, "n b"], _: Float[Tensor, "n b"]
-) -> Float[Tensor, " b"]:
+def residual_errors(values: Float[Tensor, " b"], residual: Float[Tensor, "n b"]) -> Float[Tensor, " b"]:
     """Return relative errors of the values at either end, the outermost first, from the size of their residuals."""
     linear = torch.linalg.vector_norm(residual, dim=0)
     linear = torch.where(linear <= torch.finfo(values.dtype).eps * values.abs().max(), 0, linear)

@@ -1,7 +1,5 @@
 """Both ends of the spectrum of a Gram matrix, without the rest of it."""
 
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -81,5 +79,13 @@ class GramBlocks(CoupledBlocks):
             values, vectors = values.flip(0), vectors.flip(1)
         return values[0].item(), start @ vectors[:, : self.columns]
 
-    def errors(self, *, largest: bool, shift: float) -> Callable[..., Float[Tensor, " b"]]:  # noqa: D102
-        return residual_errors
+    def errors(  # noqa: D102
+        self,
+        values: Float[Tensor, " b"],
+        residual: Float[Tensor, "p b"],
+        solved: Float[Tensor, "p b"],
+        *,
+        largest: bool,
+        shift: float,
+    ) -> Float[Tensor, " b"]:
+        return residual_errors(values, residual)

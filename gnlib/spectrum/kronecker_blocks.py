@@ -1,8 +1,5 @@
 r"""A Kronecker sum as coupled blocks."""
 
-from collections.abc import Callable
-from functools import partial
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -89,10 +86,18 @@ class KroneckerBlocks(CoupledBlocks):
         start = space @ vectors[:, : self.columns].reshape(self.outputs, space.shape[1], -1)
         return values[0].item(), self.project(self.join(start))
 
-    def errors(self, *, largest: bool, shift: float) -> Callable[..., Float[Tensor, " b"]]:  # noqa: D102
+    def errors(  # noqa: D102
+        self,
+        values: Float[Tensor, " b"],
+        residual: Float[Tensor, "p b"],
+        solved: Float[Tensor, "p b"],
+        *,
+        largest: bool,
+        shift: float,
+    ) -> Float[Tensor, " b"]:
         if largest:
-            return residual_errors
-        return partial(relative_errors, slack=self.slack, shift=shift, proved=self.shiftable)
+            return residual_errors(values, residual)
+        return relative_errors(values, residual, solved, slack=self.slack, shift=shift, proved=self.shiftable)
 
 
 def _slack(left: Float[Tensor, "L k k"], weights: Float[Tensor, "L k"]) -> tuple[float, bool]:
