@@ -62,7 +62,7 @@ def gauss_newton_gram(
 
     Notes
     -----
-    Samples are differentiated together by :func:`torch.vmap`. A module that it cannot take (operations in place,
+    Samples are differentiated together by `torch.vmap`. A module that it cannot take (operations in place,
     control flow that depends on the data, recurrent layers) is differentiated sample by sample, which is right but
     slow. A forward pass that casts to single precision and back leaves the rounding of single precision in the result.
     """

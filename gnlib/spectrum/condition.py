@@ -50,7 +50,7 @@ def condition_number(
     x
         the samples, for a network only
     output, mode, memory
-        for a network only, see :func:`gnlib.gauss_newton_gram`
+        for a network only, see :func:`gnlib.gauss_newton.gauss_newton_gram`
     outputs
         number k of outputs of a Gram matrix whose row `i k + a` belongs to output a of sample i: of use where the
         outputs are coupled weakly, because their blocks then precondition the iteration
@@ -66,7 +66,7 @@ def condition_number(
     ------
     ValueError
         A matrix that is empty, not square, not symmetric, not positive semi-definite, not finite, or zero; an argument
-        that is not meant for what is measured; a network or samples that :func:`gnlib.gauss_newton_gram` refuses.
+        that is not meant for what is measured; what :func:`gnlib.gauss_newton.gauss_newton_gram` refuses.
     NotConvergedError
         An iteration that did not reach the tolerance.
     """

@@ -88,7 +88,7 @@ class CoupledBlocks(ABC):
         norm
             the largest eigenvalue, where the smallest is asked for
         tolerance, max_steps
-            see :func:`extreme_eigenpair`
+            see `extreme_eigenpair`
 
         Raises
         ------
