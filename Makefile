@@ -1,5 +1,6 @@
 # `make book` renders the site, `make test` runs everything that CI runs, `make notebooks` renews the
-# outputs kept in notebooks/*.ipynb. `make clean` removes all but the environment, which takes minutes.
+# outputs kept in notebooks/*.ipynb, `make bench` measures. `make clean` removes all but the environment, which takes
+# minutes.
 
 PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -19,7 +20,7 @@ TWO_WORKERS := OMP_NUM_THREADS=1 $(PYTEST) -n 2 --dist loadscope
 # The shapes in the annotations, checked at each call (of wrong arguments the functions complain themselves).
 SHAPES := --jaxtyping-packages=gnlib,beartype.beartype -m 'not bad_input'
 
-.PHONY: book test lint notebooks serve address clean
+.PHONY: book test bench lint notebooks serve address clean
 
 book: $(INSTALLED) _build/.library-$(LIBRARY)
 	rm -rf _build/html
@@ -28,13 +29,20 @@ book: $(INSTALLED) _build/.library-$(LIBRARY)
 test: $(INSTALLED) lint
 	rm -rf _build/tests
 	$(PYTEST) $(call REPORT,1-tree) tests/test_pins.py tests/test_pairs.py tests/test_address.py
-	$(TWO_WORKERS) $(call REPORT,2-library) tests $(addprefix --ignore=tests/,test_pins.py test_pairs.py test_address.py site colab)
+	$(TWO_WORKERS) $(call REPORT,2-library) tests $(addprefix --ignore=tests/,test_pins.py test_pairs.py test_address.py site colab benchmarks)
+	$(TWO_WORKERS) $(call REPORT,2-benchmarks) --benchmark-disable -m 'not slow' tests/benchmarks
 	$(TWO_WORKERS) $(SHAPES) $(patsubst %,tests/test_%.py,moment models operators gauss_newton spectrum accuracy bounds)
 	$(TWO_WORKERS) $(call REPORT,3-notebooks) --nbval-lax notebooks
 	$(MAKE) book
 	$(PYTEST) $(call REPORT,4-site) tests/site
 	$(PYTEST) $(call REPORT,5-colab) tests/colab
 	@$(BIN)/python tests/totals.py _build/tests/*.xml
+
+# The sizes that take minutes, in order to be timed, on a machine that has nothing else to do.
+bench: $(INSTALLED)
+	mkdir -p _build
+	$(PYTEST) --verbose -m slow --benchmark-only --benchmark-quiet --benchmark-json=_build/bench.json tests/benchmarks
+	@$(BIN)/python tests/benchmarks/table.py _build/bench.json
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

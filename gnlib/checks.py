@@ -31,13 +31,13 @@ def as_symmetric(matrix: Float[Tensor, "d d"], name: str) -> Float[Tensor, "d d"
     matrix = as_float64(matrix, name)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"{name} has shape {tuple(matrix.shape)}; a square matrix was expected.")
-    asymmetry = (matrix - matrix.mT).abs().max()
-    if asymmetry > 1e-10 * matrix.abs().max():
+    largest, asymmetry = (torch.linalg.vector_norm(m, torch.inf) for m in (matrix, matrix - matrix.mT))
+    if asymmetry > 1e-10 * largest:
         raise ValueError(
             f"{name} is not symmetric: entries differ from those of its transpose by up to {asymmetry:.1e}; "
             "an eigenvalue routine for symmetric matrices would silently read one triangle only."
         )
-    return (matrix + matrix.mT) / 2
+    return (matrix + matrix.mT).div_(2)
 
 
 def as_chain(weights: Sequence[Tensor]) -> list[Tensor]:

@@ -89,6 +89,9 @@ def condition_number(
         result = kronecker_sum_ends(operator, tolerance=tolerance, max_steps=max_steps)
     else:
         matrix = torch.as_tensor(operator) if isinstance(operator, np.ndarray) else operator
+        matrix = as_symmetric(matrix, "The matrix")
+        if outputs < 1 or len(matrix) % outputs:
+            raise ValueError(f"outputs is {outputs}; it must divide the size of the matrix, {len(matrix)}.")
         result = _matrix_ends(matrix, outputs, rank, tolerance=tolerance, max_steps=max_steps)
     gpu_memory = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
     return replace(result, seconds=perf_counter() - start, gpu_memory=gpu_memory)
@@ -98,9 +101,6 @@ def _matrix_ends(
     matrix: Float[Tensor, "p p"], outputs: int, rank: int | None, *, tolerance: float, max_steps: int
 ) -> ConditionNumber:
     """Both ends of a matrix from its factors if it is large and definite, else from all eigenvalues."""
-    matrix = as_symmetric(matrix, "The matrix")
-    if outputs < 1 or len(matrix) % outputs:
-        raise ValueError(f"outputs is {outputs}; it must divide the size of the matrix, {len(matrix)}.")
     if len(matrix) > SMALL and rank in (None, len(matrix)):
         found = gram_ends(matrix, outputs, tolerance=tolerance, max_steps=max_steps)
         if found is not None:
