@@ -127,8 +127,11 @@ def _network_ends(
     if columns >= rows:
         gram = gauss_newton_gram(module, x, output=output, mode=mode, memory=memory)
         found = _matrix_ends(gram, network.outputs, None, tolerance=tolerance, max_steps=max_steps)
+        # an entry is a sum of so many products, whose rounding grows like that of a random walk (Higham and Mary 2019)
+        rounding = columns**0.5 * torch.finfo(gram.dtype).eps * found.largest / found.smallest
+        found = replace(found, residual=found.residual + rounding, method=f"Gram matrix: {found.method}")
         if found.resolved and found.rank == rows:
-            return replace(found, method=f"Gram matrix: {found.method}")
+            return found
         del gram
     needed = 3 * 8 * rows * min(rows, columns) / 2**30  # the triangle, and a block on it with its decomposition
     if memory <= needed:
