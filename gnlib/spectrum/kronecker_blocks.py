@@ -11,7 +11,7 @@ from gnlib.spectrum.errors import relative_errors, residual_errors
 
 EPS = torch.finfo(torch.float64).eps
 CLOSE = 0.1  # multiple of its blocks that the sum must exceed for a few columns to do
-PROJECTED = 600  # size of the projected problem that gives the guess
+PROJECTED = 240  # size of the projected problem that gives the guess
 
 
 class KroneckerBlocks(CoupledBlocks):
