@@ -1,0 +1,62 @@
+"""One measurement: ours, timed by pytest-benchmark, beside the alternative, timed once in the same run."""
+
+from time import perf_counter
+
+import pytest
+import torch
+
+EPS = torch.finfo(torch.float64).eps
+DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+
+
+def sizes(small, full):
+    """The sizes of a case: the small ones are tests like others, the full ones are for `make bench`."""
+    marked = [pytest.param(*size, id=name(size), marks=pytest.mark.slow) for size in full]
+    return [pytest.param(*size, id=name(size)) for size in small] + marked
+
+
+def name(size):
+    return "-".join(map(str, size))
+
+
+def race(benchmark, ours, *, case, alternatives=(), rounds=3, device="cpu", **notes):
+    """Time ours, then each alternative, and return what they found.
+
+    An alternative is its name, a function, by how much its time is to be multiplied, and how many times faster ours
+    has to be. Notes end up in the table.
+    """
+    found = benchmark.pedantic(ours, rounds=rounds, warmup_rounds=int(rounds > 1))
+    against, others = [], []
+    for label, run, scale, target in alternatives:
+        seconds, other = timed(run)
+        others.append(other)
+        against.append({"name": label, "seconds": scale * seconds, "target": target})
+    where = {"device": _name(device), "threads": torch.get_num_threads()}
+    benchmark.extra_info.update(case=case, against=against, **where, **notes)
+    return found, *others
+
+
+def timed(run):
+    """Seconds that a function takes, and what it returns."""
+    _wait()
+    start = perf_counter()
+    result = run()
+    _wait()
+    return perf_counter() - start, result
+
+
+def assert_same_ends(found, values):
+    """Compare with all eigenvalues, ascending, to 1e-8 or to what these resolve themselves, `eps * kappa`."""
+    largest, smallest = values[-1].item(), values[-found.rank].item()
+    assert found.resolved
+    assert found.largest == pytest.approx(largest, rel=1e-8)
+    assert found.smallest == pytest.approx(smallest, rel=max(1e-8, EPS * largest / smallest))
+
+
+def _wait():
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _name(device):
+    return torch.cuda.get_device_name() if device == "cuda" else device
