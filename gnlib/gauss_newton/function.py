@@ -75,7 +75,7 @@ class Network:
     @contextmanager
     def as_template(self) -> Iterator[None]:
         """Have the module compute in the mode and the precision asked for, then leave everything as it was found."""
-        found = [(m, dict(vars(m)), dict(m._buffers)) for m in self._module.modules()]
+        found = [(m, dict(vars(m)), dict(m._parameters), dict(m._buffers)) for m in self._module.modules()]
         dtype, fast = torch.get_default_dtype(), torch.backends.mha.get_fastpath_enabled()
         device = self.x.device
         forked = torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type)
@@ -91,11 +91,12 @@ class Network:
             finally:
                 torch.set_default_dtype(dtype)
                 torch.backends.mha.set_fastpath_enabled(fast)
-                for m, attributes, buffers in found:  # a pruned weight, say, is an attribute set by each forward pass
-                    vars(m).clear()
-                    vars(m).update(attributes)
-                    m._buffers.clear()
-                    m._buffers.update(buffers)
+                # a pruned weight, say, is an attribute set by each forward pass, and functional_call does not restore
+                # the parameters of a module that is reachable under two names
+                for m, attributes, parameters, buffers in found:
+                    for kept, was in ((vars(m), attributes), (m._parameters, parameters), (m._buffers, buffers)):
+                        kept.clear()
+                        kept.update(was)
 
     def __call__(self, parameters: dict[str, Tensor], x: Tensor) -> Float[Tensor, "n k"]:
         """Return the outputs on the samples `x` with these in place of some of the parameters."""

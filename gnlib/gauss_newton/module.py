@@ -17,6 +17,14 @@ TILE = 1024  # rows of the Gram matrix updated at a time, from the diagonal to t
 MARGIN = 2  # of the memory that a backward pass is known to take: its temporary tensors are not known
 
 
+class BudgetError(ValueError):
+    """There is too little memory; `needed` says how many GiB there ought to be."""
+
+    def __init__(self, message: str, needed: float) -> None:
+        super().__init__(message)
+        self.needed = needed
+
+
 def gauss_newton_gram(
     module: nn.Module,
     x: Tensor,
@@ -131,7 +139,9 @@ def _plan(
             return network, _groups(network.parameters, math.ceil(p / math.ceil(p / width))), batch
     needed = math.ceil((fixed + sample + 8 * (rows + held) * least) / GIB * 1000) / 1000
     gram = f", {8 * rows**2 / GIB:.3f} of them for the {rows} x {rows} result" if with_gram else ""
-    raise ValueError(f"memory is {memory} GiB but {needed} are needed{gram}; allow more, or pass fewer samples.")
+    raise BudgetError(
+        f"memory is {memory} GiB but {needed} are needed{gram}; allow more, or pass fewer samples.", needed
+    )
 
 
 def _groups(parameters: dict[str, Tensor], width: int) -> list[dict[str, slice]]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gnlib.checks import as_symmetric
 from gnlib.gauss_newton.function import Network
-from gnlib.gauss_newton.module import gauss_newton_gram, jacobian_blocks
+from gnlib.gauss_newton.module import BudgetError, gauss_newton_gram, jacobian_blocks
 from gnlib.operators import KroneckerSum
 from gnlib.spectrum.dense import dense_ends
 from gnlib.spectrum.factor import factor_ends
@@ -133,13 +133,15 @@ def _network_ends(
         if found.resolved and found.rank == rows:
             return found
         del gram
-    needed = 3 * 8 * rows * min(rows, columns) / 2**30  # the triangle, and a block on it with its decomposition
-    if memory <= needed:
+    triangle = 3 * 8 * rows * min(rows, columns) / 2**30  # with a block on it, and the decomposition of both
+    try:
+        left = max((memory - triangle) / 3, 1e-9)
+        blocks = jacobian_blocks(module, x, output=output, mode=mode, memory=left)
+    except BudgetError as error:
         raise ValueError(
-            f"memory is {memory} GiB but the singular values of the Jacobian need more than {needed:.3f}, and squaring "
-            "it to a Gram matrix loses the smallest ones; allow more, or pass fewer samples."
-        )
-    blocks = jacobian_blocks(module, x, output=output, mode=mode, memory=(memory - needed) / 3)
+            f"memory is {memory} GiB but the singular values of the Jacobian take {triangle + 3 * error.needed:.3f}, and "
+            "squaring it to a Gram matrix loses the smallest of them; allow more, or pass fewer samples."
+        ) from error
     return factor_ends(block / len(x) ** 0.5 for block in blocks)
 
 

@@ -84,7 +84,7 @@ class ConditionNumber:
             "largest eigenvalue": f"{self.largest:.6g}",
             "smallest non-zero eigenvalue": f"{self.smallest:.6g}" if self.resolved else f"{self.smallest:.0e}",
             "relative error below": f"{self.residual:.0e}",
-            "rank": f"{self.rank}, at a gap of {self.gap:.0e}",
+            "rank": f"{self.rank}, at a gap of {self.gap:.0e}" + ("" if self.resolved else ", as uncertain"),
             "obtained by": self.method,
             "time": f"{self.seconds:.2g} s",
         }
