@@ -344,7 +344,9 @@ def test_too_little_memory_says_how_much_is_needed():
 # the caller's module
 
 
-@pytest.mark.parametrize("name", ["residual", "pruned", "lstm", "transformer, dropout", "weight norm", "spectral norm"])
+@pytest.mark.parametrize(
+    "name", ["residual", "pruned", "tied", "lstm", "transformer, dropout", "weight norm", "spectral norm"]
+)
 @pytest.mark.parametrize("mode", ["eval", "train", None])
 def test_module_is_left_as_it_was(name, mode):
     make, data = INDEPENDENT[name]
@@ -354,6 +356,7 @@ def test_module_is_left_as_it_was(name, mode):
     state = copy.deepcopy(net.state_dict())
     flags = [m.training for m in net.modules()]
     attributes = [{key: id(value) for key, value in vars(m).items()} for m in net.modules()]
+    parameters = [id(p) for p in net.parameters()]
     random, y = torch.get_rng_state(), net.eval()(x)
     for m, flag in zip(net.modules(), flags, strict=True):
         m.training = flag
@@ -367,6 +370,7 @@ def test_module_is_left_as_it_was(name, mode):
     for key, value in net.state_dict().items():
         assert value.dtype == state[key].dtype
         assert torch.equal(value, state[key])
+    assert [id(p) for p in net.parameters()] == parameters
     assert all(p.grad is None for p in net.parameters())
     assert torch.equal(net.eval()(x), y)
     if name == "pruned":
@@ -409,7 +413,11 @@ BAD_ARGUMENTS = [
     (dict(mode="test"), ValueError, "mode is 'test'"),
     (dict(memory=0.0), ValueError, "memory is 0.0; a positive number"),
     (dict(memory=math.nan), ValueError, "memory is nan"),
-    (dict(output=lambda y: y.argmax(1)), ValueError, r"shape \(2,\) for a batch of 2; a tensor of shape \(2, k\)"),
+    (
+        dict(output=lambda y: y.argmax(1)),
+        ValueError,
+        r"outputs of 2 samples are of shape \(2,\); a tensor of shape \(2, k\)",
+    ),
     (dict(output=lambda y: y[:, :0]), ValueError, r"shape \(2, 0\)"),
     (dict(output=lambda y: y[:1]), ValueError, r"shape \(1, 3\)"),
     (dict(output=lambda y: (y, y)), ValueError, "type tuple"),
@@ -450,7 +458,7 @@ BAD_MODULES = [
     (lambda: mlp(nn.Dropout(0.5)), "train", r"1 \(Dropout\) drops out in training mode"),
     (lambda: Tokens(0.1), "train", "drops out in training mode"),
     (lambda: Lambda(lambda self, x: functional.dropout(self.linear(x))), None, "change from call to call"),
-    (lambda: Lambda(lambda self, x: self.linear(x).squeeze(0)), None, r"shape \(3,\) for a batch of 1"),
+    (lambda: Lambda(lambda self, x: self.linear(x).squeeze(0)), None, r"outputs of 1 samples are of shape \(3,\)"),
     (lambda: Lambda(lambda self, x: self.linear(x.float())), None, "fails on the first .* dtype"),
 ]
 

@@ -255,7 +255,7 @@ def _as_outputs(y: object, n: int) -> Float[Tensor, "n k"]:
     if not isinstance(y, Tensor) or y.ndim != 2 or len(y) != n or y.shape[1] == 0:
         got = f"shape {tuple(y.shape)}" if isinstance(y, Tensor) else f"type {type(y).__name__}"
         raise ValueError(
-            f"The outputs are of {got} for a batch of {n}; a tensor of shape ({n}, k) was expected. Pass output=, a "
+            f"The outputs of {n} samples are of {got}; a tensor of shape ({n}, k) was expected. Pass output=, a "
             "function that makes it of what the module returns, such as lambda y: y.flatten(1)."
         )
     if y.dtype != torch.float64:

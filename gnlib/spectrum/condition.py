@@ -139,8 +139,8 @@ def _network_ends(
         blocks = jacobian_blocks(module, x, output=output, mode=mode, memory=left)
     except BudgetError as error:
         raise ValueError(
-            f"memory is {memory} GiB but the singular values of the Jacobian take {triangle + 3 * error.needed:.3f}, and "
-            "squaring it to a Gram matrix loses the smallest of them; allow more, or pass fewer samples."
+            f"memory is {memory} GiB but {triangle + 3 * error.needed:.3f} are needed for the singular values of the "
+            "Jacobian (its Gram matrix loses the smallest of them); allow more, or pass fewer samples."
         ) from error
     return factor_ends(block / len(x) ** 0.5 for block in blocks)
 
