@@ -24,7 +24,7 @@ def picture():
                 generator = torch.Generator().manual_seed(seed)
                 weights = gnlib.linear_weights([196] + [width] * (depth - 1) + [10], generator=generator)
                 operator = gnlib.linear_gauss_newton(weights, moment)
-                kappas[seed, j] = gnlib.condition_number(operator, tolerance=1e-5)
+                kappas[seed, j] = gnlib.condition_number(operator)
                 limits[seed, j] = bounds.sharp_linear(weights, moment)
         figures.band(axis, DEPTHS, kappas, f"width {width}", color)
         axis.plot(DEPTHS, limits.mean(0), ":", color=color)

@@ -1,6 +1,7 @@
 """The condition number of an operator, a matrix or a network, by the method that suits it."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, Literal
@@ -122,16 +123,20 @@ def _network_ends(
 
     That squaring the Jacobian has lost nothing is certain only if every eigenvalue of the Gram matrix is resolved.
     """
+    if not memory > 0:
+        raise ValueError(f"memory is {memory}; a positive number of GiB was expected.")
     network = Network(module, x, output, mode)
     rows, columns = len(network.x) * network.outputs, sum(p.numel() for p in network.parameters.values())
     if columns >= rows:
         gram = gauss_newton_gram(module, x, output=output, mode=mode, memory=memory)
-        found = _matrix_ends(gram, network.outputs, None, tolerance=tolerance, max_steps=max_steps)
         # an entry is a sum of so many products, whose rounding grows like that of a random walk (Higham and Mary 2019)
-        rounding = columns**0.5 * torch.finfo(gram.dtype).eps * found.largest / found.smallest
-        found = replace(found, residual=found.residual + rounding, method=f"Gram matrix: {found.method}")
-        if found.resolved and found.rank == rows:
-            return found
+        rounding = columns**0.5 * torch.finfo(gram.dtype).eps
+        with suppress(ValueError):  # a matrix that is singular up to that may have a negative eigenvalue
+            found = _matrix_ends(gram, network.outputs, None, tolerance=tolerance, max_steps=max_steps)
+            residual = found.residual + rounding * found.largest / found.smallest
+            found = replace(found, residual=residual, method=f"Gram matrix: {found.method}")
+            if found.resolved and found.rank == rows:
+                return found
         del gram
     triangle = 3 * 8 * rows * min(rows, columns) / 2**30  # with a block on it, and the decomposition of both
     try:

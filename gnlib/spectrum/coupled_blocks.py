@@ -15,7 +15,7 @@ from gnlib.spectrum.cholesky import cholesky_solve, inverse_of
 from gnlib.spectrum.davidson import ExtremePair, extreme_eigenpair, krylov_space
 
 FEW = 4  # columns that the iteration improves at a time
-SMOOTHED = 3  # random columns that meet every invariant subspace, for an end that lies off the guess
+PROBES, PROBED = 3, 5  # random columns, and products with each
 NEAR = (0.02, 0.1, 0.5)  # relative distances of the shift from the guess, tried until the blocks are definite
 FAR = tuple(2.0**i for i in range(60))
 AGAIN = 6  # steps, about as many as a factorisation takes the time of, after which the shift is reconsidered
@@ -28,6 +28,8 @@ class CoupledBlocks(ABC):
     ----------
     outputs, inputs
         number and size of the blocks on the diagonal
+    outermost
+        the blocks from which the guess is made
     columns
         number of columns that the iteration improves at a time
     shiftable
@@ -38,6 +40,7 @@ class CoupledBlocks(ABC):
 
     outputs: int
     inputs: int
+    outermost: set[int]
     columns: int = FEW
     shiftable: bool = True
     like: Tensor
@@ -101,15 +104,31 @@ class CoupledBlocks(ABC):
         def raised(x: Float[Tensor, "p b"]) -> Float[Tensor, "p b"]:
             return self.apply(x) + norm * (x - self.project(x))  # null vectors belong to the upper end now
 
+        apply, sign = (self.apply, -1) if largest else (raised, 1)
         value, start = self.guess(largest=largest)
-        inverse = ShiftedInverse(self, value, largest=largest)
-        smooth = self.random(self.outputs * self.inputs, SMOOTHED)
-        for _ in range(3):  # else the rounding of its large components would drown a graded lower end
-            smooth = inverse(smooth)
-            smooth = smooth / torch.linalg.vector_norm(smooth, dim=0)
+        inverse, known = ShiftedInverse(self, sign), set(self.outermost)
+        near, *far = (NEAR if largest or self.shiftable else ()) + (FAR if largest else (1.0,))
+        culprit = inverse.factor(value * (1 - sign * near))
+        while culprit is not None and culprit not in known:  # the spectrum of this block reaches beyond the guess
+            known.add(culprit)
+            rows = self.like.new_zeros(self.outputs, self.inputs, min(FEW, self.inputs))
+            rows[culprit] = self.ritz_vectors(culprit, FEW, largest=largest)
+            found = self.project(self.join(rows))
+            values = torch.linalg.eigvalsh(found.mT @ apply(found))
+            value = max(value, values[-1].item()) if largest else min(value, values[0].item())
+            start = torch.cat([start, found], 1)
+            culprit = inverse.factor(value * (1 - sign * near))
+        if culprit is not None and all(inverse.factor(value * (1 - sign * distance)) is not None for distance in far):
+            raise torch.linalg.LinAlgError("A block is not positive definite.")
+
+        # Random columns meet every invariant subspace, for an end of the blocks or of the matrix off the guess.
+        smooth = inverse(self.random(self.outputs * self.inputs, PROBES))
+        probes = krylov_space(apply if largest else lambda x: inverse(apply(x)), smooth, PROBED)
+        for _ in range(2):  # else the rounding of its large components would drown a graded lower end
+            smooth = inverse(smooth / torch.linalg.vector_norm(smooth, dim=0))
         return extreme_eigenpair(
-            self.apply if largest else raised,
-            torch.cat([start, smooth], 1),
+            apply,
+            torch.cat([start, smooth, probes], 1),
             block=self.columns,
             largest=largest,
             precondition=inverse,
@@ -123,7 +142,7 @@ class CoupledBlocks(ABC):
     def ritz_vectors(self, i: int, number: int, *, largest: bool) -> Float[Tensor, "r q"]:
         """Return vectors at an end of the block of an output."""
         block = self.block(i)
-        space = krylov_space(block.matmul if largest else inverse_of(block), self.random(self.inputs, 8), 8)
+        space = krylov_space(block.matmul if largest else inverse_of(block), self.random(self.inputs, FEW), 8)
         _, rotation = torch.linalg.eigh(space.mT @ block @ space)
         return space @ (rotation[:, -number:] if largest else rotation[:, :number])
 
@@ -140,22 +159,12 @@ class ShiftedInverse:
     ----------
     blocks
         the matrix
-    guess
-        its largest or its smallest eigenvalue, approximated from within
-    largest
-        which of them
-
-    Raises
-    ------
-    torch.linalg.LinAlgError
-        A block that is singular up to rounding.
+    sign
+        1 at the lower end, where `N_i - shift` is to be definite, -1 at the upper end, where `shift - N_i` is
     """
 
-    def __init__(self, blocks: CoupledBlocks, guess: float, *, largest: bool) -> None:
-        self.blocks, self.sign, self.steps = blocks, -1 if largest else 1, 0
-        distances = NEAR + FAR if largest else (*NEAR, 1.0) if blocks.shiftable else (1.0,)
-        if not any(self._factor(guess * (1 - self.sign * distance)) for distance in distances):
-            raise torch.linalg.LinAlgError("A block is not positive definite.")
+    def __init__(self, blocks: CoupledBlocks, sign: int) -> None:
+        self.blocks, self.sign, self.steps = blocks, sign, 0
 
     def __call__(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "p b"]:
         """Return the product, without its part in the null space."""
@@ -166,16 +175,16 @@ class ShiftedInverse:
         self.steps += 1
         shift = value * (1 - self.sign * 2 * error)
         if self.steps % AGAIN == 0 and abs(value - shift) < abs(value - self.shift) / 4 and self.blocks.shiftable:
-            self._factor(shift)
+            self.factor(shift)
 
-    def _factor(self, shift: float) -> bool:
-        """Factor the shifted blocks and say whether all are definite; if not, leave everything as it was."""
+    def factor(self, shift: float) -> int | None:
+        """Factor the shifted blocks; if one is not definite, say which one and leave everything as it was."""
         factors = self.blocks.like.new_empty(self.blocks.outputs, self.blocks.inputs, self.blocks.inputs)
         for i in range(self.blocks.outputs):
             block = self.sign * self.blocks.block(i)
             block.diagonal().sub_(self.sign * shift)
             factors[i], failed = torch.linalg.cholesky_ex(block)
             if failed:
-                return False
+                return i
         self.factors, self.shift = factors, shift
-        return True
+        return None

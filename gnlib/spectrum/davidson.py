@@ -12,6 +12,7 @@ from gnlib.spectrum.result import NotConvergedError
 Map = Callable[[Float[Tensor, "n b"]], Float[Tensor, "n b"]]
 EPS = torch.finfo(torch.float64).eps
 PATIENCE = 15  # steps without progress after which a residual of the size of rounding is taken for rounding
+NOTHING = 1e-12  # size of what is left of a unit column below which it is rounding
 SETTLED = 0.1  # relative error below which the rest of the block is trusted not to hide another extreme
 
 
@@ -75,6 +76,8 @@ def extreme_eigenpair(
         After `max_steps`.
     """
     space = orthonormal(start)
+    if not space.shape[1] or not torch.isfinite(space).all():
+        raise NotConvergedError("The iteration has no vector to start from: all of them are zero or not finite.")
     image = apply(space)
     block = min(block, space.shape[1])
     best, best_step = float("inf"), 0
@@ -134,9 +137,15 @@ def krylov_space(apply: Map, start: Float[Tensor, "n b"], steps: int) -> Float[T
 def orthonormal(v: Float[Tensor, "n b"], basis: Float[Tensor, "n q"] | None = None) -> Float[Tensor, "n c"]:
     """Orthonormalise columns against each other and a basis, leaving out those that add nothing to it."""
     for _ in range(2):  # the second pass removes what rounding left of the first
-        v = v / torch.linalg.vector_norm(v, dim=0).clamp_min(torch.finfo(v.dtype).tiny)
+        v = v / v.abs().amax(0).clamp_min(torch.finfo(v.dtype).tiny)  # the square of a tiny entry would be zero
+        v = v / torch.linalg.vector_norm(v, dim=0).clamp_min(0.5)
         if basis is not None:
             v = v - basis @ (basis.mT @ v)
-        v, r = torch.linalg.qr(v)
-        v = v[:, r.diagonal().abs() > 1e-12]
+            v = v[:, torch.linalg.vector_norm(v, dim=0) > NOTHING]
+        q, r = torch.linalg.qr(v)
+        if v.shape[1] > len(v) or (r.diagonal().abs() <= NOTHING).any():
+            # QR would put noise in place of a column that adds nothing, and take it out of the columns after it
+            u, s, _ = torch.linalg.svd(v, full_matrices=False)
+            q = u[:, s > NOTHING]
+        v = q
     return v

@@ -38,6 +38,7 @@ class KroneckerBlocks(CoupledBlocks):
     ) -> None:
         self.left, self.right, self.silent, self.kernel = left, right, silent, kernel
         self.outputs, self.inputs, self.like = left.shape[1], right.shape[1], right
+        self.outermost = {0, self.outputs - 1}
         # Where the other factors are far from diagonal, their mean over outputs approximates them better.
         diagonal = left.diagonal(dim1=1, dim2=2).clamp_min(0)
         mean = diagonal.mean(1, keepdim=True).expand_as(diagonal)
@@ -71,7 +72,7 @@ class KroneckerBlocks(CoupledBlocks):
     def guess(self, *, largest: bool) -> tuple[float, Float[Tensor, "p b"]]:
         """Project on all outputs times the inputs that matter at that end of the outermost blocks."""
         number = max(1, PROJECTED // (2 * self.outputs))
-        spaces = [self.ritz_vectors(i, number, largest=largest) for i in {0, self.outputs - 1}]
+        spaces = [self.ritz_vectors(i, number, largest=largest) for i in self.outermost]
         space = orthonormal(torch.cat(spaces, 1))
         projected = torch.einsum("lij,lab->iajb", self.left, space.mT @ self.right @ space)
         size = self.outputs * space.shape[1]

@@ -10,6 +10,8 @@ All of it happens in the eigenbasis of the second moment of the data, where badl
 graded, not rounded: an eigenvalue far below `eps` times the largest keeps its digits.
 """
 
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -19,6 +21,7 @@ from gnlib.operators import KroneckerSum
 from gnlib.spectrum.davidson import ExtremePair
 from gnlib.spectrum.graded import graded_ends
 from gnlib.spectrum.kronecker_blocks import KroneckerBlocks
+from gnlib.spectrum.magnitude import magnitude
 from gnlib.spectrum.result import ConditionNumber
 
 EPS = torch.finfo(torch.float64).eps
@@ -33,6 +36,17 @@ def kronecker_sum_ends(op: KroneckerSum, *, tolerance: float, max_steps: int) ->
         raise ValueError("The operator is zero: it has no eigenvalue to divide by. Check the weights and the data.")
     if not present.all():
         left, right = left[present], right[present]
+    scales = magnitude(left), magnitude(right)
+    left, right = (f if scale == 1 else f / scale for f, scale in zip((left, right), scales, strict=True))
+    found = _ends(left, right, tolerance, max_steps)
+    return replace(
+        found, largest=found.largest * scales[0] * scales[1], smallest=found.smallest * scales[0] * scales[1]
+    )
+
+
+def _ends(
+    left: Float[Tensor, "L k k"], right: Float[Tensor, "L r r"], tolerance: float, max_steps: int
+) -> ConditionNumber:
     k, r = left.shape[1], right.shape[1]
     if k * r <= SMALL:
         return _formed(left, right)
@@ -40,6 +54,7 @@ def kronecker_sum_ends(op: KroneckerSum, *, tolerance: float, max_steps: int) ->
     left = basis.mT @ left @ basis
     left = (left + left.mT) / 2
     silent = mu <= k * EPS * mu[-1]
+    left[0] = (mu * ~silent).diag()  # with no rounding of large entries where others vanish
     # for a linear network the null space is {X : A_1^T X = 0, X B_L^T = 0}
     kernel = _kernel(right[-1]) if silent.any() else right.new_empty(r, 0)
     definite = not (torch.linalg.cholesky_ex(left[-1]).info or torch.linalg.cholesky_ex(right[0]).info)
@@ -111,9 +126,14 @@ def _is_scalar(matrix: Float[Tensor, "k k"]) -> bool:
 def _rounding(blocks: KroneckerBlocks, bottom: ExtremePair) -> float:
     r"""Relative error of the smallest eigenvalue by rounding of the factors.
 
-    It is :math:`|X|` weighted by bounds of their entries, :math:`|C_{ij}| \le c_i c_j` and
-    :math:`|S_{ab}| \le s_a s_b`.
+    That of the factors on the right, and of those on the left as they were made, is relative to the sizes
+    :math:`c_i c_j` and :math:`s_a s_b` of rows and columns; the change of basis adds some relative to all of
+    :math:`C_\ell`.
     """
     c, s = (factor.diagonal(dim1=1, dim2=2).clamp_min(0).sqrt() for factor in (blocks.left, blocks.right))
-    x = bottom.vector.reshape(c.shape[1], s.shape[1]).abs()
-    return EPS * torch.einsum("li,ir,lr->l", c, x, s).square().sum().item() / bottom.value
+    x = bottom.vector.reshape(blocks.outputs, blocks.inputs)
+    made = torch.einsum("li,ir,lr->l", c, x.abs(), s).square()
+    seen = torch.einsum("ir,lrs,is->li", x, blocks.right, x).clamp_min(0).sqrt().sum(1).square()
+    turned = torch.linalg.matrix_norm(blocks.left) * seen
+    turned[0] *= blocks.outputs  # outputs are silent up to so many times the rounding
+    return EPS * (made.sum() + turned.sum()).item() / bottom.value
