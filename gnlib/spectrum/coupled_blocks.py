@@ -15,7 +15,7 @@ from gnlib.spectrum.cholesky import cholesky_solve, inverse_of
 from gnlib.spectrum.davidson import ExtremePair, extreme_eigenpair, krylov_space
 
 FEW = 4  # columns that the iteration improves at a time
-PROBES, PROBED = 3, 5  # random columns, and products with each
+PROBES, PROBED = 2, 5  # random columns, and products with each
 NEAR = (0.02, 0.1, 0.5)  # relative distances of the shift from the guess, tried until the blocks are definite
 FAR = tuple(2.0**i for i in range(60))
 AGAIN = 6  # steps, about as many as a factorisation takes the time of, after which the shift is reconsidered
@@ -179,9 +179,12 @@ class ShiftedInverse:
 
     def factor(self, shift: float) -> int | None:
         """Factor the shifted blocks; if one is not definite, say which one and leave everything as it was."""
-        factors = self.blocks.like.new_empty(self.blocks.outputs, self.blocks.inputs, self.blocks.inputs)
-        for i in range(self.blocks.outputs):
-            block = self.sign * self.blocks.block(i)
+        k, r = self.blocks.outputs, self.blocks.inputs
+        factors = self.blocks.like.new_empty(
+            k, r, r
+        ).mT  # by columns, as LAPACK returns them: transposing takes as long
+        for i in range(k):
+            block = self.blocks.block(i).mul_(self.sign)
             block.diagonal().sub_(self.sign * shift)
             factors[i], failed = torch.linalg.cholesky_ex(block)
             if failed:

@@ -133,7 +133,7 @@ def _rounding(blocks: KroneckerBlocks, bottom: ExtremePair) -> float:
     c, s = (factor.diagonal(dim1=1, dim2=2).clamp_min(0).sqrt() for factor in (blocks.left, blocks.right))
     x = bottom.vector.reshape(blocks.outputs, blocks.inputs)
     made = torch.einsum("li,ir,lr->l", c, x.abs(), s).square()
-    seen = torch.einsum("ir,lrs,is->li", x, blocks.right, x).clamp_min(0).sqrt().sum(1).square()
+    seen = ((x @ blocks.right) * x).sum(2).clamp_min(0).sqrt().sum(1).square()
     turned = torch.linalg.matrix_norm(blocks.left) * seen
     turned[0] *= blocks.outputs  # outputs are silent up to so many times the rounding
     return EPS * (made.sum() + turned.sum()).item() / bottom.value
