@@ -21,7 +21,7 @@ from gnlib.spectrum.gram import gram_ends
 from gnlib.spectrum.kronecker_sum import kronecker_sum_ends
 from gnlib.spectrum.result import ConditionNumber
 
-SMALL = 500  # size up to which all eigenvalues take no longer than a factorisation and an iteration
+SMALL = 2000  # size up to which all eigenvalues take hardly longer than two of them
 
 
 def condition_number(
