@@ -26,6 +26,14 @@ def as_float64(array: Tensor, name: str) -> Tensor:
     return array
 
 
+def as_samples(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    """Return samples held in rows in double precision."""
+    x = as_float64(x, "x")
+    if x.ndim != 2:
+        raise ValueError(f"x has shape {tuple(x.shape)}; samples in rows, of shape (n, d), were expected.")
+    return x
+
+
 def as_symmetric(matrix: Float[Tensor, "d d"], name: str) -> Float[Tensor, "d d"]:
     """Return a square symmetric matrix in double precision, free of the rounding in its antisymmetric part."""
     matrix = as_float64(matrix, name)

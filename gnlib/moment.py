@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.checks import as_float64, as_symmetric
+from gnlib.checks import as_samples, as_symmetric
 
 
 def second_moment(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
@@ -15,7 +15,7 @@ def second_moment(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
     The papers call it the covariance of the data; neither they nor this library subtract the mean (Zhao 2024,
     sec. 4.1).
     """
-    x = _as_samples(x)
+    x = as_samples(x)
     return x.mT @ x / len(x)
 
 
@@ -25,7 +25,7 @@ def whiten(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     Directions in which the data do not vary (singular values below `max(n, d) * eps` times the largest) are left at
     zero: whitening cannot invent them. The second moment of the result is therefore a projector of the rank of `x`.
     """
-    x = _as_samples(x)
+    x = as_samples(x)
     u, s, vt = torch.linalg.svd(x, full_matrices=False)
     rank = _numerical_rank(s, max(x.shape), "x")
     return len(x) ** 0.5 * u[:, :rank] @ vt[:rank]
@@ -52,7 +52,7 @@ class SecondMoment(NamedTuple):
         Its eigenvalues are then known to a relative error of `eps * sqrt(kappa)` in place of `eps * kappa`: pixels
         that hardly ever light up are told apart from pixels that never do.
         """
-        x = _as_samples(x)
+        x = as_samples(x)
         _, s, vt = torch.linalg.svd(x, full_matrices=False)
         rank = _numerical_rank(s, max(x.shape), "x")
         return cls(vt[:rank].mT.contiguous(), s[:rank] ** 2 / len(x))
@@ -73,13 +73,6 @@ def as_second_moment(second_moment: Float[Tensor, "d d"] | SecondMoment) -> Seco
     if isinstance(second_moment, SecondMoment):
         return second_moment
     return SecondMoment.from_matrix(second_moment)
-
-
-def _as_samples(x: Tensor) -> Tensor:
-    x = as_float64(x, "x")
-    if x.ndim != 2:
-        raise ValueError(f"x has shape {tuple(x.shape)}; samples in rows, of shape (n, d), were expected.")
-    return x
 
 
 def _numerical_rank(descending: Tensor, size: int, name: str) -> int:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.checks import as_chain, as_float64
+from gnlib.checks import as_chain, as_samples
 
 
 def leaky_relu_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: float) -> Float[Tensor, "nk nk"]:
@@ -63,10 +63,8 @@ def batch_norm_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> Float
 
     Parameters
     ----------
-    weights
-        `[V, W]` of shapes `(m, d)` and `(k, m)`
-    x
-        samples in rows, at least two
+    weights, x
+        as for :func:`leaky_relu_gram`, with at least two samples
 
     Returns
     -------
@@ -129,11 +127,9 @@ def _gram(hidden: Float[Tensor, "n m"], w: Float[Tensor, "k m"], blocks: Callabl
 
 
 def _as_network(weights: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    weights, x = as_chain(weights), as_float64(x, "x")
+    weights, x = as_chain(weights), as_samples(x)
     if len(weights) != 2:
         raise ValueError(f"weights has {len(weights)} matrices; two were expected, (m, d) and (k, m), in this order.")
-    if x.ndim != 2:
-        raise ValueError(f"x has shape {tuple(x.shape)}; samples in rows, of shape (n, d), were expected.")
     if x.shape[1] != weights[0].shape[1]:
         raise ValueError(f"x has {x.shape[1]} features but weights[0] takes {weights[0].shape[1]} inputs.")
     return *weights, x

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gnlib.spectrum.cholesky import cholesky_solve, inverse_of
 from gnlib.spectrum.davidson import ExtremePair, extreme_eigenpair, krylov_space
+from gnlib.spectrum.errors import residual_errors
 
 FEW = 4  # columns that the iteration improves at a time
 PROBES, PROBED = 2, 5  # random columns, and products with each
@@ -65,17 +66,11 @@ class CoupledBlocks(ABC):
     def guess(self, *, largest: bool) -> tuple[float, Float[Tensor, "p b"]]:
         """Return an approximate end of the spectrum, from within, and columns that nearly contain its eigenvector."""
 
-    @abstractmethod
-    def errors(
-        self,
-        values: Float[Tensor, " b"],
-        residual: Float[Tensor, "p b"],
-        solved: Float[Tensor, "p b"],
-        *,
-        largest: bool,
-        shift: float,
+    def lower_errors(
+        self, values: Float[Tensor, " b"], residual: Float[Tensor, "p b"], solved: Float[Tensor, "p b"], shift: float
     ) -> Float[Tensor, " b"]:
-        """Return relative errors of Ritz values, from their residuals and these times the shifted inverse."""
+        """Return relative errors of the smallest Ritz values, from residuals and these times the shifted inverse."""
+        return residual_errors(values, residual)
 
     def project(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "p b"]:
         """Return the part of the columns outside the null space."""
@@ -103,6 +98,12 @@ class CoupledBlocks(ABC):
 
         def raised(x: Float[Tensor, "p b"]) -> Float[Tensor, "p b"]:
             return self.apply(x) + norm * (x - self.project(x))  # null vectors belong to the upper end now
+
+        def upper_errors(values: Tensor, residual: Tensor, solved: Tensor) -> Tensor:
+            return residual_errors(values, residual)
+
+        def lower_errors(values: Tensor, residual: Tensor, solved: Tensor) -> Tensor:
+            return self.lower_errors(values, residual, solved, inverse.shift)
 
         apply, sign = (self.apply, -1) if largest else (raised, 1)
         value, start = self.guess(largest=largest)
@@ -132,7 +133,7 @@ class CoupledBlocks(ABC):
             block=self.columns,
             largest=largest,
             precondition=inverse,
-            errors=lambda *block: self.errors(*block, largest=largest, shift=inverse.shift),
+            errors=upper_errors if largest else lower_errors,
             improve=inverse.improve,
             norm=norm,
             tolerance=tolerance,
@@ -180,9 +181,7 @@ class ShiftedInverse:
     def factor(self, shift: float) -> int | None:
         """Factor the shifted blocks; if one is not definite, say which one and leave everything as it was."""
         k, r = self.blocks.outputs, self.blocks.inputs
-        factors = self.blocks.like.new_empty(
-            k, r, r
-        ).mT  # by columns, as LAPACK returns them: transposing takes as long
+        factors = self.blocks.like.new_empty(k, r, r).mT  # by columns, as LAPACK returns them
         for i in range(k):
             block = self.blocks.block(i).mul_(self.sign)
             block.diagonal().sub_(self.sign * shift)

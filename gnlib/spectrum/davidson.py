@@ -112,7 +112,8 @@ def extreme_eigenpair(
         space, image = torch.cat([space, new], 1), torch.cat([image, apply(new)], 1)
     raise NotConvergedError(
         f"The {'largest' if largest else 'smallest'} eigenvalue did not converge: after {step} steps its relative "
-        f"error is {error[0]:.1e}, above the tolerance of {tolerance:.0e}; allow more steps or a larger tolerance."
+        f"error is {error[0]:.1e}, above the tolerance of {tolerance:.0e}"
+        + ("; allow more steps or a larger tolerance." if new.shape[1] else ", with no direction left to search.")
     )
 
 

@@ -5,7 +5,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.spectrum.coupled_blocks import FEW, CoupledBlocks
-from gnlib.spectrum.errors import residual_errors
 from gnlib.spectrum.magnitude import magnitude
 from gnlib.spectrum.result import RESOLVED, ConditionNumber, NotConvergedError
 
@@ -80,14 +79,3 @@ class GramBlocks(CoupledBlocks):
         if largest:
             values, vectors = values.flip(0), vectors.flip(1)
         return values[0].item(), start @ vectors[:, : self.columns]
-
-    def errors(  # noqa: D102
-        self,
-        values: Float[Tensor, " b"],
-        residual: Float[Tensor, "p b"],
-        solved: Float[Tensor, "p b"],
-        *,
-        largest: bool,
-        shift: float,
-    ) -> Float[Tensor, " b"]:
-        return residual_errors(values, residual)

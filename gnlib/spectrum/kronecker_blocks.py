@@ -7,7 +7,7 @@ from torch import Tensor
 from gnlib.operators import apply_kronecker_sum
 from gnlib.spectrum.coupled_blocks import FEW, CoupledBlocks
 from gnlib.spectrum.davidson import orthonormal
-from gnlib.spectrum.errors import relative_errors, residual_errors
+from gnlib.spectrum.errors import relative_errors
 
 EPS = torch.finfo(torch.float64).eps
 CLOSE = 0.1  # multiple of its blocks that the sum must exceed for a few columns to do
@@ -87,17 +87,9 @@ class KroneckerBlocks(CoupledBlocks):
         start = space @ vectors[:, : self.columns].reshape(self.outputs, space.shape[1], -1)
         return values[0].item(), self.project(self.join(start))
 
-    def errors(  # noqa: D102
-        self,
-        values: Float[Tensor, " b"],
-        residual: Float[Tensor, "p b"],
-        solved: Float[Tensor, "p b"],
-        *,
-        largest: bool,
-        shift: float,
+    def lower_errors(  # noqa: D102
+        self, values: Float[Tensor, " b"], residual: Float[Tensor, "p b"], solved: Float[Tensor, "p b"], shift: float
     ) -> Float[Tensor, " b"]:
-        if largest:
-            return residual_errors(values, residual)
         return relative_errors(values, residual, solved, slack=self.slack, shift=shift, proved=self.shiftable)
 
 
