@@ -1,5 +1,6 @@
-"""Run every chapter and keep its outputs in the .ipynb beside its source: `make notebooks`."""
+"""Run every chapter, or those named, and keep the outputs in the .ipynb beside the source: `make notebooks`."""
 
+import sys
 from pathlib import Path
 
 import jupytext
@@ -13,7 +14,10 @@ METADATA = {
     "language_info": {"name": "python"},
 }
 
-for source in sorted(Path(__file__).parents[1].glob("notebooks/[0-9]*.md")):
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+NAMES = sys.argv[1:] or sorted(path.stem for path in NOTEBOOKS.glob("[0-9]*.md"))
+
+for source in (NOTEBOOKS / f"{name}.md" for name in NAMES):
     print(f"Running {source.name}", flush=True)
     notebook, kept = jupytext.read(source), source.with_suffix(".ipynb")
     if kept.exists():  # cells whose text is unchanged keep their ids

@@ -1,11 +1,18 @@
 """One style for every figure of the book."""
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 from jaxtyping import Float
+
+if TYPE_CHECKING:
+    from IPython.display import SVG
+
+SCHEMATICS = Path(__file__).parent / "schematics"
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """The palette of Okabe and Ito, told apart by readers with any kind of colour vision."""
@@ -59,3 +66,16 @@ def band(
     mean, deviation = runs.mean(0), runs.std(0)
     axis.plot(x, mean, linestyle, marker="o", color=color, label=label)
     axis.fill_between(x, mean - deviation, mean + deviation, color=color, alpha=0.2, linewidth=0)
+
+
+def schematic(name: str) -> "SVG":
+    """Return the drawing of an architecture, to be shown in a notebook.
+
+    Parameters
+    ----------
+    name
+        of a file in `gnlib/schematics`, without its ending
+    """
+    from IPython.display import SVG
+
+    return SVG(filename=str(SCHEMATICS / f"{name}.svg"))
