@@ -1,7 +1,7 @@
 """The Gauss-Newton matrix of a deep linear network, as a sum of Kronecker products."""
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import torch
 from jaxtyping import Float
@@ -11,6 +11,8 @@ from gnlib.checks import as_chain
 from gnlib.models.linear import add_skip
 from gnlib.moment import SecondMoment, as_second_moment
 from gnlib.operators import KroneckerSum
+
+BANDS = 4
 
 
 def linear_gauss_newton(
@@ -47,8 +49,17 @@ def linear_gauss_newton(
     right = torch.empty(len(products), *2 * eigenvalues.shape, dtype=left.dtype, device=left.device)
     right[0] = eigenvalues.diag()
     for s, (_, b) in zip(right[1:], products[1:], strict=True):
-        torch.matmul(b.mT, b, out=s)
+        _square(b, out=s)
     return KroneckerSum(left, right, basis)
+
+
+def _square(b: Float[Tensor, "m r"], out: Float[Tensor, "r r"]) -> None:
+    """Write `b.T @ b` by a few bands of rows, each from the diagonal on: little more than half of the products."""
+    size = out.shape[1]
+    edges = [size * i // BANDS for i in range(BANDS + 1)]
+    for first, last in pairwise(edges):
+        torch.matmul(b[:, first:last].mT, b[:, first:], out=out[first:last, first:])
+        out[last:, first:last] = out[first:last, last:].mT
 
 
 def on_the_range(

@@ -16,10 +16,10 @@ from gnlib.spectrum.davidson import ExtremePair, extreme_eigenpair, krylov_space
 from gnlib.spectrum.errors import residual_errors
 
 FEW = 4  # columns that the iteration improves at a time
-PROBES, PROBED = 2, 5  # random columns, and products with each
+PROBES = 2  # random columns
 NEAR = (0.02, 0.1, 0.5)  # relative distances of the shift from the guess, tried until the blocks are definite
 FAR = tuple(2.0**i for i in range(60))
-AGAIN = 6  # steps, about as many as a factorisation takes the time of, after which the shift is reconsidered
+AGAIN, QUICK = 3, 10  # steps after which the shift is reconsidered; by how much one of them should reduce the error
 
 
 class CoupledBlocks(ABC):
@@ -29,6 +29,8 @@ class CoupledBlocks(ABC):
     ----------
     outputs, inputs
         number and size of the blocks on the diagonal
+    groups
+        consecutive outputs that share a block, the mean of theirs, in the preconditioner
     outermost
         the blocks from which the guess is made
     columns
@@ -41,6 +43,7 @@ class CoupledBlocks(ABC):
 
     outputs: int
     inputs: int
+    groups: list[range]
     outermost: set[int]
     columns: int = FEW
     shiftable: bool = True
@@ -52,7 +55,7 @@ class CoupledBlocks(ABC):
 
     @abstractmethod
     def block(self, i: int) -> Float[Tensor, "r r"]:
-        """Return a copy of the block of an output on the diagonal, its null vectors raised to the size of others."""
+        """Return the block of an output in the preconditioner, its null vectors raised to the size of others."""
 
     @abstractmethod
     def split(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "k r b"]:
@@ -123,8 +126,7 @@ class CoupledBlocks(ABC):
             raise torch.linalg.LinAlgError("A block is not positive definite.")
 
         # Random columns meet every invariant subspace, for an end of the blocks or of the matrix off the guess.
-        smooth = inverse(self.random(self.outputs * self.inputs, PROBES))
-        probes = krylov_space(apply if largest else lambda x: inverse(apply(x)), smooth, PROBED)
+        smooth = probes = inverse(self.random(self.outputs * self.inputs, PROBES))
         for _ in range(2):  # else the rounding of its large components would drown a graded lower end
             smooth = inverse(smooth / torch.linalg.vector_norm(smooth, dim=0))
         return extreme_eigenpair(
@@ -135,6 +137,7 @@ class CoupledBlocks(ABC):
             precondition=inverse,
             errors=upper_errors if largest else lower_errors,
             improve=inverse.improve,
+            probes=PROBES,
             norm=norm,
             tolerance=tolerance,
             max_steps=max_steps,
@@ -165,28 +168,39 @@ class ShiftedInverse:
     """
 
     def __init__(self, blocks: CoupledBlocks, sign: int) -> None:
-        self.blocks, self.sign, self.steps = blocks, sign, 0
+        self.blocks, self.sign, self.steps, self.error = blocks, sign, 0, float("inf")
 
     def __call__(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "p b"]:
         """Return the product, without its part in the null space."""
-        return self.blocks.project(self.blocks.join(cholesky_solve(self.factors, self.blocks.split(x))))
+        rows = self.blocks.split(x).mT  # the columns of a group side by side
+        solved = torch.empty_like(rows)
+        for factor, group in zip(self.factors, self.blocks.groups, strict=True):
+            part = slice(group[0], group[-1] + 1)
+            solved[part] = cholesky_solve(factor, rows[part].flatten(0, 1).mT).mT.view_as(rows[part])
+        return self.blocks.project(self.blocks.join(solved.mT))
 
     def improve(self, value: float, error: float) -> None:
-        """Shift the blocks up to an end known to this relative error, if the iteration takes long for want of it."""
+        """Shift the blocks closer to an end known to this relative error, if the iteration is slow for want of it.
+
+        Errors are a fraction of what they are bounded by; a shift that goes too far is not made.
+        """
         self.steps += 1
-        shift = value * (1 - self.sign * 2 * error)
-        if self.steps % AGAIN == 0 and abs(value - shift) < abs(value - self.shift) / 4 and self.blocks.shiftable:
+        slow, self.error = error > self.error / QUICK, error
+        shift = value * (1 - self.sign * error / 4)
+        closer = abs(value - shift) < abs(value - self.shift) / 4
+        if self.blocks.shiftable and self.steps % AGAIN == 0 and slow and closer:
             self.factor(shift)
 
     def factor(self, shift: float) -> int | None:
-        """Factor the shifted blocks; if one is not definite, say which one and leave everything as it was."""
-        k, r = self.blocks.outputs, self.blocks.inputs
-        factors = self.blocks.like.new_empty(k, r, r).mT  # by columns, as LAPACK returns them
-        for i in range(k):
-            block = self.blocks.block(i).mul_(self.sign)
-            block.diagonal().sub_(self.sign * shift)
-            factors[i], failed = torch.linalg.cholesky_ex(block)
-            if failed:
-                return i
+        """Factor the shifted blocks; if one is not definite, name its output and leave everything as it was."""
+        r, groups = self.blocks.inputs, self.blocks.groups
+        factors = self.blocks.like.new_empty(len(groups), r, r).mT  # by columns, as LAPACK returns them
+        info = torch.empty((), dtype=torch.int32, device=factors.device)
+        for group, factor in zip(groups, factors, strict=True):
+            torch.mul(self.blocks.block(group[0]).mT, self.sign, out=factor)  # symmetric
+            factor.diagonal().sub_(self.sign * shift)
+            torch.linalg.cholesky_ex(factor, out=(factor, info))
+            if info:
+                return group[0]
         self.factors, self.shift = factors, shift
         return None

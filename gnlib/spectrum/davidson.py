@@ -13,6 +13,7 @@ Map = Callable[[Float[Tensor, "n b"]], Float[Tensor, "n b"]]
 EPS = torch.finfo(torch.float64).eps
 PATIENCE = 15  # steps without progress after which a residual of the size of rounding is taken for rounding
 NOTHING = 1e-12  # size of what is left of a unit column below which it is rounding
+PROBED = 3  # powers of the Krylov sequence of probes
 SETTLED = 0.1  # relative error below which the rest of the block is trusted not to hide another extreme
 
 
@@ -34,6 +35,7 @@ def extreme_eigenpair(
     precondition: Map,
     errors: Callable[[Float[Tensor, " b"], Float[Tensor, "n b"], Float[Tensor, "n b"]], Float[Tensor, " b"]],
     improve: Callable[[float, float], None] = lambda value, error: None,
+    probes: int = 0,
     norm: float = 0.0,
     tolerance: float,
     max_steps: int,
@@ -59,6 +61,9 @@ def extreme_eigenpair(
         relative errors of the eigenvalues, from the eigenvalues, their residuals, and these preconditioned
     improve
         called after each step with the first value and its error, to better the preconditioner
+    probes
+        number of columns at the end of `start` of which the preconditioned operator makes a short Krylov sequence, one
+        power a step, that joins the search space: random ones meet what the others would miss
     norm
         norm of the operator where it is known, to tell rounding by
     tolerance
@@ -80,12 +85,13 @@ def extreme_eigenpair(
         raise NotConvergedError("The iteration has no vector to start from: all of them are zero or not finite.")
     image = apply(space)
     block = min(block, space.shape[1])
-    best, best_step = float("inf"), 0
+    best, best_step, kept = float("inf"), 0, None
     for step in range(1, max_steps + 1):
         if space.shape[1] > max_blocks * block:
             _, rotation = _ritz(space, image, largest)
             space, image = (v @ rotation[:, : max_blocks * block // 4] for v in (space, image))
-        # A large space brings the rounding of its largest products into all values: those of the block alone count.
+        # A large space brings the rounding of its largest products into all values: where that matters, those of the
+        # block alone count.
         for verified in (False, True):
             values, rotation = _ritz(space, image, largest)
             values, rotation = values[:block], rotation[:, :block]
@@ -94,15 +100,22 @@ def extreme_eigenpair(
             correction = precondition(residual)
             error = errors(values, residual, correction)
             if error[0] < best / 2:
-                best, best_step = error[0].item(), step
+                best, best_step, kept = error[0].item(), step, (values[0].item(), ritz[:, 0])
             rivals = values * (1 + error) >= values[0] if largest else values * (1 - error) <= values[0]
             settled = error.max() <= SETTLED and error[rivals].max() <= max(tolerance, tolerance**0.5)
-            new = orthonormal(correction, space)
+            followed = probes if step <= PROBED and not verified else 0
+            probe = precondition(image[:, image.shape[1] - followed :])
+            new = orthonormal(torch.cat([correction, probe], 1), space)
             idle = new.shape[1] == 0 or step > best_step + PATIENCE
             tiny = torch.linalg.vector_norm(residual[:, 0]) <= 100 * EPS * max(norm, values.abs().max().item())
-            if not ((error[0] <= tolerance and settled) or (idle and tiny and torch.isfinite(error[0]))):
+            probed = step > PROBED or not probes or not new.shape[1]
+            done = error[0] <= tolerance and settled and probed
+            if idle and tiny and kept and not torch.isfinite(error[0]):  # rounding has the upper hand by now
+                return ExtremePair(*kept, max(best, 1.0), step)
+            if not (done or (idle and tiny and torch.isfinite(error[0]))):
                 break
-            if verified:
+            rounding = EPS * space.shape[1] * max(norm, values.abs().max().item())
+            if verified or rounding <= tolerance / 10 * values[0].item():
                 return ExtremePair(values[0].item(), ritz[:, 0], error[0].item(), step)
             space = orthonormal(ritz)
             image = apply(space)

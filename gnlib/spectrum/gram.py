@@ -43,7 +43,9 @@ def gram_ends(
 
 
 class GramBlocks(CoupledBlocks):
-    """A Gram matrix with its blocks of all samples for one output.
+    """A Gram matrix with its blocks of all samples for one output, in the basis of outputs that couples them least.
+
+    That basis is the eigenbasis of the mean over samples of the blocks of all outputs for one sample.
 
     Parameters
     ----------
@@ -56,18 +58,25 @@ class GramBlocks(CoupledBlocks):
     def __init__(self, matrix: Float[Tensor, "nk nk"], outputs: int) -> None:
         self.matrix = self.like = matrix
         self.outputs, self.inputs, self.outermost = outputs, len(matrix) // outputs, set(range(outputs))
+        self.groups = [range(i, i + 1) for i in range(outputs)]
+        samples = matrix.view(self.inputs, outputs, self.inputs, outputs)
+        _, self.rotation = torch.linalg.eigh(torch.einsum("iaib->ab", samples))
+        self.blocks = matrix.new_empty(outputs, self.inputs, self.inputs)
+        for rows, sample in zip(self.blocks.unbind(1), samples, strict=True):
+            rotated = (self.rotation.mT @ sample.flatten(1)).view_as(sample)
+            torch.matmul(rotated, self.rotation.mT[:, :, None], out=rows[:, :, None])
 
     def apply(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "p b"]:  # noqa: D102
         return (x.mT.contiguous() @ self.matrix).mT  # the matrix is symmetric, and this is up to three times faster
 
     def block(self, i: int) -> Float[Tensor, "r r"]:  # noqa: D102
-        return self.matrix[i :: self.outputs, i :: self.outputs].clone()
+        return self.blocks[i]
 
     def split(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "k r b"]:  # noqa: D102
-        return x.reshape(self.inputs, self.outputs, -1).transpose(0, 1)
+        return (self.rotation.mT @ x.reshape(self.inputs, self.outputs, -1)).transpose(0, 1)
 
     def join(self, x: Float[Tensor, "k r b"]) -> Float[Tensor, "p b"]:  # noqa: D102
-        return x.transpose(0, 1).reshape(len(self.matrix), -1)
+        return (self.rotation @ x.transpose(0, 1)).reshape(len(self.matrix), -1)
 
     def guess(self, *, largest: bool) -> tuple[float, Float[Tensor, "p b"]]:
         """Project on the vectors at that end of each block."""

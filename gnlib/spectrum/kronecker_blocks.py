@@ -1,5 +1,7 @@
 r"""A Kronecker sum as coupled blocks."""
 
+from itertools import pairwise
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -17,16 +19,22 @@ PROJECTED = 240  # size of the projected problem that gives the guess
 class KroneckerBlocks(CoupledBlocks):
     r"""The matrix :math:`\sum_\ell C_\ell \otimes S_\ell` with its blocks :math:`N_i = \sum_\ell (C_\ell)_{ii} S_\ell`.
 
+    The outputs are in the order of their block in the first term, so that an end of the spectrum belongs to the first
+    or the last of them. Of those far from it an approximate inverse does: groups of them, twice as large with each
+    step away from the end, share the mean of their blocks.
+
     Parameters
     ----------
     left
-        (L, k, k) tensor of positive semi-definite factors, the first one diagonal
+        (L, k, k) tensor of positive semi-definite factors, the first one diagonal and ascending
     right
         (L, r, r) tensor of positive semi-definite factors
     silent
         (k,) tensor, the outputs for which the first factor is zero
     kernel
         (r, b) tensor with orthonormal columns; times the silent outputs they are the null space
+    largest
+        the end of the spectrum that is looked for
     """
 
     def __init__(
@@ -35,15 +43,26 @@ class KroneckerBlocks(CoupledBlocks):
         right: Float[Tensor, "L r r"],
         silent: Bool[Tensor, " k"],
         kernel: Float[Tensor, "r b"],
+        *,
+        largest: bool,
     ) -> None:
         self.left, self.right, self.silent, self.kernel = left, right, silent, kernel
         self.outputs, self.inputs, self.like = left.shape[1], right.shape[1], right
         self.outermost = {0, self.outputs - 1}
         # Where the other factors are far from diagonal, their mean over outputs approximates them better.
+        self.groups = _groups(int(silent.sum()), self.outputs, largest)
         diagonal = left.diagonal(dim1=1, dim2=2).clamp_min(0)
         mean = diagonal.mean(1, keepdim=True).expand_as(diagonal)
-        self.weights = max((diagonal, mean), key=lambda weights: _slack(left, weights)[0])
-        self.slack, self.shiftable = _slack(left, self.weights)
+        shared = [diagonal[:, group].mean(1, keepdim=True).expand(-1, len(group)) for group in self.groups]
+        diagonal = torch.cat(shared, 1)
+        weights = max((diagonal, mean), key=lambda weights: _slack(left, weights)[0])
+        self.slack, self.shiftable = _slack(left, weights)
+        first = [group[0] for group in self.groups]
+        self.shared = (weights[:, first].mT @ right.flatten(1)).unflatten(1, right.shape[1:])
+        if kernel.shape[1]:
+            null = kernel @ kernel.mT
+            for block in self.shared[: int(silent[first].sum())]:
+                block += block.diagonal().mean() * null
         # The ends are clusters of k. Good blocks tell their eigenvalues apart; poor ones have to take them together.
         self.columns = FEW if self.shiftable and self.slack > CLOSE else FEW + self.outputs
 
@@ -52,10 +71,7 @@ class KroneckerBlocks(CoupledBlocks):
         return y.reshape(-1, self.outputs * self.inputs).mT
 
     def block(self, i: int) -> Float[Tensor, "r r"]:  # noqa: D102
-        block = torch.einsum("l,lab->ab", self.weights[:, i], self.right)
-        if self.silent[i] and self.kernel.shape[1]:
-            block += block.diagonal().mean() * self.kernel @ self.kernel.mT
-        return block
+        return next(block for block, group in zip(self.shared, self.groups, strict=True) if i in group)
 
     def split(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "k r b"]:  # noqa: D102
         return x.reshape(self.outputs, self.inputs, -1)
@@ -91,6 +107,16 @@ class KroneckerBlocks(CoupledBlocks):
         self, values: Float[Tensor, " b"], residual: Float[Tensor, "p b"], solved: Float[Tensor, "p b"], shift: float
     ) -> Float[Tensor, " b"]:
         return relative_errors(values, residual, solved, slack=self.slack, shift=shift, proved=self.shiftable)
+
+
+def _groups(silent: int, outputs: int, largest: bool) -> list[range]:
+    """Split the outputs, in order, into groups that double in size away from an end; silent ones are apart."""
+    groups = []
+    for first, last in ((0, silent), (silent, outputs)):
+        edges = [0, *(2**i for i in range(outputs) if 2 ** (i + 1) <= last - first), last - first]
+        bounds = [last - e for e in reversed(edges)] if largest else [first + e for e in edges]
+        groups += [range(a, b) for a, b in pairwise(bounds) if a < b]
+    return groups
 
 
 def _slack(left: Float[Tensor, "L k k"], weights: Float[Tensor, "L k"]) -> tuple[float, bool]:

@@ -64,14 +64,15 @@ def _ends(
     if len(left) == 1 or (len(left) == 2 and _is_scalar(left[1])):
         method = "exact blocks"
         zeros = int(silent.sum())
-        upper = KroneckerBlocks(left[:, -1:, -1:], right, silent[-1:], kernel[:, :0])
-        lower = [KroneckerBlocks(left[:, zeros, zeros][:, None, None], right, silent[-1:], kernel[:, :0])]
+        last, first = left[:, -1:, -1:], left[:, zeros, None, zeros, None]
+        upper = KroneckerBlocks(last, right, silent[-1:], kernel[:, :0], largest=True)
+        lower = [KroneckerBlocks(first, right, silent[-1:], kernel[:, :0], largest=False)]
         if zeros and kernel.shape[1] < r:
-            lower.append(KroneckerBlocks(left[:, :1, :1], right, silent[:1], kernel))
+            lower.append(KroneckerBlocks(left[:, :1, :1], right, silent[:1], kernel, largest=False))
     else:
         method = "block iteration"
-        upper = KroneckerBlocks(left, right, silent, kernel)
-        lower = [upper]
+        upper = KroneckerBlocks(left, right, silent, kernel, largest=True)
+        lower = [KroneckerBlocks(left, right, silent, kernel, largest=False)]
     limits = {"tolerance": tolerance, "max_steps": max_steps}
     try:
         top = upper.end(largest=True, **limits)
