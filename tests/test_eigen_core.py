@@ -13,6 +13,7 @@ from gnlib.spectrum.errors import relative_errors, residual_errors
 from gnlib.spectrum.factor import factor_ends
 from gnlib.spectrum.graded import graded_ends
 from gnlib.spectrum.gram import gram_ends
+from gnlib.spectrum.kronecker_blocks import KroneckerBlocks
 from tests.oracles import mp_gauss_newton, mp_spectrum, network, normal, orthogonal, with_spectrum
 
 EPS = 2.0**-52
@@ -775,3 +776,18 @@ def test_values_that_are_rounding_have_no_relative_error():
     for value in (0.0, -1.0):
         assert torch.isinf(residual_errors(double([value]), residual)).all()
     assert torch.isinf(relative_errors(double([1.0]), residual, residual, slack=0.5, shift=4.0, proved=True)).all()
+
+
+def test_the_error_of_a_smallest_value_allows_for_the_coupling_of_the_outputs():
+    s = torch.tensor([1.0, 1.001, 2.0, 3.0], dtype=torch.float64)
+    coupled = torch.tensor([[1.0, 0.75], [0.75, 1.0]], dtype=torch.float64)
+    left = torch.stack([1e-9 * torch.eye(2).double(), coupled])
+    blocks = KroneckerBlocks(
+        left, s.diag().expand(2, -1, -1), torch.zeros(2, dtype=torch.bool), s.new_empty(4, 0), largest=False
+    )
+    # antisymmetric in the outputs, where the matrix is a quarter of its blocks, and halfway between two eigenvectors
+    x = torch.tensor([1.0, 1, 0, 0, -1, -1, 0, 0], dtype=torch.float64)[:, None] / 2
+    value = x.mT @ blocks.apply(x)
+    residual = blocks.apply(x) - value * x
+    error = blocks.lower_errors(value[0], residual, residual / s.repeat(2)[:, None], 0.0)
+    assert error.item() == pytest.approx(1 - 0.25 / value.item(), rel=1e-4)
