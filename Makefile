@@ -31,7 +31,7 @@ test: $(INSTALLED) lint
 	$(PYTEST) $(call REPORT,1-tree) tests/test_pins.py tests/test_pairs.py tests/test_address.py
 	$(TWO_WORKERS) $(call REPORT,2-library) tests $(addprefix --ignore=tests/,test_pins.py test_pairs.py test_address.py site colab benchmarks)
 	$(TWO_WORKERS) $(call REPORT,2-benchmarks) --benchmark-disable -m 'not slow' tests/benchmarks
-	$(TWO_WORKERS) $(SHAPES) $(patsubst %,tests/test_%.py,moment models operators gauss_newton hidden_layer module spectrum accuracy eigen_core condition bounds)
+	$(TWO_WORKERS) $(SHAPES) $(patsubst %,tests/test_%.py,moment models operators gauss_newton hidden_layer module residual leaky_relu_bounds batch_normalization convolution spectrum accuracy eigen_core condition bounds)
 	$(TWO_WORKERS) $(call REPORT,3-notebooks) --nbval-lax notebooks
 	$(MAKE) book
 	$(PYTEST) $(call REPORT,4-site) tests/site

@@ -1,4 +1,4 @@
-"""The page of claims and the tests of tests/claims say the same thing."""
+"""The pages of claims and the tests of tests/claims say the same thing."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "book" / "claims.md").read_text()
+PAGES = "".join(path.read_text() for path in sorted((ROOT / "book").glob("claims*.md")))
 ROW = re.compile(r"^\| \[(?P<claim>.+?)\]\(#(?P<label>[\w-]+)\) \| (?P<verdict>.+?) \| .+ \|$", re.M)
 VERDICT = re.compile(r"^\*\*Verdict: (holds if|holds|fails)\b", re.M)
 NAMED = re.compile(r"`(test_\w+)`")
@@ -31,12 +31,12 @@ def marked_tests():
 
 def sections():
     """Return the text of the section that follows each label `(label)=`."""
-    pieces = re.split(r"^\(([\w-]+)\)=$", PAGE, flags=re.M)
+    pieces = re.split(r"^\(([\w-]+)\)=$", PAGES, flags=re.M)
     return dict(zip(pieces[1::2], (text.split("\n## ")[0] for text in pieces[2::2]), strict=True))
 
 
 TESTS, SECTIONS = marked_tests(), sections()
-CLAIMS = [match.groupdict() for match in ROW.finditer(PAGE)]
+CLAIMS = [match.groupdict() for match in ROW.finditer(PAGES)]
 
 
 def test_the_tables_list_every_claim_of_the_tests_and_no_other():

@@ -104,8 +104,8 @@ def lemma_2_terms(
     """Return the extreme eigenvalues that Lemma 2 combines (Zhao 2024, appendix E)."""
     weights, eigenvalues, _ = on_the_range(weights, second_moment, skip)
     products = partial_products(weights)
-    above = [_extreme_squares(a.mT) for a, _ in products]
-    below = [_extreme_squares(b) for _, b in products]
+    above = [extreme_squares(a.mT) for a, _ in products]
+    below = [extreme_squares(b) for _, b in products]
     above_largest, above_smallest, below_largest, below_smallest = (
         torch.stack(column) for pair in (above, below) for column in zip(*pair, strict=True)
     )
@@ -129,14 +129,14 @@ def sharp_linear(
     weights, eigenvalues, _ = on_the_range(weights, second_moment, skip)
     root = eigenvalues.sqrt()
     products = partial_products(weights)
-    largest, smallest = (torch.stack(end) for end in zip(*(_extreme_squares(a.mT) for a, _ in products), strict=True))
+    largest, smallest = (torch.stack(end) for end in zip(*(extreme_squares(a.mT) for a, _ in products), strict=True))
     factors = torch.stack([root[:, None] * (b.mT @ b) * root for _, b in products])
     top = torch.linalg.eigvalsh(torch.einsum("l,lij->ij", largest, factors))[-1]
     bottom = graded_smallest(torch.einsum("l,lij->ij", smallest, factors))
     return float("inf") if bottom is None else top.item() / bottom[0]
 
 
-def _extreme_squares(matrix: Float[Tensor, "rows columns"]) -> tuple[Tensor, Tensor]:
+def extreme_squares(matrix: Float[Tensor, "rows columns"]) -> tuple[Tensor, Tensor]:
     """Extreme eigenvalues of `matrix.T @ matrix`; the smallest is zero where there are fewer rows than columns."""
     rows, columns = matrix.shape
     if rows > 2 * columns:

@@ -1,5 +1,9 @@
 """The Gauss-Newton matrix of a network, in the form that suits the network."""
 
+from gnlib.gauss_newton.batch_normalization import batch_norm_gauss_newton as batch_norm_gauss_newton
+from gnlib.gauss_newton.batch_normalization import normalized_units as normalized_units
+from gnlib.gauss_newton.convolution import convolution_gauss_newton as convolution_gauss_newton
+from gnlib.gauss_newton.convolution import path_moment as path_moment
 from gnlib.gauss_newton.hidden_layer import batch_norm_gram as batch_norm_gram
 from gnlib.gauss_newton.hidden_layer import leaky_relu_gram as leaky_relu_gram
 from gnlib.gauss_newton.linear import linear_gauss_newton as linear_gauss_newton

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.checks import as_chain, as_samples
+from gnlib.checks import as_hidden_layer
 
 
 def leaky_relu_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: float) -> Float[Tensor, "nk nk"]:
@@ -40,7 +40,7 @@ def leaky_relu_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: f
     ValueError
         Weights that are not two matrices that chain, samples of another size, entries or a slope that are not finite.
     """
-    v, w, x = _as_network(weights, x)
+    v, w, x = as_hidden_layer(weights, x)
     if not math.isfinite(slope):
         raise ValueError(f"slope is {slope}; a finite number was expected, such as 0 for the ReLU.")
     kernel = x @ x.mT
@@ -76,7 +76,7 @@ def batch_norm_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> Float
         Weights that are not two matrices that chain, samples of another size, entries that are not finite, or a hidden
         unit that is constant over the batch.
     """
-    v, w, x = _as_network(weights, x)
+    v, w, x = as_hidden_layer(weights, x)
     n, d = x.shape
     centred = x - x.mean(0)  # before the products, so that a large mean costs no digits
     hidden = centred @ v.mT
@@ -124,12 +124,3 @@ def _gram(hidden: Float[Tensor, "n m"], w: Float[Tensor, "k m"], blocks: Callabl
             gram[rows, a:, rest, a] = block.transpose(0, 1)
         gram[later, :, rows] = gram[rows, :, later].permute(2, 1, 0, 3)
     return gram.view(n * k, n * k)
-
-
-def _as_network(weights: Sequence[Tensor], x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    weights, x = as_chain(weights), as_samples(x)
-    if len(weights) != 2:
-        raise ValueError(f"weights has {len(weights)} matrices; two were expected, (m, d) and (k, m), in this order.")
-    if x.shape[1] != weights[0].shape[1]:
-        raise ValueError(f"x has {x.shape[1]} features but weights[0] takes {weights[0].shape[1]} inputs.")
-    return *weights, x

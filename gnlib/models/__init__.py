@@ -1,4 +1,7 @@
 """Networks: weights at initialisation and the functions that they compute."""
 
+from gnlib.models.convolution import convolution_network as convolution_network
+from gnlib.models.convolution import convolution_weights as convolution_weights
+from gnlib.models.convolution import toeplitz as toeplitz
 from gnlib.models.linear import linear_network as linear_network
 from gnlib.models.linear import linear_weights as linear_weights

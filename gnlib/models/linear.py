@@ -1,5 +1,6 @@
 """Deep linear networks `f(x) = W_L ... W_1 x`, with or without skips."""
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from numbers import Integral
@@ -40,4 +41,12 @@ def linear_network(weights: Sequence[Tensor], x: Float[Tensor, "n d"], skip: flo
 
 def add_skip(weights: Sequence[Tensor], skip: float) -> list[Tensor]:
     """Return the weights with `skip` times the rectangular identity added to each."""
+    skip = as_skip(skip)
     return [w + skip * torch.eye(*w.shape, dtype=w.dtype, device=w.device) if skip else w for w in weights]
+
+
+def as_skip(skip: float) -> float:
+    """Return the weight of a skip as a float, or say what is wrong with it."""
+    if not math.isfinite(skip):
+        raise ValueError(f"skip is {skip}; a finite number was expected, such as 1 (0 for a network without skips).")
+    return float(skip)
