@@ -20,7 +20,7 @@ TWO_WORKERS := OMP_NUM_THREADS=1 $(PYTEST) -n 2 --dist loadscope
 # The shapes in the annotations, checked at each call (of wrong arguments the functions complain themselves).
 SHAPES := --jaxtyping-packages=gnlib,beartype.beartype -m 'not bad_input'
 
-.PHONY: book test bench lint notebooks serve address clean
+.PHONY: book test bench sweep lint notebooks serve address clean
 
 book: $(INSTALLED) _build/.library-$(LIBRARY)
 	rm -rf _build/html
@@ -29,7 +29,8 @@ book: $(INSTALLED) _build/.library-$(LIBRARY)
 test: $(INSTALLED) lint
 	rm -rf _build/tests
 	$(PYTEST) $(call REPORT,1-tree) tests/test_pins.py tests/test_pairs.py tests/test_address.py
-	$(TWO_WORKERS) $(call REPORT,2-library) tests $(addprefix --ignore=tests/,test_pins.py test_pairs.py test_address.py site colab benchmarks)
+	$(TWO_WORKERS) $(call REPORT,2-library) tests $(addprefix --ignore=tests/,test_pins.py test_pairs.py test_address.py test_sweep.py sweep_faults site colab benchmarks)
+	$(TWO_WORKERS) $(call REPORT,2-sweeps) tests/test_sweep.py tests/sweep_faults
 	$(TWO_WORKERS) $(call REPORT,2-benchmarks) --benchmark-disable -m 'not slow' tests/benchmarks
 	$(TWO_WORKERS) $(SHAPES) $(patsubst %,tests/test_%.py,moment models operators gauss_newton hidden_layer module residual leaky_relu_bounds batch_normalization convolution spectrum accuracy eigen_core condition bounds)
 	$(TWO_WORKERS) $(call REPORT,3-notebooks) --nbval-lax notebooks
@@ -43,6 +44,11 @@ bench: $(INSTALLED)
 	mkdir -p _build
 	$(PYTEST) --verbose -m slow --benchmark-only --benchmark-quiet --benchmark-json=_build/bench.json tests/benchmarks
 	@$(BIN)/python tests/benchmarks/table.py _build/bench.json
+
+# A chapter over its grid: `make sweep CHAPTER=03-deep-linear`; started again, it does what is missing.
+sweep: $(INSTALLED)
+	$(BIN)/python -m gnlib.sweep notebooks/$(CHAPTER).ipynb --grid notebooks/sweeps/$(CHAPTER).yml --out _sweeps/$(CHAPTER)
+	$(BIN)/python -m gnlib.sweep report _sweeps/$(CHAPTER)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

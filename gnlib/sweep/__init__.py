@@ -1,0 +1,7 @@
+"""A notebook over a grid of parameters: on this machine or a cluster, with nothing lost when something dies.
+
+Importing this takes nothing but the standard library, so that a chapter can call `record` anywhere.
+"""
+
+from gnlib.sweep.driver import run as run
+from gnlib.sweep.rows import record as record

@@ -1,0 +1,147 @@
+"""The folder of a sweep: nothing in it is ever half written.
+
+| path | what |
+|---|---|
+| `runs/<name>/` | a finished run: `notebook.ipynb`, `run.json`, and `rows.json` if it recorded rows |
+| `failed/<name>/` | a run that failed, last attempt: `notebook.ipynb` as far as it came, `traceback.txt`, `run.json` |
+| `unfinished/` | runs in progress; renamed when whole |
+| `table.parquet`, `table.csv` | the rows of all finished runs of the grid |
+| `sweep.json` | the notebook and the grid that the table belongs to |
+"""
+
+import json
+import os
+import shutil
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+# Executed notebooks are no chapters: neither git nor jupytext is to take them for sources, wherever the folder is.
+IGNORED_BY_GIT = "# Results of a sweep.\n*\n"
+NOT_PAIRED = '# Executed notebooks: jupytext makes no text of them.\nformats = "ipynb"\n'
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where a sweep keeps everything; the path is absolute."""
+
+    path: Path
+
+    @property
+    def runs(self) -> Path:
+        """Finished runs."""
+        return self.path / "runs"
+
+    @property
+    def failed(self) -> Path:
+        """Failed runs."""
+        return self.path / "failed"
+
+    @property
+    def unfinished(self) -> Path:
+        """Runs in progress, and what is left of those that were killed."""
+        return self.path / "unfinished"
+
+    def prepare(self) -> None:
+        """Create what is missing.
+
+        Raises
+        ------
+        OSError
+            The folder cannot be written to.
+        """
+        try:
+            for path in (self.runs, self.failed, self.unfinished):
+                path.mkdir(parents=True, exist_ok=True)
+            write(self.path / ".gitignore", IGNORED_BY_GIT)
+            write(self.path / "jupytext.toml", NOT_PAIRED)
+        except OSError as error:
+            raise OSError(f"Cannot write to the folder {self.path}: {error.strerror or error}.") from None
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other sweeps out of this folder for as long as this process lives.
+
+        Raises
+        ------
+        BlockingIOError
+            Another sweep holds the folder.
+        """
+        import fcntl
+
+        with open(self.path / "lock", "a+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                holder = lock.read().strip() or "unknown"
+                raise BlockingIOError(
+                    f"Another sweep is at work in {self.path} ({holder}); wait for it, or give this one another --out."
+                ) from None
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            lock.flush()
+            yield
+
+    def new_run(self, name: str) -> Path:
+        """Create the folder of a run in progress; its name says which process it belongs to."""
+        path = self.unfinished / f"{name}.{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
+        path.mkdir()
+        return path
+
+    def remove_left_over(self) -> None:
+        """Remove runs in progress whose process on this machine is gone; those of other machines may yet end well."""
+        for path in self.unfinished.iterdir():
+            rest = path.name.partition(".")[2]
+            host, _, pid = rest.rpartition(".")[0].rpartition(".")
+            if host == socket.gethostname() and not _is_alive(int(pid)):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def keep_finished(self, run: Path, name: str) -> None:
+        """Move a whole run to where it counts; one that was there first stays."""
+        try:
+            run.rename(self.runs / name)
+        except OSError:
+            if not (self.runs / name).is_dir():
+                raise
+            shutil.rmtree(run, ignore_errors=True)
+        shutil.rmtree(self.failed / name, ignore_errors=True)
+
+    def keep_failed(self, run: Path, name: str) -> None:
+        """Move a failed run to where it can be looked at, in the place of an earlier attempt."""
+        shutil.rmtree(self.failed / name, ignore_errors=True)
+        run.rename(self.failed / name)
+
+    def finished(self, name: str) -> dict | None:
+        """Return what `run.json` says of a finished run, or None if there is none."""
+        try:
+            return json.loads((self.runs / name / "run.json").read_text())
+        except FileNotFoundError:
+            return None
+        except ValueError:  # a disk that lost power
+            shutil.rmtree(self.runs / name)
+            return None
+
+
+def write(path: Path, content: str | bytes) -> None:
+    """Write a file as a whole: a reader finds the old one or the new one."""
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        new.write_bytes(content.encode() if isinstance(content, str) else content)
+        new.replace(path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

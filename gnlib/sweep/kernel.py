@@ -1,0 +1,120 @@
+"""A kernel of this interpreter, and someone who watches it."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psutil
+
+INTERVAL = 0.1
+"""Seconds between two looks at the memory of a kernel."""
+
+
+def kernel_class(environment: Mapping[str, str], started: Callable[[int], None]) -> type:
+    """Return a class of kernel managers for papermill.
+
+    Its kernels run this interpreter whatever kernels are installed, talk over TCP, and see the additional
+    `environment`; `started` is told the process of each.
+    """
+    import zmq
+    from jupyter_client import AsyncKernelManager
+    from jupyter_client.kernelspec import KernelSpec
+
+    command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec = KernelSpec(
+        argv=command,
+        env=dict(environment),
+        display_name="Python 3",
+        language="python",
+        metadata={"supported_encryption": "curve"},
+    )
+
+    class Kernel(AsyncKernelManager):
+        @property
+        def kernel_spec(self) -> KernelSpec:
+            return spec
+
+        async def start_kernel(self, **options: object) -> None:
+            self.transport, self.ip = "tcp", "127.0.0.1"
+            if zmq.has("curve"):  # others on a cluster's machine can connect to its ports too
+                self.transport_encryption = "required"
+            await super().start_kernel(**options)
+            started(self.provisioner.pid)
+
+    return Kernel
+
+
+class Watch:
+    """Measures the memory of a kernel, and ends it when it takes too much memory or time.
+
+    Parameters
+    ----------
+    seconds
+        that it may take, from the start of the watch
+    memory
+        bytes that it and its children may hold, or None for no limit
+
+    Attributes
+    ----------
+    peak
+        the largest number of bytes seen in memory
+    complaint
+        why the kernel was ended, if it was
+    """
+
+    def __init__(self, seconds: float, memory: int | None) -> None:
+        self.seconds, self.memory = seconds, memory
+        self.peak = 0
+        self.complaint: str | None = None
+        self._kernel: psutil.Process | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watch of a kernel", daemon=True)
+
+    def follow(self, pid: int) -> None:
+        """Say which process to watch."""
+        import psutil
+
+        self._kernel = psutil.Process(pid)  # which knows it from a later one of the same number
+
+    def __enter__(self) -> "Watch":
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End."""
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        import psutil
+
+        deadline = time.monotonic() + self.seconds
+        while not self._over.wait(INTERVAL):
+            if self._kernel is None:
+                continue
+            try:
+                family = [self._kernel, *self._kernel.children(recursive=True)]
+                held = sum(process.memory_info().rss for process in family)
+            except psutil.Error:  # it ended, or a child of it did, while we looked
+                family, held = [self._kernel], 0
+            self.peak = max(self.peak, held)
+            if self.memory is not None and held > self.memory:
+                self.complaint = (
+                    f"it held {held / 2**30:.2f} GiB; {self.memory / 2**30:.2f} GiB are allowed for each (--memory)"
+                )
+            elif time.monotonic() > deadline:
+                self.complaint = f"it took longer than {self.seconds:g} seconds (--timeout)"
+            else:
+                continue
+            for process in family:
+                with suppress(psutil.Error):
+                    process.kill()
+            return

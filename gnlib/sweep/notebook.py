@@ -1,0 +1,93 @@
+"""What a sweep needs to know of a notebook: its parameters, and what of it decides the results."""
+
+import ast
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+TAG = "parameters"
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """A notebook that can be run over a grid.
+
+    Attributes
+    ----------
+    path
+        where it is, absolute
+    source
+        the notebook without outputs, as the text of an .ipynb file
+    names
+        the parameters, in the order of their cell
+    defaults
+        the values of those whose default is a plain value and not an expression
+    """
+
+    path: Path
+    source: str
+    names: tuple[str, ...]
+    defaults: dict[str, object]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what is executed: prose may change without making the results old."""
+        cells = json.loads(self.source)["cells"]
+        code = [cell["source"] for cell in cells if cell["cell_type"] == "code"]
+        return hashlib.sha256(json.dumps(code).encode()).hexdigest()
+
+
+def read_notebook(path: str | Path) -> Notebook:
+    """Read an .ipynb file and its `parameters` cell.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    ValueError
+        It is not a notebook, or has no cell (or more than one) tagged `parameters`.
+    """
+    import nbformat
+
+    path = Path(path).absolute()
+    if path.suffix != ".ipynb":
+        raise ValueError(f"{path} is not an .ipynb file, which is all that papermill reads; pass the one beside it.")
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no notebook at {path}.")
+    try:
+        notebook = nbformat.read(path, as_version=4)
+    except (nbformat.reader.NotJSONError, nbformat.ValidationError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a notebook: {error}") from None
+    tagged = [cell for cell in notebook.cells if TAG in cell.metadata.get("tags", [])]
+    if len(tagged) != 1:
+        count = "no cell" if not tagged else f"{len(tagged)} cells"
+        raise ValueError(f"{path.name} has {count} tagged {TAG!r}; one cell that sets them was expected.")
+    names, defaults = _assignments(tagged[0].source, path.name)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    return Notebook(path, nbformat.writes(notebook), names, defaults)
+
+
+def _assignments(source: str, name: str) -> tuple[tuple[str, ...], dict[str, object]]:
+    """Return the names that a cell assigns, and the values of those set to a plain value."""
+    try:
+        statements = ast.parse(source).body
+    except SyntaxError as error:
+        raise ValueError(f"The {TAG} cell of {name} is not Python: {error}.") from None
+    names, defaults = [], {}
+    for statement in statements:
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            target = statement.targets[0]
+        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            target = statement.target
+        else:
+            continue
+        if isinstance(target, ast.Name):
+            names.append(target.id)
+            try:
+                defaults[target.id] = ast.literal_eval(statement.value)
+            except ValueError:  # an expression: known by name only
+                defaults.pop(target.id, None)
+    return tuple(dict.fromkeys(names)), defaults

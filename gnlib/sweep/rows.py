@@ -1,0 +1,76 @@
+"""How a notebook hands its results to the sweep that runs it."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+VARIABLE = "GNLIB_SWEEP_ROWS"
+"""The environment variable by which a sweep tells a kernel where to write its rows."""
+
+RESERVED = "run_"
+"""What the names of the columns that a sweep adds begin with."""
+
+
+def record(rows: Iterable[Mapping[str, object]]) -> None:
+    """Hand results to the sweep that runs this notebook; outside a sweep this does nothing.
+
+    A notebook may call it more than once: the rows of all calls end up in the table of the sweep.
+
+    Parameters
+    ----------
+    rows
+        one mapping for each row, from names of columns to numbers, text, truth values or None (NumPy's and torch's
+        scalars included); rows may have different columns
+
+    Raises
+    ------
+    TypeError
+        A row is not a mapping, a name is not text, or a value is not as described.
+    ValueError
+        A name begins with `run_`; the columns of the sweep itself do.
+    """
+    target = os.environ.get(VARIABLE)
+    if target is None:
+        return
+    path = Path(target)
+    before = read(path)["rows"] if path.exists() else []
+    recorded = {"device": _device(), "rows": before + [_plain_row(row) for row in rows]}
+    whole = path.with_suffix(".new")
+    whole.write_text(json.dumps(recorded))
+    whole.replace(path)
+
+
+def read(path: Path) -> dict:
+    """Return what a run recorded: its rows, and the device that it computed on."""
+    return json.loads(path.read_text())
+
+
+def _plain_row(row: Mapping[str, object]) -> dict[str, object]:
+    if not isinstance(row, Mapping):
+        raise TypeError(f"A row is a {type(row).__name__}; record takes a list of mappings from columns to values.")
+    for column in row:
+        if not isinstance(column, str):
+            raise TypeError(f"The column {column!r} is not named by text.")
+        if column.startswith(RESERVED):
+            raise ValueError(f"The column {column!r} cannot begin with {RESERVED!r}: the sweep's own columns do.")
+    return {column: _plain(column, value) for column, value in row.items()}
+
+
+def _plain(column: str, value: object) -> object:
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(
+        f"The column {column!r} holds a {type(value).__name__}; a number, text, a truth value or None was expected. "
+        "Write one row for each element of a list or an array."
+    )
+
+
+def _device() -> str:
+    """Say what computed: the GPU, if this process has used one."""
+    torch = sys.modules.get("torch")
+    used = torch is not None and torch.cuda.is_initialized()
+    return torch.cuda.get_device_name() if used else "cpu"
