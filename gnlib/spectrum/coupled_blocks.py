@@ -137,7 +137,6 @@ class CoupledBlocks(ABC):
             precondition=inverse,
             errors=upper_errors if largest else lower_errors,
             improve=inverse.improve,
-            probes=PROBES,
             norm=norm,
             tolerance=tolerance,
             max_steps=max_steps,

@@ -13,7 +13,6 @@ Map = Callable[[Float[Tensor, "n b"]], Float[Tensor, "n b"]]
 EPS = torch.finfo(torch.float64).eps
 PATIENCE = 15  # steps without progress after which a residual of the size of rounding is taken for rounding
 NOTHING = 1e-12  # size of what is left of a unit column below which it is rounding
-PROBED = 3  # powers of the Krylov sequence of probes
 SETTLED = 0.1  # relative error below which the rest of the block is trusted not to hide another extreme
 
 
@@ -35,7 +34,6 @@ def extreme_eigenpair(
     precondition: Map,
     errors: Callable[[Float[Tensor, " b"], Float[Tensor, "n b"], Float[Tensor, "n b"]], Float[Tensor, " b"]],
     improve: Callable[[float, float], None] = lambda value, error: None,
-    probes: int = 0,
     norm: float = 0.0,
     tolerance: float,
     max_steps: int,
@@ -61,9 +59,6 @@ def extreme_eigenpair(
         relative errors of the eigenvalues, from the eigenvalues, their residuals, and these preconditioned
     improve
         called after each step with the first value and its error, to better the preconditioner
-    probes
-        number of columns at the end of `start` of which the preconditioned operator makes a short Krylov sequence, one
-        power a step, that joins the search space: random ones meet what the others would miss
     norm
         norm of the operator where it is known, to tell rounding by
     tolerance
@@ -103,13 +98,10 @@ def extreme_eigenpair(
                 best, best_step, kept = error[0].item(), step, (values[0].item(), ritz[:, 0])
             rivals = values * (1 + error) >= values[0] if largest else values * (1 - error) <= values[0]
             settled = error.max() <= SETTLED and error[rivals].max() <= max(tolerance, tolerance**0.5)
-            followed = probes if step <= PROBED and not verified else 0
-            probe = precondition(image[:, image.shape[1] - followed :])
-            new = orthonormal(torch.cat([correction, probe], 1), space)
+            new = orthonormal(correction, space)
             idle = new.shape[1] == 0 or step > best_step + PATIENCE
             tiny = torch.linalg.vector_norm(residual[:, 0]) <= 100 * EPS * max(norm, values.abs().max().item())
-            probed = step > PROBED or not probes or not new.shape[1]
-            done = error[0] <= tolerance and settled and probed
+            done = error[0] <= tolerance and settled
             if idle and tiny and kept and not torch.isfinite(error[0]):  # rounding has the upper hand by now
                 return ExtremePair(*kept, max(best, 1.0), step)
             if not (done or (idle and tiny and torch.isfinite(error[0]))):
