@@ -17,8 +17,11 @@ PYTEST := $(BIN)/pytest
 REPORT = --junit-xml=_build/tests/$(1).xml
 TWO_WORKERS := OMP_NUM_THREADS=1 $(PYTEST) -n 2 --dist loadscope
 
-# The shapes in the annotations, checked at each call (of wrong arguments the functions complain themselves).
-SHAPES := --jaxtyping-packages=gnlib,beartype.beartype -m 'not bad_input'
+# Tests of the core run with the shapes in the annotations checked at each call, but for those of wrong arguments, of
+# which the functions complain themselves.
+CORE := $(patsubst %,tests/test_%.py,moment models operators gauss_newton hidden_layer module residual convolution leaky_relu_bounds batch_normalization spectrum accuracy eigen_core condition bounds)
+SHAPES := --jaxtyping-packages=gnlib,beartype.beartype
+APART := tests/test_pins.py tests/test_pairs.py tests/test_address.py tests/test_sweep.py tests/sweep_faults tests/site tests/colab tests/benchmarks
 
 .PHONY: book test bench sweep lint notebooks serve address clean
 
@@ -29,10 +32,11 @@ book: $(INSTALLED) _build/.library-$(LIBRARY)
 test: $(INSTALLED) lint
 	rm -rf _build/tests
 	$(PYTEST) $(call REPORT,1-tree) tests/test_pins.py tests/test_pairs.py tests/test_address.py
-	$(TWO_WORKERS) $(call REPORT,2-library) tests $(addprefix --ignore=tests/,test_pins.py test_pairs.py test_address.py test_sweep.py sweep_faults site colab benchmarks)
+	$(TWO_WORKERS) $(call REPORT,2-library) tests $(addprefix --ignore=,$(APART) $(CORE))
+	$(TWO_WORKERS) $(call REPORT,2-core) $(SHAPES) -m 'not bad_input' $(CORE)
+	$(TWO_WORKERS) $(call REPORT,2-input) -m bad_input $(CORE)
 	$(TWO_WORKERS) $(call REPORT,2-sweeps) tests/test_sweep.py tests/sweep_faults
 	$(TWO_WORKERS) $(call REPORT,2-benchmarks) --benchmark-disable -m 'not slow' tests/benchmarks
-	$(TWO_WORKERS) $(SHAPES) $(patsubst %,tests/test_%.py,moment models operators gauss_newton hidden_layer module residual leaky_relu_bounds batch_normalization convolution spectrum accuracy eigen_core condition bounds)
 	$(TWO_WORKERS) $(call REPORT,3-notebooks) --nbval-lax notebooks
 	$(MAKE) book
 	$(PYTEST) $(call REPORT,4-site) tests/site
