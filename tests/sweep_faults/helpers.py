@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -85,6 +86,7 @@ class Sweep:
             text=True,
             cwd=self.notebook.parent,
             env={**os.environ, "TEST_LOG": str(self.log)},
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored by jobs in the background
         )
         self.processes.append(process)
         return process
