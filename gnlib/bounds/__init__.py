@@ -6,6 +6,9 @@ from gnlib.bounds.batch_normalization import sharp_batch_norm as sharp_batch_nor
 from gnlib.bounds.convolution import convolution_bound as convolution_bound
 from gnlib.bounds.convolution import sharp_convolution as sharp_convolution
 from gnlib.bounds.descent import gradient_descent_bound as gradient_descent_bound
+from gnlib.bounds.functional_hessian import eq_18 as eq_18
+from gnlib.bounds.functional_hessian import functional_hessian_norm as functional_hessian_norm
+from gnlib.bounds.functional_hessian import hessian_condition as hessian_condition
 from gnlib.bounds.initialisation import asymptotic_bound as asymptotic_bound
 from gnlib.bounds.initialisation import lemma_6 as lemma_6
 from gnlib.bounds.initialisation import lemma_7 as lemma_7

@@ -4,6 +4,11 @@ from gnlib.gauss_newton.batch_normalization import batch_norm_gauss_newton as ba
 from gnlib.gauss_newton.batch_normalization import normalized_units as normalized_units
 from gnlib.gauss_newton.convolution import convolution_gauss_newton as convolution_gauss_newton
 from gnlib.gauss_newton.convolution import path_moment as path_moment
+from gnlib.gauss_newton.functional_hessian import functional_hessian as functional_hessian
+from gnlib.gauss_newton.functional_hessian import functional_hessian_eigenvalues as functional_hessian_eigenvalues
+from gnlib.gauss_newton.functional_hessian import linear_hessian as linear_hessian
+from gnlib.gauss_newton.functional_hessian import linear_hessian_product as linear_hessian_product
+from gnlib.gauss_newton.functional_hessian import residual_moment as residual_moment
 from gnlib.gauss_newton.hidden_layer import batch_norm_gram as batch_norm_gram
 from gnlib.gauss_newton.hidden_layer import leaky_relu_gram as leaky_relu_gram
 from gnlib.gauss_newton.linear import linear_gauss_newton as linear_gauss_newton
