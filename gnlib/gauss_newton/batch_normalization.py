@@ -69,8 +69,8 @@ def batch_norm_gauss_newton(
     of size k r, r the rank of the centred data. A shift adds the constant over the samples as a coordinate: then the
     size is k (r + 1), and :math:`\gamma_u e_u` becomes :math:`(\gamma_u e_u, \beta_u)`. If scale and shift are
     parameters too, :math:`W_u W_u^\top \otimes \operatorname{diag}(e_u e_u^\top, 1)` is added for each unit. It has the
-    non-zero eigenvalues of :func:`gnlib.gauss_newton.batch_norm_gram`, and of the p x p matrix. (No paper has it; Zhao 2024, sec. 6,
-    computes the matrix of size n k.)
+    non-zero eigenvalues of :func:`gnlib.gauss_newton.batch_norm_gram`, and of the p x p matrix. (No paper has it; Zhao
+    2024, sec. 6, computes the matrix of size n k.)
 
     In evaluation mode mean and variance are numbers that do not depend on V. The derivative of a unit is then
     that of a linear network, of data that are not centred: :math:`N_u R^2 N_u` becomes :math:`F F^\top`, with F the
