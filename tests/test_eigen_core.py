@@ -525,7 +525,7 @@ def davidson(matrix, start, **changes):
         tolerance=1e-8,
         max_steps=100,
     )
-    apply = changes.pop("apply", matrix.matmul)
+    apply = changes.pop("apply", None) or matrix.matmul
     return extreme_eigenpair(apply, start, **{**options, **changes})
 
 
@@ -550,6 +550,21 @@ def test_an_iteration_that_has_not_converged_raises(largest, max_steps):
     end = "largest" if largest else "smallest"
     with pytest.raises(NotConvergedError, match=f"The {end} eigenvalue did not converge: after {max_steps} steps"):
         davidson(LADDER, normal(60, 3, seed=2), largest=largest, max_steps=max_steps)
+
+
+@pytest.mark.parametrize("decades", [10, 12, 14])
+def test_the_rounding_of_large_columns_does_not_stay_in_a_small_value(decades):
+    diagonal = torch.logspace(0, decades, 60, dtype=torch.float64)[:, None]
+    pair = davidson(
+        None,
+        normal(60, 6, seed=0),
+        apply=lambda v: diagonal * v,
+        largest=False,
+        block=4,
+        precondition=lambda r: r / (diagonal - 0.9),
+        norm=10.0**decades,
+    )
+    assert abs(pair.value - 1) <= pair.error + 1e-11
 
 
 @both
