@@ -12,6 +12,7 @@ from torch.nn import functional
 from gnlib import SecondMoment, batch_norm_gram, condition_number, gauss_newton_gram, linear_gauss_newton
 from gnlib.bounds import batch_norm_bound, batch_norm_limit, sharp_batch_norm
 from gnlib.gauss_newton import batch_norm_gauss_newton, normalized_units
+from tests.hidden_layers import shapes, special
 from tests.oracles import (
     assert_same_nonzero_spectrum,
     autograd_gram,
@@ -23,22 +24,7 @@ from tests.oracles import (
     with_spectrum,
 )
 
-SHAPES = [  # d, m, k, n
-    (1, 1, 1, 2),
-    (1, 4, 2, 6),
-    (3, 1, 1, 7),
-    (3, 1, 4, 5),
-    (4, 6, 1, 9),
-    (6, 2, 3, 4),
-    (8, 5, 2, 3),
-    (2, 7, 3, 12),
-    (4, 3, 5, 2),
-    (3, 9, 4, 8),
-]
-SPECIAL = ["plain", "constant feature", "repeated samples", "a sample at zero", "low rank", "off centre"]
 LAYERS = ["plain", "fixed scale and shift", "affine", "affine at its start", "scales of zero", "shifts of zero"]
-shapes = pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "-".join(map(str, s)))
-special = pytest.mark.parametrize("kind", SPECIAL)
 layers = pytest.mark.parametrize("layer", LAYERS)
 modes = pytest.mark.parametrize("mode", ["train", "eval"])
 epsilons = pytest.mark.parametrize("eps", [0.0, 1e-5, 2.0])

@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from gnlib import linear_gauss_newton, second_moment
 from gnlib.gauss_newton.hidden_layer import batch_norm_gram, leaky_relu_gram
+from tests.hidden_layers import GOOD, X, refused, shapes, special
 from tests.oracles import (
     assert_same_nonzero_spectrum,
     autograd_gram,
@@ -20,22 +21,7 @@ from tests.oracles import (
     spectrum,
 )
 
-SHAPES = [  # d, m, k, n
-    (1, 1, 1, 2),
-    (1, 4, 2, 6),
-    (3, 1, 1, 7),
-    (3, 1, 4, 5),
-    (4, 6, 1, 9),
-    (6, 2, 3, 4),
-    (8, 5, 2, 3),
-    (2, 7, 3, 12),
-    (4, 3, 5, 2),
-    (3, 9, 4, 8),
-]
-SPECIAL = ["plain", "constant feature", "repeated samples", "a sample at zero", "low rank", "off centre"]
 SLOPES = [0.0, 0.01, 1.0, -0.5, 2.0]
-shapes = pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "-".join(map(str, s)))
-special = pytest.mark.parametrize("kind", SPECIAL)
 slopes = pytest.mark.parametrize("slope", SLOPES)
 
 
@@ -225,25 +211,8 @@ def test_single_precision_and_parameters_are_taken(gram):
     assert torch.equal(result, expected)
 
 
-GOOD = (torch.ones(3, 2), torch.ones(4, 3))
-X = torch.eye(2)
-
-
 @pytest.mark.bad_input
-@pytest.mark.parametrize(
-    "weights, x, message",
-    [
-        ([], X, "weights is empty"),
-        (GOOD[:1], X, "weights has 1 matrices; two were expected"),
-        ([*GOOD, torch.ones(2, 4)], X, r"weights has 3 matrices; two were expected, \(m, d\) and \(k, m\)"),
-        (GOOD[::-1], X, r"weights\[1\] takes 2 inputs but weights\[0\] gives 4 outputs"),
-        ([GOOD[0], torch.full((4, 3), torch.nan)], X, r"weights\[1\] has 12 entries that are NaN"),
-        (GOOD, torch.ones(5, 3), r"x has 3 features but weights\[0\] takes 2 inputs"),
-        (GOOD, torch.ones(2), r"x has shape \(2,\); samples in rows"),
-        (GOOD, torch.empty(0, 2), r"x is empty \(shape \(0, 2\)\)"),
-        (GOOD, X / 0, "x has 4 entries that are NaN or infinite"),
-    ],
-)
+@refused
 def test_what_is_no_network_or_no_data_for_it_is_refused(weights, x, message):
     for gram in (lambda w, x: leaky_relu_gram(w, x, 0.1), batch_norm_gram):
         with pytest.raises(ValueError, match=message):

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from gnlib import leaky_relu_gram, whiten
 from gnlib.bounds import leaky_relu_ends, lemma_4, wide_leaky_relu_kernel
+from tests.hidden_layers import GOOD, X, refused
 from tests.oracles import autograd_gram, network, normal, orthogonal, samples, spectrum
 
 SHAPES = [  # d, m, k, n: n below, at and above d; one of each; fewer units than outputs or samples
@@ -216,24 +217,8 @@ def test_slopes_beyond_those_of_lemma_4_have_a_gram_matrix_and_ends():
         assert found.condition.lower <= values[0] / values[-1] <= found.condition.upper
 
 
-GOOD = (torch.ones(3, 2), torch.ones(4, 3))
-X = torch.eye(2)
-
-
 @pytest.mark.bad_input
-@pytest.mark.parametrize(
-    "weights, x, message",
-    [
-        ([], X, "weights is empty"),
-        (GOOD[:1], X, "weights has 1 matrices; two were expected"),
-        (GOOD[::-1], X, r"weights\[1\] takes 2 inputs but weights\[0\] gives 4 outputs"),
-        ([GOOD[0], torch.full((4, 3), torch.nan)], X, r"weights\[1\] has 12 entries that are NaN"),
-        ([torch.ones(3), GOOD[1]], X, r"weights\[0\] has shape \(3,\)"),
-        (GOOD, torch.ones(5, 3), r"x has 3 features but weights\[0\] takes 2 inputs"),
-        (GOOD, torch.ones(2), r"x has shape \(2,\); samples in rows"),
-        (GOOD, X / 0, "x has 4 entries that are NaN or infinite"),
-    ],
-)
+@refused
 def test_what_is_no_network_or_no_data_for_it_is_refused(weights, x, message):
     for function in (lemma_4, leaky_relu_ends):
         with pytest.raises(ValueError, match=message):

@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gnlib.bounds.extremes import resolved_squares
 from gnlib.gauss_newton.convolution import hidden_values, joined, virtual_patches, windows
 from gnlib.models.convolution import as_convolutions
 
@@ -46,8 +47,8 @@ def convolution_bound(
     patches = virtual_patches(layers, x)
     values = _nonzero(joined(layers, patches, [p.images.flatten(2) for p in patches], 0))[0]
     weights = [layer.filters.flatten(2) for layer in layers]
-    above = [_ends(a) for a in _unfolded_above(weights)]
-    below = [_ends(b.mT) for b in _unfolded_below(weights)]
+    above = [resolved_squares(a.mT) for a in _unfolded_above(weights)]
+    below = [resolved_squares(b) for b in _unfolded_below(weights)]
     largest, smallest = (sum(a[end] * b[end] for a, b in zip(above, below, strict=True)) for end in (0, 1))
     return (values[-1] / values[0] * largest / smallest).item()
 
@@ -78,7 +79,7 @@ def sharp_convolution(
     for level, (layer, values, a) in enumerate(zip(layers, hidden, unfolded, strict=True), start=1):
         read = [windows(h, layer).flatten(2).mT for h in values]
         term = basis.mT @ joined(layers, patches, read, level) @ basis
-        largest, smallest = _ends(a)
+        largest, smallest = resolved_squares(a.mT)
         top, bottom = top + largest * term, bottom + smallest * term
     largest, smallest = torch.linalg.eigvalsh(top)[-1], torch.linalg.eigvalsh(bottom)[0]
     resolved = smallest > len(basis.mT) * torch.finfo(x.dtype).eps * largest
@@ -98,16 +99,6 @@ def _unfolded_below(weights: Sequence[Float[Tensor, "_out _in _taps"]]) -> list[
     for w in weights[:-1]:
         below.append(torch.einsum("mnj,nb->mjb", w, below[-1]).flatten(1))
     return below
-
-
-def _ends(matrix: Float[Tensor, "rows columns"]) -> tuple[Tensor, Tensor]:
-    """Extreme eigenvalues of `matrix @ matrix.mT`; the smallest is zero where there are fewer columns than rows.
-
-    It is zero too where it is nothing but rounding, as for a product that passes through a layer of few filters.
-    """
-    s = torch.linalg.svdvals(matrix)
-    regular = len(s) == len(matrix) and s[-1] > max(matrix.shape) * torch.finfo(s.dtype).eps * s[0]
-    return s[0] ** 2, s[-1] ** 2 if regular else torch.zeros_like(s[0])
 
 
 def _nonzero(matrix: Float[Tensor, "p p"]) -> tuple[Float[Tensor, " r"], Float[Tensor, "p r"]]:

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.bounds.linear import extreme_squares
+from gnlib.bounds.extremes import resolved_squares
 from gnlib.bounds.perturbation import Interval
 from gnlib.checks import as_hidden_layer, as_samples
 
@@ -86,7 +86,7 @@ def lemma_4(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: float) ->
         raise ValueError(f"slope is {slope}; Lemma 4 is about slopes from 0 to 1 (leaky_relu_ends takes any).")
     v, w, x = as_hidden_layer(weights, x)
     hidden, _ = _activations(v, x, slope)
-    data, output, gamma, linear = (_ends(factor) for factor in (x, w, hidden, x @ v.mT))
+    data, output, gamma, linear = (resolved_squares(factor.mT) for factor in (x, w, hidden, x @ v.mT))
     top, bottom = (data[end] * output[end] for end in (0, 1))
     first = _ratio(top + gamma[0], slope**2 * bottom + gamma[1])
     second = _ratio(top + linear[0], slope**2 * (bottom + linear[1]))
@@ -131,10 +131,10 @@ def leaky_relu_ends(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: f
     n, k = len(x), len(w)
     pairs = (w[:, None] * w).view(k * k, -1)
     blocks = torch.linalg.eigvalsh((derivative.square() @ pairs.mT).view(n, k, k)).clamp_min(0)
-    largest, smallest = _ends(x)
+    largest, smallest = resolved_squares(x.mT)
     factor = torch.linalg.qr(hidden.mT, mode="r").R.mT  # of Gamma, with no more columns than rows
-    _, bottom = _ends(_bordered(factor, smallest * blocks[:, 0]))
-    top, _ = _ends(_bordered(factor, largest * blocks[:, -1]))
+    _, bottom = resolved_squares(_bordered(factor, smallest * blocks[:, 0]).mT)
+    top, _ = resolved_squares(_bordered(factor, largest * blocks[:, -1]).mT)
     mean = (derivative * w.square().mean(0)) @ derivative.mT * (x @ x.mT) + hidden @ hidden.mT
     inner = torch.linalg.eigvalsh(mean).clamp_min(0)
     return Ends(
@@ -178,13 +178,6 @@ def _activations(v: Float[Tensor, "m d"], x: Float[Tensor, "n d"], slope: float)
     linear = x @ v.mT
     derivative = torch.ones_like(linear).where(linear > 0, slope)
     return derivative * linear, derivative
-
-
-def _ends(factor: Float[Tensor, "rows columns"]) -> tuple[Tensor, Tensor]:
-    """Return the extreme eigenvalues of `factor factor^T`, the smallest as zero where it is lost in rounding."""
-    largest, smallest = extreme_squares(factor.mT)
-    rounding = max(factor.shape) * torch.finfo(factor.dtype).eps
-    return largest, smallest.where(smallest > rounding**2 * largest, 0)
 
 
 def _bordered(hidden: Float[Tensor, "n m"], diagonal: Float[Tensor, " n"]) -> Float[Tensor, "n mn"]:

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gnlib.bounds.extremes import extreme_squares
 from gnlib.gauss_newton import on_the_range, partial_products
 from gnlib.moment import SecondMoment
 from gnlib.spectrum.graded import graded_smallest
@@ -134,12 +135,3 @@ def sharp_linear(
     top = torch.linalg.eigvalsh(torch.einsum("l,lij->ij", largest, factors))[-1]
     bottom = graded_smallest(torch.einsum("l,lij->ij", smallest, factors))
     return float("inf") if bottom is None else top.item() / bottom[0]
-
-
-def extreme_squares(matrix: Float[Tensor, "rows columns"]) -> tuple[Tensor, Tensor]:
-    """Extreme eigenvalues of `matrix.T @ matrix`; the smallest is zero where there are fewer rows than columns."""
-    rows, columns = matrix.shape
-    if rows > 2 * columns:
-        matrix = torch.linalg.qr(matrix, mode="r").R  # same singular values, not squared
-    s = torch.linalg.svdvals(matrix)
-    return s[0] ** 2, s[-1] ** 2 if rows >= columns else torch.zeros_like(s[0])
