@@ -29,7 +29,7 @@ book: $(INSTALLED) _build/.library-$(LIBRARY)
 	rm -rf _build/html
 	$(BIN)/jupyter-book build --all -W -n --keep-going .
 
-test: $(INSTALLED) lint
+test: $(INSTALLED) _build/.library-$(LIBRARY) lint
 	rm -rf _build/tests
 	$(PYTEST) $(call REPORT,1-tree) tests/test_pins.py tests/test_pairs.py tests/test_address.py
 	$(TWO_WORKERS) $(call REPORT,2-library) tests $(addprefix --ignore=,$(APART) $(CORE))
