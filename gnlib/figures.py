@@ -1,6 +1,7 @@
 """One style for every figure of the book."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,18 @@ def band(
     mean, deviation = runs.mean(0), runs.std(0)
     axis.plot(x, mean, linestyle, marker="o", color=color, label=label)
     axis.fill_between(x, mean - deviation, mean + deviation, color=color, alpha=0.2, linewidth=0)
+
+
+def band_of_rows(
+    axis: plt.Axes, rows: Iterable[Mapping[str, float]], x: str, y: str, label: str, color: str, linestyle: str = "-"
+) -> None:
+    """Draw the same for rows of a table (`gnlib.sweep.kept`): column y against column x, each with runs of its own."""
+    runs = defaultdict(list)
+    for row in rows:
+        runs[row[x]].append(row[y])
+    marks = sorted(runs)
+    mean, deviation = (np.array([statistic(runs[mark]) for mark in marks]) for statistic in (np.mean, np.std))
+    band(axis, marks, np.stack([mean - deviation, mean + deviation]), label, color, linestyle)
 
 
 def schematic(name: str) -> "SVG":

@@ -1,7 +1,9 @@
 """A notebook over a grid of parameters: on this machine or a cluster, with nothing lost when something dies.
 
-Importing this takes nothing but the standard library, so that a chapter can call `record` anywhere.
+Importing this takes nothing but the standard library, so that a chapter can call `record` and `kept` anywhere.
 """
 
 from gnlib.sweep.driver import run as run
+from gnlib.sweep.results import kept as kept
+from gnlib.sweep.results import origin as origin
 from gnlib.sweep.rows import record as record

@@ -43,7 +43,8 @@ def cluster(scheduler: str | None, workers: int) -> Iterator["Client"]:
             threads_per_worker=1,
             processes=True,
             memory_limit=0,  # of the workers, which hold nothing; runs are bounded one by one
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",  # any free port: without one it is 8787, and a warning where that is taken
+            scheduler_kwargs={"dashboard": False},
             silence_logs=logging.CRITICAL,
         ) as local,
         Client(local) as client,

@@ -1,5 +1,6 @@
 """What goes wrong in a run stays in that run; what is wrong with a sweep is said before anything runs."""
 
+import contextlib
 import json
 import os
 import re
@@ -7,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import pandas
 import psutil
@@ -47,7 +47,7 @@ def failures(sweep):
     return [(path.parent, json.loads(path.read_text())) for path in (sweep.out / "failed").glob("*/run.json")]
 
 
-@contextmanager
+@contextlib.contextmanager
 def small_disk(path, size):
     path.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path]
@@ -134,6 +134,13 @@ def test_a_cluster_gives_the_same_table_as_this_machine(cluster, make_sweep):
     here.run()
     assert "6 cases: 0 done before, 6 done now, 0 failed" in there.run("--scheduler", cluster)
     pandas.testing.assert_frame_equal(there.results(), here.results(), check_exact=True)
+
+
+def test_another_dask_on_this_machine_is_no_concern(make_sweep):
+    with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", 8787)):  # or something else is there already
+        said = make_sweep({"product": {"case": [0]}}).run()
+    assert "1 done now" in said
+    assert "Warning" not in said
 
 
 def test_the_second_start_of_a_thousand_cases_is_ready_in_five_seconds(make_sweep):

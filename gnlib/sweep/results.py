@@ -1,0 +1,65 @@
+"""The tables of finished sweeps that the book keeps, `book/results/<chapter>.csv`, without pandas."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+Cell = int | float | bool | str | None
+Row = dict[str, Cell]
+
+PACKAGE = Path(__file__).parents[1]
+# An installed gnlib has the tables within it; in a checkout they lie in the book.
+FOLDERS = (PACKAGE / "results", PACKAGE.parent / "book" / "results")
+
+
+def kept(name: str) -> list[Row]:
+    """Return the rows of a kept table.
+
+    Parameters
+    ----------
+    name
+        of the chapter, such as `03-deep-linear`
+
+    Returns
+    -------
+    A mapping for each row, from columns to numbers, truth values, text, or None where the table has nothing.
+
+    Raises
+    ------
+    FileNotFoundError
+        No such table is kept.
+    """
+    tables = {path.stem: path for folder in FOLDERS for path in sorted(folder.glob("*.csv"))}
+    if name not in tables:
+        there = ", ".join(tables) or "no chapter"
+        raise FileNotFoundError(f"No table of {name!r} is kept; there are those of {there}.")
+    with tables[name].open(newline="", encoding="utf8") as file:
+        return [{column: _value(text) for column, text in row.items()} for row in csv.DictReader(file)]
+
+
+def origin(rows: Sequence[Row]) -> str:
+    """Say in a line where rows of a kept table come from: how many runs, on what, for how long, by which version."""
+    if not rows:
+        raise ValueError("There are no rows whose origin could be told; give some of those that `kept` returns.")
+    runs = {row["run_name"]: row for row in rows}.values()
+
+    def all_of(column: str) -> str:
+        return " and ".join(sorted({str(run[column]) for run in runs}))
+
+    minutes = sum(run["run_seconds"] for run in runs) / 60
+    return (
+        f"{len(runs)} runs on {all_of('run_device')}, threads: {all_of('run_threads')}; {minutes:.0f} minutes in all, "
+        f"gnlib {all_of('run_gnlib')} at {all_of('run_revision')}, torch {all_of('run_torch')}, "
+        f"{max(run['run_finished'] for run in runs)[:10]}"
+    )
+
+
+def _value(text: str) -> Cell:
+    if text in ("", "True", "False"):
+        return {"": None, "True": True, "False": False}[text]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
