@@ -13,6 +13,7 @@ from jaxtyping import Float
 if TYPE_CHECKING:
     from IPython.display import SVG
 
+Row = Mapping[str, float]
 SCHEMATICS = Path(__file__).parent / "schematics"
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -70,15 +71,27 @@ def band(
 
 
 def band_of_rows(
-    axis: plt.Axes, rows: Iterable[Mapping[str, float]], x: str, y: str, label: str, color: str, linestyle: str = "-"
+    axis: plt.Axes, rows: Iterable[Row], x: str, y: str, label: str, color: str, linestyle: str = "-"
 ) -> None:
     """Draw the same for rows of a table (`gnlib.sweep.kept`): column y against column x, each with runs of its own."""
+    marks, runs = _runs(rows, x, y)
+    mean, deviation = (np.array([statistic(values) for values in runs]) for statistic in (np.mean, np.std))
+    band(axis, marks, np.stack([mean - deviation, mean + deviation]), label, color, linestyle)
+
+
+def crosses(axis: plt.Axes, rows: Iterable[Row], x: str, y: str) -> None:
+    """Mark the means of a run of today on curves that were computed at another time."""
+    marks, runs = _runs(rows, x, y)
+    axis.plot(marks, [np.mean(values) for values in runs], "x", color=COLORS[6], markersize=7, zorder=3)
+
+
+def _runs(rows: Iterable[Row], x: str, y: str) -> tuple[list[float], list[list[float]]]:
+    """Return the values of column x in their order, and for each the values of column y."""
     runs = defaultdict(list)
     for row in rows:
         runs[row[x]].append(row[y])
     marks = sorted(runs)
-    mean, deviation = (np.array([statistic(runs[mark]) for mark in marks]) for statistic in (np.mean, np.std))
-    band(axis, marks, np.stack([mean - deviation, mean + deviation]), label, color, linestyle)
+    return marks, [runs[mark] for mark in marks]
 
 
 def schematic(name: str) -> "SVG":

@@ -69,6 +69,16 @@ def test_no_rows_have_no_origin():
         sweep.origin([])
 
 
+def test_agreement_counts_and_compares_the_rows_that_are_in_both():
+    rows = [{"figure": "19", "seed": seed, "kappa": 10.0 + seed} for seed in range(3)]
+    table = [{"figure": 19, "seed": 0, "kappa": 10.0}, {"figure": 19, "seed": 1, "kappa": 11.000005}]
+    table += [{"figure": 19, "seed": 2, "kappa": None}, {"figure": "20", "seed": 2, "kappa": 3.0}]
+    said = "2 of 3 values are in the kept table too; all agree to six digits: "
+    assert sweep.agreement(rows, table, "figure", "seed") == said + "True"
+    table[1]["kappa"] = 11.00002
+    assert sweep.agreement(rows, table, "figure", "seed") == said + "False"
+
+
 def test_a_band_of_rows_is_the_band_of_their_runs():
     values = np.random.default_rng(0).random((5, 3))
     rows = [{"x": x, "y": values[i, j]} for j, x in enumerate((3, 1, 2)) for i in range(5)]

@@ -17,7 +17,7 @@ from gnlib.spectrum.errors import residual_errors
 
 FEW = 4  # columns that the iteration improves at a time
 PROBES = 2  # random columns
-NEAR = (0.02, 0.1, 0.5)  # relative distances of the shift from the guess, tried until the blocks are definite
+NEAR = (0.01, 0.03, 0.1, 0.5)  # relative distances of the shift from the guess, tried until the blocks are definite
 FAR = tuple(2.0**i for i in range(60))
 AGAIN, QUICK = 3, 10  # steps after which the shift is reconsidered; by how much one of them should reduce the error
 

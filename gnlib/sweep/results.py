@@ -54,6 +54,30 @@ def origin(rows: Sequence[Row]) -> str:
     )
 
 
+def agreement(rows: Sequence[Row], table: Sequence[Row], *columns: str, value: str = "kappa") -> str:
+    """Say in a line whether rows that were just computed agree with a kept table to six digits.
+
+    Parameters
+    ----------
+    rows
+        such as `record` takes
+    table
+        such as `kept` returns
+    columns
+        that tell which rows are about the same
+    value
+        the column that is compared
+    """
+
+    def key(row: Row) -> tuple[str, ...]:
+        return tuple(str(row[column]) for column in columns)  # a file has no types: "19" comes back as a number
+
+    there = {key(row): row[value] for row in table if row.get(value) is not None}
+    pairs = [(row[value], there[key(row)]) for row in rows if key(row) in there]
+    agree = all(abs(a - b) < 1e-6 * abs(b) for a, b in pairs)
+    return f"{len(pairs)} of {len(rows)} values are in the kept table too; all agree to six digits: {agree}"
+
+
 def _value(text: str) -> Cell:
     if text in ("", "True", "False"):
         return {"": None, "True": True, "False": False}[text]
