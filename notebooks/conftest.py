@@ -13,6 +13,7 @@ OUTPUTS = pytest.StashKey()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
+    """Put a chapter into the cache when the last of its cells has passed."""
     report = yield
     if call.when == "call" and report.passed:
         chapter = item.parent

@@ -69,13 +69,21 @@ def agreement(rows: Sequence[Row], table: Sequence[Row], *columns: str, value: s
         the column that is compared
     """
 
-    def key(row: Row) -> tuple[str, ...]:
-        return tuple(str(row[column]) for column in columns)  # a file has no types: "19" comes back as a number
+    def key(row: Row) -> tuple[float | str, ...]:
+        return tuple(_untyped(row[column]) for column in columns)
 
     there = {key(row): row[value] for row in table if row.get(value) is not None}
     pairs = [(row[value], there[key(row)]) for row in rows if key(row) in there]
     agree = all(abs(a - b) < 1e-6 * abs(b) for a, b in pairs)
     return f"{len(pairs)} of {len(rows)} values are in the kept table too; all agree to six digits: {agree}"
+
+
+def _untyped(cell: Cell) -> float | str:
+    """Return what a file would make of a value: "19" comes back as 19, and 2 as 2.0 where other rows have none."""
+    try:
+        return float(cell)
+    except (TypeError, ValueError):
+        return str(cell)
 
 
 def _value(text: str) -> Cell:
