@@ -1,0 +1,158 @@
+r"""Square matrices with independent entries: their extreme values, many at a time, and what these tend to.
+
+For an n x n matrix K with independent entries of mean zero and variance one, the largest eigenvalue of
+:math:`K + K^\top` is about :math:`\sqrt{8 n}`, the largest singular value of K about :math:`2 \sqrt n`, and both
+fluctuate by the law of Tracy and Widom (1996) for real matrices (Riedi 2022, Theorems 33 and 35).
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.special import airy
+from torch import Tensor
+
+from gnlib.checks import as_float64
+
+LAWS = ("gaussian", "uniform")
+END = 12.0  # beyond it Ai is below 1e-13, and so is 1 - F_1
+
+
+class Extremes(NamedTuple):
+    r"""What Riedi 2022 knows of a square matrix M; tensors of the shape of the batch.
+
+    Attributes
+    ----------
+    largest, smallest
+        singular values :math:`s_1` and :math:`s_n`
+    tau_largest, tau_smallest
+        eigenvalues :math:`\overline\tau` and :math:`\underline\tau` of :math:`M + M^\top` (Definition 15)
+    """
+
+    largest: Tensor
+    smallest: Tensor
+    tau_largest: Tensor
+    tau_smallest: Tensor
+
+    def times(self, factor: float) -> "Extremes":
+        """The same for the matrix times a factor that is not negative."""
+        if not (math.isfinite(factor) and factor >= 0):
+            raise ValueError(f"factor is {factor}; a finite number from 0 on was expected.")
+        return Extremes(*(factor * value for value in self))
+
+
+def draw(
+    n: int, count: int, law: str = "gaussian", *, generator: torch.Generator, device: str = "cpu"
+) -> Float[Tensor, "count n n"]:
+    """Draw square matrices whose entries are independent, of mean zero and variance one.
+
+    Parameters
+    ----------
+    n, count
+        size and number of the matrices
+    law
+        of an entry: "gaussian" or "uniform"
+    generator
+        of that device
+    device
+        where the matrices are made
+    """
+    if n < 1 or count < 1:
+        raise ValueError(f"n is {n} and count is {count}; both take whole numbers from 1 on.")
+    if law not in LAWS:
+        raise ValueError(f"law is {law!r}; one of {', '.join(map(repr, LAWS))} was expected.")
+    options = {"generator": generator, "dtype": torch.float64, "device": device}
+    if law == "gaussian":
+        return torch.randn(count, n, n, **options)
+    return math.sqrt(3) * (2 * torch.rand(count, n, n, **options) - 1)
+
+
+def extremes(matrices: Float[Tensor, "*batch n n"]) -> Extremes:
+    """Return the extreme singular values of square matrices, and the extreme eigenvalues of M + M^T.
+
+    Raises
+    ------
+    ValueError
+        Matrices that are not square, an empty batch, or entries that are not finite.
+    """
+    matrices = as_square(matrices, "matrices")
+    singular = torch.linalg.svdvals(matrices)
+    symmetric = torch.linalg.eigvalsh(matrices + matrices.mT)
+    return Extremes(singular[..., 0], singular[..., -1], symmetric[..., -1], symmetric[..., 0])
+
+
+def as_square(matrices: Float[Tensor, "*batch n n"], name: str) -> Float[Tensor, "*batch n n"]:
+    """Return square matrices in double precision, or say what is wrong with them."""
+    matrices = as_float64(matrices, name)
+    if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
+        raise ValueError(f"{name} has shape {tuple(matrices.shape)}; square matrices (..., n, n) were expected.")
+    return matrices
+
+
+def symmetric_scaling(n: int) -> tuple[float, float]:
+    r"""Return the centre and the scale of the largest eigenvalue of :math:`K + K^\top`.
+
+    :math:`(\overline t - \sqrt{8 n}) / (\sqrt 2\, n^{-1/6})` tends to the law of Tracy and Widom: it is Riedi's
+    :math:`Z_n` (Eq. 107) over :math:`\sqrt 2`, because off the diagonal the variance of an entry is 2.
+    """
+    if n < 1:
+        raise ValueError(f"n is {n}; a size from 1 on was expected.")
+    return math.sqrt(8 * n), math.sqrt(2) * n ** (-1 / 6)
+
+
+def singular_scaling(n: int) -> tuple[float, float]:
+    r"""Return the centre :math:`\mu_n` and the scale :math:`q_n` of the square of the largest singular value of K.
+
+    :math:`(s_1^2(K) - \mu_n) / q_n` tends to the law of Tracy and Widom (Riedi 2022, Eq. 110; Johnstone 2001).
+    """
+    if n < 2:
+        raise ValueError(f"n is {n}; the scale is infinite for one number, so a size from 2 on was expected.")
+    roots = math.sqrt(n - 1), math.sqrt(n)
+    return sum(roots) ** 2, sum(roots) * sum(1 / root for root in roots) ** (1 / 3)
+
+
+def marchenko_pastur_edges(ratio: float) -> tuple[float, float]:
+    r"""Return the ends of the limiting spectrum of :math:`\frac1n K^\top K` for K with n rows and ratio * n columns.
+
+    They are :math:`(1 \mp \sqrt c)^2` for a ratio c, off the eigenvalue zero that c > 1 brings about.
+    """
+    if not (math.isfinite(ratio) and ratio > 0):
+        raise ValueError(f"ratio is {ratio}; the number of columns over that of rows, above 0, was expected.")
+    return (1 - math.sqrt(ratio)) ** 2, (1 + math.sqrt(ratio)) ** 2
+
+
+def tracy_widom_cdf(s: Float[np.ndarray, "..."] | float) -> Float[np.ndarray, "..."] | float:
+    r"""Return the distribution function of the Tracy-Widom law for real matrices (beta = 1).
+
+    .. math:: F_1(s) = \det(1 - B_s), \qquad B_s(x, y) = \operatorname{Ai}(x + y + s) \text{ on } (0, \infty)
+
+    (Ferrari and Spohn 2005), discretised at the nodes of a Gaussian quadrature, which converges exponentially
+    (Bornemann 2010). The absolute error is below 1e-13.
+    """
+    return np.linalg.det(_one_minus_kernel(_as_abscissae(s))[0])
+
+
+def tracy_widom_pdf(s: Float[np.ndarray, "..."] | float) -> Float[np.ndarray, "..."] | float:
+    r"""Return the density :math:`F_1'(s) = -F_1(s) \operatorname{tr} (1 - B_s)^{-1} \partial_s B_s`."""
+    matrix, derivative = _one_minus_kernel(_as_abscissae(s))
+    trace = np.trace(np.linalg.solve(matrix, derivative), axis1=-2, axis2=-1)
+    return -np.linalg.det(matrix) * trace
+
+
+def _as_abscissae(s: Float[np.ndarray, "..."] | float) -> Float[np.ndarray, "..."]:
+    s = np.asarray(s, dtype=np.float64)
+    if np.isnan(s).any():
+        raise ValueError("s has entries that are NaN; numbers were expected.")
+    return np.asarray(np.clip(s, -10, END))  # beyond, the law has less mass than double precision resolves
+
+
+def _one_minus_kernel(s: Float[np.ndarray, "..."]) -> tuple[np.ndarray, np.ndarray]:
+    """Return 1 - B_s and the derivative of B_s by s, with the roots of the quadrature weights on both sides."""
+    nodes, weights = np.polynomial.legendre.leggauss(32)
+    length = (END - s)[..., None]
+    nodes, roots = length * (nodes + 1) / 2, np.sqrt(length * weights / 2)
+    ai, slope, _, _ = airy(nodes[..., :, None] + nodes[..., None, :] + s[..., None, None])
+    frame = roots[..., :, None] * roots[..., None, :]
+    return np.eye(len(weights)) - frame * ai, frame * slope
