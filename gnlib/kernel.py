@@ -37,17 +37,18 @@ def tangent_kernel(
     r"""Return the tangent kernel matrix :math:`K = J J^\top` of a network on samples (Liu 2020, Eq. 1).
 
     J is the Jacobian of all outputs on all samples with respect to the parameters that require a gradient, with row
-    `i * k + a` for output a of sample i. It is `n` times :func:`gnlib.gauss_newton_gram`, and computed as such.
+    `i * k + a` for output a of sample i. It is `n` times :func:`gnlib.gauss_newton.gauss_newton_gram`, and computed as
+    such.
 
     Parameters
     ----------
     module, x, output, mode, memory
-        as for :func:`gnlib.gauss_newton_gram`
+        as for :func:`gnlib.gauss_newton.gauss_newton_gram`
 
     Raises
     ------
     TypeError, ValueError
-        As :func:`gnlib.gauss_newton_gram`.
+        As :func:`gnlib.gauss_newton.gauss_newton_gram`.
     """
     return gauss_newton_gram(module, x, output=output, mode=mode, memory=memory).mul_(len(x))
 
@@ -93,13 +94,13 @@ class Hessian:
         function of what the module returns that gives the `(1, 1)` output, where this is not what it returns; of a
         network with several outputs it selects one: `lambda y: y[:, :1]`
     mode
-        as for :func:`gnlib.gauss_newton_gram`
+        as for :func:`gnlib.gauss_newton.gauss_newton_gram`
 
     Raises
     ------
     TypeError, ValueError
-        As :func:`gnlib.gauss_newton_gram`; and more than one sample or output, a function that has no second derivative
-        everywhere (ReLU, max pooling, ...), or derivatives that are not finite.
+        As :func:`gnlib.gauss_newton.gauss_newton_gram`; and more than one sample or output, a function that has no
+        second derivative everywhere (ReLU, max pooling, ...), or derivatives that are not finite.
     """
 
     def __init__(

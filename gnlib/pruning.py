@@ -75,8 +75,8 @@ def magnitude_masks(module: nn.Module, fraction: float) -> dict[str, Bool[Tensor
 def apply_masks(module: nn.Module, masks: Mapping[str, Bool[Tensor, "*shape"]]) -> None:
     """Set the other entries of weight tensors to zero, now and in all training that follows.
 
-    Training moves what is kept; optimisers, `torch.func` and :func:`gnlib.condition_number` see the masked network. The
-    parameters are kept whole under the names `...parametrizations.<name>.original`, with gradients of zero.
+    Training moves what is kept; optimisers, `torch.func` and :func:`gnlib.spectrum.condition_number` see the masked
+    network. The parameters are kept whole under the names `...parametrizations.<name>.original`, with gradients of zero.
 
     Parameters
     ----------
