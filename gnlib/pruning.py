@@ -76,7 +76,8 @@ def apply_masks(module: nn.Module, masks: Mapping[str, Bool[Tensor, "*shape"]]) 
     """Set the other entries of weight tensors to zero, now and in all training that follows.
 
     Training moves what is kept; optimisers, `torch.func` and :func:`gnlib.spectrum.condition_number` see the masked
-    network. The parameters are kept whole under the names `...parametrizations.<name>.original`, with gradients of zero.
+    network. The parameters are kept whole under the names `...parametrizations.<name>.original`, with gradients of
+    zero.
 
     Parameters
     ----------
