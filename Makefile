@@ -39,8 +39,7 @@ test: $(INSTALLED) _build/.library-$(LIBRARY) lint
 	$(TWO_WORKERS) $(call REPORT,2-benchmarks) --benchmark-disable -m 'not slow' tests/benchmarks
 	$(TWO_WORKERS) $(call REPORT,3-notebooks) --nbval-lax notebooks
 	$(MAKE) book
-	$(PYTEST) $(call REPORT,4-site) tests/site
-	$(PYTEST) $(call REPORT,5-colab) tests/colab
+	$(TWO_WORKERS) $(call REPORT,4-site) tests/site tests/colab
 	@$(BIN)/python tests/totals.py _build/tests/*.xml
 
 # The sizes that take minutes, in order to be timed, on a machine that has nothing else to do.
