@@ -1,7 +1,7 @@
 """The Gauss-Newton matrix of a deep linear network, as a sum of Kronecker products."""
 
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 import torch
 from jaxtyping import Float
@@ -10,14 +10,12 @@ from torch import Tensor
 from gnlib.checks import as_chain
 from gnlib.models.linear import add_skip
 from gnlib.moment import SecondMoment, as_second_moment
-from gnlib.operators import KroneckerSum
-
-BANDS = 4
+from gnlib.operators import ChainSum
 
 
 def linear_gauss_newton(
     weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment, skip: float = 0.0
-) -> KroneckerSum:
+) -> ChainSum:
     r"""Return the reduced Gauss-Newton matrix of a deep linear network.
 
     With :math:`A_\ell = W_L \cdots W_{\ell+1}`, :math:`B_\ell = W_{\ell-1} \cdots W_1` and the second moment
@@ -44,22 +42,8 @@ def linear_gauss_newton(
         with a negative eigenvalue, or zero.
     """
     weights, eigenvalues, basis = on_the_range(weights, second_moment, skip)
-    products = partial_products([weights[0] * eigenvalues.sqrt(), *weights[1:]])
-    left = torch.stack([a @ a.mT for a, _ in products])
-    right = torch.empty(len(products), *2 * eigenvalues.shape, dtype=left.dtype, device=left.device)
-    right[0] = eigenvalues.diag()
-    for s, (_, b) in zip(right[1:], products[1:], strict=True):
-        _square(b, out=s)
-    return KroneckerSum(left, right, basis)
-
-
-def _square(b: Float[Tensor, "m r"], out: Float[Tensor, "r r"]) -> None:
-    """Write `b.T @ b` by a few bands of rows, each from the diagonal on: little more than half of the products."""
-    size = out.shape[1]
-    edges = [size * i // BANDS for i in range(BANDS + 1)]
-    for first, last in pairwise(edges):
-        torch.matmul(b[:, first:last].mT, b[:, first:], out=out[first:last, first:])
-        out[last:, first:last] = out[first:last, last:].mT
+    left = torch.stack([a @ a.mT for a in _products_above(weights)])
+    return ChainSum(left, eigenvalues.sqrt(), weights[:-1], basis)
 
 
 def on_the_range(
@@ -85,13 +69,13 @@ def on_the_range(
 
 def partial_products(weights: Sequence[Tensor]) -> list[tuple[Float[Tensor, "k _out"], Float[Tensor, "_in d"]]]:
     r"""Return the products above and below each layer, :math:`(A_\ell, B_\ell)` for :math:`\ell = 1, \dots, L`."""
-    first, last = weights[0], weights[-1]
-    below = [
-        torch.eye(first.shape[1], dtype=first.dtype, device=first.device),
-        *accumulate(weights[:-1], lambda product, w: w @ product),
-    ]
-    above = [
-        torch.eye(last.shape[0], dtype=last.dtype, device=last.device),
-        *accumulate(reversed(weights[1:]), torch.matmul),
-    ]
-    return list(zip(reversed(above), below, strict=True))
+    first = weights[0]
+    identity = torch.eye(first.shape[1], dtype=first.dtype, device=first.device)
+    below = [identity, *accumulate(weights[:-1], lambda product, w: w @ product)]
+    return list(zip(_products_above(weights), below, strict=True))
+
+
+def _products_above(weights: Sequence[Tensor]) -> list[Float[Tensor, "k _out"]]:
+    last = weights[-1]
+    identity = torch.eye(len(last), dtype=last.dtype, device=last.device)
+    return [identity, *accumulate(reversed(weights[1:]), torch.matmul)][::-1]

@@ -17,7 +17,6 @@ from gnlib.spectrum.errors import residual_errors
 
 FEW = 4  # columns that the iteration improves at a time
 PROBES = 2  # random columns
-NEAR = (0.01, 0.03, 0.1, 0.5)  # relative distances of the shift from the guess, tried until the blocks are definite
 FAR = tuple(2.0**i for i in range(60))
 AGAIN, QUICK = 3, 10  # steps after which the shift is reconsidered; by how much one of them should reduce the error
 
@@ -35,6 +34,8 @@ class CoupledBlocks(ABC):
         the blocks from which the guess is made
     columns
         number of columns that the iteration improves at a time
+    near
+        relative distances of the shift from the guess, tried until the blocks are definite
     shiftable
         whether G exceeds a known multiple of its blocks, so that those may be shifted at the lower end
     like
@@ -46,6 +47,7 @@ class CoupledBlocks(ABC):
     groups: list[range]
     outermost: set[int]
     columns: int = FEW
+    near: tuple[float, ...] = (0.01, 0.03, 0.1, 0.5)
     shiftable: bool = True
     like: Tensor
 
@@ -111,7 +113,7 @@ class CoupledBlocks(ABC):
         apply, sign = (self.apply, -1) if largest else (raised, 1)
         value, start = self.guess(largest=largest)
         inverse, known = ShiftedInverse(self, sign), set(self.outermost)
-        near, *far = (NEAR if largest or self.shiftable else ()) + (FAR if largest else (1.0,))
+        near, *far = (self.near if largest or self.shiftable else ()) + (FAR if largest else (1.0,))
         culprit = inverse.factor(value * (1 - sign * near))
         while culprit is not None and culprit not in known:  # the spectrum of this block reaches beyond the guess
             known.add(culprit)
@@ -145,7 +147,8 @@ class CoupledBlocks(ABC):
     def ritz_vectors(self, i: int, number: int, *, largest: bool) -> Float[Tensor, "r q"]:
         """Return vectors at an end of the block of an output."""
         block = self.block(i)
-        space = krylov_space(block.matmul if largest else inverse_of(block), self.random(self.inputs, FEW), 8)
+        start = self.random(self.inputs, FEW).to(block)
+        space = krylov_space(block.matmul if largest else inverse_of(block), start, 8)
         _, rotation = torch.linalg.eigh(space.mT @ block @ space)
         return space @ (rotation[:, -number:] if largest else rotation[:, :number])
 
@@ -175,7 +178,8 @@ class ShiftedInverse:
         solved = torch.empty_like(rows)
         for factor, group in zip(self.factors, self.blocks.groups, strict=True):
             part = slice(group[0], group[-1] + 1)
-            solved[part] = cholesky_solve(factor, rows[part].flatten(0, 1).mT).mT.view_as(rows[part])
+            columns = rows[part].flatten(0, 1).mT.to(factor.dtype)
+            solved[part] = cholesky_solve(factor, columns).mT.view_as(rows[part])
         return self.blocks.project(self.blocks.join(solved.mT))
 
     def improve(self, value: float, error: float) -> None:
@@ -193,7 +197,7 @@ class ShiftedInverse:
     def factor(self, shift: float) -> int | None:
         """Factor the shifted blocks; if one is not definite, name its output and leave everything as it was."""
         r, groups = self.blocks.inputs, self.blocks.groups
-        factors = self.blocks.like.new_empty(len(groups), r, r).mT  # by columns, as LAPACK returns them
+        factors = self.blocks.block(0).new_empty(len(groups), r, r).mT  # by columns, as LAPACK returns them
         info = torch.empty((), dtype=torch.int32, device=factors.device)
         for group, factor in zip(groups, factors, strict=True):
             torch.mul(self.blocks.block(group[0]).mT, self.sign, out=factor)  # symmetric

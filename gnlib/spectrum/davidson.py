@@ -142,16 +142,32 @@ def krylov_space(apply: Map, start: Float[Tensor, "n b"], steps: int) -> Float[T
 
 def orthonormal(v: Float[Tensor, "n b"], basis: Float[Tensor, "n q"] | None = None) -> Float[Tensor, "n c"]:
     """Orthonormalise columns against each other and a basis, leaving out those that add nothing to it."""
-    for _ in range(2):  # the second pass removes what rounding left of the first
-        v = v / v.abs().amax(0).clamp_min(torch.finfo(v.dtype).tiny)  # the square of a tiny entry would be zero
-        v = v / torch.linalg.vector_norm(v, dim=0).clamp_min(0.5)
-        if basis is not None:
-            v = v - basis @ (basis.mT @ v)
-            v = v[:, torch.linalg.vector_norm(v, dim=0) > NOTHING]
-        q, r = torch.linalg.qr(v)
-        if v.shape[1] > len(v) or (r.diagonal().abs() <= NOTHING).any():
-            # QR would put noise in place of a column that adds nothing, and take it out of the columns after it
-            u, s, _ = torch.linalg.svd(v, full_matrices=False)
-            q = u[:, s > NOTHING]
-        v = q
-    return v
+    if basis is None:
+        return _independent(v)
+    v = _independent(_outside(v, basis)[0])
+    v, overlap = _outside(v, basis)  # what rounding left of the first time
+    return v if overlap <= EPS**0.5 else _independent(v)
+
+
+def _outside(v: Float[Tensor, "n b"], basis: Float[Tensor, "n q"]) -> tuple[Float[Tensor, "n c"], float]:
+    """Return the parts of unit columns outside a basis, where there is any, and the largest product with it."""
+    v = _unit(v)
+    products = basis.mT @ v
+    v = v - basis @ products
+    return v[:, torch.linalg.vector_norm(v, dim=0) > NOTHING], products.abs().max().item() if products.numel() else 0.0
+
+
+def _unit(v: Float[Tensor, "n b"]) -> Float[Tensor, "n b"]:
+    v = v / v.abs().amax(0).clamp_min(torch.finfo(v.dtype).tiny)  # the square of a tiny entry would be zero
+    return v / torch.linalg.vector_norm(v, dim=0).clamp_min(0.5)
+
+
+def _independent(v: Float[Tensor, "n b"]) -> Float[Tensor, "n c"]:
+    """Return an orthonormal basis of the columns, without those that add nothing."""
+    v = _unit(v)
+    q, r = torch.linalg.qr(v)
+    if v.shape[1] <= len(v) and (r.diagonal().abs() > NOTHING).all():
+        return q
+    # QR would put noise in place of a column that adds nothing, and take it out of the columns after it
+    u, s, _ = torch.linalg.svd(v, full_matrices=False)
+    return u[:, s > NOTHING]

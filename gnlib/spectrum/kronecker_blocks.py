@@ -1,5 +1,6 @@
 r"""A Kronecker sum as coupled blocks."""
 
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -7,13 +8,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gnlib.operators import apply_kronecker_sum
+from gnlib.spectrum.cholesky import cholesky_solve
 from gnlib.spectrum.coupled_blocks import FEW, CoupledBlocks
-from gnlib.spectrum.davidson import orthonormal
+from gnlib.spectrum.davidson import krylov_space, orthonormal
 from gnlib.spectrum.errors import relative_errors
 
 EPS = torch.finfo(torch.float64).eps
 CLOSE = 0.1  # multiple of its blocks that the sum must exceed for a few columns to do
 PROJECTED = 240  # size of the projected problem that gives the guess
+CLOSER = (0.03, 0.003)  # relative distances of the shifts that improve the guess at the lower end
 
 
 class KroneckerBlocks(CoupledBlocks):
@@ -37,6 +40,8 @@ class KroneckerBlocks(CoupledBlocks):
         the end of the spectrum that is looked for
     """
 
+    near = (1e-4, 1e-3, 0.01, 0.1, 0.5)
+
     def __init__(
         self,
         left: Float[Tensor, "L k k"],
@@ -47,7 +52,7 @@ class KroneckerBlocks(CoupledBlocks):
         largest: bool,
     ) -> None:
         self.left, self.right, self.silent, self.kernel = left, right, silent, kernel
-        self.outputs, self.inputs, self.like = left.shape[1], right.shape[1], right
+        self.outputs, self.inputs, self.like = left.shape[1], right.shape[1], left
         self.outermost = {0, self.outputs - 1}
         # Where the other factors are far from diagonal, their mean over outputs approximates them better.
         self.groups = _groups(int(silent.sum()), self.outputs, largest)
@@ -58,7 +63,8 @@ class KroneckerBlocks(CoupledBlocks):
         weights = max((diagonal, mean), key=lambda weights: _slack(left, weights)[0])
         self.slack, self.shiftable = _slack(left, weights)
         first = [group[0] for group in self.groups]
-        self.shared = (weights[:, first].mT @ right.flatten(1)).unflatten(1, right.shape[1:])
+        self.shares = weights[:, first]
+        self.shared = (self.shares.mT.to(right) @ right.flatten(1)).unflatten(1, right.shape[1:])
         if kernel.shape[1]:
             null = kernel @ kernel.mT
             for block in self.shared[: int(silent[first].sum())]:
@@ -89,8 +95,8 @@ class KroneckerBlocks(CoupledBlocks):
         """Project on all outputs times the inputs that matter at that end of the outermost blocks."""
         number = max(1, PROJECTED // (2 * self.outputs))
         spaces = [self.ritz_vectors(i, number, largest=largest) for i in self.outermost]
-        space = orthonormal(torch.cat(spaces, 1))
-        projected = torch.einsum("lij,lab->iajb", self.left, space.mT @ self.right @ space)
+        space = orthonormal(torch.cat(spaces, 1).to(self.left))
+        projected = torch.einsum("lij,lab->iajb", self.left, self.between(space))
         size = self.outputs * space.shape[1]
         if self.kernel.shape[1]:  # a null vector is no guess
             null = self.kernel.mT @ space
@@ -102,6 +108,26 @@ class KroneckerBlocks(CoupledBlocks):
             values, vectors = values.flip(0), vectors.flip(1)
         start = space @ vectors[:, : self.columns].reshape(self.outputs, space.shape[1], -1)
         return values[0].item(), self.project(self.join(start))
+
+    def between(self, space: Float[Tensor, "r q"]) -> Float[Tensor, "L q q"]:
+        """Return the factors on the right between the columns of a matrix."""
+        return space.mT @ self.right @ space
+
+    def ritz_vectors(self, i: int, number: int, *, largest: bool) -> Float[Tensor, "r q"]:
+        """Return vectors at an end of the block of an output, at the lower end from shifts closer and closer to it."""
+        space = super().ritz_vectors(i, number, largest=largest)
+        block = self.block(i)
+        for distance in () if largest else CLOSER:
+            value = torch.linalg.eigvalsh(space.mT @ block @ space)[0]
+            shifted = block.clone()
+            shifted.diagonal().sub_((1 - distance) * value)
+            factor, info = torch.linalg.cholesky_ex(shifted)
+            if info:
+                break
+            space = krylov_space(partial(cholesky_solve, factor), space[:, :FEW], 5)
+            _, rotation = torch.linalg.eigh(space.mT @ block @ space)
+            space = space @ rotation[:, :number]
+        return space
 
     def lower_errors(  # noqa: D102
         self, values: Float[Tensor, " b"], residual: Float[Tensor, "p b"], solved: Float[Tensor, "p b"], shift: float

@@ -17,7 +17,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.checks import as_float64
-from gnlib.operators import KroneckerSum
+from gnlib.operators import ChainSum, KroneckerSum
+from gnlib.spectrum.chain import chain_ends, suits
 from gnlib.spectrum.davidson import ExtremePair
 from gnlib.spectrum.graded import graded_ends
 from gnlib.spectrum.kronecker_blocks import KroneckerBlocks
@@ -30,6 +31,10 @@ SMALL = 300  # size up to which forming the matrix is faster than iterating, and
 
 def kronecker_sum_ends(op: KroneckerSum, *, tolerance: float, max_steps: int) -> ConditionNumber:
     """Return both ends of the spectrum of a Kronecker sum of positive semi-definite factors."""
+    if isinstance(op, ChainSum) and suits(op):
+        found = chain_ends(op, tolerance=tolerance, max_steps=max_steps)
+        if found:
+            return found
     left, right = as_float64(op.left, "left"), as_float64(op.right, "right")
     present = left.flatten(1).any(1) & right.flatten(1).any(1)
     if not present.any():

@@ -1,0 +1,173 @@
+"""Wide linear networks: blocks in single precision, products through the layers in double precision."""
+
+import pytest
+import torch
+
+from gnlib import SecondMoment, condition_number, linear_gauss_newton, linear_weights
+from gnlib.operators import KroneckerSum, apply_kronecker_sum
+from gnlib.spectrum import chain, kronecker_sum
+from gnlib.spectrum.chain import ChainBlocks, chain_ends, suits
+from tests.oracles import normal, orthogonal
+
+LIMITS = {"tolerance": 1e-8, "max_steps": 100}
+NETWORKS = [  # d, k, widths
+    (60, 8, [70, 70, 70]),
+    (80, 5, [90, 200, 100, 90]),
+    (50, 3, [50, 50]),
+    (64, 12, [64] * 6),
+    (100, 1, [120, 110]),
+    (40, 9, [90]),
+]
+networks = pytest.mark.parametrize(("d", "k", "widths"), NETWORKS)
+
+
+def even(d, spread=0.0):
+    """Second moment of full rank, with eigenvalues within a factor."""
+    return SecondMoment(orthogonal(d, d, seed=5), torch.logspace(0, -spread, d, dtype=torch.float64))
+
+
+def network(d, k, widths, seed=0):
+    return linear_weights([d, *widths, k], generator=torch.Generator().manual_seed(seed))
+
+
+def ends(op):
+    values = torch.linalg.eigvalsh(op.dense())
+    return values[-1].item(), values[0].item()
+
+
+def assert_right(found, op):
+    largest, smallest = ends(op)
+    assert found.resolved
+    assert found.rank == op.shape[0]
+    assert found.largest == pytest.approx(largest, rel=1e-8)
+    assert found.smallest == pytest.approx(smallest, rel=1e-8)
+
+
+@networks
+@pytest.mark.parametrize("spread", [0.0, 1.0])
+@pytest.mark.parametrize("skip", [0.0, 1.0])
+def test_the_ends_are_those_of_the_matrix(d, k, widths, spread, skip):
+    op = linear_gauss_newton(network(d, k, widths), even(d, spread), skip)
+    assert_right(chain_ends(op, **LIMITS), op)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_is_claimed_is_right(seed):
+    """Random networks of every kind, with bottlenecks, graded layers and silent outputs: right or refused."""
+    g = torch.Generator().manual_seed(seed)
+    d, k, depth = (int(torch.randint(low, high, (), generator=g)) for low, high in ((20, 90), (1, 12), (3, 7)))
+    widths = torch.randint(k, 2 * d, (depth - 1,), generator=g).tolist()
+    weights = network(d, k, widths, seed)
+    graded = seed % 3
+    weights[seed % depth] = (
+        weights[seed % depth] * torch.logspace(0, -2 * graded, len(weights[seed % depth])).double()[:, None]
+    )
+    op = linear_gauss_newton(weights, even(d, seed % 2))
+    found = chain_ends(op, **LIMITS)
+    if found is not None and found.resolved:
+        largest, smallest = ends(op)
+        assert found.largest == pytest.approx(largest, rel=10 * max(found.residual, 1e-12))
+        assert found.smallest == pytest.approx(smallest, rel=10 * max(found.residual, 1e-12))
+
+
+def test_layers_that_cancel_are_not_trusted_to_single_precision():
+    """The rounding of a product that nearly vanishes is large beside it; it is measured, not assumed."""
+    d = 60
+    plane = orthogonal(d, d, seed=1)[:, :30]
+    p = plane @ plane.mT
+    weights = [1e4 * p, 1e4 * (torch.eye(d) - p), normal(d, d, seed=2), normal(5, d, seed=3)]
+    weights[0] = weights[0] + 1e-4 * normal(d, d, seed=4)
+    op = linear_gauss_newton(weights, even(d))
+    single = op.squares(torch.float32)
+    norm = torch.linalg.matrix_norm(op.right - single, 2).max()
+    assert norm > 1e-4 * torch.linalg.matrix_norm(op.right[-1], 2)
+    blocks = ChainBlocks(op, torch.eye(5).double() * op.left.diagonal(dim1=1, dim2=2)[:, None], single, largest=False)
+    exact = torch.einsum("lg,lab->gab", blocks.shares, op.right)
+    assert blocks.rounding_of_blocks() >= torch.linalg.matrix_norm(exact - blocks.shared, 2).max()
+    found = chain_ends(op, **LIMITS)
+    assert found is None or found.smallest == pytest.approx(ends(op)[1], rel=10 * found.residual)
+
+
+def test_errors_allow_for_the_rounding_of_the_blocks():
+    op = linear_gauss_newton(network(60, 6, [70, 70, 70]), even(60))
+    blocks = ChainBlocks(op, op.left, op.squares(torch.float32), largest=False)
+    values, residual, solved = torch.tensor([1.0, 1.1]).double(), *(1e-3 * normal(360, 2, seed=i) for i in (1, 2))
+    without = blocks.lower_errors(values, residual, solved, 0.9)
+    shifted_less = blocks.lower_errors(values, residual, solved, 0.8)
+    blocks.rounding = 0.1
+    torch.testing.assert_close(blocks.lower_errors(values, residual, solved, 0.9), shifted_less)
+    assert not torch.allclose(without, shifted_less)
+
+
+def test_the_rounding_of_the_blocks_is_measured():
+    op = linear_gauss_newton(network(60, 6, [70, 70, 70]), even(60))
+    _, basis = torch.linalg.eigh(op.left[0])
+    left = basis.mT @ op.left @ basis
+    blocks = ChainBlocks(op, left, op.squares(torch.float32), largest=False)
+    exact = torch.einsum("lg,lab->gab", blocks.shares, op.right)
+    norm = torch.linalg.matrix_norm(exact - blocks.shared, 2).max().item()
+    assert norm <= blocks.rounding_of_blocks() <= 3 * norm
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_entries_at_the_ends_of_single_precision_are_left_to_double(scale):
+    weights = network(30, 4, [40, 40, 40])
+    weights[0] = weights[0] * scale
+    assert chain_ends(linear_gauss_newton(weights, even(30)), **LIMITS) is None
+
+
+def test_what_single_precision_does_not_resolve_is_left_to_double():
+    assert chain_ends(linear_gauss_newton(network(60, 8, [70] * 3), even(60, spread=7)), **LIMITS) is None
+    silent = network(60, 8, [5, 70, 70])  # a bottleneck narrower than the output
+    assert chain_ends(linear_gauss_newton(silent, even(60)), **LIMITS) is None
+
+
+def test_an_iteration_that_does_not_converge_is_left_to_double():
+    op = linear_gauss_newton(network(60, 8, [70] * 3), even(60))
+    assert chain_ends(op, tolerance=1e-8, max_steps=1) is None
+
+
+@pytest.mark.parametrize(
+    ("d", "widths", "spread", "expected"),
+    [
+        (60, [60, 60], 0.0, True),
+        (40, [60, 60], 0.0, False),  # forming the factors is cheap
+        (60, [60], 0.0, False),  # one of them
+        (60, [60, 200], 0.0, False),  # the layers are large
+        (60, [60, 60], 3.0, False),  # single precision would not do
+    ],
+)
+def test_which_networks_it_is_for(monkeypatch, d, widths, spread, expected):
+    monkeypatch.setattr(chain, "WIDE", 50)
+    op = linear_gauss_newton(network(d, 5, widths), even(d, spread))
+    assert suits(op) is expected
+    found = condition_number(op)
+    assert ("layers" in found.method) is expected
+    assert_right(found, op)
+
+
+def test_what_it_refuses_is_found_in_double_precision(monkeypatch):
+    monkeypatch.setattr(kronecker_sum, "suits", lambda op: True)
+    op = linear_gauss_newton(network(60, 5, [3, 5]), even(60))
+    found = condition_number(op)
+    assert "layers" not in found.method
+    assert found.largest == pytest.approx(ends(op)[0], rel=1e-8)
+
+
+@networks
+def test_products_through_the_layers_are_those_with_the_factors(d, k, widths):
+    op = linear_gauss_newton(network(d, k, widths), even(d, 1.0))
+    x, left = normal(3, 7, d, seed=1), normal(len(op.left), 7, 7, seed=2)
+    torch.testing.assert_close(op.through_layers(x, left), apply_kronecker_sum(left, op.right, x))
+    space = normal(d, 4, seed=3)
+    torch.testing.assert_close(op.between(space), space.mT @ op.right @ space)
+
+
+def test_factors_are_formed_once_in_the_precision_asked_for():
+    op = linear_gauss_newton(network(20, 3, [30, 30]), even(20, 1.0))
+    assert op.right is op.right
+    single = op.squares(torch.float32)
+    assert single.dtype == torch.float32
+    torch.testing.assert_close(single.double(), op.right, rtol=1e-4, atol=1e-5)
+    assert isinstance(op, KroneckerSum)
+    assert op.shape == (60, 60)
