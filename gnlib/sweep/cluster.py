@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 PATIENCE = 8
 """Seconds in which a scheduler has to answer."""
 
+QUIET = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.system-monitor.interval": "10s",
+}
+"""Runs take seconds to hours: to watch the processes of the cluster by milliseconds would only cost their cores."""
+
 
 @contextmanager
 def cluster(scheduler: str | None, workers: int) -> Iterator["Client"]:
@@ -37,7 +44,7 @@ def cluster(scheduler: str | None, workers: int) -> Iterator["Client"]:
 
     # One run at a time for each worker, so that a worker that is lost takes no other with it, and no port but one.
     with (
-        dask.config.set({"distributed.scheduler.worker-saturation": 1.0}),
+        dask.config.set(QUIET | {"distributed.scheduler.worker-saturation": 1.0}),
         LocalCluster(
             n_workers=workers,
             threads_per_worker=1,

@@ -18,9 +18,10 @@ def outcomes(client: "Client", settings: Settings, runs: Sequence[Run]) -> Itera
 
     # Keys of this start alone: a scheduler that has seen a run fail would else hand out the old failure.
     start = f"{time.time_ns():x}"
+    # From the end of the grid, where the long runs usually are: one that began last would leave the others idle.
     futures = {
         client.submit(execute, settings, run.name, run.given, key=f"{run.name}-{start}", pure=False): run.name
-        for run in runs
+        for run in reversed(runs)
     }
     for future in as_completed(futures):
         try:
