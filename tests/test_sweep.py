@@ -1,5 +1,6 @@
 """Sweeps without running any: grids, names of runs, rows, tables, figures, and what wrong input is told."""
 
+import csv
 import json
 import shutil
 import subprocess
@@ -370,6 +371,17 @@ def test_rows_may_differ_in_columns_and_types_and_runs_may_have_none(plan, folde
     assert list(table.width) == [99, 1, 2]  # a row knows better than its run
 
 
+def test_whole_numbers_stay_whole_where_some_are_missing(plan, folder):
+    finish(folder, plan.runs[0], [{"epoch": 2, "kappa": 2.0, "big": 2**60 + 1}, {"epoch": None, "kappa": None}])
+    finish(folder, plan.runs[1], [{"kappa": 3.0}])
+    save(merge(folder, plan.runs), folder.path)
+    with (folder.path / "table.csv").open() as file:
+        cells = [(row["epoch"], row["kappa"], row["big"]) for row in csv.DictReader(file)]
+    assert cells == [("2", "2.0", str(2**60 + 1)), ("", "", ""), ("", "3.0", "")]
+    table = pandas.read_parquet(folder.path / "table.parquet")
+    assert table.epoch[0] == 2 and table.epoch.isna().tolist() == [False, True, True]
+
+
 def test_before_any_run_has_finished_the_table_is_empty(plan, folder):
     save(merge(folder, plan.runs), folder.path)
     assert list(pandas.read_parquet(folder.path / "table.parquet").columns) == ["width", "sizes"]
@@ -384,7 +396,7 @@ def test_a_run_of_which_a_crash_left_half_a_report_is_run_again(plan, folder):
 
 def test_the_declared_figures_are_drawn(plan, folder):
     for number, run in enumerate(plan.runs):
-        finish(folder, run, [{"step": step, "value": number + step, "bound": 9} for step in range(3)])
+        finish(folder, run, [{"step": step, "value": number + step, "bound": 9} for step in range(3)] + [{"value": 1}])
     save(merge(folder, plan.runs), folder.path)
     (folder.path / "sweep.json").write_text(json.dumps({"notebook": "", "figures": plan.grid.figures}))
     (path,) = report(folder.path)

@@ -106,10 +106,9 @@ def _draw(table: "DataFrame", figure: Mapping[str, object], folder: Path) -> Pat
 
 def _line(axis: "Axes", rows: "DataFrame", figure: Mapping[str, object], label: str | None, color: str) -> None:
     """Draw the mean over the rows of each x, with one standard deviation to either side."""
-    values = rows.groupby(figure["x"])[figure["y"]]
-    mean, deviation = values.mean(), values.std(ddof=0)
-    axis.plot(mean.index, mean, marker="o", color=color, label=label)
-    axis.fill_between(mean.index, mean - deviation, mean + deviation, color=color, alpha=0.2, linewidth=0)
+    from gnlib.figures import band_of_rows
+
+    band_of_rows(axis, rows.to_dict("records"), figure["x"], figure["y"], label, color)
     if "dashed" in figure:
         dashed = rows.dropna(subset=[figure["dashed"]]).groupby(figure["x"])[figure["dashed"]].mean()
         axis.plot(dashed.index, dashed, "--", color=color, linewidth=1)

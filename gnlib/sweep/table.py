@@ -46,6 +46,9 @@ def merge(folder: Folder, runs: Sequence[Run]) -> "DataFrame":
     for column in (name for name in table.columns if table[name].dtype == "object"):
         if len({type(value) for value in table[column].dropna()}) > 1:  # no type of Parquet holds both text and numbers
             table[column] = table[column].map(lambda value: value if pandas.isna(value) else str(value))
+    for column in (name for name in table.columns if table[name].dtype == "float64"):
+        if all(type(row.get(column)) in (int, type(None)) for row in whole):  # a gap does not make them decimal numbers
+            table[column] = pandas.array([row.get(column) for row in whole], dtype="Int64")
     return table
 
 
