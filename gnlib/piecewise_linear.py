@@ -127,10 +127,10 @@ def as_layers(module: nn.Module) -> list[Layer]:
     for part in _flat(module):
         kink = kink_of(part)
         if isinstance(part, SkipLayer):
-            layers.append(checked_layer(part.weight, part.bias, part.activation.slope, part.skip))
+            layers.append(Layer(part.weight, part.bias, part.activation.slope, part.skip))
         elif isinstance(part, nn.Linear):
             bias = torch.zeros(len(part.weight)).to(part.weight) if part.bias is None else part.bias
-            layers.append(checked_layer(part.weight, bias, 1.0, 0.0))
+            layers.append(Layer(part.weight, bias))
         elif kink is not None and open_layer:
             layers[-1] = layers[-1]._replace(slope=kink)
         elif kink is not None:
@@ -179,15 +179,16 @@ def checked_layer(weight: Tensor, bias: Tensor, slope: float, skip: float) -> La
 
 
 def check_layers(layers: Sequence[Layer]) -> list[Layer]:
-    """Return layers that fit together, or say which do not."""
+    """Return layers in double precision that fit together, or say which do not."""
     if not layers:
         raise ValueError("there is no layer; at least one Linear layer is needed.")
+    layers = [checked_layer(*layer) for layer in layers]
     for i, layer in enumerate(layers[1:], 1):
         if layer.weight.shape[1] != len(layers[i - 1].weight):
             raise ValueError(
                 f"layer {i} takes {layer.weight.shape[1]} inputs but layer {i - 1} gives {len(layers[i - 1].weight)}."
             )
-    return list(layers)
+    return layers
 
 
 def affine_products(layers: Sequence[Layer], x: Float[Tensor, " d"]) -> Piece:

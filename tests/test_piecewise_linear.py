@@ -11,6 +11,7 @@ from gnlib import gauss_newton_gram, linear_gauss_newton, second_moment
 from gnlib.bounds import landscape
 from gnlib.local_affine import local_affine, local_affine_in_weights
 from gnlib.one_layer import along_line, layer_factors
+from gnlib.partition import partition
 from gnlib.piecewise_linear import Kink, Layer, SkipLayer, affine_products, as_layers
 from tests.oracles import normal
 
@@ -264,6 +265,26 @@ def test_the_landscape_functions_are_their_formulas(n, k, m, d):
         assert landscape.corollary_11(products, z) == math.inf
 
 
+def test_a_layer_that_hands_nothing_on_has_a_form_of_zeros():
+    products, z = torch.zeros(2, 3, 2), normal(2, 2, seed=1)
+    assert not landscape.quadratic_form(products, z).any()
+    assert not torch.stack(landscape.landscape_bounds(products, z)).any()
+    assert not torch.stack(landscape.lemma_10(products, z)).any()
+    assert landscape.landscape_condition(products, z) == landscape.corollary_11(products, z) == math.inf
+
+
+def test_one_sample_one_output_one_unit_and_one_input():
+    products, z = torch.full((1, 1, 1), -3.0), torch.full((1, 1), 2.0)
+    assert [bound.tolist() for bound in landscape.landscape_bounds(products, z)] == [[36], [36]]
+    assert landscape.quadratic_form(products, z).item() == landscape.quadratic_form_gram(products, z).item() == 36
+    assert landscape.landscape_condition(products, z) == landscape.corollary_11(products, z) == 1
+
+
+def test_inputs_that_are_always_zero_are_left_out_of_corollary_11():
+    products, z = torch.ones(2, 1, 1), torch.tensor([[3.0, 0.0, 1.0], [3.0, 0.0, -1.0]])
+    assert landscape.corollary_11(products, z) == pytest.approx(3)
+
+
 BAD_LAYERS = [
     (nn.Sequential(nn.Linear(2, 2), nn.Tanh()), "Tanh"),
     (nn.Sequential(nn.Linear(2, 2), nn.GELU()), "GELU"),
@@ -334,6 +355,21 @@ def test_slopes_outside_minus_one_to_one_are_refused(slope):
 
 
 @pytest.mark.bad_input
+@pytest.mark.parametrize("slope", [-1.01, 1.5, math.nan])
+def test_layers_with_such_slopes_are_refused_wherever_they_go(slope):
+    layers, x = [Layer(torch.eye(2), torch.ones(2), slope)], torch.ones(1, 2)
+    calls = (
+        lambda: affine_products(layers, x[0]),
+        lambda: layer_factors(layers, 0, x),
+        lambda: along_line(layers, 0, x, torch.eye(2)),
+        lambda: partition(layers),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match=r"slope is .*; one from -1 \(absolute value\) over 0 \(ReLU\) to 1"):
+            call()
+
+
+@pytest.mark.bad_input
 def test_points_on_a_border_are_said_to_be():
     net = nn.Sequential(SkipLayer(torch.eye(2), torch.zeros(2), 0.0))
     on_border = torch.tensor([1.0, 0.0])
@@ -367,7 +403,29 @@ def test_a_unit_that_vanishes_in_the_whole_region_makes_no_border():
         (lambda: along_line(two(), 0, torch.ones(1, 2), torch.eye(2), -1.0), "stop is -1.0; a positive number"),
         (lambda: landscape.quadratic_form(torch.ones(2, 2), torch.ones(2, 2)), r"\(n, k, m\) and \(n, d\)"),
         (lambda: landscape.quadratic_form(torch.ones(3, 2, 2), torch.ones(2, 2)), r"\(n, k, m\) and \(n, d\)"),
-        (lambda: landscape.landscape_condition(torch.ones(1, 1, 1), torch.zeros(1, 2)), "z is zero"),
+        (lambda: landscape.lemma_8(torch.ones(2), torch.ones(2)), r"\(n, k, m\) and \(n, d\)"),
+        *(
+            (lambda call=call: call(torch.ones(2, 1, 1), torch.zeros(2, 2)), "z is zero")
+            for call in (
+                landscape.landscape_bounds,
+                landscape.landscape_condition,
+                landscape.lemma_10,
+                landscape.corollary_11,
+            )
+        ),
+        *(
+            (lambda call=call: call(torch.ones(3, 2, 2), torch.ones(2, 2)), r"\(3, 2, 2\) and \(2, 2\); \(n, k, m\)")
+            for call in (
+                landscape.landscape_bounds,
+                landscape.landscape_condition,
+                landscape.lemma_10,
+                landscape.corollary_11,
+            )
+        ),
+        (
+            lambda: affine_products([Layer(torch.ones(2, 3), torch.ones(2), 0.0, 1.0)], torch.ones(3)),
+            "a skip needs a square",
+        ),
         (lambda: local_affine_in_weights(nn.Linear(2, 2), "w", torch.ones(1, 2)), "name is 'w'; the parameters that"),
     ],
 )

@@ -155,6 +155,20 @@ def test_a_layer_of_zeros_and_of_one_number():
     assert layers.lemma_36(rm.extremes(exact([[-3]]))).sharper == 1
 
 
+def test_a_branch_of_zeros_and_one_whose_second_layer_is_the_identity():
+    assert layers.all_regions_of_branch(torch.zeros(3, 2), torch.ones(2, 3)) == (1, 1)
+    assert layers.all_regions_of_branch(torch.zeros(1, 1), torch.zeros(1, 1), -0.5) == (0.5, 1)
+    for seed, slope in enumerate((-1.0, -0.4, 0.0, 0.3, 1.0)):
+        weight = rm.draw(4, 1, generator=generator(seed))[0] / 20
+        half, norm = (1 - slope) / 2, torch.linalg.matrix_norm(weight, 2).item()
+        middle = torch.linalg.svdvals(torch.eye(4) + (1 + slope) / 2 * weight)
+        expected = ((abs(slope) or 1) * (middle[-1].item() - half * norm), middle[0].item() + half * norm)
+        assert expected[0] > 0
+        for pair in ((weight, torch.eye(4)), (torch.eye(4), weight)):
+            assert layers.all_regions_of_branch(*pair, slope) == pytest.approx(expected, rel=1e-12)
+    assert layers.all_regions_of_branch(3 * torch.eye(2), torch.eye(2)) == (1, 4)  # 1 + 3/2 -+ 3/2
+
+
 def test_limits_are_infinite_up_to_their_thresholds():
     for field, threshold in (("norm", 0.5**0.5), ("symmetric", 1.0), ("sharper", 0.5)):
         assert getattr(layers.theorem_38(threshold * (1 - 1e-9)), field) == math.inf
@@ -192,6 +206,14 @@ def test_limits_are_infinite_up_to_their_thresholds():
         (lambda: layers.all_regions(torch.eye(2), 1.5), r"slope is 1.5; a number from -1"),
         (lambda: layers.all_regions(torch.eye(2), -1.01), r"slope is -1.01; a number from -1"),
         (lambda: layers.all_regions(torch.eye(2), math.nan), "slope is nan"),
+        (lambda: layers.all_regions_limit(2.0, -1.5), r"slope is -1.5; a number from -1"),
+        (lambda: layers.all_regions_of_branch(torch.eye(2), torch.eye(2), 2.0), r"slope is 2.0; a number from -1"),
+        (
+            lambda: layers.all_regions_of_branch(torch.ones(3, 2), torch.ones(3, 2)),
+            r"shapes \(3, 2\) and \(3, 2\); \(m, n\) and \(n, m\) were expected",
+        ),
+        (lambda: layers.all_regions_of_branch(torch.ones(2), torch.ones(2)), r"shapes \(2,\) and \(2,\)"),
+        (lambda: layers.all_regions_of_branch(torch.ones(1, 1), torch.ones(1, 0)), "outer is empty"),
         (lambda: layers.theorem_38(0.0), "r is 0.0; a finite number above 0"),
         (lambda: layers.skip_condition_limit(-1.0), "r is -1.0; a finite number above 0"),
         (lambda: layers.all_regions_limit(math.inf), "r is inf; a finite number above 0"),

@@ -209,6 +209,13 @@ def test_one_parameter_and_single_precision_will_do():
     assert paths.branches.shape == (1, 3) and paths.branches.dtype == torch.float64
 
 
+def test_one_number_is_followed_through_zero():
+    paths = follow(tensor([[-1]]), torch.linspace(0, 2, 5))
+    assert paths.ordered[:, 0].tolist() == [1, 0.5, 0, 0.5, 1]
+    assert paths.branches[:, 0].tolist() == [1, 0.5, 0, -0.5, -1]
+    assert len(paths.crossings) == 0 and paths.zeros.tolist() == pytest.approx([1], abs=1e-9)
+
+
 # Bounds
 
 SIZES = range(1, 6)
@@ -356,6 +363,22 @@ def test_a_width_of_one():
     assert riedi_lemma_29(0.5, 1) == (0.5, 1.5)
     lower, upper = shifted_singular_values(tensor([[-0.5]]), 2.0)
     assert lower.item() == upper.item() == 1.5
+
+
+def test_the_bounds_of_a_layer_of_zeros():
+    zero = torch.zeros(3, 3, dtype=torch.float64)
+    assert riedi_theorem_22(zero) == (1, 1, 1, 1)
+    lower, upper = shifted_singular_values(zero, -2.0)
+    assert lower.tolist() == upper.tolist() == [2, 2, 2]
+    for bounds in (
+        activated_singular_values(tensor([0, 0]), tensor([1, 0])),
+        activated_singular_values(zero[0], zero[0]),
+    ):
+        assert not torch.stack(bounds).any()
+    assert riedi_theorem_31(0.0, 4, 0) == (1, 1, 1) and riedi_theorem_32(0.0, 4, 0, 0.5) == (1, 1) == riedi_lemma_29(
+        0.0, 4
+    )
+    assert hard_bound(0.0, 4) == 1
 
 
 # Wrong arguments

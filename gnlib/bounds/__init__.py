@@ -27,6 +27,7 @@ from gnlib.bounds.perturbation import sum_bounds as sum_bounds
 from gnlib.bounds.perturbation import weyl as weyl
 from gnlib.bounds.random_layers import all_regions as all_regions
 from gnlib.bounds.random_layers import all_regions_limit as all_regions_limit
+from gnlib.bounds.random_layers import all_regions_of_branch as all_regions_of_branch
 from gnlib.bounds.random_layers import corollary_40 as corollary_40
 from gnlib.bounds.random_layers import lemma_36 as lemma_36
 from gnlib.bounds.random_layers import skip_condition_limit as skip_condition_limit

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gnlib.bounds.perturbation import Interval
 from gnlib.bounds.residual import kaiming_skip_limits
+from gnlib.checks import as_float64
 from gnlib.random_matrices import Extremes, extremes
 
 
@@ -183,6 +184,48 @@ def all_regions(weight: Float[Tensor, "n n"], slope: float = 0.0) -> Interval:
     return _all_regions(layer.largest.item(), layer.tau_smallest.item(), layer.tau_largest.item(), slope)
 
 
+def all_regions_of_branch(inner: Float[Tensor, "m n"], outer: Float[Tensor, "n m"], slope: float = 0.0) -> Interval:
+    r"""Return bounds on the singular values of :math:`(W_2 D_1 W_1 + I) D` that hold in all regions at once.
+
+    The branch of a residual block has two layers with an activation between them: the diagonal of :math:`D_1` has any
+    entries between `slope` and 1, that of D, the activation before the block, has the entries `slope` and 1. With
+    :math:`c = (1 + \text{slope})/2` and :math:`h = (1 - \text{slope})/2` they lie between
+
+    .. math:: |\text{slope}|\, \bigl( s_n(I + c\, W_2 W_1) - h\, s_1(W_2)\, s_1(W_1) \bigr) \qquad\text{and}\qquad
+        s_1(I + c\, W_2 W_1) + h\, s_1(W_2)\, s_1(W_1)
+
+    (theorem "All regions of a branch" of the claims), where for the ReLU, slope 0, there is no factor and the zeros
+    that D brings are not counted. They are never beyond :math:`1 \mp s_1(W_2)\, s_1(W_1)`.
+
+    Parameters
+    ----------
+    inner, outer
+        :math:`W_1` and :math:`W_2`, in the order in which the input meets them
+    slope
+        of negative values, from -1 (absolute value) by 0 (ReLU) to 1 (linear)
+
+    Returns
+    -------
+    The bounds; the lower one is zero where nothing follows.
+
+    Raises
+    ------
+    ValueError
+        Weights that do not lead back to the size of the input, or a slope outside [-1, 1].
+    """
+    inner, outer = as_float64(inner, "inner"), as_float64(outer, "outer")
+    if inner.ndim != 2 or outer.shape != inner.shape[::-1]:
+        raise ValueError(
+            f"inner and outer have shapes {tuple(inner.shape)} and {tuple(outer.shape)}; (m, n) and (n, m) were "
+            "expected, since a branch beside a skip gives as many numbers as it takes."
+        )
+    centre, half = _centre_and_radius(slope)
+    norms = [torch.linalg.matrix_norm(weight, 2).item() for weight in (inner, outer)]
+    singular = torch.linalg.svdvals(torch.eye(len(outer)).to(outer) + centre * outer @ inner)
+    radius = half * norms[0] * norms[1]
+    return Interval(max(singular[-1].item() - radius, 0.0) * (abs(slope) or 1.0), singular[0].item() + radius)
+
+
 def all_regions_limit(r: float, slope: float = 0.0) -> float:
     r"""Return the bound on the condition number that :func:`all_regions` tends to as a random layer grows.
 
@@ -195,9 +238,7 @@ def all_regions_limit(r: float, slope: float = 0.0) -> float:
 
 
 def _all_regions(norm: float, tau_smallest: float, tau_largest: float, slope: float) -> Interval:
-    if not -1 <= slope <= 1:
-        raise ValueError(f"slope is {slope}; a number from -1 (absolute value) to 1 (linear) was expected.")
-    centre, half = (1 + slope) / 2, (1 - slope) / 2
+    centre, half = _centre_and_radius(slope)
     rest, at, lower = 1 + centre * tau_smallest, norm, 1 - norm
     if rest > 0:
         if slope > 0:  # the minimum may be inside
@@ -205,6 +246,13 @@ def _all_regions(norm: float, tau_smallest: float, tau_largest: float, slope: fl
         lower = max(lower, math.sqrt(rest + (centre * at) ** 2) - half * at)
     upper = math.sqrt(max(1 + centre * tau_largest + (centre * norm) ** 2, 0)) + half * norm
     return Interval(max(lower, 0.0) * (abs(slope) or 1.0), upper)
+
+
+def _centre_and_radius(slope: float) -> tuple[float, float]:
+    """Return the middle of the slopes from `slope` to 1, and how far they are from it."""
+    if not -1 <= slope <= 1:
+        raise ValueError(f"slope is {slope}; a number from -1 (absolute value) to 1 (linear) was expected.")
+    return (1 + slope) / 2, (1 - slope) / 2
 
 
 def as_positive(value: float, name: str) -> float:

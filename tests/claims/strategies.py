@@ -1,6 +1,7 @@
 """What the claims are tried on: matrices, data and networks, hostile ones among them."""
 
 import itertools
+import math
 from functools import partial
 
 import torch
@@ -21,6 +22,22 @@ def gaussian(seed, *shape):
 
 def orthogonal(seed, n):
     return torch.linalg.qr(gaussian(seed, n, n)).Q
+
+
+def attack(excess, *starts, steps=150, rate=0.03):
+    """Return the largest excess that gradient ascent finds from a batch of starts."""
+    variables = [start.clone().requires_grad_() for start in starts]
+    optimizer = torch.optim.Adam(variables, lr=rate)
+    best = -math.inf
+    for _ in range(steps):
+        values = excess(*variables)
+        best = max(best, values.detach().nan_to_num(-math.inf).max().item())
+        optimizer.zero_grad()
+        (-values.nan_to_num(0.0).sum()).backward()
+        for variable in variables:
+            variable.grad.nan_to_num_(0.0)
+        optimizer.step()
+    return best
 
 
 @st.composite

@@ -22,7 +22,7 @@ from gnlib.bounds.singular_values import (
 )
 from gnlib.singular_values import derivatives, follow, one_sided_derivatives, zeros
 
-from .strategies import EPS, a_hundred, exact, gaussian, hundreds, orthogonal, seeds
+from .strategies import EPS, a_hundred, attack, exact, gaussian, hundreds, orthogonal, seeds
 
 RHOS = [0.0, 1e-3, 0.3, 1.0, 2.0, 30.0]
 ROUNDING = 1e-12
@@ -63,22 +63,6 @@ def instances(n):
 
 THOUSAND = [instances(n) for n in range(1, 6)]
 thousand = pytest.mark.parametrize("matrices", THOUSAND, ids=lambda matrices: f"n={matrices.shape[-1]}")
-
-
-def attack(excess, *starts, steps=150, rate=0.03):
-    """Return the largest excess that gradient ascent finds from a batch of starts."""
-    variables = [start.clone().requires_grad_() for start in starts]
-    optimizer = torch.optim.Adam(variables, lr=rate)
-    best = -math.inf
-    for _ in range(steps):
-        values = excess(*variables)
-        best = max(best, values.detach().nan_to_num(-math.inf).max().item())
-        optimizer.zero_grad()
-        (-values.nan_to_num(0.0).sum()).backward()
-        for variable in variables:
-            variable.grad.nan_to_num_(0.0)
-        optimizer.step()
-    return best
 
 
 def starts(seed, n, count=48):
@@ -527,6 +511,25 @@ def test_all_singular_values_are_within_the_products_with_the_slopes(matrices, s
             moved = singular(product)
             assert (lower <= moved + slack).all() and (moved <= upper + slack).all()
             assert (d.abs().min() * s <= moved + slack).all() and (moved <= d.abs().max() * s + slack).all()
+
+
+@pytest.mark.claim("Any activation", verdict="holds")
+@pytest.mark.parametrize("n", [2, 4])
+@pytest.mark.parametrize("end", ["lower", "upper"])
+def test_an_attack_attains_the_products_with_the_slopes_and_does_not_pass_them(n, end):
+    def excess(m, slopes):
+        s, d = singular(m), slopes.abs().sort(-1, descending=True).values
+        if end == "lower":  # s_{i + j - n} of the product is at least s_i d_j
+            bounds = [(s[:, q:] * d[:, q:].flip(-1)).amax(-1) for q in range(n)]
+        else:  # s_{i + j - 1} is at most that
+            bounds = [(s[:, : q + 1] * d[:, : q + 1].flip(-1)).amin(-1) for q in range(n)]
+        bound, scale = torch.stack(bounds, -1), s[:, :1] * d[:, :1]
+        ours = activated_singular_values(s[0].detach(), slopes[0].detach())[end == "upper"]
+        torch.testing.assert_close(ours, bound[0].detach(), rtol=1e-12, atol=1e-14)
+        sign = 1 if end == "upper" else -1
+        return (sign * (singular(m * slopes[:, None]) - bound) / scale).amax(-1)
+
+    assert -1e-3 < attack(excess, starts(15, n), gaussian(16, 48, n)) < ROUNDING
 
 
 @pytest.mark.claim("Any activation", verdict="holds")

@@ -18,6 +18,7 @@ from gnlib.piecewise_linear import Layer, SkipLayer, affine_products
 
 from .strategies import (
     a_hundred,
+    attack,
     diagonal,
     exact,
     gaussian,
@@ -66,6 +67,24 @@ def quadratics(draw, same=False, most=4):
     z = torch.cat([z, gaussian(draw(seeds), n - len(z), d)]) if len(z) < n else z
     assume(z.abs().max() > 0)
     return torch.stack(products), z
+
+
+def a_thousand_quadratics():
+    """Yield a thousand of all shapes up to 3: regular, of low rank, of integers, badly scaled, or all alike."""
+    for seed in range(1000):
+        n, k, m, d = (1 + seed // 3**i % 3 for i in range(4))
+        products, z = gaussian(seed, n, k, m), gaussian(seed + 1, n, d)
+        kind = seed // 81 % 5
+        if kind == 1:
+            products = products[..., :1] * products[:, :1]
+        elif kind == 2:
+            products, z = (2 * products).round(), (2 * z).round()
+            z[0, 0] = 2
+        elif kind == 3:
+            products = products * torch.logspace(-2, 2, n, dtype=torch.float64)[:, None, None]
+        elif kind == 4:
+            products = products[:1].expand(n, k, m)
+        yield products, z
 
 
 def phi(t, slope):
@@ -804,6 +823,39 @@ def test_of_the_block_diagonal_matrix_they_are_bounds(problem):
         assert between(values, lower[j], upper[j], upper.max())
 
 
+@pytest.mark.claim("Riedi Lemma 10, Eq. 57 and 58", verdict="fails")
+@pytest.mark.claim("Riedi Corollary 11", verdict="fails")
+def test_of_a_thousand_block_diagonal_matrices_they_are_bounds():
+    for products, z in a_thousand_quadratics():
+        lower, upper = landscape.lemma_10(products, z)
+        m, bound, whole = products.shape[2], landscape.corollary_11(products, z), block_diagonal(products, z)
+        for j in range(z.shape[1]):
+            values = torch.linalg.eigvalsh(whole[j * m : (j + 1) * m, j * m : (j + 1) * m])
+            assert between(values, lower[j], upper[j], upper.max())
+        if bound < 1e5:
+            values = torch.linalg.eigvalsh(whole)
+            values = values[values > 1e-13 * values[-1]]
+            assert (values[-1] / values[0]).sqrt() <= bound * (1 + 1e-6)
+
+
+@pytest.mark.claim("Riedi Lemma 10, Eq. 57 and 58", verdict="fails")
+@pytest.mark.claim("Riedi Corollary 11", verdict="fails")
+def test_an_attack_on_the_block_diagonal_matrices_attains_them():
+    def excesses(products, z):
+        s, z = torch.linalg.svdvals(products), z**2
+        blocks = torch.einsum("bnd,bnkm,bnkl->bdml", z, products, products) / z.shape[1]
+        values = torch.linalg.eigvalsh(blocks)
+        lower, upper = (torch.einsum("bnd,bn->bd", z, s[..., i] ** 2) / z.shape[1] for i in (-1, 0))
+        scale, means = upper.amax(-1, keepdim=True), z.mean(1)
+        bound = (s.amax((1, 2)) ** 2 * means.amax(-1) / (s.amin((1, 2)) ** 2 * means.amin(-1))).log()
+        kappa = (values.amax((1, 2)) / values.amin((1, 2))).log()
+        return ((values[..., -1] - upper) / scale).amax(-1), ((lower - values[..., 0]) / scale).amax(-1), kappa - bound
+
+    for i in range(3):
+        best = attack(lambda x, z, i=i: excesses(x, z)[i], gaussian(1, 40, 2, 3, 2), gaussian(2, 40, 2, 2))
+        assert -1e-2 < best < 1e-9
+
+
 @pytest.mark.claim("Riedi Eq. 59", verdict="fails")
 @a_hundred
 @given(quadratics())
@@ -1118,6 +1170,60 @@ def test_the_repaired_bound_of_the_condition_number(problem):
     bound = landscape.landscape_condition(products, z)
     if bound < 1e5:
         assert pseudo_condition(true_q(products, z)) <= bound * (1 + 1e-6)
+
+
+@pytest.mark.claim("Riedi Lemma 10, repaired", verdict="holds")
+@pytest.mark.claim("Riedi Corollary 11, repaired", verdict="holds")
+def test_a_thousand_forms_are_within_the_repaired_bounds():
+    finite = 0
+    for products, z in a_thousand_quadratics():
+        lower, upper = landscape.landscape_bounds(products, z)
+        values = torch.linalg.eigvalsh(landscape.quadratic_form(products, z)).flip(0)
+        assert between(values, lower, upper, upper.max())
+        bound = landscape.landscape_condition(products, z)
+        if bound < 1e5:
+            finite += 1
+            assert pseudo_condition(true_q(products, z)) <= bound * (1 + 1e-6)
+    assert finite > 400
+
+
+def batch_of_forms(products, z):
+    """Eigenvalues of the form, ascending, and extreme singular values of MD, for a batch."""
+    factor = torch.einsum("bnkm,bnd->bnkmd", products, z).flatten(1, 2).flatten(2)
+    s = torch.linalg.svdvals(products)
+    return torch.linalg.eigvalsh(factor.mT @ factor / z.shape[1]), s[..., 0], s[..., -1]
+
+
+@pytest.mark.claim("Riedi Lemma 10, repaired", verdict="holds")
+@pytest.mark.parametrize("end", ["lower", "upper"])
+def test_an_attack_attains_the_repaired_bounds_and_does_not_pass_them(end):
+    def excess(products, z):
+        values, *ends = batch_of_forms(products, z)
+        weights = ends[end == "lower"] ** 2
+        bound = torch.linalg.eigvalsh((z.mT * weights[:, None]) @ z / z.shape[1]).repeat_interleave(2, -1)
+        ours = landscape.landscape_bounds(products[0].detach(), z[0].detach())[end == "upper"]
+        torch.testing.assert_close(ours, bound[0].detach().flip(0), rtol=1e-9, atol=1e-12)
+        scale = values[:, -1:].detach()
+        return ((values - bound if end == "upper" else bound - values) / scale).amax(-1)
+
+    assert -1e-3 < attack(excess, gaussian(3, 40, 3, 2, 2), gaussian(4, 40, 3, 2)) < 1e-11
+
+
+@pytest.mark.claim("Riedi Corollary 11, repaired", verdict="holds")
+@pytest.mark.parametrize("n, k, m, d", [(3, 2, 2, 2), (2, 3, 2, 2), (2, 1, 2, 3), (2, 2, 3, 2)])
+def test_an_attack_on_the_repaired_condition_number_does_not_pass_it(n, k, m, d):
+    rank = min(n * k, m * d)
+
+    def excess(products, z):
+        values, largest, smallest = batch_of_forms(products, z)
+        data = torch.linalg.svdvals(z)
+        bound = largest.amax(-1) / smallest.amin(-1) * data[:, 0] / data[:, -1]
+        ours = landscape.landscape_condition(products[0].detach(), z[0].detach())
+        assert ours == pytest.approx(bound[0].item(), rel=1e-6)
+        return (values[:, -1] / values[:, -rank]).log() / 2 - bound.log()
+
+    best = attack(excess, gaussian(5, 40, n, k, m), gaussian(6, 40, n, d))
+    assert -0.1 < best < 1e-6
 
 
 @pytest.mark.claim("Riedi Corollary 11, repaired", verdict="holds")

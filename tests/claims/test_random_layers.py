@@ -80,11 +80,11 @@ def switches(n, off, generator):
     return diagonal
 
 
-def attack(excess, n, starts=4, steps=100):
+def attack(excess, rows, columns, starts=4, steps=100):
     """Look for a matrix for which `excess` is positive, by gradient ascent; return the largest value found."""
     largest = -math.inf
     for seed in range(starts):
-        matrix = (gaussian(seed, n, n) * 10.0 ** (-(seed % 4) / 2) / n).requires_grad_()
+        matrix = (gaussian(seed, rows, columns) * 10.0 ** (-(seed % 4) / 2) / rows).requires_grad_()
         optimizer = torch.optim.Adam([matrix], lr=0.02)
         for _ in range(steps):
             value = excess(matrix)
@@ -95,6 +95,15 @@ def attack(excess, n, starts=4, steps=100):
                 break
             optimizer.step()
     return largest
+
+
+def two_hundred(n):
+    """Return 200 n x n matrices: random, structured, singular, of norms from 0.02 to 3, and close to minus one."""
+    g, q = gaussian(n, 40, n, n), torch.linalg.qr(gaussian(n + 10, 40, n, n)).Q
+    sizes = torch.logspace(-1.7, 0.5, 40, dtype=torch.float64)[:, None, None]
+    return torch.cat(
+        [g * sizes / n**0.5, q * sizes, (g - g.mT) * sizes, g[..., :1] @ g[..., :1, :] * sizes, 0.5 * g - eye(n)]
+    )
 
 
 def parts(matrix):
@@ -281,6 +290,17 @@ def test_the_bounds_of_the_condition_number_for_any_matrix(weight, scale):
 
 
 @pytest.mark.claim("Riedi Lemma 36, iii and iv", verdict="holds")
+@pytest.mark.parametrize("n", range(1, 6))
+def test_a_thousand_condition_numbers_are_within_the_bounds(n):
+    weights = two_hundred(n)
+    kappa, bounds = condition(weights + eye(n)), layers.lemma_36(rm.extremes(weights))
+    for bound in bounds:
+        assert (kappa <= bound * (1 + 1e-9))[kappa < 1e8].all()
+        assert 20 <= bound.isfinite().sum()
+    assert (bounds.sharper <= torch.minimum(bounds.norm, bounds.symmetric) * (1 + 1e-9)).all()
+
+
+@pytest.mark.claim("Riedi Lemma 36, iii and iv", verdict="holds")
 @pytest.mark.parametrize("n", [2, 3])
 @pytest.mark.parametrize("which", ["norm", "symmetric", "sharper"])
 def test_no_optimiser_finds_a_matrix_beyond_the_bounds(n, which):
@@ -297,7 +317,7 @@ def test_no_optimiser_finds_a_matrix_beyond_the_bounds(n, which):
         value = (singular[0] / singular[-1]).log() - top + bottom
         return value if room < 0.98 else value * 0 - (room - 0.98)  # outside its assumption, walk back
 
-    largest = attack(excess, n)
+    largest = attack(excess, n, n)
     assert -0.5 < largest <= 1e-9  # it comes near, and not beyond
 
 
@@ -531,6 +551,26 @@ def test_a_norm_below_one_over_r_is_enough_in_all_regions_at_once(n):
                 assert singular.max() <= 1 + 1 / r + 1e-12 and singular.min() >= 1 - 1 / r - 1e-12
 
 
+@pytest.mark.claim("Riedi Theorem 39", verdict="holds if")
+@pytest.mark.claim("Riedi Corollary 40", verdict="holds if")
+@pytest.mark.parametrize("off, off_residual", [(1, 1), (0, 2), (2, 0)])
+def test_no_optimiser_finds_a_layer_of_small_norm_beyond_the_bounds_for_relus(off, off_residual):
+    n, theta, generator = 5, 4.4, torch.Generator().manual_seed(0)
+    d1, d = switches(n, off_residual, generator), switches(n, off, generator)
+    nu = off + off_residual - off * off_residual / n
+    r, r_40 = 2 + 2 * nu + theta + 0.5, 2 + 2 * n + theta + 0.5
+
+    def singular(theta, r):
+        weight = theta / torch.linalg.matrix_norm(theta, 2) / r  # the largest that the event allows
+        return torch.linalg.svdvals(region(weight, d1, d))[: n - off]
+
+    bound, (lower, upper) = layers.theorem_39(n, off, off_residual, r, theta).bound, layers.corollary_40(n, r_40, theta)
+    kappa = attack(lambda w: singular(w, r)[0] / singular(w, r)[-1], n, n, starts=2)
+    assert 1.1 < kappa <= (1 + 1 / r) / (1 - 1 / r) * (1 + 1e-9) < bound
+    assert -0.01 < attack(lambda w: singular(w, r_40)[0] - upper, n, n, starts=2) <= 1e-12
+    assert attack(lambda w: lower - singular(w, r_40)[-1], n, n, starts=2) <= 0
+
+
 # Ours: all regions
 
 
@@ -547,6 +587,25 @@ def test_no_region_is_beyond_the_bounds(weight, scale, slope, seed):
     between = slope + (1 - slope) * random[0]
     singular = torch.linalg.svdvals(region(weight, torch.cat([corners, between]), d))[:, : int(d.count_nonzero())]
     assert singular.max() <= upper * (1 + 1e-12) and singular.min() >= lower - 1e-12 * upper
+
+
+@pytest.mark.claim("All regions", verdict="holds")
+@pytest.mark.claim("All regions of a branch", verdict="holds")
+@pytest.mark.parametrize("n", range(1, 6))
+def test_all_regions_of_a_thousand_layers_are_within_the_bounds(n):
+    says = [0, 0]
+    for i, (first, second) in enumerate(itertools.pairwise([*two_hundred(n), eye(n)])):
+        slope = (-1.0, -0.3, 0.0, 0.05, 0.4)[i % 5]
+        corners = exact(list(itertools.product((slope, 1.0), repeat=n)))
+        for j, (bounds, outer) in enumerate(
+            [(layers.all_regions(first, slope), eye(n)), (layers.all_regions_of_branch(first, second, slope), second)]
+        ):
+            singular = torch.linalg.svdvals(eye(n) + outer @ (corners[:, :, None] * first))
+            singular = singular if slope == 0 else torch.cat([singular, singular * abs(slope)])  # D is slope times I
+            assert singular.max() <= bounds.upper * (1 + 1e-12)
+            assert singular.min() >= bounds.lower - 1e-12 * bounds.upper
+            says[j] += bounds.lower > 0
+    assert min(says) >= 50
 
 
 @pytest.mark.claim("All regions", verdict="holds")
@@ -571,7 +630,7 @@ def test_no_optimiser_finds_a_region_beyond_the_bounds(slope, end):
             value = (rest + (centre * a) ** 2).clamp_min(1e-12).sqrt() - half * a - singular[-1]
             return value if value > -1 and rest > 0.02 else low + 0 * value  # where nothing follows, walk back
 
-        largest = attack(excess, n, starts=3)
+        largest = attack(excess, n, n, starts=3)
         assert largest <= 1e-9
 
 
@@ -601,6 +660,85 @@ def test_it_contains_lemma_36_and_the_norm(weight, scale):
     closed = [(math.sqrt(max(4 + 2 * tau + s1**2, 0)) + sign * s1) / 2 for tau, sign in ((low, -1), (high, 1))]
     assert relu == pytest.approx((max(closed[0], 0), closed[1]), abs=1e-9)
     assert (relu.lower > 1e-9) == (low > -2 + 4e-9 * max(1, s1)) or abs(low + 2) < 1e-6
+
+
+# Ours: all regions of a branch
+
+
+@st.composite
+def branches(draw):
+    """Draw the two matrices of a branch, of any inner width, hostile ones among them."""
+    n, m = draw(st.integers(1, 4)), draw(st.integers(1, 5))
+    return draw(scales) * draw(matrices(m, n)), draw(scales) * draw(matrices(n, m))
+
+
+@pytest.mark.claim("All regions of a branch", verdict="holds")
+@hundreds
+@given(branches(), slopes, seeds)
+def test_no_region_of_a_branch_is_beyond_the_bounds(branch, slope, seed):
+    (inner, outer), n = branch, branch[0].shape[1]
+    m, random = len(inner), torch.rand(40, n + len(inner), generator=torch.Generator().manual_seed(seed)).double()
+    lower, upper = layers.all_regions_of_branch(inner, outer, slope)
+    d1 = torch.cat([exact(list(itertools.product((slope, 1.0), repeat=m))), slope + (1 - slope) * random[:, :m]])
+    whole = eye(n) + outer @ (d1[:, :, None] * inner)
+    d = 1 - (1 - slope) * (random[0, m:] < 0.5).double()
+    d = d if d.any() else torch.ones_like(d)
+    singular = torch.linalg.svdvals(whole * d)[:, : int(d.count_nonzero())]
+    assert singular.max() <= upper * (1 + 1e-12) and singular.min() >= lower - 1e-12 * upper
+    product = torch.linalg.matrix_norm(inner, 2).item() * torch.linalg.matrix_norm(outer, 2).item()
+    middle = torch.linalg.svdvals(eye(n) + (1 + slope) / 2 * outer @ inner)
+    moved = (torch.linalg.svdvals(whole) - middle).abs().max()
+    assert moved <= (1 - slope) / 2 * product + 1e-12 * upper
+    assert upper <= (1 + product) * (1 + 1e-12)
+    assert lower >= (abs(slope) or 1) * (1 - product) - 1e-12 * upper
+
+
+@pytest.mark.claim("All regions of a branch", verdict="holds")
+@pytest.mark.parametrize("slope", [-1.0, -0.3, 0.0, 0.4])
+@pytest.mark.parametrize("end", ["lower", "upper"])
+def test_no_optimiser_finds_a_branch_beyond_the_bounds(slope, end):
+    found = []
+    for d1 in exact(list(itertools.product((slope, 1.0), repeat=2))):
+
+        def excess(weight, d1=d1):
+            inner, outer = weight[:, :2], weight[:, 2:]
+            product = parts(inner)[0] * parts(outer)[0]
+            middle = torch.linalg.svdvals(eye(2) + (1 + slope) / 2 * outer @ inner)
+            singular = torch.linalg.svdvals(eye(2) + outer @ (d1[:, None] * inner))
+            if end == "upper":
+                return singular[0] - middle[0] - (1 - slope) / 2 * product
+            value = middle[-1] - (1 - slope) / 2 * product - singular[-1]
+            return value if middle[-1] > (1 - slope) / 2 * product else -product  # where nothing follows, walk back
+
+        found.append(attack(excess, 2, 4, starts=2))
+    assert -0.02 < max(found) <= 1e-9  # it comes near, and not beyond
+
+
+@pytest.mark.claim("All regions of a branch", verdict="holds")
+@hundreds
+@given(st.floats(-2, 2), st.floats(-2, 2), slopes)
+def test_one_unit_attains_the_bounds_of_a_branch(first, second, slope):
+    lower, upper = layers.all_regions_of_branch(exact([[first]]), exact([[second]]), slope)
+    ends = [1 + d1 * first * second for d1 in (slope, 1.0)]
+    assert upper == pytest.approx(max(map(abs, ends)) if sum(ends) >= 0 else -min(ends))
+    if sum(ends) >= 0:
+        assert lower == pytest.approx((abs(slope) or 1) * max(min(ends), 0), abs=1e-12)
+
+
+@pytest.mark.claim("All regions of a branch", verdict="holds")
+@hundreds
+@given(branches(), seeds)
+def test_below_norm_one_the_skip_improves_a_branch_of_larger_condition_number(branch, seed):
+    (inner, outer), n = branch, branch[0].shape[1]
+    generator = torch.Generator().manual_seed(seed)
+    d = switches(n, int(torch.randint(0, n, (), generator=generator)), generator)
+    branch = outer @ (switches(len(inner), seed % (len(inner) + 1), generator)[:, None] * inner)
+    norm, kept = torch.linalg.matrix_norm(branch, 2), int(d.sum())
+    without, with_skip = condition(branch * d, kept), condition((branch + eye(n)) * d, kept)
+    if norm < 1:
+        assert with_skip <= (1 + norm) / (1 - norm) * (1 + 1e-9)
+        if without >= (1 + norm) / (1 - norm):
+            assert with_skip <= without * (1 + 1e-9)
 
 
 @pytest.mark.claim("All regions at random", verdict="holds")
