@@ -9,7 +9,6 @@ import copy
 import hashlib
 import io
 import os
-import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
@@ -182,6 +181,8 @@ def train(
             rates.step()
         if epoch % every == 0:
             record(epoch)
+    if epochs % every:  # the steps since the last measurement
+        stop(state.losses_over_all(x, targets), epochs)
     state.unstack()
     return rows
 
@@ -279,9 +280,11 @@ def _read(path: Path, settings: dict) -> dict:
         raise CheckpointError(f"The checkpoint {path} is damaged; remove it to train from the beginning.")
     try:
         saved = torch.load(io.BytesIO(data), weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError) as error:
-        raise CheckpointError(f"The checkpoint {path} cannot be read ({error}); remove it to begin anew.") from error
-    if other := [name for name in settings if saved["settings"].get(name) != settings[name]]:
+        others = saved["settings"]
+    except Exception as error:  # of whatever type the unpickler raises: these bytes are no checkpoint
+        reason = f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"The checkpoint {path} cannot be read ({reason}); remove it to begin anew.") from error
+    if other := [name for name in settings if others.get(name) != settings[name]]:
         raise CheckpointError(
             f"The checkpoint {path} was written with another {', '.join(other)}; give the same settings to go on, or "
             "another file to begin anew."

@@ -1,5 +1,6 @@
 """Training: the same steps as a plain loop, the same path after an interruption, and what goes wrong."""
 
+import hashlib
 import math
 from functools import partial
 from itertools import pairwise
@@ -235,6 +236,17 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_
 
 
 @pytest.mark.bad_input
+@pytest.mark.parametrize("many", [1, 2])
+def test_a_last_step_that_diverges_after_the_last_measurement(tmp_path, many):
+    x, y = problem()
+    path = tmp_path / "run.checkpoint"
+    explode = partial(torch.optim.SGD, lr=1e200)  # the loss is finite before the only step, and not after it
+    with pytest.raises(DivergedError, match=r"is not finite in epoch 1; .*run\.checkpoint is of epoch 0; take"):
+        nets = [network(seed) for seed in range(many)]
+        train(nets, x, y, explode, seeds=[3, 4][:many], epochs=1, batch_size=len(x), every=2, checkpoint=path)
+
+
+@pytest.mark.bad_input
 def test_weights_that_are_not_finite_from_the_start(tmp_path):
     x, y = problem()
     net = network()
@@ -255,6 +267,16 @@ def test_a_damaged_checkpoint_is_named(tmp_path, damage):
         content[len(content) // 2] ^= 1
     path.write_bytes({"truncated": content[:-100], "flipped": content, "empty": b""}[damage])
     with pytest.raises(CheckpointError, match=r"run\.checkpoint is damaged; remove it"):
+        train([network()], x, y, SGD, seeds=[1], epochs=2, batch_size=4, checkpoint=path)
+
+
+@pytest.mark.bad_input
+def test_a_file_that_is_whole_but_no_checkpoint_is_named(tmp_path):
+    x, y = problem()
+    path = tmp_path / "run.checkpoint"
+    content = b"something else"
+    path.write_bytes(hashlib.sha256(content).digest() + content)
+    with pytest.raises(CheckpointError, match=r"run\.checkpoint cannot be read \(.+\); remove it to begin anew"):
         train([network()], x, y, SGD, seeds=[1], epochs=2, batch_size=4, checkpoint=path)
 
 

@@ -74,7 +74,13 @@ def gauss_newton_gram(
     control flow that depends on the data, recurrent layers) is differentiated sample by sample, which is right but
     slow. A forward pass that casts to single precision and back leaves the rounding of single precision in the result.
     """
-    network, groups, batch = _plan(module, x, output, mode, memory, with_gram=True)
+    check_memory(memory)
+    return gram_of(Network(module, x, output, mode), memory)
+
+
+def gram_of(network: Network, memory: float) -> Float[Tensor, "nk nk"]:
+    """Return the Gram matrix of a network that has been tried already."""
+    groups, batch = _plan(network, memory, with_gram=True)
     rows = len(network.x) * network.outputs
     gram = torch.zeros(rows, rows, dtype=torch.float64, device=network.x.device)
     for columns in groups:
@@ -113,17 +119,24 @@ def jacobian_blocks(
     TypeError, ValueError
         As :func:`gauss_newton_gram`.
     """
-    network, groups, batch = _plan(module, x, output, mode, memory, with_gram=False)
+    check_memory(memory)
+    return blocks_of(Network(module, x, output, mode), memory)
+
+
+def blocks_of(network: Network, memory: float) -> Iterator[Float[Tensor, "nk g"]]:
+    """Return the Jacobian of a network that has been tried already, block by block."""
+    groups, batch = _plan(network, memory, with_gram=False)
     return (_block(network, columns, batch) for columns in groups)
 
 
-def _plan(
-    module: nn.Module, x: Tensor, output: Callable[..., Tensor] | None, mode: str | None, memory: float, with_gram: bool
-) -> tuple[Network, list[dict[str, slice]], int]:
-    """Choose groups of columns, as few as fit, and the number of samples to differentiate together."""
+def check_memory(memory: float) -> None:
+    """Refuse what is no amount of memory."""
     if not memory > 0:
         raise ValueError(f"memory is {memory}; a positive number of GiB was expected.")
-    network = Network(module, x, output, mode)
+
+
+def _plan(network: Network, memory: float, with_gram: bool) -> tuple[list[dict[str, slice]], int]:
+    """Choose groups of columns, as few as fit, and the number of samples to differentiate together."""
     n, sizes = len(network.x), [p.numel() for p in network.parameters.values()]
     rows, p = n * network.outputs, sum(sizes)
     fixed = network.copied + with_gram * 8 * (rows**2 + 3 * min(rows, TILE) ** 2)
@@ -136,7 +149,7 @@ def _plan(
     for batch in (max(int(wanted), 1), 1):
         width = int((free - batch * sample) // (8 * (rows + batch * held)))
         if width >= least:
-            return network, _groups(network.parameters, math.ceil(p / math.ceil(p / width))), batch
+            return _groups(network.parameters, math.ceil(p / math.ceil(p / width))), batch
     needed = math.ceil((fixed + sample + 8 * (rows + held) * least) / GIB * 1000) / 1000
     gram = f", {8 * rows**2 / GIB:.3f} of them for the {rows} x {rows} result" if with_gram else ""
     raise BudgetError(

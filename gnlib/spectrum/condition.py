@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from gnlib.checks import as_symmetric
 from gnlib.gauss_newton.function import Network
-from gnlib.gauss_newton.module import BudgetError, gauss_newton_gram, jacobian_blocks
+from gnlib.gauss_newton.module import BudgetError, blocks_of, check_memory, gram_of
 from gnlib.operators import KroneckerSum
 from gnlib.spectrum.dense import dense_ends
 from gnlib.spectrum.factor import factor_ends
@@ -123,12 +123,11 @@ def _network_ends(
 
     That squaring the Jacobian has lost nothing is certain only if every eigenvalue of the Gram matrix is resolved.
     """
-    if not memory > 0:
-        raise ValueError(f"memory is {memory}; a positive number of GiB was expected.")
+    check_memory(memory)
     network = Network(module, x, output, mode)
     rows, columns = len(network.x) * network.outputs, sum(p.numel() for p in network.parameters.values())
     if columns >= rows:
-        gram = gauss_newton_gram(module, x, output=output, mode=mode, memory=memory)
+        gram = gram_of(network, memory)
         # an entry is a sum of so many products, whose rounding grows like that of a random walk (Higham and Mary 2019)
         rounding = columns**0.5 * torch.finfo(gram.dtype).eps
         with suppress(ValueError):  # a matrix that is singular up to that may have a negative eigenvalue
@@ -141,7 +140,7 @@ def _network_ends(
     triangle = 3 * 8 * rows * min(rows, columns) / 2**30  # with a block on it, and the decomposition of both
     try:
         left = max((memory - triangle) / 3, 1e-9)
-        blocks = jacobian_blocks(module, x, output=output, mode=mode, memory=left)
+        blocks = blocks_of(network, left)
     except BudgetError as error:
         raise ValueError(
             f"memory is {memory} GiB but {triangle + 3 * error.needed:.3f} are needed for the singular values of the "

@@ -14,7 +14,7 @@ from gnlib.training import half_squared_error, one_hot, train
 
 from .strategies import a_hundred, exact, gaussian, hundreds, jacobian, networks, orthogonal, problems, seeds, spectra
 
-EPS32 = torch.finfo(torch.float32).eps
+EPS32, EPS64 = torch.finfo(torch.float32).eps, torch.finfo(torch.float64).eps
 SGD = partial(torch.optim.SGD, lr=0.05)
 
 
@@ -120,7 +120,7 @@ def relu_paths():
     """Return loss, and all eigenvalues, before and after training ReLU networks on 80 small images."""
     x, labels = gnlib.load("mnist", 80, stride=4)
     y, paths = one_hot(labels, 10), {}
-    for width in (15, 40, 160):
+    for width in (15, 25, 40, 160):
         weights = xavier_weights([49, width, 10], generator=torch.Generator().manual_seed(0))
         net = FullyConnected(weights, relu=True, dtype=torch.float64)
         ends = [torch.linalg.eigvalsh(gnlib.leaky_relu_gram(net.weights(), x, 0.0)).flip(0)]
@@ -142,8 +142,15 @@ def test_wider_networks_train_faster_and_are_better_conditioned_by_the_rule_of_d
     losses = [loss for loss, _ in relu_paths.values()]
     assert losses == sorted(losses, reverse=True)
     for epoch in (0, 1):
-        kappas = [by_rule(ends[epoch], torch.finfo(torch.float64).eps) for _, ends in relu_paths.values()]
-        assert kappas[0] > 5 * kappas[1] > 25 * kappas[2]
+        kappas = {width: by_rule(ends[epoch], EPS64) for width, (_, ends) in relu_paths.items()}
+        assert kappas[15] > 5 * kappas[40] > 25 * kappas[160]
+
+
+@pytest.mark.claim("Figure 18, width improves speed and conditioning", verdict="holds if")
+def test_the_condition_number_of_wide_networks_changes_less(relu_paths):
+    before, after = ({m: by_rule(ends[i], EPS64) for m, (_, ends) in relu_paths.items()} for i in (0, 1))
+    changes = {m: max(before[m] / after[m], after[m] / before[m]) for m in relu_paths}
+    assert min(changes[15], changes[25]) > 10 and max(changes[40], changes[160]) < 1.5
 
 
 @pytest.mark.claim("Figure 18, width improves speed and conditioning", verdict="holds if")
@@ -152,6 +159,18 @@ def test_the_rule_of_single_precision_hides_the_difference(relu_paths):
     for _, ends in relu_paths.values():
         for values in ends:
             assert 0.9 * cap < by_rule(values, EPS32) <= cap
+
+
+@pytest.mark.claim("Appendix C, robust before training and sensitive after", verdict="holds if")
+def test_training_can_make_the_condition_number_depend_on_the_threshold_or_no_longer(relu_paths):
+    def spread(values):
+        """By how much the condition number differs between thresholds from that of double precision to 1e-8."""
+        return by_rule(values, EPS64) / by_rule(values, 1e-8 / len(values))
+
+    before, after = ({m: spread(ends[i]) for m, (_, ends) in relu_paths.items()} for i in (0, 1))
+    assert before[25] == 1 and after[25] > 1.5  # as in the paper
+    assert before[15] > 50 and after[15] == 1  # the other way round
+    assert before[160] == after[160] == 1
 
 
 # Ours
