@@ -5,20 +5,25 @@ import json
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
+import dask
 import nbformat
 import numpy as np
 import pandas
 import pytest
 import torch
 import yaml
+from distributed import Client, Event, LocalCluster
 from hypothesis import given
 from hypothesis import strategies as st
 
 import gnlib.sweep
+from gnlib.sweep import dispatch
 from gnlib.sweep.__main__ import main
-from gnlib.sweep.execute import Settings, execute, gpu_of_worker
+from gnlib.sweep.execute import Outcome, Settings, execute, gpu_of_worker
 from gnlib.sweep.folder import Folder
 from gnlib.sweep.grid import read_grid
 from gnlib.sweep.identity import Identity, library_digest
@@ -26,6 +31,7 @@ from gnlib.sweep.notebook import read_notebook
 from gnlib.sweep.plan import make_plan, preview
 from gnlib.sweep.report import report
 from gnlib.sweep.table import merge, save
+from tests.sweep_faults.helpers import wait_until
 
 ROOT = Path(__file__).parents[1]
 bad_input = pytest.mark.bad_input
@@ -260,6 +266,12 @@ def test_a_worker_with_another_library_refuses(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_run_that_a_lost_worker_had_finished_is_not_run_again(plan, folder):
+    finish(folder, plan.runs[0], [])
+    settings = Settings(folder.path, folder.path, folder.path, library_digest(), 1, None, 1, (), {})
+    assert execute(settings, plan.runs[0].name, {}) == Outcome(plan.runs[0].name, None, 2.0, 2**20)
+
+
 def test_each_worker_has_a_gpu_of_its_own():
     assert [gpu_of_worker(worker, ("2", "5")) for worker in range(4)] == ["2", "5", "2", "5"]
 
@@ -380,6 +392,29 @@ def test_whole_numbers_stay_whole_where_some_are_missing(plan, folder):
     assert cells == [("2", "2.0", str(2**60 + 1)), ("", "", ""), ("", "3.0", "")]
     table = pandas.read_parquet(folder.path / "table.parquet")
     assert table.epoch[0] == 2 and table.epoch.isna().tolist() == [False, True, True]
+
+
+def test_runs_wait_on_the_scheduler_not_behind_a_long_one(plan, folder, monkeypatch):
+    """Dask deals single tasks out at once; those of a group it keeps until a worker is free."""
+    monkeypatch.setattr(dispatch, "execute", lambda settings, name, given: Event("gate").wait() and Outcome(name, None))
+    runs = [replace(run, name=f"{run.name}{letter}") for run in plan.runs for letter in "ab"]
+    local = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": "127.0.0.1:0"}
+    with (
+        dask.config.set({"distributed.scheduler.worker-saturation": 1.0}),
+        LocalCluster(**local, scheduler_kwargs={"dashboard": False}) as cluster,
+        Client(cluster) as client,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        gate = Event("gate", client=client)
+        try:
+            ended = thread.submit(list, dispatch.outcomes(client, None, runs))
+            wait_until(lambda: len(cluster.scheduler.tasks) == len(runs) == 8, "all runs are known")
+            dealt = [len(worker.processing) for worker in cluster.scheduler.workers.values()]
+            waiting = len(cluster.scheduler.queued)
+        finally:
+            gate.set()
+        assert {outcome.name for outcome in ended.result()} == {run.name for run in runs}
+    assert (waiting, dealt) == (6, [1, 1])
 
 
 def test_before_any_run_has_finished_the_table_is_empty(plan, folder):

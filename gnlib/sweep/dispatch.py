@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gnlib.sweep.execute import Outcome, Settings, execute
@@ -16,13 +17,13 @@ def outcomes(client: "Client", settings: Settings, runs: Sequence[Run]) -> Itera
     """Yield how the runs end, in the order in which they do."""
     from distributed import CancelledError, as_completed
 
-    # Keys of this start alone: a scheduler that has seen a run fail would else hand out the old failure.
-    start = f"{time.time_ns():x}"
     # From the end of the grid, where the long runs usually are: one that began last would leave the others idle.
-    futures = {
-        client.submit(execute, settings, run.name, run.given, key=f"{run.name}-{start}", pure=False): run.name
-        for run in reversed(runs)
-    }
+    names, given = zip(*((run.name, run.given) for run in reversed(runs)), strict=True)
+    # Keys of this start alone, as a scheduler that has seen a run fail would else hand out the old failure; and of one
+    # group, as it keeps those, and no single tasks, until a worker is free.
+    start = f"{time.time_ns():x}"
+    keys = [f"run-{name}-{start}" for name in names]
+    futures = dict(zip(client.map(partial(execute, settings), names, given, key=keys, pure=False), names, strict=True))
     for future in as_completed(futures):
         try:
             yield future.result()

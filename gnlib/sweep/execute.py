@@ -77,6 +77,9 @@ def execute(settings: Settings, name: str, parameters: Mapping[str, object]) -> 
     """Run the notebook with these parameters, once more if its kernel dies, and keep what comes of it."""
     if library_digest() != settings.library:
         return Outcome(name, "gnlib has changed since the sweep began, or its worker has another one")
+    done = Folder(settings.folder).finished(name)
+    if done is not None:  # by a worker that was lost before it could say so
+        return Outcome(name, None, done["seconds"], done["memory"])
     for attempt in range(1, ATTEMPTS + 1):
         try:
             run = Folder(settings.folder).new_run(name)
