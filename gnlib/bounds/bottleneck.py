@@ -1,0 +1,156 @@
+r"""How small the Hessian of a bottleneck network can be: Liu 2020, Theorem 4.1, as it holds.
+
+The network of Eq. 31 is :math:`f = c\, h^2 / 2`, with :math:`c = \frac1{\sqrt m} \sum_j w^{(4)}_j (w^{(3)}_j)^2` and
+:math:`h = \frac{x^2}{2 \sqrt m} \sum_i w^{(2)}_i (w^{(1)}_i)^2`: two cubics in weights of their own, each of which is
+nearly linear when m is large. What bends f is their product.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gnlib.checks import as_float64
+
+LIMIT = 7 * math.sqrt(7) / 4
+r"""Norm of the gradient of c, times the squared norm of that of h at x = 1, as :math:`m \to \infty`."""
+
+SPREAD = 3 / 7
+r"""Variance, in the limit, of :math:`c / \|\nabla c\|` and of :math:`h / \|\nabla h\|`."""
+
+
+class Cubic(NamedTuple):
+    r"""A function :math:`q = \frac{s}{\sqrt m} \sum_i u_i v_i^2` at a point, and how it bends around it.
+
+    Attributes
+    ----------
+    value, gradient
+        :math:`q` and :math:`\|\nabla q\|`
+    largest
+        :math:`\max_i (|u_i| + |v_i|)`
+    scale
+        :math:`s / \sqrt m`
+    """
+
+    value: float
+    gradient: float
+    largest: float
+    scale: float
+
+    def hessian(self, radius: float) -> float:
+        """Return a bound on the norm of the Hessian within a radius: its blocks of size two have norms of |u| + |v|."""
+        return 2 * abs(self.scale) * (self.largest + math.sqrt(2) * radius)
+
+    def least(self, radius: float) -> tuple[float, float]:
+        """Return bounds from below on the size of the value and of the gradient within a radius."""
+        bend = self.hessian(radius)
+        value = abs(self.value) - self.gradient * radius - bend * radius**2 / 2
+        return max(value, 0.0), max(self.gradient - bend * radius, 0.0)
+
+
+def cubics(weights: list[Tensor], x: float) -> tuple[Cubic, Cubic]:
+    """Return h and c of the network of Eq. 31.
+
+    Parameters
+    ----------
+    weights
+        its four weight vectors, of m entries each, the input layer first
+    x
+        the input
+    """
+    weights = [as_float64(w, f"weights[{index}]").flatten() for index, w in enumerate(weights)]
+    if len(weights) != 4 or len({len(w) for w in weights}) != 1:
+        raise ValueError(f"weights has {[len(w) for w in weights]} entries; four vectors of one length were expected.")
+    w1, w2, w3, w4 = weights
+    root = len(w1) ** 0.5
+    return _cubic(w2, w1, x**2 / (2 * root)), _cubic(w4, w3, 1 / root)
+
+
+def _cubic(u: Float[Tensor, " m"], v: Float[Tensor, " m"], scale: float) -> Cubic:
+    gradient = torch.hypot((v * v).norm(), (2 * u * v).norm())
+    return Cubic((u @ (v * v)).item() * scale, gradient.item() * abs(scale), (u.abs() + v.abs()).max().item(), scale)
+
+
+def ball_floor(h: Cubic, c: Cubic, radius: float) -> float:
+    r"""Return a lower bound on :math:`\|H\|` for all weights in a ball around a point.
+
+    The Hessian, compressed to the two gradients, has the entries :math:`h \|\nabla c\| \|\nabla h\|` and
+    :math:`c\, (\|\nabla h\|^2 + h\, \hat g^\top \nabla^2 h\, \hat g)`, and no less than the larger of them as its norm.
+    A step of length r is one of :math:`r_1` in the weights of h and one of :math:`r_2` in those of c, with
+    :math:`r_1^2 + r_2^2 = r^2`.
+
+    Parameters
+    ----------
+    h, c
+        the two factors at the centre, as :func:`cubics` gives them
+    radius
+        of the ball
+    """
+    if not radius >= 0:
+        raise ValueError(f"radius is {radius}; a number that is not negative was expected.")
+
+    reach = h.least(radius)[1], c.least(radius)[1]  # of gradients, anywhere in the ball
+    highest = abs(h.value) + h.gradient * radius + h.hessian(radius) * radius**2 / 2
+    inside = max(reach[0] ** 2 - highest * h.hessian(radius), 0.0)
+
+    def entries(r1: float, r2: float) -> tuple[float, float]:
+        return h.least(r1)[0] * reach[0] * reach[1], c.least(r2)[0] * inside
+
+    low, high = 0.0, max(entries(0.0, 0.0))
+    if min(reach) == 0 or high == 0:
+        return 0.0
+    for _ in range(60):  # the level is safe if the ball has no split of its radius that brings both entries below it
+        level = (low + high) / 2
+        first = _shortest(lambda r: entries(r, 0.0)[0], level, radius)
+        second = _shortest(lambda r: entries(0.0, r)[1], level, radius)
+        low, high = (level, high) if math.hypot(first, second) > radius else (low, level)
+    return low
+
+
+def _shortest(entry: Callable[[float], float], level: float, radius: float) -> float:
+    """Return a step up to which a decreasing entry is above a level; infinite if that is the whole radius."""
+    if entry(radius) > level:
+        return math.inf
+    low, high = 0.0, radius
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if entry(middle) > level else (low, middle)
+    return low
+
+
+def limit_norm(h: float, c: float) -> float:
+    r"""Return the limit of :math:`\|H\|` for x = 1, given :math:`h / \|\nabla h\|` and :math:`c / \|\nabla c\|`.
+
+    It is the norm of :math:`\frac{7 \sqrt 7}{4} \begin{pmatrix} 0 & h \\ h & c \end{pmatrix}`.
+    """
+    return LIMIT * (abs(c) / 2 + math.hypot(c / 2, h))
+
+
+def vanishing_probability(radius: float) -> float:
+    r"""Return the limit, as :math:`m \to \infty`, of the probability that the ball has a point with :math:`H = 0`.
+
+    It is :math:`1 - e^{-7 R^2 / 6}`, whatever the input.
+    """
+    return -math.expm1(-(radius**2) / (2 * SPREAD))
+
+
+def theorem_4_1(x: float, failure: float) -> float:
+    r"""Return what :math:`\|H\|` exceeds at initialisation, or at any fixed distance from it (Liu 2020, Theorem 4.1).
+
+    It is :math:`\frac{\sqrt{\pi / 2}}{32}\, \delta\, x^4`, with probability at least
+    :math:`1 - \delta - 2 e^{-m/16}`, at a point :math:`W_0 + \Delta` with a :math:`\Delta` that does not depend on the
+    weights drawn. It does not hold at all points of a ball at once (see the claims).
+
+    Parameters
+    ----------
+    x
+        the input
+    failure
+        :math:`\delta`, between 0 and 1
+    """
+    if not 0 < failure < 1:
+        raise ValueError(f"failure is {failure}; a probability between 0 and 1 was expected.")
+    return math.sqrt(math.pi / 2) / 32 * failure * x**4

@@ -1,0 +1,36 @@
+"""Three clusters on a line: the data of Liu 2020, appendix B."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+CENTRES = (0.0, 10.0, -10.0)
+"""Means of the three classes; their standard deviation is one."""
+
+
+def three_clusters(seeds: Sequence[int], samples: int = 60) -> tuple[Float[Tensor, "s n 1"], Float[Tensor, "s n 3"]]:
+    """Draw samples and one-hot targets, a set for each seed (Liu 2020, Eq. 42).
+
+    Parameters
+    ----------
+    seeds
+        one for each set
+    samples
+        number n of samples in each
+    """
+    sets = []
+    for seed in seeds:
+        generator = torch.Generator().manual_seed(seed)
+        labels = torch.randint(3, (samples,), generator=generator)
+        noise = torch.randn(samples, generator=generator, dtype=torch.float64)
+        x = noise + torch.tensor(CENTRES, dtype=torch.float64)[labels]
+        sets.append((x[:, None], torch.nn.functional.one_hot(labels, 3).double()))
+    x, targets = zip(*sets, strict=True)
+    return torch.stack(x), torch.stack(targets)
+
+
+def with_one(x: Float[Tensor, "*runs n d"]) -> Float[Tensor, "*runs n e"]:
+    """Append an entry of one to each sample: the weights that meet it are biases."""
+    return torch.cat([x, torch.ones_like(x[..., :1])], -1)
