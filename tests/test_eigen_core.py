@@ -806,3 +806,12 @@ def test_the_error_of_a_smallest_value_allows_for_the_coupling_of_the_outputs():
     residual = blocks.apply(x) - value * x
     error = blocks.lower_errors(value[0], residual, residual / s.repeat(2)[:, None], 0.0)
     assert error.item() == pytest.approx(1 - 0.25 / value.item(), rel=1e-4)
+
+
+def test_columns_that_share_their_last_bit_of_news_add_one_direction():
+    q = orthogonal(50, 50, seed=1)
+    basis, last = q[:, :-1], q[:, -1:]
+    columns = basis @ normal(49, 3, seed=2) + 1e-9 * last * torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64)
+    found = orthonormal(columns, basis)
+    assert found.shape == (50, 1)
+    assert (basis.mT @ found).abs().max() < 1e-15

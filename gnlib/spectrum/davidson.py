@@ -143,7 +143,7 @@ def krylov_space(apply: Map, start: Float[Tensor, "n b"], steps: int) -> Float[T
 def orthonormal(v: Float[Tensor, "n b"], basis: Float[Tensor, "n q"] | None = None) -> Float[Tensor, "n c"]:
     """Orthonormalise columns against each other and a basis, leaving out those that add nothing to it."""
     if basis is None:
-        return _independent(v)
+        return _independent(_unit(v))
     v = _independent(_outside(v, basis)[0])
     v, overlap = _outside(v, basis)  # what rounding left of the first time
     return v if overlap <= EPS**0.5 else _independent(v)
@@ -163,8 +163,7 @@ def _unit(v: Float[Tensor, "n b"]) -> Float[Tensor, "n b"]:
 
 
 def _independent(v: Float[Tensor, "n b"]) -> Float[Tensor, "n c"]:
-    """Return an orthonormal basis of the columns, without those that add nothing."""
-    v = _unit(v)
+    """Return an orthonormal basis of the columns, without those that add nothing to what they are parts of."""
     q, r = torch.linalg.qr(v)
     if v.shape[1] <= len(v) and (r.diagonal().abs() > NOTHING).all():
         return q
