@@ -41,7 +41,7 @@ class Cubic(NamedTuple):
     scale: float
 
     def hessian(self, radius: float) -> float:
-        """Return a bound on the norm of the Hessian within a radius: its blocks of size two have norms of |u| + |v|."""
+        r"""Return a bound on the norm of the Hessian within a radius: its blocks have norms of :math:`|u| + |v|`."""
         return 2 * abs(self.scale) * (self.largest + math.sqrt(2) * radius)
 
     def least(self, radius: float) -> tuple[float, float]:
