@@ -91,7 +91,7 @@ class Chains(nn.Module):
             rows = back.reshape(runs, n * k, -1)
             total += gram[..., :, None, :, None] * (rows @ rows.mT).view(runs, n, k, n, k)
             if index:
-                slopes = _slope(self.activations[index - 1], products[index - 1])
+                slopes = slope(self.activations[index - 1], products[index - 1])
                 back = (rows @ self.weights[index]).view(runs, n, k, -1) * (self.factors[index] * slopes)[:, :, None]
         return total.view(runs, n * k, n * k)
 
@@ -169,7 +169,7 @@ def _normal(widths: Sequence[int], seeds: Sequence[int]) -> list[Tensor]:
     ]
 
 
-def _slope(activation: Activation, z: Tensor) -> Tensor:
+def slope(activation: Activation, z: Tensor) -> Tensor:
     """Return the derivative of an activation, entry by entry."""
     with torch.enable_grad():
         z = z.detach().requires_grad_()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gnlib.operators import ChainSum
 from gnlib.spectrum.coupled_blocks import FEW
-from gnlib.spectrum.kronecker_blocks import KroneckerBlocks
+from gnlib.spectrum.kronecker_blocks import KroneckerBlocks, in_eigenbasis
 from gnlib.spectrum.result import ConditionNumber, NotConvergedError
 
 EPS = torch.finfo(torch.float64).eps
@@ -31,13 +31,10 @@ def suits(op: ChainSum) -> bool:
 
 def chain_ends(op: ChainSum, *, tolerance: float, max_steps: int) -> ConditionNumber | None:
     """Return both ends, or None where single precision is too coarse for the lower one."""
-    mu, basis = torch.linalg.eigh(op.left[0])
+    mu, left = in_eigenbasis(op.left)
     k, r = len(mu), len(op.roots)
     if mu[0] <= k * EPS * mu[-1]:
         return None
-    left = basis.mT @ op.left @ basis
-    left = (left + left.mT) / 2
-    left[0] = mu.diag()
     right = op.squares(torch.float32)
     extremes = right.diagonal(dim1=1, dim2=2).amax(1)
     if not (extremes.min() > 1 / USUAL and extremes.max() < USUAL):
@@ -97,9 +94,8 @@ class ChainBlocks(KroneckerBlocks):
         super().__init__(left, right, silent, left.new_empty(right.shape[1], 0), largest=largest)
         self.op = op
 
-    def apply(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "p b"]:  # noqa: D102
-        y = self.op.through_layers(x.mT.reshape(-1, self.outputs, self.inputs), self.left)
-        return y.reshape(-1, self.outputs * self.inputs).mT
+    def product(self, x: Float[Tensor, "b k r"]) -> Float[Tensor, "b k r"]:  # noqa: D102
+        return self.op.through_layers(x, self.left)
 
     def between(self, space: Float[Tensor, "r q"]) -> Float[Tensor, "L q q"]:  # noqa: D102
         return self.op.between(space)

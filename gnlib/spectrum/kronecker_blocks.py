@@ -73,8 +73,12 @@ class KroneckerBlocks(CoupledBlocks):
         self.columns = FEW if self.shiftable and self.slack > CLOSE else FEW + self.outputs
 
     def apply(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "p b"]:  # noqa: D102
-        y = apply_kronecker_sum(self.left, self.right, x.mT.reshape(-1, self.outputs, self.inputs))
+        y = self.product(x.mT.reshape(-1, self.outputs, self.inputs))
         return y.reshape(-1, self.outputs * self.inputs).mT
+
+    def product(self, x: Float[Tensor, "b k r"]) -> Float[Tensor, "b k r"]:
+        """Return the sum of the products of a batch of matrices with both factors."""
+        return apply_kronecker_sum(self.left, self.right, x)
 
     def block(self, i: int) -> Float[Tensor, "r r"]:  # noqa: D102
         return next(block for block, group in zip(self.shared, self.groups, strict=True) if i in group)
@@ -133,6 +137,15 @@ class KroneckerBlocks(CoupledBlocks):
         self, values: Float[Tensor, " b"], residual: Float[Tensor, "p b"], solved: Float[Tensor, "p b"], shift: float
     ) -> Float[Tensor, " b"]:
         return relative_errors(values, residual, solved, slack=self.slack, shift=shift, proved=self.shiftable)
+
+
+def in_eigenbasis(left: Float[Tensor, "L k k"]) -> tuple[Float[Tensor, " k"], Float[Tensor, "L k k"]]:
+    """Return the eigenvalues of the first factor, and all factors in its eigenbasis."""
+    mu, basis = torch.linalg.eigh(left[0])
+    left = basis.mT @ left @ basis
+    left = (left + left.mT) / 2
+    left[0] = mu.diag()
+    return mu, left
 
 
 def _groups(silent: int, outputs: int, largest: bool) -> list[range]:

@@ -21,7 +21,7 @@ from gnlib.operators import ChainSum, KroneckerSum
 from gnlib.spectrum.chain import chain_ends, suits
 from gnlib.spectrum.davidson import ExtremePair
 from gnlib.spectrum.graded import graded_ends
-from gnlib.spectrum.kronecker_blocks import KroneckerBlocks
+from gnlib.spectrum.kronecker_blocks import KroneckerBlocks, in_eigenbasis
 from gnlib.spectrum.magnitude import magnitude
 from gnlib.spectrum.result import ConditionNumber
 
@@ -55,11 +55,9 @@ def _ends(
     k, r = left.shape[1], right.shape[1]
     if k * r <= SMALL:
         return _formed(left, right)
-    mu, basis = torch.linalg.eigh(left[0])
-    left = basis.mT @ left @ basis
-    left = (left + left.mT) / 2
+    mu, left = in_eigenbasis(left)
     silent = mu <= k * EPS * mu[-1]
-    left[0] = (mu * ~silent).diag()  # with no rounding of large entries where others vanish
+    left[0] *= ~silent  # with no rounding of large entries where others vanish
     # for a linear network the null space is {X : A_1^T X = 0, X B_L^T = 0}
     kernel = _kernel(right[-1]) if silent.any() else right.new_empty(r, 0)
     definite = not (torch.linalg.cholesky_ex(left[-1]).info or torch.linalg.cholesky_ex(right[0]).info)
