@@ -124,11 +124,6 @@ class ChainSum(KroneckerSum):
             y = y @ w + c @ z
         return y * self.roots
 
-    def between(self, space: Float[Tensor, "r q"]) -> Float[Tensor, "L q q"]:
-        """Return the factors between the columns of a matrix, `space.T @ right_l @ space`, without `right`."""
-        products = accumulate([self.roots[:, None] * space, *self.weights], lambda product, w: w @ product)
-        return torch.stack([product.mT @ product for product in products])
-
 
 def _square(b: Float[Tensor, "m r"], out: Float[Tensor, "r r"]) -> None:
     """Write `b.T @ b` by a few bands of rows, each from the diagonal on: little more than half of the products."""
@@ -142,8 +137,8 @@ def _square(b: Float[Tensor, "m r"], out: Float[Tensor, "r r"]) -> None:
 def apply_kronecker_sum(
     left: Float[Tensor, "L k k"], right: Float[Tensor, "L r r"], x: Float[Tensor, "b k r"]
 ) -> Float[Tensor, "b k r"]:
-    """Return `sum_l left_l x right_l` for a batch of matrices x; symmetric `right_l` are multiplied all at once."""
+    """Return `sum_l left_l x right_l` for a batch of matrices x, the `right_l` multiplied all at once."""
     terms, k, _ = left.shape
     batch, _, r = x.shape
-    y = x.reshape(batch * k, r) @ right.reshape(terms * r, r).mT  # the factors are symmetric
-    return torch.einsum("lij,bjlr->bir", left, y.reshape(batch, k, terms, r))
+    y = left.transpose(0, 1).reshape(k * terms, k) @ x  # of each output, all terms in a row
+    return (y.reshape(batch * k, terms * r) @ right.reshape(terms * r, r)).reshape(batch, k, r)

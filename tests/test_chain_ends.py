@@ -44,7 +44,7 @@ def assert_right(found, op):
 
 
 @networks
-@pytest.mark.parametrize("spread", [0.0, 1.0])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 6.0])
 @pytest.mark.parametrize("skip", [0.0, 1.0])
 def test_the_ends_are_those_of_the_matrix(d, k, widths, spread, skip):
     op = linear_gauss_newton(network(d, k, widths), even(d, spread), skip)
@@ -62,12 +62,19 @@ def test_what_is_claimed_is_right(seed):
     weights[seed % depth] = (
         weights[seed % depth] * torch.logspace(0, -2 * graded, len(weights[seed % depth])).double()[:, None]
     )
-    op = linear_gauss_newton(weights, even(d, seed % 2))
+    op = linear_gauss_newton(weights, even(d, seed % 4))
     found = chain_ends(op, **LIMITS)
     if found is not None and found.resolved:
         largest, smallest = ends(op)
         assert found.largest == pytest.approx(largest, rel=10 * max(found.residual, 1e-12))
         assert found.smallest == pytest.approx(smallest, rel=10 * max(found.residual, 1e-12))
+
+
+def off(op, blocks):
+    """What the blocks are off, relative to their first term."""
+    exact = torch.einsum("lg,lab->gab", blocks.shares, op.right)
+    relative = (exact - blocks.shared) / op.roots[:, None] / op.roots
+    return (torch.linalg.matrix_norm(relative, 2) / blocks.shares[0]).max().item()
 
 
 def test_layers_that_cancel_are_not_trusted_to_single_precision():
@@ -82,31 +89,37 @@ def test_layers_that_cancel_are_not_trusted_to_single_precision():
     norm = torch.linalg.matrix_norm(op.right - single, 2).max()
     assert norm > 1e-4 * torch.linalg.matrix_norm(op.right[-1], 2)
     blocks = ChainBlocks(op, torch.eye(5).double() * op.left.diagonal(dim1=1, dim2=2)[:, None], single, largest=False)
-    exact = torch.einsum("lg,lab->gab", blocks.shares, op.right)
-    assert blocks.rounding_of_blocks() >= torch.linalg.matrix_norm(exact - blocks.shared, 2).max()
+    assert blocks.rounding_of_blocks() >= off(op, blocks)
     found = chain_ends(op, **LIMITS)
     assert found is None or found.smallest == pytest.approx(ends(op)[1], rel=10 * found.residual)
 
 
-def test_errors_allow_for_the_rounding_of_the_blocks():
-    op = linear_gauss_newton(network(60, 6, [70, 70, 70]), even(60))
-    blocks = ChainBlocks(op, op.left, op.squares(torch.float32), largest=False)
-    values, residual, solved = torch.tensor([1.0, 1.1]).double(), *(1e-3 * normal(360, 2, seed=i) for i in (1, 2))
-    without = blocks.lower_errors(values, residual, solved, 0.9)
-    shifted_less = blocks.lower_errors(values, residual, solved, 0.8)
-    blocks.rounding = 0.1
-    torch.testing.assert_close(blocks.lower_errors(values, residual, solved, 0.9), shifted_less)
-    assert not torch.allclose(without, shifted_less)
-
-
-def test_the_rounding_of_the_blocks_is_measured():
-    op = linear_gauss_newton(network(60, 6, [70, 70, 70]), even(60))
+@pytest.mark.parametrize("spread", [0.0, 6.0])
+def test_the_rounding_of_the_blocks_is_measured(spread):
+    op = linear_gauss_newton(network(60, 6, [70, 70, 70]), even(60, spread))
     _, basis = torch.linalg.eigh(op.left[0])
     left = basis.mT @ op.left @ basis
     blocks = ChainBlocks(op, left, op.squares(torch.float32), largest=False)
-    exact = torch.einsum("lg,lab->gab", blocks.shares, op.right)
-    norm = torch.linalg.matrix_norm(exact - blocks.shared, 2).max().item()
-    assert norm <= blocks.rounding_of_blocks() <= 3 * norm
+    assert off(op, blocks) <= blocks.rounding_of_blocks() <= 20 * off(op, blocks)
+
+
+def test_errors_allow_for_the_rounding_of_the_blocks(monkeypatch):
+    op = linear_gauss_newton(network(60, 6, [70, 70, 70]), even(60))
+    seen = []
+
+    def lower_errors(self, values, residual, solved, shift):
+        seen.append(self.slack)
+        return original(self, values, residual, solved, shift)
+
+    original = ChainBlocks.lower_errors
+    monkeypatch.setattr(ChainBlocks, "lower_errors", lower_errors)
+    for rounding in (0.0, 0.05):
+        monkeypatch.setattr(ChainBlocks, "rounding_of_blocks", lambda self, rounding=rounding: rounding)
+        assert_right(chain_ends(op, **LIMITS), op)
+    assert min(seen) == pytest.approx(0.95 * max(seen))
+    for rounding in (0.2, torch.nan):
+        monkeypatch.setattr(ChainBlocks, "rounding_of_blocks", lambda self, rounding=rounding: rounding)
+        assert chain_ends(op, **LIMITS) is None
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
@@ -117,7 +130,9 @@ def test_entries_at_the_ends_of_single_precision_are_left_to_double(scale):
 
 
 def test_what_single_precision_does_not_resolve_is_left_to_double():
-    assert chain_ends(linear_gauss_newton(network(60, 8, [70] * 3), even(60, spread=7)), **LIMITS) is None
+    weights = network(60, 8, [70] * 3)
+    weights[-1] = weights[-1] * torch.logspace(0, -6, 8).double()[:, None]
+    assert chain_ends(linear_gauss_newton(weights, even(60)), **LIMITS) is None
     silent = network(60, 8, [5, 70, 70])  # a bottleneck narrower than the output
     assert chain_ends(linear_gauss_newton(silent, even(60)), **LIMITS) is None
 
@@ -134,7 +149,8 @@ def test_an_iteration_that_does_not_converge_is_left_to_double():
         (40, [60, 60], 0.0, False),  # forming the factors is cheap
         (60, [60], 0.0, False),  # one of them
         (60, [60, 200], 0.0, False),  # the layers are large
-        (60, [60, 60], 3.0, False),  # single precision would not do
+        (60, [60, 60], 3.0, True),
+        (60, [60, 60], 9.0, False),  # single precision would not do
     ],
 )
 def test_which_networks_it_is_for(monkeypatch, d, widths, spread, expected):
@@ -159,8 +175,6 @@ def test_products_through_the_layers_are_those_with_the_factors(d, k, widths):
     op = linear_gauss_newton(network(d, k, widths), even(d, 1.0))
     x, left = normal(3, 7, d, seed=1), normal(len(op.left), 7, 7, seed=2)
     torch.testing.assert_close(op.through_layers(x, left), apply_kronecker_sum(left, op.right, x))
-    space = normal(d, 4, seed=3)
-    torch.testing.assert_close(op.between(space), space.mT @ op.right @ space)
 
 
 def test_factors_are_formed_once_in_the_precision_asked_for():

@@ -1,8 +1,12 @@
-r"""Both ends of the spectrum of the Gauss-Newton matrix of a wide and deep linear network on well conditioned data.
+r"""Both ends of the spectrum of the Gauss-Newton matrix of a wide and deep linear network.
 
-The factors :math:`S_\ell = B_\ell^\top B_\ell` cost more than the iteration that they precondition. In single
-precision they take half the time, and so do the factors of the shifted blocks; the products with G, on which alone the
-accuracy of the eigenvalues rests, go through the layers of the network in double precision.
+The factors :math:`S_\ell = B_\ell^\top B_\ell` cost more than the iteration that uses them, and in single precision
+half as much. So the iteration is made in single precision, blocks and their factors included, as far as that goes, and
+then goes on from the vectors that it found with products through the layers of the network, in double precision: on
+these alone the accuracy of the eigenvalues rests.
+
+How far the blocks N of single precision are off is measured relative to the first term, which is exact:
+:math:`N \ge (C_1)_{ii} D^2` with :math:`D^2 = S_1` diagonal, so that data may be graded.
 """
 
 import torch
@@ -11,16 +15,17 @@ from torch import Tensor
 
 from gnlib.operators import ChainSum
 from gnlib.spectrum.coupled_blocks import FEW
+from gnlib.spectrum.davidson import ExtremePair
 from gnlib.spectrum.kronecker_blocks import KroneckerBlocks, in_eigenbasis
 from gnlib.spectrum.result import ConditionNumber, NotConvergedError
 
 EPS = torch.finfo(torch.float64).eps
 SINGLE = torch.finfo(torch.float32).eps
-COARSE = 1e-2  # largest relative rounding of the lower end by single precision
-WIDE = 1500  # size of the data from which the factors cost more than the products through the layers
-POWERS = 4  # steps that reach nine tenths of the norm of a random matrix, all of that of one of low rank
+WIDE = 700  # size of the data from which the factors cost more than the iteration
+EVEN = 1e-4  # smallest over largest root of an eigenvalue of the second moment; the square is lost in the larger ones
+COARSE = 0.1  # rounding of the blocks beyond which single precision is given up
+POWERS, SAFE = 2, 4  # steps that reach half the norm of a random matrix and all of that of one of low rank
 USUAL = 1e15  # entries of the factors whose products stay far from the ends of single precision
-EVEN = 0.1  # smallest over largest root of an eigenvalue of the second moment
 
 
 def suits(op: ChainSum) -> bool:
@@ -41,27 +46,27 @@ def chain_ends(op: ChainSum, *, tolerance: float, max_steps: int) -> ConditionNu
         return None
     limits = {"tolerance": tolerance, "max_steps": max_steps}
     try:
-        top = ChainBlocks(op, left, right, largest=True).end(largest=True, **limits)
+        top = ChainBlocks(op, left, right, largest=True).end_in_two(**limits)
         lower = ChainBlocks(op, left, right, largest=False)
-        lower.rounding = lower.rounding_of_blocks() + r**0.5 * SINGLE * top.value  # the second for their factors
-        bottom = lower.end(largest=False, norm=top.value, **limits)
+        off = lower.rounding_of_blocks()
+        if not off <= COARSE:
+            return None
+        lower.slack *= 1 - off
+        bottom = lower.end_in_two(norm=top.value, **limits)
     except (torch.linalg.LinAlgError, NotConvergedError):
         return None
-    if lower.rounding > COARSE * bottom.value:
-        return None
-    gap = bottom.value / (EPS * top.value)
     return ConditionNumber(
         largest=top.value,
         smallest=bottom.value,
         rank=k * r,
-        gap=gap,
-        residual=max(top.error, bottom.error + len(op.left) / gap),
+        gap=bottom.value / (EPS * top.value),
+        residual=max(top.error, bottom.error + lower.rounding(bottom)),
         method=f"block iteration through the layers, {top.steps} and {bottom.steps} steps",
     )
 
 
 class ChainBlocks(KroneckerBlocks):
-    """A Kronecker sum with blocks in single precision and products through the layers in double precision.
+    """A Kronecker sum in single precision whose products with columns of doubles go through the layers.
 
     Parameters
     ----------
@@ -73,45 +78,38 @@ class ChainBlocks(KroneckerBlocks):
         (L, r, r) tensor, its factors on the right in single precision
     largest
         the end of the spectrum that is looked for
-
-    Attributes
-    ----------
-    rounding
-        norm of what single precision has added to the blocks and their factors
     """
 
-    rounding: float = 0.0
-
     def __init__(
-        self,
-        op: ChainSum,
-        left: Float[Tensor, "L k k"],
-        right: Float[Tensor, "L r r"],
-        *,
-        largest: bool,
+        self, op: ChainSum, left: Float[Tensor, "L k k"], right: Float[Tensor, "L r r"], *, largest: bool
     ) -> None:
         silent = torch.zeros(left.shape[1], dtype=torch.bool, device=left.device)
-        super().__init__(left, right, silent, left.new_empty(right.shape[1], 0), largest=largest)
-        self.op = op
+        super().__init__(left, right, silent, right.new_empty(right.shape[1], 0), largest=largest)
+        self.op, self.exact, self.largest = op, left, largest
 
-    def product(self, x: Float[Tensor, "b k r"]) -> Float[Tensor, "b k r"]:  # noqa: D102
-        return self.op.through_layers(x, self.left)
+    def product(self, x: Float[Tensor, "b k r"]) -> Float[Tensor, "b k r"]:
+        """Return the product in the precision of the matrices."""
+        return self.op.through_layers(x, self.exact) if x.dtype == torch.float64 else super().product(x)
 
-    def between(self, space: Float[Tensor, "r q"]) -> Float[Tensor, "L q q"]:  # noqa: D102
-        return self.op.between(space)
+    def end_in_two(self, *, norm: float = 0.0, tolerance: float, max_steps: int) -> ExtremePair:
+        """Return an end, in single precision and then in double."""
+        inverse, start = self.prepare(largest=self.largest)
+        limits = {"norm": norm, "tolerance": tolerance, "max_steps": max_steps}
+        rough = self.iterate(inverse, start, patience=0, **limits)
+        exact = self.iterate(inverse, rough.vectors.double(), **limits)
+        return exact._replace(steps=rough.steps + exact.steps)
 
     def rounding_of_blocks(self) -> float:
-        """Return twice the norm of the difference between the blocks and the exact ones, by power iteration."""
-        exact = torch.diag_embed(self.shares)
-        x = self.random(FEW, len(self.shared), self.inputs)
-        for _ in range(POWERS):
-            x = x / torch.linalg.vector_norm(x, dim=2, keepdim=True)
-            rounded = x.transpose(0, 1).to(self.shared) @ self.shared
-            x = self.op.through_layers(x, exact) - rounded.transpose(0, 1)
-        return 2 * torch.linalg.vector_norm(x, dim=2).max().item()
+        """Return a bound on what the blocks and their factors are off, relative to their first term.
 
-    def lower_errors(  # noqa: D102
-        self, values: Float[Tensor, " b"], residual: Float[Tensor, "p b"], solved: Float[Tensor, "p b"], shift: float
-    ) -> Float[Tensor, " b"]:
-        # as if the exact blocks had been shifted less
-        return super().lower_errors(values, residual, solved, shift - self.rounding)
+        That of the blocks is measured by power iteration; that of a factor follows the diagonal of its block (Demmel).
+        """
+        exact = torch.diag_embed(self.shares)
+        x = self.random(FEW, len(self.shared), self.inputs).double()
+        for _ in range(POWERS):
+            x = x / torch.linalg.vector_norm(x, dim=2, keepdim=True) / self.op.roots
+            rounded = x.transpose(0, 1).to(self.shared) @ self.shared
+            x = (self.op.through_layers(x, exact) - rounded.transpose(0, 1)) / self.op.roots
+        blocks = SAFE * torch.linalg.vector_norm(x, dim=2).amax(0)
+        factors = (self.inputs**0.5 * SINGLE * self.shared.diagonal(dim1=1, dim2=2) / self.op.roots**2).amax(1)
+        return ((blocks + factors) / self.shares[0]).max().item()

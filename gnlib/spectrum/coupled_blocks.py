@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.spectrum.cholesky import cholesky_solve, inverse_of
-from gnlib.spectrum.davidson import ExtremePair, extreme_eigenpair, krylov_space
+from gnlib.spectrum.davidson import PATIENCE, ExtremePair, extreme_eigenpair, krylov_space
 from gnlib.spectrum.errors import residual_errors
 
 FEW = 4  # columns that the iteration improves at a time
@@ -100,17 +100,12 @@ class CoupledBlocks(ABC):
         torch.linalg.LinAlgError
             A block that is singular up to rounding.
         """
+        inverse, start = self.prepare(largest=largest, norm=norm)
+        return self.iterate(inverse, start, norm=norm, tolerance=tolerance, max_steps=max_steps)
 
-        def raised(x: Float[Tensor, "p b"]) -> Float[Tensor, "p b"]:
-            return self.apply(x) + norm * (x - self.project(x))  # null vectors belong to the upper end now
-
-        def upper_errors(values: Tensor, residual: Tensor, solved: Tensor) -> Tensor:
-            return residual_errors(values, residual)
-
-        def lower_errors(values: Tensor, residual: Tensor, solved: Tensor) -> Tensor:
-            return self.lower_errors(values, residual, solved, inverse.shift)
-
-        apply, sign = (self.apply, -1) if largest else (raised, 1)
+    def prepare(self, *, largest: bool, norm: float = 0.0) -> tuple["ShiftedInverse", Float[Tensor, "p b"]]:
+        """Return the inverse of the blocks, shifted close to an end, and columns to search it from."""
+        sign = -1 if largest else 1
         value, start = self.guess(largest=largest)
         inverse, known = ShiftedInverse(self, sign), set(self.outermost)
         near, *far = (self.near if largest or self.shiftable else ()) + (FAR if largest else (1.0,))
@@ -120,7 +115,7 @@ class CoupledBlocks(ABC):
             rows = self.like.new_zeros(self.outputs, self.inputs, min(FEW, self.inputs))
             rows[culprit] = self.ritz_vectors(culprit, FEW, largest=largest)
             found = self.project(self.join(rows))
-            values = torch.linalg.eigvalsh(found.mT @ apply(found))
+            values = torch.linalg.eigvalsh(found.mT @ self.raised(found, 0.0 if largest else norm))
             value = max(value, values[-1].item()) if largest else min(value, values[0].item())
             start = torch.cat([start, found], 1)
             culprit = inverse.factor(value * (1 - sign * near))
@@ -131,18 +126,44 @@ class CoupledBlocks(ABC):
         smooth = probes = inverse(self.random(self.outputs * self.inputs, PROBES))
         for _ in range(2):  # else the rounding of its large components would drown a graded lower end
             smooth = inverse(smooth / torch.linalg.vector_norm(smooth, dim=0))
+        return inverse, torch.cat([start, smooth, probes], 1)
+
+    def iterate(
+        self,
+        inverse: "ShiftedInverse",
+        start: Float[Tensor, "p b"],
+        *,
+        norm: float = 0.0,
+        tolerance: float,
+        max_steps: int,
+        patience: int = PATIENCE,
+    ) -> ExtremePair:
+        """Return the pair at the end that the inverse is shifted to; for the arguments see `extreme_eigenpair`."""
+        largest = inverse.sign < 0
+
+        def errors(values: Tensor, residual: Tensor, solved: Tensor) -> Tensor:
+            if largest:
+                return residual_errors(values, residual)
+            return self.lower_errors(values, residual, solved, inverse.shift)
+
         return extreme_eigenpair(
-            apply,
-            torch.cat([start, smooth, probes], 1),
+            lambda x: self.raised(x, 0.0 if largest else norm),
+            start,
             block=self.columns,
             largest=largest,
             precondition=inverse,
-            errors=upper_errors if largest else lower_errors,
+            errors=errors,
             improve=inverse.improve,
             norm=norm,
             tolerance=tolerance,
             max_steps=max_steps,
+            patience=patience,
         )
+
+    def raised(self, x: Float[Tensor, "p b"], norm: float) -> Float[Tensor, "p b"]:
+        """Return the product with G whose null vectors are raised to an eigenvalue of this size."""
+        y = self.apply(x)
+        return y + norm * (x - self.project(x)) if norm else y
 
     def ritz_vectors(self, i: int, number: int, *, largest: bool) -> Float[Tensor, "r q"]:
         """Return vectors at an end of the block of an output."""

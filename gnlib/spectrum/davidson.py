@@ -10,17 +10,16 @@ from torch import Tensor
 from gnlib.spectrum.result import NotConvergedError
 
 Map = Callable[[Float[Tensor, "n b"]], Float[Tensor, "n b"]]
-EPS = torch.finfo(torch.float64).eps
-PATIENCE = 15  # steps without progress after which a residual of the size of rounding is taken for rounding
-NOTHING = 1e-12  # size of what is left of a unit column below which it is rounding
+PATIENCE = 15
+NOTHING = 0.75  # power of eps that is the size of what is left of a unit column below which it is rounding
 SETTLED = 0.1  # relative error below which the rest of the block is trusted not to hide another extreme
 
 
 class ExtremePair(NamedTuple):
-    """An extreme eigenvalue with its unit eigenvector, the relative error it may have, and the steps that it took."""
+    """An extreme eigenvalue, its unit eigenvector and the rest of the block, its relative error, and the steps."""
 
     value: float
-    vector: Float[Tensor, " n"]
+    vectors: Float[Tensor, "n b"]
     error: float
     steps: int
 
@@ -37,6 +36,7 @@ def extreme_eigenpair(
     norm: float = 0.0,
     tolerance: float,
     max_steps: int,
+    patience: int = PATIENCE,
     max_blocks: int = 32,
 ) -> ExtremePair:
     """Return the largest or the smallest eigenpair of a symmetric operator.
@@ -67,6 +67,9 @@ def extreme_eigenpair(
         which the error of the result then tells
     max_steps
         steps after which it gives up
+    patience
+        steps that do not halve the error after which a residual of the size of rounding is taken for rounding; with 0
+        the iteration ends where rounding begins, and does not make sure of its last digits
     max_blocks
         size of the search space, in blocks, at which it is restarted from its best quarter
 
@@ -75,6 +78,7 @@ def extreme_eigenpair(
     NotConvergedError
         After `max_steps`.
     """
+    eps = torch.finfo(start.dtype).eps
     space = orthonormal(start)
     if not space.shape[1] or not torch.isfinite(space).all():
         raise NotConvergedError("The iteration has no vector to start from: all of them are zero or not finite.")
@@ -87,7 +91,7 @@ def extreme_eigenpair(
             space, image = (v @ rotation[:, : max_blocks * block // 4] for v in (space, image))
         # A large space brings the rounding of its largest products into all values: where that matters, those of the
         # block alone count.
-        for verified in (False, True):
+        for verified in (patience == 0, True):
             values, rotation = _ritz(space, image, largest)
             values, rotation = values[:block], rotation[:, :block]
             ritz = space @ rotation
@@ -95,20 +99,20 @@ def extreme_eigenpair(
             correction = precondition(residual)
             error = errors(values, residual, correction)
             if error[0] < best / 2:
-                best, best_step, kept = error[0].item(), step, (values[0].item(), ritz[:, 0])
+                best, best_step, kept = error[0].item(), step, (values[0].item(), ritz)
             rivals = values * (1 + error) >= values[0] if largest else values * (1 - error) <= values[0]
             settled = error.max() <= SETTLED and error[rivals].max() <= max(tolerance, tolerance**0.5)
             new = orthonormal(correction, space)
-            idle = new.shape[1] == 0 or step > best_step + PATIENCE
-            tiny = torch.linalg.vector_norm(residual[:, 0]) <= 100 * EPS * max(norm, values.abs().max().item())
+            idle = new.shape[1] == 0 or step > best_step + patience
+            tiny = torch.linalg.vector_norm(residual[:, 0]) <= 100 * eps * max(norm, values.abs().max().item())
             done = error[0] <= tolerance and settled
             if idle and tiny and kept and not torch.isfinite(error[0]):  # rounding has the upper hand by now
                 return ExtremePair(*kept, max(best, 1.0), step)
             if not (done or (idle and tiny and torch.isfinite(error[0]))):
                 break
-            rounding = EPS * space.shape[1] * max(norm, values.abs().max().item())
-            if verified or rounding <= tolerance / 10 * values[0].item():
-                return ExtremePair(values[0].item(), ritz[:, 0], error[0].item(), step)
+            rounding = eps * space.shape[1] * max(norm, values.abs().max().item())
+            if verified or space.shape[1] <= block or rounding <= tolerance / 10 * values[0].item():
+                return ExtremePair(values[0].item(), ritz, error[0].item(), step)
             space = orthonormal(ritz)
             image = apply(space)
         if new.shape[1] == 0:
@@ -146,7 +150,7 @@ def orthonormal(v: Float[Tensor, "n b"], basis: Float[Tensor, "n q"] | None = No
         return _independent(_unit(v))
     v = _independent(_outside(v, basis)[0])
     v, overlap = _outside(v, basis)  # what rounding left of the first time
-    return v if overlap <= EPS**0.5 else _independent(v)
+    return v if overlap <= torch.finfo(v.dtype).eps ** 0.5 else _independent(v)
 
 
 def _outside(v: Float[Tensor, "n b"], basis: Float[Tensor, "n q"]) -> tuple[Float[Tensor, "n c"], float]:
@@ -154,7 +158,9 @@ def _outside(v: Float[Tensor, "n b"], basis: Float[Tensor, "n q"]) -> tuple[Floa
     v = _unit(v)
     products = basis.mT @ v
     v = v - basis @ products
-    return v[:, torch.linalg.vector_norm(v, dim=0) > NOTHING], products.abs().max().item() if products.numel() else 0.0
+    return v[
+        :, torch.linalg.vector_norm(v, dim=0) > _nothing(v)
+    ], products.abs().max().item() if products.numel() else 0.0
 
 
 def _unit(v: Float[Tensor, "n b"]) -> Float[Tensor, "n b"]:
@@ -165,8 +171,12 @@ def _unit(v: Float[Tensor, "n b"]) -> Float[Tensor, "n b"]:
 def _independent(v: Float[Tensor, "n b"]) -> Float[Tensor, "n c"]:
     """Return an orthonormal basis of the columns, without those that add nothing to what they are parts of."""
     q, r = torch.linalg.qr(v)
-    if v.shape[1] <= len(v) and (r.diagonal().abs() > NOTHING).all():
+    if v.shape[1] <= len(v) and (r.diagonal().abs() > _nothing(v)).all():
         return q
     # QR would put noise in place of a column that adds nothing, and take it out of the columns after it
     u, s, _ = torch.linalg.svd(v, full_matrices=False)
-    return u[:, s > NOTHING]
+    return u[:, s > _nothing(v)]
+
+
+def _nothing(v: Tensor) -> float:
+    return torch.finfo(v.dtype).eps ** NOTHING

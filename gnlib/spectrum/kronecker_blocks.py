@@ -10,12 +10,12 @@ from torch import Tensor
 from gnlib.operators import apply_kronecker_sum
 from gnlib.spectrum.cholesky import cholesky_solve
 from gnlib.spectrum.coupled_blocks import FEW, CoupledBlocks
-from gnlib.spectrum.davidson import krylov_space, orthonormal
+from gnlib.spectrum.davidson import ExtremePair, krylov_space, orthonormal
 from gnlib.spectrum.errors import relative_errors
 
 EPS = torch.finfo(torch.float64).eps
 CLOSE = 0.1  # multiple of its blocks that the sum must exceed for a few columns to do
-PROJECTED = 240  # size of the projected problem that gives the guess
+PROJECTED = 160  # size of the projected problem that gives the guess
 CLOSER = (0.03, 0.003)  # relative distances of the shifts that improve the guess at the lower end
 
 
@@ -51,9 +51,10 @@ class KroneckerBlocks(CoupledBlocks):
         *,
         largest: bool,
     ) -> None:
-        self.left, self.right, self.silent, self.kernel = left, right, silent, kernel
-        self.outputs, self.inputs, self.like = left.shape[1], right.shape[1], left
-        self.outermost = {0, self.outputs - 1}
+        self.left = self.like = left.to(right)
+        self.right, self.silent, self.kernel = right, silent, kernel
+        self.outputs, self.inputs = left.shape[1], right.shape[1]
+        self.outermost = {0, self.outputs - 1} if silent.any() else {self.outputs - 1 if largest else 0}
         # Where the other factors are far from diagonal, their mean over outputs approximates them better.
         self.groups = _groups(int(silent.sum()), self.outputs, largest)
         diagonal = left.diagonal(dim1=1, dim2=2).clamp_min(0)
@@ -99,7 +100,7 @@ class KroneckerBlocks(CoupledBlocks):
         """Project on all outputs times the inputs that matter at that end of the outermost blocks."""
         number = max(1, PROJECTED // (2 * self.outputs))
         spaces = [self.ritz_vectors(i, number, largest=largest) for i in self.outermost]
-        space = orthonormal(torch.cat(spaces, 1).to(self.left))
+        space = orthonormal(torch.cat(spaces, 1))
         projected = torch.einsum("lij,lab->iajb", self.left, self.between(space))
         size = self.outputs * space.shape[1]
         if self.kernel.shape[1]:  # a null vector is no guess
@@ -137,6 +138,21 @@ class KroneckerBlocks(CoupledBlocks):
         self, values: Float[Tensor, " b"], residual: Float[Tensor, "p b"], solved: Float[Tensor, "p b"], shift: float
     ) -> Float[Tensor, " b"]:
         return relative_errors(values, residual, solved, slack=self.slack, shift=shift, proved=self.shiftable)
+
+    def rounding(self, bottom: ExtremePair) -> float:
+        r"""Return the relative error of the smallest eigenvalue by rounding of the factors, in double precision.
+
+        That of the factors on the right, and of those on the left as they were made, is relative to the sizes
+        :math:`c_i c_j` and :math:`s_a s_b` of rows and columns; the change of basis adds some relative to all of
+        :math:`C_\ell`.
+        """
+        c, s = (factor.diagonal(dim1=1, dim2=2).clamp_min(0).sqrt() for factor in (self.left, self.right))
+        x = bottom.vectors[:, 0].reshape(self.outputs, self.inputs).to(s)
+        made = torch.einsum("li,ir,lr->l", c, x.abs(), s).square()
+        seen = ((x @ self.right) * x).sum(2).clamp_min(0).sqrt().sum(1).square()
+        turned = torch.linalg.matrix_norm(self.left) * seen
+        turned[0] *= self.outputs  # outputs are silent up to so many times the rounding
+        return EPS * (made.sum() + turned.sum()).item() / bottom.value
 
 
 def in_eigenbasis(left: Float[Tensor, "L k k"]) -> tuple[Float[Tensor, " k"], Float[Tensor, "L k k"]]:

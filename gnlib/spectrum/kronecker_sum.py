@@ -19,7 +19,6 @@ from torch import Tensor
 from gnlib.checks import as_float64
 from gnlib.operators import ChainSum, KroneckerSum
 from gnlib.spectrum.chain import chain_ends, suits
-from gnlib.spectrum.davidson import ExtremePair
 from gnlib.spectrum.graded import graded_ends
 from gnlib.spectrum.kronecker_blocks import KroneckerBlocks, in_eigenbasis
 from gnlib.spectrum.magnitude import magnitude
@@ -88,7 +87,7 @@ def _ends(
         smallest=bottom.value,
         rank=k * r - int(silent.sum()) * kernel.shape[1],
         gap=bottom.value / (EPS * top.value),
-        residual=max(top.error, bottom.error + _rounding(blocks, bottom)),
+        residual=max(top.error, bottom.error + blocks.rounding(bottom)),
         method=f"{method}, {top.steps} and {bottom.steps} steps",
     )
 
@@ -125,19 +124,3 @@ def _is_scalar(matrix: Float[Tensor, "k k"]) -> bool:
     k = len(matrix)
     identity = torch.eye(k, dtype=matrix.dtype, device=matrix.device)
     return bool((matrix - matrix[0, 0] * identity).abs().max() <= 10 * k * EPS * matrix[0, 0].abs())
-
-
-def _rounding(blocks: KroneckerBlocks, bottom: ExtremePair) -> float:
-    r"""Relative error of the smallest eigenvalue by rounding of the factors.
-
-    That of the factors on the right, and of those on the left as they were made, is relative to the sizes
-    :math:`c_i c_j` and :math:`s_a s_b` of rows and columns; the change of basis adds some relative to all of
-    :math:`C_\ell`.
-    """
-    c, s = (factor.diagonal(dim1=1, dim2=2).clamp_min(0).sqrt() for factor in (blocks.left, blocks.right))
-    x = bottom.vector.reshape(blocks.outputs, blocks.inputs)
-    made = torch.einsum("li,ir,lr->l", c, x.abs(), s).square()
-    seen = ((x @ blocks.right) * x).sum(2).clamp_min(0).sqrt().sum(1).square()
-    turned = torch.linalg.matrix_norm(blocks.left) * seen
-    turned[0] *= blocks.outputs  # outputs are silent up to so many times the rounding
-    return EPS * (made.sum() + turned.sum()).item() / bottom.value
