@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gnlib import SecondMoment, condition_number, linear_gauss_newton, linear_weights
-from gnlib.operators import KroneckerSum, apply_kronecker_sum
+from gnlib.operators import ChainSum, KroneckerSum, apply_kronecker_sum
 from gnlib.spectrum import chain, kronecker_sum
 from gnlib.spectrum.chain import ChainBlocks, chain_ends, suits
 from tests.oracles import normal, orthogonal
@@ -21,9 +21,9 @@ NETWORKS = [  # d, k, widths
 networks = pytest.mark.parametrize(("d", "k", "widths"), NETWORKS)
 
 
-def even(d, spread=0.0):
+def even(d, spread=0.0, scale=1.0):
     """Second moment of full rank, with eigenvalues within a factor."""
-    return SecondMoment(orthogonal(d, d, seed=5), torch.logspace(0, -spread, d, dtype=torch.float64))
+    return SecondMoment(orthogonal(d, d, seed=5), scale * torch.logspace(0, -spread, d, dtype=torch.float64))
 
 
 def network(d, k, widths, seed=0):
@@ -95,12 +95,28 @@ def test_layers_that_cancel_are_not_trusted_to_single_precision():
 
 
 @pytest.mark.parametrize("spread", [0.0, 6.0])
-def test_the_rounding_of_the_blocks_is_measured(spread):
-    op = linear_gauss_newton(network(60, 6, [70, 70, 70]), even(60, spread))
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_the_rounding_of_the_blocks_is_measured(spread, scale):
+    op = linear_gauss_newton(network(60, 6, [70, 70, 70]), even(60, spread, scale))
     _, basis = torch.linalg.eigh(op.left[0])
     left = basis.mT @ op.left @ basis
     blocks = ChainBlocks(op, left, op.squares(torch.float32), largest=False)
     assert off(op, blocks) <= blocks.rounding_of_blocks() <= 20 * off(op, blocks)
+
+
+def test_the_rounding_of_the_factors_is_allowed_for():
+    """Blocks of small whole numbers, without any rounding, still have factors that are rounded."""
+    identity = torch.eye(400, dtype=torch.float64)
+    op = ChainSum(torch.eye(2).double().repeat(3, 1, 1), torch.ones(400).double(), [2 * identity] * 2, identity)
+    blocks = ChainBlocks(op, op.left, op.squares(torch.float32), largest=False)
+    assert off(op, blocks) == 0
+    assert blocks.rounding_of_blocks() >= 400**0.5 * torch.finfo(torch.float32).eps * (1 + 4 + 16)
+
+
+def test_errors_allow_for_the_rounding_of_the_smallest_eigenvalue(monkeypatch):
+    op = linear_gauss_newton(network(60, 6, [70, 70, 70]), even(60))
+    monkeypatch.setattr(ChainBlocks, "rounding", lambda self, bottom: 1e-5)
+    assert 1e-5 <= chain_ends(op, **LIMITS).residual <= 1e-5 + 1e-8
 
 
 def test_errors_allow_for_the_rounding_of_the_blocks(monkeypatch):

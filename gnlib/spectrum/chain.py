@@ -44,15 +44,15 @@ def chain_ends(op: ChainSum, *, tolerance: float, max_steps: int) -> ConditionNu
     extremes = right.diagonal(dim1=1, dim2=2).amax(1)
     if not (extremes.min() > 1 / USUAL and extremes.max() < USUAL):
         return None
+    lower = ChainBlocks(op, left, right, largest=False)
+    off = lower.rounding_of_blocks()
+    if off > COARSE:
+        return None
+    lower.slack *= 1 - off
     limits = {"tolerance": tolerance, "max_steps": max_steps}
     try:
-        top = ChainBlocks(op, left, right, largest=True).end_in_two(**limits)
-        lower = ChainBlocks(op, left, right, largest=False)
-        off = lower.rounding_of_blocks()
-        if not off <= COARSE:
-            return None
-        lower.slack *= 1 - off
-        bottom = lower.end_in_two(norm=top.value, **limits)
+        top = ChainBlocks(op, left, right, largest=True).end(largest=True, **limits)
+        bottom = lower.end(largest=False, norm=top.value, **limits)
     except (torch.linalg.LinAlgError, NotConvergedError):
         return None
     return ConditionNumber(
@@ -85,15 +85,15 @@ class ChainBlocks(KroneckerBlocks):
     ) -> None:
         silent = torch.zeros(left.shape[1], dtype=torch.bool, device=left.device)
         super().__init__(left, right, silent, right.new_empty(right.shape[1], 0), largest=largest)
-        self.op, self.exact, self.largest = op, left, largest
+        self.op, self.exact = op, left
 
     def product(self, x: Float[Tensor, "b k r"]) -> Float[Tensor, "b k r"]:
         """Return the product in the precision of the matrices."""
         return self.op.through_layers(x, self.exact) if x.dtype == torch.float64 else super().product(x)
 
-    def end_in_two(self, *, norm: float = 0.0, tolerance: float, max_steps: int) -> ExtremePair:
-        """Return an end, in single precision and then in double."""
-        inverse, start = self.prepare(largest=self.largest)
+    def end(self, *, largest: bool, norm: float = 0.0, tolerance: float, max_steps: int) -> ExtremePair:
+        """Return an end, in single precision until rounding stops it and then in double."""
+        inverse, start = self.prepare(largest=largest)
         limits = {"norm": norm, "tolerance": tolerance, "max_steps": max_steps}
         rough = self.iterate(inverse, start, patience=0, **limits)
         exact = self.iterate(inverse, rough.vectors.double(), **limits)

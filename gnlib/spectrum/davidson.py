@@ -146,21 +146,14 @@ def krylov_space(apply: Map, start: Float[Tensor, "n b"], steps: int) -> Float[T
 
 def orthonormal(v: Float[Tensor, "n b"], basis: Float[Tensor, "n q"] | None = None) -> Float[Tensor, "n c"]:
     """Orthonormalise columns against each other and a basis, leaving out those that add nothing to it."""
-    if basis is None:
-        return _independent(_unit(v))
-    v = _independent(_outside(v, basis)[0])
-    v, overlap = _outside(v, basis)  # what rounding left of the first time
-    return v if overlap <= torch.finfo(v.dtype).eps ** 0.5 else _independent(v)
-
-
-def _outside(v: Float[Tensor, "n b"], basis: Float[Tensor, "n q"]) -> tuple[Float[Tensor, "n c"], float]:
-    """Return the parts of unit columns outside a basis, where there is any, and the largest product with it."""
     v = _unit(v)
-    products = basis.mT @ v
+    if basis is None:
+        return _independent(v)
+    v = v - basis @ (basis.mT @ v)
+    v = _independent(v[:, torch.linalg.vector_norm(v, dim=0) > _nothing(v)])
+    products = basis.mT @ v  # what rounding left of the first time
     v = v - basis @ products
-    return v[
-        :, torch.linalg.vector_norm(v, dim=0) > _nothing(v)
-    ], products.abs().max().item() if products.numel() else 0.0
+    return v if (products.abs() <= torch.finfo(v.dtype).eps ** 0.5).all() else _independent(v)
 
 
 def _unit(v: Float[Tensor, "n b"]) -> Float[Tensor, "n b"]:
