@@ -85,6 +85,16 @@ def test_white_data_leave_the_spectrum_of_the_weights(widths):
     torch.testing.assert_close(values, expected, rtol=0, atol=1e-12 * expected[0].item())
 
 
+@pytest.mark.parametrize("unevenness", [0, 1e-16, 1e-9, 0.1])
+def test_white_data_need_no_basis_of_their_own_and_nearly_white_data_do(unevenness):
+    weights, x = network((6, 8, 3), seed=3), whiten(samples(20, 6, seed=4))
+    x = x + unevenness * samples(20, 6, seed=5)
+    operator = linear_gauss_newton(weights, SecondMoment.from_data(x))
+    expected = kronecker_formula(weights, x)
+    torch.testing.assert_close(operator.dense(), expected, rtol=0, atol=1e-13 * expected.abs().max().item())
+    assert torch.equal(operator.basis, torch.eye(6, dtype=torch.float64)) == (unevenness < 1e-12)
+
+
 def test_single_precision_is_promoted():
     weights, x = network((4, 5, 3), seed=6), normal(9, 4, seed=7)
     single = [w.float() for w in weights]

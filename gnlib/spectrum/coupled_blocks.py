@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.spectrum.cholesky import cholesky_solve, inverse_of
+from gnlib.spectrum.cholesky import cholesky_solve, factor_shifted, inverse_of
 from gnlib.spectrum.davidson import PATIENCE, ExtremePair, extreme_eigenpair, krylov_space
 from gnlib.spectrum.errors import residual_errors
 
@@ -219,12 +219,8 @@ class ShiftedInverse:
         """Factor the shifted blocks; if one is not definite, name its output and leave everything as it was."""
         r, groups = self.blocks.inputs, self.blocks.groups
         factors = self.blocks.block(0).new_empty(len(groups), r, r).mT  # by columns, as LAPACK returns them
-        info = torch.empty((), dtype=torch.int32, device=factors.device)
         for group, factor in zip(groups, factors, strict=True):
-            torch.mul(self.blocks.block(group[0]).mT, self.sign, out=factor)  # symmetric
-            factor.diagonal().sub_(self.sign * shift)
-            torch.linalg.cholesky_ex(factor, out=(factor, info))
-            if info:
+            if not factor_shifted(self.blocks.block(group[0]), shift, self.sign, out=factor):
                 return group[0]
         self.factors, self.shift = factors, shift
         return None

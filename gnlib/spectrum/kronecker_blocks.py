@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gnlib.operators import apply_kronecker_sum
-from gnlib.spectrum.cholesky import cholesky_solve
+from gnlib.spectrum.cholesky import cholesky_solve, factor_shifted
 from gnlib.spectrum.coupled_blocks import FEW, CoupledBlocks
 from gnlib.spectrum.davidson import ExtremePair, krylov_space, orthonormal
 from gnlib.spectrum.errors import relative_errors
@@ -122,12 +122,10 @@ class KroneckerBlocks(CoupledBlocks):
         """Return vectors at an end of the block of an output, at the lower end from shifts closer and closer to it."""
         space = super().ritz_vectors(i, number, largest=largest)
         block = self.block(i)
+        factor = torch.empty_like(block).mT
         for distance in () if largest else CLOSER:
-            value = torch.linalg.eigvalsh(space.mT @ block @ space)[0]
-            shifted = block.clone()
-            shifted.diagonal().sub_((1 - distance) * value)
-            factor, info = torch.linalg.cholesky_ex(shifted)
-            if info:
+            value = torch.linalg.eigvalsh(space.mT @ block @ space)[0].item()
+            if not factor_shifted(block, (1 - distance) * value, out=factor):
                 break
             space = krylov_space(partial(cholesky_solve, factor), space[:, :FEW], 5)
             _, rotation = torch.linalg.eigh(space.mT @ block @ space)
