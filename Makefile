@@ -42,10 +42,10 @@ test: $(INSTALLED) _build/.library-$(LIBRARY) lint
 	$(TWO_WORKERS) $(call REPORT,4-site) tests/site tests/colab
 	@$(BIN)/python tests/totals.py _build/tests/*.xml
 
-# The sizes that take minutes, in order to be timed, on a machine that has nothing else to do.
+# The sizes that take minutes, in order to be timed, on a machine that has nothing else to do: threads may spin.
 bench: $(INSTALLED)
 	mkdir -p _build
-	$(PYTEST) --verbose -m slow --benchmark-only --benchmark-quiet --benchmark-json=_build/bench.json tests/benchmarks
+	env -u OMP_WAIT_POLICY $(PYTEST) --verbose -m slow --benchmark-only --benchmark-quiet --benchmark-json=_build/bench.json tests/benchmarks
 	@$(BIN)/python tests/benchmarks/table.py _build/bench.json
 
 # A chapter over its grid: `make sweep CHAPTER=03-deep-linear`; started again, it does what is missing.

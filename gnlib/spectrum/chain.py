@@ -25,6 +25,7 @@ WIDE = 700  # size of the data from which the factors cost more than the iterati
 EVEN = 1e-4  # smallest over largest root of an eigenvalue of the second moment; the square is lost in the larger ones
 COARSE = 0.1  # rounding of the blocks beyond which single precision is given up
 POWERS, SAFE = 2, 4  # steps that reach half the norm of a random matrix and all of that of one of low rank
+ROOM = 2  # for the rounding of the errors that single precision finds
 USUAL = 1e15  # entries of the factors whose products stay far from the ends of single precision
 
 
@@ -94,9 +95,9 @@ class ChainBlocks(KroneckerBlocks):
     def end(self, *, largest: bool, norm: float = 0.0, tolerance: float, max_steps: int) -> ExtremePair:
         """Return an end, in single precision until rounding stops it and then in double."""
         inverse, start = self.prepare(largest=largest)
-        limits = {"norm": norm, "tolerance": tolerance, "max_steps": max_steps}
-        rough = self.iterate(inverse, start, patience=0, **limits)
-        exact = self.iterate(inverse, rough.vectors.double(), **limits)
+        limits = {"norm": norm, "max_steps": max_steps}
+        rough = self.iterate(inverse, start, patience=0, tolerance=tolerance / ROOM, **limits)
+        exact = self.iterate(inverse, rough.vectors.double(), tolerance=tolerance, **limits)
         return exact._replace(steps=rough.steps + exact.steps)
 
     def rounding_of_blocks(self) -> float:

@@ -5,6 +5,8 @@ eigenvalue within :math:`\|r_i\|` of each value. The error of the first one is m
 the rest of the spectrum is known to lie beyond some :math:`\beta`: by elimination of the rest, the end of G is no
 further out than that of :math:`\Theta \pm R^\top R / |\theta_1 - \beta|` (Temple and Kato, for a block). The last of
 the Ritz values, less its own error, stands for :math:`\beta`.
+
+Errors are in double precision, so that those of second order show whatever the precision of the vectors.
 """
 
 import torch
@@ -14,14 +16,16 @@ from torch import Tensor
 
 def residual_errors(values: Float[Tensor, " b"], residual: Float[Tensor, "n b"]) -> Float[Tensor, " b"]:
     """Return relative errors of the values at either end, the outermost first, from the size of their residuals."""
-    linear = torch.linalg.vector_norm(residual, dim=0)
-    linear = torch.where(linear <= torch.finfo(values.dtype).eps * values.abs().max(), 0, linear)
+    eps = torch.finfo(values.dtype).eps
+    coupling = (residual[:, :-1].mT @ residual[:, :-1]).double()
+    values, linear = values.double(), torch.linalg.vector_norm(residual, dim=0).double()
+    linear = torch.where(linear <= eps * values.abs().max(), 0, linear)
     errors = torch.where(values > 0, linear / values, torch.inf)
     distance = (values[0] - values[-1]).abs() - linear[-1]
     if len(values) > 1 and distance > 0 and values[0] > 0:
-        coupling = residual[:, :-1].mT @ residual[:, :-1] / distance
         below = values[0] < values[-1]
-        moved = torch.linalg.eigvalsh(values[:-1].diag() + (-coupling if below else coupling))[0 if below else -1]
+        moved = values[:-1].diag() + (-1 if below else 1) * coupling / distance
+        moved = torch.linalg.eigvalsh(moved)[0 if below else -1]
         errors[0] = torch.minimum(errors[0], (moved / values[0] - 1).abs())
     return errors
 
@@ -51,7 +55,7 @@ def relative_errors(
     proved
         whether slack is known, not guessed; if not, nothing of second order is made of it
     """
-    weighted = (residual.mT @ solved) / slack
+    weighted, values = (residual.mT @ solved).double() / slack, values.double()
     above = values - slack * shift
     linear = (weighted.diagonal().clamp_min(0) * above).sqrt() / values
     linear = torch.where(above > 0, linear, torch.inf)  # otherwise the value is nothing but rounding

@@ -16,7 +16,7 @@ from gnlib.spectrum.errors import relative_errors
 EPS = torch.finfo(torch.float64).eps
 CLOSE = 0.1  # multiple of its blocks that the sum must exceed for a few columns to do
 PROJECTED = 160  # size of the projected problem that gives the guess
-CLOSER = (0.03, 0.003)  # relative distances of the shifts that improve the guess at the lower end
+CLOSER = (0.03, 0.003)  # relative distances of the shifts that improve the guess
 
 
 class KroneckerBlocks(CoupledBlocks):
@@ -119,17 +119,21 @@ class KroneckerBlocks(CoupledBlocks):
         return space.mT @ self.right @ space
 
     def ritz_vectors(self, i: int, number: int, *, largest: bool) -> Float[Tensor, "r q"]:
-        """Return vectors at an end of the block of an output, at the lower end from shifts closer and closer to it."""
+        """Return vectors at an end of the block of an output, from shifts closer and closer to it where need be."""
         space = super().ritz_vectors(i, number, largest=largest)
-        block = self.block(i)
+        block, sign = self.block(i), -1 if largest else 1
         factor = torch.empty_like(block).mT
-        for distance in () if largest else CLOSER:
-            value = torch.linalg.eigvalsh(space.mT @ block @ space)[0].item()
-            if not factor_shifted(block, (1 - distance) * value, out=factor):
+        for distance in CLOSER:
+            x = space[:, -1 if largest else 0]
+            y = block @ x
+            value = (x @ y).item()
+            good = torch.linalg.vector_norm(y - value * x) <= self.near[0] * value
+            if good or not factor_shifted(block, (1 - sign * distance) * value, sign, out=factor):
                 break
-            space = krylov_space(partial(cholesky_solve, factor), space[:, :FEW], 5)
+            start = space[:, -FEW:] if largest else space[:, :FEW]
+            space = krylov_space(partial(cholesky_solve, factor), start, 5)
             _, rotation = torch.linalg.eigh(space.mT @ block @ space)
-            space = space @ rotation[:, :number]
+            space = space @ (rotation[:, -number:] if largest else rotation[:, :number])
         return space
 
     def lower_errors(  # noqa: D102
