@@ -1,5 +1,6 @@
 """One measurement: ours, timed by pytest-benchmark, beside the alternative, timed once in the same run."""
 
+from itertools import count
 from time import perf_counter
 
 import pytest
@@ -19,18 +20,28 @@ def name(size):
     return "-".join(map(str, size))
 
 
-def race(benchmark, ours, *, case, alternatives=(), rounds=3, device="cpu", **notes):
-    """Time ours, then each alternative, and return what they found.
+def race(benchmark, ours, *, case, alternatives=(), rounds=6, device="cpu", **notes):
+    """Time ours, and each alternative once in the middle of it, and return what they found.
 
-    An alternative is its name, a function, by how much its time is to be multiplied, and how many times faster ours
-    has to be. Notes end up in the table.
+    The speed of a machine drifts; so half of the rounds come before the alternatives and half after. An alternative is
+    its name, a function, by how much its time is to be multiplied, and how many times faster ours has to be.
     """
-    found = benchmark.pedantic(ours, rounds=rounds, warmup_rounds=int(rounds > 1))
-    against, others = [], []
-    for label, run, scale, target in alternatives:
-        seconds, other = timed(run)
-        others.append(other)
-        against.append({"name": label, "seconds": scale * seconds, "target": target})
+    warmup_rounds = int(rounds > 1)
+    calls, against, others = count(), [], []
+
+    def compare():
+        for label, run, scale, target in alternatives:
+            seconds, other = timed(run)
+            others.append(other)
+            against.append({"name": label, "seconds": scale * seconds, "target": target})
+
+    def between():
+        if next(calls) == warmup_rounds + rounds // 2:
+            compare()
+
+    found = benchmark.pedantic(ours, setup=between, rounds=rounds, warmup_rounds=warmup_rounds)
+    if not against:  # one call only, where nothing is timed
+        compare()
     where = {"device": _name(device), "threads": torch.get_num_threads()}
     benchmark.extra_info.update(case=case, against=against, **where, **notes)
     return found, *others

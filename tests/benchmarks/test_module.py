@@ -38,7 +38,7 @@ def test_residual_network(benchmark, blocks, width, stride, n, device):
         benchmark,
         (lambda: in_a_fresh_process(blocks, width, stride, n)) if on_cpu else lambda: (ours(module, x), None),
         case=f"residual network, CIFAR-10, n={n}, k=10, p={p}",
-        rounds=1 if on_cpu else 3,
+        rounds=1 if on_cpu else 6,
         device=device,
     )[0]
     found, memory = found
