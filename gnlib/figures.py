@@ -74,19 +74,19 @@ def band_of_rows(
     axis: plt.Axes, rows: Iterable[Row], x: str, y: str, label: str, color: str, linestyle: str = "-"
 ) -> None:
     """Draw the same for rows of a table (`gnlib.sweep.kept`): column y against column x, each with runs of its own."""
-    marks, runs = _runs(rows, x, y)
+    marks, runs = by_mark(rows, x, y)
     mean, deviation = (np.array([statistic(values) for values in runs]) for statistic in (np.mean, np.std))
     band(axis, marks, np.stack([mean - deviation, mean + deviation]), label, color, linestyle)
 
 
 def crosses(axis: plt.Axes, rows: Iterable[Row], x: str, y: str) -> None:
     """Mark the means of a run of today on curves that were computed at another time."""
-    marks, runs = _runs(rows, x, y)
+    marks, runs = by_mark(rows, x, y)
     axis.plot(marks, [np.mean(values) for values in runs], "x", color=COLORS[6], markersize=7, zorder=3)
 
 
-def _runs(rows: Iterable[Row], x: str, y: str) -> tuple[list[float], list[list[float]]]:
-    """Return the values of column x in their order, and for each the values of column y."""
+def by_mark(rows: Iterable[Row], x: str, y: str) -> tuple[list[float], list[list[float]]]:
+    """Return the values of column x in their order, the marks of an axis, and at each the values of column y."""
     runs = defaultdict(list)
     for row in rows:
         runs[row[x]].append(row[y])
