@@ -501,6 +501,17 @@ def test_outputs_that_the_last_layer_leaves_silent_see_the_first_layer_alone(sca
         assert result.value <= values.max() / values.min() * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("largest", [False, True])
+def test_the_guess_at_the_crowded_end_of_a_block_saves_the_steps(largest):
+    weights = network((400, 500, 1), seed=0)
+    op = linear_gauss_newton(weights, torch.eye(400, dtype=torch.float64))
+    blocks = KroneckerBlocks(op.left, op.right, double([0]).bool(), op.right[0, :, :0], largest=largest)
+    pair = blocks.end(largest=largest, tolerance=1e-8, max_steps=100)
+    values = torch.linalg.eigvalsh(op.dense())
+    assert pair.value == pytest.approx(values[-1 if largest else 0].item(), rel=1e-10)
+    assert pair.steps <= 2
+
+
 @pytest.mark.parametrize("widths", [(60, 40, 50, 20), (20, 25, 30, 40)])
 @pytest.mark.parametrize("max_steps", [1, 2])
 def test_a_kronecker_sum_cut_short_raises_unless_it_has_converged(widths, max_steps):
