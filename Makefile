@@ -10,12 +10,12 @@ INSTALLED := .venv/.installed
 # The execution cache knows a notebook by its text alone; this names what the notebooks import.
 LIBRARY := $(shell { cat constraints.txt book/picture.py; find gnlib -name '*.py' -o -name '*.npz' | sort | xargs cat; } | cksum | tr ' ' -)
 
-# Threads that wait for work sleep: spinning, those of two processes on two cores slow each other down a hundredfold.
-export OMP_WAIT_POLICY := passive
-
 PYTEST := $(BIN)/pytest
 REPORT = --junit-xml=_build/tests/$(1).xml
-TWO_WORKERS := OMP_NUM_THREADS=1 $(PYTEST) -n 2 --dist loadscope
+# Threads that wait for work sleep: spinning, those of two processes on two cores slow each other down a hundredfold. A
+# single process is better off where they spin.
+PASSIVE := OMP_WAIT_POLICY=passive
+TWO_WORKERS := OMP_NUM_THREADS=1 $(PASSIVE) $(PYTEST) -n 2 --dist loadscope
 
 # Tests of the core run with the shapes in the annotations checked at each call, but for those of wrong arguments, of
 # which the functions complain themselves.
@@ -42,15 +42,15 @@ test: $(INSTALLED) _build/.library-$(LIBRARY) lint
 	$(TWO_WORKERS) $(call REPORT,4-site) tests/site tests/colab
 	@$(BIN)/python tests/totals.py _build/tests/*.xml
 
-# The sizes that take minutes, in order to be timed, on a machine that has nothing else to do: threads may spin.
+# The sizes that take minutes, in order to be timed, on a machine that has nothing else to do.
 bench: $(INSTALLED)
 	mkdir -p _build
-	env -u OMP_WAIT_POLICY $(PYTEST) --verbose -m slow --benchmark-only --benchmark-quiet --benchmark-json=_build/bench.json tests/benchmarks
+	$(PYTEST) --verbose -m slow --benchmark-only --benchmark-quiet --benchmark-json=_build/bench.json tests/benchmarks
 	@$(BIN)/python tests/benchmarks/table.py _build/bench.json
 
 # A chapter over its grid: `make sweep CHAPTER=03-deep-linear`; started again, it does what is missing.
 sweep: $(INSTALLED)
-	$(BIN)/python -m gnlib.sweep notebooks/$(CHAPTER).ipynb --grid notebooks/sweeps/$(CHAPTER).yml --out _sweeps/$(CHAPTER)
+	$(PASSIVE) $(BIN)/python -m gnlib.sweep notebooks/$(CHAPTER).ipynb --grid notebooks/sweeps/$(CHAPTER).yml --out _sweeps/$(CHAPTER)
 	$(BIN)/python -m gnlib.sweep report _sweeps/$(CHAPTER)
 
 lint: $(INSTALLED)
