@@ -21,7 +21,7 @@ from gnlib.spectrum.result import ConditionNumber, NotConvergedError
 
 EPS = torch.finfo(torch.float64).eps
 SINGLE = torch.finfo(torch.float32).eps
-WIDE = 700  # size of the data from which the factors cost more than the iteration
+WIDE = 500  # size of the data from which the factors cost more than the iteration
 EVEN = 1e-4  # smallest over largest root of an eigenvalue of the second moment; the square is lost in the larger ones
 COARSE = 0.1  # rounding of the blocks beyond which single precision is given up
 POWERS, SAFE = 2, 4  # steps that reach half the norm of a random matrix and all of that of one of low rank
