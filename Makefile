@@ -19,7 +19,7 @@ TWO_WORKERS := OMP_NUM_THREADS=1 $(PASSIVE) $(PYTEST) -n 2 --dist loadscope
 
 # Tests of the core run with the shapes in the annotations checked at each call, but for those of wrong arguments, of
 # which the functions complain themselves.
-CORE := $(patsubst %,tests/test_%.py,moment models operators gauss_newton hidden_layer module residual convolution leaky_relu_bounds batch_normalization functional_hessian training pruning image_models piecewise_linear partition singular_values random_matrices kernel tangent_models chain kernel_descent output_bounds spectrum accuracy eigen_core chain_ends condition bounds)
+CORE := $(patsubst %,tests/test_%.py,moment models operators gauss_newton hidden_layer module residual convolution leaky_relu_bounds batch_normalization functional_hessian training pruning image_models piecewise_linear partition singular_values random_matrices kernel tangent_models chain kernel_descent output_bounds spectrum accuracy eigen_core chain_ends narrow condition bounds)
 SHAPES := --jaxtyping-packages=gnlib,beartype.beartype
 APART := tests/test_pins.py tests/test_pairs.py tests/test_address.py tests/test_sweep.py tests/sweep_faults tests/site tests/colab tests/benchmarks
 

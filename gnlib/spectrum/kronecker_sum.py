@@ -22,6 +22,7 @@ from gnlib.spectrum.chain import chain_ends, suits
 from gnlib.spectrum.graded import graded_ends
 from gnlib.spectrum.kronecker_blocks import KroneckerBlocks, in_eigenbasis
 from gnlib.spectrum.magnitude import magnitude
+from gnlib.spectrum.narrow import is_narrow, with_complement, within_first_layer
 from gnlib.spectrum.result import ConditionNumber
 
 EPS = torch.finfo(torch.float64).eps
@@ -30,6 +31,9 @@ SMALL = 300  # size up to which forming the matrix is faster than iterating, and
 
 def kronecker_sum_ends(op: KroneckerSum, *, tolerance: float, max_steps: int) -> ConditionNumber:
     """Return both ends of the spectrum of a Kronecker sum of positive semi-definite factors."""
+    if isinstance(op, ChainSum) and is_narrow(op):
+        within = kronecker_sum_ends(within_first_layer(op), tolerance=tolerance, max_steps=max_steps)
+        return with_complement(within, op)
     if isinstance(op, ChainSum) and suits(op):
         found = chain_ends(op, tolerance=tolerance, max_steps=max_steps)
         if found:

@@ -1,0 +1,44 @@
+r"""Linear networks on white data that have more dimensions than the first layer has units.
+
+With data of second moment :math:`s I` and :math:`W_1 = R^\top Q^\top` of m rows, every factor but the first vanishes
+on the complement of the range of Q. There the Gauss-Newton matrix is :math:`s\, C_1 \otimes I`, and each of its
+eigenvalues comes as often as dimensions are left; on the range it is that of the network with first weight
+:math:`R^\top`, on white data of m dimensions. The lower end would else be so large a cluster that no iteration settles
+on it.
+"""
+
+import torch
+
+from gnlib.moment import is_white
+from gnlib.operators import ChainSum
+from gnlib.spectrum.result import ConditionNumber
+
+EPS = torch.finfo(torch.float64).eps
+
+
+def is_narrow(op: ChainSum) -> bool:
+    """Say whether the data are white and the first layer does not see all of their dimensions."""
+    return bool(op.weights) and len(op.weights[0]) < len(op.roots) and is_white(op.roots**2)
+
+
+def within_first_layer(op: ChainSum) -> ChainSum:
+    """Return the operator on the range of the first layer, in coordinates of that."""
+    triangle = torch.linalg.qr(op.weights[0].mT, mode="r").R
+    identity = torch.eye(len(triangle), dtype=op.dtype, device=op.device)
+    return ChainSum(op.left, op.roots[: len(triangle)], [triangle.mT, *op.weights[1:]], identity)
+
+
+def with_complement(within: ConditionNumber, op: ChainSum) -> ConditionNumber:
+    """Add what the operator is beyond the range of the first layer to both ends of its spectrum on that range."""
+    mu = torch.linalg.eigvalsh(op.left[0])
+    mu = mu[mu > len(mu) * EPS * mu[-1]]
+    values = (mu * op.roots[0] ** 2).tolist()
+    largest, smallest = max([within.largest, *values]), min([within.smallest, *values])
+    return ConditionNumber(
+        largest=largest,
+        smallest=smallest,
+        rank=within.rank + len(mu) * (len(op.roots) - len(op.weights[0])),
+        gap=smallest / (EPS * largest),
+        residual=max([within.residual, *(len(op.left[0]) * EPS * (mu[-1:] / mu[:1])).tolist()]),
+        method=f"{within.method}, on the range of the first layer",
+    )
