@@ -8,8 +8,6 @@ from torch import Tensor
 
 from gnlib.checks import as_samples, as_symmetric
 
-WHITE = 1e-13  # spread of the eigenvalues of whitened data, by rounding
-
 
 def second_moment(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
     """Return the second moment `x.T @ x / n` of samples held in rows.
@@ -75,11 +73,6 @@ def as_second_moment(second_moment: Float[Tensor, "d d"] | SecondMoment) -> Seco
     if isinstance(second_moment, SecondMoment):
         return second_moment
     return SecondMoment.from_matrix(second_moment)
-
-
-def is_white(eigenvalues: Float[Tensor, " r"]) -> bool:
-    """Say whether the non-zero eigenvalues of a second moment are equal up to rounding."""
-    return bool(eigenvalues.min() >= (1 - WHITE) * eigenvalues.max())
 
 
 def _numerical_rank(descending: Tensor, size: int, name: str) -> int:

@@ -34,7 +34,7 @@ def network(d, widths, k, seed=0):
 @pytest.mark.parametrize("skip", [0.0, 1.0])
 def test_ends_and_rank_are_those_of_the_matrix(d, r, widths, k, scale, skip):
     op = linear_gauss_newton(network(d, widths, k), white(d, r, scale), skip)
-    assert is_narrow(op)
+    assert is_narrow(op, 1e-8)
     found = condition_number(op)
     values = torch.linalg.eigvalsh(op.dense())
     values = values[values > len(values) * EPS * values[-1]]
@@ -66,6 +66,20 @@ def test_a_cluster_of_hundreds_at_the_lower_end(width, depth):
     assert found.largest == pytest.approx(torch.linalg.vector_norm(x).item(), rel=1e-6)
 
 
+@networks
+@pytest.mark.parametrize("spread", [1e-12, 1e-9, 1e-6, 1e-3])
+def test_data_that_are_nearly_white_bring_an_error_that_is_told(d, r, widths, k, spread):
+    nearly = 1 - spread * torch.linspace(0, 1, r, dtype=torch.float64)
+    op = linear_gauss_newton(network(d, widths, k), SecondMoment(orthogonal(d, r, seed=5), nearly))
+    found = condition_number(op, tolerance=11 * spread)
+    assert found.method.endswith("on the range of the first layer")
+    values = torch.linalg.eigvalsh(op.dense())
+    largest, smallest = values[-1].item(), values[-found.rank].item()
+    assert spread <= found.residual
+    assert abs(found.largest / largest - 1) <= found.residual
+    assert abs(found.smallest / smallest - 1) <= max(found.residual, 100 * EPS * found.value)
+
+
 def test_a_first_factor_that_vanishes_leaves_the_range_of_the_first_layer():
     weights = network(40, [12, 12], 5)
     weights[1] = torch.zeros_like(weights[1])
@@ -89,13 +103,14 @@ def test_nothing_but_zeros_is_refused():
         ([20], [1.0] * 20, False),
         ([], [1.0] * 20, False),
         ([12], [1.0] * 19 + [1 - 1e-14], True),
-        ([12], [1.0] * 19 + [1 - 1e-10], False),
+        ([12], [1.0] * 19 + [1 - 0.9e-9], True),
+        ([12], [1.0] * 19 + [1 - 1.1e-9], False),
     ],
 )
 def test_which_networks_it_is_for(widths, eigenvalues, expected):
     eigenvalues = torch.tensor(eigenvalues, dtype=torch.float64)
     op = linear_gauss_newton(network(20, widths, 3), SecondMoment(orthogonal(20, 20, seed=5), eigenvalues))
-    assert is_narrow(op) is expected
+    assert is_narrow(op, 1e-8) is expected
 
 
 @pytest.mark.parametrize("depth", [4, 7, 10, 20, 30])
@@ -109,3 +124,13 @@ def test_the_error_allows_for_the_rounding_of_the_first_factor(depth):
         assert abs(found.smallest / exact - 1) <= found.residual
     else:
         assert found.value <= found.largest / exact
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_error_allows_for_it_where_the_range_of_the_first_layer_is_large(seed):
+    singular = torch.logspace(0, -5, 4, dtype=torch.float64)
+    last = orthogonal(4, 4, seed=seed) * singular @ orthogonal(20, 4, seed=seed + 1).mT
+    op = linear_gauss_newton([1e4 * network(60, [20], 4, seed)[0], last], white(60, 60))
+    found = condition_number(op)
+    assert found.rank == 240
+    assert abs(found.smallest / singular[-1].item() ** 2 - 1) <= found.residual

@@ -9,8 +9,10 @@ from torch import Tensor
 
 from gnlib.checks import as_chain
 from gnlib.models.linear import add_skip
-from gnlib.moment import SecondMoment, as_second_moment, is_white
+from gnlib.moment import SecondMoment, as_second_moment
 from gnlib.operators import ChainSum
+
+WHITE = 1e-13  # spread of the eigenvalues of whitened data, by rounding
 
 
 def linear_gauss_newton(
@@ -65,9 +67,15 @@ def on_the_range(
     d = weights[0].shape[1]
     if moment.basis.shape[0] != d:
         raise ValueError(f"second_moment is of size {moment.basis.shape[0]} but weights[0] takes {d} inputs.")
-    if len(moment.eigenvalues) == d and is_white(moment.eigenvalues):
+    if _is_white(moment):
         return weights, moment.eigenvalues, torch.eye(d, dtype=moment.basis.dtype, device=moment.basis.device)
     return [weights[0] @ moment.basis, *weights[1:]], moment.eigenvalues, moment.basis
+
+
+def _is_white(moment: SecondMoment) -> bool:
+    """Say whether a second moment is a multiple of the identity, up to the rounding of its eigenvalues."""
+    s = moment.eigenvalues
+    return len(s) == len(moment.basis) and bool(s.min() >= (1 - WHITE) * s.max())
 
 
 def partial_products(weights: Sequence[Tensor]) -> list[tuple[Float[Tensor, "k _out"], Float[Tensor, "_in d"]]]:

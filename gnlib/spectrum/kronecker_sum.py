@@ -31,7 +31,7 @@ SMALL = 300  # size up to which forming the matrix is faster than iterating, and
 
 def kronecker_sum_ends(op: KroneckerSum, *, tolerance: float, max_steps: int) -> ConditionNumber:
     """Return both ends of the spectrum of a Kronecker sum of positive semi-definite factors."""
-    if isinstance(op, ChainSum) and is_narrow(op):
+    if isinstance(op, ChainSum) and is_narrow(op, tolerance):
         within = kronecker_sum_ends(within_first_layer(op), tolerance=tolerance, max_steps=max_steps)
         return with_complement(within, op)
     if isinstance(op, ChainSum) and suits(op):

@@ -9,36 +9,42 @@ on it.
 
 import torch
 
-from gnlib.moment import is_white
 from gnlib.operators import ChainSum
 from gnlib.spectrum.result import ConditionNumber
 
 EPS = torch.finfo(torch.float64).eps
+SHARE = 0.1  # of the tolerance, left to data that are not quite white
 
 
-def is_narrow(op: ChainSum) -> bool:
-    """Say whether the data are white and the first layer does not see all of their dimensions."""
-    return bool(op.weights) and len(op.weights[0]) < len(op.roots) and is_white(op.roots**2)
+def is_narrow(op: ChainSum, tolerance: float) -> bool:
+    """Say whether the data are white, up to a share of the tolerance, and the first layer does not see all of them."""
+    return bool(op.weights) and len(op.weights[0]) < len(op.roots) and _spread(op) <= SHARE * tolerance
 
 
 def within_first_layer(op: ChainSum) -> ChainSum:
     """Return the operator on the range of the first layer, in coordinates of that."""
     triangle = torch.linalg.qr(op.weights[0].mT, mode="r").R
     identity = torch.eye(len(triangle), dtype=op.dtype, device=op.device)
-    return ChainSum(op.left, op.roots[: len(triangle)], [triangle.mT, *op.weights[1:]], identity)
+    return ChainSum(op.left, op.roots.max().expand(len(triangle)), [triangle.mT, *op.weights[1:]], identity)
 
 
 def with_complement(within: ConditionNumber, op: ChainSum) -> ConditionNumber:
     """Add what the operator is beyond the range of the first layer to both ends of its spectrum on that range."""
     mu = torch.linalg.eigvalsh(op.left[0])
-    mu = mu[mu > len(mu) * EPS * mu[-1]]
-    values = (mu * op.roots[0] ** 2).tolist()
+    rounding = len(mu) * EPS
+    mu = mu[mu > rounding * mu[-1]]
+    values = (mu * op.roots.max() ** 2).tolist()
     largest, smallest = max([within.largest, *values]), min([within.smallest, *values])
     return ConditionNumber(
         largest=largest,
         smallest=smallest,
         rank=within.rank + len(mu) * (len(op.roots) - len(op.weights[0])),
         gap=smallest / (EPS * largest),
-        residual=max([within.residual, *(len(op.left[0]) * EPS * (mu[-1:] / mu[:1])).tolist()]),
+        residual=max([within.residual, *(rounding * mu[-1:] / mu[:1]).tolist()]) + _spread(op),
         method=f"{within.method}, on the range of the first layer",
     )
+
+
+def _spread(op: ChainSum) -> float:
+    """Spread of the eigenvalues of the second moment; those of the operator change by no more (Ostrowski)."""
+    return 1 - (op.roots.min() / op.roots.max()).item() ** 2
