@@ -19,6 +19,7 @@ if "google.colab" in sys.modules:  # elsewhere this cell does nothing
     assert source, "This book has no public address yet: set source to where you keep gnlib, \
 for example 'git+https://...'."
     %pip install --quiet {{source}}""".format(source=f"git+{URLS['Repository']}" if "Repository" in URLS else "")
+PAGE = 92  # characters of a printed line that fit the page
 # What differs from one machine or one run to the next: paths, and addresses in memory.
 PASSING = re.compile(r"(?<![\w.:/])/(home|root|tmp|usr|opt|work|mnt|Users|content)/|\b0x[0-9a-f]{8,}")
 
@@ -82,3 +83,19 @@ def test_no_output_is_an_error_or_a_warning(code_cells):
 def test_it_holds_nothing_of_the_machine_that_ran_it(code_cells):
     kept = [(cell.source, cell.outputs) for cell in code_cells]
     assert [match[0] for match in PASSING.finditer(json.dumps(kept))] == []
+
+
+def test_what_is_printed_fits_the_page(code_cells):
+    texts = [
+        output.get("text") or output.data.get("text/plain", "")
+        for cell in code_cells
+        for output in cell.outputs
+        if {"text/html", "image/png", "image/svg+xml"}.isdisjoint(output.get("data", {}))  # they are shown in its place
+    ]
+    assert [line for text in texts for line in text.splitlines() if len(line) > PAGE] == []
+
+
+@pytest.mark.parametrize("page", [*SOURCES, *sorted((ROOT / "book").glob("*.md"))], ids=lambda path: path.stem)
+def test_no_line_is_printed_in_pieces(page):
+    """They may arrive one by one, and the renderer puts a line break after each."""
+    assert re.findall(r"print\(.*\bend=.*", page.read_text()) == []

@@ -8,8 +8,10 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlsplit
 
+import nbformat
 import pytest
 from bs4 import BeautifulSoup
+from myst_nb.core.utils import coalesce_streams
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "_build" / "html"
@@ -25,7 +27,10 @@ OFFLINE = [
     "--dump-dom",
 ]
 TROUBLE = re.compile("uncaught|error|fail|refused|blocked|denied", re.IGNORECASE)
+PAGE = 92  # characters of a printed line that fit the page
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (Debian: apt install chromium)")
+CHAPTERS = [page for page in PAGES if page.parent.name == "notebooks"]
+each_chapter = pytest.mark.parametrize("page", CHAPTERS, ids=lambda path: path.stem)
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(SITE)))
 
 
@@ -41,6 +46,22 @@ def opened(page, query=""):
     run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     said = [line for line in run.stderr.splitlines() if "CONSOLE" in line]
     return BeautifulSoup(run.stdout, "html.parser"), [line for line in said if TROUBLE.search(line)]
+
+
+def lines(text):
+    return [line.rstrip() for line in text.rstrip().split("\n")]
+
+
+def printed(notebook):
+    """Return what each cell that prints has printed."""
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    texts = ["".join(output.text for output in cell.outputs if output.output_type == "stream") for cell in code]
+    return [lines(text) for text in texts if text]
+
+
+def torn(shown, printed):
+    """Return the blocks that have other lines than were printed: the renderer joins streams by line breaks."""
+    return [block for block, whole in zip(shown, printed, strict=True) if len(block) != len(whole)]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -71,6 +92,27 @@ def test_every_image_is_described_and_there(page):
         alt = image.get("alt", "")
         assert alt and not alt.endswith((".png", ".svg")), f"{image} needs a text for alt"
         assert image["src"].startswith("data:") or (page.parent / image["src"]).is_file()
+
+
+@each_page
+def test_what_is_printed_fits_the_page(page):
+    blocks = [block.get_text() for block in written(page).select("div.cell_output pre")]
+    assert [line for block in blocks for line in lines(block) if len(line) > PAGE] == []
+
+
+@each_chapter
+def test_no_printed_line_is_torn(page):
+    kept = nbformat.read(ROOT / "notebooks" / f"{page.stem}.ipynb", as_version=4)
+    shown = [lines(block.get_text()) for block in written(page).select("div.cell_output div.stream pre")]
+    assert torn(shown, printed(kept)) == []
+
+
+@pytest.mark.parametrize("pieces, found", [(["VGG5: 1003274", ", 803043 left\n"], True), (["a\n", "b: c\n"], False)])
+def test_a_torn_line_would_be_found(pieces, found):
+    cell = nbformat.v4.new_code_cell(outputs=[nbformat.v4.new_output("stream", text=text) for text in pieces])
+    whole = printed(nbformat.v4.new_notebook(cells=[cell]))
+    (shown,) = coalesce_streams(cell.outputs)
+    assert bool(torn([lines(shown.text)], whole)) is found
 
 
 @each_page
