@@ -1,6 +1,6 @@
 """Pruning by magnitude, layer by layer, with masks that last through training.
 
-A mask is a parametrization of the weight tensor: whoever reads the weight gets the product of the two, whether the
+A mask is a parametrisation of the weight tensor: whoever reads the weight gets the product of the two, whether the
 layer is called or not. (Those of `torch.nn.utils.prune` renew the product when the layer is called. A `ParameterList`,
 or the layer `out_proj` of `torch.nn.MultiheadAttention`, never is, and its weights would stay what they were at first.)
 """
@@ -50,7 +50,7 @@ def magnitude_masks(module: nn.Module, fraction: float) -> dict[str, Bool[Tensor
     TypeError
         Something that is not a module.
     ValueError
-        A fraction out of range, one that leaves nothing of a layer, a module with masks or other parametrizations, or
+        A fraction out of range, one that leaves nothing of a layer, a module with masks or other parametrisations, or
         one without such weights.
     """
     if not isinstance(module, nn.Module):
@@ -92,7 +92,7 @@ def apply_masks(module: nn.Module, masks: Mapping[str, Bool[Tensor, "*shape"]]) 
         A mask that is not Boolean.
     ValueError
         A mask for no parameter, of another shape or with nothing to keep, or a module with masks or other
-        parametrizations. The module is as it was.
+        parametrisations. The module is as it was.
     """
     _without_masks(module)
     parameters = dict(module.named_parameters())
@@ -126,6 +126,6 @@ def _without_masks(module: nn.Module) -> None:
     for name, part in module.named_modules():
         if parametrize.is_parametrized(part):
             raise ValueError(
-                f"The weights of {name or 'module'} have a mask or another parametrization already; prune a fresh copy "
+                f"The weights of {name or 'module'} have a mask or another parametrisation already; prune a fresh copy "
                 "of the network."
             )

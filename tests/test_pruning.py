@@ -64,7 +64,7 @@ def pruned(name, fraction, seed=0):
 
 
 def with_zeros(name, fraction, seed=0):
-    """Return a network without parametrizations, whose pruned weights are zero, and the masks."""
+    """Return a network without parametrisations, whose pruned weights are zero, and the masks."""
     net = network(name, seed)
     masks = magnitude_masks(net, fraction)
     with torch.no_grad():
@@ -146,7 +146,7 @@ def test_the_masked_network_is_the_one_with_zeros(name, fraction):
     [("fully connected", "1.layers", "0"), ("torch's attention", "attention.out_proj", "weight")],
 )
 def test_torchs_own_masks_stay_behind_where_no_layer_is_called(name, owner, tensor):
-    """The reason for masks that are parametrizations."""
+    """The reason for masks that are parametrisations."""
     x, _ = images()
     theirs, ours = network(name), pruned(name, 0.5)
     prune.l1_unstructured(theirs.get_submodule(owner), tensor, amount=0.5)
@@ -162,7 +162,7 @@ def test_torchs_own_masks_stay_behind_where_no_layer_is_called(name, owner, tens
 
 
 def plain_loop(net, masks, x, y, optimizer, seed, epochs, batch_size):
-    """Train a network without parametrizations: gradients of pruned entries are removed, and the entries too."""
+    """Train a network without parametrisations: gradients of pruned entries are removed, and the entries too."""
     weights = {name: net.get_parameter(name) for name in masks}
     steps = optimizer(net.parameters())
     order = torch.Generator().manual_seed(seed)
@@ -315,7 +315,7 @@ def test_a_network_with_masks_or_other_parametrizations(build):
     net = build()
     for prunes in (partial(magnitude_masks, fraction=0.6), partial(apply_masks, masks={})):
         with pytest.raises(
-            ValueError, match=r"The weights of (layers\.0|module) have a mask or another parametrization"
+            ValueError, match=r"The weights of (layers\.0|module) have a mask or another parametrisation"
         ):
             prunes(net)
 

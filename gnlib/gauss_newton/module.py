@@ -45,7 +45,7 @@ def gauss_newton_gram(
     Parameters
     ----------
     module
-        any module; masks, parametrizations, frozen and tied parameters mean what they mean in training
+        any module; masks, parametrisations, frozen and tied parameters mean what they mean in training
     x
         the data, samples along the first axis; integers, such as the numbers of tokens, are passed on as they are
     output
