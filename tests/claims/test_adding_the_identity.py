@@ -725,7 +725,11 @@ def relu_cases(n):
 def test_each_bound_for_the_relu(n):
     finite = [0, 0, 0]
     for entry, inactive, kappa in relu_cases(n):
-        for i, bound in enumerate(riedi_theorem_31(entry, n, inactive)):
+        cn, bounds = entry * n, riedi_theorem_31(entry, n, inactive)
+        bottoms = 1 - 2 * cn * (1 + n), 1 - cn - math.sqrt(inactive / n), 1 - 2 * cn * (1 + 2 * inactive)
+        printed = [(1 + cn) / x**p if x > 0 else math.inf for x, p in zip(bottoms, (0.5, 1, 0.5), strict=True)]
+        assert bounds == pytest.approx(printed, rel=1e-9)
+        for i, bound in enumerate(bounds):
             finite[i] += bound < math.inf
             assert (kappa <= bound * (1 + 1e-9)).all()
             assert hard_bound(entry, n, inactive, 0.0) <= bound * (1 + ROUNDING)
@@ -786,7 +790,11 @@ def leaky_cases(n, slopes):
 def test_each_bound_for_the_leaky_relu(n):
     finite = [0, 0]
     for entry, inactive, slope, kappa in leaky_cases(n, [0.7, 0.9, 0.99, 0.999, 1.0]):
-        for i, bound in enumerate(riedi_theorem_32(entry, n, inactive, slope)):
+        cn, bounds = entry * n, riedi_theorem_32(entry, n, inactive, slope)
+        square, linear = (1 - cn) ** 2 - 4 * (1 - slope) * inactive**0.5, (1 - slope) * inactive * (3 * entry + 1)
+        printed = [(1 + cn) / x**p if x > 0 else math.inf for x, p in ((square, 0.5), (1 - cn - linear, 1))]
+        assert bounds == pytest.approx(printed, rel=1e-9)
+        for i, bound in enumerate(bounds):
             finite[i] += bound < math.inf and inactive > 0
             assert (kappa <= bound * (1 + 1e-9)).all()
             assert hard_bound(entry, n, inactive, slope) <= bound * (1 + ROUNDING)
