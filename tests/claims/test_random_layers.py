@@ -726,6 +726,20 @@ def test_a_rotation_attains_both_bounds(s, cosine, slope):
 
 @pytest.mark.claim("All regions", verdict="holds")
 @hundreds
+@given(squares_of_any_kind, scales, slopes)
+def test_the_lower_bound_is_the_minimum_that_it_is_said_to_be(weight, scale, slope):
+    s1, _, low, _ = (value.item() for value in parts(scale * weight))
+    centre, half = (1 + slope) / 2, (1 - slope) / 2
+    least, rest = 1 - s1, 1 + centre * low
+    if rest > 0:
+        a = torch.linspace(0, s1, 20001, dtype=torch.float64)
+        least = max(least, ((rest + (centre * a) ** 2).sqrt() - half * a).min().item())
+    expected = max(least, 0) * (abs(slope) or 1)
+    assert layers.all_regions(scale * weight, slope).lower == pytest.approx(expected, abs=1e-6 * (1 + s1))
+
+
+@pytest.mark.claim("All regions", verdict="holds")
+@hundreds
 @given(squares_of_any_kind, scales)
 def test_it_contains_lemma_36_and_the_norm(weight, scale):
     weight = scale * weight
