@@ -299,7 +299,7 @@ def test_where_eigenvalues_coincide_the_formula_may_fail():
     assert largest == pytest.approx([1e-3, 0, 1e-3])  # |rho| has no derivative at 0
 
 
-@pytest.mark.claim("Riedi Corollary 7", verdict="holds if")
+@pytest.mark.claim("Riedi Corollary 7", verdict="holds")
 @hundreds
 @given(st.integers(1, 4), seeds, st.floats(-1, 1))
 def test_the_derivative_of_a_simple_singular_value_needs_no_assumption_on_the_others(n, seed, rho):
@@ -313,7 +313,7 @@ def test_the_derivative_of_a_simple_singular_value_needs_no_assumption_on_the_ot
             assert quotient.item() == pytest.approx((right[i] @ derivative(rho).mT @ left[:, i]).item(), abs=1e-5)
 
 
-@pytest.mark.claim("Riedi Corollary 7", verdict="holds if")
+@pytest.mark.claim("Riedi Corollary 7", verdict="holds")
 @hundreds
 @given(st.integers(1, 4), seeds, st.floats(-1, 1))
 def test_simple_positive_singular_values_are_never_so_at_isolated_points(n, seed, rho):
@@ -326,7 +326,7 @@ def test_simple_positive_singular_values_are_never_so_at_isolated_points(n, seed
             assert near[i] > 0 and all(near[i] != near[j] for j in range(n) if j != i)
 
 
-@pytest.mark.claim("Riedi Example 1", verdict="holds if")
+@pytest.mark.claim("Riedi Example 1", verdict="holds")
 @hundreds
 @given(st.floats(-1, 7))
 def test_the_singular_values_of_the_example(rho):
@@ -336,7 +336,7 @@ def test_the_singular_values_of_the_example(rho):
     assert s[0] >= 1 - 1e-12  # the largest has no zero; the smallest has two, 2 and 4
 
 
-@pytest.mark.claim("Riedi Example 1", verdict="holds if")
+@pytest.mark.claim("Riedi Example 1", verdict="holds")
 @pytest.mark.parametrize("rho, order", [(2, 1), (4, 1), (3, 0), (3, 1)])
 def test_where_the_singular_values_of_the_example_have_a_kink(rho, order):
     left, here, right = (
@@ -368,9 +368,16 @@ def test_for_slopes_above_one_the_two_sides_change_places(slope, t):
 
 
 @pytest.mark.claim("Riedi Eq. 34, activations", verdict="fails")
-def test_max_pooling_is_not_an_activation_of_one_coordinate():
-    pooled = [max(t) for t in ((0, 0), (0, 1))]
-    assert pooled == [0, 1]  # the first coordinate is 0 in both
+@hundreds
+@given(st.floats(-3, 3), st.integers(0, 1), seeds)
+def test_max_pooling_is_not_an_activation_of_one_coordinate(slope, coordinate, seed):
+    """Whatever the slope, it ignores the other coordinate, and max-pooling does not."""
+    t = gaussian(seed, 2)
+    moved = t.clone()
+    moved[1 - coordinate] = t.max() + 1
+    before, after = (phi(points, slope)[coordinate] for points in (t, moved))
+    pooled = [nn.functional.max_pool1d(points[None], 2).item() for points in (t, moved)]
+    assert before == after and pooled[1] == pytest.approx(t.max().item() + 1) and pooled[0] == t.max()
 
 
 @pytest.mark.claim("Riedi Eq. 34, activations", verdict="fails")
@@ -448,14 +455,14 @@ def test_it_holds_where_all_units_are_active(problem):
     torch.testing.assert_close(printed_offset(layers, piece.slopes), piece.offset, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.claim("Riedi Figure 3, seven regions", verdict="holds if")
+@pytest.mark.claim("Riedi Figure 3, seven regions", verdict="holds")
 @pytest.mark.parametrize("seed", range(10))
 def test_three_lines_in_general_position_make_seven_regions(seed):
     layer = Layer(gaussian(seed, 3, 2), gaussian(seed + 100, 3), 0.1)
     assert len(partition([layer], (-1e4, 1e4, -1e4, 1e4))[0]) == 7
 
 
-@pytest.mark.claim("Riedi Figure 3, seven regions", verdict="holds if")
+@pytest.mark.claim("Riedi Figure 3, seven regions", verdict="holds")
 @pytest.mark.parametrize(
     "weight, bias, regions",
     [
@@ -486,7 +493,7 @@ def test_a_skip_over_one_layer_or_several_adds_the_identity(problem):
             torch.testing.assert_close(skipped, expected, rtol=1e-9, atol=1e-9 * (1 + expected.abs().max().item()))
 
 
-@pytest.mark.claim("Riedi footnote 1, square weights", verdict="holds if")
+@pytest.mark.claim("Riedi footnote 1, square weights", verdict="fails")
 def test_with_a_skip_the_padding_has_singular_values_of_its_own():
     for rho in (0.25, 1.0):
         padded = exact([[3, 0], [0, 0]]) + rho * torch.eye(2).double()
@@ -494,7 +501,7 @@ def test_with_a_skip_the_padding_has_singular_values_of_its_own():
         assert pseudo_condition(padded) == pytest.approx((3 + rho) / rho)
 
 
-@pytest.mark.claim("Riedi footnote 1, square weights", verdict="holds if")
+@pytest.mark.claim("Riedi footnote 1, square weights", verdict="fails")
 @a_hundred
 @given(networks(skips=False))
 def test_without_a_skip_zeros_do_no_harm(problem):
@@ -515,7 +522,7 @@ def test_without_a_skip_zeros_do_no_harm(problem):
         torch.testing.assert_close(s, t, rtol=1e-6, atol=1e-12)
 
 
-@pytest.mark.claim("Riedi footnote 1, square weights", verdict="holds if")
+@pytest.mark.claim("Riedi footnote 1, square weights", verdict="fails")
 def test_a_padded_output_of_the_trained_layer_itself_counts():
     alone = layer_factors([Layer(exact([[3, 1]]), exact([0]), 0.1)], 0, exact([[1, 1]]))
     padded = layer_factors([Layer(exact([[3, 1], [0, 0]]), exact([0, 0]), 0.1)], 0, exact([[1, 1]]))
@@ -655,7 +662,7 @@ def test_a_skip_that_ends_at_the_output_changes_no_sign(problem, rho):
     assert all(torch.equal(a, b) for a, b in zip(plain.slopes, skipped.slopes, strict=True))
 
 
-@pytest.mark.claim("Riedi Eq. 48", verdict="holds if")
+@pytest.mark.claim("Riedi Eq. 48", verdict="holds")
 @a_hundred
 @given(networks(), seeds, st.data())
 def test_the_loss_around_any_of_its_minima(problem, seed, data):
@@ -758,27 +765,46 @@ def test_of_zero_there_is_none_and_elsewhere_it_jumps():
     assert pseudo_condition(exact([[1, 0], [0, 1e-8]])) == pytest.approx(1e8)
 
 
-@pytest.mark.claim("Riedi Corollary 9", verdict="fails")
-@a_hundred
+@pytest.mark.claim("Riedi Corollary 9", verdict="holds")
+@hundreds
+@given(quadratics())
+def test_the_condition_number_of_the_printed_matrix_factors(problem):
+    products, z = problem
+    s, entries = singular_values(products[0]), z[0].abs()
+    for values in (s, entries):
+        assume(values.max() > 1e-6 and not ((values > 0) & (values < 1e-3 * values.max())).any())
+    expected = pseudo_condition(products[0]) * (entries.max() / entries[entries > 0].min()).item()
+    assert pseudo_condition(landscape.lemma_8(products[0], z[0])) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.claim("Riedi Eq. 8, data factor", verdict="fails")
+@hundreds
 @given(quadratics(), st.floats(1.5, 1e3))
 def test_one_sample_has_no_data_factor(problem, ratio):
     products, _ = problem
     s = singular_values(products[0])
     assume(s[0] > 1e-6 and not ((s > 1e-13 * s[0]) & (s < 1e-7 * s[0])).any())
     z = exact([1.0, ratio])
-    printed = pseudo_condition(landscape.lemma_8(products[0], z))
-    assert printed == pytest.approx(pseudo_condition(products[0]) * ratio, rel=1e-6)  # what the corollary says
     assert pseudo_condition(true_q(products[:1], z[None])) == pytest.approx(pseudo_condition(products[0]), rel=1e-6)
 
 
-@pytest.mark.claim("Riedi Corollary 9", verdict="fails")
+@pytest.mark.claim("Riedi Eq. 8, data factor", verdict="fails")
 def test_the_smallest_counterexample_to_the_data_factor():
     products, z = torch.ones(1, 1, 1).double(), exact([[1, 2]])  # one unit, two inputs
     assert pseudo_condition(true_q(products, z)) == 1
     assert pseudo_condition(landscape.lemma_8(products[0], z[0])) == 2
 
 
-@pytest.mark.claim("Riedi Eq. 55", verdict="holds")
+@pytest.mark.claim("Riedi Eq. 55", verdict="fails")
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_smallest_counterexample_repeated_is_a_batch(count):
+    md, z, w = torch.eye(2).double(), exact([1, 1]), exact([[1, -1], [0, 0]])
+    form = landscape.quadratic_form(md.expand(count, 2, 2), z.expand(count, 2))
+    printed = sum((landscape.lemma_8(md, z) @ w.mT.flatten()).square().sum() for _ in range(count)) / count
+    assert w.flatten() @ form @ w.flatten() == 0 and printed == 2
+
+
+@pytest.mark.claim("Riedi Eq. 55", verdict="fails")
 @a_hundred
 @given(networks(), st.data())
 def test_the_form_of_a_batch_is_the_mean_of_those_of_its_samples(problem, data):
@@ -868,10 +894,29 @@ def test_the_blocks_of_two_inputs_meet_in_the_mean_of_their_product(problem):
         torch.testing.assert_close(blocks[i, :, j], expected, rtol=0, atol=1e-11 * (1e-290 + blocks.abs().max().item()))
 
 
+def by_columns(form, m, d):
+    """The form for weights column by column, as Eq. 59 has it."""
+    return form.view(m, d, m, d).permute(1, 0, 3, 2).reshape(m * d, m * d)
+
+
 @pytest.mark.claim("Riedi Eq. 59", verdict="fails")
-def test_it_holds_for_two_samples_whose_products_cancel():
-    products, z = torch.ones(2, 1, 1).double(), exact([[1, 1], [1, -1]])
-    torch.testing.assert_close(landscape.quadratic_form(products, z), block_diagonal(products, z))
+@a_hundred
+@given(quadratics(same=True), seeds)
+def test_it_holds_for_uncorrelated_inputs_if_all_samples_share_one_matrix(problem, seed):
+    products, d = problem[0], min(problem[1].shape)
+    z = orthogonal(seed, len(products))[:, :d] * torch.arange(1, d + 1)
+    form = by_columns(landscape.quadratic_form(products, z), products.shape[2], d)
+    torch.testing.assert_close(form, block_diagonal(products, z), rtol=0, atol=1e-12 * (form.norm().item() + 1e-290))
+
+
+@pytest.mark.claim("Riedi Eq. 59", verdict="fails")
+@a_hundred
+@given(st.floats(1.5, 10), st.integers(1, 3), seeds)
+def test_uncorrelated_inputs_alone_do_not_do(ratio, m, seed):
+    z, x = exact([[1, 1], [1, -1]]), orthogonal(seed, m)
+    assert z[:, 0] @ z[:, 1] == 0
+    off = by_columns(landscape.quadratic_form(torch.stack([x, ratio * x]), z), m, 2)[:m, m:]
+    torch.testing.assert_close(off, (1 - ratio**2) / 2 * torch.eye(m).double(), rtol=0, atol=1e-12 * ratio**2)
 
 
 @pytest.mark.claim("Riedi Lemma 10, vanishing inputs", verdict="holds")
