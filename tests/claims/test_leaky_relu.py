@@ -154,7 +154,7 @@ def test_a_ramp_is_piecewise_linear_and_not_its_derivative_times_its_argument():
 
 
 def bent(slope, kinks):
-    """Return the continuous function through zero with this slope there and, going outwards, `(where, change of slope)`."""
+    """Return the function through zero with this slope there, and with kinks `(where, change of slope)` off zero."""
 
     def activation(z):
         return slope * z + sum(change * (z - where) * ((z - where) * where > 0) for where, change in kinks)
