@@ -71,18 +71,18 @@ def test_a_perfect_start_says_nothing_of_the_end(target):
 
 @pytest.mark.claim("Appendix D, an indication at initialisation", verdict="holds if")
 def test_wide_networks_with_targets_near_their_outputs_keep_their_condition_number():
-    x = gnlib.whiten(gaussian(0, 60, 8))
-    moment = gnlib.SecondMoment.from_data(x)
-    changes = []
+    largest = []
     for width in (16, 128, 1024):
-        net = FullyConnected(
-            xavier_weights([8, width, width, 3], generator=torch.Generator().manual_seed(1)), dtype=torch.float64
-        )
-        y = net(x).detach() + 0.3 * gaussian(2, 60, 3)
-        first = condition(net.weights(), moment)
-        train([net], x, y, SGD, seeds=[0], epochs=60, batch_size=60, every=60)
-        changes.append(abs(condition(net.weights(), moment) / first - 1))
-    assert changes[0] > changes[1] > changes[2] and changes[2] < 0.02
+        changes = []
+        for seed in range(5):
+            x, generator = gnlib.whiten(gaussian(seed, 60, 8)), torch.Generator().manual_seed(seed + 1)
+            net = FullyConnected(xavier_weights([8, width, width, 3], generator=generator), dtype=torch.float64)
+            y, moment = net(x).detach() + 0.3 * gaussian(seed + 2, 60, 3), gnlib.SecondMoment.from_data(x)
+            first = condition(net.weights(), moment)
+            train([net], x, y, SGD, seeds=[0], epochs=60, batch_size=60, every=60)
+            changes.append(abs(condition(net.weights(), moment) / first - 1))
+        largest.append(max(changes))
+    assert largest[0] > 2 * largest[1] > 2 * largest[2] and largest[2] < 0.02
 
 
 @pytest.mark.claim("Appendix D, tight throughout training", verdict="fails")
@@ -97,35 +97,33 @@ def test_for_white_data_a_bound_that_is_tight_at_first_can_become_loose():
     assert ratios == [pytest.approx(1.004, abs=1e-3), pytest.approx(3.564, abs=1e-3)]
 
 
-@pytest.mark.claim("Appendix D, tight throughout training", verdict="fails")
-def test_for_white_data_and_wide_layers_the_bound_stays_tight():
-    x = gnlib.whiten(gaussian(3, 60, 8))
-    moment, y = gnlib.SecondMoment.from_data(x), gaussian(4, 60, 3)
-    net = FullyConnected(
-        xavier_weights([8, 100, 100, 3], generator=torch.Generator().manual_seed(5)), dtype=torch.float64
-    )
+def ratios_in_training(x, width, seed, epochs):
+    """Return Lemma 2 over the condition number, and the losses, along the training of a network of three layers."""
+    moment, y = gnlib.SecondMoment.from_data(x), gaussian(seed + 1, 60, 3)
+    weights = xavier_weights([8, width, width, 3], generator=torch.Generator().manual_seed(seed + 2))
 
     def ratio(net):
         return {"ratio": bounds.lemma_2(net.weights(), moment).first / condition(net.weights(), moment)}
 
-    rows = train([net], x, y, SGD, seeds=[0], epochs=200, batch_size=20, every=20, measure=ratio)
-    assert rows[-1]["loss"] < 0.8 * rows[0]["loss"]
-    assert all(1 <= row["ratio"] * (1 + 1e-6) and row["ratio"] < 1.5 for row in rows)
+    net = FullyConnected(weights, dtype=torch.float64)
+    rows = train([net], x, y, SGD, seeds=[seed], epochs=epochs, batch_size=20, every=20, measure=ratio)
+    return [row["ratio"] for row in rows], [row["loss"] for row in rows]
 
 
 @pytest.mark.claim("Appendix D, tight throughout training", verdict="fails")
-def test_for_raw_data_the_bound_is_loose_from_the_first_epoch_on():
-    x = gaussian(3, 60, 8) * torch.logspace(0, -2, 8).double()
-    moment, y = gnlib.SecondMoment.from_data(x), gaussian(4, 60, 3)
-    net = FullyConnected(
-        xavier_weights([8, 20, 20, 3], generator=torch.Generator().manual_seed(5)), dtype=torch.float64
-    )
+@pytest.mark.parametrize("seed", range(5))
+def test_for_white_data_and_wide_layers_the_bound_stays_tight(seed):
+    ratios, losses = ratios_in_training(gnlib.whiten(gaussian(seed, 60, 8)), 100, seed, epochs=200)
+    assert losses[-1] < 0.8 * losses[0]
+    assert all(1 <= ratio * (1 + 1e-6) and ratio < 1.5 for ratio in ratios)
 
-    def ratio(net):
-        return {"ratio": bounds.lemma_2(net.weights(), moment).first / condition(net.weights(), moment)}
 
-    rows = train([net], x, y, SGD, seeds=[0], epochs=100, batch_size=20, every=20, measure=ratio)
-    assert all(row["ratio"] > 3 for row in rows)
+@pytest.mark.claim("Appendix D, tight throughout training", verdict="fails")
+@pytest.mark.parametrize("seed", range(5))
+def test_for_raw_data_the_bound_is_loose_from_the_first_epoch_on(seed):
+    raw = gaussian(seed, 60, 8) * torch.logspace(0, -2, 8).double()
+    ratios, _ = ratios_in_training(raw, 20, seed, epochs=100)
+    assert all(ratio > 3 for ratio in ratios)
 
 
 SEEDS, WIDTHS = range(6), (15, 25, 40, 160)
