@@ -313,7 +313,7 @@ def test_bounds_are_infinite_where_the_matrix_is_singular():
 
 
 def test_a_unit_that_has_nothing_to_pay_counts_whole():
-    """The first unit has no output weight, and the second does not vary: the matrix is 1 x 1, and the bounds are exact."""
+    """The first unit has no output weight and the second does not vary; the matrix is 1 x 1, so its bounds are 1."""
     weights = [torch.tensor([[1.0], [0.0]]), torch.tensor([[0.0, 1.0]])]
     x = torch.tensor([[-1.0], [1.0]])
     assert batch_norm_bound(weights, x, eps=1.0) == pytest.approx(1, rel=1e-6)
