@@ -312,6 +312,14 @@ def test_bounds_are_infinite_where_the_matrix_is_singular():
     assert batch_norm_bound(weights, x) == sharp_batch_norm(weights, x) == math.inf
 
 
+def test_a_unit_that_has_nothing_to_pay_counts_whole():
+    """The first unit has no output weight and the second does not vary; the matrix is 1 x 1, so its bounds are 1."""
+    weights = [torch.tensor([[1.0], [0.0]]), torch.tensor([[0.0, 1.0]])]
+    x = torch.tensor([[-1.0], [1.0]])
+    assert batch_norm_bound(weights, x, eps=1.0) == pytest.approx(1, rel=1e-6)
+    assert sharp_batch_norm(weights, x, eps=1.0) == pytest.approx(1, rel=1e-6)
+
+
 @pytest.mark.parametrize("eps", [0.0, 0.5])
 def test_the_limit_is_the_mean_of_normalised_squares(eps):
     s = torch.tensor([4, 1, 0.25]).double()

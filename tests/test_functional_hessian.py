@@ -146,6 +146,7 @@ def test_the_interval_of_the_hessian():
     assert hessian_condition(12.0, 2.0, 1.0) == pytest.approx((11 / 3, 13))
     assert hessian_condition(4.0, 2.0, 0.0) == (2, 2)
     assert hessian_condition(4.0, 2.0, 2.0).upper == math.inf
+    assert hessian_condition(4.0, 2.0, 3.0) == (1, math.inf)  # a ratio of ordered eigenvalues is never below one
 
 
 @pytest.mark.bad_input

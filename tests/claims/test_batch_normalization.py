@@ -100,7 +100,7 @@ def offset(x):
 CROSS = 2**0.5 * exact([[1, 0], [-1, 0], [0, 1], [0, -1]])  # centred and white
 
 
-@pytest.mark.claim("BatchNorm improves the condition number", verdict="holds if")
+@pytest.mark.claim("BatchNorm improves the condition number", verdict="fails")
 def test_batch_norm_improves_the_conditioning_on_raw_images():
     for seed in range(5):
         for m in (64, 256):
@@ -109,14 +109,23 @@ def test_batch_norm_improves_the_conditioning_on_raw_images():
             assert without > 5 * float(condition_number(batch_norm_gauss_newton(weights, images)))
 
 
-@pytest.mark.claim("BatchNorm improves the condition number", verdict="holds if")
-def test_on_white_and_centred_data_batch_norm_can_make_it_worse():
-    weights = [exact([[1, 0]]), exact([[2]])]
+@pytest.mark.claim("BatchNorm improves the condition number", verdict="fails")
+@pytest.mark.parametrize("copies", [1, 3, 10])
+def test_on_white_and_centred_data_batch_norm_can_make_it_worse(copies):
+    weights = [exact([[1, 0]] * copies), exact([[2] * copies])]
     assert true_condition(weights, CROSS) == pytest.approx(5 / 4, rel=1e-12)
     assert true_bn_condition(weights, CROSS) == pytest.approx(4, rel=1e-12)
 
 
-@pytest.mark.claim("BatchNorm improves the condition number", verdict="holds if")
+@pytest.mark.claim("BatchNorm improves the condition number", verdict="fails")
+@pytest.mark.parametrize("copies", [1, 3, 10])
+def test_on_raw_data_batch_norm_can_make_it_worse(copies):
+    weights, raw = [exact([[1, 0]] * copies), exact([[1] * copies])], CROSS * exact([1, 2]).sqrt()
+    assert true_condition(weights, raw) == pytest.approx(1, rel=1e-12)
+    assert true_bn_condition(weights, raw) == pytest.approx(2, rel=1e-12)
+
+
+@pytest.mark.claim("BatchNorm improves the condition number", verdict="fails")
 @hundreds
 @given(normalised(regular=True), st.sampled_from([0.0, 1e2, 1e4]))
 def test_it_improves_where_centring_improves_the_data_by_more_than_both_ratios(problem, mean):
@@ -130,7 +139,7 @@ def test_it_improves_where_centring_improves_the_data_by_more_than_both_ratios(p
         assert true_bn_condition(weights, x, eps, scale) < true_condition(weights, x) * up_to_rounding(1e12)
 
 
-@pytest.mark.claim("The effect of BatchNorm shows on data that are not white", verdict="holds if")
+@pytest.mark.claim("The effect of BatchNorm shows on data that are not white", verdict="fails")
 @hundreds
 @given(normalised(regular=True))
 def test_the_improvement_is_larger_on_raw_data_that_are_bad_enough(problem):
@@ -145,14 +154,15 @@ def test_the_improvement_is_larger_on_raw_data_that_are_bad_enough(problem):
     assert data_condition(x) / (ratio * raw) <= true_condition(weights, x) / raw * (1 + 1e-6)
 
 
-@pytest.mark.claim("The effect of BatchNorm shows on data that are not white", verdict="holds if")
-def test_the_effect_can_be_stronger_on_white_data():
-    weights, raw = [exact([[1, 0]]), exact([[1]])], CROSS * exact([1, 2]).sqrt()
+@pytest.mark.claim("The effect of BatchNorm shows on data that are not white", verdict="fails")
+@pytest.mark.parametrize("copies", [1, 3, 10])
+def test_the_effect_can_be_stronger_on_white_data(copies):
+    weights, raw = [exact([[1, 0]] * copies), exact([[1] * copies])], CROSS * exact([1, 2]).sqrt()
     assert true_condition(weights, raw) == pytest.approx(1) and true_bn_condition(weights, raw) == pytest.approx(2)
     assert true_condition(weights, CROSS) == pytest.approx(2) and true_bn_condition(weights, CROSS) == pytest.approx(1)
 
 
-@pytest.mark.claim("The effect of BatchNorm shows on data that are not white", verdict="holds if")
+@pytest.mark.claim("The effect of BatchNorm shows on data that are not white", verdict="fails")
 @hundreds
 @given(seeds, st.integers(1, 5), st.integers(1, 6), st.floats(0.0, 3.0))
 def test_white_data_with_a_mean_are_not_white_for_batch_norm(seed, d, more, mean):
@@ -163,7 +173,7 @@ def test_white_data_with_a_mean_are_not_white_for_batch_norm(seed, d, more, mean
     torch.testing.assert_close(values, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.claim("The effect of BatchNorm shows on data that are not white", verdict="holds if")
+@pytest.mark.claim("The effect of BatchNorm shows on data that are not white", verdict="fails")
 @pytest.mark.parametrize("m", [64, 256])
 def test_on_images_whitened_with_their_mean_batch_norm_makes_it_worse(m):
     white = whiten(images)

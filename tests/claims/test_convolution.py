@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from gnlib import SecondMoment, whiten
+from gnlib import SecondMoment, sweep, whiten
 from gnlib.bounds import convolution_bound, lemma_2, sharp_convolution
 from gnlib.gauss_newton import convolution_gauss_newton, linear_gauss_newton, path_moment
 from gnlib.models import convolution_weights, toeplitz
@@ -169,6 +169,15 @@ def test_the_operation_is_not_associative():
     assert from_the_left.tolist() == [[[11, 0, 0]]]
 
 
+@pytest.mark.claim("Eq. 15", verdict="holds if")
+@pytest.mark.parametrize("first, second", [(5, 2), (2, 2), (7, 7), (4, 1)])
+def test_the_operation_shortens_filters_and_the_effective_kernel_is_longer_than_both(first, second):
+    filters = [gaussian(0, 1, 1, first), gaussian(1, 1, 1, second)]
+    assert functional.conv1d(*filters).shape[2] == first - second + 1 <= first
+    x = torch.eye(first + second - 1).double()[:, None]
+    assert outputs(filters, x).shape[2] == 1 and outputs(filters, x).all()  # it reads as many places as that
+
+
 @pytest.mark.claim("Eq. 16", verdict="holds")
 @hundreds
 @given(networks())
@@ -262,6 +271,36 @@ def test_filters_of_one_tap_are_far_below_it(seed, d):
     assert len(true_values(filters, x)) == 1  # so that the condition number is one
     bound = lemma_2(toeplitz_chain(filters, x), SecondMoment.from_data(x[:, 0]))
     assert bound.first == pytest.approx(data_condition(x[:, 0]), rel=1e-6)
+
+
+def condition(filters, x):
+    values = true_values(filters, x)
+    return (values[0] / values[-1]).item()
+
+
+@pytest.mark.claim("Figure 8, filters as depth and kernels as width", verdict="fails")
+def test_a_second_filter_lowers_the_condition_number():
+    x = 3**0.5 * torch.eye(3).double()[:, None]
+    one = [exact([[[2, 1]]]), exact([[[1, 2]]])]
+    two = [exact([[[2, 1]], [[1, -2]]]), exact([[[1, 2], [2, -1]]])]
+    assert condition(one, x) == pytest.approx((5 + 17**0.5) ** 2 / 8, rel=1e-12)
+    assert condition(two, x) == pytest.approx(2, rel=1e-12)
+    assert len(true_values(one, x)) == len(true_values(two, x)) == 3
+
+
+@pytest.mark.claim("Figure 8, filters as depth and kernels as width", verdict="fails")
+@pytest.mark.parametrize("view", ["pixels in a line", "squares"])
+def test_on_whitened_images_more_filters_lower_it_and_larger_kernels_raise_it(view):
+    kept = [row for row in sweep.kept("05-convolution") if row["view"] == view]
+    kernels = sorted({row["kernel"] for row in kept})
+
+    def median(kernel, filters):
+        found = [row["kappa"] for row in kept if (row["kernel"], row["filters"]) == (kernel, filters)]
+        return torch.tensor(found).median().item()
+
+    assert all(median(k, 2) > median(k, 8) > median(k, 64) for k in kernels)
+    values = [median(k, 64) for k in kernels]
+    assert values == sorted(values) and values[-1] > 4 * values[0]
 
 
 def sharing(filters, x, strides, paddings):
@@ -519,6 +558,24 @@ def test_three_layers_of_many_filters_are_near_the_limit(seed):
     x = whiten(gaussian(seed, 20, 6))[:, None]
     values = torch.linalg.eigvalsh(convolution_gauss_newton(filters, x))
     assert (values[-1] / values[0]).item() == pytest.approx(3, rel=0.25)  # 1, 3, 3, 1 paths
+
+
+@pytest.mark.claim("Two taps or more", verdict="holds")
+@hundreds
+@given(st.data(), st.integers(1, 4), st.integers(1, 4), st.integers(0, 3), seeds)
+def test_with_one_tap_it_is_one_and_with_more_at_least_two(data, k, m, more, seed):
+    filters = [data.draw(some_filters(m, 1, k)), data.draw(some_filters(1, m, k))]
+    d = 2 * k - 1 + more
+    x = d**0.5 * orthogonal(seed, d)[:, None]
+    assume(len(true_values(filters, x)) == 2 * k - 1)
+    kappa = condition(filters, x)
+    assert kappa == pytest.approx(1) if k == 1 else kappa >= 2 * (1 - 1e-9)
+
+
+@pytest.mark.claim("Two taps or more", verdict="holds")
+def test_two_filters_of_two_taps_attain_two():
+    filters = [exact([[[1, 0]], [[0, 1]]]), exact([[[1, 0], [0, 1]]])]
+    assert condition(filters, 3**0.5 * torch.eye(3).double()[:, None]) == pytest.approx(2, rel=1e-12)
 
 
 ROOTS = (0, 1, -1, 2, None)  # None is the root at infinity

@@ -1,5 +1,6 @@
 """Zhao 2024, section 1 and appendices C, D and I.2, as far as they are about training, and what follows from them."""
 
+import itertools
 from functools import partial
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import gnlib
-from gnlib import bounds
+from gnlib import bounds, sweep
 from gnlib.models import FullyConnected, xavier_weights
 from gnlib.training import half_squared_error, one_hot, train
 
@@ -70,49 +71,62 @@ def test_a_perfect_start_says_nothing_of_the_end(target):
 
 @pytest.mark.claim("Appendix D, an indication at initialisation", verdict="holds if")
 def test_wide_networks_with_targets_near_their_outputs_keep_their_condition_number():
-    x = gnlib.whiten(gaussian(0, 60, 8))
-    moment = gnlib.SecondMoment.from_data(x)
-    changes = []
+    largest = []
     for width in (16, 128, 1024):
-        net = FullyConnected(
-            xavier_weights([8, width, width, 3], generator=torch.Generator().manual_seed(1)), dtype=torch.float64
-        )
-        y = net(x).detach() + 0.3 * gaussian(2, 60, 3)
-        first = condition(net.weights(), moment)
-        train([net], x, y, SGD, seeds=[0], epochs=60, batch_size=60, every=60)
-        changes.append(abs(condition(net.weights(), moment) / first - 1))
-    assert changes[0] > changes[1] > changes[2] and changes[2] < 0.02
+        changes = []
+        for seed in range(5):
+            x, generator = gnlib.whiten(gaussian(seed, 60, 8)), torch.Generator().manual_seed(seed + 1)
+            net = FullyConnected(xavier_weights([8, width, width, 3], generator=generator), dtype=torch.float64)
+            y, moment = net(x).detach() + 0.3 * gaussian(seed + 2, 60, 3), gnlib.SecondMoment.from_data(x)
+            first = condition(net.weights(), moment)
+            train([net], x, y, SGD, seeds=[0], epochs=60, batch_size=60, every=60)
+            changes.append(abs(condition(net.weights(), moment) / first - 1))
+        largest.append(max(changes))
+    assert largest[0] > 2 * largest[1] > 2 * largest[2] and largest[2] < 0.02
 
 
-@pytest.mark.claim("Appendix D, tight throughout training", verdict="holds if")
-def test_for_white_data_and_wide_layers_the_bound_stays_tight():
-    x = gnlib.whiten(gaussian(3, 60, 8))
-    moment, y = gnlib.SecondMoment.from_data(x), gaussian(4, 60, 3)
-    net = FullyConnected(
-        xavier_weights([8, 100, 100, 3], generator=torch.Generator().manual_seed(5)), dtype=torch.float64
-    )
-
-    def ratio(net):
-        return {"ratio": bounds.lemma_2(net.weights(), moment).first / condition(net.weights(), moment)}
-
-    rows = train([net], x, y, SGD, seeds=[0], epochs=200, batch_size=20, every=20, measure=ratio)
-    assert rows[-1]["loss"] < 0.8 * rows[0]["loss"]
-    assert all(1 <= row["ratio"] * (1 + 1e-6) and row["ratio"] < 1.5 for row in rows)
+@pytest.mark.claim("Appendix D, tight throughout training", verdict="fails")
+def test_for_white_data_a_bound_that_is_tight_at_first_can_become_loose():
+    """Three layers, as wide as the lemma asks for; few draws are like this one, the worst of 24,000."""
+    x, seed = 3**0.5 * torch.eye(3, dtype=torch.float64), 14804
+    shapes = ((4, 3), (4, 4), (2, 4))
+    weights = [gaussian(seed + i, *shape) / shape[1] ** 0.5 for i, shape in enumerate(shapes)]  # Kaiming
+    path = steps(weights, x, x @ gaussian(seed + 3, 2, 3).mT, 0.05, 1500)
+    ratios = [bounds.lemma_2(here, torch.eye(3)).first / condition(here, torch.eye(3)) for here in (path[0], path[-1])]
+    assert (gnlib.linear_network(path[-1], x) - x @ gaussian(seed + 3, 2, 3).mT).norm() < 1e-12
+    assert ratios == [pytest.approx(1.004, abs=1e-3), pytest.approx(3.564, abs=1e-3)]
 
 
-@pytest.mark.claim("Appendix D, tight throughout training", verdict="holds if")
-def test_for_raw_data_the_bound_is_loose_from_the_first_epoch_on():
-    x = gaussian(3, 60, 8) * torch.logspace(0, -2, 8).double()
-    moment, y = gnlib.SecondMoment.from_data(x), gaussian(4, 60, 3)
-    net = FullyConnected(
-        xavier_weights([8, 20, 20, 3], generator=torch.Generator().manual_seed(5)), dtype=torch.float64
-    )
+def ratios_in_training(x, width, seed, epochs):
+    """Return Lemma 2 over the condition number, and the losses, along the training of a network of three layers."""
+    moment, y = gnlib.SecondMoment.from_data(x), gaussian(seed + 1, 60, 3)
+    weights = xavier_weights([8, width, width, 3], generator=torch.Generator().manual_seed(seed + 2))
 
     def ratio(net):
         return {"ratio": bounds.lemma_2(net.weights(), moment).first / condition(net.weights(), moment)}
 
-    rows = train([net], x, y, SGD, seeds=[0], epochs=100, batch_size=20, every=20, measure=ratio)
-    assert all(row["ratio"] > 3 for row in rows)
+    net = FullyConnected(weights, dtype=torch.float64)
+    rows = train([net], x, y, SGD, seeds=[seed], epochs=epochs, batch_size=20, every=20, measure=ratio)
+    return [row["ratio"] for row in rows], [row["loss"] for row in rows]
+
+
+@pytest.mark.claim("Appendix D, tight throughout training", verdict="fails")
+@pytest.mark.parametrize("seed", range(5))
+def test_for_white_data_and_wide_layers_the_bound_stays_tight(seed):
+    ratios, losses = ratios_in_training(gnlib.whiten(gaussian(seed, 60, 8)), 100, seed, epochs=200)
+    assert losses[-1] < 0.8 * losses[0]
+    assert all(1 <= ratio * (1 + 1e-6) and ratio < 1.5 for ratio in ratios)
+
+
+@pytest.mark.claim("Appendix D, tight throughout training", verdict="fails")
+@pytest.mark.parametrize("seed", range(5))
+def test_for_raw_data_the_bound_is_loose_from_the_first_epoch_on(seed):
+    raw = gaussian(seed, 60, 8) * torch.logspace(0, -2, 8).double()
+    ratios, _ = ratios_in_training(raw, 20, seed, epochs=100)
+    assert all(ratio > 3 for ratio in ratios)
+
+
+SEEDS, WIDTHS = range(6), (15, 25, 40, 160)
 
 
 @pytest.fixture(scope="module")
@@ -120,15 +134,16 @@ def relu_paths():
     """Return loss, and all eigenvalues, before and after training ReLU networks on 80 small images."""
     x, labels = gnlib.load("mnist", 80, stride=4)
     y, paths = one_hot(labels, 10), {}
-    for width in (15, 25, 40, 160):
-        weights = xavier_weights([49, width, 10], generator=torch.Generator().manual_seed(0))
-        net = FullyConnected(weights, relu=True, dtype=torch.float64)
-        ends = [torch.linalg.eigvalsh(gnlib.leaky_relu_gram(net.weights(), x, 0.0)).flip(0)]
-        rate = partial(torch.optim.SGD, lr=0.3 if width <= 20 else 0.5)
-        loss = torch.nn.functional.mse_loss
-        rows = train([net], x, y, rate, seeds=[0], epochs=100, batch_size=40, every=100, loss=loss)
-        ends.append(torch.linalg.eigvalsh(gnlib.leaky_relu_gram(net.weights(), x, 0.0)).flip(0))
-        paths[width] = rows[-1]["loss"], ends
+    for seed in SEEDS:
+        for width in WIDTHS:
+            weights = xavier_weights([49, width, 10], generator=torch.Generator().manual_seed(seed))
+            net = FullyConnected(weights, relu=True, dtype=torch.float64)
+            ends = [torch.linalg.eigvalsh(gnlib.leaky_relu_gram(net.weights(), x, 0.0)).flip(0)]
+            rate = partial(torch.optim.SGD, lr=0.3 if width <= 20 else 0.5)
+            loss = torch.nn.functional.mse_loss
+            rows = train([net], x, y, rate, seeds=[0], epochs=100, batch_size=40, every=100, loss=loss)
+            ends.append(torch.linalg.eigvalsh(gnlib.leaky_relu_gram(net.weights(), x, 0.0)).flip(0))
+            paths[seed, width] = rows[-1]["loss"], ends
     return paths
 
 
@@ -137,23 +152,46 @@ def by_rule(values, eps):
     return (kept[0] / kept[-1]).item()
 
 
-@pytest.mark.claim("Figure 18, width improves speed and conditioning", verdict="holds if")
-def test_wider_networks_train_faster_and_are_better_conditioned_by_the_rule_of_double_precision(relu_paths):
-    losses = [loss for loss, _ in relu_paths.values()]
+def kappas(paths, seed):
+    """Return the condition numbers before and after training by the rule of double precision, for each width."""
+    return {m: [by_rule(values, EPS64) for values in paths[seed, m][1]] for m in WIDTHS}
+
+
+def change(ends):
+    return max(ends) / min(ends)
+
+
+@pytest.mark.claim("Figure 18, width improves speed and conditioning", verdict="fails")
+def test_at_the_size_of_figure_18_a_wider_network_ends_up_worse_and_changes_more():
+    kept = [row for row in sweep.kept("08-training") if row["figure"] == 18 and row["relu_images"] == 1000]
+    ends = {m: [r["kappa_float64"] for r in kept if r["width"] == m and r["epoch"] in (0, 100)] for m in (15, 50)}
+    assert ends[50][1] > 2 * ends[15][1] and change(ends[50]) > 1e5 > 10 * change(ends[15])
+
+
+@pytest.mark.claim("Figure 18, width improves speed and conditioning", verdict="fails")
+def test_a_width_just_enough_for_a_regular_matrix_is_worse_than_fewer_units(relu_paths):
+    found = [kappas(relu_paths, seed) for seed in SEEDS]
+    assert sum(kappa[25][1] > 5 * kappa[15][1] for kappa in found) >= 4
+    assert any(change(kappa[25]) > 5 * change(kappa[15]) for kappa in found)
+
+
+@pytest.mark.claim("Figure 18, width improves speed and conditioning", verdict="fails")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_wider_networks_train_faster(relu_paths, seed):
+    losses = [relu_paths[seed, m][0] for m in WIDTHS]
     assert losses == sorted(losses, reverse=True)
+
+
+@pytest.mark.claim("Figure 18, width improves speed and conditioning", verdict="fails")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_networks_wide_enough_to_stay_regular_are_better_conditioned_the_wider_and_change_little(relu_paths, seed):
+    kappa = kappas(relu_paths, seed)
     for epoch in (0, 1):
-        kappas = {width: by_rule(ends[epoch], EPS64) for width, (_, ends) in relu_paths.items()}
-        assert kappas[15] > 5 * kappas[40] > 25 * kappas[160]
+        assert min(kappa[15][epoch], kappa[25][epoch]) > 3 * kappa[40][epoch] > 9 * kappa[160][epoch]
+    assert max(change(kappa[40]), change(kappa[160])) < 2
 
 
-@pytest.mark.claim("Figure 18, width improves speed and conditioning", verdict="holds if")
-def test_the_condition_number_of_wide_networks_changes_less(relu_paths):
-    before, after = ({m: by_rule(ends[i], EPS64) for m, (_, ends) in relu_paths.items()} for i in (0, 1))
-    changes = {m: max(before[m] / after[m], after[m] / before[m]) for m in relu_paths}
-    assert min(changes[15], changes[25]) > 10 and max(changes[40], changes[160]) < 1.5
-
-
-@pytest.mark.claim("Figure 18, width improves speed and conditioning", verdict="holds if")
+@pytest.mark.claim("Figure 18, width improves speed and conditioning", verdict="fails")
 def test_the_rule_of_single_precision_hides_the_difference(relu_paths):
     cap = 1 / (800 * EPS32)
     for _, ends in relu_paths.values():
@@ -167,13 +205,39 @@ def test_training_can_make_the_condition_number_depend_on_the_threshold_or_no_lo
         """By how much the condition number differs between thresholds from that of double precision to 1e-8."""
         return by_rule(values, EPS64) / by_rule(values, 1e-8 / len(values))
 
-    before, after = ({m: spread(ends[i]) for m, (_, ends) in relu_paths.items()} for i in (0, 1))
+    before, after = ({m: spread(relu_paths[0, m][1][i]) for m in WIDTHS} for i in (0, 1))
     assert before[25] == 1 and after[25] > 1.5  # as in the paper
     assert before[15] > 50 and after[15] == 1  # the other way round
-    assert before[160] == after[160] == 1
+    for seed in SEEDS:
+        for values in relu_paths[seed, 160][1]:
+            assert spread(values) == 1
 
 
 # Ours
+
+
+@st.composite
+def balanced(draw):
+    """Draw layers with `W_{l+1}^T W_{l+1} = W_l W_l^T`: common singular values, and neighbours share their vectors."""
+    depth, d, k = draw(st.integers(2, 5)), draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    rank = min(d, k)
+    widths = [d, *(rank + draw(st.integers(0, 3)) for _ in range(depth - 1)), k]
+    values = exact(draw(st.lists(st.sampled_from([0.3, 1.0, 1.5, 4.0]), min_size=rank, max_size=rank)))
+    seed = draw(seeds)
+    bases = [orthogonal(seed + i, width)[:, :rank] for i, width in enumerate(widths)]
+    return [after * values @ before.mT for before, after in itertools.pairwise(bases)]
+
+
+@pytest.mark.claim("Balanced layers, tight", verdict="holds")
+@hundreds
+@given(balanced())
+def test_for_white_data_and_balanced_layers_lemma_2_is_the_condition_number(weights):
+    for before, after in itertools.pairwise(weights):
+        torch.testing.assert_close(after.mT @ after, before @ before.mT, rtol=0, atol=1e-12)
+    d = weights[0].shape[1]
+    values = torch.linalg.svdvals(jacobian(weights, d**0.5 * torch.eye(d).double())).square()
+    bound = bounds.lemma_2(weights, torch.eye(d)).first
+    assert bound == pytest.approx((values[0] / values[d * len(weights[-1]) - 1]).item(), rel=1e-6)
 
 
 @pytest.mark.claim("Condition number near the initial weights", verdict="holds")
