@@ -49,7 +49,7 @@ def test_cells_have_their_types(folder):
     assert [type(first[c]) for c in ("depth", "name", "white", "kappa")] == [int, str, bool, float]
     assert [second[c] for c in ("depth", "name", "white", "kappa")] == [None, None, False, None]
     assert sweep.origin([first, first, second]) == (
-        "2 runs on cpu, threads: 1 and 2; 3 minutes in all, gnlib 0.1.0 at abc and abd, torch 2.0, 2026-01-02"
+        "2 runs on cpu, threads: 1 and 2; 3 minutes in all,\ngnlib 0.1.0 at abc and abd, torch 2.0, 2026-01-02"
     )
 
 

@@ -38,7 +38,7 @@ def kept(name: str) -> list[Row]:
 
 
 def origin(rows: Sequence[Row]) -> str:
-    """Say in a line where rows of a kept table come from: how many runs, on what, for how long, by which version."""
+    """Say in two lines where rows of a kept table come from: how many runs, on what, for how long, by which version."""
     if not rows:
         raise ValueError("There are no rows whose origin could be told; give some of those that `kept` returns.")
     runs = {row["run_name"]: row for row in rows}.values()
@@ -48,7 +48,7 @@ def origin(rows: Sequence[Row]) -> str:
 
     minutes = sum(run["run_seconds"] for run in runs) / 60
     return (
-        f"{len(runs)} runs on {all_of('run_device')}, threads: {all_of('run_threads')}; {minutes:.0f} minutes in all, "
+        f"{len(runs)} runs on {all_of('run_device')}, threads: {all_of('run_threads')}; {minutes:.0f} minutes in all,\n"
         f"gnlib {all_of('run_gnlib')} at {all_of('run_revision')}, torch {all_of('run_torch')}, "
         f"{max(run['run_finished'] for run in runs)[:10]}"
     )
