@@ -14,6 +14,7 @@ from gnlib.spectrum.factor import factor_ends
 from gnlib.spectrum.graded import graded_ends
 from gnlib.spectrum.gram import gram_ends
 from gnlib.spectrum.kronecker_blocks import KroneckerBlocks
+from gnlib.spectrum.kronecker_sum import _is_scalar
 from tests.oracles import mp_gauss_newton, mp_spectrum, network, normal, orthogonal, with_spectrum
 
 EPS = 2.0**-52
@@ -223,6 +224,19 @@ def test_the_scale_of_a_kronecker_sum_does_not_matter(factor):
     op = linear_gauss_newton(network((40, 60, 50, 12), seed=3), torch.eye(40, dtype=torch.float64))
     scaled = KroneckerSum(op.left, op.right * factor, op.basis)
     assert condition_number(scaled).value == pytest.approx(condition_number(op).value, rel=1e-8)
+
+
+@pytest.mark.parametrize("size", [2, 30])
+@pytest.mark.parametrize("scale", [-3e-5, 7.0, 4e5])
+def test_a_factor_is_scalar_up_to_the_rounding_of_a_change_of_basis(size, scale):
+    """Beyond it two terms are no exact blocks."""
+    basis = orthogonal(size, size, seed=size)
+    assert _is_scalar(basis.T @ (scale * torch.eye(size, dtype=torch.float64)) @ basis)
+    for entry in ((0, 1), (1, 1)):
+        for rounding, expected in ((5, True), (20, False)):
+            matrix = scale * torch.eye(size, dtype=torch.float64)
+            matrix[entry] += rounding * size * EPS * abs(scale)
+            assert _is_scalar(matrix) is expected
 
 
 # Singular values

@@ -222,7 +222,7 @@ def test_a_kink_in_the_output_function_is_refused():
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize(("samples", "outputs"), [(2, 1), (1, 2)])
+@pytest.mark.parametrize(("samples", "outputs"), [(2, 1), (1, 2), (2, 2)])
 def test_a_hessian_is_that_of_one_number(samples, outputs):
     with pytest.raises(ValueError, match=f"{samples} samples and the network {outputs} outputs"):
         hessian_ends(perceptron(0, outputs=outputs), gaussian(0, samples, 3))
