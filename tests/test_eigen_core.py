@@ -328,6 +328,7 @@ def test_the_gap_tells_what_counts_as_zero():
     result = factor_ends([jacobian])
     assert result.rank == 1
     assert result.gap == pytest.approx(1e26)
+    assert result.residual == pytest.approx(2e-13)  # of a square, twice that of the singular value
 
 
 @pytest.mark.bad_input
