@@ -70,6 +70,7 @@ def test_graded_ends_down_to_1e_22(seed):
     assert truth[-1] < 1e-20 * truth[0]
     assert result.resolved
     assert_right(result, truth[0], truth[-1], n)
+    assert result.gap == pytest.approx(result.smallest / (EPS * result.largest))
 
 
 # Gram matrices
