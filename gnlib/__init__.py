@@ -15,3 +15,5 @@ from gnlib.spectrum import ConditionNumber as ConditionNumber
 from gnlib.spectrum import NotConvergedError as NotConvergedError
 from gnlib.spectrum import NotResolvedError as NotResolvedError
 from gnlib.spectrum import condition_number as condition_number
+
+__version__ = "0.1.0"

@@ -41,6 +41,7 @@ def assert_right(found, op):
     assert found.rank == op.shape[0]
     assert found.largest == pytest.approx(largest, rel=1e-8)
     assert found.smallest == pytest.approx(smallest, rel=1e-8)
+    assert found.gap == pytest.approx(smallest / (chain.EPS * largest), rel=1e-7)
 
 
 @networks
@@ -49,6 +50,20 @@ def assert_right(found, op):
 def test_the_ends_are_those_of_the_matrix(d, k, widths, spread, skip):
     op = linear_gauss_newton(network(d, k, widths), even(d, spread), skip)
     assert_right(chain_ends(op, **LIMITS), op)
+
+
+def test_the_steps_of_both_precisions_count(monkeypatch):
+    iterate, steps = ChainBlocks.iterate, []
+
+    def counted(self, *arguments, **options):
+        found = iterate(self, *arguments, **options)
+        steps.append(found.steps)
+        return found
+
+    monkeypatch.setattr(ChainBlocks, "iterate", counted)
+    found = chain_ends(linear_gauss_newton(network(60, 8, [70, 70, 70]), even(60)), **LIMITS)
+    assert all(steps) and len(steps) == 4  # in single and in double precision, at either end
+    assert found.method.endswith(f"layers, {sum(steps[:2])} and {sum(steps[2:])} steps")
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -70,6 +70,7 @@ def test_default_is_a_thousand_balanced_digits():
     ("name", "options", "d"),
     [
         ("mnist", {"stride": 2}, 196),
+        ("mnist", {"stride": 5}, 36),
         ("mnist", {"stride": 28}, 1),
         ("cifar10", {}, 3072),
         ("cifar10", {"stride": 4}, 192),
@@ -106,7 +107,7 @@ def test_multiples_of_ten_are_balanced(name, rounds):
 
 
 @settings(max_examples=25, deadline=None)
-@given(name=st.sampled_from(NAMES), stride=st.sampled_from([1, 2, 4]), n=st.integers(1, 50))
+@given(name=st.sampled_from(NAMES), stride=st.integers(1, 28), n=st.integers(1, 50))
 def test_striding_is_slicing_before_flattening(name, stride, n):
     images = load(name, n)[0].reshape(n, -1, SIDES[name], SIDES[name])
     strided = images[:, :, ::stride, ::stride].flatten(1)
@@ -121,13 +122,13 @@ def test_balanced_order_serves_the_classes_in_rounds(labels):
     assert order.tolist() == rounds
 
 
-@pytest.mark.parametrize("stride", [1, 4])
+@pytest.mark.parametrize("stride", [1, 4, 5])
 def test_grayscale_is_that_of_pillow_before_rounding(stride):
     image = pytest.importorskip("PIL.Image")
     colour = bundled_sample("cifar10")[0][:20].transpose(0, 2, 3, 1)
     pillow = np.stack([image.fromarray(one).convert("L") for one in colour])
     ours = load("cifar10", 20, stride=stride, grayscale=True)[0] * 255
-    difference = ours.reshape(20, 32 // stride, -1).numpy() - pillow[:, ::stride, ::stride]
+    difference = ours.reshape(20, len(range(0, 32, stride)), -1).numpy() - pillow[:, ::stride, ::stride]
     assert np.abs(difference).max() < 0.51
 
 
@@ -187,12 +188,6 @@ def test_stride_out_of_range(stride):
 
 
 @pytest.mark.bad_input
-def test_stride_that_does_not_divide_the_side():
-    with pytest.raises(ValueError, match=r"stride 3 .* side 28 .* use one of 1, 2, 4, 7, 14, 28\."):
-        load("mnist", stride=3)
-
-
-@pytest.mark.bad_input
 def test_grayscale_of_grayscale_and_grayscale_that_is_no_switch():
     with pytest.raises(ValueError, match=r"mnist images are grayscale already"):
         load("mnist", grayscale=True)
@@ -210,7 +205,7 @@ def test_full_set_that_is_not_in_the_cache(cache):
 @pytest.mark.bad_input
 def test_full_set_without_the_data_extra(monkeypatch):
     monkeypatch.setattr(data.importlib.util, "find_spec", lambda module: None)
-    with pytest.raises(ImportError, match=r"need pooch; run `pip install 'gnlib\[data\]'`\.$"):
+    with pytest.raises(ImportError, match=r"need pooch; run `pip install 'gauss-newton-book\[data\]'`\.$"):
         load("mnist", 1001)
     assert load("mnist", 10)[0].shape == (10, 784)
 

@@ -14,6 +14,7 @@ from gnlib.spectrum.factor import factor_ends
 from gnlib.spectrum.graded import graded_ends
 from gnlib.spectrum.gram import gram_ends
 from gnlib.spectrum.kronecker_blocks import KroneckerBlocks
+from gnlib.spectrum.kronecker_sum import _is_scalar
 from tests.oracles import mp_gauss_newton, mp_spectrum, network, normal, orthogonal, with_spectrum
 
 EPS = 2.0**-52
@@ -69,6 +70,14 @@ def test_graded_ends_down_to_1e_22(seed):
     assert truth[-1] < 1e-20 * truth[0]
     assert result.resolved
     assert_right(result, truth[0], truth[-1], n)
+    assert result.gap == pytest.approx(result.smallest / (EPS * result.largest))
+
+
+def test_the_error_of_graded_ends_is_that_of_the_matrix_scaled_to_a_unit_diagonal():
+    near = 2.0**-20  # to a singular one
+    scale = double([1.0, 1e-6])
+    result = graded_ends(scale[:, None] * double([[1.0, 1 - near], [1 - near, 1.0]]) * scale)
+    assert result.residual == pytest.approx(2 * EPS / near, rel=1e-6, abs=0)
 
 
 # Gram matrices
@@ -222,7 +231,29 @@ def test_the_scale_of_a_large_matrix_does_not_matter(factor):
 def test_the_scale_of_a_kronecker_sum_does_not_matter(factor):
     op = linear_gauss_newton(network((40, 60, 50, 12), seed=3), torch.eye(40, dtype=torch.float64))
     scaled = KroneckerSum(op.left, op.right * factor, op.basis)
-    assert condition_number(scaled).value == pytest.approx(condition_number(op).value, rel=1e-8)
+    found = condition_number(scaled)
+    assert found.value == pytest.approx(condition_number(op).value, rel=1e-8)
+    assert found.gap == pytest.approx(1 / (EPS * found.value))
+
+
+@pytest.mark.parametrize("sizes", [(40, 60, 12), (40, 60, 50, 12)])  # exact blocks, and an iteration
+def test_errors_of_a_kronecker_sum_allow_for_the_rounding_of_its_factors(sizes, monkeypatch):
+    op = linear_gauss_newton(network(sizes, seed=3), torch.eye(40, dtype=torch.float64))
+    monkeypatch.setattr(KroneckerBlocks, "rounding", lambda self, bottom: 1e-5)
+    assert 1e-5 <= condition_number(op).residual <= 1e-5 + 1e-8
+
+
+@pytest.mark.parametrize("size", [2, 30])
+@pytest.mark.parametrize("scale", [-3e-5, 7.0, 4e5])
+def test_a_factor_is_scalar_up_to_the_rounding_of_a_change_of_basis(size, scale):
+    """Beyond it two terms are no exact blocks."""
+    basis = orthogonal(size, size, seed=size)
+    assert _is_scalar(basis.T @ (scale * torch.eye(size, dtype=torch.float64)) @ basis)
+    for entry in ((0, 1), (1, 1)):
+        for rounding, expected in ((5, True), (20, False)):
+            matrix = scale * torch.eye(size, dtype=torch.float64)
+            matrix[entry] += rounding * size * EPS * abs(scale)
+            assert _is_scalar(matrix) is expected
 
 
 # Singular values
@@ -314,6 +345,7 @@ def test_the_gap_tells_what_counts_as_zero():
     result = factor_ends([jacobian])
     assert result.rank == 1
     assert result.gap == pytest.approx(1e26)
+    assert result.residual == pytest.approx(2e-13, abs=0)  # of a square, twice that of the singular value
 
 
 @pytest.mark.bad_input

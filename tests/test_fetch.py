@@ -464,7 +464,8 @@ def test_without_the_data_extra(monkeypatch, capsys):
         "find_spec",
         lambda module: present(module) if module != "PIL" else None,
     )
-    assert complaint(capsys, "mnist") == ("The full training sets need PIL; run `pip install 'gnlib[data]'`.\n")
+    said = complaint(capsys, "mnist")
+    assert said == "The full training sets need PIL; run `pip install 'gauss-newton-book[data]'`.\n"
 
 
 def test_interruption_leaves_nothing(home, monkeypatch, capsys, left_behind):

@@ -149,6 +149,16 @@ def test_prescribed_spectra(values, copies):
     assert ends.norm == pytest.approx(max(map(abs, values)), abs=1e-9)
 
 
+def test_all_products_are_counted():
+    taken = []
+
+    def apply(v):
+        taken.append(v)
+        return torch.arange(1.0, 41.0).double() * v
+
+    assert symmetric_ends(apply, gaussian(1, 40)).products == len(taken)
+
+
 def test_restarts_lose_nothing():
     spectrum = torch.linspace(-1, 1.2, 400, dtype=torch.float64) ** 3
     whole, restarted = (symmetric_ends(lambda v: spectrum * v, gaussian(1, 400), held=held) for held in (500, 12))
@@ -222,7 +232,7 @@ def test_a_kink_in_the_output_function_is_refused():
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize(("samples", "outputs"), [(2, 1), (1, 2)])
+@pytest.mark.parametrize(("samples", "outputs"), [(2, 1), (1, 2), (2, 2)])
 def test_a_hessian_is_that_of_one_number(samples, outputs):
     with pytest.raises(ValueError, match=f"{samples} samples and the network {outputs} outputs"):
         hessian_ends(perceptron(0, outputs=outputs), gaussian(0, samples, 3))

@@ -79,6 +79,15 @@ def test_data_resolve_eigenvalues_that_the_matrix_rounds_away():
     assert len(SecondMoment.from_matrix(second_moment(x)).eigenvalues) == 2
 
 
+@pytest.mark.parametrize("shape", [(500, 2), (2, 500)])
+@pytest.mark.parametrize(("size", "rank"), [(250, 1), (1000, 2)])
+def test_a_direction_counts_from_the_larger_dimension_times_eps_on(shape, size, rank):
+    x = torch.zeros(shape, dtype=torch.float64)
+    x[0, 0], x[1, 1] = 1.0, size * torch.finfo(x.dtype).eps
+    assert len(SecondMoment.from_data(x).eigenvalues) == rank
+    assert torch.linalg.matrix_rank(whiten(x)) == rank
+
+
 @pytest.mark.parametrize("function", [second_moment, whiten])
 def test_single_precision_is_promoted(function):
     x = samples(6, 3, seed=10).float()

@@ -42,6 +42,7 @@ def test_ends_and_rank_are_those_of_the_matrix(d, r, widths, k, scale, skip):
     assert found.rank == len(values)
     assert found.largest == pytest.approx(values[-1].item(), rel=1e-8)
     assert found.smallest == pytest.approx(values[0].item(), rel=max(1e-8, 100 * EPS * found.value))
+    assert found.gap == pytest.approx(found.smallest / (EPS * found.largest))
 
 
 @networks

@@ -1,10 +1,13 @@
 """The dependencies are named in pyproject.toml and pinned, once, in constraints.txt."""
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
 import yaml
+
+import gnlib
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -43,4 +46,15 @@ def test_the_environment_asks_for_a_python_that_the_package_accepts():
 
 def test_the_citation_names_the_version_of_the_package():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert citation["version"] == PROJECT["version"]
+    assert citation["version"] == gnlib.__version__
+
+
+def test_nobody_is_told_to_install_what_another_project_calls_gnlib():
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    telling = re.compile(r"\bpip install\b.*(?<![\w/])gnlib\b|\bgnlib\[|^name = \"gnlib\"", re.M)
+    found = []
+    for path in (ROOT / name for name in listed.split("\0") if name):
+        if path.suffix in {".npz", ".png", ".svg"} or path == Path(__file__) or not path.is_file():
+            continue
+        found += [f"{path.relative_to(ROOT)}: {match[0]}" for match in telling.finditer(path.read_text())]
+    assert found == []

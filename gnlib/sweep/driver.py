@@ -207,4 +207,4 @@ def _require_extras() -> None:
         import tqdm  # noqa: F401
         import yaml  # noqa: F401
     except ImportError as error:
-        raise ImportError(f"A sweep needs {error.name}: pip install 'gnlib[sweep]'.") from None
+        raise ImportError(f"A sweep needs {error.name}: pip install 'gauss-newton-book[sweep]'.") from None

@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 import traceback
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,8 +20,16 @@ from gnlib.sweep.kernel import Watch, kernel_class
 from gnlib.sweep.provenance import versions
 from gnlib.sweep.rows import VARIABLE
 
+STARTS = 3
+"""How often a kernel is started that is lost before it answers: others may take a port that was chosen for it."""
+
 ATTEMPTS = 2
-"""How often a run is started whose kernel dies without the notebook or a limit being to blame."""
+"""How often a run is begun whose kernel dies without the notebook or a limit being to blame."""
+
+ANSWER = 120
+"""Seconds in which a kernel has to answer for the first time, on a machine that is not busy, where it takes one."""
+
+STDERR = "stderr.txt"
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 COLORS = re.compile(r"\x1b\[[0-9;]*m")
@@ -74,13 +83,14 @@ class Outcome:
 
 
 def execute(settings: Settings, name: str, parameters: Mapping[str, object]) -> Outcome:
-    """Run the notebook with these parameters, once more if its kernel dies, and keep what comes of it."""
+    """Run the notebook with these parameters, again if its kernel is lost, and keep what comes of it."""
     if library_digest() != settings.library:
         return Outcome(name, "gnlib has changed since the sweep began, or its worker has another one")
     done = Folder(settings.folder).finished(name)
     if done is not None:  # by a worker that was lost before it could say so
         return Outcome(name, None, done["seconds"], done["memory"])
-    for attempt in range(1, ATTEMPTS + 1):
+    lost = Counter()  # kernels that had answered, and kernels that had not
+    while True:
         try:
             run = Folder(settings.folder).new_run(name)
         except OSError as error:
@@ -88,12 +98,13 @@ def execute(settings: Settings, name: str, parameters: Mapping[str, object]) -> 
         watch, began = Watch(settings.timeout, settings.memory or _memory_of_worker()), time.perf_counter()
         raised = _run_notebook(settings, parameters, run, watch)
         seconds = time.perf_counter() - began
-        if attempt < ATTEMPTS and watch.complaint is None and _kernel_died(raised):
-            shutil.rmtree(run, ignore_errors=True)
-            continue
-        outcome = Outcome(name, _reason(raised, watch), seconds, watch.peak)
+        if watch.complaint is None and _kernel_lost(raised, watch):
+            lost[watch.answered] += 1
+            if lost[watch.answered] < (ATTEMPTS if watch.answered else STARTS):
+                shutil.rmtree(run, ignore_errors=True)
+                continue
+        outcome = Outcome(name, _reason(raised, watch, run), seconds, watch.peak)
         return _keep(settings, parameters, run, raised, outcome)
-    raise AssertionError("unreachable")
 
 
 def _run_notebook(settings: Settings, parameters: Mapping[str, object], run: Path, watch: Watch) -> Exception | None:
@@ -104,7 +115,7 @@ def _run_notebook(settings: Settings, parameters: Mapping[str, object], run: Pat
     if settings.gpus:
         environment["CUDA_VISIBLE_DEVICES"] = gpu_of_worker(_worker().name, settings.gpus)
     try:
-        with watch:
+        with open(run / STDERR, "wb") as stderr, watch:
             papermill.execute_notebook(
                 _literally(settings.notebook),
                 _literally(run / "notebook.ipynb"),
@@ -112,10 +123,11 @@ def _run_notebook(settings: Settings, parameters: Mapping[str, object], run: Pat
                 kernel_name="python3",
                 language="python",
                 progress_bar=False,
-                start_timeout=math.ceil(settings.timeout),
+                start_timeout=_patience(),
+                on_notebook_start=watch.hear,
                 iopub_timeout=60,  # by default 4 seconds, which outputs may take on a machine with too much to do
                 # For the engine. Its own `cwd` would change the directory of this process, and of all its threads.
-                kernel_manager_class=kernel_class(environment, watch.follow),
+                kernel_manager_class=kernel_class(environment, stderr, watch.follow),
                 resources={"metadata": {"path": str(settings.directory)}},
                 shutdown_kernel="immediate",
             )
@@ -149,6 +161,7 @@ def _keep(
     try:
         write(run / "run.json", json.dumps(report, indent=1))
         if raised is None:
+            (run / STDERR).unlink()
             folder.keep_finished(run, outcome.name)
     except OSError as error:
         raised = raised or error
@@ -184,19 +197,33 @@ def _literally(path: Path) -> str:
     return str(path).replace("{", "{{").replace("}", "}}")
 
 
-def _kernel_died(raised: Exception | None) -> bool:
+def _patience() -> int:
+    """Return the seconds in which a kernel has to answer: more where more wants to run than there are cores."""
+    return math.ceil(ANSWER * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
+
+
+def _kernel_lost(raised: Exception | None, watch: Watch) -> bool:
     from nbclient.exceptions import DeadKernelError
 
-    return isinstance(raised, DeadKernelError) or "Kernel died before" in str(raised)
+    # Of a kernel that never answers, whether it has ended or not, jupyter_client says so by a RuntimeError.
+    return isinstance(raised, DeadKernelError if watch.answered else RuntimeError)
 
 
-def _reason(raised: Exception | None, watch: Watch) -> str | None:
+def _reason(raised: Exception | None, watch: Watch, run: Path) -> str | None:
     if raised is None:
         return None
     if watch.complaint is not None:
         return watch.complaint
-    if _kernel_died(raised):
-        return "its kernel died, twice"
+    if _kernel_lost(raised, watch):
+        if watch.answered:
+            return "its kernel died, twice"
+        return f"its kernel never answered: {_last_words(run) or raised}"
     if hasattr(raised, "ename"):  # an error in the notebook
         return f"{raised.ename}: {raised.evalue}".splitlines()[0]
     return f"{type(raised).__name__}: {raised}".splitlines()[0]
+
+
+def _last_words(run: Path) -> str:
+    """Return the last line of what a kernel wrote to its standard error."""
+    lines = (run / STDERR).read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""

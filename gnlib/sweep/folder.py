@@ -3,7 +3,7 @@
 | path | what |
 |---|---|
 | `runs/<name>/` | a finished run: `notebook.ipynb`, `run.json`, and `rows.json` if it recorded rows |
-| `failed/<name>/` | a run that failed, last attempt: `notebook.ipynb` as far as it came, `traceback.txt`, `run.json` |
+| `failed/<name>/` | a run that failed, last attempt: the same so far, `traceback.txt`, and `stderr.txt` of its kernel |
 | `unfinished/` | runs in progress; renamed when whole |
 | `table.parquet`, `table.csv` | the rows of all finished runs of the grid |
 | `sweep.json` | the notebook and the grid that the table belongs to |

@@ -5,11 +5,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     import psutil
+
+LAUNCHER = Path(__file__).with_name("launcher.py")
 
 INTERVAL = 0.1
 """Seconds between two looks at the memory of a kernel and the children that it is known to have."""
@@ -18,17 +21,17 @@ SHARE = 0.01
 """Of a core, which the search for its children, through all processes of the machine, may take from the runs."""
 
 
-def kernel_class(environment: Mapping[str, str], started: Callable[[int], None]) -> type:
+def kernel_class(environment: Mapping[str, str], stderr: IO[bytes], started: Callable[[int], None]) -> type:
     """Return a class of kernel managers for papermill.
 
-    Its kernels run this interpreter whatever kernels are installed, talk over TCP, and see the additional
-    `environment`; `started` is told the process of each.
+    Its kernels run this interpreter whatever kernels are installed, talk over TCP, see the additional `environment`,
+    complain to `stderr` and end with this process; `started` is told the process of each.
     """
     import zmq
     from jupyter_client import AsyncKernelManager
     from jupyter_client.kernelspec import KernelSpec
 
-    command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    command = [sys.executable, str(LAUNCHER), "-f", "{connection_file}"]
     spec = KernelSpec(
         argv=command,
         env=dict(environment),
@@ -46,7 +49,7 @@ def kernel_class(environment: Mapping[str, str], started: Callable[[int], None])
             self.transport, self.ip = "tcp", "127.0.0.1"
             if zmq.has("curve"):  # others on a cluster's machine can connect to its ports too
                 self.transport_encryption = "required"
-            await super().start_kernel(**options)
+            await super().start_kernel(**options, stderr=stderr)
             started(self.provisioner.pid)
 
     return Kernel
@@ -68,12 +71,15 @@ class Watch:
         the largest number of bytes seen in memory
     complaint
         why the kernel was ended, if it was
+    answered
+        whether the kernel has ever answered
     """
 
     def __init__(self, seconds: float, memory: int | None) -> None:
         self.seconds, self.memory = seconds, memory
         self.peak = 0
         self.complaint: str | None = None
+        self.answered = False
         self._kernel: psutil.Process | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watch of a kernel", daemon=True)
@@ -83,6 +89,10 @@ class Watch:
         import psutil
 
         self._kernel = psutil.Process(pid)  # which knows it from a later one of the same number
+
+    def hear(self, **_: object) -> None:
+        """Say that the kernel has answered; nbclient calls this with the notebook."""
+        self.answered = True
 
     def __enter__(self) -> "Watch":
         """Begin."""

@@ -5,12 +5,15 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
+from gnlib import __version__
+
 
 def versions() -> dict[str, str]:
     """Return the versions that decide numbers."""
     return {
         "python": platform.python_version(),
-        **{name: version(name) for name in ("gnlib", "torch", "numpy", "scipy")},
+        "gnlib": __version__,
+        **{name: version(name) for name in ("torch", "numpy", "scipy")},
     }
 
 

@@ -12,6 +12,8 @@ import nbformat
 import pandas
 import psutil
 
+from gnlib.sweep.kernel import LAUNCHER
+
 PATIENCE = 400
 """Seconds after which something is taken not to happen at all; far more than it takes on a busy machine."""
 
@@ -147,7 +149,7 @@ def command(process):
 
 
 def kernels(process):
-    return [child for child in family(process) if "ipykernel_launcher" in command(child)]
+    return [child for child in family(process) if str(LAUNCHER) in command(child)]
 
 
 def busy_workers(process):
