@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gnlib import gauss_newton_gram
-from gnlib.bounds.ball import SIGMOID, TANH, ball_norms, likely_start, measured_start
+from gnlib.bounds.ball import SIGMOID, TANH, Start, ball_norms, likely_start, measured_start
 from gnlib.bounds.linearity import LayerNorms, layer_norms, layered_bound, proposition_2_3, proposition_3_1, theorem_3_1
 from gnlib.bounds.tensor_norm import norm_221
 from gnlib.kernel import Hessian, hessian_ends, moved, tangent_kernel
@@ -223,6 +223,19 @@ def test_many_slices_are_bounded_from_both_sides_and_semi_definite_ones_exactly(
         assert math.isclose(bounds.lower, bounds.upper, rel_tol=1e-9)
     else:
         assert bounds.lower >= 0.9 * tried
+
+
+@pytest.mark.claim("Signed sums", verdict="holds")
+@hundreds
+@given(seeds, st.integers(1, 4), st.integers(1, 4), st.integers(13, 16))
+def test_the_upper_bound_by_absolute_values_of_matrices(seed, d1, d2, d3):
+    slices = gaussian(seed, d3, d1, d2)
+    norms = []
+    for grams in (slices.mT @ slices, slices @ slices.mT):
+        values, q = torch.linalg.eigh(grams)
+        absolute = (q * values.clamp_min(0).sqrt()[:, None]) @ q.mT
+        norms.append(torch.linalg.eigvalsh(absolute.sum(0))[-1].item())
+    assert math.isclose(norm_221(slices.movedim(0, 2)).upper, math.sqrt(norms[0] * norms[1]), rel_tol=1e-7)
 
 
 @pytest.mark.claim("Liu Proposition 2.2", verdict="holds")
@@ -475,6 +488,22 @@ def test_the_gradient_by_the_first_hidden_values_depends_on_the_first_weights():
     assert math.isclose(mean_square(0.0), 1.0, rel_tol=1e-9) and mean_square(2.0) < 0.5
 
 
+def some_norms(seed, depth):
+    """Norms of layers, drawn and not computed: six numbers of several orders each."""
+    return [LayerNorms(*six) for six in gaussian(seed, depth, 6).exp().tolist()]
+
+
+@pytest.mark.claim("Liu Proposition 3.1", verdict="holds if")
+@hundreds
+@given(seeds)
+def test_the_four_terms_of_the_proposition(seed):
+    one, two = some_norms(seed, 2)
+    by_hand = one.by_weights**2 * two.input_input * two.gradient_max
+    by_hand += 2 * one.by_weights * two.input_weights * two.gradient_max
+    by_hand += two.weights_weights * two.gradient_max + one.weights_weights * one.gradient_max
+    assert math.isclose(proposition_3_1([one, two]), by_hand, rel_tol=1e-12)
+
+
 @pytest.mark.claim("Liu Theorem 3.1, corrected", verdict="holds")
 @hundreds
 @given(networks())
@@ -486,9 +515,9 @@ def test_the_theorem_with_its_two_repairs(network):
 
 @pytest.mark.claim("Liu Theorem 3.1, corrected", verdict="holds")
 @hundreds
-@given(st.lists(st.tuples(*[st.floats(0, 3)] * 6), min_size=1, max_size=4), st.integers(1, 100))
-def test_the_constants_of_the_theorem_and_all_layers_that_a_term_can_involve(numbers, width):
-    layers = [LayerNorms(*six) for six in numbers]
+@given(seeds, st.integers(1, 4), st.integers(1, 100))
+def test_the_constants_of_the_theorem_and_all_layers_that_a_term_can_involve(seed, depth, width):
+    layers = some_norms(seed, depth)
     count, everywhere = len(layers), range(len(layers))
     by_weights = [layer.by_weights for layer in layers]
     lipschitz = max([1.0, *by_weights, *(layer.by_input for layer in layers)])
@@ -558,6 +587,22 @@ def test_the_layered_bound_is_attained_by_one_unit(w, v, x, sigma):
     weights, x = [exact([[w]]), exact([[v]])], exact([x])
     bound = layered_bound(layer_norms(module(weights, sigma), x[None]), 1)
     assert math.isclose(norm(hessian(weights, x, sigma)), bound, rel_tol=1e-9, abs_tol=TINY)
+
+
+@pytest.mark.claim("Layered bound", verdict="holds")
+@hundreds
+@given(seeds, st.integers(1, 4), st.integers(1, 100))
+def test_the_layered_bound_by_the_eigenvalues_of_its_matrices(seed, depth, width):
+    way, total = 0.0, 0.0
+    layers = some_norms(seed, depth)
+    for layer in layers:
+        side = layer.input_weights * way
+        matrix = exact([[layer.input_input * way**2, side], [side, layer.weights_weights]])
+        total += layer.gradient_max * torch.linalg.eigvalsh(matrix)[1].item()
+        way = ((layer.by_input * way) ** 2 + layer.by_weights**2) ** 0.5
+    whole = torch.linalg.eigvalsh(exact([[total, way / width**0.5], [way / width**0.5, 0.0]]))[1].item()
+    assert math.isclose(layered_bound(layers, None), total, rel_tol=1e-10)
+    assert math.isclose(layered_bound(layers, width), whole, rel_tol=1e-10)
 
 
 @pytest.mark.claim("Layered bound", verdict="holds")
@@ -659,6 +704,16 @@ def test_divided_by_the_root_of_the_inputs_the_kernel_stays_and_the_hessian_fall
 
 
 @pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
+@pytest.mark.parametrize("sigma", SMOOTH)
+def test_the_constants_of_two_activations_are_the_least(sigma):
+    grid = torch.linspace(-5, 5, 100_001).double()
+    first, second = slopes(sigma, grid)
+    assert SMOOTH[sigma].at_zero == sigma(exact(0.0))
+    assert math.isclose(SMOOTH[sigma].lipschitz, first.abs().max(), rel_tol=1e-8)
+    assert math.isclose(SMOOTH[sigma].curvature, second.abs().max(), rel_tol=1e-8)
+
+
+@pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
 @hundreds
 @given(networks(), seeds, st.sampled_from([0.0, 0.1, 1.0, 10.0]))
 def test_the_norms_of_all_layers_in_a_ball(network, seed, radius):
@@ -669,6 +724,64 @@ def test_the_norms_of_all_layers_in_a_ball(network, seed, radius):
         with moved(net, radius * step / step.norm()):
             for layer, bound in zip(layer_norms(net, x[None]), above, strict=True):
                 assert all(a <= b * SLACK + 1e-9 for a, b in zip(layer, bound, strict=True))
+
+
+def ball_by_hand(start, smoothness, radius, skip):
+    """The recursions of Lemma 3.1 with layers counted from one, as the page of claims has them."""
+    slope, bend, _ = smoothness
+    m, depth = start.widths, len(start.weights)
+    s, b, top = ({layer: given[layer - 1] for layer in range(1, depth + 1)} for given in (start[1], *start[3:]))
+    a, e, way = {}, {}, {0: 0.0}
+    for layer in range(1, depth + 1):
+        a[layer - 1] = start.values[layer - 1] + way[layer - 1] / m[layer - 1] ** 0.5
+        e[layer] = s[layer] * way[layer - 1] + radius * a[layer - 1]
+        way[layer] = slope * e[layer] + (way[layer - 1] if skip and layer > 1 else 0.0)
+    h = {depth: radius / m[depth] ** 0.5}
+    for layer in range(depth, 1, -1):
+        weights = radius / m[layer - 1] ** 0.5 * slope * (b[layer] + h[layer])
+        h[layer - 1] = weights + s[layer] * (bend * top[layer] * e[layer] + slope * h[layer]) + skip * h[layer]
+    result = []
+    for layer in range(1, depth + 1):
+        wide, below = s[layer] + radius / m[layer - 1] ** 0.5, a[layer - 1]
+        with_input = [slope * wide + skip, bend * wide**2]
+        with_input.append(bend * wide * below + slope * (m[layer] / m[layer - 1]) ** 0.5)
+        by_input, aa, aw = with_input if layer > 1 else (0.0, 0.0, 0.0)
+        result.append([top[layer] + h[layer], by_input, slope * below, aa, aw, bend * below**2])
+    return exact(result)
+
+
+@pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
+@hundreds
+@given(seeds, st.integers(1, 4), st.floats(0, 10), st.booleans(), st.sampled_from(list(SMOOTH)))
+def test_the_recursions_of_the_norms_in_a_ball(seed, depth, radius, skip, sigma):
+    numbers = gaussian(seed, 4, depth).exp().tolist()
+    widths = (1 + 10 * gaussian(seed + 1, depth + 1).abs()).int().tolist()
+    start = Start(widths, *numbers)
+    norms = ball_norms(start, SMOOTH[sigma], radius, skip=skip)
+    assert torch.allclose(exact(norms), ball_by_hand(start, SMOOTH[sigma], radius, skip), rtol=1e-10, atol=0)
+
+
+@pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
+@pytest.mark.parametrize("sigma", SMOOTH)
+@pytest.mark.parametrize("widths", [[3, 20, 50], [5, 12, 30, 20], [2, 40]])
+@pytest.mark.parametrize("failure", [0.5, 1e-3])
+def test_the_start_that_is_likely_by_hand(sigma, widths, failure):
+    slope, _, at_zero = SMOOTH[sigma]
+    likely, depth = likely_start(widths, 1.3, SMOOTH[sigma], failure=failure), len(widths) - 1
+    share = failure / (2 * depth + 1)  # L norms of weights, L + 1 of the output layer: its norm, and L maxima
+    t = math.sqrt(-2 * math.log(share))
+    value, above = 1.3, 1.0
+    for layer in range(depth):
+        n, m = widths[layer : layer + 2]
+        weight = 1 + (m**0.5 + t) / n**0.5
+        assert math.isclose(likely.weights[layer], weight, rel_tol=1e-12)
+        assert math.isclose(likely.values[layer], value, rel_tol=1e-12)
+        value = slope * weight * value * (n / m) ** 0.5 + at_zero
+    for layer in reversed(range(depth)):
+        m, last = widths[layer + 1], widths[-1]
+        assert math.isclose(likely.gradients[layer], above * (last**0.5 + t) / last**0.5, rel_tol=1e-12)
+        assert math.isclose(likely.maxima[layer], above * math.sqrt(2 * math.log(2 * m / share) / last), rel_tol=1e-12)
+        above *= slope * likely.weights[layer]
 
 
 @pytest.mark.claim("Liu Lemma 3.1", verdict="holds")

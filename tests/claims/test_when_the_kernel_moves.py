@@ -91,6 +91,8 @@ def test_the_kernel_of_the_output_changes_at_least_by_a_minus_b(seed, m, x, phi,
 def test_the_bound_on_the_change_is_attained_by_a_kernel_that_does_not_move():
     floor = change_floor(exact([2.0]), exact([2.0]), exact([1.0]), exact([3.0]))
     assert floor.item() == 16 == 3**2 * 2 - 1**2 * 2
+    floor = change_floor(exact([2.0]), exact([1.5]), exact([1.0]), exact([3.0]))  # and by one that falls as slopes rise
+    assert floor.item() == 11.5 == 3**2 * 1.5 - 1**2 * 2
 
 
 @pytest.mark.claim("Liu Section 4, term A, corrected", verdict="holds")
@@ -330,6 +332,38 @@ def test_the_network_of_theorem_4_1_is_a_product_of_cubics(seed, m, x):
         assert norm(far) <= cubic.hessian(0.7) * SLACK + TINY
 
 
+def cubic(u, v):
+    """The cubic c, and its gradient, as functions of two vectors."""
+    root = u.shape[-1] ** 0.5
+    return (u * v**2).sum(-1) / root, torch.cat([v**2, 2 * u * v], -1) / root
+
+
+@pytest.mark.claim("Bottleneck as a product", verdict="holds")
+@hundreds
+@given(seeds, st.integers(1, 4), st.sampled_from([0.01, 0.1, 0.5]), st.booleans())
+def test_values_and_gradients_of_a_cubic_are_above_their_floors_in_a_ball(seed, m, radius, steep):
+    u, v = gaussian(seed, 2, m)
+    if steep:  # one unit without a gradient that bends against the others
+        u[-1], v[-1] = -100 * (u @ v**2).sign(), 0.0
+    _, c = cubics([v, u, v, u], 1.0)
+    point = torch.cat([u, v])
+    steps = torch.cat([torch.eye(2 * m).double(), -torch.eye(2 * m).double(), -point[None], gaussian(seed, 50, 2 * m)])
+    ends = point + radius * steps / steps.norm(dim=1, keepdim=True)
+    value, gradient = cubic(ends[:, :m], ends[:, m:])
+    assert value.abs().min() * SLACK + TINY >= c.least(radius)[0]
+    assert gradient.norm(dim=1).min() * SLACK + TINY >= c.least(radius)[1]
+
+
+@pytest.mark.claim("Bottleneck as a product", verdict="holds")
+@hundreds
+@given(seeds, st.integers(1, 4), st.booleans())
+def test_a_unit_with_one_weight_attains_the_bound_on_the_hessian(seed, m, upper):
+    u, v = gaussian(seed, 2, m)
+    (v if upper else u).zero_()
+    second = hess(lambda p: cubic(*p.view(2, m))[0], torch.cat([u, v]))
+    assert norm(second) == pytest.approx(cubics([v, u, v, u], 1.0)[1].hessian(0.0), rel=1e-10)
+
+
 @pytest.mark.claim("Liu Eqs. 106 to 109", verdict="holds")
 @hundreds
 @given(seeds, st.integers(1, 4), inputs)
@@ -516,6 +550,16 @@ def norm_by_parts(theta, x):
     cross = h * torch.outer(gc, gh)
     whole = torch.cat([torch.cat([top, cross.mT], 1), torch.cat([cross, h**2 / 2 * second(w4, w3, t)], 1)])
     return torch.linalg.eigvalsh(whole).abs().max().item()
+
+
+@pytest.mark.claim("Theorem 4.1 in a whole ball", verdict="holds")
+@hundreds
+@given(seeds, st.integers(1, 200))
+def test_in_a_ball_of_no_radius_the_floor_is_the_larger_of_two_entries(seed, m):
+    h, c = cubics(list(gaussian(seed, 4, m)), 1.0)
+    one = abs(h.value) * c.gradient * h.gradient
+    other = abs(c.value) * max(h.gradient**2 - abs(h.value) * h.hessian(0.0), 0.0)
+    assert ball_floor(h, c, 0.0) == pytest.approx(max(one, other), rel=1e-9, abs=1e-15)
 
 
 @pytest.mark.claim("Theorem 4.1 in a whole ball", verdict="holds")
