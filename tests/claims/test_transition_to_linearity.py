@@ -226,6 +226,15 @@ def test_many_slices_are_bounded_from_both_sides_and_semi_definite_ones_exactly(
 
 
 @pytest.mark.claim("Signed sums", verdict="holds")
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_semi_definite_slices_that_a_search_from_random_signs_misses(sign):
+    directions = [0] * 8 + [i for i in range(1, 21) for _ in range(2)]  # eight small slices beat any two large ones
+    slices = torch.stack([(0.3 if i == 0 else sign) * torch.eye(21)[i].diag().double() for i in directions])
+    bounds = norm_221(slices.movedim(0, 2))
+    assert bounds.lower == pytest.approx(2.4, rel=1e-12) == bounds.upper
+
+
+@pytest.mark.claim("Signed sums", verdict="holds")
 @hundreds
 @given(seeds, st.integers(1, 4), st.integers(1, 4), st.integers(13, 16))
 def test_the_upper_bound_by_absolute_values_of_matrices(seed, d1, d2, d3):
