@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
@@ -15,9 +15,8 @@ from gnlib.kernel import hessian_ends, tangent_kernel
 from gnlib.models.chain import Chains, bottleneck, half_square, identity, shallow
 from gnlib.models.heads import Entrywise, Softmax, output_kernel, swish
 
-from .strategies import a_hundred, exact, gaussian, hundreds, orthogonal, seeds
+from .strategies import exact, gaussian, hundreds, orthogonal, seeds
 
-some = settings(a_hundred, max_examples=30)
 SLACK = 1 + 1e-9
 TINY = 1e-11
 OUTPUTS = [swish, torch.sigmoid, torch.sin, torch.nn.functional.softplus, identity, half_square]
@@ -60,7 +59,7 @@ def narrow(theta, x):
 
 
 @pytest.mark.claim("Liu Eq. 27", verdict="holds")
-@some
+@hundreds
 @given(seeds, st.integers(1, 5), st.integers(1, 4), st.sampled_from(OUTPUTS))
 def test_the_kernel_of_the_output_is_that_of_f_times_slopes(seed, m, n, phi):
     network, x = shallow(m, 2, activation=torch.tanh, seeds=[seed]), gaussian(seed, n, 2)
@@ -92,19 +91,27 @@ def test_the_kernel_of_the_output_changes_at_least_by_a_minus_b(seed, m, x, phi,
 def test_the_bound_on_the_change_is_attained_by_a_kernel_that_does_not_move():
     floor = change_floor(exact([2.0]), exact([2.0]), exact([1.0]), exact([3.0]))
     assert floor.item() == 16 == 3**2 * 2 - 1**2 * 2
+    floor = change_floor(exact([2.0]), exact([1.5]), exact([1.0]), exact([3.0]))  # and by one that falls as slopes rise
+    assert floor.item() == 11.5 == 3**2 * 1.5 - 1**2 * 2
 
 
-@pytest.mark.claim("Liu Section 4, term A", verdict="holds if")
-@a_hundred
-@given(st.floats(-3, 3), st.floats(-3, 3))
-def test_swish_and_the_exponential_change_their_squared_slope_on_the_way_to_a_label(start, end):
-    assume(abs(start - end) > 0.01)
-    for phi in (swish, torch.exp):  # slopes that are monotone and positive there
-        a, b = (slopes(phi, z)[0] for z in (start, end))
-        assert min(a, b) > 0 and abs(a**2 - b**2) > 1e-4
+@pytest.mark.claim("Liu Section 4, term A, corrected", verdict="holds")
+@hundreds
+@given(st.floats(-3, 3), st.floats(-3, 3), st.floats(0, 5), st.sampled_from([swish, torch.exp, half_square]))
+def test_the_squared_slope_changes_on_the_way_to_a_label_where_slopes_are_monotone(start, end, kernel, phi):
+    if phi is half_square:
+        start, end = abs(start), abs(end)  # the slope is z
+    (a, bend_a), (b, bend_b) = (slopes(phi, z) for z in (start, end))
+    bend = min(bend_a, bend_b)  # least in between too: that of swish has one maximum, that of the others none
+    assert bend > 0 and min(a, b) >= 0
+    floor = change_floor(exact([kernel]), exact([kernel]), exact([a]), exact([b])).item()  # B = 0
+    least = bend * (a + b) * abs(start - end) * kernel
+    assert floor >= least * (1 - 1e-9) - TINY
+    if phi is half_square:
+        assert math.isclose(floor, least, rel_tol=1e-9, abs_tol=TINY)
 
 
-@pytest.mark.claim("Liu Section 4, term A", verdict="holds if")
+@pytest.mark.claim("Liu Section 4, term A", verdict="fails")
 def test_a_cube_reaches_another_label_with_the_same_squared_slope():
     def cube(z):
         return z**3 / 3
@@ -112,6 +119,12 @@ def test_a_cube_reaches_another_label_with_the_same_squared_slope():
     assert cube(1.0) != cube(-1.0)
     floor = change_floor(exact([1.0]), exact([1.0]), *(exact([slopes(cube, z)[0]]) for z in (1.0, -1.0)))
     assert floor.item() == 0
+    assert change_floor(exact([1.0]), exact([1.0]), *(exact([slopes(cube, z)[0]]) for z in (1.0, -2.0))).item() == 15
+
+
+def along(f, w, step):
+    """Second derivative times a step."""
+    return torch.func.grad(lambda w: torch.func.grad(f)(w) @ step)(w)
 
 
 def late(z):
@@ -120,7 +133,11 @@ def late(z):
 
 
 @pytest.mark.claim("Liu Section 4, a linear output is necessary", verdict="fails")
-@some
+@pytest.mark.claim("Liu Section 4, term A", verdict="fails")
+@pytest.mark.claim("Liu Section 4, a Hessian of order one", verdict="fails")
+@pytest.mark.claim("Liu Remark 4.1", verdict="fails")
+@pytest.mark.claim("Liu Table 1, non-linear output layer", verdict="fails")
+@hundreds
 @given(seeds, st.sampled_from([0.5, 3.0]))
 def test_an_output_that_is_not_linear_elsewhere_is_linear_in_the_whole_ball(seed, radius):
     f, start = scalar(200, seed, 1.0)
@@ -129,29 +146,53 @@ def test_an_output_that_is_not_linear_elsewhere_is_linear_in_the_whole_ball(seed
         w = start + radius * size * step / step.norm()
         same = torch.func.grad(lambda w: late(f(w)))(w)
         assert torch.equal(same, torch.func.grad(f)(w))
+        assert torch.equal(along(lambda w: late(f(w)), w, step), along(f, w, step))
     reach = start[400:].norm() + radius  # |f| <= |v| at all points of the ball, as |tanh| < 1
     assert reach < 100
     assert slopes(late, 101.0)[1] > 0
 
 
 @pytest.mark.claim("Liu Section 4, a linear output is necessary, corrected", verdict="holds")
-@some
-@given(seeds, st.sampled_from([0.3, 1.0, 2.0]), st.sampled_from([swish, torch.sin, torch.nn.functional.softplus]))
-def test_where_the_output_is_bent_the_hessian_tends_to_its_curvature_times_the_kernel(seed, x, phi):
-    network = shallow(3000, 1, activation=torch.tanh, seeds=[seed])
-    sample = exact([[x, 1.0]])
-    f = network(sample).item()
-    kernel = network.kernel(sample).item()
-    own = hessian_ends(network, sample, output=lambda y: y[0], tolerance=1e-4).norm
-    tilde = hessian_ends(network, sample, output=lambda y: phi(y[0]), tolerance=1e-4).norm
-    first, second = slopes(phi, f)
-    low, high = eq_29(kernel**0.5, own, first, second)
-    assert low * (1 - 1e-3) - 1e-3 * own <= tilde <= high * (1 + 1e-3) + 1e-3 * own
-    assert abs(tilde - abs(second) * kernel) <= 1.01 * abs(first) * own and own < 0.5
+@hundreds
+@given(seeds, st.integers(1, 20), inputs, st.sampled_from([*OUTPUTS, torch.exp]))
+def test_the_two_are_apart_by_the_slope_times_the_hessian_of_f_at_most(seed, m, x, phi):
+    f, w = scalar(m, seed, x)
+    first, second = slopes(phi, f(w).item())
+    kernel, own = torch.func.grad(f)(w).square().sum().item(), norm(hess(f, w))
+    apart = abs(norm(hess(lambda w: phi(f(w)), w)) - abs(second) * kernel)
+    assert apart <= abs(first) * own * SLACK + TINY * (1 + abs(second) * kernel)
+
+
+@pytest.mark.claim("Liu Section 4, a linear output is necessary, corrected", verdict="holds")
+@pytest.mark.parametrize("phi", [swish, torch.sin, torch.nn.functional.softplus])
+@pytest.mark.parametrize("seed", range(3))
+def test_where_the_output_is_bent_the_hessian_tends_to_its_curvature_times_the_kernel(seed, phi):
+    sample, apart = exact([[1.0, 1.0]]), []
+    for m in (100, 10_000):
+        network = shallow(m, 1, activation=torch.tanh, seeds=[seed])
+        tilde = hessian_ends(network, sample, output=lambda y: phi(y[0]), tolerance=1e-4).norm
+        second = slopes(phi, network(sample).item())[1]
+        apart.append(abs(tilde - abs(second) * network.kernel(sample).item()))
+    assert apart[1] < 0.05 and apart[1] < apart[0]
+
+
+@pytest.mark.claim("Liu Section 4, a linear output is necessary, corrected", verdict="holds")
+@pytest.mark.parametrize("m", [1.0, 5.0, 20.0])
+def test_slopes_without_bound_keep_the_two_apart(m):
+    def f(w):  # H = 1/m, K = 1, and f = m at w = 0
+        return m + w + w**2 / (2 * m)
+
+    zero = exact(0.0)
+    own = hess(f, zero).item()
+    tilde = hess(lambda w: torch.exp(f(w)), zero).item()
+    bent = slopes(torch.exp, m)[1] * torch.func.grad(f)(zero).item() ** 2
+    assert own == 1 / m
+    assert math.isclose(tilde - bent, slopes(torch.exp, m)[0] * own, rel_tol=1e-9)  # e^m / m, though H tends to zero
+    assert tilde - bent > 2.5
 
 
 @pytest.mark.claim("Liu Eq. 28", verdict="holds")
-@a_hundred
+@hundreds
 @given(seeds, st.integers(1, 4), inputs, st.sampled_from(OUTPUTS))
 def test_the_hessian_of_the_output_has_two_terms(seed, m, x, phi):
     f, w = scalar(m, seed, x)
@@ -181,7 +222,7 @@ def test_a_product_of_two_numbers_attains_both_sides():
         assert value == pytest.approx(high if first > 0 else low, rel=1e-12)
 
 
-@pytest.mark.claim("Liu Section 4, a Hessian of order one", verdict="holds if")
+@pytest.mark.claim("Liu Section 4, a Hessian of order one", verdict="fails")
 def test_the_hessian_of_swish_does_not_shrink_with_the_width():
     sample = exact([[1.0, 1.0]])
     norms = []
@@ -192,8 +233,8 @@ def test_the_hessian_of_swish_does_not_shrink_with_the_width():
     assert norms[2] > 0.5 * norms[1] > 0.1 * norms[0] and norms[2] > 0.03
 
 
-@pytest.mark.claim("Liu Section 4, a Hessian of order one", verdict="holds if")
-@a_hundred
+@pytest.mark.claim("Liu Section 4, a Hessian of order one", verdict="fails")
+@hundreds
 @given(seeds, st.integers(1, 4), inputs)
 def test_at_a_point_of_inflection_only_the_hessian_of_f_is_left(seed, m, x):
     f, w = scalar(m, seed, x)
@@ -205,7 +246,7 @@ def test_at_a_point_of_inflection_only_the_hessian_of_f_is_left(seed, m, x):
     assert torch.allclose(tilde, hess(f, w) / 4, atol=1e-10)
 
 
-@pytest.mark.claim("Liu Remark 4.1", verdict="holds if")
+@pytest.mark.claim("Liu Remark 4.1", verdict="fails")
 def test_the_kernel_and_the_squared_gradient_by_hidden_values_have_a_ratio_that_does_not_depend_on_the_width():
     ratios = []
     for m in (100, 10_000, 1_000_000):
@@ -219,7 +260,7 @@ def test_the_kernel_and_the_squared_gradient_by_hidden_values_have_a_ratio_that_
 
 
 @pytest.mark.claim("Liu Section 4, lazy training", verdict="holds")
-@some
+@hundreds
 @given(seeds, st.sampled_from([0.5, 1.0, 2.0]))
 def test_the_same_change_of_weights_leaves_one_kernel_and_moves_the_other(seed, x):
     f, w = scalar(20_000, seed, x)
@@ -237,7 +278,7 @@ def test_the_same_change_of_weights_leaves_one_kernel_and_moves_the_other(seed, 
 
 
 @pytest.mark.claim("Liu Eq. 30", verdict="holds if")
-@a_hundred
+@hundreds
 @given(seeds, st.integers(1, 6), st.floats(-3, 3), st.sampled_from([torch.tanh, torch.sigmoid, half_square]))
 def test_the_221_norm_behind_a_bottleneck_is_a_sum(seed, m, a, sigma):
     w = gaussian(seed, m)
@@ -257,7 +298,7 @@ def test_the_sum_is_of_the_order_of_the_width_unless_the_value_is_an_inflection(
 
 
 @pytest.mark.claim("Bottleneck as a product", verdict="holds")
-@a_hundred
+@hundreds
 @given(seeds, st.integers(1, 4), inputs)
 def test_the_network_of_theorem_4_1_is_a_product_of_cubics(seed, m, x):
     theta = gaussian(seed, 4 * m)
@@ -291,8 +332,40 @@ def test_the_network_of_theorem_4_1_is_a_product_of_cubics(seed, m, x):
         assert norm(far) <= cubic.hessian(0.7) * SLACK + TINY
 
 
+def cubic(u, v):
+    """The cubic c, and its gradient, as functions of two vectors."""
+    root = u.shape[-1] ** 0.5
+    return (u * v**2).sum(-1) / root, torch.cat([v**2, 2 * u * v], -1) / root
+
+
+@pytest.mark.claim("Bottleneck as a product", verdict="holds")
+@hundreds
+@given(seeds, st.integers(1, 4), st.sampled_from([0.01, 0.1, 0.5]), st.booleans())
+def test_values_and_gradients_of_a_cubic_are_above_their_floors_in_a_ball(seed, m, radius, steep):
+    u, v = gaussian(seed, 2, m)
+    if steep:  # one unit without a gradient that bends against the others
+        u[-1], v[-1] = -100 * (u @ v**2).sign(), 0.0
+    _, c = cubics([v, u, v, u], 1.0)
+    point = torch.cat([u, v])
+    steps = torch.cat([torch.eye(2 * m).double(), -torch.eye(2 * m).double(), -point[None], gaussian(seed, 50, 2 * m)])
+    ends = point + radius * steps / steps.norm(dim=1, keepdim=True)
+    value, gradient = cubic(ends[:, :m], ends[:, m:])
+    assert value.abs().min() * SLACK + TINY >= c.least(radius)[0]
+    assert gradient.norm(dim=1).min() * SLACK + TINY >= c.least(radius)[1]
+
+
+@pytest.mark.claim("Bottleneck as a product", verdict="holds")
+@hundreds
+@given(seeds, st.integers(1, 4), st.booleans())
+def test_a_unit_with_one_weight_attains_the_bound_on_the_hessian(seed, m, upper):
+    u, v = gaussian(seed, 2, m)
+    (v if upper else u).zero_()
+    second = hess(lambda p: cubic(*p.view(2, m))[0], torch.cat([u, v]))
+    assert norm(second) == pytest.approx(cubics([v, u, v, u], 1.0)[1].hessian(0.0), rel=1e-10)
+
+
 @pytest.mark.claim("Liu Eqs. 106 to 109", verdict="holds")
-@a_hundred
+@hundreds
 @given(seeds, st.integers(1, 4), inputs)
 def test_the_block_of_the_second_layer(seed, m, x):
     theta = gaussian(seed, 4 * m)
@@ -310,14 +383,53 @@ def test_the_block_of_the_second_layer(seed, m, x):
 
 
 @pytest.mark.claim("Liu Appendix H, values of the first layer", verdict="fails")
-def test_the_values_of_the_first_layer_are_squares():
-    x, w = 2.0, 1.0
-    alpha = (w * x) ** 2 / 2
-    assert alpha**2 == 4 and x**2 / 4 * w**2 == 1  # printed: x^2 / 4 sum w^2
+@pytest.mark.parametrize("x", [0.5, 1.0, 2.0])
+def test_the_values_of_the_first_layer_are_squares(x):
+    theta = exact([1.0, 0.3, 1.0, 1.0])  # m = 1; the block of w^(2) is |alpha|^2 for w^(3) = w^(4) = 1
+    squared = hess(lambda t: narrow(t, x), theta)[1, 1].item()
+    printed = x**2 / 4 * theta[0].item() ** 2
+    assert math.isclose(squared, x**4 / 4, rel_tol=1e-12)
+    assert math.isclose(squared / printed, x**2, rel_tol=1e-12)  # right at x = 1 and w = 1 only
+
+
+def shrunk(w, radius):
+    """The point of a ball whose first weights are the smallest: a step towards zero."""
+    return w * (1 - radius / w.norm(dim=-1, keepdim=True))
+
+
+@pytest.mark.claim("Liu Appendix H, bound on the first layer", verdict="fails")
+@pytest.mark.parametrize("m", [40, 100, 400])
+def test_half_of_the_balls_have_smaller_first_weights_than_printed(m):
+    radius, runs = m**0.5 / 2, 4000
+    w = gaussian(m, runs, m)
+    total = shrunk(w, radius).square().sum(1)
+    below = total < m / 2 - radius**2
+    share = below.double().mean().item()
+    assert 0.45 < share < 0.6 and share > 5 * math.exp(-m / 16)  # what the bound allows
+    assert torch.equal(below, w.norm(dim=1) < m**0.5)  # (|w_0| - R)^2 < m/4
+    alpha = half_square(shrunk(w, radius))
+    assert (alpha.square().sum(1) >= total.square() / (4 * m) / SLACK).all()  # fourth powers do not mend the bound
+
+
+@pytest.mark.claim("Liu Appendix H, bound on the first layer, corrected", verdict="holds")
+@pytest.mark.parametrize("m", [1, 20, 60, 400])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 1.0])
+def test_first_weights_are_rarely_smaller_than_a_radius_allows(m, share):
+    radius, runs = share * (m / 2) ** 0.5, 4000
+    least = ((m / 2) ** 0.5 - radius) ** 2
+    w = gaussian(m, runs, m)
+    ahead = w.norm(dim=1) >= (m / 2) ** 0.5
+    assert (~ahead).double().mean() <= math.exp(-m / 16)
+    for end in (shrunk(w, radius), w + radius * gaussian(m + 1, m) / gaussian(m + 1, m).norm(), w):
+        assert (end[ahead].square().sum(1) * SLACK + TINY >= least).all()
+    edge = shrunk(w * (m / 2) ** 0.5 / w.norm(dim=1, keepdim=True), radius).square().sum(1)
+    assert torch.allclose(edge, torch.full_like(edge, least), atol=1e-9)  # attained
+    fixed = (w + radius * m**-0.5).square().sum(1)  # an offset that does not know w
+    assert (fixed < m / 2).double().mean() <= math.exp(-m / 16)
 
 
 @pytest.mark.claim("Liu Appendix H, values of the first layer, corrected", verdict="holds")
-@a_hundred
+@hundreds
 @given(seeds, st.integers(1, 50), inputs)
 def test_the_values_of_the_first_layer_with_fourth_powers(seed, m, x):
     w = gaussian(seed, m)
@@ -327,7 +439,7 @@ def test_the_values_of_the_first_layer_with_fourth_powers(seed, m, x):
 
 
 @pytest.mark.claim("Liu Theorem 4.1", verdict="fails")
-@some
+@hundreds
 @given(seeds, st.integers(1, 6))
 def test_the_hessian_falls_with_the_fourth_power_of_the_input_not_with_the_square(seed, m):
     theta = gaussian(seed, 4 * m)
@@ -364,7 +476,7 @@ def test_most_balls_contain_a_point_where_the_hessian_vanishes():
 
 
 @pytest.mark.claim("Liu Theorem 4.1", verdict="fails")
-@some
+@hundreds
 @given(seeds, st.integers(1, 5), inputs)
 def test_where_both_cubics_vanish_so_does_the_hessian(seed, m, x):
     theta = gaussian(seed, 4 * m)
@@ -396,8 +508,20 @@ def test_at_a_fixed_point_the_hessian_is_rarely_small(offset, m):
     assert far_above / runs > delta + 2 * math.exp(-400 / 16)  # and of this order
 
 
+@pytest.mark.claim("Liu Theorem 4.1, corrected", verdict="holds")
+@pytest.mark.parametrize("m", [1, 7, 1000])
+@pytest.mark.parametrize("delta", [0.01, 0.2])
+@pytest.mark.parametrize("x", [0.3, -1.0, 2.0])
+def test_the_constant_is_the_product_of_two_bounds(m, delta, x):
+    upper = math.sqrt(2 * math.pi) * delta * math.sqrt(m / 4) / 2  # |N(0, tau^2)| < t with 2 t / (sqrt(2 pi) tau)
+    first = x**4 / 4 * (m / 2) ** 2 / m  # the values of the first layer where the squared weights add up to m/2
+    assert math.isclose(theorem_4_1(x, delta), upper * first / m**1.5, rel_tol=1e-12)
+    density = math.erf(upper / math.sqrt(m / 4) / 2**0.5)  # the probability of [-t, t] if tau^2 = m / 4
+    assert 0.98 * delta <= density <= delta  # so no larger t would do
+
+
 @pytest.mark.claim("Theorem 4.1 in a whole ball", verdict="holds")
-@some
+@hundreds
 @given(seeds, st.sampled_from([2, 5, 30]), st.sampled_from([0.3, 1.0, 2.0]), st.sampled_from([0.0, 0.02, 0.2, 1.0]))
 def test_the_floor_in_a_ball_is_below_all_that_is_found_in_it(seed, m, x, radius):
     theta = gaussian(seed, 4 * m)
@@ -426,6 +550,16 @@ def norm_by_parts(theta, x):
     cross = h * torch.outer(gc, gh)
     whole = torch.cat([torch.cat([top, cross.mT], 1), torch.cat([cross, h**2 / 2 * second(w4, w3, t)], 1)])
     return torch.linalg.eigvalsh(whole).abs().max().item()
+
+
+@pytest.mark.claim("Theorem 4.1 in a whole ball", verdict="holds")
+@hundreds
+@given(seeds, st.integers(1, 200))
+def test_in_a_ball_of_no_radius_the_floor_is_the_larger_of_two_entries(seed, m):
+    h, c = cubics(list(gaussian(seed, 4, m)), 1.0)
+    one = abs(h.value) * c.gradient * h.gradient
+    other = abs(c.value) * max(h.gradient**2 - abs(h.value) * h.hessian(0.0), 0.0)
+    assert ball_floor(h, c, 0.0) == pytest.approx(max(one, other), rel=1e-9, abs=1e-15)
 
 
 @pytest.mark.claim("Theorem 4.1 in a whole ball", verdict="holds")
@@ -473,7 +607,7 @@ def test_the_norm_tends_to_that_of_a_matrix_of_size_two():
     assert errors[1] < 0.5 * errors[0] and errors[1] < 0.2
 
 
-@pytest.mark.claim("Liu Lemma H.1", verdict="holds if")
+@pytest.mark.claim("Liu Lemma H.1, corrected", verdict="holds")
 @pytest.mark.parametrize("m", [1, 5, 100])
 @pytest.mark.parametrize("radius", [0.0, 0.5, 2.0])
 def test_with_fixed_offsets_the_sum_is_rarely_small(m, radius):
@@ -486,7 +620,7 @@ def test_with_fixed_offsets_the_sum_is_rarely_small(m, radius):
         assert (sums < bound).double().mean() <= 2 * delta
 
 
-@pytest.mark.claim("Liu Lemma H.1", verdict="holds if")
+@pytest.mark.claim("Liu Lemma H.1", verdict="fails")
 def test_offsets_that_know_the_draw_make_the_sum_zero():
     m, radius, zeros = 10_000, 2.0, 0
     for seed in range(100):
@@ -512,7 +646,7 @@ def test_the_sum_is_above_a_share_of_the_root_of_the_width(m, kind):
 
 
 @pytest.mark.claim("Liu Eq. 122", verdict="holds")
-@some
+@hundreds
 @given(seeds, st.integers(1, 3), radii)
 def test_the_second_moment_of_the_polynomial(seed, m, radius):
     s, t = gaussian(seed, 2, m) * radius
@@ -530,20 +664,38 @@ def test_the_second_moment_of_the_polynomial(seed, m, radius):
     assert torch.isclose(square, expected, rtol=1e-9) and expected >= 3 * m
 
 
-@pytest.mark.claim("Liu Eq. 124", verdict="holds if")
-def test_the_tails_of_two_gaussian_sums_for_radii_from_one_on():
-    for radius in (1.0, 3.0):
-        for delta in (0.01, 0.1, 0.5):
-            for spread in (radius**2, radius**2 / 10):  # at most R^2, where t has a single entry
-                tail = math.erfc(math.log(4 / delta) * radius**4 / spread / 2**0.5)
-                assert tail <= delta / 2
+def tail(size, deviation):
+    """Probability that a Gaussian variable of this deviation exceeds a size."""
+    return math.erfc(size / deviation / 2**0.5)
 
 
-@pytest.mark.claim("Liu Eq. 124", verdict="holds if")
-def test_in_a_small_ball_the_tails_are_heavier_than_printed():
-    radius, delta = 0.1, 0.1  # t = (R, 0, ...): the sum is x_1 R^2
-    tail = math.erfc(math.log(4 / delta) * radius**4 / radius**2 / 2**0.5)
-    assert tail > 0.9 > delta
+@pytest.mark.claim("Liu Eq. 124, corrected", verdict="holds")
+@hundreds
+@given(st.floats(0.01, 10), st.floats(1e-6, 0.99), st.floats(0.01, 1))
+def test_the_tails_of_two_gaussian_sums(radius, delta, share):
+    bound = radius**2 * math.sqrt(2 * math.log(4 / delta))
+    deviation = share * radius**2  # at most R^2, which is attained where t has a single entry
+    assert tail(bound, deviation) <= delta / 2
+    if radius >= 1 and delta <= 4 * math.exp(-2):
+        assert bound <= math.log(4 / delta) * radius**4 * SLACK  # there Eq. 124 is weaker, and holds
+
+
+@pytest.mark.claim("Liu Eq. 124, corrected", verdict="holds")
+@hundreds
+@given(seeds, st.integers(1, 6), radii)
+def test_the_deviations_of_the_two_sums(seed, m, radius):
+    s, t = gaussian(seed, 2, m)
+    s, t = radius * s / s.norm(), radius * t / t.norm()
+    assert (s * t).norm() <= radius**2 * SLACK and (t**2).norm() <= radius**2 * SLACK
+
+
+@pytest.mark.claim("Liu Eq. 124", verdict="fails")
+@pytest.mark.parametrize("delta", [0.01, 0.1, 0.5])
+def test_in_a_small_ball_the_tails_are_heavier_than_printed(delta):
+    radius = 0.1  # t = (R, 0, ...): the sum is x_1 R^2
+    printed = math.log(4 / delta) * radius**4
+    seen = (radius**2 * gaussian(0, 20_000).abs() > printed).double().mean().item()
+    assert seen > 0.9 > delta and math.isclose(seen, tail(printed, radius**2), abs_tol=0.01)
 
 
 @pytest.mark.claim("Liu Eq. 125", verdict="fails")
@@ -591,7 +743,7 @@ def test_the_row_of_a_linear_output_layer():
     assert abs(slope_of(widths, kernels(widths, lambda m, s: shallow(m, 1, activation=torch.tanh, seeds=[s])))) < 0.1
 
 
-@pytest.mark.claim("Liu Table 1, non-linear output layer", verdict="holds if")
+@pytest.mark.claim("Liu Table 1, non-linear output layer", verdict="fails")
 def test_the_row_of_a_non_linear_output_layer():
     widths = (64, 4096)
     assert abs(slope_of(widths, means(widths, torch.exp, runs=12))) < 0.25
@@ -642,17 +794,34 @@ def half_squared_loss(f, y):
 
 
 @pytest.mark.claim("Liu Theorem 5.1", verdict="holds if")
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.claim("Descent where the kernel stays definite", verdict="holds")
+def test_rate_and_radius_by_hand():
+    result = theorem_5_1(exact([[8.0, 0.0], [0.0, 18.0]]), exact([3.0, 4.0]), 0.5)  # mu = 4, rho = 1/2, |r_0| = 5
+    assert result.rate == pytest.approx(1.0, rel=1e-12)
+    assert result.radius == pytest.approx(10.0, rel=1e-12)
+    assert 0.9 ** result.steps(0.1, 7.0) == pytest.approx(1 / 7, rel=1e-12)
+
+
+def regression(seed):
+    """Samples with an entry of one for the biases, no two of them close, and labels."""
+    n, d = 2 + seed % 3, 1 + seed % 2
+    spread = torch.linspace(-1.5, 1.5, n).double()[:, None] * (1 + gaussian(seed, 1, d).abs())
+    turned = spread * gaussian(seed + 100, 1, d).sign() + 0.1 * gaussian(seed + 200, n, d)
+    return torch.cat([turned, torch.ones(n, 1).double()], 1), gaussian(seed + 300, n, 1)
+
+
+@pytest.mark.claim("Liu Theorem 5.1", verdict="holds if")
+@pytest.mark.parametrize("seed", range(24))
 def test_descent_converges_at_the_rate_of_the_smallest_eigenvalue(seed):
-    network = shallow(20_000, 1, activation=torch.tanh, seeds=[seed])
-    x, y = exact([[-1.5, 1.0], [0.0, 1.0], [1.5, 1.0]]), exact([[1.0], [0.0], [-1.0]])
+    x, y = regression(seed)
+    network = shallow(10_000, 1, inputs=x.shape[1], activation=torch.tanh, seeds=[seed])
     f = network(x)[0].detach()
     kernel = network.kernel(x)[0]
     rate = theorem_5_1(kernel, (bent(f) - y).flatten(), 0.5)
     eta = 0.5 / (2 * torch.linalg.eigvalsh(kernel)[-1].item())
     start = [w.detach().clone() for w in network.weights]
     losses = [half_squared_loss(f, y).item()]
-    for _ in range(200):
+    for _ in range(100):
         gradients = torch.autograd.grad(half_squared_loss(network(x)[0], y), list(network.weights))
         with torch.no_grad():
             for w, g in zip(network.weights, gradients, strict=True):
@@ -660,10 +829,11 @@ def test_descent_converges_at_the_rate_of_the_smallest_eigenvalue(seed):
         losses.append(half_squared_loss(network(x)[0], y).item())
         assert losses[-1] <= (1 - eta * rate.rate) * losses[-2]
         assert losses[-1] <= (1 - eta * rate.rate) ** (len(losses) - 1) * losses[0]
-        assert torch.linalg.eigvalsh(network.kernel(x)[0])[0] >= rate.rate / 0.5**2
+        if len(losses) % 10 == 0:
+            assert torch.linalg.eigvalsh(network.kernel(x)[0])[0] >= rate.rate / 0.5**2
     distance = sum((w - w0).square().sum() for w, w0 in zip(network.weights, start, strict=True)) ** 0.5
     assert distance <= rate.radius
-    assert losses[min(200, math.ceil(rate.steps(eta, 2.0)))] <= losses[0] / 2
+    assert losses[min(100, math.ceil(rate.steps(eta, 2.0)))] <= losses[0] / 2 or rate.steps(eta, 2.0) > 100
 
 
 @pytest.mark.claim("Liu Theorem 5.1", verdict="holds if")
@@ -676,7 +846,7 @@ def test_equal_inputs_with_different_labels_are_never_fitted():
 
 
 @pytest.mark.claim("Descent where the kernel stays definite", verdict="holds")
-@some
+@hundreds
 @given(seeds, st.integers(1, 3), st.floats(0.3, 2))
 def test_descent_on_a_model_with_a_definite_kernel_stays_within_the_radius(seed, n, low):
     p = n + 2
@@ -687,18 +857,22 @@ def test_descent_on_a_model_with_a_definite_kernel_stays_within_the_radius(seed,
         z = w @ q
         return low * (2 * z + torch.sin(z))
 
-    def loss(w):
-        return (model(w) - y).square().sum() / 2
+    def gradient(w):
+        return q @ (low * (2 + torch.cos(w @ q)) * (model(w) - y))
 
-    rate = theorem_5_1(2 * low**2 * torch.eye(n).double(), model(start) - y, 1.0)  # mu = low^2
-    reach = (model(start) - y).norm().item()
-    eta = 1 / (9 * low**2 + low * reach)
-    w, values = start, [loss(start).item()]
+    first = model(start) - y
+    rate = theorem_5_1(2 * low**2 * torch.eye(n).double(), first, 1.0)  # mu = low^2
+    eta = 1 / (9 * low**2 + low * first.norm().item())
+    w, losses, way = start, [(first @ first).item() / 2], 0.0
     for _ in range(100):
-        w = w - eta * torch.func.grad(loss)(w)
-        values.append(loss(w).item())
-        assert values[-1] <= (1 - eta * rate.rate) * values[-2] * SLACK + 1e-25
-    assert (w - start).norm() <= rate.radius * SLACK + 1e-12
+        step = eta * gradient(w)
+        w, way = w - step, way + step.norm().item()
+        residual = model(w) - y
+        losses.append((residual @ residual).item() / 2)
+        assert losses[-1] <= (1 - eta * rate.rate) * losses[-2] * SLACK + 1e-25
+    assert (w - start).norm() <= way * SLACK <= rate.radius * SLACK**2 + TINY
+    gone = 1 - math.sqrt(losses[-1] / losses[0]) if losses[0] else 0.0
+    assert way <= rate.radius * gone * SLACK + TINY  # the steps add up to a share of the radius, as in the proof
 
 
 # ------------------------------------------------------------------------------------------ section 6, appendix B
@@ -745,7 +919,7 @@ def test_a_softmax_kernel_is_singular_whatever_the_network():
 
 
 @pytest.mark.claim("Liu Appendix B, training of the bottleneck", verdict="fails")
-@a_hundred
+@hundreds
 @given(seeds, st.integers(1, 5), st.integers(1, 5), st.floats(0, 20), st.floats(-3, 3))
 def test_without_biases_the_network_is_homogeneous_in_its_input(seed, m, narrow_width, scale, x):
     network = bottleneck(m, narrow_width, inputs=1, seeds=[seed])
