@@ -16,6 +16,7 @@ from gnlib.bounds import (
     lemma_2_terms,
     lemma_6,
     lemma_7,
+    product_vector_bound,
     sharp_linear,
     sum_bounds,
     weyl,
@@ -118,7 +119,7 @@ def test_the_bounds_are_in_order_above_the_condition_number(widths, skip):
     weights, moment = case(widths)
     value = condition_number(linear_gauss_newton(weights, moment, skip)).value
     first, second = lemma_2(weights, moment, skip)
-    bounds = [value, sharp_linear(weights, moment, skip), first, second]
+    bounds = [product_vector_bound(weights, moment, skip), value, sharp_linear(weights, moment, skip), first, second]
     assert all(a <= b * (1 + 1e-8) for a, b in itertools.pairwise(bounds))
 
 
@@ -127,6 +128,19 @@ def test_the_sharper_bound_is_exact_for_one_and_two_layers(widths):
     weights, moment = case(widths)
     exact = condition_number(linear_gauss_newton(weights, moment)).value
     assert sharp_linear(weights, moment) == pytest.approx(exact, rel=1e-8)
+    assert product_vector_bound(weights, moment) == pytest.approx(exact, rel=1e-8)
+
+
+@pytest.mark.parametrize("skip", [0.0, 0.5, 2.0])
+def test_product_vectors_are_close_below_the_condition_number(skip):
+    weights, moment = case((4, 6, 6, 3))
+    value = condition_number(linear_gauss_newton(weights, moment, skip)).value
+    assert 0.9 * value <= product_vector_bound(weights, moment, skip) <= value * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("widths", [(3, 2, 3), (4, 5, 3, 5, 4)])
+def test_product_vectors_say_nothing_of_a_singular_matrix(widths):
+    assert product_vector_bound(*case(widths)) == 1
 
 
 @pytest.mark.parametrize("widths", [(4, 6, 3), (3, 5, 5), (6, 4, 3), (3, 4, 6)])
@@ -143,7 +157,7 @@ def test_bounds_see_the_range_of_the_data_only(widths):
     q = orthogonal(widths[0] + 2, widths[0], seed=7)
     reduced, x = [weights[0] @ q, *weights[1:]], z @ q.T
     for moment in (second_moment(x), SecondMoment.from_data(x)):
-        for bound in (lemma_2, sharp_linear):
+        for bound in (lemma_2, sharp_linear, product_vector_bound):
             assert bound(weights, moment) == pytest.approx(bound(reduced, second_moment(z)), rel=1e-8)
 
 
