@@ -147,7 +147,7 @@ def product_vector_bound(
         q(u, v) = (u \otimes v)^\top \widehat G\, (u \otimes v) = \sum_\ell \|A_\ell^\top u\|^2\, v^\top S_\ell v,
 
     with :math:`S_\ell` as in :func:`sharp_linear`. The best v for a given u is an eigenvector, and so is the best u for
-    a given v; both are taken by turns, starting from an eigenvector of each :math:`A_\ell A_\ell^\top`. With
+    a given v; each is taken once, starting from an eigenvector of each :math:`A_\ell A_\ell^\top`. With
     :func:`sharp_linear` it encloses the condition number. It is 1, and says nothing, where :math:`\widehat G` is
     singular on the range of the data, or as good as singular in double precision.
     """
@@ -168,7 +168,7 @@ def product_vector_bound(
 def _extreme_products(
     above: Float[Tensor, "L k k"], below: Float[Tensor, "L d d"], end: int
 ) -> Float[Tensor, " starts"]:
-    """Values of q at its smallest (`end` 0) or largest (-1) that turns between u and v find, a start for each layer."""
+    """Values of q at its smallest (`end` 0) or largest (-1) that the turns find, from a start for each layer."""
 
     def best(fixed, forms, others):
         shares = torch.einsum("si,lij,sj->sl", fixed, forms, fixed)
@@ -176,7 +176,6 @@ def _extreme_products(
         return values[:, end], vectors[..., end]
 
     u = torch.linalg.eigh(above).eigenvectors[..., end]
-    for _ in range(2):
-        _, v = best(u, above, below)
-        values, u = best(v, below, above)
+    _, v = best(u, above, below)
+    values, _ = best(v, below, above)
     return values
