@@ -362,3 +362,8 @@ def test_a_small_singular_value_is_resolved_and_rounding_is_not():
         matrix = q @ torch.tensor([1.0, 1.0, least], dtype=torch.float64).diag()
         largest, smallest = resolved_squares(matrix)
         assert largest.item() == pytest.approx(1) and smallest.item() == pytest.approx(expected, rel=1e-4, abs=0)
+
+
+def test_a_sum_that_may_be_singular_has_no_upper_bound():
+    # diag(2, -1) and diag(0.5, 2) have a positive definite sum, diag(2, -1) and diag(2, 0.5) an indefinite one
+    assert sum_bounds(torch.tensor([2.0, -1.0]), torch.tensor([2.0, 0.5])) == (2.5, math.inf)
