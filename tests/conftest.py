@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-VERDICTS = ("holds", "holds if", "fails")
+VERDICTS = ("holds", "holds if", "fails", "open")
 
 
 def pytest_collection_modifyitems(items):
@@ -30,5 +30,5 @@ def claims_line(claims_by_test):
     count = Counter(claim.rpartition(": ")[2] for claim in claims)
     return (
         f"{len(claims)} claims checked by {sum(map(bool, claims_by_test))} tests: "
-        f"{count['holds']} hold, {count['holds if']} hold if, {count['fails']} fail"
+        f"{count['holds']} hold, {count['holds if']} hold if, {count['fails']} fail, {count['open']} open"
     )

@@ -16,10 +16,12 @@ from gnlib.bounds import (
     lemma_2_terms,
     lemma_6,
     lemma_7,
+    product_vector_bound,
     sharp_linear,
     sum_bounds,
     weyl,
 )
+from gnlib.bounds.extremes import resolved_squares
 from tests.oracles import network, normal, orthogonal, products, spectrum
 
 WIDTHS = [
@@ -118,7 +120,7 @@ def test_the_bounds_are_in_order_above_the_condition_number(widths, skip):
     weights, moment = case(widths)
     value = condition_number(linear_gauss_newton(weights, moment, skip)).value
     first, second = lemma_2(weights, moment, skip)
-    bounds = [value, sharp_linear(weights, moment, skip), first, second]
+    bounds = [product_vector_bound(weights, moment, skip), value, sharp_linear(weights, moment, skip), first, second]
     assert all(a <= b * (1 + 1e-8) for a, b in itertools.pairwise(bounds))
 
 
@@ -127,6 +129,19 @@ def test_the_sharper_bound_is_exact_for_one_and_two_layers(widths):
     weights, moment = case(widths)
     exact = condition_number(linear_gauss_newton(weights, moment)).value
     assert sharp_linear(weights, moment) == pytest.approx(exact, rel=1e-8)
+    assert product_vector_bound(weights, moment) == pytest.approx(exact, rel=1e-8)
+
+
+@pytest.mark.parametrize("skip", [0.0, 0.5, 2.0])
+def test_product_vectors_are_close_below_the_condition_number(skip):
+    weights, moment = case((4, 6, 6, 3))
+    value = condition_number(linear_gauss_newton(weights, moment, skip)).value
+    assert 0.9 * value <= product_vector_bound(weights, moment, skip) <= value * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("widths", [(3, 2, 3), (4, 5, 3, 5, 4)])
+def test_product_vectors_say_nothing_of_a_singular_matrix(widths):
+    assert product_vector_bound(*case(widths)) == 1
 
 
 @pytest.mark.parametrize("widths", [(4, 6, 3), (3, 5, 5), (6, 4, 3), (3, 4, 6)])
@@ -143,7 +158,7 @@ def test_bounds_see_the_range_of_the_data_only(widths):
     q = orthogonal(widths[0] + 2, widths[0], seed=7)
     reduced, x = [weights[0] @ q, *weights[1:]], z @ q.T
     for moment in (second_moment(x), SecondMoment.from_data(x)):
-        for bound in (lemma_2, sharp_linear):
+        for bound in (lemma_2, sharp_linear, product_vector_bound):
             assert bound(weights, moment) == pytest.approx(bound(reduced, second_moment(z)), rel=1e-8)
 
 
@@ -339,3 +354,16 @@ def test_gradient_descent_refuses_steps_that_the_bound_does_not_cover(step, conv
 def test_a_bound_for_steps_and_curvatures_of_different_number_is_refused():
     with pytest.raises(ValueError, match="2 step sizes and 1 convexities"):
         gradient_descent_bound([0.1, 0.2], [1.0])
+
+
+def test_a_small_singular_value_is_resolved_and_rounding_is_not():
+    q = orthogonal(3, 3, seed=0)
+    for least, expected in ((1e-10, 1e-20), (1e-17, 0.0)):
+        matrix = q @ torch.tensor([1.0, 1.0, least], dtype=torch.float64).diag()
+        largest, smallest = resolved_squares(matrix)
+        assert largest.item() == pytest.approx(1) and smallest.item() == pytest.approx(expected, rel=1e-4, abs=0)
+
+
+def test_a_sum_that_may_be_singular_has_no_upper_bound():
+    # diag(2, -1) and diag(0.5, 2) have a positive definite sum, diag(2, -1) and diag(2, 0.5) an indefinite one
+    assert sum_bounds(torch.tensor([2.0, -1.0]), torch.tensor([2.0, 0.5])) == (2.5, math.inf)

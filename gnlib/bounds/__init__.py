@@ -22,6 +22,7 @@ from gnlib.bounds.leaky_relu import wide_leaky_relu_kernel as wide_leaky_relu_ke
 from gnlib.bounds.linear import lemma_1 as lemma_1
 from gnlib.bounds.linear import lemma_2 as lemma_2
 from gnlib.bounds.linear import lemma_2_terms as lemma_2_terms
+from gnlib.bounds.linear import product_vector_bound as product_vector_bound
 from gnlib.bounds.linear import sharp_linear as sharp_linear
 from gnlib.bounds.perturbation import sum_bounds as sum_bounds
 from gnlib.bounds.perturbation import weyl as weyl

@@ -1,6 +1,7 @@
 """Zhao 2024, appendix A: eigenvalues of sums, Kronecker products and products of symmetric matrices; appendix C."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from gnlib import condition_number
 from gnlib.bounds import sum_bounds, weyl
 
-from .strategies import EPS, exact, hundreds, kron, matrices, pairs, spectra, square_root, symmetric
+from .strategies import EPS, exact, hundreds, kron, matrices, orthogonal, pairs, seeds, spectra, square_root, symmetric
 
 
 def descending(matrix):
@@ -249,6 +250,37 @@ def test_extreme_eigenvalues_of_a_congruence(pair):
     tolerance = 1e-13 * sigma_ends[0] * v_ends[0]
     assert ends[0] <= sigma_ends[0] * v_ends[0] + tolerance
     assert ends[1] >= sigma_ends[1] * v_ends[1] - tolerance
+
+
+def nonzero(matrix):
+    """Return the non-zero eigenvalues of a positive semi-definite matrix, descending."""
+    values = descending(matrix)
+    return values[values > 1e-10 * values[0]]
+
+
+@pytest.mark.claim("Appendix A, products with smallest non-zero eigenvalues", verdict="fails")
+@pytest.mark.parametrize("angle", [0.1, 0.7, 1.5])
+def test_two_lines_at_an_angle_have_a_smaller_product(angle):
+    e, f = exact([1, 0]), torch.tensor([math.cos(angle), math.sin(angle)], dtype=torch.float64)
+    a, b = torch.outer(e, e), torch.outer(f, f)
+    assert nonzero(a).tolist() == [1] and nonzero(b).tolist() == pytest.approx([1])
+    values = torch.linalg.eigvals(a @ b).real
+    assert values.max().item() == pytest.approx(math.cos(angle) ** 2, rel=1e-9) and values.max() < 1
+
+
+@pytest.mark.claim("Appendix A, products with smallest non-zero eigenvalues", verdict="fails")
+@hundreds
+@given(st.integers(1, 5).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n), st.integers(1, n))), st.data())
+def test_where_one_range_contains_the_other_the_smallest_non_zero_eigenvalues_multiply(sizes, data):
+    n, *ranks = sizes
+    smaller, larger = sorted(ranks)
+    basis = orthogonal(data.draw(seeds), n)[:, :larger]
+    b = basis @ data.draw(matrices(larger, larger, regular=True))
+    a = basis @ data.draw(matrices(larger, smaller, regular=True))
+    product = torch.linalg.svdvals(a.mT @ b) ** 2  # the non-zero eigenvalues of A B, for A = a a^T and B = b b^T
+    ends = [torch.linalg.svdvals(factor)[-1] ** 2 for factor in (a, b)]
+    assert product[-1] >= ends[0] * ends[1] * (1 - 1e-6)
+    assert torch.allclose(nonzero(square_root(b @ b.mT) @ a @ a.mT @ square_root(b @ b.mT))[0], product[0], rtol=1e-9)
 
 
 @pytest.mark.claim("Appendix C", verdict="holds")

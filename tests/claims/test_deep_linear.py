@@ -1,5 +1,6 @@
 """Zhao 2024, sections 4.1 and 4.2 and appendix E: linear networks of any depth, and a sharper bound."""
 
+import itertools
 import math
 
 import pytest
@@ -7,20 +8,22 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gnlib import SecondMoment, condition_number, linear_gauss_newton, whiten
-from gnlib.bounds import lemma_2, lemma_2_terms, sharp_linear
+from gnlib import SecondMoment, condition_number, linear_gauss_newton, linear_weights, whiten
+from gnlib.bounds import lemma_1, lemma_2, lemma_2_terms, product_vector_bound, sharp_linear
 from gnlib.gauss_newton import partial_products
 
 from .strategies import (
     data_condition,
     diagonal,
     exact,
+    gaussian,
     hundreds,
     jacobian,
     kron,
     matrices,
     nonzero_eigenvalues,
     problems,
+    seeds,
     sizes,
     square_root,
     squares,
@@ -190,6 +193,13 @@ def test_a_single_zero_alpha_makes_the_second_bound_infinite_and_the_printed_fir
 
 
 @pytest.mark.claim("Lemma 2, its assumptions", verdict="holds if")
+def test_a_layer_of_zeros_leaves_the_first_bound_finite():
+    weights = [torch.eye(2).double(), torch.zeros(2, 2).double(), torch.eye(2).double()]
+    assert lemma_2(weights, torch.eye(2).double()) == (1, math.inf)
+    assert true_condition(weights, torch.eye(2).double()) == pytest.approx(1, rel=1e-12)
+
+
+@pytest.mark.claim("Lemma 2, its assumptions", verdict="holds if")
 def test_narrow_layers_need_zero_padded_singular_values():
     weights, x = [exact([[1, 0]]), exact([[1]]), exact([[1]])], torch.eye(2).double()
     unpadded = [s[0] / s[-1] for pair in partial_products(weights) for s in map(torch.linalg.svdvals, pair)]
@@ -209,6 +219,194 @@ def test_the_condition_number_is_that_of_the_data_up_to_the_ratio_of_lemma_2(pro
     ratio = (largest.sum() / alpha.sum()).item()
     assert data / ratio <= true * up_to_rounding(true)
     assert true <= data * ratio * up_to_rounding(true)
+
+
+def on_the_range(x):
+    """Return an orthonormal basis of what the samples span."""
+    _, s, rows = torch.linalg.svd(x, full_matrices=False)
+    return rows[s > 1e-12 * s[0]].mT
+
+
+@pytest.mark.claim("Condition number of the network alone", verdict="holds")
+@hundreds
+@given(problems(1, 4))
+def test_data_change_the_condition_number_of_the_network_by_no_more_than_their_own(problem):
+    weights, x = problem
+    true = true_condition(weights, x)
+    assume(true is not None)
+    basis = on_the_range(x)
+    network, data = (
+        true_condition([weights[0] @ basis, *weights[1:]], torch.eye(basis.shape[1]).double()),
+        data_condition(x),
+    )
+    assert network / data <= true * up_to_rounding(network)
+    assert true <= network * data * up_to_rounding(true)
+
+
+@pytest.mark.claim("Condition number of the network alone", verdict="holds")
+@hundreds
+@given(problems(1, 4, regular=True))
+def test_where_the_network_alone_is_regular_the_data_count_too(problem):
+    weights, x = problem
+    assume(terms(weights)[1].any())
+    network = true_condition(weights, torch.eye(weights[0].shape[1]).double())
+    true, data = true_condition(weights, x), data_condition(x)
+    assert data / network <= true * up_to_rounding(true)
+    largest, alpha = terms(weights)
+    assert network <= (largest.sum() / alpha.sum()).item() * up_to_rounding(network)  # so it is the better bracket
+
+
+@pytest.mark.claim("Condition number of the network alone", verdict="holds")
+def test_the_lower_bound_of_the_network_alone_is_attained():
+    v, w, x = exact([[0, 1], [0, 0], [0, 0]]), exact([[1, 0, 0]]), exact([[2**0.5, 0], [0, 1]])
+    network = true_condition([v, w], torch.eye(2).double())
+    assert (network, data_condition(x)) == (pytest.approx(2), pytest.approx(2))
+    assert true_condition([v, w], x) == pytest.approx(1)
+
+
+@pytest.mark.claim("Product vectors", verdict="holds")
+@hundreds
+@given(problems(1, 4), seeds)
+def test_product_vectors_give_a_lower_bound(problem, seed):
+    weights, x = problem
+    true = true_condition(weights, x)
+    assume(true is not None)
+    assert product_vector_bound(weights, SecondMoment.from_data(x)) <= true * up_to_rounding(true)
+    # q is a quadratic form of the reduced matrix, written by layers
+    above, below = products(weights)
+    k, d = len(above[0]), below[0].shape[1]
+    u, v = gaussian(seed, k), gaussian(seed + 1, d)
+    half = square_root(moment(x))
+    q = sum((a.mT @ u).square().sum() * (b @ half @ v).square().sum() for a, b in zip(above, below, strict=True))
+    total = sum(kron(a @ a.mT, half @ b.mT @ b @ half) for a, b in zip(above, below, strict=True))
+    uv = kron(u[:, None], v[:, None])[:, 0]
+    assert torch.isclose(q, uv @ total @ uv, rtol=1e-9, atol=1e-12 * float(torch.linalg.matrix_norm(total)))
+
+
+@pytest.mark.claim("Product vectors", verdict="holds")
+@hundreds
+@given(problems(1, 2, regular=True))
+def test_product_vectors_are_exact_for_one_and_two_layers(problem):
+    weights, x = problem
+    true, data = true_condition(weights, x), SecondMoment.from_data(x)
+    assume(sharp_linear(weights, data) < 1e9)
+    assert product_vector_bound(weights, data) == pytest.approx(true, rel=1e-4)
+
+
+@pytest.mark.claim("Product vectors", verdict="holds")
+@hundreds
+@given(problems(1, 4))
+def test_the_matrix_is_regular_unless_two_neighbouring_products_lose_rank(problem):
+    weights, x = problem
+    true = nonzero_eigenvalues(jacobian(weights, x), len(x))
+    assume(len(true) and true[-1] > 1e-12 * true[0])
+    basis = on_the_range(x)
+    k, r = len(weights[-1]), basis.shape[1]
+    above, below = products(weights)
+    ranks = [
+        (torch.linalg.matrix_rank(a, rtol=1e-9).item(), torch.linalg.matrix_rank(b @ basis, rtol=1e-9).item())
+        for a, b in zip(above, below, strict=True)
+    ]
+    regular = all(a == k or b == r for (a, _), (_, b) in itertools.pairwise(ranks))
+    assert (len(true) == k * r) == regular
+    if not regular:
+        assert product_vector_bound(weights, SecondMoment.from_data(x)) == 1
+
+
+@pytest.mark.claim("Product vectors", verdict="holds")
+def test_product_vectors_come_close_in_deep_networks():
+    sigma = torch.logspace(0, 2, 12).double().diag()
+    for seed, hidden in itertools.product(range(3), ([20, 20], [20] * 5, [6, 6])):
+        weights = linear_weights([12, *hidden, 4], generator=torch.Generator().manual_seed(seed))
+        true = float(condition_number(linear_gauss_newton(weights, sigma)))
+        assert 0.99 * true <= product_vector_bound(weights, sigma) <= true * (1 + 1e-9)
+
+
+def exponents(m, count):
+    """Return the Lyapunov exponents of products of m x m matrices with normal entries of variance 1 / m."""
+    return (torch.digamma((m - torch.arange(count)) / 2) - math.log(m / 2)) / 2
+
+
+@pytest.mark.claim("Growth with the depth", verdict="holds")
+@pytest.mark.parametrize(("m", "count"), [(3, 3), (6, 2), (20, 5)])
+def test_singular_values_of_random_products_fall_at_the_rates_of_the_digamma_function(m, count):
+    q, total = torch.eye(m).double()[:, :count], torch.zeros(count).double()
+    layers = 4000
+    for w in gaussian(0, layers, m, m) / m**0.5:
+        q, r = torch.linalg.qr(w @ q)
+        total += r.diagonal().abs().log()
+    assert torch.allclose(total / layers, exponents(m, count).double(), rtol=0, atol=0.06)
+
+
+def mean_log_condition(d, m, k, layers, draws=100):
+    """Return the mean logarithm of the condition number for white data at Kaiming initialisation, and its error."""
+    logs = []
+    for seed in range(draws):
+        weights = linear_weights([d, *[m] * (layers - 1), k], generator=torch.Generator().manual_seed(seed))
+        values = torch.linalg.eigvalsh(linear_gauss_newton(weights, torch.eye(d).double()).dense())
+        logs.append((values[-1] / values[0]).log())
+    logs = torch.stack(logs)
+    return logs.mean().item(), logs.std().item() / draws**0.5
+
+
+@pytest.mark.claim("Growth with the depth", verdict="holds")
+@pytest.mark.parametrize(("d", "m", "k"), [(2, 3, 2), (3, 4, 2), (2, 4, 3), (3, 5, 1)])
+def test_each_layer_adds_the_same_to_the_logarithm_of_the_condition_number(d, m, k):
+    (first, e), (second, f) = (mean_log_condition(d, m, k, layers) for layers in (20, 32))
+    top, bottom = exponents(m, min(d, k))[[0, -1]].tolist()
+    assert (second - first) / 12 == pytest.approx(2 * (top - bottom), abs=0.05 + 4 * (e + f) / 12)
+
+
+@pytest.mark.claim("Section 7, quadratic growth with the depth", verdict="fails")
+def test_no_power_of_the_depth_is_the_law():
+    slopes = []  # of log kappa against log L, which would be 2
+    for fewer, more in ((2, 4), (4, 8), (8, 16), (16, 32)):
+        logs = [mean_log_condition(2, 3, 2, layers)[0] for layers in (fewer, more)]
+        slopes.append((logs[1] - logs[0]) / math.log(2))
+    assert all(b > a + 1 for a, b in itertools.pairwise(slopes)) and slopes[-1] > 10
+
+
+@pytest.mark.claim("Section 7, quadratic growth with the depth", verdict="fails")
+@pytest.mark.parametrize(("d", "k"), [(3, 1), (1, 3)])
+def test_with_one_input_or_output_the_growth_is_about_quadratic(d, k):
+    logs = [mean_log_condition(d, 5, k, layers)[0] for layers in (32, 128)]
+    assert (logs[1] - logs[0]) / math.log(4) == pytest.approx(2, abs=0.35)
+
+
+@pytest.mark.claim("Section 7, bounds cannot tell a solution from an initialisation", verdict="fails")
+def test_the_bound_of_a_solution_is_not_that_of_its_initialisation():
+    eye, target = torch.eye(2).double(), exact([[2, 0]])
+    v, w = diagonal([1, 1], 3, 2), torch.zeros(1, 3).double()  # m = 3 > max(d, k) = 2
+    assert lemma_1([v, w], eye) == true_condition([v, w], eye) == pytest.approx(1)
+    for _ in range(4000):
+        residual = w @ v - target
+        v, w = v - 0.005 * w.mT @ residual, w - 0.005 * residual @ v.mT
+    assert (w @ v - target).abs().max() < 1e-9
+    assert lemma_1([v, w], eye) == pytest.approx(true_condition([v, w], eye), rel=1e-9)
+    assert lemma_1([v, w], eye) == pytest.approx(2 * 17**0.5 / (1 + 17**0.5), rel=0.02)  # 1.61, along gradient flow
+
+
+def balance(d, m, k, layers, draws=40):
+    """Return how often, of two terms of Lemma 2, the worse conditioned one has the smaller weight."""
+    opposite = []
+    for seed in range(draws):
+        weights = linear_weights([d, *[m] * (layers - 1), k], generator=torch.Generator().manual_seed(seed))
+        found = lemma_2_terms(weights, torch.eye(d).double())
+        kappas = found.kappa_above * found.kappa_below
+        i, j = torch.triu_indices(layers, layers, 1)
+        opposite.append((kappas[i] > kappas[j]) == (found.alpha[i] < found.alpha[j]))
+    return torch.cat(opposite).double().mean().item()
+
+
+@pytest.mark.claim("Appendix E, other widths and dimensions", verdict="fails")
+def test_in_a_wide_network_the_weights_have_no_order():
+    assert 0.4 < balance(20, 400, 5, layers=5) < 0.65
+
+
+@pytest.mark.claim("Appendix E, other widths and dimensions", verdict="fails")
+def test_in_deep_networks_with_other_numbers_of_inputs_than_outputs_they_have():
+    assert balance(20, 30, 5, layers=10) > 0.95 and balance(5, 30, 20, layers=10) > 0.95
+    assert balance(3, 4, 1, layers=40) > balance(3, 4, 1, layers=10) > balance(3, 4, 3, layers=10)
 
 
 @pytest.mark.claim("Sharper bound", verdict="holds")

@@ -70,6 +70,30 @@ def test_lemma_1_with_singular_data_and_pseudo_condition_numbers(problem):
     assert true <= printed(v, w, x) * up_to_rounding(true)
 
 
+def with_nonzero_singular_values(v, w):
+    """Return the ratio of Lemma 1 with the smallest singular values that are not zero."""
+    v, w = (s[s > 1e-12 * s[0]] ** 2 for s in map(torch.linalg.svdvals, (v, w)))
+    return ((w[0] + v[0]) / (w[-1] + v[-1])).item()
+
+
+@pytest.mark.claim("Lemma 1 with smallest non-zero singular values", verdict="fails")
+def test_lemma_1_needs_the_singular_values_that_are_zero():
+    v, w = diagonal([1], 3, 2), diagonal([1], 1, 3)  # m = 3 > max(d, k) = 2
+    assert with_nonzero_singular_values(v, w) == 1
+    assert true_condition([v, w], torch.eye(2).double()) == pytest.approx(2, rel=1e-12)
+    assert lemma_1([v, w], torch.eye(2).double()) == 2
+
+
+@pytest.mark.claim("Lemma 1 with smallest non-zero singular values", verdict="fails")
+@hundreds
+@given(problems(2, 2, wide=True, regular=True))
+def test_with_both_layers_regular_there_is_no_other_reading_of_lemma_1(problem):
+    (v, w), x = problem
+    true = true_condition([v, w], x)
+    assert with_nonzero_singular_values(v, w) == pytest.approx(ratio_of_sums(v, w), rel=1e-9)
+    assert true <= data_condition(x) * with_nonzero_singular_values(v, w) * up_to_rounding(true)
+
+
 @pytest.mark.claim("Lemma 1, equality for white data", verdict="holds")
 @hundreds
 @given(problems(2, 2))
