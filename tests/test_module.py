@@ -422,7 +422,8 @@ BAD_ARGUMENTS = [
     (dict(output=lambda y: y[:1]), ValueError, r"shape \(1, 3\)"),
     (dict(output=lambda y: (y, y)), ValueError, "type tuple"),
     (dict(output=lambda y: y.argmax(1, keepdim=True)), ValueError, "outputs are of torch.int64"),
-    (dict(output=lambda y: y.float()), ValueError, "outputs are of torch.float32"),
+    (dict(memory=math.inf), ValueError, "memory is inf; a positive number"),
+    (dict(memory="4GB"), TypeError, "memory is '4GB'; a positive number of GiB"),
     (dict(output=lambda y: y.to(torch.complex128)), ValueError, "outputs are of torch.complex128"),
     (dict(output=lambda y: y.detach()), ValueError, "can be differentiated"),
     (dict(output=lambda y: y * math.inf), ValueError, "outputs have NaN or infinite entries"),
@@ -459,7 +460,7 @@ BAD_MODULES = [
     (lambda: Tokens(0.1), "train", "drops out in training mode"),
     (lambda: Lambda(lambda self, x: functional.dropout(self.linear(x))), None, "change from call to call"),
     (lambda: Lambda(lambda self, x: self.linear(x).squeeze(0)), None, r"outputs of 1 samples are of shape \(3,\)"),
-    (lambda: Lambda(lambda self, x: self.linear(x.float())), None, "fails on the first .* dtype"),
+    (lambda: Lambda(lambda self, x: self.linear(x) @ self.constant), None, "fails on the first .* dtype"),
 ]
 
 

@@ -2,15 +2,16 @@
 
 import math
 from collections.abc import Callable, Iterator
+from numbers import Real
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from gnlib.gauss_newton.function import Network
+from gnlib.gauss_newton.trial import GIB
 from gnlib.progress import progress
 
-GIB = 2**30
 BATCH = 8  # samples differentiated together: with more of them the tensors do not fit the cache
 COLUMNS = 1024  # of the Jacobian at a time; fewer are not worth a forward and a backward pass for each sample
 TILE = 1024  # rows of the Gram matrix updated at a time, from the diagonal to the right
@@ -75,7 +76,7 @@ def gauss_newton_gram(
     slow. A forward pass that casts to single precision and back leaves the rounding of single precision in the result.
     """
     check_memory(memory)
-    return gram_of(Network(module, x, output, mode), memory)
+    return gram_of(Network(module, x, output, mode, memory), memory)
 
 
 def gram_of(network: Network, memory: float) -> Float[Tensor, "nk nk"]:
@@ -120,7 +121,7 @@ def jacobian_blocks(
         As :func:`gauss_newton_gram`.
     """
     check_memory(memory)
-    return blocks_of(Network(module, x, output, mode), memory)
+    return blocks_of(Network(module, x, output, mode, memory), memory)
 
 
 def blocks_of(network: Network, memory: float) -> Iterator[Float[Tensor, "nk g"]]:
@@ -131,7 +132,9 @@ def blocks_of(network: Network, memory: float) -> Iterator[Float[Tensor, "nk g"]
 
 def check_memory(memory: float) -> None:
     """Refuse what is no amount of memory."""
-    if not memory > 0:
+    if not isinstance(memory, Real):
+        raise TypeError(f"memory is {memory!r}; a positive number of GiB was expected, such as 4.0.")
+    if not 0 < memory < math.inf:
         raise ValueError(f"memory is {memory}; a positive number of GiB was expected.")
 
 
@@ -172,6 +175,7 @@ def _groups(parameters: dict[str, Tensor], width: int) -> list[dict[str, slice]]
     return groups
 
 
+@torch.inference_mode(False)
 @torch.no_grad()
 def _block(network: Network, columns: dict[str, slice], batch: int) -> Float[Tensor, "nk g"]:
     """Return these columns of the Jacobian."""
