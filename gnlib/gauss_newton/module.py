@@ -53,7 +53,8 @@ def gauss_newton_gram(
         function of what the module returns that gives the `(n, k)` outputs, where these are not what it returns
     mode
         which function is meant: `"eval"` (running statistics, no dropout) or `"train"` (statistics of the batch);
-        needed only if the module is in training mode and has batch normalisation or dropout.
+        needed only if the module is in training mode and is another function there, as with batch normalisation,
+        dropout or spectral normalisation.
         Where the outputs of a sample depend on the other samples, it is the function of the whole batch that is
         differentiated, which takes n times as long
     memory
@@ -65,15 +66,21 @@ def gauss_newton_gram(
     TypeError
         Something that is not a module, or not a tensor of real numbers.
     ValueError
-        Parameters, data, outputs or derivatives that are not finite, outputs not of shape `(n, k)`, not in double
-        precision or without a gradient, a random function, samples that depend on each other unless `mode="train"` or
-        batch normalisation say so, an unknown mode, or too little memory.
+        Parameters, data, outputs or derivatives that are not finite, outputs not of shape `(n, k)` or without a
+        gradient, a random function, one that changes its parameters or depends on what a call leaves behind, one that
+        computes in a lower precision out of sight, samples that depend on each other unless `mode="train"` or batch
+        normalisation say so, an unknown mode, or too little memory.
 
     Notes
     -----
+    Whether the function is random, and whether samples depend on each other, is tried on all samples, with the given
+    parameters and with others near them. For the trial they are put through the network four times, together where
+    that fits into `memory`, in parts otherwise.
+
     Samples are differentiated together by `torch.vmap`. A module that it cannot take (operations in place,
-    control flow that depends on the data, recurrent layers) is differentiated sample by sample, which is right but
-    slow. A forward pass that casts to single precision and back leaves the rounding of single precision in the result.
+    control flow that depends on the data, recurrent layers, autograd functions of the old form) is differentiated
+    sample by sample, which is right but slow. Casts in a forward pass are casts to double precision. Hooks on
+    gradients are left out, since they are no part of the function.
     """
     check_memory(memory)
     return gram_of(Network(module, x, output, mode, memory), memory)

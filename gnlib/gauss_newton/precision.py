@@ -28,10 +28,12 @@ class InDouble(TorchFunctionMode):
     ) -> Any:
         """Call a function of torch, in double precision."""
         name = getattr(function, "__name__", "")
-        kwargs = {key: _wide(value, name) for key, value in (kwargs or {}).items()}
-        kwargs.update((key, False) for key in STORED if kwargs.get(key) is True)
+        if name == "__get__":  # an attribute, such as a shape
+            return function(*args)
         if name in METHODS and isinstance(args[0], Tensor):
-            return getattr(torch.Tensor, METHODS[name])(*args, **kwargs)
+            function = getattr(torch.Tensor, METHODS[name])
+        kwargs = {key: _wide(value, name) for key, value in kwargs.items()} if kwargs else {}
+        kwargs.update((key, False) for key in STORED if kwargs.get(key) is True)
         return function(*args[:1], *[_wide(value, name) for value in args[1:]], **kwargs)
 
 

@@ -57,11 +57,11 @@ class Handed(TorchFunctionMode):
         self, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         """Call a function of torch, and see whether it is handed a generator."""
-        generator = (kwargs or {}).get("generator")
-        if generator is not None:
+        kwargs = kwargs or {}
+        if (generator := kwargs.get("generator")) is not None:
             self._found.setdefault(id(generator), (generator, generator.get_state()))
             self.states.append(_as_bytes(generator.get_state()))
-        return function(*args, **(kwargs or {}))
+        return function(*args, **kwargs)
 
     def __exit__(self, *error: object) -> None:
         """Put the generators back."""

@@ -80,7 +80,7 @@ def examine(network: Network, memory: float) -> Findings:
             y, taken = first_call(network)
             start = network(near, network.x[:FEW])
         # without a backward pass it takes less
-        fits = len(network.x) if coupled else max(int(memory * GIB / max(taken, 1)), FEW)
+        fits = len(network.x) if coupled else max(int((memory * GIB - network.copied) / max(taken, 1)), FEW)
         trial = _Trial(network, min(fits, len(network.x)), handed)
         with network.as_template():
             network.generators.advance()
