@@ -50,7 +50,7 @@ def local_affine(module: nn.Module, x: Float[Tensor, "*sample"]) -> Piece:
     """
     x = as_float64(x, "x")
     network = _network(module, x[None])
-    return _piece(module, network, lambda point: network._forward({}, point.view_as(x)[None]), x.flatten())
+    return _piece(module, network, lambda point: network.call(network.tensors({}), point.view_as(x)[None]), x.flatten())
 
 
 def local_affine_in_weights(module: nn.Module, name: str, x: Float[Tensor, "n ..."]) -> Piece:
@@ -78,7 +78,9 @@ def local_affine_in_weights(module: nn.Module, name: str, x: Float[Tensor, "n ..
     if name not in network.parameters:
         raise ValueError(f"name is {name!r}; the parameters that require a gradient are {list(network.parameters)}.")
     w = network.parameters[name]
-    return _piece(module, network, lambda p: network._forward({name: p.view_as(w)}, network.x), w.flatten())
+    return _piece(
+        module, network, lambda p: network.call(network.tensors({name: p.view_as(w)}), network.x), w.flatten()
+    )
 
 
 def _network(module: nn.Module, x: Tensor) -> Network:

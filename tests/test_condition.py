@@ -412,7 +412,7 @@ def test_a_number_of_outputs_that_does_not_divide_the_size_is_refused(size, outp
 
 @pytest.mark.bad_input
 def test_a_network_without_data_is_refused():
-    with pytest.raises(TypeError, match="x is a NoneType; pass a torch tensor"):
+    with pytest.raises(TypeError, match="x is missing; a network is measured on samples"):
         condition_number(mlp())
 
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +16,8 @@ from torch.nn.utils import parametrizations, prune
 
 from gnlib import linear_gauss_newton, second_moment
 from gnlib.gauss_newton.function import Network
-from gnlib.gauss_newton.module import gauss_newton_gram, jacobian_blocks
+from gnlib.gauss_newton.module import COLUMNS, TILE, BudgetError, _plan, gauss_newton_gram, jacobian_blocks
+from gnlib.gauss_newton.trial import GIB
 
 
 class Lambda(nn.Module):
@@ -305,6 +307,38 @@ def test_many_rows():
     assert_gram(gauss_newton_gram(*draw(make, data, 190)), *plain_jacobian(make, data, 190), 1e-12)
 
 
+@pytest.mark.parametrize("with_gram", [False, True])
+@pytest.mark.parametrize(("vmapped", "batch", "held"), [(True, 8, 4), (False, 1, 2)])
+def test_a_plan_takes_all_of_the_memory_and_no_more(with_gram, vmapped, batch, held):
+    """Counted in numbers of eight bytes: the result, a tile and what it takes to update it, a block, gradients."""
+    n, k, sizes, saved = 2000, 3, (5000, 900), 100
+    network = SimpleNamespace(
+        x=torch.empty(n),
+        outputs=k,
+        parameters={str(size): torch.empty(size) for size in sizes},
+        copied=8 * sum(sizes),
+        bytes_per_sample=8 * saved,
+        coupled=False,
+        vmapped=vmapped,
+    )
+
+    def needed(columns, batch, held):
+        result = (n * k) ** 2 + 3 * TILE**2 if with_gram else 0
+        sample = 2 * saved + 2 * max(sizes)  # the backward pass with its margin, and gradients whole
+        return 8 * (sum(sizes) + result + batch * sample + columns * (n * k + batch * held)) / GIB
+
+    all_at_once = needed(sum(sizes), batch, held)
+    groups, together = _plan(network, all_at_once, with_gram)
+    assert (len(groups), together) == (1, batch)
+    groups, together = _plan(network, all_at_once * (1 - 1e-6), with_gram)
+    assert (len(groups), together) == (2, batch)
+    least = needed(COLUMNS, 1, held)
+    assert len(_plan(network, least, with_gram)[0]) == math.ceil(sum(sizes) / COLUMNS)
+    with pytest.raises(BudgetError) as refused:
+        _plan(network, least * (1 - 1e-6), with_gram)
+    assert 0 <= refused.value.needed - least <= 1e-3
+
+
 PEAK = """
 import resource, torch
 from torch import nn
@@ -422,7 +456,8 @@ BAD_ARGUMENTS = [
     (dict(output=lambda y: y[:1]), ValueError, r"shape \(1, 3\)"),
     (dict(output=lambda y: (y, y)), ValueError, "type tuple"),
     (dict(output=lambda y: y.argmax(1, keepdim=True)), ValueError, "outputs are of torch.int64"),
-    (dict(output=lambda y: y.float()), ValueError, "outputs are of torch.float32"),
+    (dict(memory=math.inf), ValueError, "memory is inf; a positive number"),
+    (dict(memory="4GB"), TypeError, "memory is '4GB'; a positive number of GiB"),
     (dict(output=lambda y: y.to(torch.complex128)), ValueError, "outputs are of torch.complex128"),
     (dict(output=lambda y: y.detach()), ValueError, "can be differentiated"),
     (dict(output=lambda y: y * math.inf), ValueError, "outputs have NaN or infinite entries"),
@@ -459,7 +494,11 @@ BAD_MODULES = [
     (lambda: Tokens(0.1), "train", "drops out in training mode"),
     (lambda: Lambda(lambda self, x: functional.dropout(self.linear(x))), None, "change from call to call"),
     (lambda: Lambda(lambda self, x: self.linear(x).squeeze(0)), None, r"outputs of 1 samples are of shape \(3,\)"),
-    (lambda: Lambda(lambda self, x: self.linear(x.float())), None, "fails on the first .* dtype"),
+    (
+        lambda: Lambda(lambda self, x: self.linear(x) @ self.constant, constant=torch.ones(3, 2)),
+        None,
+        "fails on the first .* same dtype, but got .*tensors made in a forward pass",
+    ),
 ]
 
 

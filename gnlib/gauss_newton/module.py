@@ -2,15 +2,16 @@
 
 import math
 from collections.abc import Callable, Iterator
+from numbers import Real
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from gnlib.gauss_newton.function import Network
+from gnlib.gauss_newton.trial import GIB
 from gnlib.progress import progress
 
-GIB = 2**30
 BATCH = 8  # samples differentiated together: with more of them the tensors do not fit the cache
 COLUMNS = 1024  # of the Jacobian at a time; fewer are not worth a forward and a backward pass for each sample
 TILE = 1024  # rows of the Gram matrix updated at a time, from the diagonal to the right
@@ -52,7 +53,8 @@ def gauss_newton_gram(
         function of what the module returns that gives the `(n, k)` outputs, where these are not what it returns
     mode
         which function is meant: `"eval"` (running statistics, no dropout) or `"train"` (statistics of the batch);
-        needed only if the module is in training mode and has batch normalisation or dropout.
+        needed only if the module is in training mode and is another function there, as with batch normalisation,
+        dropout or spectral normalisation.
         Where the outputs of a sample depend on the other samples, it is the function of the whole batch that is
         differentiated, which takes n times as long
     memory
@@ -64,18 +66,24 @@ def gauss_newton_gram(
     TypeError
         Something that is not a module, or not a tensor of real numbers.
     ValueError
-        Parameters, data, outputs or derivatives that are not finite, outputs not of shape `(n, k)`, not in double
-        precision or without a gradient, a random function, samples that depend on each other unless `mode="train"` or
-        batch normalisation say so, an unknown mode, or too little memory.
+        Parameters, data, outputs or derivatives that are not finite, outputs not of shape `(n, k)` or without a
+        gradient, a random function, one that changes its parameters or depends on what a call leaves behind, one that
+        computes in a lower precision out of sight, samples that depend on each other unless `mode="train"` or batch
+        normalisation say so, an unknown mode, or too little memory.
 
     Notes
     -----
+    Whether the function is random, and whether samples depend on each other, is tried on all samples, with the given
+    parameters and with others near them. For the trial they are put through the network four times, together where
+    that fits into `memory`, in parts otherwise.
+
     Samples are differentiated together by `torch.vmap`. A module that it cannot take (operations in place,
-    control flow that depends on the data, recurrent layers) is differentiated sample by sample, which is right but
-    slow. A forward pass that casts to single precision and back leaves the rounding of single precision in the result.
+    control flow that depends on the data, recurrent layers, autograd functions of the old form) is differentiated
+    sample by sample, which is right but slow. Casts in a forward pass are casts to double precision. Hooks on
+    gradients are left out, since they are no part of the function.
     """
     check_memory(memory)
-    return gram_of(Network(module, x, output, mode), memory)
+    return gram_of(Network(module, x, output, mode, memory), memory)
 
 
 def gram_of(network: Network, memory: float) -> Float[Tensor, "nk nk"]:
@@ -120,7 +128,7 @@ def jacobian_blocks(
         As :func:`gauss_newton_gram`.
     """
     check_memory(memory)
-    return blocks_of(Network(module, x, output, mode), memory)
+    return blocks_of(Network(module, x, output, mode, memory), memory)
 
 
 def blocks_of(network: Network, memory: float) -> Iterator[Float[Tensor, "nk g"]]:
@@ -131,7 +139,9 @@ def blocks_of(network: Network, memory: float) -> Iterator[Float[Tensor, "nk g"]
 
 def check_memory(memory: float) -> None:
     """Refuse what is no amount of memory."""
-    if not memory > 0:
+    if not isinstance(memory, Real):
+        raise TypeError(f"memory is {memory!r}; a positive number of GiB was expected, such as 4.0.")
+    if not 0 < memory < math.inf:
         raise ValueError(f"memory is {memory}; a positive number of GiB was expected.")
 
 
@@ -172,6 +182,7 @@ def _groups(parameters: dict[str, Tensor], width: int) -> list[dict[str, slice]]
     return groups
 
 
+@torch.inference_mode(False)
 @torch.no_grad()
 def _block(network: Network, columns: dict[str, slice], batch: int) -> Float[Tensor, "nk g"]:
     """Return these columns of the Jacobian."""

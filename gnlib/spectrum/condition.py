@@ -74,6 +74,15 @@ def condition_number(
     if max_steps < 1:
         raise ValueError(f"max_steps is {max_steps}; at least one step is needed.")
     network = isinstance(operator, nn.Module)
+    if callable(operator) and not network:
+        raise TypeError(
+            f"operator is of type {type(operator).__name__}; a function has no parameters to differentiate by. Pass a "
+            "torch.nn.Module, a KroneckerSum or a matrix."
+        )
+    if network and x is None:
+        raise TypeError(
+            "x is missing; a network is measured on samples: pass a tensor with samples along its first axis."
+        )
     for name, value in {"x": x, "output": output, "mode": mode}.items():
         if not network and value is not None:
             raise ValueError(f"{name} is for a network; a {type(operator).__name__} is measured as it is.")
@@ -124,7 +133,7 @@ def _network_ends(
     That squaring the Jacobian has lost nothing is certain only if every eigenvalue of the Gram matrix is resolved.
     """
     check_memory(memory)
-    network = Network(module, x, output, mode)
+    network = Network(module, x, output, mode, memory)
     rows, columns = len(network.x) * network.outputs, sum(p.numel() for p in network.parameters.values())
     if columns >= rows:
         gram = gram_of(network, memory)

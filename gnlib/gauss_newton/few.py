@@ -1,0 +1,194 @@
+"""What a few samples tell of a module: whether it can be called and differentiated, in which mode and precision."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from gnlib.gauss_newton.footprint import Footprint
+from gnlib.gauss_newton.outputs import REPAIR, agree, as_outputs
+from gnlib.gauss_newton.precision import Losses
+
+if TYPE_CHECKING:
+    from gnlib.gauss_newton.function import Network
+
+FEW = 2  # samples
+CLOSE = 1e-12  # relative difference of outputs that go through the same operations
+
+Parameters = dict[str, Tensor]
+
+
+def ask_for_mode(network: Network) -> bool:
+    """Ask which function is meant where known layers leave it open, and say whether they couple the samples."""
+    dropout, learning, coupled = [], [], False
+    for name, m in network.module.named_modules():
+        p = m.p if isinstance(m, _DropoutNd) else getattr(m, "dropout", 0.0)  # attention and RNNs hold a number
+        if m.training and isinstance(p, int | float) and p > 0:
+            dropout.append(described(name, m))
+        if isinstance(m, _BatchNorm):
+            coupled |= m.training or m.running_mean is None
+            learning += [described(name, m)] * m.training
+    if network.mode is None and dropout + learning:
+        raise ValueError(
+            f"{(dropout + learning)[0]} is in training mode; say which function is meant: mode='eval' (running "
+            "statistics, no dropout) or mode='train' (statistics of the batch)."
+        )
+    if dropout:
+        raise ValueError(
+            f"{dropout[0]} drops out in training mode, and a random function has no Jacobian; pass mode='eval', or "
+            "set its probability to 0."
+        )
+    return coupled
+
+
+def first_call(network: Network) -> tuple[Float[Tensor, "m k"], float]:
+    """Return the outputs of a few samples and the memory of their derivative, each, or say what is wrong."""
+    few, given = network.x[:FEW], moved(network, 0)
+    before = sums(given)
+    leaves = {name: given[name].requires_grad_() for name in network.parameters}
+    footprint = Footprint(leaves.values())
+    saving = torch.autograd.graph.saved_tensors_hooks(footprint.save, lambda tensor: tensor)
+    with torch.enable_grad(), footprint, saving, warnings.catch_warnings():
+        warnings.filterwarnings("error", "None of the inputs have requires_grad")  # a checkpoint that drops gradients
+        y = attempt(network, given, few, f"the first {len(few)} samples of x")
+    check_sums(given, before)
+    if not y.requires_grad:
+        raise ValueError(
+            "The outputs do not depend on the parameters in a way that can be differentiated; do not detach them, "
+            "nor compute them under torch.no_grad()."
+        )
+    if not torch.isfinite(y).all():
+        raise ValueError(f"The outputs have NaN or infinite entries in the first {len(few)} samples; {REPAIR}")
+    return y.detach(), footprint.bytes / len(few)
+
+
+def check_precision(network: Network, near: Parameters, y: Tensor) -> None:
+    """Refuse a function that computes in a lower precision out of sight, or that cannot be differentiated."""
+    few = network.x[:FEW]
+    leaves = {name: near[name].detach().requires_grad_() for name in network.parameters}
+    try:
+        with torch.enable_grad():
+            kept = network({**near, **leaves}, few)
+            network.pull(leaves, kept, torch.ones_like(kept))
+            with Losses() as losses:
+                seen = network({**near, **leaves}, few)
+                network.pull(leaves, seen, torch.ones_like(seen))
+    except Exception as error:
+        raise ValueError(
+            f"module cannot be differentiated, in double precision: {error} (Switch checkpoints off, which changes no "
+            "number; write functions of your own so that they take the dtype of their input.)"
+        ) from error
+    # scripted functions run as Python functions where operations are watched
+    if losses.found or not agree(seen.detach(), y, CLOSE):
+        lost = ", ".join(f"{name} returns {dtype}" for name, dtype in losses.found.items())
+        raise ValueError(
+            f"The network computes in a lower precision than double where it cannot be changed "
+            f"({lost or 'in a scripted function'}); write that part so that it takes the dtype of its input."
+        )
+
+
+def check_state(network: Network, near: Parameters, y: Tensor) -> None:
+    """Refuse a function whose next call differs because of what a call leaves behind, unless that is meant."""
+    few, tensors = network.x[:FEW], network.tensors(near)
+    network.call(tensors, few)
+    changed = [name for name, b in network.buffers.items() if not torch.equal(tensors[name], b)]
+    if changed and not agree(as_outputs(network.call(tensors, few), len(few)), y):
+        name, _, buffer = changed[0].rpartition(".")
+        raise ValueError(
+            f"The outputs change from call to call: {described(name, network.module.get_submodule(name))} changes its "
+            f"{buffer}, on which they depend; keep it as it is."
+        )
+
+
+def check_training(network: Network, near: Parameters, y: Tensor) -> None:
+    """Ask which function is meant if any layer is another one in training than in evaluation."""
+    training = [(name, m) for name, m in network.module.named_modules() if m.training]
+
+    def same(modules: list[tuple[str, nn.Module]]) -> bool:
+        for _, m in modules:
+            m.training = False
+        try:
+            return agree(network(near, network.x[:FEW]), y)
+        finally:
+            for _, m in modules:
+                m.training = True
+
+    if training and not same(training):
+        one = next((which for which in reversed(training) if not same([which])), training[0])
+        raise ValueError(
+            f"{described(*one)} is in training mode, where it is another function than in evaluation; say which one "
+            "is meant: mode='eval' or mode='train'."
+        )
+
+
+def can_vmap(network: Network) -> bool:
+    """Say whether samples can be differentiated together."""
+
+    def first_row(x: Tensor) -> dict[str, Tensor]:
+        y, vjp = torch.func.vjp(lambda p: network(p, x[None]), network.parameters)
+        return vjp(torch.ones_like(y))[0]
+
+    try:
+        torch.vmap(first_row)(network.x[:1])
+    except Exception:  # in-place operations, control flow that depends on data, kernels without a rule: many types
+        return False
+    return True
+
+
+def attempt(network: Network, parameters: Parameters, x: Tensor, what: str) -> Float[Tensor, "m k"]:
+    """Call the function, and say what to look at if that fails."""
+    try:
+        result = network.call(network.tensors(parameters), x)
+    except Exception as error:
+        hint = (
+            "Check the shape of x, and that tensors made in a forward pass take the dtype and the device of its input."
+        )
+        if not x.is_floating_point():
+            hint = (
+                f"x is of {x.dtype}, and integers are passed on as they are, such as the numbers of tokens; if they "
+                "are images or other measurements, pass x.double(), scaled as in training."
+            )
+        raise ValueError(f"module fails on {what}, in double precision: {error} ({hint})") from error
+    return as_outputs(result, len(x))
+
+
+def moved(network: Network, step: float) -> Parameters:
+    """Return copies of all parameters, those that require a gradient moved by so much of their size, each entry.
+
+    In the place of a zero stands a small number, or else it would hide what depends on it.
+    """
+    generator = torch.Generator().manual_seed(round(1000 * step))
+
+    def near(p: Tensor) -> Tensor:
+        noise = torch.randn(p.shape, generator=generator, dtype=p.dtype, device=generator.device).to(p.device)
+        size = p.square().mean().sqrt()
+        return p + step * noise * torch.where(p == 0, torch.where(size > 0, size, 1.0), p)
+
+    frozen = {name: p.clone() for name, p in network.frozen.items()}
+    return frozen | {name: near(p) for name, p in network.parameters.items()}
+
+
+def sums(tensors: Parameters) -> list[float]:
+    """Return what tells whether parameters have changed, without copies of them."""
+    return [t.sum().item() for t in tensors.values()]
+
+
+def check_sums(parameters: Parameters, before: list[float]) -> None:
+    """Refuse a forward pass that has changed parameters."""
+    for (name, p), was in zip(parameters.items(), before, strict=True):
+        if p.sum().item() != was:
+            raise ValueError(
+                f"The forward pass changes the parameter {name} in place (as max_norm of an embedding does), so that "
+                "the function is not the one that is differentiated; change it beforehand and leave that out."
+            )
+
+
+def described(name: str, module: nn.Module) -> str:
+    """Return the name of a module and its type."""
+    return f"{name or 'module'} ({type(module).__name__})"
