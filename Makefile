@@ -48,7 +48,7 @@ bench: $(INSTALLED)
 	$(PYTEST) --verbose -m slow --benchmark-only --benchmark-quiet --benchmark-json=_build/bench.json tests/benchmarks
 	@$(BIN)/python tests/benchmarks/table.py _build/bench.json
 
-# A chapter over its grid: `make sweep CHAPTER=03-deep-linear`; started again, it does what is missing.
+# A chapter over its grid: `make sweep CHAPTER=deep-linear`; started again, it does what is missing.
 sweep: $(INSTALLED)
 	$(PASSIVE) $(BIN)/python -m gnlib.sweep notebooks/$(CHAPTER).ipynb --grid notebooks/sweeps/$(CHAPTER).yml --out _sweeps/$(CHAPTER)
 	$(BIN)/python -m gnlib.sweep report _sweeps/$(CHAPTER)

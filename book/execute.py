@@ -15,7 +15,7 @@ METADATA = {
 }
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
-NAMES = sys.argv[1:] or sorted(path.stem for path in NOTEBOOKS.glob("[0-9]*.md"))
+NAMES = sys.argv[1:] or sorted(path.stem for path in NOTEBOOKS.glob("*.md"))
 
 for source in (NOTEBOOKS / f"{name}.md" for name in NAMES):
     print(f"Running {source.name}", flush=True)

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 import gnlib
-from gnlib import bounds, figures
+from gnlib import bounds
+from gnlib.chapters import figures
 
 DEPTHS = (2, 3, 4, 6, 8, 10, 12)
 WIDTHS = (150, 300, 600)

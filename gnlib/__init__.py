@@ -1,6 +1,7 @@
 """Gauss-Newton matrices of neural networks, and how well conditioned they are."""
 
 from gnlib import bounds as bounds
+from gnlib.condition import condition_number as condition_number
 from gnlib.data import load as load
 from gnlib.gauss_newton import batch_norm_gram as batch_norm_gram
 from gnlib.gauss_newton import gauss_newton_gram as gauss_newton_gram
@@ -14,6 +15,5 @@ from gnlib.moment import whiten as whiten
 from gnlib.spectrum import ConditionNumber as ConditionNumber
 from gnlib.spectrum import NotConvergedError as NotConvergedError
 from gnlib.spectrum import NotResolvedError as NotResolvedError
-from gnlib.spectrum import condition_number as condition_number
 
 __version__ = "0.1.0"

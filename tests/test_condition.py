@@ -35,7 +35,7 @@ def net(*layers, seed=0):
 @pytest.fixture(autouse=True)
 def matrices_of_500_rows_are_large(monkeypatch):
     """So that the iteration is tried on matrices whose eigenvalues are there at once."""
-    monkeypatch.setattr("gnlib.spectrum.condition.SMALL", 500)
+    monkeypatch.setattr("gnlib.condition.SMALL", 500)
 
 
 def mlp(d=5, hidden=7, k=3, seed=0):

@@ -1,8 +1,17 @@
 """Extreme eigenvalues of a product of a matrix with its transpose, from the singular values of the matrix."""
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+
+class Interval(NamedTuple):
+    """A lower and an upper bound of the same quantity."""
+
+    lower: float
+    upper: float
 
 
 def extreme_squares(matrix: Float[Tensor, "rows columns"]) -> tuple[Tensor, Tensor]:

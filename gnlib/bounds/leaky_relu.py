@@ -16,8 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.bounds.extremes import resolved_squares
-from gnlib.bounds.perturbation import Interval
+from gnlib.bounds.extremes import Interval, resolved_squares
 from gnlib.checks import as_hidden_layer, as_samples
 
 
@@ -48,7 +47,7 @@ class Ends(NamedTuple):
         )
 
 
-def lemma_4(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: float) -> Lemma4:
+def zhao_lemma_4(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: float) -> Lemma4:
     r"""Return the upper bound of Zhao 2024, Lemma 4 (Eq. 11), and the second one of its proof (Eq. 25 and 26).
 
     .. math::
@@ -112,7 +111,7 @@ def leaky_relu_ends(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: f
     Parameters
     ----------
     weights, x
-        as for :func:`lemma_4`
+        as for :func:`zhao_lemma_4`
     slope
         slope of negative hidden values, any finite number
 

@@ -67,7 +67,9 @@ class Lemma2Terms(NamedTuple):
         return self.below_largest / self.below_smallest
 
 
-def lemma_1(weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment, skip: float = 0.0) -> float:
+def zhao_lemma_1(
+    weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment, skip: float = 0.0
+) -> float:
     r"""Return the upper bound of Zhao 2024, Lemma 1 (Eq. 6), for two weight matrices V (first) and W.
 
     .. math:: \kappa(\widehat G) \le \kappa(\Sigma)\,
@@ -77,12 +79,14 @@ def lemma_1(weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | Sec
     """
     if len(weights) != 2:
         raise ValueError(
-            f"Lemma 1 is about two weight matrices, and {len(weights)} were given; lemma_2 takes any number."
+            f"Lemma 1 is about two weight matrices, and {len(weights)} were given; zhao_lemma_2 takes any number."
         )
-    return lemma_2(weights, second_moment, skip).first
+    return zhao_lemma_2(weights, second_moment, skip).first
 
 
-def lemma_2(weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment, skip: float = 0.0) -> Lemma2:
+def zhao_lemma_2(
+    weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment, skip: float = 0.0
+) -> Lemma2:
     r"""Return the two upper bounds of Zhao 2024, Lemma 2 (with `skip`, Eq. 7).
 
     .. math:: \kappa(\widehat G)
@@ -93,14 +97,14 @@ def lemma_2(weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | Sec
     :math:`\sum_\ell \sigma_{\max}^2(A_\ell) \sigma_{\max}^2(B_\ell) / \sum_\ell \alpha_\ell`, which needs a single
     :math:`\alpha_\ell > 0`; the second is infinite where any :math:`\alpha_\ell = 0`.
     """
-    terms = lemma_2_terms(weights, second_moment, skip)
+    terms = zhao_lemma_2_terms(weights, second_moment, skip)
     largest = terms.above_largest * terms.below_largest
     first = largest.sum() / terms.alpha.sum() if terms.alpha.any() else torch.tensor(torch.inf)
     second = (largest / terms.alpha).max() if terms.alpha.all() else torch.tensor(torch.inf)
     return Lemma2(terms.data * first.item(), terms.data * second.item())
 
 
-def lemma_2_terms(
+def zhao_lemma_2_terms(
     weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment, skip: float = 0.0
 ) -> Lemma2Terms:
     """Return the extreme eigenvalues that Lemma 2 combines (Zhao 2024, appendix E)."""

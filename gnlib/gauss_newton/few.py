@@ -16,7 +16,7 @@ from gnlib.gauss_newton.outputs import REPAIR, agree, as_outputs
 from gnlib.gauss_newton.precision import Losses
 
 if TYPE_CHECKING:
-    from gnlib.gauss_newton.function import Network
+    from gnlib.gauss_newton.network import Network
 
 FEW = 2  # samples
 CLOSE = 1e-12  # relative difference of outputs that go through the same operations

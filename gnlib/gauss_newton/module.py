@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gnlib.gauss_newton.function import Network
+from gnlib.gauss_newton.network import Network
 from gnlib.gauss_newton.trial import GIB
 from gnlib.progress import progress
 

@@ -33,7 +33,7 @@ from gnlib.gauss_newton.outputs import agree
 from gnlib.gauss_newton.randomness import Handed, Replaced
 
 if TYPE_CHECKING:
-    from gnlib.gauss_newton.function import Network
+    from gnlib.gauss_newton.network import Network
 
 STEPS = 0.01, 0.1  # relative sizes of the perturbations
 GIB = 2**30

@@ -1,6 +1,5 @@
 """The eigen core: both ends of a spectrum, and what is known of them."""
 
-from gnlib.spectrum.condition import condition_number as condition_number
 from gnlib.spectrum.result import ConditionNumber as ConditionNumber
 from gnlib.spectrum.result import NotConvergedError as NotConvergedError
 from gnlib.spectrum.result import NotResolvedError as NotResolvedError

@@ -4,7 +4,4 @@ Importing this takes nothing but the standard library, so that a chapter can cal
 """
 
 from gnlib.sweep.driver import run as run
-from gnlib.sweep.results import agreement as agreement
-from gnlib.sweep.results import kept as kept
-from gnlib.sweep.results import origin as origin
 from gnlib.sweep.rows import record as record

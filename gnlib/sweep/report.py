@@ -64,7 +64,7 @@ def check_figure(figure: Mapping[str, object]) -> None:
 def _draw(table: "DataFrame", figure: Mapping[str, object], folder: Path) -> Path:
     import matplotlib.pyplot as plt
 
-    from gnlib import figures
+    from gnlib.chapters import figures
 
     name, rows = figure["name"], table
     for column in (figure[key] for key in ("x", "y", "lines", "dashed") if key in figure):
@@ -106,7 +106,7 @@ def _draw(table: "DataFrame", figure: Mapping[str, object], folder: Path) -> Pat
 
 def _line(axis: "Axes", rows: "DataFrame", figure: Mapping[str, object], label: str | None, color: str) -> None:
     """Draw the mean over the rows of each x, with one standard deviation to either side."""
-    from gnlib.figures import band_of_rows
+    from gnlib.chapters.figures import band_of_rows
 
     band_of_rows(axis, rows.to_dict("records"), figure["x"], figure["y"], label, color)
     if "dashed" in figure:

@@ -11,7 +11,7 @@ from pathlib import Path
 import jupytext
 import pytest
 
-from gnlib.sweep import kept
+from gnlib.chapters.results import kept
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
@@ -79,12 +79,12 @@ def test_the_install_cell_brings_gnlib_and_leaves_torch_alone(repository, colab,
     code_cells = [[cell for cell in nb.cells if cell.cell_type == "code"] for nb in notebooks]
     assert len({cells[0].source for cells in code_cells}) == 1  # so that one run speaks for all
     install, imported = notebooks[0].copy(), code_cells[0][1].copy()
-    imported.source = "import gnlib.sweep\n\nprint(gnlib.__file__, len(gnlib.sweep.kept('03-deep-linear')))"
+    imported.source = "import gnlib.sweep\n\nprint(gnlib.__file__, len(gnlib.chapters.results.kept('deep-linear')))"
     install.cells = [code_cells[0][0], imported]
     (output,) = execute(install).cells[1].outputs
     path, rows = output.text.split()
     assert Path(path).is_relative_to(colab / "lib")
-    assert int(rows) == len(kept("03-deep-linear"))  # the tables that the book keeps come along
+    assert int(rows) == len(kept("deep-linear"))  # the tables that the book keeps come along
     assert torch_as_installed(colab) == before
 
 

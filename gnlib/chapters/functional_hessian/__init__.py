@@ -1,0 +1,1 @@
+"""The chapter on the other half of the Hessian."""

@@ -1,0 +1,1 @@
+"""The chapter on piecewise linear maps."""

@@ -1,0 +1,1 @@
+"""Models and experiments of more than one chapter."""

@@ -1,0 +1,97 @@
+"""`make address URL=...` on a copy of the tree."""
+
+import json
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+GITHUB = "https://github.com/someone/a-book"
+FILES = ("pyproject.toml", "CITATION.cff", "README.md", "_config.yml", "book/address.py")
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for path in (*FILES, *(path.relative_to(ROOT) for path in ROOT.glob("notebooks/[0-9]*"))):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / path, tmp_path / path)
+    return tmp_path
+
+
+def address(tree, *arguments):
+    command = [sys.executable, "book/address.py", *arguments]
+    return subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+
+
+def contents(tree):
+    return {path: path.read_text() for path in tree.rglob("*") if path.is_file()}
+
+
+def first_code_cells(tree):
+    for path in sorted(tree.glob("notebooks/*.ipynb")):
+        cells = json.loads(path.read_text())["cells"]
+        yield "".join(next(cell["source"] for cell in cells if cell["cell_type"] == "code"))
+
+
+def test_it_is_written_wherever_it_appears(tree):
+    assert address(tree, GITHUB).returncode == 0
+    project = tomllib.loads((tree / "pyproject.toml").read_text())["project"]
+    assert project["urls"] == {"Repository": GITHUB}
+    assert yaml.safe_load((tree / "CITATION.cff").read_text())["repository-code"] == GITHUB
+    config = yaml.safe_load((tree / "_config.yml").read_text())
+    assert config["repository"]["url"] == GITHUB
+    assert config["launch_buttons"]["colab_url"] == "https://colab.research.google.com"
+    assert config["html"]["use_repository_button"] is True
+    colab = "https://colab.research.google.com/github/someone/a-book/blob/main/notebooks/"
+    chapters = sorted(path.stem for path in tree.glob("notebooks/*.ipynb"))
+    readme = (tree / "README.md").read_text()
+    assert all(f"[{name}]({colab}{name}.ipynb)" in readme for name in chapters)
+    assert all(f'source = "git+{GITHUB}"' in cell for cell in first_code_cells(tree))
+    for path in tree.glob("notebooks/*.md"):
+        assert path.read_text().count(f'source = "git+{GITHUB}"') == 1
+
+
+def test_a_second_run_changes_nothing(tree):
+    address(tree, GITHUB)
+    once = contents(tree)
+    assert address(tree, GITHUB + ".git").returncode == 0
+    assert contents(tree) == once
+
+
+def test_another_address_replaces_the_first(tree):
+    address(tree, GITHUB)
+    once = contents(tree)
+    assert address(tree, "https://github.com/another/book").returncode == 0
+    assert all("someone/a-book" not in text for text in contents(tree).values())
+    address(tree, GITHUB)
+    assert contents(tree) == once
+
+
+def test_without_github_there_is_neither_a_colab_link_nor_a_button(tree):
+    address(tree, GITHUB)
+    assert address(tree, "file:///a/b").returncode == 0
+    config = yaml.safe_load((tree / "_config.yml").read_text())
+    assert config["repository"]["url"] == config["launch_buttons"]["colab_url"] == ""
+    assert config["html"]["use_repository_button"] is False
+    assert "colab.research" not in (tree / "README.md").read_text()
+    assert all('source = "git+file:///a/b"' in cell for cell in first_code_cells(tree))
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("url", ["", "github.com/a/b", "http://a.org/b", "https://a", "https://a.org/b c", 'file:///"'])
+def test_anything_else_is_refused_in_one_sentence(tree, url):
+    before = contents(tree)
+    refused = address(tree, url)
+    assert refused.returncode == 1
+    assert refused.stderr == (f"'{url}' is no address: give one that starts with https:// or file:///.\n")
+    assert contents(tree) == before
+
+
+@pytest.mark.bad_input
+def test_no_address_at_all_is_told_how_to_give_one(tree):
+    assert address(tree).stderr == "Say which address: make address URL=https://...\n"

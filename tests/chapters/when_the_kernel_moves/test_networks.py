@@ -1,0 +1,171 @@
+"""Networks side by side, their kernels, output functions, and the data of three clusters."""
+
+import mpmath
+import pytest
+import torch
+
+from gnlib.chapters.shared.hessian import Hessian
+from gnlib.chapters.transition_to_linearity.wide_network import WideNetwork
+from gnlib.chapters.when_the_kernel_moves.clusters import CENTRES, three_clusters, with_one
+from gnlib.chapters.when_the_kernel_moves.heads import Entrywise, Softmax, output_kernel, swish
+from gnlib.chapters.when_the_kernel_moves.networks import Chains, bottleneck, half_square, identity, shallow
+from gnlib.gauss_newton import tangent_kernel
+
+
+def gaussian(seed, *shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def hess(f):
+    return torch.func.jacrev(torch.func.jacrev(f))
+
+
+def run_of(networks, x, function=identity):
+    """The kernel of a single network, from the Jacobian."""
+    return tangent_kernel(networks, x, output=lambda y: function(y[0]))
+
+
+CASES = {
+    "shallow": lambda seed: shallow(1 + seed % 7, 1 + seed % 3, seeds=[seed]),
+    "smooth": lambda seed: shallow(4, 2, activation=torch.tanh, seeds=[seed]),
+    "bottleneck": lambda seed: bottleneck(5, 1 + seed % 4, 3, scaled=seed % 2 == 0, seeds=[seed]),
+    "square": lambda seed: bottleneck(3, 1, 1, activation=half_square, seeds=[seed]),
+    "width one": lambda seed: bottleneck(1, 1, 1, seeds=[seed]),
+    "no hidden layer": lambda seed: Chains([gaussian(seed, 1, 2, 2)], [0.5], []),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("seed", range(10))
+def test_the_kernel_by_layers_is_that_of_the_jacobian(name, seed):
+    network, x = CASES[name](seed), gaussian(seed, 1 + seed % 4, 2)
+    kernel = network.kernel(x)
+    assert kernel.shape[0] == 1
+    assert torch.allclose(kernel[0], run_of(network, x), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("build", [lambda s: shallow(6, seeds=s), lambda s: bottleneck(5, 2, seeds=s)])
+def test_side_by_side_is_one_by_one(build):
+    together, x = build([3, 1, 4]), gaussian(0, 3, 5, 2)
+    for run, seed in enumerate([3, 1, 4]):
+        alone = build([seed])
+        assert torch.allclose(together(x)[run], alone(x[run])[0], rtol=1e-13)
+        assert torch.allclose(together.kernel(x)[run], alone.kernel(x[run])[0], rtol=1e-12)
+        assert torch.equal(together.only([run])(x[[run]]), alone(x[[run]]))
+    assert len(together) == 3 and len(together.only([2, 0])) == 2
+
+
+def test_a_shallow_network_is_the_wide_network_but_for_the_factor_of_its_input():
+    network, x = shallow(7, 1, activation=torch.tanh, seeds=[0]), gaussian(1, 4, 2)
+    wide = WideNetwork([w[0] * f for w, f in zip(network.weights, (2**0.5, 1.0), strict=True)])
+    assert torch.allclose(network(x)[0], wide(x), rtol=1e-13)
+
+
+def test_equations_43_and_48_by_hand():
+    x = torch.tensor([[2.0, 1.0]]).double()
+    weights = [
+        torch.tensor(w).double()[None]
+        for w in ([[1.0, -1.0], [-1.0, 0.0], [0.5, 0.0], [0.0, 2.0]], [[1.0, 2.0, 3.0, 4.0]])
+    ]
+    assert Chains(weights, [1.0, 0.5], [torch.relu])(x).item() == (1 * 1 + 3 * 1 + 4 * 2) / 2
+    network = bottleneck(4, 2, seeds=[0])
+    w1, w2, w3, w4 = (w[0] for w in network.weights)
+    by_hand = w4 @ torch.relu(w3 @ (w2 @ torch.relu(w1 @ x[0])) / 2) / 2
+    assert torch.allclose(network(x)[0, 0], by_hand)
+    scaled = bottleneck(4, 2, scaled=True, seeds=[0])(x)
+    assert torch.allclose(scaled * 2**0.5, network(x))
+
+
+def test_the_hessian_of_a_run():
+    network, x = shallow(3, 1, activation=torch.tanh, seeds=[0]), gaussian(1, 1, 2)
+    w, v = (w[0].detach() for w in network.weights)
+    hessian = Hessian(network, x, output=lambda y: y[0]).dense()
+
+    def f(theta):
+        return theta[6:] @ torch.tanh(theta[:6].view(3, 2) @ x[0]) / 3**0.5
+
+    oracle = hess(f)(torch.cat([w.flatten(), v.flatten()]))
+    assert torch.allclose(hessian, oracle, atol=1e-13)
+
+
+@pytest.mark.bad_input
+def test_a_relu_has_no_hessian():
+    with pytest.raises(ValueError, match="no second derivative everywhere"):
+        Hessian(shallow(3, 1, seeds=[0]), gaussian(1, 1, 2), output=lambda y: y[0])
+
+
+@pytest.mark.parametrize("head", [Softmax(), Entrywise(swish), Entrywise(identity), Entrywise(torch.sin)])
+@pytest.mark.parametrize("seed", range(8))
+def test_slopes_curvatures_and_kernels_of_outputs_against_autograd(head, seed):
+    f = 3 * gaussian(seed, 4, 3)
+    targets = torch.eye(3).double()[[0, 1, 2, 0]]
+    slopes = head.slopes(f)
+    for i in range(4):
+        assert torch.allclose(slopes[i], torch.func.jacrev(head.outputs)(f[i : i + 1])[0, :, 0], atol=1e-13)
+    loss = hess(lambda f: head.loss(f, head.outputs(f).detach()))  # no residual: Gauss-Newton is all
+    if not isinstance(head, Softmax):
+        blocks = loss(f)
+    else:
+        blocks = hess(lambda f: head.loss(f, targets))(f)
+    for i in range(4):
+        assert torch.allclose(head.curvature(f)[i], blocks[i, :, i], atol=1e-13)
+    network, x = shallow(5, seeds=[seed]), gaussian(seed + 1, 4, 2)
+    kernel = output_kernel(network.kernel(x), head.slopes(network(x)))
+    assert torch.allclose(kernel[0], run_of(network, x, head.outputs), atol=1e-11)
+
+
+def test_slopes_that_are_not_symmetric():
+    kernel, slopes = gaussian(0, 2, 6, 6), gaussian(1, 2, 3, 2, 2)
+    for run in range(2):
+        whole = torch.block_diag(*slopes[run])
+        assert torch.allclose(output_kernel(kernel, slopes)[run], whole @ kernel[run] @ whole.mT, atol=1e-13)
+
+
+def test_losses_by_hand():
+    f, y = torch.tensor([[[1.0, 2.0], [0.0, 0.0]]]).double(), torch.tensor([[[0.0, 1.0], [1.0, 0.0]]]).double()
+    entropy = (torch.log1p(torch.exp(torch.tensor(-1.0).double())) + torch.log(torch.tensor(2.0).double())) / 2
+    assert torch.allclose(Softmax().loss(f, y)[0], entropy)
+    assert Entrywise(identity).loss(f, y).item() == ((1 + 1) + (1 + 0)) / 2
+
+
+def test_where_swish_falls():
+    with mpmath.workdps(30):
+        slope = mpmath.diff(lambda z: z / (1 + mpmath.exp(-z / 10)), mpmath.mpf("-3.7"))
+        turn = mpmath.findroot(lambda z: mpmath.diff(lambda t: t / (1 + mpmath.exp(-t / 10)), z), -12)
+    assert Entrywise(swish).slopes(torch.tensor([[-3.7]], dtype=torch.float64)).item() == pytest.approx(
+        float(slope), rel=1e-13
+    )
+    assert float(turn) == pytest.approx(-12.78, abs=0.005)
+    z = torch.linspace(-100, 100, 20001).double()[:, None]
+    assert -0.1 < Entrywise(swish).slopes(z).min() < -0.0998
+
+
+def test_the_clusters_are_where_they_should_be():
+    x, y = three_clusters(range(50), 200)
+    assert x.shape == (50, 200, 1) and y.shape == (50, 200, 3)
+    labels = y.argmax(-1)
+    assert torch.allclose(torch.bincount(labels.flatten()) / labels.numel(), torch.tensor(1 / 3), atol=0.02)
+    for label, centre in enumerate(CENTRES):
+        some = x[labels == label]
+        assert abs(some.mean() - centre) < 0.06 and abs(some.std() - 1) < 0.05
+    alone, _ = three_clusters([7], 200)
+    assert torch.equal(alone[0], x[7]) and torch.equal(with_one(x)[..., 1], torch.ones(50, 200))
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: shallow(0, seeds=[0]), "integers from 1 on"),
+        (lambda: bottleneck(3, 2.5, seeds=[0]), "integers from 1 on"),
+        (lambda: shallow(3, seeds=[]), "and seeds"),
+        (lambda: Chains([], [], []), "was expected of each layer"),
+        (lambda: Chains([gaussian(0, 2, 3, 2), gaussian(0, 1, 1, 3)], [1, 1], [identity]), "as many runs"),
+        (lambda: Chains([gaussian(0, 1, 3, 2), gaussian(0, 1, 1, 4)], [1, 1], [identity]), "takes 4 inputs but"),
+        (lambda: Chains([gaussian(0, 1, 3, 2)], [1, 1], []), "one factor a layer"),
+        (lambda: Chains([gaussian(0, 1, 3, 2) * float("nan")], [1], []), "NaN or infinite"),
+    ],
+)
+def test_networks_that_are_none(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
