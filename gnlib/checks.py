@@ -6,6 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+EPS = torch.finfo(torch.float64).eps
+"""Relative rounding of double precision."""
+
 
 def as_float64(array: Tensor, name: str) -> Tensor:
     """Return `array` in double precision, or say what is wrong with it.
@@ -63,7 +66,16 @@ def _looks_symmetric(matrix: Float[Tensor, "d d"]) -> bool:
     return bool((matrix @ v - v @ matrix).abs().max() <= rounding)
 
 
-def as_chain(weights: Sequence[Tensor]) -> list[Tensor]:
+def numerical_rank(values: Float[Tensor, " q"], size: int) -> int:
+    """Return how many of the eigenvalues or singular values are more than `size * eps` times the largest one.
+
+    It is the one rule of the library for what counts as zero where theory does not give the rank; `size` is the larger
+    dimension of the matrix.
+    """
+    return int((values > size * torch.finfo(values.dtype).eps * values.abs().max()).sum())
+
+
+def as_weights(weights: Sequence[Tensor]) -> list[Tensor]:
     """Return weight matrices in double precision after checking that their product exists."""
     weights = [as_float64(w, f"weights[{i}]") for i, w in enumerate(weights)]
     if not weights:
@@ -81,7 +93,7 @@ def as_chain(weights: Sequence[Tensor]) -> list[Tensor]:
 
 def as_hidden_layer(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> tuple[Tensor, Tensor, Tensor]:
     """Return the two weight matrices V (m, d) and W (k, m) of a network with one hidden layer, and its samples."""
-    weights, x = as_chain(weights), as_samples(x)
+    weights, x = as_weights(weights), as_samples(x)
     if len(weights) != 2:
         raise ValueError(f"weights has {len(weights)} matrices; two were expected, (m, d) and (k, m), in this order.")
     if x.shape[1] != weights[0].shape[1]:

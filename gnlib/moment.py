@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.checks import as_samples, as_symmetric
+from gnlib.checks import as_samples, as_symmetric, numerical_rank
 
 
 def second_moment(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
@@ -27,7 +27,7 @@ def whiten(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     """
     x = as_samples(x)
     u, s, vt = torch.linalg.svd(x, full_matrices=False)
-    rank = _numerical_rank(s, max(x.shape), "x")
+    rank = _rank(s, max(x.shape), "x")
     return len(x) ** 0.5 * u[:, :rank] @ vt[:rank]
 
 
@@ -54,7 +54,7 @@ class SecondMoment(NamedTuple):
         """
         x = as_samples(x)
         _, s, vt = torch.linalg.svd(x, full_matrices=False)
-        rank = _numerical_rank(s, max(x.shape), "x")
+        rank = _rank(s, max(x.shape), "x")
         return cls(vt[:rank].mT.contiguous(), s[:rank] ** 2 / len(x))
 
     @classmethod
@@ -62,7 +62,7 @@ class SecondMoment(NamedTuple):
         """Factor a given second moment by its eigendecomposition."""
         s, q = torch.linalg.eigh(as_symmetric(matrix, "second_moment"))
         s, q = s.flip(0), q.flip(1)
-        rank = _numerical_rank(s, len(s), "second_moment")
+        rank = _rank(s, len(s), "second_moment")
         if s[-1] < -len(s) * torch.finfo(s.dtype).eps * s[0]:
             raise ValueError(f"second_moment has the negative eigenvalue {s[-1]:.1e}; a second moment has none.")
         return cls(q[:, :rank].contiguous(), s[:rank])
@@ -75,7 +75,7 @@ def as_second_moment(second_moment: Float[Tensor, "d d"] | SecondMoment) -> Seco
     return SecondMoment.from_matrix(second_moment)
 
 
-def _numerical_rank(descending: Tensor, size: int, name: str) -> int:
+def _rank(descending: Tensor, size: int, name: str) -> int:
     if descending[0] <= 0:
         raise ValueError(f"{name} is zero: it spans no direction, so there is nothing to measure.")
-    return int((descending > size * torch.finfo(descending.dtype).eps * descending[0]).sum())
+    return numerical_rank(descending, size)

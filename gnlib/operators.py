@@ -1,25 +1,74 @@
 """Symmetric operators that know their products, so that a matrix need not be formed to be measured."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-BANDS = 4
+if TYPE_CHECKING:
+    import numpy as np
+    from scipy.sparse.linalg import LinearOperator
+
+BANDS = 4  # of rows, in which the square of a matrix is formed: more of them save little and cost calls
 
 
-@dataclass(frozen=True)
-class KroneckerSum:
+class SymmetricOperator(ABC):
+    """A symmetric matrix that is known by its products with vectors."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """Both dimensions."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype:
+        """Type of the entries."""
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Device that holds what the products are made of."""
+
+    @abstractmethod
+    def matmul(self, v: Float[Tensor, " p *columns"]) -> Float[Tensor, " p *columns"]:
+        """Return the product with a vector or with the columns of a matrix."""
+
+    def __matmul__(self, v: Float[Tensor, " p *columns"]) -> Float[Tensor, " p *columns"]:
+        """Return the product with a vector or with the columns of a matrix."""
+        return self.matmul(v)
+
+    def __repr__(self) -> str:
+        """Say what it is, without computing anything."""
+        return f"{type(self).__name__}(shape={self.shape}, dtype={self.dtype}, device={self.device})"
+
+    def dense(self) -> Float[Tensor, "p p"]:
+        """Return the matrix itself, by one product for each of its columns: for checks on small sizes."""
+        return self.matmul(torch.eye(self.shape[1], dtype=self.dtype, device=self.device))
+
+    def to_scipy(self) -> "LinearOperator":
+        """Return the operator for SciPy: NumPy arrays in, NumPy arrays out, the products on the device of this one."""
+        from scipy.sparse.linalg import LinearOperator
+
+        def product(v: "np.ndarray") -> "np.ndarray":
+            return self.matmul(torch.as_tensor(v, dtype=self.dtype, device=self.device)).cpu().numpy()
+
+        dtype = torch.empty(0, dtype=self.dtype).numpy().dtype
+        return LinearOperator(self.shape, matvec=product, rmatvec=product, matmat=product, dtype=dtype)
+
+
+class KroneckerSum(SymmetricOperator):
     """The operator `sum_l left_l kron (basis right_l basis^T)`, of size `(k d, k d)`.
 
     A vector is the row-major vec of a `(k, d)` matrix X (output index outer), on which the operator acts as
     `X -> sum_l left_l X (basis right_l basis^T)`.
 
-    Attributes
+    Parameters
     ----------
     left
         (L, k, k) tensor of symmetric factors
@@ -27,26 +76,34 @@ class KroneckerSum:
         (L, r, r) tensor of symmetric factors, in coordinates of the range
     basis
         (d, r) tensor with orthonormal columns that span the range of the data
+
+    Examples
+    --------
+    >>> import torch
+    >>> left, right = torch.eye(2).double()[None], torch.diag(torch.tensor([1.0, 3.0]).double())[None]
+    >>> operator = KroneckerSum(left, right, torch.eye(2).double())
+    >>> operator
+    KroneckerSum(shape=(4, 4), dtype=torch.float64, device=cpu)
+    >>> operator @ torch.ones(4).double()
+    tensor([1., 3., 1., 3.], dtype=torch.float64)
     """
 
-    left: Float[Tensor, "L k k"]
-    right: Float[Tensor, "L r r"]
-    basis: Float[Tensor, "d r"]
+    def __init__(
+        self, left: Float[Tensor, "L k k"], right: Float[Tensor, "L r r"], basis: Float[Tensor, "d r"]
+    ) -> None:
+        self.left, self.right, self.basis = left, right, basis
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Both dimensions, `k d`."""
+    def shape(self) -> tuple[int, int]:  # noqa: D102
         size = self.left.shape[1] * self.basis.shape[0]
         return size, size
 
     @property
-    def dtype(self) -> torch.dtype:
-        """Type of the entries."""
+    def dtype(self) -> torch.dtype:  # noqa: D102
         return self.left.dtype
 
     @property
-    def device(self) -> torch.device:
-        """Device that holds the factors."""
+    def device(self) -> torch.device:  # noqa: D102
         return self.left.device
 
     def matmul(self, v: Float[Tensor, " kd *columns"]) -> Float[Tensor, " kd *columns"]:
@@ -60,8 +117,6 @@ class KroneckerSum:
         y = apply_kronecker_sum(self.left, self.right, x @ self.basis) @ self.basis.mT
         return y.movedim(0, 2).reshape(v.shape)
 
-    __matmul__ = matmul
-
     def dense(self) -> Float[Tensor, "kd kd"]:
         """Return the matrix itself: `(k d)^2` entries, for checks on small sizes."""
         size = self.shape[0]
@@ -69,8 +124,8 @@ class KroneckerSum:
         return torch.einsum("lij,lab->iajb", self.left, right).reshape(size, size)
 
 
-class ChainSum(KroneckerSum):
-    r"""The Kronecker sum whose factors `right_l` are the squares of the products of a chain of matrices.
+class LayeredSum(KroneckerSum):
+    r"""The Kronecker sum whose factors `right_l` are the squares of the products of the layers of a linear network.
 
     With the data first, :math:`B_1 = \operatorname{diag}(\texttt{roots})` and :math:`B_{\ell+1} = W_\ell B_\ell`,
     they are :math:`B_\ell^\top B_\ell`, formed when they are first asked for.
@@ -94,8 +149,7 @@ class ChainSum(KroneckerSum):
         weights: Sequence[Tensor],
         basis: Float[Tensor, "d r"],
     ) -> None:
-        # the data class is frozen
-        self.__dict__.update(left=left, roots=roots, weights=tuple(weights), basis=basis)
+        self.left, self.roots, self.weights, self.basis = left, roots, tuple(weights), basis
 
     @cached_property
     def right(self) -> Float[Tensor, "L r r"]:

@@ -1,9 +1,12 @@
 """Kronecker sums know their products."""
 
+import numpy as np
 import pytest
 import torch
+from scipy.sparse.linalg import LinearOperator, eigsh
 
-from gnlib.operators import KroneckerSum, apply_kronecker_sum
+from gnlib import linear_gauss_newton
+from gnlib.operators import KroneckerSum, SymmetricOperator, apply_kronecker_sum
 from tests.oracles import normal, orthogonal
 
 SHAPES = [(1, 3, 4, 4), (3, 2, 5, 3), (2, 1, 4, 2), (4, 3, 1, 1), (6, 1, 1, 1)]  # L, k, d, r
@@ -54,6 +57,31 @@ def test_an_operator_says_what_it_is():
     assert op.shape == (15, 15)
     assert op.dtype == torch.float64
     assert op.device == op.left.device
+    assert repr(op) == "KroneckerSum(shape=(15, 15), dtype=torch.float64, device=cpu)"
+
+
+def test_a_layered_sum_says_what_it_is_without_forming_its_factors():
+    op = linear_gauss_newton([normal(4, 3, seed=0), normal(2, 4, seed=1)], torch.eye(3))
+    assert repr(op) == "LayeredSum(shape=(6, 6), dtype=torch.float64, device=cpu)"
+    assert "right" not in vars(op)
+
+
+def test_scipy_sees_the_same_operator():
+    op = kronecker_sum(2, 3, 5, 4)
+    op = KroneckerSum(op.left + op.left.mT, op.right + op.right.mT, op.basis)
+    there, v = op.to_scipy(), normal(15, 2, seed=4)
+    assert isinstance(there, LinearOperator) and there.shape == (15, 15) and there.dtype == np.float64
+    np.testing.assert_allclose(there @ v.numpy(), (op @ v).numpy(), rtol=1e-14)
+    np.testing.assert_allclose(there @ v[:, 0].numpy(), (op @ v[:, 0]).numpy(), rtol=1e-14)
+    assert eigsh(there, 1, which="LA", return_eigenvectors=False) == pytest.approx(
+        torch.linalg.eigvalsh(op.dense())[-1:]
+    )
+
+
+def test_the_matrix_itself_is_made_by_products_where_there_is_no_faster_way():
+    op = kronecker_sum(2, 3, 5, 4)
+    op = KroneckerSum(op.left + op.left.mT, op.right + op.right.mT, op.basis)
+    close(SymmetricOperator.dense(op), op.dense())
 
 
 @pytest.mark.bad_input

@@ -16,7 +16,7 @@ from torch import Tensor
 from gnlib.bounds.extremes import extreme_squares
 from gnlib.gauss_newton import on_the_range, partial_products
 from gnlib.moment import SecondMoment
-from gnlib.spectrum.graded import graded_smallest
+from gnlib.spectrum.dense import graded_smallest
 
 
 class Lemma2(NamedTuple):

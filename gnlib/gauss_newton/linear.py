@@ -7,17 +7,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.checks import as_chain
+from gnlib.checks import as_weights
 from gnlib.models.linear import add_skip
 from gnlib.moment import SecondMoment, as_second_moment
-from gnlib.operators import ChainSum
+from gnlib.operators import LayeredSum
 
 WHITE = 1e-13  # spread of the eigenvalues of whitened data, by rounding
 
 
 def linear_gauss_newton(
     weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment, skip: float = 0.0
-) -> ChainSum:
+) -> LayeredSum:
     r"""Return the reduced Gauss-Newton matrix of a deep linear network.
 
     With :math:`A_\ell = W_L \cdots W_{\ell+1}`, :math:`B_\ell = W_{\ell-1} \cdots W_1` and the second moment
@@ -45,7 +45,7 @@ def linear_gauss_newton(
     """
     weights, eigenvalues, basis = on_the_range(weights, second_moment, skip)
     left = torch.stack([a @ a.mT for a in _products_above(weights)])
-    return ChainSum(left, eigenvalues.sqrt(), weights[:-1], basis)
+    return LayeredSum(left, eigenvalues.sqrt(), weights[:-1], basis)
 
 
 def on_the_range(
@@ -62,7 +62,7 @@ def on_the_range(
     -------
     The weights (the first one of shape `(m, r)`), the eigenvalues s, and the basis Q of shape `(d, r)`.
     """
-    weights = add_skip(as_chain(weights), skip)
+    weights = add_skip(as_weights(weights), skip)
     moment = as_second_moment(second_moment)
     d = weights[0].shape[1]
     if moment.basis.shape[0] != d:

@@ -11,14 +11,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.spectrum.cholesky import cholesky_solve, factor_shifted, inverse_of
 from gnlib.spectrum.davidson import PATIENCE, ExtremePair, extreme_eigenpair, krylov_space
-from gnlib.spectrum.errors import residual_errors
+from gnlib.spectrum.ritz_errors import residual_errors
+from gnlib.spectrum.shifted_inverse import ShiftedInverse, inverse_of
 
 FEW = 4  # columns that the iteration improves at a time
 PROBES = 2  # random columns
 FAR = tuple(2.0**i for i in range(60))
-AGAIN, QUICK = 3, 10  # steps after which the shift is reconsidered; by how much one of them should reduce the error
 
 
 class CoupledBlocks(ABC):
@@ -103,7 +102,7 @@ class CoupledBlocks(ABC):
         inverse, start = self.prepare(largest=largest, norm=norm)
         return self.iterate(inverse, start, norm=norm, tolerance=tolerance, max_steps=max_steps)
 
-    def prepare(self, *, largest: bool, norm: float = 0.0) -> tuple["ShiftedInverse", Float[Tensor, "p b"]]:
+    def prepare(self, *, largest: bool, norm: float = 0.0) -> tuple[ShiftedInverse, Float[Tensor, "p b"]]:
         """Return the inverse of the blocks, shifted close to an end, and columns to search it from."""
         sign = -1 if largest else 1
         value, start = self.guess(largest=largest)
@@ -130,7 +129,7 @@ class CoupledBlocks(ABC):
 
     def iterate(
         self,
-        inverse: "ShiftedInverse",
+        inverse: ShiftedInverse,
         start: Float[Tensor, "p b"],
         *,
         norm: float = 0.0,
@@ -177,50 +176,3 @@ class CoupledBlocks(ABC):
         """Return random columns, the same ones at each call."""
         generator = torch.Generator(self.like.device).manual_seed(0)
         return torch.randn(*shape, generator=generator, dtype=self.like.dtype, device=self.like.device)
-
-
-class ShiftedInverse:
-    """The product with the inverses of the blocks, shifted close to an end of the matrix.
-
-    Parameters
-    ----------
-    blocks
-        the matrix
-    sign
-        1 at the lower end, where `N_i - shift` is to be definite, -1 at the upper end, where `shift - N_i` is
-    """
-
-    def __init__(self, blocks: CoupledBlocks, sign: int) -> None:
-        self.blocks, self.sign, self.steps, self.error = blocks, sign, 0, float("inf")
-
-    def __call__(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "p b"]:
-        """Return the product, without its part in the null space."""
-        rows = self.blocks.split(x).mT  # the columns of a group side by side
-        solved = torch.empty_like(rows)
-        for factor, group in zip(self.factors, self.blocks.groups, strict=True):
-            part = slice(group[0], group[-1] + 1)
-            columns = rows[part].flatten(0, 1).mT.to(factor.dtype)
-            solved[part] = cholesky_solve(factor, columns).mT.view_as(rows[part])
-        return self.blocks.project(self.blocks.join(solved.mT))
-
-    def improve(self, value: float, error: float) -> None:
-        """Shift the blocks closer to an end known to this relative error, if the iteration is slow for want of it.
-
-        Errors are a fraction of what they are bounded by; a shift that goes too far is not made.
-        """
-        self.steps += 1
-        slow, self.error = error > self.error / QUICK, error
-        shift = value * (1 - self.sign * error / 4)
-        closer = abs(value - shift) < abs(value - self.shift) / 4
-        if self.blocks.shiftable and self.steps % AGAIN == 0 and slow and closer:
-            self.factor(shift)
-
-    def factor(self, shift: float) -> int | None:
-        """Factor the shifted blocks; if one is not definite, name its output and leave everything as it was."""
-        r, groups = self.blocks.inputs, self.blocks.groups
-        factors = self.blocks.block(0).new_empty(len(groups), r, r).mT  # by columns, as LAPACK returns them
-        for group, factor in zip(groups, factors, strict=True):
-            if not factor_shifted(self.blocks.block(group[0]), shift, self.sign, out=factor):
-                return group[0]
-        self.factors, self.shift = factors, shift
-        return None

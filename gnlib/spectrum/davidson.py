@@ -79,46 +79,32 @@ def extreme_eigenpair(
         After `max_steps`.
     """
     eps = torch.finfo(start.dtype).eps
-    space = orthonormal(start)
-    if not space.shape[1] or not torch.isfinite(space).all():
-        raise NotConvergedError("The iteration has no vector to start from: all of them are zero or not finite.")
-    image = apply(space)
-    block = min(block, space.shape[1])
-    best, best_step, kept = float("inf"), 0, None
+    search, best = _Search(apply, start, block, largest), _Best()
     for step in range(1, max_steps + 1):
-        if space.shape[1] > max_blocks * block:
-            _, rotation = _ritz(space, image, largest)
-            space, image = (v @ rotation[:, : max_blocks * block // 4] for v in (space, image))
+        search.shrink(max_blocks)
         # A large space brings the rounding of its largest products into all values: where that matters, those of the
         # block alone count.
         for verified in (patience == 0, True):
-            values, rotation = _ritz(space, image, largest)
-            values, rotation = values[:block], rotation[:, :block]
-            ritz = space @ rotation
-            residual = image @ rotation - ritz * values
+            values, vectors, residual = search.ritz()
             correction = precondition(residual)
             error = errors(values, residual, correction)
-            if error[0] < best / 2:
-                best, best_step, kept = error[0].item(), step, (values[0].item(), ritz)
-            rivals = values * (1 + error) >= values[0] if largest else values * (1 - error) <= values[0]
-            settled = error.max() <= SETTLED and error[rivals].max() <= max(tolerance, tolerance**0.5)
-            new = orthonormal(correction, space)
-            idle = new.shape[1] == 0 or step > best_step + patience
-            tiny = torch.linalg.vector_norm(residual[:, 0]) <= 100 * eps * max(norm, values.abs().max().item())
-            done = error[0] <= tolerance and settled
-            if idle and tiny and kept and not torch.isfinite(error[0]):  # rounding has the upper hand by now
-                return ExtremePair(*kept, max(best, 1.0), step)
-            if not (done or (idle and tiny and torch.isfinite(error[0]))):
+            best.note(step, values, vectors, error)
+            new = orthonormal(correction, search.space)
+            size = max(norm, values.abs().max().item())
+            idle = new.shape[1] == 0 or step > best.step + patience
+            stuck = idle and torch.linalg.vector_norm(residual[:, 0]) <= 100 * eps * size
+            if stuck and best.pair and not torch.isfinite(error[0]):  # rounding has the upper hand by now
+                return ExtremePair(*best.pair, max(best.error, 1.0), step)
+            if not (_has_settled(values, error, largest, tolerance) or (stuck and torch.isfinite(error[0]))):
                 break
-            rounding = eps * space.shape[1] * max(norm, values.abs().max().item())
-            if verified or space.shape[1] <= block or rounding <= tolerance / 10 * values[0].item():
-                return ExtremePair(values[0].item(), ritz, error[0].item(), step)
-            space = orthonormal(ritz)
-            image = apply(space)
+            width = search.space.shape[1]
+            if verified or width <= search.block or eps * width * size <= tolerance / 10 * values[0].item():
+                return ExtremePair(values[0].item(), vectors, error[0].item(), step)
+            search.span(orthonormal(vectors))
         if new.shape[1] == 0:
             break
         improve(values[0].item(), error[0].item())
-        space, image = torch.cat([space, new], 1), torch.cat([image, apply(new)], 1)
+        search.extend(new)
     raise NotConvergedError(
         f"The {'largest' if largest else 'smallest'} eigenvalue did not converge: after {step} steps its relative "
         f"error is {error[0]:.1e}, above the tolerance of {tolerance:.0e}"
@@ -126,13 +112,63 @@ def extreme_eigenpair(
     )
 
 
-def _ritz(
-    space: Float[Tensor, "n q"], image: Float[Tensor, "n q"], largest: bool
-) -> tuple[Float[Tensor, " q"], Float[Tensor, "q q"]]:
-    """Eigenvalues of the projected operator, from the wanted end on, and their vectors in the basis of the space."""
-    projected = space.mT @ image
-    values, rotation = torch.linalg.eigh((projected + projected.mT) / 2)
-    return (values.flip(0), rotation.flip(1)) if largest else (values, rotation)
+class _Search:
+    """A search space, its image under the operator, and the best vectors in it."""
+
+    def __init__(self, apply: Map, start: Float[Tensor, "n b"], block: int, largest: bool) -> None:
+        space = orthonormal(start)
+        if not space.shape[1] or not torch.isfinite(space).all():
+            raise NotConvergedError("The iteration has no vector to start from: all of them are zero or not finite.")
+        self.apply, self.block, self.largest = apply, min(block, space.shape[1]), largest
+        self.span(space)
+
+    def span(self, space: Float[Tensor, "n q"]) -> None:
+        """Search this space from now on, given by an orthonormal basis."""
+        self.space, self.image = space, self.apply(space)
+
+    def extend(self, new: Float[Tensor, "n b"]) -> None:
+        """Search these directions too, orthonormal to the space."""
+        self.space = torch.cat([self.space, new], 1)
+        self.image = torch.cat([self.image, self.apply(new)], 1)
+
+    def shrink(self, blocks: int) -> None:
+        """Keep the best quarter of a space that is larger than so many blocks."""
+        if self.space.shape[1] > blocks * self.block:
+            _, rotation = self._rotation(blocks * self.block // 4)
+            self.space, self.image = self.space @ rotation, self.image @ rotation
+
+    def ritz(self) -> tuple[Float[Tensor, " b"], Float[Tensor, "n b"], Float[Tensor, "n b"]]:
+        """Return the values of a block from the wanted end on, their vectors, and the residuals."""
+        values, rotation = self._rotation(self.block)
+        vectors = self.space @ rotation
+        return values, vectors, self.image @ rotation - vectors * values
+
+    def _rotation(self, number: int) -> tuple[Float[Tensor, " b"], Float[Tensor, "q b"]]:
+        """Eigenvalues of the projected operator, from the wanted end on, and their vectors in the basis."""
+        projected = self.space.mT @ self.image
+        values, rotation = torch.linalg.eigh((projected + projected.mT) / 2)
+        if self.largest:
+            values, rotation = values.flip(0), rotation.flip(1)
+        return values[:number], rotation[:, :number]
+
+
+class _Best:
+    """The pair of the smallest error so far, and the step that last halved it."""
+
+    def __init__(self) -> None:
+        self.error, self.step, self.pair = float("inf"), 0, None
+
+    def note(self, step: int, values: Float[Tensor, " b"], vectors: Tensor, error: Float[Tensor, " b"]) -> None:
+        """Keep the first pair if its error is less than half of that of the best one."""
+        if error[0] < self.error / 2:
+            self.error, self.step, self.pair = error[0].item(), step, (values[0].item(), vectors)
+
+
+def _has_settled(values: Float[Tensor, " b"], error: Float[Tensor, " b"], largest: bool, tolerance: float) -> bool:
+    """Say whether the first value is found, and none of the block can still overtake it."""
+    rivals = values * (1 + error) >= values[0] if largest else values * (1 - error) <= values[0]
+    settled = error.max() <= SETTLED and error[rivals].max() <= max(tolerance, tolerance**0.5)
+    return bool(error[0] <= tolerance and settled)
 
 
 def krylov_space(apply: Map, start: Float[Tensor, "n b"], steps: int) -> Float[Tensor, "n q"]:

@@ -1,11 +1,15 @@
 """Both ends of the spectrum of a matrix, by diagonalising it: the reference for everything else."""
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.checks import as_symmetric
+from gnlib.checks import as_symmetric, numerical_rank
 from gnlib.spectrum.result import ConditionNumber
+
+USUAL = 1e60  # entries up to which, and down to its inverse, squares stay within the range of double precision
 
 
 def dense_ends(matrix: Float[Tensor, "p p"], rank: int | None = None) -> ConditionNumber:
@@ -25,7 +29,7 @@ def dense_ends(matrix: Float[Tensor, "p p"], rank: int | None = None) -> Conditi
         raise ValueError(f"The matrix has the negative eigenvalue {values[-1]:.1e}; a Gauss-Newton matrix has none.")
     how = "rank given" if rank is not None else "relative threshold"
     if rank is None:
-        rank = int((values > threshold).sum())
+        rank = numerical_rank(values, p)
     elif not isinstance(rank, int) or not 1 <= rank <= p:
         raise ValueError(f"rank is {rank}; it must be a whole number between 1 and the size of the matrix, {p}.")
     smallest = values[rank - 1].item()
@@ -33,3 +37,40 @@ def dense_ends(matrix: Float[Tensor, "p p"], rank: int | None = None) -> Conditi
         raise ValueError(f"Eigenvalue number {rank} is {smallest:.1e}, not positive; the rank given is too large.")
     gap = smallest / max(values[rank:].abs().max().item() if rank < p else 0.0, eps * largest)
     return ConditionNumber(largest, smallest, rank, gap, 1 / gap, f"dense eigenvalues, {how}")
+
+
+def graded_smallest(matrix: Float[Tensor, "p p"]) -> tuple[float, float] | None:
+    r"""Return the smallest eigenvalue and its relative error, or None if the matrix is not positive definite.
+
+    Scaled to a unit diagonal, :math:`G = D H D`, a graded matrix is well conditioned, and then all eigenvalues of
+    :math:`G^{-1} = D^{-1} H^{-1} D^{-1}` down from the largest are determined to a relative error of about
+    :math:`p\, \varepsilon / \lambda_{\min}(H)`, however badly scaled D is (Demmel and Veselic 1992).
+    """
+    eps = len(matrix) * torch.finfo(matrix.dtype).eps
+    scale = matrix.diagonal().clamp_min(0).sqrt()
+    if scale.min() == 0:
+        return None
+    unit = matrix / scale[:, None] / scale
+    least = torch.linalg.eigvalsh(unit)[0].item()
+    cholesky, failed = torch.linalg.cholesky_ex(unit)
+    if failed or least <= eps:
+        return None
+    inverse = torch.cholesky_inverse(cholesky) / scale[:, None] / scale
+    return 1 / torch.linalg.eigvalsh(inverse)[-1].item(), eps / least
+
+
+def graded_ends(matrix: Float[Tensor, "p p"]) -> ConditionNumber:
+    """Return both ends of the spectrum of a matrix that may be graded; if it is singular, from its eigenvalues."""
+    found = graded_smallest(matrix)
+    if found is None:
+        return dense_ends(matrix)
+    smallest, error = found
+    largest = torch.linalg.eigvalsh(matrix)[-1].item()
+    gap = smallest / (torch.finfo(matrix.dtype).eps * largest)
+    return ConditionNumber(largest, smallest, len(matrix), gap, error, "eigenvalues of the matrix and of its inverse")
+
+
+def magnitude(matrix: Tensor) -> float:
+    """Return a power of two to divide a matrix by that brings its entries to the order of one; 1 for usual ones."""
+    largest = torch.stack(torch.aminmax(matrix)).abs().max().item()
+    return 1.0 if 1 / USUAL < largest < USUAL else 2.0 ** math.frexp(largest)[1]

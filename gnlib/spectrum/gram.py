@@ -1,45 +1,79 @@
 """Both ends of the spectrum of a Gram matrix, without the rest of it."""
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gnlib.checks import EPS
 from gnlib.spectrum.coupled_blocks import FEW, CoupledBlocks
-from gnlib.spectrum.magnitude import magnitude
-from gnlib.spectrum.result import RESOLVED, ConditionNumber, NotConvergedError
+from gnlib.spectrum.dense import dense_ends, magnitude
+from gnlib.spectrum.result import RESOLVED, ConditionNumber, Limits, NotConvergedError
 
-EPS = torch.finfo(torch.float64).eps
+SMALL = 2000  # size up to which all eigenvalues take hardly longer than two of them
 PATIENCE = 50  # steps, after which all eigenvalues would have taken no longer
 
 
-def gram_ends(
-    matrix: Float[Tensor, "p p"], outputs: int, *, tolerance: float, max_steps: int
-) -> ConditionNumber | None:
-    """Return both ends of the spectrum of a symmetric matrix whose row `i k + a` belongs to output a of sample i.
+class Gram(NamedTuple):
+    """A symmetric matrix whose row `i k + a` belongs to output a of sample i.
+
+    Attributes
+    ----------
+    matrix
+        the matrix
+    outputs
+        number k of outputs of a sample
+    rank
+        number of non-zero eigenvalues where theory gives it
+    """
+
+    matrix: Float[Tensor, "nk nk"]
+    outputs: int = 1
+    rank: int | None = None
+
+
+def is_of_full_rank(gram: Gram, limits: Limits) -> bool:
+    """Say whether nothing is known to the contrary; the iteration finds out."""
+    return gram.rank in (None, len(gram.matrix))
+
+
+def is_large(gram: Gram, limits: Limits) -> bool:
+    """Say whether all eigenvalues take longer than two of them."""
+    return len(gram.matrix) > SMALL
+
+
+def dense(gram: Gram, limits: Limits) -> ConditionNumber:
+    """Return both ends from all eigenvalues."""
+    return dense_ends(gram.matrix, rank=gram.rank)
+
+
+def iteration(gram: Gram, limits: Limits) -> ConditionNumber | None:
+    """Return both ends of the spectrum of a Gram matrix.
 
     None is returned if the smallest eigenvalue is not resolved, as it then takes all of them to tell the rank; or if
     the outputs are coupled too strongly for their blocks to help.
     """
-    scale = magnitude(matrix)
-    blocks = GramBlocks(matrix if scale == 1 else matrix / scale, outputs)
-    steps = min(max_steps, PATIENCE)
+    scale = magnitude(gram.matrix)
+    blocks = GramBlocks(gram.matrix if scale == 1 else gram.matrix / scale, gram.outputs)
+    within = {"tolerance": limits.tolerance, "max_steps": min(limits.max_steps, PATIENCE)}
     try:
-        top = blocks.end(largest=True, tolerance=tolerance, max_steps=steps)
-        bottom = blocks.end(largest=False, norm=top.value, tolerance=tolerance, max_steps=steps)
+        top = blocks.end(largest=True, **within)
+        bottom = blocks.end(largest=False, norm=top.value, **within)
     except (NotConvergedError, torch.linalg.LinAlgError):
         return None
-    p, gap = len(matrix), bottom.value / (EPS * top.value)
+    p, gap = len(gram.matrix), bottom.value / (EPS * top.value)
     residual = max(top.error, bottom.error + 1 / gap) if gap > p else torch.inf
     if residual > RESOLVED:
         return None
     return ConditionNumber(
-        largest=top.value * scale,
-        smallest=bottom.value * scale,
+        largest=top.value,
+        smallest=bottom.value,
         rank=p,
         gap=gap,
         residual=residual,
         method=f"block iteration on the matrix, {top.steps} and {bottom.steps} steps",
-    )
+    ).scaled(scale)
 
 
 class GramBlocks(CoupledBlocks):

@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from gnlib.checks import EPS
 from gnlib.operators import apply_kronecker_sum
-from gnlib.spectrum.cholesky import cholesky_solve, factor_shifted
 from gnlib.spectrum.coupled_blocks import FEW, CoupledBlocks
 from gnlib.spectrum.davidson import ExtremePair, krylov_space, orthonormal
-from gnlib.spectrum.errors import relative_errors
+from gnlib.spectrum.ritz_errors import relative_errors
+from gnlib.spectrum.shifted_inverse import cholesky_solve, factor_shifted
 
-EPS = torch.finfo(torch.float64).eps
 CLOSE = 0.1  # multiple of its blocks that the sum must exceed for a few columns to do
 PROJECTED = 160  # size of the projected problem that gives the guess
 CLOSER = (0.03, 0.003)  # relative distances of the shifts that improve the guess
@@ -34,7 +34,7 @@ class KroneckerBlocks(CoupledBlocks):
         (L, r, r) tensor of positive semi-definite factors
     silent
         (k,) tensor, the outputs for which the first factor is zero
-    kernel
+    null_space
         (r, b) tensor with orthonormal columns; times the silent outputs they are the null space
     largest
         the end of the spectrum that is looked for
@@ -47,12 +47,12 @@ class KroneckerBlocks(CoupledBlocks):
         left: Float[Tensor, "L k k"],
         right: Float[Tensor, "L r r"],
         silent: Bool[Tensor, " k"],
-        kernel: Float[Tensor, "r b"],
+        null_space: Float[Tensor, "r b"],
         *,
         largest: bool,
     ) -> None:
         self.left = self.like = left.to(right)
-        self.right, self.silent, self.kernel = right, silent, kernel
+        self.right, self.silent, self.null_space = right, silent, null_space
         self.outputs, self.inputs = left.shape[1], right.shape[1]
         self.outermost = {0, self.outputs - 1} if silent.any() else {self.outputs - 1 if largest else 0}
         # Where the other factors are far from diagonal, their mean over outputs approximates them better.
@@ -66,8 +66,8 @@ class KroneckerBlocks(CoupledBlocks):
         first = [group[0] for group in self.groups]
         self.shares = weights[:, first]
         self.shared = (self.shares.mT.to(right) @ right.flatten(1)).unflatten(1, right.shape[1:])
-        if kernel.shape[1]:
-            null = kernel @ kernel.mT
+        if null_space.shape[1]:
+            null = null_space @ null_space.mT
             for block in self.shared[: int(silent[first].sum())]:
                 block += block.diagonal().mean() * null
         # The ends are clusters of k. Good blocks tell their eigenvalues apart; poor ones have to take them together.
@@ -91,10 +91,10 @@ class KroneckerBlocks(CoupledBlocks):
         return x.reshape(self.outputs * self.inputs, -1)
 
     def project(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "p b"]:  # noqa: D102
-        if not self.kernel.shape[1]:
+        if not self.null_space.shape[1]:
             return x
         y = self.split(x)
-        return self.join(y - self.silent[:, None, None] * (self.kernel @ (self.kernel.mT @ y)))
+        return self.join(y - self.silent[:, None, None] * (self.null_space @ (self.null_space.mT @ y)))
 
     def guess(self, *, largest: bool) -> tuple[float, Float[Tensor, "p b"]]:
         """Project on all outputs times the inputs that matter at that end of the outermost blocks."""
@@ -103,8 +103,8 @@ class KroneckerBlocks(CoupledBlocks):
         space = orthonormal(torch.cat(spaces, 1))
         projected = torch.einsum("lij,lab->iajb", self.left, self.between(space))
         size = self.outputs * space.shape[1]
-        if self.kernel.shape[1]:  # a null vector is no guess
-            null = self.kernel.mT @ space
+        if self.null_space.shape[1]:  # a null vector is no guess
+            null = self.null_space.mT @ space
             silent = self.silent.diag().to(projected)
             top = torch.linalg.matrix_norm(projected.reshape(size, size))
             projected += top * torch.einsum("ij,ab->iajb", silent, null.mT @ null)

@@ -10,98 +10,132 @@ All of it happens in the eigenbasis of the second moment of the data, where badl
 graded, not rounded: an eigenvalue far below `eps` times the largest keeps its digits.
 """
 
-from dataclasses import replace
+from functools import cached_property
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from gnlib.checks import as_float64
-from gnlib.operators import ChainSum, KroneckerSum
-from gnlib.spectrum.chain import chain_ends, suits
-from gnlib.spectrum.graded import graded_ends
+from gnlib.checks import EPS, as_float64
+from gnlib.operators import KroneckerSum
+from gnlib.spectrum.dense import graded_ends, magnitude
 from gnlib.spectrum.kronecker_blocks import KroneckerBlocks, in_eigenbasis
-from gnlib.spectrum.magnitude import magnitude
-from gnlib.spectrum.narrow import is_narrow, with_complement, within_first_layer
-from gnlib.spectrum.result import ConditionNumber
+from gnlib.spectrum.result import ConditionNumber, Limits
 
-EPS = torch.finfo(torch.float64).eps
 SMALL = 300  # size up to which forming the matrix is faster than iterating, and safe from the rounding of a projection
 
 
-def kronecker_sum_ends(op: KroneckerSum, *, tolerance: float, max_steps: int) -> ConditionNumber:
-    """Return both ends of the spectrum of a Kronecker sum of positive semi-definite factors."""
-    if isinstance(op, ChainSum) and is_narrow(op, tolerance):
-        within = kronecker_sum_ends(within_first_layer(op), tolerance=tolerance, max_steps=max_steps)
-        return with_complement(within, op)
-    if isinstance(op, ChainSum) and suits(op):
-        found = chain_ends(op, tolerance=tolerance, max_steps=max_steps)
-        if found:
-            return found
-    left, right = as_float64(op.left, "left"), as_float64(op.right, "right")
-    present = left.flatten(1).any(1) & right.flatten(1).any(1)
-    if not present.any():
-        raise ValueError("The operator is zero: it has no eigenvalue to divide by. Check the weights and the data.")
-    if not present.all():
-        left, right = left[present], right[present]
-    scales = magnitude(left), magnitude(right)
-    left, right = (f if scale == 1 else f / scale for f, scale in zip((left, right), scales, strict=True))
-    found = _ends(left, right, tolerance, max_steps)
-    return replace(
-        found, largest=found.largest * scales[0] * scales[1], smallest=found.smallest * scales[0] * scales[1]
-    )
+class Terms:
+    """A Kronecker sum as its methods see it: what each needs to know of it, found once, when it is first asked for.
+
+    Parameters
+    ----------
+    op
+        the sum, of positive semi-definite factors
+    """
+
+    def __init__(self, op: KroneckerSum) -> None:
+        self.op = op
+        self.size = op.left.shape[1] * op.basis.shape[1]
+
+    @cached_property
+    def factors(self) -> tuple[Float[Tensor, "L k k"], Float[Tensor, "L r r"], float]:
+        """The factors of the terms that are not zero, of usual size, and what the operator is to be multiplied by."""
+        left, right = as_float64(self.op.left, "left"), as_float64(self.op.right, "right")
+        present = left.flatten(1).any(1) & right.flatten(1).any(1)
+        if not present.any():
+            raise ValueError("The operator is zero: it has no eigenvalue to divide by. Check the weights and the data.")
+        if not present.all():
+            left, right = left[present], right[present]
+        scales = magnitude(left), magnitude(right)
+        left, right = (f if scale == 1 else f / scale for f, scale in zip((left, right), scales, strict=True))
+        return left, right, scales[0] * scales[1]
+
+    @cached_property
+    def rotated(self) -> Float[Tensor, "L k k"]:
+        """The factors on the left in the eigenbasis of the first one, without rounding where an output is silent."""
+        mu, left = in_eigenbasis(self.factors[0])
+        left[0] *= mu > len(mu) * EPS * mu[-1]
+        return left
+
+    @cached_property
+    def silent(self) -> Bool[Tensor, " k"]:
+        """The outputs for which the first factor is zero."""
+        return self.rotated[0].diagonal() == 0
+
+    @cached_property
+    def null_space(self) -> Float[Tensor, "r b"]:
+        r"""Inputs that with the silent outputs make the null space, :math:`\{X : A_1^\top X = 0, X B_L^\top = 0\}`."""
+        last = self.factors[1][-1]
+        return _null_space(last) if self.silent.any() else last.new_empty(len(last), 0)
+
+
+def is_small(terms: Terms, limits: Limits) -> bool:
+    """Say whether forming the matrix is faster than anything else."""
+    return terms.size <= SMALL
+
+
+def dense(terms: Terms, limits: Limits) -> ConditionNumber:
+    """Return both ends from all eigenvalues of the matrix, which is formed."""
+    left, right, scale = terms.factors
+    identity = torch.eye(right.shape[1], dtype=right.dtype, device=right.device)
+    return graded_ends(KroneckerSum(left, right, identity).dense()).scaled(scale)
+
+
+def is_regular(terms: Terms, limits: Limits) -> bool:
+    """Say whether the null space is what the widths say: no layer in between loses more rank than its size makes it."""
+    left, right = terms.rotated, terms.factors[1]
+    if torch.linalg.cholesky_ex(left[-1]).info or torch.linalg.cholesky_ex(right[0]).info:
+        return False  # no network, or one with vanishing products
+    return _is_null(left, right, terms.silent, terms.null_space)
+
+
+def is_block_diagonal(terms: Terms, limits: Limits) -> bool:
+    """Say whether the outputs come apart in the eigenbasis of the first factor."""
+    left = terms.rotated
+    alone = len(left) == 1 or (len(left) == 2 and _is_scalar(left[1]))
+    return alone and is_regular(terms, limits)
+
+
+def blocks(terms: Terms, limits: Limits) -> ConditionNumber | None:
+    """Return both ends from those of the first and the last block, as the blocks are ordered."""
+    left, (_, right, _), zeros = terms.rotated, terms.factors, int(terms.silent.sum())
+    none = terms.null_space[:, :0]
+    loud = terms.silent[-1:]  # the last output is never silent
+    upper = KroneckerBlocks(left[:, -1:, -1:], right, loud, none, largest=True)
+    lower = [KroneckerBlocks(left[:, zeros, None, zeros, None], right, loud, none, largest=False)]
+    if zeros and terms.null_space.shape[1] < right.shape[1]:
+        lower.append(KroneckerBlocks(left[:, :1, :1], right, terms.silent[:1], terms.null_space, largest=False))
+    return _ends(terms, upper, lower, "exact blocks", limits)
+
+
+def iteration(terms: Terms, limits: Limits) -> ConditionNumber | None:
+    """Return both ends by a block iteration that the inverses of the blocks precondition."""
+    operand = terms.rotated, terms.factors[1], terms.silent, terms.null_space
+    upper, lower = (KroneckerBlocks(*operand, largest=largest) for largest in (True, False))
+    return _ends(terms, upper, [lower], "block iteration", limits)
 
 
 def _ends(
-    left: Float[Tensor, "L k k"], right: Float[Tensor, "L r r"], tolerance: float, max_steps: int
-) -> ConditionNumber:
-    k, r = left.shape[1], right.shape[1]
-    if k * r <= SMALL:
-        return _formed(left, right)
-    mu, left = in_eigenbasis(left)
-    silent = mu <= k * EPS * mu[-1]
-    left[0] *= ~silent  # with no rounding of large entries where others vanish
-    # for a linear network the null space is {X : A_1^T X = 0, X B_L^T = 0}
-    kernel = _kernel(right[-1]) if silent.any() else right.new_empty(r, 0)
-    definite = not (torch.linalg.cholesky_ex(left[-1]).info or torch.linalg.cholesky_ex(right[0]).info)
-    if not (definite and _is_null(left, right, silent, kernel)):  # no network, or one with vanishing products
-        return _formed(left, right)
-
-    if len(left) == 1 or (len(left) == 2 and _is_scalar(left[1])):
-        method = "exact blocks"
-        zeros = int(silent.sum())
-        last, first = left[:, -1:, -1:], left[:, zeros, None, zeros, None]
-        upper = KroneckerBlocks(last, right, silent[-1:], kernel[:, :0], largest=True)
-        lower = [KroneckerBlocks(first, right, silent[-1:], kernel[:, :0], largest=False)]
-        if zeros and kernel.shape[1] < r:
-            lower.append(KroneckerBlocks(left[:, :1, :1], right, silent[:1], kernel, largest=False))
-    else:
-        method = "block iteration"
-        upper = KroneckerBlocks(left, right, silent, kernel, largest=True)
-        lower = [KroneckerBlocks(left, right, silent, kernel, largest=False)]
-    limits = {"tolerance": tolerance, "max_steps": max_steps}
+    terms: Terms, upper: KroneckerBlocks, lower: list[KroneckerBlocks], method: str, limits: Limits
+) -> ConditionNumber | None:
     try:
-        top = upper.end(largest=True, **limits)
-        found = [(blocks, blocks.end(largest=False, norm=top.value, **limits)) for blocks in lower]
+        top = upper.end(largest=True, **limits._asdict())
+        found = [(blocks, blocks.end(largest=False, norm=top.value, **limits._asdict())) for blocks in lower]
     except torch.linalg.LinAlgError:  # a block is singular up to rounding
-        return _formed(left, right)
+        return None
     blocks, bottom = min(found, key=lambda pair: pair[1].value)
     return ConditionNumber(
         largest=top.value,
         smallest=bottom.value,
-        rank=k * r - int(silent.sum()) * kernel.shape[1],
+        rank=terms.size - int(terms.silent.sum()) * terms.null_space.shape[1],
         gap=bottom.value / (EPS * top.value),
         residual=max(top.error, bottom.error + blocks.rounding(bottom)),
         method=f"{method}, {top.steps} and {bottom.steps} steps",
-    )
+    ).scaled(terms.factors[2])
 
 
-def _formed(left: Float[Tensor, "L k k"], right: Float[Tensor, "L r r"]) -> ConditionNumber:
-    identity = torch.eye(right.shape[1], dtype=right.dtype, device=right.device)
-    return graded_ends(KroneckerSum(left, right, identity).dense())
-
-
-def _kernel(matrix: Float[Tensor, "r r"]) -> Float[Tensor, "r b"]:
+def _null_space(matrix: Float[Tensor, "r r"]) -> Float[Tensor, "r b"]:
     """Null space of a matrix that may be graded: that of the matrix scaled to a unit diagonal, scaled back."""
     diagonal = matrix.diagonal()
     scale = torch.where(diagonal > 0, diagonal, 1).rsqrt()
@@ -109,14 +143,14 @@ def _kernel(matrix: Float[Tensor, "r r"]) -> Float[Tensor, "r b"]:
     return torch.linalg.qr(scale[:, None] * vectors[:, values <= len(values) * EPS * values[-1]]).Q
 
 
-def _is_null(left: Tensor, right: Tensor, silent: Tensor, kernel: Float[Tensor, "r b"]) -> bool:
-    r"""Say whether the operator vanishes on the silent outputs times the kernel.
+def _is_null(left: Tensor, right: Tensor, silent: Tensor, null_space: Float[Tensor, "r b"]) -> bool:
+    r"""Say whether the operator vanishes on the silent outputs times the null space.
 
     For a linear network that is its whole null space unless products of layers in between lose more rank than their
     widths say. There is none unless a layer is narrower than both k and r.
     """
     inside = [
-        torch.linalg.matrix_norm(c[silent][:, silent]) * torch.linalg.matrix_norm(kernel.mT @ s @ kernel)
+        torch.linalg.matrix_norm(c[silent][:, silent]) * torch.linalg.matrix_norm(null_space.mT @ s @ null_space)
         for c, s in zip(left, right, strict=True)
     ]
     whole = torch.linalg.matrix_norm(left) * torch.linalg.matrix_norm(right)

@@ -1,9 +1,17 @@
 """What is known of the two ends of a spectrum, and how well."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
 
 RESOLVED = 1e-3
 """A condition number counts as resolved when its relative error is below this."""
+
+
+class Limits(NamedTuple):
+    """The relative error at which an iteration may stop, and the steps after which it gives up."""
+
+    tolerance: float = 1e-8
+    max_steps: int = 200
 
 
 class NotConvergedError(RuntimeError):
@@ -34,8 +42,6 @@ class ConditionNumber:
         how the ends were obtained
     seconds
         wall-clock time that it took, of no part in comparisons
-    gpu_memory
-        GiB that the computation allocated at most where it ran on CUDA, else None; of no part in comparisons
     """
 
     largest: float
@@ -45,7 +51,6 @@ class ConditionNumber:
     residual: float
     method: str
     seconds: float = field(default=0.0, compare=False)
-    gpu_memory: float | None = field(default=None, compare=False)
 
     @property
     def value(self) -> float:
@@ -57,6 +62,10 @@ class ConditionNumber:
     def resolved(self) -> bool:
         """Whether double precision and the method determine the value to three digits."""
         return self.residual <= RESOLVED
+
+    def scaled(self, factor: float) -> Self:
+        """Return what is known of the ends of a multiple of the matrix."""
+        return replace(self, largest=self.largest * factor, smallest=self.smallest * factor)
 
     def __float__(self) -> float:
         """Return the value, or raise `NotResolvedError` where it would be no more than a lower bound."""
@@ -88,8 +97,6 @@ class ConditionNumber:
             "obtained by": self.method,
             "time": f"{self.seconds:.2g} s",
         }
-        if self.gpu_memory is not None:
-            rows["memory on the GPU"] = f"{self.gpu_memory:.2g} GiB"
         if not self.resolved:
             rows["not resolved"] = (
                 "the smallest eigenvalue is lost in rounding; the condition number is a lower bound, not a value"

@@ -7,14 +7,15 @@ import torch
 
 from gnlib import NotConvergedError, SecondMoment, condition_number, linear_gauss_newton
 from gnlib.operators import KroneckerSum
+from gnlib.spectrum import gram
 from gnlib.spectrum.davidson import extreme_eigenpair, krylov_space, orthonormal
-from gnlib.spectrum.dense import dense_ends
-from gnlib.spectrum.errors import relative_errors, residual_errors
-from gnlib.spectrum.factor import factor_ends
-from gnlib.spectrum.graded import graded_ends
-from gnlib.spectrum.gram import gram_ends
+from gnlib.spectrum.dense import dense_ends, graded_ends
 from gnlib.spectrum.kronecker_blocks import KroneckerBlocks
-from gnlib.spectrum.kronecker_sum import _is_scalar
+from gnlib.spectrum.kronecker_sum import Terms, _is_scalar
+from gnlib.spectrum.result import Limits
+from gnlib.spectrum.ritz_errors import relative_errors, residual_errors
+from gnlib.spectrum.singular_values import singular_value_ends
+from gnlib.spectrum.strategy import KRONECKER_SUM, find_ends
 from tests.oracles import mp_gauss_newton, mp_spectrum, network, normal, orthogonal, with_spectrum
 
 EPS = 2.0**-52
@@ -99,7 +100,7 @@ def with_eigenvector(matrix, vector, value):
 
 
 def gram_or_none(matrix, outputs):
-    return gram_ends(matrix, outputs, tolerance=1e-8, max_steps=200)
+    return gram.iteration(gram.Gram(matrix, outputs), Limits())
 
 
 def assert_gram(matrix, outputs, *, found):
@@ -211,7 +212,7 @@ def test_gram_ends_leaves_what_is_not_definite_to_others(outputs, lowest):
 @pytest.mark.parametrize("outputs", OUTPUTS)
 def test_gram_ends_cut_short_leaves_the_matrix_to_others(outputs):
     matrix = with_spectrum(spectrum_of((10, 1e-3), (10, 1e-3)), seed=8)
-    assert gram_ends(matrix, outputs, tolerance=1e-15, max_steps=1) is None
+    assert gram.iteration(gram.Gram(matrix, outputs), Limits(1e-15, 1)) is None
     assert condition_number(matrix, outputs=outputs, tolerance=1e-15, max_steps=1).resolved
 
 
@@ -297,7 +298,7 @@ def test_factor_ends_are_those_of_fifty_digits(kind, rows, columns, zeros):
         "rank one": np.where(np.arange(size) < 1, 1e-3, 0),
     }[kind]
     jacobian = factor_of(values, rows, columns, seed=1)
-    result = factor_ends(iter(in_blocks(jacobian, 2, zeros)))
+    result = singular_value_ends(iter(in_blocks(jacobian, 2, zeros)))
     truth = mp_singular_values(jacobian)
     assert result.rank == np.count_nonzero(values)
     assert result.largest == pytest.approx(float(truth[0] ** 2), rel=1e-13)
@@ -309,14 +310,14 @@ def test_factor_ends_of_graded_columns():
     jacobian = factor_of([1.0, 0.9, 0.5], 3, 60, seed=3) * torch.logspace(0, -12, 60, dtype=torch.float64)
     truth = mp_singular_values(jacobian)
     for parts in (in_blocks(jacobian, 4), in_blocks(jacobian.flip(1), 4), jacobian.split(1, dim=1)):
-        result = factor_ends(parts)
+        result = singular_value_ends(parts)
         assert result.smallest == pytest.approx(float(truth[-1] ** 2), rel=2 * result.residual)
 
 
 def test_1e_22_is_found_from_the_factor_and_refused_from_its_square():
     values = np.logspace(0, -11, 12)
     jacobian = factor_of(values, 12, 200, seed=5)
-    result = factor_ends(in_blocks(jacobian, 6))
+    result = singular_value_ends(in_blocks(jacobian, 6))
     assert result.resolved
     assert result.rank == 12
     assert float(result) == pytest.approx(1e22, rel=4 * result.residual)
@@ -334,15 +335,15 @@ def test_singular_values_at_the_threshold_count_as_zero_and_those_above_it_do_no
     for factor, rank in ((0.9, 1), (1.1, 2)):
         jacobian = torch.zeros(2, 50, dtype=torch.float64)
         jacobian[0, 0], jacobian[1, 1] = 1.0, factor * 50 * EPS
-        assert factor_ends([jacobian]).rank == rank
-        assert factor_ends(jacobian.split(10, 1)).rank == rank
-        assert factor_ends([jacobian.T]).rank == rank
+        assert singular_value_ends([jacobian]).rank == rank
+        assert singular_value_ends(jacobian.split(10, 1)).rank == rank
+        assert singular_value_ends([jacobian.T]).rank == rank
 
 
 def test_the_gap_tells_what_counts_as_zero():
     jacobian = torch.zeros(2, 1000, dtype=torch.float64)
     jacobian[0, 0], jacobian[1, 1] = 1.0, 1e-13
-    result = factor_ends([jacobian])
+    result = singular_value_ends([jacobian])
     assert result.rank == 1
     assert result.gap == pytest.approx(1e26)
     assert result.residual == pytest.approx(2e-13, abs=0)  # of a square, twice that of the singular value
@@ -352,15 +353,14 @@ def test_the_gap_tells_what_counts_as_zero():
 @pytest.mark.parametrize("parts, message", [([], "no block"), ([torch.zeros(3, 2)] * 2, "The Jacobian is zero")])
 def test_a_factor_that_is_nothing_is_refused(parts, message):
     with pytest.raises(ValueError, match=message):
-        factor_ends(parts)
+        singular_value_ends(parts)
 
 
 # Kronecker sums
 
 
-@pytest.fixture
-def always_iterate(monkeypatch):
-    monkeypatch.setattr("gnlib.spectrum.kronecker_sum.SMALL", 0)
+LARGE = [method for method in KRONECKER_SUM if method.name != "dense"] + [KRONECKER_SUM[-1]]
+"""What there is for operators that are too large to be formed at once."""
 
 
 DATA = {
@@ -375,14 +375,13 @@ HIDDEN = {"one layer": (), "two layers": (8,), "wide": (9, 12), "square": (6, 6,
 @pytest.mark.parametrize("outputs", [2, 7])
 @pytest.mark.parametrize("eigenvalues", DATA.values(), ids=DATA.keys())
 @pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN.keys())
-@pytest.mark.usefixtures("always_iterate")
 def test_the_iteration_on_small_networks_agrees_with_fifty_digits(hidden, eigenvalues, outputs):
     second = SecondMoment(orthogonal(6, 6, seed=1), double(eigenvalues))
     weights = network((6, *hidden, outputs), seed=2)
     truth = mp_gauss_newton(weights, *second)
     truth = [v for v in truth if v > 1e-25 * truth[0]]
     try:
-        result = condition_number(linear_gauss_newton(weights, second))
+        result = find_ends(Terms(linear_gauss_newton(weights, second)), LARGE, Limits())
     except NotConvergedError:
         assert truth[0] > 1e10 * truth[-1]
     else:

@@ -220,8 +220,8 @@ def test_a_matrix_that_is_no_gauss_newton_matrix_is_refused(matrix, message):
 @pytest.mark.parametrize(
     "matrix, message",
     [
-        ([[1.0]], "The matrix is a list; pass a torch tensor"),
-        (None, "The matrix is a NoneType; pass a torch tensor"),
+        ([[1.0]], "The operand is of type list; pass a torch module"),
+        (None, "The operand is of type NoneType; pass a torch module"),
         (torch.eye(2, dtype=torch.complex128), "The matrix is complex"),
     ],
 )

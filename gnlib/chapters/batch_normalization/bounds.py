@@ -20,7 +20,7 @@ from torch import Tensor
 
 from gnlib.chapters.batch_normalization.gauss_newton import NormalizedUnits, normalized_units
 from gnlib.moment import SecondMoment
-from gnlib.spectrum.graded import graded_smallest
+from gnlib.spectrum.dense import graded_smallest
 
 
 def batch_norm_bound(

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.checks import as_chain, as_float64, as_samples
+from gnlib.checks import as_float64, as_samples, as_weights
 from gnlib.gauss_newton.linear import partial_products
 from gnlib.models.linear import linear_network
 from gnlib.moment import SecondMoment, as_second_moment
@@ -38,7 +38,7 @@ def residual_moment(
     ValueError
         Weights whose shapes do not chain, samples or targets of another size or number, entries that are not finite.
     """
-    weights, x, y = as_chain(weights), as_samples(x), as_float64(y, "y")
+    weights, x, y = as_weights(weights), as_samples(x), as_float64(y, "y")
     if x.shape[1] != weights[0].shape[1]:
         raise ValueError(f"x has {x.shape[1]} features but weights[0] takes {weights[0].shape[1]} inputs.")
     if y.shape != (expected := (len(x), len(weights[-1]))):
@@ -210,7 +210,7 @@ def with_residual_moment(
     weights: Sequence[Tensor], residual_moment: Float[Tensor, "k d"]
 ) -> tuple[list[Tensor], Float[Tensor, "k d"]]:
     """Return weights and residual moment in double precision after checking that they are of one network."""
-    weights, omega = as_chain(weights), as_float64(residual_moment, "residual_moment")
+    weights, omega = as_weights(weights), as_float64(residual_moment, "residual_moment")
     if omega.shape != (expected := (len(weights[-1]), weights[0].shape[1])):
         raise ValueError(
             f"residual_moment has shape {tuple(omega.shape)}; {expected}, (outputs, inputs), was expected."

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.bounds.extremes import Interval
-from gnlib.checks import as_chain, as_float64
+from gnlib.checks import as_float64, as_weights
 from gnlib.gauss_newton import on_the_range
 from gnlib.models.linear import add_skip, as_skip
 from gnlib.moment import SecondMoment
@@ -50,7 +50,7 @@ def skip_bounds(
         A weight that is no matrix, or of entries that are not finite; a skip that is not finite; a subspace whose
         columns are not orthonormal, or of another size, or for a layer with fewer outputs than inputs.
     """
-    (weight,), skip = as_chain([weight]), as_skip(skip)
+    (weight,), skip = as_weights([weight]), as_skip(skip)
     rows, columns = weight.shape
     if subspace is not None:
         subspace = _as_subspace(subspace, rows, columns)
@@ -94,7 +94,7 @@ def residual_bound(weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"
     skip
         `skip * eye(out, in)` is added to every weight
     """
-    weights, skip = as_chain(weights), as_skip(skip)
+    weights, skip = as_weights(weights), as_skip(skip)
     _, eigenvalues, basis = on_the_range(weights, second_moment)
     outputs = torch.eye(len(weights[-1]), dtype=basis.dtype, device=basis.device)
     below = _products_of_bounds(weights[:-1], skip, basis)

@@ -4,7 +4,10 @@ import pytest
 import torch
 
 from gnlib import SecondMoment, condition_number, linear_gauss_newton, linear_weights
-from gnlib.spectrum.narrow import is_narrow, within_first_layer
+from gnlib.spectrum import narrow_layer
+from gnlib.spectrum.kronecker_sum import Terms
+from gnlib.spectrum.narrow_layer import within_first_layer
+from gnlib.spectrum.result import Limits
 from tests.oracles import orthogonal
 
 EPS = torch.finfo(torch.float64).eps
@@ -34,7 +37,7 @@ def network(d, widths, k, seed=0):
 @pytest.mark.parametrize("skip", [0.0, 1.0])
 def test_ends_and_rank_are_those_of_the_matrix(d, r, widths, k, scale, skip):
     op = linear_gauss_newton(network(d, widths, k), white(d, r, scale), skip)
-    assert is_narrow(op, 1e-8)
+    assert narrow_layer.applies(Terms(op), Limits())
     found = condition_number(op)
     values = torch.linalg.eigvalsh(op.dense())
     values = values[values > len(values) * EPS * values[-1]]
@@ -111,7 +114,7 @@ def test_nothing_but_zeros_is_refused():
 def test_which_networks_it_is_for(widths, eigenvalues, expected):
     eigenvalues = torch.tensor(eigenvalues, dtype=torch.float64)
     op = linear_gauss_newton(network(20, widths, 3), SecondMoment(orthogonal(20, 20, seed=5), eigenvalues))
-    assert is_narrow(op, 1e-8) is expected
+    assert narrow_layer.applies(Terms(op), Limits()) is expected
 
 
 @pytest.mark.parametrize("depth", [4, 7, 10, 20, 30])

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.checks import as_float64
+from gnlib.checks import as_float64, numerical_rank
 from gnlib.spectrum.result import ConditionNumber
 
 
-def factor_ends(blocks: Iterable[Float[Tensor, "q _columns"]]) -> ConditionNumber:
+def singular_value_ends(blocks: Iterable[Float[Tensor, "q _columns"]]) -> ConditionNumber:
     """Return both ends of the spectrum of `J J^T` for `J = [block, block, ...]`, which need not exist whole.
 
     Each block is merged into the triangular factor R of a QR decomposition of `J^T`, which has its singular values.
@@ -32,7 +32,7 @@ def factor_ends(blocks: Iterable[Float[Tensor, "q _columns"]]) -> ConditionNumbe
     eps, largest = torch.finfo(values.dtype).eps, values[0].item()
     if largest == 0:
         raise ValueError("The Jacobian is zero: no eigenvalue to divide by. Check the weights and the data.")
-    rank = int((values > max(columns, triangle.shape[1]) * eps * largest).sum())
+    rank = numerical_rank(values, max(columns, triangle.shape[1]))
     smallest = values[rank - 1].item()
     gap = smallest / max(values[rank].item() if rank < len(values) else 0.0, eps * largest)
     return ConditionNumber(largest**2, smallest**2, rank, gap**2, 2 / gap, "singular values of the Jacobian, by QR")

@@ -9,30 +9,34 @@ on it.
 
 import torch
 
-from gnlib.operators import ChainSum
-from gnlib.spectrum.result import ConditionNumber
+from gnlib.checks import EPS, numerical_rank
+from gnlib.operators import LayeredSum
+from gnlib.spectrum.kronecker_sum import Terms
+from gnlib.spectrum.result import ConditionNumber, Limits
 
-EPS = torch.finfo(torch.float64).eps
 SHARE = 0.1  # of the tolerance, left to data that are not quite white
 
 
-def is_narrow(op: ChainSum, tolerance: float) -> bool:
+def applies(terms: Terms, limits: Limits) -> bool:
     """Say whether the data are white, up to a share of the tolerance, and the first layer does not see all of them."""
-    return bool(op.weights) and len(op.weights[0]) < len(op.roots) and _spread(op) <= SHARE * tolerance
+    op = terms.op
+    if not isinstance(op, LayeredSum) or not op.weights:
+        return False
+    return len(op.weights[0]) < len(op.roots) and _spread(op) <= SHARE * limits.tolerance
 
 
-def within_first_layer(op: ChainSum) -> ChainSum:
+def within_first_layer(op: LayeredSum) -> LayeredSum:
     """Return the operator on the range of the first layer, in coordinates of that."""
     triangle = torch.linalg.qr(op.weights[0].mT, mode="r").R
     identity = torch.eye(len(triangle), dtype=op.dtype, device=op.device)
-    return ChainSum(op.left, op.roots.max().expand(len(triangle)), [triangle.mT, *op.weights[1:]], identity)
+    return LayeredSum(op.left, op.roots.max().expand(len(triangle)), [triangle.mT, *op.weights[1:]], identity)
 
 
-def with_complement(within: ConditionNumber, op: ChainSum) -> ConditionNumber:
+def with_complement(within: ConditionNumber, op: LayeredSum) -> ConditionNumber:
     """Add what the operator is beyond the range of the first layer to both ends of its spectrum on that range."""
     mu = torch.linalg.eigvalsh(op.left[0])
     rounding = len(mu) * EPS
-    mu = mu[mu > rounding * mu[-1]]
+    mu = mu[len(mu) - numerical_rank(mu, len(mu)) :]
     values = (mu * op.roots.max() ** 2).tolist()
     largest, smallest = max([within.largest, *values]), min([within.smallest, *values])
     return ConditionNumber(
@@ -45,6 +49,6 @@ def with_complement(within: ConditionNumber, op: ChainSum) -> ConditionNumber:
     )
 
 
-def _spread(op: ChainSum) -> float:
+def _spread(op: LayeredSum) -> float:
     """Spread of the eigenvalues of the second moment; those of the operator change by no more (Ostrowski)."""
     return 1 - (op.roots.min() / op.roots.max()).item() ** 2

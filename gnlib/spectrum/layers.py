@@ -13,13 +13,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.operators import ChainSum
+from gnlib.checks import EPS
+from gnlib.operators import LayeredSum
 from gnlib.spectrum.coupled_blocks import FEW
 from gnlib.spectrum.davidson import ExtremePair
 from gnlib.spectrum.kronecker_blocks import KroneckerBlocks, in_eigenbasis
-from gnlib.spectrum.result import ConditionNumber, NotConvergedError
+from gnlib.spectrum.kronecker_sum import Terms
+from gnlib.spectrum.result import ConditionNumber, Limits, NotConvergedError
 
-EPS = torch.finfo(torch.float64).eps
 SINGLE = torch.finfo(torch.float32).eps
 WIDE = 500  # size of the data from which the factors cost more than the iteration
 EVEN = 1e-4  # smallest over largest root of an eigenvalue of the second moment; the square is lost in the larger ones
@@ -29,14 +30,21 @@ ROOM = 2  # for the rounding of the errors that single precision finds
 USUAL = 1e15  # entries of the factors whose products stay far from the ends of single precision
 
 
-def suits(op: ChainSum) -> bool:
+def applies(terms: Terms, limits: Limits) -> bool:
+    """Say whether there are layers to go through."""
+    return isinstance(terms.op, LayeredSum)
+
+
+def pays(terms: Terms, limits: Limits) -> bool:
     """Say whether forming the factors in double precision is likely to be a waste."""
+    op = terms.op
     wide = len(op.roots) >= WIDE and len(op.weights) >= 2
     return wide and max(map(len, op.weights)) <= 2 * len(op.roots) and bool(op.roots.min() >= EVEN * op.roots.max())
 
 
-def chain_ends(op: ChainSum, *, tolerance: float, max_steps: int) -> ConditionNumber | None:
+def ends(terms: Terms, limits: Limits) -> ConditionNumber | None:
     """Return both ends, or None where single precision is too coarse for the lower one."""
+    op = terms.op
     mu, left = in_eigenbasis(op.left)
     k, r = len(mu), len(op.roots)
     if mu[0] <= k * EPS * mu[-1]:
@@ -45,15 +53,14 @@ def chain_ends(op: ChainSum, *, tolerance: float, max_steps: int) -> ConditionNu
     extremes = right.diagonal(dim1=1, dim2=2).amax(1)
     if not (extremes.min() > 1 / USUAL and extremes.max() < USUAL):
         return None
-    lower = ChainBlocks(op, left, right, largest=False)
+    lower = LayeredBlocks(op, left, right, largest=False)
     off = lower.rounding_of_blocks()
     if off > COARSE:
         return None
     lower.slack *= 1 - off
-    limits = {"tolerance": tolerance, "max_steps": max_steps}
     try:
-        top = ChainBlocks(op, left, right, largest=True).end(largest=True, **limits)
-        bottom = lower.end(largest=False, norm=top.value, **limits)
+        top = LayeredBlocks(op, left, right, largest=True).end(largest=True, **limits._asdict())
+        bottom = lower.end(largest=False, norm=top.value, **limits._asdict())
     except (torch.linalg.LinAlgError, NotConvergedError):
         return None
     return ConditionNumber(
@@ -66,7 +73,7 @@ def chain_ends(op: ChainSum, *, tolerance: float, max_steps: int) -> ConditionNu
     )
 
 
-class ChainBlocks(KroneckerBlocks):
+class LayeredBlocks(KroneckerBlocks):
     """A Kronecker sum in single precision whose products with columns of doubles go through the layers.
 
     Parameters
@@ -82,7 +89,7 @@ class ChainBlocks(KroneckerBlocks):
     """
 
     def __init__(
-        self, op: ChainSum, left: Float[Tensor, "L k k"], right: Float[Tensor, "L r r"], *, largest: bool
+        self, op: LayeredSum, left: Float[Tensor, "L k k"], right: Float[Tensor, "L r r"], *, largest: bool
     ) -> None:
         silent = torch.zeros(left.shape[1], dtype=torch.bool, device=left.device)
         super().__init__(left, right, silent, right.new_empty(right.shape[1], 0), largest=largest)
