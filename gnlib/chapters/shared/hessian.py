@@ -14,6 +14,8 @@ from torch.overrides import TorchFunctionMode
 from gnlib.chapters.shared.lanczos import SpectrumEnds, symmetric_ends
 from gnlib.gauss_newton.module import GIB, BudgetError
 from gnlib.gauss_newton.network import Network
+from gnlib.operators import SymmetricOperator
+from gnlib.spectrum.lanczos import SpectrumEnds, symmetric_ends
 
 FEWEST = 12  # vectors that the iteration has to hold: with fewer of them it would forget too much at each restart
 KINKED = frozenset(
@@ -24,7 +26,7 @@ KINKED = frozenset(
 """Names of functions of torch without a second derivative somewhere."""
 
 
-class Hessian:
+class Hessian(SymmetricOperator):
     """The Hessian of one output of a network on one sample, as an operator on flattened parameters.
 
     The function is differentiated once when the operator is made; a product is one backward pass through its gradient.
@@ -73,7 +75,6 @@ class Hessian:
             raise ValueError(
                 "The gradient has NaN or infinite entries: no derivative at these weights, or an overflow."
             )
-        self.device = network.x.device
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -86,6 +87,11 @@ class Hessian:
         """Type of the entries: double precision."""
         return torch.float64
 
+    @property
+    def device(self) -> torch.device:
+        """Device of the sample."""
+        return self._network.x.device
+
     def matmul(self, v: Float[Tensor, " p *columns"]) -> Float[Tensor, " p *columns"]:
         """Return the product with a vector or with the columns of a matrix."""
         if v.shape[0] != self.shape[1]:
@@ -96,8 +102,6 @@ class Hessian:
             return torch.stack([self.matmul(column) for column in v.unbind(1)], 1)
         (product,) = self._pull(self._unflatten(v))
         return self._flatten(product)
-
-    __matmul__ = matmul
 
     def curvature_gradient(self, v: Float[Tensor, " p"]) -> Float[Tensor, " p"]:
         r"""Return the derivative of the curvature :math:`v^\top H v` by the parameters: where to go to see it grow."""
@@ -112,10 +116,6 @@ class Hessian:
 
         with self._network.as_template():
             return self._flatten(torch.func.grad(along(along(self._function)))(self._parameters))
-
-    def dense(self) -> Float[Tensor, "p p"]:
-        """Return the matrix itself, one product a column: for checks on small networks."""
-        return self.matmul(torch.eye(self.shape[0], dtype=self.dtype, device=self.device))
 
     def _function(self, parameters: dict[str, Tensor]) -> Float[Tensor, ""]:
         return self._network(parameters, self._network.x)[0, 0]
