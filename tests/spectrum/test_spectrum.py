@@ -246,7 +246,7 @@ def test_a_rank_beyond_the_positive_eigenvalues_is_refused():
 @pytest.mark.bad_input
 def test_a_kronecker_sum_takes_no_rank():
     op = linear_gauss_newton([torch.eye(2)], torch.eye(2))
-    with pytest.raises(ValueError, match="rank is for matrices; the rank of a Kronecker sum"):
+    with pytest.raises(TypeError, match="rank is not for a LayeredSum, which takes method"):
         condition_number(op, rank=4)
 
 
