@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gnlib.spectrum.davidson import PATIENCE, ExtremePair, extreme_eigenpair, krylov_space
 from gnlib.spectrum.ritz_errors import residual_errors
-from gnlib.spectrum.shifted_inverse import ShiftedInverse, inverse_of
+from gnlib.spectrum.shifted_inverse import LinAlgError, ShiftedInverse, inverse_of
 
 FEW = 4  # columns that the iteration improves at a time
 PROBES = 2  # random columns
@@ -119,7 +119,7 @@ class CoupledBlocks(ABC):
             start = torch.cat([start, found], 1)
             culprit = inverse.factor(value * (1 - sign * near))
         if culprit is not None and all(inverse.factor(value * (1 - sign * distance)) is not None for distance in far):
-            raise torch.linalg.LinAlgError("A block is not positive definite.")
+            raise LinAlgError("A block is not positive definite.")
 
         # Random columns meet every invariant subspace, for an end of the blocks or of the matrix off the guess.
         smooth = probes = inverse(self.random(self.outputs * self.inputs, PROBES))

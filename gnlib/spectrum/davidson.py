@@ -156,7 +156,8 @@ class _Best:
     """The pair of the smallest error so far, and the step that last halved it."""
 
     def __init__(self) -> None:
-        self.error, self.step, self.pair = float("inf"), 0, None
+        self.error, self.step = float("inf"), 0
+        self.pair: tuple[float, Tensor] | None = None
 
     def note(self, step: int, values: Float[Tensor, " b"], vectors: Tensor, error: Float[Tensor, " b"]) -> None:
         """Keep the first pair if its error is less than half of that of the best one."""

@@ -10,6 +10,7 @@ from gnlib.checks import EPS
 from gnlib.spectrum.coupled_blocks import FEW, CoupledBlocks
 from gnlib.spectrum.dense import dense_ends, magnitude
 from gnlib.spectrum.result import RESOLVED, ConditionNumber, Limits, NotConvergedError
+from gnlib.spectrum.shifted_inverse import LinAlgError
 
 SMALL = 2000  # size up to which all eigenvalues take hardly longer than two of them
 PATIENCE = 50  # steps, after which all eigenvalues would have taken no longer
@@ -56,11 +57,11 @@ def iteration(gram: Gram, limits: Limits) -> ConditionNumber | None:
     """
     scale = magnitude(gram.matrix)
     blocks = GramBlocks(gram.matrix if scale == 1 else gram.matrix / scale, gram.outputs)
-    within = {"tolerance": limits.tolerance, "max_steps": min(limits.max_steps, PATIENCE)}
+    tolerance, steps = limits.tolerance, min(limits.max_steps, PATIENCE)
     try:
-        top = blocks.end(largest=True, **within)
-        bottom = blocks.end(largest=False, norm=top.value, **within)
-    except (NotConvergedError, torch.linalg.LinAlgError):
+        top = blocks.end(largest=True, tolerance=tolerance, max_steps=steps)
+        bottom = blocks.end(largest=False, norm=top.value, tolerance=tolerance, max_steps=steps)
+    except (NotConvergedError, LinAlgError):
         return None
     p, gap = len(gram.matrix), bottom.value / (EPS * top.value)
     residual = max(top.error, bottom.error + 1 / gap) if gap > p else torch.inf

@@ -17,10 +17,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gnlib.checks import EPS, as_float64
-from gnlib.operators import KroneckerSum
+from gnlib.operators import KroneckerSum, LayeredSum
 from gnlib.spectrum.dense import graded_ends, magnitude
 from gnlib.spectrum.kronecker_blocks import KroneckerBlocks, in_eigenbasis
 from gnlib.spectrum.result import ConditionNumber, Limits
+from gnlib.spectrum.shifted_inverse import LinAlgError
 
 SMALL = 300  # size up to which forming the matrix is faster than iterating, and safe from the rounding of a projection
 
@@ -37,6 +38,12 @@ class Terms:
     def __init__(self, op: KroneckerSum) -> None:
         self.op = op
         self.size = op.left.shape[1] * op.basis.shape[1]
+
+    @property
+    def layered(self) -> LayeredSum:
+        """The sum, of which is known that it comes from layers."""
+        assert isinstance(self.op, LayeredSum)
+        return self.op
 
     @cached_property
     def factors(self) -> tuple[Float[Tensor, "L k k"], Float[Tensor, "L r r"], float]:
@@ -119,10 +126,11 @@ def iteration(terms: Terms, limits: Limits) -> ConditionNumber | None:
 def _ends(
     terms: Terms, upper: KroneckerBlocks, lower: list[KroneckerBlocks], method: str, limits: Limits
 ) -> ConditionNumber | None:
+    tolerance, steps = limits
     try:
-        top = upper.end(largest=True, **limits._asdict())
-        found = [(blocks, blocks.end(largest=False, norm=top.value, **limits._asdict())) for blocks in lower]
-    except torch.linalg.LinAlgError:  # a block is singular up to rounding
+        top = upper.end(largest=True, tolerance=tolerance, max_steps=steps)
+        found = [(b, b.end(largest=False, norm=top.value, tolerance=tolerance, max_steps=steps)) for b in lower]
+    except LinAlgError:  # a block is singular up to rounding
         return None
     blocks, bottom = min(found, key=lambda pair: pair[1].value)
     return ConditionNumber(

@@ -20,6 +20,7 @@ from gnlib.spectrum.davidson import ExtremePair
 from gnlib.spectrum.kronecker_blocks import KroneckerBlocks, in_eigenbasis
 from gnlib.spectrum.kronecker_sum import Terms
 from gnlib.spectrum.result import ConditionNumber, Limits, NotConvergedError
+from gnlib.spectrum.shifted_inverse import LinAlgError
 
 SINGLE = torch.finfo(torch.float32).eps
 WIDE = 500  # size of the data from which the factors cost more than the iteration
@@ -37,14 +38,14 @@ def applies(terms: Terms, limits: Limits) -> bool:
 
 def pays(terms: Terms, limits: Limits) -> bool:
     """Say whether forming the factors in double precision is likely to be a waste."""
-    op = terms.op
+    op = terms.layered
     wide = len(op.roots) >= WIDE and len(op.weights) >= 2
     return wide and max(map(len, op.weights)) <= 2 * len(op.roots) and bool(op.roots.min() >= EVEN * op.roots.max())
 
 
 def ends(terms: Terms, limits: Limits) -> ConditionNumber | None:
     """Return both ends, or None where single precision is too coarse for the lower one."""
-    op = terms.op
+    op, (tolerance, steps) = terms.layered, limits
     mu, left = in_eigenbasis(op.left)
     k, r = len(mu), len(op.roots)
     if mu[0] <= k * EPS * mu[-1]:
@@ -59,9 +60,10 @@ def ends(terms: Terms, limits: Limits) -> ConditionNumber | None:
         return None
     lower.slack *= 1 - off
     try:
-        top = LayeredBlocks(op, left, right, largest=True).end(largest=True, **limits._asdict())
-        bottom = lower.end(largest=False, norm=top.value, **limits._asdict())
-    except (torch.linalg.LinAlgError, NotConvergedError):
+        upper = LayeredBlocks(op, left, right, largest=True)
+        top = upper.end(largest=True, tolerance=tolerance, max_steps=steps)
+        bottom = lower.end(largest=False, norm=top.value, tolerance=tolerance, max_steps=steps)
+    except (LinAlgError, NotConvergedError):
         return None
     return ConditionNumber(
         largest=top.value,
@@ -102,9 +104,8 @@ class LayeredBlocks(KroneckerBlocks):
     def end(self, *, largest: bool, norm: float = 0.0, tolerance: float, max_steps: int) -> ExtremePair:
         """Return an end, in single precision until rounding stops it and then in double."""
         inverse, start = self.prepare(largest=largest)
-        limits = {"norm": norm, "max_steps": max_steps}
-        rough = self.iterate(inverse, start, patience=0, tolerance=tolerance / ROOM, **limits)
-        exact = self.iterate(inverse, rough.vectors.double(), tolerance=tolerance, **limits)
+        rough = self.iterate(inverse, start, norm=norm, tolerance=tolerance / ROOM, max_steps=max_steps, patience=0)
+        exact = self.iterate(inverse, rough.vectors.double(), norm=norm, tolerance=tolerance, max_steps=max_steps)
         return exact._replace(steps=rough.steps + exact.steps)
 
     def rounding_of_blocks(self) -> float:

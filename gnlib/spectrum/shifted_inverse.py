@@ -11,6 +11,7 @@ from gnlib.spectrum.davidson import Map
 if TYPE_CHECKING:
     from gnlib.spectrum.coupled_blocks import CoupledBlocks
 
+LinAlgError = torch.linalg.LinAlgError  # type: ignore[attr-defined]
 AGAIN, QUICK = 3, 10  # steps after which the shift is reconsidered; by how much one of them should reduce the error
 
 

@@ -69,8 +69,8 @@ def always(operand: object, limits: Limits) -> bool:
 
 def _within_first_layer(terms: Terms, limits: Limits) -> ConditionNumber:
     """Both ends for white data that the first layer does not see all of."""
-    within = find_ends(Terms(narrow_layer.within_first_layer(terms.op)), KRONECKER_SUM, limits)
-    return narrow_layer.with_complement(within, terms.op)
+    within = find_ends(Terms(narrow_layer.within_first_layer(terms.layered)), KRONECKER_SUM, limits)
+    return narrow_layer.with_complement(within, terms.layered)
 
 
 KRONECKER_SUM: tuple[Method[Terms], ...] = (
