@@ -73,7 +73,7 @@ def band(
 def band_of_rows(
     axis: plt.Axes, rows: Iterable[Row], x: str, y: str, label: str, color: str, linestyle: str = "-"
 ) -> None:
-    """Draw the same for rows of a table (`gnlib.chapters.results.kept`): column y against column x, each with runs of its own."""
+    """Draw the same for rows of a table that is kept: column y against column x, each with runs of its own."""
     marks, runs = by_mark(rows, x, y)
     mean, deviation = (np.array([statistic(values) for values in runs]) for statistic in (np.mean, np.std))
     band(axis, marks, np.stack([mean - deviation, mean + deviation]), label, color, linestyle)

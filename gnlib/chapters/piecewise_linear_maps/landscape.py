@@ -31,7 +31,8 @@ def quadratic_form(products: Float[Tensor, "n k m"], z: Float[Tensor, "n d"]) ->
     Parameters
     ----------
     products
-        the matrices :math:`X_i = M_i D_i` of the samples, see :func:`gnlib.chapters.piecewise_linear_maps.one_layer.layer_factors`
+        the matrices :math:`X_i = M_i D_i` of the samples, see
+        :func:`gnlib.chapters.piecewise_linear_maps.one_layer.layer_factors`
     z
         inputs of the layer, samples in rows
     """

@@ -15,7 +15,6 @@ from gnlib.chapters.shared.lanczos import SpectrumEnds, symmetric_ends
 from gnlib.gauss_newton.module import GIB, BudgetError
 from gnlib.gauss_newton.network import Network
 from gnlib.operators import SymmetricOperator
-from gnlib.spectrum.lanczos import SpectrumEnds, symmetric_ends
 
 FEWEST = 12  # vectors that the iteration has to hold: with fewer of them it would forget too much at each restart
 KINKED = frozenset(

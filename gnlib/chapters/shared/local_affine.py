@@ -37,8 +37,8 @@ def local_affine(module: nn.Module, x: Float[Tensor, "*sample"]) -> Piece:
     Parameters
     ----------
     module
-        any module whose activations are ReLU, LeakyReLU or :class:`gnlib.chapters.shared.piecewise_linear.Kink` *modules*, in eval mode
-        if it has batch normalisation or dropout; it is left as it is
+        any module in eval mode if it has batch normalisation or dropout, whose activations are *modules*: ReLU,
+        LeakyReLU or :class:`gnlib.chapters.shared.piecewise_linear.Kink`; it is left as it is
     x
         one sample, without an axis for the batch; the piece is about the flattened sample
 

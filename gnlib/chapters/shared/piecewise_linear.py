@@ -3,7 +3,8 @@ r"""Networks as continuous piecewise affine maps, layer by layer (Riedi 2022, se
 A layer is (Riedi 2022, Eq. 1) :math:`z \mapsto \varphi(W z + b) + \rho z` with :math:`\varphi(t) = \max(t, \eta t)`:
 a ReLU for :math:`\eta = 0`, the absolute value for -1, nothing for 1. Where the signs of :math:`W z + b` do not change
 it is the affine map :math:`(D W + \rho I) z + D b`, with the slopes 1 and :math:`\eta` on the diagonal of D. The map of
-the whole network is a product of such factors; :mod:`gnlib.chapters.shared.local_affine` finds the same by automatic differentiation.
+the whole network is a product of such factors; :mod:`gnlib.chapters.shared.local_affine` finds the same by automatic
+differentiation.
 """
 
 import math

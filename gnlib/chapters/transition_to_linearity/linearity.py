@@ -1,8 +1,9 @@
 r"""How far a wide network is from linear: Liu 2020, sections 2 and 3, with all constants.
 
 A layer enters through six numbers, :class:`LayerNorms`. They are computed for a network at a point by
-:func:`layer_norms`, or bounded in a whole ball around it by :func:`gnlib.chapters.transition_to_linearity.ball.ball_norms`; what they say of
-the Hessian is :func:`layered_bound`, or :func:`liu_theorem_3_1`.
+:func:`layer_norms`, or bounded in a whole ball around it by
+:func:`gnlib.chapters.transition_to_linearity.ball.ball_norms`; what they say of the Hessian is :func:`layered_bound`,
+or :func:`liu_theorem_3_1`.
 """
 
 import math

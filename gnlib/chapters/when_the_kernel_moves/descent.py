@@ -195,7 +195,7 @@ def _rates(
 
 
 def _change(before: Float[Tensor, "runs nk nk"], after: Float[Tensor, "runs nk nk"]) -> Float[Tensor, " runs"]:
-    """Return relative changes, as `gnlib.gauss_newton.kernel_change`, but zero for a kernel that is and remains zero."""
+    """Return relative changes, as `kernel_change` does, but zero for a kernel that is and remains zero."""
     size = torch.linalg.matrix_norm(before).clamp_min(torch.finfo(before.dtype).tiny)
     return torch.linalg.matrix_norm(after - before) / size
 

@@ -105,8 +105,8 @@ def shallow(
 ) -> Chains:
     r"""Draw networks with one hidden layer, :math:`f = V \sigma(W x) / \sqrt m` (Liu 2020, Eq. 43).
 
-    All weights are standard normal. For biases give samples an entry of one, as :func:`gnlib.chapters.when_the_kernel_moves.clusters.with_one`
-    does.
+    All weights are standard normal. For biases give samples an entry of one, as
+    :func:`gnlib.chapters.when_the_kernel_moves.clusters.with_one` does.
 
     Parameters
     ----------
