@@ -115,8 +115,6 @@ def condition_number(operand: object, x: Tensor | None = None, **options: Any) -
         raise TypeError(
             "x is missing; a network is measured on samples: pass a tensor with samples along its first axis."
         )
-    if x is not None or measure is _of_network:
-        options["x"] = x
     takes = inspect.signature(measure).parameters
     for name in options:
         if name not in takes:
