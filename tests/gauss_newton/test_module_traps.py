@@ -810,7 +810,7 @@ def test_what_cannot_be_measured_gets_one_clear_sentence(make, x, error, message
 
 @pytest.mark.bad_input
 def test_the_condition_number_of_a_function_or_of_no_samples_is_refused():
-    with pytest.raises(TypeError, match="operator is of type function; a function has no parameters"):
+    with pytest.raises(TypeError, match="operand is of type function; a function has no parameters"):
         condition_number(lambda x: x, data(4))
     with pytest.raises(TypeError, match="x is missing; a network is measured on samples"):
         condition_number(Net())
