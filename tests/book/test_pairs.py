@@ -9,7 +9,7 @@ import jupytext
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted((ROOT / "notebooks").glob("[0-9]*.md"))
+SOURCES = sorted((ROOT / "notebooks").glob("*.md"))
 URLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
 INSTALL = """\
 import sys
