@@ -338,6 +338,9 @@ COUPLED_MODULES = {
     "softmax across": lambda: Net(lambda self, h: h.softmax(0), zero_head=True),
     "sum so far": lambda: Net(lambda self, h: h.cumsum(0) / D),
     "gate that is closed": Gated,
+    "only near the given parameters": lambda: Net(
+        lambda self, h: h + h.mean(0) * (self.gate.abs() < 1e-5), gate=nn.Parameter(torch.zeros(()))
+    ),
     "pairs": lambda: Net(lambda self, h: h + h.unflatten(0, (-1, 2)).flip(1).flatten(0, 1), zero_head=True),
     "attention across": lambda: Net(
         lambda self, h: self.attention(h[:, None], h[:, None], h[:, None])[0][:, 0],
