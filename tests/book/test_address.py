@@ -17,7 +17,7 @@ FILES = ("pyproject.toml", "CITATION.cff", "README.md", "_config.yml", "book/add
 
 @pytest.fixture
 def tree(tmp_path):
-    for path in (*FILES, *(path.relative_to(ROOT) for path in ROOT.glob("notebooks/[0-9]*"))):
+    for path in (*FILES, *(path.relative_to(ROOT) for path in ROOT.glob("notebooks/*.*"))):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / path, tmp_path / path)
     return tmp_path

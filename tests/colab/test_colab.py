@@ -14,7 +14,7 @@ import pytest
 from gnlib.chapters.results import kept
 
 ROOT = Path(__file__).parents[2]
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 pytestmark = pytest.mark.slow
 
