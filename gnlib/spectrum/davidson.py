@@ -45,6 +45,10 @@ def extreme_eigenpair(
     projected problem (Davidson 1975, with the block of Knyazev 2001). A block as large as the cluster at the end of
     the spectrum makes its convergence depend on the gap behind the cluster, not within it.
 
+    scipy's `lobpcg` takes the same steps, in 0.6 to 1.0 times our time if it is told when to stop; but it knows no
+    errors, and takes 2.5 to 5.6 times as long until its residuals prove 1e-8, or 1.1 to 2.5 times with ours checked in
+    between (784 inputs, 10 outputs, one thread). On CUDA it does not run, and `torch.lobpcg` takes nothing but matrices.
+
     Parameters
     ----------
     apply
@@ -77,6 +81,14 @@ def extreme_eigenpair(
     ------
     NotConvergedError
         After `max_steps`.
+
+    References
+    ----------
+    E. R. Davidson (1975), The iterative calculation of a few of the lowest eigenvalues and corresponding eigenvectors
+    of large real-symmetric matrices, Journal of Computational Physics 17.
+
+    A. V. Knyazev (2001), Toward the optimal preconditioned eigensolver: locally optimal block preconditioned conjugate
+    gradient method, SIAM Journal on Scientific Computing 23.
     """
     eps = torch.finfo(start.dtype).eps
     search, best = _Search(apply, start, block, largest), _Best()

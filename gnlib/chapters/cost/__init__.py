@@ -1,0 +1,1 @@
+"""The chapter on what a condition number costs."""
