@@ -7,9 +7,6 @@ PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-# The execution cache knows a notebook by its text alone; this names what the notebooks import.
-LIBRARY := $(shell { cat constraints.txt book/picture.py; find gnlib -name '*.py' -o -name '*.npz' | sort | xargs cat; } | cksum | tr ' ' -)
-
 PYTEST := $(BIN)/pytest
 REPORT = --junit-xml=_build/tests/$(1).xml
 # Threads that wait for work sleep: spinning, those of two processes on two cores slow each other down a hundredfold. A
@@ -25,11 +22,12 @@ APART := tests/test_pins.py tests/test_pairs.py tests/test_address.py tests/test
 
 .PHONY: book test bench sweep lint notebooks serve address clean
 
-book: $(INSTALLED) _build/.library-$(LIBRARY)
+book: $(INSTALLED)
 	rm -rf _build/html
+	$(BIN)/python book/execute.py --cache
 	$(BIN)/jupyter-book build --all -W -n --keep-going .
 
-test: $(INSTALLED) _build/.library-$(LIBRARY) lint
+test: $(INSTALLED) lint
 	rm -rf _build/tests
 	$(PYTEST) $(call REPORT,1-tree) tests/test_pins.py tests/test_pairs.py tests/test_address.py
 	$(TWO_WORKERS) $(call REPORT,2-library) tests $(addprefix --ignore=,$(APART) $(CORE))
@@ -73,9 +71,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer with its venv module is needed (Debian, Ubuntu: apt install python3-venv)."; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --constraint constraints.txt --editable '.[data,book,sweep,test]'
-	touch $@
-
-_build/.library-$(LIBRARY):
-	rm -rf _build/.jupyter_cache _build/.library-*
-	mkdir -p _build
 	touch $@

@@ -1,12 +1,35 @@
-"""Run every chapter, or those named, and keep the outputs in the .ipynb beside the source: `make notebooks`."""
+"""Execute pages of the book side by side: one kernel a processor, one thread each, the longest first.
 
+`python book/execute.py [NAME ...]` runs every chapter, or those named, and keeps their outputs in the .ipynb beside the
+source: `make notebooks`. With `--cache` it runs the pages whose outputs the execution cache lacks, claims included, so
+that Jupyter Book, which would run one after another, finds them all: `make book`. The parallel executor of
+jupyter-cache takes pages as they come and carries on after an error.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import math
+import os
 import sys
+import time
+from functools import cache
 from pathlib import Path
 
 import jupytext
 import nbformat
+import yaml
+from jupyter_cache import get_cache
+from jupyter_cache.base import CacheBundleIn
 from jupytext.combine import combine_inputs_with_outputs
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+ROOT = Path(__file__).resolve().parents[1]
+CACHE = ROOT / "_build" / ".jupyter_cache"  # where Jupyter Book looks
+
+# One thread, also for a page that runs alone: sums of several threads round otherwise. Those that wait for work sleep.
+THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 
 # Versions and times would make a difference where the outputs make none.
 METADATA = {
@@ -14,16 +37,143 @@ METADATA = {
     "language_info": {"name": "python"},
 }
 
-NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
-NAMES = sys.argv[1:] or sorted(path.stem for path in NOTEBOOKS.glob("*.md"))
 
-for source in (NOTEBOOKS / f"{name}.md" for name in NAMES):
-    print(f"Running {source.name}", flush=True)
-    notebook, kept = jupytext.read(source), source.with_suffix(".ipynb")
-    if kept.exists():  # cells whose text is unchanged keep their ids
-        notebook = combine_inputs_with_outputs(notebook, jupytext.read(kept), "ipynb")
-    resources = {"metadata": {"path": source.parent}}
-    client = NotebookClient(notebook, record_timing=False, timeout=None, coalesce_streams=True, resources=resources)
-    client.execute()
-    notebook.metadata = nbformat.from_dict(METADATA)
-    nbformat.write(notebook, kept)
+class PageError(Exception):
+    """A cell that raised, wrote to stderr, took too long or lost its kernel."""
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """Without signal handlers: nbclient would use them to end one kernel of several, asyncio ends all."""
+
+    def add_signal_handler(self, *_):
+        """Say what loops say where there are none."""
+        raise NotImplementedError
+
+
+def main():
+    """Run what the command line asks for; the exit status says whether all went well."""
+    parser = argparse.ArgumentParser(description="Execute chapters and keep their outputs in the .ipynb.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a chapter, as 'deep-linear'; all if none is named")
+    parser.add_argument("--cache", action="store_true", help="execute the pages of the book that the cache lacks")
+    arguments = parser.parse_args()
+    if arguments.cache and arguments.names:
+        parser.error("--cache takes no names: it finds the pages itself.")
+    chapters = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.md"))}
+    if unknown := [name for name in arguments.names if name not in chapters]:
+        parser.error(f"there is no chapter '{unknown[0]}': the chapters are {', '.join(chapters)}.")
+
+    if arguments.cache:
+        claims = [path for path in sorted((ROOT / "book").glob("*.md")) if "```{code-cell}" in path.read_text()]
+        pages = {path: read(path) for path in [*chapters.values(), *claims]}
+        pages = {path: notebook for path, notebook in pages.items() if not is_cached(notebook)}
+    else:
+        pages = {path: read(path) for path in (chapters[name] for name in arguments.names or chapters)}
+
+    os.environ.update(THREADS)
+    try:
+        with asyncio.Runner(loop_factory=Loop) as runner:
+            failed = runner.run(execute_all(longest_first(pages), keep=not arguments.cache))
+    except KeyboardInterrupt:
+        sys.exit("Stopped; what was finished is kept.")
+    if failed:
+        sys.exit(f"Failed: {', '.join(failed)}.")
+
+
+def read(path):
+    """Read a page; cells of a chapter whose text is unchanged have the ids of those in the .ipynb."""
+    notebook, kept = jupytext.read(path), path.with_suffix(".ipynb")
+    return combine_inputs_with_outputs(notebook, jupytext.read(kept), "ipynb") if kept.exists() else notebook
+
+
+@cache
+def library():
+    """Digest of all that a page may import or read; the cache knows a page by its cells alone."""
+    digest = hashlib.sha256()
+    files = [ROOT / "constraints.txt", ROOT / "book/picture.py", *ROOT.glob("book/results/*"), *ROOT.glob("gnlib/**/*")]
+    for path in sorted(files):
+        if path.is_file() and path.suffix != ".pyc":
+            digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def is_cached(notebook):
+    """Say whether the cache holds, whole, what this library made of these cells."""
+    outputs = get_cache(CACHE)
+    try:
+        return outputs.get_cache_bundle(outputs.match_cache_notebook(notebook).pk).record.data["library"] == library()
+    except (KeyError, ValueError):  # not there, or cut off
+        return False
+
+
+def put_into_cache(path, notebook, seconds):
+    """Keep the outputs where Jupyter Book finds them, with the library that made them and the time that it took."""
+    bundle = CacheBundleIn(notebook, str(path), data={"execution_seconds": seconds, "library": library()})
+    get_cache(CACHE).cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
+
+
+def longest_first(pages):
+    """Order pages by the time that they took last; new ones are first, those of most cells before others."""
+    records = sorted(get_cache(CACHE).list_cache_records(), key=lambda record: record.created)
+    seconds = {record.uri: record.data.get("execution_seconds", math.inf) for record in records}
+
+    def length(path):
+        return seconds.get(str(path), math.inf), len(pages[path].cells)
+
+    return {path: pages[path] for path in sorted(pages, key=length, reverse=True)}
+
+
+async def execute_all(pages, keep):
+    """Execute pages in this order, as many at a time as there are processors, and name those that failed."""
+    failed, done, turns = [], 0, asyncio.Semaphore(os.cpu_count())
+
+    async def take_turn(path, notebook):
+        nonlocal done
+        async with turns:
+            start = time.monotonic()
+            try:
+                await execute(path, notebook)
+            except PageError as error:
+                failed.append(path.stem)
+                print(f"{path.relative_to(ROOT)}, {error}", file=sys.stderr, flush=True)
+                return
+            seconds = time.monotonic() - start
+        put_into_cache(path, notebook, seconds)
+        if keep:
+            notebook.metadata = nbformat.from_dict(METADATA)
+            whole = path.with_suffix(".new")
+            nbformat.write(notebook, whole)
+            whole.replace(path.with_suffix(".ipynb"))
+        done += 1
+        print(f"{path.stem}: {seconds:.0f} s ({done} of {len(pages)})", flush=True)
+
+    print(f"Pages to execute: {len(pages)}", flush=True)
+    async with asyncio.TaskGroup() as group:
+        for path, notebook in pages.items():
+            group.create_task(take_turn(path, notebook))
+    return failed
+
+
+async def execute(path, notebook):
+    """Execute a notebook in place."""
+    started = []
+    client = NotebookClient(
+        notebook,
+        timeout=yaml.safe_load((ROOT / "_config.yml").read_text())["execute"]["timeout"],
+        record_timing=False,
+        coalesce_streams=True,
+        extra_arguments=["--log-level=ERROR"],  # a kernel warns that it speaks to this machine without encryption
+        resources={"metadata": {"path": path.parent}},
+        on_cell_execute=lambda cell, cell_index: started.append(cell),
+    )
+    try:
+        await client.async_execute()
+    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+        raise PageError(f"code cell {len(started)}: {error}") from error
+    for number, cell in enumerate(started, 1):
+        for output in cell.outputs:
+            if output.get("name") == "stderr":
+                raise PageError(f"code cell {number} writes to stderr, a warning perhaps: {output.text}")
+
+
+if __name__ == "__main__":
+    main()

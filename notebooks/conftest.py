@@ -1,14 +1,12 @@
 """What nbval has run the book need not run again: the fresh outputs of a chapter join the execution cache."""
 
 from copy import deepcopy
-from pathlib import Path
 
 import pytest
-from jupyter_cache import get_cache
-from jupyter_cache.base import CacheBundleIn
 
-CACHE = Path(__file__).parents[1] / "_build" / ".jupyter_cache"
-OUTPUTS = pytest.StashKey()
+from book.execute import put_into_cache
+
+OUTPUTS, SECONDS = pytest.StashKey(), pytest.StashKey()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -19,11 +17,11 @@ def pytest_runtest_makereport(item, call):
         chapter = item.parent
         outputs = chapter.stash.setdefault(OUTPUTS, {})
         outputs[item.cell_num] = item.test_outputs
+        chapter.stash[SECONDS] = chapter.stash.get(SECONDS, 0) + call.duration
         executed = deepcopy(chapter.nb)
         cells = [cell for cell in executed.cells if cell.cell_type == "code"]
         if len(outputs) == len(cells):
             for number, cell in enumerate(cells):
                 cell.outputs = outputs[number]
-            bundle = CacheBundleIn(executed, uri=str(chapter.path.with_suffix(".md")))
-            get_cache(CACHE).cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
+            put_into_cache(chapter.path.with_suffix(".md"), executed, chapter.stash[SECONDS])
     return report
