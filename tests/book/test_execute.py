@@ -1,5 +1,6 @@
 """`make notebooks` and `make book` on a book of small pages."""
 
+import os
 import re
 import runpy
 import shutil
@@ -40,9 +41,9 @@ LOGGED = "open('../log', 'a').write('{}\\n')"  # a cell that leaves a trace of h
 
 @pytest.fixture
 def tree(tmp_path):
-    for path in ("book/execute.py", "_config.yml"):
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / path, tmp_path / path)
+    (tmp_path / "book").mkdir()
+    shutil.copy(ROOT / "book/execute.py", tmp_path / "book")
+    (tmp_path / "_config.yml").write_text("execute:\n  timeout: 60\n")
     for path in ("constraints.txt", "book/picture.py", "gnlib/__init__.py", "notebooks/a.md", "log"):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).touch()
@@ -79,7 +80,10 @@ def texts(path):
 
 def test_a_chapter_keeps_its_outputs_and_the_ids_of_its_cells(tree):
     write(tree, "notebooks/a.md", "print(6 * 7)")
-    assert execute(tree, "a")[0] == 0
+    status, output, _ = execute(tree, "a")
+    assert status == 0
+    assert re.fullmatch(r"Pages to execute: 1\na: \d+ s \(1 of 1\)\n", output)
+    assert records(tree)[0].data["execution_seconds"] > 0
     first = nbformat.read(tree / "notebooks/a.ipynb", 4)
     write(tree, "notebooks/a.md", "print(6 * 7)", "print('more')")
     assert execute(tree)[0] == 0
@@ -102,6 +106,20 @@ def test_the_cache_holds_what_was_executed_so_that_nothing_is_executed_twice(tre
         jupytext.read(tree / "notebooks/a.md")
     )
     assert cached.cells[-1].outputs[0].text == "of a\n"
+
+
+def test_what_nbval_has_run_is_not_executed_again(tree):
+    write(tree, "notebooks/a.md", LOGGED.format("a"), "print('of a')")
+    assert execute(tree)[0] == 0
+    shutil.rmtree(tree / "_build")
+    shutil.copy(ROOT / "notebooks/conftest.py", tree / "notebooks")
+    (tree / "pytest.ini").write_text("[pytest]\npythonpath = .\naddopts = --import-mode=importlib\n")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-m", "pytest", "--nbval-lax", "notebooks"]
+    subprocess.run(command, cwd=tree, env=environment, check=True)
+    assert execute(tree, "--cache")[1] == "Pages to execute: 0\n"
+    assert log(tree) == ["a", "a"]
+    assert records(tree)[0].data["execution_seconds"] > 0
 
 
 def test_a_change_in_the_library_makes_the_cache_stale(tree):
@@ -142,18 +160,17 @@ def test_a_page_cut_off_in_the_cache_is_executed_again(tree):
 
 
 def test_the_longest_is_first_and_a_new_one_before_it(tree):
-    # Two at a time: whoever holds the other processor waits until all the others are done.
-    wait = "import pathlib, time\nwhile len(pathlib.Path('../log').read_text().split()) < {}: time.sleep(0.05)"
-    names = {"short": 0, "middle": 0.5, "long": 1}
-    for name, seconds in names.items():
-        write(tree, f"notebooks/{name}.md", LOGGED.format(name), f"import time\ntime.sleep({seconds})")
-    (tree / "notebooks/a.md").unlink()
-    assert execute(tree)[0] == 0  # now their times are known
-    (tree / "log").write_text("")
-    write(tree, "notebooks/new-large.md", wait.format(4), "1", "2", "3")
-    write(tree, "notebooks/new-small.md", LOGGED.format("new-small"), "1")
+    put = runpy.run_path(tree / "book/execute.py")["put_into_cache"]
+    last = [("short", 100), ("middle", 2), ("long", 3), ("short", 1)]
+    for count, (name, seconds) in enumerate(last):
+        write(tree, f"notebooks/{name}.md", f"# version {count}\n{LOGGED.format(name)}")
+        put(tree / f"notebooks/{name}.md", jupytext.read(tree / f"notebooks/{name}.md"), seconds)
+    # Of two at a time, the new one of most cells is the first: it waits, so that the others go one by one.
+    wait = "import pathlib, time\nwhile len(pathlib.Path('../log').read_text().split()) < 4: time.sleep(0.05)"
+    write(tree, "notebooks/a.md", wait, "1", "2", "3")
+    write(tree, "notebooks/new.md", LOGGED.format("new"), "1")
     assert execute(tree)[0] == 0
-    assert log(tree) == ["new-small", "long", "middle", "short"]
+    assert log(tree) == ["new", "long", "middle", "short"]
 
 
 def test_two_are_executed_at_a_time_and_one_thread_each(tree):
@@ -168,8 +185,7 @@ def test_two_are_executed_at_a_time_and_one_thread_each(tree):
 
 
 def test_an_error_names_the_page_and_the_cell_and_the_others_are_finished(tree):
-    config = (tree / "_config.yml").read_text()
-    (tree / "_config.yml").write_text(re.sub("timeout: .*", "timeout: 5", config))
+    (tree / "_config.yml").write_text("execute:\n  timeout: 5\n")
     wrong = {
         "a": ("result = 1 / 0", "division by zero"),
         "b": ("import warnings\nwarnings.warn('look out')", "look out"),
