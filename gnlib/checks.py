@@ -93,12 +93,13 @@ def as_weights(weights: Sequence[Tensor]) -> list[Tensor]:
 
 def as_hidden_layer(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> tuple[Tensor, Tensor, Tensor]:
     """Return the two weight matrices V (m, d) and W (k, m) of a network with one hidden layer, and its samples."""
-    weights, x = as_weights(weights), as_samples(x)
-    if len(weights) != 2:
-        raise ValueError(f"weights has {len(weights)} matrices; two were expected, (m, d) and (k, m), in this order.")
-    if x.shape[1] != weights[0].shape[1]:
-        raise ValueError(f"x has {x.shape[1]} features but weights[0] takes {weights[0].shape[1]} inputs.")
-    return *weights, x
+    matrices, x = as_weights(weights), as_samples(x)
+    if len(matrices) != 2:
+        raise ValueError(f"weights has {len(matrices)} matrices; two were expected, (m, d) and (k, m), in this order.")
+    v, w = matrices
+    if x.shape[1] != v.shape[1]:
+        raise ValueError(f"x has {x.shape[1]} features but weights[0] takes {v.shape[1]} inputs.")
+    return v, w, x
 
 
 def _article(value: object) -> str:

