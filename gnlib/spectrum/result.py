@@ -1,7 +1,7 @@
 """What is known of the two ends of a spectrum, and how well."""
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 RESOLVED = 1e-3
 """A condition number counts as resolved when its relative error is below this."""
@@ -63,7 +63,7 @@ class ConditionNumber:
         """Whether double precision and the method determine the value to three digits."""
         return self.residual <= RESOLVED
 
-    def scaled(self, factor: float) -> Self:
+    def scaled(self, factor: float) -> "ConditionNumber":
         """Return what is known of the ends of a multiple of the matrix."""
         return replace(self, largest=self.largest * factor, smallest=self.smallest * factor)
 

@@ -5,7 +5,8 @@ the next one if it finds on the way that it does not work. Who names a method ge
 """
 
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from gnlib.spectrum import gram, kronecker_sum, layers, narrow_layer
 from gnlib.spectrum.gram import Gram
@@ -15,7 +16,8 @@ from gnlib.spectrum.result import ConditionNumber, Limits, NotConvergedError
 Operand = TypeVar("Operand")
 
 
-class Method(NamedTuple, Generic[Operand]):
+@dataclass(frozen=True)
+class Method(Generic[Operand]):
     """A way to both ends of a spectrum.
 
     Attributes
