@@ -1,10 +1,36 @@
-"""Count the claims checked: a test carries `@pytest.mark.claim("Lemma 1", verdict="holds")`."""
+"""How the tests run, wherever they are started, and the count of the claims that they check.
 
+A claim is a statement of a paper: its test carries `@pytest.mark.claim("zhao_lemma_1", verdict="holds")`.
+"""
+
+import os
 from collections import Counter
 
+import jaxtyping
 import pytest
 
 VERDICTS = ("holds", "holds if", "fails", "open")
+
+# The shapes in the annotations are checked at each call. This has to come before anything imports gnlib.
+jaxtyping.install_import_hook("gnlib", "beartype.beartype")
+
+
+def pytest_configure(config):
+    """Give each of several workers one thread, which sleeps while it waits for work.
+
+    Spinning, the threads of two processes on two cores slow each other down a hundredfold. A single process is better
+    off where they spin. The workers are started later and inherit what is set here.
+    """
+    if config.getoption("numprocesses", None):
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+@pytest.hookimpl(tryfirst=True)  # before the fixtures
+def pytest_runtest_setup(item):
+    """Let the functions themselves complain of a wrong argument, and time them without the checks."""
+    unchecked = item.get_closest_marker("bad_input") or item.get_closest_marker("benchmark")
+    jaxtyping.config.update("jaxtyping_disable", unchecked is not None)
 
 
 def pytest_collection_modifyitems(items):
