@@ -1,0 +1,118 @@
+"""The house: a small core that stands alone, and a room for each chapter, which knows the core and itself."""
+
+import ast
+from pathlib import Path
+
+import jupytext
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LIBRARY = ROOT / "gnlib"
+CHAPTERS = LIBRARY / "chapters"
+APART = ("gnlib.chapters", "gnlib.sweep", "gnlib.samples")
+FOR_ALL = ("gnlib.chapters.figures", "gnlib.chapters.results", "gnlib.chapters.shared", "gnlib.chapters.tables")
+NETWORKS = ("gnlib.condition", "gnlib.gauss_newton", "gnlib.models", "torch.nn")
+
+ROOMS = sorted(path.parent for path in CHAPTERS.glob("*/__init__.py") if path.parent.name != "shared")
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.md"))
+
+
+def names(source, package=()):
+    """What this code imports or spells out, dotted; `package` is the folder that holds it."""
+    found, spelt = set(), set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*above, *filter(None, [node.module])])
+            found |= {f"{module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Attribute):  # after `import gnlib` alone, `gnlib.chapters.results.kept`
+            spelt.add(ast.unparse(node))
+    return found | {name for name in spelt if not any(longer.startswith(f"{name}.") for longer in spelt)}
+
+
+def within(name, *packages):
+    return any(name == package or name.startswith(package + ".") for package in packages)
+
+
+def module(path):
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def modules(folder, *, without=()):
+    return [path for path in sorted(folder.rglob("*.py")) if not within(module(path), *without)]
+
+
+def imports(paths, *packages):
+    """Which of the files import one of these packages, and what of it."""
+    return [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in paths
+        for name in sorted(names(path.read_text(), path.relative_to(ROOT).parent.parts))
+        if within(name, *packages)
+    ]
+
+
+def code(notebook):
+    """What a notebook runs, less the lines that are IPython's."""
+    cells = [cell.source for cell in jupytext.read(notebook).cells if cell.cell_type == "code"]
+    lines = "\n".join(cells).splitlines()
+    return "\n".join("pass" if line.lstrip()[:1] in {"%", "!"} else line for line in lines)
+
+
+CORE = modules(LIBRARY, without=APART)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["from torch import nn", "import torch.nn.functional", "torch.nn.Linear(1, 2)", "from ..models import linear"],
+)
+def test_no_way_to_import_is_overlooked(line):
+    source = f"def later():\n    {line}"
+    assert any(within(name, *NETWORKS) for name in names(source, ("gnlib", "spectrum")))
+
+
+def test_the_core_is_small():
+    assert sum(len(path.read_text().splitlines()) for path in CORE) <= 4000
+
+
+def test_the_core_stands_alone():
+    assert imports(CORE, *APART, "pandas", "dask", "papermill") == []
+
+
+def test_the_eigen_core_is_linear_algebra():
+    assert imports(modules(LIBRARY / "spectrum"), *NETWORKS) == []
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda path: path.name)
+def test_a_room_needs_the_core_and_what_chapters_share(room):
+    others = [f"gnlib.chapters.{other.name}" for other in ROOMS if other != room]
+    assert imports(modules(room), "gnlib.sweep", *others) == []
+
+
+def test_what_chapters_share_needs_no_room():
+    shared = [path for path in modules(CHAPTERS) if within(module(path), *FOR_ALL)]
+    assert shared
+    assert imports(shared, "gnlib.sweep", *(f"gnlib.chapters.{room.name}" for room in ROOMS)) == []
+
+
+def test_a_sweep_knows_no_chapter():
+    found = imports(modules(LIBRARY / "sweep"), "gnlib.chapters")
+    allowed = ("gnlib.chapters.figures", "gnlib.chapters.results")
+    assert [line for line in found if not within(line.partition(": ")[2], *allowed)] == []
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_needs_no_room_but_its_own(notebook):
+    own = f"gnlib.chapters.{notebook.stem.replace('-', '_')}"
+    assert [
+        name
+        for name in sorted(names(code(notebook)))
+        if within(name, "gnlib.chapters", "gnlib.sweep") and not within(name, own, *FOR_ALL) and name != "gnlib.sweep"
+    ] == []
+
+
+def test_each_room_has_its_notebook():
+    slugs = {notebook.stem.replace("-", "_") for notebook in NOTEBOOKS}
+    assert [room.name for room in ROOMS if room.name not in slugs] == []
