@@ -24,7 +24,8 @@ def main(url):
     line("_config.yml", r"(repository:\n  url: ).*", rf'\1"{site}"')
     line("_config.yml", r"(  use_repository_button: ).*", rf"\1{str(on_github).lower()}")
     line("_config.yml", r"(  colab_url: ).*", rf'\1"{COLAB if on_github else ""}"')
-    notebooks = sorted((ROOT / "notebooks").glob("*.md"))
+    chapters = re.findall(r"file: (notebooks/\S+)", (ROOT / "_toc.yml").read_text())  # in the order of the book
+    notebooks = [ROOT / f"{chapter}.md" for chapter in chapters]
     for notebook in notebooks:
         for suffix in (".md", ".ipynb"):  # where the quotes are escaped
             path = notebook.with_suffix(suffix).relative_to(ROOT)

@@ -12,12 +12,13 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 GITHUB = "https://github.com/someone/a-book"
-FILES = ("pyproject.toml", "CITATION.cff", "README.md", "_config.yml", "book/address.py")
+FILES = ("pyproject.toml", "CITATION.cff", "README.md", "_config.yml", "_toc.yml", "book/address.py")
 
 
 @pytest.fixture
 def tree(tmp_path):
-    for path in (*FILES, *(path.relative_to(ROOT) for path in ROOT.glob("notebooks/*.*"))):
+    chapters = [path.relative_to(ROOT) for path in ROOT.glob("notebooks/*.*") if path.suffix in {".ipynb", ".md"}]
+    for path in (*FILES, *chapters):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / path, tmp_path / path)
     return tmp_path
@@ -51,6 +52,7 @@ def test_it_is_written_wherever_it_appears(tree):
     chapters = sorted(path.stem for path in tree.glob("notebooks/*.ipynb"))
     readme = (tree / "README.md").read_text()
     assert all(f"[{name}]({colab}{name}.ipynb)" in readme for name in chapters)
+    assert readme.index("[deep-linear]") < readme.index("[convolution]")  # the order of the book, not of the names
     assert all(f'source = "git+{GITHUB}"' in cell for cell in first_code_cells(tree))
     for path in tree.glob("notebooks/*.md"):
         assert path.read_text().count(f'source = "git+{GITHUB}"') == 1

@@ -1,4 +1,4 @@
-"""A chapter is a pair: NN-name.md, its source, and NN-name.ipynb, the same cells and outputs."""
+"""A chapter is a pair: a .md, its source, and an .ipynb, the same cells and outputs."""
 
 import json
 import re

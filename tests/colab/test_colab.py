@@ -89,6 +89,6 @@ def test_the_install_cell_brings_gnlib_and_leaves_torch_alone(repository, colab,
 
 
 def test_a_chapter_runs_whole(repository, execute):
-    (chapter,) = repository.glob("notebooks/11-*.ipynb")  # it is short, and loads images
+    chapter = repository / "notebooks/piecewise-linear-maps.ipynb"  # it is short, and loads images
     executed = execute(jupytext.read(chapter))
     assert any(cell.get("outputs") for cell in executed.cells)
