@@ -1,8 +1,5 @@
 """Bounds on the condition number, one file a section of a paper; every function names its source."""
 
-from gnlib.bounds.leaky_relu import leaky_relu_ends as leaky_relu_ends
-from gnlib.bounds.leaky_relu import wide_leaky_relu_kernel as wide_leaky_relu_kernel
-from gnlib.bounds.leaky_relu import zhao_lemma_4 as zhao_lemma_4
 from gnlib.bounds.linear import product_vector_bound as product_vector_bound
 from gnlib.bounds.linear import sharp_linear as sharp_linear
 from gnlib.bounds.linear import zhao_lemma_1 as zhao_lemma_1

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from gnlib import leaky_relu_gram, linear_gauss_newton, linear_weights, load, second_moment, whiten
-from gnlib.bounds import leaky_relu_ends, wide_leaky_relu_kernel, zhao_lemma_4
 from gnlib.chapters import results
+from gnlib.chapters.leaky_relu.bounds import leaky_relu_ends, wide_leaky_relu_kernel, zhao_lemma_4
 from tests.strategies import (
     EPS,
     exact,

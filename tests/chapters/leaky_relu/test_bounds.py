@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from torch.nn import functional
 
 from gnlib import leaky_relu_gram, whiten
-from gnlib.bounds import leaky_relu_ends, wide_leaky_relu_kernel, zhao_lemma_4
+from gnlib.chapters.leaky_relu.bounds import leaky_relu_ends, wide_leaky_relu_kernel, zhao_lemma_4
 from tests.hidden_layers import GOOD, X, refused
 from tests.oracles import autograd_gram, network, normal, orthogonal, samples, spectrum
 
