@@ -1,8 +1,8 @@
 """MNIST and CIFAR-10 training images, in one class-balanced order.
 
-The first 1,000 images of that order ship with the library, so that everything here runs without
-a download; the full training sets are fetched once with `python -m gnlib.data fetch`. Whatever
-is read, from the library or from the cache, is verified against the digests kept in this file.
+The first 1,000 images of that order ship with the library, so that everything here runs without a download; the full
+training sets are fetched once with `python -m gnlib.data fetch`. Whatever is read, from the library or from the cache,
+is verified against the digests kept in this file.
 """
 
 import hashlib
@@ -30,8 +30,8 @@ Arrays = tuple[UInt8[np.ndarray, "n c h w"], UInt8[np.ndarray, " n"]]
 class Dataset:
     """What is known of a training set: how large it is and what its bytes are.
 
-    A digest is the SHA-256 of the image bytes (channel, row, column) followed by the label bytes:
-    `sha256` of the full set in its original order, `sample_sha256` of the bundled sample.
+    A digest is the SHA-256 of the image bytes (channel, row, column) followed by the label bytes: `sha256` of the full
+    set in its original order, `sample_sha256` of the bundled sample.
     """
 
     size: int
@@ -61,8 +61,8 @@ def load(
 ) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
     """Return the first `n` training images of a dataset, in class-balanced order.
 
-    The order is the same for every `n` (see `balanced_order`), so a smaller `n` gives a prefix
-    of a larger one, and every multiple of 10 up to 1,000 has equally many images of each class.
+    The order is the same for every `n` (see `balanced_order`), so a smaller `n` gives a prefix of a larger one, and
+    every multiple of 10 up to 1,000 has equally many images of each class.
 
     Parameters
     ----------
@@ -100,12 +100,8 @@ def load(
     if grayscale and channels == 1:
         raise ValueError(f"{name} images are grayscale already; leave grayscale=False.")
 
-    if n <= SAMPLE_SIZE:
-        images, labels = bundled_sample(name)
-        first: slice | np.ndarray = slice(n)
-    else:
-        images, labels = training_set(name)
-        first = balanced_order(labels)[:n]
+    images, labels = bundled_sample(name) if n <= SAMPLE_SIZE else training_set(name)
+    first: slice | np.ndarray = slice(n) if n <= SAMPLE_SIZE else balanced_order(labels)[:n]
     pixels = images[first, :, ::stride, ::stride].astype(np.float64, order="C")
     x = torch.from_numpy(pixels) / 255
     if grayscale:
@@ -116,15 +112,11 @@ def load(
 def balanced_order(labels: UInt8[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     """Return the permutation that serves the first image of each class, then the second, ...
 
-    Within a round the classes ascend, within a class the original order is kept. A class that
-    has run out of images is skipped.
+    Within a round the classes ascend, within a class the original order is kept. A class that has run out of images is
+    skipped.
     """
-    by_class = np.argsort(labels, kind="stable")
-    sizes = np.bincount(labels)
-    starts = np.cumsum(sizes) - sizes
-    occurrence = np.empty(len(labels), dtype=np.int64)
-    occurrence[by_class] = np.arange(len(labels)) - np.repeat(starts, sizes)
-    return np.lexsort((labels, occurrence))
+    counts = np.cumsum(labels[:, None] == np.arange(labels.max() + 1), axis=0)  # of each class, up to each image
+    return np.lexsort((labels, counts[np.arange(len(labels)), labels]))
 
 
 def bundled_sample(name: str) -> Arrays:
@@ -132,10 +124,8 @@ def bundled_sample(name: str) -> Arrays:
     dataset = find(name)
     path = SAMPLES / f"{name}.npz"
     remedy = "install gnlib again, or restore the file with git"
-    try:
-        return _read(path, SAMPLE_SIZE, dataset.shape, dataset.sample_sha256, remedy)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"The file {path}, which ships with gnlib, is missing; {remedy}.") from error
+    missing = f"The file {path}, which ships with gnlib, is missing; {remedy}."
+    return _read(path, SAMPLE_SIZE, dataset.shape, dataset.sample_sha256, missing, remedy)
 
 
 def training_set(name: str) -> Arrays:
@@ -143,13 +133,11 @@ def training_set(name: str) -> Arrays:
     dataset = find(name)
     path = cache_file(name)
     command = f"run `python -m gnlib.data fetch {name}`"
-    try:
-        return _read(path, dataset.size, dataset.shape, dataset.sha256, f"{command} to replace it")
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"The full {name} training set is not in the cache ({path}), and only its first "
-            f"{SAMPLE_SIZE} images ship with gnlib; {command}."
-        ) from error
+    missing = (
+        f"The full {name} training set is not in the cache ({path}), and only its first {SAMPLE_SIZE} images ship with "
+        f"gnlib; {command}."
+    )
+    return _read(path, dataset.size, dataset.shape, dataset.sha256, missing, f"{command} to replace it")
 
 
 def find(name: str) -> Dataset:
@@ -177,22 +165,18 @@ def require(*modules: str) -> None:
 
 def is_genuine(images: np.ndarray, labels: np.ndarray, n: int, shape: tuple[int, int, int], sha256: str) -> bool:
     """Say whether the arrays are `n` images of that shape and their labels, with that digest."""
-    if not images.dtype == labels.dtype == np.uint8:
+    if not images.dtype == labels.dtype == np.uint8 or (images.shape, labels.shape) != ((n, *shape), (n,)):
         return False
-    if (images.shape, labels.shape) != ((n, *shape), (n,)):
-        return False
-    found = hashlib.sha256(np.ascontiguousarray(images).data)
-    found.update(np.ascontiguousarray(labels).data)
-    return found.hexdigest() == sha256
+    return hashlib.sha256(images.tobytes() + labels.tobytes()).hexdigest() == sha256
 
 
-def _read(path: Path, n: int, shape: tuple[int, int, int], sha256: str, remedy: str) -> Arrays:
+def _read(path: Path, n: int, shape: tuple[int, int, int], sha256: str, missing: str, remedy: str) -> Arrays:
     """Read images and labels from an .npz file and verify them; `remedy` ends each complaint."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             images, labels = archive["images"], archive["labels"]
-    except FileNotFoundError:
-        raise
+    except FileNotFoundError as error:
+        raise FileNotFoundError(missing) from error
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror or error}); {remedy}.") from error
     except Exception as error:  # damage surfaces as a dozen types, from zipfile, zlib and numpy

