@@ -1,10 +1,9 @@
-"""The condition number of an operator, a matrix or a network: one name, and a function for each kind of operand."""
+"""The condition number of an operator, a matrix or a network: one name, and methods for each kind of operand."""
 
 import inspect
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, Literal, overload
 
@@ -50,7 +49,15 @@ def condition_number(
     tolerance: float = 1e-8,
     max_steps: int = 200,
 ) -> ConditionNumber: ...
-def condition_number(operand: object, x: Tensor | None = None, **options: Any) -> ConditionNumber:
+def condition_number(
+    operand: object,
+    x: Tensor | None = None,
+    *,
+    method: str | None = None,
+    tolerance: float = 1e-8,
+    max_steps: int = 200,
+    **options: Any,
+) -> ConditionNumber:
     """Return the pseudo-condition number: the largest eigenvalue over the smallest one that is not zero.
 
     A Kronecker sum is never formed: one or two terms are reduced exactly to blocks of the size of the data, more are
@@ -102,116 +109,74 @@ def condition_number(operand: object, x: Tensor | None = None, **options: Any) -
     >>> float(c), c.rank, c.method
     (2.0, 2, 'dense eigenvalues, relative threshold')
     """
-    measure = next((measure for kind, measure in KINDS.items() if isinstance(operand, kind)), None)
-    if measure is None:
-        why = "; a function has no parameters to differentiate by" if callable(operand) else ""
+    kind = next((kind for kind in KINDS if isinstance(operand, kind)), None)
+    if kind is None:
         raise TypeError(
             f"The operand is of type {type(operand).__name__}{why}; pass a torch module and its samples, a symmetric "
             "matrix, or what linear_gauss_newton returns."
         )
-    if x is not None:
+    if max_steps < 1:
+        raise ValueError(f"max_steps is {max_steps}; at least one step is needed.")
+    prepare, methods = KINDS[kind]
+    if x is not None or kind is nn.Module:
         options["x"] = x
-    elif measure is _of_network:
-        raise TypeError(
-            "x is missing; a network is measured on samples: pass a tensor with samples along its first axis."
-        )
-    takes = inspect.signature(measure).parameters
+    takes = [*inspect.signature(prepare).parameters][1:]
     for name in options:
         if name not in takes:
-            raise TypeError(f"{name} is not for a {type(operand).__name__}, which takes {', '.join([*takes][1:])}.")
+            takes += ["method", "tolerance", "max_steps"]
+            raise TypeError(f"{name} is not for a {type(operand).__name__}, which takes {', '.join(takes)}.")
     start = perf_counter()
-    return replace(measure(operand, **options), seconds=perf_counter() - start)
+    found = find_ends(prepare(operand, **options), methods, Limits(tolerance, max_steps), method)
+    return replace(found, seconds=perf_counter() - start)
 
 
-def _of_kronecker_sum(
-    op: KroneckerSum, *, method: str | None = None, tolerance: float = 1e-8, max_steps: int = 200
-) -> ConditionNumber:
-    return find_ends(Terms(op), KRONECKER_SUM, _limits(tolerance, max_steps), method)
-
-
-def _of_matrix(
-    matrix: Float[Tensor, "p p"] | np.ndarray,
-    *,
-    outputs: int = 1,
-    rank: int | None = None,
-    method: str | None = None,
-    tolerance: float = 1e-8,
-    max_steps: int = 200,
-) -> ConditionNumber:
-    limits = _limits(tolerance, max_steps)
+def _gram(matrix: Float[Tensor, "p p"] | np.ndarray, *, outputs: int = 1, rank: int | None = None) -> Gram:
     matrix = as_symmetric(torch.as_tensor(matrix) if isinstance(matrix, np.ndarray) else matrix, "The matrix")
     if outputs < 1 or len(matrix) % outputs:
         raise ValueError(f"outputs is {outputs}; it must divide the size of the matrix, {len(matrix)}.")
-    return find_ends(Gram(matrix, outputs, rank), GRAM, limits, method)
+    return Gram(matrix, outputs, rank)
 
 
-def _of_network(
-    module: nn.Module,
-    x: Tensor,
-    *,
-    output: Callable[[Any], Tensor] | None = None,
-    mode: Literal["eval", "train"] | None = None,
-    memory: float = 4.0,
-    method: str | None = None,
-    tolerance: float = 1e-8,
-    max_steps: int = 200,
-) -> ConditionNumber:
-    limits = _limits(tolerance, max_steps)
-    check_memory(memory)
-    return find_ends(_Batch(Network(module, x, output, mode, memory), memory), NETWORK, limits, method)
-
-
-KINDS: dict[Any, Callable[..., ConditionNumber]] = {
-    KroneckerSum: _of_kronecker_sum,
-    nn.Module: _of_network,
-    (Tensor, np.ndarray): _of_matrix,
-}
-
-
-def _limits(tolerance: float, max_steps: int) -> Limits:
-    if max_steps < 1:
-        raise ValueError(f"max_steps is {max_steps}; at least one step is needed.")
-    return Limits(tolerance, max_steps)
-
-
-@dataclass(frozen=True)
 class _Batch:
-    """A network with its samples, and the GiB that may be used."""
+    """A network with its samples, the GiB that may be used, and the rows and columns of its Jacobian."""
 
-    network: Network
-    memory: float
-
-    @cached_property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns of the Jacobian."""
-        return len(self.network.x) * self.network.outputs, sum(p.numel() for p in self.network.parameters.values())
+    def __init__(
+        self,
+        module: nn.Module,
+        x: Tensor,
+        output: Callable[[Any], Tensor] | None = None,
+        mode: Literal["eval", "train"] | None = None,
+        memory: float = 4.0,
+    ) -> None:
+        check_memory(memory)
+        self.network, self.memory = Network(module, x, output, mode), memory
+        self.rows = len(self.network.x) * self.network.outputs
+        self.columns = sum(p.numel() for p in self.network.parameters.values())
 
 
 def _is_wide(batch: _Batch, limits: Limits) -> bool:
     """Say whether the Gram matrix may be regular."""
-    rows, columns = batch.shape
-    return columns >= rows
+    return batch.columns >= batch.rows
 
 
 def _gram_ends(batch: _Batch, limits: Limits) -> ConditionNumber | None:
     """Both ends from the Gram matrix; that squaring the Jacobian lost nothing is certain only if it is regular."""
-    rows, columns = batch.shape
     gram = gram_of(batch.network, batch.memory)
     # an entry is a sum of so many products, whose rounding grows like that of a random walk (Higham and Mary 2019)
-    rounding = columns**0.5 * EPS
+    rounding = batch.columns**0.5 * EPS
     with suppress(ValueError):  # a matrix that is singular up to that may have a negative eigenvalue
         found = find_ends(Gram(gram, batch.network.outputs), GRAM, limits)
         residual = found.residual + rounding * found.largest / found.smallest
         found = replace(found, residual=residual, method=f"Gram matrix: {found.method}")
-        if found.resolved and found.rank == rows:
+        if found.resolved and found.rank == batch.rows:
             return found
     return None
 
 
 def _jacobian_ends(batch: _Batch, limits: Limits) -> ConditionNumber:
     """Both ends from the singular values of the Jacobian."""
-    rows, columns = batch.shape
-    triangle = 3 * 8 * rows * min(rows, columns) / 2**30  # with a block on it, and the decomposition of both
+    # the GiB of the triangle, with a block on it, and of the decomposition of both
+    triangle = 3 * 8 * batch.rows * min(batch.rows, batch.columns) / 2**30
     try:
         blocks = blocks_of(batch.network, max((batch.memory - triangle) / 3, 1e-9))
     except BudgetError as error:
@@ -226,3 +191,9 @@ NETWORK: tuple[Method[_Batch], ...] = (
     Method("gram", _is_wide, always, _gram_ends),
     Method("jacobian", always, always, _jacobian_ends),
 )
+
+KINDS: dict[Any, tuple[Callable[..., Any], tuple[Method, ...]]] = {  # what makes an operand ready, and its methods
+    KroneckerSum: (Terms, KRONECKER_SUM),
+    nn.Module: (_Batch, NETWORK),
+    (Tensor, np.ndarray): (_gram, GRAM),
+}
