@@ -20,9 +20,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.bounds.extremes import resolved_squares
 from gnlib.chapters.convolution.gauss_newton import hidden_values, joined, virtual_patches, windows
 from gnlib.chapters.convolution.networks import as_convolutions
+from gnlib.chapters.shared.extremes import resolved_squares
 
 
 def convolution_bound(

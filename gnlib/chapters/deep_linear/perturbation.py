@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.bounds.extremes import Interval
+from gnlib.chapters.shared.extremes import Interval
 from gnlib.checks import as_float64
 
 

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.bounds.extremes import Interval
 from gnlib.chapters.functional_hessian.hessian import layer_pairs, with_residual_moment
+from gnlib.chapters.shared.extremes import Interval
 from gnlib.checks import as_float64
 from gnlib.moment import SecondMoment, as_second_moment
 

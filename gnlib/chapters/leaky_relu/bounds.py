@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.bounds.extremes import Interval, resolved_squares
+from gnlib.chapters.shared.extremes import Interval, resolved_squares
 from gnlib.checks import as_hidden_layer, as_samples
 
 

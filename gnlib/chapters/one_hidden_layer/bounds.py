@@ -2,7 +2,7 @@
 
 import math
 
-from gnlib.bounds.extremes import Interval
+from gnlib.chapters.shared.extremes import Interval
 
 
 def zhao_lemma_6(rows: int, columns: int, t: float) -> Interval:

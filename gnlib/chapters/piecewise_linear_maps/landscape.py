@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.bounds.extremes import resolved_squares
+from gnlib.chapters.shared.extremes import resolved_squares
 from gnlib.checks import as_float64
 
 

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.bounds.extremes import Interval
 from gnlib.chapters.random_layers.matrices import Extremes, extremes
+from gnlib.chapters.shared.extremes import Interval
 from gnlib.chapters.shared.skips import kaiming_skip_limits
 from gnlib.checks import as_float64
 

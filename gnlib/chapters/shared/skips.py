@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.bounds.extremes import Interval
+from gnlib.chapters.shared.extremes import Interval
 from gnlib.checks import as_float64, as_weights
 from gnlib.gauss_newton import on_the_range
 from gnlib.models.linear import add_skip, as_skip

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.bounds.extremes import Interval
+from gnlib.chapters.shared.extremes import Interval
 from gnlib.checks import as_float64
 
 FEW = 12  # slices of a tensor whose signs are tried one by one
