@@ -1,6 +1,6 @@
-r"""The Hessian of one output of a network on one sample, which moves the tangent kernel (Liu 2020, section 3).
+r"""The change of the tangent kernel, and the Hessian of one output on one sample, which makes it (Liu 2020, section 3).
 
-It is that of the *network*, not of a loss: the second derivative of one output on one sample.
+The Hessian is that of the *network*, not of a loss: the second derivative of one output on one sample.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from gnlib.chapters.shared.lanczos import SpectrumEnds, symmetric_ends
+from gnlib.checks import as_symmetric
 from gnlib.gauss_newton.module import GIB, BudgetError
 from gnlib.gauss_newton.network import Network
 from gnlib.operators import SymmetricOperator
@@ -223,3 +224,28 @@ def moved(module: nn.Module, direction: Float[Tensor, " p"]) -> Iterator[nn.Modu
         with torch.no_grad():
             for p, original in zip(parameters, kept, strict=True):
                 p.copy_(original)
+
+
+def kernel_change(before: Float[Tensor, "nk nk"], after: Float[Tensor, "nk nk"]) -> float:
+    r"""Return the relative change :math:`\|K - K_0\|_F / \|K_0\|_F` of a tangent kernel (Liu 2020, section 6).
+
+    Parameters
+    ----------
+    before, after
+        the kernels :math:`K_0` and K of one network at two points, on the same samples
+
+    Raises
+    ------
+    ValueError
+        Matrices of different shapes, not symmetric or not finite, or a kernel that is zero before.
+    """
+    before, after = as_symmetric(before, "before"), as_symmetric(after, "after")
+    if before.shape != after.shape:
+        raise ValueError(
+            f"before is of shape {tuple(before.shape)} but after of {tuple(after.shape)}; take both kernels on the "
+            "same samples and outputs."
+        )
+    size = torch.linalg.matrix_norm(before)
+    if size == 0:
+        raise ValueError("before is zero, and a change relative to it means nothing; no parameter moved any output.")
+    return (torch.linalg.matrix_norm(after - before) / size).item()

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from gnlib import condition_number
+from gnlib.chapters.shared.hessian import kernel_change
 from gnlib.chapters.when_the_kernel_moves.clusters import three_clusters, with_one
 from gnlib.chapters.when_the_kernel_moves.descent import descend
 from gnlib.chapters.when_the_kernel_moves.heads import Entrywise, Softmax, output_kernel, swish
 from gnlib.chapters.when_the_kernel_moves.networks import Chains, bottleneck, identity, shallow
-from gnlib.gauss_newton import kernel_change
 
 X, Y = three_clusters([0, 1, 2], 12)
 X = with_one(X)
