@@ -14,7 +14,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gnlib import (
     NotResolvedError,
-    batch_norm_gram,
     condition_number,
     gauss_newton_gram,
     leaky_relu_gram,
@@ -22,6 +21,7 @@ from gnlib import (
     second_moment,
     whiten,
 )
+from gnlib.chapters.batch_normalization.gauss_newton import batch_norm_gram
 from gnlib.gauss_newton.module import jacobian_blocks
 from gnlib.spectrum.gram import Gram
 from gnlib.spectrum.result import Limits

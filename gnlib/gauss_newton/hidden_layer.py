@@ -43,68 +43,17 @@ def leaky_relu_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: f
     v, w, x = as_hidden_layer(weights, x)
     if not math.isfinite(slope):
         raise ValueError(f"slope is {slope}; a finite number was expected, such as 0 for the ReLU.")
-    kernel = x @ x.mT
+    data_gram = x @ x.mT
     hidden = x @ v.mT
     derivative = torch.ones_like(hidden).where(hidden > 0, slope)
 
     def blocks(pairs: Float[Tensor, "b m"], rows: slice, rest: slice) -> Float[Tensor, "b i j"]:
-        return ((pairs[:, None] * derivative[rows]) @ derivative[rest].mT).mul_(kernel[rows, rest])
+        return ((pairs[:, None] * derivative[rows]) @ derivative[rest].mT).mul_(data_gram[rows, rest])
 
-    return _gram(derivative * hidden, w, blocks)
-
-
-def batch_norm_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> Float[Tensor, "nk nk"]:
-    r"""Return the Gram form of the Gauss-Newton matrix of `f(x) = W batch_norm(V x)`, in training mode.
-
-    The batch is all of x. Hidden units are centred and divided by their standard deviation s_u (biased, `eps = 0`; no
-    scale and shift), which depend on V too. With the centring projector P and the normalised unit z_u,
-
-    .. math:: J_u = \frac1{s_u} \Bigl(P - \frac{z_u z_u^\top}n\Bigr) X.
-
-    Parameters
-    ----------
-    weights, x
-        as for :func:`leaky_relu_gram`, with at least two samples
-
-    Returns
-    -------
-    The matrix :math:`\frac1n J J^\top`; row `i k + a` belongs to output a of sample i.
-
-    Raises
-    ------
-    ValueError
-        Weights that are not two matrices that chain, samples of another size, entries that are not finite, or a hidden
-        unit that is constant over the batch.
-    """
-    v, w, x = as_hidden_layer(weights, x)
-    n, d = x.shape
-    centred = x - x.mean(0)  # before the products, so that a large mean costs no digits
-    hidden = centred @ v.mT
-    deviation = hidden.square().mean(0).sqrt()
-    rounding = max(n, d) * torch.finfo(x.dtype).eps * x.norm(dim=1).max() * v.norm(dim=1)
-    if (constant := deviation <= rounding).any():
-        raise ValueError(
-            f"Hidden unit {int(constant.nonzero()[0])} is constant over the batch (n = {n}), so it has no standard "
-            "deviation to be divided by; pass samples on which every unit varies."
-        )
-    hidden = hidden / deviation
-    # s^2 J J^T = (P - z z^T / n) K (P - z z^T / n) = P K P + z g^T + g z^T, with g as follows
-    kernel = centred @ centred.mT
-    product = kernel @ hidden / n
-    correction = (hidden * product).mean(0) / 2 * hidden - product
-
-    def blocks(pairs: Float[Tensor, "b m"], rows: slice, rest: slice) -> Float[Tensor, "b i j"]:
-        pairs = pairs / deviation.square()
-        total = (pairs[:, None] * hidden[rows]) @ correction[rest].mT
-        total += (pairs[:, None] * correction[rows]) @ hidden[rest].mT
-        return total.addcmul_(pairs.sum(1)[:, None, None], kernel[rows, rest])
-
-    return _gram(hidden, w, blocks)
+    return sum_over_units(derivative * hidden, w, blocks)
 
 
-def _gram(
-    hidden: Float[Tensor, "n m"], w: Float[Tensor, "k m"], blocks: Callable[[Tensor, slice, slice], Tensor]
-) -> Float[Tensor, "nk nk"]:
+def sum_over_units(hidden: Float[Tensor, "n m"], w: Float[Tensor, "k m"], blocks: Callable) -> Float[Tensor, "nk nk"]:
     """Sum the units; `blocks(pairs, rows, rest)` is `sum_u pairs[:, u] J_u J_u^T` for these rows and columns.
 
     An entry is the same with its two outputs swapped, and with its two samples swapped, so that a quarter of the

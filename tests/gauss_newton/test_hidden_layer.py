@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from gnlib import linear_gauss_newton, second_moment
-from gnlib.gauss_newton.hidden_layer import batch_norm_gram, leaky_relu_gram
+from gnlib.chapters.batch_normalization.gauss_newton import batch_norm_gram
+from gnlib.gauss_newton.hidden_layer import leaky_relu_gram
 from tests.hidden_layers import GOOD, X, refused, shapes, special
 from tests.oracles import (
     assert_same_nonzero_spectrum,

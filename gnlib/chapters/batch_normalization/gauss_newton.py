@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.checks import as_float64, as_hidden_layer
+from gnlib.checks import EPS, as_float64, as_hidden_layer
+from gnlib.gauss_newton.hidden_layer import sum_over_units
 
 
 class NormalizedUnits(NamedTuple):
@@ -69,8 +70,8 @@ def batch_norm_gauss_newton(
     of size k r, r the rank of the centred data. A shift adds the constant over the samples as a coordinate: then the
     size is k (r + 1), and :math:`\gamma_u e_u` becomes :math:`(\gamma_u e_u, \beta_u)`. If scale and shift are
     parameters too, :math:`W_u W_u^\top \otimes \operatorname{diag}(e_u e_u^\top, 1)` is added for each unit. It has the
-    non-zero eigenvalues of :func:`gnlib.gauss_newton.batch_norm_gram`, and of the p x p matrix. (No paper has it; Zhao
-    2024, sec. 6, computes the matrix of size n k.)
+    non-zero eigenvalues of :func:`batch_norm_gram`, and of the p x p matrix. (No paper has it; Zhao 2024, sec. 6,
+    computes the matrix of size n k.)
 
     In evaluation mode mean and variance are numbers that do not depend on V. The derivative of a unit is then
     that of a linear network, of data that are not centred: :math:`N_u R^2 N_u` becomes :math:`F F^\top`, with F the
@@ -116,14 +117,14 @@ def batch_norm_gauss_newton(
     e[:, :r] = units.hidden
     features[:, :r] = units.scale[:, None] * units.hidden
     features[:, r:] = units.shift[:, None]
-    kernel, correction = _kernel(units, e, mode)
+    gram, correction = _data_gram(units, e, mode)
 
     matrix = w.new_empty(k, size, k, size)
     for a in range(k):
         pairs = w[a] * w
         by_weights = pairs * units.scale**2 / units.variance
         half = (by_weights[:, None] * e.mT) @ correction
-        blocks = half + half.mT + by_weights.sum(1)[:, None, None] * kernel
+        blocks = half + half.mT + by_weights.sum(1)[:, None, None] * gram
         if affine:
             blocks += (pairs[:, None] * e.mT) @ e
             blocks[:, r, r] += pairs.sum(1)
@@ -131,6 +132,55 @@ def batch_norm_gauss_newton(
         matrix[a] = blocks.movedim(0, 1)
     matrix = matrix.view(k * size, k * size)
     return (matrix + matrix.mT) / 2
+
+
+def batch_norm_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> Float[Tensor, "nk nk"]:
+    r"""Return the Gram form of the Gauss-Newton matrix of `f(x) = W batch_norm(V x)`, in training mode.
+
+    The batch is all of x. Hidden units are centred and divided by their standard deviation s_u (biased, `eps = 0`; no
+    scale and shift), which depend on V too. With the centring projector P and the normalised unit z_u,
+
+    .. math:: J_u = \frac1{s_u} \Bigl(P - \frac{z_u z_u^\top}n\Bigr) X.
+
+    Parameters
+    ----------
+    weights, x
+        as for :func:`gnlib.gauss_newton.leaky_relu_gram`, with at least two samples
+
+    Returns
+    -------
+    The matrix :math:`\frac1n J J^\top`; row `i k + a` belongs to output a of sample i.
+
+    Raises
+    ------
+    ValueError
+        Weights that are not two matrices that chain, samples of another size, entries that are not finite, or a hidden
+        unit that is constant over the batch.
+    """
+    v, w, x = as_hidden_layer(weights, x)
+    n, d = x.shape
+    centred = x - x.mean(0)  # before the products, so that a large mean costs no digits
+    hidden = centred @ v.mT
+    deviation = hidden.square().mean(0).sqrt()
+    rounding = max(n, d) * EPS * x.norm(dim=1).max() * v.norm(dim=1)
+    if (constant := deviation <= rounding).any():
+        raise ValueError(
+            f"Hidden unit {int(constant.nonzero()[0])} is constant over the batch (n = {n}), so it has no standard "
+            "deviation to be divided by; pass samples on which every unit varies."
+        )
+    hidden = hidden / deviation
+    # s^2 J J^T = (P - z z^T / n) K (P - z z^T / n) = P K P + z g^T + g z^T, with g as follows
+    data_gram = centred @ centred.mT
+    product = data_gram @ hidden / n
+    correction = (hidden * product).mean(0) / 2 * hidden - product
+
+    def blocks(pairs: Float[Tensor, "b m"], rows: slice, rest: slice) -> Float[Tensor, "b i j"]:
+        pairs = pairs / deviation.square()
+        total = (pairs[:, None] * hidden[rows]) @ correction[rest].mT
+        total += (pairs[:, None] * correction[rows]) @ hidden[rest].mT
+        return total.addcmul_(pairs.sum(1)[:, None, None], data_gram[rows, rest])
+
+    return sum_over_units(hidden, w, blocks)
 
 
 def normalized_units(
@@ -152,7 +202,7 @@ def normalized_units(
     shift = v.new_zeros(len(v)) if shift is None else _each_unit(shift, "shift", len(v))
     mean = x.mean(0)
     # centring leaves the rounding of the samples as they were, and no direction is known that is smaller than that
-    rounding = max(x.shape) * torch.finfo(x.dtype).eps
+    rounding = max(x.shape) * EPS
     _, s, qt = torch.linalg.svd(x - mean, full_matrices=False)
     rank = int((s > rounding * x.norm()).sum())
     if rank == 0:
@@ -172,19 +222,19 @@ def normalized_units(
     return NormalizedUnits(w, root**2, basis, mean, hidden / variance.sqrt()[:, None], variance, scale, shift)
 
 
-def _kernel(
+def _data_gram(
     units: NormalizedUnits, e: Float[Tensor, "m size"], mode: str
 ) -> tuple[Float[Tensor, "size size"], Float[Tensor, "m size"]]:
-    """Return K and rows c_u such that the derivatives of unit u give `(e c^T + c e^T + K) / s^2`."""
+    """Return the data Gram K and rows c_u such that the derivatives of unit u give `(e c^T + c e^T + K) / s^2`."""
     r, size = len(units.eigenvalues), e.shape[1]
-    kernel = e.new_zeros(size, size)
-    kernel[:r, :r] = units.eigenvalues.diag()
+    gram = e.new_zeros(size, size)
+    gram[:r, :r] = units.eigenvalues.diag()
     if mode == "train":  # N R^2 N = R^2 + e c^T + c e^T
-        turned = e @ kernel
-        return kernel, (e * turned).sum(1, keepdim=True) / 2 * e - turned
-    kernel[r, :r] = kernel[:r, r] = units.eigenvalues.sqrt() * (units.mean @ units.basis)
-    kernel[r, r] = units.mean.square().sum()
-    return kernel, torch.zeros_like(e)
+        turned = e @ gram
+        return gram, (e * turned).sum(1, keepdim=True) / 2 * e - turned
+    gram[r, :r] = gram[:r, r] = units.eigenvalues.sqrt() * (units.mean @ units.basis)
+    gram[r, r] = units.mean.square().sum()
+    return gram, torch.zeros_like(e)
 
 
 def _each_unit(values: Tensor, name: str, m: int) -> Float[Tensor, " m"]:
