@@ -54,7 +54,7 @@ def quadratic_form_gram(products: Float[Tensor, "n k m"], z: Float[Tensor, "n d"
     return ((rows @ rows.mT).view(n, k, n, k) * (z @ z.mT)[:, None, :, None]).view(n * k, n * k) / n
 
 
-def lemma_8(product: Float[Tensor, "k m"], z: Float[Tensor, " d"]) -> Float[Tensor, "kd md"]:
+def riedi_lemma_8(product: Float[Tensor, "k m"], z: Float[Tensor, " d"]) -> Float[Tensor, "kd md"]:
     r"""Return the matrix Q of Riedi 2022, Lemma 8, as printed: :math:`\operatorname{diag}(z) \otimes MD`.
 
     Its singular values are :math:`s_i(MD)\, |z_j|`, but :math:`\|Q w\|` is NOT :math:`\|M D W z\|` unless z has one
@@ -71,11 +71,11 @@ def lemma_8(product: Float[Tensor, "k m"], z: Float[Tensor, " d"]) -> Float[Tens
     return torch.block_diag(*(entry * products[0] for entry in z[0]))
 
 
-def lemma_10(products: Float[Tensor, "n k m"], z: Float[Tensor, "n d"]) -> tuple[Tensor, Tensor]:
+def riedi_lemma_10(products: Float[Tensor, "n k m"], z: Float[Tensor, "n d"]) -> tuple[Tensor, Tensor]:
     r"""Return what Riedi 2022, Eq. 58 and 57 say of the squared singular values that belong to each input of the layer.
 
     :math:`\frac1n \sum_i z_{ij}^2\, s_m^2(X_i)` and :math:`\frac1n \sum_i z_{ij}^2\, s_1^2(X_i)`. They are about the
-    matrix of :func:`lemma_8`, and are NOT bounds of eigenvalues of A (:func:`landscape_bounds` are).
+    matrix of :func:`riedi_lemma_8`, and are NOT bounds of eigenvalues of A (:func:`landscape_bounds` are).
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def lemma_10(products: Float[Tensor, "n k m"], z: Float[Tensor, "n d"]) -> tuple
     return (z.square() * smallest[:, None]).mean(0), (z.square() * largest[:, None]).mean(0)
 
 
-def corollary_11(products: Float[Tensor, "n k m"], z: Float[Tensor, "n d"]) -> float:
+def riedi_corollary_11(products: Float[Tensor, "n k m"], z: Float[Tensor, "n d"]) -> float:
     r"""Return the right side of Riedi 2022, Corollary 11: :math:`\frac Cc \max_j \bar z_j / \min_j^* \bar z_j`.
 
     C and c are the largest and smallest singular values of all :math:`X_i`, :math:`\bar z_j` the root of the mean

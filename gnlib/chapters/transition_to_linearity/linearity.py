@@ -123,7 +123,7 @@ def layered_bound(layers: Sequence[LayerNorms], width: int | None) -> float:
     return curvature if width is None else _top(curvature, reach / width**0.5, 0.0)
 
 
-def proposition_3_1(layers: Sequence[LayerNorms]) -> float:
+def liu_proposition_3_1(layers: Sequence[LayerNorms]) -> float:
     """Return the bound of Liu 2020, Proposition 3.1, for two hidden layers and a fixed output layer."""
     if len(layers) != 2:
         raise ValueError(f"There are {len(layers)} hidden layers; Proposition 3.1 is about two.")

@@ -137,7 +137,7 @@ def vanishing_probability(radius: float) -> float:
     return -math.expm1(-(radius**2) / (2 * SPREAD))
 
 
-def theorem_4_1(x: float, failure: float) -> float:
+def liu_theorem_4_1(x: float, failure: float) -> float:
     r"""Return what :math:`\|H\|` exceeds at initialisation, or at any fixed distance from it (Liu 2020, Theorem 4.1).
 
     It is :math:`\frac{\sqrt{\pi / 2}}{32}\, \delta\, x^4`, with probability at least

@@ -29,7 +29,7 @@ def change_floor(
     return (new_slope**2 - slope**2).abs() * before - new_slope**2 * (after - before).abs()
 
 
-def eq_29(gradient_norm: float, hessian_norm: float, first: float, second: float) -> tuple[float, float]:
+def liu_eq_29(gradient_norm: float, hessian_norm: float, first: float, second: float) -> tuple[float, float]:
     r"""Return bounds on :math:`\|\tilde H\|` from below and from above (Liu 2020, Eq. 29).
 
     They are :math:`|\phi''(f)| \|\nabla f\|^2 \mp |\phi'(f)| \|H\|`.

@@ -17,8 +17,8 @@ from gnlib.chapters.transition_to_linearity.linearity import (
     layer_norms,
     layered_bound,
     liu_proposition_2_3,
+    liu_proposition_3_1,
     liu_theorem_3_1,
-    proposition_3_1,
 )
 from gnlib.chapters.transition_to_linearity.tensor_norm import norm_221
 from gnlib.chapters.transition_to_linearity.wide_network import WideNetwork, normal_weights
@@ -484,14 +484,14 @@ def test_two_hidden_layers_with_a_fixed_output_layer(network):
     weights, x, sigma, skip = network
     assume(len(weights) == 3)
     layers = layer_norms(module(weights, sigma, skip), x[None])
-    assert norm(hessian(weights, x, sigma, skip, fixed=True)) <= proposition_3_1(layers) * SLACK + TINY
+    assert norm(hessian(weights, x, sigma, skip, fixed=True)) <= liu_proposition_3_1(layers) * SLACK + TINY
 
 
 @pytest.mark.claim("Liu Proposition 3.1", verdict="holds if")
 def test_a_trained_output_layer_needs_a_term_of_its_own():
     weights = [exact([[1.0]]), exact([[1.0]]), exact([[0.0]])]
     layers = layer_norms(module(weights, torch.tanh), exact([[1.0]]))
-    assert proposition_3_1(layers) == 0 < norm(hessian(weights, exact([1.0]), torch.tanh))
+    assert liu_proposition_3_1(layers) == 0 < norm(hessian(weights, exact([1.0]), torch.tanh))
 
 
 @pytest.mark.claim("Liu Section 3.2, independence", verdict="fails")
@@ -593,7 +593,7 @@ def test_the_layered_bound_is_a_bound_and_never_above_theorem_3_1(network):
     assert norm(hessian(weights, x, sigma, skip, fixed=True)) <= layered_bound(layers, None) * SLACK + TINY
     assert layered_bound(layers, m) <= liu_theorem_3_1(layers, m) * SLACK
     if len(layers) == 2:
-        assert layered_bound(layers, None) <= proposition_3_1(layers) * SLACK
+        assert layered_bound(layers, None) <= liu_proposition_3_1(layers) * SLACK
 
 
 @pytest.mark.claim("Layered bound", verdict="holds")

@@ -14,12 +14,17 @@ from gnlib.chapters.when_the_kernel_moves.bottleneck import (
     ball_floor,
     cubics,
     limit_norm,
-    theorem_4_1,
+    liu_theorem_4_1,
     vanishing_probability,
 )
 from gnlib.chapters.when_the_kernel_moves.heads import Entrywise, Softmax, output_kernel, swish
 from gnlib.chapters.when_the_kernel_moves.networks import Chains, bottleneck, half_square, identity, shallow
-from gnlib.chapters.when_the_kernel_moves.nonlinear_output import change_floor, eq_29, liu_theorem_5_1, output_condition
+from gnlib.chapters.when_the_kernel_moves.nonlinear_output import (
+    change_floor,
+    liu_eq_29,
+    liu_theorem_5_1,
+    output_condition,
+)
 from gnlib.gauss_newton import tangent_kernel
 from tests.strategies import exact, gaussian, hundreds, orthogonal, seeds
 
@@ -159,42 +164,19 @@ def test_an_output_that_is_not_linear_elsewhere_is_linear_in_the_whole_ball(seed
 
 
 @pytest.mark.claim("Liu Section 4, a linear output is necessary, corrected", verdict="holds")
-@hundreds
-@given(seeds, st.integers(1, 20), inputs, st.sampled_from([*OUTPUTS, torch.exp]))
-def test_the_two_are_apart_by_the_slope_times_the_hessian_of_f_at_most(seed, m, x, phi):
-    f, w = scalar(m, seed, x)
-    first, second = slopes(phi, f(w).item())
-    kernel, own = torch.func.grad(f)(w).square().sum().item(), norm(hess(f, w))
-    apart = abs(norm(hess(lambda w: phi(f(w)), w)) - abs(second) * kernel)
-    assert apart <= abs(first) * own * SLACK + TINY * (1 + abs(second) * kernel)
-
-
-@pytest.mark.claim("Liu Section 4, a linear output is necessary, corrected", verdict="holds")
-@pytest.mark.parametrize("phi", [swish, torch.sin, torch.nn.functional.softplus])
-@pytest.mark.parametrize("seed", range(3))
-def test_where_the_output_is_bent_the_hessian_tends_to_its_curvature_times_the_kernel(seed, phi):
-    sample, apart = exact([[1.0, 1.0]]), []
-    for m in (100, 10_000):
-        network = shallow(m, 1, activation=torch.tanh, seeds=[seed])
-        tilde = hessian_ends(network, sample, output=lambda y: phi(y[0]), tolerance=1e-4).norm
-        second = slopes(phi, network(sample).item())[1]
-        apart.append(abs(tilde - abs(second) * network.kernel(sample).item()))
-    assert apart[1] < 0.05 and apart[1] < apart[0]
-
-
-@pytest.mark.claim("Liu Section 4, a linear output is necessary, corrected", verdict="holds")
-@pytest.mark.parametrize("m", [1.0, 5.0, 20.0])
-def test_slopes_without_bound_keep_the_two_apart(m):
-    def f(w):  # H = 1/m, K = 1, and f = m at w = 0
-        return m + w + w**2 / (2 * m)
-
-    zero = exact(0.0)
-    own = hess(f, zero).item()
-    tilde = hess(lambda w: torch.exp(f(w)), zero).item()
-    bent = slopes(torch.exp, m)[1] * torch.func.grad(f)(zero).item() ** 2
-    assert own == 1 / m
-    assert math.isclose(tilde - bent, slopes(torch.exp, m)[0] * own, rel_tol=1e-9)  # e^m / m, though H tends to zero
-    assert tilde - bent > 2.5
+@some
+@given(seeds, st.sampled_from([0.3, 1.0, 2.0]), st.sampled_from([swish, torch.sin, torch.nn.functional.softplus]))
+def test_where_the_output_is_bent_the_hessian_tends_to_its_curvature_times_the_kernel(seed, x, phi):
+    network = shallow(3000, 1, activation=torch.tanh, seeds=[seed])
+    sample = exact([[x, 1.0]])
+    f = network(sample).item()
+    kernel = network.kernel(sample).item()
+    own = hessian_ends(network, sample, output=lambda y: y[0], tolerance=1e-4).norm
+    tilde = hessian_ends(network, sample, output=lambda y: phi(y[0]), tolerance=1e-4).norm
+    first, second = slopes(phi, f)
+    low, high = liu_eq_29(kernel**0.5, own, first, second)
+    assert low * (1 - 1e-3) - 1e-3 * own <= tilde <= high * (1 + 1e-3) + 1e-3 * own
+    assert abs(tilde - abs(second) * kernel) <= 1.01 * abs(first) * own and own < 0.5
 
 
 @pytest.mark.claim("Liu Eq. 28", verdict="holds")
@@ -214,7 +196,7 @@ def test_the_hessian_of_the_output_has_two_terms(seed, m, x, phi):
 def test_the_norm_is_within_one_term_of_the_other(seed, m, x, phi):
     f, w = scalar(m, seed, x)
     g, h = torch.func.grad(f)(w), hess(f, w)
-    low, high = eq_29(g.norm().item(), norm(h), *slopes(phi, f(w).item()))
+    low, high = liu_eq_29(g.norm().item(), norm(h), *slopes(phi, f(w).item()))
     assert low - TINY <= norm(hess(lambda w: phi(f(w)), w)) <= high + TINY
 
 
@@ -223,7 +205,7 @@ def test_a_product_of_two_numbers_attains_both_sides():
     w = exact([1.0, 1.0])  # f = w_1 w_2 with |grad f|^2 = 2 and H of eigenvalues 1 and -1
     g, h = torch.func.grad(torch.prod)(w), hess(torch.prod, w)
     for first, second in ((1.0, 3.0), (-1.0, 3.0)):
-        low, high = eq_29(g.norm().item(), norm(h), first, second)
+        low, high = liu_eq_29(g.norm().item(), norm(h), first, second)
         value = norm(second * torch.outer(g, g) + first * h)
         assert value == pytest.approx(high if first > 0 else low, rel=1e-12)
 
@@ -504,11 +486,11 @@ def test_at_a_fixed_point_the_hessian_is_rarely_small(offset, m):
         w1, _, w3, w4 = gaussian(seed, 4, m) + shift
         alpha = (w1 * x) ** 2 / 2
         block = ((w4 * w3**2).sum().abs() * (alpha @ alpha) / m**1.5).item()  # no more than the norm of H
-        failures += block < theorem_4_1(x, delta)
+        failures += block < liu_theorem_4_1(x, delta)
     assert failures / runs <= delta + 2 * math.exp(-m / 16)
     far_above = sum(
         ((w[3] * w[2] ** 2).sum().abs() * (half_square(w[0] * x) ** 2).sum() / m**1.5).item()
-        < 90 * theorem_4_1(x, delta)
+        < 90 * liu_theorem_4_1(x, delta)
         for w in (gaussian(seed, 4, m) + shift for seed in range(runs))
     )
     assert far_above / runs > delta + 2 * math.exp(-400 / 16)  # and of this order

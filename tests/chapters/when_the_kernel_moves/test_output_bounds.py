@@ -12,7 +12,7 @@ from gnlib.chapters.when_the_kernel_moves.bottleneck import (
     ball_floor,
     cubics,
     limit_norm,
-    theorem_4_1,
+    liu_theorem_4_1,
     vanishing_probability,
 )
 from gnlib.chapters.when_the_kernel_moves.heads import Softmax
@@ -53,7 +53,7 @@ def test_limits_against_forty_digits():
         norm = max(abs(e) for e in mpmath.eigsy(matrix, eigvals_only=True)) * 7 * mpmath.sqrt(7) / 4
     assert vanishing_probability(0.3) == pytest.approx(float(share), rel=1e-14) and vanishing_probability(0.0) == 0
     assert limit_norm(0.4, -1.1) == pytest.approx(float(norm), rel=1e-14)
-    assert theorem_4_1(2.0, 0.5) == pytest.approx(math.sqrt(math.pi / 2) / 4)
+    assert liu_theorem_4_1(2.0, 0.5) == pytest.approx(math.sqrt(math.pi / 2) / 4)
 
 
 def test_theorem_5_1_by_hand():
@@ -66,8 +66,8 @@ def test_theorem_5_1_by_hand():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: theorem_4_1(1.0, 0.0), "between 0 and 1"),
-        (lambda: theorem_4_1(1.0, 1.0), "between 0 and 1"),
+        (lambda: liu_theorem_4_1(1.0, 0.0), "between 0 and 1"),
+        (lambda: liu_theorem_4_1(1.0, 1.0), "between 0 and 1"),
         (lambda: cubics(vectors(1.0, 2.0), 1.0), "four vectors"),
         (lambda: cubics([*vectors(1.0, 2.0, 3.0), torch.ones(2)], 1.0), "of one length"),
         (lambda: cubics(vectors(1.0, 2.0, 3.0, math.inf), 1.0), "NaN or infinite"),
