@@ -47,7 +47,7 @@ def extreme_eigenpair(
 
     scipy's `lobpcg` takes the same steps, in 0.6 to 1.0 times our time if it is told when to stop; but it knows no
     errors, and takes 2.5 to 5.6 times as long until its residuals prove 1e-8, or 1.1 to 2.5 times with ours checked in
-    between (784 inputs, 10 outputs, one thread). It does not run on CUDA, and `torch.lobpcg` takes matrices only.
+    between (wide networks, 784 inputs, 10 outputs, one thread). It has no CUDA; `torch.lobpcg` takes matrices only.
 
     Parameters
     ----------
