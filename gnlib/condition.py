@@ -111,6 +111,7 @@ def condition_number(
     """
     kind = next((kind for kind in KINDS if isinstance(operand, kind)), None)
     if kind is None:
+        why = "; a function has no parameters to differentiate by" if callable(operand) else ""
         raise TypeError(
             f"The operand is of type {type(operand).__name__}{why}; pass a torch module and its samples, a symmetric "
             "matrix, or what linear_gauss_newton returns."
@@ -118,8 +119,12 @@ def condition_number(
     if max_steps < 1:
         raise ValueError(f"max_steps is {max_steps}; at least one step is needed.")
     prepare, methods = KINDS[kind]
-    if x is not None or kind is nn.Module:
+    if x is not None:
         options["x"] = x
+    elif kind is nn.Module:
+        raise TypeError(
+            "x is missing; a network is measured on samples: pass a tensor with samples along its first axis."
+        )
     takes = [*inspect.signature(prepare).parameters][1:]
     for name in options:
         if name not in takes:
@@ -149,7 +154,7 @@ class _Batch:
         memory: float = 4.0,
     ) -> None:
         check_memory(memory)
-        self.network, self.memory = Network(module, x, output, mode), memory
+        self.network, self.memory = Network(module, x, output, mode, memory), memory
         self.rows = len(self.network.x) * self.network.outputs
         self.columns = sum(p.numel() for p in self.network.parameters.values())
 

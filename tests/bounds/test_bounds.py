@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from gnlib.bounds.extremes import resolved_squares
 
 from gnlib import SecondMoment, condition_number, linear_gauss_newton, second_moment, whiten
 from gnlib.bounds import product_vector_bound, sharp_linear, zhao_lemma_1, zhao_lemma_2, zhao_lemma_2_terms
-from gnlib.bounds.extremes import resolved_squares
 from gnlib.chapters.deep_linear.perturbation import sum_bounds, weyl
 from gnlib.chapters.gauss_newton.bounds import gradient_descent_bound
 from gnlib.chapters.one_hidden_layer.bounds import asymptotic_bound, zhao_lemma_6, zhao_lemma_7

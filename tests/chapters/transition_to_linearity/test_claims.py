@@ -517,7 +517,7 @@ def test_the_four_terms_of_the_proposition(seed):
     by_hand = one.by_weights**2 * two.input_input * two.gradient_max
     by_hand += 2 * one.by_weights * two.input_weights * two.gradient_max
     by_hand += two.weights_weights * two.gradient_max + one.weights_weights * one.gradient_max
-    assert math.isclose(proposition_3_1([one, two]), by_hand, rel_tol=1e-12)
+    assert math.isclose(liu_proposition_3_1([one, two]), by_hand, rel_tol=1e-12)
 
 
 @pytest.mark.claim("Liu Theorem 3.1, corrected", verdict="holds")
