@@ -197,7 +197,7 @@ NETWORK: tuple[Method[_Batch], ...] = (
     Method("jacobian", always, always, _jacobian_ends),
 )
 
-KINDS: dict[Any, tuple[Callable[..., Any], tuple[Method, ...]]] = {  # what makes an operand ready, and its methods
+KINDS: dict[Any, tuple[Callable[..., Any], tuple[Method[Any], ...]]] = {  # what makes an operand ready, and its methods
     KroneckerSum: (Terms, KRONECKER_SUM),
     nn.Module: (_Batch, NETWORK),
     (Tensor, np.ndarray): (_gram, GRAM),

@@ -182,7 +182,7 @@ def _extreme_products(
 ) -> Float[Tensor, " starts"]:
     """Values of q at its smallest (`end` 0) or largest (-1) that the turns find, from a start for each layer."""
 
-    def best(fixed, forms, others):
+    def best(fixed: Tensor, forms: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
         shares = torch.einsum("si,lij,sj->sl", fixed, forms, fixed)
         values, vectors = torch.linalg.eigh(torch.einsum("sl,lij->sij", shares, others))
         return values[:, end], vectors[..., end]

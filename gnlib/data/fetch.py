@@ -171,11 +171,11 @@ def _npm_pack(name: str, directory: Path) -> list[Path]:
 
 def _contents(files: list[Path]) -> dict[str, bytes]:
     """Read compressed files and the members of archives by name, in place: nothing is extracted to the disk."""
-    contents = {}
+    contents: dict[str, bytes] = {}
     for file in files:
         if file.suffix == ".tgz" or file.suffixes[-2:] == [".tar", ".gz"]:
             with tarfile.open(file, "r:gz") as archive:
-                contents |= {Path(m.name).name: archive.extractfile(m).read() for m in archive if m.isfile()}
+                contents |= {Path(m.name).name: part.read() for m in archive if (part := archive.extractfile(m))}
         else:
             contents[file.stem] = gzip.decompress(file.read_bytes())
     return contents

@@ -49,7 +49,7 @@ def ask_for_mode(network: Network) -> bool:
 
 def first_call(network: Network) -> tuple[Float[Tensor, "m k"], float]:
     """Return the outputs of a few samples and the memory of their derivative, each, or say what is wrong."""
-    few, given = network.x[:FEW], moved(network, 0)
+    few, given = network.x[:FEW], moved(network, 0.0)
     before = sums(given)
     leaves = {name: given[name].requires_grad_() for name in network.parameters}
     footprint = Footprint(leaves.values())
@@ -131,8 +131,9 @@ def can_vmap(network: Network) -> bool:
     """Say whether samples can be differentiated together."""
 
     def first_row(x: Tensor) -> dict[str, Tensor]:
-        y, vjp = torch.func.vjp(lambda p: network(p, x[None]), network.parameters)
-        return vjp(torch.ones_like(y))[0]
+        y, vjp, *_ = torch.func.vjp(lambda p: network(p, x[None]), network.parameters)
+        gradients: dict[str, Tensor] = vjp(torch.ones_like(y))[0]
+        return gradients
 
     try:
         torch.vmap(first_row)(network.x[:1])

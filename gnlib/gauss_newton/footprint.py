@@ -1,6 +1,6 @@
 """The memory that a backward pass takes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -16,7 +16,8 @@ class Footprint(TorchFunctionMode):
 
     def __init__(self, leaves: Iterable[Tensor]) -> None:
         super().__init__()
-        self._saved, self._unfolded = {}, 0
+        self._saved: dict[int, int] = {}
+        self._unfolded = 0
         self._leaves = {leaf.untyped_storage().data_ptr() for leaf in leaves}
 
     @property
@@ -32,7 +33,11 @@ class Footprint(TorchFunctionMode):
         return tensor
 
     def __torch_function__(
-        self, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None
+        self,
+        function: Callable[..., Any],
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Call a function of torch, and see whether it is a convolution."""
         result = function(*args, **(kwargs or {}))

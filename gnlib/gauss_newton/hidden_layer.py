@@ -53,7 +53,9 @@ def leaky_relu_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: f
     return sum_over_units(derivative * hidden, w, blocks)
 
 
-def sum_over_units(hidden: Float[Tensor, "n m"], w: Float[Tensor, "k m"], blocks: Callable) -> Float[Tensor, "nk nk"]:
+def sum_over_units(
+    hidden: Float[Tensor, "n m"], w: Float[Tensor, "k m"], blocks: Callable[[Tensor, slice, slice], Tensor]
+) -> Float[Tensor, "nk nk"]:
     """Sum the units; `blocks(pairs, rows, rest)` is `sum_u pairs[:, u] J_u J_u^T` for these rows and columns.
 
     An entry is the same with its two outputs swapped, and with its two samples swapped, so that a quarter of the

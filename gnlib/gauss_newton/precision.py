@@ -1,6 +1,6 @@
 """Double precision throughout a forward pass, whatever the pass itself asks for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,7 +24,11 @@ class InDouble(TorchFunctionMode):
     """
 
     def __torch_function__(
-        self, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None
+        self,
+        function: Callable[..., Any],
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Call a function of torch, in double precision."""
         name = getattr(function, "__name__", "")
@@ -45,7 +49,11 @@ class Losses(TorchDispatchMode):
         self.found: dict[str, torch.dtype] = {}
 
     def __torch_dispatch__(
-        self, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None
+        self,
+        function: Callable[..., Any],
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Call an operation, and compare the types of what it takes and returns."""
         result = function(*args, **(kwargs or {}))
@@ -55,7 +63,7 @@ class Losses(TorchDispatchMode):
         return result
 
 
-def _wide(value: object, name: str) -> object:
+def _wide(value: Any, name: str) -> Any:
     """Return an argument with double precision in place of a lower one."""
     if isinstance(value, torch.dtype):
         return WIDE.get(value, value)

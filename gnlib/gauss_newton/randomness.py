@@ -2,7 +2,7 @@
 
 import pickle
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,11 @@ class Generators:
         if device.type == "cuda":
             self._known.append(torch.cuda.default_generators[device.index])
 
-    def states(self) -> list:
+    def states(self) -> list[Any]:
         """Return the states that all of them are in."""
         return [_read(generator) for generator in self._known]
 
-    def restore(self, states: list) -> None:
+    def restore(self, states: list[Any]) -> None:
         """Put all of them into states that they were in."""
         for generator, state in zip(self._known, states, strict=True):
             _write(generator, state)
@@ -40,7 +40,7 @@ class Generators:
             if isinstance(generator, torch.Generator):
                 torch.rand((), generator=generator, device=generator.device)
 
-    def drawn_from(self, before: list) -> bool:
+    def drawn_from(self, before: list[Any]) -> bool:
         """Say whether a number was drawn since they were in these states."""
         return any(_as_bytes(now) != _as_bytes(then) for now, then in zip(self.states(), before, strict=True))
 
@@ -54,7 +54,11 @@ class Handed(TorchFunctionMode):
         self._found: dict[int, tuple[torch.Generator, Tensor]] = {}
 
     def __torch_function__(
-        self, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None
+        self,
+        function: Callable[..., Any],
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Call a function of torch, and see whether it is handed a generator."""
         kwargs = kwargs or {}
@@ -78,7 +82,11 @@ class Replaced(TorchFunctionMode):
         self._generators, self._number = generators, number
 
     def __torch_function__(
-        self, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None
+        self,
+        function: Callable[..., Any],
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Call a function of torch, and replace what it returns if that is random."""
         if getattr(function, "__name__", "") not in UNIFORM:

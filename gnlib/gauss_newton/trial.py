@@ -134,7 +134,7 @@ class _Trial:
         generator = torch.Generator().manual_seed(0)
         order = torch.randperm(n, generator=generator, device=generator.device).to(network.x.device)
         ways: list[tuple[Parameters, Callable[[Parameters], Tensor]]] = [
-            (moved(network, 0), lambda p: self._halves(p, order)),
+            (moved(network, 0.0), lambda p: self._halves(p, order)),
             (near, self._vmapped if vmapped else self._one_by_one),
         ]
         for parameters, apart in ways:

@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from gnlib.bounds.extremes import resolved_squares
 
 from gnlib import SecondMoment, condition_number, linear_gauss_newton, second_moment, whiten
 from gnlib.bounds import product_vector_bound, sharp_linear, zhao_lemma_1, zhao_lemma_2, zhao_lemma_2_terms
@@ -345,14 +344,6 @@ def test_gradient_descent_refuses_steps_that_the_bound_does_not_cover(step, conv
 def test_a_bound_for_steps_and_curvatures_of_different_number_is_refused():
     with pytest.raises(ValueError, match="2 step sizes and 1 convexities"):
         gradient_descent_bound([0.1, 0.2], [1.0])
-
-
-def test_a_small_singular_value_is_resolved_and_rounding_is_not():
-    q = orthogonal(3, 3, seed=0)
-    for least, expected in ((1e-10, 1e-20), (1e-17, 0.0)):
-        matrix = q @ torch.tensor([1.0, 1.0, least], dtype=torch.float64).diag()
-        largest, smallest = resolved_squares(matrix)
-        assert largest.item() == pytest.approx(1) and smallest.item() == pytest.approx(expected, rel=1e-4, abs=0)
 
 
 def test_a_sum_that_may_be_singular_has_no_upper_bound():
