@@ -8,23 +8,18 @@ or not at all.
 import gzip
 import io
 import json
-import os
-import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from jaxtyping import UInt8
 
 from gnlib.data import Arrays, cache_file, find, is_genuine, require, training_set
+from gnlib.files import written_whole
 
 # URL and checksum of each file. The checksums are those that torchvision (MNIST) and the page of the dataset's author
 # (CIFAR-10, https://www.cs.toronto.edu/~kriz/cifar.html) publish.
@@ -89,31 +84,6 @@ def fetch(name: str, source: str = "home") -> Path:
     with written_whole(path) as file:
         np.savez(file, images=images, labels=labels)
     return path
-
-
-@contextmanager
-def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """Open a binary file that appears at `path` when the block ends, and never if it fails.
-
-    Raises
-    ------
-    OSError
-        The file cannot be written; the sentence names the directory.
-    """
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb") as file:
-            yield file
-        os.replace(temporary, path)
-    except OSError as error:
-        raise OSError(
-            f"{path.name} cannot be written in {path.parent} ({error.strerror or error}); "
-            "make the directory writable and leave it enough room."
-        ) from error
-    finally:
-        with suppress(OSError):  # already in place, or never created
-            temporary.unlink()
 
 
 def _download(name: str, directory: Path) -> list[Path]:

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 from gnlib.data import DATASETS, SAMPLE_SIZE, SAMPLES, balanced_order, training_set
-from gnlib.data.fetch import written_whole
+from gnlib.files import write
 
 
 def draw(name: str) -> bytes:
@@ -41,8 +41,7 @@ def main() -> int:
         try:
             drawn = draw(name)
             if not path.exists():
-                with written_whole(path) as file:
-                    file.write(drawn)
+                write(path, drawn)
                 print(f"{name}: written to {path}")
             elif same_arrays(drawn, path.read_bytes()):
                 print(f"{name}: identical to {path}")

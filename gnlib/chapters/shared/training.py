@@ -8,7 +8,6 @@ as one network with a further axis: that saves time where each is small.
 import copy
 import hashlib
 import io
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
@@ -20,6 +19,7 @@ from torch.func import functional_call, stack_module_state
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from gnlib.files import write
 from gnlib.progress import progress
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -261,16 +261,11 @@ def _digest(*tensors: Tensor) -> str:
 
 
 def _write(path: Path, content: dict) -> None:
-    """Write a checkpoint behind the digest of its bytes, under another name until it is whole."""
+    """Write a checkpoint, whole or not at all, behind the digest of its bytes."""
     buffer = io.BytesIO()
     torch.save(content, buffer)
     data = buffer.getvalue()
-    new = path.with_name(path.name + ".new")
-    with new.open("wb") as file:
-        file.write(hashlib.sha256(data).digest() + data)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
+    write(path, hashlib.sha256(data).digest() + data)
 
 
 def _read(path: Path, settings: dict) -> dict:

@@ -209,10 +209,11 @@ def test_a_write_that_fails_leaves_the_checkpoint_before(tmp_path, monkeypatch):
     def full(_):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(training.os, "fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space"):
         train([network()], x, y, SGD, seeds=[1], epochs=3, batch_size=4, checkpoint=path)
     assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
 # Bad input

@@ -23,13 +23,16 @@ pause = 0.0  # seconds
 misbehave = ""
 """
 
-# It finds `record` without importing gnlib, and with it torch: most of the time of these tests would go there.
+# It finds `record` without running `gnlib/__init__.py`, which imports torch: most of the time would go there.
 RECORD = """\
 import importlib.util
 import os
 import pathlib
+import sys
 
-folder = pathlib.Path(importlib.util.find_spec("gnlib").submodule_search_locations[0])
+gnlib = importlib.util.find_spec("gnlib")
+sys.modules["gnlib"] = importlib.util.module_from_spec(gnlib)
+folder = pathlib.Path(gnlib.submodule_search_locations[0])
 spec = importlib.util.spec_from_file_location("rows", folder / "sweep" / "rows.py")
 rows = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(rows)

@@ -1,0 +1,46 @@
+"""Files that are written whole or not at all."""
+
+import errno
+import os
+
+import pytest
+
+from gnlib.files import write, written_whole
+
+
+def test_written_whole_replaces_only_when_complete(tmp_path):
+    path = tmp_path / "new" / "file"
+    with written_whole(path) as file:
+        file.write(b"one")
+        assert not path.exists()
+    with written_whole(path) as file:
+        file.write(b"two")
+        assert path.read_bytes() == b"one"
+    with pytest.raises(ZeroDivisionError), written_whole(path) as file:
+        file.write(b"three")
+        raise ZeroDivisionError
+    assert path.read_bytes() == b"two"
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_disk_that_fills_leaves_the_file_before_and_says_where(step, tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write(path, "whole, with an umlaut: ü")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, step, full)
+    sentence = r"^file cannot be written in .* \(No space left on device\); make the directory writable"
+    with pytest.raises(OSError, match=sentence) as raised:
+        write(path, b"another")
+    assert raised.value.errno == errno.ENOSPC
+    assert path.read_text(encoding="utf8") == "whole, with an umlaut: ü"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_has_the_rights_that_any_new_file_has(tmp_path):
+    (tmp_path / "plain").touch()
+    write(tmp_path / "whole", "")
+    assert (tmp_path / "whole").stat().st_mode == (tmp_path / "plain").stat().st_mode
