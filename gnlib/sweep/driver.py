@@ -203,6 +203,7 @@ def _gpus_for(plan: Plan) -> tuple[str, ...]:
 def _require_extras() -> None:
     try:
         import distributed  # noqa: F401
+        import filelock  # noqa: F401
         import pandas  # noqa: F401
         import papermill  # noqa: F401
         import pyarrow  # noqa: F401

@@ -6,7 +6,8 @@
 | `failed/<name>/` | a run that failed, last attempt: the same so far, `traceback.txt`, and `stderr.txt` of its kernel |
 | `unfinished/` | runs in progress; renamed when whole |
 | `table.parquet`, `table.csv` | the rows of all finished runs of the grid |
-| `sweep.json` | the notebook and the grid that the table belongs to |
+| `sweep.json` | the notebook and the figures that the table belongs to |
+| `lock`, `holder` | what keeps a second sweep out, and which process it was taken by last |
 """
 
 import json
@@ -65,27 +66,25 @@ class Folder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other sweeps out of this folder for as long as this process lives.
+        """Keep other sweeps out of this folder, on other machines too, until the block ends or this process dies.
 
         Raises
         ------
         BlockingIOError
             Another sweep holds the folder.
         """
-        import fcntl
+        from filelock import FileLock, Timeout
 
-        with open(self.path / "lock", "a+") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                lock.seek(0)
-                holder = lock.read().strip() or "unknown"
-                raise BlockingIOError(
-                    f"Another sweep is at work in {self.path} ({holder}); wait for it, or give this one another --out."
-                ) from None
-            lock.truncate(0)
-            lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-            lock.flush()
+        lock, holder = FileLock(self.path / "lock"), self.path / "holder"  # a locked file cannot be read on Windows
+        try:
+            held = lock.acquire(blocking=False)
+        except Timeout:
+            by = holder.read_text() if holder.exists() else "unknown"
+            raise BlockingIOError(
+                f"Another sweep is at work in {self.path} ({by}); wait for it, or give this one another --out."
+            ) from None
+        with held:
+            write(holder, f"process {os.getpid()} on {socket.gethostname()}")
             yield
 
     def new_run(self, name: str) -> Path:
@@ -96,10 +95,12 @@ class Folder:
 
     def remove_left_over(self) -> None:
         """Remove runs in progress whose process on this machine is gone; those of other machines may yet end well."""
+        import psutil
+
         for path in self.unfinished.iterdir():
             rest = path.name.partition(".")[2]
             host, _, pid = rest.rpartition(".")[0].rpartition(".")
-            if host == socket.gethostname() and not _is_alive(int(pid)):
+            if host == socket.gethostname() and not psutil.pid_exists(int(pid)):
                 shutil.rmtree(path, ignore_errors=True)
 
     def keep_finished(self, run: Path, name: str) -> None:
@@ -126,13 +127,3 @@ class Folder:
         except ValueError:  # a disk that lost power
             shutil.rmtree(self.runs / name)
             return None
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -535,6 +536,33 @@ def test_a_folder_belongs_to_one_notebook(notebook, folder, tmp_path, capsys):
     (folder.path / "sweep.json").write_text(json.dumps({"notebook": "other.ipynb", "figures": []}))
     assert command(notebook, tmp_path, {"product": {"width": [1]}}) == 2
     assert "holds the sweep of other.ipynb" in capsys.readouterr().err
+
+
+# One sweep at a time
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from gnlib.sweep.folder import Folder
+
+with Folder(Path(sys.argv[1])).locked():
+    print("locked", flush=True)
+    time.sleep(3600)
+"""
+
+
+def test_a_folder_is_locked_until_its_sweep_ends_or_dies(folder):
+    with folder.locked(), pytest.raises(BlockingIOError, match=rf"\(process {os.getpid()} on "), folder.locked():
+        pass
+    with subprocess.Popen([sys.executable, "-c", HOLD, folder.path], stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout.readline() == "locked\n"
+            with pytest.raises(BlockingIOError, match=rf"at work in .* \(process {other.pid} on "), folder.locked():
+                pass
+        finally:
+            other.kill()
+    with folder.locked():
+        pass
 
 
 # What a sweep writes is no source
