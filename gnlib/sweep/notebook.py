@@ -71,7 +71,11 @@ def read_notebook(path: str | Path) -> Notebook:
 
 
 def _assignments(source: str, name: str) -> tuple[tuple[str, ...], dict[str, object]]:
-    """Return the names that a cell assigns, and the values of those set to a plain value."""
+    """Return the names that a cell assigns, and the values of those set to a plain value.
+
+    `papermill.inspect_notebook` reads the lines of the cell by a pattern: it leaves out a parameter whose comment has
+    an equals sign, shortens text with a number sign in it, and does not notice what is not Python.
+    """
     try:
         statements = ast.parse(source).body
     except SyntaxError as error:

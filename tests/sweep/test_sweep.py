@@ -1,5 +1,6 @@
 """Sweeps without running any: grids, names of runs, rows, tables, figures, and what wrong input is told."""
 
+import ast
 import csv
 import json
 import os
@@ -14,6 +15,7 @@ import dask
 import nbformat
 import numpy as np
 import pandas
+import papermill
 import pytest
 import torch
 import yaml
@@ -170,6 +172,28 @@ def test_the_parameters_are_read_without_running_the_notebook(notebook):
     assert read.names == ("seed", "width", "scale", "name", "whiten", "sizes", "rates", "shape", "last")
     assert read.defaults["sizes"] == [1, 2] and read.defaults["shape"] is None
     assert "last" not in read.defaults  # an expression
+
+
+@pytest.mark.parametrize(
+    ("cell", "defaults"),
+    [
+        ("width = 3  # seed = 0 takes a minute", {"width": 3}),
+        ('options = {"title": "a=b"}', {"options": {"title": "a=b"}}),
+        ("seed = 0; width = 3", {"seed": 0, "width": 3}),
+        ('name = "# 1"', {"name": "# 1"}),
+        ('name = """a\n  b"""', {"name": "a\n  b"}),
+        ("width = 3\nprint(width)", {"width": 3}),
+    ],
+)
+def test_the_cell_is_read_as_python_where_papermill_reads_it_by_lines(cell, defaults, tmp_path):
+    path = write_notebook(tmp_path / "tiny.ipynb", cell)
+    assert read_notebook(path).defaults == defaults
+    notebook = nbformat.read(path, as_version=4)
+    notebook.metadata.kernelspec = {"name": "python3", "language": "python", "display_name": "Python 3"}
+    nbformat.write(notebook, path)
+    theirs = {name: parameter["default"] for name, parameter in papermill.inspect_notebook(path).items()}
+    with pytest.raises((SyntaxError, AssertionError)):  # once it gives the same, read parameters by it
+        assert {name: ast.literal_eval(default) for name, default in theirs.items()} == defaults
 
 
 def test_values_take_the_type_of_the_default(notebook):
