@@ -158,6 +158,7 @@ def _settings(plan: Plan, folder: Folder, options: Options, workers: int) -> Set
         notebook=copy,
         directory=plan.notebook.path.parent,
         library=plan.identity.common["library"],
+        rooms=plan.identity.rooms,
         timeout=options.timeout,
         memory=memory,
         threads=options.threads,

@@ -50,6 +50,8 @@ class Settings:
         where the notebook runs
     library
         digest of gnlib, which a worker must have too
+    rooms
+        of `gnlib.chapters` that it covers; None for all of them
     timeout
         seconds for each run
     memory
@@ -66,6 +68,7 @@ class Settings:
     notebook: Path
     directory: Path
     library: str
+    rooms: tuple[str, ...] | None
     timeout: float
     memory: int | None
     threads: int
@@ -85,7 +88,7 @@ class Outcome:
 
 def execute(settings: Settings, name: str, parameters: Mapping[str, object]) -> Outcome:
     """Run the notebook with these parameters, again if its kernel is lost, and keep what comes of it."""
-    if library_digest() != settings.library:
+    if library_digest(settings.rooms) != settings.library:
         return Outcome(name, "gnlib has changed since the sweep began, or its worker has another one")
     done = Folder(settings.folder).finished(name)
     if done is not None:  # by a worker that was lost before it could say so
@@ -132,7 +135,7 @@ def _run_notebook(settings: Settings, parameters: Mapping[str, object], run: Pat
                 resources={"metadata": {"path": str(settings.directory)}},
                 shutdown_kernel="immediate",
             )
-        if library_digest() != settings.library:
+        if library_digest(settings.rooms) != settings.library:
             raise RuntimeError("gnlib changed while it ran")
     except Exception as error:  # whatever it is, the other runs go on
         return error

@@ -1,27 +1,75 @@
 """What makes two runs the same run."""
 
+import ast
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from gnlib.sweep.notebook import Notebook
 
 LIBRARY = Path(__file__).parents[1]
 
+NOT_RECORDED = {"figures", "results", "tables"}
+"""Modules of `gnlib.chapters` that draw and read: nothing that a notebook records comes from them."""
 
-def library_digest() -> str:
-    """Return the SHA-256 of the source of gnlib, less the sweeps, which compute nothing.
+DYNAMIC = {"importlib", "pkgutil", "runpy", "__import__", "exec", "eval"}
+"""By what a notebook can import what its text does not show."""
 
+PIP = re.compile(r"%pip install .*")
+"""What the first cell of a chapter runs on Colab: it imports nothing."""
+
+
+def library_digest(rooms: Collection[str] | None) -> str:
+    """Return the SHA-256 of the source of gnlib that decides what a notebook computes.
+
+    That is the core, `gnlib.chapters.shared` and these rooms of `gnlib.chapters`, or all of them if `rooms` is None.
     The version alone would not do: who works on the library changes it without a new version.
     """
     digest = hashlib.sha256()
     for path in sorted(LIBRARY.rglob("*.py")):
         name = path.relative_to(LIBRARY)
-        if name.parts[0] != "sweep":
+        if _counts(name, rooms):
             digest.update(f"{name.as_posix()}\0{path.stat().st_size}\0".encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def _counts(name: Path, rooms: Collection[str] | None) -> bool:
+    if name.parts[0] != "chapters":
+        return name.parts[0] != "sweep"
+    if len(name.parts) == 2:
+        return name.stem not in NOT_RECORDED
+    return rooms is None or name.parts[1] in {"shared", *rooms}
+
+
+def rooms_of(notebook: Notebook) -> tuple[str, ...] | None:
+    """Return the rooms of `gnlib.chapters` that a notebook imports, or None for all of them where that is not seen."""
+    if notebook.path.parent != LIBRARY.parent / "notebooks":
+        return None  # no chapter of this book: it may import rooms by way of modules of its own
+    return rooms_imported(notebook.code)
+
+
+def rooms_imported(sources: Iterable[str]) -> tuple[str, ...] | None:
+    """Return the rooms that Python sources import, less `shared`, or None where these cannot be told from the text."""
+    used = set()
+    try:
+        nodes = [node for source in sources for node in ast.walk(ast.parse(PIP.sub("pass", source)))]
+    except SyntaxError:  # another command of IPython, say, which could run anything
+        return None
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            used.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            used.update(f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Name):
+            used.add(node.id)
+    if "gnlib.chapters" in used or any(name.partition(".")[0] in DYNAMIC for name in used):
+        return None
+    named = {name.split(".")[2] for name in used if name.startswith("gnlib.chapters.")} - NOT_RECORDED
+    there = {path.name for path in (LIBRARY / "chapters").iterdir() if path.is_dir()}
+    return tuple(sorted(named - {"shared"})) if named <= there else None
 
 
 def data_digests() -> dict[str, list[str]]:
@@ -32,10 +80,19 @@ def data_digests() -> dict[str, list[str]]:
 
 
 class Identity:
-    """Names runs by what decides their results: code of the notebook and of the library, data, and parameters."""
+    """Names runs by what decides their results: code of the notebook and of the library, data, and parameters.
+
+    Attributes
+    ----------
+    rooms
+        of `gnlib.chapters` that the notebook may use; None for all of them
+    common
+        what all runs of a version have in common
+    """
 
     def __init__(self, notebook: Notebook) -> None:
-        self.common = {"notebook": notebook.digest, "library": library_digest(), "data": data_digests()}
+        self.rooms = rooms_of(notebook)
+        self.common = {"notebook": notebook.digest, "library": library_digest(self.rooms), "data": data_digests()}
         self._hash = hashlib.sha256(json.dumps(self.common, sort_keys=True).encode())
 
     def __call__(self, parameters: Mapping[str, object]) -> str:

@@ -31,11 +31,14 @@ class Notebook:
     defaults: dict[str, object]
 
     @property
+    def code(self) -> list[str]:
+        """What is executed, cell by cell."""
+        return ["".join(cell["source"]) for cell in json.loads(self.source)["cells"] if cell["cell_type"] == "code"]
+
+    @property
     def digest(self) -> str:
         """SHA-256 of what is executed: prose may change without making the results old."""
-        cells = json.loads(self.source)["cells"]
-        code = [cell["source"] for cell in cells if cell["cell_type"] == "code"]
-        return hashlib.sha256(json.dumps(code).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.code).encode()).hexdigest()
 
 
 def read_notebook(path: str | Path) -> Notebook:

@@ -29,7 +29,7 @@ from gnlib.sweep.__main__ import main
 from gnlib.sweep.execute import Outcome, Settings, execute, gpu_of_worker
 from gnlib.sweep.folder import Folder
 from gnlib.sweep.grid import read_grid
-from gnlib.sweep.identity import Identity, library_digest
+from gnlib.sweep.identity import Identity, library_digest, rooms_imported, rooms_of
 from gnlib.sweep.notebook import read_notebook
 from gnlib.sweep.plan import make_plan, preview
 from gnlib.sweep.report import report
@@ -276,25 +276,85 @@ def test_only_what_decides_the_results_decides_the_name(tmp_path, monkeypatch):
     parameters = {"seed": 1}
     monkeypatch.setattr("gnlib.sweep.identity.data_digests", lambda: {"mnist": ["another"]})
     others.append(name())
-    monkeypatch.undo()
+    assert len({first, *others}) == 5
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    """A copy of gnlib, to be changed."""
     copy = shutil.copytree(ROOT / "gnlib", tmp_path / "gnlib", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr("gnlib.sweep.identity.LIBRARY", copy)
-    (copy / "sweep" / "grid.py").write_text("")  # how a run comes about
-    assert name() == first
-    (copy / "checks.py").write_text("")
-    others.append(name())
-    assert len({first, *others}) == 6
+    (tmp_path / "notebooks").mkdir()
+    return copy
+
+
+PRUNING = "from gnlib.chapters.pruning.vgg import VGG"
+COLAB = 'import sys\n\nif "google.colab" in sys.modules:\n    %pip install --quiet gnlib'
+
+
+@pytest.mark.parametrize(
+    ("code", "changed", "stale"),
+    [
+        (PRUNING, "chapters/convolution/bounds.py", False),
+        (PRUNING, "chapters/figures.py", False),
+        (PRUNING, "sweep/grid.py", False),  # how a run comes about
+        (PRUNING, "chapters/pruning/masks.py", True),
+        (PRUNING, "chapters/shared/skips.py", True),
+        (PRUNING, "checks.py", True),
+        ("from gnlib.chapters import pruning", "chapters/convolution/bounds.py", False),
+        ("from gnlib.chapters import pruning", "chapters/pruning/masks.py", True),
+        ("import gnlib.chapters.pruning.vgg as vgg", "chapters/convolution/bounds.py", False),
+        ("def late():\n    import gnlib.chapters.pruning.vgg", "chapters/pruning/masks.py", True),
+        ("from gnlib.chapters import figures, results", "chapters/pruning/masks.py", False),
+        (COLAB, "chapters/pruning/masks.py", False),
+        # Where the text does not show which rooms are used, all of them count.
+        ("import importlib", "chapters/pruning/masks.py", True),
+        ('__import__("gnlib.chapters.pruning.vgg")', "chapters/pruning/masks.py", True),
+        ("from gnlib import chapters", "chapters/pruning/masks.py", True),
+        ("from gnlib.chapters import *", "chapters/pruning/masks.py", True),
+        ("from gnlib.chapters.unknown import f", "chapters/pruning/masks.py", True),
+        ("%run helper.py", "chapters/pruning/masks.py", True),
+    ],
+)
+def test_a_change_in_gnlib_makes_those_runs_old_that_may_use_it(code, changed, stale, library):
+    read = read_notebook(write_notebook(library.parent / "notebooks" / "chapter.ipynb", code=code))
+    first = Identity(read)({})
+    (library / changed).write_text("")
+    assert (Identity(read)({}) != first) == stale
+
+
+def test_for_a_notebook_that_is_no_chapter_of_the_book_all_rooms_count(library):
+    read = read_notebook(write_notebook(library.parent / "own.ipynb"))  # a module beside it may import any
+    first = Identity(read)({})
+    (library / "chapters/figures.py").write_text("")
+    assert Identity(read)({}) == first
+    (library / "chapters/pruning/masks.py").write_text("")
+    assert Identity(read)({}) != first
+
+
+ROOMS = sorted(path.name for path in (ROOT / "gnlib/chapters").iterdir() if (path / "__init__.py").exists())
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_uses_no_other_so_that_a_run_is_known_by_those_that_its_notebook_names(room):
+    sources = [path.read_text() for path in (ROOT / "gnlib/chapters" / room).rglob("*.py")]
+    assert rooms_imported(sources) in ((), (room,))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_the_text_of_each_chapter_shows_which_rooms_it_uses(path):
+    assert rooms_of(read_notebook(path)) in ((), (path.stem.replace("-", "_"),))
 
 
 def test_a_worker_with_another_library_refuses(tmp_path):
-    settings = Settings(tmp_path, tmp_path, tmp_path, library_digest()[::-1], 1, None, 1, (), {})
+    settings = Settings(tmp_path, tmp_path, tmp_path, library_digest(None)[::-1], None, 1, None, 1, (), {})
     assert "gnlib has changed since the sweep began" in execute(settings, "name", {}).error
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_that_a_lost_worker_had_finished_is_not_run_again(plan, folder):
     finish(folder, plan.runs[0], [])
-    settings = Settings(folder.path, folder.path, folder.path, library_digest(), 1, None, 1, (), {})
+    settings = Settings(folder.path, folder.path, folder.path, library_digest(None), None, 1, None, 1, (), {})
     assert execute(settings, plan.runs[0].name, {}) == Outcome(plan.runs[0].name, None, 2.0, 2**20)
 
 

@@ -85,7 +85,7 @@ def out(tmp_path):
 @pytest.fixture
 def run(notebook, out):
     """Run the tiny notebook once, in this process."""
-    settings = Settings(out.path, notebook, notebook.parent, library_digest(), 100, 2**40, 1, (), {})
+    settings = Settings(out.path, notebook, notebook.parent, library_digest(None), None, 100, 2**40, 1, (), {})
     yield lambda: execute(settings, "name", {"case": 1})
     assert gone(kernels(psutil.Process()))
 
