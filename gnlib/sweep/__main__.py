@@ -60,12 +60,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _report(arguments: Sequence[str]) -> int:
-    from gnlib.sweep.report import report
+    from gnlib.sweep.report import left_out, report
 
     parser = argparse.ArgumentParser(prog="python -m gnlib.sweep report", description="Draw the figures of a sweep.")
     parser.add_argument("folder", type=Path, help="folder of a sweep")
-    for path in report(parser.parse_args(arguments).folder):
-        print(path)
+    folder = parser.parse_args(arguments).folder
+    for line in (*report(folder), *left_out(folder)):
+        print(line)
     return 0
 
 

@@ -142,6 +142,7 @@ def _sweep(plan: Plan, folder: Folder, options: Options) -> Summary:
         seconds=time.perf_counter() - began,
         memory=max((outcome.memory for outcome in ended.values()), default=0),
         allowed=settings and settings.memory,
+        apart=tuple(folder.kept_apart(plan.identity.common)),
     )
 
 

@@ -1,6 +1,6 @@
 """What a sweep is going to do: cases, and how long they may take."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,11 +84,14 @@ def _check_device(notebook: Notebook, grid: Grid, device: str) -> None:
 
 def preview(plan: Plan, folder: Folder, workers: int) -> str:
     """Return the cases, which of them are done, and about how long the others will take."""
-    reports = [folder.finished(run.name) for run in plan.runs]
+    finished = folder.all_finished()
+    reports = [finished.get(run.name) for run in plan.runs]
     lines = [f"{'done   ' if report else 'to do  '}{run}" for run, report in zip(plan.runs, reports, strict=True)]
     missing = reports.count(None)
     lines.append(f"{len(reports)} cases: {len(reports) - missing} done, {missing} to do.")
-    seconds = [report["seconds"] for report in reports if report] or seconds_of_all(folder)
+    lines += folder.kept_apart(plan.identity.common)
+    seconds = [report["seconds"] for report in filter(None, reports)]
+    seconds = seconds or [report["seconds"] for report in finished.values()]  # of other grids and versions
     if missing and seconds:
         mean = sum(seconds) / len(seconds)
         # The last ones keep one worker busy and leave the others idle.
@@ -100,12 +103,6 @@ def preview(plan: Plan, folder: Folder, workers: int) -> str:
     elif missing:
         lines.append("No run has finished yet that would tell how long they take.")
     return "\n".join(lines)
-
-
-def seconds_of_all(folder: Folder) -> Sequence[float]:
-    """Return the durations of all finished runs in a folder, also those of other grids and versions."""
-    names = [path.name for path in folder.runs.iterdir()] if folder.runs.is_dir() else []
-    return [report["seconds"] for report in map(folder.finished, names) if report]
 
 
 def duration(seconds: float) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gnlib.files import written_whole
+from gnlib.sweep.folder import Folder
 
 if TYPE_CHECKING:
     from matplotlib.pyplot import Axes
@@ -44,6 +45,16 @@ def report(folder: str | Path) -> list[Path]:
     if not figures:
         raise ValueError(f"The grid of {folder} declares no figures; list them under `figures` and run it again.")
     return [_draw(table, figure, folder) for figure in figures]
+
+
+def left_out(folder: str | Path) -> list[str]:
+    """Say in a line how many finished runs are of another version than those in the table; no line if none is."""
+    import pandas
+
+    folder = Folder(Path(folder).absolute())
+    (name, *_) = pandas.read_parquet(folder.path / "table.parquet", columns=["run_name"])["run_name"]
+    run = folder.finished(name)  # all in the table are of its version
+    return folder.kept_apart(run.get("identity")) if run else []
 
 
 def check_figure(figure: Mapping[str, object]) -> None:

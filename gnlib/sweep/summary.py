@@ -22,6 +22,8 @@ class Summary:
         all cases of the grid
     reused
         how many of them were finished before
+    finished
+        how many of them finished now
     failed
         those that failed, with the reason
     interrupted
@@ -32,6 +34,8 @@ class Summary:
         the most that a run held, in bytes
     allowed
         what a run might have held; None if its worker said
+    apart
+        what to say of finished runs of another version, if there are any
     """
 
     folder: Path
@@ -43,6 +47,7 @@ class Summary:
     seconds: float
     memory: int
     allowed: int | None
+    apart: tuple[str, ...]
 
     def table(self) -> "DataFrame":
         """Return the rows of all finished runs."""
@@ -56,6 +61,7 @@ class Summary:
             f"{len(self.runs)} cases: {self.reused} done before, {self.finished} done now, {len(self.failed)} failed"
             f", in {duration(self.seconds)}."
         ]
+        lines += self.apart
         if self.memory:
             allowed = f" of {self.allowed / 2**30:.2f} GiB allowed" if self.allowed else ""
             lines.append(f"The largest run held {self.memory / 2**20:.0f} MiB{allowed}.")

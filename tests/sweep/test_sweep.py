@@ -414,12 +414,13 @@ print(*(after - before - sys.stdlib_module_names))
 # Tables and figures
 
 
-def finish(folder, run, rows, seconds=2.0):
+def finish(folder, run, rows, seconds=2.0, identity=None):
     path = folder.runs / run.name
     path.mkdir()
     versions = {"python": "3", "gnlib": "0"}
     report = {
         "versions": versions,
+        "identity": identity,
         "revision": "abc",
         "seconds": seconds,
         "memory": 2**20,
@@ -613,6 +614,40 @@ def test_the_device_is_handed_on_where_there_is_such_a_parameter(tmp_path):
     assert make_plan(notebook, grid).runs[0].given == {"seed": 1}
     with pytest.raises(ValueError, match="sets the parameter 'device' itself"):
         make_plan(notebook, {"product": {"device": ["cpu"]}}, "cuda")
+
+
+def test_runs_of_an_older_version_are_counted_and_kept_apart(notebook, plan, folder, tmp_path, capsys):
+    grid = {"product": {"width": [1, 2], "sizes": [[1], [2]]}, "figures": [{"name": "f", "x": "width", "y": "value"}]}
+    older = [replace(run, name=f"{number:020x}") for number, run in enumerate(plan.runs[:3])]
+    for run in older:
+        finish(folder, run, [{"value": -1.0}], identity=plan.identity.common | {"library": "of before"})
+    save(merge(folder, older), folder.path)
+    said = (
+        "another version of the notebook, gnlib or the data: 3; they stay as they are, and the table leaves them out."
+    )
+    assert command(notebook, tmp_path, grid, "--dry-run") == 0
+    shown = capsys.readouterr().out
+    assert shown.count(said) == 1 and "4 cases: 0 done, 4 to do." in shown
+
+    for number, run in enumerate(plan.runs):
+        finish(folder, run, [{"value": float(number)}], identity=plan.identity.common)
+    assert command(notebook, tmp_path, grid) == 0
+    shown = capsys.readouterr().out
+    assert "4 cases: 4 done before" in shown and shown.count(said) == 1
+    table = pandas.read_parquet(folder.path / "table.parquet")
+    assert list(table.value) == [0, 1, 2, 3] and list(table.run_name) == [run.name for run in plan.runs]
+    assert main(["report", str(folder.path)]) == 0
+    assert capsys.readouterr().out.count(said) == 1
+    assert {path.name for path in folder.runs.iterdir()} == {run.name for run in (*older, *plan.runs)}
+
+    smaller = {**grid, "product": {"width": [1, 2], "sizes": [[1]]}}  # of runs of this version it says nothing
+    assert command(notebook, tmp_path, smaller) == 0
+    shown = capsys.readouterr().out
+    assert "2 cases: 2 done before" in shown and shown.count(said) == 1
+    for run in older:
+        shutil.rmtree(folder.runs / run.name)
+    assert command(notebook, tmp_path, smaller) == 0 and main(["report", str(folder.path)]) == 0
+    assert "another version" not in capsys.readouterr().out
 
 
 @bad_input
