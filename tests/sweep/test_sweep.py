@@ -289,7 +289,7 @@ def library(tmp_path, monkeypatch):
 
 
 PRUNING = "from gnlib.chapters.pruning.vgg import VGG"
-COLAB = 'import sys\n\nif "google.colab" in sys.modules:\n    %pip install --quiet gnlib'
+COLAB = 'import sys\n\nif "google.colab" in sys.modules:\n    %pip install --quiet {source}'
 
 
 @pytest.mark.parametrize(
