@@ -1,6 +1,6 @@
 """A notebook over a grid of parameters: on this machine or a cluster, with nothing lost when something dies.
 
-Importing this takes nothing but the standard library, so that a chapter can call `record` and `kept` anywhere.
+Importing this needs nothing that gnlib itself does not need, so that a chapter can call `record` anywhere.
 """
 
 from gnlib.sweep.driver import run as run
