@@ -49,12 +49,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("notebook", type=Path, help=".ipynb file with a cell tagged `parameters`")
     parser.add_argument("--grid", type=Path, required=True, help="YAML file with the cases")
     parser.add_argument("--out", type=Path, required=True, help="folder for the runs and their table")
-    parser.add_argument("--workers", type=int, help="processes on this machine (one for each core or GPU)")
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="Dask scheduler whose workers do the work instead")
-    parser.add_argument("--device", choices=("cpu", "cuda", "auto"), help="for the notebook's parameter `device`")
-    parser.add_argument("--timeout", type=float, default=HOUR, help="seconds for each run (%(default)s)")
-    parser.add_argument("--memory", help="for each run, such as 4GiB (the memory there is, shared out)")
-    parser.add_argument("--threads", type=int, default=1, help="of linear algebra in each run (%(default)s)")
+    parser.add_argument("--workers", type=int, help="processes on this machine (default: one for each core or GPU)")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, whose workers do the work instead")
+    parser.add_argument("--device", choices=("cpu", "cuda", "auto"), help="value of the notebook's parameter `device`")
+    parser.add_argument("--timeout", type=float, default=HOUR, help="seconds for each run (default: %(default)s)")
+    parser.add_argument("--memory", help="for each run, such as 4GiB (default: all there is, shared out)")
+    parser.add_argument("--threads", type=int, default=1, help="threads for each run (default: %(default)s)")
     parser.add_argument("--dry-run", action="store_true", help="show the cases and about how long they take")
     return parser
 
