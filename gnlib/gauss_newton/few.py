@@ -175,12 +175,12 @@ def moved(network: Network, step: float) -> Parameters:
     return frozen | {name: near(p) for name, p in network.parameters.items()}
 
 
-def sums(tensors: Parameters) -> list[float]:
+def sums(tensors: Parameters) -> list[int | float]:
     """Return what tells whether parameters have changed, without copies of them."""
     return [t.sum().item() for t in tensors.values()]
 
 
-def check_sums(parameters: Parameters, before: list[float]) -> None:
+def check_sums(parameters: Parameters, before: list[int | float]) -> None:
     """Refuse a forward pass that has changed parameters."""
     for (name, p), was in zip(parameters.items(), before, strict=True):
         if p.sum().item() != was:
