@@ -1,71 +1,65 @@
-# `make book` renders the site, `make test` runs everything that CI runs, `make notebooks` renews the
-# outputs kept in notebooks/*.ipynb, `make bench` measures. `make clean` removes all but the environment, which takes
-# minutes.
+# `make help` lists what can be made. `make clean` keeps the environment, which takes minutes.
 
 PYTHON := $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
+# Threads, and the checks of shapes, are set by tests/conftest.py: a bare `pytest` does the same, in one process.
 PYTEST := $(BIN)/pytest
+TWO_WORKERS := $(PYTEST) -n 2 --dist loadscope
 REPORT = --junit-xml=_build/tests/$(1).xml
-# Threads that wait for work sleep: spinning, those of two processes on two cores slow each other down a hundredfold. A
-# single process is better off where they spin.
-PASSIVE := OMP_WAIT_POLICY=passive
-TWO_WORKERS := OMP_NUM_THREADS=1 $(PASSIVE) $(PYTEST) -n 2 --dist loadscope
+BEYOND_THE_CORE := benchmarks chapters colab site sweep
 
-# Tests of the core run with the shapes in the annotations checked at each call, but for those of wrong arguments, of
-# which the functions complain themselves.
-CORE := $(patsubst %,tests/test_%.py,moment models operators gauss_newton hidden_layer module residual convolution leaky_relu_bounds batch_normalization functional_hessian training pruning image_models piecewise_linear partition singular_values random_matrices kernel tangent_models chain kernel_descent output_bounds spectrum accuracy eigen_core chain_ends narrow condition bounds)
-SHAPES := --jaxtyping-packages=gnlib,beartype.beartype
-APART := tests/test_pins.py tests/test_pairs.py tests/test_address.py tests/test_sweep.py tests/sweep_faults tests/site tests/colab tests/benchmarks
+.DEFAULT_GOAL := help
+.PHONY: help book check test bench sweep lint notebooks serve address clean
 
-.PHONY: book test bench sweep lint notebooks serve address clean
+help:  ## list this
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-book: $(INSTALLED)
+book: $(INSTALLED)  ## execute every chapter, render the site to _build/html
 	rm -rf _build/html
 	$(BIN)/python book/execute.py --cache
 	$(BIN)/jupyter-book build --all -W -n --keep-going .
 
-test: $(INSTALLED) lint
+check: lint  ## what to run while working: style, types and the tests of the core, in under two minutes
+	$(TWO_WORKERS) -m 'not slow' tests $(addprefix --ignore=tests/,$(BEYOND_THE_CORE))
+
+test: $(INSTALLED) lint  ## everything that CI runs
 	rm -rf _build/tests
-	$(PYTEST) $(call REPORT,1-tree) tests/test_pins.py tests/test_pairs.py tests/test_address.py
-	$(TWO_WORKERS) $(call REPORT,2-library) tests $(addprefix --ignore=,$(APART) $(CORE))
-	$(TWO_WORKERS) $(call REPORT,2-core) $(SHAPES) -m 'not bad_input' $(CORE)
-	$(TWO_WORKERS) $(call REPORT,2-input) -m bad_input $(CORE)
-	$(TWO_WORKERS) $(call REPORT,2-sweeps) tests/test_sweep.py tests/sweep_faults
-	$(TWO_WORKERS) $(call REPORT,2-benchmarks) --benchmark-disable -m 'not slow' tests/benchmarks
-	$(TWO_WORKERS) $(call REPORT,3-notebooks) --nbval-lax notebooks
+	$(TWO_WORKERS) $(call REPORT,1-library) tests --ignore=tests/site --ignore=tests/colab
+	$(TWO_WORKERS) $(call REPORT,2-notebooks) --nbval-lax notebooks
 	$(MAKE) book
-	$(TWO_WORKERS) $(call REPORT,4-site) tests/site tests/colab
-	@$(BIN)/python tests/totals.py _build/tests/*.xml
+	$(TWO_WORKERS) $(call REPORT,3-site) tests/site tests/colab
+	@$(BIN)/python -m tests.totals _build/tests/*.xml
 
 # The sizes that take minutes, in order to be timed, on a machine that has nothing else to do.
-bench: $(INSTALLED)
+bench: $(INSTALLED)  ## time the library beside the alternatives, at full sizes
 	mkdir -p _build
-	$(PYTEST) --verbose -m slow --benchmark-only --benchmark-quiet --benchmark-json=_build/bench.json tests/benchmarks
+	$(PYTEST) --verbose -m full_size --benchmark-enable --benchmark-only --benchmark-quiet --benchmark-json=_build/bench.json tests/benchmarks
 	@$(BIN)/python tests/benchmarks/table.py _build/bench.json
 
-# A chapter over its grid: `make sweep CHAPTER=deep-linear`; started again, it does what is missing.
-sweep: $(INSTALLED)
-	$(PASSIVE) $(BIN)/python -m gnlib.sweep notebooks/$(CHAPTER).ipynb --grid notebooks/sweeps/$(CHAPTER).yml --out _sweeps/$(CHAPTER)
+# Started again, it does what is missing.
+sweep: $(INSTALLED)  ## a chapter over its grid, CHAPTER=deep-linear
+	OMP_WAIT_POLICY=passive $(BIN)/python -m gnlib.sweep notebooks/$(CHAPTER).ipynb --grid notebooks/sweeps/$(CHAPTER).yml --out _sweeps/$(CHAPTER)
 	$(BIN)/python -m gnlib.sweep report _sweeps/$(CHAPTER)
 
-lint: $(INSTALLED)
+lint: $(INSTALLED)  ## style, and the types of the core
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
-notebooks: $(INSTALLED)
+notebooks: $(INSTALLED)  ## execute the chapters and keep their outputs in the .ipynb
 	$(BIN)/python book/execute.py
 
-serve: book
+serve: book  ## the site at http://localhost:8000
 	$(BIN)/python -m http.server --bind localhost --directory _build/html
 
-address:
+address:  ## write the public address of the repository wherever it appears, URL=https://...
 	@$(or $(PYTHON),python3) book/address.py $(URL)
 
-clean:
-	rm -rf _build .hypothesis .pytest_cache .ruff_cache
+clean:  ## remove what was built, but for the environment
+	rm -rf _build .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer with its venv module is needed (Debian, Ubuntu: apt install python3-venv)."; exit 1; }

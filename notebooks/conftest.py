@@ -5,6 +5,7 @@ from copy import deepcopy
 import pytest
 
 from book.execute import put_into_cache
+from tests.threads import pytest_configure as pytest_configure
 
 OUTPUTS, SECONDS = pytest.StashKey(), pytest.StashKey()
 

@@ -3,12 +3,13 @@
 A claim is a statement of a paper: its test carries `@pytest.mark.claim("zhao_lemma_1", verdict="holds")`.
 """
 
-import os
 import random
 from collections import Counter
 
 import jaxtyping
 import pytest
+
+from tests.threads import pytest_configure as pytest_configure
 
 VERDICTS = ("holds", "holds if", "fails", "open")
 
@@ -21,22 +22,11 @@ random.getrandbits = own
 jaxtyping.install_import_hook("gnlib", "beartype.beartype")
 
 
-def pytest_configure(config):
-    """Give each of several workers one thread, which sleeps while it waits for work.
-
-    Spinning, the threads of two processes on two cores slow each other down a hundredfold. A single process is better
-    off where they spin. The workers are started later and inherit what is set here.
-    """
-    if config.getoption("numprocesses", None):
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
-
 @pytest.hookimpl(tryfirst=True)  # before the fixtures
 def pytest_runtest_setup(item):
-    """Let the functions themselves complain of a wrong argument, and time them without the checks."""
-    unchecked = item.get_closest_marker("bad_input") or item.get_closest_marker("benchmark")
-    jaxtyping.config.update("jaxtyping_disable", unchecked is not None)
+    """Let a function itself complain of a wrong argument, and time it without the checks."""
+    unchecked = item.get_closest_marker("bad_input") is not None or "benchmark" in getattr(item, "fixturenames", ())
+    jaxtyping.config.update("jaxtyping_disable", unchecked)
 
 
 def pytest_collection_modifyitems(items):

@@ -3,7 +3,7 @@
 import sys
 from xml.etree import ElementTree
 
-from conftest import claims_line
+from tests.conftest import claims_line
 
 tests = [case for path in sys.argv[1:] for case in ElementTree.parse(path).iter("testcase")]
 passed = [case for case in tests if case.find("skipped") is None]

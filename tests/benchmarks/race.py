@@ -12,7 +12,7 @@ DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
 def sizes(small, full):
     """The sizes of a case: the small ones are tests like others, the full ones are for `make bench`."""
-    marked = [pytest.param(*size, id=name(size), marks=pytest.mark.slow) for size in full]
+    marked = [pytest.param(*size, id=name(size), marks=pytest.mark.full_size) for size in full]
     return [pytest.param(*size, id=name(size)) for size in small] + marked
 
 
