@@ -13,13 +13,13 @@ from tests.threads import pytest_configure as pytest_configure
 
 VERDICTS = ("holds", "holds if", "fails", "open")
 
-# The shapes in the annotations are checked at each call. This has to come before anything imports gnlib. beartype draws
-# which item of a list it looks at; not from Python's own generator, which the trial of a module watches.
+# Shapes and types are checked at each call, an int being as good as a float. Nothing may import gnlib before. beartype
+# draws which item of a list it looks at; not from Python's own generator, which the trial of a module watches.
 random.getrandbits, own = random.Random(0).getrandbits, random.getrandbits
 import beartype._check.code.codemain  # noqa: E402, F401
 
 random.getrandbits = own
-jaxtyping.install_import_hook("gnlib", "beartype.beartype")
+jaxtyping.install_import_hook("gnlib", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
 
 @pytest.hookimpl(tryfirst=True)  # before the fixtures

@@ -5,7 +5,7 @@ import math
 from gnlib.chapters.shared.extremes import Interval
 
 
-def zhao_lemma_6(rows: int, columns: int, t: float) -> Interval:
+def zhao_lemma_6(rows: float, columns: int, t: float) -> Interval:
     r"""Return :math:`\sqrt{N} \mp (\sqrt{n} + t)`, bounds on the singular values of a standard normal N x n matrix.
 
     Both hold at once with probability at least :math:`1 - 2 e^{-t^2/2}` (Zhao 2024, Lemma 6; Vershynin 2010,
@@ -16,7 +16,9 @@ def zhao_lemma_6(rows: int, columns: int, t: float) -> Interval:
     return Interval(math.sqrt(rows) - math.sqrt(columns) - t, math.sqrt(rows) + math.sqrt(columns) + t)
 
 
-def zhao_lemma_7(d: int, m: int, k: int, t: float, *, variance_v: float, variance_w: float, data: float = 1.0) -> float:
+def zhao_lemma_7(
+    d: int, m: float, k: int, t: float, *, variance_v: float, variance_w: float, data: float = 1.0
+) -> float:
     r"""Return the non-asymptotic upper bound of Zhao 2024, Lemma 7, for `V` (m x d) and `W` (k x m) of given variances.
 
     .. math:: \kappa(\Sigma)\,
@@ -29,7 +31,7 @@ def zhao_lemma_7(d: int, m: int, k: int, t: float, *, variance_v: float, varianc
     Parameters
     ----------
     d, m, k
-        inputs, hidden width, outputs
+        inputs, hidden width (of which the formula needs no whole number), outputs
     t
         how many standard deviations to allow for
     variance_v, variance_w
@@ -43,7 +45,7 @@ def zhao_lemma_7(d: int, m: int, k: int, t: float, *, variance_v: float, varianc
     return data * largest / smallest if smallest > 0 else math.inf
 
 
-def asymptotic_bound(d: int, m: int, k: int, *, variance_v: float, variance_w: float, data: float = 1.0) -> float:
+def asymptotic_bound(d: int, m: float, k: int, *, variance_v: float, variance_w: float, data: float = 1.0) -> float:
     r"""Return the limit of Lemma 1 as d, m and k grow in proportion (Zhao 2024, Eq. 22): Lemma 7 without t.
 
     The edges of the spectra of :math:`V^\top V` and :math:`W W^\top` are those of Wishart matrices (Silverstein 1985),
