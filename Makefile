@@ -12,7 +12,7 @@ REPORT = --junit-xml=_build/tests/$(1).xml
 BEYOND_THE_CORE := benchmarks chapters colab site sweep
 
 .DEFAULT_GOAL := help
-.PHONY: help book check test bench sweep lint notebooks serve address clean
+.PHONY: help book check test colab bench sweep lint notebooks serve address clean
 
 help:  ## list this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ test: $(INSTALLED) lint  ## everything that CI runs
 	$(MAKE) book
 	$(TWO_WORKERS) $(call REPORT,3-site) tests/site tests/colab
 	@$(BIN)/python -m tests.totals _build/tests/*.xml
+
+colab: $(INSTALLED)  ## the first cells of the chapters, and a whole chapter, as Colab runs them
+	$(PYTEST) tests/colab
 
 # The sizes that take minutes, in order to be timed, on a machine that has nothing else to do.
 bench: $(INSTALLED)  ## time the library beside the alternatives, at full sizes
