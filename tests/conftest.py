@@ -1,6 +1,6 @@
 """How the tests run, wherever they are started, and the count of the claims that they check.
 
-A claim is a statement of a paper: its test carries `@pytest.mark.claim("zhao_lemma_1", verdict="holds")`.
+A claim is a statement of a paper: its test carries `@pytest.mark.claim("Lemma 1", verdict="holds")`.
 """
 
 import random
