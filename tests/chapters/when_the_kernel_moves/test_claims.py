@@ -956,5 +956,5 @@ def test_one_positive_sample_of_the_middle_class_keeps_the_loss_up(seed):
     assert floor > 0.15
     network = bottleneck(5, 3, inputs=1, seeds=[seed])
     for scale in (0.1, 1.0, 3.0):
-        value = Softmax().loss(scale * network(exact([[1.0], [10.0]])), exact([[1.0, 0, 0], [0, 1.0, 0]]))
+        value = Softmax().loss(scale * network(exact([[1.0], [10.0]])), exact([[[1.0, 0, 0], [0, 1.0, 0]]]))
         assert value.item() >= floor * (1 - 1e-6)
