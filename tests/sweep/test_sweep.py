@@ -367,7 +367,7 @@ def test_each_worker_has_a_gpu_of_its_own():
 
 def test_outside_a_sweep_record_only_returns(monkeypatch):
     monkeypatch.delenv("GNLIB_SWEEP_ROWS", raising=False)
-    assert gnlib.sweep.record(None) is None
+    assert gnlib.sweep.record([]) is None
 
 
 def test_rows_of_all_calls_are_kept_with_scalars_as_plain_values(tmp_path, monkeypatch):
@@ -494,7 +494,8 @@ def test_runs_wait_on_the_scheduler_not_behind_a_long_one(plan, folder, monkeypa
     ):
         gate = Event("gate", client=client)
         try:
-            ended = thread.submit(list, dispatch.outcomes(client, None, runs))
+            settings = Settings(folder.path, folder.path, folder.path, library_digest(), 1, None, 1, (), {})
+            ended = thread.submit(list, dispatch.outcomes(client, settings, runs))
             wait_until(lambda: len(cluster.scheduler.tasks) == len(runs) == 8, "all runs are known")
             dealt = [len(worker.processing) for worker in cluster.scheduler.workers.values()]
             waiting = len(cluster.scheduler.queued)
