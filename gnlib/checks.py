@@ -62,7 +62,7 @@ def _looks_symmetric(matrix: Float[Tensor, "d d"]) -> bool:
     """
     generator = torch.Generator(matrix.device).manual_seed(0)
     v = torch.randn(len(matrix), generator=generator, dtype=matrix.dtype, device=matrix.device)
-    rounding = len(matrix) * torch.finfo(matrix.dtype).eps * torch.stack(torch.aminmax(matrix)).abs().max()
+    rounding = len(matrix) * EPS * torch.stack(torch.aminmax(matrix)).abs().max()
     return bool((matrix @ v - v @ matrix).abs().max() <= rounding)
 
 
@@ -72,7 +72,7 @@ def numerical_rank(values: Float[Tensor, " q"], size: int) -> int:
     It is the one rule of the library for what counts as zero where theory does not give the rank; `size` is the larger
     dimension of the matrix.
     """
-    return int((values > size * torch.finfo(values.dtype).eps * values.abs().max()).sum())
+    return int((values > size * EPS * values.abs().max()).sum())
 
 
 def as_weights(weights: Sequence[Tensor]) -> list[Tensor]:

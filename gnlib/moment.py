@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.checks import as_samples, as_symmetric, numerical_rank
+from gnlib.checks import EPS, as_samples, as_symmetric, numerical_rank
 
 
 def second_moment(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
@@ -63,7 +63,7 @@ class SecondMoment(NamedTuple):
         s, q = torch.linalg.eigh(as_symmetric(matrix, "second_moment"))
         s, q = s.flip(0), q.flip(1)
         rank = _rank(s, len(s), "second_moment")
-        if s[-1] < -len(s) * torch.finfo(s.dtype).eps * s[0]:
+        if s[-1] < -len(s) * EPS * s[0]:
             raise ValueError(f"second_moment has the negative eigenvalue {s[-1]:.1e}; a second moment has none.")
         return cls(q[:, :rank].contiguous(), s[:rank])
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.checks import as_symmetric, numerical_rank
+from gnlib.checks import EPS, as_symmetric, numerical_rank
 from gnlib.spectrum.result import ConditionNumber
 
 USUAL = 1e60  # entries up to which, and down to its inverse, squares stay within the range of double precision
@@ -21,8 +21,8 @@ def dense_ends(matrix: Float[Tensor, "p p"], rank: int | None = None) -> Conditi
     """
     matrix = as_symmetric(matrix, "The matrix")
     values = torch.linalg.eigvalsh(matrix).flip(0)
-    p, largest, eps = len(values), values[0].item(), torch.finfo(values.dtype).eps
-    threshold = p * eps * values.abs().max().item()
+    p, largest = len(values), values[0].item()
+    threshold = p * EPS * values.abs().max().item()
     if threshold == 0:
         raise ValueError("The matrix is zero: it has no eigenvalue to divide by. Check the weights and the data.")
     if values[-1] < -threshold:
@@ -35,7 +35,7 @@ def dense_ends(matrix: Float[Tensor, "p p"], rank: int | None = None) -> Conditi
     smallest = values[rank - 1].item()
     if smallest <= 0:
         raise ValueError(f"Eigenvalue number {rank} is {smallest:.1e}, not positive; the rank given is too large.")
-    gap = smallest / max(values[rank:].abs().max().item() if rank < p else 0.0, eps * largest)
+    gap = smallest / max(values[rank:].abs().max().item() if rank < p else 0.0, EPS * largest)
     return ConditionNumber(largest, smallest, rank, gap, 1 / gap, f"dense eigenvalues, {how}")
 
 
@@ -46,17 +46,17 @@ def graded_smallest(matrix: Float[Tensor, "p p"]) -> tuple[float, float] | None:
     :math:`G^{-1} = D^{-1} H^{-1} D^{-1}` down from the largest are determined to a relative error of about
     :math:`p\, \varepsilon / \lambda_{\min}(H)`, however badly scaled D is (Demmel and Veselic 1992).
     """
-    eps = len(matrix) * torch.finfo(matrix.dtype).eps
+    rounding = len(matrix) * EPS
     scale = matrix.diagonal().clamp_min(0).sqrt()
     if scale.min() == 0:
         return None
     unit = matrix / scale[:, None] / scale
     least = torch.linalg.eigvalsh(unit)[0].item()
     cholesky, failed = torch.linalg.cholesky_ex(unit)
-    if failed or least <= eps:
+    if failed or least <= rounding:
         return None
     inverse = torch.cholesky_inverse(cholesky) / scale[:, None] / scale
-    return 1 / torch.linalg.eigvalsh(inverse)[-1].item(), eps / least
+    return 1 / torch.linalg.eigvalsh(inverse)[-1].item(), rounding / least
 
 
 def graded_ends(matrix: Float[Tensor, "p p"]) -> ConditionNumber:
@@ -66,7 +66,7 @@ def graded_ends(matrix: Float[Tensor, "p p"]) -> ConditionNumber:
         return dense_ends(matrix)
     smallest, error = found
     largest = torch.linalg.eigvalsh(matrix)[-1].item()
-    gap = smallest / (torch.finfo(matrix.dtype).eps * largest)
+    gap = smallest / (EPS * largest)
     return ConditionNumber(largest, smallest, len(matrix), gap, error, "eigenvalues of the matrix and of its inverse")
 
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.checks import as_float64, numerical_rank
+from gnlib.checks import EPS, as_float64, numerical_rank
 from gnlib.spectrum.result import ConditionNumber
 
 
@@ -29,10 +29,10 @@ def singular_value_ends(blocks: Iterable[Float[Tensor, "q _columns"]]) -> Condit
     if triangle is None:
         raise ValueError("There is no block of the Jacobian; at least one was expected.")
     values = torch.linalg.svdvals(triangle)
-    eps, largest = torch.finfo(values.dtype).eps, values[0].item()
+    largest = values[0].item()
     if largest == 0:
         raise ValueError("The Jacobian is zero: no eigenvalue to divide by. Check the weights and the data.")
     rank = numerical_rank(values, max(columns, triangle.shape[1]))
     smallest = values[rank - 1].item()
-    gap = smallest / max(values[rank].item() if rank < len(values) else 0.0, eps * largest)
+    gap = smallest / max(values[rank].item() if rank < len(values) else 0.0, EPS * largest)
     return ConditionNumber(largest**2, smallest**2, rank, gap**2, 2 / gap, "singular values of the Jacobian, by QR")

@@ -12,9 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.checks import as_float64
-
-EPS = torch.finfo(torch.float64).eps
+from gnlib.checks import EPS, as_float64
 
 
 class OneSided(NamedTuple):

@@ -23,6 +23,7 @@ from torch import Tensor
 from gnlib.chapters.convolution.gauss_newton import hidden_values, joined, virtual_patches, windows
 from gnlib.chapters.convolution.networks import as_convolutions
 from gnlib.chapters.shared.extremes import resolved_squares
+from gnlib.checks import EPS, numerical_rank
 
 
 def convolution_bound(
@@ -82,7 +83,7 @@ def sharp_convolution(
         largest, smallest = resolved_squares(a.mT)
         top, bottom = top + largest * term, bottom + smallest * term
     largest, smallest = torch.linalg.eigvalsh(top)[-1], torch.linalg.eigvalsh(bottom)[0]
-    resolved = smallest > len(basis.mT) * torch.finfo(x.dtype).eps * largest
+    resolved = smallest > len(basis.mT) * EPS * largest
     return (largest / smallest).item() if resolved else float("inf")
 
 
@@ -103,5 +104,5 @@ def _unfolded_below(weights: Sequence[Float[Tensor, "_out _in _taps"]]) -> list[
 
 def _nonzero(matrix: Float[Tensor, "p p"]) -> tuple[Float[Tensor, " r"], Float[Tensor, "p r"]]:
     values, vectors = torch.linalg.eigh(matrix)
-    kept = values > len(values) * torch.finfo(values.dtype).eps * values[-1]
-    return values[kept], vectors[:, kept]
+    zeros = len(values) - numerical_rank(values, len(values))
+    return values[zeros:], vectors[:, zeros:]

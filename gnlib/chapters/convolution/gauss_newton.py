@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from gnlib.chapters.convolution.networks import Convolution, as_convolutions, convolve
+from gnlib.checks import EPS
 
 
 class Patches(NamedTuple):
@@ -103,7 +104,7 @@ def virtual_patches(layers: Sequence[Convolution], x: Float[Tensor, "n channels 
     largest = max(s[-1].item() for s, _ in spectra)
     if not largest > 0:
         raise ValueError("x is zero in all that the network sees; there is nothing to measure.")
-    least = len(totals[0]) * torch.finfo(x.dtype).eps * largest
+    least = len(totals[0]) * EPS * largest
     window = x.shape[1], *kinds[0][0][0].shape
     return [
         Patches((q * s.clamp_min(0).sqrt())[:, s > least].mT.reshape(-1, *window), inside)

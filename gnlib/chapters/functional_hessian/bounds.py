@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gnlib.chapters.functional_hessian.hessian import layer_pairs, with_residual_moment
 from gnlib.chapters.shared.extremes import Interval
-from gnlib.checks import as_float64
+from gnlib.checks import EPS, as_float64
 from gnlib.moment import SecondMoment, as_second_moment
 
 
@@ -39,7 +39,7 @@ def zhao_eq_18(error: Float[Tensor, "k d"], second_moment: Float[Tensor, "d d"] 
             "the size of second_moment, was expected."
         )
     values = torch.linalg.svdvals(error @ moment.basis)
-    threshold = max(error.shape) * torch.finfo(values.dtype).eps * torch.linalg.matrix_norm(error, 2)
+    threshold = max(error.shape) * EPS * torch.linalg.matrix_norm(error, 2)
     values = values[values > threshold]
     if not len(values):
         raise ValueError("error is zero on the range of second_moment: H_F = 0 has no condition number.")

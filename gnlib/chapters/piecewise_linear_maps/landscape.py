@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.chapters.shared.extremes import resolved_squares
-from gnlib.checks import as_float64
+from gnlib.checks import as_float64, numerical_rank
 
 
 def quadratic_form(products: Float[Tensor, "n k m"], z: Float[Tensor, "n d"]) -> Float[Tensor, "md md"]:
@@ -164,7 +164,7 @@ def landscape_condition(products: Float[Tensor, "n k m"], z: Float[Tensor, "n d"
     """
     products, z = _checked(products, z)
     singular = torch.linalg.svdvals(z)
-    rank = int((singular > max(z.shape) * torch.finfo(z.dtype).eps * singular[0]).sum())
+    rank = numerical_rank(singular, max(z.shape))
     largest, smallest = _ends(products)
     _, smallest_rows = _ends(products.mT)
     data, rows = (singular[0] / singular[rank - 1]) ** 2, resolved_squares(z.mT)

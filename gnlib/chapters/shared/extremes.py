@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.bounds.linear import extreme_squares
+from gnlib.checks import EPS
 
 
 class Interval(NamedTuple):
@@ -19,5 +19,5 @@ class Interval(NamedTuple):
 def resolved_squares(matrix: Float[Tensor, "rows columns"]) -> tuple[Tensor, Tensor]:
     """Extreme eigenvalues of `matrix.T @ matrix`; the smallest is zero too where it is nothing but rounding."""
     largest, smallest = extreme_squares(matrix)
-    rounding = max(matrix.shape) * torch.finfo(matrix.dtype).eps
+    rounding = max(matrix.shape) * EPS
     return largest, smallest.where(smallest > rounding**2 * largest, 0)

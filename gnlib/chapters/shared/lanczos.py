@@ -7,10 +7,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gnlib.checks import EPS
 from gnlib.progress import progress
 from gnlib.spectrum.result import NotConvergedError
 
-ROUNDING = 16 * torch.finfo(torch.float64).eps  # relative to the norm: what is left of a vector is nothing but rounding
+ROUNDING = 16 * EPS  # relative to the norm: what is left of a vector is nothing but rounding
 
 
 class SpectrumEnds(NamedTuple):

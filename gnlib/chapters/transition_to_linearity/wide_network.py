@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gnlib.checks import numerical_rank
+
 
 def normal_weights(
     widths: Sequence[int],
@@ -178,5 +180,5 @@ class RangeNetwork(WideNetwork):
 def _basis(columns: Float[Tensor, "rows pixels"]) -> nn.Parameter:
     """Return an orthonormal basis of the range of a matrix; of a zero matrix, some unit vector."""
     u, s, _ = torch.linalg.svd(columns, full_matrices=False)
-    rank = int((s > max(columns.shape) * torch.finfo(s.dtype).eps * s[0]).sum())
+    rank = numerical_rank(s, max(columns.shape))
     return nn.Parameter(u[:, : max(rank, 1)].contiguous(), requires_grad=False)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.checks import as_float64, as_symmetric
+from gnlib.checks import EPS, as_float64, as_symmetric
 
 
 def change_floor(
@@ -56,7 +56,7 @@ def output_condition(kappa: float, slopes: Float[Tensor, "n k k"]) -> float:
         Jacobian of the output function on each sample, the blocks of S, none of them singular
     """
     values = torch.linalg.svdvals(as_float64(slopes, "slopes"))
-    if values.min() <= values.max() * slopes.shape[-1] * torch.finfo(values.dtype).eps:
+    if values.min() <= values.max() * slopes.shape[-1] * EPS:
         raise ValueError("Some slope is singular, and so is the kernel of the output; softmax has such slopes always.")
     return kappa * (values.max() / values.min()).item() ** 2
 
@@ -106,7 +106,7 @@ def liu_theorem_5_1(kernel: Float[Tensor, "n n"], residual: Float[Tensor, " n"],
     if not slope > 0:
         raise ValueError(f"slope is {slope}; Theorem 5.1 needs a positive lower bound on the derivative of the output.")
     values = torch.linalg.eigvalsh(kernel)
-    if values[0] <= len(kernel) * torch.finfo(values.dtype).eps * values[-1]:
+    if values[0] <= len(kernel) * EPS * values[-1]:
         raise ValueError(
             f"The kernel is singular in double precision (eigenvalues {values[0]:.1e} to {values[-1]:.1e}); "
             "Theorem 5.1 needs a positive smallest eigenvalue, which equal samples, for one, do not have."
