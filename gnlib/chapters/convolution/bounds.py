@@ -36,7 +36,7 @@ def convolution_bound(
              {\sum_\ell \sigma_{\min}^2(A_\ell)\, \sigma_{\min}^2(B_\ell)}
 
     Smallest singular values are zero-padded: those of :math:`A_\ell` are zero with fewer filters than rows, those of
-    :math:`B_\ell` with fewer than columns. Infinite where that makes every term of the denominator zero. With kernels
+    :math:`B_\ell` with fewer than columns. Infinite where that makes every term of the denominator zero. With filters
     of size 1 and a single position it is Lemma 2.
 
     Parameters

@@ -1,7 +1,7 @@
 r"""The Gauss-Newton matrix of a linear convolutional network whose filters are shared between positions.
 
 What the network puts out at a position is a linear function of the patch of the input that it sees from there, the same
-function at all positions: correlation with an effective kernel h. So the Gauss-Newton matrix depends on the data
+function at all positions: correlation with an effective filter h. So the Gauss-Newton matrix depends on the data
 through the second moment S of all patches alone,
 
 .. math:: G = H^\top (I_{c_L} \otimes S) H, \qquad H = \partial h / \partial \theta, \qquad
@@ -12,7 +12,7 @@ and any other patches with that second moment would do: r of them, if r is its r
 of size `c_L r` has the non-zero eigenvalues of G.
 
 Zeros that a hidden layer is padded with are not what the layer below computes there. Output positions that see such
-zeros have an effective kernel of their own; those that see them at the same places share it. Then there is one S, one h
+zeros have an effective filter of their own; those that see them at the same places share it. Then there is one S, one h
 and one set of patches for each of these few kinds of position.
 """
 
@@ -57,7 +57,7 @@ def convolution_gauss_newton(
     Parameters
     ----------
     filters
-        tensors of shape `(out, in, *kernel)`, input layer first
+        tensors of shape `(out, in, *size)`, input layer first
     x
         samples of shape `(n, c_0, length)` or `(n, c_0, height, width)`
     stride, padding
@@ -119,7 +119,7 @@ def path_counts(layers: Sequence[Convolution], inside: Sequence[Tensor]) -> list
     """
     counts = [torch.ones(1, 1, *len(layers[0].inputs) * [1], dtype=torch.float64, device=layers[0].filters.device)]
     for layer, mask in zip(reversed(layers), reversed(inside), strict=True):
-        taps = torch.ones(1, 1, *layer.kernel, dtype=torch.float64, device=mask.device)
+        taps = torch.ones(1, 1, *layer.filter_size, dtype=torch.float64, device=mask.device)
         counts.append(_spread(counts[-1], taps, layer.stride) * mask)
     return [count[0, 0] for count in reversed(counts)]
 
@@ -203,8 +203,8 @@ def _factors(layers: Sequence[Convolution], patches: Patches) -> list[Float[Tens
 
 def windows(hidden: Tensor, layer: Convolution) -> Float[Tensor, "r places channels taps"]:
     """Return what the filters of a layer read at each place."""
-    axes = len(layer.kernel)
-    for axis, size in enumerate(layer.kernel, start=2):
+    axes = len(layer.filter_size)
+    for axis, size in enumerate(layer.filter_size, start=2):
         hidden = hidden.unfold(axis, size, layer.stride)
     return hidden.movedim(1, 1 + axes).flatten(1, axes).flatten(3)
 
@@ -238,7 +238,7 @@ def _axis(layers: Sequence[Convolution], axis: int, device: torch.device) -> _Ax
     """Follow the window that each output sees down to the input."""
     start, width, masks = torch.arange(layers[-1].outputs[axis], device=device), 1, []
     for layer in reversed(layers):
-        start, width = start * layer.stride - layer.padding, (width - 1) * layer.stride + layer.kernel[axis]
+        start, width = start * layer.stride - layer.padding, (width - 1) * layer.stride + layer.filter_size[axis]
         places = start[:, None] + torch.arange(width, device=device)
         masks.append((places >= 0) & (places < layer.inputs[axis]))
     reads = places.where(masks.pop(), -1)

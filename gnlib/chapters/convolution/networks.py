@@ -1,7 +1,7 @@
 """Linear convolutional networks in one and two dimensions, and the Toeplitz matrices of their layers."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import prod
 from numbers import Integral
 from typing import NamedTuple
@@ -20,27 +20,27 @@ class Convolution(NamedTuple):
     Attributes
     ----------
     filters
-        (out, in, *kernel) tensor
+        (out, in, *size) tensor
     stride, padding
         the same along each axis; padding is with zeros, on both sides
     inputs, outputs
         number of positions along each axis, before and after
     """
 
-    filters: Float[Tensor, "out in *kernel"]
+    filters: Float[Tensor, "out in *size"]
     stride: int
     padding: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
     @property
-    def kernel(self) -> tuple[int, ...]:
+    def filter_size(self) -> tuple[int, ...]:
         """Size of the filters along each axis."""
         return tuple(self.filters.shape[2:])
 
 
 def convolution_weights(
-    channels: Sequence[int], kernels: Sequence[int | Sequence[int]], *, generator: torch.Generator
+    channels: Sequence[int], sizes: Sequence[int | Sequence[int]], *, generator: torch.Generator
 ) -> list[Tensor]:
     """Draw the filters of a linear convolutional network at Kaiming normal initialisation of gain 1.
 
@@ -48,32 +48,28 @@ def convolution_weights(
     ----------
     channels
         `[c_0, m_1, ..., c_L]`, from the input to the output
-    kernels
+    sizes
         size of the filters of each layer: an integer in one dimension, a pair in two
     generator
         source of the random numbers; the filters are on its device
 
     Returns
     -------
-    Filters of shape `(out, in, *kernel)`, input layer first, with independent entries of standard deviation
-    `1 / sqrt(in * prod(kernel))`.
+    Filters of shape `(out, in, *size)`, input layer first, with independent entries of standard deviation
+    `1 / sqrt(in * prod(size))`.
     """
-    shapes = [(kernel,) if isinstance(kernel, Integral) else tuple(kernel) for kernel in kernels]
-    if any(
-        not isinstance(size, Integral) or size < 1 for size in (*channels, *(k for kernel in shapes for k in kernel))
-    ):
+    shapes = [(size,) if isinstance(size, Integral) else tuple(size) for size in sizes]
+    if any(not isinstance(count, Integral) or count < 1 for count in chain(channels, *shapes)):
+        raise ValueError(f"channels is {list(channels)} and sizes is {list(sizes)}; integers from 1 on were expected.")
+    if not sizes or len(channels) != len(sizes) + 1:
         raise ValueError(
-            f"channels is {list(channels)} and kernels is {list(kernels)}; integers from 1 on were expected."
-        )
-    if not kernels or len(channels) != len(kernels) + 1:
-        raise ValueError(
-            f"channels has {len(channels)} entries and kernels has {len(kernels)}; give one kernel for each layer, and "
+            f"channels has {len(channels)} entries and sizes has {len(sizes)}; give one size for each layer, and "
             "one number of channels more than that, [inputs, ..., outputs]."
         )
     return [
-        torch.randn(out, fan_in, *kernel, generator=generator, device=generator.device, dtype=torch.float64)
-        / (fan_in * prod(kernel)) ** 0.5
-        for (fan_in, out), kernel in zip(pairwise(channels), shapes, strict=True)
+        torch.randn(out, fan_in, *shape, generator=generator, device=generator.device, dtype=torch.float64)
+        / (fan_in * prod(shape)) ** 0.5
+        for (fan_in, out), shape in zip(pairwise(channels), shapes, strict=True)
     ]
 
 
@@ -85,7 +81,7 @@ def convolution_network(
     Parameters
     ----------
     filters
-        tensors of shape `(out, in, *kernel)`, input layer first
+        tensors of shape `(out, in, *size)`, input layer first
     x
         samples of shape `(n, c_0, *size)`, one-dimensional or two-dimensional
     stride, padding
@@ -98,7 +94,7 @@ def convolution_network(
 
 
 def toeplitz(
-    filters: Float[Tensor, "out in *kernel"], size: int | Sequence[int], stride: int = 1, padding: int = 0
+    filters: Float[Tensor, "out in *size"], size: int | Sequence[int], stride: int = 1, padding: int = 0
 ) -> Float[Tensor, "rows columns"]:
     r"""Return the matrix of a convolutional layer, with :math:`\mathrm{vec}(w * x) = T \mathrm{vec}(x)`.
 
@@ -129,15 +125,16 @@ def toeplitz(
     size = (size,) if isinstance(size, Integral) else tuple(size)
     layer = _layer(filters, size, stride, padding, "filters")
     out, fan_in = filters.shape[:2]
-    shifts = [_shifts(*axis, layer).to(filters) for axis in zip(layer.kernel, layer.inputs, layer.outputs, strict=True)]
+    axes = zip(layer.filter_size, layer.inputs, layer.outputs, strict=True)
+    shifts = [_shifts(*axis, layer).to(filters) for axis in axes]
     spelling = {1: "oia,apx->opix", 2: "oiab,apx,bqy->opqixy"}[len(size)]
     matrix = torch.einsum(spelling, filters, *shifts)
     return matrix.reshape(out * prod(layer.outputs), fan_in * prod(layer.inputs))
 
 
-def _shifts(kernel: int, inputs: int, outputs: int, layer: Convolution) -> Tensor:
+def _shifts(taps: int, inputs: int, outputs: int, layer: Convolution) -> Tensor:
     """For each tap along an axis, the matrix of zeros and ones that picks what each output reads there."""
-    reads = layer.stride * torch.arange(outputs)[:, None] + torch.arange(kernel)[:, None, None] - layer.padding
+    reads = layer.stride * torch.arange(outputs)[:, None] + torch.arange(taps)[:, None, None] - layer.padding
     return reads == torch.arange(inputs)
 
 
@@ -168,7 +165,7 @@ def as_convolutions(
         if w.shape[1] != channels:
             raise ValueError(
                 f"filters[{i}] takes {w.shape[1]} channels but {source} has {channels}; filters are "
-                "(out, in, *kernel), input layer first."
+                "(out, in, *size), input layer first."
             )
         size, channels, source = layers[-1].outputs, w.shape[0], f"the output of filters[{i}]"
     return layers, x
@@ -191,12 +188,12 @@ def _layer(filters: Tensor, inputs: tuple[int, ...], stride: int, padding: int, 
         raise ValueError(f"The stride of {name} is {stride}; an integer from 1 on was expected.")
     if not isinstance(padding, Integral) or padding < 0:
         raise ValueError(f"The padding of {name} is {padding}; an integer from 0 on was expected.")
-    kernel = tuple(filters.shape[2:])
+    taps = tuple(filters.shape[2:])
     padded = tuple(size + 2 * padding for size in inputs)
-    if any(k > size for k, size in zip(kernel, padded, strict=True)):
+    if any(k > size for k, size in zip(taps, padded, strict=True)):
         raise ValueError(
-            f"{name} has kernels of size {kernel} but its input, padding included, is of size {padded}; take smaller "
-            "kernels or more padding."
+            f"{name} has filters of size {taps} but its input, padding included, is of size {padded}; take smaller "
+            "filters or more padding."
         )
-    outputs = tuple((size - k) // stride + 1 for k, size in zip(kernel, padded, strict=True))
+    outputs = tuple((size - k) // stride + 1 for k, size in zip(taps, padded, strict=True))
     return Convolution(filters, int(stride), int(padding), inputs, outputs)

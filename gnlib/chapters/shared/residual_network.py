@@ -61,5 +61,5 @@ class ResidualBlock(nn.Module):
         return (self.branch(x) + self.skip(x)).relu()
 
 
-def _normalised(channels: int, out: int, kernel: int, stride: int) -> tuple[nn.Module, ...]:
-    return nn.Conv2d(channels, out, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(out)
+def _normalised(channels: int, out: int, size: int, stride: int) -> tuple[nn.Module, ...]:
+    return nn.Conv2d(channels, out, size, stride, size // 2, bias=False), nn.BatchNorm2d(out)

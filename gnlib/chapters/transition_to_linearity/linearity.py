@@ -167,10 +167,10 @@ def layer_passes(network: WideNetwork, x: Tensor) -> list[tuple[Tensor, Tensor, 
 
 def one_sample_only(network: WideNetwork, x: Tensor) -> None:
     """Refuse all but one sample, one output and layers that are no convolutions."""
-    if x.ndim != 2 or len(x) != 1 or len(network.last) != 1 or network.kernel != (1, 1):
+    if x.ndim != 2 or len(x) != 1 or len(network.last) != 1 or network.filter_size != (1, 1):
         raise ValueError(
-            f"x has shape {tuple(x.shape)}, the network {len(network.last)} outputs and kernel {network.kernel}; one "
-            "sample of shape (1, d), one output and no convolution were expected."
+            f"x has shape {tuple(x.shape)}, the network {len(network.last)} outputs and filter size "
+            f"{network.filter_size}; one sample of shape (1, d), one output and no convolution were expected."
         )
 
 

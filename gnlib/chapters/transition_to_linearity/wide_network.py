@@ -15,7 +15,7 @@ from gnlib.checks import numerical_rank
 def normal_weights(
     widths: Sequence[int],
     *,
-    kernel: tuple[int, int] = (1, 1),
+    filter_size: tuple[int, int] = (1, 1),
     pixels: int = 1,
     generator: torch.Generator,
 ) -> list[Tensor]:
@@ -26,7 +26,7 @@ def normal_weights(
     widths
         `[d, m_1, ..., m_L, k]`, channels from the input to the last hidden layer, then outputs; at least one hidden
         layer
-    kernel
+    filter_size
         height and width of the filters, odd numbers; `(1, 1)` for fully connected layers
     pixels
         number of pixels of an image, 1 for fully connected layers
@@ -35,17 +35,17 @@ def normal_weights(
 
     Returns
     -------
-    Matrices of shape `(m_l, m_{l-1} * kernel[0] * kernel[1])`, and `(k, m_L * pixels)` for the output, the input layer
+    Matrices of shape `(m_l, m_{l-1} * prod(filter_size))`, and `(k, m_L * pixels)` for the output, the input layer
     first.
     """
-    numbers = [*widths, *kernel, pixels]
+    numbers = [*widths, *filter_size, pixels]
     if len(widths) < 3 or any(not isinstance(w, Integral) or w < 1 for w in numbers):
         raise ValueError(
-            f"widths is {list(widths)}, kernel {tuple(kernel)}, pixels {pixels}; give integers from 1 on, and at least "
-            "three widths, [inputs, hidden, ..., outputs]."
+            f"widths is {list(widths)}, filter_size {tuple(filter_size)}, pixels {pixels}; give integers from 1 on, "
+            "and at least three widths, [inputs, hidden, ..., outputs]."
         )
     *hidden, last = pairwise(widths)
-    shapes = [(out, fan_in * math.prod(kernel)) for fan_in, out in hidden] + [(last[1], last[0] * pixels)]
+    shapes = [(out, fan_in * math.prod(filter_size)) for fan_in, out in hidden] + [(last[1], last[0] * pixels)]
     return [torch.randn(s, generator=generator, device=generator.device, dtype=torch.float64) for s in shapes]
 
 
@@ -56,8 +56,8 @@ class WideNetwork(nn.Module):
         \alpha^{(l)} = \sigma\Bigl(\tfrac{1}{\sqrt{m_{l-1}}} W^{(l)} * \alpha^{(l-1)}\Bigr) \;[+\; \alpha^{(l-1)}],
         \qquad f = \tfrac{1}{\sqrt{m_L}} V \alpha^{(L)}
 
-    The star is a matrix product for kernel (1, 1), else a convolution that keeps the size of the image; the term in
-    brackets is the skip, from the second layer on. `m_0 = d` is the number of inputs or of channels of the input.
+    The star is a matrix product for filter size (1, 1), else a convolution that keeps the size of the image; the term
+    in brackets is the skip, from the second layer on. `m_0 = d` is the number of inputs or of channels of the input.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class WideNetwork(nn.Module):
         matrices as :func:`normal_weights` draws them; copied
     activation
         smooth function of each entry
-    kernel
+    filter_size
         height and width of the filters, odd numbers
     skip
         whether hidden layers from the second on have a skip; they must be of one width
@@ -76,31 +76,31 @@ class WideNetwork(nn.Module):
         weights: Sequence[Tensor],
         *,
         activation: Callable[[Tensor], Tensor] = torch.tanh,
-        kernel: tuple[int, int] = (1, 1),
+        filter_size: tuple[int, int] = (1, 1),
         skip: bool = False,
     ) -> None:
         super().__init__()
         if len(weights) < 2:
             raise ValueError(f"weights has {len(weights)} matrices; at least two, a hidden layer and V, were expected.")
-        if any(size % 2 == 0 for size in kernel):
-            raise ValueError(f"kernel is {tuple(kernel)}; odd sizes, which have a middle, were expected.")
+        if any(size % 2 == 0 for size in filter_size):
+            raise ValueError(f"filter_size is {tuple(filter_size)}; odd sizes, which have a middle, were expected.")
         for lower, upper in pairwise(weights[:-1]):
-            if upper.shape[1] != len(lower) * math.prod(kernel):
+            if upper.shape[1] != len(lower) * math.prod(filter_size):
                 raise ValueError(
-                    f"A layer of shape {tuple(upper.shape)} follows {len(lower)} channels with kernel {tuple(kernel)}; "
-                    f"{len(lower) * math.prod(kernel)} columns were expected."
+                    f"A layer of shape {tuple(upper.shape)} follows {len(lower)} channels with filter size "
+                    f"{tuple(filter_size)}; {len(lower) * math.prod(filter_size)} columns were expected."
                 )
             if skip and len(upper) != len(lower):
                 raise ValueError(f"A skip joins layers of one width, not of {len(lower)} and {len(upper)}.")
         *hidden, last = (w.detach().clone() for w in weights)
         self.hidden, self.last = nn.ParameterList(hidden), nn.Parameter(last)
-        self.activation, self.kernel, self.skip = activation, tuple(kernel), skip
+        self.activation, self.filter_size, self.skip = activation, tuple(filter_size), skip
 
     def patches(self, h: Float[Tensor, "n c height width"]) -> Float[Tensor, "n cK pixels"]:
         """Return what the filters see at each pixel."""
-        if self.kernel == (1, 1):
+        if self.filter_size == (1, 1):
             return h.flatten(2)
-        return nn.functional.unfold(h, self.kernel, padding=(self.kernel[0] // 2, self.kernel[1] // 2))
+        return nn.functional.unfold(h, self.filter_size, padding=(self.filter_size[0] // 2, self.filter_size[1] // 2))
 
     def layer(self, index: int, patches: Float[Tensor, "n cK pixels"]) -> Float[Tensor, "n m pixels"]:
         r"""Return the product of the weights of a hidden layer, without the factor :math:`1/\sqrt{m_{l-1}}`."""
@@ -154,7 +154,7 @@ class RangeNetwork(WideNetwork):
             raise ValueError(
                 f"x has {len(x)} samples and the network {len(network.last)} outputs; the range is that of one of each."
             )
-        self.activation, self.kernel, self.skip = network.activation, network.kernel, network.skip
+        self.activation, self.filter_size, self.skip = network.activation, network.filter_size, network.skip
         self.last = network.last
         self.hidden = nn.ParameterList(nn.Parameter(w.detach(), requires_grad=False) for w in network.hidden)
         before, after = network.values(x.detach().clone().requires_grad_())

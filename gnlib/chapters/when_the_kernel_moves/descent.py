@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.chapters.when_the_kernel_moves.heads import Head, output_kernel
-from gnlib.chapters.when_the_kernel_moves.networks import Chains
+from gnlib.chapters.when_the_kernel_moves.networks import StackedNetworks
 from gnlib.progress import progress
 
 GROWTH = 1.1  # ratio of the numbers of steps at two looks at the kernel, when there are many
@@ -59,7 +59,7 @@ class Descent:
 
 
 def descend(
-    networks: Chains,
+    networks: StackedNetworks,
     x: Float[Tensor, "runs n d"],
     targets: Float[Tensor, "runs n k"],
     head: Head,
@@ -122,7 +122,7 @@ def descend(
 class _Group:
     """The networks that are still being trained."""
 
-    def __init__(self, networks: Chains, x: Tensor, targets: Tensor, head: Head) -> None:
+    def __init__(self, networks: StackedNetworks, x: Tensor, targets: Tensor, head: Head) -> None:
         self.networks, self.head = networks, head
         self.results = [Descent() for _ in range(len(networks))]
         self.alive = list(range(len(networks)))

@@ -23,7 +23,7 @@ def half_square(z: Tensor) -> Tensor:
     return z * z / 2
 
 
-class Chains(nn.Module):
+class StackedNetworks(nn.Module):
     r"""Networks :math:`f = c_L W_L\, \sigma_{L-1}(c_{L-1} W_{L-1} \cdots \sigma_1(c_1 W_1 x))`, one for each run.
 
     Parameters
@@ -95,14 +95,14 @@ class Chains(nn.Module):
                 back = (rows @ self.weights[index]).view(runs, n, k, -1) * (self.factors[index] * slopes)[:, :, None]
         return total.view(runs, n * k, n * k)
 
-    def only(self, runs: Sequence[int]) -> "Chains":
+    def only(self, runs: Sequence[int]) -> "StackedNetworks":
         """Return copies of some of the networks."""
-        return Chains([w.detach()[list(runs)] for w in self.weights], self.factors, self.activations)
+        return StackedNetworks([w.detach()[list(runs)] for w in self.weights], self.factors, self.activations)
 
 
 def shallow(
     width: int, outputs: int = 3, *, inputs: int = 2, activation: Activation = torch.relu, seeds: Sequence[int]
-) -> Chains:
+) -> StackedNetworks:
     r"""Draw networks with one hidden layer, :math:`f = V \sigma(W x) / \sqrt m` (Liu 2020, Eq. 43).
 
     All weights are standard normal. For biases give samples an entry of one, as
@@ -119,7 +119,7 @@ def shallow(
     seeds
         one for each network
     """
-    return Chains(_normal([inputs, width, outputs], seeds), [1.0, width**-0.5], [activation])
+    return StackedNetworks(_normal([inputs, width, outputs], seeds), [1.0, width**-0.5], [activation])
 
 
 def bottleneck(
@@ -131,7 +131,7 @@ def bottleneck(
     activation: Activation = torch.relu,
     scaled: bool = False,
     seeds: Sequence[int],
-) -> Chains:
+) -> StackedNetworks:
     r"""Draw networks with a linear bottleneck (Liu 2020, Eqs. 31 and 48).
 
     .. math:: f = \tfrac1{\sqrt m} W_4\, \sigma\Bigl(c\, W_3 \tfrac1{\sqrt m} W_2\, \sigma(W_1 x)\Bigr)
@@ -153,7 +153,7 @@ def bottleneck(
     """
     weights = _normal([inputs, width, narrow, width, outputs], seeds)
     factor = narrow**-0.5 if scaled else 1.0
-    return Chains(weights, [1.0, width**-0.5, factor, width**-0.5], [activation, identity, activation])
+    return StackedNetworks(weights, [1.0, width**-0.5, factor, width**-0.5], [activation, identity, activation])
 
 
 def _normal(widths: Sequence[int], seeds: Sequence[int]) -> list[Tensor]:

@@ -251,15 +251,15 @@ EVERY = (convolution_network, convolution_gauss_newton, path_moment, convolution
             CHAIN,
             X[:, :, :2],
             {},
-            r"filters\[0\] has kernels of size \(3,\) but its input, padding included, is of size",
+            r"filters\[0\] has filters of size \(3,\) but its input, padding included, is of size",
         ),
-        (CHAIN, X[:, :, :3], {}, r"filters\[1\] has kernels of size \(2,\) .* is of size \(1,\); take smaller"),
+        (CHAIN, X[:, :, :3], {}, r"filters\[1\] has filters of size \(2,\) .* is of size \(1,\); take smaller"),
         (CHAIN, X, {"stride": 0}, r"The stride of filters\[0\] is 0; an integer from 1 on was expected"),
         (CHAIN, X, {"stride": (1, 1.5)}, r"The stride of filters\[1\] is 1.5; an integer"),
         (CHAIN, X, {"padding": -1}, r"The padding of filters\[0\] is -1; an integer from 0 on was expected"),
         (CHAIN, X, {"stride": (1, 1, 1)}, "stride has 3 entries for 2 layers; give one for each, or a single number"),
         (CHAIN, X, {"padding": ()}, "padding has 0 entries for 2 layers"),
-        (CHAIN[::-1], X, {}, r"filters\[0\] takes 2 channels but x has 1; filters are \(out, in, \*kernel\)"),
+        (CHAIN[::-1], X, {}, r"filters\[0\] takes 2 channels but x has 1; filters are \(out, in, \*size\)"),
         ([CHAIN[0], CHAIN[0]], X, {}, r"filters\[1\] takes 1 channels but the output of filters\[0\] has 2"),
         (CHAIN, torch.ones(4, 6), {}, r"x has shape \(4, 6\); samples of shape \(n, channels, length\) or"),
         ([torch.ones(2, 1, 3, 3)], X, {}, r"filters\[0\] has shape \(2, 1, 3, 3\) but the input has 1 axes"),
@@ -288,7 +288,7 @@ def test_data_that_the_network_does_not_see_are_refused(function):
     [
         (
             (torch.ones(2, 1, 3), 2),
-            r"filters has kernels of size \(3,\) but its input, padding included, is of size \(2,\)",
+            r"filters has filters of size \(3,\) but its input, padding included, is of size \(2,\)",
         ),
         ((torch.ones(2, 1, 3), 5, 0), "The stride of filters is 0"),
         ((torch.ones(2, 1, 3), 5, 1, -2), "The padding of filters is -2"),
@@ -306,10 +306,10 @@ def test_no_toeplitz_matrix_of_what_is_no_layer(arguments, message):
 @pytest.mark.parametrize(
     "channels, kernels, message",
     [
-        ([1, 2], [3, 3], "channels has 2 entries and kernels has 2; give one kernel for each layer"),
-        ([1], [], "channels has 1 entries and kernels has 0"),
-        ([1, 0], [3], r"channels is \[1, 0\] and kernels is \[3\]; integers from 1 on were expected"),
-        ([1, 2], [(3, 0)], r"kernels is \[\(3, 0\)\]; integers from 1 on"),
+        ([1, 2], [3, 3], "channels has 2 entries and sizes has 2; give one size for each layer"),
+        ([1], [], "channels has 1 entries and sizes has 0"),
+        ([1, 0], [3], r"channels is \[1, 0\] and sizes is \[3\]; integers from 1 on were expected"),
+        ([1, 2], [(3, 0)], r"sizes is \[\(3, 0\)\]; integers from 1 on"),
     ],
 )
 def test_filters_of_no_size_are_refused(channels, kernels, message):

@@ -897,12 +897,12 @@ def test_beyond_all_proportions_the_proof_gives_nothing_but_the_hessian_stays_sm
 def test_residual_and_convolutional_networks_too(kind):
     scaled = []
     for m in (8, 64):
-        options = {"kernel": (3, 3), "pixels": 9} if kind == "filters" else {}
+        options = {"filter_size": (3, 3), "pixels": 9} if kind == "filters" else {}
         x = gaussian(0, 1, 2, 3, 3) if kind == "filters" else gaussian(0, 1, 4)
         norms = []
         for seed in range(4):
             weights = draws([x.shape[1], m, m, 1], seed, **options)
-            net = WideNetwork(weights, kernel=options.get("kernel", (1, 1)), skip=kind == "skip")
+            net = WideNetwork(weights, filter_size=options.get("filter_size", (1, 1)), skip=kind == "skip")
             norms.append(hessian_ends(net.on_its_range(x), x, tolerance=1e-3).norm)
         scaled.append(sum(norms) / 4 * m**0.5)
     assert 0.5 < scaled[1] / scaled[0] < 2  # eight times as wide: 1/m would make it 0.35, a constant 2.8

@@ -18,7 +18,7 @@ from gnlib.chapters.when_the_kernel_moves.bottleneck import (
     vanishing_probability,
 )
 from gnlib.chapters.when_the_kernel_moves.heads import Entrywise, Softmax, output_kernel, swish
-from gnlib.chapters.when_the_kernel_moves.networks import Chains, bottleneck, half_square, identity, shallow
+from gnlib.chapters.when_the_kernel_moves.networks import StackedNetworks, bottleneck, half_square, identity, shallow
 from gnlib.chapters.when_the_kernel_moves.nonlinear_output import (
     change_floor,
     liu_eq_29,
@@ -315,7 +315,7 @@ def test_the_network_of_theorem_4_1_is_a_product_of_cubics(seed, m, x):
     theta = gaussian(seed, 4 * m)
     h, c = cubics(list(theta.view(4, m)), x)
     assert narrow(theta, x).item() == pytest.approx(c.value * h.value**2 / 2, rel=1e-10, abs=1e-14)
-    network = Chains(
+    network = StackedNetworks(
         [
             theta[:m].view(1, m, 1),
             theta[m : 2 * m].view(1, 1, m),

@@ -10,7 +10,7 @@ from gnlib.chapters.shared.hessian import kernel_change
 from gnlib.chapters.when_the_kernel_moves.clusters import three_clusters, with_one
 from gnlib.chapters.when_the_kernel_moves.descent import descend
 from gnlib.chapters.when_the_kernel_moves.heads import Entrywise, Softmax, output_kernel, swish
-from gnlib.chapters.when_the_kernel_moves.networks import Chains, bottleneck, identity, shallow
+from gnlib.chapters.when_the_kernel_moves.networks import StackedNetworks, bottleneck, identity, shallow
 
 X, Y = three_clusters([0, 1, 2], 12)
 X = with_one(X)
@@ -64,7 +64,7 @@ def test_the_rate_is_the_inverse_of_the_largest_curvature_or_less(far):
 
 
 def test_a_linear_model_keeps_its_kernel():
-    networks = Chains([torch.zeros(1, 3, 2)], [1.0], [])
+    networks = StackedNetworks([torch.zeros(1, 3, 2)], [1.0], [])
     (result,) = descend(networks, X[:1], Y[:1], Entrywise(identity), most_steps=50)
     assert result.largest("change") == 0 == result.largest("output_change")
     assert result.rows[-1]["loss"] < result.rows[0]["loss"]
@@ -89,7 +89,7 @@ def test_what_is_measured_joins_the_row():
 
 @pytest.mark.bad_input
 def test_width_one_works_and_a_unit_that_is_never_active_stops():
-    dead = Chains([torch.tensor([[[0.0, -1.0]]]), torch.ones(1, 3, 1)], [1.0, 1.0], [torch.relu])
+    dead = StackedNetworks([torch.tensor([[[0.0, -1.0]]]), torch.ones(1, 3, 1)], [1.0, 1.0], [torch.relu])
     (result,) = descend(dead, X[:1], Y[:1], Softmax(), most_steps=5000)
     assert result.status == "stalled" and result.rows[-1]["step"] < 200 and "more of them will not help" in str(result)
     assert result.largest("change") == 0
