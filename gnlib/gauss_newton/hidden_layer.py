@@ -38,7 +38,7 @@ def leaky_relu_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: f
     Raises
     ------
     ValueError
-        Weights that are not two matrices that chain, samples of another size, entries or a slope that are not finite.
+        Weights that are not two matrices that fit, samples of another size, entries or a slope that are not finite.
     """
     v, w, x = as_hidden_layer(weights, x)
     if not math.isfinite(slope):

@@ -40,7 +40,7 @@ def linear_gauss_newton(
     Raises
     ------
     ValueError
-        Weights whose shapes do not chain, entries that are not finite, a second moment of another size, not symmetric,
+        Weights whose shapes do not fit, entries that are not finite, a second moment of another size, not symmetric,
         with a negative eigenvalue, or zero.
     """
     weights, eigenvalues, basis = on_the_range(weights, second_moment, skip)

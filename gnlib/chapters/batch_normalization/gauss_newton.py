@@ -103,7 +103,7 @@ def batch_norm_gauss_newton(
     Raises
     ------
     ValueError
-        Weights that are not two matrices that chain, samples of another size or all equal, entries that are not
+        Weights that are not two matrices that fit, samples of another size or all equal, entries that are not
         finite, a negative eps, a scale or shift of another shape, or a unit that is constant over the batch where
         `eps = 0`.
     """
@@ -154,7 +154,7 @@ def batch_norm_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> Float
     Raises
     ------
     ValueError
-        Weights that are not two matrices that chain, samples of another size, entries that are not finite, or a hidden
+        Weights that are not two matrices that fit, samples of another size, entries that are not finite, or a hidden
         unit that is constant over the batch.
     """
     v, w, x = as_hidden_layer(weights, x)

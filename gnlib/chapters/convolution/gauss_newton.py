@@ -70,7 +70,7 @@ def convolution_gauss_newton(
     Raises
     ------
     ValueError
-        Channels that do not chain, filters longer than what they are applied to, a stride below 1, a negative padding,
+        Channels that do not fit, filters longer than what they are applied to, a stride below 1, a negative padding,
         entries that are not finite, or samples that are zero in all that the network sees.
 
     Notes

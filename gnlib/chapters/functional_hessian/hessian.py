@@ -36,7 +36,7 @@ def residual_moment(
     Raises
     ------
     ValueError
-        Weights whose shapes do not chain, samples or targets of another size or number, entries that are not finite.
+        Weights whose shapes do not fit, samples or targets of another size or number, entries that are not finite.
     """
     weights, x, y = as_weights(weights), as_samples(x), as_float64(y, "y")
     if x.shape[1] != weights[0].shape[1]:
@@ -64,7 +64,7 @@ def functional_hessian(weights: Sequence[Tensor], residual_moment: Float[Tensor,
     Raises
     ------
     ValueError
-        Weights whose shapes do not chain, a residual moment of another shape, entries that are not finite.
+        Weights whose shapes do not fit, a residual moment of another shape, entries that are not finite.
     """
     weights, omega = with_residual_moment(weights, residual_moment)
     hessian, parts = _empty(weights)
@@ -145,7 +145,7 @@ def linear_hessian(
     Raises
     ------
     ValueError
-        Weights whose shapes do not chain, a second or residual moment of another shape, entries that are not finite.
+        Weights whose shapes do not fit, a second or residual moment of another shape, entries that are not finite.
     """
     weights, omega = with_residual_moment(weights, residual_moment)
     sigma = _matrix(second_moment, omega.shape[1])

@@ -164,11 +164,11 @@ def wide_leaky_relu_kernel(x: Float[Tensor, "n d"], slope: float) -> Float[Tenso
     """
     _check_slope(slope)
     x = as_samples(x)
-    kernel, norms = x @ x.mT, x.norm(dim=1)
+    data_gram, norms = x @ x.mT, x.norm(dim=1)
     scale = torch.outer(norms, norms)
-    cosine = (kernel / scale.clamp_min(torch.finfo(x.dtype).tiny)).clamp(-1, 1)
+    cosine = (data_gram / scale.clamp_min(torch.finfo(x.dtype).tiny)).clamp(-1, 1)
     absolute = 2 / math.pi * scale * ((1 - cosine.square()).sqrt() + cosine.asin() * cosine)
-    return (1 + slope) ** 2 / 4 * kernel + (1 - slope) ** 2 / 4 * absolute
+    return (1 + slope) ** 2 / 4 * data_gram + (1 - slope) ** 2 / 4 * absolute
 
 
 def _activations(v: Float[Tensor, "m d"], x: Float[Tensor, "n d"], slope: float) -> tuple[Tensor, Tensor]:

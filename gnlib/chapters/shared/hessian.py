@@ -23,7 +23,11 @@ KINKED = frozenset(
     "hardshrink abs absolute clamp clip clamp_min clamp_max maximum minimum amax amin max_pool1d max_pool2d max_pool3d "
     "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d".split()
 )
-"""Names of functions of torch without a second derivative somewhere."""
+"""Names of functions of torch without a second derivative somewhere.
+
+It is the one list of what is not smooth. Those of `piecewise_linear` and `local_affine` name something else: modules that
+are affine, or affine but for one kink.
+"""
 
 
 class Hessian(SymmetricOperator):

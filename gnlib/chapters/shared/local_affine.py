@@ -10,18 +10,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gnlib.chapters.shared.piecewise_linear import Piece, kink_of, oriented
+from gnlib.chapters.shared.piecewise_linear import WITHOUT_EFFECT, Piece, kink_of, oriented
 from gnlib.checks import as_float64
 from gnlib.gauss_newton.network import Network
 
 TRIES = 4  # random directions in which the affine map is compared with the module
-AFFINE = 1e-9  # relative difference from which on they are not the same
-KNOWN = (
+SAME = 1e-9  # relative difference up to which they are the same
+AFFINE = (  # modules of torch known to be so in eval mode
+    *WITHOUT_EFFECT,
     nn.Linear,
-    nn.Identity,
-    nn.Flatten,
     nn.Unflatten,
-    nn.Dropout,
     nn.modules.conv._ConvNd,
     nn.modules.pooling._AvgPoolNd,
     nn.AdaptiveAvgPool1d,
@@ -87,7 +85,7 @@ def _network(module: nn.Module, x: Tensor) -> Network:
     if isinstance(module, nn.Module):
         for name, part in module.named_modules():
             foreign = type(part).__module__.startswith("torch.nn") and not list(part.children())
-            if foreign and kink_of(part) is None and not isinstance(part, KNOWN):
+            if foreign and kink_of(part) is None and not isinstance(part, AFFINE):
                 raise ValueError(
                     f"{name or 'module'} ({type(part).__name__}) is not known to be affine or of the form "
                     "max(t, slope t); use ReLU, LeakyReLU or gnlib.chapters.shared.piecewise_linear.Kink."
@@ -138,7 +136,7 @@ def _compare(piece: Piece, outputs: Callable[[Tensor], Tensor], point: Float[Ten
     for direction in torch.randn(TRIES, len(point), generator=generator, dtype=point.dtype):
         other = point + direction * min(piece.exit(point, direction) / 2, 1 + point.norm().item())
         scale = piece.matrix.abs() @ other.abs() + piece.offset.abs()
-        if ((piece(other) - outputs(other)).abs() > AFFINE * scale.max()).any():
+        if ((piece(other) - outputs(other)).abs() > SAME * scale.max()).any():
             raise ValueError(
                 "The outputs are not affine in the region that the ReLU, LeakyReLU and Kink modules bound: something "
                 "else in the forward pass bends them, or a parameter is used more than once. Activations have to be "

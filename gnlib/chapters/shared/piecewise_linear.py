@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from gnlib.checks import as_float64
 
 ON_BORDER = 1e-12  # a pre-activation that is zero but for rounding, relative to its terms
-NOTHING = (nn.Identity, nn.Flatten, nn.Dropout)  # what a list of layers may leave out
+WITHOUT_EFFECT = (nn.Identity, nn.Flatten, nn.Dropout)  # what a list of layers may leave out
 
 
 class Kink(nn.Module):
@@ -136,7 +136,7 @@ def as_layers(module: nn.Module) -> list[Layer]:
             layers[-1] = layers[-1]._replace(slope=kink)
         elif kink is not None:
             raise ValueError(f"{type(part).__name__} does not follow a Linear layer; put a Linear layer before it.")
-        elif not isinstance(part, NOTHING) or (isinstance(part, nn.Dropout) and part.training and part.p > 0):
+        elif not isinstance(part, WITHOUT_EFFECT) or (isinstance(part, nn.Dropout) and part.training and part.p > 0):
             raise ValueError(
                 f"{type(part).__name__} is not a layer of the form max(t, slope t) with t = Wz + b; use Linear, ReLU, "
                 "LeakyReLU, Kink or SkipLayer, or local_affine, which takes other modules too."
