@@ -12,8 +12,18 @@ from gnlib.checks import EPS, as_samples, as_symmetric, numerical_rank
 def second_moment(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
     """Return the second moment `x.T @ x / n` of samples held in rows.
 
-    The papers call it the covariance of the data; neither they nor this library subtract the mean (Zhao 2024,
-    sec. 4.1).
+    The papers call it the covariance of the data; neither they nor this library subtract the mean.
+
+    References
+    ----------
+    J. Zhao, S. P. Singh, A. Lucchi (2024), NeurIPS 37, section 4.1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> second_moment(torch.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    tensor([[2., 0.],
+            [0., 8.]], dtype=torch.float64)
     """
     x = as_samples(x)
     return x.mT @ x / len(x)
@@ -24,6 +34,13 @@ def whiten(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
 
     Directions in which the data do not vary (singular values below `max(n, d) * eps` times the largest) are left at
     zero: whitening cannot invent them. The second moment of the result is therefore a projector of the rank of `x`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> x = whiten(torch.tensor([[2.0, 0.0], [0.0, 4.0], [0.0, 0.0]]))
+    >>> torch.allclose(second_moment(x), torch.eye(2).double())
+    True
     """
     x = as_samples(x)
     u, s, vt = torch.linalg.svd(x, full_matrices=False)
@@ -40,6 +57,12 @@ class SecondMoment(NamedTuple):
         (d, r) tensor, the orthonormal columns of Q
     eigenvalues
         (r,) tensor, descending and positive
+
+    Examples
+    --------
+    >>> import torch
+    >>> SecondMoment.from_matrix(torch.diag(torch.tensor([1.0, 4.0, 0.0]))).eigenvalues.round(decimals=6)
+    tensor([4., 1.], dtype=torch.float64)
     """
 
     basis: Float[Tensor, "d r"]

@@ -145,6 +145,15 @@ class LayeredSum(KroneckerSum):
         the matrices :math:`W_1, \dots, W_{L-1}`, in coordinates of the range
     basis
         (d, r) tensor with orthonormal columns that span the range of the data
+
+    Examples
+    --------
+    >>> import torch
+    >>> identity = torch.eye(2).double()
+    >>> operator = LayeredSum(torch.ones(2, 1, 1).double(), torch.tensor([1.0, 2.0]).double(), [3 * identity], identity)
+    >>> operator.right.diagonal(dim1=1, dim2=2)
+    tensor([[ 1.,  4.],
+            [ 9., 36.]], dtype=torch.float64)
     """
 
     def __init__(

@@ -90,6 +90,17 @@ def load(
         The full training set is needed and is not in the cache.
     ImportError
         The full training set is needed and gnlib was installed without its `data` extra.
+
+    References
+    ----------
+    Y. LeCun, L. Bottou, Y. Bengio, P. Haffner (1998), Proceedings of the IEEE 86 (MNIST).
+    A. Krizhevsky (2009), Learning multiple layers of features from tiny images, University of Toronto (CIFAR-10).
+
+    Examples
+    --------
+    >>> x, labels = load("mnist", 20, stride=4)
+    >>> x.shape, labels[:5]
+    (torch.Size([20, 49]), tensor([0, 1, 2, 3, 4]))
     """
     dataset = find(name)
     _require_whole("n", n, dataset.size, f"the size of the {name} training set")

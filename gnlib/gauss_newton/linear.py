@@ -42,6 +42,18 @@ def linear_gauss_newton(
     ValueError
         Weights whose shapes do not fit, entries that are not finite, a second moment of another size, not symmetric,
         with a negative eigenvalue, or zero.
+
+    References
+    ----------
+    J. Zhao, S. P. Singh, A. Lucchi (2024), NeurIPS 37, Eq. 4 and 5.
+
+    Examples
+    --------
+    >>> import torch
+    >>> weights, moment = [torch.diag(torch.tensor([2.0, 1.0]))] * 2, torch.diag(torch.tensor([4.0, 1.0]))
+    >>> operator = linear_gauss_newton(weights, moment)
+    >>> operator @ torch.ones(4).double()
+    tensor([32.,  5., 20.,  2.], dtype=torch.float64)
     """
     weights, eigenvalues, basis = on_the_range(weights, second_moment, skip)
     left = torch.stack([a @ a.mT for a in _products_above(weights)])
@@ -61,6 +73,13 @@ def on_the_range(
     Returns
     -------
     The weights (the first one of shape `(m, r)`), the eigenvalues s, and the basis Q of shape `(d, r)`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> (w,), eigenvalues, basis = on_the_range([torch.ones(3, 2)], torch.diag(torch.tensor([4.0, 0.0])))
+    >>> w.shape, eigenvalues.round(decimals=6)
+    (torch.Size([3, 1]), tensor([4.], dtype=torch.float64))
     """
     weights = add_skip(as_weights(weights), skip)
     moment = as_second_moment(second_moment)
@@ -79,7 +98,14 @@ def _is_white(moment: SecondMoment) -> bool:
 
 
 def partial_products(weights: Sequence[Tensor]) -> list[tuple[Float[Tensor, "k _out"], Float[Tensor, "_in d"]]]:
-    r"""Return the products above and below each layer, :math:`(A_\ell, B_\ell)` for :math:`\ell = 1, \dots, L`."""
+    r"""Return the products above and below each layer, :math:`(A_\ell, B_\ell)` for :math:`\ell = 1, \dots, L`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> [(a.item(), b.item()) for a, b in partial_products([torch.tensor([[2.0]]), torch.tensor([[3.0]])])]
+    [(3.0, 1.0), (1.0, 2.0)]
+    """
     first = weights[0]
     identity = torch.eye(first.shape[1], dtype=first.dtype, device=first.device)
     below = [identity, *accumulate(weights[:-1], lambda product, w: w @ product)]

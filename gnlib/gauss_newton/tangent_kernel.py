@@ -31,5 +31,16 @@ def tangent_kernel(
     ------
     TypeError, ValueError
         As :func:`gnlib.gauss_newton.gauss_newton_gram`.
+
+    References
+    ----------
+    C. Liu, L. Zhu, M. Belkin (2020), NeurIPS 33, Eq. 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> tangent_kernel(torch.nn.Linear(2, 1, bias=False), torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
+    tensor([[1., 1.],
+            [1., 2.]], dtype=torch.float64)
     """
     return gauss_newton_gram(module, x, output=output, mode=mode, memory=memory).mul_(len(x))

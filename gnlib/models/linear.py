@@ -23,6 +23,13 @@ def linear_weights(widths: Sequence[int], *, generator: torch.Generator) -> list
     Returns
     -------
     Weights of shape `(out, in)`, input layer first, with independent entries of standard deviation `1 / sqrt(in)`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> weights = linear_weights([3, 5, 2], generator=torch.Generator().manual_seed(0))
+    >>> [tuple(w.shape) for w in weights]
+    [(5, 3), (2, 5)]
     """
     if len(widths) < 2 or any(not isinstance(w, Integral) or w < 1 for w in widths):
         raise ValueError(f"widths is {list(widths)}; give at least two integers from 1 on, [inputs, ..., outputs].")
@@ -33,7 +40,18 @@ def linear_weights(widths: Sequence[int], *, generator: torch.Generator) -> list
 
 
 def linear_network(weights: Sequence[Tensor], x: Float[Tensor, "n d"], skip: float = 0.0) -> Float[Tensor, "n k"]:
-    """Return the outputs of the network, with `skip * eye(out, in)` added to every weight (Zhao 2024, sec. 4.3)."""
+    """Return the outputs of the network, with `skip * eye(out, in)` added to every weight.
+
+    References
+    ----------
+    J. Zhao, S. P. Singh, A. Lucchi (2024), NeurIPS 37, section 4.3.
+
+    Examples
+    --------
+    >>> import torch
+    >>> linear_network([2 * torch.eye(2), torch.ones(1, 2)], torch.tensor([[1.0, 2.0]]), skip=1.0)
+    tensor([[12.]])
+    """
     for w in add_skip(weights, skip):
         x = x @ w.mT
     return x

@@ -15,11 +15,19 @@ class Limits(NamedTuple):
 
 
 class NotConvergedError(RuntimeError):
-    """An iteration ended before its residual was small enough."""
+    """An iteration ended before its residual was small enough: allow more steps, a larger tolerance, or any method."""
 
 
 class NotResolvedError(ArithmeticError):
-    """The smallest non-zero eigenvalue is lost in the rounding of double precision."""
+    """The smallest non-zero eigenvalue is lost in the rounding of double precision.
+
+    Examples
+    --------
+    >>> lost = ConditionNumber(largest=1.0, smallest=1e-15, rank=5, gap=4.0, residual=0.25, method="by hand")
+    >>> float(lost)
+    Traceback (most recent call last):
+    gnlib.spectrum.result.NotResolvedError: The condition number is at least 8.0e+14 but its smallest eigenvalue is ...
+    """
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,15 @@ class ConditionNumber:
     method
         how the ends were obtained
     seconds
-        wall-clock time that it took, of no part in comparisons
+        wall-clock time that it took, which comparisons leave out
+
+    Examples
+    --------
+    >>> c = ConditionNumber(largest=6.0, smallest=2.0, rank=5, gap=1e15, residual=1e-12, method="by hand")
+    >>> c.value, c.resolved
+    (3.0, True)
+    >>> print(c)
+    condition number 3: eigenvalues 6 to 2, rank 5 (gap 1e+15), relative residual 1e-12, by hand
     """
 
     largest: float

@@ -25,8 +25,8 @@ KINKED = frozenset(
 )
 """Names of functions of torch without a second derivative somewhere.
 
-It is the one list of what is not smooth. Those of `piecewise_linear` and `local_affine` name something else: modules that
-are affine, or affine but for one kink.
+It is the one list of what is not smooth. Those of `piecewise_linear` and `local_affine` name something else: modules
+that are affine, or affine but for one kink.
 """
 
 
