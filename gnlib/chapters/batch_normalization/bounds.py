@@ -7,7 +7,8 @@ factors of each term are singular. For any :math:`\theta \in (0, 1)`,
 
 because :math:`\lVert a - b \rVert^2 \ge (1 - \theta) \lVert a \rVert^2 - (1/\theta - 1) \lVert b \rVert^2`. What
 is taken away in the direction of the unit itself, a share t of :math:`I_k \otimes \gamma_u^2 e_u e_u^\top` from the
-output weights can pay for. Symbols are those of :func:`gnlib.gauss_newton.batch_norm_gauss_newton`.
+output weights can pay for. Symbols are those of
+:func:`gnlib.chapters.batch_normalization.gauss_newton.batch_norm_gauss_newton`.
 """
 
 import math
@@ -40,7 +41,7 @@ def batch_norm_bound(
     Parameters
     ----------
     weights, x, eps, scale
-        as for :func:`gnlib.gauss_newton.batch_norm_gauss_newton`
+        as for :func:`gnlib.chapters.batch_normalization.gauss_newton.batch_norm_gauss_newton`
     """
     units = normalized_units(weights, x, eps=eps, scale=scale)
     v = units.scale[:, None] * units.hidden / units.eigenvalues.sqrt()  # D^1/2 V on the range
@@ -80,7 +81,7 @@ def sharp_batch_norm(
     Parameters
     ----------
     weights, x, eps, scale, shift, affine
-        as for :func:`gnlib.gauss_newton.batch_norm_gauss_newton`
+        as for :func:`gnlib.chapters.batch_normalization.gauss_newton.batch_norm_gauss_newton`
     """
     units = normalized_units(weights, x, eps=eps, scale=scale, shift=shift)
     w, s, r = units.output, units.eigenvalues, len(units.eigenvalues)

@@ -8,7 +8,7 @@ which is what its appendix B suggests. Here the filters are unfolded otherwise. 
 
 where channels are contracted and taps are kept (a row or column for each choice of taps, of which there are
 :math:`k_\ell` in layer :math:`\ell`), and the second moment T of the paths
-(:func:`gnlib.gauss_newton.path_moment`), the Gauss-Newton matrix has the non-zero eigenvalues of
+(:func:`gnlib.chapters.convolution.gauss_newton.path_moment`), the Gauss-Newton matrix has the non-zero eigenvalues of
 
 .. math:: (I \otimes T^{1/2}) \Bigl( \sum_\ell A_\ell A_\ell^\top \otimes I_{k_\ell} \otimes B_\ell^\top B_\ell \Bigr)
     (I \otimes T^{1/2}).
@@ -42,7 +42,7 @@ def convolution_bound(
     Parameters
     ----------
     filters, x, stride, padding
-        as for :func:`gnlib.gauss_newton.convolution_gauss_newton`
+        as for :func:`gnlib.chapters.convolution.gauss_newton.convolution_gauss_newton`
     """
     layers, x = as_convolutions(filters, x, stride, padding)
     patches = virtual_patches(layers, x)
@@ -69,7 +69,7 @@ def sharp_convolution(
     Parameters
     ----------
     filters, x, stride, padding
-        as for :func:`gnlib.gauss_newton.convolution_gauss_newton`
+        as for :func:`gnlib.chapters.convolution.gauss_newton.convolution_gauss_newton`
     """
     layers, x = as_convolutions(filters, x, stride, padding)
     patches = virtual_patches(layers, x)

@@ -36,13 +36,13 @@ class Patches(NamedTuple):
     Attributes
     ----------
     images
-        (r, c_0, *window) tensor, whose r patches have the sum of outer products S
+        `(r, c_0, *window)` tensor, whose r patches have the sum of outer products S
     inside
         for each layer, the positions of what it reads in the window that are not padding; all of them for the first
         layer, whose padding is a part of the data
     """
 
-    images: Float[Tensor, "r channels *window"]
+    images: Float[Tensor, "r channels ..."]
     inside: list[Bool[Tensor, "..."]]
 
 

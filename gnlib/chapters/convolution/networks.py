@@ -20,14 +20,14 @@ class Convolution(NamedTuple):
     Attributes
     ----------
     filters
-        (out, in, *size) tensor
+        `(out, in, *size)` tensor
     stride, padding
         the same along each axis; padding is with zeros, on both sides
     inputs, outputs
         number of positions along each axis, before and after
     """
 
-    filters: Float[Tensor, "out in *size"]
+    filters: Float[Tensor, "out channels ..."]
     stride: int
     padding: int
     inputs: tuple[int, ...]
@@ -94,7 +94,7 @@ def convolution_network(
 
 
 def toeplitz(
-    filters: Float[Tensor, "out in *size"], size: int | Sequence[int], stride: int = 1, padding: int = 0
+    filters: Float[Tensor, "out channels ..."], size: int | Sequence[int], stride: int = 1, padding: int = 0
 ) -> Float[Tensor, "rows columns"]:
     r"""Return the matrix of a convolutional layer, with :math:`\mathrm{vec}(w * x) = T \mathrm{vec}(x)`.
 
