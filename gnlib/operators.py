@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from scipy.sparse.linalg import LinearOperator
 
-BANDS = 4  # of rows, in which the square of a matrix is formed: more of them save little and cost calls
+ROW_BANDS = 4  # in which the square of a matrix is formed: more of them save little and cost calls
 
 
 class SymmetricOperator(ABC):
@@ -196,7 +196,7 @@ class LayeredSum(KroneckerSum):
 def _square(b: Float[Tensor, "m r"], out: Float[Tensor, "r r"]) -> None:
     """Write `b.T @ b` by a few bands of rows, each from the diagonal on: little more than half of the products."""
     size = out.shape[1]
-    edges = [size * i // BANDS for i in range(BANDS + 1)]
+    edges = [size * i // ROW_BANDS for i in range(ROW_BANDS + 1)]
     for first, last in pairwise(edges):
         torch.matmul(b[:, first:last].mT, b[:, first:], out=out[first:last, first:])
         out[last:, first:last] = out[first:last, last:].mT

@@ -12,7 +12,7 @@ from gnlib.models.linear import add_skip
 from gnlib.moment import SecondMoment, as_second_moment
 from gnlib.operators import LayeredSum
 
-WHITE = 1e-13  # spread of the eigenvalues of whitened data, by rounding
+WHITE_SPREAD = 1e-13  # spread of the eigenvalues of whitened data, by rounding
 
 
 def linear_gauss_newton(
@@ -94,7 +94,7 @@ def on_the_range(
 def _is_white(moment: SecondMoment) -> bool:
     """Say whether a second moment is a multiple of the identity, up to the rounding of its eigenvalues."""
     s = moment.eigenvalues
-    return len(s) == len(moment.basis) and bool(s.min() >= (1 - WHITE) * s.max())
+    return len(s) == len(moment.basis) and bool(s.min() >= (1 - WHITE_SPREAD) * s.max())
 
 
 def partial_products(weights: Sequence[Tensor]) -> list[tuple[Float[Tensor, "k _out"], Float[Tensor, "_in d"]]]:

@@ -15,9 +15,9 @@ from gnlib.spectrum.davidson import PATIENCE, ExtremePair, extreme_eigenpair, kr
 from gnlib.spectrum.ritz_errors import residual_errors
 from gnlib.spectrum.shifted_inverse import LinAlgError, ShiftedInverse, inverse_of
 
-FEW = 4  # columns that the iteration improves at a time
-PROBES = 2  # random columns
-FAR = tuple(2.0**i for i in range(60))
+BLOCK_COLUMNS = 4  # columns that the iteration improves at a time
+RANDOM_COLUMNS = 2  # that the search starts from, besides the guess
+FAR_SHIFTS = tuple(2.0**i for i in range(60))  # relative distances, where the near ones leave a block indefinite
 
 
 class CoupledBlocks(ABC):
@@ -45,7 +45,7 @@ class CoupledBlocks(ABC):
     inputs: int
     groups: list[range]
     outermost: set[int]
-    columns: int = FEW
+    columns: int = BLOCK_COLUMNS
     near: tuple[float, ...] = (0.01, 0.03, 0.1, 0.5)
     shiftable: bool = True
     like: Tensor
@@ -107,12 +107,12 @@ class CoupledBlocks(ABC):
         sign = -1 if largest else 1
         value, start = self.guess(largest=largest)
         inverse, known = ShiftedInverse(self, sign), set(self.outermost)
-        near, *far = (self.near if largest or self.shiftable else ()) + (FAR if largest else (1.0,))
+        near, *far = (self.near if largest or self.shiftable else ()) + (FAR_SHIFTS if largest else (1.0,))
         culprit = inverse.factor(value * (1 - sign * near))
         while culprit is not None and culprit not in known:  # the spectrum of this block reaches beyond the guess
             known.add(culprit)
-            rows = self.like.new_zeros(self.outputs, self.inputs, min(FEW, self.inputs))
-            rows[culprit] = self.ritz_vectors(culprit, FEW, largest=largest)
+            rows = self.like.new_zeros(self.outputs, self.inputs, min(BLOCK_COLUMNS, self.inputs))
+            rows[culprit] = self.ritz_vectors(culprit, BLOCK_COLUMNS, largest=largest)
             found = self.project(self.join(rows))
             values = torch.linalg.eigvalsh(found.mT @ self.raised(found, 0.0 if largest else norm))
             value = max(value, values[-1].item()) if largest else min(value, values[0].item())
@@ -122,7 +122,7 @@ class CoupledBlocks(ABC):
             raise LinAlgError("A block is not positive definite.")
 
         # Random columns meet every invariant subspace, for an end of the blocks or of the matrix off the guess.
-        smooth = probes = inverse(self.random(self.outputs * self.inputs, PROBES))
+        smooth = probes = inverse(self.random(self.outputs * self.inputs, RANDOM_COLUMNS))
         for _ in range(2):  # else the rounding of its large components would drown a graded lower end
             smooth = inverse(smooth / torch.linalg.vector_norm(smooth, dim=0))
         return inverse, torch.cat([start, smooth, probes], 1)
@@ -167,7 +167,7 @@ class CoupledBlocks(ABC):
     def ritz_vectors(self, i: int, number: int, *, largest: bool) -> Float[Tensor, "r q"]:
         """Return vectors at an end of the block of an output."""
         block = self.block(i)
-        start = self.random(self.inputs, FEW).to(block)
+        start = self.random(self.inputs, BLOCK_COLUMNS).to(block)
         space = krylov_space(block.matmul if largest else inverse_of(block), start, 8)
         _, rotation = torch.linalg.eigh(space.mT @ block @ space)
         return space @ (rotation[:, -number:] if largest else rotation[:, :number])

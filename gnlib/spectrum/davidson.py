@@ -10,9 +10,9 @@ from torch import Tensor
 from gnlib.spectrum.result import NotConvergedError
 
 Map = Callable[[Float[Tensor, "n b"]], Float[Tensor, "n b"]]
-PATIENCE = 15
-NOTHING = 0.75  # power of eps that is the size of what is left of a unit column below which it is rounding
-SETTLED = 0.1  # relative error below which the rest of the block is trusted not to hide another extreme
+PATIENCE = 15  # steps that do not halve the error, after which what is left of it may be rounding
+ROUNDING_POWER = 0.75  # of eps: what is left of a unit column and is smaller than that is rounding
+TRUSTED = 0.1  # relative error below which the rest of the block is trusted not to hide another extreme
 
 
 class ExtremePair(NamedTuple):
@@ -180,7 +180,7 @@ class _Best:
 def _has_settled(values: Float[Tensor, " b"], error: Float[Tensor, " b"], largest: bool, tolerance: float) -> bool:
     """Say whether the first value is found, and none of the block can still overtake it."""
     rivals = values * (1 + error) >= values[0] if largest else values * (1 - error) <= values[0]
-    settled = error.max() <= SETTLED and error[rivals].max() <= max(tolerance, tolerance**0.5)
+    settled = error.max() <= TRUSTED and error[rivals].max() <= max(tolerance, tolerance**0.5)
     return bool(error[0] <= tolerance and settled)
 
 
@@ -199,7 +199,7 @@ def orthonormal(v: Float[Tensor, "n b"], basis: Float[Tensor, "n q"] | None = No
     if basis is None:
         return _independent(v)
     v = v - basis @ (basis.mT @ v)
-    v = _independent(v[:, torch.linalg.vector_norm(v, dim=0) > _nothing(v)])
+    v = _independent(v[:, torch.linalg.vector_norm(v, dim=0) > _rounding(v)])
     products = basis.mT @ v  # what rounding left of the first time
     v = v - basis @ products
     return v if (products.abs() <= torch.finfo(v.dtype).eps ** 0.5).all() else _independent(v)
@@ -213,12 +213,12 @@ def _unit(v: Float[Tensor, "n b"]) -> Float[Tensor, "n b"]:
 def _independent(v: Float[Tensor, "n b"]) -> Float[Tensor, "n c"]:
     """Return an orthonormal basis of the columns, without those that add nothing to what they are parts of."""
     q, r = torch.linalg.qr(v)
-    if v.shape[1] <= len(v) and (r.diagonal().abs() > _nothing(v)).all():
+    if v.shape[1] <= len(v) and (r.diagonal().abs() > _rounding(v)).all():
         return q
     # QR would put noise in place of a column that adds nothing, and take it out of the columns after it
     u, s, _ = torch.linalg.svd(v, full_matrices=False)
-    return u[:, s > _nothing(v)]
+    return u[:, s > _rounding(v)]
 
 
-def _nothing(v: Tensor) -> float:
-    return torch.finfo(v.dtype).eps ** NOTHING
+def _rounding(v: Tensor) -> float:
+    return torch.finfo(v.dtype).eps ** ROUNDING_POWER

@@ -9,7 +9,7 @@ from torch import Tensor
 from gnlib.checks import EPS, as_symmetric, numerical_rank
 from gnlib.spectrum.result import ConditionNumber
 
-USUAL = 1e60  # entries up to which, and down to its inverse, squares stay within the range of double precision
+SQUARES_FIT = 1e60  # entries up to this, and down to its inverse, have squares within the range of double precision
 
 
 def dense_ends(matrix: Float[Tensor, "p p"], rank: int | None = None) -> ConditionNumber:
@@ -73,4 +73,4 @@ def graded_ends(matrix: Float[Tensor, "p p"]) -> ConditionNumber:
 def magnitude(matrix: Tensor) -> float:
     """Return a power of two to divide a matrix by that brings its entries to the order of one; 1 for usual ones."""
     largest = torch.stack(torch.aminmax(matrix)).abs().max().item()
-    return 1.0 if 1 / USUAL < largest < USUAL else 2.0 ** math.frexp(largest)[1]
+    return 1.0 if 1 / SQUARES_FIT < largest < SQUARES_FIT else 2.0 ** math.frexp(largest)[1]

@@ -7,13 +7,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.checks import EPS
-from gnlib.spectrum.coupled_blocks import FEW, CoupledBlocks
+from gnlib.spectrum.coupled_blocks import BLOCK_COLUMNS, CoupledBlocks
 from gnlib.spectrum.dense import dense_ends, magnitude
 from gnlib.spectrum.result import RESOLVED, ConditionNumber, Limits, NotConvergedError
 from gnlib.spectrum.shifted_inverse import LinAlgError
 
-SMALL = 2000  # size up to which all eigenvalues take hardly longer than two of them
-PATIENCE = 50  # steps, after which all eigenvalues would have taken no longer
+DENSE_UP_TO = 2000  # size up to which all eigenvalues take hardly longer than two of them
+MOST_STEPS = 50  # after which all eigenvalues would have taken no longer
 
 
 class Gram(NamedTuple):
@@ -41,7 +41,7 @@ def is_of_full_rank(gram: Gram, limits: Limits) -> bool:
 
 def is_large(gram: Gram, limits: Limits) -> bool:
     """Say whether all eigenvalues take longer than two of them."""
-    return len(gram.matrix) > SMALL
+    return len(gram.matrix) > DENSE_UP_TO
 
 
 def dense(gram: Gram, limits: Limits) -> ConditionNumber:
@@ -57,7 +57,7 @@ def iteration(gram: Gram, limits: Limits) -> ConditionNumber | None:
     """
     scale = magnitude(gram.matrix)
     blocks = GramBlocks(gram.matrix if scale == 1 else gram.matrix / scale, gram.outputs)
-    tolerance, steps = limits.tolerance, min(limits.max_steps, PATIENCE)
+    tolerance, steps = limits.tolerance, min(limits.max_steps, MOST_STEPS)
     try:
         top = blocks.end(largest=True, tolerance=tolerance, max_steps=steps)
         bottom = blocks.end(largest=False, norm=top.value, tolerance=tolerance, max_steps=steps)
@@ -115,9 +115,9 @@ class GramBlocks(CoupledBlocks):
 
     def guess(self, *, largest: bool) -> tuple[float, Float[Tensor, "p b"]]:
         """Project on the vectors at that end of each block."""
-        start = self.like.new_zeros(self.outputs, self.inputs, self.outputs, min(FEW, self.inputs))
+        start = self.like.new_zeros(self.outputs, self.inputs, self.outputs, min(BLOCK_COLUMNS, self.inputs))
         for i in range(self.outputs):
-            start[i, :, i] = self.ritz_vectors(i, FEW, largest=largest)
+            start[i, :, i] = self.ritz_vectors(i, BLOCK_COLUMNS, largest=largest)
         start = self.join(start.flatten(2))
         values, vectors = torch.linalg.eigh(start.mT @ self.apply(start))
         if largest:

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from gnlib.checks import EPS
 from gnlib.operators import apply_kronecker_sum
-from gnlib.spectrum.coupled_blocks import FEW, CoupledBlocks
+from gnlib.spectrum.coupled_blocks import BLOCK_COLUMNS, CoupledBlocks
 from gnlib.spectrum.davidson import ExtremePair, krylov_space, orthonormal
 from gnlib.spectrum.ritz_errors import relative_errors
 from gnlib.spectrum.shifted_inverse import cholesky_solve, factor_shifted
 
-CLOSE = 0.1  # multiple of its blocks that the sum must exceed for a few columns to do
-PROJECTED = 160  # size of the projected problem that gives the guess
-CLOSER = (0.03, 0.003)  # relative distances of the shifts that improve the guess
+GOOD_SLACK = 0.1  # multiple of its blocks that the sum must exceed for a few columns to do
+GUESS_SIZE = 160  # size of the projected problem that gives the guess
+CLOSER_SHIFTS = (0.03, 0.003)  # relative distances of the shifts that improve the guess
 
 
 class KroneckerBlocks(CoupledBlocks):
@@ -71,7 +71,7 @@ class KroneckerBlocks(CoupledBlocks):
             for block in self.shared[: int(silent[first].sum())]:
                 block += block.diagonal().mean() * null
         # The ends are clusters of k. Good blocks tell their eigenvalues apart; poor ones have to take them together.
-        self.columns = FEW if self.shiftable and self.slack > CLOSE else FEW + self.outputs
+        self.columns = BLOCK_COLUMNS if self.shiftable and self.slack > GOOD_SLACK else BLOCK_COLUMNS + self.outputs
 
     def apply(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "p b"]:  # noqa: D102
         y = self.product(x.mT.reshape(-1, self.outputs, self.inputs))
@@ -98,7 +98,7 @@ class KroneckerBlocks(CoupledBlocks):
 
     def guess(self, *, largest: bool) -> tuple[float, Float[Tensor, "p b"]]:
         """Project on all outputs times the inputs that matter at that end of the outermost blocks."""
-        number = max(1, PROJECTED // (2 * self.outputs))
+        number = max(1, GUESS_SIZE // (2 * self.outputs))
         spaces = [self.ritz_vectors(i, number, largest=largest) for i in self.outermost]
         space = orthonormal(torch.cat(spaces, 1))
         projected = torch.einsum("lij,lab->iajb", self.left, self.between(space))
@@ -123,14 +123,14 @@ class KroneckerBlocks(CoupledBlocks):
         space = super().ritz_vectors(i, number, largest=largest)
         block, sign = self.block(i), -1 if largest else 1
         factor = torch.empty_like(block).mT
-        for distance in CLOSER:
+        for distance in CLOSER_SHIFTS:
             x = space[:, -1 if largest else 0]
             y = block @ x
             value = (x @ y).item()
             good = torch.linalg.vector_norm(y - value * x) <= self.near[0] * value
             if good or not factor_shifted(block, (1 - sign * distance) * value, sign, out=factor):
                 break
-            start = space[:, -FEW:] if largest else space[:, :FEW]
+            start = space[:, -BLOCK_COLUMNS:] if largest else space[:, :BLOCK_COLUMNS]
             space = krylov_space(partial(cholesky_solve, factor), start, 5)
             _, rotation = torch.linalg.eigh(space.mT @ block @ space)
             space = space @ (rotation[:, -number:] if largest else rotation[:, :number])

@@ -23,7 +23,7 @@ from gnlib.spectrum.kronecker_blocks import KroneckerBlocks, in_eigenbasis
 from gnlib.spectrum.result import ConditionNumber, Limits
 from gnlib.spectrum.shifted_inverse import LinAlgError
 
-SMALL = 300  # size up to which forming the matrix is faster than iterating, and safe from the rounding of a projection
+DENSE_UP_TO = 300  # size up to which forming the matrix is faster than iterating, and no projection rounds
 
 
 class Terms:
@@ -79,7 +79,7 @@ class Terms:
 
 def is_small(terms: Terms, limits: Limits) -> bool:
     """Say whether forming the matrix is faster than anything else."""
-    return terms.size <= SMALL
+    return terms.size <= DENSE_UP_TO
 
 
 def dense(terms: Terms, limits: Limits) -> ConditionNumber:

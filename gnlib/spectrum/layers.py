@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gnlib.checks import EPS
 from gnlib.operators import LayeredSum
-from gnlib.spectrum.coupled_blocks import FEW
+from gnlib.spectrum.coupled_blocks import BLOCK_COLUMNS
 from gnlib.spectrum.davidson import ExtremePair
 from gnlib.spectrum.kronecker_blocks import KroneckerBlocks, in_eigenbasis
 from gnlib.spectrum.kronecker_sum import Terms
@@ -23,12 +23,12 @@ from gnlib.spectrum.result import ConditionNumber, Limits, NotConvergedError
 from gnlib.spectrum.shifted_inverse import LinAlgError
 
 SINGLE = torch.finfo(torch.float32).eps
-WIDE = 500  # size of the data from which the factors cost more than the iteration
-EVEN = 1e-4  # smallest over largest root of an eigenvalue of the second moment; the square is lost in the larger ones
-COARSE = 0.1  # rounding of the blocks beyond which single precision is given up
-POWERS, SAFE = 2, 4  # steps that reach half the norm of a random matrix and all of that of one of low rank
-ROOM = 2  # for the rounding of the errors that single precision finds
-USUAL = 1e15  # entries of the factors whose products stay far from the ends of single precision
+WIDE_FROM = 500  # size of the data from which the factors cost more than the iteration
+LEAST_ROOT = 1e-4  # smallest over largest root of an eigenvalue of the data; smaller squares are lost in single
+MOST_ROUNDING = 0.1  # rounding of the blocks beyond which single precision is given up
+POWER_STEPS, POWER_MARGIN = 2, 4  # that many steps reach half the norm of a random matrix, all of one of low rank
+ROUNDING_MARGIN = 2  # for the rounding of the errors that single precision finds
+FITS_SINGLE = 1e15  # entries of the factors whose products stay far from the ends of single precision
 
 
 def applies(terms: Terms, limits: Limits) -> bool:
@@ -39,8 +39,9 @@ def applies(terms: Terms, limits: Limits) -> bool:
 def pays(terms: Terms, limits: Limits) -> bool:
     """Say whether forming the factors in double precision is likely to be a waste."""
     op = terms.layered
-    wide = len(op.roots) >= WIDE and len(op.weights) >= 2
-    return wide and max(map(len, op.weights)) <= 2 * len(op.roots) and bool(op.roots.min() >= EVEN * op.roots.max())
+    if len(op.roots) < WIDE_FROM or len(op.weights) < 2 or max(map(len, op.weights)) > 2 * len(op.roots):
+        return False
+    return bool(op.roots.min() >= LEAST_ROOT * op.roots.max())
 
 
 def ends(terms: Terms, limits: Limits) -> ConditionNumber | None:
@@ -52,11 +53,11 @@ def ends(terms: Terms, limits: Limits) -> ConditionNumber | None:
         return None
     right = op.squares(torch.float32)
     extremes = right.diagonal(dim1=1, dim2=2).amax(1)
-    if not (extremes.min() > 1 / USUAL and extremes.max() < USUAL):
+    if not (extremes.min() > 1 / FITS_SINGLE and extremes.max() < FITS_SINGLE):
         return None
     lower = LayeredBlocks(op, left, right, largest=False)
     off = lower.rounding_of_blocks()
-    if off > COARSE:
+    if off > MOST_ROUNDING:
         return None
     lower.slack *= 1 - off
     try:
@@ -104,7 +105,8 @@ class LayeredBlocks(KroneckerBlocks):
     def end(self, *, largest: bool, norm: float = 0.0, tolerance: float, max_steps: int) -> ExtremePair:
         """Return an end, in single precision until rounding stops it and then in double."""
         inverse, start = self.prepare(largest=largest)
-        rough = self.iterate(inverse, start, norm=norm, tolerance=tolerance / ROOM, max_steps=max_steps, patience=0)
+        coarse = tolerance / ROUNDING_MARGIN
+        rough = self.iterate(inverse, start, norm=norm, tolerance=coarse, max_steps=max_steps, patience=0)
         exact = self.iterate(inverse, rough.vectors.double(), norm=norm, tolerance=tolerance, max_steps=max_steps)
         return exact._replace(steps=rough.steps + exact.steps)
 
@@ -114,11 +116,11 @@ class LayeredBlocks(KroneckerBlocks):
         That of the blocks is measured by power iteration; that of a factor follows the diagonal of its block (Demmel).
         """
         exact = torch.diag_embed(self.shares)
-        x = self.random(FEW, len(self.shared), self.inputs).double()
-        for _ in range(POWERS):
+        x = self.random(BLOCK_COLUMNS, len(self.shared), self.inputs).double()
+        for _ in range(POWER_STEPS):
             x = x / torch.linalg.vector_norm(x, dim=2, keepdim=True) / self.op.roots
             rounded = x.transpose(0, 1).to(self.shared) @ self.shared
             x = (self.op.through_layers(x, exact) - rounded.transpose(0, 1)) / self.op.roots
-        blocks = SAFE * torch.linalg.vector_norm(x, dim=2).amax(0)
+        blocks = POWER_MARGIN * torch.linalg.vector_norm(x, dim=2).amax(0)
         factors = (self.inputs**0.5 * SINGLE * self.shared.diagonal(dim1=1, dim2=2) / self.op.roots**2).amax(1)
         return ((blocks + factors) / self.shares[0]).max().item()

@@ -14,7 +14,7 @@ from gnlib.operators import LayeredSum
 from gnlib.spectrum.kronecker_sum import Terms
 from gnlib.spectrum.result import ConditionNumber, Limits
 
-SHARE = 0.1  # of the tolerance, left to data that are not quite white
+WHITE_SHARE = 0.1  # of the tolerance, left to data that are not quite white
 
 
 def applies(terms: Terms, limits: Limits) -> bool:
@@ -22,7 +22,7 @@ def applies(terms: Terms, limits: Limits) -> bool:
     op = terms.op
     if not isinstance(op, LayeredSum) or not op.weights:
         return False
-    return len(op.weights[0]) < len(op.roots) and _spread(op) <= SHARE * limits.tolerance
+    return len(op.weights[0]) < len(op.roots) and _spread(op) <= WHITE_SHARE * limits.tolerance
 
 
 def within_first_layer(op: LayeredSum) -> LayeredSum:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gnlib.spectrum.coupled_blocks import CoupledBlocks
 
 LinAlgError = torch.linalg.LinAlgError  # type: ignore[attr-defined]
-AGAIN, QUICK = 3, 10  # steps after which the shift is reconsidered; by how much one of them should reduce the error
+RESHIFT_EVERY, QUICK_FACTOR = 3, 10  # steps between shifts; how much smaller the error is after a quick one
 
 
 def cholesky_solve(factor: Float[Tensor, "*batch n n"], x: Float[Tensor, "*batch n b"]) -> Float[Tensor, "*batch n b"]:
@@ -72,10 +72,10 @@ class ShiftedInverse:
         Errors are a fraction of what they are bounded by; a shift that goes too far is not made.
         """
         self.steps += 1
-        slow, self.error = error > self.error / QUICK, error
+        slow, self.error = error > self.error / QUICK_FACTOR, error
         shift = value * (1 - self.sign * error / 4)
         closer = abs(value - shift) < abs(value - self.shift) / 4
-        if self.blocks.shiftable and self.steps % AGAIN == 0 and slow and closer:
+        if self.blocks.shiftable and self.steps % RESHIFT_EVERY == 0 and slow and closer:
             self.factor(shift)
 
     def factor(self, shift: float) -> int | None:
