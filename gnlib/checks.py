@@ -1,4 +1,4 @@
-"""What every function asks of its input, in one place, so that each complaint reads the same."""
+"""Checks of arguments that many functions share, so that each error reads the same."""
 
 from collections.abc import Sequence
 

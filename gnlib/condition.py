@@ -61,10 +61,10 @@ def condition_number(
     """Return the pseudo-condition number: the largest eigenvalue over the smallest one that is not zero.
 
     A Kronecker sum is never formed: one or two terms are reduced exactly to blocks of the size of the data, more are
-    treated by an iteration on both ends that the inverses of such blocks precondition. So is a large matrix; if it is
-    small, singular, or its outputs are coupled strongly, it is diagonalised. For a network and a batch the Gram form of
-    the Gauss-Newton matrix is built; where that is singular or does not resolve the smallest eigenvalue, the singular
-    values of the Jacobian take its place.
+    treated by an iteration at both ends, preconditioned by the inverses of such blocks. So is a large matrix; one that
+    is small, singular, or whose outputs are strongly coupled is diagonalised. For a network and a batch the Gram form
+    of the Gauss-Newton matrix is built; where that is singular or does not resolve the smallest eigenvalue, the
+    singular values of the Jacobian take its place.
 
     Parameters
     ----------
@@ -73,15 +73,15 @@ def condition_number(
     x, output, mode, memory
         for a network: the samples, and as for :func:`gnlib.gauss_newton.gauss_newton_gram`
     outputs
-        for a matrix: number k of outputs of a Gram matrix whose row `i k + a` belongs to output a of sample i; of use
-        where the outputs are coupled weakly, because their blocks then precondition the iteration
+        for a matrix: number k of outputs of a Gram matrix whose row `i k + a` belongs to output a of sample i;
+        giving it helps where the outputs are weakly coupled, because their blocks then precondition the iteration
     rank
         for a matrix: number of non-zero eigenvalues where theory gives it; otherwise eigenvalues up to `p * eps` times
         the largest count as zero. The rank of a Kronecker sum or a network is found from its factors.
     method
-        the one to use, whatever suits best: for a Kronecker sum `"first layer"`, `"layers"`, `"blocks"`, `"iteration"`
-        or `"dense"`, for a matrix `"iteration"` or `"dense"`, for a network `"gram"` or `"jacobian"`
-        (:mod:`gnlib.spectrum.strategy`)
+        the method to use, even where another would be faster: for a Kronecker sum `"first layer"`, `"layers"`,
+        `"blocks"`, `"iteration"` or `"dense"`, for a matrix `"iteration"` or `"dense"`, for a network `"gram"` or
+        `"jacobian"` (:mod:`gnlib.spectrum.strategy`)
     tolerance
         relative error at which an iteration may stop
     max_steps

@@ -1,4 +1,4 @@
-"""Symmetric operators that know their products, so that a matrix need not be formed to be measured."""
+"""Symmetric operators, known by their products with vectors: a matrix need not be formed to be measured."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

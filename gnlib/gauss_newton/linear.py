@@ -67,8 +67,8 @@ def on_the_range(
 
     With :math:`\Sigma = Q \operatorname{diag}(s) Q^\top`, inputs are :math:`x = Q z`, so the network with first weight
     :math:`W_1 Q` sees data z whose second moment :math:`\operatorname{diag}(s)` is diagonal and invertible. Nothing
-    that the network computes is lost, and all that follows is free of the null space of the data. Of white data any
-    basis is an eigenbasis, the standard one too.
+    that the network computes is lost, and the null space of the data plays no part in what follows. For white data any
+    basis is an eigenbasis, and the standard one is used.
 
     Returns
     -------

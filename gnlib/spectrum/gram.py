@@ -35,7 +35,7 @@ class Gram(NamedTuple):
 
 
 def is_of_full_rank(gram: Gram, limits: Limits) -> bool:
-    """Say whether nothing is known to the contrary; the iteration finds out."""
+    """Say whether the matrix may have full rank; the iteration finds out if it has."""
     return gram.rank in (None, len(gram.matrix))
 
 

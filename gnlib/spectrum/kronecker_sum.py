@@ -27,7 +27,7 @@ DENSE_UP_TO = 300  # size up to which forming the matrix is faster than iteratin
 
 
 class Terms:
-    """A Kronecker sum as its methods see it: what each needs to know of it, found once, when it is first asked for.
+    """A Kronecker sum with what its methods need to know of it, each found once, when it is first asked for.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Terms:
 
     @property
     def layered(self) -> LayeredSum:
-        """The sum, of which is known that it comes from layers."""
+        """The sum, known to come from layers."""
         assert isinstance(self.op, LayeredSum)
         return self.op
 
@@ -90,7 +90,7 @@ def dense(terms: Terms, limits: Limits) -> ConditionNumber:
 
 
 def is_regular(terms: Terms, limits: Limits) -> bool:
-    """Say whether the null space is what the widths say: no layer in between loses more rank than its size makes it."""
+    """Say whether the null space is the one that follows from the widths: no layer loses rank beyond that."""
     left, right = terms.rotated, terms.factors[1]
     if torch.linalg.cholesky_ex(left[-1]).info or torch.linalg.cholesky_ex(right[0]).info:
         return False  # no network, or one with vanishing products

@@ -44,8 +44,8 @@ class ConditionNumber:
         smallest non-zero eigenvalue over the largest one that counts as zero (over the rounding level of the method,
         `eps * largest`, where that is larger): how visible the rank is
     residual
-        relative error that the method vouches for in the eigenvalues, the larger of the two ends; of a matrix as it
-        was given, rounding in how it came about not included
+        bound on the relative error of the eigenvalues, at the worse of the two ends; for a matrix, the rounding made
+        before it was handed over is not included
     method
         how the ends were obtained
     seconds

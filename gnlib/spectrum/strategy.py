@@ -1,7 +1,7 @@
 """Which method finds both ends of a spectrum: one list for each kind of operand, tried from the top.
 
-A method is taken if it applies (its result is right) and pays (no other is faster, as far as sizes tell), and left for
-the next one if it finds on the way that it does not work. Who names a method gets that one, whether it pays or not.
+A method is taken if it applies (its result is right) and pays (no other is faster, judging by sizes). If it then turns
+out not to work, the next one is tried. A method that is named is used whether it pays or not.
 """
 
 from collections.abc import Callable, Sequence
@@ -65,7 +65,7 @@ def find_ends(
 
 
 def always(operand: object, limits: Limits) -> bool:
-    """Say yes."""
+    """Return true: no condition."""
     return True
 
 
