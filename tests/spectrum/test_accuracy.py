@@ -1,4 +1,4 @@
-"""Against fifty digits: a result is right to the residual that it states, or it refuses.
+"""The whole, against fifty digits: right to the residual stated, or refused.
 
 Hard cases have eigenvalues below the rounding of the largest, eigenvectors orthogonal to all that
 an iteration starts from, or layers that are singular, zero, or nearly so.
@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnlib import (
-    NotConvergedError,
-    NotResolvedError,
-    SecondMoment,
-    condition_number,
-    linear_gauss_newton,
-)
+from gnlib import NotConvergedError, NotResolvedError, SecondMoment, condition_number, linear_gauss_newton
 from gnlib.operators import KroneckerSum
 from tests.oracles import (
     mp_gauss_newton,
@@ -26,12 +20,7 @@ from tests.oracles import (
     products,
     with_spectrum,
 )
-
-EPS = 2.0**-52
-
-
-def double(values):
-    return torch.as_tensor(values, dtype=torch.float64)
+from tests.spectrum.helpers import EPS, double
 
 
 def diagonal(*values):
