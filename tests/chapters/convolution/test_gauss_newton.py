@@ -2,28 +2,16 @@
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import nn
-from torch.nn import functional
 
 import gnlib
-from gnlib.bounds import zhao_lemma_2
 from gnlib.chapters.convolution.bounds import convolution_bound, sharp_convolution
 from gnlib.chapters.convolution.gauss_newton import convolution_gauss_newton, path_moment
-from gnlib.chapters.convolution.networks import convolution_network, convolution_weights, toeplitz
-from gnlib.gauss_newton import linear_gauss_newton
+from gnlib.chapters.convolution.networks import convolution_network, convolution_weights
+from tests.chapters.convolution.cases import fits, many, network, networks
 from tests.oracles import assert_same_nonzero_spectrum, normal, spectrum
-
-CONVOLVE = {1: functional.conv1d, 2: functional.conv2d}
-many = settings(deadline=None, max_examples=60, derandomize=True)
-
-
-def network(filters, x, strides, paddings):
-    """The same network by torch alone."""
-    for w, s, p in zip(filters, strides, paddings, strict=True):
-        x = CONVOLVE[x.ndim - 2](x, w, stride=s, padding=p)
-    return x
 
 
 def jacobian(filters, x, strides, paddings):
@@ -32,28 +20,6 @@ def jacobian(filters, x, strides, paddings):
 
     parts = torch.func.jacrev(outputs, argnums=tuple(range(len(filters))))(*filters)
     return torch.cat([part.flatten(1) for part in parts], 1)
-
-
-def fits(size, kernels, strides, paddings):
-    for kernel, s, p in zip(kernels, strides, paddings, strict=True):
-        if any(q + 2 * p < k for q, k in zip(size, kernel, strict=True)):
-            return False
-        size = [(q + 2 * p - k) // s + 1 for q, k in zip(size, kernel, strict=True)]
-    return True
-
-
-@st.composite
-def networks(draw, axes, deepest=3, padded=True):
-    """Draw filters, samples, strides and paddings of a network that fits together."""
-    depth = draw(st.integers(1, deepest))
-    size = draw(st.lists(st.integers(1, 9 if axes == 1 else 5), min_size=axes, max_size=axes))
-    kernels = [draw(st.lists(st.integers(1, 4), min_size=axes, max_size=axes)) for _ in range(depth)]
-    strides, paddings = ([draw(st.integers(*ends)) for _ in range(depth)] for ends in ((1, 3), (0, 2 if padded else 0)))
-    assume(fits(size, kernels, strides, paddings))
-    channels = draw(st.lists(st.integers(1, 3), min_size=depth + 1, max_size=depth + 1))
-    seed, n = draw(st.integers(0, 2**20)), draw(st.sampled_from([1, 2, 30]))
-    filters = [normal(channels[i + 1], channels[i], *kernels[i], seed=seed + i) for i in range(depth)]
-    return filters, normal(n, channels[0], *size, seed=seed + depth), strides, paddings
 
 
 def check(filters, x, strides, paddings):
@@ -144,57 +110,6 @@ def test_places_that_no_path_reaches_are_left_out():
 
 
 @many
-@given(networks(1, deepest=1), st.booleans())
-def test_toeplitz_is_conv1d(problem, double):
-    assert_toeplitz(*problem, double)
-
-
-@many
-@given(networks(2, deepest=1), st.booleans())
-def test_toeplitz_is_conv2d(problem, double):
-    assert_toeplitz(*problem, double)
-
-
-def assert_toeplitz(filters, x, strides, paddings, double):
-    (w,), (s,), (p,) = filters, strides, paddings
-    x, w = (x, w) if double else (x.float(), w.float())
-    matrix = toeplitz(w, x.shape[2:], s, p)
-    assert matrix.dtype == torch.float64
-    expected = CONVOLVE[x.ndim - 2](x.double(), w.double(), stride=s, padding=p).flatten(1)
-    torch.testing.assert_close(x.flatten(1).double() @ matrix.mT, expected, rtol=1e-10, atol=1e-10)
-
-
-def test_toeplitz_as_the_paper_prints_it():
-    matrix = toeplitz(torch.tensor([[[1.0, 2, 3]], [[4, 5, 6]]]), 5)
-    assert matrix.tolist() == [
-        [1, 2, 3, 0, 0],
-        [0, 1, 2, 3, 0],
-        [0, 0, 1, 2, 3],
-        [4, 5, 6, 0, 0],
-        [0, 4, 5, 6, 0],
-        [0, 0, 4, 5, 6],
-    ]
-
-
-@many
-@given(st.sampled_from([1, 2]).flatmap(networks))
-def test_the_network_is_that_of_torch(problem):
-    assert torch.equal(convolution_network(*problem), network(*problem))
-
-
-def test_one_number_serves_for_all_layers():
-    filters, x = [normal(2, 1, 3, seed=0), normal(1, 2, 3, seed=1)], normal(4, 1, 12, seed=2)
-    assert torch.equal(convolution_network(filters, x, 2, 1), convolution_network(filters, x, [2, 2], (1, 1)))
-
-
-def test_weights_have_the_scale_of_kaiming():
-    first, second = convolution_weights([2, 400, 30], [5, 3], generator=torch.Generator().manual_seed(0))
-    assert first.shape == (400, 2, 5) and second.shape == (30, 400, 3)
-    assert first.std().item() == pytest.approx(10**-0.5, rel=0.03)
-    assert second.std().item() == pytest.approx(1200**-0.5, rel=0.03)
-
-
-@many
 @given(st.sampled_from([1, 2]).flatmap(networks))
 def test_the_path_moment_is_the_one_of_all_paths(problem):
     """The paths by brute force: a filter for each combination of taps, one at a time."""
@@ -213,17 +128,6 @@ def test_the_path_moment_is_the_one_of_all_paths(problem):
     assume(features.any())
     expected = torch.linalg.svdvals(features) ** 2 / len(x)
     assert_same_nonzero_spectrum(spectrum(path_moment(filters, x, strides, paddings)), expected, 1e-10)
-
-
-def test_kernels_of_size_one_are_fully_connected_layers():
-    weights = [normal(6, 3, seed=0), normal(7, 6, seed=1), normal(2, 7, seed=2)]
-    x = normal(20, 3, seed=3)
-    filters, samples = [w[..., None] for w in weights], x[..., None]
-    moment = gnlib.SecondMoment.from_data(x)
-    expected = spectrum(linear_gauss_newton(weights, moment).dense())
-    assert_same_nonzero_spectrum(spectrum(convolution_gauss_newton(filters, samples)), expected, 1e-12)
-    assert convolution_bound(filters, samples) == pytest.approx(zhao_lemma_2(weights, moment).first, rel=1e-9)
-    assert sharp_convolution(filters, samples) == pytest.approx(gnlib.bounds.sharp_linear(weights, moment), rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -251,15 +155,15 @@ EVERY = (convolution_network, convolution_gauss_newton, path_moment, convolution
             CHAIN,
             X[:, :, :2],
             {},
-            r"filters\[0\] has filters of size \(3,\) but its input, padding included, is of size",
+            r"filters\[0\] has kernels of size \(3,\) but its input, padding included, is of size",
         ),
-        (CHAIN, X[:, :, :3], {}, r"filters\[1\] has filters of size \(2,\) .* is of size \(1,\); take smaller"),
+        (CHAIN, X[:, :, :3], {}, r"filters\[1\] has kernels of size \(2,\) .* is of size \(1,\); take smaller"),
         (CHAIN, X, {"stride": 0}, r"The stride of filters\[0\] is 0; an integer from 1 on was expected"),
         (CHAIN, X, {"stride": (1, 1.5)}, r"The stride of filters\[1\] is 1.5; an integer"),
         (CHAIN, X, {"padding": -1}, r"The padding of filters\[0\] is -1; an integer from 0 on was expected"),
         (CHAIN, X, {"stride": (1, 1, 1)}, "stride has 3 entries for 2 layers; give one for each, or a single number"),
         (CHAIN, X, {"padding": ()}, "padding has 0 entries for 2 layers"),
-        (CHAIN[::-1], X, {}, r"filters\[0\] takes 2 channels but x has 1; filters are \(out, in, \*size\)"),
+        (CHAIN[::-1], X, {}, r"filters\[0\] takes 2 channels but x has 1; filters are \(out, in, \*kernel\)"),
         ([CHAIN[0], CHAIN[0]], X, {}, r"filters\[1\] takes 1 channels but the output of filters\[0\] has 2"),
         (CHAIN, torch.ones(4, 6), {}, r"x has shape \(4, 6\); samples of shape \(n, channels, length\) or"),
         ([torch.ones(2, 1, 3, 3)], X, {}, r"filters\[0\] has shape \(2, 1, 3, 3\) but the input has 1 axes"),
@@ -280,38 +184,3 @@ def test_data_that_the_network_does_not_see_are_refused(function):
         function(CHAIN, 0 * X)
     with pytest.raises(ValueError, match="x is zero in all that the network sees"):
         function([torch.ones(1, 1, 1)], torch.ones(3, 1, 1), stride=3, padding=2)  # reads at -2 and 1
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (
-            (torch.ones(2, 1, 3), 2),
-            r"filters has filters of size \(3,\) but its input, padding included, is of size \(2,\)",
-        ),
-        ((torch.ones(2, 1, 3), 5, 0), "The stride of filters is 0"),
-        ((torch.ones(2, 1, 3), 5, 1, -2), "The padding of filters is -2"),
-        ((torch.ones(2, 3), 5), r"filters has shape \(2, 3\) but the input has 1 axes"),
-        ((torch.ones(2, 1, 3), (5, 5)), r"filters has shape \(2, 1, 3\) but the input has 2 axes"),
-        ((torch.ones(2, 1, 1, 1, 1), (5, 5, 5)), r"the input has 3 axes; \(out, in, k\) for one axis or"),
-    ],
-)
-def test_no_toeplitz_matrix_of_what_is_no_layer(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        toeplitz(*arguments)
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize(
-    "channels, kernels, message",
-    [
-        ([1, 2], [3, 3], "channels has 2 entries and sizes has 2; give one size for each layer"),
-        ([1], [], "channels has 1 entries and sizes has 0"),
-        ([1, 0], [3], r"channels is \[1, 0\] and sizes is \[3\]; integers from 1 on were expected"),
-        ([1, 2], [(3, 0)], r"sizes is \[\(3, 0\)\]; integers from 1 on"),
-    ],
-)
-def test_filters_of_no_size_are_refused(channels, kernels, message):
-    with pytest.raises(ValueError, match=message):
-        convolution_weights(channels, kernels, generator=torch.Generator())

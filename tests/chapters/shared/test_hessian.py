@@ -1,34 +1,17 @@
-"""Tangent kernels, and both ends of the spectrum of a Hessian."""
+"""Both ends of the spectrum of a Hessian, and how far a tangent kernel moves."""
 
 import mpmath
 import pytest
 import torch
 from torch import nn
 
-from gnlib import NotConvergedError, gauss_newton_gram
-from gnlib.chapters.shared.hessian import Hessian, hessian_ends, kernel_change, moved
+from gnlib import NotConvergedError
+from gnlib.chapters.shared.hessian import Hessian, hessian_ends, moved
 from gnlib.chapters.shared.lanczos import symmetric_ends
 from gnlib.chapters.transition_to_linearity.wide_network import WideNetwork, normal_weights
-from gnlib.gauss_newton import tangent_kernel
+from gnlib.gauss_newton import kernel_change, tangent_kernel
 from gnlib.gauss_newton.module import BudgetError
-
-
-def gaussian(seed, *shape):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def seeded(seed, *layers):
-    """Build a module with parameters that depend on the seed alone, in double precision."""
-    module = nn.Sequential(*layers).double()
-    for index, p in enumerate(module.parameters()):
-        p.data = gaussian(seed + index, *p.shape) / p.shape[-1] ** 0.5
-    return module
-
-
-def perceptron(seed, activation=nn.Tanh, inputs=3, width=4, outputs=1):
-    return seeded(
-        seed, nn.Linear(inputs, width), activation(), nn.Linear(width, width), nn.GELU(), nn.Linear(width, outputs)
-    )
+from tests.chapters.shared.hessian_cases import gaussian, perceptron, seeded
 
 
 def autograd_hessian(module, x, output=lambda y: y):
@@ -139,52 +122,11 @@ def test_the_gradient_of_the_curvature_is_its_slope():
     assert torch.isclose((ahead - behind) / 2, slope, rtol=1e-5)
 
 
-@pytest.mark.parametrize("values", [[-3.0, -1.0, 0.5, 2.0], [1.0, 2.0], [-2.0, -1.0], [0.0, 0.0, 0.0], [5.0]])
-@pytest.mark.parametrize("copies", [1, 20])
-def test_prescribed_spectra(values, copies):
-    spectrum = torch.tensor(values).double().repeat(copies)
-    q = torch.linalg.qr(gaussian(0, len(spectrum), len(spectrum))).Q
-    matrix = q * spectrum @ q.mT
-    ends = symmetric_ends(lambda v: matrix @ v, gaussian(1, len(spectrum)))
-    assert (ends.smallest, ends.largest) == pytest.approx((min(values), max(values)), abs=1e-9)
-    assert ends.norm == pytest.approx(max(map(abs, values)), abs=1e-9)
-
-
-def test_all_products_are_counted():
-    taken = []
-
-    def apply(v):
-        taken.append(v)
-        return torch.arange(1.0, 41.0).double() * v
-
-    assert symmetric_ends(apply, gaussian(1, 40)).products == len(taken)
-
-
-def test_restarts_lose_nothing():
-    spectrum = torch.linspace(-1, 1.2, 400, dtype=torch.float64) ** 3
-    whole, restarted = (symmetric_ends(lambda v: spectrum * v, gaussian(1, 400), held=held) for held in (500, 12))
-    assert restarted.products > 24
-    assert (restarted.smallest, restarted.largest) == pytest.approx((whole.smallest, whole.largest), abs=1e-9)
-    assert restarted.largest == pytest.approx(1.2**3, abs=1e-9)
-
-
 def test_little_memory_restarts_and_gives_the_same():
     module, x = perceptron(0, width=8), gaussian(1, 1, 3)
     p = Hessian(module, x).shape[0]
     ends = hessian_ends(module, x, memory=13 * 8 * p / 2**30)
     assert ends.norm == pytest.approx(hessian_ends(module, x).norm, rel=1e-9)
-
-
-def test_the_kernel_is_the_gram_matrix_times_n_with_several_outputs():
-    module, x = perceptron(0, outputs=2), gaussian(1, 4, 3)
-    kernel = tangent_kernel(module, x)
-    assert kernel.shape == (8, 8) and torch.allclose(kernel, 4 * gauss_newton_gram(module, x), rtol=1e-14)
-
-
-def test_equal_inputs_make_a_kernel_of_rank_one():
-    module, x = perceptron(0), gaussian(1, 1, 3).expand(5, 3)
-    values = torch.linalg.eigvalsh(tangent_kernel(module, x))
-    assert values[-1] > 0.1 and values[:-1].abs().max() < 1e-13 * values[-1] * 5
 
 
 def test_the_relative_change_of_a_kernel():
@@ -253,13 +195,6 @@ def test_an_iteration_that_does_not_converge_raises():
         hessian_ends(perceptron(0), gaussian(1, 1, 3), max_steps=3)
     with pytest.raises(NotConvergedError, match="NaN or infinite"):
         symmetric_ends(lambda v: v * float("nan"), gaussian(0, 5))
-
-
-@pytest.mark.bad_input
-def test_the_residual_is_computed_anew():
-    shear = torch.eye(30).double() + torch.diag(gaussian(0, 29), 1)  # not symmetric: the recurrence does not notice
-    with pytest.raises(NotConvergedError, match="did not converge"):
-        symmetric_ends(lambda v: shear @ v, gaussian(1, 30))
 
 
 @pytest.mark.bad_input

@@ -1,29 +1,12 @@
-"""Networks side by side, their kernels, output functions, and the data of three clusters."""
+"""Networks side by side, and their kernels."""
 
-import mpmath
 import pytest
 import torch
 
 from gnlib.chapters.shared.hessian import Hessian
 from gnlib.chapters.transition_to_linearity.wide_network import WideNetwork
-from gnlib.chapters.when_the_kernel_moves.clusters import CENTRES, three_clusters, with_one
-from gnlib.chapters.when_the_kernel_moves.heads import Entrywise, Softmax, output_kernel, swish
-from gnlib.chapters.when_the_kernel_moves.networks import StackedNetworks, bottleneck, half_square, identity, shallow
-from gnlib.gauss_newton import tangent_kernel
-
-
-def gaussian(seed, *shape):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def hess(f):
-    return torch.func.jacrev(torch.func.jacrev(f))
-
-
-def run_of(networks, x, function=identity):
-    """The kernel of a single network, from the Jacobian."""
-    return tangent_kernel(networks, x, output=lambda y: function(y[0]))
-
+from gnlib.chapters.when_the_kernel_moves.networks import Chains, bottleneck, half_square, identity, shallow
+from tests.chapters.when_the_kernel_moves.cases import gaussian, hess, run_of
 
 CASES = {
     "shallow": lambda seed: shallow(1 + seed % 7, 1 + seed % 3, seeds=[seed]),
@@ -31,7 +14,7 @@ CASES = {
     "bottleneck": lambda seed: bottleneck(5, 1 + seed % 4, 3, scaled=seed % 2 == 0, seeds=[seed]),
     "square": lambda seed: bottleneck(3, 1, 1, activation=half_square, seeds=[seed]),
     "width one": lambda seed: bottleneck(1, 1, 1, seeds=[seed]),
-    "no hidden layer": lambda seed: StackedNetworks([gaussian(seed, 1, 2, 2)], [0.5], []),
+    "no hidden layer": lambda seed: Chains([gaussian(seed, 1, 2, 2)], [0.5], []),
 }
 
 
@@ -67,7 +50,7 @@ def test_equations_43_and_48_by_hand():
         torch.tensor(w).double()[None]
         for w in ([[1.0, -1.0], [-1.0, 0.0], [0.5, 0.0], [0.0, 2.0]], [[1.0, 2.0, 3.0, 4.0]])
     ]
-    assert StackedNetworks(weights, [1.0, 0.5], [torch.relu])(x).item() == (1 * 1 + 3 * 1 + 4 * 2) / 2
+    assert Chains(weights, [1.0, 0.5], [torch.relu])(x).item() == (1 * 1 + 3 * 1 + 4 * 2) / 2
     network = bottleneck(4, 2, seeds=[0])
     w1, w2, w3, w4 = (w[0] for w in network.weights)
     by_hand = w4 @ torch.relu(w3 @ (w2 @ torch.relu(w1 @ x[0])) / 2) / 2
@@ -94,64 +77,6 @@ def test_a_relu_has_no_hessian():
         Hessian(shallow(3, 1, seeds=[0]), gaussian(1, 1, 2), output=lambda y: y[0])
 
 
-@pytest.mark.parametrize("head", [Softmax(), Entrywise(swish), Entrywise(identity), Entrywise(torch.sin)])
-@pytest.mark.parametrize("seed", range(8))
-def test_slopes_curvatures_and_kernels_of_outputs_against_autograd(head, seed):
-    f = 3 * gaussian(seed, 4, 3)
-    targets = torch.eye(3).double()[[0, 1, 2, 0]]
-    slopes = head.slopes(f)
-    for i in range(4):
-        assert torch.allclose(slopes[i], torch.func.jacrev(head.outputs)(f[i : i + 1])[0, :, 0], atol=1e-13)
-    loss = hess(lambda f: head.loss(f, head.outputs(f).detach()))  # no residual: Gauss-Newton is all
-    if not isinstance(head, Softmax):
-        blocks = loss(f)
-    else:
-        blocks = hess(lambda f: head.loss(f, targets))(f)
-    for i in range(4):
-        assert torch.allclose(head.curvature(f)[i], blocks[i, :, i], atol=1e-13)
-    network, x = shallow(5, seeds=[seed]), gaussian(seed + 1, 4, 2)
-    kernel = output_kernel(network.kernel(x), head.slopes(network(x)))
-    assert torch.allclose(kernel[0], run_of(network, x, head.outputs), atol=1e-11)
-
-
-def test_slopes_that_are_not_symmetric():
-    kernel, slopes = gaussian(0, 2, 6, 6), gaussian(1, 2, 3, 2, 2)
-    for run in range(2):
-        whole = torch.block_diag(*slopes[run])
-        assert torch.allclose(output_kernel(kernel, slopes)[run], whole @ kernel[run] @ whole.mT, atol=1e-13)
-
-
-def test_losses_by_hand():
-    f, y = torch.tensor([[[1.0, 2.0], [0.0, 0.0]]]).double(), torch.tensor([[[0.0, 1.0], [1.0, 0.0]]]).double()
-    entropy = (torch.log1p(torch.exp(torch.tensor(-1.0).double())) + torch.log(torch.tensor(2.0).double())) / 2
-    assert torch.allclose(Softmax().loss(f, y)[0], entropy)
-    assert Entrywise(identity).loss(f, y).item() == ((1 + 1) + (1 + 0)) / 2
-
-
-def test_where_swish_falls():
-    with mpmath.workdps(30):
-        slope = mpmath.diff(lambda z: z / (1 + mpmath.exp(-z / 10)), mpmath.mpf("-3.7"))
-        turn = mpmath.findroot(lambda z: mpmath.diff(lambda t: t / (1 + mpmath.exp(-t / 10)), z), -12)
-    assert Entrywise(swish).slopes(torch.tensor([[-3.7]], dtype=torch.float64)).item() == pytest.approx(
-        float(slope), rel=1e-13
-    )
-    assert float(turn) == pytest.approx(-12.78, abs=0.005)
-    z = torch.linspace(-100, 100, 20001).double()[:, None]
-    assert -0.1 < Entrywise(swish).slopes(z).min() < -0.0998
-
-
-def test_the_clusters_are_where_they_should_be():
-    x, y = three_clusters(range(50), 200)
-    assert x.shape == (50, 200, 1) and y.shape == (50, 200, 3)
-    labels = y.argmax(-1)
-    assert torch.allclose(torch.bincount(labels.flatten()) / labels.numel(), torch.tensor(1 / 3), atol=0.02)
-    for label, centre in enumerate(CENTRES):
-        some = x[labels == label]
-        assert abs(some.mean() - centre) < 0.06 and abs(some.std() - 1) < 0.05
-    alone, _ = three_clusters([7], 200)
-    assert torch.equal(alone[0], x[7]) and torch.equal(with_one(x)[..., 1], torch.ones(50, 200))
-
-
 @pytest.mark.bad_input
 @pytest.mark.parametrize(
     ("build", "message"),
@@ -159,14 +84,11 @@ def test_the_clusters_are_where_they_should_be():
         (lambda: shallow(0, seeds=[0]), "integers from 1 on"),
         (lambda: bottleneck(3, 2.5, seeds=[0]), "integers from 1 on"),
         (lambda: shallow(3, seeds=[]), "and seeds"),
-        (lambda: StackedNetworks([], [], []), "was expected of each layer"),
-        (lambda: StackedNetworks([gaussian(0, 2, 3, 2), gaussian(0, 1, 1, 3)], [1, 1], [identity]), "as many runs"),
-        (
-            lambda: StackedNetworks([gaussian(0, 1, 3, 2), gaussian(0, 1, 1, 4)], [1, 1], [identity]),
-            "takes 4 inputs but",
-        ),
-        (lambda: StackedNetworks([gaussian(0, 1, 3, 2)], [1, 1], []), "one factor a layer"),
-        (lambda: StackedNetworks([gaussian(0, 1, 3, 2) * float("nan")], [1], []), "NaN or infinite"),
+        (lambda: Chains([], [], []), "was expected of each layer"),
+        (lambda: Chains([gaussian(0, 2, 3, 2), gaussian(0, 1, 1, 3)], [1, 1], [identity]), "as many runs"),
+        (lambda: Chains([gaussian(0, 1, 3, 2), gaussian(0, 1, 1, 4)], [1, 1], [identity]), "takes 4 inputs but"),
+        (lambda: Chains([gaussian(0, 1, 3, 2)], [1, 1], []), "one factor a layer"),
+        (lambda: Chains([gaussian(0, 1, 3, 2) * float("nan")], [1], []), "NaN or infinite"),
     ],
 )
 def test_networks_that_are_none(build, message):

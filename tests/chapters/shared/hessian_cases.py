@@ -1,0 +1,22 @@
+"""Networks with second derivatives, and symmetric matrices, for the tests of Hessians and of both their ends."""
+
+import torch
+from torch import nn
+
+
+def gaussian(seed, *shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def seeded(seed, *layers):
+    """Build a module with parameters that depend on the seed alone, in double precision."""
+    module = nn.Sequential(*layers).double()
+    for index, p in enumerate(module.parameters()):
+        p.data = gaussian(seed + index, *p.shape) / p.shape[-1] ** 0.5
+    return module
+
+
+def perceptron(seed, activation=nn.Tanh, inputs=3, width=4, outputs=1):
+    return seeded(
+        seed, nn.Linear(inputs, width), activation(), nn.Linear(width, width), nn.GELU(), nn.Linear(width, outputs)
+    )
