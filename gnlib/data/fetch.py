@@ -8,6 +8,7 @@ or not at all.
 import gzip
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from gnlib.spectrum.shifted_inverse import AGAIN, QUICK, ShiftedInverse, cholesky_solve, factor_shifted, inverse_of
+from gnlib.spectrum.shifted_inverse import (
+    QUICK_FACTOR,
+    RESHIFT_EVERY,
+    ShiftedInverse,
+    cholesky_solve,
+    factor_shifted,
+    inverse_of,
+)
 from tests.oracles import normal, with_spectrum
 from tests.spectrum.blocks import WholeBlocks, coupled
 
@@ -101,27 +108,27 @@ def improved(inverse, errors):
 
 
 def test_a_slow_iteration_has_its_shift_brought_closer_every_few_steps():
-    shifts = improved(shifted(0.5), [1e-2] * 2 * AGAIN)
-    assert shifts[: AGAIN - 1] == [0.5] * (AGAIN - 1)
-    assert shifts[AGAIN - 1] == pytest.approx(1 - 1e-2 / 4)
-    assert shifts[-1] == shifts[AGAIN - 1]  # from there, no closer to speak of
+    shifts = improved(shifted(0.5), [1e-2] * 2 * RESHIFT_EVERY)
+    assert shifts[: RESHIFT_EVERY - 1] == [0.5] * (RESHIFT_EVERY - 1)
+    assert shifts[RESHIFT_EVERY - 1] == pytest.approx(1 - 1e-2 / 4)
+    assert shifts[-1] == shifts[RESHIFT_EVERY - 1]  # from there, no closer to speak of
 
 
 def test_a_fast_iteration_keeps_its_shift():
-    errors = [1e-2 / (2 * QUICK) ** i for i in range(AGAIN)]
-    assert improved(shifted(0.5), errors) == [0.5] * AGAIN
+    errors = [1e-2 / (2 * QUICK_FACTOR) ** i for i in range(RESHIFT_EVERY)]
+    assert improved(shifted(0.5), errors) == [0.5] * RESHIFT_EVERY
 
 
 def test_at_the_upper_end_the_shift_stays_above():
     inverse = shifted(8.0, -1)
-    for _ in range(AGAIN):
+    for _ in range(RESHIFT_EVERY):
         inverse.improve(6.0, 1e-2)
     assert inverse.shift == pytest.approx(6 * (1 + 1e-2 / 4))
 
 
 def test_a_shift_that_goes_too_far_is_not_made():
     inverse = shifted(0.5)
-    for _ in range(AGAIN):
+    for _ in range(RESHIFT_EVERY):
         inverse.improve(1.2, 1e-2)  # an end that the first block reaches beyond
     assert inverse.shift == 0.5
 
@@ -129,7 +136,7 @@ def test_a_shift_that_goes_too_far_is_not_made():
 def test_blocks_that_may_not_be_shifted_keep_theirs():
     blocks = WholeBlocks(BLOCKS.matrix, 3)
     blocks.shiftable = False
-    assert improved(shifted(0.5, 1, blocks), [1e-2] * AGAIN) == [0.5] * AGAIN
+    assert improved(shifted(0.5, 1, blocks), [1e-2] * RESHIFT_EVERY) == [0.5] * RESHIFT_EVERY
 
 
 def test_no_error_is_known_before_the_first_step():

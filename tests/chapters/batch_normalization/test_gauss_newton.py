@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from gnlib import batch_norm_gram, condition_number, gauss_newton_gram
+from gnlib import condition_number, gauss_newton_gram
 from gnlib.chapters.batch_normalization.bounds import batch_norm_bound, sharp_batch_norm
-from gnlib.chapters.batch_normalization.gauss_newton import batch_norm_gauss_newton, normalized_units
+from gnlib.chapters.batch_normalization.gauss_newton import batch_norm_gauss_newton, batch_norm_gram, normalized_units
 from tests.chapters.batch_normalization.cases import case, epsilons, layers, options
 from tests.hidden_layers import shapes, special
 from tests.oracles import assert_same_nonzero_spectrum, autograd_gram, network, normal, orthogonal, spectrum

@@ -67,7 +67,7 @@ def test_weights_have_the_scale_of_kaiming():
     [
         (
             (torch.ones(2, 1, 3), 2),
-            r"filters has kernels of size \(3,\) but its input, padding included, is of size \(2,\)",
+            r"filters has filters of size \(3,\) but its input, padding included, is of size \(2,\)",
         ),
         ((torch.ones(2, 1, 3), 5, 0), "The stride of filters is 0"),
         ((torch.ones(2, 1, 3), 5, 1, -2), "The padding of filters is -2"),
@@ -85,10 +85,10 @@ def test_no_toeplitz_matrix_of_what_is_no_layer(arguments, message):
 @pytest.mark.parametrize(
     "channels, kernels, message",
     [
-        ([1, 2], [3, 3], "channels has 2 entries and kernels has 2; give one kernel for each layer"),
-        ([1], [], "channels has 1 entries and kernels has 0"),
-        ([1, 0], [3], r"channels is \[1, 0\] and kernels is \[3\]; integers from 1 on were expected"),
-        ([1, 2], [(3, 0)], r"kernels is \[\(3, 0\)\]; integers from 1 on"),
+        ([1, 2], [3, 3], "channels has 2 entries and sizes has 2; give one size for each layer"),
+        ([1], [], "channels has 1 entries and sizes has 0"),
+        ([1, 0], [3], r"channels is \[1, 0\] and sizes is \[3\]; integers from 1 on were expected"),
+        ([1, 2], [(3, 0)], r"sizes is \[\(3, 0\)\]; integers from 1 on"),
     ],
 )
 def test_filters_of_no_size_are_refused(channels, kernels, message):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from gnlib import leaky_relu_gram, linear_weights, load, whiten
-from gnlib.bounds import leaky_relu_ends, wide_leaky_relu_kernel, zhao_lemma_4
 from gnlib.chapters import results
+from gnlib.chapters.leaky_relu.bounds import leaky_relu_ends, wide_leaky_relu_kernel, zhao_lemma_4
 from tests.chapters.leaky_relu.helpers import condition, ends, networks, slopes
 from tests.strategies import exact, gaussian, hundreds, seeds
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gnlib.bounds import leaky_relu_ends, zhao_lemma_4
+from gnlib.chapters.leaky_relu.bounds import leaky_relu_ends, zhao_lemma_4
 from tests.chapters.leaky_relu.helpers import SLOPES, Parts, condition, ends, networks, slopes
 from tests.strategies import (
     EPS,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from gnlib import leaky_relu_gram, linear_gauss_newton, second_moment
-from gnlib.bounds import leaky_relu_ends
+from gnlib.chapters.leaky_relu.bounds import leaky_relu_ends
 from tests.chapters.leaky_relu.helpers import SLOPES, Parts, condition, ends, jacobian, leaky, networks, slopes
 from tests.strategies import exact, gaussian, hundreds, kron, squares
 

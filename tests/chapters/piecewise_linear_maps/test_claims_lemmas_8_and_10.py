@@ -56,7 +56,7 @@ def between(values, lower, upper, scale):
 def test_the_smallest_counterexample_to_the_block_diagonal_form():
     md, z, w = torch.eye(2).double(), exact([1, 1]), exact([[1, -1], [0, 0]])
     assert (md @ w @ z).square().sum() == 0
-    q = landscape.lemma_8(md, z)
+    q = landscape.riedi_lemma_8(md, z)
     for flat in (w.flatten(), w.mT.flatten()):
         assert (q @ flat).square().sum() == 2
 
@@ -69,7 +69,7 @@ def test_it_holds_if_no_more_than_one_input_is_not_zero(problem, seed):
     z = z[0].where(torch.arange(z.shape[1]) == z[0].abs().argmax(), 0)
     assume(z.any())
     w = gaussian(seed, products.shape[2], len(z))
-    right = (landscape.lemma_8(products[0], z) @ w.mT.flatten()).square().sum()
+    right = (landscape.riedi_lemma_8(products[0], z) @ w.mT.flatten()).square().sum()
     assert right == pytest.approx((products[0] @ w @ z).square().sum().item(), rel=1e-9, abs=1e-300)
 
 
@@ -81,7 +81,7 @@ def test_no_other_inputs_will_do_unless_md_is_zero(problem, seed):
     z = torch.cat([z[0], exact([1.0, -2.0])])
     assume(products[0].norm() > 1e-6)
     form = landscape.quadratic_form(products[:1], z[None])
-    printed = landscape.lemma_8(products[0], z)
+    printed = landscape.riedi_lemma_8(products[0], z)
     m, d = products.shape[2], len(z)
     rows = (printed.mT @ printed).view(d, m, d, m).permute(1, 0, 3, 2).reshape(m * d, m * d)
     assert (form - rows).norm() > 1e-6 * form.norm()
@@ -93,7 +93,7 @@ def test_no_other_inputs_will_do_unless_md_is_zero(problem, seed):
 def test_the_singular_values_of_the_printed_matrix_factor(problem):
     products, z = problem
     assume(z[0].any())
-    found = singular_values(landscape.lemma_8(products[0], z[0]))
+    found = singular_values(landscape.riedi_lemma_8(products[0], z[0]))
     expected = torch.outer(singular_values(products[0]), z[0].abs()).flatten().sort(descending=True).values
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 * (expected[0].item() + 1e-290))
 
@@ -125,7 +125,7 @@ def test_the_condition_number_of_the_printed_matrix_factors(problem):
     for values in (s, entries):
         assume(values.max() > 1e-6 and not ((values > 0) & (values < 1e-3 * values.max())).any())
     expected = pseudo_condition(products[0]) * (entries.max() / entries[entries > 0].min()).item()
-    assert pseudo_condition(landscape.lemma_8(products[0], z[0])) == pytest.approx(expected, rel=1e-6)
+    assert pseudo_condition(landscape.riedi_lemma_8(products[0], z[0])) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.claim("Riedi Eq. 8, data factor", verdict="fails")
@@ -143,7 +143,7 @@ def test_one_sample_has_no_data_factor(problem, ratio):
 def test_the_smallest_counterexample_to_the_data_factor():
     products, z = torch.ones(1, 1, 1).double(), exact([[1, 2]])  # one unit, two inputs
     assert pseudo_condition(true_q(products, z)) == 1
-    assert pseudo_condition(landscape.lemma_8(products[0], z[0])) == 2
+    assert pseudo_condition(landscape.riedi_lemma_8(products[0], z[0])) == 2
 
 
 @pytest.mark.claim("Riedi Eq. 55", verdict="fails")
@@ -151,7 +151,7 @@ def test_the_smallest_counterexample_to_the_data_factor():
 def test_the_smallest_counterexample_repeated_is_a_batch(count):
     md, z, w = torch.eye(2).double(), exact([1, 1]), exact([[1, -1], [0, 0]])
     form = landscape.quadratic_form(md.expand(count, 2, 2), z.expand(count, 2))
-    printed = sum((landscape.lemma_8(md, z) @ w.mT.flatten()).square().sum() for _ in range(count)) / count
+    printed = sum((landscape.riedi_lemma_8(md, z) @ w.mT.flatten()).square().sum() for _ in range(count)) / count
     assert w.flatten() @ form @ w.flatten() == 0 and printed == 2
 
 
@@ -182,7 +182,7 @@ def test_the_form_has_a_symmetric_square_root(problem):
 @pytest.mark.claim("Riedi Lemma 10, Eq. 57 and 58", verdict="fails")
 def test_one_sample_with_two_equal_inputs_breaks_both_sides():
     products, z = torch.ones(1, 1, 1).double(), exact([[1, 1]])
-    lower, upper = landscape.lemma_10(products, z)
+    lower, upper = landscape.riedi_lemma_10(products, z)
     assert lower.tolist() == upper.tolist() == [1, 1]
     assert torch.linalg.eigvalsh(landscape.quadratic_form(products, z)).tolist() == pytest.approx([0, 2])
 
@@ -192,7 +192,7 @@ def test_one_sample_with_two_equal_inputs_breaks_both_sides():
 @given(quadratics())
 def test_of_the_block_diagonal_matrix_they_are_bounds(problem):
     products, z = problem
-    lower, upper = landscape.lemma_10(products, z)
+    lower, upper = landscape.riedi_lemma_10(products, z)
     blocks = block_diagonal(products, z)
     m = products.shape[2]
     for j in range(z.shape[1]):
@@ -204,8 +204,8 @@ def test_of_the_block_diagonal_matrix_they_are_bounds(problem):
 @pytest.mark.claim("Riedi Corollary 11", verdict="fails")
 def test_of_a_thousand_block_diagonal_matrices_they_are_bounds():
     for products, z in a_thousand_quadratics():
-        lower, upper = landscape.lemma_10(products, z)
-        m, bound, whole = products.shape[2], landscape.corollary_11(products, z), block_diagonal(products, z)
+        lower, upper = landscape.riedi_lemma_10(products, z)
+        m, bound, whole = products.shape[2], landscape.riedi_corollary_11(products, z), block_diagonal(products, z)
         for j in range(z.shape[1]):
             values = torch.linalg.eigvalsh(whole[j * m : (j + 1) * m, j * m : (j + 1) * m])
             assert between(values, lower[j], upper[j], upper.max())
@@ -283,7 +283,7 @@ def test_an_input_that_is_always_zero_gives_m_zero_eigenvalues(problem):
 @pytest.mark.claim("Riedi Corollary 11", verdict="fails")
 def test_two_samples_of_two_inputs_break_it():
     products, z = torch.ones(2, 1, 1).double(), exact([[2, 1], [1, 2]])
-    assert landscape.corollary_11(products, z) == pytest.approx(1)
+    assert landscape.riedi_corollary_11(products, z) == pytest.approx(1)
     assert pseudo_condition(true_q(products, z)) == pytest.approx(3)
 
 
@@ -292,7 +292,7 @@ def test_two_samples_of_two_inputs_break_it():
 @given(st.floats(1e-6, 0.5))
 def test_it_is_off_by_any_factor(angle):
     products, z = torch.ones(2, 1, 1).double(), exact([[1 + angle, 1 - angle], [1 - angle, 1 + angle]])
-    assert landscape.corollary_11(products, z) == pytest.approx(1)
+    assert landscape.riedi_corollary_11(products, z) == pytest.approx(1)
     assert pseudo_condition(true_q(products, z)) == pytest.approx(1 / angle, rel=1e-6)
 
 
@@ -302,7 +302,7 @@ def test_it_is_off_by_any_factor(angle):
 def test_it_holds_for_one_input_and_for_the_block_diagonal_matrix(problem):
     products, z = problem
     for inputs in (z[:, :1], z):
-        bound = landscape.corollary_11(products, inputs) if inputs.any() else math.inf
+        bound = landscape.riedi_corollary_11(products, inputs) if inputs.any() else math.inf
         if bound < 1e6:
             values = torch.linalg.eigvalsh(block_diagonal(products, inputs))
             values = values[values > 1e-14 * values[-1]]
@@ -330,7 +330,7 @@ def test_the_form_exceeds_the_printed_one_by_the_number_of_inputs_at_most(proble
     products, z = problem
     count = int(z[0].count_nonzero())
     assume(count)
-    q = landscape.lemma_8(products[0], z[0])
+    q = landscape.riedi_lemma_8(products[0], z[0])
     w = gaussian(seed, products.shape[2], z.shape[1])
     left, right = (products[0] @ w @ z[0]).square().sum(), (q @ w.mT.flatten()).square().sum()
     assert left <= count * right * (1 + 1e-9) + 1e-300

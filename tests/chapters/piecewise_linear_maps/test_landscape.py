@@ -54,12 +54,12 @@ def test_the_landscape_functions_are_their_formulas(n, k, m, d):
     w = normal(m, d, seed=3)
     expected = sum((products[i] @ w @ z[i]).square().sum() for i in range(n)) / n
     assert w.flatten() @ form @ w.flatten() == pytest.approx(expected.item(), rel=1e-12)
-    printed = landscape.lemma_8(products[0], z[0])
+    printed = landscape.riedi_lemma_8(products[0], z[0])
     assert printed.shape == (d * k, d * m)
     close(printed, torch.kron(z[0].diag(), products[0].contiguous()))
     smallest = [torch.linalg.eigvalsh(p.mT @ p)[0].clamp_min(0) for p in products]
     largest = [torch.linalg.eigvalsh(p.mT @ p)[-1] for p in products]
-    for found, values in zip(landscape.lemma_10(products, z), (smallest, largest), strict=True):
+    for found, values in zip(landscape.riedi_lemma_10(products, z), (smallest, largest), strict=True):
         by_hand = sum(row**2 * value for row, value in zip(z, values, strict=True)) / n
         torch.testing.assert_close(found, by_hand, rtol=1e-9, atol=1e-12)
     for found, values in zip(landscape.landscape_bounds(products, z), (smallest, largest), strict=True):
@@ -68,29 +68,29 @@ def test_the_landscape_functions_are_their_formulas(n, k, m, d):
     means = z.square().mean(0).sqrt()
     if k >= m:
         corollary = (max(largest) / min(smallest)).sqrt() * means.max() / means.min()
-        assert landscape.corollary_11(products, z) == pytest.approx(corollary.item(), rel=1e-6)
+        assert landscape.riedi_corollary_11(products, z) == pytest.approx(corollary.item(), rel=1e-6)
     else:
-        assert landscape.corollary_11(products, z) == math.inf
+        assert landscape.riedi_corollary_11(products, z) == math.inf
 
 
 def test_a_layer_that_hands_nothing_on_has_a_form_of_zeros():
     products, z = torch.zeros(2, 3, 2), normal(2, 2, seed=1)
     assert not landscape.quadratic_form(products, z).any()
     assert not torch.stack(landscape.landscape_bounds(products, z)).any()
-    assert not torch.stack(landscape.lemma_10(products, z)).any()
-    assert landscape.landscape_condition(products, z) == landscape.corollary_11(products, z) == math.inf
+    assert not torch.stack(landscape.riedi_lemma_10(products, z)).any()
+    assert landscape.landscape_condition(products, z) == landscape.riedi_corollary_11(products, z) == math.inf
 
 
 def test_one_sample_one_output_one_unit_and_one_input():
     products, z = torch.full((1, 1, 1), -3.0), torch.full((1, 1), 2.0)
     assert [bound.tolist() for bound in landscape.landscape_bounds(products, z)] == [[36], [36]]
     assert landscape.quadratic_form(products, z).item() == landscape.quadratic_form_gram(products, z).item() == 36
-    assert landscape.landscape_condition(products, z) == landscape.corollary_11(products, z) == 1
+    assert landscape.landscape_condition(products, z) == landscape.riedi_corollary_11(products, z) == 1
 
 
 def test_inputs_that_are_always_zero_are_left_out_of_corollary_11():
     products, z = torch.ones(2, 1, 1), torch.tensor([[3.0, 0.0, 1.0], [3.0, 0.0, -1.0]])
-    assert landscape.corollary_11(products, z) == pytest.approx(3)
+    assert landscape.riedi_corollary_11(products, z) == pytest.approx(3)
 
 
 @pytest.mark.bad_input
@@ -108,14 +108,14 @@ def test_inputs_that_are_always_zero_are_left_out_of_corollary_11():
         (lambda: along_line(two(), 0, torch.ones(1, 2), torch.eye(2), -1.0), "stop is -1.0; a positive number"),
         (lambda: landscape.quadratic_form(torch.ones(2, 2), torch.ones(2, 2)), r"\(n, k, m\) and \(n, d\)"),
         (lambda: landscape.quadratic_form(torch.ones(3, 2, 2), torch.ones(2, 2)), r"\(n, k, m\) and \(n, d\)"),
-        (lambda: landscape.lemma_8(torch.ones(2), torch.ones(2)), r"\(n, k, m\) and \(n, d\)"),
+        (lambda: landscape.riedi_lemma_8(torch.ones(2), torch.ones(2)), r"\(n, k, m\) and \(n, d\)"),
         *(
             (lambda call=call: call(torch.ones(2, 1, 1), torch.zeros(2, 2)), "z is zero")
             for call in (
                 landscape.landscape_bounds,
                 landscape.landscape_condition,
-                landscape.lemma_10,
-                landscape.corollary_11,
+                landscape.riedi_lemma_10,
+                landscape.riedi_corollary_11,
             )
         ),
         *(
@@ -123,8 +123,8 @@ def test_inputs_that_are_always_zero_are_left_out_of_corollary_11():
             for call in (
                 landscape.landscape_bounds,
                 landscape.landscape_condition,
-                landscape.lemma_10,
-                landscape.corollary_11,
+                landscape.riedi_lemma_10,
+                landscape.riedi_corollary_11,
             )
         ),
         (

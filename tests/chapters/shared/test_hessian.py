@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from gnlib import NotConvergedError
-from gnlib.chapters.shared.hessian import Hessian, hessian_ends, moved
+from gnlib.chapters.shared.hessian import Hessian, hessian_ends, kernel_change, moved
 from gnlib.chapters.shared.lanczos import symmetric_ends
 from gnlib.chapters.transition_to_linearity.wide_network import WideNetwork, normal_weights
-from gnlib.gauss_newton import kernel_change, tangent_kernel
+from gnlib.gauss_newton import tangent_kernel
 from gnlib.gauss_newton.module import BudgetError
 from tests.chapters.shared.hessian_cases import gaussian, perceptron, seeded
 

@@ -9,8 +9,8 @@ from gnlib.chapters.transition_to_linearity.linearity import (
     layer_norms,
     layered_bound,
     liu_proposition_2_3,
+    liu_proposition_3_1,
     liu_theorem_3_1,
-    proposition_3_1,
 )
 from gnlib.chapters.transition_to_linearity.tensor_norm import norm_221
 from gnlib.chapters.transition_to_linearity.wide_network import WideNetwork
@@ -35,7 +35,7 @@ def test_bounds_refuse_what_makes_no_sense():
     network = WideNetwork(draw([1, 2, 1]))
     layers = layer_norms(network, gaussian(0, 1, 1))
     with pytest.raises(ValueError, match="is about two"):
-        proposition_3_1(layers)
+        liu_proposition_3_1(layers)
     with pytest.raises(ValueError, match="none of them negative"):
         liu_proposition_2_3(torch.ones(2), torch.ones(2), -1.0)
     with pytest.raises(ValueError, match="two vectors of one length"):
@@ -49,7 +49,7 @@ def test_bounds_refuse_what_makes_no_sense():
 def test_the_bounds_of_two_layers_by_hand():
     layers = [LayerNorms(0.5, 0.0, 2.0, 0.0, 0.0, 1.0), LayerNorms(0.25, 3.0, 1.0, 5.0, 1.0, 1.0)]
     assert liu_theorem_3_1(layers, 4) == pytest.approx(2 * (4 * 3**4 + 2 * 3**2 + 1) * 20 * 0.5 + 2 * 3**2 * 2 / 2)
-    assert proposition_3_1(layers) == pytest.approx((2**2 * 5 + 2 * 2 * 1 + 1) * 0.25 + 1 * 0.5)
+    assert liu_proposition_3_1(layers) == pytest.approx((2**2 * 5 + 2 * 2 * 1 + 1) * 0.25 + 1 * 0.5)
     hidden = 0.5 * 1 + 0.25 * torch.linalg.eigvalsh(torch.tensor([[20.0, 2.0], [2.0, 1.0]]).double())[-1].item()
     side = (3**2 * 2**2 + 1**2) ** 0.5 / 2
     whole = torch.linalg.eigvalsh(torch.tensor([[hidden, side], [side, 0.0]], dtype=torch.float64))[-1].item()

@@ -10,10 +10,10 @@ from tests.chapters.transition_to_linearity.cases import draw, gaussian
 
 
 def test_weights_are_standard_normal_whatever_the_width():
-    weights = draw([3, 50, 2000, 2], kernel=(3, 1), pixels=4)
+    weights = draw([3, 50, 2000, 2], filter_size=(3, 1), pixels=4)
     assert [tuple(w.shape) for w in weights] == [(50, 9), (2000, 150), (2, 8000)]
     assert all(abs(w.mean()) < 0.2 and abs(w.std() - 1) < 0.1 for w in weights)
-    again = draw([3, 50, 2000, 2], kernel=(3, 1), pixels=4)
+    again = draw([3, 50, 2000, 2], filter_size=(3, 1), pixels=4)
     assert all(torch.equal(a, b) for a, b in zip(weights, again, strict=True))
 
 
@@ -33,7 +33,7 @@ def test_outputs_of_vectors(skip, seed):
 
 @pytest.mark.parametrize("kernel", [(1, 3), (3, 1), (3, 3), (5, 3)])
 def test_outputs_of_images(kernel):
-    weights = draw([2, 3, 4, 2], kernel=kernel, pixels=20)
+    weights = draw([2, 3, 4, 2], filter_size=kernel, pixels=20)
     x = gaussian(0, 6, 2, 4, 5)
     h = x
     for w in weights[:-1]:
@@ -41,15 +41,18 @@ def test_outputs_of_images(kernel):
         padding = (kernel[0] // 2, kernel[1] // 2)
         h = torch.tanh(nn.functional.conv2d(h, filters, padding=padding) / h.shape[1] ** 0.5)
     by_hand = h.flatten(1) @ weights[-1].mT / h.shape[1] ** 0.5
-    assert torch.allclose(WideNetwork(weights, kernel=kernel)(x), by_hand, rtol=1e-12)
+    assert torch.allclose(WideNetwork(weights, filter_size=kernel)(x), by_hand, rtol=1e-12)
 
 
 NETWORKS = {
     "vectors": (WideNetwork(draw([3, 5, 6, 1])), gaussian(1, 1, 3)),
     "skips": (WideNetwork(draw([3, 5, 5, 5, 1]), skip=True), gaussian(1, 1, 3)),
-    "filters": (WideNetwork(draw([2, 9, 8, 1], kernel=(1, 3), pixels=3), kernel=(1, 3)), gaussian(1, 1, 2, 1, 3)),
+    "filters": (
+        WideNetwork(draw([2, 9, 8, 1], filter_size=(1, 3), pixels=3), filter_size=(1, 3)),
+        gaussian(1, 1, 2, 1, 3),
+    ),
     "more pixels than channels": (
-        WideNetwork(draw([1, 2, 2, 1], kernel=(3, 3), pixels=6), kernel=(3, 3)),
+        WideNetwork(draw([1, 2, 2, 1], filter_size=(3, 3), pixels=6), filter_size=(3, 3)),
         gaussian(1, 1, 1, 2, 3),
     ),
     "one unit": (WideNetwork(draw([1, 1, 1])), gaussian(1, 1, 1)),
@@ -107,6 +110,6 @@ def test_weights_that_do_not_fit():
     with pytest.raises(ValueError, match="follows 2 channels"):
         WideNetwork([gaussian(0, 2, 3), gaussian(0, 2, 3), gaussian(0, 1, 2)])
     with pytest.raises(ValueError, match="odd sizes"):
-        WideNetwork(draw([1, 2, 1]), kernel=(2, 2))
+        WideNetwork(draw([1, 2, 1]), filter_size=(2, 2))
     with pytest.raises(ValueError, match="layers of one width"):
         WideNetwork(draw([1, 2, 3, 1]), skip=True)

@@ -5,7 +5,7 @@ import torch
 
 from gnlib.chapters.shared.hessian import Hessian
 from gnlib.chapters.transition_to_linearity.wide_network import WideNetwork
-from gnlib.chapters.when_the_kernel_moves.networks import Chains, bottleneck, half_square, identity, shallow
+from gnlib.chapters.when_the_kernel_moves.networks import StackedNetworks, bottleneck, half_square, identity, shallow
 from tests.chapters.when_the_kernel_moves.cases import gaussian, hess, run_of
 
 CASES = {
@@ -14,7 +14,7 @@ CASES = {
     "bottleneck": lambda seed: bottleneck(5, 1 + seed % 4, 3, scaled=seed % 2 == 0, seeds=[seed]),
     "square": lambda seed: bottleneck(3, 1, 1, activation=half_square, seeds=[seed]),
     "width one": lambda seed: bottleneck(1, 1, 1, seeds=[seed]),
-    "no hidden layer": lambda seed: Chains([gaussian(seed, 1, 2, 2)], [0.5], []),
+    "no hidden layer": lambda seed: StackedNetworks([gaussian(seed, 1, 2, 2)], [0.5], []),
 }
 
 
@@ -50,7 +50,7 @@ def test_equations_43_and_48_by_hand():
         torch.tensor(w).double()[None]
         for w in ([[1.0, -1.0], [-1.0, 0.0], [0.5, 0.0], [0.0, 2.0]], [[1.0, 2.0, 3.0, 4.0]])
     ]
-    assert Chains(weights, [1.0, 0.5], [torch.relu])(x).item() == (1 * 1 + 3 * 1 + 4 * 2) / 2
+    assert StackedNetworks(weights, [1.0, 0.5], [torch.relu])(x).item() == (1 * 1 + 3 * 1 + 4 * 2) / 2
     network = bottleneck(4, 2, seeds=[0])
     w1, w2, w3, w4 = (w[0] for w in network.weights)
     by_hand = w4 @ torch.relu(w3 @ (w2 @ torch.relu(w1 @ x[0])) / 2) / 2
@@ -84,11 +84,14 @@ def test_a_relu_has_no_hessian():
         (lambda: shallow(0, seeds=[0]), "integers from 1 on"),
         (lambda: bottleneck(3, 2.5, seeds=[0]), "integers from 1 on"),
         (lambda: shallow(3, seeds=[]), "and seeds"),
-        (lambda: Chains([], [], []), "was expected of each layer"),
-        (lambda: Chains([gaussian(0, 2, 3, 2), gaussian(0, 1, 1, 3)], [1, 1], [identity]), "as many runs"),
-        (lambda: Chains([gaussian(0, 1, 3, 2), gaussian(0, 1, 1, 4)], [1, 1], [identity]), "takes 4 inputs but"),
-        (lambda: Chains([gaussian(0, 1, 3, 2)], [1, 1], []), "one factor a layer"),
-        (lambda: Chains([gaussian(0, 1, 3, 2) * float("nan")], [1], []), "NaN or infinite"),
+        (lambda: StackedNetworks([], [], []), "was expected of each layer"),
+        (lambda: StackedNetworks([gaussian(0, 2, 3, 2), gaussian(0, 1, 1, 3)], [1, 1], [identity]), "as many runs"),
+        (
+            lambda: StackedNetworks([gaussian(0, 1, 3, 2), gaussian(0, 1, 1, 4)], [1, 1], [identity]),
+            "takes 4 inputs but",
+        ),
+        (lambda: StackedNetworks([gaussian(0, 1, 3, 2)], [1, 1], []), "one factor a layer"),
+        (lambda: StackedNetworks([gaussian(0, 1, 3, 2) * float("nan")], [1], []), "NaN or infinite"),
     ],
 )
 def test_networks_that_are_none(build, message):
