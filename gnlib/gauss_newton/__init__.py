@@ -6,4 +6,4 @@ from gnlib.gauss_newton.linear import on_the_range as on_the_range
 from gnlib.gauss_newton.linear import partial_products as partial_products
 from gnlib.gauss_newton.module import gauss_newton_gram as gauss_newton_gram
 from gnlib.gauss_newton.module import jacobian_blocks as jacobian_blocks
-from gnlib.gauss_newton.tangent_kernel import tangent_kernel as tangent_kernel
+from gnlib.gauss_newton.module import tangent_kernel as tangent_kernel

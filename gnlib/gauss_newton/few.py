@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+from torch.overrides import TorchFunctionMode
 
-from gnlib.gauss_newton.footprint import Footprint
-from gnlib.gauss_newton.outputs import REPAIR, agree, as_outputs
+from gnlib.checks import REPAIR, agree, as_outputs
 from gnlib.gauss_newton.precision import Losses
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def first_call(network: Network) -> tuple[Float[Tensor, "m k"], float]:
     few, given = network.x[:FEW], moved(network, 0.0)
     before = sums(given)
     leaves = {name: given[name].requires_grad_() for name in network.parameters}
-    footprint = Footprint(leaves.values())
+    footprint = _Footprint(leaves.values())
     saving = torch.autograd.graph.saved_tensors_hooks(footprint.save, lambda tensor: tensor)
     with torch.enable_grad(), footprint, saving, warnings.catch_warnings():
         warnings.filterwarnings("error", "None of the inputs have requires_grad")  # a checkpoint that drops gradients
@@ -193,3 +194,44 @@ def check_sums(parameters: Parameters, before: list[int | float]) -> None:
 def described(name: str, module: nn.Module) -> str:
     """Return the name of a module and its type."""
     return f"{name or 'module'} ({type(module).__name__})"
+
+
+class _Footprint(TorchFunctionMode):
+    """Memory of a backward pass through what is computed in this context.
+
+    It takes the tensors that autograd saves, and the unfolded input of a convolution, which no tensor shows: on a CPU,
+    convolutions in double precision are matrix products.
+    """
+
+    def __init__(self, leaves: Iterable[Tensor]) -> None:
+        super().__init__()
+        self._saved: dict[int, int] = {}
+        self._unfolded = 0
+        self._leaves = {leaf.untyped_storage().data_ptr() for leaf in leaves}
+
+    @property
+    def bytes(self) -> int:
+        """Bytes seen so far."""
+        return sum(self._saved.values()) + self._unfolded
+
+    def save(self, tensor: Tensor) -> Tensor:
+        """Take note of a tensor that autograd saves."""
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in self._leaves:
+            self._saved[storage.data_ptr()] = min(storage.nbytes(), tensor.nbytes)
+        return tensor
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call a function of torch, and see whether it is a convolution."""
+        result = function(*args, **(kwargs or {}))
+        if getattr(function, "__name__", "").startswith("conv") and len(args) > 1:
+            x, weight = args[:2]
+            images = max(x.numel() // x.shape[1], result.numel() // result.shape[1])
+            self._unfolded = max(self._unfolded, 8 * images * weight[0].numel())
+        return result

@@ -86,6 +86,44 @@ def gauss_newton_gram(
     return gram_of(Network(module, x, output, mode, memory), memory)
 
 
+def tangent_kernel(
+    module: nn.Module,
+    x: Tensor,
+    *,
+    output: Callable[..., Tensor] | None = None,
+    mode: str | None = None,
+    memory: float = 4.0,
+) -> Float[Tensor, "nk nk"]:
+    r"""Return the tangent kernel matrix :math:`K = J J^\top` of a network on samples (Liu 2020, Eq. 1).
+
+    J is the Jacobian of all outputs on all samples with respect to the parameters that require a gradient, with row
+    `i * k + a` for output a of sample i. It is `n` times :func:`gnlib.gauss_newton.gauss_newton_gram`, and computed as
+    such.
+
+    Parameters
+    ----------
+    module, x, output, mode, memory
+        as for :func:`gnlib.gauss_newton.gauss_newton_gram`
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`gnlib.gauss_newton.gauss_newton_gram`.
+
+    References
+    ----------
+    C. Liu, L. Zhu, M. Belkin (2020), NeurIPS 33, Eq. 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> tangent_kernel(torch.nn.Linear(2, 1, bias=False), torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
+    tensor([[1., 1.],
+            [1., 2.]], dtype=torch.float64)
+    """
+    return gauss_newton_gram(module, x, output=output, mode=mode, memory=memory).mul_(len(x))
+
+
 def gram_of(network: Network, memory: float) -> Float[Tensor, "nk nk"]:
     """Return the Gram matrix of a network that has been tried already."""
     groups, batch = _plan(network, memory, with_gram=True)
@@ -169,7 +207,8 @@ def _plan(network: Network, memory: float, with_gram: bool) -> tuple[list[dict[s
 
 def _groups(parameters: dict[str, Tensor], width: int) -> list[dict[str, slice]]:
     """Divide the columns of the Jacobian, last parameters first, into groups of `width`."""
-    groups, room = [], 0
+    groups: list[dict[str, slice]] = []
+    room = 0
     for name, p in reversed(parameters.items()):
         start = 0
         while start < p.numel():

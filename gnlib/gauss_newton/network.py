@@ -10,15 +10,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import is_lazy
 
-from gnlib.checks import as_float64
-from gnlib.gauss_newton.outputs import REPAIR, as_outputs
+from gnlib.checks import REPAIR, as_float64, as_outputs
 from gnlib.gauss_newton.precision import InDouble
 from gnlib.gauss_newton.randomness import Generators
 from gnlib.gauss_newton.trial import examine
 
-ASIDE = {"_backward_hooks": {}, "_backward_pre_hooks": {}, "_compiled_call_impl": None}
+ASIDE: dict[str, Any] = {"_backward_hooks": {}, "_backward_pre_hooks": {}, "_compiled_call_impl": None}
 """What a module holds that changes gradients, or how it is called, but not the function that it is."""
 
 
@@ -83,7 +82,8 @@ class Network:
     @contextmanager
     def as_template(self) -> Iterator[None]:
         """Have the module compute in the mode and the precision asked for, then leave everything as it was found."""
-        found = [(m, dict(vars(m)), dict(m._parameters), dict(m._buffers)) for m in self.module.modules()]
+        holders: list[Any] = [d for m in self.module.modules() for d in (vars(m), m._parameters, m._buffers)]
+        found = [dict(holder) for holder in holders]
         dtype, fast = torch.get_default_dtype(), torch.backends.mha.get_fastpath_enabled()
         states, gradients = self.generators.states(), torch.is_grad_enabled()
         with ExitStack() as stack:
@@ -111,10 +111,9 @@ class Network:
                 self.generators.restore(states)
                 # a pruned weight, say, is an attribute set by each forward pass, and functional_call does not restore
                 # the parameters of a module that is reachable under two names
-                for m, attributes, parameters, buffers in found:
-                    for kept, was in ((vars(m), attributes), (m._parameters, parameters), (m._buffers, buffers)):
-                        kept.clear()
-                        kept.update(was)
+                for holder, was in zip(holders, found, strict=True):
+                    holder.clear()
+                    holder.update(was)
 
     def __call__(self, parameters: dict[str, Tensor], x: Tensor) -> Float[Tensor, "n k"]:
         """Return the outputs on the samples `x` with these in place of some of the parameters."""
@@ -147,7 +146,7 @@ class Network:
         """
 
         def together(x: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-            y, vjp = torch.func.vjp(lambda p: self(p, x[None]), {name: self.parameters[name] for name in columns})
+            y, vjp, *_ = torch.func.vjp(lambda p: self(p, x[None]), {name: self.parameters[name] for name in columns})
             return y, tuple(joined(vjp(one)[0].values()) for one in units(y))
 
         def alone(x: Tensor) -> tuple[Tensor, Iterator[Tensor]]:
@@ -179,15 +178,12 @@ class Network:
                 yield samples, a, row
 
 
-def _unwrapped(module: nn.Module) -> nn.Module:
+def _unwrapped(module: Any) -> nn.Module:
     """Return what was compiled, or is spread over devices."""
-    while True:
-        if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
-            module = module.module
-        elif hasattr(module, "_orig_mod"):
-            module = module._orig_mod
-        else:
-            return module
+    spread = nn.DataParallel | nn.parallel.DistributedDataParallel
+    while isinstance(module, spread) or hasattr(module, "_orig_mod"):
+        module = module.module if isinstance(module, spread) else module._orig_mod
+    return module
 
 
 def _check_kinds(module: nn.Module, named: dict[str, nn.Parameter]) -> None:
@@ -202,7 +198,7 @@ def _check_kinds(module: nn.Module, named: dict[str, nn.Parameter]) -> None:
                 "of, or one with weights rounded likewise."
             )
     for name, p in named.items():
-        if isinstance(p, UninitializedTensorMixin):
+        if is_lazy(p):
             raise ValueError(f"The parameter {name} has no shape yet; call the module on data once, then pass it.")
         if p.is_meta:
             raise ValueError(

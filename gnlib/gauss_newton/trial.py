@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gnlib.checks import agree
 from gnlib.gauss_newton.few import (
     FEW,
     Parameters,
@@ -29,7 +30,6 @@ from gnlib.gauss_newton.few import (
     moved,
     sums,
 )
-from gnlib.gauss_newton.outputs import agree
 from gnlib.gauss_newton.randomness import Handed, Replaced
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ import sys
 
 import numpy as np
 
-from gnlib.data import DATASETS, SAMPLE_SIZE, SAMPLES, balanced_order, training_set
+from gnlib.data import DATASETS, SAMPLE_SIZE, SAMPLES, balanced_order
+from gnlib.data.fetch import training_set
 from gnlib.files import write
 
 

@@ -1,12 +1,13 @@
 """Both ends of the spectrum of a matrix, by diagonalising it: the reference for everything else."""
 
 import math
+from collections.abc import Iterable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.checks import EPS, as_symmetric, numerical_rank
+from gnlib.checks import EPS, as_float64, as_symmetric, numerical_rank
 from gnlib.spectrum.result import ConditionNumber
 
 SQUARES_FIT = 1e60  # entries up to this, and down to its inverse, have squares within the range of double precision
@@ -74,3 +75,29 @@ def magnitude(matrix: Tensor) -> float:
     """Return a power of two to divide a matrix by that brings its entries to the order of one; 1 for usual ones."""
     largest = torch.stack(torch.aminmax(matrix)).abs().max().item()
     return 1.0 if 1 / SQUARES_FIT < largest < SQUARES_FIT else 2.0 ** math.frexp(largest)[1]
+
+
+def singular_value_ends(blocks: Iterable[Float[Tensor, "q _columns"]]) -> ConditionNumber:
+    """Return both ends of the spectrum of `J J^T` for `J = [block, block, ...]`, which need not exist whole.
+
+    Rounding moves eigenvalues of the product by `eps` times the largest, and singular values by `eps` times the largest
+    of those: of condition numbers up to 1e16 the product keeps no digit, the factor half of them. Each block is merged
+    into the triangular factor R of a QR decomposition of `J^T`, which has its singular values.
+    Those up to `max(q, p) * eps` times the largest count as zero, where p is the number of columns.
+    """
+    triangle, columns = None, 0
+    for block in blocks:
+        block = as_float64(block, "The Jacobian")
+        columns += block.shape[1]
+        rows = block.mT if triangle is None else torch.cat([triangle, block.mT])
+        triangle = torch.linalg.qr(rows, mode="r").R
+    if triangle is None:
+        raise ValueError("There is no block of the Jacobian; at least one was expected.")
+    values = torch.linalg.svdvals(triangle)
+    largest = values[0].item()
+    if largest == 0:
+        raise ValueError("The Jacobian is zero: no eigenvalue to divide by. Check the weights and the data.")
+    rank = numerical_rank(values, max(columns, triangle.shape[1]))
+    smallest = values[rank - 1].item()
+    gap = smallest / max(values[rank].item() if rank < len(values) else 0.0, EPS * largest)
+    return ConditionNumber(largest**2, smallest**2, rank, gap**2, 2 / gap, "singular values of the Jacobian, by QR")

@@ -10,12 +10,16 @@ LIBRARY, TESTS = ROOT / "gnlib", ROOT / "tests"
 MOST_LINES = 500
 
 ELSEWHERE = {  # modules without a test file of their name, and where and why they are tested instead
+    "chapters/deep_linear/bounds.py": "bounds/test_linear.py, beside the bounds from above",
     "checks.py": "with each function that refuses by it",
-    "bounds/extremes.py": "bounds/test_linear.py, whose bounds are made of them",
     "progress.py": "data/test_fetch.py, which sees the bar",
     "data/__main__.py": "data/test_fetch.py, which runs the command",
     "samples/draw.py": "data/test_data.py, from whose sets it draws",
+    "gauss_newton/few.py": "gauss_newton/test_module_traps.py, which tries all that a trial may meet",
     "gauss_newton/network.py": "gauss_newton/test_module.py, since a network is seen through its matrices",
+    "gauss_newton/precision.py": "gauss_newton/test_module_traps.py",
+    "gauss_newton/randomness.py": "gauss_newton/test_module_traps.py",
+    "gauss_newton/trial.py": "gauss_newton/test_module_traps.py",
 }
 LONG = {  # still growing; to be split by section or module once they stand
     "chapters/gauss_newton/test_claims.py",
@@ -23,6 +27,8 @@ LONG = {  # still growing; to be split by section or module once they stand
     "chapters/transition_to_linearity/test_claims.py",
     "chapters/when_the_kernel_moves/test_claims.py",
     "data/test_fetch.py",
+    "gauss_newton/test_module.py",
+    "gauss_newton/test_module_traps.py",
     "sweep/test_sweep.py",
 }
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from gnlib import SecondMoment, condition_number, linear_gauss_newton, second_moment, whiten
-from gnlib.bounds import product_vector_bound, sharp_linear, zhao_lemma_1, zhao_lemma_2, zhao_lemma_2_terms
+from gnlib.bounds import sharp_linear, zhao_lemma_1, zhao_lemma_2, zhao_lemma_2_terms
+from gnlib.chapters.deep_linear.bounds import product_vector_bound
 from tests.oracles import network, normal, orthogonal, products
 
 WIDTHS = [

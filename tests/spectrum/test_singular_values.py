@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gnlib import condition_number
-from gnlib.spectrum.singular_values import singular_value_ends
+from gnlib.spectrum.dense import singular_value_ends
 from tests.oracles import mp_spectrum, orthogonal
 from tests.spectrum.helpers import EPS, double
 

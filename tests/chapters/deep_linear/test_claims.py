@@ -9,7 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gnlib import SecondMoment, condition_number, linear_gauss_newton, linear_weights, whiten
-from gnlib.bounds import product_vector_bound, sharp_linear, zhao_lemma_1, zhao_lemma_2, zhao_lemma_2_terms
+from gnlib.bounds import sharp_linear, zhao_lemma_1, zhao_lemma_2, zhao_lemma_2_terms
+from gnlib.chapters.deep_linear.bounds import product_vector_bound
 from gnlib.gauss_newton import partial_products
 from tests.strategies import (
     data_condition,
