@@ -180,7 +180,7 @@ class Network:
 
 def _unwrapped(module: Any) -> nn.Module:
     """Return what was compiled, or is spread over devices."""
-    spread = nn.DataParallel | nn.parallel.DistributedDataParallel
+    spread = (nn.DataParallel, nn.parallel.DistributedDataParallel)
     while isinstance(module, spread) or hasattr(module, "_orig_mod"):
         module = module.module if isinstance(module, spread) else module._orig_mod
     return module

@@ -1,4 +1,5 @@
 import hashlib
+import importlib.util
 import io
 import os
 import subprocess
@@ -205,7 +206,7 @@ def test_full_set_that_is_not_in_the_cache(cache):
 
 @pytest.mark.bad_input
 def test_full_set_without_the_data_extra(monkeypatch):
-    monkeypatch.setattr(data.importlib.util, "find_spec", lambda module: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda module: None)
     with pytest.raises(ImportError, match=r"need pooch; run `pip install 'gauss-newton-book\[data\]'`\.$"):
         load("mnist", 1001)
     assert load("mnist", 10)[0].shape == (10, 784)

@@ -2,6 +2,7 @@ import errno
 import functools
 import gzip
 import hashlib
+import importlib.util
 import io
 import json
 import os
@@ -458,9 +459,9 @@ def test_command_line_that_makes_no_sense(arguments, capsys):
 
 @pytest.mark.bad_input
 def test_without_the_data_extra(monkeypatch, capsys):
-    present = data.importlib.util.find_spec
+    present = importlib.util.find_spec
     monkeypatch.setattr(
-        data.importlib.util,
+        importlib.util,
         "find_spec",
         lambda module: present(module) if module != "PIL" else None,
     )
