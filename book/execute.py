@@ -161,6 +161,7 @@ async def execute(path, notebook):
         timeout=yaml.safe_load((ROOT / "_config.yml").read_text())["execute"]["timeout"],
         record_timing=False,
         coalesce_streams=True,
+        shutdown_kernel="immediate",  # its outputs are here, and a kernel that is asked to end may not
         extra_arguments=["--log-level=ERROR"],  # a kernel warns that it speaks to this machine without encryption
         resources={"metadata": {"path": path.parent}},
         on_cell_execute=lambda cell, cell_index: started.append(cell),

@@ -13,7 +13,7 @@ from jaxtyping import Float
 if TYPE_CHECKING:
     from IPython.display import SVG
 
-Row = Mapping[str, float]
+Row = Mapping[str, object]
 SCHEMATICS = Path(__file__).parent / "schematics"
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -60,7 +60,7 @@ def band(
     axis: plt.Axes,
     x: Sequence[float],
     runs: Float[np.ndarray, "runs points"],
-    label: str,
+    label: str | None,
     color: str,
     linestyle: str = "-",
 ) -> None:
@@ -71,7 +71,7 @@ def band(
 
 
 def band_of_rows(
-    axis: plt.Axes, rows: Iterable[Row], x: str, y: str, label: str, color: str, linestyle: str = "-"
+    axis: plt.Axes, rows: Iterable[Row], x: str, y: str, label: str | None, color: str, linestyle: str = "-"
 ) -> None:
     """Draw the same for rows of a table that is kept: column y against column x, each with runs of its own."""
     marks, runs = by_mark(rows, x, y)

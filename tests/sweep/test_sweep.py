@@ -494,7 +494,7 @@ def test_runs_wait_on_the_scheduler_not_behind_a_long_one(plan, folder, monkeypa
     ):
         gate = Event("gate", client=client)
         try:
-            settings = Settings(folder.path, folder.path, folder.path, library_digest(), 1, None, 1, (), {})
+            settings = Settings(folder.path, folder.path, folder.path, library_digest(None), None, 1, None, 1, (), {})
             ended = thread.submit(list, dispatch.outcomes(client, settings, runs))
             wait_until(lambda: len(cluster.scheduler.tasks) == len(runs) == 8, "all runs are known")
             dealt = [len(worker.processing) for worker in cluster.scheduler.workers.values()]
