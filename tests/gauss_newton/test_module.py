@@ -1,9 +1,9 @@
+"""The Gauss-Newton matrix of a module, against plain autograd, and what wrong arguments are told."""
+
 import copy
 import math
-import subprocess
 import sys
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,191 +11,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
-from torch.nn.utils import parametrizations, prune
 
 from gnlib import linear_gauss_newton, second_moment
-from gnlib.gauss_newton.module import COLUMNS, TILE, BudgetError, _plan, gauss_newton_gram, jacobian_blocks
+from gnlib.gauss_newton.module import gauss_newton_gram, jacobian_blocks
 from gnlib.gauss_newton.network import Network
-from gnlib.gauss_newton.trial import GIB
-
-
-class Lambda(nn.Module):
-    """A network whose forward pass is written in the test, with a linear layer and whatever else it is given."""
-
-    def __init__(self, forward, **modules):
-        super().__init__()
-        self.linear = nn.Linear(5, 3)
-        self.function = forward
-        for name, module in modules.items():
-            setattr(self, name, module)
-
-    def forward(self, x):
-        return self.function(self, x)
-
-
-class Residual(nn.Module):
-    def __init__(self, stride):
-        super().__init__()
-        self.first = nn.Conv2d(3, 4, 3, stride, 1, bias=False)
-        self.norm = nn.BatchNorm2d(4)
-        self.second = nn.Conv2d(4, 4, 3, 1, 1, groups=2)
-        self.skip = nn.Conv2d(3, 4, 1, stride)
-
-    def forward(self, x):
-        return functional.relu(self.second(functional.gelu(self.norm(self.first(x)))) + self.skip(x))
-
-
-class Tokens(nn.Module):
-    def __init__(self, dropout=0.0, tie=False):
-        super().__init__()
-        self.embedding = nn.Embedding(11, 8)
-        self.encoder = nn.TransformerEncoderLayer(8, 2, 16, dropout, batch_first=True)
-        self.head = nn.Linear(8, 11 if tie else 3)
-        if tie:
-            self.head.weight = self.embedding.weight
-
-    def forward(self, x):
-        return self.head(self.encoder(self.embedding(x)).mean(1))
-
-
-class Recurrent(nn.Module):
-    def __init__(self, kind):
-        super().__init__()
-        self.cells = kind(4, 5, batch_first=True)
-        self.head = nn.Linear(5, 2)
-
-    def forward(self, x):
-        return self.head(self.cells(x)[0][:, -1])
-
-
-def mlp(*norms):
-    return nn.Sequential(nn.Linear(5, 7), *norms, nn.Tanh(), nn.Linear(7, 3))
-
-
-def cnn(norm=None):
-    layers = [nn.Conv2d(3, 4, 3, 2, 1), norm, nn.ReLU(), nn.Conv2d(4, 6, 3, groups=2, bias=False), nn.SiLU()]
-    return nn.Sequential(*[layer for layer in layers if layer], nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3))
-
-
-def warmed(net, shape):
-    """Give the running statistics of batch normalisation something to say."""
-    with torch.no_grad():
-        net.train()(torch.randn(16, *shape) * 2 + 1)
-    return net.eval()
-
-
-def pruned():
-    net = mlp()
-    prune.l1_unstructured(net[0], "weight", 0.6)
-    prune.random_structured(net[2], "weight", 1, dim=0)
-    return net
-
-
-def frozen():
-    net = mlp()
-    net[0].bias.requires_grad_(False)
-    net[2].weight.requires_grad_(False)
-    return net
-
-
-def tied():
-    shared = nn.Linear(5, 5)
-    return nn.Sequential(shared, nn.Tanh(), shared, nn.Tanh(), nn.Linear(5, 2))
-
-
-def attention():
-    return Lambda(
-        lambda self, x: self.linear(self.attention(x, x, x)[0].mean(1)),
-        attention=nn.MultiheadAttention(5, 1, dropout=0.3, batch_first=True),
-    ).eval()
-
-
-def vector(*shape):
-    return lambda n: torch.randn(n, *shape)
-
-
-def tokens(n):
-    return torch.randint(0, 11, (n, 4))
-
-
-IMAGE = (3, 6, 6)
-INDEPENDENT = {
-    "mlp": (mlp, vector(5)),
-    "one output": (lambda: nn.Sequential(nn.Linear(5, 4), nn.Sigmoid(), nn.Linear(4, 1)), vector(5)),
-    "cnn": (cnn, vector(*IMAGE)),
-    "layer norm": (lambda: mlp(nn.LayerNorm(7)), vector(5)),
-    "group norm": (lambda: cnn(nn.GroupNorm(2, 4)), vector(*IMAGE)),
-    "batch norm 1d": (lambda: warmed(mlp(nn.BatchNorm1d(7)), (5,)), vector(5)),
-    "batch norm 2d": (lambda: warmed(cnn(nn.BatchNorm2d(4, affine=False)), IMAGE), vector(*IMAGE)),
-    "residual": (
-        lambda: warmed(nn.Sequential(Residual(2), nn.Flatten(), nn.Linear(36, 3)), IMAGE),
-        vector(*IMAGE),
-    ),
-    "attention": (attention, vector(4, 5)),
-    "transformer": (Tokens, tokens),
-    "transformer, dropout": (lambda: Tokens(0.5).eval(), tokens),
-    "transformer, tied": (lambda: Tokens(tie=True), tokens),
-    "lstm": (lambda: Recurrent(nn.LSTM), vector(3, 4)),
-    "gru": (lambda: Recurrent(nn.GRU), vector(3, 4)),
-    "tied": (tied, vector(5)),
-    "pruned": (pruned, vector(5)),
-    "frozen": (frozen, vector(5)),
-    "weight norm": (lambda: nn.Sequential(parametrizations.weight_norm(nn.Linear(5, 4)), nn.Tanh()), vector(5)),
-    "spectral norm": (
-        lambda: nn.Sequential(parametrizations.spectral_norm(nn.Linear(5, 4)), nn.Tanh()).eval(),
-        vector(5),
-    ),
-    "unused layer": (lambda: Lambda(lambda self, x: self.linear(x), idle=nn.Linear(2, 2)), vector(5)),
-    "dead units": (lambda: Lambda(lambda self, x: self.linear(x).clamp_max(-9).relu() + self.linear(x)), vector(5)),
-    "in place": (lambda: Lambda(lambda self, x: self.linear(torch.zeros(len(x), 5).add_(x))), vector(5)),
-    "control flow": (
-        lambda: Lambda(lambda self, x: torch.stack([self.linear(r) if r[0] > 0 else self.linear(r).exp() for r in x])),
-        vector(5),
-    ),
-    "constants": (
-        lambda: Lambda(lambda self, x: self.linear(x) @ torch.ones(3, 2) + torch.linspace(0, 1, 2)),
-        vector(5),
-    ),
-}
-COUPLED = {
-    "batch norm 1d": (lambda: mlp(nn.BatchNorm1d(7)), vector(5)),
-    "batch norm 1d, not affine": (lambda: mlp(nn.BatchNorm1d(7, affine=False)), vector(5)),
-    "batch norm first": (lambda: nn.Sequential(nn.BatchNorm1d(5), *mlp()), vector(5)),
-    "batch norm last": (lambda: nn.Sequential(*mlp(), nn.BatchNorm1d(3)), vector(5)),
-    "batch norm 2d": (lambda: cnn(nn.BatchNorm2d(4)), vector(*IMAGE)),
-    "batch norm, no statistics": (lambda: mlp(nn.BatchNorm1d(7, track_running_stats=False)), vector(5)),
-    "residual": (lambda: nn.Sequential(Residual(1), nn.Flatten(), nn.Linear(144, 2)), vector(*IMAGE)),
-    "mean of the batch": (lambda: Lambda(lambda self, x: self.linear(x - x.mean(0)).tanh()), vector(5)),
-}
-
-
-def draw(make, data, n, seed=0):
-    torch.manual_seed(seed)
-    return make(), data(n)
-
-
-def plain_jacobian(make, data, n, mode=None, dtype=torch.float32):
-    """Every row by a backward pass of its own, through the whole batch; last parameters first."""
-    net, x = draw(make, data, n)
-    net.to(dtype).double()
-    if mode is not None:
-        net.train(mode == "train")
-    torch.set_default_dtype(torch.float64)
-    y = net(x.to(dtype).double() if x.is_floating_point() else x)
-    torch.set_default_dtype(torch.float32)
-    wanted = [p for p in net.parameters() if p.requires_grad][::-1]
-    rows = []
-    for entry in y.flatten():
-        found = torch.autograd.grad(entry, wanted, retain_graph=True, allow_unused=True, materialize_grads=True)
-        rows.append(torch.cat([gradient.flatten() for gradient in found]))
-    return torch.stack(rows), n
-
-
-def assert_gram(gram, jacobian, n, tolerance=1e-10):
-    expected = jacobian @ jacobian.mT / n
-    assert gram.dtype == torch.float64
-    assert torch.equal(gram, gram.mT)
-    torch.testing.assert_close(gram, expected, rtol=0, atol=tolerance * expected.abs().max().item())
+from tests.gauss_newton.cases import (
+    COUPLED,
+    IMAGE,
+    INDEPENDENT,
+    Lambda,
+    Tokens,
+    assert_gram,
+    cnn,
+    draw,
+    mlp,
+    plain_jacobian,
+    tokens,
+    vector,
+    warmed,
+    wide,
+)
 
 
 @pytest.mark.parametrize("n", [1, 5])
@@ -264,115 +99,6 @@ def test_linear_networks_have_the_spectrum_of_their_kronecker_sum(d, width, k, n
     torch.testing.assert_close(gram[:common], sums[:common], rtol=1e-9, atol=1e-12 * gram[0].item())
     for rest in (gram[common:], sums[common:]):
         assert (rest.abs() <= 1e-12 * gram[0]).all()
-
-
-# blocks and memory
-
-
-def wide():
-    return nn.Sequential(nn.Linear(60, 90), nn.Tanh(), nn.Linear(90, 40, bias=False), nn.Tanh(), nn.Linear(40, 4))
-
-
-@pytest.mark.parametrize("memory", [0.0016, 0.0018, 0.002, 0.003, 0.01, 1.0])
-def test_result_does_not_depend_on_memory(memory):
-    net, x = draw(wide, vector(60), 9)
-    blocks = list(jacobian_blocks(net, x, memory=memory))
-    assert (len(blocks) > 1) == (memory < 0.01)
-    jacobian, n = plain_jacobian(wide, vector(60), 9)
-    torch.testing.assert_close(torch.cat(blocks, 1), jacobian, rtol=0, atol=1e-12 * jacobian.abs().max().item())
-    assert_gram(gauss_newton_gram(net, x, memory=memory), jacobian, n, 1e-12)
-
-
-@pytest.mark.parametrize("name", ["in place", "lstm"])
-@pytest.mark.parametrize("memory", [0.001, 1.0])
-def test_blocks_of_samples_one_by_one(name, memory):
-    make, data = INDEPENDENT[name]
-    jacobian, _ = plain_jacobian(make, data, 7)
-    blocks = torch.cat(list(jacobian_blocks(*draw(make, data, 7), memory=memory)), 1)
-    torch.testing.assert_close(blocks, jacobian, rtol=0, atol=1e-12)
-
-
-def test_blocks_of_coupled_samples():
-    make, data = lambda: nn.Sequential(nn.Linear(60, 90), nn.BatchNorm1d(90), nn.Linear(90, 4)), vector(60)
-    jacobian, _ = plain_jacobian(make, data, 6, "train")
-    blocks = list(jacobian_blocks(*draw(make, data, 6), mode="train", memory=0.0012))
-    assert len(blocks) > 1
-    torch.testing.assert_close(torch.cat(blocks, 1), jacobian, rtol=0, atol=1e-11 * jacobian.abs().max().item())
-
-
-def test_many_rows():
-    """More rows than a tile of the Gram matrix."""
-    make, data = lambda: nn.Sequential(nn.Linear(5, 3), nn.Tanh(), nn.Linear(3, 6)), vector(5)
-    assert_gram(gauss_newton_gram(*draw(make, data, 190)), *plain_jacobian(make, data, 190), 1e-12)
-
-
-@pytest.mark.parametrize("with_gram", [False, True])
-@pytest.mark.parametrize(("vmapped", "batch", "held"), [(True, 8, 4), (False, 1, 2)])
-def test_a_plan_takes_all_of_the_memory_and_no_more(with_gram, vmapped, batch, held):
-    """Counted in numbers of eight bytes: the result, a tile and what it takes to update it, a block, gradients."""
-    n, k, sizes, saved = 2000, 3, (5000, 900), 100
-    network = Network.__new__(Network)  # what a plan asks of it, and no module
-    vars(network).update(
-        x=torch.empty(n),
-        outputs=k,
-        parameters={str(size): torch.empty(size) for size in sizes},
-        copied=8 * sum(sizes),
-        bytes_per_sample=8 * saved,
-        coupled=False,
-        vmapped=vmapped,
-    )
-
-    def needed(columns, batch, held):
-        result = (n * k) ** 2 + 3 * TILE**2 if with_gram else 0
-        sample = 2 * saved + 2 * max(sizes)  # the backward pass with its margin, and gradients whole
-        return 8 * (sum(sizes) + result + batch * sample + columns * (n * k + batch * held)) / GIB
-
-    all_at_once = needed(sum(sizes), batch, held)
-    groups, together = _plan(network, all_at_once, with_gram)
-    assert (len(groups), together) == (1, batch)
-    groups, together = _plan(network, all_at_once * (1 - 1e-6), with_gram)
-    assert (len(groups), together) == (2, batch)
-    least = needed(COLUMNS, 1, held)
-    assert len(_plan(network, least, with_gram)[0]) == math.ceil(sum(sizes) / COLUMNS)
-    with pytest.raises(BudgetError) as refused:
-        _plan(network, least * (1 - 1e-6), with_gram)
-    assert 0 <= refused.value.needed - least <= 1e-3
-
-
-PEAK = """
-import resource, torch
-from torch import nn
-from gnlib.gauss_newton.network import Network
-from gnlib.gauss_newton.module import gauss_newton_gram
-def net(width, kernel):
-    return nn.Sequential(
-        nn.Conv2d(3, width, kernel, padding="same"), nn.ReLU(), nn.Conv2d(width, width, kernel, padding="same"),
-        nn.ReLU(), nn.MaxPool2d(4), nn.Flatten(), nn.Linear(width * 36, 300), nn.ReLU(), nn.Linear(300, 10))
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-gauss_newton_gram(net(2, 3), torch.randn(20, 3, 24, 24))  # what torch itself takes
-module, x = net({width}, {kernel}), torch.randn({n}, 3, 24, 24)
-before = peak()
-gauss_newton_gram(module, x, memory={memory})
-print(peak() - before)
-"""
-
-
-@pytest.mark.parametrize("width, kernel, n, memory", [(16, 3, 20, 0.125), (16, 3, 20, 0.25), (32, 7, 6, 0.2)])
-def test_memory_is_honoured(width, kernel, n, memory):
-    code = PEAK.format(width=width, kernel=kernel, n=n, memory=memory)
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
-    )
-    assert float(run.stdout) < memory + 0.05
-
-
-@pytest.mark.bad_input
-def test_too_little_memory_says_how_much_is_needed():
-    net, x = draw(wide, vector(60), 9)
-    with pytest.raises(ValueError, match=r"memory is 0.0005 GiB but .* are needed") as refused:
-        gauss_newton_gram(net, x, memory=0.0005)
-    needed = float(str(refused.value).split(" but ")[1].split()[0])
-    gauss_newton_gram(net, x, memory=needed)
 
 
 # the caller's module

@@ -1,0 +1,46 @@
+"""A tiny notebook that no test runs, and runs of it that are said to have finished."""
+
+import json
+
+import nbformat
+
+CELL = """\
+seed: int = 0  # annotated
+width = 3
+scale = 1.0
+name = "a"
+whiten = True
+sizes = [1, 2]
+rates = [0.5, 1]
+shape = None
+last = max(sizes)
+"""
+
+
+def write_notebook(path, cell=CELL, tags=("parameters",), code="print(seed)", prose="prose", outputs=()):
+    v4 = nbformat.v4
+    cells = [
+        v4.new_markdown_cell(prose),
+        v4.new_code_cell(cell, metadata={"tags": list(tags)}),
+        v4.new_code_cell(code, outputs=list(outputs)),
+    ]
+    nbformat.write(v4.new_notebook(cells=cells), path)
+    return path
+
+
+def finish(folder, run, rows, seconds=2.0, identity=None):
+    path = folder.runs / run.name
+    path.mkdir()
+    versions = {"python": "3", "gnlib": "0"}
+    report = {
+        "versions": versions,
+        "identity": identity,
+        "revision": "abc",
+        "seconds": seconds,
+        "memory": 2**20,
+        "finished": "",
+        "threads": 1,
+    }
+    (path / "run.json").write_text(json.dumps(report))
+    if rows is not None:
+        (path / "rows.json").write_text(json.dumps({"device": "cpu", "rows": rows}))

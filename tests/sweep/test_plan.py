@@ -1,0 +1,33 @@
+"""Plans: which runs a grid and a notebook make."""
+
+from pathlib import Path
+
+import pytest
+
+from gnlib.sweep.plan import make_plan
+from tests.sweep.helpers import write_notebook
+
+ROOT = Path(__file__).parents[2]
+bad_input = pytest.mark.bad_input
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks/sweeps").glob("*.yml")), ids=lambda path: path.stem)
+def test_the_grids_of_the_book_fit_their_chapters(path):
+    chapter = path.stem.removesuffix("-gpu")
+    plan = make_plan(ROOT / "notebooks" / f"{chapter}.ipynb", path)
+    assert plan.runs and plan.grid.figures
+
+
+@bad_input
+def test_two_equal_cases_are_one_too_many(notebook):
+    with pytest.raises(ValueError, match="Cases 1 and 3 of the grid are the same"):
+        make_plan(notebook, {"grids": [{"product": {"seed": [0, 1]}}, {"parameters": {"width": 3}}]})  # the defaults
+
+
+def test_the_device_is_handed_on_where_there_is_such_a_parameter(tmp_path):
+    notebook = write_notebook(tmp_path / "tiny.ipynb", cell='seed = 0\ndevice = "cpu"')
+    grid = {"product": {"seed": [1]}}
+    assert make_plan(notebook, grid, "cuda").runs[0].given == {"seed": 1, "device": "cuda"}
+    assert make_plan(notebook, grid).runs[0].given == {"seed": 1}
+    with pytest.raises(ValueError, match="sets the parameter 'device' itself"):
+        make_plan(notebook, {"product": {"device": ["cpu"]}}, "cuda")
