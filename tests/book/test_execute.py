@@ -56,8 +56,12 @@ def write(tree, name, *cells):
 
 
 def start(tree, *arguments):
+    def interruptible():  # what a shell starts in the background ignores Ctrl-C, and so do its children
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
     command = [sys.executable, "-c", SCRIPT, *arguments]
-    return subprocess.Popen(command, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=tree, preexec_fn=interruptible, **pipes)
 
 
 def execute(tree, *arguments):
