@@ -13,8 +13,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gnlib.checks import EPS, as_symmetric
-from gnlib.gauss_newton.module import BudgetError, blocks_of, check_memory, gram_of
+from gnlib.gauss_newton.module import blocks_of, check_memory, gram_of
 from gnlib.gauss_newton.network import Network
+from gnlib.gauss_newton.plan import BudgetError
 from gnlib.operators import KroneckerSum
 from gnlib.spectrum.dense import singular_value_ends
 from gnlib.spectrum.gram import Gram

@@ -8,22 +8,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gnlib.gauss_newton.contraction import TILE, Pairs, add_columns, columns
 from gnlib.gauss_newton.network import Network
-from gnlib.gauss_newton.trial import GIB
+from gnlib.gauss_newton.plan import Group, Plan, plan_of
+from gnlib.gauss_newton.recording import Structure, rows, structure_of
 from gnlib.progress import progress
-
-BATCH = 8  # samples differentiated together: with more of them the tensors do not fit the cache
-COLUMNS = 1024  # of the Jacobian at a time; fewer are not worth a forward and a backward pass for each sample
-TILE = 1024  # rows of the Gram matrix updated at a time, from the diagonal to the right
-MARGIN = 2  # of the memory that a backward pass is known to take: its temporary tensors are not known
-
-
-class BudgetError(ValueError):
-    """There is too little memory; `needed` says how many GiB there ought to be."""
-
-    def __init__(self, message: str, needed: float) -> None:
-        super().__init__(message)
-        self.needed = needed
 
 
 def gauss_newton_gram(
@@ -126,12 +115,17 @@ def tangent_kernel(
 
 def gram_of(network: Network, memory: float) -> Float[Tensor, "nk nk"]:
     """Return the Gram matrix of a network that has been tried already."""
-    groups, batch = _plan(network, memory, with_gram=True)
-    rows = len(network.x) * network.outputs
-    gram = torch.zeros(rows, rows, dtype=torch.float64, device=network.x.device)
-    for columns in groups:
-        _add_gram(gram, _block(network, columns, batch))
-    for start in range(0, rows, TILE):
+    structure = structure_of(network)
+    plan = plan_of(network, structure, memory, with_gram=True)
+    size = len(network.x) * network.outputs
+    gram = torch.zeros(size, size, dtype=torch.float64, device=network.x.device)
+    for group in plan.groups:
+        block, pairs = _gathered(network, structure, plan, group)
+        add_columns(gram, block)
+        del block
+        while pairs:
+            pairs.pop().add_to(gram)
+    for start in range(0, size, TILE):
         stop = start + TILE
         diagonal = gram[start:stop, start:stop]
         diagonal.copy_(diagonal.triu() + diagonal.triu(1).mT)
@@ -171,8 +165,9 @@ def jacobian_blocks(
 
 def blocks_of(network: Network, memory: float) -> Iterator[Float[Tensor, "nk g"]]:
     """Return the Jacobian of a network that has been tried already, block by block."""
-    groups, batch = _plan(network, memory, with_gram=False)
-    return (_block(network, columns, batch) for columns in groups)
+    structure = structure_of(network)
+    plan = plan_of(network, structure, memory, with_gram=False)
+    return (_gathered(network, structure, plan, group)[0] for group in plan.groups)
 
 
 def check_memory(memory: float) -> None:
@@ -183,69 +178,34 @@ def check_memory(memory: float) -> None:
         raise ValueError(f"memory is {memory}; a positive number of GiB was expected.")
 
 
-def _plan(network: Network, memory: float, with_gram: bool) -> tuple[list[dict[str, slice]], int]:
-    """Choose groups of columns, as few as fit, and the number of samples to differentiate together."""
-    n, sizes = len(network.x), [p.numel() for p in network.parameters.values()]
-    rows, p = n * network.outputs, sum(sizes)
-    fixed = network.copied + with_gram * 8 * (rows**2 + 3 * min(rows, TILE) ** 2)
-    # what each sample needs: activations, and gradients of parameters of which only some columns are asked for
-    sample = MARGIN * network.bytes_per_sample * (n if network.coupled else 1) + 2 * 8 * max(sizes)
-    held = network.outputs + 1 if network.vmapped else 2  # gradients of it in the wanted columns
-    least = min(p, COLUMNS)
-    free = memory * GIB - fixed
-    wanted = min(BATCH, n, free // (4 * sample)) if network.vmapped else 1
-    for batch in (max(int(wanted), 1), 1):
-        width = int((free - batch * sample) // (8 * (rows + batch * held)))
-        if width >= least:
-            return _groups(network.parameters, math.ceil(p / math.ceil(p / width))), batch
-    needed = math.ceil((fixed + sample + 8 * (rows + held) * least) / GIB * 1000) / 1000
-    gram = f", {8 * rows**2 / GIB:.3f} of them for the {rows} x {rows} result" if with_gram else ""
-    raise BudgetError(
-        f"memory is {memory} GiB but {needed} are needed{gram}; allow more, or pass fewer samples.", needed
-    )
-
-
-def _groups(parameters: dict[str, Tensor], width: int) -> list[dict[str, slice]]:
-    """Divide the columns of the Jacobian, last parameters first, into groups of `width`."""
-    groups: list[dict[str, slice]] = []
-    room = 0
-    for name, p in reversed(parameters.items()):
-        start = 0
-        while start < p.numel():
-            if not room:
-                groups.append({})
-                room = width
-            stop = min(start + room, p.numel())
-            groups[-1][name] = slice(start, stop)
-            start, room = stop, room - (stop - start)
-    return groups
-
-
 @torch.inference_mode(False)
 @torch.no_grad()
-def _block(network: Network, columns: dict[str, slice], batch: int) -> Float[Tensor, "nk g"]:
-    """Return these columns of the Jacobian."""
-    samples = 1 if network.coupled else len(network.x)
-    rows, width = len(network.x) * network.outputs, sum(part.stop - part.start for part in columns.values())
-    block = torch.empty(samples, rows // samples, width, dtype=torch.float64, device=network.x.device)
+def _gathered(
+    network: Network, structure: Structure, plan: Plan, group: Group
+) -> tuple[Float[Tensor, "nk g"], list[Pairs]]:
+    """Return the columns of a group, and features and gradients of its layers."""
+    units = 1 if network.coupled else len(network.x)
+    outputs = len(network.x) * network.outputs // units
+    widths = [part.stop - part.start for part in group.columns.values()]
+    block = torch.empty(units, outputs, sum(widths), dtype=torch.float64, device=network.x.device)
+    pairs = [Pairs(structure, layer, units, outputs, network.x.device) for layer in group.layers]
+    names = [*group.columns, *(name for layer in group.layers for name in layer.names)]
+    steps = math.ceil(units / plan.units) * math.ceil(outputs / plan.outputs)
     with network.as_template():
-        gradients = network.gradients(columns, batch)
-        for some, output, gradient in progress(gradients, "Jacobian", math.ceil(samples / batch) * block.shape[1]):
-            block[some, output] = gradient
-    if not torch.isfinite(torch.linalg.vector_norm(block, math.inf)):
+        found = rows(network, structure, names, plan.units, plan.outputs)
+        for some in progress(found, "Jacobian", steps):
+            places = block[some.units, some.outputs].split(widths, 2)
+            for place, (name, part) in zip(places, group.columns.items(), strict=True):
+                place.copy_(columns(network, structure, some, name, part))
+            for layer in pairs:
+                layer.take(some)
+    if not all(
+        torch.isfinite(torch.linalg.vector_norm(t, math.inf))
+        for t in (block, *(p.gradients for p in pairs))
+        if t.numel()
+    ):
         raise ValueError(
-            f"The Jacobian with respect to {', '.join(columns)} has NaN or infinite entries; the network has no "
+            f"The Jacobian with respect to {', '.join(names)} has NaN or infinite entries; the network has no "
             "derivative at these weights and data (a square root of 0 has none), or overflows."
         )
-    return block.flatten(0, 1)
-
-
-def _add_gram(gram: Float[Tensor, "nk nk"], block: Float[Tensor, "nk g"]) -> None:
-    """Add `block @ block.mT` to the blocks of a matrix on the diagonal and above it; overwrites `block`."""
-    nonzero = block.any(0).nonzero()[:, 0]
-    if len(nonzero) < block.shape[1]:  # masks and dead units: pack the other columns, in place
-        for some in block.split(BATCH):
-            some[:, : len(nonzero)] = some[:, nonzero]
-        block = block[:, : len(nonzero)]
-    for start in range(0, len(gram), TILE):
-        gram[start : start + TILE, start:].addmm_(block[start : start + TILE], block[start:].mT)
+    return block.flatten(0, 1), pairs

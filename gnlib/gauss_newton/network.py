@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parameter import is_lazy
 
-from gnlib.checks import REPAIR, as_float64, as_outputs
+from gnlib.checks import as_float64, as_outputs
 from gnlib.gauss_newton.precision import InDouble
 from gnlib.gauss_newton.randomness import Generators
 from gnlib.gauss_newton.trial import examine
@@ -135,47 +135,6 @@ class Network:
         """Return the gradients of outputs, weighted, by plain automatic differentiation."""
         kept = dict(retain_graph=True, allow_unused=True, materialize_grads=True)
         return torch.autograd.grad(y, list(leaves.values()), cotangent, **kept)
-
-    def gradients(
-        self, columns: dict[str, slice], batch: int
-    ) -> Iterator[tuple[slice, int, Float[Tensor, "*batch columns"]]]:
-        """Yield gradients with respect to slices of flattened parameters, for `batch` samples together.
-
-        Each comes with the samples that it belongs to and the number of the output. If the samples are coupled, there
-        is one sample, the batch, with `n * k` outputs.
-        """
-
-        def together(x: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-            y, vjp, *_ = torch.func.vjp(lambda p: self(p, x[None]), {name: self.parameters[name] for name in columns})
-            return y, tuple(joined(vjp(one)[0].values()) for one in units(y))
-
-        def alone(x: Tensor) -> tuple[Tensor, Iterator[Tensor]]:
-            # all parameters, as outputs that depend on none of those that are wanted have a gradient too
-            leaves = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
-            with torch.enable_grad():
-                y = self(leaves, x)
-            wanted = {name: leaves[name] for name in columns}
-            return y.detach(), (joined(self.pull(wanted, y, one)) for one in units(y))
-
-        def units(y: Tensor) -> Iterator[Tensor]:
-            for a in range(y.numel()):
-                one = torch.zeros(y.numel(), dtype=y.dtype, device=y.device)
-                one[a] = 1
-                yield one.view(y.shape)
-
-        def joined(gradients: Any) -> Tensor:
-            parts = zip(gradients, columns.values(), strict=True)
-            return torch.cat([gradient.flatten()[part] for gradient, part in parts])
-
-        for start in range(0, 1 if self.coupled else len(self.x), batch):
-            samples = slice(start, start + batch)
-            x = self.x if self.coupled else self.x[samples]
-            y, rows = torch.vmap(together)(x) if self.vmapped else alone(x)
-            if not torch.isfinite(y).all():
-                where = "" if self.coupled else f" from sample {start} on"
-                raise ValueError(f"The outputs have NaN or infinite entries{where}; {REPAIR}")
-            for a, row in enumerate(rows):
-                yield samples, a, row
 
 
 def _unwrapped(module: Any) -> nn.Module:

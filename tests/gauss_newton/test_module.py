@@ -245,7 +245,7 @@ def test_outputs_of_late_samples_are_checked():
 
     net, x = draw(lambda: Lambda(forward), vector(5), 12)
     x[10] = 1e4
-    with pytest.raises(ValueError, match="outputs have NaN or infinite entries from sample 8 on"):
+    with pytest.raises(ValueError, match="outputs have NaN or infinite entries from sample 10 on"):
         gauss_newton_gram(net, x)
 
 

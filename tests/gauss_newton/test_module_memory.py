@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from gnlib.gauss_newton.module import COLUMNS, TILE, BudgetError, _plan, gauss_newton_gram, jacobian_blocks
+from gnlib.gauss_newton.module import gauss_newton_gram, jacobian_blocks
+from gnlib.gauss_newton.contraction import TILE
+from gnlib.gauss_newton.plan import COLUMNS, BudgetError, plan_of as _plan
 from gnlib.gauss_newton.network import Network
 from gnlib.gauss_newton.trial import GIB
 from tests.gauss_newton.cases import INDEPENDENT, assert_gram, draw, plain_jacobian, vector, wide

@@ -1,0 +1,168 @@
+"""From features and gradients to columns of the Jacobian, or past them to the Gram matrix."""
+
+import math
+from itertools import product
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from gnlib.gauss_newton.network import Network
+from gnlib.gauss_newton.recording import Rows, Structure
+
+TILE = 1024  # rows of the Gram matrix updated at a time, from the diagonal to the right
+UPDATE = 64  # products that take as long as to multiply an entry of the result by another and add it
+
+
+class Layer(NamedTuple):
+    """Parameters with the same gradients by what their calls return, and the sizes that say what they cost.
+
+    Attributes
+    ----------
+    names
+        a weight, a bias, or both
+    calls
+        the numbers of the calls that use them
+    positions, groups, features, outputs
+        positions of a unit in all calls, groups of channels, features and outputs of a group
+    """
+
+    names: tuple[str, ...]
+    calls: tuple[int, ...]
+    positions: int
+    groups: int
+    features: int
+    outputs: int
+
+    def pays(self, units: int, rows: int) -> bool:
+        """Say whether products for pairs of positions take fewer operations than columns of the Jacobian."""
+        columns = rows * self.features * self.outputs * (self.positions + rows)
+        if units == 1:
+            return self.positions * rows * self.outputs * (self.positions + rows) < columns
+        return self.positions**2 * (rows**2 * (self.outputs + UPDATE) + units**2 * self.features) < columns
+
+    def width(self, units: int, rows: int) -> int:
+        """Return how many columns of the Jacobian take as much memory as gradients and features."""
+        return self.positions * self.groups * (self.outputs + math.ceil(self.features * units / rows))
+
+
+def gradients(structure: Structure, rows: Rows, calls: tuple[int, ...]) -> Float[Tensor, "b c t h o"]:
+    """Return the gradients by what calls return, at all their positions."""
+
+    def one(call: int) -> Tensor:
+        found = rows.gradients[call]
+        return structure.forms[call].channels(found.flatten(0, 1)).unflatten(0, found.shape[:2])
+
+    return one(calls[0]) if len(calls) == 1 else torch.cat([one(call) for call in calls], 2)
+
+
+def features(structure: Structure, rows: Rows, calls: tuple[int, ...]) -> Shaped[Tensor, "b t h i"]:
+    """Return what calls multiply their weights with, at all their positions."""
+    found = [structure.forms[call].features(rows.inputs[call]) for call in calls]
+    return found[0] if len(found) == 1 else torch.cat(found, 1)
+
+
+def columns(network: Network, structure: Structure, rows: Rows, name: str, part: slice) -> Float[Tensor, "b c columns"]:
+    """Return columns of the Jacobian: gradients by a slice of a flattened parameter."""
+    uses = structure.uses.get(name)
+    if uses is None:
+        found = rows.gradients[name]
+        return found.reshape(*found.shape[:2], -1)[..., part]
+    if not uses:
+        return network.x.new_zeros(1, 1, part.stop - part.start)
+    calls = tuple(use.call for use in uses)
+    g, parameter, mask = gradients(structure, rows, calls), network.parameters[name], uses[0].mask
+    if not uses[0].as_weight:
+        found = g.sum(2).flatten(2)[..., part]
+    else:
+        found = _weight_columns(features(structure, rows, calls), g, parameter.numel(), part)
+    return found if mask is None else found * {**network.frozen, **network.buffers}[mask].flatten()[part]
+
+
+def _weight_columns(
+    f: Shaped[Tensor, "b t h i"], g: Float[Tensor, "b c t h o"], size: int, part: slice
+) -> Float[Tensor, "b c columns"]:
+    """Return gradients by a slice of a flattened weight, from the least that has all of them."""
+    groups, outputs = g.shape[3:]
+    inputs = size // (groups * outputs)
+    if not f.is_floating_point():  # rows of an embedding
+        row = outputs
+    elif groups == 1:
+        row = inputs
+    else:
+        row = outputs * inputs
+    some = slice(part.start // row, -(-part.stop // row))
+    if not f.is_floating_point():
+        chosen = f == torch.arange(some.start, some.stop, device=f.device)
+        found = torch.einsum("bthi,bctho->bchio", chosen.to(g.dtype), g)
+    elif groups == 1:
+        found = torch.einsum("bthi,bctho->bchoi", f, g[..., some])
+    else:
+        found = torch.einsum("bthi,bctho->bchoi", f[:, :, some], g[:, :, :, some])
+    return found.flatten(2)[..., part.start - some.start * row : part.stop - some.start * row]
+
+
+def add_columns(gram: Float[Tensor, "r r"], block: Float[Tensor, "r q"]) -> None:
+    """Add `block @ block.mT` to the blocks of a matrix on the diagonal and above it; overwrites `block`."""
+    nonzero = block.any(0).nonzero()[:, 0]
+    if len(nonzero) < block.shape[1]:  # masks and dead units: pack the other columns, in place
+        for some in block.split(64):
+            some[:, : len(nonzero)] = some[:, nonzero]
+        block = block[:, : len(nonzero)]
+    for start in range(0, len(gram), TILE):
+        gram[start : start + TILE, start:].addmm_(block[start : start + TILE], block[start:].mT)
+
+
+class Pairs:
+    r"""Features and gradients of a layer, for the product of two Gram matrices for each pair of positions.
+
+    The entry of samples i, j and outputs a, b is a sum over groups and positions t, s of
+    :math:`(x_{it} \cdot x_{js}) (g_{iat} \cdot g_{jbs})`: no gradient by a weight is formed.
+    """
+
+    def __init__(self, structure: Structure, layer: Layer, units: int, outputs: int, device: torch.device) -> None:
+        self._structure, self._layer = structure, layer
+        sizes = layer.positions, layer.groups, units, outputs, layer.outputs
+        self.gradients = torch.empty(sizes, dtype=torch.float64, device=device)
+        self._features: list[Shaped[Tensor, "t h b i"]] = []
+
+    def take(self, rows: Rows) -> None:
+        """Keep what belongs to some units and outputs."""
+        found = gradients(self._structure, rows, self._layer.calls)
+        self.gradients[:, :, rows.units, rows.outputs] = found.permute(2, 3, 0, 1, 4)
+        if rows.outputs.start == 0:
+            used = [self._structure.uses[name][0].as_weight for name in self._layer.names]
+            ones = found.new_ones(1, 1, 1, 1).expand(len(found), *found.shape[2:4], 1)
+            kinds = [features(self._structure, rows, self._layer.calls) if weight else ones for weight in used]
+            self._features.append((kinds[0] if len(kinds) == 1 else torch.cat(kinds, 3)).permute(1, 2, 0, 3))
+
+    def add_to(self, gram: Float[Tensor, "r r"]) -> None:
+        """Add the layer's part to the blocks of a matrix on the diagonal and above it."""
+        f, g = torch.cat(self._features, 2), self.gradients
+        (self._mixed if f.shape[2] == 1 else self._pairs)(gram, f, g.flatten(2, 3))
+
+    @staticmethod
+    def _pairs(gram: Float[Tensor, "r r"], f: Shaped[Tensor, "t h n i"], g: Float[Tensor, "t h r o"]) -> None:
+        n, k = f.shape[2], len(gram) // f.shape[2]
+        tile = max(TILE**2 // len(gram) // k, 1)
+        for h, (t, s) in product(range(f.shape[1]), product(range(len(f)), repeat=2)):
+            products = _products(f[t, h], f[s, h], g.dtype)
+            for start in range(0, n, tile):
+                rows, rest = slice(start * k, (start + tile) * k), slice(start * k, None)
+                found = (g[t, h, rows] @ g[s, h, rest].mT).view(-1, k, n - start, k)
+                part = gram[rows, rest].unflatten(1, (-1, k)).unflatten(0, (-1, k))
+                part.addcmul_(found, products[start : start + tile, None, start:, None])
+
+    @staticmethod
+    def _mixed(gram: Float[Tensor, "r r"], f: Shaped[Tensor, "t h 1 i"], g: Float[Tensor, "t h r o"]) -> None:
+        """Mix the gradients of one unit by position, as its features say, in place of taking pair after pair."""
+        for x, each in zip(f[:, :, 0].unbind(1), g.unbind(1), strict=True):
+            mixed = torch.einsum("ts,sro->rto", _products(x, x, g.dtype), each).flatten(1)
+            plain = each.transpose(0, 1).flatten(1)
+            for start in range(0, len(gram), TILE):
+                gram[start : start + TILE, start:].addmm_(mixed[start : start + TILE], plain[start:].mT)
+
+
+def _products(x: Shaped[Tensor, "n i"], y: Shaped[Tensor, "m i"], dtype: torch.dtype) -> Float[Tensor, "n m"]:
+    return x @ y.mT if x.is_floating_point() else ((x == y.mT) & (x >= 0)).to(dtype)
