@@ -4,6 +4,8 @@ from gnlib import bounds as bounds
 from gnlib.condition import condition_number as condition_number
 from gnlib.data import load as load
 from gnlib.gauss_newton import gauss_newton_gram as gauss_newton_gram
+from gnlib.gauss_newton import gauss_newton_operator as gauss_newton_operator
+from gnlib.gauss_newton import largest_eigenvalue as largest_eigenvalue
 from gnlib.gauss_newton import leaky_relu_gram as leaky_relu_gram
 from gnlib.gauss_newton import linear_gauss_newton as linear_gauss_newton
 from gnlib.models import linear_network as linear_network

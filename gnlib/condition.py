@@ -13,9 +13,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gnlib.checks import EPS, as_symmetric
-from gnlib.gauss_newton.module import blocks_of, check_memory, gram_of
+from gnlib.gauss_newton.module import NotFiniteError, blocks_of, gram_of, matrix_of
 from gnlib.gauss_newton.network import Network
-from gnlib.gauss_newton.plan import BudgetError
+from gnlib.gauss_newton.plan import BudgetError, check_memory
 from gnlib.operators import KroneckerSum
 from gnlib.spectrum.dense import singular_value_ends
 from gnlib.spectrum.gram import Gram
@@ -160,21 +160,24 @@ class _Batch:
         self.columns = sum(p.numel() for p in self.network.parameters.values())
 
 
-def _is_wide(batch: _Batch, limits: Limits) -> bool:
-    """Say whether the Gram matrix may be regular."""
-    return batch.columns >= batch.rows
-
-
 def _gram_ends(batch: _Batch, limits: Limits) -> ConditionNumber | None:
-    """Both ends from the Gram matrix; that squaring the Jacobian lost nothing is certain only if it is regular."""
-    gram = gram_of(batch.network, batch.memory)
+    """Both ends from the smaller product of the Jacobian with itself; that it lost nothing is certain if regular."""
+    network, memory, wide = batch.network, batch.memory, batch.columns >= batch.rows
     # an entry is a sum of so many products, whose rounding grows like that of a random walk (Higham and Mary 2019)
-    rounding = batch.columns**0.5 * EPS
-    with suppress(ValueError):  # a matrix that is singular up to that may have a negative eigenvalue
-        found = find_ends(Gram(gram, batch.network.outputs), GRAM, limits)
+    rounding = max(batch.columns, batch.rows) ** 0.5 * EPS
+    try:
+        gram = Gram(gram_of(network, memory), network.outputs) if wide else Gram(matrix_of(network, memory))
+    except NotFiniteError:  # products overflow before what they are made of does
+        return None
+    except BudgetError:
+        if wide:
+            raise
+        return None
+    with suppress(ValueError):  # a matrix that is singular up to rounding may have a negative eigenvalue
+        found = find_ends(gram, GRAM, limits)
         residual = found.residual + rounding * found.largest / found.smallest
-        found = replace(found, residual=residual, method=f"Gram matrix: {found.method}")
-        if found.resolved and found.rank == batch.rows:
+        found = replace(found, residual=residual, method=f"{'Gram' if wide else 'Gauss-Newton'} matrix: {found.method}")
+        if found.resolved and found.rank == min(batch.rows, batch.columns):
             return found
     return None
 
@@ -194,7 +197,7 @@ def _jacobian_ends(batch: _Batch, limits: Limits) -> ConditionNumber:
 
 
 NETWORK: tuple[Method[_Batch], ...] = (
-    Method("gram", _is_wide, always, _gram_ends),
+    Method("gram", always, always, _gram_ends),
     Method("jacobian", always, always, _jacobian_ends),
 )
 

@@ -77,10 +77,11 @@ def assert_singular_values(result, values, rank):
     assert float(result) == pytest.approx((values[0] / values[rank - 1]) ** 2, rel=max(1e-8, 4 * result.residual))
 
 
-GRAM, FACTOR = "Gram matrix: ", "singular values of the Jacobian, by QR"
+GRAM, MATRIX = "Gram matrix: ", "Gauss-Newton matrix: "
+FACTOR = "singular values of the Jacobian, by QR"
 
 
-@pytest.mark.parametrize("n, method", [(1, GRAM), (4, GRAM), (22, GRAM), (23, FACTOR), (60, FACTOR)])
+@pytest.mark.parametrize("n, method", [(1, GRAM), (4, GRAM), (22, GRAM), (23, MATRIX), (60, MATRIX)])
 def test_an_mlp_has_the_singular_values_of_autograd(n, method):
     """It has 66 parameters: fewer than its outputs from 23 samples on."""
     module, x = mlp(), normal(n, 5, seed=1)
@@ -104,7 +105,8 @@ def test_more_outputs_than_parameters_leave_the_rank_of_the_parameters():
     module, x = net(lambda: nn.Linear(3, 2)), normal(50, 3, seed=3)
     result = condition_number(module, x)
     assert_singular_values(result, singular_values(module, x), 8)
-    assert result.method == FACTOR
+    assert result.method.startswith(MATRIX)
+    assert condition_number(module, x, method="jacobian").method == FACTOR
 
 
 def test_units_that_are_dead_leave_the_singular_values_to_tell_the_rank():

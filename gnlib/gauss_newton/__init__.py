@@ -7,3 +7,5 @@ from gnlib.gauss_newton.linear import partial_products as partial_products
 from gnlib.gauss_newton.module import gauss_newton_gram as gauss_newton_gram
 from gnlib.gauss_newton.module import jacobian_blocks as jacobian_blocks
 from gnlib.gauss_newton.module import tangent_kernel as tangent_kernel
+from gnlib.gauss_newton.products import gauss_newton_operator as gauss_newton_operator
+from gnlib.gauss_newton.products import largest_eigenvalue as largest_eigenvalue

@@ -12,6 +12,7 @@ from gnlib.gauss_newton.network import Network
 from gnlib.gauss_newton.recording import Rows, Structure
 
 TILE = 1024  # rows of the Gram matrix updated at a time, from the diagonal to the right
+FULL = 0.8  # share of columns that are not zero, above which it takes longer to pack them than to multiply all
 UPDATE = 64  # products that take as long as to multiply an entry of the result by another and add it
 
 
@@ -63,27 +64,36 @@ def features(structure: Structure, rows: Rows, calls: tuple[int, ...]) -> Shaped
     return found[0] if len(found) == 1 else torch.cat(found, 1)
 
 
-def columns(network: Network, structure: Structure, rows: Rows, name: str, part: slice) -> Float[Tensor, "b c columns"]:
-    """Return columns of the Jacobian: gradients by a slice of a flattened parameter."""
+def write_columns(
+    out: Float[Tensor, "b c columns"], network: Network, structure: Structure, rows: Rows, name: str, part: slice
+) -> None:
+    """Write columns of the Jacobian, gradients by a slice of a flattened parameter, into their place."""
     uses = structure.uses.get(name)
     if uses is None:
         found = rows.gradients[name]
-        return found.reshape(*found.shape[:2], -1)[..., part]
-    if not uses:
-        return network.x.new_zeros(1, 1, part.stop - part.start)
-    calls = tuple(use.call for use in uses)
-    g, parameter, mask = gradients(structure, rows, calls), network.parameters[name], uses[0].mask
-    if not uses[0].as_weight:
-        found = g.sum(2).flatten(2)[..., part]
+        out.copy_(found.reshape(*found.shape[:2], -1)[..., part])
+    elif not uses:
+        out.zero_()
     else:
-        found = _weight_columns(features(structure, rows, calls), g, parameter.numel(), part)
-    return found if mask is None else found * {**network.frozen, **network.buffers}[mask].flatten()[part]
+        calls = tuple(use.call for use in uses)
+        g = gradients(structure, rows, calls)
+        if uses[0].as_weight:
+            size = network.parameters[name].numel()
+            _write_weight_columns(out, features(structure, rows, calls), g, size, part)
+        else:
+            out.copy_(g.sum(2).flatten(2)[..., part])
+        if (mask := uses[0].mask) is not None:
+            out.mul_({**network.frozen, **network.buffers}[mask].flatten()[part])
 
 
-def _weight_columns(
-    f: Shaped[Tensor, "b t h i"], g: Float[Tensor, "b c t h o"], size: int, part: slice
-) -> Float[Tensor, "b c columns"]:
-    """Return gradients by a slice of a flattened weight, from the least that has all of them."""
+def _write_weight_columns(
+    out: Float[Tensor, "b c columns"],
+    f: Shaped[Tensor, "b t h i"],
+    g: Float[Tensor, "b c t h o"],
+    size: int,
+    part: slice,
+) -> None:
+    """Write gradients by a slice of a flattened weight, from the least number of its rows that has all of it."""
     groups, outputs = g.shape[3:]
     inputs = size // (groups * outputs)
     if not f.is_floating_point():  # rows of an embedding
@@ -97,21 +107,26 @@ def _weight_columns(
         chosen = f == torch.arange(some.start, some.stop, device=f.device)
         found = torch.einsum("bthi,bctho->bchio", chosen.to(g.dtype), g)
     elif groups == 1:
-        found = torch.einsum("bthi,bctho->bchoi", f, g[..., some])
+        weights, values = g[:, :, :, 0, some].mT.flatten(1, 2), f[:, :, 0]
+        if out.is_contiguous() and out.shape[2] == weights.shape[1] // g.shape[1] * inputs:
+            torch.bmm(weights, values, out=out.view(len(g), -1, inputs))
+            return
+        found = torch.bmm(weights, values).unflatten(1, (*g.shape[1:2], -1))
     else:
         found = torch.einsum("bthi,bctho->bchoi", f[:, :, some], g[:, :, :, some])
-    return found.flatten(2)[..., part.start - some.start * row : part.stop - some.start * row]
+    out.copy_(found.flatten(2)[..., part.start - some.start * row : part.stop - some.start * row])
 
 
 def add_columns(gram: Float[Tensor, "r r"], block: Float[Tensor, "r q"]) -> None:
     """Add `block @ block.mT` to the blocks of a matrix on the diagonal and above it; overwrites `block`."""
-    nonzero = block.any(0).nonzero()[:, 0]
-    if len(nonzero) < block.shape[1]:  # masks and dead units: pack the other columns, in place
+    if block[:: max(len(block) // 8, 1)].any(0).sum() < FULL * block.shape[1]:
+        nonzero = block.any(0).nonzero()[:, 0]  # masks and dead units: pack the other columns, in place
         for some in block.split(64):
             some[:, : len(nonzero)] = some[:, nonzero]
         block = block[:, : len(nonzero)]
-    for start in range(0, len(gram), TILE):
-        gram[start : start + TILE, start:].addmm_(block[start : start + TILE], block[start:].mT)
+    tile = min(TILE, -(-len(gram) // 4))
+    for start in range(0, len(gram), tile):
+        gram[start : start + tile, start:].addmm_(block[start : start + tile], block[start:].mT)
 
 
 class Pairs:

@@ -2,17 +2,21 @@
 
 import math
 from collections.abc import Callable, Iterator
-from numbers import Real
+from functools import partial
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gnlib.gauss_newton.contraction import TILE, Pairs, add_columns, columns
+from gnlib.gauss_newton.contraction import TILE, Pairs, add_columns, write_columns
 from gnlib.gauss_newton.network import Network
-from gnlib.gauss_newton.plan import Group, Plan, plan_of
+from gnlib.gauss_newton.plan import COLUMNS, Group, Plan, check_memory, plan_of
 from gnlib.gauss_newton.recording import Structure, rows, structure_of
 from gnlib.progress import progress
+
+
+class NotFiniteError(ValueError):
+    """The Jacobian of a network, or its product with itself, has entries that are not finite."""
 
 
 def gauss_newton_gram(
@@ -116,21 +120,47 @@ def tangent_kernel(
 def gram_of(network: Network, memory: float) -> Float[Tensor, "nk nk"]:
     """Return the Gram matrix of a network that has been tried already."""
     structure = structure_of(network)
-    plan = plan_of(network, structure, memory, with_gram=True)
+    plan = plan_of(network, structure, memory, result=len(network.x) * network.outputs)
     size = len(network.x) * network.outputs
     gram = torch.zeros(size, size, dtype=torch.float64, device=network.x.device)
     for group in plan.groups:
-        block, pairs = _gathered(network, structure, plan, group)
-        add_columns(gram, block)
-        del block
+        blocks, pairs = _gathered(network, structure, plan, group, wide=COLUMNS)
+        while blocks:
+            add_columns(gram, blocks.pop())
         while pairs:
             pairs.pop().add_to(gram)
-    for start in range(0, size, TILE):
+        _check(gram.diagonal(), group)
+    return _mirrored(gram).div_(len(network.x))
+
+
+@torch.inference_mode(False)
+@torch.no_grad()
+def matrix_of(network: Network, memory: float) -> Float[Tensor, "p p"]:
+    """Return the Gauss-Newton matrix itself, of a network that has been tried and has few parameters."""
+    structure = structure_of(network)
+    sizes = {name: p.numel() for name, p in network.parameters.items()}
+    p = sum(sizes.values())
+    plan = plan_of(network, structure, memory, result=p)
+    everything = Group({name: slice(0, size) for name, size in sizes.items()}, [])
+    matrix = torch.zeros(p, p, dtype=torch.float64, device=network.x.device)
+    with network.as_template():
+        for some in rows(network, structure, [*sizes], plan.units, plan.outputs):
+            block = matrix.new_empty(some.units.stop - some.units.start, some.outputs.stop - some.outputs.start, p)
+            for (name, part), place in zip(everything.columns.items(), block.split([*sizes.values()], 2), strict=True):
+                write_columns(place, network, structure, some, name, part)
+            add_columns(matrix, block.flatten(0, 1).mT)
+    _check(matrix.diagonal(), everything)
+    return _mirrored(matrix).div_(len(network.x))
+
+
+def _mirrored(matrix: Float[Tensor, "r r"]) -> Float[Tensor, "r r"]:
+    """Fill a matrix below its diagonal with what is above it."""
+    for start in range(0, len(matrix), TILE):
         stop = start + TILE
-        diagonal = gram[start:stop, start:stop]
+        diagonal = matrix[start:stop, start:stop]
         diagonal.copy_(diagonal.triu() + diagonal.triu(1).mT)
-        gram[stop:, start:stop] = gram[start:stop, stop:].mT
-    return gram.div_(len(network.x))
+        matrix[stop:, start:stop] = matrix[start:stop, stop:].mT
+    return matrix
 
 
 def jacobian_blocks(
@@ -166,46 +196,48 @@ def jacobian_blocks(
 def blocks_of(network: Network, memory: float) -> Iterator[Float[Tensor, "nk g"]]:
     """Return the Jacobian of a network that has been tried already, block by block."""
     structure = structure_of(network)
-    plan = plan_of(network, structure, memory, with_gram=False)
-    return (_gathered(network, structure, plan, group)[0] for group in plan.groups)
+    plan = plan_of(network, structure, memory, result=0)
 
+    def one(group: Group) -> Float[Tensor, "nk g"]:
+        block = _gathered(network, structure, plan, group)[0][0]
+        _check(torch.linalg.vector_norm(block, math.inf), group)
+        return block
 
-def check_memory(memory: float) -> None:
-    """Refuse what is no amount of memory."""
-    if not isinstance(memory, Real):
-        raise TypeError(f"memory is {memory!r}; a positive number of GiB was expected, such as 4.0.")
-    if not 0 < memory < math.inf:
-        raise ValueError(f"memory is {memory}; a positive number of GiB was expected.")
+    return map(one, plan.groups)
 
 
 @torch.inference_mode(False)
 @torch.no_grad()
 def _gathered(
-    network: Network, structure: Structure, plan: Plan, group: Group
-) -> tuple[Float[Tensor, "nk g"], list[Pairs]]:
-    """Return the columns of a group, and features and gradients of its layers."""
+    network: Network, structure: Structure, plan: Plan, group: Group, *, wide: float = math.inf
+) -> tuple[list[Float[Tensor, "nk g"]], list[Pairs]]:
+    """Return the columns of a group, in one block and one for each parameter that is wide, and its layers."""
     units = 1 if network.coupled else len(network.x)
     outputs = len(network.x) * network.outputs // units
-    widths = [part.stop - part.start for part in group.columns.values()]
-    block = torch.empty(units, outputs, sum(widths), dtype=torch.float64, device=network.x.device)
+    widths = {name: part.stop - part.start for name, part in group.columns.items()}
+    new = partial(torch.empty, dtype=torch.float64, device=network.x.device)
+    places = {name: new(units, outputs, width) for name, width in widths.items() if width >= wide}
+    narrow = {name: width for name, width in widths.items() if width < wide}
+    blocks = [*places.values(), new(units, outputs, sum(narrow.values()))]
+    places |= zip(narrow, blocks[-1].split([*narrow.values()], 2), strict=True)
     pairs = [Pairs(structure, layer, units, outputs, network.x.device) for layer in group.layers]
     names = [*group.columns, *(name for layer in group.layers for name in layer.names)]
     steps = math.ceil(units / plan.units) * math.ceil(outputs / plan.outputs)
     with network.as_template():
         found = rows(network, structure, names, plan.units, plan.outputs)
         for some in progress(found, "Jacobian", steps):
-            places = block[some.units, some.outputs].split(widths, 2)
-            for place, (name, part) in zip(places, group.columns.items(), strict=True):
-                place.copy_(columns(network, structure, some, name, part))
+            for name, part in group.columns.items():
+                write_columns(places[name][some.units, some.outputs], network, structure, some, name, part)
             for layer in pairs:
                 layer.take(some)
-    if not all(
-        torch.isfinite(torch.linalg.vector_norm(t, math.inf))
-        for t in (block, *(p.gradients for p in pairs))
-        if t.numel()
-    ):
-        raise ValueError(
-            f"The Jacobian with respect to {', '.join(names)} has NaN or infinite entries; the network has no "
-            "derivative at these weights and data (a square root of 0 has none), or overflows."
+    return [block.flatten(0, 1) for block in blocks], pairs
+
+
+def _check(values: Tensor, group: Group) -> None:
+    """Refuse a Jacobian of which some measure is not finite."""
+    if not torch.isfinite(values).all():
+        names = ", ".join([*group.columns, *(name for layer in group.layers for name in layer.names)])
+        raise NotFiniteError(
+            f"The Jacobian with respect to {names} has NaN or infinite entries; the network has no derivative at these "
+            "weights and data (a square root of 0 has none), or overflows."
         )
-    return block.flatten(0, 1), pairs

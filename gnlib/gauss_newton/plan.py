@@ -1,6 +1,7 @@
 """Which way each layer goes to the Gram matrix, and what fits into memory at a time."""
 
 import math
+from numbers import Real
 from typing import NamedTuple
 
 from gnlib.gauss_newton.contraction import TILE, Layer
@@ -10,7 +11,7 @@ from gnlib.gauss_newton.trial import GIB
 
 COLUMNS = 1024  # of the Jacobian at a time; fewer are not worth a forward and a backward pass for each sample
 MARGIN = 2  # of the memory that a backward pass is known to take: its temporary tensors are not known
-WORKING = 2**27  # bytes of gradients worked on together: beyond it larger batches save nothing
+WORKING = 2**28  # bytes of gradients worked on together: beyond it larger batches save nothing
 
 
 class BudgetError(ValueError):
@@ -19,6 +20,14 @@ class BudgetError(ValueError):
     def __init__(self, message: str, needed: float) -> None:
         super().__init__(message)
         self.needed = needed
+
+
+def check_memory(memory: float) -> None:
+    """Refuse what is no amount of memory."""
+    if not isinstance(memory, Real):
+        raise TypeError(f"memory is {memory!r}; a positive number of GiB was expected, such as 4.0.")
+    if not 0 < memory < math.inf:
+        raise ValueError(f"memory is {memory}; a positive number of GiB was expected.")
 
 
 class Group(NamedTuple):
@@ -36,12 +45,12 @@ class Plan(NamedTuple):
     outputs: int
 
 
-def plan_of(network: Network, structure: Structure, memory: float, *, with_gram: bool) -> Plan:
-    """Choose groups, as few as fit, and what to differentiate together; without the Gram matrix, all in columns."""
+def plan_of(network: Network, structure: Structure, memory: float, *, result: int) -> Plan:
+    """Choose groups, as few as fit beside a result of so many rows, and what to differentiate together."""
     sizes = {name: p.numel() for name, p in network.parameters.items()}
     units = 1 if network.coupled else len(network.x)
     rows = len(network.x) * network.outputs
-    fixed = network.copied + with_gram * 8 * (rows**2 + 3 * min(rows, TILE) ** 2)
+    fixed = network.copied + 8 * (result**2 + 3 * min(result, TILE) ** 2)
     free = memory * GIB - fixed
     layers = layers_of(network, structure)
     # of a unit: gradients of one output, arranged and not, and features, by number of numbers
@@ -59,9 +68,9 @@ def plan_of(network: Network, structure: Structure, memory: float, *, with_gram:
         if width >= least:
             plain = [layer for layer in layers if not structure.uses[layer.names[0]][0].mask]
             pairs = [layer for layer in plain if layer.pays(units, rows) and layer.width(units, rows) <= width]
-            return Plan(_groups(sizes, pairs if with_gram else [], width, units, rows), b, c)
+            return Plan(_groups(sizes, pairs if result == rows else [], width, units, rows), b, c)
     needed = math.ceil((fixed + saved + each + 8 * (rows + 2) * least) / GIB * 1000) / 1000
-    gram = f", {8 * rows**2 / GIB:.3f} of them for the {rows} x {rows} result" if with_gram else ""
+    gram = f", {8 * result**2 / GIB:.3f} of them for the {result} x {result} result" if result else ""
     raise BudgetError(
         f"memory is {memory} GiB but {needed} are needed{gram}; allow more, or pass fewer samples.", needed
     )

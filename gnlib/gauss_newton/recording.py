@@ -217,7 +217,8 @@ def rows(network: Network, structure: Structure, names: Sequence[str], batch: in
         return y.flatten(), recorder.inputs
 
     def sample(x: Tensor, weights: Tensor) -> tuple[Tensor, dict[int, Tensor], dict[int | str, Tensor]]:
-        y, pull, inputs = torch.func.vjp(lambda leaves: function(leaves, x[None]), leaves, has_aux=True)
+        pulled: Any = torch.func.vjp(lambda leaves: function(leaves, x[None]), leaves, has_aux=True)
+        y, pull, inputs = pulled
         found = [pull(weight)[0] for weight in weights]
         return y, inputs, {key: torch.stack([gradients[key] for gradients in found]) for key in leaves}
 

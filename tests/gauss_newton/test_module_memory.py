@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from gnlib.gauss_newton.module import gauss_newton_gram, jacobian_blocks
 from gnlib.gauss_newton.contraction import TILE
-from gnlib.gauss_newton.plan import COLUMNS, BudgetError, plan_of as _plan
+from gnlib.gauss_newton.module import gauss_newton_gram, jacobian_blocks
 from gnlib.gauss_newton.network import Network
+from gnlib.gauss_newton.plan import COLUMNS, BudgetError
+from gnlib.gauss_newton.plan import plan_of as _plan
 from gnlib.gauss_newton.trial import GIB
 from tests.gauss_newton.cases import INDEPENDENT, assert_gram, draw, plain_jacobian, vector, wide
 
@@ -113,7 +114,7 @@ def test_memory_is_honoured(width, kernel, n, memory):
 @pytest.mark.bad_input
 def test_too_little_memory_says_how_much_is_needed():
     net, x = draw(wide, vector(60), 9)
-    with pytest.raises(ValueError, match=r"memory is 0.0005 GiB but .* are needed") as refused:
-        gauss_newton_gram(net, x, memory=0.0005)
+    with pytest.raises(ValueError, match=r"memory is 0.0002 GiB but .* are needed") as refused:
+        gauss_newton_gram(net, x, memory=0.0002)
     needed = float(str(refused.value).split(" but ")[1].split()[0])
     gauss_newton_gram(net, x, memory=needed)
