@@ -3,10 +3,12 @@
 import copy
 import re
 
+import pytest
 import torch
 from torch import nn
 
-from gnlib.gauss_newton.module import gauss_newton_gram, jacobian_blocks
+from gnlib.gauss_newton.module import blocks_of, gauss_newton_gram, gram_of
+from gnlib.gauss_newton.network import Network
 from tests.gauss_newton.cases import assert_gram
 from tests.gauss_newton.helpers import made, rows_of
 
@@ -71,27 +73,21 @@ def last_first(net, rows):
     return torch.cat(rows.split(sizes, 1)[::-1], 1)
 
 
-def least(function, net, x, **arguments):
+def least(function, network):
     """The smallest memory that is accepted, as the error says."""
-    try:
-        function(net, x, memory=1e-9, **arguments)
-    except ValueError as error:
-        return float(re.search(r"memory is 1e-09 GiB but (\S+) are needed", str(error))[1])
-    raise AssertionError("a billionth of a GiB was enough")
+    with pytest.raises(ValueError, match=r"memory is 1e-09 GiB but \S+ are needed") as refused:
+        function(network, 1e-9)
+    return float(re.search(r"but (\S+) are needed", str(refused.value))[1])
 
 
-def assert_as_autograd(make, x, **arguments):
+def assert_as_autograd(make, x, mode=None):
     """Compare the Gram matrix and the Jacobian, in enough memory and in the least, with autograd's of a twin."""
     net, twin = made(make).double(), made(make).double()
     rows = last_first(net, rows_of(twin, x))
     assert rows.any()
-    assert_gram(gauss_newton_gram(net, x, **arguments), rows, len(x), 1e-12)
-    assert_gram(
-        gauss_newton_gram(net, x, memory=least(gauss_newton_gram, net, x, **arguments), **arguments),
-        rows,
-        len(x),
-        1e-12,
-    )
-    blocks = list(jacobian_blocks(net, x, memory=least(jacobian_blocks, net, x, **arguments), **arguments))
+    assert_gram(gauss_newton_gram(net, x, mode=mode), rows, len(x), 1e-12)
+    network = Network(net, x, mode=mode)
+    assert_gram(gram_of(network, least(gram_of, network)), rows, len(x), 1e-12)
+    blocks = list(blocks_of(network, least(blocks_of, network)))
     assert len(blocks) > 1 or rows.numel() < CUT
     torch.testing.assert_close(torch.cat(blocks, 1), rows, rtol=0, atol=1e-12 * rows.abs().max().item())
