@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 from tests.gauss_newton.kinds import ROWS, SEQUENCES, TOKENS, D, Frame, K, M, Whole, normal, parameter
 
@@ -249,7 +250,98 @@ def without_samples():
     return Whole(forward, fc=nn.Linear(D, 24), anchor=parameter(D))
 
 
+def bias_of_the_sample(self, h):
+    return torch.stack([functional.linear(row, self.w, row).sin() for row in h])
+
+
+def weight_of_the_sample(self, h):
+    return torch.stack([functional.linear(self.w, torch.outer(row, row)).sum(0) for row in h])
+
+
+def no_tokens(self, h):
+    return self.fc(h[:, :0]).sum(1) + self.fc(h).tanh().mean(1)
+
+
+def modulated(self, h):
+    """Scale and shift of a norm by the sample, as in networks that a text or a time conditions."""
+    scale, shift = self.fc(h).chunk(2, -1)
+    return functional.layer_norm(h, (M,), self.w) * (1 + scale) + shift
+
+
+def folded(self, x):
+    """A convolution into which the norm behind it is folded."""
+    w = self.conv.weight * (self.norm.weight / (self.norm.running_var + 1e-5).sqrt()).view(-1, 1, 1, 1)
+    shift = self.norm.bias - self.norm.running_mean * self.norm.weight
+    h = functional.conv2d(x, w, shift, padding=1)
+    return self.head((h.tanh() + self.norm(self.conv(x)).sin()).flatten(1))
+
+
+def folding():
+    parts = dict(conv=nn.Conv2d(3, 9, 3, padding=1, bias=False), norm=nn.BatchNorm2d(9), head=nn.Linear(9 * 36, K))
+    return Whole(folded, **parts).eval()
+
+
+def checkpointed_shared(self, h):
+    """A layer within a block that is computed again, and outside of it."""
+    return self.fc(checkpoint(lambda h: self.fc(h).tanh() @ self.w, h, use_reentrant=False))
+
+
+def checkpointed_image(self, x):
+    h = checkpoint_sequential(self.blocks, 2, x, use_reentrant=False)
+    return self.head(h.flatten(1))
+
+
+def blocks():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 9, 3, groups=1), nn.GroupNorm(3, 9), nn.Tanh())
+
+
 TRAPS = {
+    "weight, of another type": (weight(lambda self, h: functional.linear(h, self.w.type_as(h)).sin(), M, M), ROWS),
+    "weight, contiguous": (weight(lambda self, h: functional.linear(h, self.w.contiguous()).sin(), M, M), ROWS),
+    "weight, all of it": (weight(lambda self, h: functional.linear(h, self.w[:]).sin(), M, M), ROWS),
+    "weight, plus nothing": (weight(lambda self, h: functional.linear(h, self.w + 0).sin() @ self.w, M, M), ROWS),
+    "weight, cloned": (weight(lambda self, h: functional.linear(h, self.w.clone()).sin(), M, M), ROWS),
+    "weight, of its module": (weight(lambda self, h: functional.linear(h, self.w.double()).sin(), M, M), ROWS),
+    "weight, kept by the graph": (
+        weight(lambda self, h: functional.linear(h, self.w.requires_grad_() if self.w.is_leaf else self.w), M, M),
+        ROWS,
+    ),
+    "scale that is the shift": (weight(lambda self, h: functional.layer_norm(h, (M,), self.w, self.w).sin(), M), ROWS),
+    "scale that is used elsewhere": (weight(lambda self, h: functional.rms_norm(h, (M,), self.w) * self.w, M), ROWS),
+    "scale that is a function": (
+        weight(lambda self, h: functional.group_norm(h, 4, self.w.exp(), self.w.square()).sin(), M),
+        ROWS,
+    ),
+    "bias of the sample": (weight(bias_of_the_sample, M, M), ROWS),
+    "weight of the sample": (weight(weight_of_the_sample, 5, M), ROWS),
+    "no tokens": (linear(no_tokens), SEQUENCES),
+    "input without strides": (
+        linear(lambda self, h: self.fc(h[:, None].expand(-1, 7, -1)).cumsum(1).tanh().mean(1)),
+        ROWS,
+    ),
+    "modulated norm": (lambda: Frame(modulated, fc=nn.Linear(M, 2 * M), w=parameter(M)), ROWS),
+    "folded norm": (folding, IMAGES),
+    "channels last": (
+        whole(
+            lambda self, x: self.head(self.conv(x.to(memory_format=torch.channels_last)).tanh().flatten(1)),
+            conv=lambda: nn.Conv2d(3, 9, 3).to(memory_format=torch.channels_last),
+            head=lambda: nn.Linear(144, K),
+        ),
+        IMAGES,
+    ),
+    "layer inside vmap, over positions": (
+        linear(lambda self, h: torch.vmap(self.fc, in_dims=1, out_dims=1)(h).tanh().mean(1)),
+        SEQUENCES,
+    ),
+    "weights inside vmap": (
+        weight(lambda self, h: torch.vmap(lambda w: functional.linear(h, w))(self.w).tanh().sum(0), 3, M, M),
+        ROWS,
+    ),
+    "checkpointed, and called outside": (linear(checkpointed_shared, w=lambda: parameter(M, M)), ROWS),
+    "checkpointed, in sequence": (
+        whole(checkpointed_image, blocks=blocks, head=lambda: nn.Linear(36, K)),
+        IMAGES,
+    ),
     "tensors of a subclass": (linear(of_a_subclass), ROWS),
     "device": (linear(on_a_device), ROWS),
     "unwatched": (linear(unwatched), ROWS),
