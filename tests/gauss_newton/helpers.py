@@ -96,7 +96,11 @@ def made(make, seed=0):
 
 def jacobian(net, x):
     """The whole batch at once, one backward pass a row, in double precision."""
-    net = copy.deepcopy(net).double()
+    return rows_of(copy.deepcopy(net).double(), x)
+
+
+def rows_of(net, x):
+    """The same of a network that is in double precision already, and need not be copied, which a pruned one cannot."""
     wanted = [p for p in net.parameters() if p.requires_grad]
     rows = []
     for entry in net(x.double() if x.is_floating_point() else x).flatten():
