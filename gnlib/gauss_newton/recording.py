@@ -131,15 +131,23 @@ class Structure(NamedTuple):
     uses: dict[str, list[Use]]
 
 
+NOTHING = Structure([], {})
+
+
 def structure_of(network: Network) -> Structure:
     """Return the calls of a network, if its forward pass is the same for all samples."""
     names = [*network.parameters] if network.vmapped or network.coupled else []
     while names:
         found = _tried(network, names)
         if [*found.uses] == names:
-            return found
+            break
         names = [*found.uses]  # once more, as calls are numbered
-    return Structure([], {})
+    else:
+        return NOTHING
+    with suppress(Exception), network.as_template():  # a rehearsal: tensors may be wrapped otherwise than in the trial
+        next(rows(network, found, [*network.parameters], 1, 1))
+        return found
+    return NOTHING
 
 
 def _tried(network: Network, names: list[str]) -> Structure:
@@ -159,7 +167,7 @@ def _tried(network: Network, names: list[str]) -> Structure:
             wanted = [leaves[name] for name in names]
             found = torch.autograd.grad(y.sum(), wanted, allow_unused=True) if y.requires_grad else [None] * len(names)
         except Exception:  # whatever a module does that cannot be recorded
-            return Structure([], {})
+            return NOTHING
     elsewhere = {name for name, gradient in zip(names, found, strict=True) if gradient is not None}
     alike = {name: uses for name, uses in recorder.uses.items() if _alike(uses, recorder.forms, leaves[name])}
     return Structure(recorder.forms, {name: alike[name] for name in alike if name not in elsewhere and recorder.intact})
@@ -214,6 +222,8 @@ def rows(network: Network, structure: Structure, names: Sequence[str], batch: in
 
     def function(leaves: dict[int | str, Tensor], x: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
         recorder, y = _run(network, uses, leaves, x)
+        if recorder.uses != uses or [form.shape for form in recorder.forms] != [form.shape for form in forms]:
+            raise RuntimeError("The network does not call its layers as it did before.")
         return y.flatten(), recorder.inputs
 
     def sample(x: Tensor, weights: Tensor) -> tuple[Tensor, dict[int, Tensor], dict[int | str, Tensor]]:
@@ -226,9 +236,12 @@ def rows(network: Network, structure: Structure, names: Sequence[str], batch: in
     for start in range(0, len(units), batch):
         x = units[start : start + batch]
         if not network.vmapped:
-            apart = {key: leaf.detach().requires_grad_() for key, leaf in leaves.items()}
+            # all of them, as a checkpoint, which knows the module's own, saves what those save
+            everything = leaves | {name: p for name, p in network.parameters.items() if name not in uses}
+            everything = {key: leaf.detach().requires_grad_() for key, leaf in everything.items()}
+            apart = [everything[key] for key in leaves]
             with torch.enable_grad():
-                y, inputs = function(apart, x[0] if network.coupled else x)
+                y, inputs = function(everything, x[0] if network.coupled else x)
             inputs = {call: found[None] for call, found in inputs.items()}
             _check(y[None], None if network.coupled else start)
         k = network.outputs * len(network.x) // len(units)
@@ -239,7 +252,7 @@ def rows(network: Network, structure: Structure, names: Sequence[str], batch: in
                 y, inputs, gradients = torch.vmap(sample, (0, None))(x, weights)
                 _check(y, start)
             else:
-                gradients = dict(zip(leaves, _pulled(y, [*apart.values()], weights), strict=True))
+                gradients = dict(zip(leaves, _pulled(y, apart, weights), strict=True))
             yield Rows(slice(start, start + len(x)), some, inputs, gradients)
 
 
