@@ -3,6 +3,7 @@
 from gnlib import bounds as bounds
 from gnlib.condition import condition_number as condition_number
 from gnlib.data import load as load
+from gnlib.gauss_newton import cost as cost
 from gnlib.gauss_newton import gauss_newton_gram as gauss_newton_gram
 from gnlib.gauss_newton import gauss_newton_operator as gauss_newton_operator
 from gnlib.gauss_newton import largest_eigenvalue as largest_eigenvalue

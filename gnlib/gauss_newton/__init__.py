@@ -1,5 +1,6 @@
 """The Gauss-Newton matrix of a network, in the form that suits the network."""
 
+from gnlib.gauss_newton.estimate import cost as cost
 from gnlib.gauss_newton.hidden_layer import leaky_relu_gram as leaky_relu_gram
 from gnlib.gauss_newton.linear import linear_gauss_newton as linear_gauss_newton
 from gnlib.gauss_newton.linear import on_the_range as on_the_range

@@ -36,12 +36,18 @@ class Layer(NamedTuple):
     features: int
     outputs: int
 
-    def pays(self, units: int, rows: int) -> bool:
-        """Say whether products for pairs of positions take fewer operations than columns of the Jacobian."""
-        columns = rows * self.features * self.outputs * (self.positions + rows)
+    def products(self, units: int, rows: int) -> float:
+        """Return the number of products for all pairs of positions, of half of the symmetric result."""
         if units == 1:
-            return self.positions * rows * self.outputs * (self.positions + rows) < columns
-        return self.positions**2 * (rows**2 * (self.outputs + UPDATE) + units**2 * self.features) < columns
+            each = self.positions * rows * self.outputs * (self.positions + rows / 2)
+        else:
+            each = self.positions**2 * (rows**2 / 2 * (self.outputs + UPDATE) + units**2 * self.features)
+        return self.groups * each
+
+    def pays(self, units: int, rows: int) -> bool:
+        """Say whether these are fewer than by columns of the Jacobian."""
+        columns = self.groups * self.features * self.outputs
+        return self.products(units, rows) < rows * columns * (self.positions + rows / 2)
 
     def width(self, units: int, rows: int) -> int:
         """Return how many columns of the Jacobian take as much memory as gradients and features."""

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gnlib.gauss_newton.contraction import TILE, Pairs, add_columns, write_columns
+from gnlib.gauss_newton.estimate import announced
 from gnlib.gauss_newton.network import Network
 from gnlib.gauss_newton.plan import COLUMNS, Group, Plan, check_memory, plan_of
 from gnlib.gauss_newton.recording import Structure, rows, structure_of
@@ -123,8 +124,9 @@ def gram_of(network: Network, memory: float) -> Float[Tensor, "nk nk"]:
     plan = plan_of(network, structure, memory, result=len(network.x) * network.outputs)
     size = len(network.x) * network.outputs
     gram = torch.zeros(size, size, dtype=torch.float64, device=network.x.device)
+    what = announced(network, structure, plan)
     for group in plan.groups:
-        blocks, pairs = _gathered(network, structure, plan, group, wide=COLUMNS)
+        blocks, pairs = _gathered(network, structure, plan, group, what, wide=COLUMNS)
         while blocks:
             add_columns(gram, blocks.pop())
         while pairs:
@@ -209,7 +211,7 @@ def blocks_of(network: Network, memory: float) -> Iterator[Float[Tensor, "nk g"]
 @torch.inference_mode(False)
 @torch.no_grad()
 def _gathered(
-    network: Network, structure: Structure, plan: Plan, group: Group, *, wide: float = math.inf
+    network: Network, structure: Structure, plan: Plan, group: Group, what: str = "Jacobian", *, wide: float = math.inf
 ) -> tuple[list[Float[Tensor, "nk g"]], list[Pairs]]:
     """Return the columns of a group, in one block and one for each parameter that is wide, and its layers."""
     units = 1 if network.coupled else len(network.x)
@@ -225,7 +227,7 @@ def _gathered(
     steps = math.ceil(units / plan.units) * math.ceil(outputs / plan.outputs)
     with network.as_template():
         found = rows(network, structure, names, plan.units, plan.outputs)
-        for some in progress(found, "Jacobian", steps):
+        for some in progress(found, what, steps):
             for name, part in group.columns.items():
                 write_columns(places[name][some.units, some.outputs], network, structure, some, name, part)
             for layer in pairs:

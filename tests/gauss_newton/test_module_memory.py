@@ -1,6 +1,7 @@
 """The Gauss-Newton matrix of a module in blocks: the same in any memory, which is honoured."""
 
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,14 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
+import gnlib
 from gnlib.gauss_newton.contraction import TILE
+from gnlib.gauss_newton.estimate import announced
 from gnlib.gauss_newton.module import gauss_newton_gram, jacobian_blocks
 from gnlib.gauss_newton.network import Network
-from gnlib.gauss_newton.plan import COLUMNS, BudgetError
-from gnlib.gauss_newton.plan import plan_of as _plan
+from gnlib.gauss_newton.plan import COLUMNS, BudgetError, Plan, plan_of
+from gnlib.gauss_newton.recording import NOTHING, structure_of
 from gnlib.gauss_newton.trial import GIB
-from tests.gauss_newton.cases import INDEPENDENT, assert_gram, draw, plain_jacobian, vector, wide
+from tests.gauss_newton.cases import INDEPENDENT, Lambda, assert_gram, draw, plain_jacobian, vector, wide
 
 
 @pytest.mark.parametrize("memory", [0.0016, 0.0018, 0.002, 0.003, 0.01, 1.0])
@@ -51,9 +55,9 @@ def test_many_rows():
     assert_gram(gauss_newton_gram(*draw(make, data, 190)), *plain_jacobian(make, data, 190), 1e-12)
 
 
-@pytest.mark.parametrize("with_gram", [False, True])
-@pytest.mark.parametrize(("vmapped", "batch", "held"), [(True, 8, 4), (False, 1, 2)])
-def test_a_plan_takes_all_of_the_memory_and_no_more(with_gram, vmapped, batch, held):
+@pytest.mark.parametrize("result", [0, 6000])
+@pytest.mark.parametrize("vmapped", [True, False])
+def test_a_plan_takes_all_of_the_memory_and_no_more(result, vmapped):
     """Counted in numbers of eight bytes: the result, a tile and what it takes to update it, a block, gradients."""
     n, k, sizes, saved = 2000, 3, (5000, 900), 100
     network = Network.__new__(Network)  # what a plan asks of it, and no module
@@ -67,21 +71,61 @@ def test_a_plan_takes_all_of_the_memory_and_no_more(with_gram, vmapped, batch, h
         vmapped=vmapped,
     )
 
-    def needed(columns, batch, held):
-        result = (n * k) ** 2 + 3 * TILE**2 if with_gram else 0
-        sample = 2 * saved + 2 * max(sizes)  # the backward pass with its margin, and gradients whole
-        return 8 * (sum(sizes) + result + batch * sample + columns * (n * k + batch * held)) / GIB
+    def needed(columns, plan):
+        square = result**2 + 3 * min(result, TILE) ** 2
+        sample = 2 * saved + plan.outputs * 2 * max(sizes)  # the backward pass with its margin, gradients whole
+        held = columns * (n * k + plan.units * (plan.outputs + 1))
+        return 8 * (sum(sizes) + square + plan.units * sample + held) / GIB
 
-    all_at_once = needed(sum(sizes), batch, held)
-    groups, together = _plan(network, all_at_once, with_gram)
-    assert (len(groups), together) == (1, batch)
-    groups, together = _plan(network, all_at_once * (1 - 1e-6), with_gram)
-    assert (len(groups), together) == (2, batch)
-    least = needed(COLUMNS, 1, held)
-    assert len(_plan(network, least, with_gram)[0]) == math.ceil(sum(sizes) / COLUMNS)
+    for memory in (2.0, 1.0):
+        plan = plan_of(network, NOTHING, memory, result=result)
+        assert (plan.units > 1, plan.outputs) == ((True, 3) if vmapped else (False, 1))
+        assert len(plan.groups) == 1 and needed(sum(sizes), plan) <= memory
+    if not vmapped:
+        all_at_once = needed(sum(sizes), plan)
+        assert len(plan_of(network, NOTHING, all_at_once * (1 + 1e-6), result=result).groups) == 1
+        assert len(plan_of(network, NOTHING, all_at_once * (1 - 1e-6), result=result).groups) == 2
+    one = Plan([], 1, 1)
+    least = needed(COLUMNS, one)
+    plan = plan_of(network, NOTHING, least, result=result)
+    assert (len(plan.groups), plan.units, plan.outputs) == (math.ceil(sum(sizes) / COLUMNS), 1, 1)
     with pytest.raises(BudgetError) as refused:
-        _plan(network, least * (1 - 1e-6), with_gram)
+        plan_of(network, NOTHING, least * (1 - 1e-6), result=result)
     assert 0 <= refused.value.needed - least <= 1e-3
+
+
+def test_ways_of_layers():
+    """A wide layer goes by pairs; small filters, and a weight that is masked, by columns."""
+
+    def make():
+        net = nn.Sequential(nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(116, 90), nn.Tanh(), nn.Linear(90, 3))
+        prune.l1_unstructured(net[4], "weight", 0.5)
+        return net
+
+    plan = gnlib.cost(*draw(make, vector(1, 60), 9))
+    ways = {name: step.way for step in plan.steps for name in step.parameters}
+    assert ways.pop("2.weight") == ways.pop("2.bias") == "pairs"
+    assert set(ways.values()) == {"columns"} and len(ways) == 4
+    assert (plan.forward, plan.backward) == (9, 27)
+
+
+def test_what_is_used_in_another_way_is_differentiated():
+    net = Lambda(lambda self, x: self.linear(x) @ self.linear.weight @ self.linear.weight.T)
+    plan = gnlib.cost(net, torch.randn(4, 5))
+    assert {step.parameters: step.way for step in plan.steps} == {
+        ("linear.bias",): "columns",
+        ("linear.weight",): "gradients",
+    }
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_an_estimate_where_it_is_seen(monkeypatch, seen):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: seen)
+    monkeypatch.setattr("gnlib.gauss_newton.estimate.LONG", 0)
+    network = Network(*draw(wide, vector(60), 9))
+    structure = structure_of(network)
+    found = announced(network, structure, plan_of(network, structure, 1.0, result=36))
+    assert (re.fullmatch(r"Jacobian, about [\d.e-]+ s and [\d.e-]+ GiB", found) is not None) == seen
 
 
 PEAK = """
