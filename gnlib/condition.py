@@ -1,7 +1,7 @@
 """The condition number of an operator, a matrix or a network: one name, and methods for each kind of operand."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
@@ -13,10 +13,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gnlib.checks import EPS, as_symmetric
-from gnlib.gauss_newton.module import NotFiniteError, blocks_of, gram_of, matrix_of
-from gnlib.gauss_newton.network import Network
+from gnlib.gauss_newton.module import NotFiniteError, blocks_of, gram_of, matrix_of, rows_of
+from gnlib.gauss_newton.network import networks_of
 from gnlib.gauss_newton.plan import BudgetError, check_memory
-from gnlib.operators import KroneckerSum
+from gnlib.operators import KroneckerSum, SymmetricOperator
 from gnlib.spectrum.dense import singular_value_ends
 from gnlib.spectrum.gram import Gram
 from gnlib.spectrum.kronecker_sum import Terms
@@ -41,7 +41,7 @@ def condition_number(
 @overload
 def condition_number(
     operand: nn.Module,
-    x: Tensor,
+    x: Tensor | Sequence[Tensor],
     *,
     output: Callable[[Any], Tensor] | None = None,
     mode: Literal["eval", "train"] | None = None,
@@ -52,7 +52,7 @@ def condition_number(
 ) -> ConditionNumber: ...
 def condition_number(
     operand: object,
-    x: Tensor | None = None,
+    x: Tensor | Sequence[Tensor] | None = None,
     *,
     method: str | None = None,
     tolerance: float = 1e-8,
@@ -111,6 +111,11 @@ def condition_number(
     (2.0, 2, 'dense eigenvalues, relative threshold')
     """
     kind = next((kind for kind in KINDS if isinstance(operand, kind)), None)
+    if kind is None and isinstance(operand, SymmetricOperator):
+        raise TypeError(
+            "The operand is known by its products with vectors, which its smallest eigenvalue cannot be had from; its "
+            "largest eigenvalue is gnlib.largest_eigenvalue(operand). For both pass a matrix, or a module and samples."
+        )
     if kind is None:
         why = "; a function has no parameters to differentiate by" if callable(operand) else ""
         raise TypeError(
@@ -149,24 +154,24 @@ class _Batch:
     def __init__(
         self,
         module: nn.Module,
-        x: Tensor,
+        x: Tensor | Sequence[Tensor],
         output: Callable[[Any], Tensor] | None = None,
         mode: Literal["eval", "train"] | None = None,
         memory: float = 4.0,
     ) -> None:
         check_memory(memory)
-        self.network, self.memory = Network(module, x, output, mode, memory), memory
-        self.rows = len(self.network.x) * self.network.outputs
-        self.columns = sum(p.numel() for p in self.network.parameters.values())
+        self.networks, self.memory = networks_of(module, x, output, mode, memory), memory
+        self.rows = rows_of(self.networks)
+        self.columns = sum(p.numel() for p in self.networks[0].parameters.values())
 
 
 def _gram_ends(batch: _Batch, limits: Limits) -> ConditionNumber | None:
     """Both ends from the smaller product of the Jacobian with itself; that it lost nothing is certain if regular."""
-    network, memory, wide = batch.network, batch.memory, batch.columns >= batch.rows
+    networks, memory, wide = batch.networks, batch.memory, batch.columns >= batch.rows
     # an entry is a sum of so many products, whose rounding grows like that of a random walk (Higham and Mary 2019)
     rounding = max(batch.columns, batch.rows) ** 0.5 * EPS
     try:
-        gram = Gram(gram_of(network, memory), network.outputs) if wide else Gram(matrix_of(network, memory))
+        gram = Gram(gram_of(networks, memory), networks[0].outputs) if wide else Gram(matrix_of(networks, memory))
     except NotFiniteError:  # products overflow before what they are made of does
         return None
     except BudgetError:
@@ -187,13 +192,13 @@ def _jacobian_ends(batch: _Batch, limits: Limits) -> ConditionNumber:
     # the GiB of the triangle, with a block on it, and of the decomposition of both
     triangle = 3 * 8 * batch.rows * min(batch.rows, batch.columns) / 2**30
     try:
-        blocks = blocks_of(batch.network, max((batch.memory - triangle) / 3, 1e-9))
+        blocks = blocks_of(batch.networks, max((batch.memory - triangle) / 3, 1e-9))
     except BudgetError as error:
         raise ValueError(
             f"memory is {batch.memory} GiB but {triangle + 3 * error.needed:.3f} are needed for the singular values of "
             "the Jacobian (its Gram matrix loses the smallest of them); allow more, or pass fewer samples."
         ) from error
-    return singular_value_ends(block / len(batch.network.x) ** 0.5 for block in blocks)
+    return singular_value_ends(block / sum(len(network.x) for network in batch.networks) ** 0.5 for block in blocks)
 
 
 NETWORK: tuple[Method[_Batch], ...] = (

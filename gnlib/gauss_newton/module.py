@@ -1,7 +1,7 @@
 """The Gauss-Newton matrix of any torch module, through its Jacobian, which is never held whole."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from gnlib.gauss_newton.contraction import TILE, Pairs, add_columns, write_columns
 from gnlib.gauss_newton.estimate import announced
-from gnlib.gauss_newton.network import Network
+from gnlib.gauss_newton.network import Network, networks_of
 from gnlib.gauss_newton.plan import COLUMNS, Group, Plan, check_memory, plan_of
-from gnlib.gauss_newton.recording import Structure, rows, structure_of
+from gnlib.gauss_newton.recording import Structure, rows, structures_of
 from gnlib.progress import progress
 
 
@@ -22,7 +22,7 @@ class NotFiniteError(ValueError):
 
 def gauss_newton_gram(
     module: nn.Module,
-    x: Tensor,
+    x: Tensor | Sequence[Tensor],
     *,
     output: Callable[..., Tensor] | None = None,
     mode: str | None = None,
@@ -42,7 +42,9 @@ def gauss_newton_gram(
     module
         any module; masks, parametrisations, frozen and tied parameters mean what they mean in training
     x
-        the data, samples along the first axis; integers, such as the numbers of tokens, are passed on as they are
+        the data, samples along the first axis; integers, such as the numbers of tokens, are passed on as they are.
+        A list of batches stands for all their samples; where the samples of a batch depend on each other, as with
+        batch normalisation in training, each depends on those of its own batch
     output
         function of what the module returns that gives the `(n, k)` outputs, where these are not what it returns
     mode
@@ -77,12 +79,12 @@ def gauss_newton_gram(
     gradients are left out, since they are no part of the function.
     """
     check_memory(memory)
-    return gram_of(Network(module, x, output, mode, memory), memory)
+    return gram_of(networks_of(module, x, output, mode, memory), memory)
 
 
 def tangent_kernel(
     module: nn.Module,
-    x: Tensor,
+    x: Tensor | Sequence[Tensor],
     *,
     output: Callable[..., Tensor] | None = None,
     mode: str | None = None,
@@ -115,44 +117,52 @@ def tangent_kernel(
     tensor([[1., 1.],
             [1., 2.]], dtype=torch.float64)
     """
-    return gauss_newton_gram(module, x, output=output, mode=mode, memory=memory).mul_(len(x))
+    n = len(x) if isinstance(x, Tensor) else sum(len(batch) for batch in x)
+    return gauss_newton_gram(module, x, output=output, mode=mode, memory=memory).mul_(n)
 
 
-def gram_of(network: Network, memory: float) -> Float[Tensor, "nk nk"]:
-    """Return the Gram matrix of a network that has been tried already."""
-    structure = structure_of(network)
-    plan = plan_of(network, structure, memory, result=len(network.x) * network.outputs)
-    size = len(network.x) * network.outputs
-    gram = torch.zeros(size, size, dtype=torch.float64, device=network.x.device)
-    what = announced(network, structure, plan)
+def gram_of(networks: Sequence[Network], memory: float) -> Float[Tensor, "nk nk"]:
+    """Return the Gram matrix of networks, one for each batch, that have been tried already."""
+    size = rows_of(networks)
+    structures = structures_of(networks)
+    plan = plan_of(networks[0], structures[0], memory, result=size, rows=size)
+    gram = torch.zeros(size, size, dtype=torch.float64, device=networks[0].x.device)
+    what = announced(networks[0], structures[0], plan)
     for group in plan.groups:
-        blocks, pairs = _gathered(network, structure, plan, group, what, wide=COLUMNS)
+        blocks, pairs = _gathered(networks, structures, plan, group, what, wide=COLUMNS)
         while blocks:
             add_columns(gram, blocks.pop())
         while pairs:
             pairs.pop().add_to(gram)
         _check(gram.diagonal(), group)
-    return _mirrored(gram).div_(len(network.x))
+    return _mirrored(gram).div_(sum(len(network.x) for network in networks))
 
 
 @torch.inference_mode(False)
 @torch.no_grad()
-def matrix_of(network: Network, memory: float) -> Float[Tensor, "p p"]:
-    """Return the Gauss-Newton matrix itself, of a network that has been tried and has few parameters."""
-    structure = structure_of(network)
-    sizes = {name: p.numel() for name, p in network.parameters.items()}
+def matrix_of(networks: Sequence[Network], memory: float) -> Float[Tensor, "p p"]:
+    """Return the Gauss-Newton matrix itself, of networks that have been tried and have few parameters."""
+    structures = structures_of(networks)
+    sizes = {name: p.numel() for name, p in networks[0].parameters.items()}
     p = sum(sizes.values())
-    plan = plan_of(network, structure, memory, result=p)
+    plan = plan_of(networks[0], structures[0], memory, result=p)
     everything = Group({name: slice(0, size) for name, size in sizes.items()}, [])
-    matrix = torch.zeros(p, p, dtype=torch.float64, device=network.x.device)
-    with network.as_template():
-        for some in rows(network, structure, [*sizes], plan.units, plan.outputs):
-            block = matrix.new_empty(some.units.stop - some.units.start, some.outputs.stop - some.outputs.start, p)
-            for (name, part), place in zip(everything.columns.items(), block.split([*sizes.values()], 2), strict=True):
-                write_columns(place, network, structure, some, name, part)
-            add_columns(matrix, block.flatten(0, 1).mT)
+    matrix = torch.zeros(p, p, dtype=torch.float64, device=networks[0].x.device)
+    for network, structure in zip(networks, structures, strict=True):
+        with network.as_template():
+            for some in rows(network, structure, [*sizes], plan.units, plan.outputs):
+                block = matrix.new_empty(some.units.stop - some.units.start, some.outputs.stop - some.outputs.start, p)
+                places = block.split([*sizes.values()], 2)
+                for (name, part), place in zip(everything.columns.items(), places, strict=True):
+                    write_columns(place, network, structure, some, name, part)
+                add_columns(matrix, block.flatten(0, 1).mT)
     _check(matrix.diagonal(), everything)
-    return _mirrored(matrix).div_(len(network.x))
+    return _mirrored(matrix).div_(sum(len(network.x) for network in networks))
+
+
+def rows_of(networks: Sequence[Network]) -> int:
+    """Return the number of rows of the Jacobian."""
+    return sum(len(network.x) * network.outputs for network in networks)
 
 
 def _mirrored(matrix: Float[Tensor, "r r"]) -> Float[Tensor, "r r"]:
@@ -167,7 +177,7 @@ def _mirrored(matrix: Float[Tensor, "r r"]) -> Float[Tensor, "r r"]:
 
 def jacobian_blocks(
     module: nn.Module,
-    x: Tensor,
+    x: Tensor | Sequence[Tensor],
     *,
     output: Callable[..., Tensor] | None = None,
     mode: str | None = None,
@@ -192,16 +202,16 @@ def jacobian_blocks(
         As :func:`gauss_newton_gram`.
     """
     check_memory(memory)
-    return blocks_of(Network(module, x, output, mode, memory), memory)
+    return blocks_of(networks_of(module, x, output, mode, memory), memory)
 
 
-def blocks_of(network: Network, memory: float) -> Iterator[Float[Tensor, "nk g"]]:
-    """Return the Jacobian of a network that has been tried already, block by block."""
-    structure = structure_of(network)
-    plan = plan_of(network, structure, memory, result=0)
+def blocks_of(networks: Sequence[Network], memory: float) -> Iterator[Float[Tensor, "nk g"]]:
+    """Return the Jacobian of networks that have been tried already, block by block."""
+    structures = structures_of(networks)
+    plan = plan_of(networks[0], structures[0], memory, result=0, rows=rows_of(networks))
 
     def one(group: Group) -> Float[Tensor, "nk g"]:
-        block = _gathered(network, structure, plan, group)[0][0]
+        block = _gathered(networks, structures, plan, group)[0][0]
         _check(torch.linalg.vector_norm(block, math.inf), group)
         return block
 
@@ -211,28 +221,39 @@ def blocks_of(network: Network, memory: float) -> Iterator[Float[Tensor, "nk g"]
 @torch.inference_mode(False)
 @torch.no_grad()
 def _gathered(
-    network: Network, structure: Structure, plan: Plan, group: Group, what: str = "Jacobian", *, wide: float = math.inf
+    networks: Sequence[Network],
+    structures: Sequence[Structure],
+    plan: Plan,
+    group: Group,
+    what: str = "Jacobian",
+    *,
+    wide: float = math.inf,
 ) -> tuple[list[Float[Tensor, "nk g"]], list[Pairs]]:
     """Return the columns of a group, in one block and one for each parameter that is wide, and its layers."""
-    units = 1 if network.coupled else len(network.x)
-    outputs = len(network.x) * network.outputs // units
+    device = networks[0].x.device
+    new = partial(torch.empty, rows_of(networks), dtype=torch.float64, device=device)
     widths = {name: part.stop - part.start for name, part in group.columns.items()}
-    new = partial(torch.empty, dtype=torch.float64, device=network.x.device)
-    places = {name: new(units, outputs, width) for name, width in widths.items() if width >= wide}
+    places = {name: new(width) for name, width in widths.items() if width >= wide}
     narrow = {name: width for name, width in widths.items() if width < wide}
-    blocks = [*places.values(), new(units, outputs, sum(narrow.values()))]
-    places |= zip(narrow, blocks[-1].split([*narrow.values()], 2), strict=True)
-    pairs = [Pairs(structure, layer, units, outputs, network.x.device) for layer in group.layers]
+    blocks = [*places.values(), new(sum(narrow.values()))]
+    places |= zip(narrow, blocks[-1].split([*narrow.values()], 1), strict=True)
     names = [*group.columns, *(name for layer in group.layers for name in layer.names)]
-    steps = math.ceil(units / plan.units) * math.ceil(outputs / plan.outputs)
-    with network.as_template():
-        found = rows(network, structure, names, plan.units, plan.outputs)
-        for some in progress(found, what, steps):
-            for name, part in group.columns.items():
-                write_columns(places[name][some.units, some.outputs], network, structure, some, name, part)
-            for layer in pairs:
-                layer.take(some)
-    return [block.flatten(0, 1) for block in blocks], pairs
+    first, pairs = 0, []
+    for network, structure in zip(networks, structures, strict=True):
+        units = 1 if network.coupled else len(network.x)
+        outputs = len(network.x) * network.outputs // units
+        pairs = [Pairs(structure, layer, units, outputs, device) for layer in group.layers]
+        steps = math.ceil(units / plan.units) * math.ceil(outputs / plan.outputs)
+        own = {name: place[first : first + units * outputs].unflatten(0, (units, -1)) for name, place in places.items()}
+        with network.as_template():
+            found = rows(network, structure, names, plan.units, plan.outputs)
+            for some in progress(found, what, steps):
+                for name, part in group.columns.items():
+                    write_columns(own[name][some.units, some.outputs], network, structure, some, name, part)
+                for layer in pairs:
+                    layer.take(some)
+        first += units * outputs
+    return blocks, pairs
 
 
 def _check(values: Tensor, group: Group) -> None:

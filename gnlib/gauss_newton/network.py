@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -135,6 +135,27 @@ class Network:
         """Return the gradients of outputs, weighted, by plain automatic differentiation."""
         kept = dict(retain_graph=True, allow_unused=True, materialize_grads=True)
         return torch.autograd.grad(y, list(leaves.values()), cotangent, **kept)
+
+
+def networks_of(
+    module: nn.Module,
+    x: Tensor | Sequence[Tensor],
+    output: Callable[..., Tensor] | None = None,
+    mode: str | None = None,
+    memory: float = 4.0,
+) -> list[Network]:
+    """Return the function of a module on a batch; or on each of several, if the samples of a batch are coupled."""
+    if not isinstance(x, list | tuple) or not x:
+        return [Network(module, x, output, mode, memory)]  # type: ignore[arg-type]
+    first = Network(module, x[0], output, mode, memory)
+    if len(x) == 1:
+        return [first]
+    if not first.coupled:
+        return [Network(module, torch.cat([*x]), output, mode, memory)]
+    found = [first, *(Network(module, batch, output, mode, memory) for batch in x[1:])]
+    for network in found[1:]:
+        network.parameters, network.frozen, network.buffers = first.parameters, first.frozen, first.buffers
+    return found
 
 
 def _unwrapped(module: Any) -> nn.Module:

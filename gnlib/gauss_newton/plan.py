@@ -45,11 +45,15 @@ class Plan(NamedTuple):
     outputs: int
 
 
-def plan_of(network: Network, structure: Structure, memory: float, *, result: int) -> Plan:
-    """Choose groups, as few as fit beside a result of so many rows, and what to differentiate together."""
+def plan_of(network: Network, structure: Structure, memory: float, *, result: int, rows: int | None = None) -> Plan:
+    """Choose groups, as few as fit beside a square result of that size, and what to differentiate together.
+
+    `rows` are those of the Jacobian, if the network has but one of the batches.
+    """
     sizes = {name: p.numel() for name, p in network.parameters.items()}
     units = 1 if network.coupled else len(network.x)
-    rows = len(network.x) * network.outputs
+    own = len(network.x) * network.outputs
+    rows = own if rows is None else rows
     fixed = network.copied + 8 * (result**2 + 3 * min(result, TILE) ** 2)
     free = memory * GIB - fixed
     layers = layers_of(network, structure)
@@ -59,7 +63,7 @@ def plan_of(network: Network, structure: Structure, memory: float, *, result: in
     each = 8 * (sum(gradients) + max(gradients, default=0) + elsewhere)
     features = 16 * max((layer.positions * layer.groups * layer.features for layer in layers), default=0)
     saved = MARGIN * network.bytes_per_sample * len(network.x) / units + features
-    k, apart = rows // units, not (network.vmapped or network.coupled)
+    k, apart = own // units, not (network.vmapped or network.coupled)
     outputs = 1 if apart else max(min(k, int(min(free / 8, WORKING) // each)), 1)
     batch = max(min(units, int(min(free / 4, WORKING) // (saved + outputs * each))), 1) if network.vmapped else 1
     least = min(sum(sizes.values()), COLUMNS)
@@ -68,7 +72,7 @@ def plan_of(network: Network, structure: Structure, memory: float, *, result: in
         if width >= least:
             plain = [layer for layer in layers if not structure.uses[layer.names[0]][0].mask]
             pairs = [layer for layer in plain if layer.pays(units, rows) and layer.width(units, rows) <= width]
-            return Plan(_groups(sizes, pairs if result == rows else [], width, units, rows), b, c)
+            return Plan(_groups(sizes, pairs if result == own else [], width, units, rows), b, c)
     needed = math.ceil((fixed + saved + each + 8 * (rows + 2) * least) / GIB * 1000) / 1000
     gram = f", {8 * result**2 / GIB:.3f} of them for the {result} x {result} result" if result else ""
     raise BudgetError(

@@ -134,6 +134,12 @@ class Structure(NamedTuple):
 NOTHING = Structure([], {})
 
 
+def structures_of(networks: Sequence[Network]) -> list[Structure]:
+    """Return the calls of networks that differ in their data alone."""
+    found = [structure_of(network) for network in networks]
+    return found if all(one.uses == found[0].uses for one in found) else [NOTHING] * len(found)
+
+
 def structure_of(network: Network) -> Structure:
     """Return the calls of a network, if its forward pass is the same for all samples."""
     names = [*network.parameters] if network.vmapped or network.coupled else []
