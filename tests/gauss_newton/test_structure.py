@@ -1,24 +1,22 @@
-"""Modules of many kinds have the Gram matrix and the Jacobian of plain autograd, in any memory."""
+"""Modules of many kinds have the Gram matrix and the Jacobian of plain autograd, in any memory: layers and weights."""
 
 import pytest
 
 from tests.gauss_newton.kinds import N, assert_as_autograd
 from tests.gauss_newton.kinds_layers import COUPLED, LAYERS
-from tests.gauss_newton.kinds_passes import PASSES
 from tests.gauss_newton.kinds_sharing import SHARING
-from tests.gauss_newton.kinds_traps import TRAPS
 
-KINDS = {**LAYERS, **SHARING, **PASSES, **TRAPS}
+KINDS = {**LAYERS, **SHARING}
 
 
 @pytest.mark.filterwarnings("ignore:Using padding=.same. with even kernel")
 @pytest.mark.parametrize("name", KINDS)
-def test_kinds_of_modules(name):
+def test_kinds_of_layers_and_of_weights(name):
     make, data = KINDS[name]
     assert_as_autograd(make, data(N))
 
 
 @pytest.mark.parametrize("name", COUPLED)
-def test_kinds_of_modules_that_couple_the_samples(name):
+def test_kinds_of_layers_that_couple_the_samples(name):
     make, data = COUPLED[name]
     assert_as_autograd(make, data(N), mode="train")
