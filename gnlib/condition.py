@@ -2,26 +2,24 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gnlib.checks import EPS, as_symmetric
-from gnlib.gauss_newton.module import NotFiniteError, blocks_of, gram_of, matrix_of, rows_of
-from gnlib.gauss_newton.network import networks_of
-from gnlib.gauss_newton.plan import BudgetError, check_memory
+from gnlib.checks import as_symmetric
 from gnlib.operators import KroneckerSum, SymmetricOperator
-from gnlib.spectrum.dense import singular_value_ends
 from gnlib.spectrum.gram import Gram
 from gnlib.spectrum.kronecker_sum import Terms
 from gnlib.spectrum.result import ConditionNumber, Limits
-from gnlib.spectrum.strategy import GRAM, KRONECKER_SUM, Method, always, find_ends
+from gnlib.spectrum.strategy import GRAM, KRONECKER_SUM, Method, find_ends
+
+if TYPE_CHECKING:
+    from gnlib.modules.ends import Batches
 
 
 @overload
@@ -72,7 +70,7 @@ def condition_number(
     operand
         a Kronecker sum, a symmetric positive semi-definite matrix, or a network
     x, output, mode, memory
-        for a network: the samples, and as for :func:`gnlib.gauss_newton.gauss_newton_gram`
+        for a network: the samples, and as for :func:`gnlib.modules.gauss_newton_gram`
     outputs
         for a matrix: number k of outputs of a Gram matrix whose row `i k + a` belongs to output a of sample i;
         giving it helps where the outputs are weakly coupled, because their blocks then precondition the iteration
@@ -94,7 +92,7 @@ def condition_number(
         An operand of another kind, or an argument that is not meant for its kind.
     ValueError
         A matrix that is empty, not square, not symmetric, not positive semi-definite, not finite, or zero; a method
-        that does not apply; what :func:`gnlib.gauss_newton.gauss_newton_gram` refuses.
+        that does not apply; what :func:`gnlib.modules.gauss_newton_gram` refuses.
     NotConvergedError
         An iteration that did not reach the tolerance.
 
@@ -137,7 +135,7 @@ def condition_number(
             takes += ["method", "tolerance", "max_steps"]
             raise TypeError(f"{name} is not for a {type(operand).__name__}, which takes {', '.join(takes)}.")
     start = perf_counter()
-    found = find_ends(prepare(operand, **options), methods, Limits(tolerance, max_steps), method)
+    found = find_ends(prepare(operand, **options), methods(), Limits(tolerance, max_steps), method)
     return replace(found, seconds=perf_counter() - start)
 
 
@@ -148,66 +146,26 @@ def _gram(matrix: Float[Tensor, "p p"] | np.ndarray, *, outputs: int = 1, rank: 
     return Gram(matrix, outputs, rank)
 
 
-class _Batch:
-    """A network with its samples, the GiB that may be used, and the rows and columns of its Jacobian."""
+def _network(
+    module: nn.Module,
+    x: Tensor | Sequence[Tensor],
+    output: Callable[[Any], Tensor] | None = None,
+    mode: Literal["eval", "train"] | None = None,
+    memory: float = 4.0,
+) -> "Batches":
+    from gnlib.modules.ends import Batches  # which linear networks and matrices do without
 
-    def __init__(
-        self,
-        module: nn.Module,
-        x: Tensor | Sequence[Tensor],
-        output: Callable[[Any], Tensor] | None = None,
-        mode: Literal["eval", "train"] | None = None,
-        memory: float = 4.0,
-    ) -> None:
-        check_memory(memory)
-        self.networks, self.memory = networks_of(module, x, output, mode, memory), memory
-        self.rows = rows_of(self.networks)
-        self.columns = sum(p.numel() for p in self.networks[0].parameters.values())
+    return Batches(module, x, output, mode, memory)
 
 
-def _gram_ends(batch: _Batch, limits: Limits) -> ConditionNumber | None:
-    """Both ends from the smaller product of the Jacobian with itself; that it lost nothing is certain if regular."""
-    networks, memory, wide = batch.networks, batch.memory, batch.columns >= batch.rows
-    # an entry is a sum of so many products, whose rounding grows like that of a random walk (Higham and Mary 2019)
-    rounding = max(batch.columns, batch.rows) ** 0.5 * EPS
-    try:
-        gram = Gram(gram_of(networks, memory), networks[0].outputs) if wide else Gram(matrix_of(networks, memory))
-    except NotFiniteError:  # products overflow before what they are made of does
-        return None
-    except BudgetError:
-        if wide:
-            raise
-        return None
-    with suppress(ValueError):  # a matrix that is singular up to rounding may have a negative eigenvalue
-        found = find_ends(gram, GRAM, limits)
-        residual = found.residual + rounding * found.largest / found.smallest
-        found = replace(found, residual=residual, method=f"{'Gram' if wide else 'Gauss-Newton'} matrix: {found.method}")
-        if found.resolved and found.rank == min(batch.rows, batch.columns):
-            return found
-    return None
+def _network_methods() -> "tuple[Method[Batches], ...]":
+    from gnlib.modules.ends import NETWORK
+
+    return NETWORK
 
 
-def _jacobian_ends(batch: _Batch, limits: Limits) -> ConditionNumber:
-    """Both ends from the singular values of the Jacobian."""
-    # the GiB of the triangle, with a block on it, and of the decomposition of both
-    triangle = 3 * 8 * batch.rows * min(batch.rows, batch.columns) / 2**30
-    try:
-        blocks = blocks_of(batch.networks, max((batch.memory - triangle) / 3, 1e-9))
-    except BudgetError as error:
-        raise ValueError(
-            f"memory is {batch.memory} GiB but {triangle + 3 * error.needed:.3f} are needed for the singular values of "
-            "the Jacobian (its Gram matrix loses the smallest of them); allow more, or pass fewer samples."
-        ) from error
-    return singular_value_ends(block / sum(len(network.x) for network in batch.networks) ** 0.5 for block in blocks)
-
-
-NETWORK: tuple[Method[_Batch], ...] = (
-    Method("gram", always, always, _gram_ends),
-    Method("jacobian", always, always, _jacobian_ends),
-)
-
-KINDS: dict[Any, tuple[Callable[..., Any], tuple[Method[Any], ...]]] = {  # what makes an operand ready, and its methods
-    KroneckerSum: (Terms, KRONECKER_SUM),
-    nn.Module: (_Batch, NETWORK),
-    (Tensor, np.ndarray): (_gram, GRAM),
+KINDS: dict[Any, tuple[Callable[..., Any], Callable[[], tuple[Method[Any], ...]]]] = {  # to make it ready, and methods
+    KroneckerSum: (Terms, lambda: KRONECKER_SUM),
+    nn.Module: (_network, _network_methods),
+    (Tensor, np.ndarray): (_gram, lambda: GRAM),
 }

@@ -22,7 +22,7 @@ from gnlib import (
     whiten,
 )
 from gnlib.chapters.batch_normalization.gauss_newton import batch_norm_gram
-from gnlib.gauss_newton.module import jacobian_blocks
+from gnlib.modules.gram import jacobian_blocks
 from gnlib.spectrum.gram import Gram
 from gnlib.spectrum.result import Limits
 from gnlib.spectrum.strategy import GRAM as GRAM_METHODS

@@ -15,11 +15,16 @@ ELSEWHERE = {  # modules without a test file of their name, and where and why th
     "progress.py": "data/test_fetch.py, which sees the bar",
     "data/__main__.py": "data/test_fetch_command.py, which runs the command",
     "samples/draw.py": "data/test_data.py, from whose sets it draws",
-    "gauss_newton/few.py": "gauss_newton/test_traps_*.py, which try all that a trial may meet",
-    "gauss_newton/network.py": "gauss_newton/test_module.py, since a network is seen through its matrices",
-    "gauss_newton/precision.py": "gauss_newton/test_traps_precision.py",
-    "gauss_newton/randomness.py": "gauss_newton/test_traps_randomness.py",
-    "gauss_newton/trial.py": "gauss_newton/test_traps_*.py",
+    "modules/contraction.py": "modules/test_structure*.py, by the matrices that it makes of all kinds of layers",
+    "modules/ends.py": "test_condition.py, beside the other operands",
+    "modules/estimate.py": "modules/test_plan.py, beside what it estimates",
+    "modules/few.py": "modules/test_traps_*.py, which try all that a trial may meet",
+    "modules/layers.py": "modules/test_structure*.py",
+    "modules/network.py": "modules/test_gram.py, since a network is seen through its matrices",
+    "modules/precision.py": "modules/test_traps_precision.py",
+    "modules/randomness.py": "modules/test_traps_randomness.py",
+    "modules/recording.py": "modules/test_structure*.py",
+    "modules/trial.py": "modules/test_traps_*.py",
 }
 
 

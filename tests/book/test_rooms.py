@@ -11,9 +11,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "gnlib"
 CHAPTERS = LIBRARY / "chapters"
-APART = ("gnlib.chapters", "gnlib.sweep", "gnlib.samples")
+APART = ("gnlib.chapters", "gnlib.modules", "gnlib.sweep", "gnlib.samples")
 FOR_ALL = ("gnlib.chapters.figures", "gnlib.chapters.results", "gnlib.chapters.shared", "gnlib.chapters.tables")
-NETWORKS = ("gnlib.condition", "gnlib.gauss_newton", "gnlib.models", "torch.nn")
+NETWORKS = ("gnlib.condition", "gnlib.gauss_newton", "gnlib.models", "gnlib.modules", "torch.nn")
 
 ROOMS = sorted(path.parent for path in CHAPTERS.glob("*/__init__.py") if path.parent.name != "shared")
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.md"))
@@ -80,13 +80,25 @@ def test_the_core_is_small():
     loaded = "import sys, gnlib; print(*(m.__file__ for n, m in sys.modules.items() if n.partition('.')[0] == 'gnlib'))"
     found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True, cwd=ROOT)
     files = {Path(file) for file in found.stdout.split()}
-    fetching = {LIBRARY / "data" / "__main__.py", LIBRARY / "data" / "fetch.py", LIBRARY / "files.py"}
+    fetching = {LIBRARY / name for name in ("data/__main__.py", "data/fetch.py", "files.py", "progress.py")}
     assert files | fetching == set(CORE) and not files & fetching
     assert sum(len(path.read_text().splitlines()) for path in files) <= 4000
 
 
 def test_the_core_stands_alone():
-    assert imports(CORE, *APART, "pandas", "dask", "papermill") == []
+    others = ("gnlib.chapters", "gnlib.sweep", "gnlib.samples", "pandas", "dask", "papermill")
+    assert imports(CORE, *others) == []
+
+
+def test_only_a_module_needs_what_takes_modules_apart():
+    """The front door and the one function for all operands know it, and load it when a module is handed to them."""
+    room = modules(LIBRARY / "modules")
+    assert sum(len(path.read_text().splitlines()) for path in room) <= 3000
+    assert imports(room, "gnlib.chapters", "gnlib.sweep", "gnlib.samples", "pandas", "dask", "papermill") == []
+    assert {line.partition(":")[0] for line in imports(CORE, "gnlib.modules")} == {
+        "gnlib/__init__.py",
+        "gnlib/condition.py",
+    }
 
 
 def test_the_eigen_core_is_linear_algebra():

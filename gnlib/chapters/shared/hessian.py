@@ -13,8 +13,8 @@ from torch.overrides import TorchFunctionMode
 
 from gnlib.chapters.shared.lanczos import SpectrumEnds, symmetric_ends
 from gnlib.checks import as_symmetric
-from gnlib.gauss_newton.module import GIB, BudgetError
-from gnlib.gauss_newton.network import Network
+from gnlib.modules.gram import GIB, BudgetError
+from gnlib.modules.network import Network
 from gnlib.operators import SymmetricOperator
 
 FEWEST = 12  # vectors that the iteration has to hold: with fewer of them it would forget too much at each restart
@@ -46,12 +46,12 @@ class Hessian(SymmetricOperator):
         function of what the module returns that gives the `(1, 1)` output, where this is not what it returns; of a
         network with several outputs it selects one: `lambda y: y[:, :1]`
     mode
-        as for :func:`gnlib.gauss_newton.gauss_newton_gram`
+        as for :func:`gnlib.modules.gauss_newton_gram`
 
     Raises
     ------
     TypeError, ValueError
-        As :func:`gnlib.gauss_newton.gauss_newton_gram`; and more than one sample or output, a function that has no
+        As :func:`gnlib.modules.gauss_newton_gram`; and more than one sample or output, a function that has no
         second derivative everywhere (ReLU, max pooling, ...), or derivatives that are not finite.
     """
 

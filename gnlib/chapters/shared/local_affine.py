@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gnlib.chapters.shared.piecewise_linear import WITHOUT_EFFECT, Piece, kink_of, oriented
 from gnlib.checks import as_float64
-from gnlib.gauss_newton.network import Network
+from gnlib.modules.network import Network
 
 TRIES = 4  # random directions in which the affine map is compared with the module
 SAME = 1e-9  # relative difference up to which they are the same
@@ -44,7 +44,7 @@ def local_affine(module: nn.Module, x: Float[Tensor, "*sample"]) -> Piece:
     ------
     ValueError
         An activation that is not of the form `max(t, slope t)`, one that is hidden in a forward pass, a point on the
-        border of a region, where the map is not unique, or what :func:`gnlib.gauss_newton.gauss_newton_gram` refuses.
+        border of a region, where the map is not unique, or what :func:`gnlib.modules.gauss_newton_gram` refuses.
     """
     x = as_float64(x, "x")
     network = _network(module, x[None])

@@ -9,8 +9,8 @@ from gnlib import NotConvergedError
 from gnlib.chapters.shared.hessian import Hessian, hessian_ends, kernel_change, moved
 from gnlib.chapters.shared.lanczos import symmetric_ends
 from gnlib.chapters.transition_to_linearity.wide_network import WideNetwork, normal_weights
-from gnlib.gauss_newton import tangent_kernel
-from gnlib.gauss_newton.module import BudgetError
+from gnlib.modules import tangent_kernel
+from gnlib.modules.gram import BudgetError
 from tests.chapters.shared.hessian_cases import gaussian, perceptron, seeded
 
 

@@ -17,7 +17,7 @@ from gnlib.chapters.transition_to_linearity.linearity import (
     liu_theorem_3_1,
 )
 from gnlib.chapters.transition_to_linearity.tensor_norm import norm_221
-from gnlib.gauss_newton import tangent_kernel
+from gnlib.modules import tangent_kernel
 from tests.chapters.transition_to_linearity.helpers import (
     SLACK,
     SMOOTH,

@@ -12,7 +12,7 @@ from gnlib.chapters.shared.hessian import Hessian, hessian_ends, moved
 from gnlib.chapters.transition_to_linearity.ball import Start, ball_norms, likely_start, measured_start
 from gnlib.chapters.transition_to_linearity.linearity import layer_norms, layered_bound
 from gnlib.chapters.transition_to_linearity.wide_network import WideNetwork
-from gnlib.gauss_newton import tangent_kernel
+from gnlib.modules import tangent_kernel
 from tests.chapters.transition_to_linearity.helpers import (
     SLACK,
     SMOOTH,

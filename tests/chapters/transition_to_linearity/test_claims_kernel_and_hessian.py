@@ -13,7 +13,7 @@ from gnlib.chapters.shared.hessian import moved
 from gnlib.chapters.transition_to_linearity.ball import ball_norms, measured_start
 from gnlib.chapters.transition_to_linearity.linearity import layered_bound, liu_proposition_2_3
 from gnlib.chapters.transition_to_linearity.tensor_norm import norm_221
-from gnlib.gauss_newton import tangent_kernel
+from gnlib.modules import tangent_kernel
 from tests.chapters.transition_to_linearity.helpers import SLACK, SMOOTH, TINY, hess, module, networks, norm
 from tests.strategies import exact, gaussian, hundreds, seeds
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnlib.gauss_newton import tangent_kernel
+from gnlib.modules import tangent_kernel
 from tests.chapters.transition_to_linearity.helpers import TINY, function, hess, hessian, module, networks, norm, slopes
 from tests.strategies import exact, gaussian, hundreds
 

@@ -3,7 +3,7 @@
 import torch
 
 from gnlib.chapters.when_the_kernel_moves.networks import identity
-from gnlib.gauss_newton import tangent_kernel
+from gnlib.modules import tangent_kernel
 
 
 def gaussian(seed, *shape):

@@ -11,7 +11,7 @@ from gnlib.chapters.shared.hessian import hessian_ends
 from gnlib.chapters.when_the_kernel_moves.heads import Entrywise, output_kernel, swish
 from gnlib.chapters.when_the_kernel_moves.networks import half_square, identity, shallow
 from gnlib.chapters.when_the_kernel_moves.nonlinear_output import change_floor, liu_eq_29
-from gnlib.gauss_newton import tangent_kernel
+from gnlib.modules import tangent_kernel
 from tests.chapters.when_the_kernel_moves.helpers import SLACK, TINY, hess, inputs, norm, slopes
 from tests.strategies import exact, gaussian, hundreds, seeds
 

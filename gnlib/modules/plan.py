@@ -4,10 +4,10 @@ import math
 from numbers import Real
 from typing import NamedTuple
 
-from gnlib.gauss_newton.contraction import TILE, Layer
-from gnlib.gauss_newton.network import Network
-from gnlib.gauss_newton.recording import Structure
-from gnlib.gauss_newton.trial import GIB
+from gnlib.modules.contraction import TILE, Layer
+from gnlib.modules.network import Network
+from gnlib.modules.recording import Structure
+from gnlib.modules.trial import GIB
 
 COLUMNS = 1024  # of the Jacobian at a time; fewer are not worth a forward and a backward pass for each sample
 MARGIN = 2  # of the memory that a backward pass is known to take: its temporary tensors are not known

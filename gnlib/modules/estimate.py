@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gnlib.gauss_newton.network import Network
-from gnlib.gauss_newton.plan import Plan, check_memory, layers_of, plan_of
-from gnlib.gauss_newton.recording import Structure, rows, structure_of
-from gnlib.gauss_newton.trial import GIB
+from gnlib.modules.network import Network
+from gnlib.modules.plan import Plan, check_memory, layers_of, plan_of
+from gnlib.modules.recording import Structure, rows, structure_of
+from gnlib.modules.trial import GIB
 
 LONG = 2e11  # operations that may take ten seconds
 PROBE = 512  # size of the matrices whose product tells how fast products are

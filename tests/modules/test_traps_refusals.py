@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from gnlib import condition_number
-from gnlib.gauss_newton.module import gauss_newton_gram
-from tests.gauss_newton.helpers import (
+from gnlib.modules.gram import gauss_newton_gram
+from tests.modules.helpers import (
     IMAGES,
     D,
     K,

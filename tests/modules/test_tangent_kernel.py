@@ -3,7 +3,7 @@
 import torch
 
 from gnlib import gauss_newton_gram
-from gnlib.gauss_newton import tangent_kernel
+from gnlib.modules import tangent_kernel
 from tests.chapters.shared.hessian_cases import gaussian, perceptron
 
 

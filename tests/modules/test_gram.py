@@ -13,9 +13,9 @@ from torch import nn
 from torch.nn import functional
 
 from gnlib import condition_number, linear_gauss_newton, second_moment
-from gnlib.gauss_newton.module import gauss_newton_gram, jacobian_blocks
-from gnlib.gauss_newton.network import Network
-from tests.gauss_newton.cases import (
+from gnlib.modules.gram import gauss_newton_gram, jacobian_blocks
+from gnlib.modules.network import Network
+from tests.modules.cases import (
     COUPLED,
     IMAGE,
     INDEPENDENT,

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
-from tests.gauss_newton.kinds import ROWS, SEQUENCES, TOKENS, D, Frame, K, M, Whole, normal, parameter
+from tests.modules.kinds import ROWS, SEQUENCES, TOKENS, D, Frame, K, M, Whole, normal, parameter
 
 IMAGES = normal(3, 6, 6)
 

@@ -12,14 +12,14 @@ from torch import nn
 from torch.nn.utils import prune
 
 import gnlib
-from gnlib.gauss_newton.contraction import TILE
-from gnlib.gauss_newton.estimate import announced
-from gnlib.gauss_newton.module import gauss_newton_gram, jacobian_blocks
-from gnlib.gauss_newton.network import Network
-from gnlib.gauss_newton.plan import COLUMNS, BudgetError, Plan, plan_of
-from gnlib.gauss_newton.recording import NOTHING, structure_of
-from gnlib.gauss_newton.trial import GIB
-from tests.gauss_newton.cases import INDEPENDENT, Lambda, assert_gram, draw, plain_jacobian, vector, wide
+from gnlib.modules.contraction import TILE
+from gnlib.modules.estimate import announced
+from gnlib.modules.gram import gauss_newton_gram, jacobian_blocks
+from gnlib.modules.network import Network
+from gnlib.modules.plan import COLUMNS, BudgetError, Plan, plan_of
+from gnlib.modules.recording import NOTHING, structure_of
+from gnlib.modules.trial import GIB
+from tests.modules.cases import INDEPENDENT, Lambda, assert_gram, draw, plain_jacobian, vector, wide
 
 
 @pytest.mark.parametrize("memory", [0.0016, 0.0018, 0.002, 0.003, 0.01, 1.0])
@@ -121,7 +121,7 @@ def test_what_is_used_in_another_way_is_differentiated():
 @pytest.mark.parametrize("seen", [True, False])
 def test_an_estimate_where_it_is_seen(monkeypatch, seen):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: seen)
-    monkeypatch.setattr("gnlib.gauss_newton.estimate.LONG", 0)
+    monkeypatch.setattr("gnlib.modules.estimate.LONG", 0)
     network = Network(*draw(wide, vector(60), 9))
     structure = structure_of(network)
     found = announced(network, structure, plan_of(network, structure, 1.0, result=36))
@@ -131,8 +131,8 @@ def test_an_estimate_where_it_is_seen(monkeypatch, seen):
 PEAK = """
 import resource, torch
 from torch import nn
-from gnlib.gauss_newton.network import Network
-from gnlib.gauss_newton.module import gauss_newton_gram
+from gnlib.modules.network import Network
+from gnlib.modules.gram import gauss_newton_gram
 def net(width, kernel):
     return nn.Sequential(
         nn.Conv2d(3, width, kernel, padding="same"), nn.ReLU(), nn.Conv2d(width, width, kernel, padding="same"),

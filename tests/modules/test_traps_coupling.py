@@ -6,8 +6,8 @@ from torch import nn
 from torch.nn import functional
 
 from gnlib import condition_number
-from gnlib.gauss_newton.network import Network
-from tests.gauss_newton.helpers import D, K, N, Net, ViT, assert_refused, assert_right, data, jacobian, made
+from gnlib.modules.network import Network
+from tests.modules.helpers import D, K, N, Net, ViT, assert_refused, assert_right, data, jacobian, made
 
 COUPLED = "depend on the other samples of the batch"
 

@@ -10,8 +10,8 @@ from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 from gnlib import condition_number
-from gnlib.gauss_newton.module import gauss_newton_gram
-from tests.gauss_newton.helpers import (
+from gnlib.modules.gram import gauss_newton_gram
+from tests.modules.helpers import (
     D,
     K,
     Net,

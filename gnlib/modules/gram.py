@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gnlib.gauss_newton.contraction import TILE, Pairs, add_columns, write_columns
-from gnlib.gauss_newton.estimate import announced
-from gnlib.gauss_newton.network import Network, networks_of
-from gnlib.gauss_newton.plan import COLUMNS, Group, Plan, check_memory, plan_of
-from gnlib.gauss_newton.recording import Structure, rows, structures_of
+from gnlib.modules.contraction import TILE, Pairs, add_columns, write_columns
+from gnlib.modules.estimate import announced
+from gnlib.modules.network import Network, networks_of
+from gnlib.modules.plan import COLUMNS, Group, Plan, check_memory, plan_of
+from gnlib.modules.recording import Structure, rows, structures_of
 from gnlib.progress import progress
 
 
@@ -93,18 +93,18 @@ def tangent_kernel(
     r"""Return the tangent kernel matrix :math:`K = J J^\top` of a network on samples (Liu 2020, Eq. 1).
 
     J is the Jacobian of all outputs on all samples with respect to the parameters that require a gradient, with row
-    `i * k + a` for output a of sample i. It is `n` times :func:`gnlib.gauss_newton.gauss_newton_gram`, and computed as
+    `i * k + a` for output a of sample i. It is `n` times :func:`gnlib.modules.gauss_newton_gram`, and computed as
     such.
 
     Parameters
     ----------
     module, x, output, mode, memory
-        as for :func:`gnlib.gauss_newton.gauss_newton_gram`
+        as for :func:`gnlib.modules.gauss_newton_gram`
 
     Raises
     ------
     TypeError, ValueError
-        As :func:`gnlib.gauss_newton.gauss_newton_gram`.
+        As :func:`gnlib.modules.gauss_newton_gram`.
 
     References
     ----------

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gnlib.gauss_newton.network import Network
-from gnlib.gauss_newton.plan import MARGIN, check_memory
-from gnlib.gauss_newton.trial import GIB
+from gnlib.modules.network import Network
+from gnlib.modules.plan import MARGIN, check_memory
+from gnlib.modules.trial import GIB
 from gnlib.operators import SymmetricOperator
 from gnlib.spectrum.davidson import ExtremePair, extreme_eigenpair
 
@@ -125,6 +125,14 @@ def largest_eigenvalue(operator: SymmetricOperator, *, tolerance: float = 1e-8, 
     ----------
     E. R. Davidson (1975), The iterative calculation of a few of the lowest eigenvalues and corresponding eigenvectors
     of large real-symmetric matrices, Journal of Computational Physics 17.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gnlib.operators import KroneckerSum
+    >>> left, right = torch.eye(2).double()[None], torch.diag(torch.tensor([1.0, 3.0]).double())[None]
+    >>> round(largest_eigenvalue(KroneckerSum(left, right, torch.eye(2).double())).value, 6)
+    3.0
     """
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(operator.shape[0], min(2, operator.shape[0]), generator=generator, dtype=torch.float64)

@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from tests.gauss_newton.cases import warmed
-from tests.gauss_newton.kinds import ROWS, SEQUENCES, D, Frame, K, M, T, Whole, normal, parameter
+from tests.modules.cases import warmed
+from tests.modules.kinds import ROWS, SEQUENCES, D, Frame, K, M, T, Whole, normal, parameter
 
 IMAGES = normal(3, 6, 6)
 

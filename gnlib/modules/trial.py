@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.checks import agree
-from gnlib.gauss_newton.few import (
+from gnlib.modules.few import (
     FEW,
     Parameters,
     ask_for_mode,
@@ -30,10 +30,10 @@ from gnlib.gauss_newton.few import (
     moved,
     sums,
 )
-from gnlib.gauss_newton.randomness import Handed, Replaced
+from gnlib.modules.randomness import Handed, Replaced
 
 if TYPE_CHECKING:
-    from gnlib.gauss_newton.network import Network
+    from gnlib.modules.network import Network
 
 STEPS = 0.01, 0.1  # relative sizes of the perturbations
 GIB = 2**30

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.gauss_newton.cases import warmed
-from tests.gauss_newton.kinds import (
+from tests.modules.cases import warmed
+from tests.modules.kinds import (
     ROWS,
     SEQUENCES,
     TOKENS,

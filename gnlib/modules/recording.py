@@ -13,8 +13,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from gnlib.checks import REPAIR, as_outputs
-from gnlib.gauss_newton.layers import Call, call_of
-from gnlib.gauss_newton.network import Network
+from gnlib.modules.layers import Call, call_of
+from gnlib.modules.network import Network
 
 PRODUCTS = ("mul", "multiply", "__mul__", "__rmul__")
 

@@ -14,10 +14,10 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 
 from gnlib.checks import REPAIR, agree, as_outputs
-from gnlib.gauss_newton.precision import Losses
+from gnlib.modules.precision import Losses
 
 if TYPE_CHECKING:
-    from gnlib.gauss_newton.network import Network
+    from gnlib.modules.network import Network
 
 FEW = 2  # samples
 PERIOD = 65537  # after which the noise that moves large weights repeats: drawing takes ten times as long as using it

@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn import functional
 
 from gnlib import condition_number
-from gnlib.gauss_newton.module import gauss_newton_gram
-from gnlib.gauss_newton.network import Network
-from tests.gauss_newton.helpers import (
+from gnlib.modules.gram import gauss_newton_gram
+from gnlib.modules.network import Network
+from tests.modules.helpers import (
     IMAGES,
     D,
     K,

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from gnlib.gauss_newton.module import blocks_of, gauss_newton_gram, gram_of
-from gnlib.gauss_newton.network import Network
-from tests.gauss_newton.cases import assert_gram
-from tests.gauss_newton.helpers import made, rows_of
+from gnlib.modules.gram import blocks_of, gauss_newton_gram, gram_of
+from gnlib.modules.network import Network
+from tests.modules.cases import assert_gram
+from tests.modules.helpers import made, rows_of
 
 D, M, K, T, N = 420, 24, 3, 4, 5
 CUT = 150_000  # entries of a Jacobian that the least memory that is accepted cuts into pieces

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 import gnlib
-from gnlib.gauss_newton.network import Network
-from gnlib.gauss_newton.products import GramOperator
-from tests.gauss_newton.cases import COUPLED, INDEPENDENT, draw, mlp, vector
+from gnlib.modules.network import Network
+from gnlib.modules.products import GramOperator
+from tests.modules.cases import COUPLED, INDEPENDENT, draw, mlp, vector
 
 KINDS = {name: INDEPENDENT[name] for name in ("mlp", "cnn", "group norm", "transformer", "tied", "pruned", "frozen")}
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from gnlib.gauss_newton.module import gauss_newton_gram
+from gnlib.modules.gram import gauss_newton_gram
 
 N, D, K = 40, 6, 3
 HELD = torch.Generator().manual_seed(3)

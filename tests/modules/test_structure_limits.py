@@ -9,14 +9,14 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from gnlib import condition_number, gauss_newton_gram
-from gnlib.gauss_newton import jacobian_blocks
-from tests.gauss_newton.cases import COUPLED, INDEPENDENT, assert_gram, draw, plain_jacobian
-from tests.gauss_newton.helpers import assert_refused, made, rows_of
-from tests.gauss_newton.kinds import ROWS, D, Frame, K, M, N, Whole, assert_as_autograd, images, normal, parameter
-from tests.gauss_newton.kinds_layers import LAYERS
-from tests.gauss_newton.kinds_passes import PASSES
-from tests.gauss_newton.kinds_sharing import SHARING
-from tests.gauss_newton.kinds_traps import TRAPS
+from gnlib.modules import jacobian_blocks
+from tests.modules.cases import COUPLED, INDEPENDENT, assert_gram, draw, plain_jacobian
+from tests.modules.helpers import assert_refused, made, rows_of
+from tests.modules.kinds import ROWS, D, Frame, K, M, N, Whole, assert_as_autograd, images, normal, parameter
+from tests.modules.kinds_layers import LAYERS
+from tests.modules.kinds_passes import PASSES
+from tests.modules.kinds_sharing import SHARING
+from tests.modules.kinds_traps import TRAPS
 
 SMALL = [name for name in INDEPENDENT if name not in ("one output", "control flow", "lstm", "gru")]
 MANY = {

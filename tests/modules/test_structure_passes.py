@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.gauss_newton.kinds import N, assert_as_autograd
-from tests.gauss_newton.kinds_passes import PASSES
-from tests.gauss_newton.kinds_traps import TRAPS
+from tests.modules.kinds import N, assert_as_autograd
+from tests.modules.kinds_passes import PASSES
+from tests.modules.kinds_traps import TRAPS
 
 KINDS = {**PASSES, **TRAPS}
 

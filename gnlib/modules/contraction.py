@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from gnlib.gauss_newton.network import Network
-from gnlib.gauss_newton.recording import Rows, Structure
+from gnlib.modules.network import Network
+from gnlib.modules.recording import Rows, Structure
 
 TILE = 1024  # rows of the Gram matrix updated at a time, from the diagonal to the right
 FULL = 0.8  # share of columns that are not zero, above which it takes longer to pack them than to multiply all

@@ -13,9 +13,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parameter import is_lazy
 
 from gnlib.checks import as_float64, as_outputs
-from gnlib.gauss_newton.precision import InDouble
-from gnlib.gauss_newton.randomness import Generators
-from gnlib.gauss_newton.trial import examine
+from gnlib.modules.precision import InDouble
+from gnlib.modules.randomness import Generators
+from gnlib.modules.trial import examine
 
 ASIDE: dict[str, Any] = {"_backward_hooks": {}, "_backward_pre_hooks": {}, "_compiled_call_impl": None}
 """What a module holds that changes gradients, or how it is called, but not the function that it is."""
@@ -42,7 +42,7 @@ class Network:
     copied
         bytes of the copies in double precision
     outputs, coupled, vmapped, bytes_per_sample
-        as in :class:`gnlib.gauss_newton.trial.Findings`
+        as in :class:`gnlib.modules.trial.Findings`
     """
 
     @torch.inference_mode(False)

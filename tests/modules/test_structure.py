@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.gauss_newton.kinds import N, assert_as_autograd
-from tests.gauss_newton.kinds_layers import COUPLED, LAYERS
-from tests.gauss_newton.kinds_sharing import SHARING
+from tests.modules.kinds import N, assert_as_autograd
+from tests.modules.kinds_layers import COUPLED, LAYERS
+from tests.modules.kinds_sharing import SHARING
 
 KINDS = {**LAYERS, **SHARING}
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations, parametrize, prune
 
-from tests.gauss_newton.kinds import ROWS, SEQUENCES, TOKENS, D, Frame, K, M, Whole, images, normal, parameter
+from tests.modules.kinds import ROWS, SEQUENCES, TOKENS, D, Frame, K, M, Whole, images, normal, parameter
 
 IMAGES = normal(3, 6, 6)
 

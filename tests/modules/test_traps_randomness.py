@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from gnlib import condition_number
-from tests.gauss_newton.helpers import (
+from tests.modules.helpers import (
     HELD,
     D,
     DropPath,
