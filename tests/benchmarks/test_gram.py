@@ -14,15 +14,7 @@ from torch import nn
 
 from gnlib import gauss_newton_gram, load
 from gnlib.chapters.pruning.vision_transformer import VisionTransformer
-from tests.benchmarks.alternatives import (
-    PYTHON,
-    WITHOUT,
-    backward_passes,
-    loop,
-    neural_tangents,
-    product,
-    recipe,
-)
+from tests.benchmarks.alternatives import PYTHON, WITHOUT, backward_passes, loop, neural_tangents, product, recipe
 from tests.benchmarks.memory import Apart
 from tests.benchmarks.networks import cnn, mlp, resnet18
 from tests.benchmarks.race import DEVICES, before_and_after, beside_a_busy_process, note, timed
@@ -50,17 +42,6 @@ class Case(NamedTuple):
     in_jax: str | None = None  # the same network in the script
 
 
-class Other(NamedTuple):
-    """An alternative, by how much its time is to be multiplied, and how many times faster ours has to be."""
-
-    name: str
-    work: Callable
-    scale: float = 1
-    target: float | None = None
-    holds_jacobian: bool = True
-    is_gram: bool = True  # what it finds
-
-
 def vision_transformer(side):
     torch.manual_seed(0)
     return VisionTransformer(side=side)
@@ -82,16 +63,28 @@ def jacobian_shape(module, x):
     return len(x) * module(x[:2]).shape[1], sum(p.numel() for p in module.parameters())
 
 
+class Other(NamedTuple):
+    """An alternative, by how much its time is to be multiplied, and how many times faster ours has to be."""
+
+    name: str
+    work: Callable
+    make: Callable = made  # its arguments
+    scale: float = 1
+    target: float | None = None
+    holds_jacobian: bool = True
+    is_gram: bool = True  # what it finds
+
+
 RECIPE = Other("torch's recipe: Jacobians, contracted", recipe)
 LOOP = Other("loop over autograd.grad, one product", loop)
-PRODUCT = Other("that product alone", product, is_gram=False)
+PRODUCT = Other("that product alone", product, jacobian, is_gram=False)
 PLAIN = (RECIPE, LOOP)
 RESNET = partial(resnet, norm=nn.Identity)
 
 
 def passes(some, times):
     name = f"{some} backward passes of the batch, times {times}"
-    return Other(name, partial(backward_passes, many=some), times, holds_jacobian=False, is_gram=False)
+    return Other(name, partial(backward_passes, many=some), scale=times, holds_jacobian=False, is_gram=False)
 
 
 CASES = [
@@ -125,7 +118,7 @@ def test_gram(benchmark, case, device):
             if other.holds_jacobian and needed > LARGEST:
                 against.append({"name": f"{other.name}: left out, {needed:.0f} GiB"})
                 continue
-            with Apart(other.work, jacobian if other is PRODUCT else made, case, device) as process:
+            with Apart(other.work, other.make, case, device) as process:
                 seconds = other.scale * least(process)
                 against.append(told(other.name, seconds, process.memory(), other.target))
                 if other.is_gram:
@@ -175,10 +168,9 @@ SMALL = [
     Case("ViT", vision_transformer, (8,), 3, stride=4),
     Case("ResNet18", resnet18, (4, 4), 3, stride=2),
 ]
-BY_NAME = pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
 
 
-@BY_NAME
+@pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
 @pytest.mark.parametrize("way", [recipe, loop])
 def test_plain_torch_finds_the_same_matrix(case, way):
     module, x = made(case)
