@@ -1,5 +1,7 @@
 """One measurement: ours, timed by pytest-benchmark, beside the alternative, timed once in the same run."""
 
+import multiprocessing
+from contextlib import contextmanager
 from itertools import count
 from time import perf_counter
 
@@ -23,11 +25,10 @@ def name(size):
 def race(benchmark, ours, *, case, alternatives=(), rounds=6, device="cpu", **notes):
     """Time ours, and each alternative once in the middle of it, and return what they found.
 
-    The speed of a machine drifts; so half of the rounds come before the alternatives and half after. An alternative is
-    its name, a function, by how much its time is to be multiplied, and how many times faster ours has to be.
+    An alternative is its name, a function, by how much its time is to be multiplied, and how many times faster ours
+    has to be.
     """
-    warmup_rounds = int(rounds > 1)
-    calls, against, others = count(), [], []
+    against, others = [], []
 
     def compare():
         for label, run, scale, target in alternatives:
@@ -35,16 +36,30 @@ def race(benchmark, ours, *, case, alternatives=(), rounds=6, device="cpu", **no
             others.append(other)
             against.append({"name": label, "seconds": scale * seconds, "target": target})
 
-    def between():
-        if next(calls) == warmup_rounds + rounds // 2:
-            compare()
+    found = before_and_after(benchmark, ours, compare, rounds)
+    note(benchmark, case, against, device, **notes)
+    return found, *others
 
-    found = benchmark.pedantic(ours, setup=between, rounds=rounds, warmup_rounds=warmup_rounds)
-    if not against:  # one call only, where nothing is timed
-        compare()
+
+def before_and_after(benchmark, ours, between, rounds):
+    """Time ours, half of the rounds before something else and half after, since the speed of a machine drifts."""
+    warmup_rounds = int(rounds > 1)
+    calls, done = count(), []
+
+    def in_the_middle():
+        if next(calls) == warmup_rounds + rounds // 2:
+            done.append(between())
+
+    found = benchmark.pedantic(ours, setup=in_the_middle, rounds=rounds, warmup_rounds=warmup_rounds)
+    if not done:  # one call only, where nothing is timed
+        between()
+    return found
+
+
+def note(benchmark, case, against, device, **notes):
+    """Keep what the table says of a case beside its seconds."""
     where = {"device": _name(device), "threads": torch.get_num_threads()}
     benchmark.extra_info.update(case=case, against=against, **where, **notes)
-    return found, *others
 
 
 def timed(run):
@@ -54,6 +69,29 @@ def timed(run):
     result = run()
     _wait()
     return perf_counter() - start, result
+
+
+@contextmanager
+def beside_a_busy_process():
+    """Have another process multiply matrices meanwhile, with as many threads as there are cores."""
+    spawn = multiprocessing.get_context("spawn")
+    started = spawn.Event()
+    process = spawn.Process(target=_multiply, args=(started,), daemon=True)
+    process.start()
+    started.wait()
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _multiply(started):
+    torch.set_num_threads(multiprocessing.cpu_count())
+    matrix = torch.eye(1000, dtype=torch.float64)
+    started.set()
+    while True:
+        matrix @ matrix
 
 
 def assert_same_ends(found, values):

@@ -8,12 +8,12 @@ from torch.nn import functional as F
 class Block(nn.Module):
     """Two convolutions and a skip, which strides and pads the channels with zeros where the shape changes."""
 
-    def __init__(self, channels, out, stride):
+    def __init__(self, channels, out, stride, norm):
         super().__init__()
         self.conv1 = nn.Conv2d(channels, out, 3, stride, 1, bias=False)
-        self.norm1 = nn.BatchNorm2d(out)
+        self.norm1 = norm(out)
         self.conv2 = nn.Conv2d(out, out, 3, 1, 1, bias=False)
-        self.norm2 = nn.BatchNorm2d(out)
+        self.norm2 = norm(out)
         self.stride, self.new = stride, out - channels
 
     def forward(self, x):
@@ -22,13 +22,13 @@ class Block(nn.Module):
         return F.relu(y + F.pad(skip, (0, 0, 0, 0, self.new // 2, self.new - self.new // 2)))
 
 
-def resnet(blocks=3, width=16, outputs=10):
+def resnet(blocks=3, width=16, outputs=10, norm=nn.BatchNorm2d):
     """Return the network with three stages of `blocks` blocks, in evaluation mode; 3 blocks make ResNet20."""
     torch.manual_seed(0)
-    layers, channels = [nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()], width
+    layers, channels = [nn.Conv2d(3, width, 3, 1, 1, bias=False), norm(width), nn.ReLU()], width
     for stage in range(3):
         for block in range(blocks):
             out, stride = width * 2**stage, 2 if stage and not block else 1
-            layers.append(Block(channels, out, stride))
+            layers.append(Block(channels, out, stride, norm))
             channels = out
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, outputs)).eval()

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from gnlib import condition_number, load
+from tests.benchmarks.alternatives import loop
 from tests.benchmarks.memory import with_peak_memory
 from tests.benchmarks.race import DEVICES, assert_same_ends, race, sizes
 from tests.benchmarks.resnet import resnet
@@ -48,13 +49,4 @@ def test_residual_network(benchmark, blocks, width, stride, n, device):
     benchmark.extra_info.update(against=[paper], memory=memory, memory_target=TARGET)
     assert memory is None or memory < TARGET
     if n < 100:
-        assert_same_ends(found, torch.linalg.eigvalsh(explicit_gram(module.double(), x)))
-
-
-def explicit_gram(module, x):
-    rows = []
-    for output in module(x).flatten():
-        gradients = torch.autograd.grad(output, list(module.parameters()), retain_graph=True)
-        rows.append(torch.cat([g.flatten() for g in gradients]))
-    jacobian = torch.stack(rows)
-    return jacobian @ jacobian.T / len(x)
+        assert_same_ends(found, torch.linalg.eigvalsh(loop(module.double(), x)))
