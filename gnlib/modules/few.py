@@ -168,15 +168,24 @@ def moved(network: Network, step: float) -> Parameters:
 
     def near(p: Tensor) -> Tensor:
         drawn = torch.randn(min(p.numel(), PERIOD), generator=generator, dtype=p.dtype, device=generator.device)
-        noise = drawn.to(p.device).repeat(-(-p.numel() // PERIOD))[: p.numel()].view(p.shape)
-        zero = p == 0
-        if not zero.any():
-            return torch.addcmul(p, noise, p, value=step)
-        size = p.square().mean().sqrt()
-        return torch.addcmul(p, noise, torch.where(zero, torch.where(size > 0, size, 1.0), p), value=step)
+        drawn, result = drawn.to(p.device), p.clone(memory_format=torch.contiguous_format)
+        if (zero := p == 0).any():
+            size = p.square().mean().sqrt()
+            p = torch.where(zero, torch.where(size > 0, size, 1.0), p)
+        # as if the noise were repeated to the size of the parameter
+        for entries, moving in zip(_periods(result), _periods(p.contiguous()), strict=True):
+            entries.addcmul_(moving, drawn[: entries.shape[1]], value=step)
+        return result
 
     frozen = {name: p.clone() for name, p in network.frozen.items()}
     return frozen | {name: near(p) if step else p.clone() for name, p in network.parameters.items()}
+
+
+def _periods(p: Tensor) -> list[Float[Tensor, "q period"]]:
+    """Return the entries of a parameter in rows as long as the noise, and what is left in one that is shorter."""
+    whole = p.numel() // PERIOD * PERIOD
+    parts = p.flatten()[:whole].view(-1, PERIOD), p.flatten()[whole:][None]
+    return [part for part in parts if part.numel()]
 
 
 def sums(tensors: Parameters) -> list[int | float]:

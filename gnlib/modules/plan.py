@@ -11,7 +11,7 @@ from gnlib.modules.trial import GIB
 
 COLUMNS = 1024  # of the Jacobian at a time; fewer are not worth a forward and a backward pass for each sample
 MARGIN = 2  # of the memory that a backward pass is known to take: its temporary tensors are not known
-WORKING = 2**28  # bytes of gradients worked on together: beyond it larger batches save nothing
+WORKING = 2**27  # bytes of gradients worked on together: beyond it larger batches save nothing
 
 
 class BudgetError(ValueError):
