@@ -58,7 +58,7 @@ class SymmetricOperator(ABC):
         def product(v: "np.ndarray") -> "np.ndarray":
             return self.matmul(torch.as_tensor(v, dtype=self.dtype, device=self.device)).cpu().numpy()
 
-        dtype = torch.empty(0, dtype=self.dtype).numpy().dtype
+        dtype = torch.empty(0, dtype=self.dtype, device="cpu").numpy().dtype
         return LinearOperator(self.shape, matvec=product, rmatvec=product, matmat=product, dtype=dtype)
 
 

@@ -1,6 +1,5 @@
 """The condition number of networks and of large matrices: what a practitioner hands over, and what comes back."""
 
-import copy
 import dataclasses
 import math
 from functools import partial
@@ -27,6 +26,7 @@ from gnlib.spectrum.gram import Gram
 from gnlib.spectrum.result import Limits
 from gnlib.spectrum.strategy import GRAM as GRAM_METHODS
 from gnlib.spectrum.strategy import always, find_ends
+from tests.devices import assert_made_where_its_arguments_are, on
 from tests.oracles import network, normal, orthogonal, with_spectrum
 
 
@@ -318,30 +318,9 @@ DEVICE_CASES = {
 device_cases = pytest.mark.parametrize("case", DEVICE_CASES.values(), ids=DEVICE_CASES.keys())
 
 
-def on(device, case):
-    """The same function, called with copies of its arguments on a device."""
-
-    def move(argument):
-        if isinstance(argument, list):
-            return [move(one) for one in argument]
-        return copy.deepcopy(argument).to(device) if isinstance(argument, torch.Tensor | nn.Module) else argument
-
-    return case[0](*map(move, case[1:]))
-
-
 @device_cases
 def test_tensors_are_made_on_the_device_of_the_input(case):
-    """With another default device, one made without `device=` has no data."""
-    expected = on("cpu", case)
-    torch.set_default_device("meta")
-    try:
-        found = on("cpu", case)
-    finally:
-        torch.set_default_device(None)
-    if isinstance(expected, torch.Tensor):
-        assert torch.equal(found, expected)
-    else:
-        assert found == expected
+    assert_made_where_its_arguments_are(case)
 
 
 class NoLargeCopyToTheCPU(TorchDispatchMode):

@@ -119,9 +119,9 @@ def zhao_lemma_2(
     """
     terms = zhao_lemma_2_terms(weights, second_moment, skip)
     largest = terms.above_largest * terms.below_largest
-    first = largest.sum() / terms.alpha.sum() if terms.alpha.any() else torch.tensor(torch.inf)
-    second = (largest / terms.alpha).max() if terms.alpha.all() else torch.tensor(torch.inf)
-    return Lemma2(terms.data * first.item(), terms.data * second.item())
+    first = (largest.sum() / terms.alpha.sum()).item() if terms.alpha.any() else torch.inf
+    second = (largest / terms.alpha).max().item() if terms.alpha.all() else torch.inf
+    return Lemma2(terms.data * first, terms.data * second)
 
 
 def zhao_lemma_2_terms(

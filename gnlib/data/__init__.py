@@ -120,7 +120,7 @@ def load(
     pixels = images[first, :, ::stride, ::stride].astype(np.float64, order="C")
     x = torch.from_numpy(pixels) / 255
     if grayscale:
-        x = torch.einsum("c,nchw->nhw", torch.tensor(LUMA, dtype=x.dtype), x)
+        x = torch.einsum("c,nchw->nhw", x.new_tensor(LUMA), x)
     return x.flatten(start_dim=1), torch.from_numpy(labels[first].astype(np.int64))
 
 

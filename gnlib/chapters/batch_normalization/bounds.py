@@ -131,7 +131,7 @@ def batch_norm_limit(second_moment: SecondMoment, *, eps: float = 0.0, variance:
         of the entries of V; 1/d if left out, as Kaiming normal of gain 1 has it
     """
     s = second_moment.eigenvalues
-    t = torch.linspace(-60, 120, 4001, dtype=torch.float64).exp() / s[0]  # beyond, the integrand is below 1e-24
+    t = torch.linspace(-60, 120, 4001, dtype=s.dtype, device=s.device).exp() / s[0]  # beyond, it is below 1e-24
     offset = eps / (1 / len(second_moment.basis) if variance is None else variance)
     weight = (-torch.log1p(2 * s * t[:, None]).sum(1) / 2 - t * offset).exp() * t
     ends = [(weight * s[i] / (1 + 2 * s[i] * t)).sum() for i in (0, -1)]

@@ -89,14 +89,14 @@ def sharp_convolution(
 
 def _unfolded_above(weights: Sequence[Float[Tensor, "_out _in _taps"]]) -> list[Float[Tensor, "_rows _filters"]]:
     c = weights[-1].shape[0]
-    above = [torch.eye(c).to(weights[-1])]
+    above = [torch.eye(c, dtype=weights[-1].dtype, device=weights[-1].device)]
     for w in reversed(weights[1:]):
         above.append(torch.einsum("am,mnj->ajn", above[-1], w).flatten(0, 1))
     return above[::-1]
 
 
 def _unfolded_below(weights: Sequence[Float[Tensor, "_out _in _taps"]]) -> list[Float[Tensor, "_filters _columns"]]:
-    below = [torch.eye(weights[0].shape[1]).to(weights[0])]
+    below = [torch.eye(weights[0].shape[1], dtype=weights[0].dtype, device=weights[0].device)]
     for w in weights[:-1]:
         below.append(torch.einsum("mnj,nb->mjb", w, below[-1]).flatten(1))
     return below

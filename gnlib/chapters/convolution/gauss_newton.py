@@ -83,7 +83,7 @@ def convolution_gauss_newton(
     c, r = len(layers[-1].filters), last.shape[1]
     below, last = [f.flatten(0, 1) for f in below], last[0]
     if c * r > sum(layer.filters.numel() for layer in layers):
-        eye = torch.eye(c).to(last)
+        eye = torch.eye(c, dtype=last.dtype, device=last.device)
         jacobian = torch.cat([*below, torch.einsum("cb,rj->crbj", eye, last).reshape(c * r, -1)], 1)
         return jacobian.mT @ jacobian
     gram = sum((f @ f.mT for f in below), last.new_zeros(c * r, c * r))
@@ -192,7 +192,7 @@ def _factors(layers: Sequence[Convolution], patches: Patches) -> list[Float[Tens
     """
     hidden = hidden_values(layers, patches)
     c = len(layers[-1].filters)
-    above = torch.eye(c).to(patches.images).reshape(c, c, *len(layers[0].inputs) * [1])
+    above = torch.eye(c, dtype=torch.float64, device=patches.images.device).reshape(c, c, *len(layers[0].inputs) * [1])
     factors = [windows(hidden[-1], layers[-1])[:, 0].flatten(1)[None]]
     for i in range(len(layers) - 1, 0, -1):
         above = _spread(above, layers[i].filters, layers[i].stride) * patches.inside[i]

@@ -134,8 +134,8 @@ def toeplitz(
 
 def _shifts(taps: int, inputs: int, outputs: int, layer: Convolution) -> Tensor:
     """For each tap along an axis, the matrix of zeros and ones that picks what each output reads there."""
-    reads = layer.stride * torch.arange(outputs)[:, None] + torch.arange(taps)[:, None, None] - layer.padding
-    return reads == torch.arange(inputs)
+    read, tap, output = (torch.arange(count, device=layer.filters.device) for count in (inputs, taps, outputs))
+    return layer.stride * output[:, None] + tap[:, None, None] - layer.padding == read
 
 
 def convolve(x: Tensor, filters: Tensor, stride: int, padding: int = 0) -> Tensor:

@@ -101,10 +101,10 @@ class LowerEnd:
         def precondition(residual: np.ndarray) -> np.ndarray:
             nonlocal steps
             steps += 1
-            return self.inverse(_columns(residual)).numpy()
+            return self.inverse(_columns(residual).to(self.start)).cpu().numpy()
 
         def multiply(x: np.ndarray) -> np.ndarray:
-            return self.product(_columns(x)).numpy()
+            return self.product(_columns(x).to(self.start)).cpu().numpy()
 
         shape = 2 * (len(self.start),)
         matrix, inverse = (LinearOperator(shape, f, matmat=f, dtype=np.float64) for f in (multiply, precondition))
@@ -112,7 +112,13 @@ class LowerEnd:
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             values, _, history = lobpcg(
-                matrix, self.start.numpy(), M=inverse, tol=limit, maxiter=most, largest=False, retLambdaHistory=True
+                matrix,
+                self.start.cpu().numpy(),
+                M=inverse,
+                tol=limit,
+                maxiter=most,
+                largest=False,
+                retLambdaHistory=True,
             )
         found = tuple(v.min().item() * self.scale for v in history)
         return Finish(values.min().item() * self.scale, steps, found, bool(told))
@@ -156,7 +162,7 @@ class LowerEnd:
         return self._formed(self.inverse)
 
     def _formed(self, product: Map) -> Float[Tensor, "p p"]:
-        columns = product(torch.eye(len(self.start), dtype=self.start.dtype))
+        columns = product(torch.eye(len(self.start), dtype=self.start.dtype, device=self.start.device))
         return (columns + columns.mT) / 2
 
 

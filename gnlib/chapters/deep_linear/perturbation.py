@@ -62,5 +62,5 @@ def sum_bounds(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> Interval:
         raise ValueError(
             f"The smallest eigenvalue of the sum is at most {upper[-1]:.1e}; the bounds are for positive definite sums."
         )
-    above = upper[0] / lower[-1] if lower[-1] > 0 else torch.tensor(torch.inf)
-    return Interval((lower[0] / upper[-1]).item(), above.item())
+    above = (upper[0] / lower[-1]).item() if lower[-1] > 0 else torch.inf
+    return Interval((lower[0] / upper[-1]).item(), above)

@@ -30,9 +30,10 @@ def gradient_descent_bound(
         raise ValueError(
             f"{len(step_sizes)} step sizes and {len(convexities)} convexities; one of each a step is needed."
         )
-    factors = 1 - torch.tensor(step_sizes, dtype=torch.float64) * torch.tensor(convexities, dtype=torch.float64)
+    steps, mu = (torch.tensor(values, dtype=torch.float64, device="cpu") for values in (step_sizes, convexities))
+    factors = 1 - steps * mu
     if factors.numel() and (factors.min() < 0 or factors.max() > 1):
         raise ValueError(
             f"The factors 1 - step * convexity lie in [{factors.min():.2g}, {factors.max():.2g}], not in [0, 1]."
         )
-    return distance**2 * torch.cat([torch.ones(1, dtype=torch.float64), factors.cumprod(0)])
+    return distance**2 * torch.cat([factors.new_ones(1), factors.cumprod(0)])

@@ -72,7 +72,7 @@ def layer_factors(layers: Sequence[Layer], index: int, x: Float[Tensor, "n d"]) 
     z, layer, later = _until(layers, index, x)
     first = slopes = _slopes(layer, z)
     h, offset = _through(layer, slopes, z), _through(layer._replace(weight=0 * layer.weight), slopes, z)
-    after = torch.eye(len(layer.weight), dtype=z.dtype).expand(len(z), -1, -1)
+    after = torch.eye(len(layer.weight), dtype=z.dtype, device=z.device).expand(len(z), -1, -1)
     for following in later:
         slopes = _slopes(following, h)
         h, offset = _through(following, slopes, h), _through(following, slopes, offset)

@@ -104,7 +104,7 @@ def draw_partition(axis: plt.Axes, steps: Sequence[Sequence[Cell]]) -> None:
 
 def _refined(cell: Cell, layer: Layer) -> Iterator[Cell]:
     """Yield the parts of a cell that one more layer makes."""
-    weight, bias = layer.weight.numpy(), layer.bias.numpy()
+    weight, bias = layer.weight.cpu().numpy(), layer.bias.cpu().numpy()
     normals, levels = weight @ cell.matrix, weight @ cell.offset + bias
     rounding = TOUCHING * (
         np.abs(weight) @ (np.abs(cell.matrix) @ np.abs(cell.vertices).max(0) + np.abs(cell.offset)) + np.abs(bias)

@@ -221,7 +221,8 @@ def all_regions_of_branch(inner: Float[Tensor, "m n"], outer: Float[Tensor, "n m
         )
     centre, half = _centre_and_radius(slope)
     norms = [torch.linalg.matrix_norm(weight, 2).item() for weight in (inner, outer)]
-    singular = torch.linalg.svdvals(torch.eye(len(outer)).to(outer) + centre * outer @ inner)
+    identity = torch.eye(len(outer), dtype=outer.dtype, device=outer.device)
+    singular = torch.linalg.svdvals(identity + centre * outer @ inner)
     radius = half * norms[0] * norms[1]
     return Interval(max(singular[-1].item() - radius, 0.0) * (abs(slope) or 1.0), singular[0].item() + radius)
 

@@ -44,7 +44,7 @@ class Extremes(NamedTuple):
 
 
 def draw(
-    n: int, count: int, law: str = "gaussian", *, generator: torch.Generator, device: str = "cpu"
+    n: int, count: int, law: str = "gaussian", *, generator: torch.Generator, device: str | torch.device = "cpu"
 ) -> Float[Tensor, "count n n"]:
     """Draw square matrices whose entries are independent, of mean zero and variance one.
 

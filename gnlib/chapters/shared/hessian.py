@@ -175,7 +175,8 @@ def hessian_ends(
             f"memory is {memory} GiB but {needed:.3g} are needed, for {FEWEST} vectors of {p} parameters; allow more.",
             needed,
         )
-    start = torch.randn(p, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(hessian.device)
+    generator = torch.Generator().manual_seed(seed)
+    start = torch.randn(p, generator=generator, dtype=torch.float64, device=generator.device).to(hessian.device)
     return symmetric_ends(hessian.matmul, start, tolerance=tolerance, max_steps=max_steps, held=held)
 
 

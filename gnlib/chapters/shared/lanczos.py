@@ -94,7 +94,9 @@ def symmetric_ends(
         if done or step == max_steps:
             break
         if len(basis) >= held - 1:
-            ends = torch.arange(len(values)).roll(held // 4)[: held // 2]  # a quarter from either end
+            ends = torch.arange(len(values), device=values.device).roll(held // 4)[
+                : held // 2
+            ]  # a quarter from either end
             basis, projected = vectors[:, ends].mT @ basis, values[ends].diag()
         basis = torch.cat([basis, new[None] / left])
     ritz = vectors[:, [0, -1]].mT @ basis

@@ -133,7 +133,8 @@ def _piece(
 def _compare(piece: Piece, outputs: Callable[[Tensor], Tensor], point: Float[Tensor, " d"]) -> None:
     """Compare the affine map with the module at other points of its region."""
     generator = torch.Generator().manual_seed(0)
-    for direction in torch.randn(TRIES, len(point), generator=generator, dtype=point.dtype):
+    directions = torch.randn(TRIES, len(point), generator=generator, dtype=point.dtype, device=generator.device)
+    for direction in directions.to(point.device):
         other = point + direction * min(piece.exit(point, direction) / 2, 1 + point.norm().item())
         scale = piece.matrix.abs() @ other.abs() + piece.offset.abs()
         if ((piece(other) - outputs(other)).abs() > SAME * scale.max()).any():

@@ -130,7 +130,7 @@ def as_layers(module: nn.Module) -> list[Layer]:
         if isinstance(part, SkipLayer):
             layers.append(Layer(part.weight, part.bias, part.activation.slope, part.skip))
         elif isinstance(part, nn.Linear):
-            bias = torch.zeros(len(part.weight)).to(part.weight) if part.bias is None else part.bias
+            bias = part.weight.new_zeros(len(part.weight)) if part.bias is None else part.bias
             layers.append(Layer(part.weight, bias))
         elif kink is not None and open_layer:
             layers[-1] = layers[-1]._replace(slope=kink)
@@ -211,7 +211,7 @@ def affine_products(layers: Sequence[Layer], x: Float[Tensor, " d"]) -> Piece:
         A point on the border of a region, where the map is not unique, or of the wrong shape.
     """
     layers, x = check_layers(layers), as_point(x, layers[0].weight.shape[1])
-    matrix, offset = torch.eye(len(x), dtype=x.dtype), torch.zeros_like(x)
+    matrix, offset = torch.eye(len(x), dtype=x.dtype, device=x.device), torch.zeros_like(x)
     normals, levels, slopes = [x.new_zeros(0, len(x))], [x.new_zeros(0)], []
     for weight, bias, slope, skip in layers:
         normal, level = weight @ matrix, weight @ offset + bias

@@ -170,7 +170,7 @@ def train(
     if not rows:
         record(0)
     for epoch in progress(range(done + 1, epochs + 1), "Training", epochs - done):
-        order = torch.stack([torch.randperm(len(x), generator=generator) for generator in orders])
+        order = torch.stack([torch.randperm(len(x), generator=g, device=g.device) for g in orders])
         for some in order.to(x.device).split(batch_size, dim=1):
             steps.zero_grad()
             losses = state.losses(x[some], targets[some])

@@ -37,7 +37,8 @@ def norm_221(tensor: Float[Tensor, "d1 d2 d3"]) -> Interval:
     left, right = torch.einsum("kir,kr,kjr->ij", u, s, u), torch.einsum("kri,kr,krj->ij", vh, s, vh)
     upper = (torch.linalg.eigvalsh(left)[-1] * torch.linalg.eigvalsh(right)[-1]).clamp_min(0).sqrt().item()
     generator = torch.Generator().manual_seed(0)
-    starts = torch.randn(TRIES, len(slices), generator=generator, dtype=torch.float64).to(tensor.device).sign()
+    starts = torch.randn(TRIES, len(slices), generator=generator, dtype=torch.float64, device=generator.device)
+    starts = starts.sign().to(tensor.device)
     trace = slices.diagonal(dim1=1, dim2=2).sum(1).sign()  # right at once where the slices are semi-definite
     lower = max(_ascend(slices, signs) for signs in [trace, *starts])
     return Interval(min(lower, upper), upper)

@@ -23,9 +23,9 @@ def three_clusters(seeds: Sequence[int], samples: int = 60) -> tuple[Float[Tenso
     sets = []
     for seed in seeds:
         generator = torch.Generator().manual_seed(seed)
-        labels = torch.randint(3, (samples,), generator=generator)
-        noise = torch.randn(samples, generator=generator, dtype=torch.float64)
-        x = noise + torch.tensor(CENTRES, dtype=torch.float64)[labels]
+        labels = torch.randint(3, (samples,), generator=generator, device=generator.device)
+        noise = torch.randn(samples, generator=generator, dtype=torch.float64, device=generator.device)
+        x = noise + noise.new_tensor(CENTRES)[labels]
         sets.append((x[:, None], torch.nn.functional.one_hot(labels, 3).double()))
     x, targets = zip(*sets, strict=True)
     return torch.stack(x), torch.stack(targets)

@@ -184,7 +184,8 @@ def _rates(
 ) -> Float[Tensor, " runs"]:
     """Return the inverse of the largest eigenvalue of B K, or what moves an output by one, if that is less."""
     tiny = torch.finfo(kernel.dtype).tiny
-    v = torch.randn(1, len(kernel[0]), 1, generator=torch.Generator().manual_seed(0), dtype=kernel.dtype)
+    generator = torch.Generator().manual_seed(0)
+    v = torch.randn(1, len(kernel[0]), 1, generator=generator, dtype=kernel.dtype, device=generator.device)
     v = v.to(kernel.device).expand(len(kernel), -1, -1)
     for _ in range(POWER):  # B K has the eigenvalues of a positive semi-definite matrix
         v = v / torch.linalg.vector_norm(v, dim=1, keepdim=True).clamp_min(tiny)

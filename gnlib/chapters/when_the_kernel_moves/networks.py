@@ -164,7 +164,7 @@ def _normal(widths: Sequence[int], seeds: Sequence[int]) -> list[Tensor]:
         )
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     return [
-        torch.stack([torch.randn(out, fan_in, generator=g, dtype=torch.float64) for g in generators])
+        torch.stack([torch.randn(out, fan_in, generator=g, dtype=torch.float64, device=g.device) for g in generators])
         for fan_in, out in pairwise(widths)
     ]
 

@@ -1,0 +1,38 @@
+"""Where a chapter computes: what its parameter `device` says, checked before anything is put there."""
+
+import torch
+
+
+def find_device(name: str) -> torch.device:
+    """Return the device of that name, or say why it cannot be had.
+
+    Parameters
+    ----------
+    name
+        `"cpu"`; `"cuda"`, a GPU of NVIDIA or AMD; `"cuda:1"`, the second of them, and so on; or `"auto"`, a GPU if
+        there is one, else the CPU
+
+    Raises
+    ------
+    ValueError
+        The name is unknown, there is no such GPU, or it is one of Apple, which has no double precision.
+
+    Examples
+    --------
+    >>> find_device("cpu")
+    device(type='cpu')
+    """
+    gpus = torch.cuda.device_count()
+    there = ["cpu", *["cuda"][:gpus], *(f"cuda:{i}" for i in range(gpus))]
+    if name == "auto":
+        return torch.device("cuda" if gpus else "cpu")
+    if name in there:
+        return torch.device(name)
+    kind = str(name).partition(":")[0]
+    if kind == "mps":
+        why = "the GPUs of Apple have no double precision, in which everything is computed here"
+    elif kind == "cuda":
+        why = f"torch sees {gpus or 'no'} such GPU{'s' * (gpus > 1)} on this machine"
+    else:
+        why = "no device of that name is known"
+    raise ValueError(f"device is {name!r}, but {why}; set it to {', '.join(there)} or auto, which takes what is there.")
