@@ -71,12 +71,23 @@ def gauss_newton_gram(
     -----
     Whether the function is random, and whether samples depend on each other, is tried on all samples, with the given
     parameters and with others near them. For the trial they are put through the network four times, together where
-    that fits into `memory`, in parts otherwise.
+    that fits into `memory`, in parts otherwise. Then come a forward pass for each group of columns that fits, and k
+    backward passes. A hook on a forward pass is called in each of them.
+
+    Layers are known by the functions of torch that they call with a parameter: linear maps, convolutions, embeddings,
+    scales and shifts of normalisations, and what attention is made of. Their gradients by a weight are products of
+    features and gradients, from which their part of the matrix is made in the way that takes fewer operations
+    (:func:`gnlib.cost`). A parameter that is used in any other way as well is differentiated by itself.
 
     Samples are differentiated together by `torch.vmap`. A module that it cannot take (operations in place,
     control flow that depends on the data, recurrent layers, autograd functions of the old form) is differentiated
-    sample by sample, which is right but slow. Casts in a forward pass are casts to double precision. Hooks on
-    gradients are left out, since they are no part of the function.
+    sample by sample, which is right but slow. Casts in a forward pass are casts to double precision. Hooks of modules
+    on gradients are left out, since they are no part of the function.
+
+    References
+    ----------
+    R. Novak, J. Sohl-Dickstein, S. S. Schoenholz (2022), Fast finite width neural tangent kernel, ICML 39 (products of
+    two Gram matrices, and when they pay).
     """
     check_memory(memory)
     return gram_of(networks_of(module, x, output, mode, memory), memory)
