@@ -118,6 +118,8 @@ def _write_weight_columns(
             torch.bmm(weights, values, out=out.view(len(g), -1, inputs))
             return
         found = torch.bmm(weights, values).unflatten(1, (*g.shape[1:2], -1))
+    elif row == 1:  # a scale
+        found = (g[:, :, :, some] * f[:, None, :, some]).sum(2)
     else:
         found = torch.einsum("bthi,bctho->bchoi", f[:, :, some], g[:, :, :, some])
     out.copy_(found.flatten(2)[..., part.start - some.start * row : part.stop - some.start * row])

@@ -93,7 +93,8 @@ def _convolution(function: Callable[..., Tensor]) -> Callable[..., Call]:
             return x.movedim(first - 1, channel).reshape(len(x), -1, groups, weight[0].numel())
 
         def channels(z: Tensor) -> Tensor:
-            return z.movedim(channel, -1).reshape(len(z), -1, groups, len(weight) // groups)
+            z = z.movedim(channel, 1).reshape(len(z), groups, len(weight) // groups, -1)  # positions lie together
+            return z.permute(0, 3, 1, 2)
 
         def run(weight: Parameter, bias: Parameter) -> Tensor:
             return function(input, weight, bias, stride, padding, dilation, groups)
@@ -120,8 +121,9 @@ def _normalization(function: Callable[..., Tensor]) -> Callable[..., Call]:
             return function(**{**options, **kept})
 
         def channels(z: Tensor) -> Tensor:
-            z = z if shape else z.movedim(2, -1)
-            return z.reshape(len(z), -1, math.prod(shape or z.shape[-1:]), 1)
+            if shape:
+                return z.reshape(len(z), -1, math.prod(shape), 1)
+            return z.movedim(2, 1).reshape(len(z), z.shape[2], -1).mT[..., None]
 
         weight, bias = parameters["weight"], parameters.get("bias")
         return Call(weight, bias, run, normalised, channels, channels)

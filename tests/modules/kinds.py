@@ -76,7 +76,7 @@ def last_first(net, rows):
 def least(function, network):
     """The smallest memory that is accepted, as the error says."""
     with pytest.raises(ValueError, match=r"memory is 1e-09 GiB but \S+ are needed") as refused:
-        function(network, 1e-9)
+        function([network], 1e-9)
     return float(re.search(r"but (\S+) are needed", str(refused.value))[1])
 
 
@@ -87,7 +87,7 @@ def assert_as_autograd(make, x, mode=None):
     assert rows.any()
     assert_gram(gauss_newton_gram(net, x, mode=mode), rows, len(x), 1e-12)
     network = Network(net, x, mode=mode)
-    assert_gram(gram_of(network, least(gram_of, network)), rows, len(x), 1e-12)
-    blocks = list(blocks_of(network, least(blocks_of, network)))
+    assert_gram(gram_of([network], least(gram_of, network)), rows, len(x), 1e-12)
+    blocks = list(blocks_of([network], least(blocks_of, network)))
     assert len(blocks) > 1 or rows.numel() < CUT
     torch.testing.assert_close(torch.cat(blocks, 1), rows, rtol=0, atol=1e-12 * rows.abs().max().item())

@@ -6,6 +6,8 @@ from tests.modules.kinds import N, assert_as_autograd
 from tests.modules.kinds_layers import COUPLED, LAYERS
 from tests.modules.kinds_sharing import SHARING
 
+pytestmark = pytest.mark.slow
+
 KINDS = {**LAYERS, **SHARING}
 
 

@@ -6,6 +6,8 @@ from tests.modules.kinds import N, assert_as_autograd
 from tests.modules.kinds_passes import PASSES
 from tests.modules.kinds_traps import TRAPS
 
+pytestmark = pytest.mark.slow
+
 KINDS = {**PASSES, **TRAPS}
 
 
