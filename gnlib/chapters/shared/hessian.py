@@ -13,8 +13,9 @@ from torch.overrides import TorchFunctionMode
 
 from gnlib.chapters.shared.lanczos import SpectrumEnds, symmetric_ends
 from gnlib.checks import as_symmetric
-from gnlib.modules.gram import GIB, BudgetError
 from gnlib.modules.network import Network
+from gnlib.modules.plan import BudgetError
+from gnlib.modules.trial import GIB
 from gnlib.operators import SymmetricOperator
 
 FEWEST = 12  # vectors that the iteration has to hold: with fewer of them it would forget too much at each restart

@@ -10,7 +10,7 @@ from gnlib.chapters.shared.hessian import Hessian, hessian_ends, kernel_change, 
 from gnlib.chapters.shared.lanczos import symmetric_ends
 from gnlib.chapters.transition_to_linearity.wide_network import WideNetwork, normal_weights
 from gnlib.modules import tangent_kernel
-from gnlib.modules.gram import BudgetError
+from gnlib.modules.plan import BudgetError
 from tests.chapters.shared.hessian_cases import gaussian, perceptron, seeded
 
 
