@@ -11,6 +11,7 @@ from torch import Tensor
 from gnlib.modules.network import Network
 from gnlib.modules.recording import Rows, Structure
 
+COLUMNS = 1024  # of the Jacobian at a time; fewer are not worth a forward and a backward pass for each sample
 TILE = 1024  # rows of the Gram matrix updated at a time, from the diagonal to the right
 FULL = 0.8  # share of columns that are not zero, above which it takes longer to pack them than to multiply all
 UPDATE = 64  # products that take as long as to multiply an entry of the result by another and add it
@@ -46,8 +47,12 @@ class Layer(NamedTuple):
 
     def pays(self, units: int, rows: int) -> bool:
         """Say whether these are fewer than by columns of the Jacobian."""
-        columns = self.groups * self.features * self.outputs
-        return self.products(units, rows) < rows * columns * (self.positions + rows / 2)
+        return self.products(units, rows) < rows * self.columns * (self.positions + rows / 2)
+
+    @property
+    def columns(self) -> int:
+        """Number of columns of the Jacobian."""
+        return self.groups * self.features * self.outputs
 
     def width(self, units: int, rows: int) -> int:
         """Return how many columns of the Jacobian take as much memory as gradients and features."""
@@ -162,8 +167,23 @@ class Pairs:
 
     def add_to(self, gram: Float[Tensor, "r r"]) -> None:
         """Add the layer's part to the blocks of a matrix on the diagonal and above it."""
-        f, g = torch.cat(self._features, 2), self.gradients
-        (self._mixed if f.shape[2] == 1 else self._pairs)(gram, f, g.flatten(2, 3))
+        f, g = torch.cat(self._features, 2), self.gradients.flatten(2, 3)
+        if not self._layer.pays(f.shape[2], len(gram)):
+            self._columns(gram, f, g)
+        elif f.shape[2] == 1:
+            self._mixed(gram, f, g)
+        else:
+            self._pairs(gram, f, g)
+
+    @staticmethod
+    def _columns(gram: Float[Tensor, "r r"], f: Float[Tensor, "t h n i"], g: Float[Tensor, "t h r o"]) -> None:
+        """Make columns of the Jacobian after all, some at a time, from what takes less memory than they do."""
+        n = f.shape[2]
+        some = max(COLUMNS // f.shape[3], 1)
+        for inputs, each in zip(f.unbind(1), g.unbind(1), strict=True):
+            for part in each.split(some, 2):
+                weights = part.unflatten(1, (n, -1)).permute(1, 2, 3, 0).flatten(1, 2)
+                add_columns(gram, torch.bmm(weights, inputs.transpose(0, 1)).view(len(gram), -1))
 
     @staticmethod
     def _pairs(gram: Float[Tensor, "r r"], f: Shaped[Tensor, "t h n i"], g: Float[Tensor, "t h r o"]) -> None:

@@ -128,7 +128,9 @@ def cost_of(network: Network, structure: Structure, plan: Plan, *, probe: bool =
     for group in plan.groups:
         for layer in group.layers:
             held = 8 * size * layer.width(units, size)
-            found[layer.names] = Step(layer.names, "pairs", 2 * layer.products(units, size), held)
+            columns = size * layer.columns * (layer.positions + size / 2)
+            way, each = ("pairs", layer.products(units, size)) if layer.pays(units, size) else ("columns", columns)
+            found[layer.names] = Step(layer.names, way, 2 * each, held)
         for name, part in group.columns.items():
             way = "columns" if name in structure.uses else "gradients"
             width = part.stop - part.start

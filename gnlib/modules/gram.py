@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gnlib.modules.contraction import TILE, Pairs, add_columns, write_columns
+from gnlib.modules.contraction import COLUMNS, TILE, Pairs, add_columns, write_columns
 from gnlib.modules.estimate import announced
 from gnlib.modules.network import Network, networks_of
-from gnlib.modules.plan import COLUMNS, Group, Plan, check_memory, plan_of
+from gnlib.modules.plan import Group, Plan, check_memory, plan_of
 from gnlib.modules.recording import Structure, rows, structures_of
 from gnlib.progress import progress
 

@@ -4,13 +4,13 @@ import math
 from numbers import Real
 from typing import NamedTuple
 
-from gnlib.modules.contraction import TILE, Layer
+from gnlib.modules.contraction import COLUMNS, TILE, Layer
 from gnlib.modules.network import Network
 from gnlib.modules.recording import Structure
 from gnlib.modules.trial import GIB
 
-COLUMNS = 1024  # of the Jacobian at a time; fewer are not worth a forward and a backward pass for each sample
 MARGIN = 2  # of the memory that a backward pass is known to take: its temporary tensors are not known
+SPARED = 3  # times the memory of gradients and features that columns take, where it is better to hold the former
 WORKING = 2**27  # bytes of gradients worked on together: beyond it larger batches save nothing
 
 
@@ -31,7 +31,7 @@ def check_memory(memory: float) -> None:
 
 
 class Group(NamedTuple):
-    """What one pass through the data is for: slices of flattened parameters, and layers that go by pairs."""
+    """What one pass through the data is for: slices of flattened parameters, and layers whose gradients are held."""
 
     columns: dict[str, slice]
     layers: list[Layer]
@@ -70,14 +70,22 @@ def plan_of(network: Network, structure: Structure, memory: float, *, result: in
     for b, c in ((batch, outputs), (1, 1)):
         width = int((free - b * (saved + c * each)) // (8 * (rows + b * (c + 1))))
         if width >= least:
-            plain = [layer for layer in layers if not structure.uses[layer.names[0]][0].mask]
-            pairs = [layer for layer in plain if layer.pays(units, rows) and layer.width(units, rows) <= width]
-            return Plan(_groups(sizes, pairs if result == own else [], width, units, rows), b, c)
+            held = [layer for layer in layers if result == own and _is_held(layer, structure, width, units, rows)]
+            return Plan(_groups(sizes, held, width, units, rows), b, c)
     needed = math.ceil((fixed + saved + each + 8 * (rows + 2) * least) / GIB * 1000) / 1000
     gram = f", {8 * result**2 / GIB:.3f} of them for the {result} x {result} result" if result else ""
     raise BudgetError(
         f"memory is {memory} GiB but {needed} are needed{gram}; allow more, or pass fewer samples.", needed
     )
+
+
+def _is_held(layer: Layer, structure: Structure, width: int, units: int, rows: int) -> bool:
+    """Say whether to hold gradients and features of a layer: for pairs, or as they take less than its columns."""
+    taken = layer.width(units, rows)
+    if structure.uses[layer.names[0]][0].mask or taken > width:
+        return False
+    indices = structure.forms[layer.calls[0]].by_feature
+    return layer.pays(units, rows) or (not indices and SPARED * taken < layer.columns)
 
 
 def layers_of(network: Network, structure: Structure) -> list[Layer]:
@@ -98,10 +106,10 @@ def _layer(network: Network, structure: Structure, names: tuple[str, ...]) -> La
     return Layer(names, calls, sum(size[0] for size in sizes), groups, features, outputs)
 
 
-def _groups(sizes: dict[str, int], pairs: list[Layer], width: int, units: int, rows: int) -> list[Group]:
+def _groups(sizes: dict[str, int], held: list[Layer], width: int, units: int, rows: int) -> list[Group]:
     """Divide parameters, the last ones first, into groups that take the memory of so many columns."""
-    layers = {name: layer for layer in pairs for name in layer.names}
-    whole = {layer: layer.width(units, rows) for layer in pairs}
+    layers = {name: layer for layer in held for name in layer.names}
+    whole = {layer: layer.width(units, rows) for layer in held}
     total = sum(whole.values()) + sum(size for name, size in sizes.items() if name not in layers)
     target = math.ceil(total / math.ceil(total / width))
     groups: list[Group] = []

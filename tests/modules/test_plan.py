@@ -12,11 +12,11 @@ from torch import nn
 from torch.nn.utils import prune
 
 import gnlib
-from gnlib.modules.contraction import TILE
+from gnlib.modules.contraction import COLUMNS, TILE
 from gnlib.modules.estimate import announced
 from gnlib.modules.gram import gauss_newton_gram, jacobian_blocks
 from gnlib.modules.network import Network
-from gnlib.modules.plan import COLUMNS, BudgetError, Plan, plan_of
+from gnlib.modules.plan import BudgetError, Plan, plan_of
 from gnlib.modules.recording import NOTHING, structure_of
 from gnlib.modules.trial import GIB
 from tests.modules.cases import INDEPENDENT, Lambda, assert_gram, draw, plain_jacobian, vector, wide
@@ -107,6 +107,22 @@ def test_ways_of_layers():
     assert ways.pop("2.weight") == ways.pop("2.bias") == "pairs"
     assert set(ways.values()) == {"columns"} and len(ways) == 4
     assert (plan.forward, plan.backward) == (9, 27)
+
+
+def test_gradients_are_held_where_columns_take_more():
+    """All filters of a wide convolution at few positions, for many outputs: k backward passes, whatever the memory."""
+
+    def make():
+        return nn.Sequential(nn.Conv1d(40, 50, 5, 2), nn.Tanh(), nn.Flatten(), nn.Linear(800, 20))
+
+    net, x = draw(make, vector(40, 35), 2)
+    plan = gnlib.cost(net, x, memory=0.006)
+    assert [(step.way, step.parameters) for step in plan.steps] == [
+        ("pairs", ("3.weight", "3.bias")),
+        ("columns", ("0.weight", "0.bias")),
+    ]
+    assert (plan.forward, plan.backward) == (2, 40)
+    assert_gram(gauss_newton_gram(net, x, memory=0.006), *plain_jacobian(make, vector(40, 35), 2), 1e-12)
 
 
 def test_what_is_used_in_another_way_is_differentiated():
