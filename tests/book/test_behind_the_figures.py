@@ -1,0 +1,254 @@
+"""Every number in the text of "Behind the figures" is that of a kept table, or a fact that is listed here."""
+
+import json
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import gnlib
+from gnlib.chapters import results
+from tests.oracles import normal
+
+PAGE = Path(__file__).parents[2] / "book" / "behind-the-figures.md"
+FRONT = re.compile(r"\A---\n.*?\n---\n", re.S)
+CELL = re.compile(r"^```\{code-cell\}.*?^```$|^\([\w-]+\)=$", re.M | re.S)  # and labels
+# What is no result: formulas, code, addresses, the figures and lemmas themselves, and the names of data sets.
+NAMES = re.compile(
+    r"\$[^$]+\$|`[^`]+`|\[code\]: \S+|\]\([^)]*\)|\{cite:t\}"
+    r"|([Ff]igures?|Eq\.|Lemma) \d+[ab]?(( to|,| and) \d+[ab]?)*|CIFAR-10"
+)
+
+
+def prose():
+    """The text as one line, less its code."""
+    return " ".join(CELL.sub("", FRONT.sub("", PAGE.read_text())).split())
+
+
+@cache
+def table(name):
+    return results.kept(name)
+
+
+def kappas(name, column="kappa", **values):
+    found = [row[column] for row in table(name) if values.items() <= row.items()]
+    assert found, f"{name} has no rows with {values}"
+    return found
+
+
+def figure_8(formula, kernel, filters, images="whitened"):
+    found = kappas("convolution-published", images=images, formula=formula, kernel=kernel, filters=filters)
+    return float(np.median(found))
+
+
+def printed(chapter, start):
+    """The last words of the lines that checked cells of a chapter print and that begin like this."""
+    notebook = json.loads((PAGE.parents[1] / "notebooks" / f"{chapter}.ipynb").read_text())
+    checked = [cell for cell in notebook["cells"] if "nbval-check-output" in cell["metadata"].get("tags", [])]
+    text = "".join("".join(output.get("text", "")) for cell in checked for output in cell["outputs"])
+    lines = [line.removeprefix(start) for line in text.splitlines() if line.startswith(start)]
+    assert len(lines) == 1, f"{len(lines)} lines of {chapter} begin with {start!r}"
+    return lines[0]
+
+
+def leaky_relu(*columns):
+    """Condition numbers at the slopes of the chapter: those of the text, or with the other sign."""
+    lines = [printed("leaky-relu", f"slope {slope:<15}").split() for slope in (0.0, 0.3, 0.6, 0.9)]
+    return [[line[column] for line in lines] for column in columns]
+
+
+def hidden_layers(factor):
+    return re.findall(r"hidden: ([\d.]+)", printed("deep-linear", f"c = {factor:>4}: "))
+
+
+def rounded(value, digits):
+    """A number of so many digits, as it is written on a page."""
+    return f"{float(f'{value:.{digits}g}'):,.10g}"
+
+
+def at_filters(formula, kernel, filters: Iterable[int] = (2, 3, 4, 5)):
+    return [f"{figure_8(formula, kernel, m):.0f}" for m in filters]
+
+
+HELD = {
+    "figure 8, as coded": lambda: (
+        "for two, three, four and five filters are {}, {}, {} and {} at kernel 7, and at five filters they fall to {} "
+        "and {} at kernels 9 and 11",
+        [*at_filters("as coded", 7), *at_filters("as coded", 9, [5]), *at_filters("as coded", 11, [5])],
+    ),
+    "figure 8, with the root": lambda: (
+        "With the root they are {}, {}, {} and {} at kernel 7, and at five filters {} and {} at kernels 9 and 11",
+        [*at_filters("with the root", 7), *at_filters("with the root", 9, [5]), *at_filters("with the root", 11, [5])],
+    ),
+    "figure 8, shared": lambda: (
+        "{} falls to {} at kernel 7, and at five filters larger kernels raise it to {} and {}.",
+        [
+            *at_filters("and shared filters", 7, [2, 5]),
+            *at_filters("and shared filters", 9, [5]),
+            *at_filters("and shared filters", 11, [5]),
+        ],
+    ),
+    "figure 8, raw": lambda: (
+        "as coded, kernel 7 rises from {} to {}, and with the root falls from {} to {}.",
+        [rounded(figure_8(f, 7, m, "raw"), 2) for f in ("as coded", "with the root") for m in (2, 5)],
+    ),
+}
+
+
+def held_23():
+    text, published = leaky_relu(0, 2)
+    return [published[0], *published[1:], *text[1:]]
+
+
+def figure_10(images, column="kappa", of=np.mean, **where):
+    return of(kappas("training-published", column, figure=10, images=images, **where))
+
+
+def relu(width, epoch, column):
+    (value,) = kappas("training", column, figure=18, width=width, epoch=epoch)
+    return value
+
+
+HELD |= {
+    "figure 10, the end of training": lambda: (
+        "No linear network can reach less than {:.4f} on the first 1,000 images without the *mean image* of the "
+        "training set, which is where our training ends; with it, ours ends at {:.4f}.",
+        [figure_10(images, "loss", epoch=3000) for images in ("centred", "original")],
+    ),
+    "figure 10, centred": lambda: (
+        "begins at {:.1f} in the mean of three networks, and lies between {:.1f} and {:.1f} at all epochs of all of "
+        "them; "
+        "it is {:.1f} at epoch 600 and {:.1f} at epoch 3,000.",
+        [
+            figure_10("centred", epoch=0),
+            *(figure_10("centred", of=end) for end in (min, max)),
+            *(figure_10("centred", epoch=epoch) for epoch in (600, 3000)),
+        ],
+    ),
+    "figure 10, as they are": lambda: (
+        "double it, from {:.1f} to {:.1f} near epoch 500, before it comes back to {:.1f}.",
+        [figure_10("original", epoch=0), figure_10("original", of=max), figure_10("original", epoch=3000)],
+    ),
+    "figure 10, the bound": lambda: (
+        "The first bound of Lemma 2 is at most {:.2f} times as large in all cases.",
+        [max(np.divide(*(kappas("training-published", column, figure=10) for column in ("lemma_2", "kappa"))))],
+    ),
+    "figure 23": lambda: (
+        "rises from {} for the ReLU to {}, {} and {} at slopes of 0.3, 0.6 and 0.9. With the sign of the text it falls "
+        "to {}, {} and {}.",
+        held_23(),
+    ),
+    "figure 6": lambda: (
+        "with a slope of 0.01, the sign hardly matters: the condition number is {:.0f} with that of the text and "
+        "{:.0f} with the other.",
+        [
+            *kappas("leaky-relu-published", figure=23, images="alone", slope=0.01),
+            *kappas("leaky-relu-published", figure="23 published", slope=0.01),
+        ],
+    ),
+    "figure 2b, wide": lambda: (
+        "falls from {} with one hidden layer to {}, {} and {} with two, three and four.",
+        hidden_layers(600),
+    ),
+    "figure 2b, narrower": lambda: ("it first rises, from {} to {}, and then falls to {} and {}.", hidden_layers(200)),
+    "white data": lambda: (
+        "which has {1} of {0} dimensions for MNIST and {3:,} of {2} for CIFAR-10.",
+        [
+            int(size)
+            for start in ("MNIST, n = 1000: ", "CIFAR-10, n = 1000: ")
+            for size in re.findall(r"[dr] = (\d+)", printed("residual", start))
+        ],
+    ),
+    "figure 7, centring": lambda: (
+        "explains {} of the improvement, on a logarithmic scale.",
+        [
+            printed(
+                "batch-normalization",
+                "share of the improvement, on a logarithmic scale, that centring alone explains: ",
+            )
+        ],
+    ),
+    "figure 7, the rest": lambda: (
+        "on centred images is {} times as large",
+        [printed("batch-normalization", "centred images without BN over raw ones with it: ")],
+    ),
+    "figure 9, the cap": lambda: (
+        "caps the condition number at {:.1e} for the {:,} eigenvalues of {:,} images.",
+        [1 / (10_000 * np.finfo(float).eps), relu(100, 0, "rank_float64"), relu(100, 0, "relu_images")],
+    ),
+    "figure 9, 50 units": lambda: (
+        "before training all {:,} eigenvalues count, and the condition number, {:.1e}, is the same for all relative "
+        "thresholds below its inverse; after training {:,} count, and it is {:.1e}.",
+        [relu(50, epoch, f"{what}_float64") for epoch in (0, 100) for what in ("rank", "kappa")],
+    ),
+    "figure 9, 20 units": lambda: (
+        "With 20 units it is {:.1e} and {:.1e}: near the cap",
+        [relu(20, epoch, "kappa_float64") for epoch in (0, 100)],
+    ),
+    "figure 18": lambda: (
+        "before training, {:.1e}, {:.1e} and {:.1e}, but after it only the widest stands out, with {:.1e} against "
+        "{:.1e} and {:.1e}.",
+        [
+            *(relu(width, 0, "kappa_float64") for width in (30, 50, 100)),
+            *(relu(width, 100, "kappa_float64") for width in (100, 30, 50)),
+        ],
+    ),
+    "figure 19": lambda: (
+        "ranges from {} over 20 networks.",
+        printed("one-hidden-layer", "raw      images, d = 48: as read over true, 20 networks: ").split(",")[:1],
+    ),
+}
+
+FACTS = (  # of the paper and of its public code, which no table of ours can hold
+    "[its state 0af321a][code] (August 2025)",
+    "kernels of 7, 9 and 11.",
+    "the medians over 100 networks",
+    "of width 1,000",
+    'stays between 6 and 12, "a maximal change of around 50 %".',
+    "0.0710 in the notebook that it publishes.",
+    "has depth 2:",
+    "white data of 49 inputs",
+    "On 48 pixels",
+    "at 3072 pixels we have not measured",
+    "With 50 units",
+    "among widths of 30, 50 and 100",
+    "Our chapters whiten 1,000 images",
+)
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_the_text_quotes_the_table(name):
+    sentence, values = HELD[name]()
+    assert sentence.format(*values) in prose()
+
+
+def test_no_other_number_is_quoted():
+    text = prose()
+    for sentence, values in (claim() for claim in HELD.values()):
+        text = text.replace(sentence.format(*values), "")
+    for fact in FACTS:
+        assert fact in text, f"{fact!r} is no longer on the page"
+        text = text.replace(fact, "")
+    assert re.findall(r"\S*\d\S*", NAMES.sub("", text)) == []
+
+
+def test_whitening_by_all_of_the_svd_makes_white_what_is_not_there():
+    x, _ = gnlib.load("mnist", 1000, stride=5)
+    assert torch.linalg.matrix_rank(x) < x.shape[1]
+    u, _, vt = torch.linalg.svd(x, full_matrices=False)
+    assert torch.allclose((u @ vt).T @ (u @ vt), torch.eye(36, dtype=torch.float64), atol=1e-10)
+
+
+def test_white_data_of_smaller_rank_have_the_smaller_condition_number_at_the_same_weights():
+    for seed in range(5):
+        weights = gnlib.linear_weights([20, 30, 25, 4], generator=torch.Generator().manual_seed(seed))
+        basis = torch.linalg.qr(normal(20, 20, seed=seed)).Q
+        found = [
+            float(gnlib.condition_number(gnlib.linear_gauss_newton(weights, basis[:, :rank] @ basis[:, :rank].T)))
+            for rank in (8, 14, 20)
+        ]
+        assert found == sorted(found)
