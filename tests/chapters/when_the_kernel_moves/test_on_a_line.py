@@ -1,9 +1,8 @@
-"""Networks on a line by groups of units: the same as by all units."""
+"""Networks on a line from moments of groups of units: the same as from all units."""
 
 import pytest
 import torch
 
-from gnlib.chapters.when_the_kernel_moves import on_a_line
 from gnlib.chapters.when_the_kernel_moves.clusters import three_clusters, with_one
 from gnlib.chapters.when_the_kernel_moves.descent import descend
 from gnlib.chapters.when_the_kernel_moves.heads import Entrywise, Softmax, swish
@@ -22,33 +21,40 @@ def both(units, outputs, samples):
     return shallow(units, outputs, seeds=SEEDS), shallow_on_a_line(units, outputs, seeds=SEEDS), x
 
 
-@pytest.fixture(params=[1000, 7])
-def chunk(request, monkeypatch):
-    monkeypatch.setattr(on_a_line, "CHUNK", request.param)
+def same(a, b):
+    return torch.allclose(a, b, rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.usefixtures("chunk")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_outputs_and_kernels_are_those_of_all_units(shape):
     plain, grouped, x = both(*shape)
-    assert torch.allclose(grouped(x), plain(x), rtol=1e-12, atol=1e-13)
-    assert torch.allclose(grouped.kernel(x), plain.kernel(x), rtol=1e-12, atol=1e-13)
-    assert torch.allclose(grouped(x[1]), plain(x[1]), rtol=1e-12, atol=1e-13)
-    assert torch.allclose(grouped.only([2, 0])(x[[2, 0]]), plain(x)[[2, 0]], rtol=1e-12, atol=1e-13)
+    assert same(grouped(x), plain(x)) and same(grouped.kernel(x), plain.kernel(x))
+    assert same(grouped(x[1]), plain(x[1])) and same(grouped.kernel(x[1]), plain.kernel(x[1]))
+    assert same(grouped.only([2, 0])(x[[2, 0]]), plain(x)[[2, 0]])
 
 
-@pytest.mark.usefixtures("chunk")
 @pytest.mark.parametrize("shape", SHAPES)
-def test_steps_are_those_of_all_units_and_of_autograd(shape):
+@pytest.mark.parametrize("rate", [0.1, 3.0])
+def test_steps_are_those_of_all_units(shape, rate):
     plain, grouped, x = both(*shape)
-    slopes, rates = gaussian(1, 3, shape[2], shape[1]), torch.tensor([0.1, 0.2, 0.0], dtype=torch.float64)
-    gradients = torch.autograd.grad((slopes * grouped(x)).sum(), list(grouped.weights))
-    expected = [w.detach() - rates[:, None, None] * g for w, g in zip(grouped.weights, gradients, strict=True)]
+    rates = rate * torch.tensor([1.0, 2.0, 0.0], dtype=torch.float64) / shape[2]
+    for step in range(40):
+        slopes = gaussian(step, 3, shape[2], shape[1])
+        for networks in (plain, grouped):
+            networks.step(networks.passes(x), slopes, rates)
+        assert same(grouped(x), plain(x)) and same(grouped.kernel(x), plain.kernel(x))
+    assert all(same(w, e) for w, e in zip(grouped.weights, plain.weights, strict=True))
+
+
+def test_weights_are_current_and_may_be_changed_and_samples_too():
+    plain, grouped, x = both(50, 2, 9)
+    other = with_one(gaussian(0, 3, 4, 1))
     for networks in (plain, grouped):
-        networks.step(networks.passes(x), slopes, rates)
-        assert all(
-            torch.allclose(w, e, rtol=1e-11, atol=1e-13) for w, e in zip(networks.weights, expected, strict=True)
-        )
+        networks.step(networks.passes(x), gaussian(1, 3, 9, 2), torch.ones(3).double() / 9)
+        networks.step(networks.passes(other), gaussian(2, 3, 4, 2), torch.ones(3).double() / 4)
+        with torch.no_grad():
+            networks.weights[1][1] *= 2
+    assert same(grouped(x), plain(x))
 
 
 @pytest.mark.parametrize(("w", "b"), [(0.0, 2.0), (-0.0, 2.0), (0.0, -2.0), (-0.0, -2.0)])
