@@ -56,12 +56,8 @@ class Crowd:
 
     def units(self) -> Float[Tensor, "runs e m"]:
         """Return all units as they are now."""
-        lag = self._lag.permute(1, 2, 0).contiguous()
-        for part, _ in self._parts():
-            units = self._units[:, part]
-            units.copy_((lag[:, :, self._groups[part]] * units).sum(1))
-        self._units[:, self._few] = self._followed
-        self._lag = self._one.expand_as(self._lag)
+        self._catch_up()
+        self._look(self._reach)
         return self._units.unflatten(1, (len(self._line), -1)).transpose(0, 1)
 
     def moments(self) -> Float[Tensor, "runs groups e e"]:
@@ -79,7 +75,7 @@ class Crowd:
         factors, reach = self._one + increments, AHEAD * self._drift(increments)
         lag = factors @ self._lag
         if (self._drift(lag - self._one) > self._reach).any() or (self._reach > FAR * reach).all():
-            self.units()
+            self._catch_up()
             self._look(reach)
             lag = factors
         self._lag, self._settled = lag, factors @ self._settled @ factors.mT
@@ -90,6 +86,14 @@ class Crowd:
             units[:2] += torch.stack([(v * slope).sum(0), (v * value).sum(0)])
             v += w * slope + b * value
         self._few_groups = self._groups_of_few()
+
+    def _catch_up(self) -> None:
+        """Bring all units up to date; what is known of them is not."""
+        lag = self._lag.permute(1, 2, 0).contiguous()
+        for part, _ in self._parts():
+            units = self._units[:, part]
+            units.copy_((lag[:, :, self._groups[part]] * units).sum(1))
+        self._units[:, self._few] = self._followed
 
     def _look(self, reach: Float[Tensor, " runs"]) -> None:
         """Sort all units into groups, and find those that are not settled."""

@@ -67,6 +67,8 @@ def test_sums_and_units_are_those_of_all_units_one_by_one(size):
         followed.step(moves_of(matrices))
         units = stepped(units, line, matrices)
         assert torch.allclose(moments(followed), sums_of(units, line), rtol=1e-10, atol=1e-11)
+        if step % 7 == 0:  # to ask in between makes no difference
+            assert torch.allclose(followed.units(), units, rtol=1e-10, atol=1e-11)
     assert not torch.allclose(moments(followed), start, rtol=1e-3)
     assert torch.allclose(followed.units(), units, rtol=1e-10, atol=1e-11)
     assert torch.allclose(moments(followed), sums_of(units, line), rtol=1e-10, atol=1e-11)
