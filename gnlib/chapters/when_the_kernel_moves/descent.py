@@ -106,15 +106,15 @@ def descend(
     group = _Group(networks, x, targets, head)
     due = 0
     for step in progress(range(most_steps + 1), "Descent", most_steps + 1):
-        f, losses = group.evaluate()
-        looked = torch.full_like(losses, step >= due or step == most_steps, dtype=torch.bool) | ~(losses >= goal)
+        looked = torch.full_like(group.losses, step >= due or step == most_steps, dtype=torch.bool)
+        looked |= ~(group.losses >= goal)
         if looked.any():
             due = max(step + 1, math.ceil(GROWTH * step)) if step >= due else due
-            group.look(looked, step, f, losses, goal, measure)
+            group.look(looked, step, goal, measure)
             if not group.alive or step == most_steps:
                 break
-            losses = group.evaluate()[1]
-        group.step(losses)
+        group.step()
+        group.evaluate()
     group.write_back()
     return group.results
 
@@ -129,29 +129,30 @@ class _Group:
         self.active, self.x, self.targets = networks.only(self.alive), x, targets
         self.rates = self.times = x.new_zeros(len(x))
         self.starts: tuple[Tensor, Tensor] | None = None
+        self.evaluate()
 
-    def evaluate(self) -> tuple[Tensor, Tensor]:
-        """Return outputs before the head, and losses."""
-        f = self.active(self.x)
-        return f, self.head.loss(f, self.targets)
-
-    def step(self, losses: Float[Tensor, " runs"]) -> None:
-        """Go one step down."""
-        gradients = torch.autograd.grad(losses.sum(), list(self.active.weights))
-        self.times = self.times + self.rates
+    def evaluate(self) -> None:
+        """Compute outputs before the head, losses, and their derivatives by these outputs."""
         with torch.no_grad():
-            for w, g in zip(self.active.weights, gradients, strict=True):
-                w -= self.rates[:, None, None] * g
+            self.passes = self.active.passes(self.x)
+        f = self.passes.outputs.requires_grad_()
+        losses = self.head.loss(f, self.targets)
+        (self.slopes,) = torch.autograd.grad(losses.sum(), f)
+        self.losses = losses.detach()
 
-    def look(self, looked: Tensor, step: int, f: Tensor, losses: Tensor, goal: float, measure: Callable | None) -> None:
+    def step(self) -> None:
+        """Go one step down."""
+        self.active.step(self.passes, self.slopes, self.rates)
+        self.times = self.times + self.rates
+
+    def look(self, looked: Tensor, step: int, goal: float, measure: Callable | None) -> None:
         """Measure kernels, choose rates, and set aside what is done; of some networks."""
-        (slope,) = torch.autograd.grad(losses.sum(), f, retain_graph=True)
-        kernel = self.active.kernel(self.x)
+        kernel, f = self.active.kernel(self.x), self.passes.outputs.detach()
         kernels = kernel, output_kernel(kernel, self.head.slopes(f))
         self.starts = self.starts or kernels
-        self.rates = torch.where(looked, _rates(kernel, self.head.curvature(f.detach()), slope), self.rates)
+        self.rates = torch.where(looked, _rates(kernel, self.head.curvature(f), self.slopes), self.rates)
         changes = [_change(before, after) for before, after in zip(self.starts, kernels, strict=True)]
-        columns = self.times, losses.detach(), self.rates, *changes
+        columns = self.times, self.losses, self.rates, *changes
         for index in looked.nonzero()[:, 0].tolist():
             run = self.alive[index]
             values = (column[index].item() for column in columns)
@@ -170,6 +171,7 @@ class _Group:
         self.active = self.active.only(kept)
         self.x, self.targets, self.rates, self.times = (t[kept] for t in (self.x, self.targets, self.rates, self.times))
         self.starts = tuple(start[kept] for start in self.starts)
+        self.evaluate()
 
     @torch.no_grad()
     def write_back(self) -> None:

@@ -3,6 +3,7 @@ r"""Fully connected networks of one shape, side by side, whose tangent kernel is
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from numbers import Integral
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -21,6 +22,26 @@ def identity(z: Tensor) -> Tensor:
 def half_square(z: Tensor) -> Tensor:
     r"""Return :math:`z^2 / 2`, the activation of Liu 2020, Theorem 4.1."""
     return z * z / 2
+
+
+class Passes(NamedTuple):
+    """What the layers of networks take and give, the input layer first.
+
+    Attributes
+    ----------
+    inputs
+        of the layers
+    products
+        of the inputs with the weights, times the factors
+    """
+
+    inputs: list[Tensor]
+    products: list[Tensor]
+
+    @property
+    def outputs(self) -> Float[Tensor, "runs n k"]:
+        """Those of the networks."""
+        return self.products[-1]
 
 
 class StackedNetworks(nn.Module):
@@ -63,16 +84,41 @@ class StackedNetworks(nn.Module):
 
     def forward(self, x: Float[Tensor, "*runs n d"]) -> Float[Tensor, "runs n k"]:
         """Return the outputs of each network, on its own samples or on samples for all."""
-        return self.passes(x)[1][-1]
+        return self.passes(x).outputs
 
-    def passes(self, x: Float[Tensor, "*runs n d"]) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the inputs of all layers, and their products with the weights."""
+    def passes(self, x: Float[Tensor, "*runs n d"]) -> Passes:
+        """Return the outputs, and what is needed on the way back."""
         inputs, products = [x], []
         for index, (w, factor) in enumerate(zip(self.weights, self.factors, strict=True)):
             products.append(factor * (inputs[-1] @ w.mT))
             if index < len(self.activations):
                 inputs.append(self.activations[index](products[-1]))
-        return inputs, products
+        return Passes(inputs, products)
+
+    @torch.no_grad()
+    def step(self, passes: Passes, slopes: Float[Tensor, "runs n k"], rates: Float[Tensor, " runs"]) -> None:
+        """Take a step of gradient descent, in place.
+
+        The gradient by a weight matrix is a product of two thin matrices, subtracted as it is computed: to form it
+        first would take longer than all the rest.
+
+        Parameters
+        ----------
+        passes
+            what :meth:`passes` returns on the samples
+        slopes
+            derivatives of the loss of each run by the outputs
+        rates
+            one for each run
+        """
+        back = slopes
+        for index in reversed(range(len(self.weights))):
+            w, inputs = self.weights[index], passes.inputs[index].expand(len(self), -1, -1)
+            back = self.factors[index] * back
+            below = back @ w if index else back
+            w.baddbmm_((-rates[:, None, None] * back).mT, inputs)
+            if index:
+                back = below * slope(self.activations[index - 1], passes.products[index - 1])
 
     @torch.no_grad()
     def kernel(self, x: Float[Tensor, "*runs n d"]) -> Float[Tensor, "runs nk nk"]:

@@ -38,6 +38,19 @@ def test_side_by_side_is_one_by_one(build):
     assert len(together) == 3 and len(together.only([2, 0])) == 2
 
 
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_step_is_along_the_gradient_that_autograd_finds(name, shared):
+    network = CASES[name](3)
+    x, rates = gaussian(1, 4, 2) if shared else gaussian(1, 1, 4, 2), torch.tensor([0.25]).double()
+    passes = network.passes(x)
+    slopes = gaussian(2, *passes.outputs.shape)
+    gradients = torch.autograd.grad((slopes * passes.outputs).sum(), list(network.weights))
+    expected = [w.detach() - 0.25 * g for w, g in zip(network.weights, gradients, strict=True)]
+    network.step(passes, slopes, rates)
+    assert all(torch.allclose(w, e, rtol=1e-12, atol=1e-14) for w, e in zip(network.weights, expected, strict=True))
+
+
 def test_a_shallow_network_is_the_wide_network_but_for_the_factor_of_its_input():
     network, x = shallow(7, 1, activation=torch.tanh, seeds=[0]), gaussian(1, 4, 2)
     wide = WideNetwork([w[0] * f for w, f in zip(network.weights, (2**0.5, 1.0), strict=True)])
