@@ -31,6 +31,12 @@ def zoomed(images: Float[Tensor, "n c s s"], generator: Generator, least: float 
 
     The aspect ratio lies between 3 : 4 and 4 : 3, uniformly on a logarithmic scale; parts that would be larger than the
     image in one direction are cut there. Half of them, at random, are flipped left to right.
+
+    Examples
+    --------
+    >>> import torch
+    >>> zoomed(torch.ones(5, 3, 8, 8), torch.Generator().manual_seed(0)).shape
+    torch.Size([5, 3, 8, 8])
     """
     n = len(images)
     area, ratio, across, down = torch.rand(4, n, generator=generator)

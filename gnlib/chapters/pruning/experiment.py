@@ -43,6 +43,13 @@ def pruned(recipe: Recipe, pruning: str, fraction: float, seed: int, device: str
     ------
     ValueError
         Another pruning.
+
+    Examples
+    --------
+    >>> from gnlib.chapters.pruning.recipes import recipe
+    >>> network, masks = pruned(recipe("FcNN"), "weights", 0.8, seed=0)
+    >>> {name: int(parameter.count_nonzero()) for name, parameter in network.named_parameters() if name in masks}
+    {'1.weight': 78643, '3.weight': 3277, '5.weight': 3277, '7.weight': 256}
     """
     torch.manual_seed(seed)
     network = recipe.network().to(device)

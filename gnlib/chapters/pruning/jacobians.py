@@ -55,6 +55,15 @@ def with_statistics_of_batches(
         samples, batch by batch
     dtype
         precision of the passes
+
+    Examples
+    --------
+    >>> import torch
+    >>> network = torch.nn.BatchNorm1d(1)
+    >>> shift, scale = with_statistics_of_batches(network, [torch.tensor([[1.0], [3.0]])])
+    >>> scale.round(decimals=3)
+    tensor([[-1.],
+            [ 1.]])
     """
     network = copy.deepcopy(network).to(dtype).train()
     parameters = list(network.parameters())[::-1]
@@ -86,6 +95,14 @@ def grams(
     -------
     By name: "all", :math:`\frac1n J J^\top`; "kept", that of the kept columns alone; both in double precision; and
     "public", :math:`J J^\top`, not divided by n, in single precision, as the public code has it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> jacobian = torch.tensor([[1.0, 2.0], [0.0, 3.0]])
+    >>> grams(iter([jacobian]), torch.tensor([True, False]), outputs=1)["kept"]
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.0000]], dtype=torch.float64)
     """
     found: dict[str, Tensor] = {}
     start = 0
@@ -138,6 +155,16 @@ def by_the_public_rule(gram: Float[Tensor, "nk nk"]) -> tuple[float, int]:
 
     What counts is larger than 1e-7, whatever the largest is, so nearly all eigenvalues do; the smallest of them is
     rounding where the condition number is beyond about 1e7.
+
+    References
+    ----------
+    J. Zhao, S. P. Singh, A. Lucchi (2024), NeurIPS 37, figure 1; the rule is that of its public code.
+
+    Examples
+    --------
+    >>> import torch
+    >>> by_the_public_rule(torch.diag(torch.tensor([4.0, 2.0, 1e-8])))
+    (2.0, 2)
     """
     values = torch.linalg.eigvalsh(gram)
     above = values[values > PUBLIC]
@@ -145,6 +172,13 @@ def by_the_public_rule(gram: Float[Tensor, "nk nk"]) -> tuple[float, int]:
 
 
 def kept_columns(network: nn.Module, masks: Mapping[str, Bool[Tensor, "*shape"]]) -> Bool[Tensor, " p"]:
-    """Return which columns of the Jacobian, in the order of its blocks, belong to what masks keep, or have no mask."""
+    """Return which columns of the Jacobian, in the order of its blocks, belong to what masks keep, or have no mask.
+
+    Examples
+    --------
+    >>> import torch
+    >>> kept_columns(torch.nn.Linear(2, 1), {"weight": torch.tensor([[True, False]])})
+    tensor([ True,  True, False])
+    """
     named = list(network.named_parameters())[::-1]
     return torch.cat([masks.get(name, torch.ones_like(p, dtype=torch.bool)).flatten() for name, p in named])
