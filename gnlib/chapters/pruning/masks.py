@@ -55,8 +55,7 @@ def magnitude_masks(module: nn.Module, fraction: float) -> dict[str, Bool[Tensor
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"module is of type {type(module).__name__}; pass a torch.nn.Module.")
-    if not 0 <= fraction < 1:
-        raise ValueError(f"fraction is {fraction}; a number from 0 on and below 1 was expected (0.2 prunes 20 %).")
+    _check_fraction(fraction)
     _without_masks(module)
     masks = {}
     for name, weight in _weights(module).items():
@@ -69,6 +68,49 @@ def magnitude_masks(module: nn.Module, fraction: float) -> dict[str, Bool[Tensor
         masks[name] = mask
     if not masks:
         raise ValueError("module has no linear or convolutional layers, whose weights could be pruned.")
+    return masks
+
+
+def masks_of_every_tensor(module: nn.Module, fraction: float) -> dict[str, Bool[Tensor, "*shape"]]:
+    """Return masks that take away this fraction of every parameter, whatever it is: the entries smallest in size.
+
+    This is how the public code behind Zhao 2024 prunes, biases and the scales of normalisation included. At the start
+    these are equal, and `torch.topk` decides which are gone. The number of entries is rounded down.
+
+    Parameters
+    ----------
+    module
+        a network without masks; it is left as it is
+    fraction
+        from 0 on and below 1
+
+    Returns
+    -------
+    For each parameter, by its name in the module, what is kept.
+
+    Raises
+    ------
+    ValueError
+        A fraction out of range.
+
+    References
+    ----------
+    J. Zhao, S. P. Singh, A. Lucchi (2024), NeurIPS 37, figure 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> kept = masks_of_every_tensor(torch.nn.BatchNorm1d(5), 0.4)
+    >>> {name: int(mask.sum()) for name, mask in kept.items()}
+    {'weight': 3, 'bias': 3}
+    """
+    _check_fraction(fraction)
+    masks = {}
+    for name, parameter in module.named_parameters():
+        sizes = parameter.detach().abs().flatten()
+        kept = torch.ones_like(sizes, dtype=torch.bool)
+        kept[sizes.topk(int(fraction * len(sizes)), largest=False).indices] = False
+        masks[name] = kept.view_as(parameter)
     return masks
 
 
@@ -110,6 +152,11 @@ def apply_masks(module: nn.Module, masks: Mapping[str, Bool[Tensor, "*shape"]]) 
         owner, _, tensor = name.rpartition(".")
         mask = Mask(kept.to(parameters[name].device))
         parametrize.register_parametrization(module.get_submodule(owner), tensor, mask)
+
+
+def _check_fraction(fraction: float) -> None:
+    if not 0 <= fraction < 1:
+        raise ValueError(f"fraction is {fraction}; a number from 0 on and below 1 was expected (0.2 prunes 20 %).")
 
 
 def _weights(module: nn.Module) -> dict[str, Tensor]:

@@ -113,8 +113,8 @@ def train(
     made = repr(steps)
     rates = schedule(steps) if schedule else None
     settings = {
-        "networks": _digest(*(tensor for network in networks for tensor in network.state_dict().values())),
-        "data": _digest(x, targets),
+        "networks": digest_of(*(tensor for network in networks for tensor in network.state_dict().values())),
+        "data": digest_of(x, targets),
         "seeds": list(seeds),
         "optimizer": made,
         "schedule": f"{type(rates).__name__} {sorted(rates.state_dict().items())}" if rates else "none",
@@ -125,7 +125,7 @@ def train(
     orders = [torch.Generator().manual_seed(seed) for seed in seeds]
     rows, done = [], 0
     if checkpoint is not None and checkpoint.exists():
-        saved = _read(checkpoint, settings)
+        saved = read_checkpoint(checkpoint, settings)
         if saved["epoch"] > epochs:
             raise CheckpointError(f"{checkpoint} is of epoch {saved['epoch']}, beyond the {epochs} asked for.")
         rows, done = saved["rows"], saved["epoch"]
@@ -154,7 +154,7 @@ def train(
             for network, seed, value in zip(networks, seeds, losses.tolist(), strict=True)
         )
         if checkpoint is not None:
-            _write(
+            write_checkpoint(
                 checkpoint,
                 {
                     "settings": settings,
@@ -252,7 +252,8 @@ def _check(networks: Sequence[nn.Module], x: Tensor, targets: Tensor, seeds: Seq
             raise ValueError(f"{name} is {value!r}; a whole number from 1 on was expected.")
 
 
-def _digest(*tensors: Tensor) -> str:
+def digest_of(*tensors: Tensor) -> str:
+    """Return the SHA-256 of tensors: their types, shapes and bytes."""
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -260,7 +261,7 @@ def _digest(*tensors: Tensor) -> str:
     return digest.hexdigest()
 
 
-def _write(path: Path, content: dict) -> None:
+def write_checkpoint(path: Path, content: dict) -> None:
     """Write a checkpoint, whole or not at all, behind the digest of its bytes."""
     buffer = io.BytesIO()
     torch.save(content, buffer)
@@ -268,7 +269,8 @@ def _write(path: Path, content: dict) -> None:
     write(path, hashlib.sha256(data).digest() + data)
 
 
-def _read(path: Path, settings: dict) -> dict:
+def read_checkpoint(path: Path, settings: dict) -> dict:
+    """Return what a checkpoint holds, unless it is damaged or was written with other settings."""
     data = path.read_bytes()
     digest, data = data[:32], data[32:]
     if hashlib.sha256(data).digest() != digest:

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 import gnlib
-from gnlib.chapters.pruning.masks import Mask, apply_masks, magnitude_masks
+from gnlib.chapters.pruning.masks import Mask, apply_masks, magnitude_masks, masks_of_every_tensor
 from gnlib.chapters.pruning.vgg import VGG
 from gnlib.chapters.pruning.vision_transformer import VisionTransformer
 from gnlib.chapters.shared.fully_connected import FullyConnected, xavier_weights
@@ -126,6 +126,26 @@ def test_the_masks_are_those_of_torch_where_those_work(seed):
         layer = theirs.get_submodule(name.removesuffix(".weight"))
         prune.l1_unstructured(layer, "weight", amount=0.1 * (seed % 9))
         assert torch.equal(kept, layer.weight_mask.bool())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_every_tensor_the_smallest_entries_are_taken(seed):
+    net = network(list(NETWORKS)[seed % 5], seed)
+    fraction = torch.rand((), generator=torch.Generator().manual_seed(seed)).item() * 0.9
+    masks = masks_of_every_tensor(net, fraction)
+    assert list(masks) == [name for name, _ in net.named_parameters()]
+    for name, kept in masks.items():
+        sizes = net.get_parameter(name).abs()
+        assert int((~kept).sum()) == int(fraction * kept.numel())
+        assert kept.all() or sizes[~kept].max() <= sizes[kept].min()
+
+
+def test_equal_scales_are_taken_in_the_same_places_in_each_layer():
+    """So that the channels that are left are the same along the skips of a residual network."""
+    masks = masks_of_every_tensor(network("residual"), 0.5)
+    scales = [kept for name, kept in masks.items() if kept.ndim == 1 and kept.numel() == 4 and "weight" in name]
+    assert len(scales) == 3
+    assert all(torch.equal(kept, scales[0]) for kept in scales)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -292,6 +312,8 @@ def test_a_pruned_layer_is_as_badly_conditioned_as_its_outputs_together(seed):
 def test_fractions_out_of_range(fraction):
     with pytest.raises(ValueError, match=rf"fraction is {fraction}; a number from 0 on and below 1 was expected"):
         magnitude_masks(nn.Linear(3, 3), fraction)
+    with pytest.raises(ValueError, match=rf"fraction is {fraction}; a number from 0 on and below 1 was expected"):
+        masks_of_every_tensor(nn.Linear(3, 3), fraction)
 
 
 @pytest.mark.bad_input
