@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from gnlib.checks import EPS
-from gnlib.gauss_newton import jacobian_blocks
+from gnlib.modules import jacobian_blocks
 
 COLUMNS = 4096  # of the Jacobian taken to double precision at a time
 PUBLIC = 1e-7
