@@ -30,9 +30,8 @@ def exponent(marks, values):
 
 @pytest.mark.parametrize("network", ["linear", "softmax", "swish"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_figure_1_has_ten_runs_at_each_width_and_five_at_a_million(network, width):
-    seeds = sorted(row["seed"] for row in rows(1, network=network, width=width))
-    assert seeds == list(range(5 if width == 10**6 else 10))
+def test_figure_1_has_ten_runs_at_each_width(network, width):
+    assert sorted(row["seed"] for row in rows(1, network=network, width=width)) == list(range(10))
 
 
 @pytest.mark.parametrize("reading", READINGS)
@@ -48,7 +47,7 @@ def test_the_kernel_of_a_linear_output_tends_to_be_constant():
     medians = [np.median(some) for some in found]
     assert (np.diff(medians) < 0).all() and medians[0] == pytest.approx(0.88, abs=0.01) and max(found[-1]) < 1e-3
     slope, half = exponent(widths, found)
-    assert (round(slope, 2), round(half, 2)) == (-0.75, 0.03)
+    assert (round(slope, 2), round(half, 2)) == (-0.76, 0.02)
 
 
 def test_that_of_swish_changes_by_about_seven_tenths_at_each_width():
