@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -60,6 +60,13 @@ def first_call(network: Network) -> tuple[Float[Tensor, "m k"], float]:
         warnings.filterwarnings("error", "None of the inputs have requires_grad")  # a checkpoint that drops gradients
         y = attempt(network, given, few, f"the first {len(few)} samples of x")
     check_sums(given, before)
+    own = {id(p): name for name, p in network.module.named_parameters()}
+    for leaf in _leaves(y):
+        if id(leaf) in own:
+            raise ValueError(
+                f"The outputs depend on the parameter {own[id(leaf)]} in a place where it is not registered (such as a "
+                "list), so that it cannot be exchanged; use it by its name, or keep it in a ParameterList."
+            )
     if not y.requires_grad:
         raise ValueError(
             "The outputs do not depend on the parameters in a way that can be differentiated; do not detach them, "
@@ -68,6 +75,18 @@ def first_call(network: Network) -> tuple[Float[Tensor, "m k"], float]:
     if not torch.isfinite(y).all():
         raise ValueError(f"The outputs have NaN or infinite entries in the first {len(few)} samples; {REPAIR}")
     return y.detach(), footprint.bytes / len(few)
+
+
+def _leaves(y: Tensor) -> Iterator[Tensor]:
+    """Yield the tensors that a result depends on and that were computed from nothing else."""
+    nodes, seen = [y.grad_fn], set()
+    while nodes:
+        node = nodes.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            nodes += [before for before, _ in node.next_functions]
+            if hasattr(node, "variable"):
+                yield node.variable
 
 
 def check_precision(network: Network, near: Parameters, y: Tensor) -> None:

@@ -91,3 +91,12 @@ def test_the_condition_number_of_a_function_or_of_no_samples_is_refused():
         condition_number(Net())
     with pytest.raises(TypeError, match="memory is '4GB'; a positive number of GiB was expected"):
         condition_number(Net(), data(4), memory="4GB")
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("zero_head", [False, True])
+def test_parameters_that_are_kept_where_they_are_not_registered_are_refused(zero_head):
+    """Only in double precision, where nothing else tells that they are not those that are differentiated by."""
+    net = made(lambda: Net(lambda self, h: h @ self.kept[0], zero_head=zero_head)).double()
+    net.kept = [net.body.weight]
+    assert_refused(net, data(8).double(), "depend on the parameter body.weight in a place where it is not registered")
