@@ -52,6 +52,7 @@ def ask_for_mode(network: Network) -> bool:
 def first_call(network: Network) -> tuple[Float[Tensor, "m k"], float]:
     """Return the outputs of a few samples and the memory of their derivative, each, or say what is wrong."""
     few, given = network.x[:FEW], moved(network, 0.0)
+    own = {id(p): name for name, p in network.module.named_parameters()}
     before = sums(given)
     leaves = {name: given[name].requires_grad_() for name in network.parameters}
     footprint = _Footprint(leaves.values())
@@ -60,7 +61,6 @@ def first_call(network: Network) -> tuple[Float[Tensor, "m k"], float]:
         warnings.filterwarnings("error", "None of the inputs have requires_grad")  # a checkpoint that drops gradients
         y = attempt(network, given, few, f"the first {len(few)} samples of x")
     check_sums(given, before)
-    own = {id(p): name for name, p in network.module.named_parameters()}
     for leaf in _leaves(y):
         if id(leaf) in own:
             raise ValueError(
