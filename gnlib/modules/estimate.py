@@ -28,7 +28,7 @@ class Step(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What :func:`gnlib.gauss_newton_gram` will do.
+    """What :func:`gnlib.modules.gauss_newton_gram` will do.
 
     Attributes
     ----------
@@ -86,12 +86,12 @@ def cost(
     Parameters
     ----------
     module, x, output, mode, memory
-        as for :func:`gnlib.gauss_newton_gram`
+        as for :func:`gnlib.modules.gauss_newton_gram`
 
     Raises
     ------
     TypeError, ValueError
-        As :func:`gnlib.gauss_newton_gram`.
+        As :func:`gnlib.modules.gauss_newton_gram`.
 
     Examples
     --------

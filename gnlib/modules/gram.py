@@ -77,7 +77,7 @@ def gauss_newton_gram(
     Layers are known by the functions of torch that they call with a parameter: linear maps, convolutions, embeddings,
     scales and shifts of normalisations, and what attention is made of. Their gradients by a weight are products of
     features and gradients, from which their part of the matrix is made in the way that takes fewer operations
-    (:func:`gnlib.cost`). A parameter that is used in any other way as well is differentiated by itself.
+    (:func:`gnlib.modules.cost`). A parameter that is used in any other way as well is differentiated by itself.
 
     Samples are differentiated together by `torch.vmap`. A module that it cannot take (operations in place,
     control flow that depends on the data, recurrent layers, autograd functions of the old form) is differentiated
