@@ -75,9 +75,10 @@ def gauss_newton_operator(
 ) -> GramOperator:
     r"""Return :math:`\frac1n J J^\top` as an operator, which is never formed.
 
-    It is for networks with so many outputs, `n k`, that the matrix of :func:`gnlib.modules.gauss_newton_gram` does not fit.
-    Its largest eigenvalue is that of the Gauss-Newton matrix (:func:`gnlib.modules.largest_eigenvalue`). The smallest one
-    cannot be had that way: without a preconditioner an iteration takes as many steps as there are eigenvalues.
+    It is for networks with so many outputs, `n k`, that the matrix of :func:`gnlib.modules.gauss_newton_gram` does not
+    fit. Its largest eigenvalue is that of the Gauss-Newton matrix (:func:`gnlib.modules.largest_eigenvalue`). The
+    smallest one cannot be had that way: without a preconditioner an iteration takes as many steps as there are
+    eigenvalues.
 
     Parameters
     ----------
