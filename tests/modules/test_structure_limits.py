@@ -18,6 +18,7 @@ from tests.modules.kinds_passes import PASSES
 from tests.modules.kinds_sharing import SHARING
 from tests.modules.kinds_traps import TRAPS
 
+pytestmark = pytest.mark.slow
 SMALL = [name for name in INDEPENDENT if name not in ("one output", "control flow", "lstm", "gru")]
 MANY = {
     **{name: LAYERS[name] for name in ("mlp", "cnn", "tokens", "conv 2d, grouped", "embedding", "transformer")},
