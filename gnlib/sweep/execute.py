@@ -228,6 +228,6 @@ def _reason(raised: Exception | None, watch: Watch, run: Path) -> str | None:
 
 
 def _last_words(run: Path) -> str:
-    """Return the last line of what a kernel wrote to its standard error."""
+    """Return the last line of what a kernel wrote to its standard error, unless it was interrupted, to end it."""
     lines = (run / STDERR).read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else ""
+    return "" if not lines or lines[-1] == "KeyboardInterrupt" else lines[-1]

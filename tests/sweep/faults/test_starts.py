@@ -121,6 +121,12 @@ def test_a_kernel_that_lives_and_never_answers_is_lost_after_a_while(starts, run
     assert starts.count == STARTS
 
 
+def test_a_kernel_that_is_interrupted_to_end_it_has_not_said_why(starts, run, monkeypatch):
+    monkeypatch.setattr(module, "_patience", lambda: 2)
+    starts("print('KeyboardInterrupt', file=sys.stderr, flush=True); time.sleep(3600)")
+    assert run().error == "its kernel never answered: Kernel didn't respond in 2 seconds"
+
+
 def test_on_a_busy_machine_a_kernel_may_take_longer_to_answer(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     for load, patience in ((0.1, 120), (2, 120), (4, 240), (7, 420)):
