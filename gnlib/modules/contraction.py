@@ -1,6 +1,7 @@
 """From features and gradients to columns of the Jacobian, or past them to the Gram matrix."""
 
 import math
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -142,69 +143,62 @@ def add_columns(gram: Float[Tensor, "r r"], block: Float[Tensor, "r q"]) -> None
         gram[start : start + tile, start:].addmm_(block[start : start + tile], block[start:].mT)
 
 
-class Pairs:
-    r"""Features and gradients of a layer, for the product of two Gram matrices for each pair of positions.
-
-    The entry of samples i, j and outputs a, b is a sum over groups and positions t, s of
-    :math:`(x_{it} \cdot x_{js}) (g_{iat} \cdot g_{jbs})`: no gradient by a weight is formed.
-    """
+class Held:
+    """Features and gradients of a layer for all units and outputs, where that takes less than columns would."""
 
     def __init__(self, structure: Structure, layer: Layer, units: int, outputs: int, device: torch.device) -> None:
-        self._structure, self._layer = structure, layer
-        sizes = layer.positions, layer.groups, units, outputs, layer.outputs
-        self.gradients = torch.empty(sizes, dtype=torch.float64, device=device)
-        self._features: list[Shaped[Tensor, "t h b i"]] = []
+        self._structure, self._layer, self._features = structure, layer, list[Shaped[Tensor, "h b t i"]]()
+        sizes = units, outputs, layer.outputs
+        new = partial(torch.empty, dtype=torch.float64, device=device)
+        if layer.pays(units, units * outputs):  # position by position
+            self._add, self._gradients = add_pairs, new(layer.groups, layer.positions, *sizes).movedim(1, -1)
+        else:
+            self._add, self._gradients = add_held_columns, new(layer.groups, *sizes, layer.positions)
 
     def take(self, rows: Rows) -> None:
         """Keep what belongs to some units and outputs."""
         found = gradients(self._structure, rows, self._layer.calls)
-        self.gradients[:, :, rows.units, rows.outputs] = found.permute(2, 3, 0, 1, 4)
+        self._gradients[:, rows.units, rows.outputs] = found.permute(3, 0, 1, 4, 2)
         if rows.outputs.start == 0:
             used = [self._structure.uses[name][0].as_weight for name in self._layer.names]
             ones = found.new_ones(1, 1, 1, 1).expand(len(found), *found.shape[2:4], 1)
             kinds = [features(self._structure, rows, self._layer.calls) if weight else ones for weight in used]
-            self._features.append((kinds[0] if len(kinds) == 1 else torch.cat(kinds, 3)).permute(1, 2, 0, 3))
+            self._features.append((kinds[0] if len(kinds) == 1 else torch.cat(kinds, 3)).permute(2, 0, 1, 3))
 
     def add_to(self, gram: Float[Tensor, "r r"]) -> None:
         """Add the layer's part to the blocks of a matrix on the diagonal and above it."""
-        f, g = torch.cat(self._features, 2), self.gradients.flatten(2, 3)
-        if not self._layer.pays(f.shape[2], len(gram)):
-            self._columns(gram, f, g)
-        elif f.shape[2] == 1:
-            self._mixed(gram, f, g)
-        else:
-            self._pairs(gram, f, g)
+        for f, g in zip(torch.cat(self._features, 1), self._gradients, strict=True):
+            self._add(gram, f, g)
 
-    @staticmethod
-    def _columns(gram: Float[Tensor, "r r"], f: Float[Tensor, "t h n i"], g: Float[Tensor, "t h r o"]) -> None:
-        """Make columns of the Jacobian after all, some at a time, from what takes less memory than they do."""
-        n = f.shape[2]
-        some = max(COLUMNS // f.shape[3], 1)
-        for inputs, each in zip(f.unbind(1), g.unbind(1), strict=True):
-            for part in each.split(some, 2):
-                weights = part.unflatten(1, (n, -1)).permute(1, 2, 3, 0).flatten(1, 2)
-                add_columns(gram, torch.bmm(weights, inputs.transpose(0, 1)).view(len(gram), -1))
 
-    @staticmethod
-    def _pairs(gram: Float[Tensor, "r r"], f: Shaped[Tensor, "t h n i"], g: Float[Tensor, "t h r o"]) -> None:
-        n, k = f.shape[2], len(gram) // f.shape[2]
-        tile = max(TILE**2 // len(gram) // k, 1)
-        for h, (t, s) in product(range(f.shape[1]), product(range(len(f)), repeat=2)):
-            products = _products(f[t, h], f[s, h], g.dtype)
-            for start in range(0, n, tile):
-                rows, rest = slice(start * k, (start + tile) * k), slice(start * k, None)
-                found = (g[t, h, rows] @ g[s, h, rest].mT).view(-1, k, n - start, k)
-                part = gram[rows, rest].unflatten(1, (-1, k)).unflatten(0, (-1, k))
-                part.addcmul_(found, products[start : start + tile, None, start:, None])
+def add_held_columns(gram: Float[Tensor, "r r"], f: Float[Tensor, "n t i"], g: Float[Tensor, "n k o t"]) -> None:
+    """Add columns of the Jacobian, made some at a time."""
+    for part in g.split(math.ceil(COLUMNS / f.shape[2]), 2):
+        add_columns(gram, torch.bmm(part.flatten(1, 2), f).view(len(gram), -1))
 
-    @staticmethod
-    def _mixed(gram: Float[Tensor, "r r"], f: Shaped[Tensor, "t h 1 i"], g: Float[Tensor, "t h r o"]) -> None:
-        """Mix the gradients of one unit by position, as its features say, in place of taking pair after pair."""
-        for x, each in zip(f[:, :, 0].unbind(1), g.unbind(1), strict=True):
-            mixed = torch.einsum("ts,sro->rto", _products(x, x, g.dtype), each).flatten(1)
-            plain = each.transpose(0, 1).flatten(1)
-            for start in range(0, len(gram), TILE):
-                gram[start : start + TILE, start:].addmm_(mixed[start : start + TILE], plain[start:].mT)
+
+def add_pairs(gram: Float[Tensor, "r r"], f: Shaped[Tensor, "n t i"], g: Float[Tensor, "n k o t"]) -> None:
+    r"""Add the products of two Gram matrices for each pair of positions, without any gradient by a weight.
+
+    The entry of samples i, j and outputs a, b is a sum over positions t, s of
+    :math:`(x_{it} \cdot x_{js}) (g_{iat} \cdot g_{jbs})`.
+    """
+    x, y = f.transpose(0, 1), g.movedim(3, 0).flatten(1, 2)
+    n, k = g.shape[:2]
+    if n == 1:  # mix gradients by position, as the features say, in place of taking pair after pair
+        mixed = torch.einsum("ts,sro->rto", _products(x[:, 0], x[:, 0], y.dtype), y).flatten(1)
+        plain = y.transpose(0, 1).flatten(1)
+        for start in range(0, k, TILE):
+            gram[start : start + TILE, start:].addmm_(mixed[start : start + TILE], plain[start:].mT)
+        return
+    tile = max(TILE**2 // len(gram) // k, 1)
+    for t, s in product(range(len(x)), repeat=2):
+        products = _products(x[t], x[s], y.dtype)
+        for start in range(0, n, tile):
+            rows, rest = slice(start * k, (start + tile) * k), slice(start * k, None)
+            found = (y[t, rows] @ y[s, rest].mT).view(-1, k, n - start, k)
+            part = gram[rows, rest].unflatten(1, (-1, k)).unflatten(0, (-1, k))
+            part.addcmul_(found, products[start : start + tile, None, start:, None])
 
 
 def _products(x: Shaped[Tensor, "n i"], y: Shaped[Tensor, "m i"], dtype: torch.dtype) -> Float[Tensor, "n m"]:

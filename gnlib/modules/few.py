@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,10 +11,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
-from torch.overrides import TorchFunctionMode
 
 from gnlib.checks import REPAIR, agree, as_outputs
 from gnlib.modules.precision import Losses
+from gnlib.modules.watch import Watch
 
 if TYPE_CHECKING:
     from gnlib.modules.network import Network
@@ -49,22 +49,23 @@ def ask_for_mode(network: Network) -> bool:
     return coupled
 
 
-def first_call(network: Network) -> tuple[Float[Tensor, "m k"], float]:
-    """Return the outputs of a few samples and the memory of their derivative, each, or say what is wrong."""
-    few, given = network.x[:FEW], moved(network, 0.0)
+def first_call(network: Network, given: Parameters) -> tuple[int, float, set[str]]:
+    """Return the number of outputs, and the memory and the functions of a backward pass, or say what is wrong."""
+    few = network.x[:FEW]
     own = {id(p): name for name, p in network.module.named_parameters()}
     before = sums(given)
-    leaves = {name: given[name].requires_grad_() for name in network.parameters}
+    leaves = {name: given[name].detach().requires_grad_() for name in network.parameters}
     footprint = _Footprint(leaves.values())
     saving = torch.autograd.graph.saved_tensors_hooks(footprint.save, lambda tensor: tensor)
     with torch.enable_grad(), footprint, saving, warnings.catch_warnings():
         warnings.filterwarnings("error", "None of the inputs have requires_grad")  # a checkpoint that drops gradients
-        y = attempt(network, given, few, f"the first {len(few)} samples of x")
+        y = attempt(network, given | leaves, few, f"the first {len(few)} samples of x")
     check_sums(given, before)
-    for leaf in _leaves(y):
-        if id(leaf) in own:
+    nodes = set(_nodes(y))
+    for node in nodes:
+        if (leaf := id(getattr(node, "variable", None))) in own:
             raise ValueError(
-                f"The outputs depend on the parameter {own[id(leaf)]} in a place where it is not registered (such as a "
+                f"The outputs depend on the parameter {own[leaf]} in a place where it is not registered (such as a "
                 "list), so that it cannot be exchanged; use it by its name, or keep it in a ParameterList."
             )
     if not y.requires_grad:
@@ -74,19 +75,18 @@ def first_call(network: Network) -> tuple[Float[Tensor, "m k"], float]:
         )
     if not torch.isfinite(y).all():
         raise ValueError(f"The outputs have NaN or infinite entries in the first {len(few)} samples; {REPAIR}")
-    return y.detach(), footprint.bytes / len(few)
+    return y.shape[1], footprint.bytes / len(few), {node.name().rstrip("0123456789") for node in nodes}
 
 
-def _leaves(y: Tensor) -> Iterator[Tensor]:
-    """Yield the tensors that a result depends on and that were computed from nothing else."""
+def _nodes(y: Tensor) -> Iterator[torch.autograd.graph.Node]:
+    """Yield what a backward pass goes through."""
     nodes, seen = [y.grad_fn], set()
     while nodes:
         node = nodes.pop()
         if node is not None and node not in seen:
             seen.add(node)
             nodes += [before for before, _ in node.next_functions]
-            if hasattr(node, "variable"):
-                yield node.variable
+            yield node
 
 
 def check_precision(network: Network, near: Parameters, y: Tensor) -> None:
@@ -178,26 +178,32 @@ def attempt(network: Network, parameters: Parameters, x: Tensor, what: str) -> F
     return as_outputs(result, len(x))
 
 
-def moved(network: Network, step: float) -> Parameters:
-    """Return copies of all parameters, those that require a gradient moved by so much of their size, each entry.
+def copies(network: Network) -> Parameters:
+    """Return copies of all parameters, laid out row by row."""
+    return {
+        name: p.clone(memory_format=torch.contiguous_format)
+        for name, p in {**network.frozen, **network.parameters}.items()
+    }
+
+
+def move(parameters: Parameters, network: Network, step: float) -> None:
+    """Move copies of parameters that require a gradient by so much of their given size, each entry.
 
     In the place of a zero stands a small number, or else it would hide what depends on it.
     """
     generator = torch.Generator().manual_seed(round(1000 * step))
-
-    def near(p: Tensor) -> Tensor:
+    for name, p in network.parameters.items():
+        copy = parameters[name].copy_(p)
+        if not step:
+            continue
         drawn = torch.randn(min(p.numel(), PERIOD), generator=generator, dtype=p.dtype, device=generator.device)
-        drawn, result = drawn.to(p.device), p.clone(memory_format=torch.contiguous_format)
+        drawn = drawn.to(p.device)
         if (zero := p == 0).any():
             size = p.square().mean().sqrt()
             p = torch.where(zero, torch.where(size > 0, size, 1.0), p)
         # as if the noise were repeated to the size of the parameter
-        for entries, moving in zip(_periods(result), _periods(p.contiguous()), strict=True):
-            entries.addcmul_(moving, drawn[: entries.shape[1]], value=step)
-        return result
-
-    frozen = {name: p.clone() for name, p in network.frozen.items()}
-    return frozen | {name: near(p) if step else p.clone() for name, p in network.parameters.items()}
+        for entries, given in zip(_periods(copy), _periods(p.contiguous()), strict=True):
+            entries.addcmul_(given, drawn[: entries.shape[1]], value=step)
 
 
 def _periods(p: Tensor) -> list[Float[Tensor, "q period"]]:
@@ -227,7 +233,7 @@ def described(name: str, module: nn.Module) -> str:
     return f"{name or 'module'} ({type(module).__name__})"
 
 
-class _Footprint(TorchFunctionMode):
+class _Footprint(Watch):
     """Memory of a backward pass through what is computed in this context.
 
     It takes the tensors that autograd saves, and the unfolded input of a convolution, which no tensor shows: on a CPU,
@@ -252,15 +258,9 @@ class _Footprint(TorchFunctionMode):
             self._saved[storage.data_ptr()] = min(storage.nbytes(), tensor.nbytes)
         return tensor
 
-    def __torch_function__(
-        self,
-        function: Callable[..., Any],
-        types: object,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function of torch, and see whether it is a convolution."""
-        result = function(*args, **(kwargs or {}))
+        result = function(*args, **kwargs)
         if getattr(function, "__name__", "").startswith("conv") and len(args) > 1:
             x, weight = args[:2]
             images = max(x.numel() // x.shape[1], result.numel() // result.shape[1])

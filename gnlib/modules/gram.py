@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gnlib.modules.contraction import COLUMNS, TILE, Pairs, add_columns, write_columns
+from gnlib.modules.contraction import COLUMNS, TILE, Held, add_columns, write_columns
 from gnlib.modules.estimate import announced
 from gnlib.modules.network import Network, networks_of
 from gnlib.modules.plan import Group, Plan, check_memory, plan_of
@@ -140,11 +140,11 @@ def gram_of(networks: Sequence[Network], memory: float) -> Float[Tensor, "nk nk"
     gram = torch.zeros(size, size, dtype=torch.float64, device=networks[0].x.device)
     what = announced(networks[0], structures[0], plan)
     for group in plan.groups:
-        blocks, pairs = _gathered(networks, structures, plan, group, what, wide=COLUMNS)
+        blocks, held = _gathered(networks, structures, plan, group, what, wide=COLUMNS)
         while blocks:
             add_columns(gram, blocks.pop())
-        while pairs:
-            pairs.pop().add_to(gram)
+        while held:
+            held.pop().add_to(gram)
         _check(gram.diagonal(), group)
     return _mirrored(gram).div_(sum(len(network.x) for network in networks))
 
@@ -239,7 +239,7 @@ def _gathered(
     what: str = "Jacobian",
     *,
     wide: float = math.inf,
-) -> tuple[list[Float[Tensor, "nk g"]], list[Pairs]]:
+) -> tuple[list[Float[Tensor, "nk g"]], list[Held]]:
     """Return the columns of a group, in one block and one for each parameter that is wide, and its layers."""
     device = networks[0].x.device
     new = partial(torch.empty, rows_of(networks), dtype=torch.float64, device=device)
@@ -249,11 +249,11 @@ def _gathered(
     blocks = [*places.values(), new(sum(narrow.values()))]
     places |= zip(narrow, blocks[-1].split([*narrow.values()], 1), strict=True)
     names = [*group.columns, *(name for layer in group.layers for name in layer.names)]
-    first, pairs = 0, []
+    first, held = 0, []
     for network, structure in zip(networks, structures, strict=True):
         units = 1 if network.coupled else len(network.x)
         outputs = len(network.x) * network.outputs // units
-        pairs = [Pairs(structure, layer, units, outputs, device) for layer in group.layers]
+        held = [Held(structure, layer, units, outputs, device) for layer in group.layers]
         steps = math.ceil(units / plan.units) * math.ceil(outputs / plan.outputs)
         own = {name: place[first : first + units * outputs].unflatten(0, (units, -1)) for name, place in places.items()}
         with network.as_template():
@@ -261,10 +261,10 @@ def _gathered(
             for some in progress(found, what, steps):
                 for name, part in group.columns.items():
                     write_columns(own[name][some.units, some.outputs], network, structure, some, name, part)
-                for layer in pairs:
+                for layer in held:
                     layer.take(some)
         first += units * outputs
-    return blocks, pairs
+    return blocks, held
 
 
 def _check(values: Tensor, group: Group) -> None:

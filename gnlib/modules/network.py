@@ -41,7 +41,7 @@ class Network:
         where the module may draw random numbers from
     copied
         bytes of the copies in double precision
-    outputs, coupled, vmapped, bytes_per_sample
+    outputs, coupled, vmapped, bytes_per_sample, backward
         as in :class:`gnlib.modules.trial.Findings`
     """
 
@@ -77,7 +77,7 @@ class Network:
         self.copied = sum(8 * d.numel() for d, original in copies if d.data_ptr() != original.data_ptr())
         self.copied += 2 * sum(b.nbytes for b in self.buffers.values())
         self.generators = Generators(self.module, self.x.device)
-        self.outputs, self.coupled, self.vmapped, self.bytes_per_sample = examine(self, memory)
+        self.outputs, self.coupled, self.vmapped, self.bytes_per_sample, self.backward = examine(self, memory)
 
     @contextmanager
     def as_template(self) -> Iterator[None]:

@@ -5,9 +5,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from gnlib.modules.watch import Watch
 
 WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64}
 WIDE |= {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
@@ -16,27 +17,21 @@ LEGACY = {f"torch.{device}{kind}Tensor" for device in ("", "cuda.") for kind in 
 STORED = ("sparse", "sparse_grad", "scale_grad_by_freq")  # how a gradient is stored or scaled, which is not its value
 
 
-class InDouble(TorchFunctionMode):
+class InDouble(Watch):
     """Turn the casts of a forward pass to a lower precision into casts to double precision.
 
     It sees what Python calls: methods such as `x.float()`, and types among the arguments of any function of torch. It
     does so under `vmap` and in backward passes too. Autocasting leaves double precision alone.
     """
 
-    def __torch_function__(
-        self,
-        function: Callable[..., Any],
-        types: object,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function of torch, in double precision."""
         name = getattr(function, "__name__", "")
         if name == "__get__":  # an attribute, such as a shape
             return function(*args)
         if name in METHODS and isinstance(args[0], Tensor):
             function = getattr(torch.Tensor, METHODS[name])
-        kwargs = {key: _wide(value, name) for key, value in kwargs.items()} if kwargs else {}
+        kwargs = {key: _wide(value, name) for key, value in kwargs.items()}
         kwargs.update((key, False) for key in STORED if kwargs.get(key) is True)
         return function(*args[:1], *[_wide(value, name) for value in args[1:]], **kwargs)
 

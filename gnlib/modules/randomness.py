@@ -2,13 +2,14 @@
 
 import pickle
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+
+from gnlib.modules.watch import Watch
 
 HELD = torch.Generator, np.random.Generator, np.random.RandomState, random.Random
 UNIFORM = ("rand", "rand_like")
@@ -45,7 +46,7 @@ class Generators:
         return any(_as_bytes(now) != _as_bytes(then) for now, then in zip(self.states(), before, strict=True))
 
 
-class Handed(TorchFunctionMode):
+class Handed(Watch):
     """Take note of generators that a forward pass hands to torch, in which state, and put them back at the end."""
 
     def __init__(self) -> None:
@@ -53,15 +54,8 @@ class Handed(TorchFunctionMode):
         self.states: list[bytes] = []
         self._found: dict[int, tuple[torch.Generator, Tensor]] = {}
 
-    def __torch_function__(
-        self,
-        function: Callable[..., Any],
-        types: object,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function of torch, and see whether it is handed a generator."""
-        kwargs = kwargs or {}
         if (generator := kwargs.get("generator")) is not None:
             self._found.setdefault(id(generator), (generator, generator.get_state()))
             self.states.append(_as_bytes(generator.get_state()))
@@ -74,25 +68,19 @@ class Handed(TorchFunctionMode):
             generator.set_state(state)
 
 
-class Replaced(TorchFunctionMode):
+class Replaced(Watch):
     """Put one number in the place of all that are drawn uniformly; a generator that moves still is drawn from."""
 
     def __init__(self, generators: Generators, number: float) -> None:
         super().__init__()
         self._generators, self._number = generators, number
 
-    def __torch_function__(
-        self,
-        function: Callable[..., Any],
-        types: object,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function of torch, and replace what it returns if that is random."""
         if getattr(function, "__name__", "") not in UNIFORM:
-            return function(*args, **(kwargs or {}))
+            return function(*args, **kwargs)
         before = self._generators.states()
-        drawn = function(*args, **(kwargs or {}))
+        drawn = function(*args, **kwargs)
         self._generators.restore(before)
         return drawn.fill_(self._number)
 

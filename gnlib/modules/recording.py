@@ -10,13 +10,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from gnlib.checks import REPAIR, as_outputs
 from gnlib.modules.layers import Call, call_of
 from gnlib.modules.network import Network
+from gnlib.modules.watch import Watch
 
 PRODUCTS = ("mul", "multiply", "__mul__", "__rmul__")
+TOGETHER = {  # several outputs at once; the gradients of others, such as cdist, prelu and solve, go wrong in torch 2.13
+    f"{name}Backward"
+    for name in (
+        "AdaptiveAvgPool2D Add Addmm Alias AvgPool2D Bmm Cat Clone ConstantPadNd Convolution Div Elu Expand Gelu "
+        "LeakyRelu MaxPool2DWithIndices Mean Mm Mul NativeBatchNorm NativeGroupNorm NativeLayerNorm Permute Relu "
+        "Select Sigmoid Silu Slice Softmax Softplus Squeeze Sub Sum T Tanh Transpose UnsafeView Unsqueeze View"
+    ).split()
+} | {"torch::autograd::AccumulateGrad"}
 
 
 class Form(NamedTuple):
@@ -41,7 +49,7 @@ class Use(NamedTuple):
     mask: str | None
 
 
-class Recorder(TorchFunctionMode):
+class Recorder(Watch):
     """Put constants in the place of the parameters of layers, and add probes to what the layers return.
 
     What remains is a function of the probes, and of the parameters that are used in any other way.
@@ -66,15 +74,8 @@ class Recorder(TorchFunctionMode):
         """Whether the masks, and what they masked, were left as they were when they were multiplied."""
         return all(tensor._version == version for tensor, version in self._versions)
 
-    def __torch_function__(
-        self,
-        function: Callable[..., Any],
-        types: object,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function of torch, and record it if it is a layer with parameters that are asked for."""
-        kwargs = dict(kwargs or {})
         if any(id(value) in self._known for value in (*args, *kwargs.values())):
             if function is functional.multi_head_attention_forward:
                 with self:
@@ -125,10 +126,21 @@ def _opened(function: Any) -> Callable[..., Any]:
 
 
 class Structure(NamedTuple):
-    """What is known of a forward pass: its calls, and the uses of all parameters that are used by them alone."""
+    """What is known of a network.
+
+    Attributes
+    ----------
+    forms
+        its calls
+    uses
+        the uses of all parameters that are used by them alone
+    together
+        whether gradients of several outputs of a sample are taken together, which is faster
+    """
 
     forms: list[Form]
     uses: dict[str, list[Use]]
+    together: bool = False
 
 
 NOTHING = Structure([], {})
@@ -150,6 +162,8 @@ def structure_of(network: Network) -> Structure:
         names = [*found.uses]  # once more, as calls are numbered
     else:
         return NOTHING
+    if network.vmapped and network.backward <= TOGETHER:
+        found = found._replace(together=True)
     with suppress(Exception), network.as_template():  # a rehearsal: tensors may be wrapped otherwise than in the trial
         next(rows(network, found, [*network.parameters], 1, 1))
         return found
@@ -220,7 +234,7 @@ class Rows(NamedTuple):
 @torch.no_grad()
 def rows(network: Network, structure: Structure, names: Sequence[str], batch: int, outputs: int) -> Iterator[Rows]:
     """Yield what columns of the Jacobian are made of, for so many units and outputs of each at a time."""
-    forms, uses = structure
+    forms, uses, together = structure
     zero = torch.zeros((), dtype=torch.float64, device=network.x.device)
     calls = [use.call for name in names for use in uses.get(name, ())]
     leaves: dict[int | str, Tensor] = {call: zero.expand(forms[call].shape) for call in calls}
@@ -235,6 +249,8 @@ def rows(network: Network, structure: Structure, names: Sequence[str], batch: in
     def sample(x: Tensor, weights: Tensor) -> tuple[Tensor, dict[int, Tensor], dict[int | str, Tensor]]:
         pulled: Any = torch.func.vjp(lambda leaves: function(leaves, x[None]), leaves, has_aux=True)
         y, pull, inputs = pulled
+        if together:
+            return y, inputs, torch.vmap(pull)(weights)[0]
         found = [pull(weight)[0] for weight in weights]
         return y, inputs, {key: torch.stack([gradients[key] for gradients in found]) for key in leaves}
 

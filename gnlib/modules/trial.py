@@ -26,8 +26,9 @@ from gnlib.modules.few import (
     check_state,
     check_sums,
     check_training,
+    copies,
     first_call,
-    moved,
+    move,
     sums,
 )
 from gnlib.modules.randomness import Handed, Replaced
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 STEPS = 0.01, 0.1  # relative sizes of the perturbations
 GIB = 2**30
+WORKING = 2**25  # bytes that calls on a few samples take; twice as fast as with memory that is new at each call
 RANDOM = "The outputs change from call to call: a random function has no Jacobian; fix its noise"
 
 
@@ -53,12 +55,15 @@ class Findings(NamedTuple):
         whether samples can be differentiated together; otherwise it takes one backward pass for each
     bytes_per_sample
         memory of a forward and a backward pass, for each sample
+    backward
+        names of the functions that a backward pass goes through
     """
 
     outputs: int
     coupled: bool
     vmapped: bool
     bytes_per_sample: float
+    backward: set[str]
 
 
 @torch.inference_mode(False)
@@ -73,32 +78,36 @@ def examine(network: Network, memory: float) -> Findings:
     memory
         GiB that calls on many samples may take; what does not fit is tried in parts
     """
-    near = moved(network, STEPS[0])
+    parameters = copies(network)
     with Handed() as handed:
         with network.as_template():
             coupled = ask_for_mode(network)
-            y, taken = first_call(network)
-            start = network(near, network.x[:FEW])
+            outputs, taken, backward = first_call(network, parameters)
+            move(parameters, network, STEPS[0])
+            start = network(parameters, network.x[:FEW])
         # without a backward pass it takes less
         fits = len(network.x) if coupled else max(int((memory * GIB - network.copied) / max(taken, 1)), FEW)
-        trial = _Trial(network, min(fits, len(network.x)), handed)
+        trial = _Trial(network, min(fits, len(network.x)), max(int(WORKING / max(taken, 1)), FEW), handed)
         with network.as_template():
             network.generators.advance()
-            trial.check_few(near, start)
+            trial.check_few(parameters, start)
             vmapped = not coupled and can_vmap(network)
-            near = moved(network, STEPS[1])
             if coupled:
-                trial.same(trial.whole(near), trial.whole(near))
+                move(parameters, network, STEPS[1])
+                trial.same(trial.whole(parameters), trial.whole(parameters))
             elif len(network.x) > 1:
-                coupled = trial.coupled(near, vmapped)
-    return Findings(y.shape[1], coupled, vmapped and not coupled, taken)
+                coupled = trial.coupled(parameters, vmapped)
+    return Findings(outputs, coupled, vmapped and not coupled, taken, backward)
 
 
 class _Trial:
-    """Calls of a network on many samples, in parts of a size that fits, each of them watched for random numbers."""
+    """Calls of a network on many samples, each of them watched for random numbers.
 
-    def __init__(self, network: Network, part: int, handed: Handed) -> None:
-        self._network, self._part, self._handed = network, part, handed
+    All of them go together, or in parts as large as fit; for comparison in pieces, as small as is fast.
+    """
+
+    def __init__(self, network: Network, part: int, piece: int, handed: Handed) -> None:
+        self._network, self._part, self._piece, self._handed = network, part, min(part, piece), handed
 
     def check_few(self, near: Parameters, start: Tensor) -> None:
         """Refuse, on a few samples, what is random, loses digits, changes parameters or goes on from call to call."""
@@ -128,16 +137,17 @@ class _Trial:
         if not agree(y, again):
             raise ValueError(self._random)
 
-    def coupled(self, near: Parameters, vmapped: bool) -> bool:
+    def coupled(self, parameters: Parameters, vmapped: bool) -> bool:
         """Say whether the outputs of a sample depend on the other samples; refuse it unless it is meant."""
         network, n = self._network, len(self._network.x)
         generator = torch.Generator().manual_seed(0)
         order = torch.randperm(n, generator=generator, device=generator.device).to(network.x.device)
-        ways: list[tuple[Parameters, Callable[[Parameters], Tensor]]] = [
-            (moved(network, 0.0), lambda p: self._halves(p, order)),
-            (near, self._vmapped if vmapped else self._one_by_one),
+        ways: list[tuple[float, Callable[[Parameters], Tensor]]] = [
+            (0.0, lambda p: self._shuffled(p, order)),
+            (STEPS[1], self._vmapped if vmapped else self._one_by_one),
         ]
-        for parameters, apart in ways:
+        for step, apart in ways:
+            move(parameters, network, step)
             together, alone = self.whole(parameters), None
             try:
                 with warnings.catch_warnings():
@@ -167,8 +177,8 @@ class _Trial:
         check_sums(parameters, before)
         return y
 
-    def _halves(self, parameters: Parameters, order: Tensor) -> Float[Tensor, "n k"]:
-        pieces = order.tensor_split(max(2, math.ceil(len(order) / self._part)))
+    def _shuffled(self, parameters: Parameters, order: Tensor) -> Float[Tensor, "n k"]:
+        pieces = order.tensor_split(max(2, math.ceil(len(order) / self._piece)))
         y = torch.cat([self._call(parameters, self._network.x[piece]) for piece in pieces])
         return torch.empty_like(y).index_copy_(0, order, y)
 
@@ -176,7 +186,7 @@ class _Trial:
         def alone(x: Tensor) -> Tensor:
             return self._network(parameters, x[None])[0]
 
-        return torch.vmap(alone, chunk_size=self._part)(self._network.x)
+        return torch.vmap(alone, chunk_size=self._piece)(self._network.x)
 
     def _one_by_one(self, parameters: Parameters) -> Float[Tensor, "n k"]:
         return torch.cat([self._network(parameters, x) for x in self._network.x.split(1)])

@@ -3,19 +3,19 @@ r"""The change of the tangent kernel, and the Hessian of one output on one sampl
 The Hessian is that of the *network*, not of a loss: the second derivative of one output on one sample.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from gnlib.chapters.shared.lanczos import SpectrumEnds, symmetric_ends
 from gnlib.checks import as_symmetric
 from gnlib.modules.network import Network
 from gnlib.modules.plan import BudgetError
 from gnlib.modules.trial import GIB
+from gnlib.modules.watch import Watch
 from gnlib.operators import SymmetricOperator
 
 FEWEST = 12  # vectors that the iteration has to hold: with fewer of them it would forget too much at each restart
@@ -181,21 +181,19 @@ def hessian_ends(
     return symmetric_ends(hessian.matmul, start, tolerance=tolerance, max_steps=max_steps, held=held)
 
 
-class _Kinks(TorchFunctionMode):
+class _Kinks(Watch):
     """Take note of the functions called in this context that have no second derivative everywhere."""
 
     def __init__(self) -> None:
         super().__init__()
         self.found: set[str] = set()
 
-    def __torch_function__(
-        self, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None
-    ) -> object:
+    def call(self, function: Callable, args: Sequence, kwargs: dict) -> object:
         """Call a function of torch, and look at its name."""
         name = getattr(function, "__name__", "").strip("_")  # relu_ works in place, _threshold is an alias
         if name in KINKED:
             self.found.add(name)
-        return function(*args, **(kwargs or {}))
+        return function(*args, **kwargs)
 
 
 @contextmanager
