@@ -35,6 +35,21 @@ def one_sided(weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"]) ->
     return sum(torch.kron(a @ a.mT, b.mT @ b @ second_moment) for a, b in partial_products(weights))
 
 
+def two_layers_by_one_triangle(weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"]) -> Float[Tensor, " kd"]:
+    r"""Return :func:`read_by_one_triangle` of :func:`one_sided` for one hidden layer, block by block.
+
+    :math:`W W^\top \otimes \Sigma` is symmetric, and the other term has the same block for each output, so that the
+    eigenvectors of :math:`W W^\top` split what is read into k matrices of d rows.
+    """
+    second_moment = as_symmetric(second_moment, "second_moment")
+    (above, _), (_, below) = partial_products(weights)
+    block = below.mT @ below @ second_moment
+    outputs = torch.linalg.eigvalsh(above @ above.mT)
+    return torch.cat([read_by_one_triangle(block + value * second_moment) for value in outputs]).sort(descending=True)[
+        0
+    ]
+
+
 def read_by_one_triangle(matrix: Float[Tensor, "kd kd"]) -> Float[Tensor, " kd"]:
     """Return the sizes, descending, of the eigenvalues that the lower triangle and its mirror image have."""
     return torch.linalg.eigvalsh(matrix, UPLO="L").abs().sort(descending=True).values

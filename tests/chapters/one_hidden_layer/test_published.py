@@ -2,7 +2,7 @@
 
 import torch
 
-from gnlib.chapters.one_hidden_layer.published import one_sided, read_by_one_triangle
+from gnlib.chapters.one_hidden_layer.published import one_sided, read_by_one_triangle, two_layers_by_one_triangle
 from gnlib.gauss_newton import linear_gauss_newton
 from tests.oracles import normal, spectrum
 
@@ -23,6 +23,12 @@ def test_one_triangle_has_them_for_white_data_and_not_for_others():
         read = read_by_one_triangle(one_sided(WEIGHTS, moment))
         expected = spectrum(linear_gauss_newton(WEIGHTS, moment).dense())
         assert torch.allclose(read, expected, rtol=1e-8) == same
+
+
+def test_one_hidden_layer_is_read_block_by_block():
+    weights = [WEIGHTS[0], normal(3, 7, seed=4)]
+    expected = read_by_one_triangle(one_sided(weights, MOMENT))
+    assert torch.allclose(two_layers_by_one_triangle(weights, MOMENT), expected, rtol=1e-8)
 
 
 def test_what_one_triangle_holds_may_be_indefinite():
