@@ -4,19 +4,19 @@ Training goes on where it was interrupted, and ends with the same bits as if it 
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
 from gnlib.chapters.pruning import jacobians
+from gnlib.chapters.pruning.jacobians import Masks
 from gnlib.chapters.pruning.masks import magnitude_masks, masks_of_every_tensor
 from gnlib.chapters.pruning.recipes import Recipe
 from gnlib.chapters.shared.training import Loss, digest_of, read_checkpoint, write_checkpoint
 
-Masks = Mapping[str, Bool[Tensor, "*shape"]]
 Rows = list[dict[str, object]]
 
 PRUNINGS = ("every tensor", "weights", "scales and biases")
@@ -94,7 +94,6 @@ def condition_numbers(
     the numbers of :class:`gnlib.chapters.pruning.jacobians.Ends`, and for all columns what the public code would take
     for the condition number and the rank.
     """
-    kept = jacobians.kept_columns(network, masks)
     if any(isinstance(module, NORMALISED) for module in network.modules()):
         kinds = {"batch": precision, "running": torch.float64}
     else:
@@ -102,11 +101,10 @@ def condition_numbers(
     rows: Rows = []
     for statistics, dtype in kinds.items():
         if statistics == "batch":
-            blocks = jacobians.with_statistics_of_batches(network, batches, dtype)
+            found = jacobians.with_statistics_of_batches(network, masks, batches, dtype)
         else:
-            blocks = jacobians.with_running_statistics(network, batches)
-        found = jacobians.grams(blocks, kept)
-        kappa, rank = jacobians.by_the_public_rule(found["public"])
+            found = jacobians.with_running_statistics(network, masks, batches)
+        kappa, rank = jacobians.by_the_public_rule(found["all"] * sum(map(len, batches)))
         for columns in ("all", "kept"):
             row = {"statistics": statistics, "columns": columns} | jacobians.ends(found[columns], dtype)._asdict()
             rows.append(row | ({"kappa_public": kappa, "rank_public": rank} if columns == "all" else {}))

@@ -2,15 +2,19 @@
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from gnlib.chapters.pruning.masks import apply_masks
 from gnlib.checks import EPS
-from gnlib.modules import jacobian_blocks
+from gnlib.modules import gauss_newton_gram
+
+Masks = Mapping[str, Bool[Tensor, "*shape"]]
+Grams = dict[str, Float[Tensor, "nk nk"]]
 
 COLUMNS = 4096  # of the Jacobian taken to double precision at a time
 PUBLIC = 1e-7
@@ -40,93 +44,71 @@ class Ends(NamedTuple):
 
 
 def with_statistics_of_batches(
-    network: nn.Module, batches: Sequence[Tensor], dtype: torch.dtype = torch.float32
-) -> Iterator[Float[Tensor, "nk p"]]:
-    """Return the Jacobian of a network in training mode, a block of columns for each parameter, the last one first.
+    network: nn.Module, masks: Masks, batches: Sequence[Tensor], dtype: torch.dtype = torch.float32
+) -> Grams:
+    r"""Return Gram matrices of the Jacobian of a network in training mode.
 
     BatchNorm takes its statistics from each batch, so that an output depends on all samples of its batch: each takes a
-    backward pass through the whole batch. The network is left as it is.
+    backward pass through the whole batch. There is no structure that spares them, and in single precision they take
+    half as long as in double precision, which is why this is not :func:`gnlib.modules.gauss_newton_gram`. The network
+    is left as it is.
 
     Parameters
     ----------
     network
-        a module
+        a module, in which pruned parameters are zero
+    masks
+        what is kept of them, by name
     batches
         samples, batch by batch
     dtype
         precision of the passes
 
+    Returns
+    -------
+    By name: "all", :math:`\frac1n J J^\top`; "kept", that of the kept columns alone; both in double precision.
+
     Examples
     --------
     >>> import torch
     >>> network = torch.nn.BatchNorm1d(1)
-    >>> shift, scale = with_statistics_of_batches(network, [torch.tensor([[1.0], [3.0]])])
-    >>> scale.round(decimals=3)
-    tensor([[-1.],
-            [ 1.]])
+    >>> found = with_statistics_of_batches(network, {"bias": torch.tensor([False])}, [torch.tensor([[1.0], [3.0]])])
+    >>> {columns: gram.round(decimals=3).tolist() for columns, gram in found.items()}
+    {'all': [[1.0, 0.0], [0.0, 1.0]], 'kept': [[0.5, -0.5], [-0.5, 0.5]]}
     """
     network = copy.deepcopy(network).to(dtype).train()
-    parameters = list(network.parameters())[::-1]
-    rows: Float[Tensor, "nk p"] | None = None
-    row = 0
-    for batch in batches:
-        outputs = network(batch.to(dtype)).flatten()
-        if rows is None:
-            p = sum(parameter.numel() for parameter in parameters)
-            rows = torch.empty(len(outputs) // len(batch) * sum(map(len, batches)), p, dtype=dtype, device=batch.device)
-        for output in outputs:
-            gradients = torch.autograd.grad(output, parameters, retain_graph=True)
-            torch.cat([gradient.flatten() for gradient in gradients], out=rows[row])
-            row += 1
-    yield from rows.split([parameter.numel() for parameter in parameters], dim=1)
+    parameters = dict(network.named_parameters())
+    kept = [masks.get(name, torch.ones_like(p, dtype=torch.bool)).flatten() for name, p in parameters.items()]
+    outputs = [output for batch in batches for output in network(batch.to(dtype)).flatten()]
+    jacobian = torch.empty(len(outputs), sum(map(len, kept)), dtype=dtype, device=kept[0].device)
+    for row, output in zip(jacobian, outputs, strict=True):
+        gradients = torch.autograd.grad(output, [*parameters.values()], retain_graph=True)
+        torch.cat([gradient.flatten() for gradient in gradients], out=row)
+    by_kept, by_pruned = jacobian.new_zeros(2, len(outputs), len(outputs), dtype=torch.float64)
+    for columns, mask in zip(jacobian.split(COLUMNS, 1), torch.cat(kept).split(COLUMNS), strict=True):
+        for gram, wanted in ((by_kept, mask), (by_pruned, ~mask)):
+            some = columns[:, wanted].double()
+            gram.addmm_(some, some.mT)
+    n = sum(map(len, batches))
+    return {"all": (by_kept + by_pruned) / n, "kept": by_kept / n}
 
 
-def with_running_statistics(network: nn.Module, batches: Sequence[Tensor]) -> Iterator[Float[Tensor, "nk g"]]:
-    """Return the Jacobian of a network in evaluation mode, in double precision, blocks of columns in the same order."""
-    return jacobian_blocks(network, torch.cat(list(batches)), mode="eval")
+def with_running_statistics(network: nn.Module, masks: Masks, batches: Sequence[Tensor]) -> Grams:
+    """Return the same matrices of a network in evaluation mode, or without BatchNorm, in double precision throughout.
 
-
-def grams(
-    blocks: Iterator[Float[Tensor, "nk g"]], kept: Bool[Tensor, " p"], outputs: int = 10
-) -> dict[str, Float[Tensor, "nk nk"]]:
-    r"""Return Gram matrices of a Jacobian whose columns come in blocks.
-
-    Returns
-    -------
-    By name: "all", :math:`\frac1n J J^\top`; "kept", that of the kept columns alone; both in double precision; and
-    "public", :math:`J J^\top`, not divided by n, in single precision, as the public code has it.
+    Samples are independent of each other, and the structure of the layers is used.
 
     Examples
     --------
     >>> import torch
-    >>> jacobian = torch.tensor([[1.0, 2.0], [0.0, 3.0]])
-    >>> grams(iter([jacobian]), torch.tensor([True, False]), outputs=1)["kept"]
-    tensor([[0.5000, 0.0000],
-            [0.0000, 0.0000]], dtype=torch.float64)
+    >>> network = torch.nn.Linear(2, 1, bias=False)
+    >>> with_running_statistics(network, {"weight": torch.tensor([[True, False]])}, [torch.tensor([[3.0, 4.0]])])
+    {'all': tensor([[25.]], dtype=torch.float64), 'kept': tensor([[9.]], dtype=torch.float64)}
     """
-    found: dict[str, Tensor] = {}
-    start = 0
-    for block in blocks:
-        rows, width = block.shape
-        if not found:
-            found = {name: block.new_zeros(rows, rows, dtype=torch.float64) for name in ("kept", "pruned")}
-            found["public"] = block.new_zeros(rows, rows, dtype=torch.float32)
-        some = kept[start : start + width]
-        start += width
-        for part, mask in zip(block.split(COLUMNS, dim=1), some.split(COLUMNS), strict=True):
-            for name, columns in (("kept", mask), ("pruned", ~mask)):
-                if columns.any():
-                    wanted = part[:, columns].double()
-                    found[name].addmm_(wanted, wanted.mT)
-            single = part.float()
-            found["public"].addmm_(single, single.mT)
-        del block
-    n = len(found["kept"]) / outputs
-    return {
-        "all": (found["kept"] + found["pruned"]) / n,
-        "kept": found["kept"] / n,
-        "public": found["public"],
-    }
+    masked, x = copy.deepcopy(network), torch.cat(list(batches))
+    apply_masks(masked, masks)
+    kinds = {"all": network, "kept": masked}
+    return {columns: gauss_newton_gram(kind, x, mode="eval") for columns, kind in kinds.items()}
 
 
 def ends(gram: Float[Tensor, "nk nk"], dtype: torch.dtype = torch.float64) -> Ends:
@@ -151,10 +133,11 @@ def ends(gram: Float[Tensor, "nk nk"], dtype: torch.dtype = torch.float64) -> En
 
 
 def by_the_public_rule(gram: Float[Tensor, "nk nk"]) -> tuple[float, int]:
-    """Return condition number and rank as the public code has them: of a matrix in single precision.
+    r"""Return condition number and rank of :math:`J J^\top`, not divided by n, as the public code has them.
 
-    What counts is larger than 1e-7, whatever the largest is, so nearly all eigenvalues do; the smallest of them is
-    rounding where the condition number is beyond about 1e7.
+    It is a matrix in single precision, to which it is rounded here, and so are its eigenvalues. What counts is larger
+    than 1e-7, whatever the largest is, so nearly all eigenvalues do; the smallest of them is rounding where the
+    condition number is beyond about 1e7.
 
     References
     ----------
@@ -166,19 +149,6 @@ def by_the_public_rule(gram: Float[Tensor, "nk nk"]) -> tuple[float, int]:
     >>> by_the_public_rule(torch.diag(torch.tensor([4.0, 2.0, 1e-8])))
     (2.0, 2)
     """
-    values = torch.linalg.eigvalsh(gram)
+    values = torch.linalg.eigvalsh(gram.float())
     above = values[values > PUBLIC]
     return (above[-1] / above[0]).item(), len(above)
-
-
-def kept_columns(network: nn.Module, masks: Mapping[str, Bool[Tensor, "*shape"]]) -> Bool[Tensor, " p"]:
-    """Return which columns of the Jacobian, in the order of its blocks, belong to what masks keep, or have no mask.
-
-    Examples
-    --------
-    >>> import torch
-    >>> kept_columns(torch.nn.Linear(2, 1), {"weight": torch.tensor([[True, False]])})
-    tensor([ True,  True, False])
-    """
-    named = list(network.named_parameters())[::-1]
-    return torch.cat([masks.get(name, torch.ones_like(p, dtype=torch.bool)).flatten() for name, p in named])

@@ -1,5 +1,7 @@
 """Gauss-Newton matrices over several batches, and their ends."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -8,12 +10,10 @@ import gnlib
 from gnlib.chapters.pruning.jacobians import (
     by_the_public_rule,
     ends,
-    grams,
-    kept_columns,
     with_running_statistics,
     with_statistics_of_batches,
 )
-from gnlib.chapters.pruning.masks import masks_of_every_tensor
+from gnlib.chapters.pruning.masks import apply_masks, masks_of_every_tensor
 from gnlib.chapters.pruning.vgg import VGG
 from gnlib.chapters.shared.residual_network import ResidualNetwork
 from tests.chapters.pruning.cases import seeded
@@ -25,62 +25,65 @@ NETWORKS = {
 }
 
 
-def all_kept(network):
-    return kept_columns(network, {})
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("seed", range(3))
-def test_one_batch_is_what_the_library_finds(name, seed):
-    network, x = seeded(NETWORKS[name], seed)
-    found = grams(with_statistics_of_batches(network, [x], torch.float64), all_kept(network), 3)
-    expected = gnlib.gauss_newton_gram(network, x, mode="train")
-    torch.testing.assert_close(found["all"], expected, rtol=1e-8, atol=1e-10)
-    torch.testing.assert_close(found["kept"], expected, rtol=1e-8, atol=1e-10)
-    running = grams(with_running_statistics(network, [x[:1], x[1:]]), all_kept(network), 3)
-    expected = gnlib.gauss_newton_gram(network, x, mode="eval")
-    torch.testing.assert_close(running["all"], expected, rtol=1e-8, atol=1e-10)
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_batches_are_coupled_within_and_share_parameters(name):
-    network, x = seeded(NETWORKS[name])
-    x = torch.cat([x, 2 * x.flip(0) + 1])
-    batches = x.split(4)
-    found = grams(with_statistics_of_batches(network, batches, torch.float64), all_kept(network), 3)["all"]
-    parameters = list(network.train().parameters())
+def jacobian_of(network, batches, parameters):
+    """Row by row, in double precision, in the mode that the network is in."""
     rows = [
         torch.cat([g.flatten() for g in torch.autograd.grad(output, parameters, retain_graph=True)])
         for batch in batches
         for output in network(batch).flatten()
     ]
-    jacobian = torch.stack(rows)
-    torch.testing.assert_close(found, jacobian @ jacobian.mT / 8, rtol=1e-8, atol=1e-10)
-    assert found[:12, 12:].abs().max() > 1e-3 * found.abs().max()
+    return torch.stack(rows)
+
+
+def in_double(network, masks, batches):
+    return with_statistics_of_batches(network, masks, batches, torch.float64)
+
+
+WAYS = {"train": in_double, "eval": with_running_statistics}
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("way", [with_statistics_of_batches, with_running_statistics])
-def test_kept_columns_are_those_of_the_masks(name, way):
-    network, x = seeded(NETWORKS[name])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_library_finds_the_same(name, seed):
+    network, x = seeded(NETWORKS[name], seed)
+    batches = [x, 2 * x.flip(0) + 1]
     masks = masks_of_every_tensor(network, 0.6)
-    batches = x.split(2)
-    found = grams(way(network, batches), kept_columns(network, masks), 3)
-    columns = {key: mask for key, mask in reversed(masks.items())}
-    jacobian = torch.cat([block.double() for block in way(network, batches)], 1)
-    kept = torch.cat([mask.flatten() for mask in columns.values()])
-    torch.testing.assert_close(found["all"], jacobian @ jacobian.mT / 4, rtol=1e-6, atol=1e-9)
-    torch.testing.assert_close(found["kept"], jacobian[:, kept] @ jacobian[:, kept].mT / 4, rtol=1e-6, atol=1e-9)
-    torch.testing.assert_close(found["public"].double(), jacobian @ jacobian.mT, rtol=1e-4, atol=1e-4)
-    for parameter, mask in zip(list(network.parameters())[::-1], columns.values(), strict=True):
-        assert parameter.shape == mask.shape
+    masked = copy.deepcopy(network)
+    with torch.no_grad():
+        for key, kept in masks.items():
+            network.get_parameter(key).mul_(kept)
+    apply_masks(masked, masks)
+    for mode, way in WAYS.items():
+        found = way(network, masks, batches)
+        for columns, kind in {"all": network, "kept": masked}.items():
+            expected = gnlib.gauss_newton_gram(kind, batches, mode=mode)
+            torch.testing.assert_close(found[columns], expected, rtol=1e-10, atol=1e-10 * expected.abs().max().item())
+
+
+@pytest.mark.parametrize("mode", WAYS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_batches_are_coupled_within_and_columns_are_those_of_the_masks(name, mode):
+    network, x = seeded(NETWORKS[name])
+    batches = [x, 2 * x.flip(0) + 1]
+    masks = masks_of_every_tensor(network, 0.6)
+    with torch.no_grad():
+        for key, kept in masks.items():
+            network.get_parameter(key).mul_(kept)
+    found = WAYS[mode](network, masks, batches)
+    jacobian = jacobian_of(network.train(mode == "train"), batches, list(network.parameters()))
+    kept = jacobian[:, torch.cat([mask.flatten() for mask in masks.values()])]
+    n = 2 * len(x)
+    torch.testing.assert_close(found["all"], jacobian @ jacobian.mT / n, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(found["kept"], kept @ kept.mT / n, rtol=1e-8, atol=1e-10)
+    rows = len(jacobian) // 2
+    assert found["all"][:rows, rows:].abs().max() > 1e-3 * found["all"].abs().max()
 
 
 @pytest.mark.parametrize("name", ["residual", "vgg"])  # the Jacobian of a linear network is its images
 def test_single_precision_is_as_good_as_it_says(name):
     network, x = seeded(NETWORKS[name])
     single, double = (
-        ends(grams(with_statistics_of_batches(network, x.split(2), dtype), all_kept(network), 3)["all"], dtype)
+        ends(with_statistics_of_batches(network, {}, x.split(2), dtype)["all"], dtype)
         for dtype in (torch.float32, torch.float64)
     )
     assert double.error < 1e-9
@@ -94,7 +97,7 @@ def test_a_network_is_left_as_it_is():
     network.eval()
     before = {key: tensor.clone() for key, tensor in network.state_dict().items()}
     for way in (with_statistics_of_batches, with_running_statistics):
-        list(way(network, x.split(2)))
+        way(network, masks_of_every_tensor(network, 0.5), x.split(2))
     torch.testing.assert_close(dict(network.state_dict()), before, rtol=0, atol=0)
     assert not network.training
     assert all(parameter.grad is None for parameter in network.parameters())
