@@ -25,6 +25,7 @@ ELSEWHERE = {  # modules without a test file of their name, and where and why th
     "modules/randomness.py": "modules/test_traps_randomness.py",
     "modules/recording.py": "modules/test_structure*.py",
     "modules/trial.py": "modules/test_traps_*.py",
+    "modules/watch.py": "with each of those that watch: modules/test_traps_*.py and test_structure*.py",
 }
 
 
