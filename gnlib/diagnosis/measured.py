@@ -1,6 +1,6 @@
 """A network, measured once on its data for all that is asked of it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from gnlib.checks import EPS, numerical_rank
 from gnlib.diagnosis.inputs import Inputs, Packed, networks_on
+from gnlib.diagnosis.linearised import outputs_of
 from gnlib.diagnosis.losses import Loss, loss_of
 from gnlib.modules.contraction import add_columns
 from gnlib.modules.estimate import announced
 from gnlib.modules.gram import _check, _gathered, _mirrored, blocks_of, rows_of
-from gnlib.modules.network import Network
 from gnlib.modules.plan import check_memory, plan_of
 from gnlib.modules.recording import structures_of
 from gnlib.modules.trial import GIB
@@ -52,8 +52,8 @@ class Measured:
         the function of the module on each batch, and the GiB that may be used
     outputs
         `(n, k)`, of the network on all samples
-    loss
-        with its targets
+    loss, has_targets
+        with its targets, if there are any
     """
 
     def __init__(
@@ -69,8 +69,9 @@ class Measured:
     ) -> None:
         check_memory(memory)
         self.networks, self.memory = networks_on(module, x, output, mode, memory), memory
-        self.outputs = torch.cat([_outputs(network) for network in self.networks])
+        self.outputs = outputs_of(self.networks, memory)
         self.loss: Loss = loss_of(loss, y, self.outputs)
+        self.has_targets = y is not None
 
     @cached_property
     def root(self) -> Float[Tensor, "n k r"]:
@@ -89,7 +90,7 @@ class Measured:
                 parts[layer] = Part(0, gram, self._units(layer))
             parts[layer] = parts[layer]._replace(parameters=parts[layer].parameters + parameter.numel())
         structures = structures_of(networks)
-        plan = plan_of(networks[0], structures[0], self._left(len(parts) - 1), result=size, rows=size)
+        plan = plan_of(networks[0], structures[0], self._beside(len(parts) - 1), result=size, rows=size)
         what = announced(networks[0], structures[0], plan)
         for group in plan.groups:
             blocks, pairs = _gathered(networks, structures, plan, group, what, wide=0)  # each parameter apart
@@ -164,32 +165,6 @@ class Measured:
         n, k = self.outputs.shape
         return (self.root.mT @ block.view(n, k, -1)).flatten(0, 1)
 
-    def weighted(self, weights: Mapping[str, Tensor]) -> Float[Tensor, "nr nr"]:
-        r"""Return :math:`\frac1n R^\top J D J^\top R` for a diagonal D, given by its entries for each parameter."""
-        networks, size = self.networks, len(self.root) * self.root.shape[2]
-        structures = structures_of(networks)
-        # without a square result, layers go by their columns
-        plan = plan_of(networks[0], structures[0], self._left(1), result=0, rows=rows_of(networks))
-        matrix = torch.zeros(size, size, dtype=torch.float64, device=self.outputs.device)
-        for group in plan.groups:
-            blocks, _ = _gathered(networks, structures, plan, group, wide=0)
-            for (name, columns), block in zip(group.columns.items(), blocks, strict=False):
-                add_columns(matrix, self.rooted(block * weights[name].flatten()[columns].sqrt()))
-        return _mirrored(matrix).div_(len(self.outputs))
-
-    def gradient(self) -> dict[str, Tensor]:
-        """Return the gradient of the loss by each parameter."""
-        cotangent = self.loss.gradient(self.outputs) / len(self.outputs)
-        total = {name: torch.zeros_like(p) for name, p in self.networks[0].parameters.items()}
-        sizes = [len(network.x) for network in self.networks]
-        for network, weights in zip(self.networks, cotangent.split(sizes), strict=True):
-            leaves = {name: p.detach().requires_grad_() for name, p in network.parameters.items()}
-            with network.as_template(), torch.enable_grad():
-                found = network.pull(leaves, network(leaves, network.x), weights)
-            for name, gradient in zip(leaves, found, strict=True):
-                total[name] += gradient
-        return total
-
     @cached_property
     def parameters(self) -> int:
         """Number of parameters that require a gradient."""
@@ -215,7 +190,7 @@ class Measured:
             return None
         return torch.zeros(len(module.weight), dtype=torch.bool, device=self.outputs.device)
 
-    def _left(self, matrices: int) -> float:
+    def _beside(self, matrices: int) -> float:
         """Return the GiB that are left beside so many matrices."""
         size = rows_of(self.networks)
         held = 8 * size**2 * matrices / GIB
@@ -225,13 +200,6 @@ class Measured:
                 "for each layer; allow more, or pass fewer samples."
             )
         return self.memory - held
-
-
-@torch.inference_mode(False)
-@torch.no_grad()
-def _outputs(network: Network) -> Float[Tensor, "n k"]:
-    with network.as_template():
-        return network({}, network.x).detach()
 
 
 def through(root: Float[Tensor, "n k r"], gram: Float[Tensor, "nk nk"]) -> Float[Tensor, "nr nr"]:

@@ -104,9 +104,7 @@ def preconditioner_of(
     return Preconditioner(factors, buffers)
 
 
-def preconditioned_gram(
-    networks: Sequence[Network], factors: Factors | None, memory: float
-) -> Float[Tensor, "nk nk"]:
+def preconditioned_gram(networks: Sequence[Network], factors: Factors | None, memory: float) -> Float[Tensor, "nk nk"]:
     r"""Return :math:`\frac1n J P^{-1} J^\top` for a diagonal P.
 
     With factors for each parameter no product of two Gram matrices gives a layer's part, so all columns of the

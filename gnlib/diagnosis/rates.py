@@ -1,69 +1,58 @@
 """The largest learning rate at which gradient descent, or an optimiser, is stable on the quadratic model of a loss."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
+from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
+from gnlib.diagnosis.descent import Rule, descend
 from gnlib.diagnosis.inputs import Inputs
-from gnlib.diagnosis.measured import Measured
+from gnlib.diagnosis.linearised import pull
+from gnlib.diagnosis.measured import Measured, through
+from gnlib.diagnosis.preconditioner import preconditioned_gram, preconditioner_of, rule_of
+
+KNOWN = SGD, Adam, AdamW, RMSprop
+UNKNOWN = ("dampening", "maximize", "centered")
 
 
 @dataclass(frozen=True)
 class StableRate:
-    r"""The largest stable learning rate of an optimiser that descends in coordinates scaled by a fixed P.
-
-    Along an eigenvector of :math:`P^{-1} G` with the eigenvalue :math:`\lambda` it iterates
-    :math:`m \leftarrow \beta m + (1 - d) \lambda \theta`, :math:`\theta \leftarrow \theta - \eta m`.
+    r"""The largest stable learning rate of an optimiser, and what it leaves.
 
     Attributes
     ----------
     optimizer
         what it is the rate of
     largest, smallest
-        the ends of the non-zero spectrum, of :math:`P^{-1} G` if the optimiser has a P
-    momentum, dampening, nesterov
-        :math:`\beta`, d, and whether the gradient looks ahead
-    decay
-        weight decay, which adds to each eigenvalue
+        the ends of the non-zero spectrum, of :math:`P^{-1} G` if the optimiser divides by a P
+    rule
+        what it makes of gradients
     """
 
     optimizer: str
     largest: float
     smallest: float
-    momentum: float = 0.0
-    dampening: float = 0.0
-    nesterov: bool = False
-    decay: float = 0.0
-
-    @property
-    def limit(self) -> float:
-        r"""The largest stable :math:`\eta \lambda`: 2 without momentum, 38 for Adam with :math:`\beta_1 = 0.9`."""
-        beta = self.momentum
-        if self.nesterov:
-            return 2 * (1 + beta) / (1 + 2 * beta)
-        return 2 * (1 + beta) / (1 - self.dampening)
+    rule: Rule
 
     @property
     def rate(self) -> float:
         """The largest stable learning rate."""
-        return self.limit / (self.largest + self.decay)
+        return self.rule.limit / self.largest
 
     def left(self, steps: int = 100, rate: float | None = None) -> float:
-        """Return what is left of the slowest direction after some steps, at half the largest rate unless one is given.
+        """Return what is left of the slowest direction after some steps, at half the largest rate if none is given."""
+        start = torch.ones(1, dtype=torch.float64)
+        rule = self.rule._replace(rate=self.rate / 2 if rate is None else rate)
+        course = descend(start, lambda sums: self.smallest * sums, lambda now: now, rule)
+        return next(islice(course, steps, None))[1].abs().item()
 
-        Weight decay is left out, as it moves the goal and not only the pace.
-        """
-        step = (self.rate / 2 if rate is None else rate) * self.smallest
-        theta, m = 1.0, 0.0
-        for _ in range(steps):
-            gradient = step * theta
-            m = self.momentum * m + (1 - self.dampening) * gradient
-            theta -= gradient + self.momentum * m if self.nesterov else m
-        return abs(theta)
+    def with_momentum(self, momentum: float = 0.9) -> "StableRate":
+        """Return the same for gradient descent with heavy-ball momentum."""
+        return replace(self, optimizer=f"with momentum {momentum:g}", rule=Rule(1.0, momentum))
 
     def __str__(self) -> str:
         """Return one line."""
@@ -83,35 +72,31 @@ def largest_stable_rate(
 ) -> StableRate:
     r"""Return the largest learning rate at which an optimiser is stable on the quadratic model of a loss.
 
-    Gradient descent multiplies what is along an eigenvector by :math:`1 - \eta \lambda`, and is stable below
-    :math:`2 / \lambda_{\max}`. With momentum, :math:`\theta_{t+1} = (1 + \beta - \eta (1 - d) \lambda) \theta_t - \beta
-    \theta_{t-1}`, whose characteristic polynomial :math:`z^2 - (1 + \beta - \eta (1 - d) \lambda) z + \beta` has its
-    first root outside the unit circle at :math:`z = -1`, when :math:`\eta \lambda = 2 (1 + \beta) / (1 - d)`: for
-    torch's SGD, with :math:`d = 0`, that is :math:`2 (1 + \beta)`. Adam has :math:`d = \beta_1`, hence 38 at
-    :math:`\beta_1 = 0.9`, for the largest eigenvalue of :math:`P^{-1} G`, whose P are the denominators of its step.
+    It is 2 over the largest eigenvalue for gradient descent and :math:`2 (1 + \beta)` over it with momentum
+    (:class:`gnlib.diagnosis.descent.Rule`); for Adam with :math:`\beta_1 = 0.9` it is 38 over the largest eigenvalue
+    of :math:`P^{-1} G`, with P what it divides by.
 
     Parameters
     ----------
     module, x, y, loss, output, mode, memory
         as for :func:`gnlib.diagnosis.report`
     optimizer
-        SGD, Adam, AdamW, RMSprop or Adagrad of torch, with the parameters of the module; gradient descent without. Its
-        own state makes P; before the first step, what the gradient would make of it, which takes `y`. Groups with
-        other learning rates are measured in proportion to the first, whose rate is returned
+        SGD, Adam, AdamW or RMSprop of torch, with the parameters of the module; gradient descent without. Its own state
+        makes P. Before its first step P is the root of the diagonal of G, of the size of the gradient, which takes `y`.
+        Weight decay is left out
 
     Raises
     ------
     TypeError
         Another optimiser; as :func:`gnlib.diagnosis.report`.
     ValueError
-        An optimiser that has no parameter of the module, or no state where `y` is missing; as
-        :func:`gnlib.diagnosis.report`.
+        An optimiser of other parameters, of several rates or with settings that are not known here, or without a state
+        where `y` is missing; as :func:`gnlib.diagnosis.report`.
 
     References
     ----------
-    J. M. Cohen et al. (2022), Adaptive gradient methods at the edge of stability, arXiv:2207.14484 (the preconditioned
-    sharpness, and 38). B. T. Polyak (1964), Some methods of speeding up the convergence of iteration methods, USSR
-    Computational Mathematics and Mathematical Physics 4.
+    J. M. Cohen et al. (2022), Adaptive gradient methods at the edge of stability, arXiv:2207.14484 (the sharpness in
+    the coordinates of Adam, and 38).
 
     Examples
     --------
@@ -128,75 +113,44 @@ def largest_stable_rate(
 
 def stable_rate_of(measured: Measured, optimizer: Optimizer | None = None) -> StableRate:
     """Return the largest stable rate for a network that has been measured."""
+    found = measured.condition
     if optimizer is None:
-        found = measured.condition
-        return StableRate("gradient descent", found.largest, found.smallest)
-    weights = weights_of(measured, optimizer)
-    group = optimizer.param_groups[0]
-    if all((weight == 1).all() for weight in weights.values()):
-        found = measured.condition
-    else:
-        matrix = measured.weighted(weights)
+        return StableRate("gradient descent", found.largest, found.smallest, Rule(1.0))
+    _check(measured, optimizer)
+    rule, kind = rule_of(optimizer), type(optimizer).__name__
+    if not isinstance(optimizer, SGD):
+        networks, memory = measured.networks, measured.memory
+        named = dict(networks[0].module.named_parameters())
+        leaves = {name: named[name] for name in networks[0].parameters}
+        gradient = {}
+        if not any(optimizer.state.values()):
+            if not measured.has_targets:
+                raise ValueError(
+                    f"optimizer, of type {kind}, has taken no step and has no state; take one, or pass y, of which "
+                    "the gradient makes one."
+                )
+            gradient = pull(networks, measured.loss.gradient(measured.outputs), memory)
+        factors = preconditioner_of(optimizer, networks, leaves, gradient, memory).factors
+        matrix = through(measured.root, preconditioned_gram(networks, factors, memory))
         found = measured.ends(torch.linalg.eigvalsh(matrix))
-    momentum = group["betas"][0] if isinstance(optimizer, Adam | AdamW) else group.get("momentum", 0.0)
-    dampening = momentum if isinstance(optimizer, Adam | AdamW) else group.get("dampening", 0.0)
-    name = type(optimizer).__name__ + (f" with momentum {momentum:g}" if momentum else "")
-    decay = group["weight_decay"] if isinstance(optimizer, SGD) else 0.0
-    nesterov = group.get("nesterov", False)
-    return StableRate(name, found.largest, found.smallest, momentum, dampening, nesterov, decay)
+    name = kind + (f" with momentum {rule.momentum:g}" if rule.momentum else "")
+    return StableRate(name, found.largest, found.smallest, rule)
 
 
-def weights_of(measured: Measured, optimizer: Optimizer) -> Mapping[str, Tensor]:
-    """Return the diagonal of the inverse of P for each parameter, in units of the learning rate of the first group."""
-    if not isinstance(optimizer, SGD | Adam | AdamW | RMSprop | Adagrad):
-        kind = type(optimizer).__name__
+def _check(measured: Measured, optimizer: Optimizer) -> None:
+    """Refuse an optimiser whose steps are others than those that are known."""
+    if type(optimizer) not in KNOWN:
+        names = ", ".join(kind.__name__ for kind in KNOWN)
         raise TypeError(
-            f"optimizer is of type {kind}; SGD, Adam, AdamW, RMSprop or Adagrad of torch.optim was expected."
+            f"optimizer is of type {type(optimizer).__name__}; one of {names} of torch.optim was expected, or None."
         )
-    groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
-    own = {name: dict(measured.module.named_parameters())[measured.name_of(name)] for name in measured.named}
-    if not any(id(p) in groups for p in own.values()):
-        raise ValueError("optimizer has no parameter of the module; make it with module.parameters().")
-    first = optimizer.param_groups[0]["lr"]
-    gradients: dict[str, Tensor] = {}
-    found = {}
-    for name, p in own.items():
-        group = groups.get(id(p))
-        if group is None:  # which it leaves as it is
-            found[name] = torch.zeros_like(p, dtype=torch.float64)
-            continue
-        scale = torch.ones_like(p, dtype=torch.float64)
-        if not isinstance(optimizer, SGD):
-            if not optimizer.state.get(p) and not gradients:
-                gradients = _gradients(measured, type(optimizer).__name__)
-            scale = _root(optimizer, group, optimizer.state.get(p) or {}, gradients.get(name)) + group["eps"]
-        found[name] = float(group["lr"] / first) / scale
-    return found
-
-
-def _gradients(measured: Measured, kind: str) -> dict[str, Tensor]:
-    try:
-        return measured.gradient()
-    except ValueError as error:
-        raise ValueError(
-            f"The {kind} has taken no step, so that it has no state to scale by; take one, or pass y, whose gradient "
-            "makes the state of the first step."
-        ) from error
-
-
-def _root(
-    optimizer: Optimizer, group: Mapping[str, Any], state: Mapping[str, Any], gradient: Tensor | None
-) -> Tensor:
-    """Return the root of the averaged squared gradient that an optimiser divides by; before its first step, after it."""
-    if isinstance(optimizer, Adagrad):
-        total = state["sum"].double() if gradient is None or state.get("step", 0) else _sum(group, gradient)
-        return total.sqrt()
-    if isinstance(optimizer, RMSprop):
-        if not state:
-            return (gradient.square() * (1 - group["alpha"])).sqrt()
-        mean = state["grad_avg"].double().square() if group["centered"] else 0.0
-        return (state["square_avg"].double() - mean).sqrt()
-    if not state:
-        return gradient.abs()
-    average = state["max_exp_avg_sq" if group["amsgrad"] else "exp_avg_sq"].double()
-    return (average / (1 - group["betas"][1] ** float(state["step"]))).sqrt()
+    own = {id(p) for p in measured.module.parameters() if p.requires_grad}
+    first = optimizer.param_groups[0]
+    for group in optimizer.param_groups:
+        for setting in UNKNOWN:
+            if group.get(setting):
+                raise ValueError(f"optimizer has {setting}={group[setting]}, which is not known here; leave it out.")
+        if any(group.get(name) != first.get(name) for name in ("lr", "betas", "momentum")):
+            raise ValueError("optimizer has groups of several rates or momenta; pass one with the same for all.")
+    if {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad} != own:
+        raise ValueError("optimizer has other parameters than the module; make it with module.parameters().")
