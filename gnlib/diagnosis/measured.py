@@ -13,7 +13,7 @@ from gnlib.diagnosis.inputs import Inputs, Packed, networks_on
 from gnlib.diagnosis.linearised import outputs_of
 from gnlib.diagnosis.losses import Loss, loss_of
 from gnlib.modules.contraction import add_columns
-from gnlib.modules.estimate import announced
+from gnlib.modules.estimate import announced, cost_of
 from gnlib.modules.gram import _check, _gathered, _mirrored, blocks_of, rows_of
 from gnlib.modules.plan import check_memory, plan_of
 from gnlib.modules.recording import structures_of
@@ -21,6 +21,7 @@ from gnlib.modules.trial import GIB
 from gnlib.spectrum.dense import singular_value_ends
 from gnlib.spectrum.result import ConditionNumber
 
+CHEAP = 3e10  # operations, of a second or so
 UNITS = nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d
 """Modules whose parameters have one entry, or row, for each unit."""
 
@@ -164,6 +165,14 @@ class Measured:
         """Return `R^T J` for columns of the Jacobian."""
         n, k = self.outputs.shape
         return (self.root.mT @ block.view(n, k, -1)).flatten(0, 1)
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether the matrix of this network took so little that it may be made again for a trial."""
+        network, structure = self.networks[0], structures_of(self.networks)[0]
+        plan = plan_of(network, structure, self.memory, result=rows_of(self.networks), rows=rows_of(self.networks))
+        counted = cost_of(network, structure, plan, probe=False)
+        return network.vmapped and counted.flops + sum(step.flops for step in counted.steps) < CHEAP
 
     @cached_property
     def parameters(self) -> int:

@@ -20,7 +20,6 @@ from gnlib.diagnosis.suggestions import Suggestion, fresh_norms, suggestions_for
 from gnlib.diagnosis.tables import as_html, as_text
 from gnlib.spectrum.result import ConditionNumber
 
-CHEAP = 2.0  # seconds that a measurement may take for another to be worth its while
 STEPS = 100
 USUAL = 0.25, 3.5  # times 1 / sqrt(inputs), the standard deviation of weights: torch draws 0.6 of it, Kaiming 1.4
 
@@ -164,8 +163,8 @@ def report(
 
     Notes
     -----
-    Other inputs, and normalisations that have seen the batch, are tried if the first measurement took less than two
-    seconds; learning rates by layer and samples that are left out cost little.
+    Other inputs, and normalisations that have seen the batch, are tried if the matrix takes less than about a second;
+    learning rates by layer and samples that are left out cost little.
 
     Examples
     --------
@@ -181,7 +180,6 @@ def report(
     given: dict[str, Any] = dict(loss=loss, output=output, mode=mode, memory=memory)
     measured = Measured(module, x, y, **given)
     condition = measured.condition
-    once = perf_counter() - begun
     plain = condition
     if not isinstance(measured.loss, SquaredError):
         plain = measured.ends(torch.linalg.eigvalsh(measured.gram))
@@ -190,7 +188,7 @@ def report(
     if optimizer is not None:
         rates.append(stable_rate_of(measured, optimizer))
     shares, found = shares_of(measured), culprits_of(measured)
-    again = (lambda module, x: Measured(module, x, y, **given)) if once < CHEAP else None
+    again = (lambda module, x: Measured(module, x, y, **given)) if measured.is_cheap else None
     suggestions = suggestions_for(measured, x, again, shares, found)
     n, k = measured.outputs.shape
     return Report(

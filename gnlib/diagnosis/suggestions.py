@@ -65,8 +65,12 @@ def suggestions_for(
 
 def fresh_norms(module: nn.Module) -> list[_BatchNorm]:
     """Return the batch normalisations whose running statistics are those of a new one."""
-    norms = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
-    return [m for m in norms if not m.running_mean.any() and (m.running_var == 1).all()]
+
+    def is_fresh(norm: _BatchNorm) -> bool:
+        mean, variance = norm.running_mean, norm.running_var
+        return mean is not None and variance is not None and not mean.any() and bool((variance == 1).all())
+
+    return [m for m in module.modules() if isinstance(m, _BatchNorm) and is_fresh(m)]
 
 
 def _ends(measured: Measured) -> ConditionNumber:
@@ -87,7 +91,7 @@ def _without_duplicates(measured: Measured, found: Culprits) -> Iterator[Suggest
 
 
 def _by_rates(measured: Measured, shares: Shares) -> Iterator[Suggestion]:
-    """Give the layer with most of the largest eigenvalue a smaller rate, and that with most of the smallest a larger one.
+    """Give a smaller rate to the layer that makes kappa larger, and a larger rate to the one that makes it smaller.
 
     A learning rate of its own multiplies a layer's part of the matrix.
     """
