@@ -1,8 +1,9 @@
 """The matrix of a loss, against plain autograd and against curvlinops."""
 
+import warnings
+
 import pytest
 import torch
-from curvlinops import GGNLinearOperator
 from torch import nn
 from torch.nn import functional
 
@@ -34,6 +35,9 @@ def test_eigenvalues_are_those_of_plain_autograd(name, loss):
 def test_cross_entropy_has_the_eigenvalues_of_curvlinops(name):
     net, x = drawn(name)
     y = classes(len(x), net(x).shape[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of packages that it imports
+        from curvlinops import GGNLinearOperator
     data = [(x, y)]
     matrix = GGNLinearOperator(net, nn.CrossEntropyLoss(), [*net.parameters()], data) @ torch.eye(
         sum(p.numel() for p in net.parameters()), dtype=torch.float64
