@@ -80,7 +80,7 @@ def test_without_a_state_it_is_the_root_of_the_diagonal_of_the_size_of_the_gradi
 def test_a_step_of_torch_is_what_the_rule_and_the_factors_say(name):
     """The next step of the optimiser itself, with its P held: its own eps and corrections, its own buffers."""
     module, x, optimizer = with_steps(OPTIMIZERS[name])
-    networks, made, _, found = prepared(optimizer, module, x)
+    _, made, _, found = prepared(optimizer, module, x)
     rule = rule_of(made)
     assert rule.rate == 0.1
     before = {name: p.detach().clone() for name, p in module.named_parameters()}
