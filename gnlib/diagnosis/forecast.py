@@ -12,11 +12,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from gnlib.diagnosis.inputs import Inputs, networks_on
 from gnlib.diagnosis.linearised import at, only, outputs_of, pull
 from gnlib.diagnosis.losses import Loss, loss_of
 from gnlib.diagnosis.model import follow, linearise, trusted
 from gnlib.diagnosis.preconditioner import optimizer_of, rule_of
-from gnlib.modules.network import Network, networks_of
+from gnlib.modules.network import Network
 from gnlib.modules.plan import check_memory
 
 STAYS, MOVES = 1.0, 4.0  # drift below which forecasts were right, and above which every other was wrong
@@ -108,7 +109,7 @@ class Forecast:
 
 def forecast(
     module: nn.Module,
-    x: Tensor | Sequence[Tensor],
+    x: Inputs,
     y: Any,
     loss: str | Callable[[Tensor, Any], Tensor] = "mse",
     *,
@@ -134,7 +135,7 @@ def forecast(
     Parameters
     ----------
     module, x, output, mode, memory
-        as for :func:`gnlib.modules.gauss_newton_gram`
+        as for :func:`gnlib.diagnosis.report`
     y, loss
         targets and loss, as for :func:`gnlib.diagnosis.loss_of`
     optimizer
@@ -179,30 +180,60 @@ def forecast(
     >>> round(found.stable_rate, 6)
     0.8
     """
-    _check(rate, steps, after)
     check_memory(memory)
-    begun = perf_counter()
-    networks = networks_of(module, x, output, mode, memory)
-    leaves = {name: p.detach().clone() for name, p in (networks[0].parameters | networks[0].frozen).items()}
-    given = optimizer.param_groups[0]["lr"] if isinstance(optimizer, Optimizer) else rate or 1.0
-    made = optimizer_of(optimizer, networks[0], leaves, float(rate or given))
-    held = {id(leaf) for group in made.param_groups for leaf in group["params"]}
-    networks = only(networks, {name for name, leaf in leaves.items() if id(leaf) in held})
+    networks = networks_on(module, x, output, mode, memory)
     target = loss_of(loss, y, outputs_of(networks, memory))
+    return forecast_of(networks, target, optimizer=optimizer, rate=rate, steps=steps, after=after, memory=memory)
+
+
+def forecast_of(
+    networks: Sequence[Network],
+    loss: Loss,
+    *,
+    optimizer: str | Optimizer,
+    rate: float | None,
+    steps: int,
+    after: int,
+    memory: float,
+    kernel: Float[Tensor, "nk nk"] | None = None,
+) -> Forecast:
+    """Return the forecast for networks, one for each batch, that have been tried, and whose Gram matrix may be known.
+
+    Parameters
+    ----------
+    networks, loss, kernel
+        the function of the module on each batch, a loss with its targets, and the Gram matrix by all parameters
+    optimizer, rate, steps, after, memory
+        as for :func:`gnlib.diagnosis.forecast`
+    """
+    _check(rate, steps, after)
+    begun = perf_counter()
+    leaves = {name: p.detach().clone() for name, p in (networks[0].parameters | networks[0].frozen).items()}
+    own = optimizer.param_groups[0]["lr"] if isinstance(optimizer, Optimizer) else None
+    made = optimizer_of(optimizer, networks[0], leaves, float(rate or own or 1.0))
+    held = {id(leaf) for group in made.param_groups for leaf in group["params"]}
+    moving = {name for name in networks[0].parameters if id(leaves[name]) in held}
+    if moving != {*networks[0].parameters}:
+        networks, kernel = only(networks, moving), None
     linear = None
-    if rate is None and isinstance(optimizer, str):
-        linear = linearise(networks, target, made, leaves, memory)
+    if rate is None and own is None:
+        linear = linearise(networks, loss, made, leaves, memory, kernel)
+        if linear.stable_rate == math.inf:
+            raise ValueError(
+                "The loss has no curvature along any parameter (a perfect fit, with probabilities of 0 and 1?), so that "
+                "no rate is the largest stable one; pass rate=."
+            )
         for group in made.param_groups:
             group["lr"] = linear.stable_rate / 2
-    real = _train(networks, target, made, leaves, after, memory)
+    real = _train(networks, loss, made, leaves, after, memory)
     if linear is None or after:
         networks = at(networks, {name: leaves[name] for name in networks[0].parameters})
-        linear = linearise(networks, target, made, leaves, memory)
+        linear = linearise(networks, loss, made, leaves, memory, None if after else kernel)
     rule, decomposed = rule_of(made), perf_counter()
     losses, kept = follow(linear.space, rule, steps - after)
     return Forecast(
         losses=torch.tensor([*real, *losses], dtype=torch.float64),
-        trusted=after + trusted(networks, target, linear.preconditioner, kept, memory),
+        trusted=after + trusted(networks, loss, linear.preconditioner, kept, memory),
         rate=rule.rate,
         stable_rate=linear.stable_rate,
         unreachable=linear.unreachable,

@@ -15,6 +15,7 @@ from gnlib.diagnosis.descent import Rule, descend
 from gnlib.diagnosis.drift import drift
 from gnlib.diagnosis.linearised import at, outputs_of, pull, push
 from gnlib.diagnosis.losses import Loss, SquaredError
+from gnlib.diagnosis.measured import through
 from gnlib.diagnosis.preconditioner import Factors, Preconditioner, preconditioned_gram, preconditioner_of, rule_of
 from gnlib.modules.gram import gram_of
 from gnlib.modules.network import Network
@@ -118,14 +119,22 @@ class Linear(NamedTuple):
 
 
 def linearise(
-    networks: Sequence[Network], loss: Loss, optimizer: Optimizer, leaves: Mapping[str, Tensor], memory: float
+    networks: Sequence[Network],
+    loss: Loss,
+    optimizer: Optimizer,
+    leaves: Mapping[str, Tensor],
+    memory: float,
+    kernel: Float[Tensor, "nk nk"] | None = None,
 ) -> Linear:
-    """Return the linear model of networks, one for each batch; the optimiser has leaves in place of the parameters."""
+    """Return the linear model of networks, one for each batch.
+
+    The optimiser has leaves in the place of the parameters; `kernel` is the Gram matrix, where that is known.
+    """
     outputs = outputs_of(networks, memory)
     g = loss.gradient(outputs)
     gradient = pull(networks, g, memory)
     preconditioner = preconditioner_of(optimizer, networks, leaves, gradient, memory)
-    kernel = gram_of(networks, memory)
+    kernel = gram_of(networks, memory) if kernel is None else kernel
     moved = drift(networks, kernel, loss.value(outputs), gradient, preconditioner.factors, memory)
     if preconditioner.factors is not None:
         kernel = preconditioned_gram(networks, preconditioner.factors, memory)
@@ -138,17 +147,9 @@ def linearise(
     space = Modes(outputs, loss, (values, vectors), pushed) if quadratic else Outputs(outputs, loss, kernel, pushed)
     lost = vectors[:, : len(values) - numerical_rank(values, len(values))].mT @ g.flatten()
     unreachable = float(lost.square().sum() / g.square().sum()) if g.any() else 0.0
-    largest = float(values[-1]) if quadratic else _largest(kernel, loss.root(outputs))
+    largest = float(values[-1]) if quadratic else float(torch.linalg.eigvalsh(through(loss.root(outputs), kernel))[-1])
     stable = rule_of(optimizer).limit / largest if largest > 0 else math.inf
     return Linear(space, preconditioner, stable, unreachable, moved)
-
-
-def _largest(kernel: Float[Tensor, "nk nk"], root: Float[Tensor, "n k r"]) -> float:
-    """Return the largest eigenvalue of the Gauss-Newton matrix of a loss, whose second derivative has this root."""
-    n, k, _ = root.shape
-    half = torch.einsum("inb,nbr->inr", kernel.view(n * k, n, k), root)
-    whole = torch.einsum("nar,namq->nrmq", root, half.view(n, k, n, -1))
-    return float(torch.linalg.eigvalsh(whole.reshape(half[0].numel(), -1))[-1])
 
 
 def follow(space: Outputs, rule: Rule, steps: int) -> tuple[list[float], dict[int, tuple[Tensor, Tensor]]]:

@@ -214,6 +214,22 @@ def test_the_module_is_left_as_it_is():
     assert all(p.grad is None and p.dtype == torch.float32 for p in module.parameters())
 
 
+def test_inputs_by_name_are_passed_by_name():
+    class Sum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = network()
+
+        def forward(self, a, b):
+            return self.inner(a + b)
+
+    (x, y), module = data(), Sum()
+    found = forecast(module, {"a": x / 2, "b": x / 2}, y, optimizer="adam", rate=0.01, after=2, steps=5)
+    assert torch.allclose(
+        found.losses, forecast(module.inner, x, y, optimizer="adam", rate=0.01, after=2, steps=5).losses
+    )
+
+
 @pytest.mark.bad_input
 @pytest.mark.parametrize(
     ("options", "message"),
@@ -233,6 +249,17 @@ def test_what_makes_no_sense_is_refused(options, message):
     x, y = data()
     with pytest.raises((TypeError, ValueError), match=message):
         forecast(network(), x, y, **options)
+
+
+@pytest.mark.bad_input
+def test_where_there_is_no_curvature_a_rate_has_to_be_given():
+    (x, y), module = data("cross_entropy"), network()
+    with torch.no_grad():
+        module[2].bias.copy_(torch.tensor([2000.0, 0.0, 0.0]))  # probabilities of 1 and 0
+    with pytest.raises(ValueError, match="no curvature along any parameter"):
+        forecast(module, x, torch.zeros_like(y), "cross_entropy")
+    found = forecast(module, x, torch.zeros_like(y), "cross_entropy", rate=0.1, steps=2)
+    assert found.losses.tolist() == [0.0] * 3 and found.trusted == 2
 
 
 @pytest.mark.full_size
