@@ -1,7 +1,7 @@
 """A network where it stands: its outputs, their tangent kernel, and the network itself at other parameters."""
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import torch
 from jaxtyping import Float
@@ -19,6 +19,15 @@ def at(networks: Sequence[Network], parameters: Factors) -> list[Network]:
     for network in moved:
         network.parameters = parameters
     return moved
+
+
+def only(networks: Sequence[Network], names: Collection[str]) -> list[Network]:
+    """Return networks of which no other parameters than these move."""
+    some = [copy.copy(network) for network in networks]
+    for network in some:
+        network.frozen = network.frozen | {name: p for name, p in network.parameters.items() if name not in names}
+        network.parameters = {name: p for name, p in network.parameters.items() if name in names}
+    return some
 
 
 @torch.inference_mode(False)

@@ -1,5 +1,6 @@
 r"""What an optimiser of torch does to gradients: a rule for all parameters, and a factor for each of them."""
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ NAMED: dict[str, Callable[..., Optimizer]] = {
     "momentum": lambda leaves, lr: SGD(leaves, lr=lr, momentum=0.9),
     "adam": Adam,
 }
-LEFT_OUT = ("weight_decay", "dampening", "maximize", "centered")
+LEFT_OUT = ("weight_decay", "dampening", "maximize", "centered")  # AdamW's decay is not part of its gradients
 Factors = dict[str, Tensor]
 
 
@@ -54,7 +55,7 @@ def optimizer_of(optimizer: str | Optimizer, network: Network, leaves: Mapping[s
     groups = []
     for group in optimizer.param_groups:
         for setting in LEFT_OUT:
-            if group.get(setting):
+            if group.get(setting) and not (setting == "weight_decay" and isinstance(optimizer, AdamW)):
                 raise ValueError(
                     f"optimizer has {setting}={group[setting]}, which a forecast leaves out; pass one without it."
                 )
@@ -64,7 +65,7 @@ def optimizer_of(optimizer: str | Optimizer, network: Network, leaves: Mapping[s
             raise ValueError("optimizer has parameters that module has not; make it of module.parameters().")
         groups.append({**group, "params": [leaves[names[id(p)]] for p in group["params"]]})
     made = type(optimizer)(groups)
-    made.load_state_dict(optimizer.state_dict())
+    made.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     for group in made.param_groups:
         group["lr"] = rate
     return made
@@ -94,14 +95,16 @@ def preconditioner_of(
     adaptive = isinstance(optimizer, Adam | RMSprop)
     if not states:
         return Preconditioner(_from_diagonal(networks, gradient, memory) if adaptive else None)
-    group = optimizer.param_groups[0]
-    factors = {name: _factor(state, group) for name, state in states.items()} if adaptive else None
-    buffers = {name: state.get("exp_avg", state.get("momentum_buffer")) for name, state in states.items()}
-    if not rule_of(optimizer).momentum or any(buffer is None for buffer in buffers.values()):
-        return Preconditioner(factors)
-    if isinstance(optimizer, Adam) and factors is not None:
-        buffers = {name: buffers[name] * factors[name] for name in buffers}
-    return Preconditioner(factors, buffers)
+    group, factors, momentum = optimizer.param_groups[0], {}, {}
+    for name, p in networks[0].parameters.items():  # one without a state never had a gradient
+        state = states.get(name, {})
+        factors[name] = _factor(state, group) if adaptive and state else torch.ones_like(p)
+        buffer = state.get("exp_avg", state.get("momentum_buffer"))
+        momentum[name] = torch.zeros_like(p) if buffer is None else buffer.detach()
+        if "exp_avg" in state:
+            momentum[name] = momentum[name] * factors[name]
+    moving = rule_of(optimizer).momentum and any(m.any() for m in momentum.values())
+    return Preconditioner(factors if adaptive else None, momentum if moving else None)
 
 
 def preconditioned_gram(networks: Sequence[Network], factors: Factors | None, memory: float) -> Float[Tensor, "nk nk"]:
