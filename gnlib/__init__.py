@@ -1,5 +1,6 @@
 """Gauss-Newton matrices of neural networks, and how well conditioned they are."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gnlib import bounds as bounds
@@ -17,24 +18,33 @@ from gnlib.spectrum import NotConvergedError as NotConvergedError
 from gnlib.spectrum import NotResolvedError as NotResolvedError
 
 if TYPE_CHECKING:
+    from gnlib.diagnosis import by_layer as by_layer
+    from gnlib.diagnosis import culprits as culprits
+    from gnlib.diagnosis import eigenvalues as eigenvalues
+    from gnlib.diagnosis import forecast as forecast
+    from gnlib.diagnosis import largest_stable_rate as largest_stable_rate
+    from gnlib.diagnosis import loss_gram as loss_gram
+    from gnlib.diagnosis import report as report
     from gnlib.modules import cost as cost
     from gnlib.modules import gauss_newton_gram as gauss_newton_gram
     from gnlib.modules import gauss_newton_operator as gauss_newton_operator
     from gnlib.modules import largest_eigenvalue as largest_eigenvalue
 
 __version__ = "0.1.0"
-OF_MODULES = ("cost", "gauss_newton_gram", "gauss_newton_operator", "largest_eigenvalue")
+LATER = {  # names by the room that holds them
+    **dict.fromkeys(("cost", "gauss_newton_gram", "gauss_newton_operator", "largest_eigenvalue"), "gnlib.modules"),
+    **dict.fromkeys(("by_layer", "culprits", "eigenvalues", "loss_gram"), "gnlib.diagnosis"),
+    **dict.fromkeys(("forecast", "largest_stable_rate", "report"), "gnlib.diagnosis"),
+}
 
 
 def __getattr__(name: str) -> Any:
     """Load what takes modules apart when it is first asked for: linear networks and matrices need none of it."""
-    if name in OF_MODULES:
-        from gnlib import modules
-
-        return getattr(modules, name)
+    if name in LATER:
+        return getattr(import_module(LATER[name]), name)
     raise AttributeError(f"module 'gnlib' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """Return all public names."""
-    return sorted([*globals(), *OF_MODULES])
+    return sorted([*globals(), *LATER])

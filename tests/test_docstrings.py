@@ -7,7 +7,7 @@ import pkgutil
 import pytest
 
 import gnlib
-from gnlib import bounds, gauss_newton, models, modules, moment, operators, spectrum
+from gnlib import bounds, diagnosis, gauss_newton, models, modules, moment, operators, spectrum
 
 MODULES = sorted(
     module.name
@@ -21,7 +21,7 @@ WITHOUT = {
 }
 PUBLIC = {
     f"{package.__name__}.{name}": value
-    for package in (gnlib, bounds, gauss_newton, models, modules, moment, operators, spectrum)
+    for package in (gnlib, bounds, diagnosis, gauss_newton, models, modules, moment, operators, spectrum)
     for name, value in vars(package).items()
     if name not in WITHOUT
     and not name.startswith("_")

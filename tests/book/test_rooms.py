@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "gnlib"
 CHAPTERS = LIBRARY / "chapters"
-APART = ("gnlib.chapters", "gnlib.modules", "gnlib.sweep", "gnlib.samples")
+APART = ("gnlib.chapters", "gnlib.diagnosis", "gnlib.modules", "gnlib.sweep", "gnlib.samples")
 FOR_ALL = ("gnlib.chapters.figures", "gnlib.chapters.results", "gnlib.chapters.shared", "gnlib.chapters.tables")
 NETWORKS = ("gnlib.condition", "gnlib.gauss_newton", "gnlib.models", "gnlib.modules", "torch.nn")
 
@@ -76,12 +76,13 @@ def test_no_way_to_import_is_overlooked(line):
 
 
 def test_the_core_is_small():
-    """It is what `import gnlib` needs; a command that fetches whole training sets is not."""
+    """It is what `import gnlib` needs; commands, such as the one that fetches whole training sets, are not."""
     loaded = "import sys, gnlib; print(*(m.__file__ for n, m in sys.modules.items() if n.partition('.')[0] == 'gnlib'))"
     found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True, cwd=ROOT)
     files = {Path(file) for file in found.stdout.split()}
     fetching = {LIBRARY / name for name in ("data/__main__.py", "data/fetch.py", "files.py", "progress.py")}
-    assert files | fetching == set(CORE) and not files & fetching
+    commands = fetching | {LIBRARY / "__main__.py"}
+    assert files | commands == set(CORE) and not files & commands
     assert sum(len(path.read_text().splitlines()) for path in files) <= 4000
 
 
@@ -99,6 +100,15 @@ def test_only_a_module_needs_what_takes_modules_apart():
         "gnlib/__init__.py",
         "gnlib/condition.py",
     }
+
+
+def test_a_diagnosis_needs_the_core_and_what_takes_modules_apart():
+    room = modules(LIBRARY / "diagnosis")
+    assert sum(len(path.read_text().splitlines()) for path in room) <= 2200
+    assert imports(room, "gnlib.chapters", "gnlib.sweep", "gnlib.samples", "pandas", "dask", "papermill") == []
+    assert imports(modules(LIBRARY / "modules"), "gnlib.diagnosis") == []
+    known = {line.partition(":")[0] for line in imports(CORE, "gnlib.diagnosis")}
+    assert known == {"gnlib/__init__.py", "gnlib/__main__.py"}
 
 
 def test_the_eigen_core_is_linear_algebra():

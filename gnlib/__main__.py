@@ -1,0 +1,5 @@
+"""Run `python -m gnlib report`."""
+
+from gnlib.diagnosis.command import main
+
+main()

@@ -1,0 +1,49 @@
+"""How fast the tangent kernel moves, in units of the time that the loss takes to fall."""
+
+from collections.abc import Sequence
+
+from jaxtyping import Float
+from torch import Tensor
+
+from gnlib.diagnosis.linearised import at
+from gnlib.diagnosis.preconditioner import Factors
+from gnlib.modules.gram import gram_of
+from gnlib.modules.network import Network
+
+STEP = 1e-2
+r"""Share of :math:`\tau` over which the kernel is followed: it has jumps, not derivatives, where units have kinks."""
+
+
+def drift(
+    networks: Sequence[Network],
+    kernel: Float[Tensor, "nk nk"],
+    loss: float,
+    gradient: Factors,
+    factors: Factors | None,
+    memory: float,
+) -> float:
+    r"""Return :math:`V = \tau \|\dot K\| / \|K\|` along the gradient flow, in Frobenius norms, by a difference.
+
+    :math:`\tau = L / \|\nabla L\|^2` is the time in which the loss would fall to zero at the speed that it has. V is
+    about the relative change of the kernel in that time.
+
+    Parameters
+    ----------
+    networks
+        that have been tried, one for each batch
+    kernel
+        their Gram matrix
+    loss, gradient
+        the loss L and its gradient by the parameters
+    factors
+        what an optimiser multiplies the gradient with; None for all ones
+    memory
+        GiB that may be used
+    """
+    flow = gradient if factors is None else {name: g * factors[name] for name, g in gradient.items()}
+    speed = sum(float((flow[name] * g).sum()) for name, g in gradient.items())
+    if speed == 0:  # nothing moves at a minimum
+        return 0.0
+    ahead = {name: p - STEP * loss / speed * flow[name] for name, p in networks[0].parameters.items()}
+    moved = gram_of(at(networks, ahead), memory)
+    return float((moved - kernel).norm() / kernel.norm()) / STEP

@@ -1,0 +1,261 @@
+"""One page on a network and its data: how well conditioned it is for a loss, why, and what to do."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from gnlib.diagnosis.by_layer import Shares, shares_of
+from gnlib.diagnosis.culprits import Culprits, culprits_of
+from gnlib.diagnosis.inputs import Inputs
+from gnlib.diagnosis.losses import CrossEntropy, SquaredError
+from gnlib.diagnosis.measured import UNITS, Measured
+from gnlib.diagnosis.rates import StableRate, stable_rate_of
+from gnlib.diagnosis.suggestions import Suggestion, fresh_norms, suggestions_for
+from gnlib.diagnosis.tables import as_html, as_text
+from gnlib.spectrum.result import ConditionNumber
+
+STEPS = 100
+USUAL = 0.25, 3.5  # times 1 / sqrt(inputs), the standard deviation of weights: torch draws 0.6 of it, Kaiming 1.4
+
+
+class Line(NamedTuple):
+    """A line of a report: what was found, its value, and what it means or asks for."""
+
+    name: str
+    value: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What :func:`gnlib.diagnosis.report` found.
+
+    Attributes
+    ----------
+    samples, outputs, parameters
+        n, k and p
+    loss
+        its name
+    squared_error, condition
+        both ends of the spectrum for the squared error, and for the loss
+    full
+        the number of eigenvalues that the matrix of the loss has, of which `condition.rank` are not zero
+    rates
+        largest stable rates: of gradient descent, with momentum 0.9, and of the optimiser if there is one
+    layers, culprits
+        where the condition number comes from
+    remarks
+        what else is unusual: a heading, and what it means
+    suggestions
+        at most three, the best first
+    seconds, gib
+        time that it took, and memory of its matrices
+    """
+
+    samples: int
+    outputs: int
+    parameters: int
+    loss: str
+    squared_error: ConditionNumber
+    condition: ConditionNumber
+    full: int
+    rates: tuple[StableRate, ...]
+    layers: Shares
+    culprits: Culprits
+    remarks: tuple[tuple[str, str], ...]
+    suggestions: tuple[Suggestion, ...]
+    seconds: float
+    gib: float
+
+    def lines(self) -> list[Line]:
+        """Return all but the table of layers."""
+        found = [Line("network", f"n = {self.samples}, k = {self.outputs}, p = {self.parameters}", _counts(self))]
+        if self.loss != SquaredError.name:
+            c = self.squared_error
+            found.append(Line("squared error", _ends(c), "the matrix of the outputs alone, for comparison"))
+        c = self.condition
+        found.append(
+            Line(self.loss, _ends(c), f"largest and smallest non-zero eigenvalue, relative error {c.residual:.0e}")
+        )
+        found.append(Line("condition number", _kappa(c), "steps of gradient descent for the slowest direction, about"))
+        found.append(Line("rank", f"{c.rank} of {self.full}", _of_rank(self)))
+        for rate in self.rates:
+            left = f"at half of it {rate.left(STEPS):.1%} of the slowest direction is left after {STEPS} steps"
+            found.append(Line(rate.optimizer, f"rate below {rate.rate:.3g}", left))
+        found += [Line("found", what, meaning) for what, meaning in (*self.culprits.lines(), *self.remarks)]
+        found += [Line("try", s.what, f"kappa {_kappa(s.after)}, rank {s.after.rank}") for s in self.suggestions]
+        if not self.suggestions:
+            found.append(Line("try", "nothing", "no change that was tried here lowers the condition number by a fifth"))
+        found.append(Line("cost", f"{self.seconds:.2g} s", f"{self.gib:.2g} GiB of matrices"))
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all numbers, as what JSON has."""
+        return {
+            "samples": self.samples,
+            "outputs": self.outputs,
+            "parameters": self.parameters,
+            "loss": self.loss,
+            "squared_error": _as_dict(self.squared_error),
+            "condition": _as_dict(self.condition),
+            "full": self.full,
+            "rates": [
+                {"optimizer": r.optimizer, "rate": r.rate, "left": r.left(STEPS), "largest": r.largest}
+                for r in self.rates
+            ],
+            "layers": [{**share._asdict(), "kappa": share.kappa} for share in self.layers.layers],
+            "found": [list(line) for line in (*self.culprits.lines(), *self.remarks)],
+            "suggestions": [{"what": s.what, **_as_dict(s.after)} for s in self.suggestions],
+            "seconds": self.seconds,
+            "gib": self.gib,
+        }
+
+    def __str__(self) -> str:
+        """Return the page as text."""
+        return f"{as_text(self.lines())}\n\n{self.layers}"
+
+    def _repr_html_(self) -> str:
+        return as_html(self.lines()) + self.layers._repr_html_()
+
+
+def report(
+    module: nn.Module,
+    x: Inputs,
+    y: Any = None,
+    *,
+    loss: str | Callable[[Tensor, Any], Tensor] = "mse",
+    optimizer: Optimizer | None = None,
+    output: Callable[..., Tensor] | None = None,
+    mode: str | None = None,
+    memory: float = 4.0,
+) -> Report:
+    r"""Return how well conditioned a network is on its data for a loss, where that comes from, and what to do.
+
+    Parameters
+    ----------
+    module
+        any module, as for :func:`gnlib.modules.gauss_newton_gram`
+    x
+        the data, samples along the first axis: a tensor, a tuple or a dict of the tensors that the module is called
+        with, or a list of batches
+    y
+        the targets, as for :func:`gnlib.diagnosis.loss_of`
+    loss
+        `"mse"`, `"cross_entropy"` or a function of outputs and targets, as for :func:`gnlib.diagnosis.loss_of`. The
+        largest stable rates are those for this loss: `"mse"` is half the mean over samples of the squared distance,
+        of which `nn.MSELoss()` is `2 / k` times
+    optimizer
+        one of torch, whose largest stable rate to report too, as for :func:`gnlib.diagnosis.largest_stable_rate`
+    output, mode, memory
+        as for :func:`gnlib.modules.gauss_newton_gram`
+
+    Raises
+    ------
+    TypeError, ValueError
+        What :func:`gnlib.modules.gauss_newton_gram`, :func:`gnlib.diagnosis.loss_of` and
+        :func:`gnlib.diagnosis.largest_stable_rate` raise; a loss without curvature at these outputs.
+
+    Notes
+    -----
+    Other inputs, and normalisations that have seen the batch, are tried if the matrix takes less than about a second;
+    learning rates by layer and samples that are left out cost little.
+
+    Examples
+    --------
+    >>> import torch
+    >>> x = torch.tensor([[9.0, 1.0], [10.0, 2.0], [11.0, 1.0], [9.0, 1.0]])
+    >>> found = report(torch.nn.Linear(2, 1), x)
+    >>> print(found.suggestions[0].what)
+    centre the inputs
+    >>> found.condition.rank, found.full, [str(pair) for pair in found.culprits.equal_samples]
+    (3, 4, ['0 and 3 are equal'])
+    """
+    begun = perf_counter()
+    given: dict[str, Any] = dict(loss=loss, output=output, mode=mode, memory=memory)
+    measured = Measured(module, x, y, **given)
+    condition = measured.condition
+    plain = condition
+    if not isinstance(measured.loss, SquaredError):
+        plain = measured.ends(torch.linalg.eigvalsh(measured.gram))
+    descent = stable_rate_of(measured)
+    rates = [descent, descent.with_momentum()]
+    if optimizer is not None:
+        rates.append(stable_rate_of(measured, optimizer))
+    shares, found = shares_of(measured), culprits_of(measured)
+    again = (lambda module, x: Measured(module, x, y, **given)) if measured.is_cheap else None
+    suggestions = suggestions_for(measured, x, again, shares, found)
+    n, k = measured.outputs.shape
+    return Report(
+        n,
+        k,
+        measured.parameters,
+        measured.loss.name,
+        plain,
+        condition,
+        len(measured.matrix),
+        tuple(rates),
+        shares,
+        found,
+        tuple(_remarks(measured)),
+        suggestions,
+        perf_counter() - begun,
+        8 * (len(measured.parts) + 3) * (n * k) ** 2 / 2**30,
+    )
+
+
+def _remarks(measured: Measured) -> Iterator[tuple[str, str]]:
+    network, module = measured.networks[0], measured.module
+    if network.coupled:
+        yield "outputs depend on the other samples", "the matrix is that of this batch, normalisation included"
+    elif fresh := fresh_norms(module):
+        yield f"{len(fresh)} batch normalisations are fresh", "they do nothing yet: pass the batch, or mode='train'"
+    for name, layer in module.named_modules():
+        weight = getattr(layer, "weight", None)
+        if isinstance(layer, UNITS) and isinstance(weight, Tensor) and weight.numel() > 1:
+            size = weight.detach().double().square().mean().sqrt().item() * math.sqrt(weight[0].numel())
+            if not USUAL[0] <= size <= USUAL[1]:
+                yield (
+                    f"weights of {name or 'the module'} are {size:.2g} / sqrt(inputs)",
+                    "usual are 0.6 (torch) to 1.4 (Kaiming)",
+                )
+    y = measured.outputs
+    if isinstance(measured.loss, CrossEntropy) and y.amin() >= 0 and (y.sum(1) - 1).abs().max() < 1e-6:
+        yield "the outputs are probabilities", "cross_entropy takes a softmax of them again: pass what comes before it"
+
+
+def _counts(report: Report) -> str:
+    rows = report.samples * report.outputs
+    if report.parameters < rows:
+        return f"fewer parameters than the {rows} outputs on all samples: it cannot fit them all"
+    return f"{report.parameters / rows:.3g} parameters for each output on a sample"
+
+
+def _of_rank(report: Report) -> str:
+    if report.condition.rank == report.full:
+        return "linearised, the network can fit any targets on these samples"
+    return "linearised, the network cannot fit all targets: look at what was found"
+
+
+def _kappa(c: ConditionNumber) -> str:
+    return f"{c.value:.4g}" if c.resolved else f"at least {c.value:.1e}"
+
+
+def _ends(c: ConditionNumber) -> str:
+    return f"{c.largest:.4g} to {c.smallest:.4g}, kappa {_kappa(c)}"
+
+
+def _as_dict(c: ConditionNumber) -> dict[str, Any]:
+    return {
+        "kappa": c.value,
+        "largest": c.largest,
+        "smallest": c.smallest,
+        "rank": c.rank,
+        "relative_error": c.residual,
+        "resolved": c.resolved,
+    }
