@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gnlib.diagnosis import by_layer as by_layer
     from gnlib.diagnosis import culprits as culprits
     from gnlib.diagnosis import eigenvalues as eigenvalues
+    from gnlib.diagnosis import forecast as forecast
     from gnlib.diagnosis import largest_stable_rate as largest_stable_rate
     from gnlib.diagnosis import loss_gram as loss_gram
     from gnlib.diagnosis import report as report
@@ -33,7 +34,7 @@ __version__ = "0.1.0"
 LATER = {  # names by the room that holds them
     **dict.fromkeys(("cost", "gauss_newton_gram", "gauss_newton_operator", "largest_eigenvalue"), "gnlib.modules"),
     **dict.fromkeys(("by_layer", "culprits", "eigenvalues", "loss_gram"), "gnlib.diagnosis"),
-    **dict.fromkeys(("largest_stable_rate", "report"), "gnlib.diagnosis"),
+    **dict.fromkeys(("forecast", "largest_stable_rate", "report"), "gnlib.diagnosis"),
 }
 
 
