@@ -220,8 +220,8 @@ def forecast_of(
         linear = linearise(networks, loss, made, leaves, memory, kernel)
         if linear.stable_rate == math.inf:
             raise ValueError(
-                "The loss has no curvature along any parameter (a perfect fit, with probabilities of 0 and 1?), so that "
-                "no rate is the largest stable one; pass rate=."
+                "The loss has no curvature along any parameter (a perfect fit, with probabilities of 0 and 1?), so no "
+                "rate is the largest stable one; pass rate=."
             )
         for group in made.param_groups:
             group["lr"] = linear.stable_rate / 2

@@ -63,7 +63,7 @@ def pull(networks: Sequence[Network], weights: Float[Tensor, "n k"], memory: flo
 @torch.no_grad()
 def push(networks: Sequence[Network], direction: Factors, memory: float) -> Float[Tensor, "n k"]:
     """Return how the outputs change along a direction, to first order: J times it."""
-    found = []
+    found: list[Tensor] = []
     for network in networks:
         for x in _batches(network, memory):
             # a backward pass through a backward pass, for kernels that have no forward derivative
@@ -73,8 +73,8 @@ def push(networks: Sequence[Network], direction: Factors, memory: float) -> Floa
                 weights = torch.zeros_like(y, requires_grad=True)
                 kept = dict(create_graph=True, allow_unused=True, materialize_grads=True)
                 pulled = torch.autograd.grad(y, list(leaves.values()), weights, **kept)
-                product = sum((g * direction[name]).sum() for name, g in zip(leaves, pulled, strict=True))
-                found += torch.autograd.grad(product, weights)
+                products = [(g * direction[name]).sum() for name, g in zip(leaves, pulled, strict=True)]
+                found += torch.autograd.grad(torch.stack(products).sum(), weights)
     return torch.cat(found)
 
 

@@ -156,7 +156,7 @@ def follow(space: Outputs, rule: Rule, steps: int) -> tuple[list[float], dict[in
     """Return the losses of so many steps and, at some of them, sums of gradients and outputs."""
     looks = {round(2 ** (j / FINENESS)) for j in range(math.ceil(FINENESS * math.log2(steps)))} | {steps}
     losses: list[float] = []
-    kept = {}
+    kept: dict[int, tuple[Tensor, Tensor]] = {}
     course = descend(space.start, space.change, space.gradient, rule, space.inherited)
     for step, (sums, outputs) in enumerate(islice(course, steps + 1)):
         losses.append(space.value(outputs))

@@ -64,7 +64,8 @@ def optimizer_of(optimizer: str | Optimizer, network: Network, leaves: Mapping[s
         if any(id(p) not in names for p in group["params"]):
             raise ValueError("optimizer has parameters that module has not; make it of module.parameters().")
         groups.append({**group, "params": [leaves[names[id(p)]] for p in group["params"]]})
-    made = type(optimizer)(groups)
+    kind: Callable[..., Optimizer] = type(optimizer)
+    made = kind(groups)
     made.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     for group in made.param_groups:
         group["lr"] = rate

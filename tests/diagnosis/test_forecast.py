@@ -110,7 +110,7 @@ def test_adam_with_its_denominators_held_is_foretold_exactly(kind, taken):
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
-def test_the_largest_stable_rate_is_where_training_ceases_to_be_stable(optimizer):
+def test_the_largest_stable_rate_is_where_descent_ceases_to_be_stable(optimizer):
     x, y = data()
     module = network(width=3, last_alone=True)
     stable = forecast(module, x, y, optimizer=optimizer, steps=1).stable_rate
