@@ -92,7 +92,7 @@ class Report:
         found.append(Line("rank", f"{c.rank} of {self.full}", _of_rank(self)))
         for rate in self.rates:
             left = f"at half of it {rate.left(STEPS):.1%} of the slowest direction is left after {STEPS} steps"
-            found.append(Line(rate.optimizer, f"rate below {rate.rate:.3g}", left))
+            found.append(Line(rate.optimizer, f"stable here below {rate.rate:.3g}", left))
         found += [Line("found", what, meaning) for what, meaning in (*self.culprits.lines(), *self.remarks)]
         found += [Line("try", s.what, f"kappa {_kappa(s.after)}, rank {s.after.rank}") for s in self.suggestions]
         if not self.suggestions:
