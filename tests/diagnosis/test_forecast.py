@@ -141,9 +141,9 @@ def test_the_range_is_honest():
         roots = torch.tensor(real).double().sqrt(), found.losses.sqrt()
         off = ((roots[0] - roots[1]).abs() > 0.25 * roots[1]).nonzero()
         ratios.append(max(found.trusted, 1) / (int(off[0]) if len(off) else math.inf))
-    assert sum(ratio <= 1 for ratio in ratios) >= 12
-    assert sum(ratio <= 4 for ratio in ratios) >= 18
-    assert sum(ratio > 0 for ratio in ratios) >= 5  # so many do break down
+    assert sum(ratio <= 1 for ratio in ratios) >= 15  # 17
+    assert sum(ratio <= 2 for ratio in ratios) == 20
+    assert sum(1 / 4 <= ratio for ratio in ratios) >= 14  # 16, so that it is not too cautious either
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
