@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from textwrap import fill
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -18,9 +19,10 @@ from gnlib.diagnosis.losses import CrossEntropy, SquaredError
 from gnlib.diagnosis.measured import UNITS, Measured
 from gnlib.diagnosis.rates import StableRate, stable_rate_of
 from gnlib.diagnosis.suggestions import Suggestion, fresh_norms, suggestions_for
-from gnlib.diagnosis.tables import as_html, as_text
+from gnlib.diagnosis.tables import as_html
 from gnlib.spectrum.result import ConditionNumber
 
+WIDTH = 90
 STEPS, FORECAST = 100, 1000
 
 USUAL = 0.25, 3.5  # times 1 / sqrt(inputs), the standard deviation of weights: torch draws 0.6 of it, Kaiming 1.4
@@ -34,7 +36,7 @@ class Line(NamedTuple):
     meaning: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """What :func:`gnlib.diagnosis.report` found.
 
@@ -86,9 +88,11 @@ class Report:
             found.append(Line("squared error", _ends(c), "the matrix of the outputs alone, for comparison"))
         c = self.condition
         found.append(
-            Line(self.loss, _ends(c), f"largest and smallest non-zero eigenvalue, relative error {c.residual:.0e}")
+            Line(self.loss, _ends(c), f"both ends of the non-zero eigenvalues, relative error {c.residual:.0e}")
         )
-        found.append(Line("condition number", _kappa(c), "steps of gradient descent for the slowest direction, about"))
+        found.append(
+            Line("condition number", _kappa(c), "about so many steps of gradient descent for the slowest direction")
+        )
         found.append(Line("rank", f"{c.rank} of {self.full}", _of_rank(self)))
         for rate in self.rates:
             left = f"at half of it {rate.left(STEPS):.1%} of the slowest direction is left after {STEPS} steps"
@@ -96,7 +100,9 @@ class Report:
         found += [Line("found", what, meaning) for what, meaning in (*self.culprits.lines(), *self.remarks)]
         found += [Line("try", s.what, f"kappa {_kappa(s.after)}, rank {s.after.rank}") for s in self.suggestions]
         if not self.suggestions:
-            found.append(Line("try", "nothing", "no change that was tried here lowers the condition number by a fifth"))
+            found.append(
+                Line("try", "nothing new", "no change that was tried here lowers the condition number by a fifth")
+            )
         if self.forecast is not None:
             found += _of_forecast(self.forecast)
         found.append(Line("cost", f"{self.seconds:.2g} s", f"{self.gib:.2g} GiB of matrices"))
@@ -126,7 +132,22 @@ class Report:
 
     def __str__(self) -> str:
         """Return the page as text."""
-        return f"{as_text(self.lines())}\n\n{self.layers}"
+        lines = self.lines()
+        indent = max(len(line.name) for line in lines) + 2
+        page = [
+            fill(
+                f"{line.value}: {line.meaning}",
+                WIDTH,
+                initial_indent=line.name.ljust(indent),
+                subsequent_indent=" " * indent,
+            )
+            for line in lines
+        ]
+        return "\n".join([*page, "", str(self.layers)])
+
+    def __repr__(self) -> str:
+        """Return the page as text, which is what a notebook keeps beside its table."""
+        return str(self)
 
     def _repr_html_(self) -> str:
         return as_html(self.lines()) + self.layers._repr_html_()
