@@ -44,7 +44,7 @@ def _network(place: str) -> nn.Module:
     if name not in names:
         raise ValueError(f"{file} has no {name!r}; a module or a function that makes one was expected.")
     found: Any = names[name]
-    return found if isinstance(found, nn.Module) and not isinstance(found, type) else found()
+    return found() if callable(found) and not isinstance(found, nn.Module) else found
 
 
 def _data(file: str) -> tuple[Any, Any]:

@@ -13,6 +13,7 @@ from gnlib.diagnosis.measured import Measured
 
 NEAR = 1e-2  # of the usual distance between the derivatives of two samples, below which they are near each other
 EQUAL = 1e-7  # of it, below which they differ by rounding: a distance is the root of a difference
+SHOWN = 0.01  # share of the low end
 LISTED = 10  # numbers of units that are listed
 
 
@@ -60,7 +61,7 @@ class Culprits:
         """Return a heading and a sentence for each finding."""
         found = []
         for what, carried in (("samples", self.samples), ("outputs", self.outputs)):
-            listed = ", ".join(f"{i} ({share:.0%})" for i, share in carried)
+            listed = ", ".join(f"{i} ({share:.0%})" for i, share in carried if share >= SHOWN)
             found.append((f"{what} at the low end", listed))
         for what, pairs in (("samples", self.equal_samples), ("outputs", self.equal_outputs)):
             found += [(f"{what} {pair}", "drop one of them") for pair in pairs]
@@ -71,7 +72,7 @@ class Culprits:
             named = f"output {constant[0]} is" if len(constant) == 1 else f"outputs {_listed(constant)} are"
             found.append((f"{named} the same for all samples", "normal for a head of zeros, else look at its weights"))
         for layer, units in self.dead_units.items():
-            what = f"{len(units)} dead unit{'s' * (len(units) > 1)} in {layer or 'the module'}: {_listed(units)}"
+            what = f"{len(units)} dead unit{'s' * (len(units) > 1)} in {layer or 'the module'} ({_listed(units)})"
             found.append((what, "raise their biases, draw them again, or leave them out"))
         return found
 

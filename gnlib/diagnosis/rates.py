@@ -7,16 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
+from torch.optim import SGD, Optimizer
 
 from gnlib.diagnosis.descent import Rule, descend
 from gnlib.diagnosis.inputs import Inputs
-from gnlib.diagnosis.linearised import pull
+from gnlib.diagnosis.linearised import only, pull
 from gnlib.diagnosis.measured import Measured, through
-from gnlib.diagnosis.preconditioner import preconditioned_gram, preconditioner_of, rule_of
-
-KNOWN = SGD, Adam, AdamW, RMSprop
-UNKNOWN = ("dampening", "maximize", "centered")
+from gnlib.diagnosis.preconditioner import optimizer_of, preconditioned_gram, preconditioner_of, rule_of
 
 
 @dataclass(frozen=True)
@@ -81,16 +78,16 @@ def largest_stable_rate(
     module, x, y, loss, output, mode, memory
         as for :func:`gnlib.diagnosis.report`
     optimizer
-        SGD, Adam, AdamW or RMSprop of torch, with the parameters of the module; gradient descent without. Its own state
-        makes P. Before its first step P is the root of the diagonal of G, of the size of the gradient, which takes `y`.
-        Weight decay is left out
+        SGD, Adam, AdamW or RMSprop of torch, with parameters of the module, of which it may leave out some; gradient
+        descent without. Its own state makes P. Before its first step P is the root of the diagonal of G, of the size
+        of the gradient, which takes `y`
 
     Raises
     ------
     TypeError
         Another optimiser; as :func:`gnlib.diagnosis.report`.
     ValueError
-        An optimiser of other parameters, of several rates or with settings that are not known here, or without a state
+        An optimiser of other parameters, of several rates or with settings that are left out here, or without a state
         where `y` is missing; as :func:`gnlib.diagnosis.report`.
 
     References
@@ -116,41 +113,24 @@ def stable_rate_of(measured: Measured, optimizer: Optimizer | None = None) -> St
     found = measured.condition
     if optimizer is None:
         return StableRate("gradient descent", found.largest, found.smallest, Rule(1.0))
-    _check(measured, optimizer)
-    rule, kind = rule_of(optimizer), type(optimizer).__name__
-    if not isinstance(optimizer, SGD):
-        networks, memory = measured.networks, measured.memory
-        named = dict(networks[0].module.named_parameters())
-        leaves = {name: named[name] for name in networks[0].parameters}
-        gradient = {}
-        if not any(optimizer.state.values()):
-            if not measured.has_targets:
-                raise ValueError(
-                    f"optimizer, of type {kind}, has taken no step and has no state; take one, or pass y, of which "
-                    "the gradient makes one."
-                )
-            gradient = pull(networks, measured.loss.gradient(measured.outputs), memory)
-        factors = preconditioner_of(optimizer, networks, leaves, gradient, memory).factors
-        matrix = through(measured.root, preconditioned_gram(networks, factors, memory))
+    networks, memory = measured.networks, measured.memory
+    leaves = {name: p.detach() for name, p in (networks[0].parameters | networks[0].frozen).items()}
+    made = optimizer_of(optimizer, networks[0], leaves, 1.0)
+    held = {id(leaf) for group in made.param_groups for leaf in group["params"]}
+    moving = {name for name in networks[0].parameters if id(leaves[name]) in held}
+    some = networks if len(moving) == len(networks[0].parameters) else only(networks, moving)
+    rule, kind = rule_of(made), type(optimizer).__name__
+    gradient = {}
+    if not isinstance(optimizer, SGD) and not any(optimizer.state.values()):
+        if not measured.has_targets:
+            raise ValueError(
+                f"optimizer, of type {kind}, has taken no step and has no state; take one, or pass y, of which the "
+                "gradient stands in for it."
+            )
+        gradient = pull(some, measured.loss.gradient(measured.outputs), memory)
+    factors = preconditioner_of(made, some, leaves, gradient, memory).factors
+    if factors is not None or some is not networks:
+        matrix = through(measured.root, preconditioned_gram(some, factors, memory))
         found = measured.ends(torch.linalg.eigvalsh(matrix))
     name = kind + (f" with momentum {rule.momentum:g}" if rule.momentum else "")
     return StableRate(name, found.largest, found.smallest, rule)
-
-
-def _check(measured: Measured, optimizer: Optimizer) -> None:
-    """Refuse an optimiser whose steps are others than those that are known."""
-    if type(optimizer) not in KNOWN:
-        names = ", ".join(kind.__name__ for kind in KNOWN)
-        raise TypeError(
-            f"optimizer is of type {type(optimizer).__name__}; one of {names} of torch.optim was expected, or None."
-        )
-    own = {id(p) for p in measured.module.parameters() if p.requires_grad}
-    first = optimizer.param_groups[0]
-    for group in optimizer.param_groups:
-        for setting in UNKNOWN:
-            if group.get(setting):
-                raise ValueError(f"optimizer has {setting}={group[setting]}, which is not known here; leave it out.")
-        if any(group.get(name) != first.get(name) for name in ("lr", "betas", "momentum")):
-            raise ValueError("optimizer has groups of several rates or momenta; pass one with the same for all.")
-    if {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad} != own:
-        raise ValueError("optimizer has other parameters than the module; make it with module.parameters().")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from textwrap import fill
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -12,15 +13,18 @@ from torch.optim import Optimizer
 
 from gnlib.diagnosis.by_layer import Shares, shares_of
 from gnlib.diagnosis.culprits import Culprits, culprits_of
+from gnlib.diagnosis.forecast import GOALS, Forecast, forecast_of
 from gnlib.diagnosis.inputs import Inputs
 from gnlib.diagnosis.losses import CrossEntropy, SquaredError
 from gnlib.diagnosis.measured import UNITS, Measured
 from gnlib.diagnosis.rates import StableRate, stable_rate_of
 from gnlib.diagnosis.suggestions import Suggestion, fresh_norms, suggestions_for
-from gnlib.diagnosis.tables import as_html, as_text
+from gnlib.diagnosis.tables import as_html
 from gnlib.spectrum.result import ConditionNumber
 
-STEPS = 100
+WIDTH = 90
+STEPS, FORECAST = 100, 1000
+
 USUAL = 0.25, 3.5  # times 1 / sqrt(inputs), the standard deviation of weights: torch draws 0.6 of it, Kaiming 1.4
 
 
@@ -32,7 +36,7 @@ class Line(NamedTuple):
     meaning: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """What :func:`gnlib.diagnosis.report` found.
 
@@ -54,6 +58,8 @@ class Report:
         what else is unusual: a heading, and what it means
     suggestions
         at most three, the best first
+    forecast
+        of the loss, if there are targets
     seconds, gib
         time that it took, and memory of its matrices
     """
@@ -70,6 +76,7 @@ class Report:
     culprits: Culprits
     remarks: tuple[tuple[str, str], ...]
     suggestions: tuple[Suggestion, ...]
+    forecast: Forecast | None
     seconds: float
     gib: float
 
@@ -81,17 +88,23 @@ class Report:
             found.append(Line("squared error", _ends(c), "the matrix of the outputs alone, for comparison"))
         c = self.condition
         found.append(
-            Line(self.loss, _ends(c), f"largest and smallest non-zero eigenvalue, relative error {c.residual:.0e}")
+            Line(self.loss, _ends(c), f"both ends of the non-zero eigenvalues, relative error {c.residual:.0e}")
         )
-        found.append(Line("condition number", _kappa(c), "steps of gradient descent for the slowest direction, about"))
+        found.append(
+            Line("condition number", _kappa(c), "about so many steps of gradient descent for the slowest direction")
+        )
         found.append(Line("rank", f"{c.rank} of {self.full}", _of_rank(self)))
         for rate in self.rates:
             left = f"at half of it {rate.left(STEPS):.1%} of the slowest direction is left after {STEPS} steps"
-            found.append(Line(rate.optimizer, f"rate below {rate.rate:.3g}", left))
+            found.append(Line(rate.optimizer, f"stable here below {rate.rate:.3g}", left))
         found += [Line("found", what, meaning) for what, meaning in (*self.culprits.lines(), *self.remarks)]
         found += [Line("try", s.what, f"kappa {_kappa(s.after)}, rank {s.after.rank}") for s in self.suggestions]
         if not self.suggestions:
-            found.append(Line("try", "nothing", "no change that was tried here lowers the condition number by a fifth"))
+            found.append(
+                Line("try", "nothing new", "no change that was tried here lowers the condition number by a fifth")
+            )
+        if self.forecast is not None:
+            found += _of_forecast(self.forecast)
         found.append(Line("cost", f"{self.seconds:.2g} s", f"{self.gib:.2g} GiB of matrices"))
         return found
 
@@ -112,13 +125,29 @@ class Report:
             "layers": [{**share._asdict(), "kappa": share.kappa} for share in self.layers.layers],
             "found": [list(line) for line in (*self.culprits.lines(), *self.remarks)],
             "suggestions": [{"what": s.what, **_as_dict(s.after)} for s in self.suggestions],
+            "forecast": None if self.forecast is None else _forecast_as_dict(self.forecast),
             "seconds": self.seconds,
             "gib": self.gib,
         }
 
     def __str__(self) -> str:
         """Return the page as text."""
-        return f"{as_text(self.lines())}\n\n{self.layers}"
+        lines = self.lines()
+        indent = max(len(line.name) for line in lines) + 2
+        page = [
+            fill(
+                f"{line.value}: {line.meaning}",
+                WIDTH,
+                initial_indent=line.name.ljust(indent),
+                subsequent_indent=" " * indent,
+            )
+            for line in lines
+        ]
+        return "\n".join([*page, "", str(self.layers)])
+
+    def __repr__(self) -> str:
+        """Return the page as text, which is what a notebook keeps beside its table."""
+        return str(self)
 
     def _repr_html_(self) -> str:
         return as_html(self.lines()) + self.layers._repr_html_()
@@ -190,6 +219,10 @@ def report(
     shares, found = shares_of(measured), culprits_of(measured)
     again = (lambda module, x: Measured(module, x, y, **given)) if measured.is_cheap else None
     suggestions = suggestions_for(measured, x, again, shares, found)
+    forecast = None
+    if measured.has_targets:
+        how: dict[str, Any] = dict(optimizer=optimizer or "sgd", rate=None, steps=FORECAST, after=0, memory=memory)
+        forecast = forecast_of(measured.networks, measured.loss, **how, kernel=measured.gram)
     n, k = measured.outputs.shape
     return Report(
         n,
@@ -204,6 +237,7 @@ def report(
         found,
         tuple(_remarks(measured)),
         suggestions,
+        forecast,
         perf_counter() - begun,
         8 * (len(measured.parts) + 3) * (n * k) ** 2 / 2**30,
     )
@@ -240,6 +274,25 @@ def _of_rank(report: Report) -> str:
     if report.condition.rank == report.full:
         return "linearised, the network can fit any targets on these samples"
     return "linearised, the network cannot fit all targets: look at what was found"
+
+
+def _of_forecast(forecast: Forecast) -> list[Line]:
+    start, end, steps = float(forecast.losses[0]), float(forecast.losses[-1]), len(forecast.losses) - 1
+    reached = {name: forecast.steps_to(part * start) for name, part in GOALS.items()}
+    until = f"trusted until step {forecast.trusted}" + ("" if forecast.trusted == steps else "; beyond it, unknown")
+    goals = ", ".join(f"{name} {'unknown' if t is None else t}" for name, t in reached.items())
+    return [
+        Line("forecast", f"loss {start:.3g} to {end:.3g} in {steps} steps of {forecast.rate:.3g}", until),
+        Line(
+            "steps to", f"{goals} of the loss", f"{forecast.unreachable:.2g} of the squared residual is never reached"
+        ),
+        Line("drift", f"{forecast.drift:.2g}", forecast.regime),
+    ]
+
+
+def _forecast_as_dict(forecast: Forecast) -> dict[str, Any]:
+    names = ("trusted", "rate", "stable_rate", "unreachable", "drift", "optimizer")
+    return {"losses": forecast.losses.tolist(), **{name: getattr(forecast, name) for name in names}}
 
 
 def _kappa(c: ConditionNumber) -> str:

@@ -110,15 +110,15 @@ def _other_inputs(x: Inputs, again: Callable[[Tensor], Measured]) -> Iterator[Su
         return
     x = x.detach().double()
     axes = (0, *range(2, x.ndim))
-    size, mean = x.square().mean().sqrt(), x.mean(axes, keepdim=True)
-    if mean.square().mean().sqrt() > OFF_CENTRE * size:
-        yield Suggestion("centre the inputs", _ends(again(x - mean)))
+    mean = x.mean(axes, keepdim=True)
     centred = x - mean
     spread = centred.square().mean().sqrt()
     if spread > 0 and not 0.5 < spread < 2:
         yield Suggestion(
             "centre the inputs and divide them by their standard deviation", _ends(again(centred / spread))
         )
+    elif spread > 0 and mean.square().mean().sqrt() > OFF_CENTRE * x.square().mean().sqrt():
+        yield Suggestion("centre the inputs", _ends(again(centred)))
     if x.ndim == 2 and len(x) > x.shape[1] and spread > 0:
         yield Suggestion("whiten the inputs", _ends(again(whiten(x))))
 

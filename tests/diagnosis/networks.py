@@ -36,9 +36,9 @@ def classes(n, k):
     return torch.arange(n) % k
 
 
-def plain_gauss_newton(net, x, function):
-    """Return `J^T H J`, `(p, p)`, with H the second derivative of a loss by all outputs."""
+def plain_eigenvalues(net, x, function):
+    """Return the eigenvalues of `J^T H J`, with H the second derivative of a loss by all outputs, by `H J J^T`."""
     y, blocks = plain(net, x)
     jacobian = torch.cat([*blocks.values()], 1)
     hessian = torch.autograd.functional.hessian(lambda f: function(f.view_as(y)), y.flatten())
-    return jacobian.mT @ hessian @ jacobian
+    return torch.linalg.eigvals(hessian @ jacobian @ jacobian.mT).real.sort(descending=True).values

@@ -1,0 +1,87 @@
+"""Suggestions are measured: what is done as they say has the condition number that they give."""
+
+import pytest
+import torch
+from torch import nn
+
+import gnlib
+from gnlib.diagnosis.report import report
+from gnlib.diagnosis.suggestions import MOST, WORTH, fresh_norms
+
+
+def drawn(n=12, d=4, width=30):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(d, width), nn.Tanh(), nn.Linear(width, 2)).double()
+    return net, torch.randn(n, d, dtype=torch.float64)
+
+
+def by_name(found):
+    return {s.what: s.after for s in found.suggestions}
+
+
+def test_centring_the_inputs():
+    net, x = drawn()
+    suggested = by_name(report(net, x + 3))["centre the inputs"]
+    assert suggested.value == pytest.approx(float(gnlib.condition_number(net, x - x.mean(0))), rel=1e-6)
+    assert "centre the inputs" not in by_name(report(net, x - x.mean(0)))
+
+
+def test_channels_are_centred_one_by_one():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(2, 6, 3), nn.Tanh(), nn.Flatten(), nn.Linear(6 * 9, 2)).double()
+    x = torch.randn(6, 2, 5, 5, dtype=torch.float64) + torch.tensor([2.0, 5.0])[:, None, None]
+    expected = float(gnlib.condition_number(net, x - x.mean((0, 2, 3), keepdim=True)))
+    assert by_name(report(net, x))["centre the inputs"].value == pytest.approx(expected, rel=1e-6)
+
+
+def test_whitening_the_inputs():
+    net, x = drawn()
+    x = x * torch.tensor([1.0, 1.0, 1e-2, 1e-2])
+    suggested = by_name(report(net, x))["whiten the inputs"]
+    assert suggested.value == pytest.approx(float(gnlib.condition_number(net, gnlib.whiten(x))), rel=1e-6)
+
+
+def test_a_rate_of_its_own_for_a_layer():
+    net, x = drawn(width=5)  # so that the head alone cannot fit all targets
+    with torch.no_grad():
+        net[2].weight.mul_(1e-2)
+    found = by_name(report(net, x))
+    name = "give 0 a learning rate 10 times larger"
+    assert name in found
+    jacobian = torch.cat([*gnlib.modules.jacobian_blocks(net, x)], 1)  # last parameters first
+    scaled = jacobian.clone()
+    scaled[:, 12:] *= 10**0.5
+    values = torch.linalg.svdvals(scaled)
+    assert found[name].value == pytest.approx((values[0] / values[-1]).square().item(), rel=1e-5)
+
+
+def test_dropping_a_duplicate():
+    net, x = drawn()
+    x[5] = x[2] + 1e-4
+    suggested = report(net, x).suggestions[0]
+    assert suggested.what == "drop sample 5" and suggested.after.rank == 22
+    kept = torch.cat([x[:5], x[6:]])
+    assert suggested.after.value == pytest.approx(float(gnlib.condition_number(net, kept)), rel=1e-6)
+
+
+def test_letting_a_fresh_normalisation_see_the_batch():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 20), nn.BatchNorm1d(20), nn.Tanh(), nn.Linear(20, 2)).double()
+    x = 0.05 * torch.randn(10, 4, dtype=torch.float64)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    found = report(net, x, mode="eval")
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    assert "1 batch normalisations are fresh" in " ".join(str(found).split()) and len(fresh_norms(net)) == 1
+    suggested = by_name(found)["pass the batch once in training mode"]
+    net[1].momentum = 1.0
+    with torch.no_grad():
+        net.train()(x)
+    assert suggested.value == pytest.approx(float(gnlib.condition_number(net.eval(), x)), rel=1e-6)
+    assert fresh_norms(net) == []
+
+
+def test_three_at_most_and_each_of_them_helps():
+    net, x = drawn()
+    found = report(net, (x + 3) * torch.tensor([1.0, 1.0, 1e-2, 1e-2]))
+    gains = [found.condition.value / s.after.value for s in found.suggestions]
+    assert len(gains) == MOST and gains == sorted(gains, reverse=True) and gains[-1] >= WORTH
