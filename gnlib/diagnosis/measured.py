@@ -14,7 +14,7 @@ from gnlib.diagnosis.linearised import outputs_of
 from gnlib.diagnosis.losses import Loss, loss_of
 from gnlib.modules.contraction import add_columns
 from gnlib.modules.estimate import announced, cost_of
-from gnlib.modules.gram import _check, _gathered, _mirrored, blocks_of, rows_of
+from gnlib.modules.gram import blocks_of, check_finite, gathered, mirrored, rows_of
 from gnlib.modules.plan import check_memory, plan_of
 from gnlib.modules.recording import structures_of
 from gnlib.modules.trial import GIB
@@ -94,22 +94,22 @@ class Measured:
         plan = plan_of(networks[0], structures[0], self._beside(len(parts) - 1), result=size, rows=size)
         what = announced(networks[0], structures[0], plan)
         for group in plan.groups:
-            blocks, pairs = _gathered(networks, structures, plan, group, what, wide=0)  # each parameter apart
+            blocks, layers = gathered(networks, structures, plan, group, what, wide=0)  # each parameter apart
             for (name, columns), block in zip(group.columns.items(), blocks, strict=False):
                 part = parts[self.layer_of(name)]
                 if part.alive is not None:
                     entries = torch.arange(columns.start, columns.stop, device=block.device)[block.any(0)]
                     part.alive[entries // networks[0].parameters[name][0].numel()] = True
                 add_columns(part.gram, block)
-            for known, held in zip(group.layers, pairs, strict=True):
+            for known, held in zip(group.layers, layers, strict=True):
                 part = parts[self.layer_of(known.names[0])]
                 if part.alive is not None:
-                    part.alive.logical_or_(held.gradients.flatten(2, 3).any(2).any(0).flatten())
+                    part.alive.logical_or_(held.gradients.any(-1).flatten(1, 2).any(1).flatten())
                 held.add_to(part.gram)
             for part in parts.values():
-                _check(part.gram.diagonal(), group)
+                check_finite(part.gram.diagonal(), group)
         for part in parts.values():
-            _mirrored(part.gram).div_(len(self.outputs))
+            mirrored(part.gram).div_(len(self.outputs))
         return parts
 
     @cached_property

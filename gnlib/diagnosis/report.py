@@ -1,7 +1,6 @@
 """One page on a network and its data: how well conditioned it is for a loss, why, and what to do."""
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from textwrap import fill
 from time import perf_counter
@@ -15,17 +14,16 @@ from gnlib.diagnosis.by_layer import Shares, shares_of
 from gnlib.diagnosis.culprits import Culprits, culprits_of
 from gnlib.diagnosis.forecast import GOALS, Forecast, forecast_of
 from gnlib.diagnosis.inputs import Inputs
-from gnlib.diagnosis.losses import CrossEntropy, SquaredError
-from gnlib.diagnosis.measured import UNITS, Measured
+from gnlib.diagnosis.losses import SquaredError
+from gnlib.diagnosis.measured import Measured
 from gnlib.diagnosis.rates import StableRate, stable_rate_of
-from gnlib.diagnosis.suggestions import Suggestion, fresh_norms, suggestions_for
+from gnlib.diagnosis.remarks import remarks_on
+from gnlib.diagnosis.suggestions import Suggestion, suggestions_for
 from gnlib.diagnosis.tables import as_html
 from gnlib.spectrum.result import ConditionNumber
 
 WIDTH = 90
 STEPS, FORECAST = 100, 1000
-
-USUAL = 0.25, 3.5  # times 1 / sqrt(inputs), the standard deviation of weights: torch draws 0.6 of it, Kaiming 1.4
 
 
 class Line(NamedTuple):
@@ -235,32 +233,12 @@ def report(
         tuple(rates),
         shares,
         found,
-        tuple(_remarks(measured)),
+        tuple(remarks_on(measured)),
         suggestions,
         forecast,
         perf_counter() - begun,
         8 * (len(measured.parts) + 3) * (n * k) ** 2 / 2**30,
     )
-
-
-def _remarks(measured: Measured) -> Iterator[tuple[str, str]]:
-    network, module = measured.networks[0], measured.module
-    if network.coupled:
-        yield "outputs depend on the other samples", "the matrix is that of this batch, normalisation included"
-    elif fresh := fresh_norms(module):
-        yield f"{len(fresh)} batch normalisations are fresh", "they do nothing yet: pass the batch, or mode='train'"
-    for name, layer in module.named_modules():
-        weight = getattr(layer, "weight", None)
-        if isinstance(layer, UNITS) and isinstance(weight, Tensor) and weight.numel() > 1:
-            size = weight.detach().double().square().mean().sqrt().item() * math.sqrt(weight[0].numel())
-            if not USUAL[0] <= size <= USUAL[1]:
-                yield (
-                    f"weights of {name or 'the module'} are {size:.2g} / sqrt(inputs)",
-                    "usual are 0.6 (torch) to 1.4 (Kaiming)",
-                )
-    y = measured.outputs
-    if isinstance(measured.loss, CrossEntropy) and y.amin() >= 0 and (y.sum(1) - 1).abs().max() < 1e-6:
-        yield "the outputs are probabilities", "cross_entropy takes a softmax of them again: pass what comes before it"
 
 
 def _counts(report: Report) -> str:

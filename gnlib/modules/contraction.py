@@ -144,21 +144,27 @@ def add_columns(gram: Float[Tensor, "r r"], block: Float[Tensor, "r q"]) -> None
 
 
 class Held:
-    """Features and gradients of a layer for all units and outputs, where that takes less than columns would."""
+    """Features and gradients of a layer for all units and outputs, where that takes less than columns would.
+
+    Attributes
+    ----------
+    gradients
+        by what the layer returns, `(h, n, k, o, t)`
+    """
 
     def __init__(self, structure: Structure, layer: Layer, units: int, outputs: int, device: torch.device) -> None:
         self._structure, self._layer, self._features = structure, layer, list[Shaped[Tensor, "h b t i"]]()
         sizes = units, outputs, layer.outputs
         new = partial(torch.empty, dtype=torch.float64, device=device)
         if layer.pays(units, units * outputs):  # position by position
-            self._add, self._gradients = add_pairs, new(layer.groups, layer.positions, *sizes).movedim(1, -1)
+            self._add, self.gradients = add_pairs, new(layer.groups, layer.positions, *sizes).movedim(1, -1)
         else:
-            self._add, self._gradients = add_held_columns, new(layer.groups, *sizes, layer.positions)
+            self._add, self.gradients = add_held_columns, new(layer.groups, *sizes, layer.positions)
 
     def take(self, rows: Rows) -> None:
         """Keep what belongs to some units and outputs."""
         found = gradients(self._structure, rows, self._layer.calls)
-        self._gradients[:, rows.units, rows.outputs] = found.permute(3, 0, 1, 4, 2)
+        self.gradients[:, rows.units, rows.outputs] = found.permute(3, 0, 1, 4, 2)
         if rows.outputs.start == 0:
             used = [self._structure.uses[name][0].as_weight for name in self._layer.names]
             ones = found.new_ones(1, 1, 1, 1).expand(len(found), *found.shape[2:4], 1)
@@ -167,7 +173,7 @@ class Held:
 
     def add_to(self, gram: Float[Tensor, "r r"]) -> None:
         """Add the layer's part to the blocks of a matrix on the diagonal and above it."""
-        for f, g in zip(torch.cat(self._features, 1), self._gradients, strict=True):
+        for f, g in zip(torch.cat(self._features, 1), self.gradients, strict=True):
             self._add(gram, f, g)
 
 

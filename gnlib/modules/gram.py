@@ -140,13 +140,13 @@ def gram_of(networks: Sequence[Network], memory: float) -> Float[Tensor, "nk nk"
     gram = torch.zeros(size, size, dtype=torch.float64, device=networks[0].x.device)
     what = announced(networks[0], structures[0], plan)
     for group in plan.groups:
-        blocks, held = _gathered(networks, structures, plan, group, what, wide=COLUMNS)
+        blocks, held = gathered(networks, structures, plan, group, what, wide=COLUMNS)
         while blocks:
             add_columns(gram, blocks.pop())
         while held:
             held.pop().add_to(gram)
-        _check(gram.diagonal(), group)
-    return _mirrored(gram).div_(sum(len(network.x) for network in networks))
+        check_finite(gram.diagonal(), group)
+    return mirrored(gram).div_(sum(len(network.x) for network in networks))
 
 
 @torch.inference_mode(False)
@@ -167,8 +167,8 @@ def matrix_of(networks: Sequence[Network], memory: float) -> Float[Tensor, "p p"
                 for (name, part), place in zip(everything.columns.items(), places, strict=True):
                     write_columns(place, network, structure, some, name, part)
                 add_columns(matrix, block.flatten(0, 1).mT)
-    _check(matrix.diagonal(), everything)
-    return _mirrored(matrix).div_(sum(len(network.x) for network in networks))
+    check_finite(matrix.diagonal(), everything)
+    return mirrored(matrix).div_(sum(len(network.x) for network in networks))
 
 
 def rows_of(networks: Sequence[Network]) -> int:
@@ -176,7 +176,7 @@ def rows_of(networks: Sequence[Network]) -> int:
     return sum(len(network.x) * network.outputs for network in networks)
 
 
-def _mirrored(matrix: Float[Tensor, "r r"]) -> Float[Tensor, "r r"]:
+def mirrored(matrix: Float[Tensor, "r r"]) -> Float[Tensor, "r r"]:
     """Fill a matrix below its diagonal with what is above it."""
     for start in range(0, len(matrix), TILE):
         stop = start + TILE
@@ -222,8 +222,8 @@ def blocks_of(networks: Sequence[Network], memory: float) -> Iterator[Float[Tens
     plan = plan_of(networks[0], structures[0], memory, result=0, rows=rows_of(networks))
 
     def one(group: Group) -> Float[Tensor, "nk g"]:
-        block = _gathered(networks, structures, plan, group)[0][0]
-        _check(torch.linalg.vector_norm(block, math.inf), group)
+        block = gathered(networks, structures, plan, group)[0][0]
+        check_finite(torch.linalg.vector_norm(block, math.inf), group)
         return block
 
     return map(one, plan.groups)
@@ -231,7 +231,7 @@ def blocks_of(networks: Sequence[Network], memory: float) -> Iterator[Float[Tens
 
 @torch.inference_mode(False)
 @torch.no_grad()
-def _gathered(
+def gathered(
     networks: Sequence[Network],
     structures: Sequence[Structure],
     plan: Plan,
@@ -267,7 +267,7 @@ def _gathered(
     return blocks, held
 
 
-def _check(values: Tensor, group: Group) -> None:
+def check_finite(values: Tensor, group: Group) -> None:
     """Refuse a Jacobian of which some measure is not finite."""
     if not torch.isfinite(values).all():
         names = ", ".join([*group.columns, *(name for layer in group.layers for name in layer.names)])

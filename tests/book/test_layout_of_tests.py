@@ -16,6 +16,7 @@ ELSEWHERE = {  # modules without a test file of their name, and where and why th
     "progress.py": "data/test_fetch.py, which sees the bar",
     "data/__main__.py": "data/test_fetch_command.py, which runs the command",
     "diagnosis/measured.py": "with what is made of its matrices: diagnosis/test_loss_matrix.py, test_by_layer.py",
+    "diagnosis/remarks.py": "diagnosis/test_report.py",
     "diagnosis/tables.py": "diagnosis/test_report.py",
     "samples/draw.py": "data/test_data.py, from whose sets it draws",
     "modules/contraction.py": "modules/test_structure*.py, by the matrices that it makes of all kinds of layers",
