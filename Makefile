@@ -9,7 +9,7 @@ INSTALLED := .venv/.installed
 PYTEST := $(BIN)/pytest
 TWO_WORKERS := $(PYTEST) -n 2 --dist loadscope
 REPORT = --junit-xml=_build/tests/$(1).xml
-BEYOND_THE_CORE := benchmarks chapters colab site sweep
+BEYOND_THE_CORE := benchmarks chapters colab diagnosis site sweep
 
 .DEFAULT_GOAL := help
 .PHONY: help book check test colab bench sweep lint notebooks serve address clean
