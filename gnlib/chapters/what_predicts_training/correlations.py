@@ -1,0 +1,171 @@
+"""How well numbers order networks by the steps that they take: rank correlations, with intervals over families."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Shaped
+from scipy import stats
+
+COVERED = 0.95  # by an interval
+
+NOTHING = 1e-12  # share of the ranks that is left where another column says them all
+
+Table = Float[np.ndarray, "q m"]
+Row = Float[np.ndarray, " q"]
+Column = Float[np.ndarray, " m"]
+Labels = Shaped[np.ndarray, " m"]
+Statistic = Callable[[Table, Column, Labels, Column], Row]
+
+
+class Interval(NamedTuple):
+    """A number, and the ends of its interval of 95 %."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Correlations:
+    """Rank correlations of several predictors with the steps, over all networks and in each draw of the bootstrap.
+
+    Attributes
+    ----------
+    names
+        of the predictors
+    values
+        over all networks; nan where a predictor or the steps are the same for all
+    draws
+        in each draw; the draws are the same for all predictors, so that differences have intervals too
+    """
+
+    names: Sequence[str]
+    values: Float[np.ndarray, " q"]
+    draws: Float[np.ndarray, "draws q"]
+
+    def interval(self, name: str) -> Interval:
+        """Return the correlation of a predictor."""
+        i = self.names.index(name)
+        return _interval(self.values[i], self.draws[:, i])
+
+    def difference(self, name: str, other: str) -> Interval:
+        """Return how much larger the correlation of one predictor is than that of another."""
+        i, j = self.names.index(name), self.names.index(other)
+        return _interval(self.values[i] - self.values[j], self.draws[:, i] - self.draws[:, j])
+
+
+def correlate(
+    predictors: Mapping[str, Sequence[float | None]],
+    steps: Sequence[float | None],
+    families: Sequence[str],
+    *,
+    given: Sequence[float | None],
+    statistic: Statistic,
+    draws: int = 500,
+    seed: int = 0,
+) -> Correlations:
+    """Return the correlation of each predictor with the steps, and its bootstrap: draws of as many families.
+
+    Parameters
+    ----------
+    predictors
+        by name, a number for each network, larger for a slower one; what is missing or not a number counts as larger
+        than all others
+    steps
+        that each network takes; missing or infinite where it did not arrive, which counts as the largest number
+    families
+        of the networks. A family is drawn as a whole, with replacement: networks of one are not independent
+    given
+        what :func:`partial` takes out, such as the loss at the start
+    statistic
+        :func:`pooled`, :func:`within`, :func:`partial` or :func:`kendall`
+
+    Raises
+    ------
+    ValueError
+        Columns of different lengths, or a single family.
+
+    References
+    ----------
+    B. Efron, R. J. Tibshirani (1993), An introduction to the bootstrap, chapter 13 (percentiles).
+
+    Examples
+    --------
+    >>> steps, families = [1, 2, 3, 4], ["a", "a", "b", "b"]
+    >>> predictors = {"good": [1, 2, 3, 5], "bad": [4, 3, None, 1]}
+    >>> found = correlate(predictors, steps, families, given=steps, statistic=pooled, draws=100)
+    >>> found.interval("good")
+    Interval(value=1.0, low=1.0, high=1.0)
+    >>> round(found.difference("good", "bad").value, 6)
+    1.4
+    """
+    columns = {**predictors, "steps": steps, "families": families, "given": given}
+    if len(set(map(len, columns.values()))) > 1:
+        lengths = ", ".join(f"{name}: {len(column)}" for name, column in columns.items())
+        raise ValueError(f"The columns are of different lengths ({lengths}); one entry a network was expected.")
+    labels = np.array(list(families))
+    members = _members(labels)
+    if len(members) < 2:
+        raise ValueError(f"There are networks of {len(members)} families; at least two were expected, to draw from.")
+    table = np.array([_last_if_missing(column) for column in predictors.values()])
+    least, control = _last_if_missing(steps), _last_if_missing(given)
+    generator, found = np.random.default_rng(seed), []
+    for _ in range(draws):
+        drawn = [members[i] for i in generator.integers(len(members), size=len(members))]
+        some = np.concatenate(drawn)
+        apart = np.repeat(np.arange(len(drawn)), list(map(len, drawn)))  # a family that is drawn twice counts twice
+        found.append(statistic(table[:, some], least[some], apart, control[some]))
+    return Correlations(list(predictors), statistic(table, least, labels, control), np.array(found))
+
+
+def pooled(predictors: Table, steps: Column, _families: Labels, _given: Column) -> Row:
+    """Return Spearman's rank correlations over all networks."""
+    return _spearman(_ranks(predictors), _ranks(steps))
+
+
+def within(predictors: Table, steps: Column, families: Labels, _given: Column) -> Row:
+    """Return the mean over the families of Spearman's rank correlation within each, of those that have one."""
+    found = np.array([_spearman(_ranks(predictors[:, own]), _ranks(steps[own])) for own in _members(families)])
+    there = np.isfinite(found).sum(0)
+    return np.where(there > 0, np.nansum(found, 0), np.nan) / np.maximum(there, 1)
+
+
+def partial(predictors: Table, steps: Column, _families: Labels, given: Column) -> Row:
+    """Return Spearman's partial rank correlations, of what a line through the ranks of `given` leaves of the ranks."""
+    a, b, c = _ranks(predictors), _ranks(steps), _ranks(given)
+    ab, ac, bc = _spearman(a, b), _spearman(a, c), _spearman(b[None], c)
+    left = (1 - ac**2) * (1 - bc**2)
+    return np.divide(ab - ac * bc, np.sqrt(left), out=np.full_like(ab, np.nan), where=left > NOTHING)
+
+
+def kendall(predictors: Table, steps: Column, _families: Labels, _given: Column) -> Row:
+    """Return Kendall's rank correlations (tau-b) over all networks."""
+    return np.array([stats.kendalltau(row, _ranks(steps)).statistic for row in _ranks(predictors)])
+
+
+def _spearman(ranks: Table, of_steps: Column) -> Row:
+    a, b = ranks - ranks.mean(-1, keepdims=True), of_steps - of_steps.mean()
+    norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b)
+    return np.divide(a @ b, norms, out=np.full(len(a), np.nan), where=norms > 0)
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    return stats.rankdata(values, axis=-1)
+
+
+def _members(families: Labels) -> list[np.ndarray]:
+    return [np.flatnonzero(families == family) for family in np.unique(families)]
+
+
+def _last_if_missing(column: Sequence[float | None]) -> Column:
+    return np.nan_to_num(np.array(column, dtype=float), nan=np.inf, posinf=np.inf, neginf=-np.inf)
+
+
+def _interval(value: float, draws: Float[np.ndarray, " draws"]) -> Interval:
+    there = draws[np.isfinite(draws)]
+    if not np.isfinite(value) or not len(there):
+        return Interval(np.nan, np.nan, np.nan)
+    low, high = np.quantile(there, [(1 - COVERED) / 2, (1 + COVERED) / 2])
+    return Interval(float(value), float(low), float(high))
