@@ -1,0 +1,1 @@
+"""The chapter on what can be known of training beforehand."""
