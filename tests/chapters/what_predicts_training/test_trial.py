@@ -11,7 +11,16 @@ from torch import nn
 
 from gnlib.chapters.shared.training import half_squared_error
 from gnlib.chapters.what_predicts_training.families import FAMILIES, build
-from gnlib.chapters.what_predicts_training.trial import CHOICE, RIVALS, Outcome, Setting, constant_loss, first_below, race, tune
+from gnlib.chapters.what_predicts_training.trial import (
+    CHOICE,
+    RIVALS,
+    Outcome,
+    Setting,
+    constant_loss,
+    first_below,
+    race,
+    tune,
+)
 
 OPTIMIZERS = {
     "descent": lambda parameters, rate: torch.optim.SGD(parameters, rate),
