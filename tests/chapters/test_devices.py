@@ -35,6 +35,7 @@ from gnlib.chapters.shared.training import one_hot, train
 from gnlib.chapters.transition_to_linearity import ball, linearity
 from gnlib.chapters.transition_to_linearity.tensor_norm import norm_221
 from gnlib.chapters.transition_to_linearity.wide_network import WideNetwork, normal_weights
+from gnlib.chapters.what_predicts_training import trial
 from gnlib.chapters.when_the_kernel_moves import bottleneck, clusters, heads, networks, nonlinear_output
 from gnlib.chapters.when_the_kernel_moves.descent import descend
 from tests.devices import assert_made_where_its_arguments_are, assert_same, default_device
@@ -67,6 +68,11 @@ def trained(nets, x, labels, loss):
     optimizer = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
     rows = train(nets, x, one_hot(labels, 3), optimizer, seeds=[0, 1], epochs=2, batch_size=4, loss=loss)
     return rows, [list(net.parameters()) for net in nets]
+
+
+def tuned(net, x, y, optimizer):
+    goals = {"a half": trial.LOSSES["mse"](net(x), y).item() / 2}
+    return trial.tune(net, trial.Setting(x, y, "mse", optimizer, goals, horizon=6, batch_size=4), 0.1).curves
 
 
 def raced(operand, largest):
@@ -227,6 +233,7 @@ CASES = {
         (norm_221, normal(3, 3, 4, seed=22)),
         (norm_221, normal(3, 3, 20, seed=22)),
     ],
+    "what_predicts_training": [(tuned, RELU, X, Y, "descent"), (tuned, RELU, X, Y, "adam")],
     "when_the_kernel_moves": [
         (of_kernel, STACKED, normal(2, 5, 2, seed=23), heads.Softmax()),
         (of_kernel, STACKED, normal(2, 5, 2, seed=23), heads.Entrywise(heads.swish)),

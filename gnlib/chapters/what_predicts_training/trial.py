@@ -24,7 +24,7 @@ RIVALS = ("kappa", "initial_loss", "forecast", "forecast_kp", "loss_after_20")
 
 FACTORS = (0.5, 1.0, 2.0, 4.0)  # the rates tried first, over the one that was guessed
 MOST_DOUBLINGS = 40  # of the smallest rate tried
-LOOK = 25  # epochs between two looks at which runs are worth going on with
+LOOK = 10  # epochs between two looks at which runs are worth going on with
 HOPELESS = 1e6  # a run whose loss is so many times the one at the start is given up
 
 
@@ -188,9 +188,9 @@ def race(network: nn.Module, setting: Setting, rates: Sequence[float]) -> list[l
     template = copy.deepcopy(network).float()
     runs = nn.utils.parameters_to_vector(template.parameters()).detach().expand(len(rates), -1).clone()
     state = [torch.tensor(rates, device=x.device)[:, None], torch.zeros_like(runs), torch.zeros_like(runs)]
-    leaves, alive = _leaves(template, runs), torch.arange(len(rates))
-    order = torch.Generator().manual_seed(setting.seed)
-    curves = torch.full((len(rates), setting.horizon // setting.every + 1), np.inf)
+    leaves, alive = _leaves(template, runs), torch.arange(len(rates), device="cpu")
+    order = torch.Generator("cpu").manual_seed(setting.seed)
+    curves = torch.full((len(rates), setting.horizon // setting.every + 1), np.inf, device="cpu")
 
     def losses(x: Float[Tensor, "b ..."], y: Tensor) -> Float[Tensor, " runs"]:
         return torch.vmap(lambda run: loss(functional_call(template, run, (x,)), y))(leaves)
@@ -207,7 +207,7 @@ def race(network: nn.Module, setting: Setting, rates: Sequence[float]) -> list[l
         curves[alive, epoch] = now.detach().cpu().nan_to_num(np.inf)
         if curves[:, epoch].min() < min(setting.goals.values()) or epoch == curves.shape[1] - 1:
             break
-        batches = [None] if whole else torch.randperm(len(x), generator=order).split(setting.batch_size)
+        batches = [None] if whole else torch.randperm(len(x), generator=order, device="cpu").split(setting.batch_size)
         for step, some in enumerate(batches, epoch * setting.every + 1):
             of_batch = now if some is None else losses(x[some], y[some])
             parts = torch.autograd.grad(of_batch.sum(), list(leaves.values()))
