@@ -1,36 +1,36 @@
 """The fewest steps in which a linear model reaches a loss, over learning rates: no network, no parameters."""
 
+import math
 from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.diagnosis.losses import Loss, SquaredError
-from gnlib.diagnosis.measured import through
+from gnlib.chapters.what_predicts_training.spectral import Kernel
+from gnlib.diagnosis.losses import SquaredError
 
-HORIZON = 10_000  # steps
-RATES = 2.0 ** torch.arange(-3, 7, dtype=torch.float64)
-"""The learning rates that are tried, over the largest stable one."""
+HORIZON = 3_000  # steps
+RATES = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
+r"""The learning rates that are tried, over the largest stable one, :math:`2 / \lambda_{\max}`.
+
+Below a half of it the squared error falls the slower, in each direction, the smaller the rate; at more than twice as
+much networks are not seen to train.
+"""
 
 
-def fewest_steps(
-    kernel: Float[Tensor, "nk nk"], loss: Loss, outputs: Float[Tensor, "n k"], goals: Sequence[float]
-) -> list[float]:
+def fewest_steps(kernel: Kernel, goals: Sequence[float]) -> list[float]:
     r"""Return for each goal the fewest steps of :math:`f \leftarrow f - \eta K g(f)` to a loss that is not above it.
 
-    The rates are those of `RATES` times :math:`2 / \lambda_{\max}`, the largest stable one where the model starts, of
-    the loss's own matrix. Nothing is extrapolated: a goal that no rate reaches within the horizon, of 10,000 steps, gets
-    :math:`(1 + \log (L / \text{goal}))` times the horizon, with L the lowest loss at any rate, so that ranks make sense.
+    The rates are those of `RATES` times :math:`2 / \lambda_{\max}`, the largest stable one where the model
+    starts, of the loss's own matrix. Nothing is extrapolated: a goal that no rate reaches within the horizon, of 3,000
+    steps, gets :math:`1 + \log (L / \text{goal})` times the horizon, with L the lowest loss at any rate, so that ranks
+    make sense.
 
     Parameters
     ----------
     kernel
-        K, with the factor `1 / n`
-    loss
-        squared error or cross-entropy, with its targets
-    outputs
-        where the model starts
+        where the model starts, with squared error or cross-entropy
     goals
         losses, the mean over the samples
 
@@ -39,32 +39,27 @@ def fewest_steps(
     >>> from gnlib.diagnosis import loss_of
     >>> outputs = torch.tensor([[1.0], [1.0]], dtype=torch.float64)
     >>> loss = loss_of("mse", torch.zeros_like(outputs), outputs)
-    >>> fewest_steps(torch.diag(torch.tensor([1.0, 0.5], dtype=torch.float64)), loss, outputs, [0.3, 1e-3])
-    [1.0, 5.0]
+    >>> kernel = Kernel(torch.diag(torch.tensor([1.0, 0.5], dtype=torch.float64)), loss, outputs)
+    >>> fewest_steps(kernel, [0.3, 1e-3])  # at a rate of one, half of the largest stable one
+    [1.0, 4.0]
     """
-    largest = torch.linalg.eigvalsh(through(loss.root(outputs), kernel))[-1]
-    rates = RATES.to(outputs.device) * 2 / largest
-    search = _of_modes if isinstance(loss, SquaredError) else _by_iteration
+    rates = RATES.to(kernel.outputs.device) * 2 / kernel.own[-1]
+    search = _along_modes if isinstance(kernel.loss, SquaredError) else _by_iteration
     return [
-        steps if lowest <= goal else HORIZON * (1 + float(torch.tensor(lowest / goal).log()))
-        for goal, (steps, lowest) in zip(goals, search(kernel, loss, outputs, rates, goals), strict=True)
+        steps if lowest <= goal else HORIZON * (1 + math.log(lowest / goal))
+        for goal, (steps, lowest) in zip(goals, search(kernel, rates, goals), strict=True)
     ]
 
 
-def _of_modes(
-    kernel: Float[Tensor, "nk nk"],
-    loss: Loss,
-    outputs: Float[Tensor, "n k"],
-    rates: Float[Tensor, " rates"],
-    goals: Sequence[float],
-) -> list[tuple[float, float]]:
+def _along_modes(kernel: Kernel, rates: Float[Tensor, " rates"], goals: Sequence[float]) -> list[tuple[float, float]]:
     """Return the fewest steps to each goal and the loss there, or the lowest: along eigenvectors, without a loop.
 
     At each rate the loss is a sum of exponentials of the step, so convex. Whether it has reached the goal or ceased to
     fall is therefore no and no, then yes and yes, and the first yes is found by bisection.
     """
-    values, vectors = torch.linalg.eigh(kernel)
-    start = (vectors.mT @ loss.gradient(outputs).flatten()).square() / (2 * len(outputs))
+    values, vectors = kernel.spectrum
+    residual = kernel.loss.gradient(kernel.outputs)
+    start = (vectors.mT @ residual.flatten()).square() / (2 * len(residual))
     factors = (1 - rates[:, None] * values.clamp_min(0)).square()
 
     def at(steps: Float[Tensor, " rates"]) -> Float[Tensor, " rates"]:
@@ -84,26 +79,18 @@ def _of_modes(
     return found
 
 
-def _by_iteration(
-    kernel: Float[Tensor, "nk nk"],
-    loss: Loss,
-    outputs: Float[Tensor, "n k"],
-    rates: Float[Tensor, " rates"],
-    goals: Sequence[float],
-) -> list[tuple[float, float]]:
+def _by_iteration(kernel: Kernel, rates: Float[Tensor, " rates"], goals: Sequence[float]) -> list[tuple[float, float]]:
     """Return the fewest steps to each goal and the loss there, or the lowest, at all rates side by side."""
-    targets = outputs.softmax(1) - loss.gradient(outputs)
-    f, scaled = outputs.expand(len(rates), -1, -1), rates[:, None, None]
+    targets, f, scaled = kernel.targets, kernel.outputs.expand(len(rates), -1, -1), rates[:, None, None]
     reached: dict[float, tuple[float, float]] = {}
-    lowest = torch.inf
+    lowest = math.inf
     for step in range(HORIZON + 1):
         logarithms = f.log_softmax(2)
-        best = -(logarithms * targets).sum((1, 2)).max().item() / len(outputs)
-        if best < lowest:
-            lowest = best
-            reached = {goal: (float(step), best) for goal in goals if best <= goal} | reached
-        if len(reached) == len(set(goals)):
+        now = -(logarithms * targets).sum((1, 2)).max().item() / len(targets)  # at the best rate
+        if now < lowest:
+            lowest = now
+            reached = {goal: (float(step), now) for goal in goals if now <= goal} | reached
+        if len(reached) == len({*goals}):
             break
-        moved = ((logarithms.exp() - targets).flatten(1) @ kernel).view_as(f)
-        f = f - scaled * moved
-    return [reached.get(goal, (torch.inf, lowest)) for goal in goals]
+        f = f - scaled * ((logarithms.exp() - targets).flatten(1) @ kernel.matrix).view_as(f)
+    return [reached.get(goal, (math.inf, lowest)) for goal in goals]

@@ -1,7 +1,9 @@
 """All that is tried as a predictor of the number of training steps, from a network at its start."""
 
 import copy
+import math
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -9,17 +11,15 @@ from torch import Tensor, nn
 from gnlib.chapters.what_predicts_training import zero_cost
 from gnlib.chapters.what_predicts_training.curvature import differentiated, sharpness
 from gnlib.chapters.what_predicts_training.forecasts import fewest_steps
-from gnlib.chapters.what_predicts_training.spectral import alignment, of_spectrum, weighted_residual
+from gnlib.chapters.what_predicts_training.spectral import Kernel, alignment, of_spectrum, weighted_residual
 from gnlib.diagnosis.drift import drift
 from gnlib.diagnosis.inputs import networks_on
 from gnlib.diagnosis.linearised import outputs_of, pull
-from gnlib.diagnosis.losses import Loss, loss_of
-from gnlib.diagnosis.measured import through
+from gnlib.diagnosis.losses import loss_of
 from gnlib.diagnosis.preconditioner import NAMED, optimizer_of, preconditioned_gram, preconditioner_of, rule_of
 from gnlib.modules.gram import gram_of
 
 MEMORY = 4.0  # GiB
-REAL_STEPS = 20
 SHARE = 0.5  # of the largest stable rate, at which they are taken
 OPTIMIZERS = {"descent": "sgd", "momentum": "momentum", "adam": "adam"}
 SLOWER = {
@@ -49,6 +49,105 @@ SLOWER = {
 """The sign of a change in each predictor that is said to mean slower training; the forecasts have one key a goal."""
 
 
+class Start:
+    """A network where training starts, with its loss: what several predictors have in common.
+
+    Parameters
+    ----------
+    module, x, y, loss
+        as for :func:`predict`
+    """
+
+    def __init__(self, module: nn.Module, x: Tensor, y: Tensor, loss: str) -> None:
+        self.module, self.x, self.y = module, x, y
+        self.networks = networks_on(module, x, mode="train" if module.training else "eval", memory=MEMORY)
+        self.outputs = outputs_of(self.networks, MEMORY)
+        self.loss = loss_of(loss, y, self.outputs)
+        self.residual = self.loss.gradient(self.outputs)
+        self.gradients = pull(self.networks, self.residual, MEMORY)
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        r"""The tangent kernel, :math:`K = \frac1n J J^\top`."""
+        return Kernel(gram_of(self.networks, MEMORY), self.loss, self.outputs)
+
+    @cached_property
+    def preconditioned(self) -> Kernel:
+        r"""The kernel of Adam in its place, :math:`\frac1n J P^{-1} J^\top`.
+
+        P is the root of the diagonal of G, of the size of the gradient, with a floor of 1e-3 of its root mean square.
+        """
+        leaves = self.networks[0].parameters
+        adam = optimizer_of("adam", self.networks[0], leaves, 1.0)
+        factors = preconditioner_of(adam, self.networks, leaves, self.gradients, MEMORY).factors
+        return Kernel(preconditioned_gram(self.networks, factors, MEMORY), self.loss, self.outputs)
+
+    def predictors(self, goals: Sequence[float], generator: torch.Generator) -> dict[str, float]:
+        """Return all of :func:`predict` but what depends on the optimiser."""
+        network, kernel, residual = self.networks[0], self.kernel, self.residual
+        initial = self.loss.value(self.outputs)
+        with differentiated(network, self.loss) as (gradient, product):
+            curvature = {
+                "sharpness": sharpness(product, len(gradient), generator=generator),
+                "gradient_quotient": zero_cost.gradient_quotient(gradient, product(gradient)),
+            }
+        forecasts = {
+            f"{name}_{goal:g}": steps
+            for name, frozen in (("forecast", kernel), ("forecast_kp", self.preconditioned))
+            for goal, steps in zip(goals, fewest_steps(frozen, goals), strict=True)
+        }
+        return {
+            **of_spectrum(kernel.spectrum[0]),
+            "kappa_loss": of_spectrum(kernel.own)["kappa"],
+            "alignment": alignment(kernel.matrix, kernel.targets),
+            "weighted_residual": weighted_residual(*kernel.spectrum, residual),
+            "drift": drift(self.networks, kernel.matrix, initial, self.gradients, None, MEMORY),
+            **curvature,
+            "naswot": zero_cost.naswot(self.module, self.x),
+            "zico": zero_cost.zico(self.module, self.x, self.y, self.loss.name, generator=generator),
+            "synflow": zero_cost.synflow(self.module, self.x),
+            "te_nas": zero_cost.te_nas(self.module, self.x),
+            "chi_1": zero_cost.chi_1(network, generator=generator),
+            "parameters": float(len(gradient)),
+            "initial_loss": initial,
+            "gradient_norm": gradient.norm().item(),
+            **forecasts,
+        }
+
+    def loss_after(self, steps: int, optimizer: str) -> float:
+        r"""Return the loss after real steps of an optimiser on all samples, over the loss before them.
+
+        The rate is half the largest stable one where the network stands: :math:`1 / \lambda_{\max}` for descent,
+        :math:`1.9 / \lambda_{\max}` with momentum of 0.9 and :math:`19 / \lambda_{\max}` for Adam, of the matrix of the
+        loss, for Adam preconditioned by P.
+
+        Parameters
+        ----------
+        steps
+            how many
+        optimizer
+            `"descent"`, `"momentum"` or `"adam"`
+
+        Returns
+        -------
+        A fraction of the loss; inf where it diverged.
+        """
+        if optimizer not in OPTIMIZERS:
+            raise ValueError(f"optimizer is {optimizer!r}; one of {', '.join(map(repr, OPTIMIZERS))} was expected.")
+        module, x = copy.deepcopy(self.module).double(), self.x.double()
+        kernel = self.preconditioned if optimizer == "adam" else self.kernel
+        made = NAMED[OPTIMIZERS[optimizer]](module.parameters(), lr=1.0)
+        made.param_groups[0]["lr"] = SHARE * rule_of(made).limit / kernel.own[-1].item()
+        losses = []
+        for _ in range(steps + 1):
+            outputs = module(x)
+            losses.append(self.loss.value(outputs))
+            made.zero_grad()
+            outputs.backward(self.loss.gradient(outputs.detach()) / len(x))
+            made.step()
+        return losses[-1] / losses[0] if math.isfinite(losses[-1]) else math.inf
+
+
 def predict(
     module: nn.Module,
     x: Tensor,
@@ -68,12 +167,13 @@ def predict(
     - `sharpness`: the largest eigenvalue of the Hessian of the loss (:func:`.curvature.sharpness`)
     - `gradient_quotient`, `naswot`, `zico`, `synflow`, `te_nas`, `chi_1`: :mod:`.zero_cost`
     - `parameters`, `initial_loss`, `gradient_norm`: what anybody could say
-    - `loss_after_20`: :func:`loss_after`
+    - `loss_after_20`: :meth:`Start.loss_after`
     - `forecast_<goal>`, `forecast_kp_<goal>`, in the order of the goals, each written as by `f"{goal:g}"`: the fewest
       steps of the linear model (:func:`.forecasts.fewest_steps`) with the kernel K, and with :math:`\frac1n J P^{-1}
       J^\top`, P the root of the diagonal of G with a floor of 1e-3 of its root mean square
 
-    Only `loss_after_20` depends on the optimiser. What is not defined is nan.
+    Only `loss_after_20` depends on the optimiser: for several of them, keep one :class:`Start`. What is not defined is
+    nan.
 
     Parameters
     ----------
@@ -110,82 +210,5 @@ def predict(
     >>> found["parameters"], found["forecast_0.5"]
     (32.0, 1.0)
     """
-    if optimizer not in OPTIMIZERS:
-        raise ValueError(f"optimizer is {optimizer!r}; one of {', '.join(map(repr, OPTIMIZERS))} was expected.")
-    networks = networks_on(module, x, mode=zero_cost.mode_of(module), memory=MEMORY)
-    network = networks[0]
-    outputs = outputs_of(networks, MEMORY)
-    target = loss_of(loss, y, outputs)
-    residual, start = target.gradient(outputs), target.value(outputs)
-    gradients = pull(networks, residual, MEMORY)
-    kernel = gram_of(networks, MEMORY)
-    values, vectors = torch.linalg.eigh(kernel)
-    own = torch.linalg.eigvalsh(through(target.root(outputs), kernel))
-    factors = preconditioner_of(
-        optimizer_of("adam", network, network.parameters, 1.0), networks, network.parameters, gradients, MEMORY
-    ).factors
-    preconditioned = preconditioned_gram(networks, factors, MEMORY)
-    chosen = preconditioned if optimizer == "adam" else kernel
-    targets = (outputs if loss == "mse" else outputs.softmax(1)) - residual
-    with differentiated(network, target) as (gradient, product):
-        found = {
-            **of_spectrum(values),
-            "kappa_loss": of_spectrum(own)["kappa"],
-            "alignment": alignment(kernel, targets),
-            "weighted_residual": weighted_residual(values, vectors, residual),
-            "drift": drift(networks, kernel, start, gradients, None, MEMORY),
-            "sharpness": sharpness(product, len(gradient), generator=generator),
-            "gradient_quotient": zero_cost.gradient_quotient(gradient, product(gradient)),
-            "naswot": zero_cost.naswot(module, x),
-            "zico": zero_cost.zico(module, x, y, loss, generator=generator),
-            "synflow": zero_cost.synflow(module, x),
-            "te_nas": zero_cost.te_nas(module, x),
-            "chi_1": zero_cost.chi_1(network, generator=generator),
-            "parameters": float(len(gradient)),
-            "initial_loss": start,
-            "gradient_norm": gradient.norm().item(),
-        }
-    largest = torch.linalg.eigvalsh(through(target.root(outputs), chosen))[-1].item()
-    found["loss_after_20"] = loss_after(REAL_STEPS, module, x, target, optimizer, largest)
-    for name, matrix in (("forecast", kernel), ("forecast_kp", preconditioned)):
-        steps = fewest_steps(matrix, target, outputs, goals)
-        found |= {f"{name}_{goal:g}": number for goal, number in zip(goals, steps, strict=True)}
-    return found
-
-
-def loss_after(steps: int, module: nn.Module, x: Tensor, loss: Loss, optimizer: str, largest: float) -> float:
-    r"""Return the loss after real steps of an optimiser on all samples, over the loss before them.
-
-    The rate is half the largest stable one where the network stands: :math:`1 / \lambda_{\max}` for descent,
-    :math:`1.9 / \lambda_{\max}` with momentum of 0.9 and :math:`19 / \lambda_{\max}` for Adam, of the matrix of the loss
-    (for Adam preconditioned by P).
-
-    Parameters
-    ----------
-    steps
-        how many
-    module, x
-        the network, of which a copy is trained in double precision, and its samples
-    loss
-        with its targets
-    optimizer
-        `"descent"`, `"momentum"` or `"adam"`
-    largest
-        :math:`\lambda_{\max}`
-
-    Returns
-    -------
-    A fraction of the loss; inf where it diverged.
-    """
-    module, x = copy.deepcopy(module).double(), x.double()
-    made = NAMED[OPTIMIZERS[optimizer]](module.parameters(), lr=1.0)
-    for group in made.param_groups:
-        group["lr"] = SHARE * rule_of(made).limit / largest
-    losses = []
-    for _ in range(steps + 1):
-        outputs = module(x)
-        losses.append(loss.value(outputs))
-        made.zero_grad()
-        outputs.backward(loss.gradient(outputs.detach()) / len(x))
-        made.step()
-    return float(torch.tensor(losses[-1] / losses[0]).nan_to_num(torch.inf))
+    start = Start(module, x, y, loss)
+    return start.predictors(goals, generator) | {"loss_after_20": start.loss_after(20, optimizer)}

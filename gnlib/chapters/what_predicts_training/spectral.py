@@ -1,10 +1,47 @@
 """What the tangent kernel at the start says: its spectrum, and where targets and residuals lie in it."""
 
+from functools import cached_property
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.checks import numerical_rank
+from gnlib.diagnosis.losses import Loss, SquaredError
+from gnlib.diagnosis.measured import through
+
+
+class Kernel:
+    r"""A tangent kernel where a network stands, with the loss that it is trained on.
+
+    Attributes
+    ----------
+    matrix
+        :math:`K = \frac1n J J^\top`, or :math:`\frac1n J P^{-1} J^\top`
+    loss, outputs
+        the loss with its targets, and the outputs of the network
+    """
+
+    def __init__(self, matrix: Float[Tensor, "nk nk"], loss: Loss, outputs: Float[Tensor, "n k"]) -> None:
+        self.matrix, self.loss, self.outputs = matrix, loss, outputs
+
+    @cached_property
+    def spectrum(self) -> tuple[Float[Tensor, " nk"], Float[Tensor, "nk nk"]]:
+        """The eigenvalues, ascending, and the eigenvectors in columns."""
+        return torch.linalg.eigh(self.matrix)
+
+    @cached_property
+    def own(self) -> Float[Tensor, " nr"]:
+        """The eigenvalues of the loss's own matrix, ascending; for the squared error those of the kernel."""
+        if isinstance(self.loss, SquaredError):
+            return self.spectrum[0]
+        return torch.linalg.eigvalsh(through(self.loss.root(self.outputs), self.matrix))
+
+    @property
+    def targets(self) -> Float[Tensor, "n k"]:
+        """The targets of the loss; classes are vectors with a 1."""
+        fit = self.outputs if isinstance(self.loss, SquaredError) else self.outputs.softmax(1)
+        return fit - self.loss.gradient(self.outputs)
 
 
 def of_spectrum(ascending: Float[Tensor, " q"]) -> dict[str, float]:

@@ -8,13 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gnlib.diagnosis.inputs import networks_on
-from gnlib.diagnosis.linearised import only, outputs_of, pull
 from gnlib.diagnosis.losses import loss_of
-from gnlib.modules.gram import gram_of
 from gnlib.modules.network import Network
 
-MEMORY = 4.0  # GiB
 WEIGHTED = nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d
 UNITS = nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Softplus, nn.Tanh
 UNDEFINED = 100_000.0  # what TE-NAS takes 0 / 0 for
@@ -66,7 +62,8 @@ def naswot(module: nn.Module, x: Float[Tensor, "n ..."]) -> float:
 
     References
     ----------
-    J. Mellor, J. Turner, A. Storkey, E. J. Crowley (2021), Neural architecture search without training, ICML, section 3.
+    J. Mellor, J. Turner, A. Storkey, E. J. Crowley (2021), Neural architecture search without training, ICML,
+    section 3.
 
     Examples
     --------
@@ -107,14 +104,15 @@ def zico(module: nn.Module, x: Float[Tensor, "n ..."], y: Tensor, loss: str, *, 
     """
     if len(x) < 2:
         return torch.nan
-    names = _weights_of(module)
+    module, x = copy.deepcopy(module).double().train(), x.double()
+    weights = _weights_of(module)
     order = torch.randperm(len(x), generator=generator, device=generator.device).to(x.device)
     gradients = []
     for half in order.tensor_split(2):
-        networks = networks_on(module, x[half], mode=mode_of(module), memory=MEMORY)
-        outputs = outputs_of(networks, MEMORY)
-        gradients.append(pull(networks, loss_of(loss, y[half], outputs).gradient(outputs), MEMORY))
-    return inverse_variation([[g[name] for name in names if name in g] for g in gradients])
+        outputs = module(x[half])
+        change = loss_of(loss, y[half], outputs.detach()).gradient(outputs.detach()) / len(half)
+        gradients.append(torch.autograd.grad(outputs, weights, change, allow_unused=True, materialize_grads=True))
+    return inverse_variation(gradients)
 
 
 def inverse_variation(gradients: Sequence[Sequence[Tensor]]) -> float:
@@ -165,7 +163,7 @@ def synflow(module: nn.Module, x: Float[Tensor, "n ..."]) -> float:
     with torch.no_grad():
         for tensor in module.state_dict().values():
             tensor.abs_()
-    weights = [p for name, p in module.named_parameters() if name in _weights_of(module)]
+    weights = _weights_of(module)
     total = module(torch.ones_like(x[:1], dtype=torch.float64)).sum()
     gradients = torch.autograd.grad(total, weights, allow_unused=True, materialize_grads=True)
     return sum((g * p).abs().sum().item() for g, p in zip(gradients, weights, strict=True))
@@ -174,8 +172,8 @@ def synflow(module: nn.Module, x: Float[Tensor, "n ..."]) -> float:
 def te_nas(module: nn.Module, x: Float[Tensor, "n ..."]) -> float:
     r"""Return the condition number of TE-NAS as its authors' code has it.
 
-    That is not the condition number of the tangent kernel of all outputs. The code takes for each sample the gradient of
-    the *sum* of its outputs, in training mode, by those parameters with "weight" in their names; it forms the n x n
+    That is not the condition number of the tangent kernel of all outputs. The code takes for each sample the gradient
+    of the *sum* of its outputs, in training mode, by those parameters with "weight" in their names; it forms the n x n
     matrix of their inner products, and divides its largest eigenvalue by its first one, be that zero or negative by
     rounding. A quotient of nan is taken for 100,000. The authors compute in single precision, here it is double.
 
@@ -197,9 +195,14 @@ def te_nas(module: nn.Module, x: Float[Tensor, "n ..."]) -> float:
     >>> round(te_nas(line, torch.tensor([[2.0, 0.0], [0.0, 1.0]])), 6)
     4.0
     """
-    networks = networks_on(module, x, lambda outputs: outputs.flatten(1).sum(1, keepdim=True), "train", MEMORY)
-    weights = [name for name in networks[0].parameters if "weight" in name]
-    values = torch.linalg.eigvalsh(gram_of(only(networks, weights), MEMORY))
+    module = copy.deepcopy(module).double().train()
+    weights = [p for name, p in module.named_parameters() if "weight" in name and p.requires_grad]
+    rows = []
+    for total in module(x.double()).flatten(1).sum(1):
+        gradients = torch.autograd.grad(total, weights, retain_graph=True, allow_unused=True, materialize_grads=True)
+        rows.append(torch.cat([g.flatten() for g in gradients]))
+    jacobian = torch.stack(rows)
+    values = torch.linalg.eigvalsh(jacobian @ jacobian.mT)
     return torch.nan_to_num(values[-1] / values[0], nan=UNDEFINED).item()
 
 
@@ -207,11 +210,11 @@ def chi_1(network: Network, *, generator: torch.Generator) -> float:
     r"""Return how far squared gradients are from keeping their size, :math:`|\log \chi_1|`.
 
     The mean field theory of wide networks has :math:`\mathbb E \|\delta^\ell\|^2 = \chi_1 \, \mathbb E
-    \|\delta^{\ell+1}\|^2` for the gradients :math:`\delta` by the pre-activations, so :math:`\chi_1` is the mean squared
-    singular value of the Jacobian from layer to layer; networks train at any depth where it is 1, on the edge of chaos.
-    It is measured on the network itself: a random direction of the outputs is propagated back, and :math:`\chi_1` is the
-    geometric mean, over the layers, of the growth from the output of the last to the output of the first linear layer or
-    convolution called, all branches counted as layers. It is nan with fewer than two layers.
+    \|\delta^{\ell+1}\|^2` for the gradients :math:`\delta` by the pre-activations, so :math:`\chi_1` is the mean
+    squared singular value of the Jacobian from layer to layer; networks train at any depth where it is 1, on the edge
+    of chaos. It is measured on the network itself: a random direction of the outputs is propagated back, and
+    :math:`\chi_1` is the geometric mean of the growth from the output of the last to that of the first linear layer or
+    convolution called, over all the layers in between, those of branches too. It is nan with fewer than two layers.
 
     Parameters
     ----------
@@ -231,13 +234,8 @@ def chi_1(network: Network, *, generator: torch.Generator) -> float:
             return torch.nan
         direction = torch.randn(outputs.shape, generator=generator, dtype=torch.float64, device=generator.device)
         ends = torch.autograd.grad(outputs, [layers[0], layers[-1]], direction.to(outputs.device))
-    first, last = (float(gradient.square().sum()) for gradient in ends)
-    return abs(torch.tensor(first / last).log().item()) / (len(layers) - 1)
-
-
-def mode_of(module: nn.Module) -> str:
-    """Return the mode that a module is in, which BatchNorm would otherwise have to be asked for."""
-    return "train" if module.training else "eval"
+    first, last = (gradient.square().sum() for gradient in ends)
+    return (first / last).log().abs().item() / (len(layers) - 1)
 
 
 @contextmanager
@@ -256,6 +254,6 @@ def _outputs_of_layers(module: nn.Module) -> Iterator[list[Tensor]]:
             hook.remove()
 
 
-def _weights_of(module: nn.Module) -> set[str]:
-    """Return the names of the weights of linear layers and convolutions."""
-    return {f"{name}.weight".removeprefix(".") for name, m in module.named_modules() if isinstance(m, WEIGHTED)}
+def _weights_of(module: nn.Module) -> list[Tensor]:
+    """Return the weights of linear layers and convolutions."""
+    return [m.weight for m in module.modules() if isinstance(m, WEIGHTED)]
