@@ -12,7 +12,7 @@ from gnlib.diagnosis.losses import Loss
 from gnlib.modules.network import Network
 
 Product = Callable[[Float[Tensor, " p"]], Float[Tensor, " p"]]
-TOLERANCE = 1e-2  # of the residual; the error of an eigenvalue is of the order of its square
+TOLERANCE = 1e-3  # of the residual, relative to the norm; the error of the eigenvalue is smaller
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def fewest_steps(kernel: Kernel, goals: Sequence[float]) -> list[float]:
     >>> loss = loss_of("mse", torch.zeros_like(outputs), outputs)
     >>> kernel = Kernel(torch.diag(torch.tensor([1.0, 0.5], dtype=torch.float64)), loss, outputs)
     >>> fewest_steps(kernel, [0.3, 1e-3])  # at a rate of one, half of the largest stable one
-    [1.0, 5.0]
+    [1.0, 4.0]
     """
     rates = RATES.to(kernel.outputs.device) * 2 / kernel.own[-1]
     search = _along_modes if isinstance(kernel.loss, SquaredError) else _by_iteration

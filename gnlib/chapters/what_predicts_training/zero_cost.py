@@ -234,8 +234,8 @@ def chi_1(network: Network, *, generator: torch.Generator) -> float:
             return torch.nan
         direction = torch.randn(outputs.shape, generator=generator, dtype=torch.float64, device=generator.device)
         ends = torch.autograd.grad(outputs, [layers[0], layers[-1]], direction.to(outputs.device))
-    first, last = (float(gradient.square().sum()) for gradient in ends)
-    return abs(torch.tensor(first / last).log().item()) / (len(layers) - 1)
+    first, last = (gradient.square().sum() for gradient in ends)
+    return (first / last).log().abs().item() / (len(layers) - 1)
 
 
 @contextmanager
