@@ -136,7 +136,7 @@ def partial(predictors: Table, steps: Column, _families: Labels, given: Column) 
     """Return Spearman's partial rank correlations, of what a line through the ranks of `given` leaves of the ranks."""
     a, b, c = _ranks(predictors), _ranks(steps), _ranks(given)
     ab, ac, bc = _spearman(a, b), _spearman(a, c), _spearman(b[None], c)
-    left = (1 - ac**2) * (1 - bc**2)
+    left = np.clip((1 - ac**2) * (1 - bc**2), 0, None)
     return np.divide(ab - ac * bc, np.sqrt(left), out=np.full_like(ab, np.nan), where=left > NOTHING)
 
 
