@@ -51,11 +51,14 @@ def whole(net, x, loss):
         return torch.func.functional_call(net, tensors, (x,)).flatten()
 
     jacobian = torch.func.jacrev(outputs)(theta)
-    second = lambda of: torch.func.jacrev(torch.func.jacrev(of))  # noqa: E731
-    curvature = second(lambda f: function(f.view(N, K), y))(outputs(theta))
-    of_theta = lambda theta: function(outputs(theta).view(N, K), y)  # noqa: E731
+    second = torch.autograd.functional.hessian  # that of torch.func is off for the weights of BatchNorm
+    curvature = second(lambda f: function(f.view(N, K), y), outputs(theta))
     gauss_newton = jacobian.mT @ curvature @ jacobian
-    return torch.func.grad(of_theta)(theta), jacobian, gauss_newton, second(of_theta)(theta)
+
+    def of_theta(theta):
+        return function(outputs(theta).view(N, K), y)
+
+    return torch.func.grad(of_theta)(theta), jacobian, gauss_newton, second(of_theta, theta)
 
 
 def descend(net, x, loss, rate, horizon, factors=1.0):
@@ -202,10 +205,10 @@ def test_every_predictor_has_a_direction_and_a_seed(loss):
 
     def again(optimizer, seed):
         draws = torch.Generator().manual_seed(seed)
-        return predict(small(), x, y, loss, optimizer=optimizer, goals=[0.25, 1e-3], generator=draws)
+        return predict(small(), x, y, loss, optimizer=optimizer, goals=[0.25, 0.05], generator=draws)
 
     found = again("descent", 0)
-    of_goals = {f"{name}_{goal}" for name in ("forecast", "forecast_kp") for goal in ("0.25", "0.001")}
+    of_goals = {f"{name}_{goal}" for name in ("forecast", "forecast_kp") for goal in ("0.25", "0.05")}
     assert {*found} == {*SLOWER} - {"forecast", "forecast_kp"} | of_goals
     assert [key for key, value in found.items() if not math.isfinite(value)] == []
     assert again("descent", 0) == found
