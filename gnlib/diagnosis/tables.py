@@ -1,7 +1,34 @@
-"""Tables as text and as HTML."""
+"""Lines and tables as text and as HTML."""
 
 from collections.abc import Sequence
 from html import escape
+from textwrap import fill
+from typing import NamedTuple
+
+WIDTH = 90
+LISTED = 10  # names or numbers that are listed
+
+
+class Line(NamedTuple):
+    """A line of a report: what was found, its value, and what it means or asks for."""
+
+    name: str
+    value: str
+    meaning: str
+
+
+def as_page(lines: Sequence[Line]) -> str:
+    """Return lines below each other, the names in a column of their own."""
+    indent = max(len(line.name) for line in lines) + 2
+    return "\n".join(
+        fill(f"{value}: {meaning}", WIDTH, initial_indent=name.ljust(indent), subsequent_indent=" " * indent)
+        for name, value, meaning in lines
+    )
+
+
+def listed(entries: Sequence[object]) -> str:
+    """Return the first entries, separated by commas."""
+    return ", ".join(map(str, entries[:LISTED])) + (", ..." if len(entries) > LISTED else "")
 
 
 def as_text(rows: Sequence[Sequence[str]]) -> str:

@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 import gnlib
+from gnlib.diagnosis.changes import fresh_norms
 from gnlib.diagnosis.report import report
-from gnlib.diagnosis.suggestions import MOST, WORTH, fresh_norms
+from gnlib.diagnosis.suggestions import MOST, WORTH
 
 
 def drawn(n=12, d=4, width=30):
