@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -12,11 +12,11 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from gnlib.diagnosis.inputs import Inputs
 from gnlib.diagnosis.measured import UNITS
-from gnlib.diagnosis.tables import listed
 from gnlib.moment import whiten
 
 OFF_CENTRE = 0.1  # of their root mean square, above which the means of the inputs are worth a trial
 USUAL = 0.25, 3.5  # times 1 / sqrt(inputs), the standard deviation of weights: torch draws 0.6 of it, Kaiming 1.4
+FEW = 4  # layers that are named
 NORMS = _NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm
 
 
@@ -101,15 +101,16 @@ def _rescaled(module: nn.Module, x: Inputs) -> Iterator[Change]:
                 weight = _weight(module.get_submodule(name))
                 assert weight is not None
                 weight.div_(size)
-        yield Change(f"rescale the weights of {listed([*sizes])} to 1 / sqrt(inputs)", module, x)
+        yield Change(f"rescale the weights of {_named([*sizes])} to 1 / sqrt(inputs)", module, x)
 
 
 def _normalised(module: nn.Module, x: Inputs) -> Iterator[Change]:
     """Add a normalisation after each hidden layer of a chain of layers that has none there."""
     leaves = [*_leaves(module)]
     layers = [name for name, leaf in leaves if isinstance(leaf, UNITS)]
-    chain, after = [], {}
-    for (name, leaf), (_, following) in pairwise([*leaves, ("", None)]):
+    chain: list[nn.Module] = []
+    after: dict[str, list[str]] = {}
+    for (name, leaf), (_, following) in pairwise([*leaves, ("", nn.Identity())]):
         chain.append(leaf)
         if isinstance(leaf, UNITS) and name != layers[-1] and len(leaf.weight) > 1 and not isinstance(following, NORMS):
             kind, width = "LayerNorm" if isinstance(leaf, nn.Linear) else "GroupNorm(1)", len(leaf.weight)
@@ -119,7 +120,7 @@ def _normalised(module: nn.Module, x: Inputs) -> Iterator[Change]:
     if after:
         made = nn.Sequential(*chain)
         made.training = module.training
-        yield Change("add " + " and ".join(f"{kind} after {listed(names)}" for kind, names in after.items()), made, x)
+        yield Change("add " + " and ".join(f"{kind} after {_named(names)}" for kind, names in after.items()), made, x)
 
 
 def _leaves(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
@@ -129,3 +130,8 @@ def _leaves(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]
         return
     for key, child in module._modules.items():
         yield from _leaves(child, f"{name}{key}.")
+
+
+def _named(layers: Sequence[str]) -> str:
+    """Return the names of a few layers, or how many they are."""
+    return ", ".join(layer or "the module" for layer in layers) if len(layers) <= FEW else f"{len(layers)} layers"

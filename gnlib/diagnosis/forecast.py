@@ -17,9 +17,9 @@ from gnlib.diagnosis.linearised import at, only, outputs_of, pull
 from gnlib.diagnosis.losses import Loss, loss_of
 from gnlib.diagnosis.model import follow, linearise, trusted
 from gnlib.diagnosis.preconditioner import optimizer_of, rule_of
-from gnlib.diagnosis.tables import Line, as_page
 from gnlib.modules.network import Network
 from gnlib.modules.plan import check_memory
+from gnlib.modules.tables import Line, as_page
 
 STAYS, MOVES = 1.0, 4.0  # drift below which forecasts were right, and above which every other was wrong
 GOALS = {"a half": 0.5, "a tenth": 0.1, "a hundredth": 0.01}
@@ -96,9 +96,11 @@ class Forecast:
         rate = f"{self.rate:.3g} of {self.optimizer}"
         share = f"{self.rate / self.stable_rate:.3g} of the largest stable one, {self.stable_rate:.3g}"
         found = [
-            Line("rate", rate, share + (f"; it diverges: take a rate below {self.stable_rate:.3g}" * self.diverges)),
+            Line("rate", rate, share + (f"; it diverges; take a rate below {self.stable_rate:.3g}" * self.diverges)),
             Line("forecast", f"loss {start:.4g} to {end:.4g} in {steps:,} steps", until),
-            Line("steps to", f"{goals} of the loss", f"{self.unreachable:.2g} of the squared residual is never reached"),
+            Line(
+                "steps to", f"{goals} of the loss", f"{self.unreachable:.2g} of the squared residual is never reached"
+            ),
             Line("drift", f"{self.drift:.2g}", self.regime),
         ]
         if self.decay:

@@ -16,7 +16,7 @@ from gnlib.diagnosis.inputs import Inputs
 from gnlib.diagnosis.losses import SquaredError
 from gnlib.diagnosis.measured import Measured, through
 from gnlib.diagnosis.model import Modes, Outputs
-from gnlib.diagnosis.tables import listed
+from gnlib.modules.tables import listed
 from gnlib.spectrum.result import ConditionNumber
 
 MOST = 3
@@ -48,8 +48,8 @@ class Suggestion(NamedTuple):
     def effect(self) -> str:
         """What it does, in words."""
         c, pace = self.after, self.pace
-        kappa = f"kappa {'' if c.resolved else 'at least '}{c.value:.4g}, rank {c.rank}"
-        return kappa if pace is None else f"{pace.steps} steps, not {pace.before}, to a loss of {pace.goal:.3g}; {kappa}"
+        steps = f"{pace.steps} steps, not {pace.before}, to a loss of {pace.goal:.3g}; " if pace else ""
+        return f"{steps}kappa {'' if c.resolved else 'at least '}{c.value:.4g}, rank {c.rank}"
 
 
 class Trial(NamedTuple):
@@ -120,7 +120,8 @@ def _course(trial: Trial) -> Iterator[float]:
     pushed = outputs.new_zeros(outputs.numel(), 0)
     space = Outputs(outputs, loss, trial.gram, pushed)
     if isinstance(loss, SquaredError):
-        space = Modes(outputs, loss, torch.linalg.eigh(trial.gram), pushed)
+        known = trial.gram is trial.measured.gram
+        space = Modes(outputs, loss, trial.measured.spectrum if known else torch.linalg.eigh(trial.gram), pushed)
     rule = Rule(1 / trial.after.largest)
     return (space.value(f) for _, f in descend(space.start, space.change, space.gradient, rule))
 
@@ -130,7 +131,7 @@ def _changed(measured: Measured, x: Inputs, again: Callable[[nn.Module, Inputs],
     for change in changes_of(measured.module, x, measured.networks[0].mode):
         try:
             other = again(change.module, change.x)
-            after = other.ends(torch.linalg.eigvalsh(other.matrix))
+            after = other.ends(other.spectrum[0])
         except ValueError:  # what cannot be measured is no suggestion
             continue
         yield Trial(change.what, other, other.gram, after)
