@@ -115,11 +115,11 @@ def test_with_targets_steps_are_what_counts():
 
 
 def test_a_normalisation_is_measured():
-    net, x = drawn()
-    y, x = torch.arange(12) % 2, x * 0.5
-    with torch.no_grad():
-        net[0].weight.mul_(0.3)
-    what, normed = "add LayerNorm after 0", nn.Sequential(net[0], nn.LayerNorm(30).double(), *net[1:])
+    torch.manual_seed(0)
+    layers = nn.Linear(4, 30), nn.ReLU(), nn.Linear(30, 30), nn.ReLU(), nn.Linear(30, 2)
+    net, x, y = nn.Sequential(*layers).double(), torch.randn(12, 4, dtype=torch.float64), torch.arange(12) % 2
+    normed = nn.Sequential(net[0], nn.LayerNorm(30), net[1], net[2], nn.LayerNorm(30), *net[3:]).double()
+    what = "add LayerNorm after 0, 2"
     found = {s.what: s for s in report(net, x, y, loss="cross_entropy").suggestions}[what]
     expected = gnlib.eigenvalues(normed, x, y, loss="cross_entropy")
     assert found.after.value == pytest.approx((expected[0] / expected[-1]).item(), rel=1e-5)
