@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from gnlib.diagnosis.inputs import Inputs
 from gnlib.diagnosis.measured import Measured
+from gnlib.modules.tables import listed
 
 NEAR = 1e-2  # of the usual distance between the derivatives of two samples, below which they are near each other
 EQUAL = 1e-7  # of it, below which they differ by rounding: a distance is the root of a difference
 SHOWN = 0.01  # share of the low end
-LISTED = 10  # numbers of units that are listed
 
 
 class Pair(NamedTuple):
@@ -61,18 +61,18 @@ class Culprits:
         """Return a heading and a sentence for each finding."""
         found = []
         for what, carried in (("samples", self.samples), ("outputs", self.outputs)):
-            listed = ", ".join(f"{i} ({share:.0%})" for i, share in carried if share >= SHOWN)
-            found.append((f"{what} at the low end", listed))
+            low = ", ".join(f"{i} ({share:.0%})" for i, share in carried if share >= SHOWN)
+            found.append((f"{what} at the low end", low))
         for what, pairs in (("samples", self.equal_samples), ("outputs", self.equal_outputs)):
             found += [(f"{what} {pair}", "drop one of them") for pair in pairs]
         for a in self.unmoved_outputs:
             found.append((f"output {a} reacts to no parameter", "leave it out, or connect it"))
         constant = [a for a in self.constant_outputs if a not in self.unmoved_outputs]
         if constant:
-            named = f"output {constant[0]} is" if len(constant) == 1 else f"outputs {_listed(constant)} are"
+            named = f"output {constant[0]} is" if len(constant) == 1 else f"outputs {listed(constant)} are"
             found.append((f"{named} the same for all samples", "normal for a head of zeros, else look at its weights"))
         for layer, units in self.dead_units.items():
-            what = f"{len(units)} dead unit{'s' * (len(units) > 1)} in {layer or 'the module'} ({_listed(units)})"
+            what = f"{len(units)} dead unit{'s' * (len(units) > 1)} in {layer or 'the module'} ({listed(units)})"
             found.append((what, "raise their biases, draw them again, or leave them out"))
         return found
 
@@ -184,7 +184,3 @@ def _largest(shares: Float[Tensor, " m"], most: int) -> tuple[tuple[int, float],
 
 def _indices(mask: Tensor) -> tuple[int, ...]:
     return tuple(mask.nonzero()[:, 0].tolist())
-
-
-def _listed(numbers: Any) -> str:
-    return ", ".join(map(str, numbers[:LISTED])) + (", ..." if len(numbers) > LISTED else "")

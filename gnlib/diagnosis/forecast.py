@@ -19,6 +19,7 @@ from gnlib.diagnosis.model import follow, linearise, trusted
 from gnlib.diagnosis.preconditioner import optimizer_of, rule_of
 from gnlib.modules.network import Network
 from gnlib.modules.plan import check_memory
+from gnlib.modules.tables import Line, as_page
 
 STAYS, MOVES = 1.0, 4.0  # drift below which forecasts were right, and above which every other was wrong
 GOALS = {"a half": 0.5, "a tenth": 0.1, "a hundredth": 0.01}
@@ -84,27 +85,31 @@ class Forecast:
         there = (known <= goal).nonzero()
         return int(there[0]) if len(there) else None
 
-    def __str__(self) -> str:
-        """Return the lines that a user reads."""
-        start, steps = float(self.losses[0]), len(self.losses) - 1
-        share = self.rate / self.stable_rate
+    def lines(self) -> list[Line]:
+        """Return what a user reads, each with what it means."""
+        start, end, steps = float(self.losses[0]), float(self.losses[-1]), len(self.losses) - 1
         reached = {name: self.steps_to(part * start) for name, part in GOALS.items()}
-        to_goals = ", ".join(f"{name}: {'unknown' if t is None else f'{t:,}'}" for name, t in reached.items())
-        lines = [
-            f"rate {self.rate:.3g} of {self.optimizer}: {share:.3g} of the largest stable one, {self.stable_rate:.3g}",
-            f"loss {start:.4g}, forecast {float(self.losses[-1]):.4g} after {steps:,} steps",
-            f"trusted until step {self.trusted:,}{'' if self.trusted == steps else '; beyond it, unknown'}",
-            f"steps to {to_goals} of the loss",
-            f"part of the squared residual that no step reaches: {self.unreachable:.2g}",
-            f"drift {self.drift:.2g}: {self.regime}",
-        ]
+        goals = ", ".join(f"{name}: {'unknown' if t is None else f'{t:,}'}" for name, t in reached.items())
+        until = f"trusted until step {self.trusted:,}" + ("" if self.trusted == steps else "; beyond it, unknown")
         if self.after:
-            lines.insert(2, f"the first {self.after:,} steps are real")
+            until += f"; the first {self.after:,} steps are real"
+        rate = f"{self.rate:.3g} of {self.optimizer}"
+        share = f"{self.rate / self.stable_rate:.3g} of the largest stable one, {self.stable_rate:.3g}"
+        found = [
+            Line("rate", rate, share + (f"; it diverges; take a rate below {self.stable_rate:.3g}" * self.diverges)),
+            Line("forecast", f"loss {start:.4g} to {end:.4g} in {steps:,} steps", until),
+            Line(
+                "steps to", f"{goals} of the loss", f"{self.unreachable:.2g} of the squared residual is never reached"
+            ),
+            Line("drift", f"{self.drift:.2g}", self.regime),
+        ]
         if self.decay:
-            lines.append(f"weight decay, which is left out, would take {self.decay:.2g} of the weights")
-        if self.diverges:
-            lines.insert(2, f"it diverges; take a rate below {self.stable_rate:.3g}")
-        return "\n".join(lines)
+            found.append(Line("weight decay", f"{self.decay:.2g} of the weights", "left out of the forecast"))
+        return found
+
+    def __str__(self) -> str:
+        """Return the page as text."""
+        return as_page(self.lines())
 
 
 def forecast(

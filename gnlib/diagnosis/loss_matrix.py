@@ -68,7 +68,7 @@ def eigenvalues(
 ) -> Float[Tensor, " nr"]:
     r"""Return all eigenvalues of the generalised Gauss-Newton matrix of a loss that its Gram form has, descending.
 
-    Those below `n r` times the rounding of double precision, relative to the largest, count as zero.
+    Those below `n r` times the rounding of double precision, relative to the largest, are rounding, of either sign.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ from gnlib.diagnosis.inputs import Inputs, Packed, networks_on
 from gnlib.diagnosis.linearised import outputs_of
 from gnlib.diagnosis.losses import Loss, loss_of
 from gnlib.modules.contraction import add_columns
-from gnlib.modules.estimate import announced, cost_of
+from gnlib.modules.estimate import Cost, announced, cost_of
 from gnlib.modules.gram import blocks_of, check_finite, gathered, mirrored, rows_of
 from gnlib.modules.plan import check_memory, plan_of
 from gnlib.modules.recording import structures_of
@@ -166,13 +166,22 @@ class Measured:
         n, k = self.outputs.shape
         return (self.root.mT @ block.view(n, k, -1)).flatten(0, 1)
 
-    @property
-    def is_cheap(self) -> bool:
-        """Whether the matrix of this network took so little that it may be made again for a trial."""
+    def cost(self, *, probe: bool = False) -> Cost:
+        """Return what the Gram matrix of the network takes, with seconds if something may be tried."""
         network, structure = self.networks[0], structures_of(self.networks)[0]
         plan = plan_of(network, structure, self.memory, result=rows_of(self.networks), rows=rows_of(self.networks))
-        counted = cost_of(network, structure, plan, probe=False)
-        return network.vmapped and counted.flops + sum(step.flops for step in counted.steps) < CHEAP
+        return cost_of(network, structure, plan, probe=probe)
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether the matrix of this network takes so little that it may be made again for a trial."""
+        return self.networks[0].vmapped and self.cost().operations < CHEAP
+
+    @property
+    def gib(self) -> float:
+        """Memory of the matrices of a report: one for each module with parameters, and three more."""
+        layers = {self.layer_of(name) for name in self.networks[0].parameters}
+        return 8 * (len(layers) + 3) * rows_of(self.networks) ** 2 / GIB
 
     @cached_property
     def parameters(self) -> int:

@@ -11,7 +11,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
 from gnlib.diagnosis.descent import Rule
 from gnlib.modules.contraction import add_columns
-from gnlib.modules.gram import blocks_of, gram_of, rows_of
+from gnlib.modules.gram import blocks_of, gram_of, mirrored, rows_of
 from gnlib.modules.network import Network
 from gnlib.modules.trial import GIB
 
@@ -132,7 +132,7 @@ def preconditioned_gram(networks: Sequence[Network], factors: Factors | None, me
     for block in _blocks(networks, memory):
         part, roots = roots[: block.shape[1]], roots[block.shape[1] :]
         add_columns(gram, block.mul_(part))
-    return (gram.triu() + gram.triu(1).mT) / sum(len(network.x) for network in networks)
+    return mirrored(gram).div_(sum(len(network.x) for network in networks))
 
 
 def _from_diagonal(networks: Sequence[Network], gradient: Factors, memory: float) -> Factors:

@@ -1,15 +1,15 @@
 """What is unusual about a network, beside its spectrum."""
 
-import math
 from collections.abc import Iterator
 
-from torch import Tensor
+import torch
 
+from gnlib.diagnosis.changes import fresh_norms, off_scale
 from gnlib.diagnosis.losses import CrossEntropy
-from gnlib.diagnosis.measured import UNITS, Measured
-from gnlib.diagnosis.suggestions import fresh_norms
-
-USUAL = 0.25, 3.5  # times 1 / sqrt(inputs), the standard deviation of weights: torch draws 0.6 of it, Kaiming 1.4
+from gnlib.diagnosis.measured import Measured
+from gnlib.modules.network import Network
+from gnlib.modules.precision import Casts
+from gnlib.modules.tables import listed
 
 
 def remarks_on(measured: Measured) -> Iterator[tuple[str, str]]:
@@ -19,15 +19,23 @@ def remarks_on(measured: Measured) -> Iterator[tuple[str, str]]:
         yield "outputs depend on the other samples", "the matrix is that of this batch, normalisation included"
     elif fresh := fresh_norms(module):
         yield f"{len(fresh)} batch normalisations are fresh", "they do nothing yet: pass the batch, or mode='train'"
-    for name, layer in module.named_modules():
-        weight = getattr(layer, "weight", None)
-        if isinstance(layer, UNITS) and isinstance(weight, Tensor) and weight.numel() > 1:
-            size = weight.detach().double().square().mean().sqrt().item() * math.sqrt(weight[0].numel())
-            if not USUAL[0] <= size <= USUAL[1]:
-                yield (
-                    f"weights of {name or 'the module'} are {size:.2g} / sqrt(inputs)",
-                    "usual are 0.6 (torch) to 1.4 (Kaiming)",
-                )
+    if sizes := off_scale(module):
+        least, most = min(sizes.values()), max(sizes.values())
+        size = f"{least:.2g}" if least == most else f"{least:.2g} to {most:.2g}"
+        names = listed([name or "the module" for name in sizes])
+        yield f"weights of {names} are {size} / sqrt(inputs)", "usual are 0.6 (torch) to 1.4 (Kaiming)"
+    if lower := _casts(network):
+        named = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in lower))
+        yield f"the forward pass casts to {named}", "training rounds there; what stands here is in double precision"
     y = measured.outputs
     if isinstance(measured.loss, CrossEntropy) and y.amin() >= 0 and (y.sum(1) - 1).abs().max() < 1e-6:
         yield "the outputs are probabilities", "cross_entropy takes a softmax of them again: pass what comes before it"
+
+
+@torch.no_grad()
+def _casts(network: Network) -> set[torch.dtype]:
+    """Return the precisions below its own that the forward pass of a module asks for."""
+    own = next(network.module.parameters()).dtype
+    with network.as_template(), Casts() as casts:
+        network(network.parameters, network.x if network.coupled else network.x[:1])
+    return {dtype for dtype in casts.found if torch.finfo(dtype).eps > torch.finfo(own).eps}

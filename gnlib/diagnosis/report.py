@@ -1,10 +1,10 @@
 """One page on a network and its data: how well conditioned it is for a loss, why, and what to do."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from textwrap import fill
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,26 +12,19 @@ from torch.optim import Optimizer
 
 from gnlib.diagnosis.by_layer import Shares, shares_of
 from gnlib.diagnosis.culprits import Culprits, culprits_of
-from gnlib.diagnosis.forecast import GOALS, Forecast, forecast_of
+from gnlib.diagnosis.forecast import Forecast, forecast_of
 from gnlib.diagnosis.inputs import Inputs
 from gnlib.diagnosis.losses import SquaredError
 from gnlib.diagnosis.measured import Measured
 from gnlib.diagnosis.rates import StableRate, stable_rate_of
 from gnlib.diagnosis.remarks import remarks_on
 from gnlib.diagnosis.suggestions import Suggestion, suggestions_for
-from gnlib.diagnosis.tables import as_html
+from gnlib.modules.estimate import LONG, second_of
+from gnlib.modules.tables import Line, as_html, as_page
 from gnlib.spectrum.result import ConditionNumber
 
-WIDTH = 90
 STEPS, FORECAST = 100, 1000
-
-
-class Line(NamedTuple):
-    """A line of a report: what was found, its value, and what it means or asks for."""
-
-    name: str
-    value: str
-    meaning: str
+EIGEN = 80  # operations of all decompositions, over the cube of the number of rows
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,13 +89,12 @@ class Report:
             left = f"at half of it {rate.left(STEPS):.1%} of the slowest direction is left after {STEPS} steps"
             found.append(Line(rate.optimizer, f"stable here below {rate.rate:.3g}", left))
         found += [Line("found", what, meaning) for what, meaning in (*self.culprits.lines(), *self.remarks)]
-        found += [Line("try", s.what, f"kappa {_kappa(s.after)}, rank {s.after.rank}") for s in self.suggestions]
+        found += [Line("try", s.what, s.effect) for s in self.suggestions]
         if not self.suggestions:
-            found.append(
-                Line("try", "nothing new", "no change that was tried here lowers the condition number by a fifth")
-            )
+            what = "condition number" if self.forecast is None else "number of steps"
+            found.append(Line("try", "nothing new", f"no change that was tried here lowers the {what} by a fifth"))
         if self.forecast is not None:
-            found += _of_forecast(self.forecast)
+            found += self.forecast.lines()
         found.append(Line("cost", f"{self.seconds:.2g} s", f"{self.gib:.2g} GiB of matrices"))
         return found
 
@@ -122,7 +114,9 @@ class Report:
             ],
             "layers": [{**share._asdict(), "kappa": share.kappa} for share in self.layers.layers],
             "found": [list(line) for line in (*self.culprits.lines(), *self.remarks)],
-            "suggestions": [{"what": s.what, **_as_dict(s.after)} for s in self.suggestions],
+            "suggestions": [
+                {"what": s.what, **_as_dict(s.after), "pace": s.pace and s.pace._asdict()} for s in self.suggestions
+            ],
             "forecast": None if self.forecast is None else _forecast_as_dict(self.forecast),
             "seconds": self.seconds,
             "gib": self.gib,
@@ -130,18 +124,7 @@ class Report:
 
     def __str__(self) -> str:
         """Return the page as text."""
-        lines = self.lines()
-        indent = max(len(line.name) for line in lines) + 2
-        page = [
-            fill(
-                f"{line.value}: {line.meaning}",
-                WIDTH,
-                initial_indent=line.name.ljust(indent),
-                subsequent_indent=" " * indent,
-            )
-            for line in lines
-        ]
-        return "\n".join([*page, "", str(self.layers)])
+        return f"{as_page(self.lines())}\n\n{self.layers}"
 
     def __repr__(self) -> str:
         """Return the page as text, which is what a notebook keeps beside its table."""
@@ -190,8 +173,12 @@ def report(
 
     Notes
     -----
-    Other inputs, and normalisations that have seen the batch, are tried if the matrix takes less than about a second;
-    learning rates by layer and samples that are left out cost little.
+    Learning rates by layer and samples to leave out cost little to try. Other inputs, weights of the usual scale,
+    normalisations that have seen the batch, and new ones in a chain of layers are tried if the matrix takes less than
+    about a second. The best suggestion is the one with the fewest steps of the linear model, while the condition number
+    may rise; without `y` it is the one with the lowest condition number.
+
+    Before a report of more than about ten seconds its time and memory are announced on the standard error.
 
     Examples
     --------
@@ -206,6 +193,7 @@ def report(
     begun = perf_counter()
     given: dict[str, Any] = dict(loss=loss, output=output, mode=mode, memory=memory)
     measured = Measured(module, x, y, **given)
+    _announce(measured)
     condition = measured.condition
     plain = condition
     if not isinstance(measured.loss, SquaredError):
@@ -237,8 +225,16 @@ def report(
         suggestions,
         forecast,
         perf_counter() - begun,
-        8 * (len(measured.parts) + 3) * (n * k) ** 2 / 2**30,
+        measured.gib,
     )
+
+
+def _announce(measured: Measured) -> None:
+    """Say what a report will take, before it begins, where that is more than about ten seconds."""
+    grams, eigen = 1 + measured.has_targets, EIGEN * measured.outputs.numel() ** 3
+    if grams * measured.cost().operations + eigen >= LONG:
+        seconds = grams * measured.cost(probe=True).seconds + eigen * second_of()
+        print(f"The report takes about {seconds:.2g} s and {measured.gib:.2g} GiB.", file=sys.stderr, flush=True)
 
 
 def _counts(report: Report) -> str:
@@ -252,20 +248,6 @@ def _of_rank(report: Report) -> str:
     if report.condition.rank == report.full:
         return "linearised, the network can fit any targets on these samples"
     return "linearised, the network cannot fit all targets: look at what was found"
-
-
-def _of_forecast(forecast: Forecast) -> list[Line]:
-    start, end, steps = float(forecast.losses[0]), float(forecast.losses[-1]), len(forecast.losses) - 1
-    reached = {name: forecast.steps_to(part * start) for name, part in GOALS.items()}
-    until = f"trusted until step {forecast.trusted}" + ("" if forecast.trusted == steps else "; beyond it, unknown")
-    goals = ", ".join(f"{name} {'unknown' if t is None else t}" for name, t in reached.items())
-    return [
-        Line("forecast", f"loss {start:.3g} to {end:.3g} in {steps} steps of {forecast.rate:.3g}", until),
-        Line(
-            "steps to", f"{goals} of the loss", f"{forecast.unreachable:.2g} of the squared residual is never reached"
-        ),
-        Line("drift", f"{forecast.drift:.2g}", forecast.regime),
-    ]
 
 
 def _forecast_as_dict(forecast: Forecast) -> dict[str, Any]:

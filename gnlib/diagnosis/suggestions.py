@@ -1,35 +1,64 @@
-"""What to change, tried on the spot: each suggestion with the condition number that it leads to."""
+"""What to change, tried on the spot: each suggestion with the steps and the condition number that it leads to."""
 
-import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from gnlib.diagnosis.by_layer import Shares
+from gnlib.diagnosis.changes import changes_of
 from gnlib.diagnosis.culprits import Culprits
+from gnlib.diagnosis.descent import Rule, descend
 from gnlib.diagnosis.inputs import Inputs
+from gnlib.diagnosis.losses import SquaredError
 from gnlib.diagnosis.measured import Measured, through
-from gnlib.moment import whiten
+from gnlib.diagnosis.model import Modes, Outputs
+from gnlib.modules.tables import listed
 from gnlib.spectrum.result import ConditionNumber
 
 MOST = 3
-WORTH = 1.25  # by which the condition number has to fall
+WORTH = 1.25  # by which the steps, or the condition number where there are no targets, have to fall
 FACTOR = 10  # of the learning rate of one layer
-OFF_CENTRE = 0.1  # of their root mean square, above which the means of the inputs are worth a trial
+GOAL, STEPS = 0.1, 1000  # of the loss at the start; of gradient descent, at most
+
+
+class Pace(NamedTuple):
+    """Steps of gradient descent that the linear model takes to a loss: as the network is, and as it is changed."""
+
+    goal: float
+    before: int
+    steps: int
 
 
 class Suggestion(NamedTuple):
-    """Something to do, and both ends of the spectrum once it is done."""
+    """Something to do, both ends of the spectrum once it is done, and the pace, where there are targets."""
 
     what: str
     after: ConditionNumber
+    pace: Pace | None = None
 
     def __str__(self) -> str:
         """Return a line."""
-        return f"{self.what}: kappa {self.after.value:.3g}, rank {self.after.rank}"
+        return f"{self.what}: {self.effect}"
+
+    @property
+    def effect(self) -> str:
+        """What it does, in words."""
+        c, pace = self.after, self.pace
+        steps = f"{pace.steps} steps, not {pace.before}, to a loss of {pace.goal:.3g}; " if pace else ""
+        return f"{steps}kappa {'' if c.resolved else 'at least '}{c.value:.4g}, rank {c.rank}"
+
+
+class Trial(NamedTuple):
+    """A change and what it makes of a network: whether of its outputs too, its Gram matrix, and both ends of that."""
+
+    what: str
+    measured: Measured
+    gram: Float[Tensor, "nk nk"]
+    after: ConditionNumber
 
 
 def suggestions_for(
@@ -41,6 +70,10 @@ def suggestions_for(
 ) -> tuple[Suggestion, ...]:
     """Return the three changes that help the most, of those tried here.
 
+    What counts is by how much the linear model is sooner at a tenth of the loss at the start, or at the loss that it
+    now has after 1,000 steps of gradient descent at half of the largest stable rate; without targets, the condition
+    number. Samples to drop are none of these, and are named in any case, the last.
+
     Parameters
     ----------
     measured, x
@@ -50,31 +83,72 @@ def suggestions_for(
     shares, found
         where its condition number comes from
     """
-    tried = [*_without_duplicates(measured, found), *_by_rates(measured, shares)]
-    if again is not None:
-        tried += [*_other_inputs(x, lambda other: again(measured.module, other))]
-        tried += [*_seen(measured, x, again)]
-    before = measured.condition
+    trials = [*_by_rates(measured, shares), *(() if again is None else _changed(measured, x, again))]
+    dropped = [*_without_duplicates(measured, found)]
 
     def gain(suggestion: Suggestion) -> float:
-        return before.value / suggestion.after.value
+        pace = suggestion.pace
+        if pace is not None:
+            return pace.before / max(pace.steps, 1)
+        return 1.0 if measured.has_targets else measured.condition.value / suggestion.after.value
 
-    worth = [s for s in tried if gain(s) >= WORTH or (s.what.startswith("drop") and gain(s) > 1 / WORTH)]
-    return tuple(sorted(worth, key=gain, reverse=True)[:MOST])
-
-
-def fresh_norms(module: nn.Module) -> list[_BatchNorm]:
-    """Return the batch normalisations whose running statistics are those of a new one."""
-
-    def is_fresh(norm: _BatchNorm) -> bool:
-        mean, variance = norm.running_mean, norm.running_var
-        return mean is not None and variance is not None and not mean.any() and bool((variance == 1).all())
-
-    return [m for m in module.modules() if isinstance(m, _BatchNorm) and is_fresh(m)]
+    tried = _paced(measured, trials) if measured.has_targets else [Suggestion(t.what, t.after) for t in trials]
+    best = sorted((s for s in tried if gain(s) >= WORTH), key=gain, reverse=True)[: MOST - len(dropped)]
+    return tuple(sorted([*best, *dropped], key=gain, reverse=True))
 
 
-def _ends(measured: Measured) -> ConditionNumber:
-    return measured.ends(torch.linalg.eigvalsh(measured.matrix))
+def _paced(measured: Measured, trials: Sequence[Trial]) -> list[Suggestion]:
+    """Return suggestions with the steps to a loss that the network reaches as it is."""
+    start = min(m.loss.value(m.outputs) for m in (measured, *(trial.measured for trial in trials)))
+    now, losses = Trial("", measured, measured.gram, measured.condition), []
+    for loss in islice(_course(now), STEPS + 1):
+        losses.append(loss)
+        if loss <= GOAL * start:
+            break
+    before, goal = len(losses) - 1, losses[-1]
+    found = []
+    for trial in trials:
+        steps = next((t for t, loss in enumerate(islice(_course(trial), before + 1)) if loss <= goal), None)
+        if steps is not None:  # it takes no longer
+            found.append(Suggestion(trial.what, trial.after, Pace(goal, before, steps)))
+    return found
+
+
+def _course(trial: Trial) -> Iterator[float]:
+    """Yield the losses of the linear model at half of the largest stable rate."""
+    outputs, loss = trial.measured.outputs, trial.measured.loss
+    pushed = outputs.new_zeros(outputs.numel(), 0)
+    space = Outputs(outputs, loss, trial.gram, pushed)
+    if isinstance(loss, SquaredError):
+        known = trial.gram is trial.measured.gram
+        space = Modes(outputs, loss, trial.measured.spectrum if known else torch.linalg.eigh(trial.gram), pushed)
+    rule = Rule(1 / trial.after.largest)
+    return (space.value(f) for _, f in descend(space.start, space.change, space.gradient, rule))
+
+
+def _changed(measured: Measured, x: Inputs, again: Callable[[nn.Module, Inputs], Measured]) -> Iterator[Trial]:
+    """Measure the network, or its inputs, as they would be."""
+    for change in changes_of(measured.module, x, measured.networks[0].mode):
+        try:
+            other = again(change.module, change.x)
+            after = other.ends(other.spectrum[0])
+        except ValueError:  # what cannot be measured is no suggestion
+            continue
+        yield Trial(change.what, other, other.gram, after)
+
+
+def _by_rates(measured: Measured, shares: Shares) -> Iterator[Trial]:
+    """Give a smaller rate to the layer that makes kappa larger, and a larger rate to the one that makes it smaller.
+
+    A learning rate of its own multiplies a layer's part of the matrix.
+    """
+    if len(shares.layers) < 2:
+        return
+    steep, flat = (extreme(shares.layers, key=lambda share: share.kappa) for extreme in (max, min))
+    for share, factor, how in ((steep, 1 / FACTOR, "smaller"), (flat, FACTOR, "larger")):
+        gram = measured.gram + (factor - 1) * measured.parts[share.layer].gram
+        what = f"give {share.layer or 'the module itself'} a learning rate {FACTOR} times {how}"
+        yield Trial(what, measured, gram, measured.ends(torch.linalg.eigvalsh(through(measured.root, gram))))
 
 
 def _without_duplicates(measured: Measured, found: Culprits) -> Iterator[Suggestion]:
@@ -86,52 +160,5 @@ def _without_duplicates(measured: Measured, found: Culprits) -> Iterator[Suggest
         kept[dropped] = False
         rows = kept.repeat_interleave(r)
         matrix = measured.matrix[rows][:, rows] * (n / (n - len(dropped)))
-        what = f"drop sample{'s' * (len(dropped) > 1)} {', '.join(map(str, dropped))}"
+        what = f"drop sample{'s' * (len(dropped) > 1)} {listed(dropped)}"
         yield Suggestion(what, measured.ends(torch.linalg.eigvalsh(matrix)))
-
-
-def _by_rates(measured: Measured, shares: Shares) -> Iterator[Suggestion]:
-    """Give a smaller rate to the layer that makes kappa larger, and a larger rate to the one that makes it smaller.
-
-    A learning rate of its own multiplies a layer's part of the matrix.
-    """
-    if len(shares.layers) < 2:
-        return
-    steep, flat = (extreme(shares.layers, key=lambda share: share.kappa) for extreme in (max, min))
-    for share, factor, how in ((steep, 1 / FACTOR, "smaller"), (flat, FACTOR, "larger")):
-        gram = measured.gram + (factor - 1) * measured.parts[share.layer].gram
-        what = f"give {share.layer or 'the module itself'} a learning rate {FACTOR} times {how}"
-        yield Suggestion(what, measured.ends(torch.linalg.eigvalsh(through(measured.root, gram))))
-
-
-def _other_inputs(x: Inputs, again: Callable[[Tensor], Measured]) -> Iterator[Suggestion]:
-    """Centre the inputs, feature by feature or channel by channel, give them the size of one, or whiten them."""
-    if not isinstance(x, Tensor) or not x.is_floating_point() or x.ndim < 2 or len(x) < 2:
-        return
-    x = x.detach().double()
-    axes = (0, *range(2, x.ndim))
-    mean = x.mean(axes, keepdim=True)
-    centred = x - mean
-    spread = centred.square().mean().sqrt()
-    if spread > 0 and not 0.5 < spread < 2:
-        yield Suggestion(
-            "centre the inputs and divide them by their standard deviation", _ends(again(centred / spread))
-        )
-    elif spread > 0 and mean.square().mean().sqrt() > OFF_CENTRE * x.square().mean().sqrt():
-        yield Suggestion("centre the inputs", _ends(again(centred)))
-    if x.ndim == 2 and len(x) > x.shape[1] and spread > 0:
-        yield Suggestion("whiten the inputs", _ends(again(whiten(x))))
-
-
-def _seen(measured: Measured, x: Inputs, again: Callable[[nn.Module, Inputs], Measured]) -> Iterator[Suggestion]:
-    """Let fresh batch normalisations see the batch."""
-    if measured.networks[0].mode != "train" and fresh_norms(measured.module) and isinstance(x, Tensor):
-        module = copy.deepcopy(measured.module)
-        norms = fresh_norms(module)
-        module.eval()
-        for norm in norms:
-            norm.train()
-            norm.momentum = 1.0  # nothing of the old statistics is left
-        with torch.no_grad():
-            module(x.to(next(module.parameters()).dtype) if x.is_floating_point() else x)
-        yield Suggestion("pass the batch once in training mode", _ends(again(module.eval(), x)))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from gnlib.modules.network import Network
 from gnlib.modules.plan import Plan, check_memory, layers_of, plan_of
 from gnlib.modules.recording import Structure, rows, structure_of
+from gnlib.modules.tables import as_text
 from gnlib.modules.trial import GIB
 
 LONG = 2e11  # operations that may take ten seconds
@@ -51,18 +52,20 @@ class Cost(NamedTuple):
     seconds: float
     gib: float
 
+    @property
+    def operations(self) -> float:
+        """Of the passes and of the products of matrices together."""
+        return self.flops + sum(step.flops for step in self.steps)
+
     def __str__(self) -> str:
         """Return a table, and the sums below it."""
         rows = [
             (", ".join(step.parameters), step.way, f"{step.flops:.1e}", f"{step.bytes / GIB:.3f}")
             for step in self.steps
         ]
-        rows = [("parameters", "way", "operations", "GiB"), *rows]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         return "\n".join(
             [
-                *lines,
+                as_text([("parameters", "way", "operations", "GiB"), *rows]),
                 f"{self.forward} forward and {self.backward} backward passes, {self.flops:.1e} operations",
                 f"about {self.seconds:.2g} s, {self.gib:.2g} GiB",
             ]
@@ -112,7 +115,7 @@ def cost(
 def announced(network: Network, structure: Structure, plan: Plan) -> str:
     """Return what a bar says: with an estimate, if it is seen and may stand there for more than ten seconds."""
     counted = cost_of(network, structure, plan, probe=False)
-    if not sys.stderr.isatty() or counted.flops + sum(step.flops for step in counted.steps) < LONG:
+    if not sys.stderr.isatty() or counted.operations < LONG:
         return "Jacobian"
     expected = cost_of(network, structure, plan)
     return f"Jacobian, about {expected.seconds:.2g} s and {expected.gib:.2g} GiB"
@@ -144,7 +147,7 @@ def cost_of(network: Network, structure: Structure, plan: Plan, *, probe: bool =
     once = 2.0 * sum(layer.positions * layer.groups * layer.features * layer.outputs for layer in layers)
     seconds = math.nan
     if probe:
-        seconds = _passes(network, structure, plan, forward, backward) + sum(step.flops for step in steps) * _second()
+        seconds = _passes(network, structure, plan, forward, backward) + sum(step.flops for step in steps) * second_of()
     together = sum(step.bytes for step in steps) / len(plan.groups)
     gib = (together + 8 * size**2 + network.copied) / GIB
     return Cost(steps, forward, backward, once * (forward + backward), seconds, gib)
@@ -162,7 +165,7 @@ def _passes(network: Network, structure: Structure, plan: Plan, forward: int, ba
     return forward * max(taken[0] - pulled, 0.0) + backward * pulled
 
 
-def _second() -> float:
+def second_of() -> float:
     """Return the seconds of an operation in a product of matrices."""
     matrix = torch.ones(PROBE, PROBE, dtype=torch.float64)
     taken = []

@@ -36,6 +36,26 @@ class InDouble(Watch):
         return function(*args[:1], *[_wide(value, name) for value in args[1:]], **kwargs)
 
 
+class Casts(Watch):
+    """Take note of the precisions that a forward pass asks for, by a cast or by autocasting."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[torch.dtype] = set()
+
+    def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Call a function of torch."""
+        name = getattr(function, "__name__", "")
+        asked = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.dtype)]
+        if name in METHODS:
+            asked.append(getattr(torch, name))
+        for device in {value.device.type for value in args if isinstance(value, Tensor)}:
+            if torch.is_autocast_enabled(device):
+                asked.append(torch.get_autocast_dtype(device))
+        self.found.update(dtype for dtype in asked if dtype in WIDE)
+        return function(*args, **kwargs)
+
+
 class Losses(TorchDispatchMode):
     """Take note of the operations, of whatever origin, that take double precision and return a lower one."""
 

@@ -11,13 +11,12 @@ MOST_LINES = 500
 
 ELSEWHERE = {  # modules without a test file of their name, and where and why they are tested instead
     "chapters/deep_linear/bounds.py": "bounds/test_linear.py, beside the bounds from above",
-    "__main__.py": "diagnosis/test_command.py, which runs the command",
+    "__main__.py": "diagnosis/test_command.py",
     "checks.py": "with each function that refuses by it",
     "progress.py": "data/test_fetch.py, which sees the bar",
     "data/__main__.py": "data/test_fetch_command.py, which runs the command",
     "diagnosis/measured.py": "with what is made of its matrices: diagnosis/test_loss_matrix.py, test_by_layer.py",
     "diagnosis/remarks.py": "diagnosis/test_report.py",
-    "diagnosis/tables.py": "diagnosis/test_report.py",
     "samples/draw.py": "data/test_data.py, from whose sets it draws",
     "modules/contraction.py": "modules/test_structure*.py, by the matrices that it makes of all kinds of layers",
     "modules/ends.py": "test_condition.py, beside the other operands",
@@ -28,6 +27,7 @@ ELSEWHERE = {  # modules without a test file of their name, and where and why th
     "modules/precision.py": "modules/test_traps_precision.py",
     "modules/randomness.py": "modules/test_traps_randomness.py",
     "modules/recording.py": "modules/test_structure*.py",
+    "modules/tables.py": "diagnosis/test_report.py, by the pages that are made of lines",
     "modules/trial.py": "modules/test_traps_*.py",
     "modules/watch.py": "with each of those that watch: modules/test_traps_*.py and test_structure*.py",
 }

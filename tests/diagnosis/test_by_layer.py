@@ -34,6 +34,12 @@ def test_shares_are_those_of_the_columns_of_the_jacobian(name):
         assert share.smallest == pytest.approx(small.item(), rel=1e-4, abs=1e-6)
 
 
+def test_the_smallest_eigenvalue_is_the_smallest_that_is_not_zero():
+    net, x = drawn("mlp")
+    twice = [share.smallest for share in by_layer(net, torch.cat([x, x])).layers]  # the same spectrum, and zeros
+    assert twice == pytest.approx([share.smallest for share in by_layer(net, x).layers], rel=1e-8)
+
+
 def test_kappa_is_how_the_condition_number_follows_the_rate_of_a_layer():
     net, x = drawn("mlp")
     _, blocks = plain(net, x)

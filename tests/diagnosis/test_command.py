@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gnlib.diagnosis.command import main
+from gnlib.__main__ import main
 
 SCRIPT = """
 import torch

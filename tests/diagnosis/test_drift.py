@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from gnlib.diagnosis.drift import drift
+from gnlib.diagnosis.drift import STEP, drift
 from gnlib.diagnosis.linearised import pull
 from gnlib.modules.gram import gram_of
 from gnlib.modules.network import networks_of
@@ -38,6 +38,23 @@ def test_the_drift_is_the_derivative_of_the_kernel(scale):
     value, velocity = torch.func.jvp(kernel, ({n: p.detach() for n, p in parameters.items()},), (back,))
     time = loss / sum(float(g.square().sum()) for g in gradient.values())
     assert found == pytest.approx(float(time * velocity.norm() / value.norm()), rel=0.05)
+
+
+def test_the_kernel_is_followed_down_the_gradient():
+    class Square(nn.Module):  # of its one parameter; up the gradient the kernel would move a little more
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.tensor(1.5, dtype=torch.float64))
+
+        def forward(self, x):
+            return x * self.w**2
+
+    module, x = Square(), torch.tensor([[2.0]]).double()
+    networks, residual = networks_of(module, x), module(x).detach() - 1.0
+    loss, gradient = float(residual.square() / 2), pull(networks, residual, 4.0)
+    there = 1.5 - STEP * loss / float(gradient["w"])
+    expected = abs(there**2 - 1.5**2) / 1.5**2 / STEP
+    assert drift(networks, gram_of(networks, 4.0), loss, gradient, None, 4.0) == pytest.approx(expected, rel=1e-10)
 
 
 def test_the_units_of_time_do_not_matter():

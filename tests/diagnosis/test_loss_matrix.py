@@ -54,6 +54,12 @@ def test_the_squared_error_has_the_gram_matrix_itself():
     torch.testing.assert_close(loss_gram(net, x, loss="mse"), gnlib.gauss_newton_gram(net, x), rtol=1e-13, atol=1e-15)
 
 
+def test_the_matrix_is_symmetric_to_the_bit():
+    net, x = drawn("cnn")
+    matrix = loss_gram(net, x)
+    assert torch.equal(matrix, matrix.mT)
+
+
 def test_layers_add_up_to_the_gram_matrix():
     for name in CASES:
         net, x = drawn(name)

@@ -1,6 +1,8 @@
 """A report says what its parts say, on one page, and leaves the network as it was."""
 
 import json
+import re
+import sys
 
 import pytest
 import torch
@@ -89,6 +91,51 @@ def test_a_rank_that_is_not_full_is_said():
     net, x = drawn("mlp", 30)
     text = page(gnlib.report(net, x))
     assert "fewer parameters than the 90 outputs" in text and "cannot fit all targets" in text
+
+
+class Casting(nn.Module):
+    def __init__(self, cast):
+        super().__init__()
+        self.layer, self.cast = nn.Linear(5, 3), cast
+
+    def forward(self, x):
+        return self.layer(self.cast(x).to(x.dtype))
+
+
+@torch.autocast("cpu", torch.bfloat16)
+def under_autocast(x):
+    return x * 1.0
+
+
+@pytest.mark.parametrize(
+    ("cast", "named"),
+    [
+        (lambda x: x.half(), "float16"),
+        (lambda x: x.to(dtype=torch.bfloat16), "bfloat16"),
+        (under_autocast, "bfloat16"),
+        (lambda x: x.float(), None),  # which is what the module computes in
+        (lambda x: x.to(torch.int64), None),
+        (lambda x: x, None),
+    ],
+)
+def test_casts_are_found(cast, named):
+    text = page(gnlib.report(Casting(cast), torch.randn(4, 5, generator=torch.Generator().manual_seed(0)) * 9))
+    assert (f"the forward pass casts to {named}:" in text) if named else "forward pass casts" not in text
+
+
+def test_a_module_in_double_precision_casts_to_single():
+    net, x = Casting(lambda x: x.float()).double(), drawn("mlp")[1]
+    assert "the forward pass casts to float32" in page(gnlib.report(net, x))
+
+
+def test_what_takes_long_is_announced_before_it_starts(capsys, monkeypatch):
+    net, x = drawn("mlp")
+    gnlib.report(net, x)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.modules["gnlib.diagnosis.report"], "LONG", 1e3)  # its function has the name of the module
+    found = gnlib.report(net, x)
+    said = re.fullmatch(r"The report takes about (\S+) s and (\S+) GiB.\n", capsys.readouterr().err)
+    assert 0 < float(said[1]) < 10 and float(said[2]) == pytest.approx(found.gib, rel=0.05)
 
 
 @pytest.mark.bad_input

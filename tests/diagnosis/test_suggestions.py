@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 import gnlib
+from gnlib.diagnosis.changes import fresh_norms
 from gnlib.diagnosis.report import report
-from gnlib.diagnosis.suggestions import MOST, WORTH, fresh_norms
+from gnlib.diagnosis.suggestions import MOST, WORTH
 
 
 def drawn(n=12, d=4, width=30):
@@ -85,3 +86,65 @@ def test_three_at_most_and_each_of_them_helps():
     found = report(net, (x + 3) * torch.tensor([1.0, 1.0, 1e-2, 1e-2]))
     gains = [found.condition.value / s.after.value for s in found.suggestions]
     assert len(gains) == MOST and gains == sorted(gains, reverse=True) and gains[-1] >= WORTH
+
+
+def steps_by_hand(net, x, y, goal):
+    """Full steps of the linear model at half of the largest stable rate, parameters and all."""
+    jacobian = torch.cat([*gnlib.modules.jacobian_blocks(net, x)], 1)
+    n, f = len(x), net(x).detach().flatten()
+    largest = torch.linalg.matrix_norm(jacobian, 2).square() / n
+    for step in range(2000):
+        if (f - y.flatten()).square().sum() / (2 * n) <= goal:
+            return step
+        f = f - jacobian @ (jacobian.T @ (f - y.flatten()) / n) / largest
+    raise AssertionError("The goal was not reached.")
+
+
+def test_with_targets_steps_are_what_counts():
+    net, x = drawn()
+    x, y = x + 3, torch.randn(12, 2, dtype=torch.float64)
+    found = report(net, x, y)
+    pace = {s.what: s.pace for s in found.suggestions}["centre the inputs"]
+    assert pace.goal <= found.forecast.losses[0] / 10 or pace.before == 1000
+    assert pace.before == steps_by_hand(net, x, y, pace.goal)
+    assert pace.steps == steps_by_hand(net, x - x.mean(0), y, pace.goal)
+    gains = [s.pace.before / max(s.pace.steps, 1) for s in found.suggestions]
+    assert gains == sorted(gains, reverse=True) and gains[-1] >= WORTH
+    assert f"{pace.steps} steps, not {pace.before}, to a loss of" in " ".join(str(found).split())
+    assert found.to_dict()["suggestions"][0]["pace"]["goal"] == pace.goal
+
+
+def test_a_normalisation_is_measured():
+    torch.manual_seed(0)
+    layers = nn.Linear(4, 30), nn.ReLU(), nn.Linear(30, 30), nn.ReLU(), nn.Linear(30, 2)
+    net, x, y = nn.Sequential(*layers).double(), torch.randn(12, 4, dtype=torch.float64), torch.arange(12) % 2
+    normed = nn.Sequential(net[0], nn.LayerNorm(30), net[1], net[2], nn.LayerNorm(30), *net[3:]).double()
+    what = "add LayerNorm after 0, 2"
+    found = {s.what: s for s in report(net, x, y, loss="cross_entropy").suggestions}[what]
+    expected = gnlib.eigenvalues(normed, x, y, loss="cross_entropy")
+    assert found.after.value == pytest.approx((expected[0] / expected[-1]).item(), rel=1e-5)
+    course = gnlib.forecast(normed, x, y, "cross_entropy").losses
+    assert int((course <= found.pace.goal).nonzero()[0]) == found.pace.steps < found.pace.before
+
+
+def test_with_targets_a_duplicate_is_named_last():
+    net, x = drawn()
+    x = x + 3
+    x[5] = x[2]
+    found = report(net, x, torch.randn(12, 2, dtype=torch.float64)).suggestions
+    assert len(found) > 1 and found[-1].what == "drop sample 5" and found[-1].pace is None
+
+
+def test_a_change_that_is_refused_is_none():
+    class Root(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2, dtype=torch.float64))
+
+        def forward(self, x):
+            if x.amin() < 0:
+                raise ValueError("no negative inputs")
+            return x.sqrt() * self.weight
+
+    x = torch.tensor([[9.0, 4.0], [8.0, 1.0], [9.0, 2.0]], dtype=torch.float64)
+    assert [s.what for s in report(Root(), x).suggestions] == []

@@ -1,0 +1,50 @@
+"""Lines and tables as text and as HTML."""
+
+from collections.abc import Sequence
+from html import escape
+from textwrap import fill
+from typing import NamedTuple
+
+WIDTH = 90
+LISTED = 10  # names or numbers that are listed
+
+
+class Line(NamedTuple):
+    """A line of a report: what was found, its value, and what it means or asks for."""
+
+    name: str
+    value: str
+    meaning: str
+
+
+def as_page(lines: Sequence[Line]) -> str:
+    """Return lines below each other, the names in a column of their own."""
+    indent = max(len(line.name) for line in lines) + 2
+    return "\n".join(
+        fill(f"{value}: {meaning}", WIDTH, initial_indent=name.ljust(indent), subsequent_indent=" " * indent)
+        for name, value, meaning in lines
+    )
+
+
+def listed(entries: Sequence[object]) -> str:
+    """Return the first entries, separated by commas."""
+    return ", ".join(map(str, entries[:LISTED])) + (", ..." if len(entries) > LISTED else "")
+
+
+def as_text(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as lines with columns below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def as_html(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as a table, the first cell of each as its heading."""
+    lines = [
+        f'<tr><th style="text-align: left">{escape(row[0])}</th>'
+        + "".join(f'<td style="text-align: left">{escape(cell)}</td>' for cell in row[1:])
+        + "</tr>"
+        for row in rows
+    ]
+    return f"<table>{''.join(lines)}</table>"

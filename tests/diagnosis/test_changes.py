@@ -1,0 +1,95 @@
+"""Changes are what a user would make by hand, and leave the network and its inputs as they were."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from gnlib.diagnosis.changes import changes_of, off_scale
+
+
+def samples(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def by_name(module, x, mode=None):
+    return {change.what: change for change in changes_of(module, x, mode)}
+
+
+def drawn(*layers):
+    torch.manual_seed(0)
+    return nn.Sequential(*(make() for make in layers)).double()
+
+
+def test_a_normalisation_after_each_hidden_layer_of_a_chain():
+    inner = nn.Sequential(nn.Conv2d(4, 6, 3), nn.ReLU())
+    net = drawn(
+        lambda: nn.Conv2d(2, 4, 3),
+        nn.Tanh,
+        lambda: inner,
+        nn.Flatten,
+        lambda: nn.Linear(24, 5),
+        nn.Tanh,
+        lambda: nn.Linear(5, 3),
+    )
+    x, before = samples(3, 2, 6, 6), copy.deepcopy(net)
+    change = by_name(net, x)["add GroupNorm(1) after 0, 2.0 and LayerNorm after 4"]
+    h = torch.tanh(nn.functional.group_norm(net[0](x), 1))
+    h = torch.relu(nn.functional.group_norm(net[2][0](h), 1))
+    h = torch.tanh(nn.functional.layer_norm(net[4](h.flatten(1)), (5,)))
+    torch.testing.assert_close(change.module(x), net[6](h))
+    assert str(net) == str(before) and all(
+        torch.equal(a, b) for a, b in zip(net.parameters(), before.parameters(), strict=True)
+    )
+    assert all(p.dtype == torch.float64 for p in change.module.parameters())
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.ReLU(), nn.Linear(4, 2)),
+        nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2)),
+        nn.Sequential(nn.Linear(3, 1), nn.ReLU(), nn.Linear(1, 2)),
+        nn.Sequential(nn.Flatten(), nn.Linear(3, 2)),
+        nn.Linear(3, 2),
+        nn.TransformerEncoderLayer(4, 2),
+    ],
+    ids=["normalised", "batch norm", "one unit", "no hidden layer", "no chain", "skips"],
+)
+def test_no_normalisation_where_there_is_one_or_no_place_for_it(net):
+    assert not [what for what in by_name(net, samples(5, 3)) if what.startswith("add ")]
+
+
+def test_weights_off_scale_are_rescaled_and_others_are_not():
+    net = drawn(lambda: nn.Linear(16, 8), nn.Tanh, lambda: nn.Linear(8, 8), nn.Tanh, lambda: nn.Linear(8, 2))
+    with torch.no_grad():
+        net[0].weight.mul_(1e-2)
+        net[4].weight.zero_()  # as for a head that is to start at zero
+    assert [*off_scale(net)] == ["0", "4"] and off_scale(net)["0"] < 0.01
+    small = net[0].weight.clone()
+    change = by_name(net, samples(5, 16))["rescale the weights of 0 to 1 / sqrt(inputs)"]
+    expected = small / small.square().mean().sqrt() / 4
+    torch.testing.assert_close(change.module[0].weight.detach(), expected.detach())
+    assert torch.equal(net[0].weight, small) and torch.equal(change.module[2].weight, net[2].weight)
+    assert not change.module[4].weight.any()
+
+
+def test_attention_has_weights_too_and_many_layers_are_counted():
+    torch.manual_seed(0)
+    net = nn.TransformerEncoderLayer(16, 2, 32)
+    assert not off_scale(net)
+    with torch.no_grad():
+        for p in net.parameters():
+            if p.ndim > 1:
+                p.mul_(1e-2)
+    assert [*off_scale(net)] == ["self_attn", "self_attn.out_proj", "linear1", "linear2"]
+    both = nn.Sequential(net, copy.deepcopy(net))
+    (change,) = [c for c in changes_of(both, torch.zeros(1, 3, 16).long(), None)]
+    assert change.what == "rescale the weights of 8 layers to 1 / sqrt(inputs)" and not off_scale(change.module)
+
+
+def test_inputs_that_are_no_numbers_are_left_alone():
+    net = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(12, 2))
+    assert by_name(net, torch.arange(12).view(4, 3) % 5) == {}
+    assert by_name(net, (torch.arange(12).view(4, 3) % 5,)) == {}
