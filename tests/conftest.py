@@ -3,6 +3,7 @@
 A claim is a statement of a paper: its test carries `@pytest.mark.claim("Lemma 1", verdict="holds")`.
 """
 
+import inspect
 import random
 from collections import Counter
 
@@ -20,6 +21,15 @@ import beartype._check.code.codemain  # noqa: E402, F401
 
 random.getrandbits = own
 jaxtyping.install_import_hook("gnlib", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+
+# What stands between a network and torch is called for every attribute of a tensor, those that a check looks at among
+# them: its own arguments are not checked, which took as long as all the rest.
+from gnlib.modules import few, precision, randomness, recording, watch  # noqa: E402, F401
+
+for kind in (watch.Watch, *watch.Watch.__subclasses__()):
+    for name in {"call", "__torch_function__"} & {*vars(kind)}:
+        setattr(kind, name, inspect.unwrap(vars(kind)[name]))
+precision._wide = inspect.unwrap(precision._wide)
 
 
 @pytest.hookimpl(tryfirst=True)  # before the fixtures
