@@ -171,8 +171,8 @@ HELD |= {
     "figure 17": lambda: (
         "after 200 epochs is {:.4f} with 80 % of every tensor pruned, {:.4f} with 80 % of the weights, and {:.4f} with "
         "nothing pruned. Pruned, it has the larger condition number at all six epochs that we looked at, but hardly "
-        "so: {:,.0f}, {:,.0f} and {:,.0f} before training, {:,.0f}, {:,.0f} and {:,.0f} after it. What slows it down is "
-        "another thing: before training pruned weights have both ends of the spectrum at {:.2f} and {:.2f} of what",
+        "so: {:,.0f}, {:,.0f} and {:,.0f} before training, {:,.0f}, {:,.0f} and {:,.0f} after it. What slows it down "
+        "is another thing: before training pruned weights have both ends of the spectrum at {:.2f} and {:.2f} of what",
         [
             *(
                 value
