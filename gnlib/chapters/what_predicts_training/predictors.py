@@ -130,14 +130,17 @@ class Start:
 
         Returns
         -------
-        A fraction of the loss; inf where it diverged.
+        A fraction of the loss; inf where it diverged, nan where the loss has no curvature, and so no such rate.
         """
         if optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer is {optimizer!r}; one of {', '.join(map(repr, OPTIMIZERS))} was expected.")
         module, x = copy.deepcopy(self.module).double(), self.x.double()
         kernel = self.preconditioned if optimizer == "adam" else self.kernel
+        largest = kernel.own[-1].item()
+        if largest <= 0:
+            return math.nan
         made = NAMED[OPTIMIZERS[optimizer]](module.parameters(), lr=1.0)
-        made.param_groups[0]["lr"] = SHARE * rule_of(made).limit / kernel.own[-1].item()
+        made.param_groups[0]["lr"] = SHARE * rule_of(made).limit / largest
         losses = []
         for _ in range(steps + 1):
             outputs = module(x)

@@ -1,5 +1,6 @@
 """What the tangent kernel at the start says: its spectrum, and where targets and residuals lie in it."""
 
+import math
 from functools import cached_property
 
 import torch
@@ -48,12 +49,13 @@ def of_spectrum(ascending: Float[Tensor, " q"]) -> dict[str, float]:
     """Return numbers of a spectrum alone: both ends, their quotient, and how many eigenvalues carry it.
 
     The smallest eigenvalue is the smallest one that is not zero in double precision. `trace_over_largest` is the sum of
-    all over the largest, `effective_rank` the exponential of the entropy of their shares.
+    all over the largest, `effective_rank` the exponential of the entropy of their shares. Of a zero matrix, such as
+    that of cross-entropy where all probabilities are 0 and 1, all but the ends are nan.
 
     Parameters
     ----------
     ascending
-        the eigenvalues of a positive semi-definite matrix that is not zero
+        the eigenvalues of a positive semi-definite matrix
 
     References
     ----------
@@ -67,7 +69,7 @@ def of_spectrum(ascending: Float[Tensor, " q"]) -> dict[str, float]:
     smallest, largest = ascending[-numerical_rank(ascending, len(ascending))].item(), ascending[-1].item()
     positive = ascending.clamp_min(0)
     return {
-        "kappa": largest / smallest,
+        "kappa": largest / smallest if smallest else math.nan,
         "largest": largest,
         "smallest": smallest,
         "trace_over_largest": (positive.sum() / largest).item(),

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from gnlib.chapters.what_predicts_training.predictors import SLOWER, Start, predict
-from tests.chapters.what_predicts_training.cases import LOSSES, TARGETS, N, both, inputs, line, small, whole
+from tests.chapters.what_predicts_training.cases import LABELS, LOSSES, TARGETS, N, both, inputs, line, small, whole
 
 
 @both
@@ -88,3 +88,13 @@ def test_every_predictor_has_a_direction_and_a_seed(loss):
 def test_another_optimizer():
     with pytest.raises(ValueError, match="'rmsprop'; one of 'descent', 'momentum', 'adam'"):
         Start(line(2), inputs(2), TARGETS, "mse").loss_after(20, "rmsprop")
+
+
+def test_where_a_loss_has_no_curvature_its_own_numbers_are_not_defined():
+    net = small()
+    with torch.no_grad():
+        net[-1].weight.mul_(1e6)  # probabilities of 0 and 1
+    start = Start(net, inputs(4), LABELS, "cross_entropy")
+    found = start.predictors([0.1], torch.Generator().manual_seed(0))
+    assert math.isnan(found["kappa_loss"]) and math.isnan(start.loss_after(2, "descent"))
+    assert math.isfinite(found["kappa"]) and found["sharpness"] > 0
