@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
+from gnlib.chapters.shared.attention import Attention
+
 SIDE, CLASSES = 16, 10
 SQRT_2 = math.sqrt(2)
 UNEVEN = 3.0  # the gains of layers lie between a third of Kaiming's and three times as much
@@ -38,24 +40,6 @@ class Branch(nn.Module):
     def forward(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """Return what leaves the block."""
         return x + (self.branch(x) if self.factor is None else self.factor * self.branch(x))
-
-
-class Attention(nn.Module):
-    """Attention with several heads, of linear layers, written out for `torch.vmap`."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
-
-    def forward(self, tokens: Float[Tensor, "n t width"]) -> Float[Tensor, "n t width"]:
-        """Return what each token takes from the others."""
-        query, key, value = (
-            layer(tokens).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for layer in (self.query, self.key, self.value)
-        )
-        scores = query @ key.mT / query.shape[-1] ** 0.5
-        return self.out((scores.softmax(-1) @ value).transpose(1, 2).flatten(2))
 
 
 class VisionTransformer(nn.Module):
