@@ -43,6 +43,7 @@ SLOWER = {
     "initial_loss": 1,
     "gradient_norm": -1,
     "loss_after_20": 1,
+    "alignment_after_20": -1,
     "forecast": 1,
     "forecast_kp": 1,
 }
@@ -114,8 +115,8 @@ class Start:
             **forecasts,
         }
 
-    def loss_after(self, steps: int, optimizer: str) -> float:
-        r"""Return the loss after real steps of an optimiser on all samples, over the loss before them.
+    def after(self, steps: int, optimizer: str) -> dict[str, float]:
+        r"""Return what real steps of an optimiser on all samples leave of the loss, and what they make of the kernel.
 
         The rate is half the largest stable one where the network stands: :math:`1 / \lambda_{\max}` for descent,
         :math:`1.9 / \lambda_{\max}` with momentum of 0.9 and :math:`19 / \lambda_{\max}` for Adam, of the matrix of the
@@ -130,25 +131,34 @@ class Start:
 
         Returns
         -------
-        A fraction of the loss; inf where it diverged, nan where the loss has no curvature, and so no such rate.
+        `loss_after_<steps>`, over the loss before them, inf where it diverged; `alignment_after_<steps>` of the kernel
+        with the targets then, nan where it diverged. Both are nan where the loss has no curvature, and so no such rate.
         """
         if optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer is {optimizer!r}; one of {', '.join(map(repr, OPTIMIZERS))} was expected.")
-        module, x = copy.deepcopy(self.module).double(), self.x.double()
         kernel = self.preconditioned if optimizer == "adam" else self.kernel
-        largest = kernel.own[-1].item()
-        if largest <= 0:
-            return math.nan
+        largest, share, aligned = kernel.own[-1].item(), math.nan, math.nan
+        if largest > 0:
+            module = self._trained(steps, optimizer, largest)
+            with torch.no_grad():
+                loss = self.loss.value(module(self.x.double()))
+            share = loss / self.loss.value(self.outputs) if math.isfinite(loss) else math.inf
+            if math.isfinite(loss):
+                networks = networks_on(module, self.x, mode="train" if module.training else "eval", memory=MEMORY)
+                aligned = alignment(gram_of(networks, MEMORY), self.kernel.targets)
+        return {f"loss_after_{steps}": share, f"alignment_after_{steps}": aligned}
+
+    def _trained(self, steps: int, optimizer: str, largest: float) -> nn.Module:
+        """Return a copy of the network after some steps."""
+        module, x = copy.deepcopy(self.module).double(), self.x.double()
         made = NAMED[OPTIMIZERS[optimizer]](module.parameters(), lr=1.0)
         made.param_groups[0]["lr"] = SHARE * rule_of(made).limit / largest
-        losses = []
-        for _ in range(steps + 1):
+        for _ in range(steps):
             outputs = module(x)
-            losses.append(self.loss.value(outputs))
             made.zero_grad()
             outputs.backward(self.loss.gradient(outputs.detach()) / len(x))
             made.step()
-        return losses[-1] / losses[0] if math.isfinite(losses[-1]) else math.inf
+        return module
 
 
 def predict(
@@ -170,13 +180,13 @@ def predict(
     - `sharpness`: the largest eigenvalue of the Hessian of the loss (:func:`.curvature.sharpness`)
     - `gradient_quotient`, `naswot`, `zico`, `synflow`, `te_nas`, `chi_1`: :mod:`.zero_cost`
     - `parameters`, `initial_loss`, `gradient_norm`: what anybody could say
-    - `loss_after_20`: :meth:`Start.loss_after`
+    - `loss_after_20`, `alignment_after_20`: :meth:`Start.after`
     - `forecast_<goal>`, `forecast_kp_<goal>`, in the order of the goals, each written as by `f"{goal:g}"`: the fewest
       steps of the linear model (:func:`.forecasts.fewest_steps`) with the kernel K, and with :math:`\frac1n J P^{-1}
       J^\top`, P the root of the diagonal of G with a floor of 1e-3 of its root mean square
 
-    Only `loss_after_20` depends on the optimiser: for several of them, keep one :class:`Start`. What is not defined is
-    nan.
+    Only those after 20 steps depend on the optimiser: for several of them, keep one :class:`Start`. What is not defined
+    is nan.
 
     Parameters
     ----------
@@ -214,4 +224,4 @@ def predict(
     (32.0, 1.0)
     """
     start = Start(module, x, y, loss)
-    return start.predictors(goals, generator) | {"loss_after_20": start.loss_after(20, optimizer)}
+    return start.predictors(goals, generator) | start.after(20, optimizer)

@@ -45,26 +45,33 @@ def test_real_steps_are_those_of_torch(loss, optimizer):
         p = p * gradient.norm() / p.norm()
         matrix = matrix / p.sqrt() / p.sqrt()[:, None]
     largest = torch.linalg.eigvalsh(matrix)[-1].item()
-    found = Start(net, x, y, loss).loss_after(20, optimizer)
+    found = Start(net, x, y, loss).after(20, optimizer)
     steps = {
         "descent": lambda: torch.optim.SGD(net.parameters(), lr=1 / largest),
         "momentum": lambda: torch.optim.SGD(net.parameters(), lr=1.9 / largest, momentum=0.9),
         "adam": lambda: torch.optim.Adam(net.parameters(), lr=19 / largest),
     }[optimizer]()
     losses = []
-    for _ in range(21):
+    for _ in range(20):
         steps.zero_grad()
         value = function(net(x), y)
         losses.append(value.item())
         value.backward()
         steps.step()
-    assert found == pytest.approx(losses[-1] / losses[0], rel=1e-7)
+    assert found["loss_after_20"] == pytest.approx(function(net(x), y).item() / losses[0], rel=1e-7)
+    jacobian = whole(net, x, loss)[1]
+    targets = y if loss == "mse" else nn.functional.one_hot(y, 3).double()
+    centred = (targets - targets.mean(0)).flatten()
+    kernel = jacobian @ jacobian.mT
+    expected = centred @ kernel @ centred / kernel.norm() / centred.square().sum()
+    assert found["alignment_after_20"] == pytest.approx(expected.item(), rel=1e-7)
 
 
 def test_a_training_that_diverges_has_an_infinite_loss():
     start = Start(line(2), inputs(2), TARGETS, "mse")
     start.kernel.own = start.kernel.own * 1e-30
-    assert start.loss_after(20, "descent") == math.inf
+    found = start.after(20, "descent")
+    assert found["loss_after_20"] == math.inf and math.isnan(found["alignment_after_20"])
 
 
 @both
@@ -81,13 +88,13 @@ def test_every_predictor_has_a_direction_and_a_seed(loss):
     assert [key for key, value in found.items() if not math.isfinite(value)] == []
     assert again("descent", 0) == found
     other = again("momentum", 0)
-    assert {key for key in found if found[key] != other[key]} == {"loss_after_20"}
+    assert {key for key in found if found[key] != other[key]} == {"loss_after_20", "alignment_after_20"}
 
 
 @pytest.mark.bad_input
 def test_another_optimizer():
     with pytest.raises(ValueError, match="'rmsprop'; one of 'descent', 'momentum', 'adam'"):
-        Start(line(2), inputs(2), TARGETS, "mse").loss_after(20, "rmsprop")
+        Start(line(2), inputs(2), TARGETS, "mse").after(20, "rmsprop")
 
 
 def test_where_a_loss_has_no_curvature_its_own_numbers_are_not_defined():
@@ -96,5 +103,5 @@ def test_where_a_loss_has_no_curvature_its_own_numbers_are_not_defined():
         net[-1].weight.mul_(1e6)  # probabilities of 0 and 1
     start = Start(net, inputs(4), LABELS, "cross_entropy")
     found = start.predictors([0.1], torch.Generator().manual_seed(0))
-    assert math.isnan(found["kappa_loss"]) and math.isnan(start.loss_after(2, "descent"))
+    assert math.isnan(found["kappa_loss"]) and all(map(math.isnan, start.after(2, "descent").values()))
     assert math.isfinite(found["kappa"]) and found["sharpness"] > 0
