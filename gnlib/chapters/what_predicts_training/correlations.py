@@ -26,6 +26,10 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    def __str__(self) -> str:
+        """Return them with two decimals, a dash where there is none."""
+        return "-" if np.isnan(self.value) else f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
 
 @dataclass(frozen=True)
 class Correlations:
@@ -80,7 +84,7 @@ def correlate(
     given
         what :func:`partial` takes out, such as the loss at the start
     statistic
-        :func:`pooled`, :func:`within`, :func:`partial` or :func:`kendall`
+        :func:`pooled`, :func:`within` or :func:`partial`
 
     Raises
     ------
@@ -138,11 +142,6 @@ def partial(predictors: Table, steps: Column, _families: Labels, given: Column) 
     ab, ac, bc = _spearman(a, b), _spearman(a, c), _spearman(b[None], c)
     left = np.clip((1 - ac**2) * (1 - bc**2), 0, None)
     return np.divide(ab - ac * bc, np.sqrt(left), out=np.full_like(ab, np.nan), where=left > NOTHING)
-
-
-def kendall(predictors: Table, steps: Column, _families: Labels, _given: Column) -> Row:
-    """Return Kendall's rank correlations (tau-b) over all networks."""
-    return np.array([stats.kendalltau(row, _ranks(steps)).statistic for row in _ranks(predictors)])
 
 
 def _spearman(ranks: Table, of_steps: Column) -> Row:

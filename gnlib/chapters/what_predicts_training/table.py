@@ -1,0 +1,134 @@
+"""The table of the trial: a row for each network and optimiser, and how well its columns order the networks."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gnlib.chapters.results import Cell, Row
+from gnlib.chapters.what_predicts_training.correlations import Correlations, Statistic, correlate, pooled
+from gnlib.chapters.what_predicts_training.predictors import SLOWER, Start
+from gnlib.chapters.what_predicts_training.trial import LOSSES, Setting, constant_loss, tune
+
+GOALS = {
+    "tenth": "a tenth of the constant's",
+    "1e-1": "0.1 of the start",
+    "1e-2": "0.01",
+    "1e-3": "0.001",
+    "1e-4": "0.0001",
+}
+"""The losses that networks are to get below: a tenth of that of the best constant, and parts of that at the start."""
+
+FORECASTS = ("forecast", "forecast_kp")  # these have a column for each goal
+SIGNS = SLOWER | {"absolute_after_20": 1}  # the loss itself, where `loss_after_20` is a share
+
+
+def rows_of(
+    network: nn.Module,
+    x: Float[Tensor, "n ..."],
+    y: Tensor,
+    loss: str,
+    *,
+    optimizers: Sequence[str],
+    measured: int,
+    horizon: int,
+    batch_size: int,
+    seed: int,
+) -> Iterator[dict[str, Cell]]:
+    """Yield a row for each optimiser: what is foretold of a network, and the steps that it takes at its best rates.
+
+    Parameters
+    ----------
+    network
+        at its start; left as it is
+    x, y, loss
+        as for :class:`Setting`
+    optimizers
+        of `"descent"`, `"momentum"` (in mini-batches, its predictors being those of descent), `"adam"`
+    measured
+        how many of the samples, the first, the predictors see
+    horizon, batch_size, seed
+        as for :class:`Setting`, `batch_size` for momentum alone
+
+    Examples
+    --------
+    >>> network, x = nn.Linear(1, 1, bias=False), torch.tensor([[1.0], [2.0]])
+    >>> (row,) = rows_of(network, x, x, "mse", optimizers=["descent"], measured=2, horizon=50, batch_size=1, seed=0)
+    >>> row["steps_tenth"], row["forecast_tenth"], round(row["kappa"], 9)
+    (1, 1.0, 1.0)
+    """
+    with torch.no_grad():
+        initial = LOSSES[loss](network(x), y).item()
+    goals = {"tenth": constant_loss(y, loss) / 10} | {f"1e-{i}": initial / 10**i for i in (1, 2, 3, 4)}
+    start = Start(network, x[:measured], y[:measured], loss)
+    foretold = start.predictors(list(goals.values()), torch.Generator().manual_seed(0))
+    by_goal = {f"{kind}_{goal:g}": f"{kind}_{name}" for kind in FORECASTS for name, goal in goals.items()}
+    foretold = {by_goal.get(name, name): value for name, value in foretold.items()}
+    guesses = {"descent": 2 / foretold["sharpness"], "momentum": 0.5 / foretold["sharpness"], "adam": 2**-7}
+    for optimizer in optimizers:
+        batch = batch_size if optimizer == "momentum" else None
+        setting = Setting(x, y, loss, optimizer, goals, horizon, batch, seed)
+        found = tune(network, setting, guesses[optimizer])
+        row = {"n": len(x), "loss": loss, "optimizer": optimizer, "seed": seed, "rates": len(found.curves), **foretold}
+        row |= start.after(20, "adam" if optimizer == "adam" else "descent")
+        for name in goals:
+            steps, rate = found.best(name)
+            row |= (
+                {f"steps_{name}": steps, f"rate_{name}": rate}
+                if steps < np.inf
+                else dict.fromkeys((f"steps_{name}", f"rate_{name}"))
+            )
+        yield row
+
+
+def those(rows: Iterable[Row], **values: Cell) -> list[Row]:
+    """Return the rows that have these values.
+
+    Examples
+    --------
+    >>> those([{"n": 50, "seed": 0}, {"n": 50, "seed": 1}], n=50, seed=1)
+    [{'n': 50, 'seed': 1}]
+    """
+    return [row for row in rows if values.items() <= row.items()]
+
+
+def order(
+    rows: Sequence[Row], goal: str = "tenth", *, names: Sequence[str] = tuple(SIGNS), statistic: Statistic = pooled
+) -> Correlations:
+    """Return how well predictors order networks by their steps to a goal.
+
+    Parameters
+    ----------
+    rows
+        as :func:`rows_of` yields them, with the `family` of each
+    goal
+        one of :data:`GOALS`
+    names
+        of predictors; each is turned so that larger is said to mean slower. What the rows lack has no correlation
+    statistic
+        as for :func:`.correlations.correlate`; :func:`.correlations.partial` takes out the loss at the start
+
+    Examples
+    --------
+    >>> table = [{"family": "ab"[i % 2], "initial_loss": 1, "kappa": i, "steps_tenth": i} for i in range(6)]
+    >>> order(table, names=["kappa"]).interval("kappa").value
+    1.0
+    """
+    steps, families = ([row[column] for row in rows] for column in (f"steps_{goal}", "family"))
+    predictors = {name: _slower(rows, name, goal) for name in names}
+    return correlate(predictors, steps, families, given=_slower(rows, "initial_loss", goal), statistic=statistic)
+
+
+def _slower(rows: Sequence[Row], name: str, goal: str) -> list[float | None]:
+    """Return a column, turned so that larger is said to mean slower."""
+    column = [_number(row, f"{name}_{goal}" if name in FORECASTS else name) for row in rows]
+    return [None if value is None else SIGNS[name] * value for value in column]
+
+
+def _number(row: Row, name: str) -> float | None:
+    if name != "absolute_after_20":
+        return row.get(name)
+    share, initial = row.get("loss_after_20"), row["initial_loss"]
+    return None if share is None else share * initial
