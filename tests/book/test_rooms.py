@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "gnlib"
 CHAPTERS = LIBRARY / "chapters"
 APART = ("gnlib.chapters", "gnlib.diagnosis", "gnlib.modules", "gnlib.sweep", "gnlib.samples")
-FOR_ALL = ("gnlib.chapters.figures", "gnlib.chapters.results", "gnlib.chapters.shared", "gnlib.chapters.tables")
+FOR_ALL = tuple(f"gnlib.chapters.{name}" for name in ("figures", "moving", "results", "shared", "tables"))
 NETWORKS = ("gnlib.condition", "gnlib.gauss_newton", "gnlib.models", "gnlib.modules", "torch.nn")
 
 ROOMS = sorted(path.parent for path in CHAPTERS.glob("*/__init__.py") if path.parent.name != "shared")

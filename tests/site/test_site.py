@@ -28,6 +28,19 @@ OFFLINE = [
 ]
 TROUBLE = re.compile("uncaught|error|fail|refused|blocked|denied", re.IGNORECASE)
 PAGE = 92  # characters of a printed line that fit the page
+# Takes the slider of each figure to its end. Without a screen nothing is drawn that nobody asks for a frame of.
+MOVE = """
+addEventListener("load", () => setTimeout(() => {
+  for (const plot of document.querySelectorAll(".moving .plotly-graph-div")) {
+    const drawn = () => plot.querySelector(".scatterlayer").innerHTML, before = drawn();
+    const rail = plot.querySelector(".slider-rail-touch-rect"), box = rail.getBoundingClientRect();
+    const end = {clientX: box.right - 1, clientY: box.top + box.height / 2, bubbles: true};
+    for (const kind of ["mousedown", "mouseup"]) rail.dispatchEvent(new MouseEvent(kind, end));
+    (function draw() { requestAnimationFrame(draw); })();
+    setTimeout(() => plot.dataset.moved = before !== drawn(), 8000);
+  }
+}, 2000));
+"""
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (Debian: apt install chromium)")
 CHAPTERS = [page for page in PAGES if page.parent.name == "notebooks"]
 each_chapter = pytest.mark.parametrize("page", CHAPTERS, ids=lambda path: path.stem)
@@ -148,6 +161,20 @@ def test_it_takes_nothing_from_the_network(page):
     assert [a for a in addresses if a.startswith(("http:", "https:", "//"))] == []
     styles = " ".join(path.read_text() for path in SITE.rglob("*.css"))
     assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//[^)\"']*", styles) == []
+
+
+@needs_chromium
+@pytest.mark.parametrize("page", [page for page in PAGES if 'class="moving"' in page.read_text()], ids=lambda p: p.stem)
+def test_each_slider_moves_its_figure(page):
+    script = f"<script>{MOVE}</script></body>"
+    moved = page.with_stem(f"{page.stem}-moved")
+    moved.write_text(page.read_text().replace("</body>", script))
+    try:
+        plots = opened(moved)[0].select(".moving .plotly-graph-div")
+    finally:
+        moved.unlink()
+    assert plots and [plot.get("data-moved") for plot in plots] == ["true"] * len(plots)
+    assert len(page.read_bytes()) < 3e6
 
 
 @needs_chromium
