@@ -11,7 +11,7 @@ from gnlib.sweep.notebook import Notebook
 
 LIBRARY = Path(__file__).parents[1]
 
-NOT_RECORDED = {"figures", "results", "tables"}
+NOT_RECORDED = {"figures", "moving", "results", "tables"}
 """Modules of `gnlib.chapters` that draw and read: nothing that a notebook records comes from them."""
 
 DYNAMIC = {"importlib", "pkgutil", "runpy", "__import__", "exec", "eval"}
