@@ -32,12 +32,13 @@ PAGE = 92  # characters of a printed line that fit the page
 MOVE = """
 addEventListener("load", () => setTimeout(() => {
   for (const plot of document.querySelectorAll(".moving .plotly-graph-div")) {
-    const drawn = () => plot.querySelector(".scatterlayer").innerHTML, before = drawn();
+    const shown = () => plot.querySelector(".slider-group").textContent, before = shown();
     const rail = plot.querySelector(".slider-rail-touch-rect"), box = rail.getBoundingClientRect();
     const end = {clientX: box.right - 1, clientY: box.top + box.height / 2, bubbles: true};
     for (const kind of ["mousedown", "mouseup"]) rail.dispatchEvent(new MouseEvent(kind, end));
     (function draw() { requestAnimationFrame(draw); })();
-    setTimeout(() => plot.dataset.moved = before !== drawn(), 8000);
+    setTimeout(() => plot.dataset.moved = before !== shown(), 8000);
+    plot.on("plotly_animatingframe", frame => plot.dataset.frame = frame.name);
   }
 }, 2000));
 """
@@ -174,6 +175,7 @@ def test_each_slider_moves_its_figure(page):
     finally:
         moved.unlink()
     assert plots and [plot.get("data-moved") for plot in plots] == ["true"] * len(plots)
+    assert all(plot.get("data-frame") for plot in plots)
     assert len(page.read_bytes()) < 3e6
 
 
