@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
 from io import BytesIO
+from itertools import cycle
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -18,7 +19,7 @@ from gnlib.chapters.figures import COLORS, panels
 
 SCRIPT = "../_static/plotly.min.js"  # seen from a page of the site
 HEIGHT = 430  # pixels
-DASHES = {"-": "solid", "--": "dash", ":": "dot", "o": "solid"}  # from styles of matplotlib to those of plotly
+DASHES = {"-": "solid", "--": "dash", ":": "dot"}  # from styles of matplotlib to those of plotly
 
 # The still picture goes when the moving one is there, wherever scripts run.
 STYLE = (
@@ -38,7 +39,7 @@ class Curve:
     label
         for the legend
     style
-        `"-"`, `"--"`, `":"`, or `"o"` for points without a line
+        `"-"`, `"--"` or `":"`
     """
 
     x: Real[np.ndarray, " points"]
@@ -110,7 +111,7 @@ class Moving:
         some = dict.fromkeys([names[0], names[len(names) // 2], names[-1]])
         figure, drawn = panels(len(some), height=3.2, sharey=True)
         for axis, name in zip(drawn, some, strict=True):
-            for curve, color in zip(self.frames[name], COLORS, strict=False):
+            for curve, color in zip(self.frames[name], cycle(COLORS), strict=False):
                 axis.plot(curve.x, curve.y, curve.style, color=color, label=curve.label)
             axis.set(title=f"{self.slider}: {name}", **self.axes | ({"ylabel": ""} if axis is not drawn[0] else {}))
         drawn[0].legend(fontsize="x-small")
@@ -129,11 +130,10 @@ class Moving:
                     x=_plain(curve.x),
                     y=_plain(curve.y),
                     name=curve.label,
-                    mode="markers" if curve.style == "o" else "lines",
+                    mode="lines",
                     line={"dash": DASHES[curve.style], "color": color},
-                    marker={"color": color},
                 )
-                for curve, color in zip(curves, COLORS, strict=False)
+                for curve, color in zip(curves, cycle(COLORS), strict=False)
             ]
 
         quick = {"mode": "immediate", "frame": {"duration": 0, "redraw": False}, "transition": {"duration": 0}}

@@ -21,7 +21,7 @@ def falling():
     frames = {
         str(rate): [Curve(T, 10.0**-rate * T, "one"), Curve(T, np.full(3, rate), "two", "--")] for rate in (1, 2, 5)
     }
-    return Moving(frames, "rate", 'Curves that "fall" < 1.', **AXES)
+    return Moving(frames, "rate", ALT, **AXES)
 
 
 def test_every_frame_is_in_the_page_with_its_numbers():
@@ -50,6 +50,12 @@ def test_the_page_has_a_picture_for_where_scripts_are_off_and_no_script_of_plotl
     assert kind == "data:image/png;base64" and b64decode(picture).startswith(b"\x89PNG")
     assert [script["src"] for script in page.select("script[src]")] == [SCRIPT]
     assert len(html) < 100_000
+
+
+def test_more_curves_than_colours_are_all_drawn():
+    figure = Moving({"1": [Curve(T, T, str(i)) for i in range(9)]}, "rate", "alt", xlabel="x", ylabel="y")
+    (frame,) = figure._repr_mimebundle_()["application/vnd.plotly.v1+json"]["frames"]
+    assert [curve["name"] for curve in frame["data"]] == [str(i) for i in range(9)]
 
 
 def test_the_same_figure_is_the_same_text():

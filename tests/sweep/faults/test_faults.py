@@ -143,17 +143,22 @@ def test_another_dask_on_this_machine_is_no_concern(make_sweep):
     assert "Warning" not in said
 
 
-def test_the_second_start_of_a_thousand_cases_takes_seconds(make_sweep):
+def test_the_second_start_of_a_thousand_cases_takes_two_seconds_more_than_that_of_one(make_sweep):
     sweep = make_sweep({"product": {"case": [0]}})
     sweep.run()
+
+    def again(cases):
+        """Return the processor's time, which on a machine with nothing else to do is the time that it takes."""
+        with sweep.start() as process:
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            assert f"{cases} cases: {cases} done before, 0 done now, 0 failed" in process.stdout.read()
+        return usage.ru_utime + usage.ru_stime
+
+    one = again(1)
     (done,) = (sweep.out / "runs").iterdir()
     sweep.grid.write_text(json.dumps({"product": {"case": {"seeds": 1000}}}))
     for name in re.findall(r"to do +(\w+) case=", sweep.run("--dry-run")):
         shutil.copytree(done, done.with_name(name))
-    with sweep.start() as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        assert "1000 cases: 1000 done before, 0 done now, 0 failed" in process.stdout.read()
-    # Its own time: three seconds or so, and twice as much where others want the same core.
-    assert usage.ru_utime + usage.ru_stime < 15
+    assert again(1000) < one + 2
     assert len(sweep.results()) == 2000

@@ -1,4 +1,4 @@
-"""Kill the driver, a worker and a kernel in the middle of 20 runs: nothing is lost, nothing is done twice."""
+"""Kill the driver, a worker and a kernel in the middle of ten runs: nothing is lost, nothing is done twice."""
 
 import signal
 
@@ -7,7 +7,7 @@ import pytest
 
 from tests.sweep.faults.helpers import PATIENCE, Sweep, busy_workers, family, gone, kernels, wait_until
 
-CASES = 20
+CASES = 10
 GRID = {"parameters": {"pause": 0.2}, "product": {"case": {"seeds": CASES}}}
 
 
