@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.chapters.shared.extremes import Interval, resolved_squares
+from gnlib.chapters.shared.extremes import Ends, Interval, ratio, resolved_squares
 from gnlib.checks import as_hidden_layer, as_samples
 
 
@@ -25,26 +25,6 @@ class Lemma4(NamedTuple):
 
     first: float
     second: float
-
-
-class Ends(NamedTuple):
-    """Bounds of both ends of a spectrum.
-
-    Attributes
-    ----------
-    smallest, largest
-        lower and upper bounds of the smallest and of the largest eigenvalue
-    """
-
-    smallest: Interval
-    largest: Interval
-
-    @property
-    def condition(self) -> Interval:
-        """Bounds of the condition number; infinite where an end that may be zero stands below."""
-        return Interval(
-            _ratio(self.largest.lower, self.smallest.upper), _ratio(self.largest.upper, self.smallest.lower)
-        )
 
 
 def zhao_lemma_4(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: float) -> Lemma4:
@@ -87,8 +67,8 @@ def zhao_lemma_4(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: floa
     hidden, _ = _activations(v, x, slope)
     data, output, gamma, linear = (resolved_squares(factor.mT) for factor in (x, w, hidden, x @ v.mT))
     top, bottom = (data[end] * output[end] for end in (0, 1))
-    first = _ratio(top + gamma[0], slope**2 * bottom + gamma[1])
-    second = _ratio(top + linear[0], slope**2 * (bottom + linear[1]))
+    first = ratio(top + gamma[0], slope**2 * bottom + gamma[1])
+    second = ratio(top + linear[0], slope**2 * (bottom + linear[1]))
     return Lemma4(first, second)
 
 
@@ -187,7 +167,3 @@ def _bordered(hidden: Float[Tensor, "n m"], diagonal: Float[Tensor, " n"]) -> Fl
 def _check_slope(slope: float) -> None:
     if not math.isfinite(slope):
         raise ValueError(f"slope is {slope}; a finite number was expected, such as 0 for the ReLU.")
-
-
-def _ratio(top: Tensor | float, bottom: Tensor | float) -> float:
-    return float(top / bottom) if bottom > 0 else math.inf

@@ -1,5 +1,6 @@
 """Intervals, and extreme eigenvalues of a matrix times its transpose, for the bounds of several chapters."""
 
+import math
 from typing import NamedTuple
 
 from jaxtyping import Float
@@ -14,6 +15,29 @@ class Interval(NamedTuple):
 
     lower: float
     upper: float
+
+
+class Ends(NamedTuple):
+    """Bounds of both ends of a spectrum.
+
+    Attributes
+    ----------
+    smallest, largest
+        lower and upper bounds of the smallest and of the largest eigenvalue
+    """
+
+    smallest: Interval
+    largest: Interval
+
+    @property
+    def condition(self) -> Interval:
+        """Bounds of the condition number; infinite where an end that may be zero stands below."""
+        return Interval(ratio(self.largest.lower, self.smallest.upper), ratio(self.largest.upper, self.smallest.lower))
+
+
+def ratio(top: Tensor | float, bottom: Tensor | float) -> float:
+    """Return a ratio that is infinite where the denominator is zero."""
+    return float(top / bottom) if bottom > 0 else math.inf
 
 
 def resolved_squares(matrix: Float[Tensor, "rows columns"]) -> tuple[Tensor, Tensor]:
