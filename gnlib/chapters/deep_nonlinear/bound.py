@@ -1,17 +1,9 @@
 r"""Bounds on the conditioning of deep networks with any activation, from small matrices.
 
-Schur's product theorem, for blocks: let A (n x n) and B (n x n blocks of k x k) be positive semi-definite, and let
-:math:`A \circ B` have the blocks :math:`A_{ij} B_{ij}`. A smaller A, or a smaller B, makes a smaller product. So
-
-.. math::
-    \lambda_{\min}(A) \operatorname{diag}_i(B_{ii}) \preceq A \circ B \preceq \lambda_{\max}(A)
-    \operatorname{diag}_i(B_{ii}), \qquad
-    \lambda_{\min}(B) \operatorname{diag}_i(A_{ii} I_k) \preceq A \circ B \preceq \lambda_{\max}(B)
-    \operatorname{diag}_i(A_{ii} I_k) ,
-
-and with :math:`A = S C S`, C of unit diagonal, also :math:`\lambda_{\min}(C) \operatorname{diag}_i(A_{ii} B_{ii})
-\preceq A \circ B \preceq \lambda_{\max}(C) \operatorname{diag}_i(A_{ii} B_{ii})`. All six are block diagonal. The
-kernel is a sum of such products, one a layer, with :math:`A = F_l F_l^\top` and :math:`B_{ij} = G_{li} G_{lj}^\top`.
+Let A (n x n) and B (n x n blocks of k x k) be positive semi-definite, and let :math:`A \circ B` have the blocks
+:math:`A_{ij} B_{ij}`. By Schur's product theorem a smaller A, or a smaller B, makes a smaller product. The kernel is a
+sum of such products, one a layer, with :math:`A = F_l F_l^\top` and :math:`B_{ij} = G_{li} G_{lj}^\top`, and block
+diagonal matrices below and above A and B make block diagonal ones below and above the product.
 """
 
 from collections.abc import Sequence
@@ -29,14 +21,14 @@ Blocks = Float[Tensor, "n k k"]
 
 
 class ChainBound(NamedTuple):
-    """Bounds of both ends of the spectrum of a chain's kernel, and which layers do not help the smallest.
+    """Bounds of both ends of the spectrum of a chain's kernel, and which layers do not hold the smallest up.
 
     Attributes
     ----------
     ends
         bounds of the extreme eigenvalues; `ends.condition` are those of the condition number
     silent
-        by the number of a layer, from 1 on, why it adds nothing to the lower bound of the smallest eigenvalue
+        by the number of a layer, from 1 on, why it alone would not keep the smallest eigenvalue from zero
     """
 
     ends: Ends
@@ -48,7 +40,7 @@ class ChainBound(NamedTuple):
         if self.ends.smallest.lower > 0:
             return f"The condition number is between {lower:.4g} and {upper:.4g}."
         reasons = "; ".join(f"layer {number} {reason}" for number, reason in self.silent.items())
-        return f"The bound is infinite, since no layer holds the smallest eigenvalue up: {reasons}."
+        return f"The bound is infinite, as no layer holds the smallest eigenvalue up: {reasons}."
 
 
 def schur_ends(layers: Sequence[Layer]) -> Ends:
@@ -73,21 +65,28 @@ def schur_ends(layers: Sequence[Layer]) -> Ends:
     >>> schur_ends([one]).condition
     Interval(lower=4.0, upper=4.0)
     """
-    n = len(layers[0].features)
     largest, smallest = zip(*(resolved_squares(features.mT) for features, _ in layers), strict=True)
     top, bottom = (
         _spectra(sum(end * layer.blocks for end, layer in zip(ends, layers, strict=True)))
         for ends in (largest, smallest)
     )
-    return _ends(bottom[:, 0].min() / n, top[:, -1].max() / n, layers)
+    return _ends(bottom[:, 0].min(), top[:, -1].max(), layers)
 
 
 def chain_bound(layers: Sequence[Layer]) -> ChainBound:
-    r"""Return the sharper bounds of both ends of the spectrum, from either side.
+    r"""Return sharper bounds of both ends of the spectrum, from either side.
 
-    Of the three block diagonal matrices below each product (see the module) the one of the largest smallest eigenvalue
-    is taken, M; of the three above, the one of the smallest largest, N. They are summed whole, and the last layer,
-    whose product is :math:`F_L F_L^\top \otimes I_k`, is kept as it is:
+    Let :math:`a_l, \bar a_l` be the extreme eigenvalues of the Gram matrix of the features of layer l, each scaled to
+    norm one, and :math:`b_l, \bar b_l` those of the Gram matrix of the derivatives, each :math:`G_{li}` multiplied from
+    the left until its rows are orthonormal. Up to a factor, the product of the layer is its own diagonal blocks
+    :math:`\|F_{li}\|^2\, G_{li} G_{li}^\top`: at least
+
+    .. math:: 1 - (1 - a_l)(1 - b_l) \quad \text{and at most} \quad
+        \min\bigl(b_l + \bar a_l (1 - b_l),\; a_l + \bar b_l (1 - a_l)\bigr)
+
+    times these. Without the scaling there are such matrices too (see the claims). Of those below, the one of the
+    largest smallest eigenvalue is taken, M; of those above, the one of the smallest largest, N. They are summed whole,
+    and the last layer, whose product is :math:`F_L F_L^\top \otimes I_k`, is kept as it is:
 
     .. math::
         \lambda_{\min}(n \widehat G) \ge \lambda_{\min}\Bigl(F_L F_L^\top
@@ -95,9 +94,9 @@ def chain_bound(layers: Sequence[Layer]) -> ChainBound:
         \lambda_{\max}(n \widehat G) \le \lambda_{\max}\Bigl(F_L F_L^\top
         + \operatorname{diag}_i \lambda_{\max} \bigl(\textstyle\sum_{l < L} N_{li}\bigr)\Bigr) .
 
-    The same with the first kind of matrix in all layers is no worse than :func:`schur_ends`; the better of the two
-    counts. From the other side both ends are bounded by those of the mean of the kernel over outputs, `n x n`, and of
-    its diagonal blocks, `k x k`.
+    The same is done with one kind of matrix in all layers, of which one is no worse than :func:`schur_ends`, and the
+    best counts. From the other side both ends are bounded by those of the mean of the kernel over outputs, `n x n`, and of its diagonal
+    blocks, `k x k`.
 
     Parameters
     ----------
@@ -119,49 +118,53 @@ def chain_bound(layers: Sequence[Layer]) -> ChainBound:
     >>> from gnlib.chapters.deep_nonlinear.chain import layers_of
     >>> network = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU(), torch.nn.Linear(2, 1, bias=False))
     >>> for layer in network[::2]:
-    ...     _ = torch.nn.init.constant_(layer.weight, 1.0)
+    ...     _ = torch.nn.init.eye_(layer.weight)
     >>> _ = torch.nn.init.zeros_(network[0].bias)
     >>> print(chain_bound(layers_of(network, torch.eye(2))))
-    The condition number is between 5 and 5.
+    The condition number is between 3 and 3.
     """
     *hidden, last = layers
-    below, above = zip(*(_block_diagonals(layer) for layer in hidden), strict=True) if hidden else ((), ())
-    least = [max(choices, key=lambda m: _spectra(m)[:, 0].min()) for choices in below]
-    most = [min(choices, key=lambda m: _spectra(m)[:, -1].max()) for choices in above]
-    plain_least, plain_most = ([choices[0] for choices in side] for side in (below, above))
-    bottom = max(_with_last(last, blocks)[1] for blocks in (least, plain_least))
-    top = min(_with_last(last, blocks)[0] for blocks in (most, plain_most))
-    silent = {
-        number: _reason(layer) for number, layer in enumerate(hidden, 1) if not _spectra(least[number - 1])[:, 0].min()
-    }
-    if not _with_last(last, [])[1]:
-        silent[len(layers)] = _reason(last)
-    n = len(last.features)
-    return ChainBound(_ends(bottom / n, top / n, layers), silent)
+    choices = [(_plain(layer), _balanced(layer)) for layer in hidden]
+    below = [[side[0] for side in both] for both in choices]
+    above = [[matrix for side in both for matrix in side[1]] for both in choices]
+    least = [max(matrices, key=lambda m: _spectra(m)[:, 0].min()) for matrices in below]
+    most = [min(matrices, key=lambda m: _spectra(m)[:, -1].max()) for matrices in above]
+    bottom = max(_with_last(last, blocks)[1] for blocks in (least, *zip(*below, strict=True)))
+    top = min(_with_last(last, blocks)[0] for blocks in (most, *zip(*above, strict=True)))
+    alone = [*(_spectra(matrix)[:, 0].min() for matrix in least), _with_last(last, [])[1]]
+    silent = {number: _reason(layers[number - 1]) for number, end in enumerate(alone, start=1) if not end}
+    return ChainBound(_ends(bottom, top, layers), silent)
 
 
-def _block_diagonals(layer: Layer) -> tuple[list[Blocks], list[Blocks]]:
-    """Return block diagonal matrices below the product of a layer, two, and above it, four."""
+def _plain(layer: Layer) -> tuple[Blocks, list[Blocks]]:
+    """Return block diagonal matrices below and above the product, from the ends of both its factors."""
+    (a_top, a), (b_top, b) = (resolved_squares(factor.flatten(0, -2).mT) for factor in layer)
     diagonal, blocks = layer.features.square().sum(1)[:, None, None], layer.blocks
     identity = torch.eye(blocks.shape[1], dtype=blocks.dtype, device=blocks.device)
-    below, above = [], []
-    for balanced, (own, theirs) in enumerate([(identity, torch.ones_like(diagonal)), (blocks, diagonal)]):
-        features, derivatives = (_balanced(factor) if balanced else factor for factor in (layer.features[:, None], layer.derivatives))
-        (a_top, a), (b_top, b) = (resolved_squares(factor.flatten(0, 1).mT) for factor in (features, derivatives))
-        below.append(a * theirs * blocks + b * (diagonal - a * theirs) * own)
-        above.append(a_top * theirs * blocks + b * (diagonal - a_top * theirs) * own)
-        above.append(b_top * diagonal * own + a * theirs * (blocks - b_top * own))
-    return below, above
+    return a * blocks + b * (diagonal - a) * identity, [
+        a_top * blocks + b * (diagonal - a_top) * identity,
+        a * blocks + b_top * (diagonal - a) * identity,
+    ]
 
 
-def _balanced(factor: Float[Tensor, "n k m"]) -> Float[Tensor, "n k m"]:
-    """Return factors with orthonormal rows, each a symmetric matrix away from one of the old."""
-    u, _, vt = torch.linalg.svd(factor, full_matrices=False)
-    return u @ vt
+def _balanced(layer: Layer) -> tuple[Blocks, list[Blocks]]:
+    """Return the same with features of norm one, and derivatives with orthonormal rows."""
+    (a_top, a), (b_top, b) = (
+        resolved_squares(_directions(factor).mT) for factor in (layer.features[:, None], layer.derivatives)
+    )
+    own = layer.features.square().sum(1)[:, None, None] * layer.blocks
+    return (a + b * (1 - a)) * own, [(b + a_top * (1 - b)) * own, (a + b_top * (1 - a)) * own]
+
+
+def _directions(factors: Float[Tensor, "n k m"]) -> Float[Tensor, "r m"]:
+    """Return orthonormal bases of the rows of each factor, on top of each other; a row of zeros if there are none."""
+    _, s, vt = torch.linalg.svd(factors, full_matrices=False)
+    live = s > max(factors.shape[1:]) * EPS * s[:, :1]
+    return vt[live] if live.any() else factors.new_zeros(1, factors.shape[2])
 
 
 def _with_last(last: Layer, blocks: Sequence[Blocks]) -> tuple[Tensor, Tensor]:
-    """Return both ends of the sum of the last layer's product, kept whole, and block diagonal matrices, over outputs."""
+    """Return both ends of the last layer's product, kept whole, plus a sum of block diagonal matrices."""
     factor = torch.linalg.qr(last.features.mT, mode="r").R.mT  # as many columns as rows at most
     if not blocks:
         return resolved_squares(factor.mT)
@@ -177,27 +180,26 @@ def _spectra(blocks: Blocks) -> Float[Tensor, "n k"]:
 
 
 def _ends(bottom: Tensor, top: Tensor, layers: Sequence[Layer]) -> Ends:
-    """Return outer bounds with the inner ones, of the mean of the kernel over outputs and of its diagonal blocks."""
+    """Return the outer bounds, over n, and the inner ones, of the mean over outputs and of the diagonal blocks."""
     n, k, _ = layers[0].derivatives.shape
     mean = sum((f @ f.mT) * (g.flatten(1) @ g.flatten(1).mT) for f, g in layers) / k
     blocks = sum(layer.features.square().sum(1)[:, None, None] * layer.blocks for layer in layers)
-    spectra = [torch.linalg.eigvalsh(matrix).clamp_min(0) / n for matrix in (mean, blocks)]
+    spectra = [torch.linalg.eigvalsh(matrix).clamp_min(0) for matrix in (mean, blocks)]
     return Ends(
-        Interval(bottom.item(), min(values.min().item() for values in spectra)),
-        Interval(max(values.max().item() for values in spectra), top.item()),
+        Interval(bottom.item() / n, min(values.min().item() for values in spectra) / n),
+        Interval(max(values.max().item() for values in spectra) / n, top.item() / n),
     )
 
 
 def _reason(layer: Layer) -> str:
-    """Say why a layer adds nothing to the smallest eigenvalue."""
-    features, derivatives = layer
-    n, k, _ = derivatives.shape
-    if not features.any():
-        return "has no input that is not zero"
-    if not derivatives.any():
+    """Say why a layer alone would leave the smallest eigenvalue at zero."""
+    n, k, _ = layer.derivatives.shape
+    if not layer.features.any():
+        return "has no input other than zero"
+    if not layer.derivatives.any():
         return "is one that no output depends on"
-    rank = numerical_rank(torch.linalg.svdvals(features), max(features.shape))
-    if rank < n:
-        return f"has features of rank {rank} on {n} samples"
     ranks = (_spectra(layer.blocks) > 0).sum(1)
-    return f"reaches {ranks.min()} of {k} outputs on sample {ranks.argmin()}"
+    if ranks.min() < k:
+        return f"reaches {ranks.min()} of {k} outputs on sample {ranks.argmin()}"
+    rank = numerical_rank(torch.linalg.svdvals(layer.features), max(layer.features.shape))
+    return f"has features of rank {rank} on {n} samples"

@@ -61,7 +61,7 @@ class Skip(nn.Module):
 
     def forward(self, x: Float[Tensor, "n m"]) -> Float[Tensor, "n m"]:
         """Return the sum of the skip and the branch."""
-        return x + self.factor * self.branch(x)
+        return x + self.factor * self.branch(x.clone())  # an activation in place would change what is skipped
 
 
 class Layer(NamedTuple):
@@ -186,8 +186,8 @@ def _check_chain(network: nn.Module) -> None:
         last = last[-1]
     if not isinstance(last, nn.Linear):
         raise ValueError(
-            f"The network ends in a module of type {type(last).__name__}; an nn.Linear was expected last, so leave out what comes "
-            "after it."
+            f"The network ends in a module of type {type(last).__name__}; an nn.Linear was expected last; leave out "
+            "what comes after it."
         )
     if len({id(p) for layer in linear for p in layer.parameters()}) < sum(len([*y.parameters()]) for y in linear):
         raise ValueError("Two layers share their weights; each layer of a chain has its own.")
