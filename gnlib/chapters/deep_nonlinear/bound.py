@@ -81,8 +81,8 @@ def chain_bound(layers: Sequence[Layer]) -> ChainBound:
     the left until its rows are orthonormal. Up to a factor, the product of the layer is its own diagonal blocks
     :math:`\|F_{li}\|^2\, G_{li} G_{li}^\top`: at least
 
-    .. math:: 1 - (1 - a_l)(1 - b_l) \quad \text{and at most} \quad
-        \min\bigl(b_l + \bar a_l (1 - b_l),\; a_l + \bar b_l (1 - a_l)\bigr)
+    .. math:: 1 - \min\bigl((1 - a_l)(1 - b_l),\; (\bar a_l - 1)(\bar b_l - 1)\bigr) \quad \text{and at most} \quad
+        1 + \min\bigl((\bar a_l - 1)(1 - b_l),\; (1 - a_l)(\bar b_l - 1)\bigr)
 
     times these. Without the scaling there are such matrices too (see the claims). Of those below, the one of the
     largest smallest eigenvalue is taken, M; of those above, the one of the smallest largest, N. They are summed whole,
@@ -94,9 +94,9 @@ def chain_bound(layers: Sequence[Layer]) -> ChainBound:
         \lambda_{\max}(n \widehat G) \le \lambda_{\max}\Bigl(F_L F_L^\top
         + \operatorname{diag}_i \lambda_{\max} \bigl(\textstyle\sum_{l < L} N_{li}\bigr)\Bigr) .
 
-    The same is done with one kind of matrix in all layers, of which one is no worse than :func:`schur_ends`, and the
-    best counts. From the other side both ends are bounded by those of the mean of the kernel over outputs, `n x n`, and of its diagonal
-    blocks, `k x k`.
+    The same is done with one kind of matrix in all layers, without scaling or with it, and the best counts: it is no
+    worse than :func:`schur_ends`. From the other side both ends are bounded by those of the mean of the kernel over
+    outputs, `n x n`, and of its diagonal blocks, `k x k`.
 
     Parameters
     ----------
@@ -124,9 +124,8 @@ def chain_bound(layers: Sequence[Layer]) -> ChainBound:
     The condition number is between 3 and 3.
     """
     *hidden, last = layers
-    choices = [(_plain(layer), _balanced(layer)) for layer in hidden]
-    below = [[side[0] for side in both] for both in choices]
-    above = [[matrix for side in both for matrix in side[1]] for both in choices]
+    choices = [(_plain(layer), _scaled(layer)) for layer in hidden]
+    below, above = ([[matrix for kind in both for matrix in kind[side]] for both in choices] for side in (0, 1))
     least = [max(matrices, key=lambda m: _spectra(m)[:, 0].min()) for matrices in below]
     most = [min(matrices, key=lambda m: _spectra(m)[:, -1].max()) for matrices in above]
     bottom = max(_with_last(last, blocks)[1] for blocks in (least, *zip(*below, strict=True)))
@@ -136,24 +135,24 @@ def chain_bound(layers: Sequence[Layer]) -> ChainBound:
     return ChainBound(_ends(bottom, top, layers), silent)
 
 
-def _plain(layer: Layer) -> tuple[Blocks, list[Blocks]]:
+def _plain(layer: Layer) -> tuple[list[Blocks], list[Blocks]]:
     """Return block diagonal matrices below and above the product, from the ends of both its factors."""
     (a_top, a), (b_top, b) = (resolved_squares(factor.flatten(0, -2).mT) for factor in layer)
     diagonal, blocks = layer.features.square().sum(1)[:, None, None], layer.blocks
     identity = torch.eye(blocks.shape[1], dtype=blocks.dtype, device=blocks.device)
-    return a * blocks + b * (diagonal - a) * identity, [
-        a_top * blocks + b * (diagonal - a_top) * identity,
-        a * blocks + b_top * (diagonal - a) * identity,
-    ]
+    below, *above = (p * blocks + q * (diagonal - p) * identity for p, q in ((a, b), (a_top, b), (a, b_top)))
+    return [below], above
 
 
-def _balanced(layer: Layer) -> tuple[Blocks, list[Blocks]]:
-    """Return the same with features of norm one, and derivatives with orthonormal rows."""
+def _scaled(layer: Layer) -> tuple[list[Blocks], list[Blocks]]:
+    """Return multiples of the diagonal blocks below and above the product."""
     (a_top, a), (b_top, b) = (
         resolved_squares(_directions(factor).mT) for factor in (layer.features[:, None], layer.derivatives)
     )
     own = layer.features.square().sum(1)[:, None, None] * layer.blocks
-    return (a + b * (1 - a)) * own, [(b + a_top * (1 - b)) * own, (a + b_top * (1 - a)) * own]
+    below = 1 - torch.minimum((1 - a) * (1 - b), (a_top - 1) * (b_top - 1))
+    above = 1 + torch.minimum((a_top - 1) * (1 - b), (1 - a) * (b_top - 1))
+    return [below * own], [above * own]
 
 
 def _directions(factors: Float[Tensor, "n k m"]) -> Float[Tensor, "r m"]:
