@@ -43,8 +43,8 @@ def ends(matrix):
     return values[0], values[-1]
 
 
-def assert_below(smaller, larger):
-    scale = max(smaller.abs().max().item(), larger.abs().max().item())
+def assert_below(smaller, larger, scale=0.0):
+    scale = max(scale, smaller.abs().max().item(), larger.abs().max().item())
     assert torch.linalg.eigvalsh(larger - smaller)[0].item() >= -1e-12 * scale * len(larger)
 
 
@@ -87,10 +87,11 @@ def test_what_is_below_and_above_both_factors_makes_four_bounds(problem, seed):
         return product(p * d, b) + product(a, q * e) - product(p * d, q * e)
 
     assert torch.equal(corner(1, 1), own(corner(1, 1), n))
+    size = (d_most * e_most * d.max() * e.max()).item()  # of what cancels in a corner
     for below in (corner(d_least, e_least), corner(d_most, e_most)):
-        assert_below(below, whole)
+        assert_below(below, whole, size)
     for above in (corner(d_most, e_least), corner(d_least, e_most)):
-        assert_below(whole, above)
+        assert_below(whole, above, size)
 
 
 def relative_ends(matrix, metric):
