@@ -17,6 +17,9 @@ from gnlib.chapters.convolution import networks as filters
 from gnlib.chapters.cost.race import LowerEnd
 from gnlib.chapters.deep_linear import perturbation
 from gnlib.chapters.deep_linear.bounds import product_vector_bound
+from gnlib.chapters.deep_nonlinear.bound import chain_bound, schur_ends
+from gnlib.chapters.deep_nonlinear.chain import Skip, kernel, layers_of
+from gnlib.chapters.deep_nonlinear.head import head_floor
 from gnlib.chapters.functional_hessian import bounds as hessian_bounds
 from gnlib.chapters.functional_hessian import hessian as functional
 from gnlib.chapters.gauss_newton.bounds import gradient_descent_bound
@@ -94,6 +97,11 @@ def in_a_ball(net, x):
     return start, linearity.layered_bound(ball.ball_norms(start, ball.TANH, 1.0), 5)
 
 
+def of_chain(net, x):
+    layers = layers_of(net, x)
+    return layers, kernel(layers), schur_ends(layers), chain_bound(layers), head_floor(net, x, net[-1])
+
+
 def of_kernel(net, x, head):
     """The kernels of networks and of their outputs, and what descent makes of them."""
     targets = torch.zeros_like(net(x).detach())
@@ -168,6 +176,16 @@ CASES = {
         (perturbation.weyl, SCALE.abs(), SHIFT.abs()),
         (perturbation.sum_bounds, SCALE.abs(), SHIFT.abs()),
         (perturbation.sum_bounds, SCALE, 10 + SHIFT),
+    ],
+    "deep_nonlinear": [
+        (
+            of_chain,
+            seeded(
+                lambda: nn.Sequential(nn.Linear(4, 5), Skip(nn.Sequential(nn.Tanh(), nn.Linear(5, 5))), nn.Linear(5, 3))
+            ),
+            X[:4],
+        ),
+        (of_chain, RELU, X),
     ],
     "functional_hessian": [
         (functional.residual_moment, DEEP, X, Y),
