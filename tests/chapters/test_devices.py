@@ -18,7 +18,7 @@ from gnlib.chapters.cost.race import LowerEnd
 from gnlib.chapters.deep_linear import perturbation
 from gnlib.chapters.deep_linear.bounds import product_vector_bound
 from gnlib.chapters.deep_nonlinear.bound import chain_bound, schur_ends
-from gnlib.chapters.deep_nonlinear.chain import Skip, kernel, layers_of
+from gnlib.chapters.deep_nonlinear.chain import Skip, kernel, layers_of, random_chain
 from gnlib.chapters.deep_nonlinear.head import head_floor
 from gnlib.chapters.functional_hessian import bounds as hessian_bounds
 from gnlib.chapters.functional_hessian import hessian as functional
@@ -281,6 +281,7 @@ MAKERS = {
     "Gaussian matrices": lambda: random.draw(4, 3, generator=generator()),
     "uniform matrices": lambda: random.draw(4, 3, "uniform", generator=generator()),
     "clusters": lambda: clusters.three_clusters([0, 1]),
+    "chains": lambda: list(random_chain([3, 4, 2], nn.ReLU, generator=generator()).parameters()),
     "stacked networks": lambda: list(networks.shallow(3, seeds=[0, 1]).parameters()),
     "bottlenecks": lambda: list(networks.bottleneck(5, 2, seeds=[0, 1]).parameters()),
 }

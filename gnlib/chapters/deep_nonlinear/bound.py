@@ -137,7 +137,7 @@ def chain_bound(layers: Sequence[Layer]) -> ChainBound:
 
 def _plain(layer: Layer) -> tuple[list[Blocks], list[Blocks]]:
     """Return block diagonal matrices below and above the product, from the ends of both its factors."""
-    (a_top, a), (b_top, b) = (resolved_squares(factor.flatten(0, -2).mT) for factor in layer)
+    (a_top, a), (b_top, b) = (_squares(factor.flatten(0, -2)) for factor in layer)
     diagonal, blocks = layer.features.square().sum(1)[:, None, None], layer.blocks
     identity = torch.eye(blocks.shape[1], dtype=blocks.dtype, device=blocks.device)
     below, *above = (p * blocks + q * (diagonal - p) * identity for p, q in ((a, b), (a_top, b), (a, b_top)))
@@ -146,13 +146,18 @@ def _plain(layer: Layer) -> tuple[list[Blocks], list[Blocks]]:
 
 def _scaled(layer: Layer) -> tuple[list[Blocks], list[Blocks]]:
     """Return multiples of the diagonal blocks below and above the product."""
-    (a_top, a), (b_top, b) = (
-        resolved_squares(_directions(factor).mT) for factor in (layer.features[:, None], layer.derivatives)
-    )
+    (a_top, a), (b_top, b) = (_squares(_directions(factor)) for factor in (layer.features[:, None], layer.derivatives))
     own = layer.features.square().sum(1)[:, None, None] * layer.blocks
     below = 1 - torch.minimum((1 - a) * (1 - b), (a_top - 1) * (b_top - 1))
     above = 1 + torch.minimum((a_top - 1) * (1 - b), (1 - a) * (b_top - 1))
     return [below * own], [above * own]
+
+
+def _squares(rows: Float[Tensor, "r m"]) -> tuple[Tensor, Tensor]:
+    """Return extreme eigenvalues of `rows @ rows.T`."""
+    if len(rows) > rows.shape[1]:  # it is singular, and the other end is had from the smaller matrix
+        return torch.linalg.eigvalsh(rows.mT @ rows)[-1], rows.new_zeros(())
+    return resolved_squares(rows.mT)
 
 
 def _directions(factors: Float[Tensor, "n k m"]) -> Float[Tensor, "r m"]:

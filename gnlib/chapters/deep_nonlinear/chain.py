@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gnlib.checks import as_outputs, as_samples
+from gnlib.models import linear_weights
 
 ACTIVATIONS = (
     *(nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Softplus, nn.Tanh, nn.Sigmoid),
@@ -82,6 +83,35 @@ class Layer(NamedTuple):
     def blocks(self) -> Float[Tensor, "n k k"]:
         r""":math:`G_{li} G_{li}^\top` for each sample i."""
         return self.derivatives @ self.derivatives.mT
+
+
+def random_chain(
+    widths: Sequence[int], activation: Callable[[], nn.Module], *, gain: float = 1.0, generator: torch.Generator
+) -> nn.Sequential:
+    """Draw a chain without biases, with independent normal weights of standard deviation `gain / sqrt(in)`.
+
+    Parameters
+    ----------
+    widths
+        `[d, m_1, ..., k]`, from the input to the output
+    activation
+        makes the activation that stands between any two layers, such as `nn.ReLU`
+    gain
+        sqrt(2) for the ReLU at Kaiming initialisation, 1 for linear chains
+    generator
+        source of the random numbers; the weights are on its device
+
+    Returns
+    -------
+    The chain in double precision.
+    """
+    modules: list[nn.Module] = []
+    for weight in linear_weights(widths, generator=generator):
+        out, fan_in = weight.shape
+        linear = nn.utils.skip_init(nn.Linear, fan_in, out, bias=False, device=weight.device, dtype=weight.dtype)
+        linear.weight.data.copy_(gain * weight)
+        modules += [linear, activation()]
+    return nn.Sequential(*modules[:-1])
 
 
 def layers_of(network: nn.Module, x: Float[Tensor, "n d"]) -> list[Layer]:

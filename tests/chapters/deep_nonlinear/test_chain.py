@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import gnlib
-from gnlib.chapters.deep_nonlinear.chain import Elementwise, Skip, kernel, layers_of
+from gnlib.chapters.deep_nonlinear.chain import Elementwise, Skip, kernel, layers_of, random_chain
 from tests.chapters.deep_nonlinear.chains import chain, linear
 from tests.strategies import gaussian
 
@@ -63,6 +63,17 @@ def test_an_activation_in_place_before_the_first_layer_leaves_the_samples_alone(
 def test_a_skip_adds_its_branch_times_the_factor():
     torch.testing.assert_close(Skip(nn.Tanh(), 3.0)(X), X + 3 * X.tanh())
     torch.testing.assert_close(Elementwise(torch.sin)(X), X.sin())
+
+
+def test_a_chain_is_drawn_as_its_generator_says():
+    def drawn(gain):
+        return random_chain([3, 200, 2], nn.Tanh, gain=gain, generator=torch.Generator().manual_seed(0))
+
+    assert [type(module) for module in drawn(1.0)] == [nn.Linear, nn.Tanh, nn.Linear]
+    expected = gnlib.linear_weights([3, 200, 2], generator=torch.Generator().manual_seed(0))
+    for module, weight in zip(drawn(3.0)[::2], expected, strict=True):
+        torch.testing.assert_close(module.weight.detach(), 3 * weight, rtol=0, atol=0)
+        assert module.bias is None
 
 
 def root(z):
