@@ -148,7 +148,8 @@ def _scaled(layer: Layer) -> tuple[list[Blocks], list[Blocks]]:
     """Return multiples of the diagonal blocks below and above the product."""
     (a_top, a), (b_top, b) = (_squares(_directions(factor)) for factor in (layer.features[:, None], layer.derivatives))
     own = layer.features.square().sum(1)[:, None, None] * layer.blocks
-    below = 1 - torch.minimum((1 - a) * (1 - b), (a_top - 1) * (b_top - 1))
+    low = a + b * (1 - a)  # 1 - (1 - a) (1 - b), which would round small a away
+    below = torch.maximum(low, 1 - (a_top - 1) * (b_top - 1))
     above = 1 + torch.minimum((a_top - 1) * (1 - b), (1 - a) * (b_top - 1))
     return [below * own], [above * own]
 
