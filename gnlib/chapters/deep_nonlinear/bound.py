@@ -149,7 +149,8 @@ def _scaled(layer: Layer) -> tuple[list[Blocks], list[Blocks]]:
     (a_top, a), (b_top, b) = (_squares(_directions(factor)) for factor in (layer.features[:, None], layer.derivatives))
     own = layer.features.square().sum(1)[:, None, None] * layer.blocks
     low = a + b * (1 - a)  # 1 - (1 - a) (1 - b), which would round small a away
-    below = torch.maximum(low, 1 - (a_top - 1) * (b_top - 1))
+    rounding = len(own) * EPS * a_top * b_top  # of what is about to be taken away
+    below = torch.maximum(low, 1 - (a_top - 1) * (b_top - 1) - rounding)
     above = 1 + torch.minimum((a_top - 1) * (1 - b), (1 - a) * (b_top - 1))
     return [below * own], [above * own]
 
