@@ -84,7 +84,7 @@ def correlate(
     given
         what :func:`partial` takes out, such as the loss at the start
     statistic
-        :func:`pooled`, :func:`within` or :func:`partial`
+        :func:`pooled`, :func:`within`, :func:`between` or :func:`partial`
 
     Raises
     ------
@@ -134,6 +134,16 @@ def within(predictors: Table, steps: Column, families: Labels, _given: Column) -
     found = np.array([_spearman(_ranks(predictors[:, own]), _ranks(steps[own])) for own in _members(families)])
     there = np.isfinite(found).sum(0)
     return np.where(there > 0, np.nansum(found, 0), np.nan) / np.maximum(there, 1)
+
+
+def between(predictors: Table, steps: Column, families: Labels, _given: Column) -> Row:
+    """Return Spearman's rank correlations of families: of the mean ranks that their networks have among all."""
+
+    def means(values: np.ndarray) -> np.ndarray:
+        ranks = _ranks(values)
+        return np.stack([ranks[..., own].mean(-1) for own in _members(families)], -1)
+
+    return _spearman(_ranks(means(predictors)), _ranks(means(steps)))
 
 
 def partial(predictors: Table, steps: Column, _families: Labels, given: Column) -> Row:
