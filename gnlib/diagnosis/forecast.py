@@ -21,7 +21,6 @@ from gnlib.modules.network import Network
 from gnlib.modules.plan import check_memory
 from gnlib.modules.tables import Line, as_page
 
-STAYS, MOVES = 1.0, 4.0  # drift below which forecasts were right, and above which every other was wrong
 GOALS = {"a half": 0.5, "a tenth": 0.1, "a hundredth": 0.01}
 
 
@@ -69,12 +68,10 @@ class Forecast:
 
     @property
     def regime(self) -> str:
-        """What the drift says of forecasts at this point."""
-        if self.drift < STAYS:
-            return "the kernel stays about as it is while the loss falls"
-        if self.drift <= MOVES:
-            return "the kernel moves while the loss falls: take the forecast for an order of magnitude"
-        return "the kernel moves faster than the loss falls: do not rely on the forecast; try after=20"
+        """What the drift says. It is about the first step: it does not tell good forecasts from bad ones."""
+        if self.drift < 1:
+            return "at first the kernel changes more slowly than the loss falls"
+        return "at first the kernel changes faster than the loss falls; after=20 forecasts from where it then is"
 
     def steps_to(self, goal: float) -> int | None:
         """Return the first step at which the loss is at most `goal`, or None where that is unknown.

@@ -175,8 +175,9 @@ def report(
     -----
     Learning rates by layer and samples to leave out cost little to try. Other inputs, weights of the usual scale,
     normalisations that have seen the batch, and new ones in a chain of layers are tried if the matrix takes less than
-    about a second. The best suggestion is the one with the fewest steps of the linear model, while the condition number
-    may rise; without `y` it is the one with the lowest condition number.
+    about a second. The best suggestion is the one with the fewest steps of the linear model under gradient descent,
+    whatever `optimizer` is, while the condition number may rise; without `y` it is the one with the lowest condition
+    number.
 
     Before a report of more than about ten seconds its time and memory are announced on the standard error.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -41,13 +42,22 @@ class Correlations:
         of the predictors
     values
         over all networks; nan where a predictor or the steps are the same for all
-    draws
-        in each draw; the draws are the same for all predictors, so that differences have intervals too
+    again
+        does the draws
     """
 
     names: Sequence[str]
     values: Float[np.ndarray, " q"]
-    draws: Float[np.ndarray, "draws q"]
+    again: Callable[[], Float[np.ndarray, "draws q"]]
+
+    @cached_property
+    def draws(self) -> Float[np.ndarray, "draws q"]:
+        """The correlations in each draw: the same draws for all predictors, so that differences have intervals too."""
+        return self.again()
+
+    def value(self, name: str) -> float:
+        """Return the correlation of a predictor, without its interval: nothing is drawn."""
+        return float(self.values[self.names.index(name)])
 
     def interval(self, name: str) -> Interval:
         """Return the correlation of a predictor."""
@@ -84,7 +94,7 @@ def correlate(
     given
         what :func:`partial` takes out, such as the loss at the start
     statistic
-        :func:`pooled`, :func:`within` or :func:`partial`
+        :func:`pooled`, :func:`within`, :func:`between` or :func:`partial`
 
     Raises
     ------
@@ -115,13 +125,17 @@ def correlate(
         raise ValueError(f"There are networks of {len(members)} families; at least two were expected, to draw from.")
     table = np.array([_last_if_missing(column) for column in predictors.values()])
     least, control = _last_if_missing(steps), _last_if_missing(given)
-    generator, found = np.random.default_rng(seed), []
-    for _ in range(draws):
-        drawn = [members[i] for i in generator.integers(len(members), size=len(members))]
-        some = np.concatenate(drawn)
-        apart = np.repeat(np.arange(len(drawn)), list(map(len, drawn)))  # a family that is drawn twice counts twice
-        found.append(statistic(table[:, some], least[some], apart, control[some]))
-    return Correlations(list(predictors), statistic(table, least, labels, control), np.array(found))
+
+    def again() -> Float[np.ndarray, "draws q"]:
+        generator, found = np.random.default_rng(seed), []
+        for _ in range(draws):
+            drawn = [members[i] for i in generator.integers(len(members), size=len(members))]
+            some = np.concatenate(drawn)
+            apart = np.repeat(np.arange(len(drawn)), list(map(len, drawn)))  # a family that is drawn twice counts twice
+            found.append(statistic(table[:, some], least[some], apart, control[some]))
+        return np.array(found)
+
+    return Correlations(list(predictors), statistic(table, least, labels, control), again)
 
 
 def pooled(predictors: Table, steps: Column, _families: Labels, _given: Column) -> Row:
@@ -131,23 +145,35 @@ def pooled(predictors: Table, steps: Column, _families: Labels, _given: Column) 
 
 def within(predictors: Table, steps: Column, families: Labels, _given: Column) -> Row:
     """Return the mean over the families of Spearman's rank correlation within each, of those that have one."""
-    found = np.array([_spearman(_ranks(predictors[:, own]), _ranks(steps[own])) for own in _members(families)])
-    there = np.isfinite(found).sum(0)
-    return np.where(there > 0, np.nansum(found, 0), np.nan) / np.maximum(there, 1)
+    members = _members(families)
+    alike = [np.array([own for own in members if len(own) == size]) for size in {len(own) for own in members}]
+    found = np.concatenate([_spearman(_ranks(predictors[:, own]), _ranks(steps[own])) for own in alike], axis=1)
+    there = np.isfinite(found).sum(1)
+    return np.where(there > 0, np.nansum(found, 1), np.nan) / np.maximum(there, 1)
+
+
+def between(predictors: Table, steps: Column, families: Labels, _given: Column) -> Row:
+    """Return Spearman's rank correlations of families: of the mean ranks that their networks have among all."""
+
+    def means(values: np.ndarray) -> np.ndarray:
+        ranks = _ranks(values)
+        return np.stack([ranks[..., own].mean(-1) for own in _members(families)], -1)
+
+    return _spearman(_ranks(means(predictors)), _ranks(means(steps)))
 
 
 def partial(predictors: Table, steps: Column, _families: Labels, given: Column) -> Row:
     """Return Spearman's partial rank correlations, of what a line through the ranks of `given` leaves of the ranks."""
     a, b, c = _ranks(predictors), _ranks(steps), _ranks(given)
-    ab, ac, bc = _spearman(a, b), _spearman(a, c), _spearman(b[None], c)
+    ab, ac, bc = _spearman(a, b), _spearman(a, c), _spearman(b, c)
     left = np.clip((1 - ac**2) * (1 - bc**2), 0, None)
     return np.divide(ab - ac * bc, np.sqrt(left), out=np.full_like(ab, np.nan), where=left > NOTHING)
 
 
-def _spearman(ranks: Table, of_steps: Column) -> Row:
-    a, b = ranks - ranks.mean(-1, keepdims=True), of_steps - of_steps.mean()
-    norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b)
-    return np.divide(a @ b, norms, out=np.full(len(a), np.nan), where=norms > 0)
+def _spearman(ranks: Float[np.ndarray, "*q m"], of_steps: Float[np.ndarray, "*f m"]) -> Float[np.ndarray, "*q"]:
+    a, b = (values - values.mean(-1, keepdims=True) for values in (ranks, of_steps))
+    norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+    return np.divide((a * b).sum(-1), norms, out=np.full(norms.shape, np.nan), where=norms > 0)
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

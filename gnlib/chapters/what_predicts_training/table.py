@@ -74,12 +74,8 @@ def rows_of(
         row = {"n": len(x), "loss": loss, "optimizer": optimizer, "seed": seed, "rates": len(found.curves), **foretold}
         row |= start.after(20, "adam" if optimizer == "adam" else "descent")
         for name in goals:
-            steps, rate = found.best(name)
-            row |= (
-                {f"steps_{name}": steps, f"rate_{name}": rate}
-                if steps < np.inf
-                else dict.fromkeys((f"steps_{name}", f"rate_{name}"))
-            )
+            best = found.best(name)
+            row[f"steps_{name}"], row[f"rate_{name}"] = best if best[0] < np.inf else (None, None)
         yield row
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gnlib.chapters.what_predicts_training.correlations import Interval, correlate, partial, pooled, within
+from gnlib.chapters.what_predicts_training.correlations import Interval, between, correlate, partial, pooled, within
 
 FAMILIES = [name for name in "abcdef" for _ in range(8)]
 
@@ -53,6 +53,21 @@ def test_within_sees_the_opposite_of_what_is_pooled():
         for statistic in (pooled, within)
     }
     assert found[within].interval("p").value == pytest.approx(-1) and found[pooled].interval("p").value > 0.5
+
+
+def test_between_is_the_correlation_of_the_mean_ranks_of_families():
+    predictors, steps, _ = columns(4)
+    ranks = [stats.rankdata(column).reshape(-1, 8).mean(1) for column in (predictors["good"], steps)]
+    found = correlations(4, between).interval("good")
+    assert found.value == pytest.approx(stats.spearmanr(*ranks).statistic, abs=1e-12) and abs(found.value) < 0.99
+
+
+def test_between_does_not_see_the_order_within():
+    """The other half of Simpson's paradox: by families the order is right, and a family that is drawn twice is tied."""
+    made = {"given": [0] * 6, "statistic": between, "draws": 50}
+    found = correlate({"p": [3, 2, 1, 13, 12, 11]}, [1, 2, 3, 11, 12, 13], "aaabbb", **made)
+    assert found.interval("p") == pytest.approx((1, 1, 1))
+    assert np.isnan(found.draws).any()  # draws of one family twice
 
 
 def test_a_family_in_which_nothing_differs_does_not_count():

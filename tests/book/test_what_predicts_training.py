@@ -1,0 +1,152 @@
+"""The numbers in the text of "What predicts training" are those of its kept table."""
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gnlib.chapters import results
+from gnlib.chapters.what_predicts_training.correlations import between, partial, pooled, within
+from gnlib.chapters.what_predicts_training.families import FAMILIES, HELD_OUT, INITIALISATIONS
+from gnlib.chapters.what_predicts_training.table import order, those
+
+PAGE = Path(__file__).parents[2] / "notebooks" / "what-predicts-training.md"
+OPTIMIZERS = ("descent", "momentum", "adam")
+EARLY = ("MLP, tanh", "ViT", "ResNet")
+
+
+@cache
+def table():
+    return results.kept("what-predicts-training")
+
+
+def trained(optimizer="descent", loss="mse", n=50, **values):
+    return those(table(), optimizer=optimizer, loss=loss, n=n, **values)
+
+
+def correlation(name, statistic, rows):
+    return order(rows, names=[name], statistic=statistic).value(name)
+
+
+def correlations(name, statistic, **values):
+    """For each way of training."""
+    return [correlation(name, statistic, trained(optimizer, **values)) for optimizer in OPTIMIZERS]
+
+
+def factors(**values):
+    """How many times sooner than forecast networks arrive that do."""
+    return np.array([r["forecast_tenth"] / r["steps_tenth"] for r in trained(**values) if r["steps_tenth"] is not None])
+
+
+@pytest.fixture(scope="module")
+def text():
+    return " ".join(PAGE.read_text().split())
+
+
+def test_what_was_run(text):
+    assert f"{len(table()):,} trainings" in text
+    assert {row["family"] for row in table()} == set(FAMILIES)
+    assert {row["initialisation"] for row in table()} == set(INITIALISATIONS)
+    assert {row["family"] for row in table() if row["held_out"]} == set(HELD_OUT)
+    assert "each at the best of some six rates" in text and 5.5 < np.mean([row["rates"] for row in table()]) < 6.5
+
+
+def test_which_networks_arrive(text):
+    held_out = {family: trained(family=family) for family in HELD_OUT}
+    arrived = {family: np.mean([row["steps_tenth"] is not None for row in rows]) for family, rows in held_out.items()}
+    assert arrived.pop("CNN, BatchNorm") == 1 and max(arrived.values()) < 0.1
+    assert "all those with BatchNorm arrive and hardly any other" in text
+    many = {name: [r["initialisation"] for r in trained(name, n=1000) if r["steps_tenth"]] for name in OPTIMIZERS}
+    assert many == {"descent": [], "momentum": [], "adam": ["default"] * 3} and len(trained("adam", n=1000)) == 9
+    assert "On 1,000 images three of nine networks get to this goal within 400 steps, by Adam, those that" in text
+
+
+def between_two(text, template, values):
+    """Hold two numbers in the text to the smallest and the largest of these."""
+    assert template.format(f"{min(values):.2f}", f"{max(values):.2f}") in text
+
+
+def test_families_are_ordered_by_kappa_and_the_forecasts(text):
+    both = [correlations(name, between) for name in ("kappa", "forecast", "forecast_kp")]
+    descent, others = [first for first, *_ in both], [value for _, *rest in both for value in rest]
+    between_two(text, "at {} to {} under gradient descent", descent)
+    between_two(text, "and at {} to {} under momentum and Adam", others)
+    entropy = {name: correlations(name, between, loss="cross_entropy") for name in ("kappa", "forecast", "forecast_kp")}
+    between_two(text, "With cross-entropy the forecast has {} to {}", entropy["forecast"] + entropy["forecast_kp"])
+    between_two(text, "the condition number {} to {}.", entropy["kappa"])
+    assert max(correlations("initial_loss", between)) < 0.5
+
+
+def test_initialisations_are_ordered_by_the_loss_at_the_start(text):
+    between_two(text, "look at the loss at the start: {} to {}", correlations("initial_loss", within))
+    assert np.abs(correlations("kappa", within)).max() < 0.1
+    assert min(correlations("absolute_after_20", within)) > 0.6 and max(correlations("zico", within)) < -0.1
+    assert np.abs([correlations(name, within, loss="cross_entropy") for name in ("kappa", "forecast")]).max() < 0.55
+    assert -0.35 < min(correlations("chi_1", within)) < max(correlations("chi_1", within)) < -0.2
+
+
+def test_beside_the_loss_at_the_start_kappa_is_worth_as_much():
+    beyond = {name: correlations(name, partial) for name in ("kappa", "forecast", "forecast_kp")}
+    assert np.min(np.subtract(beyond["kappa"], beyond["forecast"])) > -0.01
+    assert np.min(np.subtract(beyond["kappa"], beyond["forecast_kp"])) > -0.01
+
+
+def test_the_lead_of_the_forecast_over_all_networks(text):
+    found = order(trained(), statistic=pooled)
+    leads = [found.difference("forecast_kp", name) for name in ("kappa", "initial_loss")]
+    assert "leads the condition number by {} and the loss at the start by {}".format(*leads) in text
+    assert all(lead.low > 0 for lead in leads)
+    of_all = {name: found.value(name) for name in found.names}
+    assert max(of_all, key=of_all.get) == "forecast_kp"
+    assert f"gradient descent ({of_all['forecast_kp']:.2f} with" in text
+    assert "TE-NAS" in text and f"({of_all['te_nas']:.2f} for {of_all['kappa']:.2f} under gradient descent)" in text
+    assert abs(found.difference("forecast_kp", "forecast").value) < 0.02
+    momentum = order(trained("momentum"), statistic=pooled).difference("forecast_kp", "initial_loss")
+    assert momentum.low < 0 < momentum.high
+
+
+def test_cross_entropy(text):
+    assert "order networks with a correlation of about 0.9" in text and "follows at about 0.8" in text
+    assert correlations("forecast", pooled, loss="cross_entropy") == pytest.approx([0.9] * 3, abs=0.05)
+    assert correlations("kappa", pooled, loss="cross_entropy") == pytest.approx([0.8] * 3, abs=0.07)
+    assert correlations("effective_rank", pooled, loss="cross_entropy") == pytest.approx([0.9] * 3, abs=0.05)
+    adam = trained("adam", loss="cross_entropy")
+    assert f"has {correlation('loss_after_20', pooled, adam):.2f}. The loss at the start says nothing" in text
+    assert f"under Adam ({correlation('initial_loss', pooled, adam):.2f}, one seed)" in text
+
+
+def test_goals(text):
+    early = [order(trained(name), goal).value("initial_loss") for name in OPTIMIZERS for goal in ("1e-1", "1e-2")]
+    assert "Goals of 0.1 and 0.01 of the start turn the order of the initial loss around" in text and max(early) < -0.35
+    late = {name: order(trained(name), "1e-4") for name in OPTIMIZERS}
+    caught = [late[name].value("kappa") - late[name].value("forecast_kp") for name in ("descent", "adam")]
+    assert np.abs(caught).max() < 0.07 and max(late["momentum"].value(name) for name in ("kappa", "forecast_kp")) < 0.25
+
+
+def test_networks_arrive_sooner_than_forecast(text):
+    kp = {
+        name: np.array([r["forecast_kp_tenth"] / r["steps_tenth"] for r in trained(name) if r["steps_tenth"]])
+        for name in ("descent", "adam")
+    }
+    for name, words in (("descent", "under gradient descent"), ("adam", "under Adam")):
+        assert f"by more than {np.median(kp[name]):.1f} {words}" in text
+    assert "three of four forecasts with $K_P$ are right within" in text
+    assert np.mean(np.abs(np.log(kp["descent"])) < np.log(3)) == pytest.approx(3 / 4, abs=0.02)
+    assert "more than ten times for a quarter" in text and np.mean(kp["adam"] > 10) == pytest.approx(1 / 4, abs=0.03)
+    moving = [row for row in trained() if row["steps_tenth"] is not None and row["drift"] > 1]
+    right = np.abs(np.log([row["forecast_tenth"] / row["steps_tenth"] for row in moving])) < np.log(3)
+    assert "for two networks out of three where the drift is above 1" in text and abs(np.mean(right) - 2 / 3) < 0.05
+    slow = [
+        factors(family=family, drift=row["drift"])
+        for family in EARLY
+        for row in trained(family=family)
+        if row["drift"] < 1
+    ]
+    early = np.concatenate(slow)
+    assert f"they arrive {min(early):.0f} to {max(early):.0f} times sooner than forecast" in text
+
+
+def test_the_best_rate(text):
+    best = [row["rate_tenth"] * row["largest"] / 2 for row in trained() if row["steps_tenth"] is not None]
+    assert "The best rate is about twice the largest stable one" in text and 1.75 < np.median(best) < 2.5

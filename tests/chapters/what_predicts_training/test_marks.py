@@ -1,0 +1,38 @@
+"""Marks of rank correlations stand where their numbers are."""
+
+import numpy as np
+import pytest
+
+from gnlib.chapters import figures
+from gnlib.chapters.what_predicts_training.correlations import Interval
+from gnlib.chapters.what_predicts_training.marks import APART, marks
+
+FOUND = {
+    "one": [Interval(0.5, 0.25, 0.75), Interval(-0.5, -1.0, 0.0)],
+    "two": [Interval(0.125, 0.0, 0.25), Interval(np.nan, np.nan, np.nan)],
+}
+
+
+@pytest.fixture
+def axis():
+    _, (axis,) = figures.panels(1)
+    marks(axis, ["a_name", "b"], FOUND)
+    return axis
+
+
+def test_each_mark_is_at_its_value_on_the_row_of_its_name(axis):
+    drawn = {container.get_label(): container[0].get_xydata() for container in axis.containers}
+    assert drawn["one"] == pytest.approx(np.array([[0.5, APART / 2], [-0.5, 1 + APART / 2]]))
+    assert drawn["two"][0] == pytest.approx([0.125, -APART / 2]) and np.isnan(drawn["two"][1, 0])
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["a name", "b"]
+
+
+def test_each_line_reaches_from_end_to_end(axis):
+    lines = [container[2][0].get_segments() for container in axis.containers]
+    assert [segment[:, 0].tolist() for segment in lines[0]] == [[0.25, 0.75], [-1.0, 0.0]]
+    assert lines[1][0][:, 0].tolist() == [0.0, 0.25]
+
+
+def test_no_two_labels_have_the_same_mark(axis):
+    looks = {(container[0].get_color(), container[0].get_marker()) for container in axis.containers}
+    assert len(looks) == len(FOUND)
