@@ -1,0 +1,1 @@
+"""Deep networks that are not linear: the rooms of one chapter."""
