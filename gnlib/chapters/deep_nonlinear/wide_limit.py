@@ -1,8 +1,8 @@
 r"""The tangent kernel of infinitely wide networks, from the Gram matrix of the samples alone.
 
 A chain computes :math:`z_1 = W_1 x`, :math:`z_l = W_l \varphi(z_{l-1})`, with output :math:`z_L`. With branches of
-factor :math:`\beta` hidden layers from the second on have a skip, :math:`z_l = z_{l-1} + \beta W_l \varphi(z_{l-1})`. Entries of
-:math:`W_l` are independent and normal, of variance :math:`g^2` over the number of columns.
+factor :math:`\beta` hidden layers from the second on have a skip, :math:`z_l = z_{l-1} + \beta W_l \varphi(z_{l-1})`.
+Entries of :math:`W_l` are independent and normal, of variance :math:`g^2` over the number of columns.
 """
 
 import math
