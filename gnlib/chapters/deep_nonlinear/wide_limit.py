@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.chapters.deep_nonlinear.duals import Dual
-from gnlib.checks import as_float64, as_samples
+from gnlib.checks import as_float64, as_samples, as_symmetric
 
 
 def wide_kernel(
@@ -134,61 +134,78 @@ def deep_relu_condition(norms: Float[Tensor, " n"]) -> float:
     return (values[-1] / values[0]).item()
 
 
-def largest_correlation(x: Float[Tensor, "n d"]) -> float:
-    """Return the largest absolute cosine between two samples.
+def correlations(x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
+    """Return the absolute cosines between samples, with zeros on the diagonal.
+
+    Parameters
+    ----------
+    x
+        samples in rows, none of them zero
 
     Examples
     --------
     >>> import torch
-    >>> round(largest_correlation(torch.tensor([[1.0, 0.0], [3.0, 4.0]])), 12)
-    0.6
+    >>> correlations(torch.tensor([[1.0, 0.0], [-3.0, 4.0]]))
+    tensor([[0.0000, 0.6000],
+            [0.6000, 0.0000]], dtype=torch.float64)
     """
     x = as_samples(x)
-    if len(x) < 2 or (x == 0).all(1).any():
-        raise ValueError("x has a sample that is zero, or fewer than two samples; a cosine takes two that are not.")
+    if (x == 0).all(1).any():
+        raise ValueError(
+            f"Sample {int((x == 0).all(1).nonzero()[0])} is zero; leave it out, since it has no direction."
+        )
     unit = x / x.norm(dim=1, keepdim=True)
-    return (unit @ unit.mT).fill_diagonal_(0.0).abs().max().clamp_max(1.0).item()
+    return (unit @ unit.mT).abs().clamp_max(1.0).fill_diagonal_(0.0)
 
 
-def correlation_bound(correlation: float, nonlinearity: float, activations: int) -> float:
-    r"""Return the bound on correlations behind layers of a centred and normalised activation.
+def correlation_bound(start: Float[Tensor, "*shape"], nonlinearity: float, activations: int) -> Float[Tensor, "*shape"]:
+    r"""Return a bound on absolute correlations behind layers of a centred and normalised activation.
 
     .. math:: \frac{r_l}{1 - r_l} \le (1 + \mu)^{-l}\, \frac{r_0}{1 - r_0}, \qquad \mu = 1 - a_1^2
 
     Parameters
     ----------
-    correlation
-        :math:`r_0`, the largest absolute cosine between two samples
+    start
+        absolute correlations :math:`r_0` of the samples, as :func:`correlations` gives them
     nonlinearity
         :math:`\mu`, the share of the activation that is not linear, from 0 to 1
     activations
-        number of layers of activations, one less than of weights
+        number l of layers of activations, one less than of weights
 
     Examples
     --------
-    >>> correlation_bound(0.5, 1.0, 1)
-    0.3333333333333333
+    >>> import torch
+    >>> correlation_bound(torch.tensor([[0.0, 0.5], [0.5, 0.0]]), 1.0, 1)
+    tensor([[0.0000, 0.3333],
+            [0.3333, 0.0000]], dtype=torch.float64)
     """
-    if not 0 <= correlation <= 1 or not 0 <= nonlinearity <= 1 or activations < 0:
+    start = as_float64(start, "start")
+    if (start < 0).any() or (start > 1).any() or not 0 <= nonlinearity <= 1 or activations < 0:
         raise ValueError(
-            f"correlation is {correlation}, nonlinearity {nonlinearity}, activations {activations}; two numbers from 0 "
-            "to 1 and a count were expected."
+            f"start, or nonlinearity {nonlinearity}, is not from 0 to 1, or activations {activations} is no count."
         )
-    inverse = (1 + nonlinearity) ** activations
-    return correlation / (correlation + (1 - correlation) * inverse)
+    return start / (start + (1 - start) * (1 + nonlinearity) ** activations)
 
 
-def gershgorin_condition(n: int, correlation: float) -> float:
-    r"""Return :math:`(1 + (n - 1) r) / (1 - (n - 1) r)`, which bounds kappa of n samples with correlations up to r.
+def off_diagonal_condition(bounds: Float[Tensor, "n n"]) -> float:
+    r"""Return :math:`(1 + \rho) / (1 - \rho)`, which bounds kappa of a matrix with ones on its diagonal.
 
-    Infinite where the circles reach zero.
+    The other entries are bounded by a matrix of norm :math:`\rho`, which is at most its largest sum over a row, as in
+    Gershgorin's circles. Infinite where :math:`\rho` is not below one.
+
+    Parameters
+    ----------
+    bounds
+        of the absolute off-diagonal entries, symmetric, with zeros on the diagonal
 
     Examples
     --------
-    >>> gershgorin_condition(3, 0.25)
+    >>> import torch
+    >>> round(off_diagonal_condition(0.25 * (1 - torch.eye(3))), 12)
     3.0
     """
-    if n < 1 or not 0 <= correlation <= 1:
-        raise ValueError(f"n is {n} and correlation {correlation}; a count and a number from 0 to 1 were expected.")
-    radius = (n - 1) * correlation
+    bounds = as_symmetric(bounds, "bounds")
+    if (bounds < 0).any() or bounds.diagonal().any():
+        raise ValueError("bounds has a negative entry, or one on the diagonal that is not zero; neither was expected.")
+    radius = torch.linalg.eigvalsh(bounds)[-1].item()
     return (1 + radius) / (1 - radius) if radius < 1 else math.inf

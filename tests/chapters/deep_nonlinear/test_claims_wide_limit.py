@@ -12,9 +12,9 @@ from torch.nn import functional
 from gnlib.chapters.deep_nonlinear.duals import centred, erf, hermite_coefficients, leaky_relu, smooth
 from gnlib.chapters.deep_nonlinear.wide_limit import (
     correlation_bound,
+    correlations,
     deep_relu_condition,
-    gershgorin_condition,
-    largest_correlation,
+    off_diagonal_condition,
     standard_factors,
     wide_kernel,
 )
@@ -319,12 +319,12 @@ def test_an_ascent_comes_near_the_rate_of_the_odds_and_never_above():
 def test_the_odds_of_networks_fall_at_least_so_fast(activation):
     normal, x = centred(activation), on_a_sphere(8, 5)
     mu = 1 - hermite_coefficients(normal, exact([1.0]))[0, 1].item() ** 2
-    values, r = x @ x.mT / 5, largest_correlation(x)
+    values, start = x @ x.mT / 5, correlations(x)
     for depth in range(1, 30):
         values = smooth(normal)(values)[0]
         assert torch.allclose(values.diagonal(), torch.ones(8).double(), atol=1e-9)
-        found = (values - values.diagonal().diag()).abs().max().item()
-        assert found <= correlation_bound(r, mu, depth) * SLACK + 1e-13
+        found = (values - values.diagonal().diag()).abs()
+        assert (found <= correlation_bound(start, mu, depth) * SLACK + 1e-13).all()
 
 
 @pytest.mark.claim("Kappa behind centred activations", verdict="holds")
@@ -332,29 +332,26 @@ def test_the_odds_of_networks_fall_at_least_so_fast(activation):
 @given(hermite_weights(), st.integers(2, 5), seeds, st.integers(2, 8))
 def test_the_kernel_is_no_more_correlated_than_the_last_hidden_layer(weights, n, seed, depth):
     x, factors = on_a_sphere(n, n, seed), gaussian(seed, depth).square()
-    values = x @ x.mT / n
-    values.fill_diagonal_(1.0)
-    kernel, most = factors[0] * values, (values - torch.eye(n).double()).abs().max()
-    start, mu = most.item(), 1 - weights[0].item()
+    values, most = (x @ x.mT / n).fill_diagonal_(1.0), correlations(x)
+    bound = correlation_bound(most, (1 - weights[0]).clamp(0, 1).item(), depth - 1)
+    kernel = factors[0] * values
     for factor in factors[1:]:
         values, slopes = power_series(weights, values)
         kernel, most = factor * values + slopes * kernel, power_series(weights, most)[0]
-    scaled = kernel / kernel[0, 0]
-    found = (scaled - scaled.diagonal().diag()).abs().max()
-    bound = correlation_bound(min(start, 1.0), min(max(mu, 0.0), 1.0), depth - 1)
-    assert found <= most * (1 + 1e-7) + 1e-12 and most <= bound * (1 + 1e-7) + 1e-12
-    if gershgorin_condition(n, bound) < 1e6:
-        assert kappa(kernel) <= gershgorin_condition(n, bound) * (1 + 1e-6)
+    found = (kernel / kernel[0, 0]).fill_diagonal_(0.0).abs()
+    assert (found <= most * (1 + 1e-7) + 1e-12).all() and (most <= bound * (1 + 1e-7) + 1e-12).all()
+    if off_diagonal_condition(bound) < 1e6:
+        assert kappa(kernel) <= off_diagonal_condition(bound) * (1 + 1e-6)
 
 
 @pytest.mark.claim("Kappa behind centred activations", verdict="holds")
 @pytest.mark.parametrize("activation", [torch.tanh, functional.gelu, torch.cos])
 def test_the_condition_of_wide_networks_is_bounded_by_the_correlation_of_the_samples(activation):
     normal, x = centred(activation), on_a_sphere(10, 20)
-    mu, r, finite = 1 - hermite_coefficients(normal, exact([1.0]))[0, 1].item() ** 2, largest_correlation(x), 0
+    mu, finite = 1 - hermite_coefficients(normal, exact([1.0]))[0, 1].item() ** 2, 0
     for depth in (2, 10, 40):
         found = kappa(wide_kernel(x, smooth(normal), [1.0] * depth, gain=1.0))
-        bound = gershgorin_condition(10, correlation_bound(r, mu, depth - 1))
+        bound = off_diagonal_condition(correlation_bound(correlations(x), mu, depth - 1))
         assert found <= bound * SLACK
         finite += bound < math.inf
     assert finite and found < 1.01

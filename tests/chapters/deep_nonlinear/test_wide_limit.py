@@ -8,9 +8,9 @@ import torch
 from gnlib.chapters.deep_nonlinear.duals import leaky_relu, smooth
 from gnlib.chapters.deep_nonlinear.wide_limit import (
     correlation_bound,
+    correlations,
     deep_relu_condition,
-    gershgorin_condition,
-    largest_correlation,
+    off_diagonal_condition,
     standard_factors,
     wide_kernel,
 )
@@ -74,18 +74,21 @@ def test_the_standard_factors_are_columns_over_the_squared_gain():
     assert standard_factors([4, 9, 2], 3.0) == [4 / 9, 1.0]
 
 
-def test_the_largest_correlation_does_not_see_norms():
-    assert largest_correlation(exact([[1.0, 0.0], [0.0, 2.0], [-3.0, 4.0]])) == pytest.approx(0.8)
+def test_correlations_see_no_norms():
+    found = correlations(exact([[1.0, 0.0], [0.0, 2.0], [-3.0, 4.0]]))
+    assert torch.allclose(found, exact([[0.0, 0.0, 0.6], [0.0, 0.0, 0.8], [0.6, 0.8, 0.0]]))
 
 
 def test_odds_fall_geometrically():
-    r = correlation_bound(0.9, 0.5, 10)
-    assert r / (1 - r) == pytest.approx(9 / 1.5**10)
-    assert correlation_bound(1.0, 0.5, 10) == 1 and correlation_bound(0.0, 0.5, 10) == 0
+    r = correlation_bound(exact([0.9, 1.0, 0.0]), 0.5, 10)
+    assert (r[0] / (1 - r[0])).item() == pytest.approx(9 / 1.5**10)
+    assert r[1] == 1 and r[2] == 0
 
 
-def test_circles_that_reach_zero_bound_nothing():
-    assert gershgorin_condition(1, 1.0) == 1 and gershgorin_condition(5, 0.25) == math.inf
+def test_off_diagonals_of_norm_one_bound_nothing():
+    ones = 1 - torch.eye(5).double()
+    assert off_diagonal_condition(0 * ones) == 1 and off_diagonal_condition(0.26 * ones) == math.inf
+    assert off_diagonal_condition(0.125 * ones) == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize("branch", [None, 0.5])
@@ -93,7 +96,10 @@ def test_circles_that_reach_zero_bound_nothing():
 def test_kernels_stay_on_their_device(dual, branch):
     assert_made_where_its_arguments_are((lambda x: wide_kernel(x, dual, [1.0] * 4, gain=1.0, branch=branch), X))
     assert_made_where_its_arguments_are((deep_relu_condition, exact([1.0, 2.0])))
-    assert_made_where_its_arguments_are((largest_correlation, on_a_sphere(4, 3)))
+    start = correlations(on_a_sphere(4, 3))
+    assert_made_where_its_arguments_are((correlations, on_a_sphere(4, 3)))
+    assert_made_where_its_arguments_are((correlation_bound, start, 0.5, 3))
+    assert_made_where_its_arguments_are((off_diagonal_condition, 0.1 * start))
 
 
 @pytest.mark.bad_input
@@ -114,9 +120,11 @@ def test_what_has_no_limit():
 def test_what_is_no_norm_or_correlation():
     with pytest.raises(ValueError, match="norms are positive"):
         deep_relu_condition(exact([1.0, 0.0]))
-    with pytest.raises(ValueError, match="fewer than two samples"):
-        largest_correlation(X[:1])
-    with pytest.raises(ValueError, match="two numbers from 0 to 1"):
-        correlation_bound(1.5, 0.5, 1)
-    with pytest.raises(ValueError, match="a number from 0 to 1"):
-        gershgorin_condition(3, -0.1)
+    with pytest.raises(ValueError, match="Sample 0 is zero"):
+        correlations(0 * X)
+    with pytest.raises(ValueError, match="not from 0 to 1"):
+        correlation_bound(exact([1.5]), 0.5, 1)
+    with pytest.raises(ValueError, match="not from 0 to 1"):
+        correlation_bound(exact([0.5]), 1.5, 1)
+    with pytest.raises(ValueError, match="a negative entry"):
+        off_diagonal_condition(-X @ X.T)
