@@ -89,7 +89,6 @@ def test_the_dual_of_smooth_activations_is_an_integral_over_the_plane(activation
 
 
 @pytest.mark.claim("The kernel of wide networks", verdict="holds")
-@pytest.mark.slow
 @pytest.mark.parametrize("branch", [None, 0.5])
 @pytest.mark.parametrize("name", ["relu", "tanh"])
 def test_finite_networks_deviate_like_one_over_the_root_of_the_width(name, branch):
@@ -142,7 +141,6 @@ def test_the_mean_is_the_limit_and_the_variance_falls_like_the_width(name):
 
 
 @pytest.mark.claim("Deviation in width and depth", verdict="open")
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["relu", "tanh"])
 def test_the_deviation_grows_like_the_root_of_the_depth_over_the_width(name):
     found = [(depth, deviation(name, depth, 256, 30)) for depth in (2, 4, 8, 16)]
