@@ -1,0 +1,238 @@
+r"""What an activation does to a pair of Gaussian values: :math:`E\, \varphi(u) \varphi(v)` and the same of slopes.
+
+A *dual* takes the covariance matrix of centred Gaussian values, one for each sample, and returns the two matrices of
+:math:`E\, \varphi(u_i) \varphi(u_j)` and :math:`E\, \varphi'(u_i) \varphi'(u_j)`. Samples of variance zero are refused.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gnlib.checks import as_symmetric
+
+Dual = Callable[[Float[Tensor, "n n"]], tuple[Float[Tensor, "n n"], Float[Tensor, "n n"]]]
+
+DEGREES = 800
+"""Terms of a Hermite series, and nodes of the quadrature that finds them."""
+
+TAIL = 1e-8
+"""Share of the last quarter of a series, weighted as for slopes, above which it does not resolve an activation."""
+
+
+def leaky_relu(slope: float) -> Dual:
+    r"""Return the dual of the leaky ReLU, exactly (Cho and Saul 2009 for slope 0, the ReLU).
+
+    With the angle :math:`\theta` between two samples, and :math:`|u| |v|` for the product of their standard deviations,
+
+    .. math::
+        E\, \varphi(u) \varphi(v) = |u| |v| \Bigl(\alpha \cos\theta
+        + \tfrac{(1 - \alpha)^2}{2\pi} \bigl(\sin\theta + (\pi - \theta) \cos\theta\bigr)\Bigr), \qquad
+        E\, \varphi'(u) \varphi'(v) = \alpha + \tfrac{(1 - \alpha)^2}{2\pi} (\pi - \theta) .
+
+    Parameters
+    ----------
+    slope
+        slope :math:`\alpha` of negative values, any finite number
+
+    Raises
+    ------
+    ValueError
+        A slope that is not finite.
+
+    References
+    ----------
+    Y. Cho, L. K. Saul (2009), NeurIPS 22.
+
+    Examples
+    --------
+    >>> import torch
+    >>> leaky_relu(0.0)(2 * torch.eye(2).double())[1]
+    tensor([[0.5000, 0.2500],
+            [0.2500, 0.5000]], dtype=torch.float64)
+    """
+    if not math.isfinite(slope):
+        raise ValueError(f"slope is {slope}; a finite number was expected, such as 0 for the ReLU.")
+    bend = (1 - slope) ** 2 / (2 * math.pi)
+
+    def dual(covariance: Float[Tensor, "n n"]) -> tuple[Tensor, Tensor]:
+        scale, cosine = _polar(covariance)
+        rest = math.pi - cosine.acos()
+        both = slope * cosine + bend * ((1 - cosine.square()).sqrt() + rest * cosine)
+        return torch.outer(scale, scale) * both, slope + bend * rest
+
+    return dual
+
+
+def erf(covariance: Float[Tensor, "n n"]) -> tuple[Tensor, Tensor]:
+    r"""Return the dual of the error function at a covariance q, exactly (Williams 1997).
+
+    .. math::
+        E\, \varphi(u) \varphi(v) = \tfrac2\pi \arcsin \frac{2 q_{uv}}{\sqrt{(1 + 2 q_{uu}) (1 + 2 q_{vv})}}, \qquad
+        E\, \varphi'(u) \varphi'(v) = \frac{4 / \pi}{\sqrt{(1 + 2 q_{uu}) (1 + 2 q_{vv}) - 4 q_{uv}^2}} .
+
+    References
+    ----------
+    C. K. I. Williams (1997), NeurIPS 9.
+
+    Examples
+    --------
+    >>> import torch
+    >>> erf(0.5 * torch.eye(2).double())[0]
+    tensor([[0.3333, 0.0000],
+            [0.0000, 0.3333]], dtype=torch.float64)
+    """
+    covariance = _as_covariance(covariance)
+    sides = 1 + 2 * covariance.diagonal()
+    product = torch.outer(sides, sides)
+    return (
+        2 / math.pi * (2 * covariance / product.sqrt()).asin(),
+        4 / math.pi / (product - 4 * covariance.square()).sqrt(),
+    )
+
+
+def smooth(activation: Callable[[Tensor], Tensor]) -> Dual:
+    r"""Return the dual of a smooth activation, such as tanh or GELU, by its Hermite series.
+
+    With :math:`\varphi(\sigma z) = \sum_k a_k(\sigma) h_k(z)` in normalised Hermite polynomials and the correlation r,
+
+    .. math::
+        E\, \varphi(u) \varphi(v) = \sum_k a_k(\sigma_u)\, a_k(\sigma_v)\, r^k, \qquad
+        E\, \varphi'(u) \varphi'(v) = \frac1{\sigma_u \sigma_v} \sum_k k\, a_k(\sigma_u)\, a_k(\sigma_v)\, r^{k - 1} .
+
+    Terms below rounding are left out.
+
+    Parameters
+    ----------
+    activation
+        function of each entry, growing no faster than a polynomial
+
+    Raises
+    ------
+    ValueError
+        From the dual: an activation that the series does not resolve, such as one with a kink.
+
+    Examples
+    --------
+    >>> import torch
+    >>> smooth(torch.erf)(0.5 * torch.eye(2).double())[0].round(decimals=4)
+    tensor([[0.3333, 0.0000],
+            [0.0000, 0.3333]], dtype=torch.float64)
+    """
+
+    def dual(covariance: Float[Tensor, "n n"]) -> tuple[Tensor, Tensor]:
+        scale, cosine = _polar(covariance)
+        series = hermite_coefficients(activation, scale)
+        value = slope = torch.zeros_like(cosine)
+        for degree in range(_last(series), -1, -1):  # Horner's rule for the series and its derivative
+            slope = torch.addcmul(value, cosine, slope)
+            value = (cosine * value).addr_(series[:, degree], series[:, degree])
+        return value, slope / torch.outer(scale, scale)
+
+    return dual
+
+
+def hermite_coefficients(
+    activation: Callable[[Tensor], Tensor], scale: Float[Tensor, " n"]
+) -> Float[Tensor, "n degrees"]:
+    r"""Return the coefficients :math:`a_k(\sigma) = E\, \varphi(\sigma z) h_k(z)`, by Gauss-Hermite quadrature.
+
+    The nodes are the eigenvalues of the tridiagonal matrix with the entries :math:`\sqrt k`; its eigenvectors hold the
+    polynomials at the nodes, times the square roots of the weights (Golub and Welsch 1969).
+
+    Parameters
+    ----------
+    activation
+        function of each entry
+    scale
+        standard deviations :math:`\sigma` of the Gaussian values
+
+    Raises
+    ------
+    ValueError
+        An activation that the series does not resolve, or whose values are not finite.
+
+    References
+    ----------
+    G. H. Golub, J. H. Welsch (1969), Mathematics of Computation 23.
+
+    Examples
+    --------
+    >>> import torch
+    >>> hermite_coefficients(lambda z: z**2, torch.ones(1).double())[0, :4].abs().round(decimals=4)
+    tensor([1.0000, 0.0000, 1.4142, 0.0000], dtype=torch.float64)
+    """
+    nodes, vectors = (t.to(scale) for t in _quadrature())
+    values = activation(scale[:, None] * nodes)
+    if values.shape != (len(scale), DEGREES) or not torch.isfinite(values).all():
+        raise ValueError(
+            "activation gives values that are not finite, or not one for each entry; it must act entrywise."
+        )
+    series = (values * vectors[0]) @ vectors.mT
+    energy = _energy(series)
+    if (energy[:, -(DEGREES // 4) :].sum(1) > TAIL * energy.sum(1)).any():
+        raise ValueError(
+            f"activation is not resolved by {DEGREES} Hermite polynomials at inputs of deviation {scale.max():.2g}; "
+            "one without kinks or steep parts was expected, or smaller inputs (leaky_relu and erf are exact for any)."
+        )
+    return series
+
+
+def centred(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    r"""Return the activation less its mean, over its deviation, both on a standard normal value.
+
+    Parameters
+    ----------
+    activation
+        smooth function of each entry, not a constant
+
+    Examples
+    --------
+    >>> import torch
+    >>> square = centred(lambda z: z**2)
+    >>> torch.allclose(square(torch.tensor([0.0, 1.0])), torch.tensor([-0.5**0.5, 0.0]), atol=1e-6)
+    True
+    """
+    series = hermite_coefficients(activation, torch.ones(1, dtype=torch.float64, device="cpu"))[0]
+    mean, deviation = series[0].item(), series[1:].norm().item()
+    if deviation <= 1e-12 * abs(mean):
+        raise ValueError("activation is a constant; one that varies was expected, since its variance is made one.")
+    return lambda z: (activation(z) - mean) / deviation
+
+
+@lru_cache
+def _quadrature() -> tuple[Tensor, Tensor]:
+    """Return the nodes, and row k with the polynomial of degree k there, times the square roots of the weights."""
+    roots = torch.arange(1, DEGREES, dtype=torch.float64, device="cpu").sqrt()
+    return torch.linalg.eigh(roots.diag(1) + roots.diag(-1))
+
+
+def _energy(series: Float[Tensor, "n degrees"]) -> Float[Tensor, "n degrees"]:
+    """Return the squares, weighted for the slopes, which take more terms than the values."""
+    return series.square() * torch.arange(1, DEGREES + 1, device=series.device)
+
+
+def _last(series: Float[Tensor, "n degrees"]) -> int:
+    """Return the last degree that is seen in double precision, in the slopes too."""
+    energy = _energy(series)
+    tail = energy.flip(1).cumsum(1).flip(1) / energy.sum(1, keepdim=True).clamp_min(torch.finfo(energy.dtype).tiny)
+    return int((tail > 1e-15).any(0).nonzero().max())
+
+
+def _polar(covariance: Float[Tensor, "n n"]) -> tuple[Tensor, Tensor]:
+    """Return the standard deviations and the correlations, which are one on the diagonal exactly."""
+    covariance = _as_covariance(covariance)
+    scale = covariance.diagonal().sqrt()
+    cosine = (covariance / torch.outer(scale, scale)).clamp(-1, 1)
+    return scale, cosine.fill_diagonal_(1.0)
+
+
+def _as_covariance(covariance: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
+    covariance = as_symmetric(covariance, "covariance")
+    if (covariance.diagonal() <= 0).any():
+        row = int((covariance.diagonal() <= 0).nonzero()[0])
+        raise ValueError(f"Sample {row} has variance zero; leave it out, since no direction belongs to it.")
+    return covariance
