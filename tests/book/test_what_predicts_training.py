@@ -52,6 +52,10 @@ def test_what_was_run(text):
     assert "each at the best of some six rates" in text and 5.5 < np.mean([row["rates"] for row in table()]) < 6.5
 
 
+def test_most_trainings_are_on_fifty_images():
+    assert np.mean([row["n"] == 50 for row in table()]) > 0.8
+
+
 def test_which_networks_arrive(text):
     held_out = {family: trained(family=family) for family in HELD_OUT}
     arrived = {family: np.mean([row["steps_tenth"] is not None for row in rows]) for family, rows in held_out.items()}
@@ -86,6 +90,15 @@ def test_initialisations_are_ordered_by_the_loss_at_the_start(text):
     assert -0.35 < min(correlations("chi_1", within)) < max(correlations("chi_1", within)) < -0.2
 
 
+def test_what_small_numbers_order(text):
+    over_all, inside = (correlations("chi_1", statistic) for statistic in (pooled, within))
+    assert f"{max(over_all):.2f} to {min(over_all):.2f} over all networks" in text and min(inside) > -0.35
+    assert f"so would the loss at the start ({correlation('initial_loss', pooled, trained('adam')):.2f})" in text
+    late = [order(trained(name), "1e-4").value("initial_loss") for name in ("momentum", "adam")]
+    assert "at 0.0001, by momentum and Adam, it has 0.4 again" in text and late == pytest.approx([0.4] * 2, abs=0.02)
+    assert np.abs([order(trained(name), "1e-3").value("initial_loss") for name in OPTIMIZERS]).max() < 0.1
+
+
 def test_beside_the_loss_at_the_start_kappa_is_worth_as_much():
     beyond = {name: correlations(name, partial) for name in ("kappa", "forecast", "forecast_kp")}
     assert np.min(np.subtract(beyond["kappa"], beyond["forecast"])) > -0.01
@@ -111,6 +124,8 @@ def test_cross_entropy(text):
     assert correlations("forecast", pooled, loss="cross_entropy") == pytest.approx([0.9] * 3, abs=0.05)
     assert correlations("kappa", pooled, loss="cross_entropy") == pytest.approx([0.8] * 3, abs=0.07)
     assert correlations("effective_rank", pooled, loss="cross_entropy") == pytest.approx([0.9] * 3, abs=0.05)
+    real, foretold = (correlations(name, between, loss="cross_entropy") for name in ("absolute_after_20", "forecast"))
+    assert np.min(np.subtract(real, foretold)) > -0.02  # twenty real steps order architectures as well
     adam = trained("adam", loss="cross_entropy")
     assert f"has {correlation('loss_after_20', pooled, adam):.2f}. The loss at the start says nothing" in text
     assert f"under Adam ({correlation('initial_loss', pooled, adam):.2f}, one seed)" in text

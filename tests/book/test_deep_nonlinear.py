@@ -1,0 +1,77 @@
+"""The numbers in the text of "Deep networks that are not linear" are those of its own tables."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+
+
+@pytest.fixture(scope="module")
+def text():
+    return " ".join((NOTEBOOKS / "deep-nonlinear.md").read_text().split())
+
+
+def lines_of(caption):
+    """Return the lines under the head of the table with this caption."""
+    cells = json.loads((NOTEBOOKS / "deep-nonlinear.ipynb").read_text())["cells"]
+    outputs = [output["data"]["text/plain"] for cell in cells for output in cell.get("outputs", []) if "data" in output]
+    (table,) = [lines for lines in map("".join, outputs) if lines.startswith(caption)]
+    return table.splitlines()[2:]
+
+
+def numbers(words):
+    return [float(word.replace(",", "")) for word in words]
+
+
+@pytest.fixture(scope="module")
+def chains():
+    """Depth, kappa, its limit, the bound from below, the sharper and the plain one, of each network."""
+    lines = [line.split() for line in lines_of("condition number and its bounds")]
+    return {(line[0], " ".join(line[1:-6]), int(line[-6])): numbers(line[-5:]) for line in lines}
+
+
+@pytest.fixture(scope="module")
+def tightness():
+    lines = [line.rsplit(maxsplit=6) for line in lines_of("bounds over the condition number")]
+    found = [(*head.split(maxsplit=2), numbers(words)) for head, *words in lines]
+    return {(kind, name): ratios for kind, name, bound, ratios in found if bound == "sharper"}
+
+
+def test_the_bound_is_within_a_factor_of_six(text, chains):
+    ratios = [sharper / kappa for kappa, _, _, sharper, _ in chains.values()]
+    assert "within a factor of six at 800 units" in text and 5 < max(ratios) < 6 and min(ratios) >= 1 - 1e-3
+    claims = (NOTEBOOKS.parent / "book" / "claims-deep-nonlinear.md").read_text()
+    assert "within a factor of 2.3 in the chapter's wide networks" in claims
+    assert 2 < max(kappa / below for kappa, _, below, _, _ in chains.values()) < 2.3
+
+
+def test_depth_improves_raw_images_and_not_white_ones(chains):
+    for kind, name, depth in chains:
+        if depth == 8:
+            deep, shallow = chains[kind, name, 8][0], chains[kind, name, 2][0]
+            better = kind == "raw" and name in ("ReLU", "leaky ReLU", "tanh")
+            assert deep < shallow / 6 if better else deep > shallow
+
+
+def test_where_the_bound_is_tight(text, tightness):
+    white = [ratio for (kind, _), ratios in tightness.items() if kind.startswith("white") for ratio in ratios]
+    assert "For white images the bound is within a factor of three at any width here." in text and max(white) < 3
+    assert "by up to 18 with tanh" in text and max(tightness["raw,", "tanh"]) == pytest.approx(18, abs=0.5)
+    assert "by one or two orders of magnitude with ReLUs" in text and 10 < max(tightness["raw,", "ReLU"]) < 100
+    assert "At 1,600 units it is within 1.9." in text and max(ratios[-1] for ratios in tightness.values()) < 1.9
+
+
+def test_along_the_training(text):
+    paths = {}
+    for line in lines_of("along gradient descent"):
+        kind, name, *rest = line.split()
+        what = " ".join(rest[:-7])
+        paths[kind, name, what] = numbers(rest[-7:])
+    spans = {key: max(values) / min(values) for key, values in paths.items() if key[2] in ("κ", "bound / κ")}
+    follow = [(kind, name) for kind, name, what in paths if what == "κ" and (kind == "white," or name == "linear")]
+    assert "it changes by less than a fifth along each of these trainings" in text and len(follow) == 4
+    assert max(spans[*key, "bound / κ"] for key in follow) < 1.2 and max(spans[*key, "κ"] for key in follow) < 1.7
+    first = [values[1] for (_, _, what), values in paths.items() if what == "moved"]
+    assert "They are 8 and more from the first mark on" in text and min(first) >= 8
