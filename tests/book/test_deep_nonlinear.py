@@ -63,6 +63,14 @@ def test_where_the_bound_is_tight(text, tightness):
     assert "At 1,600 units it is within 1.9." in text and max(ratios[-1] for ratios in tightness.values()) < 1.9
 
 
+def test_layer_norm_does_what_one_norm_does(text):
+    rows = [numbers(line.split())[1:] for line in lines_of("condition number of ReLU networks, raw images")]
+    gains = [chain / normalised for chain, _, normalised in rows]
+    assert "LayerNorm is worth a factor of 1.5 to 2 on raw images" in text and 1.45 < min(gains) < max(gains) < 2
+    assert min(scaled / normalised for _, scaled, normalised in rows) > 1
+    assert max(scaled / normalised for _, scaled, normalised in rows) < 1.25  # "nearly as well"
+
+
 def test_along_the_training(text):
     paths = {}
     for line in lines_of("along gradient descent"):
