@@ -140,6 +140,7 @@ async def execute_all(pages, keep):
         put_into_cache(path, notebook, seconds)
         if keep:
             notebook.metadata = nbformat.from_dict(METADATA)
+            fold(notebook)
             whole = path.with_suffix(".new")
             nbformat.write(notebook, whole)
             whole.replace(path.with_suffix(".ipynb"))
@@ -151,6 +152,21 @@ async def execute_all(pages, keep):
         for path, notebook in pages.items():
             group.create_task(take_turn(path, notebook))
     return failed
+
+
+def fold(notebook):
+    """Have Jupyter and Colab fold the code that the book folds: each has a word of its own for it."""
+    for cell in notebook.cells:
+        if "hide-input" in cell.metadata.get("tags", []):
+            cell.metadata.jupyter, cell.metadata.cellView = {"source_hidden": True}, "form"
+
+
+def unfold(notebook):
+    """Leave a cell with its tags alone, as in its source, where the book and the cache look; return the notebook."""
+    for cell in notebook.cells:
+        cell.metadata.pop("jupyter", None)
+        cell.metadata.pop("cellView", None)
+    return notebook
 
 
 async def execute(path, notebook):

@@ -1,38 +1,66 @@
-"""The picture of the landing page, and of the README: `python book/picture.py` draws it again."""
+"""The picture of the landing page, which moves, and that of the README, which `python book/picture.py` draws again."""
 
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 import gnlib
-from gnlib import bounds
 from gnlib.chapters import figures
+from gnlib.chapters.moving import Curve, Moving
+from gnlib.chapters.shared.training import half_squared_error, one_hot
 
-DEPTHS = (2, 3, 4, 6, 8, 10, 12)
-WIDTHS = (150, 300, 600)
+SHARES = (1, 0.5, 0.25, 0.1, 0)  # of the mean image, that are left in the images
+STEPS = 1500
+GOAL = 0.05  # squared error
+
+
+def run(share):
+    """Return the condition number at the start, and the losses, of a network on images with a share of their mean."""
+    images, labels = gnlib.load("cifar10", 100, stride=4)
+    x, y = images - (1 - share) * images.mean(0), one_hot(labels, 10)
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(192, 256), nn.ReLU(), nn.Linear(256, 10)).double()
+    weights, losses = [*network.parameters()], []
+    kappa, rate = float(gnlib.condition_number(network, x)), gnlib.largest_stable_rate(network, x).rate / 2
+    for _ in range(STEPS + 1):
+        loss = half_squared_error(network(x), y)
+        losses.append(loss.item())
+        for weight, gradient in zip(weights, torch.autograd.grad(loss, weights), strict=True):
+            weight.data -= rate * gradient
+    return kappa, np.array(losses)
+
+
+def moving():
+    """Return the loss of each run, the share of the mean by its condition number on the slider."""
+    step = np.unique(np.geomspace(1, STEPS + 1, 200).astype(int))
+    frames = {}
+    for kappa, losses in map(run, SHARES):
+        goal = Curve(step[[0, -1]], np.full(2, GOAL), "goal", ":")
+        frames[f"{float(f'{kappa:.3g}'):,.0f}"] = [Curve(step, losses[step - 1], "loss of the network"), goal]
+    return Moving(
+        frames,
+        "condition number",
+        "A falling loss on logarithmic axes. The smaller the condition number, the sooner it is at the goal.",
+        xlabel="1 + step of gradient descent",
+        ylabel="training loss",
+        xscale="log",
+        yscale="log",
+        xlim=(1, STEPS),
+        ylim=(1e-3, 1),
+    )
 
 
 def picture():
-    """Draw condition number and bound against depth for three widths, on whitened MNIST at half resolution."""
-    x, _ = gnlib.load("mnist", stride=2)
-    moment = gnlib.SecondMoment.from_data(gnlib.whiten(x))
-    figure, (axis,) = figures.panels(height=3.6)
-    for width, color in zip(WIDTHS, figures.COLORS, strict=False):
-        kappas, limits = np.empty((3, len(DEPTHS))), np.empty((3, len(DEPTHS)))
-        for seed in range(3):
-            for j, depth in enumerate(DEPTHS):
-                generator = torch.Generator().manual_seed(seed)
-                weights = gnlib.linear_weights([196] + [width] * (depth - 1) + [10], generator=generator)
-                operator = gnlib.linear_gauss_newton(weights, moment)
-                kappas[seed, j] = gnlib.condition_number(operator)
-                limits[seed, j] = bounds.sharp_linear(weights, moment)
-        figures.band(axis, DEPTHS, kappas, f"width {width}", color)
-        axis.plot(DEPTHS, limits.mean(0), ":", color=color)
-    axis.plot([], [], ":", color="0.3", label="upper bound")
-    axis.set(xlabel="depth (weight matrices)", ylabel="condition number", xscale="log", yscale="log")
-    axis.set_xticks(DEPTHS, DEPTHS)
-    axis.minorticks_off()
+    """Draw the two ends of the slider side by side."""
+    figure, (axis,) = figures.panels(height=3.4)
+    for share, name, color in ((1, "images as they are", figures.COLORS[0]), (0, "less their mean", figures.COLORS[1])):
+        kappa, losses = run(share)
+        label = f"{name}: condition number {float(f'{kappa:.3g}'):,.0f}"
+        axis.loglog(1 + np.arange(STEPS + 1), losses, color=color, label=label)
+    axis.axhline(GOAL, color="0.3", linestyle=":", label="goal")
+    axis.set(xlabel="1 + step of gradient descent", ylabel="training loss", ylim=(1e-3, 1))
     axis.legend()
     return figure
 

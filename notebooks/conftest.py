@@ -4,7 +4,7 @@ from copy import deepcopy
 
 import pytest
 
-from book.execute import put_into_cache
+from book.execute import put_into_cache, unfold
 from tests.threads import pytest_configure as pytest_configure
 
 OUTPUTS, SECONDS = pytest.StashKey(), pytest.StashKey()
@@ -19,7 +19,7 @@ def pytest_runtest_makereport(item, call):
         outputs = chapter.stash.setdefault(OUTPUTS, {})
         outputs[item.cell_num] = item.test_outputs
         chapter.stash[SECONDS] = chapter.stash.get(SECONDS, 0) + call.duration
-        executed = deepcopy(chapter.nb)
+        executed = unfold(deepcopy(chapter.nb))
         cells = [cell for cell in executed.cells if cell.cell_type == "code"]
         if len(outputs) == len(cells):
             for number, cell in enumerate(cells):

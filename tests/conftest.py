@@ -4,23 +4,18 @@ A claim is a statement of a paper: its test carries `@pytest.mark.claim("Lemma 1
 """
 
 import inspect
-import random
 from collections import Counter
 
 import jaxtyping
 import pytest
 
+from tests import annotations
 from tests.threads import pytest_configure as pytest_configure
 
 VERDICTS = ("holds", "holds if", "fails", "open")
 
-# Shapes and types are checked at each call, an int being as good as a float. Nothing may import gnlib before. beartype
-# draws which item of a list it looks at; not from Python's own generator, which the trial of a module watches.
-random.getrandbits, own = random.Random(0).getrandbits, random.getrandbits
-import beartype._check.code.codemain  # noqa: E402, F401
-
-random.getrandbits = own
-jaxtyping.install_import_hook("gnlib", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
+# Before anything imports gnlib.
+annotations.install()
 
 # What stands between a network and torch is called for every attribute of a tensor, those that a check looks at among
 # them: its own arguments are not checked, which took as long as all the rest.

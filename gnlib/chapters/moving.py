@@ -160,10 +160,12 @@ class Moving:
         scale, limits = self.axes.get(f"{which}scale", "linear"), self.axes.get(f"{which}lim")
         log = scale == "log"
         axis: dict[str, object] = {"title": {"text": self.axes[f"{which}label"]}, "type": scale}
-        if log:
-            axis |= {"exponentformat": "power", "dtick": 1}
         if limits is not None:
-            axis["range"] = [float(np.log10(limit)) if log else limit for limit in limits]
+            limits = [float(np.log10(limit)) if log else limit for limit in limits]
+            axis["range"] = limits
+        if log:
+            decades = 1 if limits is None else limits[1] - limits[0]
+            axis |= {"exponentformat": "power", "dtick": max(1, round(decades / 8))}  # eight labels at most, or so
         return axis
 
 

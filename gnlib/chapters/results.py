@@ -55,7 +55,7 @@ def origin(rows: Sequence[Row]) -> str:
 
 
 def agreement(rows: Sequence[Row], table: Sequence[Row], *columns: str, value: str = "kappa") -> str:
-    """Say in a line whether rows that were just computed agree with a kept table to six digits.
+    """Say in a line how many rows that were just computed agree with a kept table to six digits.
 
     Parameters
     ----------
@@ -74,8 +74,8 @@ def agreement(rows: Sequence[Row], table: Sequence[Row], *columns: str, value: s
 
     there = {key(row): row[value] for row in table if row.get(value) is not None}
     pairs = [(row[value], there[key(row)]) for row in rows if key(row) in there]
-    agree = all(abs(a - b) < 1e-6 * abs(b) for a, b in pairs)
-    return f"{len(pairs)} of {len(rows)} values are in the kept table too; all agree to six digits: {agree}"
+    agree = sum(abs(a - b) < 1e-6 * abs(b) for a, b in pairs)
+    return f"{len(pairs)} of {len(rows)} values are in the kept table too; {agree} of these agree to six digits"
 
 
 def _untyped(cell: Cell) -> float | str:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from gnlib.chapters import results
+
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 
@@ -53,6 +55,20 @@ def test_depth_improves_raw_images_and_not_white_ones(chains):
             deep, shallow = chains[kind, name, 8][0], chains[kind, name, 2][0]
             better = kind == "raw" and name in ("ReLU", "leaky ReLU", "tanh")
             assert deep < shallow / 6 if better else deep > shallow
+
+
+def test_at_the_papers_size(text):
+    kept = [row for row in results.kept("deep-nonlinear") if row["shape"] == "chain"]
+    kappas = {(row["data"], row["activation"], row["depth"]): row["kappa"] for row in kept}
+    for name, words in (("ReLU", "20,900 to 7,330 with ReLUs"), ("tanh", "131,000 to 4,400 with tanh")):
+        ends = [float(f"{kappas['raw', name, depth]:.3g}") for depth in (2, 8)]
+        assert words in text and words.startswith("{:,.0f} to {:,.0f}".format(*ends))
+    assert "and triples in linear networks" in text
+    assert kappas["raw", "linear", 8] / kappas["raw", "linear", 2] == pytest.approx(3, abs=0.3)
+    white = [row["sharper"] / row["kappa"] for row in kept if row["data"] == "white"]
+    raw = [row["sharper"] / row["kappa"] for row in kept if row["data"] == "raw" and row["activation"] != "linear"]
+    assert "within a factor of nine of it on white images" in text and 8 < max(white) < 9
+    assert f"it is {min(raw):.0f} to {max(raw):.0f} times as large for all but linear networks" in text
 
 
 def test_where_the_bound_is_tight(text, tightness):

@@ -113,8 +113,10 @@ def test_the_cache_holds_what_was_executed_so_that_nothing_is_executed_twice(tre
 
 
 def test_what_nbval_has_run_is_not_executed_again(tree):
-    write(tree, "notebooks/a.md", LOGGED.format("a"), "print('of a')")
+    write(tree, "notebooks/a.md", LOGGED.format("a"), ":tags: [hide-input]\n\nprint('of a')")
     assert execute(tree)[0] == 0
+    (_, folded) = (c.metadata for c in nbformat.read(tree / "notebooks/a.ipynb", 4).cells if c.cell_type == "code")
+    assert folded == {"tags": ["hide-input"], "jupyter": {"source_hidden": True}, "cellView": "form"}
     shutil.rmtree(tree / "_build")
     shutil.copy(ROOT / "notebooks/conftest.py", tree / "notebooks")
     (tree / "pytest.ini").write_text("[pytest]\npythonpath = .\naddopts = --import-mode=importlib\n")

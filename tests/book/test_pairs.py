@@ -75,6 +75,13 @@ def test_each_checked_cell_has_outputs_to_be_checked(code_cells):
     assert [cell.source for cell in checked if not cell.outputs] == []
 
 
+def test_what_the_book_folds_is_folded_in_jupyter_and_in_colab_too(executed):
+    for cell in executed.cells:
+        folded = {"jupyter": {"source_hidden": True}, "cellView": "form"} if "hide-input" in tags(cell) else {}
+        found = {key: cell.metadata[key] for key in ("jupyter", "cellView") if key in cell.metadata}
+        assert found == folded, f"Run `make notebooks`: {cell.source}"
+
+
 def test_no_output_is_an_error_or_a_warning(code_cells):
     outputs = [output for cell in code_cells for output in cell.outputs]
     assert [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"] == []

@@ -74,16 +74,16 @@ def between_two(text, template, values):
 def test_families_are_ordered_by_kappa_and_the_forecasts(text):
     both = [correlations(name, between) for name in ("kappa", "forecast", "forecast_kp")]
     descent, others = [first for first, *_ in both], [value for _, *rest in both for value in rest]
-    between_two(text, "at {} to {} under gradient descent", descent)
-    between_two(text, "and at {} to {} under momentum and Adam", others)
+    between_two(text, "or forecast: {} to {} under gradient descent", descent)
+    between_two(text, "descent, {} to {} under momentum and Adam", others)
     entropy = {name: correlations(name, between, loss="cross_entropy") for name in ("kappa", "forecast", "forecast_kp")}
-    between_two(text, "With cross-entropy the forecast has {} to {}", entropy["forecast"] + entropy["forecast_kp"])
-    between_two(text, "the condition number {} to {}.", entropy["kappa"])
+    between_two(text, "forecast: {} to {}; condition", entropy["forecast"] + entropy["forecast_kp"])
+    between_two(text, "condition number: {} to {} |", entropy["kappa"])
     assert max(correlations("initial_loss", between)) < 0.5
 
 
 def test_initialisations_are_ordered_by_the_loss_at_the_start(text):
-    between_two(text, "look at the loss at the start: {} to {}", correlations("initial_loss", within))
+    between_two(text, "| loss at the start: {} to {}; condition number: about 0", correlations("initial_loss", within))
     assert np.abs(correlations("kappa", within)).max() < 0.1
     assert min(correlations("absolute_after_20", within)) > 0.6 and max(correlations("zico", within)) < -0.1
     assert np.abs([correlations(name, within, loss="cross_entropy") for name in ("kappa", "forecast")]).max() < 0.55
@@ -112,7 +112,7 @@ def test_the_lead_of_the_forecast_over_all_networks(text):
     assert all(lead.low > 0 for lead in leads)
     of_all = {name: found.value(name) for name in found.names}
     assert max(of_all, key=of_all.get) == "forecast_kp"
-    assert f"gradient descent ({of_all['forecast_kp']:.2f} with" in text
+    assert f"| forecast: {of_all['forecast_kp']:.2f} under gradient descent" in text
     assert "TE-NAS" in text and f"({of_all['te_nas']:.2f} for {of_all['kappa']:.2f} under gradient descent)" in text
     assert abs(found.difference("forecast_kp", "forecast").value) < 0.02
     momentum = order(trained("momentum"), statistic=pooled).difference("forecast_kp", "initial_loss")
@@ -129,6 +129,14 @@ def test_cross_entropy(text):
     adam = trained("adam", loss="cross_entropy")
     assert f"has {correlation('loss_after_20', pooled, adam):.2f}. The loss at the start says nothing" in text
     assert f"under Adam ({correlation('initial_loss', pooled, adam):.2f}, one seed)" in text
+
+
+def test_effective_rank_and_what_orders_initialisations_under_cross_entropy(text):
+    found = correlations("effective_rank", pooled, loss="cross_entropy")
+    assert "({:.2f}, {:.2f} and {:.2f}; seen afterwards)".format(*found) in text
+    inside = [order(trained(name, loss="cross_entropy"), statistic=within) for name in OPTIMIZERS]
+    best = max(one.value(name) for one in inside for name in one.names)
+    assert f"Within families no number gets above {best:.2f}" in text
 
 
 def test_goals(text):

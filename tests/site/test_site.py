@@ -181,5 +181,6 @@ def test_each_slider_moves_its_figure(page):
 def test_some_page_has_a_formula_and_the_search_finds_it():
     assert any(opened(page)[0].select("mjx-container") for page in PAGES)
     dom, console = opened(SITE / "search.html", "?q=condition")
-    assert dom.select("ul.search li a")
+    found = [result.get_text() for result in dom.select("ul.search li p.context")]
+    assert len(found) > 10 and "condition" in found[0].lower()
     assert console == []

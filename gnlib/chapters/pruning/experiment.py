@@ -20,6 +20,7 @@ from gnlib.chapters.shared.training import Loss, digest_of, read_checkpoint, wri
 Rows = list[dict[str, object]]
 
 PRUNINGS = ("every tensor", "weights", "scales and biases")
+STATISTICS = ("batch", "running")
 NORMALISED = nn.modules.batchnorm._BatchNorm
 
 
@@ -73,6 +74,7 @@ def condition_numbers(
     masks: Masks,
     batches: Sequence[Float[Tensor, "b c s s"]],
     precision: torch.dtype = torch.float32,
+    statistics: Sequence[str] = STATISTICS,
 ) -> Rows:
     """Return rows on the Gauss-Newton matrix of a network on batches, one for each kind of statistics and of columns.
 
@@ -87,6 +89,8 @@ def condition_numbers(
         images as the network takes them
     precision
         of the Jacobian with statistics of the batch
+    statistics
+        of BatchNorm, some of `STATISTICS`
 
     Returns
     -------
@@ -95,18 +99,18 @@ def condition_numbers(
     for the condition number and the rank.
     """
     if any(isinstance(module, NORMALISED) for module in network.modules()):
-        kinds = {"batch": precision, "running": torch.float64}
+        kinds = {kind: precision if kind == "batch" else torch.float64 for kind in statistics}
     else:
         kinds = {"none": torch.float64}
     rows: Rows = []
-    for statistics, dtype in kinds.items():
-        if statistics == "batch":
+    for kind, dtype in kinds.items():
+        if kind == "batch":
             found = jacobians.with_statistics_of_batches(network, masks, batches, dtype)
         else:
             found = jacobians.with_running_statistics(network, masks, batches)
         kappa, rank = jacobians.by_the_public_rule(found["all"] * sum(map(len, batches)))
         for columns in ("all", "kept"):
-            row = {"statistics": statistics, "columns": columns} | jacobians.ends(found[columns], dtype)._asdict()
+            row = {"statistics": kind, "columns": columns} | jacobians.ends(found[columns], dtype)._asdict()
             rows.append(row | ({"kappa_public": kappa, "rank_public": rank} if columns == "all" else {}))
     return rows
 
@@ -127,6 +131,7 @@ def run(
     loss: Loss = nn.functional.cross_entropy,
     factor: float = 1.0,
     precision: torch.dtype = torch.float32,
+    statistics: Sequence[str] = STATISTICS,
     checkpoint: Path | None = None,
 ) -> Rows:
     """Train a pruned network and measure it.
@@ -160,6 +165,8 @@ def run(
         to the rate of learning
     precision
         of Jacobians with statistics of the batch
+    statistics
+        of BatchNorm, as in :func:`condition_numbers`
     checkpoint
         file that is written, whole or not at all, with each loss. If it is there, training goes on from it
 
@@ -184,6 +191,8 @@ def run(
         "loss": loss.__name__,
         "numbers": [seed, batch_size, measured, list(measured_at), every, str(precision)],
     }
+    if tuple(statistics) != STATISTICS:
+        settings["statistics"] = list(statistics)
     generator = Generator().manual_seed(seed)
     rows: Rows = []
     done = -1
@@ -226,7 +235,9 @@ def run(
         if epoch % every == 0:
             rows.append({"epoch": epoch, "loss": value})
         if epoch in measured_at:
-            rows += [{"epoch": epoch} | row for row in condition_numbers(network, masks, batches, precision)]
+            rows += [
+                {"epoch": epoch} | row for row in condition_numbers(network, masks, batches, precision, statistics)
+            ]
         if checkpoint is not None and (epoch % every == 0 or epoch in measured_at):
             content = {"settings": settings, "epoch": epoch, "rows": rows, "network": network.state_dict()}
             content |= {"optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}

@@ -125,3 +125,9 @@ def test_another_pruning():
         ValueError, match="pruning is 'biases'; one of every tensor, weights, scales and biases was exp"
     ):
         pruned(recipe("FcNN"), "biases", 0.5, 0)
+
+
+def test_statistics_that_are_not_asked_for_are_left_out():
+    *_, both = trained("ResNet20", epochs=0)
+    *_, rows = trained("ResNet20", epochs=0, statistics=["batch"])
+    assert rows == [row for row in both if row.get("statistics") != "running"] and len(rows) < len(both)

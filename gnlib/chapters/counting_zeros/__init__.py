@@ -1,0 +1,1 @@
+"""The chapter on which eigenvalues are zero."""

@@ -1,0 +1,96 @@
+"""The numbers in the texts of "Which eigenvalues are zero?" and "Along the training" are those of their tables."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gnlib.chapters import results
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+
+
+def text(name):
+    return " ".join((NOTEBOOKS / f"{name}.md").read_text().split())
+
+
+def tables(name, words):
+    """Return the lines under the heads of the tables whose captions have these words."""
+    cells = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]
+    outputs = [output["data"]["text/plain"] for cell in cells for output in cell.get("outputs", []) if "data" in output]
+    return [lines.splitlines()[2:] for lines in map("".join, outputs) if words in lines.partition("\n")[0]]
+
+
+@pytest.fixture(scope="module")
+def page():
+    return text("counting-zeros")
+
+
+@pytest.fixture(scope="module")
+def rules():
+    """By rule: rank, condition number and gap before training, and after it."""
+    (lines, _) = tables("counting-zeros", "gap: to the next eigenvalue")
+    return {line[0]: [float(cell) for cell in line[1:]] for line in (line.rsplit(maxsplit=6) for line in lines)}
+
+
+def test_the_rules_on_one_network(page, rules):
+    before, after = ({name: row[i : i + 3] for name, row in rules.items()} for i in (0, 3))
+    kappas = [kappa for _, kappa, _ in after.values()]
+    assert (f"{min(kappas):.0e}", f"{max(kappas):.0e}") == ("4e+03", "2e+13")
+    assert r"from $4 \cdot 10^3$ to $2 \cdot 10^{13}$" in page
+    assert "seven rules have six answers" in page and (len(kappas), len(set(kappas))) == (7, 6)
+    regular = [gap for _, kappa, gap in before.values() if kappa == 1.4e9]
+    others = [gap for _, kappa, gap in before.values() if kappa != 1.4e9]
+    assert "all 2,000 eigenvalues count, and four rules agree" in page and regular == [float("inf")] * 4
+    assert "their gaps are 1" in page and others == [1.0] * 3
+    rank, kappa, gap = after["singular values, relative"]
+    assert "The singular values find 1,538 eigenvalues and a gap of eighteen orders of magnitude" in page
+    assert (rank, kappa) == (1538, 1.8e13) and 1e18 < gap < 1e19
+    stops, lower, missed = after["float64, relative"]
+    assert "stops one eigenvalue short, and reports a condition number 570 times as small" in page
+    assert (stops, missed) == (1537, 570) and kappa / lower == pytest.approx(570, rel=0.03)
+
+
+def test_the_library_finds_the_rank(page, rules):
+    ((_, trained),) = tables("counting-zeros", "gnlib.condition_number(net, x)")
+    free, rank = map(int, trained.split()[1:3])
+    assert "The rank is three below the bound" in page and free - rank == 3
+    assert rank == rules["singular values, relative"][3]
+
+
+def test_width_and_the_cap(page):
+    live, kept = sorted(tables("counting-zeros", "caps κ at"), key=lambda lines: float(lines[0].split()[4]))
+    for lines, cap, said in ((live, 4200, "about 4,200"), (kept, 840, "about 840")):
+        assert {float(line.split()[i]) for line in lines[5:] for i in (3, 5)} == {cap} and said in page
+    assert "falls from above $10^{10}$ to below $10^5$" in page
+    for column in (3, 5):
+        assert float(live[0].split()[column]) > 1e10 and float(live[4].split()[column]) < 1e5
+    assert "1,564" in page and int(live[0].split()[4]) == 1564
+    row = kept[3].split()
+    assert "$m = 50$ loses a third of its rank in training: its condition number jumps by five orders" in page
+    assert int(row[6]) == pytest.approx(2 / 3 * int(row[4]), rel=0.02)
+    assert 1e5 < float(row[5]) / float(row[3]) < 1e6
+
+
+def test_the_directions_at_the_size_of_the_paper(page):
+    (free,) = {row["directions"] for row in results.kept("counting-zeros") if (row["figure"], row["epoch"]) == (9, 0)}
+    assert f"it has {free:,} directions for 10,000 eigenvalues" in page
+
+
+def test_the_path_of_figure_10():
+    page, rows = text("training"), [row for row in results.kept("training") if row["figure"] == 10]
+    ends = {}
+    for scale in ("small", "unit"):
+        path = [row for row in rows if row["scale"] == scale]
+        first, last = (
+            sum(row["kappa"] for row in path if row["epoch"] == epoch) / 3
+            for epoch in (0, max(r["epoch"] for r in path))
+        )
+        ends[scale] = first, max(row["kappa"] for row in path), last
+    first, most, last = ends["small"]
+    assert "doubles while the loss falls and comes back, or grows sevenfold" in page
+    assert most == pytest.approx(2 * first, rel=0.1) and last == pytest.approx(first, rel=0.05)
+    first, most, last = ends["unit"]
+    assert last == pytest.approx(7 * first, rel=0.05)
+    largest = max(row["lemma_2"] / row["kappa"] for row in rows)
+    assert f"Lemma 2 is at most {largest:.2f} times as large" in page

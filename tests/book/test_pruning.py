@@ -1,0 +1,156 @@
+"""The numbers in the text of "Pruning before training" are those of its kept table and of its own outputs."""
+
+import json
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from gnlib.chapters import results
+from gnlib.chapters.pruning.trainings import Training, path, trainings
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def text():
+    return " ".join((ROOT / "notebooks" / "pruning.md").read_text().split())
+
+
+@cache
+def kept(network, column, columns="kept"):
+    """At each epoch, for the whole network, without 80 % of the weights, and without 80 % of every tensor."""
+    found = trainings(results.kept("pruning"))
+    of = [("none", 0.0), ("weights", 0.8), ("every tensor", 0.8)]
+    (epochs, whole), *others = (path(found[Training(network, *what)], column, columns) for what in of)
+    assert all(found == epochs for found, _ in others)
+    return dict(zip(epochs, zip(whole, *(values for _, values in others), strict=True), strict=True))
+
+
+def lines_of(caption):
+    """Return the cells of the table with this caption, a line each."""
+    cells = json.loads((ROOT / "notebooks" / "pruning.ipynb").read_text())["cells"]
+    outputs = [output["data"]["text/plain"] for cell in cells for output in cell.get("outputs", []) if "data" in output]
+    (table,) = [lines for lines in map("".join, outputs) if lines.startswith(caption)]
+    return [line.split() for line in table.splitlines()[2:]]
+
+
+def by_fraction(caption):
+    return {name: [float(cell) for cell in cells] for name, *cells in lines_of(caption)}
+
+
+def test_the_transformer_tells_weights_from_tensors(text):
+    whole, weights, every = kept("ViT", "loss")[200]
+    assert "the paper's transformer trains faster than the whole network" in text and weights < whole < every
+    kappa = kept("ViT", "kappa")
+    assert kappa[0][0] < kappa[0][1] < kappa[0][2]
+    assert "from epoch 80 on it is better conditioned than the whole one" in text
+    assert all((every < whole) == (epoch >= 80) for epoch, (whole, _, every) in kappa.items())
+    assert "From epoch 40 on both pruned networks have the smaller condition number by all columns" in text
+    both = kept("ViT", "kappa", "all").items()
+    assert all((max(pruned) < whole) == (epoch >= 40) for epoch, (whole, *pruned) in both)
+    assert "at the paper's size it does so by one" in text and kappa[0][1] / kappa[0][0] == pytest.approx(10, abs=0.5)
+
+
+def test_the_connected_network_does_not(text):
+    whole, weights, every = kept("FcNN", "loss")[200]
+    assert every == pytest.approx(weights, rel=0.03) and weights > 10 * whole
+    assert "at a condition number that hardly changes" in text
+    assert all(max(pruned) < 1.4 * whole for whole, *pruned in kept("FcNN", "kappa").values())
+    ends = {kind: [kept("FcNN", end, kind)[0] for end in ("largest", "smallest")] for kind in ("kept", "all")}
+    shares = {kind: [weights / whole for whole, weights, _ in found] for kind, found in ends.items()}
+    assert "both ends of its spectrum fall to a twentieth (to [a quarter]" in text
+    assert shares["kept"] == pytest.approx([1 / 20] * 2, rel=0.1) and shares["all"] == pytest.approx(
+        [1 / 4] * 2, rel=0.1
+    )
+
+
+def test_behind_the_figures_on_all_six_epochs():
+    """Figure 17: pruned, it is worse conditioned throughout. Figure 13: before training only."""
+    page = " ".join((ROOT / "book" / "behind-the-figures.md").read_text().split())
+    assert "it has the larger condition number at all six epochs" in page
+    of_17 = kept("FcNN", "kappa", "all").values()
+    assert len(of_17) == 6 and all(min(pruned) > whole for whole, *pruned in of_17)
+    assert "from epoch 40 on both pruned networks have the smaller one" in page
+    first, *later = kept("ViT", "kappa", "all").values()
+    assert list(first) == sorted(first) and len(later) == 5 and all(max(pruned) < whole for whole, *pruned in later)
+
+
+def test_the_more_is_pruned_of_the_connected_network_the_slower_it_is(text):
+    found = trainings(results.kept("pruning"))
+
+    def along(column, kind, share):
+        return dict(zip(*path(found[Training("FcNN", kind if share else "none", share)], column, "all"), strict=True))
+
+    shares = (0.0, 0.2, 0.4, 0.6, 0.8)
+    for kind in ("weights", "every tensor"):
+        ends = [along("loss", kind, share)[200] for share in shares]
+        assert ends == sorted(ends)
+        kappas = {share: along("kappa", kind, share) for share in shares}
+        most = [kappas[0.8][epoch] / kappas[0.0][epoch] for epoch in kappas[0.0]]
+        assert min(most) > 1 and max(most) < 1.375
+        assert [kappas[share][0] for share in shares] != sorted(kappas[share][0] for share in shares)
+    assert "it trains the more slowly the more is pruned" in text and "with less pruned it is in no order" in text
+    card = (ROOT / "book" / "scorecard.md").read_text()
+    assert "only with 80 % it is larger at all epochs, by up to 37 %." in card
+
+
+def test_weights_sink_and_tensors_tilt(text):
+    lines = {
+        line[0]: [float(cell.replace(",", "")) for cell in line[1:]] for line in lines_of("ResNet20 before training")
+    }
+    top, bottom, kappa, *_, rank = (pruned / whole for pruned, whole in zip(lines["80%"], lines["0%"], strict=True))
+    assert "the largest eigenvalue is a third of what it was and the smallest a fifth" in text
+    assert 1 / top == pytest.approx(3, abs=0.5) and 1 / bottom == pytest.approx(5, abs=0.5)
+    assert "less than twice as large (at 60 % it is three times as large)" in text and 1 < kappa < 2 and rank < 1
+    assert lines["60%"][2] / lines["0%"][2] == pytest.approx(3, abs=0.5)
+    assert max(line[2] for line in lines.values()) == lines["60%"][2]
+
+
+def test_every_network_is_worse_conditioned_before_training(text):
+    kappas = by_fraction("condition number before training\n")
+    assert len(kappas) == 5 and all(values == sorted(values) for values in kappas.values())
+    growth = {name: values[-1] / values[0] for name, values in kappas.items()}
+    assert "by a factor of about three for the MLP" in text and growth.pop("MLP") == pytest.approx(3, abs=0.5)
+    assert "by tens to hundreds for the others" in text and 10 < min(growth.values()) < max(growth.values()) < 300
+    last = {
+        name for name, values in kappas.items() if values[-1] / values[-2] == max(b / a for a, b in pairwise(values))
+    }
+    assert "In all of them but ResNet32 the last step" in text and last == set(kappas) - {"ResNet32"}
+
+
+def test_where_losses_follow(text):
+    losses = by_fraction("training loss after 20 epochs")
+    assert {name for name, values in losses.items() if values == sorted(values)} == {"MLP", "ViT"}
+    assert all(min(losses[name]) == losses[name][-1] for name in ("VGG5", "ResNet32"))
+    after = by_fraction("condition number after training")
+    assert {name for name, values in after.items() if min(values) == values[-1]} == {"VGG5", "ResNet32"}
+
+
+def test_a_larger_rate_makes_up_for_pruned_weights(text):
+    lines = [
+        [float(cell.strip("%").replace(",", "")) for cell in line] for line in lines_of("MLP, loss after 100 epochs")
+    ]
+    whole, *pruned = lines
+    assert "is as fast as the whole one to within a few per cent" in text
+    assert all(line[5] < 1.04 * whole[3] for line in pruned)
+    assert "the one that lost 80 % is faster" in text and pruned[-1][5] < 0.9 * whole[3]
+    assert "its condition number is three times as large" in text and pruned[-1][1] / whole[1] == pytest.approx(
+        3, abs=0.5
+    )
+
+
+def test_the_rank_correlations(text):
+    found = [float(line[-1]) for line in lines_of("condition number before training and loss after")]
+    *kinds, over_all = found
+    assert f"anything from ${min(kinds):.2f}$ to ${max(kinds):+.2f}$" in text
+    assert f"and ${over_all:.2f}$ over all of them" in text
+
+
+def test_the_verdict_on_figure_13():
+    rows = (ROOT / "book" / "scorecard.md").read_text().splitlines()
+    (row,) = (row for row in rows if row.startswith("| 13 | Pruning, ViT"))
+    whole, _, every = kept("ViT", "kappa", "all")[0]
+    assert "larger before training, by two orders of magnitude, but smaller from epoch 40 on" in row
+    assert 100 < every / whole < 1000

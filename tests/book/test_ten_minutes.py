@@ -1,0 +1,86 @@
+"""What "The book in ten minutes" says is what its cells print and what the tables of the chapters hold."""
+
+from collections import defaultdict
+from pathlib import Path
+
+import jupytext
+import numpy as np
+import pytest
+from bs4 import BeautifulSoup
+
+from gnlib.chapters import results
+from gnlib.chapters.what_predicts_training.correlations import between, within
+from gnlib.chapters.what_predicts_training.table import order, those
+
+PAGE = Path(__file__).parents[2] / "notebooks" / "ten-minutes.md"
+
+
+@pytest.fixture(scope="module")
+def text():
+    return " ".join(PAGE.read_text().split())
+
+
+def means(name, x, of, **where):
+    """Mean condition number of a kept table, by a column and the values of another."""
+    values = defaultdict(list)
+    for row in results.kept(name):
+        if all(row[column] == value for column, value in where.items()):
+            values[row[of], row[x]].append(row["kappa"])
+    return {key: np.mean(found) for key, found in values.items()}
+
+
+def test_two_runs(text):
+    outputs = [output for cell in jupytext.read(PAGE.with_suffix(".ipynb")).cells for output in cell.get("outputs", ())]
+    (table,) = [
+        html for output in outputs if "steps to the goal" in (html := output.get("data", {}).get("text/html", ""))
+    ]
+    rows = [[cell.text for cell in row.select("td")] for row in BeautifulSoup(table, "html.parser").select("tbody tr")]
+    (_, raw, slow), (_, centred, fast) = [[name, *(int(n.replace(",", "")) for n in rest)] for name, *rest in rows]
+    assert raw > 20 * centred and round(slow / fast) == 14
+    assert "One of them needs fourteen times as many steps." in text
+
+
+def test_the_data_multiply():
+    kappas = means("one-hidden-layer", "depth", "images", figure=19, width=3100)
+    ratios = [kappas["raw", depth] / kappas["whitened", depth] for depth in range(2, 11)]
+    assert 10**5.5 < min(ratios) < max(ratios) < 10**6.5  # six orders of magnitude
+
+
+def test_depth_and_width():
+    kappas = means("deep-linear", "depth", "line", figure="2a")
+    for width in (400, 1600, 3200):
+        assert (np.diff([kappas[width, depth] for depth in range(2, 21, 2)]) > 0).all()
+    for depth in range(4, 21, 2):
+        assert kappas[400, depth] > kappas[1600, depth] > kappas[3200, depth]
+
+
+def test_depth_times_rank_over_width_is_not_all():
+    kappas = means("deep-linear", "depth", "line", figure="2a")
+    at_one_ratio = [f"{kappas[200 * depth, depth]:.0f}" for depth in (4, 8, 16)]
+    page = " ".join((PAGE.parent / "deep-linear.md").read_text().split())
+    assert "condition numbers of {}, {} and {}, for 4, 8 and 16 layers".format(*at_one_ratio) in page
+    assert "at $L r / m = 2.9$" in page and round(587 / 200, 1) == 2.9
+
+
+def test_a_skip_takes_a_third_off(text):
+    kappas = means("residual", "depth", "skip", width=800)
+    shares = [kappas[1, depth] / kappas["no skip", depth] for depth in range(6, 13, 2)]
+    assert "takes a third off the condition number" in text and np.mean(shares) == pytest.approx(2 / 3, abs=0.05)
+    assert all(kappas["1 / L", d] == pytest.approx(kappas["no skip", d], rel=0.05) for d in range(2, 13, 2))
+
+
+def test_the_kernel_of_a_wide_network_with_a_linear_output_stays():
+    changes = defaultdict(list)
+    for row in results.kept("when-the-kernel-moves"):
+        if row["figure"] == 1:
+            changes[row["network"], row["width"]].append(row["change"])
+    linear, swish = ([np.mean(changes[name, 10**e]) for e in range(2, 7)] for name in ("linear", "swish"))
+    assert (np.diff(linear) < 0).all() and linear[-1] < 1e-3
+    assert min(swish) > 0.5
+
+
+def test_what_kappa_ranks(text):
+    some = those(results.kept("what-predicts-training"), optimizer="descent", loss="mse", n=50)
+    apart, inside = (order(some, names=["kappa"], statistic=how).value("kappa") for how in (between, within))
+    assert f"rank correlation of κ with the steps is {apart:.2f}, within them {inside:.2f}" in text
+    assert f"{len(some)} networks of twelve families" in text
