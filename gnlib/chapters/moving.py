@@ -150,7 +150,13 @@ class Moving:
                 "xaxis": self._axis("x"),
                 "yaxis": self._axis("y"),
                 "sliders": [
-                    {"active": middle, "currentvalue": {"prefix": f"{self.slider}: "}, "steps": steps, "pad": {"t": 50}}
+                    {
+                        "active": middle,
+                        "currentvalue": {"prefix": f"{self.slider}: "},
+                        "steps": steps,
+                        "pad": {"t": 50},
+                        "len": 0.92,  # the last label is centred at the end and would be cut off
+                    }
                 ],
             },
         )

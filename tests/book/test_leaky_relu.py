@@ -1,0 +1,52 @@
+"""The numbers in the text of "Leaky ReLU" beside its slider are those that the slider shows."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "notebooks" / "leaky-relu.md"
+
+
+@pytest.fixture(scope="module")
+def text():
+    return " ".join(PAGE.read_text().split())
+
+
+@pytest.fixture(scope="module")
+def figure():
+    """What plotly draws."""
+    cells = json.loads(PAGE.with_suffix(".ipynb").read_text())["cells"]
+    outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
+    (found,) = [data["application/vnd.plotly.v1+json"] for data in outputs if "application/vnd.plotly.v1+json" in data]
+    return found
+
+
+@pytest.fixture(scope="module")
+def kappas(figure):
+    """Those of white and of raw images for each slope."""
+    words = [re.fullmatch(r"(\S+), κ (\S+) \| (\S+)", frame["name"]).groups() for frame in figure["frames"]]
+    return {float(slope): (float(white), float(raw.replace(",", ""))) for slope, white, raw in words}
+
+
+def test_condition_numbers_beside_the_slope(text, kappas):
+    (a, b), (c, d), (e, f) = kappas[1], kappas[0], kappas[-1]
+    assert f"that of the white images grows from {a:.0f} to {c:.0f}, because" in text
+    assert f"that of the raw images falls from {b:,.0f} to {d:,.0f}, because" in text
+    assert f"Beyond the ReLU both go on, to {e:.0f} and {f:,.0f}." in text
+
+
+def test_ten_eigenvalues_of_white_images_leave_the_others_behind(text, figure):
+    assert "ten eigenvalues, one for each output, leave the others behind" in text
+    for frame in figure["frames"]:
+        points = dict(zip(frame["data"][0]["x"], frame["data"][0]["y"], strict=True))
+        next_one, last = points[min(x for x in points if x > 10)], points[max(points)]
+        assert next_one < 4 * last  # the others stay together
+        if float(frame["name"].split(",")[0]) <= 0:
+            assert points[10] > 10 * next_one and points[1] < 1.01 * points[10]
+
+
+def test_the_slider_goes_from_no_activation_to_the_absolute_value(text, kappas):
+    assert "All eigenvalues of $\\widehat G$ for the first 100 images of MNIST" in text
+    assert [*kappas] == sorted(kappas, reverse=True) and max(kappas) == 1 and min(kappas) == -1
