@@ -1,0 +1,49 @@
+"""The numbers in the text of "Piecewise linear maps" beside its slider are those that the slider shows."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+PAGE = Path(__file__).parents[2] / "notebooks" / "piecewise-linear-maps.md"
+
+
+@pytest.fixture(scope="module")
+def text():
+    return " ".join(PAGE.read_text().split())
+
+
+@pytest.fixture(scope="module")
+def frames():
+    """For each position of the slider the number of pieces that it names, and its curves."""
+    cells = json.loads(PAGE.with_suffix(".ipynb").read_text())["cells"]
+    outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
+    (figure,) = [data["application/vnd.plotly.v1+json"] for data in outputs if "application/vnd.plotly.v1+json" in data]
+    named = [
+        (frame["name"], [(np.array(c["x"]), np.array(c["y"])) for c in frame["data"]]) for frame in figure["frames"]
+    ]
+    return {name: curves for name, curves in named}
+
+
+def test_the_pieces_are_as_many_as_the_slider_says_and_fill_the_line(frames):
+    for name, ((x, _), _, _) in frames.items():
+        assert name.endswith(f", {len(x) // 2} pieces")
+        assert x[0] == -2 and x[-1] == 2 and (np.diff(x) >= 0).all() and (x[1:-1:2] == x[2::2]).all()
+
+
+def test_condition_numbers_of_the_pieces(text, frames):
+    kappas = np.concatenate([largest / smallest for (_, largest), (_, smallest), _ in frames.values()])
+    assert f"of one piece is {kappas.min():.1f} while that of another is {kappas.max():.0f}." in text
+
+
+def test_both_singular_values_jump_at_the_mark_and_one_step_stays(text, frames):
+    assert "The one at 0.25 is the kink of another unit of the first layer: it stays where it is." in text
+    marks = []
+    for (x, largest), (_, smallest), (mark, _) in frames.values():
+        (at,) = np.flatnonzero(np.abs(x[1:-1:2] - mark[0]) < 1e-4)
+        for values in (largest, smallest):
+            assert values[2 * at] == values[2 * at + 1] != values[2 * at + 2]
+        assert 0.25 in x.round(2)
+        marks.append(mark[0])
+    assert (np.diff(marks) > 0).all()
