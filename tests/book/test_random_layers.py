@@ -1,0 +1,54 @@
+"""The numbers in the text of "Random layers" are those of its own tables."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gnlib.chapters.random_layers import bounds
+
+PAGE = Path(__file__).parents[2] / "notebooks" / "random-layers.md"
+
+
+@pytest.fixture(scope="module")
+def text():
+    return " ".join(PAGE.read_text().split())
+
+
+def lines_of(caption):
+    """Return the numbers of the lines under the head of the table with this caption, by their first column."""
+    cells = json.loads(PAGE.with_suffix(".ipynb").read_text())["cells"]
+    outputs = [output["data"]["text/plain"] for cell in cells for output in cell.get("outputs", []) if "data" in output]
+    (table,) = [lines for lines in map("".join, outputs) if lines.startswith(caption)]
+    lines = [line.replace(",", "").replace("inf", "Infinity").split() for line in table.splitlines()[2:]]
+    return {line[0]: [float(word.rstrip("%")) for word in line[1:]] for line in lines}
+
+
+def test_the_most_squeezed_direction(text):
+    ratio, *_ = lines_of("Gaussian layers, r = 2, absolute value")["100"]
+    assert "In a layer of a hundred units" in text and f"some {100 * ratio:.0f} times weaker" in text
+
+
+def test_steps_of_descent(text):
+    few_without, few_with, many_without, many_with = lines_of("steps of gradient descent")["100"]
+    assert (
+        f"At width 100 a thousandth of the loss is left after {few_without:.0f} steps without the skip and after "
+        f"{few_with:.0f} with it, a millionth after {many_without:,.0f} and after {many_with:.0f}:" in text
+    )
+
+
+def test_bounds_are_within_ten_per_cent(text):
+    of = lines_of("bounds over true values")
+    assert "simple bounds are within 10 % of the truth" in text and max(numbers[2] for numbers in of.values()) < 1.1
+    assert f"for $r = 2$ the bound is too large by {100 * (of['limit'][2] - 1):.1f} %" in text
+
+
+def test_what_the_skip_is_worth(text):
+    exact, bound = bounds.skip_condition_limit(2), bounds.riedi_theorem_38(2).symmetric
+    assert f"at $r = 2$ to {exact:.2f}, and a bound that needs two numbers says {bound:.2f}." in text
+
+
+def test_the_worst_pattern_is_nearly_the_one_with_all_units_on(text):
+    assert "the worst pattern is nearly the one with all units on" in text
+    for active, at_random, worst, bound in lines_of("kappa of one Gaussian layer").values():
+        assert at_random < active <= worst <= bound and worst < 1.1 * active
