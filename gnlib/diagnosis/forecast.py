@@ -38,8 +38,6 @@ class Forecast:
         the learning rate, and the largest one at which the linear model is stable where it starts
     unreachable
         share of the squared residual (of the gradient by the outputs) that no step of the linear model changes
-    drift
-        :math:`V`, how far the kernel moves in the time that the loss takes to fall, relative to its size
     after
         number of real steps taken first
     decay
@@ -55,7 +53,6 @@ class Forecast:
     rate: float
     stable_rate: float
     unreachable: float
-    drift: float
     after: int
     decay: float
     optimizer: str
@@ -65,13 +62,6 @@ class Forecast:
     def diverges(self) -> bool:
         """Whether the loss ends above where the linear model starts."""
         return not float(self.losses[-1]) <= float(self.losses[self.after])
-
-    @property
-    def regime(self) -> str:
-        """What the drift says. It is about the first step: it does not tell good forecasts from bad ones."""
-        if self.drift < 1:
-            return "at first the kernel changes more slowly than the loss falls"
-        return "at first the kernel changes faster than the loss falls; after=20 forecasts from where it then is"
 
     def steps_to(self, goal: float) -> int | None:
         """Return the first step at which the loss is at most `goal`, or None where that is unknown.
@@ -98,7 +88,6 @@ class Forecast:
             Line(
                 "steps to", f"{goals} of the loss", f"{self.unreachable:.2g} of the squared residual is never reached"
             ),
-            Line("drift", f"{self.drift:.2g}", self.regime),
         ]
         if self.decay:
             found.append(Line("weight decay", f"{self.decay:.2g} of the weights", "left out of the forecast"))
@@ -239,7 +228,6 @@ def forecast_of(
         rate=rule.rate,
         stable_rate=linear.stable_rate,
         unreachable=linear.unreachable,
-        drift=linear.drift,
         after=after,
         decay=1 - (1 - rule.rate * made.param_groups[0]["weight_decay"]) ** steps,
         optimizer=optimizer if isinstance(optimizer, str) else type(optimizer).__name__,

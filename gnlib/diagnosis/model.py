@@ -10,15 +10,16 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.optim import Optimizer
 
-from gnlib.checks import numerical_rank
+from gnlib.checks import EPS, numerical_rank
 from gnlib.diagnosis.descent import Rule, descend
-from gnlib.diagnosis.drift import drift
 from gnlib.diagnosis.linearised import at, outputs_of, pull, push
 from gnlib.diagnosis.losses import Loss, SquaredError
 from gnlib.diagnosis.measured import through
 from gnlib.diagnosis.preconditioner import Factors, Preconditioner, preconditioned_gram, preconditioner_of, rule_of
 from gnlib.modules.gram import gram_of
 from gnlib.modules.network import Network
+from gnlib.modules.products import largest_eigenvalue
+from gnlib.spectrum.result import NotConvergedError
 
 OFF = 0.25  # of the residual, by which the network may differ from its linear model
 ROUNDING = 1e-8  # of the first residual, below which nothing is compared
@@ -107,7 +108,7 @@ class Linear(NamedTuple):
         the coordinates in which its outputs are followed
     preconditioner
         of the optimiser
-    stable_rate, unreachable, drift
+    stable_rate, unreachable
         as in :class:`gnlib.diagnosis.forecast.Forecast`
     """
 
@@ -115,7 +116,6 @@ class Linear(NamedTuple):
     preconditioner: Preconditioner
     stable_rate: float
     unreachable: float
-    drift: float
 
 
 def linearise(
@@ -135,21 +135,45 @@ def linearise(
     gradient = pull(networks, g, memory)
     preconditioner = preconditioner_of(optimizer, networks, leaves, gradient, memory)
     kernel = gram_of(networks, memory) if kernel is None else kernel
-    moved = drift(networks, kernel, loss.value(outputs), gradient, preconditioner.factors, memory)
     if preconditioner.factors is not None:
         kernel = preconditioned_gram(networks, preconditioner.factors, memory)
     pushed = outputs.new_zeros(outputs.numel(), 0)
     if preconditioner.momentum is not None:
         pushed = push(networks, preconditioner.momentum, memory).reshape(-1, 1)
-    values, vectors = torch.linalg.eigh(kernel)
-    values = values.clamp_min(0)
-    quadratic = isinstance(loss, SquaredError)
-    space = Modes(outputs, loss, (values, vectors), pushed) if quadratic else Outputs(outputs, loss, kernel, pushed)
-    lost = vectors[:, : len(values) - numerical_rank(values, len(values))].mT @ g.flatten()
-    unreachable = float(lost.square().sum() / g.square().sum()) if g.any() else 0.0
-    largest = float(values[-1]) if quadratic else float(torch.linalg.eigvalsh(through(loss.root(outputs), kernel))[-1])
+    space: Outputs
+    if isinstance(loss, SquaredError):
+        values, vectors = torch.linalg.eigh(kernel)
+        values = values.clamp_min(0)
+        space, unreachable = Modes(outputs, loss, (values, vectors), pushed), _within_null_space(g, values, vectors)
+        largest = float(values[-1])
+    else:
+        space, unreachable = Outputs(outputs, loss, kernel, pushed), _unreachable(g, kernel)
+        largest = _largest(through(loss.root(outputs), kernel))
     stable = rule_of(optimizer).limit / largest if largest > 0 else math.inf
-    return Linear(space, preconditioner, stable, unreachable, moved)
+    return Linear(space, preconditioner, stable, unreachable)
+
+
+def _unreachable(g: Float[Tensor, "n k"], kernel: Float[Tensor, "nk nk"]) -> float:
+    """Return the share of a gradient in the null space of a kernel: none where a Cholesky factor proves full rank."""
+    threshold = len(kernel) * EPS * _largest(kernel)
+    shifted = kernel.clone()
+    shifted.diagonal().sub_(2 * threshold)  # once for the rounding of the factor
+    if threshold > 0 and not torch.linalg.cholesky_ex(shifted).info:
+        return 0.0
+    return _within_null_space(g, *torch.linalg.eigh(kernel))
+
+
+def _within_null_space(g: Float[Tensor, "n k"], values: Float[Tensor, " q"], vectors: Float[Tensor, "q q"]) -> float:
+    lost = vectors[:, : len(values) - numerical_rank(values, len(values))].mT @ g.flatten()
+    return float(lost.square().sum() / g.square().sum()) if g.any() else 0.0
+
+
+def _largest(matrix: Float[Tensor, "q q"]) -> float:
+    """Return the largest eigenvalue of a positive semi-definite matrix."""
+    try:
+        return largest_eigenvalue(matrix).value
+    except NotConvergedError:
+        return max(float(torch.linalg.eigvalsh(matrix)[-1]), 0.0)
 
 
 def follow(space: Outputs, rule: Rule, steps: int) -> tuple[list[float], dict[int, tuple[Tensor, Tensor]]]:

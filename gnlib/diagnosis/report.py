@@ -252,7 +252,7 @@ def _of_rank(report: Report) -> str:
 
 
 def _forecast_as_dict(forecast: Forecast) -> dict[str, Any]:
-    names = ("trusted", "rate", "stable_rate", "unreachable", "drift", "optimizer")
+    names = ("trusted", "rate", "stable_rate", "unreachable", "optimizer")
     return {"losses": forecast.losses.tolist(), **{name: getattr(forecast, name) for name in names}}
 
 

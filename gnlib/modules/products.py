@@ -105,13 +105,15 @@ def gauss_newton_operator(
     return GramOperator(Network(module, x, output, mode, memory), memory)
 
 
-def largest_eigenvalue(operator: SymmetricOperator, *, tolerance: float = 1e-8, max_steps: int = 500) -> ExtremePair:
+def largest_eigenvalue(
+    operator: SymmetricOperator | Tensor, *, tolerance: float = 1e-8, max_steps: int = 500
+) -> ExtremePair:
     """Return the largest eigenvalue of a positive semi-definite operator, by products with few vectors at a time.
 
     Parameters
     ----------
     operator
-        the operator
+        the operator, or a matrix
     tolerance
         relative error at which the iteration may stop; the error of the result is proved by its residual
     max_steps

@@ -69,7 +69,7 @@ def test_a_network_that_is_linear_in_what_is_trained_is_foretold_exactly(kind, m
     (x, y), module = data(kind), network(last_alone=True)
     found = forecast(module, x, y, kind, optimizer=make(module[2].parameters()), steps=STEPS)
     assert found.losses.tolist() == pytest.approx(trained(module, x, y, kind, make, STEPS), rel=1e-10)
-    assert found.trusted == STEPS and found.drift < 1e-10 and not found.diverges
+    assert found.trusted == STEPS and not found.diverges
 
 
 def test_an_optimiser_of_the_last_layer_alone_leaves_the_others_where_they_are():
@@ -133,7 +133,7 @@ def test_a_wide_network_is_foretold_closely(kind):
     real = trained(module, x, y, kind, lambda p: torch.optim.SGD(p, lr=found.rate), 100)
     assert found.losses.tolist() == pytest.approx(real, rel=0.05)
     assert found.losses[-1] < 0.5 * found.losses[0]
-    assert found.trusted == 100 and found.drift < 1 and "more slowly" in found.regime
+    assert found.trusted == 100
 
 
 def test_the_range_is_honest():
@@ -199,7 +199,7 @@ def test_at_a_perfect_fit_there_is_nothing_to_foretell():
     (x, _), module = data(), network()
     found = forecast(module, x, module(x).detach(), steps=3)
     assert found.losses.tolist() == [0.0] * 4
-    assert (found.drift, found.unreachable, found.trusted) == (0.0, 0.0, 3)
+    assert (found.unreachable, found.trusted) == (0.0, 3)
 
 
 def test_weight_decay_that_is_left_out_is_said():

@@ -136,6 +136,18 @@ def test_what_is_out_of_reach_is_what_no_parameter_changes():
     assert losses[-1] == pytest.approx(linear.unreachable * losses[0], rel=1e-12)
 
 
+@pytest.mark.parametrize(("second", "lost"), [([1.0, 0.0, 0.0], 2 / 3), ([0.0, 1.0, 0.0], 0.0)])
+def test_what_is_out_of_reach_by_cross_entropy(second, lost):
+    """Two samples of three have opposite gradients: nothing moves them if they are equal."""
+    module = nn.Linear(3, 2, bias=False).double()
+    nn.init.zeros_(module.weight)
+    networks = networks_of(module, torch.tensor([[1.0, 0.0, 0.0], second, [0.0, 0.0, 1.0]]).double())
+    leaves = {name: p.clone() for name, p in networks[0].parameters.items()}
+    loss = loss_of("cross_entropy", torch.tensor([0, 1, 0]), outputs_of(networks, 4.0))
+    linear = linearise(networks, loss, optimizer_of("sgd", networks[0], leaves, 1.0), leaves, 4.0)
+    assert linear.unreachable == pytest.approx(lost, rel=1e-12)
+
+
 def test_a_network_is_trusted_up_to_the_first_step_at_which_it_is_off():
     """By going through all the steps that are looked at, one by one."""
     networks, loss, linear = standing("mse", 3 * torch.ones(N, K))
