@@ -2,7 +2,6 @@
 
 from gnlib.diagnosis.by_layer import by_layer as by_layer
 from gnlib.diagnosis.culprits import culprits as culprits
-from gnlib.diagnosis.drift import drift as drift
 from gnlib.diagnosis.forecast import forecast as forecast
 from gnlib.diagnosis.loss_matrix import eigenvalues as eigenvalues
 from gnlib.diagnosis.loss_matrix import loss_gram as loss_gram

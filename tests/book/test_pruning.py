@@ -36,6 +36,13 @@ def lines_of(caption):
     return [line.split() for line in table.splitlines()[2:]]
 
 
+def printed():
+    """Return the lines that cells print."""
+    cells = json.loads((ROOT / "notebooks" / "pruning.ipynb").read_text())["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    return "".join("".join(output["text"]) for output in outputs if output["output_type"] == "stream").splitlines()
+
+
 def by_fraction(caption):
     return {name: [float(cell) for cell in cells] for name, *cells in lines_of(caption)}
 
@@ -51,6 +58,23 @@ def test_the_transformer_tells_weights_from_tensors(text):
     both = kept("ViT", "kappa", "all").items()
     assert all((max(pruned) < whole) == (epoch >= 40) for epoch, (whole, *pruned) in both)
     assert "at the paper's size it does so by one" in text and kappa[0][1] / kappa[0][0] == pytest.approx(10, abs=0.5)
+
+
+def test_the_residual_network_needs_its_scales(text):
+    """Figures 1 and 14: slow and badly conditioned without scales, neither without weights."""
+    card = (ROOT / "book" / "scorecard.md").read_text()
+    loss, (whole, weights, every) = kept("ResNet20", "loss"), kept("ResNet20", "loss")[100]
+    (_, first, _), *later = kept("ResNet20", "kappa").values()
+    assert f"{every:.2f} and not {whole:.3f} after 100 epochs" in card and f"the loss is {weights:.3f}" in card
+    of_all = kept("ResNet20", "kappa", "all")
+    assert f"{of_all[0][2]:,.0f} and not {of_all[0][0]:,.0f}" in card and first < 3 * kept("ResNet20", "kappa")[0][0]
+    assert "less than three times as large before training and smaller from epoch 20 on" in card
+    assert all(weights < whole < every for whole, weights, every in later) and len(later) == 5
+    assert "from epoch 20 on it is the best conditioned of the three" in text and "as fast as the whole one" in text
+    assert all(weights < 1.15 * whole for epoch, (whole, weights, _) in loss.items()) and every > 10 * whole
+    for what in ("losses at the end", "condition numbers before training, kept columns"):  # the network of this run
+        (line,) = (line for line in printed() if line.startswith(f"the two smallest {what}: "))
+        assert line.endswith("none and weights")
 
 
 def test_the_connected_network_does_not(text):

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from gnlib.chapters.what_predicts_training import zero_cost
 from gnlib.chapters.what_predicts_training.curvature import differentiated, sharpness
+from gnlib.chapters.what_predicts_training.drift import drift_of
 from gnlib.chapters.what_predicts_training.forecasts import fewest_steps
 from gnlib.chapters.what_predicts_training.spectral import Kernel, alignment, of_spectrum, weighted_residual
-from gnlib.diagnosis.drift import drift_of
 from gnlib.diagnosis.inputs import networks_on
 from gnlib.diagnosis.linearised import outputs_of, pull
 from gnlib.diagnosis.losses import loss_of
@@ -176,7 +176,7 @@ def predict(
     - `kappa`, `largest`, `smallest`, `trace_over_largest`, `effective_rank`: of the Gram matrix :math:`K = \frac1n J
       J^\top` (:func:`of_spectrum`); `kappa_loss`: of the loss's own matrix (:func:`gnlib.diagnosis.loss_gram`)
     - `alignment`, `weighted_residual`: where targets and residual lie in K (:mod:`.spectral`)
-    - `drift`: how far K moves while the loss falls (:func:`gnlib.diagnosis.drift`, along plain gradients)
+    - `drift`: how far K moves while the loss falls (:mod:`.drift`, along plain gradients)
     - `sharpness`: the largest eigenvalue of the Hessian of the loss (:func:`.curvature.sharpness`)
     - `gradient_quotient`, `naswot`, `zico`, `synflow`, `te_nas`, `chi_1`: :mod:`.zero_cost`
     - `parameters`, `initial_loss`, `gradient_norm`: what anybody could say

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from gnlib.diagnosis.drift import STEP, drift, drift_of
+from gnlib.chapters.what_predicts_training.drift import STEP, drift, drift_of
 from gnlib.diagnosis.linearised import pull
 from gnlib.modules.gram import gram_of
 from gnlib.modules.network import networks_of
