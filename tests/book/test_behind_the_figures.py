@@ -1,10 +1,8 @@
 """Every number in the text of "Behind the figures" is that of a kept table, or a fact that is listed here."""
 
-import json
 import re
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +10,10 @@ import torch
 
 import gnlib
 from gnlib.chapters import results
+from tests.book.pages import ROOT, checked_lines, printed
 from tests.oracles import normal
 
-PAGE = Path(__file__).parents[2] / "book" / "behind-the-figures.md"
+PAGE = ROOT / "book" / "behind-the-figures.md"
 FRONT = re.compile(r"\A---\n.*?\n---\n", re.S)
 CELL = re.compile(r"^```\{code-cell\}.*?^```$|^\([\w-]+\)=$", re.M | re.S)  # and labels
 # What is no result: formulas, code, addresses, the figures and lemmas themselves, and the names of data sets.
@@ -43,21 +42,6 @@ def kappas(name, column="kappa", **values):
 def figure_8(formula, kernel, filters, images="whitened"):
     found = kappas("convolution-published", images=images, formula=formula, kernel=kernel, filters=filters)
     return float(np.median(found))
-
-
-def checked_lines(chapter):
-    """What checked cells of a chapter print or show."""
-    notebook = json.loads((PAGE.parents[1] / "notebooks" / f"{chapter}.ipynb").read_text())
-    checked = [cell for cell in notebook["cells"] if "nbval-check-output" in cell["metadata"].get("tags", [])]
-    outputs = (output for cell in checked for output in cell["outputs"])
-    return "\n".join("".join(o.get("text", o.get("data", {}).get("text/plain", ""))) for o in outputs).splitlines()
-
-
-def printed(chapter, start):
-    """The last words of the line that begins like this."""
-    lines = [line.removeprefix(start) for line in checked_lines(chapter) if line.startswith(start)]
-    assert len(lines) == 1, f"{len(lines)} lines of {chapter} begin with {start!r}"
-    return lines[0]
 
 
 def leaky_relu(*columns):

@@ -1,29 +1,19 @@
 """The numbers in the texts of "Which eigenvalues are zero?" and "Along the training" are those of their tables."""
 
-import json
-from pathlib import Path
-
 import pytest
 
 from gnlib.chapters import results
-
-NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-
-
-def text(name):
-    return " ".join((NOTEBOOKS / f"{name}.md").read_text().split())
+from tests.book.pages import prose, texts
 
 
 def tables(name, words):
     """Return the lines under the heads of the tables whose captions have these words."""
-    cells = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]
-    outputs = [output["data"]["text/plain"] for cell in cells for output in cell.get("outputs", []) if "data" in output]
-    return [lines.splitlines()[2:] for lines in map("".join, outputs) if words in lines.partition("\n")[0]]
+    return [text.splitlines()[2:] for text in texts(name) if words in text.partition("\n")[0]]
 
 
 @pytest.fixture(scope="module")
 def page():
-    return text("counting-zeros")
+    return prose("notebooks/counting-zeros")
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +68,7 @@ def test_the_directions_at_the_size_of_the_paper(page):
 
 
 def test_the_path_of_figure_10():
-    page, rows = text("training"), [row for row in results.kept("training") if row["figure"] == 10]
+    page, rows = prose("notebooks/training"), [row for row in results.kept("training") if row["figure"] == 10]
     ends = {}
     for scale in ("small", "unit"):
         path = [row for row in rows if row["scale"] == scale]

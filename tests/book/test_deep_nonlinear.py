@@ -1,26 +1,14 @@
 """The numbers in the text of "Deep networks that are not linear" are those of its own tables."""
 
-import json
-from pathlib import Path
-
 import pytest
 
 from gnlib.chapters import results
-
-NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+from tests.book.pages import ROOT, prose, table
 
 
 @pytest.fixture(scope="module")
 def text():
-    return " ".join((NOTEBOOKS / "deep-nonlinear.md").read_text().split())
-
-
-def lines_of(caption):
-    """Return the lines under the head of the table with this caption."""
-    cells = json.loads((NOTEBOOKS / "deep-nonlinear.ipynb").read_text())["cells"]
-    outputs = [output["data"]["text/plain"] for cell in cells for output in cell.get("outputs", []) if "data" in output]
-    (table,) = [lines for lines in map("".join, outputs) if lines.startswith(caption)]
-    return table.splitlines()[2:]
+    return prose("notebooks/deep-nonlinear")
 
 
 def numbers(words):
@@ -30,13 +18,13 @@ def numbers(words):
 @pytest.fixture(scope="module")
 def chains():
     """Depth, kappa, its limit, the bound from below, the sharper and the plain one, of each network."""
-    lines = [line.split() for line in lines_of("condition number and its bounds")]
+    lines = [line.split() for line in table("deep-nonlinear", "condition number and its bounds")]
     return {(line[0], " ".join(line[1:-6]), int(line[-6])): numbers(line[-5:]) for line in lines}
 
 
 @pytest.fixture(scope="module")
 def tightness():
-    lines = [line.rsplit(maxsplit=6) for line in lines_of("bounds over the condition number")]
+    lines = [line.rsplit(maxsplit=6) for line in table("deep-nonlinear", "bounds over the condition number")]
     found = [(*head.split(maxsplit=2), numbers(words)) for head, *words in lines]
     return {(kind, name): ratios for kind, name, bound, ratios in found if bound == "sharper"}
 
@@ -44,7 +32,7 @@ def tightness():
 def test_the_bound_is_within_a_factor_of_six(text, chains):
     ratios = [sharper / kappa for kappa, _, _, sharper, _ in chains.values()]
     assert "within a factor of six at 800 units" in text and 5 < max(ratios) < 6 and min(ratios) >= 1 - 1e-3
-    claims = (NOTEBOOKS.parent / "book" / "claims-deep-nonlinear.md").read_text()
+    claims = (ROOT / "book" / "claims-deep-nonlinear.md").read_text()
     assert "within a factor of 2.3 in the chapter's wide networks" in claims
     assert 2 < max(kappa / below for kappa, _, below, _, _ in chains.values()) < 2.3
 
@@ -80,7 +68,9 @@ def test_where_the_bound_is_tight(text, tightness):
 
 
 def test_layer_norm_does_what_one_norm_does(text):
-    rows = [numbers(line.split())[1:] for line in lines_of("condition number of ReLU networks, raw images")]
+    rows = [
+        numbers(line.split())[1:] for line in table("deep-nonlinear", "condition number of ReLU networks, raw images")
+    ]
     gains = [chain / normalised for chain, _, normalised in rows]
     assert "LayerNorm is worth a factor of 1.5 to 2 on raw images" in text and 1.45 < min(gains) < max(gains) < 2
     assert min(scaled / normalised for _, scaled, normalised in rows) > 1
@@ -89,7 +79,7 @@ def test_layer_norm_does_what_one_norm_does(text):
 
 def test_along_the_training(text):
     paths = {}
-    for line in lines_of("along gradient descent"):
+    for line in table("deep-nonlinear", "along gradient descent"):
         kind, name, *rest = line.split()
         what = " ".join(rest[:-7])
         paths[kind, name, what] = numbers(rest[-7:])

@@ -1,32 +1,26 @@
 """The numbers in the text of "Leaky ReLU" beside its slider are those that the slider shows."""
 
-import json
 import re
-from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "notebooks" / "leaky-relu.md"
+from tests.book.pages import prose, slider
 
 
 @pytest.fixture(scope="module")
 def text():
-    return " ".join(PAGE.read_text().split())
+    return prose("notebooks/leaky-relu")
 
 
 @pytest.fixture(scope="module")
-def figure():
-    """What plotly draws."""
-    cells = json.loads(PAGE.with_suffix(".ipynb").read_text())["cells"]
-    outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
-    (found,) = [data["application/vnd.plotly.v1+json"] for data in outputs if "application/vnd.plotly.v1+json" in data]
-    return found
+def frames():
+    return slider("leaky-relu")
 
 
 @pytest.fixture(scope="module")
-def kappas(figure):
+def kappas(frames):
     """Those of white and of raw images for each slope."""
-    words = [re.fullmatch(r"(\S+), κ (\S+) \| (\S+)", frame["name"]).groups() for frame in figure["frames"]]
+    words = [re.fullmatch(r"(\S+), κ (\S+) \| (\S+)", name).groups() for name in frames]
     return {float(slope): (float(white), float(raw.replace(",", ""))) for slope, white, raw in words}
 
 
@@ -37,13 +31,13 @@ def test_condition_numbers_beside_the_slope(text, kappas):
     assert f"Beyond the ReLU both go on, to {e:.0f} and {f:,.0f}." in text
 
 
-def test_ten_eigenvalues_of_white_images_leave_the_others_behind(text, figure):
+def test_ten_eigenvalues_of_white_images_leave_the_others_behind(text, frames):
     assert "ten eigenvalues, one for each output, leave the others behind" in text
-    for frame in figure["frames"]:
-        points = dict(zip(frame["data"][0]["x"], frame["data"][0]["y"], strict=True))
+    for name, (white, _) in frames.items():
+        points = dict(zip(*white, strict=True))
         next_one, last = points[min(x for x in points if x > 10)], points[max(points)]
         assert next_one < 4 * last  # the others stay together
-        if float(frame["name"].split(",")[0]) <= 0:
+        if float(name.split(",")[0]) <= 0:
             assert points[10] > 10 * next_one and points[1] < 1.01 * points[10]
 
 

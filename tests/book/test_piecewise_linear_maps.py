@@ -1,29 +1,23 @@
 """The numbers in the text of "Piecewise linear maps" beside its slider are those that the slider shows."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-PAGE = Path(__file__).parents[2] / "notebooks" / "piecewise-linear-maps.md"
+from tests.book.pages import prose, slider
 
 
 @pytest.fixture(scope="module")
 def text():
-    return " ".join(PAGE.read_text().split())
+    return prose("notebooks/piecewise-linear-maps")
 
 
 @pytest.fixture(scope="module")
 def frames():
-    """For each position of the slider the number of pieces that it names, and its curves."""
-    cells = json.loads(PAGE.with_suffix(".ipynb").read_text())["cells"]
-    outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", [])]
-    (figure,) = [data["application/vnd.plotly.v1+json"] for data in outputs if "application/vnd.plotly.v1+json" in data]
-    named = [
-        (frame["name"], [(np.array(c["x"]), np.array(c["y"])) for c in frame["data"]]) for frame in figure["frames"]
-    ]
-    return {name: curves for name, curves in named}
+    """For each position of the slider, which names the number of pieces, its curves."""
+    return {
+        name: [(np.array(x), np.array(y)) for x, y in curves]
+        for name, curves in slider("piecewise-linear-maps").items()
+    }
 
 
 def test_the_pieces_are_as_many_as_the_slider_says_and_fill_the_line(frames):

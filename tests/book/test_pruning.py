@@ -1,21 +1,18 @@
 """The numbers in the text of "Pruning before training" are those of its kept table and of its own outputs."""
 
-import json
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from gnlib.chapters import results
 from gnlib.chapters.pruning.trainings import Training, path, trainings
-
-ROOT = Path(__file__).parents[2]
+from tests.book.pages import ROOT, printed, prose, table
 
 
 @pytest.fixture(scope="module")
 def text():
-    return " ".join((ROOT / "notebooks" / "pruning.md").read_text().split())
+    return prose("notebooks/pruning")
 
 
 @cache
@@ -30,17 +27,7 @@ def kept(network, column, columns="kept"):
 
 def lines_of(caption):
     """Return the cells of the table with this caption, a line each."""
-    cells = json.loads((ROOT / "notebooks" / "pruning.ipynb").read_text())["cells"]
-    outputs = [output["data"]["text/plain"] for cell in cells for output in cell.get("outputs", []) if "data" in output]
-    (table,) = [lines for lines in map("".join, outputs) if lines.startswith(caption)]
-    return [line.split() for line in table.splitlines()[2:]]
-
-
-def printed():
-    """Return the lines that cells print."""
-    cells = json.loads((ROOT / "notebooks" / "pruning.ipynb").read_text())["cells"]
-    outputs = [output for cell in cells for output in cell.get("outputs", [])]
-    return "".join("".join(output["text"]) for output in outputs if output["output_type"] == "stream").splitlines()
+    return [line.split() for line in table("pruning", caption)]
 
 
 def by_fraction(caption):
@@ -73,8 +60,7 @@ def test_the_residual_network_needs_its_scales(text):
     assert "from epoch 20 on it is the best conditioned of the three" in text and "as fast as the whole one" in text
     assert all(weights < 1.15 * whole for epoch, (whole, weights, _) in loss.items()) and every > 10 * whole
     for what in ("losses at the end", "condition numbers before training, kept columns"):  # the network of this run
-        (line,) = (line for line in printed() if line.startswith(f"the two smallest {what}: "))
-        assert line.endswith("none and weights")
+        assert printed("pruning", f"the two smallest {what}: ") == "none and weights"
 
 
 def test_the_connected_network_does_not(text):
@@ -92,7 +78,7 @@ def test_the_connected_network_does_not(text):
 
 def test_behind_the_figures_on_all_six_epochs():
     """Figure 17: pruned, it is worse conditioned throughout. Figure 13: before training only."""
-    page = " ".join((ROOT / "book" / "behind-the-figures.md").read_text().split())
+    page = prose("book/behind-the-figures")
     assert "it has the larger condition number at all six epochs" in page
     of_17 = kept("FcNN", "kappa", "all").values()
     assert len(of_17) == 6 and all(min(pruned) > whole for whole, *pruned in of_17)

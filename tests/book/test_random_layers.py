@@ -1,26 +1,19 @@
 """The numbers in the text of "Random layers" are those of its own tables."""
 
-import json
-from pathlib import Path
-
 import pytest
 
 from gnlib.chapters.random_layers import bounds
-
-PAGE = Path(__file__).parents[2] / "notebooks" / "random-layers.md"
+from tests.book.pages import prose, table
 
 
 @pytest.fixture(scope="module")
 def text():
-    return " ".join(PAGE.read_text().split())
+    return prose("notebooks/random-layers")
 
 
 def lines_of(caption):
     """Return the numbers of the lines under the head of the table with this caption, by their first column."""
-    cells = json.loads(PAGE.with_suffix(".ipynb").read_text())["cells"]
-    outputs = [output["data"]["text/plain"] for cell in cells for output in cell.get("outputs", []) if "data" in output]
-    (table,) = [lines for lines in map("".join, outputs) if lines.startswith(caption)]
-    lines = [line.replace(",", "").replace("inf", "Infinity").split() for line in table.splitlines()[2:]]
+    lines = [line.replace(",", "").replace("inf", "Infinity").split() for line in table("random-layers", caption)]
     return {line[0]: [float(word.rstrip("%")) for word in line[1:]] for line in lines}
 
 

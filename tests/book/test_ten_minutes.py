@@ -1,9 +1,7 @@
 """What "The book in ten minutes" says is what its cells print and what the tables of the chapters hold."""
 
 from collections import defaultdict
-from pathlib import Path
 
-import jupytext
 import numpy as np
 import pytest
 from bs4 import BeautifulSoup
@@ -11,13 +9,12 @@ from bs4 import BeautifulSoup
 from gnlib.chapters import results
 from gnlib.chapters.what_predicts_training.correlations import between, within
 from gnlib.chapters.what_predicts_training.table import order, those
-
-PAGE = Path(__file__).parents[2] / "notebooks" / "ten-minutes.md"
+from tests.book.pages import outputs, prose
 
 
 @pytest.fixture(scope="module")
 def text():
-    return " ".join(PAGE.read_text().split())
+    return prose("notebooks/ten-minutes")
 
 
 def means(name, x, of, **where):
@@ -30,10 +27,8 @@ def means(name, x, of, **where):
 
 
 def test_two_runs(text):
-    outputs = [output for cell in jupytext.read(PAGE.with_suffix(".ipynb")).cells for output in cell.get("outputs", ())]
-    (table,) = [
-        html for output in outputs if "steps to the goal" in (html := output.get("data", {}).get("text/html", ""))
-    ]
+    pieces = ["".join(data.get("text/html", "")) for data in outputs("ten-minutes")]
+    (table,) = (piece for piece in pieces if "steps to the goal" in piece)
     rows = [[cell.text for cell in row.select("td")] for row in BeautifulSoup(table, "html.parser").select("tbody tr")]
     (_, raw, slow), (_, centred, fast) = [[name, *(int(n.replace(",", "")) for n in rest)] for name, *rest in rows]
     assert raw > 20 * centred and round(slow / fast) == 14
@@ -57,7 +52,7 @@ def test_depth_and_width():
 def test_depth_times_rank_over_width_is_not_all():
     kappas = means("deep-linear", "depth", "line", figure="2a")
     at_one_ratio = [f"{kappas[200 * depth, depth]:.0f}" for depth in (4, 8, 16)]
-    page = " ".join((PAGE.parent / "deep-linear.md").read_text().split())
+    page = prose("notebooks/deep-linear")
     assert "condition numbers of {}, {} and {}, for 4, 8 and 16 layers".format(*at_one_ratio) in page
     assert "at $L r / m = 2.9$" in page and round(587 / 200, 1) == 2.9
 

@@ -1,7 +1,6 @@
 """The numbers in the text of "What predicts training" are those of its kept table."""
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +9,8 @@ from gnlib.chapters import results
 from gnlib.chapters.what_predicts_training.correlations import between, partial, pooled, within
 from gnlib.chapters.what_predicts_training.families import FAMILIES, HELD_OUT, INITIALISATIONS
 from gnlib.chapters.what_predicts_training.table import order, those
+from tests.book.pages import prose
 
-PAGE = Path(__file__).parents[2] / "notebooks" / "what-predicts-training.md"
 OPTIMIZERS = ("descent", "momentum", "adam")
 EARLY = ("MLP, tanh", "ViT", "ResNet")
 
@@ -41,7 +40,7 @@ def factors(**values):
 
 @pytest.fixture(scope="module")
 def text():
-    return " ".join(PAGE.read_text().split())
+    return prose("notebooks/what-predicts-training")
 
 
 def test_what_was_run(text):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gnlib.chapters.what_predicts_training import zero_cost
 from gnlib.chapters.what_predicts_training.curvature import differentiated, sharpness
-from gnlib.chapters.what_predicts_training.drift import drift_of
+from gnlib.chapters.what_predicts_training.drift import drift
 from gnlib.chapters.what_predicts_training.forecasts import fewest_steps
 from gnlib.chapters.what_predicts_training.spectral import Kernel, alignment, of_spectrum, weighted_residual
 from gnlib.diagnosis.inputs import networks_on
@@ -102,7 +102,7 @@ class Start:
             "kappa_loss": of_spectrum(kernel.own)["kappa"],
             "alignment": alignment(kernel.matrix, kernel.targets),
             "weighted_residual": weighted_residual(*kernel.spectrum, residual),
-            "drift": drift_of(self.networks, kernel.matrix, initial, self.gradients, MEMORY),
+            "drift": drift(self.networks, kernel.matrix, initial, self.gradients, MEMORY),
             **curvature,
             "naswot": zero_cost.naswot(self.module, self.x),
             "zico": zero_cost.zico(self.module, self.x, self.y, self.loss.name, generator=generator),

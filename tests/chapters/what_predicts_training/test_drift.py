@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from gnlib.chapters.what_predicts_training.drift import STEP, drift, drift_of
+from gnlib.chapters.what_predicts_training.drift import STEP, drift
 from gnlib.diagnosis.linearised import pull
 from gnlib.modules.gram import gram_of
 from gnlib.modules.network import networks_of
@@ -19,8 +19,7 @@ def measured(scale):
     residual = module(x).detach() - y
     gradient = pull(networks, residual, 4.0)
     loss = float(residual.square().sum() / 10)
-    assert drift(module, x, y) == drift_of(networks, gram_of(networks, 4.0), loss, gradient, 4.0)
-    return drift(module, x, y), module, x, loss, gradient
+    return drift(networks, gram_of(networks, 4.0), loss, gradient, 4.0), module, x, loss, gradient
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script")
@@ -54,7 +53,7 @@ def test_the_kernel_is_followed_down_the_gradient():
     loss, gradient = float(residual.square() / 2), pull(networks, residual, 4.0)
     there = 1.5 - STEP * loss / float(gradient["w"])
     expected = abs(there**2 - 1.5**2) / 1.5**2 / STEP
-    assert drift_of(networks, gram_of(networks, 4.0), loss, gradient, 4.0) == pytest.approx(expected, rel=1e-10)
+    assert drift(networks, gram_of(networks, 4.0), loss, gradient, 4.0) == pytest.approx(expected, rel=1e-10)
 
 
 def test_at_a_perfect_fit_nothing_moves():
@@ -63,7 +62,7 @@ def test_at_a_perfect_fit_nothing_moves():
     module, x = nn.Linear(3, 2).double(), torch.randn(5, 3).double()
     networks = networks_of(module, x)
     gradient = pull(networks, torch.zeros(5, 2).double(), 4.0)
-    assert drift_of(networks, gram_of(networks, 4.0), 0.0, gradient, 4.0) == 0.0
+    assert drift(networks, gram_of(networks, 4.0), 0.0, gradient, 4.0) == 0.0
 
 
 def test_a_linear_network_has_a_kernel_that_stays():
@@ -71,4 +70,4 @@ def test_a_linear_network_has_a_kernel_that_stays():
     module, x = nn.Linear(3, 2).double(), torch.randn(5, 3).double()
     networks = networks_of(module, x)
     gradient = pull(networks, module(x).detach(), 4.0)
-    assert drift_of(networks, gram_of(networks, 4.0), 1.0, gradient, 4.0) < 1e-10
+    assert drift(networks, gram_of(networks, 4.0), 1.0, gradient, 4.0) < 1e-10

@@ -1,0 +1,48 @@
+"""What the pages of the book say, and what the cells of its chapters have shown."""
+
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def prose(page):
+    """Return the source of a page, such as `notebooks/pruning` or `book/scorecard`, as one line."""
+    return " ".join((ROOT / f"{page}.md").read_text().split())
+
+
+def outputs(chapter, tag=None):
+    """Return the outputs of a chapter's cells, or of those with a tag, each by its kinds: a stream is `text/plain`."""
+    cells = json.loads((ROOT / "notebooks" / f"{chapter}.ipynb").read_text())["cells"]
+    some = [cell for cell in cells if tag is None or tag in cell["metadata"].get("tags", ())]
+    found = [output for cell in some for output in cell.get("outputs", ())]
+    return [{"text/plain": output["text"]} if "text" in output else output["data"] for output in found]
+
+
+def texts(chapter, tag=None):
+    """Return what is printed, and tables as text."""
+    return ["".join(data.get("text/plain", "")) for data in outputs(chapter, tag)]
+
+
+def table(chapter, start):
+    """Return the lines under the head of the one table whose caption begins like this."""
+    (found,) = (text for text in texts(chapter) if text.startswith(start))
+    return found.splitlines()[2:]
+
+
+def checked_lines(chapter):
+    """Return what the checked cells print or show."""
+    return "\n".join(texts(chapter, "nbval-check-output")).splitlines()
+
+
+def printed(chapter, start):
+    """Return the last words of the one checked line that begins like this."""
+    found = [line.removeprefix(start) for line in checked_lines(chapter) if line.startswith(start)]
+    assert len(found) == 1, f"{len(found)} lines of {chapter} begin with {start!r}"
+    return found[0]
+
+
+def slider(chapter):
+    """Return what plotly draws of the one figure with a slider, from position to curves, each by its x and y."""
+    (figure,) = (data[kind] for data in outputs(chapter) for kind in data if kind == "application/vnd.plotly.v1+json")
+    return {frame["name"]: [(curve["x"], curve["y"]) for curve in frame["data"]] for frame in figure["frames"]}
