@@ -173,7 +173,7 @@ HELD |= {
     ),
     "figures 1 and 14": lambda: (
         "after 100 epochs is {:.3f} with 80 % of every tensor pruned, {:.3f} with 80 % of the weights, and {:.3f} with "
-        "nothing pruned; its condition number, by all columns, is {:,.0f}, {:,.0f} and {:,.0f} before training, and "
+        "nothing pruned; its condition number, by all columns, is {:.1e}, {:.1e} and {:.1e} before training, and "
         "{:.1e}, {:.1e} and {:.1e} after it.",
         [*pruned("ResNet20", "loss", 100), *(v for epoch in (0, 100) for v in pruned("ResNet20", "kappa", epoch))],
     ),

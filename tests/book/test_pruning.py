@@ -3,6 +3,7 @@
 from functools import cache
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from gnlib.chapters import results
@@ -54,7 +55,10 @@ def test_the_residual_network_needs_its_scales(text):
     (_, first, _), *later = kept("ResNet20", "kappa").values()
     assert f"{every:.2f} and not {whole:.3f} after 100 epochs" in card and f"the loss is {weights:.3f}" in card
     of_all = kept("ResNet20", "kappa", "all")
-    assert f"{of_all[0][2]:,.0f} and not {of_all[0][0]:,.0f}" in card and first < 3 * kept("ResNet20", "kappa")[0][0]
+    assert "larger by three orders of magnitude before training and by five after it" in card
+    orders = [np.log10(of_all[epoch][2] / of_all[epoch][0]) for epoch in (0, 100)]
+    assert orders == pytest.approx([3, 5], abs=0.5) and first < 3 * kept("ResNet20", "kappa")[0][0]
+    assert f"summed over its 16 batches, as in the public notebook, {16 * every:.1f} and {16 * whole:.2f}" in card
     assert "less than three times as large before training and smaller from epoch 20 on" in card
     assert all(weights < whole < every for whole, weights, every in later) and len(later) == 5
     assert "from epoch 20 on it is the best conditioned of the three" in text and "as fast as the whole one" in text

@@ -1,0 +1,14 @@
+"""What "Condition a network of your own" says of its trainings is what their table shows."""
+
+from tests.book.pages import prose, table
+
+
+def test_a_smaller_condition_number_is_not_a_faster_training():
+    lines = [line.rsplit(maxsplit=6) for line in table("your-own-network", "loss after 300 steps")[:4]]
+    rows = {name: [float(word) for word in words] for name, *words in lines}
+    (_, model, loss, kappa, *_), (_, of_orthogonal, other, smaller, *_) = (
+        rows[f"CNN, {name}"] for name in ("torch default", "orthogonal")
+    )
+    assert "the plain CNN has a third of the $\\kappa$ with orthogonal weights" in prose("notebooks/your-own-network")
+    assert 2.5 < kappa / smaller < 3.5 and loss < other
+    assert of_orthogonal < model  # "which the linear model does not foretell"
