@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gnlib.chapters import results
+from gnlib.chapters.pruning.printed import ratios
 from gnlib.chapters.pruning.trainings import Training, path, trainings
 from tests.book.pages import ROOT, printed, prose, table
 
@@ -60,6 +61,9 @@ def test_the_residual_network_needs_its_scales(text):
     assert orders == pytest.approx([3, 5], abs=0.5) and first < 3 * kept("ResNet20", "kappa")[0][0]
     assert f"summed over its 16 batches, as in the public notebook, {16 * every:.1f} and {16 * whole:.2f}" in card
     assert "less than three times as large before training and smaller from epoch 20 on" in card
+    tops = [kept("ResNet20", "largest", "all")[100], [ratios("ResNet20", share).drawn[-1] for share in (0.0, 0.0, 0.8)]]
+    ours, theirs = (round(every / whole, -3) for whole, _, every in tops)
+    assert f"ends {ours:,.0f} times as large" in card and f"notebook prints it is {theirs:,.0f} times" in card
     assert all(weights < whole < every for whole, weights, every in later) and len(later) == 5
     assert "from epoch 20 on it is the best conditioned of the three" in text and "as fast as the whole one" in text
     assert all(weights < 1.15 * whole for epoch, (whole, weights, _) in loss.items()) and every > 10 * whole

@@ -1,0 +1,123 @@
+"""What 'Behind the figures' says of figures 1 and 13 to 17, sentence by sentence, and where its numbers come from."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gnlib.chapters.pruning.printed import LARGEST, SHARES, SMALLEST, ratios
+from tests.book.kept import kappas
+from tests.book.pages import printed
+
+
+def pruned(network, column, epoch, share=0.8):
+    """By what is pruned, of this share: every tensor, the weights, nothing; of all columns, as published."""
+    where = {"network": network, "epoch": epoch, "seed": 0, "columns": None if column == "loss" else "all"}
+    if network == "ResNet20" and column != "loss":
+        where["statistics"] = "batch"
+    fractions = {"every tensor": share, "weights": share, "none": 0.0}
+    found = [
+        kappas("pruning", column, pruning=what, fraction=fraction, **where) for what, fraction in fractions.items()
+    ]
+    assert all(len(values) == 1 for values in found)
+    return [value for (value,) in found]
+
+
+class Ends(NamedTuple):
+    largest: float
+    smallest: float
+
+
+def whole(network, at):
+    """Both ends of the spectrum that the public notebook prints of the whole network."""
+    return Ends(LARGEST[network][0][at], SMALLEST[network][0][at])
+
+
+def theirs(network, share):
+    """Condition numbers of the public notebook's spectra, by their own smallest eigenvalue."""
+    return ratios(network, share).own
+
+
+def their_drawn():
+    """As drawn there: with 80 % pruned, over those of the whole network."""
+    return ratios("ResNet20", 0.8).drawn / ratios("ResNet20", 0.0).drawn
+
+
+def drawn(epoch):
+    """Our largest eigenvalues, nothing and every tensor pruned, over the smallest of the whole network at the start."""
+    every, _, nothing = pruned("ResNet20", "largest", epoch)
+    divisor = pruned("ResNet20", "smallest", 0)[-1]
+    return [nothing / divisor, every / divisor]
+
+
+HELD = {
+    "figure 17": lambda: (
+        "after 200 epochs is {:.4f} with 80 % of every tensor pruned, {:.4f} with 80 % of the weights, and {:.4f} with "
+        "nothing pruned; the shares between, 20, 40 and 60 % of every tensor, end at {:.4f}, {:.4f} and {:.4f}. With "
+        "80 % pruned, it has the larger condition number at all six epochs that we looked at, but hardly so: {:,.0f}, "
+        "{:,.0f} and {:,.0f} before training, {:,.0f}, {:,.0f} and {:,.0f} after it. What slows it down is another "
+        "thing: before training pruned weights have both ends of the spectrum at {:.2f} and {:.2f} of what",
+        [
+            *pruned("FcNN", "loss", 200),
+            *(pruned("FcNN", "loss", 200, share)[0] for share in (0.2, 0.4, 0.6)),
+            *(value for epoch in (0, 200) for value in pruned("FcNN", "kappa", epoch)),
+            *(np.divide(*pruned("FcNN", end, 0)[1:]) for end in ("largest", "smallest")),
+        ],
+    ),
+    "figures 1 and 14": lambda: (
+        "after 100 epochs is {:.3f} with 80 % of every tensor pruned, {:.3f} with 80 % of the weights, and {:.3f} with "
+        "nothing pruned; its condition number, by all columns, is {:.1e}, {:.1e} and {:.1e} before training, and "
+        "{:.1e}, {:.1e} and {:.1e} after it.",
+        [*pruned("ResNet20", "loss", 100), *(v for epoch in (0, 100) for v in pruned("ResNet20", "kappa", epoch))],
+    ),
+    "figure 13": lambda: (
+        "its loss after 200 epochs is {:.3f} with 80 % of every tensor pruned, {:.3f} with 80 % of the weights, and "
+        "{:.3f} with nothing pruned.",
+        pruned("ViT", "loss", 200),
+    ),
+    "figure 13, the condition number": lambda: (
+        "is {:.1e}, {:.1e} and {:.1e} before training, the larger the more is pruned, but {:.1e}, {:.1e} and {:.1e} "
+        "after it: from epoch 40 on both pruned networks have the smaller one.",
+        [value for epoch in (0, 200) for value in pruned("ViT", "kappa", epoch)],
+    ),
+    "figure 1, what is left": lambda: (
+        "{} of {} parameters are left, and only {} of 16, {} of 32 and {} of 64 channels in the layers of its three "
+        "stages.",
+        [
+            *(printed("pruning", f"{share} pruning: ").split()[0] for share in ("80 %", "no")),
+            *(printed("pruning", f"7 layers of {m} channels: each keeps ").split(",")[0] for m in (16, 32, 64)),
+        ],
+    ),
+    "figure 14, the divisor": lambda: (
+        "So the smallest eigenvalue is {:.2f} wherever",
+        [whole("ResNet20", 0).smallest],
+    ),
+    "figure 14, its own smallest": lambda: (
+        "of the whole network falls from {:.2f} to {:.3f}, which the published curve does not show. The condition "
+        "number rises from {:.1e} to {:.1e}, and ends *above* those of the networks with 20 and 40 % pruned, {:.1e} "
+        "and {:.1e}.",
+        [
+            *(whole("ResNet20", at).smallest for at in (0, -1)),
+            *theirs("ResNet20", 0.0)[[0, -1]],
+            *(theirs("ResNet20", share)[-1] for share in (0.2, 0.4)),
+        ],
+    ),
+    "figure 14, ours by one eigenvalue": lambda: (
+        "are {:.0f} with nothing pruned and {:,.0f} with 80 % of every tensor before training, and {:.0f} and {:.1e} "
+        "after it. So they grow to {:.1e} times those of the whole network; in the spectra of the notebook it is "
+        "{:.1e} times.",
+        [*drawn(0), *drawn(100), np.divide(*drawn(100)[::-1]), their_drawn()[-1]],
+    ),
+    "figure 14, ours": lambda: (
+        "the condition numbers are {:.0f} and {:.1e} before training, and {:.1e} and {:.1e} after it.",
+        [pruned("ResNet20", "kappa", epoch)[i] for epoch in (0, 100) for i in (2, 0)],
+    ),
+    "figure 15, the threshold": lambda: (
+        "between {:.1e} and {:.1e}, where the largest is {:.1e} before training and {:.1e} after it.",
+        [f(SMALLEST["ResNet32"][-1]) for f in (min, max)] + [LARGEST["ResNet32"][-1][at] for at in (0, -1)],
+    ),
+    "figure 15, the order": lambda: (
+        "before training, {:.1e}, {:.1e}, {:.1e} and {:.1e} from none to 60 %, and in no order after it, {:.1e}, "
+        "{:.1e}, {:.1e} and {:.1e}.",
+        [theirs("ResNet32", share)[at] for at in (0, -1) for share in SHARES[:-1]],
+    ),
+}
