@@ -15,6 +15,7 @@ from torch.nn import functional
 from gnlib.chapters.deep_nonlinear.chain import Skip, random_chain
 from gnlib.chapters.deep_nonlinear.duals import Dual, hermite_coefficients, leaky_relu, smooth
 from gnlib.chapters.deep_nonlinear.wide_limit import standard_factors, wide_kernel
+from gnlib.checks import as_samples
 
 
 class Activation(NamedTuple):
@@ -95,7 +96,7 @@ def limit_kernel(activation: str, shape: str, widths: Sequence[int], x: Float[Te
     Parameters
     ----------
     activation, shape, widths
-        as for :func:`network`; there is no limit here for `LayerNorm`
+        as for :func:`network`; with `LayerNorm` it is the limit of the chain on samples of one norm
     x
         samples in rows, none of them zero
 
@@ -105,9 +106,9 @@ def limit_kernel(activation: str, shape: str, widths: Sequence[int], x: Float[Te
     tensor([[51.,  0.],
             [ 0., 51.]], dtype=torch.float64)
     """
-    if shape == "LayerNorm":
-        raise ValueError("The limit of networks with LayerNorm is not covered; take a chain, or skips.")
     _, gain, dual = ACTIVATIONS[activation]
     factor = SHAPES[shape]
+    if shape == "LayerNorm":  # units of the first layer have variance one, and the critical gain keeps it
+        x = widths[0] ** 0.5 / gain * functional.normalize(as_samples(x))
     branch = factor(len(widths) - 1) if factor else None
     return wide_kernel(x, dual, standard_factors(widths, gain), gain=gain, branch=branch)
