@@ -7,8 +7,8 @@ from jaxtyping import Float
 
 EPOCHS = (0, 20, 40, 60, 80, 99)
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8)
-# As printed by small_resnet20.ipynb and small_resnet32.ipynb of jydzhao/GN_eigenspectrum at commit 0af321a: both ends of
-# the spectrum of J J^T of 1,000 images, not divided by their number, in single precision. A line for each of `SHARES`.
+# As printed by small_resnet20.ipynb and small_resnet32.ipynb of jydzhao/GN_eigenspectrum at commit 0af321a: both ends
+# of the spectrum of J J^T for 1,000 images, not divided by their number, in single precision. A line for each share.
 LARGEST = {
     "ResNet20": (
         (2.202430e05, 4.393573e04, 6.154643e04, 8.060548e04, 9.535863e04, 9.379543e04),
