@@ -12,7 +12,7 @@ REPORT = --junit-xml=_build/tests/$(1).xml
 BEYOND_THE_CORE := benchmarks chapters colab diagnosis site sweep
 
 .DEFAULT_GOAL := help
-.PHONY: help book check test colab bench sweep lint notebooks serve address clean
+.PHONY: help book pdf check test colab bench sweep lint notebooks serve address clean
 
 help:  ## list this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ lint: $(INSTALLED)  ## style, and the types of the core
 
 notebooks: $(INSTALLED)  ## execute the chapters and keep their outputs in the .ipynb
 	$(BIN)/python book/execute.py
+
+pdf: book  ## the book as one document to print, _build/book.pdf, by Chromium
+	$(BIN)/python book/pdf.py
 
 serve: book  ## the site at http://localhost:8000
 	$(BIN)/python -m http.server --bind localhost --directory _build/html

@@ -1,0 +1,104 @@
+"""The printed book: one document of all pages, whose links lead within it, or a sentence on why there is none."""
+
+import shutil
+
+import pytest
+import yaml
+from bs4 import BeautifulSoup
+
+from book import pdf
+
+PAGE = """<!DOCTYPE html><html><head><link rel="stylesheet" href="{up}_static/theme.css"/>
+<script>window.MathJax = {{}}</script><script src="{up}_static/other.js"></script>
+<meta name="docbuild:last-update" content="1 May 2026"/></head><body><nav>not on paper</nav>
+<article class="bd-article"><section id="top"><h1>{title}<a class="headerlink" href="#top">#</a></h1>{body}</section>
+</article></body></html>"""
+FIRST = """<p><a href="../notebooks/second.html#end">there</a>, <a href="#top">up</a>, 
+<a href="../genindex.html">index</a>, <a href="https://example.org">out</a></p><img src="../_images/a.png"/>"""
+SECOND = """<details class="hide">folded code</details><details>a solution</details><button>copy</button>
+<div class="moving"><div>it moves</div><img class="still" src="data:image/png;base64,AA"/></div><p id="end">end</p>"""
+TOC = {"root": "book/index", "parts": [{"caption": "Part", "chapters": [{"file": "notebooks/second"}]}]}
+CONFIG = {"title": "A book", "author": "Its authors", "html": {"extra_footer": "Free."}}
+needs_chromium = pytest.mark.skipif(
+    not (shutil.which("chromium") or shutil.which("chromium-browser")), reason="Chromium is not installed"
+)
+
+
+@pytest.fixture
+def root(tmp_path):
+    site = tmp_path / "_build" / "html"
+    for name, title, body in (("book/index", "First", FIRST), ("notebooks/second", "Second", SECOND)):
+        path = site / f"{name}.html"
+        path.parent.mkdir(parents=True)
+        path.write_text(PAGE.format(up="../", title=title, body=body))
+    for name, content in (("_toc.yml", TOC), ("_config.yml", CONFIG)):
+        (tmp_path / name).write_text(yaml.safe_dump(content))
+    return tmp_path
+
+
+@pytest.fixture
+def document(root):
+    return BeautifulSoup(pdf.document(root / "_build" / "html", TOC, CONFIG), "html.parser")
+
+
+def test_links_lead_within_the_document(document):
+    names = {element["id"] for element in document.find_all(id=True)}
+    links = [link["href"] for link in document.find_all("a")]
+    assert "#notebooks-second--end" in links and "#book-index--top" in links and "https://example.org" in links
+    assert all(link.removeprefix("#") in names for link in links if link.startswith("#"))
+    assert "index" in document.get_text() and not any("genindex" in link for link in links)
+
+
+def test_pages_stand_in_the_order_of_the_contents_below_their_parts(document):
+    headings = [(heading.name, heading.get_text()) for heading in document.find_all(["h1", "h2"])]
+    assert headings == [("h1", "A book"), ("h1", "Contents"), ("h2", "First"), ("h1", "Part"), ("h2", "Second")]
+    assert [link.get_text() for link in document.select(".contents a")] == ["First", "Second"]
+
+
+def test_what_is_of_the_screen_is_left_out(document):
+    text = document.body.get_text()
+    assert "a solution" in text and document.find("details").has_attr("open") and document.find(class_="still")
+    assert not any(words in text for words in ("not on paper", "folded code", "copy", "it moves", "#"))
+    assert [script.get("src") for script in document.find_all("script")] == [None]
+
+
+def test_images_and_styles_are_found_from_the_folder_of_the_site(document):
+    assert document.find("img")["src"] == "_images/a.png"
+    assert document.find("link")["href"] == "_static/theme.css"
+
+
+def left_behind(root):
+    return sorted(path.name for path in (root / "_build").rglob("*") if path.is_file()) != ["index.html", "second.html"]
+
+
+@needs_chromium
+def test_a_book_of_two_pages_is_printed(root, capsys):
+    pdf.main(root)
+    printed = (root / "_build" / "book.pdf").read_bytes()
+    assert printed.startswith(b"%PDF") and b"/Outlines" in printed
+    assert capsys.readouterr().out.strip().endswith("book.pdf")
+    (root / "_build" / "book.pdf").unlink()
+    assert not left_behind(root)
+
+
+def test_without_chromium_it_says_what_to_install(root, monkeypatch):
+    monkeypatch.setenv("PATH", str(root))
+    with pytest.raises(SystemExit, match="apt install chromium"):
+        pdf.main(root)
+
+
+def test_without_a_site_it_says_how_to_build_one(root, monkeypatch):
+    monkeypatch.setattr(pdf.shutil, "which", lambda name: name)
+    shutil.rmtree(root / "_build")
+    with pytest.raises(SystemExit, match="`make book` builds it"):
+        pdf.main(root)
+
+
+def test_a_chromium_that_fails_is_quoted_and_leaves_nothing(root, monkeypatch):
+    failing = root / "chromium"
+    failing.write_text("#!/bin/sh\necho out of memory >&2\nexit 1\n")
+    failing.chmod(0o755)
+    monkeypatch.setattr(pdf.shutil, "which", lambda name: str(failing))
+    with pytest.raises(SystemExit, match=r"did not print the book\. It says: out of memory"):
+        pdf.main(root)
+    assert not left_behind(root)
