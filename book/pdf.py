@@ -1,7 +1,7 @@
 """Print the site as one document: `make pdf` writes _build/book.pdf.
 
 The articles of all pages, in the order of _toc.yml, become one page of HTML, and Chromium prints it, with contents that
-are links and with bookmarks. Names of places get the name of their page in front, so that links between pages stay links.
+are links and with bookmarks. Names of places get that of their page in front, so that links between pages stay links.
 """
 
 import posixpath

@@ -13,7 +13,7 @@ PAGE = """<!DOCTYPE html><html><head><link rel="stylesheet" href="{up}_static/th
 <meta name="docbuild:last-update" content="1 May 2026"/></head><body><nav>not on paper</nav>
 <article class="bd-article"><section id="top"><h1>{title}<a class="headerlink" href="#top">#</a></h1>{body}</section>
 </article></body></html>"""
-FIRST = """<p><a href="../notebooks/second.html#end">there</a>, <a href="#top">up</a>, 
+FIRST = """<p><a href="../notebooks/second.html#end">there</a>, <a href="#top">up</a>,
 <a href="../genindex.html">index</a>, <a href="https://example.org">out</a></p><img src="../_images/a.png"/>"""
 SECOND = """<details class="hide">folded code</details><details>a solution</details><button>copy</button>
 <div class="moving"><div>it moves</div><img class="still" src="data:image/png;base64,AA"/></div><p id="end">end</p>"""

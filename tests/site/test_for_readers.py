@@ -46,3 +46,9 @@ def test_outputs_that_are_shown_are_short(page):
 def test_no_truth_value_is_printed(page):
     words = [block.get_text() for block in page.select("div.cell_output pre, div.cell_output table")]
     assert [text for text in words if re.search(r"\b(True|False)\b", text)] == []
+
+
+def test_a_preview_of_a_link_has_the_title_and_a_sentence(page):
+    tags = {tag["property"]: tag["content"] for tag in page.select("head meta[property^='og:']")}
+    assert page.find("h1").get_text().startswith(tags["og:title"])
+    assert len(tags["og:description"]) > 20 and "\n" not in tags["og:description"]
