@@ -1,7 +1,7 @@
 """A network where it stands: its outputs, their tangent kernel, and the network itself at other parameters."""
 
 import copy
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import torch
 from jaxtyping import Float
@@ -41,22 +41,38 @@ def outputs_of(networks: Sequence[Network], memory: float) -> Float[Tensor, "n k
     return torch.cat(found)
 
 
-@torch.inference_mode(False)
-@torch.no_grad()
 def pull(networks: Sequence[Network], weights: Float[Tensor, "n k"], memory: float) -> Factors:
     r"""Return :math:`\frac1n J^\top w` by parameter, from a backward pass for each batch that fits."""
-    total = {name: torch.zeros_like(p) for name, p in networks[0].parameters.items()}
-    rest = weights / len(weights)
-    for network in networks:
-        for x in _batches(network, memory):
+    return pullback(networks, memory)(weights)
+
+
+def pullback(networks: Sequence[Network], memory: float) -> Callable[[Float[Tensor, "n k"]], Factors]:
+    r"""Return :math:`w \mapsto \frac1n J^\top w`, with one forward pass for all w if one batch holds all samples."""
+    batches = [(network, x) for network in networks for x in _batches(network, memory)]
+    kept = _graph(*batches[0]) if len(batches) == 1 else None
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def pulled(weights: Float[Tensor, "n k"]) -> Factors:
+        total = {name: torch.zeros_like(p) for name, p in networks[0].parameters.items()}
+        parts = (weights / len(weights)).split([len(x) for _, x in batches])
+        for (network, x), part in zip(batches, parts, strict=True):
+            leaves, y = kept or _graph(network, x)
             with network.as_template(), torch.enable_grad():
-                leaves = {name: p.detach().requires_grad_() for name, p in network.parameters.items()}
-                y = network(leaves, x)
-                gradients = network.pull(leaves, y, rest[: len(x)]) if y.requires_grad else ()
+                gradients = network.pull(leaves, y, part) if y.requires_grad else ()
             for name, gradient in zip(total, gradients, strict=False):
                 total[name] += gradient
-            rest = rest[len(x) :]
-    return total
+        return total
+
+    return pulled
+
+
+@torch.inference_mode(False)
+def _graph(network: Network, x: Tensor) -> tuple[Factors, Float[Tensor, "b k"]]:
+    """Return fresh leaves in the place of the parameters, and outputs that depend on them."""
+    with network.as_template(), torch.enable_grad():
+        leaves = {name: p.detach().requires_grad_() for name, p in network.parameters.items()}
+        return leaves, network(leaves, x)
 
 
 @torch.inference_mode(False)

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from gnlib.checks import EPS, numerical_rank
 from gnlib.diagnosis.descent import Rule, descend
-from gnlib.diagnosis.linearised import at, outputs_of, pull, push
+from gnlib.diagnosis.linearised import at, outputs_of, pull, pullback, push
 from gnlib.diagnosis.losses import Loss, SquaredError
 from gnlib.diagnosis.measured import through
 from gnlib.diagnosis.preconditioner import Factors, Preconditioner, preconditioned_gram, preconditioner_of, rule_of
@@ -199,11 +199,13 @@ def trusted(
     memory: float,
 ) -> int:
     """Return the last step that was kept before the first at which the network is found off its linear model."""
-    first = loss.gradient(outputs_of(networks, memory)).norm()
+    first, pulled = loss.gradient(outputs_of(networks, memory)).norm(), pullback(networks, memory)
+    size = sum(len(network.x) * network.outputs for network in networks)
 
     def on(step: int) -> bool:
         sums, outputs = kept[step]
-        there = at(networks, _displaced(networks, preconditioner, sums, memory))
+        back = pulled(sums[:size].view(-1, networks[0].outputs))
+        there = at(networks, _displaced(networks[0].parameters, preconditioner, back, sums[size:]))
         expected = loss.gradient(outputs)
         apart = (loss.gradient(outputs_of(there, memory)) - expected).norm()
         return bool(apart <= OFF * expected.norm() + ROUNDING * first)
@@ -217,14 +219,13 @@ def trusted(
 
 
 def _displaced(
-    networks: Sequence[Network], preconditioner: Preconditioner, sums: Float[Tensor, " c"], memory: float
+    parameters: Factors, preconditioner: Preconditioner, back: Factors, pushes: Float[Tensor, " e"]
 ) -> Factors:
     r"""Return the parameters of the linear model, :math:`\theta_0 - \frac1n P^{-1} J^\top c`, momentum included."""
-    size, (factors, momentum) = sum(len(network.x) * network.outputs for network in networks), preconditioner
-    back = pull(networks, sums[:size].view(-1, networks[0].outputs), memory)
+    factors, momentum = preconditioner
     moved = {}
-    for name, p in networks[0].parameters.items():
+    for name, p in parameters.items():
         moved[name] = p - (back[name] if factors is None else back[name] * factors[name])
         if momentum is not None:
-            moved[name] = moved[name] - sums[size] * momentum[name]
+            moved[name] = moved[name] - pushes[0] * momentum[name]
     return moved
