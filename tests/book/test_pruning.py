@@ -172,3 +172,25 @@ def test_the_verdict_on_figure_13():
     whole, _, every = kept("ViT", "kappa", "all")[0]
     assert "larger before training, by two orders of magnitude, but smaller from epoch 40 on" in row
     assert 100 < every / whole < 1000
+
+
+def test_the_verdict_on_figure_15():
+    rows = (ROOT / "book" / "scorecard.md").read_text().splitlines()
+    (row,) = (row for row in rows if row.startswith("| 15 | Pruning, ResNet32"))
+    found = trainings(results.kept("pruning"))
+    whole, every = (found[Training("ResNet32", *what)] for what in (("none", 0.0), ("every tensor", 0.8)))
+    slow, fast = (path(some, "loss")[1][-1] for some in (every, whole))
+    assert f"the loss is {slow:.2f} and not {fast:.3f} after 100 epochs" in row
+    (first, *_, last), (start, *_, end) = (path(some, "kappa_public", "all")[1] for some in (every, whole))
+    assert f"ours is {first:.1e} before training and {last:.1e} after it, against {start:,.0f} and {end:,.0f}" in row
+    true = path(every, "kappa", "all")[1]
+    assert f"The true one is {true[0]:.1e} and {true[-1]:.1e}." in row
+
+
+def test_more_than_sixty_per_cent_slow_the_transformer_down(text):
+    found = trainings(results.kept("pruning"))
+    most, much, nothing = (
+        path(found[Training("ViT", *what)], "loss")[1][-1]
+        for what in (("every tensor", 0.8), ("every tensor", 0.6), ("none", 0.0))
+    )
+    assert "pruned tensors do, at 80 % (at 60 % they do not)" in text and much < nothing < most
