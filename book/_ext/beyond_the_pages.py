@@ -1,6 +1,6 @@
 """A Sphinx extension for what stands beside the pages: one for addresses that lead nowhere, and previews of links.
 
-Services that preview a link read a title, a first sentence and a picture from the head of the page. The picture needs a
+Services that preview a link read a title, a few words and a picture from the head of the page. The picture needs a
 whole address, and so do links on a page that is shown in any folder: these wait for `html_baseurl`.
 """
 
@@ -14,10 +14,10 @@ NOTHING_HERE = """<h1>There is no such page</h1>
 others.</p>"""
 
 
-def first_sentence(doctree):
-    """Return the first sentence of the text of a page."""
+def first_paragraph(doctree):
+    """Return the first paragraph of a page, as one line."""
     paragraph = next(iter(doctree.findall(nodes.paragraph)), None)
-    return "" if paragraph is None else paragraph.astext().replace("\n", " ").split(". ")[0].rstrip(".") + "."
+    return "" if paragraph is None else paragraph.astext().replace("\n", " ")
 
 
 def add_preview(app, pagename, _, context, doctree):
@@ -25,7 +25,7 @@ def add_preview(app, pagename, _, context, doctree):
     if doctree is None:
         return
     tags = {"type": "article", "site_name": app.config.html_title, "title": context["title"]}
-    tags["description"] = first_sentence(doctree)
+    tags["description"] = first_paragraph(doctree)
     if base := app.config.html_baseurl:
         tags |= {"url": f"{base.rstrip('/')}/{pagename}.html", "image": f"{base.rstrip('/')}/{PICTURE}"}
     lines = (f'<meta property="og:{name}" content="{escape(str(text))}"/>' for name, text in tags.items())

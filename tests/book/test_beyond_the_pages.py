@@ -30,9 +30,9 @@ def tags(extension, text, base=""):
     return {tag["property"].removeprefix("og:"): tag["content"] for tag in found}
 
 
-def test_a_preview_says_the_title_and_the_first_sentence(extension):
+def test_a_preview_says_the_title_and_the_first_paragraph(extension):
     found = tags(extension, "Wide & deep <networks>.\nMore.")
-    assert found["title"] == 'On "kappa"' and found["description"] == "Wide & deep <networks>."
+    assert found["title"] == 'On "kappa"' and found["description"] == "Wide & deep <networks>. More."
     assert "image" not in found and "url" not in found  # a part of an address would lead nowhere
 
 

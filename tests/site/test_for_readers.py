@@ -48,7 +48,7 @@ def test_no_truth_value_is_printed(page):
     assert [text for text in words if re.search(r"\b(True|False)\b", text)] == []
 
 
-def test_a_preview_of_a_link_has_the_title_and_a_sentence(page):
+def test_a_preview_of_a_link_has_the_title_and_the_first_paragraph(page):
     tags = {tag["property"]: tag["content"] for tag in page.select("head meta[property^='og:']")}
     assert page.find("h1").get_text().startswith(tags["og:title"])
     assert len(tags["og:description"]) > 20 and "\n" not in tags["og:description"]
