@@ -119,7 +119,7 @@ def main(root=ROOT):
     command += ["--no-pdf-header-footer", "--generate-pdf-document-outline", "--virtual-time-budget=3600000"]
     try:
         page.write_text(document(site, toc, config))
-        print("Printing takes a minute or two.", flush=True)
+        print("Printing takes a few minutes.", flush=True)
         run = subprocess.run([*command, f"--print-to-pdf={unfinished}", page.as_uri()], capture_output=True, text=True)
         if run.returncode or not unfinished.exists():
             sys.exit(f"{chromium} did not print the book. It says: {run.stderr.strip()[-500:]}")
