@@ -2,9 +2,11 @@
 
 The articles of all pages, in the order of _toc.yml, become one page of HTML, and Chromium prints it, with contents that
 are links and with bookmarks. Names of places get that of their page in front, so that links between pages stay links.
+It is printed twice: the first copy tells on which pages the chapters begin, the second has that in its contents.
 """
 
 import posixpath
+import re
 import shutil
 import subprocess
 import sys
@@ -23,19 +25,28 @@ OF_THE_SCREEN = "details.hide, button, script, a.headerlink, .moving > :not(.sti
 STYLE = """
 @page { size: A4; margin: 16mm 15mm 18mm; @bottom-center { content: counter(page); font: 9pt sans-serif; } }
 html { font-size: 68%; scroll-padding: 0; }
-body { display: block; }
+body { display: block; width: 180mm; }
 section.page, section.part { break-before: page; }
 section.part + section.page { break-before: avoid; }
-h1, h2, h3, h4, h5 { break-after: avoid; }
-figure, img, pre, table.dataframe, .cell_output, mjx-container[display] { break-inside: avoid; }
+h1, h2, h3, h4, h5 { break-after: avoid; break-inside: avoid; }
+figure, img, pre, tr, table.dataframe, .cell_output, mjx-container[display] { break-inside: avoid; }
 .highlight pre { white-space: pre-wrap; }
-.cell_output img { max-width: 80%; height: auto; }
+.cell_output img { max-width: 80%; max-height: 205mm; width: auto; height: auto; }
+mjx-container[display] { overflow: visible; }
 div.cell_output .text_html { overflow: visible; }
 .title { padding-top: 70mm; text-align: center; }
 .title h1 { font-size: 3em; }
-.contents ul { list-style: none; } .contents > ul > li { margin-top: 1em; font-weight: bold; }
-.contents li li { font-weight: normal; }
+.contents ul { list-style: none; } .contents > ul > li { margin-top: 0.6em; font-weight: bold; }
+.contents li li { font-weight: normal; line-height: 1.5; }
+.contents a { display: flex; justify-content: space-between; }
 a { text-decoration: none; }
+"""
+# A formula wider than its place would be cut: paper does not scroll.
+FIT = """
+addEventListener("load", () => MathJax.startup?.promise.then(() => {
+  for (const formula of document.querySelectorAll("mjx-container[display]"))
+    if (formula.scrollWidth > formula.clientWidth) formula.style.zoom = formula.clientWidth / formula.scrollWidth;
+}));
 """
 
 
@@ -78,8 +89,26 @@ def article(site, page, pages):
     return found
 
 
-def document(site, toc, config):
-    """Return the whole book as one page of HTML, which belongs into the folder of the site."""
+def beginnings(printed):
+    """Return the page on which each named place stands. Chromium leaves these parts of a PDF uncompressed."""
+    objects = dict(re.findall(rb"^(\d+) 0 obj\s(.*?)^(?:stream|endobj)", printed, re.DOTALL | re.MULTILINE))
+    catalog = next(text for text in objects.values() if text.startswith(b"<</Type /Catalog"))
+
+    def leaves(number):
+        kids = re.search(rb"/Kids \[(.*?)\]", objects[number], re.DOTALL)
+        return [leaf for kid in re.findall(rb"(\d+) 0 R", kids[1]) for leaf in leaves(kid)] if kids else [number]
+
+    pages, places = (re.search(rb"/%s (\d+) 0 R" % name, catalog)[1] for name in (b"Pages", b"Dests"))
+    order = {number: count for count, number in enumerate(leaves(pages), 1)}
+    named = re.findall(rb"/(\S+) \[(\d+) 0 R", objects[places])
+    return {name.decode(): order[number] for name, number in named}
+
+
+def document(site, toc, config, begins):
+    """Return the whole book as one page of HTML, which belongs into the folder of the site.
+
+    Its contents say on which page a chapter `begins`, where that is known.
+    """
     book = parts(toc)
     pages = [name for _, names in book for name in names]
     soup = BeautifulSoup((site / f"{toc['root']}.html").read_text(), "html.parser")
@@ -91,7 +120,9 @@ def document(site, toc, config):
     titles = {page: found.find("h2").get_text() for page, found in articles.items()}
     entries, body = [], []
     for caption, names in book:
-        listed = "".join(f'<li><a href="#{place(name)}">{titles[name]}</a></li>' for name in names)
+        lines = (f"<span>{titles[name]}</span><span>{begins.get(place(name), '')}</span>" for name in names)
+        links = (f'<li><a href="#{place(name)}">{line}</a></li>' for name, line in zip(names, lines, strict=True))
+        listed = "".join(links)
         entries.append(f"<li>{caption}<ul>{listed}</ul></li>")
         body.append(f'<section class="part"><h1>{caption}</h1></section>' * bool(caption))
         body += [str(articles[name]) for name in names]
@@ -101,7 +132,7 @@ def document(site, toc, config):
         f"<title>{config['title']}</title>{''.join(styles)}<style>{STYLE}</style>{''.join(scripts)}</head><body>"
         f'<section class="title"><h1>{config["title"]}</h1><p>{about}</p></section>'
         f'<section class="page contents"><h1>Contents</h1><ul>{"".join(entries)}</ul></section>'
-        f"{''.join(body)}</body></html>"
+        f"{''.join(body)}<script>{FIT}</script></body></html>"
     )
 
 
@@ -117,12 +148,17 @@ def main(root=ROOT):
     page, unfinished = site / "print.html", target.with_suffix(".part")
     command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND"]
     command += ["--no-pdf-header-footer", "--generate-pdf-document-outline", "--virtual-time-budget=3600000"]
+    command += [f"--print-to-pdf={unfinished}", page.as_uri()]
     try:
-        page.write_text(document(site, toc, config))
         print("Printing takes a few minutes.", flush=True)
-        run = subprocess.run([*command, f"--print-to-pdf={unfinished}", page.as_uri()], capture_output=True, text=True)
-        if run.returncode or not unfinished.exists():
-            sys.exit(f"{chromium} did not print the book. It says: {run.stderr.strip()[-500:]}")
+        begins = {}
+        for _ in range(2):
+            page.write_text(document(site, toc, config, begins))
+            unfinished.unlink(missing_ok=True)
+            run = subprocess.run(command, capture_output=True, text=True)
+            if run.returncode or not unfinished.exists():
+                sys.exit(f"{chromium} did not print the book. It says: {run.stderr.strip()[-500:]}")
+            begins = beginnings(unfinished.read_bytes())
         unfinished.replace(target)
     finally:
         page.unlink(missing_ok=True)

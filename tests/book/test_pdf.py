@@ -1,6 +1,8 @@
 """The printed book: one document of all pages, whose links lead within it, or a sentence on why there is none."""
 
+import re
 import shutil
+import subprocess
 
 import pytest
 import yaml
@@ -38,7 +40,7 @@ def root(tmp_path):
 
 @pytest.fixture
 def document(root):
-    return BeautifulSoup(pdf.document(root / "_build" / "html", TOC, CONFIG), "html.parser")
+    return BeautifulSoup(pdf.document(root / "_build" / "html", TOC, CONFIG, {"notebooks-second": 7}), "html.parser")
 
 
 def test_links_lead_within_the_document(document):
@@ -52,14 +54,14 @@ def test_links_lead_within_the_document(document):
 def test_pages_stand_in_the_order_of_the_contents_below_their_parts(document):
     headings = [(heading.name, heading.get_text()) for heading in document.find_all(["h1", "h2"])]
     assert headings == [("h1", "A book"), ("h1", "Contents"), ("h2", "First"), ("h1", "Part"), ("h2", "Second")]
-    assert [link.get_text() for link in document.select(".contents a")] == ["First", "Second"]
+    assert [link.get_text(" ") for link in document.select(".contents a")] == ["First", "Second 7"]
 
 
 def test_what_is_of_the_screen_is_left_out(document):
     text = document.body.get_text()
     assert "a solution" in text and document.find("details").has_attr("open") and document.find(class_="still")
     assert not any(words in text for words in ("not on paper", "folded code", "copy", "it moves", "#"))
-    assert [script.get("src") for script in document.find_all("script")] == [None]
+    assert [script.get_text().strip() for script in document("script")] == ["window.MathJax = {}", pdf.FIT.strip()]
 
 
 def test_images_and_styles_are_found_from_the_folder_of_the_site(document):
@@ -76,9 +78,35 @@ def test_a_book_of_two_pages_is_printed(root, capsys):
     pdf.main(root)
     printed = (root / "_build" / "book.pdf").read_bytes()
     assert printed.startswith(b"%PDF") and b"/Outlines" in printed
+    begins = pdf.beginnings(printed)  # after the title and the contents
+    assert (begins["book-index"], begins["notebooks-second"]) == (3, 4)
     assert capsys.readouterr().out.strip().endswith("book.pdf")
     (root / "_build" / "book.pdf").unlink()
     assert not left_behind(root)
+
+
+@needs_chromium
+def test_the_contents_say_on_which_page_a_chapter_begins(root, monkeypatch):
+    asked = []
+    whole = pdf.document
+    monkeypatch.setattr(pdf, "document", lambda *arguments: asked.append(arguments[-1]) or whole(*arguments))
+    pdf.main(root)
+    assert asked[0] == {} and asked[1] == pdf.beginnings((root / "_build" / "book.pdf").read_bytes())
+
+
+@needs_chromium
+def test_a_formula_wider_than_its_place_is_made_to_fit(root):
+    page = root / "fit.html"
+    formula = """<mjx-container display="true" style="display: block; overflow: auto; width: 100px">
+        <div style="width: {}px">f</div></mjx-container>"""
+    formulas = "".join(formula.format(width) for width in (50, 200))
+    typeset = "<script>MathJax = {startup: {promise: Promise.resolve()}}</script>"
+    page.write_text(f"{typeset}{formulas}<script>{pdf.FIT}</script>")
+    command = [shutil.which("chromium") or "chromium-browser", "--headless", "--no-sandbox", "--disable-gpu"]
+    run = subprocess.run([*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, check=True)
+    dom = BeautifulSoup(run.stdout, "html.parser")
+    zooms = [re.search(r"zoom: ([\d.]+)", formula["style"]) for formula in dom.select("mjx-container")]
+    assert zooms[0] is None and float(zooms[1][1]) == 0.5
 
 
 def test_without_chromium_it_says_what_to_install(root, monkeypatch):
