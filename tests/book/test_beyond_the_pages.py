@@ -1,7 +1,8 @@
-"""Previews of links and the page for addresses that lead nowhere, with an address of the site and without."""
+"""Previews of links, the page for addresses of none and the list of all pages, with an address and without."""
 
 import importlib.util
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import pytest
 from bs4 import BeautifulSoup
@@ -11,6 +12,7 @@ from docutils.utils import new_document
 from tests.book.pages import ROOT
 
 PICTURE = "_static/picture.png"
+SITEMAP = "{http://www.sitemaps.org/schemas/sitemap/0.9}"
 
 
 @pytest.fixture
@@ -43,9 +45,21 @@ def test_with_an_address_of_the_site_it_has_a_picture(extension, base):
     assert found["url"] == "https://example.org/b/notebooks/page.html"
 
 
-@pytest.mark.parametrize(
-    ("base", "home"), [("", "index.html"), ("https://example.org/b", "https://example.org/b/index.html")]
-)
-def test_the_page_of_no_address_leads_home(extension, base, home):
+@pytest.mark.parametrize("base", ["", "https://example.org/b"])
+def test_the_page_of_no_address_leads_home_from_any_folder(extension, base):
     ((name, context, _),) = extension.nowhere(SimpleNamespace(config=SimpleNamespace(html_baseurl=base)))
-    assert name == "404" and BeautifulSoup(context["body"], "html.parser").find("a")["href"] == home
+    links = [link["href"] for link in BeautifulSoup(context["body"], "html.parser").find_all("a")]
+    assert name == "404" and links == ["index.html", "search.html"]
+    whole = BeautifulSoup(context["metatags"], "html.parser").find("base")
+    assert whole["href"] == "https://example.org/b/" if base else whole is None
+
+
+@pytest.mark.parametrize("base", ["", "https://example.org/b"])
+def test_the_list_of_all_pages_waits_for_an_address(extension, base, tmp_path):
+    app = SimpleNamespace(config=SimpleNamespace(html_baseurl=base), outdir=tmp_path)
+    app.builder, app.env = SimpleNamespace(format="html"), SimpleNamespace(found_docs={"book/index", "book/b"})
+    extension.write_sitemap(app, None)
+    assert (tmp_path / "sitemap.xml").exists() is bool(base)
+    if base:
+        listed = ElementTree.parse(tmp_path / "sitemap.xml").getroot().iter(f"{SITEMAP}loc")
+        assert [place.text for place in listed] == [f"{base}/book/b.html", f"{base}/book/index.html"]
