@@ -90,15 +90,18 @@ def article(site, page, pages):
 
 
 def beginnings(printed):
-    """Return the page on which each named place stands. Chromium leaves these parts of a PDF uncompressed."""
+    """Return the page on which each named place stands, if Chromium leaves these parts of a PDF uncompressed."""
     objects = dict(re.findall(rb"^(\d+) 0 obj\s(.*?)^(?:stream|endobj)", printed, re.DOTALL | re.MULTILINE))
-    catalog = next(text for text in objects.values() if text.startswith(b"<</Type /Catalog"))
+    catalog = next((text for text in objects.values() if text.startswith(b"<</Type /Catalog")), b"")
+    roots = [re.search(rb"/%s (\d+) 0 R" % name, catalog) for name in (b"Pages", b"Dests")]
+    if not all(roots):
+        return {}
 
     def leaves(number):
         kids = re.search(rb"/Kids \[(.*?)\]", objects[number], re.DOTALL)
         return [leaf for kid in re.findall(rb"(\d+) 0 R", kids[1]) for leaf in leaves(kid)] if kids else [number]
 
-    pages, places = (re.search(rb"/%s (\d+) 0 R" % name, catalog)[1] for name in (b"Pages", b"Dests"))
+    pages, places = (root[1] for root in roots)
     order = {number: count for count, number in enumerate(leaves(pages), 1)}
     named = re.findall(rb"/(\S+) \[(\d+) 0 R", objects[places])
     return {name.decode(): order[number] for name, number in named}

@@ -130,3 +130,7 @@ def test_a_chromium_that_fails_is_quoted_and_leaves_nothing(root, monkeypatch):
     with pytest.raises(SystemExit, match=r"did not print the book\. It says: out of memory"):
         pdf.main(root)
     assert not left_behind(root)
+
+
+def test_a_document_that_cannot_be_read_has_contents_without_page_numbers():
+    assert pdf.beginnings(b"%PDF-1.7\n1 0 obj\n<</Type /ObjStm>>\nstream\nx\nendstream\nendobj\n") == {}
