@@ -75,19 +75,22 @@ class Forecast:
     def lines(self) -> list[Line]:
         """Return what a user reads, each with what it means."""
         start, end, steps = float(self.losses[0]), float(self.losses[-1]), len(self.losses) - 1
-        reached = {name: self.steps_to(part * start) for name, part in GOALS.items()}
-        goals = ", ".join(f"{name}: {'unknown' if t is None else f'{t:,}'}" for name, t in reached.items())
+        goals = []
+        for name, part in GOALS.items():
+            step = self.steps_to(part * start)
+            goals.append(f"{name}: {'unknown' if step is None else f'{step:,}'}")
+            if step is None:  # and so are those further down
+                break
         until = f"trusted until step {self.trusted:,}" + ("" if self.trusted == steps else "; beyond it, unknown")
         if self.after:
             until += f"; the first {self.after:,} steps are real"
         rate = f"{self.rate:.3g} of {self.optimizer}"
         share = f"{self.rate / self.stable_rate:.3g} of the largest stable one, {self.stable_rate:.3g}"
+        missed = f"{self.unreachable:.2g} of the squared residual" if self.unreachable else "no part of the residual"
         found = [
             Line("rate", rate, share + (f"; it diverges; take a rate below {self.stable_rate:.3g}" * self.diverges)),
             Line("forecast", f"loss {start:.4g} to {end:.4g} in {steps:,} steps", until),
-            Line(
-                "steps to", f"{goals} of the loss", f"{self.unreachable:.2g} of the squared residual is never reached"
-            ),
+            Line("steps to", f"{', '.join(goals)} of the loss", f"{missed} is out of the linear model's reach"),
         ]
         if self.decay:
             found.append(Line("weight decay", f"{self.decay:.2g} of the weights", "left out of the forecast"))

@@ -72,31 +72,25 @@ class Report:
     gib: float
 
     def lines(self) -> list[Line]:
-        """Return all but the table of layers."""
-        found = [Line("network", f"n = {self.samples}, k = {self.outputs}, p = {self.parameters}", _counts(self))]
-        if self.loss != SquaredError.name:
-            c = self.squared_error
-            found.append(Line("squared error", _ends(c), "the matrix of the outputs alone, for comparison"))
+        """Return all but the table of layers: what to do first, then what it rests on."""
         c = self.condition
-        found.append(
-            Line(self.loss, _ends(c), f"both ends of the non-zero eigenvalues, relative error {c.residual:.0e}")
-        )
-        found.append(
-            Line("condition number", _kappa(c), "about so many steps of gradient descent for the slowest direction")
-        )
-        found.append(Line("rank", f"{c.rank} of {self.full}", _of_rank(self)))
+        found = [
+            Line("network", f"n = {self.samples}, k = {self.outputs}, p = {self.parameters}", _counts(self)),
+            Line("condition number", _kappa(c), "about so many steps of gradient descent for the slowest direction"),
+            *([Line("try", s.what, s.effect) for s in self.suggestions] or [_in_order(self)]),
+            *(Line("found", what, meaning) for what, meaning in (*self.culprits.lines(), *self.remarks)),
+            Line("rank", f"{c.rank} of {self.full}", _of_rank(self)),
+            Line(self.loss, _ends(c), f"both ends of the non-zero eigenvalues, relative error {c.residual:.0e}"),
+        ]
+        if self.loss != SquaredError.name:
+            what = "the matrix of the outputs alone, for comparison"
+            found.append(Line("squared error", _ends(self.squared_error), what))
         for rate in self.rates:
             left = f"at half of it {rate.left(STEPS):.1%} of the slowest direction is left after {STEPS} steps"
             found.append(Line(rate.optimizer, f"stable here below {rate.rate:.3g}", left))
-        found += [Line("found", what, meaning) for what, meaning in (*self.culprits.lines(), *self.remarks)]
-        found += [Line("try", s.what, s.effect) for s in self.suggestions]
-        if not self.suggestions:
-            what = "condition number" if self.forecast is None else "number of steps"
-            found.append(Line("try", "nothing new", f"no change that was tried here lowers the {what} by a fifth"))
         if self.forecast is not None:
             found += self.forecast.lines()
-        found.append(Line("cost", f"{self.seconds:.2g} s", f"{self.gib:.2g} GiB of matrices"))
-        return found
+        return [*found, Line("cost", f"{self.seconds:.2g} s", f"{self.gib:.2g} GiB of matrices")]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all numbers, as what JSON has."""
@@ -243,6 +237,17 @@ def _counts(report: Report) -> str:
     if report.parameters < rows:
         return f"fewer parameters than the {rows} outputs on all samples: it cannot fit them all"
     return f"{report.parameters / rows:.3g} parameters for each output on a sample"
+
+
+def _in_order(report: Report) -> Line:
+    """What to try where nothing about the network helps."""
+    what = "condition number" if report.forecast is None else "number of steps"
+    plain, momentum = (rate.left(STEPS) for rate in report.rates[:2])
+    tried = f"no change of the network or its inputs that was tried here lowers the {what} by a fifth"
+    if plain <= momentum:
+        return Line("try", "nothing new", tried)
+    slowest = f"of the slowest direction it leaves {momentum:.1%} after {STEPS} steps, plain descent {plain:.1%}"
+    return Line("try", "momentum 0.9", f"{slowest}; {tried}")
 
 
 def _of_rank(report: Report) -> str:

@@ -153,3 +153,27 @@ def test_what_wrong_arguments_are_told():
             gnlib.report(net, x, **wrong)
     with pytest.raises(TypeError, match="module is of type"):
         gnlib.report(lambda x: x, x)
+
+
+def test_what_to_do_comes_first():
+    net, x = drawn("mlp", 30)
+    names = [line.name for line in gnlib.report(net, x, classes(30, 3)).lines()]
+    assert names[:3] == ["network", "condition number", "try"]
+
+
+@pytest.mark.parametrize(
+    ("short", "what"), [(1.0, "nothing new: no"), (0.1, "momentum 0.9: of the slowest direction it")]
+)
+def test_where_no_change_helps_it_is_left_to_momentum(short, what):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(2, 1)).double()
+    x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, short], [0.0, -short]], dtype=torch.float64)[..., None]
+    found = gnlib.report(net, x)
+    plain, momentum = (rate.left() for rate in found.rates)
+    assert found.suggestions == () and f"try {what}" in page(found)
+    assert (momentum < plain) == (f"leaves {momentum:.1%} after 100 steps, plain descent {plain:.1%}" in page(found))
+
+
+def test_goals_end_at_the_first_that_is_unknown():
+    net, x = drawn("mlp")
+    forecast = gnlib.forecast(net, x, classes(5, 3), "cross_entropy", steps=1)
+    assert "a half: unknown of the loss" in page(forecast) and "a tenth" not in page(forecast)
