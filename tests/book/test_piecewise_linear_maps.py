@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.book.pages import prose, slider
+from tests.book.pages import prose, slider, table
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +41,30 @@ def test_both_singular_values_jump_at_the_mark_and_one_step_stays(text, frames):
         assert 0.25 in x.round(2)
         marks.append(mark[0])
     assert (np.diff(marks) > 0).all()
+
+
+def test_the_mean_image_is_what_slows_the_last_layer_down(text):
+    lines = [line.rsplit(maxsplit=6) for line in table("piecewise-linear-maps", "40 images of 9 pixels")]
+    found = {(name, layer): numbers for name, layer, *numbers in lines}
+    (_, before, inputs, product, _), (_, after, mended, _, _) = (
+        [float(word.replace(",", "")) for word in found[name, "3"]] for name in ("as they are", "less their mean")
+    )
+    assert before == max(
+        float(kappa.replace(",", ""))
+        for (name, layer), (_, kappa, *_) in found.items()
+        if name == "as they are" and layer != "all"
+    )
+    assert (
+        f"Its inputs have {inputs:.0f}, the slopes behind them a factor of ten, and the product is exact: {before:,.0f}."
+        in text
+    )
+    assert product == before and product / inputs == pytest.approx(10, rel=1e-3)
+    assert f"falls from {inputs:.0f} to {mended:.0f}, and that of the layer with it" in text
+    assert (
+        "the slowest layer of our digits network is six times better conditioned" in text and round(before / after) == 6
+    )
+    assert all(
+        float(found["less their mean", layer][1].replace(",", ""))
+        < float(found["as they are", layer][1].replace(",", ""))
+        for layer in ("1", "2", "3", "all")
+    )
