@@ -37,6 +37,11 @@ def test_the_bound_is_within_a_factor_of_six(text, chains):
     assert 2 < max(kappa / below for kappa, _, below, _, _ in chains.values()) < 2.3
 
 
+def test_how_far_wide_networks_are_from_the_limit(text, chains):
+    ratios = [kappa / limit for (_, name, _), (kappa, limit, *_) in chains.items() if name == "ReLU"]
+    assert f"ReLU networks of width 800 have {min(ratios):.1f} to {max(ratios):.1f} times that" in text
+
+
 def test_depth_improves_raw_images_and_not_white_ones(chains):
     for kind, name, depth in chains:
         if depth == 8:

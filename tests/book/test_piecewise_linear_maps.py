@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.book.pages import prose, slider
+from tests.book.pages import prose, slider, table
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +41,21 @@ def test_both_singular_values_jump_at_the_mark_and_one_step_stays(text, frames):
         assert 0.25 in x.round(2)
         marks.append(mark[0])
     assert (np.diff(marks) > 0).all()
+
+
+def test_the_mean_image_is_what_slows_the_last_layer_down(text):
+    found = {}  # of each layer: the rank, its condition number, that of its inputs, and two bounds
+    for line in table("piecewise-linear-maps", "40 images of 9 pixels"):
+        name, layer, *numbers = line.replace(",", "").replace("-", "nan").rsplit(maxsplit=6)
+        found[name, layer] = [float(number) for number in numbers]
+    before, after = (
+        [found[name, layer] for layer in ("1", "2", "3", "all")] for name in dict.fromkeys(n for n, _ in found)
+    )
+    assert all(less[1] < raw[1] for raw, less in zip(before, after, strict=True))
+    *first, (_, kappa, inputs, product, _), _ = before
+    *_, (_, mended, of_mended, *_), _ = after
+    assert all(layer[1] < kappa for layer in first) and product == kappa == pytest.approx(10 * inputs, rel=1e-3)
+    assert f"Its inputs have {inputs:.0f}, the slopes behind them a factor of ten, and the product is exact: " in text
+    assert f"and the product is exact: {kappa:,.0f}." in text
+    assert f"falls from {inputs:.0f} to {of_mended:.0f}, and that of the layer with it" in text
+    assert "is six times better conditioned" in text and round(kappa / mended) == 6
