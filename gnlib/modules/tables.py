@@ -5,7 +5,7 @@ from html import escape
 from textwrap import fill
 from typing import NamedTuple
 
-WIDTH = 90
+WIDTH = 72  # of a page
 LISTED = 10  # names or numbers that are listed
 
 

@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import yaml
+
+from gnlib.sweep.grid import read_grid
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -23,6 +27,14 @@ def test_the_example_of_the_readme():
 def test_the_example_of_the_landing_page():
     as_they_are, less_their_mean = map(float, output_of("book/index.md", "{code-cell} ipython3").split())
     assert as_they_are > 20 * less_their_mean
+
+
+def test_the_example_of_the_sweeps():
+    """Its notebook runs where there is no sweep, and its grid has as many cases as the summary counts."""
+    assert output_of("book/sweeps.md", "python") == ""
+    page = (ROOT / "book/sweeps.md").read_text()
+    (grid,) = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "name: width" in block]
+    assert f"{len(read_grid(yaml.safe_load(grid)).cases)} cases: " in page
 
 
 def test_nothing_but_the_bare_dependencies_is_imported():

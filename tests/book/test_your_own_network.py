@@ -12,3 +12,10 @@ def test_a_smaller_condition_number_is_not_a_faster_training():
     assert "the plain CNN has a third of the $\\kappa$ with orthogonal weights" in prose("notebooks/your-own-network")
     assert 2.5 < kappa / smaller < 3.5 and loss < other
     assert of_orthogonal < model  # "which the linear model does not foretell"
+
+
+def test_it_says_of_the_trial_what_its_chapter_says():
+    """Where the numbers are held to the kept table."""
+    here, there = prose("notebooks/your-own-network"), prose("notebooks/what-predicts-training")
+    for number in ("0.86 to 0.90", "0.96 to 0.98", "by more than 3.5"):
+        assert number in here and number in there
