@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from html import escape
-from textwrap import fill
+from textwrap import TextWrapper
 from typing import NamedTuple
 
 WIDTH = 72  # of a page
@@ -20,10 +20,8 @@ class Line(NamedTuple):
 def as_page(lines: Sequence[Line]) -> str:
     """Return lines below each other, the names in a column of their own."""
     indent = max(len(line.name) for line in lines) + 2
-    return "\n".join(
-        fill(f"{value}: {meaning}", WIDTH, initial_indent=name.ljust(indent), subsequent_indent=" " * indent)
-        for name, value, meaning in lines
-    )
+    wrapper = TextWrapper(WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False)
+    return "\n".join(wrapper.fill(f"{name:<{indent}}{value}: {meaning}") for name, value, meaning in lines)
 
 
 def listed(entries: Sequence[object]) -> str:
