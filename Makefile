@@ -7,7 +7,7 @@ INSTALLED := .venv/.installed
 
 # Threads, and the checks of shapes, are set by tests/conftest.py: a bare `pytest` does the same, in one process.
 PYTEST := $(BIN)/pytest
-# A worker that has nothing left to do takes tests from another, or has all cells of a notebook, all tests of a module.
+# Of single tests a worker that has nothing left to do takes some from the other; notebooks and modules stay whole.
 SHARED := $(PYTEST) -n 2 --dist worksteal
 WHOLE := $(PYTEST) -n 2 --dist loadscope
 REPORT = --junit-xml=_build/tests/$(1).xml
@@ -33,11 +33,11 @@ test: $(INSTALLED) lint  ## everything that CI runs
 	$(MAKE) --jobs=2 --keep-going library pages
 	@$(BIN)/python -m tests.totals _build/tests/*.xml
 
-library:
+library: $(INSTALLED)  ## its first half: the tests of the library, and of how this book is kept
 	$(SHARED) $(call REPORT,1-library) tests --ignore=tests/site --ignore=tests/colab
 
 # The book renders what the tests of the notebooks have executed.
-pages:
+pages: $(INSTALLED)  ## its second half: the notebooks, the book, and the tests of the site and of Colab
 	$(WHOLE) $(call REPORT,2-notebooks) --nbval-lax notebooks
 	$(MAKE) book
 	$(WHOLE) $(call REPORT,3-site) tests/site tests/colab
