@@ -7,12 +7,14 @@ INSTALLED := .venv/.installed
 
 # Threads, and the checks of shapes, are set by tests/conftest.py: a bare `pytest` does the same, in one process.
 PYTEST := $(BIN)/pytest
-TWO_WORKERS := $(PYTEST) -n 2 --dist loadscope
+# Of single tests a worker that has nothing left to do takes some from the other; notebooks and modules stay whole.
+SHARED := $(PYTEST) -n 2 --dist worksteal
+WHOLE := $(PYTEST) -n 2 --dist loadscope
 REPORT = --junit-xml=_build/tests/$(1).xml
 BEYOND_THE_CORE := benchmarks chapters colab diagnosis site sweep
 
 .DEFAULT_GOAL := help
-.PHONY: help book pdf check test colab bench sweep lint notebooks serve address clean
+.PHONY: help book pdf check test library pages colab bench sweep lint notebooks serve address clean
 
 help:  ## list this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,15 +25,22 @@ book: $(INSTALLED)  ## execute every chapter, render the site to _build/html
 	$(BIN)/jupyter-book build --all -W -n --keep-going .
 
 check: lint  ## what to run while working: style, types and the tests of the core, in under two minutes
-	$(TWO_WORKERS) -m 'not slow' tests $(addprefix --ignore=tests/,$(BEYOND_THE_CORE))
+	$(SHARED) -m 'not slow' tests $(addprefix --ignore=tests/,$(BEYOND_THE_CORE))
 
+# The two halves run side by side, so that one computes while the other waits, and both to their end if one fails.
 test: $(INSTALLED) lint  ## everything that CI runs
 	rm -rf _build/tests
-	$(TWO_WORKERS) $(call REPORT,1-library) tests --ignore=tests/site --ignore=tests/colab
-	$(TWO_WORKERS) $(call REPORT,2-notebooks) --nbval-lax notebooks
-	$(MAKE) book
-	$(TWO_WORKERS) $(call REPORT,3-site) tests/site tests/colab
+	$(MAKE) --jobs=2 --keep-going library pages
 	@$(BIN)/python -m tests.totals _build/tests/*.xml
+
+library: $(INSTALLED)  ## its first half: the tests of the library, and of how this book is kept
+	$(SHARED) $(call REPORT,1-library) tests --ignore=tests/site --ignore=tests/colab
+
+# The book renders what the tests of the notebooks have executed.
+pages: $(INSTALLED)  ## its second half: the notebooks, the book, and the tests of the site and of Colab
+	$(WHOLE) $(call REPORT,2-notebooks) --nbval-lax notebooks
+	$(MAKE) book
+	$(WHOLE) $(call REPORT,3-site) tests/site tests/colab
 
 colab: $(INSTALLED)  ## the first cells of the chapters, and a whole chapter, as Colab runs them
 	$(PYTEST) tests/colab

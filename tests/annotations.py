@@ -16,6 +16,7 @@ random.getrandbits = own
 CHECK = functools.partial(beartype.beartype, conf=beartype.BeartypeConf(is_pep484_tower=True))  # an int is a float
 JAXTYPED = functools.partial(jaxtyping.jaxtyped, typechecker=CHECK)
 SIZES = jaxtyping.jaxtyped("context")  # in which an axis has one size
+WITHIN = {}  # checks of functions within others, by their code
 
 
 def install():
@@ -28,13 +29,14 @@ def install():
 
 def checked(function):
     """Check what `jaxtyped` does at a tenth of the cost: arguments once, and sizes only where the hints have shapes."""
-    try:
-        hints = {} if inspect.isclass(function) else typing.get_type_hints(function)
-    except NameError:  # a class that is not there yet
-        hints = {}
-    if not hints:
+    if inspect.isclass(function):
         return JAXTYPED(function)
-    strict, shapes = CHECK(function), any(map(has_shape, hints.values()))
+    if not function.__annotations__:
+        return function
+    try:
+        strict, shapes = strict_within(function) if "<locals>" in function.__qualname__ else strictly(function)
+    except NameError:  # a class that is not there yet
+        return JAXTYPED(function)
 
     @functools.wraps(function)
     def call(*args, **kwargs):
@@ -46,6 +48,26 @@ def checked(function):
             return strict(*args, **kwargs)
 
     return call
+
+
+def strictly(function):
+    """Return a function with its arguments and its result checked, and whether its hints have shapes."""
+    hints = typing.get_type_hints(function)
+    return CHECK(function), any(map(has_shape, hints.values()))
+
+
+def strict_within(function):
+    """Do so for a function within another, which is there anew at each call of that one: the check is made once."""
+    if function.__code__ not in WITHIN:
+
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            return kwargs.pop("_function")(*args, **kwargs)
+
+        call.__annotations__ = typing.get_type_hints(function)
+        WITHIN[function.__code__] = strictly(call)
+    strict, shapes = WITHIN[function.__code__]
+    return functools.partial(strict, _function=function), shapes
 
 
 def unseen(check):

@@ -10,7 +10,7 @@ from torch import Tensor
 from gnlib.checks import as_float64, as_samples
 from tests.annotations import checked
 
-vector, matrix = torch.ones(3), torch.ones(2, 3)
+vector, matrix, cube = torch.ones(3), torch.ones(2, 3), torch.ones(1, 2, 3)
 
 
 @checked
@@ -40,6 +40,21 @@ def half(n: float) -> int:
 def test_wrong_types_and_shapes_are_errors(call):
     with pytest.raises(BeartypeCallHintViolation):
         call()
+
+
+def test_a_function_within_another_is_checked_each_time_and_is_its_own():
+    def times(factor):
+        @checked
+        def multiplied(x: Float[Tensor, "n d"], *, twice: bool = False) -> Float[Tensor, "n d"]:
+            return factor * x * (2 if twice else 1)
+
+        return multiplied
+
+    double, triple = times(2), times(3)
+    assert double(matrix).sum() == 12 and triple(matrix, twice=True).sum() == 36
+    for wrong in (lambda: double(vector), lambda: triple(matrix, twice="no"), lambda: times(cube)(matrix)):
+        with pytest.raises(BeartypeCallHintViolation):
+            wrong()
 
 
 def test_right_ones_are_not_and_an_int_is_a_float():

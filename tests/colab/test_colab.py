@@ -48,7 +48,7 @@ def colab(tmp_path_factory):
     environment = tmp_path_factory.mktemp("colab") / "environment"
     run(sys.executable, "-m", "venv", environment, cwd=ROOT)
     there = "jaxtyping matplotlib numpy scipy torch ipykernel nbclient".split()
-    run(environment / "bin/pip", "install", "-c", "constraints.txt", *there, cwd=ROOT)
+    run(environment / "bin/pip", "install", "--no-compile", "-c", "constraints.txt", *there, cwd=ROOT)
     packages = next(environment.glob("lib/python*/site-packages"))
     (packages / "google/colab").mkdir(parents=True)
     (packages / "google/colab/__init__.py").touch()

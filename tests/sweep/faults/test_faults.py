@@ -129,10 +129,10 @@ def cluster(tmp_path):
 
 
 def test_a_cluster_gives_the_same_table_as_this_machine(cluster, make_sweep):
-    grid = {"product": {"case": {"from": 3, "to": 8}}}
+    grid = {"product": {"case": {"from": 3, "to": 5}}}
     here, there = make_sweep(grid), make_sweep(grid)
     here.run()
-    assert "6 cases: 0 done before, 6 done now, 0 failed" in there.run("--scheduler", cluster)
+    assert "3 cases: 0 done before, 3 done now, 0 failed" in there.run("--scheduler", cluster)
     pandas.testing.assert_frame_equal(there.results(), here.results(), check_exact=True)
 
 

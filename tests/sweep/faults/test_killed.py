@@ -1,4 +1,4 @@
-"""Kill the driver, a worker and a kernel in the middle of ten runs: nothing is lost, nothing is done twice."""
+"""Kill the driver, a worker and a kernel in the middle of six runs: nothing is lost, nothing is done twice."""
 
 import signal
 
@@ -7,7 +7,7 @@ import pytest
 
 from tests.sweep.faults.helpers import PATIENCE, Sweep, busy_workers, family, gone, kernels, wait_until
 
-CASES = 10
+CASES = 6
 GRID = {"parameters": {"pause": 0.2}, "product": {"case": {"seeds": CASES}}}
 
 
@@ -33,7 +33,7 @@ def assert_same_table(sweep, undisturbed):
 
 
 def in_the_middle(sweep, process):
-    wait_until(lambda: len(sweep.finished) >= 4 and kernels(process), "four runs finish and one goes on", process)
+    wait_until(lambda: len(sweep.finished) >= 2 and kernels(process), "two runs finish and one goes on", process)
 
 
 def test_a_killed_driver_leaves_no_process_and_the_next_start_does_what_is_missing(sweep, undisturbed):
@@ -45,7 +45,7 @@ def test_a_killed_driver_leaves_no_process_and_the_next_start_does_what_is_missi
     driver.communicate()
     wait_until(lambda: gone(children), "workers and kernels end after their driver")
     done = {name: (sweep.out / "runs" / name / "run.json").stat().st_mtime_ns for name in sweep.finished}
-    assert 4 <= len(done) < CASES
+    assert 2 <= len(done) < CASES
     begun = len(sweep.executed)
 
     missing = CASES - len(done)
