@@ -1,7 +1,9 @@
 """Networks, data and optimisers as in the public code behind figures 1 and 13 to 17 of Zhao 2024.
 
 What the paper itself says is in its section 1 and appendix I.1. VGG5 is not in the public code: it is trained here like
-the residual networks, but that its rate falls after epoch 100, as the paper says.
+the residual networks, but that its rate falls after epoch 100, as the paper says. It has one convolution in each of the
+five stages that the networks have in the code which the paper names for it (jerett/PyTorch-CIFAR10, commit 2a5bd7c),
+the smallest of which is VGG11: they all end with 512 features of one pixel.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,7 +25,7 @@ from gnlib.chapters.shared.residual_network import ResidualNetwork
 Sizes = dict[str, int | list[int] | list[int | str]]
 FULL: Sizes = {
     "channels": 16,
-    "vgg_layers": [64, "M", 128, "M", 256, 256, "M"],
+    "vgg_layers": [64, "M", 128, "M", 256, "M", 512, "M", 512, "M"],
     "patch": 4,
     "token_width": 48,
     "hidden": [128, 128, 128],
