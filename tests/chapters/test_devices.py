@@ -30,7 +30,7 @@ from gnlib.chapters.pruning.vgg import VGG
 from gnlib.chapters.pruning.vision_transformer import VisionTransformer
 from gnlib.chapters.random_layers import bounds as layers
 from gnlib.chapters.random_layers import matrices as random
-from gnlib.chapters.shared import hessian, local_affine, piecewise_linear, skips
+from gnlib.chapters.shared import hessian, local_affine, piecewise_linear, skips, tuning
 from gnlib.chapters.shared.fully_connected import FullyConnected, xavier_weights
 from gnlib.chapters.shared.lanczos import symmetric_ends
 from gnlib.chapters.shared.residual_network import ResidualNetwork
@@ -38,7 +38,6 @@ from gnlib.chapters.shared.training import one_hot, train
 from gnlib.chapters.transition_to_linearity import ball, linearity
 from gnlib.chapters.transition_to_linearity.tensor_norm import norm_221
 from gnlib.chapters.transition_to_linearity.wide_network import WideNetwork, normal_weights
-from gnlib.chapters.what_predicts_training import trial
 from gnlib.chapters.when_the_kernel_moves import bottleneck, clusters, heads, networks, nonlinear_output
 from gnlib.chapters.when_the_kernel_moves.descent import descend
 from tests.devices import assert_made_where_its_arguments_are, assert_same, default_device
@@ -74,8 +73,8 @@ def trained(nets, x, labels, loss):
 
 
 def tuned(net, x, y, optimizer):
-    goals = {"a half": trial.LOSSES["mse"](net(x), y).item() / 2}
-    return trial.tune(net, trial.Setting(x, y, "mse", optimizer, goals, horizon=6, batch_size=4), 0.1).curves
+    goals = {"a half": tuning.LOSSES["mse"](net(x), y).item() / 2}
+    return tuning.tune(net, tuning.Setting(x, y, "mse", optimizer, goals, horizon=6, batch_size=4), 0.1).curves
 
 
 def raced(operand, largest):
