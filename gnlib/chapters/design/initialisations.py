@@ -20,6 +20,7 @@ MOMENTUM = 0.9  # of MetaInit
 RATE = 0.03  # of the logarithms of gains, of both
 STEP = 0.1  # of GradInit, the step that it looks ahead
 NORM = 1.0  # of the gradient, which GradInit allows
+MOST_SLOPE = 1.0  # by a gain, beyond which GradInit clips it
 EPSILON = 1e-5  # of MetaInit
 TRIES, NEAR = 10, 0.01  # of LSUV, for each layer
 
@@ -158,7 +159,7 @@ def grad_init(network: nn.Module, data: Data) -> Float[Tensor, " layers"]:
     r"""Return the gains of GradInit: of the lowest loss after one step of descent, with a gradient of norm one at most.
 
     In each round the gains take a step of Adam, down the norm where that is above one, else down the loss after a step
-    of rate 0.1. As in the authors' code the step is not differentiated, and half of the samples of that loss have no
+    of rate 0.1, with averages for each of the two and slopes that are clipped. As in the authors' code the step is not differentiated, and half of the samples of that loss have no
     part in the gradient. The authors learn on fresh mini-batches in each round; here it is thirds of one.
 
     References
@@ -169,16 +170,17 @@ def grad_init(network: nn.Module, data: Data) -> Float[Tensor, " layers"]:
     thirds = torch.arange(len(data.x), device=data.x.device).chunk(3)
     here, there = (torch.cat([thirds[0], thirds[i]]) for i in (1, 2))
     z = torch.zeros(len(weights_of(network)), dtype=torch.float64, device=data.x.device, requires_grad=True)
-    optimizer = torch.optim.Adam([z], RATE)
+    of_norm, of_loss = (torch.optim.Adam([z], RATE) for _ in range(2))
     for _ in range(ROUNDS):
         weights = _scaled(network, z)
         loss = half_squared_error(functional_call(network, weights, (data.x[here],)), data.y[here])
         gradients = torch.autograd.grad(loss, [*weights.values()], create_graph=True)
-        found = sum(g.square().sum() for g in gradients).sqrt()
+        found, optimizer = sum(g.square().sum() for g in gradients).sqrt(), of_norm
         if found <= NORM:
+            optimizer = of_loss
             ahead = {name: w - STEP * g.detach() for (name, w), g in zip(weights.items(), gradients, strict=True)}
             found = half_squared_error(functional_call(network, ahead, (data.x[there],)), data.y[there])
-        (z.grad,) = torch.autograd.grad(found, z)
+        z.grad = torch.autograd.grad(found, z)[0].clamp(-MOST_SLOPE, MOST_SLOPE)
         optimizer.step()
     return z.detach().exp()
 

@@ -11,6 +11,7 @@ from gnlib.chapters.design.layers import Layers
 
 SHARPNESS = 32.0  # p of the smooth condition number
 LONGEST = 1e9  # time at which a goal counts as out of reach
+CLOSE = 1e-5  # eigenvalues, times the time, for which a derivative takes the place of a difference
 
 Objective = Callable[[Float[Tensor, " layers"]], Float[Tensor, ""]]
 
@@ -106,7 +107,7 @@ def log_time(
     sums = _Integral.apply(kernel, residual, values, vectors, time)
     left = residual - kernel @ sums
     slope = -(left @ kernel @ left).detach() / n
-    later = time - (left.square().sum() / (2 * n) - goal) / slope if time < LONGEST else z.sum() * 0 + time
+    later = time - (left.square().sum() / (2 * n) - goal) / slope if time < LONGEST / 2 else z.sum() * 0 + time
     return later.log(), layers.moved(z, (sums + left.detach() * (later - time)) / largest)
 
 
@@ -143,8 +144,8 @@ def _time(values: Float[Tensor, " nk"], squares: Float[Tensor, " nk"], goal: flo
 class _Integral(torch.autograd.Function):
     r"""The sum of residuals over time, :math:`\int_0^t e^{-s K} r\, ds = \varphi(K) r`.
 
-    The derivative by K has divided differences of :math:`\varphi` in the eigenvectors (Daleckii and Krein): it is
-    finite where eigenvalues coincide, and only there it is the derivative of :math:`\varphi`.
+    The derivative by K has divided differences of :math:`\varphi` in the eigenvectors (Daleckii and Krein), and where
+    eigenvalues are close the derivative of :math:`\varphi`: it is finite where they coincide.
     """
 
     @staticmethod
@@ -160,9 +161,9 @@ class _Integral(torch.autograd.Function):
         residual, values, vectors, sums = ctx.saved_tensors
         decayed = (-ctx.time * values).exp()
         slopes = (ctx.time * decayed - sums) / values.clamp_min(1e-300)
-        slopes = torch.where(values * ctx.time < 1e-6, torch.full_like(sums, -(ctx.time**2) / 2), slopes)
+        slopes = torch.where(values * ctx.time < CLOSE, -(ctx.time**2) / 2 * (1 - values * ctx.time / 1.5), slopes)
         apart = values[:, None] - values
-        near = apart.abs() <= 1e-7 * (values[:, None] + values) + 1e-300
+        near = apart.abs() * ctx.time <= CLOSE
         quotients = (sums[:, None] - sums) / torch.where(near, 1.0, apart)
         quotients = torch.where(near, (slopes[:, None] + slopes) / 2, quotients)
         of_gradient, of_residual = vectors.mT @ gradient, vectors.mT @ residual

@@ -146,7 +146,7 @@ def images(count: int, first: int, device: torch.device) -> Data:
     Examples
     --------
     >>> x, y = images(3, 10, torch.device("cpu"))
-    >>> x.shape, y.shape, round(x.std().item(), 6)
+    >>> x.shape, y.shape, round(x.std().item(), 2)
     (torch.Size([3, 3, 16, 16]), torch.Size([3, 10]), 1.0)
     """
     x, labels = (part[first:] for part in gnlib.load("cifar10", first + count, stride=2))
