@@ -159,8 +159,9 @@ def grad_init(network: nn.Module, data: Data) -> Float[Tensor, " layers"]:
     r"""Return the gains of GradInit: of the lowest loss after one step of descent, with a gradient of norm one at most.
 
     In each round the gains take a step of Adam, down the norm where that is above one, else down the loss after a step
-    of rate 0.1, with averages for each of the two and slopes that are clipped. As in the authors' code the step is not differentiated, and half of the samples of that loss have no
-    part in the gradient. The authors learn on fresh mini-batches in each round; here it is thirds of one.
+    of rate 0.1, with averages for each of the two and slopes that are clipped. As in the authors' code the step is not
+    differentiated, and half of the samples of that loss have no part in the gradient. The authors learn on fresh
+    mini-batches in each round; here it is thirds of one.
 
     References
     ----------

@@ -103,7 +103,7 @@ def log_time(
     values, vectors = torch.linalg.eigh(kernel.detach())
     largest = vectors[:, -1] @ kernel @ vectors[:, -1]
     values, kernel = (values / values[-1]).clamp_min(0), kernel / largest
-    time = _time(values, (vectors.mT @ residual.detach()).square() / (2 * n), goal)
+    time = flow_time(values, (vectors.mT @ residual.detach()).square() / (2 * n), goal)
     sums = _Integral.apply(kernel, residual, values, vectors, time)
     left = residual - kernel @ sums
     slope = -(left @ kernel @ left).detach() / n
@@ -131,8 +131,21 @@ def edge(moved: Float[Tensor, " parts"]) -> Float[Tensor, ""]:
     return moved.sum().log().square()
 
 
-def _time(values: Float[Tensor, " nk"], squares: Float[Tensor, " nk"], goal: float) -> float:
-    """Return when a sum of exponentials falls to a goal, by bisection of the logarithm."""
+def flow_time(values: Float[Tensor, " nk"], squares: Float[Tensor, " nk"], goal: float) -> float:
+    r"""Return when :math:`\sum_j s_j e^{-2 \lambda_j t}` has fallen to a goal, at most 1e9, by bisection.
+
+    Parameters
+    ----------
+    values, squares
+        eigenvalues, none of them negative, and parts of the loss at the start along their eigenvectors
+    goal
+        below the loss at the start
+
+    Examples
+    --------
+    >>> round(flow_time(torch.tensor([1.0, 0.5]), torch.tensor([0.0, 2.0]), 1.0), 6)  # 2 exp(-t) = 1
+    0.693147
+    """
     low, high = -20.0, math.log(LONGEST)
     for _ in range(60):
         middle = (low + high) / 2
