@@ -13,6 +13,7 @@ from gnlib.modules.gram import jacobian_blocks
 
 FEW = 4  # samples on which degrees are measured
 OFF = 1e-5  # by which a Jacobian may differ from its power of two
+NOTHING = 1e-9  # share of the whole Jacobian below which a part is rounding, as of a bias before batch normalisation
 FLOOR = 1e-3  # of the root mean square of a part of P, below which nothing is divided by
 
 
@@ -118,14 +119,15 @@ def layers_of(network: nn.Module, x: Float[Tensor, "n ..."], *, preconditioned: 
     weights, n = weights_of(network), len(x)
     few = x[:FEW]
     before, first = jacobian_of(network, few), network(few).detach()
+    nothing = NOTHING * torch.stack([jacobian.norm() for jacobian in before.values()]).norm().item()
     powers, degrees = [], []
     for name in weights:
         doubled = copy.deepcopy(network)
         with torch.no_grad():
             doubled.get_parameter(name).mul_(2)
         after = jacobian_of(doubled, few)
-        powers.append([_power(before[other], after[other], name) for other in before])
-        degrees.append(_power(first, doubled(few).detach(), name))
+        powers.append([_power(before[other], after[other], name, nothing) for other in before])
+        degrees.append(_power(first, doubled(few).detach(), name, 0.0))
     exponents = x.new_tensor(powers).mT
     parts, steps = [], []
     for jacobian in jacobian_of(network, x).values():
@@ -164,12 +166,12 @@ def jacobian_of(network: nn.Module, x: Float[Tensor, "n ..."]) -> Mapping[str, F
     return {name: found[name] for name in sizes}
 
 
-def _power(before: Tensor, after: Tensor, name: str) -> float:
-    """Return the whole number e for which the one is 2^e times the other."""
+def _power(before: Tensor, after: Tensor, name: str, nothing: float) -> float:
+    """Return the whole number e for which the one is 2^e times the other; 0 where there is nothing."""
     size, grown = before.norm().item(), after.norm().item()
-    if not size and not grown:
+    if size <= nothing:
         return 0.0
-    power = round(math.log2(grown / size)) if size and grown else 0
+    power = round(math.log2(grown / size)) if grown else 0
     if not (after - 2.0**power * before).norm() <= OFF * grown:
         raise ValueError(
             f"The network is not homogeneous in {name}: doubled weights do not multiply all derivatives by a power of "

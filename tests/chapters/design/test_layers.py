@@ -35,6 +35,13 @@ def test_the_kernel_of_every_family_under_gains(family):
     torch.testing.assert_close(layers.scaled(z), outputs.detach(), rtol=1e-5, atol=1e-8)
 
 
+def test_a_bias_before_batch_normalisation_has_no_derivative_but_rounding():
+    images = gaussian(11, 8, 3 * 16 * 16).view(8, 3, 16, 16)
+    network = started("CNN, BatchNorm")
+    layers, bias = layers_of(network, images), [name for name, _ in network.named_parameters()].index("0.bias")
+    assert layers.parts[bias].abs().max() < 1e-20 * layers.parts[0].abs().max()
+
+
 def preconditioned(network, x, power):
     """From the same floor, taken parameter by parameter."""
     total = 0
