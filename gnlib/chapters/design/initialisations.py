@@ -47,7 +47,7 @@ def kaiming(network: nn.Module, generator: torch.Generator) -> nn.Module:
     (0.1, False)
     """
     for weight in weights_of(network).values():
-        nn.init.kaiming_normal_(weight, generator=generator)
+        weight.copy_(nn.init.kaiming_normal_(torch.empty_like(weight, device="cpu"), generator=generator))
     return _without_biases(network)
 
 
@@ -68,7 +68,7 @@ def orthogonal(network: nn.Module, generator: torch.Generator) -> nn.Module:
             [0., 2.]], dtype=torch.float64, grad_fn=<AbsBackward0>)
     """
     for weight in weights_of(network).values():
-        nn.init.orthogonal_(weight, 2**0.5, generator)
+        weight.copy_(nn.init.orthogonal_(torch.empty_like(weight, device="cpu"), 2**0.5, generator))
     return _without_biases(network)
 
 

@@ -53,20 +53,21 @@ class Layers:
 
     def kernel(self, z: Float[Tensor, " layers"]) -> Float[Tensor, "nk nk"]:
         """Return the kernel under gains, whose logarithms are given."""
-        return torch.einsum("i,ijk->jk", (self.exponents @ z).exp(), self.parts)
+        return torch.einsum("i,ijk->jk", (self.exponents @ z.to(self.parts)).exp(), self.parts)
 
     def moved(self, z: Float[Tensor, " layers"], c: Float[Tensor, " nk"]) -> Float[Tensor, " parts"]:
         r"""Return how far each parameter moves, squared, over the square of its size, for a sum c of gradients.
 
         The displacement is :math:`-\frac1n P^{-1} J^\top c`. A parameter that is zero does not count.
         """
+        z = z.to(self.parts)
         squares = (self.steps_exponents @ z).exp() * torch.einsum("ijk,j,k->i", self.steps, c, c) / len(self.outputs)
         there = self.sizes > 0
         return torch.where(there, squares / torch.where(there, self.sizes, 1) ** 2, 0) * (-2 * self.own @ z).exp()
 
     def scaled(self, z: Float[Tensor, " layers"]) -> Float[Tensor, "n k"]:
         """Return the outputs under gains."""
-        return (self.degrees @ z).exp() * self.outputs
+        return (self.degrees @ z.to(self.parts)).exp() * self.outputs
 
 
 def weights_of(network: nn.Module) -> dict[str, nn.Parameter]:

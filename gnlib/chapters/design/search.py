@@ -69,7 +69,8 @@ def search(objective: Objective, count: int, *, degrees: Float[Tensor, " layers"
     def inside(z: Float[Tensor, " layers"]) -> Float[Tensor, " layers"]:
         if degrees is None or not degrees.any():
             return z
-        return z - degrees * (degrees @ z) / (degrees @ degrees)
+        held = degrees.cpu()
+        return z - held * (held @ z) / (held @ held)
 
     def value(point: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal best, looks, start

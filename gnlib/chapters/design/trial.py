@@ -45,7 +45,7 @@ def rows_of(
     horizon
         steps after which a training ends
     """
-    start = initialised(build(family, seed=SEED), "Kaiming", here, seed=SEED)
+    start = initialised(build(family, seed=SEED).to(here.x.device), "Kaiming", here, seed=SEED)
     layers_of(start, here.x)  # what is loaded at its first call is not charged
     begun, found = perf_counter(), {}
     for name, find in SEARCHED.items():
@@ -54,7 +54,7 @@ def rows_of(
         begun = perf_counter()
     goals = {"tenth": constant_loss(there.y, "mse") / 10}
     for seed in seeds:
-        network = build(family, seed=seed)
+        network = build(family, seed=seed).to(there.x.device)
         networks = {name: initialised(network, name, there, seed=seed) for name in UNTUNED}
         networks |= {name: gained(network, gains, seed=seed) for name, (gains, _) in found.items()}
         for name, module in networks.items():
