@@ -6,7 +6,7 @@ import pytest
 from gnlib.chapters import results
 from gnlib.chapters.design.families import FAMILIES, HELD_OUT, build
 from gnlib.chapters.design.initialisations import SEARCHED, UNTUNED
-from gnlib.chapters.design.trial import CHOICE, ENOUGH, speedups
+from gnlib.chapters.design.trial import CHOICE, ENOUGH, HORIZON, speedups
 from tests.book.pages import prose, table
 
 
@@ -67,6 +67,18 @@ def test_where_it_is_ahead_and_where_behind(text, held, bar):
     assert "take three times as many steps on the funnel" in text and here / there == pytest.approx(3, abs=0.3)
     narrow = [row["steps"] for row in held if row["family"] == "deep and narrow"]
     assert "In the narrow network of nine layers nothing arrives at all" in text and narrow == [None] * 12
+
+
+def test_a_last_layer_at_zero(text, held):
+    assert "faster than Kaiming's weights in two of the three families in which anything arrives" in text
+    pairs = {
+        family: [steps(held, family, name)[0] or HORIZON for name in ("last layer zero", "Kaiming")]
+        for family in HELD_OUT
+        if family != "deep and narrow"
+    }
+    zero, kaiming = pairs.pop("CNN, BatchNorm")
+    assert "slower with batch normalisation" in text and zero > kaiming
+    assert all(zero < kaiming for zero, kaiming in pairs.values())
 
 
 def test_what_searches_cost(text, held):
