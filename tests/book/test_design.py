@@ -103,6 +103,21 @@ def test_gains_lower_kappa_little_and_features_much(text):
     assert f"the best gains get to {rows['MLP'][1]:,.0f}." in text and plain == rows["MLP"][0]
 
 
+def test_the_four_trainings_of_the_first_figure(text):
+    lines = [line.rsplit(maxsplit=3) for line in table("design", "the four trainings of the figure")]
+    found = {name: [float(word.replace(",", "")) for word in words] for name, *words in lines}
+    (kappa, low, soon), (other, _, late) = found["torch's default"], found["Kaiming"]
+    of_kappa, of_forecast = found["gains, condition number"], found["gains, forecast"]
+    assert "has about six times the condition number of the others" in text
+    assert all(5.5 < kappa / one[0] < 7.5 for one in (found["Kaiming"], of_kappa, of_forecast))
+    assert "and arrives about three times as soon as Kaiming's weights" in text and late / soon == pytest.approx(
+        3, abs=0.3
+    )
+    assert "change nothing, not even $\\kappa$" in text and of_kappa[2] == late and of_kappa[0] > other
+    assert "The two fast ones begin lower." in text and max(low, of_forecast[1]) < min(found["Kaiming"][1], of_kappa[1])
+    assert max(soon, of_forecast[2]) < late
+
+
 def test_what_orders_initialisations(text):
     lines = [line.rsplit(maxsplit=2) for line in table("design", "rank correlation with the steps, over the twelve")]
     found = {family: (float(kappa), float(initial)) for family, kappa, initial in lines}
