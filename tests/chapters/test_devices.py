@@ -20,6 +20,8 @@ from gnlib.chapters.deep_linear.bounds import product_vector_bound
 from gnlib.chapters.deep_nonlinear.bound import chain_bound, schur_ends
 from gnlib.chapters.deep_nonlinear.chain import Skip, kernel, layers_of, random_chain
 from gnlib.chapters.deep_nonlinear.head import head_floor
+from gnlib.chapters.design import initialisations as beginnings
+from gnlib.chapters.design.preconditioners import diagonal, features, plain
 from gnlib.chapters.functional_hessian import bounds as hessian_bounds
 from gnlib.chapters.functional_hessian import hessian as functional
 from gnlib.chapters.gauss_newton.bounds import gradient_descent_bound
@@ -99,6 +101,15 @@ def in_a_ball(net, x):
 def of_chain(net, x):
     layers = layers_of(net, x)
     return layers, kernel(layers), schur_ends(layers), chain_bound(layers), head_floor(net, x, net[-1])
+
+
+def of_design(net, x, y):
+    """What each initialisation makes of a network, and the kernels beside it."""
+    data = beginnings.Data(x, y)
+    start = beginnings.initialised(net, "Kaiming", data, seed=0)
+    made = [beginnings.initialised(net, name, data, seed=0)(x) for name in beginnings.UNTUNED]
+    gains = [find(start, data) for find in beginnings.SEARCHED.values()]
+    return made, gains, [kernel_of(start, x) for kernel_of in (plain, diagonal, features)]
 
 
 def of_kernel(net, x, head):
@@ -185,6 +196,9 @@ CASES = {
             X[:4],
         ),
         (of_chain, RELU, X),
+    ],
+    "design": [
+        (of_design, seeded(lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))), X[:5], Y[:5]),
     ],
     "functional_hessian": [
         (functional.residual_moment, DEEP, X, Y),

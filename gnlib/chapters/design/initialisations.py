@@ -42,7 +42,7 @@ def kaiming(network: nn.Module, generator: torch.Generator) -> nn.Module:
 
     Examples
     --------
-    >>> line = kaiming(nn.Linear(200, 50), torch.Generator().manual_seed(0))
+    >>> line = kaiming(nn.Linear(200, 50), torch.Generator("cpu").manual_seed(0))
     >>> round(line.weight.std().item(), 2), line.bias.any().item()
     (0.1, False)
     """
@@ -62,7 +62,7 @@ def orthogonal(network: nn.Module, generator: torch.Generator) -> nn.Module:
 
     Examples
     --------
-    >>> line = orthogonal(nn.Linear(3, 2).double(), torch.Generator().manual_seed(0))
+    >>> line = orthogonal(nn.Linear(3, 2).double(), torch.Generator("cpu").manual_seed(0))
     >>> (line.weight @ line.weight.mT).round(decimals=6).abs()
     tensor([[2., 0.],
             [0., 2.]], dtype=torch.float64, grad_fn=<AbsBackward0>)
@@ -134,12 +134,12 @@ def meta_init(network: nn.Module, data: Data) -> Float[Tensor, " layers"]:
     Y. N. Dauphin, S. S. Schoenholz (2019), MetaInit: initializing learning by learning to initialize, NeurIPS 32,
     section 3 and the code in its appendix.
     """
-    names, velocity, draws = [*weights_of(network)], 0.0, torch.Generator().manual_seed(0)
+    names, velocity, draws = [*weights_of(network)], 0.0, torch.Generator("cpu").manual_seed(0)
     z = torch.zeros(len(names), dtype=torch.float64, device=data.x.device)
     for _ in range(ROUNDS):
         z = z.detach().requires_grad_()
-        noise = torch.randn(data.x.shape, generator=draws, dtype=torch.float64).to(data.x)
-        drawn = data.y[torch.randint(len(data.y), (len(data.y),), generator=draws).to(data.y.device)]
+        noise = torch.randn(data.x.shape, generator=draws, dtype=torch.float64, device="cpu").to(data.x)
+        drawn = data.y[torch.randint(len(data.y), (len(data.y),), generator=draws, device="cpu").to(data.y.device)]
         weights = _scaled(network, z)
         loss = half_squared_error(functional_call(network, weights, (noise,)), drawn)
         gradients = torch.autograd.grad(loss, [*weights.values()], create_graph=True)
@@ -259,7 +259,7 @@ def initialised(network: nn.Module, name: str, data: Data, *, seed: int) -> nn.M
     """
     if name not in UNTUNED:
         raise ValueError(f"name is {name!r}; one of {'; '.join(UNTUNED)} was expected.")
-    network, generator = copy.deepcopy(network), torch.Generator().manual_seed(seed)
+    network, generator = copy.deepcopy(network), torch.Generator("cpu").manual_seed(seed)
     if name == "torch's default":
         return network
     if name in ("Kaiming", "last layer zero"):
@@ -278,7 +278,7 @@ def gained(network: nn.Module, gains: Float[Tensor, " layers"], *, seed: int) ->
     >>> round(two / one, 6)
     2.0
     """
-    return with_gains(kaiming(copy.deepcopy(network), torch.Generator().manual_seed(seed)), gains)
+    return with_gains(kaiming(copy.deepcopy(network), torch.Generator("cpu").manual_seed(seed)), gains)
 
 
 def _scaled(network: nn.Module, z: Float[Tensor, " layers"]) -> dict[str, Tensor]:

@@ -74,7 +74,7 @@ def features(network: nn.Module, x: Float[Tensor, "n ..."]) -> Float[Tensor, "nk
     for name in layers:
         inputs = nn.functional.pad(seen[name], (0, 1), value=1.0)
         moment = inputs.mT @ inputs / len(x)
-        damped = moment + DAMPING * moment.trace() / len(moment) * torch.eye(len(moment)).to(moment)
+        damped = moment + DAMPING * moment.trace() / len(moment) * torch.eye(len(moment), device=moment.device)
         weights = jacobian[f"{name}.weight"].unflatten(1, (layers[name].out_features, -1))
         block = torch.cat([weights, jacobian[f"{name}.bias"][:, :, None]], 2)
         total = total + block.flatten(1) @ torch.linalg.solve(damped, block.mT).mT.flatten(1).mT

@@ -74,7 +74,7 @@ def search(objective: Objective, count: int, *, degrees: Float[Tensor, " layers"
 
     def value(point: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal best, looks, start
-        z = torch.tensor(point, dtype=torch.float64, requires_grad=True)
+        z = torch.tensor(point, dtype=torch.float64, device="cpu", requires_grad=True)
         found = objective(inside(z))
         (slope,) = torch.autograd.grad(found, z)
         looks, start = looks + 1, found.item() if looks == 0 else start
@@ -82,7 +82,7 @@ def search(objective: Objective, count: int, *, degrees: Float[Tensor, " layers"
         return found.item(), slope.numpy()
 
     minimize(value, best[1], jac=True, method="L-BFGS-B", bounds=[(-MOST, MOST)] * count, options={"maxfun": LOOKS})
-    return Found(inside(torch.tensor(best[1], dtype=torch.float64)).exp(), start, best[0], looks)
+    return Found(inside(torch.tensor(best[1], dtype=torch.float64, device="cpu")).exp(), start, best[0], looks)
 
 
 @torch.no_grad()
