@@ -20,6 +20,8 @@ from gnlib.chapters.deep_linear.bounds import product_vector_bound
 from gnlib.chapters.deep_nonlinear.bound import chain_bound, schur_ends
 from gnlib.chapters.deep_nonlinear.chain import Skip, kernel, layers_of, random_chain
 from gnlib.chapters.deep_nonlinear.head import head_floor
+from gnlib.chapters.design import initialisations as beginnings
+from gnlib.chapters.design.preconditioners import diagonal, features, plain
 from gnlib.chapters.functional_hessian import bounds as hessian_bounds
 from gnlib.chapters.functional_hessian import hessian as functional
 from gnlib.chapters.gauss_newton.bounds import gradient_descent_bound
@@ -30,7 +32,7 @@ from gnlib.chapters.pruning.vgg import VGG
 from gnlib.chapters.pruning.vision_transformer import VisionTransformer
 from gnlib.chapters.random_layers import bounds as layers
 from gnlib.chapters.random_layers import matrices as random
-from gnlib.chapters.shared import hessian, local_affine, piecewise_linear, skips
+from gnlib.chapters.shared import hessian, local_affine, piecewise_linear, skips, tuning
 from gnlib.chapters.shared.fully_connected import FullyConnected, xavier_weights
 from gnlib.chapters.shared.lanczos import symmetric_ends
 from gnlib.chapters.shared.residual_network import ResidualNetwork
@@ -38,7 +40,6 @@ from gnlib.chapters.shared.training import one_hot, train
 from gnlib.chapters.transition_to_linearity import ball, linearity
 from gnlib.chapters.transition_to_linearity.tensor_norm import norm_221
 from gnlib.chapters.transition_to_linearity.wide_network import WideNetwork, normal_weights
-from gnlib.chapters.what_predicts_training import trial
 from gnlib.chapters.when_the_kernel_moves import bottleneck, clusters, heads, networks, nonlinear_output
 from gnlib.chapters.when_the_kernel_moves.descent import descend
 from tests.devices import assert_made_where_its_arguments_are, assert_same, default_device
@@ -74,8 +75,8 @@ def trained(nets, x, labels, loss):
 
 
 def tuned(net, x, y, optimizer):
-    goals = {"a half": trial.LOSSES["mse"](net(x), y).item() / 2}
-    return trial.tune(net, trial.Setting(x, y, "mse", optimizer, goals, horizon=6, batch_size=4), 0.1).curves
+    goals = {"a half": tuning.LOSSES["mse"](net(x), y).item() / 2}
+    return tuning.tune(net, tuning.Setting(x, y, "mse", optimizer, goals, horizon=6, batch_size=4), 0.1).curves
 
 
 def raced(operand, largest):
@@ -100,6 +101,15 @@ def in_a_ball(net, x):
 def of_chain(net, x):
     layers = layers_of(net, x)
     return layers, kernel(layers), schur_ends(layers), chain_bound(layers), head_floor(net, x, net[-1])
+
+
+def of_design(net, x, y):
+    """What each initialisation makes of a network, and the kernels beside it."""
+    data = beginnings.Data(x, y)
+    start = beginnings.initialised(net, "Kaiming", data, seed=0)
+    made = [beginnings.initialised(net, name, data, seed=0)(x) for name in beginnings.UNTUNED]
+    gains = [find(start, data) for find in beginnings.SEARCHED.values()]
+    return made, gains, [kernel_of(start, x) for kernel_of in (plain, diagonal, features)]
 
 
 def of_kernel(net, x, head):
@@ -186,6 +196,9 @@ CASES = {
             X[:4],
         ),
         (of_chain, RELU, X),
+    ],
+    "design": [
+        (of_design, seeded(lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))), X[:5], Y[:5]),
     ],
     "functional_hessian": [
         (functional.residual_moment, DEEP, X, Y),

@@ -8,9 +8,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gnlib.chapters.results import Cell, Row
+from gnlib.chapters.shared.tuning import LOSSES, Setting, constant_loss, tune
 from gnlib.chapters.what_predicts_training.correlations import Correlations, Statistic, correlate, pooled
 from gnlib.chapters.what_predicts_training.predictors import SLOWER, Start
-from gnlib.chapters.what_predicts_training.trial import LOSSES, Setting, constant_loss, tune
+
+CHOICE = {"descent": "forecast_kp", "momentum": "forecast_kp", "adam": "loss_after_20"}
+"""The predictor of the steps to a goal that was chosen for each optimiser, before the trial."""
+
+RIVALS = ("kappa", "initial_loss", "forecast", "forecast_kp", "loss_after_20")
+"""What the choice is held against."""
 
 GOALS = {
     "tenth": "a tenth of the constant's",

@@ -1,16 +1,20 @@
 """The rows of the trial, and how they are ordered."""
 
 import math
+from pathlib import Path
 
+import jupytext
 import pytest
 import torch
 from scipy import stats
 
+from gnlib.chapters.shared.tuning import LOSSES, Setting, constant_loss, tune
 from gnlib.chapters.what_predicts_training.correlations import partial
 from gnlib.chapters.what_predicts_training.predictors import predict
-from gnlib.chapters.what_predicts_training.table import FORECASTS, GOALS, SIGNS, order, rows_of, those
-from gnlib.chapters.what_predicts_training.trial import LOSSES, Setting, constant_loss, tune
+from gnlib.chapters.what_predicts_training.table import CHOICE, FORECASTS, GOALS, RIVALS, SIGNS, order, rows_of, those
 from tests.chapters.what_predicts_training.cases import LABELS, TARGETS, both, inputs, small
+
+PAGE = Path(__file__).parents[3] / "notebooks" / "what-predicts-training.md"
 
 
 @both
@@ -86,3 +90,11 @@ def test_every_predictor_of_a_row_has_a_sign():
     beside = {f"{kind}_{goal}" for kind in (*FORECASTS, "steps", "rate") for goal in GOALS}
     told = {*SIGNS} - {*FORECASTS, "absolute_after_20"}
     assert {*row} - beside - {"n", "loss", "optimizer", "seed", "rates"} == told
+
+
+def test_the_page_says_what_was_chosen_before_the_trial():
+    cells = [cell.source for cell in jupytext.read(PAGE).cells if cell.cell_type == "markdown"]
+    said = " ".join(" ".join(cells).split())
+    for optimizer, name in {"descent": "gradient descent", "momentum": "momentum", "adam": "Adam"}.items():
+        assert f"**{name}: `{CHOICE[optimizer]}`**" in said
+    assert "against " + ", ".join(f"`{name}`" for name in RIVALS) in said

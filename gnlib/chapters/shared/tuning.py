@@ -16,12 +16,6 @@ from torch.func import functional_call
 from gnlib.chapters.shared.training import Loss, half_squared_error
 
 LOSSES: dict[str, Loss] = {"mse": half_squared_error, "cross_entropy": nn.functional.cross_entropy}
-CHOICE = {"descent": "forecast_kp", "momentum": "forecast_kp", "adam": "loss_after_20"}
-"""The predictor of the steps to a goal that was chosen for each optimiser, before the trial."""
-
-RIVALS = ("kappa", "initial_loss", "forecast", "forecast_kp", "loss_after_20")
-"""What the choice is held against."""
-
 FACTORS = (0.5, 1.0, 2.0, 4.0)  # the rates tried first, over the one that was guessed
 MOST_DOUBLINGS = 40  # of the smallest rate tried
 LOOK = 10  # epochs between two looks at which runs are worth going on with

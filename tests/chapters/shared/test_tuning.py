@@ -1,33 +1,21 @@
 """Training at the best of all rates."""
 
 import math
-from pathlib import Path
 
-import jupytext
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from gnlib.chapters.shared.training import half_squared_error
+from gnlib.chapters.shared.tuning import Outcome, Setting, constant_loss, first_below, race, tune
 from gnlib.chapters.what_predicts_training.families import FAMILIES, build
-from gnlib.chapters.what_predicts_training.trial import (
-    CHOICE,
-    RIVALS,
-    Outcome,
-    Setting,
-    constant_loss,
-    first_below,
-    race,
-    tune,
-)
 
 OPTIMIZERS = {
     "descent": lambda parameters, rate: torch.optim.SGD(parameters, rate),
     "momentum": lambda parameters, rate: torch.optim.SGD(parameters, rate, momentum=0.9),
     "adam": lambda parameters, rate: torch.optim.Adam(parameters, rate),
 }
-PAGE = Path(__file__).parents[3] / "notebooks" / "what-predicts-training.md"
 
 
 def line(slopes):
@@ -185,11 +173,3 @@ def test_a_loss_that_no_rate_changes():
         network.bias.zero_()
     with pytest.raises(ArithmeticError, match="No best learning rate was found between"):
         tune(network, setting, guess=1.0)
-
-
-def test_the_page_says_what_was_chosen_before_the_trial():
-    cells = [cell.source for cell in jupytext.read(PAGE).cells if cell.cell_type == "markdown"]
-    said = " ".join(" ".join(cells).split())
-    for optimizer, name in {"descent": "gradient descent", "momentum": "momentum", "adam": "Adam"}.items():
-        assert f"**{name}: `{CHOICE[optimizer]}`**" in said
-    assert "against " + ", ".join(f"`{name}`" for name in RIVALS) in said

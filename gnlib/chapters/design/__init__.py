@@ -1,0 +1,1 @@
+"""Initialisations made to train fast: the rooms of one chapter."""
