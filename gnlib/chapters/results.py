@@ -3,9 +3,12 @@
 import csv
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 
 Cell = int | float | bool | str | None
 Row = dict[str, Cell]
+
+WIDTH = 92  # of what a page prints
 
 PACKAGE = Path(__file__).parents[1]
 # An installed gnlib has the tables within it; in a checkout they lie in the book.
@@ -38,7 +41,7 @@ def kept(name: str) -> list[Row]:
 
 
 def origin(rows: Sequence[Row]) -> str:
-    """Say in two lines where rows of a kept table come from: how many runs, on what, for how long, by which version."""
+    """Say in two lines or so where rows of a kept table come from: how many runs, on what, how long, which version."""
     if not rows:
         raise ValueError("There are no rows whose origin could be told; give some of those that `kept` returns.")
     runs = {row["run_name"]: row for row in rows}.values()
@@ -47,11 +50,12 @@ def origin(rows: Sequence[Row]) -> str:
         return " and ".join(sorted({str(run[column]) for run in runs}))
 
     minutes = sum(run["run_seconds"] for run in runs) / 60
-    return (
-        f"{len(runs)} runs on {all_of('run_device')}, threads: {all_of('run_threads')}; {minutes:.0f} minutes in all,\n"
+    lines = (
+        f"{len(runs)} runs on {all_of('run_device')}, threads: {all_of('run_threads')}; {minutes:.0f} minutes in all,",
         f"gnlib {all_of('run_gnlib')} at {all_of('run_revision')}, torch {all_of('run_torch')}, "
-        f"{max(run['run_finished'] for run in runs)[:10]}"
+        f"{max(run['run_finished'] for run in runs)[:10]}",
     )
+    return "\n".join(fill(line, WIDTH) for line in lines)
 
 
 def agreement(rows: Sequence[Row], table: Sequence[Row], *columns: str, value: str = "kappa") -> str:

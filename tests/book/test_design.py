@@ -113,7 +113,7 @@ def test_the_four_trainings_of_the_first_figure(text):
     assert "and arrives about three times as soon as Kaiming's weights" in text and late / soon == pytest.approx(
         3, abs=0.3
     )
-    assert "change nothing, not even $\\kappa$" in text and of_kappa[2] == late and of_kappa[0] > other
+    assert "do not even make $\\kappa$ smaller" in text and of_kappa[2] == late and of_kappa[0] > other
     assert "The two fast ones begin lower." in text and max(low, of_forecast[1]) < min(found["Kaiming"][1], of_kappa[1])
     assert max(soon, of_forecast[2]) < late
 

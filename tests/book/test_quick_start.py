@@ -5,5 +5,5 @@ from tests.book.pages import prose, table
 
 def test_times_sooner():
     sooner = [float(line.split()[-2]) for line in table("quick-start", "steps to a cross-entropy of")]
-    assert [round(min(sooner)), round(max(sooner))] == [2, 9] and len(sooner) == 3
+    assert [int(min(sooner)), int(max(sooner))] == [2, 9] and len(sooner) == 3
     assert "They then train two to nine times sooner, each at its best learning rate." in prose("notebooks/quick-start")
