@@ -56,6 +56,7 @@ def test_the_choice_is_no_success(text, held, bar):
 def test_the_condition_number_and_gradinit(text, held, bar):
     (kappa, _, high), (other, *_) = (speedups(held, name, bar) for name in ("condition number", "GradInit"))
     assert f"train at {kappa:.2f} times the speed of torch's default" in text
+    assert f"Kaiming's weights, which they multiply, have {speedups(held, 'Kaiming', bar)[0]:.2f}:" in text
     assert f"have {kappa:.2f}, with an interval below 1. GradInit has {other:.2f}." in text and high < 1
 
 

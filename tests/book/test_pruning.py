@@ -194,3 +194,19 @@ def test_more_than_sixty_per_cent_slow_the_transformer_down(text):
         for what in (("every tensor", 0.8), ("every tensor", 0.6), ("none", 0.0))
     )
     assert "pruned tensors do, at 80 % (at 60 % they do not)" in text and much < nothing < most
+
+
+def test_the_pruned_vgg_is_faster(text):
+    found = trainings(results.kept("pruning"))
+    whole, every = (found[Training("VGG5", *what)] for what in (("none", 0.0), ("every tensor", 0.8)))
+    slow, fast = (path(some, "loss")[1][-1] for some in (whole, every))
+    assert f"it ends at the *smaller* loss, {fast:.2f} and not {slow:.2f}." in text
+    (start, end), (before, after) = (path(some, "kappa", "all")[1] for some in (whole, every))
+    assert f"from {start:.0f} to three millions, while that of the pruned one stays near a hundred" in text
+    assert round(end / 1e6) == 3 and round(before, -1) == 100 and round(after, -1) == 120
+    top, less = (path(some, "largest", "all")[1][0] for some in (whole, every))
+    assert "whose largest eigenvalue is three times as large at the start" in text and round(top / less) == 3
+    (row,) = (row for row in (ROOT / "book" / "scorecard.md").read_text().splitlines() if row.startswith("| 16 |"))
+    assert f"before training is {before:.0f} and not {start:.0f}" in row
+    assert f"to a loss of {fast:.2f} and not {slow:.2f} after 100 epochs" in row
+    assert f"after training the condition numbers are {after:.0f} and {end:.1e}." in row
