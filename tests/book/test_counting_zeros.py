@@ -78,7 +78,7 @@ def test_the_path_of_figure_10():
         )
         ends[scale] = first, max(row["kappa"] for row in path), last
     first, most, last = ends["small"]
-    assert "doubles while the loss falls and comes back, or grows sevenfold" in page
+    assert "doubles and comes back; on the others, *unit* images, it grows sevenfold." in page
     assert most == pytest.approx(2 * first, rel=0.1) and last == pytest.approx(first, rel=0.05)
     first, most, last = ends["unit"]
     assert last == pytest.approx(7 * first, rel=0.05)
