@@ -67,8 +67,11 @@ def lines(text):
 
 
 def printed(notebook):
-    """Return what each cell that prints has printed."""
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    """Return what each cell that prints, and is on the page, has printed."""
+    gone = {"remove-cell", "remove-output"}
+    code = [
+        cell for cell in notebook.cells if cell.cell_type == "code" and gone.isdisjoint(cell.metadata.get("tags", ()))
+    ]
     texts = ["".join(output.text for output in cell.outputs if output.output_type == "stream") for cell in code]
     return [lines(text) for text in texts if text]
 
