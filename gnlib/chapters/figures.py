@@ -28,7 +28,7 @@ STYLE = {
     "figure.constrained_layout.use": True,
     "figure.dpi": 100,
     "figure.facecolor": "white",
-    "font.size": 11,
+    "font.size": 14,  # for small screens
     "grid.alpha": 0.3,
     "legend.frameon": False,
     "lines.linewidth": 1.8,
