@@ -94,3 +94,22 @@ def test_along_the_training(text):
     assert max(spans[*key, "bound / κ"] for key in follow) < 1.2 and max(spans[*key, "κ"] for key in follow) < 1.7
     first = [values[1] for (_, _, what), values in paths.items() if what == "moved"]
     assert "They are 8 and more from the first mark on" in text and min(first) >= 8
+
+
+def test_gelu_gains_nothing_on_raw_images(text, chains):
+    ends = [chains["raw", "GELU", depth][0] for depth in (2, 8)]
+    assert "is {:,.0f} with two layers and {:,.0f} with eight".format(*ends) in text and ends[1] > ends[0]
+
+
+def test_from_which_depth_the_limit_counts(text):
+    rows = {line.split()[0]: numbers(line.split()[2:]) for line in table("deep-nonlinear", "ReLU networks of infinite")}
+    depths, raw, white = (8, 20, 50, 100), rows["raw"], rows["white"]
+    assert "from some 50 layers on, where $\\kappa$ is within a factor of two of the limit" in text
+    assert [1 < ratio < 2 for ratio in raw] == [depth >= 50 for depth in depths]
+    assert "within a factor of 1.7 at all these depths" in text and 1 < min(white) and max(white) < 1.7
+
+
+def test_how_the_deviation_falls_with_the_width(text):
+    falls = [wide / narrow for _, narrow, _, wide in map(numbers, map(str.split, table("deep-nonlinear", "deviation")))]
+    assert "From 32 to 512 units the kernel's deviation" in text and "falls to a little more than a third" in text
+    assert len(falls) == 2 and 1 / 3 < min(falls) < max(falls) < 0.4
