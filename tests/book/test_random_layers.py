@@ -38,7 +38,10 @@ def test_bounds_are_within_ten_per_cent(text):
 
 def test_what_the_skip_is_worth(text):
     exact, bound = bounds.skip_condition_limit(2), bounds.riedi_theorem_38(2).symmetric
-    assert f"at $r = 2$ to {exact:.2f}, and a bound that needs two numbers says {bound:.2f}." in text
+    without, *_, at_kaiming = lines_of("Gaussian layers, r = 2, absolute value")["100"]
+    assert "at width 100 the skip is worth a factor of about 200" in text and 190 < 100 * without / exact < 225
+    assert "the same skip gains less than twofold" in text and 1 < at_kaiming < 2
+    assert f"at $r = 2$ to {exact:.2f}, and a bound that needs three numbers of the layer says {bound:.2f}." in text
 
 
 def test_the_worst_pattern_is_nearly_the_one_with_all_units_on(text):
