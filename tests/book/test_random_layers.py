@@ -28,6 +28,8 @@ def test_steps_of_descent(text):
         f"At width 100 a thousandth of the loss is left after {few_without:.0f} steps without the skip and after "
         f"{few_with:.0f} with it, a millionth after {many_without:,.0f} and after {many_with:.0f}:" in text
     )
+    quoted = f"{many_with:.0f} steps in place of {many_without:,.0f} to a millionth of the loss"
+    assert quoted in prose("notebooks/adding-the-identity")
 
 
 def test_bounds_are_within_ten_per_cent(text):
