@@ -14,7 +14,7 @@ def text():
 def lines_of(caption):
     """Return the numbers of the lines under the head of the table with this caption, by their first column."""
     lines = [line.replace(",", "").replace("inf", "Infinity").split() for line in table("random-layers", caption)]
-    return {line[0]: [float(word.rstrip("%")) for word in line[1:]] for line in lines}
+    return {line[0]: [float(word.rstrip("%")) for word in line[1:] if word != "-"] for line in lines}
 
 
 def test_the_most_squeezed_direction(text):
