@@ -133,6 +133,12 @@ def test_every_network_is_worse_conditioned_before_training(text):
     growth = {name: values[-1] / values[0] for name, values in kappas.items()}
     assert "by a factor of about three for the MLP" in text and growth.pop("MLP") == pytest.approx(3, abs=0.5)
     assert "by tens to hundreds for the others" in text and 10 < min(growth.values()) < max(growth.values()) < 300
+    lines = [
+        line.replace(",", "").split() for line in table("pruning", "running statistics and those of the batch, before")
+    ]
+    of_batch = [float(pruned[3]) / float(whole[3]) for whole, pruned in zip(lines[::2], lines[1::2], strict=True)]
+    assert "With the statistics of the batch it changes by no more than a factor of two or so" in text
+    assert len(of_batch) == 3 and max(np.abs(np.log(of_batch))) < np.log(2.2)
     last = {
         name for name, values in kappas.items() if values[-1] / values[-2] == max(b / a for a, b in pairwise(values))
     }
