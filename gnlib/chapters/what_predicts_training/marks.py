@@ -38,6 +38,6 @@ def marks(axis: plt.Axes, names: Sequence[str], found: Mapping[str, Sequence[Int
         value, low, high = np.array(intervals).T
         error, rows = np.clip([value - low, high - value], 0, None), np.arange(len(names)) + APART * (middle - i)
         axis.errorbar(value, rows, xerr=error, fmt=mark, color=color, markersize=4, linewidth=1, label=label)
-    axis.set_yticks(range(len(names)), [name.replace("_", " ") for name in names], fontsize=8)
+    axis.set_yticks(range(len(names)), names)
     axis.axvline(0, color="0.3", linewidth=1)
     axis.set(xlim=(-1.05, 1.05), ylim=(-0.6, len(names) - 0.4))

@@ -30,6 +30,34 @@ GOALS = {
 FORECASTS = ("forecast", "forecast_kp")  # these have a column for each goal
 SIGNS = SLOWER | {"absolute_after_20": 1}  # the loss itself, where `loss_after_20` is a share
 
+NAMES = {
+    "kappa": "condition number",
+    "kappa_loss": "κ of the loss",
+    "largest": "largest eigenvalue",
+    "smallest": "smallest eigenvalue",
+    "trace_over_largest": "trace over largest",
+    "effective_rank": "effective rank",
+    "alignment": "alignment",
+    "alignment_after_20": "alignment after 20",
+    "weighted_residual": "weighted residual",
+    "forecast": "forecast",
+    "forecast_kp": "scaled forecast",
+    "drift": "drift",
+    "sharpness": "sharpness",
+    "initial_loss": "loss at the start",
+    "absolute_after_20": "loss after 20 steps",
+    "loss_after_20": "share after 20 steps",
+    "gradient_quotient": "gradient quotient",
+    "gradient_norm": "gradient norm",
+    "parameters": "parameters",
+    "naswot": "NASWOT",
+    "zico": "ZiCo",
+    "synflow": "SynFlow",
+    "te_nas": "TE-NAS",
+    "chi_1": "χ₁",
+}
+"""What a reader calls each predictor."""
+
 
 def rows_of(
     network: nn.Module,
@@ -94,6 +122,17 @@ def those(rows: Iterable[Row], **values: Cell) -> list[Row]:
     [{'n': 50, 'seed': 1}]
     """
     return [row for row in rows if values.items() <= row.items()]
+
+
+def arrived(rows: Iterable[Row], goal: str = "tenth") -> list[Row]:
+    """Return the rows of the networks that get below a goal.
+
+    Examples
+    --------
+    >>> arrived([{"steps_tenth": 7}, {"steps_tenth": None}])
+    [{'steps_tenth': 7}]
+    """
+    return [row for row in rows if row[f"steps_{goal}"] is not None]
 
 
 def order(

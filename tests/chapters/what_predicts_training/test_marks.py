@@ -16,7 +16,7 @@ FOUND = {
 @pytest.fixture
 def axis():
     _, (axis,) = figures.panels(1)
-    marks(axis, ["a_name", "b"], FOUND)
+    marks(axis, ["a name", "b"], FOUND)
     return axis
 
 

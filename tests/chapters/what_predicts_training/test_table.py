@@ -11,7 +11,18 @@ from scipy import stats
 from gnlib.chapters.shared.tuning import LOSSES, Setting, constant_loss, tune
 from gnlib.chapters.what_predicts_training.correlations import partial
 from gnlib.chapters.what_predicts_training.predictors import predict
-from gnlib.chapters.what_predicts_training.table import CHOICE, FORECASTS, GOALS, RIVALS, SIGNS, order, rows_of, those
+from gnlib.chapters.what_predicts_training.table import (
+    CHOICE,
+    FORECASTS,
+    GOALS,
+    NAMES,
+    RIVALS,
+    SIGNS,
+    arrived,
+    order,
+    rows_of,
+    those,
+)
 from tests.chapters.what_predicts_training.cases import LABELS, TARGETS, both, inputs, small
 
 PAGE = Path(__file__).parents[3] / "notebooks" / "what-predicts-training.md"
@@ -84,6 +95,17 @@ def test_rows_are_picked_by_all_values():
     assert those(rows, n=51, family="a") == [rows[i] for i in (3, 9)] and those(rows, n=7) == []
 
 
+def test_those_that_arrive_have_steps_to_this_goal():
+    rows = [{"steps_tenth": 0, "steps_1e-1": None}, {"steps_tenth": None, "steps_1e-1": 3}]
+    assert arrived(rows) == rows[:1] and arrived(rows, "1e-1") == rows[1:]
+
+
+def test_every_predictor_has_a_plain_name_of_its_own():
+    assert {*NAMES} == {*SIGNS} and len(set(NAMES.values())) == len(NAMES)
+    text = said()
+    assert [name for name in NAMES.values() if name not in text] == []
+
+
 def test_every_predictor_of_a_row_has_a_sign():
     made = {"optimizers": ["descent"], "measured": 6, "horizon": 2, "batch_size": 3, "seed": 0}
     (row,) = rows_of(small(), inputs(4), TARGETS, "mse", **made)
@@ -92,9 +114,14 @@ def test_every_predictor_of_a_row_has_a_sign():
     assert {*row} - beside - {"n", "loss", "optimizer", "seed", "rates"} == told
 
 
-def test_the_page_says_what_was_chosen_before_the_trial():
+def said():
     cells = [cell.source for cell in jupytext.read(PAGE).cells if cell.cell_type == "markdown"]
-    said = " ".join(" ".join(cells).split())
+    return " ".join(" ".join(cells).split())
+
+
+def test_the_page_says_what_was_chosen_before_the_trial():
+    text = said()
     for optimizer, name in {"descent": "gradient descent", "momentum": "momentum", "adam": "Adam"}.items():
-        assert f"**{name}: `{CHOICE[optimizer]}`**" in said
-    assert "against " + ", ".join(f"`{name}`" for name in RIVALS) in said
+        assert f"**{name}: {NAMES[CHOICE[optimizer]]}**" in text
+    *others, last = (f"the {NAMES[name]}" for name in RIVALS)
+    assert f"against {', '.join(others)} and {last}." in text
