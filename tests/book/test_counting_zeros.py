@@ -20,7 +20,8 @@ def page():
 def rules():
     """By rule: rank, condition number and gap before training, and after it."""
     (lines, _) = tables("counting-zeros", "gap: to the next eigenvalue")
-    return {line[0]: [float(cell) for cell in line[1:]] for line in (line.rsplit(maxsplit=6) for line in lines)}
+    cells = (line.rsplit(maxsplit=6) for line in lines)
+    return {name: [None if cell == "-" else float(cell) for cell in row] for name, *row in cells}
 
 
 def test_the_rules_on_one_network(page, rules):
@@ -31,7 +32,7 @@ def test_the_rules_on_one_network(page, rules):
     assert "seven rules have six answers" in page and (len(kappas), len(set(kappas))) == (7, 6)
     regular = [gap for _, kappa, gap in before.values() if kappa == 1.4e9]
     others = [gap for _, kappa, gap in before.values() if kappa != 1.4e9]
-    assert "all 2,000 eigenvalues count, and four rules agree" in page and regular == [float("inf")] * 4
+    assert "all 2,000 eigenvalues count, and four rules agree" in page and regular == [None] * 4
     assert "their gaps are 1" in page and others == [1.0] * 3
     rank, kappa, gap = after["singular values, relative"]
     assert "The singular values find 1,538 eigenvalues and a gap of eighteen orders of magnitude" in page
@@ -56,6 +57,8 @@ def test_width_and_the_cap(page):
     for column in (3, 5):
         assert float(live[0].split()[column]) > 1e10 and float(live[4].split()[column]) < 1e5
     assert "1,564" in page and int(live[0].split()[4]) == 1564
+    singular = [tuple(int(line.split()[i]) < 2000 for i in (4, 6)) for line in live[:5]]  # hollow in the figure
+    assert singular == [(True, True), (False, True), *[(False, False)] * 3]
     row = kept[3].split()
     assert "$m = 50$ loses a third of its rank in training: its condition number jumps by five orders" in page
     assert int(row[6]) == pytest.approx(2 / 3 * int(row[4]), rel=0.02)

@@ -1,15 +1,40 @@
 """What "Residual networks" says in passing is so."""
 
+import numpy as np
 import pytest
 import torch
 
 import gnlib
+from gnlib.chapters import results
 from tests.book.pages import prose
 from tests.strategies import gaussian
 
 
+@pytest.fixture(scope="module")
+def page():
+    return prose("notebooks/residual")
+
+
+@pytest.fixture(scope="module")
+def gains():
+    return gains_of({("MNIST", 800), ("CIFAR-10", 3100)})
+
+
+def gains_of(sizes):
+    """By images, depth and skip: mean condition number without the skip over that with it, and how many gain."""
+    kappas, found = {}, {}
+    for row in results.kept("residual"):
+        if (row["images"], row["width"]) in sizes:
+            kappas.setdefault((row["images"], row["depth"], str(row["skip"])), {})[row["seed"]] = row["kappa"]
+    for (images, depth, skip), runs in kappas.items():
+        plain = kappas[images, depth, "no skip"]
+        better = [runs[seed] < plain[seed] for seed in plain]
+        found[images, depth, skip] = np.mean([*plain.values()]) / np.mean([*runs.values()]), sum(better), len(better)
+    return found
+
+
 @pytest.mark.parametrize("depth", [2, 5])
-def test_weak_branches_are_strong_skips(depth):
+def test_weak_branches_are_strong_skips(depth, page):
     x, identity = gaussian(0, 40, 12), torch.eye(12).double()
     weights = [gaussian(seed, 12, 12) / 12**0.5 for seed in range(1, depth + 1)]
     weak, strong = (
@@ -17,4 +42,54 @@ def test_weak_branches_are_strong_skips(depth):
         for layers in ([identity + w / depth**0.5 for w in weights], [w + depth**0.5 * identity for w in weights])
     )
     assert weak == pytest.approx(strong, rel=1e-9)
-    assert "has the condition number of one with the strong skip $\\beta = \\sqrt L$" in prose("notebooks/residual")
+    assert "has the condition number of one with the strong skip $\\beta = \\sqrt L$" in page
+
+
+def test_full_strength_helps_every_network(gains, page):
+    full = {(images, depth): found for (images, depth, skip), found in gains.items() if skip == "1"}
+    assert all(better == networks for _, better, networks in full.values())
+    shares = [100 * (1 - 1 / gain) for gain, _, _ in full.values()]
+    assert f"takes {min(shares):.0f} to {max(shares):.0f} per cent off" in page
+
+
+def test_the_gain_stops_growing(gains, page):
+    assert "by 1.2 at two layers and by 1.4 at six" in page and "it stays between 1.4 and 1.6" in page
+    full = {(images, depth): gain for (images, depth, skip), (gain, _, _) in gains.items() if skip == "1"}
+    for images in ("MNIST", "CIFAR-10"):
+        assert (round(full[images, 2], 1), round(full[images, 6], 1)) == (1.2, 1.4)
+    assert {round(gain, 1) for (_, depth), gain in full.items() if depth >= 6} <= {1.4, 1.5, 1.6}
+
+
+def test_weak_skips_do_next_to_nothing(gains, page):
+    weak = [gain for (_, _, skip), (gain, _, _) in gains.items() if skip != "1"]
+    assert "divide it by 1.08 at most" in page and f"{max(weak):.2f}" == "1.08"
+    tosses = [
+        better / networks
+        for (images, depth, skip), (_, better, networks) in gains.items()
+        if (images, skip) == ("MNIST", "1 / L") and depth > 2
+    ]
+    assert "$1/L$ is close to a coin toss on MNIST" in page and np.mean(tosses) == pytest.approx(0.5, abs=0.1)
+
+
+def test_twice_as_wide(page):
+    gains = {(depth, skip): gain for (_, depth, skip), (gain, _, _) in gains_of({("MNIST", 1600)}).items()}
+    full, root = ([gain for (_, skip), gain in gains.items() if skip == name] for name in ("1", "1 / sqrt(L)"))
+    said = "full strength divides the condition number by {:.1f} to {:.1f}, and $1 / \\sqrt L$ by {:.2f} at most"
+    assert said.format(min(full), max(full), max(root)) in page
+
+
+@pytest.mark.parametrize("beta", [0, 0.25, 0.5, 1, 2, 3])
+def test_the_relative_variance_of_a_wide_layer(beta):
+    squares = torch.linalg.svdvals(gaussian(0, 400, 400) / 20 + beta * torch.eye(400).double()) ** 2
+    formula = 1 - (beta**2 / (1 + beta**2)) ** 2
+    assert (squares.var(correction=0) / squares.mean() ** 2).item() == pytest.approx(formula, rel=0.03)
+
+
+def test_branches_of_relu_networks(page):
+    shapes = ("chain", "skips", "skips / root of L", "skips / L")
+    rows = [row for row in results.kept("deep-nonlinear") if (row["activation"], row["depth"]) == ("ReLU", 8)]
+    kappas = {(row["data"], row["shape"]): row["kappa"] for row in rows if row["n"] == 500}
+    white, raw = ([kappas[data, shape] for shape in shapes] for data in ("white", "raw"))
+    said = "{} without skips, {} for branches of factor 1, {} for $1 / \\sqrt L$ and {} for $1 / L$"
+    assert said.format(*(f"{float(f'{kappa:.2g}'):,.0f}" for kappa in white)) in page
+    assert "{}, {}, {} and {}".format(*(f"{float(f'{kappa:.2g}'):,.0f}" for kappa in raw)) in page
