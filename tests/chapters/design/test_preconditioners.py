@@ -3,7 +3,18 @@
 import pytest
 import torch
 
-from gnlib.chapters.design.preconditioners import DAMPING, diagonal, features, plain, quality
+from gnlib.chapters.design.layers import layers_of
+from gnlib.chapters.design.preconditioners import (
+    DAMPING,
+    descend,
+    diagonal,
+    divided_kernel,
+    fastest,
+    features,
+    plain,
+    quality,
+)
+from gnlib.chapters.shared.tuning import first_below
 from tests.chapters.design.helpers import chain, condition, jacobians, kernel
 from tests.strategies import exact, gaussian
 
@@ -16,7 +27,9 @@ def network():
 
 
 def test_the_plain_kernel(network):
-    torch.testing.assert_close(plain(network, X), kernel(network, X), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        divided_kernel(network, X, plain(network, X)), kernel(network, X), rtol=1e-10, atol=1e-12
+    )
 
 
 def test_the_diagonal_is_that_of_the_whole_matrix(network):
@@ -24,7 +37,7 @@ def test_the_diagonal_is_that_of_the_whole_matrix(network):
     roots = (jacobian.mT @ jacobian / 5).diagonal().sqrt()
     used = roots > 0
     expected = (jacobian[:, used] / roots[used]) @ jacobian[:, used].mT / 5
-    found = diagonal(network, X)
+    found = divided_kernel(network, X, diagonal(network, X))
     assert (found - expected).norm() < 0.02 * expected.norm()  # there is a floor
 
 
@@ -39,7 +52,7 @@ def test_features_divide_each_layer_by_their_second_moment(network):
         joined = torch.cat([weights.unflatten(1, (len(bias[0]), -1)), bias[:, :, None]], 2).flatten(1)
         expected = expected + joined @ whole @ joined.mT / 5
         inputs = network[index](inputs).relu().detach()
-    torch.testing.assert_close(features(network, X), expected, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(divided_kernel(network, X, features(network, X)), expected, rtol=1e-8, atol=1e-10)
     assert not any(module._forward_pre_hooks for module in network.modules())
 
 
@@ -50,6 +63,61 @@ def test_quality_is_a_condition_number_and_a_time(network):
     flow = torch.linalg.matrix_exp(-matrix / torch.linalg.eigvalsh(matrix)[-1] * time)
     assert ((flow @ residual.flatten()).square().sum() / 6).item() == pytest.approx(0.1)
     assert quality(torch.diag(exact([1.0, 1.0])), exact([[1.0], [1.0]]), 0.1)[0] == 1
+
+
+def test_the_diagonal_is_that_of_the_parts_under_gains(network):
+    whole = divided_kernel(network, X, diagonal(network, X))
+    torch.testing.assert_close(whole, layers_of(network, X, preconditioned=True).parts.sum(0), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("way", [plain, diagonal, features])
+def test_a_small_step_moves_the_outputs_by_the_divided_kernel(network, way):
+    y, divide, rate = gaussian(5, 5, 2), way(network, X), 1e-6
+    residual = (network(X) - y).detach()
+    moved = rate * divided_kernel(network, X, divide) @ residual.flatten()
+    before, after = descend(network, X, y, divide, rate=rate, goal=0.0, horizon=1)
+    assert (before - after) / rate == pytest.approx((residual.flatten() @ moved / (5 * rate)).item(), rel=1e-3)
+
+
+def test_plain_descent_is_that_of_torch(network):
+    y, before = gaussian(5, 5, 2), [p.detach().clone() for p in network.parameters()]
+    found = descend(network, X, y, plain(network, X), rate=0.05, goal=0.0, horizon=3)
+    assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True))
+    optimizer, expected = torch.optim.SGD(network.parameters(), 0.05), []
+    for _ in range(4):
+        loss = (network(X) - y).square().sum() / 10
+        expected.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_descent_ends_at_its_goal_or_where_it_is_hopeless(network):
+    y = gaussian(5, 5, 2)
+    first = descend(network, X, y, plain(network, X), rate=0.05, goal=0.0, horizon=0)[0]
+    *others, last = descend(network, X, y, plain(network, X), rate=0.05, goal=0.9 * first, horizon=500)
+    assert last < 0.9 * first <= min(others)
+    diverged = descend(network, X, y, plain(network, X), rate=1e3, goal=0.0, horizon=500)
+    assert len(diverged) < 100 and not diverged[-1] < 1e6 * first
+
+
+@pytest.mark.parametrize("guess", [1e-3, 0.05, 100.0])
+def test_half_and_twice_the_best_rate_are_no_faster(network, guess):
+    y, divide = gaussian(5, 5, 2), plain(network, X)
+    goal = 0.7 * (network(X) - y).square().sum().item() / 10
+    by_rate = {
+        power: first_below(descend(network, X, y, divide, rate=guess * 2.0**power, goal=goal, horizon=60), goal)
+        for power in range(-20, 20)
+    }
+    found = len(fastest(network, X, y, divide, guess=guess, goal=goal, horizon=60)) - 1
+    assert any(found == by_rate[power] <= min(by_rate[power - 1], by_rate[power + 1]) for power in range(-19, 19))
+
+
+def test_a_goal_out_of_reach_ends_the_search(network):
+    y = gaussian(5, 5, 2)
+    run = fastest(network, X, y, plain(network, X), guess=1e-3, goal=0.0, horizon=5)
+    assert len(run) == 6
 
 
 @pytest.mark.bad_input
