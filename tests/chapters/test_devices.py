@@ -109,7 +109,8 @@ def of_design(net, x, y):
     start = beginnings.initialised(net, "Kaiming", data, seed=0)
     made = [beginnings.initialised(net, name, data, seed=0)(x) for name in beginnings.UNTUNED]
     gains = [find(start, data) for find in beginnings.SEARCHED.values()]
-    ways = [way(start, x) for way in (preconditioners.plain, preconditioners.diagonal, preconditioners.features)]
+    damped = partial(preconditioners.features, damping=0.1)
+    ways = [way(start, x) for way in (preconditioners.plain, preconditioners.diagonal, damped)]
     kernels = [preconditioners.divided_kernel(start, x, divide) for divide in ways]
     trained = [preconditioners.descend(start, x, y, divide, rate=0.01, goal=0.0, horizon=2) for divide in ways]
     return made, gains, kernels, trained

@@ -1,7 +1,8 @@
 """Other ways to a better kernel: descent divided by the root of a diagonal, or by the features of each layer."""
 
 import copy
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from jaxtyping import Float
@@ -10,9 +11,7 @@ from torch import Tensor, nn
 from gnlib.chapters.design.layers import floored_roots, jacobian_of
 from gnlib.chapters.design.objectives import flow_time
 from gnlib.chapters.shared.training import half_squared_error
-from gnlib.chapters.shared.tuning import first_below
 
-DAMPING = 1e-3  # of the mean eigenvalue of a layer's second moment
 HOPELESS = 1e6  # times the loss at the start, at which a training is given up
 
 Gradients = Mapping[str, Float[Tensor, "rows _"]]
@@ -49,11 +48,11 @@ def diagonal(network: nn.Module, x: Float[Tensor, "n ..."]) -> Divide:
     return lambda gradients: {name: gradient / roots[name] for name, gradient in gradients.items()}
 
 
-def features(network: nn.Module, x: Float[Tensor, "n ..."]) -> Divide:
+def features(network: nn.Module, x: Float[Tensor, "n ..."], *, damping: float) -> Divide:
     r"""Return the division by K-FAC's input factors alone, :math:`A_l + \delta_l I` for each layer.
 
     :math:`A_l` is the second moment of what a linear layer is applied to, with a one for its bias, and multiplies the
-    inputs of its weights; the damping is a thousandth of its mean eigenvalue.
+    inputs of its weights.
 
     Parameters
     ----------
@@ -61,6 +60,8 @@ def features(network: nn.Module, x: Float[Tensor, "n ..."]) -> Divide:
         of linear layers with biases, and of what has no parameters; in double precision
     x
         n samples
+    damping
+        :math:`\delta_l` over the mean eigenvalue of :math:`A_l`
 
     Raises
     ------
@@ -82,8 +83,8 @@ def features(network: nn.Module, x: Float[Tensor, "n ..."]) -> Divide:
         def invert(_module: nn.Module, inputs: tuple[Tensor]) -> None:
             applied_to = nn.functional.pad(inputs[0].detach(), (0, 1), value=1.0)
             moment = applied_to.mT @ applied_to / len(x)
-            damping = DAMPING * moment.trace() / len(moment)
-            inverses[name] = torch.linalg.inv(moment + damping * torch.eye(len(moment), device=moment.device))
+            added = damping * moment.trace() / len(moment) * torch.eye(len(moment), device=moment.device)
+            inverses[name] = torch.linalg.inv(moment + added)
 
         return invert
 
@@ -198,34 +199,30 @@ def fastest(
     y: Float[Tensor, "n k"],
     divide: Divide,
     *,
-    guess: float,
+    rates: Iterable[float],
     goal: float,
     horizon: int,
-) -> list[float]:
-    """Return the losses of :func:`descend` at a rate of which neither half nor twice is faster.
+) -> tuple[float, list[float]]:
+    """Return the rate at which :func:`descend` arrives first, and the losses; nan and none if it arrives at no rate.
 
     Parameters
     ----------
     network, x, y, divide, goal, horizon
         as there
-    guess
-        of the rate; others are this one times powers of two
+    rates
+        of which the first is taken where several arrive at once
 
     Examples
     --------
     >>> line, x = nn.Linear(1, 1, bias=False), torch.ones(1, 1)
     >>> with torch.no_grad():
     ...     _ = line.weight.fill_(0.0)
-    >>> losses = fastest(line, x, x, plain(line, x), guess=0.1, goal=0.1, horizon=9)  # at the rate 0.8
-    >>> [round(loss, 4) for loss in losses]
-    [0.5, 0.02]
+    >>> fastest(line, x, x, plain(line, x), rates=(0.25, 0.5, 0.125), goal=0.2, horizon=9)
+    (0.5, [0.5, 0.125])
     """
-    runs: dict[int, list[float]] = {}
-    missing = [-1, 0, 1]
-    while missing:
-        for power in missing:
-            rate = guess * 2.0**power
-            runs[power] = descend(network, x, y, divide, rate=rate, goal=goal, horizon=horizon)
-        best = min(runs, key=lambda power: (first_below(runs[power], goal), min(runs[power]), power))
-        missing = [power for power in (best - 1, best + 1) if power not in runs]
-    return runs[best]
+    best: tuple[float, list[float]] = math.nan, []
+    for rate in rates:
+        losses = descend(network, x, y, divide, rate=rate, goal=goal, horizon=horizon)
+        if losses[-1] < goal:
+            best, horizon = (rate, losses), len(losses) - 2  # from now on sooner than that
+    return best
