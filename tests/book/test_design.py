@@ -7,7 +7,7 @@ import torch
 from gnlib.chapters import results
 from gnlib.chapters.design.families import FAMILIES, HELD_OUT, build
 from gnlib.chapters.design.initialisations import SEARCHED, UNTUNED
-from gnlib.chapters.design.trial import CHOICE, ENOUGH, HORIZON, arriving, speedups
+from gnlib.chapters.design.trial import CHOICE, ENOUGH, HORIZON, LEAST, arriving, speedups
 from tests.book.pages import prose, table
 
 
@@ -24,7 +24,7 @@ def held():
 
 @pytest.fixture(scope="module")
 def counted(held):
-    """Those of them in which anything arrives."""
+    """Those of them in which trainings arrive."""
     return arriving(held)
 
 
@@ -86,8 +86,8 @@ def test_where_it_is_ahead_and_where_behind(text, held, counted, bar):
     assert "ahead of torch's default on the two convolutional networks, by {:.1f} and {:.1f}".format(*ahead) in text
     assert "It takes three times as many steps on the funnel" in text
     assert 1 / by_family["funnel, leaky ReLU"] == pytest.approx(3, abs=0.3)
-    assert "In `deep and narrow`, nine layers, nothing arrives at all" in text
-    assert {row["steps"] for row in of_family(held, "deep and narrow")} == {None}
+    narrow = [row["steps"] is not None for row in of_family(held, "deep and narrow")]
+    assert f"In `deep and narrow`, nine layers, {sum(narrow)} of {len(narrow)} do." in text and np.mean(narrow) < LEAST
     assert {row["family"] for row in counted} == {*HELD_OUT[1:]}
 
 
@@ -113,7 +113,7 @@ def test_orthogonal_weights_have_a_small_kappa_and_are_slower(text, counted, bar
 
 
 def test_a_last_layer_at_zero(text, counted):
-    assert "faster than Kaiming's weights in two of the three families in which anything arrives" in text
+    assert "faster than Kaiming's weights in two of the three families in which trainings arrive" in text
     over = {family: speedups(of_family(counted, family), "last layer zero", "Kaiming")[0] for family in HELD_OUT[1:]}
     assert "slower with batch normalisation" in text and over.pop("CNN, BatchNorm") < 1
     assert all(speed > 1 for speed in over.values())

@@ -125,6 +125,13 @@ def test_the_interval_is_that_of_drawing_families_and_then_seeds():
     assert np.log(ends) == pytest.approx(np.quantile(draws, [0.025, 0.975]), abs=0.1)
 
 
+def test_families_in_which_fewer_than_a_tenth_arrive_are_left_out():
+    steps = {("a", seed, "x"): 9 if seed == 1 else None for seed in range(11)}
+    assert arriving(table(steps)) == []
+    del steps["a", 0, "x"]
+    assert len(arriving(table(steps))) == 10
+
+
 def test_families_in_which_nothing_arrives_are_left_out():
     steps = {(f, s, n): None if f == "a" or n == "y" else 50 for f in "ab" for s in (1, 2) for n in "xy"}
     left = arriving(table(steps))
