@@ -21,7 +21,7 @@ from gnlib.chapters.deep_nonlinear.bound import chain_bound, schur_ends
 from gnlib.chapters.deep_nonlinear.chain import Skip, kernel, layers_of, random_chain
 from gnlib.chapters.deep_nonlinear.head import head_floor
 from gnlib.chapters.design import initialisations as beginnings
-from gnlib.chapters.design.preconditioners import diagonal, features, plain
+from gnlib.chapters.design import preconditioners
 from gnlib.chapters.functional_hessian import bounds as hessian_bounds
 from gnlib.chapters.functional_hessian import hessian as functional
 from gnlib.chapters.gauss_newton.bounds import gradient_descent_bound
@@ -104,12 +104,16 @@ def of_chain(net, x):
 
 
 def of_design(net, x, y):
-    """What each initialisation makes of a network, and the kernels beside it."""
+    """What each initialisation makes of a network, and the kernels and trainings beside it."""
     data = beginnings.Data(x, y)
     start = beginnings.initialised(net, "Kaiming", data, seed=0)
     made = [beginnings.initialised(net, name, data, seed=0)(x) for name in beginnings.UNTUNED]
     gains = [find(start, data) for find in beginnings.SEARCHED.values()]
-    return made, gains, [kernel_of(start, x) for kernel_of in (plain, diagonal, features)]
+    damped = partial(preconditioners.features, damping=0.1)
+    ways = [way(start, x) for way in (preconditioners.plain, preconditioners.diagonal, damped)]
+    kernels = [preconditioners.divided_kernel(start, x, divide) for divide in ways]
+    trained = [preconditioners.descend(start, x, y, divide, rate=0.01, goal=0.0, horizon=2) for divide in ways]
+    return made, gains, kernels, trained
 
 
 def of_kernel(net, x, head):

@@ -134,8 +134,7 @@ def layers_of(network: nn.Module, x: Float[Tensor, "n ..."], *, preconditioned: 
     for jacobian in jacobian_of(network, x).values():
         inverse = jacobian.new_ones(jacobian.shape[1])
         if preconditioned:
-            squares = jacobian.square().sum(0) / n
-            inverse = squares.clamp_min(FLOOR**2 * squares.mean() or 1).rsqrt()
+            inverse = 1 / floored_roots(jacobian, n)
         parts.append((jacobian * inverse) @ jacobian.mT / n)
         steps.append((jacobian * inverse.square()) @ jacobian.mT / n)
     named = dict(network.named_parameters())
@@ -165,6 +164,20 @@ def jacobian_of(network: nn.Module, x: Float[Tensor, "n ..."]) -> Mapping[str, F
     columns = torch.cat([*jacobian_blocks(network, x, mode="train")], 1)
     found = dict(zip(reversed(sizes), columns.split([*reversed(sizes.values())], 1), strict=True))
     return {name: found[name] for name in sizes}
+
+
+def floored_roots(jacobian: Float[Tensor, "nk p"], n: int) -> Float[Tensor, " p"]:
+    """Return the root of a parameter's part of the diagonal of the Gauss-Newton matrix, not below 1e-3 of its size.
+
+    The size is the root mean square; where all is zero, the root is taken for one.
+
+    Examples
+    --------
+    >>> floored_roots(torch.tensor([[3.0, 8.0], [4.0, 6.0]]), 1)
+    tensor([ 5., 10.])
+    """
+    squares = jacobian.square().sum(0) / n
+    return squares.clamp_min(FLOOR**2 * squares.mean() or 1).sqrt()
 
 
 def _power(before: Tensor, after: Tensor, name: str, nothing: float) -> float:

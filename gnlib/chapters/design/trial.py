@@ -6,6 +6,7 @@ from time import perf_counter
 import numpy as np
 import torch
 from jaxtyping import Float
+from scipy.stats import spearmanr
 from torch import Tensor, nn
 
 import gnlib
@@ -19,6 +20,7 @@ SEED = 0  # of the network on which gains are found
 DRAWS = 2_000  # of the bootstrap
 ADAM = 2.0**-7  # a guess of its rate
 HORIZON = 400  # steps
+LEAST = 0.1  # of the trainings of a family: where fewer arrive, all initialisations are equal, which says nothing
 
 CHOICE = "forecast"
 """What was chosen for gradient descent, on the four families that are not held out, before the trial."""
@@ -91,20 +93,35 @@ def seconds_of_a_step(network: nn.Module, setting: Setting, rate: float, steps: 
     return min(times) / steps
 
 
+def arriving(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of the families in which at least a tenth of the trainings arrive; the others are ties.
+
+    Examples
+    --------
+    >>> arriving([{"family": "a", "steps": None}, {"family": "b", "steps": None}, {"family": "b", "steps": 7}])
+    [{'family': 'b', 'steps': None}, {'family': 'b', 'steps': 7}]
+    """
+    arrive: dict[Cell, list[bool]] = {}
+    for row in rows:
+        arrive.setdefault(row["family"], []).append(row["steps"] is not None)
+    return [row for row in rows if np.mean(arrive[row["family"]]) >= LEAST]
+
+
 def speedups(
     rows: Sequence[Row], name: str, over: str, *, horizon: int = HORIZON, charged: bool = False, seed: int = 0
 ) -> tuple[float, float, float]:
     """Return how many times fewer steps one initialisation takes than another, with its interval of 95 %.
 
-    The geometric mean over the networks that both have; families are drawn with replacement, and in each of them its
-    seeds. What does not arrive counts as arriving at the horizon.
+    The geometric mean over the seeds of each family, and then over the families. The interval is by bootstrap:
+    families are drawn with replacement, and then in each of them its seeds. What does not arrive counts as arriving
+    at the horizon.
 
     Parameters
     ----------
     rows
         as :func:`rows_of` yields them, for one optimiser
     name, over
-        initialisations
+        initialisations; networks that only one of them has are left out
     horizon
         of the trainings
     charged
@@ -125,19 +142,79 @@ def speedups(
         for row in rows
         if row["initialisation"] in (name, over)
     }
-    logarithms: dict[str, list[float]] = {}
+    found: dict[str, list[float]] = {}
     for family, number, which in steps:
-        if which == name:
+        if which == name and (family, number, over) in steps:
             ratio = steps[family, number, over] / steps[family, number, name]
-            logarithms.setdefault(family, []).append(np.log(ratio))
-    table: Float[np.ndarray, "families seeds"] = np.array([*logarithms.values()])
-    generator, found = np.random.default_rng(seed), []
-    for _ in range(DRAWS):
-        some = table[generator.integers(len(table), size=len(table))]
-        columns = generator.integers(table.shape[1], size=some.shape)
-        found.append(np.take_along_axis(some, columns, 1).mean())
-    low, high = np.quantile(found, [0.025, 0.975])
-    return float(np.exp(table.mean())), float(np.exp(low)), float(np.exp(high))
+            found.setdefault(family, []).append(np.log(ratio))
+    logarithms = [np.array(values) for values in found.values()]
+    shape, generator = (DRAWS, len(logarithms)), np.random.default_rng(seed)
+    families = generator.integers(len(logarithms), size=shape)
+    by_seeds: Float[np.ndarray, "families draws places"] = np.stack(
+        [values[generator.integers(len(values), size=(*shape, len(values)))].mean(2) for values in logarithms]
+    )
+    means = np.take_along_axis(by_seeds, families[None], 0)[0].mean(1)
+    value = np.mean([values.mean() for values in logarithms])
+    low, high = np.exp(np.quantile(means, [0.025, 0.975]))
+    return float(np.exp(value)), float(low), float(high)
+
+
+def written_steps(rows: Sequence[Row], family: str, name: str, *, horizon: int = HORIZON) -> str | None:
+    """Return the geometric mean of the steps over the seeds, with ">" where some of them do not arrive.
+
+    Parameters
+    ----------
+    rows
+        as :func:`rows_of` yields them, for one optimiser
+    family, name
+        of networks, and of an initialisation
+    horizon
+        as which counts what does not arrive
+
+    Returns
+    -------
+    None where no seed arrives.
+
+    Examples
+    --------
+    >>> rows = [{"family": "a", "initialisation": "x", "steps": steps} for steps in (100, None)]
+    >>> written_steps(rows, "a", "x"), written_steps(rows[:1], "a", "x"), written_steps(rows[1:], "a", "x")
+    ('> 200', '100', None)
+    """
+    steps = [row["steps"] for row in rows if (row["family"], row["initialisation"]) == (family, name)]
+    if not any(steps):
+        return None
+    mean = np.exp(np.mean(np.log([found or horizon for found in steps])))
+    return f"{'' if all(steps) else '> '}{mean:.0f}"
+
+
+def orders(rows: Sequence[Row], column: str, *, horizon: int = HORIZON) -> dict[str, float]:
+    """Return by family how a column orders the initialisations: its rank correlation with the steps, mean over seeds.
+
+    Parameters
+    ----------
+    rows
+        as :func:`rows_of` yields them, for one optimiser
+    column
+        such as `"kappa"`
+    horizon
+        as which counts what does not arrive; networks on which nothing does are left out
+
+    Examples
+    --------
+    >>> rows = [{"family": "a", "seed": 1, "steps": steps, "kappa": kappa} for steps, kappa in ((9, 5.0), (4, 2.0))]
+    >>> round(orders(rows, "kappa")["a"], 6)
+    1.0
+    """
+    networks: dict[tuple[Cell, Cell], list[tuple[Cell, Cell]]] = {}
+    for row in rows:
+        networks.setdefault((row["family"], row["seed"]), []).append((row["steps"] or horizon, row[column]))
+    found: dict[str, list[float]] = {}
+    for (family, _), pairs in networks.items():
+        steps, values = zip(*pairs, strict=True)
+        if len({*steps}) > 1:
+            found.setdefault(family, []).append(spearmanr(steps, values).statistic)
+    return {family: float(np.mean(correlations)) for family, correlations in found.items()}
 
 
 def images(count: int, first: int, device: torch.device) -> Data:

@@ -1,12 +1,22 @@
 """The rows of the trial, and how speed-ups are read off them."""
 
+import numpy as np
 import pytest
 import torch
 
 import gnlib
 from gnlib.chapters.design.families import build
 from gnlib.chapters.design.initialisations import SEARCHED, UNTUNED, Data, gained
-from gnlib.chapters.design.trial import HORIZON, images, rows_of, seconds_of_a_step, speedups
+from gnlib.chapters.design.trial import (
+    HORIZON,
+    arriving,
+    images,
+    orders,
+    rows_of,
+    seconds_of_a_step,
+    speedups,
+    written_steps,
+)
 from gnlib.chapters.shared.tuning import Setting, constant_loss, tune
 
 CPU = torch.device("cpu")
@@ -77,6 +87,74 @@ def test_what_does_not_arrive_counts_as_the_horizon_and_a_search_as_its_steps():
     assert speedups(table(steps), "x", "y")[0] == pytest.approx(HORIZON / 40)
     assert speedups(table(steps, seconds=6.0), "x", "y", charged=True)[0] == pytest.approx(HORIZON / (40 + 60))
     assert speedups(table(steps, seconds=6.0), "x", "y")[0] == pytest.approx(HORIZON / 40)
+
+
+def test_the_interval_grows_with_the_spread_of_seeds_too():
+    def spread(factor):
+        steps = {(f, i, n): 100 * factor**i if n == "y" else 100 for f in "abcd" for i in range(3) for n in "xy"}
+        value, low, high = speedups(table(steps), "x", "y")
+        assert value == pytest.approx(factor)
+        return high / low
+
+    assert spread(1.0) == pytest.approx(1) and 1.05 < spread(1.2) < spread(1.8)
+
+
+def test_families_count_alike_whatever_the_number_of_their_seeds():
+    steps = {("a", 1, "x"): 10, ("a", 1, "y"): 20}
+    steps |= {("b", seed, n): {"x": 10, "y": 80}[n] for seed in (1, 2, 3) for n in "xy"}
+    value, low, high = speedups(table(steps), "x", "y")
+    assert (value, low, high) == pytest.approx((4, 2, 8))
+    steps["b", 4, "y"] = 5  # a network that x has not
+    assert speedups(table(steps), "x", "y") == (value, low, high)
+
+
+def test_the_interval_is_that_of_drawing_families_and_then_seeds():
+    logarithms = {"a": [0.0, 1.0], "b": [0.5, -0.3, 0.8], "c": [-1.0]}
+    steps = {
+        (f, s, n): 100 * np.exp(v) if n == "y" else 100
+        for f, vs in logarithms.items()
+        for s, v in enumerate(vs)
+        for n in "xy"
+    }
+    draws, generator = [], np.random.default_rng(5)
+    for _ in range(4000):
+        some = generator.choice([*logarithms], 3)
+        draws.append(np.mean([generator.choice(logarithms[f], len(logarithms[f])).mean() for f in some]))
+    value, *ends = speedups(table(steps), "x", "y")
+    assert value == pytest.approx(np.exp(np.mean([np.mean(vs) for vs in logarithms.values()])))
+    assert np.log(ends) == pytest.approx(np.quantile(draws, [0.025, 0.975]), abs=0.1)
+
+
+def test_families_in_which_fewer_than_a_tenth_arrive_are_left_out():
+    steps = {("a", seed, "x"): 9 if seed == 1 else None for seed in range(11)}
+    assert arriving(table(steps)) == []
+    del steps["a", 0, "x"]
+    assert len(arriving(table(steps))) == 10
+
+
+def test_families_in_which_nothing_arrives_are_left_out():
+    steps = {(f, s, n): None if f == "a" or n == "y" else 50 for f in "ab" for s in (1, 2) for n in "xy"}
+    left = arriving(table(steps))
+    assert {row["family"] for row in left} == {"b"} and len(left) == 4
+    assert speedups(left, "x", "y")[0] == pytest.approx(speedups(table(steps), "x", "y")[0] ** 2)
+
+
+def test_steps_are_written_as_geometric_means_over_seeds():
+    steps = {("a", 1, "x"): 100, ("a", 2, "x"): 400, ("a", 1, "y"): None, ("a", 2, "y"): 100, ("a", 1, "z"): None}
+    rows = table(steps)
+    assert [written_steps(rows, "a", name) for name in "xyz"] == ["200", "> 200", None]
+
+
+def test_a_column_orders_initialisations_family_by_family():
+    steps = {("a", s, n): t for s in (1, 2) for n, t in zip("xyz", (10, 20, None), strict=True)}
+    steps |= {("b", 1, n): None for n in "xyz"}
+    rows = table(steps)
+    for row in rows:
+        place = "xyz".index(row["initialisation"])
+        row["kappa"] = place if row["seed"] == 1 else -place
+        row["initial_loss"] = 2.0**place
+    assert orders(rows, "initial_loss") == {"a": pytest.approx(1)}
+    assert orders(rows, "kappa") == {"a": pytest.approx(0)}
 
 
 def test_images_are_standardised_and_do_not_overlap():
