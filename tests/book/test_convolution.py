@@ -1,0 +1,36 @@
+"""What the text of "Convolutions" says of its tables is what they show."""
+
+import pytest
+
+from tests.book.pages import prose, table
+
+
+@pytest.fixture(scope="module")
+def text():
+    return prose("notebooks/convolution")
+
+
+@pytest.fixture(scope="module")
+def steps():
+    """From kernel and filters to the condition number and the steps of training."""
+    rows = [[float(cell) for cell in line.split()] for line in table("convolution", "gradient descent; medians")]
+    return {(kernel, filters): found for kernel, filters, *found in rows}
+
+
+def test_more_filters_take_fewer_steps_and_larger_kernels_more(text, steps):
+    assert "With more filters it takes fewer steps, with the larger kernel more." in text
+    for which in range(3):  # the condition number, and the steps to two shares of the loss
+        few_small, many_small, few_large, many_large = (steps[point][which] for point in sorted(steps))
+        assert many_small < few_small < few_large and many_small < many_large < few_large
+
+
+def test_steps_differ_less_than_kappa_and_the_more_the_closer(text, steps):
+    assert "At first the steps differ less than $\\kappa$" in text
+    kappa, first, last = (steps[7, 4][which] / steps[3, 32][which] for which in range(3))
+    assert first < last < kappa
+
+
+def test_limits_of_the_first_figure(text):
+    rows = [line.split() for line in table("convolution", "condition number, median of 5")]
+    limits = {row[1]: row[-1] for row in rows if row[0] == "squares"}
+    assert f"somewhat higher, {limits['3']} and {limits['7']} for these two kernels on squares" in text
