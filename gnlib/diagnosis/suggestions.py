@@ -53,7 +53,8 @@ class Suggestion(NamedTuple):
         c, pace = self.after, self.pace
         steps = ""
         if pace is not None:
-            steps = f"{pace.steps} steps of {pace.optimizer}, not {pace.before}, to a loss of {pace.goal:.3g}; "
+            of = f"step{'s' * (pace.steps != 1)} of {pace.optimizer}"
+            steps = f"{pace.steps} {of}, not {pace.before}, to a loss of {pace.goal:.3g}; "
         return f"{steps}kappa {'' if c.resolved else 'at least '}{c.value:.4g}, rank {c.rank}"
 
 
