@@ -13,4 +13,5 @@ def test_advice_for_adam():
     mlp, *others = table("quick-start", "what the reports suggest for Adam")
     *_, now, then = mlp.split()
     assert int(now) > 2 * int(then)  # "saves more than a factor of two"
-    assert [line.split("  ")[0] for line in others if "nothing" in line] == ["MLP, inputs standardised", "CNN, GroupNorm"]
+    sane = [line.split("  ")[0] for line in others if "nothing" in line]
+    assert sane == ["MLP, inputs standardised", "CNN, GroupNorm"]
