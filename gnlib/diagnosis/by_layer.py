@@ -20,9 +20,9 @@ class Share(NamedTuple):
         its name in the module, and how many parameters it has
     trace, largest, smallest
         its share of the trace, of the largest and of the smallest non-zero eigenvalue
-    kappa
-        by how much of a per cent the condition number grows when the part of this layer grows by one per cent, that is
-        when its learning rate does: `largest - smallest`
+    difference
+        of these two: by so much of a per cent the condition number grows when the part of this layer grows by one per
+        cent, that is when its learning rate does
     """
 
     layer: str
@@ -32,22 +32,22 @@ class Share(NamedTuple):
     smallest: float
 
     @property
-    def kappa(self) -> float:
+    def difference(self) -> float:
         """The share of the largest eigenvalue less that of the smallest."""
         return self.largest - self.smallest
 
 
 @dataclass(frozen=True)
 class Shares:
-    """The shares of all layers, which add up to 1, and to 0 for kappa."""
+    """The shares of all layers, which add up to 1, and to 0 for the difference."""
 
     layers: tuple[Share, ...]
 
     def rows(self) -> Sequence[Sequence[str]]:
         """Return a heading and one row for each layer."""
-        found = [("layer", "parameters", "trace", "largest", "smallest", "kappa")]
+        found = [("layer", "parameters", "trace", "largest", "smallest", "difference")]
         for share in self.layers:
-            ends = f"{share.trace:.1%}", f"{share.largest:.1%}", f"{share.smallest:.1%}", f"{share.kappa:+.2f}"
+            ends = f"{share.trace:.1%}", f"{share.largest:.1%}", f"{share.smallest:.1%}", f"{share.difference:+.1%}"
             found.append((share.layer or "(module)", f"{share.parameters}", *ends))
         return found
 
@@ -69,7 +69,7 @@ def by_layer(
     mode: str | None = None,
     memory: float = 4.0,
 ) -> Shares:
-    r"""Return what each layer has of the trace, of both ends and of the condition number.
+    r"""Return what each layer has of the trace and of both ends of the spectrum.
 
     The matrix is a sum over the parameters, :math:`K = \sum_\ell K_\ell`, and so is an eigenvalue with the
     eigenvector v, :math:`\lambda = \sum_\ell v^\top K_\ell v`: the shares are exact and add up. A layer with much of
@@ -92,9 +92,9 @@ def by_layer(
     >>> net = torch.nn.Sequential(torch.nn.Linear(2, 1, bias=False), torch.nn.Linear(1, 1, bias=False))
     >>> _ = torch.nn.init.constant_(net[0].weight, 1.0), torch.nn.init.constant_(net[1].weight, 2.0)
     >>> print(by_layer(net, torch.tensor([[1.0, 0.0], [0.0, 1.0]])))
-    layer  parameters  trace  largest  smallest  kappa
-    0      2           80.0%  66.7%    100.0%    -0.33
-    1      1           20.0%  33.3%    0.0%      +0.33
+    layer  parameters  trace  largest  smallest  difference
+    0      2           80.0%  66.7%    100.0%    -33.3%
+    1      1           20.0%  33.3%    0.0%      +33.3%
     """
     return shares_of(Measured(module, x, y, loss=loss, output=output, mode=mode, memory=memory))
 

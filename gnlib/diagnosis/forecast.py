@@ -75,22 +75,26 @@ class Forecast:
     def lines(self) -> list[Line]:
         """Return what a user reads, each with what it means."""
         start, end, steps = float(self.losses[0]), float(self.losses[-1]), len(self.losses) - 1
-        goals = []
+        goals: list[str] = []
+        missed, last = "", "one" if self.trusted == steps else "that is trusted"
         for name, part in GOALS.items():
             step = self.steps_to(part * start)
-            goals.append(f"{name}: {'unknown' if step is None else f'{step:,}'}")
+            goals.append(f"{'unknown' if step is None else f'{step:,}'} to {name}{'' if goals else ' of the loss'}")
             if step is None:  # and so are those further down
+                missed = f"{name} is not reached by step {self.trusted:,}, the last {last}; "
                 break
         until = f"trusted until step {self.trusted:,}" + ("" if self.trusted == steps else "; beyond it, unknown")
         if self.after:
             until += f"; the first {self.after:,} steps are real"
         rate = f"{self.rate:.3g} of {self.optimizer}"
         share = f"{self.rate / self.stable_rate:.3g} of the largest stable one, {self.stable_rate:.3g}"
-        missed = f"{self.unreachable:.2g} of the squared residual" if self.unreachable else "no part of the residual"
+        reach = "the linear model can fit these targets"
+        if self.unreachable:
+            reach = f"{self.unreachable:.2g} of the squared residual is out of the linear model's reach"
         found = [
             Line("rate", rate, share + (f"; it diverges; take a rate below {self.stable_rate:.3g}" * self.diverges)),
             Line("forecast", f"loss {start:.4g} to {end:.4g} in {steps:,} steps", until),
-            Line("steps to", f"{', '.join(goals)} of the loss", f"{missed} is out of the linear model's reach"),
+            Line("steps", ", ".join(goals), missed + reach),
         ]
         if self.decay:
             found.append(Line("weight decay", f"{self.decay:.2g} of the weights", "left out of the forecast"))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
 
 from gnlib.checks import EPS, numerical_rank
 from gnlib.diagnosis.inputs import Inputs, Packed, networks_on
@@ -22,6 +23,7 @@ from gnlib.spectrum.dense import singular_value_ends
 from gnlib.spectrum.result import ConditionNumber
 
 CHEAP = 3e10  # operations, of a second or so
+CHEAP_COLUMNS = 5e9  # the same where all columns of the Jacobian are formed
 UNITS = nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d
 """Modules whose parameters have one entry, or row, for each unit."""
 
@@ -176,6 +178,11 @@ class Measured:
     def is_cheap(self) -> bool:
         """Whether the matrix of this network takes so little that it may be made again for a trial."""
         return self.networks[0].vmapped and self.cost().operations < CHEAP
+
+    def is_cheap_for(self, optimizer: Optimizer | None) -> bool:
+        """Whether what an optimiser makes of the matrix takes so little too."""
+        plain = optimizer is None or isinstance(optimizer, SGD)
+        return plain or self.parameters * rows_of(self.networks) ** 2 < CHEAP_COLUMNS
 
     @property
     def gib(self) -> float:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 
 from gnlib.checks import EPS, numerical_rank
 from gnlib.diagnosis.descent import Rule, descend
@@ -132,7 +132,7 @@ def linearise(
     """
     outputs = outputs_of(networks, memory)
     g = loss.gradient(outputs)
-    gradient = pull(networks, g, memory)
+    gradient = {} if isinstance(optimizer, SGD) else pull(networks, g, memory)
     preconditioner = preconditioner_of(optimizer, networks, leaves, gradient, memory)
     kernel = gram_of(networks, memory) if kernel is None else kernel
     if preconditioner.factors is not None:

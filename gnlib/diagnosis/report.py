@@ -106,7 +106,7 @@ class Report:
                 {"optimizer": r.optimizer, "rate": r.rate, "left": r.left(STEPS), "largest": r.largest}
                 for r in self.rates
             ],
-            "layers": [{**share._asdict(), "kappa": share.kappa} for share in self.layers.layers],
+            "layers": [{**share._asdict(), "difference": share.difference} for share in self.layers.layers],
             "found": [list(line) for line in (*self.culprits.lines(), *self.remarks)],
             "suggestions": [
                 {"what": s.what, **_as_dict(s.after), "pace": s.pace and s.pace._asdict()} for s in self.suggestions
@@ -169,9 +169,9 @@ def report(
     -----
     Learning rates by layer and samples to leave out cost little to try. Other inputs, weights of the usual scale,
     normalisations that have seen the batch, and new ones in a chain of layers are tried if the matrix takes less than
-    about a second. The best suggestion is the one with the fewest steps of the linear model under gradient descent,
-    whatever `optimizer` is, while the condition number may rise; without `y` it is the one with the lowest condition
-    number.
+    about a second. The best suggestion is the one with the fewest steps of the linear model under `optimizer`, while
+    the condition number may rise; without `y` it is the one with the lowest condition number. Where the matrix of an
+    adaptive optimiser takes longer than about a second, steps are those of gradient descent, and are called so.
 
     Before a report of more than about ten seconds its time and memory are announced on the standard error.
 
@@ -198,8 +198,9 @@ def report(
     if optimizer is not None:
         rates.append(stable_rate_of(measured, optimizer))
     shares, found = shares_of(measured), culprits_of(measured)
+    cheap = optimizer if measured.is_cheap_for(optimizer) else None
     again = (lambda module, x: Measured(module, x, y, **given)) if measured.is_cheap else None
-    suggestions = suggestions_for(measured, x, again, shares, found)
+    suggestions = suggestions_for(measured, x, again, shares, found, cheap)
     forecast = None
     if measured.has_targets:
         how: dict[str, Any] = dict(optimizer=optimizer or "sgd", rate=None, steps=FORECAST, after=0, memory=memory)
@@ -244,7 +245,7 @@ def _in_order(report: Report) -> Line:
     what = "condition number" if report.forecast is None else "number of steps"
     plain, momentum = (rate.left(STEPS) for rate in report.rates[:2])
     tried = f"no change of the network or its inputs that was tried here lowers the {what} by a fifth"
-    if plain <= momentum:
+    if plain <= momentum or len(report.rates) > 2:  # who has named an optimiser does not ask for another
         return Line("try", "nothing new", tried)
     slowest = f"of the slowest direction it leaves {momentum:.1%} after {STEPS} steps, plain descent {plain:.1%}"
     return Line("try", "momentum 0.9", f"{slowest}; {tried}")

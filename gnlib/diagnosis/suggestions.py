@@ -7,30 +7,33 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
 
 from gnlib.diagnosis.by_layer import Shares
 from gnlib.diagnosis.changes import changes_of
 from gnlib.diagnosis.culprits import Culprits
-from gnlib.diagnosis.descent import Rule, descend
+from gnlib.diagnosis.descent import descend
 from gnlib.diagnosis.inputs import Inputs
-from gnlib.diagnosis.losses import SquaredError
 from gnlib.diagnosis.measured import Measured, through
-from gnlib.diagnosis.model import Modes, Outputs
+from gnlib.diagnosis.model import linearise
+from gnlib.diagnosis.preconditioner import rule_of
 from gnlib.modules.tables import listed
 from gnlib.spectrum.result import ConditionNumber
 
 MOST = 3
 WORTH = 1.25  # by which the steps, or the condition number where there are no targets, have to fall
 FACTOR = 10  # of the learning rate of one layer
-GOAL, STEPS = 0.1, 1000  # of the loss at the start; of gradient descent, at most
+GOAL, STEPS = 0.1, 1000  # of the loss at the start; of the linear model, at most
+DESCENT = "gradient descent"
 
 
 class Pace(NamedTuple):
-    """Steps of gradient descent that the linear model takes to a loss: as the network is, and as it is changed."""
+    """Steps of an optimiser that the linear model takes to a loss: as the network is, and as it is changed."""
 
     goal: float
     before: int
     steps: int
+    optimizer: str
 
 
 class Suggestion(NamedTuple):
@@ -48,7 +51,10 @@ class Suggestion(NamedTuple):
     def effect(self) -> str:
         """What it does, in words."""
         c, pace = self.after, self.pace
-        steps = f"{pace.steps} steps, not {pace.before}, to a loss of {pace.goal:.3g}; " if pace else ""
+        steps = ""
+        if pace is not None:
+            of = f"step{'s' * (pace.steps != 1)} of {pace.optimizer}"
+            steps = f"{pace.steps} {of}, not {pace.before}, to a loss of {pace.goal:.3g}; "
         return f"{steps}kappa {'' if c.resolved else 'at least '}{c.value:.4g}, rank {c.rank}"
 
 
@@ -67,11 +73,12 @@ def suggestions_for(
     again: Callable[[nn.Module, Inputs], Measured] | None,
     shares: Shares,
     found: Culprits,
+    optimizer: Optimizer | None = None,
 ) -> tuple[Suggestion, ...]:
     """Return the three changes that help the most, of those tried here.
 
     What counts is by how much the linear model is sooner at a tenth of the loss at the start, or at the loss that it
-    now has after 1,000 steps of gradient descent at half of the largest stable rate; without targets, the condition
+    now has after 1,000 steps of the optimiser at half of its largest stable rate; without targets, the condition
     number. Samples to drop are none of these, and are named in any case, the last.
 
     Parameters
@@ -82,8 +89,13 @@ def suggestions_for(
         measures another module or other inputs in the same way; None where that takes too long
     shares, found
         where its condition number comes from
+    optimizer
+        with its settings and without its state, which a changed network has not; gradient descent if there is none.
+        Those that divide by the size of gradients give each layer a rate already, so none is suggested for them
     """
-    trials = [*_by_rates(measured, shares), *(() if again is None else _changed(measured, x, again))]
+    trials = [] if again is None else [*_changed(measured, x, again)]
+    if optimizer is None or isinstance(optimizer, SGD):
+        trials = [*_by_rates(measured, shares), *trials]
     dropped = [*_without_duplicates(measured, found)]
 
     def gain(suggestion: Suggestion) -> float:
@@ -92,37 +104,38 @@ def suggestions_for(
             return pace.before / max(pace.steps, 1)
         return 1.0 if measured.has_targets else measured.condition.value / suggestion.after.value
 
-    tried = _paced(measured, trials) if measured.has_targets else [Suggestion(t.what, t.after) for t in trials]
+    plain = [Suggestion(trial.what, trial.after) for trial in trials]
+    tried = _paced(measured, trials, optimizer) if measured.has_targets and trials else plain
     best = sorted((s for s in tried if gain(s) >= WORTH), key=gain, reverse=True)[: MOST - len(dropped)]
     return tuple(sorted([*best, *dropped], key=gain, reverse=True))
 
 
-def _paced(measured: Measured, trials: Sequence[Trial]) -> list[Suggestion]:
+def _paced(measured: Measured, trials: Sequence[Trial], optimizer: Optimizer | None) -> list[Suggestion]:
     """Return suggestions with the steps to a loss that the network reaches as it is."""
     start = min(m.loss.value(m.outputs) for m in (measured, *(trial.measured for trial in trials)))
     now, losses = Trial("", measured, measured.gram, measured.condition), []
-    for loss in islice(_course(now), STEPS + 1):
+    for loss in islice(_course(now, optimizer), STEPS + 1):
         losses.append(loss)
         if loss <= GOAL * start:
             break
     before, goal = len(losses) - 1, losses[-1]
-    found = []
+    name, found = type(optimizer).__name__ if optimizer else DESCENT, []
     for trial in trials:
-        steps = next((t for t, loss in enumerate(islice(_course(trial), before + 1)) if loss <= goal), None)
+        course = enumerate(islice(_course(trial, optimizer), before + 1))
+        steps = next((t for t, loss in course if loss <= goal), None)
         if steps is not None:  # it takes no longer
-            found.append(Suggestion(trial.what, trial.after, Pace(goal, before, steps)))
+            found.append(Suggestion(trial.what, trial.after, Pace(goal, before, steps, name)))
     return found
 
 
-def _course(trial: Trial) -> Iterator[float]:
+def _course(trial: Trial, optimizer: Optimizer | None) -> Iterator[float]:
     """Yield the losses of the linear model at half of the largest stable rate."""
-    outputs, loss = trial.measured.outputs, trial.measured.loss
-    pushed = outputs.new_zeros(outputs.numel(), 0)
-    space = Outputs(outputs, loss, trial.gram, pushed)
-    if isinstance(loss, SquaredError):
-        known = trial.gram is trial.measured.gram
-        space = Modes(outputs, loss, trial.measured.spectrum if known else torch.linalg.eigh(trial.gram), pushed)
-    rule = Rule(1 / trial.after.largest)
+    _, measured, gram, _ = trial
+    leaves = {name: p.detach() for name, p in measured.networks[0].parameters.items()}
+    kind: Callable[..., Optimizer] = SGD if optimizer is None else type(optimizer)
+    made = kind([{**(optimizer.param_groups[0] if optimizer else {"lr": 1.0}), "params": [*leaves.values()]}])
+    space, _, stable, _ = linearise(measured.networks, measured.loss, made, leaves, measured.memory, gram)
+    rule = rule_of(made)._replace(rate=stable / 2)
     return (space.value(f) for _, f in descend(space.start, space.change, space.gradient, rule))
 
 
@@ -144,7 +157,7 @@ def _by_rates(measured: Measured, shares: Shares) -> Iterator[Trial]:
     """
     if len(shares.layers) < 2:
         return
-    steep, flat = (extreme(shares.layers, key=lambda share: share.kappa) for extreme in (max, min))
+    steep, flat = (extreme(shares.layers, key=lambda share: share.difference) for extreme in (max, min))
     for share, factor, how in ((steep, 1 / FACTOR, "smaller"), (flat, FACTOR, "larger")):
         gram = measured.gram + (factor - 1) * measured.parts[share.layer].gram
         what = f"give {share.layer or 'the module itself'} a learning rate {FACTOR} times {how}"

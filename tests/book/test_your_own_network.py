@@ -19,3 +19,9 @@ def test_it_says_of_the_trial_what_its_chapter_says():
     here, there = prose("notebooks/your-own-network"), prose("notebooks/what-predicts-training")
     for number in ("0.86 to 0.90", "0.96 to 0.98", "by more than 3.5"):
         assert number in here and number in there
+
+
+def test_the_quick_start_says_of_adam_what_this_page_says():
+    """Where a cell holds it to the trainings."""
+    for page in ("your-own-network", "quick-start"):
+        assert "right within 2.5" in prose(f"notebooks/{page}")

@@ -14,7 +14,7 @@ def test_shares_add_up(name, loss):
     found = by_layer(net, x, classes(len(x), net(x).shape[1]), loss=loss).layers
     for part in ("trace", "largest", "smallest"):
         assert sum(getattr(share, part) for share in found) == pytest.approx(1, abs=1e-12)
-    assert sum(share.kappa for share in found) == pytest.approx(0, abs=1e-12)
+    assert sum(share.difference for share in found) == pytest.approx(0, abs=1e-12)
     assert sum(share.parameters for share in found) == sum(p.numel() for p in net.parameters())
 
 
@@ -40,7 +40,7 @@ def test_the_smallest_eigenvalue_is_the_smallest_that_is_not_zero():
     assert twice == pytest.approx([share.smallest for share in by_layer(net, x).layers], rel=1e-8)
 
 
-def test_kappa_is_how_the_condition_number_follows_the_rate_of_a_layer():
+def test_the_difference_is_how_the_condition_number_follows_the_rate_of_a_layer():
     net, x = drawn("mlp")
     _, blocks = plain(net, x)
 
@@ -51,12 +51,12 @@ def test_kappa_is_how_the_condition_number_follows_the_rate_of_a_layer():
 
     for share in by_layer(net, x).layers:
         slope = (log_kappa(share.layer, 1.001) - log_kappa(share.layer, 0.999)) / 0.002
-        assert share.kappa == pytest.approx(slope, abs=1e-4)
+        assert share.difference == pytest.approx(slope, abs=1e-4)
 
 
 def test_the_table_names_all_layers():
     net, x = drawn("mlp")
     text = str(by_layer(net, x))
-    assert text.splitlines()[0].split() == ["layer", "parameters", "trace", "largest", "smallest", "kappa"]
+    assert text.splitlines()[0].split() == ["layer", "parameters", "trace", "largest", "smallest", "difference"]
     assert [line.split()[0] for line in text.splitlines()[1:]] == ["0", "2"]
     assert "<table>" in by_layer(net, x)._repr_html_()

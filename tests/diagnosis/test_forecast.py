@@ -181,7 +181,7 @@ def test_goals_are_reached_unknown_or_out_of_reach():
     narrow = replace(found, trusted=29)
     assert narrow.steps_to(float(found.losses[30])) is None  # beyond the range
     assert "trusted until step 29; beyond it, unknown" in page(narrow)
-    assert "a half: 1, a tenth: unknown of the loss" in page(narrow)
+    assert "steps 1 to a half of the loss, unknown to a tenth: a tenth is not reached by step" in page(narrow)
 
 
 def test_what_no_step_reaches_is_said():

@@ -173,7 +173,15 @@ def test_where_no_change_helps_it_is_left_to_momentum(short, what):
     assert (momentum < plain) == (f"leaves {momentum:.1%} after 100 steps, plain descent {plain:.1%}" in page(found))
 
 
+def test_who_has_named_an_optimiser_is_sent_to_no_other():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(2, 1)).double()
+    x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.1], [0.0, -0.1]], dtype=torch.float64)[..., None]
+    found = gnlib.report(net, x, torch.zeros(4, 1), optimizer=torch.optim.SGD(net.parameters(), 0.1))
+    assert found.suggestions == () and "try nothing new: no" in page(found)
+
+
 def test_goals_end_at_the_first_that_is_unknown():
     net, x = drawn("mlp")
     forecast = gnlib.forecast(net, x, classes(5, 3), "cross_entropy", steps=1)
-    assert "a half: unknown of the loss" in page(forecast) and "a tenth" not in page(forecast)
+    because = "a half is not reached by step 1, the last one; the linear model can fit these targets"
+    assert f"steps unknown to a half of the loss: {because}" in page(forecast) and "a tenth" not in page(forecast)

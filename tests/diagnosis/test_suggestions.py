@@ -1,5 +1,7 @@
 """Suggestions are measured: what is done as they say has the condition number that they give."""
 
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -110,7 +112,7 @@ def test_with_targets_steps_are_what_counts():
     assert pace.steps == steps_by_hand(net, x - x.mean(0), y, pace.goal)
     gains = [s.pace.before / max(s.pace.steps, 1) for s in found.suggestions]
     assert gains == sorted(gains, reverse=True) and gains[-1] >= WORTH
-    assert f"{pace.steps} steps, not {pace.before}, to a loss of" in " ".join(str(found).split())
+    assert f"{pace.steps} steps of gradient descent, not {pace.before}, to a loss of" in " ".join(str(found).split())
     assert found.to_dict()["suggestions"][0]["pace"]["goal"] == pace.goal
 
 
@@ -125,6 +127,54 @@ def test_a_normalisation_is_measured():
     assert found.after.value == pytest.approx((expected[0] / expected[-1]).item(), rel=1e-5)
     course = gnlib.forecast(normed, x, y, "cross_entropy").losses
     assert int((course <= found.pace.goal).nonzero()[0]) == found.pace.steps < found.pace.before
+
+
+def of_a_chain(shift=3):
+    torch.manual_seed(0)
+    layers = nn.Linear(4, 30), nn.ReLU(), nn.Linear(30, 30), nn.ReLU(), nn.Linear(30, 2)
+    return nn.Sequential(*layers).double(), torch.randn(12, 4, dtype=torch.float64) + shift, torch.arange(12) % 2
+
+
+OPTIMIZERS = {
+    "Adam": torch.optim.Adam,
+    "RMSprop": torch.optim.RMSprop,
+    "SGD": lambda parameters, lr: torch.optim.SGD(parameters, lr, momentum=0.9),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(("loss", "shift"), [("mse", 3), ("cross_entropy", 2)])
+def test_steps_are_those_of_the_optimiser(name, loss, shift, monkeypatch):
+    monkeypatch.setattr(sys.modules["gnlib.diagnosis.suggestions"], "WORTH", 1)
+    net, x, y = of_a_chain(shift)
+    found = report(net, x, y, loss=loss, optimizer=OPTIMIZERS[name](net.parameters(), lr=0.1))
+    pace = {s.what: s.pace for s in found.suggestions}["centre the inputs"]
+    assert pace.before < 1000  # so that the goal is a tenth of the first loss
+    for inputs, steps in ((x, pace.before), (x - x.mean(0), pace.steps)):
+        optimizer = OPTIMIZERS[name](net.parameters(), lr=0.1)
+        rate = gnlib.largest_stable_rate(net, inputs, y, loss=loss, optimizer=optimizer).rate / 2
+        course = gnlib.forecast(net, inputs, y, loss, optimizer=optimizer, rate=rate, steps=1000).losses
+        assert int((course <= pace.goal * (1 + 1e-6)).nonzero()[0]) == steps
+    assert f"{pace.steps} steps of {name}, not {pace.before}, to a loss of" in " ".join(str(found).split())
+    assert (name == "SGD") or not any("learning rate" in s.what for s in found.suggestions)
+
+
+def test_where_an_adaptive_matrix_takes_long_steps_are_of_descent(monkeypatch):
+    net, x, y = of_a_chain()
+    plain = report(net, x, y).suggestions
+    monkeypatch.setattr(sys.modules["gnlib.diagnosis.measured"], "CHEAP_COLUMNS", 1e5)
+    found = report(net, x, y, optimizer=torch.optim.Adam(net.parameters()))
+    assert [(s.what, s.pace) for s in found.suggestions] == [(s.what, s.pace) for s in plain]
+    assert found.suggestions and all(s.pace.optimizer == "gradient descent" for s in found.suggestions)
+
+
+def test_the_state_of_an_optimiser_is_left_out():
+    net, x, y = of_a_chain(10)
+    fresh, used = (torch.optim.Adam(net.parameters(), lr=1e-9) for _ in range(2))
+    net(x).square().sum().backward()
+    used.step()
+    found, again = (report(net, x, y, optimizer=optimizer).suggestions for optimizer in (fresh, used))
+    assert found and [(s.what, s.pace) for s in found] == [(s.what, s.pace) for s in again]
 
 
 def test_with_targets_a_duplicate_is_named_last():
