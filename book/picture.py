@@ -16,12 +16,17 @@ STEPS = 1500
 GOAL = 0.05  # squared error
 
 
-def run(share):
-    """Return the condition number at the start, and the losses, of a network on images with a share of their mean."""
+def start(share):
+    """Return a network before training, images with a share of their mean, and labels."""
     images, labels = gnlib.load("cifar10", 100, stride=4)
-    x, y = images - (1 - share) * images.mean(0), one_hot(labels, 10)
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(192, 256), nn.ReLU(), nn.Linear(256, 10)).double()
+    return network, images - (1 - share) * images.mean(0), one_hot(labels, 10)
+
+
+def run(share):
+    """Return the condition number at the start, and the losses, of a network on images with a share of their mean."""
+    network, x, y = start(share)
     weights, losses = [*network.parameters()], []
     kappa, rate = float(gnlib.condition_number(network, x)), gnlib.largest_stable_rate(network, x).rate / 2
     for _ in range(STEPS + 1):
@@ -38,7 +43,7 @@ def moving():
     frames = {}
     for kappa, losses in map(run, SHARES):
         goal = Curve(step[[0, -1]], np.full(2, GOAL), "goal", ":")
-        frames[f"{float(f'{kappa:.3g}'):,.0f}"] = [Curve(step, losses[step - 1], "loss of the network"), goal]
+        frames[f"{kappa:,.0f}"] = [Curve(step, losses[step - 1], "loss of the network"), goal]
     return Moving(
         frames,
         "condition number",

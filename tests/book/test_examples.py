@@ -7,6 +7,8 @@ from pathlib import Path
 
 import yaml
 
+import gnlib
+from book.picture import SHARES, start
 from gnlib.sweep.grid import read_grid
 
 ROOT = Path(__file__).parents[2]
@@ -25,8 +27,10 @@ def test_the_example_of_the_readme():
 
 
 def test_the_example_of_the_landing_page():
-    as_they_are, less_their_mean = map(float, output_of("book/index.md", "{code-cell} ipython3").split())
-    assert as_they_are > 20 * less_their_mean
+    """It prints both ends of the slider of the figure above it."""
+    ends = [float(gnlib.condition_number(*start(share)[:2])) for share in (SHARES[0], SHARES[-1])]
+    assert output_of("book/index.md", "{code-cell} ipython3").split() == [f"{kappa:,.0f}" for kappa in ends]
+    assert ends[0] > 20 * ends[1]
 
 
 def test_the_example_of_the_sweeps():

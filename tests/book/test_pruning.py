@@ -27,6 +27,13 @@ def kept(network, column, columns="kept"):
     return dict(zip(epochs, zip(whole, *(values for _, values in others), strict=True), strict=True))
 
 
+def on_the_scorecard(figure):
+    """Return what stands behind the verdict on a figure that is about pruning."""
+    lines = (ROOT / "book" / "scorecard.md").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith(f"- **Figure {figure}.**"))
+    return line
+
+
 def lines_of(caption):
     """Return the cells of the table with this caption, a line each."""
     return [line.split() for line in table("pruning", caption)]
@@ -195,16 +202,14 @@ def test_the_last_loss_of_the_transformer_is_a_spike(text):
 
 
 def test_the_verdict_on_figure_13():
-    rows = (ROOT / "book" / "scorecard.md").read_text().splitlines()
-    (row,) = (row for row in rows if row.startswith("| 13 | Pruning, ViT"))
+    row = on_the_scorecard("13")
     whole, _, every = kept("ViT", "kappa", "all")[0]
     assert "larger before training, by two orders of magnitude, but smaller from epoch 40 on" in row
     assert 100 < every / whole < 1000
 
 
 def test_the_verdict_on_figure_15():
-    rows = (ROOT / "book" / "scorecard.md").read_text().splitlines()
-    (row,) = (row for row in rows if row.startswith("| 15 | Pruning, ResNet32"))
+    row = on_the_scorecard("15")
     found = trainings(results.kept("pruning"))
     whole, every = (found[Training("ResNet32", *what)] for what in (("none", 0.0), ("every tensor", 0.8)))
     slow, fast = (path(some, "loss")[1][-1] for some in (every, whole))
@@ -234,7 +239,7 @@ def test_the_pruned_vgg_is_faster(text):
     assert round(end / 1e6) == 3 and round(before, -1) == 100 and round(after, -1) == 120
     top, less = (path(some, "largest", "all")[1][0] for some in (whole, every))
     assert "whose largest eigenvalue is three times as large at the start" in text and round(top / less) == 3
-    (row,) = (row for row in (ROOT / "book" / "scorecard.md").read_text().splitlines() if row.startswith("| 16 |"))
+    row = on_the_scorecard("16")
     assert f"before training is {before:.0f} and not {start:.0f}" in row
     assert f"to a loss of {fast:.2f} and not {slow:.2f} after 100 epochs" in row
     assert f"after training the condition numbers are {after:.0f} and {end:.1e}." in row
