@@ -98,6 +98,9 @@ def test_relu_networks_lose_directions():
     rows = {(row["width"], row["epoch"]): row for row in results.kept("counting-zeros") if row["figure"] == 18}
     before, after = rows[50, 0], rows[50, 100]
     assert "With 50 units a third of the eigenvalues become zero" in prose("notebooks/training")
+    start, end = (line.split() for line in table("training", "50 units: mean over the images"))
+    said = f"{float(start[1]):.0f} of the 50 are active on an image before, {float(end[1]):.0f} after"
+    assert said in prose("notebooks/training") and int(end[2].replace(",", "")) == after["rank_float64"]
     assert after["rank_float64"] == pytest.approx(2 / 3 * before["rank_float64"], rel=0.02)
     assert 1e5 < after["kappa_float64"] / before["kappa_float64"] < 1e6
     lost = [rows[m, 0]["rank_float64"] - rows[m, 100]["rank_float64"] for m in (15, 20, 30, 50, 100)]
