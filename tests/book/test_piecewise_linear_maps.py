@@ -58,7 +58,7 @@ def six():
 def test_the_last_layer_pays_for_its_inputs_alone(text, six):
     found = {}  # of each layer: its condition number, that of its inputs, the bound, and its smallest eigenvalue
     for line in table("piecewise-linear-maps", "40 images of 9 pixels"):
-        name, layer, *numbers = line.replace(",", "").replace(" - ", " nan ").replace(" - ", " nan ").rsplit(maxsplit=5)
+        name, layer, *numbers = line.replace(",", "").replace(" -", " nan").rsplit(maxsplit=5)
         found[name.startswith("less"), layer] = [float(number) for number in numbers]
     (first, inputs, *_), (second, of_second, *_), (kappa, of_last, product, _) = (found[False, i] for i in "123")
     assert kappa == of_last == product
