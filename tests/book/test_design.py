@@ -191,7 +191,7 @@ def test_what_searches_cost(text, counted, bar):
 
 
 def test_torch_draws_a_sixth_of_the_variance_and_the_model_is_wrong_about_the_cnn(text):
-    assert "torch's default draws weights of a sixth of the variance of Kaiming's, which is a gain of 0.41." in text
+    assert "torch's default draws weights of a sixth of the variance of Kaiming's, which is a gain of 0.41," in text
     assert round(6**-0.5, 2) == 0.41
     here = images(25, 0, torch.device("cpu"))
     layers = layers_of(initialised(build("CNN", seed=0), "Kaiming", here, seed=0), here.x)
