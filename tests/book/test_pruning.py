@@ -5,10 +5,15 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+import gnlib
 from gnlib.chapters import results
+from gnlib.chapters.pruning.masks import apply_masks, magnitude_masks
 from gnlib.chapters.pruning.printed import ratios
 from gnlib.chapters.pruning.trainings import Training, path, trainings
+from gnlib.chapters.shared.fully_connected import FullyConnected
 from tests.book.pages import ROOT, printed, prose, table, texts
 
 
@@ -105,6 +110,16 @@ def test_at_nineteen_times_the_rate_the_pruned_connected_network_passes_the_whol
     assert raised < 0.1 * whole < 0.01 * weights
 
 
+def test_how_many_runs_are_kept(text):
+    rows = results.kept("pruning")
+    runs = {row["run_name"] for row in rows}
+    assert f"The book keeps {len(runs)} of these runs, each with one seed." in text and {
+        row["seed"] for row in rows
+    } == {0}
+    assert {row["network"] for row in rows if row["factor"] != 1} == {"FcNN"}
+    assert {row["published_loss"] for row in rows} == {"cross_entropy"}
+
+
 def test_behind_the_figures_on_all_six_epochs():
     """Figure 17: pruned, it is worse conditioned throughout. Figure 13: before training only."""
     page = prose("book/behind-the-figures")
@@ -188,6 +203,21 @@ def test_a_larger_rate_makes_up_for_pruned_weights(text):
     )
 
 
+def test_one_output_of_the_small_network_is_blind_to_one_image(text):
+    torch.manual_seed(0)
+    weights = [nn.Linear(*sizes).weight for sizes in pairwise([192, 50, 50, 10])]
+    network = nn.Sequential(nn.Flatten(), FullyConnected(weights, relu=True, dtype=torch.float64)).double()
+    masks = magnitude_masks(network, 0.8)
+    apply_masks(network, masks)
+    images = gnlib.load("cifar10", 16, stride=4)[0].view(16, 3, 8, 8)
+    images = (images - images.mean((0, 2, 3), keepdim=True)) / images.std((0, 2, 3), keepdim=True)
+    gram = gnlib.gauss_newton_gram(network, images[:8])
+    assert "one output is blind to one image" in text and int((gram.diagonal() == 0).sum()) == 1
+    assert len(gram) == 80 and gnlib.condition_number(network, images[:8]).rank == 79
+    columns = sum(int(kept.sum()) for kept in masks.values())
+    assert f"for want of columns: {columns:,} are left, and there are {len(gram)} rows." in text
+
+
 def test_the_rank_correlations(text):
     """At rates that are small enough, those of the paper for two networks, and at rates that are not."""
     lines = [line.rsplit(maxsplit=4) for line in table("pruning", "rank correlation with the loss after 20 epochs")]
@@ -214,6 +244,8 @@ def test_the_rank_correlations(text):
     ahead = "the share is ahead (${:+.2f}$ and ${:+.2f}$), for the two MLPs it is behind (${:+.2f}$ and ${:+.2f}$)"
     two = [of[key] for key in ((hundredth, "ResNet20"), (paper, "MLP")) for of in (by_share, by_kappa)]
     assert ahead.format(*two) in text and two[0] > two[1] and two[2] < two[3]
+    assert f"of the paper they are not (${by_kappa[paper, 'together']:+.2f}$)" in text
+    assert "For ResNet20 there is no order." in text and by_kappa[paper, "ResNet20"] == 0
     batch = "ResNet32 has ${:+.2f}$, and VGG5 ${:+.2f}$".format(*(by_batch[hundredth, n] for n in normalised[1:]))
     assert batch in text
     assert "For the MLP (${:+.2f}$) and the transformer (${:+.2f}$)".format(*list(small.values())[:2]) in text
@@ -233,9 +265,10 @@ def test_scales_alone_are_under_half_of_the_slowdown(text):
     assert f"the loss ends at {scales:.2f} in place of {whole:.2f}" in text and f"which ends at {every:.2f}" in text
     assert 0.4 < (scales - whole) / (every - whole) < 0.5 and weights < 1.03 * whole
     of_kept, of_all = (cells[f"ResNet20 κ, epoch 0{kind}"] for kind in ("", ", all columns"))
-    words = "it is $2.2 \\cdot 10^6$ before training without scales and biases, and $1.3 \\cdot 10^5$ for the slowest"
-    assert words in text and of_kept[2:] == [2.2e6, 1.3e5] and of_all[2] < of_all[3]
-    assert f"above the {of_kept[0]:.0f} of the whole network" in text and of_kept[1] <= of_kept[0]
+    words = "it is $2.2 \\cdot 10^6$ without scales and biases, and $1.3 \\cdot 10^5$ for the slowest"
+    assert "By all columns it is $8.6 \\cdot 10^5$ and $1.0 \\cdot 10^{10}$." in text and of_all[2:] == [8.6e5, 1e10]
+    assert words in text and of_kept[2:] == [2.2e6, 1.3e5] and of_kept[1] <= of_kept[0]
+    assert f"above the {of_kept[0]:.0f} of the whole network" in text
     late = [cells[f"ResNet20 κ, epoch 40{kind}"][1] for kind in ("", ", all columns")]
     assert of_all[1] / of_kept[1] > 10 and late[1] / late[0] > 100
 
