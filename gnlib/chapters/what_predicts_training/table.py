@@ -91,6 +91,7 @@ def rows_of(
     Examples
     --------
     >>> network, x = nn.Linear(1, 1, bias=False), torch.tensor([[1.0], [2.0]])
+    >>> _ = nn.init.zeros_(network.weight)
     >>> (row,) = rows_of(network, x, x, "mse", optimizers=["descent"], measured=2, horizon=50, batch_size=1, seed=0)
     >>> row["steps_tenth"], row["forecast_tenth"], round(row["kappa"], 9)
     (1, 1.0, 1.0)
