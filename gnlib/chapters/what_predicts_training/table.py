@@ -91,10 +91,10 @@ def rows_of(
     Examples
     --------
     >>> network, x = nn.Linear(1, 1, bias=False), torch.tensor([[1.0], [2.0]])
-    >>> _ = nn.init.zeros_(network.weight)
+    >>> _ = nn.init.constant_(network.weight, 0.5)
     >>> (row,) = rows_of(network, x, x, "mse", optimizers=["descent"], measured=2, horizon=50, batch_size=1, seed=0)
     >>> row["steps_tenth"], row["forecast_tenth"], round(row["kappa"], 9)
-    (1, 1.0, 1.0)
+    (2, 1.0, 1.0)
     """
     with torch.no_grad():
         initial = LOSSES[loss](network(x), y).item()
