@@ -7,9 +7,10 @@ INSTALLED := .venv/.installed
 
 # Threads, and the checks of shapes, are set by tests/conftest.py: a bare `pytest` does the same, in one process.
 PYTEST := $(BIN)/pytest
-# Of single tests a worker that has nothing left to do takes some from the other; notebooks and modules stay whole.
+# Of single tests a worker that has nothing left to do takes some from the other; notebooks stay whole, and pages.
 SHARED := $(PYTEST) -n 2 --dist worksteal
 WHOLE := $(PYTEST) -n 2 --dist loadscope
+GROUPED := $(PYTEST) -n 2 --dist loadgroup
 REPORT = --junit-xml=_build/tests/$(1).xml
 BEYOND_THE_CORE := benchmarks chapters colab diagnosis site sweep
 
@@ -40,7 +41,7 @@ library: $(INSTALLED)  ## its first half: the tests of the library, and of how t
 pages: $(INSTALLED)  ## its second half: the notebooks, the book, and the tests of the site and of Colab
 	$(WHOLE) $(call REPORT,2-notebooks) --nbval-lax notebooks
 	$(MAKE) book
-	$(WHOLE) $(call REPORT,3-site) tests/site tests/colab
+	$(GROUPED) $(call REPORT,3-site) tests/colab tests/site
 
 colab: $(INSTALLED)  ## the first cells of the chapters, and a whole chapter, as Colab runs them
 	$(PYTEST) tests/colab

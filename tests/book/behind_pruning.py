@@ -11,7 +11,8 @@ from tests.book.pages import printed
 
 def pruned(network, column, epoch):
     """By what is pruned, 80 % of it: every tensor, the weights, nothing; of all columns, as published."""
-    where = {"network": network, "epoch": epoch, "seed": 0, "columns": None if column == "loss" else "all"}
+    where = {"network": network, "epoch": epoch, "seed": 0, "factor": 1.0}
+    where["columns"] = None if column == "loss" else "all"
     if network == "ResNet20" and column != "loss":
         where["statistics"] = "batch"
     fractions = {"every tensor": 0.8, "weights": 0.8, "none": 0.0}

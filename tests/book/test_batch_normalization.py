@@ -1,9 +1,11 @@
 """What the text of "Batch normalisation" says of its tables is what they show."""
 
-import math
+import re
+from statistics import mean
 
 import pytest
 
+from gnlib.chapters import results
 from tests.book.pages import prose, table
 
 
@@ -15,8 +17,17 @@ def text():
 @pytest.fixture(scope="module")
 def kappas():
     """From how the images and the hidden units are prepared to what Kaiming's weights and torch's default give."""
-    lines = [line.split() for line in table("batch-normalization", "convolutional network, 20 colour images")]
-    return {(line[0], " ".join(line[1:-2])): [float(cell.replace(",", "")) for cell in line[-2:]] for line in lines}
+    return {key: (kaiming[0], default[0]) for key, (kaiming, default) in networks().items()}
+
+
+def networks():
+    """From the preparation of images and units to median, smallest and largest, for Kaiming's and torch's weights."""
+    found = {}
+    for line in table("batch-normalization", "convolutional network, 20 colour images"):
+        images, hidden, *cells = re.split(r" {2,}", line.strip())
+        numbers = [float(number.replace(",", "")) for cell in cells for number in cell.split(" to ")]
+        found[images, hidden] = numbers[:3], numbers[3:]
+    return found
 
 
 def test_share_of_centring_at_each_width(text):
@@ -27,8 +38,42 @@ def test_share_of_centring_at_each_width(text):
 
 
 def test_range_of_the_improvement(text):
-    found = [float(line.split()[-1]) for line in table("batch-normalization", "means over 5 networks; BN improves")]
-    assert f"by a factor of {math.floor(min(found))} to {math.ceil(max(found))}." in text
+    lines = [line.split() for line in table("batch-normalization", "means over 5 networks; BN improves")]
+    _, _, _, middle, low, high = zip(*([float(cell) for cell in line] for line in lines), strict=True)
+    assert f"every network of this run, by a factor of {min(low):.0f} to {max(high):.0f}." in text
+    assert f"Means over the networks of one width improve by {min(middle):.0f} to {max(middle):.0f}." in text
+
+
+def test_range_of_the_improvement_in_the_kept_table(text):
+    kappas = {(row["network"], row["width"], row["seed"]): row["kappa"] for row in results.kept("batch-normalization")}
+    ratios = {key[1:]: value / kappas["with BN", *key[1:]] for key, value in kappas.items() if key[0] == "without BN"}
+    low, high = min(ratios.values()), max(ratios.values())
+    assert f"For the {len(ratios)} networks of the kept table it is {low:.1f} to {high:.0f}." in text
+    assert "BN divides it by 13 and more" in text  # of the means, which are drawn
+    for width in {width for width, _ in ratios}:
+        means = [mean(kappas[name, width, seed] for seed in range(20)) for name in ("without BN", "with BN")]
+        assert means[0] > 13 * means[1]
+
+
+def test_the_mean_image_does_what_the_mean_of_each_channel_does(text):
+    assert "comes to the same (last row)" in text
+    by_channel, by_image = (networks()[name, "nothing"] for name in ("centred", "less mean image"))
+    assert all(0.8 < a[0] / b[0] < 1.25 for a, b in zip(by_channel, by_image, strict=True))
+
+
+def test_centring_makes_a_network_of_default_weights_worse(text):
+    assert "Of the three networks one even gets worse." in text
+    (_, low, _), (_, low_centred, _) = (networks()[name, "nothing"][1] for name in ("raw", "centred"))
+    assert low < low_centred
+
+
+def test_evaluation_mode_harms_the_narrowest_and_helps_the_widest(text):
+    assert "at width 16 it harms in the mean" in text
+    raw = [float(line.split()[1]) for line in table("batch-normalization", "means over 5 networks; BN improves")]
+    evaluated = [
+        float(line.split()[3]) for line in table("batch-normalization", "means over 5 networks; evaluation mode")
+    ]
+    assert evaluated[0] > raw[0] and evaluated[-1] < raw[-1] / 10
 
 
 def test_kaiming_weights_gain_by_subtracting(text, kappas):

@@ -34,3 +34,22 @@ def test_limits_of_the_first_figure(text):
     rows = [line.split() for line in table("convolution", "condition number, median of 5")]
     limits = {row[1]: row[-1] for row in rows if row[0] == "squares"}
     assert f"somewhat higher, {limits['3']} and {limits['7']} for these two kernels on squares" in text
+
+
+def test_kappa_orders_the_networks_in_the_middle_wrongly_at_first(text, steps):
+    assert "in the first column of steps $\\kappa$ orders the two networks in the middle wrongly" in text
+    assert steps[3, 4][0] < steps[7, 32][0] and steps[3, 4][1] > steps[7, 32][1]
+
+
+def test_ways_to_a_window(text):
+    rows = [[float(cell) for cell in line.split()] for line in table("convolution", "three ways to a window of 7 x 7")]
+    kappas = [row[2] for row in rows]
+    assert "is {:.0f} with three kernels of 3, {:.0f} with two of 4, and {:.3g} with one of 7.".format(*kappas) in text
+    assert "The fewer layers, the smaller is $\\kappa$." in text and kappas == sorted(kappas, reverse=True)
+
+
+def test_with_a_relu_more_filters_raise_kappa_and_larger_kernels_too(text):
+    assert "With a ReLU between the layers more filters raise κ" in text
+    rows = [[float(cell) for cell in line.split()] for line in table("convolution", "with a ReLU between the layers")]
+    few_small, many_small, few_large, many_large = (kappa for _, _, kappa, _ in rows)
+    assert few_small < many_small < many_large and few_small < few_large < many_large

@@ -1,8 +1,12 @@
 """The numbers in the text of "Deep networks that are not linear" are those of its own tables."""
 
+from itertools import pairwise
+
 import pytest
 
+import gnlib
 from gnlib.chapters import results
+from gnlib.chapters.deep_nonlinear.wide_limit import deep_relu_condition
 from tests.book.pages import ROOT, prose, table
 
 
@@ -113,3 +117,34 @@ def test_how_the_deviation_falls_with_the_width(text):
     falls = [wide / narrow for _, narrow, _, wide in map(numbers, map(str.split, table("deep-nonlinear", "deviation")))]
     assert "From 32 to 512 units the kernel's deviation" in text and "falls to a little more than a third" in text
     assert len(falls) == 2 and 1 / 3 < min(falls) < max(falls) < 0.4
+
+
+def test_late_layers_spoil_the_sum(text, chains):
+    first, whole = (numbers(line.split()[-4:]) for line in table("deep-nonlinear", "ReLU networks of width 800, raw"))
+    assert f"$\\kappa$ is {first[-1]:.0f} for the first layer alone, and {whole[-1]:.0f} in all" in text
+    assert first == sorted(first, reverse=True) and whole == sorted(whole, reverse=True)
+    assert whole == [float(f"{chains['raw', 'ReLU', depth][0]:.3g}") for depth in (2, 3, 5, 8)]
+    of_first, of_whole = ([before / after for before, after in pairwise(kappas)] for kappas in (first, whole))
+    assert "the first layer gains most" in text
+    assert all(gain > other for gain, other in zip(of_first, of_whole, strict=True))
+
+
+def test_images_of_several_norms_have_a_larger_limit(text):
+    norms = gnlib.load("mnist", 60, stride=2)[0].norm(dim=1)
+    limits = deep_relu_condition(norms), deep_relu_condition(norms / norms)
+    assert "as they are the limit is {:.0f}, not {:.0f}.".format(*limits) in text
+
+
+def test_networks_of_fifty_layers_are_above_the_limit(text):
+    rows = {line.split("  ")[0]: line.split("  ")[-1] for line in table("deep-nonlinear", "ReLU networks of 50 layers")}
+    low, high = map(float, rows["width 800, three networks"].split(" to "))
+    limit = float(rows["(n + 3) / 3"])
+    assert "At width 800 they are two to three times above the limit." in text and 2 < low / limit < high / limit < 3
+
+
+def test_what_depth_gains_in_training_comes_late(text):
+    shallow, deep = (numbers(line.split()[1:]) for line in table("deep-nonlinear", "steps until that share"))
+    assert "of the deeper network is nearly five times smaller" in text and 4.5 < shallow[0] / deep[0] < 5
+    assert "down to a thousandth of the loss it is no faster" in text
+    assert all(many >= few for few, many in zip(shallow[1:3], deep[1:3], strict=True))
+    assert "there the deeper network goes ahead" in text and deep[3] < shallow[3]

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.book.pages import prose, slider
+from tests.book.pages import prose, slider, table
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +44,42 @@ def test_ten_eigenvalues_of_white_images_leave_the_others_behind(text, frames):
 def test_the_slider_goes_from_no_activation_to_the_absolute_value(text, kappas):
     assert "All eigenvalues of $\\widehat G$ for the first 100 images of MNIST" in text
     assert [*kappas] == sorted(kappas, reverse=True) and max(kappas) == 1 and min(kappas) == -1
+
+
+def numbers(start, words=0):
+    """Return the numbers of a table, without the words at the left of its lines."""
+    return [[float(cell) for cell in line.split()[words:]] for line in table("leaky-relu", start)]
+
+
+def test_steps_of_training(text):
+    white_first, white, raw_first, raw = [*zip(*numbers("steps of gradient descent"), strict=True)][1:]
+    assert (
+        "On white images the ReLU is the slowest, on raw ones the fastest once the loss is to be a twentieth." in text
+    )
+    assert [*white] == sorted(white, reverse=True) and [*white_first] == sorted(white_first, reverse=True)
+    assert [*raw] == sorted(raw)
+    assert "Up to a tenth the slope hardly matters on raw images" in text and max(raw_first) < 1.3 * min(raw_first)
+
+
+def test_two_samples_that_look_alike(text):
+    (_, linear, _), _, (_, relu, _) = numbers("two samples that look alike")
+    assert "Without activation $\\kappa$ is 50. The ReLU tells the two samples apart: it is 1." in text
+    assert (round(linear), relu) == (50, 1)
+
+
+def test_width_helps_on_raw_images(text):
+    assert "Raw images are another matter. There width helps:" in text
+    for kappas in [*zip(*numbers("150 raw images"), strict=True)][1:]:
+        assert kappas[-1] < 0.6 * kappas[0]
+
+
+def test_bounds_on_white_and_on_raw_images(text):
+    lines = [line.split() for line in table("leaky-relu", "bounds over κ")]
+    above, below = (
+        {name: [float(line[at]) for line in lines if line[0] == name] for name in ("white", "raw")} for at in (4, 5)
+    )
+    assert (
+        "On white samples they stay within a fifth, on the raw ones of the first figure within a factor of ten." in text
+    )
+    assert max(above["white"]) < 1.2 and min(below["white"]) > 0.8
+    assert 5 < max(above["raw"]) < 10 and min(below["raw"]) > 0.1

@@ -43,19 +43,50 @@ def test_both_singular_values_jump_at_the_mark_and_one_step_stays(text, frames):
     assert (np.diff(marks) > 0).all()
 
 
-def test_the_mean_image_is_what_slows_the_last_layer_down(text):
-    found = {}  # of each layer: the rank, its condition number, that of its inputs, and two bounds
+@pytest.fixture(scope="module")
+def six():
+    """κ(Q) of the three layers of each network, for both outputs, with images as they are and less their mean."""
+    rows = [line.replace(",", "").split() for line in table("piecewise-linear-maps", "κ(Q) of six networks")]
+    kappas = np.array([[float(word) for word in row[-6:]] for row in rows])
+    assert [row[1] for row in rows] == ["as", "less"] * 6
+    return {
+        output: (kappas[::2, some], kappas[1::2, some])
+        for output, some in (("linear", [0, 1, 2]), ("leaky", [3, 4, 5]))
+    }
+
+
+def test_the_last_layer_pays_for_its_inputs_alone(text, six):
+    found = {}  # of each layer: its condition number, that of its inputs, the bound, and its smallest eigenvalue
     for line in table("piecewise-linear-maps", "40 images of 9 pixels"):
-        name, layer, *numbers = line.replace(",", "").replace("-", "nan").rsplit(maxsplit=6)
-        found[name, layer] = [float(number) for number in numbers]
-    before, after = (
-        [found[name, layer] for layer in ("1", "2", "3", "all")] for name in dict.fromkeys(n for n, _ in found)
-    )
-    assert all(less[1] < raw[1] for raw, less in zip(before, after, strict=True))
-    *first, (_, kappa, inputs, product, _), _ = before
-    *_, (_, mended, of_mended, *_), _ = after
-    assert all(layer[1] < kappa for layer in first) and product == kappa == pytest.approx(10 * inputs, rel=1e-3)
-    assert f"Its inputs have {inputs:.0f}, the slopes behind them a factor of ten, and the product is exact: " in text
-    assert f"and the product is exact: {kappa:,.0f}." in text
-    assert f"falls from {inputs:.0f} to {of_mended:.0f}, and that of the layer with it" in text
-    assert "is six times better conditioned" in text and round(kappa / mended) == 6
+        name, layer, *numbers = line.replace(",", "").replace(" -", " nan").rsplit(maxsplit=5)
+        found[name.startswith("less"), layer] = [float(number) for number in numbers]
+    (first, inputs, *_), (second, of_second, *_), (kappa, of_last, product, _) = (found[False, i] for i in "123")
+    assert kappa == of_last == product
+    assert f"so $\\kappa(Q)$ is $\\kappa(z)$, {kappa:.0f}." in text
+    assert f"have far better inputs, {inputs:.0f} and {of_second:.0f}," in text
+    assert f"with {first:.0f} and {second:.0f}: they pay" in text
+    for less in (False, True):
+        assert all(found[less, i][1] < found[less, "3"][1] for i in "12")
+        assert all(found[less, i][0] < found[less, "all"][0] for i in "123")
+        assert all(found[less, i][3] > found[less, "all"][3] for i in "123")
+    assert "In all six the last layer is the best conditioned of the three" in text
+    assert all((kappas.argmin(1) == 2).all() for kappas in six["linear"])
+
+
+def test_the_mean_image_is_what_slows_layers_down(text, six):
+    before, after = six["linear"]
+    assert text.count("17 of the 18 layers gain") == 1 and "improves 17 of 18 layers here" in text
+    assert (after < before).sum() == 17
+    ((network, layer),) = np.argwhere(after > before)
+    assert f"from {before[network, layer]:.0f} to {after[network, layer]:.0f}. Only" in text and layer == 2
+    gains = before.max(1) / after.max(1)
+    assert f"gains a factor of {gains.min():.0f} to {gains.max():.0f} in" in text and "and so 9 or more in" in text
+    assert "falls to a ninth or less, in each of six small networks" in text and gains.min() ** 2 > 9
+
+
+def test_leaky_outputs_put_a_factor_of_ten_behind_the_last_layer(text, six):
+    (linear, _), (before, after) = six["linear"], six["leaky"]
+    assert f"{linear[0, 2]:.0f} becomes {before[0, 2]:,.0f}, and that is the worst of the three" in text
+    assert before[0, 2] == pytest.approx(10 * linear[0, 2], rel=1e-2)
+    assert "is the worst in two of the six networks then" in text and (before.argmax(1) == 2).sum() == 2
+    assert "without the mean image all 18 layers gain" in text and (after < before).all()

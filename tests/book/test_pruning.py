@@ -5,11 +5,16 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+import gnlib
 from gnlib.chapters import results
+from gnlib.chapters.pruning.masks import apply_masks, magnitude_masks
 from gnlib.chapters.pruning.printed import ratios
 from gnlib.chapters.pruning.trainings import Training, path, trainings
-from tests.book.pages import ROOT, printed, prose, table
+from gnlib.chapters.shared.fully_connected import FullyConnected
+from tests.book.pages import ROOT, printed, prose, table, texts
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +80,10 @@ def test_the_residual_network_needs_its_scales(text):
     assert all(weights < whole < every for whole, weights, every in later) and len(later) == 5
     assert "from epoch 20 on it is the best conditioned of the three" in text and "as fast as the whole one" in text
     assert all(weights < 1.15 * whole for epoch, (whole, weights, _) in loss.items()) and every > 10 * whole
+    by_all, by_kept = of_all, kept("ResNet20", "kappa")
+    words = "{:,.0f} by all columns and {:,.0f} by those that are kept before training, {:,.0f} and {:,.0f} after it."
+    ends = [of[epoch][1] for epoch in (0, 100) for of in (by_all, by_kept)]
+    assert words.format(*(round(value, 1 - len(f"{value:.0f}") + 1) for value in ends)) in text
     for what in ("losses at the end", "condition numbers before training, kept columns"):  # the network of this run
         assert printed("pruning", f"the two smallest {what}: ") == "none and weights"
 
@@ -90,6 +99,32 @@ def test_the_connected_network_does_not(text):
     assert shares["kept"] == pytest.approx([1 / 20] * 2, rel=0.1) and shares["all"] == pytest.approx(
         [1 / 4] * 2, rel=0.1
     )
+
+
+def test_at_nineteen_times_the_rate_the_pruned_connected_network_passes_the_whole_one(text):
+    factor = np.divide(*kept("FcNN", "largest")[0][:2])
+    assert "by the columns that are kept, is a nineteenth of what it was" in text and round(factor) == 19
+    whole, weights, raised = (float(line[-1]) for line in lines_of("fully connected network (FcNN), 1,000 images"))
+    assert [whole, weights] == pytest.approx(kept("FcNN", "loss")[200][:2], abs=1e-4)
+    (last,) = (
+        row["loss"]
+        for row in results.kept("pruning")
+        if (row["factor"], row["epoch"], row["fraction"]) == (19, 200, 0.8)
+    )
+    assert "It ends far below the whole network at the paper's rate." in text and raised == pytest.approx(
+        last, abs=1e-4
+    )
+    assert raised < 0.1 * whole < 0.01 * weights
+
+
+def test_how_many_runs_are_kept(text):
+    rows = results.kept("pruning")
+    runs = {row["run_name"] for row in rows}
+    assert f"The book keeps {len(runs)} of these runs, each with one seed." in text and {
+        row["seed"] for row in rows
+    } == {0}
+    assert {row["network"] for row in rows if row["factor"] != 1} == {"FcNN"}
+    assert {row["published_loss"] for row in rows} == {"cross_entropy"}
 
 
 def test_behind_the_figures_on_all_six_epochs():
@@ -136,7 +171,9 @@ def test_weights_sink_and_tensors_tilt(text):
 
 def test_every_network_is_worse_conditioned_before_training(text):
     kappas = by_fraction("condition number before training\n")
-    assert len(kappas) == 5 and all(values == sorted(values) for values in kappas.values())
+    steps = {name: np.diff(values) for name, values in kappas.items()}
+    assert "it rises, but for one step of the ResNet20: by" in text and len(kappas) == 5
+    assert {name: int((step < 0).sum()) for name, step in steps.items() if min(step) < 0} == {"ResNet20": 1}
     growth = {name: values[-1] / values[0] for name, values in kappas.items()}
     assert "by a factor of about three for the MLP" in text and growth.pop("MLP") == pytest.approx(3, abs=0.5)
     assert "by tens to hundreds for the others" in text and 10 < min(growth.values()) < max(growth.values()) < 300
@@ -173,23 +210,74 @@ def test_a_larger_rate_makes_up_for_pruned_weights(text):
     )
 
 
+def test_one_output_of_the_small_network_is_blind_to_one_image(text):
+    torch.manual_seed(0)
+    weights = [nn.Linear(*sizes).weight for sizes in pairwise([192, 50, 50, 10])]
+    network = nn.Sequential(nn.Flatten(), FullyConnected(weights, relu=True, dtype=torch.float64)).double()
+    masks = magnitude_masks(network, 0.8)
+    apply_masks(network, masks)
+    images = gnlib.load("cifar10", 16, stride=4)[0].view(16, 3, 8, 8)
+    images = (images - images.mean((0, 2, 3), keepdim=True)) / images.std((0, 2, 3), keepdim=True)
+    gram = gnlib.gauss_newton_gram(network, images[:8])
+    assert "one output is blind to one image" in text and int((gram.diagonal() == 0).sum()) == 1
+    assert len(gram) == 80 and gnlib.condition_number(network, images[:8]).rank == 79
+    columns = sum(int(kept.sum()) for kept in masks.values())
+    assert f"for want of columns: {columns:,} are left, and there are {len(gram)} rows." in text
+
+
 def test_the_rank_correlations(text):
     """At rates that are small enough, those of the paper for two networks, and at rates that are not."""
-    lines = [line.rsplit(maxsplit=2) for line in table("pruning", "condition number before training and loss after")]
-    found = {tuple(words.rsplit(maxsplit=1)): float(value) for words, _, value in lines}
+    lines = [line.rsplit(maxsplit=4) for line in table("pruning", "rank correlation with the loss after 20 epochs")]
+    by_kappa, by_batch, by_share = (
+        {tuple(line[0].rsplit(maxsplit=1)): float(line[column]) for line in lines} for column in (2, 3, 4)
+    )
     paper, hundredth = "rates of the paper", "a hundredth of the rate"
     normalised = ("ResNet20", "ResNet32", "VGG5")
-    small = {"MLP": found[paper, "MLP"], "ViT": found[paper, "ViT"]} | {n: found[hundredth, n] for n in normalised}
+    small = {"MLP": by_kappa[paper, "MLP"], "ViT": by_kappa[paper, "ViT"]} | {
+        n: by_kappa[hundredth, n] for n in normalised
+    }
     assert f"it is ${min(small.values()):+.2f}$ to ${max(small.values()):+.2f}$ for small rates" in text
-    large = [found[paper, name] for name in normalised]
-    assert f"which is too large for three of five networks, it is ${min(large):.2f}$ to ${max(large):+.2f}$" in text
-    assert f"Over all trainings it is ${found['all', 'all']:.2f}$" in text
+    large = [by_kappa[paper, name] for name in normalised]
+    assert (
+        f"which is too large for three of five networks, $\\kappa$ has ${min(large):.2f}$ to ${max(large):+.2f}$"
+        in text
+    )
+    assert f"and over all trainings ${by_kappa['all', 'all']:.2f}$" in text
+    where = [(paper, "MLP"), (paper, "ViT"), *((hundredth, name) for name in normalised)]
+    assert "has $+1.00$ there for four of the five networks" in text and sum(by_share[key] == 1 for key in where) == 4
+    assert "the small networks with BatchNorm are slower the more" in text and {by_share[k] for k in where[2:]} == {1}
+    same = [(rate, name) for rate, name in by_share if name in ("ViT", "ResNet32", "VGG5")]
+    assert "so both have the same correlation" in text and all(by_share[key] == by_kappa[key] for key in same)
+    ahead = "the share is ahead (${:+.2f}$ and ${:+.2f}$), for the two MLPs it is behind (${:+.2f}$ and ${:+.2f}$)"
+    two = [of[key] for key in ((hundredth, "ResNet20"), (paper, "MLP")) for of in (by_share, by_kappa)]
+    assert ahead.format(*two) in text and two[0] > two[1] and two[2] < two[3]
+    assert f"of the paper they are not (${by_kappa[paper, 'together']:+.2f}$)" in text
+    assert "For ResNet20 there is no order." in text and by_kappa[paper, "ResNet20"] == 0
+    batch = "ResNet32 has ${:+.2f}$, and VGG5 ${:+.2f}$".format(*(by_batch[hundredth, n] for n in normalised[1:]))
+    assert batch in text
     assert "For the MLP (${:+.2f}$) and the transformer (${:+.2f}$)".format(*list(small.values())[:2]) in text
     assert (
         "For ResNet20 (${:+.2f}$), ResNet32 (${:+.2f}$) and VGG5 (${:+.2f}$)".format(*list(small.values())[2:]) in text
     )
-    assert f"in order also together (${found[hundredth, 'together']:+.2f}$)" in text
+    assert f"in order also together (${by_kappa[hundredth, 'together']:+.2f}$)" in text
     assert "the order is turned round for VGG5 and ResNet32" in text and max(large[1:]) < -0.5
+
+
+def test_scales_alone_are_under_half_of_the_slowdown(text):
+    caption = "80% pruned, of what the head names; κ by the columns that are kept"
+    (found,) = (some for some in texts("pruning") if some.startswith(caption) and "scales and biases" in some)
+    lines = [line.rsplit(maxsplit=4) for line in found.splitlines()[2:]]
+    cells = {" ".join(name.split()): [*map(float, values)] for name, *values in lines}
+    whole, weights, scales, every = cells["ResNet20 loss, epoch 40"]
+    assert f"the loss ends at {scales:.2f} in place of {whole:.2f}" in text and f"which ends at {every:.2f}" in text
+    assert 0.4 < (scales - whole) / (every - whole) < 0.5 and weights < 1.03 * whole
+    of_kept, of_all = (cells[f"ResNet20 κ, epoch 0{kind}"] for kind in ("", ", all columns"))
+    words = "it is $2.2 \\cdot 10^6$ without scales and biases, and $1.3 \\cdot 10^5$ for the slowest"
+    assert "By all columns it is $8.6 \\cdot 10^5$ and $1.0 \\cdot 10^{10}$." in text and of_all[2:] == [8.6e5, 1e10]
+    assert words in text and of_kept[2:] == [2.2e6, 1.3e5] and of_kept[1] <= of_kept[0]
+    assert f"above the {of_kept[0]:.0f} of the whole network" in text
+    late = [cells[f"ResNet20 κ, epoch 40{kind}"][1] for kind in ("", ", all columns")]
+    assert of_all[1] / of_kept[1] > 10 and late[1] / late[0] > 100
 
 
 def test_the_last_loss_of_the_transformer_is_a_spike(text):

@@ -1,8 +1,11 @@
 """The numbers in the text of "Random layers" are those of its own tables."""
 
+import math
+
+import numpy as np
 import pytest
 
-from gnlib.chapters.random_layers import bounds
+from gnlib.chapters.random_layers import bounds, matrices
 from tests.book.pages import prose, table
 
 
@@ -50,3 +53,45 @@ def test_the_worst_pattern_is_nearly_the_one_with_all_units_on(text):
     assert "the worst pattern is nearly the one with all units on" in text
     for active, at_random, worst, bound in lines_of("kappa of one Gaussian layer").values():
         assert at_random < active <= worst <= bound and worst < 1.1 * active
+
+
+@pytest.fixture(scope="module")
+def blocks():
+    """Median condition numbers in each state: with the skip and without, then both after the last ReLU."""
+    found = {}
+    for line in table("random-layers", "medians over the images"):
+        words = line.rsplit(maxsplit=14)
+        skip, _, none, _, skip_relu, none_relu, _ = map(float, (word.rstrip("%") for word in words[-7:]))
+        found.setdefault(words[0].split()[0], []).append((skip, none, skip_relu, none_relu))
+    return {state: np.array(rows).T for state, rows in found.items()}
+
+
+def test_where_the_skip_helps_a_trained_network(text, blocks):
+    skip, none, skip_relu, none_relu = blocks["trained"]
+    assert "all blocks are better with the skip before their last ReLU, and six of seven after it" in text
+    assert (skip < none).all() and (skip_relu < none_relu).tolist().count(True) == 6 and len(skip) == 7
+    gains, before = (none_relu / skip_relu)[skip_relu < none_relu], none / skip
+    assert f"by factors of {gains.min():.1f} to {gains.max():.0f}, where before it they are" in text
+    assert f"where before it they are {before.min():.0f} to 100." in text and 95 < before.max() < 105
+
+
+def test_where_the_last_relu_makes_a_skip_harmful_as_drawn(text, blocks):
+    *_, skip, none = blocks["drawn"]
+    assert "In the network as drawn it is worse with the skip in blocks 2, 3 and 5." in text
+    assert (1 + np.flatnonzero(skip > none)).tolist() == [2, 3, 5]
+    assert "and four of seven as drawn" in text
+
+
+def test_how_much_the_largest_eigenvalue_varies(text):
+    at = np.linspace(-9, 7, 2000)
+    density = matrices.tracy_widom_pdf(at)
+    mean = np.trapezoid(at * density, at)
+    deviation = math.sqrt(2 * np.trapezoid((at - mean) ** 2 * density, at))  # of the law stretched by the root of 2
+    assert "varies by about twice $n^{-1/6}$, a share of less than $n^{-2/3}$ of itself" in text
+    assert round(deviation) == 2 and deviation / math.sqrt(8) < 1
+
+
+def test_the_scale_of_the_weights(text):
+    assert f"There the branch has norm {2 / (2 * math.sqrt(8)):.2f} in wide layers" in text
+    assert f"At the gain 1 of the earlier chapters, $1 / n$, it is $r = {1 / math.sqrt(8):.2f}$." in text
+    assert "for ReLUs (gain $\\sqrt 2$), $2 / n$, is $r = 1/4$" in text and 1 / (8 * (1 / 4) ** 2) == 2

@@ -8,8 +8,8 @@ from bs4 import BeautifulSoup
 
 from gnlib.chapters import results
 from gnlib.chapters.what_predicts_training.correlations import between, within
-from gnlib.chapters.what_predicts_training.table import order, those
-from tests.book.pages import outputs, prose
+from gnlib.chapters.what_predicts_training.table import arrived, order, those
+from tests.book.pages import outputs, prose, table
 
 
 @pytest.fixture(scope="module")
@@ -35,18 +35,22 @@ def test_two_runs(text):
     assert "One of them needs fourteen times as many steps." in text
 
 
-def test_the_data_multiply():
+def test_the_data_multiply(text):
     kappas = means("one-hidden-layer", "depth", "images", figure=19, width=3100)
     ratios = [kappas["raw", depth] / kappas["whitened", depth] for depth in range(2, 11)]
     assert 10**5.5 < min(ratios) < max(ratios) < 10**6.5  # six orders of magnitude
+    white, raw = (kappas[name, 10] / kappas[name, 2] for name in ("whitened", "raw"))
+    assert f"cost whitened images a factor of {white:.0f}, and raw ones {raw:.1f}" in text
 
 
-def test_depth_and_width():
+def test_depth_and_width(text):
     kappas = means("deep-linear", "depth", "line", figure="2a")
     for width in (400, 1600, 3200):
         assert (np.diff([kappas[width, depth] for depth in range(2, 21, 2)]) > 0).all()
     for depth in range(4, 21, 2):
         assert kappas[400, depth] > kappas[1600, depth] > kappas[3200, depth]
+    narrow, wide = (kappas[width, 20] / kappas[width, 2] for width in (400, 3200))
+    assert f"grows {narrow:.0f}-fold at width 400, and {wide:.0f}-fold at width 3,200" in text
 
 
 def test_depth_times_rank_over_width_is_not_all():
@@ -60,7 +64,8 @@ def test_depth_times_rank_over_width_is_not_all():
 def test_a_skip_takes_a_third_off(text):
     kappas = means("residual", "depth", "skip", width=800)
     shares = [kappas[1, depth] / kappas["no skip", depth] for depth in range(6, 13, 2)]
-    assert "takes a third off the condition number" in text and np.mean(shares) == pytest.approx(2 / 3, abs=0.05)
+    assert np.mean(shares) == pytest.approx(2 / 3, abs=0.05)
+    assert "takes a third off the condition number here, from six layers on" in text
     assert all(kappas["1 / L", d] == pytest.approx(kappas["no skip", d], rel=0.05) for d in range(2, 13, 2))
 
 
@@ -79,3 +84,36 @@ def test_what_kappa_ranks(text):
     apart, inside = (order(some, names=["kappa"], statistic=how).value("kappa") for how in (between, within))
     assert f"rank correlation of κ with the steps is {apart:.2f}, within them {inside:.2f}" in text
     assert f"{len(some)} networks of twelve families" in text
+    those_that_arrive = order(arrived(some), names=["kappa"], statistic=between).value("kappa")
+    assert f"Among networks that arrive, the first is {those_that_arrive:.2f}" in text
+    start = order(some, names=["initial_loss"], statistic=within).value("initial_loss")
+    assert f"the loss at the start says more ({start:.2f})" in text
+
+
+def test_what_is_ranked_with_cross_entropy(text):
+    some = those(results.kept("what-predicts-training"), optimizer="descent", loss="cross_entropy", n=50)
+    apart, inside = order(some, names=["forecast"], statistic=between), order(some, statistic=within)
+    best = max(inside.value(name) for name in inside.names)
+    assert f"the forecast orders architectures ({apart.value('forecast'):.2f})" in text
+    assert f"no number tells much about initialisations ({best:.2f} at best)" in text
+
+
+def test_what_other_pages_measured_of_training(text):
+    of_mlp, of_cnn = (float(line.split()[-2]) for line in table("quick-start", "steps to a cross-entropy of")[:2])
+    assert f"made [training](quick-start.md) {of_cnn} times faster by gradient descent, and 1.5 times by Adam" in text
+    assert int(of_mlp) == 9 and "fourteen times above, nine times in [the quick start]" in text
+
+
+def test_what_remedies_save_under_adam(text):
+    lines = [line.split() for line in table("your-own-network", "steps of Adam to a")]
+    *_, nothing = gains = [float(words[-3]) for words in lines]
+    assert [round(gain) for gain in (max(gains), sorted(gains)[-2])] == [8, 3] and nothing == 1
+    assert (min(gains[:-1]), sorted(gains)[-3]) == (1.1, 1.5)
+    assert "saves a factor of eight. Most other remedies save 1.1 to 1.5" in text
+    assert "weights of a wrong scale in a transformer 3." in text
+
+
+def test_two_of_eleven_networks_leave_their_linear_model(text):
+    growths = [float(line.split()[-1]) for line in table("your-own-network", "loss after 300 steps")]
+    assert (len(growths), sum(growth > 2 for growth in growths)) == (11, 2)
+    assert "that were trained, two left their linear model" in text

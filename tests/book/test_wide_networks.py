@@ -17,12 +17,21 @@ def numbers(lines):
 
 
 def test_the_kernel_moves_less_the_wider_the_network():
-    rows = [re.split(r"\s{2,}", line) for line in table(LINEARITY, "relative change of the kernel, and the way")]
-    found = {row[0]: [float(part) for part in (*row[1:3], *row[3].split(" ± "))] for row in rows}
-    training, bad, way = (found[n] for n in ("after training", "moved by 3 in a bad direction", next(reversed(found))))
-    assert f"by {100 * training[1]:.0f} % at width 512" in prose(f"notebooks/{LINEARITY}")
+    page = prose(f"notebooks/{LINEARITY}")
+    rows = [re.split(r"\s{2,}", line) for line in table(LINEARITY, "relative change of the kernel, the way")]
+    training, bad, way, before, after = ([float(c) for c in (*row[1:3], *row[3].split(" ± "))] for row in rows)
+    assert f"by {100 * training[1]:.0f} % at width 512" in page and "about like $m^{-0.8}$" in page
+    assert training[2] == pytest.approx(-0.8, abs=0.05)
+    assert f"which is {100 / before[1]:.0f} % of the largest" in page
+    assert f"the condition number moves by {100 * (1 - after[1] / before[1]):.0f} %" in page
+    assert f"it falls from {before[0]:.0f} to {after[0]:.0f}" in page and training[0] == pytest.approx(2 / 3, abs=0.01)
     assert training[2] + training[3] < -1 / 2 and bad[2] == pytest.approx(-1 / 2, abs=0.1)
     assert abs(way[2]) <= way[3]
+
+
+def test_the_slopes_of_the_hessian():
+    slopes = [float(re.split(r"\s{2,}", line)[2].split()[0]) for line in table(LINEARITY, "exponent of the norm of")]
+    assert f"Slopes are {max(slopes):.2f} to {min(slopes):.2f}" in prose(f"notebooks/{LINEARITY}")
 
 
 def test_what_the_certificate_allows():
@@ -45,13 +54,58 @@ def test_what_ranks_the_draws_of_a_network_whose_kernel_moves():
         if pair[1] == "κ of the kernel below":
             assert min(some[:-1]) > 0.05 > some[-1]
     assert ranks["softmax: steps", "forecast, frozen below"][1] < 0.65  # no longer safe
+    below, swish = (ranks["swish: error left", f"forecast, frozen {what}"] for what in ("below", "swish"))
+    assert abs(below[0] - swish[0]) < 0.05 and all(a - b > 0.2 for a, b in zip(below[1:], swish[1:], strict=True))
+
+
+def test_wider_neighbours_of_a_bottleneck():
+    rows = numbers(table(MOVING, "median change of the kernel, for wide layers of 100 and of 10,000"))
+    assert "with biases, a hundred times the width about halves the change" in prose(f"notebooks/{MOVING}")
+    for name, (three, three_wide, fifty, fifty_wide) in rows.items():
+        if name != ("no biases",):
+            assert 1.6 < three / three_wide < 2.5 and 1.6 < fifty / fifty_wide < 2.5
+    linear = re.split(r"\s{2,}", table(MOVING, "change of the kernel against the width")[0])
+    assert f"took the change from {float(linear[4]):.2f} to {float(linear[6]):.2f}" in prose(f"notebooks/{MOVING}")
+
+
+def test_the_ends_of_the_spectrum_on_small_images():
+    lines = table("training", "small images: extreme eigenvalues")
+    ends = {int(epoch): (float(large), float(small)) for epoch, large, small, _ in map(str.split, lines)}
+    page, (large, small) = prose("notebooks/training"), ends[2500]
+    assert "By epoch 1,000 it has arrived. The smallest takes until epoch 2,000." in page
+    assert ends[1000][0] > 0.99 * large and ends[1000][1] < 0.8 * small and ends[2000][1] > 0.98 * small
+
+
+def test_small_images_are_unit_images_at_another_rate_and_start():
+    (found,) = (text for text in texts("training") if "unit, both changed" in text)
+    small, both, rate = ([float(c) for c in line.split()[-3:]] for line in found.splitlines()[1:])
+    assert small == both and rate[0] > 10 * small[0] and rate[2] > 4 * small[2]
+
+
+def test_noise_shrinks_the_weights():
+    lines = table("training", "unit images: sum of the squared weights")
+    (_, full, noisy) = zip(*([float(c) for c in line.split()] for line in lines), strict=True)
+    assert len({*full[1:]}) == 1 and list(noisy) == sorted(noisy, reverse=True) and noisy[-1] < full[-1] < full[0]
+
+
+def test_the_share_levels_off_with_fewer_units_than_outputs():
+    shares = [float(line.split()[1]) for line in table("functional-hessian", "white images, 8 hidden units")]
+    assert "For white images it levels off" in prose("notebooks/functional-hessian")
+    assert shares[-2] == pytest.approx(shares[-1], rel=0.05) and shares[-1] > 0.01
 
 
 def test_relu_networks_lose_directions():
     rows = {(row["width"], row["epoch"]): row for row in results.kept("counting-zeros") if row["figure"] == 18}
     before, after = rows[50, 0], rows[50, 100]
     assert "With 50 units a third of the eigenvalues become zero" in prose("notebooks/training")
+    start, end = (line.split() for line in table("training", "50 units: mean over the images"))
+    said = f"{float(start[1]):.0f} of the 50 are active on an image before, {float(end[1]):.0f} after"
+    assert said in prose("notebooks/training") and int(end[2].replace(",", "")) == after["rank_float64"]
     assert after["rank_float64"] == pytest.approx(2 / 3 * before["rank_float64"], rel=0.02)
     assert 1e5 < after["kappa_float64"] / before["kappa_float64"] < 1e6
     lost = [rows[m, 0]["rank_float64"] - rows[m, 100]["rank_float64"] for m in (15, 20, 30, 50, 100)]
     assert min(lost[:-1]) > 0 == lost[-1]
+    assert rows[100, 100]["kappa_float64"] == pytest.approx(100 * rows[100, 0]["kappa_float64"], rel=0.15)
+    for width in (15, 20):
+        assert rows[width, 0]["rank_float64"] < 10_000
+        assert rows[width, 100]["kappa_float64"] < rows[width, 0]["kappa_float64"]

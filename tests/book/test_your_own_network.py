@@ -1,5 +1,7 @@
 """What "Condition a network of your own" says of its trainings is what their table shows."""
 
+from gnlib.chapters import results
+from gnlib.chapters.design.trial import arriving, speedups
 from tests.book.pages import prose, table
 
 
@@ -19,6 +21,21 @@ def test_it_says_of_the_trial_what_its_chapter_says():
     here, there = prose("notebooks/your-own-network"), prose("notebooks/what-predicts-training")
     for number in ("0.86 to 0.90", "0.96 to 0.98", "by more than 3.5"):
         assert number in here and number in there
+    assert "Among networks that arrive $\\kappa$ has 0.80 to 0.91" in here
+    assert "the condition number has 0.83, 0.80 and 0.91" in there
+
+
+def test_orthogonal_weights_are_slower():
+    held = [row for row in results.kept("design") if row["held_out"] and row["optimizer"] == "descent"]
+    speed, *_ = speedups(arriving(held), "orthogonal", "torch's default")
+    assert f"they train at {speed:.2f} of the default's speed" in prose("notebooks/your-own-network")
+
+
+def test_kappa_orders_what_is_left_by_both_measures():
+    *_, share, loss = table("your-own-network", "rank correlation of the measured loss")[-1].split()
+    assert share == loss == "0.9"
+    text = prose("notebooks/your-own-network")
+    assert "also the smaller loss (rank correlations 0.9, 1 being the same order)" in text
 
 
 def test_the_quick_start_says_of_adam_what_this_page_says():

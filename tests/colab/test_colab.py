@@ -16,7 +16,7 @@ from gnlib.chapters.results import kept
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("colab")]  # they share what they install
 
 
 def run(*command, cwd):

@@ -7,13 +7,16 @@ import pytest
 from bs4 import BeautifulSoup
 
 SITE = Path(__file__).parents[2] / "_build" / "html"
-CHAPTERS = sorted((SITE / "notebooks").glob("*.html"))
+CHAPTERS = [  # all tests of a chapter in one process, which reads it once
+    pytest.param(path, marks=pytest.mark.xdist_group(path.stem), id=path.stem)
+    for path in sorted((SITE / "notebooks").glob("*.html"))
+]
 CODE = 15  # lines of a cell that is meant to be read
 OUTPUT = 12  # lines of an output, or rows of a table
 WHOLE = "network            n ="  # a report, which the quick start reads line by line
 
 
-@pytest.fixture(params=CHAPTERS, ids=lambda path: path.stem, scope="module")
+@pytest.fixture(params=CHAPTERS, scope="module")
 def page(request):
     return BeautifulSoup(request.param.read_text(), "html.parser")
 

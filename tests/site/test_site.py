@@ -44,8 +44,16 @@ addEventListener("load", () => setTimeout(() => {
 """
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (Debian: apt install chromium)")
 CHAPTERS = [page for page in PAGES if page.parent.name == "notebooks"]
-each_chapter = pytest.mark.parametrize("page", CHAPTERS, ids=lambda path: path.stem)
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(SITE)))
+
+
+def each(pages):
+    """Run a test on each of these pages, all tests of a page in one process, which opens it once."""
+    group = pytest.mark.xdist_group
+    params = [pytest.param(page, marks=group(page.stem), id=str(page.relative_to(SITE))) for page in pages]
+    return pytest.mark.parametrize("page", params)
+
+
+each_chapter, each_page = each(CHAPTERS), each(PAGES)
 
 
 @cache
@@ -163,12 +171,16 @@ def test_it_takes_nothing_from_the_network(page):
     parts = dom.select("script[src], img[src], iframe[src], link[href]:not([rel=canonical])")
     addresses = [part.get("src") or part["href"] for part in parts]
     assert [a for a in addresses if a.startswith(("http:", "https:", "//"))] == []
+
+
+def test_no_style_takes_anything_from_the_network():
     styles = " ".join(path.read_text() for path in SITE.rglob("*.css"))
+    assert styles
     assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//[^)\"']*", styles) == []
 
 
 @needs_chromium
-@pytest.mark.parametrize("page", [page for page in PAGES if 'class="moving"' in page.read_text()], ids=lambda p: p.stem)
+@each([page for page in PAGES if 'class="moving"' in page.read_text()])
 def test_each_slider_moves_its_figure(page):
     text = page.read_text().replace("<head>", f"<head><script>{FRAMES}</script>", 1)
     moved = page.with_stem(f"{page.stem}-moved")

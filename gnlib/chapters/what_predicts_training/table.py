@@ -1,10 +1,12 @@
 """The table of the trial: a row for each network and optimiser, and how well its columns order the networks."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from gnlib.chapters.results import Cell, Row
@@ -89,6 +91,7 @@ def rows_of(
     Examples
     --------
     >>> network, x = nn.Linear(1, 1, bias=False), torch.tensor([[1.0], [2.0]])
+    >>> _ = nn.init.zeros_(network.weight)
     >>> (row,) = rows_of(network, x, x, "mse", optimizers=["descent"], measured=2, horizon=50, batch_size=1, seed=0)
     >>> row["steps_tenth"], row["forecast_tenth"], round(row["kappa"], 9)
     (1, 1.0, 1.0)
@@ -133,6 +136,41 @@ def arrived(rows: Iterable[Row], goal: str = "tenth") -> list[Row]:
     [{'steps_tenth': 7}]
     """
     return [row for row in rows if row[f"steps_{goal}"] is not None]
+
+
+def in_order(rows: Iterable[Row], name: str, least: float, most: float) -> Bool[np.ndarray, " pairs"]:
+    """Return for each pair of networks whether the one with the smaller number takes fewer steps to the main goal.
+
+    The pairs are of different families, with the same initialisation and seed. Those with as many steps are left out.
+
+    Parameters
+    ----------
+    rows
+        of one way of training
+    name
+        of a column; what is missing counts as larger than all numbers
+    least, most
+        ends of the ratio of the larger to the smaller number, the first included; ties are left out
+
+    Examples
+    --------
+    >>> made = [("a", 10, 5), ("b", 40, 9), ("c", 400, 7)]
+    >>> about = {"initialisation": "default", "seed": 0}
+    >>> table = [about | {"family": f, "forecast_tenth": n, "steps_tenth": steps} for f, n, steps in made]
+    >>> in_order(table, "forecast_tenth", 10, math.inf), in_order(table, "forecast_tenth", 1, 10)
+    (array([ True, False]), array([ True]))
+    """
+    found = []
+    for a, b in combinations(rows, 2):
+        apart = a["family"] != b["family"] and all(a[column] == b[column] for column in ("initialisation", "seed"))
+        (low, fast), (high, slow) = sorted((_or_never(row[name]), _or_never(row["steps_tenth"])) for row in (a, b))
+        if apart and fast != slow and low < high and least <= high / low < most:
+            found.append(fast < slow)
+    return np.array(found, dtype=bool)
+
+
+def _or_never(value: float | None) -> float:
+    return math.inf if value is None else value
 
 
 def order(

@@ -15,6 +15,7 @@ from gnlib.chapters.design.trial import (
     rows_of,
     seconds_of_a_step,
     speedups,
+    written_speed,
     written_steps,
 )
 from gnlib.chapters.shared.tuning import Setting, constant_loss, tune
@@ -123,6 +124,19 @@ def test_the_interval_is_that_of_drawing_families_and_then_seeds():
     value, *ends = speedups(table(steps), "x", "y")
     assert value == pytest.approx(np.exp(np.mean([np.mean(vs) for vs in logarithms.values()])))
     assert np.log(ends) == pytest.approx(np.quantile(draws, [0.025, 0.975]), abs=0.1)
+
+
+def test_of_three_seeds_of_a_family_the_interval_is_the_range():
+    steps = {("a", s, n): 100 * r if n == "y" else 100 for s, r in enumerate((0.5, 3.0, 1.2)) for n in "xy"}
+    assert speedups(table(steps), "x", "y")[1:] == pytest.approx((0.5, 3.0))
+
+
+def test_a_speed_is_written_with_an_interval_or_with_the_range_over_families():
+    steps = {(f, 1, n): {"x": 10, "y": 10 * r}[n] for f, r in (("a", 2), ("b", 8), ("c", 4)) for n in "xy"}
+    assert written_speed(table(steps), "x", "y") == "4.00 (2.00 to 8.00)"
+    steps |= {(f, 2, n): number for (f, _, n), number in steps.items()}
+    _, low, high = speedups(table(steps), "x", "y")
+    assert written_speed(table(steps), "x", "y") == f"4.00 [{low:.2f}, {high:.2f}]"
 
 
 def test_families_in_which_fewer_than_a_tenth_arrive_are_left_out():
