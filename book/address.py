@@ -30,7 +30,8 @@ def main(url):
         for suffix in (".md", ".ipynb"):  # where the quotes are escaped
             path = notebook.with_suffix(suffix).relative_to(ROOT)
             line(path, r'(source = \\?")[^"\\]*(\\?"  # where pip finds gnlib)', rf"\1git+{url}\2")
-    line("book/index.md", r"(git clone )\S+( gauss-newton-book).*", rf"\1{url}\2")
+    clone = f"git clone {url} gauss-newton-book && cd gauss-newton-book"
+    line("book/index.md", r"(git clone .*\n)?(pip install \.\n)", rf"{clone}\n\2")
     line("README.md", r"(<!-- colab -->\n).*", r"\1" + colab_line(url, on_github, notebooks))
 
 

@@ -50,7 +50,8 @@ def test_it_is_written_wherever_it_appears(tree):
     assert config["html"]["use_repository_button"] is True
     colab = "https://colab.research.google.com/github/someone/a-book/blob/main/notebooks/"
     chapters = sorted(path.stem for path in tree.glob("notebooks/*.ipynb"))
-    assert f"git clone {GITHUB} gauss-newton-book\n" in (tree / "book/index.md").read_text()
+    clone = f"git clone {GITHUB} gauss-newton-book && cd gauss-newton-book\npip install .\n"
+    assert clone in (tree / "book/index.md").read_text()
     readme = (tree / "README.md").read_text()
     assert all(f"[{name}]({colab}{name}.ipynb)" in readme for name in chapters)
     assert readme.index("[deep-linear]") < readme.index("[convolution]")  # the order of the book, not of the names

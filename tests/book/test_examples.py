@@ -5,11 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import yaml
 
 import gnlib
-from book.picture import SHARES, start
+from book.picture import GOAL, SHARES, run, start
 from gnlib.sweep.grid import read_grid
+from tests.book.pages import prose
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,6 +33,9 @@ def test_the_example_of_the_landing_page():
     ends = [float(gnlib.condition_number(*start(share)[:2])) for share in (SHARES[0], SHARES[-1])]
     assert output_of("book/index.md", "{code-cell} ipython3").split() == [f"{kappa:,.0f}" for kappa in ends]
     assert ends[0] > 20 * ends[1]
+    steps = [np.argmax(run(share)[1] <= GOAL) for share in (SHARES[0], SHARES[-1])]
+    said = "It falls from {:,.0f} to {:,.0f}, and the steps to the goal from {:,} to {:,}."
+    assert said.format(*ends, *steps) in prose("book/index")
 
 
 def test_the_example_of_the_sweeps():
