@@ -53,6 +53,8 @@ def test_what_depth_costs_at_two_widths(page):
     narrow, wide = (np.mean(means[width, 20]) / np.mean(means[width, 2]) for width in (400, 3200))
     said = "From two layers to twenty the narrowest gets {:.0f} times as large, the widest {:.0f} times"
     assert said.format(round(narrow, -1), wide) in page
+    assert np.mean(means[400, 14]) == pytest.approx(np.mean(means[800, 14]), rel=0.05)
+    assert "at 14 layers the means of the two narrowest sizes meet" in page
 
 
 def test_the_bound_at_twenty_layers(page):
