@@ -1,5 +1,7 @@
 """The numbers in the text of "Deep linear networks" are those of its tables."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -41,3 +43,44 @@ def test_the_sharper_bound_on_raw_images(page):
     lemma = [float(line[4]) for line in lines if line[0] == "raw"]
     assert f"On raw images Lemma 2 is {min(lemma):.0f} to {max(lemma):.0f} times too large" in page
     assert "within 6 per cent everywhere" in page and max(float(line[6]) for line in lines) < 1.06
+
+
+def test_what_depth_costs_at_two_widths(page):
+    means = {}
+    for row in results.kept("deep-linear"):
+        if row["figure"] == "2a":
+            means.setdefault((row["line"], row["depth"]), []).append(row["kappa"])
+    narrow, wide = (np.mean(means[width, 20]) / np.mean(means[width, 2]) for width in (400, 3200))
+    said = "From two layers to twenty the narrowest gets {:.0f} times as large, the widest {:.0f} times"
+    assert said.format(round(narrow, -1), wide) in page
+    assert np.mean(means[400, 14]) == pytest.approx(np.mean(means[800, 14]), rel=0.05)
+    assert "at 14 layers the means of the two narrowest sizes meet" in page
+
+
+def test_the_bound_at_twenty_layers(page):
+    rows = [row for row in results.kept("deep-linear") if (row["figure"], row["depth"]) == ("2a", 20)]
+    ratios = [row["lemma_2"] / row["kappa"] for row in rows if row["lemma_2"] is not None]
+    assert len(ratios) == 4
+    assert f"at twenty layers it is {min(ratios):.1f} to {max(ratios):.1f} times as large" in page
+
+
+def test_the_level_by_the_ratio(page):
+    assert "Up to $L r / m = 1$ the condition number stays near 12 or below." in page
+    assert "At 4 it comes to about 110, at 8 to about 370." in page
+    assert max(level(600, range(2, 11))) < 13  # and wider networks of the same depth have less
+    assert "near 12 at 600 units for each layer of depth, near 110 at 150" in page
+
+
+def test_the_price_of_width(page):
+    sizes = [784, *[6000] * 9, 10]
+    weights = sum(a * b for a, b in itertools.pairwise(sizes))
+    assert "the network 290 million weights" in page and round(weights / 1e7) * 10 == 290
+
+
+def test_the_terms_find_a_small_layer_and_no_uneven_one(page):
+    plain, uneven, small = (
+        line.rsplit(maxsplit=4)[1:] for line in table("deep-linear", "white data of 49 inputs, ten")
+    )
+    assert float(uneven[0]) > 2 * float(plain[0]) and uneven[3] != "5"
+    assert small[1] == small[2] and small[3] == "5"
+    assert "The terms find the layer of too small a scale" in page

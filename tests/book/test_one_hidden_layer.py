@@ -16,6 +16,8 @@ def test_how_slowly_width_helps():
         in page.lower()
     )
     assert f"its excess over one with the power ${power:.2f}$ of the width" in page
+    assert f"from {kappas[150]:.1f} at 150 units to {kappas[900]:.1f} at 900. Beyond, it falls" in page
+    assert kappas[900] == max(kappas.values())
 
 
 def test_what_raw_images_cost():
@@ -27,6 +29,28 @@ def test_what_raw_images_cost():
     assert "six orders of magnitude on CIFAR-10 and nine on MNIST" in page
     assert round(math.log10(math.prod(raw) / math.prod(white)) / len(raw)) == 9
     photos = {
-        line.split()[0]: float(line.split()[1]) for line in table("one-hidden-layer", "condition number, mean")[:2]
+        line.split()[0]: float(line.split()[1]) for line in table("one-hidden-layer", "condition number; networks")[:2]
     }
     assert round(math.log10(photos["raw"] / photos["whitened"])) == 6
+
+
+def test_what_centring_takes_off():
+    page, found = prose("notebooks/one-hidden-layer"), {}
+    for line in table("one-hidden-layer", "κ of the second moment"):
+        name, raw, centred, standardised = line.split()
+        found[name] = [float(raw) / float(other) for other in (centred, standardised)]
+        assert round(math.log10(found[name][0])) == 1
+    assert "Centring takes off one order of magnitude, and whitening the rest" in page
+    assert found["CIFAR-10"][1] == found["CIFAR-10"][0] and found["MNIST"][1] < 2
+    assert "Standardising does as much as centring on CIFAR-10" in page and "it does little" in page
+
+
+def test_the_bound_from_below_on_raw_images():
+    shares = [float(line.split()[5]) for line in table("one-hidden-layer", "raw MNIST")]
+    assert all(0.8 < share <= 1 for share in shares)
+
+
+def test_a_singular_hidden_layer_is_made_up_for():
+    kappas = [float(line.split()[2]) for line in table("one-hidden-layer", "whitened MNIST, n")]
+    assert round(sum(kappas[:3]) / 3) == 5
+    assert "At 300 units the hidden layer $V$ is singular" in prose("notebooks/one-hidden-layer")

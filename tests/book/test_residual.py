@@ -6,7 +6,7 @@ import torch
 
 import gnlib
 from gnlib.chapters import results
-from tests.book.pages import prose
+from tests.book.pages import prose, table
 from tests.strategies import gaussian
 
 
@@ -78,13 +78,6 @@ def test_twice_as_wide(page):
     assert said.format(min(full), max(full), max(root)) in page
 
 
-@pytest.mark.parametrize("beta", [0, 0.25, 0.5, 1, 2, 3])
-def test_the_relative_variance_of_a_wide_layer(beta):
-    squares = torch.linalg.svdvals(gaussian(0, 400, 400) / 20 + beta * torch.eye(400).double()) ** 2
-    formula = 1 - (beta**2 / (1 + beta**2)) ** 2
-    assert (squares.var(correction=0) / squares.mean() ** 2).item() == pytest.approx(formula, rel=0.03)
-
-
 def test_branches_of_relu_networks(page):
     shapes = ("chain", "skips", "skips / root of L", "skips / L")
     rows = [row for row in results.kept("deep-nonlinear") if (row["activation"], row["depth"]) == ("ReLU", 8)]
@@ -92,4 +85,21 @@ def test_branches_of_relu_networks(page):
     white, raw = ([kappas[data, shape] for shape in shapes] for data in ("white", "raw"))
     said = "{} without skips, {} for branches of factor 1, {} for $1 / \\sqrt L$ and {} for $1 / L$"
     assert said.format(*(f"{float(f'{kappa:.2g}'):,.0f}" for kappa in white)) in page
-    assert "{}, {}, {} and {}".format(*(f"{float(f'{kappa:.2g}'):,.0f}" for kappa in raw)) in page
+    rounded = [f"{float(f'{kappa:.2g}'):,.0f}" for kappa in raw]
+    assert "{}, {}, {} and {}".format(*rounded) in page
+    assert "at eight layers from {} to {}, and to {} for weak branches".format(*rounded[:2], rounded[3]) in page
+
+
+def test_skips_of_relu_networks_help_on_white_images_and_harm_on_raw_ones():
+    lines = [line.split() for line in table("residual", "κ of one network of width 800")]
+    found = {(name, depth): [int(cell.replace(",", "")) for cell in cells] for name, depth, *cells in lines}
+    assert len(found) == 6
+    for (name, _), values in found.items():
+        assert values == sorted(values, reverse=name == "whitened")
+
+
+def test_the_weaker_the_branches_the_smaller_is_kappa(page):
+    lines = [[float(cell) for cell in line.split()[1:]] for line in table("residual", "κ, mean of 2 networks")]
+    assert len(lines) == 3 and all(values == sorted(values, reverse=True) for values in lines)
+    assert "At four layers $\\beta = 2$ takes it from 25 to 8" in page
+    assert (round(lines[1][0]), round(lines[1][2])) == (25, 8)

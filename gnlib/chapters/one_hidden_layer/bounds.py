@@ -1,7 +1,12 @@
-"""What Lemma 1 becomes for Gaussian weights (Zhao 2024, appendix G)."""
+"""What Lemma 1 becomes for Gaussian weights (Zhao 2024, appendix G), and a bound from below."""
 
 import math
 
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gnlib import SecondMoment
 from gnlib.chapters.shared.extremes import Interval
 
 
@@ -52,3 +57,18 @@ def asymptotic_bound(d: int, m: float, k: int, *, variance_v: float, variance_w:
     for :math:`m > \max(d, k)`.
     """
     return zhao_lemma_7(d, m, k, 0.0, variance_v=variance_v, variance_w=variance_w, data=data)
+
+
+def from_below(weights: tuple[Float[Tensor, "m d"], Float[Tensor, "k m"]], moment: SecondMoment) -> float:
+    r"""Return a lower bound on the condition number of one hidden layer, `weights` being `V` and `W`.
+
+    .. math:: \kappa(\Sigma)\, \frac{\lambda_{\max}(W W^\top) + \lVert V z_1 \rVert^2}
+                                {\lambda_{\min}(W W^\top) + \lVert V z_r \rVert^2}
+
+    with :math:`z_1` and :math:`z_r` the first and the last eigenvector of the second moment on its range, for a
+    Gauss-Newton matrix that is regular there.
+    """
+    v, w = weights
+    outputs, data = torch.linalg.eigvalsh(w @ w.mT), moment.eigenvalues
+    reached = (v @ moment.basis[:, [0, -1]]).square().sum(0)
+    return (data[0] / data[-1] * (outputs[-1] + reached[0]) / (outputs[0] + reached[1])).item()

@@ -1,6 +1,7 @@
 """Zhao 2024, section 4.1 and the proof of its Lemma 1: linear networks with one hidden layer."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from gnlib import SecondMoment, condition_number, linear_gauss_newton, whiten
 from gnlib.bounds import zhao_lemma_1
+from gnlib.chapters.one_hidden_layer.bounds import from_below
 from tests.strategies import (
     data_condition,
     diagonal,
@@ -106,6 +108,32 @@ def test_lemma_1_is_an_equality_for_white_data(problem):
     assert true_condition([v, w], x) == pytest.approx(bound, rel=1e-6)
     if x.shape[1] == len(moment.eigenvalues):
         assert bound == pytest.approx(ratio_of_sums(v, w), rel=1e-6)
+
+
+@pytest.mark.claim("Lemma 1, from below", verdict="holds")
+@hundreds
+@given(problems(2, 2, wide=True, regular=True))
+def test_the_data_bound_the_condition_number_from_below(problem):
+    (v, w), x = problem
+    true = true_condition([v, w], x)
+    assert true >= from_below((v, w), SecondMoment.from_data(x)) / up_to_rounding(true)
+
+
+@pytest.mark.claim("Lemma 1, from below", verdict="holds")
+@hundreds
+@given(problems(2, 2, wide=True, regular=True), st.sampled_from([0.1, 1.0, 10.0]))
+def test_from_below_it_is_an_equality_for_an_even_hidden_layer(problem, scale):
+    (v, w), x = problem
+    even = scale * torch.linalg.qr(v).Q
+    true = true_condition([even, w], x)
+    assert true == pytest.approx(from_below((even, w), SecondMoment.from_data(x)), rel=1e-6)
+
+
+@pytest.mark.claim("Lemma 1, from below", verdict="holds")
+def test_from_below_the_matrix_has_to_be_regular():
+    v, w, x = exact([[1, 0]]), exact([[0]]), torch.diag(exact([2, 1]).sqrt())
+    assert true_condition([v, w], x) == 1
+    assert from_below((v, w), SecondMoment.from_data(x)) == math.inf
 
 
 def as_convex_combination(v, w):

@@ -172,3 +172,26 @@ def test_at_one_the_smallest_singular_value_falls_more_slowly_than_without_a_ski
         medians[skip, m] = torch.tensor(smallest).median().item()
     slopes = [math.log(medians[skip, 25] / medians[skip, 400]) / math.log(16) for skip in (0.0, 1.0)]
     assert slopes[0] == pytest.approx(1, abs=0.2) and slopes[1] == pytest.approx(0.75, abs=0.15)
+
+
+def relative_variance(seed, m, skip):
+    squares = singular(with_skip(gaussian(seed, m, m) / m**0.5, skip)) ** 2
+    return (squares.var(correction=0) / squares.mean() ** 2).item()
+
+
+def limit_of_the_relative_variance(skip):
+    return 1 - (skip**2 / (1 + skip**2)) ** 2
+
+
+@pytest.mark.claim("Evenness of a Kaiming layer with a skip", verdict="holds")
+@pytest.mark.parametrize("skip", [0.0, 0.5, 1.0, 2.0, 4.0])
+def test_the_relative_variance_approaches_its_limit_as_the_width_grows(skip):
+    limit = limit_of_the_relative_variance(skip)
+    errors = [max(abs(relative_variance(seed, m, skip) - limit) for seed in range(8)) for m in (20, 320)]
+    assert errors[1] < 0.25 * errors[0]
+
+
+@pytest.mark.claim("Evenness of a Kaiming layer with a skip", verdict="holds")
+@pytest.mark.parametrize("skip", [0, 0.25, 0.5, 1, 2, 3])
+def test_the_relative_variance_of_a_layer_of_width_400(skip):
+    assert relative_variance(0, 400, skip) == pytest.approx(limit_of_the_relative_variance(skip), rel=0.03)
