@@ -110,9 +110,7 @@ def test_the_default_weights_gain_by_dividing_and_by_both_halves_most(text, kapp
 
 
 def test_normalising_standardised_images_gains_another_factor(text, kappas):
-    images, both, units = (
-        kappas[key] for key in (("standardised", "nothing"), ("standardised", "BN"), ("raw", "BN"))
-    )
+    images, both, units = (kappas[key] for key in (("standardised", "nothing"), ("standardised", "BN"), ("raw", "BN")))
     kaiming, default = (before / after for before, after in zip(images, both, strict=True))
     assert "by another 20 with Kaiming weights, and by another 40 with torch's default" in text and 18 < kaiming < 22
     assert "another factor of 40 with torch's default weights" in text and 38 < default < 47

@@ -100,4 +100,4 @@ def test_slopes_on_images_less_their_mean(text):
     relu, slightly, more, most, _ = map(float, lines["less the mean image"])
     assert 0.8 < slightly / relu < 1.25 and 2 * relu < more < most
     assert "and both better than on raw ones" in text
-    assert all(float(raw) > 4 * centred for raw, centred in zip(lines["raw"], (relu, slightly)))
+    assert all(float(raw) > 4 * centred for raw, centred in zip(lines["raw"][:2], (relu, slightly), strict=True))
