@@ -49,7 +49,7 @@ def test_range_of_the_improvement_in_the_kept_table(text):
     ratios = {key[1:]: value / kappas["with BN", *key[1:]] for key, value in kappas.items() if key[0] == "without BN"}
     low, high = min(ratios.values()), max(ratios.values())
     assert f"For the {len(ratios)} networks of the kept table it is {low:.1f} to {high:.0f}." in text
-    assert "BN divides the mean by 13 and more" in text
+    assert "BN divides the mean condition number by 13 and more" in text
     for width in {width for width, _ in ratios}:
         means = [mean(kappas[name, width, seed] for seed in range(20)) for name in ("without BN", "with BN")]
         assert means[0] > 13 * means[1]
