@@ -49,7 +49,7 @@ def test_range_of_the_improvement_in_the_kept_table(text):
     ratios = {key[1:]: value / kappas["with BN", *key[1:]] for key, value in kappas.items() if key[0] == "without BN"}
     low, high = min(ratios.values()), max(ratios.values())
     assert f"For the {len(ratios)} networks of the kept table it is {low:.1f} to {high:.0f}." in text
-    assert "BN divides it by 13 and more" in text  # of the means, which are drawn
+    assert "BN divides the mean condition number by 13 and more" in text
     for width in {width for width, _ in ratios}:
         means = [mean(kappas[name, width, seed] for seed in range(20)) for name in ("without BN", "with BN")]
         assert means[0] > 13 * means[1]
@@ -107,3 +107,12 @@ def test_the_default_weights_gain_by_dividing_and_by_both_halves_most(text, kapp
     assert max(standardised, divided) < raw / 10
     assert "multiply their two factors, and it is still ahead" in text
     assert raw / whole > (raw / subtracted) * (raw / divided)
+
+
+def test_normalising_standardised_images_gains_another_factor(text, kappas):
+    images, both, units = (kappas[key] for key in (("standardised", "nothing"), ("standardised", "BN"), ("raw", "BN")))
+    kaiming, default = (before / after for before, after in zip(images, both, strict=True))
+    assert "by another 20 with Kaiming weights, and by another 40 with torch's default" in text and 18 < kaiming < 22
+    assert "another factor of 40 with torch's default weights" in text and 38 < default < 47
+    assert "With BN it does not matter whether the images are standardised." in text
+    assert all(0.8 < a / b < 1.25 for a, b in zip(both, units, strict=True))

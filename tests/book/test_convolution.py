@@ -1,7 +1,10 @@
 """What the text of "Convolutions" says of its tables is what they show."""
 
+from statistics import median
+
 import pytest
 
+from gnlib.chapters import results
 from tests.book.pages import prose, table
 
 
@@ -53,3 +56,14 @@ def test_with_a_relu_more_filters_raise_kappa_and_larger_kernels_too(text):
     rows = [[float(cell) for cell in line.split()] for line in table("convolution", "with a ReLU between the layers")]
     few_small, many_small, few_large, many_large = (kappa for _, _, kappa, _ in rows)
     assert few_small < many_small < many_large and few_small < few_large < many_large
+
+
+def test_medians_of_the_first_figure_and_the_limit(text):
+    assert "From two filters on every median of the first figure lies above its limit" in text
+    ratios = {}
+    for row in results.kept("convolution"):
+        ratios.setdefault((row["view"], row["kernel"], row["filters"]), []).append(row["kappa"] / row["limit"])
+    assert all(median(found) > 1 for (_, _, filters), found in ratios.items() if filters > 1)
+    assert "a single network at most a fifth below" in text
+    assert min(min(found) for (_, _, filters), found in ratios.items() if filters > 1) > 0.8
+    assert "the median may be lower, as for kernels of 11 on squares" in text and median(ratios["squares", 11, 1]) < 1

@@ -79,7 +79,25 @@ def test_bounds_on_white_and_on_raw_images(text):
         {name: [float(line[at]) for line in lines if line[0] == name] for name in ("white", "raw")} for at in (4, 5)
     )
     assert (
-        "On white samples they stay within a fifth, on the raw ones of the first figure within a factor of ten." in text
+        "On white samples they are within a fifth from width 1,000 on, twice the number of samples; "
+        "on the raw ones of the first figure within a factor of ten." in text
     )
     assert max(above["white"]) < 1.2 and min(below["white"]) > 0.8
     assert 5 < max(above["raw"]) < 10 and min(below["raw"]) > 0.1
+
+
+def test_from_which_width_on_the_bounds_are_within_a_fifth(text):
+    assert "within a fifth from width 1,000 on, twice the number of samples" in text
+    rows = [line.replace("±", " ").split() for line in table("leaky-relu", "slope 0.01, 500 white samples")]
+    for width, kappa, *_, below, above, _, _ in (row for row in rows if row[1] != "-"):
+        near = 0.8 * float(kappa) < float(below) and float(above) < 1.2 * float(kappa)
+        assert near == (int(width) >= 1000)
+
+
+def test_slopes_on_images_less_their_mean(text):
+    assert "On images less their mean the ReLU and a slope of 0.3 are about equal, and larger slopes are worse." in text
+    lines = {line[:22].strip(): line[22:].split() for line in table("leaky-relu", "condition number of the figure")}
+    relu, slightly, more, most, _ = map(float, lines["less the mean image"])
+    assert 0.8 < slightly / relu < 1.25 and 2 * relu < more < most
+    assert "and both better than on raw ones" in text
+    assert all(float(raw) > 4 * centred for raw, centred in zip(lines["raw"][:2], (relu, slightly), strict=True))
