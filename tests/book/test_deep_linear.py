@@ -70,8 +70,8 @@ def test_the_bound_at_twenty_layers(page):
 
 def test_the_level_by_the_ratio(page):
     assert "Up to $L r / m = 1$ the condition number stays near 12 or below." in page
-    assert "At 4 it rises with the depth to about 110, from twelve layers on." in page
-    assert "At 8 it rises to about 370 at sixteen layers. Shallower networks have less." in page
+    assert "At 4 it rises with the depth to about 110, which it reaches at twelve layers." in page
+    assert "At 8 it reaches about 370 at sixteen. Shallower networks have less." in page
     for factor, depths in ((150, (2, 4, 6, 8, 10, 12)), (75, (2, 4, 6, 8, 10, 12, 14, 16))):
         levels = level(factor, depths)
         assert max(levels[:-1]) < levels[-1]
