@@ -4,7 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 
+import gnlib
 from gnlib.chapters import results
 from tests.book.pages import prose, table
 
@@ -62,19 +64,25 @@ def test_the_bound_at_twenty_layers(page):
     ratios = [row["lemma_2"] / row["kappa"] for row in rows if row["lemma_2"] is not None]
     assert len(ratios) == 4
     assert f"at twenty layers it is {min(ratios):.1f} to {max(ratios):.1f} times as large" in page
+    narrow, wide = (row["lemma_2"] / row["kappa"] for row in rows if row["seed"] == 0 and row["line"] in (800, 3200))
+    assert f"{narrow:.1f} times as large as the condition number for 800 units, {wide:.1f} times for 3,200" in page
 
 
 def test_the_level_by_the_ratio(page):
     assert "Up to $L r / m = 1$ the condition number stays near 12 or below." in page
-    assert "At 4 it comes to about 110, at 8 to about 370." in page
+    assert "At 4 it rises with the depth to about 110, which it reaches at twelve layers." in page
+    assert "At 8 it reaches about 370 at sixteen. Shallower networks have less." in page
+    for factor, depths in ((150, (2, 4, 6, 8, 10, 12)), (75, (2, 4, 6, 8, 10, 12, 14, 16))):
+        levels = level(factor, depths)
+        assert max(levels[:-1]) < levels[-1]
     assert max(level(600, range(2, 11))) < 13  # and wider networks of the same depth have less
-    assert "near 12 at 600 units for each layer of depth, near 110 at 150" in page
+    assert "near 12 at 600 units for each layer of depth, near 110 at 150 (from twelve layers on)" in page
 
 
 def test_the_price_of_width(page):
     sizes = [784, *[6000] * 9, 10]
     weights = sum(a * b for a, b in itertools.pairwise(sizes))
-    assert "the network 290 million weights" in page and round(weights / 1e7) * 10 == 290
+    assert "nine hidden layers of 6,000 units, and 293 million weights" in page and round(weights / 1e6) == 293
 
 
 def test_the_terms_find_a_small_layer_and_no_uneven_one(page):
@@ -84,3 +92,25 @@ def test_the_terms_find_a_small_layer_and_no_uneven_one(page):
     assert float(uneven[0]) > 2 * float(plain[0]) and uneven[3] != "5"
     assert small[1] == small[2] and small[3] == "5"
     assert "The terms find the layer of too small a scale" in page
+
+
+def test_the_formula_of_the_third_exercise(page):
+    c, r, k = 2000, 587, 10
+    below = {depth: r * (2 * depth - 1) / (6 * (depth - 1)) for depth in (2, 3)}
+    above = {depth: k * (depth - 2) * (2 * depth - 3) / (6 * depth * (depth - 1)) for depth in (2, 3)}
+    kappas = [1 + 4 / c**0.5 * (below[depth] ** 0.5 + above[depth] ** 0.5) for depth in (2, 3)]
+    assert "The formula gives {:.2f} at $L = 2$ and {:.2f} at $L = 3$".format(*kappas) in page
+
+
+@pytest.mark.slow
+def test_what_the_third_exercise_measures(page):
+    white = gnlib.SecondMoment.from_data(gnlib.whiten(gnlib.load("mnist", 1000)[0]))
+
+    def kappa(depth, seed):
+        weights = gnlib.linear_weights(
+            [784, *[2000 * depth] * (depth - 1), 10], generator=torch.Generator().manual_seed(seed)
+        )
+        return float(gnlib.condition_number(gnlib.linear_gauss_newton(weights, white)))
+
+    means = [np.mean([kappa(depth, seed) for seed in range(3)]) for depth in (2, 3)]
+    assert "Measured, means of three networks: {:.2f} and {:.2f}.".format(*means) in page
