@@ -28,6 +28,8 @@ STYLE = {
     "figure.constrained_layout.use": True,
     "figure.dpi": 100,
     "figure.facecolor": "white",
+    "figure.labelsize": "medium",
+    "figure.titlesize": "medium",
     "font.size": 14,  # for small screens
     "grid.alpha": 0.3,
     "legend.frameon": False,

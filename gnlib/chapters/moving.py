@@ -113,7 +113,10 @@ class Moving:
         for axis, name in zip(drawn, some, strict=True):
             for curve, color in zip(self.frames[name], cycle(COLORS), strict=False):
                 axis.plot(curve.x, curve.y, curve.style, color=color, label=curve.label)
-            axis.set(title=f"{self.slider}: {name}", **self.axes | ({"ylabel": ""} if axis is not drawn[0] else {}))
+            axis.set(title=name, **self.axes | {"xlabel": "", "ylabel": ""})
+        figure.suptitle(self.slider)
+        figure.supxlabel(self.axes["xlabel"])
+        figure.supylabel(self.axes["ylabel"])
         drawn[0].legend(fontsize="x-small")
         file = BytesIO()
         figure.savefig(file, format="png", metadata={"Software": None})

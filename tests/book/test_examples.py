@@ -34,7 +34,7 @@ def test_the_example_of_the_landing_page():
     assert output_of("book/index.md", "{code-cell} ipython3").split() == [f"{kappa:,.0f}" for kappa in ends]
     assert ends[0] > 20 * ends[1]
     steps = [np.argmax(run(share)[1] <= GOAL) for share in (SHARES[0], SHARES[-1])]
-    said = "It falls from {:,.0f} to {:,.0f}, and the steps to the goal from {:,} to {:,}."
+    said = "Here it falls from {:,.0f} to {:,.0f}, and the steps to the goal from {:,} to {:,}."
     assert said.format(*ends, *steps) in prose("book/index")
 
 
