@@ -264,9 +264,9 @@ def test_small_white_inputs(text):
     found = []
     for name, x in (("Kaiming", white), ("Kaiming", white / scale), ("torch's default", white), ("Kaiming", here.x)):
         module = initialised(build("MLP", seed=0), name, here, seed=0)
-        largest = torch.linalg.eigvalsh(divided_kernel(module, x, plain))[-1].item()
+        largest = torch.linalg.eigvalsh(divided_kernel(module, x, plain(module, x)))[-1].item()
         rates = [2.0**power / largest for power in range(4, -9, -1)]
-        _, curve = fastest(module, x, here.y, plain, rates=rates, goal=goal, horizon=HORIZON)
+        _, curve = fastest(module, x, here.y, plain(module, x), rates=rates, goal=goal, horizon=HORIZON)
         found.append((len(curve) - 1, curve[0]))
     (small, low), (scaled, _), (default, _), (without, high) = found
     assert f"With them Kaiming's weights take {small} steps and not {without}." in text
