@@ -1,16 +1,19 @@
 """The numbers in the text of "Design" are those of its kept table and of its own outputs."""
 
 import math
+import re
 
 import numpy as np
 import pytest
 import torch
 
+import gnlib
 from gnlib.chapters import results
 from gnlib.chapters.design.families import FAMILIES, HELD_OUT, build
 from gnlib.chapters.design.initialisations import SEARCHED, UNTUNED, initialised
 from gnlib.chapters.design.layers import layers_of
 from gnlib.chapters.design.objectives import log_time
+from gnlib.chapters.design.preconditioners import divided_kernel, fastest, plain
 from gnlib.chapters.design.trial import CHOICE, ENOUGH, HORIZON, LEAST, arriving, images, speedups
 from gnlib.chapters.shared.tuning import constant_loss
 from tests.book.pages import prose, table
@@ -216,34 +219,60 @@ def test_gains_lower_kappa_little_and_features_much(text):
     before, after, certificate = np.array([*rows.values()]).T
     assert "Gains halve $\\kappa$ at best" in text and 0.45 < (after / before).min() < 0.55
     assert (certificate <= after).all() and rows["MLP"][2] < after[0] / 5
-    assert f"where the best gains get to {rows['MLP'][1]:,.0f}" in text
+    assert f"where the best gains get to {rows['MLP'][1]:,.0f}." in text
 
 
 def test_descent_divided_by_features(text):
     found = {}
     for line in table("design", "steps to the goal, by the forecast and in training"):
-        name, *words = line.rsplit(maxsplit=4)
-        found[tuple(name.split(maxsplit=1))] = [float(word.replace(",", "")) for word in words]
-    plain, (_, _, diagonal, _), little, more = (
-        found["standardised", name] for name in ("none", "diagonal", "features, damping 0.001", "features, damping 0.1")
-    )
-    white = found["white", "none"][2]
-    assert f"the network trains in {more[2]:.0f} steps instead of {plain[2]:.0f}." in text
-    assert f"falls from {plain[0]:,.0f} to {more[0]:.0f}, where" in text and more[2] == pytest.approx(more[1], rel=0.1)
-    assert "The diagonal changes little." in text and 0.8 < diagonal / plain[2] < 1
-    assert f"White inputs alone are good for {white:.0f} steps." in text
-    assert f"{plain[2]:.0f} steps become {white:.0f}, or {more[2]:.0f} ([below]" in text
+        start, *words = line.rsplit(maxsplit=4)
+        weights, inputs, name = re.split(r" +", start.replace("torch's default", "default").strip(), maxsplit=2)
+        found[weights, inputs, name] = [float(word.replace(",", "")) for word in words]
+    assert len(found) == 12
+    little, more = "features, damping 0.001", "features, damping 0.1"
+    plain, small, best = (found["default", "standardised", name] for name in ("none", little, more))
+    diagonal, white = found["default", "standardised", "diagonal"][2], found["default", "white", "none"][2]
+    assert f"{plain[2]:.0f} steps become {best[2]:.0f}; white inputs of unit scale: {white:.0f} ([below]" in text
+    assert f"torch's default trains in {best[2]:.0f} steps instead of {plain[2]:.0f}." in text
+    assert f"With a damping of a tenth $\\kappa$ falls from {plain[0]:,.0f} to {best[0]:.0f}." in text
+    assert f"White inputs alone need {white:.0f} steps. The diagonal makes it worse, {diagonal:.0f}." in text
+    assert diagonal > plain[2] > white
+    kaiming, divided = (found["Kaiming", "standardised", name] for name in ("none", more))
+    assert f"the features make {divided[2]:.0f} steps of {kaiming[2]:.0f}." in text
+    assert f"There $\\kappa$ falls from {kaiming[0]:,.0f} to {divided[0]:.0f}, where" in text
     assert (
-        f"falls to {little[0]:.0f}, and the training takes {little[2]:.0f} steps where the forecast is {little[1]:.0f}"
+        f"falls to {small[0]:.0f}, and the training takes {small[2]:.0f} steps where the forecast is {small[1]:.0f}."
         in text
     )
-    assert "Its best rate is a sixteenth of that of the forecast" in text and little[3] == pytest.approx(
-        1 / 16, rel=0.02
+    assert "Its best rate is a thirty-second of that of the forecast" in text
+    assert small[3] == pytest.approx(1 / 32, rel=0.02) and small[2] > best[2] and small[0] < best[0]
+    assert f"it says {plain[1]:.0f} steps where the training takes {plain[2]:.0f}, at four times the rate" in text
+    assert plain[3] == 4
+    assert (
+        "On both kinds of inputs the features with more damping arrive first, though κ is smaller with little." in text
     )
-    assert "six times as large as with little" in text and more[0] / little[0] == pytest.approx(6, abs=0.5)
-    assert all(
-        found["white", name][2] < steps for (inputs, name), (_, _, steps, _) in found.items() if inputs != "white"
-    )
+    for weights, inputs, _ in found:
+        assert found[weights, inputs, more][2] == min(found[weights, inputs, name][2] for *_, name in found)
+        assert found[weights, inputs, little][0] < found[weights, inputs, more][0]
+
+
+def test_small_white_inputs(text):
+    here = images(25, 0, torch.device("cpu"))
+    white, goal = gnlib.whiten(here.x.flatten(1)).view_as(here.x), constant_loss(here.y, "mse") / 10
+    scale = white.square().mean().sqrt()
+    assert f"to a root mean square of {scale:.2f}." in text
+    found = []
+    for name, x in (("Kaiming", white), ("Kaiming", white / scale), ("torch's default", white), ("Kaiming", here.x)):
+        module = initialised(build("MLP", seed=0), name, here, seed=0)
+        largest = torch.linalg.eigvalsh(divided_kernel(module, x, plain(module, x)))[-1].item()
+        rates = [2.0**power / largest for power in range(4, -9, -1)]
+        _, curve = fastest(module, x, here.y, plain(module, x), rates=rates, goal=goal, horizon=HORIZON)
+        found.append((len(curve) - 1, curve[0]))
+    (small, low), (scaled, _), (default, _), (without, high) = found
+    assert f"With them Kaiming's weights take {small} steps and not {without}." in text
+    assert f"the loss begins at {low:.1f} and not at {high:.0f}." in text
+    assert f"White inputs of unit scale take {scaled}." in text
+    assert f"small white inputs slow it down, from 19 steps to {default}." in text
 
 
 def test_the_four_trainings_of_the_first_figure(text):
@@ -276,8 +305,8 @@ def test_what_orders_initialisations(text):
     kappa, loss = zip(
         *(found["gradient descent"][family] for family in ("deep CNN", "funnel, leaky ReLU")), strict=True
     )
-    assert "it has {} and {} in the two families without a normalisation, and".format(*loss) in text
+    assert "it has {:.2f} and {:.2f} in the two families without a normalisation, and".format(*loss) in text
     assert "and $\\kappa$ {} and {}.".format(*kappa) in text
     kappa, loss = zip(*found["Adam"].values(), strict=True)
-    assert f"the loss at the start has {loss[0]} in all four families, and $\\kappa$ {max(kappa)} at most." in text
-    assert {*loss} == {loss[0]} and len(loss) == 4
+    assert f"the loss at the start has {min(loss):.3f} to {max(loss):.3f}, alike in all four families by" in text
+    assert f"and $\\kappa$ {max(kappa)} at most." in text and len(loss) == 4

@@ -6,6 +6,8 @@ import torch
 
 import gnlib
 from gnlib.chapters import results
+from gnlib.chapters.deep_nonlinear.chain import kernel, layers_of
+from gnlib.chapters.deep_nonlinear.networks import network
 from tests.book.pages import prose, table
 from tests.strategies import gaussian
 
@@ -20,12 +22,18 @@ def gains():
     return gains_of({("MNIST", 800), ("CIFAR-10", 3100)})
 
 
-def gains_of(sizes):
-    """By images, depth and skip: mean condition number without the skip over that with it, and how many gain."""
-    kappas, found = {}, {}
+def kappas_of(sizes):
+    """By images, depth and skip: the condition number for each seed."""
+    kappas = {}
     for row in results.kept("residual"):
         if (row["images"], row["width"]) in sizes:
             kappas.setdefault((row["images"], row["depth"], str(row["skip"])), {})[row["seed"]] = row["kappa"]
+    return kappas
+
+
+def gains_of(sizes):
+    """By images, depth and skip: mean condition number without the skip over that with it, and how many gain."""
+    kappas, found = kappas_of(sizes), {}
     for (images, depth, skip), runs in kappas.items():
         plain = kappas[images, depth, "no skip"]
         better = [runs[seed] < plain[seed] for seed in plain]
@@ -45,11 +53,22 @@ def test_weak_branches_are_strong_skips(depth, page):
     assert "has the condition number of one with the strong skip $\\beta = \\sqrt L$" in page
 
 
-def test_full_strength_helps_every_network(gains, page):
-    full = {(images, depth): found for (images, depth, skip), found in gains.items() if skip == "1"}
-    assert all(better == networks for _, better, networks in full.values())
-    shares = [100 * (1 - 1 / gain) for gain, _, _ in full.values()]
-    assert f"takes {min(shares):.0f} to {max(shares):.0f} per cent off" in page
+def test_full_strength_helps_every_network(page):
+    means, by_network = [], []
+    for size in (("MNIST", 800), ("MNIST", 1600), ("CIFAR-10", 3100)):
+        means += [100 * (1 - 1 / gain) for (_, _, skip), (gain, *_) in gains_of({size}).items() if skip == "1"]
+        kappas = kappas_of({size})
+        by_network += [
+            100 * (1 - kappa / kappas[images, depth, "no skip"][seed])
+            for (images, depth, skip), runs in kappas.items()
+            if skip == "1"
+            for seed, kappa in runs.items()
+        ]
+    assert min(by_network) > 0
+    assert (
+        f"by {min(means):.0f} to {max(means):.0f} per cent in the mean of each width and depth, "
+        f"by {min(by_network):.0f} to {max(by_network):.0f} per cent from network to network" in page
+    )
 
 
 def test_the_gain_stops_growing(gains, page):
@@ -96,6 +115,31 @@ def test_skips_of_relu_networks_help_on_white_images_and_harm_on_raw_ones():
     assert len(found) == 6
     for (name, _), values in found.items():
         assert values == sorted(values, reverse=name == "whitened")
+
+
+def test_standardising_does_not_turn_the_sign_and_whitening_does(page):
+    lines = [line.split() for line in table("residual", "κ, geometric mean of 5 networks, L = 8, width 200")]
+    found = {name: [float(cell.replace(",", "")) for cell in cells] for name, *cells in lines}
+    raw, standardised, centred, white = (found[name] for name in ("raw", "standardised", "centred", "whitened"))
+    assert "Standardising, which is what most people do, does not turn it." in page
+    assert all(min(skips) > plain for plain, *skips in (raw, standardised))
+    ratios = raw[3] / raw[0], standardised[3] / standardised[0]
+    assert "With branches of $1/L$ it is {:.1f} and {:.1f} times as large as without skips.".format(*ratios) in page
+    assert f"and weak branches most, by a factor of {white[0] / white[3]:.0f}." in page
+    assert white == sorted(white, reverse=True)
+    assert "skips lower it, by less than one half." in page and centred[0] / 2 < min(centred[1:])
+    assert max(centred[1:]) < centred[0]
+
+
+def test_the_kernel_of_relu_networks_is_that_of_their_chapter():
+    """One cell of the table, by the derivatives that torch takes."""
+    images, kappas = gnlib.load("mnist", 60)[0], []
+    for seed in range(5):
+        drawn = network("ReLU", "skips / L", [784, *[200] * 7, 10], generator=torch.Generator().manual_seed(seed))
+        values = torch.linalg.eigvalsh(kernel(layers_of(drawn, images)))
+        kappas.append((values[-1] / values[0]).item())
+    (line,) = (line for line in table("residual", "κ, geometric mean of 5") if line.startswith("raw"))
+    assert line.endswith(f"{np.exp(np.mean(np.log(kappas))):,.0f}")
 
 
 def test_the_weaker_the_branches_the_smaller_is_kappa(page):
