@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from scipy import stats
 
 from gnlib.chapters import results
 from tests.book.pages import prose, table, texts
@@ -82,10 +83,39 @@ def test_small_images_are_unit_images_at_another_rate_and_start():
     assert small == both and rate[0] > 10 * small[0] and rate[2] > 4 * small[2]
 
 
-def test_noise_shrinks_the_weights():
-    lines = table("training", "unit images: sum of the squared weights")
-    (_, full, noisy) = zip(*([float(c) for c in line.split()] for line in lines), strict=True)
-    assert len({*full[1:]}) == 1 and list(noisy) == sorted(noisy, reverse=True) and noisy[-1] < full[-1] < full[0]
+def test_noise_shrinks_the_smallest_eigenvalue_most():
+    lines = table("training", "unit images, full batches and minibatches")
+    steps, *columns = zip(*([float(c) for c in line.split()] for line in lines), strict=True)
+    for full, mini in zip(columns[::2], columns[1::2], strict=True):
+        assert len({*full[1:]}) == 1 and list(mini) == sorted(mini, reverse=True) and mini[-1] < full[-1] < full[0]
+    squares, large, small = columns[1::2]
+    said = f"from {small[0]:.1f} to {small[-1]:.1f}, the largest only from {large[0]:.1f} to {large[-1]:.1f}"
+    assert steps[-1] == 4000 and said in prose("notebooks/training")
+    assert small[-1] < small[0] / 3 and 0.03 < 1 - squares[-1] / squares[0] < 0.04
+
+
+def test_the_smallest_eigenvalue_of_gauss_newton_sets_the_pace():
+    rows = [line.split()[3:] for line in table("functional-hessian", "white images; the last two at the later step")]
+    assert [float(pace) for pace, *_ in rows] == pytest.approx([float(own) for _, own, *_ in rows], rel=0.05)
+    assert all(float(whole[-1]) < 1e-8 for whole in rows)
+
+
+def test_the_guarantee_by_width():
+    (found,) = (text for text in texts("transition-to-linearity") if "norm at most" in text)
+    norms = {line.split()[0]: float(line.split()[1]) for line in found.splitlines()[1:]}
+    allowed = [norms[width] * (2 * 0.88 + norms[width]) / 0.88**2 for width in ("100,000", "10,000,000")]
+    assert "about 55 % at width 100,000 and of about 5 % at ten million" in prose("notebooks/transition-to-linearity")
+    assert allowed == pytest.approx([0.55, 0.05], abs=0.005)
+
+
+def test_the_order_of_draws_at_a_fixed_rate():
+    lines = table(MOVING, "width 1,000, cross entropy after 500 steps")
+    _, rates, ahead, real = zip(*([float(c) for c in line.split()] for line in lines), strict=True)
+    assert "a rank correlation of 0.99. The rate alone ranks them as well" in prose(f"notebooks/{MOVING}")
+    assert stats.spearmanr(ahead, real).statistic == pytest.approx(0.99, abs=0.005)
+    assert stats.spearmanr(rates, real).statistic == pytest.approx(-0.99, abs=0.005)
+    ratios = [a / r for a, r in zip(ahead, real, strict=True)]
+    assert sum(abs(ratio - 1) < 0.1 for ratio in ratios) == 8 and 0.2 < min(ratios) < 0.3
 
 
 def test_the_share_levels_off_with_fewer_units_than_outputs():
