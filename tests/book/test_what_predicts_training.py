@@ -124,6 +124,7 @@ def test_cross_entropy(text):
     assert correlations("kappa", pooled, loss="cross_entropy") == pytest.approx([0.8] * 3, abs=0.07)
     assert correlations("effective_rank", pooled, loss="cross_entropy") == pytest.approx([0.9] * 3, abs=0.05)
     real, foretold = (correlations(name, between, loss="cross_entropy") for name in ("absolute_after_20", "forecast"))
+    assert "with cross-entropy the loss after twenty real steps does as well" in text
     assert np.min(np.subtract(real, foretold)) > -0.02  # twenty real steps order architectures as well
     adam = trained("adam", loss="cross_entropy")
     assert f"the choice for Adam has {correlation('loss_after_20', pooled, adam):.2f}" in text
