@@ -110,7 +110,8 @@ def test_what_preparing_raw_images_does(text, chains):
     found = {tuple(head.split(maxsplit=1)): numbers(kappas) for head, *kappas in lines}
     gains = {key: kappas[0] / kappas[-1] for key, kappas in found.items()}
     assert f"at rms 1 it gains a factor of {gains['GELU', 'at rms 1']:.0f}" in text
-    assert min(gains["tanh", "raw"], gains["tanh", "at rms 1"]) > 6 and found["ReLU", "raw"] == found["ReLU", "at rms 1"]
+    assert min(gains["tanh", "raw"], gains["tanh", "at rms 1"]) > 6
+    assert found["ReLU", "raw"] == found["ReLU", "at rms 1"]
     centred, raw = gains["ReLU", "less the mean image"], gains["ReLU", "raw"]
     assert f"the gain is a factor of {centred:.0f}, in place of {raw:.0f}." in text
     assert found["ReLU", "raw"] == [float(f"{chains['raw', 'ReLU', depth][0]:.3g}") for depth in (2, 3, 5, 8)]
