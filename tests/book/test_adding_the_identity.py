@@ -37,3 +37,14 @@ def test_the_price_of_small_weights(text):
     assert f"At 100 units and $cn = 1/2$ a weight may be {0.5 / 100:.3f}, where Kaiming draws about 0.1." in text
     kaiming = torch.nn.init.kaiming_normal_(torch.empty(100, 100), nonlinearity="linear", generator=torch.Generator())
     assert 0.095 < kaiming.std() < 0.105
+
+
+def test_branches_that_start_at_zero(text):
+    rows = [line.replace(",", "").split() for line in table("adding-the-identity", "four blocks that start at zero")]
+    found = {(name, int(step)): [float(word) for word in words] for name, step, *words in rows}
+    assert all(norm == 0 and kappa == 1 for (_, step), (_, norm, kappa) in found.items() if step == 0)
+    loss, norm, _ = found["SGD", 1000]
+    assert "the loss is 10,000 times smaller, and $s_1$ is still below one half" in text
+    assert 8e3 < found["SGD", 0][0] / loss < 2e4 and norm < 1 / 2
+    assert "$s_1$ is below one for the first hundred steps and above it after 1,000" in text
+    assert found["Adam", 100][1] < 1 < found["Adam", 1000][1] and found["Adam", 1000][2] < 3

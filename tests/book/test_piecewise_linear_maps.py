@@ -63,6 +63,7 @@ def test_the_last_layer_pays_for_its_inputs_alone(text, six):
     (first, inputs, *_), (second, of_second, *_), (kappa, of_last, product, _) = (found[False, i] for i in "123")
     assert kappa == of_last == product
     assert f"so $\\kappa(Q)$ is $\\kappa(z)$, {kappa:.0f}." in text
+    assert f"and {kappa:.0f} squared is {round(kappa**2, -3):,.0f}:" in text
     assert f"have far better inputs, {inputs:.0f} and {of_second:.0f}," in text
     assert f"with {first:.0f} and {second:.0f}: they pay" in text
     for less in (False, True):

@@ -37,8 +37,13 @@ def test_steps_of_descent(text):
 
 def test_bounds_are_within_ten_per_cent(text):
     of = lines_of("bounds over true values")
-    assert "simple bounds are within 10 % of the truth" in text and max(numbers[2] for numbers in of.values()) < 1.1
+    assert "simple bounds are within 10 % of the truth for weights as small" in text
+    assert max(numbers[2] for numbers in of.values()) < 1.1
     assert f"for $r = 2$ the bound is too large by {100 * (of['limit'][2] - 1):.1f} %" in text
+    ratios = {r: bounds.riedi_theorem_38(r).symmetric / bounds.skip_condition_limit(r) for r in (1.5, 1.2, 1.1, 2, 3)}
+    loose = [f"{100 * (ratios[r] - 1):.0f} % at" for r in (1.5, 1.2, 1.1)]
+    assert "by {} $r = 1.5$, {} 1.2 and {} 1.1, and at $r = 1$ it ends".format(*loose) in text
+    assert ratios[3] < ratios[2] < 1.1 and not math.isfinite(bounds.riedi_theorem_38(1).symmetric)
 
 
 def test_what_the_skip_is_worth(text):
