@@ -32,7 +32,7 @@ def test_orthogonal_weights_are_slower():
         for optimizer in ("descent", "adam")
     )
     text = prose("notebooks/your-own-network")
-    assert f"they train at {descent:.2f} of the default's speed by gradient descent, and at {adam:.2f} with Adam" in text
+    assert f"at {descent:.2f} of the default's speed by gradient descent, and at {adam:.2f} with Adam" in text
 
 
 def test_kappa_orders_what_is_left_by_both_measures():
