@@ -1,7 +1,11 @@
 """What "Condition a network of your own" says of its trainings is what their table shows."""
 
+import math
+
 from gnlib.chapters import results
 from gnlib.chapters.design.trial import arriving, speedups
+from gnlib.diagnosis.descent import Rule
+from gnlib.diagnosis.rates import StableRate
 from tests.book.pages import prose, table
 
 
@@ -33,6 +37,12 @@ def test_orthogonal_weights_are_slower():
     )
     text = prose("notebooks/your-own-network")
     assert f"at {descent:.2f} of the default's speed by gradient descent, and at {adam:.2f} with Adam" in text
+
+
+def test_what_a_fixed_momentum_gains():
+    descent = StableRate("", 1.0, 1e-5, Rule(1.0))
+    gain = math.log(descent.with_momentum().left(10_000)) / math.log(descent.left(10_000))
+    assert f"the gain tends to a factor of {gain:.0f} as $\\kappa$ grows" in prose("notebooks/your-own-network")
 
 
 def test_kappa_orders_what_is_left_by_both_measures():
