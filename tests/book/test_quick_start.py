@@ -20,12 +20,12 @@ def test_advice_for_adam():
     mlp, *others = table("quick-start", "what the reports suggest for Adam")
     *_, now, then, foretold = mlp.split()
     before, after = adam_steps()
-    assert float(foretold) == int(now) / int(then) > 2  # "saves more than a factor of two"
+    assert float(foretold) == int(now) / int(then) > 2  # "is above two"
     sane = [line.split("  ")[0] for line in others if "nothing" in line]
     assert sane == ["asked again, inputs standardised", "CNN, GroupNorm"]
     text = prose("notebooks/quick-start")
     assert f"{float(foretold):.0f} foretold, {before / after:.0f} real" in text
-    assert f"The {now} steps of the table are for twenty images in one batch;" in text
+    assert f"these {now} steps are for twenty images in one batch;" in text
     assert f"on 256 images it takes {before} real ones" in text
 
 
@@ -43,7 +43,13 @@ def test_what_adam_leaves_of_the_other_two_remedies():
     assert f"are foretold {foretold} and save {of_transformer}" in text
 
 
-def test_it_is_the_same_rule_on_both_pages():
-    for page in ("quick-start", "your-own-network"):
+def test_it_is_the_same_rule_on_all_pages():
+    for page in ("quick-start", "your-own-network", "ten-minutes"):
         text = prose(f"notebooks/{page}")
-        assert "Between one and two: only if it costs you nothing. Nothing suggested: stop" in text
+        assert "bove three under gradient descent, above two under Adam: do it" in text
+        assert "Below: time it on a short run, or do it if it is free." in text
+
+
+def test_the_line_that_is_printed_is_of_adam():
+    (line,) = (text for text in texts("quick-start") if text.startswith("try: "))
+    assert "of Adam" in " ".join(line.split())
