@@ -1,6 +1,8 @@
 """What "Condition a network of your own" says of its trainings is what their table shows."""
 
 import math
+from collections import defaultdict
+from statistics import median
 
 from gnlib.chapters import results
 from gnlib.chapters.design.trial import arriving, speedups
@@ -56,3 +58,34 @@ def test_the_quick_start_says_of_adam_what_this_page_says():
     """Where a cell holds it to the trainings."""
     for page in ("your-own-network", "quick-start"):
         assert "right within 2.5" in prose(f"notebooks/{page}")
+
+
+def test_which_weights_are_sooner():
+    """Medians over the seeds; those that never arrive come last."""
+    steps = defaultdict(list)
+    for row in results.kept("what-predicts-training"):
+        if row["n"] == 50:
+            way = row["loss"], row["optimizer"], row["family"], row["initialisation"]
+            steps[way].append(math.inf if row["steps_tenth"] is None else row["steps_tenth"])
+    families = {family for *_, family, _ in steps}
+
+    def sooner(*way, than="default", by="orthogonal"):
+        return {family for family in families if median(steps[*way, family, by]) < median(steps[*way, family, than])}
+
+    assert len(families) == 12
+    for weights in ("orthogonal", "Kaiming"):
+        assert len(sooner("mse", "descent", by="default", than=weights)) == 9
+        assert sooner("mse", "descent", by=weights) == set()
+        assert sooner("mse", "adam", by="default", than=weights) == families
+        assert sooner("cross_entropy", "descent", by=weights) == families
+    assert len(sooner("cross_entropy", "adam")) == 9
+    resnets = {family for family in families if "ResNet" in family}
+    assert len(resnets) == 3 and sooner("cross_entropy", "adam", by="default", than="orthogonal") == resnets
+
+
+def test_what_the_transformer_has_left():
+    lines = [line.rsplit(maxsplit=6) for line in table("your-own-network", "loss after 300 steps")[8:]]
+    default, kaiming, orthogonal = (words[3] for words in lines)
+    text = prose("notebooks/your-own-network")
+    assert f"has {default} of its first loss left with torch's default" in text
+    assert f"{kaiming} with Kaiming's weights and {orthogonal} with orthogonal ones" in text
