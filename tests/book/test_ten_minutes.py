@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from bs4 import BeautifulSoup
 
+import gnlib
 from gnlib.chapters import results
 from gnlib.chapters.what_predicts_training.correlations import between, within
 from gnlib.chapters.what_predicts_training.table import arrived, order, those
@@ -41,6 +42,13 @@ def test_the_data_multiply(text):
     assert 10**5.5 < min(ratios) < max(ratios) < 10**6.5  # six orders of magnitude
     white, raw = (kappas[name, 10] / kappas[name, 2] for name in ("whitened", "raw"))
     assert f"cost whitened images a factor of {white:.0f}, and raw ones {raw:.1f}" in text
+
+
+def test_what_standardising_takes_off_the_data(text):
+    images = gnlib.load("cifar10", 1000)[0]
+    standardised = (images - images.mean(0)) / images.std(0)
+    raw, after = (gnlib.condition_number(z @ z.T / len(z)).value for z in (images, standardised))
+    assert f"the condition number of the data falls {raw / after:.0f}-fold" in text
 
 
 def test_depth_and_width(text):
