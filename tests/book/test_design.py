@@ -89,6 +89,40 @@ def test_no_search_beats_the_best_that_is_free(text, held, counted, adam, bar):
         assert all(speedups(rows, name, best)[0] < 1 for name in {*UNTUNED, *SEARCHED} - {best})
 
 
+def test_without_trained_biases_kappa_is_blind_to_the_product(text):
+    here, found = images(25, 0, torch.device("cpu")), []
+    for trained in (True, False):
+        for gain in (1, 0.41, 0.25):
+            module = initialised(build("CNN", seed=0), "Kaiming", here, seed=0)
+            for name, p in module.named_parameters():
+                p.requires_grad_(trained or "weight" in name)
+                p.data *= gain if "weight" in name else 1
+            found.append(gnlib.condition_number(module, here.x).value)
+    one, less, least, *frozen = found
+    assert f"has $\\kappa = {one:.0f}$ with Kaiming's weights, {less:.0f} with a gain of 0.41 on each layer" in text
+    assert f"and {least:,.0f} with 0.25. With its biases" in text
+    assert f"With its biases frozen it has {frozen[0]:.0f} each time." in text
+    assert frozen == pytest.approx([frozen[0]] * 3, rel=1e-6)
+
+
+def test_the_mean_hangs_on_the_funnel(text, counted, bar):
+    others = [row for row in counted if row["family"] != "funnel, leaky ReLU"]
+    assert f"without it, it would be {speedups(others, CHOICE, bar)[0]:.2f}." in text
+    (_, *ends), (_, *common) = (speedups(counted, name, bar) for name in (CHOICE, "common gain"))
+    said = (
+        "That of the forecast, {:.2f} to {:.2f}, and that of the common gain, {:.2f} to {:.2f}, contain both 1 and 1.3."
+    )
+    assert said.format(*ends, *common) in text
+    assert all(low < 1 and ENOUGH < high for low, high in (ends, common))
+
+
+def test_one_number_does_about_as_well(text, counted):
+    said = "The common gain takes {:.0f} steps on the deep CNN and the forecast {:.0f}; "
+    said += "with batch normalisation they take {:.0f} and {:.0f}."
+    rows = (of_family(counted, family) for family in ("deep CNN", "CNN, BatchNorm"))
+    assert said.format(*(mean_of(some, name, "steps") for some in rows for name in ("common gain", CHOICE))) in text
+
+
 def test_the_choice_is_no_success(text, held, counted, bar):
     value, low, high = speedups(counted, CHOICE, bar)
     assert f"reach {value:.2f} times the speed of torch's default, where {ENOUGH} was to count as success" in text
@@ -294,7 +328,7 @@ def test_the_four_trainings_of_the_first_figure(text):
     assert 1 - of_forecast[2] / soon == pytest.approx(0.1, abs=0.02)
 
 
-def test_what_orders_initialisations(text):
+def test_what_orders_initialisations(text, adam):
     found = {"gradient descent": {}, "Adam": {}}
     for line in table("design", "rank correlation with the steps, over the twelve"):
         which, *_ = (optimizer for optimizer in found if line.startswith(optimizer))
@@ -310,3 +344,5 @@ def test_what_orders_initialisations(text):
     kappa, loss = zip(*found["Adam"].values(), strict=True)
     assert f"the loss at the start has {min(loss):.3f} to {max(loss):.3f}, alike in all four families by" in text
     assert f"and $\\kappa$ {max(kappa)} at most." in text and len(loss) == 4
+    late = sum(row["steps"] is None for row in of_family(adam, "deep and narrow"))
+    assert "In `deep and narrow` nine of twelve count as 400 steps" in text and late == 9

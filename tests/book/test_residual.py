@@ -65,9 +65,10 @@ def test_full_strength_helps_every_network(page):
             for seed, kappa in runs.items()
         ]
     assert min(by_network) > 0
+    assert f"takes {min(means):.0f} to {max(means):.0f} per cent off the mean $\\kappa$ of networks without" in page
     assert (
-        f"by {min(means):.0f} to {max(means):.0f} per cent in the mean of each width and depth, "
-        f"by {min(by_network):.0f} to {max(by_network):.0f} per cent from network to network" in page
+        "It lowers $\\kappa$ in every randomly drawn network, in single ones "
+        f"by {min(by_network):.0f} to {max(by_network):.0f} per cent." in page
     )
 
 
@@ -109,12 +110,18 @@ def test_branches_of_relu_networks(page):
     assert "at eight layers from {} to {}, and to {} for weak branches".format(*rounded[:2], rounded[3]) in page
 
 
-def test_skips_of_relu_networks_help_on_white_images_and_harm_on_raw_ones():
+def test_skips_of_relu_networks_help_on_white_images_and_harm_on_raw_ones(page):
     lines = [line.split() for line in table("residual", "κ of one network of width 800")]
     found = {(name, depth): [int(cell.replace(",", "")) for cell in cells] for name, depth, *cells in lines}
     assert len(found) == 6
     for (name, _), values in found.items():
         assert values == sorted(values, reverse=name == "whitened")
+    raw = np.array([found["raw", depth] for depth in "358"])
+    rises = np.diff(raw, axis=0) > 0
+    assert "With $c = 1$ and $c = 1 / \\sqrt L$ it still does." in page and not rises[:, :3].any()
+    assert "only branches of $1/L$ turn the gain from depth round." in page and rises[:, 3].all()
+    cost = 100 * (raw[:, 1] / raw[:, 0] - 1)
+    assert f"of full strength cost {cost.min():.0f} to {cost.max():.0f} per cent, in one network each" in page
 
 
 def test_standardising_does_not_turn_the_sign_and_whitening_does(page):
