@@ -256,7 +256,7 @@ class _Footprint(Watch):
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in self._leaves:
             self._saved[storage.data_ptr()] = min(storage.nbytes(), tensor.nbytes)
-        return tensor
+        return tensor.detach()  # with its history, an output that its own function saves would never be freed
 
     def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function of torch, and see whether it is a convolution."""
