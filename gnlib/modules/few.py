@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -194,23 +195,12 @@ def move(parameters: Parameters, network: Network, step: float) -> None:
     generator = torch.Generator().manual_seed(round(1000 * step))
     for name, p in network.parameters.items():
         copy = parameters[name].copy_(p)
-        if not step:
-            continue
-        drawn = torch.randn(min(p.numel(), PERIOD), generator=generator, dtype=p.dtype, device=generator.device)
-        drawn = drawn.to(p.device)
-        if (zero := p == 0).any():
-            size = p.square().mean().sqrt()
-            p = torch.where(zero, torch.where(size > 0, size, 1.0), p)
-        # as if the noise were repeated to the size of the parameter
-        for entries, given in zip(_periods(copy), _periods(p.contiguous()), strict=True):
-            entries.addcmul_(given, drawn[: entries.shape[1]], value=step)
-
-
-def _periods(p: Tensor) -> list[Float[Tensor, "q period"]]:
-    """Return the entries of a parameter in rows as long as the noise, and what is left in one that is shorter."""
-    whole = p.numel() // PERIOD * PERIOD
-    parts = p.flatten()[:whole].view(-1, PERIOD), p.flatten()[whole:][None]
-    return [part for part in parts if part.numel()]
+        if step:
+            noise = torch.randn(min(p.numel(), PERIOD), generator=generator, dtype=p.dtype, device=generator.device)
+            noise = noise.mul_(step).to(p.device)
+            size = torch.linalg.vector_norm(p).item() / math.sqrt(p.numel()) or 1.0
+            for entries, given in zip(copy.view(-1).split(PERIOD), p.flatten().split(PERIOD), strict=True):
+                entries.addcmul_(torch.where(given == 0, size, given), noise[: len(given)])
 
 
 def sums(tensors: Parameters) -> list[int | float]:
