@@ -159,7 +159,7 @@ def speedups(
     return float(np.exp(value)), float(low), float(high)
 
 
-def written_speed(rows: Sequence[Row], name: str, over: str, *, charged: bool = False) -> str:
+def written_speed(rows: Sequence[Row], name: str, over: str, *, horizon: int = HORIZON, charged: bool = False) -> str:
     """Return a speed as :func:`speedups` has it, with its interval; of one seed, with the range over its families.
 
     Examples
@@ -169,11 +169,11 @@ def written_speed(rows: Sequence[Row], name: str, over: str, *, charged: bool = 
     >>> written_speed(table, "x", "y")
     '4.00 (2.00 to 8.00)'
     """
-    value, low, high = speedups(rows, name, over, charged=charged)
+    value, low, high = speedups(rows, name, over, horizon=horizon, charged=charged)
     if len({row["seed"] for row in rows}) > 1:
         return f"{value:.2f} [{low:.2f}, {high:.2f}]"
     by_family = [
-        speedups([row for row in rows if row["family"] == family], name, over, charged=charged)[0]
+        speedups([row for row in rows if row["family"] == family], name, over, horizon=horizon, charged=charged)[0]
         for family in {row["family"] for row in rows}
     ]
     return f"{value:.2f} ({min(by_family):.2f} to {max(by_family):.2f})"
