@@ -107,7 +107,7 @@ def test_what_is_ranked_with_cross_entropy(text):
 
 
 def test_what_other_pages_measured_of_training(text):
-    of_mlp, of_cnn = (float(line.split()[-2]) for line in table("quick-start", "steps to a cross-entropy of")[:2])
+    of_mlp, of_cnn = (float(line.split()[-3]) for line in table("quick-start", "steps to a cross-entropy of")[:2])
     assert f"made [training](quick-start.md) {of_cnn} times faster by gradient descent, and 1.5 times by Adam" in text
     assert int(of_mlp) == 9 and "fourteen times above, nine times in [the quick start]" in text
 
