@@ -38,16 +38,16 @@ def run(share):
 
 
 def moving():
-    """Return the loss of each run, the share of the mean by its condition number on the slider."""
+    """Return the loss of each run, over that of the first, by its condition number on the slider."""
     step = np.unique(np.geomspace(1, STEPS + 1, 200).astype(int))
-    frames = {}
-    for kappa, losses in map(run, SHARES):
-        goal = Curve(step[[0, -1]], np.full(2, GOAL), "goal", ":")
-        frames[f"{kappa:,.0f}"] = [Curve(step, losses[step - 1], "loss of the network"), goal]
+    runs = {f"{kappa:,.0f}": losses[step - 1] for kappa, losses in map(run, SHARES)}
+    slowest, goal = next(iter(runs)), Curve(step[[0, -1]], np.full(2, GOAL), "goal", ":", "dimgray")
+    below = Curve(step, runs[slowest], f"at {slowest}", color="silver")
+    frames = {kappa: [below, Curve(step, losses, "loss of the network"), goal] for kappa, losses in runs.items()}
     return Moving(
         frames,
         "condition number",
-        "A falling loss on logarithmic axes. The smaller the condition number, the sooner it is at the goal.",
+        "A falling loss on logarithmic axes, and the slowest in grey. The smaller κ, the sooner it is at the goal.",
         xlabel="1 + step of gradient descent",
         ylabel="training loss",
         xscale="log",

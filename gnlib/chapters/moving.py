@@ -40,12 +40,15 @@ class Curve:
         for the legend
     style
         `"-"`, `"--"` or `":"`
+    color
+        its name in CSS; without one the curve has the next colour of the palette
     """
 
     x: Real[np.ndarray, " points"]
     y: Real[np.ndarray, " points"]
     label: str
     style: str = "-"
+    color: str | None = None
 
 
 class Moving:
@@ -112,7 +115,7 @@ class Moving:
         figure, drawn = panels(len(some), height=3.2, sharey=True)
         for axis, name in zip(drawn, some, strict=True):
             for curve, color in zip(self.frames[name], cycle(COLORS), strict=False):
-                axis.plot(curve.x, curve.y, curve.style, color=color, label=curve.label)
+                axis.plot(curve.x, curve.y, curve.style, color=curve.color or color, label=curve.label)
             axis.set(title=name, **self.axes | {"xlabel": "", "ylabel": ""})
         figure.suptitle(self.slider)
         figure.supxlabel(self.axes["xlabel"])
@@ -134,7 +137,7 @@ class Moving:
                     y=_plain(curve.y),
                     name=curve.label,
                     mode="lines",
-                    line={"dash": DASHES[curve.style], "color": color},
+                    line={"dash": DASHES[curve.style], "color": curve.color or color},
                 )
                 for curve, color in zip(curves, cycle(COLORS), strict=False)
             ]

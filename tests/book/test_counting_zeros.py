@@ -39,6 +39,9 @@ def test_the_rules_on_one_network(page, rules):
     assert (rank, kappa) == (1538, 1.8e13) and 1e18 < gap < 1e19
     stops, lower, missed = after["float64, relative"]
     assert "stops one eigenvalue short, and reports a condition number 570 times as small" in page
+    assert "here 570 was one eigenvalue short, and only $10^{18}$ was right" in page
+    left, *shown = sorted(int(rank) for rank, *_ in after.values())[1:]  # "the two others stop further left"
+    assert left < 1499 and shown == [1519, 1530, 1537, 1537, 1538]
     assert (stops, missed) == (1537, 570) and kappa / lower == pytest.approx(570, rel=0.03)
 
 
@@ -56,6 +59,8 @@ def test_width_and_the_cap(page, rules):
     kappas = {int(line.split()[0]): [float(line.split()[i]) for i in (3, 5)] for line in live[:5]}
     assert (kappas[20][0], kappas[100][0]) == (1.4e9, 7.2e4)
     assert "falls from $1.4 \\cdot 10^9$ at 20 units to $7.2 \\cdot 10^4$ at 100" in page
+    assert "a width of 100 in place of 20 improves $\\kappa$ 20,000-fold by one rule" in page
+    assert round(kappas[20][0] / kappas[100][0], -4) == 20_000
     assert kappas[30] == [1.9e6, 7.7e9]
     regular = [m for m in kappas if m >= 30]
     assert max(regular, key=lambda m: kappas[m][1] / kappas[m][0]) == 30

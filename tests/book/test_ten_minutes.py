@@ -107,7 +107,7 @@ def test_what_is_ranked_with_cross_entropy(text):
 
 
 def test_what_other_pages_measured_of_training(text):
-    of_mlp, of_cnn = (float(line.split()[-2]) for line in table("quick-start", "steps to a cross-entropy of")[:2])
+    of_mlp, of_cnn = (float(line.split()[-3]) for line in table("quick-start", "steps to a cross-entropy of")[:2])
     assert f"made [training](quick-start.md) {of_cnn} times faster by gradient descent, and 1.5 times by Adam" in text
     assert int(of_mlp) == 9 and "fourteen times above, nine times in [the quick start]" in text
 
@@ -124,3 +124,12 @@ def test_two_of_eleven_networks_leave_their_linear_model(text):
     growths = [float(line.split()[-1]) for line in table("your-own-network", "loss after 300 steps")]
     assert (len(growths), sum(growth > 2 for growth in growths)) == (11, 2)
     assert "that were trained, two left their linear model" in text
+
+
+def test_standardising_and_normalising_a_cnn_as_torch_begins_it(text):
+    lines = [line.split() for line in table("batch-normalization", "convolutional network, 20 colour images")]
+    kappas = {tuple(words[:2]): words[-4] for words in lines}  # median, "low to high"
+    raw, centred, standardised = (kappas[name, "nothing"] for name in ("raw", "centred", "standardised"))
+    assert f"κ falls from {raw} to {centred}. Standardising brings it to {standardised}, and" in text
+    gain = int(standardised.replace(",", "")) / int(kappas["standardised", "BN"])
+    assert "normalising in each layer gains another factor of 40" in text and 39 < gain < 45

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from bs4 import BeautifulSoup
 
+from gnlib.chapters.figures import COLORS
 from gnlib.chapters.moving import SCRIPT, Curve, Moving
 
 T = np.arange(1.0, 4.0)
@@ -56,6 +57,12 @@ def test_more_curves_than_colours_are_all_drawn():
     figure = Moving({"1": [Curve(T, T, str(i)) for i in range(9)]}, "rate", "alt", xlabel="x", ylabel="y")
     (frame,) = figure._repr_mimebundle_()["application/vnd.plotly.v1+json"]["frames"]
     assert [curve["name"] for curve in frame["data"]] == [str(i) for i in range(9)]
+
+
+def test_a_curve_may_have_a_colour_of_its_own():
+    figure = Moving({"1": [Curve(T, T, "a", color="silver"), Curve(T, T, "b")]}, "rate", "c", xlabel="x", ylabel="y")
+    (frame,) = figure._repr_mimebundle_()["application/vnd.plotly.v1+json"]["frames"]
+    assert [curve["line"]["color"] for curve in frame["data"]] == ["silver", COLORS[1]]
 
 
 def test_the_same_figure_is_the_same_text():

@@ -13,7 +13,7 @@ CHAPTERS = [  # all tests of a chapter in one process, which reads it once
 ]
 CODE = 15  # lines of a cell that is meant to be read
 OUTPUT = 12  # lines of an output, or rows of a table
-WHOLE = "network            n ="  # a report, which the quick start reads line by line
+WHOLE = "network            n ="  # a whole report, shown once
 
 
 @pytest.fixture(params=CHAPTERS, scope="module")
