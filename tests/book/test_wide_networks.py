@@ -32,7 +32,7 @@ def test_the_kernel_moves_less_the_wider_the_network():
 
 def test_the_slopes_of_the_hessian():
     slopes = [float(re.split(r"\s{2,}", line)[2].split()[0]) for line in table(LINEARITY, "exponent of the norm of")]
-    assert f"Slopes are {max(slopes):.2f} to {min(slopes):.2f}" in prose(f"notebooks/{LINEARITY}")
+    assert f"with slopes of {max(slopes):.2f} to {min(slopes):.2f}" in prose(f"notebooks/{LINEARITY}")
 
 
 def test_what_the_certificate_allows():
@@ -54,6 +54,10 @@ def test_what_ranks_the_draws_of_a_network_whose_kernel_moves():
             assert min(some) > 0.05
         if pair[1] == "κ of the kernel below":
             assert min(some[:-1]) > 0.05 > some[-1]
+            assert "0.67 at width 1,000 is at the edge of chance" in prose(f"notebooks/{MOVING}")
+            assert round(abs(ranks[pair][-1]), 2) == 0.67
+        if pair[1] == "half the largest stable rate":  # where the rate is renewed
+            assert min(some) > 0.5
     assert ranks["softmax: steps", "forecast, frozen below"][1] < 0.65  # no longer safe
     below, swish = (ranks["swish: error left", f"forecast, frozen {what}"] for what in ("below", "swish"))
     assert abs(below[0] - swish[0]) < 0.05 and all(a - b > 0.2 for a, b in zip(below[1:], swish[1:], strict=True))
@@ -111,9 +115,12 @@ def test_the_guarantee_by_width():
 def test_the_order_of_draws_at_a_fixed_rate():
     lines = table(MOVING, "width 1,000, cross entropy after 500 steps")
     _, rates, ahead, real = zip(*([float(c) for c in line.split()] for line in lines), strict=True)
-    assert "a rank correlation of 0.99. The rate alone ranks them as well" in prose(f"notebooks/{MOVING}")
+    assert "a rank correlation of 0.99. But at a fixed rate the order is known from one number" in prose(f"notebooks/{MOVING}")
     assert stats.spearmanr(ahead, real).statistic == pytest.approx(0.99, abs=0.005)
     assert stats.spearmanr(rates, real).statistic == pytest.approx(-0.99, abs=0.005)
+    by_width = numbers(table(MOVING, "rank correlation with the loss after 500 steps"))
+    assert len(by_width["the rate",]) == 3 and max(by_width["the rate",]) < -0.9
+    assert min(by_width["the forecast",]) > 0.9
     ratios = [a / r for a, r in zip(ahead, real, strict=True)]
     assert sum(abs(ratio - 1) < 0.1 for ratio in ratios) == 8 and 0.2 < min(ratios) < 0.3
 
