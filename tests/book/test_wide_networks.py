@@ -3,9 +3,13 @@
 import re
 
 import pytest
+import torch
 from scipy import stats
 
+import gnlib
+from gnlib import SecondMoment
 from gnlib.chapters import results
+from gnlib.chapters.functional_hessian.hessian import linear_hessian
 from tests.book.pages import prose, table, texts
 
 LINEARITY, MOVING = "transition-to-linearity", "when-the-kernel-moves"
@@ -146,3 +150,28 @@ def test_relu_networks_lose_directions():
     for width in (15, 20):
         assert rows[width, 0]["rank_float64"] < 10_000
         assert rows[width, 100]["kappa_float64"] < rows[width, 0]["kappa_float64"]
+
+
+def test_the_second_half_fades_with_an_activation_too():
+    rows = [line.split()[1:] for line in table("functional-hessian", "200 white images")]
+    for _, before, loss, after in [[float(c) for c in row] for row in rows]:
+        assert before > 0.2 and after < before / 10 and loss > 0.05
+    assert "to a few hundredths and to one." in prose("notebooks/functional-hessian")
+    assert 0.02 < float(rows[0][3]) < 0.05 and 0.005 < float(rows[1][3]) < 0.015
+
+
+def test_the_smallest_eigenvalue_of_the_hessian_is_that_of_one_direction_of_the_inputs():
+    assert "belongs to the one direction in which the inputs vary least" in prose("notebooks/functional-hessian")
+    images, labels = gnlib.load("mnist", 1000, stride=4)
+    x, y = images @ SecondMoment.from_data(images).basis, torch.nn.functional.one_hot(labels, 10).double()
+    moment, cross = gnlib.second_moment(x), y.mT @ x / len(x)
+    values, directions = torch.linalg.eigh(moment)
+    v, w = gnlib.linear_weights([x.shape[1], 20, 10], generator=torch.Generator().manual_seed(0))
+    for step in range(1001):
+        omega = w @ v @ moment - cross
+        if step in (0, 1000):
+            eigenvalues, vectors = torch.linalg.eigh(linear_hessian([v, w], moment, omega))
+            least = vectors[:, eigenvalues.abs().argsort(descending=True)[659]]  # of 660 that are not zero
+            of_first = least[: v.numel()].view_as(v)  # as the first layer of a module is flattened
+            assert (of_first @ directions[:, 0]).norm() ** 2 > 0.98
+        v, w = v - 0.1 / values[-1] * w.mT @ omega, w - 0.1 / values[-1] * omega @ v.mT
