@@ -119,7 +119,8 @@ def test_the_guarantee_by_width():
 def test_the_order_of_draws_at_a_fixed_rate():
     lines = table(MOVING, "width 1,000, cross entropy after 500 steps")
     _, rates, ahead, real = zip(*([float(c) for c in line.split()] for line in lines), strict=True)
-    assert "a rank correlation of 0.99. But at a fixed rate the order is known from one number" in prose(f"notebooks/{MOVING}")
+    said = "a rank correlation of 0.99. But at a fixed rate the order is known from one number"
+    assert said in prose(f"notebooks/{MOVING}")
     assert stats.spearmanr(ahead, real).statistic == pytest.approx(0.99, abs=0.005)
     assert stats.spearmanr(rates, real).statistic == pytest.approx(-0.99, abs=0.005)
     by_width = numbers(table(MOVING, "rank correlation with the loss after 500 steps"))
