@@ -1,8 +1,12 @@
 """The numbers in the text of "Adding the identity" are those of its own table and of its Gaussian matrix."""
 
+import math
+
 import pytest
 import torch
 
+from gnlib.chapters.adding_the_identity.bounds import hard_bound, riedi_lemma_29, riedi_theorem_22
+from gnlib.chapters.shared.skips import skip_bounds
 from tests.book.pages import prose, table
 
 
@@ -48,3 +52,35 @@ def test_branches_that_start_at_zero(text):
     assert 8e3 < found["SGD", 0][0] / loss < 2e4 and norm < 1 / 2
     assert "$s_1$ is below one for the first hundred steps and above it after 1,000" in text
     assert found["Adam", 100][1] < 1 < found["Adam", 1000][1] and found["Adam", 1000][2] < 3
+
+
+def test_which_bound_is_the_sharpest(text):
+    rows = [list(map(float, line.split()))[3:] for line in table("adding-the-identity", "condition number of a layer")]
+    assert "In the rows above the bounds by $\\tau$ are the sharper ones where they are finite." in text
+    finite = [row for row in rows if row[2] < math.inf]
+    assert 0 < len(finite) < len(rows)
+    assert all(tau < norm and simple_tau < simple_norm for norm, simple_norm, tau, simple_tau in finite)
+    matrix = torch.diag(torch.tensor([-0.4, 0.1], dtype=torch.float64))
+    by_norm, simple, by_tau, simple_tau = riedi_theorem_22(matrix)
+    kappa = torch.linalg.cond(matrix + torch.eye(2, dtype=torch.float64))
+    assert f"they say {by_tau:.2f} and {simple_tau:.2f}, those by $s_1$ say {by_norm:.2f} and {simple:.2f}" in text
+    assert f"and $\\kappa$ is {kappa:.2f}." in text
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_our_bound_is_never_worse_than_any_of_the_four(text, symmetric):
+    assert "So it is never worse than any of the four" in text
+    generator, finite = torch.Generator().manual_seed(0), 0
+    for size in [2, 3, 10] * 100:
+        matrix = torch.randn(size, size, generator=generator, dtype=torch.float64) / (4 * size**0.5)
+        matrix = (matrix + matrix.mT) / 2 if symmetric else matrix
+        printed, ours = min(riedi_theorem_22(matrix)), skip_bounds(matrix, 1.0)
+        finite += printed < math.inf
+        assert printed == math.inf or ours.upper <= printed * ours.lower * (1 + 1e-12)
+    assert finite > 200
+
+
+def test_the_bound_with_an_activation_is_the_better_one_without_too(text):
+    simple = riedi_lemma_29(0.8 / 8, 8)
+    ours = hard_bound(0.8 / 8, 8)
+    assert f"at $c n = 0.8$ it says {ours:.1f}, and not {simple.upper / simple.lower:.1f}." in text

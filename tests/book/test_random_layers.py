@@ -58,6 +58,9 @@ def test_the_worst_pattern_is_nearly_the_one_with_all_units_on(text):
     assert "the worst pattern is nearly the one with all units on" in text
     for active, at_random, worst, bound in lines_of("kappa of one Gaussian layer").values():
         assert at_random < active <= worst <= bound and worst < 1.1 * active
+    assert "are at most a tenth above the region where all units are on" in text
+    assert "lies above, within a tenth from r = 2 on" in text
+    assert all(of[-1] < 1.1 * of[-2] for r, of in lines_of("kappa of one Gaussian layer").items() if float(r) >= 2)
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,13 @@
 import re
 
 import pytest
+import torch
 from scipy import stats
 
+import gnlib
+from gnlib import SecondMoment
 from gnlib.chapters import results
+from gnlib.chapters.functional_hessian.hessian import linear_hessian
 from tests.book.pages import prose, table, texts
 
 LINEARITY, MOVING = "transition-to-linearity", "when-the-kernel-moves"
@@ -32,7 +36,7 @@ def test_the_kernel_moves_less_the_wider_the_network():
 
 def test_the_slopes_of_the_hessian():
     slopes = [float(re.split(r"\s{2,}", line)[2].split()[0]) for line in table(LINEARITY, "exponent of the norm of")]
-    assert f"Slopes are {max(slopes):.2f} to {min(slopes):.2f}" in prose(f"notebooks/{LINEARITY}")
+    assert f"with slopes of {max(slopes):.2f} to {min(slopes):.2f}" in prose(f"notebooks/{LINEARITY}")
 
 
 def test_what_the_certificate_allows():
@@ -54,6 +58,10 @@ def test_what_ranks_the_draws_of_a_network_whose_kernel_moves():
             assert min(some) > 0.05
         if pair[1] == "κ of the kernel below":
             assert min(some[:-1]) > 0.05 > some[-1]
+            assert "0.67 at width 1,000 is at the edge of chance" in prose(f"notebooks/{MOVING}")
+            assert round(abs(ranks[pair][-1]), 2) == 0.67
+        if pair[1] == "half the largest stable rate":  # where the rate is renewed
+            assert min(some) > 0.5
     assert ranks["softmax: steps", "forecast, frozen below"][1] < 0.65  # no longer safe
     below, swish = (ranks["swish: error left", f"forecast, frozen {what}"] for what in ("below", "swish"))
     assert abs(below[0] - swish[0]) < 0.05 and all(a - b > 0.2 for a, b in zip(below[1:], swish[1:], strict=True))
@@ -111,9 +119,13 @@ def test_the_guarantee_by_width():
 def test_the_order_of_draws_at_a_fixed_rate():
     lines = table(MOVING, "width 1,000, cross entropy after 500 steps")
     _, rates, ahead, real = zip(*([float(c) for c in line.split()] for line in lines), strict=True)
-    assert "a rank correlation of 0.99. The rate alone ranks them as well" in prose(f"notebooks/{MOVING}")
+    said = "a rank correlation of 0.99. But at a fixed rate the order is known from one number"
+    assert said in prose(f"notebooks/{MOVING}")
     assert stats.spearmanr(ahead, real).statistic == pytest.approx(0.99, abs=0.005)
     assert stats.spearmanr(rates, real).statistic == pytest.approx(-0.99, abs=0.005)
+    by_width = numbers(table(MOVING, "rank correlation with the loss after 500 steps"))
+    assert len(by_width["the rate",]) == 3 and max(by_width["the rate",]) < -0.9
+    assert min(by_width["the forecast",]) > 0.9
     ratios = [a / r for a, r in zip(ahead, real, strict=True)]
     assert sum(abs(ratio - 1) < 0.1 for ratio in ratios) == 8 and 0.2 < min(ratios) < 0.3
 
@@ -139,3 +151,28 @@ def test_relu_networks_lose_directions():
     for width in (15, 20):
         assert rows[width, 0]["rank_float64"] < 10_000
         assert rows[width, 100]["kappa_float64"] < rows[width, 0]["kappa_float64"]
+
+
+def test_the_second_half_fades_with_an_activation_too():
+    rows = [line.split()[1:] for line in table("functional-hessian", "200 white images")]
+    for _, before, loss, after in [[float(c) for c in row] for row in rows]:
+        assert before > 0.2 and after < before / 10 and loss > 0.05
+    assert "to a few hundredths and to one." in prose("notebooks/functional-hessian")
+    assert 0.02 < float(rows[0][3]) < 0.05 and 0.005 < float(rows[1][3]) < 0.015
+
+
+def test_the_smallest_eigenvalue_of_the_hessian_is_that_of_one_direction_of_the_inputs():
+    assert "belongs to the one direction in which the inputs vary least" in prose("notebooks/functional-hessian")
+    images, labels = gnlib.load("mnist", 1000, stride=4)
+    x, y = images @ SecondMoment.from_data(images).basis, torch.nn.functional.one_hot(labels, 10).double()
+    moment, cross = gnlib.second_moment(x), y.mT @ x / len(x)
+    values, directions = torch.linalg.eigh(moment)
+    v, w = gnlib.linear_weights([x.shape[1], 20, 10], generator=torch.Generator().manual_seed(0))
+    for step in range(1001):
+        omega = w @ v @ moment - cross
+        if step in (0, 1000):
+            eigenvalues, vectors = torch.linalg.eigh(linear_hessian([v, w], moment, omega))
+            least = vectors[:, eigenvalues.abs().argsort(descending=True)[659]]  # of 660 that are not zero
+            of_first = least[: v.numel()].view_as(v)  # as the first layer of a module is flattened
+            assert (of_first @ directions[:, 0]).norm() ** 2 > 0.98
+        v, w = v - 0.1 / values[-1] * w.mT @ omega, w - 0.1 / values[-1] * omega @ v.mT

@@ -148,6 +148,7 @@ def test_all_singular_values_have_grown_once_the_skip_is_as_large_as_minus_the_l
         rho = factor * (-taus(matrices)[0]).clamp_min(0)
         after = singular(matrices + rho[:, None, None] * identity(n))
         assert (after >= before - 1e-7 * (before[:, :1] + rho[:, None])).all()
+        assert factor == 1 or (after > before)[rho > 1e-3].all()
 
 
 @pytest.mark.claim("Riedi, all singular values increase", verdict="holds if")
@@ -155,6 +156,13 @@ def test_all_singular_values_have_grown_once_the_skip_is_as_large_as_minus_the_l
 def test_for_minus_one_the_singular_value_falls_for_any_smaller_skip(rho):
     m = exact([[-1]])
     assert taus(m)[0] == -2 and singular(m + rho) < singular(m)
+
+
+@pytest.mark.claim("Riedi, all singular values increase", verdict="holds if")
+def test_at_minus_the_lower_tau_a_singular_value_may_be_the_same():
+    m = exact([[-1]]) / 2
+    assert -taus(m)[0] == 1 and singular(m + 1) == singular(m) == 0.5
+    assert singular(m + 1.01) > singular(m)
 
 
 @pytest.mark.claim("Riedi, all singular values increase", verdict="holds if")
