@@ -82,7 +82,7 @@ def band_of_rows(
 
 
 def crosses(axis: plt.Axes, rows: Iterable[Row], x: str, y: str) -> None:
-    """Mark the means of a run of today on curves that were computed at another time."""
+    """Mark the means of one run on the curves of another."""
     marks, runs = by_mark(rows, x, y)
     axis.plot(marks, [np.mean(values) for values in runs], "x", color=COLORS[6], markersize=7, zorder=3)
 

@@ -116,3 +116,41 @@ def test_normalising_standardised_images_gains_another_factor(text, kappas):
     assert "another factor of 40 with torch's default weights" in text and 38 < default < 47
     assert "With BN it does not matter whether the images are standardised." in text
     assert all(0.8 < a / b < 1.25 for a, b in zip(both, units, strict=True))
+
+
+def biases():
+    """From weights, biases and whether these are trained to κ by images and the largest eigenvalue."""
+    lines = table("batch-normalization", "the same network without normalisation")
+    rows = [re.split(r" {2,}", line.strip()) for line in lines]
+    return {tuple(row[:3]): [float(number.replace(",", "")) for number in row[3:]] for row in rows}
+
+
+def test_biases_undo_what_centring_gains(text):
+    found = biases()
+    gains = {key: raw / centred for key, (raw, centred, *_) in found.items()}
+    torchs = {key[1:]: gain for key, gain in gains.items() if key[0] == "torch's default"}
+    assert "Without any biases (fourth row) centring divides $\\kappa$ by five." in text
+    assert list(found)[3][1:] == ("zero", "no") and round(torchs.pop(("zero", "no"))) == 5
+    assert list(found)[1][1:] == ("zero", "yes") and list(found)[2][1:] == ("drawn", "no")
+    assert len(torchs) == 3 and max(torchs.values()) < 1.6
+    largest = [row[-1] for row in found.values()]
+    assert "the largest eigenvalue is above 1 in place of 0.023" in text and largest[1] > 1 and largest[3] == 0.023
+    assert "With Kaiming weights the signal is stronger than the biases, and neither matters." in text
+    kaiming = [row for key, row in found.items() if key[0] == "Kaiming"]
+    assert len(kaiming) == 2 and all(0.8 < a / b < 1.25 for a, b in zip(*kaiming, strict=True))
+
+
+def test_steps_go_with_kappa_in_a_column_and_not_between(text, kappas):
+    rows = [re.split(r" {2,}", line.strip()) for line in table("batch-normalization", "steps of gradient descent")]
+    steps = {(images, hidden): (float(kaiming), float(default)) for images, hidden, kaiming, default in rows}
+    assert "Within each column fewer steps go with a smaller $\\kappa$, though the steps differ less." in text
+    for which in range(2):
+        columns = [[found[key][which] for key in steps] for found in (steps, kappas)]
+        assert all(column == sorted(column, reverse=True) for column in columns)
+        fewer, smaller = (column[0] / column[-1] for column in columns)
+        assert fewer < smaller
+    assert "There BN takes a tenth of the steps to train, too." in text
+    assert steps["raw", "nothing"][1] / steps["raw", "BN"][1] == pytest.approx(10, rel=0.15)
+    assert "with Kaiming weights raw images have the smaller $\\kappa$ and take more steps" in text
+    raw = "raw", "nothing"
+    assert kappas[raw][0] < kappas[raw][1] and steps[raw][0] > steps[raw][1]

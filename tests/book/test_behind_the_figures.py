@@ -378,7 +378,7 @@ FACTS = (  # of the paper and of its public code, which no table of ours can hol
     "the trend with the width reverses from 1,024 on |",
     "public code, the trend with the width reverses from 1,024 on.",
     "| 6 stands; 23 is reversed:",
-    "| 9 stands around the rule's rank; 18:",
+    "| 9 stands next to the rank of the double-precision rule only; 18:",
     "| 1, 14 and 15: it is the scales; 16 is reversed for speed; 13 and 17:",
     "networks of width 3,100 on",
     "all 50,000 images of the training set",

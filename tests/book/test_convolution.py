@@ -51,11 +51,16 @@ def test_ways_to_a_window(text):
     assert "The fewer layers, the smaller is $\\kappa$." in text and kappas == sorted(kappas, reverse=True)
 
 
-def test_with_a_relu_more_filters_raise_kappa_and_larger_kernels_too(text):
-    assert "With a ReLU between the layers more filters raise κ" in text
+def test_with_a_relu_more_filters_raise_kappa_and_leave_the_loss(text):
+    assert "With a ReLU more filters raise κ" in text
     rows = [[float(cell) for cell in line.split()] for line in table("convolution", "with a ReLU between the layers")]
-    few_small, many_small, few_large, many_large = (kappa for _, _, kappa, _ in rows)
+    few_small, many_small, few_large, many_large = (kappa for _, _, kappa, *_ in rows)
     assert few_small < many_small < many_large and few_small < few_large < many_large
+    assert "multiply $\\kappa$ by 50 and more" in text and min(many_small / few_small, many_large / few_large) >= 50
+    few_small, many_small, few_large, many_large = (left for *_, left in rows)
+    assert "as much of the loss is left, within 0.02. Larger kernels leave more of it." in text
+    assert abs(few_small - many_small) < 0.02 and abs(few_large - many_large) < 0.02
+    assert max(few_small, many_small) < min(few_large, many_large)
 
 
 def test_medians_of_the_first_figure_and_the_limit(text):
