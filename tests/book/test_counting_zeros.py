@@ -3,7 +3,7 @@
 import pytest
 
 from gnlib.chapters import results
-from tests.book.pages import prose, texts
+from tests.book.pages import prose, table, texts
 
 
 def tables(name, words):
@@ -100,3 +100,37 @@ def test_the_path_of_figure_10():
     assert last == pytest.approx(7 * first, rel=0.05)
     largest = max(row["lemma_2"] / row["kappa"] for row in rows)
     assert f"Lemma 2 is at most {largest:.2f} times as large" in page
+
+
+def test_how_far_the_rates_of_figure_10_are_from_stable():
+    page = prose("notebooks/training")
+    shares = {tuple(line.split()[:2]): line.split()[2:] for line in table("training", "one network, minibatches")}
+    assert [float(shares[scale, "0.2"][0]) for scale in ("unit", "small")] == pytest.approx([1 / 3, 1 / 3200], rel=0.1)
+    assert (
+        "a third of the largest stable one for *unit* images, and some 3,200 times too small for *small* ones" in page
+    )
+    (_, start, four), (_, _, fifteen), (third, _, never) = (shares["small", rate] for rate in ("20.0", "64.0", "200.0"))
+    assert "is already four times as large after 300 epochs, at a tenth fifteen times" in page
+    assert float(four) / float(start) == pytest.approx(4, abs=0.5)
+    assert (
+        float(fifteen) / float(start) == pytest.approx(15, abs=1) and never == "-" and third == shares["unit", "0.2"][0]
+    )
+
+
+def test_what_the_networks_of_pruning_do():
+    page = prose("notebooks/training")
+    ends = {
+        name: [
+            row["kappa"]
+            for row in results.kept("pruning")
+            if (row["network"], row["pruning"]) == (name, "none")
+            and row["columns"] == "kept"
+            and row["statistics"] != "running"
+        ]
+        for name in ("ResNet20", "ViT")
+    }
+    up, down = ((found[0], found[-1]) for found in ends.values())
+    assert "The $\\kappa$ of the ResNet20 goes from 430 to 58,000 in 100 epochs" in page
+    assert up == pytest.approx((430, 58_000), rel=0.01)
+    assert "that of the transformer from 66 millions to 790,000 in 200" in page
+    assert down == pytest.approx((66e6, 790_000), rel=0.01)

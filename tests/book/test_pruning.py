@@ -358,3 +358,38 @@ def test_the_pruned_vgg_is_faster(text):
     assert f"before training is {before:.0f} and not {start:.0f}" in row
     assert f"to a loss of {fast:.2f} and not {slow:.2f} after 100 epochs" in row
     assert f"after training the condition numbers are {after:.0f} and {end:.1e}." in row
+
+
+def test_four_residual_networks_without_most_of_their_weights(text):
+    """How much larger the condition number before training is, by the tables of the page."""
+    whole, weights, _ = kept("ResNet20", "kappa")[0]
+    slider = {cells[0]: float(cells[3].replace(",", "")) for cells in lines_of("ResNet20 before training, 8 images")}
+    (scales,) = (
+        float(b) / float(a) for _, *of, a, b, _, _ in lines_of_last("80% pruned") if " ".join(of) == "κ, epoch 0"
+    )
+    small = by_fraction("condition number before training, on 8 images")["ResNet20"]
+    changes = weights / whole, slider["80%"] / slider["0%"], scales, small[-1] / small[0]
+    assert (
+        "by factors of {:.1f} (first figure), {:.1f} (slider), {:.1f} (scales) and {:.1f} (last".format(*changes)
+        in text
+    )
+
+
+def lines_of_last(caption):
+    """Return the cells of the last table whose caption begins like this."""
+    return [
+        line.split() for line in [text for text in texts("pruning") if text.startswith(caption)][-1].splitlines()[2:]
+    ]
+
+
+def test_up_to_a_quarter_of_the_stable_rate_the_pruned_are_slower(text):
+    assert "Up to a quarter the MLP was slower the more was pruned; beyond, the order is lost." in text
+    top = float(lines_of("MLP, loss after 100 epochs, at the rate 0.01")[0][2])
+    assert "gradient descent is stable up to a rate of about $k / \\lambda_{\\max}$, which is 2.6" in text
+    stable = 10 / top
+    for rate, *losses in ([float(cell) for cell in cells] for cells in lines_of("MLP, training loss after 100 epochs")):
+        of_each = losses[::2], losses[1::2]  # the two seeds
+        if rate <= stable / 4:
+            assert all(of_seed == sorted(of_seed) for of_seed in of_each)
+        else:
+            assert not all(of_seed == sorted(of_seed) for of_seed in of_each)

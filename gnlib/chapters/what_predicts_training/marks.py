@@ -1,7 +1,7 @@
 """Rank correlations and their intervals, as marks on the rows of a figure."""
 
 from collections.abc import Mapping, Sequence
-from itertools import cycle
+from itertools import cycle, islice
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,7 +12,7 @@ from gnlib.chapters.what_predicts_training.correlations import Interval
 APART = 0.22  # of the marks of a row, in rows
 
 
-def marks(axis: plt.Axes, names: Sequence[str], found: Mapping[str, Sequence[Interval]]) -> None:
+def marks(axis: plt.Axes, names: Sequence[str], found: Mapping[str, Sequence[Interval]], *, first: int = 0) -> None:
     """Draw a row of marks for each name, from the bottom up, a mark of each label on it.
 
     Parameters
@@ -23,6 +23,8 @@ def marks(axis: plt.Axes, names: Sequence[str], found: Mapping[str, Sequence[Int
         of the rows
     found
         by label, an interval for each name; one without a value has no mark
+    first
+        which colour and mark the first label has; labels of another kind take others
 
     Examples
     --------
@@ -33,7 +35,7 @@ def marks(axis: plt.Axes, names: Sequence[str], found: Mapping[str, Sequence[Int
     """
     middle = (len(found) - 1) / 2
     for i, ((label, intervals), color, mark) in enumerate(
-        zip(found.items(), cycle(COLORS), cycle("os^Dv"), strict=False)
+        zip(found.items(), *(islice(cycle(all_of), first, None) for all_of in (COLORS, "os^Dv*")), strict=False)
     ):
         value, low, high = np.array(intervals).T
         error, rows = np.clip([value - low, high - value], 0, None), np.arange(len(names)) + APART * (middle - i)

@@ -36,3 +36,13 @@ def test_each_line_reaches_from_end_to_end(axis):
 def test_no_two_labels_have_the_same_mark(axis):
     looks = {(container[0].get_color(), container[0].get_marker()) for container in axis.containers}
     assert len(looks) == len(FOUND)
+
+
+def test_labels_of_another_kind_have_other_colours_and_marks(axis):
+    _, (other,) = figures.panels(1)
+    marks(other, ["a name", "b"], FOUND, first=len(FOUND))
+    colors, shapes = (
+        [{getattr(container[0], look)() for container in some.containers} for some in (axis, other)]
+        for look in ("get_color", "get_marker")
+    )
+    assert not colors[0] & colors[1] and not shapes[0] & shapes[1]
