@@ -69,13 +69,15 @@ def test_the_bound_at_twenty_layers(page):
 
 
 def test_the_level_by_the_ratio(page):
-    assert "Up to $L r / m = 1$ the condition number stays near 12 or below." in page
-    assert "At 4 it rises with the depth to about 110, which it reaches at twelve layers." in page
-    assert "At 8 it reaches about 370 at sixteen. Shallower networks have less." in page
-    for factor, depths in ((150, (2, 4, 6, 8, 10, 12)), (75, (2, 4, 6, 8, 10, 12, 14, 16))):
-        levels = level(factor, depths)
-        assert max(levels[:-1]) < levels[-1]
-    assert max(level(600, range(2, 11))) < 13  # and wider networks of the same depth have less
+    """The table at the top, and that it may be read along its rows."""
+    depths = (2, 4, 6, 10, 16)
+    for ratio, factor in ((1, 600), (4, 150), (8, 75)):
+        assert round(587 / factor) == ratio
+        levels = level(factor, depths if factor < 600 else depths[:-1])
+        assert levels == sorted(levels)
+        cells = [f"{kappa:.0f}" for kappa in levels] + ["not computed"] * (len(depths) - len(levels))
+        assert f"| {' | '.join([str(ratio), *cells])} |" in page
+    assert not any(row["line"] == 600 and row["depth"] > 10 for row in results.kept("deep-linear"))
     assert "near 12 at 600 units for each layer of depth, near 110 at 150 (from twelve layers on)" in page
 
 

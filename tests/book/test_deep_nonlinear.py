@@ -3,10 +3,12 @@
 from itertools import pairwise
 
 import pytest
+import torch
 
 import gnlib
 from gnlib.chapters import results
-from gnlib.chapters.deep_nonlinear.wide_limit import deep_relu_condition
+from gnlib.chapters.deep_nonlinear.networks import ACTIVATIONS
+from gnlib.chapters.deep_nonlinear.wide_limit import deep_relu_condition, wide_kernel
 from tests.book.pages import ROOT, prose, table
 
 
@@ -162,3 +164,23 @@ def test_what_depth_gains_in_training_comes_late(text):
     assert "down to a thousandth of the loss it is no faster" in text
     assert all(many >= few for few, many in zip(shallow[1:3], deep[1:3], strict=True))
     assert f"A ten-thousandth takes them {1 - deep[3] / shallow[3]:.0%} fewer steps".replace("%", " %") in text
+
+
+def test_what_skips_keep_of_depth(text):
+    lines = table("deep-nonlinear", "κ of ReLU networks of 8 layers")
+    raw, white = (numbers(line.split()[2:]) for line in lines)
+    said = "$\\kappa$ is {:.0f} % larger than without skips on raw images, and {:.0f} % smaller on white ones"
+    assert said.format(100 * (raw[1] / raw[0] - 1), 100 * (1 - white[1] / white[0])) in text
+    assert raw[4] < raw[0] < raw[1] < raw[2] < raw[3]
+    assert white[3] < white[2] < white[1] < white[0]
+
+
+def test_two_kinds_of_infinite_width(text, chains):
+    white = gnlib.whiten(gnlib.load("mnist", 60, stride=2)[0])
+    relu = ACTIVATIONS["ReLU"]
+    values = torch.linalg.eigvalsh(
+        wide_kernel(white / white.norm(dim=1, keepdim=True), relu.dual, [0, 1], gain=relu.gain)
+    )
+    as_drawn = chains["white", "ReLU", 2][1]
+    said = "have a κ of {:.0f} on white images here, and of {:.1f} there"
+    assert said.format((values[-1] / values[0]).item(), as_drawn) in text

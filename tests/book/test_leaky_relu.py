@@ -51,14 +51,29 @@ def numbers(start, words=0):
     return [[float(cell) for cell in line.split()[words:]] for line in table("leaky-relu", start)]
 
 
-def test_steps_of_training(text):
+def test_steps_of_training(text, kappas):
     white_first, white, raw_first, raw = [*zip(*numbers("steps of gradient descent"), strict=True)][1:]
-    assert (
-        "On white images the ReLU is the slowest, on raw ones the fastest once the loss is to be a twentieth." in text
-    )
     assert [*white] == sorted(white, reverse=True) and [*white_first] == sorted(white_first, reverse=True)
-    assert [*raw] == sorted(raw)
-    assert "Up to a tenth the slope hardly matters on raw images" in text and max(raw_first) < 1.3 * min(raw_first)
+    assert [*raw] == sorted(raw) and max(raw_first) < 1.3 * min(raw_first)
+    (white_linear, raw_linear), (white_relu, raw_relu) = kappas[1], kappas[0]
+    assert f"$\\kappa$ grows {white_relu / white_linear:.0f}-fold" in text
+    said = "a twentieth of the loss {:.0f}-fold, from {:.0f} to {:.0f}."
+    assert said.format(white[0] / white[-1], white[-1], white[0]) in text
+    said = "$\\kappa$ falls {:.0f}-fold, and the steps to a twentieth only {:.1f}-fold, from {:.0f} to {:.0f}."
+    assert said.format(raw_linear / raw_relu, raw[-1] / raw[0], raw[-1], raw[0]) in text
+    assert f"Those to a tenth stay, {raw_first[-1]:.0f} and {raw_first[0]:.0f}." in text
+
+
+def test_standardised_images_keep_the_order_of_raw_ones(text):
+    (line,) = (row for row in table("leaky-relu", "condition number of the figure") if row.startswith("standardised"))
+    relu, *_, most, _ = map(float, line.split()[1:])
+    said = f"$\\kappa$ grows from {round(relu, -2):,.0f} at the ReLU to {round(most, -3):,.0f} at a slope of 0.9."
+    assert said in text
+
+
+def test_the_third_exercise(text, kappas):
+    for at, images in enumerate(("white", "raw")):
+        assert f"On {images} images it is {kappas[-0.5][at]:,.0f}, and {kappas[0][at]:,.0f} for the ReLU" in text
 
 
 def test_two_samples_that_look_alike(text):

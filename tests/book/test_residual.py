@@ -41,6 +41,44 @@ def gains_of(sizes):
     return found
 
 
+def condition_without_skips_at_the_ends(weights, z, factor, trained):
+    """κ of linear layers; those in the middle are z + factor W z, and the factor may be a weight itself."""
+    first, *inner, last = weights
+    layers = [first, *(torch.eye(len(w)).double() + factor * w for w in inner), last]
+    scales, kernel = [1.0, *(factor for _ in inner), 1.0], 0
+    for at, (scale, w) in enumerate(zip(scales, weights, strict=True)):
+        below, above = z, torch.eye(len(last)).double()
+        for layer in layers[:at]:
+            below = below @ layer.mT
+        for layer in layers[:at:-1]:
+            above = above @ layer
+        kernel = kernel + scale**2 * torch.kron(below @ below.mT, above @ above.mT)
+        if trained and 0 < at < len(inner) + 1:
+            by_factor = (below @ (above @ w).mT).flatten()
+            kernel = kernel + by_factor.outer(by_factor)
+    values = torch.linalg.eigvalsh(kernel)
+    return (values[-1] / values[0]).item()
+
+
+def test_without_skips_at_both_ends_kappa_tends_to_that_of_one_hidden_layer(page):
+    moment = gnlib.SecondMoment.from_data(gnlib.whiten(gnlib.load("mnist", 300, stride=3)[0]))
+    z = (moment.basis * moment.eigenvalues.sqrt()).mT  # fewer samples of the same second moment, but for a factor
+    weights = gnlib.linear_weights([len(moment.basis), 300, 300, 300, 10], generator=torch.Generator().manual_seed(0))
+    factors = 1.0, 0.5, 0.1, 0.01
+    shared = [
+        float(gnlib.condition_number(gnlib.linear_gauss_newton(weights, moment, 1 / factor))) for factor in factors
+    ]
+    middle, trained = (
+        [condition_without_skips_at_the_ends(weights, z, factor, learned) for factor in factors]
+        for learned in (False, True)
+    )
+    alone = float(gnlib.condition_number(gnlib.linear_gauss_newton([weights[0], weights[-1]], moment)))
+    assert middle[-1] == pytest.approx(alone, rel=1e-2) and trained[-1] > 1.4 * alone
+    assert f"With the two outer layers alone it has a $\\kappa$ of {alone:.1f}." in page
+    for kappas, digits in ((shared, (1, 1, 1, 2)), (middle, (1,) * 4), (trained, (1,) * 4)):
+        assert f"| {' | '.join(f'{kappa:.{digit}f}' for kappa, digit in zip(kappas, digits, strict=True))} |" in page
+
+
 @pytest.mark.parametrize("depth", [2, 5])
 def test_weak_branches_are_strong_skips(depth, page):
     x, identity = gaussian(0, 40, 12), torch.eye(12).double()
@@ -126,7 +164,7 @@ def test_skips_of_relu_networks_help_on_white_images_and_harm_on_raw_ones(page):
 
 def test_standardising_does_not_turn_the_sign_and_whitening_does(page):
     lines = [line.split() for line in table("residual", "κ, geometric mean of 5 networks, L = 8, width 200")]
-    found = {name: [float(cell.replace(",", "")) for cell in cells] for name, *cells in lines}
+    found = {" ".join(line[:-4]): [float(cell.replace(",", "")) for cell in line[-4:]] for line in lines}
     raw, standardised, centred, white = (found[name] for name in ("raw", "standardised", "centred", "whitened"))
     assert "Standardising, which is what most people do, does not turn it." in page
     assert all(min(skips) > plain for plain, *skips in (raw, standardised))
@@ -136,6 +174,9 @@ def test_standardising_does_not_turn_the_sign_and_whitening_does(page):
     assert white == sorted(white, reverse=True)
     assert "skips lower it, by less than one half." in page and centred[0] / 2 < min(centred[1:])
     assert max(centred[1:]) < centred[0]
+    without = found["raw, no ReLUs"]
+    assert without == sorted(without, reverse=True)
+    assert f"skips lower it, and weak branches most, by a factor of {without[0] / without[3]:.0f}." in page
 
 
 def test_the_kernel_of_relu_networks_is_that_of_their_chapter():
@@ -145,12 +186,12 @@ def test_the_kernel_of_relu_networks_is_that_of_their_chapter():
         drawn = network("ReLU", "skips / L", [784, *[200] * 7, 10], generator=torch.Generator().manual_seed(seed))
         values = torch.linalg.eigvalsh(kernel(layers_of(drawn, images)))
         kappas.append((values[-1] / values[0]).item())
-    (line,) = (line for line in table("residual", "κ, geometric mean of 5") if line.startswith("raw"))
+    (line,) = (line for line in table("residual", "κ, geometric mean of 5") if line.startswith("raw  "))
     assert line.endswith(f"{np.exp(np.mean(np.log(kappas))):,.0f}")
 
 
 def test_the_weaker_the_branches_the_smaller_is_kappa(page):
     lines = [[float(cell) for cell in line.split()[1:]] for line in table("residual", "κ, mean of 2 networks")]
     assert len(lines) == 3 and all(values == sorted(values, reverse=True) for values in lines)
-    assert "At four layers $\\beta = 2$ takes it from 25 to 8" in page
+    assert "At four layers $\\beta = 2$ takes $\\kappa$ from 25 to 8" in page
     assert (round(lines[1][0]), round(lines[1][2])) == (25, 8)

@@ -65,7 +65,7 @@ def test_depth_times_rank_over_width_is_not_all():
     kappas = means("deep-linear", "depth", "line", figure="2a")
     at_one_ratio = [f"{kappas[200 * depth, depth]:.0f}" for depth in (4, 8, 16)]
     page = prose("notebooks/deep-linear")
-    assert "condition numbers of {}, {} and {}, for 4, 8 and 16 layers".format(*at_one_ratio) in page
+    assert "the condition numbers of 4, 8 and 16 layers are {}, {} and {}.".format(*at_one_ratio) in page
     assert "at $L r / m = 2.9$" in page and round(587 / 200, 1) == 2.9
 
 
