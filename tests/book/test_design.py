@@ -45,8 +45,8 @@ def adam():
 
 
 @pytest.fixture(scope="module")
-def bar(counted):
-    return max(UNTUNED, key=lambda name: speedups(counted, name, "Kaiming")[0])
+def bar():
+    return UNTUNED[0]
 
 
 def of_family(rows, family):
@@ -62,15 +62,17 @@ def test_what_was_run(text, held, counted, adam):
     table = results.kept("design")
     assert {row["initialisation"] for row in held} == {*UNTUNED, *SEARCHED}
     assert (
-        "It has the four held-out families, with three seeds of each under gradient descent and one under Adam." in text
+        "It has the four held-out families, with five seeds of each under gradient descent and three under Adam."
+        in text
     )
     assert {(row["family"], row["optimizer"], row["seed"]) for row in table} == {
         (family, optimizer, seed)
         for family in HELD_OUT
-        for optimizer, seed in (("descent", 1), ("descent", 2), ("descent", 3), ("adam", 1))
+        for optimizer, seeds in (("descent", 5), ("adam", 3))
+        for seed in range(1, seeds + 1)
     }
-    assert "Gradient descent: three families, three seeds of each. Adam: four families, one seed of each." in text
-    assert [len({row["family"] for row in rows}) for rows in (counted, adam)] == [3, 4]
+    assert "Four families: five seeds of each under gradient descent, three under Adam." in text
+    assert [len({row["family"] for row in rows}) for rows in (counted, adam)] == [4, 4] and counted == held
     assert "Five are *free*, seven take a search" in text and (len(UNTUNED), len(SEARCHED)) == (5, 7)
     sizes = [sum(p.numel() for p in build(family, seed=0).parameters()) for family in FAMILIES]
     assert "of 7,300 to 49,900 parameters" in text
@@ -82,11 +84,16 @@ def test_what_was_chosen_beforehand(text):
 
 
 def test_no_search_beats_the_best_that_is_free(text, held, counted, adam, bar):
-    assert bar == "torch's default"
-    assert "torch's default under gradient descent, Kaiming's weights with the last layer at zero under Adam." in text
-    assert "torch's default was not beaten in the mean over held-out families (three, with three seeds)" in text
-    for rows, best in ((held, bar), (counted, bar), (adam, "last layer zero")):
-        assert all(speedups(rows, name, best)[0] < 1 for name in {*UNTUNED, *SEARCHED} - {best})
+    assert "torch's default or Kaiming's weights with the last layer at zero under gradient descent, the latter" in text
+    assert (
+        "Under gradient descent no search was ahead of torch's default in the mean over four held-out families" in text
+    )
+    zero = "last layer zero"
+    assert "between these two five seeds cannot tell" in text
+    value, low, high = speedups(counted, zero, bar)
+    assert low < 1 < value < high and all(speedups(counted, name, bar)[0] < 1 for name in {*UNTUNED[1:]} - {zero})
+    assert all(speedups(counted, name, bar)[0] < 1 for name in SEARCHED)
+    assert all(speedups(adam, name, zero)[0] < 1 for name in {*UNTUNED, *SEARCHED} - {zero})
 
 
 def test_without_trained_biases_kappa_is_blind_to_the_product(text):
@@ -123,52 +130,50 @@ def test_one_number_does_about_as_well(text, counted):
     assert said.format(*(mean_of(some, name, "steps") for some in rows for name in ("common gain", CHOICE))) in text
 
 
-def test_the_choice_is_no_success(text, held, counted, bar):
+def test_the_choice_is_no_success(text, counted, bar):
     value, low, high = speedups(counted, CHOICE, bar)
-    assert f"reach {value:.2f} times the speed of torch's default, where {ENOUGH} was to count as success" in text
-    over_kaiming, free = (speedups(counted, name, "Kaiming")[0] for name in (CHOICE, bar))
+    assert (
+        f"reach {value:.2f} times the speed of torch's default, where {ENOUGH} times the best that is free was" in text
+    )
+    over_kaiming, free, zero = (speedups(counted, name, "Kaiming")[0] for name in (CHOICE, bar, "last layer zero"))
     assert f"They are {over_kaiming:.2f} times as fast as the Kaiming weights that they multiply" in text
-    assert f"torch's default has {free:.2f} for nothing" in text and over_kaiming < free
-    whole, *ends = speedups(held, CHOICE, bar)
-    zero = "{:.2f} [{:.2f}, {:.2f}]".format(*speedups(held, "last layer zero", bar))
-    assert "the gains of the forecast have {:.2f} [{:.2f}, {:.2f}], the last".format(whole, *ends) in text
-    assert f"the last layer at zero {zero}, and torch's default is still the best of what is free" in text
-    assert value < ENOUGH and whole < ENOUGH and low < 1 < high and ends[0] < 1 < ends[1]
-    first = [speedups([row for row in rows if row["seed"] == 1], CHOICE, bar)[0] for rows in (counted, held)]
-    assert "the choice had {:.2f} in three families and {:.2f} in four".format(*first) in text
-    card = prose("book/scorecard")
-    assert f"are no success either, {value:.2f} [{low:.2f}, {high:.2f}]; with the fourth family" in card
-    assert "with the fourth family {:.2f} [{:.2f}, {:.2f}].".format(whole, *ends) in card
+    assert f"torch's default has {free:.2f} for nothing, and the last layer at zero {zero:.2f};" in text
+    assert value < ENOUGH and low < 1 < high and speedups(counted, CHOICE, "last layer zero")[0] < 1
+    some = [row for row in counted if row["family"] != "deep and narrow"]
+    written = ["{:.2f} [{:.2f}, {:.2f}]".format(*speedups(some, name, bar)) for name in (CHOICE, "last layer zero")]
+    said = "the gains of the forecast have {}, and the last layer at zero {}. It is no success either way."
+    assert said.format(*written) in text
+    first = speedups([row for row in counted if row["seed"] == 1], CHOICE, bar)[0]
+    assert f"the choice had {first:.2f} in four families." in text
+    assert f"are no success either, {value:.2f} [{low:.2f}, {high:.2f}]." in prose("book/scorecard")
 
 
 def test_the_condition_number_and_gradinit(text, counted, adam, bar):
-    (kappa, _, high), (other, *_) = (speedups(counted, name, bar) for name in ("condition number", "GradInit"))
+    (kappa, low, high), (other, *_) = (speedups(counted, name, bar) for name in ("condition number", "GradInit"))
     over_kaiming = speedups(counted, "condition number", "Kaiming")[0]
-    assert f"have {kappa:.2f} times the speed of torch's default, with an interval below 1, and" in text and high < 1
+    assert f"have {kappa:.2f} times the speed of torch's default, [{low:.2f}, {high:.2f}], and" in text
     assert f"and {over_kaiming:.2f} times that of Kaiming's weights." in text
-    with_adam = speedups(adam, "condition number", bar)[0]
-    assert f"Under Adam they have {with_adam:.2f} times that of torch's default." in text
+    with_adam, low, high = speedups(adam, "condition number", bar)
+    assert f"Under Adam they have {with_adam:.2f} times that of torch's default, [{low:.2f}, {high:.2f}]." in text
     assert f"The better of the two searches of others, GradInit, reaches {other:.2f}." in text
     assert other > speedups(counted, "MetaInit", bar)[0]
     card = prose("book/scorecard")
     assert f"gains of the smallest one train at {kappa:.2f} times the speed of torch's default" in card
-    assert f"Under Adam, with one seed, the smallest condition number has {with_adam:.2f}." in card
+    assert f"Under Adam, with three seeds, the smallest condition number has {with_adam:.2f}." in card
 
 
-def test_where_it_is_ahead_and_where_behind(text, held, counted, adam, bar):
-    by_family = {family: speedups(of_family(counted, family), CHOICE, bar) for family in HELD_OUT[1:]}
-    ahead = by_family["CNN, BatchNorm"], by_family["deep CNN"]
-    assert "ahead of torch's default on the two convolutional networks, by 1.3 on both, though not with every" in text
-    assert all(f"{value:.1f}" == "1.3" for value, *_ in ahead) and min(low for _, low, _ in ahead) < 1
-    assert "It takes four times as many steps on the funnel" in text
-    assert 1 / by_family["funnel, leaky ReLU"][0] == pytest.approx(4, abs=0.3)
-    narrow = of_family(held, "deep and narrow")
+def test_where_it_is_ahead_and_where_behind(text, counted, adam, bar):
+    by_family = {family: speedups(of_family(counted, family), CHOICE, bar)[0] for family in HELD_OUT}
+    deep, normalised = by_family["deep CNN"], by_family["CNN, BatchNorm"]
+    assert f"{deep:.2f} times as fast on the deep CNN, {normalised:.2f} times with batch normalisation." in text
+    assert "It takes five times as many steps on the funnel" in text
+    assert 1 / by_family["funnel, leaky ReLU"] == pytest.approx(5, abs=0.4)
+    narrow = of_family(counted, "deep and narrow")
     arrived = [row["initialisation"] for row in narrow if row["steps"] is not None]
-    assert f"{len(arrived)} of {len(narrow)} arrive, both with the last layer at zero" in text
-    assert len(arrived) / len(narrow) < LEAST and {*arrived} == {"last layer zero"}
+    assert f"{len(arrived)} of {len(narrow)} trainings arrive within 400 steps, four of them with the last" in text
+    assert LEAST <= len(arrived) / len(narrow) < LEAST + 0.02 and arrived.count("last layer zero") == 4
     some = of_family(adam, "deep and narrow")
     assert f"Under Adam {sum(row['steps'] is not None for row in some)} of {len(some)} arrive there" in text
-    assert {row["family"] for row in counted} == {*HELD_OUT[1:]}
 
 
 def test_which_initialisation_is_ahead_everywhere(text, counted, adam, bar):
@@ -185,16 +190,23 @@ def test_which_initialisation_is_ahead_everywhere(text, counted, adam, bar):
 
 
 def test_under_adam(text, adam, bar):
-    zero, grad, forecast, own = (
-        speedups(adam, name, bar)[0] for name in ("last layer zero", "GradInit", CHOICE, "forecast with K_P")
+    grad, forecast, own = (speedups(adam, name, bar)[0] for name in ("GradInit", CHOICE, "forecast with K_P"))
+    zero, *ends = speedups(adam, "last layer zero", bar)
+    assert "{:.2f} times the speed of torch's default [{:.2f}, {:.2f}] |".format(zero, *ends) in text
+    said = (
+        "It has {:.2f} times the speed of torch's default, [{:.2f}, {:.2f}] with three seeds, and is ahead in the mean"
     )
-    by_family = [speedups(of_family(adam, family), "last layer zero", bar)[0] for family in HELD_OUT]
-    ends = f"{min(by_family):.2f} to {max(by_family):.2f}"
-    assert f"{zero:.2f} times the speed of torch's default ({ends} in the four families)" in text
-    assert f"It has {zero:.2f} times the speed of torch's default, and is ahead in each of the four families." in text
+    assert said.format(zero, *ends) in text
+    assert all(speedups(of_family(adam, family), "last layer zero", bar)[0] > 1 for family in HELD_OUT)
+    since = speedups([row for row in adam if row["seed"] > 1], "last layer zero", bar)
+    assert "the two seeds run since, by themselves, say {:.2f} [{:.2f}, {:.2f}].".format(*since) in text
     assert f"The best search, GradInit, has {grad:.2f}, the forecast {forecast:.2f}, and" in text
     assert grad == max(speedups(adam, name, bar)[0] for name in SEARCHED)
     assert f"the forecast with Adam's own kernel {own:.2f}." in text
+
+
+def rows_arrive_nowhere(rows, names):
+    return all(row["steps"] is None for row in rows if row["initialisation"] in names)
 
 
 def test_orthogonal_weights_have_a_small_kappa_and_are_slower(text, counted, adam, bar):
@@ -203,20 +215,23 @@ def test_orthogonal_weights_have_a_small_kappa_and_are_slower(text, counted, ada
     assert (
         "In each family here, too, they have the smaller $\\kappa$. They also have a loss at the start that is" in text
     )
-    for rows in (*(of_family(counted, family) for family in HELD_OUT[1:]), *(of_family(adam, f) for f in HELD_OUT)):
+    for rows in (of_family(some, family) for some in (counted, adam) for family in HELD_OUT):
         kappa, loss, steps = (
             mean_of(rows, "orthogonal", column) / mean_of(rows, bar, column)
             for column in ("kappa", "initial_loss", "steps")
         )
-        assert kappa < 1 and loss > 3 and steps > 1
+        assert kappa < 1 and loss > 3 and (steps > 1 or rows_arrive_nowhere(rows, ("orthogonal", bar)))
 
 
 def test_a_last_layer_at_zero(text, counted, adam):
-    assert "it is faster than Kaiming's weights in two of three families, and slower with batch normalisation" in text
-    over = {family: speedups(of_family(counted, family), "last layer zero", "Kaiming")[0] for family in HELD_OUT[1:]}
-    assert over.pop("CNN, BatchNorm") < 1 and all(speed > 1 for speed in over.values())
-    assert "under Adam it is faster in all four" in text
-    assert all(speedups(of_family(adam, family), "last layer zero", "Kaiming")[0] > 1 for family in HELD_OUT)
+    assert "(Zero is faster than Kaiming's weights in all four families, but for that one case)" in text
+    slower = [
+        (family, some is adam)
+        for some in (counted, adam)
+        for family in HELD_OUT
+        if speedups(of_family(some, family), "last layer zero", "Kaiming")[0] <= 1
+    ]
+    assert slower == [("CNN, BatchNorm", False)]
 
 
 def test_what_searches_cost(text, counted, bar):
@@ -224,7 +239,7 @@ def test_what_searches_cost(text, counted, bar):
     assert "as much as 30 to 1,300 of them" in text
     assert (round(min(costs), -1), round(max(costs), -2)) == (30, 1300)
     assert "With its search charged" in text and "none comes near torch's default under gradient descent" in text
-    assert all(speedups(counted, name, bar, charged=True)[0] < 0.3 for name in SEARCHED)
+    assert all(speedups(counted, name, bar, charged=True)[0] < 0.4 for name in SEARCHED)
 
 
 def test_torch_draws_a_sixth_of_the_variance_and_the_model_is_wrong_about_the_cnn(text):
@@ -339,10 +354,13 @@ def test_what_orders_initialisations(text, adam):
     kappa, loss = zip(
         *(found["gradient descent"][family] for family in ("deep CNN", "funnel, leaky ReLU")), strict=True
     )
-    assert "it has {:.2f} and {:.2f} in the two families without a normalisation, and".format(*loss) in text
-    assert "and $\\kappa$ {} and {}.".format(*kappa) in text
+    assert "it has {:.2f} and {:.2f} in the deep CNN and the funnel, and".format(*loss) in text
+    assert "and $\\kappa$ {:.2f} and {:.2f}.".format(*kappa) in text
     kappa, loss = zip(*found["Adam"].values(), strict=True)
-    assert f"the loss at the start has {min(loss):.3f} to {max(loss):.3f}, alike in all four families by" in text
-    assert f"and $\\kappa$ {max(kappa)} at most." in text and len(loss) == 4
-    late = sum(row["steps"] is None for row in of_family(adam, "deep and narrow"))
-    assert "In `deep and narrow` nine of twelve count as 400 steps" in text and late == 9
+    assert f"the loss at the start has {min(loss):.2f} to {max(loss):.2f} in the four families." in text
+    odd = found["Adam"].pop("deep and narrow")[0]
+    kappa = [numbers[0] for numbers in found["Adam"].values()]
+    said = f"has between {min(kappa):.2f} and {max(kappa):.2f} in three of them, and {odd:.2f} in `deep and narrow`"
+    assert said in text and len(loss) == 4
+    late = [row["steps"] is None for row in of_family(adam, "deep and narrow")]
+    assert "where most trainings count as 400 steps" in text and np.mean(late) > 0.5
