@@ -2,14 +2,16 @@
 
 import itertools
 import math
+import os
 from functools import partial
 
 import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 
-hundreds = settings(max_examples=200, derandomize=True, deadline=None)
-a_hundred = settings(hundreds, max_examples=100)
+INSTANCES = int(os.environ.get("INSTANCES", "100"))  # of each claim; every night a thousand
+instances = settings(max_examples=INSTANCES, derandomize=True, deadline=None)
+a_hundred = settings(instances, max_examples=100)
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.integers(1, 5)
 EPS = torch.finfo(torch.float64).eps

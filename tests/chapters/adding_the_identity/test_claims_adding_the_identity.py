@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gnlib.chapters.adding_the_identity.bounds import shifted_singular_values
 from gnlib.chapters.adding_the_identity.singular_values import derivatives, follow, one_sided_derivatives, zeros
 from tests.chapters.adding_the_identity.helpers import ROUNDING, THOUSAND, identity, singular, starts, thousand
-from tests.strategies import EPS, a_hundred, attack, exact, gaussian, hundreds, orthogonal, seeds
+from tests.strategies import EPS, a_hundred, attack, exact, gaussian, instances, orthogonal, seeds
 
 RHOS = [0.0, 1e-3, 0.3, 1.0, 2.0, 30.0]
 
@@ -181,7 +181,7 @@ def both(seed, n, t):
 
 
 @pytest.mark.claim("Riedi Lemma 18", verdict="fails")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 5), st.sampled_from([-2.0, -0.5, 1e-3, 1.0, 3.0]), st.floats(-5, 5))
 def test_an_eigenvector_that_is_a_singular_vector_stays_both(seed, n, t, rho):
     m, w = both(seed, n, t)
@@ -193,7 +193,7 @@ def test_an_eigenvector_that_is_a_singular_vector_stays_both(seed, n, t, rho):
 
 
 @pytest.mark.claim("Riedi Lemma 18", verdict="fails")
-@hundreds
+@instances
 @given(seeds, st.integers(2, 5), st.sampled_from([-2.0, -0.5, 0.1, 1.0, 3.0]))
 def test_an_eigenvector_is_a_right_singular_vector_only_if_the_transpose_has_it_too(seed, n, t):
     q, m = orthogonal(seed, n), gaussian(seed + 1, n, n)
@@ -216,7 +216,7 @@ def test_with_eigenvalue_zero_the_eigenvector_need_not_stay_a_singular_vector():
 
 
 @pytest.mark.claim("Riedi Lemma 19", verdict="holds if")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 5), st.sampled_from([-2.0, -0.7, 0.3, 1.0]), st.floats(-3, 3))
 def test_extreme_slopes_belong_to_vectors_that_are_both(seed, n, t, rho):
     m, _ = both(seed, n, t)
@@ -335,7 +335,7 @@ def test_an_attack_does_not_make_a_layer_without_real_eigenvalues_singular():
 
 
 @pytest.mark.claim("One-sided derivatives", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=1, max_size=5), st.booleans())
 def test_one_sided_derivatives_at_repeated_and_vanishing_singular_values(seed, values, skip):
     n = len(values)
@@ -373,7 +373,7 @@ def test_at_a_simple_eigenvalue_the_slope_is_the_inverse_of_its_condition_number
 
 
 @pytest.mark.claim("Zeros", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.lists(st.integers(1, 2), min_size=1, max_size=3), st.integers(0, 2))
 def test_at_a_repeated_eigenvalue_the_slope_is_zero_if_and_only_if_it_is_defective(seed, blocks, others):
     """Jordan blocks of eigenvalue 0 beside a regular matrix, in a basis of moderate condition."""

@@ -17,7 +17,7 @@ from tests.strategies import (
     data_condition,
     exact,
     gaussian,
-    hundreds,
+    instances,
     kron,
     orthogonal,
     problems,
@@ -27,7 +27,7 @@ from tests.strategies import (
     up_to_rounding,
 )
 
-a_thousand = settings(hundreds, max_examples=1000)
+a_thousand = settings(instances, max_examples=1000)
 images, _ = load("cifar10", 1000, stride=4, grayscale=True)
 
 
@@ -126,7 +126,7 @@ def test_on_raw_data_batch_norm_can_make_it_worse(copies):
 
 
 @pytest.mark.claim("BatchNorm improves the condition number", verdict="fails")
-@hundreds
+@instances
 @given(normalised(regular=True), st.sampled_from([0.0, 1e2, 1e4]))
 def test_it_improves_where_centring_improves_the_data_by_more_than_both_ratios(problem, mean):
     weights, x, eps, scale = problem
@@ -140,7 +140,7 @@ def test_it_improves_where_centring_improves_the_data_by_more_than_both_ratios(p
 
 
 @pytest.mark.claim("The effect of BatchNorm shows on data that are not white", verdict="fails")
-@hundreds
+@instances
 @given(normalised(regular=True))
 def test_the_improvement_is_larger_on_raw_data_that_are_bad_enough(problem):
     weights, x, eps, scale = problem
@@ -163,7 +163,7 @@ def test_the_effect_can_be_stronger_on_white_data(copies):
 
 
 @pytest.mark.claim("The effect of BatchNorm shows on data that are not white", verdict="fails")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 5), st.integers(1, 6), st.floats(0.0, 3.0))
 def test_white_data_with_a_mean_are_not_white_for_batch_norm(seed, d, more, mean):
     x = whiten(gaussian(seed, d + more, d) + mean)
@@ -203,7 +203,7 @@ def test_one_input_with_a_trained_shift_gets_worse_with_width(m):
 
 
 @pytest.mark.claim("With BatchNorm, width improves the condition number", verdict="holds if")
-@hundreds
+@instances
 @given(normalised())
 def test_a_trained_shift_bounds_the_condition_number_from_below(problem):
     weights, x, eps, scale = problem
@@ -220,7 +220,7 @@ def test_a_trained_shift_bounds_the_condition_number_from_below(problem):
 
 
 @pytest.mark.claim("BatchNorm in training mode, exactly", verdict="holds")
-@hundreds
+@instances
 @given(normalised())
 def test_the_reduced_form_has_the_spectrum_of_autograd(problem):
     weights, x, eps, scale = problem
@@ -231,7 +231,7 @@ def test_the_reduced_form_has_the_spectrum_of_autograd(problem):
 
 
 @pytest.mark.claim("BatchNorm in training mode, exactly", verdict="holds")
-@hundreds
+@instances
 @given(normalised())
 def test_the_derivative_of_a_normalised_unit(problem):
     (v, _), x, eps, _ = problem
@@ -248,7 +248,7 @@ def test_the_derivative_of_a_normalised_unit(problem):
 
 
 @pytest.mark.claim("BatchNorm with trained scale and shift", verdict="holds")
-@hundreds
+@instances
 @given(normalised(), st.booleans(), st.booleans())
 def test_scale_and_shift_add_a_term_and_a_coordinate(problem, shifted, affine):
     weights, x, eps, scale = problem
@@ -259,7 +259,7 @@ def test_scale_and_shift_add_a_term_and_a_coordinate(problem, shifted, affine):
 
 
 @pytest.mark.claim("BatchNorm in evaluation mode", verdict="holds")
-@hundreds
+@instances
 @given(normalised(), st.booleans())
 def test_evaluation_mode_is_linear_in_the_input_weights(problem, affine):
     weights, x, eps, scale = problem
@@ -272,7 +272,7 @@ def test_evaluation_mode_is_linear_in_the_input_weights(problem, affine):
 
 
 @pytest.mark.claim("BatchNorm in evaluation mode", verdict="holds")
-@hundreds
+@instances
 @given(problems(2, 2), st.sampled_from([1e-5, 0.1, 3.0]))
 def test_evaluation_mode_before_any_training_changes_nothing(problem, eps):
     weights, x = problem
@@ -284,7 +284,7 @@ def test_evaluation_mode_before_any_training_changes_nothing(problem, eps):
 
 
 @pytest.mark.claim("What BatchNorm does not see", verdict="holds")
-@hundreds
+@instances
 @given(normalised(), st.sampled_from([1e-2, 1.0, 30.0]))
 def test_neither_the_mean_nor_the_unit_of_the_data_matters_in_training_mode(problem, factor):
     weights, x, _, scale = problem
@@ -297,7 +297,7 @@ def test_neither_the_mean_nor_the_unit_of_the_data_matters_in_training_mode(prob
 
 
 @pytest.mark.claim("What BatchNorm does not see", verdict="holds")
-@hundreds
+@instances
 @given(normalised())
 def test_without_eps_the_derivative_along_the_weights_of_a_unit_vanishes(problem):
     weights, x, _, scale = problem
@@ -311,7 +311,7 @@ def test_without_eps_the_derivative_along_the_weights_of_a_unit_vanishes(problem
 
 
 @pytest.mark.claim("BatchNorm as a linear network", verdict="holds")
-@hundreds
+@instances
 @given(problems(2, 2, regular=True), seeds)
 def test_on_white_and_centred_data_a_trained_scale_makes_it_linear(problem, seed):
     (v, w), x = problem
@@ -331,7 +331,7 @@ def test_on_white_and_centred_data_a_trained_scale_makes_it_linear(problem, seed
 
 
 @pytest.mark.claim("One unit without its own direction", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 5), st.floats(0.001, 0.999), st.floats(0.0, 1.0), st.sampled_from([0, 1, 4]))
 def test_what_is_left_of_a_unit_is_bounded_below_by_the_data(seed, r, theta, length, decades):
     squared = torch.logspace(0, -decades, r).double().diag()
@@ -356,7 +356,7 @@ def test_lemma_1_for_batch_norm(problem):
 
 @pytest.mark.claim("Lemma 1 for BatchNorm", verdict="holds")
 @pytest.mark.claim("Sharper bound for BatchNorm", verdict="holds")
-@hundreds
+@instances
 @given(normalised(regular=True), st.floats(0.01, 1.0), st.booleans())
 def test_each_step_of_the_proof_of_lemma_1_for_batch_norm(problem, t, trained):
     (v, w), x, eps, scale = problem
@@ -423,7 +423,7 @@ def test_the_sharper_bound_is_finite_and_close_for_wide_layers(seed, d, k, layer
 
 
 @pytest.mark.claim("BatchNorm, infinite width", verdict="holds")
-@hundreds
+@instances
 @given(
     st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=6),
     st.sampled_from([0.0, 1e-5, 0.1, 100.0]),
@@ -473,7 +473,7 @@ def layer_norm_jacobian(weights, x, eps):
 
 
 @pytest.mark.claim("LayerNorm, rank", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 4), st.integers(2, 5), st.integers(1, 3), st.integers(1, 9), st.sampled_from([1e-5, 0.1]))
 def test_layer_norm_reaches_one_direction_more_for_each_sample(seed, d, m, k, n, eps):
     x = gaussian(seed, n, d) + 1

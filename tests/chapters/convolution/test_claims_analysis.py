@@ -24,7 +24,7 @@ from tests.strategies import (
     data_condition,
     exact,
     gaussian,
-    hundreds,
+    instances,
     jacobian,
     nonzero_eigenvalues,
     orthogonal,
@@ -81,7 +81,7 @@ def test_hidden_layers_as_wide_as_the_lemma_asks_for_do_not_help(m):
 
 
 @pytest.mark.claim("Appendix B with Lemma 2", verdict="fails")
-@hundreds
+@instances
 @given(seeds, st.integers(2, 4), st.integers(0, 4))
 def test_a_family_exceeds_it_whatever_the_small_first_layer_and_the_data(seed, k, extra):
     """With an unfolded second layer near the identity and a small first layer, filters count paths, which differ."""

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from gnlib.chapters.convolution.networks import toeplitz
 from tests.chapters.convolution.helpers import networks, one_dimensional, outputs, some_filters
-from tests.strategies import exact, gaussian, hundreds, seeds
+from tests.strategies import exact, gaussian, instances, seeds
 
 
 @st.composite
@@ -20,7 +20,7 @@ def filter_banks(draw):
 
 
 @pytest.mark.claim("Appendix B, convolution", verdict="holds")
-@hundreds
+@instances
 @given(filter_banks())
 def test_entries_of_a_convolution_are_inner_products_of_filters_and_pieces(bank):
     w, x = bank
@@ -39,7 +39,7 @@ def printed_toeplitz(w, d):
 
 
 @pytest.mark.claim("Appendix B, Toeplitz matrix of filters", verdict="holds")
-@hundreds
+@instances
 @given(filter_banks())
 def test_stacked_toeplitz_matrices_are_the_convolution_row_by_row(bank):
     w, x = bank
@@ -49,7 +49,7 @@ def test_stacked_toeplitz_matrices_are_the_convolution_row_by_row(bank):
 
 
 @pytest.mark.claim("Appendix B, Toeplitz matrix of a layer", verdict="holds")
-@hundreds
+@instances
 @given(one_dimensional((2, 3)))
 def test_the_block_of_two_channels_is_the_toeplitz_matrix_of_their_filter(problem):
     filters, x, _, _ = problem
@@ -65,7 +65,7 @@ def test_the_block_of_two_channels_is_the_toeplitz_matrix_of_their_filter(proble
 
 
 @pytest.mark.claim("Eq. 15", verdict="holds if")
-@hundreds
+@instances
 @given(one_dimensional((2, 3)))
 def test_convolutions_from_the_right_are_one_with_the_effective_kernel(problem):
     filters, x, _, _ = problem
@@ -98,7 +98,7 @@ def test_the_operation_shortens_filters_and_the_effective_kernel_is_longer_than_
 
 
 @pytest.mark.claim("Eq. 16", verdict="holds")
-@hundreds
+@instances
 @given(networks())
 def test_a_network_is_the_product_of_its_toeplitz_matrices(problem):
     filters, x, strides, paddings = problem

@@ -26,7 +26,7 @@ from tests.strategies import (
     a_hundred,
     exact,
     gaussian,
-    hundreds,
+    instances,
     kron,
     nonzero_eigenvalues,
     orthogonal,
@@ -34,11 +34,11 @@ from tests.strategies import (
     up_to_rounding,
 )
 
-tens = settings(hundreds, max_examples=20)
+tens = settings(instances, max_examples=20)
 
 
 @pytest.mark.claim("Shared filters", verdict="holds")
-@hundreds
+@instances
 @given(networks())
 def test_virtual_patches_have_the_spectrum_of_all_samples_and_positions(problem):
     filters, x, strides, paddings = problem
@@ -150,7 +150,7 @@ def finite_cases(problem):
 
 
 @pytest.mark.claim("Lemma 2 for shared filters", verdict="holds")
-@hundreds
+@instances
 @given(networks(hidden=wide))
 def test_the_condition_number_is_below_the_bound_for_shared_filters(problem):
     kappa, bound, _ = finite_cases(problem)
@@ -180,7 +180,7 @@ def test_the_bound_is_attained_by_orthogonal_unfolded_filters(seed, k, above, ex
 
 
 @pytest.mark.claim("Sharper bound for shared filters", verdict="holds")
-@hundreds
+@instances
 @given(networks(hidden=wide))
 def test_the_sharper_bound_lies_between(problem):
     kappa, bound, sharp = finite_cases(problem)
@@ -208,7 +208,7 @@ def counts(kernels, strides):
 
 
 @pytest.mark.claim("Many filters", verdict="holds")
-@hundreds
+@instances
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.data(), seeds)
 def test_for_white_data_the_limit_counts_paths(kernels, data, seed):
     strides = [data.draw(st.integers(1, 3)) for _ in kernels]
@@ -254,7 +254,7 @@ def test_three_layers_of_many_filters_are_near_the_limit(seed):
 
 
 @pytest.mark.claim("Two taps or more", verdict="holds")
-@hundreds
+@instances
 @given(st.data(), st.integers(1, 4), st.integers(1, 4), st.integers(0, 3), seeds)
 def test_with_one_tap_it_is_one_and_with_more_at_least_two(data, k, m, more, seed):
     filters = [data.draw(some_filters(m, 1, k)), data.draw(some_filters(1, m, k))]
@@ -287,7 +287,7 @@ def polynomial(roots):
 
 
 @pytest.mark.claim("One filter", verdict="holds")
-@hundreds
+@instances
 @given(*2 * [st.lists(st.sampled_from(ROOTS), max_size=3)], seeds)
 def test_the_rank_with_one_filter_counts_the_common_roots(first, second, seed):
     filters = [polynomial(first)[None, None], polynomial(second)[None, None]]

@@ -17,7 +17,7 @@ from tests.strategies import (
     diagonal,
     exact,
     gaussian,
-    hundreds,
+    instances,
     jacobian,
     kron,
     matrices,
@@ -62,7 +62,7 @@ def close(a, b, scale):
 
 
 @pytest.mark.claim("Decomposition of the Gauss-Newton matrix", verdict="holds if")
-@hundreds
+@instances
 @given(problems(1, 4))
 def test_the_gauss_newton_matrix_is_u_i_kron_sigma_u_transposed(problem):
     weights, x = problem
@@ -86,7 +86,7 @@ def test_transposing_the_blocks_of_u_as_well_gives_another_matrix():
 
 
 @pytest.mark.claim("Eq. 4", verdict="holds")
-@hundreds
+@instances
 @given(problems(1, 4))
 def test_the_reduced_matrix_has_the_non_zero_eigenvalues(problem):
     weights, x = problem
@@ -102,7 +102,7 @@ def test_the_reduced_matrix_has_the_non_zero_eigenvalues(problem):
 
 
 @pytest.mark.claim("Eq. 5", verdict="holds")
-@hundreds
+@instances
 @given(problems(1, 4))
 def test_the_reduced_matrix_is_a_sum_of_kronecker_products(problem):
     weights, x = problem
@@ -136,7 +136,7 @@ def printed(weights, x):
 
 
 @pytest.mark.claim("Lemma 2, first inequality", verdict="holds")
-@hundreds
+@instances
 @given(problems(2, 5, wide=True, regular=True))
 def test_the_convex_combination_is_a_bound_under_the_assumptions_of_lemma_2(problem):
     weights, x = problem
@@ -146,7 +146,7 @@ def test_the_convex_combination_is_a_bound_under_the_assumptions_of_lemma_2(prob
 
 
 @pytest.mark.claim("Lemma 2, first inequality", verdict="holds")
-@hundreds
+@instances
 @given(problems(1, 5, regular=True))
 def test_the_library_evaluates_lemma_2_as_printed(problem):
     weights, x = problem
@@ -156,7 +156,7 @@ def test_the_library_evaluates_lemma_2_as_printed(problem):
 
 
 @pytest.mark.claim("Lemma 2, second inequality", verdict="holds")
-@hundreds
+@instances
 @given(problems(1, 5, wide=True, regular=True))
 def test_the_maximum_is_above_the_convex_combination(problem):
     weights, x = problem
@@ -170,7 +170,7 @@ def test_the_maximum_is_above_the_convex_combination(problem):
 
 
 @pytest.mark.claim("Lemma 2, its assumptions", verdict="holds if")
-@hundreds
+@instances
 @given(problems(1, 4))
 def test_one_positive_alpha_is_enough_for_the_first_inequality_whatever_the_widths(problem):
     weights, x = problem
@@ -209,7 +209,7 @@ def test_narrow_layers_need_zero_padded_singular_values():
 
 
 @pytest.mark.claim("Data and network, any depth", verdict="holds")
-@hundreds
+@instances
 @given(problems(1, 4, regular=True))
 def test_the_condition_number_is_that_of_the_data_up_to_the_ratio_of_lemma_2(problem):
     weights, x = problem
@@ -228,7 +228,7 @@ def on_the_range(x):
 
 
 @pytest.mark.claim("Condition number of the network alone", verdict="holds")
-@hundreds
+@instances
 @given(problems(1, 4))
 def test_data_change_the_condition_number_of_the_network_by_no_more_than_their_own(problem):
     weights, x = problem
@@ -244,7 +244,7 @@ def test_data_change_the_condition_number_of_the_network_by_no_more_than_their_o
 
 
 @pytest.mark.claim("Condition number of the network alone", verdict="holds")
-@hundreds
+@instances
 @given(problems(1, 4, regular=True))
 def test_where_the_network_alone_is_regular_the_data_count_too(problem):
     weights, x = problem
@@ -265,7 +265,7 @@ def test_the_lower_bound_of_the_network_alone_is_attained():
 
 
 @pytest.mark.claim("Product vectors", verdict="holds")
-@hundreds
+@instances
 @given(problems(1, 4), seeds)
 def test_product_vectors_give_a_lower_bound(problem, seed):
     weights, x = problem
@@ -284,7 +284,7 @@ def test_product_vectors_give_a_lower_bound(problem, seed):
 
 
 @pytest.mark.claim("Product vectors", verdict="holds")
-@hundreds
+@instances
 @given(problems(1, 2, regular=True))
 def test_product_vectors_are_exact_for_one_and_two_layers(problem):
     weights, x = problem
@@ -294,7 +294,7 @@ def test_product_vectors_are_exact_for_one_and_two_layers(problem):
 
 
 @pytest.mark.claim("Product vectors", verdict="holds")
-@hundreds
+@instances
 @given(problems(1, 4))
 def test_the_matrix_is_regular_unless_two_neighbouring_products_lose_rank(problem):
     weights, x = problem
@@ -412,7 +412,7 @@ def test_in_deep_networks_with_other_numbers_of_inputs_than_outputs_they_have():
 
 
 @pytest.mark.claim("Sharper bound", verdict="holds")
-@hundreds
+@instances
 @given(problems(1, 5))
 def test_the_sharper_bound_lies_between_the_truth_and_lemma_2(problem):
     weights, x = problem
@@ -425,7 +425,7 @@ def test_the_sharper_bound_lies_between_the_truth_and_lemma_2(problem):
 
 
 @pytest.mark.claim("Sharper bound", verdict="holds")
-@hundreds
+@instances
 @given(problems(1, 2))
 def test_the_sharper_bound_is_exact_for_one_and_two_layers(problem):
     weights, x = problem
@@ -435,7 +435,7 @@ def test_the_sharper_bound_is_exact_for_one_and_two_layers(problem):
 
 
 @pytest.mark.claim("Sharper bound", verdict="holds")
-@hundreds
+@instances
 @given(problems(3, 5, regular=True))
 def test_the_sharper_bound_is_the_quotient_of_the_two_sums(problem):
     weights, x = problem
@@ -448,7 +448,7 @@ def test_the_sharper_bound_is_the_quotient_of_the_two_sums(problem):
 
 
 @pytest.mark.claim("Appendix E, self-balancing", verdict="holds if")
-@hundreds
+@instances
 @given(problems(1, 5, regular=True))
 def test_each_term_of_the_combination_is_its_largest_eigenvalue(problem):
     weights, x = problem
@@ -461,7 +461,7 @@ def test_each_term_of_the_combination_is_its_largest_eigenvalue(problem):
 
 
 @pytest.mark.claim("Appendix E, self-balancing", verdict="holds if")
-@hundreds
+@instances
 @given(problems(1, 5, regular=True))
 def test_the_combination_is_a_harmonic_mean_so_each_layer_limits_it(problem):
     weights, _ = problem
@@ -475,7 +475,7 @@ def test_the_combination_is_a_harmonic_mean_so_each_layer_limits_it(problem):
 
 
 @pytest.mark.claim("Appendix E, self-balancing", verdict="holds if")
-@hundreds
+@instances
 @given(sizes.flatmap(lambda d: st.lists(matrices(d, d, regular=True), min_size=2, max_size=4)))
 def test_larger_condition_numbers_have_smaller_weights_where_the_largest_eigenvalues_agree(weights):
     weights = [w / torch.linalg.matrix_norm(w, 2) for w in weights]

@@ -14,7 +14,7 @@ from gnlib.chapters.deep_linear.perturbation import sum_bounds, weyl
 from tests.strategies import (
     EPS,
     exact,
-    hundreds,
+    instances,
     kron,
     matrices,
     orthogonal,
@@ -41,7 +41,7 @@ def middle_sums(a, b):
 
 
 @pytest.mark.claim("Lemma 5", verdict="holds")
-@hundreds
+@instances
 @given(pairs())
 def test_weyl_and_dual_weyl_for_every_pair_of_indices(pair):
     a, b, s = (descending(m) for m in (*pair, sum(pair)))
@@ -54,7 +54,7 @@ def test_weyl_and_dual_weyl_for_every_pair_of_indices(pair):
 
 
 @pytest.mark.claim("Lemma 5", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(1, 5).flatmap(lambda n: st.tuples(spectra(n), spectra(n))))
 def test_each_bound_of_weyl_is_attained_by_diagonal_matrices(spectra_pair):
     a, b = (v.sort(descending=True).values for v in spectra_pair)
@@ -68,7 +68,7 @@ def test_each_bound_of_weyl_is_attained_by_diagonal_matrices(spectra_pair):
 
 
 @pytest.mark.claim("Appendix A, extreme eigenvalues of a sum", verdict="holds")
-@hundreds
+@instances
 @given(pairs())
 def test_the_four_consequences_of_weyl(pair):
     a, b, s = (descending(m) for m in (*pair, sum(pair)))
@@ -99,7 +99,7 @@ def test_the_ratio_of_the_last_eigenvalues_misses_the_middle_of_an_indefinite_sp
 
 
 @pytest.mark.claim("Appendix A, condition number of a symmetric matrix", verdict="fails")
-@hundreds
+@instances
 @given(st.integers(1, 5).flatmap(symmetric), st.integers(1, 5).flatmap(lambda n: symmetric(n, 0)))
 def test_the_condition_number_is_the_ratio_of_largest_and_smallest_modulus(indefinite, semidefinite):
     for matrix in (indefinite, semidefinite):
@@ -166,7 +166,7 @@ def test_no_smaller_integers_violate_either_bound():
 
 
 @pytest.mark.claim("Eq. 12, lower bound", verdict="fails")
-@hundreds
+@instances
 @given(st.integers(1, 5).flatmap(lambda n: st.tuples(symmetric(n), symmetric(n, 0))), st.floats(1e-3, 2))
 def test_the_lower_bound_holds_where_the_sum_is_positive_definite(pair, least):
     a, positive = pair
@@ -176,7 +176,7 @@ def test_the_lower_bound_holds_where_the_sum_is_positive_definite(pair, least):
 
 
 @pytest.mark.claim("Eq. 12, upper bound", verdict="fails")
-@hundreds
+@instances
 @given(pairs(), st.floats(1e-3, 2))
 def test_the_upper_bound_holds_where_the_smallest_eigenvalues_have_a_positive_sum(pair, least):
     a, b = pair
@@ -187,7 +187,7 @@ def test_the_upper_bound_holds_where_the_smallest_eigenvalues_have_a_positive_su
 
 @pytest.mark.claim("Eq. 12, lower bound", verdict="fails")
 @pytest.mark.claim("Eq. 12, upper bound", verdict="fails")
-@hundreds
+@instances
 @given(pairs(0))
 def test_both_bounds_hold_for_positive_semidefinite_matrices(pair):
     a, b, s = (descending(m).clamp_min(0) for m in (*pair, sum(pair)))
@@ -203,7 +203,7 @@ def test_both_bounds_hold_for_positive_semidefinite_matrices(pair):
 
 
 @pytest.mark.claim("Appendix A, spectrum of a Kronecker product", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(1, 4), st.integers(1, 3), st.data())
 def test_eigenvalues_of_a_kronecker_product_are_all_products_for_any_square_matrices(p, q, data):
     # Equal power sums, in exact integers, mean equal spectra: complex, repeated and defective ones too.
@@ -220,7 +220,7 @@ def test_eigenvalues_of_a_kronecker_product_are_all_products_for_any_square_matr
 
 
 @pytest.mark.claim("Eq. 13 and 14", verdict="holds")
-@hundreds
+@instances
 @given(*(st.integers(1, 4).flatmap(lambda n: symmetric(n, 0)) for _ in "ab"))
 def test_extreme_eigenvalues_of_a_kronecker_product_of_semidefinite_matrices(a, b):
     ends_a, ends_b, ends = (descending(m)[[0, -1]] for m in (a, b, kron(a, b)))
@@ -236,7 +236,7 @@ def test_one_negative_eigenvalue_is_enough_to_lose_them():
 
 
 @pytest.mark.claim("Appendix A, extreme eigenvalues of a product", verdict="holds")
-@hundreds
+@instances
 @given(pairs(0))
 def test_extreme_eigenvalues_of_a_product_of_semidefinite_matrices(pair):
     a, b = pair
@@ -251,7 +251,7 @@ def test_extreme_eigenvalues_of_a_product_of_semidefinite_matrices(pair):
 
 
 @pytest.mark.claim("Appendix A, extreme eigenvalues of a product", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(1, 5).flatmap(lambda n: st.tuples(symmetric(n, 0), matrices(n + 1, n))))
 def test_extreme_eigenvalues_of_a_congruence(pair):
     # the form in which the proof of Lemma 1 uses it
@@ -280,7 +280,7 @@ def test_two_lines_at_an_angle_have_a_smaller_product(angle):
 
 
 @pytest.mark.claim("Appendix A, products with smallest non-zero eigenvalues", verdict="fails")
-@hundreds
+@instances
 @given(st.integers(1, 5).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n), st.integers(1, n))), st.data())
 def test_where_one_range_contains_the_other_the_smallest_non_zero_eigenvalues_multiply(sizes, data):
     n, *ranks = sizes
@@ -295,7 +295,7 @@ def test_where_one_range_contains_the_other_the_smallest_non_zero_eigenvalues_mu
 
 
 @pytest.mark.claim("Appendix C", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(2, 6), st.data())
 def test_the_pseudo_condition_number_and_what_one_more_eigenvalue_changes(n, data):
     rank = data.draw(st.integers(1, n))

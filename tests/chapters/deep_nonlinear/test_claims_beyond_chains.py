@@ -12,11 +12,11 @@ from gnlib.chapters.deep_nonlinear.chain import layers_of
 from gnlib.chapters.deep_nonlinear.head import head_floor
 from gnlib.chapters.pruning.vision_transformer import VisionTransformer
 from tests.chapters.deep_nonlinear.chains import ACTIVATIONS, chain, chains, jacobian, linear, spectrum
-from tests.strategies import gaussian, hundreds, seeds
+from tests.strategies import gaussian, instances, seeds
 
 
 @pytest.mark.claim("Linear head", verdict="holds")
-@hundreds
+@instances
 @given(chains())
 def test_the_head_of_a_chain_holds_its_smallest_eigenvalue_up(problem):
     network, x = problem
@@ -92,7 +92,7 @@ def assert_between_its_positions(outputs, weight, inputs, products):
 
 
 @pytest.mark.claim("Shared weights and samples that mix", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.sampled_from(ACTIVATIONS), seeds)
 def test_weights_that_are_shared_among_positions(n, k, size, activation, seed):
     """A convolution on a line, as a layer of weights on patches. Samples do not mix, and the sum is block diagonal."""
@@ -107,7 +107,7 @@ def test_weights_that_are_shared_among_positions(n, k, size, activation, seed):
 
 
 @pytest.mark.claim("Shared weights and samples that mix", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(2, 5), st.integers(1, 3), st.integers(1, 6), seeds)
 def test_samples_that_batch_normalisation_mixes(n, k, d, seed):
     x = gaussian(seed, n, d)
@@ -127,7 +127,7 @@ def test_with_batch_normalisation_samples_do_mix():
 
 
 @pytest.mark.claim("Layer normalisation", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(1, 5), st.integers(2, 6), st.booleans(), seeds)
 def test_features_behind_a_normalisation_are_of_one_norm(n, m, bias, seed):
     normalised = nn.LayerNorm(m, eps=0.0, elementwise_affine=False)
@@ -150,7 +150,7 @@ def test_without_a_bias_one_feature_is_lost():
 
 
 @pytest.mark.claim("Input-side preconditioning", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(1, 4), st.integers(1, 3), st.sampled_from(ACTIVATIONS), st.sampled_from([0.0, 1e-3, 1.0]), seeds)
 def test_a_layer_preconditioned_by_its_features_is_within_damping_of_its_diagonal_blocks(
     n, k, activation, damping, seed

@@ -13,9 +13,9 @@ from gnlib.chapters.deep_nonlinear.bound import chain_bound, schur_ends
 from gnlib.chapters.deep_nonlinear.chain import Layer, kernel, layers_of
 from gnlib.moment import SecondMoment
 from tests.chapters.deep_nonlinear.chains import chain, chains, jacobian, linear, spectrum
-from tests.strategies import exact, gaussian, hundreds, seeds
+from tests.strategies import exact, gaussian, instances, seeds
 
-hostile = settings(hundreds, max_examples=400)
+hostile = settings(instances, max_examples=400)
 
 
 def assert_within(ends, values):
@@ -26,7 +26,7 @@ def assert_within(ends, values):
 
 
 @pytest.mark.claim("Kernel of a chain", verdict="holds")
-@hundreds
+@instances
 @given(chains())
 def test_the_kernel_is_made_of_features_and_derivatives(problem):
     network, x = problem
@@ -54,7 +54,7 @@ def test_the_spectrum_is_within_the_sharper_bounds(problem):
 
 
 @pytest.mark.claim("Sharper bound for any depth", verdict="holds")
-@hundreds
+@instances
 @given(chains())
 def test_it_is_never_worse_than_the_plain_one_nor_than_the_best_term_by_term(problem):
     layers = layers_of(*problem)
@@ -131,7 +131,7 @@ def test_a_search_among_weights_and_samples_does_not_break_it(activation, side):
 
 
 @pytest.mark.claim("Equal correlations", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(1, 6), st.integers(1, 3), st.integers(1, 4), seeds)
 def test_where_all_samples_are_alike_the_bounds_are_the_ends(n, k, depth, seed):
     """Features, and derivatives, at equal angles of at most ninety degrees; outputs that are apart and alike."""
@@ -159,7 +159,7 @@ def test_for_angles_that_differ_the_bound_is_not_the_end():
 
 
 @pytest.mark.claim("Linear chains", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(1, 5), st.integers(0, 2), st.integers(1, 3), st.integers(1, 4), seeds)
 def test_for_linear_chains_it_is_never_worse_than_lemma_2(n, more, k, depth, seed):
     d = n + more

@@ -13,7 +13,7 @@ from gnlib.chapters.deep_nonlinear.duals import leaky_relu
 from gnlib.chapters.deep_nonlinear.powers import power_floors, relu_squares
 from gnlib.chapters.deep_nonlinear.wide_limit import wide_kernel
 from tests.chapters.deep_nonlinear.wide_helpers import on_a_sphere
-from tests.strategies import hundreds, seeds
+from tests.strategies import instances, seeds
 
 DEGREES = 200
 
@@ -38,7 +38,7 @@ def images(kind):
 
 
 @pytest.mark.claim("Powers of the correlations", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(2, 6), st.integers(2, 5))
 def test_the_kernel_is_the_series_of_powers(seed, n, d):
     x = on_a_sphere(n, d, seed)
@@ -50,7 +50,7 @@ def test_the_kernel_is_the_series_of_powers(seed, n, d):
 
 
 @pytest.mark.claim("Powers of the correlations", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 12), st.integers(1, 6), st.integers(1, 60))
 def test_no_samples_fall_below_the_floors_of_powers(seed, n, d, degrees):
     x = on_a_sphere(n, d, seed)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gnlib.chapters.deep_nonlinear.chain import layers_of
 from tests.chapters.deep_nonlinear.chains import chain
-from tests.strategies import attack, gaussian, hundreds, matrices, seeds
+from tests.strategies import attack, gaussian, instances, matrices, seeds
 
 
 @st.composite
@@ -49,7 +49,7 @@ def assert_below(smaller, larger, scale=0.0):
 
 
 @pytest.mark.claim("Products of blocks", verdict="holds")
-@hundreds
+@instances
 @given(factors())
 def test_the_product_is_between_four_block_diagonal_matrices(problem):
     a, b = grams(*problem)
@@ -70,7 +70,7 @@ def test_with_ones_or_the_identity_they_are_attained():
 
 
 @pytest.mark.claim("Four corners", verdict="holds")
-@hundreds
+@instances
 @given(factors(), seeds)
 def test_what_is_below_and_above_both_factors_makes_four_bounds(problem, seed):
     (a, b), draw = grams(*problem), torch.Generator().manual_seed(seed)
@@ -118,7 +118,7 @@ def gaps(features, derivatives):
 
 
 @pytest.mark.claim("Two gaps", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(1, 5), st.integers(1, 3), st.integers(1, 6), st.integers(0, 9), seeds)
 def test_the_gaps_of_a_product_are_at_most_products_of_gaps(n, k, m, more, seed):
     problem = gaussian(seed, n, m), gaussian(seed + 1, n, k, k + more)
@@ -148,7 +148,7 @@ def test_without_correlations_of_one_factor_there_are_none_of_the_product():
 
 
 @pytest.mark.claim("What a layer mends", verdict="holds")
-@hundreds
+@instances
 @given(factors())
 def test_a_product_is_no_worse_than_its_features_but_for_the_spread_of_the_blocks(problem):
     a, b = grams(*problem)

@@ -32,7 +32,7 @@ from tests.chapters.deep_nonlinear.wide_helpers import (
     on_a_sphere,
     relative,
 )
-from tests.strategies import attack, exact, gaussian, hundreds, orthogonal, seeds
+from tests.strategies import attack, exact, gaussian, instances, orthogonal, seeds
 
 COSINES = (-1.0, -0.999, -0.3, 0.0, 0.5, 0.99, 0.999999, 1.0)
 SIZES = ((1.0, 1.0), (0.01, 2.0), (1.5, 0.5))
@@ -220,7 +220,7 @@ def test_two_orthogonal_samples_pass_below_n_plus_four_thirds():
 
 
 @pytest.mark.claim("Equal norms are best", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(2, 6), seeds, st.sampled_from([0.01, 1.0, 4.0]))
 def test_other_norms_have_no_smaller_condition(n, seed, spread):
     norms = (spread * gaussian(seed, n)).exp()
@@ -292,7 +292,7 @@ def hermite_weights(draw, most=12):
 
 
 @pytest.mark.claim("Correlations behind centred activations", verdict="holds")
-@hundreds
+@instances
 @given(hermite_weights(), st.floats(-1, 1))
 def test_correlations_shrink_by_the_share_that_is_not_linear(weights, r):
     mu, r = 1 - weights[0].item(), exact(r)
@@ -326,7 +326,7 @@ def test_the_odds_of_networks_fall_at_least_so_fast(activation):
 
 
 @pytest.mark.claim("Kappa behind centred activations", verdict="holds")
-@hundreds
+@instances
 @given(hermite_weights(), st.integers(2, 5), seeds, st.integers(2, 8))
 def test_the_kernel_is_no_more_correlated_than_the_last_hidden_layer(weights, n, seed, depth):
     x, factors = on_a_sphere(n, n, seed), gaussian(seed, depth).square()

@@ -20,7 +20,7 @@ from gnlib.chapters.deep_nonlinear.width import (
     unit_spread,
 )
 from tests.chapters.deep_nonlinear.wide_helpers import on_a_sphere
-from tests.strategies import a_hundred, gaussian, hundreds, samples, seeds
+from tests.strategies import a_hundred, gaussian, instances, samples, seeds
 
 ASKED = {"shortfall": 0.5, "failure": 0.01}
 SLACK = 1 + 1e-9
@@ -55,7 +55,7 @@ def exact_failure(units, n, shortfall):
 
 
 @pytest.mark.claim("The mean of a unit", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(2, 4).flatmap(samples))
 def test_a_unit_and_its_mean_lie_between_multiples_of_the_gram_matrix(x):
     x = x[(x.norm(dim=1) > 0) & (x.norm(dim=1) < math.inf)]
@@ -89,7 +89,7 @@ def test_three_pairs_of_opposite_samples_in_a_plane_make_the_mean_singular():
 
 
 @pytest.mark.claim("Width by Chernoff", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(1, 4), st.integers(1, 6), st.floats(0.05, 0.95), seeds)
 def test_the_probability_is_bounded_where_it_is_known(n, tens, shortfall, seed):
     """Orthogonal samples of different norms: the smallest entry of a diagonal matrix of counts."""
@@ -133,7 +133,7 @@ def test_unequal_output_weights_count_as_fewer_units():
 
 
 @pytest.mark.claim("Width by Bernstein", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(1, 4), st.integers(1, 6), seeds, st.floats(0.0, 3.0))
 def test_the_transform_of_positive_summands_needs_no_bound(n, count, seed, theta):
     """The step of the proof, on distributions of a few matrices, of any ranks and sizes."""

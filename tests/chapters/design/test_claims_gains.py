@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.chapters.design.helpers import chain, condition, jacobians, kernel, kernels, scaled
-from tests.strategies import gaussian, hundreds, seeds
+from tests.strategies import gaussian, instances, seeds
 
 GAINS = st.floats(0.05, 20.0)
 close = {"rtol": 1e-9, "atol": 1e-12}
@@ -20,7 +20,7 @@ def relative(found, expected):
 
 
 @pytest.mark.claim("Sum over layers", verdict="holds")
-@hundreds
+@instances
 @given(st.data())
 def test_the_kernel_under_gains_is_a_sum_over_layers(data):
     depth, seed = data.draw(st.integers(1, 5)), data.draw(seeds) % 2**31
@@ -74,7 +74,7 @@ def test_a_tanh_network_is_no_such_sum():
 
 
 @pytest.mark.claim("Biases at zero", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.lists(GAINS, min_size=3, max_size=3))
 def test_biases_at_zero_follow_the_gains_before_them(seed, gains):
     seed %= 2**31
@@ -142,7 +142,7 @@ def test_the_product_multiplies_the_outputs():
 
 
 @pytest.mark.claim("Gains and Adam's kernel", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.lists(GAINS, min_size=3, max_size=3))
 def test_the_kernel_of_adam_is_a_sum_with_the_gains_themselves(seed, gains):
     seed %= 2**31

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.chapters.design.helpers import chain, condition, jacobians, weighted, with_spectra
-from tests.strategies import exact, gaussian, hundreds, orthogonal, seeds
+from tests.strategies import exact, gaussian, instances, orthogonal, seeds
 
 WEIGHTS = st.lists(st.floats(0.01, 100.0), min_size=3, max_size=3)
 SPECTRA = st.lists(st.floats(0.1, 10.0), min_size=4, max_size=4).map(sorted)
 
 
 @pytest.mark.claim("Common ends", verdict="holds")
-@hundreds
+@instances
 @given(seeds, SPECTRA, SPECTRA, SPECTRA, WEIGHTS)
 def test_with_common_ends_kappa_is_a_mean_of_those_of_the_layers(seed, a, b, c, weights):
     matrices, total = with_spectra(seed % 2**31, a, b, c), sum(weights)
@@ -50,7 +50,7 @@ def reduced(network, x, weights):
 
 
 @pytest.mark.claim("Two linear layers, white data", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 3), st.integers(1, 6), st.floats(0.01, 100.0))
 def test_two_linear_layers_on_white_data_are_best_with_one_of_them_frozen(seed, k, m, weight):
     seed, d = seed % 2**31, 4

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from tests.chapters.design.helpers import condition, semidefinite, weighted
-from tests.strategies import hundreds, seeds
+from tests.strategies import instances, seeds
 
 WEIGHTS = st.lists(st.floats(0.01, 100.0), min_size=3, max_size=3)
 SIZE = 6
@@ -40,7 +40,7 @@ def lowest(matrices, of, start):
 
 
 @pytest.mark.claim("One minimum", verdict="holds")
-@hundreds
+@instances
 @given(families(), WEIGHTS, WEIGHTS, st.floats(0.05, 0.95))
 def test_between_two_points_kappa_is_below_the_larger_value(matrices, one, two, share):
     values = [condition(weighted(matrices, w)) for w in (one, two)]
@@ -52,7 +52,7 @@ def test_between_two_points_kappa_is_below_the_larger_value(matrices, one, two, 
 
 
 @pytest.mark.claim("One minimum", verdict="holds")
-@hundreds
+@instances
 @given(families(), WEIGHTS, WEIGHTS, st.floats(0.05, 0.95), st.sampled_from([1, 2, 5.5, 12]))
 def test_so_is_its_smooth_form_which_is_near_it(matrices, one, two, share, p):
     mixed = [share * a + (1 - share) * b for a, b in zip(one, two, strict=True)]
@@ -85,7 +85,7 @@ def shares(matrices, weights):
 
 
 @pytest.mark.claim("Balance of the ends", verdict="holds")
-@hundreds
+@instances
 @given(families(), WEIGHTS)
 def test_the_slope_of_kappa_is_a_difference_of_shares(matrices, weights):
     values = torch.linalg.eigvalsh(weighted(matrices, weights))
@@ -113,7 +113,7 @@ def test_at_the_best_gains_the_shares_agree_and_elsewhere_they_do_not():
 
 
 @pytest.mark.claim("Balance of the ends", verdict="holds")
-@hundreds
+@instances
 @given(families(), WEIGHTS, WEIGHTS)
 def test_shares_bound_what_gains_can_do(matrices, weights, others):
     kappa = condition(weighted(matrices, weights))
@@ -131,7 +131,7 @@ def certificate(matrices, x, y):
 
 
 @pytest.mark.claim("How much gains can do", verdict="holds")
-@hundreds
+@instances
 @given(families(), seeds, WEIGHTS)
 def test_no_gains_are_below_a_certificate(matrices, seed, weights):
     assume(condition(weighted(matrices, weights)) < 1e9)

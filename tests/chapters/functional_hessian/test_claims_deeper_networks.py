@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gnlib.chapters.functional_hessian.bounds import functional_hessian_norm
 from gnlib.chapters.functional_hessian.hessian import functional_hessian, residual_moment
 from tests.chapters.functional_hessian.helpers import loss_hessian, norm, outer_half, size
-from tests.strategies import a_hundred, exact, gaussian, hundreds, matrices, networks, problems, seeds
+from tests.strategies import a_hundred, exact, gaussian, instances, matrices, networks, problems, seeds
 
 
 @pytest.mark.claim("Functional Hessian of deep linear networks", verdict="holds")
@@ -34,7 +34,7 @@ def test_from_three_layers_on_the_spectrum_need_not_be_symmetric():
 
 
 @pytest.mark.claim("Functional Hessian of deep linear networks", verdict="holds")
-@hundreds
+@instances
 @given(st.data(), networks(3, 3))
 def test_three_layers_without_a_last_one_have_a_symmetric_spectrum(data, weights):
     weights[-1] = torch.zeros_like(weights[-1])
@@ -47,7 +47,7 @@ def test_three_layers_without_a_last_one_have_a_symmetric_spectrum(data, weights
 
 
 @pytest.mark.claim("Norm of the functional Hessian", verdict="holds")
-@hundreds
+@instances
 @given(st.data(), networks(2, 5))
 def test_the_norm_of_the_functional_hessian(data, weights):
     omega = data.draw(matrices(len(weights[-1]), weights[0].shape[1]))

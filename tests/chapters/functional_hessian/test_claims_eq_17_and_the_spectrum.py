@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gnlib.chapters.functional_hessian.hessian import functional_hessian_eigenvalues, residual_moment
 from tests.chapters.functional_hessian.helpers import dims, eq_17, hidden_layers, loss_hessian, norm, outer_half, size
-from tests.strategies import exact, gaussian, hundreds, matrices, orthogonal, seeds, squares
+from tests.strategies import exact, gaussian, instances, matrices, orthogonal, seeds, squares
 
 
 def reordered(matrix, v, w, transpose_w, transpose_v=True):
@@ -19,7 +19,7 @@ def reordered(matrix, v, w, transpose_w, transpose_v=True):
 
 
 @pytest.mark.claim("Eq. 17", verdict="holds if")
-@hundreds
+@instances
 @given(hidden_layers())
 def test_eq_17_is_the_second_half_if_one_weight_is_read_by_rows_and_one_by_columns(layer):
     weights, x, y = layer
@@ -47,7 +47,7 @@ def test_eq_17_is_another_matrix_for_other_orders_and_other_factors_of_the_loss(
 
 
 @pytest.mark.claim("Appendix F, product with a Kronecker vector", verdict="holds")
-@hundreds
+@instances
 @given(st.data(), dims, dims, dims, seeds)
 def test_the_product_with_a_kronecker_vector(data, k, d, m, seed):
     omega = data.draw(matrices(k, d))
@@ -58,7 +58,7 @@ def test_the_product_with_a_kronecker_vector(data, k, d, m, seed):
 
 
 @pytest.mark.claim("Appendix F, eigenvectors", verdict="holds if")
-@hundreds
+@instances
 @given(st.data(), dims, dims, dims, seeds)
 def test_paired_singular_vectors_give_eigenvectors_with_any_orthonormal_vectors(data, k, d, m, seed):
     omega = data.draw(matrices(k, d))
@@ -81,7 +81,7 @@ def test_paired_singular_vectors_give_eigenvectors_with_any_orthonormal_vectors(
 
 
 @pytest.mark.claim("Appendix F, eigenvectors", verdict="holds if")
-@hundreds
+@instances
 @given(st.data(), dims, dims)
 def test_solutions_of_the_two_equations_are_eigenvectors_of_the_two_products(data, k, d):
     omega = data.draw(matrices(k, d))
@@ -104,7 +104,7 @@ def test_eigenvectors_of_the_two_products_that_are_not_a_pair_give_none():
 
 
 @pytest.mark.claim("Appendix F, eigenvalues", verdict="holds if")
-@hundreds
+@instances
 @given(st.data(), dims, dims, st.integers(1, 5))
 def test_the_non_zero_eigenvalues_are_singular_values_with_both_signs(data, k, d, m):
     omega = data.draw(matrices(k, d))
@@ -119,7 +119,7 @@ def test_the_non_zero_eigenvalues_are_singular_values_with_both_signs(data, k, d
 
 
 @pytest.mark.claim("Spectrum of the functional Hessian", verdict="holds")
-@hundreds
+@instances
 @given(hidden_layers())
 def test_the_whole_spectrum_with_its_zeros(layer):
     weights, x, y = layer

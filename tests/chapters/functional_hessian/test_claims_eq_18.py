@@ -11,7 +11,7 @@ from gnlib import second_moment
 from gnlib.chapters.functional_hessian.bounds import zhao_eq_18
 from gnlib.chapters.functional_hessian.hessian import residual_moment
 from tests.chapters.functional_hessian.helpers import condition, dims, eq_17, norm
-from tests.strategies import exact, gaussian, hundreds, matrices, orthogonal, problems, samples, seeds
+from tests.strategies import exact, gaussian, instances, matrices, orthogonal, problems, samples, seeds
 
 
 def matrix_condition(matrix):
@@ -28,7 +28,7 @@ def regular_moments(draw, d):
 
 
 @pytest.mark.claim("Appendix F, teacher-student", verdict="holds")
-@hundreds
+@instances
 @given(problems(2, 2), seeds)
 def test_with_a_teacher_the_residual_moment_is_error_times_second_moment(problem, seed):
     (v, w), x = problem
@@ -38,7 +38,7 @@ def test_with_a_teacher_the_residual_moment_is_error_times_second_moment(problem
 
 
 @pytest.mark.claim("Any targets", verdict="holds")
-@hundreds
+@instances
 @given(problems(2, 4), seeds)
 def test_any_targets_have_a_teacher(problem, seed):
     weights, x = problem
@@ -52,7 +52,7 @@ def test_any_targets_have_a_teacher(problem, seed):
 
 
 @pytest.mark.claim("Appendix F, condition number by the inverse", verdict="holds if")
-@hundreds
+@instances
 @given(st.data(), st.integers(1, 4), dims, seeds)
 def test_the_inverse_gives_the_condition_number_of_a_square_regular_residual_moment(data, k, m, seed):
     omega = data.draw(matrices(k, k, regular=True))
@@ -63,7 +63,7 @@ def test_the_inverse_gives_the_condition_number_of_a_square_regular_residual_mom
 
 
 @pytest.mark.claim("Appendix F, condition number by the inverse", verdict="holds if")
-@hundreds
+@instances
 @given(st.data(), dims, dims, dims)
 def test_without_as_many_outputs_as_inputs_there_is_no_inverse(data, k, d, m):
     assume(k != d)
@@ -73,7 +73,7 @@ def test_without_as_many_outputs_as_inputs_there_is_no_inverse(data, k, d, m):
 
 
 @pytest.mark.claim("Appendix F, largest singular value", verdict="holds")
-@hundreds
+@instances
 @given(st.data(), dims, dims, dims)
 def test_the_norm_is_at_most_that_of_the_error_times_that_of_the_data(data, k, d, m):
     error, sigma = data.draw(matrices(k, d)), second_moment(data.draw(samples(d)))
@@ -91,7 +91,7 @@ def test_the_norm_of_the_inverse_is_not_the_smallest_singular_value():
 
 
 @pytest.mark.claim("Appendix F, norm of the inverse", verdict="fails")
-@hundreds
+@instances
 @given(st.data(), dims, dims)
 def test_the_norm_of_the_inverse_is_one_over_the_smallest_singular_value(data, k, m):
     omega = data.draw(matrices(k, k, regular=True))
@@ -101,7 +101,7 @@ def test_the_norm_of_the_inverse_is_one_over_the_smallest_singular_value(data, k
 
 
 @pytest.mark.claim("Appendix F, smallest singular value", verdict="holds if")
-@hundreds
+@instances
 @given(st.data(), dims, dims, dims)
 def test_the_smallest_singular_value_is_that_of_the_residual_moment_if_it_is_square_or_zeros_are_left_out(
     data, k, d, m
@@ -124,7 +124,7 @@ def test_more_inputs_than_outputs_make_the_smallest_singular_value_zero():
 
 
 @pytest.mark.claim("Appendix F, bound on the smallest singular value", verdict="holds if")
-@hundreds
+@instances
 @given(st.data(), dims, dims)
 def test_a_regular_second_moment_shrinks_no_singular_value_by_more_than_its_smallest_eigenvalue(data, k, d):
     error, sigma = data.draw(matrices(k, d)), data.draw(regular_moments(d))
@@ -141,7 +141,7 @@ def test_with_a_singular_second_moment_the_smallest_non_zero_values_break_the_bo
 
 
 @pytest.mark.claim("Eq. 18", verdict="holds if")
-@hundreds
+@instances
 @given(st.data(), dims, dims, dims)
 def test_eq_18_holds_for_a_regular_second_moment(data, k, d, m):
     error, sigma = data.draw(matrices(k, d)), data.draw(regular_moments(d))
@@ -162,7 +162,7 @@ def test_eq_18_fails_for_a_singular_second_moment():
 
 
 @pytest.mark.claim("Eq. 18, repaired", verdict="holds")
-@hundreds
+@instances
 @given(st.data(), dims, dims, dims)
 def test_eq_18_on_the_range_of_the_data(data, k, d, m):
     error, sigma = data.draw(matrices(k, d)), second_moment(data.draw(samples(d)))
@@ -173,7 +173,7 @@ def test_eq_18_on_the_range_of_the_data(data, k, d, m):
 
 
 @pytest.mark.claim("Appendix F, dependence on the data", verdict="holds if")
-@hundreds
+@instances
 @given(st.data(), st.integers(1, 4), dims)
 def test_as_many_outputs_as_inputs_hand_the_condition_of_the_data_on(data, d, m):
     error, sigma = data.draw(matrices(d, d, regular=True)), data.draw(regular_moments(d))
@@ -182,7 +182,7 @@ def test_as_many_outputs_as_inputs_hand_the_condition_of_the_data_on(data, d, m)
 
 
 @pytest.mark.claim("Appendix F, dependence on the data", verdict="holds if")
-@hundreds
+@instances
 @given(st.data(), dims, dims)
 def test_with_one_output_the_data_do_not_matter(data, d, m):
     omega = data.draw(matrices(1, d)) @ data.draw(regular_moments(d))

@@ -17,7 +17,7 @@ from tests.chapters.functional_hessian.helpers import (
     outer_half,
     size,
 )
-from tests.strategies import EPS, a_hundred, exact, gaussian, hundreds, problems, seeds
+from tests.strategies import EPS, a_hundred, exact, gaussian, instances, problems, seeds
 
 
 @pytest.mark.claim("A bound for the whole Hessian", verdict="fails")
@@ -34,7 +34,7 @@ def test_both_halves_can_be_perfect_and_the_hessian_as_bad_as_one_likes():
 
 
 @pytest.mark.claim("Functional Hessian and loss", verdict="holds")
-@hundreds
+@instances
 @given(problems(2, 2), seeds)
 def test_the_loss_above_its_minimum_bounds_the_norm_from_both_sides(problem, seed):
     weights, x = problem
@@ -52,7 +52,7 @@ def test_the_loss_above_its_minimum_bounds_the_norm_from_both_sides(problem, see
 
 
 @pytest.mark.claim("Negative curvature", verdict="holds")
-@hundreds
+@instances
 @given(hidden_layers())
 def test_a_redundant_unit_makes_the_hessian_indefinite_while_there_is_a_residual(layer):
     (v, w), x, y = layer
@@ -76,7 +76,7 @@ def test_without_a_redundant_unit_the_hessian_can_be_positive_definite():
 
 
 @pytest.mark.claim("Weyl for the whole Hessian", verdict="holds")
-@hundreds
+@instances
 @given(hidden_layers())
 def test_the_hessian_has_the_large_eigenvalues_of_the_gauss_newton_matrix_and_small_ones(layer):
     weights, x, y = layer
@@ -93,7 +93,7 @@ def test_the_hessian_has_the_large_eigenvalues_of_the_gauss_newton_matrix_and_sm
 
 
 @pytest.mark.claim("Rank of the whole Hessian", verdict="holds")
-@hundreds
+@instances
 @given(dims, dims, dims, st.integers(1, 5), st.integers(0, 4), seeds)
 def test_the_rank_of_the_hessian_for_general_weights(k, d, r, m, rank, seed):
     r = min(r, d)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gnlib.chapters.gauss_newton.bounds import gradient_descent_bound
 from tests.chapters.gauss_newton.helpers import LOSSES, derivatives, mean_loss, smooth_networks
-from tests.strategies import a_hundred, exact, gaussian, hundreds, matrices, orthogonal, seeds
+from tests.strategies import a_hundred, exact, gaussian, instances, matrices, orthogonal, seeds
 
 # ---- The pseudo-condition number ------------------------------------------------------------------------------------
 
@@ -43,7 +43,7 @@ def test_two_steps_can_leave_the_range_of_the_first_gauss_newton_matrix():
 
 
 @pytest.mark.claim("Pseudo-condition number", verdict="holds if")
-@hundreds
+@instances
 @given(st.integers(1, 4).flatmap(lambda p: st.tuples(matrices(p, 5), seeds)))
 def test_on_a_singular_quadratic_the_pseudo_condition_number_sets_the_rate(case):
     factor, seed = case
@@ -75,7 +75,7 @@ def quadratics(draw):
 
 
 @pytest.mark.claim("Gradient descent on a quadratic", verdict="holds")
-@hundreds
+@instances
 @given(quadratics(), seeds, st.floats(0, 3))
 def test_one_step_contracts_by_the_factor_and_an_eigenvector_by_no_more(quadratic, seed, relative_step):
     q, values = quadratic
@@ -89,7 +89,7 @@ def test_one_step_contracts_by_the_factor_and_an_eigenvector_by_no_more(quadrati
 
 
 @pytest.mark.claim("Best step size", verdict="holds")
-@hundreds
+@instances
 @given(quadratics(), st.floats(0, 3))
 def test_no_step_size_beats_two_over_the_sum(quadratic, relative_step):
     q, values = quadratic
@@ -164,7 +164,7 @@ def close(a, b, scale):
 
 
 @pytest.mark.claim("Eq. 2 and 27", verdict="holds")
-@hundreds
+@instances
 @given(functions(), st.floats(0, 1))
 def test_each_step_of_the_derivation_with_global_constants(case, fraction):
     f, theta = case
@@ -182,7 +182,7 @@ def test_each_step_of_the_derivation_with_global_constants(case, fraction):
 
 
 @pytest.mark.claim("Eq. 2 and 27", verdict="holds")
-@hundreds
+@instances
 @given(functions(), st.floats(0, 1))
 def test_the_square_of_the_factor_holds_too(case, fraction):
     f, theta = case
@@ -193,7 +193,7 @@ def test_the_square_of_the_factor_holds_too(case, fraction):
 
 
 @pytest.mark.claim("Eq. 2 and 27", verdict="holds")
-@hundreds
+@instances
 @given(st.floats(1e-3, 1), st.floats(0, 1), st.floats(-5, 5))
 def test_the_squared_factor_is_attained_where_the_printed_one_is_not(mu, step, theta):
     f, start = Function(exact([[mu]]), exact([0]), exact([[1]]), convex=True), exact([theta])  # mu theta^2 / 2
@@ -208,7 +208,7 @@ def test_the_squared_factor_is_attained_where_the_printed_one_is_not(mu, step, t
 
 
 @pytest.mark.claim("Eq. 2 and 27", verdict="holds")
-@hundreds
+@instances
 @given(functions(), st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_eq_28_with_global_constants(case, fractions):
     f, theta = case
@@ -267,7 +267,7 @@ def test_a_polynomial_violates_it_as_well():
 
 
 @pytest.mark.claim("Eq. 3 and 28, local constants", verdict="fails")
-@hundreds
+@instances
 @given(st.floats(1, 100), st.floats(1.001, 100), st.floats(1.001, 50))
 def test_whenever_the_curvature_falls_towards_the_minimum_a_full_step_violates_it(inner, ratio, theta):
     f = Kinked(inner, inner * ratio)
@@ -276,7 +276,7 @@ def test_whenever_the_curvature_falls_towards_the_minimum_a_full_step_violates_i
 
 
 @pytest.mark.claim("Local constants along the path", verdict="holds")
-@hundreds
+@instances
 @given(st.booleans().flatmap(functions))
 def test_strong_convexity_holds_exactly_up_to_the_weighted_mean_curvature(case):
     f, theta = case
@@ -329,7 +329,7 @@ def test_several_steps_with_constants_along_the_path(case, fractions):
 
 
 @pytest.mark.claim("Mean curvature along the path", verdict="holds")
-@hundreds
+@instances
 @given(st.booleans().flatmap(functions), st.floats(0, 3))
 def test_one_step_is_that_of_the_quadratic_with_the_mean_hessian(case, relative_step):
     f, theta = case

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gnlib import SecondMoment, linear_gauss_newton
 from tests.chapters.gauss_newton.helpers import LOSSES, derivatives, mean_loss, smooth_networks
-from tests.strategies import a_hundred, exact, gaussian, hundreds, jacobian, problems, seeds
+from tests.strategies import a_hundred, exact, gaussian, instances, jacobian, problems, seeds
 
 
 def both_parts(f, theta, y, loss):
@@ -42,7 +42,7 @@ def test_the_hessian_is_the_sum_of_the_two_parts(network, seed, name):
 
 
 @pytest.mark.claim("Inner Hessian of the MSE loss", verdict="holds if")
-@hundreds
+@instances
 @given(st.integers(1, 5), seeds)
 def test_the_inner_hessian_is_the_identity_for_half_the_squared_error(k, seed):
     f, y = gaussian(seed, k), gaussian(seed + 1, k)
@@ -189,7 +189,7 @@ def test_the_gradients_are_those_of_the_network_and_not_of_the_loss():
 
 
 @pytest.mark.claim("Eq. 1, an outer product of gradients", verdict="holds if")
-@hundreds
+@instances
 @given(problems(1, 3))
 def test_the_gauss_newton_matrix_is_the_mean_outer_product_of_the_gradients_of_the_network(problem):
     weights, x = problem

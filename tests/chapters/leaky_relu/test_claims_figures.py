@@ -12,7 +12,7 @@ from gnlib import leaky_relu_gram, linear_weights, load, whiten
 from gnlib.chapters import results
 from gnlib.chapters.leaky_relu.bounds import leaky_relu_ends, wide_leaky_relu_kernel, zhao_lemma_4
 from tests.chapters.leaky_relu.helpers import condition, ends, networks, slopes
-from tests.strategies import exact, gaussian, hundreds, seeds
+from tests.strategies import exact, gaussian, instances, seeds
 
 
 def white_network(n, d, m, k, seed):
@@ -113,7 +113,7 @@ def test_up_to_as_many_units_as_samples_the_bound_opens_up(seed):
 
 
 @pytest.mark.claim("Figure 6, tightness with the width", verdict="holds if")
-@hundreds
+@instances
 @given(networks(), st.sampled_from([1e-2, 1e-3, 1e-4]))
 def test_with_fewer_units_than_samples_the_bound_grows_as_the_inverse_square_of_the_slope(problem, slope):
     v, w, x = problem
@@ -123,7 +123,7 @@ def test_with_fewer_units_than_samples_the_bound_grows_as_the_inverse_square_of_
 
 
 @pytest.mark.claim("Figure 23, smaller slopes", verdict="fails")
-@hundreds
+@instances
 @given(st.integers(0, 98).map(lambda percent: percent / 100))
 def test_for_two_white_samples_and_one_unit_a_smaller_slope_is_worse(slope):
     v, w, x = exact([[1, -1]]), exact([[1]]), torch.eye(2).double()
@@ -137,7 +137,7 @@ def test_for_two_white_samples_and_one_unit_a_smaller_slope_is_worse(slope):
 
 
 @pytest.mark.claim("Figure 23, smaller slopes", verdict="fails")
-@hundreds
+@instances
 @given(st.sampled_from([-3, -1, 2]), st.integers(1, 3), slopes)
 def test_no_smaller_network_tells_slopes_apart(v, w, slope):
     """One unit and one output, with one sample or with two of one input: a single non-zero eigenvalue."""
@@ -175,7 +175,7 @@ def test_the_condition_number_of_a_very_wide_network_is_that_of_the_kernel(n, d,
 
 
 @pytest.mark.claim("Wide limit", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(1, 40), st.floats(0, 1), st.floats(0.1, 10))
 def test_for_white_samples_the_limit_falls_as_the_slope_rises(n, slope, scale):
     def limit(slope):
@@ -187,7 +187,7 @@ def test_for_white_samples_the_limit_falls_as_the_slope_rises(n, slope, scale):
 
 
 @pytest.mark.claim("Wide limit", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(1, 4), seeds, st.floats(0, 0.95))
 def test_below_slope_one_the_limit_is_regular_if_no_two_samples_are_parallel(d, seed, slope):
     x = gaussian(seed, 2 if d == 1 else 6, d)

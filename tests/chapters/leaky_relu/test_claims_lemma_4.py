@@ -13,7 +13,7 @@ from tests.strategies import (
     EPS,
     exact,
     gaussian,
-    hundreds,
+    instances,
     kron,
     matrices,
     orthogonal,
@@ -27,7 +27,7 @@ proper = st.sampled_from(SLOPES[1:-1])
 
 
 @pytest.mark.claim("Weyl unit by unit", verdict="holds if")
-@hundreds
+@instances
 @given(networks(), slopes)
 def test_weyl_unit_by_unit_gives_zero_for_two_outputs_or_more(problem, slope):
     parts = Parts(*problem, slope)
@@ -37,7 +37,7 @@ def test_weyl_unit_by_unit_gives_zero_for_two_outputs_or_more(problem, slope):
 
 
 @pytest.mark.claim("Weyl unit by unit", verdict="holds if")
-@hundreds
+@instances
 @given(networks(), slopes)
 def test_with_one_output_it_gives_more_than_the_approach_of_the_paper(problem, slope):
     v, w, x = problem
@@ -62,7 +62,7 @@ def kronecker_terms(draw):
 
 
 @pytest.mark.claim("Sum of Kronecker products", verdict="holds")
-@hundreds
+@instances
 @given(kronecker_terms())
 def test_the_ends_of_a_sum_of_kronecker_products(terms):
     total, right = sum(kron(a, b) for a, b in terms), sum(b for _, b in terms)
@@ -73,7 +73,7 @@ def test_the_ends_of_a_sum_of_kronecker_products(terms):
 
 
 @pytest.mark.claim("Lemma 4", verdict="holds if")
-@hundreds
+@instances
 @given(networks(), slopes)
 def test_lemma_4_with_zero_padded_singular_values(problem, slope):
     v, w, x = problem
@@ -85,7 +85,7 @@ def test_lemma_4_with_zero_padded_singular_values(problem, slope):
 
 
 @pytest.mark.claim("Lemma 4", verdict="holds if")
-@hundreds
+@instances
 @given(networks(), slopes)
 def test_the_library_evaluates_lemma_4_as_printed(problem, slope):
     v, w, x = problem
@@ -109,7 +109,7 @@ def more_samples_than_inputs(draw):
 
 
 @pytest.mark.claim("Lemma 4", verdict="holds if")
-@hundreds
+@instances
 @given(more_samples_than_inputs(), st.sampled_from(SLOPES[:-1]))
 def test_lemma_4_with_more_samples_than_inputs(problem, slope):
     """All that is left of the smallest eigenvalue is that of the hidden values."""
@@ -151,7 +151,7 @@ def test_fewer_units_than_outputs_need_zero_padded_singular_values():
 
 
 @pytest.mark.claim("Appendix H, Weyl for the two sums", verdict="holds")
-@hundreds
+@instances
 @given(networks(), slopes)
 def test_the_ends_are_between_the_sums_of_the_ends_of_the_two_sums(problem, slope):
     parts = Parts(*problem, slope)
@@ -160,7 +160,7 @@ def test_the_ends_are_between_the_sums_of_the_ends_of_the_two_sums(problem, slop
 
 
 @pytest.mark.claim("Eq. 23 and 24", verdict="holds if")
-@hundreds
+@instances
 @given(networks(), slopes)
 def test_each_step_to_the_smallest_eigenvalue_of_the_first_sum(problem, slope):
     parts = Parts(*problem, slope)
@@ -190,7 +190,7 @@ def test_the_derivative_of_a_negative_value_is_the_slope_and_not_its_opposite(sl
 
 
 @pytest.mark.claim("Appendix H, largest eigenvalue of the first sum", verdict="holds")
-@hundreds
+@instances
 @given(networks(), slopes)
 def test_the_largest_eigenvalue_of_the_first_sum(problem, slope):
     parts = Parts(*problem, slope)
@@ -204,7 +204,7 @@ def gamma_and_linear(v, x, slope):
 
 
 @pytest.mark.claim("Eq. 25", verdict="fails")
-@hundreds
+@instances
 @given(proper)
 def test_a_leaky_relu_can_make_a_regular_layer_singular(slope):
     v = exact([[1, -1 / slope], [-1, slope]])  # hidden values (1, -slope) and (-1, slope)
@@ -214,7 +214,7 @@ def test_a_leaky_relu_can_make_a_regular_layer_singular(slope):
 
 
 @pytest.mark.claim("Eq. 25", verdict="fails")
-@hundreds
+@instances
 @given(networks(), slopes)
 def test_eq_25_holds_for_one_sample_one_input_one_unit_and_at_both_slopes_of_the_range(problem, slope):
     v, _, x = problem
@@ -225,7 +225,7 @@ def test_eq_25_holds_for_one_sample_one_input_one_unit_and_at_both_slopes_of_the
 
 
 @pytest.mark.claim("Eq. 25", verdict="fails")
-@hundreds
+@instances
 @given(networks(), slopes)
 def test_the_equality_of_eq_25_holds(problem, slope):
     parts = Parts(*problem, slope)
@@ -233,7 +233,7 @@ def test_the_equality_of_eq_25_holds(problem, slope):
 
 
 @pytest.mark.claim("Eq. 26", verdict="fails")
-@hundreds
+@instances
 @given(st.sampled_from(SLOPES[:-1]))
 def test_a_leaky_relu_can_enlarge_the_largest_eigenvalue(slope):
     v = exact([[1, 1], [1, -1]])
@@ -244,7 +244,7 @@ def test_a_leaky_relu_can_enlarge_the_largest_eigenvalue(slope):
 
 
 @pytest.mark.claim("Eq. 26", verdict="fails")
-@hundreds
+@instances
 @given(networks(), slopes)
 def test_eq_26_holds_for_one_sample_one_input_and_one_unit(problem, slope):
     v, _, x = problem
@@ -254,7 +254,7 @@ def test_eq_26_holds_for_one_sample_one_input_and_one_unit(problem, slope):
 
 
 @pytest.mark.claim("Eq. 26, repaired", verdict="holds")
-@hundreds
+@instances
 @given(networks(), slopes)
 def test_the_largest_eigenvalue_is_at_most_that_of_the_absolute_values(problem, slope):
     v, _, x = problem
@@ -276,7 +276,7 @@ def test_the_second_bound_is_below_the_condition_number_of_two_samples():
 
 
 @pytest.mark.claim("Lemma 4, second upper bound", verdict="fails")
-@hundreds
+@instances
 @given(proper)
 def test_for_every_slope_in_between_the_second_bound_is_too_small_by_any_factor(slope):
     x = torch.eye(2).double()
@@ -286,7 +286,7 @@ def test_for_every_slope_in_between_the_second_bound_is_too_small_by_any_factor(
 
 
 @pytest.mark.claim("Lemma 4, second upper bound", verdict="fails")
-@hundreds
+@instances
 @given(networks(), slopes)
 def test_the_second_bound_holds_for_one_sample_one_input_or_one_unit(problem, slope):
     v, w, x = problem
@@ -298,7 +298,7 @@ def test_the_second_bound_holds_for_one_sample_one_input_or_one_unit(problem, sl
 
 
 @pytest.mark.claim("Active units", verdict="holds")
-@hundreds
+@instances
 @given(networks(), st.sampled_from([*SLOPES, -0.5, 2.0]))
 def test_both_ends_are_within_the_bounds_of_the_active_units(problem, slope):
     v, w, x = problem
@@ -310,7 +310,7 @@ def test_both_ends_are_within_the_bounds_of_the_active_units(problem, slope):
 
 
 @pytest.mark.claim("Active units", verdict="holds")
-@hundreds
+@instances
 @given(networks(), st.sampled_from([*SLOPES, -0.5, 2.0]))
 def test_the_condition_number_is_within_the_bounds_of_the_active_units(problem, slope):
     v, w, x = problem
@@ -322,7 +322,7 @@ def test_the_condition_number_is_within_the_bounds_of_the_active_units(problem, 
 
 
 @pytest.mark.claim("Active units", verdict="holds")
-@hundreds
+@instances
 @given(networks(), slopes)
 def test_it_is_never_worse_than_lemma_4(problem, slope):
     v, w, x = problem
@@ -331,7 +331,7 @@ def test_it_is_never_worse_than_lemma_4(problem, slope):
 
 
 @pytest.mark.claim("Active units", verdict="holds")
-@hundreds
+@instances
 @given(networks(), slopes)
 def test_each_step_between_the_bound_and_lemma_4(problem, slope):
     parts = Parts(*problem, slope)
@@ -357,7 +357,7 @@ def test_it_is_finite_for_the_relu_where_lemma_4_is_not():
 
 
 @pytest.mark.claim("Active units", verdict="holds")
-@hundreds
+@instances
 @given(networks(), slopes)
 def test_with_one_output_and_white_samples_it_is_the_condition_number(problem, slope):
     v, w, x = problem

@@ -9,7 +9,7 @@ from torch.nn import functional
 from gnlib import leaky_relu_gram, linear_gauss_newton, second_moment
 from gnlib.chapters.leaky_relu.bounds import leaky_relu_ends
 from tests.chapters.leaky_relu.helpers import SLOPES, Parts, condition, ends, jacobian, leaky, networks, slopes
-from tests.strategies import exact, gaussian, hundreds, kron, squares
+from tests.strategies import exact, gaussian, instances, kron, squares
 
 
 def two_slopes(left, right):
@@ -17,7 +17,7 @@ def two_slopes(left, right):
 
 
 @pytest.mark.claim("Eq. 9", verdict="holds")
-@hundreds
+@instances
 @given(networks(), slopes)
 def test_the_network_is_the_sum_of_its_units(problem, slope):
     v, w, x = problem
@@ -33,7 +33,7 @@ def blocks_of_lemma_3(v, w, x, derivative, unit):
 
 
 @pytest.mark.claim("Lemma 3", verdict="holds if")
-@hundreds
+@instances
 @given(networks(), st.integers(-8, 8), st.integers(-8, 8), st.data())
 def test_the_blocks_of_lemma_3_on_top_of_each_other_are_the_jacobian(problem, left, right, data):
     v, w, x = problem
@@ -80,7 +80,7 @@ def bent(slope, kinks):
 
 
 @pytest.mark.claim("Piecewise linear activations", verdict="fails")
-@hundreds
+@instances
 @given(
     st.floats(-3, 3),
     st.lists(st.tuples(st.integers(-6, 6).filter(bool), st.floats(0.1, 3)), min_size=1, max_size=4),
@@ -97,7 +97,7 @@ def test_a_kink_off_zero_always_breaks_it(slope, kinks, piece):
 
 
 @pytest.mark.claim("Activations with two slopes", verdict="holds")
-@hundreds
+@instances
 @given(st.floats(-3, 3), st.floats(-3, 3), st.floats(-5, 5, allow_subnormal=False), st.floats(0.01, 5))
 def test_two_slopes_that_meet_at_zero_satisfy_it_and_are_positively_homogeneous(left, right, z, scale):
     activation, z = two_slopes(left, right), exact([z]).requires_grad_()
@@ -107,7 +107,7 @@ def test_two_slopes_that_meet_at_zero_satisfy_it_and_are_positively_homogeneous(
 
 
 @pytest.mark.claim("Sum over units", verdict="holds")
-@hundreds
+@instances
 @given(networks(), slopes)
 def test_the_jacobian_is_the_sum_of_those_of_the_units_whose_mixed_products_vanish(problem, slope):
     v, w, x = problem
@@ -121,7 +121,7 @@ def test_the_jacobian_is_the_sum_of_those_of_the_units_whose_mixed_products_vani
 
 
 @pytest.mark.claim("Gram form", verdict="holds")
-@hundreds
+@instances
 @given(networks(), slopes)
 def test_both_products_of_the_jacobian_have_the_same_non_zero_eigenvalues(problem, slope):
     j = jacobian(*problem, leaky(slope)).mT
@@ -132,7 +132,7 @@ def test_both_products_of_the_jacobian_have_the_same_non_zero_eigenvalues(proble
 
 
 @pytest.mark.claim("Eq. 10", verdict="holds")
-@hundreds
+@instances
 @given(networks(), st.sampled_from([*SLOPES, -0.5, 2.0]))
 def test_eq_10_is_n_times_the_gram_matrix_of_the_library_and_of_autograd(problem, slope):
     v, w, x = problem
@@ -143,7 +143,7 @@ def test_eq_10_is_n_times_the_gram_matrix_of_the_library_and_of_autograd(problem
 
 
 @pytest.mark.claim("White samples", verdict="holds")
-@hundreds
+@instances
 @given(networks(white=True), st.sampled_from([*SLOPES, -0.5, 2.0]))
 def test_white_samples_meet_in_the_second_sum_only(problem, slope):
     v, w, x = problem
@@ -153,7 +153,7 @@ def test_white_samples_meet_in_the_second_sum_only(problem, slope):
 
 
 @pytest.mark.claim("Slope one", verdict="holds")
-@hundreds
+@instances
 @given(networks())
 def test_slope_one_is_the_linear_network(problem):
     v, w, x = problem
@@ -176,7 +176,7 @@ def test_with_more_samples_than_inputs_the_condition_number_explodes_before_slop
 
 
 @pytest.mark.claim("Rank", verdict="holds")
-@hundreds
+@instances
 @given(networks(), slopes)
 def test_the_rank_is_at_most_the_number_of_free_directions(problem, slope):
     v, w, x = problem
@@ -197,7 +197,7 @@ def test_in_general_position_few_units_reach_that_number(d, m, k, n, slope):
 
 
 @pytest.mark.claim("Rank", verdict="holds")
-@hundreds
+@instances
 @given(networks(white=True), st.sampled_from([0.01, 0.3, 1.0, -0.5]))
 def test_independent_samples_and_outputs_give_full_rank_at_any_slope_but_zero(problem, slope):
     v, w, x = problem
@@ -208,7 +208,7 @@ def test_independent_samples_and_outputs_give_full_rank_at_any_slope_but_zero(pr
 
 
 @pytest.mark.claim("Dead units", verdict="holds")
-@hundreds
+@instances
 @given(networks(), st.data())
 def test_a_dead_unit_is_missing_and_a_sample_that_no_unit_sees_is_lost(problem, data):
     v, w, x = problem

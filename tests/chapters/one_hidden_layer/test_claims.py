@@ -15,7 +15,7 @@ from tests.strategies import (
     data_condition,
     diagonal,
     exact,
-    hundreds,
+    instances,
     kron,
     matrices,
     problems,
@@ -38,7 +38,7 @@ def printed(v, w, x):
 
 
 @pytest.mark.claim("Lemma 1", verdict="holds")
-@hundreds
+@instances
 @given(problems(2, 2, wide=True))
 def test_lemma_1_under_its_assumptions(problem):
     (v, w), x = problem
@@ -51,7 +51,7 @@ def test_lemma_1_under_its_assumptions(problem):
 
 
 @pytest.mark.claim("Lemma 1", verdict="holds")
-@hundreds
+@instances
 @given(problems(2, 2, wide=True, regular=True))
 def test_the_library_evaluates_lemma_1_as_printed(problem):
     (v, w), x = problem
@@ -59,7 +59,7 @@ def test_the_library_evaluates_lemma_1_as_printed(problem):
 
 
 @pytest.mark.claim("Lemma 1", verdict="holds")
-@hundreds
+@instances
 @given(problems(2, 2, wide=True))
 def test_lemma_1_with_singular_data_and_pseudo_condition_numbers(problem):
     (v, w), x = problem
@@ -86,7 +86,7 @@ def test_lemma_1_needs_the_singular_values_that_are_zero():
 
 
 @pytest.mark.claim("Lemma 1 with smallest non-zero singular values", verdict="fails")
-@hundreds
+@instances
 @given(problems(2, 2, wide=True, regular=True))
 def test_with_both_layers_regular_there_is_no_other_reading_of_lemma_1(problem):
     (v, w), x = problem
@@ -96,7 +96,7 @@ def test_with_both_layers_regular_there_is_no_other_reading_of_lemma_1(problem):
 
 
 @pytest.mark.claim("Lemma 1, equality for white data", verdict="holds")
-@hundreds
+@instances
 @given(problems(2, 2))
 def test_lemma_1_is_an_equality_for_white_data(problem):
     (v, w), x = problem
@@ -111,7 +111,7 @@ def test_lemma_1_is_an_equality_for_white_data(problem):
 
 
 @pytest.mark.claim("Lemma 1, from below", verdict="holds")
-@hundreds
+@instances
 @given(problems(2, 2, wide=True, regular=True))
 def test_the_data_bound_the_condition_number_from_below(problem):
     (v, w), x = problem
@@ -120,7 +120,7 @@ def test_the_data_bound_the_condition_number_from_below(problem):
 
 
 @pytest.mark.claim("Lemma 1, from below", verdict="holds")
-@hundreds
+@instances
 @given(problems(2, 2, wide=True, regular=True), st.sampled_from([0.1, 1.0, 10.0]))
 def test_from_below_it_is_an_equality_for_an_even_hidden_layer(problem, scale):
     (v, w), x = problem
@@ -143,7 +143,7 @@ def as_convex_combination(v, w):
 
 
 @pytest.mark.claim("Eq. 6, the equality", verdict="holds if")
-@hundreds
+@instances
 @given(problems(2, 2, wide=True, regular=True))
 def test_the_ratio_of_sums_is_a_convex_combination_where_both_matrices_are_regular(problem):
     (v, w), _ = problem
@@ -159,7 +159,7 @@ def test_the_convex_combination_is_undefined_where_one_matrix_is_singular():
 
 
 @pytest.mark.claim("Lemma 1, the maximum in place of the combination", verdict="holds")
-@hundreds
+@instances
 @given(problems(2, 2, wide=True, regular=True))
 def test_the_larger_condition_number_is_a_bound_too(problem):
     (v, w), x = problem
@@ -179,7 +179,7 @@ def test_the_maximum_can_be_too_large_by_any_factor(exponent):
 
 
 @pytest.mark.claim("Appendix H, steps of the proof of Lemma 1", verdict="holds")
-@hundreds
+@instances
 @given(problems(2, 2))
 def test_each_step_of_the_proof_of_lemma_1(problem):
     (v, w), x = problem
@@ -232,7 +232,7 @@ def test_no_smaller_network_needs_them():
 
 
 @pytest.mark.claim("Lemma 1 for narrow layers", verdict="holds if")
-@hundreds
+@instances
 @given(problems(2, 2))
 def test_lemma_1_holds_for_any_width_with_zero_padded_singular_values(problem):
     (v, w), x = problem
@@ -243,7 +243,7 @@ def test_lemma_1_holds_for_any_width_with_zero_padded_singular_values(problem):
 
 
 @pytest.mark.claim("Lemma 1 for narrow layers", verdict="holds if")
-@hundreds
+@instances
 @given(st.integers(1, 5).flatmap(lambda m: st.tuples(*(st.integers(1, m),) * 2, st.just(m))), st.data())
 def test_no_padding_is_needed_from_m_equal_to_the_larger_of_d_and_k_on(shape, data):
     d, k, m = shape
@@ -255,7 +255,7 @@ def test_no_padding_is_needed_from_m_equal_to_the_larger_of_d_and_k_on(shape, da
 
 
 @pytest.mark.claim("Remark R2", verdict="holds if")
-@hundreds
+@instances
 @given(problems(2, 2, regular=True))
 def test_the_data_condition_the_network_up_to_the_ratio_of_lemma_1(problem):
     (v, w), x = problem

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gnlib import SecondMoment
 from gnlib.bounds import zhao_lemma_1
 from gnlib.chapters.one_hidden_layer.bounds import asymptotic_bound, zhao_lemma_6, zhao_lemma_7
-from tests.strategies import a_hundred, exact, gaussian, hundreds, samples, seeds, true_condition, up_to_rounding
+from tests.strategies import a_hundred, exact, gaussian, instances, samples, seeds, true_condition, up_to_rounding
 
 shapes = st.tuples(*(st.integers(1, 12),) * 3)  # d, m, k
 wide_shapes = shapes.map(lambda s: (s[0], s[1] + max(s[0], s[2]), s[2]))
@@ -106,7 +106,7 @@ def test_no_smaller_sizes_violate_it():
 
 
 @pytest.mark.claim("Lemma 7", verdict="fails")
-@hundreds
+@instances
 @given(wide_shapes, st.floats(0, 0.99), variances, variances)
 def test_the_positive_parts_change_nothing_while_both_differences_are_positive(shape, fraction, variance_v, variance_w):
     d, m, k = shape
@@ -125,7 +125,7 @@ def test_the_repaired_bound_holds_with_the_better_probability(seed, shape, t, va
 
 
 @pytest.mark.claim("Lemma 7, repaired", verdict="holds")
-@hundreds
+@instances
 @given(seeds, shapes, st.data(), variances, variances)
 def test_the_repaired_bound_holds_for_every_draw_within_the_intervals_of_lemma_6(
     seed, shape, data, variance_v, variance_w
@@ -171,7 +171,7 @@ def test_eq_20_beyond_that_deviation():
 
 
 @pytest.mark.claim("Eq. 21", verdict="holds if")
-@hundreds
+@instances
 @given(st.integers(1, 1000), st.integers(1, 1000), st.floats(0, 5), st.floats(1e-6, 0.99))
 def test_the_middle_of_eq_21_is_an_upper_bound_of_eq_20(d, k, t, r):
     k, m = min(d, k), (math.sqrt(d) + t) ** 2 / r**2
@@ -212,7 +212,7 @@ def test_v_v_transposed_is_singular_in_a_wide_network():
 
 
 @pytest.mark.claim("Appendix G.2, edges of the spectra", verdict="fails")
-@hundreds
+@instances
 @given(seeds, wide_shapes, variances)
 def test_v_v_transposed_is_singular_whatever_the_draw(seed, shape, variance):
     d, m, _ = shape
@@ -256,7 +256,7 @@ def test_lemma_1_converges_to_the_asymptotic_bound(inputs, outputs, kaiming):
 
 
 @pytest.mark.claim("Eq. 22", verdict="holds")
-@hundreds
+@instances
 @given(seeds, wide_shapes, st.data())
 def test_the_data_enter_eq_22_as_a_factor(seed, shape, data):
     d, m, k = shape

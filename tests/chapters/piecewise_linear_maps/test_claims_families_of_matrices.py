@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.chapters.piecewise_linear_maps.helpers import singular_values
-from tests.strategies import a_hundred, exact, gaussian, hundreds, seeds
+from tests.strategies import a_hundred, exact, gaussian, instances, seeds
 
 
 def multiple(matrix):
@@ -19,7 +19,7 @@ def multiple(matrix):
 
 
 @pytest.mark.claim("Riedi Lemma 12", verdict="holds")
-@hundreds
+@instances
 @given(st.lists(st.integers(-3, 3), min_size=6, max_size=6))
 def test_two_by_two_families_have_two_multiple_points_at_most_or_all(entries):
     a, b, c, d, e, f = entries  # N = [[a + d rho, b + e rho], [., c + f rho]]; the discriminant is a sum of two squares

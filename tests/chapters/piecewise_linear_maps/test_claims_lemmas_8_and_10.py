@@ -18,7 +18,7 @@ from tests.chapters.piecewise_linear_maps.helpers import (
     squares_of,
     true_q,
 )
-from tests.strategies import a_hundred, attack, exact, gaussian, hundreds, orthogonal, seeds, sizes
+from tests.strategies import a_hundred, attack, exact, gaussian, instances, orthogonal, seeds, sizes
 
 
 def a_thousand_quadratics():
@@ -99,7 +99,7 @@ def test_the_singular_values_of_the_printed_matrix_factor(problem):
 
 
 @pytest.mark.claim("Riedi Eq. 53", verdict="holds if")
-@hundreds
+@instances
 @given(squares_of(), st.sampled_from([0.01, 7.0, -3.0]))
 def test_the_pseudo_condition_number_is_free_of_scale_and_at_least_one(pair, scale):
     a, _ = pair
@@ -117,7 +117,7 @@ def test_of_zero_there_is_none_and_elsewhere_it_jumps():
 
 
 @pytest.mark.claim("Riedi Corollary 9", verdict="holds")
-@hundreds
+@instances
 @given(quadratics())
 def test_the_condition_number_of_the_printed_matrix_factors(problem):
     products, z = problem
@@ -129,7 +129,7 @@ def test_the_condition_number_of_the_printed_matrix_factors(problem):
 
 
 @pytest.mark.claim("Riedi Eq. 8, data factor", verdict="fails")
-@hundreds
+@instances
 @given(quadratics(), st.floats(1.5, 1e3))
 def test_one_sample_has_no_data_factor(problem, ratio):
     products, _ = problem
@@ -288,7 +288,7 @@ def test_two_samples_of_two_inputs_break_it():
 
 
 @pytest.mark.claim("Riedi Corollary 11", verdict="fails")
-@hundreds
+@instances
 @given(st.floats(1e-6, 0.5))
 def test_it_is_off_by_any_factor(angle):
     products, z = torch.ones(2, 1, 1).double(), exact([[1 + angle, 1 - angle], [1 - angle, 1 + angle]])
@@ -442,7 +442,7 @@ def test_it_is_exact_if_all_samples_share_md_and_that_is_of_full_rank(problem):
 
 
 @pytest.mark.claim("Riedi Corollary 11, repaired", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(0, 2), seeds)
 def test_with_fewer_outputs_than_units_it_takes_independent_samples(n, k, more, seed):
     products, z = gaussian(seed, n, k, k + more), gaussian(seed + 1, n, n + more)

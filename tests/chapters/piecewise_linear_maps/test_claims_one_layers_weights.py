@@ -22,7 +22,7 @@ from tests.chapters.piecewise_linear_maps.helpers import (
     singular_values,
     true_q,
 )
-from tests.strategies import a_hundred, exact, gaussian, hundreds, seeds
+from tests.strategies import a_hundred, exact, gaussian, instances, seeds
 
 
 @pytest.mark.claim("Riedi section 1, offsets", verdict="holds if")
@@ -205,7 +205,7 @@ def as_module_free(layers, z):
 
 
 @pytest.mark.claim("Riedi, quadratic form of a layer", verdict="holds")
-@hundreds
+@instances
 @given(quadratics())
 def test_one_sample_has_the_singular_values_of_md_times_the_norm_of_z(problem):
     products, z = problem

@@ -20,7 +20,7 @@ from tests.chapters.piecewise_linear_maps.helpers import (
     pseudo_condition,
     singular_values,
 )
-from tests.strategies import a_hundred, exact, gaussian, hundreds, seeds
+from tests.strategies import a_hundred, exact, gaussian, instances, seeds
 
 
 @pytest.mark.claim("Riedi Eq. 2", verdict="holds if")
@@ -36,14 +36,14 @@ def test_one_layer_is_affine_with_slope_one_where_positive_and_eta_where_negativ
 
 
 @pytest.mark.claim("Riedi Eq. 2", verdict="holds if")
-@hundreds
+@instances
 @given(st.floats(1.01, 5), st.floats(0.1, 5))
 def test_for_slopes_above_one_the_two_sides_change_places(slope, t):
     assert phi(exact(t), slope) == slope * t and phi(exact(-t), slope) == -t
 
 
 @pytest.mark.claim("Riedi Eq. 34, activations", verdict="fails")
-@hundreds
+@instances
 @given(st.floats(-3, 3), st.integers(0, 1), seeds)
 def test_max_pooling_is_not_an_activation_of_one_coordinate(slope, coordinate, seed):
     """Whatever the slope, it ignores the other coordinate, and max-pooling does not."""
@@ -56,7 +56,7 @@ def test_max_pooling_is_not_an_activation_of_one_coordinate(slope, coordinate, s
 
 
 @pytest.mark.claim("Riedi Eq. 34, activations", verdict="fails")
-@hundreds
+@instances
 @given(st.floats(-5, 5), st.floats(-5, 5))
 def test_max_pooling_is_two_layers_of_that_form(first, second):
     layers = [

@@ -8,11 +8,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.chapters.piecewise_linear_maps.helpers import family, singular_values, squares_of
-from tests.strategies import a_hundred, diagonal, exact, gaussian, hundreds, orthogonal, pairs, seeds, sizes
+from tests.strategies import a_hundred, diagonal, exact, gaussian, instances, orthogonal, pairs, seeds, sizes
 
 
 @pytest.mark.claim("Riedi Proposition 1", verdict="holds")
-@hundreds
+@instances
 @given(pairs())
 def test_eigenvalues_in_order_move_by_no_more_than_the_frobenius_norm(pair):
     a, b = pair
@@ -21,7 +21,7 @@ def test_eigenvalues_in_order_move_by_no_more_than_the_frobenius_norm(pair):
 
 
 @pytest.mark.claim("Riedi Proposition 1", verdict="holds")
-@hundreds
+@instances
 @given(sizes, seeds, st.data())
 def test_commuting_matrices_of_the_same_order_attain_it(n, seed, data):
     q = orthogonal(seed, n)
@@ -31,7 +31,7 @@ def test_commuting_matrices_of_the_same_order_attain_it(n, seed, data):
 
 
 @pytest.mark.claim("Riedi Corollary 2", verdict="holds")
-@hundreds
+@instances
 @given(squares_of())
 def test_singular_values_in_order_move_by_no_more_than_the_frobenius_norm(pair):
     a, b = pair
@@ -40,7 +40,7 @@ def test_singular_values_in_order_move_by_no_more_than_the_frobenius_norm(pair):
 
 
 @pytest.mark.claim("Riedi Corollary 2", verdict="holds")
-@hundreds
+@instances
 @given(sizes, sizes, seeds)
 def test_rectangular_matrices_and_the_symmetric_matrix_of_the_proof(rows, columns, seed):
     a, b = gaussian(seed, rows, columns), gaussian(seed + 1, rows, columns)
@@ -54,7 +54,7 @@ def test_rectangular_matrices_and_the_symmetric_matrix_of_the_proof(rows, column
 
 
 @pytest.mark.claim("Riedi Lemma 3", verdict="holds if")
-@hundreds
+@instances
 @given(squares_of(), st.floats(0, 1), st.floats(-1e-3, 1e-3))
 def test_simple_singular_values_stay_simple_nearby_and_all_are_continuous(pair, at, step):
     a, b = pair
@@ -77,7 +77,7 @@ def test_on_a_closed_interval_the_set_may_be_closed():
 
 
 @pytest.mark.claim("Riedi Proposition 4", verdict="holds")
-@hundreds
+@instances
 @given(squares_of(), seeds)
 def test_the_largest_singular_value_the_operator_norm_and_the_frobenius_norm(pair, seed):
     a, b = pair
@@ -92,7 +92,7 @@ def test_the_largest_singular_value_the_operator_norm_and_the_frobenius_norm(pai
 
 
 @pytest.mark.claim("Riedi Proposition 4", verdict="holds")
-@hundreds
+@instances
 @given(sizes, seeds)
 def test_both_norms_coincide_for_rank_one_and_only_there(n, seed):
     a = torch.outer(gaussian(seed, n), gaussian(seed + 1, n))
@@ -103,7 +103,7 @@ def test_both_norms_coincide_for_rank_one_and_only_there(n, seed):
 
 
 @pytest.mark.claim("Riedi Proposition 5", verdict="holds")
-@hundreds
+@instances
 @given(squares_of())
 def test_weyl_for_singular_values(pair):
     a, b = pair
@@ -117,7 +117,7 @@ def test_weyl_for_singular_values(pair):
 
 
 @pytest.mark.claim("Riedi Proposition 5", verdict="holds")
-@hundreds
+@instances
 @given(squares_of(), st.data())
 def test_cauchy_interlacing_by_deletion_and_by_zeroing(pair, data):
     a, n = pair[0], len(pair[0])
@@ -166,7 +166,7 @@ def test_where_eigenvalues_coincide_the_formula_may_fail():
 
 
 @pytest.mark.claim("Riedi Corollary 7", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(1, 4), seeds, st.floats(-1, 1))
 def test_the_derivative_of_a_simple_singular_value_needs_no_assumption_on_the_others(n, seed, rho):
     matrix, derivative = family(seed, n)
@@ -180,7 +180,7 @@ def test_the_derivative_of_a_simple_singular_value_needs_no_assumption_on_the_ot
 
 
 @pytest.mark.claim("Riedi Corollary 7", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(1, 4), seeds, st.floats(-1, 1))
 def test_simple_positive_singular_values_are_never_so_at_isolated_points(n, seed, rho):
     """S_i^* is open: its points are not isolated, and the assumption as printed leaves the empty set only."""
@@ -193,7 +193,7 @@ def test_simple_positive_singular_values_are_never_so_at_isolated_points(n, seed
 
 
 @pytest.mark.claim("Riedi Example 1", verdict="holds")
-@hundreds
+@instances
 @given(st.floats(-1, 7))
 def test_the_singular_values_of_the_example(rho):
     s = singular_values(diagonal([-4, -2], 2, 2) + rho * torch.eye(2).double())

@@ -28,11 +28,11 @@ from tests.chapters.random_layers.helpers import (
     switches,
     two_hundred,
 )
-from tests.strategies import exact, gaussian, hundreds, seeds
+from tests.strategies import exact, gaussian, instances, seeds
 
 
 @pytest.mark.claim("Riedi Lemma 36, i", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(2, 8), seeds, st.sampled_from(rm.LAWS), st.floats(1.01, 20))
 def test_the_extreme_eigenvalues_in_terms_of_z(n, seed, law, r):
     k = draw(n, 1, law, seed)[0]
@@ -75,7 +75,7 @@ def test_with_the_positive_part_eq_113_holds(n):
 
 
 @pytest.mark.claim("Riedi Lemma 36, iii and iv", verdict="holds")
-@hundreds
+@instances
 @given(squares_of_any_kind, scales)
 def test_the_bounds_of_the_condition_number_for_any_matrix(weight, scale):
     weight = scale * weight
@@ -173,7 +173,7 @@ def test_the_condition_number_tends_to_its_limit(r, law):
 
 
 @pytest.mark.claim("Riedi Corollary 37", verdict="holds")
-@hundreds
+@instances
 @given(squares_of_any_kind, scales, seeds)
 def test_absolute_values_leave_the_bounds_in_force_for_any_signs(weight, scale, seed):
     n = len(weight)
@@ -250,7 +250,7 @@ def test_the_limits_are_what_the_limits_of_their_parts_give(r):
 
 
 @pytest.mark.claim("Riedi introduction, condition number of 3", verdict="holds if")
-@hundreds
+@instances
 @given(st.floats(1.001, 3), st.integers(5, 50), st.floats(0, 1), st.floats(1e-3, 1), st.floats(0.5, 2))
 def test_from_where_each_bound_is_below_three(r, n, share, part, factor):
     bounds = layers.riedi_theorem_38(r)
@@ -270,7 +270,7 @@ def test_from_where_each_bound_is_below_three(r, n, share, part, factor):
 
 
 @pytest.mark.claim("Riedi introduction, condition number of 3", verdict="holds if")
-@hundreds
+@instances
 @given(st.floats(1, 100), st.floats(1e-3, 10))
 def test_the_limit_of_one_layer_is_below_three_for_all_r_above_one(r, more):
     assert layers.skip_condition_limit(r + more) < layers.skip_condition_limit(r) < 2.852
@@ -291,7 +291,7 @@ def test_large_layers_are_below_three(r, law):
 
 
 @pytest.mark.claim("Riedi introduction, condition number of 3", verdict="holds if")
-@hundreds
+@instances
 @given(st.integers(2, 4), st.integers(1, 5), seeds, slopes, st.floats(1, 4))
 def test_one_skip_over_several_layers_is_below_three(depth, n, seed, slope, r):
     """Layers of the norm that large ones have, with activities at random and those of an input."""

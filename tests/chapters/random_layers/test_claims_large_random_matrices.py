@@ -12,7 +12,7 @@ from scipy.stats import ks_2samp
 
 from gnlib.chapters.random_layers import matrices as rm
 from tests.chapters.random_layers.helpers import GRID, LEVEL, TRACY_WIDOM, distance, draw, eye, noise
-from tests.strategies import exact, hundreds, seeds
+from tests.strategies import exact, instances, seeds
 
 
 @pytest.mark.claim("Riedi Theorem 33", verdict="holds if")
@@ -62,7 +62,7 @@ def test_both_ends_have_one_law_and_are_not_independent(n, law):
 
 
 @pytest.mark.claim("Riedi Theorem 34", verdict="holds if")
-@hundreds
+@instances
 @given(st.integers(1, 6), seeds, st.sampled_from(rm.LAWS), st.floats(0, 3))
 def test_entries_with_a_density_give_distinct_singular_values_that_grow_as_stated(n, seed, law, skip):
     matrix = draw(n, 1, law, seed)[0]

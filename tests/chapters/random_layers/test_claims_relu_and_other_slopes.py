@@ -28,7 +28,7 @@ from tests.chapters.random_layers.helpers import (
     switches,
     two_hundred,
 )
-from tests.strategies import exact, gaussian, hundreds, matrices, seeds
+from tests.strategies import exact, gaussian, instances, matrices, seeds
 
 
 def relu_layers(seed, count=1000):
@@ -79,7 +79,7 @@ def test_nothing_is_left_if_the_whole_trained_layer_is_off():
 
 
 @pytest.mark.claim("Riedi Theorem 39", verdict="holds if")
-@hundreds
+@instances
 @given(st.integers(5, 400), st.floats(0, 1), st.floats(0, 1), st.floats(1e-6, 1), st.floats(1e-6, 50))
 def test_a_norm_of_a_third_is_enough_and_larger_ones_are_rarer_than_stated(n, share, residual, part, beyond):
     off, off_residual = int(share * (n - 1)), max(int(residual * n), 1)
@@ -158,7 +158,7 @@ def test_no_optimiser_finds_a_layer_of_small_norm_beyond_the_bounds_for_relus(of
 
 
 @pytest.mark.claim("All regions", verdict="holds")
-@hundreds
+@instances
 @given(squares_of_any_kind, scales, slopes, seeds)
 def test_no_region_is_beyond_the_bounds(weight, scale, slope, seed):
     weight, n = scale * weight, len(weight)
@@ -218,7 +218,7 @@ def test_no_optimiser_finds_a_region_beyond_the_bounds(slope, end):
 
 
 @pytest.mark.claim("All regions", verdict="holds")
-@hundreds
+@instances
 @given(st.floats(0.01, 3), st.floats(-1, 1), st.floats(-1, 0))
 def test_a_rotation_attains_both_bounds(s, cosine, slope):
     weight = s * exact([[cosine, -math.sqrt(1 - cosine**2)], [math.sqrt(1 - cosine**2), cosine]])
@@ -230,7 +230,7 @@ def test_a_rotation_attains_both_bounds(s, cosine, slope):
 
 
 @pytest.mark.claim("All regions", verdict="holds")
-@hundreds
+@instances
 @given(squares_of_any_kind, scales, slopes)
 def test_the_lower_bound_is_the_minimum_that_it_is_said_to_be(weight, scale, slope):
     s1, _, low, _ = (value.item() for value in parts(scale * weight))
@@ -244,7 +244,7 @@ def test_the_lower_bound_is_the_minimum_that_it_is_said_to_be(weight, scale, slo
 
 
 @pytest.mark.claim("All regions", verdict="holds")
-@hundreds
+@instances
 @given(squares_of_any_kind, scales)
 def test_it_contains_lemma_36_and_the_norm(weight, scale):
     weight = scale * weight
@@ -267,7 +267,7 @@ def branches(draw):
 
 
 @pytest.mark.claim("All regions of a branch", verdict="holds")
-@hundreds
+@instances
 @given(branches(), slopes, seeds)
 def test_no_region_of_a_branch_is_beyond_the_bounds(branch, slope, seed):
     (inner, outer), n = branch, branch[0].shape[1]
@@ -309,7 +309,7 @@ def test_no_optimiser_finds_a_branch_beyond_the_bounds(slope, end):
 
 
 @pytest.mark.claim("All regions of a branch", verdict="holds")
-@hundreds
+@instances
 @given(st.floats(-2, 2), st.floats(-2, 2), slopes)
 def test_one_unit_attains_the_bounds_of_a_branch(first, second, slope):
     lower, upper = layers.all_regions_of_branch(exact([[first]]), exact([[second]]), slope)
@@ -320,7 +320,7 @@ def test_one_unit_attains_the_bounds_of_a_branch(first, second, slope):
 
 
 @pytest.mark.claim("All regions of a branch", verdict="holds")
-@hundreds
+@instances
 @given(branches(), seeds)
 def test_below_norm_one_the_skip_improves_a_branch_of_larger_condition_number(branch, seed):
     (inner, outer), n = branch, branch[0].shape[1]
@@ -357,7 +357,7 @@ def test_the_bound_for_all_regions_tends_to_its_limit(law):
 
 
 @pytest.mark.claim("Riedi section 6.3, weights below 1/(3n)", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(1, 6), seeds, st.floats(0, 1))
 def test_small_entries_bound_the_condition_number_by_two_for_relus_too(n, seed, share):
     generator = torch.Generator().manual_seed(seed)
@@ -396,7 +396,7 @@ def gain(matrix, diagonal):
 
 
 @pytest.mark.claim("Riedi section 6.3, mini-batches", verdict="fails")
-@hundreds
+@instances
 @given(st.floats(1e-5, 0.9), st.integers(2, 7))
 def test_the_smallest_counterexample_to_the_bound_for_a_batch(epsilon, n):
     """From five units on, as Corollary 40 has it, all but the second are active on both samples."""
@@ -429,7 +429,7 @@ def test_a_layer_that_obeys_the_bound_breaks_it_for_a_batch(n):
 
 
 @pytest.mark.claim("All regions of a batch", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 3), slopes, seeds)
 def test_a_batch_is_within_the_bounds_of_what_its_units_see(samples, n, d, slope, seed):
     generator = torch.Generator().manual_seed(seed)
@@ -446,7 +446,7 @@ def test_a_batch_is_within_the_bounds_of_what_its_units_see(samples, n, d, slope
 
 
 @pytest.mark.claim("All regions of a batch", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(1, 3), st.floats(0.8, 20), seeds)
 def test_the_regions_of_a_network_bound_its_batches(samples, n, d, r, seed):
     trained = Layer(gaussian(seed, n, d), gaussian(seed + 1, n), 0.0)
@@ -459,7 +459,7 @@ def test_the_regions_of_a_network_bound_its_batches(samples, n, d, r, seed):
 
 
 @pytest.mark.claim("All regions of a batch", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(1, 3), seeds)
 def test_without_weights_the_bounds_of_a_batch_are_attained(samples, n, d, seed):
     trained = Layer(gaussian(seed, n, d), gaussian(seed + 1, n), 0.0)

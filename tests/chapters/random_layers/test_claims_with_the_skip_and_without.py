@@ -17,7 +17,7 @@ from tests.chapters.random_layers.helpers import (
     scales,
     squares_of_any_kind,
 )
-from tests.strategies import gaussian, hundreds, orthogonal, seeds
+from tests.strategies import gaussian, instances, orthogonal, seeds
 
 
 @pytest.mark.claim("Riedi Lemma 41", verdict="holds")
@@ -47,7 +47,7 @@ def test_the_law_of_the_condition_number_without_a_skip():
 
 
 @pytest.mark.claim("Riedi Theorem 42", verdict="holds")
-@hundreds
+@instances
 @given(squares_of_any_kind, scales, seeds)
 def test_where_it_does_the_skip_improves_the_condition_number(weight, scale, seed):
     n = len(weight)

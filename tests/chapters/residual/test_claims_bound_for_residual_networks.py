@@ -31,7 +31,7 @@ from tests.strategies import (
     diagonal,
     exact,
     gaussian,
-    hundreds,
+    instances,
     nonzero_eigenvalues,
     orthogonal,
     problems,
@@ -46,7 +46,7 @@ from tests.strategies import (
 
 
 @pytest.mark.claim("Residual networks, Gauss-Newton matrix", verdict="holds")
-@hundreds
+@instances
 @given(problems(1, 4), skips)
 def test_with_skips_the_formula_is_that_of_the_shifted_weights(problem, skip):
     weights, x = problem
@@ -86,7 +86,7 @@ def test_a_skip_across_two_layers_is_another_network():
 
 
 @pytest.mark.claim("Eq. 7", verdict="holds")
-@hundreds
+@instances
 @given(problems(2, 4, wide=True), skips)
 def test_both_bounds_of_eq_7_hold(problem, skip):
     weights, x = problem
@@ -162,7 +162,7 @@ def semi_definite(rows, columns, values, seed):
 
 
 @pytest.mark.claim("Which layers a skip shifts", verdict="holds")
-@hundreds
+@instances
 @given(shapes.flatmap(lambda shape: st.tuples(st.just(shape), spectra(min(shape), lowest=0))), seeds, skips)
 def test_positive_semi_definite_layers_are_shifted(case, seed, skip):
     (rows, columns), values = case
@@ -172,7 +172,7 @@ def test_positive_semi_definite_layers_are_shifted(case, seed, skip):
 
 
 @pytest.mark.claim("Which layers a skip shifts", verdict="holds")
-@hundreds
+@instances
 @given(layers(), skips)
 def test_what_the_squares_fall_short_by_is_the_trace_norm_minus_the_trace(weight, skip):
     sums = [(s**2).sum() for s in (singular(with_skip(weight, skip)), singular(weight) + skip)]
@@ -188,7 +188,7 @@ def test_what_the_squares_fall_short_by_is_the_trace_norm_minus_the_trace(weight
 
 
 @pytest.mark.claim("Which layers a skip shifts", verdict="holds")
-@hundreds
+@instances
 @given(layers(), skips)
 def test_a_shift_is_the_most_that_a_skip_can_do(weight, skip):
     assert (singular(with_skip(weight, skip)) <= (singular(weight) + skip) * (1 + 1e-12)).all()
@@ -280,7 +280,7 @@ def test_layers_that_start_small_align_where_their_squares_have_come_apart(seed,
 
 
 @pytest.mark.claim("Conserved along gradient flow", verdict="holds")
-@hundreds
+@instances
 @given(problems(2, 4), st.one_of(st.just(0.0), skips), seeds)
 def test_the_gradients_of_neighbours_conserve_the_difference_of_their_squares(problem, skip, seed):
     weights, x = problem
@@ -302,7 +302,7 @@ def test_the_gradients_of_neighbours_conserve_the_difference_of_their_squares(pr
 
 
 @pytest.mark.claim("Eq. 8", verdict="fails")
-@hundreds
+@instances
 @given(aligned(), skips)
 def test_eq_8_for_square_positive_semi_definite_aligned_layers(case, skip):
     weights, _ = case
@@ -327,7 +327,7 @@ def test_eq_8_needs_square_layers():
 
 
 @pytest.mark.claim("Eq. 8", verdict="fails")
-@hundreds
+@instances
 @given(problems(2, 4, wide=True, regular=True), skips)
 def test_without_alignment_the_product_of_condition_numbers_is_an_upper_bound(problem, skip):
     moved = shifted(problem[0], skip)
@@ -338,7 +338,7 @@ def test_without_alignment_the_product_of_condition_numbers_is_an_upper_bound(pr
 
 
 @pytest.mark.claim("Each factor of Eq. 8", verdict="fails")
-@hundreds
+@instances
 @given(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6), skips)
 def test_adding_the_same_to_both_brings_a_ratio_closer_to_one(smallest, largest, skip):
     assume(smallest < largest * (1 - 1e-6))
@@ -347,7 +347,7 @@ def test_adding_the_same_to_both_brings_a_ratio_closer_to_one(smallest, largest,
 
 
 @pytest.mark.claim("Each factor of Eq. 8", verdict="fails")
-@hundreds
+@instances
 @given(st.lists(st.floats(0.01, 100), min_size=2, max_size=4), st.integers(1, 4), skips)
 def test_equal_singular_values_leave_nothing_to_gain(multiples, n, skip):
     weights = [c * torch.eye(n, dtype=torch.float64) for c in multiples]  # aligned, symmetric, positive definite
@@ -362,7 +362,7 @@ def test_equal_singular_values_leave_nothing_to_gain(multiples, n, skip):
 
 
 @pytest.mark.claim("Second bound, smaller with a skip", verdict="fails")
-@hundreds
+@instances
 @given(aligned(regular=True), skips)
 def test_the_second_bound_falls_under_the_assumptions_of_eq_8(case, skip):
     weights, values = case

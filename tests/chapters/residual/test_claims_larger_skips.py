@@ -14,11 +14,11 @@ from tests.chapters.residual.helpers import (
     skips,
     terms,
 )
-from tests.strategies import data_condition, exact, hundreds, problems, true_condition
+from tests.strategies import data_condition, exact, instances, problems, true_condition
 
 
 @pytest.mark.claim("Appendix I.3, each term falls as the skip grows", verdict="fails")
-@hundreds
+@instances
 @given(aligned(), st.tuples(skips, skips))
 def test_each_term_falls_under_the_assumptions_of_eq_8(case, pair):
     weights, _ = case
@@ -41,7 +41,7 @@ def test_in_general_a_term_can_rise_as_the_skip_grows():
 
 
 @pytest.mark.claim("Appendix I.3, the terms tend to one", verdict="holds")
-@hundreds
+@instances
 @given(problems(2, 4, wide=True), st.sampled_from([1e3, 1e5]))
 def test_the_terms_tend_to_one_for_all_weights(problem, ratio):
     weights, _ = problem
@@ -53,7 +53,7 @@ def test_the_terms_tend_to_one_for_all_weights(problem, ratio):
 
 
 @pytest.mark.claim("Large skips push the condition number to one", verdict="holds if")
-@hundreds
+@instances
 @given(problems(2, 4, wide=True, regular=True))
 def test_the_condition_number_tends_to_that_of_the_data(problem):
     weights, x = problem
@@ -86,7 +86,7 @@ def first_order(weights):
 
 
 @pytest.mark.claim("Condition number for large skips", verdict="holds")
-@hundreds
+@instances
 @given(problems(2, 4, wide=True))
 def test_the_excess_over_one_is_inversely_proportional_to_the_skip(problem):
     weights, _ = problem

@@ -12,11 +12,11 @@ from gnlib import SecondMoment, linear_weights
 from gnlib.bounds import zhao_lemma_2, zhao_lemma_2_terms
 from gnlib.chapters.shared.skips import kaiming_skip_limits, residual_bound, skip_bounds
 from tests.chapters.residual.helpers import block_eigenvalues, layers, shifted, singular, skips, slack, terms, with_skip
-from tests.strategies import a_hundred, diagonal, exact, gaussian, hundreds, problems, true_condition, up_to_rounding
+from tests.strategies import a_hundred, diagonal, exact, gaussian, instances, problems, true_condition, up_to_rounding
 
 
 @pytest.mark.claim("Skip across one layer", verdict="holds")
-@hundreds
+@instances
 @given(layers(), skips, st.sampled_from([1, -1]))
 def test_every_singular_value_moves_between_the_bounds(weight, size, sign):
     skip = sign * size
@@ -30,7 +30,7 @@ def test_every_singular_value_moves_between_the_bounds(weight, size, sign):
 
 
 @pytest.mark.claim("Skip across one layer", verdict="holds")
-@hundreds
+@instances
 @given(layers(), skips)
 def test_the_lower_bound_is_below_neither_lemma_of_riedi(weight, skip):
     s, lower = singular(weight), skip_bounds(weight, skip).lower
@@ -50,7 +50,7 @@ def attains_the_lower_bound(s, t, skip):
 
 
 @pytest.mark.claim("Skip across one layer", verdict="holds")
-@hundreds
+@instances
 @given(st.floats(0, 5), st.floats(-5, 5), skips)
 def test_no_better_lower_bound_follows_from_the_same_numbers(s, t, skip):
     assume(t <= s)  # since t <= x^T W x <= |W x| for all unit vectors x
@@ -62,7 +62,7 @@ def test_no_better_lower_bound_follows_from_the_same_numbers(s, t, skip):
 
 
 @pytest.mark.claim("Skip across one layer", verdict="holds")
-@hundreds
+@instances
 @given(st.floats(0, 5), st.floats(-1, 1), skips)
 def test_no_better_upper_bound_follows_from_the_same_numbers(s, cosine, skip):
     sine = (1 - cosine**2) ** 0.5
@@ -85,7 +85,7 @@ def test_to_first_order_the_condition_number_is_the_spread_of_the_symmetric_part
 
 
 @pytest.mark.claim("Residual networks from symmetric parts", verdict="holds")
-@hundreds
+@instances
 @given(problems(1, 4), skips, st.sampled_from([1, -1]))
 def test_the_bound_from_symmetric_parts_is_above_eq_7_and_the_truth(problem, size, sign):
     weights, x = problem
@@ -99,7 +99,7 @@ def test_the_bound_from_symmetric_parts_is_above_eq_7_and_the_truth(problem, siz
 
 
 @pytest.mark.claim("Residual networks from symmetric parts", verdict="holds")
-@hundreds
+@instances
 @given(problems(2, 4, wide=True, regular=True), st.sampled_from([30.0, 1e3]))
 def test_the_bound_from_symmetric_parts_bounds_each_product(problem, ratio):
     weights, x = problem

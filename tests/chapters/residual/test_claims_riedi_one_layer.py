@@ -5,11 +5,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.chapters.residual.helpers import block_eigenvalues, layers, singular, skips, slack, with_skip
-from tests.strategies import a_hundred, exact, gaussian, hundreds
+from tests.strategies import a_hundred, exact, gaussian, instances
 
 
 @pytest.mark.claim("Riedi Lemma 17", verdict="holds if")
-@hundreds
+@instances
 @given(layers(square=True), skips)
 def test_riedi_lemma_17_for_skips_that_are_not_negative(weight, rho):
     s, largest = singular(with_skip(weight, rho)), singular(weight)[0]
@@ -36,7 +36,7 @@ def printed_lemma_21(weight, rho):
 
 
 @pytest.mark.claim("Riedi Lemma 21", verdict="holds if")
-@hundreds
+@instances
 @given(layers(square=True), skips)
 def test_riedi_lemma_21_for_skips_that_are_not_negative(weight, rho):
     lower, upper = printed_lemma_21(weight, rho)
@@ -52,7 +52,7 @@ def test_a_negative_skip_breaks_riedi_lemma_21_as_printed():
 
 
 @pytest.mark.claim("Riedi Lemma 21 against Lemma 17", verdict="fails")
-@hundreds
+@instances
 @given(layers(square=True), skips)
 def test_the_upper_bound_of_riedi_lemma_21_is_the_sharper_one(weight, rho):
     assert printed_lemma_21(weight, rho)[1] <= (rho + singular(weight)[0]) ** 2 + slack(weight, rho)
@@ -84,7 +84,7 @@ def four_bounds(weight):
 
 
 @pytest.mark.claim("Riedi Theorem 22", verdict="holds")
-@hundreds
+@instances
 @given(layers(square=True), st.sampled_from([0.05, 0.3, 0.6, 0.9, 0.999, None]))
 def test_each_bound_of_riedi_theorem_22(weight, size):
     largest = singular(weight)[0]
@@ -99,7 +99,7 @@ def test_each_bound_of_riedi_theorem_22(weight, size):
 
 
 @pytest.mark.claim("Riedi Theorem 22, which bound is tightest", verdict="holds if")
-@hundreds
+@instances
 @given(layers(square=True), st.floats(0.01, 0.99))
 def test_the_exact_condition_for_77_to_be_tighter_than_76(weight, size):
     largest = singular(weight)[0]

@@ -17,7 +17,7 @@ from tests.strategies import (
     a_hundred,
     exact,
     gaussian,
-    hundreds,
+    instances,
     jacobian,
     networks,
     orthogonal,
@@ -242,7 +242,7 @@ def balanced(draw):
 
 
 @pytest.mark.claim("Balanced layers, tight", verdict="holds")
-@hundreds
+@instances
 @given(balanced())
 def test_for_white_data_and_balanced_layers_lemma_2_is_the_condition_number(weights):
     for before, after in itertools.pairwise(weights):
@@ -254,7 +254,7 @@ def test_for_white_data_and_balanced_layers_lemma_2_is_the_condition_number(weig
 
 
 @pytest.mark.claim("Condition number near the initial weights", verdict="holds")
-@hundreds
+@instances
 @given(problems(regular=True, wide=True), seeds, st.sampled_from([1e-3, 1e-2, 0.1, 1.0]))
 def test_singular_values_move_by_no_more_than_the_jacobian(problem, seed, size):
     weights, x = problem
@@ -279,7 +279,7 @@ def test_the_bound_by_the_distance_is_attained():
 
 
 @pytest.mark.claim("Distance of two networks with one hidden layer", verdict="holds")
-@hundreds
+@instances
 @given(networks(fewest=2, most=2), networks(fewest=2, most=2), seeds, st.integers(0, 4))
 def test_the_distance_of_jacobians_is_that_of_the_weights(one, other, seed, more):
     v, w = one
@@ -294,7 +294,7 @@ def test_the_distance_of_jacobians_is_that_of_the_weights(one, other, seed, more
 
 
 @pytest.mark.claim("A relative threshold caps the condition number", verdict="holds")
-@hundreds
+@instances
 @given(st.integers(1, 12).flatmap(lambda n: spectra(n, lowest=0)), st.sampled_from([1e-12, 1e-7, 1e-3, 0.5]))
 def test_what_is_kept_is_above_the_threshold(values, threshold):
     values = values.sort(descending=True).values
@@ -307,7 +307,7 @@ def test_what_is_kept_is_above_the_threshold(values, threshold):
 
 
 @pytest.mark.claim("What single precision determines", verdict="holds")
-@hundreds
+@instances
 @given(networks(), seeds)
 def test_rounding_the_jacobian_costs_its_square_in_the_gram_matrix(weights, seed):
     j = jacobian(weights, gaussian(seed, 5, weights[0].shape[1]))

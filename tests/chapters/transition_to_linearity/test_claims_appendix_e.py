@@ -17,11 +17,11 @@ from tests.chapters.transition_to_linearity.helpers import (
     slopes,
     values,
 )
-from tests.strategies import exact, gaussian, hundreds, seeds
+from tests.strategies import exact, gaussian, instances, seeds
 
 
 @pytest.mark.claim("Liu Lemma E.1", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 3), st.integers(1, 3))
 def test_a_matrix_is_no_larger_than_the_sum_of_its_blocks(seed, size, count):
     blocks = gaussian(seed, count, count, size, size)
@@ -72,7 +72,7 @@ def test_one_factor_too_many_in_the_printed_blocks():
 
 
 @pytest.mark.claim("Liu Appendix E, blocks of the Hessian, corrected", verdict="holds")
-@hundreds
+@instances
 @given(networks(skips=False))
 def test_the_blocks_of_the_hessian(network):
     weights, x, sigma, _ = network

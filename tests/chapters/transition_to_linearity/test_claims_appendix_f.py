@@ -24,7 +24,7 @@ from tests.chapters.transition_to_linearity.helpers import (
     slopes,
     values,
 )
-from tests.strategies import exact, gaussian, hundreds, seeds
+from tests.strategies import exact, gaussian, instances, seeds
 
 
 @pytest.mark.claim("Liu Lemma F.1", verdict="holds")
@@ -38,7 +38,7 @@ def test_gaussian_matrices_exceed_three_roots_of_their_width_rarely(m, d):
 
 
 @pytest.mark.claim("Liu Lemma F.2", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 5), st.integers(1, 5), st.floats(0, 10))
 def test_a_step_changes_a_spectral_norm_by_no_more_than_its_length(seed, m, n, radius):
     w, step = gaussian(seed, m, n), gaussian(seed + 1, m, n)
@@ -61,7 +61,7 @@ def value_bounds(c, m, size, constants, depth):
 
 
 @pytest.mark.claim("Liu Lemma F.3, corrected", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 6), st.integers(1, 3), st.integers(1, 3), st.sampled_from(list(SMOOTH)))
 def test_values_with_the_root_of_the_width(seed, m, d, depth, sigma):
     weights = [gaussian(seed + i, m, d if i == 0 else m) for i in range(depth)] + [gaussian(seed + 9, 1, m)]
@@ -73,7 +73,7 @@ def test_values_with_the_root_of_the_width(seed, m, d, depth, sigma):
 
 
 @pytest.mark.claim("Liu Eqs. 71 and 77, corrected", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 6), st.integers(1, 3), st.integers(2, 3), st.sampled_from(list(SMOOTH)))
 def test_norms_by_the_weights_with_the_offset_of_the_layer_below(seed, m, d, depth, sigma):
     weights = [gaussian(seed + i, m, d if i == 0 else m) for i in range(depth)] + [gaussian(seed + 9, 1, m)]
@@ -93,7 +93,7 @@ def test_norms_by_the_weights_with_an_offset_at_the_input_zero():
 
 
 @pytest.mark.claim("Liu Eqs. 69 to 75, but for 74", verdict="holds")
-@hundreds
+@instances
 @given(networks(most=1, skips=False))
 def test_first_and_pure_second_derivatives_of_a_layer(network):
     (w, _), a, sigma, _ = network
@@ -117,7 +117,7 @@ def test_the_mixed_derivative_of_a_linear_layer_is_not_zero():
 
 
 @pytest.mark.claim("Liu Eq. 74, corrected", verdict="holds")
-@hundreds
+@instances
 @given(networks(most=1, skips=False))
 def test_the_mixed_derivative_has_a_second_term(network):
     (w, _), a, sigma, _ = network
@@ -133,7 +133,7 @@ def test_the_mixed_derivative_has_a_second_term(network):
 
 
 @pytest.mark.claim("Liu Eqs. 76 and 78", verdict="holds")
-@hundreds
+@instances
 @given(networks(most=1, skips=False))
 def test_the_pure_221_norms(network):
     (w, _), a, sigma, _ = network
@@ -154,7 +154,7 @@ def test_hidden_values_beyond_the_logarithm_are_rare(m):
 
 
 @pytest.mark.claim("Liu Lemma F.5", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 6), st.integers(1, 3), st.sampled_from(list(SMOOTH)))
 def test_gradients_by_hidden_values_have_bounded_norm(seed, m, depth, sigma):
     weights = [gaussian(seed + i, m, m) for i in range(depth)] + [gaussian(seed + 9, 1, m)]
@@ -183,7 +183,7 @@ def test_the_printed_proof_takes_dependent_variables_for_independent():
 
 
 @pytest.mark.claim("Liu Eqs. 79 and 103", verdict="holds")
-@hundreds
+@instances
 @given(networks())
 def test_the_gradient_by_hidden_values_is_a_product(network):
     weights, x, sigma, skip = network

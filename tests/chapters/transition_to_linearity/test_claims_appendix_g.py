@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from gnlib.chapters.transition_to_linearity.tensor_norm import norm_221
 from tests.chapters.transition_to_linearity.helpers import SLACK, SMOOTH, TINY, hess, identity, norm, values
-from tests.strategies import gaussian, hundreds, matrices, seeds
+from tests.strategies import gaussian, instances, matrices, seeds
 
 
 @pytest.mark.claim("Liu Lemma G.1", verdict="holds")
-@hundreds
+@instances
 @given(matrices(3, 2), matrices(2, 4))
 def test_the_frobenius_norm_of_a_product(b, c):
     assert torch.linalg.matrix_norm(b @ c) <= norm(b) * torch.linalg.matrix_norm(c) * SLACK
@@ -32,7 +32,7 @@ def convolutions(draw):
 
 
 @pytest.mark.claim("Liu Lemmas G.2 and G.3", verdict="holds")
-@hundreds
+@instances
 @given(convolutions())
 def test_values_of_a_convolution(layer):
     w, a, sigma = layer
@@ -43,7 +43,7 @@ def test_values_of_a_convolution(layer):
 
 
 @pytest.mark.claim("Liu Appendix G.1, norms of a convolution, corrected", verdict="holds")
-@hundreds
+@instances
 @given(convolutions())
 def test_norms_of_a_convolution_with_the_term_that_the_mixed_one_lacks(layer):
     w, a, sigma = layer
@@ -71,7 +71,7 @@ def test_the_mixed_norm_of_a_linear_convolution_is_not_zero():
 
 
 @pytest.mark.claim("Liu Lemmas G.4 and G.5", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 6), st.integers(1, 3), st.sampled_from(list(SMOOTH)))
 def test_values_of_a_residual_network(seed, m, depth, sigma):
     weights = [gaussian(seed + i, m, m) for i in range(depth)] + [gaussian(seed + 9, 1, m)]

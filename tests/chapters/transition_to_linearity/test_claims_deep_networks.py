@@ -33,11 +33,11 @@ from tests.chapters.transition_to_linearity.helpers import (
     slopes,
     values,
 )
-from tests.strategies import exact, gaussian, hundreds, seeds
+from tests.strategies import exact, gaussian, instances, seeds
 
 
 @pytest.mark.claim("Liu Proposition 3.1", verdict="holds if")
-@hundreds
+@instances
 @given(networks(most=2))
 def test_two_hidden_layers_with_a_fixed_output_layer(network):
     weights, x, sigma, skip = network
@@ -69,7 +69,7 @@ def some_norms(seed, depth):
 
 
 @pytest.mark.claim("Liu Proposition 3.1", verdict="holds if")
-@hundreds
+@instances
 @given(seeds)
 def test_the_four_terms_of_the_proposition(seed):
     one, two = some_norms(seed, 2)
@@ -80,7 +80,7 @@ def test_the_four_terms_of_the_proposition(seed):
 
 
 @pytest.mark.claim("Liu Theorem 3.1, corrected", verdict="holds")
-@hundreds
+@instances
 @given(networks())
 def test_the_theorem_with_its_two_repairs(network):
     weights, x, sigma, skip = network
@@ -89,7 +89,7 @@ def test_the_theorem_with_its_two_repairs(network):
 
 
 @pytest.mark.claim("Liu Theorem 3.1, corrected", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 4), st.integers(1, 100))
 def test_the_constants_of_the_theorem_and_all_layers_that_a_term_can_involve(seed, depth, width):
     layers = some_norms(seed, depth)
@@ -143,7 +143,7 @@ def test_a_maximum_over_different_layers_misses_a_term(v):
 
 
 @pytest.mark.claim("Layered bound", verdict="holds")
-@hundreds
+@instances
 @given(networks())
 def test_the_layered_bound_is_a_bound_and_never_above_theorem_3_1(network):
     weights, x, sigma, skip = network
@@ -156,7 +156,7 @@ def test_the_layered_bound_is_a_bound_and_never_above_theorem_3_1(network):
 
 
 @pytest.mark.claim("Layered bound", verdict="holds")
-@hundreds
+@instances
 @given(*[st.floats(-3, 3)] * 3, st.sampled_from(list(SMOOTH)))
 def test_the_layered_bound_is_attained_by_one_unit(w, v, x, sigma):
     weights, x = [exact([[w]]), exact([[v]])], exact([x])
@@ -165,7 +165,7 @@ def test_the_layered_bound_is_attained_by_one_unit(w, v, x, sigma):
 
 
 @pytest.mark.claim("Layered bound", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 4), st.integers(1, 100))
 def test_the_layered_bound_by_the_eigenvalues_of_its_matrices(seed, depth, width):
     way, total = 0.0, 0.0
@@ -188,7 +188,7 @@ def test_two_layers_of_one_unit_do_not_attain_it():
 
 
 @pytest.mark.claim("Norms of a layer", verdict="holds")
-@hundreds
+@instances
 @given(networks())
 def test_the_221_norms_of_fully_connected_layers_are_eigenvalues(network):
     weights, x, sigma, skip = network
@@ -211,7 +211,7 @@ def test_the_output_layer_has_a_share_in_the_kernel():
 
 
 @pytest.mark.claim("Liu Section 3.3, diagonal of the kernel, corrected", verdict="holds")
-@hundreds
+@instances
 @given(networks())
 def test_the_kernel_is_a_sum_over_hidden_layers_and_the_output_layer(network):
     weights, x, sigma, skip = network
@@ -224,7 +224,7 @@ def test_the_kernel_is_a_sum_over_hidden_layers_and_the_output_layer(network):
 
 
 @pytest.mark.claim("Liu Remark 3.2", verdict="holds")
-@hundreds
+@instances
 @given(networks(), seeds)
 def test_only_the_gradient_maximum_sees_the_output_layer(network, seed):
     weights, x, sigma, skip = network
@@ -251,7 +251,7 @@ def by_units(w, v, a):
 
 
 @pytest.mark.claim("Liu Eq. 22", verdict="fails")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 6), st.sampled_from([0.0, 0.1, 1.0, -3.0]))
 def test_kernel_and_hessian_of_one_hidden_layer_by_its_units(seed, m, x):
     w, v = gaussian(seed, 2, m)

@@ -26,7 +26,7 @@ from tests.chapters.transition_to_linearity.helpers import (
     slopes,
     values,
 )
-from tests.strategies import exact, gaussian, hundreds, seeds
+from tests.strategies import exact, gaussian, instances, seeds
 
 
 @pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
@@ -40,7 +40,7 @@ def test_the_constants_of_two_activations_are_the_least(sigma):
 
 
 @pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
-@hundreds
+@instances
 @given(networks(), seeds, st.sampled_from([0.0, 0.1, 1.0, 10.0]))
 def test_the_norms_of_all_layers_in_a_ball(network, seed, radius):
     weights, x, sigma, skip = network
@@ -77,7 +77,7 @@ def ball_by_hand(start, smoothness, radius, skip):
 
 
 @pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 4), st.floats(0, 10), st.booleans(), st.sampled_from(list(SMOOTH)))
 def test_the_recursions_of_the_norms_in_a_ball(seed, depth, radius, skip, sigma):
     numbers = gaussian(seed, 4, depth).exp().tolist()
@@ -138,7 +138,7 @@ def test_the_hessian_in_a_ball_falls_like_the_root_of_log_width_over_width(sigma
 
 
 @pytest.mark.claim("Liu Theorem 3.2", verdict="holds")
-@hundreds
+@instances
 @given(networks(), seeds, st.sampled_from([0.1, 1.0, 10.0]))
 def test_hessians_in_a_ball_are_below_the_certificate_of_its_centre(network, seed, radius):
     weights, x, sigma, skip = network
@@ -151,7 +151,7 @@ def test_hessians_in_a_ball_are_below_the_certificate_of_its_centre(network, see
 
 
 @pytest.mark.claim("The logarithm", verdict="holds")
-@hundreds
+@instances
 @given(networks(smallest=2))
 def test_the_largest_output_weight_is_a_lower_bound(network):
     weights, x, sigma, skip = network
@@ -231,7 +231,7 @@ def test_a_singular_kernel_may_need_any_distance():
 
 
 @pytest.mark.claim("Range of the Hessian", verdict="holds")
-@hundreds
+@instances
 @given(networks())
 def test_the_hessian_on_its_range_has_the_same_non_zero_eigenvalues(network):
     weights, x, sigma, skip = network

@@ -15,7 +15,7 @@ from gnlib.chapters.transition_to_linearity.linearity import layered_bound, liu_
 from gnlib.chapters.transition_to_linearity.tensor_norm import norm_221
 from gnlib.modules import tangent_kernel
 from tests.chapters.transition_to_linearity.helpers import SLACK, SMOOTH, TINY, hess, module, networks, norm
-from tests.strategies import exact, gaussian, hundreds, seeds
+from tests.strategies import exact, gaussian, instances, seeds
 
 
 def least_way(start, label, largest):
@@ -24,7 +24,7 @@ def least_way(start, label, largest):
 
 
 @pytest.mark.claim("Liu Eq. 2", verdict="holds if")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 6), st.sampled_from([-2.0, 0.3, 1.0]), st.sampled_from([1e-3, 1.0, 10.0]))
 def test_the_way_to_a_solution_is_at_least_the_error_over_the_largest_gradient(seed, m, x, size):
     start, v = gaussian(seed, m), gaussian(seed + 1, m).sign()
@@ -42,7 +42,7 @@ def test_a_network_that_does_not_reach_its_label_need_not_move(way):
 
 
 @pytest.mark.claim("Liu Eq. 4", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.sampled_from([0.1, 2.0, 50.0]), st.floats(-3, 3))
 def test_scaling_a_model_is_scaling_its_label(seed, alpha, label):
     w = gaussian(seed, 3)
@@ -59,7 +59,7 @@ def test_scaling_a_model_is_scaling_its_label(seed, alpha, label):
 
 
 @pytest.mark.claim("Tangent kernel and Gauss-Newton", verdict="holds")
-@hundreds
+@instances
 @given(networks(), st.integers(1, 4), seeds)
 def test_the_tangent_kernel_is_the_gram_matrix_times_the_number_of_samples(network, n, seed):
     weights, x, sigma, skip = network
@@ -73,7 +73,7 @@ def test_the_tangent_kernel_is_the_gram_matrix_times_the_number_of_samples(netwo
 
 
 @pytest.mark.claim("Liu Proposition 2.1", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 4), st.integers(1, 4), st.integers(1, 5))
 def test_a_contraction_is_at_most_the_221_norm_times_the_largest_entry(seed, d1, d2, d3):
     tensor, v = gaussian(seed, d1, d2, d3), gaussian(seed + 1, d3)
@@ -81,7 +81,7 @@ def test_a_contraction_is_at_most_the_221_norm_times_the_largest_entry(seed, d1,
 
 
 @pytest.mark.claim("Signed sums", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 4), st.integers(1, 4), st.integers(1, 5))
 def test_no_smaller_constant_will_do(seed, d1, d2, d3):
     tensor = gaussian(seed, d1, d2, d3)
@@ -90,7 +90,7 @@ def test_no_smaller_constant_will_do(seed, d1, d2, d3):
 
 
 @pytest.mark.claim("Signed sums", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 3), st.integers(1, 3), st.integers(1, 5))
 def test_signed_sums_are_what_the_definition_says(seed, d1, d2, d3):
     tensor = gaussian(seed, d1, d2, d3)
@@ -104,7 +104,7 @@ def test_signed_sums_are_what_the_definition_says(seed, d1, d2, d3):
 
 
 @pytest.mark.claim("Signed sums", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 4), st.integers(13, 16), st.booleans())
 def test_many_slices_are_bounded_from_both_sides_and_semi_definite_ones_exactly(seed, d, d3, definite):
     slices = gaussian(seed, d3, d, d)
@@ -131,7 +131,7 @@ def test_semi_definite_slices_that_a_search_from_random_signs_misses(sign):
 
 
 @pytest.mark.claim("Signed sums", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 4), st.integers(1, 4), st.integers(13, 16))
 def test_the_upper_bound_by_absolute_values_of_matrices(seed, d1, d2, d3):
     slices = gaussian(seed, d3, d1, d2)
@@ -144,7 +144,7 @@ def test_the_upper_bound_by_absolute_values_of_matrices(seed, d1, d2, d3):
 
 
 @pytest.mark.claim("Liu Proposition 2.2", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 4), st.booleans())
 def test_the_kernel_is_constant_exactly_for_affine_models(seed, p, affine):
     g, a = gaussian(seed, p), gaussian(seed + 1, p, p)
@@ -157,7 +157,7 @@ def test_the_kernel_is_constant_exactly_for_affine_models(seed, p, affine):
 
 
 @pytest.mark.claim("Liu Proposition 2.2", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 4), st.sampled_from([0.1, 0.9, 1.0, 1.1, 7.0]), st.sampled_from([-3.0, 0.01, 1.0]))
 def test_a_step_of_the_printed_proof_needs_gradients_of_norm_one(seed, p, c, t):
     g, start, other = gaussian(seed, p), gaussian(seed + 1, p), gaussian(seed + 2, p)
@@ -184,7 +184,7 @@ def constant_gradient(kind, p, slope):
 
 
 @pytest.mark.claim("Constant kernel in a ball", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(2, 4), st.sampled_from(["cone", "cylinder"]), st.sampled_from([0.1, 1.0, 5.0]))
 def test_a_constant_kernel_in_a_ball_bounds_the_hessian_at_its_centre(seed, p, kind, slope):
     f = constant_gradient(kind, p, slope)
@@ -200,7 +200,7 @@ def test_a_constant_kernel_in_a_ball_bounds_the_hessian_at_its_centre(seed, p, k
 
 
 @pytest.mark.claim("Liu Proposition 2.3", verdict="holds if")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 4), st.integers(1, 3), st.sampled_from([0.0, 0.1, 3.0]))
 def test_the_kernel_moves_no_further_than_gradients_and_hessians_allow(seed, p, n, radius):
     g, a = gaussian(seed, n, p), gaussian(seed + 1, n, p, p)
@@ -213,7 +213,7 @@ def test_the_kernel_moves_no_further_than_gradients_and_hessians_allow(seed, p, 
 
 
 @pytest.mark.claim("Liu Proposition 2.3", verdict="holds if")
-@hundreds
+@instances
 @given(st.floats(0, 100), st.floats(0.01, 10), st.floats(0.01, 10))
 def test_a_parabola_attains_the_bound_so_no_constant_serves_all_gradients(g, epsilon, radius):
     moved = (g + epsilon * radius) ** 2 - g**2  # f = g w + epsilon w^2 / 2
@@ -223,7 +223,7 @@ def test_a_parabola_attains_the_bound_so_no_constant_serves_all_gradients(g, eps
 
 
 @pytest.mark.claim("Liu Proposition 2.3", verdict="holds if")
-@hundreds
+@instances
 @given(networks(), seeds, st.sampled_from([0.1, 1.0]))
 def test_the_kernel_of_a_network_moves_no_further_than_its_certificate_allows(network, seed, radius):
     weights, x, sigma, skip = network

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.chapters.transition_to_linearity.helpers import SLACK, TINY
-from tests.strategies import exact, gaussian, hundreds, seeds
+from tests.strategies import exact, gaussian, instances, seeds
 
 CURVED = 4 / (3 * math.sqrt(3))  # the largest second derivative of tanh
 SHARES = st.sampled_from([1e-3, 0.5, 1.0, 2.0])  # of 1 / lambda_max; at 2 the linear model is barely stable
@@ -51,7 +51,7 @@ def network(seed, d, m, n, k, scale):
 
 
 @pytest.mark.claim("Descent of the linear model", verdict="holds")
-@hundreds
+@instances
 @given(
     seeds,
     st.integers(1, 3),
@@ -71,7 +71,7 @@ def test_network_and_linear_model_part_no_further_than_hessians_allow(seed, d, m
 
 
 @pytest.mark.claim("Descent of the linear model", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 3), st.integers(1, 5), st.integers(1, 3), st.sampled_from([1e-2, 1.0, 10.0]))
 def test_at_the_weights_of_the_linear_model_a_network_is_off_by_half_the_hessian(seed, d, m, n, size):
     f, w, bound = network(seed, d, m, n, 2, 1.0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gnlib.chapters.transition_to_linearity.ball import SIGMOID
 from gnlib.chapters.transition_to_linearity.tensor_norm import norm_221
 from tests.chapters.transition_to_linearity.helpers import SLACK, SMOOTH, TINY, hess, hessian, networks, norm, slopes
-from tests.strategies import exact, gaussian, hundreds, seeds
+from tests.strategies import exact, gaussian, instances, seeds
 
 
 @st.composite
@@ -27,7 +27,7 @@ def eq_8(w, v, x, sigma):
 
 
 @pytest.mark.claim("Liu Eq. 9", verdict="holds")
-@hundreds
+@instances
 @given(shallow())
 def test_the_hessian_of_one_hidden_layer_is_diagonal_and_small(network):
     w, v, x, sigma = network
@@ -48,7 +48,7 @@ def test_the_hessian_times_the_root_of_the_width_tends_to_the_largest_curvature(
 
 
 @pytest.mark.claim("Liu Eq. 10", verdict="holds if")
-@hundreds
+@instances
 @given(shallow())
 def test_the_kernel_of_one_hidden_layer_is_a_mean_over_units(network):
     w, v, x, sigma = network
@@ -77,7 +77,7 @@ def test_an_odd_activation_makes_the_kernel_of_an_input_and_its_opposite_singula
 
 
 @pytest.mark.claim("Liu Eq. 12", verdict="holds")
-@hundreds
+@instances
 @given(shallow(signs=False))
 def test_the_hessian_is_a_contraction_with_the_gradient(network):
     w, v, x, sigma = network
@@ -100,7 +100,7 @@ def test_the_second_derivative_is_not_the_first():
 
 
 @pytest.mark.claim("Liu Eq. 13, corrected", verdict="holds")
-@hundreds
+@instances
 @given(shallow())
 def test_the_221_norm_of_one_hidden_layer_is_its_largest_curvature(network):
     w, _, x, sigma = network
@@ -111,7 +111,7 @@ def test_the_221_norm_of_one_hidden_layer_is_its_largest_curvature(network):
 
 
 @pytest.mark.claim("Liu Eq. 14", verdict="holds if")
-@hundreds
+@instances
 @given(shallow(signs=False))
 def test_the_kernel_lies_between_multiples_of_the_squared_gradient_by_hidden_values(network):
     w, v, x, sigma = network
@@ -138,7 +138,7 @@ def test_the_two_norms_of_signs_and_of_a_gaussian_output_layer(m):
 
 
 @pytest.mark.claim("One hidden layer, exactly", verdict="holds")
-@hundreds
+@instances
 @given(networks(most=1, skips=False))
 def test_the_hessian_of_one_hidden_layer_splits_into_units(network):
     weights, x, sigma, _ = network

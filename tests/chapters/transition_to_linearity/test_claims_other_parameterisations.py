@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from gnlib.modules import tangent_kernel
 from tests.chapters.transition_to_linearity.helpers import TINY, function, hess, hessian, module, networks, norm, slopes
-from tests.strategies import exact, gaussian, hundreds
+from tests.strategies import exact, gaussian, instances
 
 
 @pytest.mark.claim("Liu Eqs. 36 to 38", verdict="holds if")
-@hundreds
+@instances
 @given(networks(), st.sampled_from([0.1, 0.5, 3.0]))
 def test_one_factor_for_all_layers_rescales_kernel_and_hessian_alike(network, scale):
     weights, x, sigma, skip = network

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from gnlib.chapters.when_the_kernel_moves.networks import half_square
 from tests.chapters.when_the_kernel_moves.helpers import SLACK, TINY, hess, inputs, narrow, norm
-from tests.strategies import exact, gaussian, hundreds, seeds
+from tests.strategies import exact, gaussian, instances, seeds
 
 radii = st.sampled_from([0.0, 0.01, 0.1, 0.5, 1.0, 3.0])
 
 
 @pytest.mark.claim("Liu Eqs. 106 to 109", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 4), inputs)
 def test_the_block_of_the_second_layer(seed, m, x):
     theta = gaussian(seed, 4 * m)
@@ -80,7 +80,7 @@ def test_first_weights_are_rarely_smaller_than_a_radius_allows(m, share):
 
 
 @pytest.mark.claim("Liu Appendix H, values of the first layer, corrected", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 50), inputs)
 def test_the_values_of_the_first_layer_with_fourth_powers(seed, m, x):
     w = gaussian(seed, m)
@@ -128,7 +128,7 @@ def test_the_sum_is_above_a_share_of_the_root_of_the_width(m, kind):
 
 
 @pytest.mark.claim("Liu Eq. 122", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 3), radii)
 def test_the_second_moment_of_the_polynomial(seed, m, radius):
     s, t = gaussian(seed, 2, m) * radius
@@ -152,7 +152,7 @@ def tail(size, deviation):
 
 
 @pytest.mark.claim("Liu Eq. 124, corrected", verdict="holds")
-@hundreds
+@instances
 @given(st.floats(0.01, 10), st.floats(1e-6, 0.99), st.floats(0.01, 1))
 def test_the_tails_of_two_gaussian_sums(radius, delta, share):
     bound = radius**2 * math.sqrt(2 * math.log(4 / delta))
@@ -163,7 +163,7 @@ def test_the_tails_of_two_gaussian_sums(radius, delta, share):
 
 
 @pytest.mark.claim("Liu Eq. 124, corrected", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 6), radii)
 def test_the_deviations_of_the_two_sums(seed, m, radius):
     s, t = gaussian(seed, 2, m)
@@ -187,7 +187,7 @@ def test_a_sum_of_three_factors_may_exceed_the_radius():
 
 
 @pytest.mark.claim("Liu Eq. 125, corrected", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 6), radii)
 def test_a_sum_of_three_factors_is_at_most_the_cube_of_the_radius(seed, m, radius):
     s, t = gaussian(seed, 2, m)

@@ -16,11 +16,11 @@ from gnlib.chapters.when_the_kernel_moves.bottleneck import (
 )
 from gnlib.chapters.when_the_kernel_moves.networks import StackedNetworks, half_square, identity
 from tests.chapters.when_the_kernel_moves.helpers import SLACK, TINY, hess, inputs, narrow, norm, slopes
-from tests.strategies import exact, gaussian, hundreds, seeds
+from tests.strategies import exact, gaussian, instances, seeds
 
 
 @pytest.mark.claim("Liu Eq. 30", verdict="holds if")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 6), st.floats(-3, 3), st.sampled_from([torch.tanh, torch.sigmoid, half_square]))
 def test_the_221_norm_behind_a_bottleneck_is_a_sum(seed, m, a, sigma):
     w = gaussian(seed, m)
@@ -40,7 +40,7 @@ def test_the_sum_is_of_the_order_of_the_width_unless_the_value_is_an_inflection(
 
 
 @pytest.mark.claim("Bottleneck as a product", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 4), inputs)
 def test_the_network_of_theorem_4_1_is_a_product_of_cubics(seed, m, x):
     theta = gaussian(seed, 4 * m)
@@ -81,7 +81,7 @@ def cubic(u, v):
 
 
 @pytest.mark.claim("Bottleneck as a product", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 4), st.sampled_from([0.01, 0.1, 0.5]), st.booleans())
 def test_values_and_gradients_of_a_cubic_are_above_their_floors_in_a_ball(seed, m, radius, steep):
     u, v = gaussian(seed, 2, m)
@@ -97,7 +97,7 @@ def test_values_and_gradients_of_a_cubic_are_above_their_floors_in_a_ball(seed, 
 
 
 @pytest.mark.claim("Bottleneck as a product", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 4), st.booleans())
 def test_a_unit_with_one_weight_attains_the_bound_on_the_hessian(seed, m, upper):
     u, v = gaussian(seed, 2, m)
@@ -107,7 +107,7 @@ def test_a_unit_with_one_weight_attains_the_bound_on_the_hessian(seed, m, upper)
 
 
 @pytest.mark.claim("Liu Theorem 4.1", verdict="fails")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 6))
 def test_the_hessian_falls_with_the_fourth_power_of_the_input_not_with_the_square(seed, m):
     theta = gaussian(seed, 4 * m)
@@ -144,7 +144,7 @@ def test_most_balls_contain_a_point_where_the_hessian_vanishes():
 
 
 @pytest.mark.claim("Liu Theorem 4.1", verdict="fails")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 5), inputs)
 def test_where_both_cubics_vanish_so_does_the_hessian(seed, m, x):
     theta = gaussian(seed, 4 * m)
@@ -189,7 +189,7 @@ def test_the_constant_is_the_product_of_two_bounds(m, delta, x):
 
 
 @pytest.mark.claim("Theorem 4.1 in a whole ball", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.sampled_from([2, 5, 30]), st.sampled_from([0.3, 1.0, 2.0]), st.sampled_from([0.0, 0.02, 0.2, 1.0]))
 def test_the_floor_in_a_ball_is_below_all_that_is_found_in_it(seed, m, x, radius):
     theta = gaussian(seed, 4 * m)
@@ -221,7 +221,7 @@ def norm_by_parts(theta, x):
 
 
 @pytest.mark.claim("Theorem 4.1 in a whole ball", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 200))
 def test_in_a_ball_of_no_radius_the_floor_is_the_larger_of_two_entries(seed, m):
     h, c = cubics(list(gaussian(seed, 4, m)), 1.0)

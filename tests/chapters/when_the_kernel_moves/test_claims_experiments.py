@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from gnlib.chapters.when_the_kernel_moves.heads import Entrywise, Softmax, output_kernel, swish
 from gnlib.chapters.when_the_kernel_moves.networks import bottleneck, shallow
 from tests.chapters.when_the_kernel_moves.helpers import SLACK, norm
-from tests.strategies import exact, gaussian, hundreds, seeds
+from tests.strategies import exact, gaussian, instances, seeds
 
 
 @pytest.mark.claim("Liu Section 6, swish as an instance", verdict="fails")
@@ -29,7 +29,7 @@ def test_from_beyond_the_zero_descent_goes_the_wrong_way():
 
 
 @pytest.mark.claim("A softmax that is sure", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 5), st.integers(2, 4), st.sampled_from([0.1, 1.0, 10.0, 40.0]))
 def test_the_kernel_of_a_softmax_vanishes_with_the_loss(seed, n, k, size):
     f, labels = size * gaussian(seed, n, k), torch.randint(k, (n,), generator=torch.Generator().manual_seed(seed))
@@ -53,7 +53,7 @@ def test_a_softmax_kernel_is_singular_whatever_the_network():
 
 
 @pytest.mark.claim("Liu Appendix B, training of the bottleneck", verdict="fails")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 5), st.integers(1, 5), st.floats(0, 20), st.floats(-3, 3))
 def test_without_biases_the_network_is_homogeneous_in_its_input(seed, m, narrow_width, scale, x):
     network = bottleneck(m, narrow_width, inputs=1, seeds=[seed])

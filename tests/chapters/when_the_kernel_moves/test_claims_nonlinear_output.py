@@ -13,7 +13,7 @@ from gnlib.chapters.when_the_kernel_moves.networks import half_square, identity,
 from gnlib.chapters.when_the_kernel_moves.nonlinear_output import change_floor, liu_eq_29
 from gnlib.modules import tangent_kernel
 from tests.chapters.when_the_kernel_moves.helpers import SLACK, TINY, hess, inputs, norm, slopes
-from tests.strategies import exact, gaussian, hundreds, seeds
+from tests.strategies import exact, gaussian, instances, seeds
 
 OUTPUTS = [swish, torch.sigmoid, torch.sin, torch.nn.functional.softplus, identity, half_square]
 
@@ -29,7 +29,7 @@ def scalar(m, seed, x, sigma=torch.tanh):
 
 
 @pytest.mark.claim("Liu Eq. 27", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 5), st.integers(1, 4), st.sampled_from(OUTPUTS))
 def test_the_kernel_of_the_output_is_that_of_f_times_slopes(seed, m, n, phi):
     network, x = shallow(m, 2, activation=torch.tanh, seeds=[seed]), gaussian(seed, n, 2)
@@ -43,7 +43,7 @@ def test_the_kernel_of_the_output_is_that_of_f_times_slopes(seed, m, n, phi):
 
 
 @pytest.mark.claim("Liu Section 4, change of the kernel", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 5), inputs, st.sampled_from(OUTPUTS), st.sampled_from([0.0, 0.1, 1.0, 10.0]))
 def test_the_kernel_of_the_output_changes_at_least_by_a_minus_b(seed, m, x, phi, size):
     f, start = scalar(m, seed, x)
@@ -66,7 +66,7 @@ def test_the_bound_on_the_change_is_attained_by_a_kernel_that_does_not_move():
 
 
 @pytest.mark.claim("Liu Section 4, term A, corrected", verdict="holds")
-@hundreds
+@instances
 @given(st.floats(-3, 3), st.floats(-3, 3), st.floats(0, 5), st.sampled_from([swish, torch.exp, half_square]))
 def test_the_squared_slope_changes_on_the_way_to_a_label_where_slopes_are_monotone(start, end, kernel, phi):
     if phi is half_square:
@@ -107,7 +107,7 @@ def late(z):
 @pytest.mark.claim("Liu Section 4, a Hessian of order one", verdict="fails")
 @pytest.mark.claim("Liu Remark 4.1", verdict="fails")
 @pytest.mark.claim("Liu Table 1, non-linear output layer", verdict="fails")
-@hundreds
+@instances
 @given(seeds, st.sampled_from([0.5, 3.0]))
 def test_an_output_that_is_not_linear_elsewhere_is_linear_in_the_whole_ball(seed, radius):
     f, start = scalar(200, seed, 1.0)
@@ -123,7 +123,7 @@ def test_an_output_that_is_not_linear_elsewhere_is_linear_in_the_whole_ball(seed
 
 
 @pytest.mark.claim("Liu Section 4, a linear output is necessary, corrected", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 20), inputs, st.sampled_from([*OUTPUTS, torch.exp]))
 def test_the_two_are_apart_by_the_slope_times_the_hessian_of_f_at_most(seed, m, x, phi):
     f, w = scalar(m, seed, x)
@@ -162,7 +162,7 @@ def test_slopes_without_bound_keep_the_two_apart(m):
 
 
 @pytest.mark.claim("Liu Eq. 28", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 4), inputs, st.sampled_from(OUTPUTS))
 def test_the_hessian_of_the_output_has_two_terms(seed, m, x, phi):
     f, w = scalar(m, seed, x)
@@ -173,7 +173,7 @@ def test_the_hessian_of_the_output_has_two_terms(seed, m, x, phi):
 
 
 @pytest.mark.claim("Liu Eq. 29", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 4), inputs, st.sampled_from(OUTPUTS))
 def test_the_norm_is_within_one_term_of_the_other(seed, m, x, phi):
     f, w = scalar(m, seed, x)
@@ -204,7 +204,7 @@ def test_the_hessian_of_swish_does_not_shrink_with_the_width():
 
 
 @pytest.mark.claim("Liu Section 4, a Hessian of order one", verdict="fails")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 4), inputs)
 def test_at_a_point_of_inflection_only_the_hessian_of_f_is_left(seed, m, x):
     f, w = scalar(m, seed, x)
@@ -230,7 +230,7 @@ def test_the_kernel_and_the_squared_gradient_by_hidden_values_have_a_ratio_that_
 
 
 @pytest.mark.claim("Liu Section 4, lazy training", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.sampled_from([0.5, 1.0, 2.0]))
 def test_the_same_change_of_weights_leaves_one_kernel_and_moves_the_other(seed, x):
     f, w = scalar(20_000, seed, x)

@@ -11,11 +11,11 @@ from gnlib.chapters.when_the_kernel_moves.heads import output_kernel
 from gnlib.chapters.when_the_kernel_moves.networks import shallow
 from gnlib.chapters.when_the_kernel_moves.nonlinear_output import liu_theorem_5_1, output_condition
 from tests.chapters.when_the_kernel_moves.helpers import SLACK, TINY
-from tests.strategies import exact, gaussian, hundreds, orthogonal, seeds
+from tests.strategies import exact, gaussian, instances, orthogonal, seeds
 
 
 @pytest.mark.claim("Liu Section 5, a kernel as well conditioned", verdict="holds if")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 6), st.sampled_from([1.0, 1e3]), st.floats(0.1, 3), st.floats(1, 4))
 def test_the_condition_number_of_the_output_is_at_most_a_square_of_slopes_times_that_of_f(seed, n, kappa, low, ratio):
     q = orthogonal(seed, n)
@@ -96,7 +96,7 @@ def test_equal_inputs_with_different_labels_are_never_fitted():
 
 
 @pytest.mark.claim("Descent where the kernel stays definite", verdict="holds")
-@hundreds
+@instances
 @given(seeds, st.integers(1, 3), st.floats(0.3, 2))
 def test_descent_on_a_model_with_a_definite_kernel_stays_within_the_radius(seed, n, low):
     p = n + 2
