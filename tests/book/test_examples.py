@@ -29,7 +29,7 @@ def test_the_example_of_the_readme():
 
 
 def test_the_example_of_the_landing_page():
-    """It prints both ends of the slider of the figure above it, and an advice that helps."""
+    """It prints both ends of the slider of the figure above it, and advice that helps."""
     ends = [float(gnlib.condition_number(*start(share)[:2])) for share in (SHARES[0], SHARES[-1])]
     *printed, advice, pace = output_of("book/index.md", "{code-cell} ipython3").splitlines()
     assert printed == [f"{kappa:,.0f}" for kappa in ends]
