@@ -1,5 +1,7 @@
 """The numbers in the texts of "Which eigenvalues are zero?" and "Along the training" are those of their tables."""
 
+import re
+
 import pytest
 
 from gnlib.chapters import results
@@ -46,9 +48,11 @@ def test_the_rules_on_one_network(page, rules):
 
 
 def test_the_library_finds_the_rank(page, rules):
-    ((_, trained),) = tables("counting-zeros", "gnlib.condition_number(net, x)")
+    ((_, trained, without),) = tables("counting-zeros", "gnlib.condition_number(net, x)")
     free, rank = map(int, trained.split()[1:3])
-    assert "The rank is three below the bound" in page and free - rank == 3
+    assert "the rank is three below the bound" in page and free - rank == 3
+    bound, found = map(int, re.findall(r" (\d{4}) ", without))
+    assert "three of its 11 directions" in page and (found, free - bound) == (bound, 11)
     assert rank == rules["singular values, relative"][3]
 
 
@@ -64,8 +68,9 @@ def test_width_and_the_cap(page, rules):
     assert kappas[30] == [1.9e6, 7.7e9]
     regular = [m for m in kappas if m >= 30]
     assert max(regular, key=lambda m: kappas[m][1] / kappas[m][0]) == 30
-    assert "Of the networks whose Gram form stays *regular*" in page
-    assert "training raises that of 30 units most, from $1.9 \\cdot 10^6$ to $7.7 \\cdot 10^9$" in page
+    assert "raises that of 30 units by a factor of 4,000, and lowers those of 50 and 100 by about a third" in page
+    assert kappas[30][1] / kappas[30][0] == pytest.approx(4000, rel=0.05)
+    assert [kappas[m][1] / kappas[m][0] for m in (50, 100)] == pytest.approx([2 / 3] * 2, abs=0.05)
     assert "At 20 units the float64 rule hides a larger rise" in page
     before, after = (rules["singular values, relative"][i] for i in (1, 4))
     assert after / before > kappas[30][1] / kappas[30][0] > kappas[20][1] / kappas[20][0]
