@@ -32,6 +32,17 @@ def test_the_kernel_moves_less_the_wider_the_network():
     assert f"it falls from {before[0]:.0f} to {after[0]:.0f}" in page and training[0] == pytest.approx(2 / 3, abs=0.01)
     assert training[2] + training[3] < -1 / 2 and bad[2] == pytest.approx(-1 / 2, abs=0.1)
     assert abs(way[2]) <= way[3]
+    assert f"of width 512 by {100 * training[1]:.0f} %" in page
+
+
+def test_the_kernel_with_more_images():
+    rows = [line.replace(",", "").split() for line in table(LINEARITY, "width 512, random labels, 100 steps")]
+    _, changes, *_, before, after = zip(*([float(c) for c in row] for row in rows), strict=True)
+    page = prose(f"notebooks/{LINEARITY}")
+    assert "changes twice as much for 50 images as for ten" in page
+    assert changes[1] / changes[0] == pytest.approx(2, abs=0.2)
+    moves = [abs(b / a - 1) for a, b in zip(before, after, strict=True)]
+    assert "moves by 6 % at most" in page and max(moves) == pytest.approx(0.06, abs=0.005)
 
 
 def test_the_slopes_of_the_hessian():
@@ -131,8 +142,13 @@ def test_the_order_of_draws_at_a_fixed_rate():
     assert stats.spearmanr(ahead, real).statistic == pytest.approx(0.99, abs=0.005)
     assert stats.spearmanr(rates, real).statistic == pytest.approx(-0.99, abs=0.005)
     by_width = numbers(table(MOVING, "rank correlation with the loss after 500 steps"))
-    assert len(by_width["the rate",]) == 3 and max(by_width["the rate",]) < -0.9
+    assert len(by_width["the rate",]) == 4 and max(by_width["the rate",]) < -0.9
     assert min(by_width["the forecast",]) > 0.9
+    page, spread = prose(f"notebooks/{MOVING}"), by_width["largest rate over smallest",]
+    assert "rates that differ 385-fold" in page and spread[2] == pytest.approx(385, rel=0.01)
+    assert "whose rates differ by a third" in page and spread[3] == pytest.approx(4 / 3, abs=0.05)
+    behind = by_width["forecast over loss, median",]
+    assert f"{behind[3]}-fold, as that of width 30 is twofold" in page and round(behind[0]) == 2
     ratios = [a / r for a, r in zip(ahead, real, strict=True)]
     assert sum(abs(ratio - 1) < 0.1 for ratio in ratios) == 8 and 0.2 < min(ratios) < 0.3
 
