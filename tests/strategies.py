@@ -9,7 +9,7 @@ import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 
-INSTANCES = int(os.environ.get("INSTANCES", "100"))  # of each claim; every night a thousand
+INSTANCES = int(os.environ.get("INSTANCES", "100"))  # of each claim; two hundred every night
 instances = settings(max_examples=INSTANCES, derandomize=True, deadline=None)
 a_hundred = settings(instances, max_examples=100)
 seeds = st.integers(0, 2**32 - 1)

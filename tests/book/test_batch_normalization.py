@@ -4,8 +4,11 @@ import re
 from statistics import mean
 
 import pytest
+import torch
 
+import gnlib
 from gnlib.chapters import results
+from gnlib.chapters.batch_normalization.gauss_newton import batch_norm_gauss_newton
 from tests.book.pages import prose, table
 
 
@@ -41,7 +44,8 @@ def test_range_of_the_improvement(text):
     lines = [line.split() for line in table("batch-normalization", "means over 5 networks; BN improves")]
     _, _, _, middle, low, high = zip(*([float(cell) for cell in line] for line in lines), strict=True)
     assert f"every network of this run, by a factor of {min(low):.0f} to {max(high):.0f}." in text
-    assert f"Means over the networks of one width improve by {min(middle):.0f} to {max(middle):.0f}." in text
+    means = f"The mean of these factors over the networks of one width is {min(middle):.0f} to {max(middle):.0f}."
+    assert means in text
 
 
 def test_range_of_the_improvement_in_the_kept_table(text):
@@ -149,8 +153,26 @@ def test_steps_go_with_kappa_in_a_column_and_not_between(text, kappas):
         assert all(column == sorted(column, reverse=True) for column in columns)
         fewer, smaller = (column[0] / column[-1] for column in columns)
         assert fewer < smaller
-    assert "There BN takes a tenth of the steps to train, too." in text
+    assert "BN takes a tenth of the steps to train on raw images, and a quarter on standardised ones." in text
+    assert steps["standardised", "nothing"][1] / steps["raw", "BN"][1] == pytest.approx(4, rel=0.15)
     assert steps["raw", "nothing"][1] / steps["raw", "BN"][1] == pytest.approx(10, rel=0.15)
     assert "with Kaiming weights raw images have the smaller $\\kappa$ and take more steps" in text
     raw = "raw", "nothing"
     assert kappas[raw][0] < kappas[raw][1] and steps[raw][0] > steps[raw][1]
+
+
+@pytest.mark.parametrize(
+    ("units", "scale", "finite"),
+    [(12, 1e2, True), (12, 1e-2, True), (3, 1e2, False), (3, 1e-2, True), (2, 1e-2, False)],
+)
+def test_limits_of_exercise_2(text, units, scale, finite):
+    """Six inputs and two outputs: as many units as inputs for large first weights, more than outputs for small ones."""
+    assert "That takes as many units as directions" in text
+    assert "as it has for random weights and more units than outputs" in text
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(50, 6, generator=generator, dtype=torch.float64)
+    first, second = gnlib.linear_weights([6, units, 2], generator=generator)
+    there, further = (
+        float(gnlib.condition_number(batch_norm_gauss_newton([c * first, second], x))) for c in (scale, scale**1.5)
+    )
+    assert further / there == pytest.approx(1, rel=0.1) if finite else further > 50 * there

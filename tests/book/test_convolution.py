@@ -5,6 +5,7 @@ from statistics import median
 import pytest
 
 from gnlib.chapters import results
+from tests.book.kept import kappas
 from tests.book.pages import prose, table
 
 
@@ -57,6 +58,10 @@ def test_with_a_relu_more_filters_raise_kappa_and_leave_the_loss(text):
     few_small, many_small, few_large, many_large = (kappa for _, _, kappa, *_ in rows)
     assert few_small < many_small < many_large and few_small < few_large < many_large
     assert "multiply $\\kappa$ by 50 and more" in text and min(many_small / few_small, many_large / few_large) >= 50
+    assert "The first 68 eigenvalues, or 388, have hardly another $\\kappa$ than before, within a factor of 1.6" in text
+    assert [rank for _, _, _, rank, *_ in rows] == [m * (2 * k * k - 1) for k, m, *_ in rows] == [68, 272, 388, 1552]
+    few_small, many_small, few_large, many_large = (kappa for *_, kappa, _ in rows)
+    assert all(1 / 1.6 < a / b < 1.6 for a, b in ((few_small, many_small), (few_large, many_large)))
     few_small, many_small, few_large, many_large = (left for *_, left in rows)
     assert "as much of the loss is left, within 0.02. Larger kernels leave more of it." in text
     assert abs(few_small - many_small) < 0.02 and abs(few_large - many_large) < 0.02
@@ -72,3 +77,18 @@ def test_medians_of_the_first_figure_and_the_limit(text):
     assert "a single network at most a fifth below" in text
     assert min(min(found) for (_, _, filters), found in ratios.items() if filters > 1) > 0.8
     assert "the median may be lower, as for kernels of 11 on squares" in text and median(ratios["squares", 11, 1]) < 1
+
+
+def test_trends_of_figure_8_as_coded(text):
+    lines = table("convolution", "condition number, median of 10")
+    printed = [[float(cell) for cell in line.split()[3:]] for line in lines if line.startswith("as coded")]
+    where = {"images": "whitened", "formula": "as coded"}
+    hundred = [
+        [median(kappas("convolution-published", **where, kernel=kernel, filters=filters)) for filters in (2, 3, 4, 5)]
+        for kernel in (7, 9, 11)
+    ]
+    assert "from three filters on larger kernels improve it" in text
+    assert all(list(column) == sorted(column, reverse=True) for column in list(zip(*printed, strict=True))[1:])
+    assert "There both trends are clear; kernel 11 levels off at four filters." in text
+    assert all(list(column) == sorted(column, reverse=True) for column in zip(*hundred, strict=True))
+    assert all(row[:3] == sorted(row[:3]) and row[3] > 0.9 * row[2] for row in hundred)

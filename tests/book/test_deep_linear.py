@@ -28,7 +28,34 @@ def test_width_in_proportion_sets_the_level(page):
     assert [round(587 / factor, 1) for factor in (600, 150, 75)] == [1.0, 3.9, 7.8]
     assert level(600, range(5, 11)) == pytest.approx([12.3] * 6, rel=0.04)
     assert level(150, (12, 14, 16)) == pytest.approx([110] * 3, rel=0.02)
-    assert f"{level(75, [16])[0]:.0f}" == "370"
+    before, last = level(75, (14, 16))
+    assert f"{last:.0f}" == "370" and last > 1.05 * before
+    assert "for $c = 75$ it has not stopped at 16" in page and "With 75 it still grows at 16 layers" in page
+
+
+def test_four_layers_at_larger_ratios(page):
+    rows = [row for row in results.kept("deep-linear") if row["depth"] == 4]
+    widths = {("2a", 800): 800, ("2b", 150): 600, ("2a", 400): 400, ("2b", 75): 300}
+    assert sorted(round(4 * 587 / width, 1) for width in widths.values()) == [2.9, 3.9, 5.9, 7.8]
+    kappas = [np.mean([row["kappa"] for row in rows if (row["figure"], row["line"]) == which]) for which in widths]
+    assert f"from 2.9 to 7.8 their condition number is {min(kappas):.0f} to {max(kappas):.0f}" in page
+
+
+def test_what_depth_costs_on_raw_images(page):
+    means = {}
+    for row in results.kept("one-hidden-layer"):
+        if row["figure"] == 19 and row["width"] == 3100:
+            means.setdefault((row["images"], row["depth"]), []).append(row["kappa"])
+    raw, white = (np.mean(means[name, 10]) / np.mean(means[name, 2]) for name in ("raw", "whitened"))
+    assert f"make $\\kappa$ {raw:.1f} times as large, on whitened ones {white:.0f} times" in page
+
+
+def test_where_depth_counts_hidden_layers(page):
+    few, many = (
+        [float(kappa) for kappa in line.split()[1:]] for line in table("deep-linear", "white data of 49 inputs, width")
+    )
+    assert many == sorted(many, reverse=True) and few[0] < few[1] and few[1:] == sorted(few[1:], reverse=True)
+    assert "it does at $c = 600$, and at $c = 200$ from two hidden layers on" in page
 
 
 def test_perturbation_theory_is_about_larger_factors(page):

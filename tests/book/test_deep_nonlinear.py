@@ -1,5 +1,6 @@
 """The numbers in the text of "Deep networks that are not linear" are those of its own tables."""
 
+import re
 from itertools import pairwise
 
 import pytest
@@ -7,7 +8,8 @@ import torch
 
 import gnlib
 from gnlib.chapters import results
-from gnlib.chapters.deep_nonlinear.networks import ACTIVATIONS
+from gnlib.chapters.deep_nonlinear.chain import kernel, layers_of
+from gnlib.chapters.deep_nonlinear.networks import ACTIVATIONS, network
 from gnlib.chapters.deep_nonlinear.wide_limit import deep_relu_condition, wide_kernel
 from tests.book.pages import ROOT, prose, table
 
@@ -79,13 +81,14 @@ def test_where_the_bound_is_tight(text, tightness):
 
 
 def test_layer_norm_does_what_one_norm_does(text):
-    rows = [
-        numbers(line.split())[1:] for line in table("deep-nonlinear", "condition number of ReLU networks, raw images")
+    lines = [
+        line.replace(" to ", " ").split() for line in table("deep-nonlinear", "condition number of ReLU networks, raw")
     ]
-    gains = [chain / normalised for chain, _, normalised in rows]
-    assert "LayerNorm is worth a factor of 1.5 to 2 on raw images" in text and 1.45 < min(gains) < max(gains) < 2
-    assert min(scaled / normalised for _, scaled, normalised in rows) > 1
-    assert max(scaled / normalised for _, scaled, normalised in rows) < 1.25  # "nearly as well"
+    _, chain, scaled, normalised, least, most = zip(*map(numbers, lines), strict=True)
+    assert f"LayerNorm is worth a factor of {min(least):.1f} to {max(most):.1f} on raw images" in text
+    of_first = [before / after for before, after in zip(chain, normalised, strict=True)]
+    assert all(low - 0.01 < gain < high + 0.01 for low, gain, high in zip(least, of_first, most, strict=True))
+    assert all(1 < one / after < 1.25 for one, after in zip(scaled, normalised, strict=True))  # most of it
 
 
 def test_along_the_training(text):
@@ -109,16 +112,27 @@ def test_gelu_gains_nothing_on_raw_images(text, chains):
 
 def test_what_preparing_raw_images_does(text, chains):
     lines = [line.rsplit(maxsplit=4) for line in table("deep-nonlinear", "κ of networks of width 800, prepared")]
-    found = {tuple(head.split(maxsplit=1)): numbers(kappas) for head, *kappas in lines}
+    found = {tuple(re.split(r"\s{2,}", head)): numbers(kappas) for head, *kappas in lines}
     gains = {key: kappas[0] / kappas[-1] for key, kappas in found.items()}
-    assert f"at rms 1 it gains a factor of {gains['GELU', 'at rms 1']:.0f}" in text
+    less, standard = "less the mean image, at rms 1", "standardised"
+    gelu = [gains["GELU", kind] for kind in ("at rms 1", standard, less)]
+    said = (
+        "at rms 1 it gains a factor of {:.0f}, standardised (one mean, one scale) {:.0f}, less the mean image {:.0f}."
+    )
+    assert said.format(*gelu) in text
     assert min(gains["tanh", "raw"], gains["tanh", "at rms 1"]) > 6
-    assert found["ReLU", "raw"] == found["ReLU", "at rms 1"]
-    centred, raw = gains["ReLU", "less the mean image"], gains["ReLU", "raw"]
-    assert f"the gain is a factor of {centred:.0f}, in place of {raw:.0f}." in text
+    relu = [gains["ReLU", kind] for kind in (less, "raw", standard)]
+    assert "the gain is a factor of {:.0f}, in place of {:.0f}; standardised it is {:.0f}.".format(*relu) in text
+    assert "GELU gains less:" in text and f"{ACTIVATIONS['GELU'].gain:.2f} that keeps the size of GELU's values" in text
+    assert all(gains["GELU, gain √2", kind] < gains["GELU", kind] for kind in (standard, less))
     assert found["ReLU", "raw"] == [float(f"{chains['raw', 'ReLU', depth][0]:.3g}") for depth in (2, 3, 5, 8)]
-    size = gnlib.load("mnist", 60, stride=2)[0].square().mean().sqrt().item()
-    assert f"a root mean square (rms) of {size:.2f}" in text
+    images = gnlib.load("mnist", 60, stride=2)[0]
+    assert f"a root mean square (rms) of {images.square().mean().sqrt().item():.2f}" in text
+    relu = network("ReLU", "chain", [196, 100, 100, 5], generator=torch.Generator().manual_seed(0))
+    assert "do not see the size" in text
+    assert float(gnlib.condition_number(relu, 3 * images)) == pytest.approx(
+        float(gnlib.condition_number(relu, images)), rel=1e-6
+    )
 
 
 def test_from_which_depth_the_limit_counts(text):
@@ -163,16 +177,39 @@ def test_what_depth_gains_in_training_comes_late(text):
     assert "of the deeper network is nearly five times smaller" in text and 4.5 < shallow[0] / deep[0] < 5
     assert "down to a thousandth of the loss it is no faster" in text
     assert all(many >= few for few, many in zip(shallow[1:3], deep[1:3], strict=True))
+    assert "a hundred-thousandth at least a quarter fewer in all three" in text
+    assert "1,490 to 1,840 steps, where two layers are not there after 2,500" in text and 1840 <= 0.75 * 2500
     assert f"A ten-thousandth takes them {1 - deep[3] / shallow[3]:.0%} fewer steps".replace("%", " %") in text
 
 
 def test_what_skips_keep_of_depth(text):
-    lines = table("deep-nonlinear", "κ of ReLU networks of 8 layers")
-    raw, white = (numbers(line.split()[2:]) for line in lines)
-    said = "$\\kappa$ is {:.0f} % larger than without skips on raw images, and {:.0f} % smaller on white ones"
-    assert said.format(100 * (raw[1] / raw[0] - 1), 100 * (1 - white[1] / white[0])) in text
-    assert raw[4] < raw[0] < raw[1] < raw[2] < raw[3]
-    assert white[3] < white[2] < white[1] < white[0]
+    lines = [re.split(r"\s{2,}", line) for line in table("deep-nonlinear", "ReLU networks of 8 layers, lowest")]
+    found = {name: [numbers(words.split(" to ")) for words in rest if words != "-"] for name, *rest in lines}
+    branches = list(found.values())[1:4]  # of strength 1, over the root of L, over L
+    _, raw, _, white = branches[0]
+    larger, smaller = [100 * (ratio - 1) for ratio in raw], [100 * (1 - ratio) for ratio in reversed(white)]
+    said = "{:.0f} to {:.0f} % larger than without skips on raw images, and {:.0f} to {:.0f} % smaller on white ones"
+    assert said.format(*larger, *smaller) in text
+    raw, white = ([shape[column] for shape in branches] for column in (1, 3))
+    assert all(before[1] < after[0] for before, after in pairwise(raw))
+    assert all(before[0] > after[1] for before, after in pairwise(white[:2]))
+    assert found["LayerNorm"][1][1] < 1 and found["LayerNorm"][3][0] > 0.85
+
+
+def test_branches_of_one_over_the_depth_leave_one_hidden_layer(text):
+    images = gnlib.load("mnist", 60, stride=2)[0]
+    assert (
+        "some 30 % below that of a single hidden layer (L = 2) on raw images, and up to a tenth above it on white"
+        in text
+    )
+    for data, low, high in ((images, 0.65, 0.75), (gnlib.whiten(images), 1.0, 1.1)):
+        kappas = []
+        for depth in (2, 3):
+            widths = [196, *[800] * (depth - 1), 5]
+            nets = [network("ReLU", "skips / L", widths, generator=torch.Generator().manual_seed(s)) for s in range(3)]
+            values = [torch.linalg.eigvalsh(kernel(layers_of(net, data))) for net in nets]
+            kappas.append(torch.stack([found[-1] / found[0] for found in values]).log().mean().exp().item())
+        assert low < kappas[1] / kappas[0] < high
 
 
 def test_two_kinds_of_infinite_width(text, chains):

@@ -10,6 +10,7 @@ import torch
 import gnlib
 from gnlib.chapters import results
 from gnlib.chapters.design.families import FAMILIES, HELD_OUT, build
+from gnlib.chapters.design.in_batches import HORIZON as LONG
 from gnlib.chapters.design.initialisations import SEARCHED, UNTUNED, initialised
 from gnlib.chapters.design.layers import layers_of
 from gnlib.chapters.design.objectives import log_time
@@ -188,7 +189,10 @@ def test_which_initialisation_is_ahead_everywhere(text, counted, adam, bar):
 def test_under_adam(text, adam, bar):
     grad, forecast, own = (speedups(adam, name, bar)[0] for name in ("GradInit", CHOICE, "forecast with K_P"))
     zero, *ends = speedups(adam, "last layer zero", bar)
-    assert "{:.2f} times the speed of torch's default [{:.2f}, {:.2f}] |".format(zero, *ends) in text
+    assert (
+        "{:.2f} times the speed of torch's default [{:.2f}, {:.2f}] with the squared error on all".format(zero, *ends)
+        in text
+    )
     said = "It has {:.2f} times the speed of torch's default, [{:.2f}, {:.2f}] with three seeds, and is ahead in"
     assert said.format(zero, *ends) in text
     assert all(speedups(of_family(adam, family), "last layer zero", bar)[0] > 1 for family in HELD_OUT)
@@ -358,3 +362,37 @@ def test_what_orders_initialisations(text, adam):
     assert said in text and len(loss) == 4
     late = [row["steps"] is None for row in of_family(adam, "deep and narrow")]
     assert "where most trainings count as 400 steps" in text and np.mean(late) > 0.5
+
+
+def test_in_batches_and_with_cross_entropy(text):
+    table = results.kept("design-in-batches")
+    assert len(table) == 12 * 6 * 4 and {row["family"] for row in table} == {*HELD_OUT}
+    zero, best = "last layer zero", UNTUNED[0]
+    speed, right = {}, {}
+    for loss in ("mse", "cross_entropy"):
+        for optimizer in ("descent", "adam"):
+            some = [row for row in table if (row["loss"], row["optimizer"]) == (loss, optimizer)]
+            others = *UNTUNED[1:], CHOICE
+            speed[loss, optimizer] = {name: speedups(some, name, best, horizon=LONG) for name in others}
+            known = {
+                name: [r["accuracy"] for r in some if r["initialisation"] == name and r["steps"]] for name in others
+            }
+            known[best] = [row["accuracy"] for row in some if row["initialisation"] == best and row["steps"]]
+            right[loss, optimizer] = {name: np.mean(found) for name, found in known.items() if found}
+    said = "{:.2f} times its speed with the squared error, {:.2f} times with cross-entropy, both intervals above 1."
+    with_adam = [speed[loss, "adam"][zero] for loss in ("mse", "cross_entropy")]
+    assert said.format(*(value for value, *_ in with_adam)) in text and all(low > 1 for _, low, _ in with_adam)
+    assert "[{:.2f} and {:.2f} times](#in-mini".format(*(value for value, *_ in with_adam)) in text
+    free = [[speed["cross_entropy", way][name][0] for name in UNTUNED[1:]] for way in ("descent", "adam")]
+    said = "have {:.2f} to {:.2f} times its speed under gradient descent, and {:.2f} to {:.2f} with Adam."
+    assert said.format(min(free[0]), max(free[0]), min(free[1]), max(free[1])) in text and min(map(min, free)) > 1
+    descent = speed["cross_entropy", "descent"]
+    assert f"weights: {descent['orthogonal'][0]:.2f} and {descent['Kaiming'][0]:.2f} times the speed" in text
+    assert "torch's default is ahead of all that is free" in text
+    assert all(speed["mse", "descent"][name][0] < 1 for name in UNTUNED[1:])
+    assert "are not ahead of the best that is free in any column" in text
+    for found in speed.values():
+        assert found[CHOICE][0] < max(1, *(found[name][0] for name in UNTUNED[1:]))
+    every = [share for found in right.values() for share in found.values()]
+    assert f"name {min(every):.2f} to {max(every):.2f} of 1,000 other images" in text
+    assert all(found[best] > max(found.values()) - 0.02 for found in right.values())

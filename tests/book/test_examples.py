@@ -29,9 +29,13 @@ def test_the_example_of_the_readme():
 
 
 def test_the_example_of_the_landing_page():
-    """It prints both ends of the slider of the figure above it."""
+    """It prints both ends of the slider of the figure above it, and advice that helps."""
     ends = [float(gnlib.condition_number(*start(share)[:2])) for share in (SHARES[0], SHARES[-1])]
-    assert output_of("book/index.md", "{code-cell} ipython3").split() == [f"{kappa:,.0f}" for kappa in ends]
+    *printed, advice, pace = output_of("book/index.md", "{code-cell} ipython3").splitlines()
+    assert printed == [f"{kappa:,.0f}" for kappa in ends]
+    assert advice == "centre the inputs and divide them by their standard deviation"
+    after, before = map(int, re.fullmatch(r"steps: (\d+), not (\d+)", pace).groups())
+    assert before > 5 * after
     assert ends[0] > 20 * ends[1]
     steps = [np.argmax(run(share)[1] <= GOAL) for share in (SHARES[0], SHARES[-1])]
     said = "Here it falls from {:,.0f} to {:,.0f}, and the steps to the goal from {:,} to {:,}."

@@ -38,6 +38,20 @@ def test_what_raw_images_cost():
     assert round(math.log10(photos["raw"] / photos["whitened"])) == 6
 
 
+def test_why_the_first_page_has_less():
+    few, many = gnlib.load("cifar10", 100, stride=4)[0], gnlib.load("cifar10", 1000)[0]
+    of_few, of_many = (gnlib.SecondMoment.from_data(images).eigenvalues for images in (few, many))
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(192, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)]
+    networks = (torch.nn.Sequential(*some).double() for some in (layers, layers[::2]))
+    whole, linear = (gnlib.condition_number(network, few).value for network in networks)
+    page = prose("notebooks/one-hidden-layer")
+    assert f"has {round(whole, -3):,.0f} and not millions" in page
+    times = (of_many[0] / of_many[-1] / (of_few[0] / of_few[-1])).item()
+    assert f"have a $\\kappa(\\Sigma)$ {times:.0f} times as small" in page
+    assert 9 < linear / whole < 11 and "Its ReLUs take off another factor of ten" in page
+
+
 def test_what_centring_takes_off():
     page, found = prose("notebooks/one-hidden-layer"), {}
     for line in table("one-hidden-layer", "κ of the second moment"):

@@ -74,6 +74,19 @@ def test_the_last_layer_pays_for_its_inputs_alone(text, six):
     assert all((kappas.argmin(1) == 2).all() for kappas in six["linear"])
 
 
+def test_how_fast_each_layer_comes_to_its_own_minimum(text):
+    rows = [line.replace(",", "").rsplit(maxsplit=5) for line in table("piecewise-linear-maps", "each layer trained")]
+    steps = {(name.startswith("less"), layer): (int(most), int(all_but)) for name, layer, _, most, all_but, _ in rows}
+    (first, _), (second, _), (last, end) = (steps[False, layer] for layer in "123")
+    assert f"after {last} steps, the others after {first} and {second:,}." in text and last < first < second
+    assert f"all but a hundredth takes even the last layer {end:,} steps" in text
+    assert end == min(steps[False, layer][1] for layer in "123")
+    assert f"needs {steps[True, '3'][1]} steps for that, and layer 2 still {steps[True, '2'][1]:,}." in text
+    assert steps[True, "1"][1] < steps[True, "3"][1]
+    lowest = {(name.startswith("less"), layer): float(loss) for name, layer, *_, loss in rows}
+    assert "it stops early, with the highest loss" in text and lowest[True, "1"] == max(lowest.values())
+
+
 def test_the_mean_image_is_what_slows_layers_down(text, six):
     before, after = six["linear"]
     assert text.count("17 of the 18 layers gain") == 1 and "improves 17 of 18 layers here" in text

@@ -65,29 +65,56 @@ def test_the_worst_pattern_is_nearly_the_one_with_all_units_on(text):
 
 @pytest.fixture(scope="module")
 def blocks():
-    """Median condition numbers in each state: with the skip and without, then both after the last ReLU."""
+    """Medians in each state: κ with the skip and without, both after the last ReLU, and the norm of the branch."""
     found = {}
     for line in table("random-layers", "medians over the images"):
         words = line.rsplit(maxsplit=14)
-        skip, _, none, _, skip_relu, none_relu, _ = map(float, (word.rstrip("%") for word in words[-7:]))
-        found.setdefault(words[0].split()[0], []).append((skip, none, skip_relu, none_relu))
+        norm, _, _, skip, _, none, _, skip_relu, none_relu, _ = map(float, (word.rstrip("%") for word in words[-10:]))
+        found.setdefault(words[0].split()[0], []).append((skip, none, skip_relu, none_relu, norm))
     return {state: np.array(rows).T for state, rows in found.items()}
 
 
-def test_where_the_skip_helps_a_trained_network(text, blocks):
-    skip, none, skip_relu, none_relu = blocks["trained"]
-    assert "all blocks are better with the skip before their last ReLU, and six of seven after it" in text
+@pytest.fixture(scope="module")
+def shares():
+    """Of blocks and images, in each state: bounds in the region and everywhere, promised, improved, after the ReLU."""
+    found = {}
+    for line in table("random-layers", "shares of blocks and images"):
+        words = line.rsplit(maxsplit=6)
+        found[words[0].split()[0]] = [float(word.rstrip("%")) for word in words[1:]]
+    return found
+
+
+def test_where_bounds_are_left(text, shares, blocks):
+    assert (
+        "In a trained ResNet20 (a quarter of the channels, 100 images of 8 \N{MULTIPLICATION SIGN} 8) no bound is left."
+        in text
+    )
+    assert shares["trained"][:2] == shares["with"][:2] == [0, 0]
+    assert shares["drawn"][:2] == shares["started"][:2] == [100, 100]
+    norms = blocks["started"][-1]
+    assert f"its branches have norms of {norms.min():.2f} to {norms.max():.2f} in the median" in text
+    assert len(norms) == 7
+
+
+def test_where_the_skip_helps(text, shares):
+    assert all(improves == 100 and broken == 0 for *_, improves, _, broken in shares.values())
+    drawn, trained, from_zero = (shares[state][4] for state in ("drawn", "trained", "started"))
+    assert f"before their last ReLU, and in {trained:.0f} % after it. (In {drawn:.0f} % as drawn, a coin toss.)" in text
+    quoted = f"in {drawn:.0f} % of blocks and images as drawn, a coin toss, in {trained:.0f} % of the trained network"
+    assert f"{quoted} and in {from_zero:.0f} % from zero." in text
+
+
+def test_where_the_skip_helps_by_medians(text, blocks):
+    skip, none, skip_relu, none_relu, _ = blocks["trained"]
+    assert "In the trained network the skip helps in six of seven blocks" in text
     assert (skip < none).all() and (skip_relu < none_relu).tolist().count(True) == 6 and len(skip) == 7
     gains, before = (none_relu / skip_relu)[skip_relu < none_relu], none / skip
-    assert f"by factors of {gains.min():.1f} to {gains.max():.0f}, where before it they are" in text
-    assert f"where before it they are {before.min():.0f} to 100." in text and 95 < before.max() < 105
-
-
-def test_where_the_last_relu_makes_a_skip_harmful_as_drawn(text, blocks):
-    *_, skip, none = blocks["drawn"]
+    assert f"by factors of {gains.min():.1f} to {gains.max():.0f}, where before the last ReLU they are" in text
+    assert f"where before the last ReLU they are {before.min():.0f} to 100." in text and 95 < before.max() < 105
+    *_, skip, none, _ = blocks["drawn"]
     assert "In the network as drawn it is worse with the skip in blocks 2, 3 and 5." in text
     assert (1 + np.flatnonzero(skip > none)).tolist() == [2, 3, 5]
-    assert "and four of seven as drawn" in text
+    assert "and of four of seven as drawn" in text
 
 
 def test_how_much_the_largest_eigenvalue_varies(text):

@@ -183,7 +183,7 @@ def test_what_counts_is_whether_the_mean_image_is_gone(page):
     for images in ("MNIST", "CIFAR-10"):
         for how in ("centred", "whitened"):
             plain, full, *weak = found[images, how]
-            assert share[images, how] in ("0%", "2%") and max(weak) < full < plain
+            assert int(share[images, how].rstrip("%")) <= 2 and max(weak) < full < plain
     said = "skips lower $\\kappa$, as without ReLUs, and weak branches most, by factors of {:.0f} and {:.0f}."
     assert (
         said.format(*(found[name, "whitened"][0] / found[name, "whitened"][3] for name in ("MNIST", "CIFAR-10")))

@@ -90,10 +90,13 @@ def draw_partition(axis: plt.Axes, steps: Sequence[Sequence[Cell]]) -> None:
     steps
         what :func:`partition` returned, or its beginning
     """
-    first = {cell.active[0]: plt.get_cmap("Pastel1")(i % 9) for i, cell in enumerate(steps[0])}
+
+    def colour(cell: Cell) -> tuple[float, ...]:  # by signs, so that a region keeps its own when a line moves
+        return plt.get_cmap("Pastel1")(sum(2**i for i, positive in enumerate(cell.active[0]) if positive) % 9)
+
     for number, cells in reversed(list(enumerate(steps))):
         last = number == len(steps) - 1
-        faces = [first[cell.active[0]] for cell in cells] if last else "none"
+        faces = [colour(cell) for cell in cells] if last else "none"
         edges = dict(edgecolors=COLORS[number % len(COLORS)], linewidths=max(2.4 - 0.7 * number, 0.6))
         axis.add_collection(PolyCollection([cell.vertices for cell in cells], facecolors=faces, **edges))
     corners = np.concatenate([cell.vertices for cell in steps[0]])

@@ -1,0 +1,38 @@
+"""What the text of "The Gauss-Newton matrix" says of its tables is what they show."""
+
+import pytest
+import torch
+
+import gnlib
+from tests.book.pages import prose, table
+
+
+@pytest.fixture(scope="module")
+def text():
+    return prose("notebooks/gauss-newton")
+
+
+def test_descent_of_the_network_is_that_of_its_later_curvature(text):
+    rows = {name: [float(cell) for cell in row] for name, *row in map(str.split, table("gauss-newton", "share of the"))}
+    _, predicted, later, _, network = rows["whitened"]
+    assert f"With the curvature of step 20 the prediction is {later:.3f}, and the network keeps to it." in text
+    assert predicted < network < later and later - network < 0.01
+    assert all(row[3] < row[1] for row in rows.values()) and "The quadratic model stays below the prediction" in text
+
+
+@pytest.mark.parametrize(("hidden", "rank"), [(30, 90), (3, 48)])
+def test_rank_in_the_solution_of_exercise_3(text, hidden, rank):
+    assert "With 30 units the rank is 90, that is $r = 9$. With three it is $48 = 3\\,(10 + 9 - 3)$" in text
+    x = gnlib.load("mnist", 60, stride=7)[0]
+    assert torch.linalg.matrix_rank(x) == 9
+    weights = gnlib.linear_weights([16, hidden, 10], generator=torch.Generator().manual_seed(0))
+    found = gnlib.condition_number(gnlib.linear_gauss_newton(weights, gnlib.second_moment(x)))
+    assert found.rank == rank
+    if hidden == 3:
+        assert f"$\\kappa = {found.value:.0f}$" in text
+
+
+def test_full_rank_of_the_weights_is_not_enough(text):
+    assert "but $G$ has rank 1." in text
+    weights = [torch.tensor(w) for w in ([[1.0, 0.0]], [[1.0], [0.0]], [[0.0, 1.0]])]
+    assert gnlib.condition_number(gnlib.linear_gauss_newton(weights, torch.eye(2))).rank == 1
