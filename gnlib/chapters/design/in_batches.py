@@ -13,17 +13,18 @@ from gnlib.chapters.design.families import build
 from gnlib.chapters.design.initialisations import SEARCHED, UNTUNED, Data, gained, initialised
 from gnlib.chapters.design.trial import ADAM, CHOICE, SEED
 from gnlib.chapters.results import Cell
+from gnlib.chapters.shared.training import train
 from gnlib.chapters.shared.tuning import LOSSES, Setting, constant_loss, tune
 
 BATCH = 50  # images of a step, and of what tells where to look for a rate
 HORIZON = 1_000  # steps
-TEACHERS = {"descent": torch.optim.SGD, "adam": partial(torch.optim.Adam, eps=1e-8)}
+OPTIMIZERS = {"descent": torch.optim.SGD, "adam": torch.optim.Adam}
 
 
 def rows_in_batches(
     family: str,
     here: Data,
-    train: Data,
+    there: Data,
     test: Data,
     *,
     seeds: Sequence[int],
@@ -39,7 +40,7 @@ def rows_in_batches(
     ----------
     family
         of the networks
-    here, train, test
+    here, there, test
         samples on which gains are found, on which is trained, and on which the share of right answers is counted at
         the step that reaches the goal
     seeds
@@ -54,16 +55,16 @@ def rows_in_batches(
     start = initialised(build(family, seed=SEED).to(here.x.device), "Kaiming", here, seed=SEED)
     gains = SEARCHED[CHOICE](start, here)
     for seed in seeds:
-        network = build(family, seed=seed).to(train.x.device)
-        beginnings = {name: initialised(network, name, train, seed=seed) for name in UNTUNED}
+        network = build(family, seed=seed).to(there.x.device)
+        beginnings = {name: initialised(network, name, there, seed=seed) for name in UNTUNED}
         beginnings[CHOICE] = gained(network, gains, seed=seed)
         for name, module in beginnings.items():
-            largest = gnlib.condition_number(module, train.x[:BATCH], mode="train").largest
+            largest = gnlib.condition_number(module, there.x[:BATCH], mode="train").largest
             for loss in losses:
-                y = train.y if loss == "mse" else train.y.argmax(1)
+                y = there.y if loss == "mse" else there.y.argmax(1)
                 goals = {"half": constant_loss(y, loss) / 2}
                 for optimizer in optimizers:
-                    setting = Setting(train.x, y, loss, optimizer, goals, horizon, BATCH, seed)
+                    setting = Setting(there.x, y, loss, optimizer, goals, horizon, BATCH, seed)
                     outcome = tune(module, setting, 2 / largest if optimizer == "descent" else ADAM)
                     steps, rate = outcome.best("half")
                     arrives = steps < np.inf
@@ -81,7 +82,7 @@ def rows_in_batches(
 
 
 def trained(network: nn.Module, setting: Setting, rate: float, steps: int) -> nn.Module:
-    """Return a copy of a network after so many steps, in the order that `tune` takes the samples in.
+    """Return a copy of a network after the whole epochs within so many steps, trained in batches as `tune` does it.
 
     Examples
     --------
@@ -90,18 +91,12 @@ def trained(network: nn.Module, setting: Setting, rate: float, steps: int) -> nn
     >>> trained(line, setting, 1.0, 2)(x[:1]).item()
     1.0
     """
-    network = copy.deepcopy(network).float()
-    optimizer = TEACHERS[setting.optimizer](network.parameters(), lr=rate)
+    network, epochs = copy.deepcopy(network).float(), steps // setting.every
     x, y = (part.float() if part.is_floating_point() else part for part in (setting.x, setting.y))
-    order = torch.Generator("cpu").manual_seed(setting.seed)
-    size = setting.batch_size or len(x)
-    for step in range(steps):
-        if step % setting.every == 0:
-            batches = torch.randperm(len(x), generator=order, device="cpu").split(size)
-        some = batches[step % setting.every]
-        optimizer.zero_grad()
-        LOSSES[setting.loss](network(x[some]), y[some]).backward()
-        optimizer.step()
+    optimizer, loss = partial(OPTIMIZERS[setting.optimizer], lr=rate), LOSSES[setting.loss]
+    order = {"seeds": [setting.seed], "batch_size": setting.batch_size or len(x)}
+    if epochs:
+        train([network], x, y, optimizer, loss=loss, epochs=epochs, every=epochs, **order)
     return network
 
 

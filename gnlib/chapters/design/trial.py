@@ -160,23 +160,17 @@ def speedups(
 
 
 def written_speed(rows: Sequence[Row], name: str, over: str, *, horizon: int = HORIZON, charged: bool = False) -> str:
-    """Return a speed as :func:`speedups` has it, with its interval; of one seed, with the range over its families.
+    """Return a speed as :func:`speedups` has it, with its interval.
 
     Examples
     --------
     >>> steps = ("a", "x", 5), ("a", "y", 10), ("b", "x", 5), ("b", "y", 40)
     >>> table = [{"family": f, "seed": 1, "initialisation": i, "steps": number} for f, i, number in steps]
     >>> written_speed(table, "x", "y")
-    '4.00 (2.00 to 8.00)'
+    '4.00 [2.00, 8.00]'
     """
     value, low, high = speedups(rows, name, over, horizon=horizon, charged=charged)
-    if len({row["seed"] for row in rows}) > 1:
-        return f"{value:.2f} [{low:.2f}, {high:.2f}]"
-    by_family = [
-        speedups([row for row in rows if row["family"] == family], name, over, horizon=horizon, charged=charged)[0]
-        for family in {row["family"] for row in rows}
-    ]
-    return f"{value:.2f} ({min(by_family):.2f} to {max(by_family):.2f})"
+    return f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def written_steps(rows: Sequence[Row], family: str, name: str, *, horizon: int = HORIZON) -> str | None:

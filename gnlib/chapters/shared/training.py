@@ -13,7 +13,7 @@ from numbers import Integral
 from pathlib import Path
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 from torch.optim import Optimizer
@@ -52,7 +52,7 @@ def one_hot(labels: Tensor, classes: int, dtype: torch.dtype = torch.float64) ->
 def train(
     networks: Sequence[nn.Module],
     x: Float[Tensor, "n ..."],
-    targets: Float[Tensor, "n ..."],
+    targets: Shaped[Tensor, "n ..."],
     optimizer: Callable[[Iterable[Tensor]], Optimizer],
     *,
     seeds: Sequence[int],
@@ -75,7 +75,7 @@ def train(
     networks
         one network, or several of the same architecture; their weights are changed in place
     x, targets
-        n samples and what the networks should make of them, in the precision of the networks
+        n samples in the precision of the networks, and what these should make of them: targets likewise, or classes
     optimizer
         what makes an optimiser of parameters, such as `partial(torch.optim.SGD, lr=0.1)`; it has to treat each entry
         on its own, as SGD and Adam do, where there are several networks
@@ -210,7 +210,7 @@ class _Stack:
         for name, tensor in self.tensors.items():
             tensor.copy_(tensors[name])
 
-    def losses(self, x: Float[Tensor, "s b ..."], targets: Float[Tensor, "s b ..."]) -> Float[Tensor, " s"]:
+    def losses(self, x: Float[Tensor, "s b ..."], targets: Shaped[Tensor, "s b ..."]) -> Float[Tensor, " s"]:
         """Return the loss of each network on its own batch."""
         if len(self.networks) == 1:
             return self.loss(self.networks[0](x[0]), targets[0])[None]
@@ -221,7 +221,7 @@ class _Stack:
         return torch.vmap(one)(self.parameters, self.buffers, x, targets)
 
     @torch.no_grad()
-    def losses_over_all(self, x: Float[Tensor, "n ..."], targets: Float[Tensor, "n ..."]) -> Float[Tensor, " s"]:
+    def losses_over_all(self, x: Float[Tensor, "n ..."], targets: Shaped[Tensor, "n ..."]) -> Float[Tensor, " s"]:
         """Return the loss of each network on all samples, as in training mode but with no trace in the buffers."""
         kept = {name: buffer.clone() for name, buffer in self.buffers.items()}
         many = len(self.networks)
