@@ -37,6 +37,11 @@ def test_two_of_the_fifteen_are_convex(text, singular_values):
     assert convex.nonzero().flatten().tolist() == [0, 1] and counts["are not convex"] == "13"
 
 
+def test_a_skip_of_one_around_large_weights(text, singular_values):
+    _, values = singular_values
+    assert f"has $\\kappa = {values[-1, 0] / values[-1, -1]:.0f}$ at $\\rho = 1$" in text
+
+
 def test_the_price_of_small_weights(text):
     assert f"At 100 units and $cn = 1/2$ a weight may be {0.5 / 100:.3f}, where Kaiming draws about 0.1." in text
     kaiming = torch.nn.init.kaiming_normal_(torch.empty(100, 100), nonlinearity="linear", generator=torch.Generator())
@@ -56,9 +61,16 @@ def test_branches_that_start_at_zero(text):
     assert found["Adam", 100][2] < 1 < found["Adam", 300][1] and found["Adam", 1000][3] < 3
 
 
+def test_an_activation_before_a_well_conditioned_layer(text):
+    kappas = {line.split()[0]: line.split()[1] for line in table("adding-the-identity", "condition number of a layer")}
+    assert f"the layer of the last table with $r = 2$, whose $\\kappa$ is {kappas['2']}:" in text
+    found = {line.split()[0]: line.split()[-1] for line in table("adding-the-identity", "singular values of M D")}
+    assert found["1.0"] == found["-1.0"] == kappas["2"] and float(found["0.0"]) <= float(kappas["2"])
+
+
 def test_which_bound_is_the_sharpest(text):
-    rows = [list(map(float, line.split()))[3:] for line in table("adding-the-identity", "condition number of a layer")]
-    assert "In the rows above the bounds by $\\tau$ are the sharper ones where they are finite." in text
+    rows = [list(map(float, line.split()))[1:] for line in table("adding-the-identity", "the same layers: the four")]
+    assert "In the folded table the bounds by $\\tau$ are the sharper ones where they are finite." in text
     finite = [row for row in rows if row[2] < math.inf]
     assert 0 < len(finite) < len(rows)
     assert all(tau < norm and simple_tau < simple_norm for norm, simple_norm, tau, simple_tau in finite)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from gnlib.chapters import results
-from tests.book.pages import prose, table, texts
+from tests.book.pages import prose, slider, table, texts
 
 
 def tables(name, words):
@@ -45,6 +45,27 @@ def test_the_rules_on_one_network(page, rules):
     left, *shown = sorted(int(rank) for rank, *_ in after.values())[1:]  # "the two others stop further left"
     assert left < 1499 and shown == [1519, 1530, 1537, 1537, 1538]
     assert (stops, missed) == (1537, 570) and kappa / lower == pytest.approx(570, rel=0.03)
+
+
+def test_the_threshold_decides(page, rules):
+    kappas = {name.partition(",")[0]: name.partition("κ ")[2].split(" → ") for name in slider("counting-zeros")}
+    assert "Up to $\\tau = 10^{-10}$ the condition number of the untrained network stays the same." in page
+    assert {kappas[f"1e-{exponent}"][0] for exponent in range(10, 21)} == {"1.4e9"} != {kappas["1e-9"][0]}
+    assert (
+        r"It is $3.2 \cdot 10^{10}$ at $\tau = 10^{-11}$, and $1.8 \cdot 10^{13}$, the right value, at $10^{-14}$."
+        in page
+    )
+    assert (kappas["1e-11"][1], kappas["1e-14"][1]) == ("3.2e10", "1.8e13")
+    assert rules["singular values, relative"][4] == 1.8e13
+
+
+def test_the_largest_wrong_gap(page):
+    assert "the largest wrong gap on this page is 570." in page
+    gaps = []
+    for right, *others in tables("counting-zeros", "gap: to the next eigenvalue"):
+        assert right.startswith("singular values, relative")
+        gaps += [float(line.split()[i]) for line in others for i in (-1, -4) if line.split()[i] != "-"]
+    assert max(gaps) == 570
 
 
 def test_the_library_finds_the_rank(page, rules):

@@ -30,7 +30,13 @@ def test_width_in_proportion_sets_the_level(page):
     assert level(150, (12, 14, 16)) == pytest.approx([110] * 3, rel=0.02)
     before, last = level(75, (14, 16))
     assert f"{last:.0f}" == "370" and last > 1.05 * before
-    assert "for $c = 75$ it has not stopped at 16" in page and "With 75 it still grows at 16 layers" in page
+    assert (
+        "for $c = 75$ it has not stopped at 16" in page
+        and "At $c = 75$ it still grows at 16 layers, of 1,200 units" in page
+    )
+    assert "at $c = 600$ from five layers on, at $c = 150$ from twelve on" in page
+    assert "stays at 12 to 13 from five layers on, the second near 110 from twelve on" in page
+    assert {round(kappa) for kappa in level(600, range(5, 11))} == {12, 13}
 
 
 def test_four_layers_at_larger_ratios(page):

@@ -69,6 +69,7 @@ def test_at_the_papers_size(text):
     white = [row["sharper"] / row["kappa"] for row in kept if row["data"] == "white"]
     raw = [row["sharper"] / row["kappa"] for row in kept if row["data"] == "raw" and row["activation"] != "linear"]
     assert "within a factor of nine of it on white images" in text and 8 < max(white) < 9
+    assert f"by {min(raw):.0f} to {max(raw):.0f} at 5,000 rows" in text
     assert f"it is {min(raw):.0f} to {max(raw):.0f} times as large for all but linear networks" in text
 
 
@@ -120,6 +121,9 @@ def test_what_preparing_raw_images_does(text, chains):
         "at rms 1 it gains a factor of {:.0f}, standardised (one mean, one scale) {:.0f}, less the mean image {:.0f}."
     )
     assert said.format(*gelu) in text
+    eight = [found["GELU", kind][-1] for kind in ("at rms 1", less)]
+    assert "At rms 1 eight layers have {:.0f}, less the mean image {:.0f}.".format(*eight) in text
+    assert found["GELU", less][0] == min(found["GELU", kind][0] for kind in ("raw", "at rms 1", standard, less))
     assert min(gains["tanh", "raw"], gains["tanh", "at rms 1"]) > 6
     relu = [gains["ReLU", kind] for kind in (less, "raw", standard)]
     assert "the gain is a factor of {:.0f}, in place of {:.0f}; standardised it is {:.0f}.".format(*relu) in text
@@ -169,7 +173,7 @@ def test_networks_of_fifty_layers_are_above_the_limit(text):
     rows = {line.split("  ")[0]: line.split("  ")[-1] for line in table("deep-nonlinear", "ReLU networks of 50 layers")}
     low, high = map(float, rows["width 800, three networks"].split(" to "))
     limit = float(rows["(n + 3) / 3"])
-    assert "At width 800 they are two to three times above the limit." in text and 2 < low / limit < high / limit < 3
+    assert "At width 800 they have two to three times the limit." in text and 2 < low / limit < high / limit < 3
 
 
 def test_what_depth_gains_in_training_comes_late(text):

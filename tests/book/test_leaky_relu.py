@@ -81,6 +81,9 @@ def test_steps_of_training(text, kappas):
     relu, slightly, linear = found["less the mean image", "steps to 1/20"]
     said = "the ReLU in {:.0f} steps in place of {:.0f}, a slope of 0.3 in {:.0f} in place of {:.0f}."
     assert said.format(relu, raw[0], slightly, raw[1]) in text and linear is None
+    assert f"the slope of 0.3 is ahead there, with {slightly:.0f} steps and {relu:.0f}." in text
+    said = "On standardised ones $\\kappa$ falls {:.0f}-fold, and the steps *grow* from {:.0f} to {:.0f}."
+    assert said.format(kappa[-1] / kappa[0], steps[-1], steps[0]) in text
 
 
 def test_standardised_images_keep_the_order_of_raw_ones(text):
@@ -101,10 +104,15 @@ def test_two_samples_that_look_alike(text):
     assert (round(linear), relu) == (50, 1)
 
 
+WIDTH = "There width helps, up to some 600 units with the ReLU, and still at 1,200 with a slope of 0.6:"
+
+
 def test_width_helps_on_raw_images(text):
-    assert "Raw images are another matter. There width helps, up to some 600 units:" in text
-    for kappas in [*zip(*numbers("150 raw images"), strict=True)][1:]:
+    assert WIDTH in text
+    _, relu, slightly = zip(*numbers("150 raw images"), strict=True)
+    for kappas in (relu, slightly):
         assert kappas[2] < 0.7 * kappas[0] and kappas[3] > 0.9 * kappas[2]
+    assert relu[3] > relu[2] and slightly[3] < slightly[2]
 
 
 def test_bounds_on_white_and_on_raw_images(text):

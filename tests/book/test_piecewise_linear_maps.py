@@ -56,14 +56,21 @@ def six():
 
 
 def test_the_last_layer_pays_for_its_inputs_alone(text, six):
-    found = {}  # of each layer: its condition number, that of its inputs, the bound, and its smallest eigenvalue
+    found, found_kinds = (
+        {},
+        (False, True),
+    )  # of each layer: its condition number, that of its inputs, the bound, and its smallest eigenvalue
     for line in table("piecewise-linear-maps", "40 images of 9 pixels"):
         name, layer, *numbers = line.replace(",", "").replace(" -", " nan").rsplit(maxsplit=5)
         found[name.startswith("less"), layer] = [float(number) for number in numbers]
     (first, inputs, *_), (second, of_second, *_), (kappa, of_last, product, _) = (found[False, i] for i in "123")
     assert kappa == of_last == product
     assert f"so $\\kappa(Q)$ is $\\kappa(z)$, {kappa:.0f}." in text
-    assert f"and {kappa:.0f} squared is {round(kappa**2, -3):,.0f}:" in text
+    assert f"{kappa:.0f} squared is {round(kappa**2, -3):,.0f}." in text
+    assert f"That of layer 1 is {(first / kappa) ** 2:.0f} times that of the last layer" in text and first > second
+    (low, high), (least, most) = (sorted(found[less, i][2] / found[less, i][0] for less in found_kinds) for i in "21")
+    said = "it is {:.0f} to {:.0f} times too large for layer 2 and {:.0f} to {:.0f} times for layer 1"
+    assert said.format(low, high, least, most) in text
     assert f"have far better inputs, {inputs:.0f} and {of_second:.0f}," in text
     assert f"with {first:.0f} and {second:.0f}: they pay" in text
     for less in (False, True):
@@ -79,9 +86,13 @@ def test_how_fast_each_layer_comes_to_its_own_minimum(text):
     steps = {(name.startswith("less"), layer): (int(most), int(all_but)) for name, layer, _, most, all_but, _ in rows}
     (first, _), (second, _), (last, end) = (steps[False, layer] for layer in "123")
     assert f"after {last} steps, the others after {first} and {second:,}." in text and last < first < second
-    assert f"all but a hundredth takes even the last layer {end:,} steps" in text
+    of_first = steps[False, "1"][1]
+    said = "its steps are {:.1f} times as many, and {:.1f} times to all but a hundredth ({:,} and {:,})."
+    assert said.format(first / last, of_first / end, of_first, end) in text
     assert end == min(steps[False, layer][1] for layer in "123")
-    assert f"needs {steps[True, '3'][1]} steps for that, and layer 2 still {steps[True, '2'][1]:,}." in text
+    assert (
+        f"needs {steps[True, '3'][1]} steps to all but a hundredth, and layer 2 still {steps[True, '2'][1]:,}." in text
+    )
     assert steps[True, "1"][1] < steps[True, "3"][1]
     lowest = {(name.startswith("less"), layer): float(loss) for name, layer, *_, loss in rows}
     assert "it stops early, with the highest loss" in text and lowest[True, "1"] == max(lowest.values())

@@ -363,6 +363,39 @@ def test_the_verdict_on_figure_15():
     assert f"The true one is {true[0]:.1e} and {true[-1]:.1e}." in row
 
 
+def test_a_zero_may_raise_an_eigenvalue(text):
+    def eigenvalue(v, w, mask):
+        columns = [v * mask[0], v * mask[1], w[0] * mask[0] + w[1] * mask[1]]  # by w1, w2 and v, at the sample (1, 1)
+        return sum(column**2 for column in columns)
+
+    assert "$J J^\\top = 1 + 1 + 0 = 2$. With $w_2$ pruned it is $1 + 4 = 5$" in text
+    assert (eigenvalue(1, (2, -2), (1, 1)), eigenvalue(1, (2, -2), (1, 0))) == (2, 5)
+
+
+def test_before_training_the_largest_condition_number_is_that_of_every_tensor(text):
+    assert "In both networks it is by far the largest with every tensor pruned." in text
+    for network in ("ResNet20", "ViT"):
+        *others, every = kept(network, "kappa")[0]
+        assert every > 100 * max(others)
+    whole, *_, most = (float(line[1].replace(",", "")) for line in lines_of("MLP, loss after 100 epochs, at the rate"))
+    assert f"with 80 % gone, $\\kappa$ grows from {whole:.0f} to {most:.0f}" in text
+
+
+def test_together_at_one_small_rate(text):
+    kinds = ("of two numbers", "κ with running")
+    batch, running = (
+        next(
+            line.split()[-2:]
+            for line in table("pruning", f"rank correlation with the loss after 20 epochs, {kind}")
+            if line.startswith("a hundredth") and "together" in line
+        )
+        for kind in kinds
+    )
+    said = f"${batch[0]}$ for $\\kappa$, ${batch[1]}$ for the share (with running statistics"
+    said += f" $\\kappa$ is ahead, ${running[0]}$)"
+    assert said in text and batch[1] == running[1] < running[0]
+
+
 def test_more_than_sixty_per_cent_slow_the_transformer_down(text):
     found = trainings(results.kept("pruning"))
     most, much, nothing = (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gnlib.chapters.random_layers import bounds, matrices
-from tests.book.pages import prose, table
+from tests.book.pages import prose, table, texts
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,10 @@ def test_what_the_skip_is_worth(text):
     exact, bound = bounds.skip_condition_limit(2), bounds.riedi_theorem_38(2).symmetric
     without, *_, at_kaiming = lines_of("Gaussian layers, r = 2, absolute value")["100"]
     assert "at width 100 the skip is worth a factor of about 200" in text and 190 < 100 * without / exact < 225
-    assert "the same skip gains less than twofold" in text and 1 < at_kaiming < 2
+    gains = [numbers[-1] for n, numbers in lines_of("Gaussian layers, r = 2, absolute value").items() if n != "limit"]
+    assert f"the same skip gains a factor of {min(gains):.1f} to {max(gains):.1f}." in text
+    assert f"it is worth a factor of {min(gains):.1f} to {max(gains):.1f}." in text and at_kaiming in gains
+    assert f"it is worth a factor of {max(gains):.1f} at most." in text
     assert f"at $r = 2$ to {exact:.2f}, and a bound that needs three numbers of the layer says {bound:.2f}." in text
 
 
@@ -102,12 +105,16 @@ def test_where_the_skip_helps(text, shares):
     assert f"before their last ReLU, and in {trained:.0f} % after it. (In {drawn:.0f} % as drawn, a coin toss.)" in text
     quoted = f"in {drawn:.0f} % of blocks and images as drawn, a coin toss, in {trained:.0f} % of the trained network"
     assert f"{quoted} and in {from_zero:.0f} % from zero." in text
+    assert f"After it nothing is promised, and the skip helps in {from_zero:.0f} %." in text
 
 
 def test_where_the_skip_helps_by_medians(text, blocks):
     skip, none, skip_relu, none_relu, _ = blocks["trained"]
     assert "In the trained network the skip helps in six of seven blocks" in text
     assert (skip < none).all() and (skip_relu < none_relu).tolist().count(True) == 6 and len(skip) == 7
+    *_, from_zero, none_from_zero, _ = blocks["started"]
+    assert "lower in six of seven blocks on the left and in five on the right" in text
+    assert (from_zero < none_from_zero).tolist().count(True) == 5
     gains, before = (none_relu / skip_relu)[skip_relu < none_relu], none / skip
     assert f"by factors of {gains.min():.1f} to {gains.max():.0f}, where before the last ReLU they are" in text
     assert f"where before the last ReLU they are {before.min():.0f} to 100." in text and 95 < before.max() < 105
@@ -124,6 +131,22 @@ def test_how_much_the_largest_eigenvalue_varies(text):
     deviation = math.sqrt(2 * np.trapezoid((at - mean) ** 2 * density, at))  # of the law stretched by the root of 2
     assert "varies by about twice $n^{-1/6}$, a share of less than $n^{-2/3}$ of itself" in text
     assert round(deviation) == 2 and deviation / math.sqrt(8) < 1
+
+
+def test_where_the_bound_of_the_paper_begins(text):
+    table_39 = [line.split() for line in table("random-layers", "n = 100, theta = 4.5")]
+    first, last = table_39[0][2], table_39[-1][2]
+    assert f"at width 100, where it begins at {first} and at {last}." in text
+    one, whole = (
+        2 + 2 * (trained + residual - trained * residual / 30) + 4 for trained, residual in ((1, 0), (29, 30))
+    )
+    assert f"at this size of 30 it begins at $r = {one:.0f}$ (one unit off) and at $r = {whole:.0f}$ (all off)." in text
+
+
+def test_the_loss_from_zero(text):
+    (shown,) = (found for found in texts("random-layers") if found.startswith("CIFAR-10, 100 images"))
+    usual, from_zero = (line.split(" after,")[0].split()[-1] for line in shown.splitlines()[1:])
+    assert f"Its loss is lower, too: {from_zero} and not {usual}." in text
 
 
 def test_the_scale_of_the_weights(text):

@@ -106,6 +106,8 @@ def test_full_strength_helps_every_network(page):
         ]
     assert min(by_network) > 0
     assert f"takes {min(means):.0f} to {max(means):.0f} per cent off the mean $\\kappa$" in page
+    assert f"$\\beta = 1$ takes {min(means):.0f} to {max(means):.0f} per cent off $\\kappa$" in page
+    assert f"strength one then takes off {100 * (0.5 / 1.5) ** 2:.0f} per cent" in page  # v at the strength 1 / sqrt(2)
     assert f"In single networks of this size it is {min(by_network):.0f} to {max(by_network):.0f} per cent" in page
 
 
@@ -122,6 +124,7 @@ def test_how_many_small_networks_get_worse(depth, width, page):
         )
         worse += with_skip > without
     assert "and none gets worse; of [small ones](#against-the-paper) up to three in thirty do." in page
+    assert "makes three of the thirty networks worse at two layers of width 50, and at most one in each of" in page
     assert worse == 3 if (depth, width) == (2, 50) else worse <= 1
 
 

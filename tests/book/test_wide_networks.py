@@ -124,6 +124,14 @@ def test_which_eigenvalue_of_gauss_newton_sets_the_pace():
     said = f"it is {ratios[0]:,} times the smallest of $G$ at first, and still {ratios[-1]} times at the end"
     assert said in prose("notebooks/functional-hessian") and ratios == sorted(ratios, reverse=True)
     assert all(float(line[-1]) < float(line[7]) for line in raw)
+    along = {int(line[0]): line for line in (row.split() for row in table("functional-hessian", "images as they are"))}
+    paces = [float(along[step][3]) / ratio for step, ratio in ((3000, ratios[0]), (30000, ratios[-1]))]
+    heads = [float(along[step][4]) for step in (3000, 30000)]
+    assert "about 900 at first and 17,000 at the end" in prose("notebooks/functional-hessian")
+    assert paces == pytest.approx([900, 17_000], rel=0.02)
+    assert f"have {heads[0]:,.0f} and {heads[1]:,.0f}, which is nearer" in prose("notebooks/functional-hessian")
+    assert max(head / pace for head, pace in zip(heads, paces, strict=True)) < 5
+    assert "too pessimistic by a factor of 56 or more" in prose("notebooks/functional-hessian") and min(ratios) == 56
 
 
 def test_the_guarantee_by_width():

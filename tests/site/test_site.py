@@ -1,5 +1,6 @@
 """The rendered site as a reader meets it: opened from disk, in Chromium, without a network."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -24,12 +25,20 @@ OFFLINE = [
     "--host-resolver-rules=MAP * ~NOTFOUND",
     "--enable-logging=stderr",
     "--virtual-time-budget=30000",
+    "--window-size=1200,900",
     "--dump-dom",
 ]
 TROUBLE = re.compile("uncaught|error|fail|refused|blocked|denied", re.IGNORECASE)
 PAGE = 92  # characters of a printed line that fit the page
 # Frames come with a screen, which there is not: here they come with the clock.
 FRAMES = "requestAnimationFrame = draw => setTimeout(() => draw(performance.now()), 16);"
+# Marks what is wider than its box, once formulas are typeset.
+WIDE = """
+setInterval(() => {
+  for (const box of document.querySelectorAll("div.math, div.cell_output pre"))
+    box.toggleAttribute("data-wide", box.scrollWidth > box.clientWidth + 1);
+}, 500);
+"""
 # Takes the slider of each figure to its end, and watches its curves.
 MOVE = """
 addEventListener("load", () => setTimeout(() => {
@@ -67,10 +76,16 @@ def anchors(page):
 
 
 @cache
-def opened(page, query=""):
-    """Return the page once its scripts have run, and what they complained of on the console."""
-    command = [CHROMIUM, *OFFLINE, page.as_uri() + query]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+def opened(page, query="", script=WIDE, first=""):
+    """Return the page once its scripts have run, a script of ours too, and what they complained of on the console."""
+    copy = page.with_stem(f"{page.stem}-opened-by-{os.getpid()}")
+    text = page.read_text().replace("<head>", f"<head><script>{first}</script>", 1)
+    copy.write_text(text.replace("</body>", f"<script>{script}</script></body>"))
+    try:
+        command = [CHROMIUM, *OFFLINE, copy.as_uri() + query]
+        run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    finally:
+        copy.unlink()
     said = [line for line in run.stderr.splitlines() if "CONSOLE" in line]
     return BeautifulSoup(run.stdout, "html.parser"), [line for line in said if TROUBLE.search(line)]
 
@@ -171,6 +186,13 @@ def test_every_formula_is_typeset(page):
 
 @needs_chromium
 @each_page
+def test_formulas_and_printed_lines_are_as_wide_as_their_box(page):
+    dom, _ = opened(page)
+    assert [box.get_text()[:60] for box in dom.select("[data-wide]")] == []
+
+
+@needs_chromium
+@each_page
 def test_it_takes_nothing_from_the_network(page):
     dom, _ = opened(page)
     parts = dom.select("script[src], img[src], iframe[src], link[href]:not([rel=canonical])")
@@ -187,13 +209,7 @@ def test_no_style_takes_anything_from_the_network():
 @needs_chromium
 @each([page for page in PAGES if 'class="moving"' in page.read_text()])
 def test_each_slider_moves_its_figure(page):
-    text = page.read_text().replace("<head>", f"<head><script>{FRAMES}</script>", 1)
-    moved = page.with_stem(f"{page.stem}-moved")
-    moved.write_text(text.replace("</body>", f"<script>{MOVE}</script></body>"))
-    try:
-        plots = opened(moved)[0].select(".moving .plotly-graph-div")
-    finally:
-        moved.unlink()
+    plots = opened(page, script=MOVE, first=FRAMES)[0].select(".moving .plotly-graph-div")
     assert plots and [plot.get("data-moved") for plot in plots] == ["true"] * len(plots)
     assert len(page.read_bytes()) < 3e6
 
