@@ -60,6 +60,15 @@ def test_steps_of_training(text, kappas):
     for at, images in enumerate(("white", "raw")):  # at slopes 0 and 1, as beside the slider
         kappa = found[images, "κ"]
         assert [kappa[0], kappa[-1]] == pytest.approx([kappas[0][at], kappas[1][at]], rel=0.2 if at == 0 else 0.01)
+    fewer = [
+        relu / leaky
+        for images in ("standardised", "less the mean image")
+        for relu, leaky, *_ in (found[images, "steps to 1/10"], found[images, "steps to 1/20"])
+    ]
+    assert "Then a slope of 0.3 took {:.1f} to {:.1f} times fewer steps".format(min(fewer), max(fewer)) in text
+    raw_relu, *_, raw_linear = found["raw", "steps to 1/20"]
+    prepared = [found[images, "steps to 1/20"][0] for images in ("standardised", "less the mean image")]
+    assert "saves more than any slope does on raw images" in text and raw_relu / max(prepared) > raw_linear / raw_relu
     white_first, white = found["white", "steps to 1/10"], found["white", "steps to 1/20"]
     raw_first, raw = found["raw", "steps to 1/10"], found["raw", "steps to 1/20"]
     assert white == sorted(white, reverse=True) and white_first == sorted(white_first, reverse=True)

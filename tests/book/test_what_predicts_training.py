@@ -45,6 +45,15 @@ def text():
 
 def test_what_was_run(text):
     assert f"{len(table()):,} trainings" in text
+    runs = {row["run_name"]: row["run_seconds"] for row in table()}
+    each = sum(runs.values()) / len(table())
+    assert f"takes some {each:.0f} seconds, predictors included" in text
+    networks = {}
+    for row in table():
+        network = tuple(row[key] for key in ("n", "loss", "family", "initialisation", "seed"))
+        networks.setdefault(network, set()).add(row["forecast_tenth"])
+    assert "**The forecast is always that of gradient descent**" in text
+    assert all(len(forecasts) == 1 for forecasts in networks.values())
     assert {row["family"] for row in table()} == set(FAMILIES)
     assert {row["initialisation"] for row in table()} == set(INITIALISATIONS)
     assert {row["family"] for row in table() if row["held_out"]} == set(HELD_OUT)
@@ -73,8 +82,14 @@ def between_two(text, template, values):
 def test_families_are_ordered_by_kappa_and_the_forecasts(text):
     both = [correlations(name, between) for name in ("kappa", "forecast", "forecast_kp")]
     descent, others = [first for first, *_ in both], [value for _, *rest in both for value in rest]
-    between_two(text, "or forecast: {} to {} under gradient descent", descent)
-    between_two(text, "descent, {} to {} under momentum and Adam", others)
+    between_two(text, "the forecasts have {} to {} under gradient descent", descent)
+    between_two(text, "descent, and {} to {} with momentum and Adam", others)
+    found = {way: order(trained(way), names=["kappa", "forecast"], statistic=between) for way in ("descent", "adam")}
+    said = (
+        "| forecast: {} under gradient descent, {} under Adam; "
+        "[condition number](gauss-newton.md) $\\kappa$: {} and {};"
+    )
+    assert said.format(*(found[way].interval(name) for name in ("forecast", "kappa") for way in found)) in text
     entropy = {name: correlations(name, between, loss="cross_entropy") for name in ("kappa", "forecast", "forecast_kp")}
     between_two(text, "forecast: {} to {}; condition", entropy["forecast"] + entropy["forecast_kp"])
     between_two(text, "condition number: {} to {} |", entropy["kappa"])
@@ -124,7 +139,7 @@ def test_cross_entropy(text):
     assert correlations("kappa", pooled, loss="cross_entropy") == pytest.approx([0.8] * 3, abs=0.07)
     assert correlations("effective_rank", pooled, loss="cross_entropy") == pytest.approx([0.9] * 3, abs=0.05)
     real, foretold = (correlations(name, between, loss="cross_entropy") for name in ("absolute_after_20", "forecast"))
-    assert "means over all initialisations, it does as well with cross-entropy" in text
+    assert "means over all initialisations, twenty steps do as well with cross-entropy" in text
     assert np.min(np.subtract(real, foretold)) > -0.02  # twenty real steps order architectures as well
     adam = trained("adam", loss="cross_entropy")
     assert f"the choice for Adam has {correlation('loss_after_20', pooled, adam):.2f}" in text
@@ -193,7 +208,7 @@ def test_twenty_steps_beside_the_forecast(text):
     between_two(text, "and under momentum {} to {}.", three["momentum"])
     entropy = [after_20(optimizer, loss="cross_entropy") for optimizer in OPTIMIZERS]
     assert "less well with cross-entropy, at {:.2f}, {:.2f} and {:.2f}, and".format(*entropy) in text
-    between_two(text, "with cross-entropy {} to {}, where the forecast", entropy)
+    between_two(text, "single networks ({} to {}, where the forecast", entropy)
     real, foretold = (correlations(name, between, loss="cross_entropy") for name in ("absolute_after_20", "forecast"))
     said = "with cross-entropy: {:.2f}, {:.2f} and {:.2f}, where the forecast has {:.2f}, {:.2f} and {:.2f}."
     assert said.format(*real, *foretold) in text
@@ -288,7 +303,9 @@ def test_what_is_left_between_families_among_those_that_arrive(text):
     shares = [found.value("loss_after_20") for found in apart("descent", between)]
     assert "The share has {:.2f} under gradient descent, and {:.2f} among those that arrive.".format(*shares) in text
     three_each = [found.value(name) for found in there.values() for name in ("kappa", "forecast", "forecast_kp")]
-    between_two(text, "among those that reach the goal {} to {} |", three_each)
+    between_two(text, "among those that reach the goal {} to {}, with", three_each)
+    lows = [f.interval(name).low for f in there.values() for name in ("kappa", "forecast")]
+    assert f"with intervals from {min(lows):.2f} |" in text
     assert "all networks of the twelve families: the intervals of the loss at the start include zero" in text
     for found in (apart(optimizer, between)[0].interval("initial_loss") for optimizer in OPTIMIZERS):
         assert found.low < 0 < found.high
