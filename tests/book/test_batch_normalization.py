@@ -43,17 +43,16 @@ def test_share_of_centring_at_each_width(text):
 def test_range_of_the_improvement(text):
     lines = [line.split() for line in table("batch-normalization", "means over 5 networks; BN improves")]
     _, _, _, middle, low, high = zip(*([float(cell) for cell in line] for line in lines), strict=True)
-    assert f"every network of this run, by a factor of {min(low):.0f} to {max(high):.0f}." in text
-    means = f"The mean of these factors over the networks of one width is {min(middle):.0f} to {max(middle):.0f}."
-    assert means in text
+    means = f"({min(middle):.0f} to {max(middle):.0f} in the mean of a width)"
+    assert f"of those of this run by {min(low):.0f} to {max(high):.0f} {means}." in text
 
 
 def test_range_of_the_improvement_in_the_kept_table(text):
     kappas = {(row["network"], row["width"], row["seed"]): row["kappa"] for row in results.kept("batch-normalization")}
     ratios = {key[1:]: value / kappas["with BN", *key[1:]] for key, value in kappas.items() if key[0] == "without BN"}
     low, high = min(ratios.values()), max(ratios.values())
-    assert f"For the {len(ratios)} networks of the kept table it is {low:.1f} to {high:.0f}." in text
-    assert "BN divides the mean condition number by 13 and more" in text
+    assert f"of the {len(ratios)} of the kept table by a factor of {low:.1f} to {high:.0f}," in text and low > 1
+    assert "BN divides the mean condition number of each width by 13 and more" in text
     for width in {width for width, _ in ratios}:
         means = [mean(kappas[name, width, seed] for seed in range(20)) for name in ("without BN", "with BN")]
         assert means[0] > 13 * means[1]
@@ -78,6 +77,14 @@ def test_evaluation_mode_harms_the_narrowest_and_helps_the_widest(text):
         float(line.split()[3]) for line in table("batch-normalization", "means over 5 networks; evaluation mode")
     ]
     assert evaluated[0] > raw[0] and evaluated[-1] < raw[-1] / 10
+
+
+def test_scale_and_shift_change_little_up_to_512_units(text):
+    assert "Up to 512 units the curves of training mode with and without scale and shift coincide." in text
+    rows = [
+        [float(cell) for cell in line.split()] for line in table("batch-normalization", "means over 5 networks; ev")
+    ]
+    assert all((affine / plain < 1.01) == (width <= 512) for width, plain, affine, _ in rows)
 
 
 def test_kaiming_weights_gain_by_subtracting(text, kappas):
@@ -117,7 +124,10 @@ def test_normalising_standardised_images_gains_another_factor(text, kappas):
     images, both, units = (kappas[key] for key in (("standardised", "nothing"), ("standardised", "BN"), ("raw", "BN")))
     kaiming, default = (before / after for before, after in zip(images, both, strict=True))
     assert "by another 20 with Kaiming weights, and by another 40 with torch's default" in text and 18 < kaiming < 22
-    assert "another factor of 40 with torch's default weights" in text and 38 < default < 47
+    assert (
+        "another factor of 40 in $\\kappa$ with torch's default weights, and a factor of four in steps" in text
+        and 38 < default < 47
+    )
     assert "With BN it does not matter whether the images are standardised." in text
     assert all(0.8 < a / b < 1.25 for a, b in zip(both, units, strict=True))
 
@@ -153,10 +163,12 @@ def test_steps_go_with_kappa_in_a_column_and_not_between(text, kappas):
         assert all(column == sorted(column, reverse=True) for column in columns)
         fewer, smaller = (column[0] / column[-1] for column in columns)
         assert fewer < smaller
-    assert "BN takes a tenth of the steps to train on raw images, and a quarter on standardised ones." in text
+    assert (
+        "BN on raw images trains in a tenth of the steps that they take without it, and in a quarter of those" in text
+    )
     assert steps["standardised", "nothing"][1] / steps["raw", "BN"][1] == pytest.approx(4, rel=0.15)
     assert steps["raw", "nothing"][1] / steps["raw", "BN"][1] == pytest.approx(10, rel=0.15)
-    assert "with Kaiming weights raw images have the smaller $\\kappa$ and take more steps" in text
+    assert "on raw images Kaiming weights have the smaller $\\kappa$ and take more steps" in text
     raw = "raw", "nothing"
     assert kappas[raw][0] < kappas[raw][1] and steps[raw][0] > steps[raw][1]
 

@@ -41,8 +41,10 @@ def test_limits_of_the_first_figure(text):
 
 
 def test_kappa_orders_the_networks_in_the_middle_wrongly_at_first(text, steps):
-    assert "in the first column of steps $\\kappa$ orders the two networks in the middle wrongly" in text
-    assert steps[3, 4][0] < steps[7, 32][0] and steps[3, 4][1] > steps[7, 32][1]
+    assert (
+        "in the first column of steps $\\kappa$ orders two networks wrongly: 64.3 takes 29 steps, 89.8 only 17." in text
+    )
+    assert (steps[3, 4][:2], steps[7, 32][:2]) == ([64.3, 29], [89.8, 17])
 
 
 def test_ways_to_a_window(text):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import gnlib
-from tests.book.pages import prose, table
+from tests.book.pages import prose, table, texts
 
 
 @pytest.fixture(scope="module")
@@ -36,3 +36,8 @@ def test_full_rank_of_the_weights_is_not_enough(text):
     assert "but $G$ has rank 1." in text
     weights = [torch.tensor(w) for w in ([[1.0, 0.0]], [[1.0], [0.0]], [[0.0, 1.0]])]
     assert gnlib.condition_number(gnlib.linear_gauss_newton(weights, torch.eye(2))).rank == 1
+
+
+def test_the_network_with_a_relu_has_two_million(text):
+    (found,) = (line for line in texts("gauss-newton") if line.startswith("rank 500, κ = "))
+    assert "Two million: at worst as many steps for a digit" in text and round(float(found.split()[-1]), -6) == 2e6

@@ -65,7 +65,7 @@ def test_steps_of_training(text, kappas):
         for images in ("standardised", "less the mean image")
         for relu, leaky, *_ in (found[images, "steps to 1/10"], found[images, "steps to 1/20"])
     ]
-    assert "Then a slope of 0.3 took {:.1f} to {:.1f} times fewer steps".format(min(fewer), max(fewer)) in text
+    assert f"Then a slope of 0.3 took {min(fewer):.1f} to {max(fewer):.1f} times fewer steps" in text
     raw_relu, *_, raw_linear = found["raw", "steps to 1/20"]
     prepared = [found[images, "steps to 1/20"][0] for images in ("standardised", "less the mean image")]
     assert "saves more than any slope does on raw images" in text and raw_relu / max(prepared) > raw_linear / raw_relu

@@ -22,6 +22,8 @@ def test_how_slowly_width_helps():
     assert f"its excess over one with the power ${power:.2f}$ of the width" in page
     assert f"from {kappas[150]:.1f} at 150 units to {kappas[900]:.1f} at 900. Beyond, it falls" in page
     assert kappas[900] == max(kappas.values())
+    late = 1 + 4 * math.sqrt(587 / 4500)
+    assert "at 4,500 units that is not yet close" in page and late < 0.7 * kappas[4500]
 
 
 def test_what_raw_images_cost():
@@ -50,6 +52,7 @@ def test_why_the_first_page_has_less():
     times = (of_many[0] / of_many[-1] / (of_few[0] / of_few[-1])).item()
     assert f"have a $\\kappa(\\Sigma)$ {times:.0f} times as small" in page
     assert 9 < linear / whole < 11 and "Its ReLUs take off another factor of ten" in page
+    assert f"from the {round(linear, -4):,.0f} that it has without them" in page
 
 
 def test_what_centring_takes_off():

@@ -33,6 +33,18 @@ def test_the_kernel_moves_less_the_wider_the_network():
     assert training[2] + training[3] < -1 / 2 and bad[2] == pytest.approx(-1 / 2, abs=0.1)
     assert abs(way[2]) <= way[3]
     assert f"of width 512 by {100 * training[1]:.0f} %" in page
+    assert f"holds to {100 * (1 - after[1] / before[1]):.0f} % at width 512" in page
+    (norms,) = (text.splitlines()[1:] for text in texts(LINEARITY) if "layered bound / it" in text)
+    (norm,) = (float(line.split()[1]) for line in norms if line.split()[0] == "512")
+    assert f"with $R = {way[1]}$ and norms of about {norm:.2f} and 0.88" in page
+    assert (
+        f"not the ${training[2]}$ of training" in page
+        and "a change of about 150 %" in page
+        and 2 * way[1] * norm / 0.88 == pytest.approx(1.5, abs=0.02)
+    )
+    assert f"training makes {100 * training[1]:.0f} %" in page
+    (printed,) = (text for text in texts(LINEARITY) if text.startswith("width 256: the kernel changes by "))
+    assert f"by {printed.strip()[:-1].split()[-1]} % in the network of the first figure" in page
 
 
 def test_the_kernel_with_more_images():
@@ -108,8 +120,8 @@ def test_noise_shrinks_the_smallest_eigenvalue_most():
     for full, mini in zip(columns[::2], columns[1::2], strict=True):
         assert len({*full[1:]}) == 1 and list(mini) == sorted(mini, reverse=True) and mini[-1] < full[-1] < full[0]
     squares, large, small = columns[1::2]
-    said = f"from {small[0]:.1f} to {small[-1]:.1f}, the largest only from {large[0]:.1f} to {large[-1]:.1f}"
-    assert steps[-1] == 4 * 800 and "in 800 epochs it falls " + said in prose("notebooks/training")
+    said = f"Minibatches take the smallest on to {small[-1]:.1f} in 800 epochs, the largest only to {large[-1]:.1f}."
+    assert steps[-1] == 4 * 800 and said in prose("notebooks/training")
     assert small[-1] < small[0] / 3 and 1 - squares[-1] / squares[0] == pytest.approx(0.03, abs=0.005)
     assert "the squared weights shrink by 3 %" in prose("notebooks/training")
 
@@ -146,7 +158,7 @@ def test_the_guarantee_by_width():
 def test_the_order_of_draws_at_a_fixed_rate():
     lines = table(MOVING, "width 1,000, cross entropy after 500 steps")
     _, rates, ahead, real = zip(*([float(c) for c in line.split()] for line in lines), strict=True)
-    said = "a rank correlation of 0.99. But at a fixed rate the order is known from one number"
+    said = "a rank correlation of 0.99. But the order is known from one number already, each draw's own rate"
     assert said in prose(f"notebooks/{MOVING}")
     assert stats.spearmanr(ahead, real).statistic == pytest.approx(0.99, abs=0.005)
     assert stats.spearmanr(rates, real).statistic == pytest.approx(-0.99, abs=0.005)
@@ -177,6 +189,8 @@ def test_relu_networks_lose_directions():
     assert said in prose("notebooks/training") and int(end[2].replace(",", "")) == after["rank_float64"]
     assert after["rank_float64"] == pytest.approx(2 / 3 * before["rank_float64"], rel=0.02)
     assert 1e5 < after["kappa_float64"] / before["kappa_float64"] < 1e6
+    assert "nearly to [the cap](#our-cap) $4.5 \\cdot 10^{11}$" in prose("notebooks/training")
+    assert 0.75 < after["kappa_float64"] * 1e4 * 2**-52 < 1
     lost = [rows[m, 0]["rank_float64"] - rows[m, 100]["rank_float64"] for m in (15, 20, 30, 50, 100)]
     assert min(lost[:-1]) > 0 == lost[-1]
     assert rows[100, 100]["kappa_float64"] == pytest.approx(100 * rows[100, 0]["kappa_float64"], rel=0.15)
