@@ -94,6 +94,9 @@ def test_how_fast_each_layer_comes_to_its_own_minimum(text):
         f"needs {steps[True, '3'][1]} steps to all but a hundredth, and layer 2 still {steps[True, '2'][1]:,}." in text
     )
     assert steps[True, "1"][1] < steps[True, "3"][1]
+    kappas = {(row[0].startswith("less"), row[1]): int(row[2]) for row in rows}
+    said = "Layer 1 does not follow its $\\kappa(Q)$ of {}: it needs {} steps."
+    assert said.format(kappas[True, "1"], steps[True, "1"][1]) in text
     lowest = {(name.startswith("less"), layer): float(loss) for name, layer, *_, loss in rows}
     assert "it stops early, with the highest loss" in text and lowest[True, "1"] == max(lowest.values())
 

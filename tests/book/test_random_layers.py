@@ -88,10 +88,7 @@ def shares():
 
 
 def test_where_bounds_are_left(text, shares, blocks):
-    assert (
-        "In a trained ResNet20 (a quarter of the channels, 100 images of 8 \N{MULTIPLICATION SIGN} 8) no bound is left."
-        in text
-    )
+    assert "In one small trained ResNet20 no bound is left, but before the last ReLU of a block the skip helps" in text
     assert shares["trained"][:2] == shares["with"][:2] == [0, 0]
     assert shares["drawn"][:2] == shares["started"][:2] == [100, 100]
     norms = blocks["started"][-1]
@@ -102,10 +99,8 @@ def test_where_bounds_are_left(text, shares, blocks):
 def test_where_the_skip_helps(text, shares):
     assert all(improves == 100 and broken == 0 for *_, improves, _, broken in shares.values())
     drawn, trained, from_zero = (shares[state][4] for state in ("drawn", "trained", "started"))
-    assert f"before their last ReLU, and in {trained:.0f} % after it. (In {drawn:.0f} % as drawn, a coin toss.)" in text
     quoted = f"in {drawn:.0f} % of blocks and images as drawn, a coin toss, in {trained:.0f} % of the trained network"
     assert f"{quoted} and in {from_zero:.0f} % from zero." in text
-    assert f"After it nothing is promised, and the skip helps in {from_zero:.0f} %." in text
 
 
 def test_where_the_skip_helps_by_medians(text, blocks):

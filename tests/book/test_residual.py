@@ -227,3 +227,4 @@ def test_the_weaker_the_branches_the_smaller_is_kappa(page):
     assert len(lines) == 3 and all(values == sorted(values, reverse=True) for values in lines)
     assert "at four layers $c = 1/2$ takes it from 25 to 8" in page
     assert (round(lines[1][0]), round(lines[1][2])) == (25, 8)
+    assert "and $\\beta = 2$ two thirds at four layers." in page and 0.64 < 1 - lines[1][2] / lines[1][0] < 0.69
