@@ -56,10 +56,7 @@ def six():
 
 
 def test_the_last_layer_pays_for_its_inputs_alone(text, six):
-    found, found_kinds = (
-        {},
-        (False, True),
-    )  # of each layer: its condition number, that of its inputs, the bound, and its smallest eigenvalue
+    found = {}  # of each layer: its condition number, that of its inputs, the bound, and its smallest eigenvalue
     for line in table("piecewise-linear-maps", "40 images of 9 pixels"):
         name, layer, *numbers = line.replace(",", "").replace(" -", " nan").rsplit(maxsplit=5)
         found[name.startswith("less"), layer] = [float(number) for number in numbers]
@@ -68,7 +65,7 @@ def test_the_last_layer_pays_for_its_inputs_alone(text, six):
     assert f"so $\\kappa(Q)$ is $\\kappa(z)$, {kappa:.0f}." in text
     assert f"{kappa:.0f} squared is {round(kappa**2, -3):,.0f}." in text
     assert f"That of layer 1 is {(first / kappa) ** 2:.0f} times that of the last layer" in text and first > second
-    (low, high), (least, most) = (sorted(found[less, i][2] / found[less, i][0] for less in found_kinds) for i in "21")
+    (low, high), (least, most) = (sorted(found[less, i][2] / found[less, i][0] for less in (False, True)) for i in "21")
     said = "it is {:.0f} to {:.0f} times too large for layer 2 and {:.0f} to {:.0f} times for layer 1"
     assert said.format(low, high, least, most) in text
     assert f"have far better inputs, {inputs:.0f} and {of_second:.0f}," in text

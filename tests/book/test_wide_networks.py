@@ -114,18 +114,6 @@ def test_small_images_are_unit_images_at_another_rate_and_start():
     assert small == both and rate[0] > 10 * small[0] and rate[2] > 4 * small[2]
 
 
-def test_noise_shrinks_the_smallest_eigenvalue_most():
-    lines = table("training", "unit images, full batches and minibatches")
-    steps, *columns = zip(*([float(c) for c in line.split()] for line in lines), strict=True)
-    for full, mini in zip(columns[::2], columns[1::2], strict=True):
-        assert len({*full[1:]}) == 1 and list(mini) == sorted(mini, reverse=True) and mini[-1] < full[-1] < full[0]
-    squares, large, small = columns[1::2]
-    said = f"Minibatches take the smallest on to {small[-1]:.1f} in 800 epochs, the largest only to {large[-1]:.1f}."
-    assert steps[-1] == 4 * 800 and said in prose("notebooks/training")
-    assert small[-1] < small[0] / 3 and 1 - squares[-1] / squares[0] == pytest.approx(0.03, abs=0.005)
-    assert "the squared weights shrink by 3 %" in prose("notebooks/training")
-
-
 def test_which_eigenvalue_of_gauss_newton_sets_the_pace():
     lines = [line.split() for line in table("functional-hessian", "which eigenvalue is at work")]
     white, raw = ([line for line in lines if line[0] == kind] for kind in ("white", "as"))

@@ -110,6 +110,8 @@ def test_which_weights_are_sooner():
     assert all(of_adam[family]["default"] == min(of_adam[family].values()) for family in resnets)
     assert all(of["orthogonal"] == min(of.values()) for family, of in of_adam.items() if "ViT" in family)
     assert "In ResNets the default is ahead of Kaiming and orthogonal" in text
+    for page in ("quick-start", "ten-minutes"):
+        assert "except in ResNets, where the default was the best of three" in prose(f"notebooks/{page}")
     assert "in transformers orthogonal is ahead of both" in text
 
 
