@@ -32,15 +32,13 @@ TROUBLE = re.compile("uncaught|error|fail|refused|blocked|denied", re.IGNORECASE
 PAGE = 92  # characters of a printed line that fit the page
 # Frames come with a screen, which there is not: here they come with the clock.
 FRAMES = "requestAnimationFrame = draw => setTimeout(() => draw(performance.now()), 16);"
-# Marks what is wider than its box, once formulas are typeset.
-WIDE = """
+# Marks what is wider than its box, once formulas are typeset; takes the slider of each figure to its end, and watches
+# its curves.
+SCRIPT = """
 setInterval(() => {
   for (const box of document.querySelectorAll("div.math, div.cell_output pre"))
     box.toggleAttribute("data-wide", box.scrollWidth > box.clientWidth + 1);
 }, 500);
-"""
-# Takes the slider of each figure to its end, and watches its curves.
-MOVE = """
 addEventListener("load", () => setTimeout(() => {
   for (const plot of document.querySelectorAll(".moving .plotly-graph-div")) {
     const drawn = () => [...plot.querySelectorAll("path.js-line")].map(line => line.getAttribute("d")).join();
@@ -76,11 +74,11 @@ def anchors(page):
 
 
 @cache
-def opened(page, query="", script=WIDE, first=""):
-    """Return the page once its scripts have run, a script of ours too, and what they complained of on the console."""
+def opened(page, query=""):
+    """Return the page once its scripts have run, ours too, and what they complained of on the console."""
     copy = page.with_stem(f"{page.stem}-opened-by-{os.getpid()}")
-    text = page.read_text().replace("<head>", f"<head><script>{first}</script>", 1)
-    copy.write_text(text.replace("</body>", f"<script>{script}</script></body>"))
+    text = page.read_text().replace("<head>", f"<head><script>{FRAMES}</script>", 1)
+    copy.write_text(text.replace("</body>", f"<script>{SCRIPT}</script></body>"))
     try:
         command = [CHROMIUM, *OFFLINE, copy.as_uri() + query]
         run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
@@ -209,7 +207,7 @@ def test_no_style_takes_anything_from_the_network():
 @needs_chromium
 @each([page for page in PAGES if 'class="moving"' in page.read_text()])
 def test_each_slider_moves_its_figure(page):
-    plots = opened(page, script=MOVE, first=FRAMES)[0].select(".moving .plotly-graph-div")
+    plots = opened(page)[0].select(".moving .plotly-graph-div")
     assert plots and [plot.get("data-moved") for plot in plots] == ["true"] * len(plots)
     assert len(page.read_bytes()) < 3e6
 
