@@ -45,6 +45,13 @@ def test_four_layers_at_larger_ratios(page):
     assert sorted(round(4 * 587 / width, 1) for width in widths.values()) == [2.9, 3.9, 5.9, 7.8]
     kappas = [np.mean([row["kappa"] for row in rows if (row["figure"], row["line"]) == which]) for which in widths]
     assert f"from 2.9 to 7.8 their condition number is {min(kappas):.0f} to {max(kappas):.0f}" in page
+    assert "at two layers the ratio does not matter, and at four layers it says little above 3" in page
+    assert {round(level(factor, [2])[0]) for factor in (600, 150, 75)} == {5} and max(kappas) < 1.25 * min(kappas)
+
+
+def test_what_depth_does_with_activations_is_their_chapters_word(page):
+    said = "own to a thousandth of the loss eight layers of ReLUs are no faster than two"
+    assert said in page and said in prose("notebooks/deep-nonlinear")
 
 
 def test_what_depth_costs_on_raw_images(page):

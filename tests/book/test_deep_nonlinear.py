@@ -181,9 +181,12 @@ def test_what_depth_gains_in_training_comes_late(text):
     assert "of the deeper network is nearly five times smaller" in text and 4.5 < shallow[0] / deep[0] < 5
     assert "down to a thousandth of the loss it is no faster" in text
     assert all(many >= few for few, many in zip(shallow[1:3], deep[1:3], strict=True))
-    assert "a hundred-thousandth at least a quarter fewer in all three" in text
+    assert "They reach a hundred-thousandth in at least a quarter fewer steps, in all three runs." in text
     assert "1,490 to 1,840 steps, where two layers are not there after 2,500" in text and 1840 <= 0.75 * 2500
-    assert f"A ten-thousandth takes them {1 - deep[3] / shallow[3]:.0%} fewer steps".replace("%", " %") in text
+    assert (
+        f"At a ten-thousandth the deeper network is ahead, by {1 - deep[3] / shallow[3]:.0%}.".replace("%", " %")
+        in text
+    )
 
 
 def test_what_skips_keep_of_depth(text):

@@ -226,7 +226,8 @@ def test_orthogonal_weights_have_a_small_kappa_and_are_slower(text, counted, ada
 
 
 def test_a_last_layer_at_zero(text, counted, adam):
-    assert "(Zero is faster than Kaiming's weights in all four families, but for that one case)" in text
+    assert "Zero is faster than Kaiming's weights in all four families, with either optimiser, but for batch" in text
+    assert "but for batch normalisation under gradient descent (squared error, all images at once)" in text
     slower = [
         (family, some is adam)
         for some in (counted, adam)
@@ -341,7 +342,7 @@ def test_the_four_trainings_of_the_first_figure(text):
         found["Kaiming"][1], of_kappa[1]
     )
     assert max(soon, of_forecast[2]) < late and "training torch's default is three times *faster*" in text
-    assert f"wins by a tenth, {of_forecast[2]:.0f} steps against {soon:.0f}." in text
+    assert f"wins by a tenth, {of_forecast[2]:.0f} steps against {soon:.0f};" in text
     assert 1 - of_forecast[2] / soon == pytest.approx(0.1, abs=0.02)
 
 
@@ -356,6 +357,8 @@ def test_what_orders_initialisations(text, adam):
     kappa, loss = zip(
         *(found["gradient descent"][family] for family in ("deep CNN", "funnel, leaky ReLU")), strict=True
     )
+    assert "Under gradient descent it tells more than $\\kappa$ in the deep CNN and the funnel." in text
+    assert all(of_loss > of_kappa for of_loss, of_kappa in zip(loss, kappa, strict=True))
     assert "it has {:.2f} and {:.2f} in the deep CNN and the funnel, and".format(*loss) in text
     assert "and $\\kappa$ {:.2f} and {:.2f}.".format(*kappa) in text
     kappa, loss = zip(*found["Adam"].values(), strict=True)

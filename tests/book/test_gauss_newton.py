@@ -17,6 +17,7 @@ def test_descent_of_the_network_is_that_of_its_later_curvature(text):
     _, predicted, later, _, network = rows["whitened"]
     assert f"With the curvature of step 20 the prediction is {later:.3f}, and the network keeps to it." in text
     assert predicted < network < later and later - network < 0.01
+    assert round(rows["raw"][0] / rows["whitened"][0]) == 15 and "Whitening divides $\\kappa$ by fifteen" in text
     assert all(row[3] < row[1] for row in rows.values()) and "The quadratic model stays below the prediction" in text
 
 

@@ -145,6 +145,7 @@ def test_the_loss_from_zero(text):
 
 
 def test_the_scale_of_the_weights(text):
-    assert f"There the branch has norm {2 / (2 * math.sqrt(8)):.2f} in wide layers" in text
-    assert f"At the gain 1 of the earlier chapters, $1 / n$, it is $r = {1 / math.sqrt(8):.2f}$." in text
-    assert "for ReLUs (gain $\\sqrt 2$), $2 / n$, is $r = 1/4$" in text and 1 / (8 * (1 / 4) ** 2) == 2
+    assert f"At $r = 2$ that is {2 / (2 * math.sqrt(8)):.2f}, beside the 1 of the identity" in text
+    assert f"| gain 1, as in the earlier chapters | $1 / n$ | {1 / math.sqrt(8):.2f} |" in text
+    assert "| Kaiming for ReLUs (gain $\\sqrt 2$) | $2 / n$ | $1/4$ |" in text and 1 / (8 * (1 / 4) ** 2) == 2
+    assert "(in variance one 64th) | $1 / (32 n)$ | 2 |" in text and 1 / (8 * 2**2) == 1 / 32 == 2 / 64

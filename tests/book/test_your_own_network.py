@@ -61,6 +61,18 @@ def test_kappa_orders_what_is_left_by_both_measures():
     assert f"After {early} steps it is {first_loss} for the loss and {first_share} for the share" in text
 
 
+def test_how_far_a_forecast_reaches():
+    rows = [line.split() for line in table("your-own-network", "rank correlation of the measured loss")]
+    text, models = prose("notebooks/your-own-network"), {int(row[0]): row[1] for row in rows}
+    assert models == {10: "1.0", 30: "1.0", 100: "0.5", 300: "-0.1"}
+    said = "perfectly up to thirty steps, half after a hundred, and not at all after 300: its rank correlation is -0.1"
+    assert said in text
+    assert {row[2] for row in rows} == {"0.2", "0.3"} and "hardly at any time, 0.2 to 0.3" in text
+    lines = [line.rsplit(maxsplit=6) for line in table("your-own-network", "loss after 300 steps")]
+    leave = [name.strip() for name, *numbers in lines if float(numbers[-1]) > 2]
+    assert 'leave their model, "{}" and "{}". Of the other nine'.format(*leave) in text
+
+
 def test_the_quick_start_says_of_adam_what_this_page_says():
     """Where a cell holds it to the trainings."""
     for page in ("your-own-network", "quick-start"):
