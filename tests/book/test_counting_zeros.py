@@ -122,7 +122,7 @@ def test_the_path_of_figure_10():
         )
         ends[scale] = first, max(row["kappa"] for row in path), last
     first, most, last = ends["small"]
-    assert "doubles and comes back; on the others, *unit* images, it grows sevenfold." in page
+    assert "On small images $\\kappa$ doubles and comes back; on unit images it grows sevenfold." in page
     assert most == pytest.approx(2 * first, rel=0.1) and last == pytest.approx(first, rel=0.05)
     first, most, last = ends["unit"]
     assert last == pytest.approx(7 * first, rel=0.05)
@@ -140,7 +140,7 @@ def test_noise_and_not_the_rate_keeps_kappa_up():
     noisy, full = zip(*(map(float, cells["small", rate][2:]) for rate in ("20.0", "64.0")), strict=True)
     assert "Full batches bring $\\kappa$ back to 8 at a hundred and at 320 times the rate." in page
     assert [round(kappa) for kappa in (*full, start)] == [8] * 3 and 20 / 0.2 == 100 and 64 / 0.2 == pytest.approx(320)
-    said = "With minibatches it is at {:.0f} and at {:.0f} there, three and twelve times the start"
+    said = "With minibatches it is at {:.0f} and at {:.0f} there: the larger the rate, the more noise."
     assert said.format(*noisy) in page and [round(kappa / start) for kappa in noisy] == [3, 12]
     assert len(set(both)) == 1 and "and both columns agree" in page
 
