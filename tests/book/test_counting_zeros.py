@@ -3,7 +3,10 @@
 import re
 
 import pytest
+import torch
+from torch import nn
 
+import gnlib
 from gnlib.chapters import results
 from tests.book.pages import prose, slider, table, texts
 
@@ -68,6 +71,41 @@ def test_the_largest_wrong_gap(page):
         assert right.startswith("singular values, relative")
         gaps += [float(line.split()[i]) for line in others for i in (-1, -4) if line.split()[i] != "-"]
     assert max(gaps) == 570
+
+
+def convolutional():
+    layers, before = [], 3
+    for after in (16, 32, 64):
+        layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.ReLU()]
+        before = after
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, 10))
+
+
+def deep():
+    layers = [layer for inputs in (768, 40, 40, 40) for layer in (nn.Linear(inputs, 40), nn.ReLU())]
+    return nn.Sequential(nn.Flatten(), *layers, nn.Linear(40, 10))
+
+
+@pytest.mark.parametrize("make", [convolutional, deep])
+def test_the_gaps_of_other_networks(page, make):
+    said = (
+        "A small CNN and a perceptron of five layers, 50 images each, have gaps above $10^9$, before training and after"
+    )
+    assert said in page
+    torch.manual_seed(0)
+    network, (images, labels) = make().double(), gnlib.load("cifar10", 50, stride=2)
+    images = images.view(50, 3, 16, 16)
+    images = (images - images.mean((0, 2, 3), keepdim=True)) / images.std((0, 2, 3), keepdim=True)
+    before = gnlib.condition_number(network, images)
+    optimizer, targets = torch.optim.Adam(network.parameters(), 2e-3), nn.functional.one_hot(labels, 10).double()
+    for _ in range(400):
+        optimizer.zero_grad()
+        loss = (network(images) - targets).square().sum() / 100
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.02
+    after = gnlib.condition_number(network, images)
+    assert before.rank == after.rank == 500 and min(before.gap, after.gap) > 1e9
 
 
 def test_the_library_finds_the_rank(page, rules):
@@ -158,9 +196,14 @@ def test_what_the_networks_of_pruning_do():
         for name in ("ResNet20", "ViT")
     }
     up, down = ((found[0], found[-1]) for found in ends.values())
+    at_20 = ends["ResNet20"][1]
+    assert {row["epoch"] for row in results.kept("pruning") if row["kappa"] == at_20} == {20}
+    assert at_20 == max(ends["ResNet20"]) and at_20 / up[0] == pytest.approx(730, rel=0.01)
+    assert "moves about a hundredfold, either way" in page and min(up[1] / up[0], down[0] / down[1]) > 80
     assert "The $\\kappa$ of the ResNet20 goes from 430 to 58,000 in 100 epochs" in page
     assert up == pytest.approx((430, 58_000), rel=0.01)
     assert "that of the transformer from 66 millions to 790,000 in 200" in page
     assert down == pytest.approx((66e6, 790_000), rel=0.01)
-    said = "that of the one rises {:.0f}-fold, that of the other falls by a factor of {:.0f}."
+    said = "that of the one rises some 730-fold by epoch 20 and ends {:.0f}-fold above its start, "
+    said += "that of the other falls by a factor of {:.0f}."
     assert said.format(up[1] / up[0], down[0] / down[1]) in page

@@ -26,6 +26,10 @@ def test_rank_in_the_solution_of_exercise_3(text, hidden, rank):
     assert "With 30 units the rank is 90, that is $r = 9$. With three it is $48 = 3\\,(10 + 9 - 3)$" in text
     x = gnlib.load("mnist", 60, stride=7)[0]
     assert torch.linalg.matrix_rank(x) == 9
+    assert (
+        "seven of the 16 pixels are never lit, so $\\Sigma$ has rank $r = 9$, and $kr = 90$ directions are left" in text
+    )
+    assert (x == 0).all(0).sum() == 7 and x.shape[1] == 16
     weights = gnlib.linear_weights([16, hidden, 10], generator=torch.Generator().manual_seed(0))
     found = gnlib.condition_number(gnlib.linear_gauss_newton(weights, gnlib.second_moment(x)))
     assert found.rank == rank

@@ -63,8 +63,14 @@ def test_the_last_layer_pays_for_its_inputs_alone(text, six):
     (first, inputs, *_), (second, of_second, *_), (kappa, of_last, product, _) = (found[False, i] for i in "123")
     assert kappa == of_last == product
     assert f"so $\\kappa(Q)$ is $\\kappa(z)$, {kappa:.0f}." in text
-    assert f"{kappa:.0f} squared is {round(kappa**2, -3):,.0f}." in text
-    assert f"That of layer 1 is {(first / kappa) ** 2:.0f} times that of the last layer" in text and first > second
+    assert (
+        f"The $\\kappa$ of layer 1 is {(first / kappa) ** 2:.0f} times that of the last layer" in text
+        and first > second
+    )
+    assert f"although its $\\kappa$ is {(second / found[True, '2'][0]) ** 2:.1f} times smaller" in text
+    smallest = [found[False, i][3] for i in "123"]
+    low, high = smallest[2] / max(smallest[:2]), smallest[2] / min(smallest[:2])
+    assert f"In the last layer it is {low:.0f} to {high:.0f} times larger than in the others." in text
     (low, high), (least, most) = (sorted(found[less, i][2] / found[less, i][0] for less in (False, True)) for i in "21")
     said = "it is {:.0f} to {:.0f} times too large for layer 2 and {:.0f} to {:.0f} times for layer 1"
     assert said.format(low, high, least, most) in text
@@ -82,30 +88,37 @@ def test_how_fast_each_layer_comes_to_its_own_minimum(text):
     rows = [line.replace(",", "").rsplit(maxsplit=5) for line in table("piecewise-linear-maps", "each layer trained")]
     steps = {(name.startswith("less"), layer): (int(most), int(all_but)) for name, layer, _, most, all_but, _ in rows}
     (first, _), (second, _), (last, end) = (steps[False, layer] for layer in "123")
-    assert f"after {last} steps, the others after {first} and {second:,}." in text and last < first < second
+    assert last < first < second and "the layer with the smallest $\\kappa$ arrives first" in text
     of_first = steps[False, "1"][1]
-    said = "its steps are {:.1f} times as many, and {:.1f} times to all but a hundredth ({:,} and {:,})."
-    assert said.format(first / last, of_first / end, of_first, end) in text
+    assert f"its steps to nine tenths are {first / last:.1f} times as many." in text
+    said = "layer 1 takes {:.1f} times as many steps as the last layer to all but a hundredth ({:,} and {:,})."
+    assert said.format(of_first / end, of_first, end) in text
     assert end == min(steps[False, layer][1] for layer in "123")
-    assert (
-        f"needs {steps[True, '3'][1]} steps to all but a hundredth, and layer 2 still {steps[True, '2'][1]:,}." in text
-    )
-    assert steps[True, "1"][1] < steps[True, "3"][1]
+    faster = {layer: steps[False, layer][0] / steps[True, layer][0] for layer in "123"}
+    said = "layer 1 is {:.0f} times and layer 3 is {:.1f} times as fast as before."
+    assert said.format(faster["1"], faster["3"]) in text and faster["2"] < 1
+    assert f"Layer 2 takes {steps[True, '2'][0]:,} steps after {second:,}, although" in text
+    assert "to all but a hundredth it gains a fifth" in text
+    assert steps[True, "2"][1] / steps[False, "2"][1] == pytest.approx(0.8, abs=0.02)
+    assert all(steps[True, "1"][i] < steps[True, "3"][i] < steps[True, "2"][i] for i in (0, 1))
     kappas = {(row[0].startswith("less"), row[1]): int(row[2]) for row in rows}
-    said = "Layer 1 does not follow its $\\kappa(Q)$ of {}: it needs {} steps."
-    assert said.format(kappas[True, "1"], steps[True, "1"][1]) in text
+    assert "layer 1 is the fastest here, with a larger $\\kappa$ than the last" in text
+    assert kappas[True, "1"] > kappas[True, "3"]
+    assert all(kappas[less, layer] > kappas[less, "3"] for less in (False, True) for layer in "12")
     lowest = {(name.startswith("less"), layer): float(loss) for name, layer, *_, loss in rows}
-    assert "it stops early, with the highest loss" in text and lowest[True, "1"] == max(lowest.values())
+    assert "layer 1 stops early, with the highest loss" in text and lowest[True, "1"] == max(lowest.values())
+    assert "(It stops early, at a higher loss than before.)" in text and lowest[True, "1"] > lowest[False, "1"]
 
 
 def test_the_mean_image_is_what_slows_layers_down(text, six):
     before, after = six["linear"]
-    assert text.count("17 of the 18 layers gain") == 1 and "improves 17 of 18 layers here" in text
+    assert "17 of the 18 layers are better conditioned" in text and "improves $\\kappa$ in 17 of 18 layers here" in text
     assert (after < before).sum() == 17
     ((network, layer),) = np.argwhere(after > before)
     assert f"from {before[network, layer]:.0f} to {after[network, layer]:.0f}. Only" in text and layer == 2
     gains = before.max(1) / after.max(1)
-    assert f"gains a factor of {gains.min():.0f} to {gains.max():.0f} in" in text and "and so 9 or more in" in text
+    said = "$\\kappa(Q)$ falls by a factor of {:.0f} to {:.0f}, and so $\\kappa$ by 9 or more."
+    assert said.format(gains.min(), gains.max()) in text
     assert "falls to a ninth or less, in each of six small networks" in text and gains.min() ** 2 > 9
 
 

@@ -21,3 +21,11 @@ def test_what_full_batches_and_minibatches_do_to_the_extreme_eigenvalues():
     assert "the squared weights shrink by 3 %" in text and 1 - squares[-1] / squares[0] == pytest.approx(
         0.03, abs=0.005
     )
+
+
+def test_when_to_compute_it_again():
+    """The quick test is that of the guide."""
+    page, guide = prose("notebooks/training"), prose("notebooks/your-own-network")
+    for said in ("If the largest eigenvalue has more than doubled", "at a quarter of the largest stable rate"):
+        assert said in page and said in guide
+    assert "on eleven networks; under Adam it was not tried" in page and "Under Adam this was not tried." in guide

@@ -1,6 +1,7 @@
 """Numbers that the chapters on wide networks and on training quote."""
 
 import re
+from statistics import median
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import gnlib
 from gnlib import SecondMoment
 from gnlib.chapters import results
 from gnlib.chapters.functional_hessian.hessian import linear_hessian
+from gnlib.chapters.transition_to_linearity.wide_network import WideNetwork, normal_weights
 from tests.book.pages import prose, table, texts
 
 LINEARITY, MOVING = "transition-to-linearity", "when-the-kernel-moves"
@@ -45,6 +47,23 @@ def test_the_kernel_moves_less_the_wider_the_network():
     assert f"training makes {100 * training[1]:.0f} %" in page
     (printed,) = (text for text in texts(LINEARITY) if text.startswith("width 256: the kernel changes by "))
     assert f"by {printed.strip()[:-1].split()[-1]} % in the network of the first figure" in page
+
+
+def test_the_loss_at_width_256_is_off():
+    images = gnlib.load("mnist", 10, stride=4)[0]
+    images = images / images.norm(dim=1, keepdim=True) * images.shape[1] ** 0.5
+    signs = torch.randn(10, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64).sign()
+    start = normal_weights([images.shape[1], 256, 256, 1], generator=torch.Generator().manual_seed(0))
+    net = WideNetwork(start)
+    ahead = gnlib.forecast(net, images, signs, steps=100)
+    descent = torch.optim.SGD(net.parameters(), lr=ahead.rate)
+    for _ in range(100):
+        descent.zero_grad()
+        ((net(images) - signs).square().sum() / 20).backward()
+        descent.step()
+    off = ahead.losses[-1] / ((net(images) - signs).square().sum() / 20)
+    assert off.item() == pytest.approx(2.7, abs=0.05)
+    assert prose(f"notebooks/{LINEARITY}").count("off by a factor of 2.7") == 2
 
 
 def test_the_kernel_with_more_images():
@@ -162,6 +181,15 @@ def test_the_order_of_draws_at_a_fixed_rate():
     assert f"{behind[3]}-fold, as that of width 30 is twofold" in page and round(behind[0]) == 2
     ratios = [a / r for a, r in zip(ahead, real, strict=True)]
     assert sum(abs(ratio - 1) < 0.1 for ratio in ratios) == 8 and 0.2 < min(ratios) < 0.3
+    assert "At width 1,000, on a toy, the forecast loss is right to a tenth for eight of ten draws." in page
+    assert f"On 20 images, at width 256, it is {behind[3]} times too large in the median." in page
+
+
+def test_how_far_the_kernel_of_softmax_moves():
+    runs = [r for r in results.kept(MOVING) if (r["figure"], r["network"]) == (1, "softmax")]
+    medians = [median(r["change"] for r in runs if r["width"] == m) for m in {r["width"] for r in runs}]
+    said = f"Its largest change is, in the median, {min(medians):.1f} to {max(medians):.0f} times the kernel itself"
+    assert said in prose(f"notebooks/{MOVING}") and {r["status"] for r in runs} == {"reached"}
 
 
 def test_the_share_levels_off_with_fewer_units_than_outputs():
@@ -191,10 +219,14 @@ def test_relu_networks_lose_directions():
 
 def test_the_second_half_fades_with_an_activation_too():
     rows = [line.split()[1:] for line in table("functional-hessian", "200 white images")]
-    for _, before, loss, after in [[float(c) for c in row] for row in rows]:
-        assert before > 0.2 and after < before / 10 and loss > 0.05
-    said = f"to {rows[0][3]} with tanh and to {rows[1][3]} with ReLUs"
-    assert said in prose("notebooks/functional-hessian")
+    for _, before, _, loss, after, top in [[float(c) for c in row] for row in rows]:
+        assert before > 0.2 and after < before / 10 and loss > 0.05 and top == 1
+    said, page = f"to {rows[0][4]} with tanh and to {rows[1][4]} with ReLUs", prose("notebooks/functional-hessian")
+    tanh, relu = (round(100 * (float(row[2]) - 1)) for row in rows)
+    assert said in page and f"it is {-tanh} % below with tanh and {relu} % above with ReLUs" in page
+    assert f"it is from {-tanh} % below to {relu} % above. |" in page
+    _, top, least, *_ = next(row.split() for row in table("functional-hessian", "eigenvalues; 920") if row[:2] == "H ")
+    assert "nearly a third of the largest at the start" in page and 0.3 < -float(least) / float(top) < 1 / 3
 
 
 def test_the_smallest_eigenvalue_of_the_hessian_is_that_of_one_direction_of_the_inputs():
