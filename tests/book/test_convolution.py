@@ -67,9 +67,25 @@ def test_with_a_relu_more_filters_raise_kappa_and_leave_the_loss(text):
     few_small, many_small, few_large, many_large = (kappa for *_, kappa, _ in rows)
     assert all(1 / 1.6 < a / b < 1.6 for a, b in ((few_small, many_small), (few_large, many_large)))
     few_small, many_small, few_large, many_large = (left for *_, left in rows)
-    assert "as much of the loss is left, within 0.02. Larger kernels leave more of it." in text
+    assert "as much of the loss is left, within 0.02." in text
+    assert "**Larger kernels have the larger $\\kappa$ here too**, and more of the loss is left." in text
     assert abs(few_small - many_small) < 0.02 and abs(few_large - many_large) < 0.02
     assert max(few_small, many_small) < min(few_large, many_large)
+
+
+def test_what_the_tasks_are(text):
+    """That they differ from row to row is the code's doing, with and without a ReLU."""
+    drawn = "weights, other = (network([1, m, 1], [(k, k)] * 2, number) for number in (seed, seeds + seed))"
+    assert text.count(drawn) == 2 and "1 / values[0], relu_steps" in text
+    assert "So each row of the table has a task of its own." in text
+    assert "each network imitates another of its own size." in text
+
+
+def test_width_without_sharing(text):
+    assert "[one hidden layer](one-hidden-layer.md) of 4,500 units still has 3.5." in text
+    rows = [line.split() for line in table("one-hidden-layer", "whitened MNIST, means over")]
+    (row,) = (row for row in rows if row[0].replace(",", "") == "4500")
+    assert f"{float(row[1]):.1f}" == "3.5"
 
 
 def test_medians_of_the_first_figure_and_the_limit(text):

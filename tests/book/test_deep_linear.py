@@ -37,6 +37,8 @@ def test_width_in_proportion_sets_the_level(page):
     assert "at $c = 600$ from five layers on, at $c = 150$ from twelve on" in page
     assert "stays at 12 to 13 from five layers on, the second near 110 from twelve on" in page
     assert {round(kappa) for kappa in level(600, range(5, 11))} == {12, 13}
+    assert "At $c = 600$ the condition number stops growing from five layers on, near 12." in page
+    assert "At $c = 150$ it stops only near 110, and at $c = 75$ not within 16 layers." in page
 
 
 def test_four_layers_at_larger_ratios(page):
@@ -116,7 +118,7 @@ def test_the_level_by_the_ratio(page):
         levels = level(factor, depths if factor < 600 else depths[:-1])
         assert levels == sorted(levels)
         cells = [f"{kappa:.0f}" for kappa in levels] + ["not computed"] * (len(depths) - len(levels))
-        assert f"| {' | '.join([str(ratio), *cells])} |" in page
+        assert f"| {' | '.join([str(factor), str(ratio), *cells])} |" in page
     assert not any(row["line"] == 600 and row["depth"] > 10 for row in results.kept("deep-linear"))
     assert "near 12 at 600 units for each layer of depth, near 110 at 150 (from twelve layers on)" in page
 

@@ -68,9 +68,12 @@ def test_the_last_layer_pays_for_its_inputs_alone(text, six):
         and first > second
     )
     assert f"although its $\\kappa$ is {(second / found[True, '2'][0]) ** 2:.1f} times smaller" in text
-    smallest = [found[False, i][3] for i in "123"]
-    low, high = smallest[2] / max(smallest[:2]), smallest[2] / min(smallest[:2])
-    assert f"In the last layer it is {low:.0f} to {high:.0f} times larger than in the others." in text
+    times = []
+    for less in (False, True):
+        smallest = [found[less, i][3] for i in "123"]
+        times += [smallest[2] / max(smallest[:2]), smallest[2] / min(smallest[:2])]
+    said = "it is {:.0f} to {:.0f} times larger than in the others, without the mean image {:.0f} to {:.0f} times."
+    assert said.format(*times) in text
     (low, high), (least, most) = (sorted(found[less, i][2] / found[less, i][0] for less in (False, True)) for i in "21")
     said = "it is {:.0f} to {:.0f} times too large for layer 2 and {:.0f} to {:.0f} times for layer 1"
     assert said.format(low, high, least, most) in text
@@ -102,6 +105,8 @@ def test_how_fast_each_layer_comes_to_its_own_minimum(text):
     assert steps[True, "2"][1] / steps[False, "2"][1] == pytest.approx(0.8, abs=0.02)
     assert all(steps[True, "1"][i] < steps[True, "3"][i] < steps[True, "2"][i] for i in (0, 1))
     kappas = {(row[0].startswith("less"), row[1]): int(row[2]) for row in rows}
+    assert "the one with the *larger* $\\kappa$ is nearly six times as fast" in text
+    assert 5.5 < second / first < 6 and kappas[False, "1"] > kappas[False, "2"]
     assert "layer 1 is the fastest here, with a larger $\\kappa$ than the last" in text
     assert kappas[True, "1"] > kappas[True, "3"]
     assert all(kappas[less, layer] > kappas[less, "3"] for less in (False, True) for layer in "12")

@@ -1,5 +1,7 @@
 """What "Quick start" promises at its top is what its table shows."""
 
+import re
+
 import torch
 from torch import nn
 
@@ -43,7 +45,7 @@ def test_advice_for_adam():
     assert sane == ["asked again, inputs standardised", "CNN, GroupNorm"]
     text = prose("notebooks/quick-start")
     assert f"{float(foretold):.0f} foretold, {before / after:.0f} real" in text
-    assert f"these {now} steps are for twenty images in one batch;" in text
+    assert f"These {now} steps are for twenty images in one batch;" in text
     assert f"on 256 images it takes {before} real ones" in text
 
 
@@ -58,7 +60,26 @@ def test_what_adam_leaves_of_the_other_two_remedies():
     (*_, of_cnn, not_suggested, _), (*_, of_transformer, foretold, _) = cnn.split(), transformer.split()
     text = prose("notebooks/quick-start")
     assert not_suggested == "-" and f"is not suggested, and saves a factor of {of_cnn}" in text
-    assert f"are foretold {foretold} and save {of_transformer}" in text
+    assert f"Weights of 0.02 in a transformer [are foretold {foretold} and save {of_transformer}]" in text
+
+
+def test_two_losses_have_two_condition_numbers():
+    """That of the squared error is printed first, that of the cross-entropy last, as in the report."""
+    found = texts("quick-start")
+    first, last = (next(text for text in found if text.startswith(start)) for start in ("condition number ", "kappa "))
+    of_cross_entropy = last.split()[1]
+    assert float(first.split()[-1]) > float(of_cross_entropy)
+    said = f"Of the squared error. The report below takes the cross-entropy, which has {of_cross_entropy}."
+    assert said in prose("notebooks/quick-start")
+
+
+def test_layer_norm_lowers_kappa_on_another_page():
+    there = prose("notebooks/deep-nonlinear")
+    (said,) = re.findall(r"LayerNorm is worth a factor of (\S+ to \S+) on raw images", there)
+    assert f"on raw images of MNIST, LayerNorm lowers it by {said}." in prose("notebooks/quick-start")
+    (line,) = (text for text in texts("quick-start") if text.startswith("kappa "))
+    before, after = (float(word.rstrip(",")) for word in line.split()[1:4:2])
+    assert before < after
 
 
 def test_how_far_a_factor_for_adam_is_overstated():

@@ -77,6 +77,8 @@ def test_without_skips_at_both_ends_kappa_tends_to_that_of_one_hidden_layer(page
     alone = float(gnlib.condition_number(gnlib.linear_gauss_newton([weights[0], weights[-1]], moment)))
     assert middle[-1] == pytest.approx(alone, rel=1e-2) and trained[-1] > 1.4 * alone
     assert f"With the two outer layers alone it has a $\\kappa$ of {alone:.1f}." in page
+    said = "a factor of 1/100 takes $\\kappa$ from {:.1f} to {:.1f}. Counted as a weight, it takes it to {:.1f}."
+    assert said.format(middle[0], middle[-1], trained[-1]) in page
     for kappas, digits in ((shared, (1, 1, 1, 2)), (middle, (1,) * 4), (trained, (1,) * 4)):
         assert f"| {' | '.join(f'{kappa:.{digit}f}' for kappa, digit in zip(kappas, digits, strict=True))} |" in page
 
@@ -183,6 +185,7 @@ def test_skips_of_relu_networks_help_on_white_images_and_harm_on_raw_ones(page):
     assert "only branches of $1/L$ turn the gain from depth round." in page and rises[:, 3].all()
     cost = 100 * (raw[:, 1] / raw[:, 0] - 1)
     assert f"of full strength cost {cost.min():.0f} to {cost.max():.0f} per cent, in one network each" in page
+    assert f"per cent with 60 images, but {cost.min():.0f} to {cost.max():.0f} with 500, in a wider network.)" in page
 
 
 def test_what_counts_is_whether_the_mean_image_is_gone(page):
@@ -210,6 +213,8 @@ def test_what_counts_is_whether_the_mean_image_is_gone(page):
     assert "5 per cent are left, of MNIST's 32." in page
     plain, *skips = found["MNIST", "raw"]
     assert min(skips) > plain and f"with branches of $1/L$ to {skips[2] / plain:.1f} times what it is." in page
+    added = 100 * (skips[0] / plain - 1)
+    assert f"On MNIST a skip of full strength adds {added:.0f} per cent with 60 images" in page
     plain, full, *weak = found["CIFAR-10", "raw"]
     assert "a skip of full strength hardly changes it, and weak branches raise it by a third." in page
     assert 0.9 < full / plain < 1.1 and [kappa / plain for kappa in weak] == pytest.approx([4 / 3] * 2, abs=0.05)

@@ -28,4 +28,5 @@ def test_when_to_compute_it_again():
     page, guide = prose("notebooks/training"), prose("notebooks/your-own-network")
     for said in ("If the largest eigenvalue has more than doubled", "at a quarter of the largest stable rate"):
         assert said in page and said in guide
+    assert "$\\kappa$ grows sevenfold while the largest eigenvalue falls" in page
     assert "on eleven networks; under Adam it was not tried" in page and "Under Adam this was not tried." in guide
