@@ -1,7 +1,14 @@
 """The numbers in the text of "What a condition number costs" that its tables show."""
 
-import pytest
+from functools import partial
+from itertools import pairwise
+from statistics import geometric_mean
 
+import pytest
+import torch
+from torch import nn
+
+import gnlib
 from tests.book.pages import prose, table
 
 
@@ -34,3 +41,37 @@ def test_what_fits_into_a_minute_and_an_hour():
     hour = [float(line.split()[-1]) for line in lines if line.startswith(("ResNet-50", "language model"))]
     assert "from some seconds to about a minute for each sample" in prose("notebooks/cost")
     assert all(60 <= 3600 / most < 80 for most in hour) and 60 / max(minute[4:]) < 5
+
+
+def test_what_three_of_ten_outputs_keep():
+    """Here, and in the last figure of "Condition a network of your own", whose CNN this is."""
+    text = prose("notebooks/cost")
+    lines = table("cost", "the CNN above, up to 80 images and ten outputs")
+    whole, some = (
+        next(float(line.split()[-1].replace(",", "")) for line in lines if line.startswith(name))
+        for name in ("all", "three of the outputs")
+    )
+    assert "Three of ten keep a half of $\\kappa$ here" in text and some / whole == pytest.approx(0.5, abs=0.06)
+    images, _ = gnlib.load("cifar10", stride=2)
+    images = images.view(-1, 3, 16, 16)
+    x = ((images - images.mean((0, 2, 3), keepdim=True)) / images.std((0, 2, 3), keepdim=True))[:20]
+    kept = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        widths, conv = (3, 16, 32, 64), partial(nn.Conv2d, kernel_size=3, stride=2, padding=1)
+        layers = [part for a, b in pairwise(widths) for part in (conv(a, b), nn.ReLU())]
+        network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+        for name, weight in network.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(weight)
+            else:
+                nn.init.kaiming_normal_(weight, nonlinearity="relu")
+        few = gnlib.condition_number(network, x, output=lambda y: y[:, :3])
+        kept.append(few.value / gnlib.condition_number(network, x).value)
+    assert "and [a third on another CNN]" in text and geometric_mean(kept) == pytest.approx(1 / 3, abs=0.05)
+
+
+def test_what_comes_on_top():
+    rows = [line.split()[-3:-1] for line in table("cost", "seconds of the figure")]
+    assert "and add up to a second to it" in prose("notebooks/cost")
+    assert all(0 < float(taken) - float(foretold) < 1 for foretold, taken in rows)
