@@ -9,7 +9,7 @@ import torch
 import gnlib
 from gnlib.chapters import results
 from gnlib.chapters.batch_normalization.gauss_newton import batch_norm_gauss_newton
-from tests.book.pages import prose, table
+from tests.book.pages import prose, table, texts
 
 
 @pytest.fixture(scope="module")
@@ -124,10 +124,7 @@ def test_normalising_standardised_images_gains_another_factor(text, kappas):
     images, both, units = (kappas[key] for key in (("standardised", "nothing"), ("standardised", "BN"), ("raw", "BN")))
     kaiming, default = (before / after for before, after in zip(images, both, strict=True))
     assert "by another 20 with Kaiming weights, and by another 40 with torch's default" in text and 18 < kaiming < 22
-    assert (
-        "another factor of 40 in $\\kappa$ with torch's default weights, and a factor of four in steps" in text
-        and 38 < default < 47
-    )
+    assert "another factor of 40 in $\\kappa$ there, and a factor of four in steps" in text and 38 < default < 47
     assert "With BN it does not matter whether the images are standardised." in text
     assert all(0.8 < a / b < 1.25 for a, b in zip(both, units, strict=True))
     assert "in the last two rows, both medians are below a hundred" in text and max(*both, *units) < 100
@@ -150,7 +147,9 @@ def test_biases_undo_what_centring_gains(text):
     assert len(torchs) == 3 and max(torchs.values()) < 1.6
     largest = [row[-1] for row in found.values()]
     assert "the largest eigenvalue is above 1 in place of 0.023" in text and largest[1] > 1 and largest[3] == 0.023
-    assert "With Kaiming weights the signal is stronger than the biases, and neither matters." in text
+    said = "stronger than the biases: on centred images the largest eigenvalue is {:.0f}, in place of {:.1f}."
+    ends = found["Kaiming", "zero", "yes"][-1], found["torch's default", "drawn", "yes"][-1]
+    assert said.format(*ends) in text and "With Kaiming weights (last two rows) neither matters." in text
     kaiming = [row for key, row in found.items() if key[0] == "Kaiming"]
     assert len(kaiming) == 2 and all(0.8 < a / b < 1.25 for a, b in zip(*kaiming, strict=True))
 
@@ -159,8 +158,12 @@ def test_steps_go_with_kappa_in_a_column_and_not_between(text, kappas):
     rows = [re.split(r" {2,}", line.strip()) for line in table("batch-normalization", "steps of gradient descent")]
     steps = {(images, hidden): (float(kaiming), float(default)) for images, hidden, kaiming, default in rows}
     assert "Within each column fewer steps go with a smaller $\\kappa$, though the steps differ less." in text
+    assert "The two rows with BN are alike in both." in text
+    assert "it then does not matter whether the images are standardised" in text
+    *before, whole, both = steps
     for which in range(2):
-        columns = [[found[key][which] for key in steps] for found in (steps, kappas)]
+        assert all(0.8 < found[whole][which] / found[both][which] < 1.25 for found in (steps, kappas))
+        columns = [[found[key][which] for key in (*before, whole)] for found in (steps, kappas)]
         assert all(column == sorted(column, reverse=True) for column in columns)
         fewer, smaller = (column[0] / column[-1] for column in columns)
         assert fewer < smaller
@@ -189,3 +192,8 @@ def test_limits_of_exercise_2(text, units, scale, finite):
         float(gnlib.condition_number(batch_norm_gauss_newton([c * first, second], x))) for c in (scale, scale**1.5)
     )
     assert further / there == pytest.approx(1, rel=0.1) if finite else further > 50 * there
+
+
+def test_what_bn_sees_of_white_images(text):
+    (title,) = (shown.splitlines()[0] for shown in texts("batch-normalization") if shown.startswith("|μ|² = "))
+    assert "with $\\kappa = 1 / (1 - \\lVert \\mu \\rVert^2)$, here 21.4:" in text and "condition number 21.4;" in title

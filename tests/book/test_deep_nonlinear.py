@@ -156,6 +156,7 @@ def test_how_the_deviation_falls_with_the_width(text):
 def test_late_layers_spoil_the_sum(text, chains):
     first, whole = (numbers(line.split()[-4:]) for line in table("deep-nonlinear", "ReLU networks of width 800, raw"))
     assert f"$\\kappa$ is {first[-1]:.0f} for the first layer alone, and {whole[-1]:.0f} in all" in text
+    assert f"contributes the best, {first[-1]:.0f}, and all together have {whole[-1]:.0f}" in text
     assert first == sorted(first, reverse=True) and whole == sorted(whole, reverse=True)
     assert whole == [float(f"{chains['raw', 'ReLU', depth][0]:.3g}") for depth in (2, 3, 5, 8)]
     of_first, of_whole = ([before / after for before, after in pairwise(kappas)] for kappas in (first, whole))
