@@ -154,27 +154,61 @@ def test_biases_undo_what_centring_gains(text):
     assert len(kaiming) == 2 and all(0.8 < a / b < 1.25 for a, b in zip(*kaiming, strict=True))
 
 
-def test_steps_go_with_kappa_in_a_column_and_not_between(text, kappas):
+def trainings():
+    """From the preparation of images and units to the steps with Kaiming's weights and with torch's."""
     rows = [re.split(r" {2,}", line.strip()) for line in table("batch-normalization", "steps of gradient descent")]
-    steps = {(images, hidden): (float(kaiming), float(default)) for images, hidden, kaiming, default in rows}
-    assert "Within each column fewer steps go with a smaller $\\kappa$, though the steps differ less." in text
-    assert "The two rows with BN are alike in both." in text
+    return {(images, hidden): (float(kaiming), float(default)) for images, hidden, kaiming, default in rows}
+
+
+def test_steps_go_with_kappa_in_a_column_and_not_between(text, kappas):
+    steps = trainings()
+    raw, whole, both = ("raw", "nothing"), ("raw", "BN"), ("standardised", "BN")
+    assert len(steps) == 7 and "with torch's default one row of seven goes against it" in text
+    assert (
+        "**With Kaiming weights fewer steps go with a smaller κ**, in all rows, though the steps differ less." in text
+    )
+    assert "**The rows with BN are alike in both.**" in text
     assert "it then does not matter whether the images are standardised" in text
-    *before, whole, both = steps
+    against = "raw", "divided by deviation"
     for which in range(2):
         assert all(0.8 < found[whole][which] / found[both][which] < 1.25 for found in (steps, kappas))
-        columns = [[found[key][which] for key in (*before, whole)] for found in (steps, kappas)]
-        assert all(column == sorted(column, reverse=True) for column in columns)
-        fewer, smaller = (column[0] / column[-1] for column in columns)
-        assert fewer < smaller
+        order = sorted({*steps} - {both} - ({against} if which else set()), key=lambda key: -kappas[key][which])
+        counts = [steps[key][which] for key in order]
+        assert counts == sorted(counts, reverse=True) and order[0] == raw and order[-1] == whole
+        assert counts[0] / counts[-1] < kappas[raw][which] / kappas[whole][which]
+    assert "have a smaller $\\kappa$ than standardised images, and take the most steps of all" in text
+    assert kappas[against][1] < kappas["standardised", "nothing"][1]
+    assert steps[against][1] == max(default for _, default in steps.values())
     assert (
         "BN on raw images trains in a tenth of the steps that they take without it, and in a quarter of those" in text
     )
-    assert steps["standardised", "nothing"][1] / steps["raw", "BN"][1] == pytest.approx(4, rel=0.15)
-    assert steps["raw", "nothing"][1] / steps["raw", "BN"][1] == pytest.approx(10, rel=0.15)
+    assert steps["standardised", "nothing"][1] / steps[whole][1] == pytest.approx(4, rel=0.15)
+    assert steps[raw][1] / steps[whole][1] == pytest.approx(10, rel=0.15)
     assert "on raw images Kaiming weights have the smaller $\\kappa$ and take more steps" in text
-    raw = "raw", "nothing"
     assert kappas[raw][0] < kappas[raw][1] and steps[raw][0] > steps[raw][1]
+
+
+def test_what_the_halves_and_centring_do_to_steps(text):
+    steps = trainings()
+    raw, centred, standardised = (steps[name, "nothing"] for name in ("raw", "centred", "standardised"))
+    subtracted, divided, whole = (steps["raw", how] for how in ("mean subtracted", "divided by deviation", "BN"))
+    said = "standardise, and do not only centre ({:.0f} steps and {:.0f}). With Kaiming weights centring alone"
+    assert said.format(standardised[1], centred[1]) in text and standardised[1] < centred[1]
+    assert f"took fewer ({centred[0]:.0f} and {standardised[0]:.0f})." in text and centred[0] < standardised[0]
+    assert "To subtract means in each layer halves the steps; to divide alone more than doubles them." in text
+    assert raw[1] / subtracted[1] == pytest.approx(2, rel=0.1) and 2 < divided[1] / raw[1] < 3
+    assert f"is nearly all of BN: {subtracted[0]:.0f} steps and {whole[0]:.0f}." in text
+    assert "and saves a third of the steps" in text and centred[1] / raw[1] == pytest.approx(2 / 3, abs=0.03)
+    assert f"of the first number, {raw[0]:.0f}, does not arrive" in text
+
+
+def test_a_trained_scale_and_shift_change_little_in_the_convolutional_network(text, kappas):
+    assert "it changes neither $\\kappa$ nor the steps by more than a few per cent" in text
+    for line in table("batch-normalization", "BN with a scale and a shift that are trained"):
+        images, *cells = line.split()
+        kaiming, its_steps, default, other_steps = map(float, cells)
+        assert [kaiming, default] == pytest.approx(kappas[images, "BN"], rel=0.05)
+        assert [its_steps, other_steps] == pytest.approx(trainings()[images, "BN"], rel=0.05)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,18 @@ def test_what_three_of_ten_outputs_keep():
 
 
 def test_what_comes_on_top():
-    rows = [line.split()[-3:-1] for line in table("cost", "seconds of the figure")]
-    assert "and add up to a second to it" in prose("notebooks/cost")
+    rows, text = [line.split()[-3:-1] for line in table("cost", "seconds of the figure")], prose("notebooks/cost")
+    assert "up to a second here, at 800 rows or fewer" in text and "up to a second at 800 rows" in text
     assert all(0 < float(taken) - float(foretold) < 1 for foretold, taken in rows)
+    assert "at 10,000 the perceptron takes [more than a minute]" in text and "a minute or more at 10,000" in text
+    in_a_minute = table("cost", "samples in the largest batch, for both ends of the spectrum")[0].split()[-2]
+    assert int(in_a_minute) < 1000  # images, of ten outputs each
+    matrices = [line.rsplit(maxsplit=5) for line in table("your-own-network", "p parameters, n images, k = 10")]
+    (half,) = (float(line[-2]) for line in matrices if line[0].strip() == "perceptron" and line[3] == "5,000")
+    assert 4 * half < 30  # seconds for the matrix of 10,000 rows, so most of the minute is for its eigenvalues
+
+
+def test_three_seconds_with_adam():
+    (line,) = (line for line in table("cost", "seconds of the figure") if line.split()[:2] == ["CNN", "20"])
+    assert "on 20 that is three seconds" in prose("notebooks/cost")
+    assert 25 * float(line.split()[-2]) == pytest.approx(3, abs=0.5)

@@ -22,9 +22,8 @@ def level(factor, depths):
 
 
 def test_width_in_proportion_sets_the_level(page):
-    assert (
-        "At $r / c = 1.0$ it is about 12, at $3.9$ about 110, and at $7.8$ the curve comes to 370 at depth 16" in page
-    )
+    said = "at $r / c = 1.0$ the level is about 12, at $3.9$ about 110, and at $7.8$ the curve comes to 370 at depth 16"
+    assert said in page
     assert [round(587 / factor, 1) for factor in (600, 150, 75)] == [1.0, 3.9, 7.8]
     assert level(600, range(5, 11)) == pytest.approx([12.3] * 6, rel=0.04)
     assert level(150, (12, 14, 16)) == pytest.approx([110] * 3, rel=0.02)
@@ -37,7 +36,7 @@ def test_width_in_proportion_sets_the_level(page):
     assert "at $c = 600$ from five layers on, at $c = 150$ from twelve on" in page
     assert "stays at 12 to 13 from five layers on, the second near 110 from twelve on" in page
     assert {round(kappa) for kappa in level(600, range(5, 11))} == {12, 13}
-    assert "At $c = 600$ the condition number stops growing from five layers on, near 12." in page
+    assert "At $c = 600$ the condition number stops growing at five layers, near 12 (computed up to ten)." in page
     assert "At $c = 150$ it stops only near 110, and at $c = 75$ not within 16 layers." in page
 
 
@@ -47,7 +46,7 @@ def test_four_layers_at_larger_ratios(page):
     assert sorted(round(4 * 587 / width, 1) for width in widths.values()) == [2.9, 3.9, 5.9, 7.8]
     kappas = [np.mean([row["kappa"] for row in rows if (row["figure"], row["line"]) == which]) for which in widths]
     assert f"from 2.9 to 7.8 their condition number is {min(kappas):.0f} to {max(kappas):.0f}" in page
-    assert "at two layers the ratio does not matter, and at four layers it says little above 3" in page
+    assert "At two layers the ratio does not matter, and at four layers it says little above 3" in page
     assert {round(level(factor, [2])[0]) for factor in (600, 150, 75)} == {5} and max(kappas) < 1.25 * min(kappas)
 
 
@@ -121,6 +120,32 @@ def test_the_level_by_the_ratio(page):
         assert f"| {' | '.join([str(factor), str(ratio), *cells])} |" in page
     assert not any(row["line"] == 600 and row["depth"] > 10 for row in results.kept("deep-linear"))
     assert "near 12 at 600 units for each layer of depth, near 110 at 150 (from twelve layers on)" in page
+
+
+def test_the_ratio_is_a_guide_from_ten_layers_on_up_to_four(page):
+    points = {}
+    for row in results.kept("deep-linear"):
+        if row["figure"] in ("2a", "2b"):
+            width = row["line"] * (row["depth"] if row["figure"] == "2b" else 1)
+            points.setdefault((row["depth"], round(row["depth"] * 587 / width, 1)), []).append(row["kappa"])
+    points = {point: np.mean(found) for point, found in points.items()}
+    at_one = [kappa for (depth, ratio), kappa in points.items() if depth >= 5 and ratio == 1]
+    assert "At a ratio of one $\\kappa$ is near 12, at four near 100." in page
+    assert at_one == pytest.approx([12.3] * 6, rel=0.04)
+    assert max(depth for depth, ratio in points if ratio == 1) == 10
+    deep = [kappa for (depth, ratio), kappa in points.items() if depth >= 10 and 3.6 < ratio < 4]
+    assert deep == pytest.approx([100] * 6, rel=0.1)
+    below = sorted((ratio, kappa) for (depth, ratio), kappa in points.items() if depth >= 10 and ratio < 3.6)
+    assert [kappa for _, kappa in below] == sorted(kappa for _, kappa in below)
+    assert max(kappa for (depth, _), kappa in points.items() if depth <= 6) < 70
+    assert "Networks of six layers or fewer stay below 70 at the ratios computed." in page
+    assert "With six layers or fewer the ratio says little above four." in page
+    for depth in (2, 4, 6):
+        high = [kappa for (of, ratio), kappa in points.items() if of == depth and ratio > 3.5]
+        assert max(high) < 1.25 * min(high)
+    said = "At a ratio of 14.7 ten layers have {:.0f}, twenty have {:,.0f}. At 7.3 they have {:.0f} and {:.0f}."
+    found = [float(f"{points[point]:.2g}") for point in ((10, 14.7), (20, 14.7), (10, 7.3), (20, 7.3))]
+    assert said.format(*found) in page
 
 
 def test_the_price_of_width(page):

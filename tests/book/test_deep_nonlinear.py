@@ -229,3 +229,36 @@ def test_two_kinds_of_infinite_width(text, chains):
     as_drawn = chains["white", "ReLU", 2][1]
     said = "have a κ of {:.0f} on white images here, and of {:.1f} there"
     assert said.format((values[-1] / values[0]).item(), as_drawn) in text
+
+
+def test_what_depth_gains_in_kappa_with_more_images(text, chains):
+    kept = [row for row in results.kept("deep-nonlinear") if (row["data"], row["shape"]) == ("raw", "chain")]
+    ends = {(row["activation"], row["depth"]): row["kappa"] for row in kept if row["depth"] in (2, 8)}
+    gain = chains["raw", "ReLU", 2][0] / chains["raw", "ReLU", 8][0]
+    of_many = ends["ReLU", 2] / ends["ReLU", 8]
+    assert f"in κ**: by a factor of {gain:.0f} with 60 images, and of {of_many:.1f} with 500." in text
+    assert "an eleventh of the $\\kappa$ of two; on 500, at full resolution, a third." in text
+    assert round(gain) == 11 and round(of_many) == 3
+    assert f"With GELU it rises by a factor of {ends['GELU', 8] / ends['GELU', 2]:.1f}." in text
+
+
+def test_the_smallest_condition_number_is_that_of_images_less_their_mean(text):
+    assert "But for whitening, that gives the smallest $\\kappa$ at each depth (not trained here)." in text
+    lines = [line.rsplit(maxsplit=4) for line in table("deep-nonlinear", "κ of networks of width 800, prepared")]
+    found = {tuple(re.split(r"\s{2,}", head)): numbers(kappas) for head, *kappas in lines}
+    for name in ("ReLU", "GELU", "tanh"):
+        own = {images: kappas for (which, images), kappas in found.items() if which == name}
+        assert own["less the mean image, at rms 1"] == [min(each) for each in zip(*own.values(), strict=True)]
+    assert "at rms 1 it gains a factor of 7. Tanh gains" in text
+    at_rms_1 = found["GELU", "at rms 1"]
+    assert round(at_rms_1[0] / at_rms_1[-1]) == 7
+
+
+def test_a_step_of_a_deeper_network_costs_more(text):
+    shallow, deep = (
+        sum(one * other for one, other in pairwise([196, *[200] * (depth - 1), 10]))  # without biases
+        for depth in (2, 8)
+    )
+    assert "eight layers have nearly seven times the weights of two here" in text and 6.5 < deep / shallow < 7
+    steps = [numbers(line.split()[2:]) for line in table("deep-nonlinear", "steps until that share")]
+    assert all(few < 6.5 * many for few, many in zip(*steps, strict=True))

@@ -46,3 +46,17 @@ def test_full_rank_of_the_weights_is_not_enough(text):
 def test_the_network_with_a_relu_has_two_million(text):
     (found,) = (line for line in texts("gauss-newton") if line.startswith("rank 500, κ = "))
     assert "Two million: at worst as many steps for a digit" in text and round(float(found.split()[-1]), -6) == 2e6
+    kappas = [
+        float(line.split()[3])
+        for line in next(t for t in texts("counting-zeros") if t.startswith("2000 eigenvalues")).splitlines()[2:]
+        if line.split()[2] == "float64" and int(line.split()[0]) >= 20
+    ]
+    assert "networks of 20 to 100 units begin at $7 \\cdot 10^4$ to $10^9$." in text
+    assert (f"{min(kappas):.0e}", f"{max(kappas):.0e}") == ("7e+04", "1e+09")
+
+
+def test_what_a_minute_affords(text):
+    assert "A minute affords some hundreds of samples of a small network" in text
+    assert "A minute affords some hundreds of samples of a small network, and five to fifteen" in prose(
+        "notebooks/cost"
+    )

@@ -33,7 +33,8 @@ def test_width_on_raw_and_on_centred_images():
         nets = (gnlib.linear_weights([784, m, 10], generator=torch.Generator().manual_seed(0)) for m in (150, 4500))
         narrow, wide = (float(gnlib.condition_number(gnlib.linear_gauss_newton(net, moment))) for net in nets)
         times.append(f"{narrow / wide:.1f}")
-    said = "thirty times the width takes off a factor of {} or {}: first picture".format(*times)
+    said = "On raw and on centred MNIST thirty times the width divides $\\kappa$ by {} or {}, on whitened by less."
+    said = said.format(*times)
     assert said in prose("notebooks/one-hidden-layer") and 4500 / 150 == 30
 
 
@@ -64,6 +65,7 @@ def test_why_the_first_page_has_less():
     assert f"have a $\\kappa(\\Sigma)$ {times:.0f} times as small" in page
     assert 9 < linear / whole < 11 and "Its ReLUs take off another factor of ten" in page
     assert f"from the {round(linear, -4):,.0f} that it has without them" in page
+    assert f"$\\kappa$ = {round(linear, -4):,.0f} without ReLUs and {round(whole, -3):,.0f} with them" in page
 
 
 def test_what_centring_takes_off():
@@ -85,6 +87,14 @@ def test_the_bound_from_below_on_raw_images():
     rows = [line.split() for line in table("one-hidden-layer", "raw MNIST")]
     assert all(0.8 < float(row[4]) <= 1 and 1 < float(row[2]) / 4.543e9 < 2 for row in rows)
     assert "within a factor of two of that of the data" in prose("notebooks/one-hidden-layer")
+    assert f"here {round(4.543e9**0.5, -3):,.0f} times." in prose("notebooks/one-hidden-layer")
+
+
+def test_what_preparing_the_images_saved_elsewhere():
+    page, first = prose("notebooks/one-hidden-layer"), prose("notebooks/ten-minutes")
+    assert "each run at a rate of its own, standardising divided the steps by about nine and centring by 14" in page
+    assert "divides κ by 28 and the steps by 14" in first
+    assert "divides κ by 26 and the steps by about nine, each run at its best rate" in first
 
 
 def test_a_singular_hidden_layer_is_made_up_for():

@@ -88,8 +88,10 @@ def test_the_last_layer_pays_for_its_inputs_alone(text, six):
 
 
 def test_how_fast_each_layer_comes_to_its_own_minimum(text):
-    rows = [line.replace(",", "").rsplit(maxsplit=5) for line in table("piecewise-linear-maps", "each layer trained")]
-    steps = {(name.startswith("less"), layer): (int(most), int(all_but)) for name, layer, _, most, all_but, _ in rows}
+    rows = [line.replace(",", "").rsplit(maxsplit=6) for line in table("piecewise-linear-maps", "each layer trained")]
+    steps = {
+        (name.startswith("less"), layer): (int(most), int(all_but)) for name, layer, _, _, most, all_but, _ in rows
+    }
     (first, _), (second, _), (last, end) = (steps[False, layer] for layer in "123")
     assert last < first < second and "the layer with the smallest $\\kappa$ arrives first" in text
     of_first = steps[False, "1"][1]
@@ -104,9 +106,11 @@ def test_how_fast_each_layer_comes_to_its_own_minimum(text):
     assert "to all but a hundredth it gains a fifth" in text
     assert steps[True, "2"][1] / steps[False, "2"][1] == pytest.approx(0.8, abs=0.02)
     assert all(steps[True, "1"][i] < steps[True, "3"][i] < steps[True, "2"][i] for i in (0, 1))
-    kappas = {(row[0].startswith("less"), row[1]): int(row[2]) for row in rows}
+    kappas = {(row[0].startswith("less"), row[1]): int(row[3]) for row in rows}
+    assert all(int(row[3]) == pytest.approx(int(row[2]) ** 2, rel=0.05) for row in rows)
     assert "the one with the *larger* $\\kappa$ is nearly six times as fast" in text
     assert 5.5 < second / first < 6 and kappas[False, "1"] > kappas[False, "2"]
+    assert "of the first two layers the one with the larger $\\kappa$ is the faster" in text
     assert "layer 1 is the fastest here, with a larger $\\kappa$ than the last" in text
     assert kappas[True, "1"] > kappas[True, "3"]
     assert all(kappas[less, layer] > kappas[less, "3"] for less in (False, True) for layer in "12")

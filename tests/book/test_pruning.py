@@ -217,22 +217,6 @@ def test_at_a_rate_far_too_small_a_raised_rate_makes_up_for_pruned_weights(text)
     assert "those without 60 and 80 % are above it" in text and sum(line[3] > 0.0891 for line in lines) == 2
 
 
-def test_at_larger_rates_the_pruned_connected_network_is_behind(text):
-    lines = np.array([[float(cell) for cell in line] for line in lines_of("MLP, training loss after 100 epochs at")])
-    rates, whole, some, most = lines[:, 0], lines[:, 1:3], lines[:, 3:5], lines[:, 5:]
-    assert len(lines) == 10 and "each has the best of ten rates" in text
-    small = rates < 0.65
-    assert "Up to a rate of 0.64" in text and ((whole < some) & (some < most))[small].all()
-    assert "stay above a hundred-thousandth" in text and most.min() > 1e-5
-    assert "get below a millionth" in text and max(whole.min(0).max(), some.min(0).max()) < 1e-6
-    blind, better = most.T
-    assert "One network without 80 % stays above 0.006 at every rate" in text and blind.min() > 1 / 160
-    assert "still falls at the largest rate" in text and better.argmin() == 9
-    assert "up to 0.64, a quarter of the largest stable rate of the whole one. Above, the order is lost." in text
-    lost = ~((whole < some) & (some < most))[~small].all(axis=1)
-    assert lost.all() and (whole[-1] > 1e4 * whole.min(0)).all()
-
-
 def test_the_spectrum_of_the_transformer_tilts_more_than_it_sinks(text):
     top, bottom = (np.divide(*kept("ViT", end)[0][1::-1]) for end in ("largest", "smallest"))
     assert "Its spectrum tilts more than it sinks: by one order of magnitude" in text and bottom < 0.1 < 0.5 < top
@@ -482,16 +466,3 @@ def lines_of_last(caption):
     return [
         line.split() for line in [text for text in texts("pruning") if text.startswith(caption)][-1].splitlines()[2:]
     ]
-
-
-def test_up_to_a_quarter_of_the_stable_rate_the_pruned_are_slower(text):
-    assert "Up to a quarter the MLP was slower the more was pruned; beyond, the order is lost." in text
-    top = float(lines_of("MLP, loss after 100 epochs, at the rate 0.01")[0][2])
-    assert "gradient descent is stable up to a rate of about $k / \\lambda_{\\max}$, which is 2.6" in text
-    stable = 10 / top
-    for rate, *losses in ([float(cell) for cell in cells] for cells in lines_of("MLP, training loss after 100 epochs")):
-        of_each = losses[::2], losses[1::2]  # the two seeds
-        if rate <= stable / 4:
-            assert all(of_seed == sorted(of_seed) for of_seed in of_each)
-        else:
-            assert not all(of_seed == sorted(of_seed) for of_seed in of_each)

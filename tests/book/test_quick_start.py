@@ -69,8 +69,9 @@ def test_two_losses_have_two_condition_numbers():
     first, last = (next(text for text in found if text.startswith(start)) for start in ("condition number ", "kappa "))
     of_cross_entropy = last.split()[1]
     assert float(first.split()[-1]) > float(of_cross_entropy)
-    said = f"Of the squared error. The report below takes the cross-entropy, which has {of_cross_entropy}."
-    assert said in prose("notebooks/quick-start")
+    page = prose("notebooks/quick-start")
+    assert "(Of the squared error. The report below takes the cross-entropy, where" in page
+    assert f"the curvature of the loss in the outputs: {of_cross_entropy}.)" in page
 
 
 def test_layer_norm_lowers_kappa_on_another_page():
@@ -94,10 +95,24 @@ def test_it_is_the_same_rule_on_all_pages():
     for page in ("quick-start", "your-own-network", "ten-minutes"):
         text = prose(f"notebooks/{page}")
         assert "bove three under gradient descent, above two under Adam: do it" in text
-        assert "Below: time it on a short run, or do it if it is free." in text
+        assert "Below: time it on a short run, or do it if it is free" in text
 
 
 def test_the_line_that_is_printed_is_of_adam():
     of_descent, line = (text for text in texts("quick-start") if text.startswith("try: "))
     assert "of gradient descent" in " ".join(of_descent.split())
     assert "of Adam" in " ".join(line.split())
+
+
+def test_the_factor_of_the_first_try():
+    shown = " ".join(next(text for text in texts("quick-start") if text.startswith("try: centre the inputs")).split())
+    then, now = map(int, re.search(r"(\d+) steps of gradient descent, not (\d+),", shown).groups())
+    assert f"here {now} / {then} = {now / then:.0f}." in prose("notebooks/quick-start")
+
+
+def test_a_larger_condition_number_and_no_more_steps():
+    (line,) = (text for text in texts("quick-start") if re.match(r"kappa \S+ to \S+, steps", text))
+    before, after, slow, soon = re.match(r"kappa (\S+) to (\S+), steps (\d+) to (\d+)", line).groups()
+    assert float(after) > float(before) and int(soon) < int(slow)
+    said = "LayerNorm does not slow the training down, although $\\kappa$ rises. (One seed, and the runs jump:"
+    assert f"{said} {slow} and {soon} steps are close.)" in prose("notebooks/quick-start")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from gnlib.chapters import results
 from tests.book.pages import prose, table
 
 
@@ -29,4 +30,28 @@ def test_when_to_compute_it_again():
     for said in ("If the largest eigenvalue has more than doubled", "at a quarter of the largest stable rate"):
         assert said in page and said in guide
     assert "$\\kappa$ grows sevenfold while the largest eigenvalue falls" in page
+    assert "it is no all-clear" in page and "The test may raise an alarm" in page
+    lines = table("training", "thirty steps of full batches at a quarter of the largest stable rate")
+    (unit, *_), (small, *_) = rows = [[float(cell) for cell in line.split()[1:]] for line in lines]
+    assert unit < 1 and "the unit images above pass" in page and "Small images raise an alarm" in page and small > 2
+    (_, start, _, grown), (_, began, _, back) = rows
+    assert grown == pytest.approx(7 * start, rel=0.05) and back == pytest.approx(began, rel=0.06)
     assert "on eleven networks; under Adam it was not tried" in page and "Under Adam this was not tried." in guide
+
+
+def test_noise_and_not_the_rate():
+    """Full batches end at 8 to 10 at every rate that does not diverge, minibatches the higher the larger the rate."""
+    page, lines = prose("notebooks/training"), table("training", "one network, κ after 200 epochs of minibatches")
+    unit, first, *more, diverged = [line.split()[-2:] for line in lines]
+    assert diverged == ["-", "-"] and first[0] == first[1]
+    quiet = [float(full) for _, full in (unit, first, *more)]
+    assert "ends at 8 to 10 at every rate at which the loss falls" in page and 8 < min(quiet) < max(quiet) < 10.5
+    assert f"at {float(more[0][0]):.0f} and at {float(more[1][0]):.0f} on small images" in page
+
+
+def test_no_direction_is_lost_in_the_two_networks_in_use():
+    """Their condition numbers can be compared."""
+    whole = [r for r in results.kept("pruning") if (r["pruning"], r["columns"]) == ("none", "kept")]
+    ranks = [r["rank"] for r in whole if r["network"] in ("ResNet20", "ViT") and r["statistics"] != "running"]
+    assert len(ranks) == 12 and {*ranks} == {1280}
+    assert "all 1,280 eigenvalues count at every epoch" in prose("notebooks/training")

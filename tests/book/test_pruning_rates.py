@@ -1,0 +1,81 @@
+"""The rates of the MLP of "Pruning before training", and the table at its top."""
+
+import numpy as np
+import pytest
+
+from gnlib.chapters import results
+from gnlib.chapters.pruning.trainings import Training, path, trainings
+from tests.book.pages import prose, table
+
+
+@pytest.fixture(scope="module")
+def text():
+    return prose("notebooks/pruning")
+
+
+def lines_of(caption):
+    """Return the cells of the table with this caption, a line each."""
+    return [line.split() for line in table("pruning", caption)]
+
+
+def test_at_larger_rates_the_pruned_connected_network_is_behind(text):
+    lines = np.array([[float(cell) for cell in line] for line in lines_of("MLP, training loss after 100 epochs at")])
+    rates, whole, some, most = lines[:, 0], lines[:, 1:3], lines[:, 3:5], lines[:, 5:]
+    assert len(lines) == 10 and "the whole ones where each has its best rate." in text
+    small = rates < 0.65
+    assert "Up to a rate of 0.64" in text and ((whole < some) & (some < most))[small].all()
+    assert "stay above a hundred-thousandth" in text and most.min() > 1e-5
+    assert "get below a millionth" in text and max(whole.min(0).max(), some.min(0).max()) < 1e-6
+    blind, better = most.T
+    assert "One network without 80 % is blind and stays above 0.006 at every rate" in text and blind.min() > 1 / 160
+    assert "Their best rate is 5.12, twice that of most others." in text and better.argmin() == blind.argmin() == 9
+    (beyond,) = lines_of("MLP without 80 %, at twice the largest of these rates")
+    rate, *last = map(float, beyond)
+    assert "At 10.24 both are worse again" in text and rate == 10.24 and (np.array(last) > 2 * most[-1]).all()
+    best = [rates[column.argmin()] for column in (*whole.T, *some.T)]
+    assert sorted(best) == [1.28, 2.56, 2.56, 2.56] and "the best rate of the MLP was the same to a factor of two." in text
+    assert "Without 80 % try twice the rate:** that was the best of the small MLP, and four times was worse." in text
+    assert "after 80 % try twice the rate (seen on a small MLP only)" in text
+    largest = float(lines_of("MLP, loss after 100 epochs, at the rate 0.01")[-1][2])
+    assert "before training is about 50" in text and 10 / largest == pytest.approx(50, rel=0.05)
+    assert "up to 0.64, a quarter of the largest stable rate of the whole one. Above, whole networks and those" in text
+    assert "those without 80 % stay last up to 2.56." in text and "change places" in text
+    late = (rates > 1) & (rates < 3)
+    assert late.sum() == 2 and (most[late].min(axis=1) > np.maximum(whole, some)[late].max(axis=1)).all()
+    lost = ~((whole < some) & (some < most))[~small].all(axis=1)
+    assert lost.all() and (whole[-1] > 1e4 * whole.min(0)).all()
+
+
+def test_up_to_a_quarter_of_the_stable_rate_the_pruned_are_slower(text):
+    assert "a quarter of `gnlib.largest_stable_rate` of the whole network (with your own `loss=`): up to there the MLP" in text
+    assert "was slower the more was pruned." in text
+    top = float(lines_of("MLP, loss after 100 epochs, at the rate 0.01")[0][2])
+    assert "gradient descent is stable up to a rate of about $k / \\lambda_{\\max}$, which is 2.6" in text
+    stable = 10 / top
+    for rate, *losses in ([float(cell) for cell in cells] for cells in lines_of("MLP, training loss after 100 epochs")):
+        of_each = losses[::2], losses[1::2]  # the two seeds
+        if rate <= stable / 4:
+            assert all(of_seed == sorted(of_seed) for of_seed in of_each)
+        else:
+            assert not all(of_seed == sorted(of_seed) for of_seed in of_each)
+
+
+def test_the_table_at_the_top(text):
+    """Means over the last tenth of the epochs, as the tables of the page have them."""
+    found = trainings(results.kept("pruning"))
+    names = {"ResNet20": "ResNet20", "ViT": "transformer (ViT)", "ResNet32": "ResNet32", "VGG5": "VGG5"}
+    for network, name in (names | {"FcNN": "fully connected, no scales"}).items():
+        cells = []
+        for what in (("none", 0.0), ("weights", 0.8), ("every tensor", 0.8)):
+            at, losses = path(found[Training(network, *what)], "loss") if Training(network, *what) in found else ([], [])
+            late = [loss for epoch, loss in zip(at, losses, strict=True) if epoch >= 0.9 * max(at)]
+            cells.append(f"{np.mean(late):.{3 if network == 'FcNN' else 2}f}" if late else "-")
+        assert f"| {name} | {' | '.join(cells)} |" in text
+    (small,) = (line[1:] for line in lines_of("training loss after 20 epochs") if line[0] == "ViT")
+    first, last = float(small[0]), float(small[-1])
+    assert f"| small transformer, last epoch | {first:.3f} | {last:.3f} | - |" in text
+    whole, weights, every = (
+        path(found[Training("FcNN", *what)], "loss")[1][-1]
+        for what in (("none", 0.0), ("weights", 0.8), ("every tensor", 0.8))
+    )
+    assert f"it made no difference, {weights:.3f} and {every:.3f}." in text and whole < 0.1 * weights
