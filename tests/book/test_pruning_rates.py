@@ -33,7 +33,9 @@ def test_at_larger_rates_the_pruned_connected_network_is_behind(text):
     rate, *last = map(float, beyond)
     assert "At 10.24 both are worse again" in text and rate == 10.24 and (np.array(last) > 2 * most[-1]).all()
     best = [rates[column.argmin()] for column in (*whole.T, *some.T)]
-    assert sorted(best) == [1.28, 2.56, 2.56, 2.56] and "the best rate of the MLP was the same to a factor of two." in text
+    assert (
+        sorted(best) == [1.28, 2.56, 2.56, 2.56] and "the best rate of the MLP was the same to a factor of two." in text
+    )
     assert "Without 80 % try twice the rate:** that was the best of the small MLP, and four times was worse." in text
     assert "after 80 % try twice the rate (seen on a small MLP only)" in text
     largest = float(lines_of("MLP, loss after 100 epochs, at the rate 0.01")[-1][2])
@@ -47,7 +49,10 @@ def test_at_larger_rates_the_pruned_connected_network_is_behind(text):
 
 
 def test_up_to_a_quarter_of_the_stable_rate_the_pruned_are_slower(text):
-    assert "a quarter of `gnlib.largest_stable_rate` of the whole network (with your own `loss=`): up to there the MLP" in text
+    assert (
+        "a quarter of `gnlib.largest_stable_rate` of the whole network (with your own `loss=`): up to there the MLP"
+        in text
+    )
     assert "was slower the more was pruned." in text
     top = float(lines_of("MLP, loss after 100 epochs, at the rate 0.01")[0][2])
     assert "gradient descent is stable up to a rate of about $k / \\lambda_{\\max}$, which is 2.6" in text
@@ -67,7 +72,9 @@ def test_the_table_at_the_top(text):
     for network, name in (names | {"FcNN": "fully connected, no scales"}).items():
         cells = []
         for what in (("none", 0.0), ("weights", 0.8), ("every tensor", 0.8)):
-            at, losses = path(found[Training(network, *what)], "loss") if Training(network, *what) in found else ([], [])
+            at, losses = (
+                path(found[Training(network, *what)], "loss") if Training(network, *what) in found else ([], [])
+            )
             late = [loss for epoch, loss in zip(at, losses, strict=True) if epoch >= 0.9 * max(at)]
             cells.append(f"{np.mean(late):.{3 if network == 'FcNN' else 2}f}" if late else "-")
         assert f"| {name} | {' | '.join(cells)} |" in text

@@ -353,7 +353,9 @@ def test_how_long_forecasts_are_with_cross_entropy(text):
         least.append(min(over for steps, over in of if steps >= 100))
         late += [(name, row) for row in rows if row["steps_tenth"] is None and row["forecast_tenth"] < 100]
     first, second, third = (f"{within[name]:.0f} %" for name in OPTIMIZERS)
-    assert f"within a factor of three ({first} by gradient descent, {third} by Adam); longer ones are too long |" in text
+    assert (
+        f"within a factor of three ({first} by gradient descent, {third} by Adam); longer ones are too long |" in text
+    )
     assert f"three: {first} under gradient descent, {second} under momentum, {third} under Adam; all longer" in text
     assert f"too long, by {min(least):.1f} times or more. Two forecasts below 100 are of trainings that" in text
     assert [name for name, _ in late] == ["descent", "momentum"]

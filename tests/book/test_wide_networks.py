@@ -31,14 +31,18 @@ def test_the_kernel_moves_less_the_wider_the_network():
     assert f"by {100 * training[1]:.0f} % at width 512" in page and "about like $m^{-0.8}$" in page
     assert training[2] == pytest.approx(-0.8, abs=0.05)
     assert f"which is {100 / before[1]:.0f} % of the largest" in page
-    (*_, (_, change, moved, loss)) = (line.split() for line in table(LINEARITY, "100 steps, ten networks of each width"))
+    (*_, (_, change, moved, loss)) = (
+        line.split() for line in table(LINEARITY, "100 steps, ten networks of each width")
+    )
     assert f"At width 512 $\\kappa$ moves by {moved[:-1]} % at most in ten networks" in page
     assert f"and $\\kappa$ by {moved[:-1]} % at most." in page and change == f"{100 * training[1]:.0f}%"
     assert f"loss of the linear model is too large by a factor of {loss} there" in page
     assert 1 - after[1] / before[1] < float(moved[:-1]) / 100
     (torch_form,) = (text for text in texts(LINEARITY) if text.startswith("the kernel changes by"))
     shift, above = (line.split()[-1] for line in torch_form.splitlines())
-    assert f"the kernel of one network moves by {shift[:-1]} %" in page and f"loss is {above} times the network's" in page
+    assert (
+        f"the kernel of one network moves by {shift[:-1]} %" in page and f"loss is {above} times the network's" in page
+    )
     assert training[2] + training[3] < -1 / 2 and bad[2] == pytest.approx(-1 / 2, abs=0.1)
     assert abs(way[2]) <= way[3]
     assert f"of width 512 by {100 * training[1]:.0f} %" in page
@@ -186,7 +190,9 @@ def test_the_order_of_draws_at_a_fixed_rate():
     assert "whose rates differ by a third" in page and spread[3] == pytest.approx(4 / 3, abs=0.05)
     behind = by_width["forecast over loss, median",]
     assert f"On the images they are ahead {behind[3]}-fold" in page
-    assert "At width 30 the networks are ahead of their forecast twofold, in the median." in page and round(behind[0]) == 2
+    assert (
+        "At width 30 the networks are ahead of their forecast twofold, in the median." in page and round(behind[0]) == 2
+    )
     ratios = [a / r for a, r in zip(ahead, real, strict=True)]
     assert "one is too small by a factor of four, nearly, and one too large by a quarter." in page
     low, *close, high = sorted(ratios)
@@ -229,7 +235,9 @@ def test_relu_networks_lose_directions():
         assert rows[width, 0]["rank_float64"] < 10_000
         assert rows[width, 100]["kappa_float64"] < rows[width, 0]["kappa_float64"]
     page, other = prose("notebooks/training"), prose("notebooks/counting-zeros")
-    assert "of 50 and of 100 units *falls* by a third" in page and "lowers those of 50 and 100 by about a third" in other
+    assert (
+        "of 50 and of 100 units *falls* by a third" in page and "lowers those of 50 and 100 by about a third" in other
+    )
 
 
 def test_the_second_half_fades_with_an_activation_too():
