@@ -75,7 +75,7 @@ def test_what_comes_on_top():
     rows, text = [line.split()[-3:-1] for line in table("cost", "seconds of the figure")], prose("notebooks/cost")
     assert "up to a second here, at 800 rows or fewer" in text and "up to a second at 800 rows" in text
     assert all(0 < float(taken) - float(foretold) < 1 for foretold, taken in rows)
-    assert "at 10,000 the perceptron takes [more than a minute]" in text and "a minute or more at 10,000" in text
+    assert "at 10,000 we expect [more than a minute]" in text and "a minute or more at 10,000" in text
     in_a_minute = table("cost", "samples in the largest batch, for both ends of the spectrum")[0].split()[-2]
     assert int(in_a_minute) < 1000  # images, of ten outputs each
     matrices = [line.rsplit(maxsplit=5) for line in table("your-own-network", "p parameters, n images, k = 10")]

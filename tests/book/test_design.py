@@ -334,16 +334,14 @@ def test_the_four_trainings_of_the_first_figure(text):
     of_kappa, of_forecast = found["gains: condition number"], found["gains: forecast"]
     assert "has six to seven times the condition number of the others" in text
     assert {round(kappa / one[0]) for one in (found["Kaiming"], of_kappa, of_forecast)} == {6, 7}
-    assert "and arrives about three times as soon as Kaiming's weights" in text and late / soon == pytest.approx(
-        3, abs=0.3
-    )
+    assert "and arrives more than three times as soon as Kaiming's weights" in text and 3 < late / soon < 3.6
     assert "do not even make $\\kappa$ smaller here" in text and of_kappa[2] == late and of_kappa[0] > other
     assert "The two curves that begin low reach the goal first." in text and max(low, of_forecast[1]) < min(
         found["Kaiming"][1], of_kappa[1]
     )
     assert max(soon, of_forecast[2]) < late and "training torch's default is three times *faster*" in text
-    assert f"wins by a tenth, {of_forecast[2]:.0f} steps against {soon:.0f};" in text
-    assert 1 - of_forecast[2] / soon == pytest.approx(0.1, abs=0.02)
+    assert f"is a few steps ahead, {of_forecast[2]:.0f} against {soon:.0f} (87 on another processor);" in text
+    assert 0 < soon - of_forecast[2] < 5
 
 
 def test_what_orders_initialisations(text, adam):
