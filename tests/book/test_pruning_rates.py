@@ -36,8 +36,9 @@ def test_at_larger_rates_the_pruned_connected_network_is_behind(text):
     assert (
         sorted(best) == [1.28, 2.56, 2.56, 2.56] and "the best rate of the MLP was the same to a factor of two." in text
     )
-    assert "Without 80 % try twice the rate:** that was the best of the small MLP, and four times was worse." in text
-    assert "after 80 % try twice the rate (seen on a small MLP only)" in text
+    assert "four times its own best rate was best, and eight times was worse." in text
+    assert rates[better.argmin()] == 4 * rates[whole[:, 1].argmin()] and rate == 8 * rates[whole[:, 1].argmin()]
+    assert "after 80 % try larger ones (seen on a small MLP only)" in text
     largest = float(lines_of("MLP, loss after 100 epochs, at the rate 0.01")[-1][2])
     assert "before training is about 50" in text and 10 / largest == pytest.approx(50, rel=0.05)
     assert "up to 0.64, a quarter of the largest stable rate of the whole one. Above, whole networks and those" in text

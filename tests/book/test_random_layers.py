@@ -208,3 +208,11 @@ def test_the_scale_of_the_weights(text):
     assert f"is below one | $1 / (4 n)$ | 1 | {1 / math.sqrt(2):.2f} |" in text
     said = f"(in variance one 64th): the simple bound is within ten per cent | $1 / (32 n)$ | {norm[2]:.2f} | 2 |"
     assert said in text and 1 / (8 * 2**2) == 1 / 32 == 2 / 64
+
+
+def test_at_kaimings_size_nothing_can_be_promised(text):
+    (found,) = (shown for shown in texts("random-layers") if "worst found" in shown)
+    (row,) = (line.split() for line in found.splitlines() if line.split()[:1] == ["0.25"])
+    at_random, worst = (float(cell.replace(",", "")) for cell in row[2:4])
+    assert "In random regions of ReLUs $\\kappa$ is about 5 even then" in text and round(at_random) == 5
+    assert "but the worst exceeds 7,000, so nothing can be promised." in text and worst > 7000
