@@ -71,7 +71,8 @@ def test_what_the_skip_is_worth(text):
     gains = [numbers[-1] for n, numbers in lines_of("Gaussian layers, r = 2, absolute value").items() if n != "limit"]
     assert f"the same skip gains a factor of {min(gains):.1f} to {max(gains):.1f}." in text
     assert f"it is worth a factor of {min(gains):.1f} to {max(gains):.1f}." in text and at_kaiming in gains
-    assert f"it is worth a factor of {max(gains):.1f} at most." in text
+    said = f"it makes the median of $\\kappa$ {min(gains):.1f} to {max(gains):.1f} times smaller, at five widths."
+    assert f"with all units on {said}" in text
     assert f"at $r = 2$ to {exact:.2f}, and a bound from three numbers of the layer to {bound:.2f}." in text
 
 
