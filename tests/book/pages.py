@@ -30,6 +30,11 @@ def table(chapter, start):
     return found.splitlines()[2:]
 
 
+def words_of(chapter, start):
+    """Return the words of each line of the one table whose caption begins like this."""
+    return [line.split() for line in table(chapter, start)]
+
+
 def checked_lines(chapter):
     """Return what the checked cells print or show."""
     return "\n".join(texts(chapter, "nbval-check-output")).splitlines()

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from tests.book.pages import prose, table
 
@@ -37,3 +38,14 @@ def test_how_many_eigenvalues_are_negative(text):
     _, top, least, _, negative = next(line.split() for line in table(PAGE, "eigenvalues; 920") if line[:2] == "H ")
     assert f"At the start {negative} of the 920 of $H$ are negative, the lowest nearly a third of the highest" in text
     assert 0.3 < -float(least) / float(top) < 1 / 3
+
+
+@pytest.mark.parametrize("m", range(1, 6))
+def test_rank_of_gauss_newton_by_autograd(text, m):
+    k, r = 3, 5
+    draw = torch.Generator().manual_seed(m)
+    w, v, x = (torch.randn(*shape, generator=draw, dtype=torch.float64) for shape in ((k, m), (m, r), (2 * r, r)))
+    parts = torch.func.jacrev(lambda *net: x @ (net[0] @ net[1]).T, (0, 1))(w, v)
+    jacobian = torch.cat([part.flatten(2) for part in parts], 2)
+    assert "$\\operatorname{rank}(G) = k r$ for $m \\ge \\min(k, r)$, and $m (k + r - m)$ below." in text
+    assert torch.linalg.matrix_rank(jacobian.flatten(0, 1)) == (k * r if m >= min(k, r) else m * (k + r - m))

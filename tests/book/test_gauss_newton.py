@@ -60,3 +60,18 @@ def test_what_a_minute_affords(text):
     assert "A minute affords some hundreds of samples of a small network, and five to fifteen" in prose(
         "notebooks/cost"
     )
+
+
+def test_the_jacobian_of_a_linear_network_is_a_product(text):
+    """Of three layers, by autograd: the inputs stand on the left, all else in K."""
+    assert "$K = [A_1 \\otimes B_1^\\top, \\dots, A_L \\otimes B_L^\\top]$ and the weights read row by row" in text
+    assert "$J_i = (I_k \\otimes x_i^\\top)\\, K$" in text
+    draw, (d, m, k) = torch.Generator().manual_seed(0), (5, 4, 3)
+    net = [torch.randn(*shape, generator=draw, dtype=torch.float64) for shape in ((m, d), (m, m), (k, m))]
+    x = torch.randn(d, generator=draw, dtype=torch.float64)
+    of_each = torch.func.jacrev(lambda *w: w[2] @ w[1] @ w[0] @ x, (0, 1, 2))(*net)
+    eye = {size: torch.eye(size, dtype=torch.float64) for size in (d, k)}
+    after, before = (net[2] @ net[1], net[2], eye[k]), (eye[d], net[0], net[1] @ net[0])
+    product = torch.cat([torch.kron(a, b.T.contiguous()) for a, b in zip(after, before, strict=True)], 1)
+    found = torch.kron(eye[k], x[None]) @ product
+    torch.testing.assert_close(torch.cat([part.flatten(1) for part in of_each], 1), found)

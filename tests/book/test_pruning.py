@@ -1,6 +1,6 @@
 """The numbers in the text of "Pruning before training" are those of its kept table and of its own outputs."""
 
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise, permutations
 
 import numpy as np
@@ -14,7 +14,9 @@ from gnlib.chapters.pruning.masks import apply_masks, magnitude_masks
 from gnlib.chapters.pruning.printed import ratios
 from gnlib.chapters.pruning.trainings import Training, path, trainings
 from gnlib.chapters.shared.fully_connected import FullyConnected
-from tests.book.pages import ROOT, printed, prose, table, texts
+from tests.book.pages import ROOT, printed, prose, table, texts, words_of
+
+lines_of = partial(words_of, "pruning")
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +39,6 @@ def on_the_scorecard(figure):
     lines = (ROOT / "book" / "scorecard.md").read_text().splitlines()
     (line,) = (line for line in lines if line.startswith(f"- **Figure {figure}.**"))
     return line
-
-
-def lines_of(caption):
-    """Return the cells of the table with this caption, a line each."""
-    return [line.split() for line in table("pruning", caption)]
 
 
 def by_fraction(caption):

@@ -1,21 +1,20 @@
 """The rates of the MLP of "Pruning before training", and the table at its top."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from gnlib.chapters import results
 from gnlib.chapters.pruning.trainings import Training, path, trainings
-from tests.book.pages import prose, table
+from tests.book.pages import prose, words_of
+
+lines_of = partial(words_of, "pruning")
 
 
 @pytest.fixture(scope="module")
 def text():
     return prose("notebooks/pruning")
-
-
-def lines_of(caption):
-    """Return the cells of the table with this caption, a line each."""
-    return [line.split() for line in table("pruning", caption)]
 
 
 def test_at_larger_rates_the_pruned_connected_network_is_behind(text):

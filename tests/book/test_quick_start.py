@@ -95,7 +95,7 @@ def test_it_is_the_same_rule_on_all_pages():
     for page in ("quick-start", "your-own-network", "ten-minutes"):
         text = prose(f"notebooks/{page}")
         assert "bove three under gradient descent, above two under Adam: do it" in text
-        assert "Below: time it on a short run, or do it if it is free" in text
+        assert "Below: time it on a short run, or do it if it is free." in text
 
 
 def test_the_line_that_is_printed_is_of_adam():

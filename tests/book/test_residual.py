@@ -10,7 +10,7 @@ import gnlib
 from gnlib.chapters import results
 from gnlib.chapters.deep_nonlinear.chain import kernel, layers_of
 from gnlib.chapters.deep_nonlinear.networks import network
-from tests.book.pages import prose, table
+from tests.book.pages import prose, table, texts
 from tests.strategies import gaussian
 
 
@@ -248,3 +248,11 @@ def test_the_weaker_the_branches_the_smaller_is_kappa(page):
     assert "at four layers $c = 1/2$ takes it from 25 to 8" in page
     assert (round(lines[1][0]), round(lines[1][2])) == (25, 8)
     assert "and $\\beta = 2$ two thirds at four layers." in page and 0.64 < 1 - lines[1][2] / lines[1][0] < 0.69
+
+
+def test_what_the_first_order_leaves_out(page):
+    """Of exercise 2: the formula and the table where the skip is the root of the depth."""
+    (shown,) = (text.splitlines() for text in texts("residual") if text.startswith("one network, MNIST, L = 4; q ="))
+    first_order = 1 + float(re.search(r"q = ([\d.]+)", shown[0])[1]) / 2
+    (measured,) = (float(line.split()[2]) for line in shown[2:] if line.split()[0] == "2")
+    assert f"at $L = 4$ and $\\beta = 2$ it says {first_order:.1f}, and {measured:.1f} is measured." in page

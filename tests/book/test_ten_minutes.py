@@ -201,3 +201,19 @@ def test_standardising_and_normalising_a_cnn_as_torch_begins_it(text):
     assert "with Kaiming weights either divides κ by about ten. With torch's default centring alone" in text
     gain = int(standardised.replace(",", "")) / int(kappas["standardised", "BN"])
     assert "BatchNorm in each layer gains another factor of 40" in text and 39 < gain < 45
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_between_the_number_of_the_data_over_and_times_that_on_white_data(text, seed):
+    assert "κ of a linear network is at most this number times the κ that the network has on white data" in text
+    assert "and at least this number divided by it" in text
+    draw = torch.Generator().manual_seed(seed)
+    weights = gnlib.linear_weights([6, 8, 8, 3], generator=draw)
+    x = torch.randn(50, 6, generator=draw, dtype=torch.float64) * torch.logspace(0, seed, 6, dtype=torch.float64)
+    network = torch.nn.Sequential(*(torch.nn.Linear(*w.shape[::-1], bias=False, dtype=torch.float64) for w in weights))
+    for layer, w in zip(network, weights, strict=True):
+        layer.weight.data = w
+    kappas = [float(gnlib.condition_number(network, images)) for images in (x, gnlib.whiten(x))]  # from the Jacobian
+    data = float(torch.linalg.cond(x) ** 2)
+    assert data / kappas[1] <= kappas[0] * (1 + 1e-9) and kappas[0] <= data * kappas[1] * (1 + 1e-9)
+    assert kappas[1] > 1.5

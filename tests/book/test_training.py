@@ -39,16 +39,6 @@ def test_when_to_compute_it_again():
     assert "on eleven networks; under Adam it was not tried" in page and "Under Adam this was not tried." in guide
 
 
-def test_noise_and_not_the_rate():
-    """Full batches end at 8 to 10 at every rate that does not diverge, minibatches the higher the larger the rate."""
-    page, lines = prose("notebooks/training"), table("training", "one network, κ after 200 epochs of minibatches")
-    unit, first, *more, diverged = [line.split()[-2:] for line in lines]
-    assert diverged == ["-", "-"] and first[0] == first[1]
-    quiet = [float(full) for _, full in (unit, first, *more)]
-    assert "ends at 8 to 10 at every rate at which the loss falls" in page and 8 < min(quiet) < max(quiet) < 10.5
-    assert f"at {float(more[0][0]):.0f} and at {float(more[1][0]):.0f} on small images" in page
-
-
 def test_no_direction_is_lost_in_the_two_networks_in_use():
     """Their condition numbers can be compared."""
     whole = [r for r in results.kept("pruning") if (r["pruning"], r["columns"]) == ("none", "kept")]
