@@ -20,7 +20,7 @@ BEYOND_THE_CORE := benchmarks chapters colab diagnosis site sweep
 help:  ## list this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-book: $(INSTALLED)  ## execute every chapter, render the site to _build/html
+book: $(INSTALLED)  ## render the site to _build/html, execute what has changed since its outputs were kept
 	rm -rf _build/html
 	$(BIN)/python book/execute.py --cache
 	$(BIN)/jupyter-book build --all -W -n --keep-going .

@@ -1,9 +1,10 @@
 """Execute pages of the book side by side: one kernel a processor, one thread each, the longest first.
 
 `python book/execute.py [NAME ...]` runs every chapter, or those named, and keeps their outputs in the .ipynb beside the
-source: `make notebooks`. With `--cache` it runs the pages whose outputs the execution cache lacks, claims included, so
-that Jupyter Book, which would run one after another, finds them all: `make book`. The parallel executor of
-jupyter-cache takes pages as they come and carries on after an error.
+source, with the digest of the library that made them: `make notebooks`. With `--cache` it fills the execution cache, so
+that Jupyter Book, which would run one page after another, finds them all: `make book`. Kept outputs are taken as they
+are while the cells and the library are those that made them; other pages are run, claims included. The parallel
+executor of jupyter-cache takes pages as they come and carries on after an error.
 """
 
 import argparse
@@ -66,6 +67,8 @@ def main():
         claims = [path for path in sorted((ROOT / "book").glob("*.md")) if "```{code-cell}" in path.read_text()]
         pages = {path: read(path) for path in [*chapters.values(), *claims]}
         pages = {path: notebook for path, notebook in pages.items() if not is_cached(notebook)}
+        for path in [path for path, notebook in pages.items() if is_kept(path, notebook)]:
+            put_into_cache(path, unfold(pages.pop(path)))
     else:
         pages = {path: read(path) for path in (chapters[name] for name in arguments.names or chapters)}
 
@@ -105,7 +108,16 @@ def is_cached(notebook):
         return False
 
 
-def put_into_cache(path, notebook, seconds):
+def is_kept(path, notebook):
+    """Say whether the .ipynb holds what this library made of these cells, so that `read` has found all outputs."""
+    if not path.with_suffix(".ipynb").exists():
+        return False
+    kept = jupytext.read(path.with_suffix(".ipynb"))
+    cells = ([cell.source for cell in some.cells if cell.cell_type == "code"] for some in (kept, notebook))
+    return kept.metadata.get("library") == library() and next(cells) == next(cells)
+
+
+def put_into_cache(path, notebook, seconds=None):
     """Keep the outputs where Jupyter Book finds them, with the library that made them and the time that it took."""
     bundle = CacheBundleIn(notebook, str(path), data={"execution_seconds": seconds, "library": library()})
     get_cache(CACHE).cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
@@ -114,7 +126,7 @@ def put_into_cache(path, notebook, seconds):
 def longest_first(pages):
     """Order pages by the time that they took last; new ones are first, those of most cells before others."""
     records = sorted(get_cache(CACHE).list_cache_records(), key=lambda record: record.created)
-    seconds = {record.uri: record.data.get("execution_seconds", math.inf) for record in records}
+    seconds = {record.uri: record.data.get("execution_seconds") or math.inf for record in records}
 
     def length(path):
         return seconds.get(str(path), math.inf), len(pages[path].cells)
@@ -139,7 +151,7 @@ async def execute_all(pages, keep):
             seconds = time.monotonic() - start
         put_into_cache(path, notebook, seconds)
         if keep:
-            notebook.metadata = nbformat.from_dict(METADATA)
+            notebook.metadata = nbformat.from_dict(METADATA | {"library": library()})
             fold(notebook)
             whole = path.with_suffix(".new")
             nbformat.write(notebook, whole)

@@ -5,6 +5,7 @@ text of all pages is laid beside the search page, in a script that answers in pl
 """
 
 import json
+from html import escape
 from pathlib import Path
 
 from bs4 import BeautifulSoup
@@ -22,11 +23,17 @@ def text_of(page):
     main = BeautifulSoup(page.read_text(), "html.parser").select_one("[role=main] article")
     for part in main.select("script, style, svg, img, .headerlink"):
         part.decompose()
-    for part in main.find_all(True):
-        part.attrs = {key: value for key, value in part.attrs.items() if key == "id"}
-    for part in main.find_all(lambda tag: "id" not in tag.attrs):
-        part.unwrap()
-    return f'<div role="main">{main.decode_contents()}</div>'
+    return f'<div role="main">{inside(main)}</div>'
+
+
+def inside(part):
+    """Return what a tag holds, without the tags that have no anchor."""
+    return "".join(escape(child, quote=False) if isinstance(child, str) else anchored(child) for child in part.children)
+
+
+def anchored(part):
+    """Return a tag with its anchor, or what it holds if it has none."""
+    return f'<{part.name} id="{part["id"]}">{inside(part)}</{part.name}>' if part.get("id") else inside(part)
 
 
 def write_texts(app, error):

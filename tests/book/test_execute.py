@@ -128,6 +128,25 @@ def test_what_nbval_has_run_is_not_executed_again(tree):
     assert records(tree)[0].data["execution_seconds"] > 0
 
 
+def test_kept_outputs_are_rendered_while_the_cells_and_the_library_are_those_that_made_them(tree):
+    write(tree, "notebooks/a.md", LOGGED.format("a"), ":tags: [hide-input]\n\nprint('of a')")
+    assert execute(tree)[0] == 0
+    shutil.rmtree(tree / "_build")
+    assert execute(tree, "--cache")[:2] == (0, "Pages to execute: 0\n")
+    _, cached = get_cache(tree / "_build/.jupyter_cache").merge_match_into_notebook(
+        jupytext.read(tree / "notebooks/a.md")
+    )
+    assert cached.cells[-1].outputs[0].text == "of a\n"
+    for path, text in (("gnlib/__init__.py", "# changed\n"), ("notebooks/a.md", None)):
+        shutil.rmtree(tree / "_build")
+        if text:
+            (tree / path).write_text(text)
+        else:
+            write(tree, path, LOGGED.format("a"), "print('another')")
+        assert execute(tree, "--cache")[1].startswith("Pages to execute: 1\n")
+    assert log(tree) == ["a", "a", "a"]
+
+
 def test_a_change_in_the_library_makes_the_cache_stale(tree):
     write(tree, "notebooks/a.md", LOGGED.format("a"))
     execute(tree, "--cache")

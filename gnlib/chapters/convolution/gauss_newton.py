@@ -78,7 +78,12 @@ def convolution_gauss_newton(
     S is formed, so that its eigenvalues below `size * eps` times the largest are rounding and count as zero.
     """
     layers, x = as_convolutions(filters, x, stride, padding)
-    factors = [_factors(layers, patches) for patches in virtual_patches(layers, x)]
+    return gauss_newton_of(layers, virtual_patches(layers, x))
+
+
+def gauss_newton_of(layers: Sequence[Convolution], patches: Sequence[Patches]) -> Float[Tensor, "p p"]:
+    """Return the same of virtual patches, which all networks of these sizes share."""
+    factors = [_factors(layers, some) for some in patches]
     *below, last = (torch.cat(parts, 1) for parts in zip(*factors, strict=True))
     c, r = len(layers[-1].filters), last.shape[1]
     below, last = [f.flatten(0, 1) for f in below], last[0]
