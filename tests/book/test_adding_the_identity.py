@@ -15,12 +15,16 @@ def text():
     return prose("notebooks/adding-the-identity")
 
 
+def _large():
+    """Return the matrix of the first figure that has large weights."""
+    return 0.3 * torch.randn(15, 15, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
 @pytest.fixture(scope="module")
 def singular_values():
     """Of the matrix of the first figure, for 2,001 weights of the skip."""
-    matrix = 0.3 * torch.randn(15, 15, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     weights = torch.linspace(0, 1, 2001, dtype=torch.float64)
-    return weights, torch.linalg.svdvals(matrix + weights[:, None, None] * torch.eye(15, dtype=torch.float64))
+    return weights, torch.linalg.svdvals(_large() + weights[:, None, None] * torch.eye(15, dtype=torch.float64))
 
 
 def test_the_two_lowest_curves_do_not_cross(text, singular_values):
@@ -31,7 +35,7 @@ def test_the_two_lowest_curves_do_not_cross(text, singular_values):
 
 
 def test_the_spikes_of_the_layer_of_small_weights(text):
-    assert "(Blue is left out, for it has nine of them.)" in text
+    assert "Blue is left out on the left, for it has nine spikes there." in text
     matrix = torch.randn(100, 100, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     values = torch.linalg.eigvals(matrix) / (2 * math.sqrt(800))
     assert ((values.imag == 0) & (values.real < 0) & (values.real > -0.6)).sum() == 9
@@ -47,18 +51,21 @@ def test_two_of_the_fifteen_are_convex(text, singular_values):
 def test_a_skip_of_one_around_large_weights(text, singular_values):
     weights, values = singular_values
     kappas, (weaker,) = values[:, 0] / values[:, -1], (weights == 0.6).nonzero().flatten()
-    said = f"Yet $\\kappa$ is {kappas[-1]:.0f} there, where it is {kappas[weaker]:.0f} at $\\rho = 0.6$"
+    said = f"Yet $\\kappa(M)$ is {kappas[-1]:.0f} there, where it is {kappas[weaker]:.0f} at $\\rho = 0.6$"
     assert said in text and (values[-1] > values[0]).all()
     small = torch.randn(100, 100, generator=torch.Generator().manual_seed(0), dtype=torch.float64) / (
         2 * math.sqrt(800)
     )
     at_one = torch.linalg.cond(small + torch.eye(100, dtype=torch.float64))
-    assert f"(blue) κ is {at_one:.1f} at \u03c1 = 1, around large ones (orange) {kappas[-1]:.0f}." in text
+    least = torch.linalg.eigvalsh((matrix := _large()) + matrix.mT)[0]
+    assert "At this strength the lower bound on the smallest value is zero." in text
+    assert torch.linalg.svdvals(matrix)[-1] ** 2 + least + 1 < 0
+    assert f"(blue) it is {at_one:.1f} at \u03c1 = 1, around large ones (orange) {kappas[-1]:.0f}." in text
 
 
 def test_the_price_of_small_weights(text):
     assert (
-        f"At 100 units and $cn = 1/2$ a weight may be {0.5 / 100:.3f}, where Kaiming for ReLUs draws about 0.14."
+        f"at 100 units and $cn = 1/2$ a weight may be {0.5 / 100:.3f}, where Kaiming for ReLUs draws about 0.14."
         in text
     )
     kaiming = torch.nn.init.kaiming_normal_(torch.empty(100, 100), nonlinearity="relu", generator=torch.Generator())
@@ -85,14 +92,14 @@ def test_branches_that_start_at_zero(text):
     ends = [found[name, 1000][i] for name in ("SGD", "Adam") for i in (0, 4)]
     assert 5e-5 < min(ends) and max(ends) < 2e-4
     zero, drawn = found["SGD", 100][0], found["SGD", 100][4]
-    assert f"the start at zero is ahead, with a loss of {zero} to {drawn}." in text and zero < drawn
+    assert f"the start at zero is ahead, with a loss of {zero} against {drawn}." in text and zero < drawn
     assert 0.4 < found["SGD", 1000][4] / found["SGD", 1000][0] < 0.65
     assert 0.9 < found["Adam", 1000][4] / found["Adam", 1000][0] < 1
 
 
 def test_an_activation_before_a_well_conditioned_layer(text):
     kappas = {line.split()[0]: line.split()[1] for line in table("adding-the-identity", "condition number of a layer")}
-    assert f"the layer of the last table with $r = 2$, whose $\\kappa$ is {kappas['2']}:" in text
+    assert f"the layer of the last table with $r = 2$, whose $\\kappa(M)$ is {kappas['2']}:" in text
     found = {line.split()[0]: line.split()[-1] for line in table("adding-the-identity", "singular values of M D")}
     assert found["1.0"] == found["-1.0"] == kappas["2"] and float(found["0.0"]) <= float(kappas["2"])
 
@@ -107,7 +114,7 @@ def test_which_bound_is_the_sharpest(text):
     by_norm, simple, by_tau, simple_tau = riedi_theorem_22(matrix)
     kappa = torch.linalg.cond(matrix + torch.eye(2, dtype=torch.float64))
     assert f"they say {by_tau:.2f} and {simple_tau:.2f}, those by $s_1$ say {by_norm:.2f} and {simple:.2f}" in text
-    assert f"and $\\kappa$ is {kappa:.2f}." in text
+    assert f"and $\\kappa(M)$ is {kappa:.2f}." in text
 
 
 @pytest.mark.parametrize("symmetric", [False, True])
