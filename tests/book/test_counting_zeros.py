@@ -63,7 +63,7 @@ def test_the_threshold_decides(page, rules):
 
 
 def test_the_largest_wrong_gap(page):
-    assert "the largest wrong gap on this page is 570, in one narrow network of ReLUs." in page
+    assert "from one narrow network of ReLUs: there a gap of 570 was in the wrong place." in page
     gaps = []
     for right, *others in tables("counting-zeros", "gap: to the next eigenvalue"):
         assert right.startswith("singular values, relative")
@@ -74,7 +74,8 @@ def test_the_largest_wrong_gap(page):
 
 def test_the_gaps_of_other_networks(page):
     said = (
-        "A small CNN and a perceptron of five layers, 50 images each, have gaps above $10^9$, before training and after"
+        "A small CNN and a perceptron of five layers, 50 images each, "
+        "[have gaps above $10^9$](#gaps-of-two-others), before training and after"
     )
     assert said in page
     (rows,) = tables("counting-zeros", "two networks of other kinds, nk = 500")
