@@ -152,15 +152,15 @@ def test_noise_and_not_the_rate_keeps_kappa_up():
     page = prose("notebooks/training")
     cells = {tuple(line.split()[:2]): line.split()[2:] for line in table("training", "one network, κ after 200 epochs")}
     assert [float(cells[scale, "0.2"][0]) for scale in ("unit", "small")] == pytest.approx([0.31, 0.00031])
-    assert "Both have one learning rate, which is in effect 1,000 times smaller for the small ones." in page
+    assert "a third of the largest stable one for unit images, and a thousand times less for small ones" in page
     assert cells["small", "200.0"][2:] == ["-", "-"] and cells["small", "200.0"][0] == cells["unit", "0.2"][0]
     start, *both = map(float, cells["small", "0.2"][1:])
     noisy, full = zip(*(map(float, cells["small", rate][2:]) for rate in ("20.0", "64.0")), strict=True)
     assert [round(kappa) for kappa in (*full, start)] == [8] * 3
     quiet = sorted(float(cells[row][3]) for row in cells if cells[row][3] != "-")
-    said = f"Without noise $\\kappa$ ends at {quiet[0]:.0f} to {quiet[-1]:.0f} at every rate at which the loss falls."
+    said = f"Without noise $\\kappa$ is {quiet[0]:.0f} to {quiet[-1]:.0f} then, at every rate at which the loss falls."
     assert said in page
-    said = "With minibatches it ends the higher, the larger the rate: at {:.0f} and at {:.0f} on small images."
+    said = "With minibatches it is the higher, the larger the rate: {:.0f} and {:.0f} on small images."
     assert said.format(*noisy) in page and [round(kappa / start) for kappa in noisy] == [3, 12]
     assert len(set(both)) == 1 and "At 0.2 noise does next to nothing there." in page
 
