@@ -184,7 +184,7 @@ def test_skips_of_relu_networks_help_on_white_images_and_harm_on_raw_ones(page):
     raw = np.array([found["raw", depth] for depth in "358"])
     rises = np.diff(raw, axis=0) > 0
     assert "With $c = 1$ and $c = 1 / \\sqrt L$ it still does." in page and not rises[:, :3].any()
-    assert "only branches of $1/L$ turn the gain from depth round." in page and rises[:, 3].all()
+    assert "with branches of $1/L$ alone depth raises $\\kappa$." in page and rises[:, 3].all()
     cost = 100 * (raw[:, 1] / raw[:, 0] - 1)
     assert f"of full strength cost {cost.min():.0f} to {cost.max():.0f} per cent, in one network each" in page
     assert f"per cent with 60 images, but {cost.min():.0f} to {cost.max():.0f} with 500, in a wider network.)" in page
@@ -221,7 +221,7 @@ def test_what_counts_is_whether_the_mean_image_is_gone(page):
     plain, *skips = found["MNIST", "raw"]
     assert min(skips) > plain and f"with branches of $1/L$ to {skips[2] / plain:.1f} times what it is." in page
     added = 100 * (skips[0] / plain - 1)
-    assert f"On MNIST a skip of full strength adds {added:.0f} per cent with 60 images" in page
+    assert f"(With 60 images, and a narrower network, they cost {added:.0f} per cent.)" in page
     plain, full, *weak = found["CIFAR-10", "raw"]
     assert "a skip of full strength hardly changes it, and weak branches raise it by a third." in page
     assert 0.9 < full / plain < 1.1 and [kappa / plain for kappa in weak] == pytest.approx([4 / 3] * 2, abs=0.05)

@@ -111,7 +111,7 @@ def test_what_ranks_the_draws_of_a_network_whose_kernel_moves():
             assert min(some) > 0.05
         if pair[1] == "κ of the kernel below":
             assert min(some[:-1]) > 0.05 > some[-1]
-            assert "0.67 at width 1,000 is at the edge of chance" in prose(f"notebooks/{MOVING}")
+            assert "Its 0.67 at width 1,000 is just above what chance gives" in prose(f"notebooks/{MOVING}")
             assert round(abs(ranks[pair][-1]), 2) == 0.67
         if pair[1] == "half the largest stable rate":  # where the rate is renewed
             assert min(some) > 0.5
