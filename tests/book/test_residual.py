@@ -187,7 +187,6 @@ def test_skips_of_relu_networks_help_on_white_images_and_harm_on_raw_ones(page):
     assert "with branches of $1/L$ alone depth raises $\\kappa$." in page and rises[:, 3].all()
     cost = 100 * (raw[:, 1] / raw[:, 0] - 1)
     assert f"of full strength cost {cost.min():.0f} to {cost.max():.0f} per cent, in one network each" in page
-    assert f"per cent with 60 images, but {cost.min():.0f} to {cost.max():.0f} with 500, in a wider network.)" in page
 
 
 def test_what_counts_is_whether_the_mean_image_is_gone(page):
