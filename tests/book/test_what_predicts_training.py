@@ -170,7 +170,7 @@ def test_effective_rank_and_what_orders_initialisations_under_cross_entropy(text
     between_two(text, "Within families the forecast has {} to {}, where", values["forecast"])
     between_two(text, "condition number: about 0 | forecast: {} to {}; no number", values["forecast"])
     start = values["initial_loss"][0]
-    assert f"The loss at the start has {start:.2f} under gradient descent: there who starts *higher*" in text
+    assert f"The loss at the start has {start:.2f} under gradient descent: there networks that start *higher*" in text
 
 
 def test_what_forecasts_have_within_families_under_the_squared_error(text):
