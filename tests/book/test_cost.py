@@ -33,7 +33,8 @@ def test_what_fits_into_a_minute_and_an_hour():
     large = [line.split()[-2:] for line in lines if line.startswith(("ResNet-50", "language model"))]
     assert "take up to an hour on one thread, and five of them up to a minute" in prose("notebooks/cost")
     assert large == [["5", "50"]] * 2
-    said = "A minute affords some hundreds of samples of a small network, and five to fifteen of a large one."
+    said = "By estimate a minute is enough for some hundreds of samples of a small network, and for five to fifteen of"
+    said += " a large one."
     assert said in prose("notebooks/cost")
     minute = [int(line.split()[-2]) for line in lines]
     assert min(minute[:4]) >= 200 and max(minute[:4]) < 1000
@@ -83,7 +84,7 @@ def test_what_comes_on_top():
     assert 4 * half < 30  # seconds for the matrix of 10,000 rows, so most of the minute is for its eigenvalues
 
 
-def test_three_seconds_with_adam():
+def test_a_few_seconds_with_adam():
     (line,) = (line for line in table("cost", "seconds of the figure") if line.split()[:2] == ["CNN", "20"])
-    assert "on 20 that is three seconds" in prose("notebooks/cost")
-    assert 25 * float(line.split()[-2]) == pytest.approx(3, abs=0.5)
+    assert "on 20 that is a few seconds" in prose("notebooks/cost")
+    assert 2 < 25 * float(line.split()[-2]) < 8

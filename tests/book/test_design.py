@@ -440,7 +440,7 @@ def test_in_batches_and_with_cross_entropy(text, adam):
     for found in speed.values():
         assert found[CHOICE][0] < max(1, *(found[name][0] for name in UNTUNED[1:]))
     every = [share for found in right.values() for share in found.values()]
-    assert f"name {min(every):.2f} to {max(every):.2f} of 1,000 other images" in text
+    assert f"classify {min(every):.2f} to {max(every):.2f} of 1,000 other images" in text
     assert "has the most in three of the four columns" in text and "it is within 0.02 of the most" in text
     most = {way: max(found.values()) for way, found in right.items()}
     assert [way for way, found in right.items() if found[best] < most[way]] == [("cross_entropy", "adam")]
