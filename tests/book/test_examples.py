@@ -38,7 +38,9 @@ def test_the_example_of_the_landing_page():
     assert before > 5 * after
     assert ends[0] > 20 * ends[1]
     steps = [np.argmax(run(share)[1] <= GOAL) for share in (SHARES[0], SHARES[-1])]
-    said = "Here $\\kappa$ falls from {:,.0f} to {:,.0f}, and the steps to the goal from {:,} to {:,} (one"
+    said = (
+        "Here $\\kappa$ falls from {:,.0f} to {:,.0f}, and the steps to a squared error of 0.05 from {:,} to {:,} (one"
+    )
     assert said.format(*ends, *steps) in prose("book/index")
 
 

@@ -15,7 +15,7 @@ def text():
 def test_descent_of_the_network_is_that_of_its_later_curvature(text):
     rows = {name: [float(cell) for cell in row] for name, *row in map(str.split, table("gauss-newton", "share of the"))}
     _, predicted, later, _, network = rows["whitened"]
-    assert f"With the curvature of step 20 the prediction is {later:.3f}, and the network keeps to it." in text
+    assert f"With the curvature of step 20 the prediction is {later:.3f}, and that is what the network does." in text
     assert predicted < network < later and later - network < 0.01
     assert round(rows["raw"][0] / rows["whitened"][0]) == 15 and "Whitening divides $\\kappa$ by fifteen" in text
     assert all(row[3] < row[1] for row in rows.values()) and "The quadratic model stays below the prediction" in text
@@ -56,8 +56,8 @@ def test_the_network_with_a_relu_has_two_million(text):
 
 
 def test_what_a_minute_affords(text):
-    assert "A minute affords some hundreds of samples of a small network" in text
-    assert "A minute affords some hundreds of samples of a small network, and five to fifteen" in prose(
+    assert "a minute is enough for some hundreds of samples of a small network" in text
+    assert "a minute is enough for some hundreds of samples of a small network, and for five to fifteen" in prose(
         "notebooks/cost"
     )
 

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from gnlib.chapters.random_layers import bounds, matrices
-from tests.book.pages import prose, table, texts
+from tests.book.pages import prose, table, texts, words_of
+
+
+def norm_of(r):
+    """Return the norm of a wide layer in the scale of the paper, entries of deviation 1 / (r √(8 n))."""
+    return 1 / (math.sqrt(2) * r)
 
 
 @pytest.fixture(scope="module")
@@ -28,17 +33,27 @@ def lines_of(caption):
 
 
 def test_the_most_squeezed_direction(text):
-    ratio, *_ = lines_of("Gaussian layers, r = 2, absolute value")["100"]
-    assert "In a layer of a hundred units" in text and f"some {100 * ratio:.0f} times weaker" in text
+    ratio, *_ = lines_of("κ without a skip over the width")["100"]
+    assert f"For a layer of a hundred units that is some {100 * ratio:.0f} times." in text
+    (mean,) = (float(words[1]) for words in words_of("random-layers", "means of κ(W + I)") if words[0] == "100")
+    fall = f"$\\kappa$ falls from some {100 * ratio:.0f} to {mean:.1f}"
+    assert f"At norm 0.35 and a hundred units {fall}." in text and f"At norm 0.35 and 100 units {fall}, and" in text
 
 
 def test_steps_of_descent(text):
-    few_without, few_with, many_without, many_with = lines_of("steps of gradient descent")["100"]
-    assert (
-        f"At width 100 a thousandth of the loss is left after {few_without:.0f} steps without the skip and after "
-        f"{few_with:.0f} with it, a millionth after {many_without:,.0f} and after {many_with:.0f}:" in text
-    )
-    quoted = f"{many_with:.0f} steps in place of {many_without:,.0f} to a millionth of the loss"
+    of = lines_of("steps to a thousandth (last two columns: a millionth) of the loss")
+    assert {skip for row in of.values() for skip in (row[1], row[3])} == {4, 5}
+    assert "With the skip** both targets take four or five steps to a thousandth of the loss, at every width." in text
+    few, many = of["5"], of["100"]
+    said = f"the random target** takes {few[0]:,.0f} steps at 5 units and {many[0]:,.0f} at 100."
+    assert said in text
+    assert f"the easy target** takes {few[2]:.0f} to {many[2]:.0f} steps." in text
+    assert [row[2] for row in of.values()] == sorted(row[2] for row in of.values())
+    assert f"{many[4]:,.0f} steps at 100 units, and {many[5]:.0f} with the skip." in text
+    assert f"hardly change, from {of['25'][4]:,.0f} to {many[4]:,.0f}:" in text
+    said = f"for a random target the steps to a thousandth of the loss from {many[0]:,.0f} to {many[1]:.0f}."
+    assert said in text
+    quoted = f"the steps to a millionth of the loss from {many[4]:,.0f} down to {many[5]:.0f}"
     assert quoted in prose("notebooks/adding-the-identity")
 
 
@@ -46,54 +61,67 @@ def test_bounds_are_within_ten_per_cent(text):
     of = lines_of("bounds over true values")
     means = [100 * (numbers[2] - 1) for n, numbers in of.items() if n != "limit"]
     low, high = f"{min(means):.0f}", f"{max(means):.0f}"
-    assert f"a bound from three numbers of the layer is {low} to {high} % above the truth, in the mean." in text
+    said = "A bound from three numbers of the layer, its norm and two eigenvalues, is"
+    assert f"{said} {low} to {high} % above the true $\\kappa$ in the mean." in text
     assert f"the bound is {low} to {high} % above $\\kappa$ in the mean." in text
     assert max(numbers[2] for numbers in of.values()) < 1.1
     limit = bounds.riedi_theorem_38(2).symmetric
-    assert f"for $r = 2$ it is {limit:.2f}. We call it the *simple bound*" in text
-    assert f"the *bound to use* there has the limit {bounds.riedi_theorem_38(2).sharper:.2f}." in text
+    assert f"One knows it without a look at the layer: at norm 0.35 it is {limit:.2f}." in text
+    assert f"At norm 0.35 that is {bounds.riedi_theorem_38(2).sharper:.2f}." in text
     lines = [line.split() for line in table("random-layers", "means of κ(W + I)")]
     means = {n: (float(mean), float(share.rstrip("%"))) for n, mean, share, *_ in lines if n.isdigit()}
     assert "is a tenth above the mean at width 100 and a quarter at width 5. There one layer in 200 is beyond" in text
     assert limit / means["100"][0] == pytest.approx(1.1, abs=0.01) and means["5"][1] == 0.5
     assert limit / means["5"][0] == pytest.approx(1.25, abs=0.01)
-    assert f"where the truth is known exactly, it is {100 * (of['limit'][2] - 1):.1f} %." in text
+    assert f"For wide layers, where the truth is known exactly, it is {100 * (of['limit'][2] - 1):.1f} %." in text
     ratios = {r: bounds.riedi_theorem_38(r).symmetric / bounds.skip_condition_limit(r) for r in (1.5, 1.2, 1.1, 2, 3)}
-    loose = [f"{100 * (ratios[r] - 1):.0f} % at" for r in (1.5, 1.2, 1.1)]
-    assert "by {} $r = 1.5$, {} 1.2 and {} 1.1, and at $r = 1$ it ends".format(*loose) in text
+    loose = [f"{100 * (ratios[r] - 1):.0f} %" for r in (1.5, 1.2, 1.1)]
+    norms = [f"{norm_of(r):.2f}" for r in (1.5, 1.2, 1.1, 1)]
+    quoted = "by {} at norm {}, {} at {} and {} at {}, and at {} it ends"
+    assert quoted.format(*(word for pair in zip(loose, norms, strict=False) for word in pair), norms[3]) in text
+    assert f"For larger weights the bound is looser, and at norm {norms[3]} it ends." in text
     assert ratios[3] < ratios[2] < 1.1 and not math.isfinite(bounds.riedi_theorem_38(1).symmetric)
 
 
 def test_what_the_skip_is_worth(text):
     exact, bound = bounds.skip_condition_limit(2), bounds.riedi_theorem_38(2).symmetric
-    without, *_, at_kaiming = lines_of("Gaussian layers, r = 2, absolute value")["100"]
+    without, *_, at_kaiming = lines_of("κ without a skip over the width")["100"]
     assert "at width 100 the skip is worth a factor of about 200" in text and 190 < 100 * without / exact < 225
-    gains = [numbers[-1] for n, numbers in lines_of("Gaussian layers, r = 2, absolute value").items() if n != "limit"]
-    assert f"the same skip gains a factor of {min(gains):.1f} to {max(gains):.1f}." in text
+    gains = [numbers[-1] for n, numbers in lines_of("κ without a skip over the width").items() if n != "limit"]
+    gain = f"{min(gains):.1f} to {max(gains):.1f}"
+    assert f"Their norm is 2.8, and the skip gains a factor of {gain}." in text
+    assert f"| 2.8 | 1 | the skip gains a factor of {gain} |" in text
     assert f"it is worth a factor of {min(gains):.1f} to {max(gains):.1f}." in text and at_kaiming in gains
-    said = f"it makes the median of $\\kappa$ {min(gains):.1f} to {max(gains):.1f} times smaller, at five widths."
-    assert f"with all units on {said}" in text
-    assert f"at $r = 2$ to {exact:.2f}, and a bound from three numbers of the layer to {bound:.2f}." in text
+    said = "at Kaiming's own size is of layers with all units on, medians of 300 at each of five widths."
+    assert f"The factor of {gain} {said}" in text and len(gains) == 5
+    assert f"With it and norm 0.35, $\\kappa$ tends to {exact:.2f}." in text
+    assert f"The bound of {bound:.2f} at $r = 2$ stands against an exact limit of {exact:.2f}" in text
 
 
 def test_the_worst_pattern_is_nearly_the_one_with_all_units_on(text):
-    assert "The worst pattern of units that we find is nearly the one with all units on." in text
-    found = lines_of("kappa of one Gaussian layer")
-    assert [float(r) for r in found][:4] == [0.25, 0.35, 0.61, 0.75]
-    for r, (active, at_random, worst, bound) in found.items():
-        assert at_random < active <= worst <= bound and (worst < 1.1 * active or float(r) < 0.75)
-    assert "From $r = 0.75$ on the region in which all units are on is nearly the worst that the search finds" in text
-    active, _, worst, bound = found["0.25"]
-    said = (
-        f"with all units on this layer has $\\kappa = {active:.0f}$, and the search finds a region of more than 7,000."
+    assert (
+        "Up to norm 0.94 the worst region found is nearly the one with all units on**, at most a tenth above it" in text
     )
-    assert said in text and worst > 7000 and bound == math.inf == found["0.35"][-1] and found["0.35"][2] > 300
-    assert "the crosses are at 147, 21 and 5, the regions at random at 4.6, 3.4 and 2.1" in prose_of_the_source()
-    assert [round(found[r][0]) for r in ("0.25", "0.35", "0.61")] == [147, 21, 5]
-    assert [round(found[r][1], 1) for r in ("0.25", "0.35", "0.61")] == [4.6, 3.4, 2.1]
-    assert "are at most a tenth above the region where all units are on" in text
-    assert "lies above, within a tenth from r = 2 on" in text
-    assert all(of[-1] < 1.1 * of[-2] for r, of in lines_of("kappa of one Gaussian layer").items() if float(r) >= 2)
+    found = lines_of("kappa of one Gaussian layer")
+    assert list(found)[:4] == [f"{norm_of(r):.2f}" for r in (1 / 4, 8**-0.5, (3 / 8) ** 0.5, 0.75)]
+    assert list(found)[:4] == ["2.83", "2.00", "1.15", "0.94"]
+    for norm, (active, at_random, worst, bound) in found.items():
+        assert at_random < active <= worst <= bound and (worst < 1.1 * active or float(norm) > 0.94)
+    active, at_random, worst, bound = found["2.83"]
+    said = (
+        f"With all units on this layer has $\\kappa = {active:.0f}$, in random regions $\\kappa$ is about "
+        f"{at_random:.0f}, and the search finds a region of more than 7,000."
+    )
+    assert said in text and worst > 7000 and bound == math.inf == found["2.00"][-1]
+    source = prose_of_the_source()
+    assert "the crosses are at 5, 21 and 147, the regions at random at 2.1, 3.4 and 4.6" in source
+    assert "the worst regions at 6, 100,000 and 7,000; only on the first one there is a square" in source
+    starts = [found[norm] for norm in ("1.15", "2.00", "2.83")]
+    assert [round(row[0]) for row in starts] == [5, 21, 147] and [round(row[1], 1) for row in starts] == [2.1, 3.4, 4.6]
+    assert [float(f"{row[2]:.0e}") for row in starts] == [6, 100_000, 7000]
+    assert [math.isfinite(row[3]) for row in starts] == [True, False, False]
+    assert "At norm 0.35 the bound for this layer is within a tenth of the worst." in text
+    assert all(of[-1] < 1.1 * of[-2] for norm, of in found.items() if float(norm) <= norm_of(2))
 
 
 @pytest.fixture(scope="module")
@@ -118,48 +146,68 @@ def shares():
 
 
 def test_where_bounds_are_left(text, shares, blocks):
-    assert "Without such a start no bound is left, but the skip still helps everywhere." in text
+    assert "From the usual start there are no bounds: normalisation makes the norms" in text
     assert shares["trained"][:2] == shares["with"][:2] == [0, 0]
+    assert "After training from the usual start no bound for all regions is left, and none in the regions" in text
+    assert "**From zero the medians are 1.05 to 1.49**, and all bounds hold." in text
+    assert "before any normalisation, all bounds hold, and" in text
     assert shares["drawn"][:2] == shares["started"][:2] == [100, 100]
-    norms = blocks["started"][-1]
-    assert f"its branches have norms of {norms.min():.2f} to {norms.max():.2f} in the median" in text
-    assert len(norms) == 7
+    norms, kappa = blocks["started"][-1], blocks["started"][0]
+    assert (f"{kappa.min():.2f}", f"{kappa.max():.2f}", len(norms)) == ("1.05", "1.49", 7)
     drawn, normalised, trained = (blocks[state][-1] for state in ("drawn", "with", "trained"))
+    usual, from_zero = f"{trained.min():.1f} to {trained.max():.1f}", f"{norms.min():.2f} to {norms.max():.2f}"
+    assert f"are {usual} from the usual start, and {from_zero} from zero (medians of blocks)." in text
     kappa = blocks["drawn"][0]
     assert f"all bounds hold, and $\\kappa$ is {kappa.min():.1f} to {kappa.max():.1f}." in text
-    said = "the norms of the branches {:.1f} to {:.1f} where they were {:.1f} to {:.1f}."
+    said = "the norms of the branches {:.1f} to {:.1f} before training, where they were {:.1f} to {:.1f} as drawn."
     assert said.format(normalised.min(), normalised.max(), drawn.min(), drawn.max()) in text
     assert f"Training leaves them at {trained.min():.1f} to {trained.max():.1f}, which is not small enough." in text
-    assert (
-        "the norms were below 0.4 in the median after the training, where they are two or more from torch's start"
-        in text
-    )
-    assert norms.max() < 0.4 and trained.min() > 2
+
+
+def test_all_norms_are_below_one_from_zero(text, shares):
+    assert "all norms were still below one after 150 steps of SGD" in text
+    assert "From zero the norm is below one in all blocks and regions that we looked at." in text
+    assert shares["started"][2] == 100  # the norm is below one, and the skip has to improve
+
+
+def test_the_norm_by_power_iteration(blocks):
+    (found,) = (shown for shown in texts("random-layers") if "norm of the second branch" in shown)
+    usual, from_zero = (float(line.split()[-1]) for line in found.splitlines())
+    assert usual == pytest.approx(blocks["trained"][-1][1], rel=0.1)
+    assert from_zero == pytest.approx(blocks["started"][-1][1], rel=0.1)
 
 
 def test_how_long_the_small_network_is_trained(text):
-    assert "in one small ResNet20 after 150 steps of SGD with momentum (squared error, one seed)." in text
+    assert "100 images of CIFAR-10 at a quarter of the resolution, 150 steps of SGD with momentum." in text
+    assert (
+        "was trained on squared error with SGD and momentum: $\\kappa$ and norms for one seed, losses for three."
+        in text
+    )
     source = Path("notebooks/random-layers.md").read_text()
-    names = "images", "epochs", "batch_size"
-    images, epochs, batch = (int(re.search(rf"\b{name}\s?=\s?(\d+)", source)[1]) for name in names)
-    assert images // batch * epochs == 150 and images % batch == 0
+    names = "images", "epochs", "batch_size", "seeds"
+    images, epochs, batch, seeds = (int(re.search(rf"\b{name}\s?=\s?(\d+)", source)[1]) for name in names)
+    assert images // batch * epochs == 150 and images % batch == 0 and (images, seeds) == (100, 3)
     assert "torch.optim.SGD, lr=0.05, momentum=0.9" in source and "loss=torch.nn.functional.mse_loss" in source
 
 
 def test_where_the_skip_helps(text, shares):
     assert all(improves == 100 and broken == 0 for *_, improves, _, broken in shares.values())
     drawn, trained, from_zero = (shares[state][4] for state in ("drawn", "trained", "started"))
-    quoted = f"in {drawn:.0f} % of blocks and images as drawn, a coin toss, in {trained:.0f} % of the trained network"
-    assert f"{quoted} and in {from_zero:.0f} % from zero." in text
-    assert "After it nothing is promised, and the start at zero is no better." in text and from_zero < trained
+    quoted = f"in {drawn:.0f} % of blocks and images as drawn, in {trained:.0f} % of the network trained from the usual"
+    assert f"{quoted} start, and in {from_zero:.0f} % from zero." in text
+    assert "**Before the last ReLU the skip helps throughout**, in all blocks and regions that we looked at." in text
 
 
 def test_where_the_skip_helps_by_medians(text, blocks):
     skip, none, skip_relu, none_relu, _ = blocks["trained"]
-    assert "In the trained network the skip helps in six of seven blocks" in text
+    assert "In the network trained from the usual start the skip helps in six of seven blocks" in text
+    quoted = f"the medians of $\\kappa$ are {skip.min():.1f} to {skip.max():.0f} with it and"
+    assert f"{quoted} {none.min():.0f} to {none.max():.0f} without." in text
     assert (skip < none).all() and (skip_relu < none_relu).tolist().count(True) == 6 and len(skip) == 7
     *_, from_zero, none_from_zero, _ = blocks["started"]
-    assert "Blue is lower in six of seven blocks on the left and in five on the right" in text
+    third = f"{from_zero[2]:,.0f} with it and {none_from_zero[2]:.0f} without."
+    assert f"In block 3 from zero the median of $\\kappa$ is {third}" in text
+    assert "After it blue is lower in six of seven blocks on the left and in five on the right" in text
     assert (from_zero < none_from_zero).tolist().count(True) == 5
     gains, before = (none_relu / skip_relu)[skip_relu < none_relu], none / skip
     assert f"by factors of {gains.min():.1f} to {gains.max():.0f}, where before the last ReLU they are" in text
@@ -192,28 +240,53 @@ def test_where_the_bound_of_the_paper_begins(text):
 def test_the_loss_from_zero(text):
     (shown,) = (found for found in texts("random-layers") if found.startswith("CIFAR-10, 100 images"))
     usual, from_zero = (line.split(" after,")[0].split()[-1] for line in shown.splitlines()[1:])
-    starts = [float(line.split(" before")[0].split()[-1]) for line in shown.splitlines()[1:]]
-    said = f"Its loss is lower, too: {from_zero} and not {usual} (one seed), but it began at half of the other."
-    assert said in text and 0.45 < starts[1] / starts[0] < 0.55
+    assert f"For the first seed the loss is {from_zero} from zero and not {usual}." in text
+
+
+def test_the_losses_of_three_seeds(text):
+    lines = table("random-layers", "loss before and after 30 epochs")
+    without, usual, zero = ([float(word) for word in line.split()[-5:]] for line in lines)
+    said = f"is {without[1]:.3f} without the skips, {usual[1]:.3f} with them, and {zero[1]:.3f} from zero."
+    assert f"{said} These are medians of three seeds, and the order is the same for each of them." in text
+    assert all(a > b > c for a, b, c in zip(without[2:], usual[2:], zero[2:], strict=True))
+    assert "Without the skips the loss begins lowest and ends highest." in text and without[0] < zero[0] < usual[0]
+    quoted = f"it begins at half of the other, at {zero[0]:.2f} and not at {usual[0]:.2f}."
+    assert quoted in text and 0.4 < zero[0] / usual[0] < 0.55
 
 
 def test_the_scale_of_the_weights(text):
-    norm = {r: 1 / (math.sqrt(2) * r) for r in (1 / 4, 1 / math.sqrt(8), 1 / 2, 1 / math.sqrt(2), 2)}
-    assert f"At $r = 2$ it is {norm[2]:.2f}, beside the 1 of the identity" in text
-    assert f"| gain 1, as in the earlier chapters | $1 / n$ | 2 | {1 / math.sqrt(8):.2f} |" in text
-    assert norm[1 / math.sqrt(8)] == pytest.approx(2) and norm[1 / math.sqrt(2)] == pytest.approx(1)
-    kaiming = f"| Kaiming for ReLUs (gain $\\sqrt 2$) | $2 / n$ | {norm[1 / 4]:.1f} | $1/4$ |"
-    assert kaiming in text and 1 / (8 * (1 / 4) ** 2) == 2
-    assert f"makes the layer singular | $1 / (2 n)$ | {norm[1 / 2]:.1f} | $1/2$ |" in text
-    assert 1 / (8 * (1 / 2) ** 2) == 1 / 2
-    assert f"is below one | $1 / (4 n)$ | 1 | {1 / math.sqrt(2):.2f} |" in text
-    said = f"(in variance one 64th): the simple bound is within ten per cent | $1 / (32 n)$ | {norm[2]:.2f} | 2 |"
-    assert said in text and 1 / (8 * 2**2) == 1 / 32 == 2 / 64
+    for name, squared, norm in (
+        ("Kaiming for ReLUs (gain $\\sqrt 2$) | $\\sqrt{2 / n}$", 2, "2.8"),
+        ("gain 1, as in the earlier chapters | $1 / \\sqrt n$", 1, "2"),
+        ("half of Kaiming's | $1 / \\sqrt{2 n}$", 1 / 2, "1.4"),
+        ("torch's convolutions, if their entries were independent | $1 / \\sqrt{3 n}$", 1 / 3, "1.15"),
+        ("**aim below this** | $1 / \\sqrt{4 n}$", 1 / 4, "1"),
+        ("a quarter of Kaiming's | $1 / \\sqrt{8 n}$", 1 / 8, "0.71"),
+        ("most of this page | $1 / \\sqrt{32 n}$", 1 / 32, "0.35"),
+    ):
+        share = {"2": "0.7", "1.15": "0.4", "1": "0.35"}.get(norm)
+        share = share or {2: "1", 1 / 2: "1/2", 1 / 8: "1/4", 1 / 32: "1/8"}[squared]
+        assert f"| {name} | {norm} | {share} |" in text
+        assert f"{2 * math.sqrt(squared):.{len(norm.partition('.')[2])}f}" == norm
+        part = float(share) if "/" not in share else 1 / float(share[2:])
+        assert math.sqrt(squared / 2) == pytest.approx(part, abs=0.01)
+    assert "Their $r$ is $1 / (\\sqrt2\\, s)$, so that large $r$ means small weights, and norm 0.35 is $r = 2$." in text
+    assert f"{norm_of(2):.2f}" == "0.35" and norm_of((3 / 8) ** 0.5) == pytest.approx(1.15, abs=0.005)
 
 
-def test_at_kaimings_size_nothing_can_be_promised(text):
-    (found,) = (shown for shown in texts("random-layers") if "worst found" in shown)
-    (row,) = (line.split() for line in found.splitlines() if line.split()[:1] == ["0.25"])
-    at_random, worst = (float(cell.replace(",", "")) for cell in row[2:4])
-    assert "In random regions of ReLUs $\\kappa$ is about 5 even then" in text and round(at_random) == 5
-    assert "but the worst exceeds 7,000, so nothing can be promised." in text and worst > 7000
+def test_the_limits_in_norms():
+    for r in (1.1, 2, 3, 7):
+        s = norm_of(r)
+        top, root = math.sqrt(1 + math.sqrt(2) * s + s**2), math.sqrt(1 + 32 / s**2)
+        limits = bounds.riedi_theorem_38(r)
+        assert limits.symmetric == pytest.approx(top / math.sqrt(1 - math.sqrt(2) * s))
+        assert limits.sharper == pytest.approx(top / (1 - s / math.sqrt(2)))
+        exact = (root + 3) ** 3 * (root - 1) / ((root - 3) ** 3 * (root + 1))
+        assert bounds.skip_condition_limit(r) == pytest.approx(math.sqrt(exact))
+    assert not math.isfinite(bounds.all_regions_limit(1 / (math.sqrt(2) * 1.42)))
+    assert math.isfinite(bounds.all_regions_limit(1 / (math.sqrt(2) * 1.41)))
+
+
+def test_the_norm_at_which_the_bound_is_two(text):
+    assert "At norm 0.40, which is $r = 1.79$ in the paper's scale." in text
+    assert bounds.all_regions_limit(1.79) == pytest.approx(2, abs=0.01) and f"{norm_of(1.79):.2f}" == "0.40"

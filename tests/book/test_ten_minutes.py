@@ -141,7 +141,8 @@ def test_what_remedies_save_under_adam(text):
     lines = [line.split() for line in table("your-own-network", "steps of Adam to a")]
     *_, nothing = gains = [float(words[-3]) for words in lines]
     assert nothing == 1 and sorted(gains[:-1])[:-1] == [1.1, 1.1, 1.5, 3.2] and round(max(gains)) == 8
-    said = "weights of a wrong scale in a transformer, drawn anew, a factor of 3.2; GroupNorm in a CNN 1.5; LayerNorm"
+    said = "to draw the weights of a transformer anew, whose scale was wrong, a factor of 3.2;"
+    said += " GroupNorm in a CNN 1.5; LayerNorm"
     assert f"Other remedies save less: {said} in two perceptrons 1.1." in prose("book/index")
     assert "saves a factor of eight." in text and "drawn anew in a transformer, saved 3.2." in text
     lines = table("your-own-network", "steps of Adam to a")
