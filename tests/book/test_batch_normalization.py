@@ -192,9 +192,9 @@ def test_what_the_halves_and_centring_do_to_steps(text):
     steps = trainings()
     raw, centred, standardised = (steps[name, "nothing"] for name in ("raw", "centred", "standardised"))
     subtracted, divided, whole = (steps["raw", how] for how in ("mean subtracted", "divided by deviation", "BN"))
-    said = "standardise, and do not only centre ({:.0f} steps and {:.0f}). With Kaiming weights centring alone"
+    said = "standardise, and do not only centre ({:.0f} steps against {:.0f}; with Kaiming weights it is the other way,"
     assert said.format(standardised[1], centred[1]) in text and standardised[1] < centred[1]
-    assert f"took fewer ({centred[0]:.0f} and {standardised[0]:.0f})." in text and centred[0] < standardised[0]
+    assert f"other way, {standardised[0]:.0f} against {centred[0]:.0f})." in text and centred[0] < standardised[0]
     assert "To subtract means in each layer halves the steps; to divide alone more than doubles them." in text
     assert raw[1] / subtracted[1] == pytest.approx(2, rel=0.1) and 2 < divided[1] / raw[1] < 3
     assert f"is nearly all of BN: {subtracted[0]:.0f} steps and {whole[0]:.0f}." in text

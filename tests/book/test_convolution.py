@@ -3,6 +3,7 @@
 from statistics import median
 
 import pytest
+import torch
 
 from gnlib.chapters import results
 from tests.book.kept import kappas
@@ -134,3 +135,30 @@ def test_trends_of_figure_8_as_coded(text):
     assert "There both trends are clear; kernel 11 levels off at four filters." in text
     assert all(list(column) == sorted(column, reverse=True) for column in zip(*hundred, strict=True))
     assert all(row[:3] == sorted(row[:3]) and row[3] > 0.9 * row[2] for row in hundred)
+
+
+def test_the_proof_for_two_layers(text):
+    """The display, against automatic differentiation of the effective kernel."""
+    assert r"\sum_{t \in K_1} w_f(j - t)\, w_f(j' - t) + \sum_{t \in K_2} v_f(j - t)\, v_f(j' - t)" in text
+    draw = torch.Generator().manual_seed(0)
+    v, w = (torch.randn(3, taps, generator=draw, dtype=torch.float64) for taps in (2, 4))  # three filters
+    window = v.shape[1] + w.shape[1] - 1
+
+    def effective(v, w):
+        return sum(v[:, [t]] * torch.nn.functional.pad(w, (t, window - t - w.shape[1])) for t in range(2)).sum(0)
+
+    jacobian = torch.cat([part.flatten(1) for part in torch.autograd.functional.jacobian(effective, (v, w))], 1)
+
+    def tap(filters, place):
+        inside = 0 <= place < filters.shape[1]
+        return filters[:, place] if inside else torch.zeros_like(filters[:, 0])
+
+    displayed = [
+        [
+            sum((tap(w, i - t) * tap(w, j - t)).sum() for t in range(2))
+            + sum((tap(v, i - t) * tap(v, j - t)).sum() for t in range(4))
+            for j in range(window)
+        ]
+        for i in range(window)
+    ]
+    assert torch.allclose(jacobian @ jacobian.mT, torch.tensor(displayed, dtype=torch.float64), atol=1e-12)
