@@ -24,6 +24,8 @@ def steps():
 
 def test_more_filters_take_fewer_steps_and_larger_kernels_more(text, steps):
     assert "With more filters it takes fewer steps, with the larger kernel more." in text
+    assert "costs eight times one with 4, so in arithmetic the small network wins.)" in text
+    assert all(0 < few / many < 8 for k in (3, 7) for few, many in zip(steps[k, 4][1:], steps[k, 32][1:], strict=True))
     for which in range(3):  # the condition number, and the steps to two shares of the loss
         few_small, many_small, few_large, many_large = (steps[point][which] for point in sorted(steps))
         assert many_small < few_small < few_large and many_small < many_large < few_large
@@ -33,6 +35,11 @@ def test_steps_differ_less_than_kappa_and_the_more_the_closer(text, steps):
     assert "At first the steps differ less than $\\kappa$" in text
     kappa, first, last = (steps[7, 4][which] / steps[3, 32][which] for which in range(3))
     assert first < last < kappa
+
+
+def test_limits_on_raw_images(text):
+    limits = {float(line.split()[-1]) for line in table("convolution", "two layers on squares, one") if "raw" in line}
+    assert "there the limits are 895 and 29,400." in text and limits == {895, 29400}
 
 
 def test_limits_of_the_first_figure(text):
@@ -69,7 +76,7 @@ def test_with_a_relu_more_filters_raise_kappa_and_leave_the_loss(text):
     assert few_small < many_small < many_large and few_small < few_large < many_large
     assert "multiply $\\kappa$ by 50 and more" in text and min(many_small / few_small, many_large / few_large) >= 50
     assert "The largest of them, as many as before, keep their $\\kappa$ within a factor of 1.6." in text
-    assert "that of the 68 largest eigenvalues alone, or 388 for kernels of 7" in text
+    assert "it has the $\\kappa$ of the 68 largest, or of the 388 largest for kernels of 7" in text
     assert [rank for _, _, _, rank, *_ in rows] == [m * (2 * k * k - 1) for k, m, *_ in rows] == [68, 272, 388, 1552]
     few_small, many_small, few_large, many_large = (row[4] for row in rows)
     assert all(1 / 1.6 < a / b < 1.6 for a, b in ((few_small, many_small), (few_large, many_large)))

@@ -114,7 +114,7 @@ def test_slopes_at_the_best_rate_of_each_training(text):
     said = "| standardised | a factor of {} in steps | 0.6: {}; 0.9: {} |"
     assert said.format(spans["standardising"], spans["0.6 then"], spans["0.9 then"]) in text
     assert f"| centred (less the mean image) | {spans['less the mean']} | 0.3: {spans['0.3 then']} |" in text
-    assert "That saves a ReLU half of its steps or more." in text
+    assert "That saves a ReLU about half of its steps or more." in text
     assert min(gains["standardising"] + gains["less the mean"]) > 1.9
     assert f"in training 0.3 is ahead there, by {spans['0.3 then']}." in text
     assert "a slope of 0.6 are learned about as soon as centred ones with 0.3." in text
@@ -136,7 +136,7 @@ def test_standardised_images_keep_the_order_of_raw_ones(text):
 def test_more_images_than_pixels(text):
     (line,) = (row for row in table("leaky-relu", "condition number of the figure") if row.startswith("more images"))
     relu, slightly, more, most, _ = map(float, line.split()[4:])
-    assert "$\\kappa$ is a fourth larger there than at the ReLU. At 0.9 it is eight times as large" in text
+    assert "$\\kappa$ is a quarter larger there than at the ReLU. At 0.9 it is eight times as large" in text
     assert relu < slightly < more and 1.2 < more / relu < 1.27 and round(most / relu) == 8
 
 
