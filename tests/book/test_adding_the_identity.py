@@ -60,7 +60,8 @@ def test_a_skip_of_one_around_large_weights(text, singular_values):
     least = torch.linalg.eigvalsh((matrix := _large()) + matrix.mT)[0]
     assert "At this strength the lower bound on the smallest value is zero." in text
     assert torch.linalg.svdvals(matrix)[-1] ** 2 + least + 1 < 0
-    assert f"(blue) it is {at_one:.1f} at \u03c1 = 1, around large ones (orange) {kappas[-1]:.0f}." in text
+    assert f"(blue, an eighth of Kaiming's) it is {at_one:.1f} at \u03c1 = 1, around large ones" in text
+    assert f"(orange, nearly Kaiming's) {kappas[-1]:.0f}." in text
 
 
 def test_the_price_of_small_weights(text):

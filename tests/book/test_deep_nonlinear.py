@@ -160,7 +160,7 @@ def test_late_layers_spoil_the_sum(text, chains):
     assert first == sorted(first, reverse=True) and whole == sorted(whole, reverse=True)
     assert whole == [float(f"{chains['raw', 'ReLU', depth][0]:.3g}") for depth in (2, 3, 5, 8)]
     of_first, of_whole = ([before / after for before, after in pairwise(kappas)] for kappas in (first, whole))
-    assert "the first layer gains most" in text
+    assert "The first layer gains most, and the sum still gains with each layer." in text
     assert all(gain > other for gain, other in zip(of_first, of_whole, strict=True))
 
 
@@ -182,7 +182,9 @@ def test_what_depth_gains_in_training_comes_late(text):
     assert "of the deeper network is nearly five times smaller" in text and 4.5 < shallow[0] / deep[0] < 5
     assert "down to a thousandth of the loss it is no faster" in text
     assert all(many >= few for few, many in zip(shallow[1:3], deep[1:3], strict=True))
-    assert "They reach a hundred-thousandth in at least a quarter fewer steps, in all three runs." in text
+    assert (
+        "The deeper network reaches a hundred-thousandth in at least a quarter fewer steps, in all three runs." in text
+    )
     assert "1,490 to 1,840 steps, where two layers are not there after 2,500" in text and 1840 <= 0.75 * 2500
     assert (
         f"At a ten-thousandth the deeper network is ahead, by {1 - deep[3] / shallow[3]:.0%}.".replace("%", " %")
@@ -237,21 +239,68 @@ def test_what_depth_gains_in_kappa_with_more_images(text, chains):
     gain = chains["raw", "ReLU", 2][0] / chains["raw", "ReLU", 8][0]
     of_many = ends["ReLU", 2] / ends["ReLU", 8]
     assert f"in κ**: by a factor of {gain:.0f} with 60 images, and of {of_many:.1f} with 500." in text
-    assert "an eleventh of the $\\kappa$ of two; on 500, at full resolution, a third." in text
+    assert "With 60 images eight layers of ReLUs have an eleventh of the $\\kappa$ of two." in text
+    said = "**With 500 images** at full resolution the gain is smaller: eight layers of ReLUs have a third of the"
+    assert said in text
     assert round(gain) == 11 and round(of_many) == 3
     assert f"With GELU it rises by a factor of {ends['GELU', 8] / ends['GELU', 2]:.1f}." in text
 
 
-def test_the_smallest_condition_number_is_that_of_images_less_their_mean(text):
-    assert "But for whitening, that gives the smallest $\\kappa$ at each depth (not trained here)." in text
+def test_the_smallest_condition_number_is_that_of_images_less_their_mean(text, chains):
+    said = "subtracting the mean image and scaling to rms 1 gives the smallest $\\kappa$ at each depth**"
+    assert said in text and "Only white images, above, have less." in text
     lines = [line.rsplit(maxsplit=4) for line in table("deep-nonlinear", "κ of networks of width 800, prepared")]
     found = {tuple(re.split(r"\s{2,}", head)): numbers(kappas) for head, *kappas in lines}
     for name in ("ReLU", "GELU", "tanh"):
         own = {images: kappas for (which, images), kappas in found.items() if which == name}
-        assert own["less the mean image, at rms 1"] == [min(each) for each in zip(*own.values(), strict=True)]
+        smallest = own["less the mean image, at rms 1"]
+        assert smallest == [min(each) for each in zip(*own.values(), strict=True)]
+        assert all(chains["white", name, depth][0] < kappa for depth, kappa in zip((2, 3, 5, 8), smallest, strict=True))
+    less, raw = ([found["ReLU", kind][at] for at in (0, -1)] for kind in ("less the mean image, at rms 1", "raw"))
+    said = "falls from {:,.0f} with two layers to {:,.0f} with eight, on raw ones from {:,.0f} to {:,.0f}."
+    assert said.format(*less, *raw) in text
     assert "at rms 1 it gains a factor of 7. Tanh gains" in text
     at_rms_1 = found["GELU", "at rms 1"]
     assert round(at_rms_1[0] / at_rms_1[-1]) == 7
+
+
+def test_white_images_in_a_deep_network(text, chains):
+    (shallow, *_), (deep, *_) = (chains["white", "ReLU", depth] for depth in (2, 8))
+    assert f"grows by a factor of {deep / shallow:.1f} from two layers to eight." in text
+
+
+def test_the_table_of_many_images_is_the_kept_one():
+    kept = [row for row in results.kept("deep-nonlinear") if row["shape"] == "chain"]
+    kappas = {(row["data"], row["activation"], row["depth"]): row["kappa"] for row in kept}
+    lines = [line.rsplit(maxsplit=4) for line in table("deep-nonlinear", "κ, 500 images at full resolution")]
+    assert len(lines) == 10
+    for head, *shown in lines:
+        kind, name = head.split(maxsplit=1)
+        of_kept = [kappas[kind, name.strip(), depth] for depth in (2, 3, 5, 8)]
+        assert numbers(shown) == [pytest.approx(kappa, rel=0.006, abs=0.05) for kappa in of_kept]
+
+
+def test_steps_do_not_follow_kappa(text):
+    lines = [re.split(r"\s{2,}", line) for line in table("deep-nonlinear", "κ at the start, and steps down")]
+    two, plain, full, weak, norm = (numbers(columns) for _, *columns in lines)
+    raw, less = ([shape[column] for shape in (two, plain, full, weak, norm)] for column in (2, 5))
+    assert f"Two layers of ReLUs then need {less[0]:.0f} steps in place of {raw[0]:.0f} to" in text
+    assert f"Less the mean image they need {less[0]:.0f} steps in place of {raw[0]:.0f}." in text
+    assert f"needs more steps there, {less[1]:.0f} in place of {raw[1]:.0f}, though its $\\kappa$ is smaller." in text
+    assert less[1] > raw[1] and plain[3] < plain[0]
+    assert max(before / after for before, after in zip(raw, less, strict=True)) == raw[0] / less[0]
+    assert f"less the mean image**: {less[3]:.0f} steps, about as many as two layers, with the largest" in text
+    assert less[3] == min(less[1:]) and less[3] < 1.1 * less[0]
+    assert weak[3] == max(shape[3] for shape in (two, plain, full, weak, norm))
+    assert f"On raw images it needs {raw[3]:.0f}." in text
+    for shape in (full, norm):
+        assert shape[2] > two[2] and shape[5] > two[5] and shape[0] < two[0] and shape[3] < two[3]
+    assert f"is ahead**: {raw[1]:.0f} steps, and {raw[0]:.0f} for two layers." in text and raw[1] == min(raw)
+    assert f"starts at {full[1]:.0f} on raw images, where two layers start at {two[1]:.1f}." in text
+    spans = re.search(r"two layers need (.*?) with LayerNorm\.", text[text.index("With the seeds 0, 1 and 2") :])[1]
+    spans = [numbers(span) for span in re.findall(r"(\d+) to (\d+)", spans)]
+    shown = [steps for raw_steps, less_steps in zip(raw, less, strict=True) for steps in (raw_steps, less_steps)]
+    assert all(low <= steps <= high for (low, high), steps in zip(spans, shown, strict=True))
 
 
 def test_a_step_of_a_deeper_network_costs_more(text):

@@ -37,7 +37,10 @@ def test_the_most_squeezed_direction(text):
     assert f"For a layer of a hundred units that is some {100 * ratio:.0f} times." in text
     (mean,) = (float(words[1]) for words in words_of("random-layers", "means of κ(W + I)") if words[0] == "100")
     fall = f"$\\kappa$ falls from some {100 * ratio:.0f} to {mean:.1f}"
-    assert f"At norm 0.35 and a hundred units {fall}." in text and f"At norm 0.35 and 100 units {fall}, and" in text
+    assert (
+        f"At norm 0.35, an eighth of Kaiming's weights, and a hundred units {fall}." in text
+        and f"At norm 0.35 and 100 units {fall}, and" in text
+    )
 
 
 def test_steps_of_descent(text):
