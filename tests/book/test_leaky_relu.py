@@ -172,6 +172,9 @@ def test_bounds_on_white_and_on_raw_images(text):
         "on the raw ones of figure 23 within a factor of ten." in text
     )
     assert max(above["white"]) < 1.2 and min(below["white"]) > 0.8
+    relu, torch_default = (float(line[2]) for line in lines[:2])
+    assert f"hardly differs from a ReLU in $\\kappa$ ({torch_default:.0f} and {relu:.0f} on white images)." in text
+    assert [line[1] for line in lines[:2]] == ["0.0", "0.01"]
     assert 5 < max(above["raw"]) < 10 and min(below["raw"]) > 0.1
 
 
