@@ -75,7 +75,7 @@ def test_the_largest_wrong_gap(page):
 def test_the_gaps_of_other_networks(page):
     said = (
         "A small CNN and a perceptron of five layers, 50 images each, "
-        "[have gaps above $10^9$](#gaps-of-two-others), before training and after"
+        "[have gaps above $10^9$](#theory-says-where-the-zeros-begin), before training and after"
     )
     assert said in page
     (rows,) = tables("counting-zeros", "two networks of other kinds, nk = 500")
