@@ -29,8 +29,9 @@ def rules():
 def test_the_rules_on_one_network(page, rules):
     before, after = ({name: row[i : i + 3] for name, row in rules.items()} for i in (0, 3))
     kappas = [kappa for _, kappa, _ in after.values()]
-    assert (f"{min(kappas):.0e}", f"{max(kappas):.0e}") == ("4e+03", "2e+13")
-    assert r"from $4 \cdot 10^3$ to $2 \cdot 10^{13}$" in page
+    everyday = sorted(kappas)[:-1]  # all but the singular values, which few compute
+    assert (f"{min(everyday):.0e}", f"{max(everyday):.0e}", f"{max(kappas):.0e}") == ("4e+03", "3e+10", "2e+13")
+    assert r"from $4 \cdot 10^3$ to $3 \cdot 10^{10}$, and the right one is $2 \cdot 10^{13}$" in page
     assert "seven rules have six answers" in page and (len(kappas), len(set(kappas))) == (7, 6)
     regular = [gap for _, kappa, gap in before.values() if kappa == 1.4e9]
     others = [gap for _, kappa, gap in before.values() if kappa != 1.4e9]
