@@ -41,7 +41,7 @@ def test_at_larger_rates_the_pruned_connected_network_is_behind(text):
     assert "four times its own best rate was best, and eight times was worse." in text
     assert rates[better.argmin()] == 4 * rates[whole[:, 1].argmin()] and rate == 8 * rates[whole[:, 1].argmin()]
     assert (
-        "in the one small MLP that could still learn the best rate was four times as large as before, and the loss still"
+        "in the one small MLP that could still learn the best rate was four times as large as before, and the loss"
         in text
     )
     assert "30 times that of the whole network or more" in text and better.min() > 30 * whole.min(0).max()
