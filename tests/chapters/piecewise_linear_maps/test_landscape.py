@@ -88,6 +88,14 @@ def test_one_sample_one_output_one_unit_and_one_input():
     assert landscape.landscape_condition(products, z) == landscape.riedi_corollary_11(products, z) == 1
 
 
+@pytest.mark.parametrize("row", [[1.0], [1.0, 0.0]])  # as many outputs as units, and fewer
+def test_the_landscape_condition_compares_different_samples(row):
+    """By hand: orthogonal inputs, X_1 = row and X_2 = 3 row, so that A has the eigenvalues 1/2 and 9/2."""
+    products, z = torch.tensor([[row], [[3 * entry for entry in row]]]).double(), torch.eye(2).double()
+    assert torch.linalg.eigvalsh(dense_form(products, z))[-2:].tolist() == [0.5, 4.5]
+    assert landscape.landscape_condition(products, z) == pytest.approx(3, rel=1e-14)
+
+
 def test_inputs_that_are_always_zero_are_left_out_of_corollary_11():
     products, z = torch.ones(2, 1, 1), torch.tensor([[3.0, 0.0, 1.0], [3.0, 0.0, -1.0]])
     assert landscape.riedi_corollary_11(products, z) == pytest.approx(3)
