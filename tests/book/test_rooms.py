@@ -19,6 +19,11 @@ ROOMS = sorted(path.parent for path in CHAPTERS.glob("*/__init__.py") if path.pa
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.md"))
 
 
+def room_of(notebook):
+    """A chapter and the page of its further experiments, `<slug>-further`, share a room."""
+    return notebook.stem.removesuffix("-further").replace("-", "_")
+
+
 def names(source, package=()):
     """What this code imports or spells out, dotted; `package` is the folder that holds it."""
     found, spelt = set(), set()
@@ -135,7 +140,7 @@ def test_a_sweep_knows_no_chapter():
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_needs_no_room_but_its_own(notebook):
-    own = f"gnlib.chapters.{notebook.stem.replace('-', '_')}"
+    own = f"gnlib.chapters.{room_of(notebook)}"
     assert [
         name
         for name in sorted(names(code(notebook)))
@@ -144,5 +149,4 @@ def test_a_notebook_needs_no_room_but_its_own(notebook):
 
 
 def test_each_room_has_its_notebook():
-    slugs = {notebook.stem.replace("-", "_") for notebook in NOTEBOOKS}
-    assert [room.name for room in ROOMS if room.name not in slugs] == []
+    assert [room.name for room in ROOMS if room.name not in map(room_of, NOTEBOOKS)] == []
