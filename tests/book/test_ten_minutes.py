@@ -90,7 +90,7 @@ def test_a_skip_takes_a_third_off(text):
 
 def test_the_kernel_of_a_wide_network_with_a_linear_output_stays():
     changes = defaultdict(list)
-    for row in results.kept("when-the-kernel-moves"):
+    for row in results.kept("when-the-kernel-moves-further"):
         if row["figure"] == 1:
             changes[row["network"], row["width"]].append(row["change"])
     linear, swish = ([np.mean(changes[name, 10**e]) for e in range(2, 7)] for name in ("linear", "swish"))

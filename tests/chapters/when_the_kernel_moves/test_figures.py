@@ -6,7 +6,7 @@ from scipy import stats
 
 from gnlib.chapters import figures, results
 
-KEPT = results.kept("when-the-kernel-moves")
+KEPT = results.kept("when-the-kernel-moves-further")
 WIDTHS = [30, 100, 1000, 10**4, 10**5, 10**6]
 BOTTLENECKS = [3, 5, 10, 50, 100, 500, 1000]
 READINGS = ["as printed", "with biases", "and a factor"]
