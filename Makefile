@@ -25,7 +25,7 @@ book: $(INSTALLED)  ## render the site to _build/html, execute what has changed 
 	$(BIN)/python book/execute.py --cache
 	$(BIN)/jupyter-book build --all -W -n --keep-going .
 
-check: lint  ## what to run while working: style, types and the tests of the core, in under two minutes
+check: lint  ## what to run while working: style, types and the tests of the core, in two to three minutes
 	$(SHARED) -m 'not slow' tests $(addprefix --ignore=tests/,$(BEYOND_THE_CORE))
 
 # The two halves run side by side, so that one computes while the other waits, and both to their end if one fails.
