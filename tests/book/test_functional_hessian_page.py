@@ -29,7 +29,7 @@ def test_at_a_small_start_the_gradient_lies_along_the_negative_eigenvector(text)
 def test_from_when_on_white_images_have_the_pace_of_gauss_newton(text):
     first = next(line.split() for line in table(PAGE, "which eigenvalue is at work") if line.startswith("white"))
     assert first[1:4] == ["300", "to", "1,000"] and float(first[6]) == 1
-    assert "$G$ took over,** after some 300 steps" in text
+    assert "after some 300 steps it is the smallest non-zero eigenvalue of $G$: there $G$ takes over." in text
     at = {int(line.split()[0]): line.split() for line in table(PAGE, "images white")}
     assert "white images get there within 1,000 steps" in text and at[300][5] == "-" and at[1000][5] != "-"
 
