@@ -286,7 +286,7 @@ def test_the_second_half_fades_with_an_activation_too():
     tanh, relu = (round(100 * (float(row[2]) - 1)) for row in rows)
     assert said in page and f"it is {-tanh} % below with tanh and {relu} % above with ReLUs" in page
     _, top, least, *_ = next(row.split() for row in table("functional-hessian", "eigenvalues; 920") if row[:2] == "H ")
-    assert "nearly a third of the largest at the start" in page and 0.3 < -float(least) / float(top) < 1 / 3
+    assert "the lowest nearly a third of the highest in size" in page and 0.3 < -float(least) / float(top) < 1 / 3
 
 
 def test_the_smallest_eigenvalue_of_the_hessian_is_that_of_one_direction_of_the_inputs():
