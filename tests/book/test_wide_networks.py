@@ -219,6 +219,7 @@ def test_the_order_of_draws_on_images_at_one_rate():
 def test_the_forecast_on_images_is_right_in_the_limit_of_wide_networks():
     page = prose(f"notebooks/{MOVING}")
     assert "At width 64 it is some five times too large, at width 4,096 by 4 %." in page
+    assert "some five times too large at width 64, and by 4 % at width 4,096" in prose("notebooks/ten-minutes")
     images, labels = gnlib.load("mnist", 20, stride=4)
     for width, expected, tolerance in ((64, 5.0, 0.7), (4096, 1.04, 0.005)):
         torch.manual_seed(0)
