@@ -17,7 +17,8 @@ def pruned(network, column, epoch):
         where["statistics"] = "batch"
     fractions = {"every tensor": 0.8, "weights": 0.8, "none": 0.0}
     found = [
-        kappas("pruning", column, pruning=what, fraction=fraction, **where) for what, fraction in fractions.items()
+        kappas("pruning-further", column, pruning=what, fraction=fraction, **where)
+        for what, fraction in fractions.items()
     ]
     assert all(len(values) == 1 for values in found)
     return [value for (value,) in found]
@@ -25,7 +26,7 @@ def pruned(network, column, epoch):
 
 def deeper(column, share, epoch, columns="all"):
     """Of our ResNet32, with a share of every tensor pruned."""
-    (found,) = kappas("pruning", column, network="ResNet32", fraction=share, epoch=epoch, columns=columns)
+    (found,) = kappas("pruning-further", column, network="ResNet32", fraction=share, epoch=epoch, columns=columns)
     return found
 
 
@@ -64,7 +65,7 @@ def late_loss(what, share):
     """Mean loss of the transformer over the last twenty epochs."""
     epochs = (180, 185, 190, 195, 200)
     where = {"network": "ViT", "pruning": what, "fraction": share, "columns": None}
-    return np.mean([kappas("pruning", "loss", epoch=epoch, **where) for epoch in epochs])
+    return np.mean([kappas("pruning-further", "loss", epoch=epoch, **where) for epoch in epochs])
 
 
 HELD = {
@@ -84,8 +85,8 @@ HELD = {
         "{} of {} parameters are left, and only {} of 16, {} of 32 and {} of 64 channels in the layers of its three "
         "stages.",
         [
-            *(printed("pruning", f"{share} pruning: ").split()[0] for share in ("80 %", "no")),
-            *(printed("pruning", f"7 layers of {m} channels: each keeps ").split(",")[0] for m in (16, 32, 64)),
+            *(printed("pruning-further", f"{share} pruning: ").split()[0] for share in ("80 %", "no")),
+            *(printed("pruning-further", f"7 layers of {m} channels: each keeps ").split(",")[0] for m in (16, 32, 64)),
         ],
     ),
     "figure 14, the divisor": lambda: (

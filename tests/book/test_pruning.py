@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 import gnlib
 from gnlib.chapters import results
@@ -16,18 +17,20 @@ from gnlib.chapters.pruning.trainings import Training, path, trainings
 from gnlib.chapters.shared.fully_connected import FullyConnected
 from tests.book.pages import ROOT, printed, prose, table, texts, words_of
 
-lines_of = partial(words_of, "pruning")
+lines_of = partial(words_of, "pruning-further")
+lines_of_chapter = partial(words_of, "pruning")
 
 
 @pytest.fixture(scope="module")
 def text():
-    return prose("notebooks/pruning")
+    """The chapter and the page of its further experiments."""
+    return prose("notebooks/pruning") + " " + prose("notebooks/pruning-further")
 
 
 @cache
 def kept(network, column, columns="kept"):
     """At each epoch, for the whole network, without 80 % of the weights, and without 80 % of every tensor."""
-    found = trainings(results.kept("pruning"))
+    found = trainings(results.kept("pruning-further"))
     of = [("none", 0.0), ("weights", 0.8), ("every tensor", 0.8)]
     (epochs, whole), *others = (path(found[Training(network, *what)], column, columns) for what in of)
     assert all(found == epochs for found, _ in others)
@@ -47,11 +50,14 @@ def by_fraction(caption):
 
 def test_the_transformer_tells_weights_from_tensors(text):
     whole, weights, every = kept("ViT", "loss")[200]
-    assert "the paper's transformer trains faster than the whole network" in text and weights < whole < every
+    assert "Without 80 % of its *weights* a ResNet20 trains as fast as the whole one, and a transformer faster." in text
+    assert "and the transformer ends below it." in text and weights < whole < every
     kappa = kept("ViT", "kappa")
     assert kappa[0][0] < kappa[0][1] < kappa[0][2]
-    assert "Before training it is ten times as large with pruned weights as that of the whole network" in text
-    assert "The transformer with pruned weights has ten times the $\\kappa$ of the whole one and is faster." in text
+    assert (
+        "Without 80 % of its weights $\\kappa$ is ten times that of the whole one, and this network is the fastest"
+        in text
+    )
     assert "is better conditioned than the whole one from epoch 80 on, and stays the slowest" in text
     assert all((every < whole) == (epoch >= 80) for epoch, (whole, _, every) in kappa.items())
     assert "From epoch 40 on both pruned networks have the smaller condition number by all columns" in text
@@ -85,7 +91,7 @@ def test_the_residual_network_needs_its_scales(text):
     ends = [of[epoch][1] for epoch in (0, 100) for of in (by_all, by_kept)]
     assert words.format(*(round(value, 1 - len(f"{value:.0f}") + 1) for value in ends)) in text
     for what in ("losses at the end", "condition numbers before training, kept columns"):  # the network of this run
-        assert printed("pruning", f"the two smallest {what}: ") == "none and weights"
+        assert printed("pruning-further", f"the two smallest {what}: ") == "none and weights"
 
 
 def test_the_connected_network_does_not(text):
@@ -108,7 +114,7 @@ def test_at_nineteen_times_the_rate_the_pruned_connected_network_passes_the_whol
     assert [whole, weights] == pytest.approx(kept("FcNN", "loss")[200][:2], abs=1e-4)
     (last,) = (
         row["loss"]
-        for row in results.kept("pruning")
+        for row in results.kept("pruning-further")
         if (row["factor"], row["epoch"], row["fraction"]) == (19, 200, 0.8)
     )
     assert "It ends far below the whole network at the paper's rate." in text and raised == pytest.approx(
@@ -118,7 +124,7 @@ def test_at_nineteen_times_the_rate_the_pruned_connected_network_passes_the_whol
 
 
 def test_how_many_runs_are_kept(text):
-    rows = results.kept("pruning")
+    rows = results.kept("pruning-further")
     runs = {row["run_name"] for row in rows}
     assert f"The book keeps {len(runs)} of these runs, each with one seed." in text and {
         row["seed"] for row in rows
@@ -139,7 +145,7 @@ def test_behind_the_figures_on_all_six_epochs():
 
 
 def test_the_more_is_pruned_of_the_connected_network_the_slower_it_is(text):
-    found = trainings(results.kept("pruning"))
+    found = trainings(results.kept("pruning-further"))
 
     def along(column, kind, share):
         return dict(zip(*path(found[Training("FcNN", kind if share else "none", share)], column, "all"), strict=True))
@@ -178,7 +184,8 @@ def test_every_network_is_worse_conditioned_before_training(text):
     assert "by a factor of about three for the MLP" in text and growth.pop("MLP") == pytest.approx(3, abs=0.5)
     assert "by tens to hundreds for the others" in text and 10 < min(growth.values()) < max(growth.values()) < 300
     lines = [
-        line.replace(",", "").split() for line in table("pruning", "running statistics and those of the batch, before")
+        line.replace(",", "").split()
+        for line in table("pruning-further", "running statistics and those of the batch, before")
     ]
     of_batch = [float(pruned[3]) / float(whole[3]) for whole, pruned in zip(lines[::2], lines[1::2], strict=True)]
     assert "With the statistics of the batch it changes by no more than a factor of two or so" in text
@@ -192,7 +199,6 @@ def test_every_network_is_worse_conditioned_before_training(text):
 def test_where_losses_follow(text):
     losses = by_fraction("training loss after 20 epochs")
     assert {name for name, values in losses.items() if values == sorted(values)} == {"MLP", "ViT"}
-    assert f"The small one was slower, at {losses['ViT'][-1]:.3f} in place of {losses['ViT'][0]:.3f}." in text
     assert all(min(losses[name]) == losses[name][-1] for name in ("VGG5", "ResNet32"))
     after = by_fraction("condition number after training")
     assert {name for name, values in after.items() if min(values) == values[-1]} == {"VGG5", "ResNet32"}
@@ -237,7 +243,7 @@ def test_one_output_of_the_small_network_is_blind_to_one_image(text):
 def test_the_rank_correlations(text):
     """At rates that are small enough, those of the paper for two networks, and at rates that are not."""
     captions = (f"rank correlation with the loss after 20 epochs, {of}" for of in ("κ with running", "of two numbers"))
-    running, batch = ([line.rsplit(maxsplit=3) for line in table("pruning", caption)] for caption in captions)
+    running, batch = ([line.rsplit(maxsplit=3) for line in table("pruning-further", caption)] for caption in captions)
     by_kappa, by_batch, by_share = (
         {tuple(line[0].rsplit(maxsplit=1)): float(line[column]) for line in lines}
         for lines, column in ((running, 2), (batch, 2), (running, 3))
@@ -286,18 +292,22 @@ def test_the_rank_correlations(text):
     assert "the order of the shares is turned round for VGG5 and ResNet32" in text and max(large[1:]) < -0.5
 
 
-def test_scales_alone_are_a_part_of_the_slowdown(text):
+def test_scales_and_biases_alone_slow_three_networks_down(text):
+    lines = [[float(cell) for cell in cells] for cells in lines_of("pruned ResNet20 of half the width: training loss")]
+    assert "Three ResNet20s of half the width" in text and "In each of the three networks pruned scales" in text
+    assert [line[0] for line in lines] == [0, 1, 2]
+    for _, whole, weights, scales, every in lines:
+        assert max(whole, weights) < scales < every and weights < 1.1 * whole
+    assert "the loss is above that of the same network whole, and above that without 80 % of its weights" in text
+    assert "Each is slower than the same network whole, and than without 80 % of its weights." in text
+
+
+def test_condition_numbers_where_scales_are_pruned(text):
     caption = "80% pruned, of what the head names; κ by the columns that are kept"
-    (found,) = (some for some in texts("pruning") if some.startswith(caption) and "scales and biases" in some)
+    (found,) = (some for some in texts("pruning-further") if some.startswith(caption) and "scales and biases" in some)
     lines = [line.rsplit(maxsplit=4) for line in found.splitlines()[2:]]
     cells = {" ".join(name.split()): [*map(float, values)] for name, *values in lines}
-    whole, weights, scales, every = cells["ResNet20 loss, epoch 40"]
-    assert f"the loss ends at {scales:.2f} in place of {whole:.2f}" in text and f"it ends at {every:.2f}." in text
-    assert f"ends where the whole one ends, at {weights:.2f} and {whole:.2f}." in text
-    assert 0.3 < (scales - whole) / (every - whole) < 0.8 and weights < 1.03 * whole < scales
-    means = cells["ResNet20 loss, mean from epoch 30 on"]
-    said = "The means from epoch 30 on, {2:.2f} and {3:.2f}, are above those of the other two, {0:.2f} and {1:.2f}."
-    assert said.format(*means) in text and min(means[2:]) > 1.05 * max(means[:2])
+    whole, *_, every = cells["ResNet20 loss, epoch 40"]
     of_kept, of_all = (cells[f"ResNet20 κ, epoch 0{kind}"] for kind in ("", ", all columns"))
     assert "the matrices have the ranks 79 and 62 of 80" in text and "has lost 18 directions" in text
     assert cells["ResNet20 rank, epoch 0"] == [80, 80, 79, 62] and 80 - 62 == 18 and of_kept[3] < of_kept[2]
@@ -319,7 +329,6 @@ def test_the_last_loss_of_the_transformer_is_a_spike(text):
     late = [losses for epoch, losses in loss.items() if epoch >= 180]
     whole, weights, every = np.mean(late, axis=0)
     *before, last = (losses[0] for losses in late)
-    assert f"at a mean loss of {weights:.2f} in place of {whole:.2f}." in text
     assert last > 1.4 * max(before) and f"the {last:.2f} of the whole network at the last epoch is a spike" in text
     assert (
         f"{weights:.2f} with pruned weights, {whole:.2f} for the whole network, {every:.2f} with every tensor pruned"
@@ -336,7 +345,7 @@ def test_the_verdict_on_figure_13():
 
 def test_the_verdict_on_figure_15():
     row = on_the_scorecard("15")
-    found = trainings(results.kept("pruning"))
+    found = trainings(results.kept("pruning-further"))
     whole, every = (found[Training("ResNet32", *what)] for what in (("none", 0.0), ("every tensor", 0.8)))
     slow, fast = (path(some, "loss")[1][-1] for some in (every, whole))
     assert f"the loss is {slow:.2f} and not {fast:.3f} after 100 epochs" in row
@@ -356,17 +365,17 @@ def test_a_zero_may_raise_an_eigenvalue(text):
 
 
 def test_before_training_the_largest_condition_number_is_that_of_every_tensor(text):
-    assert "In both networks it is by far the largest with 80 % of every tensor pruned." in text
+    assert "In both networks $\\kappa$ is by far the largest without 80 % of every tensor." in text
     for network in ("ResNet20", "ViT"):
         *others, every = kept(network, "kappa")[0]
         assert every > 100 * max(others)
     whole, *_, most = (float(line[1].replace(",", "")) for line in lines_of("MLP, loss after 100 epochs, at the rate"))
     start = "MLP, full rank, whole and without 80 %: "
-    (line,) = (line for some in texts("pruning") for line in some.splitlines() if line.startswith(start))
+    (line,) = (line for some in texts("pruning-further") for line in some.splitlines() if line.startswith(start))
     first, last = map(int, line.removeprefix(start).split())
-    assert f"in one of the two MLPs below $\\kappa$ grows fourfold, from {first} to {last}." in text
+    assert f"$\\kappa$ grows fourfold, from {first} to {last}." in text
     assert round(last / first) == 4 and "in the other $\\kappa$ is four times as large" in text
-    assert any("MLP, ranks without 80 %: 159 and 160" in some for some in texts("pruning"))
+    assert any("MLP, ranks without 80 %: 159 and 160" in some for some in texts("pruning-further"))
     assert "In one of its two networks an eigenvalue is zero and left out" in text and round(most / whole) == 3
 
 
@@ -375,7 +384,7 @@ def test_together_at_one_small_rate(text):
     batch, running = (
         next(
             line.split()[-2:]
-            for line in table("pruning", f"rank correlation with the loss after 20 epochs, {kind}")
+            for line in table("pruning-further", f"rank correlation with the loss after 20 epochs, {kind}")
             if line.startswith("a hundredth") and "together" in line
         )
         for kind in kinds
@@ -386,7 +395,7 @@ def test_together_at_one_small_rate(text):
 
 
 def test_more_than_sixty_per_cent_slow_the_transformer_down(text):
-    found = trainings(results.kept("pruning"))
+    found = trainings(results.kept("pruning-further"))
     of = [found[Training("ViT", *what)] for what in (("every tensor", 0.8), ("every tensor", 0.6), ("none", 0.0))]
     most, much, nothing = (path(some, "loss")[1][-1] for some in of)
     assert "pruned tensors do, at 80 % (at 60 % they do not)" in text and much < nothing < most
@@ -396,17 +405,18 @@ def test_more_than_sixty_per_cent_slow_the_transformer_down(text):
 
 def test_without_sixty_per_cent_the_transformer_is_a_false_alarm(text):
     """Its condition number before training is far larger, at the same full rank, and it is not slow."""
-    found = trainings(results.kept("pruning"))
+    found = trainings(results.kept("pruning-further"))
     much, whole = (found[Training("ViT", *what)] for what in (("every tensor", 0.6), ("none", 0.0)))
     large, small = (path(some, "kappa")[1][0] for some in (much, whole))
+    said = f"is {large / small:.0f} times as large, ${large / 1e9:.1f} \\cdot 10^9$, and this one is not slow"
     assert (
-        f"it is {large / small:.0f} times as large, ${large / 1e9:.1f} \\cdot 10^9$, and this one is not slow" in text
+        said in text and f"it is {large / small:.0f} times as large, and this one is as fast as the whole one." in text
     )
     assert path(much, "rank")[1][0] == path(whole, "rank")[1][0] == 1280
 
 
 def test_the_ranks_before_training(text):
-    found = trainings(results.kept("pruning"))
+    found = trainings(results.kept("pruning-further"))
 
     def rank(network, pruning, fraction):
         return path(found[Training(network, pruning, fraction)], "rank")[1][0]
@@ -416,7 +426,8 @@ def test_the_ranks_before_training(text):
         for network in ("ResNet20", "ViT")
         for of in (("none", 0.0), ("weights", 0.8), ("every tensor", 0.8))
     ]
-    assert "Here it is full before training, 1,280." in text
+    assert "The rank of all these matrices is full before training, 1,280." in text
+    assert "In the table all ranks are full, 1,280." in text
     assert {round(rank(*one)) for one in six} == {1280} == {round(rank("ResNet32", "none", 0.0))}
     assert "rank 1,152 of 1,280 before training" in text and round(rank("ResNet32", "every tensor", 0.8)) == 1152
 
@@ -429,7 +440,7 @@ def test_how_large_a_rank_correlation_of_five_is_by_chance(text):
 
 
 def test_the_pruned_vgg_is_faster(text):
-    found = trainings(results.kept("pruning"))
+    found = trainings(results.kept("pruning-further"))
     whole, every = (found[Training("VGG5", *what)] for what in (("none", 0.0), ("every tensor", 0.8)))
     slow, fast = (path(some, "loss")[1][-1] for some in (whole, every))
     assert f"it ends at the *smaller* loss, {fast:.2f} and not {slow:.2f}." in text
@@ -453,14 +464,77 @@ def test_four_residual_networks_without_most_of_their_weights(text):
     )
     small = by_fraction("condition number before training, on 8 images")["ResNet20"]
     changes = weights / whole, slider["80%"] / slider["0%"], scales, small[-1] / small[0]
-    assert (
-        "by factors of {:.1f} (first figure), {:.1f} (slider), {:.1f} (scales) and {:.1f} (last".format(*changes)
-        in text
+    said = (
+        "by factors of {:.1f} (at the paper's size), {:.1f} (the table above), {:.1f} (scales and biases, first seed)"
     )
+    assert (said + " and {:.1f} (five small networks)").format(*changes) in text
+    every, nothing = (kept("ResNet20", "kappa")[0][i] for i in (2, 0))
+    assert "the thousandfold of pruned tensors at the paper's size" in text and 1000 < every / nothing < 2000
+
+
+def test_the_table_of_condition_numbers_is_sorted_by_them_and_losses_are_not(text):
+    """The losses of the transformer are in another order than its condition numbers before training."""
+    lines = [line.rsplit(maxsplit=2) for line in table("pruning", "sorted by κ on 128 images")]
+    of = {name: [(float(a), float(b)) for what, a, b in lines if what.startswith(name)] for name in ("ResNet20", "ViT")}
+    assert all(some == sorted(some) for some in of.values()) and len(lines) == 7
+    (_, whole), (_, weights), (_, much), (_, most) = of["ViT"]
+    assert weights < much < whole < most and whole - much < 0.02  # "as fast as the whole one"
+    (_, first), (_, second), (_, third) = of["ResNet20"]
+    assert second < first < third
+    flagged = [loss for name in of for kappa, loss in of[name] if kappa > 9 * of[name][0][0]]
+    assert "A $\\kappa$ ten times as large or more flagged two slow networks, and two that were not slow." in text
+    assert sorted(flagged) == [weights, much, most, third]
+
+
+def test_three_small_transformers_are_slower_without_their_weights(text):
+    lines = [[float(cell) for cell in cells] for cells in lines_of("small transformers before training")]
+    assert len(lines) == 3 and "In each of the three networks the loss is larger without 80 % of the weights." in text
+    assert all(loss < pruned for *_, loss, pruned in lines)
+    assert "So is $\\kappa$ before training, twenty times or more." in text
+    assert all(pruned > 20 * whole for _, whole, pruned, *_ in lines)
+
+
+def test_what_is_left_of_the_channels(text):
+    left = {size: printed("pruning-further", f"7 layers of {size} channels: each keeps ") for size in (16, 32, 64)}
+    assert left == {size: f"{few}, together they keep {few}" for size, few in ((16, 4), (32, 7), (64, 13))}
+    assert "each layer keeps 4 of 16, 7 of 32 or 13 of 64 channels, the same ones in all layers of a stage." in text
+    assert "Without 80 % of every tensor 18 of 80 directions are lost" in text
+    assert lines_of("ResNet20 before training, 8 images")[-1][-1] == "62"
+
+
+def test_equal_scales_are_pruned_alike(text):
+    """The first exercise of the chapter."""
+    layers = nn.BatchNorm2d(16), nn.BatchNorm2d(16)
+    for layer in layers:
+        prune.l1_unstructured(layer, "weight", 0.75)
+    first, second = (layer.weight.nonzero().flatten().tolist() for layer in layers)
+    assert "The same four in both" in text and first == second and len(first) == 4
+
+
+def test_the_cell_that_prunes_spares_all_scales():
+    assert printed("pruning", "scales that are zero: ") == "0 of 784"
+
+
+def test_larger_rates_make_up_for_pruned_weights_and_help_the_whole_network_too(text):
+    """The fully connected network of the paper's size, by the kept table, as the table of the chapter shows it."""
+    rows = results.kept("pruning-further-rates")
+    ends = {(row["factor"], row["fraction"]): row["loss"] for row in rows if row["epoch"] == 200}
+    shown = lines_of_chapter("fully connected network, training loss after 200 epochs")
+    assert [line[0] for line in shown] == ["0.01", "0.04", "0.19", "0.76"] and shown[-1][1:] == ["-", "-"]
+    for factor, line in zip((1, 4, 19), shown, strict=False):
+        assert [float(cell) for cell in line[1:]] == pytest.approx([ends[factor, 0.0], ends[factor, 0.8]], abs=1e-5)
+    assert "is ahead at each of the three rates at which it trains" in text
+    assert all(ends[factor, 0.0] < ends[factor, 0.8] for factor in (1, 4, 19)) and len(ends) == 6
+    assert "the pruned network ends far below the whole one at the paper's 0.01" in text
+    assert ends[19, 0.8] < 0.1 * ends[1, 0.0] and ends[19, 0.0] < ends[4, 0.0] < ends[1, 0.0]
+    top, bottom = (np.divide(*kept("FcNN", end)[0][:2]) for end in ("largest", "smallest"))
+    assert "raised by the factor by which pruning has lowered the largest eigenvalue" in text and round(top) == 19
+    assert "both ends of its spectrum fall to about a twentieth" in text and bottom == pytest.approx(20, abs=1.5)
 
 
 def lines_of_last(caption):
     """Return the cells of the last table whose caption begins like this."""
     return [
-        line.split() for line in [text for text in texts("pruning") if text.startswith(caption)][-1].splitlines()[2:]
+        line.split()
+        for line in [text for text in texts("pruning-further") if text.startswith(caption)][-1].splitlines()[2:]
     ]

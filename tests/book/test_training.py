@@ -44,7 +44,7 @@ def test_when_to_compute_it_again():
 
 def test_no_direction_is_lost_in_the_two_networks_in_use():
     """Their condition numbers can be compared."""
-    whole = [r for r in results.kept("pruning") if (r["pruning"], r["columns"]) == ("none", "kept")]
+    whole = [r for r in results.kept("pruning-further") if (r["pruning"], r["columns"]) == ("none", "kept")]
     ranks = [r["rank"] for r in whole if r["network"] in ("ResNet20", "ViT") and r["statistics"] != "running"]
     assert len(ranks) == 12 and {*ranks} == {1280}
     assert "all 1,280 eigenvalues count at every epoch" in prose("notebooks/training")

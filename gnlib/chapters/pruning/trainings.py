@@ -102,3 +102,18 @@ def path(rows: Iterable[Row], column: str, columns: str = "kept") -> tuple[list[
     ]
     epochs, values = figures.by_mark(some, "epoch", column)
     return epochs, [float(np.exp(np.log(seeds).mean())) for seeds in values]
+
+
+def late_loss(rows: Iterable[Row]) -> float:
+    """Return the mean loss at the end of one training: of the last tenth of its epochs, of the last quarter if short.
+
+    Short are those of less than 100 epochs. Losses zigzag, and the last one may be a spike.
+
+    Examples
+    --------
+    >>> late_loss([{"epoch": epoch, "loss": loss} for epoch, loss in ((0, 9.0), (80, 5.0), (90, 2.0), (100, 4.0))])
+    3.0
+    """
+    epochs, losses = path(rows, "loss")
+    since = (0.9 if epochs[-1] >= 100 else 0.75) * epochs[-1]
+    return float(np.mean([loss for epoch, loss in zip(epochs, losses, strict=True) if epoch >= since]))

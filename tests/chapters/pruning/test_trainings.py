@@ -37,7 +37,7 @@ def test_a_path_is_of_one_kind_of_statistics_and_of_columns():
 
 
 def test_the_kept_table_has_whole_networks_beside_pruned_ones():
-    found = trainings(results.kept("pruning"))
+    found = trainings(results.kept("pruning-further"))
     networks = {training.network for training in found}
     assert networks == {"FcNN", "ResNet20", "ResNet32", "VGG5", "ViT"}
     for network in networks:  # the ResNet32 and the VGG5 with pruned weights have not been run
