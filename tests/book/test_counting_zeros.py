@@ -7,6 +7,9 @@ import pytest
 from gnlib.chapters import results
 from tests.book.pages import prose, slider, table, texts
 
+PAGE, FURTHER = "counting-zeros", "counting-zeros-further"
+EPSILON = 2.0**-52
+
 
 def tables(name, words):
     """Return the lines under the heads of the tables whose captions have these words."""
@@ -19,14 +22,19 @@ def page():
 
 
 @pytest.fixture(scope="module")
+def further():
+    return prose("notebooks/counting-zeros-further")
+
+
+@pytest.fixture(scope="module")
 def rules():
     """By rule: rank, condition number and gap before training, and after it."""
-    (lines, _) = tables("counting-zeros", "gap: to the next eigenvalue")
+    (lines,) = tables(PAGE, "seven rules, 2000 eigenvalues")
     cells = (line.rsplit(maxsplit=6) for line in lines)
     return {name: [None if cell == "-" else float(cell) for cell in row] for name, *row in cells}
 
 
-def test_the_rules_on_one_network(page, rules):
+def test_the_rules_on_one_network(page, further, rules):
     before, after = ({name: row[i : i + 3] for name, row in rules.items()} for i in (0, 3))
     kappas = [kappa for _, kappa, _ in after.values()]
     everyday = sorted(kappas)[:-1]  # all but the singular values, which few compute
@@ -35,24 +43,28 @@ def test_the_rules_on_one_network(page, rules):
     assert "seven rules have six answers" in page and (len(kappas), len(set(kappas))) == (7, 6)
     regular = [gap for _, kappa, gap in before.values() if kappa == 1.4e9]
     others = [gap for _, kappa, gap in before.values() if kappa != 1.4e9]
-    assert "all 2,000 eigenvalues count, and four rules agree" in page and regular == [1.4e22, *[3.1e6] * 3]
-    assert "their gaps are 1" in page and others == [1.0] * 3
+    assert "all 2,000 eigenvalues count: the matrix is *regular*. Four rules agree" in page and regular == [None] * 4
+    assert "The thresholds of the others are too high, and cut where their gap is 1." in page and others == [1.0] * 3
+    margins = [1 / (1.4e9 * EPSILON**power) for power in (1, 2)]
+    assert "Here it is some $3 \\cdot 10^6$ for eigenvalues of $J J^\\top$, and $10^{22}$ for singular values." in page
+    assert [f"{margin:.0e}" for margin in margins] == ["3e+06", "1e+22"]
     rank, kappa, gap = after["singular values, relative"]
     assert "The singular values find 1,538 eigenvalues and a gap of eighteen orders of magnitude" in page
     assert (rank, kappa) == (1538, 1.8e13) and 1e18 < gap < 1e19
     stops, lower, missed = after["float64, relative"]
     assert "stops one eigenvalue short, and reports a condition number 570 times as small" in page
-    said = "here 570 was one eigenvalue short; the right ones were at least $3 \\cdot 10^6$."
-    ((untrained, *_),) = tables("counting-zeros", "gnlib.condition_number(net, x)")
-    assert said in page and untrained.split()[4] == "3e+06" and min(regular) > 3e6
-    assert "the largest gap that the eigenvalues of $J J^\\top$ have there; at the right place theirs is 58." in page
+    ((untrained, trained),) = tables(PAGE, "gnlib.condition_number(net, x)")
+    assert "here 570 was one eigenvalue short." in page and untrained.split()[-1] == f"{margins[0]:.0e}"
+    assert float(trained.split()[-1]) > 1e18 / 2
+    assert "stops at 1,537, where the next eigenvalue is 570 times as small." in further
+    assert "At the right place, 1,538, theirs is 58." in further  # asserted in a cell
     left, *shown = sorted(int(rank) for rank, *_ in after.values())[1:]  # "the two others stop further left"
     assert left < 1499 and shown == [1519, 1530, 1537, 1537, 1538]
     assert (stops, missed) == (1537, 570) and kappa / lower == pytest.approx(570, rel=0.03)
 
 
-def test_the_threshold_decides(page, rules):
-    kappas = {name.partition(",")[0]: name.partition("κ ")[2].split(" → ") for name in slider("counting-zeros")}
+def test_the_threshold_decides(page, further, rules):
+    kappas = {name.partition(",")[0]: name.partition("κ ")[2].split(" → ") for name in slider(FURTHER)}
     assert "Up to $\\tau = 10^{-10}$ the condition number of the untrained network stays the same." in page
     assert {kappas[f"1e-{exponent}"][0] for exponent in range(10, 21)} == {"1.4e9"} != {kappas["1e-9"][0]}
     assert (
@@ -61,48 +73,48 @@ def test_the_threshold_decides(page, rules):
     )
     assert (kappas["1e-11"][1], kappas["1e-14"][1]) == ("3.2e10", "1.8e13")
     assert rules["singular values, relative"][4] == 1.8e13
+    assert "only two positions of the slider are right, $10^{-15}$ and $10^{-14}$." in further
+    assert [tau for tau, (_, after) in kappas.items() if after == "1.8e13"] == ["1e-15", "1e-14"]
 
 
 def test_the_largest_wrong_gap(page):
-    assert "from one narrow network of ReLUs: there a gap of 570 was in the wrong place." in page
+    assert "from one narrow network of ReLUs, where a gap of 570 was in the wrong place." in page
     gaps = []
-    for right, *others in tables("counting-zeros", "gap: to the next eigenvalue"):
+    for right, *others in (lines for name in (PAGE, FURTHER) for lines in tables(name, "seven rules")):
         assert right.startswith("singular values, relative")
         cells = [(line.split()[i - 2], right.split()[i - 2], line.split()[i]) for line in others for i in (-1, -4)]
         gaps += [float(gap) for rank, truth, gap in cells if rank != truth]
-    assert max(gaps) == 570
+    assert max(gaps) == 570 and len(gaps) == 3 + 6 + 6 + 6
 
 
-def test_the_gaps_of_other_networks(page):
-    said = (
-        "A small CNN and a perceptron of five layers, 50 images each, "
-        "[have gaps above $10^9$](#theory-says-where-the-zeros-begin), before training and after"
-    )
-    assert said in page
-    (rows,) = tables("counting-zeros", "two networks of other kinds, nk = 500")
+def test_the_margins_of_other_networks(page):
+    said = "A small CNN and a perceptron of five layers have [no zeros, and margins above $10^9$]"
+    assert said in page and "before training and after it." in page
+    (rows,) = tables(FURTHER, "two networks of other kinds, nk = 500")
     assert [row.split()[0] for row in rows] == ["CNN", "perceptron"]
     for row in rows:
-        rank, trained, *_, gap, gap_trained = map(float, row.split()[1:])
-        assert rank == trained == 500 and min(gap, gap_trained) > 1e9
+        rank, trained, *_, margin, margin_trained = map(float, row.split()[1:])
+        assert rank == trained == 500 and min(margin, margin_trained) > 1e9
 
 
-def test_the_library_finds_the_rank(page, rules):
-    ((_, trained, without),) = tables("counting-zeros", "gnlib.condition_number(net, x)")
+def test_the_library_finds_the_rank(page, further, rules):
+    ((before, after),) = tables(PAGE, "gnlib.condition_number(net, x)")
+    ((_, trained, without),) = tables(FURTHER, "gnlib.condition_number(net, x)")
     free, rank = map(int, trained.split()[1:3])
-    assert "the rank is three below the bound" in page and free - rank == 3
+    assert "three below it after training" in page and free - rank == 3 and f" {free}  {rank}  " in after
     bound, found = map(int, re.findall(r" (\d{4}) ", without))
-    assert "three of its 11 directions" in page and (found, free - bound) == (bound, 11)
-    assert rank == rules["singular values, relative"][3]
+    assert "three of its 11 directions" in further and (found, free - bound) == (bound, 11)
+    assert rank == rules["singular values, relative"][3] and before.split()[2:4] == ["2000", "2000"]
+    assert "rank: 40 of 50" in "\n".join(texts(FURTHER)) and "Each repeated image takes five from the rank." in further
 
 
-def test_width_and_the_cap(page, rules):
-    live, kept = sorted(tables("counting-zeros", "caps κ at"), key=lambda lines: float(lines[0].split()[4]))
-    for lines, cap, said in ((live, 4200, "about 4,200"), (kept, 840, "about 840")):
-        assert {float(line.split()[i]) for line in lines[5:] for i in (3, 5)} == {cap} and said in page
+def test_width_and_the_cap(page, further, rules):
+    (live,), (kept,) = (tables(name, "caps κ at") for name in (PAGE, FURTHER))
+    for lines, cap, said, where in ((live, 4200, "about 4,200", page), (kept, 840, "about 840", further)):
+        assert {float(line.split()[i]) for line in lines[5:] for i in (3, 5)} == {cap} and said in where
     kappas = {int(line.split()[0]): [float(line.split()[i]) for i in (3, 5)] for line in live[:5]}
     assert (kappas[20][0], kappas[100][0]) == (1.4e9, 7.2e4)
-    assert "falls from $1.4 \\cdot 10^9$ at 20 units to $7.2 \\cdot 10^4$ at 100" in page
-    assert "a width of 100 in place of 20 improves $\\kappa$ 20,000-fold by one rule" in page
+    assert "falls from $1.4 \\cdot 10^9$ at 20 units to $7.2 \\cdot 10^4$ at 100, 20,000-fold." in page
     assert round(kappas[20][0] / kappas[100][0], -4) == 20_000
     assert kappas[30] == [1.9e6, 7.7e9]
     regular = [m for m in kappas if m >= 30]
@@ -117,17 +129,17 @@ def test_width_and_the_cap(page, rules):
     singular = [tuple(int(line.split()[i]) < 2000 for i in (4, 6)) for line in live[:5]]  # hollow in the figure
     assert singular == [(True, True), (False, True), *[(False, False)] * 3]
     widest = kept[4].split()
-    assert "(On 1,000 larger images it raises both, that of 100 about [a hundredfold](training.md).)" in page
+    assert "it raises both, that of 100 about [a hundredfold](training.md)." in further
     assert float(widest[5]) / float(widest[3]) == pytest.approx(110, abs=5) and int(widest[6]) == 10_000
     row = kept[3].split()
-    assert "$m = 50$ loses a third of its rank in training: its condition number jumps by five orders" in page
+    assert "$m = 50$ loses a third of its rank in training: its condition number jumps by five orders" in further
     assert int(row[6]) == pytest.approx(2 / 3 * int(row[4]), rel=0.02)
     assert 1e5 < float(row[5]) / float(row[3]) < 1e6
 
 
-def test_the_directions_at_the_size_of_the_paper(page):
+def test_the_directions_at_the_size_of_the_paper(further):
     (free,) = {row["directions"] for row in results.kept("counting-zeros") if (row["figure"], row["epoch"]) == (9, 0)}
-    assert f"it has {free:,} directions for 10,000 eigenvalues" in page
+    assert f"it has {free:,} directions for 10,000 eigenvalues" in further
 
 
 def test_the_path_of_figure_10():
@@ -171,7 +183,7 @@ def test_what_the_networks_of_pruning_do():
     ends = {
         name: [
             row["kappa"]
-            for row in results.kept("pruning")
+            for row in results.kept("pruning-further")
             if (row["network"], row["pruning"]) == (name, "none")
             and row["columns"] == "kept"
             and row["statistics"] != "running"
@@ -180,7 +192,7 @@ def test_what_the_networks_of_pruning_do():
     }
     up, down = ((found[0], found[-1]) for found in ends.values())
     at_20 = ends["ResNet20"][1]
-    assert {row["epoch"] for row in results.kept("pruning") if row["kappa"] == at_20} == {20}
+    assert {row["epoch"] for row in results.kept("pruning-further") if row["kappa"] == at_20} == {20}
     assert at_20 == max(ends["ResNet20"]) and at_20 / up[0] == pytest.approx(730, rel=0.01)
     assert "that of a ResNet20 rises a hundredfold, that of a transformer falls as much" in page
     assert min(up[1] / up[0], down[0] / down[1]) > 80
