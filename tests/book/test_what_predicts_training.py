@@ -1,6 +1,7 @@
-"""The numbers in the text of "What predicts training" are those of its kept table."""
+"""The numbers in the text of "What predicts training" and its further experiments are those of its kept table."""
 
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ from gnlib.chapters import results
 from gnlib.chapters.what_predicts_training.correlations import between, partial, pooled, within
 from gnlib.chapters.what_predicts_training.families import FAMILIES, HELD_OUT, INITIALISATIONS
 from gnlib.chapters.what_predicts_training.table import arrived, in_order, order, those
-from tests.book.pages import prose
+from tests.book.pages import prose, slider, words_of
 
+FIRST, FURTHER = "what-predicts-training", "what-predicts-training-further"
 OPTIMIZERS = ("descent", "momentum", "adam")
 EARLY = ("MLP, tanh", "ViT", "ResNet")
 
@@ -39,8 +41,14 @@ def factors(**values):
 
 
 @pytest.fixture(scope="module")
-def text():
+def chapter():
     return prose("notebooks/what-predicts-training")
+
+
+@pytest.fixture(scope="module")
+def text(chapter):
+    """Of both pages."""
+    return chapter + " " + prose("notebooks/what-predicts-training-further")
 
 
 def test_what_was_run(text):
@@ -48,6 +56,9 @@ def test_what_was_run(text):
     runs = {row["run_name"]: row["run_seconds"] for row in table()}
     each = sum(runs.values()) / len(table())
     assert f"takes some {each:.0f} seconds, predictors included" in text
+    there = {name: len(arrived(trained(name))) / len(trained(name)) for name in ("descent", "adam")}
+    assert "half of the 216 arrive by gradient descent, and three quarters by Adam" in text
+    assert there["descent"] == pytest.approx(1 / 2, abs=0.02) and there["adam"] == pytest.approx(3 / 4, abs=0.02)
     networks = {}
     for row in table():
         network = tuple(row[key] for key in ("n", "loss", "family", "initialisation", "seed"))
@@ -82,29 +93,29 @@ def between_two(text, template, values):
 def test_families_are_ordered_by_kappa_and_the_forecasts(text):
     both = [correlations(name, between) for name in ("kappa", "forecast")]
     descent, others = [first for first, *_ in both], [value for _, *rest in both for value in rest]
-    between_two(text, "the forecast have {} to {} under gradient descent", descent)
-    between_two(text, "descent, and {} to {} with momentum and Adam", others)
-    between_two(text, "$\\kappa$: {} to {} by gradient descent, 0.86 by Adam;", descent)
+    between_two(text, "equally well.** They have {} to {} under gradient descent", descent)
+    between_two(text, "descent, and {} to {} with momentum and Adam. **With", others)
     scaled = correlations("forecast_kp", between)
     between_two(text, "both forecasts have {} to {} with momentum and Adam", [*others, *scaled[1:]])
     adam = [values[2] for values in both]
-    assert adam == pytest.approx([0.86] * 2, abs=0.005) and "the intervals of the 0.86 begin at about 0.5" in text
+    assert adam == pytest.approx([0.86] * 2, abs=0.005) and "the intervals of Adam's 0.86 begin at about 0.5" in text
     found = {way: order(trained(way), names=["kappa", "forecast"], statistic=between) for way in ("descent", "adam")}
-    said = (
-        "| forecast: {} under gradient descent, {} under Adam; "
-        "[condition number](gauss-newton.md) $\\kappa$: {} and {};"
-    )
+    said = "| forecast: {} under gradient descent, {} under Adam; condition number: {} and {};"
     lows = [found["adam"].interval(name).low for name in ("kappa", "forecast")]
     assert lows == pytest.approx([0.5] * 2, abs=0.025)
     assert said.format(*(found[way].interval(name) for name in ("forecast", "kappa") for way in found)) in text
     entropy = {name: correlations(name, between, loss="cross_entropy") for name in ("kappa", "forecast")}
     between_two(text, "forecast: {} to {}; condition", entropy["forecast"])
-    between_two(text, "| means over initialisations: the forecast ({} to {}), or", entropy["forecast"])
-    between_two(text, "condition number: {} to {} |", entropy["kappa"])
+    between_two(text, "cross-entropy** the forecast has {} to {}, and the condition", entropy["forecast"])
+    for words in ("and the condition number {} to {}. The", "condition number: {} to {}; loss"):
+        between_two(text, words, entropy["kappa"])
     assert max(correlations("initial_loss", between)) < 0.5
 
 
 def test_initialisations_are_ordered_by_the_loss_at_the_start(text):
+    between_two(text, "error the loss at the start has {} to {}, the", correlations("initial_loss", within))
+    forecast = correlations("forecast", within)
+    between_two(text, ", the forecast {} to {}, and the condition number about zero.**", forecast)
     between_two(text, "| loss at the start: {} to {}; forecast: 0", correlations("initial_loss", within))
     assert "; condition number: about 0 |" in text and np.abs(correlations("kappa", within)).max() < 0.1
     assert min(correlations("absolute_after_20", within)) > 0.6 and max(correlations("zico", within)) < -0.1
@@ -148,6 +159,7 @@ def test_cross_entropy(text):
     assert correlations("effective_rank", pooled, loss="cross_entropy") == pytest.approx([0.9] * 3, abs=0.05)
     real, foretold = (correlations(name, between, loss="cross_entropy") for name in ("absolute_after_20", "forecast"))
     assert "means over all initialisations, twenty steps do as well with cross-entropy" in text
+    assert "With cross-entropy their loss orders families as well as the forecast, and is cheaper." in text
     assert np.min(np.subtract(real, foretold)) > -0.02  # twenty real steps order architectures as well
     adam = trained("adam", loss="cross_entropy")
     assert f"the choice for Adam has {correlation('loss_after_20', pooled, adam):.2f}" in text
@@ -167,19 +179,31 @@ def test_effective_rank_and_what_orders_initialisations_under_cross_entropy(text
     assert len({*leaders}) == 3
     least = np.nanmax(np.min(list(values.values()), axis=1))
     assert f"none has more than {least:.2f} for all three" in text and f"no number above {least:.2f} for all" in text
+    assert f"None of the two dozen has more than {least:.2f} for all three ways of training" in text
+    assert len(values) == 24
     between_two(text, "Within families the forecast has {} to {}, where", values["forecast"])
     between_two(text, "condition number: about 0 | forecast: {} to {}; no number", values["forecast"])
     start = values["initial_loss"][0]
     assert f"The loss at the start has {start:.2f} under gradient descent: there networks that start *higher*" in text
+    assert f"By gradient descent the loss at the start even has {start:.2f}: there the networks that start" in text
 
 
 def test_what_forecasts_have_within_families_under_the_squared_error(text):
-    for words in ("The forecast has {} to {}.", "where it had {} to {} with", "0.90; forecast: {} to {}; condition"):
+    for words in ("where it had {} to {} with", "0.90; forecast: {} to {}; condition"):
         between_two(text, words, correlations("forecast", within))
-    left = correlation("loss_after_20", pooled, trained("adam"))
-    assert f"that twenty steps leave orders networks backwards with the squared error ({left:.2f}), and" in text
-    right = correlation("loss_after_20", pooled, trained("adam", loss="cross_entropy"))
-    assert f"and forwards with cross-entropy ({right:.2f})" in text
+
+
+def test_the_share_that_twenty_steps_leave(text):
+    """With the squared error a small share goes with slow learning, with cross-entropy with fast."""
+    left = order(trained("adam"), names=["loss_after_20"]).interval("loss_after_20")
+    assert f"The share that twenty steps leave of the loss points the wrong way ({left.value:.2f})" in text
+    shares = [order(trained(name), names=["loss_after_20"]).interval("loss_after_20") for name in OPTIMIZERS]
+    assert max(share.high for share in shares) < 0
+    assert min(correlations("loss_after_20", pooled, loss="cross_entropy")) > 0.6
+    shown = [[float(word) for word in line[-4:]] for line in words_of(FIRST, "rank correlation with")]
+    assert f"The forecast has {min(shown[0]):.2f} or more in each column." in text
+    assert shown[2][1] >= shown[0][1]  # under Adam the loss at the start does as well
+    assert [value < 0 for value in shown[-1]] == [True, True, False, False]
 
 
 def test_one_network_of_each_family(text):
@@ -193,6 +217,8 @@ def test_one_network_of_each_family(text):
         between_two(text, "{} to {} " + words, three[optimizer])
     entropy = [forecast(optimizer, loss="cross_entropy") for optimizer in OPTIMIZERS]
     assert "it has {:.2f}, {:.2f} and {:.2f} (one seed)".format(*entropy) in text
+    every = [*np.ravel([*three.values()]), *entropy]
+    between_two(text, "[{} to {}](what-predicts-training-further.md#one-network", every)
 
 
 def test_how_far_ahead_the_code_for_ones_own_network_looks(text):
@@ -214,17 +240,11 @@ def test_twenty_steps_beside_the_forecast(text):
     between_two(text, "and under momentum {} to {}.", three["momentum"])
     entropy = [after_20(optimizer, loss="cross_entropy") for optimizer in OPTIMIZERS]
     assert "less well with cross-entropy, at {:.2f}, {:.2f} and {:.2f}, and".format(*entropy) in text
-    between_two(text, "twenty steps {} to {}) |", entropy)
-    alone = [
-        correlation("forecast", pooled, trained(optimizer, "cross_entropy", initialisation="default"))
-        for optimizer in OPTIMIZERS
-    ]
-    between_two(text, "one network of each: the forecast ({} to {};", alone)
     real, foretold = (correlations(name, between, loss="cross_entropy") for name in ("absolute_after_20", "forecast"))
-    between_two(text, "the loss after twenty real steps ({} to {}), which is cheaper", real)
+    between_two(text, "loss after twenty real steps: {} to {} |", real)
     said = "with cross-entropy: {:.2f}, {:.2f} and {:.2f}, where the forecast has {:.2f}, {:.2f} and {:.2f}."
     assert said.format(*real, *foretold) in text
-    step = [row["step_seconds"] for row in results.kept("design")]
+    step = [row["step_seconds"] for row in results.kept("design-further")]
     assert "some tenths of a second" in text and 0.1 < 20 * np.median(step) < 0.5
 
 
@@ -239,8 +259,8 @@ def test_how_much_shorter_a_forecast_must_be(text):
     assert f"ten times: in {min(most[3:]):.0f} of 100; less than 1.5 times: in {min(little[3:]):.0f} to" in text
     assert f"to {max(little[3:]):.0f}, where a coin has 50" in text and min(most) == min(most[:3])
     assert max(little[3:]) < 60 < min(little[:3]) and max(some) < 95
-    assert "right about nine times of ten from a factor of 1.5 on (one seed)" in text and 87 < min(some[3:])
-    assert "With the squared error it takes a factor of three, and with Adam ten." in text
+    said = "About nine times of ten it is right from a factor of 1.5 on with cross-entropy, and of three with "
+    assert f"{said}the squared error, where Adam takes ten." in text and 87 < min(some[3:])
     assert min(much[3:]) > 90 and min(much[:2]) >= 90 > much[2] and max(some[:3]) < 85 and most[2] > 90
     kappa, forecast = (shares(1, 3, column=name, losses=["mse"])[0] for name in ("kappa", "forecast_tenth"))
     assert (
@@ -340,6 +360,7 @@ def test_twice_the_images(text):
     assert min(kappa + forecast) > 0.8 and np.abs(np.diff([kappa, forecast])).max() < 0.1
     turned = [correlation("absolute_after_20", between, some) for some in (same, more)]
     assert "of ten families it goes from {:.2f} to {:.2f}".format(*turned) in text
+    assert "[turns from {:.2f} to {:.2f}](what-predicts-training-further.md#more-images)".format(*turned) in text
 
 
 def test_how_long_forecasts_are_with_cross_entropy(text):
@@ -353,12 +374,74 @@ def test_how_long_forecasts_are_with_cross_entropy(text):
         least.append(min(over for steps, over in of if steps >= 100))
         late += [(name, row) for row in rows if row["steps_tenth"] is None and row["forecast_tenth"] < 100]
     first, second, third = (f"{within[name]:.0f} %" for name in OPTIMIZERS)
-    assert (
-        f"within a factor of three ({first} by gradient descent, {third} by Adam); longer ones are too long |" in text
-    )
     assert f"three: {first} under gradient descent, {second} under momentum, {third} under Adam; all longer" in text
     assert f"too long, by {min(least):.1f} times or more. Two forecasts below 100 are of trainings that" in text
     assert [name for name, _ in late] == ["descent", "momentum"]
     (plain,) = (row for name, row in late if name == "descent")
     assert (plain["family"], plain["initialisation"], round(plain["forecast_tenth"])) == ("CNN", "default", 57)
     assert "the circle at 57 is the plain CNN by gradient descent" in text
+
+
+def test_the_two_networks_that_come_first(chapter):
+    """The one with the smaller condition number is slower, and the other two numbers say so."""
+    a, b = ([float(word.replace(",", "")) for word in line[1:]] for line in words_of(FIRST, "three numbers known"))
+    assert "B has almost seven times the condition number, and reaches the goal three times as soon" in chapter
+    assert 6.5 < b[0] / a[0] < 7 and 2.8 < a[3] / b[3] < 3.3
+    assert "starts at a loss two hundred times as high" in chapter and 180 < a[1] / b[1] < 250
+    assert b[1] < a[1] and b[2] < a[2]
+    assert f"the dashed goal after {a[3]:.0f} steps; B crosses it after {b[3]:.0f}." in chapter
+
+
+def first_under(curve, goal):
+    return next((i for i, y in enumerate(curve) if y is not None and y < goal), np.inf)
+
+
+def test_one_network_rate_by_rate(text):
+    """On the slider of the chapter, and in the tables of its further experiments."""
+    frames = slider(FIRST)
+    rates = [*frames]
+    assert (rates[0], rates[len(rates) // 2], rates[-1]) == ("0.25", "2", "6")  # what is drawn where nothing moves
+    steps = {}
+    for rate, ((_, network), (_, linear), (_, (goal, _))) in frames.items():
+        steps[float(rate)] = first_under(network, goal)
+        assert steps[float(rate)] <= first_under(linear, goal)
+        assert float(rate) <= 2 or first_under(linear, goal) == np.inf
+    assert max(steps[5], steps[6]) < min(steps[rate] for rate in steps if rate < 5)
+    assert "it is fastest at 5 and 6." in text and "At 8 it diverges." in text
+    by_rate = {float(rate): [*map(float, steps)] for rate, *steps in words_of(FURTHER, "steps to the goal; inf")}
+    assert by_rate[8][0] == np.inf and by_rate[2][1] < np.inf == by_rate[3][1]
+    largest = {float(line[0]): [*map(float, line[1:])] for line in words_of(FURTHER, "the largest eigenvalue after")}
+    assert "At 6 it falls to about half by the time of the goal." in text
+    assert 20 < largest[6][0] < 50 and 0.4 < largest[6][3] < largest[6][2] < 0.6  # after 40 and 20 steps
+    assert "After 400 steps it is within a tenth of what the rate allows, in all three trainings." in text
+    assert [allowed for *_, allowed in largest.values()] == pytest.approx([1, 0.5, 0.33])
+    assert all(0.9 * allowed < late < 1.1 * allowed for *_, late, allowed in largest.values())
+
+
+def test_short_forecasts_are_roughly_right_and_long_ones_too_long(chapter, text):
+    rates, long, never, short = [], [], 0, {"mse": [], "cross_entropy": []}
+    for loss, optimizer in product(short, OPTIMIZERS):
+        rows = [row | {"forecast": row["forecast_tenth"] or np.inf} for row in trained(optimizer, loss)]
+        few = [row for row in rows if row["forecast"] < 100]
+        short[loss].append(len(few) / len(rows))
+        there = [row["forecast"] / row["steps_tenth"] for row in arrived(few)]
+        never += len(few) - len(there)
+        rates.append(100 * np.mean(np.abs(np.log(there)) < np.log(3)))
+        long.append(np.mean([row["forecast"] > row["steps_tenth"] for row in arrived(rows) if row not in few]))
+    assert f"for [{min(rates):.0f} to {max(rates):.0f} %]" in chapter and min(long) > 0.9
+    assert f"within a factor of three: {min(rates[:3]):.0f} to {max(rates[:3]):.0f} % |" in text
+    trainings = sum(
+        round(share * count) for loss, count in (("mse", 216), ("cross_entropy", 72)) for share in short[loss]
+    )
+    assert f"Of {trainings} trainings with such a forecast three do not arrive." in chapter and never == 3
+    assert "if it is below 100: here one in seven | the same: here five in six |" in chapter
+    assert np.mean(short["mse"]) == pytest.approx(1 / 7, abs=0.01)
+    assert np.mean(short["cross_entropy"]) == pytest.approx(5 / 6, abs=0.01)
+
+
+def test_the_figure_of_one_network_of_each_architecture(chapter):
+    """From a forecast of 30 steps on the networks that arrive lie below the line."""
+    some = [row for o in OPTIMIZERS for kind in ("mse", "cross_entropy") for row in trained(o, kind, seed=0)]
+    shown = arrived(row for row in some if row["initialisation"] == "default")
+    assert all(row["steps_tenth"] < row["forecast_tenth"] for row in shown if row["forecast_tenth"] > 30)
+    assert "From a forecast of 30 steps on all full marks lie below it" in chapter

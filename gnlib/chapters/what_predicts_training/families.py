@@ -4,9 +4,10 @@ import math
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
+import gnlib
 from gnlib.chapters.shared.attention import Attention
 
 SIDE, CLASSES = 16, 10
@@ -14,6 +15,13 @@ SQRT_2 = math.sqrt(2)
 UNEVEN = 3.0  # the gains of layers lie between a third of Kaiming's and three times as much
 
 Norm = Callable[[int], nn.Module]
+
+
+def colour_images(n: int) -> tuple[Float[Tensor, "n 3 side side"], Int[Tensor, " n"]]:
+    """Return the first n images of CIFAR-10 at half the resolution, each colour standardised, and their labels."""
+    images, labels = gnlib.load("cifar10", n, stride=32 // SIDE)
+    images = images.view(n, 3, SIDE, SIDE)
+    return (images - images.mean((0, 2, 3), keepdim=True)) / images.std((0, 2, 3), keepdim=True), labels
 
 
 class Branch(nn.Module):

@@ -29,6 +29,15 @@ GOALS = {
 }
 """The losses that networks are to get below: a tenth of that of the best constant, and parts of that at the start."""
 
+WAYS = {"descent": "gradient descent", "momentum": "momentum", "adam": "Adam"}
+"""What a reader calls each way of training."""
+
+LOSS_NAMES = {"mse": "squared error", "cross_entropy": "cross-entropy"}
+"""What a reader calls each loss."""
+
+SHOWN = ("loss_after_20", "absolute_after_20", "initial_loss", "kappa", "forecast")
+"""The five main predictors, as figures have them: from the bottom up."""
+
 FORECASTS = ("forecast", "forecast_kp")  # these have a column for each goal
 SIGNS = SLOWER | {"absolute_after_20": 1}  # the loss itself, where `loss_after_20` is a share
 

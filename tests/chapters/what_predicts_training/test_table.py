@@ -25,7 +25,7 @@ from gnlib.chapters.what_predicts_training.table import (
 )
 from tests.chapters.what_predicts_training.cases import LABELS, TARGETS, both, inputs, small
 
-PAGE = Path(__file__).parents[3] / "notebooks" / "what-predicts-training.md"
+PAGE = Path(__file__).parents[3] / "notebooks" / "what-predicts-training-further.md"
 
 
 @both
