@@ -1,9 +1,60 @@
-"""Networks of the sizes that are in use."""
+"""Three small networks on images of 16 x 16 pixels, and networks of the sizes that are in use."""
 
 from itertools import pairwise
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+
+
+def perceptron(width: int) -> nn.Sequential:
+    """Return a network of two hidden layers of ReLUs, each of so many units, with ten outputs.
+
+    Examples
+    --------
+    >>> count(perceptron(1024))
+    1847306
+    """
+    hidden = nn.Linear(768, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()
+    return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(width, 10))
+
+
+def cnn() -> nn.Sequential:
+    """Return a network of three convolutions, each of which halves the image, with ten outputs.
+
+    Examples
+    --------
+    >>> count(cnn())
+    167690
+    """
+    widths = (3, 16, 64, 256)
+    layers = [layer for a, b in pairwise(widths) for layer in (nn.Conv2d(a, b, 3, 2, 1), nn.ReLU())]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(1024, 10))
+
+
+class PatchTransformer(nn.Module):
+    """Patches of 4 x 4 pixels as tokens, two layers of attention, a linear layer of the mean token.
+
+    Examples
+    --------
+    >>> count(PatchTransformer(64))
+    70730
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.embedding = nn.Conv2d(3, width, 4, 4)
+        layer = nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0, batch_first=True)
+        self.blocks = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n 10"]:
+        """Return the outputs."""
+        return self.head(self.blocks(self.embedding(x).flatten(2).mT).mean(1))
+
+
+def count(network: nn.Module) -> int:
+    """Return the number of parameters."""
+    return sum(weight.numel() for weight in network.parameters())
 
 
 class ResNet(nn.Module):
@@ -21,7 +72,7 @@ class ResNet(nn.Module):
     Examples
     --------
     >>> networks = ResNet([2, 2, 2, 2], outputs=1000), ResNet([3, 4, 6, 3], bottleneck=True, outputs=1000)
-    >>> [f"{sum(weight.numel() for weight in network.parameters()):,}" for network in networks]
+    >>> [f"{count(network):,}" for network in networks]
     ['11,689,512', '25,557,032']
     """
 

@@ -2,7 +2,9 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -226,3 +228,58 @@ def fastest(
         if losses[-1] < goal:
             best, horizon = (rate, losses), len(losses) - 2  # from now on sooner than that
     return best
+
+
+WAYS: dict[str, Callable[[nn.Module, Tensor], Divide]] = {
+    "none": plain,
+    "diagonal": diagonal,
+    "features, damping 0.001": partial(features, damping=0.001),
+    "features, damping 0.1": partial(features, damping=0.1),
+}
+"""The preconditioners that are tried."""
+
+
+class Divided(NamedTuple):
+    """A training by descent divided by a preconditioner.
+
+    Attributes
+    ----------
+    name
+        of the preconditioner
+    kappa, forecast
+        the condition number of its kernel, and the steps of its linear model to the goal
+    rate
+        the best one, over that of the forecast
+    losses
+        at the start and after each step; none where the training arrives at no rate
+    """
+
+    name: str
+    kappa: float
+    forecast: float
+    rate: float
+    losses: list[float]
+
+    @property
+    def steps(self) -> int | None:
+        """To the goal."""
+        return len(self.losses) - 1 if self.losses else None
+
+
+def divided_trainings(
+    network: nn.Module, x: Float[Tensor, "n ..."], y: Float[Tensor, "n k"], *, goal: float, horizon: int
+) -> Iterator[Divided]:
+    """Yield the training of a network with each of :data:`WAYS`, at the best of all rates in factors of two.
+
+    Parameters
+    ----------
+    network, x, y, goal, horizon
+        as for :func:`descend`
+    """
+    for name, way in WAYS.items():
+        divide = way(network, x)
+        kernel = divided_kernel(network, x, divide)
+        largest = torch.linalg.eigvalsh(kernel)[-1].item()
+        rates = [2.0**power / largest for power in range(4, -9, -1)]
+        rate, losses = fastest(network, x, y, divide, rates=rates, goal=goal, horizon=horizon)
+        yield Divided(name, *quality(kernel, network(x).detach() - y, goal), rate * largest, losses)

@@ -8,9 +8,11 @@ import torch
 
 from gnlib.chapters.design.layers import layers_of
 from gnlib.chapters.design.preconditioners import (
+    WAYS,
     descend,
     diagonal,
     divided_kernel,
+    divided_trainings,
     fastest,
     features,
     plain,
@@ -129,3 +131,17 @@ def test_where_no_rate_arrives(network):
 def test_a_network_with_other_parameters():
     with pytest.raises(ValueError, match="The network has parameters that are not weights and biases of linear layers"):
         features(chain([4, 6, 2]), X, damping=0.1)
+
+
+def test_each_way_has_the_training_of_its_own_division(network):
+    y = gaussian(2, 5, 2)
+    goal = 0.3 * (network(X) - y).square().sum().item() / 10
+    found = {one.name: one for one in divided_trainings(network, X, y, goal=goal, horizon=200)}
+    assert found.keys() == WAYS.keys()
+    for name, one in found.items():
+        divide = WAYS[name](network, X)
+        matrix = divided_kernel(network, X, divide)
+        assert one.kappa == pytest.approx(condition(matrix), rel=1e-6)
+        rate = one.rate / torch.linalg.eigvalsh(matrix)[-1].item()
+        losses = descend(network, X, y, divide, rate=rate, goal=goal, horizon=200)
+        assert one.losses == pytest.approx(losses) and one.steps == len(losses) - 1 and losses[-1] < goal
