@@ -127,13 +127,13 @@ def test_what_is_ranked_with_cross_entropy(text):
 
 
 def test_what_other_pages_measured_of_training(text):
-    of_mlp, of_cnn = (float(line.split()[-3]) for line in table("quick-start", "steps to a cross-entropy of")[:2])
+    of_mlp, of_cnn = (float(line.split()[-3]) for line in table("quick-start-further", "steps to a cross-entropy of")[:2])
     assert 2 < of_cnn < 3 and "two to three times faster by gradient descent and 1.5 times by Adam" in text
     assert 8.5 < of_mlp < 10.5  # not the same on every machine
-    *_, before, after = table("quick-start", "condition numbers of these networks")[0].split()
+    *_, before, after = table("quick-start-further", "condition numbers of these networks")[0].split()
     said = f"perceptron, divides κ by {float(before) / float(after):.0f} and the steps by about nine, each run"
     assert said in text
-    *_, before, after = table("quick-start", "condition numbers of these networks")[1].split()
+    *_, before, after = table("quick-start-further", "condition numbers of these networks")[1].split()
     assert f"GroupNorm lowers κ {float(before) / float(after):.1f}-fold" in text
 
 
@@ -171,7 +171,7 @@ def test_skips_on_prepared_images(text):
 
 
 def test_two_of_eleven_networks_leave_their_linear_model(text):
-    growths = [float(line.split()[-1]) for line in table("your-own-network", "loss after 300 steps")]
+    growths = [float(line.split()[-1]) for line in table("your-own-network-further", "loss after 300 steps")]
     assert (len(growths), sum(growth > 2 for growth in growths)) == (11, 2)
     assert "that were trained, two ended with a loss thousands of times that of their linear model" in text
     assert "off[-2] > 1000" in prose("notebooks/your-own-network")  # an assertion of that page
