@@ -308,7 +308,7 @@ def test_networks_arrive_sooner_than_forecast(text):
 
 def test_the_best_rate(text):
     best = [row["rate_tenth"] * row["largest"] / 2 for row in trained() if row["steps_tenth"] is not None]
-    assert "The best rate is about twice the largest stable one" in text and 1.75 < np.median(best) < 2.5
+    assert "**The best rate** is about twice the largest stable one" in text and 1.75 < np.median(best) < 2.5
 
 
 def apart(optimizer, statistic):

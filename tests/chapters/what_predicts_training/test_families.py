@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from gnlib.chapters.what_predicts_training.families import FAMILIES, HELD_OUT, INITIALISATIONS, build
+import gnlib
+from gnlib.chapters.what_predicts_training.families import FAMILIES, HELD_OUT, INITIALISATIONS, build, colour_images
 
 PARAMETERS = {
     "MLP, ReLU": 769 * 32 + 33 * 32 + 33 * 10,
@@ -108,3 +109,14 @@ def test_a_name_that_is_not_known():
         build("VGG", "Kaiming", seed=0)
     with pytest.raises(ValueError, match="initialisation is 'Xavier'; one of default; Kaiming"):
         build("CNN", "Xavier", seed=0)
+
+
+def test_images_are_those_of_cifar10_with_each_colour_standardised():
+    x, labels = colour_images(50)
+    assert x.shape == (50, 3, 16, 16) and labels.shape == (50,)
+    assert x.mean((0, 2, 3)).tolist() == pytest.approx([0] * 3, abs=1e-5)
+    assert x.std((0, 2, 3)).tolist() == pytest.approx([1] * 3)
+    raw, same = gnlib.load("cifar10", 50, stride=2)
+    assert torch.equal(labels, same)
+    for colour, before in zip(x.unbind(1), raw.view(50, 3, 256).unbind(1), strict=True):
+        assert torch.corrcoef(torch.stack([colour.flatten(), before.flatten()]))[0, 1] == pytest.approx(1)

@@ -5,7 +5,8 @@ import pytest
 
 from gnlib.chapters import figures
 from gnlib.chapters.what_predicts_training.correlations import Interval
-from gnlib.chapters.what_predicts_training.marks import APART, marks
+from gnlib.chapters.what_predicts_training.marks import APART, marks, side_by_side
+from gnlib.chapters.what_predicts_training.table import order
 
 FOUND = {
     "one": [Interval(0.5, 0.25, 0.75), Interval(-0.5, -1.0, 0.0)],
@@ -46,3 +47,15 @@ def test_labels_of_another_kind_have_other_colours_and_marks(axis):
         for look in ("get_color", "get_marker")
     )
     assert not colors[0] & colors[1] and not shapes[0] & shapes[1]
+
+
+def test_each_panel_has_the_correlations_of_its_title_and_none_where_nothing_was_run():
+    some = [{"family": "ab"[i % 2], "initial_loss": -i, "kappa": i, "steps_tenth": i} for i in range(6)]
+    names = ["kappa", "initial_loss"]
+    found = order(some, names=names)
+    left, right = side_by_side({"left": {"one": found, "two": None}, "right": {"one": None, "two": found}}, names)
+    assert (left.get_title(), right.get_title()) == ("left", "right")
+    for axis, run in ((left, "one"), (right, "two")):
+        for container in axis.containers:
+            drawn = container[0].get_xdata()
+            assert drawn == pytest.approx([1, -1]) if container.get_label() == run else np.isnan(drawn).all()
