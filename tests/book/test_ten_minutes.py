@@ -127,7 +127,9 @@ def test_what_is_ranked_with_cross_entropy(text):
 
 
 def test_what_other_pages_measured_of_training(text):
-    of_mlp, of_cnn = (float(line.split()[-3]) for line in table("quick-start-further", "steps to a cross-entropy of")[:2])
+    of_mlp, of_cnn = (
+        float(line.split()[-3]) for line in table("quick-start-further", "steps to a cross-entropy of")[:2]
+    )
     assert 2 < of_cnn < 3 and "two to three times faster by gradient descent and 1.5 times by Adam" in text
     assert 8.5 < of_mlp < 10.5  # not the same on every machine
     *_, before, after = table("quick-start-further", "condition numbers of these networks")[0].split()
