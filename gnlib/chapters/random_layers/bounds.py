@@ -42,6 +42,14 @@ class Guarantee(NamedTuple):
     failure: float
 
 
+def norm_of(r: float) -> float:
+    r"""Return the norm of a wide layer whose entries have standard deviation :math:`1 / (r \sqrt{8 n})`.
+
+    It is :math:`1 / (\sqrt2\, r)`; the same formula leads from the norm to r.
+    """
+    return 1 / (math.sqrt(2) * as_positive(r, "r"))
+
+
 def riedi_lemma_36(layer: Extremes) -> SkipCondition:
     r"""Return upper bounds of :math:`\kappa(W + I)` for a square layer, or for each of a batch.
 
