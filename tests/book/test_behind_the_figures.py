@@ -29,13 +29,13 @@ def prose():
 
 
 def figure_8(formula, kernel, filters, images="whitened"):
-    found = kappas("convolution-published", images=images, formula=formula, kernel=kernel, filters=filters)
+    found = kappas("convolution-further-published", images=images, formula=formula, kernel=kernel, filters=filters)
     return float(np.median(found))
 
 
 def leaky_relu(*columns):
     """Condition numbers at the slopes of the chapter: those of the text, or with the other sign."""
-    lines = [printed("leaky-relu", f"slope {slope:<15}").split() for slope in (0.0, 0.3, 0.6, 0.9)]
+    lines = [printed("leaky-relu-further", f"slope {slope:<15}").split() for slope in (0.0, 0.3, 0.6, 0.9)]
     return [[line[column] for line in lines] for column in columns]
 
 
@@ -166,8 +166,8 @@ HELD |= {
         "with a slope of 0.01, the sign hardly matters: the condition number is {:.0f} with that of the text and "
         "{:.0f} with the other.",
         [
-            *kappas("leaky-relu-published", figure=23, images="alone", slope=0.01),
-            *kappas("leaky-relu-published", figure="23 published", slope=0.01),
+            *kappas("leaky-relu-further-published", figure=23, images="alone", slope=0.01),
+            *kappas("leaky-relu-further-published", figure="23 published", slope=0.01),
         ],
     ),
     "figure 2b, wide": lambda: (
