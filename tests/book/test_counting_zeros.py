@@ -4,7 +4,10 @@ import re
 
 import pytest
 
+import gnlib
 from gnlib.chapters import results
+from gnlib.chapters.counting_zeros.networks import trained
+from gnlib.chapters.counting_zeros.rules import free_directions
 from tests.book.pages import prose, slider, table, texts
 
 PAGE, FURTHER = "counting-zeros", "counting-zeros-further"
@@ -108,6 +111,15 @@ def test_the_library_finds_the_rank(page, further, rules):
     assert "rank: 40 of 50" in "\n".join(texts(FURTHER)) and "Each repeated image takes five from the rank." in further
 
 
+def test_what_the_rule_misses_of_fifteen_units(page):
+    images, labels = gnlib.load("mnist", 200, stride=2)
+    net, _ = trained(15, images, labels, epochs=0)
+    found = gnlib.condition_number(net, images)
+    assert "Before training the rank with 15 ReLUs is 1,566." in page and "$\\kappa$ is $2 \\cdot 10^{14}$" in page
+    assert found.rank == free_directions(net.weights(), images) == 1566
+    assert found.value == pytest.approx(2.3e14, rel=0.02)
+
+
 def test_width_and_the_cap(page, further, rules):
     (live,), (kept,) = (tables(name, "caps κ at") for name in (PAGE, FURTHER))
     for lines, cap, said, where in ((live, 4200, "about 4,200", page), (kept, 840, "about 840", further)):
@@ -125,7 +137,11 @@ def test_width_and_the_cap(page, further, rules):
     assert "At 20 units the float64 rule hides a larger rise" in page
     before, after = (rules["singular values, relative"][i] for i in (1, 4))
     assert after / before > kappas[30][1] / kappas[30][0] > kappas[20][1] / kappas[20][0]
-    assert "1,564" in page and int(live[0].split()[4]) == 1564
+    assert "has 1,564. Why?" in page and int(live[0].split()[4]) == 1564
+    assert "from $2.8 \\cdot 10^{10}$ to $4.9 \\cdot 10^{10}$, where the right one falls" in page and kappas[15] == [
+        2.8e10,
+        4.9e10,
+    ]
     singular = [tuple(int(line.split()[i]) < 2000 for i in (4, 6)) for line in live[:5]]  # hollow in the figure
     assert singular == [(True, True), (False, True), *[(False, False)] * 3]
     widest = kept[4].split()
