@@ -15,7 +15,7 @@ def text():
 def test_descent_of_the_network_is_that_of_its_later_curvature(text):
     rows = {name: [float(cell) for cell in row] for name, *row in map(str.split, table("gauss-newton", "share of the"))}
     _, predicted, later, _, network = rows["whitened"]
-    assert f"With the curvature of step 20 the prediction is {later:.3f}, and that is what the network does." in text
+    assert f"With the curvature of step 20 the prediction is {later:.3f}, and the network has {network:.3f}." in text
     assert predicted < network < later and later - network < 0.01
     assert round(rows["raw"][0] / rows["whitened"][0]) == 15 and "Whitening divides $\\kappa$ by fifteen" in text
     assert all(row[3] < row[1] for row in rows.values()) and "The quadratic model stays below the prediction" in text
