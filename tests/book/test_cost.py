@@ -46,7 +46,7 @@ def test_a_report_costs_some_six_condition_numbers(text):
 def test_what_the_calls_take(text):
     lines = table("cost", "the CNN above, 40 images, cross-entropy")
     seconds, share = {line.split()[0]: line.split()[-2:] for line in lines}["gnlib.cost"]
-    assert "For the small networks of this page it answers in a tenth of a second or two." in text
+    assert "For the small networks of this page it answers in some tenths of a second." in text
     assert float(seconds) < 0.3 and float(share) < 1
     (line,) = (line for line in lines if "gnlib.forecast" in line)
     assert "A forecast takes some two" in text
@@ -60,7 +60,7 @@ def test_what_fits_into_a_minute_and_an_hour(text):
     assert said in text
     minute = [int(line.split()[-2]) for line in lines]
     assert 200 / 2 <= min(minute[:4]) and max(minute[:4]) < 1000
-    assert "Like all times on this page it may be off by a factor of two." in text
+    assert "Like all times on this page it may be off by a factor of two, and more for" in text
     assert 5 / 2 <= min(minute[4:]) <= 5 * 2 and 15 / 2 <= max(minute[4:]) <= 15 * 2
     hour = [float(line.split()[-1]) for line in lines if line.startswith(("ResNet-50", "language model"))]
     assert "from some seconds to about a minute for each sample" in prose("notebooks/cost-further")
@@ -121,3 +121,12 @@ def test_a_few_seconds_with_adam(text):
     (line,) = (line for line in table("cost", "seconds of the figure") if line.split()[:2] == ["CNN", "20"])
     assert "On 20 images of this CNN that is a few seconds." in text
     assert 2 < 25 * float(line.split()[-2]) < 8
+
+
+def test_fewer_outputs_of_a_singular_matrix_may_raise_kappa(text):
+    """The third exercise, and where the bound holds."""
+    c = 2.0**-6
+    jacobian = torch.tensor([[1, 0], [1, c], [0, 1]], dtype=torch.float64)
+    all_three, two = (gnlib.condition_number(some @ some.mT, rank=2) for some in (jacobian, jacobian[:2]))
+    assert all_three.value == pytest.approx(2, rel=1e-3) and two.value == pytest.approx(4 / c**2, rel=1e-3)
+    assert "$\\kappa \\approx 2$" in text and "if the matrix of all outputs has no zero eigenvalue" in text
