@@ -325,7 +325,7 @@ def test_three_runs_with_skips(text, chapter):
 def test_white_images_layer_by_layer(text):
     lines = [re.split(r"\s{2,}", line) for line in table("deep-nonlinear-further", "condition numbers κ by layer")]
     profile = {(kind, what): numbers(values) for kind, what, *values in lines}
-    assert "White images have features of $\\kappa = 1$, which get worse with each layer" in text
+    assert "enter the first layer with $\\kappa = 1$. Their features get worse with each layer" in text
     for name in ("ReLU", "linear"):
         features = profile[f"white, {name}", "features"]
         assert features[0] == 1 and features == sorted(features)
