@@ -187,11 +187,11 @@ def test_noise_and_not_the_rate_keeps_kappa_up():
     noisy, full = zip(*(map(float, cells["small", rate][2:]) for rate in ("20.0", "64.0")), strict=True)
     assert [round(kappa) for kappa in (*full, start)] == [8] * 3
     quiet = sorted(float(cells[row][3]) for row in cells if cells[row][3] != "-")
-    said = f"Without noise $\\kappa$ is {quiet[0]:.0f} to {quiet[-1]:.0f} then, at every rate at which the loss falls."
-    assert said in page
+    said = f"Without noise $\\kappa$ is {quiet[0]:.0f} to {quiet[-1]:.0f} at this time, at every rate at which the"
+    assert f"{said} loss falls." in page
     said = "With minibatches it is the higher, the larger the rate: {:.0f} and {:.0f} on small images."
     assert said.format(*noisy) in page and [round(kappa / start) for kappa in noisy] == [3, 12]
-    assert len(set(both)) == 1 and "At 0.2 noise does next to nothing there." in page
+    assert len(set(both)) == 1 and "At 0.2 noise does next to nothing there, and" in page
 
 
 def test_what_the_networks_of_pruning_do():

@@ -92,7 +92,7 @@ def test_the_bound_from_below_on_raw_images():
 
 def test_what_preparing_the_images_saved_elsewhere():
     page, first = prose("notebooks/one-hidden-layer"), prose("notebooks/ten-minutes")
-    assert "standardising divided the steps by about nine, in another one centring by 14, each run at a rate of its" in page
+    assert "standardising divided the steps by about nine, in another one centring by 14, each run at a" in page
     assert "divides κ by 28 and the steps by 14" in first
     assert "divides κ by 26 and the steps by about nine, each run at its best rate" in first
 

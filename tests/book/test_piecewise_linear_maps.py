@@ -137,7 +137,7 @@ def test_layers_with_better_inputs_learn_faster(text, taken, six):
     assert "and 16 of 18 learn faster" in text
     ratios = together[:, 0] / together[:, 1]
     assert (ratios > 1).all() and "all three together are faster in each of the six networks" in text
-    assert f"together then come to the same loss {ratios.min():.0f} to {ratios.max():.0f} times sooner." in text
+    assert f"together come to the same loss {ratios.min():.0f} to {ratios.max():.0f} times sooner." in text
     assert "In the median they arrive before layer 1 or layer 2 alone." in text
     assert (np.median(together, axis=0)[:, None] < np.median(alone, axis=0)[:, :2]).all()
     before, after = six["linear"]
@@ -200,7 +200,10 @@ def test_how_fast_each_layer_comes_to_its_own_minimum(more):
 
 def test_the_mean_image_is_what_spoils_layers(text, more, six):
     before, after = six["linear"]
-    assert "It lowers $\\kappa$ in 17 of 18 layers." in text and "improves $\\kappa$ in 17 of 18 layers here" in text
+    assert (
+        "**Subtracting the mean image lowers $\\kappa$** in 17 of 18 layers." in text
+        and "improves $\\kappa$ in 17 of 18 layers here" in text
+    )
     assert "all marks of layers but one fall" in text and (after < before).sum() == 17
     ((network, layer),) = np.argwhere(after > before)
     said = f"of one network (seed 0) goes from {before[network, layer]:,.0f} to {after[network, layer]:,.0f}. Only"
