@@ -183,3 +183,17 @@ def test_what_the_third_exercise_measures(page):
 
     means = [np.mean([kappa(depth, seed) for seed in range(3)]) for depth in (2, 3)]
     assert "Measured, means of three networks: {:.2f} and {:.2f}.".format(*means) in page
+
+
+@pytest.mark.parametrize("depth", [2, 5, 20])
+def test_orthogonal_layers_leave_the_condition_number_of_the_data(depth):
+    assert "$\\kappa$ is that of the data, at any depth: one for whitened images" in prose("notebooks/deep-linear")
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(60, 49), *[(60, 60)] * (depth - 2), (10, 60)]
+    weights = [torch.empty(shape, dtype=torch.float64) for shape in shapes]
+    for weight in weights:
+        torch.nn.init.orthogonal_(weight, generator=generator)
+    data = torch.randn(200, 49, generator=generator, dtype=torch.float64)
+    moment = gnlib.second_moment(data)
+    of_data, found = (gnlib.condition_number(some) for some in (moment, gnlib.linear_gauss_newton(weights, moment)))
+    assert float(found) == pytest.approx(float(of_data), rel=1e-9)
