@@ -112,7 +112,7 @@ def share_of_centring():
 def shifted(width):
     """A line of the table of modes: the width, in training mode, with scale and shift, in evaluation mode."""
     heading = "width  training mode  with scale and shift  evaluation mode"
-    lines = checked_lines("batch-normalization")
+    lines = checked_lines("batch-normalization-further")
     (line,) = (x for x in lines[lines.index(heading) :][:9] if x.split()[0] == str(width))
     return [f"{int(line.split()[0]):,}", *line.split()[1:]]
 

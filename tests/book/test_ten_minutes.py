@@ -199,7 +199,7 @@ NAMES = ("raw", "centred", "standardised")
 
 
 def test_standardising_and_normalising_a_cnn_as_torch_begins_it(text):
-    lines = [line.split() for line in table("batch-normalization", "convolutional network, 20 colour images")]
+    lines = [line.split() for line in table("batch-normalization-further", "convolutional network, 20 colour images")]
     medians = {tuple(words[:2]): (words[2], words[-4]) for words in lines if words[2][0].isdigit()}  # "low to high"
     found = [medians[name, how] for name, how in (*((name, "nothing") for name in NAMES), ("raw", "BN"))]
     for weights, row in zip(("Kaiming", "torch's default"), zip(*found, strict=True), strict=True):
