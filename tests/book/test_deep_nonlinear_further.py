@@ -334,3 +334,17 @@ def test_white_images_layer_by_layer(text):
     features = profile["raw, ReLU", "features"]
     assert "One layer of ReLUs halves the condition number of the features of raw images." in text
     assert 0.45 < features[1] / features[0] < 0.55 and max(features[1:]) < 1.3 * min(features[1:])
+
+
+def test_weak_branches_are_the_fastest_of_the_deep_networks_with_each_seed():
+    page = prose("notebooks/deep-nonlinear")
+    lines = [
+        re.split(r"  +", line.strip()) for line in table("deep-nonlinear-further", "steps down to a loss of 0.005")
+    ]
+    steps = {(name, images): list(map(int, runs)) for name, images, *runs in lines}
+    weak, plain = steps["8, branches / L", "less"], steps["8, no skips", "less"]
+    deep = [runs for (name, images), runs in steps.items() if name.startswith("8") and images == "less"]
+    assert "are the fastest of the deep networks with [each of three seeds]" in page
+    assert all(fastest == min(runs) for fastest, runs in zip(weak, zip(*deep, strict=True), strict=True))
+    assert "Eight layers without skips are slower on prepared images." in page
+    assert all(less > raw for less, raw in zip(plain, steps["8, no skips", "raw"], strict=True))

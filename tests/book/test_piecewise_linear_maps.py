@@ -108,7 +108,7 @@ def test_with_one_rate_for_all_layers(more):
         times += [smallest[2] / max(smallest[:2]), smallest[2] / min(smallest[:2])]
         assert min(smallest) > found[less, "all"][1]
         assert found[less, "all"][0] == 270
-    said = "it is {:.0f} to {:.0f} times larger than in the others, without the mean image {:.0f} to {:.0f} times."
+    said = "it is {:.0f} to {:.0f} times larger than in the others, less the mean image {:.0f} to {:.0f} times."
     assert said.format(*times) in more
 
 
@@ -119,7 +119,7 @@ def test_wider_layers_and_relus(text):
     assert "all 18 layers gain when the mean image is subtracted, with leaky ReLUs and with ReLUs" in text
     assert all(better[name, units] == "18 of 18" for name in ("leaky", "ReLU") for units in ("30", "100"))
     assert f"With ten ReLUs {better['ReLU', '10']} do." in text and better["leaky", "10"] == "17 of 18"
-    assert "with 100 units and without the mean image it never has" in text
+    assert "with 100 units and less the mean image it never has" in text
     assert all(row[-1] == ("0 of 6" if row[1] == "100" else "6 of 6") for row in rows)
 
 
@@ -133,7 +133,7 @@ def taken():
 def test_layers_with_better_inputs_learn_faster(text, taken, six):
     start, alone, together = taken[..., 0], taken[..., 1:4], taken[..., 4]
     faster = alone[:, 1] < alone[:, 0]
-    assert faster.sum() == 16 and "**Without the mean image 16 of 18 layers are faster**" in text
+    assert faster.sum() == 16 and "**Less the mean image 16 of 18 layers are faster**" in text
     assert "and 16 of 18 learn faster" in text
     ratios = together[:, 0] / together[:, 1]
     assert (ratios > 1).all() and "all three together are faster in each of the six networks" in text
