@@ -51,7 +51,7 @@ def test_steps_of_descent(text, further):
     assert f"they are {min(late):,.0f} to {max(late):,.0f}." in further
     said = f"for a random target the steps to a thousandth of the loss from {many[0]:,.0f} to {many[1]:.0f}."
     assert said in text
-    quoted = f"the steps to a millionth of the loss from {many[4]:,.0f} down to {many[5]:.0f}"
+    quoted = f"from {many[2]:.0f} down to {many[3]:.0f}, and to a millionth from {many[4]:,.0f} down to {many[5]:.0f}"
     assert quoted in prose("notebooks/adding-the-identity")
     shown = [line.replace(",", "").split()[-2:] for line in table("random-layers", "steps of gradient descent")]
     assert [float(word) for words in shown for word in words] == many

@@ -8,6 +8,7 @@ import pytest
 
 from gnlib.sweep.identity import Identity, rooms_imported, rooms_of
 from gnlib.sweep.notebook import read_notebook
+from tests.book.test_rooms import room_of
 from tests.sweep.helpers import CELL, write_notebook
 
 ROOT = Path(__file__).parents[2]
@@ -96,4 +97,4 @@ def test_a_room_uses_no_other_so_that_a_run_is_known_by_those_that_its_notebook_
 
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
 def test_the_text_of_each_chapter_shows_which_rooms_it_uses(path):
-    assert rooms_of(read_notebook(path)) in ((), (path.stem.replace("-", "_"),))
+    assert rooms_of(read_notebook(path)) in ((), (room_of(path),))
