@@ -1,6 +1,6 @@
 """The networks of the chapter: linear ones with one hidden layer, and a small convolutional one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from gnlib import SecondMoment, condition_number, linear_gauss_newton, linear_weights
 from gnlib.chapters.batch_normalization.gauss_newton import batch_norm_gauss_newton
+from gnlib.chapters.results import Cell
 
 
 def linear_network(d: int, width: int, k: int, seed: int) -> list[Tensor]:
@@ -85,7 +86,27 @@ def steps_to(net: nn.Module, x: Tensor, targets: Tensor, rate: float, most: int 
         loss = (net(x) - targets).square().sum()
         if loss < 0.1 * targets.square().sum():
             return step
+        if not loss.isfinite():
+            break
         optimizer.zero_grad()
         loss.div(2 * len(x)).backward()
         optimizer.step()
     return float("inf")
+
+
+def best_steps(rows: Iterable[Mapping[str, Cell]]) -> dict[tuple[Cell, Cell, Cell], list[tuple[float, float]]]:
+    """Return the fewest steps over the rates, and the rate with them, of each seed, by images, units and weights.
+
+    Examples
+    --------
+    >>> about = {"images": "raw", "units": "BN", "kaiming": True, "seed": 0}
+    >>> rates = {1.0: 20, 4.0: 7, 8.0: None}
+    >>> best_steps(about | {"factor": factor, "steps": steps} for factor, steps in rates.items())
+    {('raw', 'BN', True): [(7, 4.0)]}
+    """
+    best: dict[tuple[Cell, Cell, Cell], dict[Cell, tuple[float, float]]] = {}
+    for row in rows:
+        if row["steps"] is not None:
+            seeds = best.setdefault((row["images"], row["units"], row["kaiming"]), {})
+            seeds[row["seed"]] = min((row["steps"], row["factor"]), seeds.get(row["seed"], (float("inf"), 0.0)))
+    return {key: list(seeds.values()) for key, seeds in best.items()}
