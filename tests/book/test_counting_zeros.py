@@ -118,6 +118,9 @@ def test_what_the_rule_misses_of_fifteen_units(page):
     assert "Before training the rank with 15 ReLUs is 1,566." in page and "$\\kappa$ is $2 \\cdot 10^{14}$" in page
     assert found.rank == free_directions(net.weights(), images) == 1566
     assert found.value == pytest.approx(2.3e14, rel=0.02)
+    later = gnlib.condition_number(trained(15, images, labels, epochs=100)[0], images)
+    assert "At 15 units it has the direction wrong." in page and later.value < found.value / 100
+    assert 450 < found.rank - later.rank < 550  # "some 500 directions are lost"
 
 
 def test_width_and_the_cap(page, further, rules):
@@ -137,6 +140,7 @@ def test_width_and_the_cap(page, further, rules):
     assert "At 20 units the float64 rule hides a larger rise" in page
     before, after = (rules["singular values, relative"][i] for i in (1, 4))
     assert after / before > kappas[30][1] / kappas[30][0] > kappas[20][1] / kappas[20][0]
+    assert "the right $\\kappa$ grows some 13,000-fold" in page and round(after / before, -3) == 13_000
     assert "has 1,564. Why?" in page and int(live[0].split()[4]) == 1564
     assert "from $2.8 \\cdot 10^{10}$ to $4.9 \\cdot 10^{10}$, where the right one falls" in page and kappas[15] == [
         2.8e10,
