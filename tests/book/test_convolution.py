@@ -6,7 +6,11 @@ from statistics import median
 import pytest
 import torch
 
+import gnlib
 from gnlib.chapters import results
+from gnlib.chapters.convolution.gauss_newton import convolution_gauss_newton
+from gnlib.chapters.convolution.measured import linear_condition
+from gnlib.chapters.convolution.networks import convolution_weights
 from tests.book.kept import kappas
 from tests.book.pages import checked_lines, prose, table
 
@@ -32,9 +36,8 @@ def test_what_each_choice_does(text, choices):
     plain, *others = choices.values()
     few, large, deep, apart = others
     assert [*choices] == ["kernel 3, 32 filters", "4 filters", "kernel 7", "three layers", "first stride 3"]
-    assert (
-        "Larger kernels and more layers raise $\\kappa$ and the steps. Windows that do not overlap lower both." in text
-    )
+    assert "Larger kernels and more layers raise $\\kappa$ and the steps." in text
+    assert "With 32 filters windows that do not overlap lower both." in text
     for which in (1, 3):
         assert large[which] > plain[which] < deep[which] and apart[which] < plain[which] < few[which]
     assert large[0] > plain[0] < deep[0] and apart[0] < plain[0] == few[0]
@@ -57,7 +60,7 @@ def test_limits_of_the_first_figure(text, further, choices):
     eleven = next(row for row in results.kept("convolution-further") if (row["view"], row["kernel"]) == ("squares", 11))
     whole = [f"{float(end):.0f}" for end in (limits["3"], limits["7"], eleven["limit"])]
     assert "the limit of many filters: {}, {} and {} for kernels of 3, 7 and 11.".format(*whole) in text
-    assert f"have larger limits, {whole[0]} and {whole[1]}, and for kernels of 11 it is 358 where" in text
+    assert f"have larger limits, {whole[0]} and {whole[1]}, and for kernels of 11 it is {whole[2]} where" in text
     assert [f"{choices[name][0]:.0f}" for name in ("kernel 3, 32 filters", "kernel 7")] == whole[:2]
     said = f"{limits['3']} for 9, {limits['7']} for 49, and {eleven['limit']:.0f} for the 121 of kernel 11."
     assert f"than for white data of full rank, the more so the larger the kernel: {said}" in further
@@ -83,6 +86,43 @@ def test_ways_to_a_window(text):
 def test_windows_that_do_not_overlap(text):
     limits = [line.split()[-1] for line in checked_lines("convolution") if line.startswith("stride ")]
     assert limits == ["3.00", "1.00"] and "the limit on white data of full rank is one." in text
+
+
+def test_the_corners_of_a_window_see_unlit_pixels_most():
+    """The diagonal of S, for kernels of 7: the smallest entry is that of a corner, and gives the limit nearly alone."""
+    squares = gnlib.whiten(gnlib.load("mnist", 1000)[0]).reshape(1000, 28, 28)
+    patches = squares.unfold(1, 13, 1).unfold(2, 13, 1)
+    seen = patches.square().sum((0, 1, 2)) / 1000
+    counts = torch.outer(*[torch.arange(1.0, 14).minimum(torch.arange(13.0, 0, -1))] * 2)
+    assert seen.min() == seen[[0, 0, -1, -1], [0, -1, 0, -1]].min()
+    assert (counts * seen).max() / (counts * seen).min() == pytest.approx(70, rel=0.03)
+
+
+def test_the_peaks_of_the_figure(text):
+    """Directions that m filters reach: the rank of G, and where the median is the largest."""
+    squares = gnlib.whiten(gnlib.load("mnist", 1000)[0]).reshape(1000, 1, 28, 28)
+
+    def found(filters, stride):
+        draws = [
+            convolution_weights([1, filters, 1], [(3, 3)] * 2, generator=torch.Generator().manual_seed(seed))
+            for seed in range(10)
+        ]
+        return median(linear_condition(weights, squares, [stride, 1]) for weights in draws)
+
+    def rank(filters, stride):
+        weights = convolution_weights([1, filters, 1], [(3, 3)] * 2, generator=torch.Generator().manual_seed(0))
+        return int(torch.linalg.matrix_rank(convolution_gauss_newton(weights, squares, [stride, 1]), hermitian=True))
+
+    assert "With a first stride of 3 the window has 81 places, and eight filters reach 80 of them" in text
+    assert "one filter reaches 17, eight filters 80 and nine all 81." in text
+    assert [rank(filters, 3) for filters in (1, 8, 9)] == [17, 80, 81]
+    assert [rank(filters, 1) for filters in (1, 2)] == [17, 25] and "have 18, for a window of 25 places." in text
+    apart = {filters: found(filters, 3) for filters in (1, 2, 4, 6, 8, 9, 10, 12, 16, 32, 64)}
+    assert "So the peak is near nine." in text and max(apart, key=apart.get) in (8, 9)
+    said = "with 8 and with 16 the last figure has a larger $\\kappa$ for it than at stride 1."
+    assert said in text and all(apart[filters] > found(filters, 1) for filters in (8, 16))
+    assert apart[32] < found(32, 1) and apart[4] > found(4, 1) / 2
+    assert "With so few filters it gains little without the ReLU either." in text
 
 
 def test_with_a_relu_more_filters_raise_kappa_and_leave_the_loss(text):
@@ -148,7 +188,7 @@ def test_width_without_sharing(further):
 
 def test_medians_of_the_figure_and_the_limit(text, further):
     assert "From two filters on every median of the figure above lies above its limit" in further
-    assert "From two filters on each curve falls to its dotted line" in text
+    assert "At stride 1 (lines) each curve falls from two filters on to its dotted line" in text
     ratios = {}
     for row in results.kept("convolution-further"):
         ratios.setdefault((row["view"], row["kernel"], row["filters"]), []).append(row["kappa"] / row["limit"])
