@@ -2,12 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
+from gnlib.chapters import results
 from gnlib.chapters.adding_the_identity.bounds import hard_bound, riedi_lemma_29, riedi_theorem_22
 from gnlib.chapters.shared.skips import skip_bounds
-from tests.book.pages import prose, table
+from tests.book.pages import prose, table, words_of
 
 
 @pytest.fixture(scope="module")
@@ -93,29 +95,139 @@ def test_the_price_of_small_weights(further):
     assert 0.135 < kaiming.std() < 0.145
 
 
-def test_branches_that_start_at_zero(text):
-    rows = [line.replace(",", "").split() for line in table("adding-the-identity", "four blocks that start at zero")]
+def test_branches_that_start_at_zero(text, further):
+    rows = [
+        line.replace(",", "").split() for line in table("adding-the-identity-further", "four blocks that start at zero")
+    ]
     found = {(name, int(step)): [float(word) for word in words] for name, step, *words in rows}
     assert all(s[1:4] == [0, 0, 1] for (_, step), s in found.items() if step == 0)
     loss, _, largest, *_ = found["SGD", 1000]
-    assert f"the loss is 10,000 times smaller, and $s_1$ is at most {largest:.2f} in every branch and image." in text
+    assert f"the loss is 10,000 times smaller, and $s_1$ is at most {largest:.2f} in every branch and image." in further
     assert 8e3 < found["SGD", 0][0] / loss < 2e4
     assert max(largest for (name, _), (_, _, largest, *_) in found.items() if name == "SGD") < 1
     largest = found["Adam", 100][2]
-    assert f"it is at most {largest:.2f} after a hundred steps. After 300 its median is above one." in text
+    assert f"it is at most {largest:.2f} after a hundred steps. After 300 its median is above one." in further
     assert found["Adam", 100][2] < 1 < found["Adam", 300][1] and found["Adam", 1000][3] < 3
     said = "{} in place of {} with SGD and {} in place of {} with Adam."
     kappas = [found[name, 1000][i] for name in ("SGD", "Adam") for i in (5, 3)]
-    assert said.format(*kappas) in text
+    assert said.format(*kappas) in further
     assert (
-        "in the table about half with SGD, and nearly the same with Adam. By then all losses are about 0.0001." in text
+        "in the table about half with SGD, and nearly the same with Adam. By then all losses are about 0.0001."
+        in further
     )
     ends = [found[name, 1000][i] for name in ("SGD", "Adam") for i in (0, 4)]
     assert 5e-5 < min(ends) and max(ends) < 2e-4
     zero, drawn = found["SGD", 100][0], found["SGD", 100][4]
-    assert f"the start at zero is ahead, with a loss of {zero} against {drawn}." in text and zero < drawn
+    assert f"the start at zero is ahead, with a loss of {zero} against {drawn}." in further and zero < drawn
     assert 0.4 < found["SGD", 1000][4] / found["SGD", 1000][0] < 0.65
     assert 0.9 < found["Adam", 1000][4] / found["Adam", 1000][0] < 1
+    said = "$s_1$ stays below one for all of 1,000 steps of SGD, and for the first hundred of Adam."
+    assert said in text and "After 300 steps of Adam its median is above one" in text
+    assert "whose weights are small, $\\kappa(M)$ stays below four too." in text and max(kappas) < 4
+    assert "There the start at zero gave no lower loss in the end." in text
+    assert all(found[name, 1000][4] <= found[name, 1000][0] for name in ("SGD", "Adam"))
+
+
+@pytest.fixture(scope="module")
+def fastest():
+    """Of each network, optimiser and seed the run of the kept table that is first at a loss of a tenth."""
+    found = {}
+    for run in results.kept("adding-the-identity-further"):
+        steps = math.inf if run["tenth"] is None else run["tenth"]
+        key = run["network"], run["optimizer"], run["seed"]
+        if key not in found or steps < found[key][0]:
+            found[key] = steps, run["rate"], run["correct"]
+    assert len(found) == 10 * 2 * 3
+    return found
+
+
+@pytest.fixture(scope="module")
+def medians(fastest):
+    """Steps, rate and images told right, medians of three seeds, for a network by SGD and by Adam."""
+    return lambda name, what=0: [
+        np.median([fastest[name, method, seed][what] for seed in range(3)]) for method in ("SGD", "Adam")
+    ]
+
+
+def test_strong_branches_take_twice_the_steps(text, fastest, medians):
+    (sgd, adam), (small_sgd, small_adam) = medians("zero"), medians("a quarter")
+    said = f"By SGD a start at zero takes {sgd:.0f} steps and a quarter {small_sgd:.0f}, by Adam {adam:.0f} and"
+    assert f"{said} {small_adam:.0f} (medians of three seeds)." in text
+    one, kept = medians("one"), medians("one, size kept")
+    assert f"take more than twice as many**: {one[0]:.0f} by SGD and {one[1]:.0f} by Adam." in text
+    assert "took more than twice the steps." in text and "took more than twice the steps of small ones." in text
+    assert all(2 < strong / weak < 2.5 for of in (one, kept) for strong, weak in zip(of, (sgd, adam), strict=True))
+    right, at_zero, of_kept = (
+        [100 * share for share in medians(name, 2)] for name in ("one", "zero", "one, size kept")
+    )
+    said = "They also tell only {:.0f} and {:.0f} % of 500 images held out right, where a start at zero tells"
+    assert f"{said.format(*right)} {at_zero[0]:.0f} and {at_zero[1]:.0f} %." in text
+    said = (
+        f"Then it is {of_kept[0]:.0f} and {of_kept[1]:.0f} % of the images, but the steps are still {kept[0]:.0f} and"
+    )
+    assert f"{said} {kept[1]:.0f}." in text
+    assert all(fastest["no skip", "SGD", seed][0] == math.inf for seed in range(3))
+    assert sorted(fastest["no skip", "Adam", seed][0] for seed in range(3)) == [370, 400, math.inf]
+    assert "no run of SGD gets there, and two of Adam do, after 370 and 400 steps." in text
+    ratio = medians("zero", 1)[0] / medians("one", 1)[0]
+    assert "a rate some 300 times smaller than from zero." in text and 250 < ratio < 350
+
+
+def test_with_normalisation_the_start_makes_no_difference(text, further, medians):
+    names = ["zero, normalised", "a quarter, normalised", "one, normalised"]
+    assert {tuple(medians(name)) for name in names} == {(75, 70)}
+    assert "All three take 75 steps by SGD and 70 by Adam." in text
+    runs = [run for run in results.kept("adding-the-identity-further") if run["network"] == names[-1]]
+    first, last = (np.median([run[end] for run in runs]) for end in ("first", "last"))
+    assert f"from a start of one, $\\kappa(M)$ is {first:.0f} in the first block and {last:.1f} in the last." in text
+    lines = dict(
+        line.rsplit(maxsplit=4)[:2] for line in table("adding-the-identity-further", "steps to a loss of a tenth at")
+    )
+    slow = [lines[names[0]], lines[names[-1]]]
+    assert "by SGD at 0.003, it takes {} in place of {}.".format(*slow) in text
+    assert "the start at zero then takes fewer steps than a start of one:" in further
+
+
+def test_squeezing_alone_costs_steps(text, medians):
+    plain, squeezed, hard, kept = (
+        medians(name) for name in ("zero", "zero, squeezing skip", "zero, hard squeezing skip", "one, size kept")
+    )
+    said = "With SGD the steps grow from {:.0f} to {:.0f} and {:.0f}, with Adam from {:.0f} to {:.0f} and {:.0f}."
+    assert said.format(*(of[i] for i in range(2) for of in (plain, squeezed, hard))) in text
+    assert squeezed == [110, 110] and "made 110 steps of 60 or 80." in text and sorted(plain) == [60, 80]
+    shares = [(hard[i] - plain[i]) / (kept[i] - plain[i]) for i in range(2)]
+    assert (
+        "it makes up nearly half of what strong branches of kept size cost with SGD, and three quarters with Adam"
+        in text
+    )
+    assert 0.4 < shares[0] < 0.5 and 0.72 < shares[1] < 0.8
+    chains = [run["chain"] for run in results.kept("adding-the-identity-further") if run["network"] == "one, size kept"]
+    assert 3e11 < np.median(chains) < 3e12 and "Strong branches have $10^{12}$ too." in text
+
+
+def test_a_thousand_layers(text):
+    lines = {words[0]: words[1:] for words in words_of("adding-the-identity", "1,000 layers of 15 units")}
+    generator = torch.Generator().manual_seed(1)
+    layers = 0.3 * torch.randn(1000, 15, 15, generator=generator, dtype=torch.float64)
+    skipped = layers + 0.6 * torch.eye(15, dtype=torch.float64)
+    worse = (torch.linalg.cond(skipped) > torch.linalg.cond(layers)).double().mean().item()
+    assert float(lines["0.6"][1]) == pytest.approx(100 * worse, abs=1)
+    assert f"one of half their typical strength makes $\\kappa$ larger in {lines['0.6'][1]} %." in text
+    assert f"a typical vector by $0.3 \\sqrt{{15}} = {0.3 * math.sqrt(15):.2f}$." in text
+    medians = [float(lines[rho][0]) for rho in ("0.1", "0.3", "0.6", "1", "1.5")]
+    assert "Up to half of that the median of $\\kappa(M)$ hardly moves, and only beyond does it fall:" in text
+    assert max(medians[:3]) < 1.1 * min(medians[:3]) and medians[3] < 0.75 * medians[2] and medians[4] < 10
+    assert all(abs((1 + s) / (1 - s) - bound) < 1e-9 for s, bound in ((0.5, 3), (0.9, 19)))
+    assert "3 for $s_1 = 1/2$, but 19 for 0.9." in text
+
+
+def test_exercises_two_and_three(text):
+    left, _, right = torch.linalg.svd(_large())
+    assert ((left * right.mT).sum(0) < 0).sum() == 9 and "Nine, as before:" in text
+    assert "$\\operatorname{diag}(-1, 0)$ has $|\\rho - 1| + |\\rho| = 1$ for all" in text
+    for rho in (0.0, 0.3, 0.8, 1.0):
+        matrix = torch.diag(torch.tensor([rho - 1, rho], dtype=torch.float64))
+        assert torch.linalg.svdvals(matrix).sum().item() == pytest.approx(1)
 
 
 def test_an_activation_before_a_well_conditioned_layer(further):
