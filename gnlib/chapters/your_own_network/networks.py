@@ -13,15 +13,15 @@ OUTPUTS = 10
 Initialisation = Callable[[Tensor], object]
 
 
-def perceptron(depth: int, width: int, side: int = 16) -> nn.Sequential:
-    """Return a network of so many hidden layers of ReLUs, drawn with seed 0, for images of so many rows and columns.
+def perceptron(depth: int, width: int, side: int = 16, seed: int = 0) -> nn.Sequential:
+    """Return a network of so many hidden layers of ReLUs, drawn with a seed, for images of so many rows and columns.
 
     Examples
     --------
     >>> len(perceptron(2, 128))
     6
     """
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     widths = [3 * side**2, *[width] * depth]
     hidden = [part for a, b in pairwise(widths) for part in (nn.Linear(a, b), nn.ReLU())]
     return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(width, OUTPUTS))
