@@ -4,7 +4,13 @@ import re
 from itertools import pairwise
 
 import pytest
+import torch
 
+import gnlib
+from gnlib.chapters.deep_nonlinear.chain import kernel, layers_of
+from gnlib.chapters.deep_nonlinear.experiment import LESS, draw, prepared, widths_of
+from gnlib.chapters.shared.descent import steps_to
+from gnlib.chapters.shared.training import one_hot
 from tests.book.pages import prose, table
 
 
@@ -64,6 +70,21 @@ def test_steps_do_not_follow_kappa(text):
     assert f"is ahead**: {raw[1]:.0f} steps, and {raw[0]:.0f} for two layers." in text and raw[1] == min(raw)
     assert f"loss starts at {loss[2]:.0f} on raw images, where two layers start at {loss[0]:.1f}." in text
     assert "Two layers on prepared images are the fastest here" in text and less[0] == min(raw + less)
+
+
+def test_at_a_stable_rate(text):
+    """Again, for the networks that the text names: what is in the middle of the figure."""
+    photos, labels = gnlib.load("mnist", 60, stride=2)
+    inputs, digits, steps = prepared(photos), one_hot(labels, 10), {}
+    for depth, shape in ((2, "chain"), (8, "chain"), (8, "skips / L")):
+        net = draw("ReLU", widths_of(photos.shape[1], depth, 200, 10), shape, seed=0)
+        for kind in ("raw", LESS):
+            largest = torch.linalg.eigvalsh(kernel(layers_of(net, inputs[kind])))[-1].item()
+            steps[depth, shape, kind] = steps_to(net, inputs[kind], digits, 1.8 / largest, 0.005, 400)
+    said = f"it is behind, with {steps[8, 'chain', 'raw']} steps and {steps[2, 'chain', 'raw']}."
+    assert said in text and steps[8, "chain", "raw"] > steps[2, "chain", "raw"]
+    assert "at the stable rate but for one step" in text
+    assert steps[2, "chain", LESS] == steps[8, "skips / L", LESS] + 1
 
 
 def test_a_step_of_a_deeper_network_costs_more(text):
