@@ -6,6 +6,8 @@ import pytest
 from torch import nn
 from torch.nn.utils import prune
 
+from gnlib.chapters import results
+from gnlib.chapters.pruning.trainings import PRUNINGS, path, trainings
 from tests.book.pages import printed, prose, texts, words_of
 
 lines_of = partial(words_of, "pruning-further")
@@ -25,6 +27,18 @@ def test_scales_and_biases_alone_slow_three_networks_down(text):
         assert max(whole, weights) < scales < every and weights < 1.1 * whole
     assert "the loss is above that of the same network whole, and above that without 80 % of its weights" in text
     assert "Each is slower than the same network whole, and than without 80 % of its weights." in text
+
+
+def test_the_training_of_the_figure_is_that_of_the_kept_table():
+    kept = trainings(row for row in results.kept("pruning-further-scales") if row["seed"] == 0)
+    assert [training.pruning for training in kept] == [*PRUNINGS]
+    caption = "80% pruned, of what the head names; κ by the columns that are kept"
+    (found,) = (some for some in texts("pruning-further") if some.startswith(caption) and "scales and biases" in some)
+    for start, column, near in (("ResNet20 loss, epoch 40 ", "loss", 0.1), ("ResNet20 κ, epoch 0 ", "kappa", 0.05)):
+        (line,) = (line for line in map(" ".join, map(str.split, found.splitlines())) if line.startswith(start))
+        at = {"loss": -1, "kappa": 0}[column]
+        values = [path(rows, column)[1][at] for rows in kept.values()]
+        assert [*map(float, line.removeprefix(start).split())] == pytest.approx(values, rel=near)
 
 
 def test_condition_numbers_where_scales_are_pruned(text):
