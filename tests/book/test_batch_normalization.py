@@ -1,7 +1,8 @@
 """What the text of "Batch normalisation" says of its tables is what they show."""
 
 import re
-from statistics import mean
+from itertools import product
+from statistics import mean, median
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch
 import gnlib
 from gnlib.chapters import results
 from gnlib.chapters.batch_normalization.gauss_newton import batch_norm_gauss_newton
+from gnlib.chapters.batch_normalization.networks import best_steps
 from tests.book.pages import prose, table, texts
 
 FURTHER = "batch-normalization-further"
@@ -157,19 +159,18 @@ def test_biases_undo_what_centring_gains(further):
     assert len(kaiming) == 2 and all(0.8 < a / b < 1.25 for a, b in zip(*kaiming, strict=True))
 
 
-def trainings():
-    """From the preparation of images and units to the steps with Kaiming's weights and with torch's."""
+def trainings(rate="first"):
+    """From the preparation of images and units to the steps with Kaiming's weights and with torch's, at a rate."""
     rows = [re.split(r" {2,}", line.strip()) for line in table("batch-normalization", "steps of gradient descent")]
-    return {(images, hidden): (float(kaiming), float(default)) for images, hidden, kaiming, default in rows}
+    some = slice(2, 4) if rate == "first" else slice(4, 6)
+    return {(row[0], row[1]): tuple(map(float, row[some])) for row in rows}
 
 
 def test_steps_go_with_kappa_in_a_column_and_not_between(text, further, kappas):
     steps = trainings()
     raw, whole, both = ("raw", "nothing"), ("raw", "BN"), ("standardised", "BN")
-    assert len(steps) == 7 and "With torch's default one row of seven goes against κ." in text
-    assert (
-        "**With Kaiming weights fewer steps go with a smaller κ**, in all rows, though the steps differ less." in text
-    )
+    assert len(steps) == 7 and "**To divide alone goes against κ, at either rate.**" in text
+    assert "**With Kaiming weights fewer steps go with a smaller κ**, in all rows at the first rate, though" in text
     against = "raw", "divided by deviation"
     for which in range(2):
         assert all(0.8 < found[whole][which] / found[both][which] < 1.25 for found in (steps, kappas))
@@ -180,12 +181,10 @@ def test_steps_go_with_kappa_in_a_column_and_not_between(text, further, kappas):
     assert "have a smaller $\\kappa$ than standardised images, and take the most steps of all" in further
     assert kappas[against][1] < kappas["standardised", "nothing"][1]
     assert steps[against][1] == max(default for _, default in steps.values())
-    assert (
-        "BN on raw images trains in a tenth of the steps that they take without it, and in a quarter of those" in text
-    )
+    assert "in a tenth of the steps that they take without it, and in a quarter of those" in text
     assert steps["standardised", "nothing"][1] / steps[whole][1] == pytest.approx(4, rel=0.15)
     assert steps[raw][1] / steps[whole][1] == pytest.approx(10, rel=0.15)
-    assert "on raw images Kaiming weights have the smaller $\\kappa$ and take more steps" in text
+    assert "on raw images Kaiming weights have the smaller $\\kappa$ and take more steps at the first rate" in text
     assert kappas[raw][0] < kappas[raw][1] and steps[raw][0] > steps[raw][1]
 
 
@@ -193,14 +192,51 @@ def test_what_the_halves_and_centring_do_to_steps(text):
     steps = trainings()
     raw, centred, standardised = (steps[name, "nothing"] for name in ("raw", "centred", "standardised"))
     subtracted, divided, whole = (steps["raw", how] for how in ("mean subtracted", "divided by deviation", "BN"))
-    said = "standardise, and do not only centre** ({:.0f} steps against {:.0f})."
+    said = "standardise, and do not only centre** ({:.0f} steps against {:.0f}, at either rate)."
     assert said.format(standardised[1], centred[1]) in text and standardised[1] < centred[1]
-    assert f"other way, {standardised[0]:.0f} against {centred[0]:.0f}." in text and centred[0] < standardised[0]
-    assert "To subtract means in each layer halves the steps; to divide alone more than doubles them" in text
+    assert centred[0] < standardised[0] and "At the first rate it more than doubles the steps." in text
     assert raw[1] / subtracted[1] == pytest.approx(2, rel=0.1) and 2 < divided[1] / raw[1] < 3
-    assert f"is nearly all of BN: {subtracted[0]:.0f} steps and {whole[0]:.0f}." in text
+    assert f"is nearly all of BN there: {subtracted[0]:.0f} steps and {whole[0]:.0f}." in text
     assert centred[1] / raw[1] == pytest.approx(2 / 3, abs=0.03)
     assert f"of the first number, {raw[0]:.0f}, does not arrive" in text
+
+
+def test_at_the_best_rate_to_divide_alone_gains_little(text, kappas):
+    first, best = trainings(), trainings("best")
+    raw, centred, standardised = (best[name, "nothing"] for name in ("raw", "centred", "standardised"))
+    subtracted, divided = (best["raw", how] for how in ("mean subtracted", "divided by deviation"))
+    whole = [best["raw", "BN"], best["standardised", "BN"]]
+    assert all(few <= many for key in first for few, many in zip(best[key], first[key], strict=True))
+    low, high = (end(count for counts in whole for count in counts) for end in (min, max))
+    assert f"At the best rate it is done in {low:.0f} to {high:.0f} steps. Raw images without it take some 200." in text
+    assert [round(count, -2) for count in raw] == [200, 200] and "and as many at the best." in text
+    for which, rows in product(range(2), (first, best)):
+        order = sorted(rows, key=lambda key: rows[key][which])
+        assert {*order[:2]} == {("raw", "BN"), ("standardised", "BN")}
+    assert f"it nearly halves them, from {raw[1]:.0f} to {divided[1]:.0f};" in text and divided[1] / raw[1] < 0.6
+    assert "standardised images and subtracted means need fewer, with a larger $\\kappa$." in text
+    assert max(standardised[1], subtracted[1]) < divided[1]
+    for key in (("standardised", "nothing"), ("raw", "mean subtracted")):
+        assert kappas[key][1] > kappas["raw", "divided by deviation"][1]
+    assert "With Kaiming weights it gains nothing at the best rate." in text and divided[0] >= raw[0]
+    assert (standardised[1], centred[1]) == (first["standardised", "nothing"][1], first["centred", "nothing"][1])
+    assert f"other way, {standardised[0]:.0f} against {centred[0]:.0f} at the best rate." in text
+    assert centred[0] < standardised[0]
+    rates = [row["factor"] for row in results.kept(FURTHER)]
+    assert "in factors of two from half of that to 64 times" in text and (min(rates), max(rates)) == (0.5, 64)
+    kept = best_steps(results.kept(FURTHER))
+    assert {rate for _, rate in kept["raw", "divided by deviation", False]} == {8, 16}
+    assert "8 to 16 times as large" in text and all(rate < 64 for pairs in kept.values() for _, rate in pairs)
+
+
+def test_the_kept_trainings_at_the_first_rate_are_those_of_the_chapter():
+    steps = {}
+    for row in results.kept(FURTHER):
+        if row["factor"] == 1:
+            few = float("inf") if row["steps"] is None else row["steps"]
+            steps.setdefault((row["images"], row["units"], row["kaiming"]), []).append(few)
+    for (images, units), counts in trainings().items():
+        assert [median(steps[images, units, kaiming]) for kaiming in (True, False)] == [*counts]
 
 
 def test_the_linear_models_keep_the_order_of_kappa_and_the_network_on_raw_images_leaves_its_own(text, kappas):
@@ -209,13 +245,18 @@ def test_the_linear_models_keep_the_order_of_kappa_and_the_network_on_raw_images
     assert {key: own for key, (own, _) in found.items()} == {key: steps[1] for key, steps in trainings().items()}
     order = sorted(set(found) - {("standardised", "BN")}, key=lambda key: kappas[key][1])
     models = [found[key][1] for key in order]
-    assert "The linear models keep the order of $\\kappa$" in text and models == sorted(models)
+    assert "The linear models keep the order of $\\kappa$, but for the two rows with BN" in text
+    assert models == sorted(models)
+    with_bn = [found[name, "BN"] for name in ("raw", "standardised")]
+    assert "which are level in both" in text and abs(with_bn[0][1] - with_bn[1][1]) <= 1
+    assert kappas["raw", "BN"][1] == pytest.approx(kappas["standardised", "BN"][1], rel=0.1)
     raw, divided = found["raw", "nothing"], found["raw", "divided by deviation"]
     assert "more than thirty times sooner than its model" in text and 30 < raw[1] / raw[0] < 40
     others = [key for key in order if key != ("raw", "divided by deviation") and key[1] != "BN"]
-    assert "The others without BN leave their models behind." in text
+    assert "The others leave their models behind." in text
     assert len(others) == 4 and all(found[key][1] > 5 * found[key][0] for key in others)
-    assert "is a little slower" in text and 1 < divided[0] / divided[1] < 1.4 and divided[1] < raw[1] / 10
+    assert "The networks with BN or with divided units follow their models roughly, and are a little slower." in text
+    assert all(1 < own / model < 1.4 for own, model in (divided, *with_bn)) and divided[1] < raw[1] / 10
     said = "it makes $\\kappa$ some thirty times smaller"
     assert said in text and 25 < kappas["raw", "nothing"][1] / kappas["raw", "divided by deviation"][1] < 35
 
@@ -233,17 +274,17 @@ def test_a_trained_scale_and_shift_change_little_in_the_convolutional_network(fu
     ("units", "scale", "finite"),
     [(12, 1e2, True), (12, 1e-2, True), (3, 1e2, False), (3, 1e-2, True), (2, 1e-2, False)],
 )
-def test_limits_of_exercise_2(text, units, scale, finite):
+def test_limits_of_an_exercise(further, units, scale, finite):
     """Six inputs and two outputs: as many units as inputs for large first weights, more than outputs for small ones."""
-    assert "That takes as many units as directions" in text
-    assert "as it has for random weights and more units than outputs" in text
+    assert "That takes as many units as directions" in further
+    assert "as it has for random weights and more units than outputs" in further
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(50, 6, generator=generator, dtype=torch.float64)
     first, second = gnlib.linear_weights([6, units, 2], generator=generator)
-    there, further = (
+    there, beyond = (
         float(gnlib.condition_number(batch_norm_gauss_newton([c * first, second], x))) for c in (scale, scale**1.5)
     )
-    assert further / there == pytest.approx(1, rel=0.1) if finite else further > 50 * there
+    assert beyond / there == pytest.approx(1, rel=0.1) if finite else beyond > 50 * there
 
 
 def test_what_bn_sees_of_white_images(text):
