@@ -195,7 +195,10 @@ def test_noise_and_not_the_rate_keeps_kappa_up():
     assert f"{said} loss falls." in page
     said = "With minibatches it is the higher, the larger the rate: {:.0f} and {:.0f} on small images."
     assert said.format(*noisy) in page and [round(kappa / start) for kappa in noisy] == [3, 12]
-    assert len(set(both)) == 1 and "At 0.2 noise does next to nothing there, and" in page
+    share, _, unit, _ = cells["unit", "0.2"]
+    assert f"unit ones are at {float(unit):.0f} at a third of the stable rate, small ones at {noisy[1]:.0f}" in page
+    assert float(share) == pytest.approx(1 / 3, abs=0.03) and float(cells["small", "64.0"][0]) == 0.1
+    assert len(set(both)) == 1 and "At 0.2 noise does next to nothing on small images" in page
 
 
 def test_what_the_networks_of_pruning_do():
@@ -220,6 +223,6 @@ def test_what_the_networks_of_pruning_do():
     assert up == pytest.approx((430, 58_000), rel=0.01)
     assert "that of the transformer from 66 millions to 790,000 in 200" in page
     assert down == pytest.approx((66e6, 790_000), rel=0.01)
-    said = "that of the one rises some 730-fold by epoch 20 and ends {:.0f}-fold above its start, "
-    said += "that of the other falls by a factor of {:.0f}."
+    said = "that of the ResNet20 rises some 730-fold by epoch 20 and ends {:.0f}-fold above its start, "
+    said += "that of the ViT falls by a factor of {:.0f}, that of the MLP doubles."
     assert said.format(up[1] / up[0], down[0] / down[1]) in page

@@ -37,14 +37,35 @@ def test_when_to_compute_it_again():
     (_, start, _, grown), (_, began, _, back) = rows
     assert grown == pytest.approx(7 * start, rel=0.05) and back == pytest.approx(began, rel=0.06)
     assert (
-        "on eleven networks, trained on full batches, where it is right; under Adam it was not tried" in page
-        and "Under Adam this was not tried." in guide
+        "where it is right; under Adam it works with cross-entropy, and not with the squared error." in page
+        and "**With Adam and the squared error do not use it.**" in guide
     )
 
 
-def test_no_direction_is_lost_in_the_two_networks_in_use():
-    """Their condition numbers can be compared."""
+def of_networks_in_use(column):
+    """What the kept table has of a column along the training of each whole network of the first figure."""
     whole = [r for r in results.kept("pruning-further") if (r["pruning"], r["columns"]) == ("none", "kept")]
-    ranks = [r["rank"] for r in whole if r["network"] in ("ResNet20", "ViT") and r["statistics"] != "running"]
-    assert len(ranks) == 12 and {*ranks} == {1280}
+    whole = [r for r in whole if r["statistics"] != "running"]
+    return {name: [r[column] for r in whole if r["network"] == name] for name in ("ResNet20", "ResNet32", "FcNN", "ViT")}
+
+
+def test_no_direction_is_lost_in_the_networks_in_use():
+    """Their condition numbers can be compared."""
+    ranks = of_networks_in_use("rank")
+    assert [len(path) for path in ranks.values()] == [6] * 4 and {r for path in ranks.values() for r in path} == {1280}
     assert "all 1,280 eigenvalues count at every epoch" in prose("notebooks/training")
+
+
+def test_which_end_of_the_spectrum_moves_in_the_networks_in_use():
+    """In the ResNets the smallest eigenvalue falls; in the transformer both ends grow."""
+    page = prose("notebooks/training")
+    largest, smallest, kappa = (of_networks_in_use(name) for name in ("largest", "smallest", "kappa"))
+    top, low = ({name: path[-1] / path[0] for name, path in ends.items()} for ends in (largest, smallest))
+    assert f"that of the ResNet20 falls {1 / low['ResNet20']:.0f}-fold, and the largest ends where it began" in page
+    assert top["ResNet20"] == pytest.approx(1, abs=0.05)
+    assert f"both grow, the largest {round(top['ViT'], -1):.0f}-fold, the smallest {round(low['ViT'], -3):,.0f}-" in page
+    for name in ("ResNet20", "ResNet32"):
+        assert max(largest[name]) == largest[name][0] and low[name] < 1 / 100
+        assert kappa[name][-1] > 100 * kappa[name][0] and max(kappa[name]) == kappa[name][1]
+    assert "In both ResNets the largest eigenvalue is never above that of the start" in page
+    assert kappa["FcNN"][-1] == pytest.approx(2 * kappa["FcNN"][0], rel=0.06) and "(MLP) doubles" in page
