@@ -133,6 +133,7 @@ def test_the_ratio_is_a_guide_from_ten_layers_on_up_to_four(page):
     assert "At a ratio of one $\\kappa$ is near 12, at four near 100." in page
     assert at_one == pytest.approx([12.3] * 6, rel=0.04)
     assert max(depth for depth, ratio in points if ratio == 1) == 10
+    assert "(At one the deepest network computed has ten layers.)" in page
     deep = [kappa for (depth, ratio), kappa in points.items() if depth >= 10 and 3.6 < ratio < 4]
     assert deep == pytest.approx([100] * 6, rel=0.1)
     below = sorted((ratio, kappa) for (depth, ratio), kappa in points.items() if depth >= 10 and ratio < 3.6)
