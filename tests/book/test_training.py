@@ -46,7 +46,8 @@ def of_networks_in_use(column):
     """What the kept table has of a column along the training of each whole network of the first figure."""
     whole = [r for r in results.kept("pruning-further") if (r["pruning"], r["columns"]) == ("none", "kept")]
     whole = [r for r in whole if r["statistics"] != "running"]
-    return {name: [r[column] for r in whole if r["network"] == name] for name in ("ResNet20", "ResNet32", "FcNN", "ViT")}
+    names = "ResNet20", "ResNet32", "FcNN", "ViT"
+    return {name: [r[column] for r in whole if r["network"] == name] for name in names}
 
 
 def test_no_direction_is_lost_in_the_networks_in_use():
@@ -63,7 +64,8 @@ def test_which_end_of_the_spectrum_moves_in_the_networks_in_use():
     top, low = ({name: path[-1] / path[0] for name, path in ends.items()} for ends in (largest, smallest))
     assert f"that of the ResNet20 falls {1 / low['ResNet20']:.0f}-fold, and the largest ends where it began" in page
     assert top["ResNet20"] == pytest.approx(1, abs=0.05)
-    assert f"both grow, the largest {round(top['ViT'], -1):.0f}-fold, the smallest {round(low['ViT'], -3):,.0f}-" in page
+    said = f"both grow, the largest {round(top['ViT'], -1):.0f}-fold, the smallest {round(low['ViT'], -3):,.0f}-fold."
+    assert said in page
     for name in ("ResNet20", "ResNet32"):
         assert max(largest[name]) == largest[name][0] and low[name] < 1 / 100
         assert kappa[name][-1] > 100 * kappa[name][0] and max(kappa[name]) == kappa[name][1]
