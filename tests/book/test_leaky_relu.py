@@ -168,6 +168,8 @@ def test_tuned_rates(text):
     assert said in further and "On centred images 0.6 gets ahead of the ReLU, against the order of" in text
     assert [rates["centred", a] for a in TUNED[:3]] == ["2.8", "2.8", "4"]
     assert all(more < relu for relu, _, more, _ in centred)
+    assert "the ReLU stays behind slopes of 0.3 and 0.6, but not behind 0.9." in further
+    assert all(most > relu > slightly for relu, slightly, _, most in centred)
 
 
 def test_adam(text):
