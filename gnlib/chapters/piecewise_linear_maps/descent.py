@@ -42,7 +42,7 @@ def start(net: nn.Sequential, found: Sequence[Block], x: Float[Tensor, "n d"], l
 
 
 def descend(
-    runs: Sequence[Run], targets: Float[Tensor, "*r n k"], slope: float, steps: int
+    runs: Sequence[Run], targets: Float[Tensor, "n k"], slope: float, steps: int
 ) -> Float[np.ndarray, "steps runs"]:
     """Return half the mean squared error before the first step and after each, for each run, in a column.
 
@@ -51,14 +51,14 @@ def descend(
     runs
         all of networks of the same widths: three layers, of which the last is linear
     targets
-        of the samples, the same for all runs or those of each
+        of the samples, the same for all runs
     slope
         of the hidden layers for negative values
     steps
         of each run
     """
     weights = [torch.stack(layer) for layer in zip(*(run.weights for run in runs), strict=True)]
-    inputs, n = torch.stack([run.x for run in runs]), targets.shape[-2]
+    inputs, n = torch.stack([run.x for run in runs]), len(targets)
     rates = torch.tensor([run.rates for run in runs], dtype=inputs.dtype, device=inputs.device).T[..., None, None]
     curves = np.empty((steps + 1, len(runs)))
     for step in range(steps + 1):
