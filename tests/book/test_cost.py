@@ -3,7 +3,6 @@
 from functools import partial
 from itertools import pairwise
 from statistics import geometric_mean
-from time import process_time
 
 import pytest
 import torch
@@ -11,8 +10,7 @@ from torch import nn
 
 import gnlib
 from gnlib.chapters.cost.feasible import eigenvalue_seconds, foretold
-from gnlib.chapters.cost.networks import ResNet, cnn, perceptron
-from gnlib.chapters.shared.residual_network import ResidualNetwork
+from gnlib.chapters.cost.networks import cnn, perceptron
 from tests.book.pages import prose, table
 
 
@@ -117,21 +115,6 @@ def test_what_twice_the_rows_take(text):
     assert "the products that fill it up to fourfold" in text and "By 10, by up to 100, and by 1,000." in text
     grown = [two.flops / one.flops for one, two in zip(half.steps, whole.steps, strict=True)]
     assert max(grown) == pytest.approx(4) and min(grown) > 2
-
-
-@pytest.mark.slow
-def test_networks_of_the_estimate_take_some_twice_what_is_foretold(text):
-    """In seconds of the processor, which other work hardly changes: 4.5 over 3, and 18 over 8, when they were taken."""
-    assert "A ResNet20 took 4.5 seconds for 20 images, where `gnlib.cost` said some 3." in text
-    assert "A ResNet18 took 18 seconds for two images of 3 x 224 x 224, where it said some 8." in text
-    assert "So take twice what it says, and half of the batches in the table." in text
-    generator = torch.Generator().manual_seed(0)
-    for network, shape in ((ResidualNetwork(), (10, 3, 32, 32)), (ResNet([2, 2, 2, 2]), (1, 3, 224, 224))):
-        x = torch.randn(*shape, generator=generator)
-        gnlib.condition_number(network.eval(), x[:1])  # the first call loads what the others use
-        asked, begun = min(gnlib.cost(network, x).seconds for _ in range(2)), process_time()
-        gnlib.condition_number(network, x)
-        assert 0.7 < (process_time() - begun) / asked < 5
 
 
 def test_a_few_seconds_with_adam(text):
