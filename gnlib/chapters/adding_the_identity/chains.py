@@ -2,11 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, layer_norm, relu
+
+from gnlib.chapters.shared.tuning import DIRECTIONS
 
 Weights = dict[str, Tensor]
 
@@ -64,6 +67,7 @@ def drawn(chain: Chain, inputs: int, seed: int) -> Weights:
     return weights | {f"{name} bias": torch.zeros(shape, dtype=torch.float32) for name, shape in biases.items()}
 
 
+@cache
 def skip_of(chain: Chain) -> Tensor:
     """Return the matrix of the skip of each block, in double precision."""
     eye = torch.eye(UNITS, dtype=torch.float64)
@@ -137,6 +141,7 @@ def trainings(
     x, y = images
     starts = [drawn(chain, x.shape[1], seed) for seed in seeds for _ in rates]
     weights = {name: torch.stack([start[name] for start in starts]).to(x.device) for name in starts[0]}
+    direction = DIRECTIONS["momentum" if optimizer == "SGD" else "adam"]
     rate = torch.tensor(list(rates) * len(seeds), dtype=torch.float32, device=x.device)
     first, second = ({name: torch.zeros_like(value) for name, value in weights.items()} for _ in range(2))
     generators = [torch.Generator().manual_seed(100 + seed) for seed in seeds]
@@ -153,7 +158,7 @@ def trainings(
         total = _losses(outputs(chain, held, x[batch]), y[batch]).sum()
         slopes = torch.autograd.grad(total, list(held.values()))
         for name, slope in zip(weights, slopes, strict=True):
-            moved = _moved(optimizer, step + 1, slope.nan_to_num(0, 0, 0), first[name], second[name])
+            moved = direction(slope.nan_to_num(0, 0, 0), first[name], second[name], step + 1)
             weights[name] = (held[name] - rate.reshape(-1, *[1] * (slope.ndim - 1)) * moved).detach()
     with torch.no_grad():
         told = outputs(chain, weights, held_out[0].expand(len(rate), -1, -1)).argmax(-1)
@@ -171,12 +176,3 @@ def _affine(weights: Weights, name: str, x: Tensor, block: int | None = None) ->
 
 def _losses(told: Tensor, labels: Tensor) -> Tensor:
     return cross_entropy(told.transpose(1, 2), labels, reduction="none").mean(1)
-
-
-def _moved(optimizer: str, step: int, slope: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    """Return the step of SGD with momentum or of Adam, for a rate of one; the moments change in place."""
-    if optimizer == "SGD":
-        return first.mul_(0.9).add_(slope)
-    first.mul_(0.9).add_(slope, alpha=0.1)
-    second.mul_(0.999).addcmul_(slope, slope, value=0.001)
-    return first / (1 - 0.9**step) / ((second / (1 - 0.999**step)).sqrt() + 1e-8)

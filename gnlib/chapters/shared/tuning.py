@@ -221,7 +221,7 @@ def _leaves(network: nn.Module, runs: Float[Tensor, "runs p"]) -> dict[str, Tens
     }
 
 
-Runs = Float[Tensor, "runs p"]
+Runs = Float[Tensor, "runs *p"]
 
 
 def _descent(gradient: Runs, _first: Runs, _second: Runs, _step: int) -> Runs:

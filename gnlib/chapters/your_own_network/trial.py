@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, one_hot
 
 import gnlib
 from gnlib.chapters.results import Cell, Row
+from gnlib.chapters.shared.training import one_hot
+from gnlib.chapters.shared.tuning import LOSSES
 from gnlib.chapters.your_own_network.networks import (
     INITIALISATIONS,
     OUTPUTS,
@@ -115,17 +116,18 @@ def checked(
     """Train a network in place, beside its linear model; return what the check says, and both losses at the end."""
     network.double()
     start = gnlib.condition_number(network, x).largest
-    targets = one_hot(y, OUTPUTS).double() if loss == "mse" else y
+    targets = one_hot(y, OUTPUTS) if loss == "mse" else y
     rate = gnlib.largest_stable_rate(network, x, targets, loss=loss).rate / 4 if optimizer == "descent" else ADAMS_RATE
-    modelled = linear_losses(network, x, y, loss, optimizer, rate, steps)
+    modelled = linear_losses(network, x, targets, loss, optimizer, rate, steps)
     network.float()
     kind = torch.optim.SGD if optimizer == "descent" else torch.optim.Adam
     moving, measured, early = kind(network.parameters(), rate), [], math.nan
+    aims = targets.float() if loss == "mse" else y
     for step in range(steps + 1):
         if step == EARLY and all(q.isfinite().all() for q in network.parameters()):
             early = gnlib.condition_number(network, x).largest / start
             network.float()
-        value = loss_of(network(x.float()), y, loss)
+        value = LOSSES[loss](network(x.float()), aims)
         measured.append(value.item())
         moving.zero_grad()
         value.backward()
@@ -140,17 +142,10 @@ def checked(
     }
 
 
-def loss_of(outputs: Float[Tensor, "n k"], y: Int[Tensor, " n"], loss: str) -> Float[Tensor, ""]:
-    """Return half the mean squared residual of a sample, or the cross-entropy."""
-    if loss == "mse":
-        return (outputs - one_hot(y, OUTPUTS)).square().sum() / (2 * len(y))
-    return cross_entropy(outputs, y)
-
-
 def linear_losses(
     network: nn.Module,
     x: Float[Tensor, "n ..."],
-    y: Int[Tensor, " n"],
+    targets: Tensor,
     loss: str,
     optimizer: str,
     rate: float,
@@ -170,7 +165,7 @@ def linear_losses(
     kind = torch.optim.SGD if optimizer == "descent" else torch.optim.Adam
     moving, losses = kind([moved], rate), []
     for _ in range(steps + 1):
-        value = loss_of(first + (jacobian @ moved).view_as(first), y, loss)
+        value = LOSSES[loss](first + (jacobian @ moved).view_as(first), targets)
         losses.append(value.item())
         moving.zero_grad()
         value.backward()

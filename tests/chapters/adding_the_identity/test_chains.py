@@ -79,21 +79,6 @@ def test_squeezing_skips_have_the_condition_number_that_is_said(name):
 
 
 @pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
-def test_steps_are_those_of_torch(optimizer):
-    weight = torch.nn.Parameter(torch.tensor([1.0, -2.0, 3.0]))
-    method = (
-        torch.optim.SGD([weight], lr=0.1, momentum=0.9) if optimizer == "SGD" else torch.optim.Adam([weight], lr=0.1)
-    )
-    ours, first, second = weight.detach().clone(), torch.zeros(3), torch.zeros(3)
-    for step in range(1, 20):
-        method.zero_grad()
-        (weight.square() / 2).sum().backward()
-        method.step()
-        ours = ours - 0.1 * chains._moved(optimizer, step, ours, first, second)
-    assert torch.allclose(ours, weight.detach().nan_to_num(), rtol=1e-4)
-
-
-@pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
 def test_runs_side_by_side_are_those_alone(optimizer, images):
     chain, rates = CHAINS["zero"], (0.003, 0.01)
     both = trainings(chain, optimizer, images, images, rates, [0, 1], 40, targets=(1.0,))

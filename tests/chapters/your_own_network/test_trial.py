@@ -5,13 +5,13 @@ import pytest
 import torch
 from torch import nn
 
+import gnlib
 from gnlib.chapters.your_own_network import trial
 from gnlib.chapters.your_own_network.trial import (
     FAULTS,
     checked,
     first_tries,
     linear_losses,
-    loss_of,
     prepared,
     rows_of_checks,
     rows_of_remedies,
@@ -47,8 +47,9 @@ def test_a_linear_network_stays_with_its_linear_model(linear, raw, labels, loss,
 
 def test_the_linear_model_begins_where_the_network_does(linear, raw, labels):
     linear.double()
-    losses = linear_losses(linear, raw, labels, "mse", "descent", 1e-4, 3)
-    assert losses[0] == pytest.approx(loss_of(linear(raw), labels, "mse").item())
+    targets = torch.eye(10, dtype=torch.float64)[labels]
+    losses = linear_losses(linear, raw, targets, "mse", "descent", 1e-4, 3)
+    assert losses[0] == pytest.approx((linear(raw) - targets).square().sum().item() / (2 * len(raw)))
     assert len(losses) == 4 and (np.diff(losses) < 0).all()
 
 
@@ -81,3 +82,13 @@ def test_the_first_suggestion_has_the_largest_factor():
     ]
     (first,) = first_tries(rows)
     assert first["change"] == "b" and first["sooner"] == 100
+
+
+def test_the_linear_model_decays_along_the_eigenvectors_of_its_kernel(raw, labels):
+    torch.manual_seed(3)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(768, 20), nn.ReLU(), nn.Linear(20, 10)).double()
+    x, targets, rate = raw[:4], torch.eye(10, dtype=torch.float64)[labels[:4]], 0.01
+    values, vectors = torch.linalg.eigh(gnlib.gauss_newton_gram(network, x))
+    parts = (vectors.mT @ (network(x) - targets).detach().flatten()).square() / (2 * len(x))
+    expected = [(parts * (1 - rate * values) ** (2 * step)).sum().item() for step in range(6)]
+    assert linear_losses(network, x, targets, "mse", "descent", rate, 5) == pytest.approx(expected, rel=1e-9)
