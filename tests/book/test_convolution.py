@@ -118,7 +118,8 @@ def test_the_peaks_of_the_figure(text):
     assert [rank(filters, 3) for filters in (1, 8, 9)] == [17, 80, 81]
     assert [rank(filters, 1) for filters in (1, 2)] == [17, 25] and "have 18, for a window of 25 places." in text
     apart = {filters: found(filters, 3) for filters in (1, 2, 4, 6, 8, 9, 10, 12, 16, 32, 64)}
-    assert "So the peak is near nine." in text and max(apart, key=apart.get) in (8, 9)
+    assert "So the peak is near nine: the median is largest at eight, and hardly smaller at nine." in text
+    assert max(apart, key=apart.get) == 8 and apart[9] > 0.7 * apart[8] and apart[9] > 5 * apart[10]
     said = "with 8 and with 16 the last figure has a larger $\\kappa$ for it than at stride 1."
     assert said in text and all(apart[filters] > found(filters, 1) for filters in (8, 16))
     assert apart[32] < found(32, 1) and apart[4] > found(4, 1) / 2
