@@ -1,5 +1,6 @@
 """The numbers in the text of "Leaky ReLU" beside its slider are those that the slider shows."""
 
+import math
 import re
 from itertools import combinations
 
@@ -7,7 +8,9 @@ import pytest
 import torch
 
 import gnlib
-from gnlib.chapters.leaky_relu.experiment import preparations, weights_of
+from gnlib.chapters.leaky_relu.experiment import module_of, preparations, weights_of
+from gnlib.chapters.shared.descent import losses_until
+from gnlib.chapters.shared.training import half_squared_error, one_hot
 from tests.book.pages import prose, slider, table
 
 
@@ -28,14 +31,36 @@ def kappas(frames):
     return {float(slope): (float(white), float(raw.replace(",", ""))) for slope, white, raw in words}
 
 
-def test_condition_numbers_beside_the_slope(text, kappas):
-    for slope, name in ((1, "1, no activation"), (0, "0, ReLU"), (-1, "$-1$, absolute value")):
-        white, raw = kappas[slope]
-        assert f"| {name} | {white:.0f} | {raw:,.0f} |" in text
+def ends(frames, at):
+    """Return the largest and the smallest eigenvalue of white (0) or raw (1) images for each slope, over their mean."""
+    return {float(name.split(",")[0]): (curves[at][1][0], curves[at][1][-1]) for name, curves in frames.items()}
+
+
+def test_the_figure_of_both_ends_is_described_as_the_slider_has_it(text, frames, kappas):
+    white, raw = (ends(frames, at) for at in (0, 1))
+    for kind, at in ((white, 0), (raw, 1)):
+        assert all(high / low == pytest.approx(kappas[a][at], rel=0.01) for a, (high, low) in kind.items())
+    said = "condition numbers of {:,.0f}, {:,.0f} and {:,.0f} stand between them."
+    assert said.format(*(kappas[a][1] for a in (1, 0, -1))) in text
+    said = "the condition numbers are {:.0f}, {:.0f} and {:.0f}."
+    assert said.format(*(kappas[a][0] for a in (1, 0, -1))) in text
+    assert "Raw images: the largest hardly moves, and the smallest rises as the slope falls." in text
+    assert max(high for high, _ in raw.values()) < 1.4 * min(high for high, _ in raw.values())
+    assert raw[-1][1] > 50 * raw[1][1] and [low for _, low in raw.values()] == sorted(low for _, low in raw.values())
+    assert "White images: the largest rises, and the smallest falls much less." in text
+    assert white[-1][0] > 30 * white[1][0] and white[1][1] < 2 * white[-1][1]
+
+
+def test_of_the_slopes_from_0_to_1_the_relu_is_an_end(text, kappas, learned):
+    assert "the ReLU has the smallest $\\kappa$ on raw images, and the largest on white ones." in text
+    some = {a: found for a, found in kappas.items() if a >= 0}
+    assert min(some, key=lambda a: some[a][1]) == 0 == max(some, key=lambda a: some[a][0])
+    assert learned["white", "κ"][0] == max(learned["white", "κ"]) and learned["raw", "κ"][0] == min(learned["raw", "κ"])
 
 
 def test_ten_eigenvalues_of_white_images_leave_the_others_behind(text, frames):
-    assert "It raises ten eigenvalues, one for each output." in text
+    assert "It makes a large eigenvalue, once for each of the ten outputs." in text
+    assert "ten of the white ones leave the others behind, and the right end of the raw ones rises.*" in text
     for name, (white, _) in frames.items():
         points = dict(zip(*white, strict=True))
         next_one, last = points[min(x for x in points if x > 10)], points[max(points)]
@@ -45,7 +70,7 @@ def test_ten_eigenvalues_of_white_images_leave_the_others_behind(text, frames):
 
 
 def test_the_slider_goes_from_no_activation_to_the_absolute_value(text, kappas):
-    assert "Here are all eigenvalues for the 100 images, raw and white." in text
+    assert "from slope $1$ through the ReLU to the absolute value at $-1$:" in text
     assert [*kappas] == sorted(kappas, reverse=True) and max(kappas) == 1 and min(kappas) == -1
 
 
@@ -76,8 +101,8 @@ def learned():
 
 
 @pytest.fixture(scope="module")
-def slow():
-    return {images: [float(cell) for cell in found] for images, *found in cells("loss at the start in slow")}
+def factors():
+    return {(images, what): [number(cell) for cell in found] for images, what, *found in cells("the factors of the")}
 
 
 def test_the_first_figure_and_the_slider_agree(learned, kappas):
@@ -95,6 +120,9 @@ def test_the_slopes_have_the_same_order_in_both_panels(text, learned):
             assert (kappa - other) * (count - more) >= 0
             assert count != more or (images == "white" and count == 4)
     assert "within five per cent of the steps taken, in all trainings of more than twenty steps." in text
+    assert "Fifteen of the twenty trainings arrive within 800 steps." in text
+    arrived = [count for (_, what), counts in learned.items() if what == "steps" for count in counts]
+    assert (len(arrived), sum(count is not None for count in arrived)) == (20, 15)
     pairs = [
         (a, b)
         for images in ("white", "raw", "standardised", "centred")
@@ -121,25 +149,85 @@ def test_steps_to_a_common_goal(text, learned, kappas):
         images: found for images, what, *found in cells("a goal that moves", "leaky-relu-further") if "loss" in what
     }
     loss, of_raw = (float(starts[images][0]) for images in ("standardised", "raw"))
-    assert f"The loss starts at {loss:.1f}, and at {of_raw:.1f} on raw images" in text
+    assert f"the loss starts at {loss:.1f}, and at {of_raw:.1f} on raw images" in text
     assert "They change less than $\\kappa$ does." in text
 
 
-def test_what_slow_directions_hold(text, slow):
-    goal = 0.025
+def test_the_steps_are_a_product(text, learned, factors):
+    assert "At the rate $1 / \\lambda$ this takes $\\lambda \\tau$ steps." in text
+    for (images, what), forecasts in learned.items():
+        if what == "forecast":
+            for at, forecast in enumerate(forecasts):
+                largest, time = factors[images, "λ / μ"][at], factors[images, "τ μ"][at]
+                if forecast is None:
+                    assert time is None and (images, at) == ("centred", 4)
+                else:
+                    assert largest * time == pytest.approx(forecast, rel=0.05, abs=0.5)
+
+
+def test_each_force_acts_on_one_factor(text, factors):
+    def span(images, what):
+        found = [value for value in factors[images, what] if value is not None]
+        return max(found) / min(found)
+
+    assert "**White images: it is nearly all λ / μ.**" in text
+    assert span("white", "λ / μ") > 15 and span("white", "τ μ") < 1.2
+    assert "**Raw and standardised images: it is mostly τ μ.**" in text
     for images in ("raw", "standardised"):
-        assert slow[images][0] < goal / 4 < goal < slow[images][2]
-    assert "At a slope of 0.6 it is more than the goal allows" in text and 0.999**600 > 0.5
-    assert max(slow["white"]) < 5e-4 and max(slow["centred"][:2]) < 5e-4
-    assert "**Centred images at 0.9 and 1:** the slow directions are back." in text
-    assert slow["centred"][3] >= 0.01 and slow["centred"][4] > goal
+        assert span(images, "τ μ") > 3 and span(images, "λ / μ") < 1.45
+        assert factors[images, "τ μ"] == sorted(factors[images, "τ μ"])
+    assert "From the ReLU to 0.3 $\\lambda / \\mu$ halves, and $\\tau \\mu$ grows by half." in text
+    (relu, slightly, *others), (short, longer, *times) = factors["centred", "λ / μ"], factors["centred", "τ μ"]
+    assert 0.42 < slightly / relu < 0.55 and 1.45 < longer / short < 1.55
+    assert "Beyond, it is all $\\tau \\mu$." in text
+    assert all(0.9 < other / slightly < 1.02 for other in others) and longer < times[0] < times[1]
+    assert "**The mean image doubles both**, for a ReLU." in text
+    for what in ("λ / μ", "τ μ"):
+        assert 1.9 < factors["raw", what][0] / factors["centred", what][0] < 2.1
 
 
-def test_the_largest_eigenvalue_on_centred_images(text):
-    images = gnlib.load("mnist", 100, stride=2)[0]
-    x = preparations(images)["centred"]
-    ends = [torch.linalg.eigvalsh(gnlib.leaky_relu_gram(weights_of(x, 1000), x, a))[-1].item() for a in (0.0, 0.3)]
-    assert "$\\lambda$ is {:.1f} for a ReLU and {:.1f} at a slope of 0.3".format(*ends) in text
+def test_the_small_eigenvalues_of_standardised_images_sink_too(text):
+    assert "as the slope grows the small eigenvalues sink, and some of the loss is there." in text
+    x = preparations(gnlib.load("mnist", 100, stride=2)[0])["standardised"]
+    lows = []
+    for a in (0.0, 0.6):
+        values = torch.linalg.eigvalsh(gnlib.leaky_relu_gram(weights_of(x, 1000), x, a))
+        lows.append((values[0] / values.mean()).item())
+    assert lows[1] < 0.3 * lows[0]
+
+
+def test_the_relu_goes_off_at_the_best_rate_of_another_slope(text):
+    assert "Its [best rate](" in text and "is $4 / \\lambda$, at which the loss of the ReLU explodes." in text
+    images, digits = gnlib.load("mnist", 100, stride=2)
+    x, labels = preparations(images)["centred"], one_hot(digits, 10)
+    for seed in range(3):
+        weights = weights_of(x, 1000, seed)
+        largest = torch.linalg.eigvalsh(gnlib.leaky_relu_gram(weights, x, 0.0))[-1].item()
+        losses = losses_until(module_of(weights, 0.0), x, labels, 4 / largest, 0.025, 20)
+        assert len(losses) < 10 and losses[-1] > 1000 * losses[0]
+
+
+def test_the_set_up(text):
+    said = "$V$ and $W$ are Gaussian, with a variance of one over the inputs of their layer, at each slope."
+    assert said in text and "with the leaky ReLU $\\varphi$, 1,000 hidden units and ten outputs." in text
+    for weight in weights_of(torch.zeros(2, 196).double(), 1000):
+        assert weight.var().item() * weight.shape[1] == pytest.approx(1, abs=0.05)
+    assert "Outputs of zero have a loss of 0.5;" in text
+    labels = one_hot(torch.arange(10), 10)
+    assert half_squared_error(torch.zeros_like(labels), labels).item() == 0.5
+
+
+def test_the_second_force_by_hand(text):
+    mean, square = 1 / (2 * math.pi) ** 0.5, 0.5
+    assert "The ReLU of a standard Gaussian has the mean 0.40 and the mean square 0.50." in text
+    z = torch.randn(10**6, generator=torch.Generator().manual_seed(0)).relu()
+    assert z.mean().item() == pytest.approx(mean, abs=0.003) and (z**2).mean().item() == pytest.approx(
+        square, abs=0.005
+    )
+    assert f"0.50 on the diagonal and $0.40^2 = {mean**2:.2f}$ beside it." in text
+    values = torch.linalg.eigvalsh((square - mean**2) * torch.eye(100) + mean**2)
+    said = f"For 100 images that makes one eigenvalue of {values[-1]:.0f}, and the others are {values[0]:.2f}."
+    assert said in text and values[-2] == pytest.approx(values[0].item(), rel=1e-3)
 
 
 def test_tuned_rates(text):
@@ -155,13 +243,19 @@ def test_tuned_rates(text):
         [*zip(*(steps[images, a] for a in TUNED), strict=True)] for images in ("raw", "standardised", "centred")
     )
     gains = [a[0] / b[0] for a, b in zip(raw, centred, strict=True)]
-    assert f"takes {min(gains):.1f} to {max(gains):.1f} times fewer steps than on raw ones." in text
+    assert f"takes {min(gains):.1f} to {max(gains):.1f} times fewer steps than on raw ones, where" in text
     assert "Standardising saves none here." in text
+    assert "It divides the steps of a ReLU by three, in plain gradient descent at tuned rates." in text
     assert all(b[0] > a[0] for a, b in zip(raw, standardised, strict=True))
     assert "a slope of 0.3 saves a third on centred images" in text
     assert all(0.64 < b / a < 0.69 for a, b, *_ in centred)
-    assert "On raw ones the ReLU is first in all three networks, on standardised ones the two are level." in text
+    assert (
+        "where it is first of the slopes in all three networks." in text
+        and "On standardised ones it is level with" in text
+    )
     assert all(min(each) == each[0] < sorted(each)[1] for each in raw)
+    assert "**On white images the slope is worth a factor of ten.**" in text
+    assert all(9.5 < relu / most < 11.5 for relu, most in zip(steps["white", 0.0], steps["white", 0.9], strict=True))
     assert {relu < slightly for relu, slightly, *_ in standardised} == {True, False}
     further = prose("notebooks/leaky-relu-further")
     said = "the best rate was $2.8 / \\lambda$ for the ReLU and at 0.3, and $4 / \\lambda$ at 0.6."
@@ -182,44 +276,51 @@ def test_adam(text):
     assert 1.17 < max(found[3] / found[0] for found in rows.values()) < 1.23
     assert "torch's 0.01 is about as good as a ReLU." in text
     assert all(found[1] < 1.03 * found[0] and abs(found[5] - found[4]) < 0.5 for found in rows.values())
-    said = "standardising takes the ReLU from {:.0f} steps to {:.0f}. A rate of 0.01 takes it to {:.0f}."
-    assert (
-        said.format(*(rows[key][0] for key in (("raw", "0.001"), ("standardised", "0.001"), ("standardised", "0.01"))))
-        in text
+    before_and_after = ("raw", "0.001"), ("standardised", "0.001"), ("standardised", "0.01"), ("centred", "0.01")
+    said = (
+        "standardising takes the ReLU from {:.0f} steps to {:.0f}. "
+        "A rate of 0.01 takes it to {:.0f}, and to {:.0f} on centred images."
     )
+    assert said.format(*(rows[images, rate][0] for images, rate in before_and_after)) in text
     assert "about one to three points behind on prepared images" in text
     for (images, _), found in rows.items():
         assert images == "raw" or all(0.8 < found[4] - after < 3.5 for after in found[6:])
     assert "no slope was clearly ahead of the ReLU" in text
-    assert all(after < found[4] + 0.5 for found in rows.values() for after in found[5:])
-
-
-def test_standardised_images_keep_the_order_of_raw_ones(text):
-    (line,) = (
-        row for row in table("leaky-relu-further", "condition number of the figure") if row.startswith("standardised")
+    assert (
+        "*Standardised* images are quickest at the default rate, and *centred* ones do about as well at 0.01." in text
     )
-    relu, *_, most, _ = map(float, line.split()[1:])
-    said = f"$\\kappa$ grows from {round(relu, -2):,.0f} at the ReLU to {round(most, -3):,.0f} at a slope of 0.9."
-    assert said in text
+    for at in range(4):
+        raw, standardised, centred = (rows[images, "0.001"][at] for images in ("raw", "standardised", "centred"))
+        assert standardised < 0.7 * min(raw, centred)
+        standardised, centred = (rows[images, "0.01"] for images in ("standardised", "centred"))
+        assert 0 < standardised[at] - centred[at] < 8 and abs(standardised[at + 4] - centred[at + 4]) < 1
+    assert all(after < found[4] + 0.5 for found in rows.values() for after in found[5:])
 
 
 def test_more_images_than_pixels(text):
     (line,) = (
         row for row in table("leaky-relu-further", "condition number of the figure") if row.startswith("more images")
     )
-    relu, slightly, more, most, _ = map(float, line.split()[4:])
-    assert "is a quarter larger at a slope of 0.6 than at the ReLU, and eight times as large at 0.9." in text
-    assert "These are white, and yet κ is some 20,000." in text and 15_000 < relu < 25_000
-    assert "360 eigenvalues of the matrix of their inner products are zero" in text
-    (line,) = (row for row in table("leaky-relu-further", "K = x x") if row.startswith("more images"))
-    count, _, rank, *_ = map(float, line.split()[4:])
-    assert (count, rank) == (500, 140)
-    assert relu < slightly < more and 1.2 < more / relu < 1.27 and round(most / relu) == 8
+    assert "of 500 white images with 140 independent pixels it is [some 20,000](" in text
+    assert "from the ReLU to a slope of 0.6." in text
+    assert all(19_000 < kappa < 24_000 for kappa in map(float, line.split()[4:7]))
 
 
-def test_the_third_exercise(text, kappas):
+def test_the_first_exercise(text, kappas):
     for at, images in enumerate(("white", "raw")):
         assert f"On {images} images it is {kappas[-0.5][at]:,.0f}, and {kappas[0][at]:,.0f} for the ReLU" in text
+    assert "is, in the mean over units, $1 - 1.8\\, \\theta / \\pi$ of that for an image with itself" in text
+    assert "and for a ReLU $1 - \\theta / \\pi$." in text
+    z = torch.randn(2, 10**6, generator=torch.Generator().manual_seed(0))
+    angle = 1.0
+    pair = torch.stack([z[0], math.cos(angle) * z[0] + math.sin(angle) * z[1]])
+    for a, times in ((-0.5, 1.8), (0.0, 1.0)):
+        first, second = torch.where(pair > 0, 1.0, a)
+        ratio = ((first * second).mean() / (first * first).mean()).item()
+        assert ratio == pytest.approx(1 - times * angle / math.pi, abs=0.005)
+    assert "in the example of two units $\\kappa$ is 50 again at $-1$." in text
+    pair, x = [torch.tensor([[0.0, 1.0], [0.0, -1.0]]), torch.ones(1, 2)], torch.tensor([[1.0, 0.1], [1.0, -0.1]])
+    assert float(gnlib.condition_number(gnlib.leaky_relu_gram(pair, x, -1.0))) == pytest.approx(50, rel=1e-4)
 
 
 def test_two_samples_that_look_alike(text):
@@ -227,15 +328,3 @@ def test_two_samples_that_look_alike(text):
     assert "Without activation $\\kappa$ is 50." in text
     assert "The ReLU tells the two samples apart, since no unit is active on both: it is 1." in text
     assert (round(linear), relu) == (50, 1)
-
-
-def test_the_first_four_sets_do_as_they_did_with_100_images(text):
-    assert "**The first four sets do as they did with 100 images.**" in text
-    lines = {
-        line[:23].strip(): line[23:].split() for line in table("leaky-relu-further", "condition number of the figure")
-    }
-    few = {line.split()[0]: line for line in table("leaky-relu", "gradient descent, 100 images") if " κ " in line}
-    for name in ("raw", "standardised", "centred", "white"):
-        of_few = [float(cell.replace(",", "")) for cell in few[name].split()[2:6]]
-        of_many = [float(cell) for cell in lines[name][:4]]
-        assert sorted(range(4), key=of_few.__getitem__) == sorted(range(4), key=of_many.__getitem__)

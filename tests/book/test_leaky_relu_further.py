@@ -195,3 +195,38 @@ def test_torchs_slope_hardly_differs_from_a_relu(text):
     relu, torch_default = (float(line[2]) for line in lines[:2])
     assert f"on the 500 white images $\\kappa$ is {torch_default:.0f} at 0.01, and {relu:.0f} at 0." in text
     assert [line[:2] for line in lines[:2]] == [["white", "0.0"], ["white", "0.01"]]
+
+
+def test_standardised_images_keep_the_order_of_raw_ones(text):
+    (line,) = (
+        row for row in table("leaky-relu-further", "condition number of the figure") if row.startswith("standardised")
+    )
+    relu, *_, most, _ = map(float, line.split()[1:])
+    said = f"$\\kappa$ grows from {round(relu, -2):,.0f} at the ReLU to {round(most, -3):,.0f} at a slope of 0.9."
+    assert said in text
+
+
+def test_more_images_than_pixels(text):
+    (line,) = (
+        row for row in table("leaky-relu-further", "condition number of the figure") if row.startswith("more images")
+    )
+    relu, slightly, more, most, _ = map(float, line.split()[4:])
+    assert "$\\kappa$ is a quarter larger there than at the ReLU, and eight times as large at 0.9." in text
+    assert "These are white, and yet κ is some 20,000." in text and 15_000 < relu < 25_000
+    assert "360 eigenvalues of the matrix of their inner products are zero" in text
+    (line,) = (row for row in table("leaky-relu-further", "K = x x") if row.startswith("more images"))
+    count, _, rank, *_ = map(float, line.split()[4:])
+    assert (count, rank) == (500, 140)
+    assert relu < slightly < more and 1.2 < more / relu < 1.27 and round(most / relu) == 8
+
+
+def test_the_first_four_sets_do_as_they_did_with_100_images(text):
+    assert "**The first four sets do as they did with 100 images.**" in text
+    lines = {
+        line[:23].strip(): line[23:].split() for line in table("leaky-relu-further", "condition number of the figure")
+    }
+    few = {line.split()[0]: line for line in table("leaky-relu", "gradient descent, 100 images") if " κ " in line}
+    for name in ("raw", "standardised", "centred", "white"):
+        of_few = [float(cell.replace(",", "")) for cell in few[name].split()[2:6]]
+        of_many = [float(cell) for cell in lines[name][:4]]
+        assert sorted(range(4), key=of_few.__getitem__) == sorted(range(4), key=of_many.__getitem__)
