@@ -429,7 +429,7 @@ def test_in_batches_and_with_cross_entropy(text, adam):
         assert [row["steps"] for row in late if row["initialisation"] == name] == [None] * 12
     assert "With Adam the four others cannot be told apart, so the last layer at zero serves for both losses." in text
     said = f"With gradient descent they are {min(free[0]):.1f} to {max(free[0]):.1f} times as fast"
-    assert said in prose("notebooks/your-own-network")
+    assert said in prose("notebooks/your-own-network-further")
     _, low, high = speedups(late, zero, best, horizon=LONG)
     assert low < 1 < high  # "The last layer at zero cannot be told apart from it"
     for values in (free[1], [speedups(adam, zero, best)[0], with_adam[0][0]]):
