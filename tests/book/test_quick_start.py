@@ -112,7 +112,7 @@ def test_how_far_a_factor_for_adam_is_overstated():
     assert len(ratios) == 4 and 1.3 < max(ratios) < 1.4
     assert "none of the four is overstated by more than 1.4" in prose("notebooks/quick-start-further")
     assert sum(float(foretold) > 2 for *_, foretold, _ in lines if foretold != "-") == 1
-    assert "One factor above two has been tried" in prose("notebooks/quick-start")
+    assert "One factor above two is tried" in prose("notebooks/quick-start")
 
 
 def test_it_is_the_same_rule_on_all_pages():
