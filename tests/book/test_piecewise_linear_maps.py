@@ -1,10 +1,13 @@
 """The numbers in the text of "Piecewise linear maps" are those that its tables and its slider show."""
 
 import re
+from itertools import product
 
 import numpy as np
 import pytest
 
+from gnlib.chapters import results
+from gnlib.chapters.piecewise_linear_maps import practice
 from tests.book.pages import prose, slider, table
 
 PAGE, FURTHER = "piecewise-linear-maps", "piecewise-linear-maps-further"
@@ -112,32 +115,36 @@ def test_with_one_rate_for_all_layers(more):
     assert said.format(*times) in more
 
 
-def test_wider_layers_and_relus(text):
-    rows = [re.split(r"\s{2,}", line.strip()) for line in table(PAGE, "what subtracting the mean image does")]
+def test_wider_layers_and_relus(text, more):
+    rows = [re.split(r"\s{2,}", line.strip()) for line in table(FURTHER, "what subtracting the mean image does")]
     better = {(row[0], row[1]): row[2] for row in rows}
     assert [*better] == [(name, units) for name in ("leaky", "ReLU") for units in ("10", "30", "100")]
-    assert "all 18 layers gain when the mean image is subtracted, with leaky ReLUs and with ReLUs" in text
+    assert "With 30 and 100 units all 18 layers gain, with leaky ReLUs and with ReLUs." in more
+    assert "#with-relus-and-in-wider-layers), all 18 layers gain" in text
     assert all(better[name, units] == "18 of 18" for name in ("leaky", "ReLU") for units in ("30", "100"))
-    assert f"With ten ReLUs {better['ReLU', '10']} do." in text and better["leaky", "10"] == "17 of 18"
-    assert "with 100 units and less the mean image it never has" in text
+    assert f"With ten ReLUs {better['ReLU', '10']} do." in more and better["leaky", "10"] == "17 of 18"
+    assert "with 100 units and less the mean image it never has" in more
+    assert "(With 100 units, less the mean image, the last layer never has the smallest $\\kappa$.)" in text
     assert all(row[-1] == ("0 of 6" if row[1] == "100" else "6 of 6") for row in rows)
 
 
 @pytest.fixture(scope="module")
 def taken():
-    """The loss at the start, and steps to 0.42, of three layers alone and of all: network, images, five numbers."""
+    """The loss at the start, steps to 0.42 of three layers alone and of all, and of all from the lower of both starts.
+
+    By network, images, and these six numbers.
+    """
     rows = [line.replace(",", "").replace("never", "inf").split() for line in table(FURTHER, "steps to 0.42 in each")]
-    return np.array([[float(word) for word in row[-5:]] for row in rows]).reshape(6, 2, 5)
+    return np.array([[float(word) for word in row[-6:]] for row in rows]).reshape(6, 2, 6)
 
 
-def test_layers_with_better_inputs_learn_faster(text, taken, six):
-    start, alone, together = taken[..., 0], taken[..., 1:4], taken[..., 4]
+def test_layers_with_better_inputs_learn_faster(text, more, taken, six):
+    start, alone, together, from_lower = taken[..., 0], taken[..., 1:4], taken[..., 4], taken[..., 5]
     faster = alone[:, 1] < alone[:, 0]
     assert faster.sum() == 16 and "**Less the mean image 16 of 18 layers are faster**" in text
     assert "and 16 of 18 learn faster" in text
     ratios = together[:, 0] / together[:, 1]
     assert (ratios > 1).all() and "all three together are faster in each of the six networks" in text
-    assert f"together come to the same loss {ratios.min():.0f} to {ratios.max():.0f} times sooner." in text
     assert "In the median they arrive before layer 1 or layer 2 alone." in text
     assert (np.median(together, axis=0)[:, None] < np.median(alone, axis=0)[:, :2]).all()
     before, after = six["linear"]
@@ -150,8 +157,11 @@ def test_layers_with_better_inputs_learn_faster(text, taken, six):
     assert f"The one with the larger $\\kappa$ is the slower in {agree} of 12 cases." in text
     assert f"and the steps fall from {alone[0, 0, 2]:.0f} to {alone[0, 1, 2]:.0f}." in text
     assert (start[:, 1] < start[:, 0]).tolist() == [True, False, True, True, True, True]
-    assert "in five of the six networks the loss at the start is lower" in text
-    assert f"there all three layers together are {ratios[1]:.1f} times as fast" in text
+    assert "in five of the six networks the loss at the start is lower" in more
+    ratios = from_lower[:, 0] / from_lower[:, 1]
+    assert f"still come to the goal [{ratios.min():.1f} to {ratios.max():.0f} times sooner]" in text
+    assert f"From the lower of both starts to the goal it is {ratios.min():.1f} to {ratios.max():.0f} times" in more
+    assert f"after at most {(together - from_lower).max():.0f} steps" in more
     assert np.isinf(alone).sum() == 2 and "The two triangles did not come to that loss" in text
     said = [line.split()[-9:] for line in table(PAGE, "steps to a loss of 0.42")]
     for row, index in zip(said, range(4), strict=True):
@@ -201,8 +211,8 @@ def test_how_fast_each_layer_comes_to_its_own_minimum(more):
 def test_the_mean_image_is_what_spoils_layers(text, more, six):
     before, after = six["linear"]
     assert (
-        "**Subtracting the mean image lowers $\\kappa$** in 17 of 18 layers." in text
-        and "improves $\\kappa$ in 17 of 18 layers here" in text
+        "**Subtracting the mean image lowers $\\kappa$** in 17 of 18 layers of six small networks." in text
+        and "improves $\\kappa$ in 17 of 18 layers of the small networks" in text
     )
     assert "all marks of layers but one fall" in text and (after < before).sum() == 17
     ((network, layer),) = np.argwhere(after > before)
@@ -219,3 +229,132 @@ def test_leaky_outputs_put_a_factor_of_a_hundred_behind_the_last_layer(more, six
     assert before[0, 2] == pytest.approx(100 * linear[0, 2], rel=1e-2) and before[0].argmax() == 2
     assert "is the worst in two of the six networks then" in more and (before.argmax(1) == 2).sum() == 2
     assert "without the mean image all 18 layers gain" in more and (after < before).all()
+
+
+@pytest.fixture(scope="module")
+def kept():
+    return results.kept(FURTHER)
+
+
+def pairs(kept, share, *, batches, kind=1, rates=None):
+    """For each way of training all layers, the steps of each seed with images as they are, and less a mean."""
+    fewest = practice.fewest(kept, share, rates)
+    ways = {key[1:3] for key in fewest if key[0] == batches}  # a rate may be one of Adam's only
+    return {
+        way: [np.array(fewest[batches, *way, "all", practice.KINDS[which]]) for which in (0, kind)]
+        for way in product((False, True), practice.RATES)
+        if way in ways
+    }
+
+
+def saved(both):
+    """The share of steps that is saved in the median."""
+    raw, less = map(np.median, both)
+    return 1 - less / raw
+
+
+def test_the_mean_of_each_channel_in_a_convolutional_network(text, kept):
+    at_best = pairs(kept, "half", batches=True)
+    assert [(less < raw).sum() for raw, less in at_best.values()] == [4] * 4 and "saves steps in all 16 cases" in text
+    middle = {way: [np.median(took) for took in both] for way, both in at_best.items()}
+    rows = [re.split(r" {2,}", line) for line in table(PAGE, "steps to half")]
+    shown = {(row[0], row[1]): row[2:] for row in rows}
+    for (norm, optimizer), both in middle.items():
+        assert shown[optimizer, "group norm" if norm else "none"][:2] == [f"{value:,.0f}" for value in both]
+    said = "from {:.0f} steps to {:.0f} with gradient descent, and from {:.0f} to {:.0f} with Adam"
+    assert said.format(*middle[False, "gradient descent"], *middle[False, "Adam"]) in text
+    shares = [100 * saved(both) for both in at_best.values()]
+    assert f"{min(shares):.0f} to {max(shares):.0f} % in the median. The mean image saves a little more." in text
+    image = pairs(kept, "half", batches=True, kind=2)
+    assert all(0.8 < np.median(image[way][1]) / less < 1 for way, (_, less) in middle.items())
+    share = saved(pairs(kept, "half", batches=True, rates=[0.001])[True, "Adam"])
+    assert f"With group norm at Adam's usual rate, 0.001, it saves {100 * share:.0f} %." in text
+
+
+def test_each_rate(more, kept):
+    assert "The mean of each channel saves steps in all 16 cases at the best rate." in more
+    shares = [
+        f"{100 * saved(pairs(kept, 'half', batches=True, rates=[rate])[True, 'Adam']):.0f} %" for rate in (0.001, 0.01)
+    ]
+    assert f"With group norm and Adam it is {shares[0]} at a rate of 0.001, and {shares[1]} at 0.01." in more
+    rare = "at 0.1 and 1.0 with gradient descent and at 0.001 with Adam"
+    assert f"Without norm, {rare}, half of the networks or more do not arrive with images as they are" in more
+    useful = []
+    for optimizer, rates in practice.RATES.items():
+        arrive = [
+            [np.isfinite(took).sum() for took in pairs(kept, "half", batches=True, rates=[rate])[False, optimizer]]
+            for rate in rates
+        ]
+        useful += [rate for rate, (raw, less) in zip(rates, arrive, strict=True) if raw <= 2 and less >= 3]
+    assert useful == [0.1, 1.0, 0.001] and "while at least three of four do less the channel means" in more
+    for kind in (1, 2):
+        both = pairs(kept, "tenth", batches=False, kind=kind).values()
+        assert all((less < raw).all() for raw, less in both) and "both means save steps in all 16 cases too" in more
+
+
+def test_the_best_rate_is_not_smaller_less_the_channel_means(more, kept):
+    def best(norm, optimizer, name, seed):
+        """The rates with the fewest steps in mini-batches, of which there may be two."""
+        of = {"batches": True, "norm": norm, "optimizer": optimizer, "images": name, "seed": seed}
+        took = {row["rate"]: row["half"] for row in kept if of.items() <= row.items() and row["half"] is not None}
+        return [rate for rate, steps in took.items() if steps == min(took.values())]
+
+    cases = [
+        [best(*way, name, seed) for name in practice.KINDS[:2]]
+        for *way, seed in product((False, True), practice.RATES, range(4))
+    ]
+    larger = [min(less) > max(raw) for raw, less in cases]
+    ties = [len(raw) + len(less) > 2 for raw, less in cases]
+    assert len(cases) == 16 and all(max(less) >= max(raw) and min(less) >= min(raw) for raw, less in cases)
+    assert f"and in {sum(larger)} of 16 it is larger (two more are ties in part)." in more and sum(ties) == 2
+
+
+@pytest.fixture(scope="module")
+def layers_alone(kept):
+    """For each norm, optimiser, images and seed, κ of the three layers and the steps of each to eight tenths."""
+    kappas = {(row["norm"], row["images"], str(row["layer"]), row["seed"]): row["kappa"] for row in kept}
+    fewest, found = practice.fewest(kept, "eight_tenths"), {}
+    for norm, optimizer, name, seed in product((False, True), practice.RATES, practice.KINDS, range(4)):
+        found[norm, optimizer, name, seed] = (
+            [kappas[norm, name, layer, seed] for layer in "123"],
+            [fewest[False, norm, optimizer, layer, name][seed] for layer in "123"],
+        )
+    return found
+
+
+def test_the_order_of_the_layers(text, more, layers_alone):
+    slowest_first = [took[0] > took[1] > took[2] for _, took in layers_alone.values()]
+    agree = [
+        len({*took}) == 3 and np.argsort(kappas).tolist() == np.argsort(took).tolist()
+        for kappas, took in layers_alone.values()
+    ]
+    assert f"in the order of their $\\kappa$ (for the squared error) in {sum(agree)} of {len(agree)} cases" in text
+    assert f"is that of the steps** in {sum(agree)} of {len(agree)} cases" in more
+    assert f"In {sum(slowest_first)} cases layer 1 is the slowest and layer 3 the fastest" in more
+    (other,) = (took for (_, took), usual in zip(layers_alone.values(), slowest_first, strict=True) if not usual)
+    assert np.isinf(other[:2]).all() and np.isfinite(other[2]) and "in the other the first two never arrive" in more
+    sizes = [sum(p.numel() for p in layer.parameters()) for layer in practice.weighted(practice.network(0, True, 16))]
+    assert "The layers have {:,}, {:,} and {:,} weights and biases".format(*sizes) in more
+    assert sizes[0] == min(sizes) and "the first layer is the slowest, and has the fewest weights too" in text
+
+
+def test_where_kappa_falls(more, layers_alone):
+    lower, fewer, same = [], [], []
+    for (norm, optimizer, name, seed), (before, took) in layers_alone.items():
+        if name == practice.KINDS[0]:
+            after, then = layers_alone[norm, optimizer, practice.KINDS[1], seed]
+            lower += [b < a for a, b in zip(before, after, strict=True)]
+            fewer += [b < a for a, b in zip(took, then, strict=True)]
+            same += [b == a for a, b in zip(took, then, strict=True)]
+    lower, fewer, same = map(np.array, (lower, fewer, same))
+    assert f"**$\\kappa$ falls in {lower.sum() // 2} of {lower.size // 2} layers**" in more
+    said = (
+        "Where it falls the layer takes fewer steps in {} of {} cases (two optimisers), and where it grows in {} of {}."
+    )
+    assert said.format((lower & fewer).sum(), lower.sum(), (~lower & fewer).sum(), (~lower).sum()) in more
+    assert (lower & same).sum() == 5 and "In five more of the 42 it takes as many steps, or does not arrive" in more
+    rows = [re.split(r" {2,}", line) for line in table(FURTHER, "one layer alone")]
+    first = {(row[0], row[1]): row[3:] for row in rows if row[2] == "1"}
+    assert all(float(row[0]) > 50 * float(row[1]) for row in first.values())
+    before, after = map(int, first["group norm", "Adam"][2:4])
+    assert after / before == pytest.approx(1 / 3, abs=0.02) and "group norm the steps fall to a third" in more

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import product
+from operator import itemgetter
 
 import torch
 from jaxtyping import Float, Int
@@ -9,11 +10,13 @@ from torch import Tensor, nn
 from torch.func import functional_call, jacrev
 
 import gnlib
+from gnlib.chapters.results import Row
 
 RATES = {"gradient descent": (0.03, 0.1, 0.3, 1.0, 3.0), "Adam": (0.001, 0.003, 0.01, 0.03, 0.1)}
 KINDS = ("as they are", "less the mean of each channel", "less the mean image")
 LAYERS = ("1", "2", "3", "all")
 SHARES = {"eight_tenths": 0.8, "half": 0.5, "tenth": 0.1}  # of a network's own loss at the start
+WAYS = ("batches", "norm", "optimizer", "layer", "images")  # what tells trainings apart, but for seed and rate
 BATCH, EVERY = 100, 5  # images of a mini-batch; steps after which the loss of all images is looked at
 
 
@@ -116,3 +119,29 @@ def trainings(seed: int, counts: Sequence[int] = (100, 1000), stride: int = 2, l
                     of = {"batches": in_batches, "norm": norm, "seed": seed, "images": name, "optimizer": optimizer}
                     of |= {"layer": layer, "kappa": kappa, "rate": rate, "start": float(f"{first:.4g}")}
                     yield of | dict(zip(SHARES, steps, strict=True))
+
+
+def fewest(rows: Sequence[Row], share: str, rates: Sequence[float] | None = None) -> dict[tuple, list[float]]:
+    """Return the fewest steps over the rates, or over some of them, infinite where none of them arrives.
+
+    Parameters
+    ----------
+    rows
+        such as `trainings` yields, or of the kept table
+    share
+        of `SHARES`, the goal
+    rates
+        that count; all if it is not given
+
+    Returns
+    -------
+    From whether there are mini-batches and group norm, the optimiser, the layer and the images, to a number for each
+    seed, in their order.
+    """
+    best: dict[tuple, dict] = {}
+    for row in sorted(rows, key=itemgetter("seed")):
+        if rates is None or row["rate"] in rates:
+            key = tuple(str(row[name]) if name == "layer" else row[name] for name in WAYS)
+            of, took = best.setdefault(key, {}), row[share]
+            of[row["seed"]] = min(of.get(row["seed"], float("inf")), float("inf") if took is None else took)
+    return {key: list(of.values()) for key, of in best.items()}

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.func import functional_call, jacrev
 
 from gnlib.chapters.piecewise_linear_maps import practice
 from gnlib.chapters.piecewise_linear_maps.networks import condition
@@ -28,6 +29,23 @@ def test_kappa_of_the_last_layer_is_that_of_its_inputs(images, norm):
         z = net.double()[:-1](x.double())
     kappa = condition(torch.cat([z, torch.ones(len(z), 1)], 1)) ** 2  # the bias is one more input, always 1
     assert practice.layer_kappas(net, x)[2] == pytest.approx(kappa, rel=1e-6)
+
+
+def test_scaling_the_weights_of_a_group_does_nearly_nothing():
+    x = practice.inputs(40, 4)[0]["as they are"].double()  # more outputs than weights
+    ranks, values = [], []
+    for eps in (1e-5, 0.0):
+        net = practice.network(0, True, 8).double()
+        for part in net:
+            if isinstance(part, torch.nn.GroupNorm):
+                part.eps = eps
+        first = {name: p.detach() for name, p in net[0].named_parameters(prefix="0")}
+        jacobian = jacrev(lambda some, net=net: functional_call(net, some, (x,)).flatten())(first)
+        s = torch.linalg.svdvals(torch.cat([part.flatten(1) for part in jacobian.values()], 1))
+        ranks.append(int((s > 1e-10 * s[0]).sum()))
+        values.append(s)
+    assert ranks[0] - ranks[1] == 4  # one direction for each group
+    assert values[0][ranks[1] - 1] > 5 * values[0][ranks[1]]  # a gap
 
 
 @pytest.mark.parametrize("optimizer", practice.RATES)
@@ -78,3 +96,17 @@ def test_one_row_for_each_rate():
     starts = {(row["batches"], row["norm"], row["images"], row["start"]) for row in rows}
     assert len(starts) == 2 * 2 * 3  # the loss at the start depends on nothing else
     assert any(row["tenth"] is not None for row in rows if row["layer"] == "all")
+
+
+def test_the_fewest_steps_of_each_seed():
+    def row(seed, rate, half, layer="all"):
+        of = {"batches": False, "norm": True, "optimizer": "Adam", "layer": layer, "images": "as they are"}
+        return of | {"seed": seed, "rate": rate, "half": half}
+
+    rows = [row(1, 0.1, 30), row(1, 0.3, 20), row(0, 0.1, None), row(0, 0.3, 50), row(0, 0.1, None, 1)]
+    way = (False, True, "Adam")
+    assert practice.fewest(rows, "half") == {
+        (*way, "all", "as they are"): [50, 20],
+        (*way, "1", "as they are"): [float("inf")],  # a table makes a number of the layer
+    }
+    assert practice.fewest(rows, "half", [0.1])[*way, "all", "as they are"] == [float("inf"), 30]
