@@ -1,6 +1,6 @@
 """Networks of ReLUs with orthogonal weights and with random ones: their condition number, and steps at tuned rates."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -48,7 +48,15 @@ def weights(kind: str, depth: int, width: int, inputs: int, *, seed: int) -> lis
 
 
 def trainings(
-    seed: int, depth: int, *, width: int = 200, n: int = 500, stride: int = 2, few: int = 40, horizon: int = 300
+    seed: int,
+    depth: int,
+    kinds: Sequence[str] = WEIGHTS,
+    *,
+    width: int = 200,
+    n: int = 500,
+    stride: int = 2,
+    few: int = 40,
+    horizon: int = 300,
 ) -> Iterator[dict[str, Cell]]:
     """Yield κ at the start, and the fewest steps of all rates to a tenth and a hundredth of the loss of guessing.
 
@@ -56,6 +64,8 @@ def trainings(
     ----------
     seed, depth, width
         of the networks
+    kinds
+        of weights
     n, stride
         images of MNIST, standardised; every so many-th pixel
     few
@@ -67,7 +77,7 @@ def trainings(
     x = (x - x.mean()) / x.std()
     guessing = constant_loss(labels, "cross_entropy")
     goals = {name: share * guessing for name, share in SHARES.items()}
-    for kind in WEIGHTS:
+    for kind in kinds:
         drawn = weights(kind, depth, width, x.shape[1], seed=seed)
         kappa = float(gnlib.condition_number(FullyConnected(drawn, relu=True, dtype=torch.float64), x[:few]))
         for optimizer, guess in GUESSES.items():
