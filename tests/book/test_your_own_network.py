@@ -146,23 +146,24 @@ def test_what_the_trial_of_the_rule_for_adam_shows():
     )
     assert f"{said} above two were faster; {below}" in prose(f"notebooks/{FURTHER}")
     assert f"{said} did, that one among them." in prose("notebooks/quick-start")
-    said = f"seven of eight became faster too, but by {median(worth):.2f} in the median, not {median(gains):.2f}."
-    assert said in text
+    said = f"seven of eight became faster too, but by {median(worth):.2f}."
+    assert said in text and f"Above two it is {median(gains):.2f} in the median." in text
     *rest, second, most = sorted(silent.values())
-    assert (
-        f"standardising made training {second:.1f} and {most:.1f} times as fast. In the other {len(rest)} no change"
-        in text
-    )
-    assert max(rest) == 1.6 and "no change gained more than 1.6" in text
-    untried = {(row["seed"], row["network"], row["fault"]) for row in rows if row["change"] == "nothing"}
-    assert (len(silent), len(untried)) == (20, 6) and {fault for *_, fault in untried} == {"none"}
-    assert "In the table they are 14: for six healthy ones no change was tried." in text
-    found = [gain for patient, gain in silent.items() if patient not in untried]
-    last = table("your-own-network", "times sooner by the first suggestion")[-1].split()
-    assert last[-5:-3] == [str(len(found)), str(sum(gain > 1 for gain in found))]
-    assert float(last[-2]) == round(median(found), 2)
+    assert f"standardising made training {second:.1f} and {most:.1f} times as fast." in text
+    assert max(rest) == 1.6 and "no other change that was tried gained more than 1.6" in text
     faulty = [patient for patient in silent if patient[-1] != "none"]
-    assert len(faulty) == 8 and f"eight of the {len(silent)} networks without a suggestion are faulty" in text
+    told = [one for one in low if one["fault"] != "none"]
+    assert (len(faulty), len(told)) == (8, 5)
+    assert "five of the faulty networks are told two or less, and eight nothing" in text
+    assert "But 13 of the 45 faulty networks had no such factor." in text
+    lines = [line.split()[-5:] for line in table("your-own-network", "what is foretold for Adam")]
+    for fault, line in zip(
+        ("images from 0 to 1", "images from 0 to 255", "weights of 0.02", "none"), lines, strict=True
+    ):
+        above, below = ([one["sooner"] for one in group if one["fault"] == fault] for group in (high, low))
+        counts = [n for those in (above, below) for n in (len(those), sum(gain > 1 for gain in those))]
+        assert line == [str(n) for n in (*counts, sum(patient[-1] == fault for patient in silent))]
+        assert len(above) + len(below) + int(line[-1]) == 15
     asked = [one for one in high if one["seed"]]
     assert f"On the new seeds {sum(one['sooner'] > 1 for one in asked)} of {len(asked)} helped." in text
     began = [one for one in rows if one["seed"] == 0 and one["of_adam"]]
@@ -175,8 +176,7 @@ def test_what_the_trial_of_the_rule_for_adam_shows():
     assert (
         "made on four changes of seed 0, folded here. They are part of the trial, and one of them is above two" in text
     )
-    shown = [line.split()[-5:-2] for line in table("your-own-network", "times sooner by the first suggestion")]
-    assert shown[0][:2] == [str(len(high)), str(faster)] and len(firsts) + len(silent) == 60
+    assert len(firsts) + len(silent) == 60
 
 
 def test_two_changes_need_no_tool():
@@ -213,12 +213,9 @@ def test_two_changes_need_no_tool():
     assert all(gain >= one["sooner"] for gain, one in zip(anew, small, strict=True))
     followed = median(one["sooner"] for one in small)
     assert f"Following the report gains {followed:.1f} in the median, drawing anew {median(anew):.1f}." in text
-    assert "None of the 15 healthy networks" in text
-    lines = table("your-own-network", "times sooner by the first suggestion")
     unasked = table("your-own-network", "times sooner, with Adam")
     by_range = ([gain for patient, gain in centred.items() if patient[-1].endswith(end)] for end in ("1", "255"))
-    of = [[one["sooner"] for one in raw], [one["sooner"] for one in small], *by_range, [*drawn.values()]]
-    for line, values in zip([*lines[1:3], *unasked], of, strict=True):
+    for line, values in zip(unasked, [*by_range, [*drawn.values()]], strict=True):
         shown = [float(word) for word in line.split()[-3:]]
         assert line.split()[-5:-3] == [str(len(values)), str(sum(gain > 1 for gain in values))]
         ends = min(values), median(values), max(values)
@@ -358,7 +355,10 @@ def test_which_weights_are_sooner():
     vit, bare = (of_adam[name]["default"] / of_adam[name]["orthogonal"] for name in ("ViT", "ViT, no LayerNorm"))
     said = f"orthogonal, the best of three | {vit:.1f} with LayerNorm, {bare:.1f} without |"
     assert "| transformers (one seed) | " + said in further
-    assert "ResNets keep the default, and transformers take orthogonal weights (one seed each)" in text
+    assert (
+        "ResNets keep the default, and transformers take orthogonal weights, `nn.init.orthogonal_` (one seed each)"
+        in text
+    )
 
 
 def test_which_weights_in_mini_batches():
