@@ -120,6 +120,7 @@ def test_wider_layers_and_relus(text, more):
     better = {(row[0], row[1]): row[2] for row in rows}
     assert [*better] == [(name, units) for name in ("leaky", "ReLU") for units in ("10", "30", "100")]
     assert "With 30 and 100 units all 18 layers gain, with leaky ReLUs and with ReLUs." in more
+    assert "all 18 layers gain; with ten ReLUs 15 do." in text and "With ten ReLUs 15 of 18 do." in more
     assert "#with-relus-and-in-wider-layers), all 18 layers gain" in text
     assert all(better[name, units] == "18 of 18" for name in ("leaky", "ReLU") for units in ("30", "100"))
     assert f"With ten ReLUs {better['ReLU', '10']} do." in more and better["leaky", "10"] == "17 of 18"
@@ -149,6 +150,11 @@ def test_layers_with_better_inputs_learn_faster(text, more, taken, six):
     assert (np.median(together, axis=0)[:, None] < np.median(alone, axis=0)[:, :2]).all()
     before, after = six["linear"]
     assert not faster[after > before].any() and (~faster).sum() == 2  # one of the exceptions is where κ grows
+    ((which, layer),) = np.argwhere(~faster & (after < before))
+    assert layer == 0 and np.isfinite(alone[which, 0, 0]) and np.isinf(alone[which, 1, 0])
+    fall = before[which, layer] / after[which, layer]
+    assert f"The other does not arrive any more, though its $\\kappa$ falls to a {fall:.0f}th: a first layer" in text
+    assert "The small networks arrive sooner as a whole than by layer 1 or layer 2 alone." in text
     assert (alone.argmin(2) == 2).all() and "the first to arrive in all 12 cases" in text
     kappas = np.stack(six["linear"], 1)
     assert (kappas.argmin(2) == 2).all() and "it has the smallest $\\kappa$ in all of them" in text
@@ -292,7 +298,7 @@ def test_each_rate(more, kept):
         assert all((less < raw).all() for raw, less in both) and "both means save steps in all 16 cases too" in more
 
 
-def test_the_best_rate_is_not_smaller_less_the_channel_means(more, kept):
+def test_the_best_rate_is_not_smaller_less_the_channel_means(text, more, kept):
     def best(norm, optimizer, name, seed):
         """The rates with the fewest steps in mini-batches, of which there may be two."""
         of = {"batches": True, "norm": norm, "optimizer": optimizer, "images": name, "seed": seed}
@@ -307,6 +313,7 @@ def test_the_best_rate_is_not_smaller_less_the_channel_means(more, kept):
     ties = [len(raw) + len(less) > 2 for raw, less in cases]
     assert len(cases) == 16 and all(max(less) >= max(raw) and min(less) >= min(raw) for raw, less in cases)
     assert f"and in {sum(larger)} of 16 it is larger (two more are ties in part)." in more and sum(ties) == 2
+    assert f"in {sum(larger)} of 16 cases the best one was larger, in none smaller" in text
 
 
 @pytest.fixture(scope="module")

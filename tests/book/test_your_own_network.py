@@ -267,7 +267,10 @@ def test_the_check_of_thirty_steps_tried():
     false = [factor for factor in off if factor < 10]
     assert len(false) == wrong and 1.9 < min(false) and max(false) < 9.5
     alarms = [row["off"] for row in rows if row["off"] and row["early"] > 2]
-    assert max(alarms) < 0.53 and f"All {len(alarms)} alarms, two of them from the eleven, ended below their forecast" in text
+    assert (
+        max(alarms) < 0.53
+        and f"All {len(alarms)} alarms, two of them from the eleven, ended below their forecast" in text
+    )
     below = sum(off < 0.1 for off in alarms)
     said = f"Of the {len(alarms)}, {below} ended more than ten times below the forecast, the others two to nine times."
     assert said in text and len(alarms) - below == wrong
