@@ -52,7 +52,7 @@ def test_the_figure_of_both_ends_is_described_as_the_slider_has_it(text, frames,
 
 
 def test_of_the_slopes_from_0_to_1_the_relu_is_an_end(text, kappas, learned):
-    assert "the ReLU has the smallest $\\kappa$ on raw images, and the largest on white ones." in text
+    assert "the ReLU has the smallest $\\kappa$ on raw images, and the largest on white ones (fewer" in text
     some = {a: found for a, found in kappas.items() if a >= 0}
     assert min(some, key=lambda a: some[a][1]) == 0 == max(some, key=lambda a: some[a][0])
     assert learned["white", "κ"][0] == max(learned["white", "κ"]) and learned["raw", "κ"][0] == min(learned["raw", "κ"])
@@ -226,7 +226,10 @@ def test_the_second_force_by_hand(text):
     )
     assert f"0.50 on the diagonal and $0.40^2 = {mean**2:.2f}$ beside it." in text
     values = torch.linalg.eigvalsh((square - mean**2) * torch.eye(100) + mean**2)
-    said = f"For 100 images that makes one eigenvalue of {values[-1]:.0f}, and the others are {values[0]:.2f}."
+    said = (
+        f"For 100 images that makes one eigenvalue of {values[-1]:.0f}, and the others are {values[0]:.2f}: a ratio of "
+    )
+    said += f"{values[-1] / values[0]:.0f}. (The network below, of finite width and with the other term, has 69.)"
     assert said in text and values[-2] == pytest.approx(values[0].item(), rel=1e-3)
 
 
