@@ -7,7 +7,6 @@ from operator import itemgetter
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.func import functional_call, jacrev
 
 import gnlib
 from gnlib.chapters.results import Row
@@ -29,15 +28,19 @@ def inputs(n: int, stride: int) -> tuple[dict[str, Float[Tensor, "n 3 h w"]], In
 
 
 def network(seed: int, norm: bool, side: int) -> nn.Sequential:
-    """Return two convolutions and a linear layer, as torch draws them, with group norm before each ReLU or without."""
+    """Return two convolutions and a linear layer, as torch draws them, with group norm before each ReLU or without.
+
+    They are drawn in double precision, whatever the default is, and kept in single.
+    """
+    double = {"dtype": torch.float64}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         parts: list[nn.Module] = []
         for before, after in ((3, 8), (8, 16)):
-            parts.append(nn.Conv2d(before, after, 3, stride=2, padding=1))
-            parts += [nn.GroupNorm(4, after), nn.ReLU()] if norm else [nn.ReLU()]
+            parts.append(nn.Conv2d(before, after, 3, stride=2, padding=1, **double))
+            parts += [nn.GroupNorm(4, after, **double), nn.ReLU()] if norm else [nn.ReLU()]
             side = -(-side // 2)
-        return nn.Sequential(*parts, nn.Flatten(), nn.Linear(16 * side**2, 10)).float()
+        return nn.Sequential(*parts, nn.Flatten(), nn.Linear(16 * side**2, 10, **double)).float()
 
 
 def weighted(net: nn.Sequential) -> list[nn.Module]:
@@ -47,12 +50,11 @@ def weighted(net: nn.Sequential) -> list[nn.Module]:
 
 def layer_kappas(net: nn.Sequential, x: Float[Tensor, "n 3 h w"]) -> list[float]:
     """Return the condition number of the Gauss-Newton block of each layer, weights and bias, for the squared error."""
-    net, x, found = net.double(), x.double(), []
+    net, found = net.double(), []
     for layer in weighted(net):
-        own = {name: p.detach() for name, p in net.named_parameters() if any(p is q for q in layer.parameters())}
-        jacobian = jacrev(lambda some: functional_call(net, some, (x,)).flatten())(own)
-        s = torch.linalg.svdvals(torch.cat([part.flatten(1) for part in jacobian.values()], 1))
-        found.append((s[0] / s[s > 1e-10 * s[0]][-1]).item() ** 2)
+        net.requires_grad_(False)
+        layer.requires_grad_()
+        found.append(float(gnlib.condition_number(net, x.double())))
     return found
 
 
