@@ -331,3 +331,38 @@ def test_two_samples_that_look_alike(text):
     assert "Without activation $\\kappa$ is 50." in text
     assert "The ReLU tells the two samples apart, since no unit is active on both: it is 1." in text
     assert (round(linear), relu) == (50, 1)
+
+
+def gram_by_autograd(v, w, x, slope):
+    """(1/n) J J^T, a row for each sample and output, of both layers' weights."""
+
+    def outputs(v, w):
+        h = x @ v.mT
+        return (torch.where(h > 0, h, slope * h) @ w.mT).flatten()
+
+    jacobian = torch.cat([part.flatten(1) for part in torch.autograd.functional.jacobian(outputs, (v, w))], 1)
+    return jacobian @ jacobian.mT / len(x)
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.3, 1.0, -1.0])
+def test_the_formula_and_the_matrix_by_hand(text, slope):
+    generator = torch.Generator().manual_seed(0)
+    v, w, x = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((5, 4), (3, 5), (6, 4)))
+    active = torch.where(x @ v.mT > 0, 1.0, slope).double()
+    h, n = active * (x @ v.mT), len(x)
+    terms = [
+        torch.kron(d.diag() @ (x @ x.mT / n) @ d.diag(), torch.outer(u, u))
+        for d, u in zip(active.mT, w.mT, strict=True)
+    ]
+    said = r"\widehat G = \sum_u D_u K D_u \otimes W_u W_u^\top + \Gamma \otimes I_{10} ."
+    assert said in text and "$K = x x^\\top / n$" in text and "$\\Gamma = h h^\\top / n$" in text
+    by_terms = sum(terms) + torch.kron(h @ h.mT / n, torch.eye(3, dtype=torch.float64))
+    torch.testing.assert_close(by_terms, gram_by_autograd(v, w, x, slope))
+
+    two = [[[0.0, 1.0], [0.0, -1.0]], [[1.0, 1.0]], [[1.0, 0.1], [1.0, -0.1]]]
+    gram = 2 * gram_by_autograd(*(torch.tensor(one, dtype=torch.float64) for one in two), slope)
+    diagonal, off = (r"1.02\, (1 + \alpha^2)", 1.02 * (1 + slope**2)), (r"1.96\, \alpha", 1.96 * slope)
+    rows = rf"{diagonal[0]} & {off[0]} \\ {off[0]} & {diagonal[0]}"
+    assert rf"2\, \widehat G = \begin{{pmatrix}} {rows} \end{{pmatrix}} ." in text
+    expected = torch.tensor([[diagonal[1], off[1]], [off[1], diagonal[1]]], dtype=torch.float64)
+    torch.testing.assert_close(gram, expected)
