@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from gnbook import figures
+from gnbook.moving import Curve, Moving
+from gnbook.shared.training import half_squared_error, one_hot
 from torch import nn
 
 import gnlib
-from gnlib.chapters import figures
-from gnlib.chapters.moving import Curve, Moving
-from gnlib.chapters.shared.training import half_squared_error, one_hot
 
 SHARES = (1, 0.5, 0.25, 0.1, 0)  # of the mean image, that are left in the images
 STEPS = 1500

@@ -12,14 +12,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gnlib.checks import as_symmetric
+from gnlib.eigen.gram import Gram
+from gnlib.eigen.kronecker_sum import Terms
+from gnlib.eigen.result import ConditionNumber, Limits
+from gnlib.eigen.strategy import GRAM, KRONECKER_SUM, Method, find_ends
 from gnlib.operators import KroneckerSum, SymmetricOperator
-from gnlib.spectrum.gram import Gram
-from gnlib.spectrum.kronecker_sum import Terms
-from gnlib.spectrum.result import ConditionNumber, Limits
-from gnlib.spectrum.strategy import GRAM, KRONECKER_SUM, Method, find_ends
 
 if TYPE_CHECKING:
-    from gnlib.modules.ends import Batches
+    from gnlib.jacobian.ends import Batches
 
 
 @overload
@@ -70,7 +70,7 @@ def condition_number(
     operand
         a Kronecker sum, a symmetric positive semi-definite matrix, or a network
     x, output, mode, memory
-        for a network: the samples, and as for :func:`gnlib.modules.gauss_newton_gram`
+        for a network: the samples, and as for :func:`gnlib.jacobian.gauss_newton_gram`
     outputs
         for a matrix: number k of outputs of a Gram matrix whose row `i k + a` belongs to output a of sample i;
         giving it helps where the outputs are weakly coupled, because their blocks then precondition the iteration
@@ -80,7 +80,7 @@ def condition_number(
     method
         the method to use, even where another would be faster: for a Kronecker sum `"first layer"`, `"layers"`,
         `"blocks"`, `"iteration"` or `"dense"`, for a matrix `"iteration"` or `"dense"`, for a network `"gram"` or
-        `"jacobian"` (:mod:`gnlib.spectrum.strategy`)
+        `"jacobian"` (:mod:`gnlib.eigen.strategy`)
     tolerance
         relative error at which an iteration may stop
     max_steps
@@ -92,7 +92,7 @@ def condition_number(
         An operand of another kind, or an argument that is not meant for its kind.
     ValueError
         A matrix that is empty, not square, not symmetric, not positive semi-definite, not finite, or zero; a method
-        that does not apply; what :func:`gnlib.modules.gauss_newton_gram` refuses.
+        that does not apply; what :func:`gnlib.jacobian.gauss_newton_gram` refuses.
     NotConvergedError
         An iteration that did not reach the tolerance.
 
@@ -153,13 +153,13 @@ def _network(
     mode: Literal["eval", "train"] | None = None,
     memory: float = 4.0,
 ) -> "Batches":
-    from gnlib.modules.ends import Batches  # which linear networks and matrices do without
+    from gnlib.jacobian.ends import Batches  # which linear networks and matrices do without
 
     return Batches(module, x, output, mode, memory)
 
 
 def _network_methods() -> "tuple[Method[Batches], ...]":
-    from gnlib.modules.ends import NETWORK
+    from gnlib.jacobian.ends import NETWORK
 
     return NETWORK
 

@@ -3,28 +3,18 @@
 A claim is a statement of a paper: its test carries `@pytest.mark.claim("Lemma 1", verdict="holds")`.
 """
 
-import inspect
+import os
 from collections import Counter
 
 import jaxtyping
 import pytest
 
-from tests import annotations
 from tests.threads import pytest_configure as pytest_configure
 
 VERDICTS = ("holds", "holds if", "fails", "open")
 
-# Before anything imports gnlib.
-annotations.install()
-
-# What stands between a network and torch is called for every attribute of a tensor, those that a check looks at among
-# them: its own arguments are not checked, which took as long as all the rest.
-from gnlib.modules import few, precision, randomness, recording, watch  # noqa: E402, F401
-
-for kind in (watch.Watch, *watch.Watch.__subclasses__()):
-    for name in {"call", "__torch_function__"} & {*vars(kind)}:
-        setattr(kind, name, inspect.unwrap(vars(kind)[name]))
-precision._wide = inspect.unwrap(precision._wide)
+if os.environ.get("CHECK_SHAPES"):  # at each call, which takes several times as long: before anything imports gnlib
+    jaxtyping.install_import_hook(("gnlib", "gnbook"), "beartype.beartype")
 
 
 @pytest.hookimpl(tryfirst=True)  # before the fixtures

@@ -20,7 +20,7 @@ from gnlib import (
     second_moment,
     whiten,
 )
-from gnlib.modules import jacobian_blocks, tangent_kernel
+from gnlib.jacobian import jacobian_blocks, tangent_kernel
 from tests.devices import assert_made_where_its_arguments_are, assert_same, default_device
 from tests.oracles import network, normal, samples, with_spectrum
 

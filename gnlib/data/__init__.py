@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-SAMPLES = Path(__file__).parents[1] / "samples"
+SAMPLES = Path(__file__).parent / "samples"
 SAMPLE_SIZE = 1000
 
 # ITU-R BT.601 luma, the weights of red, green and blue in Pillow and (to 3 digits) torchvision.

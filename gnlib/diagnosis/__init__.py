@@ -5,6 +5,6 @@ from gnlib.diagnosis.culprits import culprits as culprits
 from gnlib.diagnosis.forecast import forecast as forecast
 from gnlib.diagnosis.loss_matrix import eigenvalues as eigenvalues
 from gnlib.diagnosis.loss_matrix import loss_gram as loss_gram
-from gnlib.diagnosis.losses import loss_of as loss_of
 from gnlib.diagnosis.rates import largest_stable_rate as largest_stable_rate
 from gnlib.diagnosis.report import report as report
+from gnlib.losses import loss_of as loss_of

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from gnlib.diagnosis.inputs import Inputs
 from gnlib.diagnosis.measured import Measured, through
-from gnlib.modules.tables import as_html, as_text
+from gnlib.text import as_html, as_text
 
 
 class Share(NamedTuple):

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from gnlib.diagnosis.inputs import Inputs
 from gnlib.diagnosis.measured import UNITS
-from gnlib.moment import whiten
+from gnlib.linear.moment import whiten
 
 OFF_CENTRE = 0.1  # of their root mean square, above which the means of the inputs are worth a trial
 USUAL = 0.25, 3.5  # times 1 / sqrt(inputs), the standard deviation of weights: torch draws 0.6 of it, Kaiming 1.4

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from gnlib.diagnosis.inputs import Inputs
 from gnlib.diagnosis.measured import Measured
-from gnlib.modules.tables import listed
+from gnlib.text import listed
 
 NEAR = 1e-2  # of the usual distance between the derivatives of two samples, below which they are near each other
 EQUAL = 1e-7  # of it, below which they differ by rounding: a distance is the root of a difference

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gnlib.diagnosis.inputs import Inputs, networks_on
-from gnlib.diagnosis.linearised import at, only, outputs_of, pull
-from gnlib.diagnosis.losses import Loss, loss_of
 from gnlib.diagnosis.model import follow, linearise, trusted
 from gnlib.diagnosis.preconditioner import optimizer_of, rule_of
-from gnlib.modules.network import Network
-from gnlib.modules.plan import check_memory
-from gnlib.modules.tables import Line, as_page
+from gnlib.jacobian.network import Network
+from gnlib.jacobian.passes import at, only, outputs_of, pull
+from gnlib.jacobian.plan import check_memory
+from gnlib.losses import Loss, loss_of
+from gnlib.text import Line, as_page
 
 GOALS = {"a half": 0.5, "a tenth": 0.1, "a hundredth": 0.01}
 
@@ -151,7 +151,7 @@ def forecast(
     ------
     TypeError
         An optimiser of another kind; what :func:`gnlib.diagnosis.loss_of` and
-        :func:`gnlib.modules.gauss_newton_gram` raise.
+        :func:`gnlib.jacobian.gauss_newton_gram` raise.
     ValueError
         A rate that is not positive, steps that are no whole number above `after`, an optimiser of other parameters or
         with settings that a forecast leaves out; what the two functions above raise.

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gnlib.modules.network import Network, networks_of
+from gnlib.jacobian.network import Network, networks_of
 
 Inputs = Tensor | Mapping[str, Tensor] | Sequence[Tensor]
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gnlib.diagnosis.inputs import Inputs
 from gnlib.diagnosis.measured import Measured, through
-from gnlib.modules.gram import gram_of
+from gnlib.jacobian.gram import gram_of
 
 
 def loss_gram(

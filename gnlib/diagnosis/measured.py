@@ -11,16 +11,16 @@ from torch.optim import SGD, Optimizer
 
 from gnlib.checks import EPS, numerical_rank
 from gnlib.diagnosis.inputs import Inputs, Packed, networks_on
-from gnlib.diagnosis.linearised import outputs_of
-from gnlib.diagnosis.losses import Loss, loss_of
-from gnlib.modules.contraction import add_columns
-from gnlib.modules.estimate import Cost, announced, cost_of
-from gnlib.modules.gram import blocks_of, check_finite, gathered, mirrored, rows_of
-from gnlib.modules.plan import check_memory, plan_of
-from gnlib.modules.recording import structures_of
-from gnlib.modules.trial import GIB
-from gnlib.spectrum.dense import singular_value_ends
-from gnlib.spectrum.result import ConditionNumber
+from gnlib.eigen.dense import singular_value_ends
+from gnlib.eigen.result import ConditionNumber
+from gnlib.jacobian.contraction import add_columns
+from gnlib.jacobian.cost import Cost, announced, cost_of
+from gnlib.jacobian.gram import blocks_of, check_finite, gathered, mirrored, rows_of
+from gnlib.jacobian.passes import outputs_of
+from gnlib.jacobian.plan import check_memory, plan_of
+from gnlib.jacobian.record import structures_of
+from gnlib.jacobian.trial import GIB
+from gnlib.losses import Loss, loss_of
 
 CHEAP = 3e10  # operations, of a second or so
 CHEAP_COLUMNS = 5e9  # the same where all columns of the Jacobian are formed

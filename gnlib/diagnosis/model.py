@@ -12,14 +12,14 @@ from torch.optim import SGD, Optimizer
 
 from gnlib.checks import EPS, numerical_rank
 from gnlib.diagnosis.descent import Rule, descend
-from gnlib.diagnosis.linearised import at, outputs_of, pull, pullback, push
-from gnlib.diagnosis.losses import Loss, SquaredError
 from gnlib.diagnosis.measured import through
 from gnlib.diagnosis.preconditioner import Factors, Preconditioner, preconditioned_gram, preconditioner_of, rule_of
-from gnlib.modules.gram import gram_of
-from gnlib.modules.network import Network
-from gnlib.modules.products import largest_eigenvalue
-from gnlib.spectrum.result import NotConvergedError
+from gnlib.eigen.result import NotConvergedError
+from gnlib.jacobian.gram import gram_of
+from gnlib.jacobian.network import Network
+from gnlib.jacobian.operator import largest_eigenvalue
+from gnlib.jacobian.passes import at, outputs_of, pull, pullback, push
+from gnlib.losses import Loss, SquaredError
 
 OFF = 0.25  # of the residual, by which the network may differ from its linear model
 ROUNDING = 1e-8  # of the first residual, below which nothing is compared

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
 from gnlib.diagnosis.descent import Rule
-from gnlib.modules.contraction import add_columns
-from gnlib.modules.gram import blocks_of, gram_of, mirrored, rows_of
-from gnlib.modules.network import Network
-from gnlib.modules.trial import GIB
+from gnlib.jacobian.contraction import add_columns
+from gnlib.jacobian.gram import blocks_of, gram_of, mirrored, rows_of
+from gnlib.jacobian.network import Factors, Network
+from gnlib.jacobian.trial import GIB
 
 FLOOR = 1e-3  # of the root mean square of the diagonal's root: parameters that hardly matter would move the most
 NAMED: dict[str, Callable[..., Optimizer]] = {
@@ -22,7 +22,6 @@ NAMED: dict[str, Callable[..., Optimizer]] = {
     "adam": Adam,
 }
 LEFT_OUT = ("weight_decay", "dampening", "maximize", "centered")  # AdamW's decay is not part of its gradients
-Factors = dict[str, Tensor]
 
 
 class Preconditioner(NamedTuple):

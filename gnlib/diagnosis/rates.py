@@ -11,9 +11,9 @@ from torch.optim import SGD, Optimizer
 
 from gnlib.diagnosis.descent import Rule, descend
 from gnlib.diagnosis.inputs import Inputs
-from gnlib.diagnosis.linearised import only, pull
 from gnlib.diagnosis.measured import Measured, through
 from gnlib.diagnosis.preconditioner import optimizer_of, preconditioned_gram, preconditioner_of, rule_of
+from gnlib.jacobian.passes import only, pull
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import torch
 
 from gnlib.diagnosis.changes import fresh_norms, off_scale
-from gnlib.diagnosis.losses import CrossEntropy
 from gnlib.diagnosis.measured import Measured
-from gnlib.modules.network import Network
-from gnlib.modules.precision import Casts
-from gnlib.modules.tables import listed
+from gnlib.jacobian.double import Casts
+from gnlib.jacobian.network import Network
+from gnlib.losses import CrossEntropy
+from gnlib.text import listed
 
 
 def remarks_on(measured: Measured) -> Iterator[tuple[str, str]]:

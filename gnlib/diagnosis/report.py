@@ -14,14 +14,14 @@ from gnlib.diagnosis.by_layer import Shares, shares_of
 from gnlib.diagnosis.culprits import Culprits, culprits_of
 from gnlib.diagnosis.forecast import Forecast, forecast_of
 from gnlib.diagnosis.inputs import Inputs
-from gnlib.diagnosis.losses import SquaredError
 from gnlib.diagnosis.measured import Measured
 from gnlib.diagnosis.rates import StableRate, stable_rate_of
 from gnlib.diagnosis.remarks import remarks_on
 from gnlib.diagnosis.suggestions import Suggestion, suggestions_for
-from gnlib.modules.estimate import LONG, second_of
-from gnlib.modules.tables import Line, as_html, as_page
-from gnlib.spectrum.result import ConditionNumber
+from gnlib.eigen.result import ConditionNumber
+from gnlib.jacobian.cost import LONG, second_of
+from gnlib.losses import SquaredError
+from gnlib.text import Line, as_html, as_page
 
 STEPS, FORECAST = 100, 1000
 EIGEN = 80  # operations of all decompositions, over the cube of the number of rows
@@ -144,7 +144,7 @@ def report(
     Parameters
     ----------
     module
-        any module, as for :func:`gnlib.modules.gauss_newton_gram`
+        any module, as for :func:`gnlib.jacobian.gauss_newton_gram`
     x
         the data, samples along the first axis: a tensor, a tuple or a dict of the tensors that the module is called
         with, or a list of batches
@@ -157,12 +157,12 @@ def report(
     optimizer
         one of torch, whose largest stable rate to report too, as for :func:`gnlib.diagnosis.largest_stable_rate`
     output, mode, memory
-        as for :func:`gnlib.modules.gauss_newton_gram`
+        as for :func:`gnlib.jacobian.gauss_newton_gram`
 
     Raises
     ------
     TypeError, ValueError
-        What :func:`gnlib.modules.gauss_newton_gram`, :func:`gnlib.diagnosis.loss_of` and
+        What :func:`gnlib.jacobian.gauss_newton_gram`, :func:`gnlib.diagnosis.loss_of` and
         :func:`gnlib.diagnosis.largest_stable_rate` raise; a loss without curvature at these outputs.
 
     Notes

@@ -17,8 +17,8 @@ from gnlib.diagnosis.inputs import Inputs
 from gnlib.diagnosis.measured import Measured, through
 from gnlib.diagnosis.model import linearise
 from gnlib.diagnosis.preconditioner import rule_of
-from gnlib.modules.tables import listed
-from gnlib.spectrum.result import ConditionNumber
+from gnlib.eigen.result import ConditionNumber
+from gnlib.text import listed
 
 MOST = 3
 WORTH = 1.25  # by which the steps, or the condition number where there are no targets, have to fall

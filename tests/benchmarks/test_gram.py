@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from gnbook.pruning.vision_transformer import VisionTransformer
 from torch import nn
 
 from gnlib import gauss_newton_gram, load
-from gnlib.chapters.pruning.vision_transformer import VisionTransformer
 from tests.benchmarks.alternatives import PYTHON, WITHOUT, backward_passes, loop, neural_tangents, product, recipe
 from tests.benchmarks.memory import Apart
 from tests.benchmarks.networks import cnn, mlp, resnet18

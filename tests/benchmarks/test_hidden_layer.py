@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gnlib import condition_number, linear_weights, load, whiten
-from gnlib.gauss_newton import leaky_relu_gram
+from gnlib.hidden_layer import leaky_relu_gram
 from tests.benchmarks.race import DEVICES, assert_same_ends, race, sizes
 from tests.oracles import leaky_relu_units, literal_eq_10
 

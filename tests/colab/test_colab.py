@@ -10,8 +10,7 @@ from pathlib import Path
 
 import jupytext
 import pytest
-
-from gnlib.chapters.results import kept
+from gnbook.results import kept
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -79,7 +78,7 @@ def test_the_install_cell_brings_gnlib_and_leaves_torch_alone(repository, colab,
     code_cells = [[cell for cell in nb.cells if cell.cell_type == "code"] for nb in notebooks]
     assert len({cells[0].source for cells in code_cells}) == 1  # so that one run speaks for all
     install, imported = notebooks[0].copy(), code_cells[0][1].copy()
-    imported.source = "from gnlib.chapters import results\n\nprint(results.__file__, len(results.kept('deep-linear')))"
+    imported.source = "from gnbook import results\n\nprint(results.__file__, len(results.kept('deep-linear')))"
     install.cells = [code_cells[0][0], imported]
     (output,) = execute(install).cells[1].outputs
     path, rows = output.text.split()

@@ -1,0 +1,168 @@
+r"""Upper bounds for one batch-normalised hidden layer, in training mode (Zhao 2024, section 7, leaves them open).
+
+The one difficulty is the smallest eigenvalue of :math:`\sum_u a_u W_u W_u^\top \otimes N_u R^2 N_u`, in which both
+factors of each term are singular. For any :math:`\theta \in (0, 1)`,
+
+.. math:: N_u R^2 N_u \succeq (1 - \theta) R^2 - (1/\theta - 1)\, q_u e_u e_u^\top, \qquad q_u = e_u^\top R^2 e_u,
+
+because :math:`\lVert a - b \rVert^2 \ge (1 - \theta) \lVert a \rVert^2 - (1/\theta - 1) \lVert b \rVert^2`. What
+is taken away in the direction of the unit itself, a share t of :math:`I_k \otimes \gamma_u^2 e_u e_u^\top` from the
+output weights can pay for. Symbols are those of
+:func:`gnbook.batch_normalization.gauss_newton.batch_norm_gauss_newton`.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from gnbook.batch_normalization.gauss_newton import NormalizedUnits, normalized_units
+from gnlib.eigen.dense import graded_smallest
+from gnlib.linear.moment import SecondMoment
+
+
+def batch_norm_bound(
+    weights: Sequence[Tensor], x: Float[Tensor, "n d"], *, eps: float = 0.0, scale: Float[Tensor, " m"] | None = None
+) -> float:
+    r"""Return the counterpart of Lemma 1 for `f(x) = W batch_norm(V x)`, with V and W as its parameters.
+
+    .. math:: \kappa(\widehat G) \le \kappa(\Sigma_c)\,
+        \frac{\lambda_{\max}(W D W^\top) + \lambda_{\max}(V^\top D V)}
+             {\lambda_{\min}(W D_t W^\top) + (1 - t) \lambda_{\min}(V^\top D V)},
+        \qquad D = \operatorname{diag}\frac{\gamma_u^2}{s_u^2}, \quad D_t = D \operatorname{diag}\frac{t}{t + \tau_u},
+        \quad \tau_u = \frac{\lVert W_u \rVert^2 q_u}{s_u^2},
+
+    for every t from 0 to 1; the smallest of these is returned. :math:`\Sigma_c` is the second moment of the centred
+    data, and V is taken on its range. Infinite where the denominator is zero.
+
+    Parameters
+    ----------
+    weights, x, eps, scale
+        as for :func:`gnbook.batch_normalization.gauss_newton.batch_norm_gauss_newton`
+    """
+    units = normalized_units(weights, x, eps=eps, scale=scale)
+    v = units.scale[:, None] * units.hidden / units.eigenvalues.sqrt()  # D^1/2 V on the range
+    values = torch.linalg.svdvals(v).square()
+    first, last = values[0], values[-1] if len(v) >= v.shape[1] else 0.0
+    largest = _ends(units.output, _by_weights(units))[1] + first
+    smallest = _best_share(lambda t: (_ends(units.output, _kept(units, t, False))[0] + (1 - t) * last).item())
+    data = (units.eigenvalues[0] / units.eigenvalues[-1]).item()
+    return data * largest.item() / smallest if smallest > 0 else math.inf
+
+
+def sharp_batch_norm(
+    weights: Sequence[Tensor],
+    x: Float[Tensor, "n d"],
+    *,
+    eps: float = 0.0,
+    scale: Float[Tensor, " m"] | None = None,
+    shift: Float[Tensor, " m"] | None = None,
+    affine: bool = False,
+) -> float:
+    r"""Return an upper bound that keeps the data whole, never above :func:`batch_norm_bound` where both apply.
+
+    .. math:: \kappa(\widehat G) \le
+        \frac{\lambda_{\max}(W D W^\top)\, \lambda_{\max}(\Sigma_c) + \lambda_{\max}(E^\top E)}
+             {\lambda_{\min}\bigl(\lambda_{\min}(W D_t W^\top)\, R^2 + (1 - t) E^\top E\bigr)},
+
+    where the rows of E are :math:`\gamma_u e_u`; the best t from 0 to 1 is taken. With a shift, E has the column
+    :math:`\beta`, of which nothing is taken away. Where scale and shift are parameters (`affine`),
+    :math:`W_u W_u^\top \otimes e_u e_u^\top` pays its part: t becomes
+    :math:`t_u = t + \lVert W_u \rVert^2 / \gamma_u^2` in :math:`D_t`, the constant has
+    :math:`\lambda_{\min}(W W^\top)` more in the denominator, and in the numerator
+    :math:`W D W^\top \lambda_{\max}(\Sigma_c)` is replaced by :math:`W C W^\top`, with :math:`C_u` the larger of
+    :math:`a_u` and :math:`a_u (1 - \lVert e_u \rVert^2)^2 + \lVert e_u \rVert^2`,
+    :math:`a_u = \gamma_u^2 \lambda_{\max}(\Sigma_c) / s_u^2`, or by :math:`W W^\top` if that has a larger eigenvalue.
+    Infinite where the denominator is not positive.
+
+    Parameters
+    ----------
+    weights, x, eps, scale, shift, affine
+        as for :func:`gnbook.batch_normalization.gauss_newton.batch_norm_gauss_newton`
+    """
+    units = normalized_units(weights, x, eps=eps, scale=scale, shift=shift)
+    w, s, r = units.output, units.eigenvalues, len(units.eigenvalues)
+    features = units.scale[:, None] * units.hidden
+    if affine or units.shift.any():
+        features = torch.cat([features, units.shift[:, None]], 1)
+    from_outputs = features.mT @ features
+    squares = units.hidden.square().sum(1)
+    most = _by_weights(units) * s[0]
+    if affine:
+        most = torch.maximum(most, most * (1 - squares) ** 2 + squares)
+    ones = torch.ones_like(units.variance)
+    constant = _ends(w, ones) if affine else (s.new_zeros(()),) * 2
+    largest = torch.maximum(_ends(w, most)[1], constant[1]) + torch.linalg.eigvalsh(from_outputs)[-1]
+
+    def smallest(share: float) -> float:
+        least = from_outputs.clone()
+        least[:r, :r] *= 1 - share
+        by_weights = _ends(w, _kept(units, share, affine))[0]
+        least += torch.cat([by_weights * s, constant[0].expand(len(least) - r)]).diag()
+        found = graded_smallest(least)
+        return 0.0 if found is None else found[0]
+
+    lower = _best_share(smallest)
+    return largest.item() / lower if lower > 0 else math.inf
+
+
+def batch_norm_limit(second_moment: SecondMoment, *, eps: float = 0.0, variance: float | None = None) -> float:
+    r"""Return the condition number that a batch-normalised layer tends to as it grows wide.
+
+    For independent normal weights, of the given variance in V and of variance 1/m in W, k and the data fixed, and no
+    shift, :math:`\widehat G / m \to I_k \otimes \operatorname{diag}(p)` as :math:`m \to \infty`, and
+
+    .. math:: \kappa(\widehat G) \to \frac{p_1}{p_r}, \qquad
+        p_i = \mathbb{E}\, \frac{s_i g_i^2}{\varepsilon / \sigma_v^2 + \sum_j s_j g_j^2}
+        = \int_0^\infty \frac{s_i}{1 + 2 s_i t} \prod_j (1 + 2 s_j t)^{-1/2}\, e^{-t \varepsilon / \sigma_v^2}\, dt
+
+    with independent standard normal :math:`g_i`. Without batch normalisation the limit is :math:`s_1 / s_r`.
+
+    Parameters
+    ----------
+    second_moment
+        of the centred data
+    eps
+        added to the variance of each unit
+    variance
+        of the entries of V; 1/d if left out, as Kaiming normal of gain 1 has it
+    """
+    s = second_moment.eigenvalues
+    t = torch.linspace(-60, 120, 4001, dtype=s.dtype, device=s.device).exp() / s[0]  # beyond, it is below 1e-24
+    offset = eps / (1 / len(second_moment.basis) if variance is None else variance)
+    weight = (-torch.log1p(2 * s * t[:, None]).sum(1) / 2 - t * offset).exp() * t
+    ends = [(weight * s[i] / (1 + 2 * s[i] * t)).sum() for i in (0, -1)]
+    return (ends[0] / ends[1]).item()
+
+
+def _by_weights(units: NormalizedUnits) -> Float[Tensor, " m"]:
+    """The diagonal of D."""
+    return units.scale**2 / units.variance
+
+
+def _kept(units: NormalizedUnits, share: float, affine: bool) -> Float[Tensor, " m"]:
+    r"""The diagonal of :math:`D_t`: what is left of D when the output weights give up this share."""
+    norms, squares = units.output.square().sum(0), units.scale.square()
+    due = squares * norms * (units.hidden.square() @ units.eigenvalues) / units.variance
+    paid = share * squares + (norms if affine else 0)
+    return _by_weights(units) * torch.where(due > 0, paid / (paid + due), 1.0)
+
+
+def _ends(w: Float[Tensor, "k m"], diagonal: Float[Tensor, " m"]) -> tuple[Tensor, Tensor]:
+    """Extreme eigenvalues of `w diag(diagonal) w^T`; the smallest is zero where it is lost in rounding."""
+    values = torch.linalg.svdvals(w * diagonal.sqrt()).square()
+    return values[-1] if len(w) <= w.shape[1] else torch.zeros_like(values[0]), values[0]
+
+
+def _best_share(smallest: Callable[[float], float]) -> float:
+    """The largest value of a concave function on [0, 1], nearly: every value is a valid bound.
+
+    In wide layers the best share is small, so the search is on a logarithmic scale.
+    """
+    found = minimize_scalar(
+        lambda y: -smallest(math.exp(y)), bounds=(-18, 0), method="bounded", options={"xatol": 1e-2}
+    )
+    return max(-found.fun, smallest(0.0), smallest(1.0))

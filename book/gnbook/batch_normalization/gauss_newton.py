@@ -1,0 +1,244 @@
+r"""The Gauss-Newton matrix of a network with one batch-normalised hidden layer, in its smallest exact form.
+
+Everything that the outputs and their derivatives can do with n samples happens in the column space of the centred data
+and, where there is a shift, along the constant. With the SVD :math:`(x - \bar x) / \sqrt n = U R Q^\top`, where
+:math:`R^2 = \operatorname{diag}(s)` holds the eigenvalues of the centred second moment :math:`\Sigma_c`, hidden unit u
+has the coordinates :math:`e_u = R Q^\top v_u / s_u` in the basis U, and its derivative by v_u is :math:`N_u R Q^\top`
+with :math:`N_u = I - e_u e_u^\top`. A Gram matrix of size n k becomes one of size r k.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gnlib.checks import EPS, as_float64, as_hidden_layer
+from gnlib.hidden_layer import sum_over_units
+
+
+class NormalizedUnits(NamedTuple):
+    r"""A network :math:`f(x) = W (\gamma \odot z + \beta)`, z the batch-normalised V x, in coordinates of the data.
+
+    Attributes
+    ----------
+    output
+        (k, m) weights W
+    eigenvalues
+        (r,) non-zero eigenvalues s of the centred second moment, descending
+    basis
+        (d, r) its eigenvectors, Q
+    mean
+        (d,) mean of the data
+    hidden
+        (m, r) coordinates :math:`e_u` of the normalised units; :math:`\lVert e_u \rVert = 1` if `eps = 0`, else less
+    variance
+        (m,) what the units are divided by, squared: their variance over the batch, plus eps
+    scale, shift
+        (m,) :math:`\gamma` and :math:`\beta`
+    """
+
+    output: Float[Tensor, "k m"]
+    eigenvalues: Float[Tensor, " r"]
+    basis: Float[Tensor, "d r"]
+    mean: Float[Tensor, " d"]
+    hidden: Float[Tensor, "m r"]
+    variance: Float[Tensor, " m"]
+    scale: Float[Tensor, " m"]
+    shift: Float[Tensor, " m"]
+
+
+def batch_norm_gauss_newton(
+    weights: Sequence[Tensor],
+    x: Float[Tensor, "n d"],
+    *,
+    eps: float = 0.0,
+    scale: Float[Tensor, " m"] | None = None,
+    shift: Float[Tensor, " m"] | None = None,
+    affine: bool = False,
+    mode: Literal["train", "eval"] = "train",
+) -> Float[Tensor, "kr kr"]:
+    r"""Return the reduced Gauss-Newton matrix of `f(x) = W batch_norm(V x)`; the batch is all of x.
+
+    In training mode, where mean and variance of a unit depend on its weights, it is
+
+    .. math:: \sum_u W_u W_u^\top \otimes \frac{\gamma_u^2}{s_u^2} N_u R^2 N_u
+        + I_k \otimes \sum_u \gamma_u^2\, e_u e_u^\top, \qquad N_u = I - e_u e_u^\top,
+
+    of size k r, r the rank of the centred data. A shift adds the constant over the samples as a coordinate: then the
+    size is k (r + 1), and :math:`\gamma_u e_u` becomes :math:`(\gamma_u e_u, \beta_u)`. If scale and shift are
+    parameters too, :math:`W_u W_u^\top \otimes \operatorname{diag}(e_u e_u^\top, 1)` is added for each unit. It has the
+    non-zero eigenvalues of :func:`batch_norm_gram`, and of the p x p matrix. (No paper has it; Zhao 2024, sec. 6,
+    computes the matrix of size n k.)
+
+    In evaluation mode mean and variance are numbers that do not depend on V. The derivative of a unit is then
+    that of a linear network, of data that are not centred: :math:`N_u R^2 N_u` becomes :math:`F F^\top`, with F the
+    coordinates of :math:`x / \sqrt n`. The numbers are those of the batch here.
+
+    The matrix is graded as R is and, scaled to a unit diagonal, no worse conditioned than the weights make it, so
+    that the rounding of the data and of the products costs about `eps * sqrt(kappa)` in the smallest eigenvalue.
+
+    Parameters
+    ----------
+    weights
+        `[V, W]` of shapes `(m, d)` and `(k, m)`
+    x
+        samples in rows, not all equal
+    eps
+        added to the variance of each unit
+    scale, shift
+        :math:`\gamma` and :math:`\beta`, of shape `(m,)`; one and zero if left out
+    affine
+        whether they are parameters, as with `affine=True` in `torch.nn.BatchNorm1d`
+    mode
+        "train" or "eval"; the latter holds mean and variance fixed at those of x
+
+    Returns
+    -------
+    The matrix, output index outer; the coordinate of the constant follows the r others, and is left out where
+    nothing reaches it (in training mode, without a shift).
+
+    Raises
+    ------
+    ValueError
+        Weights that are not two matrices that fit, samples of another size or all equal, entries that are not
+        finite, a negative eps, a scale or shift of another shape, or a unit that is constant over the batch where
+        `eps = 0`.
+    """
+    if mode not in ("train", "eval"):
+        raise ValueError(f"mode is {mode!r}; 'train' or 'eval' was expected.")
+    units = normalized_units(weights, x, eps=eps, scale=scale, shift=shift)
+    w, (r, m), k = units.output, units.hidden.mT.shape, len(units.output)
+    size = r + (mode == "eval" or affine or bool(units.shift.any()))
+
+    e, features = w.new_zeros(2, m, size)
+    e[:, :r] = units.hidden
+    features[:, :r] = units.scale[:, None] * units.hidden
+    features[:, r:] = units.shift[:, None]
+    gram, correction = _data_gram(units, e, mode)
+
+    matrix = w.new_empty(k, size, k, size)
+    for a in range(k):
+        pairs = w[a] * w
+        by_weights = pairs * units.scale**2 / units.variance
+        half = (by_weights[:, None] * e.mT) @ correction
+        blocks = half + half.mT + by_weights.sum(1)[:, None, None] * gram
+        if affine:
+            blocks += (pairs[:, None] * e.mT) @ e
+            blocks[:, r, r] += pairs.sum(1)
+        blocks[a] += features.mT @ features
+        matrix[a] = blocks.movedim(0, 1)
+    matrix = matrix.view(k * size, k * size)
+    return (matrix + matrix.mT) / 2
+
+
+def batch_norm_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> Float[Tensor, "nk nk"]:
+    r"""Return the Gram form of the Gauss-Newton matrix of `f(x) = W batch_norm(V x)`, in training mode.
+
+    The batch is all of x. Hidden units are centred and divided by their standard deviation s_u (biased, `eps = 0`; no
+    scale and shift), which depend on V too. With the centring projector P and the normalised unit z_u,
+
+    .. math:: J_u = \frac1{s_u} \Bigl(P - \frac{z_u z_u^\top}n\Bigr) X.
+
+    Parameters
+    ----------
+    weights, x
+        as for :func:`gnlib.leaky_relu_gram`, with at least two samples
+
+    Returns
+    -------
+    The matrix :math:`\frac1n J J^\top`; row `i k + a` belongs to output a of sample i.
+
+    Raises
+    ------
+    ValueError
+        Weights that are not two matrices that fit, samples of another size, entries that are not finite, or a hidden
+        unit that is constant over the batch.
+    """
+    v, w, x = as_hidden_layer(weights, x)
+    n, d = x.shape
+    centred = x - x.mean(0)  # before the products, so that a large mean costs no digits
+    hidden = centred @ v.mT
+    deviation = hidden.square().mean(0).sqrt()
+    rounding = max(n, d) * EPS * x.norm(dim=1).max() * v.norm(dim=1)
+    if (constant := deviation <= rounding).any():
+        raise ValueError(
+            f"Hidden unit {int(constant.nonzero()[0])} is constant over the batch (n = {n}), so it has no standard "
+            "deviation to be divided by; pass samples on which every unit varies."
+        )
+    hidden = hidden / deviation
+    # s^2 J J^T = (P - z z^T / n) K (P - z z^T / n) = P K P + z g^T + g z^T, with g as follows
+    data_gram = centred @ centred.mT
+    product = data_gram @ hidden / n
+    correction = (hidden * product).mean(0) / 2 * hidden - product
+
+    def blocks(pairs: Float[Tensor, "b m"], rows: slice, rest: slice) -> Float[Tensor, "b i j"]:
+        pairs = pairs / deviation.square()
+        total = (pairs[:, None] * hidden[rows]) @ correction[rest].mT
+        total += (pairs[:, None] * correction[rows]) @ hidden[rest].mT
+        return total.addcmul_(pairs.sum(1)[:, None, None], data_gram[rows, rest])
+
+    return sum_over_units(hidden, w, blocks)
+
+
+def normalized_units(
+    weights: Sequence[Tensor],
+    x: Float[Tensor, "n d"],
+    *,
+    eps: float = 0.0,
+    scale: Float[Tensor, " m"] | None = None,
+    shift: Float[Tensor, " m"] | None = None,
+) -> NormalizedUnits:
+    """Return the hidden layer of `f(x) = W batch_norm(V x)` in coordinates of the centred data.
+
+    Parameters and errors are those of :func:`batch_norm_gauss_newton`.
+    """
+    v, w, x = as_hidden_layer(weights, x)
+    if not (math.isfinite(eps) and eps >= 0):
+        raise ValueError(f"eps is {eps}; a finite number from 0 on was expected.")
+    scale = v.new_ones(len(v)) if scale is None else _each_unit(scale, "scale", len(v))
+    shift = v.new_zeros(len(v)) if shift is None else _each_unit(shift, "shift", len(v))
+    mean = x.mean(0)
+    # centring leaves the rounding of the samples as they were, and no direction is known that is smaller than that
+    rounding = max(x.shape) * EPS
+    _, s, qt = torch.linalg.svd(x - mean, full_matrices=False)
+    rank = int((s > rounding * x.norm()).sum())
+    if rank == 0:
+        raise ValueError(
+            f"x holds the same sample {len(x)} times, of which centring leaves nothing; pass at least two that differ."
+        )
+    root, basis = s[:rank] / len(x) ** 0.5, qt[:rank].mT
+    hidden = (v @ basis) * root
+    variance = hidden.square().sum(1)
+    constant = variance.sqrt() <= rounding * x.norm(dim=1).max() * v.norm(dim=1)
+    if eps == 0 and constant.any():
+        raise ValueError(
+            f"Hidden unit {int(constant.nonzero()[0])} is constant over the batch (n = {len(x)}), so it has no "
+            "standard deviation to be divided by; pass eps > 0, or samples on which every unit varies."
+        )
+    variance = variance + eps
+    return NormalizedUnits(w, root**2, basis, mean, hidden / variance.sqrt()[:, None], variance, scale, shift)
+
+
+def _data_gram(
+    units: NormalizedUnits, e: Float[Tensor, "m size"], mode: str
+) -> tuple[Float[Tensor, "size size"], Float[Tensor, "m size"]]:
+    """Return the data Gram K and rows c_u such that the derivatives of unit u give `(e c^T + c e^T + K) / s^2`."""
+    r, size = len(units.eigenvalues), e.shape[1]
+    gram = e.new_zeros(size, size)
+    gram[:r, :r] = units.eigenvalues.diag()
+    if mode == "train":  # N R^2 N = R^2 + e c^T + c e^T
+        turned = e @ gram
+        return gram, (e * turned).sum(1, keepdim=True) / 2 * e - turned
+    gram[r, :r] = gram[:r, r] = units.eigenvalues.sqrt() * (units.mean @ units.basis)
+    gram[r, r] = units.mean.square().sum()
+    return gram, torch.zeros_like(e)
+
+
+def _each_unit(values: Tensor, name: str, m: int) -> Float[Tensor, " m"]:
+    values = as_float64(values, name)
+    if values.shape != (m,):
+        raise ValueError(f"{name} has shape {tuple(values.shape)}; one number for each of the {m} units was expected.")
+    return values

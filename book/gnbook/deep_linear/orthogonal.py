@@ -1,0 +1,89 @@
+"""Networks of ReLUs with orthogonal weights and with random ones: their condition number, and steps at tuned rates."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import gnlib
+from gnbook.results import Cell
+from gnbook.shared.fully_connected import FullyConnected
+from gnbook.shared.tuning import Setting, constant_loss, tune
+
+WEIGHTS = ("default", "Kaiming", "orthogonal")
+GUESSES = {"descent": 0.1, "adam": 0.001}  # of a good learning rate
+SHARES = {"tenth": 0.1, "hundredth": 0.01}  # of the least loss of outputs that are the same for all images
+
+
+def weights(kind: str, depth: int, width: int, inputs: int, *, seed: int) -> list[Tensor]:
+    """Draw a network of ten outputs with ReLUs.
+
+    Parameters
+    ----------
+    kind
+        `"Kaiming"`: normal weights with which a layer and its ReLUs, on average, keep the squared length of what they
+        are given; `"orthogonal"`: the same with equal singular values in each layer; `"default"`, as `nn.Linear` draws
+        its weights: uniform, with a sixth of that variance in hidden layers
+    depth
+        number of weight matrices
+    width
+        of the hidden layers; at least `inputs`, or the first layer loses directions
+    inputs
+        of the network
+    seed
+        of the random numbers
+
+    Returns
+    -------
+    Weights of shape `(out, in)`, input layer first.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    drawn = gnlib.linear_weights([inputs, *[width] * (depth - 1), 10], generator=generator)
+    if kind == "default":
+        return [nn.init.kaiming_uniform_(weight, a=5**0.5, generator=generator) for weight in drawn]
+    if kind == "orthogonal":
+        drawn = [nn.init.orthogonal_(weight, generator=generator) for weight in drawn]
+    return [*(2**0.5 * weight for weight in drawn[:-1]), drawn[-1]]
+
+
+def trainings(
+    seed: int,
+    depth: int,
+    kinds: Sequence[str] = WEIGHTS,
+    *,
+    width: int = 200,
+    n: int = 500,
+    stride: int = 2,
+    few: int = 40,
+    horizon: int = 300,
+) -> Iterator[dict[str, Cell]]:
+    """Yield κ at the start, and the fewest steps of all rates to a tenth and a hundredth of the loss of guessing.
+
+    Parameters
+    ----------
+    seed, depth, width
+        of the networks
+    kinds
+        of weights
+    n, stride
+        images of MNIST, standardised; every so many-th pixel
+    few
+        of these images, on which κ is computed
+    horizon
+        steps after which a training ends
+    """
+    x, labels = gnlib.load("mnist", n, stride=stride)
+    x = (x - x.mean()) / x.std()
+    guessing = constant_loss(labels, "cross_entropy")
+    goals = {name: share * guessing for name, share in SHARES.items()}
+    for kind in kinds:
+        drawn = weights(kind, depth, width, x.shape[1], seed=seed)
+        kappa = float(gnlib.condition_number(FullyConnected(drawn, relu=True, dtype=torch.float64), x[:few]))
+        for optimizer, guess in GUESSES.items():
+            outcome = tune(
+                FullyConnected(drawn, relu=True), Setting(x, labels, "cross_entropy", optimizer, goals, horizon), guess
+            )
+            found = {name: outcome.best(name)[0] for name in goals}
+            steps = {name: int(at) if np.isfinite(at) else None for name, at in found.items()}
+            yield {"weights": kind, "depth": depth, "seed": seed, "kappa": kappa, "optimizer": optimizer} | steps

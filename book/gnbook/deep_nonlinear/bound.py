@@ -1,0 +1,211 @@
+r"""Bounds on the conditioning of deep networks with any activation, from small matrices.
+
+Let A (n x n) and B (n x n blocks of k x k) be positive semi-definite, and let :math:`A \circ B` have the blocks
+:math:`A_{ij} B_{ij}`. By Schur's product theorem a smaller A, or a smaller B, makes a smaller product. The kernel is a
+sum of such products, one a layer, with :math:`A = F_l F_l^\top` and :math:`B_{ij} = G_{li} G_{lj}^\top`, and block
+diagonal matrices below and above A and B make block diagonal ones below and above the product.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gnbook.deep_nonlinear.chain import Layer
+from gnbook.shared.extremes import Ends, Interval, resolved_squares
+from gnlib.checks import EPS, numerical_rank
+
+Blocks = Float[Tensor, "n k k"]
+
+
+class ChainBound(NamedTuple):
+    """Bounds of both ends of the spectrum of a chain's kernel, and which layers do not hold the smallest up.
+
+    Attributes
+    ----------
+    ends
+        bounds of the extreme eigenvalues; `ends.condition` are those of the condition number
+    silent
+        by the number of a layer, from 1 on, why it alone would not keep the smallest eigenvalue from zero
+    """
+
+    ends: Ends
+    silent: dict[int, str]
+
+    def __str__(self) -> str:
+        """Return one sentence."""
+        lower, upper = self.ends.condition
+        if self.ends.smallest.lower > 0:
+            return f"The condition number is between {lower:.4g} and {upper:.4g}."
+        reasons = "; ".join(f"layer {number} {reason}" for number, reason in self.silent.items())
+        return f"The bound is infinite, as no layer holds the smallest eigenvalue up: {reasons}."
+
+
+def schur_ends(layers: Sequence[Layer]) -> Ends:
+    r"""Return the plain bounds, one pair of scalars a layer.
+
+    .. math::
+        \frac1n \min_i \lambda_{\min} \Bigl( \sum_l \lambda_{\min}(F_l F_l^\top)\, G_{li} G_{li}^\top \Bigr)
+        \le \lambda(\widehat G) \le
+        \frac1n \max_i \lambda_{\max} \Bigl( \sum_l \lambda_{\max}(F_l F_l^\top)\, G_{li} G_{li}^\top \Bigr)
+
+    The other sides are as for :func:`chain_bound`.
+
+    Parameters
+    ----------
+    layers
+        as :func:`gnbook.deep_nonlinear.chain.layers_of` returns them
+
+    Examples
+    --------
+    >>> import torch
+    >>> one = Layer(torch.diag(torch.tensor([1.0, 2.0])).double(), torch.ones(2, 1, 1).double())
+    >>> schur_ends([one]).condition
+    Interval(lower=4.0, upper=4.0)
+    """
+    largest, smallest = zip(*(resolved_squares(features.mT) for features, _ in layers), strict=True)
+    top, bottom = (
+        _spectra(sum(end * layer.blocks for end, layer in zip(ends, layers, strict=True)))
+        for ends in (largest, smallest)
+    )
+    return _ends(bottom[:, 0].min(), top[:, -1].max(), layers)
+
+
+def chain_bound(layers: Sequence[Layer]) -> ChainBound:
+    r"""Return sharper bounds of both ends of the spectrum, from either side.
+
+    Let :math:`a_l, \bar a_l` be the extreme eigenvalues of the Gram matrix of the features of layer l, each scaled to
+    norm one, and :math:`b_l, \bar b_l` those of the Gram matrix of the derivatives, each :math:`G_{li}` multiplied from
+    the left until its rows are orthonormal. Up to a factor, the product of the layer is its own diagonal blocks
+    :math:`\|F_{li}\|^2\, G_{li} G_{li}^\top`: at least
+
+    .. math:: 1 - \min\bigl((1 - a_l)(1 - b_l),\; (\bar a_l - 1)(\bar b_l - 1)\bigr) \quad \text{and at most} \quad
+        1 + \min\bigl((\bar a_l - 1)(1 - b_l),\; (1 - a_l)(\bar b_l - 1)\bigr)
+
+    times these. Without the scaling there are such matrices too (see the claims). Of those below, the one of the
+    largest smallest eigenvalue is taken, M; of those above, the one of the smallest largest, N. They are summed whole,
+    and the last layer, whose product is :math:`F_L F_L^\top \otimes I_k`, is kept as it is:
+
+    .. math::
+        \lambda_{\min}(n \widehat G) \ge \lambda_{\min}\Bigl(F_L F_L^\top
+        + \operatorname{diag}_i \lambda_{\min} \bigl(\textstyle\sum_{l < L} M_{li}\bigr)\Bigr), \qquad
+        \lambda_{\max}(n \widehat G) \le \lambda_{\max}\Bigl(F_L F_L^\top
+        + \operatorname{diag}_i \lambda_{\max} \bigl(\textstyle\sum_{l < L} N_{li}\bigr)\Bigr) .
+
+    The same is done with one kind of matrix in all layers, without scaling or with it, and the best counts: it is no
+    worse than :func:`schur_ends`. From the other side both ends are bounded by those of the mean of the kernel over
+    outputs, `n x n`, and of its diagonal blocks, `k x k`.
+
+    Parameters
+    ----------
+    layers
+        as :func:`gnbook.deep_nonlinear.chain.layers_of` returns them
+
+    Returns
+    -------
+    The bounds, for all `nk` eigenvalues, zeros among them. They take singular values of each :math:`F_l`, `n x m`, and
+    of the derivatives, `nk x m`, and eigenvalues of `n x n` and `k x k` matrices.
+
+    References
+    ----------
+    R. A. Horn, C. R. Johnson (1991), Topics in matrix analysis, chapter 5.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gnbook.deep_nonlinear.chain import layers_of
+    >>> network = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU(), torch.nn.Linear(2, 1, bias=False))
+    >>> for layer in network[::2]:
+    ...     _ = torch.nn.init.eye_(layer.weight)
+    >>> _ = torch.nn.init.zeros_(network[0].bias)
+    >>> print(chain_bound(layers_of(network, torch.eye(2))))
+    The condition number is between 3 and 3.
+    """
+    *hidden, last = layers
+    choices = [(_plain(layer), _scaled(layer)) for layer in hidden]
+    below, above = ([[matrix for kind in both for matrix in kind[side]] for both in choices] for side in (0, 1))
+    least = [max(matrices, key=lambda m: _spectra(m)[:, 0].min()) for matrices in below]
+    most = [min(matrices, key=lambda m: _spectra(m)[:, -1].max()) for matrices in above]
+    bottom = max(_with_last(last, blocks)[1] for blocks in (least, *zip(*below, strict=True)))
+    top = min(_with_last(last, blocks)[0] for blocks in (most, *zip(*above, strict=True)))
+    alone = [*(_spectra(matrix)[:, 0].min() for matrix in least), _with_last(last, [])[1]]
+    silent = {number: _reason(layers[number - 1]) for number, end in enumerate(alone, start=1) if not end}
+    return ChainBound(_ends(bottom, top, layers), silent)
+
+
+def _plain(layer: Layer) -> tuple[list[Blocks], list[Blocks]]:
+    """Return block diagonal matrices below and above the product, from the ends of both its factors."""
+    (a_top, a), (b_top, b) = (_squares(factor.flatten(0, -2)) for factor in layer)
+    diagonal, blocks = layer.features.square().sum(1)[:, None, None], layer.blocks
+    identity = torch.eye(blocks.shape[1], dtype=blocks.dtype, device=blocks.device)
+    below, *above = (p * blocks + q * (diagonal - p) * identity for p, q in ((a, b), (a_top, b), (a, b_top)))
+    return [below], above
+
+
+def _scaled(layer: Layer) -> tuple[list[Blocks], list[Blocks]]:
+    """Return multiples of the diagonal blocks below and above the product."""
+    (a_top, a), (b_top, b) = (_squares(_directions(factor)) for factor in (layer.features[:, None], layer.derivatives))
+    own = layer.features.square().sum(1)[:, None, None] * layer.blocks
+    low = a + b * (1 - a)  # 1 - (1 - a) (1 - b), which would round small a away
+    rounding = len(own) * EPS * a_top * b_top  # of what is about to be taken away
+    below = torch.maximum(low, 1 - (a_top - 1) * (b_top - 1) - rounding)
+    above = 1 + torch.minimum((a_top - 1) * (1 - b), (1 - a) * (b_top - 1))
+    return [below * own], [above * own]
+
+
+def _squares(rows: Float[Tensor, "r m"]) -> tuple[Tensor, Tensor]:
+    """Return extreme eigenvalues of `rows @ rows.T`."""
+    if len(rows) > rows.shape[1]:  # it is singular, and the other end is had from the smaller matrix
+        return torch.linalg.eigvalsh(rows.mT @ rows)[-1], rows.new_zeros(())
+    return resolved_squares(rows.mT)
+
+
+def _directions(factors: Float[Tensor, "n k m"]) -> Float[Tensor, "r m"]:
+    """Return orthonormal bases of the rows of each factor, on top of each other; a row of zeros if there are none."""
+    _, s, vt = torch.linalg.svd(factors, full_matrices=False)
+    live = s > max(factors.shape[1:]) * EPS * s[:, :1]
+    return vt[live] if live.any() else factors.new_zeros(1, factors.shape[2])
+
+
+def _with_last(last: Layer, blocks: Sequence[Blocks]) -> tuple[Tensor, Tensor]:
+    """Return both ends of the last layer's product, kept whole, plus a sum of block diagonal matrices."""
+    factor = torch.linalg.qr(last.features.mT, mode="r").R.mT  # as many columns as rows at most
+    if not blocks:
+        return resolved_squares(factor.mT)
+    values = _spectra(sum(blocks))
+    top, bottom = (torch.cat([factor, values[:, end].sqrt().diag()], 1) for end in (-1, 0))
+    return resolved_squares(top.mT)[0], resolved_squares(bottom.mT)[1]
+
+
+def _spectra(blocks: Blocks) -> Float[Tensor, "n k"]:
+    """Return the eigenvalues of each block, ascending; what is nothing but rounding is zero."""
+    values = torch.linalg.eigvalsh(blocks)
+    return values.where(values > values.shape[1] * EPS * values[:, -1:], 0)
+
+
+def _ends(bottom: Tensor, top: Tensor, layers: Sequence[Layer]) -> Ends:
+    """Return the outer bounds, over n, and the inner ones, of the mean over outputs and of the diagonal blocks."""
+    n, k, _ = layers[0].derivatives.shape
+    mean = sum((f @ f.mT) * (g.flatten(1) @ g.flatten(1).mT) for f, g in layers) / k
+    blocks = sum(layer.features.square().sum(1)[:, None, None] * layer.blocks for layer in layers)
+    spectra = [torch.linalg.eigvalsh(matrix).clamp_min(0) for matrix in (mean, blocks)]
+    return Ends(
+        Interval(bottom.item() / n, min(values.min().item() for values in spectra) / n),
+        Interval(max(values.max().item() for values in spectra) / n, top.item() / n),
+    )
+
+
+def _reason(layer: Layer) -> str:
+    """Say why a layer alone would leave the smallest eigenvalue at zero."""
+    n, k, _ = layer.derivatives.shape
+    if not layer.features.any():
+        return "has no input other than zero"
+    if not layer.derivatives.any():
+        return "is one that no output depends on"
+    ranks = (_spectra(layer.blocks) > 0).sum(1)
+    if ranks.min() < k:
+        return f"reaches {ranks.min()} of {k} outputs on sample {ranks.argmin()}"
+    rank = numerical_rank(torch.linalg.svdvals(layer.features), max(layer.features.shape))
+    return f"has features of rank {rank} on {n} samples"

@@ -1,0 +1,234 @@
+r"""Chains of layers, and what their tangent kernel is made of.
+
+Layer l of a chain applies a weight matrix to the features :math:`F_l`, one row a sample, and the outputs of sample i
+depend on what comes out by the derivatives :math:`G_{li}`. Nothing else enters the kernel:
+
+.. math:: \widehat G_{ij} = \frac1n \sum_l (F_l F_l^\top)_{ij}\, G_{li} G_{lj}^\top .
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gnlib.checks import as_outputs, as_samples
+from gnlib.linear.network import linear_weights
+
+ACTIVATIONS = (
+    *(nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Softplus, nn.Tanh, nn.Sigmoid),
+    *(nn.Softsign, nn.Hardtanh, nn.ReLU6, nn.Hardswish, nn.LogSigmoid, nn.Identity),
+)
+COVERED = (
+    "covered are nn.Sequential of nn.Linear, activations without parameters, Elementwise, Skip, and nn.LayerNorm with "
+    "elementwise_affine=False"
+)
+
+
+class Elementwise(nn.Module):
+    """An activation that torch has no module for.
+
+    Parameters
+    ----------
+    function
+        of a tensor, acting on each entry by itself, and differentiable by torch
+    """
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Return the function of each entry."""
+        return self.function(z)
+
+
+class Skip(nn.Module):
+    r"""A branch with a skip around it, :math:`x \mapsto x + \beta f(x)`.
+
+    Parameters
+    ----------
+    branch
+        the chain f, with as many outputs as inputs
+    factor
+        :math:`\beta`
+    """
+
+    def __init__(self, branch: nn.Module, factor: float = 1.0) -> None:
+        super().__init__()
+        self.branch, self.factor = branch, factor
+
+    def forward(self, x: Float[Tensor, "n m"]) -> Float[Tensor, "n m"]:
+        """Return the sum of the skip and the branch."""
+        return x + self.factor * self.branch(x.clone())  # an activation in place would change what is skipped
+
+
+class Layer(NamedTuple):
+    """What the kernel knows of one layer of weights.
+
+    Attributes
+    ----------
+    features
+        inputs of the layer, one row a sample; a bias is the weight of a last feature, which is one
+    derivatives
+        of the outputs of each sample by what the layer gives on this sample
+    """
+
+    features: Float[Tensor, "n m"]
+    derivatives: Float[Tensor, "n k w"]
+
+    @property
+    def blocks(self) -> Float[Tensor, "n k k"]:
+        r""":math:`G_{li} G_{li}^\top` for each sample i."""
+        return self.derivatives @ self.derivatives.mT
+
+
+def random_chain(
+    widths: Sequence[int], activation: Callable[[], nn.Module], *, gain: float = 1.0, generator: torch.Generator
+) -> nn.Sequential:
+    """Draw a chain without biases, with independent normal weights of standard deviation `gain / sqrt(in)`.
+
+    Parameters
+    ----------
+    widths
+        `[d, m_1, ..., k]`, from the input to the output
+    activation
+        makes the activation that stands between any two layers, such as `nn.ReLU`
+    gain
+        sqrt(2) for the ReLU at Kaiming initialisation, 1 for linear chains
+    generator
+        source of the random numbers; the weights are on its device
+
+    Returns
+    -------
+    The chain in double precision.
+    """
+    modules: list[nn.Module] = []
+    for weight in linear_weights(widths, generator=generator):
+        out, fan_in = weight.shape
+        linear = nn.utils.skip_init(nn.Linear, fan_in, out, bias=False, device=weight.device, dtype=weight.dtype)
+        linear.weight.data.copy_(gain * weight)
+        modules += [linear, activation()]
+    return nn.Sequential(*modules[:-1])
+
+
+def layers_of(network: nn.Module, x: Float[Tensor, "n d"]) -> list[Layer]:
+    """Return the features and derivatives of each layer of weights, by one forward and one backward pass.
+
+    The backward pass goes through all outputs at once. Everything is in double precision, and the network is left as
+    it is.
+
+    Parameters
+    ----------
+    network
+        a chain that ends in an `nn.Linear`: an `nn.Sequential`, also of others, of `nn.Linear` with or without biases,
+        activations without parameters, `Elementwise`, `Skip`, and `nn.LayerNorm` without parameters
+    x
+        samples in rows
+
+    Returns
+    -------
+    One :class:`Layer` for each `nn.Linear`, the input layer first; the last one has the identity for derivatives.
+
+    Raises
+    ------
+    ValueError
+        A network that is not such a chain, has frozen or shared layers, or whose derivatives are not finite.
+
+    Examples
+    --------
+    >>> import torch
+    >>> network = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1, bias=False))
+    >>> [(tuple(f.shape), tuple(g.shape)) for f, g in layers_of(network, torch.eye(2))]
+    [((2, 3), (2, 1, 3)), ((2, 3), (2, 1, 1))]
+    """
+    x = as_samples(x)
+    _check_chain(network)
+    network = copy.deepcopy(network).double()
+    for module in network.modules():
+        if getattr(module, "inplace", False):
+            module.inplace = False  # or it would overwrite what the layer before it has given
+    features, products = [], []
+
+    def record(linear: nn.Linear, inputs: tuple[Tensor], product: Tensor) -> None:
+        ones = [product.new_ones(len(product), 1)] * (linear.bias is not None)
+        features.append(torch.cat([inputs[0], *ones], 1).detach())
+        products.append(product)
+
+    for linear in _linear_layers(network):
+        linear.register_forward_hook(record)
+    with torch.enable_grad():
+        outputs = as_outputs(network(x), len(x))
+        k = outputs.shape[1]
+        each = torch.eye(k, dtype=x.dtype, device=x.device)[:, None].expand(k, *outputs.shape)
+        derivatives = torch.autograd.grad(outputs, products, each, is_grads_batched=True)
+    layers = [Layer(f, g.transpose(0, 1)) for f, g in zip(features, derivatives, strict=True)]
+    for number, layer in enumerate(layers, start=1):
+        _check_finite(number, layer)
+    return layers
+
+
+def kernel(layers: Sequence[Layer]) -> Float[Tensor, "nk nk"]:
+    r"""Return the Gauss-Newton matrix in its Gram form, :math:`\frac1n J J^\top`, sample-major.
+
+    It is to be compared with bounds that do without it; :func:`gnlib.jacobian.gauss_newton_gram` takes any network.
+
+    Parameters
+    ----------
+    layers
+        as :func:`layers_of` returns them
+
+    Examples
+    --------
+    >>> import torch
+    >>> kernel(layers_of(torch.nn.Linear(2, 1, bias=False), torch.eye(2)))
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.5000]], dtype=torch.float64)
+    """
+    n, k, _ = layers[0].derivatives.shape
+    total = layers[0].features.new_zeros(n, k, n, k)
+    for features, derivatives in layers:
+        flat = derivatives.flatten(0, 1)
+        total += (features @ features.mT)[:, None, :, None] * (flat @ flat.mT).view_as(total)
+    return total.view(n * k, n * k) / n
+
+
+def _linear_layers(network: nn.Module) -> list[nn.Linear]:
+    """Return the layers of weights in the order in which a chain applies them."""
+    if isinstance(network, nn.Sequential):
+        return [linear for child in network for linear in _linear_layers(child)]
+    if isinstance(network, Skip):
+        return _linear_layers(network.branch)
+    return [network] if isinstance(network, nn.Linear) else []
+
+
+def _check_chain(network: nn.Module) -> None:
+    for name, module in network.named_modules():
+        free = isinstance(module, nn.LayerNorm) and not any(True for _ in module.parameters())
+        if type(module) not in (nn.Sequential, nn.Linear, Skip, Elementwise, *ACTIVATIONS) and not free:
+            what = f"The network's module {name!r}" if name else "The network"
+            raise ValueError(f"{what} is of type {type(module).__name__}; {COVERED}.")
+    linear = _linear_layers(network)
+    last = network
+    while isinstance(last, nn.Sequential) and len(last):
+        last = last[-1]
+    if not isinstance(last, nn.Linear):
+        raise ValueError(
+            f"The network ends in a module of type {type(last).__name__}; an nn.Linear was expected last; leave out "
+            "what comes after it."
+        )
+    if len({id(p) for layer in linear for p in layer.parameters()}) < sum(len([*y.parameters()]) for y in linear):
+        raise ValueError("Two layers share their weights; each layer of a chain has its own.")
+    if not all(p.requires_grad for p in network.parameters()):
+        raise ValueError("Some parameters are frozen; the bounds are about networks that train all of their weights.")
+
+
+def _check_finite(number: int, layer: Layer) -> None:
+    for name, values in zip(("features", "derivatives"), layer, strict=True):
+        if not torch.isfinite(values).all():
+            raise ValueError(
+                f"Layer {number} has {name} that are not finite on these samples; an activation whose derivative is "
+                "unbounded has no tangent kernel where it is infinite. Take another activation, or smaller weights."
+            )

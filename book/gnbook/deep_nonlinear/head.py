@@ -1,0 +1,65 @@
+"""What the last layer alone promises, whatever the network below it is."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from gnbook.shared.extremes import resolved_squares
+from gnlib.checks import as_outputs
+
+
+def head_floor(network: nn.Module, x: Tensor, head: nn.Linear) -> float:
+    r"""Return a lower bound of the smallest eigenvalue of the Gauss-Newton matrix of any network with a linear head.
+
+    The weights of the head contribute :math:`\frac1n (\Phi \Phi^\top + \mathbf 1 \mathbf 1^\top) \otimes I_k` to the
+    kernel, where :math:`\Phi` holds the inputs of the head, one row a sample; the ones are for its bias. All other
+    weights add something positive semi-definite. So for all `nk` eigenvalues, zeros among them,
+
+    .. math:: \lambda_{\min}(\widehat G) \ge \tfrac1n \lambda_{\min}(\Phi \Phi^\top + \mathbf 1 \mathbf 1^\top) .
+
+    Parameters
+    ----------
+    network
+        any module whose outputs are those of its head; left as it is
+    x
+        samples along the first axis
+    head
+        the layer that gives the outputs, a part of the network whose weights nothing else uses
+
+    Returns
+    -------
+    The bound; zero where there are more samples than features.
+
+    Raises
+    ------
+    ValueError
+        A head that is no part of the network, is not what gives the outputs, or has frozen or shared weights.
+
+    Examples
+    --------
+    >>> import torch
+    >>> head = torch.nn.Linear(2, 3, bias=False)
+    >>> network = torch.nn.Sequential(torch.nn.Flatten(), head)
+    >>> round(head_floor(network, torch.eye(2).view(2, 1, 2), head), 6)
+    0.5
+    """
+    if not any(module is head for module in network.modules()):
+        raise ValueError("The head is no part of the network; pass one of its own layers, such as network[-1].")
+    users = [sum(p is own for m in network.modules() for p in m.parameters(False)) for own in head.parameters()]
+    if not all(p.requires_grad for p in head.parameters()) or any(count > 1 for count in users):
+        raise ValueError(
+            "The head has frozen or shared weights; only weights of its own that train hold the kernel up."
+        )
+    network, head = copy.deepcopy((network, head))
+    seen: list[tuple[Tensor, Tensor]] = []
+    head.register_forward_hook(lambda _, inputs, product: seen.append((inputs[0], product)))
+    with torch.no_grad():
+        outputs = as_outputs(network.double()(x.double() if x.is_floating_point() else x), len(x))
+    if len(seen) != 1 or seen[0][0].ndim != 2 or not torch.equal(seen[0][1], outputs):
+        raise ValueError(
+            "The outputs of the network are not those of the head, applied once to one row a sample; choose the layer "
+            "that gives them, and leave out what comes after it."
+        )
+    ones = [outputs.new_ones(len(x), 1)] * (head.bias is not None)
+    return resolved_squares(torch.cat([seen[0][0], *ones], 1).mT)[1].item() / len(x)

@@ -1,0 +1,196 @@
+r"""How wide one hidden layer of ReLUs must be for its tangent kernel to be as regular as that of an infinite width.
+
+For the network :math:`f(x) = \sum_u a_u \max(w_u \cdot x, 0)` of m units with normal :math:`w_u` and derivatives by
+these, the kernel is a sum over units,
+
+.. math:: K = \sum_u a_u^2 Z_u, \qquad Z_u = D_u x x^\top D_u, \qquad A = E Z_u = x x^\top \circ P, \qquad
+    P_{ij} = \frac{\pi - \theta_{ij}}{2\pi},
+
+where the diagonal :math:`D_u` says on which samples a unit is active, and :math:`\theta` is the angle between samples.
+Both bounds ask for units with output weights of one size. Otherwise, given a, they are bounds on :math:`\sum a_u^2 /
+\max a_u^2` (Chernoff) and on :math:`(\sum a_u^2)^2 / \sum a_u^4` (Bernstein), which is m / 3 or so for normal a.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gnbook.deep_nonlinear.duals import leaky_relu
+from gnlib.checks import as_samples, numerical_rank
+
+
+def hidden_layer_kernel(x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
+    r"""Return :math:`A = x x^\top \circ P`, the mean of what one unit of output weight one adds to the kernel.
+
+    Parameters
+    ----------
+    x
+        samples in rows, none of them zero
+
+    Examples
+    --------
+    >>> import torch
+    >>> hidden_layer_kernel(torch.eye(2))
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.5000]], dtype=torch.float64)
+    """
+    x = as_samples(x)
+    gram = x @ x.mT
+    return gram * leaky_relu(0.0)(gram)[1]
+
+
+def chernoff_width(x: Float[Tensor, "n d"], *, shortfall: float, failure: float) -> float:
+    r"""Return how many units suffice for :math:`\lambda_{\min}(K) \ge (1 - \delta) \lambda_{\min}(E K)`.
+
+    By the matrix Chernoff inequality (Tropp 2012), since :math:`\lambda_{\max}(Z_u) \le \lVert x \rVert^2`,
+
+    .. math::
+        m \ge \frac{\lVert x \rVert^2}{\lambda_{\min}(A)}\, \frac{\ln(n / p)}{\delta + (1 - \delta) \ln(1 - \delta)}
+
+    units suffice with probability :math:`1 - p`. The second denominator is at least :math:`\delta^2 / 2`.
+
+    Parameters
+    ----------
+    x
+        samples in rows, none of them zero
+    shortfall
+        :math:`\delta`, between 0 and 1
+    failure
+        p, between 0 and 1
+
+    Returns
+    -------
+    The width, infinite where A is singular in double precision.
+
+    References
+    ----------
+    J. A. Tropp (2012), Foundations of Computational Mathematics 12.
+
+    Examples
+    --------
+    >>> import torch
+    >>> round(chernoff_width(torch.eye(200), shortfall=0.5, failure=0.01), 1)
+    129.1
+    """
+    _check(shortfall, failure)
+    values = torch.linalg.eigvalsh(hidden_layer_kernel(x)).flip(0)
+    if numerical_rank(values, len(values)) < len(values):
+        return math.inf
+    most = torch.linalg.matrix_norm(as_samples(x), 2).item() ** 2
+    exponent = shortfall + (1 - shortfall) * math.log1p(-shortfall)
+    return most / values[-1].item() * math.log(len(values) / failure) / exponent
+
+
+def bernstein_width(n: int, spread: float, *, shortfall: float, failure: float) -> float:
+    r"""Return how many units suffice for :math:`K \succeq (1 - \delta) E K`, from their spread v.
+
+    .. math:: m \ge \frac{2 v}{\delta^2} \ln \frac np, \qquad v = \lVert E (A^{-1/2} Z_u A^{-1/2})^2 \rVert
+        \le \frac{\lVert x \rVert^2}{\lambda_{\min}(A)}
+
+    units suffice with probability :math:`1 - p`. Then every eigenvalue of K has at least :math:`1 - \delta` times its
+    mean's. Units without a bound are allowed.
+
+    Parameters
+    ----------
+    n
+        number of samples
+    spread
+        v, at least 1; see :func:`unit_spread`
+    shortfall
+        :math:`\delta`, between 0 and 1
+    failure
+        p, between 0 and 1
+
+    Examples
+    --------
+    >>> round(bernstein_width(200, 2.0, shortfall=0.5, failure=0.01), 1)
+    158.5
+    """
+    _check(shortfall, failure)
+    if n < 1 or not spread >= 1:
+        raise ValueError(f"n is {n} and spread {spread}; a count and a number from 1 on were expected.")
+    return 2 * spread / shortfall**2 * math.log(n / failure)
+
+
+def unit_spread(x: Float[Tensor, "n d"], draws: int = 2000, *, generator: torch.Generator) -> float:
+    r"""Estimate :math:`v = \lVert E (A^{-1/2} Z_u A^{-1/2})^2 \rVert` from a sample of units.
+
+    The norm of a mean is a convex function of what is averaged, so that the estimate is in the mean no smaller than v.
+    It is 2 for orthogonal samples.
+
+    Parameters
+    ----------
+    x
+        samples in rows, none of them zero
+    draws
+        number of units
+    generator
+        source of the random numbers, on the device of x
+
+    Raises
+    ------
+    ValueError
+        A is singular in double precision.
+    """
+    x = as_samples(x)
+    root = _inverse_root(x)
+    total = x.new_zeros(len(x), len(x))
+    for active in _active(x, draws, generator):
+        factor = root[:, active] @ x[active]
+        summand = factor @ factor.mT
+        total.addmm_(summand, summand)
+    return torch.linalg.eigvalsh(total)[-1].item() / draws
+
+
+def smallest_shares(
+    x: Float[Tensor, "n d"], units: int, draws: int, *, generator: torch.Generator
+) -> tuple[Float[Tensor, " draws"], Float[Tensor, " draws"]]:
+    r"""Draw networks with output weights of one size, and see how far they fall short.
+
+    Parameters
+    ----------
+    x
+        samples in rows, none of them zero
+    units
+        m
+    draws
+        number of networks
+    generator
+        source of the random numbers, on the device of x
+
+    Returns
+    -------
+    :math:`\lambda_{\min}(K) / \lambda_{\min}(E K)`, which the first bound is about, and
+    :math:`\lambda_{\min}\bigl((E K)^{-1/2} K (E K)^{-1/2}\bigr)`, which the second is about and which is no larger.
+    """
+    x = as_samples(x)
+    root, gram = _inverse_root(x), x @ x.mT
+    least = torch.linalg.eigvalsh(hidden_layer_kernel(x))[0]
+    shares = []
+    for _ in range(draws):
+        active = _active(x, units, generator).to(x.dtype)
+        kernel = gram * (active.mT @ active) / units
+        relative = root @ kernel @ root
+        shares.append(torch.stack([torch.linalg.eigvalsh(kernel)[0] / least, torch.linalg.eigvalsh(relative)[0]]))
+    first, second = torch.stack(shares).mT
+    return first, second
+
+
+def _active(x: Float[Tensor, "n d"], units: int, generator: torch.Generator) -> Tensor:
+    """Return which units, in rows, are active on which samples."""
+    weights = torch.randn(units, x.shape[1], generator=generator, device=x.device, dtype=x.dtype)
+    return weights @ x.mT > 0
+
+
+def _inverse_root(x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
+    values, vectors = torch.linalg.eigh(hidden_layer_kernel(x))
+    if numerical_rank(values.flip(0), len(values)) < len(values):
+        raise ValueError("The kernel of infinite width is singular: two samples are equal up to rounding, or nearly.")
+    return vectors * values.rsqrt() @ vectors.mT
+
+
+def _check(shortfall: float, failure: float) -> None:
+    if not 0 < shortfall < 1 or not 0 < failure < 1:
+        raise ValueError(f"shortfall is {shortfall}, failure {failure}; two numbers between 0 and 1 were expected.")

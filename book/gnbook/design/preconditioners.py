@@ -1,0 +1,285 @@
+"""Other ways to a better kernel: descent divided by the root of a diagonal, or by the features of each layer."""
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gnbook.design.layers import floored_roots, jacobian_of
+from gnbook.design.objectives import flow_time
+from gnbook.shared.training import half_squared_error
+
+HOPELESS = 1e6  # times the loss at the start, at which a training is given up
+
+Gradients = Mapping[str, Float[Tensor, "rows _"]]
+Divide = Callable[[Gradients], Gradients]
+r"""From gradients by each parameter, a row for each, to these divided by P: :math:`P^{-1} g`."""
+
+
+def plain(_network: nn.Module, _x: Float[Tensor, "n ..."]) -> Divide:
+    """Return what leaves gradients as they are.
+
+    Examples
+    --------
+    >>> plain(nn.Identity(), torch.zeros(1))({"weight": torch.ones(1, 2)})
+    {'weight': tensor([[1., 1.]])}
+    """
+    return dict
+
+
+def diagonal(network: nn.Module, x: Float[Tensor, "n ..."]) -> Divide:
+    """Return the division by the root of the diagonal of the Gauss-Newton matrix, as for Adam.
+
+    Parameters
+    ----------
+    network, x
+        as for :func:`gnbook.design.layers.layers_of`, which has the same floor
+
+    Examples
+    --------
+    >>> divide = diagonal(nn.Linear(2, 1, bias=False), torch.tensor([[3.0, 4.0]]))
+    >>> divide({"weight": torch.tensor([[3.0, 8.0]])})
+    {'weight': tensor([[1., 2.]], dtype=torch.float64)}
+    """
+    roots = {name: floored_roots(jacobian, len(x)) for name, jacobian in jacobian_of(network, x).items()}
+    return lambda gradients: {name: gradient / roots[name] for name, gradient in gradients.items()}
+
+
+def features(network: nn.Module, x: Float[Tensor, "n ..."], *, damping: float) -> Divide:
+    r"""Return the division by K-FAC's input factors alone, :math:`A_l + \delta_l I` for each layer.
+
+    :math:`A_l` is the second moment of what a linear layer is applied to, with a one for its bias, and multiplies the
+    inputs of its weights.
+
+    Parameters
+    ----------
+    network
+        of linear layers with biases, and of what has no parameters; in double precision
+    x
+        n samples
+    damping
+        :math:`\delta_l` over the mean eigenvalue of :math:`A_l`
+
+    Raises
+    ------
+    ValueError
+        Parameters that are not of such layers.
+
+    References
+    ----------
+    J. Martens, R. Grosse (2015), Optimizing neural networks with Kronecker-factored approximate curvature, ICML,
+    section 3 (both factors; the other one, of the gradients, is left out).
+    """
+    layers = {name: m for name, m in network.named_modules() if isinstance(m, nn.Linear) and m.bias is not None}
+    own = {f"{name}.{part}" for name in layers for part in ("weight", "bias")}
+    if own != dict(network.named_parameters()).keys():
+        raise ValueError("The network has parameters that are not weights and biases of linear layers.")
+    inverses: dict[str, Tensor] = {}
+
+    def keep(name: str) -> Callable[..., None]:
+        def invert(_module: nn.Module, inputs: tuple[Tensor]) -> None:
+            applied_to = nn.functional.pad(inputs[0].detach(), (0, 1), value=1.0)
+            moment = applied_to.mT @ applied_to / len(x)
+            added = damping * moment.trace() / len(moment) * torch.eye(len(moment), device=moment.device)
+            inverses[name] = torch.linalg.inv(moment + added)
+
+        return invert
+
+    hooks = [layer.register_forward_pre_hook(keep(name)) for name, layer in layers.items()]
+    network(x)
+    for hook in hooks:
+        hook.remove()
+
+    def divide(gradients: Gradients) -> Gradients:
+        divided = {}
+        for name, inverse in inverses.items():
+            weights, bias = (gradients[f"{name}.{part}"] for part in ("weight", "bias"))
+            both = torch.cat([weights.unflatten(1, (bias.shape[1], -1)), bias[:, :, None]], 2) @ inverse
+            divided |= {f"{name}.weight": both[:, :, :-1].flatten(1), f"{name}.bias": both[:, :, -1]}
+        return divided
+
+    return divide
+
+
+def divided_kernel(network: nn.Module, x: Float[Tensor, "n ..."], divide: Divide) -> Float[Tensor, "nk nk"]:
+    r"""Return :math:`\frac1n J P^{-1} J^\top`, by which descent divided by P moves the outputs.
+
+    Examples
+    --------
+    >>> line, x = nn.Linear(2, 1, bias=False), torch.tensor([[3.0, 4.0]])
+    >>> divided_kernel(line, x, plain(line, x)), divided_kernel(line, x, diagonal(line, x))
+    (tensor([[25.]], dtype=torch.float64), tensor([[7.]], dtype=torch.float64))
+    """
+    jacobian = jacobian_of(network, x)
+    divided = divide(jacobian)
+    return sum(jacobian[name] @ divided[name].mT for name in jacobian) / len(x)
+
+
+def quality(kernel: Float[Tensor, "nk nk"], residual: Float[Tensor, "n k"], goal: float) -> tuple[float, float]:
+    r"""Return the condition number of a kernel, and the steps of its linear model to a goal, at half its largest rate.
+
+    Parameters
+    ----------
+    kernel
+        regular
+    residual, goal
+        of half the squared distance, the mean over the samples; the goal below the loss of the residual
+
+    Examples
+    --------
+    >>> kernel = torch.diag(torch.tensor([1.0, 2.0], dtype=torch.float64))
+    >>> [round(number, 6) for number in quality(kernel, torch.tensor([[1.0], [0.0]], dtype=torch.float64), 0.125)]
+    [2.0, 0.693147]
+    """
+    values, vectors = torch.linalg.eigh(kernel)
+    squares = (vectors.mT @ residual.flatten()).square() / (2 * len(residual))
+    return (values[-1] / values[0]).item(), flow_time((values / values[-1]).clamp_min(0), squares, goal)
+
+
+def descend(
+    network: nn.Module,
+    x: Float[Tensor, "n ..."],
+    y: Float[Tensor, "n k"],
+    divide: Divide,
+    *,
+    rate: float,
+    goal: float,
+    horizon: int,
+) -> list[float]:
+    """Train a copy of a network by descent of the squared error, divided by a P that stays as it is.
+
+    Parameters
+    ----------
+    network
+        left as it is
+    x, y
+        samples and targets
+    divide
+        of the gradients
+    rate
+        of learning
+    goal
+        a loss below which the training ends
+    horizon
+        steps after which it ends too
+
+    Returns
+    -------
+    The loss before the first step and after each; the last one is below the goal if the training arrives.
+
+    Examples
+    --------
+    >>> line, x = nn.Linear(1, 1, bias=False), torch.ones(1, 1)
+    >>> with torch.no_grad():
+    ...     _ = line.weight.fill_(0.0)
+    >>> descend(line, x, x, plain(line, x), rate=0.5, goal=0.1, horizon=9)
+    [0.5, 0.125, 0.03125]
+    """
+    network, losses = copy.deepcopy(network), []
+    parameters = dict(network.named_parameters())
+    for _ in range(horizon + 1):
+        loss = half_squared_error(network(x), y)
+        losses.append(loss.item())
+        if not goal <= losses[-1] < HOPELESS * losses[0]:
+            break
+        gradients = torch.autograd.grad(loss, [*parameters.values()])
+        divided = divide({name: g.reshape(1, -1) for name, g in zip(parameters, gradients, strict=True)})
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                parameter -= rate * divided[name].view_as(parameter)
+    return losses
+
+
+def fastest(
+    network: nn.Module,
+    x: Float[Tensor, "n ..."],
+    y: Float[Tensor, "n k"],
+    divide: Divide,
+    *,
+    rates: Iterable[float],
+    goal: float,
+    horizon: int,
+) -> tuple[float, list[float]]:
+    """Return the rate at which :func:`descend` arrives first, and the losses; nan and none if it arrives at no rate.
+
+    Parameters
+    ----------
+    network, x, y, divide, goal, horizon
+        as there
+    rates
+        of which the first is taken where several arrive at once
+
+    Examples
+    --------
+    >>> line, x = nn.Linear(1, 1, bias=False), torch.ones(1, 1)
+    >>> with torch.no_grad():
+    ...     _ = line.weight.fill_(0.0)
+    >>> fastest(line, x, x, plain(line, x), rates=(0.25, 0.5, 0.125), goal=0.2, horizon=9)
+    (0.5, [0.5, 0.125])
+    """
+    best: tuple[float, list[float]] = math.nan, []
+    for rate in rates:
+        losses = descend(network, x, y, divide, rate=rate, goal=goal, horizon=horizon)
+        if losses[-1] < goal:
+            best, horizon = (rate, losses), len(losses) - 2  # from now on sooner than that
+    return best
+
+
+WAYS: dict[str, Callable[[nn.Module, Tensor], Divide]] = {
+    "none": plain,
+    "diagonal": diagonal,
+    "features, damping 0.001": partial(features, damping=0.001),
+    "features, damping 0.1": partial(features, damping=0.1),
+}
+"""The preconditioners that are tried."""
+
+
+class Divided(NamedTuple):
+    """A training by descent divided by a preconditioner.
+
+    Attributes
+    ----------
+    name
+        of the preconditioner
+    kappa, forecast
+        the condition number of its kernel, and the steps of its linear model to the goal
+    rate
+        the best one, over that of the forecast
+    losses
+        at the start and after each step; none where the training arrives at no rate
+    """
+
+    name: str
+    kappa: float
+    forecast: float
+    rate: float
+    losses: list[float]
+
+    @property
+    def steps(self) -> int | None:
+        """To the goal."""
+        return len(self.losses) - 1 if self.losses else None
+
+
+def divided_trainings(
+    network: nn.Module, x: Float[Tensor, "n ..."], y: Float[Tensor, "n k"], *, goal: float, horizon: int
+) -> Iterator[Divided]:
+    """Yield the training of a network with each of :data:`WAYS`, at the best of all rates in factors of two.
+
+    Parameters
+    ----------
+    network, x, y, goal, horizon
+        as for :func:`descend`
+    """
+    for name, way in WAYS.items():
+        divide = way(network, x)
+        kernel = divided_kernel(network, x, divide)
+        largest = torch.linalg.eigvalsh(kernel)[-1].item()
+        rates = [2.0**power / largest for power in range(4, -9, -1)]
+        rate, losses = fastest(network, x, y, divide, rates=rates, goal=goal, horizon=horizon)
+        yield Divided(name, *quality(kernel, network(x).detach() - y, goal), rate * largest, losses)

@@ -1,0 +1,247 @@
+"""The trial: gains found once for a family, then trained with other weights and on other images, beside the rest."""
+
+from collections.abc import Iterator, Sequence
+from time import perf_counter
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.stats import spearmanr
+from torch import Tensor, nn
+
+import gnlib
+from gnbook.design.families import HELD_OUT, build
+from gnbook.design.initialisations import SEARCHED, UNTUNED, Data, gained, initialised
+from gnbook.design.layers import layers_of
+from gnbook.results import Cell, Row
+from gnbook.shared.tuning import Setting, constant_loss, race, tune
+
+SEED = 0  # of the network on which gains are found
+DRAWS = 2_000  # of the bootstrap
+ADAM = 2.0**-7  # a guess of its rate
+HORIZON = 400  # steps
+LEAST = 0.1  # of the trainings of a family: where fewer arrive, all initialisations are equal, which says nothing
+
+CHOICE = "forecast"
+"""What was chosen for gradient descent, on the four families that are not held out, before the trial."""
+
+ENOUGH = 1.3
+"""How many times sooner than the best untuned initialisation, on the families held out, was to count as success."""
+
+
+def rows_of(
+    family: str, here: Data, there: Data, *, seeds: Sequence[int], optimizers: Sequence[str], horizon: int = HORIZON
+) -> Iterator[dict[str, Cell]]:
+    """Yield a row for each initialisation, seed and optimiser: the steps to a tenth of the best constant's loss.
+
+    Parameters
+    ----------
+    family
+        of the networks
+    here, there
+        samples on which gains are found, and others, on which is trained
+    seeds
+        of the networks that are trained; gains are found on that of seed 0
+    optimizers
+        `"descent"`, `"adam"`
+    horizon
+        steps after which a training ends
+    """
+    start = initialised(build(family, seed=SEED).to(here.x.device), "Kaiming", here, seed=SEED)
+    layers_of(start, here.x)  # what is loaded at its first call is not charged
+    begun, found = perf_counter(), {}
+    for name, find in SEARCHED.items():
+        gains = find(start, here)
+        found[name] = gains, perf_counter() - begun
+        begun = perf_counter()
+    goals = {"tenth": constant_loss(there.y, "mse") / 10}
+    for seed in seeds:
+        network = build(family, seed=seed).to(there.x.device)
+        networks = {name: initialised(network, name, there, seed=seed) for name in UNTUNED}
+        networks |= {name: gained(network, gains, seed=seed) for name, (gains, _) in found.items()}
+        for name, module in networks.items():
+            condition = gnlib.condition_number(module, there.x, mode="train")
+            gains, seconds = found.get(name, (None, 0.0))
+            for optimizer in optimizers:
+                setting = Setting(there.x, there.y, "mse", optimizer, goals, horizon)
+                outcome = tune(module, setting, 2 / condition.largest if optimizer == "descent" else ADAM)
+                steps, rate = outcome.best("tenth")
+                yield {
+                    "family": family,
+                    "held_out": family in HELD_OUT,
+                    "initialisation": name,
+                    "seed": seed,
+                    "optimizer": optimizer,
+                    "kappa": condition.value,
+                    "initial_loss": outcome.curves[rate][0],
+                    "gains": None if gains is None else " ".join(f"{gain:.4g}" for gain in gains.tolist()),
+                    "steps": steps if steps < np.inf else None,
+                    "rate": rate if steps < np.inf else None,
+                    "search_seconds": seconds,
+                    "step_seconds": seconds_of_a_step(module, setting, rate),
+                }
+
+
+def seconds_of_a_step(network: nn.Module, setting: Setting, rate: float, steps: int = 10) -> float:
+    """Return the seconds that a step of training takes, the fastest of three times so many."""
+    short = Setting(setting.x, setting.y, setting.loss, setting.optimizer, {"never": 0.0}, steps)
+    times = []
+    for _ in range(3):
+        begun = perf_counter()
+        race(network, short, [rate])
+        times.append(perf_counter() - begun)
+    return min(times) / steps
+
+
+def arriving(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of the families in which at least a tenth of the trainings arrive; the others are ties.
+
+    Examples
+    --------
+    >>> arriving([{"family": "a", "steps": None}, {"family": "b", "steps": None}, {"family": "b", "steps": 7}])
+    [{'family': 'b', 'steps': None}, {'family': 'b', 'steps': 7}]
+    """
+    arrive: dict[Cell, list[bool]] = {}
+    for row in rows:
+        arrive.setdefault(row["family"], []).append(row["steps"] is not None)
+    return [row for row in rows if np.mean(arrive[row["family"]]) >= LEAST]
+
+
+def speedups(
+    rows: Sequence[Row], name: str, over: str, *, horizon: int = HORIZON, charged: bool = False, seed: int = 0
+) -> tuple[float, float, float]:
+    """Return how many times fewer steps one initialisation takes than another, with its interval of 95 %.
+
+    The geometric mean over the seeds of each family, and then over the families. The interval is by bootstrap:
+    families are drawn with replacement, and then in each of them its seeds. What does not arrive counts as arriving
+    at the horizon.
+
+    Parameters
+    ----------
+    rows
+        as :func:`rows_of` yields them, for one optimiser
+    name, over
+        initialisations; networks that only one of them has are left out
+    horizon
+        of the trainings
+    charged
+        whether the search is charged, in steps of that training
+    seed
+        of the bootstrap
+
+    Examples
+    --------
+    >>> pairs = ("x", 5), ("y", 10)
+    >>> table = [{"family": f, "seed": 1, "initialisation": i, "steps": steps} for f in "ab" for i, steps in pairs]
+    >>> [round(number, 6) for number in speedups(table, "x", "y")]
+    [2.0, 2.0, 2.0]
+    """
+    steps = {
+        (row["family"], row["seed"], row["initialisation"]): (row["steps"] or horizon)
+        + (row["search_seconds"] / row["step_seconds"] if charged else 0)
+        for row in rows
+        if row["initialisation"] in (name, over)
+    }
+    found: dict[str, list[float]] = {}
+    for family, number, which in steps:
+        if which == name and (family, number, over) in steps:
+            ratio = steps[family, number, over] / steps[family, number, name]
+            found.setdefault(family, []).append(np.log(ratio))
+    logarithms = [np.array(values) for values in found.values()]
+    shape, generator = (DRAWS, len(logarithms)), np.random.default_rng(seed)
+    families = generator.integers(len(logarithms), size=shape)
+    by_seeds: Float[np.ndarray, "families draws places"] = np.stack(
+        [values[generator.integers(len(values), size=(*shape, len(values)))].mean(2) for values in logarithms]
+    )
+    means = np.take_along_axis(by_seeds, families[None], 0)[0].mean(1)
+    value = np.mean([values.mean() for values in logarithms])
+    low, high = np.exp(np.quantile(means, [0.025, 0.975]))
+    return float(np.exp(value)), float(low), float(high)
+
+
+def written_speed(rows: Sequence[Row], name: str, over: str, *, horizon: int = HORIZON, charged: bool = False) -> str:
+    """Return a speed as :func:`speedups` has it, with its interval.
+
+    Examples
+    --------
+    >>> steps = ("a", "x", 5), ("a", "y", 10), ("b", "x", 5), ("b", "y", 40)
+    >>> table = [{"family": f, "seed": 1, "initialisation": i, "steps": number} for f, i, number in steps]
+    >>> written_speed(table, "x", "y")
+    '4.00 [2.00, 8.00]'
+    """
+    value, low, high = speedups(rows, name, over, horizon=horizon, charged=charged)
+    return f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def written_steps(rows: Sequence[Row], family: str, name: str, *, horizon: int = HORIZON) -> str | None:
+    """Return the geometric mean of the steps over the seeds, with ">" where some of them do not arrive.
+
+    Parameters
+    ----------
+    rows
+        as :func:`rows_of` yields them, for one optimiser
+    family, name
+        of networks, and of an initialisation
+    horizon
+        as which counts what does not arrive
+
+    Returns
+    -------
+    None where no seed arrives.
+
+    Examples
+    --------
+    >>> rows = [{"family": "a", "initialisation": "x", "steps": steps} for steps in (100, None)]
+    >>> written_steps(rows, "a", "x"), written_steps(rows[:1], "a", "x"), written_steps(rows[1:], "a", "x")
+    ('> 200', '100', None)
+    """
+    steps = [row["steps"] for row in rows if (row["family"], row["initialisation"]) == (family, name)]
+    if not any(steps):
+        return None
+    mean = np.exp(np.mean(np.log([found or horizon for found in steps])))
+    return f"{'' if all(steps) else '> '}{mean:.0f}"
+
+
+def orders(rows: Sequence[Row], column: str, *, horizon: int = HORIZON) -> dict[str, float]:
+    """Return by family how a column orders the initialisations: its rank correlation with the steps, mean over seeds.
+
+    Parameters
+    ----------
+    rows
+        as :func:`rows_of` yields them, for one optimiser
+    column
+        such as `"kappa"`
+    horizon
+        as which counts what does not arrive; networks on which nothing does are left out
+
+    Examples
+    --------
+    >>> rows = [{"family": "a", "seed": 1, "steps": steps, "kappa": kappa} for steps, kappa in ((9, 5.0), (4, 2.0))]
+    >>> round(orders(rows, "kappa")["a"], 6)
+    1.0
+    """
+    networks: dict[tuple[Cell, Cell], list[tuple[Cell, Cell]]] = {}
+    for row in rows:
+        networks.setdefault((row["family"], row["seed"]), []).append((row["steps"] or horizon, row[column]))
+    found: dict[str, list[float]] = {}
+    for (family, _), pairs in networks.items():
+        steps, values = zip(*pairs, strict=True)
+        if len({*steps}) > 1:
+            found.setdefault(family, []).append(spearmanr(steps, values).statistic)
+    return {family: float(np.mean(correlations)) for family, correlations in found.items()}
+
+
+def images(count: int, first: int, device: torch.device) -> Data:
+    """Return images of CIFAR-10 of 16 x 16 pixels, standardised by channel, from one on, and their targets.
+
+    Examples
+    --------
+    >>> x, y = images(3, 10, torch.device("cpu"))
+    >>> x.shape, y.shape, round(x.std().item(), 2)
+    (torch.Size([3, 3, 16, 16]), torch.Size([3, 10]), 1.0)
+    """
+    x, labels = (part[first:] for part in gnlib.load("cifar10", first + count, stride=2))
+    x = x.view(count, 3, 16, 16)
+    mean, deviation = x.mean((0, 2, 3), keepdim=True), x.std((0, 2, 3), keepdim=True)
+    targets: Tensor = nn.functional.one_hot(labels, 10).double()
+    return Data(((x - mean) / deviation).to(device), targets.to(device))

@@ -1,0 +1,169 @@
+r"""Bounds for one hidden layer of leaky ReLUs (Zhao 2024, section 5 and appendix H), and sharper ones.
+
+With the samples in the rows of x, :math:`K = \frac1n x x^\top`, the hidden values h (n x m), :math:`\Gamma = \frac1n h
+h^\top`, and :math:`D_u` the derivatives of unit u on the samples, the Gram matrix is (Zhao 2024, Eq. 10, over n)
+
+.. math:: \widehat G = \sum_u D_u K D_u \otimes W_u W_u^\top + \Gamma \otimes I_k.
+
+All bounds are on the eigenvalues of this `nk x nk` matrix. They cost eigenvalues of `n x n` and `k x k` matrices.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gnbook.shared.extremes import Ends, Interval, ratio, resolved_squares
+from gnlib.checks import as_hidden_layer, as_samples
+
+
+class Lemma4(NamedTuple):
+    """The two upper bounds that the proof of Lemma 4 arrives at; the second is not one in general."""
+
+    first: float
+    second: float
+
+
+def zhao_lemma_4(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: float) -> Lemma4:
+    r"""Return the upper bound of Zhao 2024, Lemma 4 (Eq. 11), and the second one of its proof (Eq. 25 and 26).
+
+    .. math::
+        \kappa(\widehat G) \le
+        \frac{\lambda_{\max}(K)\, \sigma_{\max}^2(W) + \lambda_{\max}(\Gamma)}
+             {\alpha^2 \lambda_{\min}(K)\, \sigma_{\min}^2(W) + \lambda_{\min}(\Gamma)},
+        \qquad
+        \frac{\lambda_{\max}(K)\, \sigma_{\max}^2(W) + \lambda_{\max}(\frac1n z z^\top)}
+             {\alpha^2 \bigl(\lambda_{\min}(K)\, \sigma_{\min}^2(W) + \lambda_{\min}(\frac1n z z^\top)\bigr)},
+
+    with :math:`z = x V^\top`. Smallest eigenvalues are those of the `n x n` and `k x k` matrices, zero where there are
+    fewer features or units than that. The second is NOT a bound, because the leaky ReLU can enlarge the largest
+    eigenvalue of :math:`z z^\top` (see the claims); it is here to be compared with.
+
+    Parameters
+    ----------
+    weights
+        `[V, W]` of shapes `(m, d)` and `(k, m)`
+    x
+        samples in rows
+    slope
+        slope :math:`\alpha` of negative hidden values, from 0 to 1
+
+    Returns
+    -------
+    Both values, infinite where the denominator is zero: for the ReLU the second always is, and the first is unless
+    :math:`\Gamma` is regular.
+
+    Raises
+    ------
+    ValueError
+        A slope outside [0, 1], or what :func:`gnlib.leaky_relu_gram` refuses.
+    """
+    if not 0 <= slope <= 1:
+        raise ValueError(f"slope is {slope}; Lemma 4 is about slopes from 0 to 1 (leaky_relu_ends takes any).")
+    v, w, x = as_hidden_layer(weights, x)
+    hidden, _ = _activations(v, x, slope)
+    data, output, gamma, linear = (resolved_squares(factor.mT) for factor in (x, w, hidden, x @ v.mT))
+    top, bottom = (data[end] * output[end] for end in (0, 1))
+    first = ratio(top + gamma[0], slope**2 * bottom + gamma[1])
+    second = ratio(top + linear[0], slope**2 * (bottom + linear[1]))
+    return Lemma4(first, second)
+
+
+def leaky_relu_ends(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: float) -> Ends:
+    r"""Return bounds of both ends of the spectrum of :math:`\widehat G`, for the ReLU as well as for any slope.
+
+    Let :math:`P_i = \sum_u \varphi'_{iu}{}^2\, W_u W_u^\top`, to which only the units active on sample i contribute
+    where the slope is zero. Because :math:`K` lies between its extreme eigenvalues times the identity,
+
+    .. math::
+        \lambda_{\min}(\widehat G) \ge
+        \lambda_{\min}\bigl(\Gamma + \lambda_{\min}(K) \operatorname{diag}_i \lambda_{\min}(P_i)\bigr),
+        \qquad
+        \lambda_{\max}(\widehat G) \le
+        \lambda_{\max}\bigl(\Gamma + \lambda_{\max}(K) \operatorname{diag}_i \lambda_{\max}(P_i)\bigr),
+
+    never worse than Lemma 4. From the other side both ends are bounded by those of the mean over the outputs of the
+    `n x n` diagonal blocks of :math:`\widehat G`.
+
+    Parameters
+    ----------
+    weights, x
+        as for :func:`zhao_lemma_4`
+    slope
+        slope of negative hidden values, any finite number
+
+    Returns
+    -------
+    The bounds, for all `nk` eigenvalues, zeros among them. `.condition` holds the resulting bounds of the condition
+    number; the lower one is about a regular matrix, which it is if the upper one is finite.
+
+    Raises
+    ------
+    ValueError
+        What :func:`gnlib.leaky_relu_gram` refuses.
+    """
+    v, w, x = as_hidden_layer(weights, x)
+    hidden, derivative = _activations(v, x, slope)
+    n, k = len(x), len(w)
+    pairs = (w[:, None] * w).view(k * k, -1)
+    blocks = torch.linalg.eigvalsh((derivative.square() @ pairs.mT).view(n, k, k)).clamp_min(0)
+    largest, smallest = resolved_squares(x.mT)
+    factor = torch.linalg.qr(hidden.mT, mode="r").R.mT  # of Gamma, with no more columns than rows
+    _, bottom = resolved_squares(_bordered(factor, smallest * blocks[:, 0]).mT)
+    top, _ = resolved_squares(_bordered(factor, largest * blocks[:, -1]).mT)
+    mean = (derivative * w.square().mean(0)) @ derivative.mT * (x @ x.mT) + hidden @ hidden.mT
+    inner = torch.linalg.eigvalsh(mean).clamp_min(0)
+    return Ends(
+        Interval(bottom.item() / n, inner[0].item() / n),
+        Interval(inner[-1].item() / n, top.item() / n),
+    )
+
+
+def wide_leaky_relu_kernel(x: Float[Tensor, "n d"], slope: float) -> Float[Tensor, "n n"]:
+    r"""Return the limit of :math:`h h^\top / m` for hidden weights of variance one and width m to infinity.
+
+    With the angle between two samples, :math:`\cos \theta_{ij} = x_i \cdot x_j / \|x_i\| \|x_j\|` (Cho and Saul 2009),
+
+    .. math::
+        \frac{(1 + \alpha)^2}4\, x x^\top + \frac{(1 - \alpha)^2}4\, A, \qquad
+        A_{ij} = \frac2\pi\, \|x_i\| \|x_j\| \Bigl(\sin \theta_{ij}
+        + \bigl(\tfrac\pi2 - \theta_{ij}\bigr) \cos \theta_{ij}\Bigr) .
+
+    At Kaiming initialisation the second layer of weights then dominates the Gauss-Newton matrix, whose condition
+    number tends to that of this matrix, for any number of outputs.
+
+    Parameters
+    ----------
+    x
+        samples in rows
+    slope
+        slope :math:`\alpha` of negative hidden values, any finite number
+    """
+    _check_slope(slope)
+    x = as_samples(x)
+    data_gram, norms = x @ x.mT, x.norm(dim=1)
+    scale = torch.outer(norms, norms)
+    cosine = (data_gram / scale.clamp_min(torch.finfo(x.dtype).tiny)).clamp(-1, 1)
+    absolute = 2 / math.pi * scale * ((1 - cosine.square()).sqrt() + cosine.asin() * cosine)
+    return (1 + slope) ** 2 / 4 * data_gram + (1 - slope) ** 2 / 4 * absolute
+
+
+def _activations(v: Float[Tensor, "m d"], x: Float[Tensor, "n d"], slope: float) -> tuple[Tensor, Tensor]:
+    """Return the hidden values and their derivatives, which at zero are the slope, as in torch."""
+    _check_slope(slope)
+    linear = x @ v.mT
+    derivative = torch.ones_like(linear).where(linear > 0, slope)
+    return derivative * linear, derivative
+
+
+def _bordered(hidden: Float[Tensor, "n m"], diagonal: Float[Tensor, " n"]) -> Float[Tensor, "n mn"]:
+    """Return a factor of `hidden hidden^T + diag(diagonal)`: its singular values have twice the digits."""
+    return torch.cat([hidden, diagonal.sqrt().diag()], 1)
+
+
+def _check_slope(slope: float) -> None:
+    if not math.isfinite(slope):
+        raise ValueError(f"slope is {slope}; a finite number was expected, such as 0 for the ReLU.")

@@ -1,0 +1,163 @@
+r"""The outputs of a piecewise affine network as a function of the weights of one layer (Riedi 2022, sections 3.3, 3.4).
+
+With the other layers fixed, the outputs on a sample are :math:`\widehat y = M D W z + B` in a region of weights W:
+affine in W, and the squared error is a quadratic.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gnbook.shared.piecewise_linear import ON_BORDER, Layer, check_layers
+from gnlib.checks import as_float64, as_samples
+
+
+class Factors(NamedTuple):
+    r"""What the outputs are made of around one layer, :math:`\widehat y = M D W z + B` (Riedi 2022, Eq. 42).
+
+    Attributes
+    ----------
+    z
+        inputs of the layer, `(n, d)`
+    slopes
+        the diagonals of D, `(n, m)`
+    after
+        the matrices M of the layers after it, `(n, k, m)`
+    offset
+        the constants B, `(n, k)`
+    """
+
+    z: Float[Tensor, "n d"]
+    slopes: Float[Tensor, "n m"]
+    after: Float[Tensor, "n k m"]
+    offset: Float[Tensor, "n k"]
+
+    @property
+    def product(self) -> Float[Tensor, "n k m"]:
+        """The matrices MD."""
+        return self.after * self.slopes[:, None]
+
+
+class Stretch(NamedTuple):
+    """Part of a line along which the outputs `offset + t slope`, each of shape `(n, k)`, are affine in t."""
+
+    start: float
+    stop: float
+    offset: Float[Tensor, "n k"]
+    slope: Float[Tensor, "n k"]
+
+    def loss(self, y: Float[Tensor, "n k"]) -> tuple[float, float, float]:
+        r"""Return the coefficients of 1, t and t^2 in the loss :math:`\frac1n \sum_i \|y_i - \widehat y_i\|^2`."""
+        residual, n = y - self.offset, len(y)
+        coefficients = residual.square().sum(), -2 * (residual * self.slope).sum(), self.slope.square().sum()
+        return tuple(c.item() / n for c in coefficients)
+
+
+def layer_factors(layers: Sequence[Layer], index: int, x: Float[Tensor, "n d"]) -> Factors:
+    r"""Return the factors of :math:`\widehat y = M D W z + B` around one layer, for each sample (Riedi 2022, Eq. 42).
+
+    Parameters
+    ----------
+    layers
+        of the network, see :func:`as_layers`
+    index
+        of the layer whose weights W are of interest, from 0
+    x
+        samples in rows
+    """
+    z, layer, later = _until(layers, index, x)
+    first = slopes = _slopes(layer, z)
+    h, offset = _through(layer, slopes, z), _through(layer._replace(weight=0 * layer.weight), slopes, z)
+    after = torch.eye(len(layer.weight), dtype=z.dtype, device=z.device).expand(len(z), -1, -1)
+    for following in later:
+        slopes = _slopes(following, h)
+        h, offset = _through(following, slopes, h), _through(following, slopes, offset)
+        around = following.skip * after if following.skip else 0
+        after = slopes[..., None] * (following.weight @ after) + around
+    return Factors(z, first, after, offset)
+
+
+def along_line(
+    layers: Sequence[Layer],
+    index: int,
+    x: Float[Tensor, "n d"],
+    direction: Float[Tensor, "m d_l"],
+    stop: float = 1.0,
+) -> list[Stretch]:
+    r"""Return the outputs along a line of weights of one layer, :math:`W + t V` for t from 0, piece by piece.
+
+    Each pre-activation is affine in t as long as those before it keep their signs, and the next one to vanish ends the
+    piece: the borders are roots of affine functions, not found by sampling.
+
+    Parameters
+    ----------
+    layers
+        of the network, see :func:`as_layers`
+    index
+        of the layer whose weights move, from 0
+    x
+        samples in rows
+    direction
+        V, of the shape of the weights
+    stop
+        where to end, a positive number
+    """
+    z, layer, later = _until(layers, index, x)
+    direction = as_float64(direction, "direction")
+    if direction.shape != layer.weight.shape:
+        raise ValueError(f"direction has shape {tuple(direction.shape)}; {tuple(layer.weight.shape)} was expected.")
+    if not 0 < stop < math.inf:
+        raise ValueError(f"stop is {stop}; a positive number was expected.")
+    moving = layer._replace(weight=direction, bias=0 * layer.bias, skip=0.0)
+    stretches, t = [], 0.0
+    while t < stop:
+        slopes, end = _until_zero(layer, z @ layer.weight.mT + layer.bias, z @ direction.mT, t)
+        out, rate = _through(layer, slopes, z), _through(moving, slopes, z)
+        for following in later:
+            linear = following._replace(bias=0 * following.bias)
+            values, rates = out @ following.weight.mT + following.bias, rate @ following.weight.mT
+            slopes, root = _until_zero(following, values, rates, t)
+            out, rate, end = _through(following, slopes, out), _through(linear, slopes, rate), min(end, root)
+        stretches.append(Stretch(t, min(end, stop), out, rate))
+        t = end
+    return stretches
+
+
+def _until_zero(layer: Layer, values: Tensor, rates: Tensor, t: float) -> tuple[Tensor, float]:
+    """Return the slopes of a layer just after t, and when the first of `values + t rates` vanishes."""
+    now = values + t * rates
+    at_zero = now.abs() <= ON_BORDER * (values.abs() + (t * rates).abs())
+    positive = rates.where(at_zero, now) > 0
+    slopes = torch.ones_like(values).where(positive, layer.slope)
+    ahead = ~at_zero & (now * rates < 0)
+    if layer.slope == 1 or not ahead.any():
+        return slopes, math.inf
+    return slopes, (-values[ahead] / rates[ahead]).min().item()
+
+
+def _until(layers: Sequence[Layer], index: int, x: Tensor) -> tuple[Tensor, Layer, list[Layer]]:
+    """Return the inputs of a layer, the layer, and those after it."""
+    layers, x = check_layers(layers), as_samples(x)
+    if not 0 <= index < len(layers):
+        raise ValueError(f"index is {index}; there are layers 0 to {len(layers) - 1}.")
+    if x.shape[1] != layers[0].weight.shape[1]:
+        raise ValueError(f"x has {x.shape[1]} features but the first layer takes {layers[0].weight.shape[1]} inputs.")
+    for layer in layers[:index]:
+        x = _through(layer, _slopes(layer, x), x)
+    return x, layers[index], layers[index + 1 :]
+
+
+def _slopes(layer: Layer, z: Float[Tensor, "n d"]) -> Float[Tensor, "n m"]:
+    """Return the diagonals of D."""
+    values = z @ layer.weight.mT + layer.bias
+    return torch.ones_like(values).where(values > 0, layer.slope)
+
+
+def _through(layer: Layer, slopes: Float[Tensor, "n m"], z: Float[Tensor, "n d"]) -> Float[Tensor, "n m"]:
+    """Return `D (W z + b) + skip z`, with D given."""
+    values = slopes * (z @ layer.weight.mT + layer.bias)
+    return values + layer.skip * z if layer.skip else values

@@ -1,0 +1,154 @@
+"""The Gauss-Newton matrix of a network on several batches, by all parameters and by those that pruning kept."""
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from gnbook.pruning.masks import apply_masks
+from gnlib.checks import EPS
+from gnlib.jacobian import gauss_newton_gram
+
+Masks = Mapping[str, Bool[Tensor, "*shape"]]
+Grams = dict[str, Float[Tensor, "nk nk"]]
+
+COLUMNS = 4096  # of the Jacobian taken to double precision at a time
+PUBLIC = 1e-7
+"""What the public code behind Zhao 2024 takes for zero among the eigenvalues of J J^T, in single precision."""
+
+
+class Ends(NamedTuple):
+    """Both ends of a spectrum.
+
+    Attributes
+    ----------
+    largest, smallest
+        the largest and the smallest non-zero eigenvalue
+    rank
+        number of non-zero eigenvalues
+    kappa
+        their ratio, the pseudo-condition number
+    error
+        estimate of its relative error, from the precisions of the Jacobian and of the matrix
+    """
+
+    largest: float
+    smallest: float
+    rank: int
+    kappa: float
+    error: float
+
+
+def with_statistics_of_batches(
+    network: nn.Module, masks: Masks, batches: Sequence[Tensor], dtype: torch.dtype = torch.float32
+) -> Grams:
+    r"""Return Gram matrices of the Jacobian of a network in training mode.
+
+    BatchNorm takes its statistics from each batch, so that an output depends on all samples of its batch: each takes a
+    backward pass through the whole batch. There is no structure that spares them, and in single precision they take
+    half as long as in double precision, which is why this is not :func:`gnlib.jacobian.gauss_newton_gram`. The network
+    is left as it is.
+
+    Parameters
+    ----------
+    network
+        a module, in which pruned parameters are zero
+    masks
+        what is kept of them, by name
+    batches
+        samples, batch by batch
+    dtype
+        precision of the passes
+
+    Returns
+    -------
+    By name: "all", :math:`\frac1n J J^\top`; "kept", that of the kept columns alone; both in double precision.
+
+    Examples
+    --------
+    >>> import torch
+    >>> network = torch.nn.BatchNorm1d(1)
+    >>> found = with_statistics_of_batches(network, {"bias": torch.tensor([False])}, [torch.tensor([[1.0], [3.0]])])
+    >>> {columns: gram.round(decimals=3).tolist() for columns, gram in found.items()}
+    {'all': [[1.0, 0.0], [0.0, 1.0]], 'kept': [[0.5, -0.5], [-0.5, 0.5]]}
+    """
+    network = copy.deepcopy(network).to(dtype).train()
+    parameters = dict(network.named_parameters())
+    kept = [masks.get(name, torch.ones_like(p, dtype=torch.bool)).flatten() for name, p in parameters.items()]
+    outputs = [output for batch in batches for output in network(batch.to(dtype)).flatten()]
+    jacobian = torch.empty(len(outputs), sum(map(len, kept)), dtype=dtype, device=kept[0].device)
+    for row, output in zip(jacobian, outputs, strict=True):
+        gradients = torch.autograd.grad(output, [*parameters.values()], retain_graph=True)
+        torch.cat([gradient.flatten() for gradient in gradients], out=row)
+    by_kept, by_pruned = jacobian.new_zeros(2, len(outputs), len(outputs), dtype=torch.float64)
+    for columns, mask in zip(jacobian.split(COLUMNS, 1), torch.cat(kept).split(COLUMNS), strict=True):
+        for gram, wanted in ((by_kept, mask), (by_pruned, ~mask)):
+            some = columns[:, wanted].double()
+            gram.addmm_(some, some.mT)
+    n = sum(map(len, batches))
+    return {"all": (by_kept + by_pruned) / n, "kept": by_kept / n}
+
+
+def with_running_statistics(network: nn.Module, masks: Masks, batches: Sequence[Tensor]) -> Grams:
+    """Return the same matrices of a network in evaluation mode, or without BatchNorm, in double precision throughout.
+
+    Samples are independent of each other, and the structure of the layers is used.
+
+    Examples
+    --------
+    >>> import torch
+    >>> network = torch.nn.Linear(2, 1, bias=False)
+    >>> with_running_statistics(network, {"weight": torch.tensor([[True, False]])}, [torch.tensor([[3.0, 4.0]])])
+    {'all': tensor([[25.]], dtype=torch.float64), 'kept': tensor([[9.]], dtype=torch.float64)}
+    """
+    masked, x = copy.deepcopy(network), torch.cat(list(batches))
+    apply_masks(masked, masks)
+    kinds = {"all": network, "kept": masked}
+    return {columns: gauss_newton_gram(kind, x, mode="eval") for columns, kind in kinds.items()}
+
+
+def ends(gram: Float[Tensor, "nk nk"], dtype: torch.dtype = torch.float64) -> Ends:
+    """Return both ends of the spectrum of a Gram matrix whose Jacobian was computed in this precision.
+
+    A relative error of eps in the Jacobian changes its singular values, the roots of the eigenvalues, by eps times the
+    largest, and the matrix itself is rounded to double precision. So eigenvalues up to nk times `eps**2`, or times the
+    epsilon of double precision, of the largest count as zero.
+
+    Examples
+    --------
+    >>> import torch
+    >>> ends(torch.diag(torch.tensor([4.0, 2.0, 0.0]).double()))[:4]
+    (4.0, 2.0, 2, 2.0)
+    """
+    values = torch.linalg.eigvalsh(gram)
+    eps = torch.finfo(dtype).eps
+    above = values[values > len(gram) * max(eps**2, EPS) * values[-1]]
+    largest, smallest = above[-1].item(), above[0].item()
+    kappa = largest / smallest
+    return Ends(largest, smallest, len(above), kappa, 2 * eps * math.sqrt(kappa) + EPS * kappa)
+
+
+def by_the_public_rule(gram: Float[Tensor, "nk nk"]) -> tuple[float, int]:
+    r"""Return condition number and rank of :math:`J J^\top`, not divided by n, as the public code has them.
+
+    It is a matrix in single precision, to which it is rounded here, and so are its eigenvalues. What counts is larger
+    than 1e-7, whatever the largest is, so nearly all eigenvalues do; the smallest of them is rounding where the
+    condition number is beyond about 1e7.
+
+    References
+    ----------
+    J. Zhao, S. P. Singh, A. Lucchi (2024), NeurIPS 37, figure 1; the rule is that of its public code.
+
+    Examples
+    --------
+    >>> import torch
+    >>> by_the_public_rule(torch.diag(torch.tensor([4.0, 2.0, 1e-8])))
+    (2.0, 2)
+    """
+    values = torch.linalg.eigvalsh(gram.float())
+    above = values[values > PUBLIC]
+    return (above[-1] / above[0]).item(), len(above)

@@ -1,0 +1,187 @@
+"""Networks, data and optimisers as in the public code behind figures 1 and 13 to 17 of Zhao 2024.
+
+What the paper itself says is in its section 1 and appendix I.1. VGG5 is not in the public code: it is trained here like
+the residual networks, but that its rate falls after epoch 100, as the paper says. It has one convolution in each of the
+five stages that the networks have in the code which the paper names for it (jerett/PyTorch-CIFAR10, commit 2a5bd7c),
+the smallest of which is VGG11: they all end with 512 features of one pixel.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float, Int
+from torch import Generator, Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler, MultiStepLR
+
+import gnlib
+from gnbook.pruning.augmentation import shifted, zoomed
+from gnbook.pruning.vgg import VGG
+from gnbook.pruning.vision_transformer import VisionTransformer
+from gnbook.shared.residual_network import ResidualNetwork
+
+Sizes = dict[str, int | list[int] | list[int | str]]
+FULL: Sizes = {
+    "channels": 16,
+    "vgg_layers": [64, "M", 128, "M", 256, "M", 512, "M", 512, "M"],
+    "patch": 4,
+    "token_width": 48,
+    "hidden": [128, 128, 128],
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a network is made and trained.
+
+    Attributes
+    ----------
+    network
+        what makes it, from torch's global generator
+    optimizer
+        what makes an optimiser of parameters and a rate
+    rate
+        of learning, at first
+    dropped
+        epoch after which it is a tenth of that; None if it stays
+    augment
+        what becomes of the images of a batch, with a generator; None if nothing does
+    scale
+        what becomes of them then, given all images
+    """
+
+    network: Callable[[], nn.Module]
+    optimizer: Callable[..., torch.optim.Optimizer]
+    rate: float
+    dropped: int | None
+    augment: Callable[[Tensor, Generator], Tensor] | None
+    scale: Callable[[Tensor, Tensor], Tensor]
+
+    def steps(self, parameters: Iterable[Tensor], factor: float = 1.0) -> tuple[torch.optim.Optimizer, LRScheduler]:
+        """Return the optimiser and the schedule, with this factor to the rate."""
+        optimizer = self.optimizer(parameters, lr=factor * self.rate)
+        return optimizer, MultiStepLR(optimizer, [self.dropped] if self.dropped else [], gamma=0.1)
+
+
+def recipe(name: str, side: int = 32, sizes: Sizes = FULL) -> Recipe:
+    """Return how the public code makes and trains a network.
+
+    Parameters
+    ----------
+    name
+        ResNet20, ResNet32, VGG5, ViT or FcNN
+    side
+        of the images in pixels
+    sizes
+        of the networks: the channels of the first stage of a residual network, the layers of VGG5, the side of a patch
+        and the width of a token of the transformer, and the hidden layers of FcNN
+
+    Raises
+    ------
+    ValueError
+        Another name.
+
+    Examples
+    --------
+    >>> sum(p.numel() for p in recipe("FcNN").network().parameters())
+    427658
+    """
+    width = sizes["token_width"]
+    momentum = partial(torch.optim.SGD, momentum=0.9, weight_decay=1e-4)
+    residual = partial(ResidualNetwork, width=sizes["channels"])
+    recipes = {
+        "ResNet20": Recipe(partial(residual, 3), momentum, 0.1, 91, shifted, standardised),
+        "ResNet32": Recipe(partial(residual, 5), momentum, 0.1, 91, shifted, standardised),
+        "VGG5": Recipe(partial(VGG, sizes["vgg_layers"], side), momentum, 0.1, 100, shifted, standardised),
+        "ViT": Recipe(
+            partial(_transformer, side, sizes["patch"], width, hidden=4 * width),
+            partial(torch.optim.AdamW, weight_decay=1e-2),
+            1e-2,
+            None,
+            zoomed,
+            from_minus_one_to_one,
+        ),
+        "FcNN": Recipe(
+            partial(_fully_connected, [3 * side**2, *sizes["hidden"], 10]),
+            torch.optim.SGD,
+            1e-2,
+            None,
+            None,
+            standardised,
+        ),
+    }
+    if name not in recipes:
+        raise ValueError(f"There is no recipe for {name!r}; there are those for {', '.join(recipes)}.")
+    return recipes[name]
+
+
+def images(
+    n: int, stride: int = 1, order: str = "random", device: str = "cpu"
+) -> tuple[Float[Tensor, "n 3 s s"], Int[Tensor, " n"]]:
+    """Return images of CIFAR-10 in single precision, from 0 to 1, and their labels.
+
+    Parameters
+    ----------
+    n
+        number of images
+    stride
+        keep every `stride`-th row and column
+    order
+        "random": the first n of a fixed permutation of all 50,000, which have to be fetched; "balanced": those of
+        :func:`gnlib.data.load`, which ship with the library up to 1,000
+    device
+        where they are wanted
+
+    Raises
+    ------
+    FileNotFoundError
+        The full training set is needed and is not in the cache.
+    ValueError
+        Another order.
+    """
+    if order == "balanced":
+        x, labels = gnlib.load("cifar10", n, stride=stride)
+        x = x.unflatten(1, (3, -(-32 // stride), -1))
+    elif order == "random":
+        from gnlib.data.fetch import training_set
+
+        pixels, classes = training_set("cifar10")
+        some = torch.randperm(len(pixels), generator=Generator().manual_seed(0))[:n].numpy()
+        x, labels = torch.from_numpy(pixels[some][:, :, ::stride, ::stride] / 255), torch.from_numpy(classes[some])
+    else:
+        raise ValueError(f"order is {order!r}; 'random' or 'balanced' was expected.")
+    return x.float().to(device), labels.long().to(device)
+
+
+def standardised(x: Float[Tensor, "n c s s"], of: Float[Tensor, "m c s s"]) -> Float[Tensor, "n c s s"]:
+    """Return images less the mean of each channel of others, over its standard deviation."""
+    return (x - of.mean((0, 2, 3), keepdim=True)) / of.std((0, 2, 3), keepdim=True)
+
+
+def from_minus_one_to_one(x: Float[Tensor, "n c s s"], of: Float[Tensor, "m c s s"]) -> Float[Tensor, "n c s s"]:
+    """Return images from -1 to 1 in place of 0 to 1, whatever the others are."""
+    return 2 * x - 1
+
+
+def _fully_connected(widths: list[int]) -> nn.Module:
+    """Linear layers with ReLUs between them; weights Kaiming normal, biases as torch draws them."""
+    layers: list[nn.Module] = [nn.Flatten()]
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        nn.init.kaiming_normal_(layers[-2].weight)
+    return nn.Sequential(*layers[:-1])
+
+
+@torch.no_grad()
+def _transformer(side: int, patch: int, width: int, *, hidden: int) -> nn.Module:
+    """A vision transformer whose weights, token and positions are normal with deviation 0.02, and its biases zero."""
+    network = VisionTransformer(side, patch, width, hidden=hidden)
+    for module in network.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            module.weight.normal_(std=0.02)
+            module.bias.zero_()
+    network.token.normal_(std=0.02)
+    network.position.normal_(std=0.02)
+    return network

@@ -1,0 +1,255 @@
+r"""The change of the tangent kernel, and the Hessian of one output on one sample, which makes it (Liu 2020, section 3).
+
+The Hessian is that of the *network*, not of a loss: the second derivative of one output on one sample.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gnbook.shared.lanczos import SpectrumEnds, symmetric_ends
+from gnlib.checks import as_symmetric
+from gnlib.jacobian.intercept import Watch
+from gnlib.jacobian.network import Network
+from gnlib.jacobian.plan import BudgetError
+from gnlib.jacobian.trial import GIB
+from gnlib.operators import SymmetricOperator
+
+FEWEST = 12  # vectors that the iteration has to hold: with fewer of them it would forget too much at each restart
+KINKED = frozenset(
+    "relu relu6 leaky_relu rrelu prelu threshold hardtanh hardswish hardsigmoid elu selu celu softsign softshrink "
+    "hardshrink abs absolute clamp clip clamp_min clamp_max maximum minimum amax amin max_pool1d max_pool2d max_pool3d "
+    "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d".split()
+)
+"""Names of functions of torch without a second derivative somewhere.
+
+It is the one list of what is not smooth. Those of `piecewise_linear` and `local_affine` name something else: modules
+that are affine, or affine but for one kink.
+"""
+
+
+class Hessian(SymmetricOperator):
+    """The Hessian of one output of a network on one sample, as an operator on flattened parameters.
+
+    The function is differentiated once when the operator is made; a product is one backward pass through its gradient.
+
+    Parameters
+    ----------
+    module
+        any module with second derivatives; only parameters that require a gradient count, in the order in which the
+        module registered them
+    x
+        one sample, with its first axis of length 1
+    output
+        function of what the module returns that gives the `(1, 1)` output, where this is not what it returns; of a
+        network with several outputs it selects one: `lambda y: y[:, :1]`
+    mode
+        as for :func:`gnlib.jacobian.gauss_newton_gram`
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`gnlib.jacobian.gauss_newton_gram`; and more than one sample or output, a function that has no
+        second derivative everywhere (ReLU, max pooling, ...), or derivatives that are not finite.
+    """
+
+    def __init__(
+        self, module: nn.Module, x: Tensor, *, output: Callable[..., Tensor] | None = None, mode: str | None = None
+    ) -> None:
+        network = Network(module, x, output, mode)
+        samples, outputs = len(network.x), network.outputs
+        if samples * outputs != 1:
+            raise ValueError(
+                f"x has {samples} samples and the network {outputs} outputs, but a Hessian is that of one number; pass "
+                "one sample, x[i : i + 1], and choose an output by output=lambda y: y[:, a : a + 1]."
+            )
+        self._network, self._parameters = network, network.parameters
+        with network.as_template():
+            with _Kinks() as kinks:
+                network({}, network.x)
+            if kinks.found:
+                raise ValueError(
+                    f"The network calls {', '.join(sorted(kinks.found))}, which has no second derivative everywhere: "
+                    "its Hessian would miss what the kinks do. Take a smooth activation such as tanh, GELU or softplus."
+                )
+            gradient, self._pull = torch.func.vjp(torch.func.grad(self._function), self._parameters)
+        if not all(torch.isfinite(g).all() for g in gradient.values()):
+            raise ValueError(
+                "The gradient has NaN or infinite entries: no derivative at these weights, or an overflow."
+            )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Both dimensions: the number of parameters."""
+        size = sum(p.numel() for p in self._parameters.values())
+        return size, size
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the entries: double precision."""
+        return torch.float64
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the sample."""
+        return self._network.x.device
+
+    def matmul(self, v: Float[Tensor, " p *columns"]) -> Float[Tensor, " p *columns"]:
+        """Return the product with a vector or with the columns of a matrix."""
+        if v.shape[0] != self.shape[1]:
+            raise ValueError(
+                f"The vector has {v.shape[0]} rows; this Hessian of shape {self.shape} takes another number."
+            )
+        if v.ndim > 1:
+            return torch.stack([self.matmul(column) for column in v.unbind(1)], 1)
+        (product,) = self._pull(self._unflatten(v))
+        return self._flatten(product)
+
+    def curvature_gradient(self, v: Float[Tensor, " p"]) -> Float[Tensor, " p"]:
+        r"""Return the derivative of the curvature :math:`v^\top H v` by the parameters: where to go to see it grow."""
+        tangents = self._unflatten(v)
+
+        def along(function: Callable[[dict[str, Tensor]], Tensor]) -> Callable[[dict[str, Tensor]], Tensor]:
+            def derivative(parameters: dict[str, Tensor]) -> Tensor:
+                gradient = torch.func.grad(function)(parameters)
+                return torch.stack([(gradient[name] * tangents[name]).sum() for name in tangents]).sum()
+
+            return derivative
+
+        with self._network.as_template():
+            return self._flatten(torch.func.grad(along(along(self._function)))(self._parameters))
+
+    def _function(self, parameters: dict[str, Tensor]) -> Float[Tensor, ""]:
+        return self._network(parameters, self._network.x)[0, 0]
+
+    def _flatten(self, tensors: dict[str, Tensor]) -> Float[Tensor, " p"]:
+        return torch.cat([tensors[name].flatten() for name in self._parameters])
+
+    def _unflatten(self, v: Float[Tensor, " p"]) -> dict[str, Tensor]:
+        pieces = v.split([p.numel() for p in self._parameters.values()])
+        return {name: w.view_as(p) for (name, p), w in zip(self._parameters.items(), pieces, strict=True)}
+
+
+def hessian_ends(
+    module: nn.Module,
+    x: Tensor,
+    *,
+    output: Callable[..., Tensor] | None = None,
+    mode: str | None = None,
+    tolerance: float = 1e-6,
+    max_steps: int = 500,
+    memory: float = 4.0,
+    seed: int = 0,
+) -> SpectrumEnds:
+    """Return both ends of the spectrum of the Hessian of one output of a network on one sample, by Lanczos.
+
+    Parameters
+    ----------
+    module, x, output, mode
+        as for :class:`Hessian`
+    tolerance
+        norm of the residuals, relative to that of the Hessian, at which the iteration ends; the error of an eigenvalue
+        that is not in a cluster is far below it, of the order of its square
+    max_steps
+        products after which the iteration gives up
+    memory
+        GiB that may be used for the vectors of the iteration, which is restarted when they are full
+    seed
+        of the random vector that the iteration starts from
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :class:`Hessian`; also a tolerance that is not positive, or too little memory.
+    NotConvergedError
+        Residuals above the tolerance after `max_steps` products.
+    """
+    hessian = Hessian(module, x, output=output, mode=mode)
+    p = hessian.shape[0]
+    held = int(memory * GIB // (8 * p))
+    if held < min(FEWEST, p + 1):
+        needed = 8 * p * FEWEST / GIB
+        raise BudgetError(
+            f"memory is {memory} GiB but {needed:.3g} are needed, for {FEWEST} vectors of {p} parameters; allow more.",
+            needed,
+        )
+    generator = torch.Generator().manual_seed(seed)
+    start = torch.randn(p, generator=generator, dtype=torch.float64, device=generator.device).to(hessian.device)
+    return symmetric_ends(hessian.matmul, start, tolerance=tolerance, max_steps=max_steps, held=held)
+
+
+class _Kinks(Watch):
+    """Take note of the functions called in this context that have no second derivative everywhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+
+    def call(self, function: Callable, args: Sequence, kwargs: dict) -> object:
+        """Call a function of torch, and look at its name."""
+        name = getattr(function, "__name__", "").strip("_")  # relu_ works in place, _threshold is an alias
+        if name in KINKED:
+            self.found.add(name)
+        return function(*args, **kwargs)
+
+
+@contextmanager
+def moved(module: nn.Module, direction: Float[Tensor, " p"]) -> Iterator[nn.Module]:
+    """Add a vector to the flattened parameters that require a gradient, and take it off again at the end.
+
+    Parameters
+    ----------
+    module
+        any module; it is changed in place, in its own precision
+    direction
+        one entry for each parameter, in the order in which the module registered them
+
+    Raises
+    ------
+    ValueError
+        A direction of another length.
+    """
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    size = sum(p.numel() for p in parameters)
+    if direction.shape != (size,):
+        raise ValueError(
+            f"direction is of shape {tuple(direction.shape)}; ({size},), one entry a parameter, was expected."
+        )
+    kept = [p.detach().clone() for p in parameters]
+    with torch.no_grad():
+        for p, step in zip(parameters, direction.split([p.numel() for p in parameters]), strict=True):
+            p += step.view_as(p).to(p.dtype)
+    try:
+        yield module
+    finally:
+        with torch.no_grad():
+            for p, original in zip(parameters, kept, strict=True):
+                p.copy_(original)
+
+
+def kernel_change(before: Float[Tensor, "nk nk"], after: Float[Tensor, "nk nk"]) -> float:
+    r"""Return the relative change :math:`\|K - K_0\|_F / \|K_0\|_F` of a tangent kernel (Liu 2020, section 6).
+
+    Parameters
+    ----------
+    before, after
+        the kernels :math:`K_0` and K of one network at two points, on the same samples
+
+    Raises
+    ------
+    ValueError
+        Matrices of different shapes, not symmetric or not finite, or a kernel that is zero before.
+    """
+    before, after = as_symmetric(before, "before"), as_symmetric(after, "after")
+    if before.shape != after.shape:
+        raise ValueError(
+            f"before is of shape {tuple(before.shape)} but after of {tuple(after.shape)}; take both kernels on the "
+            "same samples and outputs."
+        )
+    size = torch.linalg.matrix_norm(before)
+    if size == 0:
+        raise ValueError("before is zero, and a change relative to it means nothing; no parameter moved any output.")
+    return (torch.linalg.matrix_norm(after - before) / size).item()

@@ -1,0 +1,110 @@
+"""Both ends of the spectrum of a symmetric operator, definite or not, by the method of Lanczos."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gnlib.checks import EPS
+from gnlib.eigen.result import NotConvergedError
+from gnlib.progress import progress
+
+ROUNDING = 16 * EPS  # relative to the norm: what is left of a vector is nothing but rounding
+
+
+class SpectrumEnds(NamedTuple):
+    """Both ends of the spectrum of a symmetric operator.
+
+    Attributes
+    ----------
+    smallest, largest
+        the eigenvalues at either end
+    residual
+        norm of the residual of their unit eigenvectors, the larger one, relative to the norm of the operator; there is
+        an eigenvalue within it of each value
+    products
+        number of products with a vector that it took
+    vectors
+        the unit eigenvectors of both, in rows
+    """
+
+    smallest: float
+    largest: float
+    residual: float
+    products: int
+    vectors: Float[Tensor, "2 p"]
+
+    @property
+    def norm(self) -> float:
+        """The spectral norm: the larger of the two in absolute value."""
+        return max(-self.smallest, self.largest)
+
+
+def symmetric_ends(
+    apply: Callable[[Float[Tensor, " p"]], Float[Tensor, " p"]],
+    start: Float[Tensor, " p"],
+    *,
+    tolerance: float = 1e-6,
+    max_steps: int = 500,
+    held: int = 500,
+) -> SpectrumEnds:
+    r"""Return both ends of the spectrum of a symmetric operator, by Lanczos with thick restarts.
+
+    New vectors are orthogonalised against all that are held, so that no eigenvalue appears twice. The residuals are
+    not those of the recurrence but computed anew from the eigenvectors at the end.
+
+    Parameters
+    ----------
+    apply
+        product of the operator with a vector
+    start
+        vector to start from, not zero; a random one, because an eigenvector orthogonal to it is never found
+    tolerance
+        norm of the residuals, relative to that of the operator, at which the iteration ends
+    max_steps
+        products after which the iteration gives up
+    held
+        number of vectors at which the iteration is restarted from the ends of its spectrum
+
+    Raises
+    ------
+    ValueError
+        A tolerance or a number of steps that is not positive.
+    NotConvergedError
+        Residuals above the tolerance after `max_steps` products, or products that are not finite.
+    """
+    if not tolerance > 0 or max_steps < 1:
+        raise ValueError(f"tolerance is {tolerance} and max_steps {max_steps}; both must be positive.")
+    basis, projected = (start / torch.linalg.vector_norm(start))[None], start.new_zeros(0, 0)
+    for step in progress(range(1, max_steps + 1), "Lanczos", max_steps):
+        new = apply(basis[-1])
+        coefficients = basis @ new
+        new = new - coefficients @ basis
+        new = new - (basis @ new) @ basis  # rounding left by the first pass
+        projected = nn.functional.pad(projected, (0, 1, 0, 1))
+        projected[-1], projected[:, -1] = coefficients, coefficients
+        if not torch.isfinite(projected).all():
+            raise NotConvergedError("A product has NaN or infinite entries; the operator overflows.")
+        values, vectors = torch.linalg.eigh(projected)
+        left, norm = torch.linalg.vector_norm(new), values.abs().max()
+        estimates = left * vectors[-1, [0, -1]].abs()
+        done = estimates.max() <= tolerance / 2 * norm or left <= ROUNDING * norm or len(basis) == len(start)
+        if done or step == max_steps:
+            break
+        if len(basis) >= held - 1:
+            ends = torch.arange(len(values), device=values.device).roll(held // 4)[
+                : held // 2
+            ]  # a quarter from either end
+            basis, projected = vectors[:, ends].mT @ basis, values[ends].diag()
+        basis = torch.cat([basis, new[None] / left])
+    ritz = vectors[:, [0, -1]].mT @ basis
+    errors = [torch.linalg.vector_norm(apply(v) - value * v) for v, value in zip(ritz, values[[0, -1]], strict=True)]
+    residual = (max(errors) / norm).item() if norm > 0 else 0.0
+    if residual > tolerance:
+        raise NotConvergedError(
+            f"The ends of the spectrum did not converge: after {step} products the residual is {residual:.1e} of "
+            f"the norm, above the tolerance of {tolerance:.0e}; allow more steps or a larger tolerance."
+        )
+    return SpectrumEnds(values[0].item(), values[-1].item(), residual, step + 2, ritz)

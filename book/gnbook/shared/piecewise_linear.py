@@ -1,0 +1,260 @@
+r"""Networks as continuous piecewise affine maps, layer by layer (Riedi 2022, section 3).
+
+A layer is (Riedi 2022, Eq. 1) :math:`z \mapsto \varphi(W z + b) + \rho z` with :math:`\varphi(t) = \max(t, \eta t)`:
+a ReLU for :math:`\eta = 0`, the absolute value for -1, nothing for 1. Where the signs of :math:`W z + b` do not change
+it is the affine map :math:`(D W + \rho I) z + D b`, with the slopes 1 and :math:`\eta` on the diagonal of D. The map of
+the whole network is a product of such factors; :mod:`gnbook.shared.local_affine` finds the same by automatic
+differentiation.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from gnlib.checks import as_float64
+
+ON_BORDER = 1e-12  # a pre-activation that is zero but for rounding, relative to its terms
+WITHOUT_EFFECT = (nn.Identity, nn.Flatten, nn.Dropout)  # what a list of layers may leave out
+
+
+class Kink(nn.Module):
+    r"""The activation :math:`\max(t, \eta t)`.
+
+    Parameters
+    ----------
+    slope
+        slope :math:`\eta` of negative values, from -1 (absolute value) over 0 (ReLU) to 1 (linear)
+    """
+
+    def __init__(self, slope: float) -> None:
+        super().__init__()
+        self.slope = check_slope(slope)
+
+    def forward(self, t: Tensor) -> Tensor:
+        """Return the values; at 0 the derivative is the slope, as in torch."""
+        return t.where(t > 0, self.slope * t)
+
+
+class SkipLayer(nn.Module):
+    r"""A layer with a skip, :math:`\varphi(W z + b) + \rho z` (Riedi 2022, Eq. 1).
+
+    Parameters
+    ----------
+    weight, bias
+        of shapes `(m, d)` and `(m,)`, copied in double precision
+    slope
+        slope :math:`\eta` of negative values, from -1 to 1
+    skip
+        weight :math:`\rho` of the skip, 0 unless m = d
+    """
+
+    def __init__(
+        self, weight: Float[Tensor, "m d"], bias: Float[Tensor, " m"], slope: float = 0.0, skip: float = 0.0
+    ) -> None:
+        super().__init__()
+        weight, bias, slope, self.skip = checked_layer(weight, bias, slope, skip)
+        self.weight, self.bias = nn.Parameter(weight.clone()), nn.Parameter(bias.clone())
+        self.activation = Kink(slope)
+
+    def forward(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n m"]:
+        """Return the outputs."""
+        values = self.activation(nn.functional.linear(z, self.weight, self.bias))
+        return values + self.skip * z if self.skip else values
+
+
+class Layer(NamedTuple):
+    """A layer as the formulas have it: `max(t, slope t) + skip z` of `t = weight z + bias`."""
+
+    weight: Float[Tensor, "m d"]
+    bias: Float[Tensor, " m"]
+    slope: float = 1.0
+    skip: float = 0.0
+
+
+class Piece(NamedTuple):
+    """The affine map that a network is in the region of one point, and that region.
+
+    Attributes
+    ----------
+    matrix, offset
+        the network is `matrix @ x + offset` there, of shapes `(k, d)` and `(k,)`
+    slopes
+        the diagonals of D, one tensor for each activation
+    normals, levels
+        the region is where `normals @ x + levels >= 0`: one row, of shape `(d,)`, for each unit that has a kink; its
+        pre-activation, or minus that
+    """
+
+    matrix: Float[Tensor, "k d"]
+    offset: Float[Tensor, " k"]
+    slopes: tuple[Tensor, ...]
+    normals: Float[Tensor, "u d"]
+    levels: Float[Tensor, " u"]
+
+    def __call__(self, points: Float[Tensor, "*n d"]) -> Float[Tensor, "*n k"]:
+        """Return the affine map at points, in the region or not."""
+        return points @ self.matrix.mT + self.offset
+
+    def contains(self, points: Float[Tensor, "*n d"]) -> Bool[Tensor, "*n"]:
+        """Say which points are in the closed region."""
+        return (points @ self.normals.mT + self.levels >= 0).all(-1)
+
+    def exit(self, point: Float[Tensor, " d"], direction: Float[Tensor, " d"]) -> float:
+        """Return how far one can go from a point of the region, in units of `direction`, before crossing its border."""
+        heights, rates = self.normals @ point + self.levels, self.normals @ direction
+        leaving = rates < 0
+        return (heights[leaving] / -rates[leaving]).min().item() if leaving.any() else math.inf
+
+
+def as_layers(module: nn.Module) -> list[Layer]:
+    """Return the layers of a network, for the products.
+
+    Parameters
+    ----------
+    module
+        :class:`SkipLayer`, `torch.nn.Linear`, each with or without one of `ReLU`, `LeakyReLU` and :class:`Kink` after
+        it, in nested `Sequential`; what does nothing may stand between
+
+    Raises
+    ------
+    ValueError
+        Any other module, slopes outside [-1, 1], or layers that do not fit.
+    """
+    layers, open_layer = [], False
+    for part in _flat(module):
+        kink = kink_of(part)
+        if isinstance(part, SkipLayer):
+            layers.append(Layer(part.weight, part.bias, part.activation.slope, part.skip))
+        elif isinstance(part, nn.Linear):
+            bias = part.weight.new_zeros(len(part.weight)) if part.bias is None else part.bias
+            layers.append(Layer(part.weight, bias))
+        elif kink is not None and open_layer:
+            layers[-1] = layers[-1]._replace(slope=kink)
+        elif kink is not None:
+            raise ValueError(f"{type(part).__name__} does not follow a Linear layer; put a Linear layer before it.")
+        elif not isinstance(part, WITHOUT_EFFECT) or (isinstance(part, nn.Dropout) and part.training and part.p > 0):
+            raise ValueError(
+                f"{type(part).__name__} is not a layer of the form max(t, slope t) with t = Wz + b; use Linear, ReLU, "
+                "LeakyReLU, Kink or SkipLayer, or local_affine, which takes other modules too."
+            )
+        open_layer = isinstance(part, nn.Linear) or (open_layer and kink is None)
+    return check_layers(layers)
+
+
+def kink_of(module: nn.Module) -> float | None:
+    """Return the slope of an activation `max(t, slope t)`, None for anything else."""
+    if isinstance(module, nn.ReLU):
+        return 0.0
+    if isinstance(module, nn.LeakyReLU):
+        return check_slope(module.negative_slope)
+    return module.slope if isinstance(module, Kink) else None
+
+
+def check_slope(slope: float) -> float:
+    """Return a slope as a float, or say what is wrong with it."""
+    if not -1 <= slope <= 1:
+        raise ValueError(
+            f"slope is {slope}; one from -1 (absolute value) over 0 (ReLU) to 1 (linear) was expected: max(t, slope t) "
+            "has this slope on the negative side up to 1 only."
+        )
+    return float(slope)
+
+
+def checked_layer(weight: Tensor, bias: Tensor, slope: float, skip: float) -> Layer:
+    """Return a layer in double precision, or say what is wrong with it."""
+    weight, bias = as_float64(weight, "weight"), as_float64(bias, "bias")
+    if weight.ndim != 2 or bias.shape != weight.shape[:1]:
+        raise ValueError(
+            f"weight and bias have shapes {tuple(weight.shape)} and {tuple(bias.shape)}; (out, in) and (out,) were "
+            "expected."
+        )
+    if not math.isfinite(skip):
+        raise ValueError(f"skip is {skip}; a finite number was expected, such as 1 (0 for no skip).")
+    if skip and weight.shape[0] != weight.shape[1]:
+        raise ValueError(f"skip is {skip} but weight has shape {tuple(weight.shape)}; a skip needs a square weight.")
+    return Layer(weight, bias, check_slope(slope), float(skip))
+
+
+def check_layers(layers: Sequence[Layer]) -> list[Layer]:
+    """Return layers in double precision that fit together, or say which do not."""
+    if not layers:
+        raise ValueError("there is no layer; at least one Linear layer is needed.")
+    layers = [checked_layer(*layer) for layer in layers]
+    for i, layer in enumerate(layers[1:], 1):
+        if layer.weight.shape[1] != len(layers[i - 1].weight):
+            raise ValueError(
+                f"layer {i} takes {layer.weight.shape[1]} inputs but layer {i - 1} gives {len(layers[i - 1].weight)}."
+            )
+    return layers
+
+
+def affine_products(layers: Sequence[Layer], x: Float[Tensor, " d"]) -> Piece:
+    r"""Return the affine map of a network in the region of a point, by products (Riedi 2022, Eq. 37 and 38).
+
+    The matrix is :math:`\prod_k (D_k W_k + \rho_k I)`, and each layer adds :math:`D_k b_k` to the offset of the one
+    before. (Eq. 38 has :math:`b_k` there, which is right only where all units are active; see the claims.)
+
+    Parameters
+    ----------
+    layers
+        of the network, see :func:`as_layers`
+    x
+        a point
+
+    Raises
+    ------
+    ValueError
+        A point on the border of a region, where the map is not unique, or of the wrong shape.
+    """
+    layers, x = check_layers(layers), as_point(x, layers[0].weight.shape[1])
+    matrix, offset = torch.eye(len(x), dtype=x.dtype, device=x.device), torch.zeros_like(x)
+    normals, levels, slopes = [x.new_zeros(0, len(x))], [x.new_zeros(0)], []
+    for weight, bias, slope, skip in layers:
+        normal, level = weight @ matrix, weight @ offset + bias
+        values = normal @ x + level
+        slopes.append(torch.ones_like(values).where(values > 0, slope))
+        if slope != 1:
+            normals.append(normal)
+            levels.append(level)
+        around = (skip * matrix, skip * offset) if skip else (0, 0)
+        matrix, offset = slopes[-1][:, None] * normal + around[0], slopes[-1] * level + around[1]
+    return Piece(matrix, offset, tuple(slopes), *oriented(torch.cat(normals), torch.cat(levels), x))
+
+
+def oriented(
+    normals: Float[Tensor, "u d"], levels: Float[Tensor, " u"], x: Float[Tensor, " d"]
+) -> tuple[Tensor, Tensor]:
+    """Return the pre-activations, as affine functions, with the signs that make them positive at x."""
+    values = normals @ x + levels
+    zero = values.abs() <= ON_BORDER * (normals.norm(dim=1) * x.norm() + levels.abs())
+    borders = zero & normals.any(1)  # a unit that is zero in the whole region makes no border
+    if borders.any():
+        raise ValueError(
+            f"The point lies on the border of a region, up to rounding: {int(borders.sum())} of the pre-activations "
+            f"vanish there (the first: number {int(borders.nonzero()[0])}), and the affine map is not unique; move it."
+        )
+    signs = torch.ones_like(values).where(values > 0, -1)
+    return signs[:, None] * normals, signs * levels
+
+
+def as_point(x: Float[Tensor, " d"], inputs: int) -> Float[Tensor, " d"]:
+    """Return a point in double precision."""
+    x = as_float64(x, "x")
+    if x.shape != (inputs,):
+        raise ValueError(f"x has shape {tuple(x.shape)}; one point of shape ({inputs},) was expected.")
+    return x
+
+
+def _flat(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield the modules of nested Sequentials, in order."""
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"module is of type {type(module).__name__}; pass a torch.nn.Module.")
+    if isinstance(module, nn.Sequential):
+        for part in module:
+            yield from _flat(part)
+    else:
+        yield module

@@ -1,0 +1,215 @@
+"""A sweep from its start to its table."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gnbook.sweep.dispatch import outcomes, progress
+from gnbook.sweep.execute import Outcome, Settings
+from gnbook.sweep.folder import Folder
+from gnbook.sweep.plan import Plan, make_plan
+from gnbook.sweep.provenance import git_revision
+from gnbook.sweep.summary import Summary
+from gnlib.files import write
+
+HOUR = 3600
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run a sweep; the parameters of `run` of the same names."""
+
+    workers: int | None = None
+    scheduler: str | None = None
+    device: str | None = None
+    timeout: float = HOUR
+    memory: int | str | None = None
+    threads: int = 1
+
+
+def run(
+    notebook: str | Path,
+    grid: str | Path | Mapping[str, object],
+    out: str | Path,
+    *,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    device: str | None = None,
+    timeout: float = HOUR,
+    memory: int | str | None = None,
+    threads: int = 1,
+) -> Summary:
+    """Run a notebook for every case of a grid and leave one table; what is finished already is not run again.
+
+    In a script, call this under `if __name__ == "__main__":`, since worker processes import the script.
+
+    Parameters
+    ----------
+    notebook
+        .ipynb file with a cell tagged `parameters`
+    grid
+        YAML file, or a mapping that says the same; see `gnbook.sweep.grid`
+    out
+        folder of the sweep
+    workers
+        processes on this machine; by default one for each core, or for each GPU if the device is one
+    scheduler
+        address of a Dask scheduler whose workers do the work, in place of processes on this machine
+    device
+        "cpu", "cuda" or "auto", handed to the notebook's parameter `device`
+    timeout
+        seconds for each run
+    memory
+        for each run, in bytes or as "4GiB"; by default the memory of this machine, or of a cluster's worker, shared out
+    threads
+        of linear algebra in each run
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        The notebook, the grid or an option is not as described, or they do not go together; nothing has run.
+    OSError
+        The folder cannot be written to, another sweep is at work in it, or the scheduler does not answer.
+    """
+    _require_extras()
+    options = Options(workers, scheduler, device, timeout, memory, threads)
+    plan = plan_for(notebook, grid, options)
+    folder = Folder(Path(out).absolute())
+    folder.prepare()
+    with folder.locked():
+        _claim(folder, plan)
+        folder.remove_left_over()
+        return _sweep(plan, folder, options)
+
+
+def plan_for(notebook: str | Path, grid: str | Path | Mapping[str, object], options: Options) -> Plan:
+    """Check the options, the grid and the notebook, and name the runs."""
+    for name in ("workers", "timeout", "threads"):
+        value = getattr(options, name)
+        if value is not None and not value > 0:
+            raise ValueError(f"{name} must be positive, got {value}.")
+    _bytes(options.memory)
+    device = options.device
+    if device == "auto":
+        if options.scheduler is not None:
+            raise ValueError("With a scheduler, say device cpu or cuda: what its workers have is not known here.")
+        device = "cuda" if _gpus() else "cpu"
+    return make_plan(notebook, grid, device)
+
+
+def number_of_workers(options: Options, plan: Plan) -> int:
+    """Return how many processes to start on this machine."""
+    from gnbook.sweep.cluster import cores
+
+    return options.workers or len(_gpus_for(plan)) or max(1, cores() // options.threads)
+
+
+def _sweep(plan: Plan, folder: Folder, options: Options) -> Summary:
+    """Run what is missing, and write the table whatever happened."""
+    from gnbook.sweep.cluster import cluster
+    from gnbook.sweep.table import merge, save
+
+    began = time.perf_counter()
+    missing = [run for run in plan.runs if folder.finished(run.name) is None]
+    ended: dict[str, Outcome] = {}
+    interrupted, settings = False, None
+    if missing:
+        workers = min(number_of_workers(options, plan), len(missing))
+        settings = _settings(plan, folder, options, workers)
+        try:
+            with cluster(options.scheduler, workers) as client:
+                reused = len(plan.runs) - len(missing)
+                for outcome in progress(outcomes(client, settings, missing), reused, len(plan.runs)):
+                    ended[outcome.name] = outcome
+        except KeyboardInterrupt:
+            interrupted = True
+    folder.remove_left_over()
+    try:
+        save(merge(folder, plan.runs), folder.path)
+    except OSError as error:
+        reason = str(error).rstrip(".")
+        raise OSError(f"The table is not made: {reason}. The runs are kept; the same command makes it.") from None
+    errors = [(run, ended[run.name].error) for run in missing if run.name in ended]
+    return Summary(
+        folder=folder.path,
+        runs=plan.runs,
+        reused=len(plan.runs) - len(missing),
+        finished=sum(error is None for _, error in errors),
+        failed=tuple((run, error) for run, error in errors if error is not None),
+        interrupted=interrupted,
+        seconds=time.perf_counter() - began,
+        memory=max((outcome.memory for outcome in ended.values()), default=0),
+        allowed=settings and settings.memory,
+        apart=tuple(folder.kept_apart(plan.identity.common)),
+    )
+
+
+def _settings(plan: Plan, folder: Folder, options: Options, workers: int) -> Settings:
+    from gnbook.sweep.cluster import memory_of_machine
+
+    memory = _bytes(options.memory)
+    if memory is None and options.scheduler is None:
+        memory = memory_of_machine() // workers
+    copy = folder.path / f"notebook-{plan.notebook.digest[:20]}.ipynb"
+    write(copy, plan.notebook.source)
+    return Settings(
+        folder=folder.path,
+        notebook=copy,
+        directory=plan.notebook.path.parent,
+        library=plan.identity.common["library"],
+        rooms=plan.identity.rooms,
+        timeout=options.timeout,
+        memory=memory,
+        threads=options.threads,
+        gpus=_gpus_for(plan) if options.scheduler is None else (),
+        provenance={
+            "notebook": plan.notebook.path.name,
+            "revision": git_revision(plan.notebook.path),
+            "identity": plan.identity.common,
+        },
+    )
+
+
+def _bytes(memory: int | str | None) -> int | None:
+    from dask.utils import parse_bytes
+
+    try:
+        return None if memory is None else parse_bytes(memory)
+    except ValueError:
+        raise ValueError(f"memory is a number of bytes or a text such as '4GiB', got {memory!r}.") from None
+
+
+def _claim(folder: Folder, plan: Plan) -> None:
+    """Note what the folder is for; the table of one notebook is not to take the place of another's."""
+    path, name = folder.path / "sweep.json", plan.notebook.path.name
+    if path.exists():
+        other = json.loads(path.read_text())["notebook"]
+        if other != name:
+            raise ValueError(f"{folder.path} holds the sweep of {other}; give that of {name} another --out.")
+    write(path, json.dumps({"notebook": name, "figures": plan.grid.figures}, indent=1))
+
+
+def _gpus() -> tuple[str, ...]:
+    from gnbook.sweep.cluster import visible_gpus
+
+    return visible_gpus()
+
+
+def _gpus_for(plan: Plan) -> tuple[str, ...]:
+    """Return the GPUs to share out: none unless the notebook is told to use one."""
+    return _gpus() if any(run.complete.get("device") == "cuda" for run in plan.runs) else ()
+
+
+def _require_extras() -> None:
+    try:
+        import distributed  # noqa: F401
+        import filelock  # noqa: F401
+        import pandas  # noqa: F401
+        import papermill  # noqa: F401
+        import pyarrow  # noqa: F401
+        import tqdm  # noqa: F401
+        import yaml  # noqa: F401
+    except ImportError as error:
+        raise ImportError(f"A sweep needs {error.name}: pip install 'gauss-newton-book[sweep]'.") from None

@@ -1,0 +1,233 @@
+"""One run, in a worker of the cluster."""
+
+import errno
+import json
+import math
+import os
+import re
+import shutil
+import time
+import traceback
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gnbook.sweep.folder import Folder
+from gnbook.sweep.identity import library_digest
+from gnbook.sweep.kernel import Watch, kernel_class
+from gnbook.sweep.provenance import versions
+from gnbook.sweep.rows import VARIABLE
+from gnlib.files import write
+
+STARTS = 3
+"""How often a kernel is started that is lost before it answers: others may take a port that was chosen for it."""
+
+ATTEMPTS = 2
+"""How often a run is begun whose kernel dies without the notebook or a limit being to blame."""
+
+ANSWER = 120
+"""Seconds in which a kernel has to answer for the first time, on a machine that is not busy, where it takes one."""
+
+STDERR = "stderr.txt"
+
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+COLORS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is the same for all runs of a sweep.
+
+    Attributes
+    ----------
+    folder
+        of the sweep
+    notebook
+        a copy without outputs, which nobody edits while the sweep goes on
+    directory
+        where the notebook runs
+    library
+        digest of gnlib, which a worker must have too
+    rooms
+        of `gnbook` that it covers; None for all of them
+    timeout
+        seconds for each run
+    memory
+        bytes for each run; None for as much as its worker may have
+    threads
+        of linear algebra in each run
+    gpus
+        identifiers of the GPUs to share out among the workers of this machine, if any
+    provenance
+        what `run.json` says of the origin of every run
+    """
+
+    folder: Path
+    notebook: Path
+    directory: Path
+    library: str
+    rooms: tuple[str, ...] | None
+    timeout: float
+    memory: int | None
+    threads: int
+    gpus: tuple[str, ...]
+    provenance: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended; `error` is None if it ended well, and a phrase otherwise."""
+
+    name: str
+    error: str | None
+    seconds: float = 0.0
+    memory: int = 0
+
+
+def execute(settings: Settings, name: str, parameters: Mapping[str, object]) -> Outcome:
+    """Run the notebook with these parameters, again if its kernel is lost, and keep what comes of it."""
+    if library_digest(settings.rooms) != settings.library:
+        return Outcome(name, "gnlib has changed since the sweep began, or its worker has another one")
+    done = Folder(settings.folder).finished(name)
+    if done is not None:  # by a worker that was lost before it could say so
+        return Outcome(name, None, done["seconds"], done["memory"])
+    lost = Counter()  # kernels that had answered, and kernels that had not
+    while True:
+        try:
+            run = Folder(settings.folder).new_run(name)
+        except OSError as error:
+            return Outcome(name, f"its folder cannot be made: {error}")
+        watch, began = Watch(settings.timeout, settings.memory or _memory_of_worker()), time.perf_counter()
+        raised = _run_notebook(settings, parameters, run, watch)
+        seconds = time.perf_counter() - began
+        if watch.complaint is None and _kernel_lost(raised, watch):
+            lost[watch.answered] += 1
+            if lost[watch.answered] < (ATTEMPTS if watch.answered else STARTS):
+                shutil.rmtree(run, ignore_errors=True)
+                continue
+        outcome = Outcome(name, _reason(raised, watch, run), seconds, watch.peak)
+        return _keep(settings, parameters, run, raised, outcome)
+
+
+def _run_notebook(settings: Settings, parameters: Mapping[str, object], run: Path, watch: Watch) -> Exception | None:
+    """Have papermill run the notebook; return what it raised."""
+    import papermill
+
+    environment = {VARIABLE: str(run / "rows.json"), **dict.fromkeys(THREADS, str(settings.threads))}
+    if settings.gpus:
+        environment["CUDA_VISIBLE_DEVICES"] = gpu_of_worker(_worker().name, settings.gpus)
+    try:
+        with open(run / STDERR, "wb") as stderr, watch:
+            papermill.execute_notebook(
+                _literally(settings.notebook),
+                _literally(run / "notebook.ipynb"),
+                dict(parameters),
+                kernel_name="python3",
+                language="python",
+                progress_bar=False,
+                start_timeout=_patience(),
+                on_notebook_start=watch.hear,
+                iopub_timeout=60,  # by default 4 seconds, which outputs may take on a machine with too much to do
+                # For the engine. Its own `cwd` would change the directory of this process, and of all its threads.
+                kernel_manager_class=kernel_class(environment, stderr, watch.follow),
+                resources={"metadata": {"path": str(settings.directory)}},
+                shutdown_kernel="immediate",
+            )
+        if library_digest(settings.rooms) != settings.library:
+            raise RuntimeError("gnlib changed while it ran")
+    except Exception as error:  # whatever it is, the other runs go on
+        return error
+    return None
+
+
+def _keep(
+    settings: Settings,
+    parameters: Mapping[str, object],
+    run: Path,
+    raised: Exception | None,
+    outcome: Outcome,
+) -> Outcome:
+    """Write down how a run ended and move it to where it belongs."""
+    folder = Folder(settings.folder)
+    report = {
+        "error": outcome.error,
+        "parameters": parameters,
+        "seconds": round(outcome.seconds, 3),
+        "memory": outcome.memory,
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "host": os.uname().nodename,
+        "threads": settings.threads,
+        "versions": versions(),
+        **settings.provenance,
+    }
+    try:
+        write(run / "run.json", json.dumps(report, indent=1))
+        if raised is None:
+            (run / STDERR).unlink()
+            folder.keep_finished(run, outcome.name)
+    except OSError as error:
+        raised = raised or error
+        outcome = replace(outcome, error=outcome.error or f"it cannot be kept: {error}")
+    if isinstance(raised, OSError) and raised.errno == errno.ENOSPC:
+        shutil.rmtree(run, ignore_errors=True)  # what is kept of it would leave no room for the others
+    elif raised is not None:
+        details = COLORS.sub("", "".join(traceback.format_exception(raised)))
+        with suppress(OSError):
+            write(run / "traceback.txt", details)
+        with suppress(OSError):
+            folder.keep_failed(run, outcome.name)
+    return outcome
+
+
+def gpu_of_worker(worker: object, gpus: tuple[str, ...]) -> str:
+    """Return the GPU for a worker of this machine: workers are called 0, 1, ..., also after a restart."""
+    return gpus[int(worker) % len(gpus)]
+
+
+def _worker() -> object:
+    from distributed import get_worker
+
+    return get_worker()
+
+
+def _memory_of_worker() -> int | None:
+    return _worker().memory_manager.memory_limit or None
+
+
+def _literally(path: Path) -> str:
+    """Return a path in which papermill finds no parameters to fill in."""
+    return str(path).replace("{", "{{").replace("}", "}}")
+
+
+def _patience() -> int:
+    """Return the seconds in which a kernel has to answer: more where more wants to run than there are cores."""
+    return math.ceil(ANSWER * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
+
+
+def _kernel_lost(raised: Exception | None, watch: Watch) -> bool:
+    from nbclient.exceptions import DeadKernelError
+
+    # Of a kernel that never answers, whether it has ended or not, jupyter_client says so by a RuntimeError.
+    return isinstance(raised, DeadKernelError if watch.answered else RuntimeError)
+
+
+def _reason(raised: Exception | None, watch: Watch, run: Path) -> str | None:
+    if raised is None:
+        return None
+    if watch.complaint is not None:
+        return watch.complaint
+    if _kernel_lost(raised, watch):
+        if watch.answered:
+            return "its kernel died, twice"
+        return f"its kernel never answered: {_last_words(run) or raised}"
+    if hasattr(raised, "ename"):  # an error in the notebook
+        return f"{raised.ename}: {raised.evalue}".splitlines()[0]
+    return f"{type(raised).__name__}: {raised}".splitlines()[0]
+
+
+def _last_words(run: Path) -> str:
+    """Return the last line of what a kernel wrote to its standard error, unless it was interrupted, to end it."""
+    lines = (run / STDERR).read_text(errors="replace").strip().splitlines()
+    return "" if not lines or lines[-1] == "KeyboardInterrupt" else lines[-1]

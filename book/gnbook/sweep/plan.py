@@ -1,0 +1,112 @@
+"""What a sweep is going to do: cases, and how long they may take."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gnbook.sweep.folder import Folder
+from gnbook.sweep.grid import Grid, read_grid
+from gnbook.sweep.identity import Identity
+from gnbook.sweep.notebook import Notebook, read_notebook
+from gnbook.sweep.parameters import complete
+
+
+@dataclass(frozen=True)
+class Run:
+    """A case with all that is known of it before it runs.
+
+    Attributes
+    ----------
+    name
+        by which it is found again: a digest of all that decides its results
+    label
+        of the case in the grid, if it has one
+    given
+        the parameters that the grid sets
+    complete
+        all parameters
+    """
+
+    name: str
+    label: str | None
+    given: dict[str, object]
+    complete: dict[str, object]
+
+    def __str__(self) -> str:
+        """Return the name, the label and the parameters in one line."""
+        given = ", ".join(f"{name}={value!r}" for name, value in self.given.items())
+        return " ".join(filter(None, [self.name, self.label and f"[{self.label}]", given or "(defaults)"]))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A notebook, a grid, and the runs that they make."""
+
+    notebook: Notebook
+    grid: Grid
+    identity: Identity
+    runs: tuple[Run, ...]
+
+
+def make_plan(notebook: str | Path, grid: str | Path | Mapping[str, object], device: str | None = None) -> Plan:
+    """Check a grid against a notebook and name the runs.
+
+    Raises
+    ------
+    FileNotFoundError
+        The notebook or the grid is not there.
+    ValueError
+        Either is not what it should be, or they do not go together, or two cases are the same.
+    """
+    source, points = read_notebook(notebook), read_grid(grid)
+    if device is not None:
+        _check_device(source, points, device)
+    identity, runs, first = Identity(source), [], {}
+    for number, case in enumerate(points.cases, start=1):
+        asked = dict(case.parameters)
+        if device is not None and "device" in source.names:
+            asked["device"] = device
+        whole = complete(source, asked)
+        name = identity(whole)
+        if name in first:
+            raise ValueError(f"Cases {first[name]} and {number} of the grid are the same: {case.parameters}.")
+        first[name] = number
+        runs.append(Run(name, case.name, {key: whole[key] for key in asked}, whole))
+    return Plan(source, points, identity, tuple(runs))
+
+
+def _check_device(notebook: Notebook, grid: Grid, device: str) -> None:
+    if "device" not in notebook.names and device != "cpu":
+        raise ValueError(f"{notebook.path.name} has no parameter 'device': it chooses by itself where it computes.")
+    if any("device" in case.parameters for case in grid.cases):
+        raise ValueError("The grid sets the parameter 'device' itself; leave --device out.")
+
+
+def preview(plan: Plan, folder: Folder, workers: int) -> str:
+    """Return the cases, which of them are done, and about how long the others will take."""
+    finished = folder.all_finished()
+    reports = [finished.get(run.name) for run in plan.runs]
+    lines = [f"{'done   ' if report else 'to do  '}{run}" for run, report in zip(plan.runs, reports, strict=True)]
+    missing = reports.count(None)
+    lines.append(f"{len(reports)} cases: {len(reports) - missing} done, {missing} to do.")
+    lines += folder.kept_apart(plan.identity.common)
+    seconds = [report["seconds"] for report in filter(None, reports)]
+    seconds = seconds or [report["seconds"] for report in finished.values()]  # of other grids and versions
+    if missing and seconds:
+        mean = sum(seconds) / len(seconds)
+        # The last ones keep one worker busy and leave the others idle.
+        rounds = -(-missing // workers)
+        lines.append(
+            f"About {duration(rounds * mean)} with {workers} workers, if they take as long as the finished ones: "
+            f"{mean:.1f} seconds, the mean of {len(seconds)}."
+        )
+    elif missing:
+        lines.append("No run has finished yet that would tell how long they take.")
+    return "\n".join(lines)
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in words."""
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

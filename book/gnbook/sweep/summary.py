@@ -1,0 +1,76 @@
+"""What came of a sweep."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gnbook.sweep.plan import Run, duration
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What came of a sweep.
+
+    Attributes
+    ----------
+    folder
+        that holds everything
+    runs
+        all cases of the grid
+    reused
+        how many of them were finished before
+    finished
+        how many of them finished now
+    failed
+        those that failed, with the reason
+    interrupted
+        whether it was stopped before it came to its end
+    seconds
+        that it took
+    memory
+        the most that a run held, in bytes
+    allowed
+        what a run might have held; None if its worker said
+    apart
+        what to say of finished runs of another version, if there are any
+    """
+
+    folder: Path
+    runs: tuple[Run, ...]
+    reused: int
+    finished: int
+    failed: tuple[tuple[Run, str], ...]
+    interrupted: bool
+    seconds: float
+    memory: int
+    allowed: int | None
+    apart: tuple[str, ...]
+
+    def table(self) -> "DataFrame":
+        """Return the rows of all finished runs."""
+        import pandas
+
+        return pandas.read_parquet(self.folder / "table.parquet")
+
+    def __str__(self) -> str:
+        """Say it in a few lines."""
+        lines = [
+            f"{len(self.runs)} cases: {self.reused} done before, {self.finished} done now, {len(self.failed)} failed"
+            f", in {duration(self.seconds)}."
+        ]
+        lines += self.apart
+        if self.memory:
+            allowed = f" of {self.allowed / 2**30:.2f} GiB allowed" if self.allowed else ""
+            lines.append(f"The largest run held {self.memory / 2**20:.0f} MiB{allowed}.")
+        if self.failed:
+            lines.append(
+                f"Failed (their notebooks are in {self.folder / 'failed'}; the same command tries them again):"
+            )
+            lines += [f"  {run}: {error}" for run, error in self.failed]
+        if self.interrupted:
+            lines.append("Interrupted; the same command does what is missing.")
+        lines.append(f"The table is {self.folder / 'table.parquet'} (and .csv).")
+        return "\n".join(lines)

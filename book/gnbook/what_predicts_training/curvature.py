@@ -1,0 +1,69 @@
+"""The gradient of a training loss, and products with its Hessian."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gnbook.shared.lanczos import symmetric_ends
+from gnlib.jacobian.network import Network
+from gnlib.losses import Loss
+
+Product = Callable[[Float[Tensor, " p"]], Float[Tensor, " p"]]
+TOLERANCE = 1e-3  # of the residual, relative to the norm; the error of the eigenvalue is smaller
+
+
+@contextmanager
+def differentiated(network: Network, loss: Loss) -> Iterator[tuple[Float[Tensor, " p"], Product]]:
+    """Give the gradient of the loss by all parameters and what multiplies a vector with its Hessian.
+
+    The Hessian is that of automatic differentiation, which does not see the kinks of ReLUs.
+
+    Parameters
+    ----------
+    network
+        on all its samples
+    loss
+        squared error or cross-entropy, with its targets
+    """
+    with network.as_template(), torch.enable_grad():
+        leaves = {name: p.detach().requires_grad_() for name, p in network.parameters.items()}
+        outputs = network(leaves, network.x)
+        kept = dict(allow_unused=True, materialize_grads=True)
+        pulled = torch.autograd.grad(
+            outputs, [*leaves.values()], loss.gradient(outputs) / len(outputs), create_graph=True, **kept
+        )
+        gradient = torch.cat([g.flatten() for g in pulled])
+
+        def product(v: Float[Tensor, " p"]) -> Float[Tensor, " p"]:
+            found = torch.autograd.grad(gradient, [*leaves.values()], v, retain_graph=True, **kept)
+            return torch.cat([g.flatten() for g in found])
+
+        yield gradient.detach(), product
+
+
+def sharpness(product: Product, p: int, *, generator: torch.Generator) -> float:
+    """Return the largest eigenvalue of a Hessian, by Lanczos.
+
+    Parameters
+    ----------
+    product
+        with a vector of p entries
+    generator
+        of the vector to start from
+
+    References
+    ----------
+    J. M. Cohen, S. Kaur, Y. Li, J. Z. Kolter, A. Talwalkar (2021), Gradient descent on neural networks typically occurs
+    at the edge of stability, ICLR.
+
+    Examples
+    --------
+    >>> curvature = torch.tensor([-1.0, 0.5, 3.0], dtype=torch.float64)
+    >>> round(sharpness(lambda v: curvature * v, 3, generator=torch.Generator().manual_seed(0)), 6)
+    3.0
+    """
+    start = torch.randn(p, generator=generator, dtype=torch.float64)
+    return symmetric_ends(product, start, tolerance=TOLERANCE).largest

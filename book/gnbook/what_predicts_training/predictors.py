@@ -1,0 +1,227 @@
+"""All that is tried as a predictor of the number of training steps, from a network at its start."""
+
+import copy
+import math
+from collections.abc import Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from gnbook.what_predicts_training import zero_cost
+from gnbook.what_predicts_training.curvature import differentiated, sharpness
+from gnbook.what_predicts_training.drift import drift
+from gnbook.what_predicts_training.forecasts import fewest_steps
+from gnbook.what_predicts_training.spectral import Kernel, alignment, of_spectrum, weighted_residual
+from gnlib.diagnosis.inputs import networks_on
+from gnlib.diagnosis.preconditioner import NAMED, optimizer_of, preconditioned_gram, preconditioner_of, rule_of
+from gnlib.jacobian.gram import gram_of
+from gnlib.jacobian.passes import outputs_of, pull
+from gnlib.losses import loss_of
+
+MEMORY = 4.0  # GiB
+SHARE = 0.5  # of the largest stable rate, at which they are taken
+OPTIMIZERS = {"descent": "sgd", "momentum": "momentum", "adam": "adam"}
+SLOWER = {
+    "kappa": 1,
+    "largest": 1,
+    "smallest": -1,
+    "trace_over_largest": -1,
+    "effective_rank": -1,
+    "kappa_loss": 1,
+    "alignment": -1,
+    "weighted_residual": 1,
+    "drift": 1,
+    "sharpness": 1,
+    "gradient_quotient": 1,
+    "naswot": -1,
+    "zico": -1,
+    "synflow": -1,
+    "te_nas": 1,
+    "chi_1": 1,
+    "parameters": -1,
+    "initial_loss": 1,
+    "gradient_norm": -1,
+    "loss_after_20": 1,
+    "alignment_after_20": -1,
+    "forecast": 1,
+    "forecast_kp": 1,
+}
+"""The sign of a change in each predictor that is said to mean slower training; the forecasts have one key a goal."""
+
+
+class Start:
+    """A network where training starts, with its loss: what several predictors have in common.
+
+    Parameters
+    ----------
+    module, x, y, loss
+        as for :func:`predict`
+    """
+
+    def __init__(self, module: nn.Module, x: Tensor, y: Tensor, loss: str) -> None:
+        self.module, self.x, self.y = module, x, y
+        self.networks = networks_on(module, x, mode="train" if module.training else "eval", memory=MEMORY)
+        self.outputs = outputs_of(self.networks, MEMORY)
+        self.loss = loss_of(loss, y, self.outputs)
+        self.residual = self.loss.gradient(self.outputs)
+        self.gradients = pull(self.networks, self.residual, MEMORY)
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        r"""The tangent kernel, :math:`K = \frac1n J J^\top`."""
+        return Kernel(gram_of(self.networks, MEMORY), self.loss, self.outputs)
+
+    @cached_property
+    def preconditioned(self) -> Kernel:
+        r"""The kernel of Adam in its place, :math:`\frac1n J P^{-1} J^\top`.
+
+        P is the root of the diagonal of G, of the size of the gradient, with a floor of 1e-3 of its root mean square.
+        """
+        leaves = self.networks[0].parameters
+        adam = optimizer_of("adam", self.networks[0], leaves, 1.0)
+        factors = preconditioner_of(adam, self.networks, leaves, self.gradients, MEMORY).factors
+        return Kernel(preconditioned_gram(self.networks, factors, MEMORY), self.loss, self.outputs)
+
+    def predictors(self, goals: Sequence[float], generator: torch.Generator) -> dict[str, float]:
+        """Return all of :func:`predict` but what depends on the optimiser."""
+        network, kernel, residual = self.networks[0], self.kernel, self.residual
+        initial = self.loss.value(self.outputs)
+        with differentiated(network, self.loss) as (gradient, product):
+            curvature = {
+                "sharpness": sharpness(product, len(gradient), generator=generator),
+                "gradient_quotient": zero_cost.gradient_quotient(gradient, product(gradient)),
+            }
+        forecasts = {
+            f"{name}_{goal:g}": steps
+            for name, frozen in (("forecast", kernel), ("forecast_kp", self.preconditioned))
+            for goal, steps in zip(goals, fewest_steps(frozen, goals), strict=True)
+        }
+        return {
+            **of_spectrum(kernel.spectrum[0]),
+            "kappa_loss": of_spectrum(kernel.own)["kappa"],
+            "alignment": alignment(kernel.matrix, kernel.targets),
+            "weighted_residual": weighted_residual(*kernel.spectrum, residual),
+            "drift": drift(self.networks, kernel.matrix, initial, self.gradients, MEMORY),
+            **curvature,
+            "naswot": zero_cost.naswot(self.module, self.x),
+            "zico": zero_cost.zico(self.module, self.x, self.y, self.loss.name, generator=generator),
+            "synflow": zero_cost.synflow(self.module, self.x),
+            "te_nas": zero_cost.te_nas(self.module, self.x),
+            "chi_1": zero_cost.chi_1(network, generator=generator),
+            "parameters": float(len(gradient)),
+            "initial_loss": initial,
+            "gradient_norm": gradient.norm().item(),
+            **forecasts,
+        }
+
+    def after(self, steps: int, optimizer: str) -> dict[str, float]:
+        r"""Return what real steps of an optimiser on all samples leave of the loss, and what they make of the kernel.
+
+        The rate is half the largest stable one where the network stands: :math:`1 / \lambda_{\max}` for descent,
+        :math:`1.9 / \lambda_{\max}` with momentum of 0.9 and :math:`19 / \lambda_{\max}` for Adam, of the matrix of the
+        loss, for Adam preconditioned by P.
+
+        Parameters
+        ----------
+        steps
+            how many
+        optimizer
+            `"descent"`, `"momentum"` or `"adam"`
+
+        Returns
+        -------
+        `loss_after_<steps>`, over the loss before them, inf where it diverged; `alignment_after_<steps>` of the kernel
+        with the targets then, nan where it diverged. Both are nan where the loss has no curvature, and so no such rate.
+        """
+        if optimizer not in OPTIMIZERS:
+            raise ValueError(f"optimizer is {optimizer!r}; one of {', '.join(map(repr, OPTIMIZERS))} was expected.")
+        kernel = self.preconditioned if optimizer == "adam" else self.kernel
+        largest, share, aligned = kernel.own[-1].item(), math.nan, math.nan
+        if largest > 0:
+            module = self._trained(steps, optimizer, largest)
+            with torch.no_grad():
+                loss = self.loss.value(module(self.x.double()))
+            share = loss / self.loss.value(self.outputs) if math.isfinite(loss) else math.inf
+            if math.isfinite(loss):
+                networks = networks_on(module, self.x, mode="train" if module.training else "eval", memory=MEMORY)
+                aligned = alignment(gram_of(networks, MEMORY), self.kernel.targets)
+        return {f"loss_after_{steps}": share, f"alignment_after_{steps}": aligned}
+
+    def _trained(self, steps: int, optimizer: str, largest: float) -> nn.Module:
+        """Return a copy of the network after some steps."""
+        module, x = copy.deepcopy(self.module).double(), self.x.double()
+        made = NAMED[OPTIMIZERS[optimizer]](module.parameters(), lr=1.0)
+        made.param_groups[0]["lr"] = SHARE * rule_of(made).limit / largest
+        for _ in range(steps):
+            outputs = module(x)
+            made.zero_grad()
+            outputs.backward(self.loss.gradient(outputs.detach()) / len(x))
+            made.step()
+        return module
+
+
+def predict(
+    module: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    loss: str,
+    *,
+    optimizer: str,
+    goals: Sequence[float],
+    generator: torch.Generator,
+) -> dict[str, float]:
+    r"""Return every predictor of a network, which is left unchanged.
+
+    - `kappa`, `largest`, `smallest`, `trace_over_largest`, `effective_rank`: of the Gram matrix :math:`K = \frac1n J
+      J^\top` (:func:`of_spectrum`); `kappa_loss`: of the loss's own matrix (:func:`gnlib.diagnosis.loss_gram`)
+    - `alignment`, `weighted_residual`: where targets and residual lie in K (:mod:`.spectral`)
+    - `drift`: how far K moves while the loss falls (:mod:`.drift`, along plain gradients)
+    - `sharpness`: the largest eigenvalue of the Hessian of the loss (:func:`.curvature.sharpness`)
+    - `gradient_quotient`, `naswot`, `zico`, `synflow`, `te_nas`, `chi_1`: :mod:`.zero_cost`
+    - `parameters`, `initial_loss`, `gradient_norm`: what anybody could say
+    - `loss_after_20`, `alignment_after_20`: :meth:`Start.after`
+    - `forecast_<goal>`, `forecast_kp_<goal>`, in the order of the goals, each written as by `f"{goal:g}"`: the fewest
+      steps of the linear model (:func:`.forecasts.fewest_steps`) with the kernel K, and with :math:`\frac1n J P^{-1}
+      J^\top`, P the root of the diagonal of G with a floor of 1e-3 of its root mean square
+
+    Only those after 20 steps depend on the optimiser: for several of them, keep one :class:`Start`. What is not defined
+    is nan.
+
+    Parameters
+    ----------
+    module
+        with samples along the first axis of its input and outputs `(n, k)`, in the mode in which it is trained; it is
+        computed with in double precision
+    x
+        n samples
+    y
+        targets `(n, k)` for `"mse"`, class indices `(n,)` for `"cross_entropy"`
+    loss
+        `"mse"`, half the squared distance, or `"cross_entropy"`, both the mean over the samples
+        (:func:`gnlib.diagnosis.loss_of`)
+    optimizer
+        `"descent"`, `"momentum"` or `"adam"`, on all samples at once
+    goals
+        losses
+    generator
+        of all that is drawn
+
+    Raises
+    ------
+    ValueError
+        Another optimiser; what :func:`gnlib.diagnosis.loss_of` and :func:`gnlib.jacobian.gauss_newton_gram` refuse.
+
+    Examples
+    --------
+    >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
+    <...>
+    >>> net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)).double()
+    >>> x, y = torch.randn(4, 3, dtype=torch.float64), torch.randn(4, 2, dtype=torch.float64)
+    >>> draws = torch.Generator().manual_seed(0)
+    >>> found = predict(net, x, y, "mse", optimizer="descent", goals=[0.5], generator=draws)
+    >>> found["parameters"], found["forecast_0.5"]
+    (32.0, 1.0)
+    """
+    start = Start(module, x, y, loss)
+    return start.predictors(goals, generator) | start.after(20, optimizer)

@@ -1,0 +1,103 @@
+"""Both ends of the spectrum of a matrix, by diagonalising it: the reference for everything else."""
+
+import math
+from collections.abc import Iterable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gnlib.checks import EPS, as_float64, as_symmetric, numerical_rank
+from gnlib.eigen.result import ConditionNumber
+
+SQUARES_FIT = 1e60  # entries up to this, and down to its inverse, have squares within the range of double precision
+
+
+def dense_ends(matrix: Float[Tensor, "p p"], rank: int | None = None) -> ConditionNumber:
+    """Return both ends of the spectrum of a symmetric positive semi-definite matrix from all its eigenvalues.
+
+    The rank is the number of eigenvalues above `p * eps` times the largest, unless it is given. The relative error of
+    the smallest eigenvalue is what counts as zero over it: either rounding put those eigenvalues where they are, and
+    moves the smallest one as much, or they are not zero and the rank is wrong.
+    """
+    matrix = as_symmetric(matrix, "The matrix")
+    values = torch.linalg.eigvalsh(matrix).flip(0)
+    p, largest = len(values), values[0].item()
+    threshold = p * EPS * values.abs().max().item()
+    if threshold == 0:
+        raise ValueError("The matrix is zero: it has no eigenvalue to divide by. Check the weights and the data.")
+    if values[-1] < -threshold:
+        raise ValueError(f"The matrix has the negative eigenvalue {values[-1]:.1e}; a Gauss-Newton matrix has none.")
+    how = "rank given" if rank is not None else "relative threshold"
+    if rank is None:
+        rank = numerical_rank(values, p)
+    elif not isinstance(rank, int) or not 1 <= rank <= p:
+        raise ValueError(f"rank is {rank}; it must be a whole number between 1 and the size of the matrix, {p}.")
+    smallest = values[rank - 1].item()
+    if smallest <= 0:
+        raise ValueError(f"Eigenvalue number {rank} is {smallest:.1e}, not positive; the rank given is too large.")
+    gap = smallest / max(values[rank:].abs().max().item() if rank < p else 0.0, EPS * largest)
+    return ConditionNumber(largest, smallest, rank, gap, 1 / gap, f"dense eigenvalues, {how}")
+
+
+def graded_smallest(matrix: Float[Tensor, "p p"]) -> tuple[float, float] | None:
+    r"""Return the smallest eigenvalue and its relative error, or None if the matrix is not positive definite.
+
+    Scaled to a unit diagonal, :math:`G = D H D`, a graded matrix is well conditioned, and then all eigenvalues of
+    :math:`G^{-1} = D^{-1} H^{-1} D^{-1}` down from the largest are determined to a relative error of about
+    :math:`p\, \varepsilon / \lambda_{\min}(H)`, however badly scaled D is (Demmel and Veselic 1992).
+    """
+    rounding = len(matrix) * EPS
+    scale = matrix.diagonal().clamp_min(0).sqrt()
+    if scale.min() == 0:
+        return None
+    unit = matrix / scale[:, None] / scale
+    least = torch.linalg.eigvalsh(unit)[0].item()
+    cholesky, failed = torch.linalg.cholesky_ex(unit)
+    if failed or least <= rounding:
+        return None
+    inverse = torch.cholesky_inverse(cholesky) / scale[:, None] / scale
+    return 1 / torch.linalg.eigvalsh(inverse)[-1].item(), rounding / least
+
+
+def graded_ends(matrix: Float[Tensor, "p p"]) -> ConditionNumber:
+    """Return both ends of the spectrum of a matrix that may be graded; if it is singular, from its eigenvalues."""
+    found = graded_smallest(matrix)
+    if found is None:
+        return dense_ends(matrix)
+    smallest, error = found
+    largest = torch.linalg.eigvalsh(matrix)[-1].item()
+    gap = smallest / (EPS * largest)
+    return ConditionNumber(largest, smallest, len(matrix), gap, error, "eigenvalues of the matrix and of its inverse")
+
+
+def magnitude(matrix: Tensor) -> float:
+    """Return a power of two to divide a matrix by that brings its entries to the order of one; 1 for usual ones."""
+    largest = torch.stack(torch.aminmax(matrix)).abs().max().item()
+    return 1.0 if 1 / SQUARES_FIT < largest < SQUARES_FIT else 2.0 ** math.frexp(largest)[1]
+
+
+def singular_value_ends(blocks: Iterable[Float[Tensor, "q _columns"]]) -> ConditionNumber:
+    """Return both ends of the spectrum of `J J^T` for `J = [block, block, ...]`, which need not exist whole.
+
+    Rounding moves eigenvalues of the product by `eps` times the largest, and singular values by `eps` times the largest
+    of those: of condition numbers up to 1e16 the product keeps no digit, the factor half of them. Each block is merged
+    into the triangular factor R of a QR decomposition of `J^T`, which has its singular values.
+    Those up to `max(q, p) * eps` times the largest count as zero, where p is the number of columns.
+    """
+    triangle, columns = None, 0
+    for block in blocks:
+        block = as_float64(block, "The Jacobian")
+        columns += block.shape[1]
+        rows = block.mT if triangle is None else torch.cat([triangle, block.mT])
+        triangle = torch.linalg.qr(rows, mode="r").R
+    if triangle is None:
+        raise ValueError("There is no block of the Jacobian; at least one was expected.")
+    values = torch.linalg.svdvals(triangle)
+    largest = values[0].item()
+    if largest == 0:
+        raise ValueError("The Jacobian is zero: no eigenvalue to divide by. Check the weights and the data.")
+    rank = numerical_rank(values, max(columns, triangle.shape[1]))
+    smallest = values[rank - 1].item()
+    gap = smallest / max(values[rank].item() if rank < len(values) else 0.0, EPS * largest)
+    return ConditionNumber(largest**2, smallest**2, rank, gap**2, 2 / gap, "singular values of the Jacobian, by QR")

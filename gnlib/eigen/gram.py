@@ -1,0 +1,125 @@
+"""Both ends of the spectrum of a Gram matrix, without the rest of it."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gnlib.checks import EPS
+from gnlib.eigen.coupled_blocks import BLOCK_COLUMNS, CoupledBlocks
+from gnlib.eigen.dense import dense_ends, magnitude
+from gnlib.eigen.result import RESOLVED, ConditionNumber, Limits, NotConvergedError
+from gnlib.eigen.shifted_inverse import LinAlgError
+
+DENSE_UP_TO = 2000  # size up to which all eigenvalues take hardly longer than two of them
+MOST_STEPS = 50  # after which all eigenvalues would have taken no longer
+
+
+class Gram(NamedTuple):
+    """A symmetric matrix whose row `i k + a` belongs to output a of sample i.
+
+    Attributes
+    ----------
+    matrix
+        the matrix
+    outputs
+        number k of outputs of a sample
+    rank
+        number of non-zero eigenvalues where theory gives it
+    """
+
+    matrix: Float[Tensor, "nk nk"]
+    outputs: int = 1
+    rank: int | None = None
+
+
+def is_of_full_rank(gram: Gram, limits: Limits) -> bool:
+    """Say whether the matrix may have full rank; the iteration finds out if it has."""
+    return gram.rank in (None, len(gram.matrix))
+
+
+def is_large(gram: Gram, limits: Limits) -> bool:
+    """Say whether all eigenvalues take longer than two of them."""
+    return len(gram.matrix) > DENSE_UP_TO
+
+
+def dense(gram: Gram, limits: Limits) -> ConditionNumber:
+    """Return both ends from all eigenvalues."""
+    return dense_ends(gram.matrix, rank=gram.rank)
+
+
+def iteration(gram: Gram, limits: Limits) -> ConditionNumber | None:
+    """Return both ends of the spectrum of a Gram matrix.
+
+    None is returned if the smallest eigenvalue is not resolved, as it then takes all of them to tell the rank; or if
+    the outputs are coupled too strongly for their blocks to help.
+    """
+    scale = magnitude(gram.matrix)
+    blocks = GramBlocks(gram.matrix if scale == 1 else gram.matrix / scale, gram.outputs)
+    tolerance, steps = limits.tolerance, min(limits.max_steps, MOST_STEPS)
+    try:
+        top = blocks.end(largest=True, tolerance=tolerance, max_steps=steps)
+        bottom = blocks.end(largest=False, norm=top.value, tolerance=tolerance, max_steps=steps)
+    except (NotConvergedError, LinAlgError):
+        return None
+    p, gap = len(gram.matrix), bottom.value / (EPS * top.value)
+    residual = max(top.error, bottom.error + 1 / gap) if gap > p else torch.inf
+    if residual > RESOLVED:
+        return None
+    return ConditionNumber(
+        largest=top.value,
+        smallest=bottom.value,
+        rank=p,
+        gap=gap,
+        residual=residual,
+        method=f"block iteration on the matrix, {top.steps} and {bottom.steps} steps",
+    ).scaled(scale)
+
+
+class GramBlocks(CoupledBlocks):
+    """A Gram matrix with its blocks of all samples for one output, in the basis of outputs that couples them least.
+
+    That basis is the eigenbasis of the mean over samples of the blocks of all outputs for one sample.
+
+    Parameters
+    ----------
+    matrix
+        symmetric, row `i k + a` for output a of sample i
+    outputs
+        number k of outputs
+    """
+
+    def __init__(self, matrix: Float[Tensor, "nk nk"], outputs: int) -> None:
+        self.matrix = self.like = matrix
+        self.outputs, self.inputs, self.outermost = outputs, len(matrix) // outputs, set(range(outputs))
+        self.groups = [range(i, i + 1) for i in range(outputs)]
+        samples = matrix.view(self.inputs, outputs, self.inputs, outputs)
+        _, self.rotation = torch.linalg.eigh(torch.einsum("iaib->ab", samples))
+        self.blocks = matrix.new_empty(outputs, self.inputs, self.inputs)
+        for rows, sample in zip(self.blocks.unbind(1), samples, strict=True):
+            rotated = (self.rotation.mT @ sample.flatten(1)).view_as(sample)
+            torch.matmul(rotated, self.rotation.mT[:, :, None], out=rows[:, :, None])
+
+    def apply(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "p b"]:  # noqa: D102
+        return (x.mT.contiguous() @ self.matrix).mT  # the matrix is symmetric, and this is up to three times faster
+
+    def block(self, i: int) -> Float[Tensor, "r r"]:  # noqa: D102
+        return self.blocks[i]
+
+    def split(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "k r b"]:  # noqa: D102
+        return (self.rotation.mT @ x.reshape(self.inputs, self.outputs, -1)).transpose(0, 1)
+
+    def join(self, x: Float[Tensor, "k r b"]) -> Float[Tensor, "p b"]:  # noqa: D102
+        return (self.rotation @ x.transpose(0, 1)).reshape(len(self.matrix), -1)
+
+    def guess(self, *, largest: bool) -> tuple[float, Float[Tensor, "p b"]]:
+        """Project on the vectors at that end of each block."""
+        start = self.like.new_zeros(self.outputs, self.inputs, self.outputs, min(BLOCK_COLUMNS, self.inputs))
+        for i in range(self.outputs):
+            start[i, :, i] = self.ritz_vectors(i, BLOCK_COLUMNS, largest=largest)
+        start = self.join(start.flatten(2))
+        values, vectors = torch.linalg.eigh(start.mT @ self.apply(start))
+        if largest:
+            values, vectors = values.flip(0), vectors.flip(1)
+        return values[0].item(), start @ vectors[:, : self.columns]

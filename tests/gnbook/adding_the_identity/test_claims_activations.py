@@ -1,0 +1,136 @@
+"""Riedi 2022, section 5, statements 23 to 26: singular values under an activation."""
+
+import itertools
+
+import pytest
+import torch
+from gnbook.adding_the_identity.bounds import activated_singular_values
+
+from tests.gnbook.adding_the_identity.helpers import ROUNDING, masks, singular, starts, thousand
+from tests.strategies import attack, exact, gaussian
+
+
+@pytest.mark.claim("Riedi Proposition 23", verdict="holds")
+@thousand
+def test_an_absolute_value_changes_no_singular_value(matrices):
+    s = singular(matrices)
+    for d in masks(matrices.shape[-1], -1.0):
+        for product in (matrices * d, matrices * d[:, None]):
+            assert ((singular(product) - s).abs() <= ROUNDING * (s[:, :1] + 1e-300)).all()
+
+
+@pytest.mark.claim("Riedi Lemma 24", verdict="holds")
+@thousand
+def test_a_relu_increases_no_singular_value(matrices):
+    s = singular(matrices)
+    for d in masks(matrices.shape[-1], 0.0):
+        for product in (matrices * d, matrices * d[:, None]):
+            assert (singular(product) <= s + ROUNDING * s[:, :1]).all()
+
+
+@pytest.mark.claim("Riedi Lemma 24", verdict="holds")
+@pytest.mark.parametrize("slope", [0.0, 0.3, -0.8])
+def test_an_attack_does_not_make_an_activation_increase_a_singular_value(slope):
+    d = exact([slope, 1.0, slope, 1.0])
+
+    def excess(m):
+        return ((singular(m * d) - singular(m)) / singular(m)[:, :1]).max(-1).values
+
+    assert -1e-3 < attack(excess, starts(5, 4)) < ROUNDING
+
+
+@pytest.mark.claim("Riedi, leaky ReLU for i = 1 only", verdict="fails")
+@thousand
+@pytest.mark.parametrize("slope", [0.01, 0.5, 0.99, -0.3])
+def test_a_leaky_relu_increases_no_singular_value_whatsoever(matrices, slope):
+    s = singular(matrices)
+    for d in masks(matrices.shape[-1], slope):
+        for product in (matrices * d, matrices * d[:, None]):
+            assert (singular(product) <= s + ROUNDING * s[:, :1]).all()
+
+
+@pytest.mark.claim("Any activation", verdict="holds")
+@thousand
+@pytest.mark.parametrize("slope", [0.0, 0.01, 0.7, -0.3, -1.0, 2.0])
+def test_all_singular_values_are_within_the_products_with_the_slopes(matrices, slope):
+    for m, d in zip(matrices[::4], itertools.cycle(masks(matrices.shape[-1], slope)), strict=False):
+        s, scale = singular(m), max(1, abs(slope))
+        lower, upper = activated_singular_values(s, d)
+        slack = ROUNDING * scale * s[0]
+        for product in (m * d, m * d[:, None]):
+            moved = singular(product)
+            assert (lower <= moved + slack).all() and (moved <= upper + slack).all()
+            assert (d.abs().min() * s <= moved + slack).all() and (moved <= d.abs().max() * s + slack).all()
+
+
+@pytest.mark.claim("Any activation", verdict="holds")
+@pytest.mark.parametrize("n", [2, 4])
+@pytest.mark.parametrize("end", ["lower", "upper"])
+def test_an_attack_attains_the_products_with_the_slopes_and_does_not_pass_them(n, end):
+    def excess(m, slopes):
+        s, d = singular(m), slopes.abs().sort(-1, descending=True).values
+        if end == "lower":  # s_{i + j - n} of the product is at least s_i d_j
+            bounds = [(s[:, q:] * d[:, q:].flip(-1)).amax(-1) for q in range(n)]
+        else:  # s_{i + j - 1} is at most that
+            bounds = [(s[:, : q + 1] * d[:, : q + 1].flip(-1)).amin(-1) for q in range(n)]
+        bound, scale = torch.stack(bounds, -1), s[:, :1] * d[:, :1]
+        ours = activated_singular_values(s[0].detach(), slopes[0].detach())[end == "upper"]
+        torch.testing.assert_close(ours, bound[0].detach(), rtol=1e-12, atol=1e-14)
+        sign = 1 if end == "upper" else -1
+        return (sign * (singular(m * slopes[:, None]) - bound) / scale).amax(-1)
+
+    assert -1e-3 < attack(excess, starts(15, n), gaussian(16, 48, n)) < ROUNDING
+
+
+@pytest.mark.claim("Any activation", verdict="holds")
+@thousand
+@pytest.mark.parametrize("slope", [0.0, 0.05, -0.5, 1.0, 3.0])
+def test_the_condition_number_grows_at_most_by_that_of_the_slopes(matrices, slope):
+    for m, d in zip(matrices[::4], itertools.cycle(masks(matrices.shape[-1], slope)[1:]), strict=False):
+        s, kept = singular(m), d[d != 0].abs()
+        if len(kept) and s[-1] > 1e-6 * s[0]:
+            moved = singular(m * d)[: len(kept)]
+            assert (moved[-1] > 0) and moved[0] / moved[-1] <= s[0] / s[-1] * kept.max() / kept.min() * (1 + 1e-9)
+
+
+@pytest.mark.claim("Any activation", verdict="holds")
+def test_an_attack_attains_the_product_of_the_condition_numbers():
+    d = exact([0.5, 1.0, 1.0])
+
+    def excess(m):
+        before, after = singular(m), singular(m * d)
+        return (after[:, 0] / after[:, -1]) / (2 * before[:, 0] / before[:, -1]) - 1
+
+    assert -1e-2 < attack(excess, starts(6, 3), steps=300) < 1e-9
+
+
+@pytest.mark.claim("Riedi Proposition 25", verdict="holds")
+@thousand
+@pytest.mark.parametrize("slope", [0.0, 0.4, -1.0])
+def test_squared_singular_values_fall_by_the_squares_of_the_columns_switched_off(matrices, slope):
+    s = singular(matrices)
+    for d in masks(matrices.shape[-1], slope):
+        moved, columns = singular(matrices * d), (matrices[..., d != 1] ** 2).sum((1, 2))
+        slack = ROUNDING * (s**2).sum(1) * 10
+        lost = (1 - slope**2) * columns
+        assert (((s**2).sum(1) - (moved**2).sum(1) - lost).abs() <= slack).all()
+        assert (((s**2 - moved**2).abs().sum(1) - lost).abs() <= slack).all()
+        assert (((s - moved) ** 2).sum(1) <= (1 - slope) ** 2 * columns + slack).all()
+
+
+@pytest.mark.claim("Riedi Proposition 25", verdict="holds")
+def test_an_attack_attains_eq_82():
+    d = exact([0.0, 0.0, 1.0])
+
+    def excess(m):
+        return ((singular(m) - singular(m * d)) ** 2).sum(1) / (m[..., :2] ** 2).sum((1, 2)) - 1
+
+    assert -1e-2 < attack(excess, starts(7, 3), steps=300) < ROUNDING
+
+
+@pytest.mark.claim("Riedi Proposition 26", verdict="holds")
+@thousand
+def test_an_activation_before_is_one_after_the_transpose(matrices):
+    d = gaussian(99, matrices.shape[-1])
+    before, after = singular(matrices * d), singular(d[:, None] * matrices.mT)
+    assert ((before - after).abs() <= ROUNDING * (before[:, :1] + 1e-300)).all()

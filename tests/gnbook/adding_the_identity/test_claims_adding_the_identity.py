@@ -1,0 +1,430 @@
+"""Riedi 2022, section 4, statements 14 to 22: singular values under a skip.
+
+Bounds are tried on a thousand matrices, hostile ones among them, and attacked: gradient ascent on the excess of the
+bounded over the bound, from many starts.
+"""
+
+import itertools
+import math
+
+import pytest
+import torch
+from gnbook.adding_the_identity.bounds import shifted_singular_values
+from gnbook.adding_the_identity.singular_values import derivatives, follow, one_sided_derivatives, zeros
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests.gnbook.adding_the_identity.helpers import ROUNDING, THOUSAND, identity, singular, starts, thousand
+from tests.strategies import EPS, a_hundred, attack, exact, gaussian, instances, orthogonal, seeds
+
+RHOS = [0.0, 1e-3, 0.3, 1.0, 2.0, 30.0]
+
+
+def taus(matrix):
+    """Return the smallest and the largest eigenvalue of M + M^T (Definition 15)."""
+    values = torch.linalg.eigvalsh(matrix + matrix.mT)
+    return values[..., 0], values[..., -1]
+
+
+@pytest.mark.claim("Riedi Lemma 14", verdict="holds")
+@thousand
+@pytest.mark.parametrize("rho", [0.37, -1.4])
+def test_the_derivative_is_the_cosine_of_the_angle_between_singular_vectors(matrices, rho):
+    checked, step, n = 0, 1e-5, matrices.shape[-1]
+    for m in matrices / matrices.flatten(1).norm(dim=1).clamp_min(1e-9)[:, None, None]:
+        at = m + rho * identity(n)
+        s = singular(at)
+        if min([s[-1].item(), *(s[:-1] - s[1:]).tolist()]) < 1e-2:
+            continue
+        v, _, uh = torch.linalg.svd(at)
+        cosines = (v * uh.mT).sum(0)
+        ahead, behind = (singular(at + h * identity(n)) for h in (step, -step))
+        torch.testing.assert_close((ahead - behind) / (2 * step), cosines, rtol=0, atol=1e-6)
+        torch.testing.assert_close(derivatives(at), cosines, rtol=0, atol=1e-12)
+        quadratic = (uh * (uh @ (m + m.mT))).sum(1) + 2 * rho
+        torch.testing.assert_close((ahead**2 - behind**2) / (2 * step), quadratic, rtol=0, atol=1e-5)
+        checked += 1
+    assert checked >= 40
+
+
+@pytest.mark.claim("Riedi Definition 15 and Eq. 69", verdict="holds")
+@thousand
+def test_the_norm_of_the_symmetric_part_is_at_most_that_of_the_matrix(matrices):
+    low, high = taus(matrices)
+    norm = torch.linalg.matrix_norm(matrices + matrices.mT, 2)
+    slack = ROUNDING * (1 + norm)
+    assert (norm - torch.maximum(low.abs(), high.abs())).abs().le(slack).all()
+    assert (norm - torch.maximum(-low, high)).abs().le(slack).all()
+    assert (norm <= 2 * singular(matrices)[:, 0] + slack).all()
+
+
+@pytest.mark.claim("Riedi Definition 15 and Eq. 69", verdict="holds")
+def test_an_attack_attains_eq_69():
+    def excess(m):
+        return torch.maximum(-taus(m)[0], taus(m)[1]) / (2 * singular(m)[..., 0]) - 1
+
+    assert -1e-3 < attack(excess, starts(0, 3)) < ROUNDING
+
+
+@pytest.mark.claim("Riedi Theorem 16", verdict="holds if")
+@thousand
+def test_theorem_16_for_skips_that_are_not_negative_with_repeated_singular_values_too(matrices):
+    n, (low, high), before = matrices.shape[-1], taus(matrices), singular(matrices) ** 2
+    for rho in RHOS:
+        change = singular(matrices + rho * identity(n)) ** 2 - before
+        slack = ROUNDING * (before[:, :1] + rho**2)
+        assert (rho * low[:, None] + rho**2 <= change + slack).all()
+        assert (change <= rho * high[:, None] + rho**2 + slack).all()
+
+
+@pytest.mark.claim("Riedi Theorem 16", verdict="holds if")
+@pytest.mark.parametrize("n", [2, 4])
+def test_an_attack_attains_theorem_16_and_does_not_pass_it(n):
+    def excess(m, logarithm, side):
+        rho = logarithm.exp()[:, None]
+        change = singular(m + rho[..., None] * identity(n)) ** 2 - singular(m) ** 2 - rho**2
+        bound = rho * taus(m)[side][:, None]
+        scale = singular(m)[:, :1] ** 2 + rho**2
+        return ((change - bound if side else bound - change) / scale).max(-1).values
+
+    for side in (0, 1):
+        best = attack(lambda m, r, side=side: excess(m, r, side), starts(1, n), gaussian(2, 48))
+        assert -1e-3 < best < ROUNDING
+
+
+def breaks_theorem_16(m, rho):
+    change = singular(m + rho * identity(len(m))) ** 2 - singular(m) ** 2 - rho**2
+    low, high = (rho * tau for tau in taus(m))
+    return bool((change < low - 1e-9).any() or (change > high + 1e-9).any())
+
+
+@pytest.mark.claim("Riedi Theorem 16", verdict="holds if")
+def test_a_negative_skip_breaks_theorem_16_from_two_numbers_on():
+    assert not any(breaks_theorem_16(m, rho) for m in THOUSAND[0] for rho in (-3.0, -0.5))
+    broken = [
+        entries
+        for entries in itertools.product([0, 1], repeat=4)
+        if singular(exact(entries).view(2, 2)).diff().abs() > 1e-9 and breaks_theorem_16(exact(entries).view(2, 2), -1)
+    ]
+    assert min(broken, key=sum) in [(1, 0, 0, 0), (0, 0, 0, 1), (0, 1, 0, 0), (0, 0, 1, 0)]
+    assert (1, 0, 0, 0) in broken
+
+
+@pytest.mark.claim("Riedi Theorem 16", verdict="holds if")
+@thousand
+def test_the_library_swaps_the_two_tau_for_a_negative_skip(matrices):
+    for m in matrices[::4]:
+        for rho in (-2.0, -0.3, 0.7):
+            lower, upper = shifted_singular_values(m, rho)
+            s = singular(m + rho * identity(len(m)))
+            slack = ROUNDING * (singular(m)[0] + abs(rho)) ** 2
+            assert (lower**2 <= s**2 + slack).all() and (s**2 <= upper**2 + slack).all()
+
+
+@pytest.mark.claim("Riedi Eq. 73", verdict="holds if")
+@thousand
+def test_eq_73_where_its_radicand_is_not_negative(matrices):
+    n, (low, high), before = matrices.shape[-1], taus(matrices), singular(matrices)
+    for rho in RHOS:
+        s = singular(matrices + rho * identity(n))
+        below, above = (before**2 + rho * tau[:, None] + rho**2 for tau in (low, high))
+        slack = ROUNDING * (before[:, :1] + rho) + ROUNDING**0.5 * (below < 1e-9 * (before[:, :1] + rho) ** 2)
+        assert ((below < 0) | (below.clamp_min(0).sqrt() <= s + slack)).all()
+        assert (s <= above.clamp_min(0).sqrt() + slack).all()
+        assert (above.clamp_min(0).sqrt() <= rho + before[:, :1] + slack).all()
+
+
+@pytest.mark.claim("Riedi Eq. 73", verdict="holds if")
+def test_the_radicand_of_eq_73_can_be_negative():
+    m = exact([[0, 0], [0, -1]])
+    assert (singular(m)[-1] ** 2 + taus(m)[0] + 1).item() == -1
+
+
+@pytest.mark.claim("Riedi, all singular values increase", verdict="holds if")
+@thousand
+def test_all_singular_values_have_grown_once_the_skip_is_as_large_as_minus_the_lower_tau(matrices):
+    n, before = matrices.shape[-1], singular(matrices)
+    for factor in (1.0, 1.5, 10.0):
+        rho = factor * (-taus(matrices)[0]).clamp_min(0)
+        after = singular(matrices + rho[:, None, None] * identity(n))
+        assert (after >= before - 1e-7 * (before[:, :1] + rho[:, None])).all()
+        assert factor == 1 or (after > before)[rho > 1e-3].all()
+
+
+@pytest.mark.claim("Riedi, all singular values increase", verdict="holds if")
+@pytest.mark.parametrize("rho", [0.5, 1.0, 1.99])
+def test_for_minus_one_the_singular_value_falls_for_any_smaller_skip(rho):
+    m = exact([[-1]])
+    assert taus(m)[0] == -2 and singular(m + rho) < singular(m)
+
+
+@pytest.mark.claim("Riedi, all singular values increase", verdict="holds if")
+def test_at_minus_the_lower_tau_a_singular_value_may_be_the_same():
+    m = exact([[-1]]) / 2
+    assert -taus(m)[0] == 1 and singular(m + 1) == singular(m) == 0.5
+    assert singular(m + 1.01) > singular(m)
+
+
+@pytest.mark.claim("Riedi, all singular values increase", verdict="holds if")
+def test_of_a_gaussian_layer_as_many_singular_values_begin_by_falling_as_by_rising():
+    slopes = torch.stack([one_sided_derivatives(gaussian(seed, 15, 15)).right for seed in range(200)])
+    assert (slopes < 0).double().mean().item() == pytest.approx(0.5, abs=5 * 0.5 / 3000**0.5)
+    assert slopes.std().item() == pytest.approx(15**-0.5, rel=0.1)
+
+
+def both(seed, n, t):
+    """Return a matrix with eigenvalue t whose eigenvector is a right singular vector too, and that vector."""
+    q = orthogonal(seed, n)
+    inner = gaussian(seed + 1, n, n)
+    inner[0], inner[:, 0], inner[0, 0] = 0, 0, t
+    return q @ inner @ q.mT, q[:, 0]
+
+
+@pytest.mark.claim("Riedi Lemma 18", verdict="fails")
+@instances
+@given(seeds, st.integers(1, 5), st.sampled_from([-2.0, -0.5, 1e-3, 1.0, 3.0]), st.floats(-5, 5))
+def test_an_eigenvector_that_is_a_singular_vector_stays_both(seed, n, t, rho):
+    m, w = both(seed, n, t)
+    moved = m + rho * identity(n)
+    slack = 1e-12 * (1 + moved.norm()) ** 2
+    assert (moved @ w - (t + rho) * w).norm() <= slack
+    assert (moved.mT @ (moved @ w) - (t + rho) ** 2 * w).norm() <= slack
+    assert (singular(moved) - abs(t + rho)).abs().min() <= slack
+
+
+@pytest.mark.claim("Riedi Lemma 18", verdict="fails")
+@instances
+@given(seeds, st.integers(2, 5), st.sampled_from([-2.0, -0.5, 0.1, 1.0, 3.0]))
+def test_an_eigenvector_is_a_right_singular_vector_only_if_the_transpose_has_it_too(seed, n, t):
+    q, m = orthogonal(seed, n), gaussian(seed + 1, n, n)
+    m[1:, 0], m[0, 0] = 0, t
+    m, w = q @ m @ q.mT, q[:, 0]
+    residual = m.mT @ (m @ w) - t**2 * w
+    assert residual.norm().item() == pytest.approx(abs(t) * (m.mT @ w - t * w).norm().item(), rel=1e-6, abs=1e-10)
+    assert residual.norm() > 1e-8
+
+
+NILPOTENT = exact([[0, 1], [0, 0]])
+
+
+@pytest.mark.claim("Riedi Lemma 18", verdict="fails")
+def test_with_eigenvalue_zero_the_eigenvector_need_not_stay_a_singular_vector():
+    w = exact([1, 0])
+    assert (NILPOTENT @ w == 0).all() and (NILPOTENT.mT @ (NILPOTENT @ w) == 0).all()
+    moved = NILPOTENT + identity(2)
+    assert (moved.mT @ (moved @ w)).tolist() == [1, 1]
+
+
+@pytest.mark.claim("Riedi Lemma 19", verdict="holds if")
+@instances
+@given(seeds, st.integers(1, 5), st.sampled_from([-2.0, -0.7, 0.3, 1.0]), st.floats(-3, 3))
+def test_extreme_slopes_belong_to_vectors_that_are_both(seed, n, t, rho):
+    m, _ = both(seed, n, t)
+    s = singular(m)
+    i = (s - abs(t)).abs().argmin()
+    assume(min([s[-1].item(), *(s[:-1] - s[1:]).tolist(), 1.0]) > 1e-3)
+    slope = derivatives(m)[i].item()
+    assert slope == pytest.approx(math.copysign(1, t), abs=1e-12)
+    u = torch.linalg.svd(m).Vh[i]
+    value = slope * s[i] + rho  # t + rho of the lemma, t = s for slope 1 and -s for slope -1
+    assert ((m + rho * identity(n)) @ u - value * u).norm() <= 1e-10
+    assert (singular(m + rho * identity(n)) - value.abs()).abs().min() <= 1e-10
+
+
+@pytest.mark.claim("Riedi Lemma 19", verdict="holds if")
+@thousand
+def test_no_slope_exceeds_one_and_those_near_one_belong_to_near_eigenvectors(matrices):
+    for m in matrices[::4]:
+        v, s, uh = torch.linalg.svd(m)
+        cosines = (v * uh.mT).sum(0)
+        assert (cosines.abs() <= 1 + ROUNDING).all()
+        for sign in (1, -1):  # |M u - s u| = s |v - u|, and |v - u|^2 = 2 - 2 cos
+            distance = (m @ uh.mT - sign * s * uh.mT).norm(dim=0)
+            torch.testing.assert_close(
+                distance**2, s**2 * (2 - 2 * sign * cosines), rtol=0, atol=(1e-12 * s[0] ** 2).item()
+            )
+
+
+@pytest.mark.claim("Riedi Lemma 19", verdict="holds if")
+def test_at_a_triple_singular_value_a_vector_of_slope_one_need_not_be_an_eigenvector_with_that_eigenvalue():
+    m, w = torch.diag(exact([1, 1, -1])), exact([0, 0, 1])
+    left, right = one_sided_derivatives(m)
+    assert left[1] == right[1] == 1  # the second one is differentiable
+    assert (m.mT @ (m @ w) == w).all() and (m @ w == -w).all()
+    assert [singular(m + rho * identity(3))[1].item() for rho in (-0.25, 0.25)] == [0.75, 1.25]
+
+
+@pytest.mark.claim("Riedi Lemma 19", verdict="holds if")
+@a_hundred
+@given(seeds)
+def test_two_equal_singular_values_with_a_derivative_of_one_have_eigenvectors_only(seed):
+    angles = gaussian(seed, 2)
+    for angle in (*angles.tolist(), 0.0):
+        c, s = math.cos(angle), math.sin(angle)
+        for m in (exact([[c, -s], [s, c]]), exact([[c, s], [s, -c]])):  # every 2 x 2 matrix with s_1 = s_2 = 1
+            left, right = one_sided_derivatives(m)
+            if (left - right).abs().max() < 1e-9 and right[0] > 1 - 1e-12:
+                assert (m - identity(2)).norm() < 1e-5
+
+
+def breaks_lemma_20(m, rho_0, rho):
+    """Say whether a null vector at rho_0 is no singular vector at rho, or its singular value another one."""
+    n = len(m)
+    w = torch.linalg.svd(m + rho_0 * identity(n)).Vh[-1]
+    moved = m + rho * identity(n)
+    return bool((moved.mT @ (moved @ w) - (rho - rho_0) ** 2 * w).norm() > 1e-9)
+
+
+@pytest.mark.claim("Riedi Lemma 20", verdict="fails")
+def test_the_smallest_matrix_that_breaks_lemma_20_has_one_entry():
+    assert not any(breaks_lemma_20(m, -m.item(), -m.item() + 1) for m in THOUSAND[0])
+    broken = [e for e in itertools.product([0, 1], repeat=4) if breaks_at_a_zero(exact(e).view(2, 2))]
+    fewest = min(map(sum, broken))
+    assert fewest == 1 and [e for e in broken if sum(e) == fewest] == [(0, 0, 1, 0), (0, 1, 0, 0)]
+
+
+def breaks_at_a_zero(m):
+    return any(breaks_lemma_20(m, rho, rho + 1) for rho in zeros(m).tolist())
+
+
+@pytest.mark.claim("Riedi Lemma 20", verdict="fails")
+@pytest.mark.parametrize("rho", [-2.0, -0.1, 0.01, 0.5, 3.0])
+def test_there_its_singular_value_leaves_zero_like_a_parabola(rho):
+    s = singular(NILPOTENT + rho * identity(2))
+    assert s[1].item() == pytest.approx(rho**2 / s[0].item(), rel=1e-12)
+    assert s[1] < abs(rho) * 0.91
+
+
+@pytest.mark.claim("Riedi Lemma 20", verdict="fails")
+def test_of_gaussian_layers_with_a_zero_every_one_breaks_it():
+    found = 0
+    for seed in range(100):
+        m = gaussian(seed, 3, 3)  # an odd number: there is a real eigenvalue
+        found += breaks_at_a_zero(m)
+        assert not breaks_at_a_zero(m + m.mT) and not breaks_at_a_zero(m[:1, :1])
+    assert found == 100
+
+
+@pytest.mark.claim("Riedi Lemma 20, no zero without an eigenvector", verdict="holds")
+@thousand
+def test_a_singular_value_vanishes_where_there_is_a_real_eigenvalue_and_nowhere_else(matrices):
+    for m in matrices[::4]:
+        norm = singular(m)[0].item()
+        for rho in zeros(m).tolist():
+            assert singular(m + rho * identity(len(m)))[-1] <= 1e-13 * (norm + abs(rho))
+        pairs = torch.linalg.eigvals(m)
+        distinct = min([1.0, *((pairs[i] - pairs[j]).abs().item() for i in range(len(m)) for j in range(i))])
+        if distinct > 1e-3 * max(norm, 1e-9) and norm > 0:
+            assert len(zeros(m)) == (pairs.imag.abs() < 1e-9 * norm).sum()
+
+
+@pytest.mark.claim("Riedi Lemma 20, no zero without an eigenvector", verdict="holds")
+def test_an_attack_does_not_make_a_layer_without_real_eigenvalues_singular():
+    """With eigenvalues 0.3 +- i, s_2 is |0.3 + rho + i| over the condition number of the basis, or more."""
+    bases, rotation = starts(3, 2) + 2 * identity(2), exact([[0.3, -1], [1, 0.3]])
+
+    def layers(basis):
+        return basis @ rotation @ torch.linalg.inv(basis)
+
+    def excess(basis, rho):
+        s = singular(layers(basis) + rho[:, None, None] * identity(2))[:, 1]
+        return (1 + (0.3 + rho) ** 2).sqrt() / torch.linalg.cond(basis) / s - 1
+
+    assert -1e-2 < attack(excess, bases, gaussian(4, 48), steps=100) < 1e-9
+    assert all(len(zeros(m)) == 0 for m in layers(bases))
+
+
+@pytest.mark.claim("One-sided derivatives", verdict="holds")
+@instances
+@given(seeds, st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=1, max_size=5), st.booleans())
+def test_one_sided_derivatives_at_repeated_and_vanishing_singular_values(seed, values, skip):
+    n = len(values)
+    a = orthogonal(seed, n) @ torch.diag(exact(values)) @ orthogonal(seed + 1, n).mT
+    b = identity(n) if skip else gaussian(seed + 2, n, n)
+    left, right = one_sided_derivatives(a, b)
+    h, scale = 1e-6, 1 + torch.linalg.matrix_norm(b, 2).item() ** 2
+    s = exact(sorted(values, reverse=True))
+    torch.testing.assert_close((singular(a + h * b) - s) / h, right, rtol=0, atol=20 * h * scale)
+    torch.testing.assert_close((s - singular(a - h * b)) / h, left, rtol=0, atol=20 * h * scale)
+
+
+@pytest.mark.claim("Zeros", verdict="holds")
+@thousand
+def test_at_a_simple_eigenvalue_the_slope_is_the_inverse_of_its_condition_number(matrices):
+    checked, h = 0, 1e-6
+    for m in matrices[::4]:
+        values, vectors = torch.linalg.eig(m)
+        if (norm := singular(m)[0].item()) < 1e-2 or torch.linalg.cond(vectors) > 1e4:
+            continue
+        inverse = torch.linalg.inv(vectors)
+        for j in torch.nonzero(values.imag == 0).flatten().tolist():
+            others = (values - values[j]).abs()
+            others[j] = math.inf
+            if others.min() < 1e-2 * norm:
+                continue
+            cosine = 1 / (vectors[:, j].norm() * inverse[j].norm()).item()
+            at = m - values[j].real * identity(len(m))
+            assert one_sided_derivatives(at).right[-1].item() == pytest.approx(cosine, abs=1e-6)
+            for side in (h * norm, -h * norm):
+                s = singular(at + side * identity(len(m)))[-1].item()
+                assert s / abs(side) == pytest.approx(cosine, rel=1e-2)
+            checked += 1
+    assert checked >= 5
+
+
+@pytest.mark.claim("Zeros", verdict="holds")
+@instances
+@given(seeds, st.lists(st.integers(1, 2), min_size=1, max_size=3), st.integers(0, 2))
+def test_at_a_repeated_eigenvalue_the_slope_is_zero_if_and_only_if_it_is_defective(seed, blocks, others):
+    """Jordan blocks of eigenvalue 0 beside a regular matrix, in a basis of moderate condition."""
+    parts = [NILPOTENT if size == 2 else exact([[0]]) for size in blocks]
+    jordan = torch.block_diag(*parts, *[exact([[2.0 + i]]) for i in range(others)])
+    n = len(jordan)
+    basis = orthogonal(seed, n) @ torch.diag(torch.linspace(1, 2, n).double()) @ orthogonal(seed + 1, n)
+    m = basis @ jordan @ torch.linalg.inv(basis)
+    left, _, right = torch.linalg.svd(m)
+    cosines = singular(left[:, -len(blocks) :].mT @ right[-len(blocks) :].mT)
+    assert (cosines[-1] < 1e-12) == (2 in blocks)
+    h = 1e-6
+    for side in (h, -h):
+        assert (singular(m + side * identity(n))[-1] / h).item() == pytest.approx(cosines[-1].item(), abs=1e-4)
+
+
+@pytest.mark.claim("Zeros", verdict="holds")
+@thousand
+def test_no_singular_value_leaves_zero_faster_than_the_skip_changes(matrices):
+    for m in matrices[::4]:
+        for zero in zeros(m).tolist():
+            for change in (-1.0, -0.01, 0.01, 1.0):
+                s = singular(m + (zero + change) * identity(len(m)))[-1]
+                assert s <= abs(change) * (1 + 1e-9) + 1e-6 * EPS**0.5
+
+
+@pytest.mark.claim("Riedi Figure 2", verdict="holds")
+def test_even_the_largest_singular_value_can_fall_and_have_a_kink():
+    paths = follow(torch.diag(exact([-0.4, -0.2, -0.1])), torch.linspace(0, 1, 101, dtype=torch.float64))
+    assert paths.crossings.tolist() == pytest.approx([0.15, 0.25, 0.3], abs=1e-12)
+    assert paths.zeros.tolist() == pytest.approx([0.1, 0.2, 0.4], abs=1e-12)
+    assert (paths.ordered[:26, 0].diff() < 0).all()
+    at_a_quarter = one_sided_derivatives(torch.diag(exact([-0.15, 0.05, 0.15])))
+    assert at_a_quarter.left.tolist() == [-1, 1, 1] and at_a_quarter.right.tolist() == [1, -1, 1]
+
+
+@pytest.mark.claim("Riedi Figure 2", verdict="holds")
+@pytest.mark.parametrize("seed", range(3))
+def test_singular_values_of_a_gaussian_layer_are_not_convex_and_turn_without_meeting(seed):
+    m = 0.3 * gaussian(seed, 15, 15)
+    paths = follow(m, torch.linspace(0, 1, 51, dtype=torch.float64))
+    assert len(paths.crossings) == 0
+    slopes = torch.stack([one_sided_derivatives(m + rho / 50 * identity(15)).right for rho in range(51)])
+    turns = ((slopes[1:] > 0) != (slopes[:-1] > 0)).sum(0)
+    assert turns[:-1].max() >= 2  # the last one may turn at a zero
+    assert (slopes.diff(dim=0).amin(0) < -1e-3).sum() >= 5
+
+
+@pytest.mark.claim("Riedi Figure 2", verdict="holds")
+@thousand
+def test_the_largest_singular_value_is_convex(matrices):
+    n = matrices.shape[-1]
+    at = [singular(matrices + rho * identity(n))[:, 0] for rho in (-1.0, -0.2, 0.6)]
+    assert (at[1] <= (at[0] + at[2]) / 2 + ROUNDING * (1 + at[1])).all()

@@ -1,0 +1,283 @@
+"""Riedi 2022, section 6.1, statements 27 to 32: bounds that hold for all small weights."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from gnbook.adding_the_identity.bounds import hard_bound, riedi_lemma_29, riedi_theorem_31, riedi_theorem_32
+
+from tests.gnbook.adding_the_identity.helpers import ROUNDING, identity, instances, masks, singular, starts, thousand
+from tests.strategies import attack, exact, gaussian
+
+
+def bounded(matrices):
+    """Return matrices with entries of modulus at most 1, of which one is attained unless all are zero."""
+    return matrices / matrices.abs().amax((1, 2), keepdim=True).clamp_min(1e-300)
+
+
+def products(n, entry, depth):
+    """Return 400 products of layers with entries up to `entry` and slopes up to 1, some with all weights extreme."""
+    layers = bounded(torch.cat([instances(n), gaussian(n, 200, n, n).sign()])) * entry
+    product = layers
+    for level in range(1, depth):
+        slopes = gaussian(level, 400, 1, n).clamp(-1, 1)
+        product = layers.roll(37 * level, 0) @ (slopes.mT * product)
+    return product
+
+
+def condition(matrix, kept):
+    """Return the condition number of a batch, given how many singular values are not zero."""
+    s = singular(matrix)
+    assert (s[..., kept - 1] > 0).all()
+    return s[..., 0] / s[..., kept - 1]
+
+
+ENTRIES = [0.0, 0.1, 0.5, 0.9, 0.999]  # as parts of 1/n
+
+
+@pytest.mark.claim("Riedi Lemma 27", verdict="holds")
+@thousand
+def test_the_norm_is_at_most_the_width_times_the_largest_entry(matrices):
+    n = matrices.shape[-1]
+    assert (singular(matrices)[:, 0] <= n * matrices.abs().amax((1, 2)) * (1 + ROUNDING)).all()
+    assert singular(3 * torch.ones(n, n, dtype=torch.float64))[0].item() == pytest.approx(3 * n)
+
+
+@pytest.mark.claim("Riedi Lemma 27", verdict="holds")
+def test_an_attack_attains_lemma_27():
+    def excess(theta):
+        return singular(theta.tanh())[:, 0] / 3 - 1
+
+    assert -1e-2 < attack(excess, starts(8, 3), steps=300, rate=0.1) < ROUNDING
+
+
+@pytest.mark.claim("Riedi Lemma 28", verdict="holds")
+@pytest.mark.parametrize("n", range(1, 6))
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_products_of_layers_have_no_larger_entries(n, depth):
+    for part in (*ENTRIES, 1.0):
+        entry = part / n
+        largest = products(n, entry, depth).abs().amax().item()
+        assert largest <= entry * part ** (depth - 1) * (1 + ROUNDING) <= entry * (1 + ROUNDING)
+
+
+@pytest.mark.claim("Riedi Lemma 28", verdict="holds")
+def test_slopes_above_one_would_break_it():
+    weight, slope = exact([[1]]), exact([[2]])
+    assert (slope @ weight).item() > 1
+
+
+@pytest.mark.claim("Riedi Lemma 29", verdict="holds")
+@pytest.mark.parametrize("n", range(1, 6))
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_with_a_skip_singular_values_stay_around_one(n, depth):
+    for part in ENTRIES:
+        lower, upper = riedi_lemma_29(part / n, n)
+        s = singular(products(n, part / n, depth) + identity(n))
+        assert 0 < lower and upper < 2
+        assert (lower <= s[:, -1] + ROUNDING).all() and (s[:, 0] <= upper + ROUNDING).all()
+        assert (s[:, 0] / s[:, -1] <= upper / lower * (1 + 1e-9)).all()
+
+
+def weights(theta, n, part):
+    return theta.tanh() * part / n
+
+
+@pytest.mark.claim("Riedi Lemma 29", verdict="holds")
+def test_an_attack_attains_both_ends_of_eq_86_but_not_their_quotient():
+    n, part = 3, 0.6
+    lower, upper = riedi_lemma_29(part / n, n)
+
+    def ends(theta):
+        return singular(weights(theta, n, part) + identity(n))
+
+    assert -1e-2 < attack(lambda t: ends(t)[:, 0] / upper - 1, starts(9, n), rate=0.1) < ROUNDING
+    assert -1e-2 < attack(lambda t: 1 - ends(t)[:, -1] / lower, starts(9, n), rate=0.1) < ROUNDING
+    best = attack(lambda t: ends(t)[:, 0] / ends(t)[:, -1], starts(9, n), rate=0.1)
+    assert 0.95 * hard_bound(part / n, n) < best <= hard_bound(part / n, n) * (1 + 1e-9) < 0.7 * upper / lower
+
+
+@pytest.mark.claim("Riedi Theorem 30", verdict="holds")
+@pytest.mark.parametrize("n", range(1, 6))
+def test_an_absolute_value_leaves_the_bound_of_lemma_29(n):
+    for part in ENTRIES:
+        lower, upper = riedi_lemma_29(part / n, n)
+        for d in masks(n, -1.0):
+            kappa = condition((products(n, part / n, 2) + identity(n)) * d, n)
+            assert (kappa <= upper / lower * (1 + 1e-9)).all()
+
+
+def relu_cases(n):
+    """Yield the entry, the number of inactive units, and the true condition numbers for every one of D(m, n, 0)."""
+    for part in [*ENTRIES, 0.02, 0.3 / (1 + n), 0.49 / (1 + n)]:
+        product = torch.cat([products(n, part / n, depth) for depth in (1, 2)]) + identity(n)
+        for d in masks(n, 0.0):
+            kept = int(d.sum())
+            if kept:
+                yield part / n, n - kept, condition(product * d, kept)
+
+
+@pytest.mark.claim("Riedi Theorem 31, Eq. 89", verdict="holds if")
+@pytest.mark.claim("Riedi Theorem 31, Eq. 90", verdict="holds if")
+@pytest.mark.claim("Riedi Theorem 31, Eq. 91", verdict="holds if")
+@pytest.mark.parametrize("n", range(1, 6))
+def test_each_bound_for_the_relu(n):
+    finite = [0, 0, 0]
+    for entry, inactive, kappa in relu_cases(n):
+        cn, bounds = entry * n, riedi_theorem_31(entry, n, inactive)
+        bottoms = 1 - 2 * cn * (1 + n), 1 - cn - math.sqrt(inactive / n), 1 - 2 * cn * (1 + 2 * inactive)
+        printed = [(1 + cn) / x**p if x > 0 else math.inf for x, p in zip(bottoms, (0.5, 1, 0.5), strict=True)]
+        assert bounds == pytest.approx(printed, rel=1e-9)
+        for i, bound in enumerate(bounds):
+            finite[i] += bound < math.inf
+            assert (kappa <= bound * (1 + 1e-9)).all()
+            assert hard_bound(entry, n, inactive, 0.0) <= bound * (1 + ROUNDING)
+    assert min(finite) > 0
+
+
+@pytest.mark.claim("Riedi Theorem 31, Eq. 89", verdict="holds if")
+@pytest.mark.claim("Riedi Theorem 31, Eq. 91", verdict="holds if")
+def test_with_no_unit_active_nothing_is_left():
+    c, n = 0.01, 1
+    assert 2 * c * n < 1 / (1 + 2 * n) < 1 / (1 + n)
+    assert singular((exact([[c]]) + identity(n)) * exact([0])).tolist() == [0]
+
+
+@pytest.mark.claim("Riedi Theorem 31, Eq. 90", verdict="holds if")
+@pytest.mark.parametrize("n, m, c", [(4, 1, 1 / 8), (16, 1, 3 / 64), (16, 4, 1 / 32), (64, 16, 1 / 128)])
+def test_at_the_edge_of_its_assumption_eq_90_divides_by_zero(n, m, c):
+    """The formula grows without limit towards the edge and gives no number there; kappa does neither."""
+    assert m == n * (1 - c * n) ** 2
+    assert riedi_theorem_31(c, n, m).eq_90 == math.inf
+    for part in (1e-2, 1e-4, 1e-6):
+        inside = riedi_theorem_31(c * (1 - part), n, m).eq_90
+        assert inside * part * c * n == pytest.approx(1 + c * n, rel=2 * part)
+    d = exact([0.0] * m + [1.0] * (n - m))
+    for layer in (c * torch.ones(n, n).double(), *bounded(gaussian(n, 40, n, n)) * c):
+        assert condition((layer + identity(n)) * d, n - m) <= (1 + c * n) / (1 - c * n) * (1 + 1e-9)
+
+
+@pytest.mark.claim("Riedi Theorem 31, Eq. 89", verdict="holds if")
+@pytest.mark.claim("Riedi Theorem 31, Eq. 90", verdict="holds if")
+@pytest.mark.claim("Riedi Theorem 31, Eq. 91", verdict="holds if")
+def test_an_attack_on_the_bounds_for_the_relu_gets_nowhere_near():
+    n, m = 3, 1
+    d = exact([0.0, 1.0, 1.0])
+    for i, part in enumerate([0.12, 0.3, 0.16]):
+        bound = riedi_theorem_31(part / n, n, m)[i]
+
+        def ratio(theta, part=part, bound=bound):
+            s = singular((weights(theta, n, part) + identity(n)) * d)
+            return s[:, 0] / s[:, n - m - 1] / bound
+
+        assert 0.1 < attack(ratio, starts(10, n), steps=80, rate=0.1) < 0.9
+
+
+def leaky_cases(n, slopes):
+    """Yield the entry, the number of inactive units, the slope and the true condition numbers."""
+    for part, slope in itertools.product([0.0, 0.05, 0.5, 0.9], slopes):
+        product = torch.cat([products(n, part / n, depth) for depth in (1, 2)]) + identity(n)
+        for m in range(n + 1):
+            d = torch.ones(n, dtype=torch.float64)
+            d[:m] = slope
+            yield part / n, m, slope, condition(product * d, n)
+
+
+@pytest.mark.claim("Riedi Theorem 32, Eq. 100", verdict="holds")
+@pytest.mark.claim("Riedi Theorem 32, Eq. 101", verdict="holds")
+@pytest.mark.parametrize("n", range(1, 8))
+def test_each_bound_for_the_leaky_relu(n):
+    finite = [0, 0]
+    for entry, inactive, slope, kappa in leaky_cases(n, [0.7, 0.9, 0.99, 0.999, 1.0]):
+        cn, bounds = entry * n, riedi_theorem_32(entry, n, inactive, slope)
+        square, linear = (1 - cn) ** 2 - 4 * (1 - slope) * inactive**0.5, (1 - slope) * inactive * (3 * entry + 1)
+        printed = [(1 + cn) / x**p if x > 0 else math.inf for x, p in ((square, 0.5), (1 - cn - linear, 1))]
+        assert bounds == pytest.approx(printed, rel=1e-9)
+        for i, bound in enumerate(bounds):
+            finite[i] += bound < math.inf and inactive > 0
+            assert (kappa <= bound * (1 + 1e-9)).all()
+            assert hard_bound(entry, n, inactive, slope) <= bound * (1 + ROUNDING)
+    assert min(finite) > 0
+
+
+@pytest.mark.claim("Riedi Theorem 32, Eq. 100", verdict="holds")
+@pytest.mark.claim("Riedi Theorem 32, Eq. 101", verdict="holds")
+def test_an_attack_on_the_bounds_for_the_leaky_relu_does_not_reach_them():
+    n, m, part, slope = 5, 2, 0.3, 0.95
+    d = exact([slope] * m + [1.0] * (n - m))
+    bounds = riedi_theorem_32(part / n, n, m, slope)
+
+    def kappa(theta):
+        s = singular((weights(theta, n, part) + identity(n)) * d)
+        return s[:, 0] / s[:, -1]
+
+    best = attack(kappa, starts(11, n), rate=0.1)
+    assert [best / bound < 0.95 for bound in bounds] == [True, True]
+    assert best > 1.3
+
+
+@pytest.mark.claim("Riedi, absolute value against ReLU", verdict="fails")
+@thousand
+def test_after_a_relu_the_condition_number_is_never_larger_than_after_an_absolute_value(matrices):
+    for shift in (0.0, 1.0):
+        m = matrices + shift * identity(matrices.shape[-1])
+        m = m[singular(m)[:, -1] > 1e-6]
+        absolute = condition(m, m.shape[-1])
+        for d in masks(m.shape[-1], 0.0)[1:]:
+            assert (condition(m * d, int(d.sum())) <= absolute * (1 + 1e-9)).all()
+
+
+@pytest.mark.claim("Hard bound, any slope", verdict="holds")
+@pytest.mark.parametrize("n", range(1, 6))
+@pytest.mark.parametrize("slope", [-1.0, -0.4, 0.0, 0.05, 0.7, 1.0])
+def test_the_hard_bound_for_any_slope_and_depth(n, slope):
+    for part, depth in itertools.product(ENTRIES, (1, 2, 3)):
+        product = products(n, part / n, depth) + identity(n)
+        for m in range(n + (slope != 0)):
+            d = torch.ones(n, dtype=torch.float64)
+            d[:m] = slope
+            kappa = condition(product * d, n if slope else n - m)
+            assert (kappa <= hard_bound(part / n, n, m, slope, depth) * (1 + 1e-9)).all()
+
+
+@pytest.mark.claim("Hard bound, any slope", verdict="holds")
+@pytest.mark.parametrize("slope", [-1.0, 0.0, 0.3])
+def test_an_attack_on_the_hard_bound(slope):
+    n, m, part = 3, 1, 0.6
+    d = exact([1.0, 1.0, slope])
+    bound = hard_bound(part / n, n, m, slope)
+
+    def excess(theta):
+        s = singular((weights(theta, n, part) + identity(n)) * d)
+        return s[:, 0] / s[:, n - 1 if slope else n - m - 1] / bound - 1
+
+    assert -0.5 < attack(excess, starts(12, n), rate=0.1) < 1e-9
+
+
+@pytest.mark.claim("Hard bound, any slope", verdict="holds")
+def test_it_is_attained_by_nine_weights_of_one_size():
+    signs = exact([[-1, -1, 1], [-1, -1, 1], [1, 1, 1]])
+    kappa = condition(signs / 9 + identity(3), 3).item()
+    assert kappa == pytest.approx(hard_bound(1 / 9, 3), rel=1e-12)
+    assert kappa < 0.9 * (1 + 1 / 3) / (1 - 1 / 3)
+
+
+@pytest.mark.claim("Hard bound, any slope", verdict="holds")
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_for_a_given_frobenius_norm_it_is_attained_by_a_diagonal_matrix(n):
+    for r in (0.1, 0.5, 0.95):
+        a = (r * math.sqrt(2 - r**2) - r**2) / 2
+        m = torch.zeros(n, n, dtype=torch.float64)
+        m[0, 0], m[1, 1] = a, -(a + r**2)
+        assert m.norm().item() == pytest.approx(r)
+        assert condition(m + identity(n), n).item() == pytest.approx(hard_bound(r / n, n), rel=1e-9)
+
+
+@pytest.mark.claim("Hard bound, any slope", verdict="holds")
+@thousand
+def test_the_step_of_its_proof_from_the_frobenius_norm(matrices):
+    n = matrices.shape[-1]
+    for r in (0.05, 0.5, 0.99):
+        m = matrices / matrices.flatten(1).norm(dim=1).clamp_min(1e-300)[:, None, None] * r
+        assert (condition(m + identity(n), n) <= hard_bound(r / n, n) * (1 + 1e-9) + (n == 1)).all()

@@ -1,0 +1,134 @@
+"""Bounds for a batch-normalised layer, and its limit of many units."""
+
+import math
+
+import pytest
+import torch
+from gnbook.batch_normalization.bounds import batch_norm_bound, batch_norm_limit, sharp_batch_norm
+from gnbook.batch_normalization.gauss_newton import batch_norm_gauss_newton
+
+from gnlib import SecondMoment, condition_number, linear_gauss_newton
+from tests.gnbook.batch_normalization.cases import case, epsilons, layers, options
+from tests.oracles import network, normal, spectrum, with_spectrum
+
+
+# ---- bounds
+def literal_bound(weights, x, t, eps=0.0, scale=None):
+    """The counterpart of Lemma 1 for one t, written out in matrices of samples."""
+    v, w = weights
+    scale = torch.ones(len(v)).double() if scale is None else scale
+    centred = x - x.mean(0)
+    sigma = centred.T @ centred / len(x)
+    variance = torch.einsum("ud,de,ue->u", v, sigma, v) + eps
+    tau = w.square().sum(0) * torch.einsum("ud,de,ue->u", v, sigma @ sigma, v) / variance**2
+    diagonal = (scale**2 / variance).diag()
+    kept = diagonal @ (t / (t + tau)).diag()
+    largest = spectrum(w @ diagonal @ w.T)[0] + spectrum(v.T @ diagonal @ v)[0]
+    smallest = spectrum(w @ kept @ w.T)[-1] + (1 - t) * spectrum(v.T @ diagonal @ v)[-1]
+    return (spectrum(sigma)[0] / spectrum(sigma)[-1] * largest / smallest).item()
+
+
+@pytest.mark.parametrize("shape", [(3, 9, 2, 12), (4, 4, 4, 6), (2, 30, 3, 8), (5, 3, 2, 20)])
+@epsilons
+def test_the_bound_is_the_best_of_its_family(shape, eps):
+    weights, x = case(shape)
+    scale = 1 + normal(shape[1], seed=3).abs()
+    found = batch_norm_bound(weights, x, eps=eps, scale=scale)
+    shares = torch.cat([torch.logspace(-6, -2, 200), torch.linspace(0.01, 1, 1000)]).tolist()
+    family = [literal_bound(weights, x, t, eps, scale) for t in shares]
+    assert found == pytest.approx(min(family), rel=1e-3)
+
+
+def literal_sharp(weights, x, t, eps, scale, shift, affine):
+    """The bound that keeps the data whole for one t, written out."""
+    v, w = weights
+    centred = x - x.mean(0)
+    s, q = torch.linalg.eigh(centred.T @ centred / len(x))
+    variance = (centred @ v.T).square().mean(0) + eps
+    e = v @ q * s.sqrt() / variance.sqrt()[:, None]
+    length, norms, d = e.square().sum(1), w.square().sum(0), len(s)
+    features = torch.cat([scale[:, None] * e, shift[:, None]], 1)
+    tau, most = norms * (e.square() @ s) / variance, scale**2 / variance * s[-1]
+    paid = t + norms / scale**2 if affine else t
+    kept = (scale**2 / variance * paid / (paid + tau)).diag()
+    least = features.T @ features
+    least[:d, :d] *= 1 - t
+    least[:d, :d] += spectrum(w @ kept @ w.T)[-1] * s.diag()
+    top = spectrum(features.T @ features)[0]
+    if affine:
+        most = torch.maximum(most, most * (1 - length) ** 2 + length)
+        least[d, d] += spectrum(w @ w.T)[-1]
+        top = top + torch.maximum(spectrum(w @ most.diag() @ w.T)[0], spectrum(w @ w.T)[0])
+    else:
+        top = top + spectrum(w @ most.diag() @ w.T)[0]
+    bottom = spectrum(least if affine or shift.any() else least[:d, :d])[-1]
+    return (top / bottom).item() if bottom > 0 else math.inf
+
+
+@pytest.mark.parametrize("shape", [(3, 9, 2, 12), (4, 6, 4, 6), (2, 30, 3, 8)])
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("shifted", [0.0, 0.1])
+@epsilons
+def test_the_sharper_bound_is_the_best_of_its_family(shape, affine, shifted, eps):
+    weights, x = case(shape)
+    scale, shift = 1 + normal(shape[1], seed=3).abs(), shifted * normal(shape[1], seed=4)
+    found = sharp_batch_norm(weights, x, eps=eps, scale=scale, shift=shift, affine=affine)
+    shares = torch.cat([torch.logspace(-6, -2, 200), torch.linspace(0.01, 1, 500)]).tolist()
+    family = [literal_sharp(weights, x, t, eps, scale, shift, affine) for t in [0.0, *shares]]
+    assert found == pytest.approx(min(family), rel=1e-3)
+
+
+@pytest.mark.parametrize("shape", [(3, 9, 2, 12), (4, 4, 4, 6), (2, 30, 3, 8), (5, 3, 2, 20), (1, 2, 1, 4)])
+@layers
+@epsilons
+def test_the_bounds_are_ordered(shape, layer, eps):
+    weights, x = case(shape)
+    how = {"eps": eps, **options(layer, shape[1])}
+    matrix = batch_norm_gauss_newton(weights, x, **how)
+    true, sharp = condition_number(matrix), sharp_batch_norm(weights, x, **how)
+    assert (true.value if true.rank == len(matrix) else 1e12) <= sharp * (1 + 1e-9)
+    if layer == "plain":
+        assert sharp <= batch_norm_bound(weights, x, eps=eps) * (1 + 1e-6)
+
+
+def test_bounds_are_infinite_where_the_matrix_is_singular():
+    weights, x = case((5, 1, 3, 20))
+    assert condition_number(batch_norm_gauss_newton(weights, x)).rank < 15
+    assert batch_norm_bound(weights, x) == sharp_batch_norm(weights, x) == math.inf
+
+
+def test_a_unit_that_has_nothing_to_pay_counts_whole():
+    """The first unit has no output weight and the second does not vary; the matrix is 1 x 1, so its bounds are 1."""
+    weights = [torch.tensor([[1.0], [0.0]]), torch.tensor([[0.0, 1.0]])]
+    x = torch.tensor([[-1.0], [1.0]])
+    assert batch_norm_bound(weights, x, eps=1.0) == pytest.approx(1, rel=1e-6)
+    assert sharp_batch_norm(weights, x, eps=1.0) == pytest.approx(1, rel=1e-6)
+
+
+@pytest.mark.parametrize("eps", [0.0, 0.5])
+def test_the_limit_is_the_mean_of_normalised_squares(eps):
+    s = torch.tensor([4, 1, 0.25]).double()
+    g = normal(200_000, 3, seed=0).square() * s
+    means = (g / (g.sum(1, keepdim=True) + eps / 0.1)).mean(0)
+    found = batch_norm_limit(SecondMoment(torch.eye(3).double(), s), eps=eps, variance=0.1)
+    assert found == pytest.approx((means[0] / means[-1]).item(), rel=0.01)
+
+
+def test_the_limit_where_it_is_known():
+    one = SecondMoment(torch.ones(1, 1).double(), torch.tensor([5.0]).double())
+    assert batch_norm_limit(one) == 1
+    # two inputs: the mean of a / (a + b) is sqrt(s_1) / (sqrt(s_1) + sqrt(s_2))
+    two = SecondMoment(torch.eye(2).double(), torch.tensor([9.0, 4e-10], dtype=torch.float64))
+    assert batch_norm_limit(two) == pytest.approx((9.0 / 4e-10) ** 0.5, rel=1e-12)
+    assert batch_norm_limit(two, eps=1e9) == pytest.approx(9.0 / 4e-10, rel=1e-6)
+    assert batch_norm_limit(two, eps=1e9) == batch_norm_limit(two, eps=1e9, variance=0.5)
+
+
+def test_wide_layers_reach_the_limit():
+    x = normal(30, 3, seed=1) @ with_spectrum([3, 1, 0.5], seed=2) + 1
+    moment = SecondMoment.from_data(x - x.mean(0))
+    weights = network((3, 100_000, 2), seed=4)
+    found = float(condition_number(batch_norm_gauss_newton(weights, x)))
+    assert found == pytest.approx(batch_norm_limit(moment), rel=0.02)
+    linear = float(condition_number(linear_gauss_newton(weights, moment)))
+    assert linear == pytest.approx(float(moment.eigenvalues[0] / moment.eigenvalues[-1]), rel=0.02)

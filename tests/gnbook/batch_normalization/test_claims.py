@@ -1,0 +1,491 @@
+"""Zhao 2024, section 6, and what this book adds: one batch-normalised hidden layer."""
+
+import math
+
+import pytest
+import torch
+from gnbook.batch_normalization.bounds import batch_norm_bound, batch_norm_limit, sharp_batch_norm
+from gnbook.batch_normalization.gauss_newton import batch_norm_gauss_newton, normalized_units
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from gnlib import SecondMoment, condition_number, linear_gauss_newton, linear_weights, load, whiten
+from gnlib.linear.bounds import zhao_lemma_1
+from tests.strategies import (
+    EPS,
+    a_hundred,
+    data_condition,
+    exact,
+    gaussian,
+    instances,
+    kron,
+    orthogonal,
+    problems,
+    seeds,
+    square_root,
+    true_condition,
+    up_to_rounding,
+)
+
+a_thousand = settings(instances, max_examples=1000)
+images, _ = load("cifar10", 1000, stride=4, grayscale=True)
+
+
+@st.composite
+def normalised(draw, regular=False, least_eps=0.0):
+    """Draw a network, data on which its units vary, eps, and a scale; a unit may be dead where eps is positive."""
+    (v, w), x = draw(problems(2, 2, regular=regular))
+    eps = draw(st.sampled_from([e for e in (0.0, 1e-5, 0.1, 10.0) if e >= least_eps]))
+    if regular:  # as many samples as directions leave one fewer when they are centred
+        x = torch.cat([x, gaussian(draw(seeds), 1, x.shape[1])])
+    centred = x - x.mean(0)
+    assume(centred.norm() > 1e-8 * x.norm())
+    if eps == 0:
+        assume(((centred @ v.T).norm(dim=0) > 1e-6 * x.norm() * v.norm(dim=1)).all())
+    scale = draw(st.sampled_from(["one", "random", "with zeros"]))
+    gamma = torch.ones(len(v)).double() if scale == "one" else gaussian(draw(seeds), len(v))
+    if scale == "with zeros" and not regular:
+        gamma[::2] = 0
+    return [v, w], x, eps, gamma
+
+
+def bn_jacobian(weights, x, eps=0.0, scale=None, shift=None, affine=False, statistics=None):
+    """Return d f(x_i)_c / d theta, sample-major, from the definition of the layer and automatic differentiation."""
+    parameters = [w.clone().requires_grad_() for w in weights]
+    v, w = parameters
+    scale = torch.ones(len(v)).double() if scale is None else scale.clone()
+    shift = torch.zeros(len(v)).double() if shift is None else shift.clone()
+    if affine:
+        parameters += [scale.requires_grad_(), shift.requires_grad_()]
+    hidden = x @ v.T
+    mean, variance = (hidden.mean(0), hidden.var(0, correction=0)) if statistics is None else statistics
+    outputs = (scale * (hidden - mean) / (variance + eps).sqrt() + shift) @ w.T
+    each = torch.eye(outputs.numel(), dtype=outputs.dtype).reshape(-1, *outputs.shape)
+    grads = torch.autograd.grad(outputs, parameters, each, is_grads_batched=True, materialize_grads=True)
+    return torch.cat([g.flatten(1) for g in grads], 1)
+
+
+def true_bn_condition(weights, x, eps=0.0, scale=None, shift=None, affine=False, statistics=None):
+    """Return largest over smallest eigenvalue from singular values of the Jacobian, or None where that is zero.
+
+    In training mode there are k eigenvalues for each direction of the centred data, and k for the constant.
+    """
+    s = torch.linalg.svdvals(bn_jacobian(weights, x, eps, scale, shift, affine, statistics))
+    if statistics is not None:
+        s = s[s > 1e3 * EPS * s[0]]
+    else:
+        centred = torch.linalg.svdvals(x - x.mean(0))
+        directions = int((centred > 1e-11 * x.norm()).sum()) + (affine or shift is not None)
+        size = len(weights[1]) * directions
+        s = torch.cat([s, s.new_zeros(size)])[:size]
+    if not len(s) or s[0] == 0:
+        return None
+    return ((s[0] / s[-1].clamp_min(1e-16 * s[0])) ** 2).item()
+
+
+def assert_same_spectrum(reduced, jacobian, n):
+    found, wanted = torch.linalg.eigvalsh(reduced).flip(0), torch.linalg.svdvals(jacobian).square() / n
+    size = max(len(found), len(wanted))
+    found, wanted = (torch.cat([a, a.new_zeros(size - len(a))]) for a in (found, wanted))
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-9 * max(wanted[0].item(), 1e-300))
+
+
+def offset(x):
+    """How much larger the data are than what centring leaves of them: what rounding is multiplied by."""
+    return (x.norm() / (x - x.mean(0)).norm()).item()
+
+
+# ---- section 6
+
+CROSS = 2**0.5 * exact([[1, 0], [-1, 0], [0, 1], [0, -1]])  # centred and white
+
+
+@pytest.mark.claim("BatchNorm improves the condition number", verdict="fails")
+def test_batch_norm_improves_the_conditioning_on_raw_images():
+    for seed in range(5):
+        for m in (64, 256):
+            weights = linear_weights([64, m, 10], generator=torch.Generator().manual_seed(seed))
+            without = float(condition_number(linear_gauss_newton(weights, SecondMoment.from_data(images))))
+            assert without > 5 * float(condition_number(batch_norm_gauss_newton(weights, images)))
+
+
+@pytest.mark.claim("BatchNorm improves the condition number", verdict="fails")
+@pytest.mark.parametrize("copies", [1, 3, 10])
+def test_on_white_and_centred_data_batch_norm_can_make_it_worse(copies):
+    weights = [exact([[1, 0]] * copies), exact([[2] * copies])]
+    assert true_condition(weights, CROSS) == pytest.approx(5 / 4, rel=1e-12)
+    assert true_bn_condition(weights, CROSS) == pytest.approx(4, rel=1e-12)
+
+
+@pytest.mark.claim("BatchNorm improves the condition number", verdict="fails")
+@pytest.mark.parametrize("copies", [1, 3, 10])
+def test_on_raw_data_batch_norm_can_make_it_worse(copies):
+    weights, raw = [exact([[1, 0]] * copies), exact([[1] * copies])], CROSS * exact([1, 2]).sqrt()
+    assert true_condition(weights, raw) == pytest.approx(1, rel=1e-12)
+    assert true_bn_condition(weights, raw) == pytest.approx(2, rel=1e-12)
+
+
+@pytest.mark.claim("BatchNorm improves the condition number", verdict="fails")
+@instances
+@given(normalised(regular=True), st.sampled_from([0.0, 1e2, 1e4]))
+def test_it_improves_where_centring_improves_the_data_by_more_than_both_ratios(problem, mean):
+    weights, x, eps, scale = problem
+    x = (x - x.mean(0)) + mean * x[0].abs().max() * torch.ones(x.shape[1]).double()
+    centred = x - x.mean(0)
+    bound = batch_norm_bound(weights, x, eps=eps, scale=scale)
+    ratio = zhao_lemma_1(weights, SecondMoment.from_data(x)) / data_condition(x)
+    assume(bound < 1e12 and data_condition(x) < 1e12 and len(x) > x.shape[1])
+    if data_condition(x) / data_condition(centred) > ratio * bound / data_condition(centred):
+        assert true_bn_condition(weights, x, eps, scale) < true_condition(weights, x) * up_to_rounding(1e12)
+
+
+@pytest.mark.claim("The effect of BatchNorm shows on data that are not white", verdict="fails")
+@instances
+@given(normalised(regular=True))
+def test_the_improvement_is_larger_on_raw_data_that_are_bad_enough(problem):
+    weights, x, eps, scale = problem
+    white = whiten(x)
+    assume(len(x) > x.shape[1] and (white - white.mean(0)).norm() > 1e-3 and data_condition(x) < 1e10)
+    assume(((white - white.mean(0)) @ weights[0].T).norm(dim=0).min() > 1e-6 * weights[0].norm(dim=1).max() or eps)
+    ratio = zhao_lemma_1(weights, SecondMoment.from_data(white))
+    raw = true_bn_condition(weights, x, eps, scale)
+    on_white = true_condition(weights, white) / true_bn_condition(weights, white, eps, scale)
+    assert on_white <= ratio * (1 + 1e-6)
+    assert data_condition(x) / (ratio * raw) <= true_condition(weights, x) / raw * (1 + 1e-6)
+
+
+@pytest.mark.claim("The effect of BatchNorm shows on data that are not white", verdict="fails")
+@pytest.mark.parametrize("copies", [1, 3, 10])
+def test_the_effect_can_be_stronger_on_white_data(copies):
+    weights, raw = [exact([[1, 0]] * copies), exact([[1] * copies])], CROSS * exact([1, 2]).sqrt()
+    assert true_condition(weights, raw) == pytest.approx(1) and true_bn_condition(weights, raw) == pytest.approx(2)
+    assert true_condition(weights, CROSS) == pytest.approx(2) and true_bn_condition(weights, CROSS) == pytest.approx(1)
+
+
+@pytest.mark.claim("The effect of BatchNorm shows on data that are not white", verdict="fails")
+@instances
+@given(seeds, st.integers(1, 5), st.integers(1, 6), st.floats(0.0, 3.0))
+def test_white_data_with_a_mean_are_not_white_for_batch_norm(seed, d, more, mean):
+    x = whiten(gaussian(seed, d + more, d) + mean)
+    values = torch.linalg.eigvalsh((x - x.mean(0)).T @ (x - x.mean(0)) / len(x))
+    expected = torch.ones(d).double()
+    expected[0] -= x.mean(0).square().sum()
+    torch.testing.assert_close(values, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.claim("The effect of BatchNorm shows on data that are not white", verdict="fails")
+@pytest.mark.parametrize("m", [64, 256])
+def test_on_images_whitened_with_their_mean_batch_norm_makes_it_worse(m):
+    white = whiten(images)
+    for seed in range(5):
+        weights = linear_weights([64, m, 10], generator=torch.Generator().manual_seed(seed))
+        without = float(condition_number(linear_gauss_newton(weights, SecondMoment.from_data(white))))
+        assert float(condition_number(batch_norm_gauss_newton(weights, white))) > 5 * without
+
+
+@pytest.mark.claim("With BatchNorm, width improves the condition number", verdict="holds if")
+def test_the_trend_on_images_without_a_trained_shift_and_with_one():
+    plain, affine = [], []
+    for m in (64, 512, 4096):
+        weights = linear_weights([64, m, 10], generator=torch.Generator().manual_seed(0))
+        plain.append(float(condition_number(batch_norm_gauss_newton(weights, images))))
+        affine.append(float(condition_number(batch_norm_gauss_newton(weights, images, affine=True))))
+    assert plain[0] > 2 * plain[1] > 2 * plain[2]
+    assert affine[0] > 2 * affine[1] and affine[2] > 3 * affine[1]
+
+
+@pytest.mark.claim("With BatchNorm, width improves the condition number", verdict="holds if")
+@pytest.mark.parametrize("m", [1, 2, 3, 10, 100])
+def test_one_input_with_a_trained_shift_gets_worse_with_width(m):
+    weights, x = [torch.ones(m, 1).double(), torch.full((1, m), m**-0.5, dtype=torch.float64)], exact([[0], [1], [3]])
+    assert true_bn_condition(weights, x) == pytest.approx(1, rel=1e-12)
+    assert true_bn_condition(weights, x, affine=True) == pytest.approx(1 + m, rel=1e-10)
+
+
+@pytest.mark.claim("With BatchNorm, width improves the condition number", verdict="holds if")
+@instances
+@given(normalised())
+def test_a_trained_shift_bounds_the_condition_number_from_below(problem):
+    weights, x, eps, scale = problem
+    w = weights[1]
+    own = torch.linalg.eigvalsh(w @ w.T)
+    assume(own[0] > 1e-6 * own[-1])
+    units = normalized_units(weights, x, eps=eps, scale=scale)
+    features = torch.linalg.svdvals(units.scale[:, None] * units.hidden)[0] ** 2
+    true = true_bn_condition(weights, x, eps, scale, affine=True)
+    assert true * up_to_rounding(true) >= (features / own[0]).item()
+
+
+# ---- the exact forms
+
+
+@pytest.mark.claim("BatchNorm in training mode, exactly", verdict="holds")
+@instances
+@given(normalised())
+def test_the_reduced_form_has_the_spectrum_of_autograd(problem):
+    weights, x, eps, scale = problem
+    assume(offset(x) < 1e3)
+    reduced = batch_norm_gauss_newton(weights, x, eps=eps, scale=scale)
+    assert len(reduced) <= len(weights[1]) * min(x.shape[1], len(x) - 1)
+    assert_same_spectrum(reduced, bn_jacobian(weights, x, eps, scale), len(x))
+
+
+@pytest.mark.claim("BatchNorm in training mode, exactly", verdict="holds")
+@instances
+@given(normalised())
+def test_the_derivative_of_a_normalised_unit(problem):
+    (v, _), x, eps, _ = problem
+    n, u = len(x), v[:1].clone().requires_grad_()
+    hidden = x @ u[0]
+    deviation = (hidden.var(correction=0) + eps).sqrt()
+    z = (hidden - hidden.mean()) / deviation
+    found = torch.stack([torch.autograd.grad(z[i], u, retain_graph=True)[0][0] for i in range(n)])
+    z, deviation = z.detach(), deviation.detach()
+    centring = torch.eye(n).double() - 1 / n
+    expected = (centring - torch.outer(z, z) / n) @ (x - x.mean(0)) / deviation
+    size = ((x - x.mean(0)).norm() / deviation).item()
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10 * size * offset(x) + 1e-300)
+
+
+@pytest.mark.claim("BatchNorm with trained scale and shift", verdict="holds")
+@instances
+@given(normalised(), st.booleans(), st.booleans())
+def test_scale_and_shift_add_a_term_and_a_coordinate(problem, shifted, affine):
+    weights, x, eps, scale = problem
+    assume(offset(x) < 1e3)
+    shift = gaussian(len(x), len(scale)) if shifted else None
+    reduced = batch_norm_gauss_newton(weights, x, eps=eps, scale=scale, shift=shift, affine=affine)
+    assert_same_spectrum(reduced, bn_jacobian(weights, x, eps, scale, shift, affine), len(x))
+
+
+@pytest.mark.claim("BatchNorm in evaluation mode", verdict="holds")
+@instances
+@given(normalised(), st.booleans())
+def test_evaluation_mode_is_linear_in_the_input_weights(problem, affine):
+    weights, x, eps, scale = problem
+    assume(offset(x) < 1e3)
+    hidden = x @ weights[0].T
+    jacobian = bn_jacobian(weights, x, eps, scale, None, affine, (hidden.mean(0), hidden.var(0, correction=0)))
+    assert_same_spectrum(
+        batch_norm_gauss_newton(weights, x, eps=eps, scale=scale, affine=affine, mode="eval"), jacobian, len(x)
+    )
+
+
+@pytest.mark.claim("BatchNorm in evaluation mode", verdict="holds")
+@instances
+@given(problems(2, 2), st.sampled_from([1e-5, 0.1, 3.0]))
+def test_evaluation_mode_before_any_training_changes_nothing(problem, eps):
+    weights, x = problem
+    m = len(weights[0])
+    fresh = torch.zeros(m).double(), torch.ones(m).double()
+    without = true_condition(weights, x)
+    assume(without is not None)
+    assert true_bn_condition(weights, x, eps, statistics=fresh) == pytest.approx(without, rel=1e-6)
+
+
+@pytest.mark.claim("What BatchNorm does not see", verdict="holds")
+@instances
+@given(normalised(), st.sampled_from([1e-2, 1.0, 30.0]))
+def test_neither_the_mean_nor_the_unit_of_the_data_matters_in_training_mode(problem, factor):
+    weights, x, _, scale = problem
+    assume(offset(x) < 1e3 and ((x - x.mean(0)) @ weights[0].T).norm(dim=0).min() > 1e-6 * x.norm())
+    moved = factor * x + gaussian(0, x.shape[1])
+    found, expected = (batch_norm_gauss_newton(weights, y, scale=scale) for y in (moved, x))
+    assume(found.shape == expected.shape)
+    found, expected = torch.linalg.eigvalsh(found), torch.linalg.eigvalsh(expected)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-7 * expected[-1].item() + 1e-300)
+
+
+@pytest.mark.claim("What BatchNorm does not see", verdict="holds")
+@instances
+@given(normalised())
+def test_without_eps_the_derivative_along_the_weights_of_a_unit_vanishes(problem):
+    weights, x, _, scale = problem
+    assume(((x - x.mean(0)) @ weights[0].T).norm(dim=0).min() > 1e-6 * x.norm())
+    v = weights[0]
+    by_weights = bn_jacobian(weights, x, 0.0, scale)[:, : v.numel()].view(-1, *v.shape)
+    along = torch.einsum("iud,ud->iu", by_weights, v).abs().amax(0)
+    terms = weights[1].norm(dim=0).clamp_min(1e-300) * scale.abs() * x.norm() * v.norm(dim=1)
+    deviation = (x @ v.T).std(0, correction=0)
+    assert (along <= 1e-10 * offset(x) * terms / deviation).all()
+
+
+@pytest.mark.claim("BatchNorm as a linear network", verdict="holds")
+@instances
+@given(problems(2, 2, regular=True), seeds)
+def test_on_white_and_centred_data_a_trained_scale_makes_it_linear(problem, seed):
+    (v, w), x = problem
+    n, d = x.shape[1] + 3, x.shape[1]
+    x = gaussian(seed, n, d)
+    x = whiten(x - x.mean(0))
+    norms = v.norm(dim=1)
+    assume(norms.min() > 0)
+    jacobian = bn_jacobian([v, w], x, 0.0, norms, None, True)[:, : v.numel() + w.numel() + len(v)]  # no shift
+    found = torch.linalg.svdvals(jacobian).square()[: w.shape[0] * d] / n
+    expected = torch.linalg.eigvalsh(linear_gauss_newton([v, w], torch.eye(d)).dense()).flip(0)
+    size = min(len(found), len(expected))
+    torch.testing.assert_close(found[:size], expected[:size], rtol=0, atol=1e-9 * expected[0].item())
+
+
+# ---- bounds
+
+
+@pytest.mark.claim("One unit without its own direction", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 5), st.floats(0.001, 0.999), st.floats(0.0, 1.0), st.sampled_from([0, 1, 4]))
+def test_what_is_left_of_a_unit_is_bounded_below_by_the_data(seed, r, theta, length, decades):
+    squared = torch.logspace(0, -decades, r).double().diag()
+    e = length * orthogonal(seed, r)[0]
+    projector = torch.eye(r).double() - torch.outer(e, e)
+    left = projector @ squared @ projector
+    price = (1 / theta - 1) * (e @ squared @ e) * torch.outer(e, e)
+    assert torch.linalg.eigvalsh(left - (1 - theta) * squared + price)[0] >= -1e-12 / theta
+
+
+@pytest.mark.claim("Lemma 1 for BatchNorm", verdict="holds")
+@a_thousand
+@given(normalised())
+def test_lemma_1_for_batch_norm(problem):
+    weights, x, eps, scale = problem
+    assume(offset(x) < 1e3)
+    true = true_bn_condition(weights, x, eps, scale)
+    assume(true is not None)
+    bound = batch_norm_bound(weights, x, eps=eps, scale=scale)
+    assert true <= bound * up_to_rounding(true) or bound > 1e14  # a singular matrix, up to rounding
+
+
+@pytest.mark.claim("Lemma 1 for BatchNorm", verdict="holds")
+@pytest.mark.claim("Sharper bound for BatchNorm", verdict="holds")
+@instances
+@given(normalised(regular=True), st.floats(0.01, 1.0), st.booleans())
+def test_each_step_of_the_proof_of_lemma_1_for_batch_norm(problem, t, trained):
+    (v, w), x, eps, scale = problem
+    assume(offset(x) < 1e3)
+    centred = x - x.mean(0)
+    sigma = centred.T @ centred / len(x)
+    variance = torch.einsum("ud,de,ue->u", v, sigma, v) + eps
+    diagonal = scale**2 / variance
+    tau = w.square().sum(0) * torch.einsum("ud,de,ue->u", v, sigma @ sigma, v) / variance**2
+    root = square_root(sigma)
+    units = v @ root / variance.sqrt()[:, None]
+    eye, one = torch.eye(len(sigma)).double(), torch.eye(len(w)).double()
+    total, features = 0, (scale[:, None] * units).T @ (scale[:, None] * units)
+    for u in range(len(v)):
+        projector = eye - torch.outer(units[u], units[u])
+        left = diagonal[u] * projector @ sigma @ projector + trained * torch.outer(units[u], units[u])
+        total = total + kron(torch.outer(w[:, u], w[:, u]), left)
+    total = total + kron(one, features)
+    paid = t + trained * w.square().sum(0) / scale**2
+    kept = (w * (diagonal * paid / (paid + tau))) @ w.T
+    below = kron(kept, sigma) + (1 - t) * kron(one, features)
+    most, length = diagonal * torch.linalg.eigvalsh(sigma)[-1], units.square().sum(1)
+    if trained:  # the scale; a trained shift has a coordinate of its own
+        most = torch.maximum(most, most * (1 - length) ** 2 + length)
+    above = kron((w * most) @ w.T, eye) + kron(one, features)
+    size = torch.linalg.eigvalsh(above)[-1]
+    assert torch.linalg.eigvalsh(total - below)[0] >= -1e-10 * size
+    assert torch.linalg.eigvalsh(above - total)[0] >= -1e-10 * size
+    # and the terms are those of the library
+    reduced = batch_norm_gauss_newton([v, w], x, eps=eps, scale=scale)
+    if len(reduced) == len(total) and not trained:
+        values = torch.linalg.eigvalsh(reduced)
+        torch.testing.assert_close(torch.linalg.eigvalsh(total), values, rtol=0, atol=1e-9 * values[-1].item())
+
+
+@pytest.mark.claim("Sharper bound for BatchNorm", verdict="holds")
+@a_thousand
+@given(normalised(), st.sampled_from(["plain", "shifted", "affine", "affine, shifted"]))
+def test_the_sharper_bound_for_batch_norm(problem, layer):
+    weights, x, eps, scale = problem
+    assume(offset(x) < 1e3)
+    shift, affine = gaussian(7, len(scale)) if "shifted" in layer else None, "affine" in layer
+    true = true_bn_condition(weights, x, eps, scale, shift, affine)
+    assume(true is not None)
+    sharp = sharp_batch_norm(weights, x, eps=eps, scale=scale, shift=shift, affine=affine)
+    assert true <= sharp * up_to_rounding(true) or sharp > 1e14  # a singular matrix, up to rounding
+    if layer == "plain":
+        bound = batch_norm_bound(weights, x, eps=eps, scale=scale)
+        assert sharp <= bound * (1 + 1e-4) or bound > 1e14
+
+
+@pytest.mark.claim("Sharper bound for BatchNorm", verdict="holds")
+@a_hundred
+@given(seeds, st.integers(1, 4), st.integers(1, 3), st.sampled_from(["plain", "affine"]))
+def test_the_sharper_bound_is_finite_and_close_for_wide_layers(seed, d, k, layer):
+    weights = [gaussian(seed, 3000, d), gaussian(seed + 1, k, 3000) / 3000**0.5]
+    x = gaussian(seed + 2, 12, d) * torch.logspace(0, -1, d).double()
+    how = {"eps": 0.1 * (x - x.mean(0)).square().sum().item() / 12, "affine": layer == "affine"}
+    true = float(condition_number(batch_norm_gauss_newton(weights, x, **how)))
+    assert true <= sharp_batch_norm(weights, x, **how) <= 1.2 * true
+
+
+# ---- infinite width
+
+
+@pytest.mark.claim("BatchNorm, infinite width", verdict="holds")
+@instances
+@given(
+    st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=6),
+    st.sampled_from([0.0, 1e-5, 0.1, 100.0]),
+)
+def test_in_infinite_width_it_is_at_least_as_good_as_centred_data(values, eps):
+    s = exact(sorted(values, reverse=True))
+    limit = batch_norm_limit(SecondMoment(torch.eye(len(s)).double(), s), eps=eps)
+    assert 1 <= limit * (1 + 1e-9) and limit <= (s[0] / s[-1]).item() * (1 + 1e-9)
+
+
+@pytest.mark.claim("BatchNorm, infinite width", verdict="holds")
+@pytest.mark.parametrize("eps", [0.0, 0.3])
+def test_the_condition_number_converges_to_the_limit(eps):
+    x = gaussian(0, 20, 4) * exact([2, 1, 1, 0.5]) + 3
+    limit = batch_norm_limit(SecondMoment.from_data(x - x.mean(0)), eps=eps, variance=1.0)
+    errors = []
+    for m in (100, 10_000, 200_000):
+        kappas = [
+            float(
+                condition_number(
+                    batch_norm_gauss_newton([gaussian(seed, m, 4), gaussian(seed + 9, 2, m) / m**0.5], x, eps=eps)
+                )
+            )
+            for seed in range(3)
+        ]
+        errors.append(max(abs(math.log(kappa / limit)) for kappa in kappas))
+    assert errors[0] > errors[1] > errors[2] and errors[2] < 0.03
+
+
+@pytest.mark.claim("BatchNorm, infinite width", verdict="holds")
+def test_the_mean_of_a_normalised_square_against_a_second_integral():
+    """For two inputs and eps = 0 the mean of a / (a + b) is sqrt(s_1) / (sqrt(s_1) + sqrt(s_2))."""
+    for s in ([1, 1], [4, 1], [1, 1e-6]):
+        limit = batch_norm_limit(SecondMoment(torch.eye(2).double(), exact(s)))
+        assert limit == pytest.approx(math.sqrt(s[0] / s[1]), rel=1e3 * EPS)
+
+
+# ---- layer normalisation
+
+
+def layer_norm_jacobian(weights, x, eps):
+    v, w = (a.clone().requires_grad_() for a in weights)
+    outputs = torch.nn.functional.layer_norm(x @ v.T, (len(v),), eps=eps) @ w.T
+    each = torch.eye(outputs.numel(), dtype=outputs.dtype).reshape(-1, *outputs.shape)
+    grads = torch.autograd.grad(outputs, [v, w], each, is_grads_batched=True)
+    return torch.cat([g.flatten(1) for g in grads], 1), outputs.detach()
+
+
+@pytest.mark.claim("LayerNorm, rank", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 4), st.integers(2, 5), st.integers(1, 3), st.integers(1, 9), st.sampled_from([1e-5, 0.1]))
+def test_layer_norm_reaches_one_direction_more_for_each_sample(seed, d, m, k, n, eps):
+    x = gaussian(seed, n, d) + 1
+    jacobian, outputs = layer_norm_jacobian([gaussian(seed + 1, m, d), gaussian(seed + 2, k, m)], x, eps)
+    s = torch.linalg.svdvals(jacobian)
+    assert int((s > 1e-10 * s[0]).sum()) <= k * min(d, n) + n - 1
+    # the columns lie in the span of the scaled data, in each output, and of each sample's own output
+    v = gaussian(seed + 1, m, d)
+    scaled = x / ((x @ v.T).var(1, correction=0, keepdim=True) + eps).sqrt()
+    own = torch.zeros(n, k, n).double()
+    own[range(n), :, range(n)] = outputs
+    span = torch.cat([kron(scaled, torch.eye(k).double()), own.flatten(0, 1)], 1)
+    u, values, _ = torch.linalg.svd(span, full_matrices=False)
+    u = u[:, values > 1e-10 * values[0]]
+    assert (jacobian - u @ (u.T @ jacobian)).norm() <= 1e-7 * jacobian.norm()

@@ -1,0 +1,260 @@
+"""The smallest exact form of a batch-normalised layer, against autograd, the Gram matrix, torch modules and mpmath."""
+
+import itertools
+import math
+
+import mpmath
+import pytest
+import torch
+from gnbook.batch_normalization.bounds import batch_norm_bound, sharp_batch_norm
+from gnbook.batch_normalization.gauss_newton import batch_norm_gauss_newton, batch_norm_gram, normalized_units
+from torch import nn
+from torch.nn import functional
+
+from gnlib import condition_number, gauss_newton_gram
+from tests.gnbook.batch_normalization.cases import case, epsilons, layers, options
+from tests.hidden_layers import shapes, special
+from tests.oracles import assert_same_nonzero_spectrum, autograd_gram, network, normal, orthogonal, spectrum
+
+modes = pytest.mark.parametrize("mode", ["train", "eval"])
+
+
+def autograd(weights, x, eps=0.0, scale=None, shift=None, affine=False, mode="train"):
+    """The Gram matrix from the function alone, as torch has it."""
+    m, eps = len(weights[0]), max(eps, 1e-300)  # lost in the sum; torch refuses 0
+    scale = torch.ones(m).double() if scale is None else scale
+    shift = torch.zeros(m).double() if shift is None else shift
+    hidden = x @ weights[0].T
+    statistics = (hidden.mean(0), hidden.var(0, correction=0)) if mode == "eval" else (None, None)
+
+    def outputs(v, w, scale=scale, shift=shift):
+        return functional.batch_norm(x @ v.T, *statistics, scale, shift, training=mode == "train", eps=eps) @ w.T
+
+    return autograd_gram(outputs, [*weights, scale, shift] if affine else weights, len(x))
+
+
+def as_gram(reduced, weights, x, eps=0.0):
+    """The Gram matrix, sample-major, from the reduced matrix: its coordinates are orthonormal vectors of samples."""
+    units, n, k = normalized_units(weights, x, eps=eps), len(x), len(weights[1])
+    u = (x - x.mean(0)) @ units.basis / (n * units.eigenvalues).sqrt()
+    u = torch.cat([u, torch.full((n, 1), n**-0.5, dtype=torch.float64)], 1)[:, : len(reduced) // k]
+    return torch.einsum("ip,apbq,jq->iajb", u, reduced.view(k, u.shape[1], k, -1), u).reshape(n * k, n * k)
+
+
+def assert_equal_to(found, expected, tolerance=1e-10):
+    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance * expected.abs().max().item())
+
+
+@shapes
+@layers
+@epsilons
+@modes
+def test_the_reduced_matrix_is_that_of_autograd(shape, layer, eps, mode):
+    weights, x = case(shape)
+    how = {"eps": eps, "mode": mode, **options(layer, shape[1])}
+    reduced = batch_norm_gauss_newton(weights, x, **how)
+    assert torch.equal(reduced, reduced.T)
+    assert_equal_to(as_gram(reduced, weights, x, eps), autograd(weights, x, **how))
+
+
+@special
+@layers
+@modes
+@pytest.mark.parametrize("shape", [(4, 6, 3, 9), (5, 3, 2, 4), (3, 1, 1, 6), (2, 8, 2, 5)])
+def test_the_reduced_matrix_is_that_of_autograd_on_special_data(shape, kind, layer, mode):
+    weights, x = case(shape, kind)
+    how = {"mode": mode, **options(layer, shape[1])}
+    reduced = batch_norm_gauss_newton(weights, x, **how)
+    assert_equal_to(as_gram(reduced, weights, x), autograd(weights, x, **how))
+
+
+@layers
+@modes
+@pytest.mark.parametrize("dead", ["zero weights", "a constant feature alone", "all"])
+def test_dead_units_need_eps_and_are_those_of_autograd(layer, mode, dead):
+    (v, w), x = case((4, 6, 3, 9), "constant feature")
+    v[0] = 0
+    if dead == "a constant feature alone":
+        v[0, 0] = 1
+    elif dead == "all":
+        v[:] = 0
+    how = {"eps": 1e-3, "mode": mode, **options(layer, 6)}
+    reduced = batch_norm_gauss_newton([v, w], x, **how)
+    assert_equal_to(as_gram(reduced, [v, w], x, 1e-3), autograd([v, w], x, **how))
+
+
+@shapes
+def test_the_spectrum_is_that_of_the_large_gram_matrix(shape):
+    weights, x = case(shape)
+    small, large = (spectrum(form(weights, x)) for form in (batch_norm_gauss_newton, batch_norm_gram))
+    assert_same_nonzero_spectrum(small, large, 1e-12)
+
+
+def module(weights, affine, eps):
+    (m, d), k = weights[0].shape, len(weights[1])
+    norm = nn.BatchNorm1d(m, affine=affine, eps=eps, momentum=None)
+    layers = nn.Sequential(nn.Linear(d, m, bias=False), norm, nn.Linear(m, k, bias=False)).double()
+    for layer, w in zip((layers[0], layers[2]), weights, strict=True):
+        layer.weight.data = w.clone()
+    return layers
+
+
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("shape", [(4, 6, 3, 9), (8, 5, 2, 6), (3, 12, 4, 20)])
+def test_a_torch_module_in_training_mode(shape, affine):
+    weights, x = case(shape)
+    gram = gauss_newton_gram(module(weights, affine, 1e-5), x, mode="train")
+    assert_equal_to(as_gram(batch_norm_gauss_newton(weights, x, eps=1e-5, affine=affine), weights, x, 1e-5), gram)
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_a_torch_module_in_evaluation_mode_up_to_its_unbiased_variance(affine):
+    weights, x = case((4, 6, 3, 9))
+    layers = module(weights, affine, 1e-9)
+    layers.train()(x)  # momentum=None: the running statistics are those of this batch
+    layers[1].running_var *= 8 / 9
+    gram = gauss_newton_gram(layers, x, mode="eval")
+    reduced = batch_norm_gauss_newton(weights, x, eps=1e-9, affine=affine, mode="eval")
+    assert_equal_to(as_gram(reduced, weights, x, 1e-9), gram)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_badly_conditioned_data_cost_about_the_root_of_the_condition_number(seed):
+    """With 60 digits; the eigenvalues spread over 10 decades, so a squared error would leave 6 digits."""
+    d, m, k, n = 3, 4, 2, 6
+    x = orthogonal(n, d, seed=seed) * torch.tensor([1, 1e-2, 1e-5]).double() @ orthogonal(d, d, seed=seed + 10).T
+    weights = network((d, m, k), seed=seed)
+    with mpmath.workdps(60):
+        jacobian = mpmath_jacobian(weights, x)
+        exact = sorted(mpmath.eigsy(jacobian * jacobian.T / n, eigvals_only=True), reverse=True)[: k * d]
+        wanted = float(exact[0] / exact[-1])
+    found = float(condition_number(batch_norm_gauss_newton(weights, x)))
+    assert wanted > 1e8
+    assert found == pytest.approx(wanted, rel=1e-15 * wanted**0.5 * 100 + 1e-15 * wanted)
+
+
+def mpmath_jacobian(weights, x):
+    """Derivatives of the outputs by V and W, in the working precision, from the quotient rule."""
+    (v, w), n = (mpmath.matrix(a.tolist()) for a in weights), len(x)
+    x = mpmath.matrix(x.tolist())
+    for j in range(x.cols):
+        mean = mpmath.fsum(x[:, j]) / n
+        for i in range(n):
+            x[i, j] -= mean
+    hidden = x * v.T
+    rows = []
+    deviation = [mpmath.sqrt(mpmath.fsum(h**2 for h in hidden[:, u]) / n) for u in range(v.rows)]
+    slope = [[mpmath.fsum(hidden[i, u] * x[i, j] for i in range(n)) / n for j in range(x.cols)] for u in range(v.rows)]
+    for i, a in itertools.product(range(n), range(w.rows)):
+        row = [
+            w[a, u] * (x[i, j] / deviation[u] - hidden[i, u] * slope[u][j] / deviation[u] ** 3)
+            for u in range(v.rows)
+            for j in range(x.cols)
+        ]
+        row += [hidden[i, u] / deviation[u] if a == b else 0 for b in range(w.rows) for u in range(v.rows)]
+        rows.append(row)
+    return mpmath.matrix(rows)
+
+
+def test_one_input_is_normalised_away():
+    """The derivative of a unit by its only weight vanishes, and every unit is the same up to its sign."""
+    (v, w), x = case((1, 5, 3, 7))
+    assert_equal_to(batch_norm_gauss_newton([v, w], x), 5 * torch.eye(3).double(), 1e-13)
+
+
+def test_single_precision_and_parameters_are_taken():
+    weights, x = case((4, 6, 3, 9))
+    single, scale = [w.float() for w in weights], torch.rand(6)
+    expected = batch_norm_gauss_newton([w.double() for w in single], x.float().double(), scale=scale.double())
+    result = batch_norm_gauss_newton([nn.Parameter(w) for w in single], x.float(), scale=nn.Parameter(scale))
+    assert result.dtype == torch.float64
+    assert torch.equal(result, expected)
+
+
+def test_the_coordinate_of_the_constant_is_there_only_where_something_reaches_it():
+    weights, x = case((4, 6, 3, 9))
+    assert len(batch_norm_gauss_newton(weights, x)) == 3 * 4
+    assert len(batch_norm_gauss_newton(weights, x, shift=torch.zeros(6))) == 3 * 4
+    assert len(batch_norm_gauss_newton(weights, x, shift=torch.ones(6))) == 3 * 5
+    assert len(batch_norm_gauss_newton(weights, x, affine=True)) == 3 * 5
+    assert len(batch_norm_gauss_newton(weights, x, mode="eval")) == 3 * 5
+
+
+@pytest.mark.parametrize("value", [0.1, 0.7, 1e3 + 0.1, 1e6 + 0.7])
+def test_a_constant_feature_is_no_direction_whatever_rounding_centring_leaves_of_it(value):
+    weights, x = case((4, 6, 3, 9))
+    x[:, 0] = value
+    assert len(batch_norm_gauss_newton(weights, x)) == 3 * 3
+
+
+# ---- bad input
+GOOD = (torch.ones(3, 2), torch.ones(4, 3))
+X = torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
+FUNCTIONS = [batch_norm_gauss_newton, normalized_units, batch_norm_bound, sharp_batch_norm]
+functions = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+
+
+@pytest.mark.bad_input
+@functions
+@pytest.mark.parametrize(
+    "weights, x, message",
+    [
+        ([], X, "weights is empty"),
+        (GOOD[:1], X, "weights has 1 matrices; two were expected"),
+        ([*GOOD, torch.ones(2, 4)], X, r"weights has 3 matrices; two were expected, \(m, d\) and \(k, m\)"),
+        (GOOD[::-1], X, r"weights\[1\] takes 2 inputs but weights\[0\] gives 4 outputs"),
+        ([GOOD[0], torch.full((4, 3), torch.nan)], X, r"weights\[1\] has 12 entries that are NaN"),
+        (GOOD, torch.ones(5, 3), r"x has 3 features but weights\[0\] takes 2 inputs"),
+        (GOOD, torch.ones(2), r"x has shape \(2,\); samples in rows"),
+        (GOOD, X / 0, "x has 6 entries that are NaN or infinite"),
+        (GOOD, X[:1], "x holds the same sample 1 times, of which centring leaves nothing"),
+        (GOOD, X[:1].expand(5, 2), "x holds the same sample 5 times"),
+    ],
+)
+def test_what_is_no_network_or_no_batch_for_it_is_refused(function, weights, x, message):
+    with pytest.raises(ValueError, match=message):
+        function(weights, x)
+
+
+@pytest.mark.bad_input
+@functions
+@pytest.mark.parametrize("eps", [-1e-5, math.nan, math.inf])
+def test_an_eps_that_is_negative_or_not_finite_is_refused(function, eps):
+    with pytest.raises(ValueError, match=f"eps is {eps}; a finite number from 0 on was expected"):
+        function(GOOD, X, eps=eps)
+
+
+@pytest.mark.bad_input
+@functions
+@pytest.mark.parametrize(
+    "v, x, unit",
+    [
+        (torch.tensor([[1.0, 1.0], [0.0, 0.3], [0.0, 1.0]]), torch.tensor([[0.3, 0.7], [0.5, 0.7], [0.1, 0.7]]), 1),
+        (torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]), normal(5, 2, seed=1), 2),
+        (torch.tensor([[1.0, 0.0], [0.3, -0.1], [1.0, 1.0]]), normal(5, 1, seed=1) * torch.tensor([0.1, 0.3]), 1),
+        (torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), torch.tensor([[1, 1e6 + 0.7], [2, 1e6 + 0.7]]), 1),
+    ],
+    ids=["constant feature", "zero weights", "orthogonal weights", "a large constant"],
+)
+def test_a_unit_that_is_constant_over_the_batch_needs_eps(function, v, x, unit):
+    with pytest.raises(ValueError, match=rf"Hidden unit {unit} is constant over the batch \(n = {len(x)}\).*eps > 0"):
+        function([v.double(), torch.ones(4, 3)], x.double())
+    function([v.double(), torch.ones(4, 3)], x.double(), eps=1e-5)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("function", [batch_norm_gauss_newton, normalized_units, sharp_batch_norm])
+@pytest.mark.parametrize("name", ["scale", "shift"])
+def test_a_scale_or_shift_of_another_shape_is_refused(function, name):
+    with pytest.raises(ValueError, match=rf"{name} has shape \(4,\); one number for each of the 3 units"):
+        function(GOOD, X, **{name: torch.ones(4)})
+    with pytest.raises(ValueError, match=f"{name} has 3 entries that are NaN"):
+        function(GOOD, X, **{name: torch.full((3,), math.nan)})
+    with pytest.raises(TypeError, match=f"{name} is a float; pass a torch tensor"):
+        function(GOOD, X, **{name: 1.0})
+
+
+@pytest.mark.bad_input
+def test_another_mode_is_refused():
+    with pytest.raises(ValueError, match="mode is 'test'; 'train' or 'eval' was expected"):
+        batch_norm_gauss_newton(GOOD, X, mode="test")

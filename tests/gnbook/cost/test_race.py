@@ -1,0 +1,106 @@
+"""The race of our block iteration with LOBPCG: all get the same matrix, and what they tell is what they found."""
+
+import pytest
+import torch
+from gnbook.cost.race import Finish, LowerEnd
+
+import gnlib
+
+
+def network(widths, smallest):
+    """The Gauss-Newton matrix of a linear network whose data have variances from 1 down to this one."""
+    weights = gnlib.linear_weights(widths, generator=torch.Generator().manual_seed(0))
+    return gnlib.linear_gauss_newton(weights, torch.logspace(0, smallest, widths[0], dtype=torch.float64).diag())
+
+
+def leaky_relu():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(30, 40, generator=generator, dtype=torch.float64)
+    return gnlib.leaky_relu_gram(gnlib.linear_weights([40, 100, 3], generator=generator), x, 0.01)
+
+
+def prepared(operand):
+    """The lower end of an operand, its matrix and its eigenvalues."""
+    if isinstance(operand, torch.Tensor):
+        values = torch.linalg.eigvalsh(operand)
+        return LowerEnd.of_gram(operand, 3, values[-1].item()), operand, values[0].item()
+    found = gnlib.condition_number(operand, method="dense")
+    return LowerEnd.of_sum(operand, found.largest), operand.dense(), found.smallest
+
+
+REGULAR = {
+    "white": network([60, 80, 80, 80, 8], 0),
+    "graded": network([60, 80, 80, 80, 8], -6),
+    "leaky ReLU": leaky_relu(),
+}
+
+
+@pytest.mark.parametrize("operand", REGULAR.values(), ids=REGULAR)
+def test_all_of_them_find_the_smallest_eigenvalue(operand):
+    end, _, exact = prepared(operand)
+    for run in (end.ours, end.scipy, end.torch):
+        assert run().value == pytest.approx(exact, rel=2e-8)
+
+
+@pytest.mark.parametrize("operand", REGULAR.values(), ids=REGULAR)
+def test_the_products_are_those_with_the_matrix_and_with_an_approximate_inverse(operand):
+    end, matrix, exact = prepared(operand)
+    theirs, ours = torch.linalg.eigvalsh(end.matrix) * end.scale, torch.linalg.eigvalsh(matrix)
+    torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-12 * ours[-1].item())
+    assert torch.linalg.eigvalsh(end.dense_inverse)[0] > 0
+    assert end.start.shape == (len(matrix), end.blocks.columns)
+    assert exact <= end.guess * end.scale * (1 + 1e-8)
+
+
+def test_a_null_space_is_none_of_the_race():
+    operator = network([40, 4, 4, 6], 0)
+    end, matrix, exact = prepared(operator)
+    assert torch.linalg.eigvalsh(matrix)[0] < 1e-10 * exact
+    assert end.scipy().value == pytest.approx(exact, rel=1e-8)
+
+
+def test_a_run_leaves_the_preconditioner_as_it_was():
+    end, _, _ = prepared(network([60, 70, 70, 70, 70, 70, 8], 0))
+    shift = end.inverse.shift
+    assert end.ours() == end.ours()
+    assert end.inverse.shift == shift
+
+
+def test_the_default_of_scipy_is_absolute_and_says_nothing_of_small_eigenvalues():
+    end, _, exact = prepared(network([60, 80, 80, 8], -8))
+    found = end.scipy(None)
+    assert abs(found.value / exact - 1) > 1e-4
+    assert not found.warned
+    assert found.steps < end.scipy().steps
+
+
+def test_torch_has_no_value_where_its_factorisation_fails():
+    end, _, _ = prepared(REGULAR["white"])
+    end.dense_inverse = torch.zeros_like(end.matrix)
+    found = end.torch()
+    assert found.value != found.value
+    assert found.warned
+
+
+def test_scipy_says_so_when_its_steps_run_out():
+    end, _, _ = prepared(REGULAR["white"])
+    assert end.scipy(most=1).warned
+
+
+@pytest.mark.parametrize("solver", ["scipy", "torch"])
+def test_the_values_on_the_way_descend_to_the_one_found(solver):
+    end, _, exact = prepared(REGULAR["white"])
+    finish = getattr(end, solver)()
+    values = torch.tensor(finish.values)
+    assert values[0] == pytest.approx(end.guess * end.scale)
+    assert (values.diff() <= 1e-12 * exact).all()
+    assert values[-1] == pytest.approx(finish.value)
+    assert 0 < finish.needed(exact) <= finish.steps
+
+
+def test_needed_steps_are_those_until_the_value_is_first_accurate():
+    finish = Finish(1.0, 3, (2.0, 1.1, 1.0 + 1e-9, 1.0))
+    assert finish.needed(1.0) == 2
+    assert finish.needed(1.0, accuracy=0.2) == 1
+    assert finish.needed(0.5) is None
+    assert Finish(1.0, 3).needed(1.0) is None

@@ -1,0 +1,54 @@
+"""Networks of ReLUs with three kinds of weights."""
+
+import pytest
+import torch
+from gnbook.deep_linear.orthogonal import WEIGHTS, trainings, weights
+from gnbook.shared.fully_connected import FullyConnected
+
+import gnlib
+
+
+def test_orthogonal_layers_stretch_evenly():
+    first, *hidden, last = weights("orthogonal", 4, 60, 49, seed=0)
+    assert [tuple(w.shape) for w in (first, *hidden, last)] == [(60, 49), (60, 60), (60, 60), (10, 60)]
+    for w, stretch in ((first, 2**0.5), (hidden[0], 2**0.5), (hidden[1], 2**0.5), (last, 1.0)):
+        torch.testing.assert_close(torch.linalg.svdvals(w), torch.full((min(w.shape),), stretch, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(("kind", "lost"), [("Kaiming", 1.0), ("orthogonal", 1.0), ("default", 6.0)])
+def test_what_a_layer_and_its_relus_leave_of_the_squared_length(kind, lost):
+    """The default of torch has a sixth of the variance that keeps it."""
+    x = torch.randn(500, 400, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    first, _ = weights(kind, 2, 400, 400, seed=0)
+    z = (x @ first.mT).relu()
+    assert (x.square().sum() / z.square().sum()).item() == pytest.approx(lost, rel=0.05)
+
+
+def test_default_is_what_torch_draws():
+    drawn = torch.nn.Linear(300, 400).weight
+    bound = 300**-0.5
+    for w in (drawn, weights("default", 3, 400, 300, seed=0)[0]):
+        assert 0.99 * bound < w.abs().max() <= bound
+
+
+def test_the_fewest_steps_of_all_rates():
+    rows = list(trainings(0, 2, width=20, n=20, stride=7, few=5, horizon=60))
+    assert [(row["weights"], row["optimizer"]) for row in rows] == [
+        (w, o) for w in WEIGHTS for o in ("descent", "adam")
+    ]
+    assert all(row["kappa"] > 1 and (row["hundredth"] is None or row["hundredth"] >= row["tenth"]) for row in rows)
+    assert any(row["hundredth"] is not None for row in rows)
+
+
+def test_kappa_is_that_of_the_network_in_torch():
+    x, _ = gnlib.load("mnist", 20, stride=7)
+    x = (x - x.mean()) / x.std()
+    net = FullyConnected(weights("Kaiming", 2, 20, x.shape[1], seed=0), relu=True, dtype=torch.float64)
+    jacobian = torch.autograd.functional.jacobian(
+        lambda *w: torch.func.functional_call(net, dict(zip(dict(net.named_parameters()), w, strict=True)), (x[:5],)),
+        tuple(p.detach() for p in net.parameters()),
+    )
+    s = torch.linalg.svdvals(torch.cat([part.reshape(50, -1) for part in jacobian], 1))
+    kappa = (s[0] / s[s > 1e-10 * s[0]][-1]).item() ** 2
+    rows = trainings(0, 2, width=20, n=20, stride=7, few=5, horizon=1)
+    assert next(row["kappa"] for row in rows if row["weights"] == "Kaiming") == pytest.approx(kappa, rel=1e-6)

@@ -1,0 +1,132 @@
+"""The bounds of a chain: single numbers by hand, what they say, and what a layer is silent for."""
+
+import math
+
+import mpmath
+import pytest
+import torch
+from gnbook.deep_nonlinear.bound import chain_bound, schur_ends
+from gnbook.deep_nonlinear.chain import Layer, layers_of
+from torch import nn
+
+import gnlib
+from tests.gnbook.deep_nonlinear.chains import chain, spectrum
+from tests.strategies import exact, gaussian
+
+
+def told(network, x):
+    return str(chain_bound(layers_of(network, x)))
+
+
+def test_one_layer_has_the_condition_number_of_its_samples():
+    x = gaussian(0, 4, 6)
+    s = torch.linalg.svdvals(x) ** 2
+    for k in (1, 3):
+        found = layers_of(chain([6, k], nn.Tanh), x)
+        for ends in (schur_ends(found), chain_bound(found).ends):
+            assert ends.condition == pytest.approx(((s[0] / s[-1]).item(),) * 2, rel=1e-12)
+            assert ends.smallest == pytest.approx((s[-1].item() / 4,) * 2, rel=1e-12)
+
+
+def test_two_samples_and_one_output_by_hand():
+    """Features at one angle and derivatives at another, of norms 3: K = 9 (1, r s; r s, 1)."""
+    r, s = 0.6, 0.8
+    layer = Layer(exact([[3, 0], [3 * r, 2.4]]), exact([[[1, 0]], [[s, 0.6]]]))
+    nothing = Layer(torch.zeros(2, 1).double(), torch.ones(2, 1, 1).double())
+    found = chain_bound([layer, nothing])
+    assert found.ends.smallest == pytest.approx((4.5 * (1 - r * s),) * 2, rel=1e-12)
+    assert found.ends.largest == pytest.approx((4.5 * (1 + r * s),) * 2, rel=1e-12)
+    assert found.silent == {2: "has no input other than zero"}
+    plain = schur_ends([layer, nothing])
+    assert plain.smallest.lower == pytest.approx(4.5 * (1 - r)) and plain.largest.upper == pytest.approx(4.5 * (1 + r))
+
+
+@pytest.mark.parametrize("angle", [1e-3, 1e-6, 1e-8, 1e-10])
+def test_two_samples_that_are_nearly_equal_keep_their_digits(angle):
+    """9 (1 - r s) at angles so small that r and s round to one, of norms that make up for each other."""
+    features = exact([[1, 0], [3 * math.cos(angle), 3 * math.sin(angle)]])
+    derivatives = exact([[3, 0], [math.cos(3 * angle), math.sin(3 * angle)]])[:, None]
+    nothing = Layer(torch.zeros(2, 1).double(), torch.ones(2, 1, 1).double())
+    ends = chain_bound([Layer(features, derivatives), nothing]).ends
+    with mpmath.workdps(50):
+        expected = float(9 * (1 - mpmath.cos(angle) * mpmath.cos(3 * angle)) / 2)
+    assert ends.smallest.lower == pytest.approx(expected, rel=1e-6, abs=0)
+
+
+def test_a_bound_is_a_sentence():
+    network = chain([6, 8, 2], nn.Tanh)
+    found = chain_bound(layers_of(network, gaussian(0, 4, 6)))
+    lower, upper = found.ends.condition
+    assert str(found) == f"The condition number is between {lower:.4g} and {upper:.4g}." and found.silent == {}
+
+
+def test_more_samples_than_features_make_the_bound_infinite_and_it_says_in_which_layers():
+    network, x = chain([3, 4, 2], nn.Tanh, bias=True, seed=1), gaussian(0, 7, 3)
+    found = chain_bound(layers_of(network, x))
+    assert found.ends.condition.upper == math.inf
+    assert found.silent[2] == "has features of rank 5 on 7 samples"
+    assert str(found).startswith("The bound is infinite, as no layer holds the smallest eigenvalue up: layer 1 ")
+    assert spectrum(network, x)[-1] > 0  # which is no fault of the network
+
+
+def test_equal_samples_are_seen_in_all_layers():
+    network, x = chain([6, 8, 8, 1], nn.Tanh, bias=True), gaussian(0, 4, 6)
+    x[1] = x[0]
+    rank = "has features of rank 3 on 4 samples"
+    assert chain_bound(layers_of(network, x)).silent == {1: rank, 2: rank, 3: rank}
+
+
+def test_dead_layers_are_named():
+    network, x = chain([6, 8, 8, 2], nn.ReLU), gaussian(0, 3, 6)
+    with torch.no_grad():
+        network[0].weight.zero_()
+    assert told(network, x) == (
+        "The bound is infinite, as no layer holds the smallest eigenvalue up: layer 1 is one that no output depends "
+        "on; layer 2 has no input other than zero; layer 3 has no input other than zero."
+    )
+
+
+def test_a_narrow_layer_above_reaches_fewer_outputs():
+    network = chain([6, 8, 1, 3], nn.Identity)
+    found = chain_bound(layers_of(network, gaussian(0, 4, 6)))
+    assert (
+        found.silent[1] == "reaches 1 of 3 outputs on sample 0"
+        and found.silent[3] == "has features of rank 1 on 4 samples"
+    )
+
+
+def test_a_sample_that_no_unit_is_active_on_is_named():
+    network = chain([2, 2, 1], nn.ReLU)
+    with torch.no_grad():
+        network[0].weight.copy_(torch.eye(2))
+        network[2].weight.fill_(1.0)
+    found = chain_bound(layers_of(network, exact([[1, 0], [-1, -1]])))
+    assert found.silent == {1: "reaches 0 of 1 outputs on sample 1", 2: "has features of rank 1 on 2 samples"}
+
+
+def test_layers_that_are_silent_alone_may_do_together():
+    """Each of two layers is blind to one sample."""
+    first, second = (Layer(row.diag(), row[:, None, None] * 1.0) for row in (exact([1, 0]), exact([0, 1])))
+    last = Layer(torch.zeros(2, 1).double(), torch.ones(2, 1, 1).double())
+    found = chain_bound([first, second, last])
+    assert set(found.silent) == {1, 2, 3} and found.ends.condition == pytest.approx((1, 1))
+
+
+def test_a_sample_of_zeros_does_not_disturb_the_others():
+    features = torch.cat([torch.zeros(1, 5).double(), gaussian(0, 3, 5)])
+    layer = Layer(features, gaussian(1, 4, 2, 30))
+    one = Layer(torch.eye(4).double(), torch.eye(2).double().expand(4, 2, 2))
+    rest = chain_bound([Layer(features[1:], layer.derivatives[1:]), Layer(torch.eye(3).double(), one.derivatives[1:])])
+    found = chain_bound([layer, one])
+    assert found.ends.smallest.lower == pytest.approx(0.25, rel=1e-12)  # of the sample of zeros, by the last layer
+    assert found.ends.largest.upper == pytest.approx(0.75 * rest.ends.largest.upper, rel=0.3)
+
+
+@pytest.mark.parametrize("kind, depth", [("white", 3), ("white", 8), ("raw", 3), ("raw", 8)])
+def test_for_wide_relu_networks_on_images_the_bound_is_within_ten_times_the_condition_number(kind, depth):
+    x = gnlib.load("mnist", 40, stride=4)[0]
+    x = gnlib.whiten(x) if kind == "white" else x
+    network = chain([x.shape[1], *[400] * (depth - 1), 3], nn.ReLU, scales=[2**0.5] * depth, seed=1)
+    kappa, ends = float(gnlib.condition_number(network, x)), chain_bound(layers_of(network, x)).ends
+    assert kappa / 3 < ends.condition.lower <= kappa <= ends.condition.upper < 10 * kappa
+    assert ends.condition.upper < schur_ends(layers_of(network, x)).condition.upper

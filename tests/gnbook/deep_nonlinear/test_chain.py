@@ -1,0 +1,136 @@
+"""Features and derivatives of chains, against autograd's Jacobian and the library's own Gram matrix."""
+
+import copy
+
+import pytest
+import torch
+from gnbook.deep_nonlinear.chain import Elementwise, Skip, kernel, layers_of, random_chain
+from torch import nn
+
+import gnlib
+from tests.gnbook.deep_nonlinear.chains import chain, linear
+from tests.strategies import gaussian
+
+X = gaussian(1, 4, 3)
+NESTED = nn.Sequential(
+    linear(3, 5, 0, bias=True),
+    nn.Sequential(nn.GELU(), nn.LayerNorm(5, elementwise_affine=False)),
+    Skip(
+        nn.Sequential(nn.ReLU(inplace=True), linear(5, 5, 1), Skip(nn.Sequential(nn.Tanh(), linear(5, 5, 2)), -2.0)),
+        0.3,
+    ),
+    nn.ReLU(),
+    linear(5, 2, 3, bias=True),
+)
+
+
+@pytest.mark.parametrize("network", [NESTED, NESTED[-1], chain([3, 6, 6, 2], nn.Tanh, bias=True)])
+def test_the_kernel_is_that_of_the_library(network):
+    x = X if network is not NESTED[-1] else gaussian(2, 4, 5)
+    torch.testing.assert_close(
+        kernel(layers_of(network, x)), gnlib.gauss_newton_gram(network, x), rtol=1e-12, atol=1e-12
+    )
+
+
+def test_layers_come_in_order_with_a_feature_of_ones_for_a_bias():
+    layers = layers_of(NESTED, X)
+    assert [tuple(f.shape) for f, _ in layers] == [(4, 4), (4, 5), (4, 5), (4, 6)]
+    assert [tuple(g.shape) for _, g in layers] == [(4, 2, 5)] * 3 + [(4, 2, 2)]
+    torch.testing.assert_close(layers[0].features, torch.cat([X, X.new_ones(4, 1)], 1))
+    torch.testing.assert_close(layers[-1].derivatives, torch.eye(2, dtype=torch.float64).expand(4, 2, 2))
+    torch.testing.assert_close(layers[-1].blocks, torch.eye(2, dtype=torch.float64).expand(4, 2, 2))
+
+
+def test_a_network_in_single_precision_is_taken_as_it_is_and_left_so():
+    network, kept = copy.deepcopy(NESTED).float(), X.clone()
+    before = copy.deepcopy(network.state_dict())
+    with torch.no_grad():
+        layers = layers_of(network, X.float())
+    torch.testing.assert_close(
+        kernel(layers), kernel(layers_of(copy.deepcopy(network).double(), X.float().double())), rtol=0, atol=0
+    )
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert torch.equal(X, kept) and network[2].branch[0].inplace
+    assert not network[0]._forward_hooks and all(p.grad is None for p in network.parameters())
+
+
+def test_an_activation_in_place_before_the_first_layer_leaves_the_samples_alone():
+    x = X.clone()
+    layers_of(nn.Sequential(nn.ReLU(inplace=True), linear(3, 2, 0)), x)
+    assert torch.equal(x, X)
+
+
+def test_a_skip_adds_its_branch_times_the_factor():
+    torch.testing.assert_close(Skip(nn.Tanh(), 3.0)(X), X + 3 * X.tanh())
+    torch.testing.assert_close(Elementwise(torch.sin)(X), X.sin())
+
+
+def test_a_chain_is_drawn_as_its_generator_says():
+    def drawn(gain):
+        return random_chain([3, 200, 2], nn.Tanh, gain=gain, generator=torch.Generator().manual_seed(0))
+
+    assert [type(module) for module in drawn(1.0)] == [nn.Linear, nn.Tanh, nn.Linear]
+    expected = gnlib.linear_weights([3, 200, 2], generator=torch.Generator().manual_seed(0))
+    for module, weight in zip(drawn(3.0)[::2], expected, strict=True):
+        torch.testing.assert_close(module.weight.detach(), 3 * weight, rtol=0, atol=0)
+        assert module.bias is None
+
+
+def root(z):
+    return z.abs().sqrt()
+
+
+def frozen():
+    network = chain([3, 4, 2], nn.ReLU)
+    network[0].weight.requires_grad_(False)
+    return network
+
+
+SAME = linear(3, 3, 0)
+TIED = chain([3, 3, 3], nn.ReLU)
+TIED[2].weight = TIED[0].weight
+
+
+class Own(nn.Module):
+    def forward(self, x):
+        return x
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    "network, message",
+    [
+        (
+            nn.Sequential(linear(3, 4, 0), nn.BatchNorm1d(4), linear(4, 2, 1)),
+            "module '1' is of type BatchNorm1d; covered",
+        ),
+        (nn.Sequential(nn.LayerNorm(3), linear(3, 2, 1)), "module '0' is of type LayerNorm; covered"),
+        (nn.Sequential(nn.Dropout(), linear(3, 2, 1)), "type Dropout; covered"),
+        (nn.Sequential(linear(3, 3, 0), nn.PReLU(), linear(3, 2, 1)), "type PReLU; covered"),
+        (nn.Sequential(nn.Sequential(Own()), linear(3, 2, 1)), r"module '0\.0' is of type Own; covered"),
+        (Own(), "The network is of type Own; covered are nn.Sequential of nn.Linear"),
+        (nn.Sequential(linear(3, 2, 0), nn.Tanh()), "ends in a module of type Tanh; an nn.Linear was expected last"),
+        (nn.Sequential(), "ends in a module of type Sequential"),
+        (nn.Sequential(SAME, nn.ReLU(), SAME), "Two layers share their weights"),
+        (TIED, "Two layers share their weights"),
+        (frozen(), "Some parameters are frozen"),
+    ],
+)
+def test_what_is_no_chain_is_refused(network, message):
+    with pytest.raises(ValueError, match=message):
+        layers_of(network, X)
+
+
+@pytest.mark.bad_input
+def test_derivatives_without_bound_are_refused_where_they_are_met():
+    network = chain([3, 4, 2], lambda: Elementwise(root))
+    assert len(layers_of(network, X)) == 2
+    with pytest.raises(ValueError, match=r"Layer 1 has derivatives that are not finite.*unbounded"):
+        layers_of(network, torch.cat([X, 0 * X]))
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("x, message", [(X[0], "samples in rows"), (X / 0, "NaN or infinite")])
+def test_what_are_no_samples_is_refused(x, message):
+    with pytest.raises(ValueError, match=message):
+        layers_of(NESTED, x)

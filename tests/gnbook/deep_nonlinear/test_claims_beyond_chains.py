@@ -1,0 +1,174 @@
+"""Heads, shared weights, normalisation and preconditioners: what the bound on chains says beyond them."""
+
+import pytest
+import torch
+from gnbook.deep_nonlinear.chain import layers_of
+from gnbook.deep_nonlinear.head import head_floor
+from gnbook.pruning.vision_transformer import VisionTransformer
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional
+
+import gnlib
+from tests.gnbook.deep_nonlinear.chains import ACTIVATIONS, chain, chains, jacobian, linear, spectrum
+from tests.strategies import gaussian, instances, seeds
+
+
+@pytest.mark.claim("Linear head", verdict="holds")
+@instances
+@given(chains())
+def test_the_head_of_a_chain_holds_its_smallest_eigenvalue_up(problem):
+    network, x = problem
+    values = spectrum(network, x)
+    assert head_floor(network, x, network[-1]) <= values[-1].item() + 1e-12 * values[0].item() + 1e-300
+
+
+def convolutional():
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)).train()
+
+
+def transformer():
+    return VisionTransformer(4, 2, 8, 1, 2, 8, 3)
+
+
+@pytest.mark.claim("Linear head", verdict="holds")
+@pytest.mark.parametrize(
+    "make, shape, name",
+    [(convolutional, (5, 1, 4, 4), "4"), (transformer, (5, 3, 4, 4), "head")],
+    ids=["batch normalisation", "transformer"],
+)
+def test_so_does_that_of_any_network(make, shape, name):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = make().double()
+    x = gaussian(0, *shape)
+    smallest = torch.linalg.eigvalsh(gnlib.gauss_newton_gram(network, x, mode="train"))[0].item()
+    assert 0 < head_floor(network, x, network.get_submodule(name)) <= smallest
+
+
+class Tied(nn.Module):
+    """cos(w x) w, one weight used twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.below, self.head = linear(1, 1, 0), linear(1, 1, 0)
+        self.head.weight = self.below.weight
+
+    def forward(self, x):
+        return self.head(self.below(x).cos())
+
+
+@pytest.mark.claim("Linear head", verdict="holds")
+def test_a_head_that_shares_its_weights_does_not():
+    network, x = Tied(), torch.ones(1, 1, dtype=torch.float64)
+    with torch.no_grad():
+        network.head.weight.fill_(0.8603335890193797)  # where w cos w is largest
+    smallest = gnlib.gauss_newton_gram(network, x).item()
+    floor = network.below(x).cos().square().item()
+    assert smallest < 1e-20 and floor > 0.4
+
+
+def positions(outputs, inputs, products):
+    """Derivatives of all outputs by the products at all positions, and their rows of features, one a position."""
+    flat = outputs.flatten()
+    each = torch.eye(len(flat), dtype=flat.dtype)
+    (derivatives,) = torch.autograd.grad(flat, products, each, is_grads_batched=True, retain_graph=True)
+    return inputs.flatten(0, -2), derivatives.reshape(len(flat), -1, products.shape[-1])
+
+
+def assert_between_its_positions(outputs, weight, inputs, products):
+    features, derivatives = positions(outputs, inputs, products)
+    flat = outputs.flatten()
+    rows = torch.stack([torch.autograd.grad(y, weight, retain_graph=True)[0].flatten() for y in flat])
+    whole, reach = rows @ rows.mT, torch.einsum("apw,bpw->ab", derivatives, derivatives)
+    formula = torch.einsum("apw,pq,bqw->ab", derivatives, features @ features.mT, derivatives)
+    ends = torch.linalg.eigvalsh(features @ features.mT)[[0, -1]].clamp_min(0)
+    slack = 1e-11 * (ends[1] * reach.abs().max()).item() + 1e-300
+    torch.testing.assert_close(formula, whole, rtol=0, atol=slack)
+    assert torch.linalg.eigvalsh(whole - ends[0] * reach)[0] >= -slack
+    assert torch.linalg.eigvalsh(ends[1] * reach - whole)[0] >= -slack
+    return reach
+
+
+@pytest.mark.claim("Shared weights and samples that mix", verdict="holds")
+@instances
+@given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.sampled_from(ACTIVATIONS), seeds)
+def test_weights_that_are_shared_among_positions(n, k, size, activation, seed):
+    """A convolution on a line, as a layer of weights on patches. Samples do not mix, and the sum is block diagonal."""
+    patches = gaussian(seed, n, 6).unfold(1, size, 1)
+    weight = gaussian(seed + 1, 4, size).requires_grad_()
+    products = patches @ weight.mT
+    outputs = activation()(products.clone()).flatten(1) @ gaussian(seed + 2, 4 * patches.shape[1], k)
+    reach = assert_between_its_positions(outputs, weight, patches, products).view(n, k, n, k)
+    for i in range(n):
+        for j in range(n):
+            assert i == j or not reach[i, :, j].any()
+
+
+@pytest.mark.claim("Shared weights and samples that mix", verdict="holds")
+@instances
+@given(st.integers(2, 5), st.integers(1, 3), st.integers(1, 6), seeds)
+def test_samples_that_batch_normalisation_mixes(n, k, d, seed):
+    x = gaussian(seed, n, d)
+    weight = gaussian(seed + 1, 4, d).requires_grad_()
+    products = x @ weight.mT
+    outputs = functional.batch_norm(products, None, None, training=True).tanh() @ gaussian(seed + 2, 4, k)
+    assert_between_its_positions(outputs, weight, x, products)
+
+
+@pytest.mark.claim("Shared weights and samples that mix", verdict="holds")
+def test_with_batch_normalisation_samples_do_mix():
+    weight = gaussian(1, 4, 3).requires_grad_()
+    products = gaussian(0, 3, 3) @ weight.mT
+    outputs = functional.batch_norm(products, None, None, training=True).tanh() @ gaussian(2, 4, 1)
+    reach = assert_between_its_positions(outputs, weight, gaussian(0, 3, 3), products)
+    assert (reach - reach.diagonal().diag()).abs().max() > 1e-3
+
+
+@pytest.mark.claim("Layer normalisation", verdict="holds")
+@instances
+@given(st.integers(1, 5), st.integers(2, 6), st.booleans(), seeds)
+def test_features_behind_a_normalisation_are_of_one_norm(n, m, bias, seed):
+    normalised = nn.LayerNorm(m, eps=0.0, elementwise_affine=False)
+    network = nn.Sequential(linear(3, m, seed % 999), nn.Tanh(), normalised, linear(m, 2, 1, bias=bias))
+    features = layers_of(network, gaussian(seed, n, 3))[1].features
+    torch.testing.assert_close(features.square().sum(1), features.new_full((n,), m + bias), rtol=1e-9, atol=0)
+    torch.testing.assert_close(features[:, :m].sum(1), features.new_zeros(n), rtol=0, atol=1e-9)
+    gram = features @ features.mT
+    correlations = torch.linalg.eigvalsh(gram / (m + bias))
+    torch.testing.assert_close(torch.linalg.eigvalsh(gram), (m + bias) * correlations, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.claim("Layer normalisation", verdict="holds")
+def test_without_a_bias_one_feature_is_lost():
+    """Features are orthogonal to the ones: n = m samples are dependent without a bias, and not with it."""
+    for bias, rank in ((False, 3), (True, 4)):
+        network = nn.Sequential(linear(9, 4, 0), nn.LayerNorm(4, elementwise_affine=False), linear(4, 1, 1, bias=bias))
+        features = layers_of(network, gaussian(0, 4, 9))[1].features
+        assert torch.linalg.matrix_rank(features) == rank
+
+
+@pytest.mark.claim("Input-side preconditioning", verdict="holds")
+@instances
+@given(st.integers(1, 4), st.integers(1, 3), st.sampled_from(ACTIVATIONS), st.sampled_from([0.0, 1e-3, 1.0]), seeds)
+def test_a_layer_preconditioned_by_its_features_is_within_damping_of_its_diagonal_blocks(
+    n, k, activation, damping, seed
+):
+    """Against the Jacobian, with the preconditioner formed in full."""
+    network, x = chain([6, 9, 9, k], activation, seed=seed % 2**31), gaussian(seed % 2**31 + 3, n, 6)
+    layers, rows = layers_of(network, x), jacobian(network, x)
+    parts = rows.split([module.weight.numel() for module in network if isinstance(module, nn.Linear)], 1)
+    for (features, derivatives), part in zip(layers, parts, strict=True):
+        s = torch.linalg.svdvals(features)
+        if len(s) < n or s[-1] < 1e-3 * s[0]:
+            continue
+        second = features.mT @ features + damping * torch.eye(features.shape[1], dtype=features.dtype)
+        inverse = torch.linalg.pinv(second, rtol=1e-9, hermitian=True)
+        units = part.view(n * k, -1, features.shape[1])
+        found = torch.einsum("aui,ij,buj->ab", units, inverse, units)
+        blocks = torch.block_diag(*(derivatives @ derivatives.mT))
+        least, most = (v**2 / (v**2 + damping) for v in (s[-1], s[0]))
+        slack = 1e-7 * blocks.abs().max().item() + 1e-300
+        assert torch.linalg.eigvalsh(found - least * blocks)[0] >= -slack
+        assert torch.linalg.eigvalsh(most * blocks - found)[0] >= -slack

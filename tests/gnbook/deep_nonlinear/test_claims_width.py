@@ -1,0 +1,212 @@
+"""One hidden layer of ReLUs: how wide it must be for a kernel as regular as that of infinite width."""
+
+import math
+
+import mpmath
+import pytest
+import torch
+from gnbook.deep_nonlinear.duals import leaky_relu
+from gnbook.deep_nonlinear.wide_limit import wide_kernel
+from gnbook.deep_nonlinear.width import (
+    bernstein_width,
+    chernoff_width,
+    hidden_layer_kernel,
+    smallest_shares,
+    unit_spread,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+import gnlib
+from tests.gnbook.deep_nonlinear.wide_helpers import on_a_sphere
+from tests.strategies import a_hundred, gaussian, instances, samples, seeds
+
+ASKED = {"shortfall": 0.5, "failure": 0.01}
+SLACK = 1 + 1e-9
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def images(kind, n=100):
+    x, _ = gnlib.load("mnist", n)
+    return gnlib.whiten(x) if kind == "white" else x
+
+
+def ends(matrix):
+    values = torch.linalg.eigvalsh(matrix)
+    return values[0].item(), values[-1].item()
+
+
+def exponent(shortfall):
+    return shortfall + (1 - shortfall) * math.log1p(-shortfall)
+
+
+def inverse_root(matrix):
+    values, vectors = torch.linalg.eigh(matrix)
+    return vectors * values.rsqrt() @ vectors.mT
+
+
+def exact_failure(units, n, shortfall):
+    """The probability that one of n orthogonal samples has too few active units, which are independent coins."""
+    return -math.expm1(n * stats.binom.logsf(math.floor((1 - shortfall) * units / 2), units, 0.5))
+
+
+@pytest.mark.claim("The mean of a unit", verdict="holds")
+@instances
+@given(st.integers(2, 4).flatmap(samples))
+def test_a_unit_and_its_mean_lie_between_multiples_of_the_gram_matrix(x):
+    x = x[(x.norm(dim=1) > 0) & (x.norm(dim=1) < math.inf)]
+    if len(x) == 0:
+        return
+    gram, mean = x @ x.mT, hidden_layer_kernel(x)
+    top = ends(gram)[1]
+    assert ends(mean - gram / 4)[0] >= -1e-12 * top
+    assert top / 4 <= ends(mean)[1] * SLACK and ends(mean)[1] <= top / 2 * SLACK
+    for active in gaussian(0, 5, x.shape[1]) @ x.mT > 0:
+        unit = active[:, None] * gram * active
+        assert ends(unit)[0] >= -1e-12 * top and ends(unit)[1] <= top * SLACK
+
+
+@pytest.mark.claim("The mean of a unit", verdict="holds")
+def test_samples_of_which_no_two_are_parallel_make_the_mean_regular():
+    x = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 1.01], [-1.0, 3.0]]).double()
+    assert ends(hidden_layer_kernel(x))[0] > 1e-6
+    assert ends(hidden_layer_kernel(torch.cat([x, -x[:1]])))[0] > 1e-6  # one opposite does no harm here
+    assert abs(ends(hidden_layer_kernel(torch.cat([x, 2 * x[2:3]])))[0]) < 1e-7
+
+
+@pytest.mark.claim("The mean of a unit", verdict="holds")
+def test_three_pairs_of_opposite_samples_in_a_plane_make_the_mean_singular():
+    half = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]).double()
+    x = torch.cat([half, -half])
+    signs = torch.tensor([1.0, 1.0, -1.0, -1.0, -1.0, 1.0]).double()  # x + y - (x + y), on either side of each line
+    assert (hidden_layer_kernel(x) @ signs).abs().max() < 1e-7
+    kernels = [wide_kernel(x, leaky_relu(0.0), [1.0] * depth, gain=2**0.5) for depth in (2, 3)]
+    assert abs(ends(kernels[0])[0]) < 1e-6 and ends(kernels[1])[0] > 1e-3
+
+
+@pytest.mark.claim("Width by Chernoff", verdict="holds")
+@instances
+@given(st.integers(1, 4), st.integers(1, 6), st.floats(0.05, 0.95), seeds)
+def test_the_probability_is_bounded_where_it_is_known(n, tens, shortfall, seed):
+    """Orthogonal samples of different norms: the smallest entry of a diagonal matrix of counts."""
+    sizes = gaussian(seed, n).exp()
+    units, least, most = 10 * tens, sizes.min().item(), sizes.max().item()
+    needed = [(1 - shortfall) * least * units / 2 / size for size in sizes.tolist()]
+    none = math.prod(stats.binom.sf(math.floor(count + 1e-12), units, 0.5) for count in needed)
+    bound = n * math.exp(-exponent(shortfall) * units * least / 2 / most)
+    assert 1 - none <= bound * SLACK and bound <= n * math.exp(-(shortfall**2) / 2 * units * least / 2 / most) * SLACK
+
+
+@pytest.mark.claim("Width by Chernoff", verdict="holds")
+def test_the_width_is_where_the_bound_is_the_probability_that_was_allowed():
+    x = images("raw", 40)
+    with mpmath.workdps(30):
+        share = mpmath.mpf(ends(hidden_layer_kernel(x))[0]) / mpmath.mpf(torch.linalg.matrix_norm(x, 2).item()) ** 2
+        units = chernoff_width(x, **ASKED)
+        power = mpmath.mpf(0.5) ** mpmath.mpf(0.5)  # (1 - delta)^(1 - delta)
+        bound = 40 * (mpmath.exp(-0.5) / power) ** (units * share)
+    assert float(bound) == pytest.approx(0.01, rel=1e-9)
+
+
+@pytest.mark.claim("Width by Chernoff", verdict="holds")
+@pytest.mark.parametrize("kind", ["white", "raw"])
+def test_two_hundred_networks_of_that_width_do_not_fall_short(kind):
+    x = images(kind)
+    units = min(math.ceil(chernoff_width(x, **ASKED)), 500)  # far fewer are enough for raw images
+    first, _ = smallest_shares(x, units, 200, generator=generator())
+    assert (first > 0.5).double().mean() >= 0.99
+
+
+@pytest.mark.claim("Width by Chernoff", verdict="holds")
+def test_unequal_output_weights_count_as_fewer_units():
+    """All the weight on one unit: a sample on which it is silent is lost with probability one half."""
+    x, outputs = torch.eye(3).double(), torch.tensor([1.0, 1e-6, 1e-6])
+    assert (outputs.square().sum() / outputs.square().max()).item() == pytest.approx(1.0)
+    active = (torch.randn(4000, 3, 3, generator=generator(), dtype=torch.float64) @ x.mT > 0).double()
+    kernels = (outputs.double().square()[:, None] * active).sum(1)
+    assert (kernels.amin(1) < 0.25).double().mean() == pytest.approx(1 - 0.5**3, abs=0.03)
+    assert 3 * math.exp(-exponent(0.5) * 0.5) > 7 / 8
+
+
+@pytest.mark.claim("Width by Bernstein", verdict="holds")
+@instances
+@given(st.integers(1, 4), st.integers(1, 6), seeds, st.floats(0.0, 3.0))
+def test_the_transform_of_positive_summands_needs_no_bound(n, count, seed, theta):
+    """The step of the proof, on distributions of a few matrices, of any ranks and sizes."""
+    factors = gaussian(seed, count, n, n + 1) * gaussian(seed + 1, count, 1, 1).exp()
+    summands = factors @ factors.mT
+    root = inverse_root(summands.mean(0))
+    relative = root @ summands @ root
+    spread = ends((relative @ relative).mean(0))[1]
+    assert spread >= 1 / SLACK
+    transform = torch.linalg.matrix_exp(-theta * relative).mean(0)
+    assert ends(transform)[1] <= math.exp(-theta + theta**2 * spread / 2) * SLACK
+
+
+@pytest.mark.claim("Width by Bernstein", verdict="holds")
+@a_hundred
+@given(st.integers(2, 4), st.floats(0.2, 0.9), seeds)
+def test_the_probability_for_gaussian_summands_is_bounded(n, shortfall, seed):
+    """Summands g g^T of normal vectors, which have no bound: the mean is one and the spread is n + 2."""
+    units = math.ceil(bernstein_width(n, n + 2.0, shortfall=shortfall, failure=0.3))
+    g = torch.randn(300, units, n, generator=generator(seed % 1000), dtype=torch.float64)
+    values = torch.linalg.eigvalsh(g.mT @ g / units)
+    assert (values[:, 0] < 1 - shortfall).double().mean() <= 0.3
+
+
+@pytest.mark.claim("Width by Bernstein", verdict="holds")
+@pytest.mark.parametrize("kind", ["white", "raw", "sphere"])
+def test_the_spread_is_at_most_the_inverse_share(kind):
+    x = on_a_sphere(30, 12) if kind == "sphere" else images(kind, 60)
+    share = ends(hidden_layer_kernel(x))[0] / torch.linalg.matrix_norm(x, 2).item() ** 2
+    spread = unit_spread(x, 2000, generator=generator())
+    assert 1 <= spread <= 1.1 / share
+    if kind == "white":
+        assert spread == pytest.approx(2.0, rel=0.1)
+
+
+@pytest.mark.claim("Width by Bernstein", verdict="holds")
+@pytest.mark.parametrize("kind", ["white", "raw"])
+def test_two_hundred_networks_keep_half_of_every_eigenvalue(kind):
+    x = images(kind, 60)
+    spread = unit_spread(x, 2000, generator=generator())
+    units = math.ceil(bernstein_width(60, spread, **ASKED))
+    first, second = smallest_shares(x, units, 200, generator=generator(1))
+    assert (second > 0.5).double().mean() >= 0.99 and (first >= second / SLACK).all()
+
+
+@pytest.mark.claim("White samples, exactly", verdict="holds")
+def test_orthogonal_samples_are_independent_coins():
+    x, units = 3 * torch.eye(5).double(), 20
+    first, second = smallest_shares(x, units, 4000, generator=generator())
+    assert torch.allclose(first, second)
+    found = (first <= 0.5).double().mean().item()
+    assert found == pytest.approx(exact_failure(units, 5, 0.5), abs=0.02)
+
+
+@pytest.mark.claim("White samples, exactly", verdict="holds")
+def test_of_the_units_that_are_asked_for_half_are_needed():
+    failures = [exact_failure(units, 200, 0.5) for units in range(1, 300)]
+    needed = 2 + max(index for index, failure in enumerate(failures) if failure > 0.01)
+    assert needed == 61
+    assert chernoff_width(torch.eye(200), **ASKED) == pytest.approx(129.1, abs=0.05)
+    assert bernstein_width(200, 2.0, **ASKED) == pytest.approx(158.5, abs=0.05)
+
+
+@pytest.mark.claim("Whitening, in units of width", verdict="fails")
+def test_raw_images_need_a_few_times_the_units_of_white_ones_not_a_thousand_times():
+    asked, needed = {}, {}
+    for kind in ("white", "raw"):
+        x = images(kind)
+        asked[kind] = chernoff_width(x, **ASKED)
+        for units in (30, 60, 120, 240):
+            first, _ = smallest_shares(x, units, 200, generator=generator())
+            if (first <= 0.5).double().mean() <= 0.05:
+                needed[kind] = units
+                break
+    assert asked["raw"] > 500 * asked["white"]
+    assert needed["raw"] <= 4 * needed["white"]

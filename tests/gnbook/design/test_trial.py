@@ -1,0 +1,184 @@
+"""The rows of the trial, and how speed-ups are read off them."""
+
+import numpy as np
+import pytest
+import torch
+from gnbook.design.families import build
+from gnbook.design.initialisations import SEARCHED, UNTUNED, Data, gained
+from gnbook.design.trial import (
+    HORIZON,
+    arriving,
+    images,
+    orders,
+    rows_of,
+    seconds_of_a_step,
+    speedups,
+    written_speed,
+    written_steps,
+)
+from gnbook.shared.tuning import Setting, constant_loss, tune
+
+import gnlib
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def rows():
+    here, there = images(6, 0, CPU), images(8, 10, CPU)
+    return list(rows_of("wide and shallow", here, there, seeds=[3], optimizers=["descent", "adam"], horizon=60)), there
+
+
+def test_a_row_for_each_way_and_optimiser(rows):
+    found, _ = rows
+    assert [(row["initialisation"], row["optimizer"]) for row in found] == [
+        (name, optimizer) for name in (*UNTUNED, *SEARCHED) for optimizer in ("descent", "adam")
+    ]
+    for row in found:
+        assert (row["gains"] is None) == (row["initialisation"] in UNTUNED) == (row["search_seconds"] == 0)
+        assert row["step_seconds"] > 0 and not row["held_out"] and row["seed"] == 3
+
+
+def test_gains_of_one_seed_are_trained_with_another(rows):
+    found, there = rows
+    (row,) = (r for r in found if r["initialisation"] == "forecast" and r["optimizer"] == "descent")
+    gains = torch.tensor([float(gain) for gain in row["gains"].split()], dtype=torch.float64)
+    network = gained(build("wide and shallow", seed=3), gains, seed=3)
+    condition = gnlib.condition_number(network, there.x)
+    assert row["kappa"] == pytest.approx(condition.value, rel=1e-2)
+    goals = {"tenth": constant_loss(there.y, "mse") / 10}
+    best = tune(network, Setting(there.x, there.y, "mse", "descent", goals, 60), 2 / condition.largest).best("tenth")
+    assert row["steps"] == pytest.approx(best[0], abs=1)
+
+
+def table(steps, seconds=0.0):
+    return [
+        {
+            "family": family,
+            "seed": seed,
+            "initialisation": name,
+            "steps": value,
+            "search_seconds": seconds if name == "x" else 0.0,
+            "step_seconds": 0.1,
+        }
+        for (family, seed, name), value in steps.items()
+    ]
+
+
+def test_speedups_are_geometric_means_with_families_drawn():
+    ratios = {"a": 2.0, "b": 8.0, "c": 4.0}
+    steps = {(f, s, n): 10 * (r if n == "y" else 1) for f, r in ratios.items() for s in (1, 2) for n in "xyz"}
+    value, low, high = speedups(table(steps), "x", "y")
+    assert value == pytest.approx(4) and 2 <= low < 4 < high <= 8
+    assert speedups(table(steps), "y", "x")[0] == pytest.approx(1 / 4)
+    assert speedups(table(steps), "x", "z") == pytest.approx((1, 1, 1))
+
+
+def test_the_interval_grows_with_the_spread_of_families():
+    def spread(factor):
+        steps = {(f, 1, n): 100 * factor**i if n == "y" else 100 for i, f in enumerate("abcd") for n in "xy"}
+        _, low, high = speedups(table(steps), "x", "y")
+        return high / low
+
+    assert 1 < spread(1.1) < spread(2.0)
+
+
+def test_what_does_not_arrive_counts_as_the_horizon_and_a_search_as_its_steps():
+    steps = {(f, 1, n): {"x": 40, "y": None}[n] for f in "ab" for n in "xy"}
+    assert speedups(table(steps), "x", "y")[0] == pytest.approx(HORIZON / 40)
+    assert speedups(table(steps, seconds=6.0), "x", "y", charged=True)[0] == pytest.approx(HORIZON / (40 + 60))
+    assert speedups(table(steps, seconds=6.0), "x", "y")[0] == pytest.approx(HORIZON / 40)
+
+
+def test_the_interval_grows_with_the_spread_of_seeds_too():
+    def spread(factor):
+        steps = {(f, i, n): 100 * factor**i if n == "y" else 100 for f in "abcd" for i in range(3) for n in "xy"}
+        value, low, high = speedups(table(steps), "x", "y")
+        assert value == pytest.approx(factor)
+        return high / low
+
+    assert spread(1.0) == pytest.approx(1) and 1.05 < spread(1.2) < spread(1.8)
+
+
+def test_families_count_alike_whatever_the_number_of_their_seeds():
+    steps = {("a", 1, "x"): 10, ("a", 1, "y"): 20}
+    steps |= {("b", seed, n): {"x": 10, "y": 80}[n] for seed in (1, 2, 3) for n in "xy"}
+    value, low, high = speedups(table(steps), "x", "y")
+    assert (value, low, high) == pytest.approx((4, 2, 8))
+    steps["b", 4, "y"] = 5  # a network that x has not
+    assert speedups(table(steps), "x", "y") == (value, low, high)
+
+
+def test_the_interval_is_that_of_drawing_families_and_then_seeds():
+    logarithms = {"a": [0.0, 1.0], "b": [0.5, -0.3, 0.8], "c": [-1.0]}
+    steps = {
+        (f, s, n): 100 * np.exp(v) if n == "y" else 100
+        for f, vs in logarithms.items()
+        for s, v in enumerate(vs)
+        for n in "xy"
+    }
+    draws, generator = [], np.random.default_rng(5)
+    for _ in range(4000):
+        some = generator.choice([*logarithms], 3)
+        draws.append(np.mean([generator.choice(logarithms[f], len(logarithms[f])).mean() for f in some]))
+    value, *ends = speedups(table(steps), "x", "y")
+    assert value == pytest.approx(np.exp(np.mean([np.mean(vs) for vs in logarithms.values()])))
+    assert np.log(ends) == pytest.approx(np.quantile(draws, [0.025, 0.975]), abs=0.1)
+
+
+def test_of_three_seeds_of_a_family_the_interval_is_the_range():
+    steps = {("a", s, n): 100 * r if n == "y" else 100 for s, r in enumerate((0.5, 3.0, 1.2)) for n in "xy"}
+    assert speedups(table(steps), "x", "y")[1:] == pytest.approx((0.5, 3.0))
+
+
+def test_a_speed_is_written_with_its_interval():
+    steps = {(f, 1, n): {"x": 10, "y": 10 * r}[n] for f, r in (("a", 2), ("b", 8), ("c", 4)) for n in "xy"}
+    _, low, high = speedups(table(steps), "x", "y")
+    assert written_speed(table(steps), "x", "y") == f"4.00 [{low:.2f}, {high:.2f}]"
+
+
+def test_families_in_which_fewer_than_a_tenth_arrive_are_left_out():
+    steps = {("a", seed, "x"): 9 if seed == 1 else None for seed in range(11)}
+    assert arriving(table(steps)) == []
+    del steps["a", 0, "x"]
+    assert len(arriving(table(steps))) == 10
+
+
+def test_families_in_which_nothing_arrives_are_left_out():
+    steps = {(f, s, n): None if f == "a" or n == "y" else 50 for f in "ab" for s in (1, 2) for n in "xy"}
+    left = arriving(table(steps))
+    assert {row["family"] for row in left} == {"b"} and len(left) == 4
+    assert speedups(left, "x", "y")[0] == pytest.approx(speedups(table(steps), "x", "y")[0] ** 2)
+
+
+def test_steps_are_written_as_geometric_means_over_seeds():
+    steps = {("a", 1, "x"): 100, ("a", 2, "x"): 400, ("a", 1, "y"): None, ("a", 2, "y"): 100, ("a", 1, "z"): None}
+    rows = table(steps)
+    assert [written_steps(rows, "a", name) for name in "xyz"] == ["200", "> 200", None]
+
+
+def test_a_column_orders_initialisations_family_by_family():
+    steps = {("a", s, n): t for s in (1, 2) for n, t in zip("xyz", (10, 20, None), strict=True)}
+    steps |= {("b", 1, n): None for n in "xyz"}
+    rows = table(steps)
+    for row in rows:
+        place = "xyz".index(row["initialisation"])
+        row["kappa"] = place if row["seed"] == 1 else -place
+        row["initial_loss"] = 2.0**place
+    assert orders(rows, "initial_loss") == {"a": pytest.approx(1)}
+    assert orders(rows, "kappa") == {"a": pytest.approx(0)}
+
+
+def test_images_are_standardised_and_do_not_overlap():
+    here, there = images(5, 0, CPU), images(5, 5, CPU)
+    for x, y in (here, there):
+        assert x.mean((0, 2, 3)).abs().max() < 1e-9 and y.sum().item() == 5
+    both = images(10, 0, CPU)
+    assert torch.equal(both.y, torch.cat([here.y, there.y])) and not torch.allclose(here.x, there.x)
+    assert isinstance(here, Data)
+
+
+def test_a_step_takes_some_time():
+    data = images(5, 0, CPU)
+    setting = Setting(data.x, data.y, "mse", "descent", {"goal": 0.01}, 50)
+    assert 0 < seconds_of_a_step(build("MLP", seed=0), setting, 0.01) < 1

@@ -1,0 +1,68 @@
+"""The functional Hessian of deeper linear networks."""
+
+import math
+
+import pytest
+import torch
+from gnbook.functional_hessian.bounds import functional_hessian_norm
+from gnbook.functional_hessian.hessian import functional_hessian, residual_moment
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.gnbook.functional_hessian.helpers import loss_hessian, norm, outer_half, size
+from tests.strategies import a_hundred, exact, gaussian, instances, matrices, networks, problems, seeds
+
+
+@pytest.mark.claim("Functional Hessian of deep linear networks", verdict="holds")
+@a_hundred
+@given(problems(2, 4), seeds)
+def test_the_blocks_of_a_deep_network(problem, seed):
+    weights, x = problem
+    y = gaussian(seed, len(x), len(weights[-1]))
+    second = loss_hessian(weights, x, y) - outer_half(weights, x)
+    closed = functional_hessian(weights, residual_moment(weights, x, y))
+    assert (second - closed).abs().max() <= 1e-11 * size(weights, x, y)
+    assert closed.trace() == 0
+
+
+@pytest.mark.claim("Functional Hessian of deep linear networks", verdict="holds")
+def test_from_three_layers_on_the_spectrum_need_not_be_symmetric():
+    ones = torch.ones(1, 1).double()
+    for depth in (2, 3, 5):
+        values = torch.linalg.eigvalsh(functional_hessian([ones] * depth, ones))
+        assert torch.allclose(values, exact([-1] * (depth - 1) + [depth - 1]))
+
+
+@pytest.mark.claim("Functional Hessian of deep linear networks", verdict="holds")
+@instances
+@given(st.data(), networks(3, 3))
+def test_three_layers_without_a_last_one_have_a_symmetric_spectrum(data, weights):
+    weights[-1] = torch.zeros_like(weights[-1])
+    omega = data.draw(matrices(len(weights[-1]), weights[0].shape[1]))
+    values = torch.linalg.eigvalsh(functional_hessian(weights, omega))
+    assert (values + values.flip(0)).abs().max() <= 1e-12 * (1e-300 + values[-1])
+    ones = torch.ones(1, 1).double()
+    values = torch.linalg.eigvalsh(functional_hessian([ones, ones, 0 * ones], ones))
+    torch.testing.assert_close(values, exact([-(2**0.5), 0, 2**0.5]), rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.claim("Norm of the functional Hessian", verdict="holds")
+@instances
+@given(st.data(), networks(2, 5))
+def test_the_norm_of_the_functional_hessian(data, weights):
+    omega = data.draw(matrices(len(weights[-1]), weights[0].shape[1]))
+    value, bound = norm(functional_hessian(weights, omega)), functional_hessian_norm(weights, omega)
+    scale = norm(omega) * max(1.0, *(norm(w) for w in weights)) ** (len(weights) - 2)
+    assert value <= bound * (1 + 1e-9) + 1e-12 * scale
+    norms = exact([norm(w) for w in weights])
+    product = max(
+        (
+            math.prod(n.item() for i, n in enumerate(norms) if i not in (a, b))
+            for a in range(len(norms))
+            for b in range(a)
+        ),
+    )
+    assert bound <= (len(weights) - 1) * norm(omega) * product * (1 + 1e-9) + 1e-12 * scale
+    if len(weights) == 2:
+        assert math.isclose(value, norm(omega), rel_tol=1e-9, abs_tol=1e-12)
+        assert math.isclose(bound, norm(omega), rel_tol=1e-9, abs_tol=1e-12)

@@ -1,0 +1,77 @@
+"""Riedi 2022, figure 8: toys with a skip and without."""
+
+import numpy as np
+import pytest
+import torch
+from gnbook.piecewise_linear_maps.one_layer import layer_factors
+from gnbook.shared.piecewise_linear import Layer
+
+from tests.gnbook.piecewise_linear_maps.helpers import pseudo_condition, singular_values
+from tests.strategies import exact, gaussian
+
+
+def network(seed):
+    """Weights, biases and input of Eq. 158."""
+    draw = iter(range(1000 * seed, 1000 * seed + 1000))
+    weights = [gaussian(next(draw), 6, d) for d in (2, 6, 6, 6)]
+    return weights, [gaussian(next(draw), 6) for _ in weights], gaussian(next(draw), 1, 2)
+
+
+def toy(seed, rhos):
+    """Singular values of MD for each weight of the skip."""
+    weights, biases, x = network(seed)
+    rows = []
+    for rho in rhos:
+        layers = [
+            Layer(w, b, 0.1, rho if i == 2 else 0.0) for i, (w, b) in enumerate(zip(weights, biases, strict=True))
+        ]
+        rows.append(singular_values(layer_factors(layers, 1, x).product[0]))
+    return torch.stack(rows)
+
+
+def singular_at(seed):
+    """The weights of the skip between 0 and 1 for which M is singular: eigenvalues of D1 W1 with the other sign."""
+    weights, biases, x = network(seed)
+    h = x[0]
+    for w, b in zip(weights[:2], biases[:2], strict=True):
+        h = torch.nn.functional.leaky_relu(w @ h + b, 0.1)
+    slopes = torch.where(weights[2] @ h + biases[2] > 0, 1.0, 0.1)
+    values = torch.linalg.eigvals(slopes[:, None] * weights[2])
+    return [-v.real.item() for v in values if v.imag == 0 and -1 < v.real < 0]
+
+
+@pytest.mark.claim("Riedi Figure 8, singular values", verdict="fails")
+def test_one_unit_of_negative_weight_loses_by_the_skip():
+    values = [singular_values(exact([[-1]]) + rho * torch.eye(1).double()).item() for rho in (0.0, 0.25, 0.5, 0.75)]
+    assert values == [1, 0.75, 0.5, 0.25]
+
+
+@pytest.mark.claim("Riedi Figure 8, singular values", verdict="fails")
+def test_of_forty_toys_few_have_a_smallest_singular_value_that_always_grows():
+    runs = [toy(seed, np.linspace(0, 1, 51).tolist()) for seed in range(40)]
+    always = sum(bool((run[:, -1].diff() >= 0).all()) for run in runs)
+    more = sum(bool(run[-1, -1] > run[0, -1]) for run in runs)
+    assert always <= 8 and more >= 28
+
+
+@pytest.mark.claim("Riedi Figure 8, condition number", verdict="fails")
+def test_two_units_where_the_skip_hurts():
+    values = [pseudo_condition(exact([[1, 0], [0, -1]]) + rho * torch.eye(2).double()) for rho in (0.0, 0.5, 0.9)]
+    assert values == pytest.approx([1, 3, 19])
+
+
+@pytest.mark.claim("Riedi Figure 8, condition number", verdict="fails")
+def test_of_forty_toys_few_have_a_condition_number_that_always_falls():
+    runs = [toy(seed, np.linspace(0, 1, 51).tolist()) for seed in range(40)]
+    kappas = [run[:, 0] / run[:, -1] for run in runs]
+    assert sum(bool((k.diff() <= 0).all()) for k in kappas) <= 8
+    assert sum(bool(k[-1] < k[0]) for k in kappas) >= 28
+
+
+@pytest.mark.claim("Riedi Figure 8, condition number", verdict="fails")
+def test_most_toys_are_singular_at_some_weight_of_the_skip():
+    weights = {seed: singular_at(seed) for seed in range(40)}
+    assert sum(map(bool, weights.values())) >= 24
+    for seed, some in weights.items():
+        values = toy(seed, [0.0, *some])
+        assert (values[1:, -1] < 1e-9 * values[1:, 0]).all() and values[0, -1] > 1e-9 * values[0, 0]

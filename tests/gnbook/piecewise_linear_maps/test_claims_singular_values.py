@@ -1,0 +1,211 @@
+"""Riedi 2022, section 2: how singular values move under a perturbation."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests.gnbook.piecewise_linear_maps.helpers import family, singular_values, squares_of
+from tests.strategies import a_hundred, diagonal, exact, gaussian, instances, orthogonal, pairs, seeds, sizes
+
+
+@pytest.mark.claim("Riedi Proposition 1", verdict="holds")
+@instances
+@given(pairs())
+def test_eigenvalues_in_order_move_by_no_more_than_the_frobenius_norm(pair):
+    a, b = pair
+    left = (torch.linalg.eigvalsh(a) - torch.linalg.eigvalsh(b)).square().sum()
+    assert left <= (a - b).square().sum() * (1 + 1e-9) + 1e-24 * (a.norm() + b.norm()) ** 2
+
+
+@pytest.mark.claim("Riedi Proposition 1", verdict="holds")
+@instances
+@given(sizes, seeds, st.data())
+def test_commuting_matrices_of_the_same_order_attain_it(n, seed, data):
+    q = orthogonal(seed, n)
+    a, b = (gaussian(seed + i, n).sort().values for i in (1, 2))
+    left = (torch.linalg.eigvalsh(q * a @ q.mT) - torch.linalg.eigvalsh(q * b @ q.mT)).square().sum()
+    assert left == pytest.approx(((q * (a - b) @ q.mT).square().sum()).item(), rel=1e-9)
+
+
+@pytest.mark.claim("Riedi Corollary 2", verdict="holds")
+@instances
+@given(squares_of())
+def test_singular_values_in_order_move_by_no_more_than_the_frobenius_norm(pair):
+    a, b = pair
+    left = (singular_values(a) - singular_values(b)).square().sum()
+    assert left <= (a - b).square().sum() * (1 + 1e-9) + 1e-24 * (a.norm() + b.norm()) ** 2
+
+
+@pytest.mark.claim("Riedi Corollary 2", verdict="holds")
+@instances
+@given(sizes, sizes, seeds)
+def test_rectangular_matrices_and_the_symmetric_matrix_of_the_proof(rows, columns, seed):
+    a, b = gaussian(seed, rows, columns), gaussian(seed + 1, rows, columns)
+    assert (singular_values(a) - singular_values(b)).square().sum() <= (a - b).square().sum()
+    whole = torch.zeros(rows + columns, rows + columns).double()
+    whole[:rows, rows:], whole[rows:, :rows] = a, a.mT
+    s = singular_values(a)
+    zeros = torch.zeros(abs(rows - columns)).double()
+    expected = torch.cat([s, -s, zeros]).sort().values
+    torch.testing.assert_close(torch.linalg.eigvalsh(whole), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.claim("Riedi Lemma 3", verdict="holds if")
+@instances
+@given(squares_of(), st.floats(0, 1), st.floats(-1e-3, 1e-3))
+def test_simple_singular_values_stay_simple_nearby_and_all_are_continuous(pair, at, step):
+    a, b = pair
+    here, there = singular_values(a + at * b), singular_values(a + (at + step) * b)
+    moved = abs(step) * b.norm() * (1 + 1e-9) + 1e-12 * (a.norm() + b.norm())
+    assert (here - there).abs().max() <= moved
+    gaps = here.diff().abs()
+    for i in range(len(here)):
+        near = torch.cat([gaps[max(i - 1, 0) : i], gaps[i : i + 1]])
+        if len(near) and near.min() > 2 * moved:  # in S_i, and so is all within that distance
+            others = torch.cat([there[:i], there[i + 1 :]])
+            assert (others - there[i]).abs().min() > 0
+
+
+@pytest.mark.claim("Riedi Lemma 3", verdict="holds if")
+def test_on_a_closed_interval_the_set_may_be_closed():
+    grid = torch.linspace(0, 1, 5)
+    values = torch.stack([singular_values(exact([[2.0, 0.0], [0.0, rho.item()]])) for rho in grid])
+    assert (values[:, 0] > values[:, 1]).all()  # S_1 is the whole of [0, 1], open in [0, 1] but not in the line
+
+
+@pytest.mark.claim("Riedi Proposition 4", verdict="holds")
+@instances
+@given(squares_of(), seeds)
+def test_the_largest_singular_value_the_operator_norm_and_the_frobenius_norm(pair, seed):
+    a, b = pair
+    s, frobenius = singular_values(a), a.norm()
+    rank = int((s > 1e-12 * s[0].clamp_min(1e-300)).sum())
+    u = gaussian(seed, len(a))
+    assert (a @ u).norm() <= s[0] * u.norm() * (1 + 1e-9)
+    right = torch.linalg.svd(a).Vh[0]
+    assert (a @ right).norm() == pytest.approx(s[0].item(), rel=1e-9, abs=1e-300)
+    assert s[0] <= frobenius * (1 + 1e-9) and frobenius <= rank**0.5 * s[0] * (1 + 1e-9) + 1e-300
+    assert singular_values(a + b)[0] <= (s[0] + singular_values(b)[0]) * (1 + 1e-9)
+
+
+@pytest.mark.claim("Riedi Proposition 4", verdict="holds")
+@instances
+@given(sizes, seeds)
+def test_both_norms_coincide_for_rank_one_and_only_there(n, seed):
+    a = torch.outer(gaussian(seed, n), gaussian(seed + 1, n))
+    assert a.norm() == pytest.approx(singular_values(a)[0].item(), rel=1e-9)
+    if n > 1:
+        b = a + gaussian(seed + 2, n, n)
+        assert b.norm() > singular_values(b)[0]
+
+
+@pytest.mark.claim("Riedi Proposition 5", verdict="holds")
+@instances
+@given(squares_of())
+def test_weyl_for_singular_values(pair):
+    a, b = pair
+    n, (left, right, difference) = len(a), map(singular_values, (a, b, a - b))
+    tolerance = 1e-12 * (left[0] + right[0])
+    for i, j in itertools.product(range(n), repeat=2):
+        if i + j < n:
+            assert left[i + j] <= right[i] + difference[j] + tolerance
+    assert (left - right).abs().max() <= difference[0] + tolerance
+    assert difference[0] <= (a - b).norm() * (1 + 1e-9)
+
+
+@pytest.mark.claim("Riedi Proposition 5", verdict="holds")
+@instances
+@given(squares_of(), st.data())
+def test_cauchy_interlacing_by_deletion_and_by_zeroing(pair, data):
+    a, n = pair[0], len(pair[0])
+    gone = data.draw(st.sets(st.integers(0, n - 1), max_size=n - 1))
+    kept = [i for i in range(n) if i not in gone]
+    zeroed = a.clone()
+    zeroed[:, list(gone)] = 0
+    whole, tolerance = singular_values(a), 1e-12 * a.norm()
+    padded = torch.cat([whole, torch.zeros(n).double()])
+    for part in (singular_values(a[kept]), singular_values(a[:, kept]), singular_values(zeroed)):
+        for i, value in enumerate(part):
+            assert padded[i] + tolerance >= value >= padded[i + len(gone)] - tolerance
+
+
+@pytest.mark.claim("Riedi Proposition 5", verdict="holds")
+def test_rows_and_columns_deleted_together_count_twice():
+    a = exact([[0, 1], [1, 0]])
+    assert singular_values(a[:1, :1])[0] < singular_values(a)[1]  # one of each deleted, and i + m = 2
+
+
+@pytest.mark.claim("Riedi Theorem 6", verdict="holds")
+@a_hundred
+@given(st.integers(1, 4), seeds, st.floats(-1, 1))
+def test_hellmann_feynman_and_a_smooth_eigenvector(n, seed, rho):
+    matrix, derivative = family(seed, n)
+
+    def symmetric_part(rho):
+        return matrix(rho) + matrix(rho).mT
+
+    values, vectors = torch.linalg.eigh(symmetric_part(rho))
+    assume(n == 1 or values.diff().min() > 0.3)
+    h, slope = 1e-6, derivative(rho) + derivative(rho).mT
+    low, high = torch.linalg.eigh(symmetric_part(rho - h)), torch.linalg.eigh(symmetric_part(rho + h))
+    formula = vectors.mT @ slope @ vectors
+    torch.testing.assert_close((high[0] - low[0]) / (2 * h), formula.diagonal(), rtol=0, atol=1e-6)
+    for i in range(n):
+        aligned = [pair[1][:, i] * torch.sign(pair[1][:, i] @ vectors[:, i]) for pair in (low, high)]
+        weights = torch.tensor([formula[j, i] / (values[i] - values[j]) if j != i else 0.0 for j in range(n)])
+        torch.testing.assert_close((aligned[1] - aligned[0]) / (2 * h), vectors @ weights.double(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.claim("Riedi Theorem 6", verdict="holds")
+def test_where_eigenvalues_coincide_the_formula_may_fail():
+    largest = [torch.linalg.eigvalsh(exact([[rho, 0], [0, -rho]]))[1].item() for rho in (-1e-3, 0.0, 1e-3)]
+    assert largest == pytest.approx([1e-3, 0, 1e-3])  # |rho| has no derivative at 0
+
+
+@pytest.mark.claim("Riedi Corollary 7", verdict="holds")
+@instances
+@given(st.integers(1, 4), seeds, st.floats(-1, 1))
+def test_the_derivative_of_a_simple_singular_value_needs_no_assumption_on_the_others(n, seed, rho):
+    matrix, derivative = family(seed, n)
+    left, s, right = torch.linalg.svd(matrix(rho))
+    h = 1e-6
+    for i in range(n):
+        gaps = [abs(s[i] - s[j]).item() for j in range(n) if j != i]
+        if s[i] > 0.1 and min(gaps, default=1) > 0.1:
+            quotient = (singular_values(matrix(rho + h))[i] - singular_values(matrix(rho - h))[i]) / (2 * h)
+            assert quotient.item() == pytest.approx((right[i] @ derivative(rho).mT @ left[:, i]).item(), abs=1e-5)
+
+
+@pytest.mark.claim("Riedi Corollary 7", verdict="holds")
+@instances
+@given(st.integers(1, 4), seeds, st.floats(-1, 1))
+def test_simple_positive_singular_values_are_never_so_at_isolated_points(n, seed, rho):
+    """S_i^* is open: its points are not isolated, and the assumption as printed leaves the empty set only."""
+    matrix, _ = family(seed, n)
+    s, near = singular_values(matrix(rho)), singular_values(matrix(rho + 1e-9))
+    for i in range(n):
+        gaps = [abs(s[i] - s[j]).item() for j in range(n) if j != i]
+        if s[i] > 1e-6 and min(gaps, default=1) > 1e-6:
+            assert near[i] > 0 and all(near[i] != near[j] for j in range(n) if j != i)
+
+
+@pytest.mark.claim("Riedi Example 1", verdict="holds")
+@instances
+@given(st.floats(-1, 7))
+def test_the_singular_values_of_the_example(rho):
+    s = singular_values(diagonal([-4, -2], 2, 2) + rho * torch.eye(2).double())
+    expected = sorted([abs(rho - 4), abs(rho - 2)], reverse=True)
+    assert s.tolist() == pytest.approx(expected, abs=1e-12)
+    assert s[0] >= 1 - 1e-12  # the largest has no zero; the smallest has two, 2 and 4
+
+
+@pytest.mark.claim("Riedi Example 1", verdict="holds")
+@pytest.mark.parametrize("rho, order", [(2, 1), (4, 1), (3, 0), (3, 1)])
+def test_where_the_singular_values_of_the_example_have_a_kink(rho, order):
+    left, here, right = (
+        singular_values(diagonal([-4, -2], 2, 2) + (rho + h) * torch.eye(2).double())[order] for h in (-1e-3, 0, 1e-3)
+    )
+    assert abs((right - here) - (here - left)).item() == pytest.approx(2e-3, rel=1e-9)

@@ -1,0 +1,93 @@
+"""A small convolutional network as one trains them."""
+
+import pytest
+import torch
+from gnbook.piecewise_linear_maps import practice
+from gnbook.piecewise_linear_maps.networks import condition
+
+
+@pytest.fixture(scope="module")
+def images():
+    return practice.inputs(10, 4)
+
+
+def test_what_is_subtracted(images):
+    kinds, labels = images
+    raw, channel, pixel = (x.double() for x in kinds.values())
+    assert raw.shape == (10, 3, 8, 8) and labels.shape == (10,) and raw.min() >= 0
+    assert channel.mean((0, 2, 3)).abs().max() < 1e-6 and channel.mean(0).abs().max() > 1e-2
+    assert pixel.mean(0).abs().max() < 1e-6
+    assert (raw - channel).std((0, 2, 3)).max() < 1e-6  # one number for each channel
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_kappa_of_the_last_layer_is_that_of_its_inputs(images, norm):
+    x, net = images[0]["as they are"], practice.network(0, norm, 8)
+    with torch.no_grad():
+        z = net.double()[:-1](x.double())
+    kappa = condition(torch.cat([z, torch.ones(len(z), 1)], 1)) ** 2  # the bias is one more input, always 1
+    assert practice.layer_kappas(net, x)[2] == pytest.approx(kappa, rel=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", practice.RATES)
+@pytest.mark.parametrize("layer", practice.LAYERS)
+def test_one_layer_moves_or_all_do(images, optimizer, layer):
+    kinds, labels = images
+    net, before = practice.network(0, True, 8), practice.network(0, True, 8)
+    x = kinds["as they are"]
+    with torch.no_grad():
+        before_all = torch.nn.functional.cross_entropy(net(x), labels).item()
+    first, found = practice.steps_to(net, x, labels, layer, optimizer, 0.001, 3)
+    assert first == pytest.approx(before_all) and found == [None] * 3
+    moved = [
+        any(not torch.equal(p, q) for p, q in zip(one.parameters(), other.parameters(), strict=True))
+        for one, other in zip(practice.weighted(net), practice.weighted(before), strict=True)
+    ]
+    assert moved == [layer in (name, "all") for name in "123"]
+
+
+def test_a_step_of_gradient_descent(images, monkeypatch):
+    kinds, labels = images
+    x, seen = kinds["as they are"], []
+    net, expected = practice.network(0, False, 8), practice.network(0, False, 8)
+    monkeypatch.setattr(practice, "BATCH", 4)
+    net.register_forward_hook(lambda module, given, out: seen.append(given[0]))
+    practice.steps_to(net, x, labels, "all", "gradient descent", 0.1, 2, torch.Generator().manual_seed(0))
+    drawn = seen[1:]  # the first is the look at all images
+    assert [len(some) for some in seen] == [10, 4, 4, 2]
+    assert sorted(row.sum().item() for some in drawn for row in some) == sorted(row.sum().item() for row in x)
+    order = torch.randperm(10, generator=torch.Generator().manual_seed(0))
+    stepper = torch.optim.SGD(expected.parameters(), lr=0.1)
+    for some in order.split(4):
+        stepper.zero_grad()
+        torch.nn.functional.cross_entropy(expected(x[some]), labels[some]).backward()
+        stepper.step()
+    for p, q in zip(net.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(p, q)
+
+
+def test_one_row_for_each_rate():
+    rows = list(practice.trainings(0, counts=(10, 20), stride=4, limit=30))
+    assert len(rows) == 2 * 3 * 2 * (4 + 1) * 5
+    for row in rows:
+        assert (row["kappa"] is None) == (row["layer"] == "all") and not (row["batches"] and row["kappa"])
+        reached = [row[share] for share in practice.SHARES if row[share] is not None]
+        assert reached == sorted(reached)
+        assert not row["batches"] or all(step % practice.EVERY == 0 for step in reached)
+    starts = {(row["batches"], row["norm"], row["images"], row["start"]) for row in rows}
+    assert len(starts) == 2 * 2 * 3  # the loss at the start depends on nothing else
+    assert any(row["tenth"] is not None for row in rows if row["layer"] == "all")
+
+
+def test_the_fewest_steps_of_each_seed():
+    def row(seed, rate, half, layer="all"):
+        of = {"batches": False, "norm": True, "optimizer": "Adam", "layer": layer, "images": "as they are"}
+        return of | {"seed": seed, "rate": rate, "half": half}
+
+    rows = [row(1, 0.1, 30), row(1, 0.3, 20), row(0, 0.1, None), row(0, 0.3, 50), row(0, 0.1, None, 1)]
+    way = (False, True, "Adam")
+    assert practice.fewest(rows, "half") == {
+        (*way, "all", "as they are"): [50, 20],
+        (*way, "1", "as they are"): [float("inf")],  # a table makes a number of the layer
+    }
+    assert practice.fewest(rows, "half", [0.1])[*way, "all", "as they are"] == [float("inf"), 30]

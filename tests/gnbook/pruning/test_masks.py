@@ -1,0 +1,397 @@
+"""Masks by magnitude: what they take, that they last through training, and what they do to the Gauss-Newton matrix."""
+
+from functools import partial
+
+import pytest
+import torch
+from gnbook.pruning.masks import Mask, apply_masks, magnitude_masks, masks_of_every_tensor
+from gnbook.pruning.vgg import VGG
+from gnbook.pruning.vision_transformer import VisionTransformer
+from gnbook.shared.fully_connected import FullyConnected, xavier_weights
+from gnbook.shared.residual_network import ResidualNetwork
+from gnbook.shared.training import CheckpointError, DivergedError, half_squared_error, train
+from torch import nn
+from torch.nn.utils import prune
+
+import gnlib
+
+SGD = partial(torch.optim.SGD, lr=0.05)
+MOMENTUM = partial(torch.optim.SGD, lr=0.02, momentum=0.9, weight_decay=1e-2)
+ADAM = partial(torch.optim.AdamW, lr=1e-2, weight_decay=1e-2)
+
+
+class Tokens(nn.Module):
+    """Torch's own attention, whose weights are not read by calling layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(3, 1, batch_first=True)
+        self.position = nn.Parameter(torch.randn(4, 3))
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, x):
+        tokens = x.flatten(2).mT[:, ::16] + self.position
+        return self.head(self.attention(tokens, tokens, tokens, need_weights=False)[0].mean(1))
+
+
+def fully_connected():
+    generator = torch.Generator().manual_seed(torch.randint(10**6, ()).item())
+    weights = xavier_weights([192, 5, 4, 2], generator=generator)
+    return nn.Sequential(nn.Flatten(), FullyConnected(weights, relu=True, dtype=torch.float64))
+
+
+NETWORKS = {
+    "fully connected": fully_connected,
+    "residual": partial(ResidualNetwork, 1, 2, 2),
+    "vgg": partial(VGG, (2, "M", 3, "M"), 8, 2),
+    "transformer": partial(VisionTransformer, 8, 4, 4, 1, 2, 5, 2),
+    "torch's attention": Tokens,
+}
+
+
+def network(name, seed=0):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return NETWORKS[name]().double()
+
+
+def images(n=6, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(n, *shape, generator=generator, dtype=torch.float64) for shape in ((3, 8, 8), (2,)))
+
+
+def pruned(name, fraction, seed=0):
+    net = network(name, seed)
+    apply_masks(net, magnitude_masks(net, fraction))
+    return net
+
+
+def with_zeros(name, fraction, seed=0):
+    """Return a network without parametrisations, whose pruned weights are zero, and the masks."""
+    net = network(name, seed)
+    masks = magnitude_masks(net, fraction)
+    with torch.no_grad():
+        for key, kept in masks.items():
+            net.get_parameter(key).mul_(kept)
+    return net, masks
+
+
+def tensors(net):
+    return [tensor for _, tensor in sorted(net.state_dict().items())]
+
+
+def plain(net):
+    """Return the tensors of a pruned network under the names that they had before, zeros and all."""
+    found = {name: tensor for name, tensor in net.state_dict().items() if not name.endswith(".0.kept")}
+    for name in list(found):
+        if name.endswith(".original"):
+            kept = net.state_dict()[name.removesuffix("original") + "0.kept"]
+            found[name.removesuffix(".original").replace("parametrizations.", "")] = found.pop(name) * kept
+    return found
+
+
+# What is taken
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_smallest_entries_of_each_layer_are_taken(seed):
+    net = network(list(NETWORKS)[seed % 5], seed)
+    fraction = torch.rand((), generator=torch.Generator().manual_seed(seed)).item() * 0.8
+    parameters, masks = dict(net.named_parameters()), magnitude_masks(net, fraction)
+    for name, kept in masks.items():
+        sizes = parameters[name].abs()
+        assert int((~kept).sum()) == round(fraction * kept.numel())
+        assert kept.all() or sizes[~kept].max() <= sizes[kept].min()
+
+
+def test_matrices_and_filters_are_pruned_and_nothing_else():
+    assert set(magnitude_masks(network("fully connected"), 0.5)) == {"1.layers.0", "1.layers.1", "1.layers.2"}
+    vgg = {"layers.0.weight", "layers.4.weight", "layers.9.weight"}
+    assert set(magnitude_masks(network("vgg"), 0.5)) == vgg
+    residual = magnitude_masks(network("residual"), 0.5)
+    assert len(residual) == 1 + 3 * 2 + 2 + 1 and all(name.endswith("weight") for name in residual)
+    block = ["attention.1.query", "attention.1.key", "attention.1.value", "attention.1.out", "mlp.1", "mlp.3"]
+    layers = ["embedding", "head", *(f"blocks.0.{layer}" for layer in block)]
+    assert set(magnitude_masks(network("transformer"), 0.5)) == {f"{layer}.weight" for layer in layers}
+    attention = {"attention.in_proj_weight", "attention.out_proj.weight", "head.weight"}
+    assert set(magnitude_masks(network("torch's attention"), 0.5)) == attention
+    assert set(magnitude_masks(nn.Linear(2, 2), 0.5)) == {"weight"}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_masks_are_those_of_torch_where_those_work(seed):
+    ours, theirs = network("vgg", seed), network("vgg", seed)
+    masks = magnitude_masks(ours, 0.1 * (seed % 9))
+    for name, kept in masks.items():
+        layer = theirs.get_submodule(name.removesuffix(".weight"))
+        prune.l1_unstructured(layer, "weight", amount=0.1 * (seed % 9))
+        assert torch.equal(kept, layer.weight_mask.bool())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_every_tensor_the_smallest_entries_are_taken(seed):
+    net = network(list(NETWORKS)[seed % 5], seed)
+    fraction = torch.rand((), generator=torch.Generator().manual_seed(seed)).item() * 0.9
+    masks = masks_of_every_tensor(net, fraction)
+    assert list(masks) == [name for name, _ in net.named_parameters()]
+    for name, kept in masks.items():
+        sizes = net.get_parameter(name).abs()
+        assert int((~kept).sum()) == int(fraction * kept.numel())
+        assert kept.all() or sizes[~kept].max() <= sizes[kept].min()
+
+
+def test_equal_scales_are_taken_in_the_same_places_in_each_layer():
+    """So that the channels that are left are the same along the skips of a residual network."""
+    masks = masks_of_every_tensor(network("residual"), 0.5)
+    scales = [kept for name, kept in masks.items() if kept.ndim == 1 and kept.numel() == 4 and "weight" in name]
+    assert len(scales) == 3
+    assert all(torch.equal(kept, scales[0]) for kept in scales)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_no_pruning_changes_nothing(name):
+    x, _ = images()
+    torch.testing.assert_close(pruned(name, 0.0)(x), network(name)(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("fraction", [0.3, 0.7])
+def test_the_masked_network_is_the_one_with_zeros(name, fraction):
+    x, _ = images()
+    net, (other, _) = pruned(name, fraction), with_zeros(name, fraction)
+    torch.testing.assert_close(plain(net), dict(other.state_dict()), rtol=0, atol=0)
+    torch.testing.assert_close(net(x), other(x), rtol=0, atol=0)
+    assert not torch.equal(net(x), network(name)(x))
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "tensor"),
+    [("fully connected", "1.layers", "0"), ("torch's attention", "attention.out_proj", "weight")],
+)
+def test_torchs_own_masks_stay_behind_where_no_layer_is_called(name, owner, tensor):
+    """The reason for masks that are parametrisations."""
+    x, _ = images()
+    theirs, ours = network(name), pruned(name, 0.5)
+    prune.l1_unstructured(theirs.get_submodule(owner), tensor, amount=0.5)
+    moved = {theirs: f"{owner}.{tensor}_orig", ours: f"{owner}.parametrizations.{tensor}.original"}
+    for net, original in moved.items():
+        before = net(x)
+        with torch.no_grad():
+            net.get_parameter(original).mul_(2)  # as an optimiser would
+        assert torch.equal(net(x), before) == (net is theirs)
+
+
+# Training
+
+
+def plain_loop(net, masks, x, y, optimizer, seed, epochs, batch_size):
+    """Train a network without parametrisations: gradients of pruned entries are removed, and the entries too."""
+    weights = {name: net.get_parameter(name) for name in masks}
+    steps = optimizer(net.parameters())
+    order = torch.Generator().manual_seed(seed)
+    for _ in range(epochs):
+        for some in torch.randperm(len(x), generator=order).split(batch_size):
+            with torch.no_grad():
+                for name, weight in weights.items():
+                    weight.mul_(masks[name])
+            steps.zero_grad()
+            half_squared_error(net(x[some]), y[some]).backward()
+            for name, weight in weights.items():
+                weight.grad.mul_(masks[name])
+            steps.step()
+    with torch.no_grad():
+        for name, weight in weights.items():
+            weight.mul_(masks[name])
+
+
+@pytest.mark.parametrize("optimizer", [SGD, MOMENTUM, ADAM])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_training_keeps_the_masks_and_takes_the_steps_of_a_plain_loop(name, optimizer):
+    x, y = images()
+    ours, theirs, start = pruned(name, 0.6), network(name), network(name)
+    masks = magnitude_masks(theirs, 0.6)
+    train([ours], x, y, optimizer, seeds=[7], epochs=3, batch_size=4)
+    plain_loop(theirs, masks, x, y, optimizer, 7, 3, 4)
+    weights = plain(ours)
+    for key, kept in masks.items():
+        assert (weights[key][~kept] == 0).all()
+        assert not torch.equal(weights[key][kept], start.get_parameter(key)[kept])
+    torch.testing.assert_close(weights, dict(theirs.state_dict()), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("optimizer", [MOMENTUM, ADAM])
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name != "torch's attention"])  # vmap warns: it is slow
+def test_networks_with_other_masks_train_side_by_side_as_alone(name, optimizer):
+    x, y = images()
+    fractions = (0.0, 0.4, 0.6)
+    together, alone = ([pruned(name, f, seed) for seed, f in enumerate(fractions)] for _ in range(2))
+    settings = {"epochs": 3, "batch_size": 4}
+    train(together, x, y, optimizer, seeds=[5, 6, 7], **settings)
+    for net, other, seed in zip(alone, together, (5, 6, 7), strict=True):
+        train([net], x, y, optimizer, seeds=[seed], **settings)
+        torch.testing.assert_close(tensors(other), tensors(net), rtol=1e-7, atol=1e-8)  # Adam enlarges rounding
+        with torch.no_grad():
+            torch.testing.assert_close(other.eval()(x), net.eval()(x), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("many", [1, 2])
+def test_an_interrupted_training_ends_with_the_same_bits(tmp_path, many):
+    x, y = images()
+    settings = {"seeds": [1, 2][:many], "batch_size": 4}
+    whole, on = ([pruned("residual", 0.5, seed) for seed in range(many)] for _ in range(2))
+    rows = train(whole, x, y, MOMENTUM, epochs=4, **settings)
+    path = tmp_path / "run.checkpoint"
+    first = [pruned("residual", 0.5, seed) for seed in range(many)]
+    train(first, x, y, MOMENTUM, epochs=2, checkpoint=path, **settings)
+    assert train(on, x, y, MOMENTUM, epochs=4, checkpoint=path, **settings) == rows
+    for a, b in zip(on, whole, strict=True):
+        torch.testing.assert_close(tensors(a), tensors(b), rtol=0, atol=0)
+
+
+# The Gauss-Newton matrix
+
+
+def jacobian(net, x, names):
+    gradients = [
+        torch.autograd.grad(y, [net.get_parameter(name) for name in names], retain_graph=True) for y in net(x).flatten()
+    ]
+    return {name: torch.stack([row[i].flatten() for row in gradients]) for i, name in enumerate(names)}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_mask_strikes_out_columns_of_the_jacobian(seed):
+    x, _ = images(3, seed)
+    name, fraction = list(NETWORKS)[seed % 5], [0.2, 0.5, 0.7][seed % 3]
+    net, (zeroed, masks) = pruned(name, fraction, seed).eval(), with_zeros(name, fraction, seed)
+    blocks = jacobian(zeroed.eval(), x, [key for key, _ in zeroed.named_parameters()])
+    struck = [block * masks[key].flatten() if key in masks else block for key, block in blocks.items()]
+    gram, whole = (gnlib.gauss_newton_gram(module, x) for module in (net, zeroed))
+    torch.testing.assert_close(gram, sum(block @ block.mT for block in struck) / 3, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(whole, sum(block @ block.mT for block in blocks.values()) / 3, rtol=1e-9, atol=1e-11)
+    before, after = torch.linalg.eigvalsh(whole), torch.linalg.eigvalsh(gram)
+    assert (after <= before + 1e-12 * before[-1]).all()
+    assert after.sum() < before.sum()
+
+
+def test_pruning_may_improve_the_condition_number_or_ruin_it():
+    """The example by hand in the chapter: two samples, three inputs, one output."""
+    x = torch.tensor([[1.0, 0.0, 0.1], [0.0, 1.0, 0.0]]).double()
+    found = []
+    for j in range(3):
+        layer = nn.Linear(3, 1, bias=False)
+        apply_masks(layer, {"weight": torch.arange(3)[None] != j})
+        found.append(gnlib.condition_number(layer, x))
+    assert [c.value for c in found] == pytest.approx([100, 1, 1])
+    assert [c.rank for c in found] == [2, 1, 2]
+    whole = gnlib.condition_number(nn.Linear(3, 1, bias=False), x)
+    assert float(whole) == pytest.approx(1.01)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_pruned_layer_is_as_badly_conditioned_as_its_outputs_together(seed):
+    """Exercise 2 of the chapter: one block for each output."""
+    generator = torch.Generator().manual_seed(seed)
+    n, d, k = torch.randint(2, 6, (3,), generator=generator).tolist()
+    x = torch.randn(n, d + n, generator=generator, dtype=torch.float64)
+    layer = nn.Linear(d + n, k, bias=False)
+    layer.weight.data = torch.randn(k, d + n, generator=generator)
+    masks = magnitude_masks(layer, 0.3)
+    apply_masks(layer, masks)
+    blocks = [torch.linalg.eigvalsh(x @ torch.diag(row.double()) @ x.mT / n) for row in masks["weight"]]
+    expected = torch.cat(blocks).sort().values
+    torch.testing.assert_close(
+        torch.linalg.eigvalsh(gnlib.gauss_newton_gram(layer, x)), expected, rtol=1e-9, atol=1e-10
+    )
+
+
+# Bad input
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("fraction", [-0.1, 1, 1.0, 80, float("nan"), float("inf")])
+def test_fractions_out_of_range(fraction):
+    with pytest.raises(ValueError, match=rf"fraction is {fraction}; a number from 0 on and below 1 was expected"):
+        magnitude_masks(nn.Linear(3, 3), fraction)
+    with pytest.raises(ValueError, match=rf"fraction is {fraction}; a number from 0 on and below 1 was expected"):
+        masks_of_every_tensor(nn.Linear(3, 3), fraction)
+
+
+@pytest.mark.bad_input
+def test_a_fraction_that_empties_a_layer():
+    net = nn.Sequential(nn.Linear(4, 1), nn.Linear(1, 1), nn.Linear(1, 4))
+    with pytest.raises(ValueError, match=r"A fraction of 0.6 of the 1 weights of 1.weight is all of them; take a smal"):
+        magnitude_masks(net, 0.6)
+    assert magnitude_masks(net, 0.4)["1.weight"].all()
+
+
+@pytest.mark.bad_input
+def test_nothing_to_prune():
+    with pytest.raises(ValueError, match="module has no linear or convolutional layers"):
+        magnitude_masks(nn.Sequential(nn.BatchNorm1d(3), nn.ReLU()), 0.5)
+    with pytest.raises(TypeError, match=r"module is of type Tensor; pass a torch\.nn\.Module"):
+        magnitude_masks(torch.ones(2, 2), 0.5)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    "build", [partial(pruned, "vgg", 0.5), lambda: nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))]
+)
+def test_a_network_with_masks_or_other_parametrizations(build):
+    net = build()
+    for prunes in (partial(magnitude_masks, fraction=0.6), partial(apply_masks, masks={})):
+        with pytest.raises(
+            ValueError, match=r"The weights of (layers\.0|module) have a mask or another parametrisation"
+        ):
+            prunes(net)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("name", "mask", "error", "message"),
+    [
+        (
+            "2.weight",
+            torch.ones(3, 2).bool(),
+            ValueError,
+            r"a mask for '2\.weight', but the parameters are 0\.weight, ",
+        ),
+        (
+            "1.weight",
+            torch.ones(2, 3).bool(),
+            ValueError,
+            r"1\.weight has shape \(2, 3\); that of the weights is \(3, 2",
+        ),
+        ("1.weight", torch.ones(3, 1).bool(), ValueError, r"has shape \(3, 1\)"),
+        ("1.weight", torch.ones(3, 2), TypeError, r"mask of 1\.weight must be a Boolean tensor"),
+        ("1.weight", [[True] * 2] * 3, TypeError, r"must be a Boolean tensor"),
+        ("1.weight", torch.zeros(3, 2).bool(), ValueError, r"mask of 1\.weight keeps nothing"),
+    ],
+)
+def test_a_mask_that_does_not_fit_leaves_the_module_as_it_was(name, mask, error, message):
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 3))
+    good = torch.tensor([[True, False], [False, True]])
+    with pytest.raises(error, match=message):
+        apply_masks(net, {"0.weight": good, name: mask})
+    assert not any(isinstance(part, Mask) for part in net.modules())
+    apply_masks(net, {"0.weight": good})
+    assert torch.equal(net[0].weight != 0, good)
+
+
+@pytest.mark.bad_input
+def test_a_checkpoint_of_other_masks(tmp_path):
+    x, y = images()
+    path = tmp_path / "run.checkpoint"
+    settings = {"seeds": [1], "epochs": 1, "batch_size": 4, "checkpoint": path}
+    train([pruned("vgg", 0.5)], x, y, SGD, **settings)
+    for other in (pruned("vgg", 0.4), network("vgg")):
+        with pytest.raises(CheckpointError, match=r"was written with another networks; give the same settings"):
+            train([other], x, y, SGD, **settings)
+
+
+@pytest.mark.bad_input
+def test_a_pruned_network_that_diverges():
+    x, y = images()
+    net = nn.Sequential(nn.Flatten(), nn.Linear(192, 2)).double()
+    apply_masks(net, magnitude_masks(net, 0.5))
+    with pytest.raises(DivergedError, match="is not finite in epoch"):
+        train([net], x, y, partial(torch.optim.SGD, lr=1e3), seeds=[0], epochs=100, batch_size=4)

@@ -1,0 +1,104 @@
+"""What the claims on random layers are tried on, and how a statement in probability is tested.
+
+A test fails if an exact binomial test rejects the stated probability at the level 1e-6. Seeds are fixed.
+"""
+
+import math
+
+import numpy as np
+import torch
+from gnbook.random_layers import matrices as rm
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+from tests.strategies import gaussian, matrices
+
+LEVEL = 1e-6
+GRID = np.linspace(-10, 8, 721)
+TRACY_WIDOM = rm.tracy_widom_cdf(GRID)
+squares_of_any_kind = st.integers(1, 5).flatmap(lambda n: matrices(n, n))
+scales = st.sampled_from([0.02, 0.1, 0.3, 0.6, 1.0, 3.0])
+slopes = st.sampled_from([-1.0, -0.4, 0.0, 0.05, 0.3, 0.9, 1.0])
+
+
+def draw(n, count, law="gaussian", seed=0):
+    return rm.draw(n, count, law, generator=torch.Generator().manual_seed(seed))
+
+
+def random_layers(n, count, r, law="gaussian", seed=0):
+    """Layers with entries of standard deviation 1 / (r sqrt(8 n))."""
+    return draw(n, count, law, seed) / (r * math.sqrt(8 * n))
+
+
+def eye(n):
+    return torch.eye(n, dtype=torch.float64)
+
+
+def distance(sample, cdf=None):
+    """Kolmogorov's distance of a sample from a distribution function; Tracy's and Widom's if none is given."""
+    sample = np.sort(np.asarray(sample))
+    at = np.interp(sample, GRID, TRACY_WIDOM) if cdf is None else cdf(sample)
+    steps = np.arange(len(sample) + 1) / len(sample)
+    return max((at - steps[:-1]).max(), (steps[1:] - at).max())
+
+
+def noise(count):
+    """What the distance of a sample from its own law exceeds with probability LEVEL at most (Massart)."""
+    return math.sqrt(math.log(2 / LEVEL) / (2 * count))
+
+
+def rejected(failures, probability):
+    """Say whether that many failures are too many for events of at most that probability."""
+    failures = failures.tolist()
+    return binomtest(sum(failures), len(failures), min(probability, 1), "greater").pvalue < LEVEL
+
+
+def condition(matrix, rank=None):
+    """Largest over smallest singular value, of the first `rank` of them."""
+    singular = torch.linalg.svdvals(matrix)
+    last = singular[..., -1 if rank is None else rank - 1]
+    return (singular[..., 0] / last).where(last > 0, torch.inf)
+
+
+def region(weight, d1, d):
+    """(D1 W + I) D for diagonals given as vectors."""
+    return (d1[..., :, None] * weight + eye(weight.shape[-1])) * d[..., None, :]
+
+
+def switches(n, off, generator):
+    """The diagonal of a ReLU with that many units off, at random."""
+    diagonal = torch.ones(n, dtype=torch.float64)
+    diagonal[torch.randperm(n, generator=generator)[:off]] = 0
+    return diagonal
+
+
+def attack(excess, rows, columns, starts=4, steps=100):
+    """Look for a matrix for which `excess` is positive, by gradient ascent; return the largest value found."""
+    largest = -math.inf
+    for seed in range(starts):
+        matrix = (gaussian(seed, rows, columns) * 10.0 ** (-(seed % 4) / 2) / rows).requires_grad_()
+        optimizer = torch.optim.Adam([matrix], lr=0.02)
+        for _ in range(steps):
+            value = excess(matrix)
+            largest = max(largest, value.item())
+            optimizer.zero_grad()
+            (-value).backward()
+            if not torch.isfinite(matrix.grad).all():  # two singular values have met
+                break
+            optimizer.step()
+    return largest
+
+
+def two_hundred(n):
+    """Return 200 n x n matrices: random, structured, singular, of norms from 0.02 to 3, and close to minus one."""
+    g, q = gaussian(n, 40, n, n), torch.linalg.qr(gaussian(n + 10, 40, n, n)).Q
+    sizes = torch.logspace(-1.7, 0.5, 40, dtype=torch.float64)[:, None, None]
+    return torch.cat(
+        [g * sizes / n**0.5, q * sizes, (g - g.mT) * sizes, g[..., :1] @ g[..., :1, :] * sizes, 0.5 * g - eye(n)]
+    )
+
+
+def parts(matrix):
+    """s_1, s_n and the extreme eigenvalues of M + M^T, differentiable."""
+    singular, tau = torch.linalg.svdvals(matrix), torch.linalg.eigvalsh(matrix + matrix.mT)
+    return singular[0], singular[-1], tau[0], tau[-1]

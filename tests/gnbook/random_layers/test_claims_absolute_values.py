@@ -1,0 +1,322 @@
+"""Riedi 2022, section 6.2, statements 36 to 38: one residual layer with random weights and absolute values."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from gnbook.random_layers import bounds as layers
+from gnbook.random_layers import matrices as rm
+from gnbook.shared.skips import kaiming_skip_limits
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest, ks_2samp
+
+from tests.gnbook.random_layers.helpers import (
+    LEVEL,
+    attack,
+    condition,
+    draw,
+    eye,
+    parts,
+    random_layers,
+    region,
+    rejected,
+    scales,
+    slopes,
+    squares_of_any_kind,
+    switches,
+    two_hundred,
+)
+from tests.strategies import exact, gaussian, instances, seeds
+
+
+@pytest.mark.claim("Riedi Lemma 36, i", verdict="holds")
+@instances
+@given(st.integers(2, 8), seeds, st.sampled_from(rm.LAWS), st.floats(1.01, 20))
+def test_the_extreme_eigenvalues_in_terms_of_z(n, seed, law, r):
+    k = draw(n, 1, law, seed)[0]
+    raw, layer = rm.extremes(k), rm.extremes(k / (r * math.sqrt(8 * n)))
+    high, low = ((t - math.sqrt(8 * n)) * n ** (1 / 6) for t in (raw.tau_largest, -raw.tau_smallest))
+    scale = math.sqrt(8) * n ** (2 / 3)
+    assert layer.tau_largest.item() == pytest.approx((1 + high.item() / scale) / r, abs=1e-12)
+    assert -layer.tau_smallest.item() == pytest.approx((1 + low.item() / scale) / r, abs=1e-12)
+    assert (layer.tau_smallest > -1) == (low < (r - 1) * scale)
+
+
+@pytest.mark.claim("Riedi Eq. 113", verdict="fails")
+def test_eq_113_fails_for_the_zero_matrix_of_size_four_and_never_for_smaller_ones():
+    for n in range(2, 40):
+        mu, q = rm.singular_scaling(n)
+        y = (torch.linspace(0, 6 * math.sqrt(n), 2000, dtype=torch.float64) ** 2 - mu) / q
+        excess = (mu + q * y) / (4 * n) - (1 + y / (2**0.5 * n ** (2 / 3)))
+        assert (excess.max() > 0) == (n >= 4)
+        assert n < 4 or excess[0] > 0  # s_1 = 0: the zero matrix
+
+
+@pytest.mark.claim("Riedi Eq. 113", verdict="fails")
+def test_eq_113_fails_for_about_half_of_all_matrices_of_size_one_hundred():
+    n, count = 100, 400
+    mu, q = rm.singular_scaling(n)
+    s = torch.linalg.svdvals(draw(n, count))[:, 0]
+    y = (s**2 - mu) / q
+    fails = s**2 / (4 * n) > 1 + y / (2**0.5 * n ** (2 / 3))
+    assert binomtest(int(fails.sum()), count, 0.3, "greater").pvalue < LEVEL
+    assert (y[fails] < 0).all()
+
+
+@pytest.mark.claim("Eq. 113, repaired", verdict="holds")
+@pytest.mark.parametrize("n", [2, 3, 4, 10, 100, 10**4])
+def test_with_the_positive_part_eq_113_holds(n):
+    mu, q = rm.singular_scaling(n)
+    squares = torch.linspace(0, 16 * n, 5000, dtype=torch.float64)
+    y = (squares - mu) / q
+    assert (squares / (4 * n) <= 1 + y.clamp_min(0) / (2**0.5 * n ** (2 / 3))).all()
+
+
+@pytest.mark.claim("Riedi Lemma 36, iii and iv", verdict="holds")
+@instances
+@given(squares_of_any_kind, scales)
+def test_the_bounds_of_the_condition_number_for_any_matrix(weight, scale):
+    weight = scale * weight
+    s1, sn, low, high = (value.item() for value in parts(weight))
+    singular, bounds = torch.linalg.svdvals(weight + eye(len(weight))), layers.riedi_lemma_36(rm.extremes(weight))
+    kappa = condition(weight + eye(len(weight))).item()
+    if s1 < 1:
+        top = math.sqrt(max(s1**2 + high + 1, 0))
+        assert kappa <= top / (1 - s1) * (1 + 1e-9) <= (1 + s1) / (1 - s1) * (1 + 2e-9)
+        assert bounds.norm.item() == pytest.approx(top / (1 - s1))
+    if low > -1:
+        chain = (0, sn**2 + low + 1, singular[-1].item() ** 2, singular[0].item() ** 2, s1**2 + high + 1)
+        assert all(a <= b + 1e-12 * chain[-1] for a, b in itertools.pairwise(chain)) and chain[1] > 0
+        first, second = math.sqrt(chain[-1] / (low + 1)), (s1 + 1) / math.sqrt(low + 1)
+        assert kappa <= first * (1 + 1e-9) <= second * (1 + 2e-9)
+        assert bounds.symmetric.item() == pytest.approx(first)
+    assert kappa <= bounds.sharper.item() * (1 + 1e-9) or kappa > 1e8
+    assert bounds.sharper <= min(bounds.norm, bounds.symmetric) * (1 + 1e-9)
+
+
+@pytest.mark.claim("Riedi Lemma 36, iii and iv", verdict="holds")
+@pytest.mark.parametrize("n", range(1, 6))
+def test_a_thousand_condition_numbers_are_within_the_bounds(n):
+    weights = two_hundred(n)
+    kappa, bounds = condition(weights + eye(n)), layers.riedi_lemma_36(rm.extremes(weights))
+    for bound in bounds:
+        assert (kappa <= bound * (1 + 1e-9))[kappa < 1e8].all()
+        assert 20 <= bound.isfinite().sum()
+    assert (bounds.sharper <= torch.minimum(bounds.norm, bounds.symmetric) * (1 + 1e-9)).all()
+
+
+@pytest.mark.claim("Riedi Lemma 36, iii and iv", verdict="holds")
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("which", ["norm", "symmetric", "sharper"])
+def test_no_optimiser_finds_a_matrix_beyond_the_bounds(n, which):
+    def excess(matrix):
+        singular = torch.linalg.svdvals(matrix + eye(n))
+        s1, _, low, high = parts(matrix)
+        top = (s1**2 + high + 1).log() / 2
+        if which == "norm":
+            bottom, room = (1 - s1).clamp_min(1e-12).log(), s1
+        elif which == "symmetric":
+            bottom, room = (low + 1).clamp_min(1e-12).log() / 2, -low
+        else:
+            bottom, room = (1 + low / 2).clamp_min(1e-12).log(), -low / 2
+        value = (singular[0] / singular[-1]).log() - top + bottom
+        return value if room < 0.98 else value * 0 - (room - 0.98)  # outside its assumption, walk back
+
+    largest = attack(excess, n, n)
+    assert -0.5 < largest <= 1e-9  # it comes near, and not beyond
+
+
+@pytest.mark.claim("Riedi Lemma 36, which condition is easier", verdict="holds if")
+def test_neither_condition_implies_the_other():
+    for w, norm_below_one, tau_above in ((-0.7, True, False), (5.0, False, True)):
+        layer = rm.extremes(exact([[w]]))
+        assert (layer.largest.item() < 1, layer.tau_smallest.item() > -1) == (norm_below_one, tau_above)
+
+
+@pytest.mark.claim("Riedi Lemma 36, which condition is easier", verdict="holds if")
+def test_for_large_random_layers_the_norm_is_the_easier_one():
+    for r, expected in ((0.65, (0, 0)), (0.85, (1, 0)), (1.2, (1, 1))):
+        layer = rm.extremes(random_layers(200, 10, r))
+        shares = ((layer.largest < 1).double().mean().item(), (layer.tau_smallest > -1).double().mean().item())
+        assert shares == expected
+
+
+@pytest.mark.claim("Riedi Figure 6, ten per cent", verdict="holds")
+def test_the_bounds_are_above_one_and_the_last_about_ten_per_cent():
+    low, high = kaiming_skip_limits(2 * math.sqrt(8))
+    limits = (low**2 / 16, 52 / high**2, layers.riedi_theorem_38(2).symmetric / layers.skip_condition_limit(2))
+    assert limits == pytest.approx((1.150, 1.028, 1.087), abs=6e-4)
+    for n, count, tolerance in ((5, 1000, 0.09), (400, 4, 0.012)):
+        weights = random_layers(n, count, 2)
+        layer, singular = rm.extremes(weights), torch.linalg.svdvals(weights + eye(n))
+        ratios = (
+            singular[:, -1] ** 2 / (layer.smallest**2 + layer.tau_smallest + 1),
+            (layer.largest**2 + layer.tau_largest + 1) / singular[:, 0] ** 2,
+            layers.riedi_lemma_36(layer).symmetric / condition(weights + eye(n)),
+        )
+        for ratio, limit in zip(ratios, limits, strict=True):
+            assert ratio.min() > 1 and ratio.mean().item() == pytest.approx(limit, abs=tolerance)
+
+
+@pytest.mark.claim("Limit of one layer with a skip", verdict="holds")
+@pytest.mark.parametrize("r", [0.6, 1.0, 2.0, 3.0])
+@pytest.mark.parametrize("law", rm.LAWS)
+def test_the_condition_number_tends_to_its_limit(r, law):
+    errors = [
+        abs(condition(random_layers(n, count, r, law) + eye(n)).mean().item() / layers.skip_condition_limit(r) - 1)
+        for n, count in ((10, 300), (400, 4))
+    ]
+    assert errors[1] < min(0.05, errors[0])
+    assert layers.skip_condition_limit(r) < layers.riedi_theorem_38(r).sharper
+
+
+@pytest.mark.claim("Riedi Corollary 37", verdict="holds")
+@instances
+@given(squares_of_any_kind, scales, seeds)
+def test_absolute_values_leave_the_bounds_in_force_for_any_signs(weight, scale, seed):
+    n = len(weight)
+    random = gaussian(seed, 3, n)
+    weight = scale * weight
+    for d1 in (random[0].sign(), (weight @ random[1] + 1e-300).sign()):  # signs at random, and those of an input
+        layer = rm.extremes(d1[:, None] * weight)
+        kappa, bounds = condition(region(weight, d1, random[2].sign())), layers.riedi_lemma_36(layer)
+        assert kappa <= min(bounds.norm, bounds.symmetric) * (1 + 1e-9) or kappa > 1e8
+        assert layer.largest.item() == pytest.approx(rm.extremes(weight).largest.item(), abs=1e-12)
+
+
+@pytest.mark.claim("Riedi Corollary 37, i", verdict="holds")
+def test_the_norm_of_a_gaussian_layer_tends_to_its_limit():
+    for r in (1.1, 2.0, 5.0):
+        signs = gaussian(7, 900).sign()
+        norm = torch.linalg.matrix_norm(signs[:, None] * random_layers(900, 1, r)[0], 2).item()
+        assert norm == pytest.approx(1 / (2**0.5 * r), rel=0.02)
+
+
+@pytest.mark.claim("Riedi Corollary 37, equal in distribution", verdict="holds if")
+def test_fixed_signs_leave_the_law_alone():
+    weights, signs = random_layers(6, 3000, 2), exact([1, -1, -1, 1, -1, 1])
+    plain, signed = rm.extremes(weights), rm.extremes(signs[:, None] * draw(6, 3000, seed=1) / (2 * math.sqrt(48)))
+    for a, b in ((plain.tau_largest, signed.tau_largest), (-plain.tau_smallest, signed.tau_largest)):
+        assert ks_2samp(a.numpy(), b.numpy()).pvalue > LEVEL
+
+
+@pytest.mark.claim("Riedi Corollary 37, equal in distribution", verdict="holds if")
+def test_the_signs_that_an_input_gives_do_not():
+    weights = draw(1, 1000)[:, 0, 0]
+    signed = weights.sign() * weights  # the input 1: D1 W = |W|
+    assert (signed > 0).all() and rejected(weights < 0, 0.3)
+    weights, z = random_layers(6, 3000, 2), torch.ones(6, dtype=torch.float64)
+    signs = (weights @ z).sign()
+    plain, signed = rm.extremes(weights), rm.extremes(signs[:, :, None] * weights)
+    assert ks_2samp(plain.tau_largest.numpy(), signed.tau_largest.numpy()).pvalue < LEVEL
+
+
+@pytest.mark.claim("Riedi Eq. 119 and 120", verdict="holds")
+def test_exceptional_events_are_rare_and_vanish():
+    layer = rm.extremes(random_layers(5, 100_000, 2))
+    assert (layer.tau_smallest > -1).all() and (layer.largest < 1).all()
+    shares = []
+    for n, count in ((5, 4000), (20, 2000), (80, 500)):
+        layer = rm.extremes(random_layers(n, count, 1.02))
+        shares.append([(layer.tau_smallest <= -1).double().mean().item(), (layer.largest >= 1).double().mean().item()])
+    assert shares[0][0] > shares[1][0] > shares[2][0] and shares[0][0] > 0.03
+    assert all(norm <= tau for tau, norm in shares)
+
+
+@pytest.mark.claim("Riedi Theorem 38", verdict="holds")
+def test_the_limits_of_the_bounds():
+    assert layers.riedi_theorem_38(2).symmetric == pytest.approx(1.8028, abs=5e-5)
+    assert layers.riedi_theorem_38(2).norm == pytest.approx(1.9719, abs=5e-5)
+    for law, r in itertools.product(rm.LAWS, (1.5, 2.0, 3.0)):
+        errors = []
+        for n, count in ((10, 200), (400, 3)):
+            bounds, limits = (
+                layers.riedi_lemma_36(rm.extremes(random_layers(n, count, r, law))),
+                layers.riedi_theorem_38(r),
+            )
+            errors.append([abs(b.median().item() / limit - 1) for b, limit in zip(bounds, limits, strict=True)])
+        assert max(errors[1]) < 0.03 and max(errors[1]) < max(errors[0])
+
+
+@pytest.mark.claim("Riedi Theorem 38", verdict="holds")
+@pytest.mark.parametrize("r", [1.001, 1.5, 2.0, 3.0, 30.0])
+def test_the_limits_are_what_the_limits_of_their_parts_give(r):
+    s, tau = 1 / (2**0.5 * r), 1 / r
+    top = math.sqrt(s**2 + tau + 1)
+    expected = (top / (1 - s), top / math.sqrt(1 - tau), top / (1 - tau / 2))
+    assert layers.riedi_theorem_38(r) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.claim("Riedi introduction, condition number of 3", verdict="holds if")
+@instances
+@given(st.floats(1.001, 3), st.integers(5, 50), st.floats(0, 1), st.floats(1e-3, 1), st.floats(0.5, 2))
+def test_from_where_each_bound_is_below_three(r, n, share, part, factor):
+    bounds = layers.riedi_theorem_38(r)
+    for value, least in (
+        (bounds.symmetric, (5 + math.sqrt(29)) / 8),
+        (bounds.norm, 1.3439536),
+        (bounds.sharper, 1.0395781),
+        (layers.all_regions_limit(r), 1.1678875),
+    ):
+        assert (value < 3) == (r > least) or abs(r - least) < 1e-6
+    off, theta = 1 + int(share * (n - 2)), 4 + part * (2 * math.sqrt(n) - 4)
+    edge = 8 + 6 * off + 3 * theta  # nu = m for tilde m = 0
+    assert layers.riedi_theorem_39(n, off, 0, edge, theta).bound == pytest.approx(3, rel=1e-9)
+    if factor * edge > 2 + 2 * off + theta:
+        assert (layers.riedi_theorem_39(n, off, 0, factor * edge, theta).bound <= 3 + 1e-9) == (factor >= 1 - 1e-9)
+    assert edge > 26
+
+
+@pytest.mark.claim("Riedi introduction, condition number of 3", verdict="holds if")
+@instances
+@given(st.floats(1, 100), st.floats(1e-3, 10))
+def test_the_limit_of_one_layer_is_below_three_for_all_r_above_one(r, more):
+    assert layers.skip_condition_limit(r + more) < layers.skip_condition_limit(r) < 2.852
+    assert layers.skip_condition_limit(0.957) > 3 > layers.skip_condition_limit(0.959)
+
+
+@pytest.mark.claim("Riedi introduction, condition number of 3", verdict="holds if")
+@pytest.mark.parametrize("law", rm.LAWS)
+@pytest.mark.parametrize("r", [1.02, 1.15, 1.3, 2.0])
+def test_large_layers_are_below_three(r, law):
+    n, generator = 120, torch.Generator().manual_seed(0)
+    weights = random_layers(n, 40, r, law)
+    signs = torch.rand(2, n, generator=generator, dtype=torch.float64).sub(0.5).sign()
+    kappa = condition(region(weights, *signs))
+    assert kappa.max() < 3
+    relus = [condition(region(w, torch.ones(n).double(), switches(n, 40, generator)), n - 40) for w in weights]
+    assert max(relus) < 3
+
+
+@pytest.mark.claim("Riedi introduction, condition number of 3", verdict="holds if")
+@instances
+@given(st.integers(2, 4), st.integers(1, 5), seeds, slopes, st.floats(1, 4))
+def test_one_skip_over_several_layers_is_below_three(depth, n, seed, slope, r):
+    """Layers of the norm that large ones have, with activities at random and those of an input."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = [w / torch.linalg.matrix_norm(w, 2) / (2**0.5 * r) for w in gaussian(seed, depth, n, n)]
+    z = gaussian(seed + 1, n)
+    d = switches(n, seed % n, generator)
+    for dependent in (True, False):
+        branch, inner = eye(n), z
+        for w in weights:
+            inner = w @ inner
+            on = inner > 0 if dependent else torch.rand(n, generator=generator) < 0.5
+            slopes_here = torch.ones(n).double().where(on, slope)
+            branch, inner = slopes_here[:, None] * (w @ branch), slopes_here * inner
+        for matrix, rank in ((branch + eye(n), n), ((branch + eye(n)) * d, int(d.sum()))):
+            assert condition(matrix, rank) <= 3 * (1 + 1e-12)
+
+
+@pytest.mark.claim("Riedi introduction, condition number of 3", verdict="holds if")
+def test_several_layers_with_skips_of_their_own_are_not():
+    layer = torch.diag(exact([-0.6, 0])) + eye(2)
+    assert condition(layer).item() == pytest.approx(2.5) and condition(layer @ layer).item() == pytest.approx(6.25)
+    for r, depth in ((1.35, 4), (2.0, 8), (4.0, 24)):
+        product, kappas = eye(100), []
+        for w in random_layers(100, depth, r):
+            product = (w + eye(100)) @ product
+            kappas.append(condition(product).item())
+        assert layers.riedi_theorem_38(r).symmetric < 3 < kappas[-1] and kappas == sorted(kappas)

@@ -1,0 +1,440 @@
+"""Zhao 2024, section 4.3, Eq. 7 and 8: the bound for residual networks, and what skips are said to do to it."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from gnbook.shared.skips import residual_bound
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gnlib import SecondMoment, condition_number, linear_gauss_newton, linear_weights
+from gnlib.linear.bounds import zhao_lemma_2, zhao_lemma_2_terms
+from tests.gnbook.residual.helpers import (
+    REFLECTED,
+    aligned,
+    layers,
+    product_of_conditions,
+    product_of_ratios,
+    shapes,
+    shifted,
+    singular,
+    skips,
+    slack,
+    terms,
+    with_skip,
+)
+from tests.strategies import (
+    a_hundred,
+    data_condition,
+    diagonal,
+    exact,
+    gaussian,
+    instances,
+    nonzero_eigenvalues,
+    orthogonal,
+    problems,
+    seeds,
+    spectra,
+    squares,
+    true_condition,
+    up_to_rounding,
+)
+
+# The Gauss-Newton matrix and Eq. 7
+
+
+@pytest.mark.claim("Residual networks, Gauss-Newton matrix", verdict="holds")
+@instances
+@given(problems(1, 4), skips)
+def test_with_skips_the_formula_is_that_of_the_shifted_weights(problem, skip):
+    weights, x = problem
+    moment = SecondMoment.from_data(x) if x.any() else None
+    assume(moment is not None)
+
+    def through_the_skips(thetas):
+        outputs = x
+        for theta in thetas:
+            rows, columns = theta.shape
+            carried = torch.nn.functional.pad(outputs[:, : min(rows, columns)], (0, max(0, rows - columns)))
+            outputs = outputs @ theta.mT + skip * carried
+        return outputs.flatten()
+
+    thetas = [w.clone().requires_grad_() for w in weights]
+    outputs = through_the_skips(thetas)
+    each = torch.eye(len(outputs), dtype=torch.float64)
+    grads = torch.autograd.grad(outputs, thetas, each, is_grads_batched=True, materialize_grads=True)
+    true = torch.cat([g.flatten(1) for g in grads], 1)
+    true = torch.linalg.eigvalsh(true @ true.mT / len(x)).flip(0)
+    library = torch.linalg.eigvalsh(linear_gauss_newton(weights, moment, skip).dense()).flip(0)
+    common = min(len(true), len(library))
+    tolerance = 1e-11 * max(true[0].item(), 1e-280)
+    assert (true[:common] - library[:common]).abs().max() <= tolerance
+    assert not any((rest[common:].abs() > tolerance).any() for rest in (true, library))
+
+
+@pytest.mark.claim("Residual networks, Gauss-Newton matrix", verdict="holds")
+def test_a_skip_across_two_layers_is_another_network():
+    v, w, x = exact([[2, 0], [0, 1]]), exact([[1, 0], [0, 1]]), torch.eye(2).double()
+    across_each = true_condition(shifted([v, w], 1.0), x)
+    v_, w_ = v.clone().requires_grad_(), w.clone().requires_grad_()
+    outputs = (x @ v_.mT @ w_.mT + x).flatten()  # x + W V x
+    grads = torch.autograd.grad(outputs, [v_, w_], torch.eye(4).double(), is_grads_batched=True)
+    values = nonzero_eigenvalues(torch.cat([g.flatten(1) for g in grads], 1), 2)
+    assert (values[0] / values[-1]).item() != pytest.approx(across_each, rel=1e-3)
+
+
+@pytest.mark.claim("Eq. 7", verdict="holds")
+@instances
+@given(problems(2, 4, wide=True), skips)
+def test_both_bounds_of_eq_7_hold(problem, skip):
+    weights, x = problem
+    assume(x.any())
+    moved = shifted(weights, skip)
+    largest, alpha = terms(moved)
+    assume((alpha > 1e-20 * largest).all())
+    gamma, kappas = alpha / alpha.sum(), largest / alpha
+    first = data_condition(x) * (gamma * kappas).sum().item()
+    second = data_condition(x) * kappas.max().item()
+    true = true_condition(moved, x)
+    assert true <= first * up_to_rounding(true)
+    assert first <= second * (1 + 1e-9)
+
+
+@pytest.mark.claim("Eq. 7", verdict="holds")
+@a_hundred
+@given(problems(2, 4, wide=True, regular=True), skips)
+def test_the_library_evaluates_eq_7_as_printed(problem, skip):
+    weights, x = problem
+    largest, alpha = terms(shifted(weights, skip))
+    assume((alpha > 1e-9 * largest).all())
+    gamma, kappas = alpha / alpha.sum(), largest / alpha
+    both = zhao_lemma_2(weights, SecondMoment.from_data(x), skip)
+    assert both.first == pytest.approx(data_condition(x) * (gamma * kappas).sum().item(), rel=1e-5)
+    assert both.second == pytest.approx(data_condition(x) * kappas.max().item(), rel=1e-5)
+
+
+@pytest.mark.claim("Eq. 7", verdict="holds")
+def test_a_skip_can_make_an_alpha_vanish_that_did_not():
+    weights = [diagonal([-1, -1], 3, 2), diagonal([1], 1, 3)]
+    assert (terms(weights)[1] > 0).all()
+    assert terms(shifted(weights, 1.0))[1].tolist() == [4, 0]
+    assert zhao_lemma_2(weights, torch.eye(2), 1.0).second == math.inf
+
+
+# The step before Eq. 8
+
+
+@pytest.mark.claim("Singular values with a skip", verdict="fails")
+def test_a_negative_weight_and_a_rotation_have_other_singular_values():
+    assert singular(with_skip(exact([[-1]]), 1.0)).item() == 0  # not 2
+    turned = singular(with_skip(exact([[0, -1], [1, 0]]), 1.0))
+    assert turned.tolist() == pytest.approx([2**0.5] * 2, rel=1e-12)  # not 2
+
+
+@pytest.mark.claim("Singular values with a skip", verdict="fails")
+@a_hundred
+@given(seeds, shapes, skips)
+def test_for_random_layers_larger_than_one_weight_some_singular_value_is_smaller(seed, shape, skip):
+    weight = gaussian(seed, *shape)
+    assume(weight.numel() > 1)
+    assert singular(with_skip(weight, skip)).sum() < (singular(weight) + skip).sum() * (1 - 1e-9)
+
+
+@pytest.mark.claim("Singular values with a skip", verdict="fails")
+@pytest.mark.parametrize("skip", [0.1, 1.0, 10.0])
+def test_one_random_weight_is_shifted_with_probability_one_half(skip):
+    weights = gaussian(0, 4000, 1, 1)
+    moved = singular(weights + skip)[:, 0]
+    shifted_by_it = torch.isclose(moved, singular(weights)[:, 0] + skip, rtol=1e-12)
+    assert torch.equal(shifted_by_it, weights[:, 0, 0] >= 0)
+    assert shifted_by_it.double().mean().item() == pytest.approx(0.5, abs=0.05)
+
+
+def semi_definite(rows, columns, values, seed):
+    """Return a positive semi-definite matrix with these eigenvalues, continued by zeros to the shape of a layer."""
+    size = min(rows, columns)
+    q = orthogonal(seed, size)
+    weight = torch.zeros(rows, columns, dtype=torch.float64)
+    weight[:size, :size] = (q * values) @ q.mT
+    return weight
+
+
+@pytest.mark.claim("Which layers a skip shifts", verdict="holds")
+@instances
+@given(shapes.flatmap(lambda shape: st.tuples(st.just(shape), spectra(min(shape), lowest=0))), seeds, skips)
+def test_positive_semi_definite_layers_are_shifted(case, seed, skip):
+    (rows, columns), values = case
+    weight = semi_definite(rows, columns, values, seed)
+    expected = values.sort(descending=True).values + skip
+    assert torch.allclose(singular(with_skip(weight, skip)), expected, rtol=1e-12, atol=1e-12 * expected[0].item())
+
+
+@pytest.mark.claim("Which layers a skip shifts", verdict="holds")
+@instances
+@given(layers(), skips)
+def test_what_the_squares_fall_short_by_is_the_trace_norm_minus_the_trace(weight, skip):
+    sums = [(s**2).sum() for s in (singular(with_skip(weight, skip)), singular(weight) + skip)]
+    missing = singular(weight).sum() - weight.diagonal().sum()
+    assert abs(sums[1] - sums[0] - 2 * skip * missing) <= slack(weight, skip) * 100
+    assert missing >= -1e-12 * singular(weight).sum()
+    size = min(weight.shape)
+    block = weight[:size, :size]
+    away = torch.linalg.matrix_norm(weight) ** 2 - torch.linalg.matrix_norm(block) ** 2
+    asymmetry = torch.linalg.matrix_norm(block - block.mT)
+    if away > 1e-6 * torch.linalg.matrix_norm(weight) ** 2 or asymmetry > 1e-3 * torch.linalg.matrix_norm(weight):
+        assert missing > 0
+
+
+@pytest.mark.claim("Which layers a skip shifts", verdict="holds")
+@instances
+@given(layers(), skips)
+def test_a_shift_is_the_most_that_a_skip_can_do(weight, skip):
+    assert (singular(with_skip(weight, skip)) <= (singular(weight) + skip) * (1 + 1e-12)).all()
+
+
+# The alignment of layers
+
+
+@pytest.mark.claim("Aligned layers at small initialisation", verdict="fails")
+@pytest.mark.parametrize("exponent", [0, 3, 9])
+def test_a_small_scale_does_not_align_the_layers(exponent):
+    first, second = 10.0**-exponent * exact([[1], [0]]), 10.0**-exponent * exact([[0, 1]])  # d = k = 1, m = 2
+    left, right = torch.linalg.svd(first).U[:, 0], torch.linalg.svd(second).Vh[0]
+    assert left @ right == 0  # aligned would be 1 or -1
+
+
+@pytest.mark.claim("Aligned layers at small initialisation", verdict="fails")
+@a_hundred
+@given(seeds, st.integers(2, 5), st.sampled_from([1e-12, 1e-6, 1e-3]))
+def test_singular_vectors_do_not_depend_on_the_scale(seed, n, scale):
+    overlaps = []
+    for factor in (1.0, scale):
+        first, second = factor * gaussian(seed, n, n), factor * gaussian(seed + 1, n, n)
+        overlaps.append((torch.linalg.svd(second).Vh @ torch.linalg.svd(first).U).abs())
+    assert torch.allclose(*overlaps, rtol=0, atol=1e-6)
+    assert overlaps[1].diagonal().min() < 1 - 1e-9
+
+
+def gradient_flow(weights, skip, time, step):
+    """Return the weights along gradient flow on |f - target|^2 / 2 for white data, by the rule of Runge and Kutta."""
+    target = diagonal([2, 1], weights[-1].shape[0], weights[0].shape[1])
+
+    def slope(weights):
+        moving = [w.clone().requires_grad_() for w in weights]
+        product = torch.linalg.multi_dot(shifted(moving, skip)[::-1])
+        return [-g for g in torch.autograd.grad((product - target).square().sum() / 2, moving)]
+
+    def ahead(slopes, length):
+        return [w + length * s for w, s in zip(weights, slopes, strict=True)]
+
+    path = [weights]
+    for _ in range(round(time / step)):
+        one = slope(weights)
+        two = slope(ahead(one, step / 2))
+        three = slope(ahead(two, step / 2))
+        four = slope(ahead(three, step))
+        mean = [(a + 2 * b + 2 * c + d) / 6 for a, b, c, d in zip(one, two, three, four, strict=True)]
+        weights = ahead(mean, step)
+        path.append(weights)
+    return path
+
+
+def imbalance(weights, skip=0.0):
+    """Return W_2^T W_2 - W_1 W_1^T for the two (shifted) layers."""
+    first, second = shifted(weights, skip)
+    return second.mT @ second - first @ first.mT
+
+
+@pytest.mark.claim("Conserved along gradient flow", verdict="holds")
+@pytest.mark.parametrize("skip", [0.0, 0.7])
+def test_what_is_conserved_stays_the_same_while_the_weights_move(skip):
+    weights = [gaussian(0, 4, 3) / 2, gaussian(1, 2, 4) / 2]
+    path = gradient_flow(weights, skip, time=10, step=0.05)
+    assert torch.linalg.matrix_norm(path[-1][0] - weights[0]) > 0.3
+    for point in path[:: len(path) // 10]:
+        assert torch.allclose(imbalance(point, skip), imbalance(weights, skip), rtol=0, atol=1e-5)
+    if skip:  # it is the shifted layers that stay balanced
+        assert not torch.allclose(imbalance(path[-1]), imbalance(weights), rtol=0, atol=1e-2)
+
+
+@pytest.mark.claim("Conserved along gradient flow", verdict="holds")
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("epsilon", [0.3, 0.03])
+def test_layers_that_start_small_align_where_their_squares_have_come_apart(seed, epsilon):
+    weights = [gaussian(seed, 4, 3), gaussian(seed + 100, 2, 4)]
+    weights = [epsilon * w / torch.linalg.matrix_norm(w, 2) for w in weights]
+    path = gradient_flow(weights, 0.0, time=20, step=0.05)
+    assert max(torch.linalg.matrix_norm(imbalance(point), 2).item() for point in path) <= epsilon**2 * (1 + 1e-4)
+    overlaps = []
+    for first, second in (path[0], path[-1]):
+        left, right = torch.linalg.svd(first).U, torch.linalg.svd(second).Vh
+        overlaps.append((left[:, :2].mT * right[:2]).sum(1).abs())
+        below, above = squares(first, 4), squares(second, 4)
+        for i in range(2):
+            gap = min(abs(above[i] - below[j]).item() for j in range(4) if j != i)
+            if gap > 2 * epsilon**2:  # the sine of Davis and Kahan
+                assert overlaps[-1][i] >= math.sqrt(1 - (epsilon**2 / gap) ** 2) - 1e-9
+    assert overlaps[0].min() < 0.9 and overlaps[1].min() > 1 - 2 * epsilon**2
+
+
+@pytest.mark.claim("Conserved along gradient flow", verdict="holds")
+@instances
+@given(problems(2, 4), st.one_of(st.just(0.0), skips), seeds)
+def test_the_gradients_of_neighbours_conserve_the_difference_of_their_squares(problem, skip, seed):
+    weights, x = problem
+    moving = [w.clone().requires_grad_() for w in weights]
+    outputs = x
+    for w in shifted(moving, skip):
+        outputs = outputs @ w.mT
+    targets = gaussian(seed, *outputs.shape)
+    loss = (outputs - targets).square().mean() + (outputs - targets).abs().sum()
+    grads = torch.autograd.grad(loss, moving)
+    scale = max(g.abs().max().item() * w.abs().max().item() for g in grads for w in shifted(weights, skip))
+    for lower, upper in itertools.pairwise(zip(shifted(weights, skip), grads, strict=True)):
+        (w, g), (w_next, g_next) = lower, upper
+        rate = w_next.mT @ g_next + g_next.mT @ w_next - w @ g.mT - g @ w.mT  # of M^T M above minus M M^T below
+        assert rate.abs().max() <= 1e-10 * scale + 1e-280
+
+
+# Eq. 8 and what is concluded from it
+
+
+@pytest.mark.claim("Eq. 8", verdict="fails")
+@instances
+@given(aligned(), skips)
+def test_eq_8_for_square_positive_semi_definite_aligned_layers(case, skip):
+    weights, _ = case
+    for layer in range(len(weights)):
+        expected = product_of_ratios(weights, skip, layer)
+        assume(expected < 1e14)
+        computed = product_of_conditions(shifted(weights, skip), layer)
+        assert computed == pytest.approx(expected, rel=1e-7 + 1e-13 * expected)
+
+
+@pytest.mark.claim("Eq. 8", verdict="fails")
+def test_eq_8_needs_positive_semi_definite_layers():
+    assert product_of_ratios(REFLECTED, 0.5, layer=1) == 1
+    assert product_of_conditions(shifted(REFLECTED, 0.5), layer=1) == pytest.approx(9, rel=1e-12)
+
+
+@pytest.mark.claim("Eq. 8", verdict="fails")
+def test_eq_8_needs_square_layers():
+    weights = [diagonal([1], 2, 1), diagonal([2, 1], 2, 2), diagonal([1], 1, 2)]  # aligned, positive semi-definite
+    assert product_of_conditions(shifted(weights, 1.0), layer=0) == pytest.approx(1, rel=1e-12)
+    assert product_of_ratios(weights, 1.0, layer=0) == pytest.approx(9 / 4, rel=1e-12)
+
+
+@pytest.mark.claim("Eq. 8", verdict="fails")
+@instances
+@given(problems(2, 4, wide=True, regular=True), skips)
+def test_without_alignment_the_product_of_condition_numbers_is_an_upper_bound(problem, skip):
+    moved = shifted(problem[0], skip)
+    for layer in range(len(moved)):
+        bound = math.prod((s[0] / s[-1]).item() ** 2 for i, w in enumerate(moved) if i != layer for s in [singular(w)])
+        assume(bound < 1e14)
+        assert product_of_conditions(moved, layer) <= bound * (1 + 1e-6)
+
+
+@pytest.mark.claim("Each factor of Eq. 8", verdict="fails")
+@instances
+@given(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6), skips)
+def test_adding_the_same_to_both_brings_a_ratio_closer_to_one(smallest, largest, skip):
+    assume(smallest < largest * (1 - 1e-6))
+    skip = skip * largest  # of a size that counts
+    assert (largest + skip) / (smallest + skip) < largest / smallest
+
+
+@pytest.mark.claim("Each factor of Eq. 8", verdict="fails")
+@instances
+@given(st.lists(st.floats(0.01, 100), min_size=2, max_size=4), st.integers(1, 4), skips)
+def test_equal_singular_values_leave_nothing_to_gain(multiples, n, skip):
+    weights = [c * torch.eye(n, dtype=torch.float64) for c in multiples]  # aligned, symmetric, positive definite
+    for beta in (0.0, skip):
+        terms = zhao_lemma_2_terms(weights, torch.eye(n).double(), beta)
+        assert torch.allclose(terms.kappa_above * terms.kappa_below, torch.ones(1).double(), rtol=1e-9)
+        assert zhao_lemma_2(weights, torch.eye(n).double(), beta).second == pytest.approx(1, rel=1e-9)
+    row = gaussian(n, 1, n)  # the last layer of a network with one output has one singular value
+    for beta in (0.0, skip):
+        last = zhao_lemma_2_terms([torch.eye(n).double(), row], torch.eye(n).double(), beta)
+        assert last.kappa_above[0] == pytest.approx(1, rel=1e-9)
+
+
+@pytest.mark.claim("Second bound, smaller with a skip", verdict="fails")
+@instances
+@given(aligned(regular=True), skips)
+def test_the_second_bound_falls_under_the_assumptions_of_eq_8(case, skip):
+    weights, values = case
+    n, depth = len(values[0]), len(weights)
+    without, with_ = (
+        max(
+            math.prod(((v[0] + b) / (v[-1] + b)).item() ** 2 for v in values[:i] + values[i + 1 :])
+            for i in range(depth)
+        )
+        for b in (0.0, skip)
+    )
+    assume(without < 1e12)
+    computed = [zhao_lemma_2(weights, torch.eye(n).double(), b).second for b in (0.0, skip)]
+    assert computed == pytest.approx([without, with_], rel=1e-7 + 1e-13 * without)
+    if sum((v[0] > v[-1] * (1 + 1e-9)).item() for v in values) > 0 and depth > 1:
+        assert with_ < without
+
+
+@pytest.mark.claim("Second bound, smaller with a skip", verdict="fails")
+def test_a_reflection_has_a_larger_second_bound_with_a_skip():
+    assert zhao_lemma_2(REFLECTED, torch.eye(2), 0.0).second == pytest.approx(1, rel=1e-12)
+    assert zhao_lemma_2(REFLECTED, torch.eye(2), 0.5).second == pytest.approx(9, rel=1e-12)
+
+
+@pytest.mark.claim("Second bound, smaller with a skip", verdict="fails")
+def test_at_kaiming_initialisation_a_small_skip_lowers_the_second_bound_about_as_often_as_not():
+    widths, eye, better = [8, 12, 12, 3], torch.eye(8).double(), {0.1: 0, 4.0: 0}
+    for seed in range(200):
+        weights = linear_weights(widths, generator=torch.Generator().manual_seed(seed))
+        without = zhao_lemma_2(weights, eye).second
+        for skip in better:
+            better[skip] += zhao_lemma_2(weights, eye, skip).second < without
+    assert 60 <= better[0.1] <= 140
+    assert better[4.0] == 200
+
+
+# What skips do to the condition number
+
+
+@pytest.mark.claim("Skips improve the conditioning", verdict="fails")
+def test_a_skip_can_make_the_condition_number_worse():
+    x = torch.eye(2).double()
+    assert true_condition(REFLECTED, x) == pytest.approx(1, rel=1e-12)
+    assert true_condition(shifted(REFLECTED, 0.5), x) == pytest.approx(1.8, rel=1e-12)
+    assert float(condition_number(linear_gauss_newton(REFLECTED, torch.eye(2), 0.5))) == pytest.approx(1.8, rel=1e-9)
+
+
+@pytest.mark.claim("Skips improve the conditioning", verdict="fails")
+def test_no_smaller_network_has_a_condition_number_to_lose():
+    for v, w in itertools.product(range(-3, 4), repeat=2):  # with d = k = 1 there is one eigenvalue
+        for skip in (0.0, 0.5, 1.0):
+            weights = shifted([exact([[v], [0]]), exact([[w, 0]])], skip)
+            assert true_condition(weights, torch.ones(1, 1).double()) in (None, 1)
+
+
+@pytest.mark.claim("Skips improve the conditioning", verdict="fails")
+def test_with_uneven_data_no_skip_is_large_enough():
+    v, w, x = exact([[0, 1], [0, 0], [0, 0]]), exact([[1, 0, 0]]), exact([[2**0.5, 0], [0, 1]])
+    assert true_condition([v, w], x) == pytest.approx(1, rel=1e-12)
+    for skip in (10.0, 100.0, 1e3):
+        assert true_condition(shifted([v, w], skip), x) > 1.9
+
+
+@pytest.mark.claim("Skips improve the conditioning", verdict="fails")
+@a_hundred
+@given(problems(2, 4, wide=True))
+def test_a_skip_that_is_large_enough_for_the_bound_improves_white_data(problem):
+    weights, _ = problem
+    x = torch.eye(weights[0].shape[1]).double()
+    without = true_condition(weights, x)
+    assume(without is not None and without > 1.001)
+    norm = max(torch.linalg.matrix_norm(w, 2).item() for w in weights)
+    skip = norm * 20 * len(weights) / (without - 1) + 20 * len(weights) * norm
+    assert residual_bound(weights, torch.eye(len(x)).double(), skip) < without
+    assert true_condition(shifted(weights, skip), x) < without

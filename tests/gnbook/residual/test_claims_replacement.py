@@ -1,0 +1,197 @@
+"""What takes the place of Eq. 8: a skip across one layer, and networks bounded by symmetric parts."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from gnbook.shared.skips import kaiming_skip_limits, residual_bound, skip_bounds
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gnlib import SecondMoment, linear_weights
+from gnlib.linear.bounds import zhao_lemma_2, zhao_lemma_2_terms
+from tests.gnbook.residual.helpers import block_eigenvalues, layers, shifted, singular, skips, slack, terms, with_skip
+from tests.strategies import a_hundred, diagonal, exact, gaussian, instances, problems, true_condition, up_to_rounding
+
+
+@pytest.mark.claim("Skip across one layer", verdict="holds")
+@instances
+@given(layers(), skips, st.sampled_from([1, -1]))
+def test_every_singular_value_moves_between_the_bounds(weight, size, sign):
+    skip = sign * size
+    lower, upper = skip_bounds(weight, skip)
+    moved, before = singular(with_skip(weight, skip)) ** 2, singular(weight) ** 2
+    tolerance = slack(weight, skip)
+    assert lower**2 <= moved[-1] + tolerance and moved[0] <= upper**2 + tolerance
+    least, most = sorted((skip * block_eigenvalues(weight)[0].item(), skip * block_eigenvalues(weight)[-1].item()))
+    assert (before + least + skip**2 <= moved + tolerance).all()
+    assert (moved <= before + most + skip**2 + tolerance).all()
+
+
+@pytest.mark.claim("Skip across one layer", verdict="holds")
+@instances
+@given(layers(), skips)
+def test_the_lower_bound_is_below_neither_lemma_of_riedi(weight, skip):
+    s, lower = singular(weight), skip_bounds(weight, skip).lower
+    tolerance = slack(weight, skip)
+    assert lower**2 >= s[-1] ** 2 + skip * block_eigenvalues(weight)[0] + skip**2 - tolerance
+    assert lower >= skip - s[0] - tolerance.sqrt()
+    assert lower >= s[-1] - skip - tolerance.sqrt()
+
+
+def attains_the_lower_bound(s, t, skip):
+    """Return a layer with smallest singular value s and least eigenvalue t of its symmetric part, 0 <= s, |t|."""
+    if abs(t) <= s:
+        sine = (s**2 - t**2) ** 0.5
+        return exact([[t, -sine], [sine, t]])
+    middle = -min(max(s, skip), -t)  # t < -s: an eigenvalue between t and -s, as close to -skip as can be
+    return torch.diag(exact([t, middle, s]))
+
+
+@pytest.mark.claim("Skip across one layer", verdict="holds")
+@instances
+@given(st.floats(0, 5), st.floats(-5, 5), skips)
+def test_no_better_lower_bound_follows_from_the_same_numbers(s, t, skip):
+    assume(t <= s)  # since t <= x^T W x <= |W x| for all unit vectors x
+    weight = attains_the_lower_bound(s, t, skip)
+    assert singular(weight)[-1].item() == pytest.approx(s, abs=1e-9)
+    assert block_eigenvalues(weight)[0].item() == pytest.approx(2 * t, abs=1e-9)
+    smallest = singular(with_skip(weight, skip))[-1].item()
+    assert skip_bounds(weight, skip).lower == pytest.approx(smallest, abs=1e-5 * (1 + skip))
+
+
+@pytest.mark.claim("Skip across one layer", verdict="holds")
+@instances
+@given(st.floats(0, 5), st.floats(-1, 1), skips)
+def test_no_better_upper_bound_follows_from_the_same_numbers(s, cosine, skip):
+    sine = (1 - cosine**2) ** 0.5
+    weight = s * exact([[cosine, -sine], [sine, cosine]])
+    largest = singular(with_skip(weight, skip))[0].item()
+    assert skip_bounds(weight, skip).upper == pytest.approx(largest, rel=1e-9)
+
+
+@pytest.mark.claim("Skip across one layer", verdict="holds")
+@a_hundred
+@given(layers(square=True), st.sampled_from([1e3, 1e4]))
+def test_to_first_order_the_condition_number_is_the_spread_of_the_symmetric_part(weight, ratio):
+    norm = torch.linalg.matrix_norm(weight, 2).item()
+    assume(norm > 0)
+    skip, tau = ratio * norm, block_eigenvalues(weight)
+    s, bounds = singular(with_skip(weight, skip)), skip_bounds(weight, skip)
+    first = 1 + (tau[-1] - tau[0]).item() / (2 * skip)
+    assert (s[0] / s[-1]).item() == pytest.approx(first, abs=10 / ratio**2)
+    assert bounds.upper / bounds.lower == pytest.approx(first, abs=10 / ratio**2)
+
+
+@pytest.mark.claim("Residual networks from symmetric parts", verdict="holds")
+@instances
+@given(problems(1, 4), skips, st.sampled_from([1, -1]))
+def test_the_bound_from_symmetric_parts_is_above_eq_7_and_the_truth(problem, size, sign):
+    weights, x = problem
+    assume(x.any())
+    moment, skip = SecondMoment.from_data(x), sign * size
+    bound, first = residual_bound(weights, moment, skip), zhao_lemma_2(weights, moment, skip).first
+    assert first <= bound * (1 + 1e-6) or bound > 1e20
+    true = true_condition(shifted(weights, skip), x)
+    assume(true is not None)
+    assert true <= bound * up_to_rounding(true)
+
+
+@pytest.mark.claim("Residual networks from symmetric parts", verdict="holds")
+@instances
+@given(problems(2, 4, wide=True, regular=True), st.sampled_from([30.0, 1e3]))
+def test_the_bound_from_symmetric_parts_bounds_each_product(problem, ratio):
+    weights, x = problem
+    moment = SecondMoment.from_data(x)
+    skip = ratio * max(torch.linalg.matrix_norm(w, 2).item() for w in weights)
+    bound = residual_bound(weights, moment, skip)
+    parts = zhao_lemma_2_terms(weights, moment, skip)
+    ratio_of_sums = (parts.above_largest * parts.below_largest).sum() / parts.alpha.sum()
+    assert ratio_of_sums * parts.data <= bound * (1 + 1e-9)
+    assert bound <= parts.data * (1 + 10 * len(weights) / ratio)
+
+
+@pytest.mark.claim("Residual networks from symmetric parts", verdict="holds")
+def test_the_middle_term_is_about_the_range_of_the_data():
+    weights, sigma = [diagonal([0, -1], 2, 2), exact([[-1, 0]])], diagonal([1, 0], 2, 2)
+    assert not terms(shifted(weights, 1.0))[1].any()  # over the whole input space every alpha is 0
+    assert zhao_lemma_2_terms(weights, sigma, 1.0).alpha.tolist() == [0, 1]
+    assert zhao_lemma_2(weights, sigma, 1.0).first == residual_bound(weights, sigma, 1.0) == 1
+
+
+@pytest.mark.claim("Residual networks from symmetric parts", verdict="holds")
+def test_the_same_layer_has_other_bounds_read_from_either_side():
+    # the last layer narrows, so from the inputs it counts as singular; from the output it does not
+    weights, skip = [diagonal([1, 1], 3, 2), diagonal([2, 1, 1], 3, 3), exact([[1, 0, 0]])], 0.5
+    bound = residual_bound(weights, torch.eye(2).double(), skip)
+    first, second, last = 1.5, (1.5, 2.5), 1.5  # singular values on what is reached; from the output, 2.5 of the second
+    largest = (2.5 * last) ** 2 + (first * last) ** 2 + (second[1] * first) ** 2
+    smallest = (2.5 * last) ** 2 + (first * last) ** 2 + (second[0] * first) ** 2
+    assert bound == pytest.approx(largest / smallest, rel=1e-9)
+
+
+@pytest.mark.claim("Residual networks from symmetric parts", verdict="holds")
+def test_the_bound_is_finite_at_kaiming_initialisation_with_a_skip_of_one():
+    weights = linear_weights([20, 100, 100, 5], generator=torch.Generator().manual_seed(0))
+    moment = torch.eye(20)
+    ratio = residual_bound(weights, moment, 1.0) / zhao_lemma_2(weights, moment, 1.0).first
+    assert 1 < ratio < 20
+
+
+@pytest.mark.claim("Kaiming layer with a skip", verdict="holds")
+@pytest.mark.parametrize("skip", [0.0, 0.25, 0.5, 1.0, 1.25, 2.0, 4.0])
+def test_the_extreme_singular_values_approach_the_limits_as_the_width_grows(skip):
+    errors = []
+    for m in (50, 800):
+        worst = torch.zeros(2)
+        for seed in range(4):
+            s = singular(with_skip(gaussian(seed, m, m) / m**0.5, skip))
+            lower, upper = kaiming_skip_limits(skip)
+            worst += torch.tensor([abs(s[-1] - lower), abs(s[0] - upper)]) / 4
+        errors.append(worst)
+    assert (errors[1] < 0.5 * errors[0]).all() and (errors[1] < 0.03).all()
+
+
+@pytest.mark.claim("Kaiming layer with a skip", verdict="holds")
+@a_hundred
+@given(st.floats(1.01, 100))
+def test_the_limits_are_double_roots_of_the_equation_of_the_spectrum(skip):
+    for limit in kaiming_skip_limits(skip):
+        # w = y + y / (y^2 - skip^2) has a double root y at the edges w, so the cubic has discriminant zero
+        a, b, c, d = 1.0, -limit, 1 - skip**2, limit * skip**2  # (y - w)(y^2 - skip^2) + y
+        pieces = (18 * a * b * c * d, -4 * b**3 * d, b**2 * c**2, -4 * a * c**3, -27 * a**2 * d**2)
+        assert abs(sum(pieces)) <= 1e-9 * max(map(abs, pieces))
+
+
+@pytest.mark.claim("Kaiming layer with a skip", verdict="holds")
+def test_at_one_the_smallest_singular_value_falls_more_slowly_than_without_a_skip():
+    medians = {}
+    for skip, m in itertools.product((0.0, 1.0), (25, 400)):
+        smallest = [singular(with_skip(gaussian(seed, m, m) / m**0.5, skip))[-1].item() for seed in range(60)]
+        medians[skip, m] = torch.tensor(smallest).median().item()
+    slopes = [math.log(medians[skip, 25] / medians[skip, 400]) / math.log(16) for skip in (0.0, 1.0)]
+    assert slopes[0] == pytest.approx(1, abs=0.2) and slopes[1] == pytest.approx(0.75, abs=0.15)
+
+
+def relative_variance(seed, m, skip):
+    squares = singular(with_skip(gaussian(seed, m, m) / m**0.5, skip)) ** 2
+    return (squares.var(correction=0) / squares.mean() ** 2).item()
+
+
+def limit_of_the_relative_variance(skip):
+    return 1 - (skip**2 / (1 + skip**2)) ** 2
+
+
+@pytest.mark.claim("Evenness of a Kaiming layer with a skip", verdict="holds")
+@pytest.mark.parametrize("skip", [0.0, 0.5, 1.0, 2.0, 4.0])
+def test_the_relative_variance_approaches_its_limit_as_the_width_grows(skip):
+    limit = limit_of_the_relative_variance(skip)
+    errors = [max(abs(relative_variance(seed, m, skip) - limit) for seed in range(8)) for m in (20, 320)]
+    assert errors[1] < 0.25 * errors[0]
+
+
+@pytest.mark.claim("Evenness of a Kaiming layer with a skip", verdict="holds")
+@pytest.mark.parametrize("skip", [0, 0.25, 0.5, 1, 2, 3])
+def test_the_relative_variance_of_a_layer_of_width_400(skip):
+    assert relative_variance(0, 400, skip) == pytest.approx(limit_of_the_relative_variance(skip), rel=0.03)

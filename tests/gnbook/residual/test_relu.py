@@ -1,0 +1,77 @@
+"""Residual networks of ReLUs: their eigenvalues against automatic differentiation, their descent against its model."""
+
+import math
+
+import pytest
+import torch
+from gnbook.residual.relu import relu_ends, relu_outputs, relu_steps, relu_weights, share_of_mean
+
+import gnlib
+from tests.strategies import gaussian
+
+
+@pytest.fixture
+def weights():
+    return [gaussian(seed, *shape) for seed, shape in enumerate(((30, 6), (30, 30), (30, 30), (2, 30)))]
+
+
+@pytest.mark.parametrize("skip", [0.0, 0.5, 3.0])
+def test_the_ends_are_those_of_the_jacobian(weights, skip):
+    x = gaussian(9, 5, 6)
+    parts = torch.autograd.functional.jacobian(lambda *w: relu_outputs(w, x, skip), tuple(weights))
+    jacobian = torch.cat([part.flatten(0, 1).flatten(1) for part in parts], 1)
+    values = torch.linalg.svdvals(jacobian).square()
+    ends = relu_ends(weights, x, skip)
+    assert ends == pytest.approx((values[-1].item(), values[0].item()), rel=1e-9)
+    assert ends.condition == pytest.approx((values[0] / values[-1]).item(), rel=1e-9)
+
+
+def test_the_scale_of_a_layer_changes_no_condition_number(weights):
+    """As the page says: a layer is β z + W relu(z), and a branch of factor c is a skip of strength 1 / c."""
+    x, skip = gaussian(9, 5, 6), 3.0
+
+    def plain(*w):
+        z = x @ w[0].mT
+        for inner in w[1:-1]:
+            z = z + z.relu() @ inner.mT / skip
+        return z.relu() @ w[-1].mT
+
+    parts = torch.autograd.functional.jacobian(plain, tuple(weights))
+    values = torch.linalg.svdvals(torch.cat([part.flatten(0, 1).flatten(1) for part in parts], 1)).square()
+    assert relu_ends(weights, x, skip).condition == pytest.approx((values[0] / values[-1]).item(), rel=1e-9)
+
+
+def test_with_a_slope_of_one_they_are_those_of_a_linear_network():
+    x = gaussian(9, 4, 4)
+    weights = [gaussian(seed, 4, 4) for seed in range(3)]
+    found = relu_ends(weights, x, 0.0, slope=1.0).condition
+    assert found == pytest.approx(float(gnlib.condition_number(gnlib.linear_gauss_newton(weights, x.mT @ x))), rel=1e-9)
+
+
+def test_at_the_largest_stable_rate_a_linear_model_takes_the_steps_that_its_eigenvalues_say():
+    """Two layers of which the second moves alone would be linear; here a tiny step is as good."""
+    x, first, last = gaussian(1, 3, 4), gaussian(2, 5, 4), gaussian(3, 2, 5)
+    targets = relu_outputs([first, last], x, 0.0) + 1e-6 * gaussian(4, 3, 2)
+    ends = relu_ends([first, last], x, 0.0)
+    steps = relu_steps([first, last], x, targets, 0.0, 1 / ends.largest, [0.5, 1e-3], most=10**5)
+    assert steps[0] < steps[1] <= math.log(1e-3) / 2 / math.log1p(-ends.smallest / ends.largest) + 1
+
+
+def test_what_is_not_reached_takes_for_ever():
+    x, weights = gaussian(1, 3, 4), [gaussian(2, 5, 4), gaussian(3, 2, 5)]
+    assert relu_steps(weights, x, gaussian(4, 3, 2), 0.0, 1e-9, [1.0, 0.5], most=3) == [0, math.inf]
+
+
+def test_the_share_of_the_mean():
+    x = torch.tensor([[1.0, 1.0], [1.0, -1.0]])
+    assert share_of_mean(x) == 0.5
+    assert share_of_mean(x - x.mean(0)) == 0
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.5, 1.0])
+def test_what_a_layer_gives_is_as_large_as_what_it_gets_on_average(slope):
+    """So that a skip of strength one is as large as the layer beside it."""
+    z = gaussian(1, 40, 500)
+    (w,) = relu_weights([500, 500], 0, slope)
+    branch = torch.where(z > 0, z, slope * z) @ w.mT
+    assert (branch.square().mean() / z.square().mean()).item() == pytest.approx(1, abs=0.1)

@@ -1,0 +1,222 @@
+"""Both ends of the spectrum of a Hessian, and how far a tangent kernel moves."""
+
+import mpmath
+import pytest
+import torch
+from gnbook.shared.hessian import Hessian, hessian_ends, kernel_change, moved
+from gnbook.shared.lanczos import symmetric_ends
+from gnbook.transition_to_linearity.wide_network import WideNetwork, normal_weights
+from torch import nn
+
+from gnlib import NotConvergedError
+from gnlib.jacobian import tangent_kernel
+from gnlib.jacobian.plan import BudgetError
+from tests.gnbook.shared.hessian_cases import gaussian, perceptron, seeded
+
+
+def autograd_hessian(module, x, output=lambda y: y):
+    """The matrix of second derivatives of the one output, by two backward passes through plain autograd."""
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    gradient = torch.autograd.grad(output(module(x)).sum(), parameters, create_graph=True, materialize_grads=True)
+    gradient = torch.cat([g.flatten() for g in gradient])
+    rows = []
+    for g in gradient:
+        if g.requires_grad:
+            row = torch.autograd.grad(g, parameters, retain_graph=True, materialize_grads=True)
+            rows.append(torch.cat([r.flatten() for r in row]))
+        else:
+            rows.append(torch.zeros(len(gradient), dtype=torch.float64))
+    return torch.stack(rows)
+
+
+CASES = {
+    "perceptron": (perceptron(0), gaussian(1, 1, 3)),
+    "sigmoid": (perceptron(2, nn.Sigmoid), gaussian(3, 1, 3)),
+    "width one": (perceptron(4, width=1), gaussian(5, 1, 3)),
+    "normalised": (seeded(6, nn.Linear(3, 4), nn.LayerNorm(4), nn.Softplus(), nn.Linear(4, 1)), gaussian(7, 1, 3)),
+    "filters": (seeded(8, nn.Conv1d(1, 2, 3), nn.SiLU(), nn.Flatten(), nn.Linear(6, 1)), gaussian(9, 1, 1, 5)),
+    "linear": (seeded(10, nn.Linear(3, 1)), gaussian(11, 1, 3)),
+    "input zero": (perceptron(12), torch.zeros(1, 3, dtype=torch.float64)),
+    "wide": (
+        WideNetwork(normal_weights([2, 5, 5, 1], generator=torch.Generator().manual_seed(0)), skip=True),
+        gaussian(1, 1, 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_operator_is_the_matrix_of_second_derivatives(name):
+    module, x = CASES[name]
+    oracle, hessian = autograd_hessian(module, x), Hessian(module, x)
+    assert hessian.shape == tuple(oracle.shape) and hessian.dtype == torch.float64
+    assert torch.allclose(hessian.dense(), oracle, atol=1e-12)
+    v = gaussian(20, len(oracle), 2)
+    assert torch.allclose(hessian @ v, oracle @ v, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_both_ends_are_the_extreme_eigenvalues(name):
+    module, x = CASES[name]
+    values = torch.linalg.eigvalsh(autograd_hessian(module, x))
+    ends = hessian_ends(module, x)
+    assert torch.allclose(torch.tensor([ends.smallest, ends.largest]).double(), values[[0, -1]], atol=1e-9)
+    assert ends.norm == pytest.approx(values.abs().max().item(), abs=1e-9) and ends.residual <= 1e-6
+    assert torch.allclose(Hessian(module, x) @ ends.vectors[1], ends.largest * ends.vectors[1], atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_networks(seed):
+    module, x = perceptron(seed, inputs=1 + seed % 4, width=1 + seed % 5), gaussian(seed, 1, 1 + seed % 4)
+    values = torch.linalg.eigvalsh(autograd_hessian(module, x))
+    ends = hessian_ends(module, x, seed=seed)
+    assert (ends.smallest, ends.largest) == pytest.approx(tuple(values[[0, -1]].tolist()), abs=1e-9)
+
+
+def test_second_derivatives_against_forty_digits():
+    module = WideNetwork([torch.tensor([[weight]], dtype=torch.float64) for weight in (0.7, -1.3)])
+    hessian = Hessian(module, torch.tensor([[2.0]]).double()).dense()
+    with mpmath.workdps(40):
+        w, v, x = mpmath.mpf(0.7), mpmath.mpf(-1.3), mpmath.mpf(2)
+        curvature = mpmath.diff(lambda w: v * mpmath.tanh(w * x), w, 2)
+        slope = mpmath.diff(lambda w: mpmath.tanh(w * x), w)
+        by_hand = [[0, slope], [slope, curvature]]  # the output layer is registered first
+        by_hand = torch.tensor([[float(entry) for entry in row] for row in by_hand], dtype=torch.float64)
+    assert torch.allclose(hessian, by_hand, rtol=1e-14, atol=1e-15)
+
+
+def test_one_output_of_several_and_a_function_of_it():
+    module, x = perceptron(0, outputs=3), gaussian(1, 1, 3)
+
+    def output(y):
+        return torch.tanh(y[:, 1:2])
+
+    assert torch.allclose(Hessian(module, x, output=output).dense(), autograd_hessian(module, x, output), atol=1e-12)
+
+
+def test_frozen_parameters_are_left_out():
+    module, x = perceptron(0), gaussian(1, 1, 3)
+    module[0].requires_grad_(False)
+    assert torch.allclose(Hessian(module, x).dense(), autograd_hessian(module, x), atol=1e-12)
+
+
+def test_the_module_is_left_as_it_was():
+    module, x = perceptron(0).float(), gaussian(1, 1, 3)
+    before = [p.clone() for p in module.parameters()]
+    hessian_ends(module, x)
+    assert all(torch.equal(a, b) and b.grad is None for a, b in zip(before, module.parameters(), strict=True))
+
+
+def test_the_gradient_of_the_curvature_is_its_slope():
+    module, x = perceptron(0), gaussian(1, 1, 3)
+    p = Hessian(module, x).shape[0]
+    v, step = gaussian(2, p), 1e-4 * gaussian(3, p)
+
+    def curvature():
+        return v @ (Hessian(module, x) @ v)
+
+    slope = Hessian(module, x).curvature_gradient(v) @ step
+    with moved(module, step):
+        ahead = curvature()
+    with moved(module, -step):
+        behind = curvature()
+    assert torch.isclose((ahead - behind) / 2, slope, rtol=1e-5)
+
+
+def test_little_memory_restarts_and_gives_the_same():
+    module, x = perceptron(0, width=8), gaussian(1, 1, 3)
+    p = Hessian(module, x).shape[0]
+    ends = hessian_ends(module, x, memory=13 * 8 * p / 2**30)
+    assert ends.norm == pytest.approx(hessian_ends(module, x).norm, rel=1e-9)
+
+
+def test_the_relative_change_of_a_kernel():
+    before = torch.tensor([[3.0, 0.0], [0.0, 4.0]])
+    assert kernel_change(before, before) == 0
+    assert kernel_change(before, before + torch.tensor([[0.0, 1.0], [1.0, 0.0]])) == pytest.approx(2**0.5 / 5)
+
+
+def test_a_step_is_taken_back_even_after_an_error():
+    module = perceptron(0).float()
+    before = [p.clone() for p in module.parameters()]
+    p = sum(q.numel() for q in module.parameters())
+    with pytest.raises(KeyError), moved(module, torch.ones(p)) as same:
+        assert same is module
+        assert all(torch.allclose(a + 1, b) for a, b in zip(before, module.parameters(), strict=True))
+        raise KeyError
+    assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.ReLU(),
+        nn.ReLU(inplace=True),
+        nn.LeakyReLU(),
+        nn.ELU(),
+        nn.Hardtanh(),
+        nn.PReLU(),
+        nn.Threshold(0, 0),
+        nn.MaxPool1d(2),
+        nn.Softsign(),
+    ],
+)
+def test_functions_without_second_derivatives_are_refused(layer):
+    width = 2 if isinstance(layer, nn.MaxPool1d) else 4
+    module = nn.Sequential(nn.Linear(3, 4), layer, nn.Linear(width, 1)).double()
+    with pytest.raises(ValueError, match="no second derivative everywhere"):
+        Hessian(module, gaussian(0, 1, 3))
+
+
+@pytest.mark.bad_input
+def test_a_kink_in_the_output_function_is_refused():
+    with pytest.raises(ValueError, match="calls relu"):
+        Hessian(perceptron(0), gaussian(0, 1, 3), output=torch.relu)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(("samples", "outputs"), [(2, 1), (1, 2), (2, 2)])
+def test_a_hessian_is_that_of_one_number(samples, outputs):
+    with pytest.raises(ValueError, match=f"{samples} samples and the network {outputs} outputs"):
+        hessian_ends(perceptron(0, outputs=outputs), gaussian(0, samples, 3))
+
+
+@pytest.mark.bad_input
+def test_no_parameter_requires_a_gradient():
+    module = perceptron(0).requires_grad_(False)
+    for call in (lambda: tangent_kernel(module, gaussian(0, 2, 3)), lambda: Hessian(module, gaussian(0, 1, 3))):
+        with pytest.raises(ValueError, match="no parameter that requires a gradient"):
+            call()
+
+
+@pytest.mark.bad_input
+def test_an_iteration_that_does_not_converge_raises():
+    with pytest.raises(NotConvergedError, match="did not converge: after 3 products"):
+        hessian_ends(perceptron(0), gaussian(1, 1, 3), max_steps=3)
+    with pytest.raises(NotConvergedError, match="NaN or infinite"):
+        symmetric_ends(lambda v: v * float("nan"), gaussian(0, 5))
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("options", [{"tolerance": 0.0}, {"tolerance": float("nan")}, {"max_steps": 0}])
+def test_tolerance_and_steps_must_be_positive(options):
+    with pytest.raises(ValueError, match="both must be positive"):
+        hessian_ends(perceptron(0), gaussian(1, 1, 3), **options)
+
+
+@pytest.mark.bad_input
+def test_too_little_memory():
+    with pytest.raises(BudgetError, match="are needed, for 12 vectors"):
+        hessian_ends(perceptron(0), gaussian(1, 1, 3), memory=1e-9)
+
+
+@pytest.mark.bad_input
+def test_vectors_and_kernels_of_other_sizes():
+    with pytest.raises(ValueError, match="The vector has 2 rows"):
+        Hessian(perceptron(0), gaussian(1, 1, 3)) @ gaussian(0, 2)
+    with pytest.raises(ValueError, match="one entry a parameter"), moved(perceptron(0), gaussian(0, 2)):
+        pass
+    with pytest.raises(ValueError, match="take both kernels on the same samples"):
+        kernel_change(torch.eye(2), torch.eye(3))
+    with pytest.raises(ValueError, match="before is zero"):
+        kernel_change(torch.zeros(2, 2), torch.eye(2))

@@ -1,0 +1,174 @@
+"""Training at the best of all rates."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from gnbook.shared.training import half_squared_error
+from gnbook.shared.tuning import Outcome, Setting, constant_loss, first_below, race, tune
+from gnbook.what_predicts_training.families import FAMILIES, build
+from torch import nn
+
+OPTIMIZERS = {
+    "descent": lambda parameters, rate: torch.optim.SGD(parameters, rate),
+    "momentum": lambda parameters, rate: torch.optim.SGD(parameters, rate, momentum=0.9),
+    "adam": lambda parameters, rate: torch.optim.Adam(parameters, rate),
+}
+
+
+def line(slopes):
+    """A linear network without bias on scaled unit vectors: each weight moves by itself, with these curvatures."""
+    n = len(slopes)
+    network = nn.Linear(n, 1, bias=False)
+    nn.init.zeros_(network.weight)
+    return network, torch.diag(torch.tensor(slopes).sqrt()) * n**0.5, torch.ones(n, 1)
+
+
+def images(n=12):
+    generator = torch.Generator().manual_seed(0)
+    x, labels = torch.randn(n, 3, 16, 16, generator=generator).double(), torch.arange(n) % 10
+    return x, nn.functional.one_hot(labels, 10).double(), labels
+
+
+@pytest.mark.parametrize("rate", [0.03, 0.3, 1.2])
+def test_descent_on_a_linear_network_is_the_closed_form(rate):
+    """The residual of sample i is (1 - rate slope_i)^t."""
+    slopes = [1.5, 0.4]
+    network, x, y = line(slopes)
+    (curve,) = race(network, Setting(x, y, "mse", "descent", {"low": 0.0}, horizon=30), [rate])
+    expected = [sum((1 - rate * s) ** (2 * t) for s in slopes) / 4 for t in range(31)]
+    assert curve == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("goal", [0.3, 0.01, 1e-4])
+def test_steps_and_best_rate_of_a_linear_network_are_those_of_the_closed_form(goal):
+    slopes = [1.0, 0.3]
+    network, x, y = line(slopes)
+    found = tune(network, Setting(x, y, "mse", "descent", {"goal": goal}, horizon=200), guess=0.01)
+
+    def steps(rate):
+        return first_below([sum((1 - rate * s) ** (2 * t) for s in slopes) / 4 for t in range(201)], goal)
+
+    expected = {rate: steps(rate) for rate in found.curves}
+    fewest, rate = found.best("goal")
+    assert fewest == min(expected.values()) == expected[rate]
+    assert min(found.curves) < rate < max(found.curves)
+
+
+@pytest.mark.parametrize("guess", [1e-5, 1.0, 30.0])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_the_best_rate_is_inside_of_the_grid_whatever_was_guessed(optimizer, guess):
+    network, x, y = line([1.0, 0.3])
+    found = tune(network, Setting(x, y, "mse", optimizer, {"a": 0.05, "b": 0.005}, horizon=60), guess)
+    rates = sorted(found.curves)
+    assert np.allclose(np.diff(np.log2(rates)), 1)
+    for goal in "ab":
+        steps, rate = found.best(goal)
+        assert steps < math.inf and rates[0] < rate < rates[-1]
+    assert found.edges == (False, False)
+
+
+def test_where_no_goal_is_reached_the_rate_of_the_lowest_loss_is_inside():
+    network, x, y = line([1.0, 1e-4])
+    found = tune(network, Setting(x, y, "mse", "descent", {"goal": 1e-3}, horizon=20), guess=1.0)
+    assert found.best("goal")[0] == math.inf
+    best = min(found.curves, key=lambda rate: min(found.curves[rate]))
+    assert min(found.curves) < best < max(found.curves)
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_paths_are_those_of_torchs_optimisers(family, optimizer, loss):
+    x, targets, labels = images()
+    network, rates = build(family, "default", seed=0), [1e-4, 3e-3]
+    kept = {name: p.clone() for name, p in network.named_parameters()}
+    y, function = (targets, half_squared_error) if loss == "mse" else (labels, nn.functional.cross_entropy)
+    curves = race(network, Setting(x, y, loss, optimizer, {"low": 0.0}, horizon=5), rates)
+    assert all(torch.equal(p, kept[name]) for name, p in network.named_parameters())
+    for rate, curve in zip(rates, curves, strict=True):
+        alone, losses = build(family, "default", seed=0), []
+        steps = OPTIMIZERS[optimizer](alone.parameters(), rate)
+        for _ in range(6):
+            steps.zero_grad()
+            value = function(alone(x), y)
+            value.backward()
+            losses.append(value.item())
+            steps.step()
+        assert curve == pytest.approx(losses, rel=2e-3)
+
+
+def test_mini_batches_by_hand():
+    x, targets, _ = images()
+    network, alone = (build("MLP, tanh", "default", seed=0) for _ in range(2))
+    setting = Setting(x, targets, "mse", "momentum", {"low": 0.0}, horizon=9, batch_size=4, seed=7)
+    (curve,) = race(network, setting, [0.01])
+    steps, order, losses = OPTIMIZERS["momentum"](alone.parameters(), 0.01), torch.Generator().manual_seed(7), []
+    for _ in range(4):
+        losses.append(half_squared_error(alone(x), targets).item())
+        for some in torch.randperm(12, generator=order).split(4):
+            steps.zero_grad()
+            half_squared_error(alone(x[some]), targets[some]).backward()
+            steps.step()
+    assert curve == pytest.approx(losses, rel=1e-4)
+    found = Outcome(setting, {0.01: curve})
+    assert setting.every == 3 and found.steps("low") == {0.01: math.inf}
+
+
+def test_it_ends_with_the_first_run_that_reaches_the_last_goal():
+    network, x, y = line([1.0])
+    setting = Setting(x, y, "mse", "descent", {"a": 0.2, "b": 0.01}, horizon=50)
+    slow, fast = race(network, setting, [0.125, 0.5])
+    assert len(slow) == len(fast) == 4 and fast[-1] < 0.01 <= fast[-2]
+    found = Outcome(setting, {0.125: slow, 0.5: fast})
+    assert found.best("a") == (1, 0.5) and found.steps("b") == {0.125: math.inf, 0.5: 3}
+
+
+def test_a_run_that_diverges_is_given_up_and_the_others_go_on():
+    network, x, y = line([1.0])
+    setting = Setting(x, y, "mse", "descent", {"goal": 1e-9}, horizon=60)
+    calm, wild = race(network, setting, [0.0625, 4.0])
+    assert wild[-1] == math.inf and wild[:2] == [0.5, 4.5]
+    assert calm == pytest.approx([0.5 * (1 - 0.0625) ** (2 * t) for t in range(61)], rel=1e-4)
+    assert all(value == math.inf for (value,) in ([c[-1]] for c in race(network, setting, [1e3, 1e4])))
+
+
+def test_of_several_best_rates_the_middle_one():
+    setting = Setting(torch.ones(1, 1), torch.ones(1, 1), "mse", "descent", {"goal": 0.5}, horizon=2)
+    curves = {rate: [1.0, 0.4] for rate in (0.5, 1.0, 2.0)} | {0.25: [1.0, 0.9], 4.0: [1.0, 7.0]}
+    assert Outcome(setting, curves).best("goal") == (1, 1.0)
+
+
+def test_the_loss_of_a_constant():
+    _, targets, labels = images(20)
+    assert constant_loss(targets, "mse") == pytest.approx(0.45)
+    assert constant_loss(labels, "cross_entropy") == pytest.approx(math.log(10))
+    assert constant_loss(targets, "mse") <= half_squared_error(0 * targets + targets.mean(0) + 0.01, targets).item()
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"loss": "hinge"}, "loss is 'hinge'; one of mse, cross_entropy was expected"),
+        ({"optimizer": "lion"}, "optimizer is 'lion'; one of descent, momentum, adam was expected"),
+        ({"y": torch.ones(2, 1)}, "3 inputs, 2 targets, 1 goals and 9 steps; as many targets"),
+        ({"goals": {}}, "3 targets, 0 goals"),
+        ({"horizon": 2, "batch_size": 1}, "an epoch of steps were expected"),
+    ],
+)
+def test_settings_that_make_no_sense(changed, message):
+    right = {"x": torch.ones(3, 1), "y": torch.ones(3, 1), "loss": "mse", "optimizer": "descent", "goals": {"a": 0.1}}
+    with pytest.raises(ValueError, match=message):
+        Setting(**right | {"horizon": 9} | changed)
+
+
+@pytest.mark.bad_input
+def test_a_loss_that_no_rate_changes():
+    network = nn.Linear(1, 1)
+    setting = Setting(torch.zeros(2, 1), torch.zeros(2, 1), "mse", "descent", {"goal": -1.0}, horizon=1)
+    with torch.no_grad():
+        network.bias.zero_()
+    with pytest.raises(ArithmeticError, match="No best learning rate was found between"):
+        tune(network, setting, guess=1.0)

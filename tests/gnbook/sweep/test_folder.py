@@ -1,0 +1,64 @@
+"""The folder of a sweep: locked while it is at work, without half reports, and no source of the book."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.gnbook.sweep.helpers import finish, write_notebook
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_a_run_of_which_a_crash_left_half_a_report_is_run_again(plan, folder):
+    finish(folder, plan.runs[0], [])
+    (folder.runs / plan.runs[0].name / "run.json").write_text('{"versions"')
+    assert folder.finished(plan.runs[0].name) is None
+    assert not (folder.runs / plan.runs[0].name).exists()
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from gnbook.sweep.folder import Folder
+
+with Folder(Path(sys.argv[1])).locked():
+    print("locked", flush=True)
+    time.sleep(3600)
+"""
+
+
+def test_a_folder_is_locked_until_its_sweep_ends_or_dies(folder):
+    with folder.locked(), pytest.raises(BlockingIOError, match=rf"\(process {os.getpid()} on "), folder.locked():
+        pass
+    with subprocess.Popen([sys.executable, "-c", HOLD, folder.path], stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout.readline() == "locked\n"
+            with pytest.raises(BlockingIOError, match=rf"at work in .* \(process {other.pid} on "), folder.locked():
+                pass
+        finally:
+            other.kill()
+    with folder.locked():
+        pass
+
+
+def test_neither_git_nor_jupytext_takes_results_for_sources(folder, tmp_path):
+    from jupytext.config import load_jupytext_config
+
+    shutil.copy(ROOT / "jupytext.toml", tmp_path)  # pairs every notebook below it
+    executed = folder.runs / "name" / "notebook.ipynb"
+    executed.parent.mkdir()
+    write_notebook(executed)
+    assert load_jupytext_config(str(executed)).default_formats(str(executed)) == "ipynb"
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    status = ["git", "-C", tmp_path, "status", "--porcelain", "--untracked-files=all"]
+    listed = subprocess.run(status, capture_output=True, text=True, check=True).stdout
+    assert listed.split() == ["??", "jupytext.toml"]
+
+
+def test_the_book_is_built_from_its_table_of_contents_only():
+    assert yaml.safe_load((ROOT / "_config.yml").read_text())["only_build_toc_files"] is True

@@ -1,0 +1,36 @@
+"""Plans: which runs a grid and a notebook make."""
+
+import re
+from pathlib import Path
+
+import pytest
+from gnbook.sweep.plan import make_plan
+
+from tests.gnbook.sweep.helpers import write_notebook
+
+ROOT = Path(__file__).parents[3]
+bad_input = pytest.mark.bad_input
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks/sweeps").glob("*.yml")), ids=lambda path: path.stem)
+def test_the_grids_of_the_book_fit_their_chapters(path):
+    named = re.search(r"gnlib\.sweep notebooks/(\S+)\.ipynb", path.read_text())  # in a comment, where it is not its own
+    stem = named[1] if named else path.stem
+    chapters = [page for page in (ROOT / "notebooks").glob("*.ipynb") if f"{stem}-".startswith(f"{page.stem}-")]
+    plan = make_plan(max(chapters, key=lambda page: len(page.stem)), path)
+    assert plan.runs and plan.grid.figures
+
+
+@bad_input
+def test_two_equal_cases_are_one_too_many(notebook):
+    with pytest.raises(ValueError, match="Cases 1 and 3 of the grid are the same"):
+        make_plan(notebook, {"grids": [{"product": {"seed": [0, 1]}}, {"parameters": {"width": 3}}]})  # the defaults
+
+
+def test_the_device_is_handed_on_where_there_is_such_a_parameter(tmp_path):
+    notebook = write_notebook(tmp_path / "tiny.ipynb", cell='seed = 0\ndevice = "cpu"')
+    grid = {"product": {"seed": [1]}}
+    assert make_plan(notebook, grid, "cuda").runs[0].given == {"seed": 1, "device": "cuda"}
+    assert make_plan(notebook, grid).runs[0].given == {"seed": 1}
+    with pytest.raises(ValueError, match="sets the parameter 'device' itself"):
+        make_plan(notebook, {"product": {"device": ["cpu"]}}, "cuda")

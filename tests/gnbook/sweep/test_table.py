@@ -1,0 +1,48 @@
+"""The table of the runs that have finished."""
+
+import csv
+
+import pandas
+from gnbook.sweep.table import merge, save
+
+from tests.gnbook.sweep.helpers import finish
+
+
+def test_the_table_has_the_rows_of_finished_runs_in_the_order_of_the_grid(plan, folder):
+    for number in (3, 1, 0):  # the order in which they finish is another
+        finish(folder, plan.runs[number], [{"step": step, "value": number / 7} for step in range(2)])
+    table = merge(folder, plan.runs)
+    assert list(table.columns[:4]) == ["width", "sizes", "step", "value"]
+    assert all(column.startswith("run_") for column in table.columns[4:])
+    assert list(table.sizes) == ["[1]", "[1]", "[2]", "[2]", "[2]", "[2]"]
+    save(table, folder.path)
+    read = pandas.read_parquet(folder.path / "table.parquet")
+    assert list(read.value) == [0, 0, 1 / 7, 1 / 7, 3 / 7, 3 / 7]  # to the last digit
+    assert list(pandas.read_csv(folder.path / "table.csv").value) == list(read.value)
+    assert set(read.run_memory_mib) == {1.0} and set(read.run_seconds) == {2.0}
+
+
+def test_rows_may_differ_in_columns_and_types_and_runs_may_have_none(plan, folder):
+    finish(folder, plan.runs[0], [{"a": 1, "width": 99}])
+    finish(folder, plan.runs[1], [{"a": "text", "b": None}])
+    finish(folder, plan.runs[2], None)
+    save(merge(folder, plan.runs), folder.path)
+    table = pandas.read_parquet(folder.path / "table.parquet")
+    assert list(table.a[:2]) == ["1", "text"] and table.a.isna()[2]
+    assert list(table.width) == [99, 1, 2]  # a row knows better than its run
+
+
+def test_whole_numbers_stay_whole_where_some_are_missing(plan, folder):
+    finish(folder, plan.runs[0], [{"epoch": 2, "kappa": 2.0, "big": 2**60 + 1}, {"epoch": None, "kappa": None}])
+    finish(folder, plan.runs[1], [{"kappa": 3.0}])
+    save(merge(folder, plan.runs), folder.path)
+    with (folder.path / "table.csv").open() as file:
+        cells = [(row["epoch"], row["kappa"], row["big"]) for row in csv.DictReader(file)]
+    assert cells == [("2", "2.0", str(2**60 + 1)), ("", "", ""), ("", "3.0", "")]
+    table = pandas.read_parquet(folder.path / "table.parquet")
+    assert table.epoch[0] == 2 and table.epoch.isna().tolist() == [False, True, True]
+
+
+def test_before_any_run_has_finished_the_table_is_empty(plan, folder):
+    save(merge(folder, plan.runs), folder.path)
+    assert list(pandas.read_parquet(folder.path / "table.parquet").columns) == ["width", "sizes"]

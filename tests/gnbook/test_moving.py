@@ -1,0 +1,102 @@
+"""Figures with a slider."""
+
+import json
+import re
+import subprocess
+import sys
+from base64 import b64decode
+
+import numpy as np
+import pytest
+from bs4 import BeautifulSoup
+from gnbook.figures import COLORS
+from gnbook.moving import SCRIPT, Curve, Moving
+
+T = np.arange(1.0, 4.0)
+ALT = 'Curves that "fall" < 1.'
+AXES = {"xlabel": "step", "ylabel": "loss", "yscale": "log", "ylim": (1e-2, 1e3)}
+
+
+def falling():
+    frames = {
+        str(rate): [Curve(T, 10.0**-rate * T, "one"), Curve(T, np.full(3, rate), "two", "--")] for rate in (1, 2, 5)
+    }
+    return Moving(frames, "rate", ALT, **AXES)
+
+
+def test_every_frame_is_in_the_page_with_its_numbers():
+    bundle = falling()._repr_mimebundle_()
+    figure = bundle["application/vnd.plotly.v1+json"]
+    frames = {frame["name"]: frame["data"] for frame in figure["frames"]}
+    assert [frames[name][0]["y"] for name in ("1", "2", "5")] == [
+        [0.1, 0.2, 0.3],
+        [0.01, 0.02, 0.03],
+        [1e-5, 2e-5, 3e-5],
+    ]
+    assert [curve["name"] for curve in frames["5"]] == ["one", "two"]
+    assert [curve["line"]["dash"] for curve in frames["5"]] == ["solid", "dash"]
+    assert figure["data"] == frames["2"] and figure["layout"]["sliders"][0]["active"] == 1
+    steps = figure["layout"]["sliders"][0]["steps"]
+    assert [(step["label"], step["args"][0]) for step in steps] == [("1", ["1"]), ("2", ["2"]), ("5", ["5"])]
+    assert figure["layout"]["xaxis"]["type"] == "linear" and figure["layout"]["yaxis"]["type"] == "log"
+    assert figure["layout"]["yaxis"]["range"] == pytest.approx([-2, 3])
+
+
+def test_the_page_has_a_picture_for_where_scripts_are_off_and_no_script_of_plotly_itself():
+    html = falling()._repr_mimebundle_()["text/html"]
+    page = BeautifulSoup(html, "html.parser")
+    assert page.select_one("div.moving")["aria-label"] == page.select_one("img.still")["alt"] == ALT
+    kind, picture = page.select_one("img.still")["src"].split(",")
+    assert kind == "data:image/png;base64" and b64decode(picture).startswith(b"\x89PNG")
+    assert [script["src"] for script in page.select("script[src]")] == [SCRIPT]
+    assert len(html) < 100_000
+
+
+def test_more_curves_than_colours_are_all_drawn():
+    figure = Moving({"1": [Curve(T, T, str(i)) for i in range(9)]}, "rate", "alt", xlabel="x", ylabel="y")
+    (frame,) = figure._repr_mimebundle_()["application/vnd.plotly.v1+json"]["frames"]
+    assert [curve["name"] for curve in frame["data"]] == [str(i) for i in range(9)]
+
+
+def test_a_curve_may_have_a_colour_of_its_own():
+    figure = Moving({"1": [Curve(T, T, "a", color="silver"), Curve(T, T, "b")]}, "rate", "c", xlabel="x", ylabel="y")
+    (frame,) = figure._repr_mimebundle_()["application/vnd.plotly.v1+json"]["frames"]
+    assert [curve["line"]["color"] for curve in frame["data"]] == ["silver", COLORS[1]]
+
+
+def test_the_same_figure_is_the_same_text():
+    first, again = (falling()._repr_mimebundle_()["text/html"] for _ in range(2))
+    assert first == again
+
+
+def test_what_is_not_finite_is_left_out():
+    figure = Moving({"1": [Curve(T, np.array([1, np.inf, np.nan]), "a")]}, "rate", "b", xlabel="x", ylabel="y")
+    (frame,) = figure._repr_mimebundle_()["application/vnd.plotly.v1+json"]["frames"]
+    assert frame["data"][0]["y"] == [1.0, None, None]
+
+
+def test_in_colab_the_script_comes_from_where_plotly_publishes_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "google.colab", None)
+    html = falling()._repr_mimebundle_()["text/html"]
+    assert re.findall(r'src="([^"]*\.js)"', html)[0].startswith("https://cdn.plot.ly/")
+
+
+def test_without_plotly_the_picture_remains():
+    code = (
+        "import sys, json, numpy as np; sys.modules['plotly'] = None\n"
+        "from gnbook.moving import Curve, Moving\n"
+        "t = np.arange(2.0)\n"
+        "print(json.dumps(Moving({'1': [Curve(t, t, 'a')]}, 'b', 'c', xlabel='x', ylabel='y')._repr_mimebundle_()))"
+    )
+    found = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    assert {*found} == {"text/plain", "text/html"} and found["text/html"].startswith('<img class="still" alt="c"')
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("frames", "told"),
+    [({}, "there are none"), ({"1": [Curve(T, T, "a")], "2": []}, "1: 1, 2: 0")],
+)
+def test_frames_that_do_not_match(frames, told):
+    with pytest.raises(ValueError, match=rf"as many curves in each were expected \({told}\)"):
+        Moving(frames, "rate", "alt", **AXES)

@@ -1,0 +1,78 @@
+"""The tables of sweeps that the book keeps."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+from gnbook import results
+
+ROOT = Path(__file__).parents[2]
+TABLES = sorted((ROOT / "book" / "results").glob("*.csv"))
+HEADER = (
+    "depth,name,white,kappa,run_name,run_device,run_threads,run_gnlib,run_revision,run_torch,run_seconds,run_finished"
+)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "FOLDERS", (tmp_path / "not there", tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+def test_a_kept_table_reads_as_pandas_reads_it(path):
+    rows, table = results.kept(path.stem), pandas.read_csv(path)
+    assert len(rows) == len(table) > 0
+    for column in table.columns:
+        as_read = str if table[column].dtype == "str" else lambda cell: cell  # numbers and text in one column are text
+        ours = [np.nan if row[column] is None else as_read(row[column]) for row in rows]
+        pandas.testing.assert_series_equal(pandas.Series(ours, name=column), table[column], check_dtype=False)
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+def test_a_kept_table_has_a_grid_and_says_where_it_comes_from(path):
+    assert (ROOT / "notebooks" / "sweeps" / f"{path.stem}.yml").exists()
+    rows = results.kept(path.stem)
+    assert all("+changes" not in row["run_revision"] for row in rows)
+    assert f"{len({row['run_name'] for row in rows})} runs on cpu" in results.origin(rows)
+
+
+def test_cells_have_their_types(folder):
+    row = "3,a b,True,1e-3,r,cpu,1,0.1.0,abc,2.0,60,2026-01-02T00:00:00Z"
+    (folder / "small.csv").write_text(f"{HEADER}\n{row}\n,,False,,s,cpu,2,0.1.0,abd,2.0,120,2026-01-01T00:00:00Z\n")
+    first, second = results.kept("small")
+    assert [first[c] for c in ("depth", "name", "white", "kappa")] == [3, "a b", True, 1e-3]
+    assert [type(first[c]) for c in ("depth", "name", "white", "kappa")] == [int, str, bool, float]
+    assert [second[c] for c in ("depth", "name", "white", "kappa")] == [None, None, False, None]
+    assert results.origin([first, first, second]) == (
+        "2 runs on cpu, threads: 1 and 2; 3 minutes in all,\ngnlib 0.1.0 at abc and abd, torch 2.0, 2026-01-02"
+    )
+
+
+@pytest.mark.bad_input
+def test_a_table_that_is_not_kept_is_an_error_that_names_those_that_are(folder):
+    with pytest.raises(FileNotFoundError, match=r"No table of '03-deep' is kept; there are those of no chapter\."):
+        results.kept("03-deep")
+    with (folder / "02-small.csv").open("w") as file:
+        csv.writer(file).writerow(["depth"])
+    with pytest.raises(FileNotFoundError, match=r"No table of '03-deep' is kept; there are those of 02-small\."):
+        results.kept("03-deep")
+    assert results.kept("02-small") == []
+
+
+@pytest.mark.bad_input
+def test_no_rows_have_no_origin():
+    with pytest.raises(ValueError, match="no rows whose origin"):
+        results.origin([])
+
+
+def test_agreement_counts_and_compares_the_rows_that_are_in_both():
+    rows = [{"figure": "19", "seed": seed, "kappa": 10.0 + seed} for seed in range(3)]
+    table = [{"figure": 19, "seed": 0, "kappa": 10.0}, {"figure": 19, "seed": 1.0, "kappa": 11.000005}]
+    table += [{"figure": 19, "seed": 2, "kappa": None}, {"figure": "20", "seed": 2, "kappa": 3.0}]
+    said = "2 of 3 values are in the kept table too; {} of these agree to six digits"
+    assert results.agreement(rows, table, "figure", "seed") == said.format(2)
+    table[1]["kappa"] = 11.00002
+    assert results.agreement(rows, table, "figure", "seed") == said.format(1)

@@ -1,0 +1,330 @@
+"""Zhao 2024, section 1 and appendices C, D and I.2, as far as they are about training, and what follows from them."""
+
+import itertools
+from functools import partial
+
+import pytest
+import torch
+from gnbook import results
+from gnbook.shared.fully_connected import FullyConnected, xavier_weights
+from gnbook.shared.training import half_squared_error, one_hot, train
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import gnlib
+from gnlib import bounds
+from tests.strategies import (
+    a_hundred,
+    exact,
+    gaussian,
+    instances,
+    jacobian,
+    networks,
+    orthogonal,
+    problems,
+    seeds,
+    spectra,
+)
+
+EPS32, EPS64 = torch.finfo(torch.float32).eps, torch.finfo(torch.float64).eps
+SGD = partial(torch.optim.SGD, lr=0.05)
+
+
+def condition(weights, moment):
+    return float(gnlib.condition_number(gnlib.linear_gauss_newton(weights, moment)))
+
+
+def steps(weights, x, y, rate, number):
+    """Return the weights before and after each step of gradient descent."""
+    path = [weights]
+    for _ in range(number):
+        here = [w.clone().requires_grad_() for w in path[-1]]
+        grads = torch.autograd.grad(half_squared_error(gnlib.linear_network(here, x), y), here)
+        path.append([w.detach() - rate * g for w, g in zip(here, grads, strict=True)])
+    return path
+
+
+@pytest.mark.claim("Section 1, bounds at any weights", verdict="holds")
+@a_hundred
+@given(problems(wide=True, regular=True), seeds, st.sampled_from([1e-3, 0.03, 0.3]))
+def test_the_bounds_hold_at_every_step_of_gradient_descent(problem, seed, rate):
+    weights, x = problem
+    scale = gnlib.linear_network(weights, x).norm() / len(x) ** 0.5 + x.norm()
+    y = gaussian(seed, len(x), len(weights[-1])) * scale
+    moment = gnlib.SecondMoment.from_data(x)
+    curvature = torch.linalg.matrix_norm(jacobian(weights, x), 2) ** 2 / len(x)
+    for here in steps(weights, x, y, rate / curvature, 4):
+        if not all(w.abs().max() < 1e6 for w in here):  # descent has diverged
+            return
+        found = gnlib.condition_number(gnlib.linear_gauss_newton(here, moment))
+        lemma, sharp = bounds.zhao_lemma_2(here, moment).first, bounds.sharp_linear(here, moment)
+        if lemma > 1e10:  # not resolved by double precision
+            return
+        assert found.value <= sharp * (1 + 1e-3) and sharp <= lemma * (1 + 1e-3)
+
+
+def diagonal_path(target, start=1.0, epochs=800):
+    """Train `diag(sqrt(start))` twice to the function `diag(target, 1)`; return the first and the last kappa."""
+    x = 2**0.5 * torch.eye(2, dtype=torch.float64)
+    net = FullyConnected([start**0.5 * torch.eye(2, dtype=torch.float64)] * 2, dtype=torch.float64)
+    first = condition(net.weights(), torch.eye(2))
+    rate = partial(torch.optim.SGD, lr=0.2 / target)
+    train([net], x, x * exact([target, 1.0]), rate, seeds=[0], epochs=epochs, batch_size=2, every=epochs)
+    return first, condition(net.weights(), torch.eye(2))
+
+
+@pytest.mark.claim("Appendix D, an indication at initialisation", verdict="holds if")
+@pytest.mark.parametrize("target", [1.0, 2.0, 5.0, 20.0])
+def test_a_perfect_start_says_nothing_of_the_end(target):
+    first, last = diagonal_path(target)
+    assert first == pytest.approx(1) and last == pytest.approx(target, rel=1e-4)
+
+
+@pytest.mark.claim("Appendix D, an indication at initialisation", verdict="holds if")
+def test_wide_networks_with_targets_near_their_outputs_keep_their_condition_number():
+    largest = []
+    for width in (16, 128, 1024):
+        changes = []
+        for seed in range(5):
+            x, generator = gnlib.whiten(gaussian(seed, 60, 8)), torch.Generator().manual_seed(seed + 1)
+            net = FullyConnected(xavier_weights([8, width, width, 3], generator=generator), dtype=torch.float64)
+            y, moment = net(x).detach() + 0.3 * gaussian(seed + 2, 60, 3), gnlib.SecondMoment.from_data(x)
+            first = condition(net.weights(), moment)
+            train([net], x, y, SGD, seeds=[0], epochs=60, batch_size=60, every=60)
+            changes.append(abs(condition(net.weights(), moment) / first - 1))
+        largest.append(max(changes))
+    assert largest[0] > 2 * largest[1] > 2 * largest[2] and largest[2] < 0.02
+
+
+@pytest.mark.claim("Appendix D, tight throughout training", verdict="fails")
+def test_for_white_data_a_bound_that_is_tight_at_first_can_become_loose():
+    """Three layers, as wide as the lemma asks for; few draws are like this one, the worst of 24,000."""
+    x, seed = 3**0.5 * torch.eye(3, dtype=torch.float64), 14804
+    shapes = ((4, 3), (4, 4), (2, 4))
+    weights = [gaussian(seed + i, *shape) / shape[1] ** 0.5 for i, shape in enumerate(shapes)]  # Kaiming
+    path = steps(weights, x, x @ gaussian(seed + 3, 2, 3).mT, 0.05, 1500)
+    ratios = [
+        bounds.zhao_lemma_2(here, torch.eye(3)).first / condition(here, torch.eye(3)) for here in (path[0], path[-1])
+    ]
+    assert (gnlib.linear_network(path[-1], x) - x @ gaussian(seed + 3, 2, 3).mT).norm() < 1e-12
+    assert ratios == [pytest.approx(1.004, abs=1e-3), pytest.approx(3.564, abs=1e-3)]
+
+
+def ratios_in_training(x, width, seed, epochs):
+    """Return Lemma 2 over the condition number, and the losses, along the training of a network of three layers."""
+    moment, y = gnlib.SecondMoment.from_data(x), gaussian(seed + 1, 60, 3)
+    weights = xavier_weights([8, width, width, 3], generator=torch.Generator().manual_seed(seed + 2))
+
+    def ratio(net):
+        return {"ratio": bounds.zhao_lemma_2(net.weights(), moment).first / condition(net.weights(), moment)}
+
+    net = FullyConnected(weights, dtype=torch.float64)
+    rows = train([net], x, y, SGD, seeds=[seed], epochs=epochs, batch_size=20, every=20, measure=ratio)
+    return [row["ratio"] for row in rows], [row["loss"] for row in rows]
+
+
+@pytest.mark.claim("Appendix D, tight throughout training", verdict="fails")
+@pytest.mark.parametrize("seed", range(5))
+def test_for_white_data_and_wide_layers_the_bound_stays_tight(seed):
+    ratios, losses = ratios_in_training(gnlib.whiten(gaussian(seed, 60, 8)), 100, seed, epochs=200)
+    assert losses[-1] < 0.8 * losses[0]
+    assert all(1 <= ratio * (1 + 1e-6) and ratio < 1.5 for ratio in ratios)
+
+
+@pytest.mark.claim("Appendix D, tight throughout training", verdict="fails")
+@pytest.mark.parametrize("seed", range(5))
+def test_for_raw_data_the_bound_is_loose_from_the_first_epoch_on(seed):
+    raw = gaussian(seed, 60, 8) * torch.logspace(0, -2, 8).double()
+    ratios, _ = ratios_in_training(raw, 20, seed, epochs=100)
+    assert all(ratio > 3 for ratio in ratios)
+
+
+SEEDS, WIDTHS = range(6), (15, 25, 40, 160)
+
+
+@pytest.fixture(scope="module")
+def relu_paths():
+    """Return loss, and all eigenvalues, before and after training ReLU networks on 80 small images."""
+    x, labels = gnlib.load("mnist", 80, stride=4)
+    y, paths = one_hot(labels, 10), {}
+    for seed in SEEDS:
+        for width in WIDTHS:
+            weights = xavier_weights([49, width, 10], generator=torch.Generator().manual_seed(seed))
+            net = FullyConnected(weights, relu=True, dtype=torch.float64)
+            ends = [torch.linalg.eigvalsh(gnlib.leaky_relu_gram(net.weights(), x, 0.0)).flip(0)]
+            rate = partial(torch.optim.SGD, lr=0.3 if width <= 20 else 0.5)
+            loss = torch.nn.functional.mse_loss
+            rows = train([net], x, y, rate, seeds=[0], epochs=100, batch_size=40, every=100, loss=loss)
+            ends.append(torch.linalg.eigvalsh(gnlib.leaky_relu_gram(net.weights(), x, 0.0)).flip(0))
+            paths[seed, width] = rows[-1]["loss"], ends
+    return paths
+
+
+def by_rule(values, eps):
+    kept = values[values > len(values) * eps * values[0]]
+    return (kept[0] / kept[-1]).item()
+
+
+def kappas(paths, seed):
+    """Return the condition numbers before and after training by the rule of double precision, for each width."""
+    return {m: [by_rule(values, EPS64) for values in paths[seed, m][1]] for m in WIDTHS}
+
+
+def change(ends):
+    return max(ends) / min(ends)
+
+
+@pytest.mark.claim("Figure 18, width improves speed and conditioning", verdict="fails")
+def test_at_the_size_of_figure_18_a_wider_network_ends_up_worse_and_changes_more():
+    kept = [row for row in results.kept("counting-zeros") if row["figure"] == 18 and row["relu_images"] == 1000]
+    ends = {m: [r["kappa_float64"] for r in kept if r["width"] == m and r["epoch"] in (0, 100)] for m in (15, 50)}
+    assert ends[50][1] > 2 * ends[15][1] and change(ends[50]) > 1e5 > 10 * change(ends[15])
+
+
+@pytest.mark.claim("Figure 18, width improves speed and conditioning", verdict="fails")
+def test_a_width_just_enough_for_a_regular_matrix_is_worse_than_fewer_units(relu_paths):
+    found = [kappas(relu_paths, seed) for seed in SEEDS]
+    assert sum(kappa[25][1] > 5 * kappa[15][1] for kappa in found) >= 4
+    assert any(change(kappa[25]) > 5 * change(kappa[15]) for kappa in found)
+
+
+@pytest.mark.claim("Figure 18, width improves speed and conditioning", verdict="fails")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_wider_networks_train_faster(relu_paths, seed):
+    losses = [relu_paths[seed, m][0] for m in WIDTHS]
+    assert losses == sorted(losses, reverse=True)
+
+
+@pytest.mark.claim("Figure 18, width improves speed and conditioning", verdict="fails")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_networks_wide_enough_to_stay_regular_are_better_conditioned_the_wider_and_change_little(relu_paths, seed):
+    kappa = kappas(relu_paths, seed)
+    for epoch in (0, 1):
+        assert min(kappa[15][epoch], kappa[25][epoch]) > 3 * kappa[40][epoch] > 9 * kappa[160][epoch]
+    assert max(change(kappa[40]), change(kappa[160])) < 2
+
+
+@pytest.mark.claim("Figure 18, width improves speed and conditioning", verdict="fails")
+def test_the_rule_of_single_precision_hides_the_difference(relu_paths):
+    cap = 1 / (800 * EPS32)
+    for _, ends in relu_paths.values():
+        for values in ends:
+            assert 0.9 * cap < by_rule(values, EPS32) <= cap
+
+
+@pytest.mark.claim("Appendix C, robust before training and sensitive after", verdict="holds if")
+def test_training_can_make_the_condition_number_depend_on_the_threshold_or_no_longer(relu_paths):
+    def spread(values):
+        """By how much the condition number differs between thresholds from that of double precision to 1e-8."""
+        return by_rule(values, EPS64) / by_rule(values, 1e-8 / len(values))
+
+    before, after = ({m: spread(relu_paths[0, m][1][i]) for m in WIDTHS} for i in (0, 1))
+    assert before[25] == 1 and after[25] > 1.5  # as in the paper
+    assert before[15] > 50 and after[15] == 1  # the other way round
+    for seed in SEEDS:
+        for values in relu_paths[seed, 160][1]:
+            assert spread(values) == 1
+
+
+# Ours
+
+
+@st.composite
+def balanced(draw):
+    """Draw layers with `W_{l+1}^T W_{l+1} = W_l W_l^T`: common singular values, and neighbours share their vectors."""
+    depth, d, k = draw(st.integers(2, 5)), draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    rank = min(d, k)
+    widths = [d, *(rank + draw(st.integers(0, 3)) for _ in range(depth - 1)), k]
+    values = exact(draw(st.lists(st.sampled_from([0.3, 1.0, 1.5, 4.0]), min_size=rank, max_size=rank)))
+    seed = draw(seeds)
+    bases = [orthogonal(seed + i, width)[:, :rank] for i, width in enumerate(widths)]
+    return [after * values @ before.mT for before, after in itertools.pairwise(bases)]
+
+
+@pytest.mark.claim("Balanced layers, tight", verdict="holds")
+@instances
+@given(balanced())
+def test_for_white_data_and_balanced_layers_lemma_2_is_the_condition_number(weights):
+    for before, after in itertools.pairwise(weights):
+        torch.testing.assert_close(after.mT @ after, before @ before.mT, rtol=0, atol=1e-12)
+    d = weights[0].shape[1]
+    values = torch.linalg.svdvals(jacobian(weights, d**0.5 * torch.eye(d).double())).square()
+    bound = bounds.zhao_lemma_2(weights, torch.eye(d)).first
+    assert bound == pytest.approx((values[0] / values[d * len(weights[-1]) - 1]).item(), rel=1e-6)
+
+
+@pytest.mark.claim("Condition number near the initial weights", verdict="holds")
+@instances
+@given(problems(regular=True, wide=True), seeds, st.sampled_from([1e-3, 1e-2, 0.1, 1.0]))
+def test_singular_values_move_by_no_more_than_the_jacobian(problem, seed, size):
+    weights, x = problem
+    moved = [w + size * w.norm() * gaussian(seed + i, *w.shape) / w.numel() for i, w in enumerate(weights)]
+    first, last = (jacobian(ws, x) / len(x) ** 0.5 for ws in (weights, moved))
+    rank = x.shape[1] * len(weights[-1])
+    old, new = (torch.linalg.svdvals(j)[:rank] for j in (first, last))
+    delta = torch.linalg.matrix_norm(last - first, 2)
+    assert ((new - old).abs() <= delta * (1 + 1e-9) + 1e-12 * old[0]).all()
+    assume(delta < 0.99 * old[-1])
+    assert new[0] / new[-1] <= (old[0] + delta) / (old[-1] - delta) * (1 + 1e-6)
+
+
+@pytest.mark.claim("Condition number near the initial weights", verdict="holds")
+def test_the_bound_by_the_distance_is_attained():
+    x = 2**0.5 * torch.eye(2, dtype=torch.float64)
+    v, w = torch.diag(exact([3.0, 2.0])), torch.zeros(1, 2, dtype=torch.float64)
+    first, last = (jacobian([a, w], x) / 2**0.5 for a in (v, v + torch.diag(exact([0.5, -0.5]))))
+    old, new = torch.linalg.svdvals(first), torch.linalg.svdvals(last)
+    delta = torch.linalg.matrix_norm(last - first, 2)
+    assert (new[0] / new[-1]).item() == pytest.approx(((old[0] + delta) / (old[-1] - delta)).item(), rel=1e-12)
+
+
+@pytest.mark.claim("Distance of two networks with one hidden layer", verdict="holds")
+@instances
+@given(networks(fewest=2, most=2), networks(fewest=2, most=2), seeds, st.integers(0, 4))
+def test_the_distance_of_jacobians_is_that_of_the_weights(one, other, seed, more):
+    v, w = one
+    dv, dw = gaussian(seed, *v.shape), gaussian(seed + 1, *w.shape)
+    if len(other[0]) % 2:  # a change of one layer only
+        dv = torch.zeros_like(dv)
+    d = v.shape[1]
+    x = (d + more) ** 0.5 * orthogonal(seed, d + more)[:, :d]  # white
+    delta = torch.linalg.matrix_norm(jacobian([v + dv, w + dw], x) - jacobian([v, w], x), 2) / len(x) ** 0.5
+    expected = torch.linalg.matrix_norm(dv, 2) ** 2 + torch.linalg.matrix_norm(dw, 2) ** 2
+    assert (delta**2).item() == pytest.approx(expected.item(), rel=1e-9)
+
+
+@pytest.mark.claim("A relative threshold caps the condition number", verdict="holds")
+@instances
+@given(st.integers(1, 12).flatmap(lambda n: spectra(n, lowest=0)), st.sampled_from([1e-12, 1e-7, 1e-3, 0.5]))
+def test_what_is_kept_is_above_the_threshold(values, threshold):
+    values = values.sort(descending=True).values
+    assume(values[0] > 0)
+    kept = values[values > threshold * values[0]]
+    assert kept[0] / kept[-1] < 1 / threshold
+    dropped = values[len(kept) :]
+    if len(dropped) and dropped[0] > 0:  # by how much the cap is missed: at most the gap
+        assert kept[0] / kept[-1] >= 1 / threshold * (dropped[0] / kept[-1]) * (1 - 1e-12)
+
+
+@pytest.mark.claim("What single precision determines", verdict="holds")
+@instances
+@given(networks(), seeds)
+def test_rounding_the_jacobian_costs_its_square_in_the_gram_matrix(weights, seed):
+    j = jacobian(weights, gaussian(seed, 5, weights[0].shape[1]))
+    assume(j.norm() > 1e-6)
+    j = j / j.norm()
+    gram, unit = j @ j.mT, EPS32 / 2
+    tiny = torch.finfo(torch.float32).tiny * j.numel()
+    rounded = torch.linalg.eigvalsh(gram.float().double())
+    assert ((rounded - torch.linalg.eigvalsh(gram)).abs() <= unit * gram.norm() + tiny + 1e-14).all()
+    s = torch.linalg.svdvals(j.float().double())
+    assert ((s - torch.linalg.svdvals(j)).abs() <= unit * j.norm() + tiny + 1e-14).all()
+
+
+@pytest.mark.claim("What single precision determines", verdict="holds")
+def test_an_eigenvalue_below_the_unit_roundoff_is_lost_from_the_gram_matrix_and_not_from_the_jacobian():
+    c = 2.0**-13
+    j = exact([[1.0, 0.0], [1.0, c]])  # exact in single precision, with eigenvalues near 2 and c^2 / 2
+    gram = (j @ j.mT).float().double()
+    assert torch.linalg.det(gram) == 0
+    assert torch.linalg.svdvals(j.float().double())[-1].item() == pytest.approx(c / 2**0.5, rel=1e-6)

@@ -1,0 +1,278 @@
+"""Liu, Zhu and Belkin 2020, sections 3.2 and 3.3, up to Eq. 22: kernel and Hessian of deep networks."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from gnbook.transition_to_linearity.linearity import (
+    LayerNorms,
+    layer_norms,
+    layered_bound,
+    liu_proposition_3_1,
+    liu_theorem_3_1,
+)
+from gnbook.transition_to_linearity.tensor_norm import norm_221
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gnlib.jacobian import tangent_kernel
+from tests.gnbook.transition_to_linearity.helpers import (
+    SLACK,
+    SMOOTH,
+    TINY,
+    draws,
+    gradients,
+    hess,
+    hessian,
+    module,
+    networks,
+    norm,
+    second_derivatives,
+    slopes,
+    values,
+)
+from tests.strategies import exact, gaussian, instances, seeds
+
+
+@pytest.mark.claim("Liu Proposition 3.1", verdict="holds if")
+@instances
+@given(networks(most=2))
+def test_two_hidden_layers_with_a_fixed_output_layer(network):
+    weights, x, sigma, skip = network
+    assume(len(weights) == 3)
+    layers = layer_norms(module(weights, sigma, skip), x[None])
+    assert norm(hessian(weights, x, sigma, skip, fixed=True)) <= liu_proposition_3_1(layers) * SLACK + TINY
+
+
+@pytest.mark.claim("Liu Proposition 3.1", verdict="holds if")
+def test_a_trained_output_layer_needs_a_term_of_its_own():
+    weights = [exact([[1.0]]), exact([[1.0]]), exact([[0.0]])]
+    layers = layer_norms(module(weights, torch.tanh), exact([[1.0]]))
+    assert liu_proposition_3_1(layers) == 0 < norm(hessian(weights, exact([1.0]), torch.tanh))
+
+
+@pytest.mark.claim("Liu Section 3.2, independence", verdict="fails")
+def test_the_gradient_by_the_first_hidden_values_depends_on_the_first_weights():
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+
+    def mean_square(w1):  # of v w2 tanh'(w2 tanh(w1)) over v and w2, given w1
+        return (weights / weights.sum() * nodes**2 * (1 - np.tanh(nodes * np.tanh(w1)) ** 2) ** 2).sum()
+
+    assert math.isclose(mean_square(0.0), 1.0, rel_tol=1e-9) and mean_square(2.0) < 0.5
+
+
+def some_norms(seed, depth):
+    """Norms of layers, drawn and not computed: six numbers of several orders each."""
+    return [LayerNorms(*six) for six in gaussian(seed, depth, 6).exp().tolist()]
+
+
+@pytest.mark.claim("Liu Proposition 3.1", verdict="holds if")
+@instances
+@given(seeds)
+def test_the_four_terms_of_the_proposition(seed):
+    one, two = some_norms(seed, 2)
+    by_hand = one.by_weights**2 * two.input_input * two.gradient_max
+    by_hand += 2 * one.by_weights * two.input_weights * two.gradient_max
+    by_hand += two.weights_weights * two.gradient_max + one.weights_weights * one.gradient_max
+    assert math.isclose(liu_proposition_3_1([one, two]), by_hand, rel_tol=1e-12)
+
+
+@pytest.mark.claim("Liu Theorem 3.1, corrected", verdict="holds")
+@instances
+@given(networks())
+def test_the_theorem_with_its_two_repairs(network):
+    weights, x, sigma, skip = network
+    layers, m = layer_norms(module(weights, sigma, skip), x[None]), len(weights[-2])
+    assert norm(hessian(weights, x, sigma, skip)) <= liu_theorem_3_1(layers, m) * SLACK + TINY
+
+
+@pytest.mark.claim("Liu Theorem 3.1, corrected", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 4), st.integers(1, 100))
+def test_the_constants_of_the_theorem_and_all_layers_that_a_term_can_involve(seed, depth, width):
+    layers = some_norms(seed, depth)
+    count, everywhere = len(layers), range(len(layers))
+    by_weights = [layer.by_weights for layer in layers]
+    lipschitz = max([1.0, *by_weights, *(layer.by_input for layer in layers)])
+    terms = [layer.weights_weights for layer in layers]
+    terms += [by_weights[a] * layers[b].input_weights for a, b in product(everywhere, repeat=2) if a < b]
+    for a, b, c in product(everywhere, repeat=3):
+        if a <= b < c:
+            terms.append(by_weights[a] * by_weights[b] * layers[c].input_input)
+    first = count**3 * lipschitz ** (2 * count) + count**2 * lipschitz**count + count
+    second = count * lipschitz**count * max(by_weights) / width**0.5
+    by_hand = first * max(terms) * max(layer.gradient_max for layer in layers) + second
+    assert math.isclose(liu_theorem_3_1(layers, width), by_hand, rel_tol=1e-12, abs_tol=TINY)
+
+
+@pytest.mark.claim("Liu Theorem 3.1", verdict="fails")
+def test_a_lipschitz_constant_below_one_breaks_it():
+    def f(w):  # one layer, phi(w) = w / 2, so that L_phi = Q_L = 1/2, and v = 0
+        return w[1] * w[0] / 2
+
+    second_term = 1 * 0.5**1 * 0.5
+    assert norm(hess(f)(exact([1.0, 0.0]))) == 0.5 > second_term
+
+
+@pytest.mark.claim("Liu Theorem 3.1", verdict="fails")
+@pytest.mark.parametrize("v", [10.0, 1e6])
+def test_a_maximum_over_different_layers_misses_a_term(v):
+    layers = [  # one unit each; phi_3 is the identity but for a weight that it adds
+        lambda w, a: w + 0 * a,
+        lambda w, a: torch.log(torch.cosh(a)) + w,
+        lambda w, a: a + w,
+    ]
+
+    def f(w):
+        a = exact(0.0)
+        for layer, own in zip(layers, w, strict=False):
+            a = layer(own, a)
+        return w[3] * a
+
+    zero, by_weights, second = exact(0.0), [], []
+    for layer in layers:  # at w = 0 all hidden values are zero
+        by_weights.append(torch.func.grad(layer)(zero, zero))
+        (ww, wa), (_, aa) = hess(layer, (0, 1))(zero, zero)
+        second.append((ww, wa, aa))
+    terms = [second[0][0], by_weights[0] * second[1][1], by_weights[0] * by_weights[1] * second[2][2]]  # l = 1, 2, 3
+    assert max(abs(t) for t in terms) == 0 and second[1][2] == 1
+    lipschitz = 2**0.5  # of the second and third layer, by both arguments
+    assert norm(hess(f)(exact([0.0, 0.0, 0.0, v]))) == v > 3 * lipschitz**3 * max(by_weights)  # C_2 Q_L, m = 1
+
+
+@pytest.mark.claim("Layered bound", verdict="holds")
+@instances
+@given(networks())
+def test_the_layered_bound_is_a_bound_and_never_above_theorem_3_1(network):
+    weights, x, sigma, skip = network
+    layers, m = layer_norms(module(weights, sigma, skip), x[None]), len(weights[-2])
+    assert norm(hessian(weights, x, sigma, skip)) <= layered_bound(layers, m) * SLACK + TINY
+    assert norm(hessian(weights, x, sigma, skip, fixed=True)) <= layered_bound(layers, None) * SLACK + TINY
+    assert layered_bound(layers, m) <= liu_theorem_3_1(layers, m) * SLACK
+    if len(layers) == 2:
+        assert layered_bound(layers, None) <= liu_proposition_3_1(layers) * SLACK
+
+
+@pytest.mark.claim("Layered bound", verdict="holds")
+@instances
+@given(*[st.floats(-3, 3)] * 3, st.sampled_from(list(SMOOTH)))
+def test_the_layered_bound_is_attained_by_one_unit(w, v, x, sigma):
+    weights, x = [exact([[w]]), exact([[v]])], exact([x])
+    bound = layered_bound(layer_norms(module(weights, sigma), x[None]), 1)
+    assert math.isclose(norm(hessian(weights, x, sigma)), bound, rel_tol=1e-9, abs_tol=TINY)
+
+
+@pytest.mark.claim("Layered bound", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 4), st.integers(1, 100))
+def test_the_layered_bound_by_the_eigenvalues_of_its_matrices(seed, depth, width):
+    way, total = 0.0, 0.0
+    layers = some_norms(seed, depth)
+    for layer in layers:
+        side = layer.input_weights * way
+        matrix = exact([[layer.input_input * way**2, side], [side, layer.weights_weights]])
+        total += layer.gradient_max * torch.linalg.eigvalsh(matrix)[1].item()
+        way = ((layer.by_input * way) ** 2 + layer.by_weights**2) ** 0.5
+    whole = torch.linalg.eigvalsh(exact([[total, way / width**0.5], [way / width**0.5, 0.0]]))[1].item()
+    assert math.isclose(layered_bound(layers, None), total, rel_tol=1e-10)
+    assert math.isclose(layered_bound(layers, width), whole, rel_tol=1e-10)
+
+
+@pytest.mark.claim("Layered bound", verdict="holds")
+def test_two_layers_of_one_unit_do_not_attain_it():
+    weights, x = [exact([[0.7]]), exact([[0.9]]), exact([[2.0]])], exact([1.3])
+    bound = layered_bound(layer_norms(module(weights, torch.tanh), x[None]), 1)
+    assert math.isclose(bound / norm(hessian(weights, x, torch.tanh)), 1.2473, rel_tol=1e-4)
+
+
+@pytest.mark.claim("Norms of a layer", verdict="holds")
+@instances
+@given(networks())
+def test_the_221_norms_of_fully_connected_layers_are_eigenvalues(network):
+    weights, x, sigma, skip = network
+    h = values(weights, x, sigma, skip)
+    b = gradients(weights, x, sigma, skip)
+    for index, layer in enumerate(layer_norms(module(weights, sigma, skip), x[None])):
+        tensors = second_derivatives(weights[index], h[index], sigma)
+        by_hand = [norm_221(t).upper for t in tensors]
+        ours = [layer.input_input, layer.input_weights, layer.weights_weights]
+        for one, other in list(zip(ours, by_hand, strict=True))[2 * (index == 0) :]:
+            assert math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
+        assert math.isclose(layer.gradient_max, b[index].abs().max(), rel_tol=1e-9, abs_tol=TINY)
+
+
+@pytest.mark.claim("Liu Section 3.3, diagonal of the kernel", verdict="fails")
+def test_the_output_layer_has_a_share_in_the_kernel():
+    net = module([exact([[1.0]]), exact([[0.0]])], torch.tanh)
+    kernel = tangent_kernel(net, exact([[1.0]])).item()
+    assert math.isclose(kernel, math.tanh(1.0) ** 2, rel_tol=1e-12)  # the sum over the hidden layers is zero
+
+
+@pytest.mark.claim("Liu Section 3.3, diagonal of the kernel, corrected", verdict="holds")
+@instances
+@given(networks())
+def test_the_kernel_is_a_sum_over_hidden_layers_and_the_output_layer(network):
+    weights, x, sigma, skip = network
+    h, b = values(weights, x, sigma, skip), gradients(weights, x, sigma, skip)
+    total = h[-1] @ h[-1] / len(h[-1])
+    for w, a, g in zip(weights, h, b, strict=False):
+        first = slopes(sigma, w @ a / len(a) ** 0.5)[0]
+        total = total + (first * g).square().sum() * (a @ a) / len(a)
+    assert torch.isclose(tangent_kernel(module(weights, sigma, skip), x[None])[0, 0], total, rtol=1e-9, atol=TINY)
+
+
+@pytest.mark.claim("Liu Remark 3.2", verdict="holds")
+@instances
+@given(networks(), seeds)
+def test_only_the_gradient_maximum_sees_the_output_layer(network, seed):
+    weights, x, sigma, skip = network
+    other = [*weights[:-1], gaussian(seed, *weights[-1].shape)]
+    one, two = (layer_norms(module(w, sigma, skip), x[None]) for w in (weights, other))
+    assert [layer[1:] for layer in one] == [layer[1:] for layer in two]
+
+
+@pytest.mark.claim("Liu Remark 3.3", verdict="holds")
+def test_the_variance_of_the_output_is_the_mean_square_of_the_last_hidden_values():
+    for m in (10, 1000):
+        weights = draws([3, m, 1], 0)
+        h = values(weights, exact([1.0, -1.0, 0.5]), torch.tanh)[-1]
+        outputs = gaussian(1, 20_000, m) @ h / m**0.5
+        assert math.isclose(outputs.var().item(), (h @ h / m).item(), rel_tol=0.05)
+
+
+def by_units(w, v, a):
+    """Kernel and norm of the Hessian of v tanh(w a) / sqrt(m), where a is what the first weights are multiplied by."""
+    first, second = slopes(torch.tanh, w * a)
+    kernel = torch.tanh(w * a).square().mean() + (v * first * a).square().mean()
+    corner, side = (v * second).abs() * a**2, (first * a).abs()
+    return kernel.item(), ((corner / 2 + torch.hypot(corner / 2, side)).max() / len(w) ** 0.5).item()
+
+
+@pytest.mark.claim("Liu Eq. 22", verdict="fails")
+@instances
+@given(seeds, st.integers(1, 6), st.sampled_from([0.0, 0.1, 1.0, -3.0]))
+def test_kernel_and_hessian_of_one_hidden_layer_by_its_units(seed, m, x):
+    w, v = gaussian(seed, 2, m)
+    weights, sample = [w[:, None], v[None]], exact([x / m**0.5])  # Eq. 22 for one input
+    kernel, hessian_norm = by_units(w, v, x / m**0.5)
+    assert math.isclose(tangent_kernel(module(weights, torch.tanh), sample[None]), kernel, rel_tol=1e-9, abs_tol=TINY)
+    assert math.isclose(norm(hessian(weights, sample, torch.tanh)), hessian_norm, rel_tol=1e-9, abs_tol=TINY)
+
+
+@pytest.mark.claim("Liu Eq. 22", verdict="fails")
+@pytest.mark.parametrize("size", [0.5, 1.0, 3.0])
+def test_a_first_layer_divided_by_the_root_of_the_width_has_a_vanishing_kernel(size):
+    for m, tolerance in ((10**4, 0.1), (10**6, 0.02)):
+        w, v = gaussian(0, 2, m)
+        kernel, hessian_norm = by_units(w, v, size / m**0.5)
+        assert math.isclose(m * kernel, 2 * size**2, rel_tol=tolerance)
+        assert math.isclose(hessian_norm / kernel, 1 / (2 * size), rel_tol=tolerance)
+
+
+@pytest.mark.claim("Liu Eq. 22", verdict="fails")
+def test_divided_by_the_root_of_the_inputs_the_kernel_stays_and_the_hessian_falls():
+    kernels, norms = zip(*(by_units(*gaussian(0, 2, m), 1.0) for m in (10**2, 10**4, 10**6)), strict=True)
+    assert max(kernels) < 1.3 * min(kernels)
+    assert norms[2] < norms[1] / 5 < norms[0] / 25

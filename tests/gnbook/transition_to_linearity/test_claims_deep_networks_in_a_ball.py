@@ -1,0 +1,262 @@
+"""Liu, Zhu and Belkin 2020, section 3.3 from Lemma 3.1 on: wide networks in a ball, and on the way to a solution."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from gnbook.shared.hessian import Hessian, hessian_ends, moved
+from gnbook.transition_to_linearity.ball import Start, ball_norms, likely_start, measured_start
+from gnbook.transition_to_linearity.linearity import layer_norms, layered_bound
+from gnbook.transition_to_linearity.wide_network import WideNetwork
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnlib.jacobian import tangent_kernel
+from tests.gnbook.transition_to_linearity.helpers import (
+    SLACK,
+    SMOOTH,
+    TINY,
+    draws,
+    gradients,
+    hessian,
+    module,
+    networks,
+    norm,
+    slopes,
+    values,
+)
+from tests.strategies import exact, gaussian, instances, seeds
+
+
+@pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
+@pytest.mark.parametrize("sigma", SMOOTH)
+def test_the_constants_of_two_activations_are_the_least(sigma):
+    grid = torch.linspace(-5, 5, 100_001).double()
+    first, second = slopes(sigma, grid)
+    assert SMOOTH[sigma].at_zero == sigma(exact(0.0))
+    assert math.isclose(SMOOTH[sigma].lipschitz, first.abs().max(), rel_tol=1e-8)
+    assert math.isclose(SMOOTH[sigma].curvature, second.abs().max(), rel_tol=1e-8)
+
+
+@pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
+@instances
+@given(networks(), seeds, st.sampled_from([0.0, 0.1, 1.0, 10.0]))
+def test_the_norms_of_all_layers_in_a_ball(network, seed, radius):
+    weights, x, sigma, skip = network
+    net = module(weights, sigma, skip)
+    above = ball_norms(measured_start(net, x[None]), SMOOTH[sigma], radius, skip=skip)
+    for step in gaussian(seed, 3, sum(p.numel() for p in net.parameters())):
+        with moved(net, radius * step / step.norm()):
+            for layer, bound in zip(layer_norms(net, x[None]), above, strict=True):
+                assert all(a <= b * SLACK + 1e-9 for a, b in zip(layer, bound, strict=True))
+
+
+def ball_by_hand(start, smoothness, radius, skip):
+    """The recursions of Lemma 3.1 with layers counted from one, as the page of claims has them."""
+    slope, bend, _ = smoothness
+    m, depth = start.widths, len(start.weights)
+    s, b, top = ({layer: given[layer - 1] for layer in range(1, depth + 1)} for given in (start[1], *start[3:]))
+    a, e, way = {}, {}, {0: 0.0}
+    for layer in range(1, depth + 1):
+        a[layer - 1] = start.values[layer - 1] + way[layer - 1] / m[layer - 1] ** 0.5
+        e[layer] = s[layer] * way[layer - 1] + radius * a[layer - 1]
+        way[layer] = slope * e[layer] + (way[layer - 1] if skip and layer > 1 else 0.0)
+    h = {depth: radius / m[depth] ** 0.5}
+    for layer in range(depth, 1, -1):
+        weights = radius / m[layer - 1] ** 0.5 * slope * (b[layer] + h[layer])
+        h[layer - 1] = weights + s[layer] * (bend * top[layer] * e[layer] + slope * h[layer]) + skip * h[layer]
+    result = []
+    for layer in range(1, depth + 1):
+        wide, below = s[layer] + radius / m[layer - 1] ** 0.5, a[layer - 1]
+        with_input = [slope * wide + skip, bend * wide**2]
+        with_input.append(bend * wide * below + slope * (m[layer] / m[layer - 1]) ** 0.5)
+        by_input, aa, aw = with_input if layer > 1 else (0.0, 0.0, 0.0)
+        result.append([top[layer] + h[layer], by_input, slope * below, aa, aw, bend * below**2])
+    return exact(result)
+
+
+@pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 4), st.floats(0, 10), st.booleans(), st.sampled_from(list(SMOOTH)))
+def test_the_recursions_of_the_norms_in_a_ball(seed, depth, radius, skip, sigma):
+    numbers = gaussian(seed, 4, depth).exp().tolist()
+    widths = (1 + 10 * gaussian(seed + 1, depth + 1).abs()).int().tolist()
+    start = Start(widths, *numbers)
+    norms = ball_norms(start, SMOOTH[sigma], radius, skip=skip)
+    assert torch.allclose(exact(norms), ball_by_hand(start, SMOOTH[sigma], radius, skip), rtol=1e-10, atol=0)
+
+
+@pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
+@pytest.mark.parametrize("sigma", SMOOTH)
+@pytest.mark.parametrize("widths", [[3, 20, 50], [5, 12, 30, 20], [2, 40]])
+@pytest.mark.parametrize("failure", [0.5, 1e-3])
+def test_the_start_that_is_likely_by_hand(sigma, widths, failure):
+    slope, _, at_zero = SMOOTH[sigma]
+    likely, depth = likely_start(widths, 1.3, SMOOTH[sigma], failure=failure), len(widths) - 1
+    share = failure / (2 * depth + 1)  # L norms of weights, L + 1 of the output layer: its norm, and L maxima
+    t = math.sqrt(-2 * math.log(share))
+    value, above = 1.3, 1.0
+    for layer in range(depth):
+        n, m = widths[layer : layer + 2]
+        weight = 1 + (m**0.5 + t) / n**0.5
+        assert math.isclose(likely.weights[layer], weight, rel_tol=1e-12)
+        assert math.isclose(likely.values[layer], value, rel_tol=1e-12)
+        value = slope * weight * value * (n / m) ** 0.5 + at_zero
+    for layer in reversed(range(depth)):
+        m, last = widths[layer + 1], widths[-1]
+        assert math.isclose(likely.gradients[layer], above * (last**0.5 + t) / last**0.5, rel_tol=1e-12)
+        assert math.isclose(likely.maxima[layer], above * math.sqrt(2 * math.log(2 * m / share) / last), rel_tol=1e-12)
+        above *= slope * likely.weights[layer]
+
+
+@pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
+@pytest.mark.parametrize("sigma", SMOOTH)
+@pytest.mark.parametrize("widths", [[3, 20, 20], [5, 12, 30, 20], [2, 40]])
+def test_the_start_that_is_likely_at_initialisation(sigma, widths):
+    x = gaussian(7, widths[0])
+    likely = likely_start(widths, (x.norm() / widths[0] ** 0.5).item(), SMOOTH[sigma], failure=0.01)
+    for seed in range(20):  # the bounds leave so much room that one failure in a hundred draws never shows
+        start = measured_start(module(draws([*widths, 1], seed), sigma), x[None])
+        for found, bound in zip(start[1:], likely[1:], strict=True):
+            assert all(a <= b for a, b in zip(found, bound, strict=True))
+
+
+def certificate(widths, sigma=torch.tanh, radius=1.0):
+    likely = likely_start(widths, 1.0, SMOOTH[sigma], failure=0.01)
+    return layered_bound(ball_norms(likely, SMOOTH[sigma], radius), widths[-1])
+
+
+@pytest.mark.claim("Liu Theorem 3.2", verdict="holds")
+@pytest.mark.parametrize("sigma", SMOOTH)
+@pytest.mark.parametrize("radius", [1.0, 10.0])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_the_hessian_in_a_ball_falls_like_the_root_of_log_width_over_width(sigma, radius, depth):
+    widths = [10**4, 10**7, 10**10, 10**13, 10**16]
+    scaled = [certificate([9] + [m] * depth, sigma, radius) * (m / math.log(m)) ** 0.5 for m in widths]
+    assert all(b <= a for a, b in pairwise(scaled)) and scaled[-1] > 0.5 * scaled[-2]
+
+
+@pytest.mark.claim("Liu Theorem 3.2", verdict="holds")
+@instances
+@given(networks(), seeds, st.sampled_from([0.1, 1.0, 10.0]))
+def test_hessians_in_a_ball_are_below_the_certificate_of_its_centre(network, seed, radius):
+    weights, x, sigma, skip = network
+    net = module(weights, sigma, skip)
+    above = layered_bound(ball_norms(measured_start(net, x[None]), SMOOTH[sigma], radius, skip=skip), len(weights[-2]))
+    step = gaussian(seed, sum(p.numel() for p in net.parameters()))
+    with moved(net, radius * step / step.norm()):
+        moved_weights = [p.detach().clone() for p in (*net.hidden, net.last)]
+        assert norm(hessian(moved_weights, x, sigma, skip)) <= above * SLACK + TINY
+
+
+@pytest.mark.claim("The logarithm", verdict="holds")
+@instances
+@given(networks(smallest=2))
+def test_the_largest_output_weight_is_a_lower_bound(network):
+    weights, x, sigma, skip = network
+    a = values(weights, x, sigma, skip)[-2]
+    second = slopes(sigma, weights[-2] @ a / len(a) ** 0.5)[1]
+    lower = (weights[-1][0] * second).abs().max() * (a @ a) / len(a) / len(second) ** 0.5
+    assert lower <= norm(hessian(weights, x, sigma, skip)) * SLACK + TINY
+
+
+@pytest.mark.claim("The logarithm", verdict="holds")
+def test_with_a_gaussian_output_layer_the_hessian_times_the_root_of_the_width_grows():
+    scaled = []
+    for m in (10**2, 10**4, 10**6):
+        z, v = gaussian(0, m), gaussian(1, m)
+        scaled.append((v * slopes(torch.tanh, z)[1]).abs().max().item())
+    ratios = [s / math.log(m) ** 0.5 for s, m in zip(scaled, (10**2, 10**4, 10**6), strict=True)]
+    assert scaled[0] < scaled[1] < scaled[2] and max(ratios) / min(ratios) < 1.5
+
+
+@pytest.mark.claim("Liu Theorem 3.3", verdict="open")
+@pytest.mark.parametrize("ratios", [(1, 3), (5, 1), (1, 4, 2)])
+def test_widths_in_fixed_proportions_fall_with_the_smallest(ratios):
+    sizes = [10**4, 10**8, 10**12]
+    scaled = [certificate([9, *(r * m for r in ratios)]) * (m / math.log(m)) ** 0.5 for m in sizes]
+    assert scaled[0] >= scaled[1] >= scaled[2]
+
+
+@pytest.mark.claim("Liu Theorem 3.3", verdict="open")
+def test_beyond_all_proportions_the_proof_gives_nothing_but_the_hessian_stays_small():
+    assert certificate([9, 100, 10**12]) > 100 * certificate([9, 100, 10**4])
+    measured = []
+    for upper in (16, 256, 4096):
+        sample = gaussian(0, 1, 3)
+        nets = [module(draws([3, 16, upper, 1], seed), torch.tanh) for seed in range(4)]
+        measured.append(sum(hessian_ends(n.on_its_range(sample), sample, tolerance=1e-3).norm for n in nets) / 4)
+    assert measured[2] < 1.2 * measured[0]
+
+
+@pytest.mark.claim("Liu Theorem 3.3", verdict="open")
+@pytest.mark.parametrize("kind", ["skip", "filters"])
+def test_residual_and_convolutional_networks_too(kind):
+    scaled = []
+    for m in (8, 64):
+        options = {"filter_size": (3, 3), "pixels": 9} if kind == "filters" else {}
+        x = gaussian(0, 1, 2, 3, 3) if kind == "filters" else gaussian(0, 1, 4)
+        norms = []
+        for seed in range(4):
+            weights = draws([x.shape[1], m, m, 1], seed, **options)
+            net = WideNetwork(weights, filter_size=options.get("filter_size", (1, 1)), skip=kind == "skip")
+            norms.append(hessian_ends(net.on_its_range(x), x, tolerance=1e-3).norm)
+        scaled.append(sum(norms) / 4 * m**0.5)
+    assert 0.5 < scaled[1] / scaled[0] < 2  # eight times as wide: 1/m would make it 0.35, a constant 2.8
+
+
+@pytest.mark.claim("Liu Remark 3.5", verdict="holds if")
+@pytest.mark.parametrize("seed", range(5))
+def test_gradient_flow_is_no_longer_than_the_error_over_the_root_of_the_smallest_eigenvalue(seed):
+    net = module(draws([3, 40, 1], seed), torch.tanh)
+    x, y = gaussian(seed + 1, 3, 3), gaussian(seed + 2, 3, 1)
+    way, least, first = 0.0, math.inf, (net(x) - y).norm().item()
+    for step in range(400):
+        residual = net(x) - y
+        if step % 20 == 0:
+            least = min(least, torch.linalg.eigvalsh(tangent_kernel(net, x))[0].item())
+        grads = torch.autograd.grad(0.5 * residual.square().sum(), list(net.parameters()))
+        way += 0.01 * torch.cat([g.flatten() for g in grads]).norm().item()
+        with torch.no_grad():
+            for p, g in zip(net.parameters(), grads, strict=True):
+                p -= 0.01 * g
+    assert 0 < way <= first / least**0.5 * 1.02  # steps are a little longer than the flow
+
+
+@pytest.mark.claim("Liu Remark 3.5", verdict="holds if")
+def test_a_singular_kernel_may_need_any_distance():
+    length = [abs(math.atanh(y) - 0.0) for y in (0.9, 0.999999)]  # f = tanh(w), label y, from w = 0: error below 1
+    assert length[1] > 4 * length[0] and length[1] > 1
+
+
+@pytest.mark.claim("Range of the Hessian", verdict="holds")
+@instances
+@given(networks())
+def test_the_hessian_on_its_range_has_the_same_non_zero_eigenvalues(network):
+    weights, x, sigma, skip = network
+    reduced = Hessian(module(weights, sigma, skip).on_its_range(x[None]), x[None]).dense()
+    full = torch.linalg.eigvalsh(hessian(weights, x, sigma, skip))
+    some_zeros = torch.linalg.eigvalsh(reduced)
+    size = max(len(full), len(some_zeros))
+
+    def nonzero_first(v):
+        padded = torch.cat([v, v.new_zeros(size - len(v))])
+        return padded.sort().values
+
+    assert torch.allclose(nonzero_first(full), nonzero_first(some_zeros), atol=1e-9 * (1 + full.abs().max().item()))
+
+
+@pytest.mark.claim("A Gaussian output layer", verdict="holds")
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("failure", [0.1, 0.01])
+def test_the_share_of_large_gradients_over_draws_of_the_output_layer(skip, failure):
+    m = 6
+    *hidden, _ = draws([3, m, m, m, 1], 5)
+    x = exact([1.0, -1.0, 0.5])
+    columns = [gradients([*hidden, row[None]], x, torch.tanh, skip)[0] for row in torch.eye(m).double()]
+    jacobian = torch.stack(columns) * m**0.5  # d alpha^(L) / d alpha^(1)
+    largest = (gaussian(6, 20_000, m) @ jacobian / m**0.5).abs().amax(1)
+    bound = norm(jacobian) * (2 * math.log(2 * m / failure) / m) ** 0.5
+    assert (largest > bound).double().mean() <= failure
+    assert (largest > bound / 3).double().mean() > failure  # a third of it would be no bound

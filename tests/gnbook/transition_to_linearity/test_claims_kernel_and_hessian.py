@@ -1,0 +1,237 @@
+"""Liu, Zhu and Belkin 2020, sections 1 and 2: a small Hessian makes a constant kernel."""
+
+import math
+from itertools import product
+
+import pytest
+import torch
+from gnbook.shared.hessian import moved
+from gnbook.transition_to_linearity.ball import ball_norms, measured_start
+from gnbook.transition_to_linearity.linearity import layered_bound, liu_proposition_2_3
+from gnbook.transition_to_linearity.tensor_norm import norm_221
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnlib import gauss_newton_gram
+from gnlib.jacobian import tangent_kernel
+from tests.gnbook.transition_to_linearity.helpers import SLACK, SMOOTH, TINY, hess, module, networks, norm
+from tests.strategies import exact, gaussian, instances, seeds
+
+
+def least_way(start, label, largest):
+    """The right side of Eq. 2: the error at the start over the largest gradient."""
+    return abs(start - label) / largest
+
+
+@pytest.mark.claim("Liu Eq. 2", verdict="holds if")
+@instances
+@given(seeds, st.integers(1, 6), st.sampled_from([-2.0, 0.3, 1.0]), st.sampled_from([1e-3, 1.0, 10.0]))
+def test_the_way_to_a_solution_is_at_least_the_error_over_the_largest_gradient(seed, m, x, size):
+    start, v = gaussian(seed, m), gaussian(seed + 1, m).sign()
+    end = start + size * gaussian(seed + 2, m)
+    before, after = (v @ torch.tanh(w * x) / m**0.5 for w in (start, end))
+    assert torch.linalg.vector_norm(end - start) * SLACK >= least_way(before, after, abs(x))  # |x| bounds the gradient
+
+
+@pytest.mark.claim("Liu Eq. 2", verdict="holds if")
+@pytest.mark.parametrize("way", [0.0, 0.25, 1.0, -1.0])
+def test_a_network_that_does_not_reach_its_label_need_not_move(way):
+    start, end = 0.5, 0.5 + way  # f = w, whose gradient is one
+    assert least_way(start, end, 1.0) == abs(way)  # with f(w*) as the label it is an equality
+    assert least_way(start, end + math.copysign(1.0, way), 1.0) == abs(way) + 1  # a label beyond what is reached
+
+
+@pytest.mark.claim("Liu Eq. 4", verdict="holds")
+@instances
+@given(seeds, st.sampled_from([0.1, 2.0, 50.0]), st.floats(-3, 3))
+def test_scaling_a_model_is_scaling_its_label(seed, alpha, label):
+    w = gaussian(seed, 3)
+
+    def criterion(f, label):
+        g, h = torch.func.grad(f)(w), hess(f)(w)
+        return (f(w) - label).abs() * norm(h) / (g @ g)
+
+    def f(w):
+        return torch.tanh(w).sum() + w.prod()
+
+    scaled = criterion(lambda w: alpha * f(w), label)
+    assert torch.isclose(scaled, criterion(f, label / alpha), rtol=1e-10)
+
+
+@pytest.mark.claim("Tangent kernel and Gauss-Newton", verdict="holds")
+@instances
+@given(networks(), st.integers(1, 4), seeds)
+def test_the_tangent_kernel_is_the_gram_matrix_times_the_number_of_samples(network, n, seed):
+    weights, x, sigma, skip = network
+    x = gaussian(seed, n, len(x))
+    net = module(weights, sigma, skip)
+    rows = [torch.autograd.grad(net(x)[i, 0], list(net.parameters()), materialize_grads=True) for i in range(n)]
+    jacobian = torch.stack([torch.cat([g.flatten() for g in row]) for row in rows])
+    kernel = tangent_kernel(net, x)
+    assert torch.allclose(kernel, jacobian @ jacobian.mT, rtol=1e-10, atol=1e-10 * norm(jacobian) ** 2)
+    assert torch.equal(kernel, n * gauss_newton_gram(net, x))
+
+
+@pytest.mark.claim("Liu Proposition 2.1", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 4), st.integers(1, 4), st.integers(1, 5))
+def test_a_contraction_is_at_most_the_221_norm_times_the_largest_entry(seed, d1, d2, d3):
+    tensor, v = gaussian(seed, d1, d2, d3), gaussian(seed + 1, d3)
+    assert norm(tensor @ v) <= norm_221(tensor).upper * v.abs().max() * SLACK
+
+
+@pytest.mark.claim("Signed sums", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 4), st.integers(1, 4), st.integers(1, 5))
+def test_no_smaller_constant_will_do(seed, d1, d2, d3):
+    tensor = gaussian(seed, d1, d2, d3)
+    attained = max(norm(tensor @ exact(signs)) for signs in product((1.0, -1.0), repeat=d3))
+    assert math.isclose(norm_221(tensor).upper, attained, rel_tol=1e-10)
+
+
+@pytest.mark.claim("Signed sums", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 3), st.integers(1, 3), st.integers(1, 5))
+def test_signed_sums_are_what_the_definition_says(seed, d1, d2, d3):
+    tensor = gaussian(seed, d1, d2, d3)
+    signs = max(product((1.0, -1.0), repeat=d3), key=lambda s: norm(tensor @ exact(s)))
+    u, _, vh = torch.linalg.svd(tensor @ exact(signs))
+    attained = torch.einsum("ijk,i,j->k", tensor, u[:, 0], vh[0]).abs().sum()
+    assert math.isclose(attained, norm_221(tensor).lower, rel_tol=1e-10)
+    x, z = gaussian(seed + 1, 500, d1), gaussian(seed + 2, 500, d2)
+    x, z = x / x.norm(dim=1, keepdim=True), z / z.norm(dim=1, keepdim=True)
+    assert torch.einsum("ijk,ni,nj->nk", tensor, x, z).abs().sum(1).max() <= norm_221(tensor).upper * SLACK
+
+
+@pytest.mark.claim("Signed sums", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 4), st.integers(13, 16), st.booleans())
+def test_many_slices_are_bounded_from_both_sides_and_semi_definite_ones_exactly(seed, d, d3, definite):
+    slices = gaussian(seed, d3, d, d)
+    if definite:
+        slices = slices @ slices.mT * gaussian(seed + 1, d3).sign()[:, None, None]
+    tensor = slices.movedim(0, 2)
+    bounds = norm_221(tensor)
+    signs = gaussian(seed + 2, 300, d3).sign()
+    tried = max(norm(tensor @ s) for s in signs)
+    assert bounds.lower <= bounds.upper * SLACK and tried <= bounds.upper * SLACK
+    if definite:
+        assert math.isclose(bounds.lower, bounds.upper, rel_tol=1e-9)
+    else:
+        assert bounds.lower >= 0.9 * tried
+
+
+@pytest.mark.claim("Signed sums", verdict="holds")
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_semi_definite_slices_that_a_search_from_random_signs_misses(sign):
+    directions = [0] * 8 + [i for i in range(1, 21) for _ in range(2)]  # eight small slices beat any two large ones
+    slices = torch.stack([(0.3 if i == 0 else sign) * torch.eye(21)[i].diag().double() for i in directions])
+    bounds = norm_221(slices.movedim(0, 2))
+    assert bounds.lower == pytest.approx(2.4, rel=1e-12) == bounds.upper
+
+
+@pytest.mark.claim("Signed sums", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 4), st.integers(1, 4), st.integers(13, 16))
+def test_the_upper_bound_by_absolute_values_of_matrices(seed, d1, d2, d3):
+    slices = gaussian(seed, d3, d1, d2)
+    norms = []
+    for grams in (slices.mT @ slices, slices @ slices.mT):
+        values, q = torch.linalg.eigh(grams)
+        absolute = (q * values.clamp_min(0).sqrt()[:, None]) @ q.mT
+        norms.append(torch.linalg.eigvalsh(absolute.sum(0))[-1].item())
+    assert math.isclose(norm_221(slices.movedim(0, 2)).upper, math.sqrt(norms[0] * norms[1]), rel_tol=1e-7)
+
+
+@pytest.mark.claim("Liu Proposition 2.2", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 4), st.booleans())
+def test_the_kernel_is_constant_exactly_for_affine_models(seed, p, affine):
+    g, a = gaussian(seed, p), gaussian(seed + 1, p, p)
+
+    def f(w):
+        return g @ w + 1 + (0.0 if affine else (w @ a @ w) / 2 + torch.sin(w).sum())
+
+    kernels = torch.stack([torch.func.grad(f)(w).square().sum() for w in 3 * gaussian(seed + 2, 20, p)])
+    assert (kernels.max() - kernels.min() <= 1e-12 * kernels.max()) == affine
+
+
+@pytest.mark.claim("Liu Proposition 2.2", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 4), st.sampled_from([0.1, 0.9, 1.0, 1.1, 7.0]), st.sampled_from([-3.0, 0.01, 1.0]))
+def test_a_step_of_the_printed_proof_needs_gradients_of_norm_one(seed, p, c, t):
+    g, start, other = gaussian(seed, p), gaussian(seed + 1, p), gaussian(seed + 2, p)
+    g = c * g / g.norm()
+
+    def f(w):
+        return g @ w + 1
+
+    along = torch.func.grad(f)(start)
+    level = start + other - along * (along @ other) / c**2  # f(v) = f(w_0)
+    gain = (f(start + t * along) - f(start)).abs()
+    assert math.isclose(gain, c**2 * abs(t), rel_tol=1e-9)
+    for v in (start, level):
+        distance = (v - start - t * along).norm()
+        assert gain <= c * distance * SLACK  # in print without the c: the gain is at most the distance
+    assert (gain <= (t * along).norm() * SLACK) == (c <= 1)
+
+
+def constant_gradient(kind, p, slope):
+    """A function that is not affine although its gradient has the same norm wherever it has one."""
+    if kind == "cone":
+        return lambda w: slope * torch.linalg.vector_norm(w)
+    return lambda w: slope * torch.linalg.vector_norm(w[:2]) + 0.7 * w[2:].sum()
+
+
+@pytest.mark.claim("Constant kernel in a ball", verdict="holds")
+@instances
+@given(seeds, st.integers(2, 4), st.sampled_from(["cone", "cylinder"]), st.sampled_from([0.1, 1.0, 5.0]))
+def test_a_constant_kernel_in_a_ball_bounds_the_hessian_at_its_centre(seed, p, kind, slope):
+    f = constant_gradient(kind, p, slope)
+    centre = gaussian(seed, p)
+    radius = torch.linalg.vector_norm(centre if kind == "cone" else centre[:2])  # as far as f is differentiable
+    size = torch.linalg.vector_norm(torch.func.grad(f)(centre))
+    near = [torch.func.grad(f)(centre + 0.9 * radius * d / d.norm()) for d in gaussian(seed + 1, 5, p)]
+    assert all(torch.isclose(torch.linalg.vector_norm(g), size, rtol=1e-10) for g in near)
+    curvature = norm(hess(f)(centre))
+    assert 0 < curvature <= size / radius * (1 + 1e-8)
+    if kind == "cone":
+        assert math.isclose(curvature, size / radius, rel_tol=1e-8)
+
+
+@pytest.mark.claim("Liu Proposition 2.3", verdict="holds if")
+@instances
+@given(seeds, st.integers(1, 4), st.integers(1, 3), st.sampled_from([0.0, 0.1, 3.0]))
+def test_the_kernel_moves_no_further_than_gradients_and_hessians_allow(seed, p, n, radius):
+    g, a = gaussian(seed, n, p), gaussian(seed + 1, n, p, p)
+    a = a + a.mT
+    step = gaussian(seed + 2, p)
+    step = radius * step / step.norm()
+    after = g + a @ step
+    bound = liu_proposition_2_3(g.norm(dim=1), torch.linalg.matrix_norm(a, 2), radius)
+    assert ((after @ after.mT - g @ g.mT).abs() <= bound * SLACK + TINY).all()
+
+
+@pytest.mark.claim("Liu Proposition 2.3", verdict="holds if")
+@instances
+@given(st.floats(0, 100), st.floats(0.01, 10), st.floats(0.01, 10))
+def test_a_parabola_attains_the_bound_so_no_constant_serves_all_gradients(g, epsilon, radius):
+    moved = (g + epsilon * radius) ** 2 - g**2  # f = g w + epsilon w^2 / 2
+    bound = liu_proposition_2_3(exact([g]), exact([epsilon]), radius).item()
+    assert math.isclose(moved, bound, rel_tol=1e-6, abs_tol=1e-9)
+    assert math.isclose(bound / (epsilon * radius), 2 * g + epsilon * radius, rel_tol=1e-9)
+
+
+@pytest.mark.claim("Liu Proposition 2.3", verdict="holds if")
+@instances
+@given(networks(), seeds, st.sampled_from([0.1, 1.0]))
+def test_the_kernel_of_a_network_moves_no_further_than_its_certificate_allows(network, seed, radius):
+    weights, x, sigma, skip = network
+    net = module(weights, sigma, skip)
+    norms = ball_norms(measured_start(net, x[None]), SMOOTH[sigma], radius, skip=skip)
+    epsilon = exact([layered_bound(norms, len(weights[-2]))])
+    before = tangent_kernel(net, x[None])
+    step = gaussian(seed, sum(p.numel() for p in net.parameters()))
+    with moved(net, radius * step / step.norm()):
+        change = (tangent_kernel(net, x[None]) - before).abs()
+    assert (change <= liu_proposition_2_3(before[0].sqrt(), epsilon, radius) * SLACK + TINY).all()

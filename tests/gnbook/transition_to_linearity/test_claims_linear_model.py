@@ -1,0 +1,108 @@
+"""Descent of a network and of its linear model: how far they can part, given the Hessians along the way."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.gnbook.transition_to_linearity.helpers import SLACK, TINY
+from tests.strategies import exact, gaussian, instances, seeds
+
+CURVED = 4 / (3 * math.sqrt(3))  # the largest second derivative of tanh
+SHARES = st.sampled_from([1e-3, 0.5, 1.0, 2.0])  # of 1 / lambda_max; at 2 the linear model is barely stable
+
+
+def parted(f, w, y, rate, steps):
+    """Step by step: how far outputs and the linear model are apart, the bound over that on the Hessian, and weights."""
+    jacobian, start, n = torch.func.jacrev(f)(w), w, len(y)
+    kernel = jacobian @ jacobian.mT / n
+    linear, path, total = f(w) - y, 0.0, 0.0
+    largest = torch.linalg.matrix_norm(jacobian, 2).item()
+    found = []
+    for _ in range(steps):
+        residual = f(w) - y
+        step = -rate / n * torch.func.vjp(f, w)[1](residual)[0]
+        total += rate / n * largest * path * residual.norm().item()
+        w, path, linear = w + step, path + step.norm().item(), linear - rate * kernel @ linear
+        found.append(((f(w) - y - linear).norm().item(), path**2 / 2 + total, w))
+    assert (w - start).norm() <= path * SLACK
+    return found
+
+
+def stable(f, w, n):
+    return n / torch.linalg.matrix_norm(torch.func.jacrev(f)(w), 2).item() ** 2
+
+
+def network(seed, d, m, n, k, scale):
+    """A network of one hidden layer of m units of which the first weights move, and a bound on its second derivative.
+
+    As a function of a change u of these weights it has the second derivative `V (tanh'' * X u * X u)` for each sample.
+    """
+    x, v, w = gaussian(seed, n, d), gaussian(seed + 1, k, m) / m**0.5, scale * gaussian(seed + 2, m * d)
+
+    def f(w):
+        return (torch.tanh(x @ w.view(m, d).mT) @ v.mT).flatten()
+
+    # of sample i: |V| max |x_i u_j| |X u|, at most |V| |x_i|^2 for unit vectors u
+    largest = torch.linalg.matrix_norm(v, 2) * (x.square().sum(1) ** 2).sum().sqrt()
+    return f, w, CURVED * largest.item()
+
+
+@pytest.mark.claim("Descent of the linear model", verdict="holds")
+@instances
+@given(
+    seeds,
+    st.integers(1, 3),
+    st.integers(1, 5),
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.sampled_from([0.0, 1.0, 5.0]),
+    SHARES,
+    st.sampled_from([0.1, 1.0, 30.0]),
+)
+def test_network_and_linear_model_part_no_further_than_hessians_allow(seed, d, m, n, k, scale, share, far):
+    f, w, bound = network(seed, d, m, n, k, scale)
+    y = far * gaussian(seed + 3, n * k)
+    rate = share * stable(f, w, n * k)
+    for apart, over, _ in parted(f, w, y, rate, 10):
+        assert apart <= bound * over * SLACK + TINY * (1 + far)
+
+
+@pytest.mark.claim("Descent of the linear model", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 3), st.integers(1, 5), st.integers(1, 3), st.sampled_from([1e-2, 1.0, 10.0]))
+def test_at_the_weights_of_the_linear_model_a_network_is_off_by_half_the_hessian(seed, d, m, n, size):
+    f, w, bound = network(seed, d, m, n, 2, 1.0)
+    move = size * gaussian(seed + 4, len(w))
+    change = torch.func.jacrev(f)(w) @ move
+    assert (f(w + move) - f(w) - change).norm() <= SLACK * bound / 2 * move.square().sum() + TINY
+
+
+@pytest.mark.claim("Descent of the linear model", verdict="holds")
+@pytest.mark.parametrize("g", [0.1, 1.0, 7.0])
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 10.0])
+def test_a_parabola_attains_both_after_one_step(g, epsilon):
+    def f(w):
+        return g * w + epsilon * w**2 / 2
+
+    [(apart, over, _)] = parted(f, exact([0.0]), exact([2.0]), 0.3 / g**2, 1)
+    assert apart == pytest.approx(epsilon * over, rel=1e-10)
+    assert apart == pytest.approx(epsilon / 2 * (0.6 / g) ** 2, rel=1e-10)
+
+
+@pytest.mark.claim("Descent of the linear model", verdict="holds")
+@pytest.mark.parametrize("m", [8, 64, 512])
+def test_in_training_the_bound_is_loose_by_a_factor_that_grows(m):
+    """Even with the Hessians that training meets, in place of a bound on them."""
+    d, n = 3, 5
+    (f, start, _), x, v = network(0, d, m, n, 1, 1.0), gaussian(0, n, d), gaussian(1, 1, m) / m**0.5
+    found = parted(f, start, gaussian(3, n), stable(f, start, n), 300)
+    measured = 0.0
+    for _, _, w in found:
+        values = torch.tanh(x @ w.view(m, d).mT)
+        blocks = 2 * v * values * (1 - values**2)  # the Hessian of an output has one of rank one for each unit
+        measured = max(measured, (blocks.abs().amax(1) * x.square().sum(1)).norm().item())
+    factors = [measured * over / apart for apart, over, _ in found]
+    assert 2 < factors[0] < 20 and 50 < factors[9] < 1000 and 1000 < factors[99] < factors[299]

@@ -1,0 +1,122 @@
+"""Small networks, and what their weights begin with."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from gnbook.what_predicts_training.families import FAMILIES, HELD_OUT, INITIALISATIONS, build, colour_images
+from torch import nn
+
+import gnlib
+
+PARAMETERS = {
+    "MLP, ReLU": 769 * 32 + 33 * 32 + 33 * 10,
+    "MLP, tanh": 769 * 32 + 33 * 32 + 33 * 10,
+    "wide and shallow": 769 * 64 + 65 * 10,
+    "deep and narrow": 769 * 16 + 7 * 17 * 16 + 17 * 10,
+    "CNN": 28 * 8 + 73 * 16 + 145 * 32 + 129 * 10,
+    "CNN, GroupNorm": 28 * 8 + 73 * 16 + 145 * 32 + 129 * 10 + 2 * (8 + 16 + 32),
+    "CNN, BatchNorm": 28 * 8 + 73 * 16 + 145 * 32 + 129 * 10 + 2 * (8 + 16 + 32),
+    "ResNet": 49 * 8 + 4 * 73 * 8 + 33 * 10,
+    "ResNet, GroupNorm": 49 * 8 + 4 * (73 * 8 + 2 * 8) + 33 * 10,
+    "ResNet, SkipInit": 49 * 8 + 4 * 73 * 8 + 2 + 33 * 10,
+    "ViT": 49 * 16 + 16**2 + 2 * (4 * 17 * 16 + 17 * 32 + 33 * 16 + 4 * 16) + 17 * 10,
+    "ViT, no LayerNorm": 49 * 16 + 16**2 + 2 * (4 * 17 * 16 + 17 * 32 + 33 * 16) + 17 * 10,
+}
+X = torch.randn(5, 3, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def matrices(network):
+    return [layer.weight.detach().flatten(1) for layer in network.modules() if isinstance(layer, nn.Linear | nn.Conv2d)]
+
+
+@pytest.mark.parametrize("initialisation", INITIALISATIONS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_with_every_initialisation(family, initialisation):
+    before = torch.random.get_rng_state()
+    network, again, other = (build(family, initialisation, seed=seed) for seed in (3, 3, 4))
+    assert torch.equal(before, torch.random.get_rng_state())
+    out = network(X)
+    assert out.shape == (5, 10) and out.dtype == torch.float64 and out.isfinite().all()
+    assert torch.equal(out, again(X)) and not torch.equal(out, other(X))
+    assert sum(p.numel() for p in network.parameters()) == PARAMETERS[family]
+    assert not list(network.buffers())
+
+
+def test_four_of_twelve_families_are_held_out():
+    assert len(FAMILIES) == 12 and len(set(HELD_OUT)) == 4 and set(HELD_OUT) < set(FAMILIES)
+    assert len(INITIALISATIONS) == 6
+
+
+@pytest.mark.parametrize(("family", "couple"), [("CNN, BatchNorm", True), ("CNN, GroupNorm", False), ("ViT", False)])
+def test_only_batch_norm_couples_the_samples_of_a_batch(family, couple):
+    network = build(family, "Kaiming", seed=0)
+    assert torch.allclose(network(X)[:2], network(X[:2])) is not couple
+    assert torch.equal(network.eval()(X), network.train()(X))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_default_is_torchs_own(family):
+    torch.manual_seed(5)
+    expected = FAMILIES[family]().double()(X)
+    assert torch.equal(build(family, "default", seed=5)(X), expected)
+
+
+@pytest.mark.parametrize("name", ["Kaiming", "half", "double", "uneven"])
+def test_kaimings_variance(name):
+    scales = [w.std().item() * (w.shape[1] / 2) ** 0.5 for w in matrices(build("deep and narrow", name, seed=1))]
+    if name == "uneven":
+        assert all(1 / 3.5 < s < 3.5 for s in scales) and max(scales) > 2.5 * min(scales)
+    else:
+        assert scales == pytest.approx([{"Kaiming": 1.0, "half": 0.5, "double": 2.0}[name]] * 9, rel=0.25)
+
+
+def test_half_and_double_differ_by_their_scale_alone():
+    half, double = (matrices(build("CNN", name, seed=2)) for name in ("half", "double"))
+    assert all(torch.allclose(4 * a, b) for a, b in zip(half, double, strict=True))
+
+
+def test_orthogonal_layers():
+    for weight in matrices(build("MLP, ReLU", "orthogonal", seed=0)):
+        assert torch.allclose(torch.linalg.svdvals(weight), torch.full((min(weight.shape),), math.sqrt(2)).double())
+
+
+@pytest.mark.parametrize("name", [name for name in INITIALISATIONS if name != "default"])
+def test_biases_are_zero_and_norms_begin_with_one(name):
+    for layer in build("ResNet, GroupNorm", name, seed=0).modules():
+        if getattr(layer, "bias", None) is not None:
+            assert not layer.bias.any()
+        if isinstance(layer, nn.GroupNorm):
+            assert (layer.weight == 1).all()
+
+
+def test_a_skip_with_a_factor_of_a_tenth():
+    network = build("ResNet, SkipInit", "Kaiming", seed=0)
+    block, x = network[1], network[0](X)
+    assert block.factor.item() == pytest.approx(0.1) and torch.allclose(block(x), x + block.branch(x) / 10)
+
+
+def test_without_norm_the_outputs_of_the_mlp_are_homogeneous():
+    """ReLU networks without biases: doubling all of L weights multiplies the outputs by 2^L."""
+    outputs = [build("MLP, ReLU", name, seed=0)(X) for name in ("half", "Kaiming", "double")]
+    assert all(torch.allclose(8 * a, b) for a, b in pairwise(outputs))
+
+
+@pytest.mark.bad_input
+def test_a_name_that_is_not_known():
+    with pytest.raises(ValueError, match="family is 'VGG'; one of MLP, ReLU; MLP, tanh"):
+        build("VGG", "Kaiming", seed=0)
+    with pytest.raises(ValueError, match="initialisation is 'Xavier'; one of default; Kaiming"):
+        build("CNN", "Xavier", seed=0)
+
+
+def test_images_are_those_of_cifar10_with_each_colour_standardised():
+    x, labels = colour_images(50)
+    assert x.shape == (50, 3, 16, 16) and labels.shape == (50,)
+    assert x.mean((0, 2, 3)).tolist() == pytest.approx([0] * 3, abs=1e-5)
+    assert x.std((0, 2, 3)).tolist() == pytest.approx([1] * 3)
+    raw, same = gnlib.load("cifar10", 50, stride=2)
+    assert torch.equal(labels, same)
+    for colour, before in zip(x.unbind(1), raw.view(50, 3, 256).unbind(1), strict=True):
+        assert torch.corrcoef(torch.stack([colour.flatten(), before.flatten()]))[0, 1] == pytest.approx(1)

@@ -1,0 +1,107 @@
+"""What is computed of a network at its start, against training by torch and derivatives by autograd."""
+
+import math
+
+import pytest
+import torch
+from gnbook.what_predicts_training.predictors import SLOWER, Start, predict
+from torch import nn
+
+from tests.gnbook.what_predicts_training.cases import LABELS, LOSSES, TARGETS, N, both, inputs, line, small, whole
+
+
+@both
+@pytest.mark.parametrize("norm", [nn.Identity, lambda: nn.BatchNorm1d(12)], ids=["", "BatchNorm"])
+def test_what_derivatives_of_the_whole_batch_say(loss, norm):
+    net, x, (function, y) = small(norm), inputs(4), LOSSES[loss]
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    found = predict(net, x, y, loss, optimizer="descent", goals=[0.1], generator=torch.Generator().manual_seed(0))
+    assert net.training and all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
+    assert all(p.grad is None for p in net.parameters())
+    gradient, jacobian, matrix, hessian = whole(net, x, loss)
+    assert found["gradient_norm"] == pytest.approx(gradient.norm().item(), rel=1e-9)
+    assert found["initial_loss"] == pytest.approx(function(net(x), y).item(), rel=1e-9)
+    assert found["sharpness"] == pytest.approx(torch.linalg.eigvalsh(hessian)[-1].item(), rel=1e-3)
+    away = gradient + torch.where(gradient >= 0, 1e-5, -1e-5)
+    quotient = ((gradient - hessian @ gradient) / away - 1).abs().mean().item()
+    assert found["gradient_quotient"] == pytest.approx(quotient, rel=1e-6)
+    kernel = torch.linalg.svdvals(jacobian).square() / N
+    rank = int((kernel > 1e-10 * kernel[0]).sum())
+    assert found["largest"] == pytest.approx(kernel[0].item(), rel=1e-9)
+    assert found["smallest"] == pytest.approx(kernel[rank - 1].item(), rel=1e-5)
+    assert found["kappa"] == pytest.approx((kernel[0] / kernel[rank - 1]).item(), rel=1e-5)
+    assert found["trace_over_largest"] == pytest.approx((kernel.sum() / kernel[0]).item(), rel=1e-9)
+    own = torch.linalg.eigvalsh(matrix)
+    assert found["kappa_loss"] == pytest.approx((own[-1] / own[own > 1e-10 * own[-1]][0]).item(), rel=1e-5)
+
+
+@both
+@pytest.mark.parametrize("optimizer", ["descent", "momentum", "adam"])
+def test_real_steps_are_those_of_torch(loss, optimizer):
+    net, x, (function, y) = small(), inputs(4), LOSSES[loss]
+    gradient, jacobian, matrix, _ = whole(net, x, loss)
+    if optimizer == "adam":
+        p = jacobian.square().sum(0).sqrt()
+        p = p * gradient.norm() / p.norm()
+        matrix = matrix / p.sqrt() / p.sqrt()[:, None]
+    largest = torch.linalg.eigvalsh(matrix)[-1].item()
+    found = Start(net, x, y, loss).after(20, optimizer)
+    steps = {
+        "descent": lambda: torch.optim.SGD(net.parameters(), lr=1 / largest),
+        "momentum": lambda: torch.optim.SGD(net.parameters(), lr=1.9 / largest, momentum=0.9),
+        "adam": lambda: torch.optim.Adam(net.parameters(), lr=19 / largest),
+    }[optimizer]()
+    losses = []
+    for _ in range(20):
+        steps.zero_grad()
+        value = function(net(x), y)
+        losses.append(value.item())
+        value.backward()
+        steps.step()
+    assert found["loss_after_20"] == pytest.approx(function(net(x), y).item() / losses[0], rel=1e-7)
+    jacobian = whole(net, x, loss)[1]
+    targets = y if loss == "mse" else nn.functional.one_hot(y, 3).double()
+    centred = (targets - targets.mean(0)).flatten()
+    kernel = jacobian @ jacobian.mT
+    expected = centred @ kernel @ centred / kernel.norm() / centred.square().sum()
+    assert found["alignment_after_20"] == pytest.approx(expected.item(), rel=1e-7)
+
+
+def test_a_training_that_diverges_has_an_infinite_loss():
+    start = Start(line(2), inputs(2), TARGETS, "mse")
+    start.kernel.own = start.kernel.own * 1e-30
+    found = start.after(20, "descent")
+    assert found["loss_after_20"] == math.inf and math.isnan(found["alignment_after_20"])
+
+
+@both
+def test_every_predictor_has_a_direction_and_a_seed(loss):
+    x, y = inputs(4, seed=2), LOSSES[loss][1]
+
+    def again(optimizer, seed):
+        draws = torch.Generator().manual_seed(seed)
+        return predict(small(), x, y, loss, optimizer=optimizer, goals=[0.25, 0.05], generator=draws)
+
+    found = again("descent", 0)
+    of_goals = {f"{name}_{goal}" for name in ("forecast", "forecast_kp") for goal in ("0.25", "0.05")}
+    assert {*found} == {*SLOWER} - {"forecast", "forecast_kp"} | of_goals
+    assert [key for key, value in found.items() if not math.isfinite(value)] == []
+    assert again("descent", 0) == found
+    other = again("momentum", 0)
+    assert {key for key in found if found[key] != other[key]} == {"loss_after_20", "alignment_after_20"}
+
+
+@pytest.mark.bad_input
+def test_another_optimizer():
+    with pytest.raises(ValueError, match="'rmsprop'; one of 'descent', 'momentum', 'adam'"):
+        Start(line(2), inputs(2), TARGETS, "mse").after(20, "rmsprop")
+
+
+def test_where_a_loss_has_no_curvature_its_own_numbers_are_not_defined():
+    net = small()
+    with torch.no_grad():
+        net[-1].weight.mul_(1e6)  # probabilities of 0 and 1
+    start = Start(net, inputs(4), LABELS, "cross_entropy")
+    found = start.predictors([0.1], torch.Generator().manual_seed(0))
+    assert math.isnan(found["kappa_loss"]) and all(map(math.isnan, start.after(2, "descent").values()))
+    assert math.isfinite(found["kappa"]) and found["sharpness"] > 0

@@ -1,0 +1,127 @@
+"""The rows of the trial, and how they are ordered."""
+
+import math
+from pathlib import Path
+
+import jupytext
+import pytest
+import torch
+from gnbook.shared.tuning import LOSSES, Setting, constant_loss, tune
+from gnbook.what_predicts_training.correlations import partial
+from gnbook.what_predicts_training.predictors import predict
+from gnbook.what_predicts_training.table import (
+    CHOICE,
+    FORECASTS,
+    GOALS,
+    NAMES,
+    RIVALS,
+    SIGNS,
+    arrived,
+    order,
+    rows_of,
+    those,
+)
+from scipy import stats
+
+from tests.gnbook.what_predicts_training.cases import LABELS, TARGETS, both, inputs, small
+
+PAGE = Path(__file__).parents[3] / "notebooks" / "what-predicts-training-further.md"
+
+
+@both
+def test_a_row_holds_what_was_foretold_and_what_came(loss):
+    net, x, y = small(), inputs(4), {"mse": TARGETS, "cross_entropy": LABELS}[loss]
+    before = [p.clone() for p in net.parameters()]
+    made = {"optimizers": ["descent", "momentum", "adam"], "measured": 4, "horizon": 60, "batch_size": 3, "seed": 5}
+    rows = list(rows_of(net, x, y, loss, **made))
+    assert all(torch.equal(old, new) for old, new in zip(before, net.parameters(), strict=True))
+    assert [row["optimizer"] for row in rows] == made["optimizers"]
+    initial = LOSSES[loss](net(x), y).item()
+    goals = dict(zip(GOALS, (constant_loss(y, loss) / 10, *(initial / 10**i for i in (1, 2, 3, 4))), strict=True))
+    for row in rows:
+        kind = "adam" if row["optimizer"] == "adam" else "descent"
+        batch = 3 if row["optimizer"] == "momentum" else None
+        draws = torch.Generator().manual_seed(0)
+        expected = predict(net, x[:4], y[:4], loss, optimizer=kind, goals=list(goals.values()), generator=draws)
+        for name, goal in goals.items():
+            for forecast in FORECASTS:
+                assert row[f"{forecast}_{name}"] == expected.pop(f"{forecast}_{goal:g}")
+        assert {name: row[name] for name in expected} == expected
+        setting = Setting(x, y, loss, row["optimizer"], goals, 60, batch, 5)
+        guesses = {"descent": 2 / row["sharpness"], "momentum": 0.5 / row["sharpness"], "adam": 2**-7}
+        found = tune(net, setting, guesses[row["optimizer"]])
+        for name in goals:
+            steps, rate = found.best(name)
+            arrived = steps < math.inf
+            assert (row[f"steps_{name}"], row[f"rate_{name}"]) == ((steps, rate) if arrived else (None, None))
+    assert any(row["steps_1e-1"] for row in rows) and any(row["steps_1e-4"] is None for row in rows)
+
+
+def table(count=12):
+    draw = torch.rand(count, 5, generator=torch.Generator().manual_seed(1)).tolist()
+    return [
+        {"family": "abc"[i % 3], "n": 50 + i % 2, "initial_loss": a, "kappa": b, "loss_after_20": c, "smallest": d}
+        | {"forecast_tenth": d, "forecast_1e-1": -d, "steps_tenth": e, "steps_1e-1": e}
+        for i, (a, b, c, d, e) in enumerate(draw)
+    ]
+
+
+def test_predictors_are_turned_to_slower_and_taken_for_their_goal():
+    rows = table()
+    steps = [row["steps_tenth"] for row in rows]
+    names = ["kappa", "smallest", "forecast", "absolute_after_20", "naswot"]
+    found = order(rows, names=names)
+    expected = {
+        "kappa": stats.spearmanr([row["kappa"] for row in rows], steps).statistic,
+        "smallest": -stats.spearmanr([row["smallest"] for row in rows], steps).statistic,
+        "forecast": stats.spearmanr([row["forecast_tenth"] for row in rows], steps).statistic,
+        "absolute_after_20": stats.spearmanr(
+            [row["loss_after_20"] * row["initial_loss"] for row in rows], steps
+        ).statistic,
+    }
+    assert {name: found.interval(name).value for name in expected} == pytest.approx(expected)
+    assert math.isnan(found.interval("naswot").value)
+    other = order(rows, "1e-1", names=["forecast"]).interval("forecast").value
+    assert other == pytest.approx(-expected["forecast"])
+
+
+def test_the_loss_at_the_start_is_partialled_out():
+    rows = [row | {"kappa": 2 * row["initial_loss"]} for row in table()]
+    assert math.isnan(order(rows, names=["kappa"], statistic=partial).interval("kappa").value)
+
+
+def test_rows_are_picked_by_all_values():
+    rows = table()
+    assert those(rows, n=51, family="a") == [rows[i] for i in (3, 9)] and those(rows, n=7) == []
+
+
+def test_those_that_arrive_have_steps_to_this_goal():
+    rows = [{"steps_tenth": 0, "steps_1e-1": None}, {"steps_tenth": None, "steps_1e-1": 3}]
+    assert arrived(rows) == rows[:1] and arrived(rows, "1e-1") == rows[1:]
+
+
+def test_every_predictor_has_a_plain_name_of_its_own():
+    assert {*NAMES} == {*SIGNS} and len(set(NAMES.values())) == len(NAMES)
+    text = said()
+    assert [name for name in NAMES.values() if name not in text] == []
+
+
+def test_every_predictor_of_a_row_has_a_sign():
+    made = {"optimizers": ["descent"], "measured": 6, "horizon": 2, "batch_size": 3, "seed": 0}
+    (row,) = rows_of(small(), inputs(4), TARGETS, "mse", **made)
+    beside = {f"{kind}_{goal}" for kind in (*FORECASTS, "steps", "rate") for goal in GOALS}
+    told = {*SIGNS} - {*FORECASTS, "absolute_after_20"}
+    assert {*row} - beside - {"n", "loss", "optimizer", "seed", "rates"} == told
+
+
+def said():
+    cells = [cell.source for cell in jupytext.read(PAGE).cells if cell.cell_type == "markdown"]
+    return " ".join(" ".join(cells).split())
+
+
+def test_the_page_says_what_was_chosen_before_the_trial():
+    text = said()
+    for optimizer, name in {"descent": "gradient descent", "momentum": "momentum", "adam": "Adam"}.items():
+        assert f"**{name}: {NAMES[CHOICE[optimizer]]}**" in text
+    *others, last = (f"the {NAMES[name]}" for name in RIVALS)
+    assert f"against {', '.join(others)} and {last}." in text

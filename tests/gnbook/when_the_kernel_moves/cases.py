@@ -1,0 +1,19 @@
+"""What the tests of networks and of their heads share."""
+
+import torch
+from gnbook.when_the_kernel_moves.networks import identity
+
+from gnlib.jacobian import tangent_kernel
+
+
+def gaussian(seed, *shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def hess(f):
+    return torch.func.jacrev(torch.func.jacrev(f))
+
+
+def run_of(networks, x, function=identity):
+    """The kernel of a single network, from the Jacobian."""
+    return tangent_kernel(networks, x, output=lambda y: function(y[0]))

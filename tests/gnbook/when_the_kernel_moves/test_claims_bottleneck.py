@@ -1,0 +1,275 @@
+"""Liu, Zhu and Belkin 2020, section 4: the Hessian of a network with a bottleneck."""
+
+import math
+
+import pytest
+import torch
+from gnbook.when_the_kernel_moves.bottleneck import (
+    ball_floor,
+    cubics,
+    limit_norm,
+    liu_theorem_4_1,
+    vanishing_probability,
+)
+from gnbook.when_the_kernel_moves.networks import StackedNetworks, half_square, identity
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.gnbook.when_the_kernel_moves.helpers import SLACK, TINY, hess, inputs, narrow, norm, slopes
+from tests.strategies import exact, gaussian, instances, seeds
+
+
+@pytest.mark.claim("Liu Eq. 30", verdict="holds if")
+@instances
+@given(seeds, st.integers(1, 6), st.floats(-3, 3), st.sampled_from([torch.tanh, torch.sigmoid, half_square]))
+def test_the_221_norm_behind_a_bottleneck_is_a_sum(seed, m, a, sigma):
+    w = gaussian(seed, m)
+    second = hess(lambda a: sigma(w * a), exact(a))
+    by_formula = torch.stack([u**2 * abs(slopes(sigma, (u * a).item())[1]) for u in w]).sum()
+    assert torch.isclose(second.abs().sum(), by_formula, atol=TINY)
+
+
+@pytest.mark.claim("Liu Eq. 30", verdict="holds if")
+def test_the_sum_is_of_the_order_of_the_width_unless_the_value_is_an_inflection():
+    for a, order in ((1.0, True), (0.0, False)):
+        sums = [
+            (w**2 * 2 * (torch.tanh(w * a) * (1 - torch.tanh(w * a) ** 2)).abs()).mean()
+            for w in map(gaussian, (0, 1), (10**3, 10**5))
+        ]
+        assert all((0.1 < value < 1) == order and (value == 0) != order for value in sums)
+
+
+@pytest.mark.claim("Bottleneck as a product", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 4), inputs)
+def test_the_network_of_theorem_4_1_is_a_product_of_cubics(seed, m, x):
+    theta = gaussian(seed, 4 * m)
+    h, c = cubics(list(theta.view(4, m)), x)
+    assert narrow(theta, x).item() == pytest.approx(c.value * h.value**2 / 2, rel=1e-10, abs=1e-14)
+    network = StackedNetworks(
+        [
+            theta[:m].view(1, m, 1),
+            theta[m : 2 * m].view(1, 1, m),
+            theta[2 * m : 3 * m].view(1, m, 1),
+            theta[3 * m :].view(1, 1, m),
+        ],
+        [1, m**-0.5, 1, m**-0.5],
+        [half_square, identity, half_square],
+    )
+    assert network(exact([[x]])).item() == pytest.approx(narrow(theta, x).item(), rel=1e-10, abs=1e-14)
+
+    def factors(theta):
+        w1, w2, w3, w4 = theta.view(4, m)
+        return x**2 * (w2 @ w1**2) / (2 * m**0.5), w4 @ w3**2 / m**0.5
+
+    for index, cubic in enumerate((h, c)):
+        g, second = (
+            torch.func.grad(lambda t, i=index: factors(t)[i])(theta),
+            hess(lambda t, i=index: factors(t)[i], theta),
+        )
+        assert g.norm().item() == pytest.approx(cubic.gradient, rel=1e-10, abs=1e-14)
+        assert norm(second) <= cubic.hessian(0.0) * SLACK + TINY
+        step = gaussian(seed + 1, 4 * m)
+        far = hess(lambda t, i=index: factors(t)[i], theta + 0.7 * step / step.norm())
+        assert norm(far) <= cubic.hessian(0.7) * SLACK + TINY
+
+
+def cubic(u, v):
+    """The cubic c, and its gradient, as functions of two vectors."""
+    root = u.shape[-1] ** 0.5
+    return (u * v**2).sum(-1) / root, torch.cat([v**2, 2 * u * v], -1) / root
+
+
+@pytest.mark.claim("Bottleneck as a product", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 4), st.sampled_from([0.01, 0.1, 0.5]), st.booleans())
+def test_values_and_gradients_of_a_cubic_are_above_their_floors_in_a_ball(seed, m, radius, steep):
+    u, v = gaussian(seed, 2, m)
+    if steep:  # one unit without a gradient that bends against the others
+        u[-1], v[-1] = -100 * (u @ v**2).sign(), 0.0
+    _, c = cubics([v, u, v, u], 1.0)
+    point = torch.cat([u, v])
+    steps = torch.cat([torch.eye(2 * m).double(), -torch.eye(2 * m).double(), -point[None], gaussian(seed, 50, 2 * m)])
+    ends = point + radius * steps / steps.norm(dim=1, keepdim=True)
+    value, gradient = cubic(ends[:, :m], ends[:, m:])
+    assert value.abs().min() * SLACK + TINY >= c.least(radius)[0]
+    assert gradient.norm(dim=1).min() * SLACK + TINY >= c.least(radius)[1]
+
+
+@pytest.mark.claim("Bottleneck as a product", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 4), st.booleans())
+def test_a_unit_with_one_weight_attains_the_bound_on_the_hessian(seed, m, upper):
+    u, v = gaussian(seed, 2, m)
+    (v if upper else u).zero_()
+    second = hess(lambda p: cubic(*p.view(2, m))[0], torch.cat([u, v]))
+    assert norm(second) == pytest.approx(cubics([v, u, v, u], 1.0)[1].hessian(0.0), rel=1e-10)
+
+
+@pytest.mark.claim("Liu Theorem 4.1", verdict="fails")
+@instances
+@given(seeds, st.integers(1, 6))
+def test_the_hessian_falls_with_the_fourth_power_of_the_input_not_with_the_square(seed, m):
+    theta = gaussian(seed, 4 * m)
+    at_one = norm(hess(lambda t: narrow(t, 1.0), theta))
+    constant, delta = 1e-3, 0.1  # however small they are
+    bound = math.sqrt(3) / 8 * constant * delta**3
+    x = min(1.0, math.sqrt(bound / at_one) / 2)
+    assert norm(hess(lambda t: narrow(t, x), theta)) < bound * x**2
+
+
+def zero_nearby(theta):
+    """The way to a point with c = h = 0, found by Newton steps along the gradients of the two cubics."""
+    w1, w2, w3, w4 = (w.clone() for w in theta.view(4, -1))
+    for u, v in ((w2, w1), (w4, w3)):
+        for _ in range(50):
+            gu, gv = v * v, 2 * u * v
+            step = (u @ (v * v)) / (gu @ gu + gv @ gv)
+            u -= step * gu
+            v -= step * gv
+    return torch.cat([w1, w2, w3, w4])
+
+
+@pytest.mark.claim("Liu Theorem 4.1", verdict="fails")
+def test_most_balls_contain_a_point_where_the_hessian_vanishes():
+    radius, m, inside = 2.0, 1000, 0
+    for seed in range(200):
+        theta = gaussian(seed, 4 * m)
+        end = zero_nearby(theta)
+        h, c = cubics(list(end.view(4, m)), 1.0)
+        assert abs(h.value) + abs(c.value) < 1e-12
+        inside += (end - theta).norm().item() <= radius
+    assert inside >= 190  # the theorem allows 2 delta + exp(-m / 16) of them, any delta: 1 - exp(-14 / 3) are seen
+    assert vanishing_probability(radius) == pytest.approx(0.9906, abs=1e-4)
+
+
+@pytest.mark.claim("Liu Theorem 4.1", verdict="fails")
+@instances
+@given(seeds, st.integers(1, 5), inputs)
+def test_where_both_cubics_vanish_so_does_the_hessian(seed, m, x):
+    theta = gaussian(seed, 4 * m)
+    theta[m : 2 * m] = theta[3 * m :] = 0
+    assert norm(hess(lambda t: narrow(t, x), theta)) == 0
+
+
+@pytest.mark.claim("Liu Theorem 4.1, corrected", verdict="holds")
+@pytest.mark.parametrize("offset", ["none", "first entries", "spread"])
+@pytest.mark.parametrize("m", [20, 400])
+def test_at_a_fixed_point_the_hessian_is_rarely_small(offset, m):
+    failures, runs, delta, x = 0, 400, 0.2, 0.7
+    shift = torch.zeros(4, m).double()
+    if offset == "first entries":
+        shift[:, 0] = 1.5
+    elif offset == "spread":
+        shift[:] = 3 / (4 * m) ** 0.5
+    for seed in range(runs):
+        w1, _, w3, w4 = gaussian(seed, 4, m) + shift
+        alpha = (w1 * x) ** 2 / 2
+        block = ((w4 * w3**2).sum().abs() * (alpha @ alpha) / m**1.5).item()  # no more than the norm of H
+        failures += block < liu_theorem_4_1(x, delta)
+    assert failures / runs <= delta + 2 * math.exp(-m / 16)
+    far_above = sum(
+        ((w[3] * w[2] ** 2).sum().abs() * (half_square(w[0] * x) ** 2).sum() / m**1.5).item()
+        < 90 * liu_theorem_4_1(x, delta)
+        for w in (gaussian(seed, 4, m) + shift for seed in range(runs))
+    )
+    assert far_above / runs > delta + 2 * math.exp(-400 / 16)  # and of this order
+
+
+@pytest.mark.claim("Liu Theorem 4.1, corrected", verdict="holds")
+@pytest.mark.parametrize("m", [1, 7, 1000])
+@pytest.mark.parametrize("delta", [0.01, 0.2])
+@pytest.mark.parametrize("x", [0.3, -1.0, 2.0])
+def test_the_constant_is_the_product_of_two_bounds(m, delta, x):
+    upper = math.sqrt(2 * math.pi) * delta * math.sqrt(m / 4) / 2  # |N(0, tau^2)| < t with 2 t / (sqrt(2 pi) tau)
+    first = x**4 / 4 * (m / 2) ** 2 / m  # the values of the first layer where the squared weights add up to m/2
+    assert math.isclose(liu_theorem_4_1(x, delta), upper * first / m**1.5, rel_tol=1e-12)
+    density = math.erf(upper / math.sqrt(m / 4) / 2**0.5)  # the probability of [-t, t] if tau^2 = m / 4
+    assert 0.98 * delta <= density <= delta  # so no larger t would do
+
+
+@pytest.mark.claim("Theorem 4.1 in a whole ball", verdict="holds")
+@instances
+@given(seeds, st.sampled_from([2, 5, 30]), st.sampled_from([0.3, 1.0, 2.0]), st.sampled_from([0.0, 0.02, 0.2, 1.0]))
+def test_the_floor_in_a_ball_is_below_all_that_is_found_in_it(seed, m, x, radius):
+    theta = gaussian(seed, 4 * m)
+    floor = ball_floor(*cubics(list(theta.view(4, m)), x), radius)
+    way = zero_nearby(theta) - theta
+    steps = [torch.zeros_like(theta), way * min(1.0, radius / way.norm().item())]
+    steps += [radius * s / s.norm() for s in gaussian(seed + 1, 2, 4 * m)]
+    for step in steps:
+        found = norm_by_parts(theta + step, x) if m > 5 else norm(hess(lambda t: narrow(t, x), theta + step))
+        assert found * SLACK + TINY >= floor
+
+
+def norm_by_parts(theta, x):
+    """Norm of the Hessian by its parts: c (h'' h + h' h'^T), h c' h'^T and h^2 / 2 c'', by matrix products."""
+    m = len(theta) // 4
+    w1, w2, w3, w4 = theta.view(4, m)
+    s, t = x**2 / (2 * m**0.5), 1 / m**0.5
+    h, c = s * (w2 @ w1**2), t * (w4 @ w3**2)
+    gh, gc = torch.cat([2 * s * w2 * w1, s * w1**2]), torch.cat([2 * t * w4 * w3, t * w3**2])
+
+    def second(u, v, scale):
+        zero = torch.zeros(m, m).double()
+        return 2 * scale * torch.cat([torch.cat([u.diag(), v.diag()], 1), torch.cat([v.diag(), zero], 1)])
+
+    top = c * (torch.outer(gh, gh) + h * second(w2, w1, s))
+    cross = h * torch.outer(gc, gh)
+    whole = torch.cat([torch.cat([top, cross.mT], 1), torch.cat([cross, h**2 / 2 * second(w4, w3, t)], 1)])
+    return torch.linalg.eigvalsh(whole).abs().max().item()
+
+
+@pytest.mark.claim("Theorem 4.1 in a whole ball", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 200))
+def test_in_a_ball_of_no_radius_the_floor_is_the_larger_of_two_entries(seed, m):
+    h, c = cubics(list(gaussian(seed, 4, m)), 1.0)
+    one = abs(h.value) * c.gradient * h.gradient
+    other = abs(c.value) * max(h.gradient**2 - abs(h.value) * h.hessian(0.0), 0.0)
+    assert ball_floor(h, c, 0.0) == pytest.approx(max(one, other), rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.claim("Theorem 4.1 in a whole ball", verdict="holds")
+@pytest.mark.parametrize("radius", [0.0, 0.3])
+def test_for_wide_networks_the_floor_is_nearly_the_limit(radius):
+    for seed in range(5):
+        m = 10**6
+        w = gaussian(seed, 4, m)
+        h, c = cubics(list(w), 1.0)
+        distance = math.hypot(h.value / h.gradient, c.value / c.gradient)
+        floor = ball_floor(h, c, radius)
+        assert floor <= max(limit_norm(h.value / h.gradient, c.value / c.gradient), 1e-9) * 1.01
+        nearer = ball_floor(h, c, 0.9 * distance)  # a step of that length towards the zero leaves a tenth of both
+        assert nearer <= 1.1 * limit_norm(0.1 * h.value / h.gradient, 0.1 * c.value / c.gradient)
+        if distance > radius + 0.1:
+            assert floor >= 0.9 * 4.63 * (distance - radius) / 2**0.5
+
+
+@pytest.mark.claim("Theorem 4.1 in a whole ball", verdict="holds")
+def test_a_point_without_a_hessian_is_in_the_ball_as_often_as_the_limit_says():
+    m, distances = 500, []
+    for seed in range(1500):
+        theta = gaussian(seed, 4 * m)
+        h, c = cubics(list(theta.view(4, m)), 1.0)
+        distances.append(math.hypot(h.value / h.gradient, c.value / c.gradient))
+    for radius in (0.3, 0.7, 1.0, 1.5):
+        share = sum(d <= radius for d in distances) / len(distances)
+        assert share == pytest.approx(vanishing_probability(radius), abs=0.04)
+
+
+@pytest.mark.claim("Limit of the Hessian of a bottleneck", verdict="holds")
+def test_the_norm_tends_to_that_of_a_matrix_of_size_two():
+    errors = []
+    for m in (20, 300):
+        error = 0.0
+        for seed in range(4):
+            theta = gaussian(seed, 4 * m)
+            h, c = cubics(list(theta.view(4, m)), 1.0)
+            value = norm_by_parts(theta, 1.0)
+            assert h.gradient**2 == pytest.approx(7 / 4, rel=25 / m**0.5) and c.gradient**2 == pytest.approx(
+                7, rel=25 / m**0.5
+            )
+            error += abs(value / limit_norm(h.value / h.gradient, c.value / c.gradient) - 1) / 4
+        errors.append(error)
+    assert errors[1] < 0.5 * errors[0] and errors[1] < 0.2

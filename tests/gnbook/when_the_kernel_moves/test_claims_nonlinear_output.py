@@ -1,0 +1,244 @@
+"""Liu, Zhu and Belkin 2020, section 4: the kernel of a network with a non-linear output."""
+
+import math
+
+import pytest
+import torch
+from gnbook.shared.hessian import hessian_ends
+from gnbook.when_the_kernel_moves.heads import Entrywise, output_kernel, swish
+from gnbook.when_the_kernel_moves.networks import half_square, identity, shallow
+from gnbook.when_the_kernel_moves.nonlinear_output import change_floor, liu_eq_29
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnlib.jacobian import tangent_kernel
+from tests.gnbook.when_the_kernel_moves.helpers import SLACK, TINY, hess, inputs, norm, slopes
+from tests.strategies import exact, gaussian, instances, seeds
+
+OUTPUTS = [swish, torch.sigmoid, torch.sin, torch.nn.functional.softplus, identity, half_square]
+
+
+def scalar(m, seed, x, sigma=torch.tanh):
+    """A network with one hidden layer, biases and one output, as a function of its weights, and weights for it."""
+
+    def f(theta):
+        w, b, v = theta.split(m)
+        return v @ sigma(w * x + b) / m**0.5
+
+    return f, gaussian(seed, 3 * m)
+
+
+@pytest.mark.claim("Liu Eq. 27", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 5), st.integers(1, 4), st.sampled_from(OUTPUTS))
+def test_the_kernel_of_the_output_is_that_of_f_times_slopes(seed, m, n, phi):
+    network, x = shallow(m, 2, activation=torch.tanh, seeds=[seed]), gaussian(seed, n, 2)
+    head = Entrywise(phi)
+    kernel = tangent_kernel(network, x, output=lambda y: y[0])
+    expected = tangent_kernel(network, x, output=lambda y: phi(y[0]))
+    by_slopes = output_kernel(kernel, head.slopes(network(x)[0]))
+    assert torch.allclose(by_slopes, expected, atol=1e-10 * (1 + norm(expected)))
+    first = torch.stack([torch.diagonal(s) for s in head.slopes(network(x)[0])]).flatten()
+    assert torch.allclose(expected.diagonal(), first**2 * kernel.diagonal(), atol=1e-10 * (1 + norm(expected)))
+
+
+@pytest.mark.claim("Liu Section 4, change of the kernel", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 5), inputs, st.sampled_from(OUTPUTS), st.sampled_from([0.0, 0.1, 1.0, 10.0]))
+def test_the_kernel_of_the_output_changes_at_least_by_a_minus_b(seed, m, x, phi, size):
+    f, start = scalar(m, seed, x)
+    end = start + size * gaussian(seed + 1, 3 * m)
+    kernels, first, tilde = [], [], []
+    for w in (start, end):
+        kernels.append(torch.func.grad(f)(w).square().sum()[None])
+        first.append(exact([slopes(phi, f(w).item())[0]]))
+        tilde.append(torch.func.grad(lambda w: phi(f(w)))(w).square().sum())
+    floor = change_floor(*kernels, *first).item()
+    assert (tilde[1] - tilde[0]).abs() >= floor - TINY * (1 + tilde[0] + tilde[1])
+
+
+@pytest.mark.claim("Liu Section 4, change of the kernel", verdict="holds")
+def test_the_bound_on_the_change_is_attained_by_a_kernel_that_does_not_move():
+    floor = change_floor(exact([2.0]), exact([2.0]), exact([1.0]), exact([3.0]))
+    assert floor.item() == 16 == 3**2 * 2 - 1**2 * 2
+    floor = change_floor(exact([2.0]), exact([1.5]), exact([1.0]), exact([3.0]))  # and by one that falls as slopes rise
+    assert floor.item() == 11.5 == 3**2 * 1.5 - 1**2 * 2
+
+
+@pytest.mark.claim("Liu Section 4, term A, corrected", verdict="holds")
+@instances
+@given(st.floats(-3, 3), st.floats(-3, 3), st.floats(0, 5), st.sampled_from([swish, torch.exp, half_square]))
+def test_the_squared_slope_changes_on_the_way_to_a_label_where_slopes_are_monotone(start, end, kernel, phi):
+    if phi is half_square:
+        start, end = abs(start), abs(end)  # the slope is z
+    (a, bend_a), (b, bend_b) = (slopes(phi, z) for z in (start, end))
+    bend = min(bend_a, bend_b)  # least in between too: that of swish has one maximum, that of the others none
+    assert bend > 0 and min(a, b) >= 0
+    floor = change_floor(exact([kernel]), exact([kernel]), exact([a]), exact([b])).item()  # B = 0
+    least = bend * (a + b) * abs(start - end) * kernel
+    assert floor >= least * (1 - 1e-9) - TINY
+    if phi is half_square:
+        assert math.isclose(floor, least, rel_tol=1e-9, abs_tol=TINY)
+
+
+@pytest.mark.claim("Liu Section 4, term A", verdict="fails")
+def test_a_cube_reaches_another_label_with_the_same_squared_slope():
+    def cube(z):
+        return z**3 / 3
+
+    assert cube(1.0) != cube(-1.0)
+    floor = change_floor(exact([1.0]), exact([1.0]), *(exact([slopes(cube, z)[0]]) for z in (1.0, -1.0)))
+    assert floor.item() == 0
+    assert change_floor(exact([1.0]), exact([1.0]), *(exact([slopes(cube, z)[0]]) for z in (1.0, -2.0))).item() == 15
+
+
+def along(f, w, step):
+    """Second derivative times a step."""
+    return torch.func.grad(lambda w: torch.func.grad(f)(w) @ step)(w)
+
+
+def late(z):
+    """Twice differentiable and not linear, but only where z > 100."""
+    return z + (z - 100).clamp_min(0) ** 3
+
+
+@pytest.mark.claim("Liu Section 4, a linear output is necessary", verdict="fails")
+@pytest.mark.claim("Liu Section 4, term A", verdict="fails")
+@pytest.mark.claim("Liu Section 4, a Hessian of order one", verdict="fails")
+@pytest.mark.claim("Liu Remark 4.1", verdict="fails")
+@pytest.mark.claim("Liu Table 1, non-linear output layer", verdict="fails")
+@instances
+@given(seeds, st.sampled_from([0.5, 3.0]))
+def test_an_output_that_is_not_linear_elsewhere_is_linear_in_the_whole_ball(seed, radius):
+    f, start = scalar(200, seed, 1.0)
+    for size in (0.0, 0.5, 1.0):
+        step = gaussian(seed + 1, 600)
+        w = start + radius * size * step / step.norm()
+        same = torch.func.grad(lambda w: late(f(w)))(w)
+        assert torch.equal(same, torch.func.grad(f)(w))
+        assert torch.equal(along(lambda w: late(f(w)), w, step), along(f, w, step))
+    reach = start[400:].norm() + radius  # |f| <= |v| at all points of the ball, as |tanh| < 1
+    assert reach < 100
+    assert slopes(late, 101.0)[1] > 0
+
+
+@pytest.mark.claim("Liu Section 4, a linear output is necessary, corrected", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 20), inputs, st.sampled_from([*OUTPUTS, torch.exp]))
+def test_the_two_are_apart_by_the_slope_times_the_hessian_of_f_at_most(seed, m, x, phi):
+    f, w = scalar(m, seed, x)
+    first, second = slopes(phi, f(w).item())
+    kernel, own = torch.func.grad(f)(w).square().sum().item(), norm(hess(f, w))
+    apart = abs(norm(hess(lambda w: phi(f(w)), w)) - abs(second) * kernel)
+    assert apart <= abs(first) * own * SLACK + TINY * (1 + abs(second) * kernel)
+
+
+@pytest.mark.claim("Liu Section 4, a linear output is necessary, corrected", verdict="holds")
+@pytest.mark.parametrize("phi", [swish, torch.sin, torch.nn.functional.softplus])
+@pytest.mark.parametrize("seed", range(3))
+def test_where_the_output_is_bent_the_hessian_tends_to_its_curvature_times_the_kernel(seed, phi):
+    sample, apart = exact([[1.0, 1.0]]), []
+    for m in (100, 10_000):
+        network = shallow(m, 1, activation=torch.tanh, seeds=[seed])
+        tilde = hessian_ends(network, sample, output=lambda y: phi(y[0]), tolerance=1e-4).norm
+        second = slopes(phi, network(sample).item())[1]
+        apart.append(abs(tilde - abs(second) * network.kernel(sample).item()))
+    assert apart[1] < 0.05 and apart[1] < apart[0]
+
+
+@pytest.mark.claim("Liu Section 4, a linear output is necessary, corrected", verdict="holds")
+@pytest.mark.parametrize("m", [1.0, 5.0, 20.0])
+def test_slopes_without_bound_keep_the_two_apart(m):
+    def f(w):  # H = 1/m, K = 1, and f = m at w = 0
+        return m + w + w**2 / (2 * m)
+
+    zero = exact(0.0)
+    own = hess(f, zero).item()
+    tilde = hess(lambda w: torch.exp(f(w)), zero).item()
+    bent = slopes(torch.exp, m)[1] * torch.func.grad(f)(zero).item() ** 2
+    assert own == 1 / m
+    assert math.isclose(tilde - bent, slopes(torch.exp, m)[0] * own, rel_tol=1e-9)  # e^m / m, though H tends to zero
+    assert tilde - bent > 2.5
+
+
+@pytest.mark.claim("Liu Eq. 28", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 4), inputs, st.sampled_from(OUTPUTS))
+def test_the_hessian_of_the_output_has_two_terms(seed, m, x, phi):
+    f, w = scalar(m, seed, x)
+    g, h = torch.func.grad(f)(w), hess(f, w)
+    first, second = slopes(phi, f(w).item())
+    expected = second * torch.outer(g, g) + first * h
+    assert torch.allclose(hess(lambda w: phi(f(w)), w), expected, atol=1e-10 * (1 + norm(expected)))
+
+
+@pytest.mark.claim("Liu Eq. 29", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 4), inputs, st.sampled_from(OUTPUTS))
+def test_the_norm_is_within_one_term_of_the_other(seed, m, x, phi):
+    f, w = scalar(m, seed, x)
+    g, h = torch.func.grad(f)(w), hess(f, w)
+    low, high = liu_eq_29(g.norm().item(), norm(h), *slopes(phi, f(w).item()))
+    assert low - TINY <= norm(hess(lambda w: phi(f(w)), w)) <= high + TINY
+
+
+@pytest.mark.claim("Liu Eq. 29", verdict="holds")
+def test_a_product_of_two_numbers_attains_both_sides():
+    w = exact([1.0, 1.0])  # f = w_1 w_2 with |grad f|^2 = 2 and H of eigenvalues 1 and -1
+    g, h = torch.func.grad(torch.prod)(w), hess(torch.prod, w)
+    for first, second in ((1.0, 3.0), (-1.0, 3.0)):
+        low, high = liu_eq_29(g.norm().item(), norm(h), first, second)
+        value = norm(second * torch.outer(g, g) + first * h)
+        assert value == pytest.approx(high if first > 0 else low, rel=1e-12)
+
+
+@pytest.mark.claim("Liu Section 4, a Hessian of order one", verdict="fails")
+def test_the_hessian_of_swish_does_not_shrink_with_the_width():
+    sample = exact([[1.0, 1.0]])
+    norms = []
+    for m in (100, 1000, 10_000):
+        networks = [shallow(m, 1, activation=torch.tanh, seeds=[seed]) for seed in range(6)]
+        ends = [hessian_ends(net, sample, output=lambda y: swish(y[0]), tolerance=1e-3) for net in networks]
+        norms.append(sum(end.norm for end in ends) / len(ends))
+    assert norms[2] > 0.5 * norms[1] > 0.1 * norms[0] and norms[2] > 0.03
+
+
+@pytest.mark.claim("Liu Section 4, a Hessian of order one", verdict="fails")
+@instances
+@given(seeds, st.integers(1, 4), inputs)
+def test_at_a_point_of_inflection_only_the_hessian_of_f_is_left(seed, m, x):
+    f, w = scalar(m, seed, x)
+    w[2 * m :] -= (
+        f(w) * m**0.5 * torch.tanh(w[:m] * x + w[m : 2 * m]) / torch.tanh(w[:m] * x + w[m : 2 * m]).square().sum()
+    )
+    assert abs(f(w)) < 1e-12
+    tilde = hess(lambda w: torch.sigmoid(f(w)), w)
+    assert torch.allclose(tilde, hess(f, w) / 4, atol=1e-10)
+
+
+@pytest.mark.claim("Liu Remark 4.1", verdict="fails")
+def test_the_kernel_and_the_squared_gradient_by_hidden_values_have_a_ratio_that_does_not_depend_on_the_width():
+    ratios = []
+    for m in (100, 10_000, 1_000_000):
+        w, b, v = gaussian(0, 3, m)
+        slope = 1 - torch.tanh(w + b) ** 2
+        kernel = torch.tanh(w + b).square().mean() + 2 * (v * slope).square().mean()
+        ratios.append((kernel / (v / m**0.5).square().sum()).item())
+        assert (v / m**0.5).abs().max() < 6 / m**0.5
+    assert max(ratios) < 1.5 * min(ratios)
+    assert slopes(torch.sigmoid, 0.0)[1] == 0  # where the first term is none at all
+
+
+@pytest.mark.claim("Liu Section 4, lazy training", verdict="holds")
+@instances
+@given(seeds, st.sampled_from([0.5, 1.0, 2.0]))
+def test_the_same_change_of_weights_leaves_one_kernel_and_moves_the_other(seed, x):
+    f, w = scalar(20_000, seed, x)
+    g = torch.func.grad(f)(w)
+    end = w + 3 * g / g.norm()  # each weight by O(1/sqrt m)
+    assert (end - w).abs().max() < 0.15
+    changes = []
+    for function in (f, lambda w: torch.exp(f(w) / 2)):
+        before, after = (torch.func.grad(function)(p).square().sum() for p in (w, end))
+        changes.append((abs(after - before) / before).item())
+    assert changes[0] < 0.25 and changes[1] > 5

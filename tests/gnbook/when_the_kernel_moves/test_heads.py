@@ -1,0 +1,55 @@
+"""Outputs that are not linear: slopes, curvatures, losses."""
+
+import mpmath
+import pytest
+import torch
+from gnbook.when_the_kernel_moves.heads import Entrywise, Softmax, output_kernel, swish
+from gnbook.when_the_kernel_moves.networks import identity, shallow
+
+from tests.gnbook.when_the_kernel_moves.cases import gaussian, hess, run_of
+
+
+@pytest.mark.parametrize("head", [Softmax(), Entrywise(swish), Entrywise(identity), Entrywise(torch.sin)])
+@pytest.mark.parametrize("seed", range(8))
+def test_slopes_curvatures_and_kernels_of_outputs_against_autograd(head, seed):
+    f = 3 * gaussian(seed, 4, 3)
+    targets = torch.eye(3).double()[[0, 1, 2, 0]]
+    slopes = head.slopes(f)
+    for i in range(4):
+        assert torch.allclose(slopes[i], torch.func.jacrev(head.outputs)(f[i : i + 1])[0, :, 0], atol=1e-13)
+    loss = hess(lambda f: head.loss(f, head.outputs(f).detach()))  # no residual: Gauss-Newton is all
+    if not isinstance(head, Softmax):
+        blocks = loss(f)
+    else:
+        blocks = hess(lambda f: head.loss(f, targets))(f)
+    for i in range(4):
+        assert torch.allclose(head.curvature(f)[i], blocks[i, :, i], atol=1e-13)
+    network, x = shallow(5, seeds=[seed]), gaussian(seed + 1, 4, 2)
+    kernel = output_kernel(network.kernel(x), head.slopes(network(x)))
+    assert torch.allclose(kernel[0], run_of(network, x, head.outputs), atol=1e-11)
+
+
+def test_slopes_that_are_not_symmetric():
+    kernel, slopes = gaussian(0, 2, 6, 6), gaussian(1, 2, 3, 2, 2)
+    for run in range(2):
+        whole = torch.block_diag(*slopes[run])
+        assert torch.allclose(output_kernel(kernel, slopes)[run], whole @ kernel[run] @ whole.mT, atol=1e-13)
+
+
+def test_losses_by_hand():
+    f, y = torch.tensor([[[1.0, 2.0], [0.0, 0.0]]]).double(), torch.tensor([[[0.0, 1.0], [1.0, 0.0]]]).double()
+    entropy = (torch.log1p(torch.exp(torch.tensor(-1.0).double())) + torch.log(torch.tensor(2.0).double())) / 2
+    assert torch.allclose(Softmax().loss(f, y)[0], entropy)
+    assert Entrywise(identity).loss(f, y).item() == ((1 + 1) + (1 + 0)) / 2
+
+
+def test_where_swish_falls():
+    with mpmath.workdps(30):
+        slope = mpmath.diff(lambda z: z / (1 + mpmath.exp(-z / 10)), mpmath.mpf("-3.7"))
+        turn = mpmath.findroot(lambda z: mpmath.diff(lambda t: t / (1 + mpmath.exp(-t / 10)), z), -12)
+    assert Entrywise(swish).slopes(torch.tensor([[-3.7]], dtype=torch.float64)).item() == pytest.approx(
+        float(slope), rel=1e-13
+    )
+    assert float(turn) == pytest.approx(-12.78, abs=0.005)
+    z = torch.linspace(-100, 100, 20001).double()[:, None]
+    assert -0.1 < Entrywise(swish).slopes(z).min() < -0.0998

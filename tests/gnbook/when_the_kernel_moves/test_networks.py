@@ -1,0 +1,112 @@
+"""Networks side by side, and their kernels."""
+
+import pytest
+import torch
+from gnbook.shared.hessian import Hessian
+from gnbook.transition_to_linearity.wide_network import WideNetwork
+from gnbook.when_the_kernel_moves.networks import StackedNetworks, bottleneck, half_square, identity, shallow
+
+from tests.gnbook.when_the_kernel_moves.cases import gaussian, hess, run_of
+
+CASES = {
+    "shallow": lambda seed: shallow(1 + seed % 7, 1 + seed % 3, seeds=[seed]),
+    "smooth": lambda seed: shallow(4, 2, activation=torch.tanh, seeds=[seed]),
+    "bottleneck": lambda seed: bottleneck(5, 1 + seed % 4, 3, scaled=seed % 2 == 0, seeds=[seed]),
+    "square": lambda seed: bottleneck(3, 1, 1, activation=half_square, seeds=[seed]),
+    "width one": lambda seed: bottleneck(1, 1, 1, seeds=[seed]),
+    "no hidden layer": lambda seed: StackedNetworks([gaussian(seed, 1, 2, 2)], [0.5], []),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("seed", range(10))
+def test_the_kernel_by_layers_is_that_of_the_jacobian(name, seed):
+    network, x = CASES[name](seed), gaussian(seed, 1 + seed % 4, 2)
+    kernel = network.kernel(x)
+    assert kernel.shape[0] == 1
+    assert torch.allclose(kernel[0], run_of(network, x), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("build", [lambda s: shallow(6, seeds=s), lambda s: bottleneck(5, 2, seeds=s)])
+def test_side_by_side_is_one_by_one(build):
+    together, x = build([3, 1, 4]), gaussian(0, 3, 5, 2)
+    for run, seed in enumerate([3, 1, 4]):
+        alone = build([seed])
+        assert torch.allclose(together(x)[run], alone(x[run])[0], rtol=1e-13)
+        assert torch.allclose(together.kernel(x)[run], alone.kernel(x[run])[0], rtol=1e-12)
+        assert torch.equal(together.only([run])(x[[run]]), alone(x[[run]]))
+    assert len(together) == 3 and len(together.only([2, 0])) == 2
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_step_is_along_the_gradient_that_autograd_finds(name, shared):
+    network = CASES[name](3)
+    x, rates = gaussian(1, 4, 2) if shared else gaussian(1, 1, 4, 2), torch.tensor([0.25]).double()
+    passes = network.passes(x)
+    slopes = gaussian(2, *passes.outputs.shape)
+    gradients = torch.autograd.grad((slopes * passes.outputs).sum(), list(network.weights))
+    expected = [w.detach() - 0.25 * g for w, g in zip(network.weights, gradients, strict=True)]
+    network.step(passes, slopes, rates)
+    assert all(torch.allclose(w, e, rtol=1e-12, atol=1e-14) for w, e in zip(network.weights, expected, strict=True))
+
+
+def test_a_shallow_network_is_the_wide_network_but_for_the_factor_of_its_input():
+    network, x = shallow(7, 1, activation=torch.tanh, seeds=[0]), gaussian(1, 4, 2)
+    wide = WideNetwork([w[0] * f for w, f in zip(network.weights, (2**0.5, 1.0), strict=True)])
+    assert torch.allclose(network(x)[0], wide(x), rtol=1e-13)
+
+
+def test_equations_43_and_48_by_hand():
+    x = torch.tensor([[2.0, 1.0]]).double()
+    weights = [
+        torch.tensor(w).double()[None]
+        for w in ([[1.0, -1.0], [-1.0, 0.0], [0.5, 0.0], [0.0, 2.0]], [[1.0, 2.0, 3.0, 4.0]])
+    ]
+    assert StackedNetworks(weights, [1.0, 0.5], [torch.relu])(x).item() == (1 * 1 + 3 * 1 + 4 * 2) / 2
+    network = bottleneck(4, 2, seeds=[0])
+    w1, w2, w3, w4 = (w[0] for w in network.weights)
+    by_hand = w4 @ torch.relu(w3 @ (w2 @ torch.relu(w1 @ x[0])) / 2) / 2
+    assert torch.allclose(network(x)[0, 0], by_hand)
+    scaled = bottleneck(4, 2, scaled=True, seeds=[0])(x)
+    assert torch.allclose(scaled * 2**0.5, network(x))
+
+
+def test_the_hessian_of_a_run():
+    network, x = shallow(3, 1, activation=torch.tanh, seeds=[0]), gaussian(1, 1, 2)
+    w, v = (w[0].detach() for w in network.weights)
+    hessian = Hessian(network, x, output=lambda y: y[0]).dense()
+
+    def f(theta):
+        return theta[6:] @ torch.tanh(theta[:6].view(3, 2) @ x[0]) / 3**0.5
+
+    oracle = hess(f)(torch.cat([w.flatten(), v.flatten()]))
+    assert torch.allclose(hessian, oracle, atol=1e-13)
+
+
+@pytest.mark.bad_input
+def test_a_relu_has_no_hessian():
+    with pytest.raises(ValueError, match="no second derivative everywhere"):
+        Hessian(shallow(3, 1, seeds=[0]), gaussian(1, 1, 2), output=lambda y: y[0])
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: shallow(0, seeds=[0]), "integers from 1 on"),
+        (lambda: bottleneck(3, 2.5, seeds=[0]), "integers from 1 on"),
+        (lambda: shallow(3, seeds=[]), "and seeds"),
+        (lambda: StackedNetworks([], [], []), "was expected of each layer"),
+        (lambda: StackedNetworks([gaussian(0, 2, 3, 2), gaussian(0, 1, 1, 3)], [1, 1], [identity]), "as many runs"),
+        (
+            lambda: StackedNetworks([gaussian(0, 1, 3, 2), gaussian(0, 1, 1, 4)], [1, 1], [identity]),
+            "takes 4 inputs but",
+        ),
+        (lambda: StackedNetworks([gaussian(0, 1, 3, 2)], [1, 1], []), "one factor a layer"),
+        (lambda: StackedNetworks([gaussian(0, 1, 3, 2) * float("nan")], [1], []), "NaN or infinite"),
+    ],
+)
+def test_networks_that_are_none(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()

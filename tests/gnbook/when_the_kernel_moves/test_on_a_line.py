@@ -1,0 +1,86 @@
+"""Networks on a line from moments of groups of units: the same as from all units."""
+
+import pytest
+import torch
+from gnbook.when_the_kernel_moves.clusters import three_clusters, with_one
+from gnbook.when_the_kernel_moves.descent import descend
+from gnbook.when_the_kernel_moves.heads import Entrywise, Softmax, swish
+from gnbook.when_the_kernel_moves.networks import shallow
+from gnbook.when_the_kernel_moves.on_a_line import OnALine, shallow_on_a_line
+
+from tests.gnbook.when_the_kernel_moves.cases import gaussian
+
+SHAPES = [(1, 1, 1), (7, 3, 1), (50, 2, 9), (300, 3, 60)]  # units, outputs, samples
+SEEDS = [3, 1, 4]
+
+
+def both(units, outputs, samples):
+    """The same networks twice, and samples of their own for each; some are equal."""
+    x = with_one(gaussian(samples, 3, samples, 1))
+    x[:, -1] = x[:, 0]
+    return shallow(units, outputs, seeds=SEEDS), shallow_on_a_line(units, outputs, seeds=SEEDS), x
+
+
+def same(a, b):
+    return torch.allclose(a, b, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_outputs_and_kernels_are_those_of_all_units(shape):
+    plain, grouped, x = both(*shape)
+    assert same(grouped(x), plain(x)) and same(grouped.kernel(x), plain.kernel(x))
+    assert same(grouped(x[1]), plain(x[1])) and same(grouped.kernel(x[1]), plain.kernel(x[1]))
+    assert same(grouped.only([2, 0])(x[[2, 0]]), plain(x)[[2, 0]])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("rate", [0.1, 3.0])
+def test_steps_are_those_of_all_units(shape, rate):
+    plain, grouped, x = both(*shape)
+    rates = rate * torch.tensor([1.0, 2.0, 0.0], dtype=torch.float64) / shape[2]
+    for step in range(40):
+        slopes = gaussian(step, 3, shape[2], shape[1])
+        for networks in (plain, grouped):
+            networks.step(networks.passes(x), slopes, rates)
+        assert same(grouped(x), plain(x)) and same(grouped.kernel(x), plain.kernel(x))
+    assert all(same(w, e) for w, e in zip(grouped.weights, plain.weights, strict=True))
+
+
+def test_weights_are_current_and_may_be_changed_and_samples_too():
+    plain, grouped, x = both(50, 2, 9)
+    other = with_one(gaussian(0, 3, 4, 1))
+    for networks in (plain, grouped):
+        networks.step(networks.passes(x), gaussian(1, 3, 9, 2), torch.ones(3).double() / 9)
+        networks.step(networks.passes(other), gaussian(2, 3, 4, 2), torch.ones(3).double() / 4)
+        with torch.no_grad():
+            networks.weights[1][1] *= 2
+    assert same(grouped(x), plain(x))
+
+
+@pytest.mark.parametrize(("w", "b"), [(0.0, 2.0), (-0.0, 2.0), (0.0, -2.0), (-0.0, -2.0)])
+def test_a_unit_without_a_slope_is_active_everywhere_or_nowhere(w, b):
+    weights, x = [torch.tensor([[[w, b]]]), torch.ones(1, 1, 1)], with_one(gaussian(0, 5, 1))
+    assert torch.equal(OnALine(*weights)(x), torch.full((1, 5, 1), max(b, 0.0), dtype=torch.float64))
+
+
+@pytest.mark.parametrize("head", [Softmax(), Entrywise(swish)])
+def test_training_is_the_same(head):
+    x, y = three_clusters([0, 1], 12)
+    plain, grouped = (
+        descend(build(40, seeds=[0, 1]), with_one(x), y, head, most_steps=300, goal=0.01)
+        for build in (shallow, shallow_on_a_line)
+    )
+    for one, other in zip(plain, grouped, strict=True):
+        assert (one.status, len(one.rows)) == (other.status, len(other.rows))
+        for column in ("loss", "rate", "change", "output_change"):
+            expected = [row[column] for row in one.rows]
+            assert [row[column] for row in other.rows] == pytest.approx(expected, rel=1e-8, abs=1e-12)
+
+
+@pytest.mark.bad_input
+def test_what_is_not_on_a_line():
+    with pytest.raises(ValueError, match="a weight and a bias"):
+        OnALine(gaussian(0, 1, 4, 3), gaussian(0, 1, 2, 4))
+    for x in (gaussian(0, 5, 2), torch.ones(5, 3).double()):
+        with pytest.raises(ValueError, match="on a line were expected"):
+            shallow_on_a_line(4, seeds=[0]).passes(x)

@@ -1,0 +1,86 @@
+"""Trainings of the guide, on problems whose answer is known."""
+
+import numpy as np
+import pytest
+import torch
+from gnbook.your_own_network.networks import cnn, group_norm
+from gnbook.your_own_network.trainings import (
+    MOST,
+    best_of_adam,
+    descend,
+    remedies,
+    steps_of_adam,
+    train,
+    trainings,
+)
+from torch import nn
+
+import gnlib
+
+
+@pytest.fixture
+def data():
+    torch.manual_seed(0)
+    return torch.randn(64, 4), torch.randint(3, (64,))
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(1)
+    return nn.Linear(4, 3)
+
+
+def test_adam_takes_the_best_rate(network, data):
+    steps = [steps_of_adam(network, *data, 1.2, rate=rate, most=MOST) for rate in (1e-2, 3e-3, 1e-3)]
+    assert best_of_adam(network, *data, 1.2) == min(filter(None, steps))
+    assert all(taken % 2 == 0 for taken in steps if taken)  # two batches an epoch
+    assert steps_of_adam(network, *data, 1e-9, rate=1e-3, most=4) is None
+
+
+def test_what_a_report_tries_is_trained():
+    torch.manual_seed(0)
+    x, y = torch.randn(64, 4) + 20, torch.randint(3, (64,))
+    network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    found = {one.what: one for one in remedies(network, x, y, 1.3)}
+    (centred,) = (one for what, one in found.items() if what.startswith("centre"))
+    assert centred.sooner == centred.before / centred.after
+    report = gnlib.report(network, x[:20], y[:20], loss="cross_entropy")
+    told = {s.what: s.pace.before / max(s.pace.steps, 1) for s in report.suggestions}
+    assert centred.of_descent == pytest.approx(told[centred.what])
+
+
+def test_a_linear_network_is_its_linear_model():
+    torch.manual_seed(2)
+    x, targets = torch.randn(3, 4, dtype=torch.float64), torch.randn(3, 2, dtype=torch.float64)
+    one = train(nn.Linear(4, 2), x, targets, 40)
+    np.testing.assert_allclose(one.measured, one.modelled, rtol=1e-4)
+    assert one.early == pytest.approx(1, rel=1e-4) and one.end == pytest.approx(1, rel=1e-4)
+    assert one.kappa == pytest.approx(one.kappa_at_end, rel=1e-3) and one.off == pytest.approx(1, rel=1e-3)
+    assert len(one.measured) == len(one.guaranteed) == 41
+    assert (one.modelled <= one.guaranteed + 1e-9).all()
+
+
+def test_steps_are_plain_gradient_descent(network, data):
+    x, _ = data
+    targets = torch.zeros(64, 3)
+    first, second = descend(network, x, targets, 0.1, 2)
+    torch.manual_seed(1)
+    again = nn.Linear(4, 3)
+    loss = again(x).square().sum() / 128
+    assert first == pytest.approx(loss.item())
+    loss.backward()
+    with torch.no_grad():
+        for p in again.parameters():
+            p -= 0.1 * p.grad
+    assert second == pytest.approx((again(x).square().sum() / 128).item())
+
+
+def test_eleven_networks_are_trained():
+    x = torch.randn(2, 3, 16, 16, dtype=torch.float64)
+    small = {
+        "CNN": lambda: cnn(channels=(4, 4)),
+        "CNN, GroupNorm": lambda: cnn(group_norm, channels=(4, 4)),
+        "transformer, pre-norm": lambda: cnn(channels=(4, 8)),
+    }
+    names = [name for name, _ in trainings(small, x, torch.eye(10, dtype=torch.float64)[:2], 10)]
+    assert len(set(names)) == 11 and names[-1] == ("transformer, pre-norm", "orthogonal")

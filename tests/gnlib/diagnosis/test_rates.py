@@ -1,0 +1,134 @@
+"""Largest stable rates, against optimisers of torch that are run on both sides of them."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD, Adagrad, Adam, RMSprop
+
+from gnlib.diagnosis.descent import Rule
+from gnlib.diagnosis.rates import StableRate, largest_stable_rate
+from tests.gnlib.diagnosis.networks import plain
+
+
+def problem(seed=0, n=6, d=4, k=2):
+    generator = torch.Generator().manual_seed(seed)
+    torch.manual_seed(seed)
+    net = nn.Linear(d, k).double()
+    return net, torch.randn(n, d, generator=generator).double(), torch.randn(n, k, generator=generator).double()
+
+
+def loss_after(net, x, y, optimizer, steps):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = (net(x) - y).square().sum() / (2 * len(x))
+        loss.backward()
+        optimizer.step()
+    return loss.item()
+
+
+OPTIMIZERS = {
+    "descent": {},
+    "momentum": {"momentum": 0.9},
+    "nesterov": {"momentum": 0.9, "nesterov": True},
+    "little momentum": {"momentum": 0.3},
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_descent_is_stable_below_the_rate_and_not_above(name):
+    for factor, stable in ((0.97, True), (1.03, False)):
+        net, x, y = problem()
+        optimizer = SGD(net.parameters(), 1e-3, **OPTIMIZERS[name])
+        rate = largest_stable_rate(net, x, y, optimizer=optimizer).rate
+        start = loss_after(net, x, y, SGD(net.parameters(), 0.0), 1)
+        optimizer.param_groups[0]["lr"] = factor * rate
+        assert (loss_after(net, x, y, optimizer, 1500) < start) == stable
+
+
+class Fixed(torch.optim.Optimizer):
+    """Adam with the denominators that it has."""
+
+    def __init__(self, adam, rate):
+        self.beta, self.rate, self.params = 0.9, rate, adam.param_groups[0]["params"]
+        self.scales = []
+        for p in self.params:
+            state = adam.state[p]
+            squares = state["exp_avg_sq"] / (1 - 0.999 ** state["step"].item())
+            self.scales.append(squares.sqrt() + 1e-8)
+        self.means = [torch.zeros_like(p) for p in self.params]
+
+    def zero_grad(self):
+        for p in self.params:
+            p.grad = None
+
+    @torch.no_grad()
+    def step(self):
+        for p, scale, mean in zip(self.params, self.scales, self.means, strict=True):
+            mean.mul_(self.beta).add_(p.grad, alpha=1 - self.beta)
+            p -= self.rate * mean / scale
+
+
+def test_adam_is_stable_up_to_38_over_the_largest_eigenvalue_in_its_coordinates():
+    for factor, stable in ((0.97, True), (1.03, False)):
+        net, x, y = problem()
+        adam = Adam(net.parameters(), 1e-3)
+        loss_after(net, x, y, adam, 3)
+        found = largest_stable_rate(net, x, y, optimizer=adam)
+        assert found.rate * found.largest == pytest.approx(38)
+        start = loss_after(net, x, y, SGD(net.parameters(), 0.0), 1)
+        assert (loss_after(net, x, y, Fixed(adam, factor * found.rate), 1500) < start) == stable
+
+
+@pytest.mark.parametrize("make", [Adam, RMSprop, torch.optim.AdamW])
+def test_the_matrix_is_scaled_by_the_state(make):
+    net, x, y = problem()
+    optimizer = make(net.parameters(), 1e-3)
+    loss_after(net, x, y, optimizer, 3)
+    _, blocks = plain(net, x)
+    total = 0.0
+    for name, p in net.named_parameters():
+        state = optimizer.state[p]
+        squares = state["square_avg"] if make is RMSprop else state["exp_avg_sq"] / (1 - 0.999**3)
+        total = total + blocks[name] / (squares.sqrt() + 1e-8).flatten() @ blocks[name].mT / len(x)
+    values = torch.linalg.eigvalsh(total)
+    found = largest_stable_rate(net, x, optimizer=optimizer)
+    assert found.largest == pytest.approx(values[-1].item(), rel=1e-10)
+    assert largest_stable_rate(net, x, y, optimizer=make(net.parameters())).rate > 0  # without a state, by its targets
+
+
+def test_what_an_optimiser_leaves_out_does_not_count():
+    net, x, _ = problem()
+    _, blocks = plain(net, x)
+    values = torch.linalg.eigvalsh(blocks["bias"] @ blocks["bias"].mT / len(x))
+    assert largest_stable_rate(net, x, optimizer=SGD([net.bias], 0.1)).largest == pytest.approx(values[-1].item())
+
+
+def test_cross_entropy_has_a_larger_rate_than_the_squared_error():
+    net, x, _ = problem()
+    rates = [largest_stable_rate(net, x, loss=loss).rate for loss in ("mse", "cross_entropy")]
+    assert rates[1] > 2 * rates[0]  # its second derivative has a norm of one half at most
+
+
+def test_what_is_left_of_the_slowest_direction():
+    assert StableRate("", 4.0, 1.0, Rule(1.0)).left(100) == pytest.approx(0.75**100)
+    assert StableRate("", 4.0, 1.0, Rule(1.0)).left(3, rate=0.1) == pytest.approx(0.9**3)
+    momentum = StableRate("", 1.0, 1e-3, Rule(1.0, 0.9))
+    assert momentum.rate == pytest.approx(3.8)
+    assert momentum.left(100) < StableRate("", 1.0, 1e-3, Rule(1.0)).left(100)
+    companion = torch.tensor([[1.9 - 1.9e-3, -0.9], [1.0, 0.0]], dtype=torch.float64)
+    expected = torch.linalg.matrix_power(companion, 100) @ torch.ones(2, dtype=torch.float64)
+    assert momentum.left(100) == pytest.approx(expected[0].item())
+    assert not math.isnan(momentum.left(0)) and momentum.left(0) == 1
+
+
+@pytest.mark.bad_input
+def test_what_wrong_optimisers_are_told():
+    net, x, _ = problem()
+    with pytest.raises(ValueError, match="of type Adam, has taken no step and has no state"):
+        largest_stable_rate(net, x, optimizer=Adam(net.parameters()))
+    with pytest.raises(TypeError, match="optimizer is of type Adagrad"):
+        largest_stable_rate(net, x, optimizer=Adagrad(net.parameters()))
+    with pytest.raises(ValueError, match="parameters that module has not"):
+        largest_stable_rate(net, x, optimizer=SGD(nn.Linear(2, 2).parameters(), 0.1))

@@ -1,0 +1,187 @@
+"""A report says what its parts say, on one page, and leaves the network as it was."""
+
+import json
+import re
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import gnlib
+from tests.gnlib.diagnosis.networks import CASES, classes, drawn
+
+
+def page(found):
+    """The text without its line breaks."""
+    return " ".join(str(found).split())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_says_what_its_parts_say(name):
+    net, x = drawn(name, 6)
+    y = classes(6, net(x).shape[1])
+    before = {key: value.clone() for key, value in net.state_dict().items()}
+    found = gnlib.report(net, x, y, loss="cross_entropy")
+    assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
+    values = gnlib.eigenvalues(net, x, y, loss="cross_entropy")
+    assert found.condition.largest == pytest.approx(values[0].item(), rel=1e-10)
+    assert found.full == len(values) and found.samples == 6
+    plain = gnlib.condition_number(net, x)
+    assert found.squared_error.largest == pytest.approx(plain.largest, rel=1e-10)
+    assert found.rates[0].rate == pytest.approx(2 / values[0].item(), rel=1e-10)
+    assert found.rates[1].rate == pytest.approx(3.8 / values[0].item(), rel=1e-10)
+    assert found.layers == gnlib.by_layer(net, x, y, loss="cross_entropy")
+    assert found.culprits == gnlib.culprits(net, x, y, loss="cross_entropy")
+    text = str(found)
+    assert f"rank {found.condition.rank} of {found.full}" in page(found) and repr(found) == text
+    assert all(len(line) <= 92 for line in text.splitlines())
+    assert all(share.layer in text for share in found.layers.layers)
+    assert found._repr_html_().count("<table>") == 2
+    numbers = json.loads(json.dumps(found.to_dict()))
+    assert numbers["condition"]["rank"] == found.condition.rank and numbers["forecast"]["losses"][0] > 0
+
+
+def test_without_targets_there_is_no_forecast():
+    net, x = drawn("mlp")
+    found = gnlib.report(net, x)
+    assert found.forecast is None and found.to_dict()["forecast"] is None and "forecast" not in str(found)
+    assert found.squared_error == found.condition
+
+
+def test_the_forecast_is_that_of_the_function():
+    net, x = drawn("mlp")
+    y = classes(5, 3)
+    found, expected = gnlib.report(net, x, y).forecast, gnlib.forecast(net, x, y)
+    torch.testing.assert_close(found.losses, expected.losses, rtol=1e-9, atol=1e-14)
+    assert (found.trusted, found.stable_rate) == (expected.trusted, pytest.approx(expected.stable_rate))
+
+
+def test_an_optimiser_has_a_line():
+    net, x = drawn("mlp")
+    y = functional.one_hot(classes(5, 3), 3).double()
+    optimizer = torch.optim.Adam(net.parameters(), 1e-3)
+    found = gnlib.report(net, x, y, optimizer=optimizer)
+    assert found.rates[2].rate == pytest.approx(gnlib.largest_stable_rate(net, x, y, optimizer=optimizer).rate)
+    assert found.forecast.stable_rate == pytest.approx(found.rates[2].rate, rel=1e-6)
+    assert "Adam with momentum 0.9" in page(found) and not optimizer.state
+
+
+def test_torch_s_squared_error_is_a_multiple():
+    net, x = drawn("mlp")
+    y = torch.zeros(5, 3, dtype=torch.float64)
+    own, half = gnlib.report(net, x, y, loss=nn.MSELoss()), gnlib.report(net, x, y)
+    assert own.condition.largest == pytest.approx(half.condition.largest * 2 / 3, rel=1e-12)
+    assert own.condition.value == pytest.approx(half.condition.value, rel=1e-6) and own.loss == "MSELoss"
+
+
+def test_what_is_unusual_is_remarked():
+    net, x = drawn("mlp")
+    with torch.no_grad():
+        net[0].weight.mul_(20)
+    assert "weights of 0 are" in page(gnlib.report(net, x))
+    probabilities = nn.Sequential(net, nn.Softmax(1))
+    assert "the outputs are probabilities" in page(gnlib.report(probabilities, x, loss="cross_entropy"))
+    normalised = nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Linear(7, 3))
+    assert "outputs depend on the other samples" in page(gnlib.report(normalised, x, mode="train"))
+
+
+def test_a_rank_that_is_not_full_is_said():
+    net, x = drawn("mlp", 30)
+    text = page(gnlib.report(net, x))
+    assert "fewer parameters than the 90 outputs" in text and "cannot fit all targets" in text
+
+
+class Casting(nn.Module):
+    def __init__(self, cast):
+        super().__init__()
+        self.layer, self.cast = nn.Linear(5, 3), cast
+
+    def forward(self, x):
+        return self.layer(self.cast(x).to(x.dtype))
+
+
+@torch.autocast("cpu", torch.bfloat16)
+def under_autocast(x):
+    return x * 1.0
+
+
+@pytest.mark.parametrize(
+    ("cast", "named"),
+    [
+        (lambda x: x.half(), "float16"),
+        (lambda x: x.to(dtype=torch.bfloat16), "bfloat16"),
+        (under_autocast, "bfloat16"),
+        (lambda x: x.float(), None),  # which is what the module computes in
+        (lambda x: x.to(torch.int64), None),
+        (lambda x: x, None),
+    ],
+)
+def test_casts_are_found(cast, named):
+    text = page(gnlib.report(Casting(cast), torch.randn(4, 5, generator=torch.Generator().manual_seed(0)) * 9))
+    assert (f"the forward pass casts to {named}:" in text) if named else "forward pass casts" not in text
+
+
+def test_a_module_in_double_precision_casts_to_single():
+    net, x = Casting(lambda x: x.float()).double(), drawn("mlp")[1]
+    assert "the forward pass casts to float32" in page(gnlib.report(net, x))
+
+
+def test_what_takes_long_is_announced_before_it_starts(capsys, monkeypatch):
+    net, x = drawn("mlp")
+    gnlib.report(net, x)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.modules["gnlib.diagnosis.report"], "LONG", 1e3)  # its function has the name of the module
+    found = gnlib.report(net, x)
+    said = re.fullmatch(r"The report takes about (\S+) s and (\S+) GiB.\n", capsys.readouterr().err)
+    assert 0 < float(said[1]) < 10 and float(said[2]) == pytest.approx(found.gib, rel=0.05)
+
+
+@pytest.mark.bad_input
+def test_what_wrong_arguments_are_told():
+    net, x = drawn("mlp")
+    for wrong, message in (
+        ({"y": torch.arange(5)}, "classes from 0 to 4; of 3 outputs"),
+        ({"y": torch.zeros(4, 3)}, r"y has shape \(4, 3\)"),
+        ({"loss": "hinge"}, "loss is 'hinge'"),
+        ({"loss": nn.L1Loss(), "y": torch.zeros(5, 3)}, "no second derivative"),
+        ({"optimizer": torch.optim.Adam(net.parameters())}, "has no state"),
+        ({"memory": 0.0}, "memory is 0.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            gnlib.report(net, x, **wrong)
+    with pytest.raises(TypeError, match="module is of type"):
+        gnlib.report(lambda x: x, x)
+
+
+def test_what_to_do_comes_first():
+    net, x = drawn("mlp", 30)
+    names = [line.name for line in gnlib.report(net, x, classes(30, 3)).lines()]
+    assert names[:3] == ["network", "condition number", "try"]
+
+
+@pytest.mark.parametrize(
+    ("short", "what"), [(1.0, "nothing new: no"), (0.1, "momentum 0.9: of the slowest direction it")]
+)
+def test_where_no_change_helps_it_is_left_to_momentum(short, what):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(2, 1)).double()
+    x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, short], [0.0, -short]], dtype=torch.float64)[..., None]
+    found = gnlib.report(net, x)
+    plain, momentum = (rate.left() for rate in found.rates)
+    assert found.suggestions == () and f"try {what}" in page(found)
+    assert (momentum < plain) == (f"leaves {momentum:.1%} after 100 steps, plain descent {plain:.1%}" in page(found))
+
+
+def test_who_has_named_an_optimiser_is_sent_to_no_other():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(2, 1)).double()
+    x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.1], [0.0, -0.1]], dtype=torch.float64)[..., None]
+    found = gnlib.report(net, x, torch.zeros(4, 1), optimizer=torch.optim.SGD(net.parameters(), 0.1))
+    assert found.suggestions == () and "try nothing new: no" in page(found)
+
+
+def test_goals_end_at_the_first_that_is_unknown():
+    net, x = drawn("mlp")
+    forecast = gnlib.forecast(net, x, classes(5, 3), "cross_entropy", steps=1)
+    because = "a half is not reached by step 1, the last one; the linear model can fit these targets"
+    assert f"steps unknown to a half of the loss: {because}" in page(forecast) and "a tenth" not in page(forecast)

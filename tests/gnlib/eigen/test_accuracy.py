@@ -1,0 +1,348 @@
+"""The whole, against fifty digits: right to the residual stated, or refused.
+
+Hard cases have eigenvalues below the rounding of the largest, eigenvectors orthogonal to all that
+an iteration starts from, or layers that are singular, zero, or nearly so.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from gnlib import NotConvergedError, NotResolvedError, SecondMoment, condition_number, linear_gauss_newton
+from gnlib.operators import KroneckerSum
+from tests.gnlib.eigen.helpers import EPS, double
+from tests.oracles import (
+    mp_gauss_newton,
+    mp_kronecker_sum,
+    mp_spectrum,
+    network,
+    normal,
+    orthogonal,
+    products,
+    with_spectrum,
+)
+
+
+def diagonal(*values):
+    return torch.diag(double(values))
+
+
+def moment(eigenvalues, d=None, seed=0):
+    """A second moment in a random basis, its eigenvalues as given, to the last digit."""
+    return SecondMoment(orthogonal(d or len(eigenvalues), len(eigenvalues), seed=seed), double(eigenvalues))
+
+
+def assert_right_or_refused(result, truth):
+    """The promise of every result, of the eigenvalues that are not rounding of the largest."""
+    smallest = truth[result.rank - 1]
+    value = float(truth[0] / smallest) if smallest > 0 else np.inf
+    if result.resolved:
+        assert result.value == pytest.approx(value, rel=2 * result.residual + 1e-9)
+        assert all(abs(v) < 100 * EPS * truth[0] for v in truth[result.rank :])
+    else:
+        with pytest.raises(NotResolvedError):
+            float(result)
+        assert result.value <= value * (1 + 1e-9)
+
+
+GRADED = {
+    "1 to 1e-14": np.logspace(0, -14, 6),
+    "1 to 1e-18": np.logspace(0, -18, 6),
+    "1 and 1e-18": [1.0, 1e-18],
+    "cluster at 1e-16": [1.0, 0.9, 1.1e-16, 1.05e-16, 1e-16],
+}
+graded = pytest.mark.parametrize("eigenvalues", GRADED.values(), ids=GRADED.keys())
+layers = pytest.mark.parametrize("hidden", [(), (7,), (7, 8), (8, 7, 9)], ids="hidden {0}".format)
+
+
+@graded
+@layers
+def test_graded_data_are_resolved_below_the_rounding_of_double_precision(eigenvalues, hidden):
+    second = moment(sorted(eigenvalues, reverse=True), d=7)
+    weights = network((7, *hidden, 3), seed=1)
+    truth = mp_gauss_newton(weights, *second)
+    assert EPS * truth[0] > 1e-2 * truth[-1]
+    result = condition_number(linear_gauss_newton(weights, second))
+    assert result.largest == pytest.approx(float(truth[0]), rel=1e-7)
+    assert result.smallest == pytest.approx(float(truth[-1]), rel=1e-7)
+    assert result.rank == len(truth)
+    assert result.resolved
+
+
+@graded
+@layers
+def test_the_matrix_of_graded_data_is_not_resolved(eigenvalues, hidden):
+    """Given the rank in theory, since eigenvalues below rounding count as zero otherwise."""
+    second = moment(sorted(eigenvalues, reverse=True))
+    weights = network((len(eigenvalues), *hidden, 3), seed=2)
+    truth = mp_gauss_newton(weights, *second)
+    try:
+        result = condition_number(linear_gauss_newton(weights, second).dense(), rank=len(truth))
+    except ValueError as error:
+        assert "not positive; the rank given is too large" in str(error)
+    else:
+        assert_right_or_refused(result, truth)
+
+
+def prescribed(kind, seed):
+    random = np.random.default_rng(seed)
+    n = int(random.integers(4, 16))
+    match kind:
+        case "log-uniform to 1e-12":
+            return 10 ** random.uniform(-12, 0, n)
+        case "log-uniform to 1e-22":
+            return 10 ** random.uniform(-22, 0, n)
+        case "two clusters":
+            ends = np.where(random.random(n) < 0.5, 1, 10 ** -random.uniform(8, 15))
+            return ends * (1 + 1e-3 * random.random(n))
+        case "rank deficient":
+            return np.append(1, np.where(random.random(n) < 0.4, 0, 10 ** random.uniform(-10, 0, n)))
+        case "even steps":
+            return 10 ** -np.linspace(0, random.uniform(5, 18), n)
+
+
+KINDS = [
+    "log-uniform to 1e-12",
+    "log-uniform to 1e-22",
+    "two clusters",
+    "rank deficient",
+    "even steps",
+]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("kind", KINDS)
+def test_dense_eigenvalues_are_right_to_the_residual_stated(kind, seed):
+    matrix = with_spectrum(prescribed(kind, seed), seed=seed)
+    result, truth = condition_number(matrix), mp_spectrum(matrix)
+    smallest = float(truth[result.rank - 1])
+    assert result.largest == pytest.approx(float(truth[0]), rel=1e-13)
+    assert result.smallest == pytest.approx(smallest, rel=2 * result.residual + 1e-13)
+    assert all(abs(v) <= 2 * result.residual * smallest for v in truth[result.rank :])
+    assert not result.resolved or float(result) == pytest.approx(float(truth[0]) / smallest, rel=2e-3)
+
+
+def rotated(*values, seed):
+    """A square weight of given singular values and no special directions."""
+    n = len(values)
+    return orthogonal(n, n, seed=seed) * double(values) @ orthogonal(n, n, seed=seed + 1).T
+
+
+def blocks(*weights):
+    return [torch.block_diag(*parts) for parts in zip(*weights, strict=True)]
+
+
+WHITE2, WHITE3 = moment([1.0, 1.0]), moment([1.0, 1.0, 1.0])
+PLAIN2 = SecondMoment(torch.eye(2, dtype=torch.float64), double([1.0, 0.85]))
+PLAIN6 = SecondMoment(torch.eye(6, dtype=torch.float64), double([1.0, 0.9, 0.5, 0.4, 0.2, 0.1]))
+STRUCTURED = {
+    # the largest eigenvalue lies in another direction than that of the mean over outputs
+    "diagonal weights, upper end": (
+        [diagonal(1e-3, 1), diagonal(10**0.5, 1e-3), diagonal(1, 1)],
+        PLAIN2,
+    ),
+    "diagonal weights": ([torch.diag(normal(6, seed=s)) for s in range(4)], PLAIN6),
+    "block diagonal weights": (
+        blocks(network((3,) * 5, seed=1), network((3,) * 5, seed=2)),
+        PLAIN6,
+    ),
+    "nearly diagonal weights": (
+        [torch.diag(normal(6, seed=s)) + 1e-9 * normal(6, 6, seed=s + 9) for s in range(4)],
+        PLAIN6,
+    ),
+    "identities": ([torch.eye(3, dtype=torch.float64)] * 4, moment([1.0, 0.5, 0.1])),
+    "permutations": (
+        [torch.eye(3, dtype=torch.float64).roll(s, 0) for s in range(4)],
+        moment([3.0, 2.0, 1.0]),
+    ),
+    "orthogonal weights": (
+        [orthogonal(4, 4, seed=s) for s in range(4)],
+        moment([1.0, 0.3, 0.2, 0.1]),
+    ),
+    "first layer zero": (
+        [torch.zeros(3, 2, dtype=torch.float64), *network((3, 4), seed=3)],
+        WHITE2,
+    ),
+    "first of three layers zero": (
+        [torch.zeros(3, 2, dtype=torch.float64), *network((3, 4, 2), seed=4)],
+        WHITE2,
+    ),
+    "middle layer zero": (
+        [
+            *network((2, 3), seed=5),
+            torch.zeros(3, 3, dtype=torch.float64),
+            *network((3, 2), seed=6),
+        ],
+        WHITE2,
+    ),
+    "last layer zero": (
+        [*network((2, 3, 4), seed=7), torch.zeros(2, 4, dtype=torch.float64)],
+        WHITE2,
+    ),
+    "last of two layers zero": (
+        [*network((2, 3), seed=8), torch.zeros(2, 3, dtype=torch.float64)],
+        WHITE2,
+    ),
+    "singular first layer": ([rotated(1, 0.5, 0, seed=9), *network((3, 4, 3), seed=10)], WHITE3),
+    "singular last layer": ([*network((3, 4, 3), seed=11), rotated(1, 0.5, 0, seed=12)], WHITE3),
+    "a layer of one unit": (network((3, 1, 4, 3), seed=13), moment([1.0, 0.5, 0.1])),
+    "a narrow layer between ill-conditioned ones": (network((6, 3, 5, 4, 5), seed=52), PLAIN6),
+}
+
+
+@pytest.mark.parametrize("weights, second", STRUCTURED.values(), ids=STRUCTURED.keys())
+def test_structured_networks_have_the_condition_number_of_fifty_digits(weights, second):
+    truth = mp_gauss_newton(weights, *second)
+    truth = [v for v in truth if v > 1e-20 * truth[0]]  # singular layers are so up to rounding
+    assert truth[0] < 1e8 * truth[-1]
+    result = condition_number(linear_gauss_newton(weights, second))
+    assert result.rank == len(truth)
+    assert float(result) == pytest.approx(float(truth[0] / truth[-1]), rel=1e-7)
+
+
+@pytest.mark.parametrize("size", [2, 6, 24])
+@pytest.mark.parametrize("depth", [1, 2, 3, 5])
+@pytest.mark.parametrize("seed", [0, 40])
+def test_diagonal_networks_have_the_eigenvalues_of_their_closed_form(depth, size, seed):
+    """For output i and input j: s_j sum_l prod_{m > l} w_mi^2 prod_{m < l} w_mj^2."""
+    weights = [normal(size, seed=seed + layer).abs() + 0.1 for layer in range(depth)]
+    s = (normal(size, seed=seed + 9).abs() + 0.1).sort(descending=True).values
+    one = torch.ones(size, dtype=torch.float64)
+    values = s * sum(
+        torch.outer(
+            torch.stack([one, *weights[layer + 1 :]]).prod(0) ** 2,
+            torch.stack([one, *weights[:layer]]).prod(0) ** 2,
+        )
+        for layer in range(depth)
+    )
+    second = SecondMoment(torch.eye(size, dtype=torch.float64), s)
+    result = condition_number(linear_gauss_newton([torch.diag(w) for w in weights], second))
+    assert result.largest == pytest.approx(values.max().item(), rel=1e-8)
+    assert result.smallest == pytest.approx(values.min().item(), rel=1e-8)
+    assert result.rank == size**2
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2])
+def test_a_zero_layer_of_many_units_leaves_the_term_of_that_layer(zero):
+    """A single Kronecker product, of eigenvalues that multiply."""
+    weights, s = network((30, 40, 35, 12), seed=1), double(np.linspace(1, 0.5, 30))
+    weights[zero] = torch.zeros_like(weights[zero])
+    above, below = products(weights)[zero]
+    left, right = (torch.linalg.svdvals(m) ** 2 for m in (above, below * s.sqrt()))
+    values = torch.outer(left, right).flatten().sort(descending=True).values
+    result = condition_number(linear_gauss_newton(weights, SecondMoment(torch.eye(30).double(), s)))
+    assert result.rank == len(values)
+    assert float(result) == pytest.approx((values[0] / values[-1]).item(), rel=1e-8)
+
+
+@pytest.mark.parametrize("decades", [8, 14, 18])
+def test_graded_data_of_many_inputs_are_resolved(decades):
+    """Orthogonal layers below W make the matrix (2 W W^T + 1) kron S."""
+    k, d = 5, 120
+    second = moment(np.logspace(0, -decades, d))
+    w = normal(k, d, seed=1) / d**0.5
+    op = linear_gauss_newton([orthogonal(d, d, seed=2), orthogonal(d, d, seed=3), w], second)
+    c = 2 * torch.linalg.svdvals(w) ** 2 + 1
+    result = condition_number(op)
+    assert result.largest == pytest.approx(c[0].item(), rel=1e-8)
+    assert result.smallest == pytest.approx(c[-1].item() * 10.0**-decades, rel=1e-8)
+    assert result.rank == k * d
+
+
+SINGULAR_VALUES = [1e-3, 1e-5, 1e-6, 1e-7, 3e-8, 1e-9, 1e-12]
+
+
+@pytest.mark.parametrize("small", SINGULAR_VALUES)
+@pytest.mark.parametrize("hidden", [(), (2,), (3,), (2, 3)], ids="hidden {0}".format)
+def test_a_nearly_singular_first_layer_is_right_or_refused(small, hidden):
+    """White data see the first layer squared, at the rounding of its largest entries."""
+    weights = [rotated(1, small, seed=1), *network((2, *hidden, 3), seed=2)]
+    truth = mp_gauss_newton(weights, *WHITE2)
+    try:
+        result = condition_number(linear_gauss_newton(weights, WHITE2))
+    except NotConvergedError:
+        return
+    assert_right_or_refused(result, truth)
+
+
+@pytest.mark.parametrize("small", SINGULAR_VALUES)
+@pytest.mark.parametrize("hidden", [(), (3,), (4, 3)], ids="hidden {0}".format)
+def test_a_nearly_singular_last_layer_is_right_or_refused(small, hidden):
+    weights = [*network((4, *hidden, 3), seed=3), rotated(1, 0.5, small, seed=4)]
+    second = moment([1.0, 0.5, 0.2, 0.1])
+    truth = mp_gauss_newton(weights, *second)
+    try:
+        result = condition_number(linear_gauss_newton(weights, second))
+    except NotConvergedError:
+        return
+    assert_right_or_refused(result, truth)
+
+
+@pytest.mark.parametrize("small", [1e-3, 1e-5, 1e-6, 1e-7])
+def test_a_nearly_singular_first_layer_of_many_units_is_right_or_refused(small):
+    """White data and more outputs than units leave the least singular value of V squared."""
+    k, d = 30, 20
+    v = rotated(*np.linspace(1, 0.5, d - 1), small, seed=5)
+    w = normal(k, d, seed=6) / d**0.5
+    try:
+        result = condition_number(linear_gauss_newton([v, w], moment([1.0] * d)))
+    except NotConvergedError:
+        return
+    truth = (1 + torch.linalg.svdvals(w)[0].item() ** 2) / small**2
+    assert result.rank == k * d
+    assert not result.resolved or float(result) == pytest.approx(truth, rel=2 * result.residual + 1e-7)
+
+
+def positive(n, seed, rank=None):
+    factor = normal(n, rank or n, seed=seed)
+    return factor @ factor.T
+
+
+def eye(n):
+    return torch.eye(n, dtype=torch.float64)
+
+
+BLOCK = torch.block_diag(positive(2, 20), torch.zeros(2, 2, dtype=torch.float64))
+OTHER = torch.block_diag(torch.zeros(2, 2, dtype=torch.float64), positive(2, 21))
+SUMS = {
+    "one term": ([positive(3, 1)], [positive(4, 2)]),
+    "two terms": ([positive(3, 1), positive(3, 2)], [positive(4, 3), positive(4, 4)]),
+    "four terms": ([positive(3, s) for s in range(4)], [positive(3, s + 4) for s in range(4)]),
+    "identical terms": ([positive(3, 1)] * 3, [positive(4, 2)] * 3),
+    "commuting terms": ([diagonal(10, 1e-3), eye(2)], [diagonal(1, 1e-2), diagonal(1e-3, 0.9)]),
+    "commuting terms, three": (
+        [diagonal(10, 1e-3), diagonal(1, 1), diagonal(1, 2)],
+        [diagonal(1, 0.85), diagonal(1e-3, 0.9), diagonal(0.1, 0.1)],
+    ),
+    "a term dominated": ([positive(3, 1), 1e-9 * positive(3, 2)], [positive(4, 3), positive(4, 4)]),
+    "a term dominated where the other is singular": (
+        [positive(4, 1, 2), 1e-12 * eye(4)],
+        [positive(5, 2), positive(5, 3)],
+    ),
+    "a zero term": ([positive(3, 1), 0 * eye(3)], [positive(3, 2), positive(3, 3)]),
+    "complementary outputs": ([diagonal(1, 0), diagonal(0, 1)], [eye(2), diagonal(2, 3)]),
+    "complementary outputs, one singular": (
+        [diagonal(1, 0), diagonal(0, 1)],
+        [diagonal(1, 0), eye(2)],
+    ),
+    "complementary inputs": ([positive(3, 1), positive(3, 2)], [BLOCK, OTHER]),
+    "one common null vector": (
+        [positive(2, 1), positive(2, 2)],
+        [diagonal(1, 2, 0), diagonal(2, 1, 0)],
+    ),
+    "singular everywhere": (
+        [diagonal(1, 1, 0), diagonal(0, 1, 2)],
+        [diagonal(1, 0, 3), diagonal(0, 1, 1)],
+    ),
+}
+
+
+@pytest.mark.parametrize("left, right", SUMS.values(), ids=SUMS.keys())
+def test_sums_of_kronecker_products_that_are_no_networks_are_right_or_refused(left, right):
+    truth = mp_spectrum(mp_kronecker_sum(left, right))
+    operator = KroneckerSum(torch.stack(left), torch.stack(right), eye(len(right[0])))
+    try:
+        result = condition_number(operator)
+    except NotConvergedError:
+        return
+    assert_right_or_refused(result, truth)

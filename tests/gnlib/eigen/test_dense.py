@@ -1,0 +1,150 @@
+"""All eigenvalues of a matrix: both ends, the rank, and which matrices are refused."""
+
+import numpy as np
+import pytest
+import torch
+
+from gnlib import condition_number
+from gnlib.eigen.dense import dense_ends, graded_ends
+from tests.gnlib.eigen.helpers import EPS, SCALES, SIZE, assert_ends, assert_right, double, ends, spectrum_of
+from tests.oracles import mp_spectrum, normal, with_spectrum
+
+
+@ends
+@pytest.mark.parametrize("least", [0.5, 1e-6, 1e-13])
+def test_dense_ends_of_clusters(lower, upper, least):
+    values = spectrum_of(lower, upper, 60, least=least)
+    result = dense_ends(with_spectrum(values, seed=1))
+    assert_right(result, values[-1], values[0], 60)
+    assert result.resolved == (least > 1e-12)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_graded_ends_down_to_1e_22(seed):
+    """D H D in fifty digits, where all eigenvalues of H are close to one."""
+    n, scale = 9, 10.0 ** -np.random.default_rng(seed).uniform(0, 11, 9)
+    scale[:2] = 1, 1e-11
+    factor = normal(n, 3 * n, seed=seed) / (3 * n) ** 0.5
+    matrix = double(scale)[:, None] * (factor @ factor.T) * double(scale)
+    matrix = (matrix + matrix.T) / 2
+    result, truth = graded_ends(matrix), mp_spectrum(matrix)
+    assert truth[-1] < 1e-20 * truth[0]
+    assert result.resolved
+    assert_right(result, truth[0], truth[-1], n)
+    assert result.gap == pytest.approx(result.smallest / (EPS * result.largest))
+
+
+def test_the_error_of_graded_ends_is_that_of_the_matrix_scaled_to_a_unit_diagonal():
+    near = 2.0**-20  # to a singular one
+    scale = double([1.0, 1e-6])
+    result = graded_ends(scale[:, None] * double([[1.0, 1 - near], [1 - near, 1.0]]) * scale)
+    assert result.residual == pytest.approx(2 * EPS / near, rel=1e-6, abs=0)
+
+
+@pytest.mark.parametrize("factor", SCALES)
+def test_the_scale_of_a_large_matrix_does_not_matter(factor):
+    matrix = with_spectrum(np.linspace(1, 1000, SIZE), seed=1)
+    assert condition_number(matrix * factor).value == pytest.approx(1000, rel=1e-8)
+
+
+PRESENT = [[3.0], [2.0, 2.0], [1.0, 1e-3, 1e-6], [5.0] * 4 + [1e-4] * 4, [1e150, 1e148], [1e-150]]
+
+
+@pytest.mark.parametrize("zeros", [0, 3])
+@pytest.mark.parametrize("present", PRESENT, ids=str)
+@pytest.mark.parametrize("convert", [torch.as_tensor, torch.Tensor.numpy])
+def test_a_matrix_has_the_ends_that_it_was_given(present, zeros, convert):
+    matrix = with_spectrum(present + [0.0] * zeros, seed=3)
+    for rank in (None, len(present)):
+        result = condition_number(convert(matrix), rank=rank)
+        assert_ends(result, torch.tensor(present, dtype=torch.float64), len(present))
+
+
+@pytest.mark.parametrize("size", [2, 50])
+@pytest.mark.parametrize("factor, rank", [(0.9, 1), (1.1, 2)])
+def test_eigenvalues_up_to_the_size_times_the_rounding_count_as_zero(size, factor, rank):
+    diagonal = torch.zeros(size, dtype=torch.float64)
+    diagonal[0], diagonal[-1] = 3.0, 3.0 * factor * size * 2.0**-52
+    assert condition_number(torch.diag(diagonal)).rank == rank
+
+
+def test_a_rank_given_overrides_the_threshold():
+    matrix = with_spectrum([1.0, 1e-2, 1e-9, 0.0], seed=4)
+    assert condition_number(matrix).value == pytest.approx(1e9, rel=1e-5)
+    assert condition_number(matrix, rank=2).value == pytest.approx(1e2)
+
+
+def test_a_rank_given_beyond_the_numerical_one_is_not_resolved():
+    matrix = torch.diag(torch.tensor([1.0, 1e-20], dtype=torch.float64))
+    assert not condition_number(matrix, rank=2).resolved
+
+
+def test_the_gap_is_what_separates_the_smallest_eigenvalue_from_those_that_count_as_zero():
+    matrix = torch.diag(torch.tensor([1.0, 1e-4, 1e-12], dtype=torch.float64))
+    assert condition_number(matrix, rank=2).gap == pytest.approx(1e8)
+    assert condition_number(matrix, rank=3).gap == pytest.approx(1e-12 / 2**-52)
+
+
+def test_rounding_of_an_asymmetric_product_is_forgiven():
+    matrix = with_spectrum([2.0, 1.0, 0.5], seed=5)
+    matrix[0, 1] += 1e-11
+    assert condition_number(matrix).value == pytest.approx(4.0)
+    assert condition_number(matrix) == condition_number(matrix.T)
+
+
+def test_single_precision_is_promoted():
+    matrix = with_spectrum([2.0, 1.0, 0.5], seed=6).float()
+    assert condition_number(matrix) == condition_number(matrix.double())
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    "matrix, message",
+    [
+        (torch.ones(3), r"The matrix has shape \(3,\); a square matrix"),
+        (torch.ones(2, 3), r"The matrix has shape \(2, 3\); a square matrix"),
+        (torch.tensor([[1.0, 0.5], [0.0, 1.0]]), "The matrix is not symmetric: .* 5.0e-01"),
+        (torch.diag(torch.tensor([1.0, -1.0])), "The matrix has the negative eigenvalue -1.0e+"),
+        (-torch.eye(2), "The matrix has the negative eigenvalue -1.0e+"),
+        (torch.zeros(2, 2), "The matrix is zero"),
+        (torch.empty(0, 0), "The matrix is empty"),
+        (torch.diag(torch.tensor([1.0, torch.inf])), "The matrix has 1 entries that are NaN"),
+        (np.full((2, 2), np.nan), "The matrix has 4 entries that are NaN"),
+    ],
+)
+def test_a_matrix_that_is_no_gauss_newton_matrix_is_refused(matrix, message):
+    with pytest.raises(ValueError, match=message):
+        condition_number(matrix)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    "matrix, message",
+    [
+        ([[1.0]], "The operand is of type list; pass a torch module"),
+        (None, "The operand is of type NoneType; pass a torch module"),
+        (torch.eye(2, dtype=torch.complex128), "The matrix is complex"),
+    ],
+)
+def test_a_matrix_of_another_type_is_refused(matrix, message):
+    with pytest.raises(TypeError, match=message):
+        condition_number(matrix)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("rank", [-1, 0, 4])
+def test_a_rank_that_the_matrix_cannot_have_is_refused(rank):
+    with pytest.raises(ValueError, match=f"rank is {rank}; .* between 1 and .* 3"):
+        condition_number(torch.eye(3), rank=rank)
+
+
+@pytest.mark.bad_input
+def test_a_rank_beyond_the_positive_eigenvalues_is_refused():
+    with pytest.raises(ValueError, match=r"Eigenvalue number 2 is 0.0e\+00, not positive"):
+        condition_number(torch.diag(torch.tensor([1.0, 0.0])), rank=2)
+
+
+@pytest.mark.bad_input
+def test_a_rank_that_is_not_whole_is_refused():
+    with pytest.raises(ValueError, match="whole number"):
+        condition_number(torch.eye(3), rank=2.5)

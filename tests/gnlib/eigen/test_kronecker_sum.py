@@ -1,0 +1,304 @@
+"""Kronecker sums: the ends of networks whose spectra are prescribed, right or refused."""
+
+import numpy as np
+import pytest
+import torch
+
+from gnlib import NotConvergedError, SecondMoment, condition_number, linear_gauss_newton, second_moment
+from gnlib.eigen.dense import graded_ends
+from gnlib.eigen.kronecker_blocks import KroneckerBlocks
+from gnlib.eigen.kronecker_sum import Terms, _is_scalar
+from gnlib.eigen.result import Limits
+from gnlib.eigen.strategy import KRONECKER_SUM, find_ends
+from gnlib.operators import KroneckerSum
+from tests.gnlib.eigen.helpers import EPS, SCALES, assert_right, double
+from tests.oracles import mp_gauss_newton, network, normal, orthogonal
+
+
+@pytest.mark.parametrize("factor", SCALES)
+def test_the_scale_of_a_kronecker_sum_does_not_matter(factor):
+    op = linear_gauss_newton(network((40, 60, 50, 12), seed=3), torch.eye(40, dtype=torch.float64))
+    scaled = KroneckerSum(op.left, op.right * factor, op.basis)
+    found = condition_number(scaled)
+    assert found.value == pytest.approx(condition_number(op).value, rel=1e-8)
+    assert found.gap == pytest.approx(1 / (EPS * found.value))
+
+
+@pytest.mark.parametrize("sizes", [(40, 60, 12), (40, 60, 50, 12)])  # exact blocks, and an iteration
+def test_errors_of_a_kronecker_sum_allow_for_the_rounding_of_its_factors(sizes, monkeypatch):
+    op = linear_gauss_newton(network(sizes, seed=3), torch.eye(40, dtype=torch.float64))
+    monkeypatch.setattr(KroneckerBlocks, "rounding", lambda self, bottom: 1e-5)
+    assert 1e-5 <= condition_number(op).residual <= 1e-5 + 1e-8
+
+
+@pytest.mark.parametrize("size", [2, 30])
+@pytest.mark.parametrize("scale", [-3e-5, 7.0, 4e5])
+def test_a_factor_is_scalar_up_to_the_rounding_of_a_change_of_basis(size, scale):
+    """Beyond it two terms are no exact blocks."""
+    basis = orthogonal(size, size, seed=size)
+    assert _is_scalar(basis.T @ (scale * torch.eye(size, dtype=torch.float64)) @ basis)
+    for entry in ((0, 1), (1, 1)):
+        for rounding, expected in ((5, True), (20, False)):
+            matrix = scale * torch.eye(size, dtype=torch.float64)
+            matrix[entry] += rounding * size * EPS * abs(scale)
+            assert _is_scalar(matrix) is expected
+
+
+LARGE = [method for method in KRONECKER_SUM if method.name != "dense"] + [KRONECKER_SUM[-1]]
+"""What there is for operators that are too large to be formed at once."""
+
+DATA = {
+    "white": np.ones(6),
+    "1 to 1e-3": np.logspace(0, -3, 6),
+    "1 to 1e-12": np.logspace(0, -12, 6),
+    "cluster": [1, 0.9, 1.1e-8, 1.05e-8, 1e-8, 1e-8],
+}
+HIDDEN = {"one layer": (), "two layers": (8,), "wide": (9, 12), "square": (6, 6, 6), "narrow": (3, 7, 5)}
+
+
+@pytest.mark.parametrize("outputs", [2, 7])
+@pytest.mark.parametrize("eigenvalues", DATA.values(), ids=DATA.keys())
+@pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN.keys())
+def test_the_iteration_on_small_networks_agrees_with_fifty_digits(hidden, eigenvalues, outputs):
+    second = SecondMoment(orthogonal(6, 6, seed=1), double(eigenvalues))
+    weights = network((6, *hidden, outputs), seed=2)
+    truth = mp_gauss_newton(weights, *second)
+    truth = [v for v in truth if v > 1e-25 * truth[0]]
+    try:
+        result = find_ends(Terms(linear_gauss_newton(weights, second)), LARGE, Limits())
+    except NotConvergedError:
+        assert truth[0] > 1e10 * truth[-1]
+    else:
+        assert result.resolved or truth[0] > 1e10 * truth[-1]
+        assert_right(result, truth[0], truth[-1], len(truth))
+
+
+def prescribed_weights(kind, random):
+    """Weights of networks that are no Gaussian noise, of a size from 301 on."""
+    seed, depth, d, k = (int(random.integers(*limits)) for limits in ((0, 999), (2, 6), (18, 26), (18, 26)))
+    if kind in ("one input", "few inputs"):
+        d, k = (1, 320) if kind == "one input" else (4, 160)
+    if kind == "two outputs":
+        d, k = 170, 2
+    if kind in ("repeated", "symmetric", "permutations", "toeplitz", "near the identity", "two scales"):
+        k = d
+    inner = {"bottleneck": (d // 3, 4 * d), "one unit": (1, 2)}.get(kind, (max(d, k), 2 * max(d, k)))
+    widths = [d, *map(int, random.integers(*inner, depth - 1)), k]
+    widths = [d] * (depth + 1) if k == d else widths
+    weights = network(widths, seed=seed)
+    match kind:
+        case "repeated":
+            return weights[:1] * depth
+        case "symmetric":
+            return [weights[0] + weights[0].T] * depth
+        case "permutations":
+            return [torch.eye(d, dtype=torch.float64)[torch.as_tensor(random.permutation(d))] for _ in weights]
+        case "toeplitz":
+            lag = torch.arange(d)[:, None] - torch.arange(d)
+            return [normal(2 * d, seed=seed + i)[lag] * 0.5 ** lag.abs() for i in range(depth)]
+        case "near the identity":
+            return [torch.eye(d, dtype=torch.float64) + 1e-7 * w for w in weights]
+        case "two scales":
+            half = (torch.arange(d) < d // 2) * 0.5 + 0.5
+            return [orthogonal(d, d, seed=seed + i) * half for i in range(depth)]
+        case "a layer of rank one":
+            weights[-2] = torch.outer(weights[-2][:, 0], weights[-2][0])
+        case "one layer dominates":
+            weights[depth // 2] *= 1e4
+        case "tiny":
+            weights = [w * 1e-3**i for i, w in enumerate(weights)]
+        case "low rank and noise":
+            weights = [
+                0.1 * w + 3 * torch.outer(normal(o, seed=seed + i), normal(p, seed=seed + i + 9)) / p
+                for i, w in enumerate(weights)
+                for o, p in [w.shape]
+            ]
+        case "an output that is zero":
+            weights[-1][k // 2] = 0
+        case "singular values down to 1e-5":
+            u, s, v = torch.linalg.svd(weights[0], full_matrices=False)
+            weights[0] = u * torch.logspace(0, -5, len(s), dtype=torch.float64) @ v
+    return weights
+
+
+PRESCRIBED = [
+    "one input",
+    "few inputs",
+    "two outputs",
+    "repeated",
+    "symmetric",
+    "permutations",
+    "toeplitz",
+    "near the identity",
+    "two scales",
+    "a layer of rank one",
+    "one layer dominates",
+    "tiny",
+    "low rank and noise",
+    "an output that is zero",
+    "singular values down to 1e-5",
+    "bottleneck",
+    "one unit",
+]
+
+
+@pytest.mark.parametrize("data", ["white", "random", "1 to 1e-9", "deficient"])
+@pytest.mark.parametrize("kind", PRESCRIBED)
+def test_kronecker_sums_of_prescribed_weights_are_right_or_refused(kind, data):
+    random = np.random.default_rng(PRESCRIBED.index(kind))
+    weights = prescribed_weights(kind, random)
+    d = weights[0].shape[1]
+    one, basis = torch.ones(d, dtype=torch.float64), orthogonal(d, d, seed=3)
+    second = {
+        "white": lambda: SecondMoment(basis, one),
+        "random": lambda: SecondMoment.from_data(normal(2 * d, d, seed=4)),
+        "1 to 1e-9": lambda: SecondMoment(basis, torch.logspace(0, -9 if d > 1 else 0, d, dtype=torch.float64)),
+        "deficient": lambda: SecondMoment.from_data(normal(d - d // 8, d, seed=5)),
+    }[data]()
+    op = linear_gauss_newton(weights, second)
+    reference = graded_ends(KroneckerSum(op.left, op.right, torch.eye(len(second.eigenvalues)).double()).dense())
+    try:
+        result = condition_number(op)
+    except NotConvergedError:
+        assert not reference.resolved or reference.value > 1e10
+        return
+    if result.resolved and reference.resolved:
+        assert result.rank == reference.rank
+        assert result.largest == pytest.approx(reference.largest, rel=2 * result.residual + 1e-12)
+        close = 10 * (result.residual + reference.residual) + 1e-9
+        assert result.smallest == pytest.approx(reference.smallest, rel=close)
+    elif reference.resolved:
+        assert result.value <= reference.value * (1 + 1e-9)
+        assert reference.value > 1e10
+
+
+@pytest.mark.parametrize("seed", [17, 519, 1939, 0, 1, 2])
+def test_ends_of_diagonal_networks_wherever_they_hide(seed):
+    """Every eigenvector is a pair of an output and an input, orthogonal to all but those of the guess."""
+    random = np.random.default_rng(seed)
+    size, depth = int(random.integers(18, 60)), int(random.integers(3, 6))
+    least = np.log(10.0 ** -random.uniform(0.3, 3))
+    weights = [double(np.exp(random.uniform(least, 0, size))) for _ in range(depth)]
+    s = double(np.sort(np.exp(random.uniform(least, 0, size)))[::-1].copy())
+    one = torch.ones(1, size, dtype=torch.float64)
+    values = s * sum(
+        torch.outer(
+            torch.cat([one, *(w[None] for w in weights[layer + 1 :])]).prod(0) ** 2,
+            torch.cat([one, *(w[None] for w in weights[:layer])]).prod(0) ** 2,
+        )
+        for layer in range(depth)
+    )
+    second = SecondMoment(torch.eye(size, dtype=torch.float64), s)
+    result = condition_number(linear_gauss_newton([torch.diag(w) for w in weights], second))
+    assert_right(result, values.max(), values.min(), size**2)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e2, 1e4, 1e6, 1e8])
+@pytest.mark.parametrize("outputs", [40, 12])
+def test_outputs_that_the_last_layer_leaves_silent_see_the_first_layer_alone(scale, outputs):
+    """The null space of W W^T, up to its rounding, has the singular values of V; W may be as large as it likes."""
+    d = 12 if outputs == 40 else 40
+    v, w = normal(12, d, seed=1) / d**0.5, normal(outputs, 12, seed=2) * scale
+    second = SecondMoment(torch.eye(d, dtype=torch.float64), torch.ones(d, dtype=torch.float64))
+    left, right = torch.zeros(outputs, dtype=torch.float64), torch.zeros(d, dtype=torch.float64)
+    left[:12], right[:12] = (torch.linalg.svdvals(m)[:12] ** 2 for m in (w, v))
+    values = (left[:, None] + right).flatten()
+    values = values[values > 0]
+    try:
+        result = condition_number(linear_gauss_newton([v, w], second))
+    except NotConvergedError:
+        assert scale > 1e4
+        return
+    if result.resolved:
+        assert_right(result, values.max(), values.min(), len(values))
+    else:
+        assert scale >= 1e4
+        assert result.value <= values.max() / values.min() * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("widths", [(60, 40, 50, 20), (20, 25, 30, 40)])
+@pytest.mark.parametrize("max_steps", [1, 2])
+def test_a_kronecker_sum_cut_short_raises_unless_it_has_converged(widths, max_steps):
+    op = linear_gauss_newton(network(widths, seed=1), torch.eye(widths[0], dtype=torch.float64))
+    try:
+        result = condition_number(op, max_steps=max_steps, tolerance=1e-13)
+    except NotConvergedError as error:
+        assert "steps its relative error is" in str(error)
+    else:
+        assert result.value == pytest.approx(condition_number(op).value, rel=1e-8)
+
+
+@pytest.mark.parametrize("widths", [(4, 3), (4, 5, 3), (4, 5, 6, 3)])
+@pytest.mark.parametrize("factor", [1e-60, 1e-3, 1e60])
+def test_the_scale_of_the_data_scales_both_ends_and_not_their_ratio(widths, factor):
+    weights, x = network(widths, seed=7), normal(9, 4, seed=8)
+    one = condition_number(linear_gauss_newton(weights, second_moment(x)))
+    other = condition_number(linear_gauss_newton(weights, second_moment(x) * factor))
+    assert other.largest == pytest.approx(factor * one.largest, rel=1e-10)
+    assert other.smallest == pytest.approx(factor * one.smallest, rel=1e-8)
+    assert other.rank == one.rank
+
+
+def test_the_tolerance_bounds_the_residual():
+    op = linear_gauss_newton(network((60, 90, 80, 20), seed=9), torch.eye(60, dtype=torch.float64))
+    loose, tight = (condition_number(op, tolerance=t) for t in (1e-2, 1e-10))
+    assert loose.residual <= 1e-2
+    assert tight.residual <= 1e-10
+    assert loose.value == pytest.approx(tight.value, rel=2e-2)
+
+
+def test_the_operator_keeps_its_factors():
+    op = linear_gauss_newton(network((4, 5, 6, 3), seed=11), torch.eye(4, dtype=torch.float64))
+    left, right = op.left.clone(), op.right.clone()
+    condition_number(op)
+    assert torch.equal(op.left, left)
+    assert torch.equal(op.right, right)
+
+
+def test_the_same_operator_gives_the_same_result():
+    op = linear_gauss_newton(network((5, 6, 7, 4), seed=12), second_moment(normal(9, 5, seed=13)))
+    assert condition_number(op) == condition_number(op)
+
+
+def test_an_iteration_cut_short_raises_and_returns_nothing():
+    op = linear_gauss_newton(network((60, 40, 50, 20), seed=14), torch.eye(60, dtype=torch.float64))
+    with pytest.raises(NotConvergedError, match="did not converge: after 1 steps its relative err"):
+        condition_number(op, max_steps=1)
+
+
+@pytest.mark.bad_input
+def test_a_kronecker_sum_takes_no_rank():
+    op = linear_gauss_newton([torch.eye(2)], torch.eye(2))
+    with pytest.raises(TypeError, match="rank is not for a LayeredSum, which takes method"):
+        condition_number(op, rank=4)
+
+
+@pytest.mark.bad_input
+def test_an_operator_that_is_zero_is_refused():
+    op = linear_gauss_newton([torch.zeros(3, 2), torch.zeros(4, 3), torch.zeros(2, 4)], torch.eye(2))
+    with pytest.raises(ValueError, match="is zero: it has no eigenvalue to divide by"):
+        condition_number(op)
+
+
+@pytest.mark.bad_input
+def test_factors_that_are_not_finite_are_refused():
+    huge = [torch.full(shape, 1e200, dtype=torch.float64) for shape in ((3, 2), (4, 3))]
+    op = linear_gauss_newton(huge, torch.eye(2))
+    with pytest.raises(ValueError, match="left has 16 entries that are NaN or infinite"):
+        condition_number(op)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("name, message", [("left", "left has 9"), ("right", "right has 4")])
+def test_a_kronecker_sum_that_is_not_finite_is_refused(name, message):
+    factors = {"left": torch.eye(3)[None], "right": torch.eye(2)[None], "basis": torch.eye(2)}
+    factors[name] = torch.full_like(factors[name], torch.nan)
+    with pytest.raises(ValueError, match=f"{message} entries that are NaN or infinite"):
+        condition_number(KroneckerSum(**factors))
+
+
+@pytest.mark.bad_input
+def test_no_steps_at_all_are_refused():
+    operator = linear_gauss_newton([torch.eye(2), torch.eye(2)], torch.eye(2))
+    with pytest.raises(ValueError, match="at least one step"):
+        condition_number(operator, max_steps=0)

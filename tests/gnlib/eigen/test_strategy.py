@@ -1,0 +1,150 @@
+"""Which method is taken: the first of a list that applies, pays and works, or the one that is named."""
+
+import numpy as np
+import pytest
+import torch
+
+from gnlib import ConditionNumber, NotConvergedError, SecondMoment, condition_number, linear_gauss_newton
+from gnlib.eigen.result import Limits
+from gnlib.eigen.strategy import GRAM, KRONECKER_SUM, Method, find_ends
+from tests.oracles import network, with_spectrum
+
+
+def method(name, *, applies=True, pays=True, works=True, asked=None):
+    """A method that finds its own name, and notes in `asked` what it is asked."""
+
+    def answer(question, value):
+        def ask(operand, limits):
+            if asked is not None:
+                asked.append((question, operand, limits))
+            return value
+
+        return ask
+
+    result = ConditionNumber(2.0, 1.0, rank=2, gap=1e9, residual=1e-9, method=name)
+    return Method(name, answer("applies", applies), answer("pays", pays), answer("ends", result if works else None))
+
+
+def taken(methods, name=None):
+    return find_ends("operand", methods, Limits(), name).method
+
+
+REASONS = ["applies", "pays", "works"]
+
+
+def test_the_first_method_is_taken_if_it_suits():
+    assert taken([method("first"), method("second")]) == "first"
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_a_method_that_does_not_apply_or_pay_or_work_is_left_for_the_next(reason):
+    assert taken([method("first", **{reason: False}), method("second"), method("third")]) == "second"
+
+
+def test_all_reasons_one_after_another_lead_to_the_last():
+    assert taken([*(method(reason, **{reason: False}) for reason in REASONS), method("last")]) == "last"
+
+
+@pytest.mark.parametrize("reason", ["applies", "pays"])
+def test_a_method_that_does_not_suit_computes_nothing(reason):
+    asked = []
+    taken([method("first", **{reason: False}, asked=asked), method("second")])
+    assert asked and "ends" not in {question for question, *_ in asked}
+
+
+def test_methods_after_the_one_that_is_taken_compute_nothing():
+    asked = []
+    taken([method("first"), method("second", asked=asked)])
+    assert {question for question, *_ in asked} <= {"applies"}
+
+
+def test_each_method_sees_the_operand_and_the_limits():
+    asked, limits = [], Limits(tolerance=1e-3, max_steps=7)
+    find_ends("operand", [method("only", asked=asked)], limits)
+    assert asked == [(question, "operand", limits) for question in ("applies", "pays", "ends")]
+
+
+def test_a_named_method_is_taken_wherever_it_stands_and_whether_it_pays_or_not():
+    methods = [method("first"), method("second", pays=False), method("third")]
+    for name in ("first", "second", "third"):
+        assert taken(methods, name) == name
+
+
+def test_of_two_entries_of_one_name_the_one_that_applies_and_works_is_taken():
+    for reason in ("applies", "works"):
+        assert taken([method("same", **{reason: False}), method("other"), method("same")], "same") == "same"
+
+
+@pytest.mark.bad_input
+def test_a_name_that_is_not_there_is_told_what_there_is():
+    methods = [method("first"), method("second"), method("first")]
+    with pytest.raises(
+        ValueError, match=r"^method is 'third'; for this operand it can be 'first', 'second', or None\.$"
+    ):
+        taken(methods, "third")
+
+
+@pytest.mark.bad_input
+def test_a_named_method_that_does_not_apply_is_refused_and_no_other_taken():
+    with pytest.raises(ValueError, match=r"^The method 'first' does not apply to this operand; leave method out"):
+        taken([method("first", applies=False), method("second")], "first")
+
+
+@pytest.mark.bad_input
+def test_a_named_method_that_does_not_work_raises_and_no_other_is_taken():
+    with pytest.raises(NotConvergedError, match=r"^The method 'first' does not work here; leave method out"):
+        taken([method("first", works=False), method("second")], "first")
+
+
+# The lists
+
+
+@pytest.mark.parametrize("methods", [KRONECKER_SUM, GRAM], ids=["Kronecker sum", "Gram matrix"])
+def test_each_list_ends_with_what_suits_every_operand(methods):
+    last = methods[-1]
+    assert last.name == "dense"
+    assert last.applies(None, Limits()) and last.pays(None, Limits())
+
+
+def white(d):
+    return SecondMoment(torch.eye(d, dtype=torch.float64), torch.ones(d, dtype=torch.float64))
+
+
+def spread(d):
+    return SecondMoment(torch.eye(d, dtype=torch.float64), torch.linspace(1, 0.5, d, dtype=torch.float64))
+
+
+OPERATORS = {  # a word of what is found, and for whom
+    "on the range of the first layer": (network((40, 12, 30), seed=1), white(40)),
+    "eigenvalues of the matrix": (network((6, 8, 7, 3), seed=1), spread(6)),
+    "exact blocks": (network((40, 60, 12), seed=1), spread(40)),
+    "block iteration": (network((40, 60, 50, 12), seed=1), spread(40)),
+}
+
+
+@pytest.mark.parametrize("found, operand", OPERATORS.items(), ids=OPERATORS.keys())
+def test_a_kronecker_sum_goes_to_the_method_that_it_is_for(found, operand):
+    assert found in condition_number(linear_gauss_newton(*operand)).method
+
+
+@pytest.mark.parametrize("name", ["dense", "blocks", "iteration"])
+def test_the_methods_for_a_kronecker_sum_agree(name):
+    op = linear_gauss_newton(network((20, 30, 5), seed=1), spread(20))
+    assert condition_number(op, method=name).value == pytest.approx(condition_number(op).value, rel=1e-7)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("name", ["first layer", "blocks"])
+def test_white_data_and_few_terms_are_what_some_methods_are_for(name):
+    op = linear_gauss_newton(network((40, 60, 50, 12), seed=1), spread(40))
+    with pytest.raises(ValueError, match=f"The method '{name}' does not apply"):
+        condition_number(op, method=name)
+
+
+@pytest.mark.parametrize(
+    "name, found", [("dense", "dense eigenvalues"), ("iteration", "block iteration on the matrix")]
+)
+def test_the_methods_for_a_gram_matrix_agree(name, found):
+    result = condition_number(with_spectrum(np.linspace(1, 3, 60), seed=2), method=name)
+    assert result.value == pytest.approx(3, rel=1e-8)
+    assert result.method.startswith(found)

@@ -1,0 +1,418 @@
+"""Weights that are shared, used elsewhere too, masked, parametrised, frozen, or in layers that only look known."""
+
+import types
+import warnings
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.utils import parametrizations, parametrize, prune
+
+from tests.gnlib.jacobian.kinds import ROWS, SEQUENCES, TOKENS, D, Frame, K, M, Whole, images, normal, parameter
+
+IMAGES = normal(3, 6, 6)
+
+
+def linear(between, **options):
+    """A linear layer from M to M features, called `fc`, of which `between` makes what it likes."""
+    return lambda: Frame(between, fc=nn.Linear(M, M, **options))
+
+
+def weight(between, *shape):
+    return lambda: Frame(between, w=parameter(*shape))
+
+
+def linear_as(kind):
+    return lambda: Frame(lambda self, h: self.fc(h).sin(), fc=kind(M, M))
+
+
+def conv_as(kind):
+    return lambda: images(kind(3, 4, 3, padding=1))
+
+
+class Doubled(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x) + x
+
+
+class Twice(nn.Linear):
+    def forward(self, x):
+        return super().forward(super().forward(x).tanh())
+
+
+class Squared(nn.Linear):
+    def forward(self, x):
+        return functional.linear(x, self.weight.square(), self.bias)
+
+
+class Transposed(nn.Linear):
+    def forward(self, x):
+        return x @ self.weight + self.bias
+
+
+class Penalised(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) + self.weight.norm()
+
+
+class Standardised(nn.Conv2d):
+    """Weights of mean zero and variance one, as beside group normalisation."""
+
+    def forward(self, x):
+        w = self.weight
+        w = (w - w.mean((1, 2, 3), keepdim=True)) / (w.std((1, 2, 3), keepdim=True) + 1e-5)
+        return self._conv_forward(x, w, self.bias)
+
+
+class Causal(nn.Conv2d):
+    """As in PixelCNN: the weight itself keeps what the mask takes from a copy."""
+
+    def forward(self, x):
+        mask = torch.ones_like(self.weight)
+        mask[:, :, 1, 1:] = 0
+        mask[:, :, 2] = 0
+        return functional.conv2d(x, self.weight * mask, self.bias, self.stride, self.padding)
+
+
+class Negated(nn.LayerNorm):
+    def forward(self, x):
+        return super().forward(x) - self.weight * x
+
+
+class Scaled(nn.Embedding):
+    def forward(self, x):
+        return super().forward(x) * self.weight.shape[1] ** 0.5 + self.weight[0]
+
+
+def bound_to_an_instance():
+    net = linear(lambda self, h: self.fc(h).sin())()
+    net.fc.forward = types.MethodType(lambda self, x: functional.linear(x.cos(), self.weight.T), net.fc)
+    return net
+
+
+class LowRank(nn.Module):
+    """As in LoRA: what was trained before stays, beside it a product of low rank."""
+
+    def __init__(self, base, rank=2):
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.a, self.b = parameter(rank, base.in_features), parameter(base.out_features, rank)
+
+    def forward(self, x):
+        return self.base(x) + 0.5 * functional.linear(functional.linear(x, self.a), self.b)
+
+
+class Merged(LowRank):
+    def forward(self, x):
+        return functional.linear(x, self.base.weight + self.b @ self.a, self.base.bias)
+
+
+def autoencoder():
+    def forward(self, x):
+        return self.head(functional.linear(self.fc(x).tanh(), self.fc.weight.T).sin())
+
+    return Whole(forward, fc=nn.Linear(D, M), head=nn.Linear(D, K, bias=False))
+
+
+def tied_embedding():
+    def forward(self, x):
+        return functional.linear(self.mix(self.embedding(x).mean(1)).tanh(), self.embedding.weight)[:, :5]
+
+    return Whole(forward, embedding=nn.Embedding(11, 90), mix=nn.Linear(90, 90))
+
+
+def tied_module():
+    net = Whole(
+        lambda self, x: self.head(self.mix(self.embedding(x)).tanh().mean(1)),
+        embedding=nn.Embedding(11, 90),
+        mix=nn.Linear(90, 90),
+        head=nn.Linear(90, 11),
+    )
+    net.head.weight = net.embedding.weight
+    return net
+
+
+def tied_layers():
+    shared = nn.Linear(90, 90)
+    return nn.Sequential(nn.Linear(D, 90), nn.Tanh(), shared, nn.Tanh(), shared, nn.Tanh(), nn.Linear(90, K))
+
+
+def tied_weight():
+    net = Frame(lambda self, h: self.second(self.first(h).tanh()), first=nn.Linear(M, M), second=nn.Linear(M, M))
+    net.second.weight = net.first.weight
+    return net
+
+
+def tied_bias():
+    net = Frame(lambda self, h: self.norm(self.first(h)), first=nn.Linear(M, M), norm=nn.LayerNorm(M))
+    net.norm.weight = net.norm.bias = net.first.bias
+    return net
+
+
+def tied_convolution():
+    net = images(nn.Conv2d(3, 3, 3, padding=1), nn.Tanh(), nn.Conv2d(3, 3, 3, padding=1, stride=2))
+    net[2].weight = net[0].weight
+    return net
+
+
+def tied_across_kinds():
+    """A convolution and a linear layer of one weight."""
+    return Frame(
+        lambda self, h: functional.conv1d(self.fc(h)[:, :, None].tanh(), self.fc.weight[:, :, None])[:, :, 0],
+        fc=nn.Linear(M, M),
+    )
+
+
+def under_two_names():
+    net = Frame(lambda self, h: self.one(self.other(h).tanh()), one=nn.Linear(M, M))
+    net.other = net.one
+    net.listed = nn.ModuleList([net.one])
+    return net
+
+
+def of_one_storage():
+    """Two parameters that begin equal, in the same memory; they are two all the same."""
+    net = Frame(lambda self, h: self.second(self.first(h).tanh()), first=nn.Linear(M, M), second=nn.Linear(M, M))
+    net.double()
+    net.second.weight = nn.Parameter(net.first.weight.data)
+    return net
+
+
+def of_one_flat_storage():
+    """Weights that are views into one long vector, as where parameters are sharded."""
+    net = Frame(lambda self, h: self.second(self.first(h).tanh()), first=nn.Linear(M, M), second=nn.Linear(M, M))
+    net.double()
+    flat = torch.cat([net.first.weight.data.flatten(), net.second.weight.data.flatten()])
+    net.first.weight = nn.Parameter(flat[: M * M].view(M, M))
+    net.second.weight = nn.Parameter(flat[M * M :].view(M, M).T)
+    return net
+
+
+def pruned(*layers, make=None):
+    def prepared():
+        net = make() if make else Frame(lambda self, h: self.fc(h).sin(), fc=nn.Linear(M, M))
+        for prepare in layers:
+            prepare(net)
+        return net
+
+    return prepared
+
+
+def with_old_weight_norm():
+    with warnings.catch_warnings(action="ignore"):  # deprecated, and found in older networks
+        return Frame(lambda self, h: self.fc(h).sin(), fc=nn.utils.weight_norm(nn.Linear(M, M), dim=None))
+
+
+class Symmetric(nn.Module):
+    def forward(self, w):
+        return w.triu() + w.triu(1).T
+
+
+class Times(nn.Module):
+    """Weights times a number that another layer has too."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, w):
+        return w * self.scale
+
+
+def parametrised_together():
+    scale = parameter(1)
+    net = Frame(lambda self, h: self.fc(h).sin() + self.other(h), fc=nn.Linear(M, M), other=nn.Linear(M, M))
+    parametrize.register_parametrization(net.fc, "weight", Times(scale))
+    parametrize.register_parametrization(net.other, "bias", Times(scale))
+    return net
+
+
+def parametrised_once():
+    def between(self, h):
+        with parametrize.cached():
+            return self.fc(self.fc(h).tanh())
+
+    net = Frame(between, fc=nn.Linear(M, M))
+    parametrize.register_parametrization(net.fc, "weight", Symmetric())
+    return net
+
+
+def with_frozen(*names):
+    def make():
+        net = Frame(lambda self, h: self.norm(self.fc(h)).sin(), fc=nn.Linear(M, M), norm=nn.LayerNorm(M))
+        for name in names:
+            net.get_parameter(name).requires_grad_(False)
+        return net
+
+    return make
+
+
+def frozen_convolution(name):
+    def make():
+        net = images(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Conv2d(4, 5, 3, groups=1))
+        net.get_parameter(name).requires_grad_(False)
+        return net
+
+    return make
+
+
+def slices(self, h):
+    q, k = functional.linear(h, self.w[:M]), functional.linear(h, self.w[M : 2 * M])
+    return q * k.tanh() + h @ self.w[2 * M :].T
+
+
+def of_two_shapes(self, h):
+    return self.fc(h) + self.fc(torch.stack([h, h.sin(), h * h], 1)).tanh().mean(1)
+
+
+def masked_by_sample(self, h):
+    return torch.einsum("ni,nji->nj", h, self.fc.weight * (h[:, None] > 0)) + self.fc.bias
+
+
+def masked(self, h):
+    return functional.linear(h, self.fc.weight * (torch.arange(M * M).view(M, M) % 3 > 0), self.fc.bias).sin()
+
+
+def without_a_gradient(self, h):
+    with torch.no_grad():
+        teacher = self.fc(h)
+    return self.fc(h).tanh() * teacher
+
+
+def unrolled(self, h):
+    state = torch.zeros_like(h)
+    for _ in range(5):
+        state = torch.tanh(self.fc(state) + h)
+    return state
+
+
+def blocked(self, h):
+    w = self.w.clone()
+    w[0] = 0
+    w[:, 1].mul_(2)
+    return functional.linear(h, w).sin()
+
+
+SHARING = {
+    "tied, embedding and head": (tied_embedding, TOKENS),
+    "tied, embedding and head, by assignment": (tied_module, TOKENS),
+    "tied, layers": (tied_layers, ROWS),
+    "tied, weights alone": (tied_weight, ROWS),
+    "tied, biases and scales": (tied_bias, ROWS),
+    "tied, convolutions of two strides": (tied_convolution, IMAGES),
+    "tied, linear layer and convolution": (tied_across_kinds, ROWS),
+    "tied, autoencoder": (autoencoder, ROWS),
+    "under two names": (under_two_names, ROWS),
+    "two parameters in one memory": (of_one_storage, ROWS),
+    "two parameters in one flat memory": (of_one_flat_storage, ROWS),
+    "twice called": (linear(lambda self, h: self.fc(self.fc(h).tanh())), ROWS),
+    "twice called, in parallel": (linear(lambda self, h: self.fc(h) * self.fc(h.sin())), ROWS),
+    "twice called, by two shapes": (linear(of_two_shapes), ROWS),
+    "twice called, once discarded": (linear(lambda self, h: (self.fc(h), self.fc(h * 2).sin())[1]), ROWS),
+    "twice called, once without a gradient": (linear(without_a_gradient), ROWS),
+    "twice called, once detached": (linear(lambda self, h: self.fc(h).tanh() * self.fc(h.sin()).detach()), ROWS),
+    "unrolled": (linear(unrolled), ROWS),
+    "used elsewhere, product": (linear(lambda self, h: self.fc(h).tanh() @ self.fc.weight), ROWS),
+    "used elsewhere, product first": (linear(lambda self, h: self.fc((h @ self.fc.weight.T).tanh())), ROWS),
+    "used elsewhere, norm": (linear(lambda self, h: self.fc(h).sin() + self.fc.weight.square().sum()), ROWS),
+    "used elsewhere, in the outputs": (
+        lambda: Whole(lambda self, x: self.fc(x) + self.fc.weight.norm(dim=1), fc=nn.Linear(D * 9, K)),
+        normal(D * 9),
+    ),
+    "used elsewhere, bias": (linear(lambda self, h: self.fc(h) * self.fc.bias), ROWS),
+    "used elsewhere, detached": (linear(lambda self, h: self.fc(h).sin() @ self.fc.weight.detach()), ROWS),
+    "used elsewhere, as data": (linear(lambda self, h: self.fc(h).sin() @ self.fc.weight.data), ROWS),
+    "used elsewhere, as a number": (
+        linear(lambda self, h: self.fc(h) / (1 + self.fc.weight.abs().max().detach())),
+        ROWS,
+    ),
+    "weight times its sum": (weight(lambda self, h: functional.linear(h, self.w) * self.w.sum(), M, M), ROWS),
+    "weight whose row is the bias": (weight(lambda self, h: functional.linear(h, self.w, self.w[0]), M, M), ROWS),
+    "weight in slices": (weight(slices, 3 * M, M), ROWS),
+    "weight in two halves": (
+        weight(lambda self, h: torch.cat([functional.linear(h, w) for w in self.w.chunk(2)], 1).sin(), M, M),
+        ROWS,
+    ),
+    "weight, transposed": (weight(lambda self, h: functional.linear(h, self.w.T).sin(), M, M), ROWS),
+    "weight, transposed twice": (weight(lambda self, h: functional.linear(h, self.w.T.T).sin(), M, M), ROWS),
+    "weight, viewed": (weight(lambda self, h: functional.linear(h, self.w.view(M, M)).sin(), M * M), ROWS),
+    "weight, cast": (weight(lambda self, h: functional.linear(h, self.w.to(h.dtype).contiguous()).sin(), M, M), ROWS),
+    "weight, permuted": (weight(lambda self, h: functional.linear(h, self.w.flip(0)).sin(), M, M), ROWS),
+    "weight, lower triangle": (weight(lambda self, h: functional.linear(h, self.w.tril()).sin(), M, M), ROWS),
+    "weight, copied and changed in place": (weight(blocked, M, M), ROWS),
+    "weight, exponential": (weight(lambda self, h: functional.linear(h, self.w.exp()).sin(), M, M), ROWS),
+    "weight, of one output": (weight(lambda self, h: h * functional.linear(h, self.w)[:, None], M), ROWS),
+    "weight, by names": (
+        weight(lambda self, h: functional.linear(bias=None, weight=self.w, input=h).sin(), M, M),
+        ROWS,
+    ),
+    "weight, multiplied": (weight(lambda self, h: (h @ self.w).sin(), M, M), ROWS),
+    "weight, einsum": (weight(lambda self, h: torch.einsum("ni,ji->nj", h, self.w).sin(), M, M), ROWS),
+    "weight, einsum with heads": (
+        weight(lambda self, h: torch.einsum("nti,hij->nthj", h, self.w).tanh().mean((1, 2)), 2, M, M),
+        SEQUENCES,
+    ),
+    "weight, addmm": (weight(lambda self, h: torch.addmm(self.w[0], h, self.w, beta=2, alpha=3).sin(), M, M), ROWS),
+    "weight, operator below": (weight(lambda self, h: torch.ops.aten.linear(h, self.w).sin(), M, M), ROWS),
+    "weight, batched product": (
+        weight(lambda self, h: torch.bmm(h.expand(3, -1, -1), self.w).tanh().sum(0), 3, M, M),
+        ROWS,
+    ),
+    "weight that is the input": (weight(lambda self, h: functional.linear(self.w, h).T.sin(), M, M), ROWS),
+    "distances from a weight": (weight(lambda self, h: torch.cdist(h, self.w), M, M), ROWS),
+    "subclass, scaled": (linear_as(Doubled), ROWS),
+    "subclass, twice": (linear_as(Twice), ROWS),
+    "subclass, squared weight": (linear_as(Squared), ROWS),
+    "subclass, transposed": (linear_as(Transposed), ROWS),
+    "subclass, penalised": (linear_as(Penalised), ROWS),
+    "subclass, standardised weight": (conv_as(Standardised), IMAGES),
+    "subclass, masked weight": (conv_as(Causal), IMAGES),
+    "subclass of a norm": (lambda: Frame(lambda self, h: self.norm(h), norm=Negated(M)), ROWS),
+    "subclass of an embedding": (
+        lambda: Whole(lambda self, x: self.head(self.fc(x).mean(1).tanh()), fc=Scaled(420, M), head=nn.Linear(M, K)),
+        TOKENS,
+    ),
+    "forward of an instance": (bound_to_an_instance, ROWS),
+    "pruned": (pruned(lambda net: prune.l1_unstructured(net.fc, "weight", 0.5)), ROWS),
+    "pruned, rows": (pruned(lambda net: prune.random_structured(net.fc, "weight", 0.4, 0)), ROWS),
+    "pruned, columns and bias": (
+        pruned(
+            lambda net: prune.random_structured(net.fc, "weight", 0.4, 1),
+            lambda net: prune.random_unstructured(net.fc, "bias", 0.5),
+        ),
+        ROWS,
+    ),
+    "pruned, first layer": (pruned(lambda net: prune.l1_unstructured(net.body, "weight", 0.9)), ROWS),
+    "pruned, convolution": (
+        pruned(
+            lambda net: prune.ln_structured(net[0], "weight", 0.5, 2, 0),
+            lambda net: prune.l1_unstructured(net[2], "weight", 0.7),
+            make=lambda: images(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Conv2d(4, 4, 3, groups=2)),
+        ),
+        IMAGES,
+    ),
+    "masked": (linear(masked), ROWS),
+    "masked by the sample": (linear(masked_by_sample), ROWS),
+    "weight norm": (lambda: Frame(lambda self, h: self.fc(h), fc=parametrizations.weight_norm(nn.Linear(M, M))), ROWS),
+    "weight norm, by a hook": (with_old_weight_norm, ROWS),
+    "weight norm, of a convolution": (lambda: images(parametrizations.weight_norm(nn.Conv2d(3, 4, 3))), IMAGES),
+    "spectral norm": (
+        lambda: Frame(lambda self, h: self.fc(h), fc=parametrizations.spectral_norm(nn.Linear(M, M))).eval(),
+        ROWS,
+    ),
+    "orthogonal": (lambda: Frame(lambda self, h: self.fc(h), fc=parametrizations.orthogonal(nn.Linear(M, M))), ROWS),
+    "parametrised, by one number": (parametrised_together, ROWS),
+    "parametrised, kept": (parametrised_once, ROWS),
+    "low rank": (lambda: Frame(lambda self, h: self.fc(h).sin(), fc=LowRank(nn.Linear(M, M))), ROWS),
+    "low rank, merged": (lambda: Frame(lambda self, h: self.fc(h).sin(), fc=Merged(nn.Linear(M, M))), ROWS),
+    "low rank, of tokens": (
+        lambda: Frame(lambda self, h: self.fc(h).sin().mean(1), fc=LowRank(nn.Linear(M, M))),
+        SEQUENCES,
+    ),
+    "frozen, weight": (with_frozen("fc.weight"), ROWS),
+    "frozen, bias": (with_frozen("fc.bias", "norm.weight"), ROWS),
+    "frozen, first layer": (with_frozen("body.weight", "body.bias"), ROWS),
+    "frozen, last layer": (with_frozen("head.weight", "head.bias", "norm.bias"), ROWS),
+    "frozen, weight of a convolution": (frozen_convolution("0.weight"), IMAGES),
+    "frozen, bias of a convolution": (frozen_convolution("2.bias"), IMAGES),
+}

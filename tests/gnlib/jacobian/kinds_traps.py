@@ -1,0 +1,393 @@
+"""Modules that hide from whoever watches layers: weights by other doors, functions below, threads, other gradients."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+
+from tests.gnlib.jacobian.kinds import ROWS, SEQUENCES, TOKENS, D, Frame, K, M, Whole, normal, parameter
+
+IMAGES = normal(3, 6, 6)
+
+
+def linear(between, **parts):
+    """A linear layer between two others, beside parts that are made with it."""
+    return lambda: Frame(between, fc=nn.Linear(M, M), **{name: part() for name, part in parts.items()})
+
+
+def weight(between, *shape):
+    return lambda: Frame(between, w=parameter(*shape))
+
+
+def whole(forward, **parts):
+    return lambda: Whole(forward, **{name: part() for name, part in parts.items()})
+
+
+class Named(torch.Tensor):
+    """A tensor with a name of its own, and nothing else."""
+
+
+def of_a_subclass(self, h):
+    return self.fc(h.as_subclass(Named)).as_subclass(torch.Tensor).sin()
+
+
+def on_a_device(self, h):
+    """A context that watches functions of torch, as we may."""
+    with torch.device(h.device):
+        return self.fc(h).sin() + torch.ones(M, dtype=h.dtype)
+
+
+def unwatched(self, h):
+    with torch._C.DisableTorchFunction():
+        return self.fc(h).sin()
+
+
+def threaded(self, h):
+    """A layer that another thread calls, where contexts of this one do not hold."""
+    with ThreadPoolExecutor(1) as others:
+        return others.submit(self.fc, h).result().sin()
+
+
+def norms_below(self, h):
+    h = torch.layer_norm(h, (M,), self.w[0], self.w[1])
+    h = torch.native_layer_norm(h, (M,), self.w[1], self.w[2], 1e-5)[0]
+    return torch.group_norm(h, 4, self.w[2], self.w[0])
+
+
+def convolution_below(self, x):
+    h = torch.convolution(x, self.conv.weight, self.conv.bias, [2, 2], [1, 1], [1, 1], False, [0, 0], 1)
+    return self.head(h.tanh().flatten(1))
+
+
+def unfolded(self, x):
+    h = self.conv.weight.flatten(1) @ functional.unfold(x, 3) + self.conv.bias[:, None]
+    return self.head(torch.cat([h.tanh().flatten(1), self.conv(x).sin().flatten(1)], 1))
+
+
+def template(self, x):
+    """A parameter is looked for by kernels that are the samples."""
+    found = torch.stack([functional.conv2d(self.scene, one[None])[0, 0] for one in x])
+    return self.head(found.tanh().flatten(1))
+
+
+def indexed(self, x):
+    h = self.table[x].sum(1) + functional.one_hot(x, 420).to(self.table.dtype).mean(1) @ self.table
+    return self.head((h + functional.embedding(x[:, 0], self.table)).tanh())
+
+
+def embedded_rows_of_a_layer(self, x):
+    return self.head(self.fc(functional.embedding(x, self.fc.weight).tanh()).sin().mean(1))
+
+
+def rows_of_a_layer_alone(self, x):
+    return self.head(torch.embedding(self.fc.weight, x).sin().mean(1) * self.fc.bias)
+
+
+def equilibrium(self, h):
+    """A fixed point that is found without gradients, then one step with them."""
+    with torch.no_grad():
+        z = torch.zeros_like(h)
+        for _ in range(10):
+            z = (self.fc(z) / 2 + h).tanh()
+    return (self.fc(z) / 2 + h).tanh()
+
+
+def solved(self, h):
+    eye = torch.eye(M, dtype=h.dtype, device=h.device)
+    return torch.linalg.solve(eye * 3 + self.fc.weight, self.fc(h).mT).mT
+
+
+def rotated(self, h):
+    return self.fc(h @ torch.matrix_exp(self.fc.weight - self.fc.weight.T))
+
+
+def delayed(self, h):
+    """A layer is called on a view that shares its memory with what is changed later, where no gradient needs it."""
+    kept = h.detach().clone()
+    y = self.scale * self.fc(kept[:, : M // 2].clone())
+    kept[:, M // 2 :] = 3
+    return y * kept
+
+
+def many_times(self, h):
+    """Thirty calls, whose temporary tensors come to lie where others lay."""
+    for _ in range(30):
+        h = h + self.fc(h).tanh() / 30
+    return h
+
+
+def by_heads(self, h):
+    """A weight whose first axis is one of heads, samples and positions merged about it."""
+    n, t, _ = h.shape
+    q = h.view(n * t, 4, M // 4).transpose(0, 1)
+    return torch.baddbmm(self.w[:, :1], q, self.w).transpose(0, 1).reshape(n, t, M).tanh().mean(1)
+
+
+def with_a_twin(self, h):
+    """Each sample beside itself and a stranger, in an axis before that of the samples."""
+    stranger = torch.ones_like(h[:1]).expand_as(h)
+    pair = torch.stack([h, stranger])
+    return self.fc(pair).tanh().prod(0)
+
+
+def strangers_first(self, h):
+    """Rows that are no samples stand before them in the axis that counts samples."""
+    anchors = self.fc(torch.cat([self.anchors, h])).tanh()
+    return anchors[3:] @ anchors[:3].mT @ self.anchors
+
+
+def rows_for_features(self, h):
+    """Features in the first axis, samples in the last."""
+    return (self.w @ h.mT).mT.sin()
+
+
+def through_numbers(self, h):
+    scale = 1 + float(self.fc.bias.detach().abs().max())
+    return self.fc(h * scale).sin()
+
+
+def with_a_hook_on_gradients(self, h):
+    """The gradient that passes here is doubled, which makes another function of the derivative alone."""
+    y = self.fc(h)
+    if y.requires_grad:
+        y.register_hook(lambda gradient: 2 * gradient)
+    return y.sin()
+
+
+def assigned(self, h):
+    """A parameter that is replaced by another object after it was used."""
+    y = self.fc(h).sin()
+    self.fc.weight = nn.Parameter(self.fc.weight.detach() * 0.9)
+    return y
+
+
+def outer(self, h):
+    """The product of what a layer made of a sample with what the same layer made of no sample."""
+    return self.fc(h).sin() * self.fc(torch.ones(M, dtype=h.dtype, device=h.device))
+
+
+def ragged(self, h):
+    """A layer that sees no rows at all of some samples."""
+    chosen = (h[..., 0] > 0.3).nonzero(as_tuple=True)
+    return torch.zeros_like(h).index_put(chosen, self.fc(h[chosen]).tanh()).sum(1)
+
+
+def alias(self, h):
+    return self.call(h).sin() + self.listed[0](h)
+
+
+def through_aliases():
+    net = Frame(alias, fc=nn.Linear(M, M))
+    net.call, net.listed = net.fc.forward, [net.fc]
+    return net
+
+
+def swapped(self, h):
+    """A weight that is put into another layer for one call."""
+    kept = self.other.weight
+    del self.other.weight
+    self.other.weight = self.fc.weight.T * 2
+    y = self.other(h)
+    del self.other.weight
+    self.other.weight = kept
+    return y.tanh() + self.other(h) * self.fc(h)
+
+
+class Halved(nn.Linear):
+    """The forward pass is the parent's; what it takes for the weight is no parameter."""
+
+    def __init__(self):
+        super().__init__(M, M)
+        self.double_weight = self._parameters.pop("weight")
+
+    @property
+    def weight(self):
+        return self.double_weight / 2
+
+
+def lazily_made():
+    net = Frame(lambda self, h: self.fc(h).sin(), fc=nn.LazyLinear(M))
+    net(torch.zeros(1, D))
+    return net
+
+
+def from_another_layer():
+    """What a layer returns is the weight of the next."""
+
+    def forward(self, x):
+        w = self.fc(self.seeds)
+        return functional.linear(x[:, :M], w).tanh() @ self.fc.weight[:7, :K] + self.head(x)
+
+    return Whole(forward, fc=nn.Linear(9, M), seeds=parameter(7, 9), head=nn.Linear(D, K))
+
+
+def same_size_everywhere():
+    """Samples, positions, features and outputs are five each, so that no axis can be told by its size."""
+
+    def forward(self, x):
+        h = self.fc(x.mT).tanh() + self.fc(x).mT
+        return self.conv(h).sum(1) * self.fc.bias + self.fc(self.fc.weight).sum(0)
+
+    return Whole(forward, fc=nn.Linear(5, 5), conv=nn.Conv1d(5, 5, 3, padding=1))
+
+
+def adaptive():
+    return Whole(
+        lambda self, x: self.softmax.log_prob(self.fc(x))[:, :6],
+        fc=nn.Linear(D, M),
+        softmax=nn.AdaptiveLogSoftmaxWithLoss(M, 12, [4, 8]),
+    )
+
+
+def without_samples():
+    """Outputs of which some come from no sample at all."""
+
+    def forward(self, x):
+        return torch.cat([self.fc(x)[:, :2], self.fc(self.anchor)[:2].expand(len(x), -1)], 1)
+
+    return Whole(forward, fc=nn.Linear(D, 24), anchor=parameter(D))
+
+
+def bias_of_the_sample(self, h):
+    return torch.stack([functional.linear(row, self.w, row).sin() for row in h])
+
+
+def weight_of_the_sample(self, h):
+    return torch.stack([functional.linear(self.w, torch.outer(row, row)).sum(0) for row in h])
+
+
+def no_tokens(self, h):
+    return self.fc(h[:, :0]).sum(1) + self.fc(h).tanh().mean(1)
+
+
+def modulated(self, h):
+    """Scale and shift of a norm by the sample, as in networks that a text or a time conditions."""
+    scale, shift = self.fc(h).chunk(2, -1)
+    return functional.layer_norm(h, (M,), self.w) * (1 + scale) + shift
+
+
+def folded(self, x):
+    """A convolution into which the norm behind it is folded."""
+    w = self.conv.weight * (self.norm.weight / (self.norm.running_var + 1e-5).sqrt()).view(-1, 1, 1, 1)
+    shift = self.norm.bias - self.norm.running_mean * self.norm.weight
+    h = functional.conv2d(x, w, shift, padding=1)
+    return self.head((h.tanh() + self.norm(self.conv(x)).sin()).flatten(1))
+
+
+def folding():
+    parts = dict(conv=nn.Conv2d(3, 9, 3, padding=1, bias=False), norm=nn.BatchNorm2d(9), head=nn.Linear(9 * 36, K))
+    return Whole(folded, **parts).eval()
+
+
+def checkpointed_shared(self, h):
+    """A layer within a block that is computed again, and outside of it."""
+    return self.fc(checkpoint(lambda h: self.fc(h).tanh() @ self.w, h, use_reentrant=False))
+
+
+def checkpointed_image(self, x):
+    h = checkpoint_sequential(self.blocks, 2, x, use_reentrant=False)
+    return self.head(h.flatten(1))
+
+
+def blocks():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 9, 3, groups=1), nn.GroupNorm(3, 9), nn.Tanh())
+
+
+TRAPS = {
+    "weight, of another type": (weight(lambda self, h: functional.linear(h, self.w.type_as(h)).sin(), M, M), ROWS),
+    "weight, contiguous": (weight(lambda self, h: functional.linear(h, self.w.contiguous()).sin(), M, M), ROWS),
+    "weight, all of it": (weight(lambda self, h: functional.linear(h, self.w[:]).sin(), M, M), ROWS),
+    "weight, plus nothing": (weight(lambda self, h: functional.linear(h, self.w + 0).sin() @ self.w, M, M), ROWS),
+    "weight, cloned": (weight(lambda self, h: functional.linear(h, self.w.clone()).sin(), M, M), ROWS),
+    "weight, of its module": (weight(lambda self, h: functional.linear(h, self.w.double()).sin(), M, M), ROWS),
+    "weight, kept by the graph": (
+        weight(lambda self, h: functional.linear(h, self.w.requires_grad_() if self.w.is_leaf else self.w), M, M),
+        ROWS,
+    ),
+    "scale that is the shift": (weight(lambda self, h: functional.layer_norm(h, (M,), self.w, self.w).sin(), M), ROWS),
+    "scale that is used elsewhere": (weight(lambda self, h: functional.rms_norm(h, (M,), self.w) * self.w, M), ROWS),
+    "scale that is a function": (
+        weight(lambda self, h: functional.group_norm(h, 4, self.w.exp(), self.w.square()).sin(), M),
+        ROWS,
+    ),
+    "bias of the sample": (weight(bias_of_the_sample, M, M), ROWS),
+    "weight of the sample": (weight(weight_of_the_sample, 5, M), ROWS),
+    "no tokens": (linear(no_tokens), SEQUENCES),
+    "input without strides": (
+        linear(lambda self, h: self.fc(h[:, None].expand(-1, 7, -1)).cumsum(1).tanh().mean(1)),
+        ROWS,
+    ),
+    "modulated norm": (lambda: Frame(modulated, fc=nn.Linear(M, 2 * M), w=parameter(M)), ROWS),
+    "folded norm": (folding, IMAGES),
+    "channels last": (
+        whole(
+            lambda self, x: self.head(self.conv(x.to(memory_format=torch.channels_last)).tanh().flatten(1)),
+            conv=lambda: nn.Conv2d(3, 9, 3).to(memory_format=torch.channels_last),
+            head=lambda: nn.Linear(144, K),
+        ),
+        IMAGES,
+    ),
+    "layer inside vmap, over positions": (
+        linear(lambda self, h: torch.vmap(self.fc, in_dims=1, out_dims=1)(h).tanh().mean(1)),
+        SEQUENCES,
+    ),
+    "weights inside vmap": (
+        weight(lambda self, h: torch.vmap(lambda w: functional.linear(h, w))(self.w).tanh().sum(0), 3, M, M),
+        ROWS,
+    ),
+    "checkpointed, and called outside": (linear(checkpointed_shared, w=lambda: parameter(M, M)), ROWS),
+    "checkpointed, in sequence": (
+        whole(checkpointed_image, blocks=blocks, head=lambda: nn.Linear(36, K)),
+        IMAGES,
+    ),
+    "tensors of a subclass": (linear(of_a_subclass), ROWS),
+    "device": (linear(on_a_device), ROWS),
+    "unwatched": (linear(unwatched), ROWS),
+    "another thread": (linear(threaded), ROWS),
+    "functions below, norms": (weight(norms_below, 3, M), ROWS),
+    "functions below, convolution": (
+        whole(convolution_below, conv=lambda: nn.Conv2d(3, 9, 3), head=lambda: nn.Linear(81, K)),
+        IMAGES,
+    ),
+    "unfolded, and convolved": (
+        whole(unfolded, conv=lambda: nn.Conv2d(3, 9, 3), head=lambda: nn.Linear(2 * 144, K)),
+        IMAGES,
+    ),
+    "samples as kernels": (
+        whole(template, scene=lambda: parameter(1, 3, 9, 9), head=lambda: nn.Linear(16, K)),
+        IMAGES,
+    ),
+    "table, indexed": (whole(indexed, table=lambda: parameter(420, M), head=lambda: nn.Linear(M, K)), TOKENS),
+    "embedding by the weight of a layer": (
+        whole(embedded_rows_of_a_layer, fc=lambda: nn.Linear(90, 90), head=lambda: nn.Linear(90, K)),
+        TOKENS,
+    ),
+    "embedding by the weight of a layer, alone": (
+        whole(rows_of_a_layer_alone, fc=lambda: nn.Linear(90, 90), head=lambda: nn.Linear(90, K)),
+        TOKENS,
+    ),
+    "equilibrium": (linear(equilibrium), ROWS),
+    "solved": (linear(solved), ROWS),
+    "rotated": (linear(rotated), ROWS),
+    "delayed": (lambda: Frame(delayed, fc=nn.Linear(M // 2, M), scale=parameter(M)), ROWS),
+    "many times": (linear(many_times), ROWS),
+    "heads": (weight(by_heads, 4, M // 4, M // 4), SEQUENCES),
+    "beside a stranger": (linear(with_a_twin), ROWS),
+    "strangers first": (linear(strangers_first, anchors=lambda: parameter(3, M)), ROWS),
+    "features first": (weight(rows_for_features, M, M), ROWS),
+    "numbers": (linear(through_numbers), ROWS),
+    "hook on a tensor": (linear(with_a_hook_on_gradients), ROWS),
+    "parameter assigned": (linear(assigned), ROWS),
+    "outer product": (linear(outer), ROWS),
+    "ragged": (linear(ragged), SEQUENCES),
+    "aliases": (through_aliases, ROWS),
+    "swapped": (linear(swapped, other=lambda: nn.Linear(M, M)), ROWS),
+    "property": (lambda: Frame(lambda self, h: self.fc(h).sin(), fc=Halved()), ROWS),
+    "lazily made": (lazily_made, ROWS),
+    "weight from another layer": (from_another_layer, ROWS),
+    "same size everywhere": (same_size_everywhere, normal(5, 5)),
+    "adaptive softmax": (adaptive, ROWS),
+    "outputs from no sample": (without_samples, ROWS),
+}

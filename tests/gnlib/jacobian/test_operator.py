@@ -1,0 +1,71 @@
+"""Products with the Gram matrix of a network are those with the matrix itself."""
+
+import pytest
+import torch
+from torch import nn
+
+import gnlib
+from gnlib.jacobian.network import Network
+from gnlib.jacobian.operator import GramOperator
+from tests.gnlib.jacobian.cases import COUPLED, INDEPENDENT, draw, mlp, vector
+
+KINDS = {name: INDEPENDENT[name] for name in ("mlp", "cnn", "group norm", "transformer", "tied", "pruned", "frozen")}
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("memory", [0.0004, 1.0])
+def test_products(name, memory):
+    net, x = draw(*KINDS[name], 6)
+    gram = gnlib.gauss_newton_gram(net, x)
+    operator = gnlib.gauss_newton_operator(net, x, memory=memory)
+    v = torch.randn(len(gram), 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    torch.testing.assert_close(operator @ v, gram @ v, rtol=0, atol=1e-12 * gram.abs().max().item())
+    torch.testing.assert_close(operator.matmul(v[:, 0]), gram @ v[:, 0], rtol=0, atol=1e-12 * gram.abs().max().item())
+    torch.testing.assert_close(torch.as_tensor(operator.to_scipy() @ v.numpy()), operator @ v, rtol=0, atol=0)
+
+
+def test_products_of_coupled_samples():
+    net, x = draw(*COUPLED["batch norm 2d"], 6)
+    gram = gnlib.gauss_newton_gram(net, x, mode="train")
+    operator = gnlib.gauss_newton_operator(net, x, mode="train")
+    assert operator.shape == gram.shape and (operator.dtype, operator.device) == (gram.dtype, gram.device)
+    torch.testing.assert_close(operator.dense(), gram, rtol=0, atol=1e-12 * gram.abs().max().item())
+
+
+def test_samples_that_do_not_fit_are_taken_in_parts():
+    network = Network(*draw(mlp, vector(5), 50))
+    room = (network.copied + 2 * network.bytes_per_sample * 7.5) / 2**30
+    calls = []
+    operator = GramOperator(network, room)
+    network.module.register_forward_pre_hook(lambda _, args: calls.append(len(args[0])))
+    operator @ torch.ones(150)
+    assert calls == [7, 7, 7, 7, 7, 7, 7, 1] * 2
+
+
+@pytest.mark.parametrize("tolerance", [1e-4, 1e-9])
+def test_the_largest_eigenvalue_is_within_its_error(tolerance):
+    net, x = draw(*INDEPENDENT["cnn"], 20)
+    expected = torch.linalg.eigvalsh(gnlib.gauss_newton_gram(net, x))[-1].item()
+    found = gnlib.largest_eigenvalue(gnlib.gauss_newton_operator(net, x), tolerance=tolerance)
+    assert found.error <= tolerance and abs(found.value / expected - 1) <= found.error + 1e-14
+
+
+@pytest.mark.bad_input
+def test_the_smallest_eigenvalue_cannot_be_had_from_products():
+    operator = gnlib.gauss_newton_operator(*draw(mlp, vector(5), 4))
+    with pytest.raises(TypeError, match=r"known by its products .* its largest eigenvalue is gnlib.largest_eigenvalue"):
+        gnlib.condition_number(operator)
+
+
+@pytest.mark.bad_input
+def test_an_iteration_that_is_cut_short_says_so():
+    operator = gnlib.gauss_newton_operator(*draw(mlp, vector(5), 9))
+    with pytest.raises(gnlib.NotConvergedError):
+        gnlib.largest_eigenvalue(operator, max_steps=1)
+
+
+@pytest.mark.bad_input
+def test_what_a_gram_matrix_refuses_is_refused():
+    net = nn.Sequential(nn.Linear(5, 4), nn.Dropout(0.5))
+    with pytest.raises(ValueError, match="training mode; say which function is meant"):
+        gnlib.gauss_newton_operator(net, torch.ones(3, 5))

@@ -1,0 +1,180 @@
+"""The Gauss-Newton matrix of a module in blocks: the same in any memory, which is honoured."""
+
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import prune
+
+import gnlib
+from gnlib.jacobian.contraction import COLUMNS, TILE
+from gnlib.jacobian.cost import announced
+from gnlib.jacobian.gram import gauss_newton_gram, jacobian_blocks
+from gnlib.jacobian.network import Network
+from gnlib.jacobian.plan import BudgetError, Plan, plan_of
+from gnlib.jacobian.record import NOTHING, structure_of
+from gnlib.jacobian.trial import GIB
+from tests.gnlib.jacobian.cases import INDEPENDENT, Lambda, assert_gram, draw, plain_jacobian, vector, wide
+
+
+@pytest.mark.parametrize("memory", [0.0016, 0.0018, 0.002, 0.003, 0.01, 1.0])
+def test_result_does_not_depend_on_memory(memory):
+    net, x = draw(wide, vector(60), 9)
+    blocks = list(jacobian_blocks(net, x, memory=memory))
+    assert (len(blocks) > 1) == (memory < 0.01)
+    jacobian, n = plain_jacobian(wide, vector(60), 9)
+    torch.testing.assert_close(torch.cat(blocks, 1), jacobian, rtol=0, atol=1e-12 * jacobian.abs().max().item())
+    assert_gram(gauss_newton_gram(net, x, memory=memory), jacobian, n, 1e-12)
+
+
+@pytest.mark.parametrize("name", ["in place", "lstm"])
+@pytest.mark.parametrize("memory", [0.001, 1.0])
+def test_blocks_of_samples_one_by_one(name, memory):
+    make, data = INDEPENDENT[name]
+    jacobian, _ = plain_jacobian(make, data, 7)
+    blocks = torch.cat(list(jacobian_blocks(*draw(make, data, 7), memory=memory)), 1)
+    torch.testing.assert_close(blocks, jacobian, rtol=0, atol=1e-12)
+
+
+def test_blocks_of_coupled_samples():
+    make, data = lambda: nn.Sequential(nn.Linear(60, 90), nn.BatchNorm1d(90), nn.Linear(90, 4)), vector(60)
+    jacobian, _ = plain_jacobian(make, data, 6, "train")
+    blocks = list(jacobian_blocks(*draw(make, data, 6), mode="train", memory=0.0012))
+    assert len(blocks) > 1
+    torch.testing.assert_close(torch.cat(blocks, 1), jacobian, rtol=0, atol=1e-11 * jacobian.abs().max().item())
+
+
+def test_many_rows():
+    """More rows than a tile of the Gram matrix."""
+    make, data = lambda: nn.Sequential(nn.Linear(5, 3), nn.Tanh(), nn.Linear(3, 6)), vector(5)
+    assert_gram(gauss_newton_gram(*draw(make, data, 190)), *plain_jacobian(make, data, 190), 1e-12)
+
+
+@pytest.mark.parametrize("result", [0, 6000])
+@pytest.mark.parametrize("vmapped", [True, False])
+def test_a_plan_takes_all_of_the_memory_and_no_more(result, vmapped):
+    """Counted in numbers of eight bytes: the result, a tile and what it takes to update it, a block, gradients."""
+    n, k, sizes, saved = 2000, 3, (5000, 900), 100
+    network = Network.__new__(Network)  # what a plan asks of it, and no module
+    vars(network).update(
+        x=torch.empty(n),
+        outputs=k,
+        parameters={str(size): torch.empty(size) for size in sizes},
+        copied=8 * sum(sizes),
+        bytes_per_sample=8 * saved,
+        coupled=False,
+        vmapped=vmapped,
+    )
+
+    def needed(columns, plan):
+        square = result**2 + 3 * min(result, TILE) ** 2
+        sample = 2 * saved + plan.outputs * 2 * max(sizes)  # the backward pass with its margin, gradients whole
+        held = columns * (n * k + plan.units * (plan.outputs + 1))
+        return 8 * (sum(sizes) + square + plan.units * sample + held) / GIB
+
+    for memory in (2.0, 1.0):
+        plan = plan_of(network, NOTHING, memory, result=result)
+        assert (plan.units > 1, plan.outputs) == ((True, 3) if vmapped else (False, 1))
+        assert len(plan.groups) == 1 and needed(sum(sizes), plan) <= memory
+    if not vmapped:
+        all_at_once = needed(sum(sizes), plan)
+        assert len(plan_of(network, NOTHING, all_at_once * (1 + 1e-6), result=result).groups) == 1
+        assert len(plan_of(network, NOTHING, all_at_once * (1 - 1e-6), result=result).groups) == 2
+    one = Plan([], 1, 1)
+    least = needed(COLUMNS, one)
+    plan = plan_of(network, NOTHING, least, result=result)
+    assert (len(plan.groups), plan.units, plan.outputs) == (math.ceil(sum(sizes) / COLUMNS), 1, 1)
+    with pytest.raises(BudgetError) as refused:
+        plan_of(network, NOTHING, least * (1 - 1e-6), result=result)
+    assert 0 <= refused.value.needed - least <= 1e-3
+
+
+def test_ways_of_layers():
+    """A wide layer goes by pairs; small filters, and a weight that is masked, by columns."""
+
+    def make():
+        net = nn.Sequential(nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(116, 90), nn.Tanh(), nn.Linear(90, 3))
+        prune.l1_unstructured(net[4], "weight", 0.5)
+        return net
+
+    plan = gnlib.cost(*draw(make, vector(1, 60), 9))
+    ways = {name: step.way for step in plan.steps for name in step.parameters}
+    assert ways.pop("2.weight") == ways.pop("2.bias") == "pairs"
+    assert set(ways.values()) == {"columns"} and len(ways) == 4
+    assert (plan.forward, plan.backward) == (9, 27)
+
+
+def test_gradients_are_held_where_columns_take_more():
+    """All filters of a wide convolution at few positions, for many outputs: k backward passes, whatever the memory."""
+
+    def make():
+        return nn.Sequential(nn.Conv1d(40, 50, 5, 2), nn.Tanh(), nn.Flatten(), nn.Linear(800, 20))
+
+    net, x = draw(make, vector(40, 35), 2)
+    plan = gnlib.cost(net, x, memory=0.006)
+    assert [(step.way, step.parameters) for step in plan.steps] == [
+        ("pairs", ("3.weight", "3.bias")),
+        ("columns", ("0.weight", "0.bias")),
+    ]
+    assert (plan.forward, plan.backward) == (2, 40)
+    assert_gram(gauss_newton_gram(net, x, memory=0.006), *plain_jacobian(make, vector(40, 35), 2), 1e-12)
+
+
+def test_what_is_used_in_another_way_is_differentiated():
+    net = Lambda(lambda self, x: self.linear(x) @ self.linear.weight @ self.linear.weight.T)
+    plan = gnlib.cost(net, torch.randn(4, 5))
+    assert {step.parameters: step.way for step in plan.steps} == {
+        ("linear.bias",): "columns",
+        ("linear.weight",): "gradients",
+    }
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_an_estimate_where_it_is_seen(monkeypatch, seen):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: seen)
+    monkeypatch.setattr("gnlib.jacobian.cost.LONG", 0)
+    network = Network(*draw(wide, vector(60), 9))
+    structure = structure_of(network)
+    found = announced(network, structure, plan_of(network, structure, 1.0, result=36))
+    assert (re.fullmatch(r"Jacobian, about [\d.e-]+ s and [\d.e-]+ GiB", found) is not None) == seen
+
+
+PEAK = """
+import resource, torch
+from torch import nn
+from gnlib.jacobian.network import Network
+from gnlib.jacobian.gram import gauss_newton_gram
+def net(width, kernel):
+    return nn.Sequential(
+        nn.Conv2d(3, width, kernel, padding="same"), nn.ReLU(), nn.Conv2d(width, width, kernel, padding="same"),
+        nn.ReLU(), nn.MaxPool2d(4), nn.Flatten(), nn.Linear(width * 36, 300), nn.ReLU(), nn.Linear(300, 10))
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+gauss_newton_gram(net(2, 3), torch.randn(20, 3, 24, 24))  # what torch itself takes
+module, x = net({width}, {kernel}), torch.randn({n}, 3, 24, 24)
+before = peak()
+gauss_newton_gram(module, x, memory={memory})
+print(peak() - before)
+"""
+
+
+@pytest.mark.parametrize("width, kernel, n, memory", [(16, 3, 20, 0.125), (16, 3, 20, 0.25), (32, 7, 6, 0.2)])
+def test_memory_is_honoured(width, kernel, n, memory):
+    code = PEAK.format(width=width, kernel=kernel, n=n, memory=memory)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3]
+    )
+    assert float(run.stdout) < memory + 0.05
+
+
+@pytest.mark.bad_input
+def test_too_little_memory_says_how_much_is_needed():
+    net, x = draw(wide, vector(60), 9)
+    with pytest.raises(ValueError, match=r"memory is 0.0002 GiB but .* are needed") as refused:
+        gauss_newton_gram(net, x, memory=0.0002)
+    needed = float(str(refused.value).split(" but ")[1].split()[0])
+    gauss_newton_gram(net, x, memory=needed)

@@ -1,0 +1,61 @@
+"""Gradients of several outputs are taken together where torch takes them rightly, and there alone."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from gnlib.jacobian.network import Network
+from gnlib.jacobian.record import TOGETHER, structure_of
+from tests.gnlib.jacobian.kinds import ROWS, Frame, M, assert_as_autograd, made
+from tests.gnlib.jacobian.kinds_layers import LAYERS
+from tests.gnlib.jacobian.kinds_passes import PASSES
+from tests.gnlib.jacobian.kinds_sharing import SHARING
+
+RIGHT = {
+    "elu": lambda self, h: functional.elu(h),
+    "leaky relu": lambda self, h: functional.leaky_relu(h),
+    "softplus": lambda self, h: functional.softplus(h),
+    "average": lambda self, h: functional.avg_pool2d(h.view(-1, 2, 2, M // 4), 2).flatten(1),
+    "average, adaptive": lambda self, h: functional.adaptive_avg_pool2d(h.view(-1, 2, 2, M // 4), 2).flatten(1),
+    "padded": lambda self, h: functional.pad(h, (1, -1)),
+    "identity": lambda self, h: torch.ops.aten.alias(h),
+}
+WRONG = {
+    "distances": lambda self, h: torch.cdist(h[:, None], self.fixed[None])[:, 0],
+    "parametric relu": lambda self, h: functional.prelu(h, self.fixed[0]),
+    "solved": lambda self, h: torch.linalg.solve(
+        self.fixed @ self.fixed.T + h[:, :, None] * h[:, None], h[..., None]
+    ).flatten(1),
+}
+
+
+def network(between):
+    net = Frame(between)
+    net.register_buffer("fixed", torch.randn(M, M))
+    with torch.no_grad():
+        net.head = nn.Linear(between(net, torch.randn(1, M)).shape[1], net.head.out_features)
+    return net
+
+
+@pytest.mark.parametrize("name", [*RIGHT, *WRONG])
+def test_functions_without_parameters(name):
+    def make():
+        return network({**RIGHT, **WRONG}[name])
+
+    assert_as_autograd(make, ROWS(7))
+    assert structure_of(Network(made(make), ROWS(7))).together == (name in RIGHT)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+def test_all_that_is_taken_together_is_compared_with_autograd():
+    """The kinds of layers and of passes are, elsewhere."""
+    networks = [
+        Network(made(make).double(), data(2)) for make, data in [*LAYERS.values(), *PASSES.values(), *SHARING.values()]
+    ]
+    networks += [
+        Network(made(lambda between=between: network(between)).double(), ROWS(2)) for between in RIGHT.values()
+    ]
+    found = [n.backward for n in networks if structure_of(n).together]
+    assert set.union(*found) == TOGETHER

@@ -1,0 +1,238 @@
+"""Modules that cast, round or count in integers: measured in double precision, or refused."""
+
+import copy
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from gnlib import condition_number
+from gnlib.jacobian.gram import gauss_newton_gram
+from gnlib.jacobian.network import Network
+from tests.gnlib.jacobian.helpers import (
+    IMAGES,
+    D,
+    K,
+    Net,
+    assert_refused,
+    assert_right,
+    data,
+    made,
+)
+
+
+class RMSNorm(nn.Module):
+    """As in transformers: in single precision, whatever it is given."""
+
+    def __init__(self, cast=True):
+        super().__init__()
+        self.weight, self.cast = nn.Parameter(torch.ones(D)), cast
+
+    def forward(self, x):
+        given = x.dtype
+        if self.cast:
+            x = x.to(torch.float32)
+        x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return self.weight * x.to(given)
+
+
+class Old(torch.autograd.Function):
+    """Of the old form, with the context in the forward pass."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x.sigmoid()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * (x.sigmoid() + x * x.sigmoid() * (1 - x.sigmoid()))
+
+
+class RoundedBackwards(Old):
+    """What it returns in the backward pass is of single precision."""
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return Old.backward(ctx, gradient.float()).double()
+
+
+class Scripted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(D, K)
+
+    def forward(self, x):
+        return scripted(self.linear(x))
+
+
+def rounded_sine(x):
+    return x.float().sin().to(x.dtype)
+
+
+with warnings.catch_warnings(action="ignore"):  # scripting is deprecated, and found in older networks
+    scripted = torch.jit.script(rounded_sine)
+
+
+def autocast(self, h):
+    with torch.autocast("cpu", torch.bfloat16):
+        return h @ self.body.weight
+
+
+def stored(self, h):
+    kept = torch.from_numpy(np.zeros((len(h), D), dtype=np.float32))
+    kept[:] = h
+    return kept.double().sin()
+
+
+def as_complex(h):
+    return torch.view_as_complex(h.unflatten(1, (3, 2)))
+
+
+CASTS = {
+    "float": lambda self, h: h.float().sin(),
+    "half": lambda self, h: h.half().sin(),
+    "bfloat16": lambda self, h: h.bfloat16().sin(),
+    "to": lambda self, h: h.to(torch.float32).sin(),
+    "to, by name": lambda self, h: h.to(dtype=torch.float16).sin(),
+    "to a device": lambda self, h: h.to("cpu", torch.float32).sin(),
+    "to another": lambda self, h: h.to(torch.from_numpy(np.ones(1, dtype=np.float32))).sin(),
+    "type": lambda self, h: h.type(torch.float32).sin(),
+    "type, by name": lambda self, h: h.type("torch.FloatTensor").sin(),
+    "type, old": lambda self, h: h.type(torch.FloatTensor).sin(),
+    "type as": lambda self, h: h.type_as(torch.from_numpy(np.ones(1, dtype=np.float32))).sin(),
+    "softmax": lambda self, h: functional.softmax(h, -1, dtype=torch.float32),
+    "log softmax": lambda self, h: h.log_softmax(-1, torch.float32),
+    "sum": lambda self, h: h + h.sum(-1, keepdim=True, dtype=torch.float32),
+    "mean": lambda self, h: h - torch.mean(h, -1, True, dtype=torch.float32),
+    "norm": lambda self, h: h / torch.linalg.vector_norm(h, dim=-1, keepdim=True, dtype=torch.float32),
+    "cumsum": lambda self, h: h.cumsum(-1, dtype=torch.float32),
+    "new": lambda self, h: torch.zeros(h.shape, dtype=torch.float32).add(h),
+    "complex": lambda self, h: torch.view_as_real(as_complex(h).cfloat() ** 2).flatten(1),
+}
+WITHOUT = {
+    "softmax": lambda self, h: h.softmax(-1),
+    "log softmax": lambda self, h: h.log_softmax(-1),
+    "sum": lambda self, h: h + h.sum(-1, keepdim=True),
+    "mean": lambda self, h: h - h.mean(-1, True),
+    "norm": lambda self, h: h / h.norm(dim=-1, keepdim=True),
+    "cumsum": lambda self, h: h.cumsum(-1),
+    "new": lambda self, h: h,
+    "complex": lambda self, h: torch.view_as_real(as_complex(h) ** 2).flatten(1),
+}
+
+
+def casting_twin(name):
+    net = made(lambda: Net(CASTS[name]))
+    meant = copy.deepcopy(net)
+    meant.between = WITHOUT.get(name, lambda self, h: h.sin())
+    back = net.between
+    net.between = lambda self, h: back(self, h).to(self.head.weight.dtype)
+    return net, meant
+
+
+@pytest.mark.parametrize("name", CASTS)
+def test_casts_lose_nothing(name):
+    net, meant = casting_twin(name)
+    assert_right(net, data(8), meant)
+    assert Network(net, data(8)).vmapped
+    together = net.between
+    net.between = lambda self, h: together(self, torch.zeros(len(h), D).add_(h))  # in place, so one by one
+    assert not Network(net, data(8)).vmapped
+    assert_right(net, data(8), meant)
+
+
+def test_autocasting_leaves_double_precision_alone():
+    net = made(lambda: Net(autocast))
+    meant = copy.deepcopy(net)
+    meant.between = lambda self, h: h @ self.body.weight
+    assert_right(net, data(8), meant)
+
+
+@pytest.mark.parametrize("output", [lambda y: y.float(), lambda y: y.to(torch.bfloat16)])
+def test_a_cast_of_the_outputs_loses_nothing(output):
+    net = made(Net)
+    assert torch.equal(gauss_newton_gram(net, data(8), output=output), gauss_newton_gram(net, data(8)))
+
+
+def nearly_the_same(points):
+    return torch.linspace(-0.5, 0.5, points, dtype=torch.float64)[:, None] * torch.ones(D) / math.sqrt(D)
+
+
+def deep(cast):
+    layers = [
+        nn.Linear(D, 20),
+        nn.Tanh(),
+        nn.Linear(20, D),
+        RMSNorm(cast),
+        nn.Linear(D, 20),
+        nn.Tanh(),
+        nn.Linear(20, 1),
+    ]
+    return nn.Sequential(*layers).double()
+
+
+@pytest.mark.parametrize("points", [8, 10, 14])
+def test_a_norm_in_single_precision_keeps_the_digits_of_large_condition_numbers(points):
+    found, meant = (
+        condition_number(made(make), nearly_the_same(points)) for make in (lambda: deep(True), lambda: deep(False))
+    )
+    assert found.resolved == meant.resolved
+    assert found.value > 1e7
+    assert found.value == pytest.approx(meant.value, rel=2 * (found.residual + meant.residual))
+
+
+ROUNDED = {
+    "scripted": Scripted,
+    "stored": lambda: Net(stored),
+    "stored, zero head": lambda: Net(stored, zero_head=True),
+    "backwards": lambda: Net(lambda self, h: RoundedBackwards.apply(h)),
+}
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("name", ROUNDED)
+def test_rounding_that_cannot_be_undone_is_refused(name):
+    assert_refused(made(ROUNDED[name]), data(8), "computes in a lower precision than double")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_autograd_functions_of_the_old_form_are_right(dtype):
+    net = made(lambda: Net(lambda self, h: Old.apply(h))).to(dtype)
+    meant = made(lambda: Net(lambda self, h: functional.silu(h))).to(dtype)
+    assert_right(net, data(8), meant)
+
+
+def test_integers_among_the_weights_stay_integers():
+    class Coded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.codes = nn.Parameter(torch.randint(-8, 8, (D, D), dtype=torch.int8), requires_grad=False)
+            self.scale, self.head = nn.Parameter(torch.rand(D)), nn.Linear(D, K)
+
+        def forward(self, x):
+            assert self.codes.dtype == torch.int8
+            return self.head(x @ (self.codes * self.scale))
+
+    net = made(Coded)
+    wanted = (net.scale.detach().double(), net.head.weight.detach().double(), net.head.bias.detach().double())
+    x, codes = data(8).double(), net.codes.double()
+    parts = torch.autograd.functional.jacobian(lambda s, w, b: ((x @ (codes * s)) @ w.T + b).flatten(), wanted)
+    rows = torch.cat([part.flatten(1) for part in parts], 1)
+    torch.testing.assert_close(gauss_newton_gram(net, data(8)), rows @ rows.mT / 8)
+
+
+def test_images_as_bytes_are_right_where_the_network_takes_them():
+    net = made(lambda: nn.Sequential(Scaled(), nn.Conv2d(3, 2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(72, K)))
+    expected = gauss_newton_gram(net[1:], IMAGES.double() / 255)
+    torch.testing.assert_close(gauss_newton_gram(net, IMAGES), expected, rtol=1e-12, atol=0)
+
+
+class Scaled(nn.Module):
+    def forward(self, x):
+        return x.float() / 255

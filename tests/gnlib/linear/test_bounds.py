@@ -1,0 +1,209 @@
+"""Bounds for linear networks: the formulas of the paper, their order, and where they are exact."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from gnbook.deep_linear.bounds import product_vector_bound
+
+from gnlib import SecondMoment, condition_number, linear_gauss_newton, second_moment, whiten
+from gnlib.linear.bounds import sharp_linear, zhao_lemma_1, zhao_lemma_2, zhao_lemma_2_terms
+from tests.oracles import network, normal, orthogonal, products
+
+WIDTHS = [
+    (3, 4),
+    (4, 6, 3),
+    (3, 5, 5),
+    (4, 7, 6, 3),
+    (2, 3, 4, 5, 2),
+    (3, 8, 7, 6, 5, 4),
+    (1, 1, 1),
+]
+networks = pytest.mark.parametrize("widths", WIDTHS, ids=lambda widths: "-".join(map(str, widths)))
+skips = pytest.mark.parametrize("skip", [0.0, 0.3, 1.0])
+
+
+def case(widths):
+    return network(widths, seed=1), second_moment(normal(12, widths[0], seed=2))
+
+
+def squares(matrix, size):
+    """Largest and smallest of `size` squared singular values, continued by zeros."""
+    s = np.linalg.svd(matrix.numpy(), compute_uv=False) ** 2
+    return s[0], s[-1] if len(s) >= size else 0.0
+
+
+def extremes(weights, skip=0.0):
+    """Largest and smallest eigenvalues of each A_l A_l^T, then of each B_l^T B_l."""
+    d, k = weights[0].shape[1], weights[-1].shape[0]
+    return np.array([squares(a, k) + squares(b, d) for a, b in products(weights, skip)]).T
+
+
+def kappa(moment):
+    return np.linalg.cond(moment.numpy())
+
+
+@networks
+@skips
+def test_lemma_2_is_the_formula_of_the_paper(widths, skip):
+    weights, moment = case(widths)
+    a_max, a_min, b_max, b_min = extremes(weights, skip)
+    gamma = a_min * b_min / (a_min * b_min).sum()
+    kappas = a_max / a_min * b_max / b_min
+    first, second = zhao_lemma_2(weights, moment, skip)
+    assert first == pytest.approx(kappa(moment) * (gamma * kappas).sum(), rel=1e-9)
+    assert second == pytest.approx(kappa(moment) * kappas.max(), rel=1e-9)
+
+
+@networks
+@skips
+def test_the_terms_of_lemma_2_are_extreme_squared_singular_values(widths, skip):
+    weights, moment = case(widths)
+    terms = zhao_lemma_2_terms(weights, moment, skip)
+    a_max, a_min, b_max, b_min = extremes(weights, skip)
+    alpha = a_min * b_min
+    expected = {
+        "above_largest": a_max,
+        "above_smallest": a_min,
+        "below_largest": b_max,
+        "below_smallest": b_min,
+        "alpha": alpha,
+        "gamma": alpha / alpha.sum(),
+        "kappa_above": a_max / a_min,
+        "kappa_below": b_max / b_min,
+    }
+    for name, value in expected.items():
+        np.testing.assert_allclose(getattr(terms, name).numpy(), value, rtol=1e-9, err_msg=name)
+    assert terms.data == pytest.approx(kappa(moment), rel=1e-9)
+
+
+@pytest.mark.parametrize("widths", [(4, 6, 3), (3, 5, 5), (4, 4, 4), (1, 1, 1)])
+@skips
+def test_lemma_1_is_the_formula_of_the_paper(widths, skip):
+    (v, w), moment = case(widths)
+    eye = lambda m: skip * np.eye(*m.shape)  # noqa: E731
+    s_v, s_w = (np.linalg.svd(m.numpy() + eye(m), compute_uv=False) ** 2 for m in (v, w))
+    expected = kappa(moment) * (s_w[0] + s_v[0]) / (s_w[-1] + s_v[-1])
+    assert zhao_lemma_1([v, w], moment, skip) == pytest.approx(expected, rel=1e-9)
+
+
+@networks
+@skips
+def test_the_sharper_bound_is_its_formula(widths, skip):
+    weights, moment = case(widths)
+    values, vectors = np.linalg.eigh(moment.numpy())
+    root = vectors * np.sqrt(values) @ vectors.T
+    a_max, a_min, _, _ = extremes(weights, skip)
+    factors = [root @ b.numpy().T @ b.numpy() @ root for _, b in products(weights, skip)]
+    top = np.linalg.eigvalsh(sum(c * s for c, s in zip(a_max, factors, strict=True)))[-1]
+    bottom = np.linalg.eigvalsh(sum(c * s for c, s in zip(a_min, factors, strict=True)))[0]
+    assert sharp_linear(weights, moment, skip) == pytest.approx(top / bottom, rel=1e-8)
+
+
+@networks
+@skips
+def test_the_bounds_are_in_order_above_the_condition_number(widths, skip):
+    weights, moment = case(widths)
+    value = condition_number(linear_gauss_newton(weights, moment, skip)).value
+    first, second = zhao_lemma_2(weights, moment, skip)
+    bounds = [product_vector_bound(weights, moment, skip), value, sharp_linear(weights, moment, skip), first, second]
+    assert all(a <= b * (1 + 1e-8) for a, b in itertools.pairwise(bounds))
+
+
+@pytest.mark.parametrize("widths", [(4, 3), (4, 6, 3), (3, 5, 5), (6, 4, 3)])
+def test_the_sharper_bound_is_exact_for_one_and_two_layers(widths):
+    weights, moment = case(widths)
+    exact = condition_number(linear_gauss_newton(weights, moment)).value
+    assert sharp_linear(weights, moment) == pytest.approx(exact, rel=1e-8)
+    assert product_vector_bound(weights, moment) == pytest.approx(exact, rel=1e-8)
+
+
+@pytest.mark.parametrize("skip", [0.0, 0.5, 2.0])
+def test_product_vectors_are_close_below_the_condition_number(skip):
+    weights, moment = case((4, 6, 6, 3))
+    value = condition_number(linear_gauss_newton(weights, moment, skip)).value
+    assert 0.9 * value <= product_vector_bound(weights, moment, skip) <= value * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("widths", [(3, 2, 3), (4, 5, 3, 5, 4)])
+def test_product_vectors_say_nothing_of_a_singular_matrix(widths):
+    assert product_vector_bound(*case(widths)) == 1
+
+
+@pytest.mark.parametrize("widths", [(4, 6, 3), (3, 5, 5), (6, 4, 3), (3, 4, 6)])
+def test_lemma_1_is_exact_for_white_data(widths):
+    weights, moment = network(widths, seed=3), second_moment(whiten(normal(12, widths[0], seed=4)))
+    exact = condition_number(linear_gauss_newton(weights, moment)).value
+    assert zhao_lemma_1(weights, moment) == pytest.approx(exact, rel=1e-8)
+
+
+@networks
+def test_bounds_see_the_range_of_the_data_only(widths):
+    """Inputs Q z with orthonormal columns Q have the bounds of the network that takes z."""
+    weights, z = network((widths[0] + 2, *widths[1:]), seed=5), normal(12, widths[0], seed=6)
+    q = orthogonal(widths[0] + 2, widths[0], seed=7)
+    reduced, x = [weights[0] @ q, *weights[1:]], z @ q.T
+    for moment in (second_moment(x), SecondMoment.from_data(x)):
+        for bound in (zhao_lemma_2, sharp_linear, product_vector_bound):
+            assert bound(weights, moment) == pytest.approx(bound(reduced, second_moment(z)), rel=1e-8)
+
+
+@pytest.mark.parametrize("widths", [(2, 3, 4), (4, 3, 2), (3, 4, 2, 3, 2)])
+def test_a_layer_narrower_than_inputs_or_outputs_makes_the_second_bound_infinite_alone(widths):
+    weights, moment = case(widths)
+    first, second = zhao_lemma_2(weights, moment)
+    a_max, a_min, b_max, b_min = extremes(weights)
+    expected = kappa(moment) * (a_max * b_max).sum() / (a_min * b_min).sum()
+    assert first == pytest.approx(expected, rel=1e-9)
+    assert second > 1e12  # singular up to rounding where it is a product
+    assert sharp_linear(weights, moment) <= first * (1 + 1e-9)
+
+
+def test_a_bottleneck_makes_all_bounds_infinite_up_to_rounding():
+    weights, moment = case((4, 5, 3, 5, 4))
+    assert min(*zhao_lemma_2(weights, moment), sharp_linear(weights, moment)) > 1e12
+
+
+@pytest.mark.parametrize("widths", [(3, 2, 3), (4, 3, 4)])
+def test_all_bounds_are_infinite_where_one_hidden_layer_is_narrower_than_inputs_and_outputs(widths):
+    weights, moment = case(widths)
+    assert zhao_lemma_1(weights, moment) == math.inf
+    assert zhao_lemma_2(weights, moment) == (math.inf, math.inf)
+    assert sharp_linear(weights, moment) == math.inf
+
+
+def test_bounds_promote_single_precision():
+    weights, moment = case((4, 6, 3))
+    single, moment = [w.float() for w in weights], torch.diag(moment.diagonal()).float()
+    double = [w.double() for w in single]
+    assert zhao_lemma_2(single, moment) == zhao_lemma_2(double, moment.double())
+    assert sharp_linear(single, moment) == sharp_linear(double, moment.double())
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("bound", [zhao_lemma_1, zhao_lemma_2, zhao_lemma_2_terms, sharp_linear])
+@pytest.mark.parametrize(
+    "weights, moment, message",
+    [
+        ([torch.ones(3, 2), torch.ones(1, 4)], torch.eye(2), r"weights\[1\] takes 4 inputs but"),
+        ([torch.ones(3, 2), torch.ones(1, 3)], torch.eye(3), "second_moment is of size 3 but"),
+        (
+            [torch.ones(3, 2), torch.full((1, 3), torch.nan)],
+            torch.eye(2),
+            r"weights\[1\] has 3 ent",
+        ),
+        ([torch.ones(3, 2), torch.ones(1, 3)], torch.zeros(2, 2), "second_moment is zero"),
+    ],
+)
+def test_bounds_refuse_what_is_no_network(bound, weights, moment, message):
+    with pytest.raises(ValueError, match=message):
+        bound(weights, moment)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("layers", [1, 3])
+def test_lemma_1_is_about_two_layers(layers):
+    with pytest.raises(ValueError, match=f"two weight matrices, and {layers} were given; zhao_lemma_2"):
+        zhao_lemma_1([torch.eye(2)] * layers, torch.eye(2))

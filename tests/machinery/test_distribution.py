@@ -1,0 +1,132 @@
+"""What is installed: sdist and wheel, built, checked, and the wheel alone beside its dependencies."""
+
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+BARE = ("torch", "numpy", "scipy", "jaxtyping")
+
+
+def run(*command, cwd):
+    done = subprocess.run(list(map(str, command)), cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The folder of an sdist of this tree and of a wheel built from that sdist."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, cwd=ROOT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built):
+    (wheel,) = built.glob("*.whl")
+    return wheel
+
+
+def test_the_index_would_take_both(built):
+    files = sorted(built.iterdir())
+    assert [path.name.endswith((".tar.gz", ".whl")) for path in files] == [True, True]
+    run(sys.executable, "-m", "twine", "check", "--strict", *files, cwd=built)
+
+
+def test_the_wheel_holds_the_library_with_its_data_and_nothing_else(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    listed = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "gnlib", cwd=ROOT).split()
+    tables = {path.name for path in (ROOT / "book/results").iterdir()}
+    present = {name for name in listed if (ROOT / name).is_file()}
+    assert {"gnlib/py.typed", "gnlib/data/samples/mnist.npz", "book/gnbook/figures.py"} <= present
+    assert names == present | {f"book/gnbook/kept/{table}" for table in tables}
+    assert any(name.startswith("book/gnbook/schematics/") for name in names)
+
+
+def test_the_sdist_holds_what_the_wheel_is_built_from_and_the_tests(built):
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "LICENSE", "README.md", "book/results/deep-linear.csv", "tests/conftest.py"} <= names
+
+
+def needed(names):
+    """The distributions of this environment that these depend on, with themselves."""
+    found, left = {}, list(names)
+    while left:
+        one = distribution(left.pop())
+        if one.name not in found:
+            found[one.name] = one
+            plain = (r for r in one.requires or [] if "extra ==" not in r)
+            left += [name for name in (re.match(r"[\w.-]+", r)[0] for r in plain) if is_installed(name)]
+    return found.values()
+
+
+def is_installed(name):
+    try:
+        return bool(distribution(name))
+    except ModuleNotFoundError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def bare(wheel, tmp_path_factory):
+    """The interpreter of an environment with the wheel and, linked from here, what `import gnlib` may need."""
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder, with_pip=False)
+    python = folder / "bin/python"
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
+    for one in needed(BARE):
+        for top in {Path(path).parts[0] for path in one.files} - {"..", "__pycache__"}:
+            link = packages / top
+            if not link.exists():
+                link.symlink_to(one.locate_file(top))
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=folder)
+    return python
+
+
+def test_it_is_the_wheel_that_is_imported(bare):
+    code = "import gnlib, torch; print(gnlib.__file__)"
+    assert Path(run(bare, "-I", "-c", code, cwd=bare.parent).strip()).is_relative_to(bare.parents[1])
+
+
+def test_it_computes_beside_the_bare_dependencies(bare):
+    code = """
+import torch
+import gnlib
+x, _ = gnlib.load("mnist", 100, stride=4)
+weights = gnlib.linear_weights([49, 30, 10], generator=torch.Generator().manual_seed(0))
+moment = gnlib.SecondMoment.from_data(gnlib.whiten(x))
+print(gnlib.condition_number(gnlib.linear_gauss_newton(weights, moment)).resolved)
+"""
+    assert run(bare, "-I", "-c", code, cwd=bare.parent) == "True\n"
+
+
+def test_importing_it_imports_no_more_than_it_needs(bare):
+    code = "import sys, gnlib; print(*sys.modules)"
+    modules = set(run(bare, "-I", "-c", code, cwd=bare.parent).split())
+    unwanted = ("gnbook", "gnbook.sweep", "pandas", "dask", "papermill", "matplotlib", "tqdm")
+    assert modules.isdisjoint(unwanted)
+
+
+def test_importing_it_takes_hardly_longer_than_torch(bare):
+    code = "import time; start = time.process_time(); import {}; print(time.process_time() - start)"
+
+    def seconds(module):
+        return float(run(bare, "-I", "-c", code.format(module), cwd=bare.parent))
+
+    pairs = [(seconds("torch"), seconds("gnlib")) for _ in range(5)]  # in turn: the speed of a machine drifts
+    torch, gnlib = map(min, zip(*pairs, strict=True))
+    assert gnlib <= torch + 0.3

@@ -1,0 +1,60 @@
+"""The examples of the README and of the landing page run as they are printed."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import yaml
+from gnbook.sweep.grid import read_grid
+
+import gnlib
+from book.picture import GOAL, SHARES, run, start
+from tests.pages.pages import prose
+
+ROOT = Path(__file__).parents[2]
+
+
+def output_of(page, fence):
+    """What the one example in a fence of this kind that imports gnlib prints in a fresh interpreter."""
+    found = re.findall(rf"```{fence}\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    (example,) = [code for code in found if "import gnlib" in code]
+    return subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, check=True).stdout
+
+
+def test_the_example_of_the_readme():
+    printed = output_of("README.md", "python")
+    assert re.search(r"condition number \d+\.\d+: eigenvalues .* rank 5870 .*Lemma2\(first=", printed, re.DOTALL)
+
+
+def test_the_example_of_the_landing_page():
+    """It prints both ends of the slider of the figure above it, and advice that helps."""
+    ends = [float(gnlib.condition_number(*start(share)[:2])) for share in (SHARES[0], SHARES[-1])]
+    *printed, advice, pace = output_of("book/index.md", "{code-cell} ipython3").splitlines()
+    assert printed == [f"{kappa:,.0f}" for kappa in ends]
+    assert advice == "centre the inputs and divide them by their standard deviation"
+    after, before = map(int, re.fullmatch(r"steps: (\d+), not (\d+)", pace).groups())
+    assert before > 5 * after
+    assert ends[0] > 20 * ends[1]
+    steps = [np.argmax(run(share)[1] <= GOAL) for share in (SHARES[0], SHARES[-1])]
+    said = (
+        "Here $\\kappa$ falls from {:,.0f} to {:,.0f}, and the steps to a squared error of 0.05 from {:,} to {:,} (one"
+    )
+    assert said.format(*ends, *steps) in prose("book/index")
+
+
+def test_the_example_of_the_sweeps():
+    """Its notebook runs where there is no sweep, and its grid has as many cases as the summary counts."""
+    assert output_of("book/sweeps.md", "python") == ""
+    page = (ROOT / "book/sweeps.md").read_text()
+    (grid,) = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "name: width" in block]
+    assert f"{len(read_grid(yaml.safe_load(grid)).cases)} cases: " in page
+
+
+def test_nothing_but_the_bare_dependencies_is_imported():
+    """A machine with torch, numpy, scipy and jaxtyping alone can import gnlib."""
+    code = "import sys, gnlib; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    unwanted = {"matplotlib", "pandas", "pooch", "PIL", "papermill", "dask", "IPython"}
+    assert not unwanted & set(run.stdout.split())

@@ -1,0 +1,270 @@
+"""`make notebooks` and `make book` on a book of small pages."""
+
+import os
+import re
+import runpy
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jupytext
+import nbformat
+import psutil
+import pytest
+from jupyter_cache import get_cache
+from myst_nb.core.read import read_myst_markdown_notebook
+from myst_parser.config.main import MdParserConfig
+
+from book.execute import read
+
+ROOT = Path(__file__).parents[2]
+PAGES = [path for path in ROOT.glob("*/*.md") if "```{code-cell}" in path.read_text()]
+HEADER = """\
+---
+jupytext:
+  text_representation:
+    extension: .md
+    format_name: myst
+kernelspec:
+  display_name: Python 3
+  language: python
+  name: python3
+---
+"""
+# Two processors, whatever the machine has.
+SCRIPT = "import os, runpy; os.cpu_count = lambda: 2; runpy.run_path('book/execute.py', run_name='__main__')"
+LOGGED = "open('../log', 'a').write('{}\\n')"  # a cell that leaves a trace of having been run
+
+
+@pytest.fixture
+def tree(tmp_path):
+    (tmp_path / "book").mkdir()
+    shutil.copy(ROOT / "book/execute.py", tmp_path / "book")
+    (tmp_path / "_config.yml").write_text("execute:\n  timeout: 60\n")
+    for path in ("constraints.txt", "book/picture.py", "gnlib/__init__.py", "notebooks/a.md", "log"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).touch()
+    return tmp_path
+
+
+def write(tree, name, *cells):
+    text = "\n".join(f"```{{code-cell}} ipython3\n{cell}\n```\n" for cell in cells)
+    (tree / name).write_text(f"{HEADER}\n# A page\n\n{text}")
+
+
+def start(tree, *arguments):
+    def interruptible():  # what a shell starts in the background ignores Ctrl-C, and so do its children
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    command = [sys.executable, "-c", SCRIPT, *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=tree, preexec_fn=interruptible, **pipes)
+
+
+def execute(tree, *arguments):
+    process = start(tree, *arguments)
+    output, errors = process.communicate()
+    return process.returncode, output, errors
+
+
+def log(tree):
+    return (tree / "log").read_text().split()
+
+
+def records(tree):
+    return get_cache(tree / "_build/.jupyter_cache").list_cache_records()
+
+
+def texts(path):
+    return ["".join(o.get("text", "") for o in c.outputs) for c in jupytext.read(path).cells if c.cell_type == "code"]
+
+
+def test_a_chapter_keeps_its_outputs_and_the_ids_of_its_cells(tree):
+    write(tree, "notebooks/a.md", "print(6 * 7)")
+    status, output, _ = execute(tree, "a")
+    assert status == 0
+    assert re.fullmatch(r"Pages to execute: 1\na: \d+ s \(1 of 1\)\n", output)
+    assert records(tree)[0].data["execution_seconds"] > 0
+    first = nbformat.read(tree / "notebooks/a.ipynb", 4)
+    write(tree, "notebooks/a.md", "print(6 * 7)", "print('more')")
+    assert execute(tree)[0] == 0
+    assert texts(tree / "notebooks/a.ipynb") == ["42\n", "more\n"]
+    assert [cell.id for cell in nbformat.read(tree / "notebooks/a.ipynb", 4).cells[:2]] == [c.id for c in first.cells]
+    assert sorted(path.name for path in (tree / "notebooks").iterdir()) == ["a.ipynb", "a.md"]
+
+
+def test_the_cache_holds_what_was_executed_so_that_nothing_is_executed_twice(tree):
+    write(tree, "notebooks/a.md", LOGGED.format("a"), "print('of a')")
+    write(tree, "book/claims.md", LOGGED.format("claims"))
+    (tree / "book/prose.md").write_text("# No cells\n")
+    assert execute(tree, "a")[0] == 0  # `make notebooks` fills it too
+    assert execute(tree, "--cache")[0] == 0
+    assert log(tree) == ["a", "claims"]
+    status, output, _ = execute(tree, "--cache")
+    assert (status, output) == (0, "Pages to execute: 0\n")
+    assert log(tree) == ["a", "claims"]
+    _, cached = get_cache(tree / "_build/.jupyter_cache").merge_match_into_notebook(
+        jupytext.read(tree / "notebooks/a.md")
+    )
+    assert cached.cells[-1].outputs[0].text == "of a\n"
+
+
+def test_what_nbval_has_run_is_not_executed_again(tree):
+    write(tree, "notebooks/a.md", LOGGED.format("a"), ":tags: [hide-input]\n\nprint('of a')")
+    assert execute(tree)[0] == 0
+    (_, folded) = (c.metadata for c in nbformat.read(tree / "notebooks/a.ipynb", 4).cells if c.cell_type == "code")
+    assert folded == {"tags": ["hide-input"], "jupyter": {"source_hidden": True}, "cellView": "form"}
+    shutil.rmtree(tree / "_build")
+    shutil.copy(ROOT / "notebooks/conftest.py", tree / "notebooks")
+    (tree / "pytest.ini").write_text("[pytest]\npythonpath = .\naddopts = --import-mode=importlib\n")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-m", "pytest", "--nbval-lax", "notebooks"]
+    subprocess.run(command, cwd=tree, env=environment, check=True)
+    assert execute(tree, "--cache")[1] == "Pages to execute: 0\n"
+    assert log(tree) == ["a", "a"]
+    assert records(tree)[0].data["execution_seconds"] > 0
+
+
+def test_kept_outputs_are_rendered_while_the_cells_and_the_library_are_those_that_made_them(tree):
+    write(tree, "notebooks/a.md", LOGGED.format("a"), ":tags: [hide-input]\n\nprint('of a')")
+    assert execute(tree)[0] == 0
+    shutil.rmtree(tree / "_build")
+    assert execute(tree, "--cache")[:2] == (0, "Pages to execute: 0\n")
+    _, cached = get_cache(tree / "_build/.jupyter_cache").merge_match_into_notebook(
+        jupytext.read(tree / "notebooks/a.md")
+    )
+    assert cached.cells[-1].outputs[0].text == "of a\n"
+    changed = shutil.copytree(tree, tree.with_name("changed"))
+    shutil.rmtree(changed / "_build")
+    shutil.rmtree(tree / "_build")
+    (tree / "gnlib/__init__.py").write_text("# changed\n")
+    write(changed, "notebooks/a.md", LOGGED.format("a"), "print('another')")
+    for each in (tree, changed):
+        assert execute(each, "--cache")[1].startswith("Pages to execute: 1\n")
+    assert log(tree) == ["a", "a"] == log(changed)
+
+
+def test_a_change_in_the_library_makes_the_cache_stale(tree):
+    write(tree, "notebooks/a.md", LOGGED.format("a"))
+    execute(tree, "--cache")
+    (tree / "gnlib/__init__.py").write_text("# changed\n")
+    execute(tree, "--cache")
+    assert log(tree) == ["a", "a"]
+
+
+def test_the_library_is_all_that_a_page_may_import_or_read(tree):
+    seen = set()
+    for path in (
+        "gnlib/__init__.py",
+        "book/gnbook/pruning/masks.py",
+        "gnlib/data/samples/mnist.npz",
+        "book/picture.py",
+        "book/results/pruning.csv",
+        "constraints.txt",
+    ):
+        (tree / path).parent.mkdir(exist_ok=True, parents=True)
+        (tree / path).write_text("changed")
+        seen.add(runpy.run_path(tree / "book/execute.py")["library"]())
+    assert len(seen) == 6
+    (tree / "book/claims.md").write_text("changed")
+    assert runpy.run_path(tree / "book/execute.py")["library"]() in seen
+
+
+def test_a_page_cut_off_in_the_cache_is_executed_again(tree):
+    write(tree, "notebooks/a.md", LOGGED.format("a"))
+    execute(tree, "--cache")
+    (kept,) = (tree / "_build/.jupyter_cache/executed").glob("*/base.ipynb")
+    kept.write_text(kept.read_text()[:100])
+    execute(tree, "--cache")
+    kept.unlink()
+    execute(tree, "--cache")
+    assert log(tree) == ["a", "a", "a"]
+
+
+def test_the_longest_is_first_and_a_new_one_before_it(tree):
+    put = runpy.run_path(tree / "book/execute.py")["put_into_cache"]
+    last = [("short", 100), ("middle", 2), ("long", 3), ("short", 1)]
+    for count, (name, seconds) in enumerate(last):
+        write(tree, f"notebooks/{name}.md", f"# version {count}\n{LOGGED.format(name)}")
+        put(tree / f"notebooks/{name}.md", jupytext.read(tree / f"notebooks/{name}.md"), seconds)
+    # Of two at a time, the new one of most cells is the first: it waits, so that the others go one by one.
+    wait = "import pathlib, time\nwhile len(pathlib.Path('../log').read_text().split()) < 4: time.sleep(0.05)"
+    write(tree, "notebooks/a.md", wait, "1", "2", "3")
+    write(tree, "notebooks/new.md", LOGGED.format("new"), "1")
+    assert execute(tree)[0] == 0
+    assert log(tree) == ["new", "long", "middle", "short"]
+
+
+def test_two_are_executed_at_a_time_and_one_thread_each(tree):
+    meet = "import os, pathlib, time\nme, other = pathlib.Path('../{}'), pathlib.Path('../{}')\nme.touch()\n"
+    meet += "while not other.exists(): time.sleep(0.05)\nprint(os.environ['OMP_NUM_THREADS'])\ntime.sleep(1)\n"
+    meet += "me.rename(me.with_suffix('.done'))"
+    write(tree, "notebooks/a.md", meet.format("ready-a", "ready-b"), "")
+    write(tree, "notebooks/b.md", meet.format("ready-b", "ready-a"), "")
+    write(tree, "notebooks/c.md", "import pathlib\nprint(len(list(pathlib.Path('..').glob('*.done'))) > 0)")
+    assert execute(tree)[0] == 0
+    assert [texts(tree / f"notebooks/{name}.ipynb")[0] for name in "abc"] == ["1\n", "1\n", "True\n"]
+
+
+def test_an_error_names_the_page_and_the_cell_and_the_others_are_finished(tree):
+    (tree / "_config.yml").write_text("execute:\n  timeout: 5\n")
+    wrong = {
+        "a": ("result = 1 / 0", "division by zero"),
+        "b": ("import warnings\nwarnings.warn('look out')", "look out"),
+        "c": ("import os\nos._exit(1)", "Kernel died"),
+        "d": ("import time\ntime.sleep(60)", "timed out"),
+    }
+    for name, (cell, _) in wrong.items():
+        write(tree, f"notebooks/{name}.md", "1", cell, "3")
+    write(tree, "notebooks/e.md", "print('right')")
+    status, _, errors = execute(tree)
+    assert status == 1
+    for name, (_, message) in wrong.items():
+        assert re.search(rf"^notebooks/{name}\.md, code cell 2(.|\n)*{message}", errors, re.MULTILINE), errors
+        assert not (tree / f"notebooks/{name}.ipynb").exists()
+    assert sorted(re.search(r"Failed: (.*)\.\n$", errors)[1].split(", ")) == list(wrong)
+    assert texts(tree / "notebooks/e.ipynb") == ["right\n"]
+    assert [Path(record.uri).stem for record in records(tree)] == ["e"]
+
+
+def test_an_error_shows_its_traceback(tree):
+    write(tree, "notebooks/a.md", "def inverse(x):\n    return 1 / x", "inverse(0)")
+    errors = re.sub(r"\x1b\[[\d;]*m", "", execute(tree, "a")[2])  # without colours
+    assert re.search(r"inverse\(0\)(.|\n)*return 1 / x(.|\n)*ZeroDivisionError", errors)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_it_leaves_no_kernel_and_nothing_half_written(tree, stop):
+    for name in "ab":
+        write(tree, f"notebooks/{name}.md", LOGGED.format(name), "import time\ntime.sleep(600)")
+    process = start(tree)
+    while len(log(tree)) < 2:
+        assert process.poll() is None
+        time.sleep(0.05)
+    kernels = psutil.Process(process.pid).children(recursive=True)
+    assert len(kernels) >= 2
+    process.send_signal(stop)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert psutil.wait_procs(kernels, timeout=30)[1] == []
+    if stop == signal.SIGINT:
+        assert errors.endswith("Stopped; what was finished is kept.\n")
+    assert sorted(path.name for path in (tree / "notebooks").iterdir()) == ["a.md", "b.md"]
+    assert records(tree) == []
+
+
+def test_a_chapter_that_is_not_there_is_named(tree):
+    status, _, errors = execute(tree, "b")
+    assert status == 2
+    assert "there is no chapter 'b': the chapters are a." in errors
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_jupyter_book_finds_a_page_as_this_reads_it(page, tmp_path):
+    """It would run it once more otherwise, and nobody would notice."""
+    theirs = read_myst_markdown_notebook(page.read_text(), MdParserConfig(), add_source_map=True, path=str(page))
+    keys = [get_cache(tmp_path).create_hashed_notebook(notebook)[1] for notebook in (read(page), theirs)]
+    assert keys[0] == keys[1]
