@@ -7,9 +7,9 @@ import nbformat
 import pytest
 from gnbook.sweep.identity import Identity, rooms_imported, rooms_of
 from gnbook.sweep.notebook import read_notebook
-from tests.machinery.test_rooms import room_of
 
 from tests.gnbook.sweep.helpers import CELL, write_notebook
+from tests.machinery.test_rooms import room_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -42,7 +42,7 @@ def library(tmp_path, monkeypatch):
     return copy
 
 
-PRUNING = "from gnbook.pruning.vgg import VGG"
+PRUNING = "from gnbook.pruning.networks import VGG"
 COLAB = 'import sys\n\nif "google.colab" in sys.modules:\n    %pip install --quiet {source}'
 
 
