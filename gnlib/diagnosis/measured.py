@@ -96,7 +96,7 @@ class Measured:
         plan = plan_of(networks[0], structures[0], self._beside(len(parts) - 1), result=size, rows=size)
         what = announced(networks[0], structures[0], plan)
         for group in plan.groups:
-            blocks, layers = gathered(networks, structures, plan, group, what, wide=0)  # each parameter apart
+            blocks, layers, _ = gathered(networks, structures, plan, group, what, wide=0)  # each parameter apart
             for (name, columns), block in zip(group.columns.items(), blocks, strict=False):
                 part = parts[self.layer_of(name)]
                 if part.alive is not None:
