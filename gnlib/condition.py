@@ -94,7 +94,7 @@ def condition_number(
     limits, start = Limits(tolerance, max_steps), perf_counter()
     match operand:
         case nn.Module():
-            _refuse(operand, of_matrix)
+            _refuse(operand, of_matrix, *of_network)
             if x is None:
                 raise TypeError(
                     "x is missing; a network is measured on samples: pass a tensor with samples along its first axis."
@@ -105,7 +105,7 @@ def condition_number(
             _refuse(operand, of_network | of_matrix)
             ends = find_ends(Terms(operand), KRONECKER_SUM, limits, method)
         case Tensor() | np.ndarray():
-            _refuse(operand, of_network)
+            _refuse(operand, of_network, *of_matrix)
             ends = find_ends(_as_gram(operand, outputs, rank), GRAM, limits, method)
         case SymmetricOperator():
             raise TypeError(
@@ -153,8 +153,9 @@ def _as_gram(matrix: Tensor | np.ndarray, outputs: int, rank: int | None) -> Gra
     return Gram(matrix, outputs, rank)
 
 
-def _refuse(operand: object, given: dict[str, bool]) -> None:
+def _refuse(operand: object, given: dict[str, bool], *takes: str) -> None:
     """Refuse arguments that are meant for another kind of operand."""
     for name, is_given in given.items():
         if is_given:
-            raise TypeError(f"{name} is not for a {type(operand).__name__}; leave it out.")
+            takes = *takes, "method", "tolerance", "max_steps"
+            raise TypeError(f"{name} is not for a {type(operand).__name__}, which takes {', '.join(takes)}.")

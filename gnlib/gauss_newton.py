@@ -12,7 +12,6 @@
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -24,7 +23,7 @@ from gnlib.diagnosis.rates import StableRate, stable_rate_of
 from gnlib.diagnosis.report import Report, report_on
 from gnlib.eigen.davidson import ExtremePair
 from gnlib.eigen.result import ConditionNumber, Limits
-from gnlib.jacobian.cost import Cost, cost_of
+from gnlib.jacobian.cost import Cost
 from gnlib.jacobian.gram import blocks_of
 from gnlib.jacobian.inputs import Inputs
 from gnlib.jacobian.operator import GramOperator, largest_eigenvalue
@@ -175,7 +174,7 @@ class GaussNewton:
         return self._unchanged().eigenvalues.flip(0)
 
     def gram(self) -> Float[Tensor, "nk nk"]:
-        r"""Return :math:`\frac1n J J^\top`, the form for the squared error, with row `i k + a` for output a of sample i.
+        r"""Return :math:`\frac1n J J^\top`, which has no part of the loss; row `i k + a` is output a of sample i.
 
         Examples
         --------
@@ -219,7 +218,7 @@ class GaussNewton:
         preconditioner an iteration takes as many steps as there are eigenvalues.
         """
         problem = self._unchanged()
-        return GramOperator(problem.networks, problem.memory, None if problem.is_plain else problem.root)
+        return GramOperator(problem.networks[0], problem.memory)
 
     def largest_eigenvalue(self, *, tolerance: float = 1e-8, max_steps: int = 500) -> ExtremePair:
         """Return the largest eigenvalue by products with vectors: no matrix is formed.

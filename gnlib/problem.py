@@ -17,7 +17,7 @@ from gnlib.eigen.gram import Gram
 from gnlib.eigen.result import ConditionNumber, Limits
 from gnlib.eigen.strategy import GRAM, find_ends
 from gnlib.jacobian.cost import Cost, cost_of
-from gnlib.jacobian.gram import NotFiniteError, Traced, blocks_of, layered_gram, matrix_of, rows_of
+from gnlib.jacobian.gram import LayerTrace, NotFiniteError, blocks_of, layered_gram, matrix_of, rows_of
 from gnlib.jacobian.inputs import Inputs, Packed, networks_on, read_batches
 from gnlib.jacobian.passes import outputs_of
 from gnlib.jacobian.plan import BudgetError, check_memory, plan_of
@@ -83,7 +83,7 @@ class Problem:
         return self.loss.root(self.outputs)
 
     @cached_property
-    def layered(self) -> tuple[Float[Tensor, "nk nk"], dict[str, Traced]]:
+    def layered(self) -> tuple[Float[Tensor, "nk nk"], dict[str, LayerTrace]]:
         r"""The Gram matrix :math:`\frac1n J J^\top`, and what each parameter adds to the trace with the loss."""
         return layered_gram(self.networks, self.memory, self.root)
 
@@ -98,8 +98,10 @@ class Problem:
         matrix = self.gram if self.is_plain else with_root(self.root, self.gram)
         if matrix.diagonal().amax() <= 0:
             raise ValueError(
-                "The Gauss-Newton matrix of the loss is zero: the loss has no curvature at these outputs (a perfect "
-                "fit, with probabilities of 0 and 1), or no output depends on a parameter. Measure at other weights."
+                "The Jacobian is zero: no eigenvalue to divide by. Check the weights and the data."
+                if not self.gram.any()
+                else "The Gauss-Newton matrix of the loss is zero: the loss has no curvature at these outputs (a perfect "
+                "fit, with probabilities of 0 and 1?). Measure at other weights."
             )
         return matrix
 
@@ -137,7 +139,7 @@ class Problem:
         return replace(ends, seconds=perf_counter() - start)
 
     def _gram_ends(self, limits: Limits) -> ConditionNumber | None:
-        """Both ends from the smaller product of the Jacobian with itself; that it lost nothing is certain if regular."""
+        """Both ends from the smaller product of the Jacobian with itself, or None: a singular one may have lost some."""
         wide = self.parameters >= rows_of(self.networks) or not self.is_plain
         try:
             if wide:
@@ -153,7 +155,9 @@ class Problem:
         with suppress(ValueError):  # a matrix that is singular up to rounding may have a negative eigenvalue
             ends = find_ends(gram, GRAM, limits)
             residual = ends.residual + self._rounding * ends.largest / ends.smallest
-            ends = replace(ends, residual=residual, method=f"{'Gram' if wide else 'Gauss-Newton'} matrix: {ends.method}")
+            ends = replace(
+                ends, residual=residual, method=f"{'Gram' if wide else 'Gauss-Newton'} matrix: {ends.method}"
+            )
             if ends.resolved and ends.rank == min(self.loss_rows, self.parameters):
                 return ends
         return None
@@ -197,7 +201,9 @@ class Problem:
         """Return what the Gram matrix takes, with seconds if something may be tried."""
         network, structure = self.networks[0], structures_of(self.networks)[0]
         rows = rows_of(self.networks)
-        return cost_of(network, structure, plan_of(network, structure, self.memory, result=rows, rows=rows), probe=probe)
+        return cost_of(
+            network, structure, plan_of(network, structure, self.memory, result=rows, rows=rows), probe=probe
+        )
 
     @property
     def is_plain(self) -> bool:

@@ -9,6 +9,7 @@ from scipy.sparse.linalg import eigsh
 from torch import nn
 
 from gnlib import (
+    GaussNewton,
     SecondMoment,
     bounds,
     condition_number,
@@ -20,7 +21,6 @@ from gnlib import (
     second_moment,
     whiten,
 )
-from gnlib.jacobian import jacobian_blocks, tangent_kernel
 from tests.devices import assert_made_where_its_arguments_are, assert_same, default_device
 from tests.oracles import network, normal, samples, with_spectrum
 
@@ -68,8 +68,8 @@ CASES = {
     "sharper bound": (bounds.sharp_linear, DEEP, MOMENT),
     "leaky ReLU": (leaky_relu_gram, PAIR, X, 0.1),
     "ReLU, deficient": (leaky_relu_gram, PAIR, FLAT, 0.0),
-    "tangent kernel": (tangent_kernel, module(6, 8, 3), X),
-    "Jacobian": (lambda *case: list(jacobian_blocks(*case)), module(6, 8, 3), X),
+    "tangent kernel": (lambda *case: GaussNewton(*case).tangent_kernel(), module(6, 8, 3), X),
+    "Jacobian": (lambda *case: list(GaussNewton(*case).jacobian()), module(6, 8, 3), X),
     "one layer": (kappa, ONE, MOMENT, 0.0, None),
     "first layer": (kappa, network((40, 9, 30), seed=6), torch.eye(40, dtype=torch.float64), 0.0, "first layer"),
     "layers": (kappa, PAIR, torch.eye(6, dtype=torch.float64), 0.0, "layers"),

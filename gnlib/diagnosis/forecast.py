@@ -15,8 +15,8 @@ from gnlib.diagnosis.model import follow, linearise, trusted
 from gnlib.diagnosis.preconditioner import moved_by, name_of, optimizer_of, rule_of
 from gnlib.jacobian.network import Network
 from gnlib.jacobian.passes import outputs_of, replace_parameters, vjp
-from gnlib.problem import Problem
 from gnlib.losses import Loss
+from gnlib.problem import Problem
 from gnlib.text import Line, as_page
 
 GOALS = {"a half": 0.5, "a tenth": 0.1, "a hundredth": 0.01}

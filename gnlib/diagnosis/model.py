@@ -18,8 +18,8 @@ from gnlib.jacobian.gram import gram_of
 from gnlib.jacobian.network import Network
 from gnlib.jacobian.operator import largest_eigenvalue
 from gnlib.jacobian.passes import jvp, outputs_of, replace_parameters, vjp
-from gnlib.problem import with_root
 from gnlib.losses import Loss, SquaredError
+from gnlib.problem import with_root
 
 DEVIATION = 0.25  # of the residual, by which the network may differ from its linear model
 ROUNDING = 1e-8  # of the first residual, below which nothing is compared

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import torch
 
 from gnlib.diagnosis.changes import fresh_norms, off_scale
-from gnlib.problem import Problem
 from gnlib.jacobian.double import Casts
 from gnlib.jacobian.network import Network
 from gnlib.losses import CrossEntropy
+from gnlib.problem import Problem
 from gnlib.text import listed
 
 

@@ -11,7 +11,6 @@ from torch.optim import Optimizer
 from gnlib.diagnosis.by_layer import Shares, shares_of
 from gnlib.diagnosis.culprits import Culprits, culprits_of
 from gnlib.diagnosis.forecast import Forecast, forecast_of
-from gnlib.problem import Problem
 from gnlib.diagnosis.rates import StableRate, stable_rate_of
 from gnlib.diagnosis.remarks import remarks_on
 from gnlib.diagnosis.suggestions import Suggestion, suggestions_for
@@ -19,6 +18,7 @@ from gnlib.eigen.result import ConditionNumber
 from gnlib.jacobian.cost import LONG, second_of
 from gnlib.jacobian.trial import GIB
 from gnlib.losses import SquaredError
+from gnlib.problem import Problem
 from gnlib.text import Line, as_html, as_page
 
 STEPS, FORECAST = 100, 1000

@@ -15,10 +15,10 @@ from gnlib.diagnosis.culprits import Culprits
 from gnlib.diagnosis.descent import descend
 from gnlib.diagnosis.model import linearise
 from gnlib.diagnosis.preconditioner import NAMED, rule_of
-from gnlib.problem import Problem, with_root
 from gnlib.eigen.result import ConditionNumber
 from gnlib.jacobian.gram import gram_of
 from gnlib.jacobian.passes import freeze_all_but
+from gnlib.problem import Problem, with_root
 from gnlib.text import listed
 
 MOST = 3

@@ -19,8 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from gnlib.jacobian.network import Network
-from gnlib.jacobian.trial import networks_of
+from gnlib.jacobian.network import Network, networks_of
 
 Batch = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
 Inputs = Batch | list[Batch] | DataLoader[Any]

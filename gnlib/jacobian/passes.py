@@ -1,7 +1,14 @@
 """Passes through networks where they stand: outputs, vector-Jacobian and Jacobian-vector products."""
 
+import copy
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+
+
+def replace(network, **fields):  # TEMPORARY
+    moved = copy.copy(network)
+    vars(moved).update(fields)
+    return moved
+
 
 import torch
 from jaxtyping import Float
@@ -52,7 +59,7 @@ def vjp(networks: Sequence[Network], memory: float) -> Callable[[Float[Tensor, "
         for (network, x), part in zip(batches, parts, strict=True):
             leaves, y = kept or _graph(network, x)
             with network.as_template(), torch.enable_grad():
-                gradients = network.vjp(leaves, y, part) if y.requires_grad else ()
+                gradients = network.pull(leaves, y, part) if y.requires_grad else ()
             for name, gradient in zip(total, gradients, strict=False):
                 total[name] += gradient
         return total

@@ -13,9 +13,9 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gnlib import (
+    GaussNewton,
     NotResolvedError,
     condition_number,
-    gauss_newton_gram,
     leaky_relu_gram,
     linear_gauss_newton,
     second_moment,
@@ -25,7 +25,6 @@ from gnlib.eigen.gram import Gram
 from gnlib.eigen.result import Limits
 from gnlib.eigen.strategy import GRAM as GRAM_METHODS
 from gnlib.eigen.strategy import always, find_ends
-from gnlib.jacobian.gram import jacobian_blocks
 from tests.devices import assert_made_where_its_arguments_are, on
 from tests.oracles import network, normal, orthogonal, with_spectrum
 
@@ -144,7 +143,7 @@ def test_condition_numbers_up_to_1e_22_by_construction(decades):
     assert result.method == FACTOR
     assert result.resolved
     assert float(result) == pytest.approx(100.0**decades, rel=4 * result.residual)
-    gram = condition_number(gauss_newton_gram(module, x))
+    gram = condition_number(GaussNewton(module, x).gram())
     assert not gram.resolved
     assert gram.value < 100.0**decades
 
@@ -175,7 +174,7 @@ def test_an_output_is_chosen_by_a_function():
 
 def test_a_large_network_is_measured_by_the_iteration():
     module, x = mlp(d=30, hidden=200, k=5), normal(110, 30, seed=10)
-    result = condition_number(gauss_newton_gram(module, x), outputs=5, method="iteration")
+    result = condition_number(GaussNewton(module, x).gram(), outputs=5, method="iteration")
     assert_singular_values(result, singular_values(module, x), 550)
     assert result.method.startswith("block iteration on the matrix")
 
@@ -282,7 +281,11 @@ def product(weights, moment, v):
 
 
 def jacobian(module, x):
-    return torch.cat([*jacobian_blocks(module, x)], 1)
+    return torch.cat([*GaussNewton(module, x).jacobian()], 1)
+
+
+def gram(module, x, **options):
+    return GaussNewton(module, x, **options).gram()
 
 
 LARGE = np.linspace(1, 2, 520)
@@ -302,9 +305,9 @@ DEVICE_CASES = {
     "dense Kronecker sum": (lambda *case: linear_gauss_newton(*case).dense(), *linear(6, 7, 5, 3)),
     "leaky ReLU": (leaky_relu_gram, *ONE_HIDDEN, 0.1),
     "batch norm": (batch_norm_gram, *ONE_HIDDEN),
-    "Gram matrix of an mlp": (gauss_newton_gram, mlp(), normal(6, 5, seed=2)),
-    "Gram matrix of a cnn": (gauss_newton_gram, cnn(), normal(3, 2, 6, 6, seed=2)),
-    "Gram matrix, coupled": (partial(gauss_newton_gram, mode="train"), batch_normalised(), normal(6, 5, seed=2)),
+    "Gram matrix of an mlp": (gram, mlp(), normal(6, 5, seed=2)),
+    "Gram matrix of a cnn": (gram, cnn(), normal(3, 2, 6, 6, seed=2)),
+    "Gram matrix, coupled": (partial(gram, mode="train"), batch_normalised(), normal(6, 5, seed=2)),
     "Jacobian": (jacobian, mlp(), normal(6, 5, seed=2)),
     "network": (condition_number, mlp(), normal(6, 5, seed=3)),
     "network, large": (condition_number, mlp(d=30, hidden=200, k=5), normal(110, 30, seed=3)),

@@ -109,7 +109,7 @@ def test_what_comes_on_top(text):
 
 def test_what_twice_the_rows_take(text):
     images = torch.randn(16, 3, 16, 16, generator=torch.Generator().manual_seed(0))
-    half, whole = (gnlib.cost(cnn(), some) for some in (images[:8], images))
+    half, whole = (gnlib.GaussNewton(cnn(), some).cost() for some in (images[:8], images))
     assert "the backward passes double, one for each row" in text
     assert half.backward == 80 and whole.backward == 160
     assert "the products that fill it up to fourfold" in text and "By 10, by up to 100, and by 1,000." in text
