@@ -100,8 +100,8 @@ class Problem:
             raise ValueError(
                 "The Jacobian is zero: no eigenvalue to divide by. Check the weights and the data."
                 if not self.gram.any()
-                else "The Gauss-Newton matrix of the loss is zero: the loss has no curvature at these outputs (a perfect "
-                "fit, with probabilities of 0 and 1?). Measure at other weights."
+                else "The Gauss-Newton matrix of the loss is zero: the loss has no curvature at these outputs (a perfect fit, "
+                "with probabilities of 0 and 1?). Measure at other weights."
             )
         return matrix
 
@@ -139,7 +139,7 @@ class Problem:
         return replace(ends, seconds=perf_counter() - start)
 
     def _gram_ends(self, limits: Limits) -> ConditionNumber | None:
-        """Both ends from the smaller product of the Jacobian with itself, or None: a singular one may have lost some."""
+        """Both ends from the smaller product of the Jacobian with itself; None where that may have lost some."""
         wide = self.parameters >= rows_of(self.networks) or not self.is_plain
         try:
             if wide:

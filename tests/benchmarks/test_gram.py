@@ -59,7 +59,7 @@ def jacobian(case, device="cpu"):
     return (torch.randn(*jacobian_shape(*made(case)), generator=generator, dtype=torch.float64).to(device),)
 
 
-def gram(module, x, **options):
+def our_gram(module, x, **options):
     return GaussNewton(module, x, **options).gram()
 
 
@@ -130,7 +130,7 @@ def test_gram(benchmark, case, device):
         if case.in_jax and device == "cpu":
             against.append(against_neural_tangents(case, module, x, found))
 
-    ours = partial(gram, mode=case.mode, memory=case.memory)
+    ours = partial(our_gram, mode=case.mode, memory=case.memory)
     beside = beside_a_busy_process() if case.busy else nullcontext()
     with beside, Apart(ours, made, case, device) as process:
         before_and_after(benchmark, process, compare, case.rounds)
