@@ -97,11 +97,11 @@ class Problem:
         r"""The matrix of the loss, :math:`\frac1n R^\top J J^\top R`."""
         matrix = self.gram if self.is_plain else with_root(self.root, self.gram)
         if matrix.diagonal().amax() <= 0:
+            if not self.gram.any():
+                raise ValueError("The Jacobian is zero: no eigenvalue to divide by. Check the weights and the data.")
             raise ValueError(
-                "The Jacobian is zero: no eigenvalue to divide by. Check the weights and the data."
-                if not self.gram.any()
-                else "The Gauss-Newton matrix of the loss is zero: the loss has no curvature at these outputs (a perfect fit, "
-                "with probabilities of 0 and 1?). Measure at other weights."
+                "The Gauss-Newton matrix of the loss is zero: the loss has no curvature at these outputs (a perfect "
+                "fit, with probabilities of 0 and 1?). Measure at other weights."
             )
         return matrix
 

@@ -269,7 +269,7 @@ def test_what_is_meant_for_a_network_is_refused_for_a_matrix(operator, name, val
 
 @pytest.mark.bad_input
 def test_a_network_takes_no_rank():
-    with pytest.raises(TypeError, match="rank is not for a Sequential, which takes x, output"):
+    with pytest.raises(TypeError, match="rank is not for a Sequential, which takes x, y, loss, output"):
         condition_number(mlp(), normal(4, 5, seed=1), rank=3)
 
 
