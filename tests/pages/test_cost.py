@@ -45,10 +45,10 @@ def test_a_report_costs_some_six_condition_numbers(text):
 
 def test_what_the_calls_take(text):
     lines = table("cost", "the CNN above, 40 images, cross-entropy")
-    seconds, share = {line.split()[0]: line.split()[-2:] for line in lines}["gnlib.cost"]
+    seconds, share = {line.split()[0]: line.split()[-2:] for line in lines}["GaussNewton.cost"]
     assert "For the small networks of this page it answers in some tenths of a second." in text
     assert float(seconds) < 0.3 and float(share) < 1
-    (line,) = (line for line in lines if "gnlib.forecast" in line)
+    (line,) = (line for line in lines if "GaussNewton.forecast" in line)
     assert "A forecast takes some two" in text
     assert float(line.split()[-1]) == pytest.approx(2, abs=0.5)
 

@@ -50,7 +50,7 @@ def with_statistics_of_batches(
 
     BatchNorm takes its statistics from each batch, so that an output depends on all samples of its batch: each takes a
     backward pass through the whole batch. There is no structure that spares them, and in single precision they take
-    half as long as in double precision, which is why this is not :func:`gnlib.jacobian.gauss_newton_gram`. The network
+    half as long as in double precision, which is why this is not :meth:`gnlib.GaussNewton.gram`. The network
     is left as it is.
 
     Parameters

@@ -174,7 +174,7 @@ def predict(
     r"""Return every predictor of a network, which is left unchanged.
 
     - `kappa`, `largest`, `smallest`, `trace_over_largest`, `effective_rank`: of the Gram matrix :math:`K = \frac1n J
-      J^\top` (:func:`of_spectrum`); `kappa_loss`: of the loss's own matrix (:func:`gnlib.diagnosis.loss_gram`)
+      J^\top` (:func:`of_spectrum`); `kappa_loss`: of the loss's own matrix (:meth:`gnlib.GaussNewton.loss_gram`)
     - `alignment`, `weighted_residual`: where targets and residual lie in K (:mod:`.spectral`)
     - `drift`: how far K moves while the loss falls (:mod:`.drift`, along plain gradients)
     - `sharpness`: the largest eigenvalue of the Hessian of the loss (:func:`.curvature.sharpness`)
