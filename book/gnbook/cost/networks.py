@@ -77,7 +77,7 @@ def count(network: nn.Module) -> int:
 
 
 ResNet = partial(networks.ResidualNetwork, width=64, large=True)
-"""The residual networks for large images of He et al. (2016), as torchvision has them, given the blocks of four stages."""
+"""Residual networks for large images of He et al. (2016), as torchvision has them, from the blocks of four stages."""
 
 
 class TextTransformer(nn.Module):

@@ -43,7 +43,7 @@ def tuned(network: nn.Module, x: Float[Tensor, "n ..."], y: Int[Tensor, " n"], g
     most
         steps after which a training is given up
     """
-    stable = gnlib.largest_stable_rate(network, x, loss="cross_entropy")
+    stable = gnlib.GaussNewton(network, x, loss="cross_entropy").stable_rate()
     run = partial(train, network, x.float(), y, loss=cross_entropy, optimizer=GradientDescent, until=goal)
     powers = sorted(POWERS, key=lambda power: abs(power + 1))  # from half of the largest stable rate
     best = fastest(run, [stable.rate * 2.0**power for power in powers], most)

@@ -20,8 +20,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from gnbook.shared.training import Loss, half_squared_error
-from gnlib.files import write
-from gnlib.progress import progress
+from gnlib.files import progress, write
 
 Number = int | float
 Rows = list[dict[str, Number]]

@@ -103,7 +103,7 @@ class Comparison:
 def compare(network: nn.Module, x: Float[Tensor, "n ..."], targets: Float[Tensor, "n k"], steps: int) -> Comparison:
     """Train a copy of a network at a quarter of its largest stable rate, beside its linear model."""
     network = network.double().eval()
-    values, vectors = torch.linalg.eigh(gnlib.gauss_newton_gram(network, x))
+    values, vectors = torch.linalg.eigh(gnlib.GaussNewton(network, x).gram())
     start = (vectors.T @ (network(x.double()) - targets).detach().flatten()).square() / (2 * len(x))
     left = (1 - values / (2 * values[-1]))[:, None] ** (2 * torch.arange(steps + 1, device=values.device))
     modelled = (start @ left).cpu().numpy()

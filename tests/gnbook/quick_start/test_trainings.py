@@ -42,7 +42,7 @@ def test_weights_of_the_transformer_have_the_scale_that_is_asked_for():
 
 
 def test_the_run_that_is_kept_is_the_soonest(network):
-    stable = gnlib.largest_stable_rate(network, X, loss="cross_entropy")
+    stable = gnlib.GaussNewton(network, X, loss="cross_entropy").stable_rate()
     run = tuned(network, X, Y, 0.5, 400)
     descend = partial(train, network, X, Y, loss=cross_entropy, optimizer=GradientDescent, until=0.5, most=400)
     steps = [descend(rate=stable.rate * 2.0**power).steps for power in POWERS]

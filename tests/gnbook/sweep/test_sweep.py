@@ -1,16 +1,17 @@
 """Sweeps as the command line starts them: what is shown, what is counted, and what wrong input is told."""
 
+import importlib
 import json
+import runpy
 import shutil
 from dataclasses import replace
 
-import pandas
 import pytest
 from gnbook.sweep.__main__ import main
 from gnbook.sweep.plan import preview
 from gnbook.sweep.table import merge, save
 
-from tests.gnbook.sweep.helpers import finish
+from tests.gnbook.sweep.helpers import finish, read_table
 
 bad_input = pytest.mark.bad_input
 
@@ -88,7 +89,7 @@ def test_runs_of_an_older_version_are_counted_and_kept_apart(notebook, plan, fol
     assert command(notebook, tmp_path, grid) == 0
     shown = capsys.readouterr().out
     assert "4 cases: 4 done before" in shown and shown.count(said) == 1
-    table = pandas.read_parquet(folder.path / "table.parquet")
+    table = read_table(folder)
     assert list(table.value) == [0, 1, 2, 3] and list(table.run_name) == [run.name for run in plan.runs]
     assert main(["report", str(folder.path)]) == 0
     assert capsys.readouterr().out.count(said) == 1
@@ -109,3 +110,10 @@ def test_a_folder_belongs_to_one_notebook(notebook, folder, tmp_path, capsys):
     (folder.path / "sweep.json").write_text(json.dumps({"notebook": "other.ipynb", "figures": []}))
     assert command(notebook, tmp_path, {"product": {"width": [1]}}) == 2
     assert "holds the sweep of other.ipynb" in capsys.readouterr().err
+
+
+def test_the_command_of_before_says_where_it_went():
+    with pytest.raises(SystemExit, match=r"python -m gnbook\.sweep"):
+        runpy.run_module("gnlib.sweep", run_name="__main__")
+    with pytest.raises(AttributeError, match="from gnbook import sweep"):
+        importlib.import_module("gnlib.sweep").record([])

@@ -9,7 +9,6 @@ import time
 from contextlib import suppress
 
 import nbformat
-import pandas
 import psutil
 from gnbook.sweep.kernel import LAUNCHER
 
@@ -22,16 +21,15 @@ pause = 0.0  # seconds
 misbehave = ""
 """
 
-# It finds `record` without running `gnbook/__init__.py`, which imports torch: most of the time would go there.
+# It finds `record` without running `gnlib/__init__.py`, which imports torch: most of the time would go there.
 RECORD = """\
 import importlib.util
 import os
 import pathlib
 import sys
 
-gnbook = importlib.util.find_spec("gnbook")
-sys.modules["gnbook"] = importlib.util.module_from_spec(gnbook)
-folder = pathlib.Path(gnbook.submodule_search_locations[0])
+sys.modules["gnlib"] = importlib.util.module_from_spec(importlib.util.find_spec("gnlib"))
+folder = pathlib.Path(importlib.util.find_spec("gnbook").submodule_search_locations[0])
 spec = importlib.util.spec_from_file_location("rows", folder / "sweep" / "rows.py")
 rows = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(rows)
@@ -122,6 +120,8 @@ class Sweep:
 
     def results(self):
         """The table less what differs from one run to the next: when, how long, how much."""
+        import pandas
+
         table = pandas.read_parquet(self.out / "table.parquet")
         return table.drop(columns=["run_seconds", "run_memory_mib", "run_finished"])
 
