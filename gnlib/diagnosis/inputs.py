@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gnlib.jacobian.network import Network, networks_of
+from gnlib.jacobian.network import Mode, Network
+from gnlib.jacobian.trial import networks_of
 
 Inputs = Tensor | Mapping[str, Tensor] | Sequence[Tensor]
 
@@ -42,7 +43,7 @@ def networks_on(
     module: nn.Module,
     x: Inputs,
     output: Callable[..., Tensor] | None = None,
-    mode: str | None = None,
+    mode: Mode | None = None,
     memory: float = 4.0,
 ) -> list[Network]:
     """Return the function of a module on a batch, on a list of batches, or on several tensors for each sample.

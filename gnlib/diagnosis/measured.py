@@ -13,13 +13,11 @@ from gnlib.checks import EPS, numerical_rank
 from gnlib.diagnosis.inputs import Inputs, Packed, networks_on
 from gnlib.eigen.dense import singular_value_ends
 from gnlib.eigen.result import ConditionNumber
-from gnlib.jacobian.contraction import add_columns
-from gnlib.jacobian.cost import Cost, announced, cost_of
-from gnlib.jacobian.gram import blocks_of, check_finite, gathered, mirrored, rows_of
+from gnlib.jacobian.gram import add_columns, blocks_of, check_finite, columns_of, mirror
+from gnlib.jacobian.network import GIB, Mode
 from gnlib.jacobian.passes import outputs_of
-from gnlib.jacobian.plan import check_memory, plan_of
+from gnlib.jacobian.plan import Cost, check_memory, cost_of, count_rows, label_progress, plan_of
 from gnlib.jacobian.record import structures_of
-from gnlib.jacobian.trial import GIB
 from gnlib.losses import Loss, loss_of
 
 CHEAP = 3e10  # operations, of a second or so
@@ -67,7 +65,7 @@ class Measured:
         *,
         loss: str | Callable[[Tensor, Any], Tensor] = "mse",
         output: Callable[..., Tensor] | None = None,
-        mode: str | None = None,
+        mode: Mode | None = None,
         memory: float = 4.0,
     ) -> None:
         check_memory(memory)
@@ -84,7 +82,7 @@ class Measured:
     @cached_property
     def parts(self) -> dict[str, Part]:
         """What each module with parameters of its own adds to the Gram matrix, in the order of registration."""
-        networks, size = self.networks, rows_of(self.networks)
+        networks, size = self.networks, count_rows(self.networks)
         parts: dict[str, Part] = {}
         for name, parameter in networks[0].parameters.items():
             layer = self.layer_of(name)
@@ -93,25 +91,26 @@ class Measured:
                 parts[layer] = Part(0, gram, self._units(layer))
             parts[layer] = parts[layer]._replace(parameters=parts[layer].parameters + parameter.numel())
         structures = structures_of(networks)
-        plan = plan_of(networks[0], structures[0], self._beside(len(parts) - 1), result=size, rows=size)
-        what = announced(networks[0], structures[0], plan)
+        plan = plan_of(networks, structures, self._beside(len(parts) - 1), result=size)
+        label = label_progress(networks, structures, plan)
         for group in plan.groups:
-            blocks, layers, _ = gathered(networks, structures, plan, group, what, wide=0)  # each parameter apart
+            blocks, _, layers = columns_of(networks, structures, plan, group, label, wide=0)  # each parameter apart
             for (name, columns), block in zip(group.columns.items(), blocks, strict=False):
                 part = parts[self.layer_of(name)]
                 if part.alive is not None:
                     entries = torch.arange(columns.start, columns.stop, device=block.device)[block.any(0)]
                     part.alive[entries // networks[0].parameters[name][0].numel()] = True
                 add_columns(part.gram, block)
-            for known, held in zip(group.layers, layers, strict=True):
-                part = parts[self.layer_of(known.names[0])]
+            for factored in layers:
+                name = factored.layer.names[0]
+                part = parts[self.layer_of(name)]
                 if part.alive is not None:
-                    part.alive.logical_or_(held.gradients.any(-1).flatten(1, 2).any(1).flatten())
-                held.add_to(part.gram)
+                    part.alive.logical_or_(factored.alive(networks[0].parameters[name]))
+                factored.add_to(part.gram)
             for part in parts.values():
                 check_finite(part.gram.diagonal(), group)
         for part in parts.values():
-            mirrored(part.gram).div_(len(self.outputs))
+            mirror(part.gram).div_(len(self.outputs))
         return parts
 
     @cached_property
@@ -160,7 +159,7 @@ class Measured:
         smallest = ascending[-rank].item()
         zero = ascending[: len(ascending) - rank].abs().max().item() if rank < len(ascending) else 0.0
         gap = smallest / max(zero, EPS * largest)
-        rounding = max(rows_of(self.networks), self.parameters) ** 0.5 * EPS * largest / smallest
+        rounding = max(count_rows(self.networks), self.parameters) ** 0.5 * EPS * largest / smallest
         return ConditionNumber(largest, smallest, rank, gap, 1 / gap + rounding, "eigenvalues of the Gram matrix")
 
     def rooted(self, block: Float[Tensor, "nk g"]) -> Float[Tensor, "nr g"]:
@@ -170,9 +169,7 @@ class Measured:
 
     def cost(self, *, probe: bool = False) -> Cost:
         """Return what the Gram matrix of the network takes, with seconds if something may be tried."""
-        network, structure = self.networks[0], structures_of(self.networks)[0]
-        plan = plan_of(network, structure, self.memory, result=rows_of(self.networks), rows=rows_of(self.networks))
-        return cost_of(network, structure, plan, probe=probe)
+        return cost_of(self.networks, self.memory, probe=probe)
 
     @property
     def is_cheap(self) -> bool:
@@ -182,13 +179,13 @@ class Measured:
     def is_cheap_for(self, optimizer: Optimizer | None) -> bool:
         """Whether what an optimiser makes of the matrix takes so little too."""
         plain = optimizer is None or isinstance(optimizer, SGD)
-        return plain or self.parameters * rows_of(self.networks) ** 2 < CHEAP_COLUMNS
+        return plain or self.parameters * count_rows(self.networks) ** 2 < CHEAP_COLUMNS
 
     @property
     def gib(self) -> float:
         """Memory of the matrices of a report: one for each module with parameters, and three more."""
         layers = {self.layer_of(name) for name in self.networks[0].parameters}
-        return 8 * (len(layers) + 3) * rows_of(self.networks) ** 2 / GIB
+        return 8 * (len(layers) + 3) * count_rows(self.networks) ** 2 / GIB
 
     @cached_property
     def parameters(self) -> int:
@@ -217,7 +214,7 @@ class Measured:
 
     def _beside(self, matrices: int) -> float:
         """Return the GiB that are left beside so many matrices."""
-        size = rows_of(self.networks)
+        size = count_rows(self.networks)
         held = 8 * size**2 * matrices / GIB
         if held >= self.memory:
             raise ValueError(

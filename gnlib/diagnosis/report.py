@@ -19,7 +19,7 @@ from gnlib.diagnosis.rates import StableRate, stable_rate_of
 from gnlib.diagnosis.remarks import remarks_on
 from gnlib.diagnosis.suggestions import Suggestion, suggestions_for
 from gnlib.eigen.result import ConditionNumber
-from gnlib.jacobian.cost import LONG, second_of
+from gnlib.jacobian.plan import LONG, seconds_per_flop
 from gnlib.losses import SquaredError
 from gnlib.text import Line, as_html, as_page
 
@@ -229,7 +229,7 @@ def _announce(measured: Measured) -> None:
     """Say what a report will take, before it begins, where that is more than about ten seconds."""
     grams, eigen = 1 + measured.has_targets, EIGEN * measured.outputs.numel() ** 3
     if grams * measured.cost().operations + eigen >= LONG:
-        seconds = grams * measured.cost(probe=True).seconds + eigen * second_of()
+        seconds = grams * measured.cost(probe=True).seconds + eigen * seconds_per_flop()
         print(f"The report takes about {seconds:.2g} s and {measured.gib:.2g} GiB.", file=sys.stderr, flush=True)
 
 

@@ -12,9 +12,10 @@ from gnlib.eigen.dense import singular_value_ends
 from gnlib.eigen.gram import Gram
 from gnlib.eigen.result import ConditionNumber, Limits
 from gnlib.eigen.strategy import GRAM, Method, always, find_ends
-from gnlib.jacobian.gram import NotFiniteError, blocks_of, gram_of, matrix_of, rows_of
-from gnlib.jacobian.network import networks_of
-from gnlib.jacobian.plan import BudgetError, check_memory
+from gnlib.jacobian.gram import NotFiniteError, blocks_of, gauss_newton_of, gram_of
+from gnlib.jacobian.network import Mode
+from gnlib.jacobian.plan import BudgetError, check_memory, count_rows
+from gnlib.jacobian.trial import networks_of
 
 
 class Batches:
@@ -25,12 +26,12 @@ class Batches:
         module: nn.Module,
         x: Tensor | Sequence[Tensor],
         output: Callable[[Any], Tensor] | None = None,
-        mode: str | None = None,
+        mode: Mode | None = None,
         memory: float = 4.0,
     ) -> None:
         check_memory(memory)
         self.networks, self.memory = networks_of(module, x, output, mode, memory), memory
-        self.rows = rows_of(self.networks)
+        self.rows = count_rows(self.networks)
         self.columns = sum(p.numel() for p in self.networks[0].parameters.values())
 
 
@@ -40,7 +41,7 @@ def _gram_ends(batch: Batches, limits: Limits) -> ConditionNumber | None:
     # an entry is a sum of so many products, whose rounding grows like that of a random walk (Higham and Mary 2019)
     rounding = max(batch.columns, batch.rows) ** 0.5 * EPS
     try:
-        gram = Gram(gram_of(networks, memory), networks[0].outputs) if wide else Gram(matrix_of(networks, memory))
+        gram = Gram(gram_of(networks, memory), networks[0].outputs) if wide else Gram(gauss_newton_of(networks, memory))
     except NotFiniteError:  # products overflow before what they are made of does
         return None
     except BudgetError:

@@ -1,32 +1,25 @@
 """A network where it stands: its outputs, their tangent kernel, and the network itself at other parameters."""
 
-import copy
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.jacobian.network import Factors, Network
-from gnlib.jacobian.plan import MARGIN
-from gnlib.jacobian.trial import GIB
 
 
 def at(networks: Sequence[Network], parameters: Factors) -> list[Network]:
     """Return networks with other parameters, which have not been tried there."""
-    moved = [copy.copy(network) for network in networks]
-    for network in moved:
-        network.parameters = parameters
-    return moved
+    return [replace(network, parameters=parameters) for network in networks]
 
 
 def only(networks: Sequence[Network], names: Collection[str]) -> list[Network]:
     """Return networks of which no other parameters than these move."""
-    some = [copy.copy(network) for network in networks]
-    for network in some:
-        network.frozen = network.frozen | {name: p for name, p in network.parameters.items() if name not in names}
-        network.parameters = {name: p for name, p in network.parameters.items() if name in names}
-    return some
+    parameters = {name: p for name, p in networks[0].parameters.items() if name in names}
+    others = {name: p for name, p in networks[0].parameters.items() if name not in names}
+    return [replace(network, parameters=parameters, frozen=network.frozen | others) for network in networks]
 
 
 @torch.inference_mode(False)
@@ -36,7 +29,7 @@ def outputs_of(networks: Sequence[Network], memory: float) -> Float[Tensor, "n k
     found = []
     for network in networks:
         with network.as_template():
-            found += [network(network.parameters, x) for x in _batches(network, memory)]
+            found += [network(network.parameters, x) for x in network.batches(memory)]
     return torch.cat(found)
 
 
@@ -47,7 +40,7 @@ def pull(networks: Sequence[Network], weights: Float[Tensor, "n k"], memory: flo
 
 def pullback(networks: Sequence[Network], memory: float) -> Callable[[Float[Tensor, "n k"]], Factors]:
     r"""Return :math:`w \mapsto \frac1n J^\top w`, with one forward pass for all w if one batch holds all samples."""
-    batches = [(network, x) for network in networks for x in _batches(network, memory)]
+    batches = [(network, x) for network in networks for x in network.batches(memory)]
     kept = _graph(*batches[0]) if len(batches) == 1 else None
 
     @torch.inference_mode(False)
@@ -58,7 +51,7 @@ def pullback(networks: Sequence[Network], memory: float) -> Callable[[Float[Tens
         for (network, x), part in zip(batches, parts, strict=True):
             leaves, y = kept or _graph(network, x)
             with network.as_template(), torch.enable_grad():
-                gradients = network.pull(leaves, y, part) if y.requires_grad else ()
+                gradients = network.vjp(leaves, y, part) if y.requires_grad else ()
             for name, gradient in zip(total, gradients, strict=False):
                 total[name] += gradient
         return total
@@ -80,7 +73,7 @@ def push(networks: Sequence[Network], direction: Factors, memory: float) -> Floa
     """Return how the outputs change along a direction, to first order: J times it."""
     found: list[Tensor] = []
     for network in networks:
-        for x in _batches(network, memory):
+        for x in network.batches(memory):
             # a backward pass through a backward pass, for kernels that have no forward derivative
             with network.as_template(), torch.enable_grad():
                 leaves = {name: p.detach().requires_grad_() for name, p in network.parameters.items()}
@@ -91,9 +84,3 @@ def push(networks: Sequence[Network], direction: Factors, memory: float) -> Floa
                 products = [(g * direction[name]).sum() for name, g in zip(leaves, pulled, strict=True)]
                 found += torch.autograd.grad(torch.stack(products).sum(), weights)
     return torch.cat(found)
-
-
-def _batches(network: Network, memory: float) -> Iterator[Tensor]:
-    """Yield the samples of a network, as many at a time as a backward pass has memory for."""
-    fits = (memory * GIB - network.copied) / (MARGIN * max(network.bytes_per_sample, 1))
-    yield from network.x.split(len(network.x) if network.coupled else max(int(min(fits, len(network.x))), 1))

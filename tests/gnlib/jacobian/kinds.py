@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from gnlib.jacobian.gram import blocks_of, gauss_newton_gram, gram_of
-from gnlib.jacobian.network import Network
+from gnlib.jacobian.trial import network_of
 from tests.gnlib.jacobian.cases import assert_gram
 from tests.gnlib.jacobian.helpers import made, rows_of
 
@@ -86,7 +86,7 @@ def assert_as_autograd(make, x, mode=None):
     rows = last_first(net, rows_of(twin, x))
     assert rows.any()
     assert_gram(gauss_newton_gram(net, x, mode=mode), rows, len(x), 1e-12)
-    network = Network(net, x, mode=mode)
+    network = network_of(net, x, mode=mode)
     assert_gram(gram_of([network], least(gram_of, network)), rows, len(x), 1e-12)
     blocks = list(blocks_of([network], least(blocks_of, network)))
     assert len(blocks) > 1 or rows.numel() < CUT

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from gnlib import condition_number, linear_gauss_newton, second_moment
 from gnlib.jacobian.gram import gauss_newton_gram, jacobian_blocks
-from gnlib.jacobian.network import Network
+from gnlib.jacobian.trial import network_of
 from tests.gnlib.jacobian.cases import (
     COUPLED,
     IMAGE,
@@ -42,7 +42,7 @@ def test_gram_is_that_of_plain_autograd(name, n):
 
 @pytest.mark.parametrize("name", INDEPENDENT)
 def test_samples_are_differentiated_together_where_vmap_can(name):
-    assert Network(*draw(*INDEPENDENT[name], 3)).vmapped == (name not in ("lstm", "gru", "in place", "control flow"))
+    assert network_of(*draw(*INDEPENDENT[name], 3)).vmapped == (name not in ("lstm", "gru", "in place", "control flow"))
 
 
 @pytest.mark.parametrize("name", COUPLED)

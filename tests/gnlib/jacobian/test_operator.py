@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import gnlib
-from gnlib.jacobian.network import Network
 from gnlib.jacobian.operator import GramOperator
+from gnlib.jacobian.trial import network_of
 from tests.gnlib.jacobian.cases import COUPLED, INDEPENDENT, draw, mlp, vector
 
 KINDS = {name: INDEPENDENT[name] for name in ("mlp", "cnn", "group norm", "transformer", "tied", "pruned", "frozen")}
@@ -33,10 +33,10 @@ def test_products_of_coupled_samples():
 
 
 def test_samples_that_do_not_fit_are_taken_in_parts():
-    network = Network(*draw(mlp, vector(5), 50))
+    network = network_of(*draw(mlp, vector(5), 50))
     room = (network.copied + 2 * network.bytes_per_sample * 7.5) / 2**30
     calls = []
-    operator = GramOperator(network, room)
+    operator = GramOperator([network], room)
     network.module.register_forward_pre_hook(lambda _, args: calls.append(len(args[0])))
     operator @ torch.ones(150)
     assert calls == [7, 7, 7, 7, 7, 7, 7, 1] * 2

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from gnlib.jacobian import jacobian_blocks
-from gnlib.jacobian.network import networks_of
 from gnlib.jacobian.passes import at, only, outputs_of, pull, push
+from gnlib.jacobian.trial import networks_of
 
 MEMORY = 4.0
 

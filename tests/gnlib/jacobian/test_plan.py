@@ -12,13 +12,11 @@ from torch import nn
 from torch.nn.utils import prune
 
 import gnlib
-from gnlib.jacobian.contraction import COLUMNS, TILE
-from gnlib.jacobian.cost import announced
 from gnlib.jacobian.gram import gauss_newton_gram, jacobian_blocks
-from gnlib.jacobian.network import Network
-from gnlib.jacobian.plan import BudgetError, Plan, plan_of
-from gnlib.jacobian.record import NOTHING, structure_of
-from gnlib.jacobian.trial import GIB
+from gnlib.jacobian.network import GIB, Network
+from gnlib.jacobian.plan import COLUMNS, TILE, BudgetError, Plan, label_progress, plan_of
+from gnlib.jacobian.record import UNKNOWN, structures_of
+from gnlib.jacobian.trial import networks_of
 from tests.gnlib.jacobian.cases import INDEPENDENT, Lambda, assert_gram, draw, plain_jacobian, vector, wide
 
 
@@ -78,19 +76,19 @@ def test_a_plan_takes_all_of_the_memory_and_no_more(result, vmapped):
         return 8 * (sum(sizes) + square + plan.units * sample + held) / GIB
 
     for memory in (2.0, 1.0):
-        plan = plan_of(network, NOTHING, memory, result=result)
+        plan = plan_of([network], [UNKNOWN], memory, result=result)
         assert (plan.units > 1, plan.outputs) == ((True, 3) if vmapped else (False, 1))
         assert len(plan.groups) == 1 and needed(sum(sizes), plan) <= memory
     if not vmapped:
         all_at_once = needed(sum(sizes), plan)
-        assert len(plan_of(network, NOTHING, all_at_once * (1 + 1e-6), result=result).groups) == 1
-        assert len(plan_of(network, NOTHING, all_at_once * (1 - 1e-6), result=result).groups) == 2
+        assert len(plan_of([network], [UNKNOWN], all_at_once * (1 + 1e-6), result=result).groups) == 1
+        assert len(plan_of([network], [UNKNOWN], all_at_once * (1 - 1e-6), result=result).groups) == 2
     one = Plan([], 1, 1)
     least = needed(COLUMNS, one)
-    plan = plan_of(network, NOTHING, least, result=result)
+    plan = plan_of([network], [UNKNOWN], least, result=result)
     assert (len(plan.groups), plan.units, plan.outputs) == (math.ceil(sum(sizes) / COLUMNS), 1, 1)
     with pytest.raises(BudgetError) as refused:
-        plan_of(network, NOTHING, least * (1 - 1e-6), result=result)
+        plan_of([network], [UNKNOWN], least * (1 - 1e-6), result=result)
     assert 0 <= refused.value.needed - least <= 1e-3
 
 
@@ -137,17 +135,16 @@ def test_what_is_used_in_another_way_is_differentiated():
 @pytest.mark.parametrize("seen", [True, False])
 def test_an_estimate_where_it_is_seen(monkeypatch, seen):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: seen)
-    monkeypatch.setattr("gnlib.jacobian.cost.LONG", 0)
-    network = Network(*draw(wide, vector(60), 9))
-    structure = structure_of(network)
-    found = announced(network, structure, plan_of(network, structure, 1.0, result=36))
-    assert (re.fullmatch(r"Jacobian, about [\d.e-]+ s and [\d.e-]+ GiB", found) is not None) == seen
+    monkeypatch.setattr("gnlib.jacobian.plan.LONG", 0)
+    networks = networks_of(*draw(wide, vector(60), 9))
+    structures = structures_of(networks)
+    label = label_progress(networks, structures, plan_of(networks, structures, 1.0, result=36))
+    assert (re.fullmatch(r"Jacobian, about [\d.e-]+ s and [\d.e-]+ GiB", label) is not None) == seen
 
 
 PEAK = """
 import resource, torch
 from torch import nn
-from gnlib.jacobian.network import Network
 from gnlib.jacobian.gram import gauss_newton_gram
 def net(width, kernel):
     return nn.Sequential(

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from gnlib import condition_number
 from gnlib.jacobian.gram import gauss_newton_gram
-from gnlib.jacobian.network import Network
+from gnlib.jacobian.trial import network_of
 from tests.gnlib.jacobian.helpers import (
     IMAGES,
     D,
@@ -140,10 +140,10 @@ def casting_twin(name):
 def test_casts_lose_nothing(name):
     net, meant = casting_twin(name)
     assert_right(net, data(8), meant)
-    assert Network(net, data(8)).vmapped
+    assert network_of(net, data(8)).vmapped
     together = net.between
     net.between = lambda self, h: together(self, torch.zeros(len(h), D).add_(h))  # in place, so one by one
-    assert not Network(net, data(8)).vmapped
+    assert not network_of(net, data(8)).vmapped
     assert_right(net, data(8), meant)
 
 
