@@ -73,10 +73,10 @@ def last_first(net, rows):
     return torch.cat(rows.split(sizes, 1)[::-1], 1)
 
 
-def least(function, network):
+def least(function, *networks):
     """The smallest memory that is accepted, as the error says."""
     with pytest.raises(ValueError, match=r"memory is 1e-09 GiB but \S+ are needed") as refused:
-        function([network], 1e-9)
+        function(networks, 1e-9)
     return float(re.search(r"but (\S+) are needed", str(refused.value))[1])
 
 

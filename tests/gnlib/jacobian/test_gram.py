@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
-from gnlib import condition_number, linear_gauss_newton, second_moment
+from gnlib import linear_gauss_newton, second_moment
 from gnlib.jacobian.gram import gauss_newton_gram, jacobian_blocks
 from gnlib.jacobian.trial import network_of
 from tests.gnlib.jacobian.cases import (
@@ -258,26 +258,3 @@ def test_data_elsewhere():
 def test_dropout_that_drops_nothing():
     net, x = draw(lambda: mlp(nn.Dropout(0.0)), vector(5), 4)
     assert torch.equal(gauss_newton_gram(net, x, mode="train"), gauss_newton_gram(net, x))
-
-
-@pytest.mark.parametrize("memory", [0.001, 1.0])
-def test_a_list_of_batches_has_the_gram_matrix_of_training_with_them(memory):
-    """Derivatives are coupled within a batch; the last batch is smaller than the others."""
-    make = lambda: nn.Sequential(nn.Linear(5, 30), nn.BatchNorm1d(30), nn.Tanh(), nn.Linear(30, 3))  # noqa: E731
-    parts, rows = [], []
-    for n, seed in ((6, 1), (6, 2), (3, 3)):
-        torch.manual_seed(seed)
-        parts.append(torch.randn(n, 5))
-        rows.append(plain_jacobian(make, lambda _, x=parts[-1]: x, n, "train")[0])
-    jacobian, net = torch.cat(rows), draw(make, vector(5), 1)[0]
-    assert_gram(gauss_newton_gram(net, parts, mode="train", memory=memory), jacobian, 15)
-    blocks = torch.cat([*jacobian_blocks(net, parts, mode="train", memory=memory)], 1)
-    torch.testing.assert_close(blocks, jacobian, rtol=0, atol=1e-11)
-    values = torch.linalg.svdvals(jacobian)
-    assert condition_number(net, parts, mode="train").largest == pytest.approx(values[0].item() ** 2 / 15, rel=1e-9)
-
-
-def test_batches_of_samples_that_do_not_depend_on_each_other_are_one():
-    net, x = draw(mlp, vector(5), 7)
-    assert torch.equal(gauss_newton_gram(net, [x[:4], x[4:]]), gauss_newton_gram(net, x))
-    assert condition_number(net, (x[:4], x[4:])) == condition_number(net, x)
