@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
+from gnlib.files import progress
 from gnlib.jacobian.network import Factors, Mode, Network
 from gnlib.jacobian.plan import (
     COLUMNS,
@@ -30,7 +31,6 @@ from gnlib.jacobian.plan import (
 )
 from gnlib.jacobian.record import FactoredRows, Structure, factored_rows, structures_of
 from gnlib.jacobian.trial import networks_of
-from gnlib.progress import progress
 
 DENSE = 0.8  # share of columns that are not zero, above which it takes longer to pack them than to multiply all
 
