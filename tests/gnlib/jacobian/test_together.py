@@ -59,4 +59,4 @@ def test_all_that_is_taken_together_is_compared_with_autograd():
         network_of(made(lambda between=between: network(between)).double(), ROWS(2)) for between in RIGHT.values()
     ]
     found = [n.backward for n in networks if structure_of(n).batched]
-    assert set.union(*found) == BATCHABLE
+    assert frozenset().union(*found) == BATCHABLE
