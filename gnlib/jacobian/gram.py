@@ -6,31 +6,29 @@ of positions, whichever takes fewer operations (:mod:`gnlib.jacobian.plan`).
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Shaped
-from torch import Tensor, nn
+from torch import Tensor
 
 from gnlib.files import progress
-from gnlib.jacobian.network import Factors, Mode, Network
+from gnlib.jacobian.network import Factors, Network
 from gnlib.jacobian.plan import (
     COLUMNS,
     TILE,
     Group,
     Layer,
     Plan,
-    check_memory,
     count_rows,
     count_units,
     label_progress,
     plan_of,
 )
 from gnlib.jacobian.record import FactoredRows, Structure, factored_rows, structures_of
-from gnlib.jacobian.trial import networks_of
 
 DENSE = 0.8  # share of columns that are not zero, above which it takes longer to pack them than to multiply all
 
@@ -410,148 +408,3 @@ def _inner_products(
 ) -> Float[Tensor, "*b n m"]:
     """Return the inner products of features; of integers, which stand for unit vectors, whether they are equal."""
     return x @ y.mT if x.is_floating_point() else ((x == y.mT) & (x >= 0)).to(dtype)
-
-
-# Public functions
-
-
-def gauss_newton_gram(
-    module: nn.Module,
-    x: Tensor | Sequence[Tensor],
-    *,
-    output: Callable[..., Tensor] | None = None,
-    mode: Mode | None = None,
-    memory: float = 4.0,
-) -> Float[Tensor, "nk nk"]:
-    r"""Return the Gram matrix of the Jacobian of a network, :math:`\frac1n J J^\top`.
-
-    J is the `nk x p` Jacobian of all outputs on all samples with respect to the parameters that require a gradient,
-    with row `i * k + a` for output a of sample i. The matrix has the non-zero eigenvalues of the Gauss-Newton matrix
-    :math:`\frac1n J^\top J`, and is computed in double precision whatever the precision of the module.
-
-    The module is left as it is: its precision, mode, gradients, running statistics and the state of the random
-    numbers.
-
-    Parameters
-    ----------
-    module
-        any module; masks, parametrisations, frozen and tied parameters mean what they mean in training
-    x
-        the data, samples along the first axis; integers, such as the numbers of tokens, are passed on as they are.
-        A list of batches stands for all their samples; where the samples of a batch depend on each other, as with
-        batch normalisation in training, each depends on those of its own batch
-    output
-        function of what the module returns that gives the `(n, k)` outputs, where these are not what it returns
-    mode
-        which function is meant: `"eval"` (running statistics, no dropout) or `"train"` (statistics of the batch);
-        needed only if the module is in training mode and is another function there, as with batch normalisation,
-        dropout or spectral normalisation.
-        Where the outputs of a sample depend on the other samples, it is the function of the whole batch that is
-        differentiated, which takes n times as long
-    memory
-        GiB that may be used beyond the module and the data, for the result of `8 (nk)^2` bytes among others. The less
-        is left of it, the more often the network is differentiated
-
-    Raises
-    ------
-    TypeError
-        Something that is not a module, or not a tensor of real numbers.
-    ValueError
-        Parameters, data, outputs or derivatives that are not finite, outputs not of shape `(n, k)` or without a
-        gradient, a random function, one that changes its parameters or depends on what a call leaves behind, one that
-        computes in a lower precision out of sight, samples that depend on each other unless `mode="train"` or batch
-        normalisation say so, an unknown mode, or too little memory.
-
-    Notes
-    -----
-    Whether the function is random, and whether samples depend on each other, is tried on all samples, with the given
-    parameters and with others near them. For the trial they are put through the network four times, together where
-    that fits into `memory`, in parts otherwise. Then come a forward pass for each group of columns that fits, and k
-    backward passes. A hook on a forward pass is called in each of them.
-
-    Layers are known by the functions of torch that they call with a parameter: linear maps, convolutions, embeddings,
-    scales and shifts of normalisations, and what attention is made of. Their gradients by a weight are products of
-    features and gradients, from which their part of the matrix is made in the way that takes fewer operations
-    (:func:`gnlib.cost`). A parameter that is used in any other way as well is differentiated by itself.
-
-    Samples are differentiated together by `torch.vmap`. A module that it cannot take (operations in place,
-    control flow that depends on the data, recurrent layers, autograd functions of the old form) is differentiated
-    sample by sample, which is right but slow. Casts in a forward pass are casts to double precision. Hooks of modules
-    on gradients are left out, since they are no part of the function.
-
-    References
-    ----------
-    R. Novak, J. Sohl-Dickstein, S. S. Schoenholz (2022), Fast finite width neural tangent kernel, ICML 39 (products of
-    two Gram matrices, and when they pay).
-    """
-    check_memory(memory)
-    return gram_of(networks_of(module, x, output, mode, memory), memory)
-
-
-def tangent_kernel(
-    module: nn.Module,
-    x: Tensor | Sequence[Tensor],
-    *,
-    output: Callable[..., Tensor] | None = None,
-    mode: Mode | None = None,
-    memory: float = 4.0,
-) -> Float[Tensor, "nk nk"]:
-    r"""Return the tangent kernel matrix :math:`K = J J^\top` of a network on samples (Liu 2020, Eq. 1).
-
-    J is the Jacobian of all outputs on all samples with respect to the parameters that require a gradient, with row
-    `i * k + a` for output a of sample i. It is `n` times :func:`gnlib.jacobian.gauss_newton_gram`, and computed as
-    such.
-
-    Parameters
-    ----------
-    module, x, output, mode, memory
-        as for :func:`gnlib.jacobian.gauss_newton_gram`
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`gnlib.jacobian.gauss_newton_gram`.
-
-    References
-    ----------
-    C. Liu, L. Zhu, M. Belkin (2020), NeurIPS 33, Eq. 1.
-
-    Examples
-    --------
-    >>> import torch
-    >>> tangent_kernel(torch.nn.Linear(2, 1, bias=False), torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
-    tensor([[1., 1.],
-            [1., 2.]], dtype=torch.float64)
-    """
-    n = len(x) if isinstance(x, Tensor) else sum(len(batch) for batch in x)
-    return gauss_newton_gram(module, x, output=output, mode=mode, memory=memory).mul_(n)
-
-
-def jacobian_blocks(
-    module: nn.Module,
-    x: Tensor | Sequence[Tensor],
-    *,
-    output: Callable[..., Tensor] | None = None,
-    mode: Mode | None = None,
-    memory: float = 4.0,
-) -> Iterator[Float[Tensor, "nk g"]]:
-    """Return the Jacobian of a network block by block: all rows, but some of the columns.
-
-    The columns are those of the flattened parameters, from the last one that the module registered to the first, so
-    that the first blocks need no more than the end of a backward pass. A block is forgotten when it is handed out: to
-    stay within `memory`, let go of it (`del`) before asking for the next.
-
-    Parameters
-    ----------
-    module, x, output, mode
-        as for :func:`gauss_newton_gram`
-    memory
-        GiB that may be used beyond the module and the data, for one block among others
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`gauss_newton_gram`.
-    """
-    check_memory(memory)
-    return blocks_of(networks_of(module, x, output, mode, memory), memory)

@@ -1,17 +1,15 @@
 """The Gram matrix of networks as an operator: products with vectors, for more outputs than a matrix has room for."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from gnlib.eigen.davidson import ExtremePair, extreme_eigenpair
-from gnlib.jacobian.network import Mode, Network
-from gnlib.jacobian.passes import pull, push
-from gnlib.jacobian.plan import check_memory, count_rows
-from gnlib.jacobian.trial import network_of
+from gnlib.jacobian.network import Network
+from gnlib.jacobian.passes import jvp, vjp
+from gnlib.jacobian.plan import count_rows
 from gnlib.operators import SymmetricOperator
 
 
@@ -55,50 +53,10 @@ class GramOperator(SymmetricOperator):
     def _product(self, v: Float[Tensor, " r"]) -> Float[Tensor, " r"]:
         if self._root is None:
             weights = v.view(-1, self._networks[0].outputs)
-            return push(self._networks, pull(self._networks, weights, self._memory), self._memory).flatten()
+            return jvp(self._networks, vjp(self._networks, self._memory)(weights), self._memory).flatten()
         weights = (self._root @ v.view(len(self._root), -1, 1))[..., 0]
-        change = push(self._networks, pull(self._networks, weights, self._memory), self._memory)
+        change = jvp(self._networks, vjp(self._networks, self._memory)(weights), self._memory)
         return (self._root.mT @ change[..., None]).flatten()
-
-
-def gauss_newton_operator(
-    module: nn.Module,
-    x: Tensor,
-    *,
-    output: Callable[[Any], Tensor] | None = None,
-    mode: Mode | None = None,
-    memory: float = 4.0,
-) -> GramOperator:
-    r"""Return :math:`\frac1n J J^\top` as an operator, which is never formed.
-
-    It is for networks with so many outputs, `n k`, that the matrix of :func:`gnlib.jacobian.gauss_newton_gram` does not
-    fit. Its largest eigenvalue is that of the Gauss-Newton matrix (:func:`gnlib.jacobian.largest_eigenvalue`). The
-    smallest one cannot be had that way: without a preconditioner an iteration takes as many steps as there are
-    eigenvalues.
-
-    Parameters
-    ----------
-    module, x, output, mode
-        as for :func:`gnlib.jacobian.gauss_newton_gram`
-    memory
-        GiB for the activations of the samples that are taken together
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`gnlib.jacobian.gauss_newton_gram`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> operator = gauss_newton_operator(torch.nn.Linear(2, 1, bias=False), torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
-    >>> operator @ torch.tensor([1.0, 0.0])
-    tensor([0.5000, 0.5000], dtype=torch.float64)
-    >>> round(largest_eigenvalue(operator).value, 6)
-    1.309017
-    """
-    check_memory(memory)
-    return GramOperator([network_of(module, x, output, mode, memory)], memory)
 
 
 def largest_eigenvalue(

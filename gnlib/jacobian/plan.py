@@ -2,17 +2,15 @@
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from numbers import Real
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
 
-from gnlib.jacobian.network import GIB, MARGIN, Mode, Network
+from gnlib.jacobian.network import GIB, MARGIN, Network
 from gnlib.jacobian.record import Structure, factored_rows, structures_of
-from gnlib.jacobian.trial import network_of
 from gnlib.text import as_text
 
 COLUMNS = 1024  # of the Jacobian at a time; fewer are not worth a forward and a backward pass for each sample
@@ -334,37 +332,3 @@ def seconds_per_flop() -> float:
         matrix @ matrix
         seconds.append(perf_counter() - start)
     return min(seconds) / (2 * PROBE**3)
-
-
-def cost(
-    module: nn.Module,
-    x: Tensor,
-    *,
-    output: Callable[[Any], Tensor] | None = None,
-    mode: Mode | None = None,
-    memory: float = 4.0,
-) -> Cost:
-    """Return the cost of the Gram matrix of a network: the way of each layer, and what that takes.
-
-    Parameters
-    ----------
-    module, x, output, mode, memory
-        as for :func:`gnlib.jacobian.gauss_newton_gram`
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`gnlib.jacobian.gauss_newton_gram`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> layers = torch.nn.Conv1d(1, 4, 5), torch.nn.Flatten(), torch.nn.Linear(184, 3)
-    >>> plan = cost(torch.nn.Sequential(*layers), torch.ones(6, 1, 50))
-    >>> [(step.parameters, step.way) for step in plan.steps]
-    [(('2.weight', '2.bias'), 'pairs'), (('0.bias',), 'columns'), (('0.weight',), 'columns')]
-    >>> plan.forward, plan.backward
-    (6, 18)
-    """
-    check_memory(memory)
-    return cost_of([network_of(module, x, output, mode, memory)], memory)

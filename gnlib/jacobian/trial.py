@@ -59,6 +59,12 @@ def networks_of(
         if not whole.coupled:  # which a first batch of one sample does not tell
             return [whole]
     others = [network_of(module, batch, output, mode, memory) for batch in x[1:]]
+    return share_parameters([first, *others])
+
+
+def share_parameters(networks: Sequence[Network]) -> list[Network]:
+    """Return networks of one module with the parameters and the buffers of the first of them."""
+    first, *others = networks
     return [
         first,
         *(replace(n, parameters=first.parameters, frozen=first.frozen, buffers=first.buffers) for n in others),

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from gnlib import condition_number, gauss_newton_gram
+from gnlib import condition_number
 from gnlib.jacobian.gram import blocks_of, gauss_newton_of, gram_of
 from gnlib.jacobian.operator import GramOperator
 from gnlib.jacobian.plan import cost_of
 from gnlib.jacobian.trial import networks_of
-from tests.gnlib.jacobian.cases import Lambda, Recurrent, Tokens, assert_gram, cnn, draw, mlp, vector
+from tests.gnlib.jacobian.cases import Lambda, Recurrent, Tokens, assert_gram, cnn, draw, gram_matrix, mlp, vector
 from tests.gnlib.jacobian.helpers import rows_of
 from tests.gnlib.jacobian.kinds import last_first, least
 from tests.gnlib.jacobian.test_layered_gram import assert_parts
@@ -83,7 +83,7 @@ def test_batches_have_the_jacobian_of_all_their_samples(name):
 
 def test_batches_of_samples_that_do_not_depend_on_each_other_are_one():
     net, x = draw(mlp, vector(5), 7)
-    assert torch.equal(gauss_newton_gram(net, [x[:4], x[4:]]), gauss_newton_gram(net, x))
+    assert torch.equal(gram_matrix(net, [x[:4], x[4:]]), gram_matrix(net, x))
     assert condition_number(net, [x[:4], x[4:]]) == condition_number(net, x)
 
 
