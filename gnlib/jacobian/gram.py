@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from gnlib.files import progress
 from gnlib.jacobian.contraction import COLUMNS, TILE, Held, add_columns, write_columns
 from gnlib.jacobian.cost import announced
 from gnlib.jacobian.network import Factors, Network, networks_of
 from gnlib.jacobian.plan import Group, Plan, check_memory, plan_of
 from gnlib.jacobian.record import Structure, rows, structures_of
-from gnlib.progress import progress
 
 
 class NotFiniteError(ValueError):
