@@ -217,8 +217,7 @@ def _source(tree: ast.Module, package: tuple[str, ...], is_package: bool) -> Sou
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             source.defined.add(node.name)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            source.defined.update(name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name))
+            source.defined |= {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
     _note_uses(tree, source)
     if is_package:
         tree.body = [node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom)]

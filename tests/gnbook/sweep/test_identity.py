@@ -9,7 +9,6 @@ from gnbook.sweep.identity import Identity, rooms_imported, rooms_of
 from gnbook.sweep.notebook import read_notebook
 
 from tests.gnbook.sweep.helpers import CELL, write_notebook
-from tests.machinery.test_rooms import room_of
 
 ROOT = Path(__file__).parents[3]
 
