@@ -129,9 +129,9 @@ def is_unchanged(path):
 
 
 @contextmanager
-def execution_cache():
-    """Open the cache of outputs in which Jupyter Book looks, and close its database."""
-    outputs = get_cache(CACHE)
+def execution_cache(folder=CACHE):
+    """Open the cache of outputs, that in which Jupyter Book looks, and close its database in the end."""
+    outputs = get_cache(folder)
     try:
         yield outputs
     finally:
