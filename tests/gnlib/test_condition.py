@@ -9,12 +9,7 @@ import torch
 from bs4 import BeautifulSoup
 from torch import nn
 
-from gnlib import (
-    NotResolvedError,
-    condition_number,
-    gauss_newton_gram,
-    linear_gauss_newton,
-)
+from gnlib import GaussNewton, NotResolvedError, condition_number, linear_gauss_newton
 from gnlib.eigen.gram import Gram
 from gnlib.eigen.result import Limits
 from gnlib.eigen.strategy import GRAM as GRAM_METHODS
@@ -136,7 +131,7 @@ def test_condition_numbers_up_to_1e_22_by_construction(decades):
     assert result.method == FACTOR
     assert result.resolved
     assert float(result) == pytest.approx(100.0**decades, rel=4 * result.residual)
-    gram = condition_number(gauss_newton_gram(module, x))
+    gram = condition_number(GaussNewton(module, x).gram())
     assert not gram.resolved
     assert gram.value < 100.0**decades
 
@@ -167,7 +162,7 @@ def test_an_output_is_chosen_by_a_function():
 
 def test_a_large_network_is_measured_by_the_iteration():
     module, x = mlp(d=30, hidden=200, k=5), normal(110, 30, seed=10)
-    result = condition_number(gauss_newton_gram(module, x), outputs=5, method="iteration")
+    result = condition_number(GaussNewton(module, x).gram(), outputs=5, method="iteration")
     assert_singular_values(result, singular_values(module, x), 550)
     assert result.method.startswith("block iteration on the matrix")
 
@@ -274,7 +269,7 @@ def test_what_is_meant_for_a_network_is_refused_for_a_matrix(operator, name, val
 
 @pytest.mark.bad_input
 def test_a_network_takes_no_rank():
-    with pytest.raises(TypeError, match="rank is not for a Sequential, which takes x, output"):
+    with pytest.raises(TypeError, match="rank is not for a Sequential, which takes x, y, loss, output"):
         condition_number(mlp(), normal(4, 5, seed=1), rank=3)
 
 

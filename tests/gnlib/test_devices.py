@@ -10,10 +10,10 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gnlib import (
+    GaussNewton,
     SecondMoment,
     bounds,
     condition_number,
-    gauss_newton_gram,
     leaky_relu_gram,
     linear_gauss_newton,
     linear_network,
@@ -22,7 +22,6 @@ from gnlib import (
     second_moment,
     whiten,
 )
-from gnlib.jacobian import jacobian_blocks, tangent_kernel
 from tests.devices import assert_made_where_its_arguments_are, assert_same, default_device, on
 from tests.oracles import network, normal, samples, with_spectrum
 
@@ -69,7 +68,11 @@ def product(weights, moment, v):
 
 
 def jacobian(net, x):
-    return torch.cat([*jacobian_blocks(net, x)], 1)
+    return torch.cat([*GaussNewton(net, x).jacobian()], 1)
+
+
+def gram(net, x, **options):
+    return GaussNewton(net, x, **options).gram()
 
 
 def through_scipy(weights, moment, start):
@@ -98,9 +101,9 @@ UNIQUE = {
     "product of a Kronecker sum": (product, *linear(6, 7, 5, 3), normal(18, 2, seed=4)),
     "dense Kronecker sum": (dense, *linear(6, 7, 5, 3)),
     "leaky ReLU": (leaky_relu_gram, PAIR, X, 0.1),
-    "Gram matrix of an mlp": (gauss_newton_gram, mlp(5, 7, 3), normal(6, 5, seed=2)),
-    "Gram matrix of a cnn": (gauss_newton_gram, cnn(), normal(3, 2, 6, 6, seed=2)),
-    "Gram matrix, coupled": (partial(gauss_newton_gram, mode="train"), batch_normalised(), normal(6, 5, seed=2)),
+    "Gram matrix of an mlp": (gram, mlp(5, 7, 3), normal(6, 5, seed=2)),
+    "Gram matrix of a cnn": (gram, cnn(), normal(3, 2, 6, 6, seed=2)),
+    "Gram matrix, coupled": (partial(gram, mode="train"), batch_normalised(), normal(6, 5, seed=2)),
     "Jacobian": (jacobian, mlp(5, 7, 3), normal(6, 5, seed=2)),
     "network": (condition_number, mlp(5, 7, 3), normal(6, 5, seed=3)),
     "network, large": (condition_number, mlp(30, 200, 5), normal(110, 30, seed=3)),
@@ -130,7 +133,7 @@ CASES = UNIQUE | {
     "Lemma 2, terms": (bounds.zhao_lemma_2_terms, DEEP, MOMENT),
     "sharper bound": (bounds.sharp_linear, DEEP, MOMENT),
     "ReLU, deficient": (leaky_relu_gram, PAIR, FLAT, 0.0),
-    "tangent kernel": (tangent_kernel, mlp(6, 8, 3), X),
+    "tangent kernel": (lambda *case: GaussNewton(*case).tangent_kernel(), mlp(6, 8, 3), X),
     "first layer": (partial(kappa, method="first layer"), *linear(40, 9, 30, white=True)),
     "layers": (partial(kappa, method="layers"), PAIR, torch.eye(6, dtype=torch.float64)),
     "blocks": (partial(kappa, method="blocks"), PAIR, MOMENT),

@@ -28,6 +28,7 @@ PUBLIC = {
     and not name.startswith("_")
     and callable(value)
     and getattr(value, "__module__", "").startswith(package.__name__)
+    and value.__module__ != "gnlib.renamed"
 }
 
 
