@@ -16,7 +16,7 @@ REPORT = --junit-xml=_build/tests/$(1).xml
 export PYTHONPATH := $(CURDIR):$(CURDIR)/book$(addprefix :,$(PYTHONPATH))
 
 .DEFAULT_GOAL := help
-.PHONY: help book pdf check test library pages colab bench sweep lint notebooks serve address clean
+.PHONY: help book pdf check test library pages colab bench sweep lint notebooks numbers serve address clean
 
 help:  ## list this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ lint: $(INSTALLED)  ## style, and the types of gnlib
 
 notebooks: $(INSTALLED)  ## execute the notebooks that changed and keep their outputs in the .ipynb; ALL=1 all
 	$(BIN)/python book/execute.py $(if $(ALL),--all)
+
+numbers: $(INSTALLED)  ## write the numbers in sentences anew, where an anchor names what they are computed from
+	$(BIN)/python -m tests.pages.anchors
 
 pdf: book  ## the book as one document to print, _build/book.pdf, by Chromium
 	$(BIN)/python book/pdf.py

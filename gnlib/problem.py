@@ -240,7 +240,7 @@ class Problem:
         return max(self.parameters, rows_of(self.networks)) ** 0.5 * EPS
 
     def _read_versions(self) -> dict[str, int]:
-        tensors = dict(self.module.named_parameters())
+        tensors: dict[str, Tensor] = {**dict(self.module.named_parameters())}
         if self.networks[0].mode != "train":  # in training a forward pass updates statistics that it does not use
             tensors |= dict(self.module.named_buffers())
         return {name: 0 if tensor.is_inference() else tensor._version for name, tensor in tensors.items()}

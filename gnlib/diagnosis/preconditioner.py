@@ -153,8 +153,8 @@ def _from_diagonal(networks: Sequence[Network], gradient: Factors, memory: float
     roots = squares.clamp_min(FLOOR**2 * squares.mean()).sqrt()
     size = torch.cat([g.flatten() for g in gradient.values()]).norm() or squares.new_ones(())  # of a perfect fit
     parts = (roots.norm() / size / roots).split([p.numel() for p in reversed(parameters.values())])
-    found = {name: part.view_as(parameters[name]) for name, part in zip(reversed(parameters), parts, strict=True)}
-    return {name: found[name] for name in parameters}
+    factors = dict(zip(reversed(parameters), parts, strict=True))
+    return {name: factors[name].view_as(p) for name, p in parameters.items()}
 
 
 def _blocks(networks: Sequence[Network], memory: float) -> Iterator[Float[Tensor, "nk g"]]:
