@@ -8,11 +8,11 @@ import gnbook.sweep
 import psutil
 import pytest
 from gnbook.sweep import execute as module
-from gnbook.sweep.execute import STARTS, Settings, execute
+from gnbook.sweep.execute import STARTS, execute
 from gnbook.sweep.folder import Folder
-from gnbook.sweep.identity import library_digest
 
 from tests.gnbook.sweep.faults.helpers import PATIENCE, family, gone, kernels, wait_until, write_notebook
+from tests.gnbook.sweep.helpers import settings_for
 
 # Kernels import this as `ipykernel`: a fault, and then the real one.
 STAND_IN = """\
@@ -84,8 +84,7 @@ def out(tmp_path):
 @pytest.fixture
 def run(notebook, out):
     """Run the tiny notebook once, in this process."""
-    settings = Settings(out.path, notebook, notebook.parent, library_digest(None), None, 100, 2**40, 1, (), {})
-    yield lambda: execute(settings, "name", {"case": 1})
+    yield lambda: execute(settings_for(out.path, notebook), "name", {"case": 1})
     assert gone(kernels(psutil.Process()))
 
 
