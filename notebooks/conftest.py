@@ -1,6 +1,6 @@
-"""How nbval executes the notebooks: those of which something has changed, in this tree, numbers compared as numbers.
+"""Have nbval execute the notebooks that changed, by the code of this tree, and compare numbers as numbers.
 
-The fresh outputs of a chapter join the execution cache, so that the book does not run it again.
+The fresh outputs of a notebook join the execution cache, so that the book does not execute it again.
 """
 
 import os
@@ -22,7 +22,7 @@ OUTPUTS, SECONDS = pytest.StashKey(), pytest.StashKey()
 
 def pytest_addoption(parser):
     """Add an option for all notebooks."""
-    parser.addoption("--unchanged", action="store_true", help="execute also notebooks that are as they were kept")
+    parser.addoption("--unchanged", action="store_true", help="execute unchanged notebooks too")
 
 
 def pytest_configure(config):
@@ -33,12 +33,12 @@ def pytest_configure(config):
 
 @cache
 def unchanged():
-    """Return the notebooks of which nothing has changed since their outputs were kept."""
+    """Return the notebooks that have not changed since their outputs were kept."""
     return {path for path in NOTEBOOKS if is_unchanged(path)}
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Leave out what has not changed, unless it is named on the command line."""
+    """Leave out unchanged notebooks, unless they are named on the command line."""
     if not config.getoption("unchanged") and collection_path in unchanged():
         return True
 
@@ -51,7 +51,7 @@ def pytest_itemcollected(item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Put a chapter into the cache when the last of its cells has passed, unless what is kept is as good."""
+    """Put a notebook that changed into the cache when the last of its cells has passed."""
     report = yield
     if call.when == "call" and report.passed:
         chapter = item.parent
@@ -68,7 +68,7 @@ def pytest_runtest_makereport(item, call):
 
 
 def pytest_sessionfinish(session, exitstatus):
-    """Nothing to execute is no failure."""
+    """Succeed if all notebooks were left out."""
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and unchanged():
         session.exitstatus = pytest.ExitCode.OK
 
@@ -76,4 +76,4 @@ def pytest_sessionfinish(session, exitstatus):
 def pytest_terminal_summary(terminalreporter, config):
     """Say how many notebooks were left out."""
     if not config.getoption("unchanged"):
-        terminalreporter.write_line(f"{len(unchanged())} of {len(NOTEBOOKS)} notebooks are as they were kept")
+        terminalreporter.write_line(f"{len(unchanged())} of {len(NOTEBOOKS)} notebooks are unchanged")
