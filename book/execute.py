@@ -124,12 +124,6 @@ def is_kept(path, notebook):
     return kept.metadata.get("digest") == notebook.metadata["digest"] and code(kept) == code(notebook)
 
 
-def is_unchanged(path):
-    """Say whether the outputs in an .ipynb were kept for the digest of today."""
-    kept = nbformat.read(path, 4)
-    return kept.metadata.get("digest") == digest(code(kept), path.parent)
-
-
 @contextmanager
 def execution_cache(folder=CACHE):
     """Open a cache of outputs, by default that of Jupyter Book, and close its database in the end."""

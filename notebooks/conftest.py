@@ -8,11 +8,12 @@ from copy import deepcopy
 from functools import cache
 from pathlib import Path
 
+import nbformat
 import pytest
 from gnbook.checkout import environment
 from gnbook.digest import digest
 
-from book.execute import code, is_unchanged, put_into_cache, unfold
+from book.execute import code, put_into_cache, unfold
 from tests import threads
 from tests.numbers import compare_as_numbers
 
@@ -32,14 +33,21 @@ def pytest_configure(config):
 
 
 @cache
+def digests(path):
+    """Return the digest for which the outputs of a notebook were kept, and that of now."""
+    notebook = nbformat.read(path, 4)
+    return notebook.metadata.get("digest"), digest(code(notebook), path.parent)
+
+
+@cache
 def unchanged():
     """Return the notebooks that have not changed since their outputs were kept."""
-    return {path for path in NOTEBOOKS if is_unchanged(path)}
+    return {path for path in NOTEBOOKS if len(set(digests(path))) == 1}
 
 
 def pytest_ignore_collect(collection_path, config):
     """Leave out unchanged notebooks, unless they are named on the command line."""
-    if not config.getoption("unchanged") and collection_path in unchanged():
+    if collection_path in unchanged() and not config.getoption("unchanged"):
         return True
 
 
@@ -58,9 +66,10 @@ def pytest_runtest_makereport(item, call):
         outputs = chapter.stash.setdefault(OUTPUTS, {})
         outputs[item.cell_num] = item.test_outputs
         chapter.stash[SECONDS] = chapter.stash.get(SECONDS, 0) + call.duration
-        if len(outputs) == len(code(chapter.nb)) and not is_unchanged(chapter.path):
+        kept, now = digests(chapter.path)
+        if len(outputs) == len(code(chapter.nb)) and kept != now:
             executed = unfold(deepcopy(chapter.nb))
-            executed.metadata["digest"] = digest(code(executed), chapter.path.parent)
+            executed.metadata["digest"] = now
             for number, cell in enumerate(cell for cell in executed.cells if cell.cell_type == "code"):
                 cell.outputs = outputs[number]
             put_into_cache(chapter.path.with_suffix(".md"), executed, chapter.stash[SECONDS])
