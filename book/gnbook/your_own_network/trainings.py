@@ -58,7 +58,7 @@ def remedies(
         found = gnlib.report(network, x[:few], y[:few], loss="cross_entropy", optimizer=optimizer)
         paces = {s.what: s.pace for s in found.suggestions}
         gains.append({what: pace.before / max(pace.steps, 1) for what, pace in paces.items() if pace})
-    tried = [(c.what, steps_of_adam(c.module, c.x.float(), y, goal)) for c in changes_of(network, x, None)]
+    tried = [(c.what, steps_of_adam(c.module, c.batches[0].float(), y, goal)) for c in changes_of(network, [x], None)]
     return [
         Remedy(what, before, after, *(of.get(what) for of in gains)) for what, after in tried or [("nothing", before)]
     ]
