@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from gnbook.convolution.gauss_newton import gauss_newton_of, virtual_patches
 from gnbook.convolution.networks import as_convolutions, convolve
-from gnbook.shared.training import GradientDescent, Training, half_squared_error, train
+from gnbook.shared.training import GradientDescent, Training, train
 
 
 class Convolutions(nn.Module):

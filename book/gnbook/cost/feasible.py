@@ -24,14 +24,9 @@ def eigenvalue_seconds() -> float:
 def foretold(module: nn.Module, x: Tensor, sizes: Iterable[int], memory: float = 4.0) -> dict[int, float]:
     """Return the seconds of both ends of the spectrum for each of several numbers of samples that fit into memory.
 
-    <<<<<<< HEAD
-        The matrix takes the operations that :meth:`gnlib.GaussNewton.cost` counts, at the speed of the faster of two
+            The matrix takes the operations that :meth:`gnlib.GaussNewton.cost` counts, at the speed of the faster of two
         probes; the eigenvalues take the cube of its size.
-    =======
-        The matrix takes what :meth:`gnlib.GaussNewton.cost` counts, at the speed of the faster of two probes; the
-        eigenvalues take the cube.
-    >>>>>>> 52793acb4b82a040c44b0d99e1687deb9f723ef4
-
+    
         Parameters
         ----------
         module, memory
