@@ -24,17 +24,17 @@ def eigenvalue_seconds() -> float:
 def foretold(module: nn.Module, x: Tensor, sizes: Iterable[int], memory: float = 4.0) -> dict[int, float]:
     """Return the seconds of both ends of the spectrum for each of several numbers of samples that fit into memory.
 
-            The matrix takes the operations that :meth:`gnlib.GaussNewton.cost` counts, at the speed of the faster of two
-        probes; the eigenvalues take the cube of its size.
-    
-        Parameters
-        ----------
-        module, memory
-            as for :meth:`gnlib.GaussNewton.cost`, which takes the module in evaluation mode
-        x
-            some samples, more than one where one is over in no time; the others are to be of the same shape
-        sizes
-            numbers of samples
+    The matrix takes the operations that :meth:`gnlib.GaussNewton.cost` counts, at the speed of the faster of two
+    probes; the eigenvalues take the cube of its size.
+
+    Parameters
+    ----------
+    module, memory
+        as for :meth:`gnlib.GaussNewton.cost`, which takes the module in evaluation mode
+    x
+        some samples, more than one where one is over in no time; the others are to be of the same shape
+    sizes
+        numbers of samples
     """
     network = network_of(module, x, mode="eval", memory=memory)
     first, second = (cost_of([network], memory) for _ in range(2))  # the first one warms up
