@@ -11,7 +11,7 @@ from gnlib.checks import EPS
 from gnlib.eigen.dense import singular_value_ends
 from gnlib.eigen.gram import Gram
 from gnlib.eigen.result import ConditionNumber, Limits
-from gnlib.eigen.strategy import GRAM, Method, always, find_ends
+from gnlib.eigen.strategy import GRAM, Method, find_ends
 from gnlib.jacobian.gram import NotFiniteError, blocks_of, gram_of, matrix_of, rows_of
 from gnlib.jacobian.network import networks_of
 from gnlib.jacobian.plan import BudgetError, check_memory
@@ -71,6 +71,6 @@ def _jacobian_ends(batch: Batches, limits: Limits) -> ConditionNumber:
 
 
 NETWORK: tuple[Method[Batches], ...] = (
-    Method("gram", always, always, _gram_ends),
-    Method("jacobian", always, always, _jacobian_ends),
+    Method("gram", _gram_ends),
+    Method("jacobian", _jacobian_ends),
 )

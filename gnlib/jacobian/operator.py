@@ -23,22 +23,10 @@ class GramOperator(SymmetricOperator):
     """
 
     def __init__(self, network: Network, memory: float) -> None:
+        super().__init__(len(network.x) * network.outputs, torch.float64, network.x.device)
         self._network = network
         samples = (memory * GIB - network.copied) / (MARGIN * max(network.bytes_per_sample, 1))
         self._batch = len(network.x) if network.coupled else max(int(min(samples, len(network.x))), 1)
-
-    @property
-    def shape(self) -> tuple[int, int]:  # noqa: D102
-        size = len(self._network.x) * self._network.outputs
-        return size, size
-
-    @property
-    def dtype(self) -> torch.dtype:  # noqa: D102
-        return torch.float64
-
-    @property
-    def device(self) -> torch.device:  # noqa: D102
-        return self._network.x.device
 
     def matmul(self, v: Float[Tensor, " r *columns"]) -> Float[Tensor, " r *columns"]:  # noqa: D102
         columns = v.to(self.dtype).reshape(len(v), -1)
