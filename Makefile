@@ -15,7 +15,7 @@ REPORT = --junit-xml=_build/tests/$(1).xml
 BEYOND_THE_CORE := benchmarks chapters colab diagnosis site sweep
 
 .DEFAULT_GOAL := help
-.PHONY: help book pdf check test library pages colab bench sweep lint notebooks serve address clean
+.PHONY: help book pdf check test library pages colab bench sweep lint notebooks numbers serve address clean
 
 help:  ## list this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ lint: $(INSTALLED)  ## style, and the types of the core
 
 notebooks: $(INSTALLED)  ## execute the chapters and keep their outputs in the .ipynb
 	$(BIN)/python book/execute.py
+
+numbers: $(INSTALLED)  ## write the numbers in sentences anew, where an anchor names what they are computed from
+	$(BIN)/python -m tests.pages.anchors
 
 pdf: book  ## the book as one document to print, _build/book.pdf, by Chromium
 	$(BIN)/python book/pdf.py

@@ -4,11 +4,11 @@ import re
 
 import numpy as np
 import pytest
+import scipy
 import torch
 from gnbook import results
 from gnbook.functional_hessian.hessian import linear_hessian
 from gnbook.transition_to_linearity.wide_network import WideNetwork, normal_weights
-from scipy import stats
 
 import gnlib
 from gnlib import SecondMoment
@@ -77,7 +77,7 @@ def test_the_loss_at_width_256_is_off():
     signs = torch.randn(10, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64).sign()
     start = normal_weights([images.shape[1], 256, 256, 1], generator=torch.Generator().manual_seed(0))
     net = WideNetwork(start)
-    ahead = gnlib.forecast(net, images, signs, steps=100)
+    ahead = gnlib.GaussNewton(net, images, signs).forecast(steps=100)
     descent = torch.optim.SGD(net.parameters(), lr=ahead.rate)
     for _ in range(100):
         descent.zero_grad()
@@ -191,8 +191,8 @@ def test_the_order_of_draws_at_rates_of_their_own():
     _, rates, ahead, real = zip(*([float(c) for c in line.split()] for line in lines), strict=True)
     said = "a rank correlation of 0.99. But the order is known from one number already, each draw's own rate"
     assert said in prose(f"notebooks/{FURTHER}")
-    assert stats.spearmanr(ahead, real).statistic == pytest.approx(0.99, abs=0.005)
-    assert stats.spearmanr(rates, real).statistic == pytest.approx(-0.99, abs=0.005)
+    assert scipy.stats.spearmanr(ahead, real).statistic == pytest.approx(0.99, abs=0.005)
+    assert scipy.stats.spearmanr(rates, real).statistic == pytest.approx(-0.99, abs=0.005)
     by_width = numbers(table(FURTHER, "rank correlation with the loss after 500 steps"))
     assert len(by_width["the rate",]) == 4 and max(by_width["the rate",]) < -0.9
     assert min(by_width["the forecast",]) > 0.9
@@ -219,7 +219,7 @@ def test_the_order_of_draws_of_the_toy_at_one_rate():
 def test_the_order_of_draws_on_images_at_one_rate():
     page, rows = prose(f"notebooks/{MOVING}"), numbers(table(MOVING, "rank correlation with the loss after 500 steps"))
     assert "what lies between -0.65 and 0.65 may be chance" in page
-    assert stats.t.sf(0.65 * np.sqrt(8 / (1 - 0.65**2)), 8) * 2 == pytest.approx(0.05, abs=0.01)
+    assert scipy.stats.t.sf(0.65 * np.sqrt(8 / (1 - 0.65**2)), 8) * 2 == pytest.approx(0.05, abs=0.01)
     narrow, *wider = rows["forecast loss",]
     assert "The forecast finds the order from width 256 on, and perfectly at 4,096." in page
     assert narrow < 0.65 < min(wider) and wider == sorted(wider) and wider[-1] > 0.985
@@ -244,7 +244,7 @@ def test_the_forecast_on_images_is_right_in_the_limit_of_wide_networks():
             torch.nn.init.kaiming_normal_(layer.weight)
             torch.nn.init.zeros_(layer.bias)
         rate = {64: 0.714, 1024: 0.0783, 4096: 0.0211}[width]  # half of the smallest largest stable one of ten draws
-        ahead = gnlib.forecast(net, images, labels, loss="cross_entropy", rate=rate, steps=500)
+        ahead = gnlib.GaussNewton(net, images, labels, loss="cross_entropy").forecast(rate=rate, steps=500)
         descent = torch.optim.SGD(net.parameters(), lr=rate)
         for _ in range(500):
             descent.zero_grad()
@@ -260,9 +260,9 @@ def test_how_far_the_kernel_of_softmax_moves():
     assert "the sixty runs of softmax" in prose(f"notebooks/{MOVING}") and len(runs) == 60
     assert "Every run reaches its goal" in prose(f"notebooks/{MOVING}") and {r["status"] for r in runs} == {"reached"}
     assert "how far the kernel moves says nothing about the steps" in prose(f"notebooks/{MOVING}")
-    assert stats.spearmanr(changes, steps).pvalue > 0.3
+    assert scipy.stats.spearmanr(changes, steps).pvalue > 0.3
     assert set(widths) == {30, 100, 1000, 10**4, 10**5, 10**6} and min(changes) > 0.99
-    assert stats.linregress(np.log(widths), np.log(changes)).pvalue > 0.3  # no width prevents it
+    assert scipy.stats.linregress(np.log(widths), np.log(changes)).pvalue > 0.3  # no width prevents it
 
 
 def test_the_share_levels_off_with_fewer_units_than_outputs():

@@ -28,7 +28,7 @@ NESTED = nn.Sequential(
 def test_the_kernel_is_that_of_the_library(network):
     x = X if network is not NESTED[-1] else gaussian(2, 4, 5)
     torch.testing.assert_close(
-        kernel(layers_of(network, x)), gnlib.gauss_newton_gram(network, x), rtol=1e-12, atol=1e-12
+        kernel(layers_of(network, x)), gnlib.GaussNewton(network, x).gram(), rtol=1e-12, atol=1e-12
     )
 
 

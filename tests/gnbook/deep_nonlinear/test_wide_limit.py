@@ -14,7 +14,7 @@ from gnbook.deep_nonlinear.wide_limit import (
     wide_kernel,
 )
 
-from gnlib.jacobian import tangent_kernel
+from gnlib import GaussNewton
 from tests.devices import assert_made_where_its_arguments_are
 from tests.gnbook.deep_nonlinear.wide_helpers import (
     KAIMING,
@@ -47,7 +47,7 @@ def test_the_kernel_is_that_of_the_core():
         layer.weight.data = w
     first, second, last = layers
     module = torch.nn.Sequential(first, torch.nn.ReLU(), second, torch.nn.ReLU(), last)
-    assert torch.allclose(tangent_kernel(module, X), jacobian_kernel(weights, X, torch.relu), rtol=1e-10)
+    assert torch.allclose(GaussNewton(module, X).tangent_kernel(), jacobian_kernel(weights, X, torch.relu), rtol=1e-10)
 
 
 def test_a_network_of_one_layer_has_the_gram_matrix():

@@ -9,7 +9,7 @@ from gnbook.piecewise_linear_maps.partition import partition
 from gnbook.shared.local_affine import local_affine_in_weights
 from gnbook.shared.piecewise_linear import Layer, affine_products, as_layers
 
-from gnlib import gauss_newton_gram
+from gnlib import GaussNewton
 from tests.gnbook.shared.cases import cases, close, network, seeds
 from tests.oracles import normal
 
@@ -72,7 +72,7 @@ def test_two_units_that_vanish_together_make_one_border():
 @cases
 def test_the_blocks_of_all_parameters_add_up_to_the_gauss_newton_matrix(case):
     net, x = network(case, 1), normal(4, case[0][0], seed=3)
-    whole, total = gauss_newton_gram(net, x), 0
+    whole, total = GaussNewton(net, x).gram(), 0
     for name, _ in net.named_parameters():
         block = local_affine_in_weights(net, name, x).matrix
         total = total + block @ block.mT / len(x)

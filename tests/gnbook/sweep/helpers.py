@@ -44,3 +44,9 @@ def finish(folder, run, rows, seconds=2.0, identity=None):
     (path / "run.json").write_text(json.dumps(report))
     if rows is not None:
         (path / "rows.json").write_text(json.dumps({"device": "cpu", "rows": rows}))
+
+
+def read_table(folder):
+    import pandas
+
+    return pandas.read_parquet(folder.path / "table.parquet")

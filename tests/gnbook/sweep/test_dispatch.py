@@ -3,8 +3,6 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-import dask
-from distributed import Client, Event, LocalCluster
 from gnbook.sweep import dispatch
 from gnbook.sweep.execute import Outcome, Settings
 from gnbook.sweep.identity import library_digest
@@ -14,6 +12,9 @@ from tests.gnbook.sweep.faults.helpers import wait_until
 
 def test_runs_wait_on_the_scheduler_not_behind_a_long_one(plan, folder, monkeypatch):
     """Dask deals single tasks out at once; those of a group it keeps until a worker is free."""
+    import dask
+    from distributed import Client, Event, LocalCluster
+
     monkeypatch.setattr(dispatch, "execute", lambda settings, name, given: Event("gate").wait() and Outcome(name, None))
     runs = [replace(run, name=f"{run.name}{letter}") for run in plan.runs for letter in "ab"]
     local = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": "127.0.0.1:0"}

@@ -6,13 +6,12 @@ import runpy
 import shutil
 from dataclasses import replace
 
-import pandas
 import pytest
 from gnbook.sweep.__main__ import main
 from gnbook.sweep.plan import preview
 from gnbook.sweep.table import merge, save
 
-from tests.gnbook.sweep.helpers import finish
+from tests.gnbook.sweep.helpers import finish, read_table
 
 bad_input = pytest.mark.bad_input
 
@@ -90,7 +89,7 @@ def test_runs_of_an_older_version_are_counted_and_kept_apart(notebook, plan, fol
     assert command(notebook, tmp_path, grid) == 0
     shown = capsys.readouterr().out
     assert "4 cases: 4 done before" in shown and shown.count(said) == 1
-    table = pandas.read_parquet(folder.path / "table.parquet")
+    table = read_table(folder)
     assert list(table.value) == [0, 1, 2, 3] and list(table.run_name) == [run.name for run in plan.runs]
     assert main(["report", str(folder.path)]) == 0
     assert capsys.readouterr().out.count(said) == 1

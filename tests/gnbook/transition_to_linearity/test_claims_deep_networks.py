@@ -17,7 +17,7 @@ from gnbook.transition_to_linearity.tensor_norm import norm_221
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gnlib.jacobian import tangent_kernel
+from gnlib import GaussNewton
 from tests.gnbook.transition_to_linearity.helpers import (
     SLACK,
     SMOOTH,
@@ -206,7 +206,7 @@ def test_the_221_norms_of_fully_connected_layers_are_eigenvalues(network):
 @pytest.mark.claim("Liu Section 3.3, diagonal of the kernel", verdict="fails")
 def test_the_output_layer_has_a_share_in_the_kernel():
     net = module([exact([[1.0]]), exact([[0.0]])], torch.tanh)
-    kernel = tangent_kernel(net, exact([[1.0]])).item()
+    kernel = GaussNewton(net, exact([[1.0]])).tangent_kernel().item()
     assert math.isclose(kernel, math.tanh(1.0) ** 2, rel_tol=1e-12)  # the sum over the hidden layers is zero
 
 
@@ -220,7 +220,9 @@ def test_the_kernel_is_a_sum_over_hidden_layers_and_the_output_layer(network):
     for w, a, g in zip(weights, h, b, strict=False):
         first = slopes(sigma, w @ a / len(a) ** 0.5)[0]
         total = total + (first * g).square().sum() * (a @ a) / len(a)
-    assert torch.isclose(tangent_kernel(module(weights, sigma, skip), x[None])[0, 0], total, rtol=1e-9, atol=TINY)
+    assert torch.isclose(
+        GaussNewton(module(weights, sigma, skip), x[None]).tangent_kernel()[0, 0], total, rtol=1e-9, atol=TINY
+    )
 
 
 @pytest.mark.claim("Liu Remark 3.2", verdict="holds")
@@ -257,7 +259,9 @@ def test_kernel_and_hessian_of_one_hidden_layer_by_its_units(seed, m, x):
     w, v = gaussian(seed, 2, m)
     weights, sample = [w[:, None], v[None]], exact([x / m**0.5])  # Eq. 22 for one input
     kernel, hessian_norm = by_units(w, v, x / m**0.5)
-    assert math.isclose(tangent_kernel(module(weights, torch.tanh), sample[None]), kernel, rel_tol=1e-9, abs_tol=TINY)
+    assert math.isclose(
+        GaussNewton(module(weights, torch.tanh), sample[None]).tangent_kernel(), kernel, rel_tol=1e-9, abs_tol=TINY
+    )
     assert math.isclose(norm(hessian(weights, sample, torch.tanh)), hessian_norm, rel_tol=1e-9, abs_tol=TINY)
 
 

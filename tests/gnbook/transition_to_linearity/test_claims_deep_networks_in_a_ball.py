@@ -12,7 +12,7 @@ from gnbook.transition_to_linearity.wide_network import WideNetwork
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnlib.jacobian import tangent_kernel
+from gnlib import GaussNewton
 from tests.gnbook.transition_to_linearity.helpers import (
     SLACK,
     SMOOTH,
@@ -215,7 +215,7 @@ def test_gradient_flow_is_no_longer_than_the_error_over_the_root_of_the_smallest
     for step in range(400):
         residual = net(x) - y
         if step % 20 == 0:
-            least = min(least, torch.linalg.eigvalsh(tangent_kernel(net, x))[0].item())
+            least = min(least, torch.linalg.eigvalsh(GaussNewton(net, x).tangent_kernel())[0].item())
         grads = torch.autograd.grad(0.5 * residual.square().sum(), list(net.parameters()))
         way += 0.01 * torch.cat([g.flatten() for g in grads]).norm().item()
         with torch.no_grad():

@@ -3,7 +3,7 @@
 import torch
 from gnbook.when_the_kernel_moves.networks import identity
 
-from gnlib.jacobian import tangent_kernel
+from gnlib import GaussNewton
 
 
 def gaussian(seed, *shape):
@@ -16,4 +16,4 @@ def hess(f):
 
 def run_of(networks, x, function=identity):
     """The kernel of a single network, from the Jacobian."""
-    return tangent_kernel(networks, x, output=lambda y: function(y[0]))
+    return GaussNewton(networks, x, output=lambda y: function(y[0])).tangent_kernel()

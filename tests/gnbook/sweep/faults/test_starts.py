@@ -7,7 +7,6 @@ import sys
 import gnbook.sweep
 import psutil
 import pytest
-from distributed import LocalCluster
 from gnbook.sweep import execute as module
 from gnbook.sweep.execute import STARTS, Settings, execute
 from gnbook.sweep.folder import Folder
@@ -137,6 +136,8 @@ def test_on_a_busy_machine_a_kernel_may_take_longer_to_answer(monkeypatch):
 @pytest.mark.slow
 def test_other_runs_go_on_while_a_kernel_does_not_answer(starts, notebook, out):
     starts(SILENT_AND_TELLS)
+    from distributed import LocalCluster
+
     local = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": 0, "dashboard_address": "127.0.0.1:0"}
     with LocalCluster(**local, scheduler_kwargs={"dashboard": False}, preload=[IMPATIENT]) as cluster:
         summary = gnbook.sweep.run(notebook, CASES, out.path, scheduler=cluster.scheduler_address)
