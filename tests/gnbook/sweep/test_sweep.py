@@ -75,7 +75,7 @@ def test_runs_of_an_older_version_are_counted_and_kept_apart(notebook, plan, fol
     grid = {"product": {"width": [1, 2], "sizes": [[1], [2]]}, "figures": [{"name": "f", "x": "width", "y": "value"}]}
     older = [replace(run, name=f"{number:020x}") for number, run in enumerate(plan.runs[:3])]
     for run in older:
-        finish(folder, run, [{"value": -1.0}], identity=plan.identity.common | {"library": "of before"})
+        finish(folder, run, [{"value": -1.0}], digest="of before")
     save(merge(folder, older), folder.path)
     said = (
         "another version of the notebook, gnlib or the data: 3; they stay as they are, and the table leaves them out."
@@ -85,7 +85,7 @@ def test_runs_of_an_older_version_are_counted_and_kept_apart(notebook, plan, fol
     assert shown.count(said) == 1 and "4 cases: 0 done, 4 to do." in shown
 
     for number, run in enumerate(plan.runs):
-        finish(folder, run, [{"value": float(number)}], identity=plan.identity.common)
+        finish(folder, run, [{"value": float(number)}], digest=plan.digest)
     assert command(notebook, tmp_path, grid) == 0
     shown = capsys.readouterr().out
     assert "4 cases: 4 done before" in shown and shown.count(said) == 1
