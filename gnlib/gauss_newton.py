@@ -21,11 +21,11 @@ from gnlib.diagnosis.culprits import Culprits, culprits_of
 from gnlib.diagnosis.forecast import Forecast, forecast_of
 from gnlib.diagnosis.rates import StableRate, stable_rate_of
 from gnlib.diagnosis.report import Report, report_on
-from gnlib.eigen.davidson import ExtremePair
+from gnlib.eigen.davidson import ExtremePair, largest_eigenvalue
 from gnlib.eigen.result import ConditionNumber, Limits
 from gnlib.jacobian.gram import blocks_of
 from gnlib.jacobian.inputs import Inputs
-from gnlib.jacobian.operator import GramOperator, largest_eigenvalue
+from gnlib.jacobian.passes import GramOperator
 from gnlib.jacobian.plan import Cost
 from gnlib.problem import Problem
 

@@ -18,9 +18,9 @@ from gnlib.eigen.result import ConditionNumber, Limits
 from gnlib.eigen.strategy import GRAM, find_ends
 from gnlib.jacobian.gram import LayerTrace, NotFiniteError, blocks_of, gauss_newton_of, layered_gram
 from gnlib.jacobian.inputs import Inputs, Packed, networks_on, read_batches
-from gnlib.jacobian.network import Mode
+from gnlib.jacobian.network import Mode, count_rows
 from gnlib.jacobian.passes import outputs_of
-from gnlib.jacobian.plan import BudgetError, Cost, check_memory, cost_of, count_rows
+from gnlib.jacobian.plan import BudgetError, Cost, check_memory, cost_of
 from gnlib.losses import Loss, SquaredError, loss_of
 
 METHODS = "gram", "jacobian"
