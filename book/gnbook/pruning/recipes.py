@@ -144,7 +144,7 @@ def images(
         x, labels = gnlib.load("cifar10", n, stride=stride)
         x = x.unflatten(1, (3, -(-32 // stride), -1))
     elif order == "random":
-        from gnlib.data.fetch import training_set
+        from gnlib.data import training_set
 
         pixels, classes = training_set("cifar10")
         some = torch.randperm(len(pixels), generator=Generator().manual_seed(0))[:n].numpy()
