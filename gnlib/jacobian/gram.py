@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from gnlib.files import progress
-from gnlib.jacobian.network import Factors, Network, count_rows
+from gnlib.jacobian.network import Network, count_rows
 from gnlib.jacobian.plan import COLUMNS, TILE, Group, Layer, Plan, label_progress, plan_of
 from gnlib.jacobian.record import FactoredRows, Structure, factored_rows, structures_of
 
@@ -47,26 +47,28 @@ def layered_gram(
     The parts take no memory of the size of K. A weight and a bias whose factors are held together stand under the name
     of the first of them.
     """
-    traces = None if root is None else _Traces(root, networks[0].parameters)
+    traces: dict[str, LayerTrace] = {}
+    parameters = networks[0].parameters
     structures, rows = structures_of(networks), count_rows(networks)
     plan = plan_of(networks, structures, memory, result=rows)
     gram = torch.zeros(rows, rows, dtype=torch.float64, device=networks[0].x.device)
     label = label_progress(networks, structures, plan)
     for group in plan.groups:
-        blocks, by_parameter, layers = _columns_of(networks, structures, plan, group, label, wide=COLUMNS)
-        if traces is not None:
+        blocks, columns, layers = _columns_of(networks, structures, plan, group, label, wide=COLUMNS)
+        if root is not None:
             for name, part in group.columns.items():
-                traces.add_columns(name, part, by_parameter[name])
-            for layer in layers:
-                traces.add_layer(layer)
-        by_parameter.clear()  # so that each block is freed with its turn
+                own = _trace_of_columns(columns[name], part, parameters[name], root)
+                before = traces.get(name, LayerTrace(0.0, torch.zeros_like(own.alive)))
+                traces[name] = LayerTrace(before.trace + own.trace, before.alive | own.alive)
+            traces |= {layer.name: layer.trace(parameters[layer.name], root) for layer in layers}
+        columns.clear()  # so that each block is freed with its turn
         while blocks:
             add_columns(gram, blocks.pop())
         while layers:
             layers.pop().add_to(gram)
         _check_finite(gram.diagonal(), group)
     mirror(gram).div_(sum(len(network.x) for network in networks))
-    return gram, traces.by_parameter if traces else {}
+    return gram, traces
 
 
 @torch.inference_mode(False)
@@ -151,31 +153,16 @@ def _check_finite(values: Tensor, group: Group) -> None:
         )
 
 
-class _Traces:
-    """The traces of the parts of parameters, summed while columns of the Jacobian are made."""
-
-    def __init__(self, root: Float[Tensor, "n k r"], parameters: Factors) -> None:
-        self._root, self._parameters = root, parameters
-        self.by_parameter: dict[str, LayerTrace] = {}
-
-    def add_columns(self, name: str, part: slice, columns: Float[Tensor, "nk g"]) -> None:
-        """Add columns of the Jacobian: those of a slice of a flattened parameter."""
-        n, k, _ = self._root.shape
-        parameter = self._parameters[name]
-        some = columns.view(n, k, -1).split(max(TILE**2 // len(columns), 1), 2)
-        squares = sum((self._root.mT @ c).square().sum().item() for c in some)
-        alive = torch.zeros(parameter.numel(), dtype=torch.bool, device=columns.device)
-        alive[part] = columns.any(0)
-        self._add(name, squares, alive.view(parameter.shape[:1].numel(), -1).any(1))
-
-    def add_layer(self, factored: "FactoredLayer") -> None:
-        """Add a layer, by its factors."""
-        name = factored.layer.names[0]
-        self._add(name, factored.squares(self._root), factored.alive(self._parameters[name]))
-
-    def _add(self, name: str, squares: float, alive: Bool[Tensor, " rows"]) -> None:
-        before = self.by_parameter.get(name, LayerTrace(0.0, torch.zeros_like(alive)))
-        self.by_parameter[name] = LayerTrace(before.trace + squares / len(self._root), before.alive | alive)
+def _trace_of_columns(
+    columns: Float[Tensor, "nk g"], part: slice, parameter: Tensor, root: Float[Tensor, "n k r"]
+) -> LayerTrace:
+    """Return the part of a slice of a flattened parameter, few columns of the Jacobian at a time."""
+    n, k, _ = root.shape
+    pieces = columns.view(n, k, -1).split(max(TILE**2 // len(columns), 1), 2)
+    alive = torch.zeros(parameter.numel(), dtype=torch.bool, device=columns.device)
+    alive[part] = columns.any(0)
+    squares = sum((root.mT @ piece).square().sum().item() for piece in pieces)
+    return LayerTrace(squares / n, alive.view(parameter.shape[:1].numel(), -1).any(1))
 
 
 # From features and gradients to columns of the Jacobian
@@ -276,10 +263,11 @@ def mirror(matrix: Float[Tensor, "r r"]) -> Float[Tensor, "r r"]:
 
 
 class FactoredLayer:
-    """Features and gradients of a layer for all units and outputs, where that takes less than columns would."""
+    """The features and the gradients of a layer, for all units and outputs: its columns of the Jacobian, factored."""
 
     def __init__(self, network: Network, structure: Structure, layer: Layer) -> None:
-        self._structure, self.layer, self._features = structure, layer, list[Shaped[Tensor, "h b t i"]]()
+        self._structure, self._layer, self._features = structure, layer, list[Shaped[Tensor, "h b t i"]]()
+        self.name = layer.names[0]
         sizes = network.units, network.rows // network.units, layer.outputs
         new = partial(torch.empty, layer.groups, dtype=torch.float64, device=network.x.device)
         self._gradients: Float[Tensor, "h n k o t"] = (  # pairs take them position by position in memory
@@ -288,12 +276,12 @@ class FactoredLayer:
 
     def take(self, rows: FactoredRows) -> None:
         """Keep the factors of some units and outputs."""
-        g = _gradients(self._structure, rows, self.layer.calls)
+        g = _gradients(self._structure, rows, self._layer.calls)
         self._gradients[:, rows.units, rows.outputs] = g.permute(3, 0, 1, 4, 2)
         if rows.outputs.start == 0:
-            used = [self._structure.uses[name][0].as_weight for name in self.layer.names]
+            used = [self._structure.uses[name][0].as_weight for name in self._layer.names]
             ones = g.new_ones(1, 1, 1, 1).expand(len(g), *g.shape[2:4], 1)  # the features of a bias
-            kinds = [_features(self._structure, rows, self.layer.calls) if weight else ones for weight in used]
+            kinds = [_features(self._structure, rows, self._layer.calls) if weight else ones for weight in used]
             self._features.append((kinds[0] if len(kinds) == 1 else torch.cat(kinds, 3)).permute(2, 0, 1, 3))
 
     def _by_group(self) -> Iterator[tuple[Shaped[Tensor, "n t i"], Float[Tensor, "n k o t"]]]:
@@ -303,39 +291,34 @@ class FactoredLayer:
     def add_to(self, gram: Float[Tensor, "r r"]) -> None:
         """Add the layer's part to the blocks of a matrix on the diagonal and above it."""
         for f, g in self._by_group():
-            if self.layer.by_pairs:
+            if self._layer.by_pairs:
                 _add_pairs(gram, f, g)
             else:
                 for part in g.split(math.ceil(COLUMNS / f.shape[2]), 2):
                     add_columns(gram, torch.bmm(part.flatten(1, 2), f).view(len(gram), -1))
 
-    def squares(self, root: Float[Tensor, "n k r"]) -> float:
-        r"""Return the sum of the squares of :math:`R^\top J` over the columns of the layer, few samples at a time."""
+    def trace(self, parameter: Tensor, root: Float[Tensor, "n k r"]) -> LayerTrace:
+        """Return the part of the layer, few samples at a time; its rows are alive where a gradient meets a feature."""
         n, k, _ = root.shape
-        total = 0.0
+        squares, alive, rows = 0.0, [], parameter.shape[:1].numel()
         for f, g in self._by_group():
-            coupled = len(g) < n
+            coupled, reached = len(g) < n, g.any(1)
+            if f.is_floating_point():
+                alive.append((reached & f.any(2)[:, None]).any(2).any(0))
+            else:
+                tokens = f[..., 0][reached.any(1)].long()
+                alive.append(torch.zeros(rows, dtype=torch.bool, device=g.device))
+                alive[0][tokens[tokens >= 0]] = True
             g = g.flatten(0, 1).unflatten(0, (n, k))
             size = max(TILE**2 // g[0].numel(), 1)
             for start in range(0, n, size):
                 some = slice(start, start + size)
                 h = root[some].mT @ g[some].flatten(2)
                 h = h.view(1 if coupled else len(h), -1, g.shape[3])
-                total += _sum_of_squares(h, f if coupled else f[some])
-        return total
-
-    def alive(self, parameter: Tensor) -> Bool[Tensor, " rows"]:
-        """Say for each row of a parameter whether a gradient that reaches it meets a feature; neither of them is 0."""
-        rows = parameter.shape[:1].numel()
-        alive = []
-        for f, g in self._by_group():
-            reached = g.any(1)  # by any output of a unit, `(n, o, t)`
-            if not f.is_floating_point():
-                tokens = f[..., 0][reached.any(1)].long()
-                return torch.zeros(rows, dtype=torch.bool, device=g.device).index_fill_(0, tokens[tokens >= 0], True)
-            alive.append((reached & f.any(2)[:, None]).any(2).any(0))
-        entries = torch.cat(alive).repeat_interleave(parameter.numel() // self.layer.groups // self.layer.outputs)
-        return entries.view(rows, -1).any(1)
+                squares += _sum_of_squares(h, f if coupled else f[some])
+        outputs = torch.cat(alive)
+        entries = outputs.repeat_interleave(parameter.numel() // len(outputs))
+        return LayerTrace(squares / n, entries.view(rows, -1).any(1))
 
 
 def _add_pairs(gram: Float[Tensor, "r r"], f: Shaped[Tensor, "n t i"], g: Float[Tensor, "n k o t"]) -> None:

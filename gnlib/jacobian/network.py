@@ -33,7 +33,7 @@ class Function:
 
     module: nn.Module  # without wrappers
     x: Tensor  # the data, in double precision unless they are integers
-    output: Callable[..., Tensor] | None  # makes the outputs of what the module returns, if that is not them
+    output: Callable[..., Tensor] | None  # makes the outputs of the result of the module, if they are not the same
     mode: Mode | None  # in which the module is called; its own if None
     parameters: Factors  # those that require a gradient, each once, in the order of registration
     frozen: Factors  # the other parameters
@@ -57,8 +57,8 @@ class Function:
 
     def vjp(self, leaves: Factors, y: Float[Tensor, "n k"], cotangent: Float[Tensor, "n k"]) -> tuple[Tensor, ...]:
         """Return the gradients of weighted outputs by leaves that they were computed from."""
-        kept = dict(retain_graph=True, allow_unused=True, materialize_grads=True)
-        return torch.autograd.grad(y, list(leaves.values()), cotangent, **kept)
+        options = dict(retain_graph=True, allow_unused=True, materialize_grads=True)
+        return torch.autograd.grad(y, list(leaves.values()), cotangent, **options)
 
     @contextmanager
     def as_template(self) -> Iterator[DoublePrecision]:
@@ -109,20 +109,20 @@ def count_rows(networks: Sequence[Network]) -> int:
 
 @contextmanager
 def _restored(module: nn.Module) -> Iterator[None]:
-    """Take from modules what changes gradients or the way they are called; at the end, put everything back.
+    """Take hooks on gradients and compiled calls from modules; at the end, put everything back.
 
     A forward pass may set attributes (a pruned weight is one), and `functional_call` does not restore the parameters
     of a module that is reachable under two names. So we keep all that `nn.Module` stores: attributes, parameters and
     buffers.
     """
     dictionaries: list[Any] = [d for m in module.modules() for d in (vars(m), m._parameters, m._buffers)]
-    kept = [dict(dictionary) for dictionary in dictionaries]
+    copies = [dict(dictionary) for dictionary in dictionaries]
     try:
         for m in module.modules():
             vars(m).update(_backward_hooks={}, _backward_pre_hooks={}, _compiled_call_impl=None)
         yield
     finally:
-        for dictionary, entries in zip(dictionaries, kept, strict=True):
+        for dictionary, entries in zip(dictionaries, copies, strict=True):
             dictionary.clear()
             dictionary.update(entries)
 

@@ -93,7 +93,7 @@ class Plan(NamedTuple):
 
 
 def plan_of(networks: Sequence[Network], structures: Sequence[Structure], memory: float, *, result: int) -> Plan:
-    """Choose groups, as few as fit beside a square result of that size, and what to differentiate together.
+    """Choose groups of columns, as few as fit beside a square result of that size, and numbers of units and outputs.
 
     The networks differ in their samples alone; there has to be room for the one that takes most.
     """
@@ -207,7 +207,7 @@ class Cost(NamedTuple):
     backward: int
     flops: float  # operations in those passes, by the layers whose structure is known
     seconds: float  # estimate, from the time of few passes and of one product of matrices; nan if nothing was timed
-    gib: float  # memory for the result and for what is held at the same time
+    gib: float  # memory for the result and for the columns and factors that are held at the same time
 
     @property
     def operations(self) -> float:

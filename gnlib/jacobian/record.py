@@ -172,7 +172,7 @@ def structure_of(network: Network) -> Structure:
 def _record_structure(network: Network, names: list[str]) -> Structure:
     """Record the calls of some parameters, and leave out parameters that are used in any other way.
 
-    Those are found by a backward pass: their gradient does not vanish although the graph is cut at all recorded calls.
+    A backward pass tells them: they still have a gradient although the graph is cut at all recorded calls.
     """
     leaves: Leaves = {name: p.detach().requires_grad_() for name, p in network.parameters.items()}
     recorder = Recorder({}, {}, {})
@@ -188,7 +188,7 @@ def _record_structure(network: Network, names: list[str]) -> Structure:
             y = call(network.x) if network.coupled else torch.vmap(lambda x: call(x[None]))(network.x[:1])
             y = y.sum() + torch.zeros_like(y.sum(), requires_grad=True)  # which has a graph in any case
             gradients = torch.autograd.grad(y, [leaves[name] for name in names], allow_unused=True)
-        except Exception:  # whatever a module does that cannot be recorded
+        except Exception:  # of any type: there are many ways not to be recorded
             return UNKNOWN
     if not recorder.intact:
         return UNKNOWN
@@ -288,9 +288,9 @@ def _vjps(y: Float[Tensor, " k"], leaves: list[Tensor], weights: Float[Tensor, "
     """Return gradients of weighted outputs by plain automatic differentiation, each `(1, c, ...)`."""
     if not y.requires_grad:
         return [leaf.new_zeros(()).expand(1, len(weights), *leaf.shape) for leaf in leaves]
-    kept: Any = dict(retain_graph=True, allow_unused=True, materialize_grads=True)
+    options: Any = dict(retain_graph=True, allow_unused=True, materialize_grads=True)
     if len(weights) > 1:
         with suppress(RuntimeError):  # a backward pass that has no rule for many at once
-            return [g[None] for g in torch.autograd.grad(y, leaves, weights, is_grads_batched=True, **kept)]
-    gradients = [torch.autograd.grad(y, leaves, weight, **kept) for weight in weights]
+            return [g[None] for g in torch.autograd.grad(y, leaves, weights, is_grads_batched=True, **options)]
+    gradients = [torch.autograd.grad(y, leaves, weight, **options) for weight in weights]
     return [torch.stack(of_leaf)[None] for of_leaf in zip(*gradients, strict=True)]

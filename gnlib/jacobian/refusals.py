@@ -230,7 +230,7 @@ class _Footprint(Interceptor):
         return tensor.detach()  # with its history, an output that its own function saves would never be freed
 
     def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a function of torch, and count what it unfolds if it is a convolution."""
+        """Call a function of torch, and count the unfolded input of a convolution."""
         result = function(*args, **kwargs)
         if getattr(function, "__name__", "").startswith("conv") and len(args) > 1:
             x, weight = args[:2]

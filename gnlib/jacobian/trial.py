@@ -1,8 +1,8 @@
 """Make the networks of a module: copies in double precision, tried on all samples.
 
 A trial finds out whether the outputs are a function, and one of each sample by itself, by calls with the given
-parameters and with others near them. Weights of zero hide things: the outputs of a head that is zero are the same
-whatever goes on below it, while their derivative shows all of it.
+parameters and with others near them: a head of zeros has the same outputs for all layers below it, while its
+derivative shows them all.
 """
 
 import math
@@ -131,7 +131,7 @@ def try_function(function: Function, memory: float) -> Traits:
         # without a backward pass it takes less
         fits = n if coupled else max(int((memory * GIB - function.copied) / max(size, 1)), FIRST)
         trial = _Trial(function, min(fits, n), max(int(WORKING / max(size, 1)), FIRST), passed)
-        # as a template anew: what a first call leaves behind must not change a second one
+        # as a template anew: traces of the first calls in the module must not hide that it is random
         with function.as_template():
             function.generators.advance()
             trial.check_first(parameters, start)

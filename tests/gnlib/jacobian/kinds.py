@@ -43,6 +43,20 @@ class Whole(nn.Module):
         return self.written(self, x)
 
 
+def linear(between, **parts):
+    """A linear layer between two others, beside parts that are made with it."""
+    return lambda: Frame(between, fc=nn.Linear(M, M), **{name: part() for name, part in parts.items()})
+
+
+def weight(between, *shape):
+    return lambda: Frame(between, w=parameter(*shape))
+
+
+def whole(forward, **parts):
+    """A network that is given its parts when it is made."""
+    return lambda: Whole(forward, **{name: part() for name, part in parts.items()})
+
+
 def images(*layers, shape=(3, 6, 6)):
     """Layers, then a network with one hidden layer on all that they return."""
     body = nn.Sequential(*layers, nn.Tanh(), nn.Flatten())
@@ -64,7 +78,7 @@ def integers(*shape, high=11):
     return lambda n: torch.randint(0, high, (n, *shape), generator=torch.Generator().manual_seed(5))
 
 
-ROWS, SEQUENCES, TOKENS = normal(D), normal(T, D), integers(T)
+ROWS, SEQUENCES, TOKENS, IMAGES = normal(D), normal(T, D), integers(T), normal(3, 6, 6)
 
 
 def last_first(net, rows):

@@ -223,6 +223,11 @@ BAD_MODULES = [
     (lambda: nn.Flatten(), None, "no parameter that requires a gradient"),
     (lambda: mlp().requires_grad_(False), None, "no parameter that requires a gradient"),
     (lambda: with_weight(math.nan), None, "The parameter 2.weight has 1 entries that are NaN"),
+    (
+        lambda: Lambda(lambda self, x: self.linear(x), none=nn.ParameterList([torch.zeros(0)])),
+        None,
+        "The parameter none.0 is empty",
+    ),
     (lambda: mlp(nn.BatchNorm1d(7)), None, r"1 \(BatchNorm1d\) is in training mode; say which.*mode='eval'"),
     (lambda: mlp(nn.Dropout(0.5)), None, r"1 \(Dropout\) is in training mode; say which"),
     (lambda: mlp(nn.Dropout(0.5)), "train", r"1 \(Dropout\) drops out in training mode"),

@@ -9,7 +9,7 @@ from torch.nn.utils import prune
 
 from gnlib.jacobian.gram import gram_of, layered_gram
 from gnlib.jacobian.trial import networks_of
-from tests.gnlib.jacobian.cases import IMAGE, INDEPENDENT, Tokens, draw, mlp, tokens, vector, wide
+from tests.gnlib.jacobian.cases import INDEPENDENT, draw, mlp, tokens, vector, wide
 from tests.gnlib.jacobian.helpers import rows_of
 from tests.gnlib.jacobian.kinds import least
 
@@ -23,39 +23,28 @@ def dying(*layers):
     return nn.Sequential(*layers)
 
 
+def head(features):
+    return nn.ReLU(), nn.Flatten(), nn.Linear(features, 3)
+
+
 def pruned():
     net = nn.Sequential(nn.Linear(30, 50), nn.Tanh(), nn.Linear(50, 3))
     prune.ln_structured(net[0], "weight", 0.5, n=2, dim=0)
     return net
 
 
+SEVERAL = "tied", "transformer", "transformer, tied", "frozen", "pruned", "lstm", "group norm", "unused layer"
 CASES = {
     "linear": (lambda: dying(nn.Linear(60, 90), nn.ReLU(), nn.Linear(90, 4)), vector(60)),
     "without bias": (wide, vector(60)),
-    "convolution, many positions": (
-        lambda: dying(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)),
-        vector(*IMAGE),
-    ),
-    "convolution, few positions": (
-        lambda: dying(nn.Conv2d(3, 64, 5, groups=1), nn.ReLU(), nn.Flatten(), nn.Linear(256, 3)),
-        vector(*IMAGE),
-    ),
-    "grouped": (
-        lambda: dying(nn.Conv2d(4, 64, 5, groups=2), nn.ReLU(), nn.Flatten(), nn.Linear(256, 3)),
-        vector(4, 6, 6),
-    ),
-    "embedding": (Tokens, tokens),
-    "many tokens": (
-        lambda: nn.Sequential(nn.Embedding(3000, 8, padding_idx=3), nn.Flatten(), nn.Linear(32, 3)),
-        tokens,
-    ),
-    "wide tokens": (lambda: nn.Sequential(nn.Embedding(11, 400), nn.Flatten(), nn.Linear(1600, 3)), tokens),
-    "layer norm, two axes": (
-        lambda: nn.Sequential(nn.LayerNorm((6, 6)), nn.ReLU(), nn.Flatten(), nn.Linear(108, 3)),
-        vector(*IMAGE),
-    ),
-    **{name: INDEPENDENT[name] for name in ("tied", "transformer, tied", "frozen", "lstm", "group norm")},
-    "pruned": (pruned, vector(30)),
+    "many positions": (lambda: dying(nn.Conv2d(3, 4, 3), *head(64)), vector(3, 6, 6)),
+    "few positions": (lambda: dying(nn.Conv2d(3, 64, 5), *head(256)), vector(3, 6, 6)),
+    "groups": (lambda: dying(nn.Conv2d(4, 64, 5, groups=2), *head(256)), vector(4, 6, 6)),
+    "many tokens": (lambda: nn.Sequential(nn.Embedding(3000, 8, padding_idx=3), *head(32)), tokens),
+    "wide tokens": (lambda: nn.Sequential(nn.Embedding(11, 400), *head(1600)), tokens),
+    "layer norm, two axes": (lambda: nn.Sequential(nn.LayerNorm((6, 6)), *head(108)), vector(3, 6, 6)),
+    "pruned units": (pruned, vector(30)),
+    **{name: INDEPENDENT[name] for name in SEVERAL},
 }
 
 
