@@ -1,4 +1,4 @@
-"""Checks of arguments that many functions share, so that each error reads the same."""
+"""Arguments converted to double precision and checked, so that each error reads the same everywhere."""
 
 from collections.abc import Sequence
 
@@ -10,18 +10,19 @@ EPS = torch.finfo(torch.float64).eps
 """Relative rounding of double precision."""
 
 REPAIR = "the weights or the data are too large, or of a sign that the network cannot take."
-AGREE = 1e-8  # relative difference above which they are not the same
-FLOOR = 1e-4  # of the largest output, below which differences of an output are compared with that, not with its size
+SAME_UP_TO = 1e-8  # relative difference above which outputs are not the same
+SMALL = 1e-4  # of the largest output; differences of a smaller output are relative to that size, not to its own
 
 
 def as_float64(array: Tensor, name: str) -> Tensor:
-    """Return `array` in double precision, or say what is wrong with it.
+    """Return a real, finite tensor in double precision, or raise an error that names it.
 
     Single precision resolves condition numbers up to about 1e7 only, so everything in gnlib is computed in double
     precision whatever the precision of the input.
     """
     if not isinstance(array, Tensor):
-        raise TypeError(f"{name} is {_article(array)}; pass a torch tensor (torch.as_tensor converts NumPy arrays).")
+        kind = type(array).__name__
+        raise TypeError(f"{name} is of type {kind}; pass a torch tensor (torch.as_tensor converts NumPy arrays).")
     if array.is_complex():
         raise TypeError(f"{name} is complex ({array.dtype}); gnlib works with real matrices.")
     if array.numel() == 0:
@@ -60,10 +61,8 @@ def as_symmetric(matrix: Float[Tensor, "d d"], name: str) -> Float[Tensor, "d d"
 
 
 def _looks_symmetric(matrix: Float[Tensor, "d d"]) -> bool:
-    """Say whether a matrix and its transpose have the same product with a random vector, up to rounding.
-
-    That takes two passes over a large matrix; to look at the transpose of each entry takes ten times as long.
-    """
+    """Whether a matrix and its transpose have the same product with a random vector, up to rounding."""
+    # That takes two passes over a large matrix; to look at the transpose of each entry takes ten times as long.
     generator = torch.Generator(matrix.device).manual_seed(0)
     v = torch.randn(len(matrix), generator=generator, dtype=matrix.dtype, device=matrix.device)
     rounding = len(matrix) * EPS * torch.stack(torch.aminmax(matrix)).abs().max()
@@ -71,10 +70,10 @@ def _looks_symmetric(matrix: Float[Tensor, "d d"]) -> bool:
 
 
 def numerical_rank(values: Float[Tensor, " q"], size: int) -> int:
-    """Return how many of the eigenvalues or singular values are more than `size * eps` times the largest one.
+    """Return the number of eigenvalues or singular values above `size * eps` times the largest one.
 
-    It is the one rule of the library for what counts as zero where theory does not give the rank; `size` is the larger
-    dimension of the matrix.
+    This is the one rule of the library for what counts as zero where theory does not give the rank; `size` is the
+    larger dimension of the matrix.
     """
     return int((values > size * EPS * values.abs().max()).sum())
 
@@ -107,7 +106,7 @@ def as_hidden_layer(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> tuple
 
 
 def as_outputs(y: object, n: int) -> Float[Tensor, "n k"]:
-    """Return what a forward pass gave if it is the outputs of n samples, or say what is wrong with it."""
+    """Return the outputs of n samples in double precision as they are, or raise an error that names the remedy."""
     if not isinstance(y, Tensor) or y.ndim != 2 or len(y) != n or y.shape[1] == 0:
         got = f"shape {tuple(y.shape)}" if isinstance(y, Tensor) else f"type {type(y).__name__}"
         flat = isinstance(y, Tensor) and y.numel() == n
@@ -124,13 +123,8 @@ def as_outputs(y: object, n: int) -> Float[Tensor, "n k"]:
     return y
 
 
-def agree(a: Tensor, b: Tensor, tolerance: float = AGREE) -> bool:
-    """Say whether outputs are the same, each relative to its size; NaN and infinite ones have to be equal."""
+def agree(a: Tensor, b: Tensor, tolerance: float = SAME_UP_TO) -> bool:
+    """Whether outputs are the same, each relative to its size; NaN and infinite ones have to be equal."""
     size = torch.nan_to_num(b, 0, 0, 0).abs().amax(0)
-    close = (a - b).abs() <= tolerance * size.clamp_min(FLOOR * size.max())
+    close = (a - b).abs() <= tolerance * size.clamp_min(SMALL * size.max())
     return bool((close | (a == b) | (a.isnan() & b.isnan())).all())
-
-
-def _article(value: object) -> str:
-    name = type(value).__name__
-    return f"an {name}" if name[0].lower() in "aeiou" else f"a {name}"

@@ -30,7 +30,7 @@ from gnlib.data.datasets import (
     require,
     training_set,
 )
-from gnlib.files import open_atomic, write
+from gnlib.files import open_atomic
 
 # URL and checksum of each file. The checksums are those that torchvision (MNIST) and the page of the dataset's author
 # (CIFAR-10, https://www.cs.toronto.edu/~kriz/cifar.html) publish.
@@ -97,41 +97,32 @@ def fetch(name: str, source: str = "home") -> Path:
     return path
 
 
-def draw_sample(name: str) -> bytes:
-    """Return the .npz file of a bundled sample: its images, labels, and their rows in the training set."""
-    images, labels = training_set(name)
-    rows = balanced_order(labels)[:SAMPLE_SIZE]
-    file = io.BytesIO()
-    np.savez_compressed(file, images=images[rows], labels=labels[rows], index=rows.astype(np.int32))
-    return file.getvalue()
-
-
 def check_sample(name: str) -> str:
     """Draw a bundled sample again and return a line on the file; one that is missing is written, none is replaced.
 
     Raises
     ------
     ValueError
-        The file differs from what was drawn.
+        The file differs from the sample that was drawn.
     """
-    path, drawn = SAMPLES / f"{name}.npz", draw_sample(name)
+    images, labels = training_set(name)
+    rows = balanced_order(labels)[:SAMPLE_SIZE]
+    sample = {"images": images[rows], "labels": labels[rows], "index": rows.astype(np.int32)}
+    path = SAMPLES / f"{name}.npz"
     if not path.exists():
-        write(path, drawn)
+        with open_atomic(path) as file:
+            np.savez_compressed(file, **sample)
         return f"{name}: written to {path}"
-    if not same_arrays(drawn, path.read_bytes()):
-        raise ValueError(f"{name}: differs from {path}; delete that file and run again to replace it.")
-    return f"{name}: identical to {path}"
-
-
-def same_arrays(one: bytes, other: bytes) -> bool:
-    """Whether two .npz files hold the same arrays; compression may differ by platform."""
     try:
-        with np.load(io.BytesIO(one)) as ours, np.load(io.BytesIO(other)) as theirs:
-            return sorted(ours) == sorted(theirs) and all(
-                ours[key].dtype == theirs[key].dtype and np.array_equal(ours[key], theirs[key]) for key in ours
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
+            same = kept.keys() == sample.keys() and all(
+                kept[key].dtype == array.dtype and np.array_equal(kept[key], array) for key, array in sample.items()
             )
     except Exception:  # a damaged file holds no arrays; it surfaces as a dozen types
-        return False
+        same = False
+    if not same:
+        raise ValueError(f"{name}: differs from {path}; delete that file and run again to replace it.")
+    return f"{name}: identical to {path}"
 
 
 def _download(name: str, directory: Path) -> list[Path]:

@@ -23,31 +23,15 @@ RESHIFT_EVERY, QUICK_FACTOR = 3, 10  # steps between shifts; how much smaller th
 
 
 class CoupledBlocks(ABC):
-    """A positive semi-definite matrix G of `outputs` by `outputs` blocks of size `inputs`.
+    """A positive semi-definite matrix G of blocks, one for each pair of outputs."""
 
-    Attributes
-    ----------
-    outputs, inputs
-        number and size of the blocks on the diagonal
-    groups
-        consecutive outputs that share a block, the mean of theirs, in the preconditioner
-    outermost
-        the blocks from which the guess is made
-    columns
-        number of columns that the iteration improves at a time
-    near_shifts
-        relative distances of the shift from the guess, tried until the blocks are definite
-    shiftable
-        whether G exceeds a known multiple of its blocks, so that those may be shifted at the lower end
-    """
-
-    outputs: int
-    inputs: int
-    groups: list[range]
-    outermost: set[int]
-    columns: int = BLOCK_COLUMNS
-    near_shifts: tuple[float, ...] = (0.01, 0.03, 0.1, 0.5)
-    shiftable: bool = True
+    outputs: int  # number of blocks on the diagonal
+    inputs: int  # their size
+    groups: list[range]  # consecutive outputs that share a block, the mean of theirs, in the preconditioner
+    outermost: set[int]  # outputs from whose blocks the guess is made
+    columns: int = BLOCK_COLUMNS  # that the iteration improves at a time
+    near_shifts: tuple[float, ...] = (0.01, 0.03, 0.1, 0.5)  # distances from the guess, tried until blocks are definite
+    shiftable: bool = True  # whether G exceeds a known multiple of its blocks, so that they may be shifted below, too
 
     @abstractmethod
     def apply(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "p b"]:
@@ -87,12 +71,7 @@ class CoupledBlocks(ABC):
     def find_end(self, *, largest: bool, norm: float = 0.0, limits: Limits) -> ExtremePair:
         """Return the largest eigenvalue or, given it as the norm, the smallest that is not zero, with its vector.
 
-        Raises
-        ------
-        NotConvergedError
-            After `limits.max_steps`.
-        torch.linalg.LinAlgError
-            A block that is singular up to rounding.
+        It raises `NotConvergedError` after the last step, and `LinAlgError` if a block is singular up to rounding.
         """
         inverse, start = self.prepare(largest=largest, norm=norm)
         return self.iterate(inverse, start, norm=norm, limits=limits)
@@ -194,12 +173,10 @@ class ShiftedInverse:
         return self.blocks.project(self.blocks.join(solved.mT))
 
     def improve(self, value: float, error: float) -> None:
-        """Shift the blocks closer to an end known to this relative error, if the iteration is slow for want of it.
-
-        Errors are a fraction of what they are bounded by; a shift that goes too far is not made.
-        """
+        """Shift the blocks closer to an end known to this relative error, if the iteration is slow for want of it."""
         self.steps += 1
         slow, self.error = error > self.error / QUICK_FACTOR, error
+        # Errors are a fraction of their bounds; a shift that goes too far leaves a block indefinite and is not made.
         shift = value * (1 - self.sign * error / 4)
         closer = abs(value - shift) < abs(value - self.shift) / 4
         if self.blocks.shiftable and self.steps % RESHIFT_EVERY == 0 and slow and closer:
@@ -217,10 +194,8 @@ class ShiftedInverse:
 
 
 def cholesky_solve(factor: Float[Tensor, "*batch n n"], x: Float[Tensor, "*batch n b"]) -> Float[Tensor, "*batch n b"]:
-    """Return the solution of `factor factor^T y = x` for lower triangular factors.
-
-    Two triangular solves read the factor where it lies; `torch.cholesky_solve` copies it first.
-    """
+    """Return the solution of `factor factor^T y = x` for lower triangular factors."""
+    # Two triangular solves read the factor where it lies; torch.cholesky_solve copies it first.
     y = torch.linalg.solve_triangular(factor, x, upper=False)
     return torch.linalg.solve_triangular(factor.mT, y, upper=True)
 

@@ -29,11 +29,6 @@ class NullSpace(NamedTuple):
     outputs: Bool[Tensor, " k"]
     inputs: Float[Tensor, "r b"]
 
-    @property
-    def dimension(self) -> int:
-        """Number of vectors in a basis."""
-        return int(self.outputs.sum()) * self.inputs.shape[1]
-
 
 class KroneckerBlocks(CoupledBlocks):
     r"""The matrix :math:`\sum_\ell C_\ell \otimes S_\ell` with its blocks :math:`N_i = \sum_\ell (C_\ell)_{ii} S_\ell`.

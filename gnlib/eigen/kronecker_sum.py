@@ -130,8 +130,10 @@ def _ends(
     except LinAlgError:  # a block is singular up to rounding
         return None
     blocks, bottom = min(pairs, key=lambda pair: pair[1].value)
-    rank, rounding = terms.size - terms.null_space.dimension, blocks.rounding(bottom)
-    return combine_ends(top, bottom, rank=rank, rounding=rounding, method=method).rescale(terms.factors[2])
+    null_outputs, null_inputs = terms.null_space
+    rank = terms.size - int(null_outputs.sum()) * null_inputs.shape[1]
+    ends = combine_ends(top, bottom, rank=rank, rounding=blocks.rounding(bottom), method=method)
+    return ends.rescale(terms.factors[2])
 
 
 def _null_space(matrix: Float[Tensor, "r r"]) -> Float[Tensor, "r b"]:

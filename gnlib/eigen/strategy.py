@@ -22,24 +22,12 @@ def _always(operand: object, limits: Limits) -> bool:
 
 @dataclass(frozen=True)
 class Method(Generic[Operand]):
-    """A way to both ends of a spectrum.
-
-    Attributes
-    ----------
-    name
-        its name, which a user may ask for
-    ends
-        both ends, or None where it turned out not to work
-    applies
-        whether its result is right for an operand
-    pays
-        whether the methods further down the list are likely to be slower
-    """
+    """A way to both ends of a spectrum, which `ends` returns, or None where it turned out not to work."""
 
     name: str
     ends: Callable[[Operand, Limits], ConditionNumber | None]
-    applies: Callable[[Operand, Limits], bool] = _always
-    pays: Callable[[Operand, Limits], bool] = _always
+    applies: Callable[[Operand, Limits], bool] = _always  # whether its result is right for an operand
+    pays: Callable[[Operand, Limits], bool] = _always  # whether the methods further down are likely to be slower
 
 
 def find_ends(

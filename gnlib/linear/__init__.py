@@ -1,8 +1,15 @@
-"""Linear networks: their weights, their Gauss-Newton matrix as a Kronecker sum, and bounds on its condition number."""
+"""Linear networks: their weights, their Gauss-Newton matrix as a Kronecker sum, and bounds on its condition number.
+
+>>> import gnlib, torch
+>>> weights = linear_weights([4, 8, 3], generator=torch.Generator().manual_seed(0))
+>>> matrix = linear_gauss_newton(weights, torch.eye(4))
+>>> matrix.shape, gnlib.condition_number(matrix).rank
+((12, 12), 12)
+"""
 
 from gnlib.linear.gauss_newton import linear_gauss_newton as linear_gauss_newton
-from gnlib.linear.gauss_newton import on_the_range as on_the_range
 from gnlib.linear.gauss_newton import partial_products as partial_products
+from gnlib.linear.gauss_newton import restrict_to_range as restrict_to_range
 from gnlib.linear.moment import SecondMoment as SecondMoment
 from gnlib.linear.moment import second_moment as second_moment
 from gnlib.linear.moment import whiten as whiten

@@ -1,6 +1,6 @@
 """Bounds for deep linear networks (Zhao 2024, sections 4.1 and 4.2, appendix E), a sharper one, and one from below.
 
-All are evaluated on the range of the second moment (see `gnlib.linear.on_the_range`). Where the second moment is
+All are evaluated on the range of the second moment (see `gnlib.linear.restrict_to_range`). Where the second moment is
 invertible that changes nothing; where it is not, it is the bound of the paper for the equivalent network of fewer
 inputs: still a bound, and a closer one.
 """
@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.eigen.dense import graded_smallest
-from gnlib.linear.gauss_newton import on_the_range, partial_products
-from gnlib.linear.moment import SecondMoment
+from gnlib.linear.gauss_newton import partial_products, restrict_to_range
+from gnlib.linear.moment import Moment
 
 
 class Lemma2(NamedTuple):
@@ -25,7 +25,7 @@ class Lemma2(NamedTuple):
 
 
 class Lemma2Terms(NamedTuple):
-    r"""What Lemma 2 is made of, an entry for each layer :math:`\ell = 1, \dots, L`.
+    r"""Extreme eigenvalues that Lemma 2 combines, an entry for each layer :math:`\ell = 1, \dots, L`.
 
     Attributes
     ----------
@@ -65,9 +65,7 @@ class Lemma2Terms(NamedTuple):
         return self.below_largest / self.below_smallest
 
 
-def zhao_lemma_1(
-    weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment, skip: float = 0.0
-) -> float:
+def zhao_lemma_1(weights: Sequence[Tensor], second_moment: Moment, skip: float = 0.0) -> float:
     r"""Return the upper bound of Zhao 2024, Lemma 1 (Eq. 6), for two weight matrices V (first) and W.
 
     .. math:: \kappa(\widehat G) \le \kappa(\Sigma)\,
@@ -93,9 +91,7 @@ def zhao_lemma_1(
     return zhao_lemma_2(weights, second_moment, skip).first
 
 
-def zhao_lemma_2(
-    weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment, skip: float = 0.0
-) -> Lemma2:
+def zhao_lemma_2(weights: Sequence[Tensor], second_moment: Moment, skip: float = 0.0) -> Lemma2:
     r"""Return the two upper bounds of Zhao 2024, Lemma 2 (with `skip`, Eq. 7).
 
     .. math:: \kappa(\widehat G)
@@ -124,9 +120,7 @@ def zhao_lemma_2(
     return Lemma2(terms.data * first, terms.data * second)
 
 
-def zhao_lemma_2_terms(
-    weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment, skip: float = 0.0
-) -> Lemma2Terms:
+def zhao_lemma_2_terms(weights: Sequence[Tensor], second_moment: Moment, skip: float = 0.0) -> Lemma2Terms:
     """Return the extreme eigenvalues that Lemma 2 combines.
 
     References
@@ -140,20 +134,20 @@ def zhao_lemma_2_terms(
     >>> zhao_lemma_2_terms(weights, torch.eye(2)).below_largest.round(decimals=6)
     tensor([1., 4., 4.], dtype=torch.float64)
     """
-    weights, eigenvalues, _ = on_the_range(weights, second_moment, skip)
-    products = partial_products(weights)
-    above = [extreme_squares(a.mT) for a, _ in products]
-    below = [extreme_squares(b) for _, b in products]
-    above_largest, above_smallest, below_largest, below_smallest = (
-        torch.stack(column) for pair in (above, below) for column in zip(*pair, strict=True)
+    weights, eigenvalues, _ = restrict_to_range(weights, second_moment, skip)
+    above, below = zip(*partial_products(weights), strict=True)
+    above_largest, above_smallest = _stack_extremes([a.mT for a in above])
+    below_largest, below_smallest = _stack_extremes(below)
+    return Lemma2Terms(
+        above_largest=above_largest,
+        above_smallest=above_smallest,
+        below_largest=below_largest,
+        below_smallest=below_smallest,
+        data=(eigenvalues.max() / eigenvalues.min()).item(),
     )
-    data = (eigenvalues.max() / eigenvalues.min()).item()
-    return Lemma2Terms(above_largest, above_smallest, below_largest, below_smallest, data)
 
 
-def sharp_linear(
-    weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment, skip: float = 0.0
-) -> float:
+def sharp_linear(weights: Sequence[Tensor], second_moment: Moment, skip: float = 0.0) -> float:
     r"""Return an upper bound that keeps the data whole, never above the first of Lemma 2 and exact for L = 1 and 2.
 
     .. math:: \kappa(\widehat G) \le
@@ -171,10 +165,10 @@ def sharp_linear(
     >>> round(sharp_linear(weights, moment), 6), round(zhao_lemma_1(weights, moment), 6)
     (1.6, 10.0)
     """
-    weights, eigenvalues, _ = on_the_range(weights, second_moment, skip)
+    weights, eigenvalues, _ = restrict_to_range(weights, second_moment, skip)
     root = eigenvalues.sqrt()
     products = partial_products(weights)
-    largest, smallest = (torch.stack(end) for end in zip(*(extreme_squares(a.mT) for a, _ in products), strict=True))
+    largest, smallest = _stack_extremes([a.mT for a, _ in products])
     factors = torch.stack([root[:, None] * (b.mT @ b) * root for _, b in products])
     top = torch.linalg.eigvalsh(torch.einsum("l,lij->ij", largest, factors))[-1]
     bottom = graded_smallest(torch.einsum("l,lij->ij", smallest, factors))
@@ -182,9 +176,14 @@ def sharp_linear(
 
 
 def extreme_squares(matrix: Float[Tensor, "rows columns"]) -> tuple[Tensor, Tensor]:
-    """Extreme eigenvalues of `matrix.T @ matrix`; the smallest is zero where there are fewer rows than columns."""
+    """Return the extreme eigenvalues of `matrix.T @ matrix`; the smallest is zero with fewer rows than columns."""
     rows, columns = matrix.shape
     if rows > 2 * columns:
         matrix = torch.linalg.qr(matrix, mode="r").R  # same singular values, not squared
     s = torch.linalg.svdvals(matrix)
     return s[0] ** 2, s[-1] ** 2 if rows >= columns else torch.zeros_like(s[0])
+
+
+def _stack_extremes(matrices: Sequence[Float[Tensor, "_rows _columns"]]) -> tuple[Tensor, Tensor]:
+    largest, smallest = zip(*map(extreme_squares, matrices), strict=True)
+    return torch.stack(largest), torch.stack(smallest)

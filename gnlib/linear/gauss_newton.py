@@ -8,16 +8,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.checks import as_weights
-from gnlib.linear.moment import SecondMoment, as_second_moment
+from gnlib.linear.moment import Moment, as_second_moment
 from gnlib.linear.network import add_skip
 from gnlib.operators import LayeredSum
 
 WHITE_SPREAD = 1e-13  # spread of the eigenvalues of whitened data, by rounding
 
 
-def linear_gauss_newton(
-    weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment, skip: float = 0.0
-) -> LayeredSum:
+def linear_gauss_newton(weights: Sequence[Tensor], second_moment: Moment, skip: float = 0.0) -> LayeredSum:
     r"""Return the reduced Gauss-Newton matrix of a deep linear network.
 
     With :math:`A_\ell = W_L \cdots W_{\ell+1}`, :math:`B_\ell = W_{\ell-1} \cdots W_1` and the second moment
@@ -55,20 +53,19 @@ def linear_gauss_newton(
     >>> operator @ torch.ones(4).double()
     tensor([32.,  5., 20.,  2.], dtype=torch.float64)
     """
-    weights, eigenvalues, basis = on_the_range(weights, second_moment, skip)
+    weights, eigenvalues, basis = restrict_to_range(weights, second_moment, skip)
     left = torch.stack([a @ a.mT for a in _products_above(weights)])
     return LayeredSum(left, eigenvalues.sqrt(), weights[:-1], basis)
 
 
-def on_the_range(
-    weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment, skip: float = 0.0
+def restrict_to_range(
+    weights: Sequence[Tensor], second_moment: Moment, skip: float = 0.0
 ) -> tuple[list[Tensor], Float[Tensor, " r"], Float[Tensor, "d r"]]:
-    r"""Rewrite a network as the same function of the coordinates of its input in the range of the second moment.
+    r"""Return the weights of the same function on coordinates of its input in the range of the second moment.
 
     With :math:`\Sigma = Q \operatorname{diag}(s) Q^\top`, inputs are :math:`x = Q z`, so the network with first weight
     :math:`W_1 Q` sees data z whose second moment :math:`\operatorname{diag}(s)` is diagonal and invertible. Nothing
-    that the network computes is lost, and the null space of the data plays no part in what follows. For white data any
-    basis is an eigenbasis, and the standard one is used.
+    that the network computes is lost, and the null space of the data plays no part in what follows.
 
     Returns
     -------
@@ -77,24 +74,19 @@ def on_the_range(
     Examples
     --------
     >>> import torch
-    >>> (w,), eigenvalues, basis = on_the_range([torch.ones(3, 2)], torch.diag(torch.tensor([4.0, 0.0])))
+    >>> (w,), eigenvalues, basis = restrict_to_range([torch.ones(3, 2)], torch.diag(torch.tensor([4.0, 0.0])))
     >>> w.shape, eigenvalues.round(decimals=6)
     (torch.Size([3, 1]), tensor([4.], dtype=torch.float64))
     """
     weights = add_skip(as_weights(weights), skip)
-    moment = as_second_moment(second_moment)
+    basis, eigenvalues = as_second_moment(second_moment)
     d = weights[0].shape[1]
-    if moment.basis.shape[0] != d:
-        raise ValueError(f"second_moment is of size {moment.basis.shape[0]} but weights[0] takes {d} inputs.")
-    if _is_white(moment):
-        return weights, moment.eigenvalues, torch.eye(d, dtype=moment.basis.dtype, device=moment.basis.device)
-    return [weights[0] @ moment.basis, *weights[1:]], moment.eigenvalues, moment.basis
-
-
-def _is_white(moment: SecondMoment) -> bool:
-    """Say whether a second moment is a multiple of the identity, up to the rounding of its eigenvalues."""
-    s = moment.eigenvalues
-    return len(s) == len(moment.basis) and bool(s.min() >= (1 - WHITE_SPREAD) * s.max())
+    if len(basis) != d:
+        raise ValueError(f"second_moment is of size {len(basis)} but weights[0] takes {d} inputs.")
+    if len(eigenvalues) == d and eigenvalues.min() >= (1 - WHITE_SPREAD) * eigenvalues.max():
+        # White data: any basis is an eigenbasis, and the standard one costs no product and no rounding.
+        return weights, eigenvalues, torch.eye(d, dtype=basis.dtype, device=basis.device)
+    return [weights[0] @ basis, *weights[1:]], eigenvalues, basis
 
 
 def partial_products(weights: Sequence[Tensor]) -> list[tuple[Float[Tensor, "k _out"], Float[Tensor, "_in d"]]]:

@@ -1,4 +1,4 @@
-"""The second moment of the data, its range, and whitening."""
+"""The second moment of data, factored on its range, and whitened data."""
 
 from typing import NamedTuple
 
@@ -91,11 +91,13 @@ class SecondMoment(NamedTuple):
         return cls(q[:, :rank].contiguous(), s[:rank])
 
 
-def as_second_moment(second_moment: Float[Tensor, "d d"] | SecondMoment) -> SecondMoment:
-    """Return `second_moment` in factored form, factoring it if it is a matrix."""
-    if isinstance(second_moment, SecondMoment):
-        return second_moment
-    return SecondMoment.from_matrix(second_moment)
+Moment = Float[Tensor, "d d"] | SecondMoment
+"""A second moment as a matrix, or its factors, which are more accurate where the data are badly conditioned."""
+
+
+def as_second_moment(second_moment: Moment) -> SecondMoment:
+    """Return the factors of a second moment."""
+    return second_moment if isinstance(second_moment, SecondMoment) else SecondMoment.from_matrix(second_moment)
 
 
 def _rank(descending: Tensor, size: int, name: str) -> int:

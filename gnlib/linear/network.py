@@ -64,7 +64,7 @@ def add_skip(weights: Sequence[Tensor], skip: float) -> list[Tensor]:
 
 
 def as_skip(skip: float) -> float:
-    """Return the weight of a skip as a float, or say what is wrong with it."""
+    """Return the weight of a skip as a float, or raise a ValueError if it is not finite."""
     if not math.isfinite(skip):
         raise ValueError(f"skip is {skip}; a finite number was expected, such as 1 (0 for a network without skips).")
     return float(skip)

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.checks import EPS
-from gnlib.linear.gauss_newton import on_the_range, partial_products
+from gnlib.linear.gauss_newton import partial_products, restrict_to_range
 from gnlib.linear.moment import SecondMoment
 
 
@@ -25,7 +25,7 @@ def product_vector_bound(
     With :func:`gnlib.bounds.sharp_linear` it encloses the condition number. It is 1, and says nothing, where
     :math:`\widehat G` is singular on the range of the data, or as good as singular in double precision.
     """
-    weights, eigenvalues, _ = on_the_range(weights, second_moment, skip)
+    weights, eigenvalues, _ = restrict_to_range(weights, second_moment, skip)
     root = eigenvalues.sqrt()
     products = partial_products(weights)
     above = torch.stack([a @ a.mT for a, _ in products])

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gnbook.shared.extremes import Interval
 from gnlib.checks import as_float64, as_weights
-from gnlib.linear.gauss_newton import on_the_range
+from gnlib.linear.gauss_newton import restrict_to_range
 from gnlib.linear.moment import SecondMoment
 from gnlib.linear.network import add_skip, as_skip
 
@@ -94,7 +94,7 @@ def residual_bound(weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"
         `skip * eye(out, in)` is added to every weight
     """
     weights, skip = as_weights(weights), as_skip(skip)
-    _, eigenvalues, basis = on_the_range(weights, second_moment)
+    _, eigenvalues, basis = restrict_to_range(weights, second_moment)
     outputs = torch.eye(len(weights[-1]), dtype=basis.dtype, device=basis.device)
     below = _products_of_bounds(weights[:-1], skip, basis)
     above = _products_of_bounds([w.mT for w in reversed(weights[1:])], skip, outputs)

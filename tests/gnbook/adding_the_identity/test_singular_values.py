@@ -242,9 +242,9 @@ def test_parameters_that_do_not_increase_are_refused(parameters):
 
 @pytest.mark.bad_input
 def test_what_is_no_tensor_or_not_finite_is_refused():
-    with pytest.raises(TypeError, match="matrix is a ndarray; pass a torch tensor"):
+    with pytest.raises(TypeError, match="matrix is of type ndarray; pass a torch tensor"):
         zeros(np.eye(2))
-    with pytest.raises(TypeError, match="direction is a ndarray; pass a torch tensor"):
+    with pytest.raises(TypeError, match="direction is of type ndarray; pass a torch tensor"):
         derivatives(torch.eye(2), np.eye(2))
     with pytest.raises(ValueError, match="matrix has 1 entries that are NaN or infinite"):
         derivatives(torch.tensor([[math.nan]]))

@@ -250,7 +250,7 @@ def test_a_scale_or_shift_of_another_shape_is_refused(function, name):
         function(GOOD, X, **{name: torch.ones(4)})
     with pytest.raises(ValueError, match=f"{name} has 3 entries that are NaN"):
         function(GOOD, X, **{name: torch.full((3,), math.nan)})
-    with pytest.raises(TypeError, match=f"{name} is a float; pass a torch tensor"):
+    with pytest.raises(TypeError, match=f"{name} is of type float; pass a torch tensor"):
         function(GOOD, X, **{name: 1.0})
 
 

@@ -136,7 +136,7 @@ def test_scalings_in_closed_form_and_against_the_edge():
         (lambda: rm.extremes(torch.zeros(3)), r"matrices has shape \(3,\); square matrices"),
         (lambda: rm.extremes(torch.zeros(0, 3, 3)), r"matrices is empty \(shape \(0, 3, 3\)\)"),
         (lambda: rm.extremes(torch.full((1, 1), torch.nan)), "matrices has 1 entries that are NaN"),
-        (lambda: rm.extremes([[1.0]]), "matrices is a list; pass a torch tensor"),
+        (lambda: rm.extremes([[1.0]]), "matrices is of type list; pass a torch tensor"),
         (lambda: rm.extremes(torch.eye(2)).times(-1.0), "factor is -1.0; a finite number from 0 on"),
         (lambda: rm.draw(0, 1, generator=generator()), "n is 0 and count is 1; both take whole numbers from 1 on"),
         (lambda: rm.draw(1, 0, generator=generator()), "count is 0"),

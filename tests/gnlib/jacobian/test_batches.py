@@ -92,5 +92,5 @@ def test_each_batch_is_checked():
     net, (first, second) = draw(mlp, vector(5), 1)[0], normal((2, 5), (2, 4))
     with pytest.raises(ValueError, match="module fails on the first 2 samples of x"):
         networks_of(net, [first, second])
-    with pytest.raises(TypeError, match="x is a list; pass a torch tensor"):
+    with pytest.raises(TypeError, match="x is of type list; pass a torch tensor"):
         networks_of(net, [first, second.tolist()])

@@ -172,7 +172,7 @@ def test_a_sum_over_no_terminal_shows_no_bar(capfd):
 
 BAD_ARGUMENTS = [
     (dict(module=lambda x: x), TypeError, "pass a torch.nn.Module"),
-    (dict(x=[[1.0] * 5]), TypeError, "x is a list; pass a torch tensor"),
+    (dict(x=[[1.0] * 5]), TypeError, "x is of type list; pass a torch tensor"),
     (dict(x=torch.ones(2, 5, dtype=torch.complex64)), TypeError, "x is complex"),
     (dict(x=torch.ones(0, 5)), ValueError, "x is empty"),
     (dict(x=torch.ones(0, 5, dtype=torch.int64)), ValueError, "x is empty"),

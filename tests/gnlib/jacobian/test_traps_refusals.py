@@ -67,7 +67,7 @@ CLEAR = [
     (lambda: embedded(), tokens() + 9, ValueError, "module fails on .* samples of x"),
     (lambda: lambda x: x, data(4), TypeError, "module is of type function; pass a torch.nn.Module"),
     (lambda: nn.Linear, data(4), TypeError, "module is of type type; pass a torch.nn.Module"),
-    (Net, None, TypeError, "x is a NoneType; pass a torch tensor"),
+    (Net, None, TypeError, "x is of type NoneType; pass a torch tensor"),
 ]  # fmt: skip
 
 

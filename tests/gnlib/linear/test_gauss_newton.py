@@ -135,7 +135,7 @@ def test_weights_that_are_no_network_are_refused(weights, message):
 @pytest.mark.parametrize(
     "weight, message",
     [
-        (GOOD[1].numpy(), r"weights\[1\] is a ndarray; pass a torch tensor"),
+        (GOOD[1].numpy(), r"weights\[1\] is of type ndarray; pass a torch tensor"),
         (GOOD[1].to(torch.complex64), r"weights\[1\] is complex \(torch.complex64\)"),
     ],
 )

@@ -115,8 +115,8 @@ def test_data_that_are_not_samples_in_rows_are_refused(function, x, message):
 @pytest.mark.parametrize(
     "x, message",
     [
-        (torch.ones(2, 3).numpy(), r"x is a ndarray; pass a torch tensor"),
-        ([[1.0, 2.0]], "x is a list; pass a torch tensor"),
+        (torch.ones(2, 3).numpy(), r"x is of type ndarray; pass a torch tensor"),
+        ([[1.0, 2.0]], "x is of type list; pass a torch tensor"),
         (torch.ones(2, 3, dtype=torch.complex128), r"x is complex \(torch.complex128\)"),
     ],
 )
