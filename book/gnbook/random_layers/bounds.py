@@ -134,26 +134,6 @@ def riedi_theorem_39(n: int, trained: int, residual: int, r: float, theta: float
     return Guarantee(2 * (1 + 1 / r) / (1 - (2 + 2 * nu + theta) / r), 2 * math.exp(-(theta**2) / 2))
 
 
-def riedi_corollary_40(n: int, r: float, theta: float) -> Interval:
-    r"""Return the bounds of Riedi 2022, Eq. 151, on the singular values of a residual layer, for ReLUs.
-
-    .. math:: \tfrac12 \bigl(1 - (2 + 2 n + \theta) / r\bigr) \le s_i((D_1 W + I) D) \le 1 + 1/r
-
-    for the singular values that are not zero, with the probability of :func:`riedi_theorem_39`.
-
-    Parameters
-    ----------
-    n
-        size of the layer
-    r
-        above :math:`2 + 2 n + \theta`
-    theta
-        above 4 and at most :math:`2 \sqrt n`
-    """
-    _check_tail(n, r, theta, 2 + 2 * n + theta)
-    return Interval((1 - (2 + 2 * n + theta) / r) / 2, 1 + 1 / r)
-
-
 def all_regions(weight: Float[Tensor, "n n"], slope: float = 0.0) -> Interval:
     r"""Return bounds on the singular values of :math:`(D_1 W + I) D` that hold in all regions at once.
 

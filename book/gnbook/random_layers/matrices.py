@@ -113,16 +113,6 @@ def singular_scaling(n: int) -> tuple[float, float]:
     return sum(roots) ** 2, sum(roots) * sum(1 / root for root in roots) ** (1 / 3)
 
 
-def marchenko_pastur_edges(ratio: float) -> tuple[float, float]:
-    r"""Return the ends of the limiting spectrum of :math:`\frac1n K^\top K` for K with n rows and ratio * n columns.
-
-    They are :math:`(1 \mp \sqrt c)^2` for a ratio c, off the eigenvalue zero that c > 1 brings about.
-    """
-    if not (math.isfinite(ratio) and ratio > 0):
-        raise ValueError(f"ratio is {ratio}; the number of columns over that of rows, above 0, was expected.")
-    return (1 - math.sqrt(ratio)) ** 2, (1 + math.sqrt(ratio)) ** 2
-
-
 def tracy_widom_cdf(s: Float[np.ndarray, "..."] | float) -> Float[np.ndarray, "..."] | float:
     r"""Return the distribution function of the Tracy-Widom law for real matrices (beta = 1).
 
