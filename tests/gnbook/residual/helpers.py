@@ -1,4 +1,4 @@
-"""What the claims on layers with a skip are tried on, and their oracles."""
+"""Layers with a skip for the tests, and oracles of their singular values."""
 
 import math
 
