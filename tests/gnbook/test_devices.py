@@ -259,7 +259,6 @@ CASES = {
     "transition_to_linearity": [
         (in_a_ball, WIDE, X[:1]),
         (linearity.layer_norms, WIDE, X[:1]),
-        then(linearity.liu_proposition_3_1, linearity.layer_norms, WIDE, X[:1]),
         (linearity.liu_proposition_2_3, SCALE.abs(), SHIFT.abs(), 1.0),
         (lambda net, x: hessian.hessian_ends(net.on_its_range(x), x), WIDE, X[:1]),
         (WideNetwork.__call__, WideNetwork(drawn(2, 3, 1, filter_size=(3, 3), pixels=36), filter_size=(3, 3)), SQUARES),

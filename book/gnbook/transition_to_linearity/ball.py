@@ -27,7 +27,6 @@ class Smoothness(NamedTuple):
 
 
 TANH = Smoothness(1.0, 4 / 27**0.5, 0.0)
-SIGMOID = Smoothness(1 / 4, 1 / 108**0.5, 1 / 2)
 
 
 class Start(NamedTuple):

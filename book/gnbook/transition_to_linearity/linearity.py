@@ -123,15 +123,6 @@ def layered_bound(layers: Sequence[LayerNorms], width: int | None) -> float:
     return curvature if width is None else _top(curvature, reach / width**0.5, 0.0)
 
 
-def liu_proposition_3_1(layers: Sequence[LayerNorms]) -> float:
-    """Return the bound of Liu 2020, Proposition 3.1, for two hidden layers and a fixed output layer."""
-    if len(layers) != 2:
-        raise ValueError(f"There are {len(layers)} hidden layers; Proposition 3.1 is about two.")
-    one, two = layers
-    second = one.by_weights**2 * two.input_input + 2 * one.by_weights * two.input_weights + two.weights_weights
-    return second * two.gradient_max + one.weights_weights * one.gradient_max
-
-
 def liu_theorem_3_1(layers: Sequence[LayerNorms], width: int) -> float:
     r"""Return the bound of Liu 2020, Theorem 3.1, with two repairs without which it is none (see the claims).
 
