@@ -19,11 +19,6 @@ def identity(z: Tensor) -> Tensor:
     return z
 
 
-def half_square(z: Tensor) -> Tensor:
-    r"""Return :math:`z^2 / 2`, the activation of Liu 2020, Theorem 4.1."""
-    return z * z / 2
-
-
 class Passes(NamedTuple):
     """What the layers of networks take and give, the input layer first.
 

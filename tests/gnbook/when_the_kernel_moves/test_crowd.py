@@ -5,7 +5,7 @@ import torch
 from gnbook.when_the_kernel_moves import crowd
 from gnbook.when_the_kernel_moves.crowd import Crowd
 
-from tests.gnbook.when_the_kernel_moves.cases import gaussian
+from tests.strategies import gaussian
 
 RUNS, UNITS, SAMPLES, OUTPUTS = 2, 400, 7, 3
 
