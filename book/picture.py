@@ -28,7 +28,7 @@ def run(share):
     """Return the condition number at the start, and the losses, of a network on images with a share of their mean."""
     network, x, y = start(share)
     weights, losses = [*network.parameters()], []
-    kappa, rate = float(gnlib.condition_number(network, x)), gnlib.largest_stable_rate(network, x).rate / 2
+    kappa, rate = float(gnlib.condition_number(network, x)), gnlib.GaussNewton(network, x).stable_rate().rate / 2
     for _ in range(STEPS + 1):
         loss = half_squared_error(network(x), y)
         losses.append(loss.item())

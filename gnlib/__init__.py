@@ -1,21 +1,13 @@
 """Gauss-Newton matrices of neural networks, and how well conditioned they are."""
 
 from gnlib.condition import condition_number as condition_number
+from gnlib.condition import report as report
 from gnlib.data import load as load
-from gnlib.diagnosis import by_layer as by_layer
-from gnlib.diagnosis import culprits as culprits
-from gnlib.diagnosis import eigenvalues as eigenvalues
-from gnlib.diagnosis import forecast as forecast
-from gnlib.diagnosis import largest_stable_rate as largest_stable_rate
-from gnlib.diagnosis import loss_gram as loss_gram
-from gnlib.diagnosis import report as report
 from gnlib.eigen import ConditionNumber as ConditionNumber
 from gnlib.eigen import NotConvergedError as NotConvergedError
 from gnlib.eigen import NotResolvedError as NotResolvedError
+from gnlib.gauss_newton import GaussNewton as GaussNewton
 from gnlib.hidden_layer import leaky_relu_gram as leaky_relu_gram
-from gnlib.jacobian import cost as cost
-from gnlib.jacobian import gauss_newton_gram as gauss_newton_gram
-from gnlib.jacobian import gauss_newton_operator as gauss_newton_operator
 from gnlib.jacobian import largest_eigenvalue as largest_eigenvalue
 from gnlib.linear import SecondMoment as SecondMoment
 from gnlib.linear import bounds as bounds
@@ -24,5 +16,14 @@ from gnlib.linear import linear_network as linear_network
 from gnlib.linear import linear_weights as linear_weights
 from gnlib.linear import second_moment as second_moment
 from gnlib.linear import whiten as whiten
+from gnlib.renamed import by_layer as by_layer
+from gnlib.renamed import cost as cost
+from gnlib.renamed import culprits as culprits
+from gnlib.renamed import eigenvalues as eigenvalues
+from gnlib.renamed import forecast as forecast
+from gnlib.renamed import gauss_newton_gram as gauss_newton_gram
+from gnlib.renamed import gauss_newton_operator as gauss_newton_operator
+from gnlib.renamed import largest_stable_rate as largest_stable_rate
+from gnlib.renamed import loss_gram as loss_gram
 
 __version__ = "0.1.0"

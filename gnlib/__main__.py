@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gnlib.diagnosis.report import report
+from gnlib.condition import report
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

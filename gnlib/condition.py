@@ -1,10 +1,9 @@
-"""The condition number of an operator, a matrix or a network: one name, and methods for each kind of operand."""
+"""The condition number of a network, a matrix or an operator: one name, and methods for each kind of operand."""
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,65 +11,44 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gnlib.checks import as_symmetric
+from gnlib.diagnosis.report import Report
 from gnlib.eigen.gram import Gram
 from gnlib.eigen.kronecker_sum import Terms
 from gnlib.eigen.result import ConditionNumber, Limits
-from gnlib.eigen.strategy import GRAM, KRONECKER_SUM, Method, find_ends
+from gnlib.eigen.strategy import GRAM, KRONECKER_SUM, find_ends
+from gnlib.gauss_newton import GaussNewton
+from gnlib.jacobian.inputs import Inputs
 from gnlib.operators import KroneckerSum, SymmetricOperator
 
-if TYPE_CHECKING:
-    from gnlib.jacobian.ends import Batches
 
-
-@overload
 def condition_number(
-    operand: KroneckerSum, *, method: str | None = None, tolerance: float = 1e-8, max_steps: int = 200
-) -> ConditionNumber: ...
-@overload
-def condition_number(
-    operand: Float[Tensor, "p p"] | np.ndarray,
+    operand: nn.Module | KroneckerSum | Float[Tensor, "p p"] | np.ndarray,
+    x: Inputs | None = None,
+    y: Any = None,
+    loss: str | Callable[[Tensor, Any], Tensor] = "mse",
     *,
+    output: Callable[..., Tensor] | None = None,
+    mode: Literal["eval", "train"] | None = None,
+    memory: float = 4.0,
     outputs: int = 1,
     rank: int | None = None,
     method: str | None = None,
     tolerance: float = 1e-8,
     max_steps: int = 200,
-) -> ConditionNumber: ...
-@overload
-def condition_number(
-    operand: nn.Module,
-    x: Tensor | Sequence[Tensor],
-    *,
-    output: Callable[[Any], Tensor] | None = None,
-    mode: Literal["eval", "train"] | None = None,
-    memory: float = 4.0,
-    method: str | None = None,
-    tolerance: float = 1e-8,
-    max_steps: int = 200,
-) -> ConditionNumber: ...
-def condition_number(
-    operand: object,
-    x: Tensor | Sequence[Tensor] | None = None,
-    *,
-    method: str | None = None,
-    tolerance: float = 1e-8,
-    max_steps: int = 200,
-    **options: Any,
 ) -> ConditionNumber:
     """Return the pseudo-condition number: the largest eigenvalue over the smallest one that is not zero.
 
     A Kronecker sum is never formed: one or two terms are reduced exactly to blocks of the size of the data, more are
     treated by an iteration at both ends, preconditioned by the inverses of such blocks. So is a large matrix; one that
-    is small, singular, or whose outputs are strongly coupled is diagonalised. For a network and a batch the Gram form
-    of the Gauss-Newton matrix is built; where that is singular or does not resolve the smallest eigenvalue, the
-    singular values of the Jacobian take its place.
+    is small, singular, or whose outputs are strongly coupled is diagonalised. For a network this is
+    `GaussNewton(operand, x, y, loss, ...).condition_number(...)`.
 
     Parameters
     ----------
     operand
-        a Kronecker sum, a symmetric positive semi-definite matrix, or a network
-    x, output, mode, memory
-        for a network: the samples, and as for :func:`gnlib.jacobian.gauss_newton_gram`
+        a network, a Kronecker sum, or a symmetric positive semi-definite matrix
+    x, y, loss, output, mode, memory
+        for a network: as for :class:`gnlib.GaussNewton`
     outputs
         for a matrix: number k of outputs of a Gram matrix whose row `i k + a` belongs to output a of sample i;
         giving it helps where the outputs are weakly coupled, because their blocks then precondition the iteration
@@ -92,7 +70,7 @@ def condition_number(
         An operand of another kind, or an argument that is not meant for its kind.
     ValueError
         A matrix that is empty, not square, not symmetric, not positive semi-definite, not finite, or zero; a method
-        that does not apply; what :func:`gnlib.jacobian.gauss_newton_gram` refuses.
+        that does not apply; what :class:`gnlib.GaussNewton` refuses.
     NotConvergedError
         An iteration that did not reach the tolerance.
 
@@ -108,64 +86,76 @@ def condition_number(
     >>> float(c), c.rank, c.method
     (2.0, 2, 'dense eigenvalues, relative threshold')
     """
-    kind = next((kind for kind in KINDS if isinstance(operand, kind)), None)
-    if kind is None and isinstance(operand, SymmetricOperator):
-        raise TypeError(
-            "The operand is known by its products with vectors, which its smallest eigenvalue cannot be had from; its "
-            "largest eigenvalue is gnlib.largest_eigenvalue(operand). For both pass a matrix, or a module and samples."
-        )
-    if kind is None:
-        why = "; a function has no parameters to differentiate by" if callable(operand) else ""
-        raise TypeError(
-            f"The operand is of type {type(operand).__name__}{why}; pass a torch module and its samples, a symmetric "
-            "matrix, or what linear_gauss_newton returns."
-        )
+    of_network = {"x": x is not None, "y": y is not None, "loss": loss != "mse", "output": output is not None}
+    of_network |= {"mode": mode is not None, "memory": memory != 4.0}
+    of_matrix = {"outputs": outputs != 1, "rank": rank is not None}
     if max_steps < 1:
         raise ValueError(f"max_steps is {max_steps}; at least one step is needed.")
-    prepare, methods = KINDS[kind]
-    if x is not None:
-        options["x"] = x
-    elif kind is nn.Module:
-        raise TypeError(
-            "x is missing; a network is measured on samples: pass a tensor with samples along its first axis."
-        )
-    takes = [*inspect.signature(prepare).parameters][1:]
-    for name in options:
-        if name not in takes:
-            takes += ["method", "tolerance", "max_steps"]
-            raise TypeError(f"{name} is not for a {type(operand).__name__}, which takes {', '.join(takes)}.")
-    start = perf_counter()
-    found = find_ends(prepare(operand, **options), methods(), Limits(tolerance, max_steps), method)
-    return replace(found, seconds=perf_counter() - start)
+    limits, start = Limits(tolerance, max_steps), perf_counter()
+    match operand:
+        case nn.Module():
+            _refuse(operand, of_matrix, *of_network)
+            if x is None:
+                raise TypeError(
+                    "x is missing; a network is measured on samples: pass a tensor with samples along its first axis."
+                )
+            g = GaussNewton(operand, x, y, loss, output=output, mode=mode, memory=memory)
+            ends = g.condition_number(method=method, tolerance=tolerance, max_steps=max_steps)  # type: ignore[arg-type]
+        case KroneckerSum():
+            _refuse(operand, of_network | of_matrix)
+            ends = find_ends(Terms(operand), KRONECKER_SUM, limits, method)
+        case Tensor() | np.ndarray():
+            _refuse(operand, of_network, *of_matrix)
+            ends = find_ends(_as_gram(operand, outputs, rank), GRAM, limits, method)
+        case SymmetricOperator():
+            raise TypeError(
+                "The operand is known by its products with vectors, which its smallest eigenvalue cannot be had from; "
+                "its largest eigenvalue is gnlib.largest_eigenvalue(operand). For both pass a matrix, or a module and "
+                "samples."
+            )
+        case _:
+            why = "; a function has no parameters to differentiate by" if callable(operand) else ""
+            raise TypeError(
+                f"The operand is of type {type(operand).__name__}{why}; pass a torch module and its samples, a "
+                "symmetric matrix, or what linear_gauss_newton returns."
+            )
+    return replace(ends, seconds=perf_counter() - start)
 
 
-def _gram(matrix: Float[Tensor, "p p"] | np.ndarray, *, outputs: int = 1, rank: int | None = None) -> Gram:
+def report(
+    module: nn.Module,
+    x: Inputs,
+    y: Any = None,
+    loss: str | Callable[[Tensor, Any], Tensor] = "mse",
+    *,
+    optimizer: Any = None,
+    output: Callable[..., Tensor] | None = None,
+    mode: Literal["eval", "train"] | None = None,
+    memory: float = 4.0,
+) -> Report:
+    """Return how well conditioned a network is on its data, where that comes from, and what to do.
+
+    This is `GaussNewton(module, x, y, loss, ...).report()`, with all parameters of :class:`gnlib.GaussNewton`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> report(torch.nn.Linear(2, 1), torch.tensor([[9.0, 1.0], [10.0, 2.0], [11.0, 1.0]])).condition.rank
+    3
+    """
+    return GaussNewton(module, x, y, loss, output=output, mode=mode, memory=memory, optimizer=optimizer).report()
+
+
+def _as_gram(matrix: Tensor | np.ndarray, outputs: int, rank: int | None) -> Gram:
     matrix = as_symmetric(torch.as_tensor(matrix) if isinstance(matrix, np.ndarray) else matrix, "The matrix")
     if outputs < 1 or len(matrix) % outputs:
         raise ValueError(f"outputs is {outputs}; it must divide the size of the matrix, {len(matrix)}.")
     return Gram(matrix, outputs, rank)
 
 
-def _network(
-    module: nn.Module,
-    x: Tensor | Sequence[Tensor],
-    output: Callable[[Any], Tensor] | None = None,
-    mode: Literal["eval", "train"] | None = None,
-    memory: float = 4.0,
-) -> "Batches":
-    from gnlib.jacobian.ends import Batches  # which linear networks and matrices do without
-
-    return Batches(module, x, output, mode, memory)
-
-
-def _network_methods() -> "tuple[Method[Batches], ...]":
-    from gnlib.jacobian.ends import NETWORK
-
-    return NETWORK
-
-
-KINDS: dict[Any, tuple[Callable[..., Any], Callable[[], tuple[Method[Any], ...]]]] = {  # to make it ready, and methods
-    KroneckerSum: (Terms, lambda: KRONECKER_SUM),
-    nn.Module: (_network, _network_methods),
-    (Tensor, np.ndarray): (_gram, lambda: GRAM),
-}
+def _refuse(operand: object, given: dict[str, bool], *takes: str) -> None:
+    """Refuse arguments that are meant for another kind of operand."""
+    for name, is_given in given.items():
+        if is_given:
+            takes = *takes, "method", "tolerance", "max_steps"
+            raise TypeError(f"{name} is not for a {type(operand).__name__}, which takes {', '.join(takes)}.")

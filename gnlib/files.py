@@ -1,15 +1,17 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and a progress bar."""
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
+
+T = TypeVar("T")
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[BinaryIO]:
+def open_atomic(path: Path) -> Iterator[BinaryIO]:
     """Open a binary file that appears at `path` when the block ends, and never if it fails.
 
     Its bytes are on the disk before it takes its name: a loss of power leaves the old file or the new one.
@@ -41,5 +43,14 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
 
 def write(path: Path, content: str | bytes) -> None:
     """Write text, in UTF-8, or bytes to a file, whole or not at all."""
-    with written_whole(path) as file:
+    with open_atomic(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+def progress(iterable: Iterable[T], description: str, total: int) -> Iterable[T]:
+    """Return `iterable`, with a bar if tqdm is installed, on a terminal, and after three seconds."""
+    try:
+        from tqdm import tqdm
+    except ImportError:  # a bar is not worth a dependency
+        return iterable
+    return tqdm(iterable, description, total, leave=False, disable=None, delay=3)

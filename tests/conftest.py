@@ -5,23 +5,41 @@ A claim is a statement of a paper: its test carries `@pytest.mark.claim("Lemma 1
 
 import os
 from collections import Counter
+from pathlib import Path
 
-import jaxtyping
 import pytest
 
-from tests.threads import pytest_configure as pytest_configure
+from tests import threads
 
+ROOT = Path(__file__).parents[1]
 VERDICTS = ("holds", "holds if", "fails", "open")
 
-if os.environ.get("CHECK_SHAPES"):  # at each call, which takes several times as long: before anything imports gnlib
+if os.environ.get("CHECK_SHAPES"):  # at each call, in several times the time; before anything imports gnlib
+    import jaxtyping
+
     jaxtyping.install_import_hook(("gnlib", "gnbook"), "beartype.beartype")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-benchmark looks at its options
+def pytest_configure(config):
+    """Time nothing unless asked by `--benchmark-enable`; what tests start runs the code of this tree, too."""
+    threads.pytest_configure(config)
+    config.option.benchmark_disable = True
+    inherited = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), str(ROOT / "book"), inherited]))
 
 
 @pytest.hookimpl(tryfirst=True)  # before the fixtures
 def pytest_runtest_setup(item):
-    """Let a function itself complain of a wrong argument, and time it without the checks."""
-    unchecked = item.get_closest_marker("bad_input") is not None or "benchmark" in getattr(item, "fixturenames", ())
-    jaxtyping.config.update("jaxtyping_disable", unchecked)
+    """Skip what needs a GPU where none is; let functions themselves complain of wrong arguments."""
+    if item.get_closest_marker("cuda"):
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("needs CUDA")
+    if os.environ.get("CHECK_SHAPES"):
+        unchecked = item.get_closest_marker("bad_input") is not None or "benchmark" in getattr(item, "fixturenames", ())
+        jaxtyping.config.update("jaxtyping_disable", unchecked)
 
 
 def pytest_collection_modifyitems(items):

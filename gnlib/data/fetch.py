@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from gnlib.data import SAMPLE_SIZE, Arrays, find, is_genuine, read
-from gnlib.files import written_whole
+from gnlib.files import open_atomic
 
 # URL and checksum of each file. The checksums are those that torchvision (MNIST) and the page of the dataset's author
 # (CIFAR-10, https://www.cs.toronto.edu/~kriz/cifar.html) publish.
@@ -111,7 +111,7 @@ def fetch(name: str, source: str = "home") -> Path:
         raise ValueError(
             f"What was fetched for {name} is not the original training set (its SHA-256 differs); {OTHERWISE[source]}."
         )
-    with written_whole(path) as file:
+    with open_atomic(path) as file:
         np.savez(file, images=images, labels=labels)
     return path
 

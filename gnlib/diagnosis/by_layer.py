@@ -1,13 +1,12 @@
-"""Where a condition number comes from: the share of each layer in the trace and in both ends of the spectrum."""
+"""The share of each layer in the trace and in both ends of the spectrum."""
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from torch import Tensor, nn
-
-from gnlib.diagnosis.inputs import Inputs
-from gnlib.diagnosis.measured import Measured, through
+from gnlib.jacobian.passes import vjp
+from gnlib.problem import Problem
 from gnlib.text import as_html, as_text
 
 
@@ -45,11 +44,11 @@ class Shares:
 
     def rows(self) -> Sequence[Sequence[str]]:
         """Return a heading and one row for each layer."""
-        found = [("layer", "parameters", "trace", "largest", "smallest", "difference")]
+        rows = [("layer", "parameters", "trace", "largest", "smallest", "difference")]
         for share in self.layers:
             ends = f"{share.trace:.1%}", f"{share.largest:.1%}", f"{share.smallest:.1%}", f"{share.difference:+.1%}"
-            found.append((share.layer or "(module)", f"{share.parameters}", *ends))
-        return found
+            rows.append((share.layer or "(module)", f"{share.parameters}", *ends))
+        return rows
 
     def __str__(self) -> str:
         """Return a table."""
@@ -59,54 +58,41 @@ class Shares:
         return as_html(self.rows())
 
 
-def by_layer(
-    module: nn.Module,
-    x: Inputs,
-    y: Any = None,
-    *,
-    loss: str | Callable[[Tensor, Any], Tensor] = "mse",
-    output: Callable[..., Tensor] | None = None,
-    mode: str | None = None,
-    memory: float = 4.0,
-) -> Shares:
-    r"""Return what each layer has of the trace and of both ends of the spectrum.
+def shares_of(problem: Problem) -> Shares:
+    r"""Return the shares of the layers of a network.
 
-    The matrix is a sum over the parameters, :math:`K = \sum_\ell K_\ell`, and so is an eigenvalue with the
-    eigenvector v, :math:`\lambda = \sum_\ell v^\top K_\ell v`: the shares are exact and add up. A layer with much of
-    the largest eigenvalue and little of the smallest wants a smaller learning rate, or smaller inputs; one with much
-    of the smallest a larger one.
-
-    Parameters
-    ----------
-    module, x, y, loss, output, mode, memory
-        as for :func:`gnlib.diagnosis.report`
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`gnlib.diagnosis.report`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> net = torch.nn.Sequential(torch.nn.Linear(2, 1, bias=False), torch.nn.Linear(1, 1, bias=False))
-    >>> _ = torch.nn.init.constant_(net[0].weight, 1.0), torch.nn.init.constant_(net[1].weight, 2.0)
-    >>> print(by_layer(net, torch.tensor([[1.0, 0.0], [0.0, 1.0]])))
-    layer  parameters  trace  largest  smallest  difference
-    0      2           80.0%  66.7%    100.0%    -33.3%
-    1      1           20.0%  33.3%    0.0%      +33.3%
+    Layer l has the share :math:`\lVert J_\ell^\top R v \rVert^2 / (n \lambda)` of the eigenvalue of v: a backward pass
+    an end, and no matrix of a layer.
     """
-    return shares_of(Measured(module, x, y, loss=loss, output=output, mode=mode, memory=memory))
+    (_, vectors), (n, k, r) = problem.spectrum, problem.root.shape
+    product = vjp(problem.networks, problem.memory)
+
+    def end(column: int) -> dict[str, float]:
+        gradients = product((problem.root @ vectors[:, column].reshape(n, r, 1)).reshape(n, k))
+        return _by_layer(problem, {name: g.square().sum().item() for name, g in gradients.items()})
+
+    trace = _by_layer(problem, {name: traced.trace for name, traced in problem.layered[1].items()})
+    largest, smallest = end(-1), end(-problem.rank)
+    sizes: dict[str, int] = defaultdict(int)
+    for name, parameter in problem.networks[0].parameters.items():
+        sizes[problem.layer_of(name)] += parameter.numel()
+    return Shares(
+        tuple(
+            Share(
+                layer=layer,
+                parameters=size,
+                trace=trace[layer],
+                largest=largest[layer],
+                smallest=smallest[layer],
+            )
+            for layer, size in sizes.items()
+        )
+    )
 
 
-def shares_of(measured: Measured) -> Shares:
-    """Return the shares of the layers of a network that has been measured."""
-    values, vectors = measured.spectrum
-    trace = measured.matrix.trace()
-    ends = {"largest": -1, "smallest": -measured.rank}
-    found = []
-    for name, part in measured.parts.items():
-        gram = through(measured.root, part.gram)
-        both = {end: (vectors[:, i] @ gram @ vectors[:, i] / values[i]).item() for end, i in ends.items()}
-        found.append(Share(name, part.parameters, (gram.trace() / trace).item(), **both))
-    return Shares(tuple(found))
+def _by_layer(problem: Problem, values: Mapping[str, float]) -> dict[str, float]:
+    """Return values of parameters as shares of layers."""
+    sums: dict[str, float] = defaultdict(float)
+    for name, value in values.items():
+        sums[problem.layer_of(name)] += value / sum(values.values())
+    return sums

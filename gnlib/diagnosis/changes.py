@@ -1,4 +1,4 @@
-"""What could be changed about a network or its inputs: each change made, on a copy, to be measured."""
+"""Changes of a network or of its inputs, each made on a copy, to be measured."""
 
 import copy
 import math
@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
-from gnlib.diagnosis.inputs import Inputs
-from gnlib.diagnosis.measured import UNITS
+from gnlib.jacobian.inputs import Batch
 from gnlib.linear.moment import whiten
 
 OFF_CENTRE = 0.1  # of their root mean square, above which the means of the inputs are worth a trial
 USUAL = 0.25, 3.5  # times 1 / sqrt(inputs), the standard deviation of weights: torch draws 0.6 of it, Kaiming 1.4
-FEW = 4  # layers that are named
+NAMED = 4  # layers whose names are listed
+UNITS = nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d
+"""Modules whose parameters have one entry, or row, for each unit."""
 NORMS = _NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm
 
 
@@ -25,18 +26,19 @@ class Change(NamedTuple):
 
     what: str
     module: nn.Module
-    x: Inputs
+    batches: list[Batch]
 
 
-def changes_of(module: nn.Module, x: Inputs, mode: str | None) -> Iterator[Change]:
+def changes_of(module: nn.Module, batches: list[Batch], mode: str | None) -> Iterator[Change]:
     """Yield changes that there is a reason to try; the module and the inputs stay as they are."""
+    x = batches[0] if len(batches) == 1 else None
     if isinstance(x, Tensor) and x.is_floating_point() and x.ndim > 1 and len(x) > 1:
         for what, other in _other_inputs(x.detach().double()):
-            yield Change(what, module, other)
+            yield Change(what, module, [other])
     if isinstance(x, Tensor) and mode != "train" and fresh_norms(module):
-        yield Change("pass the batch once in training mode", _seen(module, x), x)
-    yield from _rescaled(module, x)
-    yield from _normalised(module, x)
+        yield Change("pass the batch once in training mode", _seen(module, x), batches)
+    yield from _rescaled(module, batches)
+    yield from _normalised(module, batches)
 
 
 def fresh_norms(module: nn.Module) -> list[_BatchNorm]:
@@ -91,7 +93,7 @@ def _seen(module: nn.Module, x: Tensor) -> nn.Module:
     return module.eval()
 
 
-def _rescaled(module: nn.Module, x: Inputs) -> Iterator[Change]:
+def _rescaled(module: nn.Module, batches: list[Batch]) -> Iterator[Change]:
     """Give weights that are off the usual scale the size of one over the root of their inputs."""
     sizes = {name: size for name, size in off_scale(module).items() if size > 0}  # a head of zeros is meant
     if sizes:
@@ -101,10 +103,10 @@ def _rescaled(module: nn.Module, x: Inputs) -> Iterator[Change]:
                 weight = _weight(module.get_submodule(name))
                 assert weight is not None
                 weight.div_(size)
-        yield Change(f"rescale the weights of {_named([*sizes])} to 1 / sqrt(inputs)", module, x)
+        yield Change(f"rescale the weights of {_names([*sizes])} to 1 / sqrt(inputs)", module, batches)
 
 
-def _normalised(module: nn.Module, x: Inputs) -> Iterator[Change]:
+def _normalised(module: nn.Module, batches: list[Batch]) -> Iterator[Change]:
     """Add a normalisation after each hidden layer of a chain of layers that has none there."""
     leaves = [*_leaves(module)]
     layers = [name for name, leaf in leaves if isinstance(leaf, UNITS)]
@@ -120,7 +122,8 @@ def _normalised(module: nn.Module, x: Inputs) -> Iterator[Change]:
     if after:
         made = nn.Sequential(*chain)
         made.training = module.training
-        yield Change("add " + " and ".join(f"{kind} after {_named(names)}" for kind, names in after.items()), made, x)
+        what = "add " + " and ".join(f"{kind} after {_names(names)}" for kind, names in after.items())
+        yield Change(what, made, batches)
 
 
 def _leaves(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
@@ -132,6 +135,6 @@ def _leaves(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]
         yield from _leaves(child, f"{name}{key}.")
 
 
-def _named(layers: Sequence[str]) -> str:
+def _names(layers: Sequence[str]) -> str:
     """Return the names of a few layers, or how many they are."""
-    return ", ".join(layer or "the module" for layer in layers) if len(layers) <= FEW else f"{len(layers)} layers"
+    return ", ".join(layer or "the module" for layer in layers) if len(layers) <= NAMED else f"{len(layers)} layers"

@@ -1,18 +1,17 @@
-"""Which samples, outputs and units carry the smallest eigenvalue."""
+"""The samples, outputs and units that carry the smallest eigenvalue."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from gnlib.diagnosis.inputs import Inputs
-from gnlib.diagnosis.measured import Measured
+from gnlib.diagnosis.changes import UNITS
+from gnlib.problem import Problem
 from gnlib.text import listed
 
-NEAR = 1e-2  # of the usual distance between the derivatives of two samples, below which they are near each other
+CLOSE = 1e-2  # of the usual distance between the derivatives of two samples, below which they are near each other
 EQUAL = 1e-7  # of it, below which they differ by rounding: a distance is the root of a difference
 SHOWN = 0.01  # share of the low end
 
@@ -32,7 +31,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Culprits:
-    """What is behind the smallest eigenvalue.
+    """The samples, outputs and units behind the smallest eigenvalue.
 
     Attributes
     ----------
@@ -81,80 +80,45 @@ class Culprits:
         return "\n".join(f"{what}: {sentence}" for what, sentence in self.lines())
 
 
-def culprits(
-    module: nn.Module,
-    x: Inputs,
-    y: Any = None,
-    *,
-    loss: str | Callable[[Tensor, Any], Tensor] = "mse",
-    output: Callable[..., Tensor] | None = None,
-    mode: str | None = None,
-    memory: float = 4.0,
-    most: int = 5,
-) -> Culprits:
-    r"""Return the samples, outputs and units that carry the smallest eigenvalue of the matrix of a loss.
-
-    Samples i and j have the same rows in the Jacobian J if and only if the trace of
-    :math:`K_{ii} + K_{jj} - 2 K_{ij}` is zero, which is the squared distance of these rows: equal samples are found
-    whatever the network, and so are samples that it cannot tell apart.
-
-    Parameters
-    ----------
-    module, x, y, loss, output, mode, memory
-        as for :func:`gnlib.diagnosis.report`
-    most
-        how many samples, outputs and pairs to name
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`gnlib.diagnosis.report`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [2.0, 1.0]])
-    >>> found = culprits(torch.nn.Linear(2, 1), x, most=2)
-    >>> print(found.equal_samples[0])
-    0 and 2 are equal
-    """
+def culprits_of(problem: Problem, most: int = 5) -> Culprits:
+    """Return the samples, outputs and units behind the smallest eigenvalue, `most` of each at most."""
     if most < 1:
         raise ValueError(f"most is {most}; a positive number was expected.")
-    return culprits_of(Measured(module, x, y, loss=loss, output=output, mode=mode, memory=memory), most)
-
-
-def culprits_of(measured: Measured, most: int = 5) -> Culprits:
-    """Return the culprits of a network that has been measured."""
-    n, k = measured.outputs.shape
-    low = _low_end(measured)
-    samples, outputs = low.sum(1), low.sum(0)
-    gram = measured.gram.view(n, k, n, k)
-    spread = (measured.outputs - measured.outputs.mean(0)).abs().amax(0)
+    n, k = problem.outputs.shape
+    low = _low_end(problem)
+    gram = problem.gram.view(n, k, n, k)
+    spread = (problem.outputs - problem.outputs.mean(0)).abs().amax(0)
     size = torch.einsum("iaia->a", gram)
     return Culprits(
-        _largest(samples, most),
-        _largest(outputs, most),
-        _pairs(torch.einsum("iaja->ij", gram), most),
-        _pairs(torch.einsum("iaib->ab", gram), most),
-        _indices(spread <= EQUAL * measured.outputs.abs().amax()) if n > 1 else (),
-        _indices(size <= EQUAL**2 * size.amax()),
-        {
-            name: _indices(~part.alive)
-            for name, part in measured.parts.items()
-            if part.alive is not None and not part.alive.all()
-        },
+        samples=_largest(low.sum(1), most),
+        outputs=_largest(low.sum(0), most),
+        equal_samples=_pairs(torch.einsum("iaja->ij", gram), most),
+        equal_outputs=_pairs(torch.einsum("iaib->ab", gram), most),
+        constant_outputs=_indices(spread <= EQUAL * problem.outputs.abs().amax()) if n > 1 else (),
+        unmoved_outputs=_indices(size <= EQUAL**2 * size.amax()),
+        dead_units=_dead_units(problem),
     )
 
 
-def _low_end(measured: Measured) -> Float[Tensor, "n k"]:
+def _low_end(problem: Problem) -> Float[Tensor, "n k"]:
     """Return the share of each output on each sample in the eigenvectors at the low end."""
-    _, vectors = measured.spectrum
-    zeros = len(vectors) - measured.rank
+    _, vectors = problem.spectrum
+    zeros = len(vectors) - problem.rank
     low = vectors[:, : max(zeros, 1)]
-    n, _, r = measured.root.shape
+    n, _, r = problem.root.shape
     # in the outputs, where a column of the root stands for a mixture of them
-    mixed = measured.root @ low.view(n, r, -1)
+    mixed = problem.root @ low.view(n, r, -1)
     return mixed.square().sum(2) / mixed.square().sum()
+
+
+def _dead_units(problem: Problem) -> dict[str, tuple[int, ...]]:
+    """Return for each layer with units the numbers of those whose rows of all parameters have a gradient of zero."""
+    alive: dict[str, Tensor] = {}
+    for name, traced in problem.layered[1].items():
+        layer = problem.layer_of(name)
+        if isinstance(problem.module.get_submodule(layer), UNITS):
+            alive[layer] = alive[layer] | traced.alive if layer in alive else traced.alive
+    return {layer: _indices(~units) for layer, units in alive.items() if not units.all()}
 
 
 def _pairs(gram: Float[Tensor, "m m"], most: int) -> tuple[Pair, ...]:
@@ -168,7 +132,7 @@ def _pairs(gram: Float[Tensor, "m m"], most: int) -> tuple[Pair, ...]:
     distances = squares[first, second].sqrt()
     usual = distances.median()
     floor = EQUAL * own.amax().sqrt()
-    chosen = (distances <= (NEAR * usual).clamp_min(floor)).nonzero()[:, 0]
+    chosen = (distances <= (CLOSE * usual).clamp_min(floor)).nonzero()[:, 0]
     chosen = chosen[distances[chosen].argsort(stable=True)][:most]
     found = []
     for i in chosen.tolist():

@@ -1,4 +1,4 @@
-"""A network linearised where it stands, for a loss and an optimiser, and the course that it would take."""
+"""The linear model of a network for a loss and an optimiser, and the course that it takes."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,16 +12,16 @@ from torch.optim import SGD, Optimizer
 
 from gnlib.checks import EPS, numerical_rank
 from gnlib.diagnosis.descent import Rule, descend
-from gnlib.diagnosis.measured import through
 from gnlib.diagnosis.preconditioner import Factors, Preconditioner, preconditioned_gram, preconditioner_of, rule_of
 from gnlib.eigen.result import NotConvergedError
 from gnlib.jacobian.gram import gram_of
 from gnlib.jacobian.network import Network
 from gnlib.jacobian.operator import largest_eigenvalue
-from gnlib.jacobian.passes import at, outputs_of, pull, pullback, push
+from gnlib.jacobian.passes import jvp, outputs_of, replace_parameters, vjp
 from gnlib.losses import Loss, SquaredError
+from gnlib.problem import with_root
 
-OFF = 0.25  # of the residual, by which the network may differ from its linear model
+DEVIATION = 0.25  # of the residual, by which the network may differ from its linear model
 ROUNDING = 1e-8  # of the first residual, below which nothing is compared
 FINENESS = 4  # steps at which the network is looked at, in a doubling of their number
 
@@ -132,14 +132,14 @@ def linearise(
     """
     outputs = outputs_of(networks, memory)
     g = loss.gradient(outputs)
-    gradient = {} if isinstance(optimizer, SGD) else pull(networks, g, memory)
+    gradient = {} if isinstance(optimizer, SGD) else vjp(networks, memory)(g)
     preconditioner = preconditioner_of(optimizer, networks, leaves, gradient, memory)
     kernel = gram_of(networks, memory) if kernel is None else kernel
     if preconditioner.factors is not None:
         kernel = preconditioned_gram(networks, preconditioner.factors, memory)
     pushed = outputs.new_zeros(outputs.numel(), 0)
     if preconditioner.momentum is not None:
-        pushed = push(networks, preconditioner.momentum, memory).reshape(-1, 1)
+        pushed = jvp(networks, preconditioner.momentum, memory).reshape(-1, 1)
     space: Outputs
     if isinstance(loss, SquaredError):
         values, vectors = torch.linalg.eigh(kernel)
@@ -148,7 +148,7 @@ def linearise(
         largest = float(values[-1])
     else:
         space, unreachable = Outputs(outputs, loss, kernel, pushed), _unreachable(g, kernel)
-        largest = _largest(through(loss.root(outputs), kernel))
+        largest = _largest(with_root(loss.root(outputs), kernel))
     stable = rule_of(optimizer).limit / largest if largest > 0 else math.inf
     return Linear(space, preconditioner, stable, unreachable)
 
@@ -199,16 +199,16 @@ def trusted(
     memory: float,
 ) -> int:
     """Return the last step that was kept before the first at which the network is found off its linear model."""
-    first, pulled = loss.gradient(outputs_of(networks, memory)).norm(), pullback(networks, memory)
+    first, product = loss.gradient(outputs_of(networks, memory)).norm(), vjp(networks, memory)
     size = sum(len(network.x) * network.outputs for network in networks)
 
     def on(step: int) -> bool:
         sums, outputs = kept[step]
-        back = pulled(sums[:size].view(-1, networks[0].outputs))
-        there = at(networks, _displaced(networks[0].parameters, preconditioner, back, sums[size:]))
+        back = product(sums[:size].view(-1, networks[0].outputs))
+        there = replace_parameters(networks, _displaced(networks[0].parameters, preconditioner, back, sums[size:]))
         expected = loss.gradient(outputs)
         apart = (loss.gradient(outputs_of(there, memory)) - expected).norm()
-        return bool(apart <= OFF * expected.norm() + ROUNDING * first)
+        return bool(apart <= DEVIATION * expected.norm() + ROUNDING * first)
 
     steps = sorted(kept)
     good, bad = -1, len(steps)

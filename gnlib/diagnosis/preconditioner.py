@@ -1,4 +1,4 @@
-r"""What an optimiser of torch does to gradients: a rule for all parameters, and a factor for each of them."""
+"""The optimisers of torch, as a rule for all parameters and a factor for each of them."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +13,7 @@ from gnlib.diagnosis.descent import Rule
 from gnlib.jacobian.contraction import add_columns
 from gnlib.jacobian.gram import blocks_of, gram_of, mirrored, rows_of
 from gnlib.jacobian.network import Factors, Network
+from gnlib.jacobian.passes import freeze_all_but
 from gnlib.jacobian.trial import GIB
 
 FLOOR = 1e-3  # of the root mean square of the diagonal's root: parameters that hardly matter would move the most
@@ -69,6 +70,18 @@ def optimizer_of(optimizer: str | Optimizer, network: Network, leaves: Mapping[s
     for group in made.param_groups:
         group["lr"] = rate
     return made
+
+
+def name_of(optimizer: str | Optimizer) -> str:
+    """Return the name of an optimiser."""
+    return optimizer if isinstance(optimizer, str) else type(optimizer).__name__
+
+
+def moved_by(optimizer: Optimizer, networks: Sequence[Network], leaves: Mapping[str, Tensor]) -> Sequence[Network]:
+    """Return networks differentiated by those parameters alone whose leaves the optimiser moves."""
+    held = {id(leaf) for group in optimizer.param_groups for leaf in group["params"]}
+    moving = {name for name in networks[0].parameters if id(leaves[name]) in held}
+    return networks if len(moving) == len(networks[0].parameters) else freeze_all_but(networks, moving)
 
 
 def rule_of(optimizer: Optimizer) -> Rule:

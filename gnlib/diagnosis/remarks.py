@@ -1,20 +1,20 @@
-"""What is unusual about a network, beside its spectrum."""
+"""Remarks on what is unusual about a network, beside its spectrum."""
 
 from collections.abc import Iterator
 
 import torch
 
 from gnlib.diagnosis.changes import fresh_norms, off_scale
-from gnlib.diagnosis.measured import Measured
 from gnlib.jacobian.double import Casts
 from gnlib.jacobian.network import Network
 from gnlib.losses import CrossEntropy
+from gnlib.problem import Problem
 from gnlib.text import listed
 
 
-def remarks_on(measured: Measured) -> Iterator[tuple[str, str]]:
+def remarks_on(problem: Problem) -> Iterator[tuple[str, str]]:
     """Yield headings, and what they mean."""
-    network, module = measured.networks[0], measured.module
+    network, module = problem.networks[0], problem.module
     if network.coupled:
         yield "outputs depend on the other samples", "the matrix is that of this batch, normalisation included"
     elif fresh := fresh_norms(module):
@@ -27,8 +27,8 @@ def remarks_on(measured: Measured) -> Iterator[tuple[str, str]]:
     if lower := _casts(network):
         named = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in lower))
         yield f"the forward pass casts to {named}", "training rounds there; what stands here is in double precision"
-    y = measured.outputs
-    if isinstance(measured.loss, CrossEntropy) and y.amin() >= 0 and (y.sum(1) - 1).abs().max() < 1e-6:
+    y = problem.outputs
+    if isinstance(problem.loss, CrossEntropy) and y.amin() >= 0 and (y.sum(1) - 1).abs().max() < 1e-6:
         yield "the outputs are probabilities", "cross_entropy takes a softmax of them again: pass what comes before it"
 
 

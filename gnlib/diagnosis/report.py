@@ -1,26 +1,24 @@
-"""One page on a network and its data: how well conditioned it is for a loss, why, and what to do."""
+"""One page on a network and its data: its condition number for a loss, where that comes from, and what to do."""
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gnlib.diagnosis.by_layer import Shares, shares_of
 from gnlib.diagnosis.culprits import Culprits, culprits_of
 from gnlib.diagnosis.forecast import Forecast, forecast_of
-from gnlib.diagnosis.inputs import Inputs
-from gnlib.diagnosis.measured import Measured
 from gnlib.diagnosis.rates import StableRate, stable_rate_of
 from gnlib.diagnosis.remarks import remarks_on
 from gnlib.diagnosis.suggestions import Suggestion, suggestions_for
 from gnlib.eigen.result import ConditionNumber
 from gnlib.jacobian.cost import LONG, second_of
+from gnlib.jacobian.trial import GIB
 from gnlib.losses import SquaredError
+from gnlib.problem import Problem
 from gnlib.text import Line, as_html, as_page
 
 STEPS, FORECAST = 100, 1000
@@ -29,7 +27,7 @@ EIGEN = 80  # operations of all decompositions, over the cube of the number of r
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """What :func:`gnlib.diagnosis.report` found.
+    """How well conditioned a network is on its data for a loss, where that comes from, and what to do.
 
     Attributes
     ----------
@@ -128,109 +126,46 @@ class Report:
         return as_html(self.lines()) + self.layers._repr_html_()
 
 
-def report(
-    module: nn.Module,
-    x: Inputs,
-    y: Any = None,
-    *,
-    loss: str | Callable[[Tensor, Any], Tensor] = "mse",
-    optimizer: Optimizer | None = None,
-    output: Callable[..., Tensor] | None = None,
-    mode: str | None = None,
-    memory: float = 4.0,
-) -> Report:
-    r"""Return how well conditioned a network is on its data for a loss, where that comes from, and what to do.
-
-    Parameters
-    ----------
-    module
-        any module, as for :func:`gnlib.jacobian.gauss_newton_gram`
-    x
-        the data, samples along the first axis: a tensor, a tuple or a dict of the tensors that the module is called
-        with, or a list of batches
-    y
-        the targets, as for :func:`gnlib.diagnosis.loss_of`
-    loss
-        `"mse"`, `"cross_entropy"` or a function of outputs and targets, as for :func:`gnlib.diagnosis.loss_of`. The
-        largest stable rates are those for this loss: `"mse"` is half the mean over samples of the squared distance,
-        of which `nn.MSELoss()` is `2 / k` times
-    optimizer
-        one of torch, whose largest stable rate to report too, as for :func:`gnlib.diagnosis.largest_stable_rate`
-    output, mode, memory
-        as for :func:`gnlib.jacobian.gauss_newton_gram`
-
-    Raises
-    ------
-    TypeError, ValueError
-        What :func:`gnlib.jacobian.gauss_newton_gram`, :func:`gnlib.diagnosis.loss_of` and
-        :func:`gnlib.diagnosis.largest_stable_rate` raise; a loss without curvature at these outputs.
-
-    Notes
-    -----
-    Learning rates by layer and samples to leave out cost little to try. Other inputs, weights of the usual scale,
-    normalisations that have seen the batch, and new ones in a chain of layers are tried if the matrix takes less than
-    about a second. The best suggestion is the one with the fewest steps of the linear model under `optimizer`, while
-    the condition number may rise; without `y` it is the one with the lowest condition number. Where the matrix of an
-    adaptive optimiser takes longer than about a second, steps are those of gradient descent, and are called so.
-
-    Before a report of more than about ten seconds its time and memory are announced on the standard error.
-
-    Examples
-    --------
-    >>> import torch
-    >>> x = torch.tensor([[9.0, 1.0], [10.0, 2.0], [11.0, 1.0], [9.0, 1.0]])
-    >>> found = report(torch.nn.Linear(2, 1), x)
-    >>> print(found.suggestions[0].what)
-    centre the inputs
-    >>> found.condition.rank, found.full, [str(pair) for pair in found.culprits.equal_samples]
-    (3, 4, ['0 and 3 are equal'])
-    """
+def report_on(problem: Problem, optimizer: Optimizer | str | None = None) -> Report:
+    """Return the report on a network, with the stable rate of an optimiser if there is one."""
     begun = perf_counter()
-    given: dict[str, Any] = dict(loss=loss, output=output, mode=mode, memory=memory)
-    measured = Measured(module, x, y, **given)
-    _announce(measured)
-    condition = measured.condition
-    plain = condition
-    if not isinstance(measured.loss, SquaredError):
-        plain = measured.ends(torch.linalg.eigvalsh(measured.gram))
-    descent = stable_rate_of(measured)
+    _announce(problem)
+    descent = stable_rate_of(problem)
     rates = [descent, descent.with_momentum()]
     if optimizer is not None:
-        rates.append(stable_rate_of(measured, optimizer))
-    shares, found = shares_of(measured), culprits_of(measured)
-    cheap = optimizer if measured.is_cheap_for(optimizer) else None
-    again = (lambda module, x: Measured(module, x, y, **given)) if measured.is_cheap else None
-    suggestions = suggestions_for(measured, x, again, shares, found, cheap)
-    forecast = None
-    if measured.has_targets:
-        how: dict[str, Any] = dict(optimizer=optimizer or "sgd", rate=None, steps=FORECAST, after=0, memory=memory)
-        forecast = forecast_of(measured.networks, measured.loss, **how, kernel=measured.gram)
-    n, k = measured.outputs.shape
+        rates.append(stable_rate_of(problem, optimizer))
+    shares, culprits = shares_of(problem), culprits_of(problem)
+    n, k = problem.outputs.shape
     return Report(
-        n,
-        k,
-        measured.parameters,
-        measured.loss.name,
-        plain,
-        condition,
-        len(measured.matrix),
-        tuple(rates),
-        shares,
-        found,
-        tuple(remarks_on(measured)),
-        suggestions,
-        forecast,
-        perf_counter() - begun,
-        measured.gib,
+        samples=n,
+        outputs=k,
+        parameters=problem.parameters,
+        loss=problem.loss.name,
+        squared_error=problem.condition if problem.is_plain else problem.ends_of(torch.linalg.eigvalsh(problem.gram)),
+        condition=problem.condition,
+        full=problem.loss_rows,
+        rates=tuple(rates),
+        layers=shares,
+        culprits=culprits,
+        remarks=tuple(remarks_on(problem)),
+        suggestions=suggestions_for(problem, shares, culprits, optimizer),
+        forecast=forecast_of(problem, optimizer, steps=FORECAST) if problem.has_targets else None,
+        seconds=perf_counter() - begun,
+        gib=_gib(problem),
     )
 
 
-def _announce(measured: Measured) -> None:
+def _announce(problem: Problem) -> None:
     """Say what a report will take, before it begins, where that is more than about ten seconds."""
-    grams, eigen = 1 + measured.has_targets, EIGEN * measured.outputs.numel() ** 3
-    if grams * measured.cost().operations + eigen >= LONG:
-        seconds = grams * measured.cost(probe=True).seconds + eigen * second_of()
-        print(f"The report takes about {seconds:.2g} s and {measured.gib:.2g} GiB.", file=sys.stderr, flush=True)
+    grams, eigen = 1 + problem.has_targets, EIGEN * problem.outputs.numel() ** 3
+    if grams * problem.cost().operations + eigen >= LONG:
+        seconds = grams * problem.cost(probe=True).seconds + eigen * second_of()
+        print(f"The report takes about {seconds:.2g} s and {_gib(problem):.2g} GiB.", file=sys.stderr, flush=True)
+
+
+def _gib(problem: Problem) -> float:
+    """Memory of the matrices of a report: of the outputs, of the loss, its eigenvectors, and one that is tried."""
+    return 8 * 4 * problem.outputs.numel() ** 2 / GIB
 
 
 def _counts(report: Report) -> str:

@@ -1,4 +1,4 @@
-"""What to change, tried on the spot: each suggestion with the steps and the condition number that it leads to."""
+"""Changes that help, each tried on the spot: the steps and the condition number that it leads to."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -6,18 +6,19 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 from gnlib.diagnosis.by_layer import Shares
 from gnlib.diagnosis.changes import changes_of
 from gnlib.diagnosis.culprits import Culprits
 from gnlib.diagnosis.descent import descend
-from gnlib.diagnosis.inputs import Inputs
-from gnlib.diagnosis.measured import Measured, through
 from gnlib.diagnosis.model import linearise
-from gnlib.diagnosis.preconditioner import rule_of
+from gnlib.diagnosis.preconditioner import NAMED, rule_of
 from gnlib.eigen.result import ConditionNumber
+from gnlib.jacobian.gram import gram_of
+from gnlib.jacobian.passes import freeze_all_but
+from gnlib.problem import Problem, with_root
 from gnlib.text import listed
 
 MOST = 3
@@ -25,6 +26,8 @@ WORTH = 1.25  # by which the steps, or the condition number where there are no t
 FACTOR = 10  # of the learning rate of one layer
 GOAL, STEPS = 0.1, 1000  # of the loss at the start; of the linear model, at most
 DESCENT = "gradient descent"
+CHEAP = 3e10  # operations, of a second or so
+CHEAP_COLUMNS = 5e9  # the same where all columns of the Jacobian are formed
 
 
 class Pace(NamedTuple):
@@ -62,18 +65,13 @@ class Trial(NamedTuple):
     """A change and what it makes of a network: whether of its outputs too, its Gram matrix, and both ends of that."""
 
     what: str
-    measured: Measured
+    problem: Problem
     gram: Float[Tensor, "nk nk"]
     after: ConditionNumber
 
 
 def suggestions_for(
-    measured: Measured,
-    x: Inputs,
-    again: Callable[[nn.Module, Inputs], Measured] | None,
-    shares: Shares,
-    found: Culprits,
-    optimizer: Optimizer | None = None,
+    problem: Problem, shares: Shares, culprits: Culprits, optimizer: str | Optimizer | None = None
 ) -> tuple[Suggestion, ...]:
     """Return the three changes that help the most, of those tried here.
 
@@ -83,37 +81,47 @@ def suggestions_for(
 
     Parameters
     ----------
-    measured, x
-        a network that has been measured, on these inputs
-    again
-        measures another module or other inputs in the same way; None where that takes too long
-    shares, found
-        where its condition number comes from
+    problem, shares, culprits
+        a network, and where its condition number comes from
     optimizer
         with its settings and without its state, which a changed network has not; gradient descent if there is none.
         Those that divide by the size of gradients give each layer a rate already, so none is suggested for them
     """
-    trials = [] if again is None else [*_changed(measured, x, again)]
+    trials = [*_changed(problem)] if is_cheap(problem) else []
+    if isinstance(optimizer, str):
+        optimizer = NAMED[optimizer]([*problem.module.parameters()], lr=1.0)
+    optimizer = optimizer if is_cheap_for(problem, optimizer) else None
     if optimizer is None or isinstance(optimizer, SGD):
-        trials = [*_by_rates(measured, shares), *trials]
-    dropped = [*_without_duplicates(measured, found)]
+        trials = [*_by_rates(problem, shares), *trials]
+    dropped = [*_without_duplicates(problem, culprits)]
 
     def gain(suggestion: Suggestion) -> float:
         pace = suggestion.pace
         if pace is not None:
             return pace.before / max(pace.steps, 1)
-        return 1.0 if measured.has_targets else measured.condition.value / suggestion.after.value
+        return 1.0 if problem.has_targets else problem.condition.value / suggestion.after.value
 
     plain = [Suggestion(trial.what, trial.after) for trial in trials]
-    tried = _paced(measured, trials, optimizer) if measured.has_targets and trials else plain
+    tried = _paced(problem, trials, optimizer) if problem.has_targets and trials else plain
     best = sorted((s for s in tried if gain(s) >= WORTH), key=gain, reverse=True)[: MOST - len(dropped)]
     return tuple(sorted([*best, *dropped], key=gain, reverse=True))
 
 
-def _paced(measured: Measured, trials: Sequence[Trial], optimizer: Optimizer | None) -> list[Suggestion]:
+def is_cheap(problem: Problem) -> bool:
+    """Say whether the matrix takes so little that it may be made again for a trial."""
+    return problem.networks[0].vmapped and problem.cost().operations < CHEAP
+
+
+def is_cheap_for(problem: Problem, optimizer: Optimizer | None) -> bool:
+    """Say whether the matrix in the coordinates of an optimiser takes so little too."""
+    plain = optimizer is None or isinstance(optimizer, SGD)
+    return plain or problem.parameters * problem.outputs.numel() ** 2 < CHEAP_COLUMNS
+
+
+def _paced(problem: Problem, trials: Sequence[Trial], optimizer: Optimizer | None) -> list[Suggestion]:
     """Return suggestions with the steps to a loss that the network reaches as it is."""
-    start = min(m.loss.value(m.outputs) for m in (measured, *(trial.measured for trial in trials)))
-    now, losses = Trial("", measured, measured.gram, measured.condition), []
+    start = min(m.loss.value(m.outputs) for m in (problem, *(trial.problem for trial in trials)))
+    now, losses = Trial(what="", problem=problem, gram=problem.gram, after=problem.condition), []
     for loss in islice(_course(now, optimizer), STEPS + 1):
         losses.append(loss)
         if loss <= GOAL * start:
@@ -130,27 +138,27 @@ def _paced(measured: Measured, trials: Sequence[Trial], optimizer: Optimizer | N
 
 def _course(trial: Trial, optimizer: Optimizer | None) -> Iterator[float]:
     """Yield the losses of the linear model at half of the largest stable rate."""
-    _, measured, gram, _ = trial
-    leaves = {name: p.detach() for name, p in measured.networks[0].parameters.items()}
+    _, problem, gram, _ = trial
+    leaves = {name: p.detach() for name, p in problem.networks[0].parameters.items()}
     kind: Callable[..., Optimizer] = SGD if optimizer is None else type(optimizer)
     made = kind([{**(optimizer.param_groups[0] if optimizer else {"lr": 1.0}), "params": [*leaves.values()]}])
-    space, _, stable, _ = linearise(measured.networks, measured.loss, made, leaves, measured.memory, gram)
+    space, _, stable, _ = linearise(problem.networks, problem.loss, made, leaves, problem.memory, gram)
     rule = rule_of(made)._replace(rate=stable / 2)
     return (space.value(f) for _, f in descend(space.start, space.change, space.gradient, rule))
 
 
-def _changed(measured: Measured, x: Inputs, again: Callable[[nn.Module, Inputs], Measured]) -> Iterator[Trial]:
+def _changed(problem: Problem) -> Iterator[Trial]:
     """Measure the network, or its inputs, as they would be."""
-    for change in changes_of(measured.module, x, measured.networks[0].mode):
+    for change in changes_of(problem.module, problem.batches, problem.networks[0].mode):
         try:
-            other = again(change.module, change.x)
-            after = other.ends(other.spectrum[0])
-        except ValueError:  # what cannot be measured is no suggestion
+            other = problem.changed(change.module, change.batches)
+            after = other.ends_of(other.eigenvalues)
+        except ValueError:  # what cannot be problem is no suggestion
             continue
-        yield Trial(change.what, other, other.gram, after)
+        yield Trial(what=change.what, problem=other, gram=other.gram, after=after)
 
 
-def _by_rates(measured: Measured, shares: Shares) -> Iterator[Trial]:
+def _by_rates(problem: Problem, shares: Shares) -> Iterator[Trial]:
     """Give a smaller rate to the layer that makes kappa larger, and a larger rate to the one that makes it smaller.
 
     A learning rate of its own multiplies a layer's part of the matrix.
@@ -159,19 +167,21 @@ def _by_rates(measured: Measured, shares: Shares) -> Iterator[Trial]:
         return
     steep, flat = (extreme(shares.layers, key=lambda share: share.difference) for extreme in (max, min))
     for share, factor, how in ((steep, 1 / FACTOR, "smaller"), (flat, FACTOR, "larger")):
-        gram = measured.gram + (factor - 1) * measured.parts[share.layer].gram
+        own = [name for name in problem.networks[0].parameters if problem.layer_of(name) == share.layer]
+        gram = gram_of(freeze_all_but(problem.networks, own), problem.memory).mul_(factor - 1).add_(problem.gram)
         what = f"give {share.layer or 'the module itself'} a learning rate {FACTOR} times {how}"
-        yield Trial(what, measured, gram, measured.ends(torch.linalg.eigvalsh(through(measured.root, gram))))
+        ends = problem.ends_of(torch.linalg.eigvalsh(with_root(problem.root, gram)))
+        yield Trial(what=what, problem=problem, gram=gram, after=ends)
 
 
-def _without_duplicates(measured: Measured, found: Culprits) -> Iterator[Suggestion]:
+def _without_duplicates(problem: Problem, culprits: Culprits) -> Iterator[Suggestion]:
     """Leave out the second of each pair of samples."""
-    dropped = sorted({pair.second for pair in found.equal_samples})
-    n, r = len(measured.root), measured.root.shape[2]
+    dropped = sorted({pair.second for pair in culprits.equal_samples})
+    n, r = len(problem.root), problem.root.shape[2]
     if dropped:
-        kept = torch.ones(n, dtype=torch.bool, device=measured.outputs.device)
+        kept = torch.ones(n, dtype=torch.bool, device=problem.outputs.device)
         kept[dropped] = False
         rows = kept.repeat_interleave(r)
-        matrix = measured.matrix[rows][:, rows] * (n / (n - len(dropped)))
+        matrix = problem.loss_gram[rows][:, rows] * (n / (n - len(dropped)))
         what = f"drop sample{'s' * (len(dropped) > 1)} {listed(dropped)}"
-        yield Suggestion(what, measured.ends(torch.linalg.eigvalsh(matrix)))
+        yield Suggestion(what, problem.ends_of(torch.linalg.eigvalsh(matrix)))

@@ -6,7 +6,7 @@ from itertools import product
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from gnlib.jacobian.network import Network
@@ -148,12 +148,14 @@ class Held:
 
     Attributes
     ----------
+    layer
+        which it is
     gradients
         by what the layer returns, `(h, n, k, o, t)`
     """
 
     def __init__(self, structure: Structure, layer: Layer, units: int, outputs: int, device: torch.device) -> None:
-        self._structure, self._layer, self._features = structure, layer, list[Shaped[Tensor, "h b t i"]]()
+        self._structure, self.layer, self._features = structure, layer, list[Shaped[Tensor, "h b t i"]]()
         sizes = units, outputs, layer.outputs
         new = partial(torch.empty, dtype=torch.float64, device=device)
         if layer.pays(units, units * outputs):  # position by position
@@ -163,18 +165,54 @@ class Held:
 
     def take(self, rows: Rows) -> None:
         """Keep what belongs to some units and outputs."""
-        found = gradients(self._structure, rows, self._layer.calls)
+        found = gradients(self._structure, rows, self.layer.calls)
         self.gradients[:, rows.units, rows.outputs] = found.permute(3, 0, 1, 4, 2)
         if rows.outputs.start == 0:
-            used = [self._structure.uses[name][0].as_weight for name in self._layer.names]
+            used = [self._structure.uses[name][0].as_weight for name in self.layer.names]
             ones = found.new_ones(1, 1, 1, 1).expand(len(found), *found.shape[2:4], 1)
-            kinds = [features(self._structure, rows, self._layer.calls) if weight else ones for weight in used]
+            kinds = [features(self._structure, rows, self.layer.calls) if weight else ones for weight in used]
             self._features.append((kinds[0] if len(kinds) == 1 else torch.cat(kinds, 3)).permute(2, 0, 1, 3))
+
+    @property
+    def features(self) -> Shaped[Tensor, "h n t i"]:
+        """Inputs of the layer for all units, as :func:`features` gives them."""
+        self._features = [torch.cat(self._features, 1)] if len(self._features) > 1 else self._features
+        return self._features[0]
 
     def add_to(self, gram: Float[Tensor, "r r"]) -> None:
         """Add the layer's part to the blocks of a matrix on the diagonal and above it."""
-        for f, g in zip(torch.cat(self._features, 1), self.gradients, strict=True):
+        for f, g in zip(self.features, self.gradients, strict=True):
             self._add(gram, f, g)
+
+    def squares(self, root: Float[Tensor, "n k r"]) -> float:
+        r"""Return the sum of the squares of :math:`R^\top J` over the columns of the layer, few samples at a time."""
+        n, k, _ = root.shape
+        total = 0.0
+        for f, g in zip(self.features, self.gradients, strict=True):
+            coupled = len(g) < n
+            g = g.flatten(0, 1).unflatten(0, (n, k))
+            size = max(TILE**2 // g[0].numel(), 1)
+            for start in range(0, n, size):
+                some = slice(start, start + size)
+                h = root[some].mT @ g[some].flatten(2)
+                h = h.view(1 if coupled else len(h), -1, g.shape[3])
+                total += _sum_of_squares(h, f if coupled else f[some])
+        return total
+
+    def alive(self, parameter: Tensor) -> Bool[Tensor, " rows"]:
+        """Say for each row of a parameter whether a gradient that reaches it meets a feature; neither of them is 0."""
+        rows = parameter.shape[:1].numel()
+        alive = []
+        for f, g in zip(self.features, self.gradients, strict=True):
+            reached = g.any(1)  # by any output of a unit, `(n, o, t)`
+            if not f.is_floating_point():
+                found = torch.zeros(rows, dtype=torch.bool, device=g.device)
+                tokens = f[..., 0][reached.any(1)]
+                found[tokens[tokens >= 0]] = True
+                return found
+            alive.append((reached & f.any(2)[:, None]).any(2).any(0))
+        entries = torch.cat(alive).repeat_interleave(parameter.numel() // self.layer.groups // self.layer.outputs)
+        return entries.view(rows, -1).any(1)
 
 
 def add_held_columns(gram: Float[Tensor, "r r"], f: Float[Tensor, "n t i"], g: Float[Tensor, "n k o t"]) -> None:
@@ -207,5 +245,13 @@ def add_pairs(gram: Float[Tensor, "r r"], f: Shaped[Tensor, "n t i"], g: Float[T
             part.addcmul_(found, products[start : start + tile, None, start:, None])
 
 
-def _products(x: Shaped[Tensor, "n i"], y: Shaped[Tensor, "m i"], dtype: torch.dtype) -> Float[Tensor, "n m"]:
+def _sum_of_squares(g: Float[Tensor, "b q t"], f: Shaped[Tensor, "b t i"]) -> float:
+    """Return the squared norm of `g @ f`, by pairs of positions where these are fewer."""
+    (q, t), i = g.shape[1:], f.shape[2]
+    if f.is_floating_point() and q * i <= t * (q + i):
+        return (g @ f).square().sum().item()
+    return torch.sum((g.mT @ g) * _products(f, f, g.dtype)).item()
+
+
+def _products(x: Shaped[Tensor, "*b n i"], y: Shaped[Tensor, "*b m i"], dtype: torch.dtype) -> Float[Tensor, "*b n m"]:
     return x @ y.mT if x.is_floating_point() else ((x == y.mT) & (x >= 0)).to(dtype)

@@ -3,17 +3,18 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from gnlib.files import progress
 from gnlib.jacobian.contraction import COLUMNS, TILE, Held, add_columns, write_columns
 from gnlib.jacobian.cost import announced
-from gnlib.jacobian.network import Network, networks_of
+from gnlib.jacobian.network import Factors, Network, networks_of
 from gnlib.jacobian.plan import Group, Plan, check_memory, plan_of
 from gnlib.jacobian.record import Structure, rows, structures_of
-from gnlib.progress import progress
 
 
 class NotFiniteError(ValueError):
@@ -132,15 +133,80 @@ def tangent_kernel(
     return gauss_newton_gram(module, x, output=output, mode=mode, memory=memory).mul_(n)
 
 
+class LayerTrace(NamedTuple):
+    r"""The part of a parameter in the Gram matrix of a loss, :math:`R^\top K R` with :math:`K = \frac1n J J^\top`.
+
+    Attributes
+    ----------
+    trace
+        the trace of :math:`R^\top K_\ell R`, where :math:`K_\ell` is made of the columns of J for this parameter alone
+    alive
+        for each row of the parameter, along its first axis, whether any of its columns of J has an entry that is not 0
+    """
+
+    trace: float
+    alive: Bool[Tensor, " rows"]
+
+
 def gram_of(networks: Sequence[Network], memory: float) -> Float[Tensor, "nk nk"]:
     """Return the Gram matrix of networks, one for each batch, that have been tried already."""
+    return _accumulate(networks, memory, None)
+
+
+def layered_gram(
+    networks: Sequence[Network], memory: float, root: Float[Tensor, "n k r"]
+) -> tuple[Float[Tensor, "nk nk"], dict[str, LayerTrace]]:
+    r"""Return the Gram matrix K of networks and, by parameter, the trace of its part in :math:`R^\top K R`.
+
+    It takes the memory of :func:`gram_of`. A weight and a bias whose gradients are held together stand under the name
+    of the first of them.
+    """
+    traces = _Traces(root, networks[0].parameters)
+    return _accumulate(networks, memory, traces), traces.by_parameter
+
+
+class _Traces:
+    """The traces of the parts of parameters, summed while columns of the Jacobian are made."""
+
+    def __init__(self, root: Float[Tensor, "n k r"], parameters: Factors) -> None:
+        self._root, self._parameters = root, parameters
+        self.by_parameter: dict[str, LayerTrace] = {}
+
+    def add_columns(self, name: str, part: slice, columns: Float[Tensor, "nk g"]) -> None:
+        """Add columns of the Jacobian: those of a slice of a flattened parameter."""
+        n, k, _ = self._root.shape
+        parameter = self._parameters[name]
+        some = columns.view(n, k, -1).split(max(TILE**2 // len(columns), 1), 2)
+        squares = sum((self._root.mT @ c).square().sum().item() for c in some)
+        alive = torch.zeros(parameter.numel(), dtype=torch.bool, device=columns.device)
+        alive[part] = columns.any(0)
+        self._add(name, squares, alive.view(parameter.shape[:1].numel(), -1).any(1))
+
+    def add_layer(self, held: Held) -> None:
+        """Add a layer, by its features and gradients."""
+        name = held.layer.names[0]
+        self._add(name, held.squares(self._root), held.alive(self._parameters[name]))
+
+    def _add(self, name: str, squares: float, alive: Bool[Tensor, " rows"]) -> None:
+        before = self.by_parameter.get(name, LayerTrace(0.0, torch.zeros_like(alive)))
+        self.by_parameter[name] = LayerTrace(before.trace + squares / len(self._root), before.alive | alive)
+
+
+def _accumulate(networks: Sequence[Network], memory: float, traces: _Traces | None) -> Float[Tensor, "nk nk"]:
+    """Sum a Gram matrix over groups of columns, and the traces of its parts if they are asked for."""
     size = rows_of(networks)
     structures = structures_of(networks)
     plan = plan_of(networks[0], structures[0], memory, result=size, rows=size)
     gram = torch.zeros(size, size, dtype=torch.float64, device=networks[0].x.device)
     what = announced(networks[0], structures[0], plan)
     for group in plan.groups:
-        blocks, held = gathered(networks, structures, plan, group, what, wide=COLUMNS)
+        blocks, held, places = gathered(networks, structures, plan, group, what, wide=COLUMNS)
+        if traces is not None:
+            for name, part in group.columns.items():
+                traces.add_columns(name, part, places[name])
+            for layer in held:
+                traces.add_layer(layer)
+        places.clear()
         while blocks:
             add_columns(gram, blocks.pop())
         while held:
@@ -239,8 +305,11 @@ def gathered(
     what: str = "Jacobian",
     *,
     wide: float = math.inf,
-) -> tuple[list[Float[Tensor, "nk g"]], list[Held]]:
-    """Return the columns of a group, in one block and one for each parameter that is wide, and its layers."""
+) -> tuple[list[Float[Tensor, "nk g"]], list[Held], dict[str, Float[Tensor, "nk g"]]]:
+    """Return the columns of a group in blocks, its layers, and the columns by parameter.
+
+    Each parameter that is wide has a block of its own; the last block holds all others.
+    """
     device = networks[0].x.device
     new = partial(torch.empty, rows_of(networks), dtype=torch.float64, device=device)
     widths = {name: part.stop - part.start for name, part in group.columns.items()}
@@ -264,7 +333,7 @@ def gathered(
                 for layer in held:
                     layer.take(some)
         first += units * outputs
-    return blocks, held
+    return blocks, held, places
 
 
 def check_finite(values: Tensor, group: Group) -> None:

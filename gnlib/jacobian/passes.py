@@ -1,7 +1,14 @@
-"""A network where it stands: its outputs, their tangent kernel, and the network itself at other parameters."""
+"""Passes through networks where they stand: outputs, vector-Jacobian and Jacobian-vector products."""
 
 import copy
 from collections.abc import Callable, Collection, Iterator, Sequence
+
+
+def replace(network, **fields):  # TEMPORARY
+    moved = copy.copy(network)
+    vars(moved).update(fields)
+    return moved
+
 
 import torch
 from jaxtyping import Float
@@ -12,47 +19,41 @@ from gnlib.jacobian.plan import MARGIN
 from gnlib.jacobian.trial import GIB
 
 
-def at(networks: Sequence[Network], parameters: Factors) -> list[Network]:
+def replace_parameters(networks: Sequence[Network], parameters: Factors) -> list[Network]:
     """Return networks with other parameters, which have not been tried there."""
-    moved = [copy.copy(network) for network in networks]
-    for network in moved:
-        network.parameters = parameters
-    return moved
+    return [replace(network, parameters=parameters) for network in networks]
 
 
-def only(networks: Sequence[Network], names: Collection[str]) -> list[Network]:
-    """Return networks of which no other parameters than these move."""
-    some = [copy.copy(network) for network in networks]
-    for network in some:
-        network.frozen = network.frozen | {name: p for name, p in network.parameters.items() if name not in names}
-        network.parameters = {name: p for name, p in network.parameters.items() if name in names}
-    return some
+def freeze_all_but(networks: Sequence[Network], names: Collection[str]) -> list[Network]:
+    """Return networks of which no other parameters than these are differentiated by."""
+
+    def split(network: Network) -> Network:
+        moving = {name: p for name, p in network.parameters.items() if name in names}
+        frozen = {name: p for name, p in network.parameters.items() if name not in names}
+        return replace(network, parameters=moving, frozen=network.frozen | frozen)
+
+    return [split(network) for network in networks]
 
 
 @torch.inference_mode(False)
 @torch.no_grad()
 def outputs_of(networks: Sequence[Network], memory: float) -> Float[Tensor, "n k"]:
     """Return the outputs on all samples."""
-    found = []
+    outputs = []
     for network in networks:
         with network.as_template():
-            found += [network(network.parameters, x) for x in _batches(network, memory)]
-    return torch.cat(found)
+            outputs += [network(network.parameters, x) for x in _batches(network, memory)]
+    return torch.cat(outputs)
 
 
-def pull(networks: Sequence[Network], weights: Float[Tensor, "n k"], memory: float) -> Factors:
-    r"""Return :math:`\frac1n J^\top w` by parameter, from a backward pass for each batch that fits."""
-    return pullback(networks, memory)(weights)
-
-
-def pullback(networks: Sequence[Network], memory: float) -> Callable[[Float[Tensor, "n k"]], Factors]:
-    r"""Return :math:`w \mapsto \frac1n J^\top w`, with one forward pass for all w if one batch holds all samples."""
+def vjp(networks: Sequence[Network], memory: float) -> Callable[[Float[Tensor, "n k"]], Factors]:
+    r"""Return :math:`w \mapsto \frac1n J^\top w`, by parameter; one forward pass serves all w if a batch holds all."""
     batches = [(network, x) for network in networks for x in _batches(network, memory)]
     kept = _graph(*batches[0]) if len(batches) == 1 else None
 
     @torch.inference_mode(False)
     @torch.no_grad()
-    def pulled(weights: Float[Tensor, "n k"]) -> Factors:
+    def product(weights: Float[Tensor, "n k"]) -> Factors:
         total = {name: torch.zeros_like(p) for name, p in networks[0].parameters.items()}
         parts = (weights / len(weights)).split([len(x) for _, x in batches])
         for (network, x), part in zip(batches, parts, strict=True):
@@ -63,7 +64,7 @@ def pullback(networks: Sequence[Network], memory: float) -> Callable[[Float[Tens
                 total[name] += gradient
         return total
 
-    return pulled
+    return product
 
 
 @torch.inference_mode(False)
@@ -76,9 +77,9 @@ def _graph(network: Network, x: Tensor) -> tuple[Factors, Float[Tensor, "b k"]]:
 
 @torch.inference_mode(False)
 @torch.no_grad()
-def push(networks: Sequence[Network], direction: Factors, memory: float) -> Float[Tensor, "n k"]:
+def jvp(networks: Sequence[Network], direction: Factors, memory: float) -> Float[Tensor, "n k"]:
     """Return how the outputs change along a direction, to first order: J times it."""
-    found: list[Tensor] = []
+    products: list[Tensor] = []
     for network in networks:
         for x in _batches(network, memory):
             # a backward pass through a backward pass, for kernels that have no forward derivative
@@ -87,10 +88,10 @@ def push(networks: Sequence[Network], direction: Factors, memory: float) -> Floa
                 y = network(leaves, x)
                 weights = torch.zeros_like(y, requires_grad=True)
                 kept = dict(create_graph=True, allow_unused=True, materialize_grads=True)
-                pulled = torch.autograd.grad(y, list(leaves.values()), weights, **kept)
-                products = [(g * direction[name]).sum() for name, g in zip(leaves, pulled, strict=True)]
-                found += torch.autograd.grad(torch.stack(products).sum(), weights)
-    return torch.cat(found)
+                gradients = torch.autograd.grad(y, list(leaves.values()), weights, **kept)
+                along = [(g * direction[name]).sum() for name, g in zip(leaves, gradients, strict=True)]
+                products += torch.autograd.grad(torch.stack(along).sum(), weights)
+    return torch.cat(products)
 
 
 def _batches(network: Network, memory: float) -> Iterator[Tensor]:

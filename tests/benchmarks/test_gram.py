@@ -13,7 +13,7 @@ import torch
 from gnbook.pruning.vision_transformer import VisionTransformer
 from torch import nn
 
-from gnlib import gauss_newton_gram, load
+from gnlib import GaussNewton, load
 from tests.benchmarks.alternatives import PYTHON, WITHOUT, backward_passes, loop, neural_tangents, product, recipe
 from tests.benchmarks.memory import Apart
 from tests.benchmarks.networks import cnn, mlp, resnet18
@@ -57,6 +57,10 @@ def made(case, device="cpu"):
 def jacobian(case, device="cpu"):
     generator = torch.Generator().manual_seed(0)
     return (torch.randn(*jacobian_shape(*made(case)), generator=generator, dtype=torch.float64).to(device),)
+
+
+def our_gram(module, x, **options):
+    return GaussNewton(module, x, **options).gram()
 
 
 def jacobian_shape(module, x):
@@ -126,7 +130,7 @@ def test_gram(benchmark, case, device):
         if case.in_jax and device == "cpu":
             against.append(against_neural_tangents(case, module, x, found))
 
-    ours = partial(gauss_newton_gram, mode=case.mode, memory=case.memory)
+    ours = partial(our_gram, mode=case.mode, memory=case.memory)
     beside = beside_a_busy_process() if case.busy else nullcontext()
     with beside, Apart(ours, made, case, device) as process:
         before_and_after(benchmark, process, compare, case.rounds)
@@ -174,11 +178,11 @@ SMALL = [
 @pytest.mark.parametrize("way", [recipe, loop])
 def test_plain_torch_finds_the_same_matrix(case, way):
     module, x = made(case)
-    assert_same(gauss_newton_gram(module, x), way(module, x))
+    assert_same(GaussNewton(module, x).gram(), way(module, x))
 
 
 @pytest.mark.skipif(PYTHON is None, reason=WITHOUT)
 @pytest.mark.parametrize("case", [case for case in SMALL if case.in_jax], ids=lambda case: case.name)
 def test_neural_tangents_finds_the_same_matrix(case):
     module, x = made(case)
-    assert_same(gauss_newton_gram(module, x), neural_tangents(case.in_jax, module, x)[0])
+    assert_same(GaussNewton(module, x).gram(), neural_tangents(case.in_jax, module, x)[0])

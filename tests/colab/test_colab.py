@@ -3,6 +3,7 @@
 The repository is a clone of this tree at a file:// address; `google.colab` is an empty stand-in.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("colab")]  # they share 
 
 
 def run(*command, cwd):
-    done = subprocess.run(map(str, command), cwd=cwd, capture_output=True, text=True, check=False)
+    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # this tree is not there
+    done = subprocess.run(map(str, command), cwd=cwd, env=outside, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -2,32 +2,19 @@
 
 import dataclasses
 import math
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from bs4 import BeautifulSoup
-from gnbook.batch_normalization.gauss_newton import batch_norm_gram
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from gnlib import (
-    NotResolvedError,
-    condition_number,
-    gauss_newton_gram,
-    leaky_relu_gram,
-    linear_gauss_newton,
-    second_moment,
-    whiten,
-)
+from gnlib import GaussNewton, NotResolvedError, condition_number, linear_gauss_newton
 from gnlib.eigen.gram import Gram
 from gnlib.eigen.result import Limits
 from gnlib.eigen.strategy import GRAM as GRAM_METHODS
 from gnlib.eigen.strategy import always, find_ends
-from gnlib.jacobian.gram import jacobian_blocks
-from tests.devices import assert_made_where_its_arguments_are, on
-from tests.oracles import network, normal, orthogonal, with_spectrum
+from tests.oracles import normal, orthogonal, with_spectrum
 
 
 def net(*layers, seed=0):
@@ -144,7 +131,7 @@ def test_condition_numbers_up_to_1e_22_by_construction(decades):
     assert result.method == FACTOR
     assert result.resolved
     assert float(result) == pytest.approx(100.0**decades, rel=4 * result.residual)
-    gram = condition_number(gauss_newton_gram(module, x))
+    gram = condition_number(GaussNewton(module, x).gram())
     assert not gram.resolved
     assert gram.value < 100.0**decades
 
@@ -175,7 +162,7 @@ def test_an_output_is_chosen_by_a_function():
 
 def test_a_large_network_is_measured_by_the_iteration():
     module, x = mlp(d=30, hidden=200, k=5), normal(110, 30, seed=10)
-    result = condition_number(gauss_newton_gram(module, x), outputs=5, method="iteration")
+    result = condition_number(GaussNewton(module, x).gram(), outputs=5, method="iteration")
     assert_singular_values(result, singular_values(module, x), 550)
     assert result.method.startswith("block iteration on the matrix")
 
@@ -264,97 +251,6 @@ def test_the_table_of_a_result_that_is_not_resolved():
         float(result)
 
 
-# Devices
-
-
-def kronecker_sum(weights, moment, skip=0.0):
-    return condition_number(linear_gauss_newton(weights, moment, skip))
-
-
-def linear(*widths, white=False, deficient=False):
-    """Weights and a second moment."""
-    x = normal(widths[0] // 2 if deficient else 3 * widths[0], widths[0], seed=2)
-    return network(widths, seed=1), second_moment(whiten(x) if white else x)
-
-
-def product(weights, moment, v):
-    return linear_gauss_newton(weights, moment) @ v
-
-
-def jacobian(module, x):
-    return torch.cat([*jacobian_blocks(module, x)], 1)
-
-
-LARGE = np.linspace(1, 2, 520)
-SINGULAR = np.append(np.zeros(30), np.linspace(1, 2, 500))
-ONE_HIDDEN = network((5, 7, 3), seed=1), normal(9, 5, seed=2)
-DEVICE_CASES = {
-    "one layer": (kronecker_sum, *linear(40, 12)),
-    "two layers": (kronecker_sum, *linear(40, 60, 12)),
-    "two layers, narrow": (kronecker_sum, *linear(40, 9, 30, white=True)),
-    "iteration": (kronecker_sum, *linear(40, 60, 50, 12)),
-    "iteration, white": (kronecker_sum, *linear(40, 60, 50, 12, white=True)),
-    "iteration, narrow": (kronecker_sum, *linear(30, 8, 20, 20)),
-    "iteration, deficient": (kronecker_sum, *linear(40, 60, 50, 20, deficient=True)),
-    "iteration, skips": (kronecker_sum, *linear(24, 24, 24, 24), 1.0),
-    "formed": (kronecker_sum, *linear(6, 7, 5, 3)),
-    "product of a Kronecker sum": (product, *linear(6, 7, 5, 3), normal(18, 2, seed=4)),
-    "dense Kronecker sum": (lambda *case: linear_gauss_newton(*case).dense(), *linear(6, 7, 5, 3)),
-    "leaky ReLU": (leaky_relu_gram, *ONE_HIDDEN, 0.1),
-    "batch norm": (batch_norm_gram, *ONE_HIDDEN),
-    "Gram matrix of an mlp": (gauss_newton_gram, mlp(), normal(6, 5, seed=2)),
-    "Gram matrix of a cnn": (gauss_newton_gram, cnn(), normal(3, 2, 6, 6, seed=2)),
-    "Gram matrix, coupled": (partial(gauss_newton_gram, mode="train"), batch_normalised(), normal(6, 5, seed=2)),
-    "Jacobian": (jacobian, mlp(), normal(6, 5, seed=2)),
-    "network": (condition_number, mlp(), normal(6, 5, seed=3)),
-    "network, large": (condition_number, mlp(d=30, hidden=200, k=5), normal(110, 30, seed=3)),
-    "network, by its singular values": (condition_number, mlp(), normal(40, 5, seed=3)),
-    "network, batch norm": (partial(condition_number, mode="train"), batch_normalised(), normal(6, 5, seed=3)),
-    "large matrix": (partial(condition_number, outputs=2, method="iteration"), with_spectrum(LARGE, seed=5)),
-    "large matrix, one output": (condition_number, with_spectrum(LARGE, seed=5)),
-    "large singular matrix": (condition_number, with_spectrum(SINGULAR, seed=6)),
-    "small matrix": (condition_number, with_spectrum([1.0, 2.0, 3.0], seed=1)),
-}
-device_cases = pytest.mark.parametrize("case", DEVICE_CASES.values(), ids=DEVICE_CASES.keys())
-
-
-@device_cases
-def test_tensors_are_made_on_the_device_of_the_input(case):
-    assert_made_where_its_arguments_are(case)
-
-
-class NoLargeCopyToTheCPU(TorchDispatchMode):
-    """Fail where a tensor of more than this many entries leaves the GPU."""
-
-    limit = 10_000
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        if function.overloadpacket in (torch.ops.aten._to_copy, torch.ops.aten.copy_):
-            source = args[1] if function.overloadpacket is torch.ops.aten.copy_ else args[0]
-            if source.is_cuda and not result.is_cuda:
-                assert source.numel() <= self.limit, f"{tuple(source.shape)} were copied to the CPU"
-        return result
-
-
-def assert_close(found, expected):
-    if isinstance(expected, torch.Tensor):
-        assert found.is_cuda
-        torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=1e-8 * expected.abs().max().item())
-        return
-    assert found.rank == expected.rank
-    assert found.largest == pytest.approx(expected.largest, rel=1e-8)
-    assert found.smallest == pytest.approx(expected.smallest, rel=1e-8)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-@device_cases
-def test_cuda_agrees_with_the_cpu_and_copies_nothing_large_to_it(case):
-    with NoLargeCopyToTheCPU():
-        found = on("cuda", case)
-    assert_close(found, on("cpu", case))
-
-
 # Bad input
 
 
@@ -373,7 +269,7 @@ def test_what_is_meant_for_a_network_is_refused_for_a_matrix(operator, name, val
 
 @pytest.mark.bad_input
 def test_a_network_takes_no_rank():
-    with pytest.raises(TypeError, match="rank is not for a Sequential, which takes x, output"):
+    with pytest.raises(TypeError, match="rank is not for a Sequential, which takes x, y, loss, output"):
         condition_number(mlp(), normal(4, 5, seed=1), rank=3)
 
 

@@ -5,18 +5,18 @@ import os
 
 import pytest
 
-from gnlib.files import write, written_whole
+from gnlib.files import open_atomic, write
 
 
-def test_written_whole_replaces_only_when_complete(tmp_path):
+def test_open_atomic_replaces_only_when_complete(tmp_path):
     path = tmp_path / "new" / "file"
-    with written_whole(path) as file:
+    with open_atomic(path) as file:
         file.write(b"one")
         assert not path.exists()
-    with written_whole(path) as file:
+    with open_atomic(path) as file:
         file.write(b"two")
         assert path.read_bytes() == b"one"
-    with pytest.raises(ZeroDivisionError), written_whole(path) as file:
+    with pytest.raises(ZeroDivisionError), open_atomic(path) as file:
         file.write(b"three")
         raise ZeroDivisionError
     assert path.read_bytes() == b"two"

@@ -45,10 +45,10 @@ def test_a_report_costs_some_six_condition_numbers(text):
 
 def test_what_the_calls_take(text):
     lines = table("cost", "the CNN above, 40 images, cross-entropy")
-    seconds, share = {line.split()[0]: line.split()[-2:] for line in lines}["gnlib.cost"]
+    seconds, share = {line.split()[0]: line.split()[-2:] for line in lines}["GaussNewton.cost"]
     assert "For the small networks of this page it answers in some tenths of a second." in text
     assert float(seconds) < 0.3 and float(share) < 1
-    (line,) = (line for line in lines if "gnlib.forecast" in line)
+    (line,) = (line for line in lines if "GaussNewton.forecast" in line)
     assert "A forecast takes some two" in text
     assert float(line.split()[-1]) == pytest.approx(2, abs=0.5)
 
@@ -109,7 +109,7 @@ def test_what_comes_on_top(text):
 
 def test_what_twice_the_rows_take(text):
     images = torch.randn(16, 3, 16, 16, generator=torch.Generator().manual_seed(0))
-    half, whole = (gnlib.cost(cnn(), some) for some in (images[:8], images))
+    half, whole = (gnlib.GaussNewton(cnn(), some).cost() for some in (images[:8], images))
     assert "the backward passes double, one for each row" in text
     assert half.backward == 80 and whole.backward == 160
     assert "the products that fill it up to fourfold" in text and "By 10, by up to 100, and by 1,000." in text

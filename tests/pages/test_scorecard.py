@@ -4,10 +4,10 @@ import re
 from collections import Counter
 
 from gnbook import results
-from tests.pages.test_behind_the_figures import exponents, lemma_2_over_kappa, rule
 
 from tests.pages.behind_pruning import late_loss
 from tests.pages.pages import ROOT, prose
+from tests.pages.test_behind_the_figures import exponents, lemma_2_over_kappa, rule
 
 
 def test_the_first_paragraph_counts_the_rows():

@@ -190,7 +190,7 @@ def test_the_raw_run_passes_the_check_of_thirty_steps(text):
     layers = torch.nn.Linear(images.shape[1], 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)
     network = torch.nn.Sequential(*layers).double()
     before = gnlib.condition_number(network, images).largest
-    rate = gnlib.largest_stable_rate(network, images).rate / 4
+    rate = gnlib.GaussNewton(network, images).stable_rate().rate / 4
     weights = [*network.parameters()]
     for _ in range(30):
         loss = half_squared_error(network(images), one_hot(labels, 10))

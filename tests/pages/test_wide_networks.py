@@ -77,7 +77,7 @@ def test_the_loss_at_width_256_is_off():
     signs = torch.randn(10, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64).sign()
     start = normal_weights([images.shape[1], 256, 256, 1], generator=torch.Generator().manual_seed(0))
     net = WideNetwork(start)
-    ahead = gnlib.forecast(net, images, signs, steps=100)
+    ahead = gnlib.GaussNewton(net, images, signs).forecast(steps=100)
     descent = torch.optim.SGD(net.parameters(), lr=ahead.rate)
     for _ in range(100):
         descent.zero_grad()
@@ -244,7 +244,7 @@ def test_the_forecast_on_images_is_right_in_the_limit_of_wide_networks():
             torch.nn.init.kaiming_normal_(layer.weight)
             torch.nn.init.zeros_(layer.bias)
         rate = {64: 0.714, 1024: 0.0783, 4096: 0.0211}[width]  # half of the smallest largest stable one of ten draws
-        ahead = gnlib.forecast(net, images, labels, loss="cross_entropy", rate=rate, steps=500)
+        ahead = gnlib.GaussNewton(net, images, labels, loss="cross_entropy").forecast(rate=rate, steps=500)
         descent = torch.optim.SGD(net.parameters(), lr=rate)
         for _ in range(500):
             descent.zero_grad()

@@ -25,13 +25,13 @@ def eigenvalue_seconds() -> float:
 def foretold(module: nn.Module, x: Tensor, sizes: Iterable[int], memory: float = 4.0) -> dict[int, float]:
     """Return the seconds of both ends of the spectrum for each of several numbers of samples that fit into memory.
 
-    The matrix takes what :func:`gnlib.cost` counts, at the speed of the faster of two probes; the eigenvalues take the
+    The matrix takes what :meth:`gnlib.GaussNewton.cost` counts, at the speed of the faster of two probes; the eigenvalues take the
     cube.
 
     Parameters
     ----------
     module, memory
-        as for :func:`gnlib.cost`, which takes the module in evaluation mode
+        as for :meth:`gnlib.GaussNewton.cost`, which takes the module in evaluation mode
     x
         some samples, more than one where one is over in no time; the others are to be of the same shape
     sizes

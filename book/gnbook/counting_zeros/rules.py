@@ -11,7 +11,7 @@ from torch import Tensor
 
 import gnlib
 from gnbook.shared.fully_connected import FullyConnected
-from gnlib.jacobian import jacobian_blocks
+from gnlib import GaussNewton
 
 EPSILON = {"float64": torch.finfo(torch.float64).eps, "float32": torch.finfo(torch.float32).eps}
 TINY = 1e-300
@@ -50,7 +50,7 @@ def three_ways(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> dict[str, 
     reduced = FullyConnected(
         [weights[0] @ basis, weights[1]], relu=True, dtype=torch.float64
     )  # on the range of the data
-    jacobian = torch.cat(list(jacobian_blocks(reduced.to(x.device), x @ basis)), 1) / len(x) ** 0.5
+    jacobian = torch.cat(list(GaussNewton(reduced.to(x.device), x @ basis).jacobian()), 1) / len(x) ** 0.5
     single = jacobian.float()
     squares = torch.linalg.svdvals(torch.linalg.qr(jacobian.mT, mode="r").R) ** 2
     missing = len(jacobian) - len(squares)  # J has fewer columns than rows

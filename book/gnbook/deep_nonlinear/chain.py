@@ -173,7 +173,7 @@ def layers_of(network: nn.Module, x: Float[Tensor, "n d"]) -> list[Layer]:
 def kernel(layers: Sequence[Layer]) -> Float[Tensor, "nk nk"]:
     r"""Return the Gauss-Newton matrix in its Gram form, :math:`\frac1n J J^\top`, sample-major.
 
-    It is to be compared with bounds that do without it; :func:`gnlib.jacobian.gauss_newton_gram` takes any network.
+    It is to be compared with bounds that do without it; :meth:`gnlib.GaussNewton.gram` takes any network.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gnlib.jacobian.gram import jacobian_blocks
+from gnlib import GaussNewton
 
 FEW = 4  # samples on which degrees are measured
 OFF = 1e-5  # by which a Jacobian may differ from its power of two
@@ -161,7 +161,7 @@ def jacobian_of(network: nn.Module, x: Float[Tensor, "n ..."]) -> Mapping[str, F
     {'weight': tensor([[3., 4.]], dtype=torch.float64), 'bias': tensor([[1.]], dtype=torch.float64)}
     """
     sizes = {name: p.numel() for name, p in network.named_parameters()}
-    columns = torch.cat([*jacobian_blocks(network, x, mode="train")], 1)
+    columns = torch.cat([*GaussNewton(network, x, mode="train").jacobian()], 1)
     found = dict(zip(reversed(sizes), columns.split([*reversed(sizes.values())], 1), strict=True))
     return {name: found[name] for name in sizes}
 

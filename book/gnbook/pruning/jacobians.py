@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from gnbook.pruning.masks import apply_masks
+from gnlib import GaussNewton
 from gnlib.checks import EPS
-from gnlib.jacobian import gauss_newton_gram
 
 Masks = Mapping[str, Bool[Tensor, "*shape"]]
 Grams = dict[str, Float[Tensor, "nk nk"]]
@@ -50,7 +50,7 @@ def with_statistics_of_batches(
 
     BatchNorm takes its statistics from each batch, so that an output depends on all samples of its batch: each takes a
     backward pass through the whole batch. There is no structure that spares them, and in single precision they take
-    half as long as in double precision, which is why this is not :func:`gnlib.jacobian.gauss_newton_gram`. The network
+    half as long as in double precision, which is why this is not :meth:`gnlib.GaussNewton.gram`. The network
     is left as it is.
 
     Parameters
@@ -108,7 +108,7 @@ def with_running_statistics(network: nn.Module, masks: Masks, batches: Sequence[
     masked, x = copy.deepcopy(network), torch.cat(list(batches))
     apply_masks(masked, masks)
     kinds = {"all": network, "kept": masked}
-    return {columns: gauss_newton_gram(kind, x, mode="eval") for columns, kind in kinds.items()}
+    return {columns: GaussNewton(kind, x, mode="eval").gram() for columns, kind in kinds.items()}
 
 
 def ends(gram: Float[Tensor, "nk nk"], dtype: torch.dtype = torch.float64) -> Ends:

@@ -72,7 +72,7 @@ def tuned(network: nn.Module, x: Float[Tensor, "n ..."], y: Int[Tensor, " n"], g
     most
         steps after which a training is given up
     """
-    stable = gnlib.largest_stable_rate(network, x, loss="cross_entropy")
+    stable = gnlib.GaussNewton(network, x, loss="cross_entropy").stable_rate()
     best: list[float] | None = None
     share = 0.0
     for power in sorted(POWERS, key=lambda power: abs(power + 1)):  # from half of the largest stable rate

@@ -47,12 +47,12 @@ class Hessian(SymmetricOperator):
         function of what the module returns that gives the `(1, 1)` output, where this is not what it returns; of a
         network with several outputs it selects one: `lambda y: y[:, :1]`
     mode
-        as for :func:`gnlib.jacobian.gauss_newton_gram`
+        as for :meth:`gnlib.GaussNewton.gram`
 
     Raises
     ------
     TypeError, ValueError
-        As :func:`gnlib.jacobian.gauss_newton_gram`; and more than one sample or output, a function that has no
+        As :meth:`gnlib.GaussNewton.gram`; and more than one sample or output, a function that has no
         second derivative everywhere (ReLU, max pooling, ...), or derivatives that are not finite.
     """
 

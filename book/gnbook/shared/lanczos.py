@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gnlib.checks import EPS
 from gnlib.eigen.result import NotConvergedError
-from gnlib.progress import progress
+from gnlib.files import progress
 
 ROUNDING = 16 * EPS  # relative to the norm: what is left of a vector is nothing but rounding
 

@@ -19,8 +19,7 @@ from torch.func import functional_call, stack_module_state
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from gnlib.files import write
-from gnlib.progress import progress
+from gnlib.files import progress, write
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Number = int | float

@@ -72,7 +72,7 @@ def rooms_imported(sources: Iterable[str]) -> tuple[str, ...] | None:
         return None
     named = {name.split(".")[1] for name in used if name.startswith("gnbook.")} - NOT_RECORDED
     there = {path.name for path in BOOK.iterdir() if path.is_dir()}
-    return tuple(sorted(named - {"shared"})) if named <= there else None
+    return tuple(sorted(named - {"shared", "sweep"})) if named <= there else None
 
 
 def data_digests() -> dict[str, list[str]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gnbook.sweep.folder import Folder
-from gnlib.files import written_whole
+from gnlib.files import open_atomic
 
 if TYPE_CHECKING:
     from matplotlib.pyplot import Axes
@@ -108,7 +108,7 @@ def _draw(table: "DataFrame", figure: Mapping[str, object], folder: Path) -> Pat
     if lines or "dashed" in figure:
         axis.legend()
     path = folder / f"{name}.png"
-    with written_whole(path) as image:
+    with open_atomic(path) as image:
         drawing.savefig(image, dpi=200, format="png")
     plt.close(drawing)
     return path

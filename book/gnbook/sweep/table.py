@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gnbook.sweep.folder import Folder
 from gnbook.sweep.plan import Run
 from gnbook.sweep.rows import RESERVED, read
-from gnlib.files import write, written_whole
+from gnlib.files import open_atomic, write
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -72,6 +72,6 @@ def _flat(value: object) -> object:
 
 def save(table: "DataFrame", path: Path) -> None:
     """Write `table.parquet` and `table.csv` in a folder, each as a whole."""
-    with written_whole(path / "table.parquet") as file:
+    with open_atomic(path / "table.parquet") as file:
         table.to_parquet(file, index=False)
     write(path / "table.csv", table.to_csv(index=False))

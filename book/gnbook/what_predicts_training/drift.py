@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.diagnosis.preconditioner import Factors
 from gnlib.jacobian.gram import gram_of
-from gnlib.jacobian.network import Network
-from gnlib.jacobian.passes import at
+from gnlib.jacobian.network import Factors, Network
+from gnlib.jacobian.passes import replace_parameters
 
 STEP = 1e-2
 r"""Share of :math:`\tau` over which the kernel is followed: it has jumps, not derivatives, where units have kinks."""
@@ -37,5 +36,5 @@ def drift(
     if speed == 0:  # nothing moves at a minimum
         return 0.0
     ahead = {name: p - STEP * loss / speed * gradient[name] for name, p in networks[0].parameters.items()}
-    moved = gram_of(at(networks, ahead), memory)
+    moved = gram_of(replace_parameters(networks, ahead), memory)
     return float((moved - kernel).norm() / kernel.norm()) / STEP

@@ -36,7 +36,7 @@ def fewest_steps(kernel: Kernel, goals: Sequence[float]) -> list[float]:
 
     Examples
     --------
-    >>> from gnlib.diagnosis import loss_of
+    >>> from gnlib.losses import loss_of
     >>> outputs = torch.tensor([[1.0], [1.0]], dtype=torch.float64)
     >>> loss = loss_of("mse", torch.zeros_like(outputs), outputs)
     >>> kernel = Kernel(torch.diag(torch.tensor([1.0, 0.5], dtype=torch.float64)), loss, outputs)

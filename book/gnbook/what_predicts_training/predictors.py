@@ -13,10 +13,10 @@ from gnbook.what_predicts_training.curvature import differentiated, sharpness
 from gnbook.what_predicts_training.drift import drift
 from gnbook.what_predicts_training.forecasts import fewest_steps
 from gnbook.what_predicts_training.spectral import Kernel, alignment, of_spectrum, weighted_residual
-from gnlib.diagnosis.inputs import networks_on
 from gnlib.diagnosis.preconditioner import NAMED, optimizer_of, preconditioned_gram, preconditioner_of, rule_of
 from gnlib.jacobian.gram import gram_of
-from gnlib.jacobian.passes import outputs_of, pull
+from gnlib.jacobian.inputs import networks_on
+from gnlib.jacobian.passes import outputs_of, vjp
 from gnlib.losses import loss_of
 
 MEMORY = 4.0  # GiB
@@ -61,11 +61,11 @@ class Start:
 
     def __init__(self, module: nn.Module, x: Tensor, y: Tensor, loss: str) -> None:
         self.module, self.x, self.y = module, x, y
-        self.networks = networks_on(module, x, mode="train" if module.training else "eval", memory=MEMORY)
+        self.networks = networks_on(module, [x], mode="train" if module.training else "eval", memory=MEMORY)
         self.outputs = outputs_of(self.networks, MEMORY)
         self.loss = loss_of(loss, y, self.outputs)
         self.residual = self.loss.gradient(self.outputs)
-        self.gradients = pull(self.networks, self.residual, MEMORY)
+        self.gradients = vjp(self.networks, MEMORY)(self.residual)
 
     @cached_property
     def kernel(self) -> Kernel:
@@ -144,7 +144,7 @@ class Start:
                 loss = self.loss.value(module(self.x.double()))
             share = loss / self.loss.value(self.outputs) if math.isfinite(loss) else math.inf
             if math.isfinite(loss):
-                networks = networks_on(module, self.x, mode="train" if module.training else "eval", memory=MEMORY)
+                networks = networks_on(module, [self.x], mode="train" if module.training else "eval", memory=MEMORY)
                 aligned = alignment(gram_of(networks, MEMORY), self.kernel.targets)
         return {f"loss_after_{steps}": share, f"alignment_after_{steps}": aligned}
 
@@ -174,7 +174,7 @@ def predict(
     r"""Return every predictor of a network, which is left unchanged.
 
     - `kappa`, `largest`, `smallest`, `trace_over_largest`, `effective_rank`: of the Gram matrix :math:`K = \frac1n J
-      J^\top` (:func:`of_spectrum`); `kappa_loss`: of the loss's own matrix (:func:`gnlib.diagnosis.loss_gram`)
+      J^\top` (:func:`of_spectrum`); `kappa_loss`: of the loss's own matrix (:meth:`gnlib.GaussNewton.loss_gram`)
     - `alignment`, `weighted_residual`: where targets and residual lie in K (:mod:`.spectral`)
     - `drift`: how far K moves while the loss falls (:mod:`.drift`, along plain gradients)
     - `sharpness`: the largest eigenvalue of the Hessian of the loss (:func:`.curvature.sharpness`)
@@ -199,7 +199,7 @@ def predict(
         targets `(n, k)` for `"mse"`, class indices `(n,)` for `"cross_entropy"`
     loss
         `"mse"`, half the squared distance, or `"cross_entropy"`, both the mean over the samples
-        (:func:`gnlib.diagnosis.loss_of`)
+        (:func:`gnlib.losses.loss_of`)
     optimizer
         `"descent"`, `"momentum"` or `"adam"`, on all samples at once
     goals
@@ -210,7 +210,7 @@ def predict(
     Raises
     ------
     ValueError
-        Another optimiser; what :func:`gnlib.diagnosis.loss_of` and :func:`gnlib.jacobian.gauss_newton_gram` refuse.
+        Another optimiser; what :func:`gnlib.losses.loss_of` and :class:`gnlib.GaussNewton` refuse.
 
     Examples
     --------

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.checks import numerical_rank
-from gnlib.diagnosis.measured import through
 from gnlib.losses import Loss, SquaredError
+from gnlib.problem import with_root
 
 
 class Kernel:
@@ -36,7 +36,7 @@ class Kernel:
         """The eigenvalues of the loss's own matrix, ascending; for the squared error those of the kernel."""
         if isinstance(self.loss, SquaredError):
             return self.spectrum[0]
-        return torch.linalg.eigvalsh(through(self.loss.root(self.outputs), self.matrix))
+        return torch.linalg.eigvalsh(with_root(self.loss.root(self.outputs), self.matrix))
 
     @property
     def targets(self) -> Float[Tensor, "n k"]:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gnbook.when_the_kernel_moves.heads import Head, output_kernel
 from gnbook.when_the_kernel_moves.networks import StackedNetworks
-from gnlib.progress import progress
+from gnlib.files import progress
 
 GROWTH = 1.1  # ratio of the numbers of steps at two looks at the kernel, when there are many
 POWER = 30  # products of the power iteration: a few per cent, where stability leaves a factor of two

@@ -124,7 +124,7 @@ class Training:
 def train(network: nn.Module, x: Float[Tensor, "n ..."], targets: Float[Tensor, "n k"], steps: int) -> Training:
     """Train a network in place, at a quarter of its largest stable rate."""
     network.double().eval()
-    values, vectors = torch.linalg.eigh(gnlib.gauss_newton_gram(network, x))
+    values, vectors = torch.linalg.eigh(gnlib.GaussNewton(network, x).gram())
     start = (vectors.T @ (network(x.double()) - targets).detach().flatten()).square() / (2 * len(x))
     left = (1 - values / (2 * values[-1]))[:, None] ** (2 * torch.arange(steps + 1, device=values.device))
     modelled = (start @ left).cpu().numpy()

@@ -117,7 +117,8 @@ def checked(
     network.double()
     start = gnlib.condition_number(network, x).largest
     targets = one_hot(y, OUTPUTS) if loss == "mse" else y
-    rate = gnlib.largest_stable_rate(network, x, targets, loss=loss).rate / 4 if optimizer == "descent" else ADAMS_RATE
+    stable = gnlib.GaussNewton(network, x, targets, loss).stable_rate().rate
+    rate = stable / 4 if optimizer == "descent" else ADAMS_RATE
     modelled = linear_losses(network, x, targets, loss, optimizer, rate, steps)
     network.float()
     kind = torch.optim.SGD if optimizer == "descent" else torch.optim.Adam

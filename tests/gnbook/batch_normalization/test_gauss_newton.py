@@ -11,7 +11,7 @@ from gnbook.batch_normalization.gauss_newton import batch_norm_gauss_newton, bat
 from torch import nn
 from torch.nn import functional
 
-from gnlib import condition_number, gauss_newton_gram
+from gnlib import GaussNewton, condition_number
 from tests.gnbook.batch_normalization.cases import case, epsilons, layers, options
 from tests.hidden_layers import shapes, special
 from tests.oracles import assert_same_nonzero_spectrum, autograd_gram, network, normal, orthogonal, spectrum
@@ -103,7 +103,7 @@ def module(weights, affine, eps):
 @pytest.mark.parametrize("shape", [(4, 6, 3, 9), (8, 5, 2, 6), (3, 12, 4, 20)])
 def test_a_torch_module_in_training_mode(shape, affine):
     weights, x = case(shape)
-    gram = gauss_newton_gram(module(weights, affine, 1e-5), x, mode="train")
+    gram = GaussNewton(module(weights, affine, 1e-5), x, mode="train").gram()
     assert_equal_to(as_gram(batch_norm_gauss_newton(weights, x, eps=1e-5, affine=affine), weights, x, 1e-5), gram)
 
 
@@ -113,7 +113,7 @@ def test_a_torch_module_in_evaluation_mode_up_to_its_unbiased_variance(affine):
     layers = module(weights, affine, 1e-9)
     layers.train()(x)  # momentum=None: the running statistics are those of this batch
     layers[1].running_var *= 8 / 9
-    gram = gauss_newton_gram(layers, x, mode="eval")
+    gram = GaussNewton(layers, x, mode="eval").gram()
     reduced = batch_norm_gauss_newton(weights, x, eps=1e-9, affine=affine, mode="eval")
     assert_equal_to(as_gram(reduced, weights, x, 1e-9), gram)
 

@@ -88,7 +88,7 @@ def test_the_reduced_form_is_that_of_the_module(case):
     size, channels, kernels, strides, paddings, n = case
     filters = convolution_weights(channels, kernels, generator=torch.Generator().manual_seed(5))
     x = normal(n, channels[0], *size, seed=6)
-    gram = gnlib.gauss_newton_gram(module(filters, strides, paddings), x)
+    gram = gnlib.GaussNewton(module(filters, strides, paddings), x).gram()
     reduced = convolution_gauss_newton(filters, x, strides, paddings)
     assert_same_nonzero_spectrum(spectrum(reduced), spectrum(gram), 1e-10)
 

@@ -10,4 +10,4 @@ import gnlib
 def test_the_direct_way_has_the_matrix_of_the_way_by_layers():
     torch.manual_seed(0)
     network, x = cnn().double(), torch.randn(3, 3, 16, 16, dtype=torch.float64)
-    torch.testing.assert_close(contracted(network, x), gnlib.gauss_newton_gram(network, x))
+    torch.testing.assert_close(contracted(network, x), gnlib.GaussNewton(network, x).gram())

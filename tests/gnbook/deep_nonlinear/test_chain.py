@@ -26,7 +26,7 @@ NESTED = nn.Sequential(
 
 def test_layers_come_in_order_with_a_feature_of_ones_for_a_bias_and_make_the_kernel_of_the_library():
     layers = layers_of(NESTED, X)
-    torch.testing.assert_close(kernel(layers), gnlib.gauss_newton_gram(NESTED, X), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(kernel(layers), gnlib.GaussNewton(NESTED, X).gram(), rtol=1e-12, atol=1e-12)
     assert [tuple(f.shape) for f, _ in layers] == [(4, 4), (4, 5), (4, 5), (4, 6)]
     assert [tuple(g.shape) for _, g in layers] == [(4, 2, 5)] * 3 + [(4, 2, 2)]
     torch.testing.assert_close(layers[0].features, torch.cat([X, X.new_ones(4, 1)], 1))

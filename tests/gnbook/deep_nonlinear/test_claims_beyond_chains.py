@@ -43,7 +43,7 @@ def test_so_does_that_of_any_network(make, shape, name):
         torch.manual_seed(0)
         network = make().double()
     x = gaussian(0, *shape)
-    smallest = torch.linalg.eigvalsh(gnlib.gauss_newton_gram(network, x, mode="train"))[0].item()
+    smallest = torch.linalg.eigvalsh(gnlib.GaussNewton(network, x, mode="train").gram())[0].item()
     assert 0 < head_floor(network, x, network.get_submodule(name)) <= smallest
 
 
@@ -64,7 +64,7 @@ def test_a_head_that_shares_its_weights_does_not():
     network, x = Tied(), torch.ones(1, 1, dtype=torch.float64)
     with torch.no_grad():
         network.head.weight.fill_(0.8603335890193797)  # where w cos w is largest
-    smallest = gnlib.gauss_newton_gram(network, x).item()
+    smallest = gnlib.GaussNewton(network, x).gram().item()
     floor = network.below(x).cos().square().item()
     assert smallest < 1e-20 and floor > 0.4
 

@@ -15,7 +15,7 @@ X = gaussian(0, 4, 3)
 
 
 def smallest(network, x):
-    return torch.linalg.eigvalsh(gnlib.gauss_newton_gram(network, x))[0].item()
+    return torch.linalg.eigvalsh(gnlib.GaussNewton(network, x).gram())[0].item()
 
 
 def test_it_is_an_equality_where_nothing_else_trains():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from gnbook.leaky_relu.experiment import condition, losses_of, module_of, preparations, weights_of
 
-from gnlib import gauss_newton_gram, leaky_relu_gram
+from gnlib import GaussNewton, leaky_relu_gram
 from tests.oracles import normal
 
 X = normal(6, 9, seed=1)
@@ -22,7 +22,7 @@ def test_each_preparation_does_what_its_name_says():
 @pytest.mark.parametrize("slope", [0.0, 0.3])
 def test_the_module_is_the_network_of_the_weights(slope):
     weights = weights_of(X, 7, 3, outputs=2)
-    ours, of_module = leaky_relu_gram(weights, X, slope), gauss_newton_gram(module_of(weights, slope), X)
+    ours, of_module = leaky_relu_gram(weights, X, slope), GaussNewton(module_of(weights, slope), X).gram()
     torch.testing.assert_close(torch.linalg.eigvalsh(ours), torch.linalg.eigvalsh(of_module))
 
 

@@ -11,7 +11,7 @@ from gnbook.shared.piecewise_linear import Layer, affine_products
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gnlib import gauss_newton_gram
+from gnlib import GaussNewton
 from tests.gnbook.piecewise_linear_maps.helpers import (
     as_module,
     forward,
@@ -156,7 +156,7 @@ def test_the_form_is_the_block_of_the_gauss_newton_matrix_half_of_the_hessian_an
     assume(f.z.any())
     module = as_module(layers).requires_grad_(False)
     module[index].weight.requires_grad_(True)
-    gram = gauss_newton_gram(module, x)
+    gram = GaussNewton(module, x).gram()
     scale = 1e-11 * (gram.abs().max().item() + 1e-280)
     torch.testing.assert_close(landscape.quadratic_form_gram(f.product, f.z), gram, rtol=0, atol=scale)
     form = landscape.quadratic_form(f.product, f.z)

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import nn
 
-from gnlib import gauss_newton_gram
+from gnlib import GaussNewton
 from tests.gnbook.piecewise_linear_maps.helpers import (
     as_module,
     forward,
@@ -218,11 +218,11 @@ def test_the_blocks_keep_their_condition_numbers_while_that_of_the_whole_changes
         net[0].weight.copy_(c * torch.eye(2).double())
         net[1].weight.copy_(torch.diag(exact([2, 1])))
     x = math.sqrt(2) * torch.eye(2).double()
-    whole = torch.linalg.eigvalsh(gauss_newton_gram(net, x))
+    whole = torch.linalg.eigvalsh(GaussNewton(net, x).gram())
     assert (whole[-1] / whole[0]).item() == pytest.approx((c**2 + 4) / (c**2 + 1), rel=1e-9)
     for layer, expected in ((0, 4), (1, 1)):
         net.requires_grad_(False)[layer].requires_grad_(True)
-        block = torch.linalg.eigvalsh(gauss_newton_gram(net, x))
+        block = torch.linalg.eigvalsh(GaussNewton(net, x).gram())
         assert (block[-1] / block[0]).item() == pytest.approx(expected, rel=1e-9)
 
 

@@ -265,7 +265,7 @@ def test_a_mask_strikes_out_columns_of_the_jacobian(seed):
     net, (zeroed, masks) = pruned(name, fraction, seed).eval(), with_zeros(name, fraction, seed)
     blocks = jacobian(zeroed.eval(), x, [key for key, _ in zeroed.named_parameters()])
     struck = [block * masks[key].flatten() if key in masks else block for key, block in blocks.items()]
-    gram, whole = (gnlib.gauss_newton_gram(module, x) for module in (net, zeroed))
+    gram, whole = (gnlib.GaussNewton(module, x).gram() for module in (net, zeroed))
     torch.testing.assert_close(gram, sum(block @ block.mT for block in struck) / 3, rtol=1e-9, atol=1e-11)
     torch.testing.assert_close(whole, sum(block @ block.mT for block in blocks.values()) / 3, rtol=1e-9, atol=1e-11)
     before, after = torch.linalg.eigvalsh(whole), torch.linalg.eigvalsh(gram)
@@ -300,7 +300,7 @@ def test_a_pruned_layer_is_as_badly_conditioned_as_its_outputs_together(seed):
     blocks = [torch.linalg.eigvalsh(x @ torch.diag(row.double()) @ x.mT / n) for row in masks["weight"]]
     expected = torch.cat(blocks).sort().values
     torch.testing.assert_close(
-        torch.linalg.eigvalsh(gnlib.gauss_newton_gram(layer, x)), expected, rtol=1e-9, atol=1e-10
+        torch.linalg.eigvalsh(gnlib.GaussNewton(layer, x).gram()), expected, rtol=1e-9, atol=1e-10
     )
 
 

@@ -58,5 +58,5 @@ def test_columns_alone_raise_no_eigenvalue():
     with torch.no_grad():
         for weight, masked in zip(zeros.parameters(), magnitude_masks(zeros, 0.5).values(), strict=True):
             weight.mul_(masked)
-    below, above = (torch.linalg.eigvalsh(gnlib.gauss_newton_gram(net, X)) for net in (pruned, zeros))
+    below, above = (torch.linalg.eigvalsh(gnlib.GaussNewton(net, X).gram()) for net in (pruned, zeros))
     assert (below <= above + 1e-10 * above[-1]).all() and below[-1] < above[-1]

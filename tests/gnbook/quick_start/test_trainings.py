@@ -33,7 +33,7 @@ def test_it_is_plain_gradient_descent(network):
 
 
 def test_the_run_that_is_kept_is_the_soonest(network):
-    stable = gnlib.largest_stable_rate(network, X, loss="cross_entropy")
+    stable = gnlib.GaussNewton(network, X, loss="cross_entropy").stable_rate()
     run = tuned(network, X, Y, 0.5, 400)
     steps = [len(descend(network, X, Y, stable.rate * 2.0**power, 0.5, 400)) - 1 for power in POWERS]
     assert run.steps == min(steps) == steps[POWERS.index(int(math.log2(run.share)))]

@@ -25,7 +25,7 @@ def test_the_module_is_the_product_of_its_weights(seed, relu):
     torch.testing.assert_close(net.weights(), weights, rtol=0, atol=0)
     if relu and len(weights) == 2:
         gram = gnlib.leaky_relu_gram(weights, x, 0.0)
-        torch.testing.assert_close(gnlib.gauss_newton_gram(net, x), gram, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(gnlib.GaussNewton(net, x).gram(), gram, rtol=1e-10, atol=1e-10)
 
 
 def test_xavier_normal_is_that_of_torch():

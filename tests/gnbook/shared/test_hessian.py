@@ -8,8 +8,7 @@ from gnbook.shared.lanczos import symmetric_ends
 from gnbook.transition_to_linearity.wide_network import WideNetwork, normal_weights
 from torch import nn
 
-from gnlib import NotConvergedError
-from gnlib.jacobian import tangent_kernel
+from gnlib import GaussNewton, NotConvergedError
 from gnlib.jacobian.plan import BudgetError
 from tests.gnbook.shared.hessian_cases import gaussian, perceptron, seeded
 
@@ -184,7 +183,10 @@ def test_a_hessian_is_that_of_one_number(samples, outputs):
 @pytest.mark.bad_input
 def test_no_parameter_requires_a_gradient():
     module = perceptron(0).requires_grad_(False)
-    for call in (lambda: tangent_kernel(module, gaussian(0, 2, 3)), lambda: Hessian(module, gaussian(0, 1, 3))):
+    for call in (
+        lambda: GaussNewton(module, gaussian(0, 2, 3)).tangent_kernel(),
+        lambda: Hessian(module, gaussian(0, 1, 3)),
+    ):
         with pytest.raises(ValueError, match="no parameter that requires a gradient"):
             call()
 

@@ -118,7 +118,7 @@ def test_full_batches_are_gradient_descent_and_the_curvature_of_the_loss_is_the_
     train([net], x, y, SGD, seeds=[0], epochs=1, batch_size=len(x))
     torch.testing.assert_close(net.weights()[0], w - 0.05 * (x @ w.mT - y).mT @ x / len(x))
     hessian = torch.autograd.functional.hessian(lambda w: half_squared_error(x @ w.mT, y), w).reshape(12, 12)
-    gram = torch.linalg.eigvalsh(gnlib.gauss_newton_gram(net, x))
+    gram = torch.linalg.eigvalsh(gnlib.GaussNewton(net, x).gram())
     torch.testing.assert_close(torch.linalg.eigvalsh(hessian), gram[-12:], rtol=1e-10, atol=1e-12)
 
 

@@ -7,7 +7,6 @@ import nbformat
 import pytest
 from gnbook.sweep.identity import Identity, rooms_imported, rooms_of
 from gnbook.sweep.notebook import read_notebook
-from tests.machinery.test_rooms import room_of
 
 from tests.gnbook.sweep.helpers import CELL, write_notebook
 
@@ -36,8 +35,8 @@ def test_only_what_decides_the_results_decides_the_name(tmp_path, monkeypatch):
 @pytest.fixture
 def library(tmp_path, monkeypatch):
     """A copy of gnlib, to be changed."""
-    copy = shutil.copytree(ROOT / "gnlib", tmp_path / "gnlib", ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr("gnbook.sweep.identity.LIBRARY", copy)
+    copy = shutil.copytree(ROOT / "book/gnbook", tmp_path / "book/gnbook", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr("gnbook.sweep.identity.BOOK", copy)
     (tmp_path / "notebooks").mkdir()
     return copy
 
@@ -49,44 +48,44 @@ COLAB = 'import sys\n\nif "google.colab" in sys.modules:\n    %pip install --qui
 @pytest.mark.parametrize(
     ("code", "changed", "stale"),
     [
-        (PRUNING, "chapters/convolution/bounds.py", False),
-        (PRUNING, "chapters/figures.py", False),
+        (PRUNING, "convolution/bounds.py", False),
+        (PRUNING, "figures.py", False),
         (PRUNING, "sweep/grid.py", False),  # how a run comes about
-        (PRUNING, "chapters/pruning/masks.py", True),
-        (PRUNING, "chapters/shared/skips.py", True),
-        (PRUNING, "checks.py", True),
-        ("from gnbook import pruning", "chapters/convolution/bounds.py", False),
-        ("from gnbook import pruning", "chapters/pruning/masks.py", True),
-        ("import gnbook.pruning.vgg as vgg", "chapters/convolution/bounds.py", False),
-        ("def late():\n    import gnbook.pruning.vgg", "chapters/pruning/masks.py", True),
-        ("from gnbook import figures, results", "chapters/pruning/masks.py", False),
-        (COLAB, "chapters/pruning/masks.py", False),
+        (PRUNING, "pruning/masks.py", True),
+        (PRUNING, "shared/skips.py", True),
+        ("from gnbook import pruning", "convolution/bounds.py", False),
+        ("from gnbook import pruning", "pruning/masks.py", True),
+        ("import gnbook.pruning.vgg as vgg", "convolution/bounds.py", False),
+        ("def late():\n    import gnbook.pruning.vgg", "pruning/masks.py", True),
+        ("from gnbook import figures, results", "pruning/masks.py", False),
+        (COLAB, "pruning/masks.py", False),
         # Where the text does not show which rooms are used, all of them count.
-        ("import importlib", "chapters/pruning/masks.py", True),
-        ('__import__("gnbook.pruning.vgg")', "chapters/pruning/masks.py", True),
-        ("import gnbook", "chapters/pruning/masks.py", True),
-        ("from gnbook import *", "chapters/pruning/masks.py", True),
-        ("from gnbook.unknown import f", "chapters/pruning/masks.py", True),
-        ("%run helper.py", "chapters/pruning/masks.py", True),
+        ("import importlib", "pruning/masks.py", True),
+        ('__import__("gnbook.pruning.vgg")', "pruning/masks.py", True),
+        ("import gnbook", "pruning/masks.py", True),
+        ("from gnbook import *", "pruning/masks.py", True),
+        ("from gnbook.unknown import f", "pruning/masks.py", True),
+        ("%run helper.py", "pruning/masks.py", True),
     ],
 )
 def test_a_change_in_gnlib_makes_those_runs_old_that_may_use_it(code, changed, stale, library):
-    read = read_notebook(write_notebook(library.parent / "notebooks" / "chapter.ipynb", code=code))
+    read = read_notebook(write_notebook(library.parents[1] / "notebooks" / "chapter.ipynb", code=code))
     first = Identity(read)({})
     (library / changed).write_text("")
     assert (Identity(read)({}) != first) == stale
 
 
 def test_for_a_notebook_that_is_no_chapter_of_the_book_all_rooms_count(library):
-    read = read_notebook(write_notebook(library.parent / "own.ipynb"))  # a module beside it may import any
+    read = read_notebook(write_notebook(library.parents[1] / "own.ipynb"))  # a module beside it may import any
     first = Identity(read)({})
-    (library / "chapters/figures.py").write_text("")
+    (library / "figures.py").write_text("")
     assert Identity(read)({}) == first
-    (library / "chapters/pruning/masks.py").write_text("")
+    (library / "pruning/masks.py").write_text("")
     assert Identity(read)({}) != first
 
 
-ROOMS = sorted(path.name for path in (ROOT / "book/gnbook").iterdir() if (path / "__init__.py").exists())
+PACKAGES = sorted(path.parent.name for path in (ROOT / "book/gnbook").glob("*/__init__.py"))
+ROOMS = [name for name in PACKAGES if name != "sweep"]
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -97,4 +96,4 @@ def test_a_room_uses_no_other_so_that_a_run_is_known_by_those_that_its_notebook_
 
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
 def test_the_text_of_each_chapter_shows_which_rooms_it_uses(path):
-    assert rooms_of(read_notebook(path)) in ((), (room_of(path),))
+    assert rooms_of(read_notebook(path)) in ((), (path.stem.removesuffix("-further").replace("-", "_"),))

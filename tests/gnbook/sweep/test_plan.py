@@ -14,7 +14,9 @@ bad_input = pytest.mark.bad_input
 
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks/sweeps").glob("*.yml")), ids=lambda path: path.stem)
 def test_the_grids_of_the_book_fit_their_chapters(path):
-    named = re.search(r"gnlib\.sweep notebooks/(\S+)\.ipynb", path.read_text())  # in a comment, where it is not its own
+    named = re.search(
+        r"gnbook\.sweep notebooks/(\S+)\.ipynb", path.read_text()
+    )  # in a comment, where it is not its own
     stem = named[1] if named else path.stem
     chapters = [page for page in (ROOT / "notebooks").glob("*.ipynb") if f"{stem}-".startswith(f"{page.stem}-")]
     plan = make_plan(max(chapters, key=lambda page: len(page.stem)), path)

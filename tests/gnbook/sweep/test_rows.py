@@ -48,7 +48,7 @@ def test_a_row_that_cannot_be_kept_is_told_why(row, error, complaint, tmp_path, 
 
 def test_a_chapter_can_record_where_nothing_is_installed_for_sweeps():
     code = """
-import sys, gnlib
+import sys, gnbook, gnlib
 before = {name.partition(".")[0] for name in sys.modules}
 import gnbook.sweep
 after = {name.partition(".")[0] for name in sys.modules}

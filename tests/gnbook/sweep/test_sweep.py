@@ -1,6 +1,8 @@
 """Sweeps as the command line starts them: what is shown, what is counted, and what wrong input is told."""
 
+import importlib
 import json
+import runpy
 import shutil
 from dataclasses import replace
 
@@ -109,3 +111,10 @@ def test_a_folder_belongs_to_one_notebook(notebook, folder, tmp_path, capsys):
     (folder.path / "sweep.json").write_text(json.dumps({"notebook": "other.ipynb", "figures": []}))
     assert command(notebook, tmp_path, {"product": {"width": [1]}}) == 2
     assert "holds the sweep of other.ipynb" in capsys.readouterr().err
+
+
+def test_the_command_of_before_says_where_it_went():
+    with pytest.raises(SystemExit, match=r"python -m gnbook\.sweep"):
+        runpy.run_module("gnlib.sweep", run_name="__main__")
+    with pytest.raises(AttributeError, match="from gnbook import sweep"):
+        importlib.import_module("gnlib.sweep").record([])

@@ -16,7 +16,7 @@ from gnbook.transition_to_linearity.tensor_norm import norm_221
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnlib.jacobian import tangent_kernel
+from gnlib import GaussNewton
 from tests.gnbook.transition_to_linearity.helpers import (
     SLACK,
     SMOOTH,
@@ -171,7 +171,7 @@ def test_the_norms_of_layers_and_the_kernel_by_hand(network, seed):
         assert math.isclose(layer.gradient_max, b[index].abs().max(), rel_tol=1e-9, abs_tol=TINY)
         first = slopes(sigma, weights[index] @ h[index] / len(h[index]) ** 0.5)[0]
         kernel = kernel + (first * b[index]).square().sum() * (h[index] @ h[index]) / len(h[index])
-    assert torch.isclose(tangent_kernel(net, x[None])[0, 0], kernel, rtol=1e-9, atol=TINY)
+    assert torch.isclose(GaussNewton(net, x[None]).tangent_kernel()[0, 0], kernel, rtol=1e-9, atol=TINY)
     other = module([*weights[:-1], gaussian(seed, *weights[-1].shape)], sigma, skip)
     assert [layer[1:] for layer in layers] == [layer[1:] for layer in layer_norms(other, x[None])]
 
@@ -179,7 +179,7 @@ def test_the_norms_of_layers_and_the_kernel_by_hand(network, seed):
 @pytest.mark.claim("Liu Section 3.3, diagonal of the kernel", verdict="fails")
 def test_the_output_layer_has_a_share_in_the_kernel():
     net = module([exact([[1.0]]), exact([[0.0]])], torch.tanh)
-    kernel = tangent_kernel(net, exact([[1.0]])).item()
+    kernel = GaussNewton(net, exact([[1.0]])).tangent_kernel().item()
     assert math.isclose(kernel, math.tanh(1.0) ** 2, rel_tol=1e-12)  # the sum over the hidden layers is zero
 
 
@@ -207,7 +207,9 @@ def test_kernel_and_hessian_of_one_hidden_layer_by_its_units(seed, m, x):
     w, v = gaussian(seed, 2, m)
     weights, sample = [w[:, None], v[None]], exact([x / m**0.5])  # Eq. 22 for one input
     kernel, hessian_norm = by_units(w, v, x / m**0.5)
-    assert math.isclose(tangent_kernel(module(weights, torch.tanh), sample[None]), kernel, rel_tol=1e-9, abs_tol=TINY)
+    assert math.isclose(
+        GaussNewton(module(weights, torch.tanh), sample[None]).tangent_kernel(), kernel, rel_tol=1e-9, abs_tol=TINY
+    )
     assert math.isclose(norm(hessian(weights, sample, torch.tanh)), hessian_norm, rel_tol=1e-9, abs_tol=TINY)
 
 

@@ -12,7 +12,7 @@ from gnbook.transition_to_linearity.wide_network import WideNetwork
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnlib.jacobian import tangent_kernel
+from gnlib import GaussNewton
 from tests.gnbook.transition_to_linearity.helpers import (
     SLACK,
     SMOOTH,
@@ -48,7 +48,7 @@ def test_norms_of_layers_hessian_and_kernel_in_a_ball(network, seed, radius):
     weights, x, sigma, skip = network
     net = module(weights, sigma, skip)
     above = ball_norms(measured_start(net, x[None]), SMOOTH[sigma], radius, skip=skip)
-    certificate, before = layered_bound(above, len(weights[-2])), tangent_kernel(net, x[None])
+    certificate, before = layered_bound(above, len(weights[-2])), GaussNewton(net, x[None]).tangent_kernel()
     farthest = liu_proposition_2_3(before[0].sqrt(), exact([certificate]), radius)
     for step in gaussian(seed, 2, sum(p.numel() for p in net.parameters())):
         with moved(net, radius * step / step.norm()):
@@ -56,7 +56,7 @@ def test_norms_of_layers_hessian_and_kernel_in_a_ball(network, seed, radius):
                 assert all(a <= b * SLACK + 1e-9 for a, b in zip(layer, bound, strict=True))
             elsewhere = [p.detach().clone() for p in (*net.hidden, net.last)]
             assert norm(hessian(elsewhere, x, sigma, skip)) <= certificate * SLACK + TINY
-            assert ((tangent_kernel(net, x[None]) - before).abs() <= farthest * SLACK + TINY).all()
+            assert ((GaussNewton(net, x[None]).tangent_kernel() - before).abs() <= farthest * SLACK + TINY).all()
 
 
 def ball_by_hand(start, smoothness, radius, skip):
@@ -209,7 +209,7 @@ def test_gradient_flow_is_no_longer_than_the_error_over_the_root_of_the_smallest
     for step in range(400):
         residual = net(x) - y
         if step % 20 == 0:
-            least = min(least, torch.linalg.eigvalsh(tangent_kernel(net, x))[0].item())
+            least = min(least, torch.linalg.eigvalsh(GaussNewton(net, x).tangent_kernel())[0].item())
         grads = torch.autograd.grad(0.5 * residual.square().sum(), list(net.parameters()))
         way += 0.01 * torch.cat([g.flatten() for g in grads]).norm().item()
         with torch.no_grad():

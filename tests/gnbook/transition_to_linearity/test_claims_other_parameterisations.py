@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnlib.jacobian import tangent_kernel
+from gnlib import GaussNewton
 from tests.gnbook.transition_to_linearity.helpers import TINY, function, hess, hessian, module, networks, norm, slopes
 from tests.strategies import exact, gaussian, instances
 
@@ -23,7 +23,7 @@ def test_one_factor_for_all_layers_rescales_kernel_and_hessian_alike(network, sc
 
     v = torch.cat([scale * w.flatten() for w in weights])
     g, h = torch.func.grad(rescaled)(v), hess(rescaled)(v)
-    kernel = tangent_kernel(module(weights, sigma, skip), x[None])[0, 0]
+    kernel = GaussNewton(module(weights, sigma, skip), x[None]).tangent_kernel()[0, 0]
     assert torch.isclose(g @ g, kernel / scale**2, rtol=1e-9, atol=TINY / scale**2)
     whole = hessian(weights, x, sigma, skip)
     assert torch.allclose(h, whole / scale**2, rtol=1e-8, atol=1e-10 * (1 + norm(whole)) / scale**2)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from gnbook.what_predicts_training.curvature import differentiated, sharpness
 
-from gnlib.diagnosis import loss_of
 from gnlib.jacobian.network import Network
+from gnlib.losses import loss_of
 from tests.gnbook.what_predicts_training.cases import LOSSES, both, inputs, small, whole
 
 

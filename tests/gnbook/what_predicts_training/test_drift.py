@@ -7,7 +7,7 @@ from torch import nn
 
 from gnlib.jacobian.gram import gram_of
 from gnlib.jacobian.network import networks_of
-from gnlib.jacobian.passes import pull
+from gnlib.jacobian.passes import vjp
 
 
 def measured(scale):
@@ -17,7 +17,7 @@ def measured(scale):
     x, y = torch.randn(5, 3).double(), scale * torch.randn(5, 2).double()
     networks = networks_of(module, x)
     residual = module(x).detach() - y
-    gradient = pull(networks, residual, 4.0)
+    gradient = vjp(networks, 4.0)(residual)
     loss = float(residual.square().sum() / 10)
     return drift(networks, gram_of(networks, 4.0), loss, gradient, 4.0), module, x, loss, gradient
 
@@ -50,7 +50,7 @@ def test_the_kernel_is_followed_down_the_gradient():
 
     module, x = Square(), torch.tensor([[2.0]]).double()
     networks, residual = networks_of(module, x), module(x).detach() - 1.0
-    loss, gradient = float(residual.square() / 2), pull(networks, residual, 4.0)
+    loss, gradient = float(residual.square() / 2), vjp(networks, 4.0)(residual)
     there = 1.5 - STEP * loss / float(gradient["w"])
     expected = abs(there**2 - 1.5**2) / 1.5**2 / STEP
     assert drift(networks, gram_of(networks, 4.0), loss, gradient, 4.0) == pytest.approx(expected, rel=1e-10)
@@ -61,7 +61,7 @@ def test_at_a_perfect_fit_nothing_moves():
     torch.manual_seed(0)
     module, x = nn.Linear(3, 2).double(), torch.randn(5, 3).double()
     networks = networks_of(module, x)
-    gradient = pull(networks, torch.zeros(5, 2).double(), 4.0)
+    gradient = vjp(networks, 4.0)(torch.zeros(5, 2).double())
     assert drift(networks, gram_of(networks, 4.0), 0.0, gradient, 4.0) == 0.0
 
 
@@ -69,5 +69,5 @@ def test_a_linear_network_has_a_kernel_that_stays():
     torch.manual_seed(0)
     module, x = nn.Linear(3, 2).double(), torch.randn(5, 3).double()
     networks = networks_of(module, x)
-    gradient = pull(networks, module(x).detach(), 4.0)
+    gradient = vjp(networks, 4.0)(module(x).detach())
     assert drift(networks, gram_of(networks, 4.0), 1.0, gradient, 4.0) < 1e-10

@@ -17,8 +17,8 @@ from gnbook.what_predicts_training.zero_cost import (
 )
 from torch import nn
 
-from gnlib.diagnosis import loss_of
 from gnlib.jacobian.network import Network
+from gnlib.losses import loss_of
 from tests.strategies import gaussian
 
 

@@ -11,7 +11,7 @@ from gnbook.when_the_kernel_moves.nonlinear_output import change_floor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnlib.jacobian import tangent_kernel
+from gnlib import GaussNewton
 from tests.gnbook.when_the_kernel_moves.helpers import SLACK, TINY, half_square, hess, inputs, norm, slopes
 from tests.strategies import exact, gaussian, instances, seeds
 
@@ -34,8 +34,8 @@ def scalar(m, seed, x, sigma=torch.tanh):
 def test_the_kernel_of_the_output_is_that_of_f_times_slopes(seed, m, n, phi):
     network, x = shallow(m, 2, activation=torch.tanh, seeds=[seed]), gaussian(seed, n, 2)
     head = Entrywise(phi)
-    kernel = tangent_kernel(network, x, output=lambda y: y[0])
-    expected = tangent_kernel(network, x, output=lambda y: phi(y[0]))
+    kernel = GaussNewton(network, x, output=lambda y: y[0]).tangent_kernel()
+    expected = GaussNewton(network, x, output=lambda y: phi(y[0])).tangent_kernel()
     by_slopes = output_kernel(kernel, head.slopes(network(x)[0]))
     assert torch.allclose(by_slopes, expected, atol=1e-10 * (1 + norm(expected)))
     first = torch.stack([torch.diagonal(s) for s in head.slopes(network(x)[0])]).flatten()

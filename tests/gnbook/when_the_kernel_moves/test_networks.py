@@ -4,7 +4,7 @@ import pytest
 import torch
 from gnbook.when_the_kernel_moves.networks import StackedNetworks, bottleneck, identity, shallow
 
-from gnlib.jacobian import tangent_kernel
+from gnlib import GaussNewton
 from tests.gnbook.when_the_kernel_moves.helpers import half_square
 from tests.strategies import gaussian
 
@@ -24,7 +24,9 @@ def test_the_kernel_by_layers_is_that_of_the_jacobian(name, seed):
     network, x = CASES[name](seed), gaussian(seed, 1 + seed % 4, 2)
     kernel = network.kernel(x)
     assert kernel.shape[0] == 1
-    assert torch.allclose(kernel[0], tangent_kernel(network, x, output=lambda y: y[0]), rtol=1e-10, atol=1e-12)
+    assert torch.allclose(
+        kernel[0], GaussNewton(network, x, output=lambda y: y[0]).tangent_kernel(), rtol=1e-10, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("build", [lambda s: shallow(6, seeds=s), lambda s: bottleneck(5, 2, seeds=s)])

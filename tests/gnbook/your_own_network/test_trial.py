@@ -88,7 +88,7 @@ def test_the_linear_model_decays_along_the_eigenvectors_of_its_kernel(raw, label
     torch.manual_seed(3)
     network = nn.Sequential(nn.Flatten(), nn.Linear(768, 20), nn.ReLU(), nn.Linear(20, 10)).double()
     x, targets, rate = raw[:4], torch.eye(10, dtype=torch.float64)[labels[:4]], 0.01
-    values, vectors = torch.linalg.eigh(gnlib.gauss_newton_gram(network, x))
+    values, vectors = torch.linalg.eigh(gnlib.GaussNewton(network, x).gram())
     parts = (vectors.mT @ (network(x) - targets).detach().flatten()).square() / (2 * len(x))
     expected = [(parts * (1 - rate * values) ** (2 * step)).sum().item() for step in range(6)]
     assert linear_losses(network, x, targets, "mse", "descent", rate, 5) == pytest.approx(expected, rel=1e-9)

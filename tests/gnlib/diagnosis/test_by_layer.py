@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gnlib.diagnosis.by_layer import by_layer
+from gnlib import GaussNewton
 from tests.gnlib.diagnosis.networks import CASES, classes, drawn, plain
 
 
@@ -11,7 +11,7 @@ from tests.gnlib.diagnosis.networks import CASES, classes, drawn, plain
 @pytest.mark.parametrize("name", CASES)
 def test_shares_add_up(name, loss):
     net, x = drawn(name)
-    found = by_layer(net, x, classes(len(x), net(x).shape[1]), loss=loss).layers
+    found = GaussNewton(net, x, classes(len(x), net(x).shape[1]), loss=loss).by_layer().layers
     for part in ("trace", "largest", "smallest"):
         assert sum(getattr(share, part) for share in found) == pytest.approx(1, abs=1e-12)
     assert sum(share.difference for share in found) == pytest.approx(0, abs=1e-12)
@@ -26,7 +26,7 @@ def test_shares_are_those_of_the_columns_of_the_jacobian(name):
     values, vectors = torch.linalg.eigh(whole @ whole.mT)
     rank = int((values > len(values) * 2.3e-16 * values[-1]).sum())
     top, bottom = vectors[:, -1], vectors[:, -rank]
-    for share in by_layer(net, x).layers:
+    for share in GaussNewton(net, x).by_layer().layers:
         own = torch.cat([block for key, block in blocks.items() if key.rpartition(".")[0] == share.layer], 1)
         assert share.trace == pytest.approx((own.square().sum() / whole.square().sum()).item(), rel=1e-10)
         assert share.largest == pytest.approx(((own.mT @ top).square().sum() / values[-1]).item(), rel=1e-8, abs=1e-12)
@@ -36,8 +36,10 @@ def test_shares_are_those_of_the_columns_of_the_jacobian(name):
 
 def test_the_smallest_eigenvalue_is_the_smallest_that_is_not_zero():
     net, x = drawn("mlp")
-    twice = [share.smallest for share in by_layer(net, torch.cat([x, x])).layers]  # the same spectrum, and zeros
-    assert twice == pytest.approx([share.smallest for share in by_layer(net, x).layers], rel=1e-8)
+    twice = [
+        share.smallest for share in GaussNewton(net, torch.cat([x, x])).by_layer().layers
+    ]  # the same spectrum, and zeros
+    assert twice == pytest.approx([share.smallest for share in GaussNewton(net, x).by_layer().layers], rel=1e-8)
 
 
 def test_the_difference_is_how_the_condition_number_follows_the_rate_of_a_layer():
@@ -49,14 +51,14 @@ def test_the_difference_is_how_the_condition_number_follows_the_rate_of_a_layer(
         values = torch.linalg.svdvals(torch.cat(scaled, 1))
         return 2 * (values[0] / values[-1]).log().item()
 
-    for share in by_layer(net, x).layers:
+    for share in GaussNewton(net, x).by_layer().layers:
         slope = (log_kappa(share.layer, 1.001) - log_kappa(share.layer, 0.999)) / 0.002
         assert share.difference == pytest.approx(slope, abs=1e-4)
 
 
 def test_the_table_names_all_layers():
     net, x = drawn("mlp")
-    text = str(by_layer(net, x))
+    text = str(GaussNewton(net, x).by_layer())
     assert text.splitlines()[0].split() == ["layer", "parameters", "trace", "largest", "smallest", "difference"]
     assert [line.split()[0] for line in text.splitlines()[1:]] == ["0", "2"]
-    assert "<table>" in by_layer(net, x)._repr_html_()
+    assert "<table>" in GaussNewton(net, x).by_layer()._repr_html_()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from gnlib.diagnosis.culprits import culprits
+from gnlib import GaussNewton
 
 SEEDS = range(20)
 KINDS = {
@@ -32,10 +32,10 @@ def drawn(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_equal_samples_are_found(seed):
     net, x, generator = drawn(seed)
-    assert culprits(net, x).equal_samples == ()
+    assert GaussNewton(net, x).culprits().equal_samples == ()
     first, second = sorted(torch.randperm(12, generator=generator)[:2].tolist())
     x[second] = x[first]
-    found = culprits(net, x)
+    found = GaussNewton(net, x).culprits()
     assert [(pair.first, pair.second, pair.distance) for pair in found.equal_samples] == [(first, second, 0.0)]
     assert f"samples {first} and {second} are equal" in str(found)
     assert {i for i, _ in found.samples[:2]} == {first, second}
@@ -46,7 +46,7 @@ def test_equal_samples_are_found(seed):
 def test_nearly_equal_samples_are_found(seed):
     net, x, generator = drawn(seed)
     x[7] = x[3] + 1e-3 * torch.randn(x[3].shape, generator=generator, dtype=torch.float64)
-    found = culprits(net, x)
+    found = GaussNewton(net, x).culprits()
     assert [(pair.first, pair.second) for pair in found.equal_samples] == [(3, 7)]
     assert 1e-5 < found.equal_samples[0].distance < 1e-2
     assert {i for i, _ in found.samples[:2]} == {3, 7}
@@ -55,11 +55,11 @@ def test_nearly_equal_samples_are_found(seed):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_constant_outputs_are_found(seed):
     net, x, generator = drawn(seed)
-    assert culprits(net, x).constant_outputs == ()
+    assert GaussNewton(net, x).culprits().constant_outputs == ()
     a = int(torch.randint(4, (), generator=generator))
     with torch.no_grad():
         net[-1].weight[a] = 0
-    found = culprits(net, x)
+    found = GaussNewton(net, x).culprits()
     assert found.constant_outputs == (a,) and found.unmoved_outputs == ()
     assert f"output {a} is the same for all samples" in str(found)
 
@@ -70,7 +70,7 @@ def test_outputs_that_nothing_moves_are_found(seed):
     a = int(torch.randint(4, (), generator=generator))
     mask = torch.ones(4, dtype=torch.float64)
     mask[a] = 0
-    found = culprits(net, x, output=lambda y: y * mask)
+    found = GaussNewton(net, x, output=lambda y: y * mask).culprits()
     assert found.unmoved_outputs == (a,)
     assert found.outputs[0][0] == a and found.outputs[0][1] > 0.99
     assert f"output {a} reacts to no parameter" in str(found)
@@ -85,19 +85,19 @@ def test_equal_outputs_are_found(seed):
         columns = [y[:, b if i == a else i] for i in range(4)]
         return torch.stack(columns, 1)
 
-    found = culprits(net, x, output=output)
+    found = GaussNewton(net, x, output=output).culprits()
     assert [(pair.first, pair.second, pair.distance) for pair in found.equal_outputs] == [(a, b, 0.0)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_dead_units_are_found(seed):
     net, x, generator = drawn(seed)
-    before = culprits(net, x).dead_units
+    before = GaussNewton(net, x).culprits().dead_units
     layer = int(torch.randint(2, (), generator=generator)) * 2
     units = sorted(torch.randperm(8, generator=generator)[:3].tolist())
     with torch.no_grad():
         net[layer].bias[units] = -100
-    found = culprits(net, x).dead_units
+    found = GaussNewton(net, x).culprits().dead_units
     assert set(found[str(layer)]) == {*units, *before.get(str(layer), ())}
     assert {int(unit) for unit in _dead(net, x, layer)} == set(found[str(layer)])
 
@@ -112,7 +112,7 @@ def test_a_head_of_zeros_is_told_as_what_it_is():
     net, x, _ = drawn(0)
     with torch.no_grad():
         net[-1].weight.zero_()
-    found = culprits(net, x)
+    found = GaussNewton(net, x).culprits()
     assert found.constant_outputs == (0, 1, 2, 3)
     assert set(found.dead_units) == {"0", "2"}
 
@@ -120,4 +120,4 @@ def test_a_head_of_zeros_is_told_as_what_it_is():
 @pytest.mark.bad_input
 def test_what_wrong_numbers_are_told():
     with pytest.raises(ValueError, match="most is 0"):
-        culprits(*drawn(0)[:2], most=0)
+        GaussNewton(*drawn(0)[:2]).culprits(most=0)

@@ -6,7 +6,7 @@ from torch import nn
 
 from gnlib.diagnosis.preconditioner import FLOOR, optimizer_of, preconditioned_gram, preconditioner_of, rule_of
 from gnlib.jacobian.network import networks_of
-from gnlib.jacobian.passes import pull
+from gnlib.jacobian.passes import vjp
 
 
 def network(width=7):
@@ -24,7 +24,7 @@ def prepared(optimizer, module, x):
     networks = networks_of(module, x)
     leaves = {name: p.detach().clone() for name, p in module.named_parameters()}
     made = optimizer_of(optimizer, networks[0], leaves, 0.1)
-    gradient = pull(networks, module(x).detach(), 4.0)
+    gradient = vjp(networks, 4.0)(module(x).detach())
     return networks, made, gradient, preconditioner_of(made, networks, leaves, gradient, 4.0)
 
 

@@ -7,8 +7,9 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, RMSprop
 
+from gnlib import GaussNewton
 from gnlib.diagnosis.descent import Rule
-from gnlib.diagnosis.rates import StableRate, largest_stable_rate
+from gnlib.diagnosis.rates import StableRate
 from tests.gnlib.diagnosis.networks import plain
 
 
@@ -41,7 +42,7 @@ def test_descent_is_stable_below_the_rate_and_not_above(name):
     for factor, stable in ((0.97, True), (1.03, False)):
         net, x, y = problem()
         optimizer = SGD(net.parameters(), 1e-3, **OPTIMIZERS[name])
-        rate = largest_stable_rate(net, x, y, optimizer=optimizer).rate
+        rate = GaussNewton(net, x, y, optimizer=optimizer).stable_rate().rate
         start = loss_after(net, x, y, SGD(net.parameters(), 0.0), 1)
         optimizer.param_groups[0]["lr"] = factor * rate
         assert (loss_after(net, x, y, optimizer, 1500) < start) == stable
@@ -75,7 +76,7 @@ def test_adam_is_stable_up_to_38_over_the_largest_eigenvalue_in_its_coordinates(
         net, x, y = problem()
         adam = Adam(net.parameters(), 1e-3)
         loss_after(net, x, y, adam, 3)
-        found = largest_stable_rate(net, x, y, optimizer=adam)
+        found = GaussNewton(net, x, y, optimizer=adam).stable_rate()
         assert found.rate * found.largest == pytest.approx(38)
         start = loss_after(net, x, y, SGD(net.parameters(), 0.0), 1)
         assert (loss_after(net, x, y, Fixed(adam, factor * found.rate), 1500) < start) == stable
@@ -93,21 +94,23 @@ def test_the_matrix_is_scaled_by_the_state(make):
         squares = state["square_avg"] if make is RMSprop else state["exp_avg_sq"] / (1 - 0.999**3)
         total = total + blocks[name] / (squares.sqrt() + 1e-8).flatten() @ blocks[name].mT / len(x)
     values = torch.linalg.eigvalsh(total)
-    found = largest_stable_rate(net, x, optimizer=optimizer)
+    found = GaussNewton(net, x, optimizer=optimizer).stable_rate()
     assert found.largest == pytest.approx(values[-1].item(), rel=1e-10)
-    assert largest_stable_rate(net, x, y, optimizer=make(net.parameters())).rate > 0  # without a state, by its targets
+    assert (
+        GaussNewton(net, x, y, optimizer=make(net.parameters())).stable_rate().rate > 0
+    )  # without a state, by its targets
 
 
 def test_what_an_optimiser_leaves_out_does_not_count():
     net, x, _ = problem()
     _, blocks = plain(net, x)
     values = torch.linalg.eigvalsh(blocks["bias"] @ blocks["bias"].mT / len(x))
-    assert largest_stable_rate(net, x, optimizer=SGD([net.bias], 0.1)).largest == pytest.approx(values[-1].item())
+    assert GaussNewton(net, x, optimizer=SGD([net.bias], 0.1)).stable_rate().largest == pytest.approx(values[-1].item())
 
 
 def test_cross_entropy_has_a_larger_rate_than_the_squared_error():
     net, x, _ = problem()
-    rates = [largest_stable_rate(net, x, loss=loss).rate for loss in ("mse", "cross_entropy")]
+    rates = [GaussNewton(net, x, loss=loss).stable_rate().rate for loss in ("mse", "cross_entropy")]
     assert rates[1] > 2 * rates[0]  # its second derivative has a norm of one half at most
 
 
@@ -127,8 +130,8 @@ def test_what_is_left_of_the_slowest_direction():
 def test_what_wrong_optimisers_are_told():
     net, x, _ = problem()
     with pytest.raises(ValueError, match="of type Adam, has taken no step and has no state"):
-        largest_stable_rate(net, x, optimizer=Adam(net.parameters()))
+        GaussNewton(net, x, optimizer=Adam(net.parameters())).stable_rate()
     with pytest.raises(TypeError, match="optimizer is of type Adagrad"):
-        largest_stable_rate(net, x, optimizer=Adagrad(net.parameters()))
+        GaussNewton(net, x, optimizer=Adagrad(net.parameters())).stable_rate()
     with pytest.raises(ValueError, match="parameters that module has not"):
-        largest_stable_rate(net, x, optimizer=SGD(nn.Linear(2, 2).parameters(), 0.1))
+        GaussNewton(net, x, optimizer=SGD(nn.Linear(2, 2).parameters(), 0.1)).stable_rate()

@@ -25,15 +25,15 @@ def test_it_says_what_its_parts_say(name):
     before = {key: value.clone() for key, value in net.state_dict().items()}
     found = gnlib.report(net, x, y, loss="cross_entropy")
     assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
-    values = gnlib.eigenvalues(net, x, y, loss="cross_entropy")
+    values = gnlib.GaussNewton(net, x, y, loss="cross_entropy").eigenvalues()
     assert found.condition.largest == pytest.approx(values[0].item(), rel=1e-10)
     assert found.full == len(values) and found.samples == 6
     plain = gnlib.condition_number(net, x)
     assert found.squared_error.largest == pytest.approx(plain.largest, rel=1e-10)
     assert found.rates[0].rate == pytest.approx(2 / values[0].item(), rel=1e-10)
     assert found.rates[1].rate == pytest.approx(3.8 / values[0].item(), rel=1e-10)
-    assert found.layers == gnlib.by_layer(net, x, y, loss="cross_entropy")
-    assert found.culprits == gnlib.culprits(net, x, y, loss="cross_entropy")
+    assert found.layers == gnlib.GaussNewton(net, x, y, loss="cross_entropy").by_layer()
+    assert found.culprits == gnlib.GaussNewton(net, x, y, loss="cross_entropy").culprits()
     text = str(found)
     assert f"rank {found.condition.rank} of {found.full}" in page(found) and repr(found) == text
     assert all(len(line) <= 92 for line in text.splitlines())
@@ -53,7 +53,7 @@ def test_without_targets_there_is_no_forecast():
 def test_the_forecast_is_that_of_the_function():
     net, x = drawn("mlp")
     y = classes(5, 3)
-    found, expected = gnlib.report(net, x, y).forecast, gnlib.forecast(net, x, y)
+    found, expected = gnlib.report(net, x, y).forecast, gnlib.GaussNewton(net, x, y).forecast()
     torch.testing.assert_close(found.losses, expected.losses, rtol=1e-9, atol=1e-14)
     assert (found.trusted, found.stable_rate) == (expected.trusted, pytest.approx(expected.stable_rate))
 
@@ -63,7 +63,7 @@ def test_an_optimiser_has_a_line():
     y = functional.one_hot(classes(5, 3), 3).double()
     optimizer = torch.optim.Adam(net.parameters(), 1e-3)
     found = gnlib.report(net, x, y, optimizer=optimizer)
-    assert found.rates[2].rate == pytest.approx(gnlib.largest_stable_rate(net, x, y, optimizer=optimizer).rate)
+    assert found.rates[2].rate == pytest.approx(gnlib.GaussNewton(net, x, y, optimizer=optimizer).stable_rate().rate)
     assert found.forecast.stable_rate == pytest.approx(found.rates[2].rate, rel=1e-6)
     assert "Adam with momentum 0.9" in page(found) and not optimizer.state
 
@@ -182,6 +182,6 @@ def test_who_has_named_an_optimiser_is_sent_to_no_other():
 
 def test_goals_end_at_the_first_that_is_unknown():
     net, x = drawn("mlp")
-    forecast = gnlib.forecast(net, x, classes(5, 3), "cross_entropy", steps=1)
+    forecast = gnlib.GaussNewton(net, x, classes(5, 3), "cross_entropy").forecast(steps=1)
     because = "a half is not reached by step 1, the last one; the linear model can fit these targets"
     assert f"steps unknown to a half of the loss: {because}" in page(forecast) and "a tenth" not in page(forecast)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from gnlib.jacobian import jacobian_blocks
+from gnlib import GaussNewton
 from gnlib.jacobian.network import networks_of
-from gnlib.jacobian.passes import at, only, outputs_of, pull, push
+from gnlib.jacobian.passes import freeze_all_but, jvp, outputs_of, replace_parameters, vjp
 
 MEMORY = 4.0
 
@@ -26,7 +26,7 @@ def make(kind):
 
 def dense(module, x, mode):
     """The Jacobian, its columns in the order of the parameters."""
-    found = torch.cat([*jacobian_blocks(module, x, mode=mode)], 1)
+    found = torch.cat([*GaussNewton(module, x, mode=mode).jacobian()], 1)
     parts = found.split([p.numel() for p in reversed([*module.parameters()])], 1)
     return torch.cat(parts[::-1], 1)
 
@@ -38,10 +38,10 @@ def test_products_are_those_of_the_jacobian(kind, memory):
     networks, jacobian = networks_of(module, x, mode=mode), dense(module, x, mode)
     generator = torch.Generator().manual_seed(5)
     w = torch.randn(6, 4, generator=generator, dtype=torch.float64)
-    pulled = torch.cat([g.flatten() for g in pull(networks, w, memory).values()])
+    pulled = torch.cat([g.flatten() for g in vjp(networks, memory)(w).values()])
     torch.testing.assert_close(pulled, jacobian.mT @ w.flatten() / 6, rtol=1e-10, atol=1e-12)
     v = {name: torch.randn(p.shape, generator=generator).double() for name, p in networks[0].parameters.items()}
-    pushed = push(networks, v, memory)
+    pushed = jvp(networks, v, memory)
     flat = torch.cat([d.flatten() for d in v.values()])
     torch.testing.assert_close(pushed.flatten(), jacobian @ flat, rtol=1e-10, atol=1e-12)
 
@@ -54,7 +54,7 @@ def test_several_batches_are_taken_one_after_the_other():
     torch.testing.assert_close(outputs_of(networks, MEMORY), expected.detach())
     w = torch.ones_like(expected)
     gradients = torch.autograd.grad((w * expected).sum() / 6, [*module.parameters()])
-    for found, gradient in zip(pull(networks, w, MEMORY).values(), gradients, strict=True):
+    for found, gradient in zip(vjp(networks, MEMORY)(w).values(), gradients, strict=True):
         torch.testing.assert_close(found, gradient, rtol=1e-10, atol=1e-12)
 
 
@@ -62,7 +62,7 @@ def test_networks_elsewhere_leave_the_first_where_they_are():
     module, x = make("plain"), batch()
     networks = networks_of(copy.deepcopy(module), x)
     before = outputs_of(networks, MEMORY)
-    moved = at(networks, {name: 2 * p for name, p in networks[0].parameters.items()})
+    moved = replace_parameters(networks, {name: 2 * p for name, p in networks[0].parameters.items()})
     with torch.no_grad():
         for p in module.parameters():
             p.mul_(2)
@@ -72,6 +72,6 @@ def test_networks_elsewhere_leave_the_first_where_they_are():
 
 def test_some_parameters_alone_can_move():
     module, x = make("plain"), batch()
-    some = only(networks_of(module, x), {"4.weight"})
-    assert [*pull(some, torch.ones(6, 4).double(), MEMORY)] == ["4.weight"]
+    some = freeze_all_but(networks_of(module, x), {"4.weight"})
+    assert [*vjp(some, MEMORY)(torch.ones(6, 4).double())] == ["4.weight"]
     torch.testing.assert_close(outputs_of(some, MEMORY), module(x).detach())

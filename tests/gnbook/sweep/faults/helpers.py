@@ -22,16 +22,15 @@ pause = 0.0  # seconds
 misbehave = ""
 """
 
-# It finds `record` without running `gnbook/__init__.py`, which imports torch: most of the time would go there.
+# It finds `record` without running `gnlib/__init__.py`, which imports torch: most of the time would go there.
 RECORD = """\
 import importlib.util
 import os
 import pathlib
 import sys
 
-gnbook = importlib.util.find_spec("gnbook")
-sys.modules["gnbook"] = importlib.util.module_from_spec(gnbook)
-folder = pathlib.Path(gnbook.submodule_search_locations[0])
+sys.modules["gnlib"] = importlib.util.module_from_spec(importlib.util.find_spec("gnlib"))
+folder = pathlib.Path(importlib.util.find_spec("gnbook").submodule_search_locations[0])
 spec = importlib.util.spec_from_file_location("rows", folder / "sweep" / "rows.py")
 rows = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(rows)

@@ -1,4 +1,4 @@
-"""The matrix of a loss, against plain autograd and against curvlinops."""
+"""A module on its data for a loss: its matrix, against plain autograd and against curvlinops."""
 
 import warnings
 
@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn import functional
 
 import gnlib
-from gnlib.diagnosis.loss_matrix import eigenvalues, loss_gram
-from gnlib.diagnosis.measured import Measured
+from gnlib import GaussNewton
+from gnlib.problem import Problem
 from tests.gnlib.diagnosis.networks import CASES, classes, drawn, plain, plain_eigenvalues
 
 LOSSES = {
@@ -26,7 +26,7 @@ def test_eigenvalues_are_those_of_plain_autograd(name, loss):
     given, oracle = LOSSES[loss]
     y = classes(len(x), net(x).shape[1])
     expected = plain_eigenvalues(net, x, oracle(y))
-    found = eigenvalues(net, x, y, loss=given)
+    found = GaussNewton(net, x, y, loss=given).eigenvalues()
     size = min(len(found), len(expected))
     torch.testing.assert_close(found[:size], expected[:size], rtol=0, atol=1e-10 * expected[0].item())
 
@@ -42,7 +42,7 @@ def test_cross_entropy_has_the_eigenvalues_of_curvlinops(name):
 
         matrix = GGNLinearOperator(net, nn.CrossEntropyLoss(), [*net.parameters()], [(x, y)]) @ identity
     expected = torch.linalg.eigvalsh((matrix + matrix.mT) / 2).flip(0)
-    found = loss_gram(net, x, y)
+    found = GaussNewton(net, x, y, loss="cross_entropy").loss_gram()
     assert len(found) == len(x) * (net(x).shape[1] - 1)
     values = torch.linalg.eigvalsh(found).flip(0)
     size = min(len(values), len(expected))
@@ -51,31 +51,15 @@ def test_cross_entropy_has_the_eigenvalues_of_curvlinops(name):
 
 def test_the_squared_error_has_the_gram_matrix_itself():
     net, x = drawn("cnn")
-    torch.testing.assert_close(loss_gram(net, x, loss="mse"), gnlib.gauss_newton_gram(net, x), rtol=1e-13, atol=1e-15)
+    torch.testing.assert_close(
+        GaussNewton(net, x, loss="mse").loss_gram(), gnlib.GaussNewton(net, x).gram(), rtol=1e-13, atol=1e-15
+    )
 
 
 def test_the_matrix_is_symmetric_to_the_bit():
     net, x = drawn("cnn")
-    matrix = loss_gram(net, x)
+    matrix = GaussNewton(net, x, loss="cross_entropy").loss_gram()
     assert torch.equal(matrix, matrix.mT)
-
-
-def test_layers_add_up_to_the_gram_matrix():
-    for name in CASES:
-        net, x = drawn(name)
-        expected = gnlib.gauss_newton_gram(net, x)
-        torch.testing.assert_close(Measured(net, x).gram, expected, rtol=0, atol=1e-13 * expected.abs().max().item())
-
-
-def test_little_memory_gives_the_same_in_more_passes():
-    net, x = drawn("cnn")
-    expected = Measured(net, x).parts
-    found = Measured(net, x, memory=2e-4).parts
-    for name, part in found.items():
-        torch.testing.assert_close(part.gram, expected[name].gram, rtol=1e-12, atol=1e-14)
-        assert part.parameters == expected[name].parameters
-        assert (part.alive is None) == (expected[name].alive is None)
-        assert part.alive is None or torch.equal(part.alive, expected[name].alive)
 
 
 @pytest.mark.parametrize("scale", [1.0, 30.0])
@@ -84,11 +68,11 @@ def test_both_ends_are_those_of_exact_singular_values(scale):
     net, x = drawn("wide", 4)
     with torch.no_grad():
         net[4].weight *= scale
-    measured = Measured(net, x, loss="cross_entropy")
+    problem = Problem(net, x, loss="cross_entropy")
     jacobian = torch.cat([*reversed([*plain(net, x)[1].values()])], 1)
-    rooted = measured.rooted(jacobian) / 2
+    rooted = problem.rooted(jacobian) / 2
     values = torch.linalg.svdvals(rooted).square()
-    found = measured.condition
+    found = problem.condition
     assert found.resolved and found.rank == 12
     assert found.largest == pytest.approx(values[0].item(), rel=1e-10)
     assert found.smallest == pytest.approx(values[-1].item(), rel=max(1e-8, 2 * found.residual))
@@ -101,11 +85,16 @@ def test_a_perfect_fit_has_no_matrix():
         net.weight.copy_(torch.eye(2) * 1e4)
         net.bias.zero_()
     with pytest.raises(ValueError, match="probabilities of 0 and 1"):
-        _ = Measured(net, torch.eye(2), torch.tensor([0, 1]), loss="cross_entropy").condition
+        _ = Problem(net, torch.eye(2), torch.tensor([0, 1]), loss="cross_entropy").condition
 
 
-@pytest.mark.bad_input
-def test_what_is_told_where_layers_do_not_fit_into_memory():
-    net, x = drawn("mlp", 60)
-    with pytest.raises(ValueError, match="for 1 matrices of size 180, one for each layer"):
-        _ = Measured(net, x, memory=2e-4).parts
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+def test_layers_ask_for_no_more_memory_than_the_condition_number(loss):
+    """Eight layers of few parameters: one matrix for each would not fit."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(8) for layer in (nn.Linear(6, 6), nn.Tanh())]
+    net, x = nn.Sequential(*layers, nn.Linear(6, 3)).double(), torch.randn(100, 6, dtype=torch.float64)
+    g = gnlib.GaussNewton(net, x, torch.arange(100) % 3, loss, memory=0.006)  # of which the matrix takes .0007
+    assert 9 * 8 * 300**2 / 2**30 > 0.006
+    assert g.condition_number().rank > 0
+    assert len(g.by_layer().layers) == 9 and g.report().layers == g.by_layer()

@@ -1,0 +1,402 @@
+"""The Gauss-Newton matrix of a module on its data, and all that can be asked of it.
+
+>>> import torch
+>>> torch.manual_seed(0)
+<torch._C.Generator object at ...>
+>>> network = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
+>>> g = GaussNewton(network, torch.randn(5, 4))
+>>> g.condition_number().rank, g.gram().shape
+(10, torch.Size([10, 10]))
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from gnlib.diagnosis.by_layer import Shares, shares_of
+from gnlib.diagnosis.culprits import Culprits, culprits_of
+from gnlib.diagnosis.forecast import Forecast, forecast_of
+from gnlib.diagnosis.rates import StableRate, stable_rate_of
+from gnlib.diagnosis.report import Report, report_on
+from gnlib.eigen.davidson import ExtremePair
+from gnlib.eigen.result import ConditionNumber, Limits
+from gnlib.jacobian.cost import Cost
+from gnlib.jacobian.gram import blocks_of
+from gnlib.jacobian.inputs import Inputs
+from gnlib.jacobian.operator import GramOperator, largest_eigenvalue
+from gnlib.problem import Problem
+
+
+class GaussNewton:
+    r"""The Gauss-Newton matrix of a module on its data, for a loss.
+
+    It is :math:`G = \frac1n \sum_i J_i^\top H_i J_i`, with the Jacobian :math:`J_i` of the outputs on sample i by the
+    parameters that require a gradient, and the second derivative :math:`H_i` of the loss by these outputs, the
+    identity for the squared error. Its non-zero eigenvalues are computed from the smaller matrix
+    :math:`\frac1n R^\top J J^\top R` with :math:`H_i = R_i R_i^\top`, in double precision whatever the precision of
+    the module.
+
+    Everything is computed when it is first asked for, and once. It speaks of the parameters as they were when it was
+    made: a method refuses a module of which a parameter has changed since. The module is left as it is: its precision,
+    mode, gradients, running statistics and the state of the random numbers.
+
+    Parameters
+    ----------
+    module
+        any module; masks, parametrisations, frozen and tied parameters mean what they mean in training
+    x
+        the data: a tensor with samples along its first axis, a tuple of the tensors that the module is called with, a
+        dict of those that it is called with by name, a list of batches of any of these kinds, or a `DataLoader`, whose
+        batches are `(*arguments, targets)`, or the arguments alone if `y` is given. Integers, such as the numbers of
+        tokens, are passed on as they are. Batches stand for all their samples; where the samples of a batch depend on
+        each other, as with batch normalisation in training, each depends on those of its own batch
+    y
+        the targets, as for :func:`gnlib.losses.loss_of`; a list holds those of each batch. Curvature needs none for
+        the squared error and the cross-entropy; forecasts do
+    loss
+        `"mse"`, `"cross_entropy"`, or a function of outputs and targets, as for :func:`gnlib.losses.loss_of`. `"mse"`
+        is half the mean over samples of the squared distance, of which `nn.MSELoss()` is `2 / k` times
+    output
+        function of what the module returns that gives the `(n, k)` outputs, where these are not what it returns
+    mode
+        which function is meant: `"eval"` (running statistics, no dropout) or `"train"` (statistics of the batch);
+        needed only if the module is in training mode and is another function there. Where the outputs of a sample
+        depend on the other samples, it is the function of the whole batch that is differentiated, which takes n times
+        as long
+    memory
+        GiB that may be used beyond the module and the data, for the result of `8 (nk)^2` bytes among others. The less
+        is left of it, the more often the network is differentiated
+    optimizer
+        one of torch.optim (SGD, Adam, AdamW, RMSprop), or `"sgd"`, `"momentum"`, `"adam"`, for stable rates, forecasts
+        and reports
+
+    Raises
+    ------
+    TypeError
+        Something that is not a module, or not a tensor of real numbers.
+    ValueError
+        Parameters, data, outputs or derivatives that are not finite, outputs not of shape `(n, k)` or without a
+        gradient, a random function, one that changes its parameters or depends on what a call leaves behind, one that
+        computes in a lower precision out of sight, samples that depend on each other unless `mode="train"` or batch
+        normalisation say so, an unknown mode, or too little memory; losses and targets that
+        :func:`gnlib.losses.loss_of` refuses.
+
+    Notes
+    -----
+    Whether the function is random, and whether samples depend on each other, is tried on all samples, with the given
+    parameters and with others near them. For the trial they are put through the network four times, together where
+    that fits into `memory`, in parts otherwise. Then come a forward pass for each group of columns of J that fits, and
+    k backward passes.
+
+    Layers are known by the functions of torch that they call with a parameter: linear maps, convolutions, embeddings,
+    scales and shifts of normalisations, and what attention is made of. Their gradients by a weight are products of
+    features and gradients, from which their part of the matrix is made in the way that takes fewer operations
+    (:meth:`cost`). A parameter that is used in any other way as well is differentiated by itself.
+
+    Samples are differentiated together by `torch.vmap`. A module that it cannot take (operations in place, control
+    flow that depends on the data, recurrent layers, autograd functions of the old form) is differentiated sample by
+    sample, which is right but slow. Casts in a forward pass are casts to double precision. Hooks of modules on
+    gradients are left out, since they are no part of the function.
+
+    References
+    ----------
+    N. N. Schraudolph (2002), Fast curvature matrix-vector products for second-order gradient descent, Neural
+    Computation 14 (the generalised Gauss-Newton matrix).
+    R. Novak, J. Sohl-Dickstein, S. S. Schoenholz (2022), Fast finite width neural tangent kernel, ICML 39 (products of
+    two Gram matrices, and when they pay).
+
+    Examples
+    --------
+    >>> import torch
+    >>> g = GaussNewton(torch.nn.Linear(2, 1, bias=False), torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
+    >>> g.eigenvalues()
+    tensor([2.0000, 0.5000], dtype=torch.float64)
+    >>> float(g.condition_number()), g.stable_rate().rate
+    (4.0, 1.0)
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        x: Inputs,
+        y: Any = None,
+        loss: str | Callable[[Tensor, Any], Tensor] = "mse",
+        *,
+        output: Callable[..., Tensor] | None = None,
+        mode: Literal["eval", "train"] | None = None,
+        memory: float = 4.0,
+        optimizer: str | Optimizer | None = None,
+    ) -> None:
+        self._problem = Problem(module, x, y, loss, output=output, mode=mode, memory=memory)
+        self._optimizer = optimizer
+
+    def __repr__(self) -> str:
+        """Say of which matrix this is, without computing anything."""
+        (n, k), p = self._problem.outputs.shape, self._problem.parameters
+        kind = type(self._problem.module).__name__
+        return f"GaussNewton({kind}, n = {n}, k = {k}, p = {p}, loss = {self._problem.loss.name})"
+
+    def _unchanged(self) -> Problem:
+        self._problem.check_unchanged()
+        return self._problem
+
+    def condition_number(
+        self, *, method: Literal["gram", "jacobian"] | None = None, tolerance: float = 1e-8, max_steps: int = 200
+    ) -> ConditionNumber:
+        """Return the pseudo-condition number: the largest eigenvalue over the smallest one that is not zero.
+
+        Both ends come from the Gram matrix; where that is singular or does not resolve the smallest eigenvalue, the
+        singular values of `R^T J` take its place.
+
+        Parameters
+        ----------
+        method
+            `"gram"`, or `"jacobian"` for singular values even where the Gram matrix resolves all
+        tolerance, max_steps
+            relative error at which an iteration may stop, and steps after which it gives up
+
+        Raises
+        ------
+        ValueError
+            A method that is not known; too little memory; a matrix that is zero.
+        """
+        limits, problem = Limits(tolerance, max_steps), self._unchanged()
+        return problem.condition if method is None and limits == Limits() else problem.ends_by(method, limits)
+
+    def eigenvalues(self) -> Float[Tensor, " nr"]:
+        """Return all eigenvalues of the matrix, descending.
+
+        Those below `n r` times the rounding of double precision, relative to the largest, are rounding, of either sign.
+        """
+        return self._unchanged().eigenvalues.flip(0)
+
+    def gram(self) -> Float[Tensor, "nk nk"]:
+        r"""Return :math:`\frac1n J J^\top`, which has no part of the loss; row `i k + a` is output a of sample i.
+
+        Examples
+        --------
+        >>> import torch
+        >>> x = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+        >>> GaussNewton(torch.nn.Linear(2, 1, bias=False), x).gram()
+        tensor([[0.5000, 0.5000],
+                [0.5000, 1.0000]], dtype=torch.float64)
+        """
+        return self._unchanged().gram.clone()
+
+    def tangent_kernel(self) -> Float[Tensor, "nk nk"]:
+        r"""Return :math:`J J^\top`, n times the Gram matrix (Liu 2020, Eq. 1).
+
+        References
+        ----------
+        C. Liu, L. Zhu, M. Belkin (2020), NeurIPS 33, Eq. 1.
+        """
+        return self.gram().mul_(len(self._problem.outputs))
+
+    def loss_gram(self) -> Float[Tensor, "nr nr"]:
+        r"""Return :math:`\frac1n R^\top J J^\top R`, with row `i r + a` for column a of :math:`R_i`.
+
+        Cross-entropy has `r = k - 1` columns, the squared error k.
+        """
+        return self._unchanged().loss_gram.clone()
+
+    def jacobian(self) -> Iterator[Float[Tensor, "nk g"]]:
+        """Return the Jacobian block by block: all rows, but some of the columns, as many as fit into the memory.
+
+        The columns are those of the flattened parameters, from the last one that the module registered to the first. A
+        block is forgotten when it is handed out: to stay within the memory, let go of it before asking for the next.
+        """
+        problem = self._unchanged()
+        return blocks_of(problem.networks, problem.memory)
+
+    def operator(self) -> GramOperator:
+        r"""Return :math:`\frac1n R^\top J J^\top R` by its products with vectors, for more outputs than fit.
+
+        A product takes a backward and a forward pass. The smallest eigenvalue cannot be had that way: without a
+        preconditioner an iteration takes as many steps as there are eigenvalues.
+        """
+        problem = self._unchanged()
+        return GramOperator(problem.networks[0], problem.memory)
+
+    def largest_eigenvalue(self, *, tolerance: float = 1e-8, max_steps: int = 500) -> ExtremePair:
+        """Return the largest eigenvalue by products with vectors: no matrix is formed.
+
+        Parameters
+        ----------
+        tolerance, max_steps
+            relative error at which the iteration may stop, which its residual proves, and steps after which it gives up
+
+        Raises
+        ------
+        NotConvergedError
+            After `max_steps`.
+        """
+        return largest_eigenvalue(self.operator(), tolerance=tolerance, max_steps=max_steps)
+
+    def by_layer(self) -> Shares:
+        r"""Return the share of each layer in the trace and in both ends of the spectrum.
+
+        The matrix is a sum over the parameters, :math:`K = \sum_\ell K_\ell`, and so is an eigenvalue with the
+        eigenvector v, :math:`\lambda = \sum_\ell v^\top K_\ell v`: the shares are exact and add up. A layer with much
+        of the largest eigenvalue and little of the smallest wants a smaller learning rate, or smaller inputs; one with
+        much of the smallest a larger one.
+
+        Examples
+        --------
+        >>> import torch
+        >>> net = torch.nn.Sequential(torch.nn.Linear(2, 1, bias=False), torch.nn.Linear(1, 1, bias=False))
+        >>> _ = torch.nn.init.constant_(net[0].weight, 1.0), torch.nn.init.constant_(net[1].weight, 2.0)
+        >>> print(GaussNewton(net, torch.tensor([[1.0, 0.0], [0.0, 1.0]])).by_layer())
+        layer  parameters  trace  largest  smallest  difference
+        0      2           80.0%  66.7%    100.0%    -33.3%
+        1      1           20.0%  33.3%    0.0%      +33.3%
+        """
+        return shares_of(self._unchanged())
+
+    def culprits(self, most: int = 5) -> Culprits:
+        r"""Return the samples, outputs and units that carry the smallest eigenvalue.
+
+        Samples i and j have the same rows in the Jacobian J if and only if the trace of
+        :math:`K_{ii} + K_{jj} - 2 K_{ij}` is zero, which is the squared distance of these rows: equal samples are
+        found whatever the network, and so are samples that it cannot tell apart.
+
+        Parameters
+        ----------
+        most
+            how many samples, outputs and pairs to name
+
+        Examples
+        --------
+        >>> import torch
+        >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [2.0, 1.0]])
+        >>> print(GaussNewton(torch.nn.Linear(2, 1), x).culprits(most=2).equal_samples[0])
+        0 and 2 are equal
+        """
+        return culprits_of(self._unchanged(), most)
+
+    def stable_rate(self) -> StableRate:
+        r"""Return the largest learning rate at which the optimiser is stable on the quadratic model of the loss.
+
+        It is 2 over the largest eigenvalue for gradient descent and :math:`2 (1 + \beta)` over it with momentum
+        (:class:`gnlib.diagnosis.descent.Rule`); for Adam with :math:`\beta_1 = 0.9` it is 38 over the largest
+        eigenvalue of :math:`P^{-1} G`, with P what it divides by. Its own state makes P; before its first step P is
+        the root of the diagonal of G, of the size of the gradient, which takes `y`.
+
+        Raises
+        ------
+        TypeError
+            An optimiser of another kind.
+        ValueError
+            An optimiser of other parameters, of several rates or with settings that are left out here, or without a
+            state where `y` is missing.
+
+        References
+        ----------
+        J. M. Cohen et al. (2022), Adaptive gradient methods at the edge of stability, arXiv:2207.14484 (the sharpness
+        in the coordinates of Adam, and 38).
+
+        Examples
+        --------
+        >>> import torch
+        >>> net, x = torch.nn.Linear(2, 1, bias=False), torch.tensor([[2.0, 0.0], [0.0, 1.0]])
+        >>> round(GaussNewton(net, x, optimizer="momentum").stable_rate().rate, 6)
+        1.9
+        """
+        return stable_rate_of(self._unchanged(), self._optimizer)
+
+    def forecast(self, *, rate: float | None = None, steps: int = 1000, after: int = 0) -> Forecast:
+        r"""Return the loss curve of full-batch training, as the network linearised where it stands would have it.
+
+        The outputs of a linear model follow :math:`f_{t+1} = f_t - \eta K g(f_t)`, with its kernel
+        :math:`K = \frac1n J J^\top` and the gradient g of the loss by the outputs: for the squared error each
+        eigenvector of K by itself, for others with the loss as it is. Of an optimiser that multiplies each parameter
+        by a factor of its own, :math:`P^{-1}`, the kernel is :math:`\frac1n J P^{-1} J^\top`, with P as it is now.
+
+        How far it is to be trusted costs no training: the linear model says where the parameters will be,
+        :math:`\theta_t = \theta_0 - \frac1n P^{-1} J^\top c_t`, and the network itself is evaluated there, at steps a
+        fifth apart. The forecast is trusted until the first of them at which the residuals differ by a quarter.
+
+        Parameters
+        ----------
+        rate
+            learning rate; that of an optimiser of torch, or half the largest stable one, if it is not given
+        steps
+            number of steps, those of `after` included
+        after
+            real steps to take first, on a copy: the kernel is often settled after a few
+
+        Raises
+        ------
+        TypeError
+            An optimiser of another kind.
+        ValueError
+            No targets; a rate that is not positive, steps that are no whole number above `after`, an optimiser of
+            other parameters or with settings that a forecast leaves out.
+
+        References
+        ----------
+        J. Lee et al. (2019), Wide neural networks of any depth evolve as linear models under gradient descent, NeurIPS
+        32.
+        J. Cohen et al. (2022), Adaptive gradient methods at the edge of stability, arXiv:2207.14484 (largest stable
+        rates: 2 for descent, 2 (1 + beta) with momentum, and 2 (1 + beta) / (1 - beta) = 38 for Adam, over the largest
+        eigenvalue of the preconditioned matrix).
+
+        Examples
+        --------
+        >>> import torch
+        >>> line = torch.nn.Linear(1, 1, bias=False).double()
+        >>> with torch.no_grad():
+        ...     _ = line.weight.fill_(0.0)
+        >>> x = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
+        >>> forecast = GaussNewton(line, x, x).forecast(rate=0.2, steps=4)
+        >>> forecast.losses
+        tensor([1.2500, 0.3125, 0.0781, 0.0195, 0.0049], dtype=torch.float64)
+        >>> forecast.trusted, forecast.steps_to(0.1), forecast.steps_to(1e-3), round(forecast.stable_rate, 6)
+        (4, 2, None, 0.8)
+        """
+        return forecast_of(self._unchanged(), self._optimizer, rate=rate, steps=steps, after=after)
+
+    def report(self) -> Report:
+        r"""Return one page: how well conditioned the network is for the loss, where that comes from, and what to do.
+
+        Learning rates by layer and samples to leave out cost little to try. Other inputs, weights of the usual scale,
+        normalisations that have seen the batch, and new ones in a chain of layers are tried if the matrix takes less
+        than about a second. The best suggestion is the one with the fewest steps of the linear model under the
+        optimiser, while the condition number may rise; without `y` it is the one with the lowest condition number.
+        Where the matrix of an adaptive optimiser takes longer than about a second, steps are those of gradient
+        descent, and are called so.
+
+        Before a report of more than about ten seconds its time and memory are announced on the standard error.
+
+        Examples
+        --------
+        >>> import torch
+        >>> x = torch.tensor([[9.0, 1.0], [10.0, 2.0], [11.0, 1.0], [9.0, 1.0]])
+        >>> report = GaussNewton(torch.nn.Linear(2, 1), x).report()
+        >>> print(report.suggestions[0].what)
+        centre the inputs
+        >>> report.condition.rank, report.full, [str(pair) for pair in report.culprits.equal_samples]
+        (3, 4, ['0 and 3 are equal'])
+        """
+        return report_on(self._unchanged(), self._optimizer)
+
+    def cost(self) -> Cost:
+        """Return which way each layer goes to the Gram matrix, and the operations, seconds and memory of that.
+
+        A layer goes by `"pairs"`: products of features and products of gradients, for all pairs of positions; by
+        `"columns"`: its part of the Jacobian and a product of matrices; or by `"gradients"`, as columns that automatic
+        differentiation gives, where nothing is known of its structure.
+
+        Examples
+        --------
+        >>> import torch
+        >>> layers = torch.nn.Conv1d(1, 4, 5), torch.nn.Flatten(), torch.nn.Linear(184, 3)
+        >>> cost = GaussNewton(torch.nn.Sequential(*layers), torch.ones(6, 1, 50)).cost()
+        >>> [(step.parameters, step.way) for step in cost.steps]
+        [(('2.weight', '2.bias'), 'pairs'), (('0.bias',), 'columns'), (('0.weight',), 'columns')]
+        >>> cost.forward, cost.backward
+        (6, 18)
+        """
+        return self._unchanged().cost(probe=True)

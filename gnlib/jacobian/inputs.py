@@ -1,0 +1,121 @@
+"""The one parser of inputs: a tensor, the arguments of a call, batches of either, or a loader, as networks on batches.
+
+| given | meaning |
+|---|---|
+| tensor | one argument, samples along the first axis |
+| tuple of tensors | the arguments of one call |
+| dict of tensors | the keyword arguments of one call |
+| list of any of these | batches, which may be of different lengths |
+| `DataLoader` | batches, each `(*arguments, targets)` unless targets are given apart |
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from gnlib.jacobian.network import Network, networks_of
+
+Batch = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
+Inputs = Batch | list[Batch] | DataLoader[Any]
+
+
+def read_batches(x: Inputs, y: Any = None) -> tuple[list[Batch], Any]:
+    """Return inputs as a list of batches, and the targets of all samples.
+
+    Examples
+    --------
+    >>> import torch
+    >>> loader = torch.utils.data.DataLoader([(torch.ones(2), 0), (torch.zeros(2), 1), (torch.ones(2), 1)], 2)
+    >>> batches, targets = read_batches(loader)
+    >>> [batch.shape[0] for batch in batches], targets
+    ([2, 1], tensor([0, 1, 1]))
+    """
+    if isinstance(x, DataLoader):
+        items = list(x)
+        if y is None and items and isinstance(items[0], tuple | list) and len(items[0]) > 1:
+            items, y = [item[:-1] for item in items], [item[-1] for item in items]
+        x = [_arguments(item) for item in items]
+    if not isinstance(x, list):
+        return [x], y
+    if not x:
+        raise ValueError("x is an empty list; a list holds batches, of which at least one is needed.")
+    if isinstance(y, list | tuple) and len(y) == len(x) and all(isinstance(part, Tensor) for part in y):
+        y = torch.cat([*y])
+    return x, y
+
+
+def networks_on(
+    module: nn.Module,
+    batches: list[Batch],
+    output: Callable[..., Tensor] | None = None,
+    mode: str | None = None,
+    memory: float = 4.0,
+) -> list[Network]:
+    """Return the function of a module on its batches: one network, or one a batch where they cannot be joined."""
+    if not isinstance(module, nn.Module) or not any(isinstance(batch, Mapping | tuple) for batch in batches):
+        return networks_of(module, batches[0] if len(batches) == 1 else batches, output, mode, memory)
+    layouts, packed = zip(*map(_pack, batches), strict=True)
+    if len({*layouts}) == 1:
+        return networks_of(Packed(module, layouts[0]), [*packed], output, mode, memory)
+    first, *others = [
+        networks_of(Packed(module, layout), tensor, output, mode, memory)[0]
+        for layout, tensor in zip(layouts, packed, strict=True)
+    ]
+    shared = {name: getattr(first, name) for name in ("parameters", "frozen", "buffers")}
+    return [first, *(replace(network, **shared) for network in others)]
+
+
+class Layout(NamedTuple):
+    """How the tensors of a call lie side by side in one: their names, if it is by name, shapes and types."""
+
+    names: tuple[str, ...] | None
+    shapes: tuple[torch.Size, ...]
+    dtypes: tuple[torch.dtype, ...]
+
+
+class Packed(nn.Module):
+    """A module that is called with one tensor, in which the tensors of its call lie side by side.
+
+    Integers, such as the numbers of tokens, are exact in double precision.
+    """
+
+    def __init__(self, module: nn.Module, layout: Layout) -> None:
+        super().__init__()
+        self.module, self.training = module, module.training
+        self._layout = layout
+
+    def forward(self, packed: Tensor) -> Any:
+        """Take the tensors apart and call the module."""
+        names, shapes, dtypes = self._layout
+        tensors = [
+            part.reshape(len(packed), *shape).to(part.dtype if dtype.is_floating_point else dtype)
+            for part, shape, dtype in zip(packed.split([*map(math.prod, shapes)], 1), shapes, dtypes, strict=True)
+        ]
+        return self.module(*tensors) if names is None else self.module(**dict(zip(names, tensors, strict=True)))
+
+
+def _pack(batch: Batch) -> tuple[Layout, Float[Tensor, "n d"]]:
+    batch = (batch,) if isinstance(batch, Tensor) else batch
+    tensors = [*batch.values()] if isinstance(batch, Mapping) else [*batch]
+    if not tensors or not all(isinstance(tensor, Tensor) and tensor.ndim for tensor in tensors):
+        raise TypeError("x is a tuple or a dict with something else than tensors of samples; leave out or convert it.")
+    if len({len(tensor) for tensor in tensors}) > 1:
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
+        raise ValueError(f"The tensors in x have shapes {shapes}; the first axis of each must count the samples.")
+    names = tuple(batch) if isinstance(batch, Mapping) else None
+    layout = Layout(names, tuple(t.shape[1:] for t in tensors), tuple(t.dtype for t in tensors))
+    doubles = [tensor.detach().to(torch.float64) for tensor in tensors]
+    return layout, torch.cat([t.flatten(1) if t.ndim > 1 else t[:, None] for t in doubles], 1)
+
+
+def _arguments(item: Any) -> Batch:
+    """Return an item of a loader as what a module is called with."""
+    if isinstance(item, list | tuple):
+        return item[0] if len(item) == 1 else tuple(item)
+    return item

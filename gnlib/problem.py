@@ -1,0 +1,254 @@
+"""A module on its data, for a loss: outputs, Gram matrices and their spectrum, each computed once."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from time import perf_counter
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gnlib.checks import EPS, numerical_rank
+from gnlib.eigen.dense import singular_value_ends
+from gnlib.eigen.gram import Gram
+from gnlib.eigen.result import ConditionNumber, Limits
+from gnlib.eigen.strategy import GRAM, find_ends
+from gnlib.jacobian.cost import Cost, cost_of
+from gnlib.jacobian.gram import LayerTrace, NotFiniteError, blocks_of, layered_gram, matrix_of, rows_of
+from gnlib.jacobian.inputs import Inputs, Packed, networks_on, read_batches
+from gnlib.jacobian.passes import outputs_of
+from gnlib.jacobian.plan import BudgetError, check_memory, plan_of
+from gnlib.jacobian.record import structures_of
+from gnlib.losses import Loss, SquaredError, loss_of
+
+METHODS = "gram", "jacobian"
+
+
+class Problem:
+    r"""A module on its data, for a loss, at the parameters that it has.
+
+    With the Jacobian J of the outputs and the root R of the loss's second derivative by them, the matrix of the loss
+    is :math:`\frac1n J^\top R R^\top J`, of which all of this class sees the smaller form
+    :math:`\frac1n R^\top J J^\top R`.
+
+    Attributes
+    ----------
+    networks, memory
+        the outputs as functions of the parameters, one for each batch, and the GiB that may be used
+    outputs
+        `(n, k)`, on all samples
+    loss, has_targets
+        with its targets, if there are any
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        x: Inputs,
+        y: Any = None,
+        loss: str | Callable[[Tensor, Any], Tensor] = "mse",
+        *,
+        output: Callable[..., Tensor] | None = None,
+        mode: str | None = None,
+        memory: float = 4.0,
+    ) -> None:
+        check_memory(memory)
+        self.batches, targets = read_batches(x, y)
+        self.networks, self.memory = networks_on(module, self.batches, output, mode, memory), memory
+        self.outputs = outputs_of(self.networks, memory)
+        self.loss: Loss = loss_of(loss, targets, self.outputs)
+        self.has_targets = targets is not None
+        self._given = {"y": targets, "loss": loss, "output": output, "mode": mode, "memory": memory}
+        self._versions = self._read_versions()
+
+    def changed(self, module: nn.Module, batches: list[Any]) -> "Problem":
+        """Return the same problem for another module or other inputs."""
+        return Problem(module, batches, **self._given)
+
+    def check_unchanged(self) -> None:
+        """Refuse a module whose parameters, or whose buffers in evaluation, were changed since this was made."""
+        for name, version in self._read_versions().items():
+            if version != self._versions[name]:
+                raise ValueError(
+                    f"{name} of the module has changed since this object was made, which speaks of the network as it "
+                    "was then; make a new one."
+                )
+
+    @cached_property
+    def root(self) -> Float[Tensor, "n k r"]:
+        """Roots R of the second derivative of the loss by the outputs of each sample."""
+        return self.loss.root(self.outputs)
+
+    @cached_property
+    def layered(self) -> tuple[Float[Tensor, "nk nk"], dict[str, LayerTrace]]:
+        r"""The Gram matrix :math:`\frac1n J J^\top`, and what each parameter adds to the trace with the loss."""
+        return layered_gram(self.networks, self.memory, self.root)
+
+    @property
+    def gram(self) -> Float[Tensor, "nk nk"]:
+        r"""The Gram matrix :math:`\frac1n J J^\top`."""
+        return self.layered[0]
+
+    @cached_property
+    def loss_gram(self) -> Float[Tensor, "nr nr"]:
+        r"""The matrix of the loss, :math:`\frac1n R^\top J J^\top R`."""
+        matrix = self.gram if self.is_plain else with_root(self.root, self.gram)
+        if matrix.diagonal().amax() <= 0:
+            if not self.gram.any():
+                raise ValueError("The Jacobian is zero: no eigenvalue to divide by. Check the weights and the data.")
+            raise ValueError(
+                "The Gauss-Newton matrix of the loss is zero: the loss has no curvature at these outputs (a perfect "
+                "fit, with probabilities of 0 and 1?). Measure at other weights."
+            )
+        return matrix
+
+    @cached_property
+    def eigenvalues(self) -> Float[Tensor, " nr"]:
+        """All eigenvalues of the matrix of the loss, ascending."""
+        return torch.linalg.eigvalsh(self.loss_gram)
+
+    @cached_property
+    def spectrum(self) -> tuple[Float[Tensor, " nr"], Float[Tensor, "nr nr"]]:
+        """All eigenvalues of the matrix of the loss, ascending, and its eigenvectors in columns."""
+        values, vectors = torch.linalg.eigh(self.loss_gram)
+        return values, vectors
+
+    @cached_property
+    def rank(self) -> int:
+        """Number of eigenvalues that are not zero."""
+        values, _ = self.spectrum
+        return numerical_rank(values, len(values))
+
+    @cached_property
+    def condition(self) -> ConditionNumber:
+        """Both ends of the spectrum of the matrix of the loss."""
+        return self.ends_by(None, Limits())
+
+    def ends_by(self, method: str | None, limits: Limits) -> ConditionNumber:
+        """Return both ends of the spectrum from the Gram matrix, or from singular values where that loses digits."""
+        if method not in (None, *METHODS):
+            raise ValueError(f"method is {method!r}; for a network it can be {', '.join(map(repr, METHODS))}, or None.")
+        start, ends = perf_counter(), None
+        if method != "jacobian":
+            ends = self._gram_ends(limits)
+        if ends is None:
+            ends = self._jacobian_ends()
+        return replace(ends, seconds=perf_counter() - start)
+
+    def _gram_ends(self, limits: Limits) -> ConditionNumber | None:
+        """Both ends from the smaller product of the Jacobian with itself; None where that may have lost some."""
+        wide = self.parameters >= rows_of(self.networks) or not self.is_plain
+        try:
+            if wide:
+                gram = Gram(self.loss_gram, self.root.shape[2])
+            else:
+                gram = Gram(matrix_of(self.networks, self.memory))
+        except NotFiniteError:  # products overflow before what they are made of does
+            return None
+        except BudgetError:
+            if wide:
+                raise
+            return None
+        with suppress(ValueError):  # a matrix that is singular up to rounding may have a negative eigenvalue
+            ends = find_ends(gram, GRAM, limits)
+            residual = ends.residual + self._rounding * ends.largest / ends.smallest
+            ends = replace(
+                ends, residual=residual, method=f"{'Gram' if wide else 'Gauss-Newton'} matrix: {ends.method}"
+            )
+            if ends.resolved and ends.rank == min(self.loss_rows, self.parameters):
+                return ends
+        return None
+
+    def _jacobian_ends(self) -> ConditionNumber:
+        """Both ends from the singular values of the Jacobian, times the root of the loss."""
+        rows = rows_of(self.networks)
+        # the GiB of the triangle, with a block on it, and of the decomposition of both
+        triangle = 3 * 8 * rows * min(rows, self.parameters) / 2**30
+        try:
+            blocks = blocks_of(self.networks, max((self.memory - triangle) / 3, 1e-9))
+        except BudgetError as error:
+            raise ValueError(
+                f"memory is {self.memory} GiB but {triangle + 3 * error.needed:.3f} are needed for the singular values "
+                "of the Jacobian (its Gram matrix loses the smallest of them); allow more, or pass fewer samples."
+            ) from error
+        scale = len(self.outputs) ** 0.5
+        return singular_value_ends(self.rooted(block) / scale for block in blocks)
+
+    def ends_of(self, ascending: Float[Tensor, " q"]) -> ConditionNumber:
+        """Return both ends of the spectrum of a matrix of this network, with the rounding that went into it."""
+        rank, largest = numerical_rank(ascending, len(ascending)), ascending[-1].item()
+        smallest = ascending[-rank].item()
+        zero = ascending[: len(ascending) - rank].abs().max().item() if rank < len(ascending) else 0.0
+        gap = smallest / max(zero, EPS * largest)
+        return ConditionNumber(
+            largest=largest,
+            smallest=smallest,
+            rank=rank,
+            gap=gap,
+            residual=1 / gap + self._rounding * largest / smallest,
+            method="eigenvalues of the Gram matrix",
+        )
+
+    def rooted(self, block: Float[Tensor, "nk g"]) -> Float[Tensor, "nr g"]:
+        """Return `R^T J` for columns of the Jacobian."""
+        n, k = self.outputs.shape
+        return block if self.is_plain else (self.root.mT @ block.view(n, k, -1)).flatten(0, 1)
+
+    def cost(self, *, probe: bool = False) -> Cost:
+        """Return what the Gram matrix takes, with seconds if something may be tried."""
+        network, structure = self.networks[0], structures_of(self.networks)[0]
+        rows = rows_of(self.networks)
+        return cost_of(
+            network, structure, plan_of(network, structure, self.memory, result=rows, rows=rows), probe=probe
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the loss is the squared error, whose root is the identity."""
+        return isinstance(self.loss, SquaredError)
+
+    @property
+    def loss_rows(self) -> int:
+        """Number of rows n r of the matrix of the loss."""
+        return len(self.root) * self.root.shape[2]
+
+    @cached_property
+    def parameters(self) -> int:
+        """Number p of parameters that require a gradient."""
+        return sum(p.numel() for p in self.networks[0].parameters.values())
+
+    @property
+    def module(self) -> nn.Module:
+        """The module as it was passed, without what is wrapped around it."""
+        module = self.networks[0].module
+        return module.module if isinstance(module, Packed) else module
+
+    def layer_of(self, parameter: str) -> str:
+        """Return the name of the module that holds a parameter, as the user knows it."""
+        return self.name_of(parameter).rpartition(".")[0]
+
+    def name_of(self, parameter: str) -> str:
+        """Return the name of a parameter, as the user knows it."""
+        return parameter.removeprefix("module.") if isinstance(self.networks[0].module, Packed) else parameter
+
+    @property
+    def _rounding(self) -> float:
+        """Relative rounding of an entry, a sum of so many products: that of a random walk (Higham and Mary 2019)."""
+        return max(self.parameters, rows_of(self.networks)) ** 0.5 * EPS
+
+    def _read_versions(self) -> dict[str, int]:
+        tensors = dict(self.module.named_parameters())
+        if self.networks[0].mode != "train":  # in training a forward pass updates statistics that it does not use
+            tensors |= dict(self.module.named_buffers())
+        return {name: 0 if tensor.is_inference() else tensor._version for name, tensor in tensors.items()}
+
+
+def with_root(root: Float[Tensor, "n k r"], gram: Float[Tensor, "nk nk"]) -> Float[Tensor, "nr nr"]:
+    """Return `R^T K R` for a block-diagonal R, one block for each sample."""
+    n, k, r = root.shape
+    left = (root.mT @ gram.view(n, k, n * k)).view(n * r, n, k)
+    product = (left.transpose(0, 1) @ root).transpose(0, 1).reshape(n * r, n * r)
+    return (product + product.mT) / 2

@@ -1,0 +1,194 @@
+"""Tensors are made on the device of what a function is given: whatever the default device is, and on a GPU."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse.linalg import eigsh
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gnlib import (
+    GaussNewton,
+    SecondMoment,
+    bounds,
+    condition_number,
+    leaky_relu_gram,
+    linear_gauss_newton,
+    linear_network,
+    linear_weights,
+    load,
+    second_moment,
+    whiten,
+)
+from tests.devices import assert_made_where_its_arguments_are, assert_same, default_device, on
+from tests.oracles import network, normal, samples, with_spectrum
+
+
+def module(*layers):
+    """Sequential layers, each made by a function, with random weights in double precision."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(*(make() for make in layers)).double()
+
+
+def mlp(d, hidden, k):
+    return module(partial(nn.Linear, d, hidden), nn.Tanh, partial(nn.Linear, hidden, k))
+
+
+def cnn():
+    strided = partial(nn.Conv2d, 4, 5, 3, stride=2)
+    padded = partial(nn.Conv2d, 2, 4, 3, padding=1)
+    return module(padded, nn.SiLU, strided, nn.Tanh, nn.Flatten, partial(nn.Linear, 20, 3))
+
+
+def batch_normalised():
+    net = module(partial(nn.Linear, 5, 8), partial(nn.BatchNorm1d, 8), nn.Tanh, partial(nn.Linear, 8, 2))
+    net(2 * normal(30, 5, seed=7) + 1)  # gives the running statistics something to say
+    return net
+
+
+def linear(*widths, white=False, deficient=False):
+    """Weights and a second moment."""
+    x = normal(widths[0] // 2 if deficient else 3 * widths[0], widths[0], seed=2)
+    return network(widths, seed=1), second_moment(whiten(x) if white else x)
+
+
+def kappa(weights, moment, skip=0.0, **options):
+    return condition_number(linear_gauss_newton(weights, moment, skip), **options)
+
+
+def dense(*arguments):
+    return linear_gauss_newton(*arguments).dense()
+
+
+def product(weights, moment, v):
+    return linear_gauss_newton(weights, moment) @ v
+
+
+def jacobian(net, x):
+    return torch.cat([*GaussNewton(net, x).jacobian()], 1)
+
+
+def gram(net, x, **options):
+    return GaussNewton(net, x, **options).gram()
+
+
+def through_scipy(weights, moment, start):
+    operator = linear_gauss_newton(weights, moment).to_scipy()
+    return operator @ start, eigsh(operator, 2, which="LA", v0=start, tol=1e-5, return_eigenvectors=False)
+
+
+X, FLAT = normal(20, 6, seed=1), samples(20, 6, rank=4, seed=1)
+MOMENT = X.mT @ X / len(X)
+DEEP, PAIR = network((6, 9, 7, 3), seed=2), network((6, 9, 3), seed=3)
+DEAD = [0 * DEEP[0], *DEEP[1:]]
+LARGE = np.linspace(1, 2, 520)
+SINGULAR = np.append(np.zeros(30), np.linspace(1, 2, 500))
+
+# What another device computes alike: a tensor, or a condition number.
+UNIQUE = {
+    "one layer": (kappa, *linear(40, 12)),
+    "two layers": (kappa, *linear(40, 60, 12)),
+    "two layers, narrow": (kappa, *linear(40, 9, 30, white=True)),
+    "iteration": (kappa, *linear(40, 60, 50, 12)),
+    "iteration, white": (kappa, *linear(40, 60, 50, 12, white=True)),
+    "iteration, narrow": (kappa, *linear(30, 8, 20, 20)),
+    "iteration, deficient": (kappa, *linear(40, 60, 50, 20, deficient=True)),
+    "iteration, skips": (kappa, *linear(24, 24, 24, 24), 1.0),
+    "formed": (kappa, *linear(6, 7, 5, 3)),
+    "product of a Kronecker sum": (product, *linear(6, 7, 5, 3), normal(18, 2, seed=4)),
+    "dense Kronecker sum": (dense, *linear(6, 7, 5, 3)),
+    "leaky ReLU": (leaky_relu_gram, PAIR, X, 0.1),
+    "Gram matrix of an mlp": (gram, mlp(5, 7, 3), normal(6, 5, seed=2)),
+    "Gram matrix of a cnn": (gram, cnn(), normal(3, 2, 6, 6, seed=2)),
+    "Gram matrix, coupled": (partial(gram, mode="train"), batch_normalised(), normal(6, 5, seed=2)),
+    "Jacobian": (jacobian, mlp(5, 7, 3), normal(6, 5, seed=2)),
+    "network": (condition_number, mlp(5, 7, 3), normal(6, 5, seed=3)),
+    "network, large": (condition_number, mlp(30, 200, 5), normal(110, 30, seed=3)),
+    "network, by its singular values": (condition_number, mlp(5, 7, 3), normal(40, 5, seed=3)),
+    "network, batch norm": (partial(condition_number, mode="train"), batch_normalised(), normal(6, 5, seed=3)),
+    "large matrix": (partial(condition_number, outputs=2, method="iteration"), with_spectrum(LARGE, seed=5)),
+    "large matrix, one output": (condition_number, with_spectrum(LARGE, seed=5)),
+    "large singular matrix": (condition_number, with_spectrum(SINGULAR, seed=6)),
+    "small matrix": (condition_number, with_spectrum([1.0, 2.0, 3.0], seed=1)),
+}
+CASES = UNIQUE | {
+    "second moment": (second_moment, X),
+    "whitening": (whiten, X),
+    "whitening, deficient": (whiten, FLAT),
+    "range of the data": (SecondMoment.from_data, FLAT),
+    "range of a second moment": (SecondMoment.from_matrix, MOMENT),
+    "linear network": (linear_network, DEEP, X),
+    "linear network, skips": (linear_network, DEEP, X, 0.5),
+    "dense Kronecker sum, skips": (dense, DEEP, MOMENT, 0.5),
+    "dense Kronecker sum, one layer": (dense, network((6, 3), seed=4), MOMENT),
+    "dense Kronecker sum, factored moment": (dense, PAIR, SecondMoment.from_data(FLAT)),
+    "in SciPy": (through_scipy, DEEP, MOMENT, np.ones(18)),
+    "Lemma 1": (bounds.zhao_lemma_1, PAIR, MOMENT),
+    "Lemma 2": (bounds.zhao_lemma_2, DEEP, MOMENT),
+    "Lemma 2, skips": (bounds.zhao_lemma_2, DEEP, MOMENT, 0.5),
+    "Lemma 2, infinite": (bounds.zhao_lemma_2, DEAD, MOMENT),
+    "Lemma 2, terms": (bounds.zhao_lemma_2_terms, DEEP, MOMENT),
+    "sharper bound": (bounds.sharp_linear, DEEP, MOMENT),
+    "ReLU, deficient": (leaky_relu_gram, PAIR, FLAT, 0.0),
+    "tangent kernel": (lambda *case: GaussNewton(*case).tangent_kernel(), mlp(6, 8, 3), X),
+    "first layer": (partial(kappa, method="first layer"), *linear(40, 9, 30, white=True)),
+    "layers": (partial(kappa, method="layers"), PAIR, torch.eye(6, dtype=torch.float64)),
+    "blocks": (partial(kappa, method="blocks"), PAIR, MOMENT),
+    "network, few parameters": (condition_number, mlp(6, 2, 3), X),
+    "singular matrix": (condition_number, with_spectrum([0.0, 2.0, 5.0], seed=7)),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_tensors_are_made_on_the_device_of_the_arguments(case):
+    assert_made_where_its_arguments_are(case)
+
+
+class NoLargeCopyToTheCPU(TorchDispatchMode):
+    """Fail where a tensor of more than this many entries leaves the GPU."""
+
+    limit = 10_000
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if function.overloadpacket in (torch.ops.aten._to_copy, torch.ops.aten.copy_):
+            source = args[1] if function.overloadpacket is torch.ops.aten.copy_ else args[0]
+            if source.is_cuda and not result.is_cuda:
+                assert source.numel() <= self.limit, f"{tuple(source.shape)} were copied to the CPU"
+        return result
+
+
+def assert_close(found, expected):
+    if isinstance(expected, torch.Tensor):
+        assert found.is_cuda
+        torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=1e-8 * expected.abs().max().item())
+        return
+    assert found.rank == expected.rank
+    assert found.largest == pytest.approx(expected.largest, rel=1e-8)
+    assert found.smallest == pytest.approx(expected.smallest, rel=1e-8)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("case", UNIQUE.values(), ids=UNIQUE.keys())
+def test_cuda_agrees_with_the_cpu_and_copies_nothing_large_to_it(case):
+    with NoLargeCopyToTheCPU():
+        found = on("cuda", case)
+    assert_close(found, on("cpu", case))
+
+
+MAKERS = {
+    "MNIST": lambda: load("mnist", 20, stride=4),
+    "CIFAR-10 in gray": lambda: load("cifar10", 20, stride=4, grayscale=True),
+    "linear weights": lambda: linear_weights([3, 5, 2], generator=torch.Generator().manual_seed(0)),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
+def test_data_come_on_the_cpu_and_weights_on_the_device_of_their_generator(make):
+    expected = make()
+    with default_device("meta"):
+        found = make()
+    assert_same(found, expected)

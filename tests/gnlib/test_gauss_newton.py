@@ -1,0 +1,167 @@
+"""The noun: each method means the same for all kinds of inputs, computes once, and speaks of the module as it was."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import gnlib
+from gnlib import GaussNewton, problem
+from tests.gnlib.networks import OneInput, TwoInputs, two_inputs
+
+NAMES = "tokens", "mask", "features"
+Y = torch.tensor([0, 1, 1, 0, 1])
+
+
+def by_name(x):
+    return dict(zip(NAMES, x, strict=True))
+
+
+def halves(x):
+    return tuple(t[:3] for t in x), tuple(t[3:] for t in x)
+
+
+KINDS = {  # inputs and targets
+    "tuple": lambda x: (x, Y),
+    "dict": lambda x: (by_name(x), Y),
+    "list of tuples": lambda x: ([*halves(x)], Y),
+    "list of dicts": lambda x: ([*map(by_name, halves(x))], [Y[:3], Y[3:]]),
+    "loader": lambda x: (DataLoader(TensorDataset(*x, Y), 2), None),
+    "loader, targets apart": lambda x: (DataLoader(TensorDataset(*x), 3), Y),
+}
+METHODS = {  # numbers that a method gives
+    "condition_number": lambda g: (lambda c: [c.largest, c.smallest, c.rank])(g.condition_number()),
+    "eigenvalues": lambda g: g.eigenvalues(),
+    "gram": lambda g: g.gram(),
+    "loss_gram": lambda g: g.loss_gram(),
+    "tangent_kernel": lambda g: g.tangent_kernel(),
+    "jacobian": lambda g: torch.cat([*g.jacobian()], 1),
+    "operator": lambda g: g.operator().dense(),
+    "largest_eigenvalue": lambda g: [g.largest_eigenvalue().value],
+    "by_layer": lambda g: [[s.parameters, s.trace, s.largest, s.smallest] for s in g.by_layer().layers],
+    "culprits": lambda g: [share for _, share in g.culprits().samples],
+    "stable_rate": lambda g: [g.stable_rate().rate],
+    "forecast": lambda g: g.forecast(steps=20).losses,
+    "report": lambda g: [g.report().condition.value, *g.report().forecast.losses[:20]],
+    "cost": lambda g: [g.cost().operations, g.cost().gib],
+}
+
+
+def network(kind):
+    torch.manual_seed(0)
+    return kind()
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_method_means_the_same_for_all_kinds_of_inputs(kind, loss):
+    x = two_inputs()
+    expected = GaussNewton(network(OneInput), torch.cat([t.double() for t in x], 1), Y, loss)
+    given, y = KINDS[kind](x)
+    g = GaussNewton(network(TwoInputs), given, y, loss)
+    for name, numbers in METHODS.items():
+        here, there = (torch.as_tensor(numbers(of), dtype=torch.float64) for of in (g, expected))
+        torch.testing.assert_close(here, there, rtol=1e-6, atol=1e-9, msg=lambda text, name=name: f"{name}: {text}")
+    assert [share.layer for share in g.by_layer().layers] == ["embedding", "head"]
+    c = gnlib.condition_number(network(TwoInputs), given, y, loss)
+    assert c.value == pytest.approx(expected.condition_number().value, rel=1e-9)
+    assert gnlib.report(network(TwoInputs), given, y, loss).condition == g.report().condition
+
+
+def test_every_method_is_tried():
+    public = {name for name in vars(GaussNewton) if not name.startswith("_")}
+    assert public == {*METHODS}
+
+
+def test_each_matrix_is_made_once(monkeypatch):
+    made = []
+    whole = problem.layered_gram
+    monkeypatch.setattr(problem, "layered_gram", lambda *given: made.append(given) or whole(*given))
+    g = GaussNewton(network(OneInput), torch.cat([t.double() for t in two_inputs()], 1), Y, "cross_entropy")
+    assert not made
+    for name in ("eigenvalues", "by_layer", "culprits", "stable_rate", "condition_number", "gram", "forecast"):
+        METHODS[name](g)
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("change", ["parameter", "statistics"])
+def test_a_module_that_has_changed_since_is_refused(change):
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).double().eval()
+    x = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    g = GaussNewton(net, x, mode="eval")
+    kernel = g.gram()
+    if change == "parameter":
+        net(x).sum().backward()
+        torch.optim.SGD(net.parameters(), 0.1).step()
+    else:
+        net.train()(x)
+    for name in METHODS:
+        with pytest.raises(ValueError, match="has changed since this object was made"):
+            getattr(g, name)()
+    assert not torch.equal(GaussNewton(net, x, mode="eval").gram(), kernel)
+
+
+def test_statistics_that_training_does_not_use_may_change():
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).double()
+    x = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    g = GaussNewton(net, x, mode="train")
+    net(x)
+    assert torch.equal(g.gram(), GaussNewton(net, x, mode="train").gram())
+
+
+def test_a_result_may_be_changed_in_place():
+    g = GaussNewton(nn.Linear(2, 1), torch.ones(3, 2))
+    for matrix in (g.gram, g.loss_gram, g.tangent_kernel):
+        before = matrix().clone()
+        matrix().zero_()
+        assert torch.equal(matrix(), before)
+
+
+def test_the_mode_of_the_module_is_kept():
+    class Dropped(TwoInputs):
+        def forward(self, tokens, mask, features):
+            return nn.functional.dropout(super().forward(tokens, mask, features), 0.5, self.training)
+
+    net = Dropped().eval()
+    before = {name: m.training for name, m in net.named_modules()}
+    GaussNewton(net, two_inputs()).by_layer()
+    assert {name: m.training for name, m in net.named_modules()} == before
+    with pytest.raises(ValueError, match="pass mode="):
+        GaussNewton(net.train(), two_inputs())
+
+
+def test_it_says_of_what_it_is():
+    g = GaussNewton(nn.Linear(3, 2), torch.ones(5, 3), torch.arange(5) % 2, "cross_entropy")
+    assert repr(g) == "GaussNewton(Linear, n = 5, k = 2, p = 8, loss = cross_entropy)"
+
+
+RENAMED = {
+    "eigenvalues": "eigenvalues",
+    "by_layer": "by_layer",
+    "culprits": "culprits",
+    "largest_stable_rate": "stable_rate",
+    "forecast": "forecast",
+    "loss_gram": "loss_gram",
+    "gauss_newton_gram": "gram",
+    "gauss_newton_operator": "operator",
+    "cost": "cost",
+}
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_a_renamed_function_names_the_new_call(old):
+    x = torch.eye(3)
+    with pytest.warns(DeprecationWarning, match=rf"GaussNewton\(module, x, ...\)\.{RENAMED[old]}\("):
+        was = getattr(gnlib, old)(nn.Linear(3, 2), x, torch.zeros(3, 2) if old == "forecast" else None)
+    now = getattr(GaussNewton(nn.Linear(3, 2), x, torch.zeros(3, 2)), RENAMED[old])()
+    assert type(was) is type(now)
+
+
+def test_options_of_a_renamed_function_arrive():
+    net, x = nn.Linear(3, 2), torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    with pytest.warns(DeprecationWarning):
+        found = gnlib.culprits(net, x, loss="cross_entropy", output=lambda y: 2 * y, most=2)
+    expected = GaussNewton(net, x, loss="cross_entropy", output=lambda y: 2 * y).culprits(2)
+    assert dataclasses.asdict(found) == dataclasses.asdict(expected)
