@@ -29,10 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     try:
         x, y = _data(given.data)
-        found = report(_network(given.network), x, y, loss=given.loss, mode=given.mode, memory=given.memory)
+        page = report(_network(given.network), x, y, loss=given.loss, mode=given.mode, memory=given.memory)
     except (OSError, TypeError, ValueError) as error:
         command.exit(2, f"{error}\n")
-    print(json.dumps(found.to_dict(), indent=1) if given.json else found)
+    print(json.dumps(page.to_dict(), indent=1) if given.json else page)
 
 
 def _network(place: str) -> nn.Module:
@@ -43,8 +43,8 @@ def _network(place: str) -> nn.Module:
     names = runpy.run_path(file)
     if name not in names:
         raise ValueError(f"{file} has no {name!r}; a module or a function that makes one was expected.")
-    found: Any = names[name]
-    return found() if callable(found) and not isinstance(found, nn.Module) else found
+    made: Any = names[name]
+    return made() if callable(made) and not isinstance(made, nn.Module) else made
 
 
 def _data(file: str) -> tuple[Any, Any]:

@@ -129,17 +129,17 @@ class OwnLoss(Loss):
         """Return the second derivative of each sample, from one product for each output with all samples at once."""
         n = len(outputs)
         weights = torch.ones_like(outputs[:, 0])
-        found = self._products(outputs, weights)
+        products = self._products(outputs, weights)
         if n > 1:  # products that mix samples would change with the weights of the samples
             generator = torch.Generator().manual_seed(0)
             weights = (1 + torch.rand(n, generator=generator, dtype=torch.float64)).to(outputs)
             again = self._products(outputs, weights) / weights[:, None, None]
-            if (again - found).abs().max() > CONVEX * found.abs().max():
+            if (again - products).abs().max() > CONVEX * products.abs().max():
                 raise ValueError(
                     "loss is no sum over the samples: the derivative by the outputs of one depends on those of "
                     "another; a mean of losses of single samples was expected."
                 )
-        return (found + found.mT) / 2 * n
+        return (products + products.mT) / 2 * n
 
     def _products(self, outputs: Float[Tensor, "n k"], weights: Float[Tensor, " n"]) -> Float[Tensor, "n k k"]:
         leaf = outputs.detach().clone().requires_grad_()
@@ -158,10 +158,10 @@ class OwnLoss(Loss):
                     f"loss cannot be differentiated twice by the outputs: {str(error).splitlines()[0]} Write it in "
                     "functions of torch that have second derivatives."
                 ) from error
-        found = torch.stack(columns, 2)
-        if not torch.isfinite(found).all():
+        products = torch.stack(columns, 2)
+        if not torch.isfinite(products).all():
             raise ValueError("loss has a second derivative by the outputs that is NaN or infinite at these outputs.")
-        return found
+        return products
 
 
 def loss_of(loss: str | Callable[[Tensor, Any], Tensor], y: Any, outputs: Float[Tensor, "n k"]) -> Loss:
@@ -178,7 +178,7 @@ def loss_of(loss: str | Callable[[Tensor, Any], Tensor], y: Any, outputs: Float[
         probabilities `(n, k)`; for a function what it takes. None where only the second derivative is asked for,
         which for the first two does not depend on them
     outputs
-        `(n, k)`, what they are the targets of
+        `(n, k)`, of the network, on the same samples
 
     Raises
     ------

@@ -10,7 +10,7 @@ LISTED = 10  # names or numbers that are listed
 
 
 class Line(NamedTuple):
-    """A line of a report: what was found, its value, and what it means or asks for."""
+    """A line of a report: a name, a value, and its meaning or a piece of advice."""
 
     name: str
     value: str

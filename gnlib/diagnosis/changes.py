@@ -53,14 +53,14 @@ def fresh_norms(module: nn.Module) -> list[_BatchNorm]:
 
 def off_scale(module: nn.Module) -> dict[str, float]:
     """Return the layers whose weights are not of a usual size: the root mean square, times the root of the inputs."""
-    found = {}
+    sizes = {}
     for name, layer in module.named_modules():
         weight = _weight(layer)
         if weight is not None and weight.numel() > 1:
             size = weight.detach().double().square().mean().sqrt().item() * math.sqrt(weight[0].numel())
             if not USUAL[0] <= size <= USUAL[1]:
-                found[name] = size
-    return found
+                sizes[name] = size
+    return sizes
 
 
 def _weight(layer: nn.Module) -> Tensor | None:

@@ -58,26 +58,26 @@ class Culprits:
 
     def lines(self) -> list[tuple[str, str]]:
         """Return a heading and a sentence for each finding."""
-        found = []
-        for what, carried in (("samples", self.samples), ("outputs", self.outputs)):
+        lines = []
+        for kind, carried in (("samples", self.samples), ("outputs", self.outputs)):
             low = ", ".join(f"{i} ({share:.0%})" for i, share in carried if share >= SHOWN)
-            found.append((f"{what} at the low end", low))
-        for what, pairs in (("samples", self.equal_samples), ("outputs", self.equal_outputs)):
-            found += [(f"{what} {pair}", "drop one of them") for pair in pairs]
+            lines.append((f"{kind} at the low end", low))
+        for kind, pairs in (("samples", self.equal_samples), ("outputs", self.equal_outputs)):
+            lines += [(f"{kind} {pair}", "drop one of them") for pair in pairs]
         for a in self.unmoved_outputs:
-            found.append((f"output {a} reacts to no parameter", "leave it out, or connect it"))
+            lines.append((f"output {a} reacts to no parameter", "leave it out, or connect it"))
         constant = [a for a in self.constant_outputs if a not in self.unmoved_outputs]
         if constant:
             named = f"output {constant[0]} is" if len(constant) == 1 else f"outputs {listed(constant)} are"
-            found.append((f"{named} the same for all samples", "normal for a head of zeros, else look at its weights"))
+            lines.append((f"{named} the same for all samples", "normal for a head of zeros, else look at its weights"))
         for layer, units in self.dead_units.items():
-            what = f"{len(units)} dead unit{'s' * (len(units) > 1)} in {layer or 'the module'} ({listed(units)})"
-            found.append((what, "raise their biases, draw them again, or leave them out"))
-        return found
+            dead = f"{len(units)} dead unit{'s' * (len(units) > 1)} in {layer or 'the module'} ({listed(units)})"
+            lines.append((dead, "raise their biases, draw them again, or leave them out"))
+        return lines
 
     def __str__(self) -> str:
         """Return one line for each finding."""
-        return "\n".join(f"{what}: {sentence}" for what, sentence in self.lines())
+        return "\n".join(f"{heading}: {sentence}" for heading, sentence in self.lines())
 
 
 def culprits_of(problem: Problem, most: int = 5) -> Culprits:
@@ -134,11 +134,8 @@ def _pairs(gram: Float[Tensor, "m m"], most: int) -> tuple[Pair, ...]:
     floor = EQUAL * own.amax().sqrt()
     chosen = (distances <= (CLOSE * usual).clamp_min(floor)).nonzero()[:, 0]
     chosen = chosen[distances[chosen].argsort(stable=True)][:most]
-    found = []
-    for i in chosen.tolist():
-        distance = 0.0 if distances[i] <= floor else (distances[i] / usual).item()
-        found.append(Pair(int(first[i]), int(second[i]), distance))
-    return tuple(found)
+    relative = torch.where(distances <= floor, 0.0, distances / usual)
+    return tuple(Pair(int(first[i]), int(second[i]), relative[i].item()) for i in chosen.tolist())
 
 
 def _largest(shares: Float[Tensor, " m"], most: int) -> tuple[tuple[int, float], ...]:

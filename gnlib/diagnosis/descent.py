@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Rule(NamedTuple):
-    r"""What an optimiser makes of gradients :math:`g_t`, up to what it multiplies each parameter with.
+    r"""The steps that an optimiser makes of gradients :math:`g_t`, up to the factors of single parameters.
 
     It keeps :math:`m_t = \beta m_{t-1} + w g_t` and goes back by `rate` times :math:`m_t`, with `w` one, or
     :math:`1 - \beta` where it takes a mean, which is then divided by :math:`1 - \beta^t`.

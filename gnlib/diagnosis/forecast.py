@@ -41,7 +41,7 @@ class Forecast:
     decay
         share of the weights that weight decay would take in these steps, which the linear model leaves out
     optimizer
-        what it is a forecast for
+        name of the optimiser
     seconds
         wall-clock time of kernels and decompositions, and of all the rest
     """
@@ -71,7 +71,7 @@ class Forecast:
         return int(there[0]) if len(there) else None
 
     def lines(self) -> list[Line]:
-        """Return what a user reads, each with what it means."""
+        """Return the rate, the course of the loss and the steps to a half, a tenth and a hundredth of it."""
         start, end, steps = float(self.losses[0]), float(self.losses[-1]), len(self.losses) - 1
         goals: list[str] = []
         missed, last = "", "one" if self.trusted == steps else "that is trusted"
@@ -89,14 +89,14 @@ class Forecast:
         reach = "the linear model can fit these targets"
         if self.unreachable:
             reach = f"{self.unreachable:.2g} of the squared residual is out of the linear model's reach"
-        found = [
+        lines = [
             Line("rate", rate, share + (f"; it diverges; take a rate below {self.stable_rate:.3g}" * self.diverges)),
             Line("forecast", f"loss {start:.4g} to {end:.4g} in {steps:,} steps", until),
             Line("steps", ", ".join(goals), missed + reach),
         ]
         if self.decay:
-            found.append(Line("weight decay", f"{self.decay:.2g} of the weights", "left out of the forecast"))
-        return found
+            lines.append(Line("weight decay", f"{self.decay:.2g} of the weights", "left out of the forecast"))
+        return lines
 
     def __str__(self) -> str:
         """Return the page as text."""
@@ -114,7 +114,8 @@ def forecast_of(
     """Return the forecast for an optimiser, for gradient descent if there is none."""
     _check(rate, steps, after)
     optimizer = optimizer or "sgd"
-    networks, loss, memory, begun = problem.networks, problem.loss, problem.memory, perf_counter()
+    networks: Sequence[Network] = problem.networks
+    loss, memory, begun = problem.loss, problem.memory, perf_counter()
     leaves = {name: p.detach().clone() for name, p in (networks[0].parameters | networks[0].frozen).items()}
     own = optimizer.param_groups[0]["lr"] if isinstance(optimizer, Optimizer) else None
     made = optimizer_of(optimizer, networks[0], leaves, float(rate or own or 1.0))

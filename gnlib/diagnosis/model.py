@@ -12,10 +12,10 @@ from torch.optim import SGD, Optimizer
 
 from gnlib.checks import EPS, numerical_rank
 from gnlib.diagnosis.descent import Rule, descend
-from gnlib.diagnosis.preconditioner import Factors, Preconditioner, preconditioned_gram, preconditioner_of, rule_of
+from gnlib.diagnosis.preconditioner import Preconditioner, preconditioned_gram, preconditioner_of, rule_of
 from gnlib.eigen.result import NotConvergedError
 from gnlib.jacobian.gram import gram_of
-from gnlib.jacobian.network import Network
+from gnlib.jacobian.network import Factors, Network
 from gnlib.jacobian.operator import largest_eigenvalue
 from gnlib.jacobian.passes import jvp, outputs_of, replace_parameters, vjp
 from gnlib.losses import Loss, SquaredError
@@ -100,7 +100,7 @@ class Modes(Outputs):
 
 
 class Linear(NamedTuple):
-    """What is known of a network where it stands, for an optimiser and a loss.
+    """The linear model of a network, for an optimiser and a loss.
 
     Attributes
     ----------
@@ -198,7 +198,7 @@ def trusted(
     kept: Mapping[int, tuple[Float[Tensor, " c"], Float[Tensor, "n k"]]],
     memory: float,
 ) -> int:
-    """Return the last step that was kept before the first at which the network is found off its linear model."""
+    """Return the last of the kept steps before the first at which the network deviates from its linear model."""
     first, product = loss.gradient(outputs_of(networks, memory)).norm(), vjp(networks, memory)
     size = sum(len(network.x) * network.outputs for network in networks)
 

@@ -26,11 +26,11 @@ class StableRate:
     Attributes
     ----------
     optimizer
-        what it is the rate of
+        its name
     largest, smallest
         the ends of the non-zero spectrum, of :math:`P^{-1} G` if the optimiser divides by a P
     rule
-        what it makes of gradients
+        the steps that it makes of gradients
     """
 
     optimizer: str
@@ -44,7 +44,7 @@ class StableRate:
         return self.rule.limit / self.largest
 
     def left(self, steps: int = 100, rate: float | None = None) -> float:
-        """Return what is left of the slowest direction after some steps, at half the largest rate if none is given."""
+        """Return the share of the slowest direction that is left, at half the largest rate if none is given."""
         start = torch.ones(1, dtype=torch.float64)
         rule = self.rule._replace(rate=self.rate / 2 if rate is None else rate)
         course = descend(start, lambda sums: self.smallest * sums, lambda now: now, rule)

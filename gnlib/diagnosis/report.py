@@ -15,8 +15,8 @@ from gnlib.diagnosis.rates import StableRate, stable_rate_of
 from gnlib.diagnosis.remarks import remarks_on
 from gnlib.diagnosis.suggestions import Suggestion, suggestions_for
 from gnlib.eigen.result import ConditionNumber
-from gnlib.jacobian.cost import LONG, second_of
-from gnlib.jacobian.trial import GIB
+from gnlib.jacobian.network import GIB
+from gnlib.jacobian.plan import LONG, seconds_per_flop
 from gnlib.losses import SquaredError
 from gnlib.problem import Problem
 from gnlib.text import Line, as_html, as_page
@@ -44,7 +44,7 @@ class Report:
     layers, culprits
         where the condition number comes from
     remarks
-        what else is unusual: a heading, and what it means
+        on anything else that is unusual: a heading, and a sentence
     suggestions
         at most three, the best first
     forecast
@@ -70,9 +70,9 @@ class Report:
     gib: float
 
     def lines(self) -> list[Line]:
-        """Return all but the table of layers: what to do first, then what it rests on."""
+        """Return all but the table of layers: advice first, then the numbers that it rests on."""
         c = self.condition
-        found = [
+        lines = [
             Line("network", f"n = {self.samples}, k = {self.outputs}, p = {self.parameters}", _counts(self)),
             Line("condition number", _kappa(c), "about so many steps of gradient descent for the slowest direction"),
             *([Line("try", s.what, s.effect) for s in self.suggestions] or [_in_order(self)]),
@@ -81,17 +81,17 @@ class Report:
             Line(self.loss, _ends(c), f"both ends of the non-zero eigenvalues, relative error {c.residual:.0e}"),
         ]
         if self.loss != SquaredError.name:
-            what = "the matrix of the outputs alone, for comparison"
-            found.append(Line("squared error", _ends(self.squared_error), what))
+            meaning = "the matrix of the outputs alone, for comparison"
+            lines.append(Line("squared error", _ends(self.squared_error), meaning))
         for rate in self.rates:
             left = f"at half of it {rate.left(STEPS):.1%} of the slowest direction is left after {STEPS} steps"
-            found.append(Line(rate.optimizer, f"stable here below {rate.rate:.3g}", left))
+            lines.append(Line(rate.optimizer, f"stable here below {rate.rate:.3g}", left))
         if self.forecast is not None:
-            found += self.forecast.lines()
-        return [*found, Line("cost", f"{self.seconds:.2g} s", f"{self.gib:.2g} GiB of matrices")]
+            lines += self.forecast.lines()
+        return [*lines, Line("cost", f"{self.seconds:.2g} s", f"{self.gib:.2g} GiB of matrices")]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all numbers, as what JSON has."""
+        """Return all numbers, in types that JSON has."""
         return {
             "samples": self.samples,
             "outputs": self.outputs,
@@ -119,7 +119,7 @@ class Report:
         return f"{as_page(self.lines())}\n\n{self.layers}"
 
     def __repr__(self) -> str:
-        """Return the page as text, which is what a notebook keeps beside its table."""
+        """Return the page as text, which a notebook keeps beside its table."""
         return str(self)
 
     def _repr_html_(self) -> str:
@@ -156,10 +156,10 @@ def report_on(problem: Problem, optimizer: Optimizer | str | None = None) -> Rep
 
 
 def _announce(problem: Problem) -> None:
-    """Say what a report will take, before it begins, where that is more than about ten seconds."""
+    """Announce the time and memory of a report that takes more than about ten seconds, before it begins."""
     grams, eigen = 1 + problem.has_targets, EIGEN * problem.outputs.numel() ** 3
     if grams * problem.cost().operations + eigen >= LONG:
-        seconds = grams * problem.cost(probe=True).seconds + eigen * second_of()
+        seconds = grams * problem.cost(probe=True).seconds + eigen * seconds_per_flop()
         print(f"The report takes about {seconds:.2g} s and {_gib(problem):.2g} GiB.", file=sys.stderr, flush=True)
 
 
@@ -176,10 +176,10 @@ def _counts(report: Report) -> str:
 
 
 def _in_order(report: Report) -> Line:
-    """What to try where nothing about the network helps."""
-    what = "condition number" if report.forecast is None else "number of steps"
+    """Return the line of advice where no change of the network helps."""
+    goal = "condition number" if report.forecast is None else "number of steps"
     plain, momentum = (rate.left(STEPS) for rate in report.rates[:2])
-    tried = f"no change of the network or its inputs that was tried here lowers the {what} by a fifth"
+    tried = f"no change of the network or its inputs that was tried here lowers the {goal} by a fifth"
     if plain <= momentum or len(report.rates) > 2:  # who has named an optimiser does not ask for another
         return Line("try", "nothing new", tried)
     slowest = f"of the slowest direction it leaves {momentum:.1%} after {STEPS} steps, plain descent {plain:.1%}"

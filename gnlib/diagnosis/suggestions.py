@@ -52,7 +52,7 @@ class Suggestion(NamedTuple):
 
     @property
     def effect(self) -> str:
-        """What it does, in words."""
+        """The steps, the condition number and the rank that it leads to, in words."""
         c, pace = self.after, self.pace
         steps = ""
         if pace is not None:
@@ -62,7 +62,7 @@ class Suggestion(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """A change and what it makes of a network: whether of its outputs too, its Gram matrix, and both ends of that."""
+    """A change: the problem with the outputs that it leads to, the Gram matrix, and both ends of the spectrum."""
 
     what: str
     problem: Problem
@@ -127,13 +127,14 @@ def _paced(problem: Problem, trials: Sequence[Trial], optimizer: Optimizer | Non
         if loss <= GOAL * start:
             break
     before, goal = len(losses) - 1, losses[-1]
-    name, found = type(optimizer).__name__ if optimizer else DESCENT, []
+    name, paced = type(optimizer).__name__ if optimizer else DESCENT, []
     for trial in trials:
         course = enumerate(islice(_course(trial, optimizer), before + 1))
         steps = next((t for t, loss in course if loss <= goal), None)
         if steps is not None:  # it takes no longer
-            found.append(Suggestion(trial.what, trial.after, Pace(goal, before, steps, name)))
-    return found
+            pace = Pace(goal=goal, before=before, steps=steps, optimizer=name)
+            paced.append(Suggestion(trial.what, trial.after, pace))
+    return paced
 
 
 def _course(trial: Trial, optimizer: Optimizer | None) -> Iterator[float]:
@@ -153,7 +154,7 @@ def _changed(problem: Problem) -> Iterator[Trial]:
         try:
             other = problem.changed(change.module, change.batches)
             after = other.ends_of(other.eigenvalues)
-        except ValueError:  # what cannot be problem is no suggestion
+        except ValueError:  # a network that is refused is no suggestion
             continue
         yield Trial(what=change.what, problem=other, gram=other.gram, after=after)
 

@@ -19,6 +19,15 @@ def outputs(chapter, tag=None):
     return [{"text/plain": output["text"]} if "text" in output else output["data"] for output in found]
 
 
+def parameters(chapter):
+    """Return what the cell of parameters of a chapter sets, by its names."""
+    cells = json.loads((ROOT / "notebooks" / f"{chapter}.ipynb").read_text())["cells"]
+    (cell,) = (cell for cell in cells if "parameters" in cell["metadata"].get("tags", ()))
+    given = {}
+    exec("".join(cell["source"]), {}, given)
+    return given
+
+
 def texts(chapter, tag=None):
     """Return what is printed, and tables as text."""
     return ["".join(data.get("text/plain", "")) for data in outputs(chapter, tag)]

@@ -77,25 +77,18 @@ def _connect(address: str) -> "Client":
 
 async def _greet(address: str) -> None:
     """Ask a scheduler who it is."""
-    from distributed.core import connect
+    from distributed.core import rpc
     from distributed.security import Security
 
-    async with asyncio.timeout(PATIENCE):
-        comm = await connect(address, timeout=PATIENCE, **Security().get_connection_args("client"))
-        try:
-            await comm.write({"op": "identity", "reply": True})
-            await comm.read()
-        finally:
-            comm.abort()
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    async with (
+        asyncio.timeout(PATIENCE),
+        rpc(address, timeout=PATIENCE, connection_args=Security().get_connection_args("client")) as scheduler,
+    ):
+        await scheduler.identity()
 
 
 def memory_of_machine() -> int:
-    """Return the bytes of memory that this process may use, which in a container are fewer than the machine has."""
+    """Return how many bytes of memory this process may use: in a container fewer than the machine has."""
     from distributed.system import MEMORY_LIMIT
 
     return MEMORY_LIMIT

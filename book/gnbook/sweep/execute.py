@@ -14,9 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gnbook.checkout import environment as this_code
 from gnbook.sweep.folder import Folder
-from gnbook.sweep.identity import library_digest
-from gnbook.sweep.kernel import Watch, kernel_class
+from gnbook.sweep.kernel import Monitor, kernel_class
+from gnbook.sweep.notebook import digest_of_rows
 from gnbook.sweep.provenance import versions
 from gnbook.sweep.rows import VARIABLE
 from gnlib.files import write
@@ -48,10 +49,8 @@ class Settings:
         a copy without outputs, which nobody edits while the sweep goes on
     directory
         where the notebook runs
-    library
-        digest of gnlib, which a worker must have too
-    rooms
-        of `gnbook` that it covers; None for all of them
+    digest
+        of what the rows of the notebook depend on, which must be the same for a worker
     timeout
         seconds for each run
     memory
@@ -67,8 +66,7 @@ class Settings:
     folder: Path
     notebook: Path
     directory: Path
-    library: str
-    rooms: tuple[str, ...] | None
+    digest: str
     timeout: float
     memory: int | None
     threads: int
@@ -88,8 +86,8 @@ class Outcome:
 
 def execute(settings: Settings, name: str, parameters: Mapping[str, object]) -> Outcome:
     """Run the notebook with these parameters, again if its kernel is lost, and keep what comes of it."""
-    if library_digest(settings.rooms) != settings.library:
-        return Outcome(name, "gnlib has changed since the sweep began, or its worker has another one")
+    if _digest(settings) != settings.digest:
+        return Outcome(name, "gnlib or gnbook has changed since the sweep began, or its worker has another one")
     done = Folder(settings.folder).finished(name)
     if done is not None:  # by a worker that was lost before it could say so
         return Outcome(name, None, done["seconds"], done["memory"])
@@ -99,27 +97,29 @@ def execute(settings: Settings, name: str, parameters: Mapping[str, object]) -> 
             run = Folder(settings.folder).new_run(name)
         except OSError as error:
             return Outcome(name, f"its folder cannot be made: {error}")
-        watch, began = Watch(settings.timeout, settings.memory or _memory_of_worker()), time.perf_counter()
-        raised = _run_notebook(settings, parameters, run, watch)
+        monitor, began = Monitor(settings.timeout, settings.memory or _memory_of_worker()), time.perf_counter()
+        raised = _run_notebook(settings, parameters, run, monitor)
         seconds = time.perf_counter() - began
-        if watch.complaint is None and _kernel_lost(raised, watch):
-            lost[watch.answered] += 1
-            if lost[watch.answered] < (ATTEMPTS if watch.answered else STARTS):
+        if monitor.complaint is None and _kernel_lost(raised, monitor):
+            lost[monitor.answered] += 1
+            if lost[monitor.answered] < (ATTEMPTS if monitor.answered else STARTS):
                 shutil.rmtree(run, ignore_errors=True)
                 continue
-        outcome = Outcome(name, _reason(raised, watch, run), seconds, watch.peak)
+        outcome = Outcome(name, _reason(raised, monitor, run), seconds, monitor.peak)
         return _keep(settings, parameters, run, raised, outcome)
 
 
-def _run_notebook(settings: Settings, parameters: Mapping[str, object], run: Path, watch: Watch) -> Exception | None:
+def _run_notebook(
+    settings: Settings, parameters: Mapping[str, object], run: Path, monitor: Monitor
+) -> Exception | None:
     """Have papermill run the notebook; return what it raised."""
     import papermill
 
-    environment = {VARIABLE: str(run / "rows.json"), **dict.fromkeys(THREADS, str(settings.threads))}
+    environment = {VARIABLE: str(run / "rows.json"), **dict.fromkeys(THREADS, str(settings.threads)), **this_code()}
     if settings.gpus:
         environment["CUDA_VISIBLE_DEVICES"] = gpu_of_worker(_worker().name, settings.gpus)
     try:
-        with open(run / STDERR, "wb") as stderr, watch:
+        with open(run / STDERR, "wb") as stderr, monitor:
             papermill.execute_notebook(
                 _literally(settings.notebook),
                 _literally(run / "notebook.ipynb"),
@@ -128,15 +128,15 @@ def _run_notebook(settings: Settings, parameters: Mapping[str, object], run: Pat
                 language="python",
                 progress_bar=False,
                 start_timeout=_patience(),
-                on_notebook_start=watch.hear,
+                on_notebook_start=monitor.note_answer,
                 iopub_timeout=60,  # by default 4 seconds, which outputs may take on a machine with too much to do
                 # For the engine. Its own `cwd` would change the directory of this process, and of all its threads.
-                kernel_manager_class=kernel_class(environment, stderr, watch.follow),
+                kernel_manager_class=kernel_class(environment, stderr, monitor.follow),
                 resources={"metadata": {"path": str(settings.directory)}},
                 shutdown_kernel="immediate",
             )
-        if library_digest(settings.rooms) != settings.library:
-            raise RuntimeError("gnlib changed while it ran")
+        if _digest(settings) != settings.digest:
+            raise RuntimeError("gnlib or gnbook changed while it ran")
     except Exception as error:  # whatever it is, the other runs go on
         return error
     return None
@@ -160,6 +160,7 @@ def _keep(
         "host": os.uname().nodename,
         "threads": settings.threads,
         "versions": versions(),
+        "digest": settings.digest,
         **settings.provenance,
     }
     try:
@@ -179,6 +180,11 @@ def _keep(
         with suppress(OSError):
             folder.keep_failed(run, outcome.name)
     return outcome
+
+
+def _digest(settings: Settings) -> str:
+    """Return the digest of what the rows of the notebook depend on, by the code that lies here."""
+    return digest_of_rows(settings.notebook.read_text("utf8"), settings.directory)
 
 
 def gpu_of_worker(worker: object, gpus: tuple[str, ...]) -> str:
@@ -206,20 +212,20 @@ def _patience() -> int:
     return math.ceil(ANSWER * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
-def _kernel_lost(raised: Exception | None, watch: Watch) -> bool:
+def _kernel_lost(raised: Exception | None, monitor: Monitor) -> bool:
     from nbclient.exceptions import DeadKernelError
 
     # Of a kernel that never answers, whether it has ended or not, jupyter_client says so by a RuntimeError.
-    return isinstance(raised, DeadKernelError if watch.answered else RuntimeError)
+    return isinstance(raised, DeadKernelError if monitor.answered else RuntimeError)
 
 
-def _reason(raised: Exception | None, watch: Watch, run: Path) -> str | None:
+def _reason(raised: Exception | None, monitor: Monitor, run: Path) -> str | None:
     if raised is None:
         return None
-    if watch.complaint is not None:
-        return watch.complaint
-    if _kernel_lost(raised, watch):
-        if watch.answered:
+    if monitor.complaint is not None:
+        return monitor.complaint
+    if _kernel_lost(raised, monitor):
+        if monitor.answered:
             return "its kernel died, twice"
         return f"its kernel never answered: {_last_words(run) or raised}"
     if hasattr(raised, "ename"):  # an error in the notebook

@@ -15,7 +15,7 @@ import os
 import shutil
 import socket
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,8 +133,8 @@ class Folder:
         names = [path.name for path in self.runs.iterdir()] if self.runs.is_dir() else []
         return {name: report for name in names if (report := self.finished(name)) is not None}
 
-    def kept_apart(self, identity: Mapping[str, object]) -> list[str]:
-        """Say in a line how many finished runs are of another version than this; no line if none is."""
-        others = sum(report.get("identity") != identity for report in self.all_finished().values())
+    def of_other_versions(self, digest: str) -> list[str]:
+        """Say in a line how many finished runs have another digest than this; no line if none has."""
+        others = sum(report.get("digest") != digest for report in self.all_finished().values())
         what = "Finished runs of another version of the notebook, gnlib or the data"
         return [f"{what}: {others}; they stay as they are, and the table leaves them out."] if others else []

@@ -1,12 +1,14 @@
-"""What a sweep is going to do: cases, and how long they may take."""
+"""The runs that a notebook and a grid make, and how long they may take."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gnbook.checkout import ROOT, environment
 from gnbook.sweep.folder import Folder
 from gnbook.sweep.grid import Grid, read_grid
-from gnbook.sweep.identity import Identity
 from gnbook.sweep.notebook import Notebook, read_notebook
 from gnbook.sweep.parameters import complete
 
@@ -18,7 +20,7 @@ class Run:
     Attributes
     ----------
     name
-        by which it is found again: a digest of all that decides its results
+        20 hexadecimal digits: the digest of all that decides its results
     label
         of the case in the grid, if it has one
     given
@@ -40,11 +42,11 @@ class Run:
 
 @dataclass(frozen=True)
 class Plan:
-    """A notebook, a grid, and the runs that they make."""
+    """A notebook, the digest of what its rows depend on, a grid, and the runs that they make."""
 
     notebook: Notebook
+    digest: str
     grid: Grid
-    identity: Identity
     runs: tuple[Run, ...]
 
 
@@ -56,23 +58,41 @@ def make_plan(notebook: str | Path, grid: str | Path | Mapping[str, object], dev
     FileNotFoundError
         The notebook or the grid is not there.
     ValueError
-        Either is not what it should be, or they do not go together, or two cases are the same.
+        Either is not as described, they do not go together, two cases are the same, or the notebook belongs to the
+        book of another checkout.
     """
     source, points = read_notebook(notebook), read_grid(grid)
+    _check_checkout(source.path)
     if device is not None:
         _check_device(source, points, device)
-    identity, runs, first = Identity(source), [], {}
+    digest, runs, first = source.digest(), [], {}
     for number, case in enumerate(points.cases, start=1):
         asked = dict(case.parameters)
         if device is not None and "device" in source.names:
             asked["device"] = device
         whole = complete(source, asked)
-        name = identity(whole)
+        name = run_name(digest, whole)
         if name in first:
             raise ValueError(f"Cases {first[name]} and {number} of the grid are the same: {case.parameters}.")
         first[name] = number
-        runs.append(Run(name, case.name, {key: whole[key] for key in asked}, whole))
-    return Plan(source, points, identity, tuple(runs))
+        given = {key: whole[key] for key in asked}
+        runs.append(Run(name=name, label=case.name, given=given, complete=whole))
+    return Plan(notebook=source, digest=digest, grid=points, runs=tuple(runs))
+
+
+def run_name(digest: str, parameters: Mapping[str, object]) -> str:
+    """Return the name of a run, by which it is found again."""
+    return hashlib.sha256(json.dumps([digest, parameters], sort_keys=True).encode()).hexdigest()[:20]
+
+
+def _check_checkout(notebook: Path) -> None:
+    """Refuse a notebook beside whose book this is not: it would run by the code of another checkout."""
+    other = notebook.resolve().parents[1]
+    if environment() and (other / "book/gnbook").is_dir() and other != ROOT.resolve():
+        raise ValueError(
+            f"{notebook.name} belongs to the book in {other}, and this is gnbook of {ROOT}: "
+            f"set PYTHONPATH={other}:{other / 'book'}, as `make sweep` does."
+        )
 
 
 def _check_device(notebook: Notebook, grid: Grid, device: str) -> None:
@@ -89,13 +109,12 @@ def preview(plan: Plan, folder: Folder, workers: int) -> str:
     lines = [f"{'done   ' if report else 'to do  '}{run}" for run, report in zip(plan.runs, reports, strict=True)]
     missing = reports.count(None)
     lines.append(f"{len(reports)} cases: {len(reports) - missing} done, {missing} to do.")
-    lines += folder.kept_apart(plan.identity.common)
+    lines += folder.of_other_versions(plan.digest)
     seconds = [report["seconds"] for report in filter(None, reports)]
     seconds = seconds or [report["seconds"] for report in finished.values()]  # of other grids and versions
     if missing and seconds:
         mean = sum(seconds) / len(seconds)
-        # The last ones keep one worker busy and leave the others idle.
-        rounds = -(-missing // workers)
+        rounds = -(-missing // workers)  # the last of them keep one worker busy and leave the others idle
         lines.append(
             f"About {duration(rounds * mean)} with {workers} workers, if they take as long as the finished ones: "
             f"{mean:.1f} seconds, the mean of {len(seconds)}."

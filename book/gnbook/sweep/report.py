@@ -54,7 +54,7 @@ def left_out(folder: str | Path) -> list[str]:
     folder = Folder(Path(folder).absolute())
     (name, *_) = pandas.read_parquet(folder.path / "table.parquet", columns=["run_name"])["run_name"]
     run = folder.finished(name)  # all in the table are of its version
-    return folder.kept_apart(run.get("identity")) if run else []
+    return folder.of_other_versions(run["digest"]) if run else []
 
 
 def check_figure(figure: Mapping[str, object]) -> None:

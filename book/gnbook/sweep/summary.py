@@ -34,7 +34,7 @@ class Summary:
         the most that a run held, in bytes
     allowed
         what a run might have held; None if its worker said
-    apart
+    other_versions
         what to say of finished runs of another version, if there are any
     """
 
@@ -47,7 +47,7 @@ class Summary:
     seconds: float
     memory: int
     allowed: int | None
-    apart: tuple[str, ...]
+    other_versions: tuple[str, ...]
 
     def table(self) -> "DataFrame":
         """Return the rows of all finished runs."""
@@ -61,7 +61,7 @@ class Summary:
             f"{len(self.runs)} cases: {self.reused} done before, {self.finished} done now, {len(self.failed)} failed"
             f", in {duration(self.seconds)}."
         ]
-        lines += self.apart
+        lines += self.other_versions
         if self.memory:
             allowed = f" of {self.allowed / 2**30:.2f} GiB allowed" if self.allowed else ""
             lines.append(f"The largest run held {self.memory / 2**20:.0f} MiB{allowed}.")

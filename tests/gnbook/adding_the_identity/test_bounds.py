@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import scipy
 import torch
 from gnbook.adding_the_identity.bounds import (
     activated_singular_values,
@@ -14,7 +15,6 @@ from gnbook.adding_the_identity.bounds import (
     shifted_singular_values,
 )
 from gnbook.shared.skips import skip_bounds
-from scipy.optimize import minimize_scalar
 
 from tests.gnbook.adding_the_identity.helpers import identity, singular, starts, taus, thousand
 from tests.strategies import attack, exact
@@ -76,7 +76,7 @@ def test_the_products_with_the_slopes_are_for_any_order():
 
 def largest_ratio(r):
     """Return the largest (1 + a) / (1 - b) over the disc of radius r, by search."""
-    found = minimize_scalar(
+    found = scipy.optimize.minimize_scalar(
         lambda t: -(1 + r * math.cos(t)) / (1 - r * math.sin(t)),
         bounds=(0, math.pi / 2),
         method="bounded",

@@ -1,0 +1,283 @@
+"""The digest of all that the outputs of a notebook depend on: they are kept for as long as it stays.
+
+It covers
+
+- the code of its cells,
+- the modules of `gnlib` and `gnbook` that it imports, those that they import, and modules that lie beside it,
+- the kept tables and the schematic drawings that it names,
+- the versions in `constraints.txt`.
+
+A module counts as its syntax tree, without comments and docstrings. The bundled images count by their digests, which
+stand in the code of `gnlib.data`. Of a package that names again what its modules define, those modules count whose
+names are used. Where the text does not show what is imported, all modules count.
+"""
+
+import ast
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from gnbook.checkout import BOOK, ROOT
+from gnbook.results import FOLDERS as TABLES
+
+PLACES = {"gnlib": (ROOT, BOOK.parent), "gnbook": (BOOK.parent,)}  # in a checkout, and where both are installed
+
+DRAWING = ("gnbook.figures", "gnbook.moving", "gnbook.results", "gnbook.tables")
+"""Modules that draw and read: nothing that a notebook records in a sweep comes from them."""
+
+SWEEP = "gnbook.sweep"
+"""How a run comes about: nothing that is computed in one depends on it."""
+
+READING = {"gnbook.results.kept": (TABLES, "csv"), "gnbook.figures.schematic": ((BOOK / "schematics",), "svg")}
+"""Functions that read a file whose name is their first argument."""
+
+IMPORTING = re.compile(
+    r"importlib\.(import_module|reload|machinery\b.*|util\.(module_from|spec_from).*|(util\.)?\*)"
+    r"|(runpy|pkgutil)\..+|__import__|exec|eval"
+)
+"""Names by which code imports modules that its text does not show."""
+
+INSTALLATION = re.compile(r"%pip install .*")
+"""A command of IPython that imports nothing: the first cell of each chapter has it."""
+
+
+@dataclass
+class Source:
+    """What a syntax tree shows of the code in it.
+
+    Attributes
+    ----------
+    tree
+        SHA-256 of the tree; of a package without the imports, which count by what they name
+    bound
+        names that imports bind, and what to, dotted
+    defined
+        names that are defined otherwise at the top level
+    imports
+        what is named in import statements, dotted
+    uses
+        what is made of the names that imports bind, dotted; with ".*" where a name is used by itself
+    reads
+        pairs of a function that reads a file and its argument; None for an argument that the text does not show
+    """
+
+    tree: str = ""
+    bound: dict[str, str] = field(default_factory=dict)
+    defined: set[str] = field(default_factory=set)
+    imports: set[str] = field(default_factory=set)
+    uses: set[str] = field(default_factory=set)
+    reads: set[tuple[str, str | None]] = field(default_factory=set)
+
+
+def digest(cells: Iterable[str], folder: Path, *, recorded: bool = False) -> str:
+    """Return the SHA-256 of all that the outputs of a notebook depend on.
+
+    Parameters
+    ----------
+    cells
+        the code of the notebook
+    folder
+        where it lies: modules beside it are followed as those of this book are
+    recorded
+        whether only that counts which decides the rows that the notebook records in a sweep: neither what draws, nor
+        the kept tables, which sweeps make, nor the locked versions, since a cluster may have others
+    """
+    cells = list(cells)
+    found = _Follower(folder, DRAWING if recorded else ())
+    found.follow_cells(cells)
+    parts = {"cells": cells, "modules": found.modules, "names": sorted(found.names)}
+    if not recorded:
+        parts["files"] = dict(_files(found.reads))
+        locked = ROOT / "constraints.txt"
+        parts["versions"] = locked.read_text() if locked.exists() else None
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+class _Follower:
+    """Follows imports from the cells of a notebook; see `digest`."""
+
+    def __init__(self, folder: Path, without: tuple[str, ...]) -> None:
+        self.folder = folder
+        self.without = (*without, SWEEP)
+        self.modules: dict[str, str] = {}
+        self.names: set[str] = set()
+        self.reads: set[tuple[str, str | None]] = set()
+        self._seen: set[str] = set()
+        self._found: dict[str, Path | None] = {}
+        self._sources: dict[Path, Source] = {}
+
+    def follow_cells(self, cells: Iterable[str]) -> None:
+        text = "\n".join(INSTALLATION.sub("pass", cell) for cell in cells)
+        try:
+            tree = ast.parse(text)
+        except SyntaxError:  # another command of IPython, which may run anything
+            self._follow_all()
+        else:
+            self._follow_source(_source(tree, package=(), is_package=False))
+
+    def _follow_source(self, source: Source, *, is_package: bool = False) -> None:
+        self.reads |= source.reads
+        for name in source.uses if is_package else source.imports | source.uses:
+            self._follow(name)
+
+    def _follow(self, name: str) -> None:
+        """Follow a dotted name to the module that defines it."""
+        if name in self._seen:
+            return
+        self._seen.add(name)
+        if IMPORTING.fullmatch(name):
+            self._follow_all()
+        first, *rest = name.split(".")
+        if first not in self._found:
+            self._found[first] = self._find(first)
+        if (path := self._found[first]) is not None:
+            self._walk(first, path, rest)
+
+    def _walk(self, module: str, path: Path, rest: list[str]) -> None:
+        """Count a module, and go on from a package to what is named in it."""
+        if module in self.without:
+            return
+        source = self._count(module, path)
+        if path.name != "__init__.py" or not rest:
+            return
+        name, *rest = rest
+        if name == "*":
+            self._follow_package(module, path.parent)
+            return
+        inner, target = _module(path.parent / name), source.bound.get(name)
+        if inner is not None:
+            self._walk(f"{module}.{name}", inner, rest)
+        if target is not None and not f"{target}.".startswith(f"{module}.{name}."):
+            self.names.add(f"{module}.{name} = {target}")
+            self._follow(".".join([target, *rest]))
+        elif inner is None and name not in source.defined:
+            self._follow_all()
+
+    def _count(self, module: str, path: Path) -> Source:
+        if path not in self._sources:
+            is_package = path.name == "__init__.py"
+            package = tuple(module.split("."))[: None if is_package else -1]
+            stat = path.stat()
+            source = self._sources[path] = _read(path, stat.st_mtime_ns, stat.st_size, package, is_package)
+            self.modules[module] = source.tree
+            self._follow_source(source, is_package=is_package)
+        return self._sources[path]
+
+    def _follow_package(self, package: str, folder: Path) -> None:
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            name = ".".join([package, *parts[: -1 if parts[-1] == "__init__" else None]])
+            if not any(f"{name}.".startswith(f"{other}.") for other in self.without) and parts[-1] != "__main__":
+                self._count(name, path)
+
+    def _follow_all(self) -> None:
+        for package in PLACES:
+            self._follow(f"{package}.*")
+
+    def _find(self, name: str) -> Path | None:
+        for place in (self.folder, *PLACES.get(name, ())):
+            if (path := _module(place / name)) is not None:
+                return path
+        return None
+
+
+def _module(path: Path) -> Path | None:
+    """Return the file of a module or of a package, of which the path lacks the ending."""
+    files = (path / "__init__.py", path.with_name(f"{path.name}.py"))
+    return next((file for file in files if file.is_file()), None)
+
+
+@cache
+def _read(path: Path, changed: int, size: int, package: tuple[str, ...], is_package: bool) -> Source:
+    """Read a module again only when it has changed."""
+    return _source(ast.parse(path.read_bytes()), package, is_package)
+
+
+def _source(tree: ast.Module, package: tuple[str, ...], is_package: bool) -> Source:
+    source = Source()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            source.imports.update(alias.name for alias in node.names)
+            for alias in node.names:
+                first = alias.name.partition(".")[0]
+                source.bound[alias.asname or first] = alias.name if alias.asname else first
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*above, *filter(None, [node.module])])
+            source.imports.update(f"{module}.{alias.name}" for alias in node.names)
+            source.bound.update({alias.asname or alias.name: f"{module}.{alias.name}" for alias in node.names})
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+            if ast.get_docstring(node, clean=False) is not None:
+                del node.body[0]
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            source.defined.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            source.defined |= {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+    _note_uses(tree, source)
+    if is_package:
+        tree.body = [node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom)]
+    source.tree = hashlib.sha256(json.dumps(_plain(tree)).encode()).hexdigest()
+    return source
+
+
+def _note_uses(node: ast.AST, source: Source) -> None:
+    """Note what a part of a tree makes of the names that imports bind."""
+    if isinstance(node, ast.Call) and (name := _dotted(node.func, source.bound)) in READING:
+        first = node.args[0] if node.args else None
+        literal = isinstance(first, ast.Constant) and isinstance(first.value, str)
+        source.reads.add((name, first.value if literal else None))
+        source.uses.add(name)
+        for argument in (*node.args, *node.keywords):
+            _note_uses(argument, source)
+    elif isinstance(node, ast.Attribute) and (name := _dotted(node, source.bound)):
+        source.uses.add(name)
+        if name in READING:  # to be called where this does not see it
+            source.reads.add((name, None))
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        name = source.bound.get(node.id)
+        if name is not None:
+            source.uses.add(f"{name}.*")
+        elif IMPORTING.fullmatch(node.id):
+            source.uses.add(node.id)
+        if name in READING:
+            source.reads.add((name, None))
+    else:
+        for child in ast.iter_child_nodes(node):
+            _note_uses(child, source)
+
+
+def _dotted(node: ast.AST, bound: Mapping[str, str]) -> str | None:
+    """Return what a name with attributes stands for, if an import binds it."""
+    rest = []
+    while isinstance(node, ast.Attribute):
+        rest.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or node.id not in bound:
+        return None
+    return ".".join([bound[node.id], *reversed(rest)])
+
+
+def _plain(node: object) -> object:
+    """Return a tree as lists, the same for each version of Python: what is empty or missing is left out."""
+    if isinstance(node, list):
+        return [_plain(each) for each in node]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    if isinstance(node, ast.JoinedStr):  # early versions of Python 3.12 see empty text behind a nested format
+        node.values = [value for value in node.values if getattr(value, "value", None) != ""]
+    fields = [[name, _plain(value)] for name, value in ast.iter_fields(node) if value is not None and value != []]
+    return [type(node).__name__, *fields]
+
+
+def _files(reads: Iterable[tuple[str, str | None]]) -> Iterator[tuple[str, str]]:
+    """Name the files that are read, with their digests."""
+    for function, argument in reads:
+        folders, ending = READING[function]
+        for folder in folders:
+            for path in folder.glob(f"{argument or '*'}.{ending}"):
+                yield path.name, hashlib.sha256(path.read_bytes()).hexdigest()
