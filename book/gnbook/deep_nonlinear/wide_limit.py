@@ -111,7 +111,7 @@ def standard_factors(widths: Sequence[int], gain: float) -> list[float]:
 
 
 def deep_relu_condition(norms: Float[Tensor, " n"]) -> float:
-    r"""Return what kappa of the wide leaky ReLU network tends to with depth: that of :math:`3 D^2 + D 1 1^\top D`.
+    r"""Return the limit of kappa of the wide leaky ReLU network with depth: that of :math:`3 D^2 + D 1 1^\top D`.
 
     D holds the norms of the samples, which are distinct in direction. It is :math:`(n + 3) / 3` for equal norms, and
     no smaller for others.

@@ -26,7 +26,7 @@ from gnlib.checks import as_float64, numerical_rank
 def quadratic_form(products: Float[Tensor, "n k m"], z: Float[Tensor, "n d"]) -> Float[Tensor, "md md"]:
     r"""Return :math:`A = \frac1n \sum_i X_i^\top X_i \otimes z_i z_i^\top`, half the Hessian of the mean squared error.
 
-    It is what Riedi 2022, Lemma 8 and Eq. 55 are about, for weights row by row (output index outer).
+    Riedi 2022, Lemma 8 and Eq. 55 are about this matrix, for weights row by row (output index outer).
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from gnlib.checks import as_float64, as_samples
 
 
 class Factors(NamedTuple):
-    r"""What the outputs are made of around one layer, :math:`\widehat y = M D W z + B` (Riedi 2022, Eq. 42).
+    r"""Factors of the outputs around one layer, :math:`\widehat y = M D W z + B` (Riedi 2022, Eq. 42).
 
     Attributes
     ----------

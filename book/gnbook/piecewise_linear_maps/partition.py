@@ -88,7 +88,7 @@ def draw_partition(axis: plt.Axes, steps: Sequence[Sequence[Cell]]) -> None:
     axis
         where to draw
     steps
-        what :func:`partition` returned, or its beginning
+        cells after each layer, as :func:`partition` returns them, or the first of these lists
     """
 
     def colour(cell: Cell) -> tuple[float, ...]:  # by signs, so that a region keeps its own when a line moves
@@ -126,7 +126,7 @@ def _refined(cell: Cell, layer: Layer) -> Iterator[Cell]:
 def _cut(
     polygon: Float[np.ndarray, "v 2"], normal: Float[np.ndarray, " 2"], level: float, rounding: float, slope: float
 ) -> Iterator[tuple[np.ndarray, bool]]:
-    """Yield what the line `normal @ x + level = 0` leaves of a polygon on its two sides, and which side it is."""
+    """Yield the parts of a polygon beside the line `normal @ x + level = 0`, and whether they are above it."""
     heights = polygon @ normal + level
     heights[np.abs(heights) <= rounding] = 0
     if slope == 1 or (heights >= 0).all() or (heights <= 0).all():

@@ -1,4 +1,4 @@
-r"""Square matrices with independent entries: their extreme values, many at a time, and what these tend to.
+r"""Square matrices with independent entries: their extreme values, many at a time, and the limits of these.
 
 For an n x n matrix K with independent entries of mean zero and variance one, the largest eigenvalue of
 :math:`K + K^\top` is about :math:`\sqrt{8 n}`, the largest singular value of K about :math:`2 \sqrt n`, and both
@@ -21,7 +21,7 @@ END = 12.0  # beyond it Ai is below 1e-13, and so is 1 - F_1
 
 
 class Extremes(NamedTuple):
-    r"""What Riedi 2022 knows of a square matrix M; tensors of the shape of the batch.
+    r"""Extreme singular values of square matrices M and eigenvalues of their symmetric parts, one of each per matrix.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ def extremes(matrices: Float[Tensor, "*batch n n"]) -> Extremes:
 
 
 def as_square(matrices: Float[Tensor, "*batch n n"], name: str) -> Float[Tensor, "*batch n n"]:
-    """Return square matrices in double precision, or say what is wrong with them."""
+    """Return square matrices in double precision; refuse all others."""
     matrices = as_float64(matrices, name)
     if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
         raise ValueError(f"{name} has shape {tuple(matrices.shape)}; square matrices (..., n, n) were expected.")

@@ -30,7 +30,7 @@ TANH = Smoothness(1.0, 4 / 27**0.5, 0.0)
 
 
 class Start(NamedTuple):
-    r"""What is known of a network at the centre of a ball, one entry a hidden layer, the input layer first.
+    r"""Upper bounds on the norms of a network at the centre of a ball, one a hidden layer, the input layer first.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ def measured_start(network: WideNetwork, x: Float[Tensor, "1 d"]) -> Start:
 
 
 def likely_start(widths: Sequence[int], size: float, smoothness: Smoothness, *, failure: float) -> Start:
-    r"""Return what holds at Gaussian initialisation of a fully connected network, but for a small probability.
+    r"""Return bounds that hold at Gaussian initialisation of a fully connected network, but for a small probability.
 
     The spectral norms are those of Gaussian matrices (Liu 2020, Lemma F.1), and
     :math:`\|\partial f / \partial \alpha^{(l)}\|_\infty \le \|\partial \alpha^{(L)} / \partial \alpha^{(l)}\|

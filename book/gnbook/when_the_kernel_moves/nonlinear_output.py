@@ -46,7 +46,7 @@ def output_condition(kappa: float, slopes: Float[Tensor, "n k k"]) -> float:
 
 
 class Rate(NamedTuple):
-    r"""What Theorem 5.1 asks for, and what it gives.
+    r"""Radius of the ball that Theorem 5.1 asks for, and the rate of convergence that it gives.
 
     Attributes
     ----------
