@@ -159,7 +159,12 @@ def follow(
         sign.new_tensor([point.parameter for point, group in meetings if group.vanishes == vanishes])
         for vanishes in (False, True)
     )
-    return Paths(torch.stack([point.s for point in points]), torch.stack(branches), crossings, vanishing)
+    return Paths(
+        ordered=torch.stack([point.s for point in points]),
+        branches=torch.stack(branches),
+        crossings=crossings,
+        zeros=vanishing,
+    )
 
 
 class _Family:

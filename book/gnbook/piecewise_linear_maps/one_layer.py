@@ -78,7 +78,7 @@ def layer_factors(layers: Sequence[Layer], index: int, x: Float[Tensor, "n d"]) 
         h, offset = _through(following, slopes, h), _through(following, slopes, offset)
         around = following.skip * after if following.skip else 0
         after = slopes[..., None] * (following.weight @ after) + around
-    return Factors(z, first, after, offset)
+    return Factors(z=z, slopes=first, after=after, offset=offset)
 
 
 def along_line(
@@ -122,7 +122,7 @@ def along_line(
             values, rates = out @ following.weight.mT + following.bias, rate @ following.weight.mT
             slopes, root = _until_zero(following, values, rates, t)
             out, rate, end = _through(following, slopes, out), _through(linear, slopes, rate), min(end, root)
-        stretches.append(Stretch(t, min(end, stop), out, rate))
+        stretches.append(Stretch(start=t, stop=min(end, stop), offset=out, slope=rate))
         t = end
     return stretches
 

@@ -73,7 +73,7 @@ def partition(layers: Sequence[Layer], box: tuple[float, float, float, float] = 
     if not (-np.inf < left < right < np.inf and -np.inf < bottom < top < np.inf):
         raise ValueError(f"box is {box}; (left, right, bottom, top) with left < right and bottom < top was expected.")
     corners = np.array([[left, bottom], [right, bottom], [right, top], [left, top]], dtype=float)
-    cells, steps = [Cell(corners, (), np.eye(2), np.zeros(2))], []
+    cells, steps = [Cell(vertices=corners, active=(), matrix=np.eye(2), offset=np.zeros(2))], []
     for layer in layers:
         cells = [part for cell in cells for part in _refined(cell, layer)]
         steps.append(cells)
@@ -120,7 +120,7 @@ def _refined(cell: Cell, layer: Layer) -> Iterator[Cell]:
         matrix, offset = slopes[:, None] * normals, slopes * levels
         if layer.skip:
             matrix, offset = matrix + layer.skip * cell.matrix, offset + layer.skip * cell.offset
-        yield Cell(polygon, (*cell.active, signs), matrix, offset)
+        yield Cell(vertices=polygon, active=(*cell.active, signs), matrix=matrix, offset=offset)
 
 
 def _cut(

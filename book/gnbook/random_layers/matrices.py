@@ -80,7 +80,12 @@ def extremes(matrices: Float[Tensor, "*batch n n"]) -> Extremes:
     matrices = as_square(matrices, "matrices")
     singular = torch.linalg.svdvals(matrices)
     symmetric = torch.linalg.eigvalsh(matrices + matrices.mT)
-    return Extremes(singular[..., 0], singular[..., -1], symmetric[..., -1], symmetric[..., 0])
+    return Extremes(
+        largest=singular[..., 0],
+        smallest=singular[..., -1],
+        tau_largest=symmetric[..., -1],
+        tau_smallest=symmetric[..., 0],
+    )
 
 
 def as_square(matrices: Float[Tensor, "*batch n n"], name: str) -> Float[Tensor, "*batch n n"]:

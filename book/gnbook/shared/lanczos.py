@@ -107,4 +107,6 @@ def symmetric_ends(
             f"The ends of the spectrum did not converge: after {step} products the residual is {residual:.1e} of "
             f"the norm, above the tolerance of {tolerance:.0e}; allow more steps or a larger tolerance."
         )
-    return SpectrumEnds(values[0].item(), values[-1].item(), residual, step + 2, ritz)
+    return SpectrumEnds(
+        smallest=values[0].item(), largest=values[-1].item(), residual=residual, products=step + 2, vectors=ritz
+    )

@@ -128,7 +128,7 @@ def as_layers(module: nn.Module) -> list[Layer]:
     for part in _flat(module):
         kink = kink_of(part)
         if isinstance(part, SkipLayer):
-            layers.append(Layer(part.weight, part.bias, part.activation.slope, part.skip))
+            layers.append(Layer(weight=part.weight, bias=part.bias, slope=part.activation.slope, skip=part.skip))
         elif isinstance(part, nn.Linear):
             bias = part.weight.new_zeros(len(part.weight)) if part.bias is None else part.bias
             layers.append(Layer(part.weight, bias))
@@ -176,7 +176,7 @@ def checked_layer(weight: Tensor, bias: Tensor, slope: float, skip: float) -> La
         raise ValueError(f"skip is {skip}; a finite number was expected, such as 1 (0 for no skip).")
     if skip and weight.shape[0] != weight.shape[1]:
         raise ValueError(f"skip is {skip} but weight has shape {tuple(weight.shape)}; a skip needs a square weight.")
-    return Layer(weight, bias, check_slope(slope), float(skip))
+    return Layer(weight=weight, bias=bias, slope=check_slope(slope), skip=float(skip))
 
 
 def check_layers(layers: Sequence[Layer]) -> list[Layer]:

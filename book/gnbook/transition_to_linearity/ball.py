@@ -56,7 +56,7 @@ class Start(NamedTuple):
 def measured_start(network: WideNetwork, x: Float[Tensor, "1 d"]) -> Start:
     """Return the norms at the centre of a ball of a fully connected or residual network, measured."""
     one_sample_only(network, x)
-    start = Start([x.shape[1]], [], [], [], [])
+    start = Start(widths=[x.shape[1]], weights=[], values=[], gradients=[], maxima=[])
     for w, a, _, b in layer_passes(network, x):
         scale = w.shape[1] ** 0.5
         start.widths.append(len(w))
@@ -98,7 +98,7 @@ def likely_start(widths: Sequence[int], size: float, smoothness: Smoothness, *, 
         gradients.insert(0, above * (1 + slack / widths[-1] ** 0.5))
         maxima.insert(0, above * (2 * math.log(2 * m / each) / widths[-1]) ** 0.5)
         above *= smoothness.lipschitz * s
-    return Start(list(widths), weights, values, gradients, maxima)
+    return Start(widths=list(widths), weights=weights, values=values, gradients=gradients, maxima=maxima)
 
 
 def ball_norms(start: Start, smoothness: Smoothness, radius: float, *, skip: bool = False) -> list[LayerNorms]:

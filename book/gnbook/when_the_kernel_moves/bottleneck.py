@@ -71,7 +71,12 @@ def cubics(weights: list[Tensor], x: float) -> tuple[Cubic, Cubic]:
 
 def _cubic(u: Float[Tensor, " m"], v: Float[Tensor, " m"], scale: float) -> Cubic:
     gradient = torch.hypot((v * v).norm(), (2 * u * v).norm())
-    return Cubic((u @ (v * v)).item() * scale, gradient.item() * abs(scale), (u.abs() + v.abs()).max().item(), scale)
+    return Cubic(
+        value=(u @ (v * v)).item() * scale,
+        gradient=gradient.item() * abs(scale),
+        largest=(u.abs() + v.abs()).max().item(),
+        scale=scale,
+    )
 
 
 def ball_floor(h: Cubic, c: Cubic, radius: float) -> float:
