@@ -1,4 +1,4 @@
-"""What the claims are tried on: matrices, data and networks, hostile ones among them."""
+"""Instances of the claims: matrices, data and networks, hostile ones among them."""
 
 import itertools
 import math
@@ -199,7 +199,7 @@ def square_root(sigma):
 
 
 def up_to_rounding(kappa):
-    """Return what a comparison with a condition number of that size must allow for."""
+    """Return a factor for the rounding of a condition number of that size."""
     return 1 + 1e-9 + 1e4 * EPS * kappa**0.5
 
 

@@ -1,4 +1,4 @@
-"""What the rooms compute is made on the device of what they are given, whatever the default device is."""
+"""Results of the rooms are on the device of their arguments, whatever the default device is."""
 
 from functools import partial
 
@@ -104,7 +104,7 @@ def of_chain(net, x):
 
 
 def of_design(net, x, y):
-    """What each initialisation makes of a network, and the kernels and trainings beside it."""
+    """Networks by each initialisation, and the kernels and trainings beside them."""
     data = beginnings.Data(x, y)
     start = beginnings.initialised(net, "Kaiming", data, seed=0)
     made = [beginnings.initialised(net, name, data, seed=0)(x) for name in beginnings.UNTUNED]
@@ -117,7 +117,7 @@ def of_design(net, x, y):
 
 
 def of_kernel(net, x, head):
-    """The kernels of networks and of their outputs, and what descent makes of them."""
+    """The kernels of networks and of their outputs, before and after descent."""
     targets = torch.zeros_like(net(x).detach())
     targets[..., 0] = 1
     ended = descend(net, x, targets, head, most_steps=5)

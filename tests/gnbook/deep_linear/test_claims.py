@@ -180,7 +180,7 @@ def test_the_condition_number_is_that_of_the_data_up_to_the_network_alone_and_up
 
 
 def on_the_range(x):
-    """Return an orthonormal basis of what the samples span."""
+    """Return an orthonormal basis of the span of the samples."""
     _, s, rows = torch.linalg.svd(x, full_matrices=False)
     return rows[s > 1e-12 * s[0]].mT
 

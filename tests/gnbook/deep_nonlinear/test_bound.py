@@ -1,4 +1,4 @@
-"""The bounds of a chain: single numbers by hand, what they say, and what a layer is silent for."""
+"""The bounds of a chain: single numbers by hand, their sentences, and the reasons of silent layers."""
 
 import math
 

@@ -14,7 +14,7 @@ X = torch.tensor([[0.3], [1.0], [1.0], [1.3], [1.6]], dtype=torch.float64) * gau
 
 
 def normalised_recursion(name, widths, x):
-    """The induction of the proof, with what each normalisation divides by."""
+    """The induction of the proof, with the divisor of each normalisation."""
     _, gain, dual = ACTIVATIONS[name]
     first, *factors = standard_factors(widths, gain)
     values = gain**2 / x.shape[1] * (x @ x.mT)

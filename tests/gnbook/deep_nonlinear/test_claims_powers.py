@@ -1,4 +1,4 @@
-"""One wide hidden layer of ReLUs as a series of powers, and what bounds on its smallest eigenvalue lose."""
+"""One wide hidden layer of ReLUs as a series of powers, and bounds on its smallest eigenvalue."""
 
 import math
 

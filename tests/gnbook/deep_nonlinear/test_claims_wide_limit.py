@@ -1,4 +1,4 @@
-"""Infinitely wide networks: their kernel, how finite ones deviate from it, and what depth does to it."""
+"""Infinitely wide networks: their kernel, deviations of finite ones from it, and its limit in depth."""
 
 import math
 
@@ -263,7 +263,7 @@ def test_branches_of_one_over_the_root_of_the_depth_leave_a_flow():
 
 
 def correlation_bound(start, mu, activations):
-    """What is left of correlations behind layers of a centred activation, of which the share mu is not linear."""
+    """Correlations behind layers of a centred activation, of which the share mu is not linear."""
     return start / (start + (1 - start) * (1 + mu) ** activations)
 
 

@@ -1,4 +1,4 @@
-"""The networks of the chapter, against what they are said to be and against their limit."""
+"""The networks of the chapter, against their definitions and their limit."""
 
 import pytest
 import torch

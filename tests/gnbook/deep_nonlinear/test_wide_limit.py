@@ -1,4 +1,4 @@
-"""The tangent kernel of infinitely wide networks, and what bounds it."""
+"""The tangent kernel of infinitely wide networks, and bounds on it."""
 
 import math
 

@@ -26,7 +26,7 @@ def finite_weights(widths, gain, seed):
 
 
 def finite_forward(weights, x, activation, branch=None):
-    """Outputs, with what each layer of weights is applied to and what it gives."""
+    """Outputs, with inputs and outputs of each layer of weights."""
     values = x @ weights[0].mT
     inputs, products = [x], [values]
     for index, w in enumerate(weights[1:], start=2):

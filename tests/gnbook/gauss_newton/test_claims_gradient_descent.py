@@ -1,4 +1,4 @@
-"""Zhao 2024, section 2 and appendix H.1, Eq. 2, 3, 27 and 28: what conditioning does to gradient descent."""
+"""Zhao 2024, section 2 and appendix H.1, Eq. 2, 3, 27 and 28: conditioning and gradient descent."""
 
 import math
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Zhao 2024, figures 6 and 23: what they are said to show of width and slope; and the limit of many units."""
+"""Zhao 2024, figures 6 and 23: their statements on width and slope; and the limit of many units."""
 
 import math
 

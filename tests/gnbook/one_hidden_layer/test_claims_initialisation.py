@@ -1,4 +1,4 @@
-"""Zhao 2024, appendix G: what Lemma 1 becomes for Gaussian weights. All draws are seeded."""
+"""Zhao 2024, appendix G: Lemma 1 for Gaussian weights. All draws are seeded."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Riedi 2022, sections 3.4 to 3.6: Lemmas 8 and 10, Corollaries 9 and 11, and what holds in their place."""
+"""Riedi 2022, sections 3.4 to 3.6: Lemmas 8 and 10, Corollaries 9 and 11, and their repairs."""
 
 import itertools
 import math

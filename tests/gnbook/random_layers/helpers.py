@@ -54,7 +54,7 @@ def distance(sample, cdf=None):
 
 
 def noise(count):
-    """What the distance of a sample from its own law exceeds with probability LEVEL at most (Massart)."""
+    """The distance of a sample from its own law that is exceeded with probability LEVEL at most (Massart)."""
     return math.sqrt(math.log(2 / LEVEL) / (2 * count))
 
 

@@ -31,7 +31,7 @@ def block_eigenvalues(weight):
 
 
 def slack(weight, skip):
-    """Return what a comparison of squared singular values must allow for."""
+    """Return a bound on the rounding of squared singular values."""
     return 1e-12 * (torch.linalg.matrix_norm(weight) + abs(skip)) ** 2 + 1e-280
 
 

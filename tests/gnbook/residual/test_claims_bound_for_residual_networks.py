@@ -1,4 +1,4 @@
-"""Zhao 2024, section 4.3, Eq. 7 and 8: the bound for residual networks, and what skips are said to do to it."""
+"""Zhao 2024, section 4.3, Eq. 7 and 8: the bound for residual networks, and the effect of skips on it."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""What takes the place of Eq. 8: a skip across one layer, and networks bounded by symmetric parts."""
+"""In the place of Eq. 8: a skip across one layer, and networks bounded by symmetric parts."""
 
 import itertools
 import math

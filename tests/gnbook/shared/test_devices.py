@@ -1,4 +1,4 @@
-"""The parameter `device` of the chapters: what each name gives, and what is said where it gives nothing."""
+"""The parameter `device` of the chapters: the device of each name, and refusals of all others."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Zhao 2024, section 1 and appendices C, D and I.2, as far as they are about training, and what follows from them."""
+"""Zhao 2024, section 1 and appendices C, D and I.2, as far as they are about training, and consequences."""
 
 import itertools
 from functools import partial

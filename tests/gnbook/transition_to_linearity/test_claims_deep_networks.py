@@ -193,7 +193,7 @@ def test_the_variance_of_the_output_is_the_mean_square_of_the_last_hidden_values
 
 
 def by_units(w, v, a):
-    """Kernel and norm of the Hessian of v tanh(w a) / sqrt(m), where a is what the first weights are multiplied by."""
+    """Kernel and norm of the Hessian of v tanh(w a) / sqrt(m), where a multiplies the first weights."""
     first, second = slopes(torch.tanh, w * a)
     kernel = torch.tanh(w * a).square().mean() + (v * first * a).square().mean()
     corner, side = (v * second).abs() * a**2, (first * a).abs()

@@ -1,4 +1,4 @@
-"""Networks in tangent-kernel parameterisation, their Hessian on its range, and what is refused."""
+"""Networks in tangent-kernel parameterisation, their Hessian on its range, and refusals."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What the claims on kernels that move are tried on."""
+"""Inputs, an activation and oracles for the claims on kernels that move."""
 
 import torch
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Liu, Zhu and Belkin 2020, appendices H and I.9: what the theorem on bottlenecks is proved by."""
+"""Liu, Zhu and Belkin 2020, appendices H and I.9: the proof of the theorem on bottlenecks."""
 
 import math
 

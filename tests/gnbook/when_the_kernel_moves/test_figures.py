@@ -1,4 +1,4 @@
-"""Liu, Zhu and Belkin 2020, figures 1 and 2: what pages say of the kept table."""
+"""Liu, Zhu and Belkin 2020, figures 1 and 2: statements of pages on the kept table."""
 
 from itertools import product
 
