@@ -66,7 +66,7 @@ def test_on_a_subspace_only_its_inputs_count(shape, skip):
 
 
 def chain(weights, frame, skip):
-    """Squared bounds on the products of layers, each on the range of the layers before it; zero below after narrowing."""
+    """Squared bounds on the products of layers, on the range of the layers before each; zero below after narrowing."""
     pairs = [(1.0, 1.0)]
     for w in weights:
         wide = w.shape[0] < w.shape[1]
