@@ -1,11 +1,11 @@
 """Execute pages of the book side by side: one kernel a processor, one thread each, the longest first.
 
-`python book/execute.py` executes the chapters of which something has changed since their outputs were kept, with
-`--all` every chapter, with `NAME ...` those named. It keeps their outputs in the .ipynb beside the source, with the
-digest of all that they depend on: `make notebooks`. With `--cache` it fills the execution cache, so that Jupyter Book,
-which would run one page after another, finds all pages: `make book`. Outputs that were kept for the same digest are
-taken as they are; other pages are executed, claims included. The parallel executor of jupyter-cache takes pages as
-they come and carries on after an error.
+`python book/execute.py` executes the chapters that changed since their outputs were kept, `--all` executes every
+chapter, `NAME ...` the chapters named. It keeps the outputs in the .ipynb beside the source, with the digest of
+everything that they depend on: `make notebooks`. `--cache` fills the execution cache for Jupyter Book, which would
+execute one page after another: `make book`. Outputs that were kept for the same digest go there as they are; other
+pages are executed, the claims included. The parallel executor of jupyter-cache takes pages in their order and carries
+on after an error.
 """
 
 import argparse
@@ -54,13 +54,15 @@ class Loop(asyncio.SelectorEventLoop):
 def main():
     """Run what the command line asks for; the exit status says whether all went well."""
     parser = argparse.ArgumentParser(description="Execute chapters and keep their outputs in the .ipynb.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="a chapter, as 'deep-linear'; else those that changed")
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--all", action="store_true", help="execute unchanged chapters too")
-    what.add_argument("--cache", action="store_true", help="execute the pages of the book that the cache lacks")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="a chapter, as 'deep-linear'; by default all that changed"
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--all", action="store_true", help="execute unchanged chapters too")
+    which.add_argument("--cache", action="store_true", help="execute the pages of the book that the cache lacks")
     arguments = parser.parse_args()
     if arguments.names and (arguments.all or arguments.cache):
-        parser.error("chapters are named, or --all or --cache finds the pages.")
+        parser.error("give names of chapters, or --all, or --cache.")
     chapters = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.md"))}
     if unknown := [name for name in arguments.names if name not in chapters]:
         parser.error(f"there is no chapter '{unknown[0]}': the chapters are {', '.join(chapters)}.")
@@ -80,7 +82,7 @@ def main():
     os.environ.update(THREADS | environment())
     try:
         with asyncio.Runner(loop_factory=Loop) as runner:
-            failed = runner.run(execute_all(longest_first(pages), kept=not arguments.cache))
+            failed = runner.run(execute_all(longest_first(pages), in_notebooks=not arguments.cache))
     except KeyboardInterrupt:
         sys.exit("Stopped; what was finished is kept.")
     if failed:
@@ -88,9 +90,9 @@ def main():
 
 
 def read(path):
-    """Read a page, with the digest of what its outputs depend on.
+    """Read a page, and digest everything that its outputs depend on.
 
-    Cells of a chapter whose text is unchanged have the ids and the outputs of those in the .ipynb.
+    A cell of a chapter whose text is unchanged keeps the id and the outputs that it has in the .ipynb.
     """
     notebook, kept = jupytext.read(path), path.with_suffix(".ipynb")
     if kept.exists():
@@ -105,7 +107,7 @@ def code(notebook):
 
 
 def is_cached(notebook):
-    """Say whether the cache holds, whole, the outputs that this digest stands for."""
+    """Say whether the cache holds the outputs for the digest of this page, whole."""
     with execution_cache() as outputs:
         try:
             record = outputs.get_cache_bundle(outputs.match_cache_notebook(notebook).pk).record
@@ -115,22 +117,16 @@ def is_cached(notebook):
 
 
 def is_kept(path, notebook):
-    """Say whether the .ipynb holds the outputs that this digest stands for, so that `read` has found all of them."""
+    """Say whether the .ipynb holds the outputs for the digest of this page, so that `read` has read all of them."""
     if not path.with_suffix(".ipynb").exists():
         return False
     kept = jupytext.read(path.with_suffix(".ipynb"))
     return kept.metadata.get("digest") == notebook.metadata["digest"] and code(kept) == code(notebook)
 
 
-def is_unchanged(path):
-    """Say whether what the outputs in an .ipynb depend on is as it was when they were kept."""
-    kept = nbformat.read(path, 4)
-    return kept.metadata.get("digest") == digest(code(kept), path.parent)
-
-
 @contextmanager
 def execution_cache(folder=CACHE):
-    """Open the cache of outputs, that in which Jupyter Book looks, and close its database in the end."""
+    """Open a cache of outputs, by default that of Jupyter Book, and close its database in the end."""
     outputs = get_cache(folder)
     try:
         yield outputs
@@ -169,7 +165,7 @@ def longest_first(pages):
     return {path: pages[path] for path in sorted(pages, key=length, reverse=True)}
 
 
-async def execute_all(pages, kept):
+async def execute_all(pages, in_notebooks):
     """Execute pages in this order, as many at a time as there are processors, and name those that failed."""
     failed, done, turns = [], 0, asyncio.Semaphore(os.cpu_count())
 
@@ -185,7 +181,7 @@ async def execute_all(pages, kept):
                 return
             seconds = time.monotonic() - start
         put_into_cache(path, notebook, seconds)
-        if kept:
+        if in_notebooks:
             keep(path, notebook)
         done += 1
         print(f"{path.stem}: {seconds:.0f} s ({done} of {len(pages)})", flush=True)

@@ -1,4 +1,12 @@
-"""Symmetric operators, known by their products with vectors: a matrix need not be formed to be measured."""
+"""Symmetric operators: matrices that are multiplied by vectors and need not be formed.
+
+>>> import torch
+>>> operator = KroneckerSum(torch.eye(2)[None], torch.diag(torch.tensor([1.0, 3.0]))[None], torch.eye(2))
+>>> operator
+KroneckerSum(shape=(4, 4), dtype=torch.float32, device=cpu)
+>>> operator @ torch.ones(4)
+tensor([1., 3., 1., 3.])
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -18,22 +26,18 @@ ROW_BANDS = 4  # in which the square of a matrix is formed: more of them save li
 
 
 class SymmetricOperator(ABC):
-    """A symmetric matrix that is known by its products with vectors."""
+    """A symmetric matrix that is known by its products with vectors.
 
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, int]:
-        """Both dimensions."""
+    Attributes
+    ----------
+    shape
+        both dimensions
+    dtype, device
+        type of the entries, and the device that holds what the products are made of
+    """
 
-    @property
-    @abstractmethod
-    def dtype(self) -> torch.dtype:
-        """Type of the entries."""
-
-    @property
-    @abstractmethod
-    def device(self) -> torch.device:
-        """Device that holds what the products are made of."""
+    def __init__(self, size: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.shape, self.dtype, self.device = (size, size), dtype, device
 
     @abstractmethod
     def matmul(self, v: Float[Tensor, " p *columns"]) -> Float[Tensor, " p *columns"]:
@@ -44,7 +48,7 @@ class SymmetricOperator(ABC):
         return self.matmul(v)
 
     def __repr__(self) -> str:
-        """Say what it is, without computing anything."""
+        """Return the kind, shape, type and device, without computing anything."""
         return f"{type(self).__name__}(shape={self.shape}, dtype={self.dtype}, device={self.device})"
 
     def dense(self) -> Float[Tensor, "p p"]:
@@ -81,35 +85,20 @@ class KroneckerSum(SymmetricOperator):
     --------
     >>> import torch
     >>> left, right = torch.eye(2).double()[None], torch.diag(torch.tensor([1.0, 3.0]).double())[None]
-    >>> operator = KroneckerSum(left, right, torch.eye(2).double())
-    >>> operator
-    KroneckerSum(shape=(4, 4), dtype=torch.float64, device=cpu)
-    >>> operator @ torch.ones(4).double()
+    >>> KroneckerSum(left, right, torch.eye(2).double()).dense().diagonal()
     tensor([1., 3., 1., 3.], dtype=torch.float64)
     """
 
     def __init__(
         self, left: Float[Tensor, "L k k"], right: Float[Tensor, "L r r"], basis: Float[Tensor, "d r"]
     ) -> None:
+        super().__init__(left.shape[1] * basis.shape[0], left.dtype, left.device)
         self.left, self._right, self.basis = left, right, basis
 
     @property
     def right(self) -> Float[Tensor, "L r r"]:
         """The factors on the right."""
         return self._right
-
-    @property
-    def shape(self) -> tuple[int, int]:  # noqa: D102
-        size = self.left.shape[1] * self.basis.shape[0]
-        return size, size
-
-    @property
-    def dtype(self) -> torch.dtype:  # noqa: D102
-        return self.left.dtype
-
-    @property
-    def device(self) -> torch.device:  # noqa: D102
-        return self.left.device
 
     def matmul(self, v: Float[Tensor, " kd *columns"]) -> Float[Tensor, " kd *columns"]:
         """Return the product with a vector or with the columns of a matrix."""
@@ -149,8 +138,8 @@ class LayeredSum(KroneckerSum):
     Examples
     --------
     >>> import torch
-    >>> identity = torch.eye(2).double()
-    >>> operator = LayeredSum(torch.ones(2, 1, 1).double(), torch.tensor([1.0, 2.0]).double(), [3 * identity], identity)
+    >>> one, roots = torch.eye(2).double(), torch.tensor([1.0, 2.0]).double()
+    >>> operator = LayeredSum(left=torch.ones(2, 1, 1).double(), roots=roots, weights=[3 * one], basis=one)
     >>> operator.right.diagonal(dim1=1, dim2=2)
     tensor([[ 1.,  4.],
             [ 9., 36.]], dtype=torch.float64)
@@ -163,15 +152,16 @@ class LayeredSum(KroneckerSum):
         weights: Sequence[Tensor],
         basis: Float[Tensor, "d r"],
     ) -> None:
+        SymmetricOperator.__init__(self, left.shape[1] * basis.shape[0], left.dtype, left.device)
         self.left, self.roots, self.weights, self.basis = left, roots, tuple(weights), basis
 
     @cached_property
     def right(self) -> Float[Tensor, "L r r"]:
         """The factors on the right."""
-        return self.squares(self.dtype)
+        return self.form_right(self.dtype)
 
-    def squares(self, dtype: torch.dtype) -> Float[Tensor, "L r r"]:
-        """Return the factors, computed in this precision."""
+    def form_right(self, dtype: torch.dtype) -> Float[Tensor, "L r r"]:
+        """Return the factors on the right, computed in this precision."""
         roots, weights = self.roots.to(dtype), [w.to(dtype) for w in self.weights]
         size = len(roots)
         squares = roots.new_empty(len(weights) + 1, size, size)
@@ -182,7 +172,7 @@ class LayeredSum(KroneckerSum):
                 _square(product, out=square)
         return squares
 
-    def through_layers(self, x: Float[Tensor, "b q r"], left: Float[Tensor, "L q q"]) -> Float[Tensor, "b q r"]:
+    def apply_layers(self, x: Float[Tensor, "b q r"], left: Float[Tensor, "L q q"]) -> Float[Tensor, "b q r"]:
         r"""Return `sum_l left_l x right_l` for a batch of matrices x and any factors on the left, without `right`."""
         above = [x * self.roots]
         for w in self.weights:

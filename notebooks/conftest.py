@@ -1,6 +1,6 @@
-"""How nbval executes the notebooks: those of which something has changed, in this tree, numbers compared as numbers.
+"""Have nbval execute the notebooks that changed, by the code of this tree, and compare numbers as numbers.
 
-The fresh outputs of a chapter join the execution cache, so that the book does not run it again.
+The fresh outputs of a notebook join the execution cache, so that the book does not execute it again.
 """
 
 import os
@@ -8,11 +8,12 @@ from copy import deepcopy
 from functools import cache
 from pathlib import Path
 
+import nbformat
 import pytest
 from gnbook.checkout import environment
 from gnbook.digest import digest
 
-from book.execute import code, is_unchanged, put_into_cache, unfold
+from book.execute import code, put_into_cache, unfold
 from tests import threads
 from tests.numbers import compare_as_numbers
 
@@ -22,7 +23,7 @@ OUTPUTS, SECONDS = pytest.StashKey(), pytest.StashKey()
 
 def pytest_addoption(parser):
     """Add an option for all notebooks."""
-    parser.addoption("--unchanged", action="store_true", help="execute also notebooks that are as they were kept")
+    parser.addoption("--unchanged", action="store_true", help="execute unchanged notebooks too")
 
 
 def pytest_configure(config):
@@ -32,14 +33,21 @@ def pytest_configure(config):
 
 
 @cache
+def digests(path):
+    """Return the digest for which the outputs of a notebook were kept, and that of now."""
+    notebook = nbformat.read(path, 4)
+    return notebook.metadata.get("digest"), digest(code(notebook), path.parent)
+
+
+@cache
 def unchanged():
-    """Return the notebooks of which nothing has changed since their outputs were kept."""
-    return {path for path in NOTEBOOKS if is_unchanged(path)}
+    """Return the notebooks that have not changed since their outputs were kept."""
+    return {path for path in NOTEBOOKS if len(set(digests(path))) == 1}
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Leave out what has not changed, unless it is named on the command line."""
-    if not config.getoption("unchanged") and collection_path in unchanged():
+    """Leave out unchanged notebooks, unless they are named on the command line."""
+    if collection_path in unchanged() and not config.getoption("unchanged"):
         return True
 
 
@@ -51,16 +59,17 @@ def pytest_itemcollected(item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Put a chapter into the cache when the last of its cells has passed, unless what is kept is as good."""
+    """Put a notebook that changed into the cache when the last of its cells has passed."""
     report = yield
     if call.when == "call" and report.passed:
         chapter = item.parent
         outputs = chapter.stash.setdefault(OUTPUTS, {})
         outputs[item.cell_num] = item.test_outputs
         chapter.stash[SECONDS] = chapter.stash.get(SECONDS, 0) + call.duration
-        if len(outputs) == len(code(chapter.nb)) and not is_unchanged(chapter.path):
+        kept, now = digests(chapter.path)
+        if len(outputs) == len(code(chapter.nb)) and kept != now:
             executed = unfold(deepcopy(chapter.nb))
-            executed.metadata["digest"] = digest(code(executed), chapter.path.parent)
+            executed.metadata["digest"] = now
             for number, cell in enumerate(cell for cell in executed.cells if cell.cell_type == "code"):
                 cell.outputs = outputs[number]
             put_into_cache(chapter.path.with_suffix(".md"), executed, chapter.stash[SECONDS])
@@ -68,7 +77,7 @@ def pytest_runtest_makereport(item, call):
 
 
 def pytest_sessionfinish(session, exitstatus):
-    """Nothing to execute is no failure."""
+    """Succeed if all notebooks were left out."""
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and unchanged():
         session.exitstatus = pytest.ExitCode.OK
 
@@ -76,4 +85,4 @@ def pytest_sessionfinish(session, exitstatus):
 def pytest_terminal_summary(terminalreporter, config):
     """Say how many notebooks were left out."""
     if not config.getoption("unchanged"):
-        terminalreporter.write_line(f"{len(unchanged())} of {len(NOTEBOOKS)} notebooks are as they were kept")
+        terminalreporter.write_line(f"{len(unchanged())} of {len(NOTEBOOKS)} notebooks are unchanged")

@@ -1,7 +1,7 @@
-"""Outputs compared by their words and their numbers: another processor rounds otherwise, and computes the same.
+"""Compare outputs by their words and numbers, since processors round in different ways.
 
-Words are equal. Numbers agree within a relative tolerance, or are both so small that rounding makes them. The metadata
-of a cell may set both, as `tolerance` and `rounding`.
+Words must be equal. Numbers must agree within a relative tolerance, unless both are so small that only rounding made
+them. The metadata of a cell may set the two limits: `tolerance` and `rounding`.
 """
 
 import json
@@ -10,20 +10,20 @@ from itertools import zip_longest
 
 TOLERANCE, ROUNDING = 0.02, 1e-12
 
-# With commas between thousands or without; not within a word, as in float64, nor a part of a version.
+# With or without commas between thousands; not part of a word such as float64, nor of a version such as 2.13.0.
 NUMBER = re.compile(r"(?<![\w.])([-+]?(?:\d{1,3}(?:,\d{3})+|\d+|(?=\.\d))(?:\.\d+)?(?:[eE][-+]?\d+)?)")
 
 
 def differences(text, kept, tolerance=TOLERANCE, rounding=ROUNDING):
-    """Say in a line each where a text differs from the one that was kept."""
+    """Return a line for each difference between a text and the text that was kept."""
     ours, theirs = NUMBER.split(text), NUMBER.split(kept)
-    found = []
+    lines = []
     for (word, number), (kept_word, kept_number) in zip_longest(_pairs(ours), _pairs(theirs), fillvalue=("", "")):
         if word.lstrip(".").split() != kept_word.lstrip(".").split():  # some write 2. for 2
-            return [*found, f"{word.strip()!r} where {kept_word.strip()!r} was kept"]
+            return [*lines, f"{word.strip()!r} where {kept_word.strip()!r} was kept"]
         if not _agree(number, kept_number, tolerance, rounding):
-            found.append(f"{number} where {kept_number} was kept, after {word.strip()[-40:]!r}")
-    return found
+            lines.append(f"{number} where {kept_number} was kept, after {word.strip()[-40:]!r}")
+    return lines
 
 
 def _pairs(parts):
@@ -40,26 +40,26 @@ def _agree(number, kept, tolerance, rounding):
 
 
 def texts(outputs, without):
-    """Return the text of outputs by its kind: of streams their name, of others their media type."""
-    found = {}
+    """Return the texts of outputs: of streams by their name, of others by their media type."""
+    parts = {}
     for output in outputs:
         data = {output.name: output.text} if output.output_type == "stream" else output.get("data", {})
         for kind, content in data.items():
             if kind not in without:
-                found.setdefault(kind, []).append(content if isinstance(content, str) else json.dumps(content))
-    return {kind: "\n".join(contents) for kind, contents in found.items()}
+                parts.setdefault(kind, []).append(content if isinstance(content, str) else json.dumps(content))
+    return {kind: "\n".join(contents) for kind, contents in parts.items()}
 
 
 def compare_as_numbers(cell):
-    """Have a cell of nbval compare its outputs with those that were kept by words and numbers."""
+    """Have a cell of nbval compare its outputs with the kept ones by words and numbers."""
 
     def compare(outputs, kept):
         ours, theirs = (texts(some, without=cell.parent.skip_compare) for some in (outputs, kept))
         options = {name: cell.cell.metadata[name] for name in ("tolerance", "rounding") if name in cell.cell.metadata}
-        found = [] if ours.keys() == theirs.keys() else [f"{sorted(ours)} where {sorted(theirs)} was kept"]
+        lines = [] if ours.keys() == theirs.keys() else [f"{sorted(ours)} where {sorted(theirs)} was kept"]
         for kind in ours.keys() & theirs.keys():
-            found += [f"{kind}: {line}" for line in differences(ours[kind], theirs[kind], **options)]
-        cell.comparison_traceback = [f"  {line}" for line in found]
-        return not found
+            lines += [f"{kind}: {line}" for line in differences(ours[kind], theirs[kind], **options)]
+        cell.comparison_traceback = [f"  {line}" for line in lines]
+        return not lines
 
     cell.compare_outputs = compare

@@ -1,4 +1,4 @@
-"""Where this code lies, so that what is started from here runs this code and no other that is installed."""
+"""The checkout that holds this code, for processes that are to run the same code."""
 
 import os
 from pathlib import Path
@@ -8,10 +8,10 @@ ROOT = BOOK.parents[1]
 
 
 def environment() -> dict[str, str]:
-    """Return what to add to the environment of a process that is to import this `gnlib` and this `gnbook`.
+    """Return the environment variables by which a process imports `gnlib` and `gnbook` from this checkout.
 
-    Beside an editable installation of another clone it would import those of the other. Of an installed package this
-    adds nothing: its folder holds other packages, which are to hide no module of Python.
+    Without them it would import those of another clone, where one is installed as editable. If this code is installed
+    itself there are none: other packages in its folder must not hide modules of Python.
     """
     here = [str(ROOT), str(BOOK.parent)] if (ROOT / "gnlib").is_dir() else []
     others = os.environ.get("PYTHONPATH", "").split(os.pathsep)

@@ -1,15 +1,15 @@
-"""The digest of all that the outputs of a notebook depend on: they are kept for as long as it stays.
+"""Digest everything that the outputs of a notebook depend on: outputs are kept while their digest stays the same.
 
-It covers
+The digest covers
 
-- the code of its cells,
-- the modules of `gnlib` and `gnbook` that it imports, those that they import, and modules that lie beside it,
-- the kept tables and the schematic drawings that it names,
+- the code of the cells,
+- the modules of `gnlib` and `gnbook` that the notebook imports, directly or not, and modules beside the notebook,
+- the kept tables and schematic drawings that it names,
 - the versions in `constraints.txt`.
 
-A module counts as its syntax tree, without comments and docstrings. The bundled images count by their digests, which
-stand in the code of `gnlib.data`. Of a package that names again what its modules define, those modules count whose
-names are used. Where the text does not show what is imported, all modules count.
+A module counts as its syntax tree, without comments and docstrings. The bundled images count by their checksums, which
+are constants in `gnlib.data`. A package that re-exports names counts by the modules of the names that are used.
+Where the text does not show the imports, all modules count.
 """
 
 import ast
@@ -27,42 +27,42 @@ from gnbook.results import FOLDERS as TABLES
 PLACES = {"gnlib": (ROOT, BOOK.parent), "gnbook": (BOOK.parent,)}  # in a checkout, and where both are installed
 
 DRAWING = ("gnbook.figures", "gnbook.moving", "gnbook.results", "gnbook.tables")
-"""Modules that draw and read: nothing that a notebook records in a sweep comes from them."""
+"""Modules that draw and read. Rows that a notebook records in a sweep do not depend on them."""
 
 SWEEP = "gnbook.sweep"
-"""How a run comes about: nothing that is computed in one depends on it."""
+"""The package that starts runs. Results do not depend on it."""
 
 READING = {"gnbook.results.kept": (TABLES, "csv"), "gnbook.figures.schematic": ((BOOK / "schematics",), "svg")}
-"""Functions that read a file whose name is their first argument."""
+"""Functions that read a file named by their first argument: the folders and the ending of such files."""
 
 IMPORTING = re.compile(
     r"importlib\.(import_module|reload|machinery\b.*|util\.(module_from|spec_from).*|(util\.)?\*)"
     r"|(runpy|pkgutil)\..+|__import__|exec|eval"
 )
-"""Names by which code imports modules that its text does not show."""
+"""Names of functions that import modules which the text of the code does not show."""
 
 INSTALLATION = re.compile(r"%pip install .*")
-"""A command of IPython that imports nothing: the first cell of each chapter has it."""
+"""A command of IPython, in the first cell of each chapter, that imports nothing."""
 
 
 @dataclass
 class Source:
-    """What a syntax tree shows of the code in it.
+    """The imports of a module, read from its syntax tree. Names are dotted: `gnlib.data.load`.
 
     Attributes
     ----------
     tree
-        SHA-256 of the tree; of a package without the imports, which count by what they name
+        SHA-256 of the tree; of a package without its import statements
     bound
-        names that imports bind, and what to, dotted
+        the full names of the names that imports bind
     defined
-        names that are defined otherwise at the top level
+        names that the module defines itself
     imports
-        what is named in import statements, dotted
+        full names in import statements
     uses
-        what is made of the names that imports bind, dotted; with ".*" where a name is used by itself
+        full names of imported objects and their attributes in the code; `gnlib.*` where `gnlib` is used without one
     reads
-        pairs of a function that reads a file and its argument; None for an argument that the text does not show
+        pairs of a function in `READING` and its argument; None for an argument that is not literal
     """
 
     tree: str = ""
@@ -74,43 +74,54 @@ class Source:
 
 
 def digest(cells: Iterable[str], folder: Path, *, recorded: bool = False) -> str:
-    """Return the SHA-256 of all that the outputs of a notebook depend on.
+    """Return the SHA-256 of everything that the outputs of a notebook depend on.
 
     Parameters
     ----------
     cells
         the code of the notebook
     folder
-        where it lies: modules beside it are followed as those of this book are
+        the folder of the notebook, whose modules it may import
     recorded
-        whether only that counts which decides the rows that the notebook records in a sweep: neither what draws, nor
-        the kept tables, which sweeps make, nor the locked versions, since a cluster may have others
+        digest only what decides the rows that the notebook records in a sweep. Drawing does not, kept tables are made
+        by sweeps, and a cluster may have other versions than the locked ones: each run says its own.
     """
     cells = list(cells)
-    found = _Follower(folder, DRAWING if recorded else ())
-    found.follow_cells(cells)
-    parts = {"cells": cells, "modules": found.modules, "names": sorted(found.names)}
+    dependencies = Dependencies(folder, without=DRAWING if recorded else ())
+    dependencies.add_cells(cells)
+    parts = {"cells": cells, "modules": dependencies.modules, "names": sorted(dependencies.names)}
     if not recorded:
-        parts["files"] = dict(_files(found.reads))
+        parts["files"] = dict(_files(dependencies.reads))
         locked = ROOT / "constraints.txt"
         parts["versions"] = locked.read_text() if locked.exists() else None
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-class _Follower:
-    """Follows imports from the cells of a notebook; see `digest`."""
+class Dependencies:
+    """The modules that a notebook depends on, found by following imports.
 
-    def __init__(self, folder: Path, without: tuple[str, ...]) -> None:
+    Attributes
+    ----------
+    modules
+        SHA-256 of the syntax tree of each module, by its full name
+    names
+        re-exported names that are used, with what they stand for: `gnlib.load = gnlib.data.load`
+    reads
+        the files that are read, as in `Source`
+    """
+
+    def __init__(self, folder: Path, without: tuple[str, ...] = ()) -> None:
         self.folder = folder
         self.without = (*without, SWEEP)
         self.modules: dict[str, str] = {}
         self.names: set[str] = set()
         self.reads: set[tuple[str, str | None]] = set()
         self._seen: set[str] = set()
-        self._found: dict[str, Path | None] = {}
+        self._places: dict[str, Path | None] = {}
         self._sources: dict[Path, Source] = {}
 
-    def follow_cells(self, cells: Iterable[str]) -> None:
+    def add_cells(self, cells: Iterable[str]) -> None:
+        """Add the modules that the code of a notebook imports."""
         text = "\n".join(INSTALLATION.sub("pass", cell) for cell in cells)
         try:
             tree = ast.parse(text)
@@ -125,23 +136,23 @@ class _Follower:
             self._follow(name)
 
     def _follow(self, name: str) -> None:
-        """Follow a dotted name to the module that defines it."""
+        """Follow a full name to the module that defines it."""
         if name in self._seen:
             return
         self._seen.add(name)
         if IMPORTING.fullmatch(name):
             self._follow_all()
         first, *rest = name.split(".")
-        if first not in self._found:
-            self._found[first] = self._find(first)
-        if (path := self._found[first]) is not None:
+        if first not in self._places:
+            self._places[first] = self._find(first)
+        if (path := self._places[first]) is not None:
             self._walk(first, path, rest)
 
     def _walk(self, module: str, path: Path, rest: list[str]) -> None:
-        """Count a module, and go on from a package to what is named in it."""
+        """Add a module, and of a package the module that `rest` names in it."""
         if module in self.without:
             return
-        source = self._count(module, path)
+        source = self._add(module, path)
         if path.name != "__init__.py" or not rest:
             return
         name, *rest = rest
@@ -157,7 +168,7 @@ class _Follower:
         elif inner is None and name not in source.defined:
             self._follow_all()
 
-    def _count(self, module: str, path: Path) -> Source:
+    def _add(self, module: str, path: Path) -> Source:
         if path not in self._sources:
             is_package = path.name == "__init__.py"
             package = tuple(module.split("."))[: None if is_package else -1]
@@ -172,7 +183,7 @@ class _Follower:
             parts = path.relative_to(folder).with_suffix("").parts
             name = ".".join([package, *parts[: -1 if parts[-1] == "__init__" else None]])
             if not any(f"{name}.".startswith(f"{other}.") for other in self.without) and parts[-1] != "__main__":
-                self._count(name, path)
+                self._add(name, path)
 
     def _follow_all(self) -> None:
         for package in PLACES:
@@ -226,7 +237,7 @@ def _source(tree: ast.Module, package: tuple[str, ...], is_package: bool) -> Sou
 
 
 def _note_uses(node: ast.AST, source: Source) -> None:
-    """Note what a part of a tree makes of the names that imports bind."""
+    """Note the uses of imported names in a part of a tree."""
     if isinstance(node, ast.Call) and (name := _dotted(node.func, source.bound)) in READING:
         first = node.args[0] if node.args else None
         literal = isinstance(first, ast.Constant) and isinstance(first.value, str)
@@ -236,7 +247,7 @@ def _note_uses(node: ast.AST, source: Source) -> None:
             _note_uses(argument, source)
     elif isinstance(node, ast.Attribute) and (name := _dotted(node, source.bound)):
         source.uses.add(name)
-        if name in READING:  # to be called where this does not see it
+        if name in READING:  # passed on, and called with any argument
             source.reads.add((name, None))
     elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
         name = source.bound.get(node.id)
@@ -252,7 +263,7 @@ def _note_uses(node: ast.AST, source: Source) -> None:
 
 
 def _dotted(node: ast.AST, bound: Mapping[str, str]) -> str | None:
-    """Return what a name with attributes stands for, if an import binds it."""
+    """Return the full name of a name with attributes, or None if no import binds it."""
     rest = []
     while isinstance(node, ast.Attribute):
         rest.append(node.attr)
@@ -263,12 +274,12 @@ def _dotted(node: ast.AST, bound: Mapping[str, str]) -> str | None:
 
 
 def _plain(node: object) -> object:
-    """Return a tree as lists, the same for each version of Python: what is empty or missing is left out."""
+    """Return a tree as lists without empty fields, which depend on the version of Python."""
     if isinstance(node, list):
         return [_plain(each) for each in node]
     if not isinstance(node, ast.AST):
         return repr(node)
-    if isinstance(node, ast.JoinedStr):  # early versions of Python 3.12 see empty text behind a nested format
+    if isinstance(node, ast.JoinedStr):  # Python 3.12.1 adds empty text behind a nested format
         node.values = [value for value in node.values if getattr(value, "value", None) != ""]
     fields = [[name, _plain(value)] for name, value in ast.iter_fields(node) if value is not None and value != []]
     return [type(node).__name__, *fields]

@@ -1,4 +1,18 @@
-"""Block Davidson iteration for one end of a spectrum."""
+r"""One end of the spectrum of a symmetric operator by a block Davidson iteration, and bounds on its error.
+
+With Ritz vectors X, values :math:`\theta_1, \dots, \theta_b` and residuals :math:`R = G X - X \Theta`, there is an
+eigenvalue within :math:`\|r_i\|` of each value. The error of the first one is much smaller, of second order, when
+the rest of the spectrum is known to lie beyond some :math:`\beta`: by elimination of the rest, the end of G is no
+further out than that of :math:`\Theta \pm R^\top R / |\theta_1 - \beta|` (Temple and Kato, for a block). The last of
+the Ritz values, less its own error, stands for :math:`\beta`.
+
+>>> import torch
+>>> matrix, start = torch.diag(torch.tensor([1.0, 2.0, 4.0]).double()), torch.ones(3, 1).double()
+>>> errors = lambda values, residual, _: residual_errors(values, residual)
+>>> options = dict(block=1, largest=True, precondition=lambda r: r, errors=errors, tolerance=1e-8, max_steps=9)
+>>> round(extreme_eigenpair(matrix.matmul, start, **options).value, 8)
+4.0
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,8 +24,8 @@ from torch import Tensor
 from gnlib.eigen.result import NotConvergedError
 
 Map = Callable[[Float[Tensor, "n b"]], Float[Tensor, "n b"]]
-PATIENCE = 15  # steps that do not halve the error, after which what is left of it may be rounding
-ROUNDING_POWER = 0.75  # of eps: what is left of a unit column and is smaller than that is rounding
+PATIENCE = 15  # steps that do not halve the error, after which the rest of it may be rounding
+NEGLIGIBLE_POWER = 0.75  # of eps: a remainder of a unit column that is smaller than that is rounding
 TRUSTED = 0.1  # relative error below which the rest of the block is trusted not to hide another extreme
 
 
@@ -57,6 +71,8 @@ def extreme_eigenpair(
         columns that span the first search space
     block
         number of Ritz vectors that are improved at a time
+    largest
+        which end
     precondition
         approximate inverse near the wanted end, applied to residuals (the identity for none)
     errors
@@ -64,11 +80,11 @@ def extreme_eigenpair(
     improve
         called after each step with the first value and its error, to better the preconditioner
     norm
-        norm of the operator where it is known, to tell rounding by
+        norm of the operator where it is known, by which rounding is told from error
     tolerance
         the iteration ends when the first of the errors is below it, those that could still overtake it are
         below its square root, and the others have settled; or earlier when the residuals are nothing but rounding,
-        which the error of the result then tells
+        and then the error of the result says so
     max_steps
         steps after which it gives up
     patience
@@ -80,7 +96,7 @@ def extreme_eigenpair(
     Raises
     ------
     NotConvergedError
-        After `max_steps`.
+        After `max_steps`, or when no direction is left to search.
 
     References
     ----------
@@ -91,36 +107,42 @@ def extreme_eigenpair(
     gradient method, SIAM Journal on Scientific Computing 23.
     """
     eps = torch.finfo(start.dtype).eps
-    search, best = _Search(apply, start, block, largest), _Best()
+    search, best = _Search(apply, start, block, largest), ExtremePair(0.0, start, torch.inf, 0)
     for step in range(1, max_steps + 1):
         search.shrink(max_blocks)
-        # A large space brings the rounding of its largest products into all values: where that matters, those of the
-        # block alone count.
+        # The products of a wide space bring eps * width * norm of rounding into every Ritz value, which hides a small
+        # one. Where that matters, a pair that meets the tolerance is not returned before a second pass has multiplied
+        # its block anew and verified it; if that fails, the search goes on from the block alone.
         for verified in (patience == 0, True):
             values, vectors, residual = search.ritz()
             correction = precondition(residual)
             error = errors(values, residual, correction)
-            best.note(step, values, vectors, error)
-            new = orthonormal(correction, search.space)
+            if error[0] < best.error / 2:
+                best = ExtremePair(values[0].item(), vectors, error[0].item(), step)
+            new = orthonormalise(correction, search.space)
             size = max(norm, values.abs().max().item())
-            idle = new.shape[1] == 0 or step > best.step + patience
+            idle = new.shape[1] == 0 or step > best.steps + patience
             stuck = idle and torch.linalg.vector_norm(residual[:, 0]) <= 100 * eps * size
-            if stuck and best.pair and not torch.isfinite(error[0]):  # rounding has the upper hand by now
-                return ExtremePair(*best.pair, max(best.error, 1.0), step)
+            if stuck and best.steps and not torch.isfinite(error[0]):  # rounding has the upper hand by now
+                return best._replace(error=max(best.error, 1.0), steps=step)
             if not (_has_settled(values, error, largest, tolerance) or (stuck and torch.isfinite(error[0]))):
                 break
             width = search.space.shape[1]
             if verified or width <= search.block or eps * width * size <= tolerance / 10 * values[0].item():
                 return ExtremePair(values[0].item(), vectors, error[0].item(), step)
-            search.span(orthonormal(vectors))
+            search.span(orthonormalise(vectors))
         if new.shape[1] == 0:
             break
         improve(values[0].item(), error[0].item())
         search.extend(new)
+    remedy = (
+        "; allow more steps or a larger tolerance."
+        if new.shape[1]
+        else ", with no direction left to search; the matrix may be zero or indefinite: look at all its eigenvalues."
+    )
     raise NotConvergedError(
         f"The {'largest' if largest else 'smallest'} eigenvalue did not converge: after {step} steps its relative "
-        f"error is {error[0]:.1e}, above the tolerance of {tolerance:.0e}"
-        + ("; allow more steps or a larger tolerance." if new.shape[1] else ", with no direction left to search.")
+        f"error is {error[0]:.1e}, above the tolerance of {tolerance:.0e}{remedy}"
     )
 
 
@@ -128,7 +150,7 @@ class _Search:
     """A search space, its image under the operator, and the best vectors in it."""
 
     def __init__(self, apply: Map, start: Float[Tensor, "n b"], block: int, largest: bool) -> None:
-        space = orthonormal(start)
+        space = orthonormalise(start)
         if not space.shape[1] or not torch.isfinite(space).all():
             raise NotConvergedError("The iteration has no vector to start from: all of them are zero or not finite.")
         self.apply, self.block, self.largest = apply, min(block, space.shape[1]), largest
@@ -158,67 +180,111 @@ class _Search:
     def _rotation(self, number: int) -> tuple[Float[Tensor, " b"], Float[Tensor, "q b"]]:
         """Eigenvalues of the projected operator, from the wanted end on, and their vectors in the basis."""
         projected = self.space.mT @ self.image
-        values, rotation = torch.linalg.eigh((projected + projected.mT) / 2)
-        if self.largest:
-            values, rotation = values.flip(0), rotation.flip(1)
+        values, rotation = eigh_from_end((projected + projected.mT) / 2, largest=self.largest)
         return values[:number], rotation[:, :number]
 
 
-class _Best:
-    """The pair of the smallest error so far, and the step that last halved it."""
-
-    def __init__(self) -> None:
-        self.error, self.step = float("inf"), 0
-        self.pair: tuple[float, Tensor] | None = None
-
-    def note(self, step: int, values: Float[Tensor, " b"], vectors: Tensor, error: Float[Tensor, " b"]) -> None:
-        """Keep the first pair if its error is less than half of that of the best one."""
-        if error[0] < self.error / 2:
-            self.error, self.step, self.pair = error[0].item(), step, (values[0].item(), vectors)
-
-
 def _has_settled(values: Float[Tensor, " b"], error: Float[Tensor, " b"], largest: bool, tolerance: float) -> bool:
-    """Say whether the first value is found, and none of the block can still overtake it."""
+    """Whether the first value is within the tolerance, and none of the block can still overtake it."""
     rivals = values * (1 + error) >= values[0] if largest else values * (1 - error) <= values[0]
     settled = error.max() <= TRUSTED and error[rivals].max() <= max(tolerance, tolerance**0.5)
     return bool(error[0] <= tolerance and settled)
 
 
+def residual_errors(values: Float[Tensor, " b"], residual: Float[Tensor, "n b"]) -> Float[Tensor, " b"]:
+    """Return relative errors of the Ritz values at either end, the outermost first, from the size of their residuals.
+
+    Errors are in double precision, so that those of second order show whatever the precision of the vectors.
+    """
+    eps = torch.finfo(values.dtype).eps
+    coupling = (residual[:, :-1].mT @ residual[:, :-1]).double()
+    values, linear = values.double(), torch.linalg.vector_norm(residual, dim=0).double()
+    linear = torch.where(linear <= eps * values.abs().max(), 0, linear)
+    errors = torch.where(values > 0, linear / values, torch.inf)
+    distance = (values[0] - values[-1]).abs() - linear[-1]
+    if len(values) > 1 and distance > 0 and values[0] > 0:
+        below = values[0] < values[-1]
+        moved = values[:-1].diag() + (-1 if below else 1) * coupling / distance
+        moved = torch.linalg.eigvalsh(moved)[0 if below else -1]
+        errors[0] = torch.minimum(errors[0], (moved / values[0] - 1).abs())
+    return errors
+
+
+def preconditioned_errors(
+    values: Float[Tensor, " b"],
+    residual: Float[Tensor, "n b"],
+    solved: Float[Tensor, "n b"],
+    *,
+    slack: float,
+    shift: float,
+    proved: bool,
+) -> Float[Tensor, " b"]:
+    r"""Return relative errors of the Ritz values at the lower end, the smallest first, from solved residuals.
+
+    The residuals are measured by the inverse of a matrix :math:`N - \sigma` with :math:`G \ge` `slack` N, which
+    bounds relative errors, however far below the largest eigenvalue the values lie.
+
+    Parameters
+    ----------
+    values, residual
+        Ritz values and their residuals
+    solved
+        the residuals multiplied by the inverse of N - shift
+    slack, shift
+        G - slack shift is at least slack (N - shift)
+    proved
+        whether slack is known, not guessed; if not, nothing of second order is made of it
+    """
+    weighted, values = (residual.mT @ solved).double() / slack, values.double()
+    above = values - slack * shift
+    linear = (weighted.diagonal().clamp_min(0) * above).sqrt() / values
+    linear = torch.where(above > 0, linear, torch.inf)  # otherwise the value is nothing but rounding
+    errors = linear.clone()
+    beyond = values[-1] * (1 - linear[-1])
+    if proved and len(values) > 1 and beyond > values[0]:
+        share = 1 - above[0] / (beyond - slack * shift)
+        moved = 1 - torch.linalg.eigvalsh(values[:-1].diag() - weighted[:-1, :-1] / share)[0] / values[0]
+        errors[0] = torch.minimum(errors[0], moved.clamp_min(0))
+    return errors
+
+
+def eigh_from_end(matrix: Float[Tensor, "q q"], *, largest: bool) -> tuple[Float[Tensor, " q"], Float[Tensor, "q q"]]:
+    """Return the eigenvalues of a symmetric matrix and their vectors, from the largest or the smallest on."""
+    values, vectors = torch.linalg.eigh(matrix)
+    return (values.flip(0), vectors.flip(1)) if largest else (values, vectors)
+
+
 def krylov_space(apply: Map, start: Float[Tensor, "n b"], steps: int) -> Float[Tensor, "n q"]:
     """Return an orthonormal basis of the columns of a matrix and of their products with the powers of an operator."""
-    basis = new = orthonormal(start)
+    basis = new = orthonormalise(start)
     for _ in range(steps):
-        new = orthonormal(apply(new), basis)
+        new = orthonormalise(apply(new), basis)
         basis = torch.cat([basis, new], 1)
     return basis
 
 
-def orthonormal(v: Float[Tensor, "n b"], basis: Float[Tensor, "n q"] | None = None) -> Float[Tensor, "n c"]:
-    """Orthonormalise columns against each other and a basis, leaving out those that add nothing to it."""
-    v = _unit(v)
+def orthonormalise(v: Float[Tensor, "n b"], basis: Float[Tensor, "n q"] | None = None) -> Float[Tensor, "n c"]:
+    """Return orthonormal columns that extend a basis by the span of v, without those that add nothing to it."""
+    v = v / v.abs().amax(0).clamp_min(torch.finfo(v.dtype).tiny)  # the square of a tiny entry would be zero
+    v = v / torch.linalg.vector_norm(v, dim=0).clamp_min(0.5)
     if basis is None:
         return _independent(v)
     v = v - basis @ (basis.mT @ v)
-    v = _independent(v[:, torch.linalg.vector_norm(v, dim=0) > _rounding(v)])
-    products = basis.mT @ v  # what rounding left of the first time
+    v = _independent(v[:, torch.linalg.vector_norm(v, dim=0) > _negligible(v)])
+    products = basis.mT @ v  # left by rounding of the first projection
     v = v - basis @ products
     return v if (products.abs() <= torch.finfo(v.dtype).eps ** 0.5).all() else _independent(v)
 
 
-def _unit(v: Float[Tensor, "n b"]) -> Float[Tensor, "n b"]:
-    v = v / v.abs().amax(0).clamp_min(torch.finfo(v.dtype).tiny)  # the square of a tiny entry would be zero
-    return v / torch.linalg.vector_norm(v, dim=0).clamp_min(0.5)
-
-
 def _independent(v: Float[Tensor, "n b"]) -> Float[Tensor, "n c"]:
-    """Return an orthonormal basis of the columns, without those that add nothing to what they are parts of."""
+    """Return an orthonormal basis of the span of unit columns and their parts, without negligible directions."""
     q, r = torch.linalg.qr(v)
-    if v.shape[1] <= len(v) and (r.diagonal().abs() > _rounding(v)).all():
+    if v.shape[1] <= len(v) and (r.diagonal().abs() > _negligible(v)).all():
         return q
     # QR would put noise in place of a column that adds nothing, and take it out of the columns after it
     u, s, _ = torch.linalg.svd(v, full_matrices=False)
-    return u[:, s > _rounding(v)]
+    return u[:, s > _negligible(v)]
 
 
-def _rounding(v: Tensor) -> float:
-    return torch.finfo(v.dtype).eps ** ROUNDING_POWER
+def _negligible(v: Tensor) -> float:
+    return torch.finfo(v.dtype).eps ** NEGLIGIBLE_POWER

@@ -1,4 +1,11 @@
-"""Both ends of the spectrum of a matrix, by diagonalising it: the reference for everything else."""
+"""Both ends of the spectrum of a matrix that is formed: from its eigenvalues, its inverse, or its singular values.
+
+They are the reference for everything else.
+
+>>> import torch
+>>> dense_ends(torch.diag(torch.tensor([4.0, 2.0, 0.0]))).rank
+2
+"""
 
 import math
 from collections.abc import Iterable
@@ -10,15 +17,13 @@ from torch import Tensor
 from gnlib.checks import EPS, as_float64, as_symmetric, numerical_rank
 from gnlib.eigen.result import ConditionNumber
 
-SQUARES_FIT = 1e60  # entries up to this, and down to its inverse, have squares within the range of double precision
+SQUARABLE = 1e60  # entries up to this, and down to its inverse, have squares within the range of double precision
 
 
 def dense_ends(matrix: Float[Tensor, "p p"], rank: int | None = None) -> ConditionNumber:
     """Return both ends of the spectrum of a symmetric positive semi-definite matrix from all its eigenvalues.
 
-    The rank is the number of eigenvalues above `p * eps` times the largest, unless it is given. The relative error of
-    the smallest eigenvalue is what counts as zero over it: either rounding put those eigenvalues where they are, and
-    moves the smallest one as much, or they are not zero and the rank is wrong.
+    The rank is the number of eigenvalues above `p * eps` times the largest, unless it is given.
     """
     matrix = as_symmetric(matrix, "The matrix")
     values = torch.linalg.eigvalsh(matrix).flip(0)
@@ -28,7 +33,7 @@ def dense_ends(matrix: Float[Tensor, "p p"], rank: int | None = None) -> Conditi
         raise ValueError("The matrix is zero: it has no eigenvalue to divide by. Check the weights and the data.")
     if values[-1] < -threshold:
         raise ValueError(f"The matrix has the negative eigenvalue {values[-1]:.1e}; a Gauss-Newton matrix has none.")
-    how = "rank given" if rank is not None else "relative threshold"
+    source = "rank given" if rank is not None else "relative threshold"
     if rank is None:
         rank = numerical_rank(values, p)
     elif not isinstance(rank, int) or not 1 <= rank <= p:
@@ -36,8 +41,17 @@ def dense_ends(matrix: Float[Tensor, "p p"], rank: int | None = None) -> Conditi
     smallest = values[rank - 1].item()
     if smallest <= 0:
         raise ValueError(f"Eigenvalue number {rank} is {smallest:.1e}, not positive; the rank given is too large.")
+    # The eigenvalues that count as zero measure the error of the smallest one that does not: either rounding put them
+    # where they are, and moves that one as much, or they are not zero and the rank is wrong.
     gap = smallest / max(values[rank:].abs().max().item() if rank < p else 0.0, EPS * largest)
-    return ConditionNumber(largest, smallest, rank, gap, 1 / gap, f"dense eigenvalues, {how}")
+    return ConditionNumber(
+        largest=largest,
+        smallest=smallest,
+        rank=rank,
+        gap=gap,
+        residual=1 / gap,
+        method=f"dense eigenvalues, {source}",
+    )
 
 
 def graded_smallest(matrix: Float[Tensor, "p p"]) -> tuple[float, float] | None:
@@ -62,29 +76,35 @@ def graded_smallest(matrix: Float[Tensor, "p p"]) -> tuple[float, float] | None:
 
 def graded_ends(matrix: Float[Tensor, "p p"]) -> ConditionNumber:
     """Return both ends of the spectrum of a matrix that may be graded; if it is singular, from its eigenvalues."""
-    found = graded_smallest(matrix)
-    if found is None:
+    lower = graded_smallest(matrix)
+    if lower is None:
         return dense_ends(matrix)
-    smallest, error = found
+    smallest, error = lower
     largest = torch.linalg.eigvalsh(matrix)[-1].item()
-    gap = smallest / (EPS * largest)
-    return ConditionNumber(largest, smallest, len(matrix), gap, error, "eigenvalues of the matrix and of its inverse")
+    return ConditionNumber(
+        largest=largest,
+        smallest=smallest,
+        rank=len(matrix),
+        gap=smallest / (EPS * largest),
+        residual=error,
+        method="eigenvalues of the matrix and of its inverse",
+    )
 
 
-def magnitude(matrix: Tensor) -> float:
-    """Return a power of two to divide a matrix by that brings its entries to the order of one; 1 for usual ones."""
+def safe_scale(matrix: Tensor) -> float:
+    """Return a power of two to divide a matrix by so that squares of its entries do not overflow; usually 1."""
     largest = torch.stack(torch.aminmax(matrix)).abs().max().item()
-    return 1.0 if 1 / SQUARES_FIT < largest < SQUARES_FIT else 2.0 ** math.frexp(largest)[1]
+    return 1.0 if 1 / SQUARABLE < largest < SQUARABLE else 2.0 ** math.frexp(largest)[1]
 
 
 def singular_value_ends(blocks: Iterable[Float[Tensor, "q _columns"]]) -> ConditionNumber:
     """Return both ends of the spectrum of `J J^T` for `J = [block, block, ...]`, which need not exist whole.
 
-    Rounding moves eigenvalues of the product by `eps` times the largest, and singular values by `eps` times the largest
-    of those: of condition numbers up to 1e16 the product keeps no digit, the factor half of them. Each block is merged
-    into the triangular factor R of a QR decomposition of `J^T`, which has its singular values.
-    Those up to `max(q, p) * eps` times the largest count as zero, where p is the number of columns.
+    Singular values up to `max(q, p) * eps` times the largest count as zero, where p is the number of columns.
     """
+    # Rounding moves eigenvalues of the product by eps times the largest of them, and singular values by eps times the
+    # largest of those: of condition numbers up to 1e16 the product keeps no digit, the factor half of them. The
+    # triangular factor R of J^T has its singular values, and merges one block at a time.
     triangle, columns = None, 0
     for block in blocks:
         block = as_float64(block, "The Jacobian")
@@ -100,4 +120,11 @@ def singular_value_ends(blocks: Iterable[Float[Tensor, "q _columns"]]) -> Condit
     rank = numerical_rank(values, max(columns, triangle.shape[1]))
     smallest = values[rank - 1].item()
     gap = smallest / max(values[rank].item() if rank < len(values) else 0.0, EPS * largest)
-    return ConditionNumber(largest**2, smallest**2, rank, gap**2, 2 / gap, "singular values of the Jacobian, by QR")
+    return ConditionNumber(
+        largest=largest**2,
+        smallest=smallest**2,
+        rank=rank,
+        gap=gap**2,
+        residual=2 / gap,
+        method="singular values of the Jacobian, by QR",
+    )

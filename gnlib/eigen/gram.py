@@ -7,27 +7,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.checks import EPS
-from gnlib.eigen.coupled_blocks import BLOCK_COLUMNS, CoupledBlocks
-from gnlib.eigen.dense import dense_ends, magnitude
-from gnlib.eigen.result import RESOLVED, ConditionNumber, Limits, NotConvergedError
-from gnlib.eigen.shifted_inverse import LinAlgError
+from gnlib.eigen.blocks import BLOCK_COLUMNS, CoupledBlocks, LinAlgError, combine_ends
+from gnlib.eigen.davidson import eigh_from_end
+from gnlib.eigen.dense import dense_ends, safe_scale
+from gnlib.eigen.result import ConditionNumber, Limits, NotConvergedError
 
 DENSE_UP_TO = 2000  # size up to which all eigenvalues take hardly longer than two of them
 MOST_STEPS = 50  # after which all eigenvalues would have taken no longer
 
 
 class Gram(NamedTuple):
-    """A symmetric matrix whose row `i k + a` belongs to output a of sample i.
-
-    Attributes
-    ----------
-    matrix
-        the matrix
-    outputs
-        number k of outputs of a sample
-    rank
-        number of non-zero eigenvalues where theory gives it
-    """
+    """A symmetric matrix whose row `i k + a` belongs to output a of sample i, k outputs each; the rank if known."""
 
     matrix: Float[Tensor, "nk nk"]
     outputs: int = 1
@@ -35,12 +25,12 @@ class Gram(NamedTuple):
 
 
 def is_of_full_rank(gram: Gram, limits: Limits) -> bool:
-    """Say whether the matrix may have full rank; the iteration finds out if it has."""
+    """Whether the matrix may have full rank; the iteration finds out if it has."""
     return gram.rank in (None, len(gram.matrix))
 
 
 def is_large(gram: Gram, limits: Limits) -> bool:
-    """Say whether all eigenvalues take longer than two of them."""
+    """Whether all eigenvalues take longer than two of them."""
     return len(gram.matrix) > DENSE_UP_TO
 
 
@@ -50,48 +40,33 @@ def dense(gram: Gram, limits: Limits) -> ConditionNumber:
 
 
 def iteration(gram: Gram, limits: Limits) -> ConditionNumber | None:
-    """Return both ends of the spectrum of a Gram matrix.
+    """Return both ends of the spectrum by a block iteration, or None where that does not work.
 
-    None is returned if the smallest eigenvalue is not resolved, as it then takes all of them to tell the rank; or if
-    the outputs are coupled too strongly for their blocks to help.
+    It does not if the smallest eigenvalue is not resolved, as it then takes all of them to tell the rank; or if the
+    outputs are coupled too strongly for their blocks to help.
     """
-    scale = magnitude(gram.matrix)
+    scale = safe_scale(gram.matrix)
     blocks = GramBlocks(gram.matrix if scale == 1 else gram.matrix / scale, gram.outputs)
-    tolerance, steps = limits.tolerance, min(limits.max_steps, MOST_STEPS)
+    limits = limits._replace(max_steps=min(limits.max_steps, MOST_STEPS))
     try:
-        top = blocks.end(largest=True, tolerance=tolerance, max_steps=steps)
-        bottom = blocks.end(largest=False, norm=top.value, tolerance=tolerance, max_steps=steps)
+        top = blocks.find_end(largest=True, limits=limits)
+        bottom = blocks.find_end(largest=False, norm=top.value, limits=limits)
     except (NotConvergedError, LinAlgError):
         return None
     p, gap = len(gram.matrix), bottom.value / (EPS * top.value)
-    residual = max(top.error, bottom.error + 1 / gap) if gap > p else torch.inf
-    if residual > RESOLVED:
-        return None
-    return ConditionNumber(
-        largest=top.value,
-        smallest=bottom.value,
-        rank=p,
-        gap=gap,
-        residual=residual,
-        method=f"block iteration on the matrix, {top.steps} and {bottom.steps} steps",
-    ).scaled(scale)
+    rounding = 1 / gap if gap > p else torch.inf
+    ends = combine_ends(top, bottom, rank=p, rounding=rounding, method="block iteration on the matrix")
+    return ends.rescale(scale) if ends.resolved else None
 
 
 class GramBlocks(CoupledBlocks):
     """A Gram matrix with its blocks of all samples for one output, in the basis of outputs that couples them least.
 
     That basis is the eigenbasis of the mean over samples of the blocks of all outputs for one sample.
-
-    Parameters
-    ----------
-    matrix
-        symmetric, row `i k + a` for output a of sample i
-    outputs
-        number k of outputs
     """
 
     def __init__(self, matrix: Float[Tensor, "nk nk"], outputs: int) -> None:
-        self.matrix = self.like = matrix
+        self.matrix = matrix
         self.outputs, self.inputs, self.outermost = outputs, len(matrix) // outputs, set(range(outputs))
         self.groups = [range(i, i + 1) for i in range(outputs)]
         samples = matrix.view(self.inputs, outputs, self.inputs, outputs)
@@ -115,11 +90,9 @@ class GramBlocks(CoupledBlocks):
 
     def guess(self, *, largest: bool) -> tuple[float, Float[Tensor, "p b"]]:
         """Project on the vectors at that end of each block."""
-        start = self.like.new_zeros(self.outputs, self.inputs, self.outputs, min(BLOCK_COLUMNS, self.inputs))
+        start = self.matrix.new_zeros(self.outputs, self.inputs, self.outputs, min(BLOCK_COLUMNS, self.inputs))
         for i in range(self.outputs):
             start[i, :, i] = self.ritz_vectors(i, BLOCK_COLUMNS, largest=largest)
         start = self.join(start.flatten(2))
-        values, vectors = torch.linalg.eigh(start.mT @ self.apply(start))
-        if largest:
-            values, vectors = values.flip(0), vectors.flip(1)
+        values, vectors = eigh_from_end(start.mT @ self.apply(start), largest=largest)
         return values[0].item(), start @ vectors[:, : self.columns]

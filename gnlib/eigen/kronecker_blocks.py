@@ -1,17 +1,21 @@
-r"""A Kronecker sum as coupled blocks."""
+r"""A Kronecker sum as coupled blocks, one an output, that are shifted and inverted at either end of its spectrum.
+
+With positive semi-definite factors, :math:`G = \sum_\ell C_\ell \otimes S_\ell` exceeds a multiple of its blocks,
+:math:`G \ge \eta \sum_\ell \operatorname{diag}(C_\ell) \otimes S_\ell`, where each :math:`C_\ell` exceeds that multiple
+of its diagonal. This slack :math:`\eta` turns residuals into bounds on relative errors of the smallest eigenvalues.
+"""
 
 from functools import partial
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from gnlib.checks import EPS
-from gnlib.eigen.coupled_blocks import BLOCK_COLUMNS, CoupledBlocks
-from gnlib.eigen.davidson import ExtremePair, krylov_space, orthonormal
-from gnlib.eigen.ritz_errors import relative_errors
-from gnlib.eigen.shifted_inverse import cholesky_solve, factor_shifted
+from gnlib.eigen.blocks import BLOCK_COLUMNS, CoupledBlocks, cholesky_solve, factor_shifted, outer_vectors
+from gnlib.eigen.davidson import ExtremePair, eigh_from_end, krylov_space, orthonormalise, preconditioned_errors
 from gnlib.operators import apply_kronecker_sum
 
 GOOD_SLACK = 0.1  # multiple of its blocks that the sum must exceed for a few columns to do
@@ -19,44 +23,45 @@ GUESS_SIZE = 160  # size of the projected problem that gives the guess
 CLOSER_SHIFTS = (0.03, 0.003)  # relative distances of the shifts that improve the guess
 
 
+class NullSpace(NamedTuple):
+    """The null space of a Kronecker sum: the outputs where the first factor is zero, times the span of some inputs."""
+
+    outputs: Bool[Tensor, " k"]
+    inputs: Float[Tensor, "r b"]
+
+    @property
+    def dimension(self) -> int:
+        """Number of vectors in a basis."""
+        return int(self.outputs.sum()) * self.inputs.shape[1]
+
+
 class KroneckerBlocks(CoupledBlocks):
     r"""The matrix :math:`\sum_\ell C_\ell \otimes S_\ell` with its blocks :math:`N_i = \sum_\ell (C_\ell)_{ii} S_\ell`.
 
-    The outputs are in the order of their block in the first term, so that an end of the spectrum belongs to the first
-    or the last of them. Of those far from it an approximate inverse does: groups of them, twice as large with each
-    step away from the end, share the mean of their blocks.
-
-    Parameters
-    ----------
-    left
-        (L, k, k) tensor of positive semi-definite factors, the first one diagonal and ascending
-    right
-        (L, r, r) tensor of positive semi-definite factors
-    silent
-        (k,) tensor, the outputs for which the first factor is zero
-    null_space
-        (r, b) tensor with orthonormal columns; times the silent outputs they are the null space
-    largest
-        the end of the spectrum that is looked for
+    The factors are positive semi-definite, the first one on the left diagonal and ascending.
     """
 
-    near = (1e-4, 1e-3, 0.01, 0.1, 0.5)
+    near_shifts = (1e-4, 1e-3, 0.01, 0.1, 0.5)
 
     def __init__(
         self,
         left: Float[Tensor, "L k k"],
         right: Float[Tensor, "L r r"],
-        silent: Bool[Tensor, " k"],
-        null_space: Float[Tensor, "r b"],
+        null_space: NullSpace | None = None,
         *,
         largest: bool,
     ) -> None:
-        self.left = self.like = left.to(right)
-        self.right, self.silent, self.null_space = right, silent, null_space
+        self.left, self.right = left.to(right), right
         self.outputs, self.inputs = left.shape[1], right.shape[1]
-        self.outermost = {0, self.outputs - 1} if silent.any() else {self.outputs - 1 if largest else 0}
+        no_outputs = torch.zeros(self.outputs, dtype=torch.bool, device=left.device)
+        self.null_space = null_space or NullSpace(no_outputs, right.new_empty(self.inputs, 0))
+        null_outputs, null_inputs = self.null_space
+        # The outputs are in the order of their blocks in the first term, so that an end of the spectrum belongs to the
+        # first or the last of them. Of those far from it an approximate inverse does: groups of them, twice as large
+        # with each step away from the end, share the mean of their blocks.
+        self.outermost = {0, self.outputs - 1} if null_outputs.any() else {self.outputs - 1 if largest else 0}
+        self.groups = _groups(int(null_outputs.sum()), self.outputs, largest)
         # Where the other factors are far from diagonal, their mean over outputs approximates them better.
-        self.groups = _groups(int(silent.sum()), self.outputs, largest)
         diagonal = left.diagonal(dim1=1, dim2=2).clamp_min(0)
         mean = diagonal.mean(1, keepdim=True).expand_as(diagonal)
         shared = [diagonal[:, group].mean(1, keepdim=True).expand(-1, len(group)) for group in self.groups]
@@ -66,9 +71,9 @@ class KroneckerBlocks(CoupledBlocks):
         first = [group[0] for group in self.groups]
         self.shares = weights[:, first]
         self.shared = (self.shares.mT.to(right) @ right.flatten(1)).unflatten(1, right.shape[1:])
-        if null_space.shape[1]:
-            null = null_space @ null_space.mT
-            for block in self.shared[: int(silent[first].sum())]:
+        if null_inputs.shape[1]:  # null vectors are raised, or else the blocks would have no inverse
+            null = null_inputs @ null_inputs.mT
+            for block in self.shared[: int(null_outputs[first].sum())]:
                 block += block.diagonal().mean() * null
         # The ends are clusters of k. Good blocks tell their eigenvalues apart; poor ones have to take them together.
         self.columns = BLOCK_COLUMNS if self.shiftable and self.slack > GOOD_SLACK else BLOCK_COLUMNS + self.outputs
@@ -91,32 +96,27 @@ class KroneckerBlocks(CoupledBlocks):
         return x.reshape(self.outputs * self.inputs, -1)
 
     def project(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "p b"]:  # noqa: D102
-        if not self.null_space.shape[1]:
+        outputs, inputs = self.null_space
+        if not inputs.shape[1]:
             return x
         y = self.split(x)
-        return self.join(y - self.silent[:, None, None] * (self.null_space @ (self.null_space.mT @ y)))
+        return self.join(y - outputs[:, None, None] * (inputs @ (inputs.mT @ y)))
 
     def guess(self, *, largest: bool) -> tuple[float, Float[Tensor, "p b"]]:
         """Project on all outputs times the inputs that matter at that end of the outermost blocks."""
         number = max(1, GUESS_SIZE // (2 * self.outputs))
         spaces = [self.ritz_vectors(i, number, largest=largest) for i in self.outermost]
-        space = orthonormal(torch.cat(spaces, 1))
-        projected = torch.einsum("lij,lab->iajb", self.left, self.between(space))
+        space = orthonormalise(torch.cat(spaces, 1))
+        projected = torch.einsum("lij,lab->iajb", self.left, space.mT @ self.right @ space)
         size = self.outputs * space.shape[1]
-        if self.null_space.shape[1]:  # a null vector is no guess
-            null = self.null_space.mT @ space
-            silent = self.silent.diag().to(projected)
-            top = torch.linalg.matrix_norm(projected.reshape(size, size))
-            projected += top * torch.einsum("ij,ab->iajb", silent, null.mT @ null)
-        values, vectors = torch.linalg.eigh(projected.reshape(size, size))
-        if largest:
-            values, vectors = values.flip(0), vectors.flip(1)
+        if self.null_space.inputs.shape[1]:  # a null vector is no guess
+            null = self.null_space.inputs.mT @ space
+            outputs = self.null_space.outputs.diag().to(projected)
+            norm = torch.linalg.matrix_norm(projected.reshape(size, size))
+            projected += norm * torch.einsum("ij,ab->iajb", outputs, null.mT @ null)
+        values, vectors = eigh_from_end(projected.reshape(size, size), largest=largest)
         start = space @ vectors[:, : self.columns].reshape(self.outputs, space.shape[1], -1)
         return values[0].item(), self.project(self.join(start))
-
-    def between(self, space: Float[Tensor, "r q"]) -> Float[Tensor, "L q q"]:
-        """Return the factors on the right between the columns of a matrix."""
-        return space.mT @ self.right @ space
 
     def ritz_vectors(self, i: int, number: int, *, largest: bool) -> Float[Tensor, "r q"]:
         """Return vectors at an end of the block of an output, from shifts closer and closer to it where need be."""
@@ -127,24 +127,23 @@ class KroneckerBlocks(CoupledBlocks):
             x = space[:, -1 if largest else 0]
             y = block @ x
             value = (x @ y).item()
-            good = torch.linalg.vector_norm(y - value * x) <= self.near[0] * value
+            good = torch.linalg.vector_norm(y - value * x) <= self.near_shifts[0] * value
             if good or not factor_shifted(block, (1 - sign * distance) * value, sign, out=factor):
                 break
             start = space[:, -BLOCK_COLUMNS:] if largest else space[:, :BLOCK_COLUMNS]
             space = krylov_space(partial(cholesky_solve, factor), start, 5)
-            _, rotation = torch.linalg.eigh(space.mT @ block @ space)
-            space = space @ (rotation[:, -number:] if largest else rotation[:, :number])
+            space = outer_vectors(block, space, number, largest=largest)
         return space
 
     def lower_errors(  # noqa: D102
         self, values: Float[Tensor, " b"], residual: Float[Tensor, "p b"], solved: Float[Tensor, "p b"], shift: float
     ) -> Float[Tensor, " b"]:
-        return relative_errors(values, residual, solved, slack=self.slack, shift=shift, proved=self.shiftable)
+        return preconditioned_errors(values, residual, solved, slack=self.slack, shift=shift, proved=self.shiftable)
 
     def rounding(self, bottom: ExtremePair) -> float:
         r"""Return the relative error of the smallest eigenvalue by rounding of the factors, in double precision.
 
-        That of the factors on the right, and of those on the left as they were made, is relative to the sizes
+        Rounding of the factors on the right, and of those on the left as they were made, is relative to the sizes
         :math:`c_i c_j` and :math:`s_a s_b` of rows and columns; the change of basis adds some relative to all of
         :math:`C_\ell`.
         """
@@ -153,7 +152,7 @@ class KroneckerBlocks(CoupledBlocks):
         made = torch.einsum("li,ir,lr->l", c, x.abs(), s).square()
         seen = ((x @ self.right) * x).sum(2).clamp_min(0).sqrt().sum(1).square()
         turned = torch.linalg.matrix_norm(self.left) * seen
-        turned[0] *= self.outputs  # outputs are silent up to so many times the rounding
+        turned[0] *= self.outputs  # outputs count as null up to so many times the rounding
         return EPS * (made.sum() + turned.sum()).item() / bottom.value
 
 
@@ -166,10 +165,10 @@ def in_eigenbasis(left: Float[Tensor, "L k k"]) -> tuple[Float[Tensor, " k"], Fl
     return mu, left
 
 
-def _groups(silent: int, outputs: int, largest: bool) -> list[range]:
-    """Split the outputs, in order, into groups that double in size away from an end; silent ones are apart."""
+def _groups(null_outputs: int, outputs: int, largest: bool) -> list[range]:
+    """Split the outputs, in order, into groups that double in size away from an end; null outputs are apart."""
     groups = []
-    for first, last in ((0, silent), (silent, outputs)):
+    for first, last in ((0, null_outputs), (null_outputs, outputs)):
         edges = [0, *(2**i for i in range(outputs) if 2 ** (i + 1) <= last - first), last - first]
         bounds = [last - e for e in reversed(edges)] if largest else [first + e for e in edges]
         groups += [range(a, b) for a, b in pairwise(bounds) if a < b]
@@ -177,7 +176,7 @@ def _groups(silent: int, outputs: int, largest: bool) -> list[range]:
 
 
 def _slack(left: Float[Tensor, "L k k"], weights: Float[Tensor, "L k"]) -> tuple[float, bool]:
-    """Return how many times the block diagonal matrix of these weights G is at least, and whether this is certain.
+    """Return the multiple of the block diagonal matrix of these weights that G exceeds, and whether this is certain.
 
     Where a factor is singular, the smallest of its other eigenvalues is a fair guess and no proof.
     """

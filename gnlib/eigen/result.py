@@ -1,4 +1,4 @@
-"""What is known of the two ends of a spectrum, and how well."""
+"""Condition numbers with the accuracy that they are known to, and the errors raised where there is none to give."""
 
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -15,7 +15,7 @@ class Limits(NamedTuple):
 
 
 class NotConvergedError(RuntimeError):
-    """An iteration ended before its residual was small enough: allow more steps, a larger tolerance, or any method."""
+    """An iteration ended before its error was small enough: allow more steps, a larger tolerance, or any method."""
 
 
 class NotResolvedError(ArithmeticError):
@@ -79,8 +79,8 @@ class ConditionNumber:
         """Whether double precision and the method determine the value to three digits."""
         return self.residual <= RESOLVED
 
-    def scaled(self, factor: float) -> "ConditionNumber":
-        """Return what is known of the ends of a multiple of the matrix."""
+    def rescale(self, factor: float) -> "ConditionNumber":
+        """Return the same result for a multiple of the matrix."""
         return replace(self, largest=self.largest * factor, smallest=self.smallest * factor)
 
     def __float__(self) -> float:

@@ -31,20 +31,9 @@ class GramOperator(SymmetricOperator):
     """
 
     def __init__(self, networks: Sequence[Network], memory: float, root: Float[Tensor, "n k r"] | None = None) -> None:
+        size = count_rows(networks) if root is None else len(root) * root.shape[2]
+        super().__init__(size, torch.float64, networks[0].x.device)
         self._networks, self._memory, self._root = networks, memory, root
-
-    @property
-    def shape(self) -> tuple[int, int]:  # noqa: D102
-        size = count_rows(self._networks) if self._root is None else len(self._root) * self._root.shape[2]
-        return size, size
-
-    @property
-    def dtype(self) -> torch.dtype:  # noqa: D102
-        return torch.float64
-
-    @property
-    def device(self) -> torch.device:  # noqa: D102
-        return self._networks[0].x.device
 
     def matmul(self, v: Float[Tensor, " r *columns"]) -> Float[Tensor, " r *columns"]:  # noqa: D102
         columns = v.to(self.dtype).reshape(len(v), -1)

@@ -167,8 +167,8 @@ def test_the_text_of_each_notebook_shows_what_it_imports(path):
     """Otherwise each change anywhere would execute it again."""
     code = [cell.source for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
     other = "random_layers" if path.stem.startswith("residual") else "residual"
-    found = module._Follower(path.parent, ())
-    found.follow_cells(code)
+    found = module.Dependencies(path.parent)
+    found.add_cells(code)
     assert found.modules and not any(name.startswith(f"gnbook.{other}") for name in found.modules)
 
 

@@ -144,7 +144,7 @@ def test_nbval_executes_what_has_changed_and_the_book_does_not_execute_it_again(
     assert folded == {"tags": ["hide-input"], "jupyter": {"source_hidden": True}, "cellView": "form"}
     shutil.rmtree(tree / "_build")
     status, output = nbval(tree)
-    assert status == 0 and "1 of 1 notebooks are as they were kept" in output
+    assert status == 0 and "1 of 1 notebooks are unchanged" in output
     assert log(tree) == ["a"]
     (tree / "gnlib/used.py").write_text("changed = True\n")
     assert nbval(tree)[0] == 0

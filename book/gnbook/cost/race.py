@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.eigen.coupled_blocks import CoupledBlocks
-from gnlib.eigen.davidson import Map, orthonormal
+from gnlib.eigen.blocks import CoupledBlocks, LinAlgError
+from gnlib.eigen.davidson import Map, orthonormalise
 from gnlib.eigen.gram import GramBlocks
 from gnlib.eigen.kronecker_blocks import KroneckerBlocks
 from gnlib.eigen.kronecker_sum import Terms
-from gnlib.eigen.shifted_inverse import LinAlgError
+from gnlib.eigen.result import Limits
 from gnlib.operators import KroneckerSum
 
 MOST = 200  # steps after which each of them gives up
@@ -62,7 +62,7 @@ class LowerEnd:
     def __init__(self, blocks: CoupledBlocks, norm: float, scale: float = 1.0) -> None:
         self.blocks, self.norm, self.scale = blocks, norm, scale
         self.inverse, self.columns = blocks.prepare(largest=False, norm=norm)
-        basis = orthonormal(self.columns)
+        basis = orthonormalise(self.columns)
         values, rotation = torch.linalg.eigh(basis.mT @ self.product(basis))
         self.guess, self.start = values[0].item(), basis @ rotation[:, : blocks.columns]
 
@@ -71,7 +71,7 @@ class LowerEnd:
         """Return that of a Kronecker sum with this largest eigenvalue."""
         terms = Terms(operator)
         left, right, scale = terms.rotated, *terms.factors[1:]
-        blocks = KroneckerBlocks(left, right, terms.silent, terms.null_space, largest=False)
+        blocks = KroneckerBlocks(left, right, terms.null_space, largest=False)
         return cls(blocks, largest / scale, scale)
 
     @classmethod
@@ -81,12 +81,12 @@ class LowerEnd:
 
     def product(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "p b"]:
         """Return the product with the matrix, its null space raised out of the way."""
-        return self.blocks.raised(x, self.norm)
+        return self.blocks.apply_deflated(x, self.norm)
 
     def ours(self, tolerance: float = 1e-8) -> Finish:
         """Return what our iteration finds; it ends when the relative error is bounded by the tolerance."""
         inverse = copy(self.inverse)  # it moves its shift
-        pair = self.blocks.iterate(inverse, self.columns, norm=self.norm, tolerance=tolerance, max_steps=MOST)
+        pair = self.blocks.iterate(inverse, self.columns, norm=self.norm, limits=Limits(tolerance, MOST))
         return Finish(pair.value * self.scale, pair.steps - 1)
 
     def scipy(self, tolerance: float | None = 1e-8, most: int = MOST) -> Finish:

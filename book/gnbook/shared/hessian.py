@@ -66,6 +66,7 @@ class Hessian(SymmetricOperator):
                 f"x has {samples} samples and the network {outputs} outputs, but a Hessian is that of one number; pass "
                 "one sample, x[i : i + 1], and choose an output by output=lambda y: y[:, a : a + 1]."
             )
+        super().__init__(sum(p.numel() for p in network.parameters.values()), torch.float64, network.x.device)
         self._network, self._parameters = network, network.parameters
         with network.as_template():
             with _Kinks() as kinks:
@@ -80,22 +81,6 @@ class Hessian(SymmetricOperator):
             raise ValueError(
                 "The gradient has NaN or infinite entries: no derivative at these weights, or an overflow."
             )
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Both dimensions: the number of parameters."""
-        size = sum(p.numel() for p in self._parameters.values())
-        return size, size
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Type of the entries: double precision."""
-        return torch.float64
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the sample."""
-        return self._network.x.device
 
     def matmul(self, v: Float[Tensor, " p *columns"]) -> Float[Tensor, " p *columns"]:
         """Return the product with a vector or with the columns of a matrix."""

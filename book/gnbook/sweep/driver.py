@@ -23,7 +23,7 @@ EXTRAS = ("distributed", "filelock", "pandas", "papermill", "pyarrow", "tqdm", "
 
 @dataclass(frozen=True)
 class Options:
-    """How to run a sweep; the parameters of `run` of the same names."""
+    """The parameters of `run` with the same names."""
 
     workers: int | None = None
     scheduler: str | None = None
@@ -45,7 +45,7 @@ def run(
     memory: int | str | None = None,
     threads: int = 1,
 ) -> Summary:
-    """Run a notebook for every case of a grid and leave one table; what is finished already is not run again.
+    """Run a notebook for every case of a grid and write one table; finished runs are not repeated.
 
     In a script, call this under `if __name__ == "__main__":`, since worker processes import the script.
 
@@ -54,7 +54,7 @@ def run(
     notebook
         .ipynb file with a cell tagged `parameters`
     grid
-        YAML file, or a mapping that says the same; see `gnbook.sweep.grid`
+        YAML file, or its content as a mapping; see `gnbook.sweep.grid`
     out
         folder of the sweep
     workers
@@ -73,7 +73,7 @@ def run(
     Raises
     ------
     FileNotFoundError, ValueError
-        The notebook, the grid or an option is not as described, or they do not go together; nothing has run.
+        The notebook, the grid or an option is not as described, or they do not fit together; nothing has run.
     OSError
         The folder cannot be written to, another sweep is at work in it, or the scheduler does not answer.
     """
@@ -100,7 +100,7 @@ def plan_for(notebook: str | Path, grid: str | Path | Mapping[str, object], opti
     device = options.device
     if device == "auto":
         if options.scheduler is not None:
-            raise ValueError("With a scheduler, say device cpu or cuda: what its workers have is not known here.")
+            raise ValueError("With a scheduler, say device cpu or cuda: the devices of its workers are not known here.")
         device = "cuda" if visible_gpus() else "cpu"
     return make_plan(notebook, grid, device)
 
@@ -113,7 +113,7 @@ def number_of_workers(options: Options, plan: Plan) -> int:
 
 
 def _sweep(plan: Plan, folder: Folder, options: Options) -> Summary:
-    """Run what is missing, and write the table whatever happened."""
+    """Run the missing cases, and write the table even if some fail or the sweep is interrupted."""
     began = time.perf_counter()
     missing = [run for run in plan.runs if folder.finished(run.name) is None]
     ended: dict[str, Outcome] = {}
@@ -178,7 +178,7 @@ def _bytes(memory: int | str | None) -> int | None:
 
 
 def _claim(folder: Folder, plan: Plan) -> None:
-    """Note what the folder is for; the table of one notebook is not to take the place of another's."""
+    """Note the notebook that the folder belongs to, and refuse the folder of another one."""
     path, name = folder.path / "sweep.json", plan.notebook.path.name
     if path.exists():
         other = json.loads(path.read_text())["notebook"]

@@ -1,4 +1,4 @@
-"""The parameters of a notebook, and the digest of what it computes."""
+"""Read the parameters of a notebook, and digest everything that its rows depend on."""
 
 import ast
 import json
@@ -17,13 +17,13 @@ class Notebook:
     Attributes
     ----------
     path
-        where it is, absolute
+        of its file, absolute
     source
         the notebook without outputs, as the text of an .ipynb file
     names
         the parameters, in the order of their cell
     defaults
-        the values of those whose default is a plain value and not an expression
+        the values of the parameters that are plain values and not expressions
     """
 
     path: Path
@@ -32,12 +32,12 @@ class Notebook:
     defaults: dict[str, object]
 
     def digest(self) -> str:
-        """Return the digest of all that its rows depend on besides the parameters."""
+        """Return the digest of everything that its rows depend on besides the parameters."""
         return digest_of_rows(self.source, self.path.parent)
 
 
 def digest_of_rows(source: str, folder: Path) -> str:
-    """Return the digest of all that the rows of a notebook depend on, from the text of its .ipynb file."""
+    """Return the digest of everything that the rows of a notebook depend on, from the text of its .ipynb file."""
     cells = [cell["source"] for cell in json.loads(source)["cells"] if cell["cell_type"] == "code"]
     return digest(["".join(cell) for cell in cells], folder, recorded=True)
 
@@ -75,10 +75,10 @@ def read_notebook(path: str | Path) -> Notebook:
 
 
 def _assignments(source: str, name: str) -> tuple[tuple[str, ...], dict[str, object]]:
-    """Return the names that a cell assigns, and the values of those set to a plain value.
+    """Return the names that a cell assigns, and the values of those that are plain values.
 
-    `papermill.inspect_notebook` reads the lines of the cell by a pattern: it leaves out a parameter whose comment has
-    an equals sign, shortens text with a number sign in it, and does not notice what is not Python.
+    `papermill.inspect_notebook` reads the lines of the cell by a pattern: it skips a parameter whose comment has an
+    equals sign, shortens text with a number sign in it, and accepts lines that are not Python.
     """
     try:
         statements = ast.parse(source).body

@@ -1,4 +1,4 @@
-"""The values that the parameters of a notebook take."""
+"""Check the values of a case against the parameters of a notebook."""
 
 import difflib
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The runs that a notebook and a grid make, and how long they may take."""
+"""Plan the runs of a notebook over a grid, and estimate how long they take."""
 
 import hashlib
 import json
@@ -15,12 +15,12 @@ from gnbook.sweep.parameters import complete
 
 @dataclass(frozen=True)
 class Run:
-    """A case with all that is known of it before it runs.
+    """A case of a grid before it runs.
 
     Attributes
     ----------
     name
-        20 hexadecimal digits: the digest of all that decides its results
+        20 hexadecimal digits, a digest of everything that its rows depend on
     label
         of the case in the grid, if it has one
     given
@@ -42,7 +42,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Plan:
-    """A notebook, the digest of what its rows depend on, a grid, and the runs that they make."""
+    """A notebook, the digest of everything that its rows depend on, a grid, and their runs."""
 
     notebook: Notebook
     digest: str
@@ -58,8 +58,8 @@ def make_plan(notebook: str | Path, grid: str | Path | Mapping[str, object], dev
     FileNotFoundError
         The notebook or the grid is not there.
     ValueError
-        Either is not as described, they do not go together, two cases are the same, or the notebook belongs to the
-        book of another checkout.
+        Either is not as described, they do not fit together, two cases are the same, or the notebook belongs to
+        another checkout of the book.
     """
     source, points = read_notebook(notebook), read_grid(grid)
     _check_checkout(source.path)
@@ -81,12 +81,12 @@ def make_plan(notebook: str | Path, grid: str | Path | Mapping[str, object], dev
 
 
 def run_name(digest: str, parameters: Mapping[str, object]) -> str:
-    """Return the name of a run, by which it is found again."""
+    """Return the name of a run, 20 hexadecimal digits."""
     return hashlib.sha256(json.dumps([digest, parameters], sort_keys=True).encode()).hexdigest()[:20]
 
 
 def _check_checkout(notebook: Path) -> None:
-    """Refuse a notebook beside whose book this is not: it would run by the code of another checkout."""
+    """Refuse a notebook of another checkout of the book: it would run by the code of this one."""
     other = notebook.resolve().parents[1]
     if environment() and (other / "book/gnbook").is_dir() and other != ROOT.resolve():
         raise ValueError(
@@ -120,7 +120,7 @@ def preview(plan: Plan, folder: Folder, workers: int) -> str:
             f"{mean:.1f} seconds, the mean of {len(seconds)}."
         )
     elif missing:
-        lines.append("No run has finished yet that would tell how long they take.")
+        lines.append("No run has finished yet, so there is no estimate of the time.")
     return "\n".join(lines)
 
 

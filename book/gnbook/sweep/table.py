@@ -1,4 +1,4 @@
-"""One table of all runs."""
+"""Collect the rows of all runs in one table."""
 
 import json
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def merge(folder: Folder, runs: Sequence[Run]) -> "DataFrame":
     """Return the rows of all finished runs in their order.
 
-    The columns are those of the parameters that the grid sets (lists and mappings as JSON), what the notebook recorded,
-    and where it comes from, in columns that begin with `run_`. A run that recorded nothing has one row.
+    The columns are the parameters that the grid sets (lists and mappings as JSON), those that the notebook recorded,
+    and the origin of each row, in columns that begin with `run_`. A run that recorded nothing has one row.
     """
     import pandas
 

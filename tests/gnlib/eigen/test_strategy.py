@@ -21,8 +21,9 @@ def method(name, *, applies=True, pays=True, works=True, asked=None):
 
         return ask
 
-    result = ConditionNumber(2.0, 1.0, rank=2, gap=1e9, residual=1e-9, method=name)
-    return Method(name, answer("applies", applies), answer("pays", pays), answer("ends", result if works else None))
+    result = ConditionNumber(largest=2.0, smallest=1.0, rank=2, gap=1e9, residual=1e-9, method=name)
+    ends = answer("ends", result if works else None)
+    return Method(name, ends, applies=answer("applies", applies), pays=answer("pays", pays))
 
 
 def taken(methods, name=None):

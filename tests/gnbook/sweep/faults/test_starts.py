@@ -103,6 +103,15 @@ def test_a_kernel_without_a_heartbeat_answers(starts, run):
     assert starts.count == 1
 
 
+def test_a_kernel_imports_the_code_of_this_checkout(run, tmp_path, monkeypatch):
+    for package in ("gnbook", "gnlib"):
+        (tmp_path / "another" / package).mkdir(parents=True)
+        (tmp_path / "another" / package / "__init__.py").write_text("")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "another"))
+    monkeypatch.setenv("TEST_LOG", str(tmp_path / "log"))
+    assert run().error is None
+
+
 def test_a_kernel_that_can_never_begin_fails_with_what_it_said(starts, run, out):
     starts(TAKE.format(port="iopub_port"))
     error = run().error

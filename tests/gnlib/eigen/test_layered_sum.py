@@ -1,0 +1,343 @@
+"""Kronecker sums of layers: single precision and then double, and white data that a first layer is too narrow for."""
+
+import pytest
+import torch
+
+from gnlib import NotConvergedError, SecondMoment, condition_number, linear_gauss_newton, linear_weights
+from gnlib.eigen import layered_sum
+from gnlib.eigen.kronecker_sum import Terms
+from gnlib.eigen.layered_sum import LayeredBlocks, restrict_to_first_layer
+from gnlib.eigen.result import Limits
+from gnlib.operators import KroneckerSum, LayeredSum, apply_kronecker_sum
+from tests.gnlib.eigen.helpers import EPS
+from tests.oracles import normal, orthogonal
+
+WIDE = [  # d, widths, k
+    (60, [70, 70, 70], 8),
+    (80, [90, 200, 100, 90], 5),
+    (50, [50, 50], 3),
+    (64, [64] * 6, 12),
+    (100, [120, 110], 1),
+    (40, [90], 9),
+]
+NARROW = [  # d, rank of the data, widths, k
+    (40, 40, [12], 5),
+    (40, 25, [12, 30], 5),
+    (30, 30, [29, 50, 40], 6),
+    (60, 50, [4, 20, 4], 7),  # narrower than the outputs too
+    (50, 50, [9, 3, 9], 4),  # with a neck
+    (30, 20, [5], 1),
+    (20, 20, [1, 1, 1], 3),
+    (45, 40, [15] * 10, 4),
+]
+wide = pytest.mark.parametrize(("d", "widths", "k"), WIDE)
+narrow = pytest.mark.parametrize(("d", "r", "widths", "k"), NARROW)
+
+
+def moment(d, r=None, *, spread=0.0, scale=1.0):
+    """A second moment of this rank in a random basis, its eigenvalues within so many decades."""
+    r = r or d
+    return SecondMoment(orthogonal(d, r, seed=5), scale * torch.logspace(0, -spread, r, dtype=torch.float64))
+
+
+def network(d, widths, k, seed=0):
+    return linear_weights([d, *widths, k], generator=torch.Generator().manual_seed(seed))
+
+
+def ends(op):
+    values = torch.linalg.eigvalsh(op.dense())
+    return values[-1].item(), values[0].item()
+
+
+def iterate(op, max_steps=100):
+    return layered_sum.iteration(Terms(op), Limits(max_steps=max_steps))
+
+
+def assert_right(result, op):
+    largest, smallest = ends(op)
+    assert result.resolved
+    assert result.rank == op.shape[0]
+    assert result.largest == pytest.approx(largest, rel=1e-8)
+    assert result.smallest == pytest.approx(smallest, rel=1e-8)
+    assert result.gap == pytest.approx(smallest / (EPS * largest), rel=1e-7)
+
+
+@wide
+@pytest.mark.parametrize("spread", [0.0, 1.0, 6.0])
+@pytest.mark.parametrize("skip", [0.0, 1.0])
+def test_the_ends_are_those_of_the_matrix(d, widths, k, spread, skip):
+    op = linear_gauss_newton(network(d, widths, k), moment(d, spread=spread), skip)
+    assert_right(iterate(op), op)
+
+
+def test_the_steps_of_both_precisions_count(monkeypatch):
+    iterate_once, steps = LayeredBlocks.iterate, []
+
+    def count(self, *arguments, **options):
+        pair = iterate_once(self, *arguments, **options)
+        steps.append(pair.steps)
+        return pair
+
+    monkeypatch.setattr(LayeredBlocks, "iterate", count)
+    result = iterate(linear_gauss_newton(network(60, [70, 70, 70], 8), moment(60)))
+    assert all(steps) and len(steps) == 4  # in single and in double precision, at either end
+    assert result.method.endswith(f"layers, {sum(steps[:2])} and {sum(steps[2:])} steps")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_is_claimed_is_right(seed):
+    """Random networks of every kind, with bottlenecks, graded layers and null outputs: right or refused."""
+    g = torch.Generator().manual_seed(seed)
+    d, k, depth = (int(torch.randint(low, high, (), generator=g)) for low, high in ((20, 90), (1, 12), (3, 7)))
+    widths = torch.randint(k, 2 * d, (depth - 1,), generator=g).tolist()
+    weights = network(d, widths, k, seed)
+    layer, decades = weights[seed % depth], 2 * (seed % 3)
+    weights[seed % depth] = layer * torch.logspace(0, -decades, len(layer)).double()[:, None]
+    op = linear_gauss_newton(weights, moment(d, spread=seed % 4))
+    result = iterate(op)
+    if result is not None and result.resolved:
+        assert (result.largest, result.smallest) == pytest.approx(ends(op), rel=10 * max(result.residual, 1e-12))
+
+
+def rounding(op, blocks):
+    """The rounding of the blocks, relative to their first term."""
+    exact = torch.einsum("lg,lab->gab", blocks.shares, op.right)
+    relative = (exact - blocks.shared) / op.roots[:, None] / op.roots
+    return (torch.linalg.matrix_norm(relative, 2) / blocks.shares[0]).max().item()
+
+
+def test_layers_that_cancel_are_not_trusted_to_single_precision():
+    """The rounding of a product that nearly vanishes is large beside it; it is measured, not assumed."""
+    d = 60
+    plane = orthogonal(d, d, seed=1)[:, :30]
+    p = plane @ plane.mT
+    weights = [1e4 * p, 1e4 * (torch.eye(d) - p), normal(d, d, seed=2), normal(5, d, seed=3)]
+    weights[0] = weights[0] + 1e-4 * normal(d, d, seed=4)
+    op = linear_gauss_newton(weights, moment(d))
+    single = op.form_right(torch.float32)
+    norm = torch.linalg.matrix_norm(op.right - single, 2).max()
+    assert norm > 1e-4 * torch.linalg.matrix_norm(op.right[-1], 2)
+    blocks = LayeredBlocks(op, torch.eye(5).double() * op.left.diagonal(dim1=1, dim2=2)[:, None], single, largest=False)
+    assert blocks.rounding_of_blocks() >= rounding(op, blocks)
+    result = iterate(op)
+    assert result is None or result.smallest == pytest.approx(ends(op)[1], rel=10 * result.residual)
+
+
+@pytest.mark.parametrize("spread", [0.0, 6.0])
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_the_rounding_of_the_blocks_is_measured(spread, scale):
+    op = linear_gauss_newton(network(60, [70, 70, 70], 6), moment(60, spread=spread, scale=scale))
+    _, basis = torch.linalg.eigh(op.left[0])
+    left = basis.mT @ op.left @ basis
+    blocks = LayeredBlocks(op, left, op.form_right(torch.float32), largest=False)
+    assert rounding(op, blocks) <= blocks.rounding_of_blocks() <= 20 * rounding(op, blocks)
+
+
+def test_the_rounding_of_the_factors_is_allowed_for():
+    """Blocks of small whole numbers, without any rounding, still have factors that are rounded."""
+    identity = torch.eye(400, dtype=torch.float64)
+    op = LayeredSum(torch.eye(2).double().repeat(3, 1, 1), torch.ones(400).double(), [2 * identity] * 2, identity)
+    blocks = LayeredBlocks(op, op.left, op.form_right(torch.float32), largest=False)
+    assert rounding(op, blocks) == 0
+    assert blocks.rounding_of_blocks() >= 400**0.5 * torch.finfo(torch.float32).eps * (1 + 4 + 16)
+
+
+def test_errors_allow_for_the_rounding_of_the_smallest_eigenvalue(monkeypatch):
+    op = linear_gauss_newton(network(60, [70, 70, 70], 6), moment(60))
+    monkeypatch.setattr(LayeredBlocks, "rounding", lambda self, bottom: 1e-5)
+    assert 1e-5 <= iterate(op).residual <= 1e-5 + 1e-8
+
+
+def test_errors_allow_for_the_rounding_of_the_blocks(monkeypatch):
+    op = linear_gauss_newton(network(60, [70, 70, 70], 6), moment(60))
+    slacks = []
+
+    def lower_errors(self, values, residual, solved, shift):
+        slacks.append(self.slack)
+        return original(self, values, residual, solved, shift)
+
+    original = LayeredBlocks.lower_errors
+    monkeypatch.setattr(LayeredBlocks, "lower_errors", lower_errors)
+    for error in (0.0, 0.05):
+        monkeypatch.setattr(LayeredBlocks, "rounding_of_blocks", lambda self, error=error: error)
+        assert_right(iterate(op), op)
+    assert min(slacks) == pytest.approx(0.95 * max(slacks))
+    for error in (0.2, torch.nan):
+        monkeypatch.setattr(LayeredBlocks, "rounding_of_blocks", lambda self, error=error: error)
+        assert iterate(op) is None
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_entries_at_the_ends_of_single_precision_are_left_to_double(scale):
+    weights = network(30, [40, 40, 40], 4)
+    weights[0] = weights[0] * scale
+    assert iterate(linear_gauss_newton(weights, moment(30))) is None
+
+
+def test_what_single_precision_does_not_resolve_is_left_to_double():
+    weights = network(60, [70] * 3, 8)
+    weights[-1] = weights[-1] * torch.logspace(0, -6, 8).double()[:, None]
+    assert iterate(linear_gauss_newton(weights, moment(60))) is None
+    bottleneck = network(60, [5, 70, 70], 8)  # narrower than the output
+    assert iterate(linear_gauss_newton(bottleneck, moment(60))) is None
+
+
+def test_an_iteration_that_does_not_converge_is_left_to_double():
+    op = linear_gauss_newton(network(60, [70] * 3, 8), moment(60))
+    assert iterate(op, max_steps=1) is None
+
+
+@pytest.mark.parametrize(
+    ("d", "widths", "spread", "expected"),
+    [
+        (500, [500, 500], 0.0, True),
+        (400, [500, 500], 0.0, False),  # forming the factors is cheap
+        (500, [500], 0.0, False),  # one of them
+        (500, [500, 1200], 0.0, False),  # the layers are large
+        (500, [500, 500], 3.0, True),
+        (500, [500, 500], 9.0, False),  # single precision would not do
+    ],
+)
+def test_which_networks_single_precision_is_for(d, widths, spread, expected):
+    op = linear_gauss_newton(network(d, widths, 3), moment(d, spread=spread))
+    assert layered_sum.is_wide(Terms(op), Limits()) is expected
+    assert ("layers" in condition_number(op).method) is expected
+
+
+def test_what_it_refuses_is_found_in_double_precision():
+    op = linear_gauss_newton(network(60, [3, 5], 5), moment(60))
+    with pytest.raises(NotConvergedError, match="The method 'layers' does not work here"):
+        condition_number(op, method="layers")
+    result = condition_number(op)
+    assert "layers" not in result.method
+    assert result.largest == pytest.approx(ends(op)[0], rel=1e-8)
+
+
+@wide
+def test_products_through_the_layers_are_those_with_the_factors(d, widths, k):
+    op = linear_gauss_newton(network(d, widths, k), moment(d, spread=1.0))
+    x, left = normal(3, 7, d, seed=1), normal(len(op.left), 7, 7, seed=2)
+    torch.testing.assert_close(op.apply_layers(x, left), apply_kronecker_sum(left, op.right, x))
+
+
+def test_factors_are_formed_once_in_the_precision_asked_for():
+    op = linear_gauss_newton(network(20, [30, 30], 3), moment(20, spread=1.0))
+    assert op.right is op.right
+    single = op.form_right(torch.float32)
+    assert single.dtype == torch.float32
+    torch.testing.assert_close(single.double(), op.right, rtol=1e-4, atol=1e-5)
+    assert isinstance(op, KroneckerSum)
+    assert op.shape == (60, 60)
+
+
+# White data with more dimensions than the first layer has units
+
+
+@narrow
+@pytest.mark.parametrize("scale", [1.0, 1e-200])
+@pytest.mark.parametrize("skip", [0.0, 1.0])
+def test_ends_and_rank_are_those_of_the_matrix(d, r, widths, k, scale, skip):
+    op = linear_gauss_newton(network(d, widths, k), moment(d, r, scale=scale), skip)
+    assert layered_sum.has_narrow_first_layer(Terms(op), Limits())
+    result = condition_number(op)
+    values = torch.linalg.eigvalsh(op.dense())
+    values = values[values > len(values) * EPS * values[-1]]
+    assert result.resolved
+    assert result.rank == len(values)
+    assert result.largest == pytest.approx(values[-1].item(), rel=1e-8)
+    assert result.smallest == pytest.approx(values[0].item(), rel=max(1e-8, 100 * EPS * result.value))
+    assert result.gap == pytest.approx(result.smallest / (EPS * result.largest))
+
+
+@narrow
+def test_on_the_range_of_the_first_layer_the_operator_is_that_of_a_smaller_network(d, r, widths, k):
+    op = linear_gauss_newton(network(d, widths, k), moment(d, r))
+    basis = torch.kron(torch.eye(k).double(), op.basis @ torch.linalg.qr(op.weights[0].mT).Q)
+    inside = basis.mT @ (op @ basis)
+    close = 1e-13 * torch.linalg.matrix_norm(inside).item()
+    torch.testing.assert_close(restrict_to_first_layer(op).dense(), inside, rtol=0, atol=close)
+
+
+@pytest.mark.parametrize(("width", "depth"), [(50, 20), (100, 40), (20, 10)])
+def test_a_cluster_of_hundreds_at_the_lower_end(width, depth):
+    """The smallest eigenvalue is that of the first factor: the rest of G on the range of the layer adds to it."""
+    d, k = 600, 10
+    op = linear_gauss_newton(network(d, [width] * (depth - 1), k), moment(d, scale=2.0))
+    result = condition_number(op)
+    assert result.rank == k * d
+    assert result.smallest == pytest.approx(2 * torch.linalg.eigvalsh(op.left[0])[0].item(), rel=1e-12)
+    x = normal(k * d, 1, seed=1)
+    for _ in range(200):
+        x = op @ (x / torch.linalg.vector_norm(x))
+    assert result.largest == pytest.approx(torch.linalg.vector_norm(x).item(), rel=1e-6)
+
+
+@narrow
+@pytest.mark.parametrize("spread", [1e-12, 1e-9, 1e-6, 1e-3])
+def test_data_that_are_nearly_white_bring_an_error_that_is_told(d, r, widths, k, spread):
+    nearly = 1 - spread * torch.linspace(0, 1, r, dtype=torch.float64)
+    op = linear_gauss_newton(network(d, widths, k), SecondMoment(orthogonal(d, r, seed=5), nearly))
+    result = condition_number(op, tolerance=11 * spread)
+    assert result.method.endswith("on the range of the first layer")
+    values = torch.linalg.eigvalsh(op.dense())
+    largest, smallest = values[-1].item(), values[-result.rank].item()
+    assert spread <= result.residual
+    assert abs(result.largest / largest - 1) <= result.residual
+    assert abs(result.smallest / smallest - 1) <= max(result.residual, 100 * EPS * result.value)
+
+
+def test_a_first_factor_that_vanishes_leaves_the_range_of_the_first_layer():
+    weights = network(40, [12, 12], 5)
+    weights[1] = torch.zeros_like(weights[1])
+    op = linear_gauss_newton(weights, moment(40))
+    values = torch.linalg.eigvalsh(op.dense())
+    result = condition_number(op)
+    assert result.rank == (values > 200 * EPS * values[-1]).sum()
+    expected = values[-1].item(), values[-result.rank].item()
+    assert (result.largest, result.smallest) == pytest.approx(expected, rel=1e-10)
+
+
+def test_nothing_but_zeros_is_refused():
+    weights = [torch.zeros_like(w) for w in network(40, [12, 12], 5)]
+    with pytest.raises(ValueError, match="The operator is zero"):
+        condition_number(linear_gauss_newton(weights, moment(40)))
+
+
+@pytest.mark.parametrize(
+    ("widths", "last", "expected"),
+    [
+        ([12], 1.0, True),
+        ([20], 1.0, False),
+        ([], 1.0, False),
+        ([12], 1 - 1e-14, True),
+        ([12], 1 - 0.9e-9, True),
+        ([12], 1 - 1.1e-9, False),
+    ],
+)
+def test_which_networks_have_a_narrow_first_layer_on_white_data(widths, last, expected):
+    eigenvalues = torch.tensor([1.0] * 19 + [last], dtype=torch.float64)
+    op = linear_gauss_newton(network(20, widths, 3), SecondMoment(orthogonal(20, 20, seed=5), eigenvalues))
+    assert layered_sum.has_narrow_first_layer(Terms(op), Limits()) is expected
+
+
+@pytest.mark.parametrize("depth", [4, 7, 10, 20, 30])
+def test_the_error_allows_for_the_rounding_of_the_first_factor(depth):
+    """It is a square, of which the singular values of its root know twice the digits."""
+    op = linear_gauss_newton(weights := network(600, [12] * depth, 10), moment(600))
+    result = condition_number(op)
+    exact = torch.linalg.svdvals(torch.linalg.multi_dot(weights[:0:-1]))[-1].item() ** 2
+    assert result.resolved is (depth <= 10)
+    if result.resolved:
+        assert abs(result.smallest / exact - 1) <= result.residual
+    else:
+        assert result.value <= result.largest / exact
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_error_allows_for_it_where_the_range_of_the_first_layer_is_large(seed):
+    singular = torch.logspace(0, -5, 4, dtype=torch.float64)
+    last = orthogonal(4, 4, seed=seed) * singular @ orthogonal(20, 4, seed=seed + 1).mT
+    op = linear_gauss_newton([1e4 * network(60, [20], 4, seed)[0], last], moment(60))
+    result = condition_number(op)
+    assert result.rank == 240
+    assert abs(result.smallest / singular[-1].item() ** 2 - 1) <= result.residual
