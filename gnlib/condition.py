@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from gnlib.eigen.result import ConditionNumber, Limits
 from gnlib.eigen.strategy import GRAM, KRONECKER_SUM, find_ends
 from gnlib.gauss_newton import GaussNewton
 from gnlib.jacobian.inputs import Inputs
+from gnlib.jacobian.network import Mode
 from gnlib.operators import KroneckerSum, SymmetricOperator
 
 
@@ -28,7 +29,7 @@ def condition_number(
     loss: str | Callable[[Tensor, Any], Tensor] = "mse",
     *,
     output: Callable[..., Tensor] | None = None,
-    mode: Literal["eval", "train"] | None = None,
+    mode: Mode | None = None,
     memory: float = 4.0,
     outputs: int = 1,
     rank: int | None = None,
@@ -70,7 +71,7 @@ def condition_number(
         An operand of another kind, or an argument that is not meant for its kind.
     ValueError
         A matrix that is empty, not square, not symmetric, not positive semi-definite, not finite, or zero; a method
-        that does not apply; what :class:`gnlib.GaussNewton` refuses.
+        that does not apply; all that :class:`gnlib.GaussNewton` refuses.
     NotConvergedError
         An iteration that did not reach the tolerance.
 
@@ -130,7 +131,7 @@ def report(
     *,
     optimizer: Any = None,
     output: Callable[..., Tensor] | None = None,
-    mode: Literal["eval", "train"] | None = None,
+    mode: Mode | None = None,
     memory: float = 4.0,
 ) -> Report:
     """Return how well conditioned a network is on its data, where that comes from, and what to do.

@@ -21,11 +21,12 @@ from gnlib.diagnosis.culprits import Culprits, culprits_of
 from gnlib.diagnosis.forecast import Forecast, forecast_of
 from gnlib.diagnosis.rates import StableRate, stable_rate_of
 from gnlib.diagnosis.report import Report, report_on
-from gnlib.eigen.davidson import ExtremePair
+from gnlib.eigen.davidson import ExtremePair, largest_eigenvalue
 from gnlib.eigen.result import ConditionNumber, Limits
 from gnlib.jacobian.gram import blocks_of
 from gnlib.jacobian.inputs import Inputs
-from gnlib.jacobian.operator import GramOperator, largest_eigenvalue
+from gnlib.jacobian.network import Mode
+from gnlib.jacobian.passes import GramOperator
 from gnlib.jacobian.plan import Cost
 from gnlib.problem import Problem
 
@@ -60,7 +61,7 @@ class GaussNewton:
         `"mse"`, `"cross_entropy"`, or a function of outputs and targets, as for :func:`gnlib.losses.loss_of`. `"mse"`
         is half the mean over samples of the squared distance, of which `nn.MSELoss()` is `2 / k` times
     output
-        function of what the module returns that gives the `(n, k)` outputs, where these are not what it returns
+        function that makes the `(n, k)` outputs of the module's own result, where these are not the same
     mode
         which function is meant: `"eval"` (running statistics, no dropout) or `"train"` (statistics of the batch);
         needed only if the module is in training mode and is another function there. Where the outputs of a sample
@@ -79,7 +80,7 @@ class GaussNewton:
         Something that is not a module, or not a tensor of real numbers.
     ValueError
         Parameters, data, outputs or derivatives that are not finite, outputs not of shape `(n, k)` or without a
-        gradient, a random function, one that changes its parameters or depends on what a call leaves behind, one that
+        gradient, a random function, one that changes its parameters or depends on earlier calls, one that
         computes in a lower precision out of sight, samples that depend on each other unless `mode="train"` or batch
         normalisation say so, an unknown mode, or too little memory; losses and targets that
         :func:`gnlib.losses.loss_of` refuses.
@@ -92,7 +93,7 @@ class GaussNewton:
     k backward passes.
 
     Layers are known by the functions of torch that they call with a parameter: linear maps, convolutions, embeddings,
-    scales and shifts of normalisations, and what attention is made of. Their gradients by a weight are products of
+    scales and shifts of normalisations, and the projections of attention. Their gradients by a weight are products of
     features and gradients, from which their part of the matrix is made in the way that takes fewer operations
     (:meth:`cost`). A parameter that is used in any other way as well is differentiated by itself.
 
@@ -126,7 +127,7 @@ class GaussNewton:
         loss: str | Callable[[Tensor, Any], Tensor] = "mse",
         *,
         output: Callable[..., Tensor] | None = None,
-        mode: Literal["eval", "train"] | None = None,
+        mode: Mode | None = None,
         memory: float = 4.0,
         optimizer: str | Optimizer | None = None,
     ) -> None:
@@ -281,8 +282,8 @@ class GaussNewton:
 
         It is 2 over the largest eigenvalue for gradient descent and :math:`2 (1 + \beta)` over it with momentum
         (:class:`gnlib.diagnosis.descent.Rule`); for Adam with :math:`\beta_1 = 0.9` it is 38 over the largest
-        eigenvalue of :math:`P^{-1} G`, with P what it divides by. Its own state makes P; before its first step P is
-        the root of the diagonal of G, of the size of the gradient, which takes `y`.
+        eigenvalue of :math:`P^{-1} G`, with the factors P that it divides by. Its own state makes P; before its first
+        step P is the root of the diagonal of G, of the size of the gradient, which takes `y`.
 
         Raises
         ------

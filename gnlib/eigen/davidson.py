@@ -22,6 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.eigen.result import NotConvergedError
+from gnlib.operators import SymmetricOperator
 
 Map = Callable[[Float[Tensor, "n b"]], Float[Tensor, "n b"]]
 PATIENCE = 15  # steps that do not halve the error, after which the rest of it may be rounding
@@ -288,3 +289,53 @@ def _independent(v: Float[Tensor, "n b"]) -> Float[Tensor, "n c"]:
 
 def _negligible(v: Tensor) -> float:
     return torch.finfo(v.dtype).eps ** NEGLIGIBLE_POWER
+
+
+def largest_eigenvalue(
+    operator: SymmetricOperator | Tensor, *, tolerance: float = 1e-8, max_steps: int = 500
+) -> ExtremePair:
+    """Return the largest eigenvalue of a positive semi-definite operator, by products with few vectors at a time.
+
+    Parameters
+    ----------
+    operator
+        the operator, or a matrix
+    tolerance
+        relative error at which the iteration may stop; the error of the result is proved by its residual
+    max_steps
+        steps after which it gives up
+
+    Raises
+    ------
+    NotConvergedError
+        After `max_steps`.
+
+    References
+    ----------
+    E. R. Davidson (1975), The iterative calculation of a few of the lowest eigenvalues and corresponding eigenvectors
+    of large real-symmetric matrices, Journal of Computational Physics 17.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gnlib.operators import KroneckerSum
+    >>> left, right = torch.eye(2).double()[None], torch.diag(torch.tensor([1.0, 3.0]).double())[None]
+    >>> round(largest_eigenvalue(KroneckerSum(left, right, torch.eye(2).double())).value, 6)
+    3.0
+    """
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(operator.shape[0], min(2, operator.shape[0]), generator=generator, dtype=torch.float64)
+
+    def errors(values: Tensor, residual: Tensor, _: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(residual, dim=0) / values.abs()
+
+    return extreme_eigenpair(
+        operator.matmul,
+        start.to(operator.device),
+        block=start.shape[1],
+        largest=True,
+        precondition=lambda residual: residual,
+        errors=errors,
+        tolerance=tolerance,
+        max_steps=max_steps,
+    )

@@ -16,18 +16,8 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from gnlib.files import progress
-from gnlib.jacobian.network import Factors, Network
-from gnlib.jacobian.plan import (
-    COLUMNS,
-    TILE,
-    Group,
-    Layer,
-    Plan,
-    count_rows,
-    count_units,
-    label_progress,
-    plan_of,
-)
+from gnlib.jacobian.network import Factors, Network, count_rows
+from gnlib.jacobian.plan import COLUMNS, TILE, Group, Layer, Plan, label_progress, plan_of
 from gnlib.jacobian.record import FactoredRows, Structure, factored_rows, structures_of
 
 DENSE = 0.8  # share of columns that are not zero, above which it takes longer to pack them than to multiply all
@@ -38,45 +28,32 @@ class NotFiniteError(ValueError):
 
 
 class LayerTrace(NamedTuple):
-    r"""The part of a parameter in the Gram matrix of a loss, :math:`R^\top K R` with :math:`K = \frac1n J J^\top`.
+    r"""The part of a parameter in the Gram matrix of a loss, :math:`R^\top K R` with :math:`K = \frac1n J J^\top`."""
 
-    Attributes
-    ----------
-    trace
-        the trace of :math:`R^\top K_\ell R`, where :math:`K_\ell` is made of the columns of J for this parameter alone
-    alive
-        for each row of the parameter, along its first axis, whether any of its columns of J has an entry that is not 0
-    """
-
-    trace: float
-    alive: Bool[Tensor, " rows"]
+    trace: float  # with the columns of J for this parameter alone
+    alive: Bool[Tensor, " rows"]  # whether a column for a row of it, along its first axis, has an entry that is not 0
 
 
 def gram_of(networks: Sequence[Network], memory: float) -> Float[Tensor, "nk nk"]:
     r"""Return the Gram matrix :math:`\frac1n J J^\top` of networks, one for each batch."""
-    return _accumulate(networks, memory, None)
+    return layered_gram(networks, memory)[0]
 
 
 def layered_gram(
-    networks: Sequence[Network], memory: float, root: Float[Tensor, "n k r"]
+    networks: Sequence[Network], memory: float, root: Float[Tensor, "n k r"] | None = None
 ) -> tuple[Float[Tensor, "nk nk"], dict[str, LayerTrace]]:
-    r"""Return the Gram matrix K of networks and, by parameter, the trace of its part in :math:`R^\top K R`.
+    r"""Return the Gram matrix K of networks and, for a root R, the part of each parameter in :math:`R^\top K R`.
 
-    It takes the memory of :func:`gram_of`. A weight and a bias whose factors are held together stand under the name of
-    the first of them.
+    The parts take no memory of the size of K. A weight and a bias whose factors are held together stand under the name
+    of the first of them.
     """
-    traces = _Traces(root, networks[0].parameters)
-    return _accumulate(networks, memory, traces), traces.by_parameter
-
-
-def _accumulate(networks: Sequence[Network], memory: float, traces: "_Traces | None") -> Float[Tensor, "nk nk"]:
-    """Sum the Gram matrix over groups of columns and layers, and the traces of its parts if they are asked for."""
+    traces = None if root is None else _Traces(root, networks[0].parameters)
     structures, rows = structures_of(networks), count_rows(networks)
     plan = plan_of(networks, structures, memory, result=rows)
     gram = torch.zeros(rows, rows, dtype=torch.float64, device=networks[0].x.device)
     label = label_progress(networks, structures, plan)
     for group in plan.groups:
-        blocks, by_parameter, layers = columns_of(networks, structures, plan, group, label, wide=COLUMNS)
+        blocks, by_parameter, layers = _columns_of(networks, structures, plan, group, label, wide=COLUMNS)
         if traces is not None:
             for name, part in group.columns.items():
                 traces.add_columns(name, part, by_parameter[name])
@@ -87,28 +64,28 @@ def _accumulate(networks: Sequence[Network], memory: float, traces: "_Traces | N
             add_columns(gram, blocks.pop())
         while layers:
             layers.pop().add_to(gram)
-        check_finite(gram.diagonal(), group)
-    return mirror(gram).div_(sum(len(network.x) for network in networks))
+        _check_finite(gram.diagonal(), group)
+    mirror(gram).div_(sum(len(network.x) for network in networks))
+    return gram, traces.by_parameter if traces else {}
 
 
 @torch.inference_mode(False)
 @torch.no_grad()
 def gauss_newton_of(networks: Sequence[Network], memory: float) -> Float[Tensor, "p p"]:
     r"""Return the Gauss-Newton matrix :math:`\frac1n J^\top J` of networks with few parameters."""
-    sizes = {name: p.numel() for name, p in networks[0].parameters.items()}
-    p = sum(sizes.values())
-    everything = Group({name: slice(0, size) for name, size in sizes.items()}, [])
+    parts = {name: slice(0, p.numel()) for name, p in networks[0].parameters.items()}
+    sizes = [part.stop for part in parts.values()]
+    p = sum(sizes)
     matrix = torch.zeros(p, p, dtype=torch.float64, device=networks[0].x.device)
     for network, structure in zip(networks, structures_of(networks), strict=True):
         plan = plan_of([network], [structure], memory, result=p)
         with network.as_template():
-            for some in factored_rows(network, structure, [*sizes], plan.units, plan.outputs):
+            for some in factored_rows(network, structure, [*parts], plan.units, plan.outputs):
                 block = matrix.new_empty(some.units.stop - some.units.start, some.outputs.stop - some.outputs.start, p)
-                places = block.split([*sizes.values()], 2)
-                for (name, part), place in zip(everything.columns.items(), places, strict=True):
-                    _write_columns(place, network, structure, some, name, part)
+                for (name, part), columns in zip(parts.items(), block.split(sizes, 2), strict=True):
+                    _write_columns(columns, network, structure, some, name, part)
                 add_columns(matrix, block.flatten(0, 1).mT)
-    check_finite(matrix.diagonal(), everything)
+    _check_finite(matrix.diagonal(), Group(parts, []))
     return mirror(matrix).div_(sum(len(network.x) for network in networks))
 
 
@@ -118,8 +95,8 @@ def blocks_of(networks: Sequence[Network], memory: float) -> Iterator[Float[Tens
     plan = plan_of(networks, structures, memory, result=0)
 
     def block_of(group: Group) -> Float[Tensor, "nk g"]:
-        (block,), _, _ = columns_of(networks, structures, plan, group)
-        check_finite(torch.linalg.vector_norm(block, math.inf), group)
+        (block,), _, _ = _columns_of(networks, structures, plan, group)
+        _check_finite(torch.linalg.vector_norm(block, math.inf), group)
         return block
 
     return map(block_of, plan.groups)
@@ -127,7 +104,7 @@ def blocks_of(networks: Sequence[Network], memory: float) -> Iterator[Float[Tens
 
 @torch.inference_mode(False)
 @torch.no_grad()
-def columns_of(
+def _columns_of(
     networks: Sequence[Network],
     structures: Sequence[Structure],
     plan: Plan,
@@ -150,9 +127,9 @@ def columns_of(
     names = [*group.columns, *(name for layer in group.layers for name in layer.names)]
     first = 0
     for network, structure in zip(networks, structures, strict=True):
-        rows, units = count_rows([network]), count_units(network)
-        steps = math.ceil(units / plan.units) * math.ceil(rows // units / plan.outputs)
-        own = {name: c[first : first + rows].unflatten(0, (units, -1)) for name, c in columns.items()}
+        stop = first + network.rows
+        steps = math.ceil(network.units / plan.units) * math.ceil(network.rows // network.units / plan.outputs)
+        own = {name: c[first:stop].unflatten(0, (network.units, -1)) for name, c in columns.items()}
         with network.as_template():
             parts = factored_rows(network, structure, names, plan.units, plan.outputs)
             for some in progress(parts, label, steps):
@@ -160,11 +137,11 @@ def columns_of(
                     _write_columns(own[name][some.units, some.outputs], network, structure, some, name, part)
                 for layer in layers:
                     layer.take(some)
-        first += rows
+        first = stop
     return blocks, columns, layers
 
 
-def check_finite(values: Tensor, group: Group) -> None:
+def _check_finite(values: Tensor, group: Group) -> None:
     """Refuse a Jacobian of which some measure is not finite."""
     if not torch.isfinite(values).all():
         names = ", ".join([*group.columns, *(name for layer in group.layers for name in layer.names)])
@@ -206,10 +183,8 @@ class _Traces:
 
 def _gradients(structure: Structure, rows: FactoredRows, calls: Sequence[int]) -> Float[Tensor, "b c t h o"]:
     """Return the gradients by results of calls, at all their positions."""
-    by_call = []
-    for call in calls:
-        g = rows.gradients[call]
-        by_call.append(structure.forms[call].channels(g.flatten(0, 1)).unflatten(0, g.shape[:2]))
+    own = [(structure.forms[call], rows.gradients[call]) for call in calls]
+    by_call = [form.channels(g.flatten(0, 1)).unflatten(0, g.shape[:2]) for form, g in own]
     return by_call[0] if len(by_call) == 1 else torch.cat(by_call, 2)
 
 
@@ -256,14 +231,10 @@ def _write_weight_columns(
     """Write gradients by a slice of a flattened weight, from the least number of its rows that has all of it."""
     groups, outputs = g.shape[3:]
     inputs = size // (groups * outputs)
-    if not f.is_floating_point():  # rows of an embedding
-        row = outputs
-    elif groups == 1:
-        row = inputs
-    else:
-        row = outputs * inputs
+    indices = not f.is_floating_point()
+    row = outputs if indices else inputs if groups == 1 else outputs * inputs  # entries of a token, a unit, or a group
     some = slice(part.start // row, -(-part.stop // row))
-    if not f.is_floating_point():
+    if indices:
         chosen = f == torch.arange(some.start, some.stop, device=f.device)
         columns = torch.einsum("bthi,bctho->bchio", chosen.to(g.dtype), g)
     elif groups == 1:
@@ -309,15 +280,11 @@ class FactoredLayer:
 
     def __init__(self, network: Network, structure: Structure, layer: Layer) -> None:
         self._structure, self.layer, self._features = structure, layer, list[Shaped[Tensor, "h b t i"]]()
-        units, rows = count_units(network), count_rows([network])
-        sizes = units, rows // units, layer.outputs
-        new = partial(torch.empty, dtype=torch.float64, device=network.x.device)
-        self._by_pairs = layer.goes_by_pairs(units, rows)
-        self._gradients: Float[Tensor, "h n k o t"]
-        if self._by_pairs:  # position by position in memory
-            self._gradients = new(layer.groups, layer.positions, *sizes).movedim(1, -1)
-        else:
-            self._gradients = new(layer.groups, *sizes, layer.positions)
+        sizes = network.units, network.rows // network.units, layer.outputs
+        new = partial(torch.empty, layer.groups, dtype=torch.float64, device=network.x.device)
+        self._gradients: Float[Tensor, "h n k o t"] = (  # pairs take them position by position in memory
+            new(layer.positions, *sizes).movedim(1, -1) if layer.by_pairs else new(*sizes, layer.positions)
+        )
 
     def take(self, rows: FactoredRows) -> None:
         """Keep the factors of some units and outputs."""
@@ -336,7 +303,7 @@ class FactoredLayer:
     def add_to(self, gram: Float[Tensor, "r r"]) -> None:
         """Add the layer's part to the blocks of a matrix on the diagonal and above it."""
         for f, g in self._by_group():
-            if self._by_pairs:
+            if self.layer.by_pairs:
                 _add_pairs(gram, f, g)
             else:
                 for part in g.split(math.ceil(COLUMNS / f.shape[2]), 2):

@@ -2,7 +2,7 @@
 
 import pickle
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,14 +32,7 @@ class Interceptor(TorchFunctionMode):
         """Return the result of a function, or another in its place."""
         raise NotImplementedError
 
-    def __torch_function__(
-        self,
-        function: Callable[..., Any],
-        types: object,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Call a function, as torch asks for."""
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: D105
         return self.call(function, args, dict(kwargs or {}))
 
 
@@ -47,19 +40,29 @@ class Interceptor(TorchFunctionMode):
 
 
 class DoublePrecision(Interceptor):
-    """Turn casts to a lower precision into casts to double precision.
+    """Turn casts to a lower precision into casts to double precision, and record the lower ones in `requested`.
 
-    A cast is a method such as `x.float()`, or a type among the arguments of any function. Autocasting leaves double
-    precision alone.
+    A cast is a method such as `x.float()`, or a type among the arguments of any function. Autocasting, which is
+    recorded too, leaves double precision alone.
     """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self._device = device.type
+        self.requested: set[torch.dtype] = set()
 
     def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function of torch, in double precision."""
         name = getattr(function, "__name__", "")
         if name == "__get__":  # an attribute, such as a shape
             return function(*args)
+        types = [value for value in (*args[1:], *kwargs.values()) if isinstance(value, torch.dtype)]
+        if torch.is_autocast_enabled(self._device):
+            types.append(torch.get_autocast_dtype(self._device))
         if name in CASTS and isinstance(args[0], Tensor):
+            types.append(getattr(torch, name))
             function = getattr(torch.Tensor, CASTS[name])
+        self.requested.update(DOUBLE.keys() & types)
         kwargs = {key: _as_double(value, name) for key, value in kwargs.items()}
         kwargs.update((key, False) for key in STORAGE if kwargs.get(key) is True)
         return function(*args[:1], *[_as_double(value, name) for value in args[1:]], **kwargs)
@@ -77,26 +80,6 @@ def _as_double(value: Any, name: str) -> Any:
     return value
 
 
-class RequestedPrecisions(Interceptor):
-    """Record in `dtypes` the precisions below double that a forward pass asks for, by a cast or by autocasting."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.dtypes: set[torch.dtype] = set()
-
-    def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a function of torch."""
-        name = getattr(function, "__name__", "")
-        asked = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.dtype)]
-        if name in CASTS:
-            asked.append(getattr(torch, name))
-        for device in {value.device.type for value in args if isinstance(value, Tensor)}:
-            if torch.is_autocast_enabled(device):
-                asked.append(torch.get_autocast_dtype(device))
-        self.dtypes.update(dtype for dtype in asked if dtype in DOUBLE)
-        return function(*args, **kwargs)
-
-
 class Downcasts(TorchDispatchMode):
     """Record in `operations` those, of whatever origin, that take double precision and return a lower one."""
 
@@ -104,14 +87,7 @@ class Downcasts(TorchDispatchMode):
         super().__init__()
         self.operations: dict[str, torch.dtype] = {}
 
-    def __torch_dispatch__(
-        self,
-        function: Callable[..., Any],
-        types: object,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Call an operation, and compare the types of its arguments and results."""
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: D105
         result = function(*args, **(kwargs or {}))
         lower = [t.dtype for t in tree_leaves(result) if isinstance(t, Tensor) and t.dtype in DOUBLE]
         if lower and any(isinstance(t, Tensor) and t.dtype in DOUBLE.values() for t in tree_leaves((args, kwargs))):

@@ -18,39 +18,23 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn import functional
 
-Parameter = Tensor | None
-
 
 class Call(NamedTuple):
     """A call of a function that is linear in its weight and its bias.
 
-    Attributes
-    ----------
-    weight, bias
-        its arguments
-    run
-        the function of these alone
-    inputs
-        returns the tensor that the features are made of
-    features
-        makes the features of b samples of their inputs; an integer stands for a unit vector with a 1 there, or for
-        zero if it is negative
-    channels
-        arranges values of b samples, `(b, *z.shape)`, like the features
-    by_feature
-        whether the weight is stored with the axis of the features first
+    An integer among the features stands for a unit vector with a 1 there, or for zero if it is negative.
     """
 
-    weight: Parameter
-    bias: Parameter
-    run: Callable[[Parameter, Parameter], Tensor]
-    inputs: Callable[[], Tensor]
-    features: Callable[[Tensor], Shaped[Tensor, "b t h i"]]
-    channels: Callable[[Tensor], Float[Tensor, "b t h o"]]
-    by_feature: bool = False
+    weight: Tensor | None
+    bias: Tensor | None
+    run: Callable[[Tensor | None, Tensor | None], Tensor]  # the function of these alone
+    inputs: Callable[[], Tensor]  # returns the tensor that the features are made of
+    features: Callable[[Tensor], Shaped[Tensor, "b t h i"]]  # makes features of the inputs of b samples
+    channels: Callable[[Tensor], Float[Tensor, "b t h o"]]  # arranges values `(b, *z.shape)` of b samples like these
+    by_feature: bool = False  # whether the weight is stored with the axis of the features first
 
 
-def _linear(input: Tensor, weight: Tensor, bias: Parameter = None) -> Call:
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Call:
     return Call(weight, bias, partial(functional.linear, input), lambda: input, _last, _last)
 
 
@@ -58,7 +42,7 @@ def _embedding(input: Tensor, weight: Tensor, padding_idx: int | None, **options
     if options["max_norm"] is not None:  # rows are changed
         return None
 
-    def run(weight: Parameter, bias: Parameter) -> Tensor:
+    def run(weight: Tensor | None, bias: Tensor | None) -> Tensor:
         return functional.embedding(input, weight)  # type: ignore[arg-type]
 
     def indices() -> Tensor:  # a row of padding has no gradient
@@ -71,7 +55,7 @@ def _convolution(function: Callable[..., Tensor]) -> Callable[..., Call]:
     def call(
         input: Tensor,
         weight: Tensor,
-        bias: Parameter = None,
+        bias: Tensor | None = None,
         stride: Any = 1,
         padding: Any = 0,
         dilation: Any = 1,
@@ -96,7 +80,7 @@ def _convolution(function: Callable[..., Tensor]) -> Callable[..., Call]:
             z = z.movedim(channel, 1).reshape(len(z), groups, len(weight) // groups, -1)  # positions lie together
             return z.permute(0, 3, 1, 2)
 
-        def run(weight: Parameter, bias: Parameter) -> Tensor:
+        def run(weight: Tensor | None, bias: Tensor | None) -> Tensor:
             return function(input, weight, bias, stride, padding, dilation, groups)
 
         return Call(weight, bias, run, lambda: input, patches, channels)
@@ -111,7 +95,7 @@ def _normalization(function: Callable[..., Tensor]) -> Callable[..., Call]:
         parameters = {name: options.pop(name) for name in ("weight", "bias") if name in options}
         shape = options.get("normalized_shape")
 
-        def run(weight: Parameter, bias: Parameter) -> Tensor:
+        def run(weight: Tensor | None, bias: Tensor | None) -> Tensor:
             given = {"weight": weight, "bias": bias}
             return function(**options, **{name: given[name] for name in parameters})
 

@@ -2,8 +2,8 @@
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,36 +29,17 @@ class Function:
     """The outputs of a module on data, as a function of its parameters; nothing is known of it yet.
 
     The module serves as a template: it is called with other tensors in place of its own, and is left as it was.
-
-    Attributes
-    ----------
-    module
-        without wrappers
-    x
-        the data, in double precision unless they are integers
-    output
-        makes the outputs of what the module returns, if it does not return them
-    mode
-        in which the module is called; its own if None
-    parameters
-        those that require a gradient, by name, each once, in the order in which the module registered them
-    frozen, buffers
-        the other parameters and the buffers, by name
-    generators
-        those of random numbers that the module may draw
-    copied
-        bytes of the copies in double precision
     """
 
-    module: nn.Module
-    x: Tensor
-    output: Callable[..., Tensor] | None
-    mode: Mode | None
-    parameters: Factors
-    frozen: Factors
+    module: nn.Module  # without wrappers
+    x: Tensor  # the data, in double precision unless they are integers
+    output: Callable[..., Tensor] | None  # makes the outputs of what the module returns, if that is not them
+    mode: Mode | None  # in which the module is called; its own if None
+    parameters: Factors  # those that require a gradient, each once, in the order of registration
+    frozen: Factors  # the other parameters
     buffers: Factors
-    generators: Generators
-    copied: int
+    generators: Generators  # of random numbers that the module may draw
+    copied: int  # bytes of the copies in double precision
 
     def __call__(self, parameters: Factors, x: Tensor) -> Float[Tensor, "n k"]:
         """Return the outputs on the samples `x` with these in place of some of the parameters."""
@@ -80,53 +61,50 @@ class Function:
         return torch.autograd.grad(y, list(leaves.values()), cotangent, **kept)
 
     @contextmanager
-    def as_template(self) -> Iterator[None]:
+    def as_template(self) -> Iterator[DoublePrecision]:
         """Compute in the mode and the precision that are meant; at the end, restore the module and the process."""
-        gradients = torch.is_grad_enabled()
-        with ExitStack() as stack:
-            stack.enter_context(torch.inference_mode(False))
-            stack.enter_context(torch.set_grad_enabled(gradients))  # which leaving inference mode switches on
-            stack.enter_context(self.generators.restored())
-            stack.enter_context(_restored(self.module))
-            stack.enter_context(_double_precision())
-            if self.mode is not None:
-                self.module.train(self.mode == "train")
-            yield
+        gradients = torch.is_grad_enabled()  # which leaving inference mode would switch on
+        with torch.inference_mode(False), torch.set_grad_enabled(gradients):
+            with self.generators.restored(), _restored(self.module), _double_precision(self.x.device) as precision:
+                if self.mode is not None:
+                    self.module.train(self.mode == "train")
+                yield precision
 
 
 @dataclass(frozen=True)
 class Traits:
-    """The result of a trial of a function.
+    """The result of a trial of a function."""
 
-    Attributes
-    ----------
-    outputs
-        number k of outputs of a sample
-    coupled
-        whether the outputs of a sample depend on the other samples of the batch
-    vmapped
-        whether samples can be differentiated together; otherwise it takes one backward pass for each
-    bytes_per_sample
-        memory of a forward and a backward pass, for each sample
-    backward
-        names of the functions that a backward pass goes through
-    """
-
-    outputs: int
-    coupled: bool
-    vmapped: bool
-    bytes_per_sample: float
-    backward: frozenset[str]
+    outputs: int  # number k of outputs of a sample
+    coupled: bool  # whether the outputs of a sample depend on the other samples of the batch
+    vmapped: bool  # whether samples can be differentiated together; otherwise it takes a backward pass for each
+    bytes_per_sample: float  # of a forward and a backward pass
+    backward: frozenset[str]  # names of the functions that a backward pass goes through
 
 
 @dataclass(frozen=True, eq=False)
 class Network(Traits, Function):
     """A function that has been tried: it has a Jacobian, and its traits are known."""
 
+    @property
+    def rows(self) -> int:
+        """Number of rows of the Jacobian."""
+        return len(self.x) * self.outputs
+
+    @property
+    def units(self) -> int:
+        """Number of samples, or one if they are coupled."""
+        return 1 if self.coupled else len(self.x)
+
     def batches(self, memory: float) -> tuple[Tensor, ...]:
         """Return the samples in parts, as many together as a backward pass has GiB for."""
         fits = (memory * GIB - self.copied) / (MARGIN * max(self.bytes_per_sample, 1))
         return self.x.split(len(self.x) if self.coupled else max(int(min(fits, len(self.x))), 1))
+
+
+def count_rows(networks: Sequence[Network]) -> int:
+    """Return the number of rows of the Jacobian of networks, one for each batch."""
+    return sum(network.rows for network in networks)
 
 
 @contextmanager
@@ -150,21 +128,19 @@ def _restored(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _double_precision() -> Iterator[None]:
+def _double_precision(device: torch.device) -> Iterator[DoublePrecision]:
     """Compute in double precision, by functions that can be differentiated under vmap, and without their warnings."""
     default, fast = torch.get_default_dtype(), torch.backends.mha.get_fastpath_enabled()
-    with ExitStack() as stack:
-        stack.enter_context(sdpa_kernel(SDPBackend.MATH))  # fused attention has no rule for vmap
-        stack.enter_context(warnings.catch_warnings())
+    # otherwise nothing is compiled
+    eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+    # fused attention has no rule for vmap
+    with sdpa_kernel(SDPBackend.MATH), eager, warnings.catch_warnings(), DoublePrecision(device) as precision:
         warnings.filterwarnings("ignore", "There is a performance drop")  # a kernel without a rule, one by one
         warnings.filterwarnings("ignore", "None of the inputs have requires_grad")  # a checkpoint without gradients
-        if "torch._dynamo" in sys.modules:  # otherwise nothing is compiled
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
-        stack.enter_context(DoublePrecision())
         try:
             torch.backends.mha.set_fastpath_enabled(False)
             torch.set_default_dtype(torch.float64)  # of constants that a forward pass makes
-            yield
+            yield precision
         finally:
             torch.set_default_dtype(default)
             torch.backends.mha.set_fastpath_enabled(fast)

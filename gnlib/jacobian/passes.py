@@ -1,4 +1,4 @@
-"""Passes through networks where they stand: outputs, vector-Jacobian and Jacobian-vector products."""
+"""Passes through networks where they stand: outputs, and products with the Jacobian and the Gram matrix."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.jacobian.network import Factors, Network
+from gnlib.jacobian.network import Factors, Network, count_rows
+from gnlib.operators import SymmetricOperator
 
 
 def replace_parameters(networks: Sequence[Network], parameters: Factors) -> list[Network]:
@@ -83,3 +84,38 @@ def jvp(networks: Sequence[Network], direction: Factors, memory: float) -> Float
                 along = [(g * direction[name]).sum() for name, g in zip(leaves, gradients, strict=True)]
                 products += torch.autograd.grad(torch.stack(along).sum(), weights)
     return torch.cat(products)
+
+
+class GramOperator(SymmetricOperator):
+    r"""The matrix :math:`\frac1n R^\top J J^\top R` of networks, one for each batch.
+
+    Row `i * r + a` belongs to column a of the root of sample i. Without a root it is :math:`\frac1n J J^\top`, of size
+    `nk`. A product takes a backward pass, for the gradient of the weighted outputs, and two more to get from there to
+    the change of the outputs along that gradient.
+
+    Parameters
+    ----------
+    networks
+        the networks
+    memory
+        GiB for the activations of the samples that are taken together
+    root
+        R, block-diagonal with a block for each sample, such as a root of the second derivative of a loss
+    """
+
+    def __init__(self, networks: Sequence[Network], memory: float, root: Float[Tensor, "n k r"] | None = None) -> None:
+        size = count_rows(networks) if root is None else len(root) * root.shape[2]
+        super().__init__(size, torch.float64, networks[0].x.device)
+        self._networks, self._memory, self._root = networks, memory, root
+
+    def matmul(self, v: Float[Tensor, " r *columns"]) -> Float[Tensor, " r *columns"]:  # noqa: D102
+        columns = v.to(self.dtype).reshape(len(v), -1)
+        return torch.stack([self._product(column) for column in columns.unbind(1)], 1).view(v.shape)
+
+    def _product(self, v: Float[Tensor, " r"]) -> Float[Tensor, " r"]:
+        if self._root is None:
+            weights = v.view(-1, self._networks[0].outputs)
+            return jvp(self._networks, vjp(self._networks, self._memory)(weights), self._memory).flatten()
+        weights = (self._root @ v.view(len(self._root), -1, 1))[..., 0]
+        change = jvp(self._networks, vjp(self._networks, self._memory)(weights), self._memory)
+        return (self._root.mT @ change[..., None]).flatten()

@@ -5,11 +5,11 @@ import sys
 from collections.abc import Sequence
 from numbers import Real
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from gnlib.jacobian.network import GIB, MARGIN, Network
+from gnlib.jacobian.network import GIB, MARGIN, Network, count_rows
 from gnlib.jacobian.record import Structure, factored_rows, structures_of
 from gnlib.text import as_text
 
@@ -39,49 +39,42 @@ def check_memory(memory: float) -> None:
 
 
 class Layer(NamedTuple):
-    """Parameters that are used by the same calls, and the sizes of their factors.
+    """Parameters that are used by the same calls, and the sizes of their factors."""
 
-    Attributes
-    ----------
-    names
-        a weight, a bias, or both
-    calls
-        their numbers
-    positions, groups, features, outputs
-        positions of a unit in all calls, groups of channels, features and outputs of a group
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # a weight, a bias, or both
     calls: tuple[int, ...]
-    positions: int
-    groups: int
-    features: int
-    outputs: int
+    positions: int  # of a unit, in all calls
+    groups: int  # of channels
+    features: int  # of a group
+    outputs: int  # of a group
+    units: int  # of the network
+    rows: int  # of its Jacobian
 
     @property
     def columns(self) -> int:
         """Number of columns of the Jacobian."""
         return self.groups * self.features * self.outputs
 
-    def width(self, units: int, rows: int) -> int:
-        """Return how many columns of the Jacobian take as much memory as the factors."""
-        return self.positions * self.groups * (self.outputs + math.ceil(self.features * units / rows))
+    @property
+    def width(self) -> int:
+        """Number of columns of the Jacobian that take as much memory as the factors."""
+        return self.positions * self.groups * (self.outputs + math.ceil(self.features * self.units / self.rows))
 
-    def products(self, units: int, rows: int) -> float:
-        """Return the number of products for all pairs of positions, of half of the symmetric result."""
-        if units == 1:
-            each = self.positions * rows * self.outputs * (self.positions + rows / 2)
+    @property
+    def products(self) -> tuple[float, float]:
+        """Numbers of products, by pairs of positions and by columns, of half of the symmetric result."""
+        if self.units == 1:
+            pairs = self.positions * self.rows * self.outputs * (self.positions + self.rows / 2)
         else:
-            each = self.positions**2 * (rows**2 / 2 * (self.outputs + UPDATE) + units**2 * self.features)
-        return self.groups * each
+            update = self.rows**2 / 2 * (self.outputs + UPDATE)
+            pairs = self.positions**2 * (update + self.units**2 * self.features)
+        return self.groups * pairs, self.rows * self.columns * (self.positions + self.rows / 2)
 
-    def products_by_columns(self, rows: int) -> float:
-        """Return the same where columns of the Jacobian are made and multiplied."""
-        return rows * self.columns * (self.positions + rows / 2)
-
-    def goes_by_pairs(self, units: int, rows: int) -> bool:
-        """Say whether pairs of positions take fewer products than columns."""
-        return self.products(units, rows) < self.products_by_columns(rows)
+    @property
+    def by_pairs(self) -> bool:
+        """Whether pairs of positions take fewer products than columns."""
+        pairs, columns = self.products
+        return pairs < columns
 
 
 class Group(NamedTuple):
@@ -99,28 +92,18 @@ class Plan(NamedTuple):
     outputs: int
 
 
-def count_units(network: Network) -> int:
-    """Return the number of samples, or one if they are coupled."""
-    return 1 if network.coupled else len(network.x)
-
-
-def count_rows(networks: Sequence[Network]) -> int:
-    """Return the number of rows of the Jacobian."""
-    return sum(len(network.x) * network.outputs for network in networks)
-
-
 def plan_of(networks: Sequence[Network], structures: Sequence[Structure], memory: float, *, result: int) -> Plan:
     """Choose groups, as few as fit beside a square result of that size, and what to differentiate together.
 
     The networks differ in their samples alone; there has to be room for the one that takes most.
     """
-    rows, units = count_rows(networks), max(map(count_units, networks))
+    rows, units = count_rows(networks), max(network.units for network in networks)
     sizes = {name: p.numel() for name, p in networks[0].parameters.items()}
     fixed = max(network.copied for network in networks) + 8 * (result**2 + 3 * min(result, TILE) ** 2)
     free = memory * GIB - fixed
     needs = [_bytes_of_a_unit(network, structure) for network, structure in zip(networks, structures, strict=True)]
     saved, each = (max(need) for need in zip(*needs, strict=True))
-    k = max(count_rows([network]) // count_units(network) for network in networks)
+    k = max(network.rows // network.units for network in networks)
     apart = not all(network.vmapped or network.coupled for network in networks)
     outputs = 1 if apart else max(min(k, int(min(free / 8, WORKING) // each)), 1)
     vmapped = all(network.vmapped for network in networks)
@@ -130,8 +113,8 @@ def plan_of(networks: Sequence[Network], structures: Sequence[Structure], memory
         width = int((free - b * (saved + c * each)) // (8 * (rows + b * (c + 1))))
         if width >= least:
             alone = layers_of(networks[0], structures[0]) if len(networks) == 1 and result == rows else []
-            held = [layer for layer in alone if _is_held(layer, structures[0], width, units, rows)]
-            return Plan(_groups(sizes, held, width, units, rows), b, c)
+            held = [layer for layer in alone if _is_held(layer, structures[0], width)]
+            return Plan(_groups(sizes, held, width), b, c)
     needed = math.ceil((fixed + saved + each + 8 * (rows + 2) * least) / GIB * 1000) / 1000
     gram = f", {8 * result**2 / GIB:.3f} of them for the {result} x {result} result" if result else ""
     raise BudgetError(
@@ -145,57 +128,55 @@ def _bytes_of_a_unit(network: Network, structure: Structure) -> tuple[float, flo
     gradients = [layer.positions * layer.groups * layer.outputs for layer in layers]  # arranged and not
     elsewhere = max((2 * p.numel() for name, p in network.parameters.items() if name not in structure.uses), default=0)
     features = 16 * max((layer.positions * layer.groups * layer.features for layer in layers), default=0)
-    saved = MARGIN * network.bytes_per_sample * len(network.x) / count_units(network)
+    saved = MARGIN * network.bytes_per_sample * len(network.x) / network.units
     return saved + features, 8 * (sum(gradients) + max(gradients, default=0) + elsewhere)
 
 
-def _is_held(layer: Layer, structure: Structure, width: int, units: int, rows: int) -> bool:
+def _is_held(layer: Layer, structure: Structure, width: int) -> bool:
     """Say whether to hold the factors of a layer: for pairs, or as they take less than its columns."""
-    bytes_as_columns = layer.width(units, rows)
-    if structure.uses[layer.names[0]][0].mask or bytes_as_columns > width:
+    if structure.uses[layer.names[0]][0].mask or layer.width > width:
         return False
     indices = structure.forms[layer.calls[0]].by_feature
-    return layer.goes_by_pairs(units, rows) or (not indices and ADVANTAGE * bytes_as_columns < layer.columns)
+    return layer.by_pairs or (not indices and ADVANTAGE * layer.width < layer.columns)
 
 
 def layers_of(network: Network, structure: Structure) -> list[Layer]:
     """Return the layers of a network; a parameter that is masked has columns of its own and stands alone."""
-    names: dict[tuple[int | str | None, ...], list[str]] = {}
+    names: dict[tuple[Any, ...], list[str]] = {}
     for name, uses in structure.uses.items():
         if uses:
             mask = name if uses[0].mask else None
             names.setdefault((mask, *(use.call for use in uses)), []).append(name)
-    return [_layer(network, structure, tuple(together)) for together in names.values()]
+    layers = []
+    for (_, *calls), together in names.items():
+        sizes = [structure.forms[call].size for call in calls]
+        groups, outputs = sizes[0][1:]
+        features = sum(network.parameters[name].numel() for name in together) // (groups * outputs)
+        factors = sum(t for t, *_ in sizes), groups, features, outputs
+        layers.append(Layer(tuple(together), tuple(calls), *factors, network.units, network.rows))
+    return layers
 
 
-def _layer(network: Network, structure: Structure, names: tuple[str, ...]) -> Layer:
-    calls = tuple(use.call for use in structure.uses[names[0]])
-    sizes = [structure.forms[call].size for call in calls]
-    groups, outputs = sizes[0][1:]
-    features = sum(network.parameters[name].numel() for name in names) // (groups * outputs)
-    return Layer(names, calls, sum(size[0] for size in sizes), groups, features, outputs)
-
-
-def _groups(sizes: dict[str, int], held: list[Layer], width: int, units: int, rows: int) -> list[Group]:
+def _groups(sizes: dict[str, int], held: list[Layer], width: int) -> list[Group]:
     """Divide parameters, the last ones first, into groups that take the memory of so many columns.
 
     A backward pass reaches the last parameters first, so that it can end early for the first groups.
     """
     layers = {name: layer for layer in held for name in layer.names}
-    whole = {layer: layer.width(units, rows) for layer in held}
-    total = sum(whole.values()) + sum(size for name, size in sizes.items() if name not in layers)
+    waiting = set(held)
+    total = sum(layer.width for layer in held) + sum(size for name, size in sizes.items() if name not in layers)
     target = math.ceil(total / math.ceil(total / width))
     groups: list[Group] = []
     room = 0
     for name, size in reversed(sizes.items()):
         layer, start = layers.get(name), 0
-        if layer is not None and layer in whole:
-            taken = whole.pop(layer)
-            if taken > room:
+        if layer in waiting:
+            waiting.remove(layer)
+            if layer.width > room:
                 groups.append(Group({}, []))
-                room = max(target, taken)
+                room = max(target, layer.width)
             groups[-1].layers.append(layer)
-            room -= taken
+            room -= layer.width
         while layer is None and start < size:
             if not room:
                 groups.append(Group({}, []))
@@ -210,39 +191,23 @@ def _groups(sizes: dict[str, int], held: list[Layer], width: int, units: int, ro
 
 
 class Step(NamedTuple):
-    """The part of a layer in a plan: its parameters, the way they go, operations, and bytes that are held for them."""
+    """The part of a layer in a plan."""
 
     parameters: tuple[str, ...]
-    way: str
+    way: str  # "pairs" of positions, "columns" of the Jacobian, or "gradients", columns without a known structure
     flops: float
-    bytes: int
+    bytes: int  # held for it
 
 
 class Cost(NamedTuple):
-    """The cost of a Gram matrix.
+    """The cost of a Gram matrix."""
 
-    Attributes
-    ----------
-    steps
-        the parts of the layers, the last ones first; a layer goes by `"pairs"` (products of features and products of
-        gradients, for all pairs of positions), by `"columns"` (its part of the Jacobian and a product of matrices), or
-        by `"gradients"` (columns from automatic differentiation, where nothing is known of its structure)
-    forward, backward
-        numbers of passes through the network, each for one sample, or for the batch if its samples are coupled
-    flops
-        operations in those passes, by the layers whose structure is known
-    seconds
-        estimate, from the time of few passes and of one product of matrices; nan if nothing was timed
-    gib
-        memory for the result and for what is held at the same time, in GiB
-    """
-
-    steps: list[Step]
-    forward: int
+    steps: list[Step]  # the parts of the layers, the last ones first
+    forward: int  # passes through the network, each for one sample, or for the batch if its samples are coupled
     backward: int
-    flops: float
-    seconds: float
-    gib: float
+    flops: float  # operations in those passes, by the layers whose structure is known
+    seconds: float  # estimate, from the time of few passes and of one product of matrices; nan if nothing was timed
+    gib: float  # memory for the result and for what is held at the same time
 
     @property
     def operations(self) -> float:
@@ -251,17 +216,11 @@ class Cost(NamedTuple):
 
     def __str__(self) -> str:
         """Return a table, and the sums below it."""
-        rows = [
-            (", ".join(step.parameters), step.way, f"{step.flops:.1e}", f"{step.bytes / GIB:.3f}")
-            for step in self.steps
-        ]
-        return "\n".join(
-            [
-                as_text([("parameters", "way", "operations", "GiB"), *rows]),
-                f"{self.forward} forward and {self.backward} backward passes, {self.flops:.1e} operations",
-                f"about {self.seconds:.2g} s, {self.gib:.2g} GiB",
-            ]
-        )
+        rows = [("parameters", "way", "operations", "GiB")]
+        for names, way, flops, held in self.steps:
+            rows.append((", ".join(names), way, f"{flops:.1e}", f"{held / GIB:.3f}"))
+        passes = f"{self.forward} forward and {self.backward} backward passes, {self.flops:.1e} operations"
+        return f"{as_text(rows)}\n{passes}\nabout {self.seconds:.2g} s, {self.gib:.2g} GiB"
 
 
 def cost_of(networks: Sequence[Network], memory: float, *, probe: bool = True) -> Cost:
@@ -280,27 +239,21 @@ def label_progress(networks: Sequence[Network], structures: Sequence[Structure],
 
 def _cost(networks: Sequence[Network], structures: Sequence[Structure], plan: Plan, probe: bool) -> Cost:
     network, structure, rows = networks[0], structures[0], count_rows(networks)
-    units = count_units(network)
     layers = layers_of(network, structure)
     known = {name: layer for layer in layers for name in layer.names}
     steps: dict[tuple[str, ...], Step] = {}
     for group in plan.groups:
         for layer in group.layers:
-            by_pairs = layer.goes_by_pairs(units, rows)
-            products = layer.products(units, rows) if by_pairs else layer.products_by_columns(rows)
-            way, held = "pairs" if by_pairs else "columns", 8 * rows * layer.width(units, rows)
-            steps[layer.names] = Step(layer.names, way, 2 * products, held)
+            way = "pairs" if layer.by_pairs else "columns"
+            steps[layer.names] = Step(layer.names, way, 2 * min(layer.products), 8 * rows * layer.width)
         for name, part in group.columns.items():
             way = "columns" if name in structure.uses else "gradients"
             width = part.stop - part.start
             flops = 2 * rows * width * ((known[name].positions if name in known else 0) + rows / 2)
             before = steps.get((name,), Step((name,), way, 0.0, 0))
             steps[(name,)] = Step((name,), way, before.flops + flops, before.bytes + 8 * rows * width)
-    forward, backward = 0, len(plan.groups) * rows
-    for each in networks:
-        outputs = count_rows([each]) // count_units(each)
-        calls = math.ceil(outputs / plan.outputs) if each.vmapped else 1
-        forward += len(plan.groups) * count_units(each) * calls
+    calls = sum(n.units * (math.ceil(n.rows // n.units / plan.outputs) if n.vmapped else 1) for n in networks)
+    forward, backward = len(plan.groups) * calls, len(plan.groups) * rows
     once = 2.0 * sum(layer.positions * layer.groups * layer.features * layer.outputs for layer in layers)
     seconds = math.nan
     if probe:
@@ -318,9 +271,10 @@ def _time_passes(network: Network, structure: Structure, plan: Plan, forward: in
         start = perf_counter()
         with network.as_template():
             next(factored_rows(network, structure, [*network.parameters], plan.units, outputs))
-        seconds.append((perf_counter() - start) / min(plan.units, count_units(network)))
-    one_backward = max(seconds[1] - seconds[0], 0.0) if network.outputs > 1 else seconds[0] / 2
-    return forward * max(seconds[0] - one_backward, 0.0) + backward * one_backward
+        seconds.append((perf_counter() - start) / min(plan.units, network.units))
+    one, two = seconds
+    one_backward = max(two - one, 0.0) if network.outputs > 1 else one / 2
+    return forward * max(one - one_backward, 0.0) + backward * one_backward
 
 
 def seconds_per_flop() -> float:

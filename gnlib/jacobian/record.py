@@ -1,7 +1,7 @@
 """Record which calls use each parameter: their inputs, and the gradients of outputs by their results."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from torch.nn import functional
 from gnlib.checks import REPAIR, as_outputs
 from gnlib.jacobian.intercept import Interceptor
 from gnlib.jacobian.layers import Call, call_of
-from gnlib.jacobian.network import Network
+from gnlib.jacobian.network import Factors, Network
 
 PRODUCTS = ("mul", "multiply", "__mul__", "__rmul__")
 BATCHABLE = {
@@ -53,22 +53,20 @@ class Use(NamedTuple):
     mask: str | None
 
 
-class Structure(NamedTuple):
-    """The calls of a network in the order of its forward pass.
+class Known(NamedTuple):
+    """A tensor that counts as a parameter: itself, or its product with a mask."""
 
-    Attributes
-    ----------
-    forms
-        of the calls
-    uses
-        of each parameter that is used by these calls alone
-    batched
-        whether gradients of several outputs of a sample can be taken together, which is faster
-    """
+    tensor: Tensor
+    name: str
+    mask: str | None = None
+
+
+class Structure(NamedTuple):
+    """The calls of a network in the order of its forward pass."""
 
     forms: list[Form]
-    uses: dict[str, list[Use]]
-    batched: bool = False
+    uses: dict[str, list[Use]]  # of each parameter that is used by these calls alone
+    batched: bool = False  # whether gradients of several outputs of a sample can be taken together, which is faster
 
 
 UNKNOWN = Structure([], {})
@@ -81,16 +79,12 @@ class Recorder(Interceptor):
     outputs remain as a function of the probes, and of the parameters that are used in any other way.
     """
 
-    def __init__(
-        self, parameters: Mapping[str, Tensor], constants: Mapping[str, Tensor], probes: Mapping[int | str, Tensor]
-    ) -> None:
+    def __init__(self, parameters: Factors, constants: Factors, probes: Leaves) -> None:
         super().__init__()
         self.forms: list[Form] = []
         self.uses: dict[str, list[Use]] = {name: [] for name in parameters}
         self.inputs: dict[int, Tensor] = {}
-        self._known: dict[int, tuple[Tensor, str, str | None]] = {
-            id(p): (p, name, None) for name, p in parameters.items()
-        }
+        self._known = {id(p): Known(p, name) for name, p in parameters.items()}
         self._constants = {id(c): (c, name) for name, c in constants.items()}
         self._versions: list[tuple[Tensor, int]] = []
         self._probes = probes
@@ -116,11 +110,10 @@ class Recorder(Interceptor):
     def _record_mask(self, product: Tensor, *factors: Any) -> Tensor:
         """Record a product of a parameter with a constant of its shape, which then counts as the parameter."""
         for parameter, mask in (factors, factors[::-1]):
-            if id(parameter) in self._known and id(mask) in self._constants and mask.shape == parameter.shape:
-                _, name, masked = self._known[id(parameter)]
-                if masked is None:
-                    self._known[id(product)] = product, name, self._constants[id(mask)][1]
-                    self._versions += [(product, product._version), (mask, mask._version)]
+            known, constant = self._known.get(id(parameter)), self._constants.get(id(mask))
+            if known and constant and not known.mask and mask.shape == parameter.shape:
+                self._known[id(product)] = Known(product, known.name, constant[1])
+                self._versions += [(product, product._version), (mask, mask._version)]
         return product
 
     def _record_call(self, call: Call) -> Tensor:
@@ -129,9 +122,9 @@ class Recorder(Interceptor):
         constants = (p if p is None or id(p) not in self._known else p.detach() for p in (call.weight, call.bias))
         result = call.run(*constants)
         self.forms.append(Form(result.shape, call.features, call.channels, call.by_feature))
-        for use, as_weight in ((weight, True), (bias, False)):
-            if use is not None:
-                self.uses[use[1]].append(Use(number, as_weight, use[2]))
+        for known, as_weight in ((weight, True), (bias, False)):
+            if known:
+                self.uses[known.name].append(Use(number, as_weight, known.mask))
         if number not in self._probes:
             return result
         if weight is not None:
@@ -143,7 +136,7 @@ def _opened(function: Any) -> Callable[..., Any]:
     """Return a Python function of torch whose own calls of functions are intercepted, in place of itself.
 
     Such a function hands itself to the interceptor if `has_torch_function` says so; with another one among its globals
-    it goes on to its body. (Under torch 2.13; otherwise attention is differentiated without its structure.)
+    it goes on to its body. (So it is in torch 2.13; where it is not, attention is differentiated as a whole.)
     """
     names = {**function.__globals__, "has_torch_function": lambda _: False}
     body = FunctionType(function.__code__, names, function.__name__, function.__defaults__)
@@ -193,7 +186,7 @@ def _record_structure(network: Network, names: list[str]) -> Structure:
     with network.as_template(), torch.enable_grad(), checkpoints:
         try:
             y = call(network.x) if network.coupled else torch.vmap(lambda x: call(x[None]))(network.x[:1])
-            y = y.sum() + torch.zeros((), dtype=y.dtype, device=y.device, requires_grad=True)
+            y = y.sum() + torch.zeros_like(y.sum(), requires_grad=True)  # which has a graph in any case
             gradients = torch.autograd.grad(y, [leaves[name] for name in names], allow_unused=True)
         except Exception:  # whatever a module does that cannot be recorded
             return UNKNOWN
@@ -215,9 +208,7 @@ def _are_alike(uses: list[Use], forms: list[Form], parameter: Tensor) -> bool:
     return len(kinds) <= 1 and all(as_weight or parameter.numel() == math.prod(size) for as_weight, _, _, size in kinds)
 
 
-def _call_recorded(
-    network: Network, recorded: Iterable[str], leaves: Mapping[int | str, Tensor], x: Tensor
-) -> tuple[Recorder, Tensor]:
+def _call_recorded(network: Network, recorded: Iterable[str], leaves: Leaves, x: Tensor) -> tuple[Recorder, Tensor]:
     """Call a network and record some of its parameters; leaves stand for the others and for the probes."""
     tensors = network.tensors({name: leaf for name, leaf in leaves.items() if isinstance(name, str)})
     constants = {name: tensor for name, tensor in tensors.items() if name not in network.parameters}
@@ -229,21 +220,12 @@ class FactoredRows(NamedTuple):
     """The factors of some rows of the Jacobian: those of some outputs on some units.
 
     A unit is a sample, or the whole batch if its samples are coupled.
-
-    Attributes
-    ----------
-    units, outputs
-        which they are
-    inputs
-        of calls, of which their features are made, `(b, ...)`
-    gradients
-        by results of calls, and by parameters that are used in any other way, `(b, c, ...)`
     """
 
     units: slice
     outputs: slice
-    inputs: dict[int, Tensor]
-    gradients: Leaves
+    inputs: dict[int, Tensor]  # of calls, of which their features are made, `(b, ...)`
+    gradients: Leaves  # by results of calls, and by parameters that are used in any other way, `(b, c, ...)`
 
 
 @torch.inference_mode(False)

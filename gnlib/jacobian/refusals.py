@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -22,14 +23,13 @@ CLOSE = 1e-12  # relative difference of outputs that go through the same operati
 def check_module(module: nn.Module, named: Mapping[str, nn.Parameter]) -> None:
     """Refuse modules whose parameters have no values, or cannot be exchanged."""
     for name, m in module.named_modules():
+        kind = describe(name, m)
         if isinstance(m, torch.jit.ScriptModule):
-            raise ValueError(
-                f"{describe(name, m)} is scripted, and its parameters are fixed; pass the module it was made of."
-            )
+            raise ValueError(f"{kind} is scripted, and its parameters are fixed; pass the module it was made of.")
         if ".quantized." in type(m).__module__:
             raise ValueError(
-                f"{describe(name, m)} is quantised: integers in place of weights have no gradient; pass the module it "
-                "was made of, or one with weights rounded likewise."
+                f"{kind} is quantised: integers in place of weights have no gradient; pass the module it was made of, "
+                "or one with weights rounded likewise."
             )
     for name, p in named.items():
         if is_lazy(p):
@@ -70,15 +70,13 @@ def call_first(function: Function, parameters: Factors) -> tuple[int, float, fro
     """Return the number of outputs, and bytes and functions of a backward pass for each sample."""
     first = function.x[:FIRST]
     registered = {id(p): name for name, p in function.module.named_parameters()}
-    before = sums_of(parameters)
     leaves = {name: parameters[name].detach().requires_grad_() for name in function.parameters}
     footprint = _Footprint(leaves.values())
     saving = torch.autograd.graph.saved_tensors_hooks(footprint.save, lambda tensor: tensor)
-    with torch.enable_grad(), footprint, saving, warnings.catch_warnings():
+    with unchanged(parameters), torch.enable_grad(), footprint, saving, warnings.catch_warnings():
         warnings.filterwarnings("error", "None of the inputs have requires_grad")  # a checkpoint that drops gradients
         y = attempt(function, parameters | leaves, first, f"the first {len(first)} samples of x")
-    check_unchanged(parameters, before)
-    nodes = set(_nodes(y))
+    nodes = _nodes_of(y)
     for node in nodes:
         if (leaf := id(getattr(node, "variable", None))) in registered:
             raise ValueError(
@@ -113,18 +111,27 @@ def attempt(function: Function, parameters: Factors, x: Tensor, samples: str) ->
     return as_outputs(result, len(x))
 
 
-def _nodes(y: Tensor) -> Iterator[torch.autograd.graph.Node]:
-    """Yield the nodes of the graph that a backward pass goes through."""
-    nodes, seen = [y.grad_fn], set()
-    while nodes:
-        node = nodes.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            nodes += [before for before, _ in node.next_functions]
-            yield node
+def _nodes_of(y: Tensor) -> set[Any]:
+    """Return the nodes of the graph that a backward pass goes through."""
+    waiting, nodes = [y.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in nodes:
+            nodes.add(node)
+            waiting += [before for before, _ in node.next_functions]
+    return nodes
 
 
-def check_precision(function: Function, parameters: Factors, y: Float[Tensor, "m k"]) -> None:
+def check_outputs(function: Function, parameters: Factors, y: Float[Tensor, "m k"]) -> None:
+    """Refuse outputs on the first samples that lose digits, or that depend on a mode or a state nobody asked for."""
+    _check_precision(function, parameters, y)
+    if function.mode is None:
+        _check_training(function, parameters, y)
+    if function.mode != "train":
+        _check_state(function, parameters, y)
+
+
+def _check_precision(function: Function, parameters: Factors, y: Float[Tensor, "m k"]) -> None:
     """Refuse a function that computes in a lower precision out of sight, or that cannot be differentiated."""
     leaves = {name: parameters[name].detach().requires_grad_() for name in function.parameters}
     try:
@@ -145,7 +152,7 @@ def check_precision(function: Function, parameters: Factors, y: Float[Tensor, "m
         )
 
 
-def check_state(function: Function, parameters: Factors, y: Float[Tensor, "m k"]) -> None:
+def _check_state(function: Function, parameters: Factors, y: Float[Tensor, "m k"]) -> None:
     """Refuse outputs that depend on buffers which each call changes."""
     first, tensors = function.x[:FIRST], function.tensors(parameters)
     function.call(tensors, first)
@@ -158,7 +165,7 @@ def check_state(function: Function, parameters: Factors, y: Float[Tensor, "m k"]
         )
 
 
-def check_training(function: Function, parameters: Factors, y: Float[Tensor, "m k"]) -> None:
+def _check_training(function: Function, parameters: Factors, y: Float[Tensor, "m k"]) -> None:
     """Ask for the mode if any layer is another function in training than in evaluation."""
     training = [(name, m) for name, m in function.module.named_modules() if m.training]
 
@@ -179,15 +186,13 @@ def check_training(function: Function, parameters: Factors, y: Float[Tensor, "m 
         )
 
 
-def sums_of(tensors: Factors) -> list[int | float]:
-    """Return the sums of tensors, which tell whether they have changed without copies of them."""
-    return [t.sum().item() for t in tensors.values()]
-
-
-def check_unchanged(parameters: Factors, before: list[int | float]) -> None:
-    """Refuse a forward pass that has changed parameters."""
-    for name, now, then in zip(parameters, sums_of(parameters), before, strict=True):
-        if now != then:
+@contextmanager
+def unchanged(parameters: Factors) -> Iterator[None]:
+    """Refuse a forward pass that changes parameters; their sums tell it without copies."""
+    before = {name: p.sum().item() for name, p in parameters.items()}
+    yield
+    for name, p in parameters.items():
+        if p.sum().item() != before[name]:
             raise ValueError(
                 f"The forward pass changes the parameter {name} in place (as max_norm of an embedding does), so that "
                 "the function is not the one that is differentiated; change it beforehand and leave that out."

@@ -9,6 +9,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -17,18 +18,7 @@ from torch import Tensor, nn
 from gnlib.checks import agree, as_float64
 from gnlib.jacobian.intercept import ConstantUniform, Generators, PassedGenerators
 from gnlib.jacobian.network import GIB, Factors, Function, Mode, Network, Traits
-from gnlib.jacobian.refusals import (
-    FIRST,
-    attempt,
-    call_first,
-    check_mode,
-    check_module,
-    check_precision,
-    check_state,
-    check_training,
-    check_unchanged,
-    sums_of,
-)
+from gnlib.jacobian.refusals import FIRST, attempt, call_first, check_mode, check_module, check_outputs, unchanged
 
 STEPS = 0.01, 0.1  # relative sizes of the perturbations
 PERIOD = 65537  # after which the noise of large weights repeats: drawing takes ten times as long as using it
@@ -174,10 +164,9 @@ def perturb(parameters: Factors, function: Function, step: float) -> None:
 def can_vmap(function: Function) -> bool:
     """Say whether samples can be differentiated together."""
 
-    def gradients(x: Tensor) -> Factors:
+    def gradients(x: Tensor) -> Any:
         y, vjp, *_ = torch.func.vjp(lambda p: function(p, x[None]), function.parameters)
-        by_parameter: Factors = vjp(torch.ones_like(y))[0]
-        return by_parameter
+        return vjp(torch.ones_like(y))[0]
 
     try:
         torch.vmap(gradients)(function.x[:1])
@@ -206,11 +195,7 @@ class _Trial:
             raise ValueError(self._message)
         self.check_same(y, once)
         self.check_same(y, start)
-        check_precision(function, parameters, y)
-        if function.mode is None:
-            check_training(function, parameters, y)
-        if function.mode != "train":
-            check_state(function, parameters, y)
+        check_outputs(function, parameters, y)
 
     def check_same(self, y: Tensor, again: Tensor) -> None:
         """Refuse outputs that are not the same twice."""
@@ -228,7 +213,7 @@ class _Trial:
         order = torch.randperm(n, generator=generator, device=generator.device).to(function.x.device)
         ways: list[tuple[float, Callable[[Factors], Tensor]]] = [
             (0.0, lambda p: self._call_shuffled(p, order)),
-            (STEPS[1], self._call_vmapped if vmapped else self._call_one_by_one),
+            (STEPS[1], lambda p: self._call_one_by_one(p, vmapped)),
         ]
         for step, call in ways:
             perturb(parameters, function, step)
@@ -256,24 +241,19 @@ class _Trial:
 
     def call_all(self, parameters: Factors) -> Float[Tensor, "n k"]:
         """Return the outputs on all samples, together if they fit."""
-        before = sums_of(parameters)
-        y = torch.cat([self._call(parameters, x) for x in self._function.x.split(self._part)])
-        check_unchanged(parameters, before)
-        return y
+        with unchanged(parameters):
+            return torch.cat([self._call(parameters, x) for x in self._function.x.split(self._part)])
 
     def _call_shuffled(self, parameters: Factors, order: Tensor) -> Float[Tensor, "n k"]:
         pieces = order.tensor_split(max(2, math.ceil(len(order) / self._piece)))
         y = torch.cat([self._call(parameters, self._function.x[piece]) for piece in pieces])
         return torch.empty_like(y).index_copy_(0, order, y)
 
-    def _call_vmapped(self, parameters: Factors) -> Float[Tensor, "n k"]:
-        def call(x: Tensor) -> Tensor:
-            return self._function(parameters, x[None])[0]
-
-        return torch.vmap(call, chunk_size=self._piece)(self._function.x)
-
-    def _call_one_by_one(self, parameters: Factors) -> Float[Tensor, "n k"]:
-        return torch.cat([self._function(parameters, x) for x in self._function.x.split(1)])
+    def _call_one_by_one(self, parameters: Factors, vmapped: bool) -> Float[Tensor, "n k"]:
+        function, x = self._function, self._function.x
+        if vmapped:
+            return torch.vmap(lambda one: function(parameters, one[None])[0], chunk_size=self._piece)(x)
+        return torch.cat([function(parameters, one) for one in x.split(1)])
 
     def _call(self, parameters: Factors, x: Tensor) -> Float[Tensor, "m k"]:
         return self._refuse_random(lambda: attempt(self._function, parameters, x, f"{len(x)} samples of x"))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from gnbook.pruning.vision_transformer import VisionTransformer
+from gnbook.pruning.networks import VisionTransformer
 from torch import nn
 
 from gnlib import GaussNewton, load

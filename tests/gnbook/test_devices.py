@@ -25,15 +25,14 @@ from gnbook.gauss_newton.bounds import gradient_descent_bound
 from gnbook.leaky_relu import bounds as leaky
 from gnbook.piecewise_linear_maps import landscape, one_layer, partition
 from gnbook.pruning.masks import apply_masks, magnitude_masks
-from gnbook.pruning.vgg import VGG
-from gnbook.pruning.vision_transformer import VisionTransformer
+from gnbook.pruning.networks import VGG, VisionTransformer
 from gnbook.random_layers import bounds as layers
 from gnbook.random_layers import matrices as random
 from gnbook.shared import hessian, local_affine, piecewise_linear, skips, tuning
-from gnbook.shared.fully_connected import FullyConnected, xavier_weights
+from gnbook.shared.epochs import train_epochs
 from gnbook.shared.lanczos import symmetric_ends
-from gnbook.shared.residual_network import ResidualNetwork
-from gnbook.shared.training import one_hot, train
+from gnbook.shared.networks import FullyConnected, ResidualNetwork, xavier_weights
+from gnbook.shared.training import one_hot
 from gnbook.transition_to_linearity import ball, linearity
 from gnbook.transition_to_linearity.tensor_norm import norm_221
 from gnbook.transition_to_linearity.wide_network import WideNetwork, normal_weights
@@ -70,7 +69,7 @@ def pruned(net, x):
 
 def trained(nets, x, labels, loss):
     optimizer = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
-    rows = train(nets, x, one_hot(labels, 3), optimizer, seeds=[0, 1], epochs=2, batch_size=4, loss=loss)
+    rows = train_epochs(nets, x, one_hot(labels, 3), optimizer, seeds=[0, 1], epochs=2, batch_size=4, loss=loss)
     return rows, [list(net.parameters()) for net in nets]
 
 

@@ -136,7 +136,6 @@ def part(*names):
     return found
 
 
-@pytest.mark.xfail(strict=False, reason="three circles are left of the move")
 def test_the_modules_of_the_library_import_each_other_in_no_circle():
     assert circle(EDGES) is None
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 from gnbook.deep_nonlinear.chain import kernel, layers_of
 from gnbook.deep_nonlinear.experiment import LESS, draw, prepared, widths_of
-from gnbook.shared.descent import steps_to
-from gnbook.shared.training import one_hot
+from gnbook.shared.training import one_hot, train
 
 import gnlib
 from tests.pages.pages import prose, table
@@ -80,7 +79,8 @@ def test_at_a_stable_rate(text):
         net = draw("ReLU", widths_of(photos.shape[1], depth, 200, 10), shape, seed=0)
         for kind in ("raw", LESS):
             largest = torch.linalg.eigvalsh(kernel(layers_of(net, inputs[kind])))[-1].item()
-            steps[depth, shape, kind] = steps_to(net, inputs[kind], digits, 1.8 / largest, 0.005, 400)
+            run = train(net, inputs[kind].float(), digits, rate=1.8 / largest, until=0.005, most=400)
+            steps[depth, shape, kind] = run.steps
     said = f"it is behind, with {steps[8, 'chain', 'raw']} steps and {steps[2, 'chain', 'raw']}."
     assert said in text and steps[8, "chain", "raw"] > steps[2, "chain", "raw"]
     assert "at the stable rate but for one step" in text

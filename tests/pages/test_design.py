@@ -2,6 +2,7 @@
 
 import math
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from gnbook.design.in_batches import HORIZON as LONG
 from gnbook.design.initialisations import SEARCHED, UNTUNED, initialised
 from gnbook.design.layers import layers_of
 from gnbook.design.objectives import log_time
-from gnbook.design.preconditioners import divided_kernel, fastest, plain
+from gnbook.design.preconditioners import divided_kernel, plain
 from gnbook.design.trial import CHOICE, ENOUGH, HORIZON, LEAST, arriving, images, speedups
+from gnbook.shared.training import GradientDescent, fastest, train
 from gnbook.shared.tuning import constant_loss
 
 import gnlib
@@ -318,8 +320,8 @@ def test_small_white_inputs(text):
         module = initialised(build("MLP", seed=0), name, here, seed=0)
         largest = torch.linalg.eigvalsh(divided_kernel(module, x, plain(module, x)))[-1].item()
         rates = [2.0**power / largest for power in range(4, -9, -1)]
-        _, curve = fastest(module, x, here.y, plain(module, x), rates=rates, goal=goal, horizon=HORIZON)
-        found.append((len(curve) - 1, curve[0]))
+        _, best = fastest(partial(train, module, x, here.y, optimizer=GradientDescent, until=goal), rates, HORIZON)
+        found.append((best.steps, best.losses[0]))
     (small, low), (scaled, _), (default, _), (without, high) = found
     assert f"With them Kaiming's weights take {small} steps and not {without}." in text
     assert f"the loss begins at {low:.1f} and not at {high:.0f}." in text

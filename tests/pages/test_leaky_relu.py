@@ -7,8 +7,7 @@ from itertools import combinations
 import pytest
 import torch
 from gnbook.leaky_relu.experiment import module_of, preparations, weights_of
-from gnbook.shared.descent import losses_until
-from gnbook.shared.training import half_squared_error, one_hot
+from gnbook.shared.training import half_squared_error, one_hot, train
 
 import gnlib
 from tests.pages.pages import prose, slider, table
@@ -203,7 +202,7 @@ def test_the_relu_goes_off_at_the_best_rate_of_another_slope(text):
     for seed in range(3):
         weights = weights_of(x, 1000, seed)
         largest = torch.linalg.eigvalsh(gnlib.leaky_relu_gram(weights, x, 0.0))[-1].item()
-        losses = losses_until(module_of(weights, 0.0), x, labels, 4 / largest, 0.025, 20)
+        losses = train(module_of(weights, 0.0), x.float(), labels, rate=4 / largest, until=0.025, most=20).losses
         assert len(losses) < 10 and losses[-1] > 1000 * losses[0]
 
 

@@ -10,7 +10,7 @@ from gnbook import results
 from gnbook.pruning.masks import apply_masks, magnitude_masks
 from gnbook.pruning.printed import ratios
 from gnbook.pruning.trainings import Training, path, trainings
-from gnbook.shared.fully_connected import FullyConnected
+from gnbook.shared.networks import FullyConnected
 from torch import nn
 
 import gnlib

@@ -9,6 +9,9 @@ from torch import Tensor, nn
 
 from gnbook.batch_normalization.gauss_newton import batch_norm_gauss_newton
 from gnbook.results import Cell
+from gnbook.shared import networks
+from gnbook.shared.networks import initialise
+from gnbook.shared.training import half_squared_error, train
 from gnlib import SecondMoment, condition_number, linear_gauss_newton, linear_weights
 
 
@@ -50,21 +53,28 @@ NORMALISATIONS: dict[str, Callable[[int], nn.Module]] = {
 
 
 def cnn(how: str, kaiming: bool, seed: int, outputs: int = 10) -> nn.Sequential:
-    """Return three convolutions with biases, each normalised and with a ReLU, and a linear layer."""
-    layers: list[nn.Module] = []
+    """Return three convolutions with biases, each normalised and with a ReLU, and a linear layer, in double precision.
+
+    Parameters
+    ----------
+    how
+        name of the normalisation, one of `NORMALISATIONS`
+    kaiming
+        whether weights are normal with Kaiming's deviation beside biases of zero, or both are as torch has them
+    seed
+        of the weights
+    outputs
+        number of outputs
+    """
+    net = networks.cnn(16, 32, 64, norm=NORMALISATIONS[how], outputs=outputs).double()
     generator = torch.Generator().manual_seed(seed)
-    for before, after in ((3, 16), (16, 32), (32, 64)):
-        layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), NORMALISATIONS[how](after), nn.ReLU()]
-    net = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, outputs)).double()
+    if kaiming:
+        return initialise(net, networks.kaiming, generator=generator)
     for layer in net:
         if isinstance(layer, nn.Conv2d | nn.Linear):
-            if kaiming:
-                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu", generator=generator)
-                nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
-            else:  # as torch has it
-                end = layer.weight[0].numel() ** -0.5
-                for parameter in layer.parameters():
-                    nn.init.uniform_(parameter, -end, end, generator=generator)
+            end = layer.weight[0].numel() ** -0.5
+            for parameter in layer.parameters():
+                nn.init.uniform_(parameter, -end, end, generator=generator)
     return net
 
 
@@ -81,17 +91,8 @@ def prepared(colour: Tensor) -> dict[str, Tensor]:
 
 def steps_to(net: nn.Module, x: Tensor, targets: Tensor, rate: float, most: int = 1500) -> float:
     """Return the steps of gradient descent on the squared error to a tenth of the loss of answering zero."""
-    optimizer = torch.optim.SGD(net.parameters(), lr=rate)
-    for step in range(most):  # not all arrive
-        loss = (net(x) - targets).square().sum()
-        if loss < 0.1 * targets.square().sum():
-            return step
-        if not loss.isfinite():
-            break
-        optimizer.zero_grad()
-        loss.div(2 * len(x)).backward()
-        optimizer.step()
-    return float("inf")
+    goal = half_squared_error(torch.zeros_like(targets), targets).item() / 10
+    return train(net, x, targets, rate=rate, until=goal, most=most - 1).steps
 
 
 def best_steps(rows: Iterable[Mapping[str, Cell]]) -> dict[tuple[Cell, Cell, Cell], list[tuple[float, float]]]:

@@ -1,52 +1,44 @@
-r"""Gradient descent on networks of two convolutions on squares that learn to imitate another one.
+r"""Gradient descent on networks of convolutions that learn to imitate another one, and their Gauss-Newton matrix.
 
 Without an activation a network acts through its effective kernel alone, and virtual patches stand for all images. With
-a ReLU in between the images themselves are needed.
+a ReLU between two convolutions the images themselves are needed.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from gnbook.convolution.gauss_newton import gauss_newton_of, virtual_patches
 from gnbook.convolution.networks import as_convolutions, convolve
+from gnbook.shared.training import GradientDescent, Training, train
 
 
-def losses_of(
-    weights: Sequence[Tensor],
-    other: Sequence[Tensor],
-    forward: Callable[..., Tensor],
-    rate: float,
-    until: float,
-    most: int,
-) -> list[float]:
-    """Return half the squared distance to the outputs of another network before each step of gradient descent.
+class Convolutions(nn.Module):
+    """Convolutions without biases and without padding, linear or with a ReLU after each but the last.
 
     Parameters
     ----------
-    weights, other
-        of the network that learns, and of the one that it imitates
-    forward
-        the outputs, from weights
-    rate
-        of the descent
-    until
-        a share of the first loss, at which it stops
-    most
-        steps
+    weights
+        filters of each layer, input layer first
+    strides
+        of each layer
+    relu
+        whether ReLUs stand between the layers
     """
-    weights, losses, targets = list(weights), [], forward(other)
-    while len(losses) <= most and (not losses or losses[-1] >= until * losses[0]):
-        weights = [w.detach().requires_grad_() for w in weights]
-        loss = (forward(weights) - targets).square().sum() / 2
-        losses.append(loss.item())
-        slopes = torch.autograd.grad(loss, weights)
-        weights = [w - rate * slope for w, slope in zip(weights, slopes, strict=True)]
-    return losses
+
+    def __init__(self, weights: Sequence[Tensor], strides: Sequence[int], *, relu: bool = False) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList(w.detach().clone() for w in weights)
+        self.strides, self.relu = strides, relu
+
+    def forward(self, x: Float[Tensor, "n channels ..."]) -> Float[Tensor, "n k ..."]:
+        """Return the outputs."""
+        for layer, (w, stride) in enumerate(zip(self.weights, self.strides, strict=True)):
+            x = convolve(x.relu() if self.relu and layer else x, w, stride)
+        return x
 
 
 def linear_steps(
@@ -66,28 +58,31 @@ def linear_steps(
     (some,) = patches  # without padding all positions are of one kind
     rate = 1 / torch.linalg.eigvalsh(gauss_newton_of(layers, patches))[-1].item()
     strides = [layer.stride for layer in layers]
+    network, targets = Convolutions(weights, strides), Convolutions(other, strides)(some.images).detach()
 
-    def forward(own: Sequence[Tensor]) -> Tensor:
-        values = some.images
-        for w, each in zip(own, strides, strict=True):
-            values = convolve(values, w, each)
-        return values
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs - targets).square().sum() / 2
 
-    losses = losses_of(weights, other, forward, rate, shares[-1], most)
-    return [next((step for step, loss in enumerate(losses) if loss < share * losses[0]), math.inf) for share in shares]
-
-
-def relu_outputs(
-    weights: Sequence[Tensor], x: Float[Tensor, "n c height width"], stride: int = 1
-) -> Float[Tensor, "n k rows columns"]:
-    """Return the outputs of two convolutions with a ReLU in between; the stride is that of the first."""
-    return functional.conv2d(functional.conv2d(x, weights[0], stride=stride).relu(), weights[1])
+    start = loss(network(some.images), targets).item()
+    how = {"loss": loss, "optimizer": GradientDescent, "rate": rate}
+    found = train(network, some.images, targets, until=shares[-1] * start, most=most, **how)
+    return [found.steps_to(share * start) for share in shares]
 
 
 def relu_gauss_newton(
     weights: Sequence[Tensor], x: Float[Tensor, "n 1 height width"], stride: int = 1
 ) -> Float[Tensor, "p p"]:
-    """Return the Gauss-Newton matrix, in the weights, of such a network of one input and one output channel."""
+    """Return the Gauss-Newton matrix in the weights of two convolutions with a ReLU between them.
+
+    Parameters
+    ----------
+    weights
+        filters, of one input and one output channel
+    x
+        images
+    stride
+        of the first convolution
+    """
     first, second = weights
     hidden, k = functional.conv2d(x, first, stride=stride), first.shape[-1]
     seen = functional.unfold(x, k, stride=stride).view(len(x), k * k, 1, *hidden.shape[2:])
@@ -99,20 +94,16 @@ def relu_gauss_newton(
     return (jacobian @ jacobian.mT).mean(0)
 
 
-def relu_loss_left(
+def relu_training(
     weights: Sequence[Tensor],
     other: Sequence[Tensor],
     x: Float[Tensor, "n 1 height width"],
+    *,
     rate: float,
-    counts: Sequence[int],
+    most: int,
     stride: int = 1,
-) -> list[float]:
-    """Return the shares of the mean loss that are left after some steps towards another network, in float32."""
-    weights, other = ([w.float() for w in some] for some in (weights, other))
-    images, count = x.float(), len(x)
-
-    def forward(own: Sequence[Tensor]) -> Tensor:
-        return relu_outputs(own, images, stride) / count**0.5
-
-    losses = losses_of(weights, other, forward, rate, 0.0, max(counts))
-    return [losses[step] / losses[0] for step in counts]
+) -> Training:
+    """Train two convolutions with a ReLU between them to imitate others, on images, in single precision."""
+    networks = (Convolutions(w, (stride, 1), relu=True).float() for w in (weights, other))
+    network, target = networks
+    return train(network, x.float(), target(x.float()).detach(), rate=rate, most=most, optimizer=GradientDescent)

@@ -24,8 +24,8 @@ def eigenvalue_seconds() -> float:
 def foretold(module: nn.Module, x: Tensor, sizes: Iterable[int], memory: float = 4.0) -> dict[int, float]:
     """Return the seconds of both ends of the spectrum for each of several numbers of samples that fit into memory.
 
-    The matrix takes what :meth:`gnlib.GaussNewton.cost` counts, at the speed of the faster of two probes; the
-    eigenvalues take the cube.
+    The matrix takes the operations that :meth:`gnlib.GaussNewton.cost` counts, at the speed of the faster of two
+    probes; the eigenvalues take the cube of its size.
 
     Parameters
     ----------

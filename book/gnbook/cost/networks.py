@@ -1,9 +1,11 @@
-"""Three small networks on images of 16 x 16 pixels, and networks of the sizes that are in use."""
+"""Networks on images of 16 x 16 pixels and of the sizes in use, and their Gram matrix from the whole Jacobian."""
 
-from itertools import pairwise
+from functools import partial
 
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor, func, nn
+
+from gnbook.shared import networks
 
 
 def perceptron(width: int) -> nn.Sequential:
@@ -14,8 +16,7 @@ def perceptron(width: int) -> nn.Sequential:
     >>> count(perceptron(1024))
     1847306
     """
-    hidden = nn.Linear(768, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()
-    return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(width, 10))
+    return networks.perceptron(768, width, width, 10)
 
 
 def cnn() -> nn.Sequential:
@@ -26,30 +27,48 @@ def cnn() -> nn.Sequential:
     >>> count(cnn())
     167690
     """
-    widths = (3, 16, 64, 256)
-    layers = [layer for a, b in pairwise(widths) for layer in (nn.Conv2d(a, b, 3, 2, 1), nn.ReLU())]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(1024, 10))
+    return networks.cnn(16, 64, 256, side=16)
 
 
-class PatchTransformer(nn.Module):
-    """Patches of 4 x 4 pixels as tokens, two layers of attention, a linear layer of the mean token.
+def patch_transformer(width: int) -> networks.PatchTransformer:
+    """Return a transformer of two layers on patches of 4 x 4 pixels, without positions.
 
     Examples
     --------
-    >>> count(PatchTransformer(64))
+    >>> count(patch_transformer(64))
     70730
     """
 
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.embedding = nn.Conv2d(3, width, 4, 4)
+    def blocks() -> nn.Module:
         layer = nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0, batch_first=True)
-        self.blocks = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.head = nn.Linear(width, 10)
+        return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
 
-    def forward(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n 10"]:
-        """Return the outputs."""
-        return self.head(self.blocks(self.embedding(x).flatten(2).mT).mean(1))
+    return networks.PatchTransformer(blocks, width=width, position=None)
+
+
+def contracted(module: nn.Module, x: Float[Tensor, "n ..."]) -> Float[Tensor, "nk nk"]:
+    r"""Return :math:`\frac1n J J^\top` from the whole Jacobian, as torch's own tutorial on tangent kernels has it.
+
+    Parameters
+    ----------
+    module
+        a network that takes samples one by one, of which all parameters count
+    x
+        n samples
+
+    Examples
+    --------
+    >>> import torch
+    >>> contracted(nn.Linear(2, 1, bias=False), torch.tensor([[3.0, 4.0]]))
+    tensor([[25.]])
+    """
+    parameters = {name: p.detach() for name, p in module.named_parameters()}
+
+    def outputs(p: dict[str, Tensor], x: Tensor) -> Tensor:
+        return func.functional_call(module, p, x[None])[0]
+
+    parts = func.vmap(func.jacrev(outputs), (None, 0))(parameters, x).values()
+    return sum(part.flatten(2).flatten(0, 1) @ part.flatten(2).flatten(0, 1).mT for part in parts) / len(x)
 
 
 def count(network: nn.Module) -> int:
@@ -57,57 +76,8 @@ def count(network: nn.Module) -> int:
     return sum(weight.numel() for weight in network.parameters())
 
 
-class ResNet(nn.Module):
-    """The residual networks for large images of He et al. (2016), as torchvision has them.
-
-    Parameters
-    ----------
-    blocks
-        in each of the four stages: 2, 2, 2, 2 for ResNet18 and 3, 4, 6, 3 for ResNet-50
-    bottleneck
-        whether a block has three convolutions, the first and the last of them with filters of one pixel, or two
-    outputs
-        number of outputs
-
-    Examples
-    --------
-    >>> networks = ResNet([2, 2, 2, 2], outputs=1000), ResNet([3, 4, 6, 3], bottleneck=True, outputs=1000)
-    >>> [f"{count(network):,}" for network in networks]
-    ['11,689,512', '25,557,032']
-    """
-
-    def __init__(self, blocks: list[int], *, bottleneck: bool = False, outputs: int = 10) -> None:
-        super().__init__()
-        layers, channels = [*_normalised(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)], 64
-        for stage, number in enumerate(blocks):
-            for block in range(number):
-                layers.append(_Block(channels, 64 * 2**stage, 2 if stage and not block else 1, bottleneck=bottleneck))
-                channels = layers[-1].channels
-        self.layers = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, outputs))
-
-    def forward(self, x: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n k"]:
-        """Return the outputs."""
-        return self.layers(x)
-
-
-class _Block(nn.Module):
-    """Convolutions beside a skip, and a ReLU of their sum."""
-
-    def __init__(self, channels: int, width: int, stride: int, *, bottleneck: bool) -> None:
-        super().__init__()
-        self.channels = 4 * width if bottleneck else width
-        sizes, strides = ((1, 3, 1), (1, stride, 1)) if bottleneck else ((3, 3), (stride, 1))
-        widths = [channels, *[width] * (len(sizes) - 1), self.channels]
-        layers: list[nn.Module] = []
-        for (a, b), size, step in zip(pairwise(widths), sizes, strides, strict=True):
-            layers += [*_normalised(a, b, size, step), nn.ReLU()]
-        self.branch = nn.Sequential(*layers[:-1])
-        same = stride == 1 and channels == self.channels
-        self.skip = nn.Identity() if same else nn.Sequential(*_normalised(channels, self.channels, 1, stride))
-
-    def forward(self, x: Float[Tensor, "n channels h w"]) -> Float[Tensor, "n out h2 w2"]:
-        """Return the outputs."""
-        return (self.branch(x) + self.skip(x)).relu()
+ResNet = partial(networks.ResidualNetwork, width=64, large=True)
+"""Residual networks for large images of He et al. (2016), as torchvision has them, from the blocks of four stages."""
 
 
 class TextTransformer(nn.Module):
@@ -135,7 +105,3 @@ class TextTransformer(nn.Module):
     def forward(self, x: Int[Tensor, "n t"]) -> Float[Tensor, "n k"]:
         """Return the outputs."""
         return self.head(self.layers(self.embedding(x)).mean(1))
-
-
-def _normalised(channels: int, out: int, size: int, stride: int) -> tuple[nn.Module, ...]:
-    return nn.Conv2d(channels, out, size, stride, size // 2, bias=False), nn.BatchNorm2d(out)

@@ -9,8 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from gnbook.counting_zeros.rules import EPSILON, by_rules, count, free_directions, spectrum
-from gnbook.shared.fully_connected import FullyConnected, xavier_weights
-from gnbook.shared.training import one_hot, train
+from gnbook.shared.epochs import train_epochs
+from gnbook.shared.networks import FullyConnected, xavier_weights
+from gnbook.shared.training import one_hot
 
 Rows = list[dict[str, str | int | float]]
 
@@ -48,7 +49,7 @@ def trained(
         return net, []
     optimizer = partial(torch.optim.SGD, lr=0.3 if units <= 20 else 0.5)
     options = dict(batch_size=64, every=every or epochs, loss=nn.functional.mse_loss, measure=measure)
-    return net, train([net], images, one_hot(labels, 10), optimizer, seeds=[seed], epochs=epochs, **options)
+    return net, train_epochs([net], images, one_hot(labels, 10), optimizer, seeds=[seed], epochs=epochs, **options)
 
 
 def by_precision(net: FullyConnected, images: Float[Tensor, "n d"]) -> dict[str, int | float]:

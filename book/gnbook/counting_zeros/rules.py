@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import gnlib
-from gnbook.shared.fully_connected import FullyConnected
+from gnbook.shared.networks import FullyConnected
 from gnlib import GaussNewton
 
 EPSILON = {"float64": torch.finfo(torch.float64).eps, "float32": torch.finfo(torch.float32).eps}

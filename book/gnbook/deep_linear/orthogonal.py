@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import gnlib
 from gnbook.results import Cell
-from gnbook.shared.fully_connected import FullyConnected
+from gnbook.shared.networks import FullyConnected
 from gnbook.shared.tuning import Setting, constant_loss, tune
 
 WEIGHTS = ("default", "Kaiming", "orthogonal")

@@ -13,7 +13,7 @@ from gnbook.design.families import build
 from gnbook.design.initialisations import SEARCHED, UNTUNED, Data, gained, initialised
 from gnbook.design.trial import ADAM, CHOICE, SEED
 from gnbook.results import Cell
-from gnbook.shared.training import train
+from gnbook.shared.epochs import train_epochs
 from gnbook.shared.tuning import LOSSES, Setting, constant_loss, tune
 
 BATCH = 50  # images of a step, and of what tells where to look for a rate
@@ -96,7 +96,7 @@ def trained(network: nn.Module, setting: Setting, rate: float, steps: int) -> nn
     optimizer, loss = partial(OPTIMIZERS[setting.optimizer], lr=rate), LOSSES[setting.loss]
     order = {"seeds": [setting.seed], "batch_size": setting.batch_size or len(x)}
     if epochs:
-        train([network], x, y, optimizer, loss=loss, epochs=epochs, every=epochs, **order)
+        train_epochs([network], x, y, optimizer, loss=loss, epochs=epochs, every=epochs, **order)
     return network
 
 

@@ -1,6 +1,5 @@
 """Other ways to a better kernel: descent divided by the root of a diagonal, or by the features of each layer."""
 
-import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -12,9 +11,7 @@ from torch import Tensor, nn
 
 from gnbook.design.layers import floored_roots, jacobian_of
 from gnbook.design.objectives import flow_time
-from gnbook.shared.training import half_squared_error
-
-HOPELESS = 1e6  # times the loss at the start, at which a training is given up
+from gnbook.shared.training import GradientDescent, Training, fastest, train
 
 Gradients = Mapping[str, Float[Tensor, "rows _"]]
 Divide = Callable[[Gradients], Gradients]
@@ -141,102 +138,65 @@ def quality(kernel: Float[Tensor, "nk nk"], residual: Float[Tensor, "n k"], goal
     return (values[-1] / values[0]).item(), flow_time((values / values[-1]).clamp_min(0), squares, goal)
 
 
-def descend(
+class DividedDescent(GradientDescent):
+    """Gradient descent whose gradients are divided by a P that stays as it is.
+
+    Parameters
+    ----------
+    parameters, lr
+        of the descent
+    names
+        of the parameters
+    divide
+        of their gradients, by name
+    """
+
+    def __init__(self, parameters: Iterable[Tensor], lr: float, *, names: Iterable[str], divide: Divide) -> None:
+        super().__init__(parameters, lr)
+        self.names, self.divide = [*names], divide
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move all parameters."""
+        named = dict(zip(self.names, self.param_groups[0]["params"], strict=True))
+        divided = self.divide({name: parameter.grad.reshape(1, -1) for name, parameter in named.items()})
+        for name, parameter in named.items():
+            parameter.grad = divided[name].view_as(parameter)
+        super().step()
+
+
+def divided_training(
     network: nn.Module,
     x: Float[Tensor, "n ..."],
     y: Float[Tensor, "n k"],
     divide: Divide,
     *,
     rate: float,
-    goal: float,
-    horizon: int,
-) -> list[float]:
+    until: float,
+    most: int,
+) -> Training:
     """Train a copy of a network by descent of the squared error, divided by a P that stays as it is.
 
-    Parameters
-    ----------
-    network
-        left as it is
-    x, y
-        samples and targets
-    divide
-        of the gradients
-    rate
-        of learning
-    goal
-        a loss below which the training ends
-    horizon
-        steps after which it ends too
-
-    Returns
-    -------
-    The loss before the first step and after each; the last one is below the goal if the training arrives.
+    Parameters are those of :func:`gnbook.shared.training.train`, and `divide` of the gradients.
 
     Examples
     --------
     >>> line, x = nn.Linear(1, 1, bias=False), torch.ones(1, 1)
-    >>> with torch.no_grad():
-    ...     _ = line.weight.fill_(0.0)
-    >>> descend(line, x, x, plain(line, x), rate=0.5, goal=0.1, horizon=9)
+    >>> _ = nn.init.zeros_(line.weight)
+    >>> divided_training(line, x, x, plain(line, x), rate=0.5, until=0.1, most=9).losses
     [0.5, 0.125, 0.03125]
     """
-    network, losses = copy.deepcopy(network), []
-    parameters = dict(network.named_parameters())
-    for _ in range(horizon + 1):
-        loss = half_squared_error(network(x), y)
-        losses.append(loss.item())
-        if not goal <= losses[-1] < HOPELESS * losses[0]:
-            break
-        gradients = torch.autograd.grad(loss, [*parameters.values()])
-        divided = divide({name: g.reshape(1, -1) for name, g in zip(parameters, gradients, strict=True)})
-        with torch.no_grad():
-            for name, parameter in parameters.items():
-                parameter -= rate * divided[name].view_as(parameter)
-    return losses
+    optimizer = partial(DividedDescent, names=dict(network.named_parameters()), divide=divide)
+    return train(network, x, y, optimizer=optimizer, rate=rate, until=until, most=most)
 
 
-def fastest(
-    network: nn.Module,
-    x: Float[Tensor, "n ..."],
-    y: Float[Tensor, "n k"],
-    divide: Divide,
-    *,
-    rates: Iterable[float],
-    goal: float,
-    horizon: int,
-) -> tuple[float, list[float]]:
-    """Return the rate at which :func:`descend` arrives first, and the losses; nan and none if it arrives at no rate.
-
-    Parameters
-    ----------
-    network, x, y, divide, goal, horizon
-        as there
-    rates
-        of which the first is taken where several arrive at once
-
-    Examples
-    --------
-    >>> line, x = nn.Linear(1, 1, bias=False), torch.ones(1, 1)
-    >>> with torch.no_grad():
-    ...     _ = line.weight.fill_(0.0)
-    >>> fastest(line, x, x, plain(line, x), rates=(0.25, 0.5, 0.125), goal=0.2, horizon=9)
-    (0.5, [0.5, 0.125])
-    """
-    best: tuple[float, list[float]] = math.nan, []
-    for rate in rates:
-        losses = descend(network, x, y, divide, rate=rate, goal=goal, horizon=horizon)
-        if losses[-1] < goal:
-            best, horizon = (rate, losses), len(losses) - 2  # from now on sooner than that
-    return best
-
-
-WAYS: dict[str, Callable[[nn.Module, Tensor], Divide]] = {
+PRECONDITIONERS: dict[str, Callable[[nn.Module, Tensor], Divide]] = {
     "none": plain,
     "diagonal": diagonal,
     "features, damping 0.001": partial(features, damping=0.001),
     "features, damping 0.1": partial(features, damping=0.1),
 }
-"""The preconditioners that are tried."""
+"""Constructors of the divisions that are tried, from a network and samples."""
 
 
 class Divided(NamedTuple):
@@ -269,17 +229,23 @@ class Divided(NamedTuple):
 def divided_trainings(
     network: nn.Module, x: Float[Tensor, "n ..."], y: Float[Tensor, "n k"], *, goal: float, horizon: int
 ) -> Iterator[Divided]:
-    """Yield the training of a network with each of :data:`WAYS`, at the best of all rates in factors of two.
+    """Yield the training of a network with each of :data:`PRECONDITIONERS`, at the best of all rates in factors of two.
 
     Parameters
     ----------
-    network, x, y, goal, horizon
-        as for :func:`descend`
+    network, x, y
+        the network, samples and targets
+    goal
+        a loss at which the trainings end
+    horizon
+        steps after which they end too
     """
-    for name, way in WAYS.items():
+    for name, way in PRECONDITIONERS.items():
         divide = way(network, x)
         kernel = divided_kernel(network, x, divide)
         largest = torch.linalg.eigvalsh(kernel)[-1].item()
         rates = [2.0**power / largest for power in range(4, -9, -1)]
-        rate, losses = fastest(network, x, y, divide, rates=rates, goal=goal, horizon=horizon)
-        yield Divided(name, *quality(kernel, network(x).detach() - y, goal), rate * largest, losses)
+        best = fastest(partial(divided_training, network, x, y, divide, until=goal), rates, horizon)
+        rate, losses = (best[0] * largest, best[1].losses) if best else (math.nan, [])
+        kappa, forecast = quality(kernel, network(x).detach() - y, goal)
+        yield Divided(name=name, kappa=kappa, forecast=forecast, rate=rate, losses=losses)

@@ -1,11 +1,13 @@
 """Experiment of both pages of the chapter: one hidden layer of leaky ReLUs on images in several preparations."""
 
+from functools import partial
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 import gnlib
-from gnbook.shared.descent import losses_until
+from gnbook.shared.training import train
 
 KINDS = {
     "raw": "raw",
@@ -62,6 +64,6 @@ def losses_of(
     weights: list[Tensor], x: Tensor, targets: Tensor, slope: float, rate: float, most: int = 600
 ) -> list[float]:
     """Return the losses of gradient descent until they are a twentieth of the first, or have gone off."""
-    network = module_of(weights, slope)
-    begin = losses_until(network, x, targets, 0.0, 0.0, 0)[0]
-    return losses_until(network, x, targets, rate, begin / 20, most)
+    descend = partial(train, module_of(weights, slope), x.float(), targets, rate=rate)
+    (start,) = descend(most=0).losses
+    return descend(until=start / 20, most=most).losses

@@ -27,7 +27,8 @@ def one_sided(weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"]) ->
     Examples
     --------
     >>> import torch
-    >>> one_sided([torch.eye(2), torch.eye(2)[:1]], torch.diag(torch.tensor([1.0, 3.0])))
+    >>> eye = torch.eye(2).double()
+    >>> one_sided([eye, eye[:1]], torch.diag(torch.tensor([1.0, 3.0])))
     tensor([[2., 0.],
             [0., 6.]], dtype=torch.float64)
     """

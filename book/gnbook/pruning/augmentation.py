@@ -16,8 +16,8 @@ def shifted(images: Float[Tensor, "n c s s"], generator: Generator, padding: int
     >>> import torch
     >>> image = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
     >>> shifted(image, torch.Generator().manual_seed(3), padding=1)
-    tensor([[[[0., 0.],
-              [2., 1.]]]])
+    tensor([[[[0., 2.],
+              [0., 4.]]]])
     """
     n, _, side, _ = images.shape
     rows, columns = (torch.randint(2 * padding + 1, (n, 1), generator=generator) for _ in range(2))

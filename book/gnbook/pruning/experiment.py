@@ -15,7 +15,8 @@ from gnbook.pruning import jacobians
 from gnbook.pruning.jacobians import Masks
 from gnbook.pruning.masks import magnitude_masks, masks_of_every_tensor
 from gnbook.pruning.recipes import Recipe
-from gnbook.shared.training import Loss, digest_of, read_checkpoint, write_checkpoint
+from gnbook.shared.epochs import digest_of, read_checkpoint, write_checkpoint
+from gnbook.shared.training import Loss
 
 Rows = list[dict[str, object]]
 

@@ -18,9 +18,8 @@ from torch.optim.lr_scheduler import LRScheduler, MultiStepLR
 
 import gnlib
 from gnbook.pruning.augmentation import shifted, zoomed
-from gnbook.pruning.vgg import VGG
-from gnbook.pruning.vision_transformer import VisionTransformer
-from gnbook.shared.residual_network import ResidualNetwork
+from gnbook.pruning.networks import VGG, VisionTransformer
+from gnbook.shared.networks import ResidualNetwork, initialise
 
 Sizes = dict[str, int | list[int] | list[int | str]]
 FULL: Sizes = {
@@ -145,7 +144,7 @@ def images(
         x, labels = gnlib.load("cifar10", n, stride=stride)
         x = x.unflatten(1, (3, -(-32 // stride), -1))
     elif order == "random":
-        from gnlib.data.fetch import training_set
+        from gnlib.data import training_set
 
         pixels, classes = training_set("cifar10")
         some = torch.randperm(len(pixels), generator=Generator().manual_seed(0))[:n].numpy()
@@ -174,14 +173,13 @@ def _fully_connected(widths: list[int]) -> nn.Module:
     return nn.Sequential(*layers[:-1])
 
 
-@torch.no_grad()
 def _transformer(side: int, patch: int, width: int, *, hidden: int) -> nn.Module:
     """A vision transformer whose weights, token and positions are normal with deviation 0.02, and its biases zero."""
-    network = VisionTransformer(side, patch, width, hidden=hidden)
-    for module in network.modules():
-        if isinstance(module, nn.Linear | nn.Conv2d):
-            module.weight.normal_(std=0.02)
-            module.bias.zero_()
-    network.token.normal_(std=0.02)
-    network.position.normal_(std=0.02)
+    network = initialise(VisionTransformer(side, patch, width, hidden=hidden), _small)
+    _small(network.token)
+    _small(network.position)
     return network
+
+
+def _small(weight: Tensor, generator: Generator | None = None) -> Tensor:
+    return nn.init.normal_(weight, std=0.02, generator=generator)

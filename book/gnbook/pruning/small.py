@@ -12,8 +12,9 @@ from torch import Tensor, nn
 import gnlib
 from gnbook.pruning import experiment, jacobians, recipes
 from gnbook.pruning.masks import apply_masks, magnitude_masks
-from gnbook.shared.fully_connected import FullyConnected
-from gnbook.shared.training import Loss, one_hot, train
+from gnbook.shared.epochs import train_epochs
+from gnbook.shared.networks import FullyConnected
+from gnbook.shared.training import Loss, one_hot
 
 CLASSES = 10
 
@@ -73,7 +74,9 @@ def losses_at(
     """Return the losses of MLPs after SGD at one rate, of one for each kind: the fraction pruned and the seed."""
     networks = [mlp(seed, x.shape[-1], hidden, fraction, str(x.device)) for fraction, seed in kinds]
     how = {"epochs": epochs, "every": epochs, "batch_size": batch_size, "loss": loss}
-    rows = train(networks, x, targets, partial(torch.optim.SGD, lr=rate), seeds=[seed for _, seed in kinds], **how)
+    rows = train_epochs(
+        networks, x, targets, partial(torch.optim.SGD, lr=rate), seeds=[seed for _, seed in kinds], **how
+    )
     return [row["loss"] for row in rows[-len(kinds) :]]
 
 

@@ -1,10 +1,12 @@
 """Three small networks with common ailments, and the same networks with the ailment mended."""
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
-OUTPUTS = 10
+from gnbook.shared import networks
+from gnbook.shared.networks import PatchTransformer
+
+WIDTH = 32  # of a token
 
 
 def perceptron(side: int = 16, seed: int = 0, *, layer_norm: bool = False) -> nn.Sequential:
@@ -16,9 +18,7 @@ def perceptron(side: int = 16, seed: int = 0, *, layer_norm: bool = False) -> nn
     (6, 8)
     """
     torch.manual_seed(seed)
-    first, second, head = nn.Linear(3 * side**2, 128), nn.Linear(128, 128), nn.Linear(128, OUTPUTS)
-    norms = [[nn.LayerNorm(128)] if layer_norm else [] for _ in range(2)]
-    return nn.Sequential(nn.Flatten(), first, *norms[0], nn.ReLU(), second, *norms[1], nn.ReLU(), head)
+    return networks.perceptron(3 * side**2, 128, 128, 10, norm=nn.LayerNorm if layer_norm else None)
 
 
 def cnn(seed: int = 0, *, group_norm: bool = False) -> nn.Sequential:
@@ -30,50 +30,34 @@ def cnn(seed: int = 0, *, group_norm: bool = False) -> nn.Sequential:
     (9, 12)
     """
     torch.manual_seed(seed)
-    layers: list[nn.Module] = []
-    before = 3
-    for after in (16, 32, 64):
-        norm = [nn.GroupNorm(1, after)] if group_norm else []
-        layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), *norm, nn.ReLU()]
-        before = after
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, OUTPUTS))
+    return networks.cnn(16, 32, 64, norm=(lambda channels: nn.GroupNorm(1, channels)) if group_norm else None)
 
 
-class VisionTransformer(nn.Module):
-    """A transformer of two blocks on sixteen patches of an image.
+def transformer(side: int = 16, seed: int = 0, std: float | None = None) -> PatchTransformer:
+    """Return a transformer of two blocks on sixteen patches of an image, drawn with a seed.
 
     Parameters
     ----------
     side
         rows and columns of an image
+    seed
+        of torch's global generator
     std
-        standard deviation of all weight matrices; by default one over the root of the number of inputs of each
-    """
-
-    def __init__(self, side: int, std: float | None) -> None:
-        super().__init__()
-        width, patch = 32, side // 4
-        self.embedding = nn.Conv2d(3, width, patch, stride=patch)
-        blocks = [nn.TransformerEncoderLayer(width, 4, 2 * width, 0.0, batch_first=True, norm_first=True) for _ in "ab"]
-        self.blocks = nn.Sequential(*blocks)
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, OUTPUTS)
-        for weight in (p for p in self.parameters() if p.ndim > 1):
-            nn.init.normal_(weight, std=std or weight[0].numel() ** -0.5)
-        self.position = nn.Parameter(0.02 * torch.randn(16, width))
-
-    def forward(self, images: Float[Tensor, "n 3 side side"]) -> Float[Tensor, "n 10"]:
-        """Return the outputs."""
-        tokens = self.embedding(images).flatten(2).mT + self.position
-        return self.head(self.norm(self.blocks(tokens)).mean(1))
-
-
-def transformer(side: int = 16, seed: int = 0, std: float | None = None) -> VisionTransformer:
-    """Return a vision transformer that is drawn with this seed.
+        standard deviation of all weight matrices; one over the root of the number of inputs of each if not given
 
     Examples
     --------
     >>> f"{transformer(std=0.02).head.weight.std():.2f}"
     '0.02'
     """
+
+    def blocks() -> nn.Sequential:
+        two = (nn.TransformerEncoderLayer(WIDTH, 4, 64, 0.0, batch_first=True, norm_first=True) for _ in range(2))
+        return nn.Sequential(*two)
+
     torch.manual_seed(seed)
-    return VisionTransformer(side, std)
+    network = PatchTransformer(blocks, width=WIDTH, side=side, patch=side // 4, position=None, norm=True)
+    for weight in (p for p in network.parameters() if p.ndim > 1):
+        nn.init.normal_(weight, std=std or weight[0].numel() ** -0.5)
+    network.position = nn.Parameter(0.02 * torch.randn(16, WIDTH))
+    return network

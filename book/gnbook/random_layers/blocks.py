@@ -11,8 +11,9 @@ from torch import Tensor, nn
 import gnlib
 from gnbook.random_layers import bounds
 from gnbook.random_layers import matrices as rm
-from gnbook.shared.residual_network import ResidualNetwork
-from gnbook.shared.training import one_hot, train
+from gnbook.shared.epochs import train_epochs
+from gnbook.shared.networks import ResidualNetwork
+from gnbook.shared.training import one_hot
 
 KINDS = ("without skips", "usual start", "start at zero")
 Row = dict[str, float]
@@ -60,7 +61,7 @@ def trained(
     net = fresh(kind, seed, channels, x.device)
     optimizer = partial(torch.optim.SGD, lr=0.05, momentum=0.9, weight_decay=1e-4)
     how = {"seeds": [seed], "epochs": epochs, "batch_size": 20, "loss": nn.functional.mse_loss}
-    rows = train([net], x, one_hot(labels, 10), optimizer, **how)
+    rows = train_epochs([net], x, one_hot(labels, 10), optimizer, **how)
     return net, [row["loss"] for row in rows]
 
 

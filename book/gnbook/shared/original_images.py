@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from gnlib.data import LUMA
-from gnlib.data.fetch import training_set
+from gnlib.data import LUMA, training_set
 
 AT_ONCE = 5000  # images in double precision
 

@@ -12,6 +12,7 @@ def lines_of(report: Report, *names: str) -> str:
     >>> import gnlib, torch
     >>> x = torch.tensor([[9.0, 1.0], [10.0, 2.0], [11.0, 1.0]])
     >>> print(lines_of(gnlib.report(torch.nn.Linear(2, 1), x), "rank"))
-    rank  3 of 3: linearised, the network can fit any targets on these samples
+    rank  3 of 3: linearised, the network can fit any targets on these
+          samples
     """
     return as_page([line for line in report.lines() if line.name in names])

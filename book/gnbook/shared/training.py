@@ -1,45 +1,38 @@
-"""Training on a few images that measures as it goes, and goes on where it was interrupted.
+"""Training of one network until its loss reaches a goal, and the learning rate at which that happens first.
 
-Stochastic gradient descent with torch's own optimisers. On a CPU the same networks, seeds and number of threads give
-the same bits, whether a run was interrupted or not. Several networks of one architecture can be trained side by side,
-as one network with a further axis: that saves time where each is small.
+:mod:`gnbook.shared.epochs` trains several networks side by side, with checkpoints; :mod:`gnbook.shared.tuning` tries
+rates in powers of two side by side.
+
+Examples
+--------
+>>> line, x = nn.Linear(1, 1, bias=False), torch.ones(2, 1)
+>>> _ = nn.init.zeros_(line.weight)
+>>> found = train(line, x, x, rate=0.5, until=0.1, most=9)
+>>> found.losses, found.steps_to(0.2), line.weight.item()
+([0.5, 0.125, 0.03125], 1, 0.0)
+>>> rate, best = fastest(partial(train, line, x, x, until=0.1), (0.25, 0.5, 1.5), most=9)
+>>> rate, best.steps
+(0.5, 2)
 """
 
 import copy
-import hashlib
-import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Integral
-from pathlib import Path
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
-
-from gnlib.files import progress, write
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-Number = int | float
-Rows = list[dict[str, Number]]
 
-
-class DivergedError(ArithmeticError):
-    """The loss is no longer finite; `rows` is what was measured before."""
-
-    def __init__(self, message: str, rows: Rows) -> None:
-        super().__init__(message)
-        self.rows = rows
-
-
-class CheckpointError(ValueError):
-    """A checkpoint that is damaged, or that belongs to a training of other settings."""
+DIVERGED = 1e6  # times the loss at the start
 
 
 def half_squared_error(outputs: Float[Tensor, "b k"], targets: Float[Tensor, "b k"]) -> Float[Tensor, ""]:
-    r"""Return :math:`\frac{1}{2b} \sum_i \lVert f(x_i) - y_i \rVert^2`, whose Gauss-Newton matrix is G itself."""
+    r"""Return :math:`\frac1{2b} \sum_i \lVert f(x_i) - y_i \rVert^2`, whose Gauss-Newton matrix is G itself."""
     return (outputs - targets).square().sum() / (2 * len(outputs))
 
 
@@ -48,241 +41,152 @@ def one_hot(labels: Tensor, classes: int, dtype: torch.dtype = torch.float64) ->
     return nn.functional.one_hot(labels, classes).to(dtype)
 
 
-def train(
-    networks: Sequence[nn.Module],
-    x: Float[Tensor, "n ..."],
-    targets: Shaped[Tensor, "n ..."],
-    optimizer: Callable[[Iterable[Tensor]], Optimizer],
-    *,
-    seeds: Sequence[int],
-    epochs: int,
-    batch_size: int,
-    every: int = 1,
-    loss: Loss = half_squared_error,
-    schedule: Callable[[Optimizer], LRScheduler] | None = None,
-    measure: Callable[[nn.Module], Mapping[str, Number]] | None = None,
-    checkpoint: Path | None = None,
-) -> Rows:
-    """Train networks by minibatches, and measure them at epochs 0, `every`, `2 every` and so on.
+class GradientDescent(Optimizer):
+    """Plain gradient descent that rounds the product of rate and gradient before it subtracts.
 
-    An epoch goes through all samples in a random order; its last batch is smaller where `batch_size` does not divide
-    their number. Several networks are trained side by side by `torch.vmap`, each in an order of its own, and take the
-    paths that they would take alone.
+    `torch.optim.SGD` rounds once where the processor can. Near the edge of stability that last digit decides how many
+    steps a training takes, and the book's results were computed with either.
+    """
+
+    def __init__(self, parameters: Iterable[Tensor], lr: float) -> None:
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        """Move all parameters that have a gradient."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter -= group["lr"] * parameter.grad
+
+
+@dataclass(frozen=True)
+class Training:
+    """A trained network and its losses.
+
+    Attributes
+    ----------
+    module
+        the network after the last step
+    losses
+        on all samples: before the first step, and after each `every` steps
+    every
+        steps between two losses
+    until
+        loss at which the training was to end
+    """
+
+    module: nn.Module
+    losses: list[float]
+    every: int
+    until: float
+
+    @property
+    def steps(self) -> float:
+        """Steps to the loss at which the training was to end; infinite if it did not get there."""
+        return self.steps_to(self.until)
+
+    def steps_to(self, goal: float) -> float:
+        """Return the steps after which the loss was at most a goal for the first time; infinite if it never was."""
+        looks = (look for look, loss in enumerate(self.losses) if loss <= goal)
+        return next((look * self.every for look in looks), math.inf)
+
+
+def train(
+    module: nn.Module,
+    x: Float[Tensor, "n ..."],
+    y: Tensor,
+    *,
+    rate: float,
+    most: int,
+    until: float = 0.0,
+    loss: Loss = half_squared_error,
+    optimizer: Callable[..., Optimizer] = torch.optim.SGD,
+    batch_size: int | None = None,
+    every: int | None = None,
+    seed: int = 0,
+) -> Training:
+    """Train a copy of a network in the precision of its samples, until its loss on all of them is low enough.
 
     Parameters
     ----------
-    networks
-        one network, or several of the same architecture; their weights are changed in place
-    x, targets
-        n samples in the precision of the networks, and what these should make of them: targets likewise, or classes
-    optimizer
-        what makes an optimiser of parameters, such as `partial(torch.optim.SGD, lr=0.1)`; it has to treat each entry
-        on its own, as SGD and Adam do, where there are several networks
-    seeds
-        of the order of the samples, one for each network
-    epochs
-        to train in all, those before an interruption included
-    every
-        epochs between two measurements
+    module
+        left as it is; parameters that require no gradient are not trained
+    x, y
+        samples, and targets or classes
+    rate
+        of learning
+    most
+        steps after which the training ends
+    until
+        loss at which it ends; it also ends when the loss is not finite or a million times that at the start
     loss
-        of outputs and targets of a batch, a number
-    schedule
-        what makes a scheduler of learning rates of an optimiser; it takes a step after each epoch
-    measure
-        of a network: numbers by name, which join its row
-    checkpoint
-        file that is written, whole or not at all, after each measurement. If it is there, training goes on from it
-
-    Returns
-    -------
-    A row for each network and measurement: epoch, seed, loss over all samples, and what `measure` says.
-
-    Raises
-    ------
-    DivergedError
-        A loss that is not finite. The checkpoint is the last one at which all was well.
-    CheckpointError
-        A damaged checkpoint, or one of other networks, data, seeds or settings.
-    ValueError
-        Numbers of networks, seeds, samples or targets that do not fit, or whole numbers below one.
+        of outputs and targets
+    optimizer
+        constructor of an optimiser, given parameters and `lr`
+    batch_size
+        samples of a step, drawn without replacement; all of them, in their order, if not given
+    every
+        steps between two looks at the loss of all samples; with batches those of an epoch if not given, else 1
+    seed
+        of the order of the samples
     """
-    _check(networks, x, targets, seeds, epochs=epochs, batch_size=batch_size, every=every)
-    state = _Stack(networks, loss)
-    steps = optimizer(list(state.parameters.values()))
-    made = repr(steps)
-    rates = schedule(steps) if schedule else None
-    settings = {
-        "networks": digest_of(*(tensor for network in networks for tensor in network.state_dict().values())),
-        "data": digest_of(x, targets),
-        "seeds": list(seeds),
-        "optimizer": made,
-        "schedule": f"{type(rates).__name__} {sorted(rates.state_dict().items())}" if rates else "none",
-        "batch_size": batch_size,
-        "every": every,
-        "loss": getattr(loss, "__qualname__", type(loss).__name__),
-    }
-    orders = [torch.Generator().manual_seed(seed) for seed in seeds]
-    rows, done = [], 0
-    if checkpoint is not None and checkpoint.exists():
-        saved = read_checkpoint(checkpoint, settings)
-        if saved["epoch"] > epochs:
-            raise CheckpointError(f"{checkpoint} is of epoch {saved['epoch']}, beyond the {epochs} asked for.")
-        rows, done = saved["rows"], saved["epoch"]
-        state.load(saved["state"])
-        steps.load_state_dict(saved["optimizer"])
-        if rates:
-            rates.load_state_dict(saved["schedule"])
-        for order, random_state in zip(orders, saved["orders"], strict=True):
-            order.set_state(random_state)
-
-    def stop(losses: Float[Tensor, " s"], epoch: int) -> None:
-        if torch.isfinite(losses).all():
-            return
-        seed = seeds[int((~torch.isfinite(losses)).nonzero()[0])]
-        kept = f"; {checkpoint} is of epoch {rows[-1]['epoch']}" if checkpoint is not None and rows else ""
-        raise DivergedError(
-            f"The loss of the network with seed {seed} is not finite in epoch {epoch}{kept}; take a smaller rate.", rows
-        )
-
-    def record(epoch: int) -> None:
-        losses = state.losses_over_all(x, targets)
-        stop(losses, epoch)
-        state.unstack()
-        rows.extend(
-            {"epoch": epoch, "seed": seed, "loss": value} | dict(measure(network) if measure else {})
-            for network, seed, value in zip(networks, seeds, losses.tolist(), strict=True)
-        )
-        if checkpoint is not None:
-            write_checkpoint(
-                checkpoint,
-                {
-                    "settings": settings,
-                    "epoch": epoch,
-                    "rows": rows,
-                    "state": state.tensors,
-                    "optimizer": steps.state_dict(),
-                    "schedule": rates.state_dict() if rates else None,
-                    "orders": [order.get_state() for order in orders],
-                },
-            )
-
-    if not rows:
-        record(0)
-    for epoch in progress(range(done + 1, epochs + 1), "Training", epochs - done):
-        order = torch.stack([torch.randperm(len(x), generator=g, device=g.device) for g in orders])
-        for some in order.to(x.device).split(batch_size, dim=1):
-            steps.zero_grad()
-            losses = state.losses(x[some], targets[some])
-            losses.sum().backward()
-            steps.step()
-        stop(losses.detach(), epoch)
-        if rates:
-            rates.step()
-        if epoch % every == 0:
-            record(epoch)
-    if epochs % every:  # the steps since the last measurement
-        stop(state.losses_over_all(x, targets), epochs)
-    state.unstack()
-    return rows
+    module = copy.deepcopy(module).to(x.dtype)
+    y = y.to(x.dtype) if y.is_floating_point() else y
+    mover = optimizer([p for p in module.parameters() if p.requires_grad], lr=rate)
+    batches = _batches(len(x), batch_size or len(x), torch.Generator("cpu").manual_seed(seed))
+    every = every or (-(-len(x) // batch_size) if batch_size else 1)
+    losses: list[float] = []
+    for look in range(most // every + 1):
+        with torch.set_grad_enabled(batch_size is None):
+            value = loss(module(x), y)
+        losses.append(value.item())
+        if look == most // every or not until < losses[-1] < DIVERGED * losses[0]:
+            break
+        for _ in range(every):
+            if batch_size:
+                some = next(batches)
+                value = loss(module(x[some]), y[some])
+            mover.zero_grad()
+            value.backward()
+            mover.step()
+    return Training(module, losses, every, until)
 
 
-class _Stack:
-    """Networks of one architecture as one, whose parameters and buffers have a further axis in front."""
+def fastest(run: Callable[..., Training], rates: Iterable[float], most: int) -> tuple[float, Training] | None:
+    """Return the rate at which a training reaches its goal in the fewest steps, and that training; None if none does.
 
-    def __init__(self, networks: Sequence[nn.Module], loss: Loss) -> None:
-        self.networks, self.loss = networks, loss
-        if len(networks) == 1:  # spare it the overhead
-            self.parameters, self.buffers = dict(networks[0].named_parameters()), dict(networks[0].named_buffers())
-        else:
-            self.parameters, self.buffers = stack_module_state(list(networks))
-            for module in networks[0].modules():  # what pruning computed from a mask cannot be copied with its graph
-                computed = {name: value for name, value in vars(module).items() if isinstance(value, Tensor)}
-                vars(module).update({name: value.detach() for name, value in computed.items()})
-            self.template = copy.deepcopy(networks[0]).to("meta")
-
-    @property
-    def tensors(self) -> dict[str, Tensor]:
-        return {name: tensor.detach() for name, tensor in (self.parameters | self.buffers).items()}
-
-    @torch.no_grad()
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        for name, tensor in self.tensors.items():
-            tensor.copy_(tensors[name])
-
-    def losses(self, x: Float[Tensor, "s b ..."], targets: Shaped[Tensor, "s b ..."]) -> Float[Tensor, " s"]:
-        """Return the loss of each network on its own batch."""
-        if len(self.networks) == 1:
-            return self.loss(self.networks[0](x[0]), targets[0])[None]
-
-        def one(parameters: dict, buffers: dict, x: Tensor, targets: Tensor) -> Tensor:
-            return self.loss(functional_call(self.template, (parameters, buffers), (x,)), targets)
-
-        return torch.vmap(one)(self.parameters, self.buffers, x, targets)
-
-    @torch.no_grad()
-    def losses_over_all(self, x: Float[Tensor, "n ..."], targets: Shaped[Tensor, "n ..."]) -> Float[Tensor, " s"]:
-        """Return the loss of each network on all samples, as in training mode but with no trace in the buffers."""
-        kept = {name: buffer.clone() for name, buffer in self.buffers.items()}
-        many = len(self.networks)
-        losses = self.losses(x.expand(many, *x.shape), targets.expand(many, *targets.shape))
-        for name, buffer in kept.items():
-            self.buffers[name].copy_(buffer)
-        return losses
-
-    @torch.no_grad()
-    def unstack(self) -> None:
-        """Give the networks their weights back."""
-        if len(self.networks) == 1:
-            return
-        for i, network in enumerate(self.networks):
-            for name, tensor in (*network.named_parameters(), *network.named_buffers()):
-                tensor.copy_(self.tensors[name][i])
+    Parameters
+    ----------
+    run
+        :func:`train`, with all of its arguments but the rate and the limit of steps
+    rates
+        of which the first is taken where several take as many steps
+    most
+        steps after which the first training ends; later ones end where they cannot be the fastest
+    """
+    best = None
+    for rate in rates:
+        if most < 0:
+            break
+        found = run(rate=rate, most=most)
+        if found.losses[-1] <= found.until:
+            best, most = (rate, found), int(found.steps) - found.every
+    return best
 
 
-def _check(networks: Sequence[nn.Module], x: Tensor, targets: Tensor, seeds: Sequence[int], **whole: int) -> None:
-    if not networks or len(networks) != len(seeds):
-        raise ValueError(
-            f"{len(networks)} networks and {len(seeds)} seeds were given; one seed a network was expected."
-        )
-    if len(x) != len(targets) or not len(x):
-        raise ValueError(f"x has {len(x)} samples and targets has {len(targets)}; as many of both were expected.")
-    for name, value in whole.items():
-        if not isinstance(value, Integral) or value < 1:
-            raise ValueError(f"{name} is {value!r}; a whole number from 1 on was expected.")
+def fastest_of_adam(
+    module: nn.Module, x: Float[Tensor, "n ..."], y: Int[Tensor, " n"], *, until: float, most: int, seed: int = 0
+) -> Training | None:
+    """Return the training by Adam, at the best of three rates, that takes the cross-entropy to a goal; None if none.
+
+    Parameters are those of :func:`train`; steps are on mini-batches of 32.
+    """
+    options = {"loss": nn.functional.cross_entropy, "optimizer": torch.optim.Adam, "batch_size": 32, "seed": seed}
+    best = fastest(partial(train, module, x, y, until=until, **options), (1e-2, 3e-3, 1e-3), most)
+    return best[1] if best else None
 
 
-def digest_of(*tensors: Tensor) -> str:
-    """Return the SHA-256 of tensors: their types, shapes and bytes."""
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def write_checkpoint(path: Path, content: dict) -> None:
-    """Write a checkpoint, whole or not at all, behind the digest of its bytes."""
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    data = buffer.getvalue()
-    write(path, hashlib.sha256(data).digest() + data)
-
-
-def read_checkpoint(path: Path, settings: dict) -> dict:
-    """Return what a checkpoint holds, unless it is damaged or was written with other settings."""
-    data = path.read_bytes()
-    digest, data = data[:32], data[32:]
-    if hashlib.sha256(data).digest() != digest:
-        raise CheckpointError(f"The checkpoint {path} is damaged; remove it to train from the beginning.")
-    try:
-        saved = torch.load(io.BytesIO(data), weights_only=True)
-        others = saved["settings"]
-    except Exception as error:  # of whatever type the unpickler raises: these bytes are no checkpoint
-        reason = f"{type(error).__name__}: {error}"
-        raise CheckpointError(f"The checkpoint {path} cannot be read ({reason}); remove it to begin anew.") from error
-    if other := [name for name in settings if others.get(name) != settings[name]]:
-        raise CheckpointError(
-            f"The checkpoint {path} was written with another {', '.join(other)}; give the same settings to go on, or "
-            "another file to begin anew."
-        )
-    return saved
+def _batches(n: int, size: int, order: torch.Generator) -> Iterator[Int[Tensor, " b"]]:
+    while True:
+        yield from torch.randperm(n, generator=order, device="cpu").split(size)

@@ -110,8 +110,8 @@ def correlate(
     >>> steps, families = [1, 2, 3, 4], ["a", "a", "b", "b"]
     >>> predictors = {"good": [1, 2, 3, 5], "bad": [4, 3, None, 1]}
     >>> found = correlate(predictors, steps, families, given=steps, statistic=pooled, draws=100)
-    >>> found.interval("good")
-    Interval(value=1.0, low=1.0, high=1.0)
+    >>> str(found.interval("good"))
+    '1.00 [1.00, 1.00]'
     >>> round(found.difference("good", "bad").value, 6)
     1.4
     """

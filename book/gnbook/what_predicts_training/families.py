@@ -1,17 +1,26 @@
 """Twelve families of small networks for colour images of 16 x 16 pixels, and six ways to initialise them."""
 
-import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
 import gnlib
-from gnbook.shared.attention import Attention
+from gnbook.shared.networks import (
+    Attention,
+    Fill,
+    PatchTransformer,
+    cnn,
+    drawn,
+    initialise,
+    kaiming,
+    orthogonal,
+    perceptron,
+)
 
 SIDE, CLASSES = 16, 10
-SQRT_2 = math.sqrt(2)
 UNEVEN = 3.0  # the gains of layers lie between a third of Kaiming's and three times as much
 
 Norm = Callable[[int], nn.Module]
@@ -50,8 +59,8 @@ class Branch(nn.Module):
         return x + (self.branch(x) if self.factor is None else self.factor * self.branch(x))
 
 
-class VisionTransformer(nn.Module):
-    """Patches of 4 x 4 pixels as tokens, two blocks of attention and a hidden layer, a linear layer of the mean token.
+def transformer(*, norm: bool = True, width: int = 16) -> nn.Module:
+    """Return two blocks of attention and a hidden layer on patches of 4 x 4 pixels, and a layer of the mean token.
 
     Parameters
     ----------
@@ -59,46 +68,27 @@ class VisionTransformer(nn.Module):
         whether there is a LayerNorm before each branch
     width
         of a token
-
-    References
-    ----------
-    A. Dosovitskiy et al. (2021), An image is worth 16x16 words, ICLR.
     """
 
-    def __init__(self, *, norm: bool = True, width: int = 16) -> None:
-        super().__init__()
+    def branches() -> tuple[list[nn.Module], ...]:
+        hidden = [nn.Linear(width, 2 * width), nn.GELU(approximate="tanh"), nn.Linear(2 * width, width)]
+        return [Attention(width, 4)], hidden
 
-        def branches() -> tuple[list[nn.Module], ...]:
-            hidden = [nn.Linear(width, 2 * width), nn.GELU(approximate="tanh"), nn.Linear(2 * width, width)]
-            return [Attention(width, 4)], hidden
-
-        self.embedding = nn.Conv2d(3, width, 4, 4)
-        self.position = nn.Parameter(0.02 * torch.randn((SIDE // 4) ** 2, width))
+    def blocks() -> nn.Module:
         layers = [layers for _ in range(2) for layers in branches()]
         first = [nn.LayerNorm(width) if norm else nn.Identity() for _ in layers]
-        self.blocks = nn.Sequential(*(Branch(nn.Sequential(n, *b)) for n, b in zip(first, layers, strict=True)))
-        self.head = nn.Linear(width, CLASSES)
+        return nn.Sequential(*(Branch(nn.Sequential(n, *b)) for n, b in zip(first, layers, strict=True)))
 
-    def forward(self, x: Float[Tensor, "n 3 side side"]) -> Float[Tensor, "n k"]:
-        """Return the outputs."""
-        tokens = self.embedding(x).flatten(2).mT + self.position
-        return self.head(self.blocks(tokens).mean(1))
+    return PatchTransformer(blocks, width=width, side=SIDE, outputs=CLASSES)
 
 
-def fully_connected(*widths: int, activation: Callable[[], nn.Module] = nn.ReLU) -> nn.Module:
-    """Return a network of linear layers with these hidden widths."""
-    layers: list[nn.Module] = [nn.Flatten()]
-    for before, after in zip((3 * SIDE**2, *widths), widths, strict=False):
-        layers += [nn.Linear(before, after), activation()]
-    return nn.Sequential(*layers, nn.Linear(widths[-1], CLASSES))
+def fully_connected(*hidden: int, activation: Callable[[], nn.Module] = nn.ReLU) -> nn.Module:
+    """Return a perceptron with these hidden layers."""
+    return perceptron(3 * SIDE**2, *hidden, CLASSES, activation=activation)
 
 
-def convolutional(norm: Norm | None = None) -> nn.Module:
-    """Return three convolutions with strides of two, each perhaps normalised, and a linear layer."""
-    layers: list[nn.Module] = []
-    for before, after in ((3, 8), (8, 16), (16, 32)):
-        layers += [nn.Conv2d(before, after, 3, 2, 1), *([norm(after)] if norm else []), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(128, CLASSES))
+convolutional = partial(cnn, 8, 16, 32, side=SIDE)
+"""Three convolutions with strides of two, each perhaps normalised, and a linear layer of all pixels."""
 
 
 def residual(norm: Norm | None = None, factor: float | None = None, width: int = 8) -> nn.Module:
@@ -127,53 +117,38 @@ FAMILIES: dict[str, Callable[[], nn.Module]] = {
     "MLP, tanh": lambda: fully_connected(32, 32, activation=nn.Tanh),
     "wide and shallow": lambda: fully_connected(64),
     "CNN": convolutional,
-    "CNN, GroupNorm": lambda: convolutional(group_norm),
+    "CNN, GroupNorm": lambda: convolutional(norm=group_norm),
     "ResNet": residual,
     "ResNet, GroupNorm": lambda: residual(group_norm),
-    "ViT": VisionTransformer,
+    "ViT": transformer,
     "deep and narrow": lambda: fully_connected(*[16] * 8),
-    "CNN, BatchNorm": lambda: convolutional(batch_norm),
+    "CNN, BatchNorm": lambda: convolutional(norm=batch_norm),
     "ResNet, SkipInit": lambda: residual(factor=0.1),
-    "ViT, no LayerNorm": lambda: VisionTransformer(norm=False),
+    "ViT, no LayerNorm": lambda: transformer(norm=False),
 }
-"""What makes a network of each family, initialised by torch from its global generator."""
+"""Constructors of the families, initialised by torch from its global generator."""
 
 HELD_OUT = ("deep and narrow", "CNN, BatchNorm", "ResNet, SkipInit", "ViT, no LayerNorm")
 """The families that nobody looked at before the trial."""
 
 
-def _kaiming(gain: float) -> Callable[[Tensor, Generator], None]:
-    def fill(weight: Tensor, generator: Generator) -> None:
-        nn.init.kaiming_normal_(weight, generator=generator).mul_(gain)
-
-    return fill
-
-
-def _orthogonal(weight: Tensor, generator: Generator) -> None:
-    nn.init.orthogonal_(weight, SQRT_2, generator)
-
-
-def _uneven(weight: Tensor, generator: Generator) -> None:
+def uneven(weight: Tensor, generator: Generator | None = None) -> Tensor:
+    """Fill a weight tensor as Kaiming, times a gain from a third to three, uniform on a logarithmic scale."""
     exponent = 2 * torch.rand((), generator=generator).item() - 1
-    nn.init.kaiming_normal_(weight, generator=generator).mul_(UNEVEN**exponent)
+    return kaiming(weight, generator, scale=UNEVEN**exponent)
 
 
-INITIALISATIONS: dict[str, Callable[[Tensor, Generator], None] | None] = {
+INITIALISATIONS: dict[str, Fill | None] = {
     "default": None,
-    "Kaiming": _kaiming(1.0),
-    "half": _kaiming(0.5),
-    "double": _kaiming(2.0),
-    "orthogonal": _orthogonal,
-    "uneven": _uneven,
+    "Kaiming": kaiming,
+    "half": partial(kaiming, scale=0.5),
+    "double": partial(kaiming, scale=2.0),
+    "orthogonal": orthogonal,
+    "uneven": uneven,
 }
-"""What fills the weights of a linear layer or a convolution; None leaves all to torch.
-
-Kaiming's normal one for ReLUs, that one by half and by two, orthogonal with the same gain, and Kaiming's with a gain of
-its own for each layer, from a third to three. Biases are then zero; what normalises is left as it is.
-"""
+"""The filling of weights, beside biases of zero; None leaves all to torch."""
 
 
-@torch.no_grad()
 def build(family: str, initialisation: str, *, seed: int) -> nn.Module:
     """Return a network of a family in double precision.
 
@@ -198,12 +173,5 @@ def build(family: str, initialisation: str, *, seed: int) -> nn.Module:
     for what, name, known in (("family", family, FAMILIES), ("initialisation", initialisation, INITIALISATIONS)):
         if name not in known:
             raise ValueError(f"{what} is {name!r}; one of {'; '.join(known)} was expected.")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        network = FAMILIES[family]().double()
-    fill, generator = INITIALISATIONS[initialisation], torch.Generator().manual_seed(seed)
-    for layer in network.modules():
-        if fill and isinstance(layer, nn.Linear | nn.Conv2d):
-            fill(layer.weight, generator)
-            layer.bias.zero_()
-    return network
+    network, fill = drawn(FAMILIES[family], seed).double(), INITIALISATIONS[initialisation]
+    return initialise(network, fill, generator=torch.Generator().manual_seed(seed)) if fill else network

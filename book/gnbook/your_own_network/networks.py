@@ -1,16 +1,16 @@
 """A perceptron, a convolutional network and a transformer for small images, and six ways to draw their weights."""
 
-import math
 from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import pairwise
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gnbook.shared import networks
+from gnbook.shared.networks import Fill, PatchTransformer, initialise, kaiming, orthogonal
+
 OUTPUTS = 10
-Initialisation = Callable[[Tensor], object]
 
 
 def perceptron(depth: int, width: int, side: int = 16, seed: int = 0) -> nn.Sequential:
@@ -22,9 +22,7 @@ def perceptron(depth: int, width: int, side: int = 16, seed: int = 0) -> nn.Sequ
     6
     """
     torch.manual_seed(seed)
-    widths = [3 * side**2, *[width] * depth]
-    hidden = [part for a, b in pairwise(widths) for part in (nn.Linear(a, b), nn.ReLU())]
-    return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(width, OUTPUTS))
+    return networks.perceptron(3 * side**2, *[width] * depth, OUTPUTS)
 
 
 def cnn(norm: Callable[[int], nn.Module] = nn.Identity, channels: Iterable[int] = (16, 32, 64)) -> nn.Sequential:
@@ -35,12 +33,7 @@ def cnn(norm: Callable[[int], nn.Module] = nn.Identity, channels: Iterable[int] 
     >>> sum(parameter.numel() for parameter in cnn(group_norm).parameters())
     24458
     """
-    layers: list[nn.Module] = []
-    before = 3
-    for after in channels:
-        layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), norm(after), nn.ReLU()]
-        before = after
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, OUTPUTS))
+    return networks.cnn(*channels, norm=norm, outputs=OUTPUTS)
 
 
 group_norm = partial(nn.GroupNorm, 4)
@@ -60,7 +53,7 @@ class Block(nn.Module):
         )
 
     def forward(self, tokens: Float[Tensor, "n t width"]) -> Float[Tensor, "n t width"]:
-        """Return the tokens, changed."""
+        """Return the tokens after the block."""
 
         def attend(tokens: Tensor) -> Tensor:
             attended: Tensor = self.attention(tokens, tokens, tokens, need_weights=False)[0]
@@ -71,7 +64,7 @@ class Block(nn.Module):
         return tokens
 
 
-class Transformer(nn.Module):
+class Transformer(PatchTransformer):
     """A vision transformer: 16 patches, two blocks, the mean of the tokens, a linear head.
 
     Examples
@@ -81,42 +74,31 @@ class Transformer(nn.Module):
     """
 
     def __init__(self, pre: bool = True, width: int = 32, side: int = 16) -> None:
-        super().__init__()
-        patch = side // 4
-        self.embedding = nn.Conv2d(3, width, patch, stride=patch)
-        self.position = nn.Parameter(0.02 * torch.randn(16, width))
-        self.blocks = nn.Sequential(Block(width, pre), Block(width, pre))
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, OUTPUTS)
+        def blocks() -> nn.Sequential:
+            return nn.Sequential(Block(width, pre), Block(width, pre))
 
-    def forward(self, images: Float[Tensor, "n 3 side side"]) -> Float[Tensor, "n 10"]:
-        """Return the outputs."""
-        tokens = self.embedding(images).flatten(2).mT + self.position
-        outputs: Tensor = self.head(self.norm(self.blocks(tokens)).mean(1))
-        return outputs
+        super().__init__(blocks, width=width, side=side, patch=side // 4, norm=True, outputs=OUTPUTS)
 
 
-kaiming = partial(nn.init.kaiming_normal_, nonlinearity="relu")
-
-INITIALISATIONS: dict[str, Initialisation | None] = {
+INITIALISATIONS: dict[str, Fill | None] = {
     "torch default": None,
-    "Xavier normal": nn.init.xavier_normal_,
+    "Xavier normal": lambda weight, generator: nn.init.xavier_normal_(weight, generator=generator),
     "Kaiming normal": kaiming,
-    "Kaiming / 4": lambda weight: kaiming(weight).div_(4),
-    "Kaiming x 4": lambda weight: kaiming(weight).mul_(4),
-    "orthogonal": partial(nn.init.orthogonal_, gain=math.sqrt(2)),
+    "Kaiming / 4": partial(kaiming, scale=1 / 4),
+    "Kaiming x 4": partial(kaiming, scale=4.0),
+    "orthogonal": orthogonal,
 }
-"""What is done with each matrix of weights; biases are then zero, but for torch's default, which is left as it is."""
+"""The filling of each matrix of weights, beside biases of zero; None leaves weights and biases to torch."""
 
 
-@torch.no_grad()
-def initialised(make: Callable[[], nn.Module], initialise: Initialisation | None, seed: int) -> nn.Module:
-    """Return a network drawn with this seed. Torch draws in constructors, from its global generator."""
+def initialised(make: Callable[[], nn.Module], fill: Fill | None, seed: int) -> nn.Module:
+    """Return a network drawn with a seed of torch's global generator, which constructors draw from."""
     torch.manual_seed(seed)
-    net = make()
-    for name, parameter in net.named_parameters():
-        if initialise and name.endswith("bias"):
-            nn.init.zeros_(parameter)
-        elif initialise and parameter.ndim > 1 and name != "position":
-            initialise(parameter)
-    return net
+    network = make()
+    return initialise(network, fill) if fill else network
+
+
+def initialisations_of(name: str) -> tuple[str, ...]:
+    """Return which initialisations are trained: four of a CNN, of a transformer three."""
+    four = "torch default", "Kaiming normal", "orthogonal", "Kaiming / 4"
+    return four[:3] if name.startswith("transformer") else four

@@ -1,6 +1,5 @@
 """Trainings of a network of one's own: Adam on mini-batches, and gradient descent beside the linear model."""
 
-import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -8,44 +7,24 @@ import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 import gnlib
-from gnbook.your_own_network.networks import INITIALISATIONS, initialised
+from gnbook.shared.training import GradientDescent, fastest_of_adam, train
+from gnbook.your_own_network.networks import INITIALISATIONS, initialisations_of, initialised
 from gnlib.diagnosis.changes import changes_of
 
-MOST = 1000
-ADAMS_RATES = (1e-2, 3e-3, 1e-3)
+MOST = 1000  # steps of Adam
 
 
-def steps_of_adam(
-    network: nn.Module, x: Float[Tensor, "n ..."], y: Int[Tensor, " n"], goal: float, *, rate: float, most: int
-) -> int | None:
-    """Train a copy on mini-batches of 32; return the steps to the goal, seen after each epoch, or None."""
-    trained, order, taken = copy.deepcopy(network), torch.Generator().manual_seed(0), 0
-    adam = torch.optim.Adam(trained.parameters(), rate)
-    while taken < most:
-        for batch in torch.randperm(len(x), generator=order).split(32):
-            adam.zero_grad()
-            cross_entropy(trained(x[batch]), y[batch]).backward()
-            adam.step()
-            taken += 1
-        if cross_entropy(trained(x), y).item() <= goal:
-            return taken
-    return None
-
-
-def best_of_adam(network: nn.Module, x: Float[Tensor, "n ..."], y: Int[Tensor, " n"], goal: float) -> int:
-    """Return the fewest steps to the goal, of three rates; 1000 if it is not reached."""
-    best = MOST
-    for rate in ADAMS_RATES:
-        best = steps_of_adam(network, x, y, goal, rate=rate, most=best - 1) or best
-    return best
+def steps_of_adam(network: nn.Module, x: Float[Tensor, "n ..."], y: Int[Tensor, " n"], goal: float) -> int:
+    """Return the fewest steps of Adam to a loss at three rates; 1000 if it is not reached."""
+    best = fastest_of_adam(network, x, y, until=goal, most=MOST)
+    return MOST if best is None else int(best.steps)
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """What a change does to Adam, and what reports foretell of it.
+    """The steps of Adam before and after a change, and the factors that reports forecast.
 
     Attributes
     ----------
@@ -54,7 +33,7 @@ class Remedy:
     before, after
         steps of Adam to the goal
     of_adam, of_descent
-        how many times fewer steps a report foretells, by Adam and by gradient descent, if it suggests the change
+        how many times fewer steps a report forecasts, by Adam and by gradient descent, if it suggests the change
     """
 
     what: str
@@ -73,28 +52,28 @@ def remedies(
     network: nn.Module, x: Float[Tensor, "n ..."], y: Int[Tensor, " n"], goal: float, few: int = 20
 ) -> list[Remedy]:
     """Try with Adam each change that a report tries; the report is shown the first few samples."""
-    before = best_of_adam(network, x, y, goal)
+    before = steps_of_adam(network, x, y, goal)
     gains = []
     for optimizer in (torch.optim.Adam(network.parameters()), None):
         found = gnlib.report(network, x[:few], y[:few], loss="cross_entropy", optimizer=optimizer)
         paces = {s.what: s.pace for s in found.suggestions}
         gains.append({what: pace.before / max(pace.steps, 1) for what, pace in paces.items() if pace})
-    tried = [(c.what, best_of_adam(c.module, c.x.float(), y, goal)) for c in changes_of(network, x, None)]
+    tried = [(c.what, steps_of_adam(c.module, c.batches[0].float(), y, goal)) for c in changes_of(network, [x], None)]
     return [
         Remedy(what, before, after, *(of.get(what) for of in gains)) for what, after in tried or [("nothing", before)]
     ]
 
 
 @dataclass(frozen=True)
-class Training:
-    """A network under gradient descent on the squared error, beside its linear model.
+class Comparison:
+    """The losses of gradient descent on the squared error, and those of the linear model of the start.
 
     Attributes
     ----------
     kappa, kappa_at_end
         condition number at the start, and after the last step
     modelled, measured
-        loss before each step and after the last, over that at the start: as the linear model has it, and as it is
+        loss before each step and after the last, over that at the start: of the linear model, and of the network
     first
         the loss at the start
     early, end
@@ -117,49 +96,32 @@ class Training:
 
     @property
     def off(self) -> float:
-        """How many times the last loss is above that of the linear model, or below it."""
+        """The ratio of the last losses of network and linear model, the larger over the smaller."""
         return float(np.exp(abs(np.log(self.modelled[-1] / self.measured[-1]))))
 
 
-def train(network: nn.Module, x: Float[Tensor, "n ..."], targets: Float[Tensor, "n k"], steps: int) -> Training:
-    """Train a network in place, at a quarter of its largest stable rate."""
-    network.double().eval()
+def compare(network: nn.Module, x: Float[Tensor, "n ..."], targets: Float[Tensor, "n k"], steps: int) -> Comparison:
+    """Train a copy of a network at a quarter of its largest stable rate, beside its linear model."""
+    network = network.double().eval()
     values, vectors = torch.linalg.eigh(gnlib.GaussNewton(network, x).gram())
     start = (vectors.T @ (network(x.double()) - targets).detach().flatten()).square() / (2 * len(x))
     left = (1 - values / (2 * values[-1]))[:, None] ** (2 * torch.arange(steps + 1, device=values.device))
     modelled = (start @ left).cpu().numpy()
     largest, soon = values[-1].item(), steps // 10
-    losses = descend(network, x, targets, 1 / (2 * largest), soon)
-    early = gnlib.condition_number(network, x).largest / largest
-    losses = np.concatenate([losses, descend(network, x, targets, 1 / (2 * largest), steps + 1 - soon)])
-    end = gnlib.condition_number(network, x)
-    return Training(
+    how = {"rate": 1 / (2 * largest), "optimizer": GradientDescent}
+    first = train(network, x.float(), targets, most=soon, **how)
+    last = train(first.module, x.float(), targets, most=steps + 1 - soon, **how)
+    losses = np.array([*first.losses[:-1], *last.losses[:-1]])
+    end = gnlib.condition_number(last.module, x)
+    return Comparison(
         kappa=(values[-1] / values[0]).item(),
         kappa_at_end=end.value,
         modelled=modelled / modelled[0],
         measured=losses / losses[0],
         first=float(losses[0]),
-        early=early,
+        early=gnlib.condition_number(first.module, x).largest / largest,
         end=end.largest / largest,
     )
-
-
-def descend(
-    network: nn.Module, x: Float[Tensor, "n ..."], targets: Float[Tensor, "n k"], rate: float, count: int
-) -> Float64[np.ndarray, " count"]:
-    """Train in place, in single precision; return the loss before each of so many steps of gradient descent."""
-    losses, inputs, aims = [], x.float(), targets.float()
-    network.float()
-    for _ in range(count):
-        loss = (network(inputs) - aims).square().sum() / (2 * len(x))
-        losses.append(loss.item())
-        network.zero_grad()
-        loss.backward()
-        with torch.no_grad():
-            for parameter in network.parameters():
-                if parameter.grad is not None:
-                    parameter -= rate * parameter.grad
-    return np.array(losses)
 
 
 def trainings(
@@ -167,11 +129,9 @@ def trainings(
     x: Float[Tensor, "n ..."],
     targets: Float[Tensor, "n k"],
     steps: int,
-) -> Iterator[tuple[tuple[str, str], Training]]:
-    """Train eleven networks, drawn with seed 0: three kinds, each drawn in three or four ways."""
-    ways = ["torch default", "Kaiming normal", "orthogonal", "Kaiming / 4"]
-    names = [("CNN", ways), ("CNN, GroupNorm", ways), ("transformer, pre-norm", ways[:3])]
-    for name, drawn in names:
-        for way in drawn:
-            net = initialised(networks[name], INITIALISATIONS[way], 0).to(x.device)
-            yield (name, way), train(net, x, targets, steps)
+) -> Iterator[tuple[tuple[str, str], Comparison]]:
+    """Train eleven networks, drawn with seed 0: three kinds, each with three or four initialisations."""
+    for name in ("CNN", "CNN, GroupNorm", "transformer, pre-norm"):
+        for initialisation in initialisations_of(name):
+            network = initialised(networks[name], INITIALISATIONS[initialisation], 0).to(x.device)
+            yield (name, initialisation), compare(network, x, targets, steps)

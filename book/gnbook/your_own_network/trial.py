@@ -1,25 +1,25 @@
-"""A trial of two rules of the guide: what is foretold for Adam, and the check of thirty steps."""
+"""Trial of two rules of the guide: forecasts for Adam, and the check of thirty steps."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 import gnlib
 from gnbook.results import Cell, Row
-from gnbook.shared.training import one_hot
+from gnbook.shared.networks import Fill
+from gnbook.shared.training import one_hot, train
 from gnbook.shared.tuning import LOSSES
 from gnbook.your_own_network.networks import (
     INITIALISATIONS,
     OUTPUTS,
-    Initialisation,
     Transformer,
     cnn,
     group_norm,
+    initialisations_of,
     initialised,
     perceptron,
 )
@@ -29,25 +29,25 @@ SIDE = 16
 GOAL, FEW, MANY = 0.3, 20, 256
 STEPS, EARLY = 300, 30
 ADAMS_RATE = 1e-3
-WAYS = "torch default", "Kaiming normal", "orthogonal", "Kaiming / 4"
+OPTIMIZERS = {"descent": torch.optim.SGD, "adam": torch.optim.Adam}
 
 
-def tiny(weight: Tensor) -> object:
-    """Draw weights with a deviation of 0.02."""
-    return nn.init.normal_(weight, std=0.02)
+def tiny(weight: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Fill a weight tensor with normal numbers of deviation 0.02."""
+    return nn.init.normal_(weight, std=0.02, generator=generator)
 
 
-FAULTS: dict[str, tuple[str, Initialisation | None]] = {
+FAULTS: dict[str, tuple[str, Fill | None]] = {
     "none": ("standardised", None),
     "images from 0 to 1": ("raw", None),
     "images from 0 to 255": ("pixels", None),
     "weights of 0.02": ("standardised", tiny),
 }
-"""What is wrong with a network: the inputs that it sees, and how its weights are drawn."""
+"""Inputs and initialisation of a network, by the name of its fault."""
 
 
 def makers(seed: int) -> dict[str, Callable[[], nn.Module]]:
-    """Return what builds each of the five networks."""
+    """Return the constructors of the five networks."""
     return {
         "perceptron": partial(perceptron, 2, 128, SIDE, seed),
         "perceptron, six hidden layers": partial(perceptron, 6, 64, SIDE, seed),
@@ -66,7 +66,7 @@ def prepared(raw: Float[Tensor, "n 3 side side"]) -> dict[str, Float[Tensor, "n 
 def rows_of_remedies(
     raw: Float[Tensor, "n 3 side side"], labels: Int[Tensor, " n"], seeds: Sequence[int]
 ) -> Iterator[dict[str, Cell]]:
-    """Yield a row for each seed, network, fault and change that a report tries: what Adam gains, and what is foretold.
+    """Yield a row for each seed, network, fault and change that a report tries: Adam's steps, and their forecast.
 
     Steps are `None` if no rate arrives within a thousand.
     """
@@ -103,44 +103,47 @@ def rows_of_checks(
         for loss in ("mse", "cross_entropy"):
             for optimizer in ("descent", "adam"):
                 for name, make in kinds.items():
-                    for way in WAYS[:3] if name == "transformer" else WAYS:
-                        network = initialised(make, INITIALISATIONS[way], seed).eval()
-                        found = checked(network, x, y, loss, optimizer)
-                        what = {"seed": seed, "network": name, "weights": way, "loss": loss, "optimizer": optimizer}
-                        yield {"trial": "thirty steps"} | what | found
+                    for weights in initialisations_of(name):
+                        network = initialised(make, INITIALISATIONS[weights], seed).eval()
+                        row = {"seed": seed, "network": name, "weights": weights, "loss": loss, "optimizer": optimizer}
+                        yield {"trial": "thirty steps"} | row | checked(network, x, y, loss, optimizer)
 
 
 def checked(
     network: nn.Module, x: Float[Tensor, "n ..."], y: Int[Tensor, " n"], loss: str, optimizer: str, steps: int = STEPS
 ) -> dict[str, Cell]:
-    """Train a network in place, beside its linear model; return what the check says, and both losses at the end."""
+    """Return what the check of thirty steps says of a training, and its last loss beside that of the linear model."""
     network.double()
     start = gnlib.condition_number(network, x).largest
     targets = one_hot(y, OUTPUTS) if loss == "mse" else y
     stable = gnlib.GaussNewton(network, x, targets, loss).stable_rate().rate
     rate = stable / 4 if optimizer == "descent" else ADAMS_RATE
     modelled = linear_losses(network, x, targets, loss, optimizer, rate, steps)
-    network.float()
-    kind = torch.optim.SGD if optimizer == "descent" else torch.optim.Adam
-    moving, measured, early = kind(network.parameters(), rate), [], math.nan
-    aims = targets.float() if loss == "mse" else y
-    for step in range(steps + 1):
-        if step == EARLY and all(q.isfinite().all() for q in network.parameters()):
-            early = gnlib.condition_number(network, x).largest / start
-            network.float()
-        value = LOSSES[loss](network(x.float()), aims)
-        measured.append(value.item())
-        moving.zero_grad()
-        value.backward()
-        moving.step()
-    ratio = measured[-1] / modelled[-1]
+    how = {"loss": LOSSES[loss], "optimizer": OPTIMIZERS[optimizer], "rate": rate}
+    soon, last = (train(network, x.float(), targets, most=most, **how) for most in (EARLY, steps))
+    there = len(soon.losses) > EARLY and math.isfinite(soon.losses[-1])
+    ratio = last.losses[-1] / modelled[-1]
+    arrives = math.isfinite(ratio) and len(last.losses) > steps
     return {
         "rate": rate,
-        "early": None if math.isnan(early) else early,
-        "off": ratio if math.isfinite(ratio) else None,
-        "left": measured[-1] / measured[0] if math.isfinite(ratio) else None,
-        "off_early": measured[EARLY] / modelled[EARLY] if math.isfinite(measured[EARLY]) else None,
+        "early": gnlib.condition_number(soon.module, x).largest / start if there else None,
+        "off": ratio if arrives else None,
+        "left": last.losses[-1] / last.losses[0] if arrives else None,
+        "off_early": soon.losses[-1] / modelled[EARLY] if there else None,
     }
+
+
+class LinearModel(nn.Module):
+    """The outputs of a network on fixed samples, linear in the displacement of its parameters."""
+
+    def __init__(self, outputs: Float[Tensor, "n k"], jacobian: Float[Tensor, "nk p"]) -> None:
+        super().__init__()
+        self.outputs, self.jacobian = outputs, jacobian
+        self.displacement = nn.Parameter(jacobian.new_zeros(jacobian.shape[1]))
+
+    def forward(self, _x: Tensor) -> Float[Tensor, "n k"]:
+        """Return the outputs, whatever the samples."""
+        return self.outputs + (self.jacobian @ self.displacement).view_as(self.outputs)
 
 
 def linear_losses(
@@ -151,7 +154,7 @@ def linear_losses(
     optimizer: str,
     rate: float,
     steps: int,
-) -> Float64[np.ndarray, " steps"]:
+) -> list[float]:
     """Return the losses of the linear model, trained as the network is: before each step and after the last."""
     parameters = {name: q.detach() for name, q in network.named_parameters()}
 
@@ -161,17 +164,9 @@ def linear_losses(
 
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         first, blocks = outputs(parameters).detach(), torch.func.jacrev(outputs)(parameters)
-    jacobian = torch.cat([blocks[name].flatten(2) for name in parameters], 2).flatten(0, 1)
-    moved = torch.zeros(jacobian.shape[1], dtype=torch.float64, requires_grad=True)
-    kind = torch.optim.SGD if optimizer == "descent" else torch.optim.Adam
-    moving, losses = kind([moved], rate), []
-    for _ in range(steps + 1):
-        value = LOSSES[loss](first + (jacobian @ moved).view_as(first), targets)
-        losses.append(value.item())
-        moving.zero_grad()
-        value.backward()
-        moving.step()
-    return np.array(losses)
+    model = LinearModel(first, torch.cat([blocks[name].flatten(2) for name in parameters], 2).flatten(0, 1))
+    how = {"loss": LOSSES[loss], "optimizer": OPTIMIZERS[optimizer], "rate": rate}
+    return train(model, x, targets, most=steps, **how).losses
 
 
 def sooner(row: Row) -> float:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from gnbook.deep_linear.orthogonal import WEIGHTS, trainings, weights
-from gnbook.shared.fully_connected import FullyConnected
+from gnbook.shared.networks import FullyConnected
 
 import gnlib
 

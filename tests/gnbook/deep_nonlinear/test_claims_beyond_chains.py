@@ -4,7 +4,7 @@ import pytest
 import torch
 from gnbook.deep_nonlinear.chain import layers_of
 from gnbook.deep_nonlinear.head import head_floor
-from gnbook.pruning.vision_transformer import VisionTransformer
+from gnbook.pruning.networks import VisionTransformer
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn

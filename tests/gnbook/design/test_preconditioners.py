@@ -7,17 +7,16 @@ import pytest
 import torch
 from gnbook.design.layers import layers_of
 from gnbook.design.preconditioners import (
-    WAYS,
-    descend,
+    PRECONDITIONERS,
     diagonal,
     divided_kernel,
+    divided_training,
     divided_trainings,
-    fastest,
     features,
     plain,
     quality,
 )
-from gnbook.shared.tuning import first_below
+from gnbook.shared.training import GradientDescent, train
 
 from tests.gnbook.design.helpers import chain, condition, jacobians, kernel
 from tests.strategies import exact, gaussian
@@ -82,49 +81,14 @@ def test_a_small_step_moves_the_outputs_by_the_divided_kernel(network, way):
     y, divide, rate = gaussian(5, 5, 2), way(network, X), 1e-6
     residual = (network(X) - y).detach()
     moved = rate * divided_kernel(network, X, divide) @ residual.flatten()
-    before, after = descend(network, X, y, divide, rate=rate, goal=0.0, horizon=1)
+    before, after = divided_training(network, X, y, divide, rate=rate, until=0.0, most=1).losses
     assert (before - after) / rate == pytest.approx((residual.flatten() @ moved / (5 * rate)).item(), rel=1e-3)
 
 
-def test_plain_descent_is_that_of_torch(network):
-    y, before = gaussian(5, 5, 2), [p.detach().clone() for p in network.parameters()]
-    found = descend(network, X, y, plain(network, X), rate=0.05, goal=0.0, horizon=3)
-    assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True))
-    optimizer, expected = torch.optim.SGD(network.parameters(), 0.05), []
-    for _ in range(4):
-        loss = (network(X) - y).square().sum() / 10
-        expected.append(loss.item())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert found == pytest.approx(expected, rel=1e-12)
-
-
-def test_descent_ends_at_its_goal_or_where_it_is_hopeless(network):
-    y = gaussian(5, 5, 2)
-    first = descend(network, X, y, plain(network, X), rate=0.05, goal=0.0, horizon=0)[0]
-    *others, last = descend(network, X, y, plain(network, X), rate=0.05, goal=0.9 * first, horizon=500)
-    assert last < 0.9 * first <= min(others)
-    diverged = descend(network, X, y, plain(network, X), rate=1e3, goal=0.0, horizon=500)
-    assert len(diverged) < 100 and not diverged[-1] < 1e6 * first
-
-
-def test_the_fastest_rate_is_that_of_all_of_them(network):
-    y, divide = gaussian(5, 5, 2), plain(network, X)
-    goal, rates = 0.7 * (network(X) - y).square().sum().item() / 10, [2.0**power for power in range(3, -12, -1)]
-    how = {"goal": goal, "horizon": 200}
-    steps = {rate: first_below(descend(network, X, y, divide, rate=rate, **how), goal) for rate in rates}
-    fewest = min(steps.values())
-    assert 1 < fewest < 200 and steps[rates[0]] == steps[rates[-1]] == np.inf
-    for order in (rates, rates[::-1]):
-        rate, losses = fastest(network, X, y, divide, rates=order, **how)
-        assert len(losses) - 1 == steps[rate] == fewest and losses[-1] < goal
-
-
-def test_where_no_rate_arrives(network):
-    y = gaussian(5, 5, 2)
-    rate, losses = fastest(network, X, y, plain(network, X), rates=[1e-3, 1e3], goal=0.0, horizon=5)
-    assert np.isnan(rate) and losses == []
+def test_plain_descent_is_gradient_descent(network):
+    y, how = gaussian(5, 5, 2), {"rate": 0.05, "until": 0.0, "most": 3}
+    plainly = divided_training(network, X, y, plain(network, X), **how)
+    assert plainly.losses == train(network, X, y, optimizer=GradientDescent, **how).losses
 
 
 @pytest.mark.bad_input
@@ -137,11 +101,13 @@ def test_each_way_has_the_training_of_its_own_division(network):
     y = gaussian(2, 5, 2)
     goal = 0.3 * (network(X) - y).square().sum().item() / 10
     found = {one.name: one for one in divided_trainings(network, X, y, goal=goal, horizon=200)}
-    assert found.keys() == WAYS.keys()
+    assert found.keys() == PRECONDITIONERS.keys()
     for name, one in found.items():
-        divide = WAYS[name](network, X)
+        divide = PRECONDITIONERS[name](network, X)
         matrix = divided_kernel(network, X, divide)
         assert one.kappa == pytest.approx(condition(matrix), rel=1e-6)
         rate = one.rate / torch.linalg.eigvalsh(matrix)[-1].item()
-        losses = descend(network, X, y, divide, rate=rate, goal=goal, horizon=200)
-        assert one.losses == pytest.approx(losses) and one.steps == len(losses) - 1 and losses[-1] < goal
+        again = divided_training(network, X, y, divide, rate=rate, until=goal, most=200)
+        assert one.losses == pytest.approx(again.losses) and one.steps == again.steps
+    none = [*divided_trainings(network, X, y, goal=1e-9 * goal, horizon=2)]
+    assert all(np.isnan(one.rate) and one.losses == [] and one.steps is None for one in none)

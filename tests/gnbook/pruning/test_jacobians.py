@@ -11,12 +11,12 @@ from gnbook.pruning.jacobians import (
     with_statistics_of_batches,
 )
 from gnbook.pruning.masks import apply_masks, masks_of_every_tensor
-from gnbook.pruning.vgg import VGG
-from gnbook.shared.residual_network import ResidualNetwork
+from gnbook.pruning.networks import VGG
+from gnbook.shared.networks import ResidualNetwork
 from torch import nn
 
 import gnlib
-from tests.gnbook.pruning.cases import seeded
+from tests.gnbook.shared.network_cases import seeded
 
 NETWORKS = {
     "residual": lambda: ResidualNetwork(1, 2, 3),

@@ -5,11 +5,10 @@ from functools import partial
 import pytest
 import torch
 from gnbook.pruning.masks import Mask, apply_masks, magnitude_masks, masks_of_every_tensor
-from gnbook.pruning.vgg import VGG
-from gnbook.pruning.vision_transformer import VisionTransformer
-from gnbook.shared.fully_connected import FullyConnected, xavier_weights
-from gnbook.shared.residual_network import ResidualNetwork
-from gnbook.shared.training import CheckpointError, DivergedError, half_squared_error, train
+from gnbook.pruning.networks import VGG, VisionTransformer
+from gnbook.shared.epochs import CheckpointError, DivergedError, train_epochs
+from gnbook.shared.networks import FullyConnected, ResidualNetwork, xavier_weights
+from gnbook.shared.training import half_squared_error
 from torch import nn
 from torch.nn.utils import prune
 
@@ -210,7 +209,7 @@ def test_training_keeps_the_masks_and_takes_the_steps_of_a_plain_loop(name, opti
     x, y = images()
     ours, theirs, start = pruned(name, 0.6), network(name), network(name)
     masks = magnitude_masks(theirs, 0.6)
-    train([ours], x, y, optimizer, seeds=[7], epochs=3, batch_size=4)
+    train_epochs([ours], x, y, optimizer, seeds=[7], epochs=3, batch_size=4)
     plain_loop(theirs, masks, x, y, optimizer, 7, 3, 4)
     weights = plain(ours)
     for key, kept in masks.items():
@@ -226,9 +225,9 @@ def test_networks_with_other_masks_train_side_by_side_as_alone(name, optimizer):
     fractions = (0.0, 0.4, 0.6)
     together, alone = ([pruned(name, f, seed) for seed, f in enumerate(fractions)] for _ in range(2))
     settings = {"epochs": 3, "batch_size": 4}
-    train(together, x, y, optimizer, seeds=[5, 6, 7], **settings)
+    train_epochs(together, x, y, optimizer, seeds=[5, 6, 7], **settings)
     for net, other, seed in zip(alone, together, (5, 6, 7), strict=True):
-        train([net], x, y, optimizer, seeds=[seed], **settings)
+        train_epochs([net], x, y, optimizer, seeds=[seed], **settings)
         torch.testing.assert_close(tensors(other), tensors(net), rtol=1e-7, atol=1e-8)  # Adam enlarges rounding
         with torch.no_grad():
             torch.testing.assert_close(other.eval()(x), net.eval()(x), rtol=1e-5, atol=1e-7)
@@ -239,11 +238,11 @@ def test_an_interrupted_training_ends_with_the_same_bits(tmp_path, many):
     x, y = images()
     settings = {"seeds": [1, 2][:many], "batch_size": 4}
     whole, on = ([pruned("residual", 0.5, seed) for seed in range(many)] for _ in range(2))
-    rows = train(whole, x, y, MOMENTUM, epochs=4, **settings)
+    rows = train_epochs(whole, x, y, MOMENTUM, epochs=4, **settings)
     path = tmp_path / "run.checkpoint"
     first = [pruned("residual", 0.5, seed) for seed in range(many)]
-    train(first, x, y, MOMENTUM, epochs=2, checkpoint=path, **settings)
-    assert train(on, x, y, MOMENTUM, epochs=4, checkpoint=path, **settings) == rows
+    train_epochs(first, x, y, MOMENTUM, epochs=2, checkpoint=path, **settings)
+    assert train_epochs(on, x, y, MOMENTUM, epochs=4, checkpoint=path, **settings) == rows
     for a, b in zip(on, whole, strict=True):
         torch.testing.assert_close(tensors(a), tensors(b), rtol=0, atol=0)
 
@@ -382,10 +381,10 @@ def test_a_checkpoint_of_other_masks(tmp_path):
     x, y = images()
     path = tmp_path / "run.checkpoint"
     settings = {"seeds": [1], "epochs": 1, "batch_size": 4, "checkpoint": path}
-    train([pruned("vgg", 0.5)], x, y, SGD, **settings)
+    train_epochs([pruned("vgg", 0.5)], x, y, SGD, **settings)
     for other in (pruned("vgg", 0.4), network("vgg")):
         with pytest.raises(CheckpointError, match=r"was written with another networks; give the same settings"):
-            train([other], x, y, SGD, **settings)
+            train_epochs([other], x, y, SGD, **settings)
 
 
 @pytest.mark.bad_input
@@ -394,4 +393,4 @@ def test_a_pruned_network_that_diverges():
     net = nn.Sequential(nn.Flatten(), nn.Linear(192, 2)).double()
     apply_masks(net, magnitude_masks(net, 0.5))
     with pytest.raises(DivergedError, match="is not finite in epoch"):
-        train([net], x, y, partial(torch.optim.SGD, lr=1e3), seeds=[0], epochs=100, batch_size=4)
+        train_epochs([net], x, y, partial(torch.optim.SGD, lr=1e3), seeds=[0], epochs=100, batch_size=4)

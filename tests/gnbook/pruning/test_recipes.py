@@ -65,7 +65,7 @@ def test_bundled_images():
 def test_images_of_the_full_set(monkeypatch):
     pixels = torch.randint(256, (500, 3, 32, 32), generator=torch.Generator().manual_seed(0)).byte().numpy()
     classes = (torch.arange(500) % 10).byte().numpy()
-    monkeypatch.setattr("gnlib.data.fetch.training_set", lambda name: (pixels, classes))
+    monkeypatch.setattr("gnlib.data.training_set", lambda name: (pixels, classes))
     x, labels = images(100)
     more, _ = images(200)
     coarse, _ = images(100, stride=4)

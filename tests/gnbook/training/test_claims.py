@@ -6,8 +6,9 @@ from functools import partial
 import pytest
 import torch
 from gnbook import results
-from gnbook.shared.fully_connected import FullyConnected, xavier_weights
-from gnbook.shared.training import half_squared_error, one_hot, train
+from gnbook.shared.epochs import train_epochs
+from gnbook.shared.networks import FullyConnected, xavier_weights
+from gnbook.shared.training import half_squared_error, one_hot
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -69,7 +70,7 @@ def diagonal_path(target, start=1.0, epochs=800):
     net = FullyConnected([start**0.5 * torch.eye(2, dtype=torch.float64)] * 2, dtype=torch.float64)
     first = condition(net.weights(), torch.eye(2))
     rate = partial(torch.optim.SGD, lr=0.2 / target)
-    train([net], x, x * exact([target, 1.0]), rate, seeds=[0], epochs=epochs, batch_size=2, every=epochs)
+    train_epochs([net], x, x * exact([target, 1.0]), rate, seeds=[0], epochs=epochs, batch_size=2, every=epochs)
     return first, condition(net.weights(), torch.eye(2))
 
 
@@ -90,7 +91,7 @@ def test_wide_networks_with_targets_near_their_outputs_keep_their_condition_numb
             net = FullyConnected(xavier_weights([8, width, width, 3], generator=generator), dtype=torch.float64)
             y, moment = net(x).detach() + 0.3 * gaussian(seed + 2, 60, 3), gnlib.SecondMoment.from_data(x)
             first = condition(net.weights(), moment)
-            train([net], x, y, SGD, seeds=[0], epochs=60, batch_size=60, every=60)
+            train_epochs([net], x, y, SGD, seeds=[0], epochs=60, batch_size=60, every=60)
             changes.append(abs(condition(net.weights(), moment) / first - 1))
         largest.append(max(changes))
     assert largest[0] > 2 * largest[1] > 2 * largest[2] and largest[2] < 0.02
@@ -119,7 +120,7 @@ def ratios_in_training(x, width, seed, epochs):
         return {"ratio": bounds.zhao_lemma_2(net.weights(), moment).first / condition(net.weights(), moment)}
 
     net = FullyConnected(weights, dtype=torch.float64)
-    rows = train([net], x, y, SGD, seeds=[seed], epochs=epochs, batch_size=20, every=20, measure=ratio)
+    rows = train_epochs([net], x, y, SGD, seeds=[seed], epochs=epochs, batch_size=20, every=20, measure=ratio)
     return [row["ratio"] for row in rows], [row["loss"] for row in rows]
 
 
@@ -149,7 +150,7 @@ def relu_paths():
             ends = [torch.linalg.eigvalsh(gnlib.leaky_relu_gram(net.weights(), x, 0.0)).flip(0)]
             rate = partial(torch.optim.SGD, lr=0.3 if width <= 20 else 0.5)
             loss = torch.nn.functional.mse_loss
-            rows = train([net], x, y, rate, seeds=[0], epochs=100, batch_size=40, every=100, loss=loss)
+            rows = train_epochs([net], x, y, rate, seeds=[0], epochs=100, batch_size=40, every=100, loss=loss)
             ends.append(torch.linalg.eigvalsh(gnlib.leaky_relu_gram(net.weights(), x, 0.0)).flip(0))
             paths[seed, width] = rows[-1]["loss"], ends
     return paths

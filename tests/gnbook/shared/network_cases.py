@@ -1,4 +1,4 @@
-"""What the tests of image networks share."""
+"""Helpers for tests of image networks."""
 
 import torch
 
@@ -8,7 +8,7 @@ def size(*modules):
 
 
 def seeded(make, seed=0):
-    """Return a network in double precision whose normalisation has something to say, and four images for it."""
+    """Return a network in double precision with scales and statistics that are not trivial, and four images for it."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         net = make().double()

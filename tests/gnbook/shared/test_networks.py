@@ -1,0 +1,229 @@
+"""Small networks: their formulas, the published sizes, and what they are filled with."""
+
+from functools import partial
+
+import pytest
+import torch
+from gnbook.shared.networks import (
+    Attention,
+    FullyConnected,
+    PatchTransformer,
+    ResidualBlock,
+    ResidualNetwork,
+    cnn,
+    drawn,
+    initialise,
+    kaiming,
+    orthogonal,
+    perceptron,
+    xavier_weights,
+)
+from torch import nn
+from torch.nn import functional
+
+import gnlib
+from tests.gnbook.shared.network_cases import seeded, size
+from tests.strategies import gaussian
+
+
+def test_a_perceptron_layer_by_layer():
+    net, x = drawn(lambda: perceptron(12, 5, 4, 3, activation=nn.Tanh, norm=nn.LayerNorm), seed=0), torch.randn(2, 3, 4)
+    _, first, one, _, second, two, _, last = net
+    torch.testing.assert_close(net(x), last(two(second(one(first(x.flatten(1))).tanh())).tanh()))
+    assert [tuple(layer.weight.shape) for layer in (first, second, last)] == [(5, 12), (4, 5), (3, 4)]
+
+
+@pytest.mark.parametrize("side", [None, 7])
+@pytest.mark.parametrize("strides", [(), (1, 3)])
+def test_a_cnn_layer_by_layer(side, strides):
+    norm = partial(nn.GroupNorm, 1)
+    net, x = drawn(lambda: cnn(4, 5, strides=strides, norm=norm, side=side, outputs=2), seed=0), torch.randn(3, 3, 7, 7)
+    first, one, _, second, two, *_ = net
+    hidden = two(second(one(first(x)).relu())).relu()
+    assert (first.stride, second.stride) == (((1, 1), (3, 3)) if strides else ((2, 2), (2, 2)))
+    torch.testing.assert_close(net(x), net[-1](hidden.flatten(1) if side else hidden.mean((2, 3))))
+
+
+def test_normalisations_leave_the_weights_as_they_are():
+    for make, norm in ((partial(perceptron, 8, 6, 4), nn.LayerNorm), (partial(cnn, 4, 8), nn.BatchNorm2d)):
+        plain, normed = (
+            [layer.weight for layer in drawn(partial(make, norm=n), seed=1) if isinstance(layer, nn.Linear | nn.Conv2d)]
+            for n in (None, norm)
+        )
+        assert all(map(torch.equal, plain, normed))
+
+
+# Attention
+def test_attention_is_that_of_torch():
+    torch.manual_seed(0)
+    ours, theirs = Attention(6, 2).double(), nn.MultiheadAttention(6, 2, batch_first=True).double()
+    with torch.no_grad():
+        parts = ours.query, ours.key, ours.value
+        theirs.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
+        theirs.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
+    theirs.out_proj.load_state_dict(ours.out.state_dict())
+    tokens = gaussian(1, 3, 4, 6)
+    torch.testing.assert_close(ours(tokens), theirs(tokens, tokens, tokens)[0], rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("options", [{}, {"position": None, "norm": True}, {"class_token": True, "position": 1.0}])
+def test_a_transformer_of_patches_by_hand(options):
+    net, x = seeded(lambda: PatchTransformer(lambda: nn.Linear(6, 6), width=6, side=8, outputs=2, **options))
+    rows = [x[:, :, i : i + 4, j : j + 4].flatten(1) for i in (0, 4) for j in (0, 4)]
+    tokens = torch.stack(rows, 1) @ net.embedding.weight.flatten(1).mT + net.embedding.bias
+    if "class_token" in options:
+        tokens = torch.cat([net.token.expand(4, 1, 6), tokens], 1)
+    tokens = net.blocks(tokens if net.position is None else tokens + net.position)
+    if "norm" in options:
+        tokens = functional.layer_norm(tokens, (6,), net.norm.weight, net.norm.bias)
+    torch.testing.assert_close(net(x), net.head(tokens[:, 0] if "class_token" in options else tokens.mean(1)))
+    if net.position is not None:
+        assert net.position.std().item() == pytest.approx(options.get("position", 0.02), rel=0.4)
+
+
+# Residual networks
+@pytest.mark.parametrize(
+    ("blocks", "millions"), [(3, "0.27"), (5, "0.46"), (7, "0.66"), (9, "0.85"), (18, "1.73")], ids=lambda v: str(v)
+)
+def test_residual_networks_have_the_published_numbers_of_parameters(blocks, millions):
+    """He et al. 2016, table 6, for skips without weights, and 1.73 for its 1.7."""
+    net = ResidualNetwork(blocks)
+    skips = size(*(module.skip for module in net.layers if isinstance(module, ResidualBlock)))
+    assert f"{(size(net) - skips) / 1e6:.2f}" == millions
+    assert skips == 16 * 32 + 2 * 32 + 32 * 64 + 2 * 64
+    convolutions = [m for m in net.modules() if isinstance(m, nn.Conv2d) and m.kernel_size == (3, 3)]
+    assert len(convolutions) + 1 == 6 * blocks + 2
+
+
+def test_large_residual_networks_have_the_sizes_of_torchvisions():
+    with torch.device("meta"):
+        large = partial(ResidualNetwork, width=64, outputs=1000, large=True)
+        assert size(large([2, 2, 2, 2])) == 11_689_512 and size(large([3, 4, 6, 3], bottleneck=True)) == 25_557_032
+    for bottleneck in (False, True):
+        net = ResidualNetwork([1, 1], 4, 5, large=True, bottleneck=bottleneck).eval()
+        assert net(torch.randn(2, 3, 40, 40)).shape == (2, 5)
+
+
+def residual_by_hand(net, x):
+    """Return the outputs of a residual network, from its tensors alone and in the order in which they were made."""
+    tensors = list(net.state_dict().values())
+    training = net.training
+
+    def normalised(x, stride=1):
+        weight, gain, shift, mean, variance, _ = (tensors.pop(0) for _ in range(6))
+        y = functional.conv2d(x, weight, stride=stride, padding=weight.shape[-1] // 2)
+        if training:
+            mean, variance = y.mean((0, 2, 3)), y.var((0, 2, 3), correction=0)
+        scale = gain / (variance + 1e-5).sqrt()
+        return (y - mean[:, None, None]) * scale[:, None, None] + shift[:, None, None]
+
+    x = normalised(x).clamp_min(0)
+    while len(tensors) > 2:
+        out, channels = tensors[0].shape[:2]
+        stride = out // channels
+        y = normalised(normalised(x, stride).clamp_min(0))
+        x = (y + (normalised(x, stride) if stride == 2 else x)).clamp_min(0)
+    weight, bias = tensors
+    return x.mean((2, 3)) @ weight.mT + bias
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("training", [True, False])
+def test_residual_network_is_its_formula(seed, training):
+    net, x = seeded(partial(ResidualNetwork, 1 + seed % 3, 1 + seed % 5, 1 + seed % 4), seed)
+    net.train(training)
+    torch.testing.assert_close(net(x), residual_by_hand(net, x), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize(("channels", "out", "stride"), [(2, 2, 1), (2, 3, 1), (2, 2, 2), (2, 4, 2)])
+def test_a_skip_has_weights_where_the_shape_changes(channels, out, stride):
+    block = ResidualBlock(channels, out, stride)
+    assert block(torch.ones(2, channels, 8, 8)).shape == (2, out, 8 // stride, 8 // stride)
+    assert (size(block.skip) > 0) == ((channels, 1) != (out, stride))
+
+
+# Weights as arguments
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("relu", [True, False])
+def test_the_module_is_the_product_of_its_weights(seed, relu):
+    generator = torch.Generator().manual_seed(seed)
+    widths = torch.randint(1, 6, (2 + seed % 4,), generator=generator).tolist()
+    weights = xavier_weights(widths, generator=generator)
+    x = torch.randn(7, widths[0], generator=generator, dtype=torch.float64)
+    h = x
+    for w in weights[:-1]:
+        h = (h @ w.mT).relu() if relu else h @ w.mT
+    net = FullyConnected(weights, relu=relu, dtype=torch.float64)
+    torch.testing.assert_close(net(x), h @ weights[-1].mT, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(net.weights(), weights, rtol=0, atol=0)
+    if relu and len(weights) == 2:
+        gram = gnlib.leaky_relu_gram(weights, x, 0.0)
+        torch.testing.assert_close(gnlib.GaussNewton(net, x).gram(), gram, rtol=1e-10, atol=1e-10)
+
+
+def test_xavier_normal_is_that_of_torch():
+    ours = xavier_weights([300, 200, 2], generator=torch.Generator().manual_seed(0))[0]
+    theirs = nn.init.xavier_normal_(torch.empty(200, 300), generator=torch.Generator().manual_seed(1))
+    assert ours.shape == theirs.shape
+    assert ours.std().item() == pytest.approx(theirs.std().item(), rel=0.02)
+    assert ours.std().item() == pytest.approx((2 / 500) ** 0.5, rel=0.02)
+
+
+# Initialisations
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(perceptron, 20, 30, 10, norm=nn.LayerNorm),
+        partial(cnn, 16, 32, norm=nn.BatchNorm2d),
+        lambda: PatchTransformer(lambda: nn.MultiheadAttention(8, 2), width=8, class_token=True, position=1.0),
+    ],
+)
+def test_initialise_fills_matrices_and_filters_in_order_and_nothing_else(make):
+    before = drawn(make, seed=0)
+    after = initialise(drawn(make, seed=0), kaiming, generator=torch.Generator().manual_seed(1))
+    generator = torch.Generator().manual_seed(1)
+    for (name, old), new in zip(before.named_parameters(), after.parameters(), strict=True):
+        if name.endswith("bias"):
+            assert not new.any()
+        elif old.ndim > 1 and name not in ("position", "token"):
+            expected = nn.init.kaiming_normal_(torch.empty_like(old), nonlinearity="relu", generator=generator)
+            assert torch.equal(new, expected)
+        else:
+            assert torch.equal(new, old)
+
+
+def test_orthogonal_weights_have_singular_values_of_the_root_of_two_and_a_scale_multiplies():
+    generator = torch.Generator().manual_seed(0)
+    for shape in ((4, 7), (7, 4), (5, 2, 3, 3)):
+        values = torch.linalg.svdvals(orthogonal(torch.empty(shape), generator).flatten(1))
+        torch.testing.assert_close(values, torch.full_like(values, 2**0.5))
+    one, three = (kaiming(torch.empty(3, 5), torch.Generator().manual_seed(2), scale=scale) for scale in (1.0, 3.0))
+    torch.testing.assert_close(three, 3 * one)
+
+
+def test_a_seed_decides_all_and_torchs_generator_stays():
+    before = torch.random.get_rng_state()
+    one, same, other = (drawn(lambda: nn.Linear(3, 2), seed=seed).weight for seed in (1, 1, 2))
+    assert torch.equal(one, same) and not torch.equal(one, other)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (partial(ResidualNetwork, 0), "blocks is 0, width is 16 and outputs is 10; numbers from 1 on"),
+        (partial(ResidualNetwork, 3, -1), "width is -1"),
+        (partial(PatchTransformer, None, width=4, side=32, patch=5), "side is 32 and patch is 5; a patch that divides"),
+        (partial(PatchTransformer, None, width=4, patch=0), "patch is 0; a patch"),
+        (partial(Attention, 48, 5), "width is 48 and heads is 5; a number of heads that divides it"),
+        (partial(Attention, 48, 0), "heads is 0; a number of heads"),
+        *(
+            (partial(xavier_weights, widths, generator=torch.Generator()), "give at least two integers from 1 on")
+            for widths in ([3], [3, 0], [3, 2.5])
+        ),
+    ],
+)
+def test_sizes_that_do_not_fit(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
