@@ -1,4 +1,4 @@
-"""What the claims are tried on: matrices, data and networks, hostile ones among them."""
+"""Instances of the claims: matrices, data and networks, hostile ones among them."""
 
 import itertools
 import math
@@ -8,6 +8,8 @@ from functools import partial
 import torch
 from hypothesis import settings
 from hypothesis import strategies as st
+
+from tests.oracles import products
 
 INSTANCES = int(os.environ.get("INSTANCES", "50"))  # of each claim; two hundred every night
 instances = settings(max_examples=INSTANCES, derandomize=True, deadline=None)
@@ -197,7 +199,7 @@ def square_root(sigma):
 
 
 def up_to_rounding(kappa):
-    """Return what a comparison with a condition number of that size must allow for."""
+    """Return a factor for the rounding of a condition number of that size."""
     return 1 + 1e-9 + 1e4 * EPS * kappa**0.5
 
 
@@ -205,3 +207,9 @@ def squares(matrix, size):
     """Return the squared singular values, descending, padded with zeros (or cut) to the given number."""
     s = torch.linalg.svdvals(matrix) ** 2
     return torch.cat([s, s.new_zeros(size)])[:size]
+
+
+def terms(weights):
+    """Return smax^2(A_l) smax^2(B_l) and alpha_l = smin^2(A_l) smin^2(B_l), zero-padded, of a linear network."""
+    pairs = [(squares(a, len(a)), squares(b, b.shape[1])) for a, b in products(weights)]
+    return torch.stack([a[0] * b[0] for a, b in pairs]), torch.stack([a[-1] * b[-1] for a, b in pairs])

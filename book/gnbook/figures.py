@@ -42,7 +42,7 @@ STYLE = {
 def panels(count: int = 1, *, height: float = 3.4, **kwargs: object) -> tuple[plt.Figure, np.ndarray]:
     """Return a figure as wide as the page with `count` axes side by side, in an array.
 
-    The style stays in force, so that what is drawn on the axes later follows it too.
+    The style stays in force, so that later drawings on the axes follow it too.
 
     Parameters
     ----------

@@ -59,9 +59,9 @@ class Moving:
     frames
         from each position of the slider to its curves; all frames have as many, in the same order
     slider
-        what the slider changes
+        the quantity that the slider changes
     alt
-        what a reader would see, for those who do not
+        description for readers who do not see the figure
     axes
         `xlabel`, `ylabel`, and perhaps `xscale`, `yscale`, `xlim`, `ylim`, as matplotlib has them
 
@@ -85,7 +85,7 @@ class Moving:
         self.frames, self.slider, self.alt, self.axes = dict(frames), slider, alt, axes
 
     def __repr__(self) -> str:
-        """Return what is to be seen, in words."""
+        """Return a description in words."""
         return f"A figure with a slider ({self.slider}: {', '.join(self.frames)}). {self.alt}"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:

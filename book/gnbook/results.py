@@ -8,7 +8,7 @@ from textwrap import fill
 Cell = int | float | bool | str | None
 Row = dict[str, Cell]
 
-WIDTH = 92  # of what a page prints
+WIDTH = 92  # of the lines that a page prints
 
 PACKAGE = Path(__file__).parent
 # An installed package has the tables within it; in a checkout they lie in the book.
@@ -41,7 +41,7 @@ def kept(name: str) -> list[Row]:
 
 
 def origin(rows: Sequence[Row]) -> str:
-    """Say in two lines or so where rows of a kept table come from: how many runs, on what, how long, which version."""
+    """Return the origin of rows of a kept table in two lines or so: number of runs, device, minutes, versions."""
     if not rows:
         raise ValueError("There are no rows whose origin could be told; give some of those that `kept` returns.")
     runs = {row["run_name"]: row for row in rows}.values()
@@ -59,7 +59,7 @@ def origin(rows: Sequence[Row]) -> str:
 
 
 def agreement(rows: Sequence[Row], table: Sequence[Row], *columns: str, value: str = "kappa") -> str:
-    """Say in a line how many rows that were just computed agree with a kept table to six digits.
+    """Return a line that counts the rows just computed that agree with a kept table to six digits.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def agreement(rows: Sequence[Row], table: Sequence[Row], *columns: str, value: s
 
 
 def _untyped(cell: Cell) -> float | str:
-    """Return what a file would make of a value: "19" comes back as 19, and 2 as 2.0 where other rows have none."""
+    """Return a value as it is read from a file: "19" comes back as 19, and 2 as 2.0 where other rows have none."""
     try:
         return float(cell)
     except (TypeError, ValueError):

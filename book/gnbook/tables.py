@@ -15,7 +15,7 @@ class Table:
     rows
         the cells of each; text is taken as it is, and None is a dash
     caption
-        what the numbers are
+        caption of the numbers
     """
 
     def __init__(self, columns: Mapping[str, str], rows: Iterable[Sequence[object]], caption: str = "") -> None:

@@ -1,4 +1,4 @@
-"""What the figures of several chapters show."""
+"""Figures of several chapters."""
 
 import numpy as np
 from gnbook import figures

@@ -43,7 +43,8 @@ def test_every_frame_is_in_the_page_with_its_numbers():
 
 
 def test_the_page_has_a_picture_for_where_scripts_are_off_and_no_script_of_plotly_itself():
-    html = falling()._repr_mimebundle_()["text/html"]
+    html, again = (falling()._repr_mimebundle_()["text/html"] for _ in range(2))
+    assert html == again
     page = BeautifulSoup(html, "html.parser")
     assert page.select_one("div.moving")["aria-label"] == page.select_one("img.still")["alt"] == ALT
     kind, picture = page.select_one("img.still")["src"].split(",")
@@ -52,27 +53,14 @@ def test_the_page_has_a_picture_for_where_scripts_are_off_and_no_script_of_plotl
     assert len(html) < 100_000
 
 
-def test_more_curves_than_colours_are_all_drawn():
-    figure = Moving({"1": [Curve(T, T, str(i)) for i in range(9)]}, "rate", "alt", xlabel="x", ylabel="y")
-    (frame,) = figure._repr_mimebundle_()["application/vnd.plotly.v1+json"]["frames"]
-    assert [curve["name"] for curve in frame["data"]] == [str(i) for i in range(9)]
-
-
-def test_a_curve_may_have_a_colour_of_its_own():
-    figure = Moving({"1": [Curve(T, T, "a", color="silver"), Curve(T, T, "b")]}, "rate", "c", xlabel="x", ylabel="y")
-    (frame,) = figure._repr_mimebundle_()["application/vnd.plotly.v1+json"]["frames"]
-    assert [curve["line"]["color"] for curve in frame["data"]] == ["silver", COLORS[1]]
-
-
-def test_the_same_figure_is_the_same_text():
-    first, again = (falling()._repr_mimebundle_()["text/html"] for _ in range(2))
-    assert first == again
-
-
-def test_what_is_not_finite_is_left_out():
-    figure = Moving({"1": [Curve(T, np.array([1, np.inf, np.nan]), "a")]}, "rate", "b", xlabel="x", ylabel="y")
-    (frame,) = figure._repr_mimebundle_()["application/vnd.plotly.v1+json"]["frames"]
-    assert frame["data"][0]["y"] == [1.0, None, None]
+def test_all_curves_are_drawn_in_their_colour_or_the_next_and_without_numbers_that_are_not_finite():
+    curves = [Curve(T, np.array([1, np.inf, np.nan]), "0", color="silver"), *(Curve(T, T, str(i)) for i in range(1, 9))]
+    figure = Moving({"1": curves}, "rate", "alt", xlabel="x", ylabel="y")
+    ((first, second, *others),) = [
+        frame["data"] for frame in figure._repr_mimebundle_()["application/vnd.plotly.v1+json"]["frames"]
+    ]
+    assert first["y"] == [1.0, None, None] and first["line"]["color"] == "silver"
+    assert second["line"]["color"] == COLORS[1] and [curve["name"] for curve in others] == list("2345678")
 
 
 def test_in_colab_the_script_comes_from_where_plotly_publishes_it(monkeypatch):

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnbook.shared.extremes import Interval
+from gnbook.shared.extremes import Interval, ratio
 from gnlib.checks import as_float64
 from gnlib.linear.network import as_skip
 
@@ -86,10 +86,10 @@ def riedi_theorem_22(matrix: Float[Tensor, "n n"]) -> Theorem22:
     square_root = math.sqrt(max(1 + least, 0.0))
     second = math.sqrt(1 + least + smallest) if least > -1 else 0.0
     return Theorem22(
-        _ratio(top, 1 - largest),
-        _ratio(1 + largest, 1 - largest),
-        _ratio(top, second),
-        _ratio(1 + largest, square_root),
+        eq_76=ratio(top, 1 - largest),
+        eq_76_simple=ratio(1 + largest, 1 - largest),
+        eq_77=ratio(top, second),
+        eq_77_simple=ratio(1 + largest, square_root),
     )
 
 
@@ -168,7 +168,7 @@ def riedi_theorem_31(entry: float, n: int, inactive: int) -> Theorem31:
     entry, inactive, _ = _hard(entry, n, inactive, 0.0)
     top = 1 + entry * n
     whole, units = (math.sqrt(max(1 - 2 * entry * n * (1 + k), 0.0)) for k in (n, 2 * inactive))
-    return Theorem31(_ratio(top, whole), _ratio(top, 1 - entry * n - math.sqrt(inactive / n)), _ratio(top, units))
+    return Theorem31(ratio(top, whole), ratio(top, 1 - entry * n - math.sqrt(inactive / n)), ratio(top, units))
 
 
 def riedi_theorem_32(entry: float, n: int, inactive: int, slope: float) -> Theorem32:
@@ -198,9 +198,8 @@ def riedi_theorem_32(entry: float, n: int, inactive: int, slope: float) -> Theor
     entry, inactive, slope = _hard(entry, n, inactive, slope)
     top, low = 1 + entry * n, 1 - entry * n
     square = low**2 - 4 * (1 - slope) * math.sqrt(inactive)
-    return Theorem32(
-        _ratio(top, math.sqrt(max(square, 0.0))), _ratio(top, low - (1 - slope) * inactive * (3 * entry + 1))
-    )
+    linear = low - (1 - slope) * inactive * (3 * entry + 1)
+    return Theorem32(ratio(top, math.sqrt(max(square, 0.0))), ratio(top, linear))
 
 
 def hard_bound(entry: float, n: int, inactive: int = 0, slope: float = -1.0, depth: int = 1) -> float:
@@ -265,7 +264,3 @@ def _hard(entry: float, n: int, inactive: int, slope: float) -> tuple[float, int
     if slope == 0 and inactive == n:
         raise ValueError(f"All {n} units are inactive and have slope 0; nothing is left to have a condition number.")
     return float(entry), inactive, float(slope)
-
-
-def _ratio(top: float, bottom: float) -> float:
-    return top / bottom if bottom > 0 else math.inf

@@ -1,4 +1,4 @@
-"""Chains of residual blocks with branches of several strengths at the start, trained at several rates side by side."""
+"""Chains of residual blocks whose branches begin at several scales, trained at several learning rates side by side."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ BLOCKS, UNITS, CLASSES = 16, 50, 10
 
 
 class Chain(NamedTuple):
-    """What one network is: how it starts, and what a block does with its input and its branch."""
+    """A residual network: the scale of its branches at initialisation, and how a block adds skip and branch."""
 
     start: float
     skip: float = 1.0
@@ -114,7 +114,7 @@ def condition_numbers(chain: Chain, weights: Weights, x: Tensor) -> tuple[Tensor
 
 
 class Training(NamedTuple):
-    """How the runs of one network went: one row for each seed, one column for each rate."""
+    """Results of the trainings of one network: a row for each seed, a column for each rate."""
 
     steps: dict[float, Tensor]
     correct: Tensor

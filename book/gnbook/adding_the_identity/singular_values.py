@@ -159,7 +159,12 @@ def follow(
         sign.new_tensor([point.parameter for point, group in meetings if group.vanishes == vanishes])
         for vanishes in (False, True)
     )
-    return Paths(torch.stack([point.s for point in points]), torch.stack(branches), crossings, vanishing)
+    return Paths(
+        ordered=torch.stack([point.s for point in points]),
+        branches=torch.stack(branches),
+        crossings=crossings,
+        zeros=vanishing,
+    )
 
 
 class _Family:
@@ -191,7 +196,7 @@ class _Group(NamedTuple):
     vanishes: bool
 
     def is_part_of(self, groups: list["_Group"]) -> bool:
-        """Say whether the same are equal, and zero if these are, in another list."""
+        """Return whether the same are equal, and zero if these are, in another list."""
         return any(
             other.start <= self.start and self.stop <= other.stop and self.vanishes <= other.vanishes
             for other in groups
@@ -219,7 +224,7 @@ class _Point:
             self.left[start:stop] = -slopes if vanishes else slopes.flip(0)
 
     def passes(self, group: _Group) -> bool:
-        """Say whether branches of the group go through each other, or through zero, rather than touch or agree."""
+        """Return whether branches of the group go through each other, or through zero, rather than touch or agree."""
         slopes = self.slopes[group.start : group.stop]
         return bool(slopes[0] - (0 if group.vanishes else slopes[-1]) > 1e-4 * self.size)
 
@@ -272,7 +277,7 @@ def _between(family: _Family, left: _Point, right: _Point, depth: int = 0) -> li
 
 
 def _closing(left: _Point, right: _Point) -> Tensor:
-    """Say which gaps may close in between: they fall at the left and rise at the right, and the tangents meet low."""
+    """Return which gaps may close in between: they fall at the left, rise at the right, and their tangents meet low."""
     fall, rise = -_gaps(left.slopes), _gaps(right.left)
     before, after = _gaps(left.s), _gaps(right.s)
     width = right.parameter - left.parameter

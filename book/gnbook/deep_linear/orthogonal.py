@@ -82,7 +82,9 @@ def trainings(
         kappa = float(gnlib.condition_number(FullyConnected(drawn, relu=True, dtype=torch.float64), x[:few]))
         for optimizer, guess in GUESSES.items():
             outcome = tune(
-                FullyConnected(drawn, relu=True), Setting(x, labels, "cross_entropy", optimizer, goals, horizon), guess
+                FullyConnected(drawn, relu=True),
+                Setting(x=x, y=labels, loss="cross_entropy", optimizer=optimizer, goals=goals, horizon=horizon),
+                guess,
             )
             found = {name: outcome.best(name)[0] for name in goals}
             steps = {name: int(at) if np.isfinite(at) else None for name, at in found.items()}

@@ -14,14 +14,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnbook.deep_nonlinear.chain import Layer
-from gnbook.shared.extremes import Ends, Interval, resolved_squares
+from gnbook.shared.extremes import Interval, SpectrumBounds, resolved_squares
 from gnlib.checks import EPS, numerical_rank
 
 Blocks = Float[Tensor, "n k k"]
 
 
 class ChainBound(NamedTuple):
-    """Bounds of both ends of the spectrum of a chain's kernel, and which layers do not hold the smallest up.
+    """Bounds of the extreme eigenvalues of a chain's kernel, and the layers that alone would leave it singular.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class ChainBound(NamedTuple):
         by the number of a layer, from 1 on, why it alone would not keep the smallest eigenvalue from zero
     """
 
-    ends: Ends
+    ends: SpectrumBounds
     silent: dict[int, str]
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class ChainBound(NamedTuple):
         return f"The bound is infinite, as no layer holds the smallest eigenvalue up: {reasons}."
 
 
-def schur_ends(layers: Sequence[Layer]) -> Ends:
+def schur_ends(layers: Sequence[Layer]) -> SpectrumBounds:
     r"""Return the plain bounds, one pair of scalars a layer.
 
     .. math::
@@ -74,7 +74,7 @@ def schur_ends(layers: Sequence[Layer]) -> Ends:
 
 
 def chain_bound(layers: Sequence[Layer]) -> ChainBound:
-    r"""Return sharper bounds of both ends of the spectrum, from either side.
+    r"""Return sharper lower and upper bounds of the smallest and of the largest eigenvalue.
 
     Let :math:`a_l, \bar a_l` be the extreme eigenvalues of the Gram matrix of the features of layer l, each scaled to
     norm one, and :math:`b_l, \bar b_l` those of the Gram matrix of the derivatives, each :math:`G_{li}` multiplied from
@@ -95,8 +95,8 @@ def chain_bound(layers: Sequence[Layer]) -> ChainBound:
         + \operatorname{diag}_i \lambda_{\max} \bigl(\textstyle\sum_{l < L} N_{li}\bigr)\Bigr) .
 
     The same is done with one kind of matrix in all layers, without scaling or with it, and the best counts: it is no
-    worse than :func:`schur_ends`. From the other side both ends are bounded by those of the mean of the kernel over
-    outputs, `n x n`, and of its diagonal blocks, `k x k`.
+    worse than :func:`schur_ends`. From the other side both are bounded by the extreme
+    eigenvalues of the mean of the kernel over outputs, `n x n`, and of its diagonal blocks, `k x k`.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def _scaled(layer: Layer) -> tuple[list[Blocks], list[Blocks]]:
     (a_top, a), (b_top, b) = (_squares(_directions(factor)) for factor in (layer.features[:, None], layer.derivatives))
     own = layer.features.square().sum(1)[:, None, None] * layer.blocks
     low = a + b * (1 - a)  # 1 - (1 - a) (1 - b), which would round small a away
-    rounding = len(own) * EPS * a_top * b_top  # of what is about to be taken away
+    rounding = len(own) * EPS * a_top * b_top  # of the difference to come
     below = torch.maximum(low, 1 - (a_top - 1) * (b_top - 1) - rounding)
     above = 1 + torch.minimum((a_top - 1) * (1 - b), (1 - a) * (b_top - 1))
     return [below * own], [above * own]
@@ -170,7 +170,7 @@ def _directions(factors: Float[Tensor, "n k m"]) -> Float[Tensor, "r m"]:
 
 
 def _with_last(last: Layer, blocks: Sequence[Blocks]) -> tuple[Tensor, Tensor]:
-    """Return both ends of the last layer's product, kept whole, plus a sum of block diagonal matrices."""
+    """Return the extreme eigenvalues of the last layer's product, kept whole, plus a sum of block diagonal matrices."""
     factor = torch.linalg.qr(last.features.mT, mode="r").R.mT  # as many columns as rows at most
     if not blocks:
         return resolved_squares(factor.mT)
@@ -180,25 +180,25 @@ def _with_last(last: Layer, blocks: Sequence[Blocks]) -> tuple[Tensor, Tensor]:
 
 
 def _spectra(blocks: Blocks) -> Float[Tensor, "n k"]:
-    """Return the eigenvalues of each block, ascending; what is nothing but rounding is zero."""
+    """Return the eigenvalues of each block, ascending, with zeros in place of mere rounding."""
     values = torch.linalg.eigvalsh(blocks)
     return values.where(values > values.shape[1] * EPS * values[:, -1:], 0)
 
 
-def _ends(bottom: Tensor, top: Tensor, layers: Sequence[Layer]) -> Ends:
+def _ends(bottom: Tensor, top: Tensor, layers: Sequence[Layer]) -> SpectrumBounds:
     """Return the outer bounds, over n, and the inner ones, of the mean over outputs and of the diagonal blocks."""
     n, k, _ = layers[0].derivatives.shape
     mean = sum((f @ f.mT) * (g.flatten(1) @ g.flatten(1).mT) for f, g in layers) / k
     blocks = sum(layer.features.square().sum(1)[:, None, None] * layer.blocks for layer in layers)
     spectra = [torch.linalg.eigvalsh(matrix).clamp_min(0) for matrix in (mean, blocks)]
-    return Ends(
+    return SpectrumBounds(
         Interval(bottom.item() / n, min(values.min().item() for values in spectra) / n),
         Interval(max(values.max().item() for values in spectra) / n, top.item() / n),
     )
 
 
 def _reason(layer: Layer) -> str:
-    """Say why a layer alone would leave the smallest eigenvalue at zero."""
+    """Return the reason why a layer alone would leave the smallest eigenvalue at zero."""
     n, k, _ = layer.derivatives.shape
     if not layer.features.any():
         return "has no input other than zero"

@@ -1,7 +1,7 @@
-r"""Chains of layers, and what their tangent kernel is made of.
+r"""Chains of layers, and the features and derivatives that make up their tangent kernel.
 
 Layer l of a chain applies a weight matrix to the features :math:`F_l`, one row a sample, and the outputs of sample i
-depend on what comes out by the derivatives :math:`G_{li}`. Nothing else enters the kernel:
+depend on the outputs of the layer by the derivatives :math:`G_{li}`. Nothing else enters the kernel:
 
 .. math:: \widehat G_{ij} = \frac1n \sum_l (F_l F_l^\top)_{ij}\, G_{li} G_{lj}^\top .
 """
@@ -62,18 +62,18 @@ class Skip(nn.Module):
 
     def forward(self, x: Float[Tensor, "n m"]) -> Float[Tensor, "n m"]:
         """Return the sum of the skip and the branch."""
-        return x + self.factor * self.branch(x.clone())  # an activation in place would change what is skipped
+        return x + self.factor * self.branch(x.clone())  # an activation in place would change the values that skip it
 
 
 class Layer(NamedTuple):
-    """What the kernel knows of one layer of weights.
+    """The two factors of one layer's share in the kernel.
 
     Attributes
     ----------
     features
         inputs of the layer, one row a sample; a bias is the weight of a last feature, which is one
     derivatives
-        of the outputs of each sample by what the layer gives on this sample
+        of the outputs of the network on each sample by those of the layer
     """
 
     features: Float[Tensor, "n m"]
@@ -149,7 +149,7 @@ def layers_of(network: nn.Module, x: Float[Tensor, "n d"]) -> list[Layer]:
     network = copy.deepcopy(network).double()
     for module in network.modules():
         if getattr(module, "inplace", False):
-            module.inplace = False  # or it would overwrite what the layer before it has given
+            module.inplace = False  # or it would overwrite the output of the layer before it
     features, products = [], []
 
     def record(linear: nn.Linear, inputs: tuple[Tensor], product: Tensor) -> None:

@@ -1,4 +1,4 @@
-r"""What an activation does to a pair of Gaussian values: :math:`E\, \varphi(u) \varphi(v)` and the same of slopes.
+r"""Moments of activations of Gaussian pairs: :math:`E\, \varphi(u) \varphi(v)`, and the same of slopes.
 
 A *dual* takes the covariance matrix of centred Gaussian values, one for each sample, and returns the two matrices of
 :math:`E\, \varphi(u_i) \varphi(u_j)` and :math:`E\, \varphi'(u_i) \varphi'(u_j)`. Samples of variance zero are refused.

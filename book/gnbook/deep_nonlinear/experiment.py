@@ -1,4 +1,4 @@
-"""What both pages of the chapter draw and measure: prepared images, networks by name and seed, a row of the sweep."""
+"""Experiment of both pages of the chapter: prepared images, networks by name and seed, a row of the sweep."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What the last layer alone promises, whatever the network below it is."""
+"""A lower bound of the smallest eigenvalue from the last layer alone, whatever the network below it is."""
 
 import copy
 
@@ -34,7 +34,7 @@ def head_floor(network: nn.Module, x: Tensor, head: nn.Linear) -> float:
     Raises
     ------
     ValueError
-        A head that is no part of the network, is not what gives the outputs, or has frozen or shared weights.
+        A head that is no part of the network, does not give its outputs, or has frozen or shared weights.
 
     Examples
     --------

@@ -19,7 +19,7 @@ from gnlib.checks import as_samples
 
 
 class Activation(NamedTuple):
-    """A module, and what it does to pairs of Gaussian values."""
+    """An activation as a module, and its moments on pairs of Gaussian values."""
 
     module: Callable[[], nn.Module]
     gain: float
@@ -62,7 +62,7 @@ def network(activation: str, shape: str, widths: Sequence[int], *, generator: to
         one of :data:`ACTIVATIONS`
     shape
         one of :data:`SHAPES`. With skips hidden layers from the second on are
-        :math:`z_l = z_{l-1} + \beta W_l\, \varphi(z_{l-1})`, and `LayerNorm` normalises what each activation is given
+        :math:`z_l = z_{l-1} + \beta W_l\, \varphi(z_{l-1})`, and `LayerNorm` normalises the input of each activation
     widths
         `[d, m, ..., m, k]`, from the input to the output
     generator

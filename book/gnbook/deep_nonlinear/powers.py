@@ -1,4 +1,4 @@
-"""One wide hidden layer of ReLUs as a series of powers of the samples' correlations, and what is left of its bottom."""
+"""Smallest eigenvalue of one wide hidden layer of ReLUs, from a series of powers of the samples' correlations."""
 
 import math
 

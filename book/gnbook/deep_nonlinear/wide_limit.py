@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnbook.deep_nonlinear.duals import Dual
-from gnlib.checks import as_float64, as_samples, as_symmetric
+from gnlib.checks import as_float64, as_samples
 
 
 def wide_kernel(
@@ -111,7 +111,7 @@ def standard_factors(widths: Sequence[int], gain: float) -> list[float]:
 
 
 def deep_relu_condition(norms: Float[Tensor, " n"]) -> float:
-    r"""Return what kappa of the wide leaky ReLU network tends to with depth: that of :math:`3 D^2 + D 1 1^\top D`.
+    r"""Return the limit of kappa of the wide leaky ReLU network with depth: that of :math:`3 D^2 + D 1 1^\top D`.
 
     D holds the norms of the samples, which are distinct in direction. It is :math:`(n + 3) / 3` for equal norms, and
     no smaller for others.
@@ -156,56 +156,3 @@ def correlations(x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
         )
     unit = x / x.norm(dim=1, keepdim=True)
     return (unit @ unit.mT).abs().clamp_max(1.0).fill_diagonal_(0.0)
-
-
-def correlation_bound(start: Float[Tensor, "*shape"], nonlinearity: float, activations: int) -> Float[Tensor, "*shape"]:
-    r"""Return a bound on absolute correlations behind layers of a centred and normalised activation.
-
-    .. math:: \frac{r_l}{1 - r_l} \le (1 + \mu)^{-l}\, \frac{r_0}{1 - r_0}, \qquad \mu = 1 - a_1^2
-
-    Parameters
-    ----------
-    start
-        absolute correlations :math:`r_0` of the samples, as :func:`correlations` gives them
-    nonlinearity
-        :math:`\mu`, the share of the activation that is not linear, from 0 to 1
-    activations
-        number l of layers of activations, one less than of weights
-
-    Examples
-    --------
-    >>> import torch
-    >>> correlation_bound(torch.tensor([[0.0, 0.5], [0.5, 0.0]]), 1.0, 1)
-    tensor([[0.0000, 0.3333],
-            [0.3333, 0.0000]], dtype=torch.float64)
-    """
-    start = as_float64(start, "start")
-    if (start < 0).any() or (start > 1).any() or not 0 <= nonlinearity <= 1 or activations < 0:
-        raise ValueError(
-            f"start, or nonlinearity {nonlinearity}, is not from 0 to 1, or activations {activations} is no count."
-        )
-    return start / (start + (1 - start) * (1 + nonlinearity) ** activations)
-
-
-def off_diagonal_condition(bounds: Float[Tensor, "n n"]) -> float:
-    r"""Return :math:`(1 + \rho) / (1 - \rho)`, which bounds kappa of a matrix with ones on its diagonal.
-
-    The other entries are bounded by a matrix of norm :math:`\rho`, which is at most its largest sum over a row, as in
-    Gershgorin's circles. Infinite where :math:`\rho` is not below one.
-
-    Parameters
-    ----------
-    bounds
-        of the absolute off-diagonal entries, symmetric, with zeros on the diagonal
-
-    Examples
-    --------
-    >>> import torch
-    >>> round(off_diagonal_condition(0.25 * (1 - torch.eye(3))), 12)
-    3.0
-    """
-    bounds = as_symmetric(bounds, "bounds")
-    if (bounds < 0).any() or bounds.diagonal().any():
-        raise ValueError("bounds has a negative entry, or one on the diagonal that is not zero; neither was expected.")
-    radius = torch.linalg.eigvalsh(bounds)[-1].item()
-    return (1 + radius) / (1 - radius) if radius < 1 else math.inf

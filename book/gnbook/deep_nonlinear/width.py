@@ -1,4 +1,4 @@
-r"""How wide one hidden layer of ReLUs must be for its tangent kernel to be as regular as that of an infinite width.
+r"""Widths at which the tangent kernel of one hidden layer of ReLUs is as regular as that of infinite width.
 
 For the network :math:`f(x) = \sum_u a_u \max(w_u \cdot x, 0)` of m units with normal :math:`w_u` and derivatives by
 these, the kernel is a sum over units,
@@ -22,7 +22,7 @@ from gnlib.checks import as_samples, numerical_rank
 
 
 def hidden_layer_kernel(x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
-    r"""Return :math:`A = x x^\top \circ P`, the mean of what one unit of output weight one adds to the kernel.
+    r"""Return :math:`A = x x^\top \circ P`, the mean share of one unit of output weight one in the kernel.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def hidden_layer_kernel(x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
 
 
 def chernoff_width(x: Float[Tensor, "n d"], *, shortfall: float, failure: float) -> float:
-    r"""Return how many units suffice for :math:`\lambda_{\min}(K) \ge (1 - \delta) \lambda_{\min}(E K)`.
+    r"""Return a number of units that suffices for :math:`\lambda_{\min}(K) \ge (1 - \delta) \lambda_{\min}(E K)`.
 
     By the matrix Chernoff inequality (Tropp 2012), since :math:`\lambda_{\max}(Z_u) \le \lVert x \rVert^2`,
 
@@ -84,7 +84,7 @@ def chernoff_width(x: Float[Tensor, "n d"], *, shortfall: float, failure: float)
 
 
 def bernstein_width(n: int, spread: float, *, shortfall: float, failure: float) -> float:
-    r"""Return how many units suffice for :math:`K \succeq (1 - \delta) E K`, from their spread v.
+    r"""Return a number of units that suffices for :math:`K \succeq (1 - \delta) E K`, from their spread v.
 
     .. math:: m \ge \frac{2 v}{\delta^2} \ln \frac np, \qquad v = \lVert E (A^{-1/2} Z_u A^{-1/2})^2 \rVert
         \le \frac{\lVert x \rVert^2}{\lambda_{\min}(A)}
@@ -117,7 +117,7 @@ def bernstein_width(n: int, spread: float, *, shortfall: float, failure: float) 
 def unit_spread(x: Float[Tensor, "n d"], draws: int = 2000, *, generator: torch.Generator) -> float:
     r"""Estimate :math:`v = \lVert E (A^{-1/2} Z_u A^{-1/2})^2 \rVert` from a sample of units.
 
-    The norm of a mean is a convex function of what is averaged, so that the estimate is in the mean no smaller than v.
+    The norm of a mean is convex in the terms, so that the estimate is in the mean no smaller than v.
     It is 2 for orthogonal samples.
 
     Parameters
@@ -147,7 +147,7 @@ def unit_spread(x: Float[Tensor, "n d"], draws: int = 2000, *, generator: torch.
 def smallest_shares(
     x: Float[Tensor, "n d"], units: int, draws: int, *, generator: torch.Generator
 ) -> tuple[Float[Tensor, " draws"], Float[Tensor, " draws"]]:
-    r"""Draw networks with output weights of one size, and see how far they fall short.
+    r"""Draw networks with output weights of one size; return their smallest shares of the kernel of infinite width.
 
     Parameters
     ----------

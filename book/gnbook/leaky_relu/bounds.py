@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnbook.shared.extremes import Ends, Interval, ratio, resolved_squares
+from gnbook.shared.extremes import Interval, SpectrumBounds, ratio, resolved_squares
 from gnlib.checks import as_hidden_layer, as_samples
 
 
@@ -59,7 +59,7 @@ def zhao_lemma_4(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: floa
     Raises
     ------
     ValueError
-        A slope outside [0, 1], or what :func:`gnlib.leaky_relu_gram` refuses.
+        A slope outside [0, 1], or arguments that :func:`gnlib.leaky_relu_gram` refuses.
     """
     if not 0 <= slope <= 1:
         raise ValueError(f"slope is {slope}; Lemma 4 is about slopes from 0 to 1 (leaky_relu_ends takes any).")
@@ -72,8 +72,8 @@ def zhao_lemma_4(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: floa
     return Lemma4(first, second)
 
 
-def leaky_relu_ends(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: float) -> Ends:
-    r"""Return bounds of both ends of the spectrum of :math:`\widehat G`, for the ReLU as well as for any slope.
+def leaky_relu_ends(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: float) -> SpectrumBounds:
+    r"""Return bounds of the extreme eigenvalues of :math:`\widehat G`, for the ReLU as well as for any slope.
 
     Let :math:`P_i = \sum_u \varphi'_{iu}{}^2\, W_u W_u^\top`, to which only the units active on sample i contribute
     where the slope is zero. Because :math:`K` lies between its extreme eigenvalues times the identity,
@@ -85,7 +85,7 @@ def leaky_relu_ends(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: f
         \lambda_{\max}(\widehat G) \le
         \lambda_{\max}\bigl(\Gamma + \lambda_{\max}(K) \operatorname{diag}_i \lambda_{\max}(P_i)\bigr),
 
-    never worse than Lemma 4. From the other side both ends are bounded by those of the mean over the outputs of the
+    never worse than Lemma 4. From the other side both are bounded by those of the mean over the outputs of the
     `n x n` diagonal blocks of :math:`\widehat G`.
 
     Parameters
@@ -103,7 +103,7 @@ def leaky_relu_ends(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: f
     Raises
     ------
     ValueError
-        What :func:`gnlib.leaky_relu_gram` refuses.
+        Arguments that :func:`gnlib.leaky_relu_gram` refuses.
     """
     v, w, x = as_hidden_layer(weights, x)
     hidden, derivative = _activations(v, x, slope)
@@ -116,7 +116,7 @@ def leaky_relu_ends(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: f
     top, _ = resolved_squares(_bordered(factor, largest * blocks[:, -1]).mT)
     mean = (derivative * w.square().mean(0)) @ derivative.mT * (x @ x.mT) + hidden @ hidden.mT
     inner = torch.linalg.eigvalsh(mean).clamp_min(0)
-    return Ends(
+    return SpectrumBounds(
         Interval(bottom.item() / n, inner[0].item() / n),
         Interval(inner[-1].item() / n, top.item() / n),
     )

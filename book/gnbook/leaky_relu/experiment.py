@@ -1,4 +1,4 @@
-"""What both pages of the chapter look at: one hidden layer of leaky ReLUs, and images in several preparations."""
+"""Experiment of both pages of the chapter: one hidden layer of leaky ReLUs on images in several preparations."""
 
 from functools import partial
 
@@ -17,7 +17,7 @@ KINDS = {
     "half resolution": "more images than pixels",
     "among others": "nearly white",
 }
-"""What the names of the kept table mean."""
+"""Preparations of images by their names in the kept table."""
 
 
 def preparations(images: Float[Tensor, "n d"]) -> dict[str, Tensor]:

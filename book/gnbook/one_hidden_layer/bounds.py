@@ -1,4 +1,4 @@
-"""What Lemma 1 becomes for Gaussian weights (Zhao 2024, appendix G), and a bound from below."""
+"""Lemma 1 for Gaussian weights (Zhao 2024, appendix G), and a bound from below."""
 
 import math
 

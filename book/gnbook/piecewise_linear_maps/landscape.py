@@ -26,7 +26,7 @@ from gnlib.checks import as_float64, numerical_rank
 def quadratic_form(products: Float[Tensor, "n k m"], z: Float[Tensor, "n d"]) -> Float[Tensor, "md md"]:
     r"""Return :math:`A = \frac1n \sum_i X_i^\top X_i \otimes z_i z_i^\top`, half the Hessian of the mean squared error.
 
-    It is what Riedi 2022, Lemma 8 and Eq. 55 are about, for weights row by row (output index outer).
+    Riedi 2022, Lemma 8 and Eq. 55 are about this matrix, for weights row by row (output index outer).
 
     Parameters
     ----------
@@ -71,26 +71,6 @@ def riedi_lemma_8(product: Float[Tensor, "k m"], z: Float[Tensor, " d"]) -> Floa
     return torch.block_diag(*(entry * products[0] for entry in z[0]))
 
 
-def riedi_lemma_10(products: Float[Tensor, "n k m"], z: Float[Tensor, "n d"]) -> tuple[Tensor, Tensor]:
-    r"""Return what Riedi 2022, Eq. 58 and 57 say of the squared singular values that belong to each input of the layer.
-
-    :math:`\frac1n \sum_i z_{ij}^2\, s_m^2(X_i)` and :math:`\frac1n \sum_i z_{ij}^2\, s_1^2(X_i)`. They are about the
-    matrix of :func:`riedi_lemma_8`, and are NOT bounds of eigenvalues of A (:func:`landscape_bounds` are).
-
-    Parameters
-    ----------
-    products, z
-        as for :func:`quadratic_form`
-
-    Returns
-    -------
-    Lower and upper bounds, each of shape `(d,)`; smallest singular values are those of the `m x m` matrix.
-    """
-    products, z = _checked(products, z)
-    largest, smallest = _ends(products)
-    return (z.square() * smallest[:, None]).mean(0), (z.square() * largest[:, None]).mean(0)
-
-
 def riedi_corollary_11(products: Float[Tensor, "n k m"], z: Float[Tensor, "n d"]) -> float:
     r"""Return the right side of Riedi 2022, Corollary 11: :math:`\frac Cc \max_j \bar z_j / \min_j^* \bar z_j`.
 
@@ -110,34 +90,6 @@ def riedi_corollary_11(products: Float[Tensor, "n k m"], z: Float[Tensor, "n d"]
     largest, smallest = _ends(products)
     means = z.square().mean(0)
     return _root_ratio(largest.max() * means.max(), smallest.min() * means[means > 0].min())
-
-
-def landscape_bounds(products: Float[Tensor, "n k m"], z: Float[Tensor, "n d"]) -> tuple[Tensor, Tensor]:
-    r"""Return lower and upper bounds of all md eigenvalues of A: Lemma 10 of Riedi 2022, repaired.
-
-    Because :math:`s_m^2(X_i) I \preceq X_i^\top X_i \preceq s_1^2(X_i) I`, the eigenvalues of A number
-    :math:`(j - 1) m + 1` to :math:`j m` lie between
-
-    .. math::
-        \lambda_j\Bigl(\frac1n \sum_i s_m^2(X_i)\, z_i z_i^\top\Bigr) \quad\text{and}\quad
-        \lambda_j\Bigl(\frac1n \sum_i s_1^2(X_i)\, z_i z_i^\top\Bigr) .
-
-    Parameters
-    ----------
-    products, z
-        as for :func:`quadratic_form`
-
-    Returns
-    -------
-    Both, in descending order, of shape `(md,)`.
-    """
-    products, z = _checked(products, z)
-    largest, smallest = _ends(products)
-    m = products.shape[2]
-    return tuple(
-        torch.linalg.eigvalsh((z.mT * weights) @ z / len(z)).clamp_min(0).flip(0).repeat_interleave(m)
-        for weights in (smallest, largest)
-    )
 
 
 def landscape_condition(products: Float[Tensor, "n k m"], z: Float[Tensor, "n d"]) -> float:

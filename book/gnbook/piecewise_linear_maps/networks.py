@@ -1,4 +1,4 @@
-"""The small networks of the page on piecewise linear maps, and what each of their layers does to the loss."""
+"""The small networks of the page on piecewise linear maps, and the Gauss-Newton blocks of their layers."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -14,22 +14,22 @@ from gnbook.shared.piecewise_linear import SkipLayer, as_layers
 
 
 class Block(NamedTuple):
-    """What one layer is, with all others fixed.
+    """Gauss-Newton block of one layer, with all others fixed.
 
     Attributes
     ----------
     gram
         the Gram form of the layer's block of the Gauss-Newton matrix
     rank
-        how many of its eigenvalues are not zero
+        number of its eigenvalues that are not zero
     kappa
         the largest of them over the smallest
     inputs
         the same of the inputs of the layer
     bound
-        that times the same of what comes after the layer: an upper bound of `kappa`
+        that times the same of the layers after it: an upper bound of `kappa`
     by_sizes
-        what it would be by the sizes of the coordinates of the inputs alone
+        its value by the sizes of the coordinates of the inputs alone
     smallest
         the smallest eigenvalue that is not zero
     """
@@ -71,7 +71,7 @@ def condition(matrix: Float[Tensor, "rows columns"]) -> float:
 
 
 def blocks(net: nn.Sequential, x: Float[Tensor, "n d"]) -> list[Block]:
-    """Return what each layer of a network is, on samples in rows."""
+    """Return the Gauss-Newton block of each layer of a network, on samples in rows."""
     found = []
     for index in range(len(net)):
         f = layer_factors(as_layers(net), index, x)

@@ -17,7 +17,7 @@ from gnlib.checks import as_float64, as_samples
 
 
 class Factors(NamedTuple):
-    r"""What the outputs are made of around one layer, :math:`\widehat y = M D W z + B` (Riedi 2022, Eq. 42).
+    r"""Factors of the outputs around one layer, :math:`\widehat y = M D W z + B` (Riedi 2022, Eq. 42).
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ def layer_factors(layers: Sequence[Layer], index: int, x: Float[Tensor, "n d"]) 
         h, offset = _through(following, slopes, h), _through(following, slopes, offset)
         around = following.skip * after if following.skip else 0
         after = slopes[..., None] * (following.weight @ after) + around
-    return Factors(z, first, after, offset)
+    return Factors(z=z, slopes=first, after=after, offset=offset)
 
 
 def along_line(
@@ -122,7 +122,7 @@ def along_line(
             values, rates = out @ following.weight.mT + following.bias, rate @ following.weight.mT
             slopes, root = _until_zero(following, values, rates, t)
             out, rate, end = _through(following, slopes, out), _through(linear, slopes, rate), min(end, root)
-        stretches.append(Stretch(t, min(end, stop), out, rate))
+        stretches.append(Stretch(start=t, stop=min(end, stop), offset=out, slope=rate))
         t = end
     return stretches
 

@@ -73,7 +73,7 @@ def partition(layers: Sequence[Layer], box: tuple[float, float, float, float] = 
     if not (-np.inf < left < right < np.inf and -np.inf < bottom < top < np.inf):
         raise ValueError(f"box is {box}; (left, right, bottom, top) with left < right and bottom < top was expected.")
     corners = np.array([[left, bottom], [right, bottom], [right, top], [left, top]], dtype=float)
-    cells, steps = [Cell(corners, (), np.eye(2), np.zeros(2))], []
+    cells, steps = [Cell(vertices=corners, active=(), matrix=np.eye(2), offset=np.zeros(2))], []
     for layer in layers:
         cells = [part for cell in cells for part in _refined(cell, layer)]
         steps.append(cells)
@@ -88,7 +88,7 @@ def draw_partition(axis: plt.Axes, steps: Sequence[Sequence[Cell]]) -> None:
     axis
         where to draw
     steps
-        what :func:`partition` returned, or its beginning
+        cells after each layer, as :func:`partition` returns them, or the first of these lists
     """
 
     def colour(cell: Cell) -> tuple[float, ...]:  # by signs, so that a region keeps its own when a line moves
@@ -120,13 +120,13 @@ def _refined(cell: Cell, layer: Layer) -> Iterator[Cell]:
         matrix, offset = slopes[:, None] * normals, slopes * levels
         if layer.skip:
             matrix, offset = matrix + layer.skip * cell.matrix, offset + layer.skip * cell.offset
-        yield Cell(polygon, (*cell.active, signs), matrix, offset)
+        yield Cell(vertices=polygon, active=(*cell.active, signs), matrix=matrix, offset=offset)
 
 
 def _cut(
     polygon: Float[np.ndarray, "v 2"], normal: Float[np.ndarray, " 2"], level: float, rounding: float, slope: float
 ) -> Iterator[tuple[np.ndarray, bool]]:
-    """Yield what the line `normal @ x + level = 0` leaves of a polygon on its two sides, and which side it is."""
+    """Yield the parts of a polygon beside the line `normal @ x + level = 0`, and whether they are above it."""
     heights = polygon @ normal + level
     heights[np.abs(heights) <= rounding] = 0
     if slope == 1 or (heights >= 0).all() or (heights <= 0).all():

@@ -1,4 +1,4 @@
-"""A small convolutional network with what is usual: biases, cross-entropy, mini-batches, Adam, group norm."""
+"""A small convolutional network as one trains them: biases, cross-entropy, mini-batches, Adam, group norm."""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -15,7 +15,7 @@ RATES = {"gradient descent": (0.03, 0.1, 0.3, 1.0, 3.0), "Adam": (0.001, 0.003, 
 KINDS = ("as they are", "less the mean of each channel", "less the mean image")
 LAYERS = ("1", "2", "3", "all")
 SHARES = {"eight_tenths": 0.8, "half": 0.5, "tenth": 0.1}  # of a network's own loss at the start
-WAYS = ("batches", "norm", "optimizer", "layer", "images")  # what tells trainings apart, but for seed and rate
+WAYS = ("batches", "norm", "optimizer", "layer", "images")  # columns that tell trainings apart, but for seed and rate
 BATCH, EVERY = 100, 5  # images of a mini-batch; steps after which the loss of all images is looked at
 
 

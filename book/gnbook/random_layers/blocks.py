@@ -84,7 +84,7 @@ def matrix(affine: nn.Module, shape: torch.Size) -> Float[Tensor, "out in"]:
 
 
 def ratio(singular: Float[Tensor, " n"]) -> tuple[float, int]:
-    """Return the largest singular value over the smallest that is not zero, and how many are not."""
+    """Return the largest singular value over the smallest that is not zero, and the number of those that are not."""
     rank = int((singular > 1e-10 * singular[0]).sum())
     return (singular[0] / singular[rank - 1]).item(), rank
 

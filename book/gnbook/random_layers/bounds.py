@@ -1,4 +1,4 @@
-r"""A residual layer with random weights, x + phi(W x), and what activations can do to it (Riedi 2022, section 6.2).
+r"""Bounds for a residual layer with random weights, x + phi(W x), in all regions (Riedi 2022, section 6.2).
 
 The matrix of interest is :math:`(D_1 W + I) D`: the diagonal D holds the slopes of the layer being trained, :math:`D_1`
 those of the residual layer after it. Entries of W are independent, of standard deviation :math:`1 / (r \sqrt{8 n})`.
@@ -64,7 +64,7 @@ def riedi_lemma_36(layer: Extremes) -> SkipCondition:
     Parameters
     ----------
     layer
-        what :func:`gnbook.random_layers.matrices.extremes` says of W
+        singular values and eigenvalues of W, from :func:`gnbook.random_layers.matrices.extremes`
     """
     top = (layer.largest**2 + layer.tau_largest + 1).clamp_min(0).sqrt()
     least = torch.maximum(layer.tau_smallest / 2, -layer.smallest.clamp_min(1))
@@ -74,7 +74,7 @@ def riedi_lemma_36(layer: Extremes) -> SkipCondition:
 
 
 def riedi_theorem_38(r: float) -> SkipCondition:
-    r"""Return what the bounds of :func:`riedi_lemma_36` tend to as the layer grows.
+    r"""Return the limits of the bounds of :func:`riedi_lemma_36` as the layer grows.
 
     .. math:: \frac{\sqrt{r^2 + r + 1/2}}{r - 1/\sqrt2}, \qquad
         \sqrt{\frac{r^2 + r + 1/2}{r^2 - r}}, \qquad \frac{\sqrt{r^2 + r + 1/2}}{r - 1/2}
@@ -93,7 +93,7 @@ def riedi_theorem_38(r: float) -> SkipCondition:
 
 
 def skip_condition_limit(r: float) -> float:
-    r"""Return what :math:`\kappa(W + I)` itself tends to as the layer grows.
+    r"""Return the limit of :math:`\kappa(W + I)` itself as the layer grows.
 
     .. math:: \kappa(W + I)^2 \to \frac{(R + 3)^3 (R - 1)}{(R - 3)^3 (R + 1)}, \qquad R = \sqrt{1 + 64 r^2},
 
@@ -132,26 +132,6 @@ def riedi_theorem_39(n: int, trained: int, residual: int, r: float, theta: float
     nu = trained + residual - trained * residual / n
     _check_tail(n, r, theta, 2 + 2 * nu + theta)
     return Guarantee(2 * (1 + 1 / r) / (1 - (2 + 2 * nu + theta) / r), 2 * math.exp(-(theta**2) / 2))
-
-
-def riedi_corollary_40(n: int, r: float, theta: float) -> Interval:
-    r"""Return the bounds of Riedi 2022, Eq. 151, on the singular values of a residual layer, for ReLUs.
-
-    .. math:: \tfrac12 \bigl(1 - (2 + 2 n + \theta) / r\bigr) \le s_i((D_1 W + I) D) \le 1 + 1/r
-
-    for the singular values that are not zero, with the probability of :func:`riedi_theorem_39`.
-
-    Parameters
-    ----------
-    n
-        size of the layer
-    r
-        above :math:`2 + 2 n + \theta`
-    theta
-        above 4 and at most :math:`2 \sqrt n`
-    """
-    _check_tail(n, r, theta, 2 + 2 * n + theta)
-    return Interval((1 - (2 + 2 * n + theta) / r) / 2, 1 + 1 / r)
 
 
 def all_regions(weight: Float[Tensor, "n n"], slope: float = 0.0) -> Interval:
@@ -265,7 +245,7 @@ def _centre_and_radius(slope: float) -> tuple[float, float]:
 
 
 def as_positive(value: float, name: str) -> float:
-    """Return a positive number, or say what is wrong with it."""
+    """Return a positive number; refuse any other."""
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"{name} is {value}; a finite number above 0 was expected.")
     return float(value)

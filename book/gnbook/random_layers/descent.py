@@ -1,4 +1,4 @@
-r"""Gradient descent on the weights before one fixed layer, with white inputs: what a squeezed direction costs.
+r"""Gradient descent on the weights before one fixed layer, with white inputs: the cost of a squeezed direction.
 
 A *random* target asks for all directions of the output alike; an *easy* one is made by the layer itself, from other
 random weights before it. Losses are means over all targets of their kind, over their value at zero weights.
@@ -26,7 +26,7 @@ def small_layers(
 
 
 def loss_after(steps: int | Sequence[int] | np.ndarray, layer: Float[Tensor, "n n"], target: str) -> np.ndarray | float:
-    """Return what gradient descent of rate 1 / s₁² leaves of the loss after so many steps."""
+    """Return the share of the loss that is left after so many steps of gradient descent of rate 1 / s₁²."""
     if target not in TARGETS:
         raise ValueError(f"target is {target!r}; one of {', '.join(map(repr, TARGETS))} was expected.")
     curvature = torch.linalg.svdvals(layer).cpu().numpy() ** 2
@@ -35,7 +35,7 @@ def loss_after(steps: int | Sequence[int] | np.ndarray, layer: Float[Tensor, "n 
 
 
 def steps_to(goal: float, layer: Float[Tensor, "n n"], target: str) -> int:
-    """Return after how many steps the loss is that small, by bisection."""
+    """Return the steps after which the loss is that small, by bisection."""
     last = 1
     while loss_after(last, layer, target) > goal:
         last *= 2

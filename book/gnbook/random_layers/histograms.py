@@ -27,7 +27,7 @@ BINS = {  # of a histogram: from, to, how many
 
 
 def measure(n: int, count: int, *, seed: int, device: str | torch.device = "cpu") -> dict[str, np.ndarray]:
-    r"""Return what the histograms show, of `count` Gaussian and as many uniform matrices of size n.
+    r"""Return the values of the histograms, of `count` Gaussian and as many uniform matrices of size n.
 
     Beside the names of `BINS` there are "kappa W", the condition number without a skip, "norm" and "tau", the norm and
     :math:`\underline\tau` of the layers, and "sharper", the sharper bound over the condition number.

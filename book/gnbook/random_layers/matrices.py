@@ -1,4 +1,4 @@
-r"""Square matrices with independent entries: their extreme values, many at a time, and what these tend to.
+r"""Square matrices with independent entries: their extreme values, many at a time, and the limits of these.
 
 For an n x n matrix K with independent entries of mean zero and variance one, the largest eigenvalue of
 :math:`K + K^\top` is about :math:`\sqrt{8 n}`, the largest singular value of K about :math:`2 \sqrt n`, and both
@@ -21,7 +21,7 @@ END = 12.0  # beyond it Ai is below 1e-13, and so is 1 - F_1
 
 
 class Extremes(NamedTuple):
-    r"""What Riedi 2022 knows of a square matrix M; tensors of the shape of the batch.
+    r"""Extreme singular values of square matrices M and eigenvalues of their symmetric parts, one of each per matrix.
 
     Attributes
     ----------
@@ -80,11 +80,16 @@ def extremes(matrices: Float[Tensor, "*batch n n"]) -> Extremes:
     matrices = as_square(matrices, "matrices")
     singular = torch.linalg.svdvals(matrices)
     symmetric = torch.linalg.eigvalsh(matrices + matrices.mT)
-    return Extremes(singular[..., 0], singular[..., -1], symmetric[..., -1], symmetric[..., 0])
+    return Extremes(
+        largest=singular[..., 0],
+        smallest=singular[..., -1],
+        tau_largest=symmetric[..., -1],
+        tau_smallest=symmetric[..., 0],
+    )
 
 
 def as_square(matrices: Float[Tensor, "*batch n n"], name: str) -> Float[Tensor, "*batch n n"]:
-    """Return square matrices in double precision, or say what is wrong with them."""
+    """Return square matrices in double precision; refuse all others."""
     matrices = as_float64(matrices, name)
     if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
         raise ValueError(f"{name} has shape {tuple(matrices.shape)}; square matrices (..., n, n) were expected.")
@@ -111,16 +116,6 @@ def singular_scaling(n: int) -> tuple[float, float]:
         raise ValueError(f"n is {n}; the scale is infinite for one number, so a size from 2 on was expected.")
     roots = math.sqrt(n - 1), math.sqrt(n)
     return sum(roots) ** 2, sum(roots) * sum(1 / root for root in roots) ** (1 / 3)
-
-
-def marchenko_pastur_edges(ratio: float) -> tuple[float, float]:
-    r"""Return the ends of the limiting spectrum of :math:`\frac1n K^\top K` for K with n rows and ratio * n columns.
-
-    They are :math:`(1 \mp \sqrt c)^2` for a ratio c, off the eigenvalue zero that c > 1 brings about.
-    """
-    if not (math.isfinite(ratio) and ratio > 0):
-        raise ValueError(f"ratio is {ratio}; the number of columns over that of rows, above 0, was expected.")
-    return (1 - math.sqrt(ratio)) ** 2, (1 + math.sqrt(ratio)) ** 2
 
 
 def tracy_widom_cdf(s: Float[np.ndarray, "..."] | float) -> Float[np.ndarray, "..."] | float:

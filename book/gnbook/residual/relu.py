@@ -1,7 +1,7 @@
-r"""Residual networks of ReLUs, and what gradient descent makes of them.
+r"""Residual networks of ReLUs: extreme eigenvalues of their kernels, and steps of gradient descent.
 
 Between the first layer and the last one the layers are
-:math:`z \mapsto (\beta z + W \operatorname{relu}(z)) / \sqrt{1 + \beta^2}`. The division keeps what they give at one
+:math:`z \mapsto (\beta z + W \operatorname{relu}(z)) / \sqrt{1 + \beta^2}`. The division keeps their outputs at one
 size. It multiplies the outputs of a network by one number, and so changes no condition number.
 """
 
@@ -70,7 +70,7 @@ def relu_ends(weights: Sequence[Tensor], x: Float[Tensor, "n d"], skip: float, s
         return torch.where(z > 0, 1, slope).to(z.dtype)[:, None]
 
     def part(inputs: Tensor, derivatives: Tensor) -> Tensor:
-        """Of the kernel, from what a layer gets and how the outputs depend on what it gives."""
+        """Share of a layer in the kernel, from its inputs and the derivatives of the outputs by its own."""
         rows = derivatives.flatten(0, 1)
         return torch.kron(inputs @ inputs.mT, rows.new_ones(k, k)) * (rows @ rows.mT)
 
@@ -95,20 +95,20 @@ def relu_steps(
     shares: Sequence[float],
     most: int = 5000,
 ) -> list[float]:
-    """Return after how many steps of gradient descent on half the squared error these shares of the loss are left.
+    """Return the steps of gradient descent on half the squared error after which these shares of the loss are left.
 
     Parameters
     ----------
     weights, x, skip
         as for :func:`relu_outputs`
     targets
-        what the outputs should be
+        of the outputs
     rate
         of the descent on the sum over the samples
     shares
         of the loss at the start, in descending order
     most
-        steps; what takes more is infinite
+        steps; a share that takes more is infinite
     """
     weights, losses = list(weights), []
     while len(losses) <= most and (not losses or losses[-1] > shares[-1] * losses[0]):

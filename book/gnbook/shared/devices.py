@@ -1,10 +1,10 @@
-"""Where a chapter computes: what its parameter `device` says, checked before anything is put there."""
+"""The device of a chapter's parameter `device`, checked before anything is put there."""
 
 import torch
 
 
 def find_device(name: str) -> torch.device:
-    """Return the device of that name, or say why it cannot be had.
+    """Return the device of that name; refuse one that is not there.
 
     Parameters
     ----------

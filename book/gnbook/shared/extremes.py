@@ -17,8 +17,8 @@ class Interval(NamedTuple):
     upper: float
 
 
-class Ends(NamedTuple):
-    """Bounds of both ends of a spectrum.
+class SpectrumBounds(NamedTuple):
+    """Bounds of the smallest and of the largest eigenvalue.
 
     Attributes
     ----------

@@ -26,7 +26,7 @@ KINKED = frozenset(
 )
 """Names of functions of torch without a second derivative somewhere.
 
-It is the one list of what is not smooth. Those of `piecewise_linear` and `local_affine` name something else: modules
+It is the one list of functions that are not smooth. Those of `piecewise_linear` and `local_affine` are of modules
 that are affine, or affine but for one kink.
 """
 
@@ -44,7 +44,7 @@ class Hessian(SymmetricOperator):
     x
         one sample, with its first axis of length 1
     output
-        function of what the module returns that gives the `(1, 1)` output, where this is not what it returns; of a
+        function from the value of the module to the `(1, 1)` output, where they are not the same; of a
         network with several outputs it selects one: `lambda y: y[:, :1]`
     mode
         as for :meth:`gnlib.GaussNewton.gram`
@@ -129,7 +129,7 @@ def hessian_ends(
     memory: float = 4.0,
     seed: int = 0,
 ) -> SpectrumEnds:
-    """Return both ends of the spectrum of the Hessian of one output of a network on one sample, by Lanczos.
+    """Return the extreme eigenvalues of the Hessian of one output of a network on one sample, by Lanczos.
 
     Parameters
     ----------

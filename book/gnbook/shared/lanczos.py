@@ -1,4 +1,4 @@
-"""Both ends of the spectrum of a symmetric operator, definite or not, by the method of Lanczos."""
+"""Smallest and largest eigenvalue of a symmetric operator, definite or not, by the method of Lanczos."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,11 +11,11 @@ from gnlib.checks import EPS
 from gnlib.eigen.result import NotConvergedError
 from gnlib.files import progress
 
-ROUNDING = 16 * EPS  # relative to the norm: what is left of a vector is nothing but rounding
+ROUNDING = 16 * EPS  # relative to the norm: a remainder of a vector that small is nothing but rounding
 
 
 class SpectrumEnds(NamedTuple):
-    """Both ends of the spectrum of a symmetric operator.
+    """Smallest and largest eigenvalue of a symmetric operator.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ def symmetric_ends(
     max_steps: int = 500,
     held: int = 500,
 ) -> SpectrumEnds:
-    r"""Return both ends of the spectrum of a symmetric operator, by Lanczos with thick restarts.
+    r"""Return the smallest and the largest eigenvalue of a symmetric operator, by Lanczos with thick restarts.
 
     New vectors are orthogonalised against all that are held, so that no eigenvalue appears twice. The residuals are
     not those of the recurrence but computed anew from the eigenvectors at the end.
@@ -107,4 +107,6 @@ def symmetric_ends(
             f"The ends of the spectrum did not converge: after {step} products the residual is {residual:.1e} of "
             f"the norm, above the tolerance of {tolerance:.0e}; allow more steps or a larger tolerance."
         )
-    return SpectrumEnds(values[0].item(), values[-1].item(), residual, step + 2, ritz)
+    return SpectrumEnds(
+        smallest=values[0].item(), largest=values[-1].item(), residual=residual, products=step + 2, vectors=ritz
+    )

@@ -45,7 +45,7 @@ def local_affine(module: nn.Module, x: Float[Tensor, "*sample"]) -> Piece:
     ------
     ValueError
         An activation that is not of the form `max(t, slope t)`, one that is hidden in a forward pass, a point on the
-        border of a region, where the map is not unique, or what :meth:`gnlib.GaussNewton.gram` refuses.
+        border of a region, where the map is not unique, or arguments that :meth:`gnlib.GaussNewton.gram` refuses.
     """
     x = as_float64(x, "x")
     network = _network(module, x[None])

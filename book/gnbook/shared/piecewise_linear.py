@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from gnlib.checks import as_float64
 
 ON_BORDER = 1e-12  # a pre-activation that is zero but for rounding, relative to its terms
-WITHOUT_EFFECT = (nn.Identity, nn.Flatten, nn.Dropout)  # what a list of layers may leave out
+WITHOUT_EFFECT = (nn.Identity, nn.Flatten, nn.Dropout)  # modules that a list of layers may leave out
 
 
 class Kink(nn.Module):
@@ -100,11 +100,11 @@ class Piece(NamedTuple):
         return points @ self.matrix.mT + self.offset
 
     def contains(self, points: Float[Tensor, "*n d"]) -> Bool[Tensor, "*n"]:
-        """Say which points are in the closed region."""
+        """Return which points are in the closed region."""
         return (points @ self.normals.mT + self.levels >= 0).all(-1)
 
     def exit(self, point: Float[Tensor, " d"], direction: Float[Tensor, " d"]) -> float:
-        """Return how far one can go from a point of the region, in units of `direction`, before crossing its border."""
+        """Return the distance from a point of the region to its border, in units of `direction`."""
         heights, rates = self.normals @ point + self.levels, self.normals @ direction
         leaving = rates < 0
         return (heights[leaving] / -rates[leaving]).min().item() if leaving.any() else math.inf
@@ -117,7 +117,7 @@ def as_layers(module: nn.Module) -> list[Layer]:
     ----------
     module
         :class:`SkipLayer`, `torch.nn.Linear`, each with or without one of `ReLU`, `LeakyReLU` and :class:`Kink` after
-        it, in nested `Sequential`; what does nothing may stand between
+        it, in nested `Sequential`; modules without effect may stand between
 
     Raises
     ------
@@ -128,7 +128,7 @@ def as_layers(module: nn.Module) -> list[Layer]:
     for part in _flat(module):
         kink = kink_of(part)
         if isinstance(part, SkipLayer):
-            layers.append(Layer(part.weight, part.bias, part.activation.slope, part.skip))
+            layers.append(Layer(weight=part.weight, bias=part.bias, slope=part.activation.slope, skip=part.skip))
         elif isinstance(part, nn.Linear):
             bias = part.weight.new_zeros(len(part.weight)) if part.bias is None else part.bias
             layers.append(Layer(part.weight, bias))
@@ -155,7 +155,7 @@ def kink_of(module: nn.Module) -> float | None:
 
 
 def check_slope(slope: float) -> float:
-    """Return a slope as a float, or say what is wrong with it."""
+    """Return a slope as a float; refuse one outside -1 to 1."""
     if not -1 <= slope <= 1:
         raise ValueError(
             f"slope is {slope}; one from -1 (absolute value) over 0 (ReLU) to 1 (linear) was expected: max(t, slope t) "
@@ -165,7 +165,7 @@ def check_slope(slope: float) -> float:
 
 
 def checked_layer(weight: Tensor, bias: Tensor, slope: float, skip: float) -> Layer:
-    """Return a layer in double precision, or say what is wrong with it."""
+    """Return a layer in double precision; refuse one that is none."""
     weight, bias = as_float64(weight, "weight"), as_float64(bias, "bias")
     if weight.ndim != 2 or bias.shape != weight.shape[:1]:
         raise ValueError(
@@ -176,11 +176,11 @@ def checked_layer(weight: Tensor, bias: Tensor, slope: float, skip: float) -> La
         raise ValueError(f"skip is {skip}; a finite number was expected, such as 1 (0 for no skip).")
     if skip and weight.shape[0] != weight.shape[1]:
         raise ValueError(f"skip is {skip} but weight has shape {tuple(weight.shape)}; a skip needs a square weight.")
-    return Layer(weight, bias, check_slope(slope), float(skip))
+    return Layer(weight=weight, bias=bias, slope=check_slope(slope), skip=float(skip))
 
 
 def check_layers(layers: Sequence[Layer]) -> list[Layer]:
-    """Return layers in double precision that fit together, or say which do not."""
+    """Return layers in double precision; refuse those that do not fit together."""
     if not layers:
         raise ValueError("there is no layer; at least one Linear layer is needed.")
     layers = [checked_layer(*layer) for layer in layers]

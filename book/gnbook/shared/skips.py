@@ -1,4 +1,4 @@
-r"""What a skip does to the singular values of a layer, and what follows for residual networks.
+r"""Bounds on the singular values of a layer with a skip, and on the condition number of residual networks.
 
 Zhao 2024, section 4.3, has the singular values of :math:`W + \beta I` from those of W alone, which is right for
 symmetric positive semi-definite W only. In general the spectrum of :math:`W + W^\top` has a say (Riedi 2022, section
@@ -105,7 +105,7 @@ def residual_bound(weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"
 
 
 def kaiming_skip_limits(skip: float) -> Interval:
-    r"""Return what the extreme singular values of a square Kaiming layer with a skip tend to as its width grows.
+    r"""Return the limits of the extreme singular values of a square Kaiming layer with a skip as its width grows.
 
     The m x m weight has independent normal entries of variance 1/m. With :math:`R = \sqrt{1 + 8 \beta^2}` the squares
     of the two limits are
@@ -129,7 +129,7 @@ def _products_of_bounds(weights: Sequence[Tensor], skip: float, frame: Float[Ten
         widening = w.shape[0] >= w.shape[1]
         lower, upper = skip_bounds(w, skip, frame if widening else None)
         products.append(Interval(products[-1].lower * lower * widening, products[-1].upper * upper))
-        frame = torch.linalg.qr(shifted @ frame).Q  # spans what the layers so far can reach
+        frame = torch.linalg.qr(shifted @ frame).Q  # spans all that the layers so far can reach
     return products
 
 

@@ -1,4 +1,4 @@
-"""How many steps a network takes to a loss at the best of all learning rates that are powers of two.
+"""Steps of a network to a loss at the best of all learning rates that are powers of two.
 
 Rates are tried side by side, as one network whose parameters have a further axis, in single precision.
 """
@@ -24,7 +24,7 @@ HOPELESS = 1e6  # a run whose loss is so many times the one at the start is give
 
 @dataclass(frozen=True)
 class Setting:
-    """What a network is trained on and how, but for the learning rate.
+    """Data, loss, optimiser and goals of a training: all but the learning rate.
 
     Attributes
     ----------
@@ -238,7 +238,7 @@ def _adam(gradient: Runs, first: Runs, second: Runs, step: int) -> Runs:
     return first / (1 - 0.9**step) / ((second / (1 - 0.999**step)).sqrt() + 1e-8)
 
 
-# From the gradients and two tensors of their shape, zero at first, in which a rule keeps what it needs.
+# From the gradients and two tensors of their shape, zero at first, for the state of a rule.
 DIRECTIONS: dict[str, Callable[[Runs, Runs, Runs, int], Runs]] = {
     "descent": _descent,
     "momentum": _momentum,

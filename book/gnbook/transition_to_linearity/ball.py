@@ -27,11 +27,10 @@ class Smoothness(NamedTuple):
 
 
 TANH = Smoothness(1.0, 4 / 27**0.5, 0.0)
-SIGMOID = Smoothness(1 / 4, 1 / 108**0.5, 1 / 2)
 
 
 class Start(NamedTuple):
-    r"""What is known of a network at the centre of a ball, one entry a hidden layer, the input layer first.
+    r"""Upper bounds on the norms of a network at the centre of a ball, one a hidden layer, the input layer first.
 
     Attributes
     ----------
@@ -57,7 +56,7 @@ class Start(NamedTuple):
 def measured_start(network: WideNetwork, x: Float[Tensor, "1 d"]) -> Start:
     """Return the norms at the centre of a ball of a fully connected or residual network, measured."""
     one_sample_only(network, x)
-    start = Start([x.shape[1]], [], [], [], [])
+    start = Start(widths=[x.shape[1]], weights=[], values=[], gradients=[], maxima=[])
     for w, a, _, b in layer_passes(network, x):
         scale = w.shape[1] ** 0.5
         start.widths.append(len(w))
@@ -69,7 +68,7 @@ def measured_start(network: WideNetwork, x: Float[Tensor, "1 d"]) -> Start:
 
 
 def likely_start(widths: Sequence[int], size: float, smoothness: Smoothness, *, failure: float) -> Start:
-    r"""Return what holds at Gaussian initialisation of a fully connected network, but for a small probability.
+    r"""Return bounds that hold at Gaussian initialisation of a fully connected network, but for a small probability.
 
     The spectral norms are those of Gaussian matrices (Liu 2020, Lemma F.1), and
     :math:`\|\partial f / \partial \alpha^{(l)}\|_\infty \le \|\partial \alpha^{(L)} / \partial \alpha^{(l)}\|
@@ -99,7 +98,7 @@ def likely_start(widths: Sequence[int], size: float, smoothness: Smoothness, *, 
         gradients.insert(0, above * (1 + slack / widths[-1] ** 0.5))
         maxima.insert(0, above * (2 * math.log(2 * m / each) / widths[-1]) ** 0.5)
         above *= smoothness.lipschitz * s
-    return Start(list(widths), weights, values, gradients, maxima)
+    return Start(widths=list(widths), weights=weights, values=values, gradients=gradients, maxima=maxima)
 
 
 def ball_norms(start: Start, smoothness: Smoothness, radius: float, *, skip: bool = False) -> list[LayerNorms]:

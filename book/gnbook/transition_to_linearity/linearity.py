@@ -1,9 +1,9 @@
-r"""How far a wide network is from linear: Liu 2020, sections 2 and 3, with all constants.
+r"""Bounds on the Hessian of a wide network, and on the change of its kernel: Liu 2020, sections 2 and 3, explicitly.
 
 A layer enters through six numbers, :class:`LayerNorms`. They are computed for a network at a point by
 :func:`layer_norms`, or bounded in a whole ball around it by
-:func:`gnbook.transition_to_linearity.ball.ball_norms`; what they say of the Hessian is :func:`layered_bound`,
-or :func:`liu_theorem_3_1`.
+:func:`gnbook.transition_to_linearity.ball.ball_norms`; the bounds on the Hessian that
+follow are :func:`layered_bound` and :func:`liu_theorem_3_1`.
 """
 
 import math
@@ -21,7 +21,7 @@ from gnlib.checks import as_float64
 def liu_proposition_2_3(
     gradient_norms: Float[Tensor, " n"], hessian_norms: Float[Tensor, " n"], radius: float
 ) -> Float[Tensor, "n n"]:
-    r"""Return how far each entry of the tangent kernel can move in a ball (Liu 2020, Proposition 2.3).
+    r"""Return bounds on the change of each entry of the tangent kernel in a ball (Liu 2020, Proposition 2.3).
 
     It is :math:`R\, (\epsilon_i \|g_j\| + \epsilon_j \|g_i\| + \epsilon_i \epsilon_j R)`, and
     attained (see the claims).
@@ -45,7 +45,7 @@ def liu_proposition_2_3(
 
 
 class LayerNorms(NamedTuple):
-    r"""What a layer :math:`\alpha = \phi(w; \alpha_-)` contributes to the Hessian.
+    r"""Six norms of a layer :math:`\alpha = \phi(w; \alpha_-)` that bound its share in the Hessian.
 
     Attributes
     ----------
@@ -121,15 +121,6 @@ def layered_bound(layers: Sequence[LayerNorms], width: int | None) -> float:
         curvature += layer.gradient_max * _top(corner, side, layer.weights_weights)
         reach = math.hypot(layer.by_input * reach, layer.by_weights)
     return curvature if width is None else _top(curvature, reach / width**0.5, 0.0)
-
-
-def liu_proposition_3_1(layers: Sequence[LayerNorms]) -> float:
-    """Return the bound of Liu 2020, Proposition 3.1, for two hidden layers and a fixed output layer."""
-    if len(layers) != 2:
-        raise ValueError(f"There are {len(layers)} hidden layers; Proposition 3.1 is about two.")
-    one, two = layers
-    second = one.by_weights**2 * two.input_input + 2 * one.by_weights * two.input_weights + two.weights_weights
-    return second * two.gradient_max + one.weights_weights * one.gradient_max
 
 
 def liu_theorem_3_1(layers: Sequence[LayerNorms], width: int) -> float:

@@ -97,7 +97,7 @@ class WideNetwork(nn.Module):
         self.activation, self.filter_size, self.skip = activation, tuple(filter_size), skip
 
     def patches(self, h: Float[Tensor, "n c height width"]) -> Float[Tensor, "n cK pixels"]:
-        """Return what the filters see at each pixel."""
+        """Return the patch of the filters at each pixel, as a column."""
         if self.filter_size == (1, 1):
             return h.flatten(2)
         return nn.functional.unfold(h, self.filter_size, padding=(self.filter_size[0] // 2, self.filter_size[1] // 2))
@@ -107,7 +107,7 @@ class WideNetwork(nn.Module):
         return self.hidden[index] @ patches
 
     def values(self, x: Float[Tensor, " n *shape"]) -> tuple[list[Tensor], list[Tensor]]:
-        """Return what the activation is applied to, (n, m, pixels) a hidden layer, and the input with hidden values."""
+        """Return the preactivations, (n, m, pixels) a hidden layer, and the input with the hidden values."""
         before, after = [], [x if x.ndim == 4 else x[:, :, None, None]]
         for index in range(len(self.hidden)):
             h = after[-1]
@@ -136,14 +136,14 @@ class RangeNetwork(WideNetwork):
     C the derivatives with respect to its products, one column a pixel. The derivative of that in any direction
     is :math:`\dot C A^\top + C \dot A^\top`. So the Hessian maps everything into matrices of the form
     :math:`U Q_A^\top + Q_C Z^\top (I - Q_A Q_A^\top)`, with orthonormal bases of the columns of A and of C, and it
-    vanishes on what is orthogonal to them. As a function of U, Z and V the network has a Hessian with the same non-zero
+    vanishes on their complement. As a function of U, Z and V the network has a Hessian with the same non-zero
     eigenvalues, but of a size that grows like the width, not like its square. With one more function applied to a
     single output that remains so.
 
     Parameters
     ----------
     network
-        the network; its weights are shared, and what is frozen stays so
+        the network; its weights are shared, and frozen ones stay so
     x
         one sample; the Hessian is that of the full network on this sample only
     """

@@ -2,7 +2,7 @@ r"""How small the Hessian of a bottleneck network can be: Liu 2020, Theorem 4.1,
 
 The network of Eq. 31 is :math:`f = c\, h^2 / 2`, with :math:`c = \frac1{\sqrt m} \sum_j w^{(4)}_j (w^{(3)}_j)^2` and
 :math:`h = \frac{x^2}{2 \sqrt m} \sum_i w^{(2)}_i (w^{(1)}_i)^2`: two cubics in weights of their own, each of which is
-nearly linear when m is large. What bends f is their product.
+nearly linear when m is large. Their product bends f.
 """
 
 import math
@@ -71,7 +71,12 @@ def cubics(weights: list[Tensor], x: float) -> tuple[Cubic, Cubic]:
 
 def _cubic(u: Float[Tensor, " m"], v: Float[Tensor, " m"], scale: float) -> Cubic:
     gradient = torch.hypot((v * v).norm(), (2 * u * v).norm())
-    return Cubic((u @ (v * v)).item() * scale, gradient.item() * abs(scale), (u.abs() + v.abs()).max().item(), scale)
+    return Cubic(
+        value=(u @ (v * v)).item() * scale,
+        gradient=gradient.item() * abs(scale),
+        largest=(u.abs() + v.abs()).max().item(),
+        scale=scale,
+    )
 
 
 def ball_floor(h: Cubic, c: Cubic, radius: float) -> float:
@@ -138,7 +143,7 @@ def vanishing_probability(radius: float) -> float:
 
 
 def liu_theorem_4_1(x: float, failure: float) -> float:
-    r"""Return what :math:`\|H\|` exceeds at initialisation, or at any fixed distance from it (Liu 2020, Theorem 4.1).
+    r"""Return a lower bound of :math:`\|H\|` at initialisation or any fixed distance from it (Liu 2020, Theorem 4.1).
 
     It is :math:`\frac{\sqrt{\pi / 2}}{32}\, \delta\, x^4`, with probability at least
     :math:`1 - \delta - 2 e^{-m/16}`, at a point :math:`W_0 + \Delta` with a :math:`\Delta` that does not depend on the

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 CHUNK = 2**13
-"""Units at a time, so that what is computed from them stays in the cache."""
+"""Units at a time, so that results for them stay in the cache."""
 
 AHEAD = 16
 """Steps as long as the one that is due, within which no unit can change its group but those that are followed."""
@@ -88,7 +88,7 @@ class Crowd:
         self._few_groups = self._groups_of_few()
 
     def _catch_up(self) -> None:
-        """Bring all units up to date; what is known of them is not."""
+        """Bring all units up to date, but not the groups they are in."""
         lag = self._lag.permute(1, 2, 0).contiguous()
         for part, _ in self._parts():
             units = self._units[:, part]

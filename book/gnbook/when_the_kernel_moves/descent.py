@@ -27,7 +27,7 @@ FEWEST = 100  # steps before a loss can be said to have stopped falling
 
 @dataclass
 class Descent:
-    """What became of one network.
+    """Course and end of the descent of one network.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Descent:
     rows
         one mapping for each look at the kernel, with `step`, `time` (sum of the rates so far), `loss`, `rate`,
         `change` and `output_change` (relative changes of the kernels of f and of the output since the start, in the
-        Frobenius norm), and what `measure` says. The last one is that of the end
+        Frobenius norm), and the columns of `measure`. The last one is that of the end
     """
 
     status: Literal["reached", "stalled", "diverged", "out of steps"] = "out of steps"
@@ -146,7 +146,7 @@ class _Group:
         self.times = self.times + self.rates
 
     def look(self, looked: Tensor, step: int, goal: float, measure: Callable | None) -> None:
-        """Measure kernels, choose rates, and set aside what is done; of some networks."""
+        """Measure the kernels of some networks, choose rates, and set finished runs aside."""
         kernel, f = self.active.kernel(self.x), self.passes.outputs.detach()
         kernels = kernel, output_kernel(kernel, self.head.slopes(f))
         self.starts = self.starts or kernels
@@ -184,7 +184,7 @@ class _Group:
 def _rates(
     kernel: Float[Tensor, "runs nk nk"], curvature: Float[Tensor, "runs n k k"], slope: Float[Tensor, "runs n k"]
 ) -> Float[Tensor, " runs"]:
-    """Return the inverse of the largest eigenvalue of B K, or what moves an output by one, if that is less."""
+    """Return the inverse of the largest eigenvalue of B K, or the rate that moves an output by one, if that is less."""
     tiny = torch.finfo(kernel.dtype).tiny
     generator = torch.Generator().manual_seed(0)
     v = torch.randn(1, len(kernel[0]), 1, generator=generator, dtype=kernel.dtype, device=generator.device)

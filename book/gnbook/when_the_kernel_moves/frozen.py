@@ -1,4 +1,4 @@
-r"""Networks whose tangent kernel stays what it is at the start: their linear models, on the samples of training."""
+r"""Networks with the tangent kernel of the start throughout: their linear models, on the samples of training."""
 
 from collections.abc import Sequence
 

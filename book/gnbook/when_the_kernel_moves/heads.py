@@ -1,4 +1,4 @@
-r"""What comes after the last layer: an output function :math:`\phi`, and the loss of what it returns."""
+r"""Output functions :math:`\phi` after the last layer, their slopes and curvatures, and the loss of their values."""
 
 from typing import Protocol, runtime_checkable
 

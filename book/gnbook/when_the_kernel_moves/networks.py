@@ -19,13 +19,8 @@ def identity(z: Tensor) -> Tensor:
     return z
 
 
-def half_square(z: Tensor) -> Tensor:
-    r"""Return :math:`z^2 / 2`, the activation of Liu 2020, Theorem 4.1."""
-    return z * z / 2
-
-
 class Passes(NamedTuple):
-    """What the layers of networks take and give, the input layer first.
+    """Inputs and outputs of the layers of networks, the input layer first.
 
     Attributes
     ----------
@@ -87,7 +82,7 @@ class StackedNetworks(nn.Module):
         return self.passes(x).outputs
 
     def passes(self, x: Float[Tensor, "*runs n d"]) -> Passes:
-        """Return the outputs, and what is needed on the way back."""
+        """Return inputs and products of all layers: the outputs, and all that the way back needs."""
         inputs, products = [x], []
         for index, (w, factor) in enumerate(zip(self.weights, self.factors, strict=True)):
             products.append(factor * (inputs[-1] @ w.mT))
@@ -105,7 +100,7 @@ class StackedNetworks(nn.Module):
         Parameters
         ----------
         passes
-            what :meth:`passes` returns on the samples
+            of the samples, from :meth:`passes`
         slopes
             derivatives of the loss of each run by the outputs
         rates

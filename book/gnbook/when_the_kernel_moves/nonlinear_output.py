@@ -29,22 +29,6 @@ def change_floor(
     return (new_slope**2 - slope**2).abs() * before - new_slope**2 * (after - before).abs()
 
 
-def liu_eq_29(gradient_norm: float, hessian_norm: float, first: float, second: float) -> tuple[float, float]:
-    r"""Return bounds on :math:`\|\tilde H\|` from below and from above (Liu 2020, Eq. 29).
-
-    They are :math:`|\phi''(f)| \|\nabla f\|^2 \mp |\phi'(f)| \|H\|`.
-
-    Parameters
-    ----------
-    gradient_norm, hessian_norm
-        of f
-    first, second
-        :math:`\phi'(f)` and :math:`\phi''(f)`
-    """
-    middle, rest = abs(second) * gradient_norm**2, abs(first) * hessian_norm
-    return middle - rest, middle + rest
-
-
 def output_condition(kappa: float, slopes: Float[Tensor, "n k k"]) -> float:
     r"""Return a bound on the condition number of :math:`\tilde K = S K S^\top`: :math:`\kappa(K)\, \kappa(S)^2`.
 
@@ -62,7 +46,7 @@ def output_condition(kappa: float, slopes: Float[Tensor, "n k k"]) -> float:
 
 
 class Rate(NamedTuple):
-    r"""What Theorem 5.1 asks for, and what it gives.
+    r"""Radius of the ball that Theorem 5.1 asks for, and the rate of convergence that it gives.
 
     Attributes
     ----------

@@ -13,7 +13,7 @@ from gnbook.when_the_kernel_moves.networks import StackedNetworks, shallow
 
 
 class LinePasses(NamedTuple):
-    """Samples on a line, and what networks make of them.
+    """Samples on a line, and the outputs of networks on them.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class LinePasses(NamedTuple):
 class OnALine(StackedNetworks):
     r"""Networks :math:`f = V \max(w x + b, 0) / \sqrt m` of one number x, one for each run.
 
-    They compute what :class:`gnbook.when_the_kernel_moves.networks.StackedNetworks` does with these weights,
+    They compute the same as :class:`gnbook.when_the_kernel_moves.networks.StackedNetworks` with these weights,
     but for rounding, and for samples that lie on a kink: :mod:`gnbook.when_the_kernel_moves.crowd` says how.
     Autograd does not see through them. On a GPU sums are taken in no fixed order.
 
@@ -75,7 +75,7 @@ class OnALine(StackedNetworks):
 
     @torch.no_grad()
     def passes(self, x: Float[Tensor, "*runs n d"]) -> LinePasses:
-        """Return the outputs, and what is needed on the way back."""
+        """Return samples, their order, and the outputs: all that the way back needs."""
         if x.shape[-1] != 2 or not (x[..., 1] == 1).all():
             raise ValueError(f"x has shape {tuple(x.shape)}; samples (x, 1) on a line were expected.")
         x = x.expand(len(self), -1, -1)
@@ -120,7 +120,7 @@ class OnALine(StackedNetworks):
         return self._crowd[1]
 
     def _active(self, x: Float[Tensor, "runs n 2"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return an order of samples, their ranks in it, and the second moments of what rises and falls on each."""
+        """Return an order of samples, their ranks in it, and second moments of the units that rise and fall on each."""
         order = x[..., 0].argsort()
         moments = self._crowd_on(x).moments()
         rising, falling = moments[:, : x.shape[1]].cumsum(1), _from_here_on(moments[:, x.shape[1] + 2 :])

@@ -1,4 +1,4 @@
-"""What the claims on singular values under a skip and an activation are tried on."""
+"""Matrices and slopes for the tests of singular values under a skip and an activation."""
 
 import itertools
 
@@ -16,6 +16,12 @@ def singular(matrix):
 
 def identity(n):
     return torch.eye(n, dtype=torch.float64)
+
+
+def taus(matrix):
+    """Return the smallest and the largest eigenvalue of M + M^T (Riedi 2022, Definition 15)."""
+    values = torch.linalg.eigvalsh(matrix + matrix.mT)
+    return values[..., 0], values[..., -1]
 
 
 def instances(n):

@@ -20,10 +20,12 @@ def test_an_absolute_value_changes_no_singular_value(matrices):
 
 
 @pytest.mark.claim("Riedi Lemma 24", verdict="holds")
+@pytest.mark.claim("Riedi, leaky ReLU for i = 1 only", verdict="fails")
 @thousand
-def test_a_relu_increases_no_singular_value(matrices):
+@pytest.mark.parametrize("slope", [0.0, 0.01, 0.99, -0.3])
+def test_a_relu_leaky_or_not_increases_no_singular_value(matrices, slope):
     s = singular(matrices)
-    for d in masks(matrices.shape[-1], 0.0):
+    for d in masks(matrices.shape[-1], slope):
         for product in (matrices * d, matrices * d[:, None]):
             assert (singular(product) <= s + ROUNDING * s[:, :1]).all()
 
@@ -39,20 +41,10 @@ def test_an_attack_does_not_make_an_activation_increase_a_singular_value(slope):
     assert -1e-3 < attack(excess, starts(5, 4)) < ROUNDING
 
 
-@pytest.mark.claim("Riedi, leaky ReLU for i = 1 only", verdict="fails")
-@thousand
-@pytest.mark.parametrize("slope", [0.01, 0.5, 0.99, -0.3])
-def test_a_leaky_relu_increases_no_singular_value_whatsoever(matrices, slope):
-    s = singular(matrices)
-    for d in masks(matrices.shape[-1], slope):
-        for product in (matrices * d, matrices * d[:, None]):
-            assert (singular(product) <= s + ROUNDING * s[:, :1]).all()
-
-
 @pytest.mark.claim("Any activation", verdict="holds")
 @thousand
 @pytest.mark.parametrize("slope", [0.0, 0.01, 0.7, -0.3, -1.0, 2.0])
-def test_all_singular_values_are_within_the_products_with_the_slopes(matrices, slope):
+def test_singular_values_and_their_quotient_are_within_the_products_with_the_slopes(matrices, slope):
     for m, d in zip(matrices[::4], itertools.cycle(masks(matrices.shape[-1], slope)), strict=False):
         s, scale = singular(m), max(1, abs(slope))
         lower, upper = activated_singular_values(s, d)
@@ -61,6 +53,10 @@ def test_all_singular_values_are_within_the_products_with_the_slopes(matrices, s
             moved = singular(product)
             assert (lower <= moved + slack).all() and (moved <= upper + slack).all()
             assert (d.abs().min() * s <= moved + slack).all() and (moved <= d.abs().max() * s + slack).all()
+            kept = d[d != 0].abs()
+            if len(kept) and s[-1] > 1e-6 * s[0]:
+                kappa = moved[0] / moved[len(kept) - 1]
+                assert 0 < kappa <= s[0] / s[-1] * kept.max() / kept.min() * (1 + 1e-9)
 
 
 @pytest.mark.claim("Any activation", verdict="holds")
@@ -80,17 +76,6 @@ def test_an_attack_attains_the_products_with_the_slopes_and_does_not_pass_them(n
         return (sign * (singular(m * slopes[:, None]) - bound) / scale).amax(-1)
 
     assert -1e-3 < attack(excess, starts(15, n), gaussian(16, 48, n)) < ROUNDING
-
-
-@pytest.mark.claim("Any activation", verdict="holds")
-@thousand
-@pytest.mark.parametrize("slope", [0.0, 0.05, -0.5, 1.0, 3.0])
-def test_the_condition_number_grows_at_most_by_that_of_the_slopes(matrices, slope):
-    for m, d in zip(matrices[::4], itertools.cycle(masks(matrices.shape[-1], slope)[1:]), strict=False):
-        s, kept = singular(m), d[d != 0].abs()
-        if len(kept) and s[-1] > 1e-6 * s[0]:
-            moved = singular(m * d)[: len(kept)]
-            assert (moved[-1] > 0) and moved[0] / moved[-1] <= s[0] / s[-1] * kept.max() / kept.min() * (1 + 1e-9)
 
 
 @pytest.mark.claim("Any activation", verdict="holds")

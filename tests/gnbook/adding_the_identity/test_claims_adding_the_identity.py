@@ -14,16 +14,10 @@ from gnbook.adding_the_identity.singular_values import derivatives, follow, one_
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.gnbook.adding_the_identity.helpers import ROUNDING, THOUSAND, identity, singular, starts, thousand
+from tests.gnbook.adding_the_identity.helpers import ROUNDING, THOUSAND, identity, singular, starts, taus, thousand
 from tests.strategies import EPS, a_hundred, attack, exact, gaussian, instances, orthogonal, seeds
 
 RHOS = [0.0, 1e-3, 0.3, 1.0, 2.0, 30.0]
-
-
-def taus(matrix):
-    """Return the smallest and the largest eigenvalue of M + M^T (Definition 15)."""
-    values = torch.linalg.eigvalsh(matrix + matrix.mT)
-    return values[..., 0], values[..., -1]
 
 
 @pytest.mark.claim("Riedi Lemma 14", verdict="holds")
@@ -67,14 +61,17 @@ def test_an_attack_attains_eq_69():
 
 
 @pytest.mark.claim("Riedi Theorem 16", verdict="holds if")
+@pytest.mark.claim("Riedi Eq. 73", verdict="holds if")
 @thousand
-def test_theorem_16_for_skips_that_are_not_negative_with_repeated_singular_values_too(matrices):
-    n, (low, high), before = matrices.shape[-1], taus(matrices), singular(matrices) ** 2
+def test_theorem_16_for_skips_that_are_not_negative_and_its_square_root_where_there_is_one(matrices):
+    n, (low, high), before = matrices.shape[-1], taus(matrices), singular(matrices)
     for rho in RHOS:
-        change = singular(matrices + rho * identity(n)) ** 2 - before
-        slack = ROUNDING * (before[:, :1] + rho**2)
-        assert (rho * low[:, None] + rho**2 <= change + slack).all()
-        assert (change <= rho * high[:, None] + rho**2 + slack).all()
+        s, scale = singular(matrices + rho * identity(n)), before[:, :1] + rho
+        below, above = (before**2 + rho * tau[:, None] + rho**2 for tau in (low, high))
+        assert (below <= s**2 + ROUNDING * scale**2).all() and (s**2 <= above + ROUNDING * scale**2).all()
+        slack = ROUNDING * scale + ROUNDING**0.5 * (below < 1e-9 * scale**2)
+        assert ((below < 0) | (below.clamp_min(0).sqrt() <= s + slack)).all()
+        assert (s <= above.clamp_min(0).sqrt() + slack).all() and (above.clamp_min(0).sqrt() <= scale + slack).all()
 
 
 @pytest.mark.claim("Riedi Theorem 16", verdict="holds if")
@@ -122,19 +119,6 @@ def test_the_library_swaps_the_two_tau_for_a_negative_skip(matrices):
 
 
 @pytest.mark.claim("Riedi Eq. 73", verdict="holds if")
-@thousand
-def test_eq_73_where_its_radicand_is_not_negative(matrices):
-    n, (low, high), before = matrices.shape[-1], taus(matrices), singular(matrices)
-    for rho in RHOS:
-        s = singular(matrices + rho * identity(n))
-        below, above = (before**2 + rho * tau[:, None] + rho**2 for tau in (low, high))
-        slack = ROUNDING * (before[:, :1] + rho) + ROUNDING**0.5 * (below < 1e-9 * (before[:, :1] + rho) ** 2)
-        assert ((below < 0) | (below.clamp_min(0).sqrt() <= s + slack)).all()
-        assert (s <= above.clamp_min(0).sqrt() + slack).all()
-        assert (above.clamp_min(0).sqrt() <= rho + before[:, :1] + slack).all()
-
-
-@pytest.mark.claim("Riedi Eq. 73", verdict="holds if")
 def test_the_radicand_of_eq_73_can_be_negative():
     m = exact([[0, 0], [0, -1]])
     assert (singular(m)[-1] ** 2 + taus(m)[0] + 1).item() == -1
@@ -152,17 +136,10 @@ def test_all_singular_values_have_grown_once_the_skip_is_as_large_as_minus_the_l
 
 
 @pytest.mark.claim("Riedi, all singular values increase", verdict="holds if")
-@pytest.mark.parametrize("rho", [0.5, 1.0, 1.99])
-def test_for_minus_one_the_singular_value_falls_for_any_smaller_skip(rho):
-    m = exact([[-1]])
-    assert taus(m)[0] == -2 and singular(m + rho) < singular(m)
-
-
-@pytest.mark.claim("Riedi, all singular values increase", verdict="holds if")
-def test_at_minus_the_lower_tau_a_singular_value_may_be_the_same():
-    m = exact([[-1]]) / 2
-    assert -taus(m)[0] == 1 and singular(m + 1) == singular(m) == 0.5
-    assert singular(m + 1.01) > singular(m)
+def test_a_number_below_zero_falls_for_any_smaller_skip_and_is_the_same_at_minus_the_lower_tau():
+    m = exact([[-0.5]])
+    assert -taus(m)[0] == 1 and all(singular(m + rho) < singular(m) for rho in (0.25, 0.5, 0.99))
+    assert singular(m + 1) == singular(m) == 0.5 and singular(m + 1.01) > singular(m)
 
 
 @pytest.mark.claim("Riedi, all singular values increase", verdict="holds if")
@@ -306,12 +283,16 @@ def test_of_gaussian_layers_with_a_zero_every_one_breaks_it():
 
 
 @pytest.mark.claim("Riedi Lemma 20, no zero without an eigenvector", verdict="holds")
+@pytest.mark.claim("Zeros", verdict="holds")
 @thousand
-def test_a_singular_value_vanishes_where_there_is_a_real_eigenvalue_and_nowhere_else(matrices):
+def test_a_singular_value_vanishes_where_there_is_a_real_eigenvalue_alone_and_leaves_no_faster_than_the_skip(matrices):
     for m in matrices[::4]:
         norm = singular(m)[0].item()
         for rho in zeros(m).tolist():
             assert singular(m + rho * identity(len(m)))[-1] <= 1e-13 * (norm + abs(rho))
+            for change in (-1.0, -0.01, 0.01, 1.0):
+                s = singular(m + (rho + change) * identity(len(m)))[-1]
+                assert s <= abs(change) * (1 + 1e-9) + 1e-6 * EPS**0.5
         pairs = torch.linalg.eigvals(m)
         distinct = min([1.0, *((pairs[i] - pairs[j]).abs().item() for i in range(len(m)) for j in range(i))])
         if distinct > 1e-3 * max(norm, 1e-9) and norm > 0:
@@ -388,16 +369,6 @@ def test_at_a_repeated_eigenvalue_the_slope_is_zero_if_and_only_if_it_is_defecti
     h = 1e-6
     for side in (h, -h):
         assert (singular(m + side * identity(n))[-1] / h).item() == pytest.approx(cosines[-1].item(), abs=1e-4)
-
-
-@pytest.mark.claim("Zeros", verdict="holds")
-@thousand
-def test_no_singular_value_leaves_zero_faster_than_the_skip_changes(matrices):
-    for m in matrices[::4]:
-        for zero in zeros(m).tolist():
-            for change in (-1.0, -0.01, 0.01, 1.0):
-                s = singular(m + (zero + change) * identity(len(m)))[-1]
-                assert s <= abs(change) * (1 + 1e-9) + 1e-6 * EPS**0.5
 
 
 @pytest.mark.claim("Riedi Figure 2", verdict="holds")

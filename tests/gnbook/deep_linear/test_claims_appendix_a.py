@@ -31,7 +31,7 @@ def descending(matrix):
 
 
 def rounding(*parts):
-    """Return what eigenvalues computed from these matrices may be off by."""
+    """Return a bound on the rounding of eigenvalues of these matrices."""
     return 100 * EPS * sum(p.abs().max().item() * len(p) for p in parts)
 
 

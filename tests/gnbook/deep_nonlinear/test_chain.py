@@ -24,16 +24,9 @@ NESTED = nn.Sequential(
 )
 
 
-@pytest.mark.parametrize("network", [NESTED, NESTED[-1], chain([3, 6, 6, 2], nn.Tanh, bias=True)])
-def test_the_kernel_is_that_of_the_library(network):
-    x = X if network is not NESTED[-1] else gaussian(2, 4, 5)
-    torch.testing.assert_close(
-        kernel(layers_of(network, x)), gnlib.GaussNewton(network, x).gram(), rtol=1e-12, atol=1e-12
-    )
-
-
-def test_layers_come_in_order_with_a_feature_of_ones_for_a_bias():
+def test_layers_come_in_order_with_a_feature_of_ones_for_a_bias_and_make_the_kernel_of_the_library():
     layers = layers_of(NESTED, X)
+    torch.testing.assert_close(kernel(layers), gnlib.GaussNewton(NESTED, X).gram(), rtol=1e-12, atol=1e-12)
     assert [tuple(f.shape) for f, _ in layers] == [(4, 4), (4, 5), (4, 5), (4, 6)]
     assert [tuple(g.shape) for _, g in layers] == [(4, 2, 5)] * 3 + [(4, 2, 2)]
     torch.testing.assert_close(layers[0].features, torch.cat([X, X.new_ones(4, 1)], 1))
@@ -50,14 +43,9 @@ def test_a_network_in_single_precision_is_taken_as_it_is_and_left_so():
         kernel(layers), kernel(layers_of(copy.deepcopy(network).double(), X.float().double())), rtol=0, atol=0
     )
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    layers_of(nn.Sequential(nn.ReLU(inplace=True), linear(3, 2, 0)), X)
     assert torch.equal(X, kept) and network[2].branch[0].inplace
     assert not network[0]._forward_hooks and all(p.grad is None for p in network.parameters())
-
-
-def test_an_activation_in_place_before_the_first_layer_leaves_the_samples_alone():
-    x = X.clone()
-    layers_of(nn.Sequential(nn.ReLU(inplace=True), linear(3, 2, 0)), x)
-    assert torch.equal(x, X)
 
 
 def test_a_skip_adds_its_branch_times_the_factor():
@@ -119,6 +107,8 @@ class Own(nn.Module):
 def test_what_is_no_chain_is_refused(network, message):
     with pytest.raises(ValueError, match=message):
         layers_of(network, X)
+    with pytest.raises(ValueError, match="samples in rows"):
+        layers_of(NESTED, X[0])
 
 
 @pytest.mark.bad_input
@@ -127,10 +117,3 @@ def test_derivatives_without_bound_are_refused_where_they_are_met():
     assert len(layers_of(network, X)) == 2
     with pytest.raises(ValueError, match=r"Layer 1 has derivatives that are not finite.*unbounded"):
         layers_of(network, torch.cat([X, 0 * X]))
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize("x, message", [(X[0], "samples in rows"), (X / 0, "NaN or infinite")])
-def test_what_are_no_samples_is_refused(x, message):
-    with pytest.raises(ValueError, match=message):
-        layers_of(NESTED, x)

@@ -1,4 +1,4 @@
-"""Heads, shared weights, normalisation and preconditioners: what the bound on chains says beyond them."""
+"""Heads, shared weights, normalisation and preconditioners: the bound on chains beyond them."""
 
 import pytest
 import torch

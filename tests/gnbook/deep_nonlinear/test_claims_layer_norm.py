@@ -14,7 +14,7 @@ X = torch.tensor([[0.3], [1.0], [1.0], [1.3], [1.6]], dtype=torch.float64) * gau
 
 
 def normalised_recursion(name, widths, x):
-    """The induction of the proof, with what each normalisation divides by."""
+    """The induction of the proof, with the divisor of each normalisation."""
     _, gain, dual = ACTIVATIONS[name]
     first, *factors = standard_factors(widths, gain)
     values = gain**2 / x.shape[1] * (x @ x.mT)
@@ -56,6 +56,6 @@ def test_networks_with_layer_normalisation_come_near_that_limit(name):
 @pytest.mark.claim("Layer normalisation makes all norms equal", verdict="holds")
 def test_the_limit_is_the_best_that_norms_can_do_for_a_deep_network():
     """Section "Equal norms are best": with depth, kappa tends to (n + 3) / 3 whatever the norms are."""
-    widths = [8, *[50] * 4000, 1]
+    widths = [8, *[50] * 1000, 1]
     assert kappa(limit_kernel("ReLU", "LayerNorm", widths, X)) == pytest.approx((len(X) + 3) / 3, rel=0.02)
     assert kappa(limit_kernel("ReLU", "chain", widths, X)) > 10

@@ -1,4 +1,4 @@
-"""Products of a matrix and a matrix of blocks, entry by block: what lies below and above them."""
+"""Products of a matrix and a matrix of blocks, entry by block: matrices below and above them."""
 
 import pytest
 import torch

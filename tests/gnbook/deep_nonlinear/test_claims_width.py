@@ -172,9 +172,9 @@ def test_the_spread_is_at_most_the_inverse_share(kind):
 @pytest.mark.claim("Width by Bernstein", verdict="holds")
 @pytest.mark.parametrize("kind", ["white", "raw"])
 def test_two_hundred_networks_keep_half_of_every_eigenvalue(kind):
-    x = images(kind, 60)
-    spread = unit_spread(x, 2000, generator=generator())
-    units = math.ceil(bernstein_width(60, spread, **ASKED))
+    x = images(kind, 30)
+    spread = unit_spread(x, 1000, generator=generator())
+    units = math.ceil(bernstein_width(30, spread, **ASKED))
     first, second = smallest_shares(x, units, 200, generator=generator(1))
     assert (second > 0.5).double().mean() >= 0.99 and (first >= second / SLACK).all()
 

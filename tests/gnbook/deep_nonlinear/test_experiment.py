@@ -1,4 +1,4 @@
-"""What both pages on depth and activations draw and measure."""
+"""The experiment of both pages on depth and activations."""
 
 import pytest
 import torch

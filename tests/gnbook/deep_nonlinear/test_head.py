@@ -1,4 +1,4 @@
-"""The smallest eigenvalue that a linear head promises: what is taken and what is refused."""
+"""The lower bound of the smallest eigenvalue from a linear head, and the heads that are refused."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""The networks of the chapter, against what they are said to be and against their limit."""
+"""The networks of the chapter, against their definitions and their limit."""
 
 import pytest
 import torch
@@ -41,9 +41,9 @@ def test_a_network_does_what_its_shape_says(name, shape):
 
 @pytest.mark.parametrize("name", ["ReLU", "GELU", "linear"])
 def test_wide_networks_come_near_the_limit_of_their_own_shape(name):
-    widths = [6, 1500, 1500, 1]
+    widths = [6, 700, 700, 1]
     limits = {shape: limit_kernel(name, shape, widths, X) for shape in SHAPES}
     for shape in SHAPES:
         mean = torch.stack([4 * kernel(layers_of(drawn(name, shape, widths, seed), X)) for seed in range(4)]).mean(0)
         apart = {other: ((mean - limit).norm() / limit.norm()).item() for other, limit in limits.items()}
-        assert min(apart, key=apart.get) == shape and apart[shape] < 0.05
+        assert min(apart, key=apart.get) == shape and apart[shape] < 0.08

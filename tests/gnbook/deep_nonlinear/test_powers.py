@@ -1,4 +1,4 @@
-"""Powers of the correlations of samples: Hermite coefficients of the ReLU, and what is refused."""
+"""Powers of the correlations of samples: Hermite coefficients of the ReLU, and refusals."""
 
 import math
 

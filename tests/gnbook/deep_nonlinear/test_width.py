@@ -41,11 +41,6 @@ def test_shares_are_those_of_the_kernel_by_the_hidden_weights():
     assert found == pytest.approx((torch.linalg.eigvalsh(kernel)[0] / limit).item(), rel=1e-8)
 
 
-def test_the_order_of_matrices_asks_for_more_than_the_smallest_eigenvalue():
-    first, second = smallest_shares(X, 30, 20, generator=generator())
-    assert (second <= first * (1 + 1e-9)).all()
-
-
 def test_twins_have_no_width():
     twins = torch.cat([X, X[:1]])
     assert chernoff_width(twins, shortfall=0.5, failure=0.01) == math.inf

@@ -26,7 +26,7 @@ def finite_weights(widths, gain, seed):
 
 
 def finite_forward(weights, x, activation, branch=None):
-    """Outputs, with what each layer of weights is applied to and what it gives."""
+    """Outputs, with inputs and outputs of each layer of weights."""
     values = x @ weights[0].mT
     inputs, products = [x], [values]
     for index, w in enumerate(weights[1:], start=2):
@@ -69,7 +69,7 @@ def relative(found, expected):
 
 def on_a_grid(first, second, variances, cosine):
     """The mean of first(u) second(v) by the trapezoidal rule, which is accurate for smooth functions."""
-    z = torch.linspace(-12, 12, 1601, dtype=torch.float64)
+    z = torch.linspace(-12, 12, 401, dtype=torch.float64)
     density = (z[1] - z[0]) * (-(z**2) / 2).exp() / (2 * math.pi) ** 0.5
     u = variances[0] ** 0.5 * z
     v = variances[1] ** 0.5 * (cosine * z[:, None] + (1 - cosine**2) ** 0.5 * z)

@@ -1,4 +1,4 @@
-"""What the claims on both halves of the Hessian are tried on, and their oracles."""
+"""Networks and oracles for the claims on both halves of the Hessian."""
 
 import torch
 from hypothesis import strategies as st
@@ -60,6 +60,6 @@ def hidden_layers(draw, residual=None):
 
 
 def size(weights, x, y):
-    """A scale for what rounding may do to a Hessian."""
+    """A scale for the rounding of a Hessian."""
     greatest = max(1.0, *(norm(w) for w in weights))
     return greatest ** (2 * len(weights)) * (norm(x) ** 2 + norm(x) * norm(y)) / len(x) + 1e-300

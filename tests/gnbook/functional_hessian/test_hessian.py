@@ -14,129 +14,92 @@ from gnbook.functional_hessian.hessian import (
 )
 
 from gnlib import SecondMoment, second_moment
-from tests.gnbook.functional_hessian.cases import WIDTHS, problem, seeds
-from tests.oracles import autograd_jacobian, network, normal, samples
+from tests.gnbook.functional_hessian.helpers import loss_hessian, outer_half
+from tests.oracles import network, normal, samples
 
-RESIDUALS = ["any", "low rank", "zero"]
-widths = pytest.mark.parametrize("widths", WIDTHS, ids=lambda w: "-".join(map(str, w)))
-residuals = pytest.mark.parametrize("residual", RESIDUALS)
-
-
-def autograd_hessian(weights, x, y):
-    sizes = [w.numel() for w in weights]
-
-    def loss(theta):
-        h = x
-        for part, w in zip(theta.split(sizes), weights, strict=True):
-            h = h @ part.view_as(w).T
-        return (h - y).square().sum() / (2 * len(x))
-
-    return torch.autograd.functional.hessian(loss, torch.cat([w.flatten() for w in weights]))
+WIDTHS = [  # m = 1, k = d, k < d, k > d, narrow and wide hidden layers, no hidden layer, deeper
+    (1, 1, 1),
+    (4, 1, 2),
+    (3, 5, 3),
+    (4, 2, 3),
+    (2, 5, 4),
+    (3, 2),
+    (3, 4, 5, 2),
+    (2, 1, 3, 4),
+    (2, 3, 2, 3, 2),
+]
 
 
-def autograd_halves(weights, x, y):
-    jacobian = autograd_jacobian(weights, x)
-    outer = jacobian.T @ jacobian / len(x)
-    return outer, autograd_hessian(weights, x, y) - outer
+def close(found, expected):
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
 
 
-@widths
-@residuals
-@seeds
-def test_both_halves_are_those_of_automatic_differentiation(widths, residual, seed):
-    weights, x, y = problem(widths, residual, seed)
-    outer, functional = autograd_halves(weights, x, y)
-    omega = residual_moment(weights, x, y)
-    assert (functional_hessian(weights, omega) - functional).abs().max() <= 1e-10
-    assert (linear_hessian(weights, second_moment(x), omega) - outer - functional).abs().max() <= 1e-10
+@pytest.mark.parametrize("widths", WIDTHS, ids=lambda w: "-".join(map(str, w)))
+@pytest.mark.parametrize("residual", ["any", "low rank", "zero"])
+def test_both_halves_their_products_and_eigenvalues_are_those_of_automatic_differentiation(widths, residual):
+    weights, x = network(widths, seed=1), normal(9, widths[0], seed=2)
+    product = torch.linalg.multi_dot([torch.eye(widths[-1], dtype=x.dtype), *weights[::-1]])
+    if residual == "low rank":
+        product = product + normal(widths[-1], 1, seed=3) @ normal(1, widths[0], seed=4)
+    y = normal(9, widths[-1], seed=5) if residual == "any" else x @ product.T
+    whole, omega, moment = loss_hessian(weights, x, y), residual_moment(weights, x, y), second_moment(x)
+    functional = whole - outer_half(weights, x)
+    close(functional_hessian(weights, omega), functional)
+    close(linear_hessian(weights, moment, omega), whole)
+    direction = [normal(*w.shape, seed=80 + i) for i, w in enumerate(weights)]
+    along = linear_hessian_product(weights, moment, omega, direction)
+    assert [p.shape for p in along] == [w.shape for w in weights]
+    close(torch.cat([p.flatten() for p in along]), whole @ torch.cat([w.flatten() for w in direction]))
+    if len(widths) == 3:
+        expected = torch.linalg.eigvalsh(functional).flip(0)
+        close(functional_hessian_eigenvalues(omega, widths[1]), expected)
+        assert functional_hessian_norm(weights, omega) == pytest.approx(expected[0].item(), abs=1e-10)
 
 
-@widths
-@residuals
-@seeds
-def test_products_are_those_with_the_hessian_of_automatic_differentiation(widths, residual, seed):
-    weights, x, y = problem(widths, residual, seed)
-    direction = [normal(*w.shape, seed=seed + 80 + i) for i, w in enumerate(weights)]
-    product = linear_hessian_product(weights, second_moment(x), residual_moment(weights, x, y), direction)
-    assert [p.shape for p in product] == [w.shape for w in weights]
-    expected = autograd_hessian(weights, x, y) @ torch.cat([w.flatten() for w in direction])
-    assert (torch.cat([p.flatten() for p in product]) - expected).abs().max() <= 1e-10
-
-
-@pytest.mark.parametrize("widths", [w for w in WIDTHS if len(w) == 3], ids=lambda w: "-".join(map(str, w)))
-@residuals
-@seeds
-def test_the_eigenvalues_are_those_of_automatic_differentiation(widths, residual, seed):
-    weights, x, y = problem(widths, residual, seed)
-    expected = torch.linalg.eigvalsh(autograd_halves(weights, x, y)[1]).flip(0)
-    omega = residual_moment(weights, x, y)
-    eigenvalues = functional_hessian_eigenvalues(omega, widths[1])
-    assert eigenvalues.shape == expected.shape and (eigenvalues - expected).abs().max() <= 1e-10
-    assert functional_hessian_norm(weights, omega) == pytest.approx(expected[0].item(), abs=1e-10)
-
-
-@seeds
-def test_data_that_miss_directions_by_matrix_and_by_factors(seed):
-    weights, x = network((5, 4, 2), seed=seed), samples(9, 5, rank=3, seed=seed)
-    y = normal(9, 2, seed=seed + 1)
-    omega, expected = residual_moment(weights, x, y), autograd_hessian(weights, x, y)
+def test_data_that_miss_directions_by_matrix_and_by_factors():
+    weights, x, y = network((5, 4, 2), seed=1), samples(9, 5, rank=3, seed=1), normal(9, 2, seed=2)
+    omega, expected = residual_moment(weights, x, y), loss_hessian(weights, x, y)
     for moment in (second_moment(x), SecondMoment.from_data(x)):
-        assert (linear_hessian(weights, moment, omega) - expected).abs().max() <= 1e-10
+        close(linear_hessian(weights, moment, omega), expected)
+
+
+NETWORK, X, Y = network((3, 4, 2), seed=1), normal(5, 3, seed=2), normal(5, 2, seed=3)
+OMEGA, EYE = torch.ones(2, 3), torch.eye(3)
+REFUSED = {
+    r"y has shape \(5, 3\); one row of targets a sample, \(5, 2\), was expected": [
+        lambda: residual_moment(NETWORK, X, X),
+    ],
+    r"x has 2 features but weights\[0\] takes 3 inputs": [lambda: residual_moment(NETWORK, X[:, :2], Y)],
+    "y has 2 entries that are NaN or infinite": [
+        lambda: residual_moment(NETWORK, X, Y.index_fill(0, torch.tensor(4), math.nan)),
+    ],
+    r"residual_moment has shape \(3, 2\); \(2, 3\), .* was expected": [
+        lambda: functional_hessian(NETWORK, OMEGA.mT),
+        lambda: linear_hessian(NETWORK, EYE, OMEGA.mT),
+        lambda: linear_hessian_product(NETWORK, EYE, OMEGA.mT, NETWORK),
+        lambda: functional_hessian_norm(NETWORK, OMEGA.mT),
+    ],
+    r"second_moment is of size 4 but weights\[0\] takes 3 inputs": [
+        lambda: linear_hessian(NETWORK, torch.eye(4), OMEGA),
+        lambda: linear_hessian_product(NETWORK, torch.eye(4), OMEGA, NETWORK),
+    ],
+    r"those of the weights, \[\(4, 3\), \(2, 4\)\], were expected": [
+        lambda: linear_hessian_product(NETWORK, EYE, OMEGA, NETWORK[:1]),
+        lambda: linear_hessian_product(NETWORK, EYE, OMEGA, NETWORK[::-1]),
+    ],
+    "the number of hidden units": [
+        lambda: functional_hessian_eigenvalues(OMEGA, 0),
+        lambda: functional_hessian_eigenvalues(OMEGA, 2.0),
+    ],
+    r"residual_moment has shape \(3,\); a matrix of shape \(k, d\) was expected": [
+        lambda: functional_hessian_eigenvalues(torch.ones(3), 2),
+    ],
+}
 
 
 @pytest.mark.bad_input
-def test_samples_and_targets_fit_the_network():
-    weights, x = network((3, 4, 2), seed=1), normal(5, 3, seed=2)
-    with pytest.raises(ValueError, match=r"y has shape \(5, 3\); one row of targets a sample, \(5, 2\), was expected"):
-        residual_moment(weights, x, normal(5, 3, seed=3))
-    with pytest.raises(ValueError, match=r"y has shape \(4, 2\)"):
-        residual_moment(weights, x, normal(4, 2, seed=3))
-    with pytest.raises(ValueError, match=r"x has 2 features but weights\[0\] takes 3 inputs"):
-        residual_moment(weights, x[:, :2], normal(5, 2, seed=3))
-    with pytest.raises(ValueError, match=r"y has 2 entries that are NaN or infinite"):
-        residual_moment(weights, x, normal(5, 2, seed=3).index_fill(0, torch.tensor(4), math.nan))
-
-
-@pytest.mark.bad_input
-def test_a_residual_moment_is_of_the_size_of_the_network():
-    weights, wrong = network((3, 4, 2), seed=1), torch.ones(3, 2)
-    for refused in (
-        lambda: functional_hessian(weights, wrong),
-        lambda: linear_hessian(weights, torch.eye(3), wrong),
-        lambda: linear_hessian_product(weights, torch.eye(3), wrong, weights),
-        lambda: functional_hessian_norm(weights, wrong),
-    ):
-        with pytest.raises(ValueError, match=r"residual_moment has shape \(3, 2\); \(2, 3\), .* was expected"):
-            refused()
-
-
-@pytest.mark.bad_input
-def test_a_second_moment_is_of_the_size_of_the_network():
-    weights, omega = network((3, 4, 2), seed=1), torch.ones(2, 3)
-    for refused in (
-        lambda: linear_hessian(weights, torch.eye(4), omega),
-        lambda: linear_hessian_product(weights, torch.eye(4), omega, weights),
-    ):
-        with pytest.raises(ValueError, match=r"second_moment is of size 4 but weights\[0\] takes 3 inputs"):
-            refused()
-
-
-@pytest.mark.bad_input
-def test_a_direction_is_a_change_of_each_weight():
-    weights, omega = network((3, 4, 2), seed=1), torch.ones(2, 3)
-    for direction in (weights[:1], weights[::-1]):
-        with pytest.raises(ValueError, match=r"those of the weights, \[\(4, 3\), \(2, 4\)\], were expected"):
-            linear_hessian_product(weights, torch.eye(3), omega, direction)
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize("width", [0, -1, 2.0])
-def test_a_width_is_a_positive_integer(width):
-    with pytest.raises(ValueError, match=f"width is {width}; the number of hidden units"):
-        functional_hessian_eigenvalues(torch.ones(2, 3), width)
-
-
-@pytest.mark.bad_input
-def test_eigenvalues_are_those_of_a_matrix():
-    with pytest.raises(ValueError, match=r"residual_moment has shape \(3,\); a matrix of shape \(k, d\) was expected"):
-        functional_hessian_eigenvalues(torch.ones(3), 2)
+@pytest.mark.parametrize("told", REFUSED)
+def test_matrices_of_another_network_are_refused(told):
+    for call in REFUSED[told]:
+        with pytest.raises(ValueError, match=told):
+            call()

@@ -1,4 +1,4 @@
-"""What the claims on leaky ReLUs are tried on, and their oracles."""
+"""Networks and oracles for the claims on leaky ReLUs."""
 
 import torch
 from hypothesis import strategies as st
@@ -28,7 +28,7 @@ def networks(draw, white=False):
 
 
 class Parts:
-    """What section 5 is written with; in the names of the paper, X is x transposed."""
+    """The symbols of section 5; in the names of the paper, X is x transposed."""
 
     def __init__(self, v, w, x, slope):
         self.v, self.w, self.x, self.slope = v, w, x, slope

@@ -1,4 +1,4 @@
-"""Zhao 2024, figures 6 and 23: what they are said to show of width and slope; and the limit of many units."""
+"""Zhao 2024, figures 6 and 23: their statements on width and slope; and the limit of many units."""
 
 import math
 
@@ -59,7 +59,7 @@ def test_for_more_images_than_pixels_it_rises_throughout():
     assert torch.linalg.matrix_rank(x) == 140
     smallest, largest = ends(wide_leaky_relu_kernel(x, 0.01))
     values = []
-    for m in (500, 1000, 2000, 5000, 20_000):
+    for m in (500, 2000, 20_000):
         weights = linear_weights([x.shape[1], m, 2], generator=torch.Generator().manual_seed(0))
         low, high = ends(leaky_relu_gram(weights, x, 0.01))
         values.append(high / low)

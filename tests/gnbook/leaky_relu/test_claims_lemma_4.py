@@ -29,23 +29,14 @@ proper = st.sampled_from(SLOPES[1:-1])
 @pytest.mark.claim("Weyl unit by unit", verdict="holds if")
 @instances
 @given(networks(), slopes)
-def test_weyl_unit_by_unit_gives_zero_for_two_outputs_or_more(problem, slope):
-    parts = Parts(*problem, slope)
-    assume(len(parts.w) > 1)
-    for a, b in zip(parts.inner, parts.outer, strict=True):
-        assert abs(ends(kron(a, b))[0]) <= 1e-14 * max(ends(a)[1] * ends(b)[1], 1e-300)
-
-
-@pytest.mark.claim("Weyl unit by unit", verdict="holds if")
-@instances
-@given(networks(), slopes)
-def test_with_one_output_it_gives_more_than_the_approach_of_the_paper(problem, slope):
+def test_weyl_unit_by_unit_gives_zero_for_two_outputs_or_more_and_for_one_more_than_the_paper(problem, slope):
     v, w, x = problem
-    parts = Parts(v, w[:1], x, slope)
-    unit_by_unit = sum(ends(a)[0] * b.item() for a, b in zip(parts.inner, parts.outer, strict=True))
-    assert ends(parts.first)[0] >= unit_by_unit - parts.tolerance
-    papers = min(ends(a)[0] for a in parts.inner) * sum(parts.outer).item()
-    assert unit_by_unit >= papers - parts.tolerance
+    parts, one = Parts(v, w, x, slope), Parts(v, w[:1], x, slope)
+    for a, b in zip(parts.inner, parts.outer, strict=True):
+        assert len(w) == 1 or abs(ends(kron(a, b))[0]) <= 1e-14 * max(ends(a)[1] * ends(b)[1], 1e-300)
+    unit_by_unit = sum(ends(a)[0] * b.item() for a, b in zip(one.inner, one.outer, strict=True))
+    assert ends(one.first)[0] >= unit_by_unit - one.tolerance
+    assert unit_by_unit >= min(ends(a)[0] for a in one.inner) * sum(one.outer).item() - one.tolerance
 
 
 @pytest.mark.claim("Weyl unit by unit", verdict="holds if")
@@ -75,25 +66,18 @@ def test_the_ends_of_a_sum_of_kronecker_products(terms):
 @pytest.mark.claim("Lemma 4", verdict="holds if")
 @instances
 @given(networks(), slopes)
-def test_lemma_4_with_zero_padded_singular_values(problem, slope):
+def test_lemma_4_with_zero_padded_singular_values_and_the_library_evaluates_it_as_printed(problem, slope):
     v, w, x = problem
-    bound = zhao_lemma_4([v, w], x, slope).first
-    assume(bound < 1e15)
+    bounds, parts, n, k = zhao_lemma_4([v, w], x, slope), Parts(v, w, x, slope), len(x), len(w)
+    data, output = squares(x, n), squares(w, k)
+    for bound, hidden, shrunk in zip(bounds, (parts.hidden, parts.linear), (1, slope**2), strict=True):
+        gamma = squares(hidden, n)
+        top, bottom = data[0] * output[0] + gamma[0], slope**2 * data[-1] * output[-1] + shrunk * gamma[-1]
+        if bottom > 1e-20 * top > 0:
+            assert bound == pytest.approx((top / bottom).item(), rel=1e-9)
+    assume(bounds.first < 1e15)
     true, rank = condition(v, w, x, slope)
-    assert rank == len(x) * len(w)
-    assert true <= bound * up_to_rounding(true)
-
-
-@pytest.mark.claim("Lemma 4", verdict="holds if")
-@instances
-@given(networks(), slopes)
-def test_the_library_evaluates_lemma_4_as_printed(problem, slope):
-    v, w, x = problem
-    parts, n, k = Parts(v, w, x, slope), len(x), len(w)
-    data, output, gamma = squares(x, n), squares(w, k), squares(parts.hidden, n)
-    top, bottom = data[0] * output[0] + gamma[0], slope**2 * data[-1] * output[-1] + gamma[-1]
-    assume(bottom > 1e-20 * top > 0)
-    assert zhao_lemma_4([v, w], x, slope).first == pytest.approx((top / bottom).item(), rel=1e-9)
+    assert rank == n * k and true <= bounds.first * up_to_rounding(true)
 
 
 @st.composite
@@ -151,19 +135,15 @@ def test_fewer_units_than_outputs_need_zero_padded_singular_values():
 
 
 @pytest.mark.claim("Appendix H, Weyl for the two sums", verdict="holds")
-@instances
-@given(networks(), slopes)
-def test_the_ends_are_between_the_sums_of_the_ends_of_the_two_sums(problem, slope):
-    parts = Parts(*problem, slope)
-    (low, high), (a, b), (c, e) = (ends(matrix) for matrix in (parts.gram, parts.first, parts.second))
-    assert low >= a + c - parts.tolerance and high <= b + e + parts.tolerance
-
-
+@pytest.mark.claim("Appendix H, largest eigenvalue of the first sum", verdict="holds")
 @pytest.mark.claim("Eq. 23 and 24", verdict="holds if")
 @instances
 @given(networks(), slopes)
-def test_each_step_to_the_smallest_eigenvalue_of_the_first_sum(problem, slope):
+def test_each_step_to_the_ends_of_the_two_sums_and_of_the_first(problem, slope):
     parts = Parts(*problem, slope)
+    (low, high), (a, b), (c, e) = (ends(matrix) for matrix in (parts.gram, parts.first, parts.second))
+    assert low >= a + c - parts.tolerance and high <= b + e + parts.tolerance
+    assert b <= squares(parts.x, 1)[0] * squares(parts.w, 1)[0] + parts.tolerance
     data, output = ends(parts.kernel)[0], ends(parts.w @ parts.w.mT)[0]
     inner = min(ends(a)[0] for a in parts.inner)
     torch.testing.assert_close(sum(parts.outer), parts.w @ parts.w.mT, rtol=0, atol=parts.tolerance + 1e-14)
@@ -189,15 +169,6 @@ def test_the_derivative_of_a_negative_value_is_the_slope_and_not_its_opposite(sl
     assert torch.autograd.grad(torch.maximum(slope * z, z).sum(), z)[0] == (slope if slope < 1 else 1)
 
 
-@pytest.mark.claim("Appendix H, largest eigenvalue of the first sum", verdict="holds")
-@instances
-@given(networks(), slopes)
-def test_the_largest_eigenvalue_of_the_first_sum(problem, slope):
-    parts = Parts(*problem, slope)
-    bound = squares(parts.x, 1)[0] * squares(parts.w, 1)[0]
-    assert ends(parts.first)[1] <= bound + parts.tolerance
-
-
 def gamma_and_linear(v, x, slope):
     parts = Parts(v, torch.ones(1, len(v)).double(), x, slope)
     return ends(parts.gamma), ends(parts.linear @ parts.linear.mT)
@@ -214,22 +185,24 @@ def test_a_leaky_relu_can_make_a_regular_layer_singular(slope):
 
 
 @pytest.mark.claim("Eq. 25", verdict="fails")
+@pytest.mark.claim("Eq. 26", verdict="fails")
+@pytest.mark.claim("Lemma 4, second upper bound", verdict="fails")
 @instances
 @given(networks(), slopes)
-def test_eq_25_holds_for_one_sample_one_input_one_unit_and_at_both_slopes_of_the_range(problem, slope):
-    v, _, x = problem
-    cases = [(v[:1], x, slope), (v, x[:1], slope), (v[:, :1], x[:, :1], slope), (v, x, 0.0), (v, x, 1.0)]
-    for units, inputs, a in cases:
-        (gamma, _), (linear, top) = gamma_and_linear(units, inputs, a)
+def test_for_one_sample_one_input_or_one_unit_eq_25_and_26_and_the_second_bound_hold(problem, slope):
+    v, w, x = problem
+    for a in (0.0, 1.0):  # Eq. 25 at both ends of the range too
+        (gamma, _), (linear, top) = gamma_and_linear(v, x, a)
         assert gamma >= a**2 * linear - 1e-11 * top
-
-
-@pytest.mark.claim("Eq. 25", verdict="fails")
-@instances
-@given(networks(), slopes)
-def test_the_equality_of_eq_25_holds(problem, slope):
-    parts = Parts(*problem, slope)
-    assert abs(ends(parts.second)[0] - ends(parts.gamma)[0]) <= parts.tolerance
+    for first, second, inputs in ((v, w, x[:1]), (v[:, :1], w, x[:, :1]), (v[:1], w[:, :1], x)):
+        (least, most), (linear, top) = gamma_and_linear(first, inputs, slope)
+        assert least >= slope**2 * linear - 1e-11 * top and most <= top * (1 + 1e-12) + 1e-300
+        parts = Parts(first, second, inputs, slope)
+        assert abs(ends(parts.second)[0] - ends(parts.gamma)[0]) <= parts.tolerance
+        bound = zhao_lemma_4([first, second], inputs, slope).second
+        if bound < 1e15:
+            true, _ = condition(first, second, inputs, slope)
+            assert true <= bound * up_to_rounding(true)
 
 
 @pytest.mark.claim("Eq. 26", verdict="fails")
@@ -241,16 +214,6 @@ def test_a_leaky_relu_can_enlarge_the_largest_eigenvalue(slope):
     assert linear == pytest.approx(2, rel=1e-12)
     expected = 1 + (1 + slope**2) / 2 + math.sqrt(((1 - slope**2) / 2) ** 2 + (1 - slope) ** 2)
     assert gamma == pytest.approx(expected, rel=1e-12) and gamma > 2.001
-
-
-@pytest.mark.claim("Eq. 26", verdict="fails")
-@instances
-@given(networks(), slopes)
-def test_eq_26_holds_for_one_sample_one_input_and_one_unit(problem, slope):
-    v, _, x = problem
-    for units, inputs in ((v, x[:1]), (v[:, :1], x[:, :1]), (v[:1], x)):
-        (_, gamma), (_, linear) = gamma_and_linear(units, inputs, slope)
-        assert gamma <= linear * (1 + 1e-12) + 1e-300
 
 
 @pytest.mark.claim("Eq. 26, repaired", verdict="holds")
@@ -285,61 +248,40 @@ def test_for_every_slope_in_between_the_second_bound_is_too_small_by_any_factor(
         assert condition(v, w, x, slope)[0] > factor * zhao_lemma_4([v, w], x, slope).second
 
 
-@pytest.mark.claim("Lemma 4, second upper bound", verdict="fails")
-@instances
-@given(networks(), slopes)
-def test_the_second_bound_holds_for_one_sample_one_input_or_one_unit(problem, slope):
-    v, w, x = problem
-    for first, second, inputs in ((v, w, x[:1]), (v[:, :1], w, x[:, :1]), (v[:1], w[:, :1], x)):
-        bound = zhao_lemma_4([first, second], inputs, slope).second
-        if bound < 1e15:
-            true, _ = condition(first, second, inputs, slope)
-            assert true <= bound * up_to_rounding(true)
-
-
 @pytest.mark.claim("Active units", verdict="holds")
 @instances
 @given(networks(), st.sampled_from([*SLOPES, -0.5, 2.0]))
-def test_both_ends_are_within_the_bounds_of_the_active_units(problem, slope):
+def test_both_ends_and_the_condition_number_are_within_the_bounds_of_the_active_units(problem, slope):
     v, w, x = problem
     parts, found = Parts(v, w, x, slope), leaky_relu_ends([v, w], x, slope)
     low, high = (value / len(x) for value in ends(parts.gram))
     tolerance = 1e-12 * high
     assert found.smallest.lower - tolerance <= low <= found.smallest.upper + tolerance
     assert found.largest.lower - tolerance <= high <= found.largest.upper + tolerance
-
-
-@pytest.mark.claim("Active units", verdict="holds")
-@instances
-@given(networks(), st.sampled_from([*SLOPES, -0.5, 2.0]))
-def test_the_condition_number_is_within_the_bounds_of_the_active_units(problem, slope):
-    v, w, x = problem
-    bounds = leaky_relu_ends([v, w], x, slope).condition
-    assume(bounds.upper < 1e12)
-    true, rank = condition(v, w, x, slope)
-    assert rank == len(x) * len(w)
-    assert bounds.lower * (1 - 1e-9 - 1e2 * EPS * true) <= true <= bounds.upper * up_to_rounding(true)
+    lower, upper = found.condition
+    if upper < 1e12:
+        true, rank = condition(v, w, x, slope)
+        assert rank == len(x) * len(w)
+        assert lower * (1 - 1e-9 - 1e2 * EPS * true) <= true <= upper * up_to_rounding(true)
 
 
 @pytest.mark.claim("Active units", verdict="holds")
 @instances
 @given(networks(), slopes)
-def test_it_is_never_worse_than_lemma_4(problem, slope):
-    v, w, x = problem
-    found, lemma = leaky_relu_ends([v, w], x, slope).condition.upper, zhao_lemma_4([v, w], x, slope).first
-    assert found <= lemma * (1 + 1e-9) or found > 1e15
-
-
-@pytest.mark.claim("Active units", verdict="holds")
-@instances
-@given(networks(), slopes)
-def test_each_step_between_the_bound_and_lemma_4(problem, slope):
+def test_it_is_its_formula_and_each_step_between_it_and_lemma_4(problem, slope):
     parts = Parts(*problem, slope)
+    n, k = len(parts.x), len(parts.w)
+    mean = parts.gram.view(n, k, n, k).diagonal(dim1=1, dim2=3).mean(-1)
+    found = leaky_relu_ends([parts.v, parts.w], parts.x, slope)
+    lemma_4 = zhao_lemma_4([parts.v, parts.w], parts.x, slope).first
+    assert found.condition.upper <= lemma_4 * (1 + 1e-9) or found.condition.upper > 1e15
     blocks = [ends(parts.w * row**2 @ parts.w.mT) for row in parts.derivative]
     for end, sign in ((0, 1), (1, -1)):
         data = ends(parts.kernel)[end]
         outer = exact([block[end] for block in blocks])
         bound = ends(parts.gamma + data * outer.diag())[end]
+        assert n * found[end][end] == pytest.approx(bound, rel=1e-9, abs=parts.tolerance)
+        assert n * found[end][1 - end] == pytest.approx(ends(mean)[end], rel=1e-9, abs=parts.tolerance)
         worst = (outer.min() if end == 0 else outer.max()).item()
         weyl = data * worst + ends(parts.gamma)[end]
         lemma = (slope**2 if end == 0 else 1) * data * ends(parts.w @ parts.w.mT)[end] + ends(parts.gamma)[end]

@@ -1,4 +1,4 @@
-"""What both pages on leaky ReLUs look at."""
+"""The experiment of both pages on leaky ReLUs."""
 
 import pytest
 import torch

@@ -3,38 +3,18 @@
 import math
 
 import pytest
-import torch
 from gnbook.one_hidden_layer.bounds import asymptotic_bound, zhao_lemma_6, zhao_lemma_7
-
-from tests.oracles import normal
-
-
-@pytest.mark.parametrize("rows, columns, t", [(9, 4, 0.0), (4, 9, 1.5), (1, 1, 2.0)])
-def test_lemma_6_is_its_formula(rows, columns, t):
-    expected = (rows**0.5 - (columns**0.5 + t), rows**0.5 + columns**0.5 + t)
-    assert zhao_lemma_6(rows, columns, t) == pytest.approx(expected)
-
-
-def test_lemma_6_holds_for_a_normal_matrix():
-    s = torch.linalg.svdvals(normal(200, 50, seed=8))
-    bounds = zhao_lemma_6(200, 50, 3.0)
-    assert 0 < bounds.lower <= s[-1] <= s[0] <= bounds.upper
 
 
 @pytest.mark.parametrize("t", [0.0, 0.5])
-@pytest.mark.parametrize("d, m, k", [(4, 100, 9), (100, 36, 1), (9, 25, 16)])
+@pytest.mark.parametrize("d, m, k", [(4, 100, 9), (100, 36, 1), (9, 25, 16), (9, 4, 9)])
 def test_lemma_7_is_its_formula_with_negative_differences_cut_at_zero(d, m, k, t):
     largest = 0.5 * (m**0.5 + k**0.5 + t) ** 2 + 0.25 * (m**0.5 + d**0.5 + t) ** 2
     smallest = 0.5 * max(m**0.5 - k**0.5 - t, 0) ** 2 + 0.25 * max(m**0.5 - d**0.5 - t, 0) ** 2
     bound = zhao_lemma_7(d, m, k, t, variance_v=0.25, variance_w=0.5, data=3.0)
-    assert bound == pytest.approx(3 * largest / smallest)
+    assert bound == pytest.approx(3 * largest / smallest if smallest else math.inf)
     if t == 0:
         assert asymptotic_bound(d, m, k, variance_v=0.25, variance_w=0.5, data=3.0) == bound
-
-
-def test_lemma_7_is_infinite_where_both_differences_are_negative():
-    assert zhao_lemma_7(9, 4, 9, 0.0, variance_v=1.0, variance_w=1.0) == math.inf
-    assert zhao_lemma_7(4, 9, 4, 1.0, variance_v=1.0, variance_w=1.0) == math.inf
 
 
 @pytest.mark.bad_input

@@ -38,24 +38,17 @@ def printed(v, w, x):
 
 
 @pytest.mark.claim("Lemma 1", verdict="holds")
+@pytest.mark.claim("Lemma 1 for narrow layers", verdict="holds if")
 @instances
-@given(problems(2, 2, wide=True))
-def test_lemma_1_under_its_assumptions(problem):
+@given(st.booleans().flatmap(lambda wide: problems(2, 2, wide)))
+def test_lemma_1_under_its_assumptions_and_for_any_width_with_zero_padded_singular_values(problem):
     (v, w), x = problem
     true = true_condition([v, w], x)
     assume(true is not None)
     bound = zhao_lemma_1([v, w], SecondMoment.from_data(x))
-    assert true <= bound * up_to_rounding(true)
+    assert true <= bound * up_to_rounding(true) and true <= printed(v, w, x) * up_to_rounding(true)
     # on the range of the data V has no larger and no smaller singular values than on the whole space
     assert bound <= printed(v, w, x) * up_to_rounding(bound) or bound > 1e20
-
-
-@pytest.mark.claim("Lemma 1", verdict="holds")
-@instances
-@given(problems(2, 2, wide=True, regular=True))
-def test_the_library_evaluates_lemma_1_as_printed(problem):
-    (v, w), x = problem
-    assert zhao_lemma_1([v, w], SecondMoment.from_data(x)) == pytest.approx(printed(v, w, x), rel=1e-6)
 
 
 @pytest.mark.claim("Lemma 1", verdict="holds")
@@ -85,14 +78,31 @@ def test_lemma_1_needs_the_singular_values_that_are_zero():
     assert zhao_lemma_1([v, w], torch.eye(2).double()) == 2
 
 
+def as_convex_combination(v, w):
+    w, v = squares(w, w.shape[0]), squares(v, v.shape[1])
+    beta = w[-1] / (w[-1] + v[-1])
+    return (beta * (w[0] / w[-1]) + (1 - beta) * (v[0] / v[-1])).item(), max(w[0] / w[-1], v[0] / v[-1]).item()
+
+
+@pytest.mark.claim("Lemma 1", verdict="holds")
 @pytest.mark.claim("Lemma 1 with smallest non-zero singular values", verdict="fails")
+@pytest.mark.claim("Lemma 1, from below", verdict="holds")
+@pytest.mark.claim("Eq. 6, the equality", verdict="holds if")
+@pytest.mark.claim("Lemma 1, the maximum in place of the combination", verdict="holds")
 @instances
 @given(problems(2, 2, wide=True, regular=True))
-def test_with_both_layers_regular_there_is_no_other_reading_of_lemma_1(problem):
+def test_all_forms_of_lemma_1_and_the_bound_from_below_where_both_layers_are_regular(problem):
     (v, w), x = problem
-    true = true_condition([v, w], x)
-    assert with_nonzero_singular_values(v, w) == pytest.approx(ratio_of_sums(v, w), rel=1e-9)
-    assert true <= data_condition(x) * with_nonzero_singular_values(v, w) * up_to_rounding(true)
+    true, moment, data = true_condition([v, w], x), SecondMoment.from_data(x), data_condition(x)
+    bound, ratio, (combination, maximum) = (
+        zhao_lemma_1([v, w], moment),
+        ratio_of_sums(v, w),
+        as_convex_combination(v, w),
+    )
+    assert bound == pytest.approx(data * ratio, rel=1e-6)
+    assert (with_nonzero_singular_values(v, w), combination) == pytest.approx((ratio, ratio), rel=1e-9)
+    assert true <= data * ratio * up_to_rounding(true) and ratio <= maximum * (1 + 1e-6)
+    assert true >= from_below((v, w), moment) / up_to_rounding(true)
 
 
 @pytest.mark.claim("Lemma 1, equality for white data", verdict="holds")
@@ -112,15 +122,6 @@ def test_lemma_1_is_an_equality_for_white_data(problem):
 
 @pytest.mark.claim("Lemma 1, from below", verdict="holds")
 @instances
-@given(problems(2, 2, wide=True, regular=True))
-def test_the_data_bound_the_condition_number_from_below(problem):
-    (v, w), x = problem
-    true = true_condition([v, w], x)
-    assert true >= from_below((v, w), SecondMoment.from_data(x)) / up_to_rounding(true)
-
-
-@pytest.mark.claim("Lemma 1, from below", verdict="holds")
-@instances
 @given(problems(2, 2, wide=True, regular=True), st.sampled_from([0.1, 1.0, 10.0]))
 def test_from_below_it_is_an_equality_for_an_even_hidden_layer(problem, scale):
     (v, w), x = problem
@@ -136,38 +137,12 @@ def test_from_below_the_matrix_has_to_be_regular():
     assert from_below((v, w), SecondMoment.from_data(x)) == math.inf
 
 
-def as_convex_combination(v, w):
-    w, v = squares(w, w.shape[0]), squares(v, v.shape[1])
-    beta = w[-1] / (w[-1] + v[-1])
-    return (beta * (w[0] / w[-1]) + (1 - beta) * (v[0] / v[-1])).item(), max(w[0] / w[-1], v[0] / v[-1]).item()
-
-
-@pytest.mark.claim("Eq. 6, the equality", verdict="holds if")
-@instances
-@given(problems(2, 2, wide=True, regular=True))
-def test_the_ratio_of_sums_is_a_convex_combination_where_both_matrices_are_regular(problem):
-    (v, w), _ = problem
-    assert as_convex_combination(v, w)[0] == pytest.approx(ratio_of_sums(v, w), rel=1e-9)
-
-
 @pytest.mark.claim("Eq. 6, the equality", verdict="holds if")
 def test_the_convex_combination_is_undefined_where_one_matrix_is_singular():
     v, w = diagonal([1], 3, 2), diagonal([1, 1], 2, 3)  # m = 3 > max(d, k) = 2
     assert torch.isnan(torch.tensor(as_convex_combination(v, w)[0]))
     assert ratio_of_sums(v, w) == 2
     assert true_condition([v, w], torch.eye(2).double()) == pytest.approx(2, rel=1e-12)
-
-
-@pytest.mark.claim("Lemma 1, the maximum in place of the combination", verdict="holds")
-@instances
-@given(problems(2, 2, wide=True, regular=True))
-def test_the_larger_condition_number_is_a_bound_too(problem):
-    (v, w), x = problem
-    true = true_condition([v, w], x)
-    assert true <= data_condition(x) * as_convex_combination(v, w)[1] * up_to_rounding(true)
-    assert zhao_lemma_1([v, w], SecondMoment.from_data(x)) <= data_condition(x) * as_convex_combination(v, w)[1] * (
-        1 + 1e-6
-    )
 
 
 @pytest.mark.claim("Lemma 1, the maximum in place of the combination", verdict="holds")
@@ -229,17 +204,6 @@ def test_no_smaller_network_needs_them():
     for v, w in itertools.product(range(-3, 4), repeat=2):
         if v or w:  # with d = m = k = 1 there is one eigenvalue
             assert unpadded(exact([[v]]), exact([[w]])) == 1
-
-
-@pytest.mark.claim("Lemma 1 for narrow layers", verdict="holds if")
-@instances
-@given(problems(2, 2))
-def test_lemma_1_holds_for_any_width_with_zero_padded_singular_values(problem):
-    (v, w), x = problem
-    true = true_condition([v, w], x)
-    assume(true is not None)
-    assert true <= printed(v, w, x) * up_to_rounding(true)
-    assert true <= zhao_lemma_1([v, w], SecondMoment.from_data(x)) * up_to_rounding(true)
 
 
 @pytest.mark.claim("Lemma 1 for narrow layers", verdict="holds if")

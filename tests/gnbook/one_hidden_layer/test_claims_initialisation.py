@@ -1,4 +1,4 @@
-"""Zhao 2024, appendix G: what Lemma 1 becomes for Gaussian weights. All draws are seeded."""
+"""Zhao 2024, appendix G: Lemma 1 for Gaussian weights. All draws are seeded."""
 
 import itertools
 import math
@@ -43,12 +43,12 @@ def test_the_singular_values_are_within_the_interval_as_often_as_stated(seed, ro
 
 
 @pytest.mark.claim("Lemma 6", verdict="holds")
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (2, 1), (4, 4), (30, 5), (5, 30), (60, 60)])
-@pytest.mark.parametrize("t", [1.2, 2.0, 3.0])
-def test_the_frequency_over_many_draws(rows, columns, t):
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (2, 1), (4, 4), (30, 5), (5, 30)])
+def test_the_frequency_over_many_draws(rows, columns):
     largest, smallest = ends(gaussian(1, 4000, rows, columns))
-    lower, upper = zhao_lemma_6(rows, columns, t)
-    assert ((smallest >= lower) & (largest <= upper)).double().mean() >= 1 - 2 * math.exp(-(t**2) / 2)
+    for t in (1.2, 2.0, 3.0):
+        lower, upper = zhao_lemma_6(rows, columns, t)
+        assert ((smallest >= lower) & (largest <= upper)).double().mean() >= 1 - 2 * math.exp(-(t**2) / 2)
 
 
 def printed_lemma_7(d, m, k, t, variance_v, variance_w):
@@ -92,11 +92,11 @@ def test_for_any_sizes_the_printed_bound_tends_to_one_and_its_promise_to_certain
 @pytest.mark.claim("Lemma 7", verdict="fails")
 def test_no_smaller_sizes_violate_it():
     def violated(d, m, k):
-        v, w = draw(0, 400, d, m, k, 1 / d, 1 / m)
+        v, w = draw(0, 200, d, m, k, 1 / d, 1 / m)
         kappas = exact([true_condition(pair, torch.eye(d).double()) for pair in zip(v, w, strict=True)])
         for t in (2.5, 4.0, 6.0, 20.0):
             frequency = (kappas <= printed_lemma_7(d, m, k, t, 1 / d, 1 / m) * (1 + 1e-9)).double().mean().item()
-            if frequency < allowed(1 - 8 * math.exp(-(t**2) / 2), 400):
+            if frequency < allowed(1 - 8 * math.exp(-(t**2) / 2), 200):
                 return True
         return False
 
@@ -206,12 +206,6 @@ def test_eq_21_is_ten_percent_off_until_the_width_is_1760_times_the_input():
 
 
 @pytest.mark.claim("Appendix G.2, edges of the spectra", verdict="fails")
-def test_v_v_transposed_is_singular_in_a_wide_network():
-    v = exact([[1], [0]])  # m = 2, d = 1, the smallest shape with m > d
-    assert torch.linalg.eigvalsh(v @ v.mT)[0] == 0  # where the display has m (1 - sqrt(1/2))^2 > 0
-
-
-@pytest.mark.claim("Appendix G.2, edges of the spectra", verdict="fails")
 @instances
 @given(seeds, wide_shapes, variances)
 def test_v_v_transposed_is_singular_whatever_the_draw(seed, shape, variance):
@@ -229,7 +223,7 @@ def test_the_edges_of_v_transposed_v_converge_to_the_ones_displayed(ratio, varia
     errors = []
     for m in (40, 160, 640):
         d = round(ratio * m)
-        largest, smallest = ends(variance**0.5 * gaussian(3, 10, m, d))
+        largest, smallest = ends(variance**0.5 * gaussian(3, 4, m, d))
         top, bottom = (variance * m * (1 + sign * math.sqrt(d / m)) ** 2 for sign in (1, -1))
         scale = variance * m * m ** (-2 / 3)  # fluctuations at the edges
         errors.append([abs(e.square().mean() - f) / (variance * m) for e, f in ((largest, top), (smallest, bottom))])
@@ -250,7 +244,7 @@ def test_lemma_1_converges_to_the_asymptotic_bound(inputs, outputs, kaiming):
         y, z = math.sqrt(d / m), math.sqrt(k / m)
         edges = [variance_w * (1 + s * z) ** 2 + variance_v * (1 + s * y) ** 2 for s in (1, -1)]
         assert limit == pytest.approx(edges[0] / edges[1], rel=1e-9)
-        kappas = white_condition(*draw(5, 5, d, m, k, variance_v, variance_w))
+        kappas = white_condition(*draw(5, 3, d, m, k, variance_v, variance_w))
         errors.append(abs(kappas / limit - 1).mean().item())
     assert errors[-1] < errors[0] and errors[-1] < 0.12
 

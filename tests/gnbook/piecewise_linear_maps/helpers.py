@@ -1,4 +1,4 @@
-"""What the claims on piecewise linear maps are tried on, and their oracles."""
+"""Networks and oracles for the claims on piecewise linear maps."""
 
 import torch
 from gnbook.shared.piecewise_linear import Layer, SkipLayer

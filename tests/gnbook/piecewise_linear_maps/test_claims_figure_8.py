@@ -47,25 +47,18 @@ def test_one_unit_of_negative_weight_loses_by_the_skip():
 
 
 @pytest.mark.claim("Riedi Figure 8, singular values", verdict="fails")
-def test_of_forty_toys_few_have_a_smallest_singular_value_that_always_grows():
-    runs = [toy(seed, np.linspace(0, 1, 51).tolist()) for seed in range(40)]
-    always = sum(bool((run[:, -1].diff() >= 0).all()) for run in runs)
-    more = sum(bool(run[-1, -1] > run[0, -1]) for run in runs)
-    assert always <= 8 and more >= 28
+@pytest.mark.claim("Riedi Figure 8, condition number", verdict="fails")
+def test_of_forty_toys_few_have_a_smallest_singular_value_or_a_condition_number_that_only_improves():
+    for seen in (lambda run: run[:, -1], lambda run: run[:, -1] / run[:, 0]):
+        runs = [seen(toy(seed, np.linspace(0, 1, 21).tolist())) for seed in range(40)]
+        assert sum(bool((run.diff() >= 0).all()) for run in runs) <= 8
+        assert sum(bool(run[-1] > run[0]) for run in runs) >= 28
 
 
 @pytest.mark.claim("Riedi Figure 8, condition number", verdict="fails")
 def test_two_units_where_the_skip_hurts():
     values = [pseudo_condition(exact([[1, 0], [0, -1]]) + rho * torch.eye(2).double()) for rho in (0.0, 0.5, 0.9)]
     assert values == pytest.approx([1, 3, 19])
-
-
-@pytest.mark.claim("Riedi Figure 8, condition number", verdict="fails")
-def test_of_forty_toys_few_have_a_condition_number_that_always_falls():
-    runs = [toy(seed, np.linspace(0, 1, 51).tolist()) for seed in range(40)]
-    kappas = [run[:, 0] / run[:, -1] for run in runs]
-    assert sum(bool((k.diff() <= 0).all()) for k in kappas) <= 8
-    assert sum(bool(k[-1] < k[0]) for k in kappas) >= 28
 
 
 @pytest.mark.claim("Riedi Figure 8, condition number", verdict="fails")

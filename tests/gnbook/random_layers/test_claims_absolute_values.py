@@ -26,7 +26,6 @@ from tests.gnbook.random_layers.helpers import (
     slopes,
     squares_of_any_kind,
     switches,
-    two_hundred,
 )
 from tests.strategies import exact, gaussian, instances, seeds
 
@@ -97,35 +96,18 @@ def test_the_bounds_of_the_condition_number_for_any_matrix(weight, scale):
 
 
 @pytest.mark.claim("Riedi Lemma 36, iii and iv", verdict="holds")
-@pytest.mark.parametrize("n", range(1, 6))
-def test_a_thousand_condition_numbers_are_within_the_bounds(n):
-    weights = two_hundred(n)
-    kappa, bounds = condition(weights + eye(n)), layers.riedi_lemma_36(rm.extremes(weights))
-    for bound in bounds:
-        assert (kappa <= bound * (1 + 1e-9))[kappa < 1e8].all()
-        assert 20 <= bound.isfinite().sum()
-    assert (bounds.sharper <= torch.minimum(bounds.norm, bounds.symmetric) * (1 + 1e-9)).all()
-
-
-@pytest.mark.claim("Riedi Lemma 36, iii and iv", verdict="holds")
 @pytest.mark.parametrize("n", [2, 3])
 @pytest.mark.parametrize("which", ["norm", "symmetric", "sharper"])
 def test_no_optimiser_finds_a_matrix_beyond_the_bounds(n, which):
     def excess(matrix):
         singular = torch.linalg.svdvals(matrix + eye(n))
         s1, _, low, high = parts(matrix)
-        top = (s1**2 + high + 1).log() / 2
-        if which == "norm":
-            bottom, room = (1 - s1).clamp_min(1e-12).log(), s1
-        elif which == "symmetric":
-            bottom, room = (low + 1).clamp_min(1e-12).log() / 2, -low
-        else:
-            bottom, room = (1 + low / 2).clamp_min(1e-12).log(), -low / 2
-        value = (singular[0] / singular[-1]).log() - top + bottom
-        return value if room < 0.98 else value * 0 - (room - 0.98)  # outside its assumption, walk back
+        room, power = {"norm": (s1, 1), "symmetric": (-low, 0.5), "sharper": (-low / 2, 1)}[which]
+        top, bottom = (s1**2 + high + 1).log() / 2, power * (1 - room).clamp_min(1e-12).log()
+        value = (singular[..., 0] / singular[..., -1]).log() - top + bottom
+        return value.where(room < 0.98, 0.98 - room)  # outside its assumption, walk back
 
-    largest = attack(excess, n, n)
-    assert -0.5 < largest <= 1e-9  # it comes near, and not beyond
+    assert -0.5 < attack(excess, n, n) <= 1e-9  # it comes near, and not beyond
 
 
 @pytest.mark.claim("Riedi Lemma 36, which condition is easier", verdict="holds if")
@@ -215,7 +197,7 @@ def test_the_signs_that_an_input_gives_do_not():
 
 @pytest.mark.claim("Riedi Eq. 119 and 120", verdict="holds")
 def test_exceptional_events_are_rare_and_vanish():
-    layer = rm.extremes(random_layers(5, 100_000, 2))
+    layer = rm.extremes(random_layers(5, 20_000, 2))
     assert (layer.tau_smallest > -1).all() and (layer.largest < 1).all()
     shares = []
     for n, count in ((5, 4000), (20, 2000), (80, 500)):
@@ -279,10 +261,10 @@ def test_the_limit_of_one_layer_is_below_three_for_all_r_above_one(r, more):
 
 @pytest.mark.claim("Riedi introduction, condition number of 3", verdict="holds if")
 @pytest.mark.parametrize("law", rm.LAWS)
-@pytest.mark.parametrize("r", [1.02, 1.15, 1.3, 2.0])
+@pytest.mark.parametrize("r", [1.02, 1.3])
 def test_large_layers_are_below_three(r, law):
     n, generator = 120, torch.Generator().manual_seed(0)
-    weights = random_layers(n, 40, r, law)
+    weights = random_layers(n, 20, r, law)
     signs = torch.rand(2, n, generator=generator, dtype=torch.float64).sub(0.5).sign()
     kappa = condition(region(weights, *signs))
     assert kappa.max() < 3

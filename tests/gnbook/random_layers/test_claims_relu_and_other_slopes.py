@@ -26,9 +26,13 @@ from tests.gnbook.random_layers.helpers import (
     slopes,
     squares_of_any_kind,
     switches,
-    two_hundred,
 )
 from tests.strategies import exact, gaussian, instances, matrices, seeds
+
+
+def corollary_40(n, r, theta):
+    """Both sides of Eq. 151, on the singular values that are not zero."""
+    return (1 - (2 + 2 * n + theta) / r) / 2, 1 + 1 / r
 
 
 def relu_layers(seed, count=1000):
@@ -49,8 +53,9 @@ def relu_layers(seed, count=1000):
 
 
 @pytest.mark.claim("Riedi Theorem 39", verdict="holds if")
+@pytest.mark.claim("Riedi Corollary 40", verdict="fails")
 def test_the_bounds_for_relus_hold_as_often_as_stated():
-    failures, failures_2, allowed = [], [], []
+    failures, failures_2, failures_40, allowed = [], [], [], []
     for k, d1, d, off, off_residual, theta, factor in relu_layers(0):
         n = len(k)
         nu = off + off_residual - off * off_residual / n
@@ -67,8 +72,12 @@ def test_the_bounds_for_relus_hold_as_often_as_stated():
         weight = k / (r * math.sqrt(8 * n))
         kappa, s1 = condition(region(weight, d1, d), n - off).item(), torch.linalg.svdvals(weight)[0].item()
         failures_2.append(kappa > 2 * (1 + s1) / (1 - (prime + prime * nu + theta) / r))
-    assert not rejected(torch.tensor(failures), max(allowed))
-    assert not rejected(torch.tensor(failures_2), max(allowed))
+        r = factor * (2 + 2 * n + theta)
+        lower, upper = corollary_40(n, r, theta)
+        singular = torch.linalg.svdvals(region(k / (r * math.sqrt(8 * n)), d1, d))[: n - off]
+        failures_40.append(bool((singular[-1] < lower) or (singular[0] > upper)))
+    for found in (failures, failures_2, failures_40):
+        assert not rejected(torch.tensor(found), max(allowed))
 
 
 @pytest.mark.claim("Riedi Theorem 39", verdict="holds if")
@@ -101,20 +110,6 @@ def test_the_same_weights_do_whatever_units_are_off(off, off_residual):
 
 
 @pytest.mark.claim("Riedi Corollary 40", verdict="fails")
-def test_the_bounds_on_singular_values_for_relus_hold_as_often_as_stated():
-    failures, allowed = [], []
-    for k, d1, d, off, _, theta, factor in relu_layers(1):
-        n = len(k)
-        r = factor * (2 + 2 * n + theta)
-        lower, upper = layers.riedi_corollary_40(n, r, theta)
-        assert (lower, upper) == pytest.approx(((1 - (2 + 2 * n + theta) / r) / 2, 1 + 1 / r))
-        singular = torch.linalg.svdvals(region(k / (r * math.sqrt(8 * n)), d1, d))[: n - off]
-        failures.append(bool((singular[-1] < lower) or (singular[0] > upper)))
-        allowed.append(2 * math.exp(-(theta**2) / 2))
-    assert not rejected(torch.tensor(failures), max(allowed))
-
-
-@pytest.mark.claim("Riedi Corollary 40", verdict="fails")
 def test_units_that_are_off_bring_zeros_below_any_lower_bound():
     n, off = 6, 2
     d = switches(n, off, torch.Generator().manual_seed(0))
@@ -144,17 +139,14 @@ def test_no_optimiser_finds_a_layer_of_small_norm_beyond_the_bounds_for_relus(of
     r, r_40 = 2 + 2 * nu + theta + 0.5, 2 + 2 * n + theta + 0.5
 
     def singular(theta, r):
-        weight = theta / torch.linalg.matrix_norm(theta, 2) / r  # the largest that the event allows
-        return torch.linalg.svdvals(region(weight, d1, d))[: n - off]
+        weight = theta / torch.linalg.matrix_norm(theta, 2)[:, None, None] / r  # the largest that the event allows
+        return torch.linalg.svdvals(region(weight, d1, d))[:, : n - off]
 
-    bound, (lower, upper) = (
-        layers.riedi_theorem_39(n, off, off_residual, r, theta).bound,
-        layers.riedi_corollary_40(n, r_40, theta),
-    )
-    kappa = attack(lambda w: singular(w, r)[0] / singular(w, r)[-1], n, n, starts=2)
+    bound, (lower, upper) = layers.riedi_theorem_39(n, off, off_residual, r, theta).bound, corollary_40(n, r_40, theta)
+    kappa = attack(lambda w: singular(w, r)[:, 0] / singular(w, r)[:, -1], n, n)
     assert 1.1 < kappa <= (1 + 1 / r) / (1 - 1 / r) * (1 + 1e-9) < bound
-    assert -0.01 < attack(lambda w: singular(w, r_40)[0] - upper, n, n, starts=2) <= 1e-12
-    assert attack(lambda w: lower - singular(w, r_40)[-1], n, n, starts=2) <= 0
+    assert -0.01 < attack(lambda w: singular(w, r_40)[:, 0] - upper, n, n) <= 1e-12
+    assert attack(lambda w: lower - singular(w, r_40)[:, -1], n, n) <= 0
 
 
 @pytest.mark.claim("All regions", verdict="holds")
@@ -173,25 +165,6 @@ def test_no_region_is_beyond_the_bounds(weight, scale, slope, seed):
 
 
 @pytest.mark.claim("All regions", verdict="holds")
-@pytest.mark.claim("All regions of a branch", verdict="holds")
-@pytest.mark.parametrize("n", range(1, 6))
-def test_all_regions_of_a_thousand_layers_are_within_the_bounds(n):
-    says = [0, 0]
-    for i, (first, second) in enumerate(itertools.pairwise([*two_hundred(n), eye(n)])):
-        slope = (-1.0, -0.3, 0.0, 0.05, 0.4)[i % 5]
-        corners = exact(list(itertools.product((slope, 1.0), repeat=n)))
-        for j, (bounds, outer) in enumerate(
-            [(layers.all_regions(first, slope), eye(n)), (layers.all_regions_of_branch(first, second, slope), second)]
-        ):
-            singular = torch.linalg.svdvals(eye(n) + outer @ (corners[:, :, None] * first))
-            singular = singular if slope == 0 else torch.cat([singular, singular * abs(slope)])  # D is slope times I
-            assert singular.max() <= bounds.upper * (1 + 1e-12)
-            assert singular.min() >= bounds.lower - 1e-12 * bounds.upper
-            says[j] += bounds.lower > 0
-    assert min(says) >= 50
-
-
-@pytest.mark.claim("All regions", verdict="holds")
 @pytest.mark.parametrize("slope", [-1.0, -0.3, 0.0, 0.1, 0.6])
 @pytest.mark.parametrize("end", ["lower", "upper"])
 def test_no_optimiser_finds_a_region_beyond_the_bounds(slope, end):
@@ -200,21 +173,17 @@ def test_no_optimiser_finds_a_region_beyond_the_bounds(slope, end):
         d1 = exact(corner)
 
         def excess(matrix, d1=d1):
-            singular, (s1, _, low, high) = (
-                torch.linalg.svdvals(region(matrix, d1, torch.ones(n).double())),
-                parts(matrix),
-            )
+            singular = torch.linalg.svdvals(region(matrix, d1, torch.ones(n).double()))
+            s1, _, low, high = parts(matrix)
             if end == "upper":
-                return singular[0] - (1 + centre * high + (centre * s1) ** 2).clamp_min(0).sqrt() - half * s1
-            rest = 1 + centre * low
-            a = s1
+                return singular[:, 0] - (1 + centre * high + (centre * s1) ** 2).clamp_min(0).sqrt() - half * s1
+            rest, a = 1 + centre * low, s1
             if slope > 0:
                 a = torch.minimum(s1, half * (rest.clamp_min(1e-12) / slope).sqrt() / centre)
-            value = (rest + (centre * a) ** 2).clamp_min(1e-12).sqrt() - half * a - singular[-1]
-            return value if value > -1 and rest > 0.02 else low + 0 * value  # where nothing follows, walk back
+            value = (rest + (centre * a) ** 2).clamp_min(1e-12).sqrt() - half * a - singular[:, -1]
+            return value.where((value > -1) & (rest > 0.02), low)  # where nothing follows, walk back
 
-        largest = attack(excess, n, n, starts=3)
-        assert largest <= 1e-9
+        assert attack(excess, n, n) <= 1e-9
 
 
 @pytest.mark.claim("All regions", verdict="holds")
@@ -232,8 +201,8 @@ def test_a_rotation_attains_both_bounds(s, cosine, slope):
 @pytest.mark.claim("All regions", verdict="holds")
 @instances
 @given(squares_of_any_kind, scales, slopes)
-def test_the_lower_bound_is_the_minimum_that_it_is_said_to_be(weight, scale, slope):
-    s1, _, low, _ = (value.item() for value in parts(scale * weight))
+def test_the_lower_bound_is_the_minimum_that_it_is_said_to_be_and_both_contain_lemma_36(weight, scale, slope):
+    s1, _, low, high = (value.item() for value in parts(scale * weight))
     centre, half = (1 + slope) / 2, (1 - slope) / 2
     least, rest = 1 - s1, 1 + centre * low
     if rest > 0:
@@ -241,15 +210,7 @@ def test_the_lower_bound_is_the_minimum_that_it_is_said_to_be(weight, scale, slo
         least = max(least, ((rest + (centre * a) ** 2).sqrt() - half * a).min().item())
     expected = max(least, 0) * (abs(slope) or 1)
     assert layers.all_regions(scale * weight, slope).lower == pytest.approx(expected, abs=1e-6 * (1 + s1))
-
-
-@pytest.mark.claim("All regions", verdict="holds")
-@instances
-@given(squares_of_any_kind, scales)
-def test_it_contains_lemma_36_and_the_norm(weight, scale):
-    weight = scale * weight
-    s1, _, low, high = (value.item() for value in parts(weight))
-    linear, relu, absolute = (layers.all_regions(weight, slope) for slope in (1.0, 0.0, -1.0))
+    linear, relu, absolute = (layers.all_regions(scale * weight, slope) for slope in (1.0, 0.0, -1.0))
     assert absolute == pytest.approx((max(1 - s1, 0), 1 + s1), abs=1e-12)
     assert linear.upper == pytest.approx(math.sqrt(max(1 + high + s1**2, 0)), abs=1e-7)
     assert linear.lower == pytest.approx(max(math.sqrt(max(1 + low, 0)), 1 - s1, 0), abs=1e-7)
@@ -295,16 +256,16 @@ def test_no_optimiser_finds_a_branch_beyond_the_bounds(slope, end):
     for d1 in exact(list(itertools.product((slope, 1.0), repeat=2))):
 
         def excess(weight, d1=d1):
-            inner, outer = weight[:, :2], weight[:, 2:]
+            inner, outer = weight[..., :2], weight[..., 2:]
             product = parts(inner)[0] * parts(outer)[0]
             middle = torch.linalg.svdvals(eye(2) + (1 + slope) / 2 * outer @ inner)
             singular = torch.linalg.svdvals(eye(2) + outer @ (d1[:, None] * inner))
             if end == "upper":
-                return singular[0] - middle[0] - (1 - slope) / 2 * product
-            value = middle[-1] - (1 - slope) / 2 * product - singular[-1]
-            return value if middle[-1] > (1 - slope) / 2 * product else -product  # where nothing follows, walk back
+                return singular[:, 0] - middle[:, 0] - (1 - slope) / 2 * product
+            value = middle[:, -1] - (1 - slope) / 2 * product - singular[:, -1]
+            return value.where(middle[:, -1] > (1 - slope) / 2 * product, -product)  # where nothing follows, walk back
 
-        found.append(attack(excess, 2, 4, starts=2))
+        found.append(attack(excess, 2, 4))
     assert -0.02 < max(found) <= 1e-9  # it comes near, and not beyond
 
 
@@ -416,7 +377,7 @@ def test_the_smallest_counterexample_to_the_bound_for_a_batch(epsilon, n):
 def test_a_layer_that_obeys_the_bound_breaks_it_for_a_batch(n):
     theta = 2 * math.sqrt(n)
     r = 2 * (2 + 2 * n + theta)
-    lower, upper = layers.riedi_corollary_40(n, r, theta)
+    lower, upper = corollary_40(n, r, theta)
     weight, bias = torch.ones(n, 1).double(), torch.zeros(n).double()
     weight[1], bias[1] = -1, 0.5
     for w in random_layers(n, 100, r):

@@ -1,4 +1,4 @@
-"""What gradient descent before a fixed layer leaves of the loss."""
+"""The loss that gradient descent before a fixed layer leaves."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Many random layers, by what the histograms show."""
+"""Many random layers, by the values of the histograms."""
 
 import math
 

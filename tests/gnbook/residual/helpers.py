@@ -1,11 +1,11 @@
-"""What the claims on layers with a skip are tried on, and their oracles."""
+"""Layers with a skip for the tests, and oracles of their singular values."""
 
 import math
 
 import torch
 from hypothesis import strategies as st
 
-from tests.strategies import diagonal, gaussian, matrices, orthogonal, seeds, sizes, spectra, squares, symmetric
+from tests.strategies import diagonal, gaussian, matrices, orthogonal, seeds, sizes, spectra, symmetric, terms
 
 skips = st.sampled_from([1e-3, 0.1, 0.25, 1 / 3, 0.5, 2**-0.5, 1.0, 2.0, 3.0, 10.0, 1e3])
 shapes = st.tuples(sizes, sizes)
@@ -31,7 +31,7 @@ def block_eigenvalues(weight):
 
 
 def slack(weight, skip):
-    """Return what a comparison of squared singular values must allow for."""
+    """Return a bound on the rounding of squared singular values."""
     return 1e-12 * (torch.linalg.matrix_norm(weight) + abs(skip)) ** 2 + 1e-280
 
 
@@ -65,20 +65,6 @@ def aligned(draw, fewest=2, most=4, regular=False):
     if regular:
         values = [v + 1e-3 * v[0].clamp_min(1e-3) for v in values]
     return [(q * v) @ q.mT for v in values], values
-
-
-def terms(weights):
-    """Return smax^2(A_l) smax^2(B_l) and alpha_l, zero-padded, each product from its definition."""
-    k, d = weights[-1].shape[0], weights[0].shape[1]
-    pairs = []
-    for layer in range(len(weights)):
-        a, b = torch.eye(k, dtype=torch.float64), torch.eye(d, dtype=torch.float64)
-        for w in reversed(weights[layer + 1 :]):
-            a = a @ w
-        for w in weights[:layer]:
-            b = w @ b
-        pairs.append((squares(a, k), squares(b, d)))
-    return torch.stack([a[0] * b[0] for a, b in pairs]), torch.stack([a[-1] * b[-1] for a, b in pairs])
 
 
 def product_of_ratios(weights, skip, layer):

@@ -1,4 +1,4 @@
-"""Zhao 2024, section 4.3, Eq. 7 and 8: the bound for residual networks, and what skips are said to do to it."""
+"""Zhao 2024, section 4.3, Eq. 7 and 8: the bound for residual networks, and the effect of skips on it."""
 
 import itertools
 import math
@@ -88,7 +88,7 @@ def test_a_skip_across_two_layers_is_another_network():
 @pytest.mark.claim("Eq. 7", verdict="holds")
 @instances
 @given(problems(2, 4, wide=True), skips)
-def test_both_bounds_of_eq_7_hold(problem, skip):
+def test_both_bounds_of_eq_7_hold_and_the_library_evaluates_them_as_printed(problem, skip):
     weights, x = problem
     assume(x.any())
     moved = shifted(weights, skip)
@@ -100,19 +100,8 @@ def test_both_bounds_of_eq_7_hold(problem, skip):
     true = true_condition(moved, x)
     assert true <= first * up_to_rounding(true)
     assert first <= second * (1 + 1e-9)
-
-
-@pytest.mark.claim("Eq. 7", verdict="holds")
-@a_hundred
-@given(problems(2, 4, wide=True, regular=True), skips)
-def test_the_library_evaluates_eq_7_as_printed(problem, skip):
-    weights, x = problem
-    largest, alpha = terms(shifted(weights, skip))
-    assume((alpha > 1e-9 * largest).all())
-    gamma, kappas = alpha / alpha.sum(), largest / alpha
-    both = zhao_lemma_2(weights, SecondMoment.from_data(x), skip)
-    assert both.first == pytest.approx(data_condition(x) * (gamma * kappas).sum().item(), rel=1e-5)
-    assert both.second == pytest.approx(data_condition(x) * kappas.max().item(), rel=1e-5)
+    if (alpha > 1e-9 * largest).all() and torch.linalg.matrix_rank(x, rtol=1e-3) == x.shape[1]:
+        assert zhao_lemma_2(weights, SecondMoment.from_data(x), skip) == pytest.approx((first, second), rel=1e-5)
 
 
 @pytest.mark.claim("Eq. 7", verdict="holds")
@@ -174,7 +163,8 @@ def test_positive_semi_definite_layers_are_shifted(case, seed, skip):
 @pytest.mark.claim("Which layers a skip shifts", verdict="holds")
 @instances
 @given(layers(), skips)
-def test_what_the_squares_fall_short_by_is_the_trace_norm_minus_the_trace(weight, skip):
+def test_a_shift_is_the_most_that_a_skip_can_do_and_squares_lack_the_trace_norm_minus_the_trace(weight, skip):
+    assert (singular(with_skip(weight, skip)) <= (singular(weight) + skip) * (1 + 1e-12)).all()
     sums = [(s**2).sum() for s in (singular(with_skip(weight, skip)), singular(weight) + skip)]
     missing = singular(weight).sum() - weight.diagonal().sum()
     assert abs(sums[1] - sums[0] - 2 * skip * missing) <= slack(weight, skip) * 100
@@ -185,13 +175,6 @@ def test_what_the_squares_fall_short_by_is_the_trace_norm_minus_the_trace(weight
     asymmetry = torch.linalg.matrix_norm(block - block.mT)
     if away > 1e-6 * torch.linalg.matrix_norm(weight) ** 2 or asymmetry > 1e-3 * torch.linalg.matrix_norm(weight):
         assert missing > 0
-
-
-@pytest.mark.claim("Which layers a skip shifts", verdict="holds")
-@instances
-@given(layers(), skips)
-def test_a_shift_is_the_most_that_a_skip_can_do(weight, skip):
-    assert (singular(with_skip(weight, skip)) <= (singular(weight) + skip) * (1 + 1e-12)).all()
 
 
 # The alignment of layers
@@ -260,7 +243,7 @@ def test_what_is_conserved_stays_the_same_while_the_weights_move(skip):
 
 
 @pytest.mark.claim("Conserved along gradient flow", verdict="holds")
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("epsilon", [0.3, 0.03])
 def test_layers_that_start_small_align_where_their_squares_have_come_apart(seed, epsilon):
     weights = [gaussian(seed, 4, 3), gaussian(seed + 100, 2, 4)]
@@ -314,16 +297,11 @@ def test_eq_8_for_square_positive_semi_definite_aligned_layers(case, skip):
 
 
 @pytest.mark.claim("Eq. 8", verdict="fails")
-def test_eq_8_needs_positive_semi_definite_layers():
-    assert product_of_ratios(REFLECTED, 0.5, layer=1) == 1
-    assert product_of_conditions(shifted(REFLECTED, 0.5), layer=1) == pytest.approx(9, rel=1e-12)
-
-
-@pytest.mark.claim("Eq. 8", verdict="fails")
-def test_eq_8_needs_square_layers():
-    weights = [diagonal([1], 2, 1), diagonal([2, 1], 2, 2), diagonal([1], 1, 2)]  # aligned, positive semi-definite
-    assert product_of_conditions(shifted(weights, 1.0), layer=0) == pytest.approx(1, rel=1e-12)
-    assert product_of_ratios(weights, 1.0, layer=0) == pytest.approx(9 / 4, rel=1e-12)
+def test_eq_8_needs_square_positive_semi_definite_layers():
+    narrow = [diagonal([1], 2, 1), diagonal([2, 1], 2, 2), diagonal([1], 1, 2)]  # aligned, positive semi-definite
+    for weights, skip, layer, ratios, conditions in ((REFLECTED, 0.5, 1, 1, 9), (narrow, 1.0, 0, 9 / 4, 1)):
+        assert product_of_ratios(weights, skip, layer) == pytest.approx(ratios, rel=1e-12)
+        assert product_of_conditions(shifted(weights, skip), layer) == pytest.approx(conditions, rel=1e-12)
 
 
 @pytest.mark.claim("Eq. 8", verdict="fails")
@@ -390,13 +368,13 @@ def test_a_reflection_has_a_larger_second_bound_with_a_skip():
 @pytest.mark.claim("Second bound, smaller with a skip", verdict="fails")
 def test_at_kaiming_initialisation_a_small_skip_lowers_the_second_bound_about_as_often_as_not():
     widths, eye, better = [8, 12, 12, 3], torch.eye(8).double(), {0.1: 0, 4.0: 0}
-    for seed in range(200):
+    for seed in range(100):
         weights = linear_weights(widths, generator=torch.Generator().manual_seed(seed))
         without = zhao_lemma_2(weights, eye).second
         for skip in better:
             better[skip] += zhao_lemma_2(weights, eye, skip).second < without
-    assert 60 <= better[0.1] <= 140
-    assert better[4.0] == 200
+    assert 25 <= better[0.1] <= 75
+    assert better[4.0] == 100
 
 
 # What skips do to the condition number

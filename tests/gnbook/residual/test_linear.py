@@ -1,4 +1,4 @@
-"""What the page on residual networks measures of linear ones."""
+"""Measurements of linear networks on the page on residual ones."""
 
 import pytest
 import torch

@@ -1,11 +1,8 @@
-"""Networks with second derivatives, and symmetric matrices, for the tests of Hessians and of both their ends."""
+"""Networks with second derivatives for the tests of Hessians and of their extreme eigenvalues."""
 
-import torch
 from torch import nn
 
-
-def gaussian(seed, *shape):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from tests.strategies import gaussian
 
 
 def seeded(seed, *layers):

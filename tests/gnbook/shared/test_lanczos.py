@@ -5,7 +5,7 @@ import torch
 from gnbook.shared.lanczos import symmetric_ends
 
 from gnlib import NotConvergedError
-from tests.gnbook.shared.hessian_cases import gaussian
+from tests.strategies import gaussian
 
 
 @pytest.mark.parametrize("values", [[-3.0, -1.0, 0.5, 2.0], [1.0, 2.0], [-2.0, -1.0], [0.0, 0.0, 0.0], [5.0]])

@@ -1,4 +1,4 @@
-"""Piecewise linear networks: local affine maps by products of layers, and what is no such layer."""
+"""Piecewise linear networks: local affine maps by products of layers, and refusals of other layers."""
 
 import math
 

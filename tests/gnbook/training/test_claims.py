@@ -1,4 +1,4 @@
-"""Zhao 2024, section 1 and appendices C, D and I.2, as far as they are about training, and what follows from them."""
+"""Zhao 2024, section 1 and appendices C, D and I.2, as far as they are about training, and consequences."""
 
 import itertools
 from functools import partial
@@ -86,7 +86,7 @@ def test_wide_networks_with_targets_near_their_outputs_keep_their_condition_numb
     largest = []
     for width in (16, 128, 1024):
         changes = []
-        for seed in range(5):
+        for seed in range(3):
             x, generator = gnlib.whiten(gaussian(seed, 60, 8)), torch.Generator().manual_seed(seed + 1)
             net = FullyConnected(xavier_weights([8, width, width, 3], generator=generator), dtype=torch.float64)
             y, moment = net(x).detach() + 0.3 * gaussian(seed + 2, 60, 3), gnlib.SecondMoment.from_data(x)
@@ -125,22 +125,17 @@ def ratios_in_training(x, width, seed, epochs):
 
 
 @pytest.mark.claim("Appendix D, tight throughout training", verdict="fails")
-@pytest.mark.parametrize("seed", range(5))
-def test_for_white_data_and_wide_layers_the_bound_stays_tight(seed):
-    ratios, losses = ratios_in_training(gnlib.whiten(gaussian(seed, 60, 8)), 100, seed, epochs=200)
+@pytest.mark.parametrize("seed", range(2))
+def test_the_bound_stays_tight_for_white_data_and_wide_layers_and_is_loose_for_raw_data(seed):
+    x = gaussian(seed, 60, 8)
+    ratios, losses = ratios_in_training(gnlib.whiten(x), 100, seed, epochs=200)
     assert losses[-1] < 0.8 * losses[0]
     assert all(1 <= ratio * (1 + 1e-6) and ratio < 1.5 for ratio in ratios)
-
-
-@pytest.mark.claim("Appendix D, tight throughout training", verdict="fails")
-@pytest.mark.parametrize("seed", range(5))
-def test_for_raw_data_the_bound_is_loose_from_the_first_epoch_on(seed):
-    raw = gaussian(seed, 60, 8) * torch.logspace(0, -2, 8).double()
-    ratios, _ = ratios_in_training(raw, 20, seed, epochs=100)
+    ratios, _ = ratios_in_training(x * torch.logspace(0, -2, 8).double(), 20, seed, epochs=100)
     assert all(ratio > 3 for ratio in ratios)
 
 
-SEEDS, WIDTHS = range(6), (15, 25, 40, 160)
+SEEDS, WIDTHS = range(4), (15, 25, 40, 160)
 
 
 @pytest.fixture(scope="module")
@@ -185,21 +180,15 @@ def test_at_the_size_of_figure_18_a_wider_network_ends_up_worse_and_changes_more
 @pytest.mark.claim("Figure 18, width improves speed and conditioning", verdict="fails")
 def test_a_width_just_enough_for_a_regular_matrix_is_worse_than_fewer_units(relu_paths):
     found = [kappas(relu_paths, seed) for seed in SEEDS]
-    assert sum(kappa[25][1] > 5 * kappa[15][1] for kappa in found) >= 4
+    assert sum(kappa[25][1] > 5 * kappa[15][1] for kappa in found) >= 3
     assert any(change(kappa[25]) > 5 * change(kappa[15]) for kappa in found)
 
 
 @pytest.mark.claim("Figure 18, width improves speed and conditioning", verdict="fails")
 @pytest.mark.parametrize("seed", SEEDS)
-def test_wider_networks_train_faster(relu_paths, seed):
-    losses = [relu_paths[seed, m][0] for m in WIDTHS]
+def test_wider_networks_train_faster_and_if_regular_are_better_conditioned_and_change_less(relu_paths, seed):
+    losses, kappa = [relu_paths[seed, m][0] for m in WIDTHS], kappas(relu_paths, seed)
     assert losses == sorted(losses, reverse=True)
-
-
-@pytest.mark.claim("Figure 18, width improves speed and conditioning", verdict="fails")
-@pytest.mark.parametrize("seed", SEEDS)
-def test_networks_wide_enough_to_stay_regular_are_better_conditioned_the_wider_and_change_little(relu_paths, seed):
-    kappa = kappas(relu_paths, seed)
     for epoch in (0, 1):
         assert min(kappa[15][epoch], kappa[25][epoch]) > 3 * kappa[40][epoch] > 9 * kappa[160][epoch]
     assert max(change(kappa[40]), change(kappa[160])) < 2

@@ -3,13 +3,13 @@
 from itertools import pairwise
 
 import torch
-from gnbook.transition_to_linearity.ball import SIGMOID, TANH
+from gnbook.transition_to_linearity.ball import TANH, Smoothness
 from gnbook.transition_to_linearity.wide_network import WideNetwork, normal_weights
 from hypothesis import strategies as st
 
 from tests.strategies import matrices
 
-SMOOTH = {torch.tanh: TANH, torch.sigmoid: SIGMOID}
+SMOOTH = {torch.tanh: TANH, torch.sigmoid: Smoothness(lipschitz=1 / 4, curvature=1 / 108**0.5, at_zero=1 / 2)}
 SLACK = 1 + 1e-9
 TINY = 1e-12
 

@@ -61,28 +61,23 @@ def value_bounds(c, m, size, constants, depth):
 
 
 @pytest.mark.claim("Liu Lemma F.3, corrected", verdict="holds")
+@pytest.mark.claim("Liu Eqs. 71 and 77, corrected", verdict="holds")
+@pytest.mark.claim("Liu Lemma F.5", verdict="holds")
 @instances
 @given(seeds, st.integers(1, 6), st.integers(1, 3), st.integers(1, 3), st.sampled_from(list(SMOOTH)))
-def test_values_with_the_root_of_the_width(seed, m, d, depth, sigma):
-    weights = [gaussian(seed + i, m, d if i == 0 else m) for i in range(depth)] + [gaussian(seed + 9, 1, m)]
-    x = gaussian(seed + 10, d)
-    c = max(norm(w) for w in weights) / m**0.5
-    bounds = value_bounds(c, m, x.abs().max().item(), SMOOTH[sigma], depth)
-    for h, bound in zip(values(weights, x, sigma)[1:], bounds, strict=True):
-        assert h.norm() <= bound * SLACK
-
-
-@pytest.mark.claim("Liu Eqs. 71 and 77, corrected", verdict="holds")
-@instances
-@given(seeds, st.integers(1, 6), st.integers(1, 3), st.integers(2, 3), st.sampled_from(list(SMOOTH)))
-def test_norms_by_the_weights_with_the_offset_of_the_layer_below(seed, m, d, depth, sigma):
+def test_values_norms_by_the_weights_and_gradients_of_layers(seed, m, d, depth, sigma):
     weights = [gaussian(seed + i, m, d if i == 0 else m) for i in range(depth)] + [gaussian(seed + 9, 1, m)]
     x = gaussian(seed + 10, d)
     c, constants = max(norm(w) for w in weights) / m**0.5, SMOOTH[sigma]
-    below = value_bounds(c, m, x.abs().max().item(), constants, depth)
-    for layer, bound in zip(layer_norms(module(weights, sigma), x[None])[1:], below, strict=False):
-        assert layer.by_weights <= constants.lipschitz * bound / m**0.5 * SLACK
-        assert layer.weights_weights <= constants.curvature * bound**2 / m * SLACK
+    bounds = value_bounds(c, m, x.abs().max().item(), constants, depth)
+    for h, bound in zip(values(weights, x, sigma)[1:], bounds, strict=True):
+        assert h.norm() <= bound * SLACK
+    for layer, below in zip(layer_norms(module(weights, sigma), x[None])[1:], bounds, strict=False):
+        assert layer.by_weights <= constants.lipschitz * below / m**0.5 * SLACK
+        assert layer.weights_weights <= constants.curvature * below**2 / m * SLACK
+    c = max(norm(w) for w in weights[1:]) / m**0.5
+    for index, b in enumerate(gradients(weights, x, sigma), 1):
+        assert b.norm() <= constants.lipschitz ** (depth - index) * c ** (depth - index + 1) * SLACK
 
 
 @pytest.mark.claim("Liu Eqs. 71 and 77", verdict="fails")
@@ -93,14 +88,16 @@ def test_norms_by_the_weights_with_an_offset_at_the_input_zero():
 
 
 @pytest.mark.claim("Liu Eqs. 69 to 75, but for 74", verdict="holds")
+@pytest.mark.claim("Liu Eq. 74, corrected", verdict="holds")
+@pytest.mark.claim("Liu Eqs. 76 and 78", verdict="holds")
 @instances
 @given(networks(most=1, skips=False))
-def test_first_and_pure_second_derivatives_of_a_layer(network):
+def test_first_and_second_derivatives_of_a_layer_and_their_norms(network):
     (w, _), a, sigma, _ = network
     fan_in = len(a)
     first, second = slopes(sigma, w @ a / fan_in**0.5)
     by_input, by_weights = torch.func.jacrev(lambda a, w: sigma(w @ a / fan_in**0.5), (0, 1))(a, w)
-    aa, _, ww = second_derivatives(w, a, sigma)
+    aa, mixed, ww = second_derivatives(w, a, sigma)
     eye = torch.eye(len(w)).double()
     assert torch.allclose(by_input, first[:, None] * w / fan_in**0.5, atol=TINY)
     assert torch.allclose(by_weights, torch.einsum("i,k,ij->ijk", first, a, eye) / fan_in**0.5, atol=TINY)
@@ -108,39 +105,20 @@ def test_first_and_pure_second_derivatives_of_a_layer(network):
     units = torch.einsum("ij,ik->ijk", eye, eye)
     by_formula = torch.einsum("i,ijk,a,b->jakbi", second, units, a, a) / fan_in
     assert torch.allclose(ww, by_formula.reshape(ww.shape), atol=1e-9 * (1 + ww.abs().max()))
+    printed = torch.einsum("i,ij,b,ik->jkbi", second, w, a, eye) / fan_in
+    missing = torch.einsum("i,ik,jb->jkbi", first, eye, torch.eye(fan_in).double()) / fan_in**0.5
+    assert torch.allclose(mixed, (printed + missing).reshape(mixed.shape), atol=1e-9 * (1 + mixed.abs().max()))
+    upper = (second.abs().max() * norm(w) ** 2 * (a @ a)).item() ** 0.5 * second.abs().max().item() ** 0.5 / fan_in
+    assert norm_221(mixed).upper <= (upper + first.norm().item() / fan_in**0.5) * SLACK + TINY
+    bend = SMOOTH[sigma].curvature
+    assert norm_221(aa).upper <= bend * norm(w) ** 2 / fan_in * SLACK + TINY
+    assert norm_221(ww).upper <= bend * (a @ a) / fan_in * SLACK + TINY <= bend * a.abs().max() ** 2 * SLACK + 2 * TINY
 
 
 @pytest.mark.claim("Liu Eq. 74", verdict="fails")
 def test_the_mixed_derivative_of_a_linear_layer_is_not_zero():
     _, mixed, _ = second_derivatives(exact([[2.0]]), exact([3.0]), identity)
     assert mixed.item() == 1.0  # alpha = w a; in print sigma'' w a = 0
-
-
-@pytest.mark.claim("Liu Eq. 74, corrected", verdict="holds")
-@instances
-@given(networks(most=1, skips=False))
-def test_the_mixed_derivative_has_a_second_term(network):
-    (w, _), a, sigma, _ = network
-    fan_in = len(a)
-    first, second = slopes(sigma, w @ a / fan_in**0.5)
-    _, mixed, _ = second_derivatives(w, a, sigma)
-    eye = torch.eye(len(w)).double()
-    printed = torch.einsum("i,ij,b,ik->jkbi", second, w, a, eye) / fan_in
-    missing = torch.einsum("i,ik,jb->jkbi", first, eye, torch.eye(fan_in).double()) / fan_in**0.5
-    assert torch.allclose(mixed, (printed + missing).reshape(mixed.shape), atol=1e-9 * (1 + mixed.abs().max()))
-    upper = (second.abs().max() * norm(w) ** 2 * (a @ a)).item() ** 0.5 * second.abs().max().item() ** 0.5 / fan_in
-    assert norm_221(mixed).upper <= (upper + first.norm().item() / fan_in**0.5) * SLACK + TINY
-
-
-@pytest.mark.claim("Liu Eqs. 76 and 78", verdict="holds")
-@instances
-@given(networks(most=1, skips=False))
-def test_the_pure_221_norms(network):
-    (w, _), a, sigma, _ = network
-    aa, _, ww = second_derivatives(w, a, sigma)
-    bend = SMOOTH[sigma].curvature
-    assert norm_221(aa).upper <= bend * norm(w) ** 2 / len(a) * SLACK + TINY
-    assert norm_221(ww).upper <= bend * (a @ a) / len(a) * SLACK + TINY <= bend * a.abs().max() ** 2 * SLACK + 2 * TINY
 
 
 @pytest.mark.claim("Liu Lemma F.4", verdict="holds")
@@ -151,16 +129,6 @@ def test_hidden_values_beyond_the_logarithm_are_rare(m):
     alpha = gaussian(1, 20_000, m) @ below / m**0.5  # the identity is the steepest 1-Lipschitz activation
     share = (alpha.abs() >= math.log(m)).double().mean().item()
     assert share <= 2 * math.exp(-exponent * math.log(m) ** 2)
-
-
-@pytest.mark.claim("Liu Lemma F.5", verdict="holds")
-@instances
-@given(seeds, st.integers(1, 6), st.integers(1, 3), st.sampled_from(list(SMOOTH)))
-def test_gradients_by_hidden_values_have_bounded_norm(seed, m, depth, sigma):
-    weights = [gaussian(seed + i, m, m) for i in range(depth)] + [gaussian(seed + 9, 1, m)]
-    c, slope = max(norm(w) for w in weights) / m**0.5, SMOOTH[sigma].lipschitz
-    for index, b in enumerate(gradients(weights, gaussian(seed + 10, m), sigma), 1):
-        assert b.norm() <= slope ** (depth - index) * c ** (depth - index + 1) * SLACK
 
 
 @pytest.mark.claim("Liu Lemma F.6", verdict="holds")

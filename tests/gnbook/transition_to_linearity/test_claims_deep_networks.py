@@ -10,11 +10,10 @@ from gnbook.transition_to_linearity.linearity import (
     LayerNorms,
     layer_norms,
     layered_bound,
-    liu_proposition_3_1,
     liu_theorem_3_1,
 )
 from gnbook.transition_to_linearity.tensor_norm import norm_221
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gnlib import GaussNewton
@@ -36,21 +35,32 @@ from tests.gnbook.transition_to_linearity.helpers import (
 from tests.strategies import exact, gaussian, instances, seeds
 
 
+def proposition_3_1(one, two):
+    """The bound of two hidden layers, by the four terms of their second derivatives."""
+    by_input = one.by_weights**2 * two.input_input + 2 * one.by_weights * two.input_weights
+    return (by_input + two.weights_weights) * two.gradient_max + one.weights_weights * one.gradient_max
+
+
 @pytest.mark.claim("Liu Proposition 3.1", verdict="holds if")
+@pytest.mark.claim("Liu Theorem 3.1, corrected", verdict="holds")
+@pytest.mark.claim("Layered bound", verdict="holds")
 @instances
-@given(networks(most=2))
-def test_two_hidden_layers_with_a_fixed_output_layer(network):
+@given(networks())
+def test_the_layered_bound_lies_between_the_hessian_and_the_printed_bounds(network):
     weights, x, sigma, skip = network
-    assume(len(weights) == 3)
-    layers = layer_norms(module(weights, sigma, skip), x[None])
-    assert norm(hessian(weights, x, sigma, skip, fixed=True)) <= liu_proposition_3_1(layers) * SLACK + TINY
+    layers, m = layer_norms(module(weights, sigma, skip), x[None]), len(weights[-2])
+    assert norm(hessian(weights, x, sigma, skip)) <= layered_bound(layers, m) * SLACK + TINY
+    assert layered_bound(layers, m) <= liu_theorem_3_1(layers, m) * SLACK
+    assert norm(hessian(weights, x, sigma, skip, fixed=True)) <= layered_bound(layers, None) * SLACK + TINY
+    if len(layers) == 2:
+        assert layered_bound(layers, None) <= proposition_3_1(*layers) * SLACK
 
 
 @pytest.mark.claim("Liu Proposition 3.1", verdict="holds if")
 def test_a_trained_output_layer_needs_a_term_of_its_own():
     weights = [exact([[1.0]]), exact([[1.0]]), exact([[0.0]])]
     layers = layer_norms(module(weights, torch.tanh), exact([[1.0]]))
-    assert liu_proposition_3_1(layers) == 0 < norm(hessian(weights, exact([1.0]), torch.tanh))
+    assert proposition_3_1(*layers) == 0 < norm(hessian(weights, exact([1.0]), torch.tanh))
 
 
 @pytest.mark.claim("Liu Section 3.2, independence", verdict="fails")
@@ -63,36 +73,12 @@ def test_the_gradient_by_the_first_hidden_values_depends_on_the_first_weights():
     assert math.isclose(mean_square(0.0), 1.0, rel_tol=1e-9) and mean_square(2.0) < 0.5
 
 
-def some_norms(seed, depth):
-    """Norms of layers, drawn and not computed: six numbers of several orders each."""
-    return [LayerNorms(*six) for six in gaussian(seed, depth, 6).exp().tolist()]
-
-
-@pytest.mark.claim("Liu Proposition 3.1", verdict="holds if")
-@instances
-@given(seeds)
-def test_the_four_terms_of_the_proposition(seed):
-    one, two = some_norms(seed, 2)
-    by_hand = one.by_weights**2 * two.input_input * two.gradient_max
-    by_hand += 2 * one.by_weights * two.input_weights * two.gradient_max
-    by_hand += two.weights_weights * two.gradient_max + one.weights_weights * one.gradient_max
-    assert math.isclose(liu_proposition_3_1([one, two]), by_hand, rel_tol=1e-12)
-
-
 @pytest.mark.claim("Liu Theorem 3.1, corrected", verdict="holds")
-@instances
-@given(networks())
-def test_the_theorem_with_its_two_repairs(network):
-    weights, x, sigma, skip = network
-    layers, m = layer_norms(module(weights, sigma, skip), x[None]), len(weights[-2])
-    assert norm(hessian(weights, x, sigma, skip)) <= liu_theorem_3_1(layers, m) * SLACK + TINY
-
-
-@pytest.mark.claim("Liu Theorem 3.1, corrected", verdict="holds")
+@pytest.mark.claim("Layered bound", verdict="holds")
 @instances
 @given(seeds, st.integers(1, 4), st.integers(1, 100))
-def test_the_constants_of_the_theorem_and_all_layers_that_a_term_can_involve(seed, depth, width):
-    layers = some_norms(seed, depth)
+def test_the_theorem_by_all_terms_and_the_layered_bound_by_eigenvalues(seed, depth, width):
+    layers = [LayerNorms(*six) for six in gaussian(seed, depth, 6).exp().tolist()]  # norms of several orders
     count, everywhere = len(layers), range(len(layers))
     by_weights = [layer.by_weights for layer in layers]
     lipschitz = max([1.0, *by_weights, *(layer.by_input for layer in layers)])
@@ -105,6 +91,15 @@ def test_the_constants_of_the_theorem_and_all_layers_that_a_term_can_involve(see
     second = count * lipschitz**count * max(by_weights) / width**0.5
     by_hand = first * max(terms) * max(layer.gradient_max for layer in layers) + second
     assert math.isclose(liu_theorem_3_1(layers, width), by_hand, rel_tol=1e-12, abs_tol=TINY)
+    way, total = 0.0, 0.0
+    for layer in layers:
+        side = layer.input_weights * way
+        matrix = exact([[layer.input_input * way**2, side], [side, layer.weights_weights]])
+        total += layer.gradient_max * torch.linalg.eigvalsh(matrix)[1].item()
+        way = ((layer.by_input * way) ** 2 + layer.by_weights**2) ** 0.5
+    whole = torch.linalg.eigvalsh(exact([[total, way / width**0.5], [way / width**0.5, 0.0]]))[1].item()
+    assert math.isclose(layered_bound(layers, None), total, rel_tol=1e-10)
+    assert math.isclose(layered_bound(layers, width), whole, rel_tol=1e-10)
 
 
 @pytest.mark.claim("Liu Theorem 3.1", verdict="fails")
@@ -144,40 +139,11 @@ def test_a_maximum_over_different_layers_misses_a_term(v):
 
 @pytest.mark.claim("Layered bound", verdict="holds")
 @instances
-@given(networks())
-def test_the_layered_bound_is_a_bound_and_never_above_theorem_3_1(network):
-    weights, x, sigma, skip = network
-    layers, m = layer_norms(module(weights, sigma, skip), x[None]), len(weights[-2])
-    assert norm(hessian(weights, x, sigma, skip)) <= layered_bound(layers, m) * SLACK + TINY
-    assert norm(hessian(weights, x, sigma, skip, fixed=True)) <= layered_bound(layers, None) * SLACK + TINY
-    assert layered_bound(layers, m) <= liu_theorem_3_1(layers, m) * SLACK
-    if len(layers) == 2:
-        assert layered_bound(layers, None) <= liu_proposition_3_1(layers) * SLACK
-
-
-@pytest.mark.claim("Layered bound", verdict="holds")
-@instances
 @given(*[st.floats(-3, 3)] * 3, st.sampled_from(list(SMOOTH)))
 def test_the_layered_bound_is_attained_by_one_unit(w, v, x, sigma):
     weights, x = [exact([[w]]), exact([[v]])], exact([x])
     bound = layered_bound(layer_norms(module(weights, sigma), x[None]), 1)
     assert math.isclose(norm(hessian(weights, x, sigma)), bound, rel_tol=1e-9, abs_tol=TINY)
-
-
-@pytest.mark.claim("Layered bound", verdict="holds")
-@instances
-@given(seeds, st.integers(1, 4), st.integers(1, 100))
-def test_the_layered_bound_by_the_eigenvalues_of_its_matrices(seed, depth, width):
-    way, total = 0.0, 0.0
-    layers = some_norms(seed, depth)
-    for layer in layers:
-        side = layer.input_weights * way
-        matrix = exact([[layer.input_input * way**2, side], [side, layer.weights_weights]])
-        total += layer.gradient_max * torch.linalg.eigvalsh(matrix)[1].item()
-        way = ((layer.by_input * way) ** 2 + layer.by_weights**2) ** 0.5
-    whole = torch.linalg.eigvalsh(exact([[total, way / width**0.5], [way / width**0.5, 0.0]]))[1].item()
-    assert math.isclose(layered_bound(layers, None), total, rel_tol=1e-10)
-    assert math.isclose(layered_bound(layers, width), whole, rel_tol=1e-10)
 
 
 @pytest.mark.claim("Layered bound", verdict="holds")
@@ -188,19 +154,26 @@ def test_two_layers_of_one_unit_do_not_attain_it():
 
 
 @pytest.mark.claim("Norms of a layer", verdict="holds")
+@pytest.mark.claim("Liu Section 3.3, diagonal of the kernel, corrected", verdict="holds")
+@pytest.mark.claim("Liu Remark 3.2", verdict="holds")
 @instances
-@given(networks())
-def test_the_221_norms_of_fully_connected_layers_are_eigenvalues(network):
+@given(networks(), seeds)
+def test_the_norms_of_layers_and_the_kernel_by_hand(network, seed):
     weights, x, sigma, skip = network
-    h = values(weights, x, sigma, skip)
-    b = gradients(weights, x, sigma, skip)
-    for index, layer in enumerate(layer_norms(module(weights, sigma, skip), x[None])):
-        tensors = second_derivatives(weights[index], h[index], sigma)
-        by_hand = [norm_221(t).upper for t in tensors]
+    h, b = values(weights, x, sigma, skip), gradients(weights, x, sigma, skip)
+    net = module(weights, sigma, skip)
+    layers, kernel = layer_norms(net, x[None]), h[-1] @ h[-1] / len(h[-1])
+    for index, layer in enumerate(layers):
+        by_hand = [norm_221(t).upper for t in second_derivatives(weights[index], h[index], sigma)]
         ours = [layer.input_input, layer.input_weights, layer.weights_weights]
         for one, other in list(zip(ours, by_hand, strict=True))[2 * (index == 0) :]:
             assert math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
         assert math.isclose(layer.gradient_max, b[index].abs().max(), rel_tol=1e-9, abs_tol=TINY)
+        first = slopes(sigma, weights[index] @ h[index] / len(h[index]) ** 0.5)[0]
+        kernel = kernel + (first * b[index]).square().sum() * (h[index] @ h[index]) / len(h[index])
+    assert torch.isclose(GaussNewton(net, x[None]).tangent_kernel()[0, 0], kernel, rtol=1e-9, atol=TINY)
+    other = module([*weights[:-1], gaussian(seed, *weights[-1].shape)], sigma, skip)
+    assert [layer[1:] for layer in layers] == [layer[1:] for layer in layer_norms(other, x[None])]
 
 
 @pytest.mark.claim("Liu Section 3.3, diagonal of the kernel", verdict="fails")
@@ -208,31 +181,6 @@ def test_the_output_layer_has_a_share_in_the_kernel():
     net = module([exact([[1.0]]), exact([[0.0]])], torch.tanh)
     kernel = GaussNewton(net, exact([[1.0]])).tangent_kernel().item()
     assert math.isclose(kernel, math.tanh(1.0) ** 2, rel_tol=1e-12)  # the sum over the hidden layers is zero
-
-
-@pytest.mark.claim("Liu Section 3.3, diagonal of the kernel, corrected", verdict="holds")
-@instances
-@given(networks())
-def test_the_kernel_is_a_sum_over_hidden_layers_and_the_output_layer(network):
-    weights, x, sigma, skip = network
-    h, b = values(weights, x, sigma, skip), gradients(weights, x, sigma, skip)
-    total = h[-1] @ h[-1] / len(h[-1])
-    for w, a, g in zip(weights, h, b, strict=False):
-        first = slopes(sigma, w @ a / len(a) ** 0.5)[0]
-        total = total + (first * g).square().sum() * (a @ a) / len(a)
-    assert torch.isclose(
-        GaussNewton(module(weights, sigma, skip), x[None]).tangent_kernel()[0, 0], total, rtol=1e-9, atol=TINY
-    )
-
-
-@pytest.mark.claim("Liu Remark 3.2", verdict="holds")
-@instances
-@given(networks(), seeds)
-def test_only_the_gradient_maximum_sees_the_output_layer(network, seed):
-    weights, x, sigma, skip = network
-    other = [*weights[:-1], gaussian(seed, *weights[-1].shape)]
-    one, two = (layer_norms(module(w, sigma, skip), x[None]) for w in (weights, other))
-    assert [layer[1:] for layer in one] == [layer[1:] for layer in two]
 
 
 @pytest.mark.claim("Liu Remark 3.3", verdict="holds")
@@ -245,7 +193,7 @@ def test_the_variance_of_the_output_is_the_mean_square_of_the_last_hidden_values
 
 
 def by_units(w, v, a):
-    """Kernel and norm of the Hessian of v tanh(w a) / sqrt(m), where a is what the first weights are multiplied by."""
+    """Kernel and norm of the Hessian of v tanh(w a) / sqrt(m), where a multiplies the first weights."""
     first, second = slopes(torch.tanh, w * a)
     kernel = torch.tanh(w * a).square().mean() + (v * first * a).square().mean()
     corner, side = (v * second).abs() * a**2, (first * a).abs()

@@ -68,14 +68,7 @@ def test_network_and_linear_model_part_no_further_than_hessians_allow(seed, d, m
     rate = share * stable(f, w, n * k)
     for apart, over, _ in parted(f, w, y, rate, 10):
         assert apart <= bound * over * SLACK + TINY * (1 + far)
-
-
-@pytest.mark.claim("Descent of the linear model", verdict="holds")
-@instances
-@given(seeds, st.integers(1, 3), st.integers(1, 5), st.integers(1, 3), st.sampled_from([1e-2, 1.0, 10.0]))
-def test_at_the_weights_of_the_linear_model_a_network_is_off_by_half_the_hessian(seed, d, m, n, size):
-    f, w, bound = network(seed, d, m, n, 2, 1.0)
-    move = size * gaussian(seed + 4, len(w))
+    move = far * gaussian(seed + 4, len(w))
     change = torch.func.jacrev(f)(w) @ move
     assert (f(w + move) - f(w) - change).norm() <= SLACK * bound / 2 * move.square().sum() + TINY
 

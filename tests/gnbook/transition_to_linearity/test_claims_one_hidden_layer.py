@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from gnbook.transition_to_linearity.ball import SIGMOID
 from gnbook.transition_to_linearity.tensor_norm import norm_221
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,14 +26,22 @@ def eq_8(w, v, x, sigma):
 
 
 @pytest.mark.claim("Liu Eq. 9", verdict="holds")
+@pytest.mark.claim("Liu Eq. 10", verdict="holds if")
+@pytest.mark.claim("Liu Eq. 13, corrected", verdict="holds")
 @instances
 @given(shallow())
-def test_the_hessian_of_one_hidden_layer_is_diagonal_and_small(network):
+def test_hessian_kernel_and_221_norm_of_one_hidden_layer(network):
     w, v, x, sigma = network
+    first, second = slopes(sigma, w * x)
     h = hess(lambda w: eq_8(w, v, x, sigma))(w)
-    by_formula = v * slopes(sigma, w * x)[1] * x**2 / len(w) ** 0.5
-    assert torch.allclose(h, by_formula.diag(), atol=TINY)
+    assert torch.allclose(h, (v * second * x**2 / len(w) ** 0.5).diag(), atol=TINY)
     assert norm(h) <= SMOOTH[sigma].curvature * x**2 / len(w) ** 0.5 * SLACK + TINY
+    g = torch.func.grad(lambda w: eq_8(w, v, x, sigma))(w)
+    assert torch.isclose(g @ g, (x * first).square().mean(), atol=TINY)
+    tensor = hess(lambda w: sigma(w * x))(w).movedim(0, 2)
+    largest = second.abs().max().item() * x**2
+    assert math.isclose(norm_221(tensor).upper, largest, rel_tol=1e-9, abs_tol=TINY)
+    assert largest <= SMOOTH[sigma].curvature * x**2 * SLACK
 
 
 @pytest.mark.claim("One hidden layer in the limit", verdict="holds")
@@ -45,16 +52,6 @@ def test_the_hessian_times_the_root_of_the_width_tends_to_the_largest_curvature(
         second = slopes(sigma, gaussian(0, m) * x)[1]
         errors.append(SMOOTH[sigma].curvature * x**2 - second.abs().max().item() * x**2)
     assert 0 <= errors[2] <= errors[1] <= errors[0] and errors[2] < 1e-6
-
-
-@pytest.mark.claim("Liu Eq. 10", verdict="holds if")
-@instances
-@given(shallow())
-def test_the_kernel_of_one_hidden_layer_is_a_mean_over_units(network):
-    w, v, x, sigma = network
-    g = torch.func.grad(lambda w: eq_8(w, v, x, sigma))(w)
-    mean = (x * slopes(sigma, w * x)[0]).square().mean()
-    assert torch.isclose(g @ g, mean, atol=TINY)
 
 
 @pytest.mark.claim("Liu Eq. 10", verdict="holds if")
@@ -77,15 +74,20 @@ def test_an_odd_activation_makes_the_kernel_of_an_input_and_its_opposite_singula
 
 
 @pytest.mark.claim("Liu Eq. 12", verdict="holds")
+@pytest.mark.claim("Liu Eq. 14", verdict="holds if")
 @instances
 @given(shallow(signs=False))
-def test_the_hessian_is_a_contraction_with_the_gradient(network):
+def test_hessian_and_kernel_by_the_gradient_of_hidden_values(network):
     w, v, x, sigma = network
     tensor = hess(lambda w: sigma(w * x))(w).movedim(0, 2)
     b = v / len(w) ** 0.5
     h = hess(lambda w: eq_8(w, v, x, sigma))(w)
     assert torch.allclose(h, tensor @ b, atol=TINY)
     assert norm(h) <= norm_221(tensor).upper * b.abs().max() * SLACK + TINY
+    first = (x * slopes(sigma, w * x)[0]).abs()
+    kernel = torch.func.grad(lambda w: eq_8(w, v, x, sigma))(w).square().sum()
+    assert torch.isclose(kernel, (first * b).square().sum(), atol=TINY)
+    assert first.min() ** 2 * (b @ b) <= kernel * SLACK + TINY <= first.max() ** 2 * (b @ b) * SLACK**2 + 2 * TINY
 
 
 @pytest.mark.claim("Liu Eq. 13", verdict="fails")
@@ -96,30 +98,7 @@ def test_the_second_derivative_is_not_the_first():
     assert printed.item() == 0.5 and tensor.item() == 0.0  # and where the printed bound is too small:
     w, x = exact([-math.log(2 + 3**0.5) / 4]), 4.0  # the largest curvature of the sigmoid
     tensor = hess(lambda w: torch.sigmoid(w * x))(w)
-    assert tensor.abs().item() > 1.5 * SIGMOID.lipschitz * x
-
-
-@pytest.mark.claim("Liu Eq. 13, corrected", verdict="holds")
-@instances
-@given(shallow())
-def test_the_221_norm_of_one_hidden_layer_is_its_largest_curvature(network):
-    w, _, x, sigma = network
-    tensor = hess(lambda w: sigma(w * x))(w).movedim(0, 2)
-    largest = slopes(sigma, w * x)[1].abs().max().item() * x**2
-    assert math.isclose(norm_221(tensor).upper, largest, rel_tol=1e-9, abs_tol=TINY)
-    assert largest <= SMOOTH[sigma].curvature * x**2 * SLACK
-
-
-@pytest.mark.claim("Liu Eq. 14", verdict="holds if")
-@instances
-@given(shallow(signs=False))
-def test_the_kernel_lies_between_multiples_of_the_squared_gradient_by_hidden_values(network):
-    w, v, x, sigma = network
-    first = (x * slopes(sigma, w * x)[0]).abs()
-    b = v / len(w) ** 0.5
-    kernel = torch.func.grad(lambda w: eq_8(w, v, x, sigma))(w).square().sum()
-    assert torch.isclose(kernel, (first * b).square().sum(), atol=TINY)
-    assert first.min() ** 2 * (b @ b) <= kernel * SLACK + TINY <= first.max() ** 2 * (b @ b) * SLACK**2 + 2 * TINY
+    assert tensor.abs().item() > 1.5 * SMOOTH[torch.sigmoid].lipschitz * x
 
 
 @pytest.mark.claim("Liu Eq. 14", verdict="holds if")

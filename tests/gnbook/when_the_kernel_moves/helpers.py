@@ -1,4 +1,4 @@
-"""What the claims on kernels that move are tried on."""
+"""Inputs, an activation and oracles for the claims on kernels that move."""
 
 import torch
 from hypothesis import strategies as st
@@ -8,6 +8,11 @@ from tests.strategies import exact
 SLACK = 1 + 1e-9
 TINY = 1e-11
 inputs = st.sampled_from([-2.0, -0.3, 0.0, 0.5, 1.0, 3.0])
+
+
+def half_square(z):
+    """The activation of Theorem 4.1."""
+    return z * z / 2
 
 
 def norm(matrix):

@@ -73,7 +73,7 @@ def least_loss(x, labels):
 
 
 @pytest.mark.claim("Liu Appendix B, training of the bottleneck", verdict="fails")
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(3))
 def test_one_positive_sample_of_the_middle_class_keeps_the_loss_up(seed):
     floor = least_loss([1.0, 10.0], [0, 1])  # the smallest counterexample
     assert floor > 0.15

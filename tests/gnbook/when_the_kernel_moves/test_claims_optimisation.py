@@ -61,7 +61,7 @@ def regression(seed):
 
 
 @pytest.mark.claim("Liu Theorem 5.1", verdict="holds if")
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(6))
 def test_descent_converges_at_the_rate_of_the_smallest_eigenvalue(seed):
     x, y = regression(seed)
     network = shallow(10_000, 1, inputs=x.shape[1], activation=torch.tanh, seeds=[seed])

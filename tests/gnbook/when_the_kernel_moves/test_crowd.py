@@ -5,7 +5,7 @@ import torch
 from gnbook.when_the_kernel_moves import crowd
 from gnbook.when_the_kernel_moves.crowd import Crowd
 
-from tests.gnbook.when_the_kernel_moves.cases import gaussian
+from tests.strategies import gaussian
 
 RUNS, UNITS, SAMPLES, OUTPUTS = 2, 400, 7, 3
 
@@ -42,7 +42,7 @@ def moments(crowd):
 
 
 def stepped(units, line, matrices):
-    """Each unit after a step, one by one; `matrices` are (runs, n, 2, k), what each sample adds if it is active."""
+    """Each unit after a step, one by one; `matrices` are (runs, n, 2, k), added by each sample if it is active."""
     slope, value = torch.einsum("rmn,rnak->arkm", active(units, line).double(), matrices)
     w, b, v = units[:, 0], units[:, 1], units[:, 2:]
     return torch.cat(

@@ -1,19 +1,33 @@
-"""Gradient descent whose steps the kernel chooses, and how it ends."""
+"""Gradient descent whose steps the kernel chooses, of networks and of linear models, and its samples."""
 
 import math
 
 import pytest
 import torch
 from gnbook.shared.hessian import kernel_change
-from gnbook.when_the_kernel_moves.clusters import three_clusters, with_one
+from gnbook.when_the_kernel_moves.clusters import CENTRES, three_clusters, with_one
 from gnbook.when_the_kernel_moves.descent import descend
+from gnbook.when_the_kernel_moves.frozen import FrozenKernels
 from gnbook.when_the_kernel_moves.heads import Entrywise, Softmax, output_kernel, swish
 from gnbook.when_the_kernel_moves.networks import StackedNetworks, bottleneck, identity, shallow
 
 from gnlib import condition_number
+from tests.strategies import gaussian
 
 X, Y = three_clusters([0, 1, 2], 12)
 X = with_one(X)
+
+
+def test_the_clusters_are_where_they_should_be():
+    x, y = three_clusters(range(50), 200)
+    assert x.shape == (50, 200, 1) and y.shape == (50, 200, 3)
+    labels = y.argmax(-1)
+    assert torch.allclose(torch.bincount(labels.flatten()) / labels.numel(), torch.tensor(1 / 3), atol=0.02)
+    for label, centre in enumerate(CENTRES):
+        some = x[labels == label]
+        assert abs(some.mean() - centre) < 0.06 and abs(some.std() - 1) < 0.05
+    alone, _ = three_clusters([7], 200)
+    assert torch.equal(alone[0], x[7]) and torch.equal(with_one(x)[..., 1], torch.ones(50, 200))
 
 
 def test_it_ends_below_the_goal_and_measures_start_and_end():
@@ -63,13 +77,6 @@ def test_the_rate_is_the_inverse_of_the_largest_curvature_or_less(far):
     assert result.rows[0]["rate"] == pytest.approx(1 / max(largest, move), rel=0.05)
 
 
-def test_a_linear_model_keeps_its_kernel():
-    networks = StackedNetworks([torch.zeros(1, 3, 2)], [1.0], [])
-    (result,) = descend(networks, X[:1], Y[:1], Entrywise(identity), most_steps=50)
-    assert result.largest("change") == 0 == result.largest("output_change")
-    assert result.rows[-1]["loss"] < result.rows[0]["loss"]
-
-
 def test_side_by_side_is_one_by_one():
     together = descend(shallow(10, seeds=[0, 1, 2]), X, Y, Softmax(), most_steps=300, goal=0.02)
     for run in range(3):
@@ -85,6 +92,33 @@ def test_what_is_measured_joins_the_row():
     results = descend(shallow(9, seeds=[0, 1]), X[:2], Y[:2], Entrywise(identity), most_steps=3, measure=measure)
     for run, result in enumerate(results):
         assert all(row["run"] == run and row["kappa"] >= 1 and row["same"] == 1 for row in result.rows)
+
+
+def frozen(networks):
+    return FrozenKernels(networks(X[:2]).detach(), networks.kernel(X[:2]))
+
+
+@pytest.mark.parametrize("head", [Softmax(), Entrywise(swish)])
+def test_a_network_without_a_hidden_layer_trains_as_its_kernel_says(head):
+    networks = StackedNetworks([gaussian(0, 2, 3, 2)], [0.5], [])
+    model = frozen(networks)
+    real, ahead = (descend(n, X[:2], Y[:2], head, most_steps=200, goal=0.05) for n in (networks, model))
+    for one, other in zip(real, ahead, strict=True):
+        assert (one.status, len(one.rows)) == (other.status, len(other.rows))
+        assert [row["loss"] for row in other.rows] == pytest.approx([row["loss"] for row in one.rows], rel=1e-8)
+        assert one.largest("change") == 0 == other.largest("change") < other.largest("output_change")
+    assert torch.allclose(model(X[:2]), networks(X[:2]), rtol=1e-8)
+
+
+def test_it_forecasts_a_wide_network_better_than_a_narrow_one():
+    errors = []
+    for width in (10, 10_000):
+        networks = shallow(width, seeds=[0, 1])
+        model = frozen(networks)
+        for some in (networks, model):
+            descend(some, X[:2], Y[:2], Softmax(), most_steps=50)
+        errors.append((model(X[:2]) - networks(X[:2])).norm() / networks(X[:2]).norm())
+    assert errors[1] < 0.05 < errors[0]
 
 
 @pytest.mark.bad_input

@@ -1,4 +1,6 @@
-"""Liu, Zhu and Belkin 2020, figures 1 and 2: what pages say of the kept table."""
+"""Liu, Zhu and Belkin 2020, figures 1 and 2: statements of pages on the kept table."""
+
+from itertools import product
 
 import numpy as np
 import pytest
@@ -27,18 +29,12 @@ def exponent(marks, values):
     return fit.slope, scipy.stats.t.ppf(0.975, values.size - 2) * fit.stderr
 
 
-@pytest.mark.parametrize("network", ["linear", "softmax", "swish"])
-@pytest.mark.parametrize("width", WIDTHS)
-def test_figure_1_has_ten_runs_at_each_width(network, width):
-    assert sorted(row["seed"] for row in rows(1, network=network, width=width)) == list(range(10))
-
-
-@pytest.mark.parametrize("reading", READINGS)
-@pytest.mark.parametrize("bottleneck", BOTTLENECKS)
-def test_figure_2_has_ten_runs_at_each_bottleneck(reading, bottleneck):
-    found = rows(2, reading=reading, bottleneck=bottleneck)
-    assert sorted(row["seed"] for row in found) == list(range(10))
-    assert {row["width"] for row in found} == {10**4}
+def test_figures_have_ten_runs_at_each_mark():
+    for network, width in product(["linear", "softmax", "swish"], WIDTHS):
+        assert sorted(row["seed"] for row in rows(1, network=network, width=width)) == list(range(10))
+    for reading, narrow in product(READINGS, BOTTLENECKS):
+        found = rows(2, reading=reading, bottleneck=narrow)
+        assert sorted(row["seed"] for row in found) == list(range(10)) and {row["width"] for row in found} == {10**4}
 
 
 def test_the_kernel_of_a_linear_output_tends_to_be_constant():

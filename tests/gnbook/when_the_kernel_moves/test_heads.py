@@ -4,29 +4,24 @@ import mpmath
 import pytest
 import torch
 from gnbook.when_the_kernel_moves.heads import Entrywise, Softmax, output_kernel, swish
-from gnbook.when_the_kernel_moves.networks import identity, shallow
+from gnbook.when_the_kernel_moves.networks import identity
 
-from tests.gnbook.when_the_kernel_moves.cases import gaussian, hess, run_of
+from tests.gnbook.when_the_kernel_moves.helpers import hess
+from tests.strategies import gaussian
 
 
 @pytest.mark.parametrize("head", [Softmax(), Entrywise(swish), Entrywise(identity), Entrywise(torch.sin)])
-@pytest.mark.parametrize("seed", range(8))
-def test_slopes_curvatures_and_kernels_of_outputs_against_autograd(head, seed):
+@pytest.mark.parametrize("seed", range(2))
+def test_slopes_and_curvatures_of_outputs_against_autograd(head, seed):
     f = 3 * gaussian(seed, 4, 3)
     targets = torch.eye(3).double()[[0, 1, 2, 0]]
     slopes = head.slopes(f)
     for i in range(4):
         assert torch.allclose(slopes[i], torch.func.jacrev(head.outputs)(f[i : i + 1])[0, :, 0], atol=1e-13)
-    loss = hess(lambda f: head.loss(f, head.outputs(f).detach()))  # no residual: Gauss-Newton is all
-    if not isinstance(head, Softmax):
-        blocks = loss(f)
-    else:
-        blocks = hess(lambda f: head.loss(f, targets))(f)
+    # of the squared error without a residual, so that Gauss-Newton is all
+    blocks = hess(lambda f: head.loss(f, targets if isinstance(head, Softmax) else head.outputs(f).detach()), f)
     for i in range(4):
         assert torch.allclose(head.curvature(f)[i], blocks[i, :, i], atol=1e-13)
-    network, x = shallow(5, seeds=[seed]), gaussian(seed + 1, 4, 2)
-    kernel = output_kernel(network.kernel(x), head.slopes(network(x)))
-    assert torch.allclose(kernel[0], run_of(network, x, head.outputs), atol=1e-11)
 
 
 def test_slopes_that_are_not_symmetric():

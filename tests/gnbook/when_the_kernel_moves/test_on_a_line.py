@@ -8,7 +8,7 @@ from gnbook.when_the_kernel_moves.heads import Entrywise, Softmax, swish
 from gnbook.when_the_kernel_moves.networks import shallow
 from gnbook.when_the_kernel_moves.on_a_line import OnALine, shallow_on_a_line
 
-from tests.gnbook.when_the_kernel_moves.cases import gaussian
+from tests.strategies import gaussian
 
 SHAPES = [(1, 1, 1), (7, 3, 1), (50, 2, 9), (300, 3, 60)]  # units, outputs, samples
 SEEDS = [3, 1, 4]
@@ -38,7 +38,7 @@ def test_outputs_and_kernels_are_those_of_all_units(shape):
 def test_steps_are_those_of_all_units(shape, rate):
     plain, grouped, x = both(*shape)
     rates = rate * torch.tensor([1.0, 2.0, 0.0], dtype=torch.float64) / shape[2]
-    for step in range(40):
+    for step in range(20):
         slopes = gaussian(step, 3, shape[2], shape[1])
         for networks in (plain, grouped):
             networks.step(networks.passes(x), slopes, rates)
