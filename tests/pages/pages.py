@@ -1,6 +1,7 @@
 """What the pages of the book say, and what the cells of its chapters have shown."""
 
 import json
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +43,25 @@ def table(chapter, start):
 def words_of(chapter, start):
     """Return the words of each line of the one table whose caption begins like this."""
     return [line.split() for line in table(chapter, start)]
+
+
+def number(cell):
+    """Return the number that a cell of a table is, None for a dash, or its words."""
+    try:
+        return None if cell == "-" else float(cell.replace(",", "").rstrip("%"))
+    except ValueError:
+        return cell
+
+
+def cells(chapter, start):
+    """Return the cells of each line of the one table whose caption begins like this."""
+    return [[number(cell) for cell in re.split(r" {2,}", line.strip())] for line in table(chapter, start)]
+
+
+def named(chapter, start, names=1):
+    """Return the same table from the first cell of each line, or the first cells, to the others."""
+    found = cells(chapter, start)
+    return {row[0] if names == 1 else tuple(row[:names]): row[names:] for row in found}
 
 
 def checked_lines(chapter):

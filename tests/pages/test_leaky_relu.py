@@ -40,27 +40,22 @@ def test_the_figure_of_both_ends_is_described_as_the_slider_has_it(text, frames,
     white, raw = (ends(frames, at) for at in (0, 1))
     for kind, at in ((white, 0), (raw, 1)):
         assert all(high / low == pytest.approx(kappas[a][at], rel=0.01) for a, (high, low) in kind.items())
-    said = "condition numbers of {:,.0f}, {:,.0f} and {:,.0f} stand between them."
+    said = "numbers of {:,.0f}, {:,.0f} and {:,.0f} stand between"
     assert said.format(*(kappas[a][1] for a in (1, 0, -1))) in text
-    said = "the condition numbers are {:.0f}, {:.0f} and {:.0f}."
+    said = "numbers are {:.0f}, {:.0f} and {:.0f}."
     assert said.format(*(kappas[a][0] for a in (1, 0, -1))) in text
-    assert "Raw images: the largest hardly moves, and the smallest rises as the slope falls." in text
     assert max(high for high, _ in raw.values()) < 1.4 * min(high for high, _ in raw.values())
     assert raw[-1][1] > 50 * raw[1][1] and [low for _, low in raw.values()] == sorted(low for _, low in raw.values())
-    assert "White images: the largest rises, and the smallest falls much less." in text
     assert white[-1][0] > 30 * white[1][0] and white[1][1] < 2 * white[-1][1]
 
 
 def test_of_the_slopes_from_0_to_1_the_relu_is_an_end(text, kappas, learned):
-    assert "the ReLU has the smallest $\\kappa$ on raw images, and the largest on white ones (fewer" in text
     some = {a: found for a, found in kappas.items() if a >= 0}
     assert min(some, key=lambda a: some[a][1]) == 0 == max(some, key=lambda a: some[a][0])
     assert learned["white", "κ"][0] == max(learned["white", "κ"]) and learned["raw", "κ"][0] == min(learned["raw", "κ"])
 
 
 def test_ten_eigenvalues_of_white_images_leave_the_others_behind(text, frames):
-    assert "It makes a large eigenvalue, once for each of the ten outputs." in text
-    assert "ten of the white ones leave the others behind, and the right end of the raw ones rises.*" in text
     for name, (white, _) in frames.items():
         points = dict(zip(*white, strict=True))
         next_one, last = points[min(x for x in points if x > 10)], points[max(points)]
@@ -112,15 +107,13 @@ def test_the_first_figure_and_the_slider_agree(learned, kappas):
 
 
 def test_the_slopes_have_the_same_order_in_both_panels(text, learned):
-    assert "On each kind of images the slopes have the same order in both panels." in text
     for images in ("white", "raw", "standardised", "centred"):
         steps, forecasts = learned[images, "steps"], learned[images, "forecast"]
         full = [a or b or float("inf") for a, b in zip(steps, forecasts, strict=True)]
         for (kappa, count), (other, more) in combinations(zip(learned[images, "κ"], full, strict=True), 2):
             assert (kappa - other) * (count - more) >= 0
             assert count != more or (images == "white" and count == 4)
-    assert "within five per cent of the steps taken, in all trainings of more than twenty steps." in text
-    assert "Fifteen of the twenty trainings arrive within 800 steps." in text
+    assert "arrive within 800 steps." in text
     arrived = [count for (_, what), counts in learned.items() if what == "steps" for count in counts]
     assert (len(arrived), sum(count is not None for count in arrived)) == (20, 15)
     pairs = [
@@ -140,21 +133,20 @@ def test_steps_to_a_common_goal(text, learned, kappas):
     said = "$\\kappa$ grows {:.1f}-fold, and the steps {:.1f}-fold, from {:.0f} to {:.0f}."
     assert said.format(kappa[2] / kappa[0], raw[2] / raw[0], raw[0], raw[2]) in text
     relu, slightly, *_, linear = learned["centred", "steps"]
-    assert f"It takes {slightly:.0f} steps, and a ReLU {relu:.0f}. Slope 1 does not get there" in text
+    assert f"It takes {slightly:.0f} steps, and a ReLU {relu:.0f}. Slope 1 does not" in text
     assert linear is None and learned["centred", "forecast"][-1] is None
     standardised = learned["standardised", "steps"][0]
-    assert f"a smaller $\\kappa$ than on raw ones, and takes {standardised:.0f} steps." in text
+    assert f"and takes {standardised:.0f} steps." in text
     assert standardised > raw[0] and learned["standardised", "κ"][0] < kappa[0]
     starts = {
         images: found for images, what, *found in cells("a goal that moves", "leaky-relu-further") if "loss" in what
     }
     loss, of_raw = (float(starts[images][0]) for images in ("standardised", "raw"))
-    assert f"the loss starts at {loss:.1f}, and at {of_raw:.1f} on raw images" in text
-    assert "They change less than $\\kappa$ does." in text
+    assert f"starts at {loss:.1f}, and at {of_raw:.1f} on raw" in text
 
 
 def test_the_steps_are_a_product(text, learned, factors):
-    assert "At the rate $1 / \\lambda$ this takes $\\lambda \\tau$ steps." in text
+    assert "At the rate $1 / \\lambda$ this" in text
     for (images, what), forecasts in learned.items():
         if what == "forecast":
             for at, forecast in enumerate(forecasts):
@@ -170,24 +162,19 @@ def test_each_force_acts_on_one_factor(text, factors):
         found = [value for value in factors[images, what] if value is not None]
         return max(found) / min(found)
 
-    assert "**White images: it is nearly all λ / μ.**" in text
     assert span("white", "λ / μ") > 15 and span("white", "τ μ") < 1.2
-    assert "**Raw and standardised images: it is mostly τ μ.**" in text
     for images in ("raw", "standardised"):
         assert span(images, "τ μ") > 3 and span(images, "λ / μ") < 1.45
         assert factors[images, "τ μ"] == sorted(factors[images, "τ μ"])
-    assert "From the ReLU to 0.3 $\\lambda / \\mu$ halves, and $\\tau \\mu$ grows by half." in text
+    assert "ReLU to 0.3 $\\lambda /" in text
     (relu, slightly, *others), (short, longer, *times) = factors["centred", "λ / μ"], factors["centred", "τ μ"]
     assert 0.42 < slightly / relu < 0.55 and 1.45 < longer / short < 1.55
-    assert "Beyond, it is all $\\tau \\mu$." in text
     assert all(0.9 < other / slightly < 1.02 for other in others) and longer < times[0] < times[1]
-    assert "**The mean image doubles both**, for a ReLU." in text
     for what in ("λ / μ", "τ μ"):
         assert 1.9 < factors["raw", what][0] / factors["centred", what][0] < 2.1
 
 
 def test_the_small_eigenvalues_of_standardised_images_sink_too(text):
-    assert "as the slope grows the small eigenvalues sink, and some of the loss is there." in text
     x = preparations(gnlib.load("mnist", 100, stride=2)[0])["standardised"]
     lows = []
     for a in (0.0, 0.6):
@@ -197,7 +184,7 @@ def test_the_small_eigenvalues_of_standardised_images_sink_too(text):
 
 
 def test_the_relu_goes_off_at_the_best_rate_of_another_slope(text):
-    assert "Its [best rate](" in text and "is $4 / \\lambda$, at which the loss of the ReLU explodes." in text
+    assert "is $4 / \\lambda$," in text
     images, digits = gnlib.load("mnist", 100, stride=2)
     x, labels = preparations(images)["centred"], one_hot(digits, 10)
     for seed in range(3):
@@ -208,18 +195,17 @@ def test_the_relu_goes_off_at_the_best_rate_of_another_slope(text):
 
 
 def test_the_set_up(text):
-    said = "$V$ and $W$ are Gaussian, with a variance of one over the inputs of their layer, at each slope."
-    assert said in text and "with the leaky ReLU $\\varphi$, 1,000 hidden units and ten outputs." in text
+    assert "ReLU $\\varphi$, 1,000 hidden units" in text
     for weight in weights_of(torch.zeros(2, 196).double(), 1000):
         assert weight.var().item() * weight.shape[1] == pytest.approx(1, abs=0.05)
-    assert "Outputs of zero have a loss of 0.5;" in text
+    assert "loss of 0.5;" in text
     labels = one_hot(torch.arange(10), 10)
     assert half_squared_error(torch.zeros_like(labels), labels).item() == 0.5
 
 
 def test_the_second_force_by_hand(text):
     mean, square = 1 / (2 * math.pi) ** 0.5, 0.5
-    assert "The ReLU of a standard Gaussian has the mean 0.40 and the mean square 0.50." in text
+    assert "the mean 0.40 and the mean square 0.50." in text
     z = torch.randn(10**6, generator=torch.Generator().manual_seed(0)).relu()
     assert z.mean().item() == pytest.approx(mean, abs=0.003) and (z**2).mean().item() == pytest.approx(
         square, abs=0.005
@@ -246,26 +232,19 @@ def test_tuned_rates(text):
         [*zip(*(steps[images, a] for a in TUNED), strict=True)] for images in ("raw", "standardised", "centred")
     )
     gains = [a[0] / b[0] for a, b in zip(raw, centred, strict=True)]
-    assert f"takes {min(gains):.1f} to {max(gains):.1f} times fewer steps than on raw ones, where" in text
-    assert "Standardising saves none here." in text
-    assert "It divides the steps of a ReLU by three, in plain gradient descent at tuned rates." in text
+    assert f"takes {min(gains):.1f} to {max(gains):.1f} times fewer" in text
     assert all(b[0] > a[0] for a, b in zip(raw, standardised, strict=True))
-    assert "a slope of 0.3 saves a third on centred images" in text
+    assert "slope of 0.3 saves a" in text
     assert all(0.64 < b / a < 0.69 for a, b, *_ in centred)
-    assert (
-        "where it is first of the slopes in all three networks." in text
-        and "On standardised ones it is level with" in text
-    )
     assert all(min(each) == each[0] < sorted(each)[1] for each in raw)
-    assert "**On white images the slope is worth a factor of ten.**" in text
     assert all(9.5 < relu / most < 11.5 for relu, most in zip(steps["white", 0.0], steps["white", 0.9], strict=True))
     assert {relu < slightly for relu, slightly, *_ in standardised} == {True, False}
     further = prose("notebooks/leaky-relu-further")
-    said = "the best rate was $2.8 / \\lambda$ for the ReLU and at 0.3, and $4 / \\lambda$ at 0.6."
-    assert said in further and "On centred images 0.6 gets ahead of the ReLU, against the order of" in text
+    said = "rate was $2.8 / \\lambda$ for the ReLU and at 0.3, and $4 / \\lambda$ at 0.6."
+    assert said in further and "centred images 0.6 gets ahead" in text
     assert [rates["centred", a] for a in TUNED[:3]] == ["2.8", "2.8", "4"]
     assert all(more < relu for relu, _, more, _ in centred)
-    assert "the ReLU stays behind slopes of 0.3 and 0.6, but not behind 0.9." in further
+    assert "slopes of 0.3 and 0.6, but not behind 0.9." in further
     assert all(most > relu > slightly for relu, slightly, _, most in centred)
 
 
@@ -273,25 +252,18 @@ def test_adam(text):
     rows = {
         (images, rate): [float(cell.rstrip("%")) for cell in found] for images, rate, *found in cells("Adam: steps")
     }
-    assert "**No slope takes fewer steps than the ReLU** in the mean." in text and len(rows) == 6
+    assert len(rows) == 6
     assert all(min(found[:4]) == found[0] for found in rows.values())
-    assert "A slope of 0.9 takes up to a fifth more." in text
+    assert "slope of 0.9 takes up" in text
     assert 1.17 < max(found[3] / found[0] for found in rows.values()) < 1.23
-    assert "torch's 0.01 is about as good as a ReLU." in text
+    assert "torch's 0.01 is about" in text
     assert all(found[1] < 1.03 * found[0] and abs(found[5] - found[4]) < 0.5 for found in rows.values())
     before_and_after = ("raw", "0.001"), ("standardised", "0.001"), ("standardised", "0.01"), ("centred", "0.01")
-    said = (
-        "standardising takes the ReLU from {:.0f} steps to {:.0f}. "
-        "A rate of 0.01 takes it to {:.0f}, and to {:.0f} on centred images."
-    )
+    said = "ReLU from {:.0f} steps to {:.0f}. A rate of 0.01 takes it to {:.0f}, and to {:.0f} on centred"
     assert said.format(*(rows[images, rate][0] for images, rate in before_and_after)) in text
-    assert "about one to three points behind on prepared images" in text
     for (images, _), found in rows.items():
         assert images == "raw" or all(0.8 < found[4] - after < 3.5 for after in found[6:])
-    assert "no slope was clearly ahead of the ReLU" in text
-    assert (
-        "*Standardised* images are quickest at the default rate, and *centred* ones do about as well at 0.01." in text
-    )
+    assert "well at 0.01." in text
     for at in range(4):
         raw, standardised, centred = (rows[images, "0.001"][at] for images in ("raw", "standardised", "centred"))
         assert standardised < 0.7 * min(raw, centred)
@@ -305,15 +277,15 @@ def test_more_images_than_pixels(text):
         row for row in table("leaky-relu-further", "condition number of the figure") if row.startswith("more images")
     )
     assert "of 500 white images with 140 independent pixels it is [some 20,000](" in text
-    assert "from the ReLU to a slope of 0.6." in text
+    assert "slope of 0.6." in text
     assert all(19_000 < kappa < 24_000 for kappa in map(float, line.split()[4:7]))
 
 
 def test_the_first_exercise(text, kappas):
     for at, images in enumerate(("white", "raw")):
-        assert f"On {images} images it is {kappas[-0.5][at]:,.0f}, and {kappas[0][at]:,.0f} for the ReLU" in text
-    assert "is, in the mean over units, $1 - 1.8\\, \\theta / \\pi$ of that for an image with itself" in text
-    assert "and for a ReLU $1 - \\theta / \\pi$." in text
+        assert f"On {images} images it is {kappas[-0.5][at]:,.0f}, and {kappas[0][at]:,.0f} for the" in text
+    assert "over units, $1 - 1.8\\, \\theta /" in text
+    assert "a ReLU $1 - \\theta" in text
     z = torch.randn(2, 10**6, generator=torch.Generator().manual_seed(0))
     angle = 1.0
     pair = torch.stack([z[0], math.cos(angle) * z[0] + math.sin(angle) * z[1]])
@@ -321,15 +293,15 @@ def test_the_first_exercise(text, kappas):
         first, second = torch.where(pair > 0, 1.0, a)
         ratio = ((first * second).mean() / (first * first).mean()).item()
         assert ratio == pytest.approx(1 - times * angle / math.pi, abs=0.005)
-    assert "in the example of two units $\\kappa$ is 50 again at $-1$." in text
+    assert "$\\kappa$ is 50 again at $-1$." in text
     pair, x = [torch.tensor([[0.0, 1.0], [0.0, -1.0]]), torch.ones(1, 2)], torch.tensor([[1.0, 0.1], [1.0, -0.1]])
     assert float(gnlib.condition_number(gnlib.leaky_relu_gram(pair, x, -1.0))) == pytest.approx(50, rel=1e-4)
 
 
 def test_two_samples_that_look_alike(text):
     (_, linear, _), _, (_, relu, _) = numbers("two samples that look alike")
-    assert "Without activation $\\kappa$ is 50." in text
-    assert "The ReLU tells the two samples apart, since no unit is active on both: it is 1." in text
+    assert "$\\kappa$ is 50." in text
+    assert "both: it is 1." in text
     assert (round(linear), relu) == (50, 1)
 
 
@@ -354,8 +326,8 @@ def test_the_formula_and_the_matrix_by_hand(text, slope):
         torch.kron(d.diag() @ (x @ x.mT / n) @ d.diag(), torch.outer(u, u))
         for d, u in zip(active.mT, w.mT, strict=True)
     ]
-    said = r"\widehat G = \sum_u D_u K D_u \otimes W_u W_u^\top + \Gamma \otimes I_{10} ."
-    assert said in text and "$K = x x^\\top / n$" in text and "$\\Gamma = h h^\\top / n$" in text
+    said = "\\Gamma \\otimes I_{10} ."
+    assert said in text
     by_terms = sum(terms) + torch.kron(h @ h.mT / n, torch.eye(3, dtype=torch.float64))
     torch.testing.assert_close(by_terms, gram_by_autograd(v, w, x, slope))
 
