@@ -12,7 +12,8 @@ SHARED := $(PYTEST) -n 2 --dist worksteal
 WHOLE := $(PYTEST) -n 2 --dist loadscope
 GROUPED := $(PYTEST) -n 2 --dist loadgroup
 REPORT = --junit-xml=_build/tests/$(1).xml
-BEYOND_THE_CORE := benchmarks chapters colab diagnosis site sweep
+# All that is started here runs the code of this tree, whatever is installed in the environment.
+export PYTHONPATH := $(CURDIR):$(CURDIR)/book$(addprefix :,$(PYTHONPATH))
 
 .DEFAULT_GOAL := help
 .PHONY: help book pdf check test library pages colab bench sweep lint notebooks numbers serve address clean
@@ -20,30 +21,30 @@ BEYOND_THE_CORE := benchmarks chapters colab diagnosis site sweep
 help:  ## list this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-book: $(INSTALLED)  ## render the site to _build/html, execute what has changed since its outputs were kept
+book: $(INSTALLED)  ## render the site to _build/html from kept outputs; pages that changed are executed
 	rm -rf _build/html
 	$(BIN)/python book/execute.py --cache
 	$(BIN)/jupyter-book build --all -W -n --keep-going .
 
-check: lint  ## what to run while working: style, types and the tests of the core, in two to three minutes
-	$(SHARED) -m 'not slow' tests $(addprefix --ignore=tests/,$(BEYOND_THE_CORE))
+check: lint  ## what to run while working: style, types, the quick tests of gnlib; two minutes on two cores
+	$(SHARED) -m 'not slow' tests/gnlib
 
 # The two halves run side by side, so that one computes while the other waits, and both to their end if one fails.
-test: $(INSTALLED) lint  ## everything that CI runs
+test: $(INSTALLED) lint  ## all tests, and the notebooks that changed since they were kept; ALL=1 all notebooks
 	rm -rf _build/tests
 	$(MAKE) --jobs=2 --keep-going library pages
 	@$(BIN)/python -m tests.totals _build/tests/*.xml
 
-library: $(INSTALLED)  ## its first half: the tests of the library, and of how this book is kept
+library: $(INSTALLED)  ## the first half of `make test`: the tests of gnlib, gnbook, the pages and the machinery
 	$(SHARED) $(call REPORT,1-library) tests --ignore=tests/site --ignore=tests/colab
 
-# The book renders what the tests of the notebooks have executed.
-pages: $(INSTALLED)  ## its second half: the notebooks, the book, and the tests of the site and of Colab
-	$(WHOLE) $(call REPORT,2-notebooks) --nbval-lax notebooks
+# The book renders kept outputs, and of notebooks that changed what their tests have executed.
+pages: $(INSTALLED)  ## the second half: notebooks (ALL=1 all), the book, and the tests of the site and of Colab
+	$(WHOLE) $(call REPORT,2-notebooks) --nbval-lax $(if $(ALL),--unchanged) notebooks
 	$(MAKE) book
 	$(GROUPED) $(call REPORT,3-site) tests/colab tests/site
 
-colab: $(INSTALLED)  ## the first cells of the chapters, and a whole chapter, as Colab runs them
+colab: $(INSTALLED)  ## the first cells of the notebooks, and a whole notebook, as Colab runs them
 	$(PYTEST) tests/colab
 
 # The sizes that take minutes, in order to be timed, on a machine that has nothing else to do.
@@ -53,17 +54,17 @@ bench: $(INSTALLED)  ## time the library beside the alternatives, at full sizes
 	@$(BIN)/python tests/benchmarks/table.py _build/bench.json
 
 # Started again, it does what is missing.
-sweep: $(INSTALLED)  ## a chapter over its grid, CHAPTER=deep-linear
+sweep: $(INSTALLED)  ## a notebook over its grid, CHAPTER=deep-linear
 	OMP_WAIT_POLICY=passive $(BIN)/python -m gnbook.sweep notebooks/$(CHAPTER).ipynb --grid notebooks/sweeps/$(CHAPTER).yml --out _sweeps/$(CHAPTER)
 	$(BIN)/python -m gnbook.sweep report _sweeps/$(CHAPTER)
 
-lint: $(INSTALLED)  ## style, and the types of the core
+lint: $(INSTALLED)  ## style, and the types of gnlib
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-notebooks: $(INSTALLED)  ## execute the chapters and keep their outputs in the .ipynb
-	$(BIN)/python book/execute.py
+notebooks: $(INSTALLED)  ## execute the notebooks that changed and keep their outputs in the .ipynb; ALL=1 all
+	$(BIN)/python book/execute.py $(if $(ALL),--all)
 
 numbers: $(INSTALLED)  ## write the numbers in sentences anew, where an anchor names what they are computed from
 	$(BIN)/python -m tests.pages.anchors

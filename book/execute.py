@@ -1,32 +1,32 @@
 """Execute pages of the book side by side: one kernel a processor, one thread each, the longest first.
 
-`python book/execute.py [NAME ...]` runs every chapter, or those named, and keeps their outputs in the .ipynb beside the
-source, with the digest of the library that made them: `make notebooks`. With `--cache` it fills the execution cache, so
-that Jupyter Book, which would run one page after another, finds them all: `make book`. Kept outputs are taken as they
-are while the cells and the library are those that made them; other pages are run, claims included. The parallel
-executor of jupyter-cache takes pages as they come and carries on after an error.
+`python book/execute.py` executes the chapters that changed since their outputs were kept, `--all` executes every
+chapter, `NAME ...` the chapters named. It keeps the outputs in the .ipynb beside the source, with the digest of
+everything that they depend on: `make notebooks`. `--cache` fills the execution cache for Jupyter Book, which would
+execute one page after another: `make book`. Outputs that were kept for the same digest go there as they are; other
+pages are executed, the claims included. The parallel executor of jupyter-cache takes pages in their order and carries
+on after an error.
 """
 
 import argparse
 import asyncio
-import hashlib
 import math
 import os
 import sys
 import time
-from functools import cache
-from pathlib import Path
+from contextlib import contextmanager
 
 import jupytext
 import nbformat
 import yaml
+from gnbook.checkout import ROOT, environment
+from gnbook.digest import digest
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 from jupytext.combine import combine_inputs_with_outputs
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / "_build" / ".jupyter_cache"  # where Jupyter Book looks
 
 # One thread, also for a page that runs alone: sums of several threads round otherwise. Those that wait for work sleep.
@@ -54,11 +54,15 @@ class Loop(asyncio.SelectorEventLoop):
 def main():
     """Run what the command line asks for; the exit status says whether all went well."""
     parser = argparse.ArgumentParser(description="Execute chapters and keep their outputs in the .ipynb.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="a chapter, as 'deep-linear'; all if none is named")
-    parser.add_argument("--cache", action="store_true", help="execute the pages of the book that the cache lacks")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="a chapter, as 'deep-linear'; by default all that changed"
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--all", action="store_true", help="execute unchanged chapters too")
+    which.add_argument("--cache", action="store_true", help="execute the pages of the book that the cache lacks")
     arguments = parser.parse_args()
-    if arguments.cache and arguments.names:
-        parser.error("--cache takes no names: it finds the pages itself.")
+    if arguments.names and (arguments.all or arguments.cache):
+        parser.error("give names of chapters, or --all, or --cache.")
     chapters = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.md"))}
     if unknown := [name for name in arguments.names if name not in chapters]:
         parser.error(f"there is no chapter '{unknown[0]}': the chapters are {', '.join(chapters)}.")
@@ -71,11 +75,14 @@ def main():
             put_into_cache(path, unfold(pages.pop(path)))
     else:
         pages = {path: read(path) for path in (chapters[name] for name in arguments.names or chapters)}
+        if not (arguments.names or arguments.all):
+            for path in [path for path, notebook in pages.items() if is_kept(path, notebook)]:
+                keep(path, pages.pop(path))  # its prose may be another
 
-    os.environ.update(THREADS)
+    os.environ.update(THREADS | environment())
     try:
         with asyncio.Runner(loop_factory=Loop) as runner:
-            failed = runner.run(execute_all(longest_first(pages), keep=not arguments.cache))
+            failed = runner.run(execute_all(longest_first(pages), in_notebooks=not arguments.cache))
     except KeyboardInterrupt:
         sys.exit("Stopped; what was finished is kept.")
     if failed:
@@ -83,49 +90,73 @@ def main():
 
 
 def read(path):
-    """Read a page; cells of a chapter whose text is unchanged have the ids of those in the .ipynb."""
+    """Read a page, and digest everything that its outputs depend on.
+
+    A cell of a chapter whose text is unchanged keeps the id and the outputs that it has in the .ipynb.
+    """
     notebook, kept = jupytext.read(path), path.with_suffix(".ipynb")
-    return combine_inputs_with_outputs(notebook, jupytext.read(kept), "ipynb") if kept.exists() else notebook
+    if kept.exists():
+        notebook = combine_inputs_with_outputs(notebook, jupytext.read(kept), "ipynb")
+    notebook.metadata["digest"] = digest(code(notebook), path.parent)
+    return notebook
 
 
-@cache
-def library():
-    """Digest of all that a page may import or read; the cache knows a page by its cells alone."""
-    digest = hashlib.sha256()
-    files = [ROOT / "constraints.txt", ROOT / "book/picture.py", *ROOT.glob("book/results/*"), *ROOT.glob("gnlib/**/*")]
-    for path in sorted(files):
-        if path.is_file() and path.suffix != ".pyc":
-            digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
-    return digest.hexdigest()
+def code(notebook):
+    """Return the sources of the code cells."""
+    return [cell.source for cell in notebook.cells if cell.cell_type == "code"]
 
 
 def is_cached(notebook):
-    """Say whether the cache holds, whole, what this library made of these cells."""
-    outputs = get_cache(CACHE)
-    try:
-        return outputs.get_cache_bundle(outputs.match_cache_notebook(notebook).pk).record.data["library"] == library()
-    except (KeyError, ValueError):  # not there, or cut off
-        return False
+    """Say whether the cache holds the outputs for the digest of this page, whole."""
+    with execution_cache() as outputs:
+        try:
+            record = outputs.get_cache_bundle(outputs.match_cache_notebook(notebook).pk).record
+            return record.data["digest"] == notebook.metadata["digest"]
+        except (KeyError, ValueError):  # not there, or cut off
+            return False
 
 
 def is_kept(path, notebook):
-    """Say whether the .ipynb holds what this library made of these cells, so that `read` has found all outputs."""
+    """Say whether the .ipynb holds the outputs for the digest of this page, so that `read` has read all of them."""
     if not path.with_suffix(".ipynb").exists():
         return False
     kept = jupytext.read(path.with_suffix(".ipynb"))
-    cells = ([cell.source for cell in some.cells if cell.cell_type == "code"] for some in (kept, notebook))
-    return kept.metadata.get("library") == library() and next(cells) == next(cells)
+    return kept.metadata.get("digest") == notebook.metadata["digest"] and code(kept) == code(notebook)
+
+
+@contextmanager
+def execution_cache(folder=CACHE):
+    """Open a cache of outputs, by default that of Jupyter Book, and close its database in the end."""
+    outputs = get_cache(folder)
+    try:
+        yield outputs
+    finally:
+        outputs.db.dispose()
 
 
 def put_into_cache(path, notebook, seconds=None):
-    """Keep the outputs where Jupyter Book finds them, with the library that made them and the time that it took."""
-    bundle = CacheBundleIn(notebook, str(path), data={"execution_seconds": seconds, "library": library()})
-    get_cache(CACHE).cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
+    """Keep the outputs where Jupyter Book finds them, with their digest and the time that they took."""
+    data = {"execution_seconds": seconds, "digest": notebook.metadata["digest"]}
+    with execution_cache() as outputs:
+        bundle = CacheBundleIn(notebook, str(path), data=data)
+        outputs.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
+
+
+def keep(path, notebook):
+    """Keep the outputs in the .ipynb beside the source."""
+    notebook.metadata = nbformat.from_dict(METADATA | {"digest": notebook.metadata["digest"]})
+    fold(unfold(notebook))
+    text, kept = nbformat.writes(notebook) + "\n", path.with_suffix(".ipynb")
+    if not kept.exists() or kept.read_text("utf8") != text:
+        whole = path.with_suffix(".new")
+        whole.write_text(text, "utf8")
+        whole.replace(kept)
 
 
 def longest_first(pages):
     """Order pages by the time that they took last; new ones are first, those of most cells before others."""
-    records = sorted(get_cache(CACHE).list_cache_records(), key=lambda record: record.created)
+    with execution_cache() as outputs:
+        records = sorted(outputs.list_cache_records(), key=lambda record: record.created)
     seconds = {record.uri: record.data.get("execution_seconds") or math.inf for record in records}
 
     def length(path):
@@ -134,7 +165,7 @@ def longest_first(pages):
     return {path: pages[path] for path in sorted(pages, key=length, reverse=True)}
 
 
-async def execute_all(pages, keep):
+async def execute_all(pages, in_notebooks):
     """Execute pages in this order, as many at a time as there are processors, and name those that failed."""
     failed, done, turns = [], 0, asyncio.Semaphore(os.cpu_count())
 
@@ -150,12 +181,8 @@ async def execute_all(pages, keep):
                 return
             seconds = time.monotonic() - start
         put_into_cache(path, notebook, seconds)
-        if keep:
-            notebook.metadata = nbformat.from_dict(METADATA | {"library": library()})
-            fold(notebook)
-            whole = path.with_suffix(".new")
-            nbformat.write(notebook, whole)
-            whole.replace(path.with_suffix(".ipynb"))
+        if in_notebooks:
+            keep(path, notebook)
         done += 1
         print(f"{path.stem}: {seconds:.0f} s ({done} of {len(pages)})", flush=True)
 

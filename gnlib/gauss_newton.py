@@ -23,10 +23,10 @@ from gnlib.diagnosis.rates import StableRate, stable_rate_of
 from gnlib.diagnosis.report import Report, report_on
 from gnlib.eigen.davidson import ExtremePair
 from gnlib.eigen.result import ConditionNumber, Limits
-from gnlib.jacobian.cost import Cost
 from gnlib.jacobian.gram import blocks_of
 from gnlib.jacobian.inputs import Inputs
 from gnlib.jacobian.operator import GramOperator, largest_eigenvalue
+from gnlib.jacobian.plan import Cost
 from gnlib.problem import Problem
 
 
@@ -218,7 +218,7 @@ class GaussNewton:
         preconditioner an iteration takes as many steps as there are eigenvalues.
         """
         problem = self._unchanged()
-        return GramOperator(problem.networks[0], problem.memory)
+        return GramOperator(problem.networks, problem.memory, None if problem.is_plain else problem.root)
 
     def largest_eigenvalue(self, *, tolerance: float = 1e-8, max_steps: int = 500) -> ExtremePair:
         """Return the largest eigenvalue by products with vectors: no matrix is formed.

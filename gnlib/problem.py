@@ -16,12 +16,11 @@ from gnlib.eigen.dense import singular_value_ends
 from gnlib.eigen.gram import Gram
 from gnlib.eigen.result import ConditionNumber, Limits
 from gnlib.eigen.strategy import GRAM, find_ends
-from gnlib.jacobian.cost import Cost, cost_of
-from gnlib.jacobian.gram import LayerTrace, NotFiniteError, blocks_of, layered_gram, matrix_of, rows_of
+from gnlib.jacobian.gram import LayerTrace, NotFiniteError, blocks_of, gauss_newton_of, layered_gram
 from gnlib.jacobian.inputs import Inputs, Packed, networks_on, read_batches
+from gnlib.jacobian.network import Mode
 from gnlib.jacobian.passes import outputs_of
-from gnlib.jacobian.plan import BudgetError, check_memory, plan_of
-from gnlib.jacobian.record import structures_of
+from gnlib.jacobian.plan import BudgetError, Cost, check_memory, cost_of, count_rows
 from gnlib.losses import Loss, SquaredError, loss_of
 
 METHODS = "gram", "jacobian"
@@ -52,7 +51,7 @@ class Problem:
         loss: str | Callable[[Tensor, Any], Tensor] = "mse",
         *,
         output: Callable[..., Tensor] | None = None,
-        mode: str | None = None,
+        mode: Mode | None = None,
         memory: float = 4.0,
     ) -> None:
         check_memory(memory)
@@ -140,12 +139,12 @@ class Problem:
 
     def _gram_ends(self, limits: Limits) -> ConditionNumber | None:
         """Both ends from the smaller product of the Jacobian with itself; None where that may have lost some."""
-        wide = self.parameters >= rows_of(self.networks) or not self.is_plain
+        wide = self.parameters >= count_rows(self.networks) or not self.is_plain
         try:
             if wide:
                 gram = Gram(self.loss_gram, self.root.shape[2])
             else:
-                gram = Gram(matrix_of(self.networks, self.memory))
+                gram = Gram(gauss_newton_of(self.networks, self.memory))
         except NotFiniteError:  # products overflow before what they are made of does
             return None
         except BudgetError:
@@ -164,7 +163,7 @@ class Problem:
 
     def _jacobian_ends(self) -> ConditionNumber:
         """Both ends from the singular values of the Jacobian, times the root of the loss."""
-        rows = rows_of(self.networks)
+        rows = count_rows(self.networks)
         # the GiB of the triangle, with a block on it, and of the decomposition of both
         triangle = 3 * 8 * rows * min(rows, self.parameters) / 2**30
         try:
@@ -199,11 +198,7 @@ class Problem:
 
     def cost(self, *, probe: bool = False) -> Cost:
         """Return what the Gram matrix takes, with seconds if something may be tried."""
-        network, structure = self.networks[0], structures_of(self.networks)[0]
-        rows = rows_of(self.networks)
-        return cost_of(
-            network, structure, plan_of(network, structure, self.memory, result=rows, rows=rows), probe=probe
-        )
+        return cost_of(self.networks, self.memory, probe=probe)
 
     @property
     def is_plain(self) -> bool:
@@ -237,7 +232,7 @@ class Problem:
     @property
     def _rounding(self) -> float:
         """Relative rounding of an entry, a sum of so many products: that of a random walk (Higham and Mary 2019)."""
-        return max(self.parameters, rows_of(self.networks)) ** 0.5 * EPS
+        return max(self.parameters, count_rows(self.networks)) ** 0.5 * EPS
 
     def _read_versions(self) -> dict[str, int]:
         tensors: dict[str, Tensor] = {**dict(self.module.named_parameters())}

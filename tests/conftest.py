@@ -4,6 +4,7 @@ A claim is a statement of a paper: its test carries `@pytest.mark.claim("Lemma 1
 """
 
 import os
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from tests import threads
 
 ROOT = Path(__file__).parents[1]
 VERDICTS = ("holds", "holds if", "fails", "open")
+
+sys.dont_write_bytecode = False  # pytest rewrites thousands of asserts, in many seconds unless it keeps them
 
 if os.environ.get("CHECK_SHAPES"):  # at each call, in several times the time; before anything imports gnlib
     import jaxtyping

@@ -10,11 +10,10 @@ from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
 from gnlib.diagnosis.descent import Rule
-from gnlib.jacobian.contraction import add_columns
-from gnlib.jacobian.gram import blocks_of, gram_of, mirrored, rows_of
-from gnlib.jacobian.network import Factors, Network
+from gnlib.jacobian.gram import add_columns, blocks_of, gram_of, mirror
+from gnlib.jacobian.network import GIB, Factors, Network
 from gnlib.jacobian.passes import freeze_all_but
-from gnlib.jacobian.trial import GIB
+from gnlib.jacobian.plan import count_rows
 
 FLOOR = 1e-3  # of the root mean square of the diagonal's root: parameters that hardly matter would move the most
 NAMED: dict[str, Callable[..., Optimizer]] = {
@@ -138,13 +137,13 @@ def preconditioned_gram(networks: Sequence[Network], factors: Factors | None, me
     """
     if factors is None:
         return gram_of(networks, memory)
-    size = rows_of(networks)
+    size = count_rows(networks)
     gram = torch.zeros(size, size, dtype=torch.float64, device=networks[0].x.device)
     roots = torch.cat([factors[name].flatten() for name in reversed(networks[0].parameters)]).sqrt()
     for block in _blocks(networks, memory):
         part, roots = roots[: block.shape[1]], roots[block.shape[1] :]
         add_columns(gram, block.mul_(part))
-    return mirrored(gram).div_(sum(len(network.x) for network in networks))
+    return mirror(gram).div_(sum(len(network.x) for network in networks))
 
 
 def _from_diagonal(networks: Sequence[Network], gradient: Factors, memory: float) -> Factors:
@@ -158,7 +157,7 @@ def _from_diagonal(networks: Sequence[Network], gradient: Factors, memory: float
 
 
 def _blocks(networks: Sequence[Network], memory: float) -> Iterator[Float[Tensor, "nk g"]]:
-    return blocks_of(networks, max(memory - 16 * rows_of(networks) ** 2 / GIB, 1e-9))
+    return blocks_of(networks, max(memory - 16 * count_rows(networks) ** 2 / GIB, 1e-9))
 
 
 def _factor(state: Mapping[str, Any], group: Mapping[str, Any]) -> Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 
 from gnlib.diagnosis.changes import fresh_norms, off_scale
-from gnlib.jacobian.double import Casts
+from gnlib.jacobian.intercept import RequestedPrecisions
 from gnlib.jacobian.network import Network
 from gnlib.losses import CrossEntropy
 from gnlib.problem import Problem
@@ -36,6 +36,6 @@ def remarks_on(problem: Problem) -> Iterator[tuple[str, str]]:
 def _casts(network: Network) -> set[torch.dtype]:
     """Return the precisions below its own that the forward pass of a module asks for."""
     own = next(network.module.parameters()).dtype
-    with network.as_template(), Casts() as casts:
+    with network.as_template(), RequestedPrecisions() as requested:
         network(network.parameters, network.x if network.coupled else network.x[:1])
-    return {dtype for dtype in casts.found if torch.finfo(dtype).eps > torch.finfo(own).eps}
+    return {dtype for dtype in requested.dtypes if torch.finfo(dtype).eps > torch.finfo(own).eps}

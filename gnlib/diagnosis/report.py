@@ -15,8 +15,8 @@ from gnlib.diagnosis.rates import StableRate, stable_rate_of
 from gnlib.diagnosis.remarks import remarks_on
 from gnlib.diagnosis.suggestions import Suggestion, suggestions_for
 from gnlib.eigen.result import ConditionNumber
-from gnlib.jacobian.cost import LONG, second_of
-from gnlib.jacobian.trial import GIB
+from gnlib.jacobian.network import GIB
+from gnlib.jacobian.plan import LONG, seconds_per_flop
 from gnlib.losses import SquaredError
 from gnlib.problem import Problem
 from gnlib.text import Line, as_html, as_page
@@ -159,7 +159,7 @@ def _announce(problem: Problem) -> None:
     """Announce the time and memory of a report that takes more than about ten seconds, before it begins."""
     grams, eigen = 1 + problem.has_targets, EIGEN * problem.outputs.numel() ** 3
     if grams * problem.cost().operations + eigen >= LONG:
-        seconds = grams * problem.cost(probe=True).seconds + eigen * second_of()
+        seconds = grams * problem.cost(probe=True).seconds + eigen * seconds_per_flop()
         print(f"The report takes about {seconds:.2g} s and {_gib(problem):.2g} GiB.", file=sys.stderr, flush=True)
 
 

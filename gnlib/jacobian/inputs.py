@@ -11,7 +11,6 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +18,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from gnlib.jacobian.network import Network, networks_of
+from gnlib.jacobian.network import Mode, Network
+from gnlib.jacobian.trial import network_of, networks_of, share_parameters
 
 Batch = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
 Inputs = Batch | list[Batch] | DataLoader[Any]
@@ -54,21 +54,21 @@ def networks_on(
     module: nn.Module,
     batches: list[Batch],
     output: Callable[..., Tensor] | None = None,
-    mode: str | None = None,
+    mode: Mode | None = None,
     memory: float = 4.0,
 ) -> list[Network]:
     """Return the function of a module on its batches: one network, or one a batch where they cannot be joined."""
     if not isinstance(module, nn.Module) or not any(isinstance(batch, Mapping | tuple) for batch in batches):
-        return networks_of(module, batches[0] if len(batches) == 1 else batches, output, mode, memory)
+        return networks_of(module, batches, output, mode, memory)  # type: ignore[arg-type]
     layouts, packed = zip(*map(_pack, batches), strict=True)
     if len({*layouts}) == 1:
         return networks_of(Packed(module, layouts[0]), [*packed], output, mode, memory)
-    first, *others = [
-        networks_of(Packed(module, layout), tensor, output, mode, memory)[0]
-        for layout, tensor in zip(layouts, packed, strict=True)
-    ]
-    shared = {name: getattr(first, name) for name in ("parameters", "frozen", "buffers")}
-    return [first, *(replace(network, **shared) for network in others)]
+    return share_parameters(
+        [
+            network_of(Packed(module, layout), tensor, output, mode, memory)
+            for layout, tensor in zip(layouts, packed, strict=True)
+        ]
+    )
 
 
 class Layout(NamedTuple):

@@ -1,8 +1,8 @@
-"""Layers, known by the functions that they call, each of which is linear in its parameters.
+r"""Functions of torch that are linear in a weight and a bias, as products of features with the weight.
 
 At position t (of an image, of a sentence) and for group h of the channels, such a function returns
-`z[t, h] = weight[h] @ features[t, h] + bias[h]`. Hence an output with the gradient `g` by `z` has the gradient
-`sum_t g[t, h] features[t, h]^T` by the weight, and `sum_t g[t, h]` by the bias.
+:math:`z_{th} = W_h x_{th} + b_h` with features x. An output whose gradient by z is g has the gradient
+:math:`\sum_t g_{th} x_{th}^\top` by the weight, and :math:`\sum_t g_{th}` by the bias.
 """
 
 import inspect
@@ -27,16 +27,16 @@ class Call(NamedTuple):
     Attributes
     ----------
     weight, bias
-        the parameters that it was called with
+        its arguments
     run
         the function of these alone
     inputs
-        what the features are made of
+        returns the tensor that the features are made of
     features
-        makes the features of b samples of their inputs; an integer stands for a vector with a 1 there, if
-        it is not negative, and 0 elsewhere
+        makes the features of b samples of their inputs; an integer stands for a unit vector with a 1 there, or for
+        zero if it is negative
     channels
-        brings values of b samples, `(b, *z.shape)`, into the form of the features
+        arranges values of b samples, `(b, *z.shape)`, like the features
     by_feature
         whether the weight is stored with the axis of the features first
     """
@@ -105,7 +105,7 @@ def _convolution(function: Callable[..., Tensor]) -> Callable[..., Call]:
 
 
 def _normalization(function: Callable[..., Tensor]) -> Callable[..., Call]:
-    """Scale and shift act on each channel by itself; its feature is what has been normalised."""
+    """Scale and shift act on each channel by itself, whose feature is the normalised value."""
 
     def call(**options: Any) -> Call:
         parameters = {name: options.pop(name) for name in ("weight", "bias") if name in options}
@@ -117,8 +117,8 @@ def _normalization(function: Callable[..., Tensor]) -> Callable[..., Call]:
 
         def normalised() -> Tensor:
             own = options.get("training") or options.get("use_input_stats")
-            kept = {"running_mean": None, "running_var": None} if own else {}  # which would be updated twice
-            return function(**{**options, **kept})
+            statistics = {"running_mean": None, "running_var": None} if own else {}  # or they would move twice
+            return function(**{**options, **statistics})
 
         def channels(z: Tensor) -> Tensor:
             if shape:
@@ -141,15 +141,13 @@ LAYERS: dict[Callable[..., Any], Callable[..., Call | None]] = {
 
 
 def call_of(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Call | None:
-    """Return a call of a function as one of a layer, if it is one."""
+    """Return a call of a function as that of a layer, if it is one."""
     layer = LAYERS.get(function)
-    if layer is None:
-        return None
-    if isinstance(function, FunctionType):
+    if layer is not None and isinstance(function, FunctionType):
         bound = inspect.signature(function).bind(*args, **kwargs)
         bound.apply_defaults()
-        return layer(**bound.arguments)
-    return layer(*args, **kwargs)
+        args, kwargs = (), bound.arguments
+    return layer and layer(*args, **kwargs)
 
 
 def _each(value: Any, sizes: Sequence[int]) -> list[int]:
@@ -159,5 +157,5 @@ def _each(value: Any, sizes: Sequence[int]) -> list[int]:
 
 
 def _last(z: Tensor) -> Tensor:
-    """Take all axes but the last for positions."""
+    """Count all axes but the last as positions."""
     return z.reshape(len(z), -1, 1, z.shape[-1])

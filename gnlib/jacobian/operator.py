@@ -1,35 +1,41 @@
-"""The Gram matrix of a network by its products with vectors, for more outputs than a matrix has room for."""
+"""The Gram matrix of networks as an operator: products with vectors, for more outputs than a matrix has room for."""
 
-import warnings
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from gnlib.eigen.davidson import ExtremePair, extreme_eigenpair
 from gnlib.jacobian.network import Network
-from gnlib.jacobian.plan import MARGIN, check_memory
-from gnlib.jacobian.trial import GIB
+from gnlib.jacobian.passes import jvp, vjp
+from gnlib.jacobian.plan import count_rows
 from gnlib.operators import SymmetricOperator
 
 
 class GramOperator(SymmetricOperator):
-    r"""The matrix :math:`\frac1n J J^\top` of a network, of size `nk`, with row `i * k + a` for output a of sample i.
+    r"""The matrix :math:`\frac1n R^\top J J^\top R` of networks, one for each batch.
 
-    A product takes a backward pass, for the gradient of the weighted outputs, and a forward one, for how the outputs
-    change along that gradient.
+    Row `i * r + a` belongs to column a of the root of sample i. Without a root it is :math:`\frac1n J J^\top`, of size
+    `nk`. A product takes a backward pass, for the gradient of the weighted outputs, and two more to get from there to
+    the change of the outputs along that gradient.
+
+    Parameters
+    ----------
+    networks
+        the networks
+    memory
+        GiB for the activations of the samples that are taken together
+    root
+        R, block-diagonal with a block for each sample, such as a root of the second derivative of a loss
     """
 
-    def __init__(self, network: Network, memory: float) -> None:
-        self._network = network
-        samples = (memory * GIB - network.copied) / (MARGIN * max(network.bytes_per_sample, 1))
-        self._batch = len(network.x) if network.coupled else max(int(min(samples, len(network.x))), 1)
+    def __init__(self, networks: Sequence[Network], memory: float, root: Float[Tensor, "n k r"] | None = None) -> None:
+        self._networks, self._memory, self._root = networks, memory, root
 
     @property
     def shape(self) -> tuple[int, int]:  # noqa: D102
-        size = len(self._network.x) * self._network.outputs
+        size = count_rows(self._networks) if self._root is None else len(self._root) * self._root.shape[2]
         return size, size
 
     @property
@@ -38,71 +44,19 @@ class GramOperator(SymmetricOperator):
 
     @property
     def device(self) -> torch.device:  # noqa: D102
-        return self._network.x.device
+        return self._networks[0].x.device
 
     def matmul(self, v: Float[Tensor, " r *columns"]) -> Float[Tensor, " r *columns"]:  # noqa: D102
         columns = v.to(self.dtype).reshape(len(v), -1)
         return torch.stack([self._product(column) for column in columns.unbind(1)], 1).view(v.shape)
 
-    @torch.inference_mode(False)
-    @torch.no_grad()
     def _product(self, v: Float[Tensor, " r"]) -> Float[Tensor, " r"]:
-        network = self._network
-        with network.as_template():
-            warnings.filterwarnings("ignore", ".*torch.jit.script")  # which forward derivatives are made with
-            total = {name: torch.zeros_like(p) for name, p in network.parameters.items()}
-            for f, weights in self._batches(v):
-                pulled: Any = torch.func.vjp(f, network.parameters)
-                for name, gradient in pulled[1](weights)[0].items():
-                    total[name] += gradient
-            found = [torch.func.jvp(f, (network.parameters,), (total,))[1] for f, _ in self._batches(v)]
-        return torch.cat(found).flatten() / len(network.x)
-
-    def _batches(self, v: Float[Tensor, " r"]) -> Iterator[tuple[Callable[..., Tensor], Float[Tensor, "b k"]]]:
-        for x, weights in zip(
-            self._network.x.split(self._batch), v.view(len(self._network.x), -1).split(self._batch), strict=True
-        ):
-            yield lambda parameters, x=x: self._network(parameters, x), weights
-
-
-def gauss_newton_operator(
-    module: nn.Module,
-    x: Tensor,
-    *,
-    output: Callable[[Any], Tensor] | None = None,
-    mode: str | None = None,
-    memory: float = 4.0,
-) -> GramOperator:
-    r"""Return :math:`\frac1n J J^\top` as an operator, which is never formed.
-
-    It is for networks with so many outputs, `n k`, that the matrix of :func:`gnlib.jacobian.gauss_newton_gram` does not
-    fit. Its largest eigenvalue is that of the Gauss-Newton matrix (:func:`gnlib.jacobian.largest_eigenvalue`). The
-    smallest one cannot be had that way: without a preconditioner an iteration takes as many steps as there are
-    eigenvalues.
-
-    Parameters
-    ----------
-    module, x, output, mode
-        as for :func:`gnlib.jacobian.gauss_newton_gram`
-    memory
-        GiB for the activations of the samples that are taken together
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`gnlib.jacobian.gauss_newton_gram`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> operator = gauss_newton_operator(torch.nn.Linear(2, 1, bias=False), torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
-    >>> operator @ torch.tensor([1.0, 0.0])
-    tensor([0.5000, 0.5000], dtype=torch.float64)
-    >>> round(largest_eigenvalue(operator).value, 6)
-    1.309017
-    """
-    check_memory(memory)
-    return GramOperator(Network(module, x, output, mode, memory), memory)
+        if self._root is None:
+            weights = v.view(-1, self._networks[0].outputs)
+            return jvp(self._networks, vjp(self._networks, self._memory)(weights), self._memory).flatten()
+        weights = (self._root @ v.view(len(self._root), -1, 1))[..., 0]
+        change = jvp(self._networks, vjp(self._networks, self._memory)(weights), self._memory)
+        return (self._root.mT @ change[..., None]).flatten()
 
 
 def largest_eigenvalue(

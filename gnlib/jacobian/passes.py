@@ -1,22 +1,13 @@
 """Passes through networks where they stand: outputs, vector-Jacobian and Jacobian-vector products."""
 
-import copy
-from collections.abc import Callable, Collection, Iterator, Sequence
-
-
-def replace(network, **fields):  # TEMPORARY
-    moved = copy.copy(network)
-    vars(moved).update(fields)
-    return moved
-
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.jacobian.network import Factors, Network
-from gnlib.jacobian.plan import MARGIN
-from gnlib.jacobian.trial import GIB
 
 
 def replace_parameters(networks: Sequence[Network], parameters: Factors) -> list[Network]:
@@ -42,13 +33,13 @@ def outputs_of(networks: Sequence[Network], memory: float) -> Float[Tensor, "n k
     outputs = []
     for network in networks:
         with network.as_template():
-            outputs += [network(network.parameters, x) for x in _batches(network, memory)]
+            outputs += [network(network.parameters, x) for x in network.batches(memory)]
     return torch.cat(outputs)
 
 
 def vjp(networks: Sequence[Network], memory: float) -> Callable[[Float[Tensor, "n k"]], Factors]:
     r"""Return :math:`w \mapsto \frac1n J^\top w`, by parameter; one forward pass serves all w if a batch holds all."""
-    batches = [(network, x) for network in networks for x in _batches(network, memory)]
+    batches = [(network, x) for network in networks for x in network.batches(memory)]
     kept = _graph(*batches[0]) if len(batches) == 1 else None
 
     @torch.inference_mode(False)
@@ -59,7 +50,7 @@ def vjp(networks: Sequence[Network], memory: float) -> Callable[[Float[Tensor, "
         for (network, x), part in zip(batches, parts, strict=True):
             leaves, y = kept or _graph(network, x)
             with network.as_template(), torch.enable_grad():
-                gradients = network.pull(leaves, y, part) if y.requires_grad else ()
+                gradients = network.vjp(leaves, y, part) if y.requires_grad else ()
             for name, gradient in zip(total, gradients, strict=False):
                 total[name] += gradient
         return total
@@ -81,7 +72,7 @@ def jvp(networks: Sequence[Network], direction: Factors, memory: float) -> Float
     """Return how the outputs change along a direction, to first order: J times it."""
     products: list[Tensor] = []
     for network in networks:
-        for x in _batches(network, memory):
+        for x in network.batches(memory):
             # a backward pass through a backward pass, for kernels that have no forward derivative
             with network.as_template(), torch.enable_grad():
                 leaves = {name: p.detach().requires_grad_() for name, p in network.parameters.items()}
@@ -92,9 +83,3 @@ def jvp(networks: Sequence[Network], direction: Factors, memory: float) -> Float
                 along = [(g * direction[name]).sum() for name, g in zip(leaves, gradients, strict=True)]
                 products += torch.autograd.grad(torch.stack(along).sum(), weights)
     return torch.cat(products)
-
-
-def _batches(network: Network, memory: float) -> Iterator[Tensor]:
-    """Yield the samples of a network, as many at a time as a backward pass has memory for."""
-    fits = (memory * GIB - network.copied) / (MARGIN * max(network.bytes_per_sample, 1))
-    yield from network.x.split(len(network.x) if network.coupled else max(int(min(fits, len(network.x))), 1))

@@ -1,17 +1,25 @@
-"""Which way each layer goes to the Gram matrix, and what fits into memory at a time."""
+"""Plan the way of each layer to the Gram matrix within some memory, and estimate operations, seconds and bytes."""
 
 import math
+import sys
+from collections.abc import Sequence
 from numbers import Real
+from time import perf_counter
 from typing import NamedTuple
 
-from gnlib.jacobian.contraction import COLUMNS, TILE, Layer
-from gnlib.jacobian.network import Network
-from gnlib.jacobian.record import Structure
-from gnlib.jacobian.trial import GIB
+import torch
 
-MARGIN = 2  # of the memory that a backward pass is known to take: its temporary tensors are not known
-SPARED = 3  # times the memory of gradients and features that columns take, where it is better to hold the former
+from gnlib.jacobian.network import GIB, MARGIN, Network
+from gnlib.jacobian.record import Structure, factored_rows, structures_of
+from gnlib.text import as_text
+
+COLUMNS = 1024  # of the Jacobian at a time; fewer are not worth a forward and a backward pass for each sample
+TILE = 1024  # rows of the Gram matrix updated at a time, from the diagonal to the right
+ADVANTAGE = 3  # times the memory of factors that columns take, from which on it is better to hold the factors
 WORKING = 2**27  # bytes of gradients worked on together: beyond it larger batches save nothing
+UPDATE = 64  # products that take as long as to multiply an entry of the result by another and add it
+LONG = 2e11  # operations that may take ten seconds
+PROBE = 512  # size of the matrices whose product is timed
 
 
 class BudgetError(ValueError):
@@ -23,15 +31,61 @@ class BudgetError(ValueError):
 
 
 def check_memory(memory: float) -> None:
-    """Refuse what is no amount of memory."""
+    """Refuse an amount of memory that is none."""
     if not isinstance(memory, Real):
         raise TypeError(f"memory is {memory!r}; a positive number of GiB was expected, such as 4.0.")
     if not 0 < memory < math.inf:
         raise ValueError(f"memory is {memory}; a positive number of GiB was expected.")
 
 
+class Layer(NamedTuple):
+    """Parameters that are used by the same calls, and the sizes of their factors.
+
+    Attributes
+    ----------
+    names
+        a weight, a bias, or both
+    calls
+        their numbers
+    positions, groups, features, outputs
+        positions of a unit in all calls, groups of channels, features and outputs of a group
+    """
+
+    names: tuple[str, ...]
+    calls: tuple[int, ...]
+    positions: int
+    groups: int
+    features: int
+    outputs: int
+
+    @property
+    def columns(self) -> int:
+        """Number of columns of the Jacobian."""
+        return self.groups * self.features * self.outputs
+
+    def width(self, units: int, rows: int) -> int:
+        """Return how many columns of the Jacobian take as much memory as the factors."""
+        return self.positions * self.groups * (self.outputs + math.ceil(self.features * units / rows))
+
+    def products(self, units: int, rows: int) -> float:
+        """Return the number of products for all pairs of positions, of half of the symmetric result."""
+        if units == 1:
+            each = self.positions * rows * self.outputs * (self.positions + rows / 2)
+        else:
+            each = self.positions**2 * (rows**2 / 2 * (self.outputs + UPDATE) + units**2 * self.features)
+        return self.groups * each
+
+    def products_by_columns(self, rows: int) -> float:
+        """Return the same where columns of the Jacobian are made and multiplied."""
+        return rows * self.columns * (self.positions + rows / 2)
+
+    def goes_by_pairs(self, units: int, rows: int) -> bool:
+        """Say whether pairs of positions take fewer products than columns."""
+        return self.products(units, rows) < self.products_by_columns(rows)
+
+
 class Group(NamedTuple):
-    """What one pass through the data is for: slices of flattened parameters, and layers whose gradients are held."""
+    """The part of one pass through the data: slices of flattened parameters, and layers whose factors are held."""
 
     columns: dict[str, slice]
     layers: list[Layer]
@@ -45,32 +99,38 @@ class Plan(NamedTuple):
     outputs: int
 
 
-def plan_of(network: Network, structure: Structure, memory: float, *, result: int, rows: int | None = None) -> Plan:
+def count_units(network: Network) -> int:
+    """Return the number of samples, or one if they are coupled."""
+    return 1 if network.coupled else len(network.x)
+
+
+def count_rows(networks: Sequence[Network]) -> int:
+    """Return the number of rows of the Jacobian."""
+    return sum(len(network.x) * network.outputs for network in networks)
+
+
+def plan_of(networks: Sequence[Network], structures: Sequence[Structure], memory: float, *, result: int) -> Plan:
     """Choose groups, as few as fit beside a square result of that size, and what to differentiate together.
 
-    `rows` are those of the Jacobian, if the network has but one of the batches.
+    The networks differ in their samples alone; there has to be room for the one that takes most.
     """
-    sizes = {name: p.numel() for name, p in network.parameters.items()}
-    units = 1 if network.coupled else len(network.x)
-    own = len(network.x) * network.outputs
-    rows = own if rows is None else rows
-    fixed = network.copied + 8 * (result**2 + 3 * min(result, TILE) ** 2)
+    rows, units = count_rows(networks), max(map(count_units, networks))
+    sizes = {name: p.numel() for name, p in networks[0].parameters.items()}
+    fixed = max(network.copied for network in networks) + 8 * (result**2 + 3 * min(result, TILE) ** 2)
     free = memory * GIB - fixed
-    layers = layers_of(network, structure)
-    # of a unit: gradients of one output, arranged and not, and features, by number of numbers
-    gradients = [layer.positions * layer.groups * layer.outputs for layer in layers]
-    elsewhere = max((2 * size for name, size in sizes.items() if name not in structure.uses), default=0)
-    each = 8 * (sum(gradients) + max(gradients, default=0) + elsewhere)
-    features = 16 * max((layer.positions * layer.groups * layer.features for layer in layers), default=0)
-    saved = MARGIN * network.bytes_per_sample * len(network.x) / units + features
-    k, apart = own // units, not (network.vmapped or network.coupled)
+    needs = [_bytes_of_a_unit(network, structure) for network, structure in zip(networks, structures, strict=True)]
+    saved, each = (max(need) for need in zip(*needs, strict=True))
+    k = max(count_rows([network]) // count_units(network) for network in networks)
+    apart = not all(network.vmapped or network.coupled for network in networks)
     outputs = 1 if apart else max(min(k, int(min(free / 8, WORKING) // each)), 1)
-    batch = max(min(units, int(min(free / 4, WORKING) // (saved + outputs * each))), 1) if network.vmapped else 1
+    vmapped = all(network.vmapped for network in networks)
+    batch = max(min(units, int(min(free / 4, WORKING) // (saved + outputs * each))), 1) if vmapped else 1
     least = min(sum(sizes.values()), COLUMNS)
     for b, c in ((batch, outputs), (1, 1)):
         width = int((free - b * (saved + c * each)) // (8 * (rows + b * (c + 1))))
         if width >= least:
-            held = [layer for layer in layers if result == own and _is_held(layer, structure, width, units, rows)]
+            alone = layers_of(networks[0], structures[0]) if len(networks) == 1 and result == rows else []
+            held = [layer for layer in alone if _is_held(layer, structures[0], width, units, rows)]
             return Plan(_groups(sizes, held, width, units, rows), b, c)
     needed = math.ceil((fixed + saved + each + 8 * (rows + 2) * least) / GIB * 1000) / 1000
     gram = f", {8 * result**2 / GIB:.3f} of them for the {result} x {result} result" if result else ""
@@ -79,23 +139,33 @@ def plan_of(network: Network, structure: Structure, memory: float, *, result: in
     )
 
 
+def _bytes_of_a_unit(network: Network, structure: Structure) -> tuple[float, float]:
+    """Return the bytes of a unit for a backward pass and its features, and for gradients of one output."""
+    layers = layers_of(network, structure)
+    gradients = [layer.positions * layer.groups * layer.outputs for layer in layers]  # arranged and not
+    elsewhere = max((2 * p.numel() for name, p in network.parameters.items() if name not in structure.uses), default=0)
+    features = 16 * max((layer.positions * layer.groups * layer.features for layer in layers), default=0)
+    saved = MARGIN * network.bytes_per_sample * len(network.x) / count_units(network)
+    return saved + features, 8 * (sum(gradients) + max(gradients, default=0) + elsewhere)
+
+
 def _is_held(layer: Layer, structure: Structure, width: int, units: int, rows: int) -> bool:
-    """Say whether to hold gradients and features of a layer: for pairs, or as they take less than its columns."""
-    taken = layer.width(units, rows)
-    if structure.uses[layer.names[0]][0].mask or taken > width:
+    """Say whether to hold the factors of a layer: for pairs, or as they take less than its columns."""
+    bytes_as_columns = layer.width(units, rows)
+    if structure.uses[layer.names[0]][0].mask or bytes_as_columns > width:
         return False
     indices = structure.forms[layer.calls[0]].by_feature
-    return layer.pays(units, rows) or (not indices and SPARED * taken < layer.columns)
+    return layer.goes_by_pairs(units, rows) or (not indices and ADVANTAGE * bytes_as_columns < layer.columns)
 
 
 def layers_of(network: Network, structure: Structure) -> list[Layer]:
     """Return the layers of a network; a parameter that is masked has columns of its own and stands alone."""
-    found: dict[tuple[int | str | None, ...], list[str]] = {}
+    names: dict[tuple[int | str | None, ...], list[str]] = {}
     for name, uses in structure.uses.items():
         if uses:
             mask = name if uses[0].mask else None
-            found.setdefault((mask, *(use.call for use in uses)), []).append(name)
-    return [_layer(network, structure, tuple(names)) for names in found.values()]
+            names.setdefault((mask, *(use.call for use in uses)), []).append(name)
+    return [_layer(network, structure, tuple(together)) for together in names.values()]
 
 
 def _layer(network: Network, structure: Structure, names: tuple[str, ...]) -> Layer:
@@ -107,7 +177,10 @@ def _layer(network: Network, structure: Structure, names: tuple[str, ...]) -> La
 
 
 def _groups(sizes: dict[str, int], held: list[Layer], width: int, units: int, rows: int) -> list[Group]:
-    """Divide parameters, the last ones first, into groups that take the memory of so many columns."""
+    """Divide parameters, the last ones first, into groups that take the memory of so many columns.
+
+    A backward pass reaches the last parameters first, so that it can end early for the first groups.
+    """
     layers = {name: layer for layer in held for name in layer.names}
     whole = {layer: layer.width(units, rows) for layer in held}
     total = sum(whole.values()) + sum(size for name, size in sizes.items() if name not in layers)
@@ -131,3 +204,131 @@ def _groups(sizes: dict[str, int], held: list[Layer], width: int, units: int, ro
             groups[-1].columns[name] = slice(start, stop)
             start, room = stop, room - (stop - start)
     return groups
+
+
+# Cost
+
+
+class Step(NamedTuple):
+    """The part of a layer in a plan: its parameters, the way they go, operations, and bytes that are held for them."""
+
+    parameters: tuple[str, ...]
+    way: str
+    flops: float
+    bytes: int
+
+
+class Cost(NamedTuple):
+    """The cost of a Gram matrix.
+
+    Attributes
+    ----------
+    steps
+        the parts of the layers, the last ones first; a layer goes by `"pairs"` (products of features and products of
+        gradients, for all pairs of positions), by `"columns"` (its part of the Jacobian and a product of matrices), or
+        by `"gradients"` (columns from automatic differentiation, where nothing is known of its structure)
+    forward, backward
+        numbers of passes through the network, each for one sample, or for the batch if its samples are coupled
+    flops
+        operations in those passes, by the layers whose structure is known
+    seconds
+        estimate, from the time of few passes and of one product of matrices; nan if nothing was timed
+    gib
+        memory for the result and for what is held at the same time, in GiB
+    """
+
+    steps: list[Step]
+    forward: int
+    backward: int
+    flops: float
+    seconds: float
+    gib: float
+
+    @property
+    def operations(self) -> float:
+        """Of the passes and of the products of matrices together."""
+        return self.flops + sum(step.flops for step in self.steps)
+
+    def __str__(self) -> str:
+        """Return a table, and the sums below it."""
+        rows = [
+            (", ".join(step.parameters), step.way, f"{step.flops:.1e}", f"{step.bytes / GIB:.3f}")
+            for step in self.steps
+        ]
+        return "\n".join(
+            [
+                as_text([("parameters", "way", "operations", "GiB"), *rows]),
+                f"{self.forward} forward and {self.backward} backward passes, {self.flops:.1e} operations",
+                f"about {self.seconds:.2g} s, {self.gib:.2g} GiB",
+            ]
+        )
+
+
+def cost_of(networks: Sequence[Network], memory: float, *, probe: bool = True) -> Cost:
+    """Return the cost of the Gram matrix of networks, with seconds if a few passes may be timed."""
+    structures = structures_of(networks)
+    return _cost(networks, structures, plan_of(networks, structures, memory, result=count_rows(networks)), probe)
+
+
+def label_progress(networks: Sequence[Network], structures: Sequence[Structure], plan: Plan) -> str:
+    """Return the label of a progress bar: with an estimate, if it is seen and may stand there for ten seconds."""
+    if not sys.stderr.isatty() or _cost(networks, structures, plan, probe=False).operations < LONG:
+        return "Jacobian"
+    cost = _cost(networks, structures, plan, probe=True)
+    return f"Jacobian, about {cost.seconds:.2g} s and {cost.gib:.2g} GiB"
+
+
+def _cost(networks: Sequence[Network], structures: Sequence[Structure], plan: Plan, probe: bool) -> Cost:
+    network, structure, rows = networks[0], structures[0], count_rows(networks)
+    units = count_units(network)
+    layers = layers_of(network, structure)
+    known = {name: layer for layer in layers for name in layer.names}
+    steps: dict[tuple[str, ...], Step] = {}
+    for group in plan.groups:
+        for layer in group.layers:
+            by_pairs = layer.goes_by_pairs(units, rows)
+            products = layer.products(units, rows) if by_pairs else layer.products_by_columns(rows)
+            way, held = "pairs" if by_pairs else "columns", 8 * rows * layer.width(units, rows)
+            steps[layer.names] = Step(layer.names, way, 2 * products, held)
+        for name, part in group.columns.items():
+            way = "columns" if name in structure.uses else "gradients"
+            width = part.stop - part.start
+            flops = 2 * rows * width * ((known[name].positions if name in known else 0) + rows / 2)
+            before = steps.get((name,), Step((name,), way, 0.0, 0))
+            steps[(name,)] = Step((name,), way, before.flops + flops, before.bytes + 8 * rows * width)
+    forward, backward = 0, len(plan.groups) * rows
+    for each in networks:
+        outputs = count_rows([each]) // count_units(each)
+        calls = math.ceil(outputs / plan.outputs) if each.vmapped else 1
+        forward += len(plan.groups) * count_units(each) * calls
+    once = 2.0 * sum(layer.positions * layer.groups * layer.features * layer.outputs for layer in layers)
+    seconds = math.nan
+    if probe:
+        products = sum(step.flops for step in steps.values())
+        seconds = _time_passes(network, structure, plan, forward, backward) + products * seconds_per_flop()
+    together = sum(step.bytes for step in steps.values()) / len(plan.groups)
+    gib = (together + 8 * rows**2 + network.copied) / GIB
+    return Cost([*steps.values()], forward, backward, once * (forward + backward), seconds, gib)
+
+
+def _time_passes(network: Network, structure: Structure, plan: Plan, forward: int, backward: int) -> float:
+    """Return seconds for so many passes, from one batch with one output and with two."""
+    seconds = []
+    for outputs in (1, min(2, network.outputs)):
+        start = perf_counter()
+        with network.as_template():
+            next(factored_rows(network, structure, [*network.parameters], plan.units, outputs))
+        seconds.append((perf_counter() - start) / min(plan.units, count_units(network)))
+    one_backward = max(seconds[1] - seconds[0], 0.0) if network.outputs > 1 else seconds[0] / 2
+    return forward * max(seconds[0] - one_backward, 0.0) + backward * one_backward
+
+
+def seconds_per_flop() -> float:
+    """Return the seconds of an operation in a product of matrices."""
+    matrix = torch.ones(PROBE, PROBE, dtype=torch.float64)
+    seconds = []
+    for _ in range(2):  # the first one warms up
+        start = perf_counter()
+        matrix @ matrix
+        seconds.append(perf_counter() - start)
+    return min(seconds) / (2 * PROBE**3)

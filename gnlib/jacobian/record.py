@@ -1,4 +1,4 @@
-"""What a network multiplies its parameters with, recorded while it runs, and gradients by what comes out."""
+"""Record which calls use each parameter: their inputs, and the gradients of outputs by their results."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from gnlib.checks import REPAIR, as_outputs
-from gnlib.jacobian.intercept import Watch
+from gnlib.jacobian.intercept import Interceptor
 from gnlib.jacobian.layers import Call, call_of
 from gnlib.jacobian.network import Network
 
 PRODUCTS = ("mul", "multiply", "__mul__", "__rmul__")
-TOGETHER = {  # several outputs at once; the gradients of others, such as cdist, prelu and solve, go wrong in torch 2.13
+BATCHABLE = {
     f"{name}Backward"
     for name in (
         "AdaptiveAvgPool2D Add Addmm Alias AvgPool2D Bmm Cat Clone ConstantPadNd Convolution Div Elu Expand Gelu "
@@ -25,10 +25,14 @@ TOGETHER = {  # several outputs at once; the gradients of others, such as cdist,
         "Select Sigmoid Silu Slice Softmax Softplus Squeeze Sub Sum T Tanh Transpose UnsafeView Unsqueeze View"
     ).split()
 } | {"torch::autograd::AccumulateGrad"}
+"""Backward functions that take gradients of several outputs at once; others (cdist, prelu, solve) err in torch 2.13."""
+
+Leaves = dict[int | str, Tensor]
+"""Tensors to differentiate by: probes of calls by their number, parameters by name."""
 
 
 class Form(NamedTuple):
-    """A call in the order of the forward pass: the shape of what it returns, and as in :class:`Call`."""
+    """The shape of the result of a call, and how it is arranged, as in :class:`gnlib.jacobian.layers.Call`."""
 
     shape: torch.Size
     features: Callable[[Tensor], Tensor]
@@ -42,17 +46,39 @@ class Form(NamedTuple):
 
 
 class Use(NamedTuple):
-    """A parameter in a call: the number of the call, whether as its weight, and the name of what masks it."""
+    """A use of a parameter: the number of the call, whether as its weight, and the name of the mask on it."""
 
     call: int
     as_weight: bool
     mask: str | None
 
 
-class Recorder(Watch):
-    """Put constants in the place of the parameters of layers, and add probes to what the layers return.
+class Structure(NamedTuple):
+    """The calls of a network in the order of its forward pass.
 
-    What remains is a function of the probes, and of the parameters that are used in any other way.
+    Attributes
+    ----------
+    forms
+        of the calls
+    uses
+        of each parameter that is used by these calls alone
+    batched
+        whether gradients of several outputs of a sample can be taken together, which is faster
+    """
+
+    forms: list[Form]
+    uses: dict[str, list[Use]]
+    batched: bool = False
+
+
+UNKNOWN = Structure([], {})
+
+
+class Recorder(Interceptor):
+    """Record the calls that use parameters, and cut the graph there.
+
+    In the calls, constants stand in place of the parameters, and probes, which are zero, are added to the results. The
+    outputs remain as a function of the probes, and of the parameters that are used in any other way.
     """
 
     def __init__(
@@ -71,24 +97,24 @@ class Recorder(Watch):
 
     @property
     def intact(self) -> bool:
-        """Whether the masks, and what they masked, were left as they were when they were multiplied."""
+        """Whether masks and masked parameters have not been changed in place since they were multiplied."""
         return all(tensor._version == version for tensor, version in self._versions)
 
     def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a function of torch, and record it if it is a layer with parameters that are asked for."""
+        """Call a function of torch, and record it if it is a layer of one of the parameters."""
         if any(id(value) in self._known for value in (*args, *kwargs.values())):
             if function is functional.multi_head_attention_forward:
                 with self:
                     return _opened(function)(*args, **kwargs)
             if getattr(function, "__name__", "") in PRODUCTS:
-                return self._product(function(*args, **kwargs), *args)
+                return self._record_mask(function(*args, **kwargs), *args)
             call = call_of(function, args, kwargs)
             if call is not None:
-                return self._recorded(call)
+                return self._record_call(call)
         return function(*args, **kwargs)
 
-    def _product(self, product: Tensor, *factors: Any) -> Tensor:
-        """Take note of a parameter times a mask of its shape."""
+    def _record_mask(self, product: Tensor, *factors: Any) -> Tensor:
+        """Record a product of a parameter with a constant of its shape, which then counts as the parameter."""
         for parameter, mask in (factors, factors[::-1]):
             if id(parameter) in self._known and id(mask) in self._constants and mask.shape == parameter.shape:
                 _, name, masked = self._known[id(parameter)]
@@ -97,120 +123,110 @@ class Recorder(Watch):
                     self._versions += [(product, product._version), (mask, mask._version)]
         return product
 
-    def _recorded(self, call: Call) -> Tensor:
+    def _record_call(self, call: Call) -> Tensor:
         number = len(self.forms)
         weight, bias = (self._known.get(id(p)) for p in (call.weight, call.bias))
         constants = (p if p is None or id(p) not in self._known else p.detach() for p in (call.weight, call.bias))
-        value = call.run(*constants)
-        self.forms.append(Form(value.shape, call.features, call.channels, call.by_feature))
+        result = call.run(*constants)
+        self.forms.append(Form(result.shape, call.features, call.channels, call.by_feature))
         for use, as_weight in ((weight, True), (bias, False)):
             if use is not None:
                 self.uses[use[1]].append(Use(number, as_weight, use[2]))
         if number not in self._probes:
-            return value
+            return result
         if weight is not None:
             self.inputs[number] = call.inputs().detach().clone()
-        return value + self._probes[number]
+        return result + self._probes[number]
 
 
 def _opened(function: Any) -> Callable[..., Any]:
-    """Return a function of torch so that the functions which it calls are seen, in place of itself."""
-    body = FunctionType(
-        function.__code__,
-        {**function.__globals__, "has_torch_function": lambda _: False},
-        function.__name__,
-        function.__defaults__,
-    )
+    """Return a Python function of torch whose own calls of functions are intercepted, in place of itself.
+
+    Such a function hands itself to the interceptor if `has_torch_function` says so; with another one among its globals
+    it goes on to its body. (Under torch 2.13; otherwise attention is differentiated without its structure.)
+    """
+    names = {**function.__globals__, "has_torch_function": lambda _: False}
+    body = FunctionType(function.__code__, names, function.__name__, function.__defaults__)
     body.__kwdefaults__ = function.__kwdefaults__
     return body
 
 
-class Structure(NamedTuple):
-    """What is known of a network.
-
-    Attributes
-    ----------
-    forms
-        its calls
-    uses
-        the uses of all parameters that are used by them alone
-    together
-        whether gradients of several outputs of a sample are taken together, which is faster
-    """
-
-    forms: list[Form]
-    uses: dict[str, list[Use]]
-    together: bool = False
-
-
-NOTHING = Structure([], {})
-
-
 def structures_of(networks: Sequence[Network]) -> list[Structure]:
-    """Return the calls of networks that differ in their data alone."""
-    found = [structure_of(network) for network in networks]
-    return found if all(one.uses == found[0].uses for one in found) else [NOTHING] * len(found)
+    """Return the structures of networks that differ in their data alone; shapes of their calls may differ."""
+    structures = [structure_of(network) for network in networks]
+    same = all(structure.uses == structures[0].uses for structure in structures)
+    return structures if same else [UNKNOWN] * len(structures)
 
 
 def structure_of(network: Network) -> Structure:
-    """Return the calls of a network, if its forward pass is the same for all samples."""
+    """Return the structure of a network, if its forward pass is the same for all samples."""
     names = [*network.parameters] if network.vmapped or network.coupled else []
     while names:
-        found = _tried(network, names)
-        if [*found.uses] == names:
+        structure = _record_structure(network, names)
+        if [*structure.uses] == names:
             break
-        names = [*found.uses]  # once more, as calls are numbered
+        names = [*structure.uses]  # once more, as calls are numbered
     else:
-        return NOTHING
-    if network.vmapped and network.backward <= TOGETHER:
-        found = found._replace(together=True)
+        return UNKNOWN
+    if network.vmapped and network.backward <= BATCHABLE:
+        structure = structure._replace(batched=True)
     with suppress(Exception), network.as_template():  # a rehearsal: tensors may be wrapped otherwise than in the trial
-        next(rows(network, found, [*network.parameters], 1, 1))
-        return found
-    return NOTHING
+        next(factored_rows(network, structure, [*network.parameters], 1, 1))
+        return structure
+    return UNKNOWN
 
 
-def _tried(network: Network, names: list[str]) -> Structure:
-    """Run a network with some of its parameters recorded, and leave out those that it uses in any other way."""
-    leaves: dict[int | str, Tensor] = {name: p.detach().requires_grad_() for name, p in network.parameters.items()}
+def _record_structure(network: Network, names: list[str]) -> Structure:
+    """Record the calls of some parameters, and leave out parameters that are used in any other way.
+
+    Those are found by a backward pass: their gradient does not vanish although the graph is cut at all recorded calls.
+    """
+    leaves: Leaves = {name: p.detach().requires_grad_() for name, p in network.parameters.items()}
     recorder = Recorder({}, {}, {})
 
-    def run(x: Tensor) -> Tensor:
+    def call(x: Tensor) -> Tensor:
         nonlocal recorder
-        recorder, y = _run(network, names, leaves, x)
+        recorder, y = _call_recorded(network, names, leaves, x)
         return y
 
     checkpoints = torch.autograd.graph.disable_saved_tensors_hooks("a checkpoint runs a part of a network again")
     with network.as_template(), torch.enable_grad(), checkpoints:
         try:
-            y = run(network.x) if network.coupled else torch.vmap(lambda x: run(x[None]))(network.x[:1])
-            wanted = [leaves[name] for name in names]
-            found = torch.autograd.grad(y.sum(), wanted, allow_unused=True) if y.requires_grad else [None] * len(names)
+            y = call(network.x) if network.coupled else torch.vmap(lambda x: call(x[None]))(network.x[:1])
+            y = y.sum() + torch.zeros((), dtype=y.dtype, device=y.device, requires_grad=True)
+            gradients = torch.autograd.grad(y, [leaves[name] for name in names], allow_unused=True)
         except Exception:  # whatever a module does that cannot be recorded
-            return NOTHING
-    elsewhere = {name for name, gradient in zip(names, found, strict=True) if gradient is not None}
-    alike = {name: uses for name, uses in recorder.uses.items() if _alike(uses, recorder.forms, leaves[name])}
-    return Structure(recorder.forms, {name: alike[name] for name in alike if name not in elsewhere and recorder.intact})
+            return UNKNOWN
+    if not recorder.intact:
+        return UNKNOWN
+    return Structure(
+        recorder.forms,
+        {
+            name: recorder.uses[name]
+            for name, gradient in zip(names, gradients, strict=True)
+            if gradient is None and _are_alike(recorder.uses[name], recorder.forms, leaves[name])
+        },
+    )
 
 
-def _alike(uses: list[Use], forms: list[Form], parameter: Tensor) -> bool:
-    """Say whether a parameter is used in one way, so that a use more is so many positions more."""
+def _are_alike(uses: list[Use], forms: list[Form], parameter: Tensor) -> bool:
+    """Say whether all uses of a parameter are of one kind, so that another use is only more positions."""
     kinds = {(use.as_weight, use.mask, forms[use.call].by_feature, forms[use.call].size[1:]) for use in uses}
     return len(kinds) <= 1 and all(as_weight or parameter.numel() == math.prod(size) for as_weight, _, _, size in kinds)
 
 
-def _run(
+def _call_recorded(
     network: Network, recorded: Iterable[str], leaves: Mapping[int | str, Tensor], x: Tensor
 ) -> tuple[Recorder, Tensor]:
-    """Run a network and record some of its parameters, with leaves for others, by name, and for probes, by call."""
+    """Call a network and record some of its parameters; leaves stand for the others and for the probes."""
     tensors = network.tensors({name: leaf for name, leaf in leaves.items() if isinstance(name, str)})
     constants = {name: tensor for name, tensor in tensors.items() if name not in network.parameters}
     with Recorder({name: tensors[name] for name in recorded}, constants, leaves) as recorder:
         return recorder, as_outputs(network.call(tensors, x), len(x))
 
 
-class Rows(NamedTuple):
-    """What rows of the Jacobian are made of: some outputs on some units.
+class FactoredRows(NamedTuple):
+    """The factors of some rows of the Jacobian: those of some outputs on some units.
 
     A unit is a sample, or the whole batch if its samples are coupled.
 
@@ -219,66 +235,66 @@ class Rows(NamedTuple):
     units, outputs
         which they are
     inputs
-        what the features of calls are made of, by number of the call, `(b, ...)`
+        of calls, of which their features are made, `(b, ...)`
     gradients
-        by what calls return, and by parameters that are used in any other way, `(b, c, ...)`
+        by results of calls, and by parameters that are used in any other way, `(b, c, ...)`
     """
 
     units: slice
     outputs: slice
     inputs: dict[int, Tensor]
-    gradients: dict[int | str, Tensor]
+    gradients: Leaves
 
 
 @torch.inference_mode(False)
 @torch.no_grad()
-def rows(network: Network, structure: Structure, names: Sequence[str], batch: int, outputs: int) -> Iterator[Rows]:
-    """Yield what columns of the Jacobian are made of, for so many units and outputs of each at a time."""
-    forms, uses, together = structure
+def factored_rows(
+    network: Network, structure: Structure, names: Sequence[str], batch: int, outputs: int
+) -> Iterator[FactoredRows]:
+    """Yield the factors of columns of the Jacobian, for so many units and outputs of each at a time."""
+    forms, uses, batched = structure
     zero = torch.zeros((), dtype=torch.float64, device=network.x.device)
-    calls = [use.call for name in names for use in uses.get(name, ())]
-    leaves: dict[int | str, Tensor] = {call: zero.expand(forms[call].shape) for call in calls}
+    leaves: Leaves = {use.call: zero.expand(forms[use.call].shape) for name in names for use in uses.get(name, ())}
     leaves |= {name: network.parameters[name] for name in names if name not in uses}
 
-    def function(leaves: dict[int | str, Tensor], x: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
-        recorder, y = _run(network, uses, leaves, x)
+    def function(leaves: Leaves, x: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
+        recorder, y = _call_recorded(network, uses, leaves, x)
         if recorder.uses != uses or [form.shape for form in recorder.forms] != [form.shape for form in forms]:
             raise RuntimeError("The network does not call its layers as it did before.")
         return y.flatten(), recorder.inputs
 
-    def sample(x: Tensor, weights: Tensor) -> tuple[Tensor, dict[int, Tensor], dict[int | str, Tensor]]:
-        pulled: Any = torch.func.vjp(lambda leaves: function(leaves, x[None]), leaves, has_aux=True)
-        y, pull, inputs = pulled
-        if together:
-            return y, inputs, torch.vmap(pull)(weights)[0]
-        found = [pull(weight)[0] for weight in weights]
-        return y, inputs, {key: torch.stack([gradients[key] for gradients in found]) for key in leaves}
+    def one_sample(x: Tensor, weights: Tensor) -> tuple[Tensor, dict[int, Tensor], Leaves]:
+        result: Any = torch.func.vjp(lambda leaves: function(leaves, x[None]), leaves, has_aux=True)
+        y, vjp, inputs = result
+        if batched:
+            return y, inputs, torch.vmap(vjp)(weights)[0]
+        gradients = [vjp(weight)[0] for weight in weights]
+        return y, inputs, {key: torch.stack([each[key] for each in gradients]) for key in leaves}
 
     units = network.x[None] if network.coupled else network.x
+    k = network.outputs * len(network.x) // len(units)
     for start in range(0, len(units), batch):
         x = units[start : start + batch]
         if not network.vmapped:
-            # all of them, as a checkpoint, which knows the module's own, saves what those save
-            everything = leaves | {name: p for name, p in network.parameters.items() if name not in uses}
+            # all parameters are leaves: a checkpoint, which knows the module's own, saves them too
+            everything: Leaves = leaves | {name: p for name, p in network.parameters.items() if name not in uses}
             everything = {key: leaf.detach().requires_grad_() for key, leaf in everything.items()}
-            apart = [everything[key] for key in leaves]
             with torch.enable_grad():
                 y, inputs = function(everything, x[0] if network.coupled else x)
-            inputs = {call: found[None] for call, found in inputs.items()}
-            _check(y[None], None if network.coupled else start)
-        k = network.outputs * len(network.x) // len(units)
+            inputs = {call: of_call[None] for call, of_call in inputs.items()}
+            _check_finite(y[None], None if network.coupled else start)
         for first in range(0, k, outputs):
             some = slice(first, min(first + outputs, k))
             weights = torch.eye(k, dtype=torch.float64, device=x.device)[some]
             if network.vmapped:
-                y, inputs, gradients = torch.vmap(sample, (0, None))(x, weights)
-                _check(y, start)
+                y, inputs, gradients = torch.vmap(one_sample, (0, None))(x, weights)
+                _check_finite(y, start)
             else:
-                gradients = dict(zip(leaves, _pulled(y, apart, weights), strict=True))
-            yield Rows(slice(start, start + len(x)), some, inputs, gradients)
+                gradients = dict(zip(leaves, _vjps(y, [everything[key] for key in leaves], weights), strict=True))
+            yield FactoredRows(slice(start, start + len(x)), some, inputs, gradients)
 
 
-def _check(y: Float[Tensor, "b k"], start: int | None) -> None:
+def _check_finite(y: Float[Tensor, "b k"], start: int | None) -> None:
     """Refuse outputs that are not finite, of samples from `start` on."""
     bad = ~torch.isfinite(y).all(1)
     if bad.any():
@@ -286,7 +302,7 @@ def _check(y: Float[Tensor, "b k"], start: int | None) -> None:
         raise ValueError(f"The outputs have NaN or infinite entries{where}; {REPAIR}")
 
 
-def _pulled(y: Float[Tensor, " k"], leaves: list[Tensor], weights: Float[Tensor, "c k"]) -> list[Tensor]:
+def _vjps(y: Float[Tensor, " k"], leaves: list[Tensor], weights: Float[Tensor, "c k"]) -> list[Tensor]:
     """Return gradients of weighted outputs by plain automatic differentiation, each `(1, c, ...)`."""
     if not y.requires_grad:
         return [leaf.new_zeros(()).expand(1, len(weights), *leaf.shape) for leaf in leaves]
@@ -294,5 +310,5 @@ def _pulled(y: Float[Tensor, " k"], leaves: list[Tensor], weights: Float[Tensor,
     if len(weights) > 1:
         with suppress(RuntimeError):  # a backward pass that has no rule for many at once
             return [g[None] for g in torch.autograd.grad(y, leaves, weights, is_grads_batched=True, **kept)]
-    found = [torch.autograd.grad(y, leaves, weight, **kept) for weight in weights]
-    return [torch.stack(each)[None] for each in zip(*found, strict=True)]
+    gradients = [torch.autograd.grad(y, leaves, weight, **kept) for weight in weights]
+    return [torch.stack(of_leaf)[None] for of_leaf in zip(*gradients, strict=True)]

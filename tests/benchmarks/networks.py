@@ -1,5 +1,6 @@
 """Networks whose Gram matrices are raced, written plainly, with torch's default initialisation."""
 
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -21,34 +22,63 @@ def cnn(*channels, outputs=10):
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels[-1], outputs))
 
 
-class BasicBlock(nn.Module):
-    """Two convolutions and a skip, which is a convolution of one pixel where the shape changes."""
+def resnet(blocks=3, width=16, outputs=10, norm=nn.BatchNorm2d):
+    """Return the ResNet20 for CIFAR-10, 270 thousand parameters, or one of other sizes, in evaluation mode."""
+    torch.manual_seed(0)
+    first = [nn.Conv2d(3, width, 3, 1, 1, bias=False), norm(width), nn.ReLU()]
+    return _residual(first, [width, 2 * width, 4 * width], blocks, outputs, partial(Block, norm=norm, skip=Padded))
 
-    def __init__(self, channels, out, stride):
+
+def resnet18(outputs=10, width=64):
+    """Return the ResNet18 that torchvision has, 11 million parameters, in evaluation mode."""
+    torch.manual_seed(0)
+    first = [nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
+    widths = [width * 2**stage for stage in range(4)]
+    return _residual(
+        [*first, nn.MaxPool2d(3, 2, 1)], widths, 2, outputs, partial(Block, norm=nn.BatchNorm2d, skip=_convolved)
+    )
+
+
+def _residual(layers, widths, blocks, outputs, block):
+    """Return these layers, stages of residual blocks, each of which strides but the first, and a linear layer."""
+    channels = widths[0]
+    for out in widths:
+        for number in range(blocks):
+            layers = [*layers, block(channels, out, 2 if out > channels and not number else 1)]
+            channels = out
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, outputs)).eval()
+
+
+class Block(nn.Module):
+    """Two convolutions beside a skip (He et al. 2016)."""
+
+    def __init__(self, channels, out, stride, norm, skip):
         super().__init__()
         self.branch = nn.Sequential(
             nn.Conv2d(channels, out, 3, stride, 1, bias=False),
-            nn.BatchNorm2d(out),
+            norm(out),
             nn.ReLU(inplace=True),
             nn.Conv2d(out, out, 3, 1, 1, bias=False),
-            nn.BatchNorm2d(out),
+            norm(out),
         )
-        self.skip = nn.Sequential()
-        if stride > 1 or channels != out:
-            self.skip = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+        self.skip = nn.Identity() if channels == out else skip(channels, out, stride)
 
     def forward(self, x):
         return torch.relu_(self.branch(x) + self.skip(x))
 
 
-def resnet18(outputs=10, width=64):
-    """Return the ResNet18 that torchvision has, 11 million parameters (He et al. 2016), in evaluation mode."""
-    torch.manual_seed(0)
-    first = nn.Conv2d(3, width, 7, 2, 3, bias=False)
-    layers = [first, nn.BatchNorm2d(width), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
-    channels = width
-    for stage in range(4):
-        out = width * 2**stage
-        layers += [BasicBlock(channels, out, 2 if stage else 1), BasicBlock(out, out, 1)]
-        channels = out
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, outputs)).eval()
+def _convolved(channels, out, stride):
+    """Return the skip that is a convolution of one pixel."""
+    return nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+
+
+class Padded(nn.Module):
+    """The skip that strides, and pads the channels with zeros."""
+
+    def __init__(self, channels, out, stride):
+        super().__init__()
+        self.stride, self.new = stride, out - channels
+
+    def forward(self, x):
+        padding = self.new // 2, self.new - self.new // 2
+        return nn.functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, *padding))

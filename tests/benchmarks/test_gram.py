@@ -16,9 +16,8 @@ from torch import nn
 from gnlib import GaussNewton, load
 from tests.benchmarks.alternatives import PYTHON, WITHOUT, backward_passes, loop, neural_tangents, product, recipe
 from tests.benchmarks.memory import Apart
-from tests.benchmarks.networks import cnn, mlp, resnet18
+from tests.benchmarks.networks import cnn, mlp, resnet, resnet18
 from tests.benchmarks.race import DEVICES, before_and_after, beside_a_busy_process, note, timed
-from tests.benchmarks.resnet import resnet
 
 LARGEST = 8  # GiB of a Jacobian that an alternative may hold
 

@@ -6,8 +6,8 @@ import torch
 from gnlib import condition_number, load
 from tests.benchmarks.alternatives import loop
 from tests.benchmarks.memory import with_peak_memory
+from tests.benchmarks.networks import resnet
 from tests.benchmarks.race import DEVICES, assert_same_ends, race, sizes
-from tests.benchmarks.resnet import resnet
 
 # Zhao 2024, appendix I.1, on a GPU: "took around 8 hours for each pruning rate of each network". How many condition
 # numbers these are it does not say; 80 minutes is a sixth.

@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from bs4 import BeautifulSoup
 from torch import nn
 
 from gnlib import GaussNewton, NotResolvedError, condition_number, linear_gauss_newton
@@ -219,6 +218,8 @@ def test_seconds_are_told_and_of_no_part_in_comparisons():
 
 def rows_of(html):
     """The rows of a table, after checking that each tag is closed where a browser would not have to guess."""
+    from bs4 import BeautifulSoup
+
     soup = BeautifulSoup(html, "html.parser")
     assert str(soup).replace("'", '"') == html.replace("'", '"')
     (table,) = soup.find_all("table")

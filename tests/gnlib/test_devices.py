@@ -4,8 +4,8 @@ from functools import partial
 
 import numpy as np
 import pytest
+import scipy
 import torch
-from scipy.sparse.linalg import eigsh
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -77,7 +77,9 @@ def gram(net, x, **options):
 
 def through_scipy(weights, moment, start):
     operator = linear_gauss_newton(weights, moment).to_scipy()
-    return operator @ start, eigsh(operator, 2, which="LA", v0=start, tol=1e-5, return_eigenvectors=False)
+    return operator @ start, scipy.sparse.linalg.eigsh(
+        operator, 2, which="LA", v0=start, tol=1e-5, return_eigenvectors=False
+    )
 
 
 X, FLAT = normal(20, 6, seed=1), samples(20, 6, rank=4, seed=1)

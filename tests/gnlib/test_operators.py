@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+import scipy
 import torch
-from scipy.sparse.linalg import LinearOperator, eigsh
 
 from gnlib import linear_gauss_newton
 from gnlib.operators import KroneckerSum, SymmetricOperator, apply_kronecker_sum
@@ -70,11 +70,13 @@ def test_scipy_sees_the_same_operator():
     op = kronecker_sum(2, 3, 5, 4)
     op = KroneckerSum(op.left + op.left.mT, op.right + op.right.mT, op.basis)
     there, v = op.to_scipy(), normal(15, 2, seed=4)
-    assert isinstance(there, LinearOperator) and there.shape == (15, 15) and there.dtype == np.float64
+    assert (
+        isinstance(there, scipy.sparse.linalg.LinearOperator) and there.shape == (15, 15) and there.dtype == np.float64
+    )
     np.testing.assert_allclose(there @ v.numpy(), (op @ v).numpy(), rtol=1e-14)
     np.testing.assert_allclose(there @ v[:, 0].numpy(), (op @ v[:, 0]).numpy(), rtol=1e-14)
     largest = torch.linalg.eigvalsh(op.dense())[-1].item()
-    assert eigsh(there, 1, which="LA", return_eigenvectors=False).item() == pytest.approx(largest)
+    assert scipy.sparse.linalg.eigsh(there, 1, which="LA", return_eigenvectors=False).item() == pytest.approx(largest)
 
 
 def test_the_matrix_itself_is_made_by_products_where_there_is_no_faster_way():

@@ -15,7 +15,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-BARE = ("torch", "numpy", "scipy", "jaxtyping")
+BARE = ("torch", "numpy", "scipy", "jaxtyping", "pytest", "hypothesis")
 
 
 def run(*command, cwd):
@@ -83,7 +83,7 @@ def is_installed(name):
 
 @pytest.fixture(scope="module")
 def bare(wheel, tmp_path_factory):
-    """The interpreter of an environment with the wheel and, linked from here, what `import gnlib` may need."""
+    """The interpreter of an environment with the wheel and, linked from here, what it and its tests on a GPU need."""
     folder = tmp_path_factory.mktemp("bare")
     venv.create(folder, with_pip=False)
     python = folder / "bin/python"
@@ -108,6 +108,13 @@ def test_the_example_of_the_readme_runs_beside_the_bare_dependencies(bare):
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     printed = run(bare, "-I", "-c", example, cwd=bare.parent)
     assert re.search(r"condition number \d+\.\d+: eigenvalues .* rank 5870 .*Lemma2\(first=", printed, re.DOTALL)
+
+
+def test_the_tests_that_need_a_gpu_are_found_there_by_the_command_of_the_contributors(bare):
+    command = "pytest -m cuda tests/gnlib"
+    assert f"`{command}`" in (ROOT / "CONTRIBUTING.md").read_text()
+    told = run(bare, "-m", *command.split(), cwd=ROOT)
+    assert re.search(r" \d+ (passed|skipped), \d+ deselected", told), told
 
 
 def test_importing_it_takes_hardly_longer_than_torch(bare):

@@ -1,8 +1,6 @@
 """`make notebooks` and `make book` on a book of small pages."""
 
-import os
 import re
-import runpy
 import shutil
 import signal
 import subprocess
@@ -14,11 +12,11 @@ import jupytext
 import nbformat
 import psutil
 import pytest
-from jupyter_cache import get_cache
+from jupyter_cache.base import CacheBundleIn
 from myst_nb.core.read import read_myst_markdown_notebook
 from myst_parser.config.main import MdParserConfig
 
-from book.execute import read
+from book.execute import execution_cache, read
 
 ROOT = Path(__file__).parents[2]
 PAGES = [path for path in ROOT.glob("*/*.md") if "```{code-cell}" in path.read_text()]
@@ -34,17 +32,27 @@ kernelspec:
   name: python3
 ---
 """
-# Two processors, whatever the machine has.
-SCRIPT = "import os, runpy; os.cpu_count = lambda: 2; runpy.run_path('book/execute.py', run_name='__main__')"
+# Two processors, whatever the machine has; the folder of the script comes first, as for `python book/execute.py`.
+SCRIPT = """
+import os, runpy, sys
+os.cpu_count, sys.path[0] = lambda: 2, "book"
+runpy.run_path("book/execute.py", run_name="__main__")
+"""
+MACHINERY = [
+    "book/execute.py",
+    *(f"book/gnbook/{name}.py" for name in ("__init__", "checkout", "digest", "results")),
+    *(f"tests/{name}.py" for name in ("numbers", "threads")),
+]
 LOGGED = "open('../log', 'a').write('{}\\n')"  # a cell that leaves a trace of having been run
 
 
 @pytest.fixture
 def tree(tmp_path):
-    (tmp_path / "book").mkdir()
-    shutil.copy(ROOT / "book/execute.py", tmp_path / "book")
+    for path in MACHINERY:
+        (tmp_path / path).parent.mkdir(exist_ok=True, parents=True)
+        shutil.copy(ROOT / path, tmp_path / path)
     (tmp_path / "_config.yml").write_text("execute:\n  timeout: 60\n")
-    for path in ("constraints.txt", "book/picture.py", "gnlib/__init__.py", "notebooks/a.md", "log"):
+    for path in ("constraints.txt", "book/picture.py", "gnlib/__init__.py", "gnlib/used.py", "notebooks/a.md", "log"):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).touch()
     return tmp_path
@@ -74,8 +82,20 @@ def log(tree):
     return (tree / "log").read_text().split()
 
 
+def cache(tree):
+    return execution_cache(tree / "_build/.jupyter_cache")
+
+
 def records(tree):
-    return get_cache(tree / "_build/.jupyter_cache").list_cache_records()
+    with cache(tree) as outputs:
+        return outputs.list_cache_records()
+
+
+def rendered(tree, name):
+    """The outputs of the last cell of a chapter as Jupyter Book finds them."""
+    with cache(tree) as outputs:
+        _, notebook = outputs.merge_match_into_notebook(jupytext.read(tree / f"notebooks/{name}.md"))
+    return notebook.cells[-1].outputs[0].text
 
 
 def texts(path):
@@ -106,71 +126,95 @@ def test_the_cache_holds_what_was_executed_so_that_nothing_is_executed_twice(tre
     status, output, _ = execute(tree, "--cache")
     assert (status, output) == (0, "Pages to execute: 0\n")
     assert log(tree) == ["a", "claims"]
-    _, cached = get_cache(tree / "_build/.jupyter_cache").merge_match_into_notebook(
-        jupytext.read(tree / "notebooks/a.md")
-    )
-    assert cached.cells[-1].outputs[0].text == "of a\n"
+    assert rendered(tree, "a") == "of a\n"
 
 
-def test_what_nbval_has_run_is_not_executed_again(tree):
-    write(tree, "notebooks/a.md", LOGGED.format("a"), ":tags: [hide-input]\n\nprint('of a')")
+def nbval(tree, *options):
+    shutil.copy(ROOT / "notebooks/conftest.py", tree / "notebooks")
+    (tree / "pytest.ini").write_text("[pytest]\npythonpath = . book\naddopts = --import-mode=importlib\n")
+    command = [sys.executable, "-m", "pytest", "--nbval-lax", *options, "notebooks"]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+def test_nbval_executes_what_has_changed_and_the_book_does_not_execute_it_again(tree):
+    write(tree, "notebooks/a.md", "import gnlib.used", LOGGED.format("a"), ":tags: [hide-input]\n\nprint('of a')")
     assert execute(tree)[0] == 0
-    (_, folded) = (c.metadata for c in nbformat.read(tree / "notebooks/a.ipynb", 4).cells if c.cell_type == "code")
+    *_, folded = (c.metadata for c in nbformat.read(tree / "notebooks/a.ipynb", 4).cells if c.cell_type == "code")
     assert folded == {"tags": ["hide-input"], "jupyter": {"source_hidden": True}, "cellView": "form"}
     shutil.rmtree(tree / "_build")
-    shutil.copy(ROOT / "notebooks/conftest.py", tree / "notebooks")
-    (tree / "pytest.ini").write_text("[pytest]\npythonpath = .\naddopts = --import-mode=importlib\n")
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [sys.executable, "-m", "pytest", "--nbval-lax", "notebooks"]
-    subprocess.run(command, cwd=tree, env=environment, check=True)
+    status, output = nbval(tree)
+    assert status == 0 and "1 of 1 notebooks are unchanged" in output
+    assert log(tree) == ["a"]
+    (tree / "gnlib/used.py").write_text("changed = True\n")
+    assert nbval(tree)[0] == 0
+    assert log(tree) == ["a", "a"]
     assert execute(tree, "--cache")[1] == "Pages to execute: 0\n"
     assert log(tree) == ["a", "a"]
     assert records(tree)[0].data["execution_seconds"] > 0
 
 
-def test_kept_outputs_are_rendered_while_the_cells_and_the_library_are_those_that_made_them(tree):
-    write(tree, "notebooks/a.md", LOGGED.format("a"), ":tags: [hide-input]\n\nprint('of a')")
+def test_nbval_compares_numbers_as_numbers_and_the_book_shows_those_that_were_kept(tree):
+    number = "# {}\nprint('steps:', open('../number').read())"  # a file that no digest knows
+    write(tree, "notebooks/a.md", f":tags: [nbval-check-output]\n\n{number}")
+    results = []
+    for steps in ("400", "407", "421"):
+        (tree / "number").write_text(steps)
+        results.append(execute(tree)[0] if steps == "400" else nbval(tree, "--unchanged"))
+    assert results[0] == 0 and results[1][0] == 0
+    assert results[2][0] == 1 and "421 where 400 was kept" in results[2][1]
+    assert execute(tree, "--cache")[1] == "Pages to execute: 0\n"
+    assert rendered(tree, "a") == "steps: 400\n"
+
+
+def test_kernels_import_what_lies_in_their_tree(tree):
+    """Another `gnlib` comes first on the path, as an editable installation of another clone might."""
+    where = (
+        "import gnbook, gnlib, pathlib\nprint(*(pathlib.Path(m.__file__).parent.parent.name for m in (gnlib, gnbook)))"
+    )
+    write(tree, "notebooks/a.md", f":tags: [nbval-check-output]\n\n{where}")
+    assert execute(tree)[0] == 0
+    assert texts(tree / "notebooks/a.ipynb") == [f"{tree.name} book\n"]
+    assert nbval(tree, "--unchanged")[0] == 0
+
+
+def test_kept_outputs_are_rendered_while_all_that_they_depend_on_is_as_it_was(tree):
+    write(tree, "notebooks/a.md", LOGGED.format("a"), "import gnlib.used\nprint('of a')")
     assert execute(tree)[0] == 0
     shutil.rmtree(tree / "_build")
     assert execute(tree, "--cache")[:2] == (0, "Pages to execute: 0\n")
-    _, cached = get_cache(tree / "_build/.jupyter_cache").merge_match_into_notebook(
-        jupytext.read(tree / "notebooks/a.md")
-    )
-    assert cached.cells[-1].outputs[0].text == "of a\n"
+    assert rendered(tree, "a") == "of a\n"
     changed = shutil.copytree(tree, tree.with_name("changed"))
     shutil.rmtree(changed / "_build")
     shutil.rmtree(tree / "_build")
-    (tree / "gnlib/__init__.py").write_text("# changed\n")
+    (tree / "gnlib/used.py").write_text("changed = True\n")
     write(changed, "notebooks/a.md", LOGGED.format("a"), "print('another')")
     for each in (tree, changed):
         assert execute(each, "--cache")[1].startswith("Pages to execute: 1\n")
     assert log(tree) == ["a", "a"] == log(changed)
 
 
+def test_only_chapters_that_changed_are_executed_unless_all_are_asked_for(tree):
+    write(tree, "notebooks/a.md", LOGGED.format("a"), "import gnlib.used")
+    write(tree, "notebooks/b.md", LOGGED.format("b"))
+    assert execute(tree)[0] == 0
+    (tree / "gnlib/used.py").write_text('"""A remark."""\n')
+    source = tree / "notebooks/b.md"
+    source.write_text(source.read_text().replace("# A page", "# Another title"))
+    assert execute(tree)[1] == "Pages to execute: 0\n"
+    assert nbformat.read(tree / "notebooks/b.ipynb", 4).cells[0].source == "# Another title"
+    (tree / "gnlib/used.py").write_text("changed = True\n")
+    assert execute(tree)[1].startswith("Pages to execute: 1\na: ")
+    assert execute(tree, "--all")[1].startswith("Pages to execute: 2\n")
+    assert sorted(log(tree)) == ["a", "a", "a", "b", "b"]
+
+
 def test_a_change_in_the_library_makes_the_cache_stale(tree):
-    write(tree, "notebooks/a.md", LOGGED.format("a"))
+    write(tree, "book/claims.md", LOGGED.format("a"), "import gnlib.used")
     execute(tree, "--cache")
-    (tree / "gnlib/__init__.py").write_text("# changed\n")
+    (tree / "gnlib/used.py").write_text("changed = True\n")
     execute(tree, "--cache")
     assert log(tree) == ["a", "a"]
-
-
-def test_the_library_is_all_that_a_page_may_import_or_read(tree):
-    seen = set()
-    for path in (
-        "gnlib/__init__.py",
-        "book/gnbook/pruning/masks.py",
-        "gnlib/data/samples/mnist.npz",
-        "book/picture.py",
-        "book/results/pruning.csv",
-        "constraints.txt",
-    ):
-        (tree / path).parent.mkdir(exist_ok=True, parents=True)
-        (tree / path).write_text("changed")
-        seen.add(runpy.run_path(tree / "book/execute.py")["library"]())
-    assert len(seen) == 6
-    (tree / "book/claims.md").write_text("changed")
-    assert runpy.run_path(tree / "book/execute.py")["library"]() in seen
 
 
 def test_a_page_cut_off_in_the_cache_is_executed_again(tree):
@@ -185,11 +229,13 @@ def test_a_page_cut_off_in_the_cache_is_executed_again(tree):
 
 
 def test_the_longest_is_first_and_a_new_one_before_it(tree):
-    put = runpy.run_path(tree / "book/execute.py")["put_into_cache"]
     last = [("short", 100), ("middle", 2), ("long", 3), ("short", 1)]
     for count, (name, seconds) in enumerate(last):
         write(tree, f"notebooks/{name}.md", f"# version {count}\n{LOGGED.format(name)}")
-        put(tree / f"notebooks/{name}.md", jupytext.read(tree / f"notebooks/{name}.md"), seconds)
+        path = tree / f"notebooks/{name}.md"
+        bundle = CacheBundleIn(jupytext.read(path), str(path), data={"execution_seconds": seconds})
+        with cache(tree) as outputs:
+            outputs.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
     # Of two at a time, the new one of most cells is the first: it waits, so that the others go one by one.
     wait = "import pathlib, time\nwhile len(pathlib.Path('../log').read_text().split()) < 4: time.sleep(0.05)"
     write(tree, "notebooks/a.md", wait, "1", "2", "3")
@@ -266,5 +312,6 @@ def test_a_chapter_that_is_not_there_is_named(tree):
 def test_jupyter_book_finds_a_page_as_this_reads_it(page, tmp_path):
     """It would run it once more otherwise, and nobody would notice."""
     theirs = read_myst_markdown_notebook(page.read_text(), MdParserConfig(), add_source_map=True, path=str(page))
-    keys = [get_cache(tmp_path).create_hashed_notebook(notebook)[1] for notebook in (read(page), theirs)]
+    with execution_cache(tmp_path) as outputs:
+        keys = [outputs.create_hashed_notebook(notebook)[1] for notebook in (read(page), theirs)]
     assert keys[0] == keys[1]

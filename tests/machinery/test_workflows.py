@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,16 @@ def test_they_are_valid():
 def test_each_calls_make_and_may_only_read_the_repository(path):
     workflow = yaml.safe_load(path.read_text())
     assert workflow["permissions"] == {"contents": "read"}
-    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
-    commands = [step["run"] for step in steps if "run" in step]
-    assert len(commands) == 1
-    assert commands[0].removeprefix("make ") in TARGETS
+    jobs = [[step["run"] for step in job["steps"] if "run" in step] for job in workflow["jobs"].values()]
+    commands = [command.split() for commands in jobs for command in commands]
+    assert commands and all(len(commands) <= 1 for commands in jobs)
+    assert all(make == "make" and target in TARGETS for make, target, *_ in commands)
+
+
+def test_every_night_begins_with_the_oldest_python_that_is_accepted():
+    jobs = yaml.safe_load((ROOT / ".github/workflows/nightly.yml").read_text())["jobs"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["requires-python"] == f">={jobs['check']['strategy']['matrix']['python'][0]}"
 
 
 def test_the_hooks_of_a_commit_call_what_the_environment_holds():

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ VERDICT = re.compile(r"^\*\*Verdict: (holds if|holds|fails|open)\b", re.M)
 NAMED = re.compile(r"`(test_\w+)`")
 
 
+@cache
 def marked_tests():
     """Return the claim and verdict of each test of claims, read off its decorators."""
     tests = defaultdict(set)
@@ -35,14 +37,14 @@ def sections():
     return dict(zip(pieces[1::2], (text.split("\n## ")[0] for text in pieces[2::2]), strict=True))
 
 
-TESTS, SECTIONS = marked_tests(), sections()
+SECTIONS = sections()
 CLAIMS = [match.groupdict() for match in ROW.finditer(PAGES)]
 
 
 def test_the_tables_list_every_claim_of_the_tests_and_no_other():
     names = [row["claim"] for row in CLAIMS]
     assert len(set(names)) == len(names)
-    assert {(row["claim"], row["verdict"]) for row in CLAIMS} == set().union(*TESTS.values())
+    assert {(row["claim"], row["verdict"]) for row in CLAIMS} == set().union(*marked_tests().values())
 
 
 def test_no_two_rows_lead_to_one_section():
@@ -54,5 +56,5 @@ def test_no_two_rows_lead_to_one_section():
 def test_the_section_gives_the_verdict_and_names_the_tests(row):
     section = SECTIONS[row["label"]]
     assert VERDICT.findall(section) == [row["verdict"]]
-    tests = {name for name, marks in TESTS.items() if (row["claim"], row["verdict"]) in marks}
+    tests = {name for name, marks in marked_tests().items() if (row["claim"], row["verdict"]) in marks}
     assert set(NAMED.findall(section)) == tests

@@ -4,11 +4,11 @@ import re
 
 import numpy as np
 import pytest
+import scipy
 import torch
 from gnbook import results
 from gnbook.functional_hessian.hessian import linear_hessian
 from gnbook.transition_to_linearity.wide_network import WideNetwork, normal_weights
-from scipy import stats
 
 import gnlib
 from gnlib import SecondMoment
@@ -189,8 +189,8 @@ def test_the_order_of_draws_at_rates_of_their_own():
     _, rates, ahead, real = zip(*([float(c) for c in line.split()] for line in lines), strict=True)
     said = "correlation of 0.99."
     assert said in prose(f"notebooks/{FURTHER}")
-    assert stats.spearmanr(ahead, real).statistic == pytest.approx(0.99, abs=0.005)
-    assert stats.spearmanr(rates, real).statistic == pytest.approx(-0.99, abs=0.005)
+    assert scipy.stats.spearmanr(ahead, real).statistic == pytest.approx(0.99, abs=0.005)
+    assert scipy.stats.spearmanr(rates, real).statistic == pytest.approx(-0.99, abs=0.005)
     by_width = numbers(table(FURTHER, "rank correlation with the loss after 500 steps"))
     assert len(by_width["the rate",]) == 4 and max(by_width["the rate",]) < -0.9
     assert min(by_width["the forecast",]) > 0.9
@@ -215,7 +215,7 @@ def test_the_order_of_draws_of_the_toy_at_one_rate():
 def test_the_order_of_draws_on_images_at_one_rate():
     page, rows = prose(f"notebooks/{MOVING}"), numbers(table(MOVING, "rank correlation with the loss after 500 steps"))
     assert "lies between -0.65 and 0.65 may be" in page
-    assert stats.t.sf(0.65 * np.sqrt(8 / (1 - 0.65**2)), 8) * 2 == pytest.approx(0.05, abs=0.01)
+    assert scipy.stats.t.sf(0.65 * np.sqrt(8 / (1 - 0.65**2)), 8) * 2 == pytest.approx(0.05, abs=0.01)
     narrow, *wider = rows["forecast loss",]
     assert "from width 256 on, and perfectly at 4,096." in page
     assert narrow < 0.65 < min(wider) and wider == sorted(wider) and wider[-1] > 0.985
@@ -254,9 +254,9 @@ def test_how_far_the_kernel_of_softmax_moves():
     changes, steps, widths = (np.array([r[what] for r in runs]) for what in ("change", "steps", "width"))
     assert len(runs) == 60
     assert {r["status"] for r in runs} == {"reached"}
-    assert stats.spearmanr(changes, steps).pvalue > 0.3
+    assert scipy.stats.spearmanr(changes, steps).pvalue > 0.3
     assert set(widths) == {30, 100, 1000, 10**4, 10**5, 10**6} and min(changes) > 0.99
-    assert stats.linregress(np.log(widths), np.log(changes)).pvalue > 0.3  # no width prevents it
+    assert scipy.stats.linregress(np.log(widths), np.log(changes)).pvalue > 0.3  # no width prevents it
 
 
 def test_the_share_levels_off_with_fewer_units_than_outputs():

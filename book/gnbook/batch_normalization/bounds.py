@@ -14,9 +14,9 @@ output weights can pay for. Symbols are those of
 import math
 from collections.abc import Callable, Sequence
 
+import scipy
 import torch
 from jaxtyping import Float
-from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from gnbook.batch_normalization.gauss_newton import NormalizedUnits, normalized_units
@@ -162,7 +162,7 @@ def _best_share(smallest: Callable[[float], float]) -> float:
 
     In wide layers the best share is small, so the search is on a logarithmic scale.
     """
-    found = minimize_scalar(
+    found = scipy.optimize.minimize_scalar(
         lambda y: -smallest(math.exp(y)), bounds=(-18, 0), method="bounded", options={"xatol": 1e-2}
     )
     return max(-found.fun, smallest(0.0), smallest(1.0))

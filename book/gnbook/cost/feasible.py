@@ -1,15 +1,14 @@
 """How long a condition number takes for batches of several sizes, from a probe and counted operations."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from time import perf_counter
 
 import torch
 from torch import Tensor, nn
 
-from gnlib.jacobian.cost import cost_of, second_of
-from gnlib.jacobian.network import Network
-from gnlib.jacobian.plan import BudgetError, plan_of
-from gnlib.jacobian.record import structure_of
+from gnlib.jacobian.plan import BudgetError, cost_of, seconds_per_flop
+from gnlib.jacobian.trial import network_of
 
 TRIED = 1000  # rows of the matrix whose eigenvalues are timed
 
@@ -25,8 +24,8 @@ def eigenvalue_seconds() -> float:
 def foretold(module: nn.Module, x: Tensor, sizes: Iterable[int], memory: float = 4.0) -> dict[int, float]:
     """Return the seconds of both ends of the spectrum for each of several numbers of samples that fit into memory.
 
-    The matrix takes what :meth:`gnlib.GaussNewton.cost` counts, at the speed of the faster of two probes; the eigenvalues take the
-    cube.
+    The matrix takes what :meth:`gnlib.GaussNewton.cost` counts, at the speed of the faster of two probes; the
+    eigenvalues take the cube.
 
     Parameters
     ----------
@@ -37,19 +36,17 @@ def foretold(module: nn.Module, x: Tensor, sizes: Iterable[int], memory: float =
     sizes
         numbers of samples
     """
-    network = Network(module, x, mode="eval", memory=memory)
-    structure = structure_of(network)
-    plan = plan_of(network, structure, memory, result=len(x) * network.outputs)
-    first, second = (cost_of(network, structure, plan) for _ in range(2))  # the first one warms up
+    network = network_of(module, x, mode="eval", memory=memory)
+    first, second = (cost_of([network], memory) for _ in range(2))  # the first one warms up
     probe = min(first, second, key=lambda cost: cost.seconds)
-    product, cube = second_of(), eigenvalue_seconds()
+    product, cube = seconds_per_flop(), eigenvalue_seconds()
     one_pass = max(probe.seconds - product * (probe.operations - probe.flops), 0.0) / probe.backward
     found: dict[int, float] = {}
     for size in sizes:
         rows = size * network.outputs
-        network.x = x[:1].expand(size, *x.shape[1:])  # no more is asked of them than how many they are
+        some = replace(network, x=network.x[:1].expand(size, *x.shape[1:]))  # only their number counts
         try:
-            counted = cost_of(network, structure, plan_of(network, structure, memory, result=rows), probe=False)
+            counted = cost_of([some], memory, probe=False)
         except BudgetError:
             break
         found[size] = one_pass * counted.backward + product * (counted.operations - counted.flops) + cube * rows**3

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.sparse.linalg import LinearOperator, lobpcg
 from torch import Tensor
 
 from gnlib.eigen.coupled_blocks import CoupledBlocks
@@ -96,6 +95,8 @@ class LowerEnd:
         Here the tolerance is relative to the smallest eigenvalue: that value is then as close to some eigenvalue. None
         is for scipy's own, which is absolute.
         """
+        from scipy.sparse.linalg import LinearOperator, lobpcg
+
         steps = 0
 
         def precondition(residual: np.ndarray) -> np.ndarray:

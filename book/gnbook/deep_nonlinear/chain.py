@@ -108,8 +108,8 @@ def random_chain(
     modules: list[nn.Module] = []
     for weight in linear_weights(widths, generator=generator):
         out, fan_in = weight.shape
-        linear = nn.utils.skip_init(nn.Linear, fan_in, out, bias=False, device=weight.device, dtype=weight.dtype)
-        linear.weight.data.copy_(gain * weight)
+        linear = nn.Linear(fan_in, out, bias=False, device="meta")
+        linear.weight = nn.Parameter(gain * weight)
         modules += [linear, activation()]
     return nn.Sequential(*modules[:-1])
 

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 import torch
 from jaxtyping import Float
-from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from gnbook.design.layers import weights_of
@@ -81,7 +81,9 @@ def search(objective: Objective, count: int, *, degrees: Float[Tensor, " layers"
         best = min(best, (found.item(), point.copy()), key=lambda pair: pair[0])
         return found.item(), slope.numpy()
 
-    minimize(value, best[1], jac=True, method="L-BFGS-B", bounds=[(-MOST, MOST)] * count, options={"maxfun": LOOKS})
+    scipy.optimize.minimize(
+        value, best[1], jac=True, method="L-BFGS-B", bounds=[(-MOST, MOST)] * count, options={"maxfun": LOOKS}
+    )
     return Found(inside(torch.tensor(best[1], dtype=torch.float64, device="cpu")).exp(), start, best[0], looks)
 
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from time import perf_counter
 
 import numpy as np
+import scipy
 import torch
 from jaxtyping import Float
-from scipy.stats import spearmanr
 from torch import Tensor, nn
 
 import gnlib
@@ -227,7 +227,7 @@ def orders(rows: Sequence[Row], column: str, *, horizon: int = HORIZON) -> dict[
     for (family, _), pairs in networks.items():
         steps, values = zip(*pairs, strict=True)
         if len({*steps}) > 1:
-            found.setdefault(family, []).append(spearmanr(steps, values).statistic)
+            found.setdefault(family, []).append(scipy.stats.spearmanr(steps, values).statistic)
     return {family: float(np.mean(correlations)) for family, correlations in found.items()}
 
 

@@ -9,9 +9,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 import torch
 from jaxtyping import Float
-from scipy.special import airy
 from torch import Tensor
 
 from gnlib.checks import as_float64
@@ -153,6 +153,6 @@ def _one_minus_kernel(s: Float[np.ndarray, "..."]) -> tuple[np.ndarray, np.ndarr
     nodes, weights = np.polynomial.legendre.leggauss(32)
     length = (END - s)[..., None]
     nodes, roots = length * (nodes + 1) / 2, np.sqrt(length * weights / 2)
-    ai, slope, _, _ = airy(nodes[..., :, None] + nodes[..., None, :] + s[..., None, None])
+    ai, slope, _, _ = scipy.special.airy(nodes[..., :, None] + nodes[..., None, :] + s[..., None, None])
     frame = roots[..., :, None] * roots[..., None, :]
     return np.eye(len(weights)) - frame * ai, frame * slope

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from gnbook.shared.lanczos import SpectrumEnds, symmetric_ends
 from gnlib.checks import as_symmetric
-from gnlib.jacobian.intercept import Watch
-from gnlib.jacobian.network import Network
+from gnlib.jacobian.intercept import Interceptor
+from gnlib.jacobian.network import GIB, Mode
 from gnlib.jacobian.plan import BudgetError
-from gnlib.jacobian.trial import GIB
+from gnlib.jacobian.trial import network_of
 from gnlib.operators import SymmetricOperator
 
 FEWEST = 12  # vectors that the iteration has to hold: with fewer of them it would forget too much at each restart
@@ -57,9 +57,9 @@ class Hessian(SymmetricOperator):
     """
 
     def __init__(
-        self, module: nn.Module, x: Tensor, *, output: Callable[..., Tensor] | None = None, mode: str | None = None
+        self, module: nn.Module, x: Tensor, *, output: Callable[..., Tensor] | None = None, mode: Mode | None = None
     ) -> None:
-        network = Network(module, x, output, mode)
+        network = network_of(module, x, output, mode)
         samples, outputs = len(network.x), network.outputs
         if samples * outputs != 1:
             raise ValueError(
@@ -138,7 +138,7 @@ def hessian_ends(
     x: Tensor,
     *,
     output: Callable[..., Tensor] | None = None,
-    mode: str | None = None,
+    mode: Mode | None = None,
     tolerance: float = 1e-6,
     max_steps: int = 500,
     memory: float = 4.0,
@@ -181,7 +181,7 @@ def hessian_ends(
     return symmetric_ends(hessian.matmul, start, tolerance=tolerance, max_steps=max_steps, held=held)
 
 
-class _Kinks(Watch):
+class _Kinks(Interceptor):
     """Take note of the functions called in this context that have no second derivative everywhere."""
 
     def __init__(self) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from gnbook.shared.piecewise_linear import WITHOUT_EFFECT, Piece, kink_of, oriented
 from gnlib.checks import as_float64
 from gnlib.jacobian.network import Network
+from gnlib.jacobian.trial import network_of
 
 TRIES = 4  # random directions in which the affine map is compared with the module
 SAME = 1e-9  # relative difference up to which they are the same
@@ -90,7 +91,7 @@ def _network(module: nn.Module, x: Tensor) -> Network:
                     f"{name or 'module'} ({type(part).__name__}) is not known to be affine or of the form "
                     "max(t, slope t); use ReLU, LeakyReLU or gnbook.shared.piecewise_linear.Kink."
                 )
-    return Network(module, x)
+    return network_of(module, x)
 
 
 def _piece(

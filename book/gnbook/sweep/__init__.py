@@ -1,6 +1,6 @@
-"""A notebook over a grid of parameters: on this machine or a cluster, with nothing lost when something dies.
+"""Run a notebook over a grid of parameters, on this machine or a cluster; whatever dies, no finished run is lost.
 
-Importing this needs nothing that gnlib itself does not need, so that a chapter can call `record` anywhere.
+The import needs no package that gnlib does not need, so that a chapter can call `record` anywhere.
 """
 
 from gnbook.sweep.driver import run as run

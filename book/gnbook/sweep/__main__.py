@@ -35,7 +35,7 @@ def _sweep(arguments: Sequence[str]) -> int:
         plan = plan_for(notebook, grid, Options(**options))
         print(preview(plan, Folder(out.absolute()), number_of_workers(Options(**options), plan)))
         return 0
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what a queue sends before it kills
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # queues send it before they kill
     summary = run(notebook, grid, out, **options)
     print(summary)
     return INTERRUPTED if summary.interrupted else int(bool(summary.failed))

@@ -1,4 +1,4 @@
-"""Where runs are executed: worker processes of this machine, or a cluster that is there already."""
+"""Worker processes for runs, on this machine or of a cluster."""
 
 import asyncio
 import logging
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from distributed import Client
 
 PATIENCE = 8
-"""Seconds in which a scheduler has to answer."""
+"""Seconds that a scheduler has to answer."""
 
 QUIET = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
     "distributed.admin.system-monitor.interval": "10s",
 }
-"""Runs take seconds to hours: to watch the processes of the cluster by milliseconds would only cost their cores."""
+"""Runs take seconds to hours: measuring the worker processes each few milliseconds would only take their cores."""
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def cluster(scheduler: str | None, workers: int) -> Iterator["Client"]:
             threads_per_worker=1,
             processes=True,
             memory_limit=0,  # of the workers, which hold nothing; runs are bounded one by one
-            dashboard_address="127.0.0.1:0",  # any free port: without one it is 8787, and a warning where that is taken
+            dashboard_address="127.0.0.1:0",  # any free port; 8787, the default, may be taken
             scheduler_kwargs={"dashboard": False},
             silence_logs=logging.CRITICAL,
         ) as local,
@@ -77,25 +77,18 @@ def _connect(address: str) -> "Client":
 
 async def _greet(address: str) -> None:
     """Ask a scheduler who it is."""
-    from distributed.core import connect
+    from distributed.core import rpc
     from distributed.security import Security
 
-    async with asyncio.timeout(PATIENCE):
-        comm = await connect(address, timeout=PATIENCE, **Security().get_connection_args("client"))
-        try:
-            await comm.write({"op": "identity", "reply": True})
-            await comm.read()
-        finally:
-            comm.abort()
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    async with (
+        asyncio.timeout(PATIENCE),
+        rpc(address, timeout=PATIENCE, connection_args=Security().get_connection_args("client")) as scheduler,
+    ):
+        await scheduler.identity()
 
 
 def memory_of_machine() -> int:
-    """Return the bytes of memory that this process may use, which in a container are fewer than the machine has."""
+    """Return how many bytes of memory this process may use: in a container fewer than the machine has."""
     from distributed.system import MEMORY_LIMIT
 
     return MEMORY_LIMIT

@@ -1,4 +1,4 @@
-"""Hand runs to a cluster and follow them."""
+"""Send runs to a cluster and follow them."""
 
 import sys
 import time
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def outcomes(client: "Client", settings: Settings, runs: Sequence[Run]) -> Iterator[Outcome]:
-    """Yield how the runs end, in the order in which they do."""
+    """Yield the outcomes of runs as they end."""
     from distributed import CancelledError, as_completed
 
-    # From the end of the grid, where the long runs usually are: one that began last would leave the others idle.
+    # The end of the grid first, where the long runs usually are: a long run that begins last leaves workers idle.
     names, given = zip(*((run.name, run.given) for run in reversed(runs)), strict=True)
-    # Keys of this start alone, as a scheduler that has seen a run fail would else hand out the old failure; and of one
-    # group, as it keeps those, and no single tasks, until a worker is free.
+    # The keys are new at each start, since a scheduler that has seen a run fail would return the old failure. They
+    # form one group, since a scheduler holds back the tasks of groups, and no single tasks, until a worker is free.
     start = f"{time.time_ns():x}"
     keys = [f"run-{name}-{start}" for name in names]
     futures = dict(zip(client.map(partial(execute, settings), names, given, key=keys, pure=False), names, strict=True))
@@ -29,7 +29,7 @@ def outcomes(client: "Client", settings: Settings, runs: Sequence[Run]) -> Itera
             yield future.result()
         except CancelledError:
             raise ConnectionError("The scheduler went away; the same command does what is missing.") from None
-        except Exception as error:  # a worker that is lost again and again, or that has no gnlib
+        except Exception as error:  # its worker was lost several times, or has no gnlib
             yield Outcome(futures[future], f"no worker could run it: {type(error).__name__}: {error}")
 
 

@@ -4,22 +4,26 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
+from gnbook.sweep.cluster import cluster, memory_of_machine, visible_gpus
 from gnbook.sweep.dispatch import outcomes, progress
 from gnbook.sweep.execute import Outcome, Settings
 from gnbook.sweep.folder import Folder
 from gnbook.sweep.plan import Plan, make_plan
 from gnbook.sweep.provenance import git_revision
 from gnbook.sweep.summary import Summary
+from gnbook.sweep.table import merge, save
 from gnlib.files import write
 
 HOUR = 3600
+EXTRAS = ("distributed", "filelock", "pandas", "papermill", "pyarrow", "tqdm", "yaml")
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to run a sweep; the parameters of `run` of the same names."""
+    """The parameters of `run` with the same names."""
 
     workers: int | None = None
     scheduler: str | None = None
@@ -41,7 +45,7 @@ def run(
     memory: int | str | None = None,
     threads: int = 1,
 ) -> Summary:
-    """Run a notebook for every case of a grid and leave one table; what is finished already is not run again.
+    """Run a notebook for every case of a grid and write one table; finished runs are not repeated.
 
     In a script, call this under `if __name__ == "__main__":`, since worker processes import the script.
 
@@ -50,7 +54,7 @@ def run(
     notebook
         .ipynb file with a cell tagged `parameters`
     grid
-        YAML file, or a mapping that says the same; see `gnbook.sweep.grid`
+        YAML file, or its content as a mapping; see `gnbook.sweep.grid`
     out
         folder of the sweep
     workers
@@ -69,12 +73,14 @@ def run(
     Raises
     ------
     FileNotFoundError, ValueError
-        The notebook, the grid or an option is not as described, or they do not go together; nothing has run.
+        The notebook, the grid or an option is not as described, or they do not fit together; nothing has run.
     OSError
         The folder cannot be written to, another sweep is at work in it, or the scheduler does not answer.
     """
     _require_extras()
-    options = Options(workers, scheduler, device, timeout, memory, threads)
+    options = Options(
+        workers=workers, scheduler=scheduler, device=device, timeout=timeout, memory=memory, threads=threads
+    )
     plan = plan_for(notebook, grid, options)
     folder = Folder(Path(out).absolute())
     folder.prepare()
@@ -94,23 +100,20 @@ def plan_for(notebook: str | Path, grid: str | Path | Mapping[str, object], opti
     device = options.device
     if device == "auto":
         if options.scheduler is not None:
-            raise ValueError("With a scheduler, say device cpu or cuda: what its workers have is not known here.")
-        device = "cuda" if _gpus() else "cpu"
+            raise ValueError("With a scheduler, say device cpu or cuda: the devices of its workers are not known here.")
+        device = "cuda" if visible_gpus() else "cpu"
     return make_plan(notebook, grid, device)
 
 
 def number_of_workers(options: Options, plan: Plan) -> int:
     """Return how many processes to start on this machine."""
-    from gnbook.sweep.cluster import cores
+    from dask.system import CPU_COUNT  # those that this process may use
 
-    return options.workers or len(_gpus_for(plan)) or max(1, cores() // options.threads)
+    return options.workers or len(_gpus_for(plan)) or max(1, CPU_COUNT // options.threads)
 
 
 def _sweep(plan: Plan, folder: Folder, options: Options) -> Summary:
-    """Run what is missing, and write the table whatever happened."""
-    from gnbook.sweep.cluster import cluster
-    from gnbook.sweep.table import merge, save
-
+    """Run the missing cases, and write the table even if some fail or the sweep is interrupted."""
     began = time.perf_counter()
     missing = [run for run in plan.runs if folder.finished(run.name) is None]
     ended: dict[str, Outcome] = {}
@@ -142,33 +145,26 @@ def _sweep(plan: Plan, folder: Folder, options: Options) -> Summary:
         seconds=time.perf_counter() - began,
         memory=max((outcome.memory for outcome in ended.values()), default=0),
         allowed=settings and settings.memory,
-        apart=tuple(folder.kept_apart(plan.identity.common)),
+        other_versions=tuple(folder.of_other_versions(plan.digest)),
     )
 
 
 def _settings(plan: Plan, folder: Folder, options: Options, workers: int) -> Settings:
-    from gnbook.sweep.cluster import memory_of_machine
-
     memory = _bytes(options.memory)
     if memory is None and options.scheduler is None:
         memory = memory_of_machine() // workers
-    copy = folder.path / f"notebook-{plan.notebook.digest[:20]}.ipynb"
+    copy = folder.path / f"notebook-{plan.digest[:20]}.ipynb"
     write(copy, plan.notebook.source)
     return Settings(
         folder=folder.path,
         notebook=copy,
         directory=plan.notebook.path.parent,
-        library=plan.identity.common["library"],
-        rooms=plan.identity.rooms,
+        digest=plan.digest,
         timeout=options.timeout,
         memory=memory,
         threads=options.threads,
         gpus=_gpus_for(plan) if options.scheduler is None else (),
-        provenance={
-            "notebook": plan.notebook.path.name,
-            "revision": git_revision(plan.notebook.path),
-            "identity": plan.identity.common,
-        },
+        provenance={"notebook": plan.notebook.path.name, "revision": git_revision(plan.notebook.path)},
     )
 
 
@@ -182,7 +178,7 @@ def _bytes(memory: int | str | None) -> int | None:
 
 
 def _claim(folder: Folder, plan: Plan) -> None:
-    """Note what the folder is for; the table of one notebook is not to take the place of another's."""
+    """Note the notebook that the folder belongs to, and refuse the folder of another one."""
     path, name = folder.path / "sweep.json", plan.notebook.path.name
     if path.exists():
         other = json.loads(path.read_text())["notebook"]
@@ -191,25 +187,11 @@ def _claim(folder: Folder, plan: Plan) -> None:
     write(path, json.dumps({"notebook": name, "figures": plan.grid.figures}, indent=1))
 
 
-def _gpus() -> tuple[str, ...]:
-    from gnbook.sweep.cluster import visible_gpus
-
-    return visible_gpus()
-
-
 def _gpus_for(plan: Plan) -> tuple[str, ...]:
     """Return the GPUs to share out: none unless the notebook is told to use one."""
-    return _gpus() if any(run.complete.get("device") == "cuda" for run in plan.runs) else ()
+    return visible_gpus() if any(run.complete.get("device") == "cuda" for run in plan.runs) else ()
 
 
 def _require_extras() -> None:
-    try:
-        import distributed  # noqa: F401
-        import filelock  # noqa: F401
-        import pandas  # noqa: F401
-        import papermill  # noqa: F401
-        import pyarrow  # noqa: F401
-        import tqdm  # noqa: F401
-        import yaml  # noqa: F401
-    except ImportError as error:
-        raise ImportError(f"A sweep needs {error.name}: pip install 'gauss-newton-book[sweep]'.") from None
+    if missing := [name for name in EXTRAS if find_spec(name) is None]:
+        raise ImportError(f"A sweep needs {missing[0]}: pip install 'gauss-newton-book[sweep]'.")

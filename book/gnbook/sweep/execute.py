@@ -1,4 +1,4 @@
-"""One run, in a worker of the cluster."""
+"""Execute one run, in a worker of the cluster."""
 
 import errno
 import json
@@ -14,21 +14,22 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gnbook.checkout import environment as this_code
 from gnbook.sweep.folder import Folder
-from gnbook.sweep.identity import library_digest
-from gnbook.sweep.kernel import Watch, kernel_class
+from gnbook.sweep.kernel import Monitor, kernel_class
+from gnbook.sweep.notebook import digest_of_rows
 from gnbook.sweep.provenance import versions
 from gnbook.sweep.rows import VARIABLE
 from gnlib.files import write
 
 STARTS = 3
-"""How often a kernel is started that is lost before it answers: others may take a port that was chosen for it."""
+"""Times that a kernel is started if it is lost before it answers: others may take a port that was chosen for it."""
 
 ATTEMPTS = 2
-"""How often a run is begun whose kernel dies without the notebook or a limit being to blame."""
+"""Times that a run is begun if its kernel dies for no known reason."""
 
 ANSWER = 120
-"""Seconds in which a kernel has to answer for the first time, on a machine that is not busy, where it takes one."""
+"""Seconds that a new kernel has to answer, on a machine that is not busy, where it takes one."""
 
 STDERR = "stderr.txt"
 
@@ -38,20 +39,18 @@ COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True)
 class Settings:
-    """What is the same for all runs of a sweep.
+    """Settings that all runs of a sweep share.
 
     Attributes
     ----------
     folder
         of the sweep
     notebook
-        a copy without outputs, which nobody edits while the sweep goes on
+        a copy without outputs, which nobody edits during the sweep
     directory
-        where the notebook runs
-    library
-        digest of gnlib, which a worker must have too
-    rooms
-        of `gnbook` that it covers; None for all of them
+        the folder that the notebook runs in
+    digest
+        of everything that the rows depend on besides the parameters; that of a worker must be equal
     timeout
         seconds for each run
     memory
@@ -61,14 +60,13 @@ class Settings:
     gpus
         identifiers of the GPUs to share out among the workers of this machine, if any
     provenance
-        what `run.json` says of the origin of every run
+        entries of `run.json` that are the same for all runs
     """
 
     folder: Path
     notebook: Path
     directory: Path
-    library: str
-    rooms: tuple[str, ...] | None
+    digest: str
     timeout: float
     memory: int | None
     threads: int
@@ -87,39 +85,41 @@ class Outcome:
 
 
 def execute(settings: Settings, name: str, parameters: Mapping[str, object]) -> Outcome:
-    """Run the notebook with these parameters, again if its kernel is lost, and keep what comes of it."""
-    if library_digest(settings.rooms) != settings.library:
-        return Outcome(name, "gnlib has changed since the sweep began, or its worker has another one")
+    """Run the notebook with these parameters, again if its kernel is lost, and keep the result."""
+    if _digest(settings) != settings.digest:
+        return Outcome(name, "gnlib or gnbook has changed since the sweep began, or its worker has another one")
     done = Folder(settings.folder).finished(name)
-    if done is not None:  # by a worker that was lost before it could say so
+    if done is not None:  # a worker was lost after it had finished the run
         return Outcome(name, None, done["seconds"], done["memory"])
-    lost = Counter()  # kernels that had answered, and kernels that had not
+    lost = Counter()  # kernels, by whether they had answered
     while True:
         try:
             run = Folder(settings.folder).new_run(name)
         except OSError as error:
             return Outcome(name, f"its folder cannot be made: {error}")
-        watch, began = Watch(settings.timeout, settings.memory or _memory_of_worker()), time.perf_counter()
-        raised = _run_notebook(settings, parameters, run, watch)
+        monitor, began = Monitor(settings.timeout, settings.memory or _memory_of_worker()), time.perf_counter()
+        raised = _run_notebook(settings, parameters, run, monitor)
         seconds = time.perf_counter() - began
-        if watch.complaint is None and _kernel_lost(raised, watch):
-            lost[watch.answered] += 1
-            if lost[watch.answered] < (ATTEMPTS if watch.answered else STARTS):
+        if monitor.complaint is None and _kernel_lost(raised, monitor):
+            lost[monitor.answered] += 1
+            if lost[monitor.answered] < (ATTEMPTS if monitor.answered else STARTS):
                 shutil.rmtree(run, ignore_errors=True)
                 continue
-        outcome = Outcome(name, _reason(raised, watch, run), seconds, watch.peak)
+        outcome = Outcome(name, _reason(raised, monitor, run), seconds, monitor.peak)
         return _keep(settings, parameters, run, raised, outcome)
 
 
-def _run_notebook(settings: Settings, parameters: Mapping[str, object], run: Path, watch: Watch) -> Exception | None:
-    """Have papermill run the notebook; return what it raised."""
+def _run_notebook(
+    settings: Settings, parameters: Mapping[str, object], run: Path, monitor: Monitor
+) -> Exception | None:
+    """Run the notebook by papermill; return the exception that it raised."""
     import papermill
 
-    environment = {VARIABLE: str(run / "rows.json"), **dict.fromkeys(THREADS, str(settings.threads))}
+    environment = {VARIABLE: str(run / "rows.json"), **dict.fromkeys(THREADS, str(settings.threads)), **this_code()}
     if settings.gpus:
         environment["CUDA_VISIBLE_DEVICES"] = gpu_of_worker(_worker().name, settings.gpus)
     try:
-        with open(run / STDERR, "wb") as stderr, watch:
+        with open(run / STDERR, "wb") as stderr, monitor:
             papermill.execute_notebook(
                 _literally(settings.notebook),
                 _literally(run / "notebook.ipynb"),
@@ -128,16 +128,16 @@ def _run_notebook(settings: Settings, parameters: Mapping[str, object], run: Pat
                 language="python",
                 progress_bar=False,
                 start_timeout=_patience(),
-                on_notebook_start=watch.hear,
+                on_notebook_start=monitor.note_answer,
                 iopub_timeout=60,  # by default 4 seconds, which outputs may take on a machine with too much to do
                 # For the engine. Its own `cwd` would change the directory of this process, and of all its threads.
-                kernel_manager_class=kernel_class(environment, stderr, watch.follow),
+                kernel_manager_class=kernel_class(environment, stderr, monitor.follow),
                 resources={"metadata": {"path": str(settings.directory)}},
                 shutdown_kernel="immediate",
             )
-        if library_digest(settings.rooms) != settings.library:
-            raise RuntimeError("gnlib changed while it ran")
-    except Exception as error:  # whatever it is, the other runs go on
+        if _digest(settings) != settings.digest:
+            raise RuntimeError("gnlib or gnbook changed while it ran")
+    except Exception as error:  # the other runs go on
         return error
     return None
 
@@ -149,7 +149,7 @@ def _keep(
     raised: Exception | None,
     outcome: Outcome,
 ) -> Outcome:
-    """Write down how a run ended and move it to where it belongs."""
+    """Write down how a run ended and move it to the finished or the failed runs."""
     folder = Folder(settings.folder)
     report = {
         "error": outcome.error,
@@ -160,6 +160,7 @@ def _keep(
         "host": os.uname().nodename,
         "threads": settings.threads,
         "versions": versions(),
+        "digest": settings.digest,
         **settings.provenance,
     }
     try:
@@ -171,7 +172,7 @@ def _keep(
         raised = raised or error
         outcome = replace(outcome, error=outcome.error or f"it cannot be kept: {error}")
     if isinstance(raised, OSError) and raised.errno == errno.ENOSPC:
-        shutil.rmtree(run, ignore_errors=True)  # what is kept of it would leave no room for the others
+        shutil.rmtree(run, ignore_errors=True)  # its remains would leave no room for the others
     elif raised is not None:
         details = COLORS.sub("", "".join(traceback.format_exception(raised)))
         with suppress(OSError):
@@ -179,6 +180,11 @@ def _keep(
         with suppress(OSError):
             folder.keep_failed(run, outcome.name)
     return outcome
+
+
+def _digest(settings: Settings) -> str:
+    """Return the digest of everything that the rows depend on, by the code of this worker."""
+    return digest_of_rows(settings.notebook.read_text("utf8"), settings.directory)
 
 
 def gpu_of_worker(worker: object, gpus: tuple[str, ...]) -> str:
@@ -202,24 +208,24 @@ def _literally(path: Path) -> str:
 
 
 def _patience() -> int:
-    """Return the seconds in which a kernel has to answer: more where more wants to run than there are cores."""
+    """Return the seconds that a kernel has to answer: more on a machine with more load than cores."""
     return math.ceil(ANSWER * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
-def _kernel_lost(raised: Exception | None, watch: Watch) -> bool:
+def _kernel_lost(raised: Exception | None, monitor: Monitor) -> bool:
     from nbclient.exceptions import DeadKernelError
 
-    # Of a kernel that never answers, whether it has ended or not, jupyter_client says so by a RuntimeError.
-    return isinstance(raised, DeadKernelError if watch.answered else RuntimeError)
+    # For a kernel that never answers, ended or not, jupyter_client raises a RuntimeError.
+    return isinstance(raised, DeadKernelError if monitor.answered else RuntimeError)
 
 
-def _reason(raised: Exception | None, watch: Watch, run: Path) -> str | None:
+def _reason(raised: Exception | None, monitor: Monitor, run: Path) -> str | None:
     if raised is None:
         return None
-    if watch.complaint is not None:
-        return watch.complaint
-    if _kernel_lost(raised, watch):
-        if watch.answered:
+    if monitor.complaint is not None:
+        return monitor.complaint
+    if _kernel_lost(raised, monitor):
+        if monitor.answered:
             return "its kernel died, twice"
         return f"its kernel never answered: {_last_words(run) or raised}"
     if hasattr(raised, "ename"):  # an error in the notebook
@@ -228,6 +234,6 @@ def _reason(raised: Exception | None, watch: Watch, run: Path) -> str | None:
 
 
 def _last_words(run: Path) -> str:
-    """Return the last line of what a kernel wrote to its standard error, unless it was interrupted, to end it."""
+    """Return the last line that a kernel wrote to its standard error, unless that only says that it was ended."""
     lines = (run / STDERR).read_text(errors="replace").strip().splitlines()
     return "" if not lines or lines[-1] == "KeyboardInterrupt" else lines[-1]

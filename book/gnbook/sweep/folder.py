@@ -1,13 +1,13 @@
-"""The folder of a sweep: nothing in it is ever half written.
+"""The folder of a sweep, in which nothing is ever half written.
 
-| path | what |
+| path | content |
 |---|---|
 | `runs/<name>/` | a finished run: `notebook.ipynb`, `run.json`, and `rows.json` if it recorded rows |
-| `failed/<name>/` | a run that failed, last attempt: the same so far, `traceback.txt`, and `stderr.txt` of its kernel |
+| `failed/<name>/` | the last attempt of a failed run: the same so far, `traceback.txt`, `stderr.txt` of its kernel |
 | `unfinished/` | runs in progress; renamed when whole |
 | `table.parquet`, `table.csv` | the rows of all finished runs of the grid |
-| `sweep.json` | the notebook and the figures that the table belongs to |
-| `lock`, `holder` | what keeps a second sweep out, and which process it was taken by last |
+| `sweep.json` | the notebook and the figures of the table |
+| `lock`, `holder` | the lock that keeps a second sweep out, and the process that took it last |
 """
 
 import json
@@ -15,21 +15,21 @@ import os
 import shutil
 import socket
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from gnlib.files import write
 
-# Executed notebooks are no chapters: neither git nor jupytext is to take them for sources, wherever the folder is.
+# Executed notebooks are no chapters: git and jupytext leave them alone, wherever the folder is.
 IGNORED_BY_GIT = "# Results of a sweep.\n*\n"
 NOT_PAIRED = '# Executed notebooks: jupytext makes no text of them.\nformats = "ipynb"\n'
 
 
 @dataclass(frozen=True)
 class Folder:
-    """Where a sweep keeps everything; the path is absolute."""
+    """The folder of a sweep; the path is absolute."""
 
     path: Path
 
@@ -45,11 +45,11 @@ class Folder:
 
     @property
     def unfinished(self) -> Path:
-        """Runs in progress, and what is left of those that were killed."""
+        """Runs in progress, and the remains of killed runs."""
         return self.path / "unfinished"
 
     def prepare(self) -> None:
-        """Create what is missing.
+        """Create the folders that are missing.
 
         Raises
         ------
@@ -94,7 +94,7 @@ class Folder:
         return path
 
     def remove_left_over(self) -> None:
-        """Remove runs in progress whose process on this machine is gone; those of other machines may yet end well."""
+        """Remove runs in progress whose process on this machine is gone; other machines may still be at work."""
         import psutil
 
         for path in self.unfinished.iterdir():
@@ -104,7 +104,7 @@ class Folder:
                 shutil.rmtree(path, ignore_errors=True)
 
     def keep_finished(self, run: Path, name: str) -> None:
-        """Move a whole run to where it counts; one that was there first stays."""
+        """Move a whole run to the finished runs; one that was there first stays."""
         try:
             run.rename(self.runs / name)
         except OSError:
@@ -114,27 +114,27 @@ class Folder:
         shutil.rmtree(self.failed / name, ignore_errors=True)
 
     def keep_failed(self, run: Path, name: str) -> None:
-        """Move a failed run to where it can be looked at, in the place of an earlier attempt."""
+        """Move a failed run to the failed runs, in place of an earlier attempt."""
         shutil.rmtree(self.failed / name, ignore_errors=True)
         run.rename(self.failed / name)
 
     def finished(self, name: str) -> dict | None:
-        """Return what `run.json` says of a finished run, or None if there is none."""
+        """Return the `run.json` of a finished run, or None if there is none."""
         try:
             return json.loads((self.runs / name / "run.json").read_text())
         except FileNotFoundError:
             return None
-        except ValueError:  # a disk that lost power
+        except ValueError:  # cut off, by a loss of power
             shutil.rmtree(self.runs / name)
             return None
 
     def all_finished(self) -> dict[str, dict]:
-        """Return what `run.json` says of every finished run, also of those of other grids and versions."""
+        """Return the `run.json` of every finished run by its name, other grids and versions included."""
         names = [path.name for path in self.runs.iterdir()] if self.runs.is_dir() else []
         return {name: report for name in names if (report := self.finished(name)) is not None}
 
-    def kept_apart(self, identity: Mapping[str, object]) -> list[str]:
-        """Say in a line how many finished runs are of another version than this; no line if none is."""
-        others = sum(report.get("identity") != identity for report in self.all_finished().values())
-        what = "Finished runs of another version of the notebook, gnlib or the data"
-        return [f"{what}: {others}; they stay as they are, and the table leaves them out."] if others else []
+    def of_other_versions(self, digest: str) -> list[str]:
+        """Return a line that counts the finished runs with another digest; none if there is no such run."""
+        others = sum(report.get("digest") != digest for report in self.all_finished().values())
+        line = f"Finished runs of another version of the notebook, gnlib or the data: {others}; they stay as they are"
+        return [f"{line}, and the table leaves them out."] if others else []

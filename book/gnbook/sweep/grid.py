@@ -1,6 +1,6 @@
-"""Grids: the cases of a sweep, and the figures to draw of them, as one YAML file.
+"""Read grids: YAML files with the cases of a sweep, and the figures to draw of them.
 
-A block combines (with every combination being one case) what its keys say:
+A block combines the cases of its keys; every combination is one case:
 
 | key | cases |
 |---|---|
@@ -34,14 +34,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Grid:
-    """The cases of a sweep in their order, and what `report` draws of them."""
+    """The cases of a sweep in their order, and the figures that `report` draws of them."""
 
     cases: tuple[Case, ...]
     figures: tuple[dict[str, object], ...] = ()
 
 
 def read_grid(source: str | Path | Mapping[str, object]) -> Grid:
-    """Read a grid from a YAML file, or from a mapping that says the same.
+    """Read a grid from a YAML file, or from its content as a mapping.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def _block(block: object, common: Mapping[str, object]) -> list[Case]:
 
 
 def _values(name: str, values: object) -> list:
-    """Return the values that a parameter takes, from a list, a range or a number of seeds."""
+    """Return the values of a parameter, from a list, a range or a number of seeds."""
     if isinstance(values, Mapping):
         if set(values) == {"seeds"} and _whole(values["seeds"]) and values["seeds"] > 0:
             return list(range(values["seeds"]))
@@ -134,9 +134,9 @@ def _whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _mapping(value: object, what: str) -> dict:
-    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise ValueError(f"{what} is a mapping from names to values; got {value!r}.")
+def _mapping(value: object, name: str) -> dict:
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"{name} is a mapping from names to values; got {value!r}.")
     return dict(value)
 
 

@@ -1,4 +1,4 @@
-"""A kernel of this interpreter, and someone who watches it."""
+"""A kernel of this interpreter, and a monitor that ends it when it takes too much memory or time."""
 
 import sys
 import threading
@@ -55,13 +55,13 @@ def kernel_class(environment: Mapping[str, str], stderr: IO[bytes], started: Cal
     return Kernel
 
 
-class Watch:
+class Monitor:
     """Measures the memory of a kernel, and ends it when it takes too much memory or time.
 
     Parameters
     ----------
     seconds
-        that it may take, from the start of the watch
+        that it may take, from when the monitor is entered
     memory
         bytes that it and its children may hold, or None for no limit
 
@@ -82,19 +82,19 @@ class Watch:
         self.answered = False
         self._kernel: psutil.Process | None = None
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="watch of a kernel", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="monitor of a kernel", daemon=True)
 
     def follow(self, pid: int) -> None:
-        """Say which process to watch."""
+        """Monitor this process from now on."""
         import psutil
 
         self._kernel = psutil.Process(pid)  # which knows it from a later one of the same number
 
-    def hear(self, **_: object) -> None:
-        """Say that the kernel has answered; nbclient calls this with the notebook."""
+    def note_answer(self, **_: object) -> None:
+        """Note that the kernel has answered; nbclient calls this with the notebook."""
         self.answered = True
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "Monitor":
         """Begin."""
         self._thread.start()
         return self
@@ -106,7 +106,7 @@ class Watch:
         self._over.set()
         self._thread.join()
 
-    def _watch(self) -> None:
+    def _run(self) -> None:
         import psutil
 
         deadline = time.monotonic() + self.seconds

@@ -1,10 +1,11 @@
-"""What a sweep needs to know of a notebook: its parameters, and what of it decides the results."""
+"""Read the parameters of a notebook, and digest everything that its rows depend on."""
 
 import ast
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+
+from gnbook.digest import digest
 
 TAG = "parameters"
 
@@ -16,13 +17,13 @@ class Notebook:
     Attributes
     ----------
     path
-        where it is, absolute
+        of its file, absolute
     source
         the notebook without outputs, as the text of an .ipynb file
     names
         the parameters, in the order of their cell
     defaults
-        the values of those whose default is a plain value and not an expression
+        the values of the parameters that are plain values and not expressions
     """
 
     path: Path
@@ -30,15 +31,15 @@ class Notebook:
     names: tuple[str, ...]
     defaults: dict[str, object]
 
-    @property
-    def code(self) -> list[str]:
-        """What is executed, cell by cell."""
-        return ["".join(cell["source"]) for cell in json.loads(self.source)["cells"] if cell["cell_type"] == "code"]
-
-    @property
     def digest(self) -> str:
-        """SHA-256 of what is executed: prose may change without making the results old."""
-        return hashlib.sha256(json.dumps(self.code).encode()).hexdigest()
+        """Return the digest of everything that its rows depend on besides the parameters."""
+        return digest_of_rows(self.source, self.path.parent)
+
+
+def digest_of_rows(source: str, folder: Path) -> str:
+    """Return the digest of everything that the rows of a notebook depend on, from the text of its .ipynb file."""
+    cells = [cell["source"] for cell in json.loads(source)["cells"] if cell["cell_type"] == "code"]
+    return digest(["".join(cell) for cell in cells], folder, recorded=True)
 
 
 def read_notebook(path: str | Path) -> Notebook:
@@ -70,20 +71,20 @@ def read_notebook(path: str | Path) -> Notebook:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    return Notebook(path, nbformat.writes(notebook), names, defaults)
+    return Notebook(path=path, source=nbformat.writes(notebook), names=names, defaults=defaults)
 
 
 def _assignments(source: str, name: str) -> tuple[tuple[str, ...], dict[str, object]]:
-    """Return the names that a cell assigns, and the values of those set to a plain value.
+    """Return the names that a cell assigns, and the values of those that are plain values.
 
-    `papermill.inspect_notebook` reads the lines of the cell by a pattern: it leaves out a parameter whose comment has
-    an equals sign, shortens text with a number sign in it, and does not notice what is not Python.
+    `papermill.inspect_notebook` reads the lines of the cell by a pattern: it skips a parameter whose comment has an
+    equals sign, shortens text with a number sign in it, and accepts lines that are not Python.
     """
     try:
         statements = ast.parse(source).body
     except SyntaxError as error:
         raise ValueError(f"The {TAG} cell of {name} is not Python: {error}.") from None
-    names, defaults = [], {}
+    values = {}
     for statement in statements:
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             target = statement.targets[0]
@@ -92,9 +93,11 @@ def _assignments(source: str, name: str) -> tuple[tuple[str, ...], dict[str, obj
         else:
             continue
         if isinstance(target, ast.Name):
-            names.append(target.id)
-            try:
-                defaults[target.id] = ast.literal_eval(statement.value)
-            except ValueError:  # an expression: known by name only
-                defaults.pop(target.id, None)
-    return tuple(dict.fromkeys(names)), defaults
+            values[target.id] = statement.value
+    defaults = {}
+    for parameter, value in values.items():
+        try:
+            defaults[parameter] = ast.literal_eval(value)
+        except ValueError:  # an expression: known by name only
+            continue
+    return tuple(values), defaults

@@ -1,24 +1,26 @@
-"""What a sweep is going to do: cases, and how long they may take."""
+"""Plan the runs of a notebook over a grid, and estimate how long they take."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gnbook.checkout import ROOT, environment
 from gnbook.sweep.folder import Folder
 from gnbook.sweep.grid import Grid, read_grid
-from gnbook.sweep.identity import Identity
 from gnbook.sweep.notebook import Notebook, read_notebook
 from gnbook.sweep.parameters import complete
 
 
 @dataclass(frozen=True)
 class Run:
-    """A case with all that is known of it before it runs.
+    """A case of a grid before it runs.
 
     Attributes
     ----------
     name
-        by which it is found again: a digest of all that decides its results
+        20 hexadecimal digits, a digest of everything that its rows depend on
     label
         of the case in the grid, if it has one
     given
@@ -40,11 +42,11 @@ class Run:
 
 @dataclass(frozen=True)
 class Plan:
-    """A notebook, a grid, and the runs that they make."""
+    """A notebook, the digest of everything that its rows depend on, a grid, and their runs."""
 
     notebook: Notebook
+    digest: str
     grid: Grid
-    identity: Identity
     runs: tuple[Run, ...]
 
 
@@ -56,23 +58,41 @@ def make_plan(notebook: str | Path, grid: str | Path | Mapping[str, object], dev
     FileNotFoundError
         The notebook or the grid is not there.
     ValueError
-        Either is not what it should be, or they do not go together, or two cases are the same.
+        Either is not as described, they do not fit together, two cases are the same, or the notebook belongs to
+        another checkout of the book.
     """
     source, points = read_notebook(notebook), read_grid(grid)
+    _check_checkout(source.path)
     if device is not None:
         _check_device(source, points, device)
-    identity, runs, first = Identity(source), [], {}
+    digest, runs, first = source.digest(), [], {}
     for number, case in enumerate(points.cases, start=1):
         asked = dict(case.parameters)
         if device is not None and "device" in source.names:
             asked["device"] = device
         whole = complete(source, asked)
-        name = identity(whole)
+        name = run_name(digest, whole)
         if name in first:
             raise ValueError(f"Cases {first[name]} and {number} of the grid are the same: {case.parameters}.")
         first[name] = number
-        runs.append(Run(name, case.name, {key: whole[key] for key in asked}, whole))
-    return Plan(source, points, identity, tuple(runs))
+        given = {key: whole[key] for key in asked}
+        runs.append(Run(name=name, label=case.name, given=given, complete=whole))
+    return Plan(notebook=source, digest=digest, grid=points, runs=tuple(runs))
+
+
+def run_name(digest: str, parameters: Mapping[str, object]) -> str:
+    """Return the name of a run, 20 hexadecimal digits."""
+    return hashlib.sha256(json.dumps([digest, parameters], sort_keys=True).encode()).hexdigest()[:20]
+
+
+def _check_checkout(notebook: Path) -> None:
+    """Refuse a notebook of another checkout of the book: it would run by the code of this one."""
+    other = notebook.resolve().parents[1]
+    if environment() and (other / "book/gnbook").is_dir() and other != ROOT.resolve():
+        raise ValueError(
+            f"{notebook.name} belongs to the book in {other}, and this is gnbook of {ROOT}: "
+            f"set PYTHONPATH={other}:{other / 'book'}, as `make sweep` does."
+        )
 
 
 def _check_device(notebook: Notebook, grid: Grid, device: str) -> None:
@@ -89,19 +109,18 @@ def preview(plan: Plan, folder: Folder, workers: int) -> str:
     lines = [f"{'done   ' if report else 'to do  '}{run}" for run, report in zip(plan.runs, reports, strict=True)]
     missing = reports.count(None)
     lines.append(f"{len(reports)} cases: {len(reports) - missing} done, {missing} to do.")
-    lines += folder.kept_apart(plan.identity.common)
+    lines += folder.of_other_versions(plan.digest)
     seconds = [report["seconds"] for report in filter(None, reports)]
     seconds = seconds or [report["seconds"] for report in finished.values()]  # of other grids and versions
     if missing and seconds:
         mean = sum(seconds) / len(seconds)
-        # The last ones keep one worker busy and leave the others idle.
-        rounds = -(-missing // workers)
+        rounds = -(-missing // workers)  # the last of them keep one worker busy and leave the others idle
         lines.append(
             f"About {duration(rounds * mean)} with {workers} workers, if they take as long as the finished ones: "
             f"{mean:.1f} seconds, the mean of {len(seconds)}."
         )
     elif missing:
-        lines.append("No run has finished yet that would tell how long they take.")
+        lines.append("No run has finished yet, so there is no estimate of the time.")
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Where results come from: versions and revision."""
+"""The versions and the revision that results come from."""
 
 import platform
 import subprocess
@@ -9,7 +9,7 @@ from gnlib import __version__
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that decide numbers."""
+    """Return the versions of the packages that compute the numbers."""
     return {
         "python": platform.python_version(),
         "gnlib": __version__,

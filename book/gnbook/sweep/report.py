@@ -1,10 +1,10 @@
-"""The figures that a grid declares, drawn from the table of its sweep.
+"""Draw the figures that a grid declares from the table of its sweep.
 
 A figure is a mapping: `name` (of the file), `x` and `y` (columns of the table), and if wanted
 
 - `where`: only the rows with these values
-- `lines`: one line for each value of this column, and `label`: what to call it, with {} for the value
-- `dashed`: a second column to draw, and `dashed_label`: what to call it
+- `lines`: one line for each value of this column, and `label`: its name, with {} for the value
+- `dashed`: a second column to draw, and `dashed_label`: its name
 - `xscale`, `yscale` (`linear` or `log`), `xlabel`, `ylabel`, `title`
 """
 
@@ -17,22 +17,22 @@ from gnbook.sweep.folder import Folder
 from gnlib.files import open_atomic
 
 if TYPE_CHECKING:
-    from matplotlib.pyplot import Axes
     from pandas import DataFrame
 
 REQUIRED = ("name", "x", "y")
-OPTIONAL = ("lines", "label", "dashed", "dashed_label", "where", "xscale", "yscale", "xlabel", "ylabel", "title")
+AXIS = ("xscale", "yscale", "xlabel", "ylabel", "title")
+OPTIONAL = ("lines", "label", "dashed", "dashed_label", "where", *AXIS)
 
 
 def report(folder: str | Path) -> list[Path]:
-    """Draw the figures of a sweep into its folder and return where they are.
+    """Draw the figures of a sweep into its folder and return their paths.
 
     Raises
     ------
     FileNotFoundError
         The folder holds no table.
     ValueError
-        The grid declares no figure, or one that the table does not have the columns or rows for.
+        The grid declares no figure, or one whose columns or rows are not in the table.
     """
     import pandas
 
@@ -48,17 +48,17 @@ def report(folder: str | Path) -> list[Path]:
 
 
 def left_out(folder: str | Path) -> list[str]:
-    """Say in a line how many finished runs are of another version than those in the table; no line if none is."""
+    """Return a line that counts the finished runs of another version than the table; none if there is no such run."""
     import pandas
 
     folder = Folder(Path(folder).absolute())
     (name, *_) = pandas.read_parquet(folder.path / "table.parquet", columns=["run_name"])["run_name"]
     run = folder.finished(name)  # all in the table are of its version
-    return folder.kept_apart(run.get("identity")) if run else []
+    return folder.of_other_versions(run["digest"]) if run else []
 
 
 def check_figure(figure: Mapping[str, object]) -> None:
-    """Complain of a figure that cannot be drawn from any table.
+    """Check that a figure can be drawn.
 
     Raises
     ------
@@ -67,65 +67,45 @@ def check_figure(figure: Mapping[str, object]) -> None:
     """
     missing, unknown = set(REQUIRED) - set(figure), set(figure) - {*REQUIRED, *OPTIONAL}
     if missing or unknown:
-        what = f"lacks {min(missing)!r}" if missing else f"has {min(unknown)!r}"
-        raise ValueError(f"a figure {what}; it takes {', '.join(REQUIRED)} and may take {', '.join(OPTIONAL)}.")
+        fault = f"lacks {min(missing)!r}" if missing else f"has {min(unknown)!r}"
+        raise ValueError(f"a figure {fault}; it takes {', '.join(REQUIRED)} and may take {', '.join(OPTIONAL)}.")
 
 
 def _draw(table: "DataFrame", figure: Mapping[str, object], folder: Path) -> Path:
+    """Draw the means over the rows of each x, with one standard deviation to either side."""
     import matplotlib.pyplot as plt
 
     from gnbook import figures
 
-    name, rows = figure["name"], table
-    for column in (figure[key] for key in ("x", "y", "lines", "dashed") if key in figure):
-        _require(column, table, name)
-    for column, value in figure.get("where", {}).items():
-        _require(column, table, name)
-        rows = rows[rows[column] == value]
-    rows = rows.dropna(subset=[figure["x"], figure["y"]])
+    name, x, y = (figure[key] for key in REQUIRED)
+    lines, dashed, where = figure.get("lines"), figure.get("dashed"), figure.get("where", {})
+    for column in filter(None, (x, y, lines, dashed, *where)):
+        if column not in table.columns:
+            raise ValueError(
+                f"The figure {name!r} needs the column {column!r}; the table has {', '.join(table.columns)}."
+            )
+    rows = table[(table[list(where)] == list(where.values())).all(axis=1)].dropna(subset=[x, y])
     if rows.empty:
         raise ValueError(f"The table has no row for the figure {name!r}; have its runs finished?")
     drawing, (axis,) = figures.panels(height=4)
-    lines = figure.get("lines")
-    groups = rows.groupby(lines) if lines else [(None, rows)]
-    for number, (value, group) in enumerate(groups):
+    for number, (value, group) in enumerate(rows.groupby(lines) if lines else [(None, rows)]):
         color = figures.COLORS[number % len(figures.COLORS)]
         label = figure.get("label", f"{lines} = {{}}").format(value) if lines else None
-        _line(axis, group, figure, label, color)
-    axis.set(
-        xlabel=figure.get("xlabel", figure["x"]),
-        ylabel=figure.get("ylabel", figure["y"]),
-        xscale=figure.get("xscale", "linear"),
-        yscale=figure.get("yscale", "linear"),
-        title=figure.get("title", ""),
-    )
-    ticks = sorted(rows[figure["x"]].unique())
+        figures.band_of_rows(axis, group.to_dict("records"), x, y, label, color)
+        if dashed:
+            means = group.dropna(subset=[dashed]).groupby(x)[dashed].mean()
+            axis.plot(means.index, means, "--", color=color, linewidth=1)
+    axis.set(**{"xlabel": x, "ylabel": y} | {key: figure[key] for key in AXIS if key in figure})
+    ticks = sorted(rows[x].unique())
     if len(ticks) <= 12:
         axis.set_xticks(ticks, ticks)
         axis.set_xticks([], minor=True)
-    if "dashed" in figure:
-        axis.plot([], [], "--", color="gray", linewidth=1, label=figure.get("dashed_label", figure["dashed"]))
-    if lines or "dashed" in figure:
+    if dashed:
+        axis.plot([], [], "--", color="gray", linewidth=1, label=figure.get("dashed_label", dashed))
+    if lines or dashed:
         axis.legend()
     path = folder / f"{name}.png"
     with open_atomic(path) as image:
         drawing.savefig(image, dpi=200, format="png")
     plt.close(drawing)
     return path
-
-
-def _line(axis: "Axes", rows: "DataFrame", figure: Mapping[str, object], label: str | None, color: str) -> None:
-    """Draw the mean over the rows of each x, with one standard deviation to either side."""
-    from gnbook.figures import band_of_rows
-
-    band_of_rows(axis, rows.to_dict("records"), figure["x"], figure["y"], label, color)
-    if "dashed" in figure:
-        dashed = rows.dropna(subset=[figure["dashed"]]).groupby(figure["x"])[figure["dashed"]].mean()
-        axis.plot(dashed.index, dashed, "--", color=color, linewidth=1)
-
-
-def _require(column: str, table: "DataFrame", figure: str) -> None:
-    if column not in table.columns:
-        raise ValueError(
-            f"The figure {figure!r} needs the column {column!r}; the table has {', '.join(table.columns)}."
-        )

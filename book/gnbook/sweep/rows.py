@@ -1,4 +1,4 @@
-"""How a notebook hands its results to the sweep that runs it."""
+"""Hand results from a notebook to the sweep that runs it."""
 
 import json
 import os
@@ -9,10 +9,10 @@ from pathlib import Path
 from gnlib.files import write
 
 VARIABLE = "GNLIB_SWEEP_ROWS"
-"""The environment variable by which a sweep tells a kernel where to write its rows."""
+"""The environment variable with the path that a kernel writes its rows to."""
 
 RESERVED = "run_"
-"""What the names of the columns that a sweep adds begin with."""
+"""Beginning of the names of columns that a sweep adds."""
 
 
 def record(rows: Iterable[Mapping[str, object]]) -> None:
@@ -43,7 +43,7 @@ def record(rows: Iterable[Mapping[str, object]]) -> None:
 
 
 def read(path: Path) -> dict:
-    """Return what a run recorded: its rows, and the device that it computed on."""
+    """Return the rows that a run recorded, and the device that it used."""
     return json.loads(path.read_text())
 
 
@@ -70,7 +70,7 @@ def _plain(column: str, value: object) -> object:
 
 
 def _device() -> str:
-    """Say what computed: the GPU, if this process has used one."""
+    """Return the name of the GPU, if this process has used one, or "cpu"."""
     torch = sys.modules.get("torch")
     used = torch is not None and torch.cuda.is_initialized()
     return torch.cuda.get_device_name() if used else "cpu"

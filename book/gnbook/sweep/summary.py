@@ -1,4 +1,4 @@
-"""What came of a sweep."""
+"""The result of a sweep."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,30 +12,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Summary:
-    """What came of a sweep.
+    """The result of a sweep.
 
     Attributes
     ----------
     folder
-        that holds everything
+        of the sweep
     runs
         all cases of the grid
     reused
-        how many of them were finished before
+        number of runs that had finished before
     finished
-        how many of them finished now
+        number of runs that finished now
     failed
-        those that failed, with the reason
+        the runs that failed, with the reason
     interrupted
-        whether it was stopped before it came to its end
+        whether it was stopped before its end
     seconds
         that it took
     memory
-        the most that a run held, in bytes
+        the most bytes that a run held
     allowed
-        what a run might have held; None if its worker said
-    apart
-        what to say of finished runs of another version, if there are any
+        the bytes that a run could have held; None if its worker decided
+    other_versions
+        a line that counts the finished runs of other versions, if there are any
     """
 
     folder: Path
@@ -47,7 +47,7 @@ class Summary:
     seconds: float
     memory: int
     allowed: int | None
-    apart: tuple[str, ...]
+    other_versions: tuple[str, ...]
 
     def table(self) -> "DataFrame":
         """Return the rows of all finished runs."""
@@ -56,12 +56,12 @@ class Summary:
         return pandas.read_parquet(self.folder / "table.parquet")
 
     def __str__(self) -> str:
-        """Say it in a few lines."""
+        """Return the result in a few lines."""
         lines = [
             f"{len(self.runs)} cases: {self.reused} done before, {self.finished} done now, {len(self.failed)} failed"
             f", in {duration(self.seconds)}."
         ]
-        lines += self.apart
+        lines += self.other_versions
         if self.memory:
             allowed = f" of {self.allowed / 2**30:.2f} GiB allowed" if self.allowed else ""
             lines.append(f"The largest run held {self.memory / 2**20:.0f} MiB{allowed}.")

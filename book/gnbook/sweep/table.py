@@ -1,4 +1,4 @@
-"""One table of all runs."""
+"""Collect the rows of all runs in one table."""
 
 import json
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 def merge(folder: Folder, runs: Sequence[Run]) -> "DataFrame":
     """Return the rows of all finished runs in their order.
 
-    The columns are those of the parameters that the grid sets (lists and mappings as JSON), what the notebook recorded,
-    and where it comes from, in columns that begin with `run_`. A run that recorded nothing has one row.
+    The columns are the parameters that the grid sets (lists and mappings as JSON), those that the notebook recorded,
+    and the origin of each row, in columns that begin with `run_`. A run that recorded nothing has one row.
     """
     import pandas
 
     varied = list(dict.fromkeys(name for case in runs for name in case.given))
-    named = any(case.label is not None for case in runs)
-    parts = {"case": [], "recorded": [], "run": []}
+    named = ["case"] if any(case.label is not None for case in runs) else []
+    rows = []
     for case in runs:
         report = folder.finished(case.name)
         if report is None:
@@ -32,23 +32,17 @@ def merge(folder: Folder, runs: Sequence[Run]) -> "DataFrame":
         recorded, path = {"rows": [{}], "device": None}, folder.runs / case.name / "rows.json"
         if path.exists():
             recorded = read(path)
-        parameters = {name: _flat(case.complete.get(name)) for name in varied}
+        given = {**dict.fromkeys(named, case.label), **{name: _flat(case.complete.get(name)) for name in varied}}
         origin = _origin(case.name, report, recorded["device"])
-        for row in recorded["rows"]:
-            parts["case"].append({"case": case.label, **parameters} if named else parameters)
-            parts["recorded"].append(row)
-            parts["run"].append(origin)
-    columns = dict.fromkeys([*["case"] * named, *varied])
-    columns.update(dict.fromkeys(column for rows in parts.values() for row in rows for column in row))
-    # What a row itself says of a column is closer to the truth than a parameter of its run.
-    whole = [{**a, **b, **c} for a, b, c in zip(*parts.values(), strict=True)]
-    table = pandas.DataFrame(whole, columns=list(columns))
+        rows += [given | row | origin for row in recorded["rows"]]  # a row knows better than its run
+    columns = dict.fromkeys([*named, *varied, *(column for row in rows for column in row)])
+    table = pandas.DataFrame(rows, columns=sorted(columns, key=lambda column: column.startswith(RESERVED)))
     for column in (name for name in table.columns if table[name].dtype == "object"):
         if len({type(value) for value in table[column].dropna()}) > 1:  # no type of Parquet holds both text and numbers
             table[column] = table[column].map(lambda value: value if pandas.isna(value) else str(value))
     for column in (name for name in table.columns if table[name].dtype == "float64"):
-        if all(type(row.get(column)) in (int, type(None)) for row in whole):  # a gap does not make them decimal numbers
-            table[column] = pandas.array([row.get(column) for row in whole], dtype="Int64")
+        if all(type(row.get(column)) in (int, type(None)) for row in rows):  # a gap does not make them decimal numbers
+            table[column] = pandas.array([row.get(column) for row in rows], dtype="Int64")
     return table
 
 

@@ -6,8 +6,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Shaped
-from scipy import stats
 
 COVERED = 0.95  # by an interval
 
@@ -177,7 +177,7 @@ def _spearman(ranks: Float[np.ndarray, "*q m"], of_steps: Float[np.ndarray, "*f 
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    return stats.rankdata(values, axis=-1)
+    return scipy.stats.rankdata(values, axis=-1)
 
 
 def _members(families: Labels) -> list[np.ndarray]:

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import scipy
 import torch
 from gnbook.adding_the_identity.bounds import (
     activated_singular_values,
@@ -14,7 +15,6 @@ from gnbook.adding_the_identity.bounds import (
     shifted_singular_values,
 )
 from gnbook.shared.skips import skip_bounds
-from scipy.optimize import minimize_scalar
 
 from tests.gnbook.adding_the_identity.cases import eye, tensor
 from tests.oracles import normal
@@ -128,7 +128,7 @@ def test_the_products_with_the_slopes_contain_the_propositions_of_the_paper():
 
 def largest_ratio(r):
     """Return the largest (1 + a) / (1 - b) over the disc of radius r, by search."""
-    found = minimize_scalar(
+    found = scipy.optimize.minimize_scalar(
         lambda t: -(1 + r * math.cos(t)) / (1 - r * math.sin(t)),
         bounds=(0, math.pi / 2),
         method="bounded",

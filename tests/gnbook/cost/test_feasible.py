@@ -12,7 +12,7 @@ from tests.oracles import normal
 @pytest.fixture
 def steady(monkeypatch):
     """A machine whose speeds do not change."""
-    monkeypatch.setattr(feasible, "second_of", lambda: 1e-10)
+    monkeypatch.setattr(feasible, "seconds_per_flop", lambda: 1e-10)
     monkeypatch.setattr(feasible, "eigenvalue_seconds", lambda: 1e-10)
 
 

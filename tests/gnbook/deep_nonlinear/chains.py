@@ -25,11 +25,10 @@ ACTIVATIONS = [
 
 def linear(fan_in, out, seed, *, bias=False, scale=1.0):
     """A layer in double precision, whatever torch's global generator is at."""
-    layer = nn.utils.skip_init(nn.Linear, fan_in, out, bias=bias, dtype=torch.float64)
-    with torch.no_grad():
-        layer.weight.copy_(scale * gaussian(seed, out, fan_in) / fan_in**0.5)
-        if bias:
-            layer.bias.copy_(scale * gaussian(seed + 1, out))
+    layer = nn.Linear(fan_in, out, bias=bias, device="meta")
+    layer.weight = nn.Parameter(scale * gaussian(seed, out, fan_in) / fan_in**0.5)
+    if bias:
+        layer.bias = nn.Parameter(scale * gaussian(seed + 1, out))
     return layer
 
 

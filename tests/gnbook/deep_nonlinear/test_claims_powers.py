@@ -3,13 +3,13 @@
 import math
 
 import pytest
+import scipy
 import torch
 from gnbook.deep_nonlinear.duals import leaky_relu
 from gnbook.deep_nonlinear.powers import power_floors, relu_squares
 from gnbook.deep_nonlinear.wide_limit import wide_kernel
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import optimize
 
 import gnlib
 from tests.gnbook.deep_nonlinear.wide_helpers import on_a_sphere
@@ -67,7 +67,7 @@ def test_an_attack_on_the_floors_of_powers():
         return (bottom(kernel(x)) - float(power_floors(x, 40).sum())) / bottom(kernel(x))
 
     start = on_a_sphere(5, 3, radius=1.0).flatten().numpy()
-    found = optimize.minimize(gap, start, method="Nelder-Mead", options={"maxfev": 600})
+    found = scipy.optimize.minimize(gap, start, method="Nelder-Mead", options={"maxfev": 600})
     assert -1e-9 <= found.fun < gap(start)
 
 

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import scipy
 import torch
 from gnbook.deep_nonlinear.duals import centred, erf, hermite_coefficients, leaky_relu, smooth
 from gnbook.deep_nonlinear.wide_limit import (
@@ -15,7 +16,6 @@ from gnbook.deep_nonlinear.wide_limit import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import integrate
 from torch.nn import functional
 
 from tests.gnbook.deep_nonlinear.wide_helpers import (
@@ -258,7 +258,7 @@ def test_branches_of_one_over_the_root_of_the_depth_leave_a_flow():
         return torch.stack([2 * both, 2 * both + 2 * slopes * kernel]).flatten().numpy()
 
     start = 2 / 3 * torch.stack([x @ x.mT, x @ x.mT])
-    end = integrate.solve_ivp(flow, (0, time), start.flatten().numpy(), rtol=1e-9, atol=1e-12).y[:, -1]
+    end = scipy.integrate.solve_ivp(flow, (0, time), start.flatten().numpy(), rtol=1e-9, atol=1e-12).y[:, -1]
     values, kernel = torch.from_numpy(end).view(2, n, n)
     both, slopes = dual((values + values.mT) / 2)
     limit = 2 * both + 2 * slopes * kernel

@@ -4,6 +4,7 @@ import math
 
 import mpmath
 import pytest
+import scipy
 import torch
 from gnbook.deep_nonlinear.duals import leaky_relu
 from gnbook.deep_nonlinear.wide_limit import wide_kernel
@@ -16,7 +17,6 @@ from gnbook.deep_nonlinear.width import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 import gnlib
 from tests.gnbook.deep_nonlinear.wide_helpers import on_a_sphere
@@ -51,7 +51,7 @@ def inverse_root(matrix):
 
 def exact_failure(units, n, shortfall):
     """The probability that one of n orthogonal samples has too few active units, which are independent coins."""
-    return -math.expm1(n * stats.binom.logsf(math.floor((1 - shortfall) * units / 2), units, 0.5))
+    return -math.expm1(n * scipy.stats.binom.logsf(math.floor((1 - shortfall) * units / 2), units, 0.5))
 
 
 @pytest.mark.claim("The mean of a unit", verdict="holds")
@@ -96,7 +96,7 @@ def test_the_probability_is_bounded_where_it_is_known(n, tens, shortfall, seed):
     sizes = gaussian(seed, n).exp()
     units, least, most = 10 * tens, sizes.min().item(), sizes.max().item()
     needed = [(1 - shortfall) * least * units / 2 / size for size in sizes.tolist()]
-    none = math.prod(stats.binom.sf(math.floor(count + 1e-12), units, 0.5) for count in needed)
+    none = math.prod(scipy.stats.binom.sf(math.floor(count + 1e-12), units, 0.5) for count in needed)
     bound = n * math.exp(-exponent(shortfall) * units * least / 2 / most)
     assert 1 - none <= bound * SLACK and bound <= n * math.exp(-(shortfall**2) / 2 * units * least / 2 / most) * SLACK
 

@@ -4,9 +4,9 @@ import math
 from itertools import pairwise
 
 import mpmath
+import scipy
 import torch
 from gnbook.deep_nonlinear.duals import erf, leaky_relu, smooth
-from scipy import integrate
 
 import gnlib
 from tests.strategies import gaussian
@@ -81,7 +81,7 @@ def on_a_circle(first, second, theta, power):
     kinks = sorted(t % (2 * math.pi) for t in (math.pi / 2, -math.pi / 2, math.pi / 2 + theta, theta - math.pi / 2))
     ends = [0.0, *kinks, 2 * math.pi]
     pieces = [
-        integrate.quad(lambda t: first(math.cos(t)) * second(math.cos(t - theta)), a, b, epsabs=1e-13)[0]
+        scipy.integrate.quad(lambda t: first(math.cos(t)) * second(math.cos(t - theta)), a, b, epsabs=1e-13)[0]
         for a, b in pairwise(ends)
         if b > a
     ]

@@ -12,11 +12,10 @@ def chain(widths, activation=nn.ReLU, *, bias=False, seed=0):
     """Linear layers with an activation between any two, in double precision, with biases of zero."""
     modules = []
     for index, (fan_in, out) in enumerate(pairwise(widths)):
-        layer = nn.utils.skip_init(nn.Linear, fan_in, out, bias=bias, dtype=torch.float64)
-        with torch.no_grad():
-            layer.weight.copy_(gaussian(seed + 10 * index, out, fan_in) / fan_in**0.5)
-            if bias:
-                layer.bias.zero_()
+        layer = nn.Linear(fan_in, out, bias=bias, device="meta")
+        layer.weight = nn.Parameter(gaussian(seed + 10 * index, out, fan_in) / fan_in**0.5)
+        if bias:
+            layer.bias = nn.Parameter(torch.zeros(out, dtype=torch.float64))
         modules += [layer, activation()]
     return nn.Sequential(*modules[:-1])
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+import scipy
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 
 from tests.gnbook.design.helpers import condition, semidefinite, weighted
 from tests.strategies import instances, seeds
@@ -35,7 +35,9 @@ def lowest(matrices, of, start):
         return np.log(of(weighted(matrices, np.exp(logarithms))))
 
     for _ in range(3):
-        start = minimize(value, start, method="Nelder-Mead", options={"maxiter": 4000, "xatol": 1e-9, "fatol": 1e-12}).x
+        start = scipy.optimize.minimize(
+            value, start, method="Nelder-Mead", options={"maxiter": 4000, "xatol": 1e-9, "fatol": 1e-12}
+        ).x
     return np.exp(start), np.exp(value(start))
 
 

@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 import pytest
+import scipy
 import torch
 from gnbook.leaky_relu.bounds import leaky_relu_ends, wide_leaky_relu_kernel, zhao_lemma_4
-from scipy.integrate import quad
 from torch.nn import functional
 
 from gnlib import leaky_relu_gram, whiten
@@ -174,7 +174,7 @@ def circle(x, y, slope):
         return math.prod(p if p > 0 else slope * p for p in products)
 
     pieces = itertools.pairwise([0, *corners, 2 * math.pi])
-    return sum(quad(value, a, b, epsabs=1e-13, epsrel=1e-13)[0] for a, b in pieces) / math.pi
+    return sum(scipy.integrate.quad(value, a, b, epsabs=1e-13, epsrel=1e-13)[0] for a, b in pieces) / math.pi
 
 
 @any_slopes

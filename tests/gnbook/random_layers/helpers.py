@@ -4,18 +4,18 @@ A test fails if an exact binomial test rejects the stated probability at the lev
 """
 
 import math
+from functools import cache
 
 import numpy as np
+import scipy
 import torch
 from gnbook.random_layers import matrices as rm
 from hypothesis import strategies as st
-from scipy.stats import binomtest
 
 from tests.strategies import gaussian, matrices
 
 LEVEL = 1e-6
 GRID = np.linspace(-10, 8, 721)
-TRACY_WIDOM = rm.tracy_widom_cdf(GRID)
 squares_of_any_kind = st.integers(1, 5).flatmap(lambda n: matrices(n, n))
 scales = st.sampled_from([0.02, 0.1, 0.3, 0.6, 1.0, 3.0])
 slopes = st.sampled_from([-1.0, -0.4, 0.0, 0.05, 0.3, 0.9, 1.0])
@@ -34,10 +34,16 @@ def eye(n):
     return torch.eye(n, dtype=torch.float64)
 
 
+@cache
+def tracy_widom():
+    """Return the distribution function of Tracy and Widom on the grid."""
+    return rm.tracy_widom_cdf(GRID)
+
+
 def distance(sample, cdf=None):
     """Kolmogorov's distance of a sample from a distribution function; Tracy's and Widom's if none is given."""
     sample = np.sort(np.asarray(sample))
-    at = np.interp(sample, GRID, TRACY_WIDOM) if cdf is None else cdf(sample)
+    at = np.interp(sample, GRID, tracy_widom()) if cdf is None else cdf(sample)
     steps = np.arange(len(sample) + 1) / len(sample)
     return max((at - steps[:-1]).max(), (steps[1:] - at).max())
 
@@ -50,7 +56,7 @@ def noise(count):
 def rejected(failures, probability):
     """Say whether that many failures are too many for events of at most that probability."""
     failures = failures.tolist()
-    return binomtest(sum(failures), len(failures), min(probability, 1), "greater").pvalue < LEVEL
+    return scipy.stats.binomtest(sum(failures), len(failures), min(probability, 1), "greater").pvalue < LEVEL
 
 
 def condition(matrix, rank=None):

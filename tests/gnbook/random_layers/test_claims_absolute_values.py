@@ -4,13 +4,13 @@ import itertools
 import math
 
 import pytest
+import scipy
 import torch
 from gnbook.random_layers import bounds as layers
 from gnbook.random_layers import matrices as rm
 from gnbook.shared.skips import kaiming_skip_limits
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest, ks_2samp
 
 from tests.gnbook.random_layers.helpers import (
     LEVEL,
@@ -61,7 +61,7 @@ def test_eq_113_fails_for_about_half_of_all_matrices_of_size_one_hundred():
     s = torch.linalg.svdvals(draw(n, count))[:, 0]
     y = (s**2 - mu) / q
     fails = s**2 / (4 * n) > 1 + y / (2**0.5 * n ** (2 / 3))
-    assert binomtest(int(fails.sum()), count, 0.3, "greater").pvalue < LEVEL
+    assert scipy.stats.binomtest(int(fails.sum()), count, 0.3, "greater").pvalue < LEVEL
     assert (y[fails] < 0).all()
 
 
@@ -199,7 +199,7 @@ def test_fixed_signs_leave_the_law_alone():
     weights, signs = random_layers(6, 3000, 2), exact([1, -1, -1, 1, -1, 1])
     plain, signed = rm.extremes(weights), rm.extremes(signs[:, None] * draw(6, 3000, seed=1) / (2 * math.sqrt(48)))
     for a, b in ((plain.tau_largest, signed.tau_largest), (-plain.tau_smallest, signed.tau_largest)):
-        assert ks_2samp(a.numpy(), b.numpy()).pvalue > LEVEL
+        assert scipy.stats.ks_2samp(a.numpy(), b.numpy()).pvalue > LEVEL
 
 
 @pytest.mark.claim("Riedi Corollary 37, equal in distribution", verdict="holds if")
@@ -210,7 +210,7 @@ def test_the_signs_that_an_input_gives_do_not():
     weights, z = random_layers(6, 3000, 2), torch.ones(6, dtype=torch.float64)
     signs = (weights @ z).sign()
     plain, signed = rm.extremes(weights), rm.extremes(signs[:, :, None] * weights)
-    assert ks_2samp(plain.tau_largest.numpy(), signed.tau_largest.numpy()).pvalue < LEVEL
+    assert scipy.stats.ks_2samp(plain.tau_largest.numpy(), signed.tau_largest.numpy()).pvalue < LEVEL
 
 
 @pytest.mark.claim("Riedi Eq. 119 and 120", verdict="holds")

@@ -4,14 +4,13 @@ import math
 
 import numpy as np
 import pytest
+import scipy
 import torch
 from gnbook.random_layers import matrices as rm
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.linalg import eigh_tridiagonal
-from scipy.stats import ks_2samp
 
-from tests.gnbook.random_layers.helpers import GRID, LEVEL, TRACY_WIDOM, distance, draw, eye, noise
+from tests.gnbook.random_layers.helpers import GRID, LEVEL, distance, draw, eye, noise, tracy_widom
 from tests.strategies import exact, instances, seeds
 
 
@@ -34,7 +33,9 @@ def test_very_large_gaussian_matrices_by_their_tridiagonal_form():
     for _ in range(count):  # Dumitriu and Edelman (2002)
         diagonal = 2 * generator.standard_normal(edge)
         off = math.sqrt(2) * np.sqrt(generator.chisquare(np.arange(n - 1, n - edge, -1)))
-        top = eigh_tridiagonal(diagonal, off, eigvals_only=True, select="i", select_range=(edge - 1, edge - 1))
+        top = scipy.linalg.eigh_tridiagonal(
+            diagonal, off, eigvals_only=True, select="i", select_range=(edge - 1, edge - 1)
+        )
         values.append((top[0] - centre) / scale)
     assert distance(values) < 0.02 + noise(count)
     assert distance(np.array(values) * 2**0.5) > 0.2
@@ -45,7 +46,7 @@ def test_an_interval_that_shrinks_by_that_rate_has_a_probability_below_one():
     n, count = 60, 1500
     z = ((rm.extremes(draw(n, count)).tau_largest - math.sqrt(8 * n)) * n ** (1 / 6)).numpy()
     for constant in (1.0, 3.0, 6.0):
-        low, high = np.interp([-constant / 2**0.5, constant / 2**0.5], GRID, TRACY_WIDOM)
+        low, high = np.interp([-constant / 2**0.5, constant / 2**0.5], GRID, tracy_widom())
         share = np.mean(np.abs(z) <= constant)
         assert abs(share - (high - low)) < 0.1 + 2 * noise(count)
         assert (share > 0.95) == (constant == 6)
@@ -56,7 +57,7 @@ def test_an_interval_that_shrinks_by_that_rate_has_a_probability_below_one():
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_both_ends_have_one_law_and_are_not_independent(n, law):
     t = rm.extremes(draw(n, 3000, law))
-    assert ks_2samp(t.tau_largest.numpy(), -t.tau_smallest.numpy()).pvalue > LEVEL
+    assert scipy.stats.ks_2samp(t.tau_largest.numpy(), -t.tau_smallest.numpy()).pvalue > LEVEL
     correlation = torch.corrcoef(torch.stack([t.tau_largest, -t.tau_smallest]))[0, 1].item()
     assert correlation < -0.1  # that of three thousand independent pairs is closer to zero
 

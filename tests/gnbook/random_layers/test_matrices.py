@@ -5,11 +5,10 @@ import math
 import mpmath
 import numpy as np
 import pytest
+import scipy
 import torch
 from gnbook.random_layers import bounds as layers
 from gnbook.random_layers import matrices as rm
-from scipy.integrate import quad, solve_ivp
-from scipy.special import airy
 
 from tests.gnbook.random_layers.cases import exact, generator
 
@@ -42,16 +41,19 @@ def test_published_moments_of_tracy_and_widom():
 def test_the_distribution_function_solves_painleve_ii():
     """F_1(s) = exp(-(u + v) / 2) with u'' = q^2, v' = -q and q'' = s q + 2 q^3, q like Ai at infinity."""
     start = 6.0
-    ai = airy(start)
-    moments = [quad(lambda x, k=k: (x - start) ** k * airy(x)[0] ** 2, start, 20)[0] for k in (1, 0)]
-    initial = [ai[0], ai[1], *moments, quad(lambda x: airy(x)[0], start, 20)[0]]
+    ai = scipy.special.airy(start)
+    moments = [
+        scipy.integrate.quad(lambda x, k=k: (x - start) ** k * scipy.special.airy(x)[0] ** 2, start, 20)[0]
+        for k in (1, 0)
+    ]
+    initial = [ai[0], ai[1], *moments, scipy.integrate.quad(lambda x: scipy.special.airy(x)[0], start, 20)[0]]
 
     def painleve(s, y):
         q, slope, _, inner, _ = y
         return [slope, s * q + 2 * q**3, -inner, -q * q, -q]
 
     points = np.arange(2, -6, -1.0)
-    solution = solve_ivp(painleve, (start, -5), initial, "DOP853", points, rtol=1e-12, atol=1e-16)
+    solution = scipy.integrate.solve_ivp(painleve, (start, -5), initial, "DOP853", points, rtol=1e-12, atol=1e-16)
     _, _, u, _, v = solution.y
     assert rm.tracy_widom_cdf(points) == pytest.approx(np.exp(-(u + v) / 2), abs=1e-9)
 

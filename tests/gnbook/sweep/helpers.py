@@ -3,6 +3,8 @@
 import json
 
 import nbformat
+from gnbook.sweep.execute import Settings
+from gnbook.sweep.notebook import read_notebook
 
 CELL = """\
 seed: int = 0  # annotated
@@ -28,13 +30,29 @@ def write_notebook(path, cell=CELL, tags=("parameters",), code="print(seed)", pr
     return path
 
 
-def finish(folder, run, rows, seconds=2.0, identity=None):
+def settings_for(folder, notebook, **changes):
+    """Settings of a sweep that bounds nothing."""
+    defaults = {
+        "folder": folder,
+        "notebook": notebook,
+        "directory": notebook.parent,
+        "digest": read_notebook(notebook).digest(),
+        "timeout": 100,
+        "memory": 2**40,
+        "threads": 1,
+        "gpus": (),
+        "provenance": {},
+    }
+    return Settings(**defaults | changes)
+
+
+def finish(folder, run, rows, seconds=2.0, digest=None):
     path = folder.runs / run.name
     path.mkdir()
     versions = {"python": "3", "gnlib": "0"}
     report = {
         "versions": versions,
-        "identity": identity,
+        "digest": digest,
         "revision": "abc",
         "seconds": seconds,
         "memory": 2**20,
@@ -44,3 +62,9 @@ def finish(folder, run, rows, seconds=2.0, identity=None):
     (path / "run.json").write_text(json.dumps(report))
     if rows is not None:
         (path / "rows.json").write_text(json.dumps({"device": "cpu", "rows": rows}))
+
+
+def read_table(folder):
+    import pandas
+
+    return pandas.read_parquet(folder.path / "table.parquet")

@@ -3,17 +3,18 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-import dask
-from distributed import Client, Event, LocalCluster
 from gnbook.sweep import dispatch
-from gnbook.sweep.execute import Outcome, Settings
-from gnbook.sweep.identity import library_digest
+from gnbook.sweep.execute import Outcome
 
 from tests.gnbook.sweep.faults.helpers import wait_until
+from tests.gnbook.sweep.helpers import settings_for
 
 
-def test_runs_wait_on_the_scheduler_not_behind_a_long_one(plan, folder, monkeypatch):
+def test_runs_wait_on_the_scheduler_not_behind_a_long_one(plan, notebook, folder, monkeypatch):
     """Dask deals single tasks out at once; those of a group it keeps until a worker is free."""
+    import dask
+    from distributed import Client, Event, LocalCluster
+
     monkeypatch.setattr(dispatch, "execute", lambda settings, name, given: Event("gate").wait() and Outcome(name, None))
     runs = [replace(run, name=f"{run.name}{letter}") for run in plan.runs for letter in "ab"]
     local = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": "127.0.0.1:0"}
@@ -25,8 +26,7 @@ def test_runs_wait_on_the_scheduler_not_behind_a_long_one(plan, folder, monkeypa
     ):
         gate = Event("gate", client=client)
         try:
-            settings = Settings(folder.path, folder.path, folder.path, library_digest(None), None, 1, None, 1, (), {})
-            ended = thread.submit(list, dispatch.outcomes(client, settings, runs))
+            ended = thread.submit(list, dispatch.outcomes(client, settings_for(folder.path, notebook), runs))
             wait_until(lambda: len(cluster.scheduler.tasks) == len(runs) == 8, "all runs are known")
             dealt = [len(worker.processing) for worker in cluster.scheduler.workers.values()]
             waiting = len(cluster.scheduler.queued)

@@ -3,10 +3,11 @@
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
 from gnbook.sweep.plan import make_plan
 
-from tests.gnbook.sweep.helpers import write_notebook
+from tests.gnbook.sweep.helpers import CELL, write_notebook
 
 ROOT = Path(__file__).parents[3]
 bad_input = pytest.mark.bad_input
@@ -36,3 +37,27 @@ def test_the_device_is_handed_on_where_there_is_such_a_parameter(tmp_path):
     assert make_plan(notebook, grid).runs[0].given == {"seed": 1}
     with pytest.raises(ValueError, match="sets the parameter 'device' itself"):
         make_plan(notebook, {"product": {"device": ["cpu"]}}, "cuda")
+
+
+def test_only_what_decides_the_results_decides_the_names(tmp_path):
+    def name(parameters=None, **options):
+        notebook = write_notebook(tmp_path / "tiny.ipynb", **options)
+        return make_plan(notebook, {"parameters": parameters or {"seed": 1}}).runs[0].name
+
+    first = name()
+    assert name() == first
+    assert name(prose="other prose") == first
+    assert name(outputs=[nbformat.v4.new_output("stream", text="1")]) == first
+    others = [name({"seed": 2}), name(code="print(seed + 1)"), name(cell=CELL.replace("width = 3", "width = 4"))]
+    others += [name(code="import beside") for text in ("1", "2") if (tmp_path / "beside.py").write_text(text)]
+    assert len({first, *others}) == 6
+
+
+@bad_input
+def test_a_notebook_of_another_checkout_is_refused(tmp_path):
+    """An editable installation of one clone would otherwise run the notebooks of another by its own code."""
+    for folder in ("book/gnbook", "notebooks"):
+        (tmp_path / folder).mkdir(parents=True)
+    notebook = write_notebook(tmp_path / "notebooks/tiny.ipynb")
+    with pytest.raises(ValueError, match=rf"set PYTHONPATH={tmp_path}:{tmp_path}/book"):
+        make_plan(notebook, {"parameters": {"seed": 1}})

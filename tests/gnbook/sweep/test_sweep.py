@@ -6,13 +6,12 @@ import runpy
 import shutil
 from dataclasses import replace
 
-import pandas
 import pytest
 from gnbook.sweep.__main__ import main
 from gnbook.sweep.plan import preview
 from gnbook.sweep.table import merge, save
 
-from tests.gnbook.sweep.helpers import finish
+from tests.gnbook.sweep.helpers import finish, read_table
 
 bad_input = pytest.mark.bad_input
 
@@ -76,7 +75,7 @@ def test_runs_of_an_older_version_are_counted_and_kept_apart(notebook, plan, fol
     grid = {"product": {"width": [1, 2], "sizes": [[1], [2]]}, "figures": [{"name": "f", "x": "width", "y": "value"}]}
     older = [replace(run, name=f"{number:020x}") for number, run in enumerate(plan.runs[:3])]
     for run in older:
-        finish(folder, run, [{"value": -1.0}], identity=plan.identity.common | {"library": "of before"})
+        finish(folder, run, [{"value": -1.0}], digest="of before")
     save(merge(folder, older), folder.path)
     said = (
         "another version of the notebook, gnlib or the data: 3; they stay as they are, and the table leaves them out."
@@ -86,11 +85,11 @@ def test_runs_of_an_older_version_are_counted_and_kept_apart(notebook, plan, fol
     assert shown.count(said) == 1 and "4 cases: 0 done, 4 to do." in shown
 
     for number, run in enumerate(plan.runs):
-        finish(folder, run, [{"value": float(number)}], identity=plan.identity.common)
+        finish(folder, run, [{"value": float(number)}], digest=plan.digest)
     assert command(notebook, tmp_path, grid) == 0
     shown = capsys.readouterr().out
     assert "4 cases: 4 done before" in shown and shown.count(said) == 1
-    table = pandas.read_parquet(folder.path / "table.parquet")
+    table = read_table(folder)
     assert list(table.value) == [0, 1, 2, 3] and list(table.run_name) == [run.name for run in plan.runs]
     assert main(["report", str(folder.path)]) == 0
     assert capsys.readouterr().out.count(said) == 1

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
+import scipy
 from gnbook.what_predicts_training.correlations import Interval, between, correlate, partial, pooled, within
-from scipy import stats
 
 FAMILIES = [name for name in "abcdef" for _ in range(8)]
 
@@ -27,7 +27,7 @@ def test_pooled_correlations_are_those_of_scipy(seed):
     predictors, steps, _ = columns(seed)
     found = correlations(seed, pooled)
     for name, values in predictors.items():
-        assert found.interval(name).value == pytest.approx(stats.spearmanr(values, steps).statistic, abs=1e-12)
+        assert found.interval(name).value == pytest.approx(scipy.stats.spearmanr(values, steps).statistic, abs=1e-12)
 
 
 def test_pooled_by_hand():
@@ -39,7 +39,7 @@ def test_pooled_by_hand():
 def test_within_is_the_mean_over_families():
     predictors, steps, _ = columns(3)
     own = [slice(start, start + 8) for start in range(0, len(FAMILIES), 8)]
-    by_hand = np.mean([stats.spearmanr(predictors["good"][some], steps[some]).statistic for some in own])
+    by_hand = np.mean([scipy.stats.spearmanr(predictors["good"][some], steps[some]).statistic for some in own])
     assert correlations(3, within).interval("good").value == pytest.approx(by_hand, abs=1e-12)
 
 
@@ -56,9 +56,9 @@ def test_within_sees_the_opposite_of_what_is_pooled():
 
 def test_between_is_the_correlation_of_the_mean_ranks_of_families():
     predictors, steps, _ = columns(4)
-    ranks = [stats.rankdata(column).reshape(-1, 8).mean(1) for column in (predictors["good"], steps)]
+    ranks = [scipy.stats.rankdata(column).reshape(-1, 8).mean(1) for column in (predictors["good"], steps)]
     found = correlations(4, between).interval("good")
-    assert found.value == pytest.approx(stats.spearmanr(*ranks).statistic, abs=1e-12) and abs(found.value) < 0.99
+    assert found.value == pytest.approx(scipy.stats.spearmanr(*ranks).statistic, abs=1e-12) and abs(found.value) < 0.99
 
 
 def test_between_does_not_see_the_order_within():
@@ -77,7 +77,7 @@ def test_a_family_in_which_nothing_differs_does_not_count():
 @pytest.mark.parametrize("seed", range(5))
 def test_partial_is_the_correlation_of_residuals_of_ranks(seed):
     predictors, steps, given = columns(seed)
-    ranks = [stats.rankdata(column) for column in (predictors["good"], steps, given)]
+    ranks = [scipy.stats.rankdata(column) for column in (predictors["good"], steps, given)]
     basis = np.stack([np.ones(len(steps)), ranks[2]], 1)
     left = [column - basis @ np.linalg.lstsq(basis, column, rcond=None)[0] for column in ranks[:2]]
     assert correlations(seed, partial).interval("good").value == pytest.approx(np.corrcoef(*left)[0, 1], abs=1e-10)
@@ -115,7 +115,7 @@ def test_a_draw_of_the_bootstrap_by_hand():
     found = correlations(0, pooled, draws=1)
     chosen = np.random.default_rng(0).integers(6, size=6)
     some = np.concatenate([np.arange(8 * i, 8 * i + 8) for i in chosen])
-    expected = stats.spearmanr(np.array(predictors["good"])[some], np.array(steps)[some]).statistic
+    expected = scipy.stats.spearmanr(np.array(predictors["good"])[some], np.array(steps)[some]).statistic
     assert found.draws[0, 0] == pytest.approx(expected, abs=1e-12)
 
 

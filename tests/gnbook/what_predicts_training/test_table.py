@@ -5,6 +5,7 @@ from pathlib import Path
 
 import jupytext
 import pytest
+import scipy
 import torch
 from gnbook.shared.tuning import LOSSES, Setting, constant_loss, tune
 from gnbook.what_predicts_training.correlations import partial
@@ -21,7 +22,6 @@ from gnbook.what_predicts_training.table import (
     rows_of,
     those,
 )
-from scipy import stats
 
 from tests.gnbook.what_predicts_training.cases import LABELS, TARGETS, both, inputs, small
 
@@ -72,10 +72,10 @@ def test_predictors_are_turned_to_slower_and_taken_for_their_goal():
     names = ["kappa", "smallest", "forecast", "absolute_after_20", "naswot"]
     found = order(rows, names=names)
     expected = {
-        "kappa": stats.spearmanr([row["kappa"] for row in rows], steps).statistic,
-        "smallest": -stats.spearmanr([row["smallest"] for row in rows], steps).statistic,
-        "forecast": stats.spearmanr([row["forecast_tenth"] for row in rows], steps).statistic,
-        "absolute_after_20": stats.spearmanr(
+        "kappa": scipy.stats.spearmanr([row["kappa"] for row in rows], steps).statistic,
+        "smallest": -scipy.stats.spearmanr([row["smallest"] for row in rows], steps).statistic,
+        "forecast": scipy.stats.spearmanr([row["forecast_tenth"] for row in rows], steps).statistic,
+        "absolute_after_20": scipy.stats.spearmanr(
             [row["loss_after_20"] * row["initial_loss"] for row in rows], steps
         ).statistic,
     }

@@ -17,7 +17,7 @@ from gnbook.what_predicts_training.zero_cost import (
 )
 from torch import nn
 
-from gnlib.jacobian.network import Network
+from gnlib.jacobian.trial import network_of
 from gnlib.losses import loss_of
 from tests.strategies import gaussian
 
@@ -64,7 +64,7 @@ def test_the_gradient_quotient_of_a_quadratic_is_its_mean_curvature():
     line = nn.Linear(3, 1, bias=False).double()
     curvatures = torch.tensor([0.5, 2.0, 8.0], dtype=torch.float64)
     x, y = (3 * curvatures).sqrt().diag(), 100 * torch.ones(3, 1, dtype=torch.float64)
-    network = Network(line, x)
+    network = network_of(line, x)
     with differentiated(network, loss_of("mse", y, line(x).detach())) as (gradient, product):
         found = gradient_quotient(gradient, product(gradient))
     assert found == pytest.approx(curvatures.mean().item(), rel=1e-5)
@@ -116,9 +116,9 @@ def test_chi_1_of_orthogonal_layers_is_their_squared_gain(gain):
     net = seeded(*[lambda: nn.Linear(4, 4)] * 5)
     for layer in net:
         nn.init.orthogonal_(layer.weight, gain)
-    found = chi_1(Network(net, gaussian(5, 12).view(3, 4)), generator=draws())
+    found = chi_1(network_of(net, gaussian(5, 12).view(3, 4)), generator=draws())
     assert found == pytest.approx(abs(math.log(gain**2)), rel=1e-10, abs=1e-12)
 
 
 def test_chi_1_needs_two_layers():
-    assert math.isnan(chi_1(Network(nn.Linear(4, 2), torch.ones(3, 4)), generator=draws()))
+    assert math.isnan(chi_1(network_of(nn.Linear(4, 2), torch.ones(3, 4)), generator=draws()))

@@ -1,12 +1,12 @@
 """Liu, Zhu and Belkin 2020, section 6 and appendix B: the experiments."""
 
 import pytest
+import scipy
 import torch
 from gnbook.when_the_kernel_moves.heads import Entrywise, Softmax, output_kernel, swish
 from gnbook.when_the_kernel_moves.networks import bottleneck, shallow
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 
 from tests.gnbook.when_the_kernel_moves.helpers import SLACK, norm
 from tests.strategies import exact, gaussian, instances, seeds
@@ -69,7 +69,7 @@ def least_loss(x, labels):
         value = Softmax().loss(x.abs()[:, None] * u[(x > 0).long()], y)
         return value.item(), torch.autograd.grad(value, u)[0].numpy().ravel()
 
-    return minimize(loss, [0.0] * 6, jac=True).fun
+    return scipy.optimize.minimize(loss, [0.0] * 6, jac=True).fun
 
 
 @pytest.mark.claim("Liu Appendix B, training of the bottleneck", verdict="fails")

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+import scipy
 from gnbook import figures, results
-from scipy import stats
 
 KEPT = results.kept("when-the-kernel-moves-further")
 WIDTHS = [30, 100, 1000, 10**4, 10**5, 10**6]
@@ -23,8 +23,8 @@ def changes(figure, mark, **values):
 def exponent(marks, values):
     """Slope and half its confidence interval of 95 %."""
     values, marks = np.concatenate(values), np.repeat(marks, list(map(len, values)))
-    fit = stats.linregress(np.log(marks), np.log(values))
-    return fit.slope, stats.t.ppf(0.975, values.size - 2) * fit.stderr
+    fit = scipy.stats.linregress(np.log(marks), np.log(values))
+    return fit.slope, scipy.stats.t.ppf(0.975, values.size - 2) * fit.stderr
 
 
 @pytest.mark.parametrize("network", ["linear", "softmax", "swish"])

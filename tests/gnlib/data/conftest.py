@@ -6,7 +6,6 @@ import tempfile
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import pooch
 import pytest
 
 from gnlib.data import DATASETS, Dataset
@@ -21,7 +20,7 @@ def small_world(tmp_path, monkeypatch):
         sha256 = hashlib.sha256(IMAGES[name].tobytes() + LABELS.tobytes()).hexdigest()
         dataset = Dataset(50, IMAGES[name].shape[1:], sha256, "")
         monkeypatch.setitem(DATASETS, name, dataset)
-    monkeypatch.setattr(pooch, "os_cache", lambda project: tmp_path / "cache" / project)
+    monkeypatch.setattr("pooch.os_cache", lambda project: tmp_path / "cache" / project)
     (tmp_path / "scratch").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
 

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pooch
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -32,7 +31,7 @@ def fingerprint(images, labels):
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """The user's cache directory, empty."""
-    monkeypatch.setattr(pooch, "os_cache", lambda project: tmp_path / "cache" / project)
+    monkeypatch.setattr("pooch.os_cache", lambda project: tmp_path / "cache" / project)
     return tmp_path / "cache" / "gnlib"
 
 

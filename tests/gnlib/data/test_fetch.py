@@ -5,7 +5,6 @@ import os
 import sys
 
 import numpy as np
-import pooch
 import pytest
 
 from gnlib.data import fetch as fetching
@@ -127,7 +126,7 @@ def test_no_room_for_the_download(home, monkeypatch, capsys, left_behind):
     def full_disk(*arguments, **options):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(pooch, "retrieve", full_disk)
+    monkeypatch.setattr("pooch.retrieve", full_disk)
     said = complaint(capsys, "mnist")
     assert "train-images-idx3-ubyte.gz cannot be saved in" in said
     assert "No space left on device" in said

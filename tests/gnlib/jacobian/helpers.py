@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from gnlib.jacobian.gram import gauss_newton_gram
+from tests.gnlib.jacobian.cases import gram_matrix
 
 N, D, K = 40, 6, 3
 HELD = torch.Generator().manual_seed(3)
@@ -113,7 +113,7 @@ def assert_right(net, x, meant=None, **arguments):
     rows = jacobian(net if meant is None else meant, x)
     expected = rows @ rows.mT / len(x)
     state, before = copy.deepcopy(net.state_dict()), generators()
-    gram = gauss_newton_gram(net, x, **arguments)
+    gram = gram_matrix(net, x, **arguments)
     torch.testing.assert_close(gram, expected, rtol=0, atol=1e-11 * expected.abs().max().item())
     assert generators() == before
     for key, value in net.state_dict().items():
@@ -130,7 +130,7 @@ def assert_refused(net, x, message, error=ValueError, **arguments):
     state, flags = copy.deepcopy(net.state_dict()), [m.training for m in net.modules()]
     before = generators()
     with pytest.raises(error, match=message) as refused:
-        gauss_newton_gram(net, x, **arguments)
+        gram_matrix(net, x, **arguments)
     assert generators() == before
     assert [m.training for m in net.modules()] == flags
     for key, value in net.state_dict().items():

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from gnlib.jacobian.gram import blocks_of, gauss_newton_gram, gram_of
-from gnlib.jacobian.network import Network
-from tests.gnlib.jacobian.cases import assert_gram
+from gnlib.jacobian.gram import blocks_of, gram_of
+from gnlib.jacobian.trial import network_of
+from tests.gnlib.jacobian.cases import assert_gram, gram_matrix
 from tests.gnlib.jacobian.helpers import made, rows_of
 
 D, M, K, T, N = 420, 24, 3, 4, 5
@@ -73,10 +73,10 @@ def last_first(net, rows):
     return torch.cat(rows.split(sizes, 1)[::-1], 1)
 
 
-def least(function, network):
+def least(function, *networks):
     """The smallest memory that is accepted, as the error says."""
     with pytest.raises(ValueError, match=r"memory is 1e-09 GiB but \S+ are needed") as refused:
-        function([network], 1e-9)
+        function(networks, 1e-9)
     return float(re.search(r"but (\S+) are needed", str(refused.value))[1])
 
 
@@ -85,8 +85,8 @@ def assert_as_autograd(make, x, mode=None):
     net, twin = made(make).double(), made(make).double()
     rows = last_first(net, rows_of(twin, x))
     assert rows.any()
-    assert_gram(gauss_newton_gram(net, x, mode=mode), rows, len(x), 1e-12)
-    network = Network(net, x, mode=mode)
+    assert_gram(gram_matrix(net, x, mode=mode), rows, len(x), 1e-12)
+    network = network_of(net, x, mode=mode)
     assert_gram(gram_of([network], least(gram_of, network)), rows, len(x), 1e-12)
     blocks = list(blocks_of([network], least(blocks_of, network)))
     assert len(blocks) > 1 or rows.numel() < CUT

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
-from gnlib import condition_number, linear_gauss_newton, second_moment
-from gnlib.jacobian.gram import gauss_newton_gram, jacobian_blocks
-from gnlib.jacobian.network import Network
+from gnlib import GaussNewton, linear_gauss_newton, second_moment
+from gnlib.jacobian.trial import network_of
 from tests.gnlib.jacobian.cases import (
     COUPLED,
     IMAGE,
@@ -24,6 +23,8 @@ from tests.gnlib.jacobian.cases import (
     assert_gram,
     cnn,
     draw,
+    gram_matrix,
+    jacobian_blocks,
     mlp,
     plain_jacobian,
     tokens,
@@ -37,42 +38,42 @@ from tests.gnlib.jacobian.cases import (
 @pytest.mark.parametrize("name", INDEPENDENT)
 def test_gram_is_that_of_plain_autograd(name, n):
     make, data = INDEPENDENT[name]
-    assert_gram(gauss_newton_gram(*draw(make, data, n)), *plain_jacobian(make, data, n))
+    assert_gram(gram_matrix(*draw(make, data, n)), *plain_jacobian(make, data, n))
 
 
 @pytest.mark.parametrize("name", INDEPENDENT)
 def test_samples_are_differentiated_together_where_vmap_can(name):
-    assert Network(*draw(*INDEPENDENT[name], 3)).vmapped == (name not in ("lstm", "gru", "in place", "control flow"))
+    assert network_of(*draw(*INDEPENDENT[name], 3)).vmapped == (name not in ("lstm", "gru", "in place", "control flow"))
 
 
 @pytest.mark.parametrize("name", COUPLED)
 def test_gram_of_samples_that_depend_on_each_other(name):
     make, data = COUPLED[name]
-    assert_gram(gauss_newton_gram(*draw(make, data, 5), mode="train"), *plain_jacobian(make, data, 5, "train"))
+    assert_gram(gram_matrix(*draw(make, data, 5), mode="train"), *plain_jacobian(make, data, 5, "train"))
 
 
 def test_batch_norm_has_two_meanings():
     make, data = lambda: warmed(mlp(nn.BatchNorm1d(7)), (5,)), vector(5)
     for mode in ("eval", "train"):
-        assert_gram(gauss_newton_gram(*draw(make, data, 6), mode=mode), *plain_jacobian(make, data, 6, mode))
+        assert_gram(gram_matrix(*draw(make, data, 6), mode=mode), *plain_jacobian(make, data, 6, mode))
     net, x = draw(make, data, 6)
-    assert torch.equal(gauss_newton_gram(net, x), gauss_newton_gram(net.train(), x, mode="eval"))
+    assert torch.equal(gram_matrix(net, x), gram_matrix(net.train(), x, mode="eval"))
 
 
 def test_batch_norm_without_running_statistics_couples_samples_in_eval_mode_too():
     make, data = COUPLED["batch norm, no statistics"]
-    assert_gram(gauss_newton_gram(*draw(make, data, 5), mode="eval"), *plain_jacobian(make, data, 5, "eval"))
+    assert_gram(gram_matrix(*draw(make, data, 5), mode="eval"), *plain_jacobian(make, data, 5, "eval"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_precision_of_the_module_does_not_matter(dtype):
     net, x = draw(cnn, vector(*IMAGE), 4)
-    assert_gram(gauss_newton_gram(net.to(dtype), x.to(dtype)), *plain_jacobian(cnn, vector(*IMAGE), 4, dtype=dtype))
+    assert_gram(gram_matrix(net.to(dtype), x.to(dtype)), *plain_jacobian(cnn, vector(*IMAGE), 4, dtype=dtype))
 
 
 def test_output_picks_what_is_differentiated():
     net, x = draw(lambda: Lambda(lambda self, x: {"logits": self.linear(x), "loss": 0}), vector(5), 4)
-    gram = gauss_newton_gram(net, x, output=lambda result: result["logits"][:, :2])
+    gram = gram_matrix(net, x, output=lambda result: result["logits"][:, :2])
     jacobian, n = plain_jacobian(lambda: Lambda(lambda self, x: self.linear(x)[:, :2]), vector(5), 4)
     assert_gram(gram, jacobian, n)
 
@@ -80,7 +81,15 @@ def test_output_picks_what_is_differentiated():
 def test_rows_are_sample_major():
     net, x = draw(lambda: nn.Linear(2, 3, bias=False), vector(2), 4)
     x = x.double()
-    torch.testing.assert_close(gauss_newton_gram(net, x), torch.kron(x @ x.mT, torch.eye(3).double()) / 4)
+    torch.testing.assert_close(gram_matrix(net, x), torch.kron(x @ x.mT, torch.eye(3).double()) / 4)
+
+
+def test_equal_inputs_make_a_tangent_kernel_of_rank_one_which_is_n_times_the_gram_matrix():
+    net, x = draw(lambda: nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 1)), vector(5), 1)
+    g = GaussNewton(net, x.expand(4, 5))
+    values = torch.linalg.eigvalsh(g.tangent_kernel())
+    assert values[-1] > 0.1 and values[:-1].abs().max() < 1e-12 * values[-1]
+    torch.testing.assert_close(g.tangent_kernel(), 4 * g.gram(), rtol=1e-14, atol=0)
 
 
 @settings(max_examples=20, deadline=None)
@@ -93,7 +102,7 @@ def test_linear_networks_have_the_spectrum_of_their_kronecker_sum(d, width, k, n
     for layer, w in zip(net, weights, strict=True):
         layer.weight.data = w
     x = torch.randn(n, d, dtype=torch.float64)
-    gram = torch.linalg.eigvalsh(gauss_newton_gram(net, x)).flip(0)
+    gram = torch.linalg.eigvalsh(gram_matrix(net, x)).flip(0)
     sums = torch.linalg.eigvalsh(linear_gauss_newton(weights, second_moment(x)).dense()).flip(0)
     common = min(len(gram), len(sums))
     torch.testing.assert_close(gram[:common], sums[:common], rtol=1e-9, atol=1e-12 * gram[0].item())
@@ -120,7 +129,7 @@ def test_module_is_left_as_it_was(name, mode):
     random, y = torch.get_rng_state(), net.eval()(x)
     for m, flag in zip(net.modules(), flags, strict=True):
         m.training = flag
-    gauss_newton_gram(net, x, mode=mode)
+    gram_matrix(net, x, mode=mode)
     assert torch.equal(torch.get_rng_state(), random)
     assert torch.get_default_dtype() == torch.float32
     assert torch.backends.mha.get_fastpath_enabled()
@@ -146,16 +155,16 @@ def test_module_is_left_as_it_was_by_blocks_that_nobody_asks_for():
 
 def test_batch_norm_in_evaluation_mode_is_taken_as_such():
     make, data = INDEPENDENT["residual"]
-    assert torch.equal(gauss_newton_gram(*draw(make, data, 4)), gauss_newton_gram(*draw(make, data, 4), mode="eval"))
+    assert torch.equal(gram_matrix(*draw(make, data, 4)), gram_matrix(*draw(make, data, 4), mode="eval"))
 
 
 def test_tqdm_is_not_needed(monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm", None)
-    assert gauss_newton_gram(*draw(mlp, vector(5), 3)).shape == (9, 9)
+    assert gram_matrix(*draw(mlp, vector(5), 3)).shape == (9, 9)
 
 
 def test_a_sum_over_no_terminal_shows_no_bar(capfd):
-    gauss_newton_gram(*draw(mlp, vector(5), 3))
+    gram_matrix(*draw(mlp, vector(5), 3))
     assert capfd.readouterr() == ("", "")
 
 
@@ -194,7 +203,7 @@ BAD_ARGUMENTS = [
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize("function", [gauss_newton_gram, jacobian_blocks])
+@pytest.mark.parametrize("function", [gram_matrix, jacobian_blocks])
 @pytest.mark.parametrize("changed, error, message", BAD_ARGUMENTS)
 def test_bad_arguments(function, changed, error, message):
     net, x = draw(mlp, vector(5), 2)
@@ -234,7 +243,7 @@ def test_bad_modules(make, mode, message):
     data = tokens if make().__class__ is Tokens else vector(5)
     net, x = draw(make, data, 2)
     with pytest.raises(ValueError, match=message):
-        gauss_newton_gram(net, x, mode=mode)
+        gram_matrix(net, x, mode=mode)
     assert torch.get_default_dtype() == torch.float32
 
 
@@ -246,38 +255,15 @@ def test_outputs_of_late_samples_are_checked():
     net, x = draw(lambda: Lambda(forward), vector(5), 12)
     x[10] = 1e4
     with pytest.raises(ValueError, match="outputs have NaN or infinite entries from sample 10 on"):
-        gauss_newton_gram(net, x)
+        gram_matrix(net, x)
 
 
 @pytest.mark.bad_input
 def test_data_elsewhere():
     with pytest.raises(ValueError, match="x is on meta but the module on cpu"):
-        gauss_newton_gram(mlp(), torch.ones(2, 5, device="meta"))
+        gram_matrix(mlp(), torch.ones(2, 5, device="meta"))
 
 
 def test_dropout_that_drops_nothing():
     net, x = draw(lambda: mlp(nn.Dropout(0.0)), vector(5), 4)
-    assert torch.equal(gauss_newton_gram(net, x, mode="train"), gauss_newton_gram(net, x))
-
-
-@pytest.mark.parametrize("memory", [0.001, 1.0])
-def test_a_list_of_batches_has_the_gram_matrix_of_training_with_them(memory):
-    """Derivatives are coupled within a batch; the last batch is smaller than the others."""
-    make = lambda: nn.Sequential(nn.Linear(5, 30), nn.BatchNorm1d(30), nn.Tanh(), nn.Linear(30, 3))  # noqa: E731
-    parts, rows = [], []
-    for n, seed in ((6, 1), (6, 2), (3, 3)):
-        torch.manual_seed(seed)
-        parts.append(torch.randn(n, 5))
-        rows.append(plain_jacobian(make, lambda _, x=parts[-1]: x, n, "train")[0])
-    jacobian, net = torch.cat(rows), draw(make, vector(5), 1)[0]
-    assert_gram(gauss_newton_gram(net, parts, mode="train", memory=memory), jacobian, 15)
-    blocks = torch.cat([*jacobian_blocks(net, parts, mode="train", memory=memory)], 1)
-    torch.testing.assert_close(blocks, jacobian, rtol=0, atol=1e-11)
-    values = torch.linalg.svdvals(jacobian)
-    assert condition_number(net, parts, mode="train").largest == pytest.approx(values[0].item() ** 2 / 15, rel=1e-9)
-
-
-def test_batches_of_samples_that_do_not_depend_on_each_other_are_one():
-    net, x = draw(mlp, vector(5), 7)
-    assert torch.equal(gauss_newton_gram(net, [x[:4], x[4:]]), gauss_newton_gram(net, x))
-    assert condition_number(net, (x[:4], x[4:])) == condition_number(net, x)
+    assert torch.equal(gram_matrix(net, x, mode="train"), gram_matrix(net, x))

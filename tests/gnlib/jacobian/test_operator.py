@@ -5,9 +5,10 @@ import torch
 from torch import nn
 
 import gnlib
-from gnlib.jacobian.network import Network
+from gnlib import GaussNewton
 from gnlib.jacobian.operator import GramOperator
-from tests.gnlib.jacobian.cases import COUPLED, INDEPENDENT, draw, mlp, vector
+from gnlib.jacobian.trial import network_of
+from tests.gnlib.jacobian.cases import COUPLED, INDEPENDENT, draw, gram_matrix, mlp, vector
 
 KINDS = {name: INDEPENDENT[name] for name in ("mlp", "cnn", "group norm", "transformer", "tied", "pruned", "frozen")}
 
@@ -16,8 +17,8 @@ KINDS = {name: INDEPENDENT[name] for name in ("mlp", "cnn", "group norm", "trans
 @pytest.mark.parametrize("memory", [0.0004, 1.0])
 def test_products(name, memory):
     net, x = draw(*KINDS[name], 6)
-    gram = gnlib.gauss_newton_gram(net, x)
-    operator = gnlib.gauss_newton_operator(net, x, memory=memory)
+    gram = gram_matrix(net, x)
+    operator = GaussNewton(net, x, memory=memory).operator()
     v = torch.randn(len(gram), 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     torch.testing.assert_close(operator @ v, gram @ v, rtol=0, atol=1e-12 * gram.abs().max().item())
     torch.testing.assert_close(operator.matmul(v[:, 0]), gram @ v[:, 0], rtol=0, atol=1e-12 * gram.abs().max().item())
@@ -26,17 +27,17 @@ def test_products(name, memory):
 
 def test_products_of_coupled_samples():
     net, x = draw(*COUPLED["batch norm 2d"], 6)
-    gram = gnlib.gauss_newton_gram(net, x, mode="train")
-    operator = gnlib.gauss_newton_operator(net, x, mode="train")
+    gram = gram_matrix(net, x, mode="train")
+    operator = GaussNewton(net, x, mode="train").operator()
     assert operator.shape == gram.shape and (operator.dtype, operator.device) == (gram.dtype, gram.device)
     torch.testing.assert_close(operator.dense(), gram, rtol=0, atol=1e-12 * gram.abs().max().item())
 
 
 def test_samples_that_do_not_fit_are_taken_in_parts():
-    network = Network(*draw(mlp, vector(5), 50))
+    network = network_of(*draw(mlp, vector(5), 50))
     room = (network.copied + 2 * network.bytes_per_sample * 7.5) / 2**30
     calls = []
-    operator = GramOperator(network, room)
+    operator = GramOperator([network], room)
     network.module.register_forward_pre_hook(lambda _, args: calls.append(len(args[0])))
     operator @ torch.ones(150)
     assert calls == [7, 7, 7, 7, 7, 7, 7, 1] * 2
@@ -45,21 +46,21 @@ def test_samples_that_do_not_fit_are_taken_in_parts():
 @pytest.mark.parametrize("tolerance", [1e-4, 1e-9])
 def test_the_largest_eigenvalue_is_within_its_error(tolerance):
     net, x = draw(*INDEPENDENT["cnn"], 20)
-    expected = torch.linalg.eigvalsh(gnlib.gauss_newton_gram(net, x))[-1].item()
-    found = gnlib.largest_eigenvalue(gnlib.gauss_newton_operator(net, x), tolerance=tolerance)
+    expected = torch.linalg.eigvalsh(gram_matrix(net, x))[-1].item()
+    found = gnlib.largest_eigenvalue(GaussNewton(net, x).operator(), tolerance=tolerance)
     assert found.error <= tolerance and abs(found.value / expected - 1) <= found.error + 1e-14
 
 
 @pytest.mark.bad_input
 def test_the_smallest_eigenvalue_cannot_be_had_from_products():
-    operator = gnlib.gauss_newton_operator(*draw(mlp, vector(5), 4))
+    operator = GaussNewton(*draw(mlp, vector(5), 4)).operator()
     with pytest.raises(TypeError, match=r"known by its products .* its largest eigenvalue is gnlib.largest_eigenvalue"):
         gnlib.condition_number(operator)
 
 
 @pytest.mark.bad_input
 def test_an_iteration_that_is_cut_short_says_so():
-    operator = gnlib.gauss_newton_operator(*draw(mlp, vector(5), 9))
+    operator = GaussNewton(*draw(mlp, vector(5), 9)).operator()
     with pytest.raises(gnlib.NotConvergedError):
         gnlib.largest_eigenvalue(operator, max_steps=1)
 
@@ -68,4 +69,4 @@ def test_an_iteration_that_is_cut_short_says_so():
 def test_what_a_gram_matrix_refuses_is_refused():
     net = nn.Sequential(nn.Linear(5, 4), nn.Dropout(0.5))
     with pytest.raises(ValueError, match="training mode; say which function is meant"):
-        gnlib.gauss_newton_operator(net, torch.ones(3, 5))
+        GaussNewton(net, torch.ones(3, 5)).operator()

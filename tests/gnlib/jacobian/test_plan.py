@@ -11,15 +11,22 @@ import torch
 from torch import nn
 from torch.nn.utils import prune
 
-import gnlib
-from gnlib.jacobian.contraction import COLUMNS, TILE
-from gnlib.jacobian.cost import announced
-from gnlib.jacobian.gram import gauss_newton_gram, jacobian_blocks
-from gnlib.jacobian.network import Network
-from gnlib.jacobian.plan import BudgetError, Plan, plan_of
-from gnlib.jacobian.record import NOTHING, structure_of
-from gnlib.jacobian.trial import GIB
-from tests.gnlib.jacobian.cases import INDEPENDENT, Lambda, assert_gram, draw, plain_jacobian, vector, wide
+from gnlib import GaussNewton
+from gnlib.jacobian.network import GIB, Network
+from gnlib.jacobian.plan import COLUMNS, TILE, BudgetError, Plan, label_progress, plan_of
+from gnlib.jacobian.record import UNKNOWN, structures_of
+from gnlib.jacobian.trial import networks_of
+from tests.gnlib.jacobian.cases import (
+    INDEPENDENT,
+    Lambda,
+    assert_gram,
+    draw,
+    gram_matrix,
+    jacobian_blocks,
+    plain_jacobian,
+    vector,
+    wide,
+)
 
 
 @pytest.mark.parametrize("memory", [0.0016, 0.0018, 0.002, 0.003, 0.01, 1.0])
@@ -29,7 +36,7 @@ def test_result_does_not_depend_on_memory(memory):
     assert (len(blocks) > 1) == (memory < 0.01)
     jacobian, n = plain_jacobian(wide, vector(60), 9)
     torch.testing.assert_close(torch.cat(blocks, 1), jacobian, rtol=0, atol=1e-12 * jacobian.abs().max().item())
-    assert_gram(gauss_newton_gram(net, x, memory=memory), jacobian, n, 1e-12)
+    assert_gram(gram_matrix(net, x, memory=memory), jacobian, n, 1e-12)
 
 
 @pytest.mark.parametrize("name", ["in place", "lstm"])
@@ -52,7 +59,7 @@ def test_blocks_of_coupled_samples():
 def test_many_rows():
     """More rows than a tile of the Gram matrix."""
     make, data = lambda: nn.Sequential(nn.Linear(5, 3), nn.Tanh(), nn.Linear(3, 6)), vector(5)
-    assert_gram(gauss_newton_gram(*draw(make, data, 190)), *plain_jacobian(make, data, 190), 1e-12)
+    assert_gram(gram_matrix(*draw(make, data, 190)), *plain_jacobian(make, data, 190), 1e-12)
 
 
 @pytest.mark.parametrize("result", [0, 6000])
@@ -78,19 +85,19 @@ def test_a_plan_takes_all_of_the_memory_and_no_more(result, vmapped):
         return 8 * (sum(sizes) + square + plan.units * sample + held) / GIB
 
     for memory in (2.0, 1.0):
-        plan = plan_of(network, NOTHING, memory, result=result)
+        plan = plan_of([network], [UNKNOWN], memory, result=result)
         assert (plan.units > 1, plan.outputs) == ((True, 3) if vmapped else (False, 1))
         assert len(plan.groups) == 1 and needed(sum(sizes), plan) <= memory
     if not vmapped:
         all_at_once = needed(sum(sizes), plan)
-        assert len(plan_of(network, NOTHING, all_at_once * (1 + 1e-6), result=result).groups) == 1
-        assert len(plan_of(network, NOTHING, all_at_once * (1 - 1e-6), result=result).groups) == 2
+        assert len(plan_of([network], [UNKNOWN], all_at_once * (1 + 1e-6), result=result).groups) == 1
+        assert len(plan_of([network], [UNKNOWN], all_at_once * (1 - 1e-6), result=result).groups) == 2
     one = Plan([], 1, 1)
     least = needed(COLUMNS, one)
-    plan = plan_of(network, NOTHING, least, result=result)
+    plan = plan_of([network], [UNKNOWN], least, result=result)
     assert (len(plan.groups), plan.units, plan.outputs) == (math.ceil(sum(sizes) / COLUMNS), 1, 1)
     with pytest.raises(BudgetError) as refused:
-        plan_of(network, NOTHING, least * (1 - 1e-6), result=result)
+        plan_of([network], [UNKNOWN], least * (1 - 1e-6), result=result)
     assert 0 <= refused.value.needed - least <= 1e-3
 
 
@@ -102,7 +109,7 @@ def test_ways_of_layers():
         prune.l1_unstructured(net[4], "weight", 0.5)
         return net
 
-    plan = gnlib.cost(*draw(make, vector(1, 60), 9))
+    plan = GaussNewton(*draw(make, vector(1, 60), 9)).cost()
     ways = {name: step.way for step in plan.steps for name in step.parameters}
     assert ways.pop("2.weight") == ways.pop("2.bias") == "pairs"
     assert set(ways.values()) == {"columns"} and len(ways) == 4
@@ -116,18 +123,18 @@ def test_gradients_are_held_where_columns_take_more():
         return nn.Sequential(nn.Conv1d(40, 50, 5, 2), nn.Tanh(), nn.Flatten(), nn.Linear(800, 20))
 
     net, x = draw(make, vector(40, 35), 2)
-    plan = gnlib.cost(net, x, memory=0.006)
+    plan = GaussNewton(net, x, memory=0.006).cost()
     assert [(step.way, step.parameters) for step in plan.steps] == [
         ("pairs", ("3.weight", "3.bias")),
         ("columns", ("0.weight", "0.bias")),
     ]
     assert (plan.forward, plan.backward) == (2, 40)
-    assert_gram(gauss_newton_gram(net, x, memory=0.006), *plain_jacobian(make, vector(40, 35), 2), 1e-12)
+    assert_gram(gram_matrix(net, x, memory=0.006), *plain_jacobian(make, vector(40, 35), 2), 1e-12)
 
 
 def test_what_is_used_in_another_way_is_differentiated():
     net = Lambda(lambda self, x: self.linear(x) @ self.linear.weight @ self.linear.weight.T)
-    plan = gnlib.cost(net, torch.randn(4, 5))
+    plan = GaussNewton(net, torch.randn(4, 5)).cost()
     assert {step.parameters: step.way for step in plan.steps} == {
         ("linear.bias",): "columns",
         ("linear.weight",): "gradients",
@@ -137,27 +144,26 @@ def test_what_is_used_in_another_way_is_differentiated():
 @pytest.mark.parametrize("seen", [True, False])
 def test_an_estimate_where_it_is_seen(monkeypatch, seen):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: seen)
-    monkeypatch.setattr("gnlib.jacobian.cost.LONG", 0)
-    network = Network(*draw(wide, vector(60), 9))
-    structure = structure_of(network)
-    found = announced(network, structure, plan_of(network, structure, 1.0, result=36))
-    assert (re.fullmatch(r"Jacobian, about [\d.e-]+ s and [\d.e-]+ GiB", found) is not None) == seen
+    monkeypatch.setattr("gnlib.jacobian.plan.LONG", 0)
+    networks = networks_of(*draw(wide, vector(60), 9))
+    structures = structures_of(networks)
+    label = label_progress(networks, structures, plan_of(networks, structures, 1.0, result=36))
+    assert (re.fullmatch(r"Jacobian, about [\d.e-]+ s and [\d.e-]+ GiB", label) is not None) == seen
 
 
 PEAK = """
 import resource, torch
 from torch import nn
-from gnlib.jacobian.network import Network
-from gnlib.jacobian.gram import gauss_newton_gram
+from tests.gnlib.jacobian.cases import gram_matrix
 def net(width, kernel):
     return nn.Sequential(
         nn.Conv2d(3, width, kernel, padding="same"), nn.ReLU(), nn.Conv2d(width, width, kernel, padding="same"),
         nn.ReLU(), nn.MaxPool2d(4), nn.Flatten(), nn.Linear(width * 36, 300), nn.ReLU(), nn.Linear(300, 10))
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-gauss_newton_gram(net(2, 3), torch.randn(20, 3, 24, 24))  # what torch itself takes
+gram_matrix(net(2, 3), torch.randn(20, 3, 24, 24))  # what torch itself takes
 module, x = net({width}, {kernel}), torch.randn({n}, 3, 24, 24)
 before = peak()
-gauss_newton_gram(module, x, memory={memory})
+gram_matrix(module, x, memory={memory})
 print(peak() - before)
 """
 
@@ -175,6 +181,6 @@ def test_memory_is_honoured(width, kernel, n, memory):
 def test_too_little_memory_says_how_much_is_needed():
     net, x = draw(wide, vector(60), 9)
     with pytest.raises(ValueError, match=r"memory is 0.0002 GiB but .* are needed") as refused:
-        gauss_newton_gram(net, x, memory=0.0002)
+        gram_matrix(net, x, memory=0.0002)
     needed = float(str(refused.value).split(" but ")[1].split()[0])
-    gauss_newton_gram(net, x, memory=needed)
+    gram_matrix(net, x, memory=needed)

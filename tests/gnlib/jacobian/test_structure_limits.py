@@ -8,9 +8,16 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from gnlib import condition_number, gauss_newton_gram
-from gnlib.jacobian import jacobian_blocks
-from tests.gnlib.jacobian.cases import COUPLED, INDEPENDENT, assert_gram, draw, plain_jacobian
+from gnlib import condition_number
+from tests.gnlib.jacobian.cases import (
+    COUPLED,
+    INDEPENDENT,
+    assert_gram,
+    draw,
+    gram_matrix,
+    jacobian_blocks,
+    plain_jacobian,
+)
 from tests.gnlib.jacobian.helpers import assert_refused, made, rows_of
 from tests.gnlib.jacobian.kinds import ROWS, D, Frame, K, M, N, Whole, assert_as_autograd, images, normal, parameter
 from tests.gnlib.jacobian.kinds_layers import LAYERS
@@ -41,13 +48,13 @@ def test_more_samples_than_are_taken_together(name):
 @pytest.mark.parametrize("name", SMALL)
 def test_more_rows_than_parameters(name):
     make, data = INDEPENDENT[name]
-    assert_gram(gauss_newton_gram(*draw(make, data, 40)), *plain_jacobian(make, data, 40), 1e-12)
+    assert_gram(gram_matrix(*draw(make, data, 40)), *plain_jacobian(make, data, 40), 1e-12)
 
 
 @pytest.mark.parametrize("name", COUPLED)
 def test_more_rows_than_parameters_where_samples_depend_on_each_other(name):
     make, data = COUPLED[name]
-    gram = gauss_newton_gram(*draw(make, data, 30), mode="train")
+    gram = gram_matrix(*draw(make, data, 30), mode="train")
     assert_gram(gram, *plain_jacobian(make, data, 30, "train"), 1e-12)
 
 
@@ -77,7 +84,7 @@ def test_hooks_are_called_with_each_forward_pass_however_many_samples_it_takes(k
         getattr(net.fc, f"register_{kind}_hook")(lambda *given, seen=seen: seen.append(given))
         passes = []
         net.register_forward_pre_hook(lambda *given, passes=passes: passes.append(given))
-        gauss_newton_gram(net, ROWS(n))
+        gram_matrix(net, ROWS(n))
         assert len(seen) == len(passes) > 0
         assert len(getattr(net.fc, f"_{kind}_hooks")) == 1
         counts[n] = len(seen)
@@ -86,14 +93,14 @@ def test_hooks_are_called_with_each_forward_pass_however_many_samples_it_takes(k
 
 def test_a_hook_that_applies_to_all_modules_is_part_of_the_function():
     make, x = linear(lambda self, h: self.fc(h).sin()), ROWS(N)
-    expected = gauss_newton_gram(made(make).double(), x)
+    expected = gram_matrix(made(make).double(), x)
 
     def doubled(module, given, y):
         return 2 * y if isinstance(module, nn.Linear) and module.out_features == K else None
 
     handle = nn.modules.module.register_module_forward_hook(doubled)
     try:
-        found = gauss_newton_gram(made(make).double(), x)
+        found = gram_matrix(made(make).double(), x)
     finally:
         handle.remove()
     torch.testing.assert_close(found, 4 * expected, rtol=0, atol=1e-12 * found.abs().max().item())
@@ -109,13 +116,13 @@ def test_a_hook_that_applies_to_all_modules_is_part_of_the_function():
 def test_compiled_networks_are_those_that_were_compiled(make, part):
     net = made(make).double()
     x = normal(3, 6, 6)(N) if isinstance(net[0] if isinstance(net, nn.Sequential) else net, nn.Conv2d) else ROWS(N)
-    expected = gauss_newton_gram(net, x)
+    expected = gram_matrix(net, x)
     if part:
         name, layer = [(name, layer) for name, layer in net.named_children() if isinstance(layer, nn.Linear)][-1]
         setattr(net, name, torch.compile(layer, backend="eager"))
-        assert torch.equal(gauss_newton_gram(net, x), expected)
+        assert torch.equal(gram_matrix(net, x), expected)
     else:
-        assert torch.equal(gauss_newton_gram(torch.compile(net, backend="eager"), x), expected)
+        assert torch.equal(gram_matrix(torch.compile(net, backend="eager"), x), expected)
     torch._dynamo.reset()
 
 
@@ -125,7 +132,7 @@ def test_parameters_of_lower_precision_count_as_the_numbers_that_they_are(name, 
     make, data = LAYERS[name]
     net, x = made(make).to(dtype), data(N)
     rows = rows_of(copy.deepcopy(net).double(), x)
-    assert_gram(gauss_newton_gram(net, x), rows, N, 1e-12)
+    assert_gram(gram_matrix(net, x), rows, N, 1e-12)
     assert {p.dtype for p in net.parameters()} == {dtype}
 
 
@@ -183,7 +190,7 @@ CHANGING = {
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize("function", [gauss_newton_gram, jacobian_blocks, condition_number])
+@pytest.mark.parametrize("function", [gram_matrix, jacobian_blocks, condition_number])
 @pytest.mark.parametrize("name", CHANGING)
 def test_a_module_that_changes_its_weights_while_it_runs_is_refused(name, function):
     net = made(CHANGING[name]).double()

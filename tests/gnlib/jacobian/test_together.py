@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from gnlib.jacobian.network import Network
-from gnlib.jacobian.record import TOGETHER, structure_of
+from gnlib.jacobian.record import BATCHABLE, structure_of
+from gnlib.jacobian.trial import network_of
 from tests.gnlib.jacobian.kinds import ROWS, Frame, M, assert_as_autograd, made
 from tests.gnlib.jacobian.kinds_layers import LAYERS
 from tests.gnlib.jacobian.kinds_passes import PASSES
@@ -44,7 +44,7 @@ def test_functions_without_parameters(name):
         return network({**RIGHT, **WRONG}[name])
 
     assert_as_autograd(make, ROWS(7))
-    assert structure_of(Network(made(make), ROWS(7))).together == (name in RIGHT)
+    assert structure_of(network_of(made(make), ROWS(7))).batched == (name in RIGHT)
 
 
 @pytest.mark.slow
@@ -52,10 +52,11 @@ def test_functions_without_parameters(name):
 def test_all_that_is_taken_together_is_compared_with_autograd():
     """The kinds of layers and of passes are, elsewhere."""
     networks = [
-        Network(made(make).double(), data(2)) for make, data in [*LAYERS.values(), *PASSES.values(), *SHARING.values()]
+        network_of(made(make).double(), data(2))
+        for make, data in [*LAYERS.values(), *PASSES.values(), *SHARING.values()]
     ]
     networks += [
-        Network(made(lambda between=between: network(between)).double(), ROWS(2)) for between in RIGHT.values()
+        network_of(made(lambda between=between: network(between)).double(), ROWS(2)) for between in RIGHT.values()
     ]
-    found = [n.backward for n in networks if structure_of(n).together]
-    assert set.union(*found) == TOGETHER
+    found = [n.backward for n in networks if structure_of(n).batched]
+    assert frozenset().union(*found) == BATCHABLE

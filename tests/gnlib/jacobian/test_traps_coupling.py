@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from gnlib import condition_number
-from gnlib.jacobian.network import Network
+from gnlib.jacobian.trial import network_of
 from tests.gnlib.jacobian.helpers import D, K, N, Net, ViT, assert_refused, assert_right, data, jacobian, made
 
 COUPLED = "depend on the other samples of the batch"
@@ -114,4 +114,4 @@ INDEPENDENT_MODULES = {
 def test_independent_samples_stay_independent(name):
     net = made(INDEPENDENT_MODULES[name])
     assert_right(net, data(16))
-    assert not Network(net, data(16)).coupled
+    assert not network_of(net, data(16)).coupled

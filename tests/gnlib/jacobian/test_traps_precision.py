@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn import functional
 
 from gnlib import condition_number
-from gnlib.jacobian.gram import gauss_newton_gram
-from gnlib.jacobian.network import Network
+from gnlib.jacobian.trial import network_of
+from tests.gnlib.jacobian.cases import gram_matrix
 from tests.gnlib.jacobian.helpers import (
     IMAGES,
     D,
@@ -140,10 +140,10 @@ def casting_twin(name):
 def test_casts_lose_nothing(name):
     net, meant = casting_twin(name)
     assert_right(net, data(8), meant)
-    assert Network(net, data(8)).vmapped
+    assert network_of(net, data(8)).vmapped
     together = net.between
     net.between = lambda self, h: together(self, torch.zeros(len(h), D).add_(h))  # in place, so one by one
-    assert not Network(net, data(8)).vmapped
+    assert not network_of(net, data(8)).vmapped
     assert_right(net, data(8), meant)
 
 
@@ -157,7 +157,7 @@ def test_autocasting_leaves_double_precision_alone():
 @pytest.mark.parametrize("output", [lambda y: y.float(), lambda y: y.to(torch.bfloat16)])
 def test_a_cast_of_the_outputs_loses_nothing(output):
     net = made(Net)
-    assert torch.equal(gauss_newton_gram(net, data(8), output=output), gauss_newton_gram(net, data(8)))
+    assert torch.equal(gram_matrix(net, data(8), output=output), gram_matrix(net, data(8)))
 
 
 def nearly_the_same(points):
@@ -224,13 +224,13 @@ def test_integers_among_the_weights_stay_integers():
     x, codes = data(8).double(), net.codes.double()
     parts = torch.autograd.functional.jacobian(lambda s, w, b: ((x @ (codes * s)) @ w.T + b).flatten(), wanted)
     rows = torch.cat([part.flatten(1) for part in parts], 1)
-    torch.testing.assert_close(gauss_newton_gram(net, data(8)), rows @ rows.mT / 8)
+    torch.testing.assert_close(gram_matrix(net, data(8)), rows @ rows.mT / 8)
 
 
 def test_images_as_bytes_are_right_where_the_network_takes_them():
     net = made(lambda: nn.Sequential(Scaled(), nn.Conv2d(3, 2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(72, K)))
-    expected = gauss_newton_gram(net[1:], IMAGES.double() / 255)
-    torch.testing.assert_close(gauss_newton_gram(net, IMAGES), expected, rtol=1e-12, atol=0)
+    expected = gram_matrix(net[1:], IMAGES.double() / 255)
+    torch.testing.assert_close(gram_matrix(net, IMAGES), expected, rtol=1e-12, atol=0)
 
 
 class Scaled(nn.Module):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from gnlib import condition_number
-from gnlib.jacobian.gram import gauss_newton_gram
+from tests.gnlib.jacobian.cases import gram_matrix
 from tests.gnlib.jacobian.helpers import (
     IMAGES,
     D,
@@ -35,7 +35,7 @@ def test_outputs_without_an_axis_of_their_own_are_refused_with_a_hint_that_works
     for net in (made(lambda: Squeezed(1)), made(lambda: Squeezed(1, (-1,)))):
         for n in (8, 1):
             assert "such as lambda y: y.reshape(-1, 1)." in assert_refused(net, data(n), "samples are of shape")
-        gram = gauss_newton_gram(net, data(8), output=lambda y: y.reshape(-1, 1))
+        gram = gram_matrix(net, data(8), output=lambda y: y.reshape(-1, 1))
         rows = jacobian(net, data(8))
         torch.testing.assert_close(gram, rows @ rows.mT / 8)
 
@@ -77,7 +77,7 @@ CLEAR = [
 def test_what_cannot_be_measured_gets_one_clear_sentence(make, x, error, message):
     module = made(make)
     with pytest.raises(error, match=message):
-        gauss_newton_gram(module, x)
+        gram_matrix(module, x)
     if isinstance(module, nn.Module) and x is not None:
         with pytest.raises(error, match=message):
             condition_number(module, x)

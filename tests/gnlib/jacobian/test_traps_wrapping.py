@@ -10,7 +10,7 @@ from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 from gnlib import condition_number
-from gnlib.jacobian.gram import gauss_newton_gram
+from tests.gnlib.jacobian.cases import gram_matrix
 from tests.gnlib.jacobian.helpers import (
     D,
     K,
@@ -39,7 +39,7 @@ def test_an_input_that_is_changed_in_place_is_left_as_it_was():
     meant = copy.deepcopy(net)
     meant.forward = lambda x: meant.linear((x - 1) * 2).tanh()
     kept = x.clone()
-    gram = gauss_newton_gram(net, x)
+    gram = gram_matrix(net, x)
     assert torch.equal(x, kept)
     wanted = tuple(meant.parameters())
     rows = [torch.autograd.grad(y, wanted, retain_graph=True) for y in meant(x).flatten()]
@@ -165,18 +165,18 @@ def test_hooks_on_gradients_change_nothing(kind):
 def test_modules_that_are_wrapped_are_unwrapped(wrap):
     net = made(lambda: Net(lambda self, h: h.sin()))
     wrapped = wrap(copy.deepcopy(net))
-    assert torch.equal(gauss_newton_gram(wrapped, data(8)), gauss_newton_gram(net, data(8)))
+    assert torch.equal(gram_matrix(wrapped, data(8)), gram_matrix(net, data(8)))
     torch._dynamo.reset()
 
 
 def test_inference_mode_is_left_for_the_derivatives():
     net, x = made(Net).double(), data(8).double()
-    expected = gauss_newton_gram(net, x)
+    expected = gram_matrix(net, x)
     with torch.inference_mode():
-        assert torch.equal(gauss_newton_gram(net, x), expected)
+        assert torch.equal(gram_matrix(net, x), expected)
         inside = made(Net).double()
         found = condition_number(inside, x.clone())
         assert torch.is_inference_mode_enabled()
     assert found == condition_number(net, x)
     with torch.no_grad():
-        assert torch.equal(gauss_newton_gram(net, x), expected)
+        assert torch.equal(gram_matrix(net, x), expected)

@@ -9,7 +9,6 @@ import time
 from contextlib import suppress
 
 import nbformat
-import pandas
 import psutil
 from gnbook.sweep.kernel import LAUNCHER
 
@@ -121,6 +120,8 @@ class Sweep:
 
     def results(self):
         """The table less what differs from one run to the next: when, how long, how much."""
+        import pandas
+
         table = pandas.read_parquet(self.out / "table.parquet")
         return table.drop(columns=["run_seconds", "run_memory_mib", "run_finished"])
 

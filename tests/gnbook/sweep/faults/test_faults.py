@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 
-import pandas
 import psutil
 import pytest
 
@@ -129,6 +128,8 @@ def cluster(tmp_path):
 
 
 def test_a_cluster_gives_the_same_table_as_this_machine(cluster, make_sweep):
+    import pandas
+
     grid = {"product": {"case": {"from": 3, "to": 5}}}
     here, there = make_sweep(grid), make_sweep(grid)
     here.run()

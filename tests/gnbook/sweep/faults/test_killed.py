@@ -2,7 +2,6 @@
 
 import signal
 
-import pandas
 import pytest
 
 from tests.gnbook.sweep.faults.helpers import PATIENCE, Sweep, busy_workers, family, gone, kernels, wait_until
@@ -29,6 +28,8 @@ def sweep(make_sweep):
 
 
 def assert_same_table(sweep, undisturbed):
+    import pandas
+
     pandas.testing.assert_frame_equal(sweep.results(), undisturbed.results(), check_exact=True)
 
 

@@ -7,13 +7,12 @@ import sys
 import gnbook.sweep
 import psutil
 import pytest
-from distributed import LocalCluster
 from gnbook.sweep import execute as module
-from gnbook.sweep.execute import STARTS, Settings, execute
+from gnbook.sweep.execute import STARTS, execute
 from gnbook.sweep.folder import Folder
-from gnbook.sweep.identity import library_digest
 
 from tests.gnbook.sweep.faults.helpers import PATIENCE, family, gone, kernels, wait_until, write_notebook
+from tests.gnbook.sweep.helpers import settings_for
 
 # Kernels import this as `ipykernel`: a fault, and then the real one.
 STAND_IN = """\
@@ -85,8 +84,7 @@ def out(tmp_path):
 @pytest.fixture
 def run(notebook, out):
     """Run the tiny notebook once, in this process."""
-    settings = Settings(out.path, notebook, notebook.parent, library_digest(None), None, 100, 2**40, 1, (), {})
-    yield lambda: execute(settings, "name", {"case": 1})
+    yield lambda: execute(settings_for(out.path, notebook), "name", {"case": 1})
     assert gone(kernels(psutil.Process()))
 
 
@@ -103,6 +101,15 @@ def test_a_kernel_without_a_heartbeat_answers(starts, run):
     starts(TAKE.format(port="hb_port"))
     assert run().error is None
     assert starts.count == 1
+
+
+def test_a_kernel_imports_the_code_of_this_checkout(run, tmp_path, monkeypatch):
+    for package in ("gnbook", "gnlib"):
+        (tmp_path / "another" / package).mkdir(parents=True)
+        (tmp_path / "another" / package / "__init__.py").write_text("")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "another"))
+    monkeypatch.setenv("TEST_LOG", str(tmp_path / "log"))
+    assert run().error is None
 
 
 def test_a_kernel_that_can_never_begin_fails_with_what_it_said(starts, run, out):
@@ -137,6 +144,8 @@ def test_on_a_busy_machine_a_kernel_may_take_longer_to_answer(monkeypatch):
 @pytest.mark.slow
 def test_other_runs_go_on_while_a_kernel_does_not_answer(starts, notebook, out):
     starts(SILENT_AND_TELLS)
+    from distributed import LocalCluster
+
     local = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": 0, "dashboard_address": "127.0.0.1:0"}
     with LocalCluster(**local, scheduler_kwargs={"dashboard": False}, preload=[IMPATIENT]) as cluster:
         summary = gnbook.sweep.run(notebook, CASES, out.path, scheduler=cluster.scheduler_address)

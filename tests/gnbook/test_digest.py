@@ -1,0 +1,182 @@
+"""The digest of all that outputs depend on: what changes it, and what does not."""
+
+import ast
+from pathlib import Path
+
+import nbformat
+import pytest
+from gnbook import digest as module
+from gnbook.digest import digest
+
+ROOT = Path(__file__).parents[2]
+
+TREE = {
+    "gnlib/__init__.py": "from gnlib.ends import largest\nfrom gnlib.inner import total as total\nversion = 1",
+    "gnlib/ends.py": 'import gnlib.checks\n\ndef largest(x):\n    """Return the largest."""\n    return max(x)',
+    "gnlib/checks.py": "positive = 1",
+    "gnlib/inner/__init__.py": "from gnlib.inner.sums import total as total\nfrom gnlib.inner.sums import mean as mean",
+    "gnlib/inner/sums.py": "total = mean = sum",
+    "gnlib/data/__init__.py": "from gnlib.data.cache import place\n\ndef load():\n    return place",
+    "gnlib/data/cache.py": "place = 1",
+    "gnbook/__init__.py": "",
+    "gnbook/figures.py": "def schematic(name): ...",
+    "gnbook/results.py": "def kept(name): ...",
+    "gnbook/pruning/__init__.py": "",
+    "gnbook/pruning/masks.py": "from gnbook.pruning.sizes import size",
+    "gnbook/pruning/sizes.py": "size = 1",
+    "gnbook/residual/__init__.py": "",
+    "gnbook/residual/skips.py": "from ..pruning import sizes",
+    "gnbook/sweep/__init__.py": "from gnbook.sweep.rows import record as record",
+    "gnbook/sweep/rows.py": "record = 1",
+    "kept/a.csv": "1",
+    "kept/b.csv": "2",
+    "drawn/a.svg": "1",
+    "notebooks/beside.py": "import gnbook.pruning.masks",
+    "constraints.txt": "torch==1",
+}
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    for path, text in TREE.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / path).write_text(text)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(module, "PLACES", {"gnlib": (tmp_path,), "gnbook": (tmp_path,)})
+    reading = {"gnbook.results.kept": ((tmp_path / "kept",), "csv")}
+    reading["gnbook.figures.schematic"] = ((tmp_path / "drawn",), "svg")
+    monkeypatch.setattr(module, "READING", reading)
+    return tmp_path
+
+
+def changes(tree, code, path, text="changed = True", **options):
+    """Whether the digest of this code is another when a file has this text."""
+    first = digest([code], tree / "notebooks", **options)
+    (tree / path).write_text(text)
+    return digest([code], tree / "notebooks", **options) != first
+
+
+EVERYTHING = ("gnlib/inner/sums.py", "gnbook/residual/skips.py")
+KEPT = "from gnbook import results\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "path", "stale"),
+    [
+        # What is imported, at whatever remove, however it is written.
+        ("from gnbook.pruning.masks import size", "gnbook/pruning/masks.py", True),
+        ("from gnbook.pruning.masks import size", "gnbook/pruning/sizes.py", True),
+        ("from gnbook.pruning.masks import size", "gnbook/pruning/__init__.py", True),
+        ("from gnbook.pruning.masks import size", "gnbook/residual/skips.py", False),
+        ("from gnbook.residual import skips", "gnbook/pruning/sizes.py", True),
+        ("from gnbook.residual import skips", "gnbook/pruning/masks.py", False),
+        ("import gnbook.pruning.masks as masks", "gnbook/pruning/masks.py", True),
+        ("def late():\n    import gnbook.pruning.masks", "gnbook/pruning/masks.py", True),
+        ("from gnbook import pruning\npruning.masks.size", "gnbook/pruning/masks.py", True),
+        ("from gnbook import pruning\nprint(pruning)", "gnbook/pruning/masks.py", True),
+        ("import beside", "gnbook/pruning/sizes.py", True),
+        ("import beside", "notebooks/beside.py", True),
+        ("import json", "notebooks/beside.py", False),
+        # Of a package that names what others define, what is used.
+        ("import gnlib\ngnlib.largest", "gnlib/ends.py", True),
+        ("import gnlib\ngnlib.largest", "gnlib/checks.py", True),
+        ("import gnlib\ngnlib.largest", "gnlib/inner/sums.py", False),
+        ("import gnlib\ngnlib.largest", "gnlib/__init__.py", True),
+        ("import gnlib as g\ng.total", "gnlib/inner/sums.py", True),
+        ("import gnlib as g\ng.total", "gnlib/ends.py", False),
+        ("from gnlib import largest", "gnlib/ends.py", True),
+        ("from gnlib import largest", "gnlib/inner/sums.py", False),
+        ("import gnlib\ngnlib.version", "gnlib/ends.py", False),
+        ("import gnlib\ngnlib.data.load", "gnlib/data/cache.py", True),
+        # Where the text does not show what is used, everything.
+        *[("import gnlib\nprint(gnlib)", path, True) for path in ("gnlib/inner/sums.py", "gnlib/ends.py")],
+        *[("import gnlib\ngnlib.unknown", path, True) for path in EVERYTHING],
+        *[("from gnbook.unknown import f", path, True) for path in EVERYTHING],
+        *[("import importlib\nimportlib.import_module('a')", path, True) for path in EVERYTHING],
+        *[("from runpy import run_path", path, True) for path in EVERYTHING],
+        *[("__import__('a')", path, True) for path in EVERYTHING],
+        *[("exec('1')", path, True) for path in EVERYTHING],
+        *[("%run helper.py", path, True) for path in EVERYTHING],
+        *[
+            ("from gnlib import *", "gnlib/inner/sums.py", True),
+            ("from gnbook import *", "gnbook/residual/skips.py", True),
+        ],
+        ('if "google.colab" in sys.modules:\n    %pip install --quiet {source}', "gnlib/ends.py", False),
+        # How a run of a sweep comes about.
+        ("from gnbook import sweep\nsweep.record([])", "gnbook/sweep/rows.py", False),
+        # Files that are named; all of a kind where the name is not seen.
+        (f"{KEPT}results.kept('a')", "kept/a.csv", True),
+        (f"{KEPT}results.kept('a')", "kept/b.csv", False),
+        (f"{KEPT}name = 'a'\nresults.kept(name)", "kept/b.csv", True),
+        (f"{KEPT}map(results.kept, 'ab')", "kept/b.csv", True),
+        ("from gnbook.results import kept as k\nk('a')", "kept/a.csv", True),
+        ("from gnbook.results import kept as k\nk('a')", "kept/b.csv", False),
+        ("from gnbook.results import kept as k\nlist(map(k, 'ab'))", "kept/b.csv", True),
+        ("from gnbook import figures\nfigures.schematic('a')", "drawn/a.svg", True),
+        ("from gnbook import figures", "drawn/a.svg", False),
+        ("1", "constraints.txt", True),
+    ],
+)
+def test_a_change_counts_where_it_may_change_an_output(code, path, stale, tree):
+    assert changes(tree, code, path) is stale
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "stale"),
+    [
+        ("x = 1", "x = 1  # a remark", False),
+        ("x = 1", '"""A module."""\nx = (1)', False),
+        ("def f():\n    return 1", 'def f():\n    """Return."""\n\n    return 1', False),
+        ("x = f'{1:{2}}'", "x = f'{1:{2}}' ''", False),
+        ("x = 1", "x = 1.0", True),
+        ("f('')", "f()", True),
+        ("x: int = 1", "x = 1", True),
+        ("def f(a, b=1): ...", "def f(a, *, b=1): ...", True),
+    ],
+)
+def test_a_module_counts_without_its_remarks(before, after, stale, tree):
+    (tree / "gnlib/ends.py").write_text(before)
+    assert changes(tree, "import gnlib.ends", "gnlib/ends.py", after) is stale
+
+
+def test_a_name_that_comes_to_stand_for_another_counts(tree):
+    code = "from gnlib.inner import total"
+    assert changes(tree, code, "gnlib/inner/__init__.py", "from gnlib.inner.sums import mean as total")
+    assert not changes(
+        tree, code, "gnlib/inner/__init__.py", "from gnlib.inner.sums import mean as total, mean as mean"
+    )
+
+
+def test_the_code_of_the_cells_counts_whatever_it_imports(tree):
+    assert len({digest(cells, tree) for cells in (["1"], ["2"], ["1", "2"], ["1\n2"])}) == 4
+
+
+@pytest.mark.parametrize(
+    ("path", "stale"),
+    [("gnlib/ends.py", True), ("gnbook/figures.py", False), ("kept/a.csv", False), ("constraints.txt", False)],
+)
+def test_of_recorded_rows_drawings_tables_and_locked_versions_do_not_count(path, stale, tree):
+    code = "import gnlib\nfrom gnbook import figures, results\nresults.kept('a')\ngnlib.largest\nfigures.panels()"
+    assert changes(tree, code, path, recorded=True) is stale
+    (tree / path).write_text("other = True")
+    assert changes(tree, code, path)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_the_text_of_each_notebook_shows_what_it_imports(path):
+    """Otherwise each change anywhere would execute it again."""
+    code = [cell.source for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
+    other = "random_layers" if path.stem.startswith("residual") else "residual"
+    found = module.Dependencies(path.parent)
+    found.add_cells(code)
+    assert found.modules and not any(name.startswith(f"gnbook.{other}") for name in found.modules)
+
+
+def test_a_tree_is_written_alike_by_each_version_of_python():
+    """3.12 adds parameters of types to a function, its first releases empty text to the format of a value."""
+    function = ["FunctionDef", ["name", "'f'"], ["args", ["arguments"]], ["body", [["Pass"]]]]
+    assert module._plain(ast.parse("def f(): pass")) == ["Module", ["body", [function]]]
+    names = (["Name", ["id", repr(name)], ["ctx", ["Load"]]] for name in "yz")
+    y, z = (["FormattedValue", ["value", name], ["conversion", "-1"]] for name in names)
+    text = ["JoinedStr", ["values", [[*y, ["format_spec", ["JoinedStr", ["values", [z]]]]]]]]
+    assert module._plain(ast.parse("f'{y:{z}}'")) == ["Module", ["body", [["Expr", ["value", text]]]]]
