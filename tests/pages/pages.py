@@ -2,7 +2,10 @@
 
 import json
 import re
+from functools import cache
 from pathlib import Path
+
+from gnbook import results
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,6 +56,13 @@ def number(cell):
         return cell
 
 
+def scientific(value, decimals=0):
+    """Write a number as formulas have it, such as `4 \\cdot 10^3`."""
+    mantissa, exponent = f"{value:.{decimals}e}".split("e")
+    power = str(int(exponent))
+    return rf"{mantissa} \cdot 10^{power if len(power) == 1 else f'{{{power}}}'}"
+
+
 def cells(chapter, start):
     """Return the cells of each line of the one table whose caption begins like this."""
     return [[number(cell) for cell in re.split(r" {2,}", line.strip())] for line in table(chapter, start)]
@@ -74,6 +84,19 @@ def printed(chapter, start):
     found = [line.removeprefix(start) for line in checked_lines(chapter) if line.startswith(start)]
     assert len(found) == 1, f"{len(found)} lines of {chapter} begin with {start!r}"
     return found[0]
+
+
+@cache
+def kept(name):
+    """Return the rows of a kept table."""
+    return results.kept(name)
+
+
+def kappas(name, column="kappa", **values):
+    """Return a column of the rows of a kept table that have these values."""
+    found = [row[column] for row in kept(name) if values.items() <= row.items()]
+    assert found, f"{name} has no rows with {values}"
+    return found
 
 
 def slider(chapter):
