@@ -56,6 +56,11 @@ def number(cell):
         return cell
 
 
+def span(cell):
+    """Return both numbers of a cell such as `4 to 10`."""
+    return [number(end) for end in cell.split(" to ")]
+
+
 def scientific(value, decimals=0):
     """Write a number as formulas have it, such as `4 \\cdot 10^3`."""
     mantissa, exponent = f"{value:.{decimals}e}".split("e")

@@ -11,7 +11,7 @@ from gnbook.batch_normalization.gauss_newton import batch_norm_gauss_newton
 from gnbook.batch_normalization.networks import best_steps
 
 import gnlib
-from tests.pages.pages import cells, named, number, prose, texts
+from tests.pages.pages import cells, named, prose, span, texts
 
 FIRST, SECOND = "batch-normalization", "batch-normalization-further"
 TEXT, FURTHER = prose(f"notebooks/{FIRST}"), prose(f"notebooks/{SECOND}")
@@ -28,8 +28,7 @@ SUBTRACTED, DIVIDED, WHOLE, BOTH = (
 def networks():
     """By preparation: κ with Kaiming's weights and its range over three networks, and with torch's default."""
     found = named(SECOND, "convolutional network, 20 colour images", 2)
-    ranges = {key: [[*map(number, some.split(" to "))] for some in (row[1], row[3])] for key, row in found.items()}
-    return {key: ([row[0], *ranges[key][0]], [row[2], *ranges[key][1]]) for key, row in found.items()}
+    return {key: ([row[0], *span(row[1])], [row[2], *span(row[3])]) for key, row in found.items()}
 
 
 def kappas():
