@@ -15,6 +15,7 @@ def prose(page):
     return " ".join((ROOT / f"{page}.md").read_text().split())
 
 
+@cache
 def outputs(chapter, tag=None):
     """Return the outputs of a chapter's cells, or of those with a tag, each by its kinds: a stream is `text/plain`."""
     cells = json.loads((ROOT / "notebooks" / f"{chapter}.ipynb").read_text())["cells"]
