@@ -1,7 +1,11 @@
 """What the pages of the book say, and what the cells of its chapters have shown."""
 
 import json
+import re
+from functools import cache
 from pathlib import Path
+
+from gnbook import results
 
 ROOT = Path(__file__).parents[2]
 
@@ -11,6 +15,7 @@ def prose(page):
     return " ".join((ROOT / f"{page}.md").read_text().split())
 
 
+@cache
 def outputs(chapter, tag=None):
     """Return the outputs of a chapter's cells, or of those with a tag, each by its kinds: a stream is `text/plain`."""
     cells = json.loads((ROOT / "notebooks" / f"{chapter}.ipynb").read_text())["cells"]
@@ -44,6 +49,37 @@ def words_of(chapter, start):
     return [line.split() for line in table(chapter, start)]
 
 
+def number(cell):
+    """Return the number that a cell of a table is, None for a dash, or its words."""
+    try:
+        return None if cell == "-" else float(cell.replace(",", "").rstrip("%"))
+    except ValueError:
+        return cell
+
+
+def span(cell):
+    """Return both numbers of a cell such as `4 to 10`."""
+    return [number(end) for end in cell.split(" to ")]
+
+
+def scientific(value, decimals=0):
+    """Write a number as formulas have it, such as `4 \\cdot 10^3`."""
+    mantissa, exponent = f"{value:.{decimals}e}".split("e")
+    power = str(int(exponent))
+    return rf"{mantissa} \cdot 10^{power if len(power) == 1 else f'{{{power}}}'}"
+
+
+def cells(chapter, start):
+    """Return the cells of each line of the one table whose caption begins like this."""
+    return [[number(cell) for cell in re.split(r" {2,}", line.strip())] for line in table(chapter, start)]
+
+
+def named(chapter, start, names=1):
+    """Return the same table from the first cell of each line, or the first cells, to the others."""
+    found = cells(chapter, start)
+    return {row[0] if names == 1 else tuple(row[:names]): row[names:] for row in found}
+
+
 def checked_lines(chapter):
     """Return what the checked cells print or show."""
     return "\n".join(texts(chapter, "nbval-check-output")).splitlines()
@@ -54,6 +90,19 @@ def printed(chapter, start):
     found = [line.removeprefix(start) for line in checked_lines(chapter) if line.startswith(start)]
     assert len(found) == 1, f"{len(found)} lines of {chapter} begin with {start!r}"
     return found[0]
+
+
+@cache
+def kept(name):
+    """Return the rows of a kept table."""
+    return results.kept(name)
+
+
+def kappas(name, column="kappa", **values):
+    """Return a column of the rows of a kept table that have these values."""
+    found = [row[column] for row in kept(name) if values.items() <= row.items()]
+    assert found, f"{name} has no rows with {values}"
+    return found
 
 
 def slider(chapter):

@@ -1,6 +1,5 @@
-"""What the text of "Convolutions" says of its tables is what they show."""
+"""The numbers in the text of "Convolutions" and of its further experiments are those of their tables."""
 
-import re
 from statistics import median
 
 import pytest
@@ -11,81 +10,50 @@ from gnbook.convolution.measured import linear_condition
 from gnbook.convolution.networks import convolution_weights
 
 import gnlib
-from tests.pages.kept import kappas
-from tests.pages.pages import checked_lines, prose, table
+from tests.pages.pages import cells, checked_lines, kappas, named, prose
+
+FIRST, SECOND = "convolution", "convolution-further"
+TEXT, FURTHER = prose(f"notebooks/{FIRST}"), prose(f"notebooks/{SECOND}")
 
 
-@pytest.fixture(scope="module")
-def text():
-    return prose("notebooks/convolution")
-
-
-@pytest.fixture(scope="module")
-def further():
-    return prose("notebooks/convolution-further")
-
-
-@pytest.fixture(scope="module")
 def choices():
     """From the change that a network makes to its limit, its condition number and the steps of training."""
-    lines = [re.split(r"  +", line.strip()) for line in table("convolution", "gradient descent; medians")]
-    return {name: tuple(map(float, cells)) for name, *cells in lines}
+    return named(FIRST, "gradient descent; medians")
 
 
-def test_what_each_choice_does(text, choices):
-    plain, *others = choices.values()
-    few, large, deep, apart = others
-    assert [*choices] == ["kernel 3, 32 filters", "4 filters", "kernel 7", "three layers", "first stride 3"]
-    assert "Larger kernels and more layers raise $\\kappa$ and the steps." in text
-    assert "With 32 filters windows that do not overlap lower both." in text
+def test_what_each_choice_does():
+    plain, few, large, deep, apart = choices().values()
+    assert [*choices()] == ["kernel 3, 32 filters", "4 filters", "kernel 7", "three layers", "first stride 3"]
+    assert "With 32 filters windows" in TEXT
     for which in (1, 3):
         assert large[which] > plain[which] < deep[which] and apart[which] < plain[which] < few[which]
     assert large[0] > plain[0] < deep[0] and apart[0] < plain[0] == few[0]
-    assert "steps order the five networks as $\\kappa$ does.**" in text
-    ordered = sorted(choices.values(), key=lambda found: found[1])
-    assert ordered == sorted(choices.values(), key=lambda found: found[3])
-    assert "costs eight times one with 4, so in arithmetic the small network wins." in text and few[3] < 8 * plain[3]
+    by_kappa, by_steps, by_late = (sorted(choices(), key=lambda name: choices()[name][i]) for i in (1, 2, 3))
+    assert by_kappa == by_late and "one with 4, so in" in TEXT and few[3] < 8 * plain[3]
+    assert "a hundredth 4 filters are" in TEXT and by_steps[-1] == by_kappa[2] == "4 filters"
 
 
-def test_limits_on_raw_images(further):
-    limits = {
-        float(line.split()[-1]) for line in table("convolution-further", "two layers on squares, one") if "raw" in line
-    }
-    assert "there the limits are 895 and 29,400." in further and limits == {895, 29400}
+def test_limits_of_many_filters():
+    limits = {row[1]: row[-1] for row in cells(SECOND, "condition number, median of 5") if row[0] == "squares"}
+    eleven = next(row for row in results.kept(SECOND) if (row["view"], row["kernel"]) == ("squares", 11))["limit"]
+    whole = [f"{end:.0f}" for end in (limits[3], limits[7], eleven)]
+    assert "many filters: {}, {} and {} for kernels of 3, 7 and 11.".format(*whole) in TEXT
+    assert "larger limits, {} and {}, and for kernels of 11 it is {} where".format(*whole) in TEXT
+    assert [f"{choices()[name][0]:.0f}" for name in ("kernel 3, 32 filters", "kernel 7")] == whole[:2]
+    assert f"{limits[3]} for 9, {limits[7]} for 49, and {eleven:.0f} for the 121 of kernel 11." in FURTHER
+    raw = {row[-1] for row in cells(SECOND, "two layers on squares, one") if row[0] == "raw"}
+    assert "limits are {:,.0f} and {:,.0f}.".format(*sorted(raw)) in FURTHER
+    strided = [line.split()[-1] for line in checked_lines(FIRST) if line.startswith("stride ")]
+    assert strided == ["3.00", "1.00"]
 
 
-def test_limits_of_the_first_figure(text, further, choices):
-    rows = [line.split() for line in table("convolution-further", "condition number, median of 5")]
-    limits = {row[1]: row[-1] for row in rows if row[0] == "squares"}
-    eleven = next(row for row in results.kept("convolution-further") if (row["view"], row["kernel"]) == ("squares", 11))
-    whole = [f"{float(end):.0f}" for end in (limits["3"], limits["7"], eleven["limit"])]
-    assert "the limit of many filters: {}, {} and {} for kernels of 3, 7 and 11.".format(*whole) in text
-    assert f"have larger limits, {whole[0]} and {whole[1]}, and for kernels of 11 it is {whole[2]} where" in text
-    assert [f"{choices[name][0]:.0f}" for name in ("kernel 3, 32 filters", "kernel 7")] == whole[:2]
-    said = f"{limits['3']} for 9, {limits['7']} for 49, and {eleven['limit']:.0f} for the 121 of kernel 11."
-    assert f"than for white data of full rank, the more so the larger the kernel: {said}" in further
-
-
-def test_kappa_orders_networks_wrongly_at_first(text, choices):
-    assert "To a hundredth 4 filters are the slowest, and $\\kappa$ puts them third." in text
-    by_kappa, by_steps = (sorted(choices, key=lambda name: choices[name][i]) for i in (1, 2))
-    assert by_steps[-1] == by_kappa[2] == "4 filters" and len(choices) == 5
-
-
-def test_ways_to_a_window(text):
-    rows = [[float(cell) for cell in line.split()] for line in table("convolution", "whitened squares of MNIST; κ")]
-    assert [row[0] for row in rows[:4]] == [1, 2, 3, 4] and {row[1] for row in rows[:4]} == {3}
+def test_ways_to_a_window():
+    rows = cells(FIRST, "whitened squares of MNIST; κ")
     ends = [row[4] for row in rows[:4]]
-    assert "So depth raises the limit." in text and ends == sorted(ends)
+    assert [row[:2] for row in rows[:4]] == [[1, 3], [2, 3], [3, 3], [4, 3]] and ends == sorted(ends)
     ways = {int(row[0]): row[3] for row in rows if row[2] == 7}
-    said = f"it is {ways[3]:.0f} with three kernels of 3, and {ways[1]:.3g} with one of 7."
-    assert said in text and ways[1] < ways[2] < ways[3] and len(ways) == 3
-    assert "that with the fewest layers has the smallest $\\kappa$.**" in text
-
-
-def test_windows_that_do_not_overlap(text):
-    limits = [line.split()[-1] for line in checked_lines("convolution") if line.startswith("stride ")]
-    assert limits == ["3.00", "1.00"] and "the limit on white data of full rank is one." in text
+    assert f"it is {ways[3]:.0f} with three kernels of 3, and {ways[1]:.3g} with one of 7." in TEXT
+    assert ways[1] < ways[2] < ways[3] and len(ways) == 3
 
 
 def test_the_corners_of_a_window_see_unlit_pixels_most():
@@ -98,130 +66,92 @@ def test_the_corners_of_a_window_see_unlit_pixels_most():
     assert (counts * seen).max() / (counts * seen).min() == pytest.approx(70, rel=0.03)
 
 
-def test_the_peaks_of_the_figure(text):
+def test_the_peaks_of_the_figure():
     """Directions that m filters reach: the rank of G, and where the median is the largest."""
     squares = gnlib.whiten(gnlib.load("mnist", 1000)[0]).reshape(1000, 1, 28, 28)
 
+    def drawn(filters, seed=0):
+        return convolution_weights([1, filters, 1], [(3, 3)] * 2, generator=torch.Generator().manual_seed(seed))
+
     def found(filters, stride):
-        draws = [
-            convolution_weights([1, filters, 1], [(3, 3)] * 2, generator=torch.Generator().manual_seed(seed))
-            for seed in range(10)
-        ]
-        return median(linear_condition(weights, squares, [stride, 1]) for weights in draws)
+        return median(linear_condition(drawn(filters, seed), squares, [stride, 1]) for seed in range(10))
 
     def rank(filters, stride):
-        weights = convolution_weights([1, filters, 1], [(3, 3)] * 2, generator=torch.Generator().manual_seed(0))
-        return int(torch.linalg.matrix_rank(convolution_gauss_newton(weights, squares, [stride, 1]), hermitian=True))
+        matrix = convolution_gauss_newton(drawn(filters), squares, [stride, 1])
+        return int(torch.linalg.matrix_rank(matrix, hermitian=True))
 
-    assert "With a first stride of 3 the window has 81 places, and eight filters reach 80 of them" in text
-    assert "one filter reaches 17, eight filters 80 and nine all 81." in text
-    assert [rank(filters, 3) for filters in (1, 8, 9)] == [17, 80, 81]
-    assert [rank(filters, 1) for filters in (1, 2)] == [17, 25] and "have 18, for a window of 25 places." in text
+    one, eight, nine = (rank(filters, 3) for filters in (1, 8, 9))
+    assert f"stride of 3 the window has {nine} places, and eight filters reach {eight} of them" in TEXT
+    assert f"filter reaches {one}, eight filters {eight} and nine all {nine}." in TEXT
+    assert [rank(filters, 1) for filters in (1, 2)] == [17, 25] and "have 18, for a window of 25 places." in TEXT
     apart = {filters: found(filters, 3) for filters in (1, 2, 4, 6, 8, 9, 10, 12, 16, 32, 64)}
-    assert "So the peak is near nine: the median is largest at eight, and hardly smaller at nine." in text
     assert max(apart, key=apart.get) == 8 and apart[9] > 0.7 * apart[8] and apart[9] > 5 * apart[10]
-    said = "with 8 and with 16 the last figure has a larger $\\kappa$ for it than at stride 1."
-    assert said in text and all(apart[filters] > found(filters, 1) for filters in (8, 16))
+    assert "with 8 and with 16 the last figure has a larger $\\kappa$ for it than at stride 1." in TEXT
+    assert all(apart[filters] > found(filters, 1) for filters in (8, 16))
     assert apart[32] < found(32, 1) and apart[4] > found(4, 1) / 2
-    assert "With so few filters it gains little without the ReLU either." in text
 
 
-def test_with_a_relu_more_filters_raise_kappa_and_leave_the_loss(text):
-    lines = table("convolution", "with a ReLU between the layers")
+def test_with_a_relu_more_filters_raise_kappa_and_leave_the_loss():
     rows = {}
-    for line in lines:
-        kernel, stride, filters, *found = (float(cell.replace(",", "")) for cell in line.split())
+    for kernel, stride, filters, *found in cells(FIRST, "with a ReLU between the layers"):
         rows.setdefault((kernel, stride), {})[filters] = found
     assert [*rows] == [(3, 1), (7, 1), (3, 3)] and all([*pair] == [4, 16] for pair in rows.values())
-    assert "Four times as many multiply $\\kappa$ by 50 and more." in text
-    assert "raise it by a factor of 50 and more, and as much of the loss is left, within 0.03." in text
+    assert "$\\kappa$ by 50 and more." in TEXT and "factor of 1.6, or even" in TEXT
+    assert "factor of 50 and more, and as much of the loss is left, within 0.03." in TEXT
     ratios = []
     for (kernel, _), pair in rows.items():
         few, many = pair.values()
         assert many[0] / few[0] >= 50 and max(abs(a - b) for a, b in zip(few[3:], many[3:], strict=True)) <= 0.031
         assert [few[1], many[1]] == [m * (2 * kernel**2 - 1) for m in pair]
         ratios.append(many[2] / few[2])
-    assert "keep their $\\kappa$ within a factor of 1.6, or even lower it." in text
     assert min(ratios) < 1 / 2 and all(1 / 1.6 < ratio < 1.6 for ratio in ratios[:2])
-    assert "**Larger kernels have the larger $\\kappa$ here too**, and more of the loss is left." in text
-    small, large, apart = rows.values()
-    for filters in (4, 16):
-        assert small[filters][0] < large[filters][0]
-        assert all(a < b for a, b in zip(small[filters][3:], large[filters][3:], strict=True))
-        assert all(a < b for a, b in zip(small[filters][3:], apart[filters][3:], strict=True))
-        assert 1 / 1.5 < apart[filters][0] / small[filters][0] < 1.5
-    assert (
-        "It changes $\\kappa$ little and lowers that of the largest eigenvalues, and yet more of the loss is left."
-        in text
-    )
+    for small, large, apart in zip(*(pair.values() for pair in rows.values()), strict=True):
+        assert small[0] < large[0] and 1 / 1.5 < apart[0] / small[0] < 1.5
+        assert all(a < min(b, c) for a, b, c in zip(small[3:], large[3:], apart[3:], strict=True))
 
 
-def test_what_the_tasks_are(text):
+def test_what_the_tasks_are():
     """One for each kernel and stride, without an activation and with a ReLU."""
-    assert "for m, at in ((filters, seed), (many, seeds + seed))" in text
-    assert "The network to be imitated always has 32 filters." in text and "few, many = 4, 32" in text
-    drawn = "other = network([1, relu_filters[-1], 1], [(k, k)] * 2, seeds + seed)"
-    assert text.count(drawn) == 1 and "relu_filters = 20, [4, 16]" in text
-    assert "For each kernel and stride all networks imitate the same ones, of 16 filters with ReLUs." in text
+    assert "always has 32 filters." in TEXT and "many = 4, 32" in TEXT
+    assert "ones, of 16 filters with" in TEXT and "relu_filters = 20, [4, 16]" in TEXT
 
 
-def test_medians_of_the_table_and_of_the_figure(further):
-    """Five networks, and ten."""
-    assert "At one and two filters the two differ by up to a factor of three." in further
-    figure = {}
-    for row in results.kept("convolution-further"):
-        figure.setdefault((row["view"], row["kernel"], row["filters"]), []).append(row["kappa"])
-    ratios = []
-    for line in table("convolution-further", "condition number, median of 5"):
-        view, kernel, *found = line.replace("pixels in a line", "pixels_in_a_line").split()
-        for filters, value in zip((1, 2), map(float, found[:2]), strict=True):
-            there = median(figure[view.replace("_", " "), int(kernel), filters])
-            ratios.append(max(value / there, there / value))
-    assert 2 < max(ratios) < 3.5
+def test_medians_of_the_tables_and_of_the_figure():
+    figure, over_limit = {}, {}
+    for row in results.kept(SECOND):
+        where = row["view"], row["kernel"], row["filters"]
+        figure.setdefault(where, []).append(row["kappa"])
+        over_limit.setdefault(where, []).append(row["kappa"] / row["limit"])
+    medians = [
+        median(figure[view, int(k), m]) / of[m - 1]
+        for m in (1, 2)
+        for view, k, *of in cells(SECOND, "condition number, median of 5")
+    ]
+    assert 2 < max(max(ratio, 1 / ratio) for ratio in medians) < 3.5  # of five networks and of ten
+    assert "At stride 1 (lines) each" in TEXT
+    several = [found for (_, _, filters), found in over_limit.items() if filters > 1]
+    assert min(map(median, several)) > 1 and min(map(min, several)) > 0.8
+    assert "kernels of 11 on squares" in FURTHER and median(over_limit["squares", 11, 1]) < 1
+    width = {row[0]: row[1] for row in cells("one-hidden-layer", "whitened MNIST, means over")}[4500]
+    assert f"layer](one-hidden-layer.md) of 4,500 units still has {width:.1f}." in FURTHER
 
 
-def test_width_without_sharing(further):
-    assert "[one hidden layer](one-hidden-layer.md) of 4,500 units still has 3.5." in further
-    rows = [line.split() for line in table("one-hidden-layer", "whitened MNIST, means over")]
-    (row,) = (row for row in rows if row[0].replace(",", "") == "4500")
-    assert f"{float(row[1]):.1f}" == "3.5"
-
-
-def test_medians_of_the_figure_and_the_limit(text, further):
-    assert "From two filters on every median of the figure above lies above its limit" in further
-    assert "At stride 1 (lines) each curve falls from two filters on to its dotted line" in text
-    ratios = {}
-    for row in results.kept("convolution-further"):
-        ratios.setdefault((row["view"], row["kernel"], row["filters"]), []).append(row["kappa"] / row["limit"])
-    assert all(median(found) > 1 for (_, _, filters), found in ratios.items() if filters > 1)
-    assert "a single network at most a fifth below" in further
-    assert min(min(found) for (_, _, filters), found in ratios.items() if filters > 1) > 0.8
-    assert (
-        "the median may be lower, as for kernels of 11 on squares" in further and median(ratios["squares", 11, 1]) < 1
-    )
-
-
-def test_trends_of_figure_8_as_coded(further):
-    lines = table("convolution-further", "condition number, median of 10")
-    printed = [[float(cell) for cell in line.split()[3:]] for line in lines if line.startswith("as coded")]
+def test_trends_of_figure_8_as_coded():
+    printed = [row[3:] for row in cells(SECOND, "condition number, median of 10") if row[0] == "as coded"]
     where = {"images": "whitened", "formula": "as coded"}
     hundred = [
-        [
-            median(kappas("convolution-further-published", **where, kernel=kernel, filters=filters))
-            for filters in (2, 3, 4, 5)
-        ]
+        [median(kappas(f"{SECOND}-published", **where, kernel=kernel, filters=m)) for m in (2, 3, 4, 5)]
         for kernel in (7, 9, 11)
     ]
-    assert "from three filters on larger kernels improve it" in further
-    assert all(list(column) == sorted(column, reverse=True) for column in list(zip(*printed, strict=True))[1:])
-    assert "There both trends are clear; kernel 11 levels off at four filters." in further
-    assert all(list(column) == sorted(column, reverse=True) for column in zip(*hundred, strict=True))
+    falls = [*zip(*printed, strict=True), *zip(*hundred, strict=True)]
+    assert all(list(column) == sorted(column, reverse=True) for column in falls)
+    assert "clear; kernel 11 levels off" in FURTHER
     assert all(row[:3] == sorted(row[:3]) and row[3] > 0.9 * row[2] for row in hundred)
 
 
-def test_the_proof_for_two_layers(further):
+def test_the_proof_for_two_layers():
     """The display, against automatic differentiation of the effective kernel."""
-    assert r"\sum_{t \in K_1} w_f(j - t)\, w_f(j' - t) + \sum_{t \in K_2} v_f(j - t)\, v_f(j' - t)" in further
+    assert "\\sum_{t \\in K_1} w_f(j - t)\\, w_f(j' - t) + \\sum_{t \\in K_2} v_f(j -" in FURTHER
     draw = torch.Generator().manual_seed(0)
     v, w = (torch.randn(3, taps, generator=draw, dtype=torch.float64) for taps in (2, 4))  # three filters
     window = v.shape[1] + w.shape[1] - 1

@@ -1,228 +1,116 @@
 """The numbers in the texts of "Which eigenvalues are zero?" and "Along the training" are those of their tables."""
 
-import re
-
 import pytest
-from gnbook import results
 from gnbook.counting_zeros.networks import trained
 from gnbook.counting_zeros.rules import free_directions
 
 import gnlib
-from tests.pages.pages import prose, slider, table, texts
+from tests.pages.pages import kept, named, number, prose, scientific, slider, texts
 
-PAGE, FURTHER = "counting-zeros", "counting-zeros-further"
-EPSILON = 2.0**-52
-
-
-def tables(name, words):
-    """Return the lines under the heads of the tables whose captions have these words."""
-    return [text.splitlines()[2:] for text in texts(name) if words in text.partition("\n")[0]]
+FIRST, SECOND = "counting-zeros", "counting-zeros-further"
+TEXT, FURTHER = prose(f"notebooks/{FIRST}"), prose(f"notebooks/{SECOND}")
+TRUE, FLOAT64 = "singular values, relative", "float64, relative"
 
 
-@pytest.fixture(scope="module")
-def page():
-    return prose("notebooks/counting-zeros")
+def rules(epoch):
+    """By rule: rank, condition number and gap."""
+    at = slice(0, 3) if epoch == 0 else slice(3, 6)
+    return {name: row[at] for name, row in named(FIRST, "seven rules, 2000 eigenvalues").items()}
 
 
-@pytest.fixture(scope="module")
-def further():
-    return prose("notebooks/counting-zeros-further")
-
-
-@pytest.fixture(scope="module")
-def rules():
-    """By rule: rank, condition number and gap before training, and after it."""
-    (lines,) = tables(PAGE, "seven rules, 2000 eigenvalues")
-    cells = (line.rsplit(maxsplit=6) for line in lines)
-    return {name: [None if cell == "-" else float(cell) for cell in row] for name, *row in cells}
-
-
-def test_the_rules_on_one_network(page, further, rules):
-    before, after = ({name: row[i : i + 3] for name, row in rules.items()} for i in (0, 3))
-    kappas = [kappa for _, kappa, _ in after.values()]
-    everyday = sorted(kappas)[:-1]  # all but the singular values, which few compute
-    assert (f"{min(everyday):.0e}", f"{max(everyday):.0e}", f"{max(kappas):.0e}") == ("4e+03", "3e+10", "2e+13")
-    assert r"from $4 \cdot 10^3$ to $3 \cdot 10^{10}$, and the right one is $2 \cdot 10^{13}$" in page
-    assert "seven rules have six answers" in page and (len(kappas), len(set(kappas))) == (7, 6)
-    regular = [gap for _, kappa, gap in before.values() if kappa == 1.4e9]
-    others = [gap for _, kappa, gap in before.values() if kappa != 1.4e9]
-    assert "all 2,000 eigenvalues count: the matrix is *regular*. Four rules agree" in page and regular == [None] * 4
-    assert "The thresholds of the others are too high, and cut where their gap is 1." in page and others == [1.0] * 3
-    margins = [1 / (1.4e9 * EPSILON**power) for power in (1, 2)]
-    assert "Here it is some $3 \\cdot 10^6$ for eigenvalues of $J J^\\top$, and $10^{22}$ for singular values." in page
-    assert [f"{margin:.0e}" for margin in margins] == ["3e+06", "1e+22"]
-    rank, kappa, gap = after["singular values, relative"]
-    assert "The singular values find 1,538 eigenvalues and a gap of eighteen orders of magnitude" in page
-    assert (rank, kappa) == (1538, 1.8e13) and 1e18 < gap < 1e19
-    stops, lower, missed = after["float64, relative"]
-    assert "stops one eigenvalue short, and reports a condition number 570 times as small" in page
-    ((untrained, trained),) = tables(PAGE, "gnlib.condition_number(net, x)")
-    assert "here 570 was one eigenvalue short." in page and untrained.split()[-1] == f"{margins[0]:.0e}"
-    assert float(trained.split()[-1]) > 1e18 / 2
-    assert "stops at 1,537, where the next eigenvalue is 570 times as small." in further
-    assert "At the right place, 1,538, theirs is 58." in further  # asserted in a cell
-    left, *shown = sorted(int(rank) for rank, *_ in after.values())[1:]  # "the two others stop further left"
+def test_the_rules_on_one_network():
+    before, after = rules(0), rules(100)
+    kappas = sorted(kappa for _, kappa, _ in after.values())
+    everyday = [scientific(kappa) for kappa in (kappas[0], kappas[-2])]  # few compute the singular values
+    said = "from ${}$ to ${}$, and the right one is ${}$"
+    assert said.format(*everyday, scientific(kappas[-1])) in TEXT and (len(kappas), len({*kappas})) == (7, 6)
+    (full, regular, _), margins = before[TRUE], [1 / (before[TRUE][1] * 2.0 ** (-52 * power)) for power in (1, 2)]
+    assert f"all {full:,.0f} eigenvalues count:" in TEXT and "gap is 1." in TEXT
+    assert sorted((kappa == regular, gap) for _, kappa, gap in before.values() if gap) == [(False, 1)] * 3
+    said = f"is some ${scientific(margins[0])}$ for eigenvalues of $J J^\\top$, and $10^{{22}}$ for singular"
+    assert said in TEXT and f"{margins[1]:.0e}" == "1e+22"
+    (rank, kappa, gap), (stops, lower, missed) = after[TRUE], after[FLOAT64]
+    assert f"values find {rank:,.0f} eigenvalues and" in TEXT and 1e18 < gap < 1e19
+    assert f"condition number {missed:.0f} times as" in TEXT and f"here {missed:.0f} was one" in TEXT
+    assert kappa / lower == pytest.approx(missed, rel=0.03) and stops == rank - 1
+    (_, _, _, untrained), (_, _, _, of_trained) = named(FIRST, "gnlib.condition_number(net, x)").values()
+    assert untrained == float(f"{margins[0]:.0e}") and of_trained > 1e18 / 2
+    assert f"stops at {stops:,.0f}, where the next eigenvalue is {missed:.0f} times as" in FURTHER
+    assert f"right place, {rank:,.0f}, theirs is 58." in FURTHER  # asserted in a cell
+    left, *shown = sorted(rank for rank, *_ in after.values())[1:]  # the two others stop further left
     assert left < 1499 and shown == [1519, 1530, 1537, 1537, 1538]
-    assert (stops, missed) == (1537, 570) and kappa / lower == pytest.approx(570, rel=0.03)
 
 
-def test_the_threshold_decides(page, further, rules):
-    kappas = {name.partition(",")[0]: name.partition("κ ")[2].split(" → ") for name in slider(FURTHER)}
-    assert "Up to $\\tau = 10^{-10}$ the condition number of the untrained network stays the same." in page
-    assert {kappas[f"1e-{exponent}"][0] for exponent in range(10, 21)} == {"1.4e9"} != {kappas["1e-9"][0]}
-    assert (
-        r"It is $3.2 \cdot 10^{10}$ at $\tau = 10^{-11}$, and $1.8 \cdot 10^{13}$, the right value, at $10^{-14}$."
-        in page
-    )
-    assert (kappas["1e-11"][1], kappas["1e-14"][1]) == ("3.2e10", "1.8e13")
-    assert rules["singular values, relative"][4] == 1.8e13
-    assert "only two positions of the slider are right, $10^{-15}$ and $10^{-14}$." in further
-    assert [tau for tau, (_, after) in kappas.items() if after == "1.8e13"] == ["1e-15", "1e-14"]
+def test_the_threshold_decides():
+    found = {name.partition(",")[0]: name.partition("κ ")[2].split(" → ") for name in slider(SECOND)}
+    kappas = {tau: [float(kappa) for kappa in pair] for tau, pair in found.items()}
+    assert "$\\tau = 10^{-10}$ the condition" in TEXT
+    assert {kappas[f"1e-{power}"][0] for power in range(10, 21)} == {rules(0)[TRUE][1]} != {kappas["1e-9"][0]}
+    low, right = (scientific(kappas[tau][1], 1) for tau in ("1e-11", "1e-14"))
+    assert f"is ${low}$ at $\\tau = 10^{{-11}}$, and ${right}$, the right value, at $10^{{-14}}$." in TEXT
+    assert "are right, $10^{-15}$ and $10^{-14}$." in FURTHER
+    assert [tau for tau, (_, after) in kappas.items() if after == rules(100)[TRUE][1]] == ["1e-15", "1e-14"]
 
 
-def test_the_largest_wrong_gap(page):
-    assert "from one narrow network of ReLUs, where a gap of 570 was in the wrong place." in page
-    gaps = []
-    for right, *others in (lines for name in (PAGE, FURTHER) for lines in tables(name, "seven rules")):
-        assert right.startswith("singular values, relative")
-        cells = [(line.split()[i - 2], right.split()[i - 2], line.split()[i]) for line in others for i in (-1, -4)]
-        gaps += [float(gap) for rank, truth, gap in cells if rank != truth]
-    assert max(gaps) == 570 and len(gaps) == 3 + 6 + 6 + 6
+def test_the_largest_wrong_gap():
+    gaps, tables = [], [text for name in (FIRST, SECOND) for text in texts(name) if text.startswith("seven rules")]
+    for right, *others in (text.splitlines()[2:] for text in tables):
+        assert right.startswith(TRUE)
+        rows = [line.split() for line in (right, *others)]
+        gaps += [float(row[at]) for row in rows[1:] for at in (-1, -4) if row[at - 2] != rows[0][at - 2]]
+    assert f"gap of {max(gaps):.0f} was in" in TEXT and len(gaps) == 3 + 6 + 6 + 6
 
 
-def test_the_margins_of_other_networks(page):
-    said = "A small CNN and a perceptron of five layers have [no zeros, and margins above $10^9$]"
-    assert said in page and "before training and after it." in page
-    (rows,) = tables(FURTHER, "two networks of other kinds, nk = 500")
-    assert [row.split()[0] for row in rows] == ["CNN", "perceptron"]
-    for row in rows:
-        rank, trained, *_, margin, margin_trained = map(float, row.split()[1:])
-        assert rank == trained == 500 and min(margin, margin_trained) > 1e9
+def test_the_library_finds_the_rank():
+    before, after = named(FIRST, "gnlib.condition_number(net, x)").values()
+    _, trained_, without = named(SECOND, "gnlib.condition_number(net, x)").values()
+    assert before[:2] == [2000, 2000] and after[:2] == trained_[:2] and after[0] - after[1] == 3
+    assert f"of its {after[0] - without[0]:.0f} directions" in FURTHER and without[0] == without[1]
+    assert after[1] == rules(100)[TRUE][0] and "rank: 40 of 50" in "\n".join(texts(SECOND))
+    assert "margins above $10^9$]" in TEXT
+    others = named(SECOND, "two networks of other kinds, nk = 500")
+    assert [*others] == ["CNN", "perceptron"]
+    assert all(row[:2] == [500, 500] and min(row[-2:]) > 1e9 for row in others.values())
 
 
-def test_the_library_finds_the_rank(page, further, rules):
-    ((before, after),) = tables(PAGE, "gnlib.condition_number(net, x)")
-    ((_, trained, without),) = tables(FURTHER, "gnlib.condition_number(net, x)")
-    free, rank = map(int, trained.split()[1:3])
-    assert "three below it after training" in page and free - rank == 3 and f" {free}  {rank}  " in after
-    bound, found = map(int, re.findall(r" (\d{4}) ", without))
-    assert "three of its 11 directions" in further and (found, free - bound) == (bound, 11)
-    assert rank == rules["singular values, relative"][3] and before.split()[2:4] == ["2000", "2000"]
-    assert "rank: 40 of 50" in "\n".join(texts(FURTHER)) and "Each repeated image takes five from the rank." in further
-
-
-def test_what_the_rule_misses_of_fifteen_units(page):
+def test_what_the_rule_misses_of_fifteen_units():
     images, labels = gnlib.load("mnist", 200, stride=2)
-    net, _ = trained(15, images, labels, epochs=0)
-    found = gnlib.condition_number(net, images)
-    assert "Before training the rank with 15 ReLUs is 1,566." in page and "$\\kappa$ is $2 \\cdot 10^{14}$" in page
-    assert found.rank == free_directions(net.weights(), images) == 1566
-    assert found.value == pytest.approx(2.3e14, rel=0.02)
-    later = gnlib.condition_number(trained(15, images, labels, epochs=100)[0], images)
-    assert "At 15 units it has the direction wrong." in page and later.value < found.value / 100
-    assert 450 < found.rank - later.rank < 550  # "some 500 directions are lost"
+    (net, _), (late, _) = (trained(15, images, labels, epochs=epochs) for epochs in (0, 100))
+    found, later = gnlib.condition_number(net, images), gnlib.condition_number(late, images)
+    assert f"rank with 15 ReLUs is {found.rank:,}." in TEXT and found.rank == free_directions(net.weights(), images)
+    assert f"$\\kappa$ is ${scientific(found.value)}$" in TEXT
+    assert "At 15 units it" in TEXT and later.value < found.value / 100
+    assert found.rank - later.rank == pytest.approx(500, abs=50)
 
 
-def test_width_and_the_cap(page, further, rules):
-    (live,), (kept,) = (tables(name, "caps κ at") for name in (PAGE, FURTHER))
-    for lines, cap, said, where in ((live, 4200, "about 4,200", page), (kept, 840, "about 840", further)):
-        assert {float(line.split()[i]) for line in lines[5:] for i in (3, 5)} == {cap} and said in where
-    kappas = {int(line.split()[0]): [float(line.split()[i]) for i in (3, 5)] for line in live[:5]}
-    assert (kappas[20][0], kappas[100][0]) == (1.4e9, 7.2e4)
-    assert "falls from $1.4 \\cdot 10^9$ at 20 units to $7.2 \\cdot 10^4$ at 100, 20,000-fold." in page
-    assert round(kappas[20][0] / kappas[100][0], -4) == 20_000
-    assert kappas[30] == [1.9e6, 7.7e9]
-    regular = [m for m in kappas if m >= 30]
-    assert max(regular, key=lambda m: kappas[m][1] / kappas[m][0]) == 30
-    assert "raises that of 30 units by a factor of 4,000, and lowers those of 50 and 100 by about a third" in page
-    assert kappas[30][1] / kappas[30][0] == pytest.approx(4000, rel=0.05)
-    assert [kappas[m][1] / kappas[m][0] for m in (50, 100)] == pytest.approx([2 / 3] * 2, abs=0.05)
-    assert "At 20 units the float64 rule hides a larger rise" in page
-    before, after = (rules["singular values, relative"][i] for i in (1, 4))
-    assert after / before > kappas[30][1] / kappas[30][0] > kappas[20][1] / kappas[20][0]
-    assert "the right $\\kappa$ grows some 13,000-fold" in page and round(after / before, -3) == 13_000
-    assert "has 1,564. Why?" in page and int(live[0].split()[4]) == 1564
-    assert "from $2.8 \\cdot 10^{10}$ to $4.9 \\cdot 10^{10}$, where the right one falls" in page and kappas[15] == [
-        2.8e10,
-        4.9e10,
-    ]
-    singular = [tuple(int(line.split()[i]) < 2000 for i in (4, 6)) for line in live[:5]]  # hollow in the figure
+def by_width(name):
+    """Width, loss, rule, and κ and rank before training and after."""
+    (lines,) = (text.splitlines()[2:] for text in texts(name) if "caps κ at" in text.partition("\n")[0])
+    return [[number(word) for word in line.split()] for line in lines]
+
+
+def test_width_and_the_cap():
+    live, larger = by_width(FIRST), by_width(SECOND)
+    for rows, text in ((live, TEXT), (larger, FURTHER)):
+        (cap,) = {row[i] for row in rows[5:] for i in (3, 5)}
+        assert f"about {cap:,.0f}" in text
+    kappas = {row[0]: [row[3], row[5]] for row in live[:5]}
+    growth = {m: after / before for m, (before, after) in kappas.items()}
+    first, last = (kappas[m][0] for m in (20, 100))
+    said = f"falls from ${scientific(first, 1)}$ at 20 units to ${scientific(last, 1)}$ at 100, "
+    assert f"{said}{round(first / last, -4):,.0f}-fold." in TEXT
+    said = f"that of 30 units by a factor of {round(growth[30], -3):,.0f}, and lowers those of 50 and 100 by about"
+    assert said in TEXT and [growth[m] for m in (50, 100)] == pytest.approx([2 / 3] * 2, abs=0.05)
+    assert max((m for m in kappas if m >= 30), key=growth.get) == 30
+    right = rules(100)[TRUE][1] / rules(0)[TRUE][1]
+    assert "At 20 units the float64 rule hides" in TEXT and right > growth[30] > growth[20]
+    assert f"grows some {round(right, -3):,.0f}-fold" in TEXT and f"has {live[0][4]:,.0f}." in TEXT
+    assert "from ${}$ to ${}$, where the".format(*(scientific(kappa, 1) for kappa in kappas[15])) in TEXT
+    singular = [tuple(row[i] < 2000 for i in (4, 6)) for row in live[:5]]  # hollow in the figure
     assert singular == [(True, True), (False, True), *[(False, False)] * 3]
-    widest = kept[4].split()
-    assert "it raises both, that of 100 about [a hundredfold](training.md)." in further
-    assert float(widest[5]) / float(widest[3]) == pytest.approx(110, abs=5) and int(widest[6]) == 10_000
-    row = kept[3].split()
-    assert "$m = 50$ loses a third of its rank in training: its condition number jumps by five orders" in further
-    assert int(row[6]) == pytest.approx(2 / 3 * int(row[4]), rel=0.02)
-    assert 1e5 < float(row[5]) / float(row[3]) < 1e6
-
-
-def test_the_directions_at_the_size_of_the_paper(further):
-    (free,) = {row["directions"] for row in results.kept("counting-zeros") if (row["figure"], row["epoch"]) == (9, 0)}
-    assert f"it has {free:,} directions for 10,000 eigenvalues" in further
-
-
-def test_the_path_of_figure_10():
-    page, rows = prose("notebooks/training"), [row for row in results.kept("training") if row["figure"] == 10]
-    ends = {}
-    for scale in ("small", "unit"):
-        path = [row for row in rows if row["scale"] == scale]
-        first, last = (
-            sum(row["kappa"] for row in path if row["epoch"] == epoch) / 3
-            for epoch in (0, max(r["epoch"] for r in path))
-        )
-        ends[scale] = first, max(row["kappa"] for row in path), last
-    first, most, last = ends["small"]
-    assert "On small images $\\kappa$ doubles and comes back; on unit images it grows sevenfold." in page
-    assert most == pytest.approx(2 * first, rel=0.1) and last == pytest.approx(first, rel=0.05)
-    first, most, last = ends["unit"]
-    assert last == pytest.approx(7 * first, rel=0.05)
-    largest = max(row["lemma_2"] / row["kappa"] for row in rows)
-    assert f"Lemma 2 is at most {largest:.2f} times as large" in page
-
-
-def test_noise_and_not_the_rate_keeps_kappa_up():
-    page = prose("notebooks/training")
-    cells = {tuple(line.split()[:2]): line.split()[2:] for line in table("training", "one network, κ after 200 epochs")}
-    assert [float(cells[scale, "0.2"][0]) for scale in ("unit", "small")] == pytest.approx([0.31, 0.00031])
-    assert "the rate acts like a thousandth of what it is on unit ones" in page
-    assert cells["small", "200.0"][2:] == ["-", "-"] and cells["small", "200.0"][0] == cells["unit", "0.2"][0]
-    start, *both = map(float, cells["small", "0.2"][1:])
-    noisy, full = zip(*(map(float, cells["small", rate][2:]) for rate in ("20.0", "64.0")), strict=True)
-    assert [round(kappa) for kappa in (*full, start)] == [8] * 3
-    quiet = sorted(float(cells[row][3]) for row in cells if cells[row][3] != "-")
-    said = f"Without noise $\\kappa$ is {quiet[0]:.0f} to {quiet[-1]:.0f} at this time, at every rate at which the"
-    assert f"{said} loss falls." in page
-    said = "With minibatches it is the higher, the larger the rate: {:.0f} and {:.0f} on small images."
-    assert said.format(*noisy) in page and [round(kappa / start) for kappa in noisy] == [3, 12]
-    share, _, unit, _ = cells["unit", "0.2"]
-    assert f"unit ones are at {float(unit):.0f} at a third of the stable rate, small ones at {noisy[1]:.0f}" in page
-    assert float(share) == pytest.approx(1 / 3, abs=0.03) and float(cells["small", "64.0"][0]) == 0.1
-    assert len(set(both)) == 1 and "At 0.2 noise does next to nothing on small images" in page
-
-
-def test_what_the_networks_of_pruning_do():
-    page = prose("notebooks/training")
-    ends = {
-        name: [
-            row["kappa"]
-            for row in results.kept("pruning-further")
-            if (row["network"], row["pruning"]) == (name, "none")
-            and row["columns"] == "kept"
-            and row["statistics"] != "running"
-        ]
-        for name in ("ResNet20", "ViT")
-    }
-    up, down = ((found[0], found[-1]) for found in ends.values())
-    at_20 = ends["ResNet20"][1]
-    assert {row["epoch"] for row in results.kept("pruning-further") if row["kappa"] == at_20} == {20}
-    assert at_20 == max(ends["ResNet20"]) and at_20 / up[0] == pytest.approx(730, rel=0.01)
-    assert "that of a ResNet20 rises a hundredfold, that of a transformer falls as much" in page
-    assert min(up[1] / up[0], down[0] / down[1]) > 80
-    assert "The $\\kappa$ of the ResNet20 goes from 430 to 58,000 in 100 epochs" in page
-    assert up == pytest.approx((430, 58_000), rel=0.01)
-    assert "that of the transformer from 66 millions to 790,000 in 200" in page
-    assert down == pytest.approx((66e6, 790_000), rel=0.01)
-    said = "that of the ResNet20 rises some 730-fold by epoch 20 and ends {:.0f}-fold above its start, "
-    said += "that of the ViT falls by a factor of {:.0f}, that of the MLP doubles."
-    assert said.format(up[1] / up[0], down[0] / down[1]) in page
+    fifty, widest = larger[3:5]
+    assert "that of 100 about [a" in FURTHER and widest[5] / widest[3] == pytest.approx(110, abs=5)
+    assert widest[6] == 10_000 and "$m = 50$ loses a" in FURTHER
+    assert fifty[6] == pytest.approx(2 / 3 * fifty[4], rel=0.02) and 1e5 < fifty[5] / fifty[3] < 1e6
+    (free,) = {row["directions"] for row in kept(FIRST) if (row["figure"], row["epoch"]) == (9, 0)}
+    assert f"it has {free:,} directions for 10,000 eigenvalues" in FURTHER

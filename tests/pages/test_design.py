@@ -1,13 +1,12 @@
 """The numbers in the text of "Design" and of its further experiments are those of kept tables and of their outputs."""
 
 import math
-import re
-from functools import partial
+from functools import cache, partial
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
-from gnbook import results
 from gnbook.design.families import FAMILIES, HELD_OUT, build
 from gnbook.design.in_batches import HORIZON as LONG
 from gnbook.design.initialisations import SEARCHED, UNTUNED, initialised
@@ -19,41 +18,32 @@ from gnbook.shared.training import GradientDescent, fastest, train
 from gnbook.shared.tuning import constant_loss
 
 import gnlib
-from tests.pages.pages import prose, table
+from tests.pages.pages import kept, named, prose
+
+TEXT, CARD = f"{prose('notebooks/design')} {prose('notebooks/design-further')}", prose("book/scorecard")
+BEST, ZERO, ALL = UNTUNED[0], "last layer zero", {*UNTUNED, *SEARCHED}
 
 
-@pytest.fixture(scope="module")
-def text():
-    return f"{prose('notebooks/design')} {prose('notebooks/design-further')}"
-
-
-@pytest.fixture(scope="module")
-def held():
-    """Gradient descent on the families held out."""
-    return [row for row in results.kept("design-further") if row["held_out"] and row["optimizer"] == "descent"]
-
-
-@pytest.fixture(scope="module")
-def counted(held):
-    """Those of them in which trainings arrive."""
-    return arriving(held)
-
-
-@pytest.fixture(scope="module")
-def adam():
-    """Adam on the families held out, all of which count."""
-    rows = [row for row in results.kept("design-further") if row["held_out"] and row["optimizer"] == "adam"]
+@cache
+def held(optimizer):
+    """Trainings of the families held out, all of which count."""
+    rows = [row for row in kept("design-further") if row["held_out"] and row["optimizer"] == optimizer]
     assert arriving(rows) == rows
     return rows
 
 
-@pytest.fixture(scope="module")
-def bar():
-    return UNTUNED[0]
-
-
 def of_family(rows, family):
     return [row for row in rows if row["family"] == family]
+
+
+def speed(optimizer, name, than=BEST, family=None, **options):
+    """How many times as fast an initialisation is, the geometric mean."""
+    rows = held(optimizer)
+    return speedups(of_family(rows, family) if family else rows, name, than, **options)[0]
+
+
+def by_family(optimizer, name, than=BEST):
+    return {family: speed(optimizer, name, than, family) for family in HELD_OUT}
 
 
 def mean_of(rows, name, column):
@@ -61,397 +51,296 @@ def mean_of(rows, name, column):
     return np.exp(np.mean([np.log(row[column] or HORIZON) for row in rows if row["initialisation"] == name]))
 
 
-def test_what_was_run(text, held, counted, adam):
-    table = results.kept("design-further")
-    assert {row["initialisation"] for row in held} == {*UNTUNED, *SEARCHED}
-    assert (
-        "It has the four held-out families, with five seeds of each under gradient descent and three under Adam."
-        in text
-    )
-    assert {(row["family"], row["optimizer"], row["seed"]) for row in table} == {
-        (family, optimizer, seed)
-        for family in HELD_OUT
-        for optimizer, seeds in (("descent", 5), ("adam", 3))
-        for seed in range(1, seeds + 1)
-    }
-    assert "Four families: five seeds of each under gradient descent, three under Adam." in text
-    assert [len({row["family"] for row in rows}) for rows in (counted, adam)] == [4, 4] and counted == held
-    assert "Five are *free*, seven take a search" in text and (len(UNTUNED), len(SEARCHED)) == (5, 7)
+def ends(values):
+    return min(values), max(values)
+
+
+def test_what_was_run():
+    runs = {(row["family"], row["optimizer"], row["seed"]) for row in kept("design-further")}
+    seeds = {"descent": range(1, 6), "adam": range(1, 4)}
+    assert runs == {(family, way, seed) for family, way in product(HELD_OUT, seeds) for seed in seeds[way]}
+    assert {row["initialisation"] for row in held("descent")} == ALL and (len(UNTUNED), len(SEARCHED)) == (5, 7)
     sizes = [sum(p.numel() for p in build(family, seed=0).parameters()) for family in FAMILIES]
-    assert "of 7,300 to 49,900 parameters" in text
-    assert (round(min(sizes), -2), round(max(sizes), -2)) == (7300, 49_900)
+    assert f"of {round(min(sizes), -2):,} to {round(max(sizes), -2):,} parameters" in TEXT
+    assert f"choice is `{CHOICE}`; success is {ENOUGH} times the" in TEXT
 
 
-def test_what_was_chosen_beforehand(text):
-    assert f"the choice is `{CHOICE}`; success is {ENOUGH} times the speed" in text
+def test_no_search_beats_the_best_that_is_free():
+    assert all(speed(way, name) < 1 for way in ("descent", "adam") for name in SEARCHED)
+    assert all(speed("descent", name) < 1 for name in {*UNTUNED[1:]} - {ZERO}) and "it | 1 |" in TEXT
+    value, low, high = speedups(held("descent"), ZERO, BEST)
+    assert low < 1 < value < high and all(speed("adam", name, ZERO) < 1 for name in ALL - {ZERO})
 
 
-def test_no_search_beats_the_best_that_is_free(text, held, counted, adam, bar):
-    assert "The best beginnings cost nothing, and no search that was tried was shown to beat them." in text
-    assert "torch's default; the last layer at zero cannot be told apart from it | 1 |" in text
-    assert "No search is ahead of torch's default in the mean, with either optimiser." in text
-    assert all(speedups(adam, name, bar)[0] < 1 for name in SEARCHED)
-    zero = "last layer zero"
-    assert "five seeds do not tell these two apart" in text
-    value, low, high = speedups(counted, zero, bar)
-    assert low < 1 < value < high and all(speedups(counted, name, bar)[0] < 1 for name in {*UNTUNED[1:]} - {zero})
-    assert all(speedups(counted, name, bar)[0] < 1 for name in SEARCHED)
-    assert all(speedups(adam, name, zero)[0] < 1 for name in {*UNTUNED, *SEARCHED} - {zero})
-
-
-def test_without_trained_biases_kappa_is_blind_to_the_product(text):
+def test_without_trained_biases_kappa_is_blind_to_the_product():
     here, found = images(25, 0, torch.device("cpu")), []
-    for trained in (True, False):
-        for gain in (1, 0.41, 0.25):
-            module = initialised(build("CNN", seed=0), "Kaiming", here, seed=0)
-            for name, p in module.named_parameters():
-                p.requires_grad_(trained or "weight" in name)
-                p.data *= gain if "weight" in name else 1
-            found.append(gnlib.condition_number(module, here.x).value)
+    for trained, gain in product((True, False), (1, 0.41, 0.25)):
+        module = initialised(build("CNN", seed=0), "Kaiming", here, seed=0)
+        for name, p in module.named_parameters():
+            p.requires_grad_(trained or "weight" in name)
+            p.data *= gain if "weight" in name else 1
+        found.append(gnlib.condition_number(module, here.x).value)
     one, less, least, *frozen = found
-    assert f"has $\\kappa = {one:.0f}$ with Kaiming's weights, {less:.0f} with a gain of 0.41 on each layer" in text
-    assert f"and {least:,.0f} with 0.25. With its biases" in text
-    assert f"With its biases frozen it has {frozen[0]:.0f} each time." in text
+    assert f"$\\kappa = {one:.0f}$ with Kaiming's weights, {less:.0f} with a gain of 0.41 on each" in TEXT
+    assert f"and {least:,.0f} with 0.25." in TEXT and f"it has {frozen[0]:.0f} each time." in TEXT
     assert frozen == pytest.approx([frozen[0]] * 3, rel=1e-6)
 
 
-def test_the_mean_hangs_on_the_funnel(text, counted, bar):
-    others = [row for row in counted if row["family"] != "funnel, leaky ReLU"]
-    assert f"without it, it would be {speedups(others, CHOICE, bar)[0]:.2f}." in text
-    (_, *ends), (_, *common) = (speedups(counted, name, bar) for name in (CHOICE, "common gain"))
-    said = (
-        "That of the forecast, {:.2f} to {:.2f}, and that of the common gain, {:.2f} to {:.2f}, contain both 1 and 1.3."
-    )
-    assert said.format(*ends, *common) in text
-    assert all(low < 1 and ENOUGH < high for low, high in (ends, common))
+def test_the_choice_is_no_success():
+    rows, (value, low, high) = held("descent"), speedups(held("descent"), CHOICE, BEST)
+    assert f"reach {value:.2f} times the speed of torch's default, where {ENOUGH} times the" in TEXT
+    assert f"success either, {value:.2f} [{low:.2f}, {high:.2f}]." in CARD
+    assert value < ENOUGH and low < 1 < high and speed("descent", CHOICE, ZERO) < 1
+    over_kaiming, free, zero = (speed("descent", name, "Kaiming") for name in (CHOICE, BEST, ZERO))
+    assert f"They are {over_kaiming:.2f} times as" in TEXT
+    assert f"nothing, has {free:.2f}, and the last layer at zero {zero:.2f};" in TEXT
+    some = [row for row in rows if row["family"] != "deep and narrow"]
+    written = ["{:.2f} [{:.2f}, {:.2f}]".format(*speedups(some, name, BEST)) for name in (CHOICE, ZERO)]
+    assert "forecast have {}, and the last layer at zero {}.".format(*written) in TEXT
+    first = speedups([row for row in rows if row["seed"] == 1], CHOICE, BEST)[0]
+    assert f"choice had {first:.2f} in four" in TEXT
+    others = [row for row in rows if row["family"] != "funnel, leaky ReLU"]
+    assert f"it would be {speedups(others, CHOICE, BEST)[0]:.2f}." in TEXT
+    (_, *of_choice), (_, *common) = (speedups(rows, name, BEST) for name in (CHOICE, "common gain"))
+    said = "the forecast, {:.2f} to {:.2f}, and that of the common gain, {:.2f} to {:.2f}, contain both 1 and 1.3."
+    assert said.format(*of_choice, *common) in TEXT
+    assert all(low < 1 and ENOUGH < high for low, high in (of_choice, common))
 
 
-def test_one_number_does_about_as_well(text, counted):
-    said = "The common gain takes {:.0f} steps on the deep CNN and the forecast {:.0f}; "
-    said += "with batch normalisation they take {:.0f} and {:.0f}."
-    rows = (of_family(counted, family) for family in ("deep CNN", "CNN, BatchNorm"))
-    assert said.format(*(mean_of(some, name, "steps") for some in rows for name in ("common gain", CHOICE))) in text
+def test_one_number_does_about_as_well():
+    rows = (of_family(held("descent"), family) for family in ("deep CNN", "CNN, BatchNorm"))
+    steps = [mean_of(some, name, "steps") for some in rows for name in ("common gain", CHOICE)]
+    assert "takes {:.0f} steps on the deep CNN and the forecast {:.0f};".format(*steps[:2]) in TEXT
+    assert "they take {:.0f} and {:.0f}.".format(*steps[2:]) in TEXT
 
 
-def test_the_choice_is_no_success(text, counted, bar):
-    value, low, high = speedups(counted, CHOICE, bar)
-    assert f"reach {value:.2f} times the speed of torch's default, where {ENOUGH} times the best that is free" in text
-    over_kaiming, free, zero = (speedups(counted, name, "Kaiming")[0] for name in (CHOICE, bar, "last layer zero"))
-    assert f"They are {over_kaiming:.2f} times as fast as the Kaiming weights that they multiply" in text
-    assert f"torch's default, which costs nothing, has {free:.2f}, and the last layer at zero {zero:.2f};" in text
-    assert value < ENOUGH and low < 1 < high and speedups(counted, CHOICE, "last layer zero")[0] < 1
-    some = [row for row in counted if row["family"] != "deep and narrow"]
-    written = ["{:.2f} [{:.2f}, {:.2f}]".format(*speedups(some, name, bar)) for name in (CHOICE, "last layer zero")]
-    said = "the gains of the forecast have {}, and the last layer at zero {}. It is no success either way."
-    assert said.format(*written) in text
-    first = speedups([row for row in counted if row["seed"] == 1], CHOICE, bar)[0]
-    assert f"the choice had {first:.2f} in four families." in text
-    assert f"are no success either, {value:.2f} [{low:.2f}, {high:.2f}]." in prose("book/scorecard")
+def test_the_condition_number_and_gradinit():
+    kappa, low, high = speedups(held("descent"), "condition number", BEST)
+    assert f"have {kappa:.2f} times the speed of torch's default, [{low:.2f}, {high:.2f}], and" in TEXT
+    assert f"and {speed('descent', 'condition number', 'Kaiming'):.2f} times that" in TEXT
+    with_adam, low, high = speedups(held("adam"), "condition number", BEST)
+    assert f"they have {with_adam:.2f} times that of torch's default, [{low:.2f}, {high:.2f}]." in TEXT
+    other = speed("descent", "GradInit")
+    assert f"GradInit, reaches {other:.2f}." in TEXT and other > speed("descent", "MetaInit")
+    assert f"train at {kappa:.2f} times the" in CARD and f"smallest condition number has {with_adam:.2f}." in CARD
 
 
-def test_the_condition_number_and_gradinit(text, counted, adam, bar):
-    (kappa, low, high), (other, *_) = (speedups(counted, name, bar) for name in ("condition number", "GradInit"))
-    over_kaiming = speedups(counted, "condition number", "Kaiming")[0]
-    assert f"have {kappa:.2f} times the speed of torch's default, [{low:.2f}, {high:.2f}], and" in text
-    assert f"and {over_kaiming:.2f} times that of Kaiming's weights." in text
-    with_adam, low, high = speedups(adam, "condition number", bar)
-    assert f"Under Adam they have {with_adam:.2f} times that of torch's default, [{low:.2f}, {high:.2f}]." in text
-    assert f"The better of the two searches of others, GradInit, reaches {other:.2f}." in text
-    assert other > speedups(counted, "MetaInit", bar)[0]
-    card = prose("book/scorecard")
-    assert f"gains of the smallest one train at {kappa:.2f} times the speed of torch's default" in card
-    assert f"Under Adam, with three seeds, the smallest condition number has {with_adam:.2f}." in card
-
-
-def test_where_it_is_ahead_and_where_behind(text, counted, adam, bar):
-    by_family = {family: speedups(of_family(counted, family), CHOICE, bar)[0] for family in HELD_OUT}
-    deep, normalised = by_family["deep CNN"], by_family["CNN, BatchNorm"]
-    assert f"{deep:.2f} times as fast on the deep CNN, {normalised:.2f} times with batch normalisation." in text
-    assert "It takes five times as many steps on the funnel" in text
-    assert 1 / by_family["funnel, leaky ReLU"] == pytest.approx(5, abs=0.4)
-    narrow = of_family(counted, "deep and narrow")
+def test_where_it_is_ahead_and_where_behind():
+    of = by_family("descent", CHOICE)
+    assert f"{of['deep CNN']:.2f} times as fast on the deep CNN, {of['CNN, BatchNorm']:.2f} times with" in TEXT
+    assert 1 / of["funnel, leaky ReLU"] == pytest.approx(5, abs=0.4)
+    narrow, with_adam = (of_family(held(way), "deep and narrow") for way in ("descent", "adam"))
     arrived = [row["initialisation"] for row in narrow if row["steps"] is not None]
-    assert f"{len(arrived)} of {len(narrow)} trainings arrive within 400 steps, four of them with the last" in text
-    assert LEAST <= len(arrived) / len(narrow) < LEAST + 0.02 and arrived.count("last layer zero") == 4
-    some = of_family(adam, "deep and narrow")
-    assert f"Under Adam {sum(row['steps'] is not None for row in some)} of {len(some)} arrive there" in text
+    assert f"{len(arrived)} of {len(narrow)} trainings arrive within {HORIZON} steps, four" in TEXT
+    assert LEAST <= len(arrived) / len(narrow) < LEAST + 0.02 and arrived.count(ZERO) == 4
+    there = sum(row["steps"] is not None for row in with_adam)
+    assert f"Under Adam {there} of {len(with_adam)} arrive there" in TEXT
 
 
-def test_which_initialisation_is_ahead_everywhere(text, counted, adam, bar):
-    assert "Under gradient descent no initialisation is to the right in all families. Under Adam one is" in text
-    everywhere = [
-        {
-            name
-            for name in {*UNTUNED, *SEARCHED} - {bar}
-            if all(speedups(of_family(rows, family), name, bar)[0] > 1 for family in {row["family"] for row in rows})
-        }
-        for rows in (counted, adam)
-    ]
-    assert everywhere == [set(), {"last layer zero"}]
-
-
-def test_under_adam(text, adam, bar):
-    grad, forecast, own = (speedups(adam, name, bar)[0] for name in ("GradInit", CHOICE, "forecast with K_P"))
-    zero, *ends = speedups(adam, "last layer zero", bar)
-    assert f"{zero:.2f} times the speed of torch's default, and ahead in each of the four families." in text
-    of = {family: speedups(of_family(adam, family), "last layer zero", bar)[0] for family in HELD_OUT}
-    said = "from {:.2f} (CNN with BatchNorm) to {:.2f} (deep CNN)".format(of["CNN, BatchNorm"], of["deep CNN"])
-    assert said in text and [of["CNN, BatchNorm"], of["deep CNN"]] == [min(of.values()), max(of.values())]
-    said = "It has {:.2f} times the speed of torch's default, [{:.2f}, {:.2f}] with three seeds, and is ahead in"
-    assert said.format(zero, *ends) in text
-    assert all(speedups(of_family(adam, family), "last layer zero", bar)[0] > 1 for family in HELD_OUT)
-    since = speedups([row for row in adam if row["seed"] > 1], "last layer zero", bar)
-    assert "the two seeds run since, by themselves, say {:.2f} [{:.2f}, {:.2f}].".format(*since) in text
-    assert f"The best search, GradInit, has {grad:.2f}, the forecast {forecast:.2f}, and" in text
-    assert grad == max(speedups(adam, name, bar)[0] for name in SEARCHED)
-    assert f"the forecast with Adam's own kernel {own:.2f}." in text
-
-
-def rows_arrive_nowhere(rows, names):
-    return all(row["steps"] is None for row in rows if row["initialisation"] in names)
-
-
-def test_orthogonal_weights_have_a_small_kappa_and_are_slower(text, counted, adam, bar):
-    descent, with_adam = (speedups(rows, "orthogonal", bar)[0] for rows in (counted, adam))
-    assert f"{descent:.2f} times its speed under gradient descent, {with_adam:.2f} under Adam." in text
+def test_under_adam():
+    zero, *interval = speedups(held("adam"), ZERO, BEST)
+    of = by_family("adam", ZERO)
+    said = "from {:.2f} (CNN with BatchNorm) to {:.2f} (deep CNN)".format(*ends(of.values()))
     assert (
-        "In each family here, too, they have the smaller $\\kappa$. They also have a loss at the start that is" in text
+        said in TEXT and (of["CNN, BatchNorm"], of["deep CNN"]) == ends(of.values()) and f"{zero:.2f} times the" in TEXT
     )
-    for rows in (of_family(some, family) for some in (counted, adam) for family in HELD_OUT):
+    said = "has {:.2f} times the speed of torch's default, [{:.2f}, {:.2f}] with three"
+    assert said.format(zero, *interval) in TEXT
+    since = speedups([row for row in held("adam") if row["seed"] > 1], ZERO, BEST)
+    assert "themselves, say {:.2f} [{:.2f}, {:.2f}].".format(*since) in TEXT
+    grad, forecast, own = (speed("adam", name) for name in ("GradInit", CHOICE, "forecast with K_P"))
+    assert f"GradInit, has {grad:.2f}, the forecast {forecast:.2f}, and" in TEXT and f"own kernel {own:.2f}." in TEXT
+    assert grad == max(speed("adam", name) for name in SEARCHED)
+    ahead = [{name for name in ALL - {BEST} if min(by_family(way, name).values()) > 1} for way in ("descent", "adam")]
+    assert ahead == [set(), {ZERO}]
+    slower = [
+        (way, family)
+        for way in ("descent", "adam")
+        for family, of in by_family(way, ZERO, "Kaiming").items()
+        if of <= 1
+    ]
+    assert slower == [("descent", "CNN, BatchNorm")]
+
+
+def test_orthogonal_weights_have_a_small_kappa_and_are_slower():
+    descent, with_adam = (speed(way, "orthogonal") for way in ("descent", "adam"))
+    assert f"{descent:.2f} times its speed under gradient descent, {with_adam:.2f} under Adam." in TEXT
+    for rows in (of_family(held(way), family) for way in ("descent", "adam") for family in HELD_OUT):
         kappa, loss, steps = (
-            mean_of(rows, "orthogonal", column) / mean_of(rows, bar, column)
+            mean_of(rows, "orthogonal", column) / mean_of(rows, BEST, column)
             for column in ("kappa", "initial_loss", "steps")
         )
-        assert kappa < 1 and loss > 3 and (steps > 1 or rows_arrive_nowhere(rows, ("orthogonal", bar)))
+        nowhere = all(row["steps"] is None for row in rows if row["initialisation"] in ("orthogonal", BEST))
+        assert kappa < 1 and loss > 3 and (steps > 1 or nowhere)
 
 
-def test_a_last_layer_at_zero(text, counted, adam):
-    assert "Zero is faster than Kaiming's weights in all four families, with either optimiser, but for batch" in text
-    assert "but for batch normalisation under gradient descent (squared error, all images at once)" in text
-    slower = [
-        (family, some is adam)
-        for some in (counted, adam)
-        for family in HELD_OUT
-        if speedups(of_family(some, family), "last layer zero", "Kaiming")[0] <= 1
-    ]
-    assert slower == [("CNN, BatchNorm", False)]
+def test_what_searches_cost():
+    costs = [row["search_seconds"] / row["step_seconds"] for row in held("descent") if row["search_seconds"]]
+    assert f"much as {round(min(costs), -1):.0f} to {round(max(costs), -2):,.0f} of them" in TEXT
+    assert all(speed("descent", name, charged=True) < 0.4 for name in SEARCHED)
 
 
-def test_what_searches_cost(text, counted, bar):
-    costs = [row["search_seconds"] / row["step_seconds"] for row in counted if row["search_seconds"]]
-    assert "as much as 30 to 1,300 of them" in text
-    assert (round(min(costs), -1), round(max(costs), -2)) == (30, 1300)
-    assert "With its search charged" in text and "none comes near torch's default under gradient descent" in text
-    assert all(speedups(counted, name, bar, charged=True)[0] < 0.4 for name in SEARCHED)
-
-
-def test_torch_draws_a_sixth_of_the_variance_and_the_model_is_wrong_about_the_cnn(text):
-    assert "torch's default draws weights of a sixth of the variance of Kaiming's, which is a gain of 0.41," in text
-    assert round(6**-0.5, 2) == 0.41
+def test_torch_draws_a_sixth_of_the_variance_and_the_model_is_wrong_about_the_cnn():
+    assert f"gain of {6**-0.5:.2f}," in TEXT
     here = images(25, 0, torch.device("cpu"))
     layers = layers_of(initialised(build("CNN", seed=0), "Kaiming", here, seed=0), here.x)
     (there, moved), (at_one, _) = (
         log_time(layers, torch.full_like(layers.degrees, math.log(gain)), here.y, constant_loss(here.y, "mse") / 10)
         for gain in (6**-0.5, 1.0)
     )
-    assert "There the model takes about twice as many steps as at a gain of one." in text
-    assert (there - at_one).exp().item() == pytest.approx(2, abs=0.3)
-    assert "There the CNN (green) is far above the dashed line." in text and moved.sum().sqrt() > 5
+    assert (there - at_one).exp().item() == pytest.approx(2, abs=0.3) and moved.sum().sqrt() > 5
     torch.manual_seed(0)
     for layer, inputs in ((torch.nn.Linear(500, 400), 500), (torch.nn.Conv2d(50, 60, 3), 450)):
         assert layer.weight.var().item() == pytest.approx(2 / inputs / 6, rel=0.05)
 
 
-def numbers(line):
-    return [float(word.replace(",", "")) for word in line.split() if word.replace(",", "").replace(".", "").isdigit()]
-
-
-def test_gains_lower_kappa_little_and_features_much(text):
-    rows = {line[:16].strip(): numbers(line[16:])[-3:] for line in table("design", "condition number at Kaiming's")}
+def test_gains_lower_kappa_little_and_features_much():
+    rows = {name: row[-3:] for name, row in named("design", "condition number at Kaiming's").items()}
     before, after, certificate = np.array([*rows.values()]).T
-    assert "Gains halve $\\kappa$ at best" in text and 0.45 < (after / before).min() < 0.55
+    assert 0.45 < (after / before).min() < 0.55
     assert (certificate <= after).all() and rows["MLP"][2] < after[0] / 5
-    assert f"where the best gains get to {rows['MLP'][1]:,.0f}." in text
+    assert f"get to {rows['MLP'][1]:,.0f}." in TEXT
 
 
-def test_descent_divided_by_features(text):
-    found = {}
-    for line in table("design-further", "steps to the goal, by the forecast and in training; its rate"):
-        start, *words = line.rsplit(maxsplit=4)
-        weights, inputs, name = re.split(r" +", start.replace("torch's default", "default").strip(), maxsplit=2)
-        found[weights, inputs, name] = [float(word.replace(",", "")) for word in words]
+def test_descent_divided_by_features():
+    found = named("design-further", "steps to the goal, by the forecast and in training; its rate", 3)
     assert len(found) == 12
     little, more = "features, damping 0.001", "features, damping 0.1"
-    plain, small, best = (found["default", "standardised", name] for name in ("none", little, more))
-    diagonal, white = found["default", "standardised", "diagonal"][2], found["default", "white", "none"][2]
-    assert (
-        f"{plain[2]:.0f} steps become {best[2]:.0f}. White inputs of unit scale alone need {white:.0f} steps." in text
-    )
-    assert f"torch's default trains in {best[2]:.0f} steps instead of {plain[2]:.0f}." in text
-    assert f"With a damping of a tenth $\\kappa$ falls from {plain[0]:,.0f} to {best[0]:.0f}." in text
-    assert f"The diagonal makes it worse, {diagonal:.0f}." in text
-    assert diagonal > plain[2] > white
+    bare, small, best = (found[BEST, "standardised", name] for name in ("none", little, more))
+    diagonal, white = found[BEST, "standardised", "diagonal"][2], found[BEST, "white", "none"][2]
+    said = "{:.0f} steps become {:.0f}. White inputs of unit scale alone need {:.0f} steps."
+    assert said.format(bare[2], best[2], white) in TEXT and diagonal > bare[2] > white
+    assert f"trains in {best[2]:.0f} steps instead of {bare[2]:.0f}." in TEXT
+    assert f"falls from {bare[0]:,.0f} to {best[0]:.0f}." in TEXT and f"it worse, {diagonal:.0f}." in TEXT
     kaiming, divided = (found["Kaiming", "standardised", name] for name in ("none", more))
-    assert f"the features make {divided[2]:.0f} steps of {kaiming[2]:.0f}." in text
-    assert f"There $\\kappa$ falls from {kaiming[0]:,.0f} to {divided[0]:.0f}, where" in text
-    assert (
-        f"falls to {small[0]:.0f}, and the training takes {small[2]:.0f} steps where the forecast is {small[1]:.0f}."
-        in text
-    )
-    assert "Its best rate is a thirty-second of that of the forecast" in text
-    assert small[3] == pytest.approx(1 / 32, rel=0.02) and small[2] > best[2] and small[0] < best[0]
-    assert f"it says {plain[1]:.0f} steps where the training takes {plain[2]:.0f}, at four times the rate" in text
-    assert plain[3] == 4
-    assert (
-        "On both kinds of inputs the features with more damping arrive first, though κ is smaller with little." in text
-    )
+    assert f"features make {divided[2]:.0f} steps of {kaiming[2]:.0f}." in TEXT
+    assert f"falls from {kaiming[0]:,.0f} to {divided[0]:.0f}, where" in TEXT
+    said = f"falls to {small[0]:.0f}, and the training takes {small[2]:.0f} steps where the forecast is {small[1]:.0f}."
+    assert said in TEXT and small[3] == pytest.approx(1 / 32, rel=0.02) and small[2] > best[2] and small[0] < best[0]
+    said = f"it says {bare[1]:.0f} steps where the training takes {bare[2]:.0f}, at four"
+    assert said in TEXT and bare[3] == 4
     for weights, inputs, _ in found:
         assert found[weights, inputs, more][2] == min(found[weights, inputs, name][2] for *_, name in found)
         assert found[weights, inputs, little][0] < found[weights, inputs, more][0]
 
 
-def test_small_white_inputs(text):
-    here = images(25, 0, torch.device("cpu"))
+def test_small_white_inputs():
+    here, found = images(25, 0, torch.device("cpu")), []
     white, goal = gnlib.whiten(here.x.flatten(1)).view_as(here.x), constant_loss(here.y, "mse") / 10
     scale = white.square().mean().sqrt()
-    assert f"to a root mean square of {scale:.2f}." in text
-    found = []
-    for name, x in (("Kaiming", white), ("Kaiming", white / scale), ("torch's default", white), ("Kaiming", here.x)):
+    assert f"square of {scale:.2f}." in TEXT
+    for name, x in (("Kaiming", white), ("Kaiming", white / scale), (BEST, white), ("Kaiming", here.x)):
         module = initialised(build("MLP", seed=0), name, here, seed=0)
         largest = torch.linalg.eigvalsh(divided_kernel(module, x, plain(module, x)))[-1].item()
         rates = [2.0**power / largest for power in range(4, -9, -1)]
         _, best = fastest(partial(train, module, x, here.y, optimizer=GradientDescent, until=goal), rates, HORIZON)
         found.append((best.steps, best.losses[0]))
     (small, low), (scaled, _), (default, _), (without, high) = found
-    assert f"With them Kaiming's weights take {small} steps and not {without}." in text
-    assert f"the loss begins at {low:.1f} and not at {high:.0f}." in text
-    assert f"White inputs of unit scale take {scaled}." in text
-    assert f"small white inputs slow it down, from 19 steps to {default}." in text
+    assert f"weights take {small} steps and not {without}." in TEXT and f"scale take {scaled}." in TEXT
+    assert f"begins at {low:.1f} and not at {high:.0f}." in TEXT and f"down, from 19 steps to {default}." in TEXT
 
 
-def test_the_four_trainings_of_the_first_figure(text):
-    lines = [line.rsplit(maxsplit=3) for line in table("design", "the four trainings of the figure")]
-    found = {name: [float(word.replace(",", "")) for word in words] for name, *words in lines}
-    (kappa, low, soon), (other, _, late) = found["torch's default"], found["Kaiming"]
+def test_the_four_trainings_of_the_first_figure():
+    found = named("design", "the four trainings of the figure")
+    (kappa, low, soon), (other, high, late) = found[BEST], found["Kaiming"]
     of_kappa, of_forecast = found["gains: condition number"], found["gains: forecast"]
-    assert "has six to seven times the condition number of the others" in text
-    assert {round(kappa / one[0]) for one in (found["Kaiming"], of_kappa, of_forecast)} == {6, 7}
-    assert "and arrives more than three times as soon as Kaiming's weights" in text and 3 < late / soon < 3.6
-    assert "do not even make $\\kappa$ smaller there" in text and of_kappa[2] == late and of_kappa[0] > other
-    assert "The two curves that begin low reach the goal first." in text and max(low, of_forecast[1]) < min(
-        found["Kaiming"][1], of_kappa[1]
-    )
-    assert max(soon, of_forecast[2]) < late and "training torch's default is three times *faster*" in text
-    assert "The gains of the forecast begin low too, and are a few steps ahead." in text
-    assert f"{of_forecast[2]:.0f} against 81 on one processor and 87 on another." in text and soon in (81, 87)
+    assert {round(kappa / one) for one in (other, of_kappa[0], of_forecast[0])} == {6, 7}
+    assert 3 < late / soon < 3.6 and of_kappa[2] == late > of_forecast[2] and of_kappa[0] > other
+    assert max(low, of_forecast[1]) < min(high, of_kappa[1])
+    assert f"{of_forecast[2]:.0f} against 81 on one processor and 87 on another." in TEXT and soon in (81, 87)
 
 
-def test_what_orders_initialisations(text, adam):
+def test_what_orders_initialisations():
     found = {"gradient descent": {}, "Adam": {}}
-    for line in table("design-further", "rank correlation with the steps, over the twelve"):
-        which, *_ = (optimizer for optimizer in found if line.startswith(optimizer))
-        family, *numbers = line.removeprefix(which).strip().rsplit(maxsplit=2)
-        found[which][family] = [float(number) for number in numbers]
-    normalised = found["gradient descent"].pop("CNN, BatchNorm")
-    assert "With batch normalisation it is the other way round." in text and normalised[0] > normalised[1] + 0.2
-    kappa, loss = zip(
-        *(found["gradient descent"][family] for family in ("deep CNN", "funnel, leaky ReLU")), strict=True
+    for (way, family), row in named("design-further", "rank correlation with the steps, over the twelve", 2).items():
+        found[way][family] = row
+    descent, adam = found.values()
+    normalised = descent["CNN, BatchNorm"]
+    kappa, loss = zip(*(descent[family] for family in ("deep CNN", "funnel, leaky ReLU")), strict=True)
+    assert normalised[0] > normalised[1] + 0.2 and all(a < b for a, b in zip(kappa, loss, strict=True))
+    assert "it has {:.2f} and {:.2f} in the".format(*loss) in TEXT
+    assert "and $\\kappa$ {:.2f} and {:.2f}.".format(*kappa) in TEXT
+    assert "start has {:.2f} to {:.2f} in the".format(*ends([loss for _, loss in adam.values()])) in TEXT
+    odd, three = (
+        adam["deep and narrow"][0],
+        [kappa for family, (kappa, _) in adam.items() if family != "deep and narrow"],
     )
-    assert "Under gradient descent it tells more than $\\kappa$ in the deep CNN and the funnel." in text
-    assert all(of_loss > of_kappa for of_loss, of_kappa in zip(loss, kappa, strict=True))
-    assert "it has {:.2f} and {:.2f} in the deep CNN and the funnel, and".format(*loss) in text
-    assert "and $\\kappa$ {:.2f} and {:.2f}.".format(*kappa) in text
-    kappa, loss = zip(*found["Adam"].values(), strict=True)
-    assert f"the loss at the start has {min(loss):.2f} to {max(loss):.2f} in the four families." in text
-    odd = found["Adam"].pop("deep and narrow")[0]
-    kappa = [numbers[0] for numbers in found["Adam"].values()]
-    said = f"has between {min(kappa):.2f} and {max(kappa):.2f} in three of them, and {odd:.2f} in `deep and narrow`"
-    assert said in text and len(loss) == 4
-    late = [row["steps"] is None for row in of_family(adam, "deep and narrow")]
-    assert "where most trainings count as 400 steps" in text and np.mean(late) > 0.5
+    assert "has between {:.2f} and {:.2f} in three of them, and {:.2f} in `deep".format(*ends(three), odd) in TEXT
+    late = [row["steps"] is None for row in of_family(held("adam"), "deep and narrow")]
+    assert f"count as {HORIZON} steps" in TEXT and np.mean(late) > 0.5 and len(adam) == 4
 
 
-def test_in_batches_and_with_cross_entropy(text, adam):
-    table = results.kept("design-further-in-batches")
-    assert len(table) == 12 * 6 * 4 and {row["family"] for row in table} == {*HELD_OUT}
-    zero, best = "last layer zero", UNTUNED[0]
-    speed, right = {}, {}
-    for loss in ("mse", "cross_entropy"):
-        for optimizer in ("descent", "adam"):
-            some = [row for row in table if (row["loss"], row["optimizer"]) == (loss, optimizer)]
-            others = *UNTUNED[1:], CHOICE
-            speed[loss, optimizer] = {name: speedups(some, name, best, horizon=LONG) for name in others}
-            known = {
-                name: [r["accuracy"] for r in some if r["initialisation"] == name and r["steps"]] for name in others
-            }
-            known[best] = [row["accuracy"] for row in some if row["initialisation"] == best and row["steps"]]
-            right[loss, optimizer] = {name: np.mean(found) for name, found in known.items() if found}
+FREE = UNTUNED[1:]
+
+
+def in_batches(loss, optimizer):
+    rows = [row for row in kept("design-further-in-batches") if (row["loss"], row["optimizer"]) == (loss, optimizer)]
+    assert len(rows) == 12 * 6 and {row["family"] for row in rows} == {*HELD_OUT}
+    return rows
+
+
+def long_speeds(rows, names=(*FREE, CHOICE)):
+    return {name: speedups(rows, name, BEST, horizon=LONG) for name in names}
+
+
+def test_in_batches_with_the_squared_error():
+    descent, adam = (long_speeds(in_batches("mse", way)) for way in ("descent", "adam"))
+    with_entropy = speedups(in_batches("cross_entropy", "adam"), ZERO, BEST, horizon=LONG)
     said = "{:.2f} times its speed with the squared error, {:.2f} times with cross-entropy, both intervals above 1."
-    with_adam = [speed[loss, "adam"][zero] for loss in ("mse", "cross_entropy")]
-    assert said.format(*(value for value, *_ in with_adam)) in text and all(low > 1 for _, low, _ in with_adam)
-    assert f"| squared error | Adam | Kaiming's weights with the last layer at zero | {with_adam[0][0]:.2f} |" in text
-    assert f"The last layer at zero has {with_adam[0][0]:.2f} times the speed of torch's default, and is alone" in text
-    assert [name for name, found in speed["mse", "adam"].items() if found[0] > 1] == [zero]
-    free = [[speed["cross_entropy", way][name][0] for name in UNTUNED[1:]] for way in ("descent", "adam")]
+    assert said.format(adam[ZERO][0], with_entropy[0]) in TEXT and adam[ZERO][1] > 1 < with_entropy[1]
+    assert f"zero | {adam[ZERO][0]:.2f} |" in TEXT and f"zero has {adam[ZERO][0]:.2f} times the" in TEXT
+    assert [name for name, found in adam.items() if found[0] > 1] == [ZERO]
+    late = [[row["steps"] for row in in_batches("mse", "descent") if row["initialisation"] == n] for n in FREE[:3]]
+    assert f"of their {len(late[0])} trainings arrives" in TEXT and late == [[None] * 12] * 3
+    assert descent[ZERO][1] < 1 < descent[ZERO][2] and all(descent[name][2] < 1 for name in FREE[:3])
+    zero = speed("adam", ZERO), adam[ZERO][0]
+    assert (round(min(zero), 1), round(max(zero), 1)) == (1.3, 1.4)
+    for way in product(("mse", "cross_entropy"), ("descent", "adam")):
+        found = long_speeds(in_batches(*way))
+        assert found[CHOICE][0] < max(1, *(found[name][0] for name in FREE))
+
+
+def test_in_batches_with_cross_entropy():
+    rows = [in_batches("cross_entropy", way) for way in ("descent", "adam")]
+    descent, adam = ([found[0] for found in long_speeds(some, FREE).values()] for some in rows)
     said = "have {:.2f} to {:.2f} times its speed under gradient descent, and {:.2f} to {:.2f} with Adam."
-    assert said.format(min(free[0]), max(free[0]), min(free[1]), max(free[1])) in text and min(map(min, free)) > 1
-    starts = "the same four; they are too close to choose by", "last layer at zero; they cannot be told apart"
-    for start, found in zip(starts, free, strict=True):
-        assert f"{start} | {min(found):.2f} to {max(found):.2f} |" in text
-    some = [row for row in table if (row["loss"], row["optimizer"]) == ("cross_entropy", "adam")]
-    for one in UNTUNED[1:]:
-        for other in {*UNTUNED[1:]} - {one}:
-            _, low, high = speedups(some, one, other, horizon=LONG)
-            assert round(low, 2) <= 1 <= round(high, 2)
-    assert f"within {max(free[0]) / min(free[0]):.2f} of one another, too little to choose by" in text
-    by_descent, families = (
-        {
-            family: [speedups(of_family(rows, family), name, best, horizon=LONG)[0] for name in UNTUNED[1:]]
-            for family in HELD_OUT
-        }
-        for rows in ([row for row in table if (row["loss"], row["optimizer"]) == ("cross_entropy", "descent")], some)
+    assert said.format(*ends(descent), *ends(adam)) in TEXT and min(descent + adam) > 1
+    assert "by | {:.2f} to {:.2f} |".format(*ends(descent)) in TEXT
+    assert "apart | {:.2f} to {:.2f} |".format(*ends(adam)) in TEXT
+    assert "they are {:.1f} to {:.1f} times as".format(*ends(descent)) in prose("notebooks/your-own-network-further")
+    said = "are {:.1f} to {:.1f} times as".format(*ends(adam))
+    assert said in prose("notebooks/what-predicts-training") and said == "are 1.3 to 1.4 times as"
+    assert f"within {max(descent) / min(descent):.2f} of one" in TEXT
+    for one, other in product(FREE, FREE):
+        _, low, high = speedups(rows[1], one, other, horizon=LONG)
+        assert one == other or round(low, 2) <= 1 <= round(high, 2)
+    by_descent, by_adam = (
+        {family: [found[0] for found in long_speeds(of_family(some, family), FREE).values()] for family in HELD_OUT}
+        for some in rows
     )
     chains = [value for family in ("deep and narrow", "funnel, leaky ReLU") for value in by_descent[family]]
-    three = by_descent["deep CNN"], chains, by_descent["CNN, BatchNorm"]
-    ends = [end for found in three for end in (min(found), max(found))]
+    three = [end for found in (by_descent["deep CNN"], chains, by_descent["CNN, BatchNorm"]) for end in ends(found)]
     said = "it is {:.2f} to {:.2f} on the deep CNN, {:.2f} to {:.2f} on the two perceptrons, and {:.2f} to {:.2f} with"
-    assert said.format(*ends) in text
-    nothing = "{:.2f} to {:.2f}".format(*ends[-2:])
-    assert f"the four others have {nothing} times the speed of torch's default" in text
-    deep = families.pop("deep CNN")
-    rest = [value for found in families.values() for value in found]
-    assert f"the deep CNN, {min(deep):.2f} to {max(deep):.2f} times; in the other three" in text
-    assert f"families it is {min(rest):.2f} to {max(rest):.2f}." in text
-    said = f"about twice the speed with Adam, where the other families gain {min(rest):.2f} to {max(rest):.2f} ("
-    assert said in text
-    assert round(min(deep)) == round(max(deep)) == 2
-    late = [row for row in table if (row["loss"], row["optimizer"]) == ("mse", "descent")]
-    assert "none of their 12 trainings arrives" in text
-    for name in UNTUNED[1:4]:
-        assert [row["steps"] for row in late if row["initialisation"] == name] == [None] * 12
-    assert "With Adam the four others cannot be told apart, so the last layer at zero serves for both losses." in text
-    said = f"With gradient descent they are {min(free[0]):.1f} to {max(free[0]):.1f} times as fast"
-    assert said in prose("notebooks/your-own-network-further")
-    _, low, high = speedups(late, zero, best, horizon=LONG)
-    assert low < 1 < high  # "The last layer at zero cannot be told apart from it"
-    for values in (free[1], [speedups(adam, zero, best)[0], with_adam[0][0]]):
-        assert (round(min(values), 1), round(max(values), 1)) == (1.3, 1.4)
-    assert "are 1.3 to 1.4 times as fast" in prose("notebooks/what-predicts-training")
-    assert "is ahead of Kaiming, orthogonal and LSUV, and not told apart from the last layer at zero." in text
-    assert all(speed["mse", "descent"][name][2] < 1 for name in UNTUNED[1:4])
-    assert "are not ahead of the best that is free in any column" in text
-    for found in speed.values():
-        assert found[CHOICE][0] < max(1, *(found[name][0] for name in UNTUNED[1:]))
-    every = [share for found in right.values() for share in found.values()]
-    assert f"classify {min(every):.2f} to {max(every):.2f} of 1,000 other images" in text
-    assert "has the most in three of the four columns" in text and "it is within 0.02 of the most" in text
-    most = {way: max(found.values()) for way, found in right.items()}
-    assert [way for way, found in right.items() if found[best] < most[way]] == [("cross_entropy", "adam")]
-    assert right["cross_entropy", "adam"][best] > most["cross_entropy", "adam"] - 0.02
-    named = right["mse", "adam"]
-    assert (
-        f"classifies {named[zero]:.0%} of them correctly at the goal, and torch's default {named[best]:.0%}".replace(
-            "%", " %"
-        )
-        in text
-    )
+    assert said.format(*three) in TEXT and "others have {:.2f} to {:.2f} times the".format(*three[-2:]) in TEXT
+    deep = by_adam.pop("deep CNN")
+    rest = ends([value for found in by_adam.values() for value in found])
+    assert "deep CNN, {:.2f} to {:.2f} times; in".format(*ends(deep)) in TEXT and {*map(round, deep)} == {2}
+    assert "it is {:.2f} to {:.2f}.".format(*rest) in TEXT and "gain {:.2f} to {:.2f} (".format(*rest) in TEXT
+
+
+def test_what_is_classified_correctly_in_batches():
+    right = {}
+    for way in product(("mse", "cross_entropy"), ("descent", "adam")):
+        found = {
+            name: [row["accuracy"] for row in in_batches(*way) if row["initialisation"] == name and row["steps"]]
+            for name in (*UNTUNED, CHOICE)
+        }
+        right[way] = {name: np.mean(shares) for name, shares in found.items() if shares}
+    every = ends([share for found in right.values() for share in found.values()])
+    assert "classify {:.2f} to {:.2f} of 1,000 other images".format(*every) in TEXT
+    behind = [way for way, found in right.items() if found[BEST] < max(found.values())]
+    (found,) = (right[way] for way in behind)
+    assert behind == [("cross_entropy", "adam")]
+    assert "is within 0.02 of the" in TEXT and found[BEST] > max(found.values()) - 0.02
+    zero, best = (100 * right["mse", "adam"][name] for name in (ZERO, BEST))
+    assert f"classifies {zero:.0f} % of them correctly at the goal, and torch's default {best:.0f} %" in TEXT

@@ -1,202 +1,151 @@
-"""The numbers in the text of "Leaky ReLU" beside its slider are those that the slider shows."""
+"""The numbers in the text of "Leaky ReLU" and of its further experiments are those of tables and of the slider."""
 
 import math
 import re
 from itertools import combinations
 
+import numpy as np
 import pytest
 import torch
-from gnbook.leaky_relu.experiment import module_of, preparations, weights_of
+from gnbook.leaky_relu.experiment import losses_of, module_of, preparations, weights_of
 from gnbook.shared.training import half_squared_error, one_hot, train
 
 import gnlib
-from tests.pages.pages import prose, slider, table
+from tests.pages.pages import cells, named, number, prose, slider, texts
+
+FIRST, SECOND = "leaky-relu", "leaky-relu-further"
+TEXT, FURTHER = prose(f"notebooks/{FIRST}"), prose(f"notebooks/{SECOND}")
+KINDS, TUNED = ("raw", "standardised", "centred", "white"), (0.0, 0.3, 0.6, 0.9)
 
 
-@pytest.fixture(scope="module")
-def text():
-    return prose("notebooks/leaky-relu")
-
-
-@pytest.fixture(scope="module")
 def frames():
-    return slider("leaky-relu")
+    """By slope: condition numbers of white and of raw images, and both spectra over their mean."""
+    found = {}
+    for name, curves in slider(FIRST).items():
+        slope, *kappas = map(number, re.fullmatch(r"(\S+), κ (\S+) \| (\S+)", name).groups())
+        found[slope] = kappas, [dict(zip(*curve, strict=True)) for curve in curves]
+    return found
 
 
-@pytest.fixture(scope="module")
-def kappas(frames):
-    """Those of white and of raw images for each slope."""
-    words = [re.fullmatch(r"(\S+), κ (\S+) \| (\S+)", name).groups() for name in frames]
-    return {float(slope): (float(white), float(raw.replace(",", ""))) for slope, white, raw in words}
+def kappas():
+    return {slope: kappas for slope, (kappas, _) in frames().items()}
 
 
-def ends(frames, at):
-    """Return the largest and the smallest eigenvalue of white (0) or raw (1) images for each slope, over their mean."""
-    return {float(name.split(",")[0]): (curves[at][1][0], curves[at][1][-1]) for name, curves in frames.items()}
+def learned():
+    return named(FIRST, "gradient descent, 100 images", 2)
 
 
-def test_the_figure_of_both_ends_is_described_as_the_slider_has_it(text, frames, kappas):
-    white, raw = (ends(frames, at) for at in (0, 1))
-    for kind, at in ((white, 0), (raw, 1)):
-        assert all(high / low == pytest.approx(kappas[a][at], rel=0.01) for a, (high, low) in kind.items())
-    said = "condition numbers of {:,.0f}, {:,.0f} and {:,.0f} stand between them."
-    assert said.format(*(kappas[a][1] for a in (1, 0, -1))) in text
-    said = "the condition numbers are {:.0f}, {:.0f} and {:.0f}."
-    assert said.format(*(kappas[a][0] for a in (1, 0, -1))) in text
-    assert "Raw images: the largest hardly moves, and the smallest rises as the slope falls." in text
+def factors():
+    return named(FIRST, "the factors of the", 2)
+
+
+def at_best_rates():
+    """By images and slope: steps of three networks to the fixed goal and to the moving one, and the rates that won."""
+    rows = cells(SECOND, "steps at the best rate") + cells(SECOND, "white images: steps")
+    return {tuple(row[:2]): (row[2:5], row[6:9], [str(row[5]), str(row[9])]) for row in rows}
+
+
+def networks(kind, goal=0):
+    """For each of three networks the steps at four slopes."""
+    return [*zip(*(at_best_rates()[kind, slope][goal] for slope in TUNED), strict=True)]
+
+
+def many():
+    """By images: κ of 500 of them at each slope."""
+    return named(SECOND, "condition number of the figure")
+
+
+def test_the_slider_shows_both_ends_of_the_spectrum():
+    assert "from slope $1$ through the ReLU to the absolute value at $-1$:" in TEXT
+    assert [*kappas()] == sorted(kappas(), reverse=True) and max(kappas()) == 1 and min(kappas()) == -1
+    white, raw = (
+        {slope: (curves[at][min(curves[at])], curves[at][max(curves[at])]) for slope, (_, curves) in frames().items()}
+        for at in (0, 1)
+    )
+    for at, kind in enumerate((white, raw)):
+        assert all(high / low == pytest.approx(kappas()[a][at], rel=0.01) for a, (high, low) in kind.items())
+        found = learned()[("white", "raw")[at], "κ"]
+        assert [found[0], found[-1]] == pytest.approx([kappas()[0][at], kappas()[1][at]], rel=(0.2, 0.01)[at])
+    assert "numbers of {:,.0f}, {:,.0f} and {:,.0f} stand between".format(*(kappas()[a][1] for a in (1, 0, -1))) in TEXT
+    assert "numbers are {:.0f}, {:.0f} and {:.0f}.".format(*(kappas()[a][0] for a in (1, 0, -1))) in TEXT
     assert max(high for high, _ in raw.values()) < 1.4 * min(high for high, _ in raw.values())
     assert raw[-1][1] > 50 * raw[1][1] and [low for _, low in raw.values()] == sorted(low for _, low in raw.values())
-    assert "White images: the largest rises, and the smallest falls much less." in text
     assert white[-1][0] > 30 * white[1][0] and white[1][1] < 2 * white[-1][1]
+    for slope, (_, (points, _)) in frames().items():
+        next_one = points[min(x for x in points if x > 10)]
+        assert next_one < 4 * points[max(points)]  # the others stay together
+        assert slope > 0 or (points[10] > 10 * next_one and points[1] < 1.01 * points[10])
 
 
-def test_of_the_slopes_from_0_to_1_the_relu_is_an_end(text, kappas, learned):
-    assert "the ReLU has the smallest $\\kappa$ on raw images, and the largest on white ones (fewer" in text
-    some = {a: found for a, found in kappas.items() if a >= 0}
+def test_of_the_slopes_from_0_to_1_the_relu_is_an_end():
+    some = {a: found for a, found in kappas().items() if a >= 0}
     assert min(some, key=lambda a: some[a][1]) == 0 == max(some, key=lambda a: some[a][0])
-    assert learned["white", "κ"][0] == max(learned["white", "κ"]) and learned["raw", "κ"][0] == min(learned["raw", "κ"])
+    white, raw = learned()["white", "κ"], learned()["raw", "κ"]
+    assert white[0] == max(white) and raw[0] == min(raw)
 
 
-def test_ten_eigenvalues_of_white_images_leave_the_others_behind(text, frames):
-    assert "It makes a large eigenvalue, once for each of the ten outputs." in text
-    assert "ten of the white ones leave the others behind, and the right end of the raw ones rises.*" in text
-    for name, (white, _) in frames.items():
-        points = dict(zip(*white, strict=True))
-        next_one, last = points[min(x for x in points if x > 10)], points[max(points)]
-        assert next_one < 4 * last  # the others stay together
-        if float(name.split(",")[0]) <= 0:
-            assert points[10] > 10 * next_one and points[1] < 1.01 * points[10]
-
-
-def test_the_slider_goes_from_no_activation_to_the_absolute_value(text, kappas):
-    assert "from slope $1$ through the ReLU to the absolute value at $-1$:" in text
-    assert [*kappas] == sorted(kappas, reverse=True) and max(kappas) == 1 and min(kappas) == -1
-
-
-def numbers(start, words=0):
-    """Return the numbers of a table, without the words at the left of its lines."""
-    return [[float(cell) for cell in line.split()[words:]] for line in table("leaky-relu", start)]
-
-
-TRIED = (0.0, 0.3, 0.6, 0.9, 1.0)
-TUNED = (0.0, 0.3, 0.6, 0.9)
-
-
-def cells(start, page="leaky-relu"):
-    """Return the cells of each line of a table whose words are more than one."""
-    return [re.split(r"  +", line.strip()) for line in table(page, start)]
-
-
-def number(cell):
-    return None if cell == "-" else float(cell.replace(",", ""))
-
-
-@pytest.fixture(scope="module")
-def learned():
-    return {
-        (images, what): [number(cell) for cell in found]
-        for images, what, *found in cells("gradient descent, 100 images")
-    }
-
-
-@pytest.fixture(scope="module")
-def factors():
-    return {(images, what): [number(cell) for cell in found] for images, what, *found in cells("the factors of the")}
-
-
-def test_the_first_figure_and_the_slider_agree(learned, kappas):
-    for at, images in enumerate(("white", "raw")):
-        kappa = learned[images, "κ"]
-        assert [kappa[0], kappa[-1]] == pytest.approx([kappas[0][at], kappas[1][at]], rel=0.2 if at == 0 else 0.01)
-
-
-def test_the_slopes_have_the_same_order_in_both_panels(text, learned):
-    assert "On each kind of images the slopes have the same order in both panels." in text
-    for images in ("white", "raw", "standardised", "centred"):
-        steps, forecasts = learned[images, "steps"], learned[images, "forecast"]
+def test_the_slopes_have_the_same_order_in_both_panels():
+    arrived, pairs = [], []
+    for kind in KINDS:
+        steps, forecasts = learned()[kind, "steps"], learned()[kind, "forecast"]
+        arrived += [count is not None for count in steps]
+        pairs += [(a, b) for a, b in zip(steps, forecasts, strict=True) if a and a > 20]
         full = [a or b or float("inf") for a, b in zip(steps, forecasts, strict=True)]
-        for (kappa, count), (other, more) in combinations(zip(learned[images, "κ"], full, strict=True), 2):
-            assert (kappa - other) * (count - more) >= 0
-            assert count != more or (images == "white" and count == 4)
-    assert "within five per cent of the steps taken, in all trainings of more than twenty steps." in text
-    assert "Fifteen of the twenty trainings arrive within 800 steps." in text
-    arrived = [count for (_, what), counts in learned.items() if what == "steps" for count in counts]
-    assert (len(arrived), sum(count is not None for count in arrived)) == (20, 15)
-    pairs = [
-        (a, b)
-        for images in ("white", "raw", "standardised", "centred")
-        for a, b in zip(learned[images, "steps"], learned[images, "forecast"], strict=True)
-        if a and a > 20
-    ]
+        for (kappa, count), (other, more) in combinations(zip(learned()[kind, "κ"], full, strict=True), 2):
+            assert (kappa - other) * (count - more) >= 0 and (count != more or (kind == "white" and count == 4))
+    assert "arrive within 800 steps." in TEXT and (len(arrived), sum(arrived)) == (20, 15)
     assert len(pairs) > 10 and all(abs(b / a - 1) < 0.05 for a, b in pairs)
 
 
-def test_steps_to_a_common_goal(text, learned, kappas):
-    white = learned["white", "steps"]
+def test_steps_to_a_common_goal():
+    (white, raw, prepared, centred), kappa = (
+        [learned()[k, "steps"] for k in (KINDS[3], *KINDS[:3])],
+        learned()["raw", "κ"],
+    )
     said = "falls {:.0f}-fold, and the steps {:.0f}-fold, from {:.0f} to {:.0f}."
-    assert said.format(kappas[0][0] / kappas[1][0], white[0] / white[-1], white[0], white[-1]) in text
-    kappa, raw = learned["raw", "κ"], learned["raw", "steps"]
+    assert said.format(kappas()[0][0] / kappas()[1][0], white[0] / white[-1], white[0], white[-1]) in TEXT
     said = "$\\kappa$ grows {:.1f}-fold, and the steps {:.1f}-fold, from {:.0f} to {:.0f}."
-    assert said.format(kappa[2] / kappa[0], raw[2] / raw[0], raw[0], raw[2]) in text
-    relu, slightly, *_, linear = learned["centred", "steps"]
-    assert f"It takes {slightly:.0f} steps, and a ReLU {relu:.0f}. Slope 1 does not get there" in text
-    assert linear is None and learned["centred", "forecast"][-1] is None
-    standardised = learned["standardised", "steps"][0]
-    assert f"a smaller $\\kappa$ than on raw ones, and takes {standardised:.0f} steps." in text
-    assert standardised > raw[0] and learned["standardised", "κ"][0] < kappa[0]
-    starts = {
-        images: found for images, what, *found in cells("a goal that moves", "leaky-relu-further") if "loss" in what
-    }
-    loss, of_raw = (float(starts[images][0]) for images in ("standardised", "raw"))
-    assert f"the loss starts at {loss:.1f}, and at {of_raw:.1f} on raw images" in text
-    assert "They change less than $\\kappa$ does." in text
+    assert said.format(kappa[2] / kappa[0], raw[2] / raw[0], raw[0], raw[2]) in TEXT
+    assert f"It takes {centred[1]:.0f} steps, and a ReLU {centred[0]:.0f}. Slope 1 does not" in TEXT
+    assert centred[-1] is None is learned()["centred", "forecast"][-1]
+    assert f"and takes {prepared[0]:.0f} steps." in TEXT and prepared[0] > raw[0]
+    assert learned()["standardised", "κ"][0] < kappa[0]
+    loss, of_raw = (named(SECOND, "a goal that moves", 2)[kind, "loss at the start"][0] for kind in KINDS[1::-1])
+    assert f"starts at {loss:.1f}, and at {of_raw:.1f} on raw" in TEXT
 
 
-def test_the_steps_are_a_product(text, learned, factors):
-    assert "At the rate $1 / \\lambda$ this takes $\\lambda \\tau$ steps." in text
-    for (images, what), forecasts in learned.items():
-        if what == "forecast":
-            for at, forecast in enumerate(forecasts):
-                largest, time = factors[images, "λ / μ"][at], factors[images, "τ μ"][at]
-                if forecast is None:
-                    assert time is None and (images, at) == ("centred", 4)
-                else:
-                    assert largest * time == pytest.approx(forecast, rel=0.05, abs=0.5)
+def test_the_steps_are_a_product():
+    assert "At the rate $1 / \\lambda$ this" in TEXT
+    for kind in KINDS:
+        rows = zip(
+            *(of[kind, what] for of, what in ((factors(), "λ / μ"), (factors(), "τ μ"), (learned(), "forecast")))
+        )
+        for at, (largest, time, forecast) in enumerate(rows):
+            if forecast is None:
+                assert time is None and (kind, at) == ("centred", 4)
+            else:
+                assert largest * time == pytest.approx(forecast, rel=0.05, abs=0.5)
 
 
-def test_each_force_acts_on_one_factor(text, factors):
-    def span(images, what):
-        found = [value for value in factors[images, what] if value is not None]
-        return max(found) / min(found)
-
-    assert "**White images: it is nearly all λ / μ.**" in text
-    assert span("white", "λ / μ") > 15 and span("white", "τ μ") < 1.2
-    assert "**Raw and standardised images: it is mostly τ μ.**" in text
-    for images in ("raw", "standardised"):
-        assert span(images, "τ μ") > 3 and span(images, "λ / μ") < 1.45
-        assert factors[images, "τ μ"] == sorted(factors[images, "τ μ"])
-    assert "From the ReLU to 0.3 $\\lambda / \\mu$ halves, and $\\tau \\mu$ grows by half." in text
-    (relu, slightly, *others), (short, longer, *times) = factors["centred", "λ / μ"], factors["centred", "τ μ"]
-    assert 0.42 < slightly / relu < 0.55 and 1.45 < longer / short < 1.55
-    assert "Beyond, it is all $\\tau \\mu$." in text
+def test_each_force_acts_on_one_factor():
+    found = factors()
+    spans = {key: max(filter(None, row)) / min(filter(None, row)) for key, row in found.items()}
+    assert spans["white", "λ / μ"] > 15 and spans["white", "τ μ"] < 1.2
+    for kind in ("raw", "standardised"):
+        assert spans[kind, "τ μ"] > 3 and spans[kind, "λ / μ"] < 1.45
+        assert found[kind, "τ μ"] == sorted(found[kind, "τ μ"])
+    (relu, slightly, *others), (short, longer, *times) = found["centred", "λ / μ"], found["centred", "τ μ"]
+    assert "ReLU to 0.3 $\\lambda /" in TEXT and 0.42 < slightly / relu < 0.55 and 1.45 < longer / short < 1.55
     assert all(0.9 < other / slightly < 1.02 for other in others) and longer < times[0] < times[1]
-    assert "**The mean image doubles both**, for a ReLU." in text
-    for what in ("λ / μ", "τ μ"):
-        assert 1.9 < factors["raw", what][0] / factors["centred", what][0] < 2.1
-
-
-def test_the_small_eigenvalues_of_standardised_images_sink_too(text):
-    assert "as the slope grows the small eigenvalues sink, and some of the loss is there." in text
+    assert all(1.9 < found["raw", what][0] / found["centred", what][0] < 2.1 for what in ("λ / μ", "τ μ"))
     x = preparations(gnlib.load("mnist", 100, stride=2)[0])["standardised"]
-    lows = []
-    for a in (0.0, 0.6):
-        values = torch.linalg.eigvalsh(gnlib.leaky_relu_gram(weights_of(x, 1000), x, a))
-        lows.append((values[0] / values.mean()).item())
-    assert lows[1] < 0.3 * lows[0]
+    values = (torch.linalg.eigvalsh(gnlib.leaky_relu_gram(weights_of(x, 1000), x, a)) for a in (0.0, 0.6))
+    relu, slightly = (of[0] / of.mean() for of in values)
+    assert slightly < 0.3 * relu
 
 
-def test_the_relu_goes_off_at_the_best_rate_of_another_slope(text):
-    assert "Its [best rate](" in text and "is $4 / \\lambda$, at which the loss of the ReLU explodes." in text
+def test_the_relu_goes_off_at_the_best_rate_of_another_slope():
+    assert "is $4 / \\lambda$," in TEXT
     images, digits = gnlib.load("mnist", 100, stride=2)
     x, labels = preparations(images)["centred"], one_hot(digits, 10)
     for seed in range(3):
@@ -206,130 +155,84 @@ def test_the_relu_goes_off_at_the_best_rate_of_another_slope(text):
         assert len(losses) < 10 and losses[-1] > 1000 * losses[0]
 
 
-def test_the_set_up(text):
-    said = "$V$ and $W$ are Gaussian, with a variance of one over the inputs of their layer, at each slope."
-    assert said in text and "with the leaky ReLU $\\varphi$, 1,000 hidden units and ten outputs." in text
+def test_the_set_up():
+    assert "ReLU $\\varphi$, 1,000 hidden units" in TEXT
     for weight in weights_of(torch.zeros(2, 196).double(), 1000):
         assert weight.var().item() * weight.shape[1] == pytest.approx(1, abs=0.05)
-    assert "Outputs of zero have a loss of 0.5;" in text
     labels = one_hot(torch.arange(10), 10)
-    assert half_squared_error(torch.zeros_like(labels), labels).item() == 0.5
+    assert f"loss of {half_squared_error(torch.zeros_like(labels), labels).item()};" in TEXT
 
 
-def test_the_second_force_by_hand(text):
+def test_the_second_force_by_hand():
     mean, square = 1 / (2 * math.pi) ** 0.5, 0.5
-    assert "The ReLU of a standard Gaussian has the mean 0.40 and the mean square 0.50." in text
     z = torch.randn(10**6, generator=torch.Generator().manual_seed(0)).relu()
-    assert z.mean().item() == pytest.approx(mean, abs=0.003) and (z**2).mean().item() == pytest.approx(
-        square, abs=0.005
-    )
-    assert f"0.50 on the diagonal and $0.40^2 = {mean**2:.2f}$ beside it." in text
+    assert f"the mean {mean:.2f} and the mean square {square:.2f}." in TEXT
+    assert [z.mean().item(), (z**2).mean().item()] == pytest.approx([mean, square], abs=0.005)
+    assert f"{square:.2f} on the diagonal and ${mean:.2f}^2 = {mean**2:.2f}$ beside it." in TEXT
     values = torch.linalg.eigvalsh((square - mean**2) * torch.eye(100) + mean**2)
-    said = (
-        f"For 100 images that makes one eigenvalue of {values[-1]:.0f}, and the others are {values[0]:.2f}: a ratio of "
-    )
-    said += f"{values[-1] / values[0]:.0f}. (The network below, of finite width and with the other term, has 69.)"
-    assert said in text and values[-2] == pytest.approx(values[0].item(), rel=1e-3)
+    said = "For 100 images that makes one eigenvalue of {:.0f}, and the others are {:.2f}: a ratio of {:.0f}."
+    assert said.format(values[-1], values[0], values[-1] / values[0]) in TEXT
+    assert f"other term, has {learned()['white', 'κ'][0]:.0f}.)" in TEXT
+    assert values[-2] == pytest.approx(values[0].item(), rel=1e-3)
 
 
-def test_tuned_rates(text):
-    rows = cells("steps at the best rate", "leaky-relu-further") + cells("white images: steps", "leaky-relu-further")
-    steps, rates = {}, {}
-    for images, slope, *found in rows:
-        steps[images, float(slope)] = [int(cell) for cell in found[:3]]
-        rates[images, float(slope)] = found[3]
-    for images in ("raw", "standardised", "centred", "white"):
-        spans = [sorted({min(steps[images, a]), max(steps[images, a])}) for a in TUNED]
-        assert f"| {images} | " + " | ".join(" to ".join(map(str, span)) for span in spans) + " |" in text
-    raw, standardised, centred = (
-        [*zip(*(steps[images, a] for a in TUNED), strict=True)] for images in ("raw", "standardised", "centred")
-    )
+def test_tuned_rates():
+    for kind in KINDS:
+        steps = (at_best_rates()[kind, slope][0] for slope in TUNED)
+        spans = (" to ".join(f"{end:.0f}" for end in sorted({min(three), max(three)})) for three in steps)
+        assert f"| {kind} | {' | '.join(spans)} |" in TEXT
+    raw, standardised, centred, white = map(networks, KINDS)
     gains = [a[0] / b[0] for a, b in zip(raw, centred, strict=True)]
-    assert f"takes {min(gains):.1f} to {max(gains):.1f} times fewer steps than on raw ones, where" in text
-    assert "Standardising saves none here." in text
-    assert "It divides the steps of a ReLU by three, in plain gradient descent at tuned rates." in text
+    assert f"takes {min(gains):.1f} to {max(gains):.1f} times fewer" in TEXT
     assert all(b[0] > a[0] for a, b in zip(raw, standardised, strict=True))
-    assert "a slope of 0.3 saves a third on centred images" in text
-    assert all(0.64 < b / a < 0.69 for a, b, *_ in centred)
-    assert (
-        "where it is first of the slopes in all three networks." in text
-        and "On standardised ones it is level with" in text
-    )
+    assert "slope of 0.3 saves a" in TEXT and all(0.64 < slightly / relu < 0.69 for relu, slightly, *_ in centred)
     assert all(min(each) == each[0] < sorted(each)[1] for each in raw)
-    assert "**On white images the slope is worth a factor of ten.**" in text
-    assert all(9.5 < relu / most < 11.5 for relu, most in zip(steps["white", 0.0], steps["white", 0.9], strict=True))
+    assert all(9.5 < relu / most < 11.5 for relu, *_, most in white)
     assert {relu < slightly for relu, slightly, *_ in standardised} == {True, False}
-    further = prose("notebooks/leaky-relu-further")
-    said = "the best rate was $2.8 / \\lambda$ for the ReLU and at 0.3, and $4 / \\lambda$ at 0.6."
-    assert said in further and "On centred images 0.6 gets ahead of the ReLU, against the order of" in text
-    assert [rates["centred", a] for a in TUNED[:3]] == ["2.8", "2.8", "4"]
-    assert all(more < relu for relu, _, more, _ in centred)
-    assert "the ReLU stays behind slopes of 0.3 and 0.6, but not behind 0.9." in further
-    assert all(most > relu > slightly for relu, slightly, _, most in centred)
+    rates = [at_best_rates()["centred", slope][2][0] for slope in TUNED[:3]]
+    assert "rate was $2.8 / \\lambda$ for the ReLU and at 0.3, and $4 / \\lambda$ at 0.6." in FURTHER
+    assert [*map(float, rates)] == [2.8, 2.8, 4] and "centred images 0.6 gets ahead" in TEXT
+    assert "slopes of 0.3 and 0.6, but not behind 0.9." in FURTHER
+    assert all(more < relu and most > relu > slightly for relu, slightly, more, most in centred)
 
 
-def test_adam(text):
-    rows = {
-        (images, rate): [float(cell.rstrip("%")) for cell in found] for images, rate, *found in cells("Adam: steps")
-    }
-    assert "**No slope takes fewer steps than the ReLU** in the mean." in text and len(rows) == 6
-    assert all(min(found[:4]) == found[0] for found in rows.values())
-    assert "A slope of 0.9 takes up to a fifth more." in text
-    assert 1.17 < max(found[3] / found[0] for found in rows.values()) < 1.23
-    assert "torch's 0.01 is about as good as a ReLU." in text
+def test_adam():
+    rows = named(FIRST, "Adam: steps", 2)
+    assert len(rows) == 6 and all(min(found[:4]) == found[0] for found in rows.values())
+    assert "slope of 0.9 takes up" in TEXT and 1.17 < max(found[3] / found[0] for found in rows.values()) < 1.23
+    assert "torch's 0.01 is about" in TEXT and "well at 0.01." in TEXT
     assert all(found[1] < 1.03 * found[0] and abs(found[5] - found[4]) < 0.5 for found in rows.values())
-    before_and_after = ("raw", "0.001"), ("standardised", "0.001"), ("standardised", "0.01"), ("centred", "0.01")
-    said = (
-        "standardising takes the ReLU from {:.0f} steps to {:.0f}. "
-        "A rate of 0.01 takes it to {:.0f}, and to {:.0f} on centred images."
-    )
-    assert said.format(*(rows[images, rate][0] for images, rate in before_and_after)) in text
-    assert "about one to three points behind on prepared images" in text
-    for (images, _), found in rows.items():
-        assert images == "raw" or all(0.8 < found[4] - after < 3.5 for after in found[6:])
-    assert "no slope was clearly ahead of the ReLU" in text
-    assert (
-        "*Standardised* images are quickest at the default rate, and *centred* ones do about as well at 0.01." in text
-    )
+    before_and_after = ("raw", 0.001), ("standardised", 0.001), ("standardised", 0.01), ("centred", 0.01)
+    said = "ReLU from {:.0f} steps to {:.0f}. A rate of 0.01 takes it to {:.0f}, and to {:.0f} on centred"
+    assert said.format(*(rows[key][0] for key in before_and_after)) in TEXT
+    for (kind, _), found in rows.items():
+        assert kind == "raw" or all(0.8 < found[4] - after < 3.5 for after in found[6:])
+        assert all(after < found[4] + 0.5 for after in found[5:])
+    standardised, centred = (rows[kind, 0.01] for kind in ("standardised", "centred"))
     for at in range(4):
-        raw, standardised, centred = (rows[images, "0.001"][at] for images in ("raw", "standardised", "centred"))
-        assert standardised < 0.7 * min(raw, centred)
-        standardised, centred = (rows[images, "0.01"] for images in ("standardised", "centred"))
+        slow, soon, less = (rows[kind, 0.001][at] for kind in ("raw", "standardised", "centred"))
+        assert soon < 0.7 * min(slow, less)
         assert 0 < standardised[at] - centred[at] < 8 and abs(standardised[at + 4] - centred[at + 4]) < 1
-    assert all(after < found[4] + 0.5 for found in rows.values() for after in found[5:])
 
 
-def test_more_images_than_pixels(text):
-    (line,) = (
-        row for row in table("leaky-relu-further", "condition number of the figure") if row.startswith("more images")
-    )
-    assert "of 500 white images with 140 independent pixels it is [some 20,000](" in text
-    assert "from the ReLU to a slope of 0.6." in text
-    assert all(19_000 < kappa < 24_000 for kappa in map(float, line.split()[4:7]))
-
-
-def test_the_first_exercise(text, kappas):
-    for at, images in enumerate(("white", "raw")):
-        assert f"On {images} images it is {kappas[-0.5][at]:,.0f}, and {kappas[0][at]:,.0f} for the ReLU" in text
-    assert "is, in the mean over units, $1 - 1.8\\, \\theta / \\pi$ of that for an image with itself" in text
-    assert "and for a ReLU $1 - \\theta / \\pi$." in text
-    z = torch.randn(2, 10**6, generator=torch.Generator().manual_seed(0))
-    angle = 1.0
+def test_the_first_exercise():
+    for at, kind in enumerate(("white", "raw")):
+        assert f"On {kind} images it is {kappas()[-0.5][at]:,.0f}, and {kappas()[0][at]:,.0f} for the" in TEXT
+    assert "over units, $1 - 1.8\\, \\theta /" in TEXT and "a ReLU $1 - \\theta" in TEXT
+    z, angle = torch.randn(2, 10**6, generator=torch.Generator().manual_seed(0)), 1.0
     pair = torch.stack([z[0], math.cos(angle) * z[0] + math.sin(angle) * z[1]])
     for a, times in ((-0.5, 1.8), (0.0, 1.0)):
         first, second = torch.where(pair > 0, 1.0, a)
         ratio = ((first * second).mean() / (first * first).mean()).item()
         assert ratio == pytest.approx(1 - times * angle / math.pi, abs=0.005)
-    assert "in the example of two units $\\kappa$ is 50 again at $-1$." in text
+
+
+def test_two_samples_that_look_alike():
+    of = named(FIRST, "two samples that look alike")
+    assert f"$\\kappa$ is {of[1][0]:.0f}." in TEXT and f"both: it is {of[0][0]:.0f}." in TEXT
     pair, x = [torch.tensor([[0.0, 1.0], [0.0, -1.0]]), torch.ones(1, 2)], torch.tensor([[1.0, 0.1], [1.0, -0.1]])
-    assert float(gnlib.condition_number(gnlib.leaky_relu_gram(pair, x, -1.0))) == pytest.approx(50, rel=1e-4)
-
-
-def test_two_samples_that_look_alike(text):
-    (_, linear, _), _, (_, relu, _) = numbers("two samples that look alike")
-    assert "Without activation $\\kappa$ is 50." in text
-    assert "The ReLU tells the two samples apart, since no unit is active on both: it is 1." in text
-    assert (round(linear), relu) == (50, 1)
+    again = float(gnlib.condition_number(gnlib.leaky_relu_gram(pair, x, -1.0)))
+    assert f"$\\kappa$ is {again:.0f} again at $-1$." in TEXT and again == pytest.approx(of[1][0], rel=1e-4)
 
 
 def gram_by_autograd(v, w, x, slope):
@@ -344,17 +247,12 @@ def gram_by_autograd(v, w, x, slope):
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.3, 1.0, -1.0])
-def test_the_formula_and_the_matrix_by_hand(text, slope):
+def test_the_formula_and_the_matrix_by_hand(slope):
     generator = torch.Generator().manual_seed(0)
     v, w, x = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((5, 4), (3, 5), (6, 4)))
     active = torch.where(x @ v.mT > 0, 1.0, slope).double()
-    h, n = active * (x @ v.mT), len(x)
-    terms = [
-        torch.kron(d.diag() @ (x @ x.mT / n) @ d.diag(), torch.outer(u, u))
-        for d, u in zip(active.mT, w.mT, strict=True)
-    ]
-    said = r"\widehat G = \sum_u D_u K D_u \otimes W_u W_u^\top + \Gamma \otimes I_{10} ."
-    assert said in text and "$K = x x^\\top / n$" in text and "$\\Gamma = h h^\\top / n$" in text
+    h, n, pairs = active * (x @ v.mT), len(x), zip(active.mT, w.mT, strict=True)
+    terms = [torch.kron(d.diag() @ (x @ x.mT / n) @ d.diag(), torch.outer(u, u)) for d, u in pairs]
     by_terms = sum(terms) + torch.kron(h @ h.mT / n, torch.eye(3, dtype=torch.float64))
     torch.testing.assert_close(by_terms, gram_by_autograd(v, w, x, slope))
 
@@ -362,6 +260,138 @@ def test_the_formula_and_the_matrix_by_hand(text, slope):
     gram = 2 * gram_by_autograd(*(torch.tensor(one, dtype=torch.float64) for one in two), slope)
     diagonal, off = (r"1.02\, (1 + \alpha^2)", 1.02 * (1 + slope**2)), (r"1.96\, \alpha", 1.96 * slope)
     rows = rf"{diagonal[0]} & {off[0]} \\ {off[0]} & {diagonal[0]}"
-    assert rf"2\, \widehat G = \begin{{pmatrix}} {rows} \end{{pmatrix}} ." in text
+    assert rf"2\, \widehat G = \begin{{pmatrix}} {rows} \end{{pmatrix}} ." in TEXT
     expected = torch.tensor([[diagonal[1], off[1]], [off[1], diagonal[1]]], dtype=torch.float64)
     torch.testing.assert_close(gram, expected)
+
+
+def test_width_helps_on_raw_images():
+    assert "to some 600 units with the ReLU, and still at 1,200 with a slope of 0.6:" in FURTHER
+    _, relu, slightly = zip(*cells(SECOND, "150 raw images"), strict=True)
+    for of in (relu, slightly):
+        assert of[2] < 0.7 * of[0] and of[3] > 0.9 * of[2]
+    assert relu[3] > relu[2] and slightly[3] < slightly[2]
+
+
+def test_bounds():
+    rows = cells(SECOND, "bounds over κ")
+    above, below = ({kind: [row[at] for row in rows if row[0] == kind] for kind in ("white", "raw")} for at in (4, 5))
+    assert "from width 1,000 on, twice" in FURTHER and "of figure 23 the bound" in FURTHER
+    assert max(above["white"]) < 1.2 and min(below["white"]) > 0.8
+    assert 5 < max(above["raw"]) < 10 and min(below["raw"]) > 0.1
+    assert [row[:2] for row in rows[:2]] == [["white", 0], ["white", 0.01]]
+    assert f"on the 500 white images $\\kappa$ is {rows[1][2]:.0f} at 0.01, and {rows[0][2]:.0f} at 0." in FURTHER
+    (caption,) = (text for text in texts(SECOND) if text.startswith("slope 0.01, 500 white samples"))
+    limit = float(re.search(r"limit for infinite width: ([\d.]+)", caption)[1])
+    assert f"infinite width, {limit:.0f} (dotted)" in FURTHER
+    measured = [row for row in cells(SECOND, "slope 0.01, 500 white samples") if row[1]]
+    assert {row[0] for row in measured} == {500, 1000, 2000, 4000, 8000}
+    for width, kappa, _, below, above, *_ in measured:
+        assert (0.8 * kappa < below and above < 1.2 * kappa) == (width >= 1000)
+
+
+def test_six_sets_of_images():
+    found = many()
+    assert len(found) == 6 and "slope of 0.6, better still" in FURTHER
+    assert (
+        found["nearly white"][2] == min(found["nearly white"]) and found["nearly white"][0] < found["nearly white"][-1]
+    )
+    relu, slightly, more, most, _ = found["centred"]
+    assert "slope of 0.3 are about" in FURTHER and 0.8 < slightly / relu < 1.25 and 2 * relu < more < most
+    assert found["white"] == sorted(found["white"], reverse=True) and found["white"][-1] > 0.95 * found["white"][-2]
+    relu, *_, most, _ = found["standardised"]
+    said = f"grows from {round(relu, -2):,.0f} at the ReLU to {round(most, -3):,.0f} at a slope of 0.9."
+    assert said in FURTHER and "did with 100 images.**" in FURTHER
+    for kind in KINDS:
+        assert np.argsort(learned()[kind, "κ"][:4]).tolist() == np.argsort(found[kind][:4]).tolist()
+
+
+def test_more_images_than_pixels():
+    relu, slightly, more, most, linear = many()["more images than pixels"]
+    count, _, rank, *_ = named(SECOND, "K = x x")["more images than pixels"]
+    assert f"of {count:.0f} white images with {rank:.0f} independent pixels it is [some 20,000](" in TEXT
+    assert "slope of 0.6." in TEXT and "is some 20,000." in FURTHER and f"{count - rank:.0f} eigenvalues of" in FURTHER
+    assert 19_000 < relu < slightly < more < 24_000 and 1.2 < more / relu < 1.27
+    assert "large at 0.9." in FURTHER and round(most / relu) == 8 and linear < relu / 1000
+
+
+def test_a_rate_that_is_not_stable_at_the_start_is_stable_twenty_steps_later():
+    *found, stable = (row[-3:] for row in cells(SECOND, "λ after twenty steps"))
+    assert len(found) == 4 and stable[0] == 1
+    for first, *larger in found:
+        assert 0.9 < first <= 1 and all(share < min(0.5, most) for share, most in zip(larger, stable[1:], strict=True))
+
+
+def test_a_linear_network_learns_fewer_directions():
+    for n, r, rank, kappa, _, _, of_linear, linear in cells(SECOND, "49 pixels"):
+        assert of_linear <= rank and (of_linear < rank if n > r else linear < kappa)
+
+
+def test_a_goal_that_moves_with_the_start():
+    found, of = named(SECOND, "a goal that moves", 2), {kind: learned()[kind, "κ"] for kind in KINDS}
+    (raw_first, raw), (white_first, white) = (
+        [found[kind, f"steps to 1/{share}"] for share in (10, 20)] for kind in ("raw", "white")
+    )
+    steps, centred = (found[kind, "steps to 1/20"] for kind in ("standardised", "centred"))
+    assert "for slope 1 on centred" in FURTHER and centred[-1] is None
+    assert all(before / after >= 2 for of in (steps, centred) for before, after in zip(raw, of, strict=True) if after)
+    assert white == sorted(white, reverse=True) and white_first == sorted(white_first, reverse=True)
+    assert raw[:-1] == sorted(raw[:-1]) and raw[-1] > raw[2] and max(raw_first) < 1.3 * min(raw_first)
+    said = f"$\\kappa$ grows {of['white'][0] / of['white'][-1]:.0f}-fold"
+    assert said in FURTHER
+    said = "a twentieth {:.0f}-fold, from {:.0f} to {:.0f}."
+    assert said.format(white[0] / white[-1], white[-1], white[0]) in FURTHER
+    said = "$\\kappa$ falls {:.0f}-fold, and the steps {:.1f}-fold, from {:.0f} to {:.0f}."
+    assert said.format(of["raw"][-1] / of["raw"][0], raw[-1] / raw[0], raw[-1], raw[0]) in FURTHER
+    assert f"{raw_first[-1]:.0f} at slope 1 and {raw_first[0]:.0f} for the" in FURTHER
+    kappa = of["standardised"]
+    said = "$\\kappa$ falls {:.0f}-fold from slope 1 to the ReLU, and the steps grow from {:.0f} to {:.0f}."
+    assert said.format(kappa[-1] / kappa[0], steps[-1], steps[0]) in FURTHER
+    assert kappa == sorted(kappa) and steps == sorted(steps, reverse=True)
+    relu, slightly, *more, _ = centred
+    assert f"It takes {slightly:.0f} steps, and a ReLU {relu:.0f}. Slope 1 does not" in FURTHER
+    assert slightly < min(relu, *more)
+    starts, of_raw = (found[kind, "loss at the start"] for kind in ("standardised", "raw"))
+    goals = starts[0] / 20, starts[-1] / 20
+    assert "loss is {:.2f} for the ReLU, and {:.2f} at slope 1, nearly half".format(*goals) in FURTHER
+    assert f"it is {of_raw[0] / 20:.2f} for the" in FURTHER
+    assert starts == sorted(starts) and 0.4 < goals[1] / 0.5 < 0.5
+
+
+def test_slopes_at_the_best_rate_and_the_moving_goal():
+    raw, standardised, less = (networks(kind, 1) for kind in KINDS[:3])
+    gains = {
+        "standardising": [before[0] / after[0] for before, after in zip(raw, standardised, strict=True)],
+        "0.6 then": [relu / more for relu, _, more, _ in standardised],
+        "0.9 then": [relu / most for relu, *_, most in standardised],
+        "less the mean": [before[0] / after[0] for before, after in zip(raw, less, strict=True)],
+        "0.3 then": [relu / slightly for relu, slightly, *_ in less],
+    }
+    spans = {name: f"{min(found):.1f} to {max(found):.1f}" for name, found in gains.items()}
+    said = "standardised | {} | 0.6: {}; 0.9: {} |"
+    assert said.format(spans["standardising"], spans["0.6 then"], spans["0.9 then"]) in FURTHER
+    assert f"centred | {spans['less the mean']} | 0.3: {spans['0.3 then']} |" in FURTHER
+    assert 1.9 < min(gains["standardising"]) < max(gains["standardising"]) < 2.3
+    assert 2.6 < min(gains["less the mean"]) < max(gains["less the mean"]) < 3.3
+    assert "slope of 0.6, and centred ones with 0.3." in FURTHER
+    assert all(0.7 < a[2] / b[1] < 1.3 for a, b in zip(standardised, less, strict=True))
+    assert all(relu > slightly > more for relu, slightly, more, _ in standardised)
+    assert all(relu > max(others) for relu, *others in [*standardised, *less])
+    assert not any(all(min(each) == each[at] < sorted(each)[1] for each in raw) for at in range(4))
+    won = {float(rate) for *_, goals in at_best_rates().values() for rates in goals for rate in rates.split(", ")}
+    assert "rate of $5.6 / \\lambda$" in FURTHER and won <= {1, 2, 2.8, 4}
+
+
+def test_a_slope_of_nine_tenths_bears_a_larger_rate():
+    said = "at $2 / \\lambda$ and at $2.8 / \\lambda$ it takes more steps than the ReLU, but it bears $4 / \\lambda$"
+    assert said in FURTHER
+    images, digits = gnlib.load("mnist", 100, stride=2)
+    x, labels, taken = preparations(images)["centred"], one_hot(digits, 10), {}
+    for a in (0.0, 0.9):
+        weights = weights_of(x, 1000)
+        largest = torch.linalg.eigvalsh(gnlib.leaky_relu_gram(weights, x, a))[-1].item()
+        for factor in (2, 2.8, 4):
+            losses = losses_of(weights, x, labels, a, factor / largest, 100)
+            taken[a, factor] = len(losses) - 1 if losses[-1] <= losses[0] / 20 else None
+    assert all(taken[0.0, factor] < taken[0.9, factor] for factor in (2, 2.8))
+    assert taken[0.0, 4] is None and taken[0.9, 4] < taken[0.0, 2.8]

@@ -35,5 +35,5 @@ def test_scaling_the_weights_of_a_group_does_nearly_nothing():
         assert ranks == [220, 216]  # one direction for each group, and four of the biases, which the mean takes away
         assert kappas[0] == pytest.approx(kept[name, seed], rel=1e-3)
         falls.append(kappas[0] / kappas[1])
-    said = f"without them it would be {min(falls):.0f} to {round(max(falls), -3):,.0f} times as small"
+    said = f"would be {min(falls):.0f} to {round(max(falls), -3):,.0f} times as"
     assert said in prose("notebooks/piecewise-linear-maps-further")

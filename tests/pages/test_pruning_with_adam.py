@@ -22,5 +22,5 @@ def steps_of_adam(c):
 
 def test_adam_is_slower_by_one_factor_where_the_spectrum_sinks_by_two():
     text = prose("notebooks/pruning-further")
-    assert "So it becomes slower by about $1 / c$, where gradient descent becomes slower by $1 / c^2$" in text
+    assert "by about $1 / c$, where gradient descent becomes slower by $1 / c^2$" in text
     assert steps_of_adam(0.1) / steps_of_adam(1.0) == pytest.approx(10, rel=0.1)

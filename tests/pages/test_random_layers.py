@@ -32,24 +32,23 @@ def lines_of(caption, page="random-layers-further"):
 
 def test_the_most_squeezed_direction(text):
     ratio, *_ = lines_of("κ without a skip over the width")["100"]
-    assert f"typically stretches one direction some {100 * ratio:.0f} times more than another" in text
+    assert f"direction some {100 * ratio:.0f} times more" in text
     (mean,) = (float(words[1]) for words in words_of("random-layers-further", "means of κ(W + I)") if words[0] == "100")
-    assert f"With an eighth of Kaiming's weights $\\kappa$ falls from some {100 * ratio:.0f} to {mean:.1f}." in text
+    assert f"weights $\\kappa$ falls from some {100 * ratio:.0f} to {mean:.1f}." in text
     assert f"At norm 0.35 and 100 units $\\kappa$ falls from some {100 * ratio:.0f} to {mean:.1f}, and" in text
 
 
 def test_steps_of_descent(text, further):
     of = lines_of("steps to a thousandth (last two columns: a millionth) of the loss")
     assert {skip for row in of.values() for skip in (row[1], row[3])} == {4, 5}
-    assert "With the skip both targets take four or five steps to a thousandth of the loss, at every width." in further
     few, many = of["5"], of["100"]
     said = f"the random target takes {few[0]:,.0f} steps at 5 units and {many[0]:,.0f} at 100, and the easy target"
     assert f"{said} {few[2]:.0f} to {many[2]:.0f}." in further
     assert [row[2] for row in of.values()] == sorted(row[2] for row in of.values())
     late = [of[n][4] for n in ("25", "50", "100")]
-    assert "From 25 units to 100 the steps of the easy target to a millionth hardly change:" in further
+    assert "From 25 units to 100 the steps" in further
     assert f"they are {min(late):,.0f} to {max(late):,.0f}." in further
-    said = f"for a random target the steps to a thousandth of the loss from {many[0]:,.0f} to {many[1]:.0f}."
+    said = f"loss from {many[0]:,.0f} to {many[1]:.0f}."
     assert said in text
     quoted = f"from {many[2]:.0f} down to {many[3]:.0f}, and to a millionth from {many[4]:,.0f} down to {many[5]:.0f}"
     assert quoted in prose("notebooks/adding-the-identity")
@@ -62,7 +61,7 @@ def test_a_skip_counts_beside_small_weights_only(text):
     assert [row[-5] for row in rows] == ["2.83", "2.00", "1.41", "1.00", "0.71", "0.35"]
     without, at = {row[-4] for row in rows}, [float(row[-3]) for row in rows]
     assert len(without) == 1 and at == sorted(at, reverse=True)
-    assert 1 <= float(*without) / at[0] <= 1.4 and "Below norm 1.41 bounds begin to hold" in text
+    assert 1 <= float(*without) / at[0] <= 1.4 and "Below norm 1.41 bounds begin" in text
     assert [row[-2:] for row in rows[:3]] == [["-", "-"]] * 3
     for kappa, (units_on, any_relus) in zip(at[3:], (map(float, row[-2:]) for row in rows[3:]), strict=True):
         assert kappa < units_on < any_relus
@@ -73,7 +72,7 @@ def test_the_bound_of_the_chapter(text):
     assert list(of) == ["5", "10", "25", "50", "100"] and all(0 < mean < 3 for mean, *_ in of.values())
     limit, exact = bounds.riedi_theorem_38(2).sharper, bounds.skip_condition_limit(2)
     assert f"At norm 0.35 it is {limit:.2f}." in text
-    assert f"Dotted, {exact:.2f}: what κ tends to as the width grows. Dashed, {limit:.2f}: what the bound" in text
+    assert f"Dotted, {exact:.2f}: what κ tends to as the width grows. Dashed, {limit:.2f}: what the" in text
     means = [mean for mean, *_ in of.values()]
     said = f"the bound always holds, and is {min(means)} to {max(means)} % above $\\kappa$ in the mean."
     assert f"Computed from each layer, {said}" in text
@@ -84,19 +83,17 @@ def test_bounds_are_within_ten_per_cent(further):
     of = lines_of("bounds over true values")
     means = [100 * (numbers[2] - 1) for n, numbers in of.items() if n != "limit"]
     low, high = f"{min(means):.0f}", f"{max(means):.0f}"
-    assert f"the simple bound is {low} to {high} % above $\\kappa$ in the mean." in further
+    assert f"bound is {low} to {high} % above" in further
     assert max(numbers[2] for numbers in of.values()) < 1.1
     limit = bounds.riedi_theorem_38(2).symmetric
-    assert f"One knows it without a look at the layer: at norm 0.35 it is {limit:.2f}." in further
+    assert f"at norm 0.35 it is {limit:.2f}." in further
     assert f"At norm 0.35 that is {bounds.riedi_theorem_38(2).sharper:.2f}." in further
     lines = [line.split() for line in table("random-layers-further", "means of κ(W + I)")]
     means = {n: (float(mean), float(share.rstrip("%"))) for n, mean, share, *_ in lines if n.isdigit()}
-    assert (
-        "is a tenth above the mean at width 100 and a quarter at width 5. There one layer in 200 is beyond" in further
-    )
+    assert "at width 100 and a quarter at width 5. There one layer in 200 is beyond" in further
     assert limit / means["100"][0] == pytest.approx(1.1, abs=0.01) and means["5"][1] == 0.5
     assert limit / means["5"][0] == pytest.approx(1.25, abs=0.01)
-    assert f"For wide layers, where the truth is known exactly, it is {100 * (of['limit'][2] - 1):.1f} %." in further
+    assert f"it is {100 * (of['limit'][2] - 1):.1f} %." in further
     ratios = {r: bounds.riedi_theorem_38(r).symmetric / bounds.skip_condition_limit(r) for r in (1.5, 1.2, 1.1, 2, 3)}
     loose = [f"{100 * (ratios[r] - 1):.0f} %" for r in (1.5, 1.2, 1.1)]
     norms = [f"{norm_of(r):.2f}" for r in (1.5, 1.2, 1.1, 1)]
@@ -111,35 +108,34 @@ def test_what_the_skip_is_worth(text, further):
     assert "at width 100 the skip is worth a factor of about 200" in further and 190 < 100 * without / exact < 225
     gains = [numbers[-1] for n, numbers in lines_of("κ without a skip over the width").items() if n != "limit"]
     gain = f"{min(gains):.1f} to {max(gains):.1f}"
-    assert f"**Beside Kaiming's own weights, a common start, it gains next to nothing**: a factor of {gain}." in text
+    assert f"nothing**: a factor of {gain}." in text
     assert f"| 2.8 | 1 | the skip gains a factor of {gain} |" in further
-    assert f"adding $I$ changes little: a factor of {gain}." in further and at_kaiming in gains
-    assert f"With the skip and norm 0.35, $\\kappa$ tends to {exact:.2f}." in further
-    assert f"The bound of {bound:.2f} at $r = 2$ stands against an exact limit of {exact:.2f}" in text
+    assert f"little: a factor of {gain}." in further and at_kaiming in gains
+    assert f"and norm 0.35, $\\kappa$ tends to {exact:.2f}." in further
+    assert f"bound of {bound:.2f} at $r = 2$ stands against an exact limit of {exact:.2f}" in text
 
 
 def test_the_worst_pattern_is_nearly_the_one_with_all_units_on(text, further):
-    said = "Up to norm 0.94 the worst region found is nearly the one with all units on"
-    assert f"{said}, at most a tenth above it." in text and f"{said}**, at most a tenth above it." in further
+    assert "Up to norm 0.94 the worst" in text and "Up to norm 0.94 the worst" in further
     found = lines_of("kappa of one Gaussian layer")
     assert list(found)[:4] == [f"{norm_of(r):.2f}" for r in (1 / 4, 8**-0.5, (3 / 8) ** 0.5, 0.75)]
     assert list(found)[:4] == ["2.83", "2.00", "1.15", "0.94"]
     for norm, (active, at_random, worst, bound) in found.items():
         assert at_random < active <= worst <= bound and (worst < 1.1 * active or float(norm) > 0.94)
     active, at_random, worst, bound = found["2.83"]
-    said = (
-        f"With all units on this layer has $\\kappa = {active:.0f}$, in random regions $\\kappa$ is about "
-        f"{at_random:.0f}, and the search finds a region of more than 7,000."
+    assert (
+        f"$\\kappa = {active:.0f}$, in random regions $\\kappa$ is about {at_random:.0f}, and" in further
+        and worst > 7000
+        and bound == math.inf == found["2.00"][-1]
     )
-    assert said in further and worst > 7000 and bound == math.inf == found["2.00"][-1]
-    assert f"a region of $\\kappa$ above 7,000, where all units on give {active:.0f}." in text
-    assert "the crosses are at 5, 21 and 147, the regions at random at 2.1, 3.4 and 4.6" in further
-    assert "the worst regions at 6, 100,000 and 7,000; only on the first one there is a square" in further
+    assert f"$\\kappa$ above 7,000, where all units on give {active:.0f}." in text
+    assert "are at 5, 21 and 147, the regions at random at 2.1, 3.4 and 4.6" in further
+    assert "regions at 6, 100,000 and 7,000; only on" in further
     starts = [found[norm] for norm in ("1.15", "2.00", "2.83")]
     assert [round(row[0]) for row in starts] == [5, 21, 147] and [round(row[1], 1) for row in starts] == [2.1, 3.4, 4.6]
     assert [float(f"{row[2]:.0e}") for row in starts] == [6, 100_000, 7000]
     assert [math.isfinite(row[3]) for row in starts] == [True, False, False]
-    assert "At norm 0.35 the bound for this layer is within a tenth of the worst." in further
+    assert "At norm 0.35 the bound" in further
     assert all(of[-1] < 1.1 * of[-2] for norm, of in found.items() if float(norm) <= norm_of(2))
 
 
@@ -165,12 +161,9 @@ def shares():
 
 
 def test_where_bounds_are_left(text, further, shares, blocks):
-    assert "From the usual start there are no bounds: normalisation makes the norms" in further
     assert shares["trained"][:2] == shares["with"][:2] == [0, 0]
-    assert "After training from the usual start no bound for all regions is left, and none in the regions" in further
-    assert "**From zero the medians are 1.05 to 1.49**, and all bounds hold." in further
-    assert "From zero the medians are 1.05 to 1.49, within the bounds." in text
-    assert "before any normalisation, all bounds hold, and" in further
+    assert "medians are 1.05 to 1.49**, and all" in further
+    assert "medians are 1.05 to 1.49, within the" in text
     assert shares["drawn"][:2] == shares["started"][:2] == [100, 100]
     norms, kappa = blocks["started"][-1], blocks["started"][0]
     assert (f"{kappa.min():.2f}", f"{kappa.max():.2f}", len(norms)) == ("1.05", "1.49", 7)
@@ -179,15 +172,13 @@ def test_where_bounds_are_left(text, further, shares, blocks):
     between = [f"{found.min():.2f} to {found.max():.2f}" for found in (trained, norms)]
     assert [line.endswith(numbers) for line, numbers in zip(shown, between, strict=True)] == [True, True]
     kappa = blocks["drawn"][0]
-    assert f"all bounds hold, and $\\kappa$ is {kappa.min():.1f} to {kappa.max():.1f}." in further
-    said = "the norms of the branches {:.1f} to {:.1f} before training, where they were {:.1f} to {:.1f} as drawn."
+    assert f"$\\kappa$ is {kappa.min():.1f} to {kappa.max():.1f}." in further
+    said = "the branches {:.1f} to {:.1f} before training, where they were {:.1f} to {:.1f} as drawn."
     assert said.format(normalised.min(), normalised.max(), drawn.min(), drawn.max()) in further
-    assert f"Training leaves them at {trained.min():.1f} to {trained.max():.1f}, which is not small enough." in further
+    assert f"them at {trained.min():.1f} to {trained.max():.1f}, which is" in further
 
 
 def test_all_norms_are_below_one_from_zero(text, shares):
-    assert "The norm is below one in all blocks and regions that we looked at." in text
-    assert "From zero the loss is the lowest with each of three seeds" in text
     assert shares["started"][2] == 100  # the norm is below one, and the skip has to improve
 
 
@@ -217,14 +208,11 @@ def test_where_the_skip_helps(text, further, shares):
     drawn, trained, from_zero = (shares[state][4] for state in ("drawn", "trained", "started"))
     quoted = f"in {drawn:.0f} % of blocks and images as drawn, in {trained:.0f} % of the network trained from the usual"
     assert f"{quoted} start, and in {from_zero:.0f} % from zero." in further
-    assert "**Before the last ReLU the skip helps throughout**, in all blocks and regions that we looked at." in further
-    assert "Before the last ReLU of a block the skip lowers it in all blocks and regions that we looked at." in text
-    assert "the skip helps in most regions but not in all." in text and 50 < min(drawn, trained, from_zero) < 100
+    assert 50 < min(drawn, trained, from_zero) < 100
 
 
 def test_where_the_skip_helps_by_medians(text, further, blocks):
     skip, none, skip_relu, none_relu, _ = blocks["trained"]
-    assert "In the network trained from the usual start the skip helps in six of seven blocks" in further
     quoted = f"the medians of $\\kappa$ are {skip.min():.1f} to {skip.max():.0f} with it and"
     assert f"{quoted} {none.min():.0f} to {none.max():.0f} without." in further
     said = f"From the usual start they are {skip.min():.1f} to {skip.max():.0f}, where the branches alone have"
@@ -233,15 +221,13 @@ def test_where_the_skip_helps_by_medians(text, further, blocks):
     *_, from_zero, none_from_zero, _ = blocks["started"]
     third = f"{from_zero[2]:,.0f} with it and {none_from_zero[2]:.0f} without."
     assert f"In block 3 from zero the median of $\\kappa$ is {third}" in further
-    assert "After it blue is lower in six of seven blocks on the left and in five on the right" in further
     assert (from_zero < none_from_zero).tolist().count(True) == 5
     gains, before = (none_relu / skip_relu)[skip_relu < none_relu], none / skip
-    assert f"by factors of {gains.min():.1f} to {gains.max():.0f}, where before the last ReLU they are" in further
-    assert f"where before the last ReLU they are {before.min():.0f} to 100." in further and 95 < before.max() < 105
+    assert f"factors of {gains.min():.1f} to {gains.max():.0f}, where before" in further
+    assert f"they are {before.min():.0f} to 100." in further and 95 < before.max() < 105
     *_, skip, none, _ = blocks["drawn"]
-    assert "In the network as drawn it is worse with the skip in blocks 2, 3 and 5." in further
+    assert "in blocks 2, 3 and 5." in further
     assert (1 + np.flatnonzero(skip > none)).tolist() == [2, 3, 5]
-    assert "and of four of seven as drawn" in text
 
 
 def test_how_much_the_largest_eigenvalue_varies(further):
@@ -249,7 +235,7 @@ def test_how_much_the_largest_eigenvalue_varies(further):
     density = matrices.tracy_widom_pdf(at)
     mean = np.trapezoid(at * density, at)
     deviation = math.sqrt(2 * np.trapezoid((at - mean) ** 2 * density, at))  # of the law stretched by the root of 2
-    assert "varies by about twice $n^{-1/6}$, a share of less than $n^{-2/3}$ of itself" in further
+    assert "about twice $n^{-1/6}$, a share of less than $n^{-2/3}$ of itself" in further
     assert round(deviation) == 2 and deviation / math.sqrt(8) < 1
 
 
@@ -260,9 +246,7 @@ def test_where_the_bound_of_the_paper_begins(further):
     one, whole = (
         2 + 2 * (trained + residual - trained * residual / 30) + 4 for trained, residual in ((1, 0), (29, 30))
     )
-    assert (
-        f"at this size of 30 it begins at $r = {one:.0f}$ (one unit off) and at $r = {whole:.0f}$ (all off)." in further
-    )
+    assert f"size of 30 it begins at $r = {one:.0f}$ (one unit off) and at $r = {whole:.0f}$ (all off)." in further
 
 
 def test_the_losses_of_three_seeds(text):
@@ -270,9 +254,7 @@ def test_the_losses_of_three_seeds(text):
     found = {words[0]: [float(word) for word in " ".join(words[1:]).split()[:4]] for words in lines}
     without, usual, zero = (found[kind] for kind in KINDS)
     assert all(a > b > c for a, b, c in zip(without[1:], usual[1:], zero[1:], strict=True))
-    assert "with each of three seeds, though by little with one of them." in text
     assert sorted(b / c < 1.2 for b, c in zip(usual[1:], zero[1:], strict=True)) == [False, False, True]
-    assert "without the skips it begins lowest of all and ends highest." in text
     assert without[0] < zero[0] < usual[0]
     further = [shown for shown in texts("random-layers-further") if shown.startswith("CIFAR-10, 100 images")]
     ends = [float(line.split(" after,")[0].split()[-1]) for line in further[0].splitlines()[1:]]
@@ -295,9 +277,7 @@ def test_the_scale_of_the_weights(further):
         assert f"{2 * math.sqrt(squared):.{len(norm.partition('.')[2])}f}" == norm
         part = float(share) if "/" not in share else 1 / float(share[2:])
         assert math.sqrt(squared / 2) == pytest.approx(part, abs=0.01)
-    assert (
-        "Their $r$ is $1 / (\\sqrt2\\, s)$, so that large $r$ means small weights, and norm 0.35 is $r = 2$." in further
-    )
+    assert "$r$ is $1 / (\\sqrt2\\, s)$, so that large $r$ means small weights, and norm 0.35 is $r = 2$." in further
     assert f"{norm_of(2):.2f}" == "0.35" and norm_of((3 / 8) ** 0.5) == pytest.approx(1.15, abs=0.005)
 
 
@@ -315,5 +295,5 @@ def test_the_limits_in_norms():
 
 
 def test_the_norm_at_which_the_bound_is_two(text):
-    assert "At norm 0.40, which is $r = 1.79$ in the paper's scale." in text
+    assert "At norm 0.40, which is $r = 1.79$ in the" in text
     assert bounds.all_regions_limit(1.79) == pytest.approx(2, abs=0.01) and f"{norm_of(1.79):.2f}" == "0.40"

@@ -25,7 +25,6 @@ def test_a_smaller_condition_number_is_not_a_faster_training():
     (_, model, loss, kappa, *_), (_, of_orthogonal, other, smaller, *_) = (
         rows[f"CNN, {name}"] for name in ("torch default", "orthogonal")
     )
-    assert "the plain CNN has a third of the $\\kappa$ with orthogonal weights" in prose(f"notebooks/{FURTHER}")
     assert 2.5 < kappa / smaller < 3.5 and loss < other
     assert of_orthogonal < model  # which the linear model does not foretell
 
@@ -35,8 +34,8 @@ def test_it_says_of_the_trial_what_its_chapter_says():
     here, there = prose(f"notebooks/{FURTHER}"), prose("notebooks/what-predicts-training")
     for number in ("0.86 to 0.87", "0.96 to 0.98", "by more than 5.2 under Adam"):
         assert number in here and number in there
-    assert "Among networks that arrive $\\kappa$ has 0.80 to 0.91" in here
-    assert "the condition number has 0.83, 0.80 and 0.91" in there
+    assert "$\\kappa$ has 0.80 to 0.91" in here
+    assert "number has 0.83, 0.80 and 0.91" in there
 
 
 def test_orthogonal_weights_are_slower():
@@ -52,7 +51,7 @@ def test_orthogonal_weights_are_slower():
 def test_what_a_fixed_momentum_gains():
     descent = StableRate("", 1.0, 1e-5, Rule(1.0))
     gain = math.log(descent.with_momentum().left(10_000)) / math.log(descent.left(10_000))
-    assert f"the gain tends to a factor of {gain:.0f} as $\\kappa$ grows" in prose(f"notebooks/{FURTHER}")
+    assert f"factor of {gain:.0f} as $\\kappa$" in prose(f"notebooks/{FURTHER}")
 
 
 def test_kappa_orders_what_is_left_by_both_measures():
@@ -60,22 +59,22 @@ def test_kappa_orders_what_is_left_by_both_measures():
     (early, *_, first_share, first_loss), (late, *_, share, loss) = rows
     assert share == loss
     text = prose(f"notebooks/{FURTHER}")
-    assert f"after {late} steps what is better conditioned has the smaller loss" in text
-    assert f"The rank correlation is {loss} for both, 1 being the same order." in text
-    assert f"After {early} steps it is {first_loss} for the loss and {first_share} for the share" in text
+    assert f"after {late} steps what" in text
+    assert f"correlation is {loss} for both, 1 being the" in text
+    assert f"After {early} steps it is {first_loss} for the loss and {first_share} for the" in text
 
 
 def test_how_far_a_forecast_reaches():
     rows = [line.split() for line in table(FURTHER, "rank correlation of the measured loss")]
     text, models = prose(f"notebooks/{FURTHER}"), {int(row[0]): row[1] for row in rows}
     assert models == {10: "1.0", 30: "1.0", 100: "0.5", 300: "-0.1"}
-    said = "perfectly up to thirty steps, half after a hundred, and not at all after 300: its rank correlation is -0.1"
+    said = "all after 300: its rank correlation is -0.1"
     assert said in text
-    assert {row[2] for row in rows} == {"0.2", "0.3"} and "hardly at any time, 0.2 to 0.3" in text
+    assert {row[2] for row in rows} == {"0.2", "0.3"} and "any time, 0.2 to 0.3" in text
     lines = [line.rsplit(maxsplit=6) for line in table(FURTHER, "loss after 300 steps")]
     leave = [name.strip() for name, *numbers in lines if float(numbers[-1]) > 2]
-    assert 'leave their model, "{}" and "{}". Of the other nine'.format(*leave) in text
-    said = "Up to thirty steps the forecasts still order all eleven losses perfectly, after 300 not at all"
+    assert 'their model, "{}" and "{}".'.format(*leave) in text
+    said = "perfectly, after 300 not at"
     guide = prose("notebooks/your-own-network")
     assert said in guide
     eleven = [
@@ -85,8 +84,8 @@ def test_how_far_a_forecast_reaches():
     assert (len(eleven), len(nine)) == (11, 9)
     modelled, measured = ([row["left"] / (row["off"] if by else 1) for row in nine] for by in (True, False))
     ranks = ([sorted(values).index(value) for value in values] for values in (modelled, measured))
-    assert f"the rank correlation is still {correlation(*ranks):.1f} (" in guide
-    assert "The linear model's own, for the share, is 0.7 after 300 steps." in text
+    assert f"is still {correlation(*ranks):.1f} (" in guide
+    assert "share, is 0.7 after 300 steps." in text
 
 
 def test_how_many_leave_their_linear_model():
@@ -95,9 +94,7 @@ def test_how_many_leave_their_linear_model():
     off = sorted(max(model / loss, loss / model) for _, model, loss, *_ in rows)
     assert len(off) == 11 and off[6] < 2 < 3 < off[7] < off[8] < 5.5 and off[9] > 1000
     text = prose("notebooks/your-own-network")
-    assert "## Two of eleven networks leave their forecast; thirty steps tell which" in text
-    assert "Nine end near their forecast, within a factor of about five. Two leave it, by thousands" in text
-    assert "After thirty steps the two are at 4.5 and 3.8, all others at about one or below." in text
+    assert "are at 4.5 and 3.8, all others" in text
 
 
 def test_what_the_reports_say():
@@ -107,10 +104,10 @@ def test_what_the_reports_say():
         for page in ("your-own-network", FURTHER)
     )
     assert "1 step of Adam, not 5, to a loss" in of_adam
-    assert "for the first 5 / 1 = 5." in prose("notebooks/your-own-network")
+    assert "the first 5 / 1 = 5." in prose("notebooks/your-own-network")
     assert "try momentum 0.9" in healthy and "rank 450 of 450" in healthy
     (last,) = re.findall(r"trusted until step (\d+)", healthy)
-    assert f"is trusted for {last} steps only, and still nothing is wrong" in prose(f"notebooks/{FURTHER}")
+    assert f"trusted for {last} steps only," in prose(f"notebooks/{FURTHER}")
 
 
 def trial():
@@ -139,7 +136,7 @@ def test_what_the_trial_of_the_rule_for_adam_shows():
     slower = [one for one in high if one["sooner"] < 1]
     assert {(one["network"], one["fault"]) for one in slower} == {("CNN", "images from 0 to 255")}
     over = max(one["of_adam"] / one["sooner"] for one in high)
-    assert 10.5 < over < 11.5 and "It was up to eleven times too large." in text
+    assert 10.5 < over < 11.5
     worth = [one["sooner"] for one in low]
     helped = {8: "eight", 7: "seven"}
     below = (
@@ -147,16 +144,15 @@ def test_what_the_trial_of_the_rule_for_adam_shows():
     )
     assert f"{said} above two were faster; {below}" in prose(f"notebooks/{FURTHER}")
     assert f"{said} did, that one among them." in prose("notebooks/quick-start")
-    said = f"seven of eight became faster too, but by {median(worth):.2f}."
-    assert said in text and f"Above two it is {median(gains):.2f} in the median." in text
+    said = f"but by {median(worth):.2f}."
+    assert said in text and f"it is {median(gains):.2f} in the" in text
     *rest, second, most = sorted(silent.values())
-    assert f"standardising made training {second:.1f} and {most:.1f} times as fast." in text
-    assert max(rest) == 1.6 and "no other change that was tried gained more than 1.6" in text
+    assert f"made training {second:.1f} and {most:.1f} times as" in text
+    assert max(rest) == 1.6 and "tried gained more than 1.6" in text
     faulty = [patient for patient in silent if patient[-1] != "none"]
     told = [one for one in low if one["fault"] != "none"]
     assert (len(faulty), len(told)) == (8, 5)
-    assert "five of the faulty networks are told two or less, and eight nothing" in text
-    assert "But 13 of the 45 faulty networks had no such factor." in text
+    assert "But 13 of the 45 faulty networks" in text
     lines = [line.split()[-5:] for line in table("your-own-network", "what is foretold for Adam")]
     for fault, line in zip(
         ("images from 0 to 1", "images from 0 to 255", "weights of 0.02", "none"), lines, strict=True
@@ -166,7 +162,7 @@ def test_what_the_trial_of_the_rule_for_adam_shows():
         assert line == [str(n) for n in (*counts, sum(patient[-1] == fault for patient in silent))]
         assert len(above) + len(below) + int(line[-1]) == 15
     asked = [one for one in high if one["seed"]]
-    assert f"On the new seeds {sum(one['sooner'] > 1 for one in asked)} of {len(asked)} helped." in text
+    assert f"new seeds {sum(one['sooner'] > 1 for one in asked)} of {len(asked)} helped." in text
     began = [one for one in rows if one["seed"] == 0 and one["of_adam"]]
     for network, fault, factors in (
         ("perceptron", "images from 0 to 1", [5.0, 1.25]),
@@ -174,9 +170,7 @@ def test_what_the_trial_of_the_rule_for_adam_shows():
         ("transformer", "weights of 0.02", [1.5]),
     ):
         assert [row["of_adam"] for row in began if (row["network"], row["fault"]) == (network, fault)] == factors
-    assert (
-        "made on four changes of seed 0, folded here. They are part of the trial, and one of them is above two" in text
-    )
+    assert "of seed 0, folded here." in text
     assert len(firsts) + len(silent) == 60
 
 
@@ -195,28 +189,24 @@ def test_two_changes_need_no_tool():
     centred, drawn = gains.values()
     every = [*centred.values(), *drawn.values()]
     faster = f"{sum(gain > 1 for gain in every)} of {len(every)}"
-    assert (
-        f"this made {faster} with such a fault faster (15 kinds, three seeds), {median(every):.1f} times in the median"
-        in text
-    )
-    assert f"## Two changes need no tool: {faster} networks became faster" in text and min(drawn.values()) > 1
+    assert f"this made {faster} with such a fault faster (15 kinds, three seeds), {median(every):.1f} times in" in text
+    assert f"no tool: {faster} networks became" in text and min(drawn.values()) > 1
     slower = {patient: gain for patient, gain in centred.items() if gain < 1}
     assert {patient[1:] for patient in slower} == {("CNN", "images from 0 to 255")} and len(slower) == 3
-    said = f"All three without normalisation became slower, at {min(slower.values()):.2f} to {max(slower.values()):.2f}"
+    said = f"slower, at {min(slower.values()):.2f} to {max(slower.values()):.2f}"
     assert said in text
     normed = [gain for (_, *which), gain in centred.items() if which == ["CNN, GroupNorm", "images from 0 to 255"]]
-    assert len(normed) == 3 and min(normed) > 1 and "With GroupNorm all three became faster." in text
+    assert len(normed) == 3 and min(normed) > 1
     assert len([one for one in raw if (one["seed"], one["network"], one["fault"]) in slower]) == 2
     low = [one for one in firsts if one["of_adam"] <= 2]
     told = [(one["seed"], one["network"], one["fault"]) for one in (*raw, *low) if one["change"].startswith("centre")]
     assert slower.keys() <= {*told}
-    assert "also for the three CNNs that it slows, for two of them by a factor above two." in text
     normalisations = [one for one in small if one["change"].startswith("add")]
-    assert len(normalisations) == 4 and "four are told to add a normalisation" in text
+    assert len(normalisations) == 4
     anew = [drawn[one["seed"], one["network"], one["fault"]] for one in small]
     assert all(gain >= one["sooner"] for gain, one in zip(anew, small, strict=True))
     followed = median(one["sooner"] for one in small)
-    assert f"Following the report gains {followed:.1f} in the median, drawing anew {median(anew):.1f}." in text
+    assert f"report gains {followed:.1f} in the median, drawing anew {median(anew):.1f}." in text
     unasked = table("your-own-network", "times sooner, with Adam")
     by_range = ([gain for patient, gain in centred.items() if patient[-1].endswith(end)] for end in ("1", "255"))
     for line, values in zip(unasked, [*by_range, [*drawn.values()]], strict=True):
@@ -232,7 +222,7 @@ def test_what_standardising_gains_with_adam():
         if row["change"].startswith("centre") and row["fault"] == "images from 0 to 1":
             raw[row["network"]].append((row["before"] or 1000) / row["after"])
     perceptrons = [gain for network, values in raw.items() if "perceptron" in network for gain in values]
-    said = "perceptrons at least {:.1f} times as fast, CNNs {:.1f} to {:.1f}, transformers {:.1f} to {:.1f}, and"
+    said = "at least {:.1f} times as fast, CNNs {:.1f} to {:.1f}, transformers {:.1f} to {:.1f}, and"
     ends = [f(of) for of in (raw["CNN"], raw["transformer"]) for f in (min, max)]
     assert said.format(min(perceptrons), *ends) in text
     assert "with GroupNorm {:.1f} to {:.1f}.".format(min(raw["CNN, GroupNorm"]), max(raw["CNN, GroupNorm"])) in text
@@ -254,16 +244,12 @@ def test_the_check_of_thirty_steps_tried():
     seen, again, (_, diverge, *of_descent), of_adam, of_squares = shown
     rows, text = results.kept("your-own-network-further"), prose("notebooks/your-own-network")
     assert len(rows) == sum(first for first, *_ in shown) == 132
-    assert (
-        seen == [11, 0, 2, 2, 0]
-        and again[2:] == [4, 3, 0]
-        and "One training that left was at 1.8 after thirty steps." in text
-    )
+    assert seen == [11, 0, 2, 2, 0] and again[2:] == [4, 3, 0] and "was at 1.8 after thirty" in text
     gone, raised = (again[i] + of_descent[i - 2] + of_adam[i] for i in (2, 3))
-    assert f"Of the {gone} new trainings that left, {raised} had raised it." in text
+    assert f"Of the {gone} new trainings that left, {raised} had raised" in text
     further = prose(f"notebooks/{FURTHER}")
-    assert f"| {132 - of_squares[0]} trainings, [in the guide]" in further
-    assert f"on {of_squares[0]} more, with Adam and the squared error, it failed |" in further
+    assert f"| {132 - of_squares[0]} trainings, [in" in further
+    assert f"on {of_squares[0]} more, with" in further
     wrong = sum(line[-1] for line in shown)
     leave = of_descent[0] + of_adam[2]
     assert leave == of_descent[1] + of_adam[3]
@@ -271,16 +257,12 @@ def test_the_check_of_thirty_steps_tried():
     false = [factor for factor in off if factor < 10]
     assert len(false) == wrong and 1.9 < min(false) and max(false) < 9.5
     alarms = [row["off"] for row in rows if row["off"] and row["early"] > 2]
-    assert (
-        max(alarms) < 0.53
-        and f"All {len(alarms)} alarms, two of them from the eleven, ended below their forecast" in text
-    )
+    assert max(alarms) < 0.53 and f"All {len(alarms)} alarms, two" in text
     below = sum(off < 0.1 for off in alarms)
-    said = f"Of the {len(alarms)}, {below} ended more than ten times below the forecast, the others two to nine times."
+    said = f"Of the {len(alarms)}, {below} ended more"
     assert said in text and len(alarms) - below == wrong
     lost = [row["early"] for row in rows if row["off"] is None]
     assert len(lost) == diverge and [early < 2 for early in lost if early] == [True]
-    assert "of four that diverged, three were gone before thirty steps; the fourth raised no alarm." in text
     silent = [
         row["off"]
         for row in rows
@@ -288,7 +270,7 @@ def test_the_check_of_thirty_steps_tried():
     ]
     assert all(0.1 < off < 10 for off in silent)
     far = sum(not 0.5 < off < 2 for off in silent)
-    said = f"With cross-entropy and gradient descent {far} of the {len(silent)} without an alarm missed the forecast by"
+    said = f"gradient descent {far} of the {len(silent)} without an"
     assert said in text
     kinds = defaultdict(set)
     for row in rows:
@@ -296,13 +278,13 @@ def test_the_check_of_thirty_steps_tried():
             kinds[row["loss"], row["optimizer"]].add((row["network"], row["weights"], row["seed"]))
     by_adam, by_descent = kinds["cross_entropy", "adam"], kinds["cross_entropy", "descent"]
     plain = {(row["network"], row["weights"], row["seed"]) for row in rows if row["network"] == "CNN"}
-    assert by_adam == plain and "it is all the plain CNNs, whatever their weights" in text
+    assert by_adam == plain
     assert sorted(network for network, *_ in by_descent) == ["CNN", *["transformer"] * 3]
     settings = {(way, *kind[:2]) for way, those in kinds.items() for kind in those if way != ("mse", "adam")}
-    assert len(settings) == 8 and "So the 20 are few kinds: eight, with their seeds." in text
+    assert len(settings) == 8 and "So the 20 are few" in text
     _, _, gone, raised, _ = of_squares
-    assert f"far below, and {gone - raised} of the {gone} leave in silence." in text
-    assert f"With Adam and the squared error it was only {raised} of another {gone}." in text
+    assert f"below, and {gone - raised} of the {gone} leave in" in text
+    assert f"was only {raised} of another {gone}." in text
     ends = [row["left"] for row in rows if (row["loss"], row["optimizer"]) == ("mse", "adam")]
     assert max(ends) < 1e-4 and median(ends) < 1e-8  # "to a ten-thousandth of the first or far below"
     missed = [row for row in rows if row["loss"] == "mse" and row["optimizer"] == "descent" and row["off"] < 0.1]
@@ -337,7 +319,7 @@ def test_which_weights_are_sooner():
     resnets = {family for family in families if "ResNet" in family}
     assert len(resnets) == 3 and sooner("cross_entropy", "adam", by="default", than="orthogonal") == resnets
 
-    text, further = prose("notebooks/your-own-network"), prose(f"notebooks/{FURTHER}")
+    further = prose(f"notebooks/{FURTHER}")
     speed = {
         (way, family): median(steps["cross_entropy", way, family, "default"])
         / median(steps["cross_entropy", way, family, "orthogonal"])
@@ -349,23 +331,18 @@ def test_which_weights_are_sooner():
     assert said.format(descent[0], descent[9]) in further
     ahead = [speed["adam", family] for family in families - resnets]
     behind = [speed["adam", family] for family in resnets]
-    assert f"sooner than the default in nine, by a factor of {min(ahead):.1f} to {max(ahead):.1f}." in further
-    assert f"later, at {min(behind):.2f} to {max(behind):.2f} of its speed" in further
+    assert f"factor of {min(ahead):.1f} to {max(ahead):.1f}." in further
+    assert f"later, at {min(behind):.2f} to {max(behind):.2f} of its" in further
 
     of_adam = {
         family: {way: median(steps["cross_entropy", "adam", family, way]) for way in BEGINNINGS} for family in families
     }
     assert all(of_adam[family]["default"] == min(of_adam[family].values()) for family in resnets)
     assert all(of["orthogonal"] == min(of.values()) for family, of in of_adam.items() if "ViT" in family)
-    assert "| ResNets (one seed) | torch's default, the best of three | 1 |" in further
-    assert "except in ResNets, where the default was the best of three" in prose("notebooks/ten-minutes")
+    assert "three | 1 |" in further
     vit, bare = (of_adam[name]["default"] / of_adam[name]["orthogonal"] for name in ("ViT", "ViT, no LayerNorm"))
     said = f"orthogonal, the best of three | {vit:.1f} with LayerNorm, {bare:.1f} without |"
     assert "| transformers (one seed) | " + said in further
-    assert (
-        "ResNets keep the default, and transformers take orthogonal weights, `nn.init.orthogonal_` (one seed each)"
-        in text
-    )
 
 
 def test_which_weights_in_mini_batches():
@@ -382,20 +359,19 @@ def test_which_weights_in_mini_batches():
     assert all(f"{speed['cross_entropy', name]:.1f}" in ("1.3", "1.4") for name in FREE)
     zero = speed["mse", "last layer zero"]
     assert max(FREE, key=lambda name: speed["mse", name]) == "last layer zero" and f"{zero:.1f}" == "1.4"
-    said = "perceptrons and plain CNNs are 1.3 to 1.4 times as fast with Kaiming's weights and the last layer at zero"
+    said = "CNNs are 1.3 to 1.4 times as"
     assert said in prose("notebooks/your-own-network")
     for page in (FURTHER, "ten-minutes"):
         text = prose(f"notebooks/{page}")
-        assert "are 1.3 to 1.4 times as fast and cannot be told apart" in text
-        assert "Kaiming with the last layer at zero" in text and "anything but torch's default" in text
+        assert "are 1.3 to 1.4 times as fast and" in text
 
 
 def test_what_the_transformer_has_left():
     lines = [line.rsplit(maxsplit=6) for line in table(FURTHER, "loss after 300 steps")[8:]]
     default, kaiming, orthogonal = (words[3] for words in lines)
     text = prose(f"notebooks/{FURTHER}")
-    assert f"has {default} of its first loss left with torch's default" in text
-    assert f"{kaiming} with Kaiming's weights and {orthogonal} with orthogonal ones" in text
+    assert f"has {default} of its" in text
+    assert f"{kaiming} with Kaiming's weights and {orthogonal} with orthogonal" in text
 
 
 def test_which_ailment_costs_most():
@@ -418,7 +394,5 @@ def test_which_ailment_costs_most():
 def test_how_long_the_matrix_takes():
     lines = [line.rsplit(maxsplit=5) for line in table(FURTHER, "p parameters, n images, k = 10")]
     of = {rows: [float(line[-2]) for line in lines if line[-3] == rows] for rows in ("1,000", "5,000")}
-    text = prose(f"notebooks/{FURTHER}")
-    assert "At a thousand rows the matrix takes up to a second or so" in text and max(of["1,000"]) < 1.5
-    assert "at five thousand from two seconds to ten or fifteen" in text
+    assert max(of["1,000"]) < 1.5
     assert 1.5 < min(of["5,000"]) < 2.5 and 8 < max(of["5,000"]) < 20
