@@ -16,3 +16,8 @@ def test_the_221_norm_of_tensors_of_many_shapes(shape):
     if shape == (1, 1, 1):
         assert bounds.lower == bounds.upper == pytest.approx(tensor.abs().item())
     assert norm_221(torch.zeros(shape)) == (0, 0)
+
+
+def test_a_norm_is_as_small_as_its_tensor():
+    tensor = gaussian(0, 2, 2, 13)
+    assert norm_221(tensor * 1e-3) == pytest.approx([1e-3 * bound for bound in norm_221(tensor)])
