@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from gnbook.convolution.gauss_newton import gauss_newton_of, virtual_patches
 from gnbook.convolution.networks import as_convolutions, convolve
-from gnbook.shared.training import GradientDescent, Training, train
+from gnbook.shared.training import GradientDescent, train
 
 
 class Convolutions(nn.Module):
@@ -94,16 +94,19 @@ def relu_gauss_newton(
     return (jacobian @ jacobian.mT).mean(0)
 
 
-def relu_training(
+def relu_loss_left(
     weights: Sequence[Tensor],
     other: Sequence[Tensor],
     x: Float[Tensor, "n 1 height width"],
-    *,
     rate: float,
-    most: int,
+    counts: Sequence[int],
     stride: int = 1,
-) -> Training:
-    """Train two convolutions with a ReLU between them to imitate others, on images, in single precision."""
-    networks = (Convolutions(w, (stride, 1), relu=True).float() for w in (weights, other))
-    network, target = networks
-    return train(network, x.float(), target(x.float()).detach(), rate=rate, most=most, optimizer=GradientDescent)
+) -> list[float]:
+    """Return the shares of the mean loss that are left after some steps towards another network, in float32.
+
+    Both networks are two convolutions with a ReLU between them; the stride is that of the first.
+    """
+    network, target = (Convolutions(some, (stride, 1), relu=True).float() for some in (weights, other))
+    x = x.float()
+    losses = train(network, x, target(x).detach(), rate=rate, most=max(counts), optimizer=GradientDescent).losses
+    return [losses[step] / losses[0] for step in counts]
