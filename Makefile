@@ -40,7 +40,7 @@ library: $(INSTALLED)  ## the first half of `make test`: the tests of gnlib, gnb
 
 # The book renders kept outputs, and of notebooks that changed what their tests have executed.
 pages: $(INSTALLED)  ## the second half: notebooks (ALL=1 all), the book, and the tests of the site and of Colab
-	$(WHOLE) $(call REPORT,2-notebooks) --nbval-lax $(if $(ALL),--unchanged) notebooks
+	$(WHOLE) $(call REPORT,2-notebooks) --nbval-lax --nbval-kernel-startup-timeout=600 $(if $(ALL),--unchanged) notebooks
 	$(MAKE) book
 	$(GROUPED) $(call REPORT,3-site) tests/colab tests/site
 

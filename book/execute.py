@@ -210,10 +210,11 @@ def unfold(notebook):
 
 async def execute(path, notebook):
     """Execute a notebook in place."""
-    started = []
+    started, patience = [], yaml.safe_load((ROOT / "_config.yml").read_text())["execute"]["timeout"]
     client = NotebookClient(
         notebook,
-        timeout=yaml.safe_load((ROOT / "_config.yml").read_text())["execute"]["timeout"],
+        timeout=patience,
+        startup_timeout=patience,  # a minute, by default, is little on a busy machine
         record_timing=False,
         coalesce_streams=True,
         shutdown_kernel="immediate",  # its outputs are here, and a kernel that is asked to end may not

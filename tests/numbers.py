@@ -11,30 +11,37 @@ from itertools import zip_longest
 TOLERANCE, ROUNDING = 0.02, 1e-12
 
 # With or without commas between thousands; not part of a word such as float64, nor of a version such as 2.13.0.
-NUMBER = re.compile(r"(?<![\w.])([-+]?(?:\d{1,3}(?:,\d{3})+|\d+|(?=\.\d))(?:\.\d+)?(?:[eE][-+]?\d+)?)")
+NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+|(?=\.\d))(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 
 def differences(text, kept, tolerance=TOLERANCE, rounding=ROUNDING):
-    """Return a line for each difference between a text and the text that was kept."""
-    ours, theirs = NUMBER.split(text), NUMBER.split(kept)
-    lines = []
-    for (word, number), (kept_word, kept_number) in zip_longest(_pairs(ours), _pairs(theirs), fillvalue=("", "")):
-        if word.lstrip(".").split() != kept_word.lstrip(".").split():  # some write 2. for 2
-            return [*lines, f"{word.strip()!r} where {kept_word.strip()!r} was kept"]
-        if not _agree(number, kept_number, tolerance, rounding):
-            lines.append(f"{number} where {kept_number} was kept, after {word.strip()[-40:]!r}")
-    return lines
+    """Return a line for each number that differs from the one that was kept, or for the first word that does."""
+    for ours, theirs in zip_longest(_words(text), _words(kept)):
+        if ours != theirs:
+            return [f"{ours!r} where {theirs!r} was kept"]
+    pairs = zip(NUMBER.finditer(text), NUMBER.finditer(kept), strict=True)
+    return [
+        f"{ours[0]} where {theirs[0]} was kept, in {_line(text, ours.start())!r}"
+        for ours, theirs in pairs
+        if not _agree(_value(ours[0]), _value(theirs[0]), tolerance, rounding)
+    ]
 
 
-def _pairs(parts):
-    """Return each text between numbers with the number that follows."""
-    return zip_longest(parts[::2], parts[1::2], fillvalue="")
+def _words(text):
+    """Return the words of a text, with # for each number, whether it is written 2 or 2. as NumPy does."""
+    words = (word.lstrip(".") for word in NUMBER.sub(" # ", text).split())
+    return [word for word in words if word]
 
 
-def _agree(number, kept, tolerance, rounding):
-    if not number or not kept:
-        return number == kept
-    a, b = (float(each.replace(",", "")) for each in (number, kept))
+def _line(text, position):
+    return text[text.rfind("\n", 0, position) + 1 :].partition("\n")[0].strip()
+
+
+def _value(number):
+    return float(number.replace(",", ""))
+
+
+def _agree(a, b, tolerance, rounding):
     largest = max(abs(a), abs(b))
     return largest < rounding or abs(a - b) <= tolerance * largest * (1 + 1e-12)
 

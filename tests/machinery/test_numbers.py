@@ -48,10 +48,11 @@ def test_what_is_not_the_same_is_told(text, kept):
 
 
 def test_each_number_that_differs_is_named():
-    assert differences("a 1 b 2 c 3", "a 1 b 3 c 4") == [
-        "2 where 3 was kept, after 'b'",
-        "3 where 4 was kept, after 'c'",
+    assert differences("a\nb 2 c 3", "a\nb 3 c 4") == [
+        "2 where 3 was kept, in 'b 2 c 3'",
+        "3 where 4 was kept, in 'b 2 c 3'",
     ]
+    assert differences("a b c", "a d e") == ["'b' where 'd' was kept"]
 
 
 def cell(kept, **metadata):
@@ -80,5 +81,5 @@ def test_a_cell_says_how_far_its_numbers_may_be_off():
 def test_a_failure_names_the_numbers_and_outputs_of_another_kind():
     found = cell("loss 0.10")
     assert not agrees(found, "loss 0.2")
-    assert found.comparison_traceback == ["  text/plain: 0.2 where 0.10 was kept, after 'loss'"]
+    assert found.comparison_traceback == ["  text/plain: 0.2 where 0.10 was kept, in 'loss 0.2'"]
     assert not found.compare_outputs([nbformat.v4.new_output("stream", text="loss 0.10")], found.cell.outputs)
