@@ -117,9 +117,8 @@ def test_steps_to_a_common_goal():
 def test_the_steps_are_a_product():
     assert "At the rate $1 / \\lambda$ this" in TEXT
     for kind in KINDS:
-        rows = zip(
-            *(of[kind, what] for of, what in ((factors(), "λ / μ"), (factors(), "τ μ"), (learned(), "forecast")))
-        )
+        parts = factors()[kind, "λ / μ"], factors()[kind, "τ μ"], learned()[kind, "forecast"]
+        rows = zip(*parts, strict=True)
         for at, (largest, time, forecast) in enumerate(rows):
             if forecast is None:
                 assert time is None and (kind, at) == ("centred", 4)
