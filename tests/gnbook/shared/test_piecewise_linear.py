@@ -112,6 +112,13 @@ def test_slopes_outside_minus_one_to_one_are_refused(slope):
 
 
 @pytest.mark.bad_input
+@pytest.mark.parametrize("shape", [(2,), (3, 1), (3, 3)], ids=str)
+def test_what_is_not_one_point_is_refused(shape):
+    with pytest.raises(ValueError, match=r"one point of shape \(3,\) was expected"):
+        affine_products(as_layers(nn.Sequential(nn.Linear(3, 2))), torch.ones(shape))
+
+
+@pytest.mark.bad_input
 def test_points_on_a_border_are_said_to_be():
     net = nn.Sequential(SkipLayer(torch.eye(2), torch.zeros(2), 0.0))
     on_border = torch.tensor([1.0, 0.0])

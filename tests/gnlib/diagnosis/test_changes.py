@@ -14,7 +14,7 @@ def samples(*shape):
 
 
 def by_name(module, x, mode=None):
-    return {change.what: change for change in changes_of(module, x, mode)}
+    return {change.what: change for change in changes_of(module, [x], mode)}
 
 
 def drawn(*layers):
@@ -85,8 +85,14 @@ def test_attention_has_weights_too_and_many_layers_are_counted():
                 p.mul_(1e-2)
     assert [*off_scale(net)] == ["self_attn", "self_attn.out_proj", "linear1", "linear2"]
     both = nn.Sequential(net, copy.deepcopy(net))
-    (change,) = [c for c in changes_of(both, torch.zeros(1, 3, 16).long(), None)]
+    (change,) = [c for c in changes_of(both, [torch.zeros(1, 3, 16).long()], None)]
     assert change.what == "rescale the weights of 8 layers to 1 / sqrt(inputs)" and not off_scale(change.module)
+
+
+def test_means_of_both_signs_are_worth_centring():
+    x = samples(50, 2)
+    x = (x - x.mean(0)) / x.std() + torch.tensor([1.0, -1.0])
+    assert "centre the inputs" in by_name(nn.Linear(2, 1), x)
 
 
 def test_inputs_that_are_no_numbers_are_left_alone():

@@ -126,6 +126,14 @@ def test_what_is_left_of_the_slowest_direction():
     assert not math.isnan(momentum.left(0)) and momentum.left(0) == 1
 
 
+def test_a_direction_that_oscillates_leaves_a_share_without_a_sign():
+    rate = StableRate(optimizer="", largest=1.0, smallest=0.1, rule=Rule(1.0, 0.9))
+    companion = torch.tensor([[1.9 - 0.19, -0.9], [1.0, 0.0]], dtype=torch.float64)
+    course = [(torch.linalg.matrix_power(companion, t) @ torch.ones(2).double())[0].item() for t in range(20)]
+    assert min(course) < -0.1
+    assert [rate.left(t) for t in range(20)] == pytest.approx([abs(left) for left in course])
+
+
 @pytest.mark.bad_input
 def test_what_wrong_optimisers_are_told():
     net, x, _ = problem()
