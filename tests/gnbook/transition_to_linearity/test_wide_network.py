@@ -93,6 +93,11 @@ def test_the_221_norm_of_zero(shape):
     assert norm_221(torch.zeros(shape)) == (0, 0)
 
 
+def test_a_221_norm_is_as_small_as_its_tensor():
+    tensor = gaussian(0, 2, 2, 13)
+    assert norm_221(tensor * 1e-3) == pytest.approx([1e-3 * bound for bound in norm_221(tensor)])
+
+
 def small(k=1):
     return WideNetwork(draws([3, 2, k], 0))
 
