@@ -145,7 +145,7 @@ def batch_norm_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> Float
     Parameters
     ----------
     weights, x
-        as for :func:`gnlib.leaky_relu_gram`, with at least two samples
+        as for :func:`gnlib.hidden_layer.leaky_relu_gram`, with at least two samples
 
     Returns
     -------

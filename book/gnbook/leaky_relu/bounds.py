@@ -59,7 +59,7 @@ def zhao_lemma_4(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: floa
     Raises
     ------
     ValueError
-        A slope outside [0, 1], or arguments that :func:`gnlib.leaky_relu_gram` refuses.
+        A slope outside [0, 1], or arguments that :func:`gnlib.hidden_layer.leaky_relu_gram` refuses.
     """
     if not 0 <= slope <= 1:
         raise ValueError(f"slope is {slope}; Lemma 4 is about slopes from 0 to 1 (leaky_relu_ends takes any).")
@@ -103,7 +103,7 @@ def leaky_relu_ends(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: f
     Raises
     ------
     ValueError
-        Arguments that :func:`gnlib.leaky_relu_gram` refuses.
+        Arguments that :func:`gnlib.hidden_layer.leaky_relu_gram` refuses.
     """
     v, w, x = as_hidden_layer(weights, x)
     hidden, derivative = _activations(v, x, slope)
