@@ -20,8 +20,8 @@ def product_vector_bound(
     .. math:: \kappa(\widehat G) \ge \frac{\max_{u, v} q(u, v)}{\min_{u, v} q(u, v)}, \qquad
         q(u, v) = (u \otimes v)^\top \widehat G\, (u \otimes v) = \sum_\ell \|A_\ell^\top u\|^2\, v^\top S_\ell v,
 
-    with :math:`S_\ell` as in :func:`gnlib.linear.bounds.sharp_linear`. The best v for a given u is an eigenvector, and so is
-    the best u for a given v; each is taken once, starting from an eigenvector of each :math:`A_\ell A_\ell^\top`.
+    with :math:`S_\ell` as in :func:`gnlib.linear.bounds.sharp_linear`. The best v for a given u is an eigenvector, and
+    so is the best u for a given v; each is taken once, starting from an eigenvector of each :math:`A_\ell A_\ell^\top`.
     With :func:`gnlib.linear.bounds.sharp_linear` it encloses the condition number. It is 1, and says nothing, where
     :math:`\widehat G` is singular on the range of the data, or as good as singular in double precision.
     """
