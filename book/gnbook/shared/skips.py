@@ -81,8 +81,8 @@ def residual_bound(weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"
     subspace that the layers below it reach from the range of the data (for :math:`i < \ell`), or that those above it
     reach from the outputs (for :math:`i > \ell`, transposed). It takes the place of Zhao 2024, Eq. 8, is never below
     the first bound of Eq. 7 (:func:`gnlib.linear.bounds.zhao_lemma_2`), and tends to :math:`\kappa(\Sigma)` as the skip
-    grows where all hidden layers have one width, of at least d and k. Infinite where all terms below vanish; a layer counts
-    as singular where those below it, or above it, have more dimensions to carry through it than it has.
+    grows where all hidden layers have one width, of at least d and k. Infinite where all terms below vanish; a layer
+    counts as singular where those below it, or above it, have more dimensions to carry through it than it has.
 
     Parameters
     ----------
