@@ -111,7 +111,8 @@ def of_design(net, x, y):
     damped = partial(preconditioners.features, damping=0.1)
     ways = [way(start, x) for way in (preconditioners.plain, preconditioners.diagonal, damped)]
     kernels = [preconditioners.divided_kernel(start, x, divide) for divide in ways]
-    trained = [preconditioners.descend(start, x, y, divide, rate=0.01, goal=0.0, horizon=2) for divide in ways]
+    train = partial(preconditioners.divided_training, start, x, y, rate=0.01, until=0.0, most=2)
+    trained = [train(divide=divide).losses for divide in ways]
     return made, gains, kernels, trained
 
 

@@ -58,6 +58,7 @@ def changes(tree, code, path, text="changed = True", **options):
 
 EVERYTHING = ("gnlib/inner/sums.py", "gnbook/residual/skips.py")
 KEPT = "from gnbook import results\n"
+COLAB = 'if "google.colab" in sys.modules:\n    %pip install --quiet {source}'
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ KEPT = "from gnbook import results\n"
             ("from gnlib import *", "gnlib/inner/sums.py", True),
             ("from gnbook import *", "gnbook/residual/skips.py", True),
         ],
-        ('if "google.colab" in sys.modules:\n    %pip install --quiet {source}', "gnlib/ends.py", False),
+        (COLAB, "gnlib/ends.py", False),
         # How a run of a sweep comes about.
         ("from gnbook import sweep\nsweep.record([])", "gnbook/sweep/rows.py", False),
         # Files that are named; all of a kind where the name is not seen.

@@ -11,6 +11,7 @@ from gnbook import results
 from gnbook.one_hidden_layer.bounds import asymptotic_bound
 
 import gnlib
+from gnlib.data.datasets import get_dataset
 from tests.pages.pages import ROOT, parameters, table
 from tests.pages.test_ten_minutes import two_runs
 
@@ -112,7 +113,7 @@ def values():
         "fall": [kappas[2000], kappas[4500]],
         "power": math.log((kappas[4500] - 1) / (kappas[2000] - 1)) / math.log(4500 / 2000),
         "limit": 1 + 4 * math.sqrt(white.basis.shape[1] / 4500),
-        "all_photos": gnlib.data.DATASETS["cifar10"].size,
+        "all_photos": get_dataset("cifar10").size,
         "deepest": max(row["depth"] for row in results.kept(PAGE) if row["figure"] == 19),
         "even_widths": [150, 300, 600, 900],
         "even": [orthogonal(width) for width in (150, 300, 600, 900)],
