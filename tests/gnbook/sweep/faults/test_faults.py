@@ -76,28 +76,24 @@ def test_a_second_driver_on_the_same_folder_says_so_and_stops(make_sweep):
 
 
 CONNECT = """
-import sys, time
-import distributed, gnbook.sweep
+import sys
+import gnbook.sweep
 
-start = time.monotonic()
 try:
     gnbook.sweep.run(*sys.argv[1:4], scheduler=sys.argv[4])
 except OSError as error:
     print(error)
-print(time.monotonic() - start)
 """
 
 
 @pytest.mark.parametrize("listens", [False, True])
-def test_a_scheduler_that_does_not_answer_is_an_error_within_15_seconds(listens, make_sweep):
+def test_a_scheduler_that_does_not_answer_is_an_error(listens, make_sweep):
     sweep = make_sweep({"product": {"case": [0]}})
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"tcp://127.0.0.1:{silent.getsockname()[1] if listens else 1}"
         command = [sys.executable, "-c", CONNECT, sweep.notebook, sweep.grid, sweep.out, address]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=PATIENCE, check=True)
-    *said, seconds = done.stdout.splitlines()
-    assert f"No Dask scheduler answers at {address}" in said[0]
-    assert float(seconds) < 15
+    assert f"No Dask scheduler answers at {address}" in done.stdout
     assert sweep.executed == []
 
 
