@@ -4,6 +4,7 @@ import importlib
 import json
 import runpy
 import shutil
+import sys
 from dataclasses import replace
 
 import pytest
@@ -112,7 +113,8 @@ def test_a_folder_belongs_to_one_notebook(notebook, folder, tmp_path, capsys):
     assert "holds the sweep of other.ipynb" in capsys.readouterr().err
 
 
-def test_the_command_of_before_says_where_it_went():
+def test_the_command_of_before_says_where_it_went(monkeypatch):
+    monkeypatch.delitem(sys.modules, "gnlib.sweep", raising=False)  # runpy warns of a module that is there already
     with pytest.raises(SystemExit, match=r"python -m gnbook\.sweep"):
         runpy.run_module("gnlib.sweep", run_name="__main__")
     with pytest.raises(AttributeError, match="from gnbook import sweep"):
