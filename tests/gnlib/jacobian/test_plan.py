@@ -1,7 +1,6 @@
 """The Gauss-Newton matrix of a module in blocks: the same in any memory, which is honoured."""
 
 import math
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +12,8 @@ from torch.nn.utils import prune
 
 from gnlib import GaussNewton
 from gnlib.jacobian.network import GIB, Network
-from gnlib.jacobian.plan import COLUMNS, TILE, BudgetError, Plan, label_progress, plan_of
-from gnlib.jacobian.record import UNKNOWN, structures_of
-from gnlib.jacobian.trial import networks_of
+from gnlib.jacobian.plan import COLUMNS, TILE, BudgetError, Plan, plan_of
+from gnlib.jacobian.record import UNKNOWN
 from tests.gnlib.jacobian.cases import (
     INDEPENDENT,
     Lambda,
@@ -139,16 +137,6 @@ def test_what_is_used_in_another_way_is_differentiated():
         ("linear.bias",): "columns",
         ("linear.weight",): "gradients",
     }
-
-
-@pytest.mark.parametrize("seen", [True, False])
-def test_an_estimate_where_it_is_seen(monkeypatch, seen):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: seen)
-    monkeypatch.setattr("gnlib.jacobian.plan.LONG", 0)
-    networks = networks_of(*draw(wide, vector(60), 9))
-    structures = structures_of(networks)
-    label = label_progress(networks, structures, plan_of(networks, structures, 1.0, result=36))
-    assert (re.fullmatch(r"Jacobian, about [\d.e-]+ s and [\d.e-]+ GiB", label) is not None) == seen
 
 
 PEAK = """
