@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from gnbook.shared.hidden_layer import leaky_relu_gram
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from gnlib import leaky_relu_gram, linear_gauss_newton, second_moment
+from gnlib import linear_gauss_newton, second_moment
 from tests.hidden_layers import (
     GOOD,
     X,
