@@ -74,14 +74,6 @@ def test_sums_and_units_are_those_of_all_units_one_by_one(size):
     assert torch.allclose(moments(followed), sums_of(units, line), rtol=1e-10, atol=1e-11)
 
 
-def test_few_units_are_followed_when_steps_are_short():
-    units, line = gaussian(0, RUNS, 2 + OUTPUTS, UNITS), gaussian(1, RUNS, SAMPLES).sort().values
-    followed = Crowd(units, line)
-    for step in range(5):
-        followed.step(moves_of(1e-5 * gaussian(step, RUNS, SAMPLES, 2, OUTPUTS)))
-    assert 0 < followed.followed < 0.05 * RUNS * UNITS
-
-
 def test_the_units_given_are_left_alone():
     units, line = gaussian(0, 1, 5, 20), gaussian(1, 1, 4).sort().values
     given, followed = units.clone(), Crowd(units, line)
