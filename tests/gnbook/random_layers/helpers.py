@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.strategies import matrices
 
 LEVEL = 1e-6
-GRID = np.linspace(-10, 8, 721)
+GRID = np.linspace(-10, 8, 361)
 squares_of_any_kind = st.integers(1, 5).flatmap(lambda n: matrices(n, n))
 scales = st.sampled_from([0.02, 0.1, 0.3, 0.6, 1.0, 3.0])
 slopes = st.sampled_from([-1.0, -0.4, 0.0, 0.05, 0.3, 0.9, 1.0])

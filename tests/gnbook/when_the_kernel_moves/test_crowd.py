@@ -7,7 +7,7 @@ from gnbook.when_the_kernel_moves.crowd import Crowd
 
 from tests.strategies import gaussian
 
-RUNS, UNITS, SAMPLES, OUTPUTS = 2, 400, 7, 3
+RUNS, UNITS, SAMPLES, OUTPUTS = 2, 100, 7, 3
 
 
 @pytest.fixture(autouse=True, params=[2**13, 37])
@@ -62,8 +62,8 @@ def moves_of(matrices):
 def test_sums_and_units_are_those_of_all_units_one_by_one(size):
     units, line = gaussian(0, RUNS, 2 + OUTPUTS, UNITS), gaussian(1, RUNS, SAMPLES).sort().values
     followed, start = Crowd(units, line), sums_of(units, line)
-    for step in range(30):
-        matrices = size * gaussian(step, RUNS, SAMPLES, 2, OUTPUTS) / SAMPLES * (1.0 if step < 15 else 0.01)
+    for step in range(16):
+        matrices = size * gaussian(step, RUNS, SAMPLES, 2, OUTPUTS) / SAMPLES * (1.0 if step < 8 else 0.01)
         followed.step(moves_of(matrices))
         units = stepped(units, line, matrices)
         assert torch.allclose(moments(followed), sums_of(units, line), rtol=1e-10, atol=1e-11)
