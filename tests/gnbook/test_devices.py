@@ -30,6 +30,7 @@ from gnbook.random_layers import bounds as layers
 from gnbook.random_layers import matrices as random
 from gnbook.shared import hessian, local_affine, piecewise_linear, skips, tuning
 from gnbook.shared.epochs import train_epochs
+from gnbook.shared.hidden_layer import leaky_relu_gram
 from gnbook.shared.lanczos import symmetric_ends
 from gnbook.shared.networks import FullyConnected, ResidualNetwork, xavier_weights
 from gnbook.shared.training import one_hot
@@ -218,6 +219,7 @@ CASES = {
         (leaky.zhao_lemma_4, MANY, X[:3], 0.1),
         (leaky.leaky_relu_ends, MANY, X[:3], 0.1),
         (leaky.wide_leaky_relu_kernel, X[:3], 0.1),
+        (leaky_relu_gram, PAIR, X, 0.1),
     ],
     "piecewise_linear_maps": [
         (landscape.quadratic_form, PRODUCTS, Z),

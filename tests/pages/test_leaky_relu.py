@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gnbook.leaky_relu.experiment import losses_of, module_of, preparations, weights_of
+from gnbook.shared.hidden_layer import leaky_relu_gram
 from gnbook.shared.training import half_squared_error, one_hot, train
 
 import gnlib
@@ -138,7 +139,7 @@ def test_each_force_acts_on_one_factor():
     assert all(0.9 < other / slightly < 1.02 for other in others) and longer < times[0] < times[1]
     assert all(1.9 < found["raw", what][0] / found["centred", what][0] < 2.1 for what in ("λ / μ", "τ μ"))
     x = preparations(gnlib.load("mnist", 100, stride=2)[0])["standardised"]
-    values = (torch.linalg.eigvalsh(gnlib.leaky_relu_gram(weights_of(x, 1000), x, a)) for a in (0.0, 0.6))
+    values = (torch.linalg.eigvalsh(leaky_relu_gram(weights_of(x, 1000), x, a)) for a in (0.0, 0.6))
     relu, slightly = (of[0] / of.mean() for of in values)
     assert slightly < 0.3 * relu
 
@@ -149,7 +150,7 @@ def test_the_relu_goes_off_at_the_best_rate_of_another_slope():
     x, labels = preparations(images)["centred"], one_hot(digits, 10)
     for seed in range(3):
         weights = weights_of(x, 1000, seed)
-        largest = torch.linalg.eigvalsh(gnlib.leaky_relu_gram(weights, x, 0.0))[-1].item()
+        largest = torch.linalg.eigvalsh(leaky_relu_gram(weights, x, 0.0))[-1].item()
         losses = train(module_of(weights, 0.0), x.float(), labels, rate=4 / largest, until=0.025, most=20).losses
         assert len(losses) < 10 and losses[-1] > 1000 * losses[0]
 
@@ -230,7 +231,7 @@ def test_two_samples_that_look_alike():
     of = named(FIRST, "two samples that look alike")
     assert f"$\\kappa$ is {of[1][0]:.0f}." in TEXT and f"both: it is {of[0][0]:.0f}." in TEXT
     pair, x = [torch.tensor([[0.0, 1.0], [0.0, -1.0]]), torch.ones(1, 2)], torch.tensor([[1.0, 0.1], [1.0, -0.1]])
-    again = float(gnlib.condition_number(gnlib.leaky_relu_gram(pair, x, -1.0)))
+    again = float(gnlib.condition_number(leaky_relu_gram(pair, x, -1.0)))
     assert f"$\\kappa$ is {again:.0f} again at $-1$." in TEXT and again == pytest.approx(of[1][0], rel=1e-4)
 
 
@@ -388,7 +389,7 @@ def test_a_slope_of_nine_tenths_bears_a_larger_rate():
     x, labels, taken = preparations(images)["centred"], one_hot(digits, 10), {}
     for a in (0.0, 0.9):
         weights = weights_of(x, 1000)
-        largest = torch.linalg.eigvalsh(gnlib.leaky_relu_gram(weights, x, a))[-1].item()
+        largest = torch.linalg.eigvalsh(leaky_relu_gram(weights, x, a))[-1].item()
         for factor in (2, 2.8, 4):
             losses = losses_of(weights, x, labels, a, factor / largest, 100)
             taken[a, factor] = len(losses) - 1 if losses[-1] <= losses[0] / 20 else None

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from gnbook.cost.race import Finish, LowerEnd
+from gnbook.shared.hidden_layer import leaky_relu_gram
 
 import gnlib
 
@@ -16,7 +17,7 @@ def network(widths, smallest):
 def leaky_relu():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(30, 40, generator=generator, dtype=torch.float64)
-    return gnlib.leaky_relu_gram(gnlib.linear_weights([40, 100, 3], generator=generator), x, 0.01)
+    return leaky_relu_gram(gnlib.linear_weights([40, 100, 3], generator=generator), x, 0.01)
 
 
 def prepared(operand):

@@ -6,11 +6,12 @@ import pytest
 import torch
 from gnbook import results
 from gnbook.leaky_relu.bounds import leaky_relu_ends, wide_leaky_relu_kernel, zhao_lemma_4
+from gnbook.shared.hidden_layer import leaky_relu_gram
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from gnlib import leaky_relu_gram, linear_weights, load, whiten
+from gnlib import linear_weights, load, whiten
 from tests.gnbook.leaky_relu.helpers import condition, ends, networks, slopes
 from tests.strategies import exact, gaussian, instances, seeds
 

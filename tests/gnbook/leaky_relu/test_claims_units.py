@@ -3,11 +3,12 @@
 import pytest
 import torch
 from gnbook.leaky_relu.bounds import leaky_relu_ends
+from gnbook.shared.hidden_layer import leaky_relu_gram
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from gnlib import leaky_relu_gram, linear_gauss_newton, second_moment
+from gnlib import linear_gauss_newton, second_moment
 from tests.gnbook.leaky_relu.helpers import SLOPES, Parts, condition, ends, jacobian, leaky, networks, slopes
 from tests.strategies import exact, gaussian, instances, kron, squares
 

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from gnbook.shared.hidden_layer import leaky_relu_gram
 from gnbook.shared.networks import (
     Attention,
     FullyConnected,
@@ -157,7 +158,7 @@ def test_the_module_is_the_product_of_its_weights(seed, relu):
     torch.testing.assert_close(net(x), h @ weights[-1].mT, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(net.weights(), weights, rtol=0, atol=0)
     if relu and len(weights) == 2:
-        gram = gnlib.leaky_relu_gram(weights, x, 0.0)
+        gram = leaky_relu_gram(weights, x, 0.0)
         torch.testing.assert_close(gnlib.GaussNewton(net, x).gram(), gram, rtol=1e-10, atol=1e-10)
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from gnbook import results
 from gnbook.shared.epochs import train_epochs
+from gnbook.shared.hidden_layer import leaky_relu_gram
 from gnbook.shared.networks import FullyConnected, xavier_weights
 from gnbook.shared.training import half_squared_error, one_hot
 from hypothesis import assume, given
@@ -107,11 +108,11 @@ def relu_paths():
         for width in WIDTHS:
             weights = xavier_weights([49, width, 10], generator=torch.Generator().manual_seed(seed))
             net = FullyConnected(weights, relu=True, dtype=torch.float64)
-            ends = [torch.linalg.eigvalsh(gnlib.leaky_relu_gram(net.weights(), x, 0.0)).flip(0)]
+            ends = [torch.linalg.eigvalsh(leaky_relu_gram(net.weights(), x, 0.0)).flip(0)]
             rate = partial(torch.optim.SGD, lr=0.3 if width <= 20 else 0.5)
             loss = torch.nn.functional.mse_loss
             rows = train_epochs([net], x, y, rate, seeds=[0], epochs=100, batch_size=40, every=100, loss=loss)
-            ends.append(torch.linalg.eigvalsh(gnlib.leaky_relu_gram(net.weights(), x, 0.0)).flip(0))
+            ends.append(torch.linalg.eigvalsh(leaky_relu_gram(net.weights(), x, 0.0)).flip(0))
             paths[seed, width] = rows[-1]["loss"], ends
     return paths
 

@@ -3,12 +3,12 @@
 import pytest
 import torch
 from gnbook.batch_normalization.gauss_newton import batch_norm_gram
+from gnbook.shared.hidden_layer import leaky_relu_gram
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
 from gnlib import linear_gauss_newton, second_moment
-from gnlib.hidden_layer import leaky_relu_gram
 from tests.hidden_layers import GOOD, X, refused, shapes, special
 from tests.oracles import (
     assert_same_nonzero_spectrum,
