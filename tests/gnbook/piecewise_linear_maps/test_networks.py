@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from gnbook.piecewise_linear_maps.networks import blocks, classifier, condition, network
+from gnbook.piecewise_linear_maps.networks import blocks, classifier, network
 
 import gnlib
 from tests.oracles import normal
@@ -22,10 +22,6 @@ def test_a_classifier_has_no_biases_and_a_last_layer_of_its_own():
     assert [tuple(layer.weight.shape) for layer in net] == [(7, 5), (7, 7), (10, 7)]
     assert all(not layer.bias.any() and not layer.bias.requires_grad for layer in net)
     assert classifier(5, 0, 0.1, output=0.1)[-1].activation.slope == 0.1
-
-
-def test_zeros_do_not_count():
-    assert condition(torch.diag(torch.tensor([4.0, 2.0, 0.0]).double())) == pytest.approx(2)
 
 
 def test_the_blocks_are_those_of_the_library_and_add_up():

@@ -77,14 +77,6 @@ def test_the_rate_is_the_inverse_of_the_largest_curvature_or_less(far):
     assert result.rows[0]["rate"] == pytest.approx(1 / max(largest, move), rel=0.05)
 
 
-def test_side_by_side_is_one_by_one():
-    together = descend(shallow(10, seeds=[0, 1, 2]), X, Y, Softmax(), most_steps=300, goal=0.02)
-    for run in range(3):
-        (alone,) = descend(shallow(10, seeds=[run]), X[[run]], Y[[run]], Softmax(), most_steps=300, goal=0.02)
-        assert alone.status == together[run].status
-        assert alone.rows[-1]["loss"] == pytest.approx(together[run].rows[-1]["loss"], rel=1e-6)
-
-
 def test_what_is_measured_joins_the_row():
     def measure(run, kernel, output):
         return {"run": run, "kappa": condition_number(kernel / 12).value, "same": float(torch.equal(kernel, output))}
@@ -108,17 +100,6 @@ def test_a_network_without_a_hidden_layer_trains_as_its_kernel_says(head):
         assert [row["loss"] for row in other.rows] == pytest.approx([row["loss"] for row in one.rows], rel=1e-8)
         assert one.largest("change") == 0 == other.largest("change") < other.largest("output_change")
     assert torch.allclose(model(X[:2]), networks(X[:2]), rtol=1e-8)
-
-
-def test_it_forecasts_a_wide_network_better_than_a_narrow_one():
-    errors = []
-    for width in (10, 10_000):
-        networks = shallow(width, seeds=[0, 1])
-        model = frozen(networks)
-        for some in (networks, model):
-            descend(some, X[:2], Y[:2], Softmax(), most_steps=50)
-        errors.append((model(X[:2]) - networks(X[:2])).norm() / networks(X[:2]).norm())
-    assert errors[1] < 0.05 < errors[0]
 
 
 @pytest.mark.bad_input
@@ -155,20 +136,3 @@ def test_a_loss_that_is_not_finite_stops_its_run_and_no_other(size):
     assert [r.status for r in results] == ["out of steps", "diverged", "out of steps"]
     assert results[1].rows[-1]["step"] == 0 and "no longer finite" in str(results[1])
     assert "still falling" in str(results[0]) and results[0].rows[-1]["loss"] < results[0].rows[0]["loss"]
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"x": X[:2]}, "as many of each"),
-        ({"targets": Y[:1]}, "as many of each"),
-        ({"most_steps": 0}, "a step at least"),
-        ({"goal": 0.0}, "a positive goal"),
-        ({"goal": float("nan")}, "a positive goal"),
-    ],
-)
-def test_arguments_that_do_not_fit(change, message):
-    arguments = {"x": X, "targets": Y, "most_steps": 5, "goal": 1e-3} | change
-    with pytest.raises(ValueError, match=message):
-        descend(shallow(3, seeds=[0, 1, 2]), arguments.pop("x"), arguments.pop("targets"), Softmax(), **arguments)

@@ -218,22 +218,6 @@ def test_the_module_is_left_as_it_is():
     assert all(p.grad is None and p.dtype == torch.float32 for p in module.parameters())
 
 
-def test_inputs_by_name_are_passed_by_name():
-    class Sum(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = network()
-
-        def forward(self, a, b):
-            return self.inner(a + b)
-
-    (x, y), module = data(), Sum()
-    found = GaussNewton(module, {"a": x / 2, "b": x / 2}, y, optimizer="adam").forecast(rate=0.01, after=2, steps=5)
-    assert torch.allclose(
-        found.losses, GaussNewton(module.inner, x, y, optimizer="adam").forecast(rate=0.01, after=2, steps=5).losses
-    )
-
-
 @pytest.mark.bad_input
 @pytest.mark.parametrize(
     ("options", "message"),

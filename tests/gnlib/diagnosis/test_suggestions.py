@@ -141,8 +141,9 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize(("loss", "shift"), [("mse", 3), ("cross_entropy", 2)])
+@pytest.mark.parametrize(
+    ("name", "loss", "shift"), [("Adam", "cross_entropy", 2), ("RMSprop", "mse", 3), ("SGD", "cross_entropy", 2)]
+)
 def test_steps_are_those_of_the_optimiser(name, loss, shift, monkeypatch):
     monkeypatch.setattr(sys.modules["gnlib.diagnosis.suggestions"], "WORTH", 1)
     net, x, y = of_a_chain(shift)
