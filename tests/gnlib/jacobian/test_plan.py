@@ -1,6 +1,5 @@
 """The Gauss-Newton matrix of a module in blocks: the same in any memory, which is honoured."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +10,6 @@ from torch import nn
 from torch.nn.utils import prune
 
 from gnlib import GaussNewton
-from gnlib.jacobian.plan import label_progress, plan_of
-from gnlib.jacobian.record import structures_of
-from gnlib.jacobian.trial import networks_of
 from tests.gnlib.jacobian.cases import (
     Lambda,
     assert_gram,
@@ -80,16 +76,6 @@ def test_what_is_used_in_another_way_is_differentiated():
         ("linear.bias",): "columns",
         ("linear.weight",): "gradients",
     }
-
-
-@pytest.mark.parametrize("seen", [True, False])
-def test_an_estimate_where_it_is_seen(monkeypatch, seen):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: seen)
-    monkeypatch.setattr("gnlib.jacobian.plan.LONG", 0)
-    networks = networks_of(*draw(wide, vector(60), 9))
-    structures = structures_of(networks)
-    label = label_progress(networks, structures, plan_of(networks, structures, 1.0, result=36))
-    assert (re.fullmatch(r"Jacobian, about [\d.e-]+ s and [\d.e-]+ GiB", label) is not None) == seen
 
 
 PEAK = """
