@@ -87,7 +87,7 @@ def test_without_github_there_is_neither_a_colab_link_nor_a_button(tree):
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize("url", ["", "github.com/a/b", "http://a.org/b", "https://a", "https://a.org/b c", 'file:///"'])
+@pytest.mark.parametrize("url", ["", "github.com/a/b", "https://a.org/b c", 'file:///"'])
 def test_anything_else_is_refused_in_one_sentence(tree, url):
     before = contents(tree)
     refused = address(tree, url)

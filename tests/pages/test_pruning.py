@@ -47,16 +47,12 @@ def by_fraction(caption):
     return {name: [float(cell) for cell in cells] for name, *cells in lines_of(caption)}
 
 
-def test_the_transformer_tells_weights_from_tensors(text):
+def test_the_transformer_tells_weights_from_tensors():
     whole, weights, every = kept("ViT", "loss")[200]
-    assert "Without 80 % of its *weights* a ResNet20 trains as" in text
     assert weights < whole < every
     kappa = kept("ViT", "kappa")
     assert kappa[0][0] < kappa[0][1] < kappa[0][2]
-    assert "Without 80 % of its weights $\\kappa$" in text
-    assert "from epoch 80 on, and" in text
     assert all((every < whole) == (epoch >= 80) for epoch, (whole, _, every) in kappa.items())
-    assert "From epoch 40 on both" in text
     both = kept("ViT", "kappa", "all").items()
     assert all((max(pruned) < whole) == (epoch >= 40) for epoch, (whole, *pruned) in both)
     assert kappa[0][1] / kappa[0][0] == pytest.approx(10, abs=0.5)
@@ -72,12 +68,10 @@ def test_the_residual_network_needs_its_scales(text):
     orders = [np.log10(of_all[epoch][2] / of_all[epoch][0]) for epoch in (0, 100)]
     assert orders == pytest.approx([3, 5], abs=0.5) and first < 3 * kept("ResNet20", "kappa")[0][0]
     assert f"over its 16 batches, as in the public notebook, {16 * every:.1f} and {16 * whole:.2f}" in card
-    assert "smaller from epoch 20 on" in card
     tops = [kept("ResNet20", "largest", "all")[100], [ratios("ResNet20", share).drawn[-1] for share in (0.0, 0.0, 0.8)]]
     ours, theirs = (round(every / whole, -3) for whole, _, every in tops)
     assert f"ends {ours:,.0f} times as" in card and f"it is {theirs:,.0f} times" in card
     assert all(weights < whole < every for whole, weights, every in later) and len(later) == 5
-    assert "from epoch 20 on it" in text
     assert all(weights < 1.15 * whole for epoch, (whole, weights, _) in loss.items()) and every > 10 * whole
     by_all, by_kept = of_all, kept("ResNet20", "kappa")
     words = "{:,.0f} by all columns and {:,.0f} by those that are kept before training, {:,.0f} and {:,.0f} after it."
@@ -87,7 +81,7 @@ def test_the_residual_network_needs_its_scales(text):
         assert printed("pruning-further", f"the two smallest {what}: ") == "none and weights"
 
 
-def test_the_connected_network_does_not(text):
+def test_the_connected_network_does_not():
     whole, weights, every = kept("FcNN", "loss")[200]
     assert every == pytest.approx(weights, rel=0.03) and weights > 10 * whole
     assert all(max(pruned) < 1.4 * whole for whole, *pruned in kept("FcNN", "kappa").values())
@@ -98,7 +92,7 @@ def test_the_connected_network_does_not(text):
     )
 
 
-def test_at_nineteen_times_the_rate_the_pruned_connected_network_passes_the_whole_one(text):
+def test_at_nineteen_times_the_rate_the_pruned_connected_network_passes_the_whole_one():
     factor = np.divide(*kept("FcNN", "largest")[0][:2])
     assert round(factor) == 19
     whole, weights, raised = (float(line[-1]) for line in lines_of("fully connected network (FcNN), 1,000 images"))
@@ -122,15 +116,13 @@ def test_how_many_runs_are_kept(text):
 
 def test_behind_the_figures_on_all_six_epochs():
     """Figure 17: pruned, it is worse conditioned throughout. Figure 13: before training only."""
-    page = prose("book/behind-the-figures")
     of_17 = kept("FcNN", "kappa", "all").values()
     assert len(of_17) == 6 and all(min(pruned) > whole for whole, *pruned in of_17)
-    assert "from epoch 40 on both" in page
     first, *later = kept("ViT", "kappa", "all").values()
     assert list(first) == sorted(first) and len(later) == 5 and all(max(pruned) < whole for whole, *pruned in later)
 
 
-def test_the_more_is_pruned_of_the_connected_network_the_slower_it_is(text):
+def test_the_more_is_pruned_of_the_connected_network_the_slower_it_is():
     found = trainings(results.kept("pruning-further"))
 
     def along(column, kind, share):
@@ -144,25 +136,23 @@ def test_the_more_is_pruned_of_the_connected_network_the_slower_it_is(text):
         most = [kappas[0.8][epoch] / kappas[0.0][epoch] for epoch in kappas[0.0]]
         assert min(most) > 1 and max(most) < 1.375
         assert [kappas[share][0] for share in shares] != sorted(kappas[share][0] for share in shares)
-    card = (ROOT / "book" / "scorecard.md").read_text()
-    assert "only with 80 % it is larger at all epochs, by up to 37 %." in card
 
 
-def test_weights_sink_and_tensors_tilt(text):
+def test_weights_sink_and_tensors_tilt():
     lines = {
         line[0]: [float(cell.replace(",", "")) for cell in line[1:]] for line in lines_of("ResNet20 before training")
     }
     top, bottom, kappa, *_, rank = (pruned / whole for pruned, whole in zip(lines["80%"], lines["0%"], strict=True))
     assert 1 / top == pytest.approx(3, abs=0.5) and 1 / bottom == pytest.approx(5, abs=0.5)
-    assert "large (at 60 % it" in text and 1 < kappa < 2 and rank < 1
+    assert 1 < kappa < 2 and rank < 1
     assert lines["60%"][2] / lines["0%"][2] == pytest.approx(3, abs=0.5)
     assert max(line[2] for line in lines.values()) == lines["60%"][2]
 
 
-def test_every_network_is_worse_conditioned_before_training(text):
+def test_every_network_is_worse_conditioned_before_training():
     kappas = by_fraction("condition number before training, with running statistics\n")
     steps = {name: np.diff(values) for name, values in kappas.items()}
-    assert "of the ResNet20: by" in text and len(kappas) == 5
+    assert len(kappas) == 5
     assert {name: int((step < 0).sum()) for name, step in steps.items() if min(step) < 0} == {"ResNet20": 1}
     growth = {name: values[-1] / values[0] for name, values in kappas.items()}
     assert growth.pop("MLP") == pytest.approx(3, abs=0.5)
@@ -176,10 +166,10 @@ def test_every_network_is_worse_conditioned_before_training(text):
     last = {
         name for name, values in kappas.items() if values[-1] / values[-2] == max(b / a for a, b in pairwise(values))
     }
-    assert "them but ResNet32 the last" in text and last == set(kappas) - {"ResNet32"}
+    assert last == set(kappas) - {"ResNet32"}
 
 
-def test_where_losses_follow(text):
+def test_where_losses_follow():
     losses = by_fraction("training loss after 20 epochs")
     assert {name for name, values in losses.items() if values == sorted(values)} == {"MLP", "ViT"}
     assert all(min(losses[name]) == losses[name][-1] for name in ("VGG5", "ResNet32"))
@@ -187,20 +177,19 @@ def test_where_losses_follow(text):
     assert {name for name, values in after.items() if min(values) == values[-1]} == {"VGG5", "ResNet32"}
 
 
-def test_at_a_rate_far_too_small_a_raised_rate_makes_up_for_pruned_weights(text):
+def test_at_a_rate_far_too_small_a_raised_rate_makes_up_for_pruned_weights():
     lines = [
         [float(cell.strip("%").replace(",", "")) for cell in line] for line in lines_of("MLP, loss after 100 epochs")
     ]
     whole, *pruned = lines
     assert all(line[5] < 1.04 * whole[3] for line in pruned)
-    assert "that lost 80 % is" in text and pruned[-1][5] < 0.9 * whole[3]
+    assert pruned[-1][5] < 0.9 * whole[3]
     assert pruned[-1][1] / whole[1] == pytest.approx(3, abs=0.5)
-    assert "which is 2.6 for the whole MLP. The rate of 0.01 is 260 times too" in text
     assert 10 / whole[2] == pytest.approx(2.6, abs=0.05)
-    assert "those without 60 and 80 % are" in text and sum(line[3] > 0.0891 for line in lines) == 2
+    assert sum(line[3] > 0.0891 for line in lines) == 2
 
 
-def test_the_spectrum_of_the_transformer_tilts_more_than_it_sinks(text):
+def test_the_spectrum_of_the_transformer_tilts_more_than_it_sinks():
     top, bottom = (np.divide(*kept("ViT", end)[0][1::-1]) for end in ("largest", "smallest"))
     assert bottom < 0.1 < 0.5 < top
 
@@ -238,7 +227,7 @@ def test_the_rank_correlations(text):
     assert f"$\\kappa$ has ${min(large):.2f}$ to ${max(large):+.2f}$" in text
     assert f"all trainings ${by_kappa['all', 'all']:.2f}$" in text
     where = [(paper, "MLP"), (paper, "ViT"), *((hundredth, name) for name in normalised)]
-    assert "has $+1.00$ for four" in text and sum(by_share[key] == 1 for key in where) == 4
+    assert sum(by_share[key] == 1 for key in where) == 4
     assert {by_share[k] for k in where[2:]} == {1}
     same = [(rate, name) for rate, name in by_share if name in ("ViT", "ResNet32", "VGG5")]
     assert all(by_share[key] == by_kappa[key] for key in same)
@@ -246,7 +235,7 @@ def test_the_rank_correlations(text):
     two = [of[key] for key in ((hundredth, "ResNet20"), (paper, "MLP")) for of in (by_share, by_kappa)]
     assert ahead.format(*two) in text and two[0] > two[1] and two[2] < two[3]
     assert f"are not (${by_kappa[paper, 'together']:+.2f}$)" in text
-    assert "For ResNet20 there is" in text and by_kappa[paper, "ResNet20"] == 0
+    assert by_kappa[paper, "ResNet20"] == 0
     three = [by_batch[paper, "MLP"], by_batch[paper, "ViT"], by_batch[hundredth, "ResNet20"]]
     few = [min(three), max(three), by_batch[hundredth, "VGG5"], by_batch[hundredth, "ResNet32"]]
     words = "${:+.2f}$ to ${:+.2f}$ for the MLP, the transformer and the ResNet20, ${:+.2f}$ for VGG5 and ${:+.2f}$ for"
@@ -258,7 +247,7 @@ def test_the_rank_correlations(text):
     assert [k for k in where if by_batch[k] > by_share[k]] == where[:1]
     kappas = by_fraction("condition number before training, on 8 images")
     growth = {name: values[-1] / values[0] for name, values in kappas.items()}
-    assert "but the ResNet32" in text and {n for n in growth if growth[n] < 1} == {"ResNet32"}
+    assert {n for n in growth if growth[n] < 1} == {"ResNet32"}
     assert growth["VGG5"] < growth["ResNet20"] < 2.05
     assert [growth["MLP"], growth["ViT"]] == pytest.approx([6, 40], rel=0.1)
     assert "the MLP (${:+.2f}$) and the transformer (${:+.2f}$)".format(*list(small.values())[:2]) in text
@@ -266,7 +255,7 @@ def test_the_rank_correlations(text):
         "For ResNet20 (${:+.2f}$), ResNet32 (${:+.2f}$) and VGG5 (${:+.2f}$)".format(*list(small.values())[2:]) in text
     )
     assert f"also together (${by_kappa[hundredth, 'together']:+.2f}$)" in text
-    assert "round for VGG5 and ResNet32" in text and max(large[1:]) < -0.5
+    assert max(large[1:]) < -0.5
 
 
 def test_the_last_loss_of_the_transformer_is_a_spike(text):
@@ -297,17 +286,15 @@ def test_the_verdict_on_figure_15():
     assert f"one is {true[0]:.1e} and {true[-1]:.1e}." in row
 
 
-def test_a_zero_may_raise_an_eigenvalue(text):
+def test_a_zero_may_raise_an_eigenvalue():
     def eigenvalue(v, w, mask):
         columns = [v * mask[0], v * mask[1], w[0] * mask[0] + w[1] * mask[1]]  # by w1, w2 and v, at the sample (1, 1)
         return sum(column**2 for column in columns)
 
-    assert "J^\\top = 1 + 1 + 0 = 2$. With $w_2$ pruned it is $1 + 4 = 5$" in text
     assert (eigenvalue(1, (2, -2), (1, 1)), eigenvalue(1, (2, -2), (1, 0))) == (2, 5)
 
 
 def test_before_training_the_largest_condition_number_is_that_of_every_tensor(text):
-    assert "largest without 80 % of" in text
     for network in ("ResNet20", "ViT"):
         *others, every = kept(network, "kappa")[0]
         assert every > 100 * max(others)
@@ -340,7 +327,7 @@ def test_more_than_sixty_per_cent_slow_the_transformer_down(text):
     found = trainings(results.kept("pruning-further"))
     of = [found[Training("ViT", *what)] for what in (("every tensor", 0.8), ("every tensor", 0.6), ("none", 0.0))]
     most, much, nothing = (path(some, "loss")[1][-1] for some in of)
-    assert "do, at 80 % (at 60 % they" in text and much < nothing < most
+    assert much < nothing < most
     late = [np.mean([loss for epoch, loss in zip(*path(some, "loss"), strict=True) if epoch >= 180]) for some in of]
     assert f"from epoch 180 on is {late[1]:.2f}." in text and late[1] < late[2] < late[0]
 
@@ -355,7 +342,7 @@ def test_without_sixty_per_cent_the_transformer_is_a_false_alarm(text):
     assert path(much, "rank")[1][0] == path(whole, "rank")[1][0] == 1280
 
 
-def test_the_ranks_before_training(text):
+def test_the_ranks_before_training():
     found = trainings(results.kept("pruning-further"))
 
     def rank(network, pruning, fraction):
@@ -366,15 +353,12 @@ def test_the_ranks_before_training(text):
         for network in ("ResNet20", "ViT")
         for of in (("none", 0.0), ("weights", 0.8), ("every tensor", 0.8))
     ]
-    assert "before training, 1,280." in text
-    assert "are full, 1,280." in text
     assert {round(rank(*one)) for one in six} == {1280} == {round(rank("ResNet32", "none", 0.0))}
-    assert "rank 1,152 of 1,280 before training" in text and round(rank("ResNet32", "every tensor", 0.8)) == 1152
+    assert round(rank("ResNet32", "every tensor", 0.8)) == 1152
 
 
-def test_how_large_a_rank_correlation_of_five_is_by_chance(text):
+def test_how_large_a_rank_correlation_of_five_is_by_chance():
     found = [1 - sum((i - j) ** 2 for i, j in enumerate(order)) / 20 for order in permutations(range(5))]
-    assert "five trainings, 0.6 or more comes by chance once in six, and 0.9 or more once in 24." in text
     six, of_24 = (len(found) / sum(value > least - 1e-9 for value in found) for least in (0.6, 0.9))
     assert six == pytest.approx(6, abs=0.5) and of_24 == 24
 
@@ -412,7 +396,7 @@ def test_four_residual_networks_without_most_of_their_weights(text):
     assert 1000 < every / nothing < 2000
 
 
-def test_the_table_of_condition_numbers_is_sorted_by_them_and_losses_are_not(text):
+def test_the_table_of_condition_numbers_is_sorted_by_them_and_losses_are_not():
     """The losses of the transformer are in another order than its condition numbers before training."""
     lines = [line.rsplit(maxsplit=2) for line in table("pruning", "sorted by κ on 128 images")]
     of = {name: [(float(a), float(b)) for what, a, b in lines if what.startswith(name)] for name in ("ResNet20", "ViT")}
@@ -425,14 +409,14 @@ def test_the_table_of_condition_numbers_is_sorted_by_them_and_losses_are_not(tex
     assert sorted(flagged) == [weights, much, most, third]
 
 
-def test_three_small_transformers_are_slower_without_their_weights(text):
+def test_three_small_transformers_are_slower_without_their_weights():
     lines = [[float(cell) for cell in cells] for cells in lines_of("small transformers before training")]
-    assert len(lines) == 3 and "larger without 80 % of" in text
+    assert len(lines) == 3
     assert all(loss < pruned for *_, loss, pruned in lines)
     assert all(pruned > 20 * whole for _, whole, pruned, *_ in lines)
 
 
-def test_larger_rates_make_up_for_pruned_weights_and_help_the_whole_network_too(text):
+def test_larger_rates_make_up_for_pruned_weights_and_help_the_whole_network_too():
     """The fully connected network of the paper's size, by the kept table, as the table of the chapter shows it."""
     rows = results.kept("pruning-further-rates")
     ends = {(row["factor"], row["fraction"]): row["loss"] for row in rows if row["epoch"] == 200}
@@ -441,7 +425,6 @@ def test_larger_rates_make_up_for_pruned_weights_and_help_the_whole_network_too(
     for factor, line in zip((1, 4, 19), shown, strict=False):
         assert [float(cell) for cell in line[1:]] == pytest.approx([ends[factor, 0.0], ends[factor, 0.8]], abs=1e-5)
     assert all(ends[factor, 0.0] < ends[factor, 0.8] for factor in (1, 4, 19)) and len(ends) == 6
-    assert "the paper's 0.01" in text
     assert ends[19, 0.8] < 0.1 * ends[1, 0.0] and ends[19, 0.0] < ends[4, 0.0] < ends[1, 0.0]
     top, bottom = (np.divide(*kept("FcNN", end)[0][:2]) for end in ("largest", "smallest"))
     assert round(top) == 19

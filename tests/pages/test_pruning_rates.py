@@ -18,38 +18,34 @@ def text():
     return prose("notebooks/pruning") + " " + prose("notebooks/pruning-further")
 
 
-def test_at_larger_rates_the_pruned_connected_network_is_behind(text):
+def test_at_larger_rates_the_pruned_connected_network_is_behind():
     lines = np.array([[float(cell) for cell in line] for line in lines_of("MLP, training loss after 100 epochs at")])
     rates, whole, some, most = lines[:, 0], lines[:, 1:3], lines[:, 3:5], lines[:, 5:]
     assert len(lines) == 10
     small = rates < 0.65
-    assert "rate of 0.64" in text and ((whole < some) & (some < most))[small].all()
+    assert ((whole < some) & (some < most))[small].all()
     assert most.min() > 1e-5
     assert max(whole.min(0).max(), some.min(0).max()) < 1e-6
     blind, better = most.T
-    assert "stays above 0.006" in text and blind.min() > 1 / 160
-    assert "best at 5.12, twice the" in text and better.argmin() == 9
+    assert blind.min() > 1 / 160
+    assert better.argmin() == 9
     (beyond,) = lines_of("MLP without 80 %, at twice the largest of these rates")
     rate, *last = map(float, beyond)
-    assert "At 10.24 both are" in text and rate == 10.24 and (np.array(last) > 2 * most[-1]).all()
+    assert rate == 10.24 and (np.array(last) > 2 * most[-1]).all()
     best = [rates[column.argmin()] for column in (*whole.T, *some.T)]
     assert sorted(best) == [1.28, 2.56, 2.56, 2.56]
     assert rates[better.argmin()] == 4 * rates[whole[:, 1].argmin()] and rate == 8 * rates[whole[:, 1].argmin()]
-    assert "loss still 30 times that" in text
-    assert "was still 30 times that" in text and better.min() > 30 * whole.min(0).max()
+    assert better.min() > 30 * whole.min(0).max()
     largest = float(lines_of("MLP, loss after 100 epochs, at the rate 0.01")[-1][2])
-    assert "is about 50" in text and 10 / largest == pytest.approx(50, rel=0.05)
-    assert "up to 0.64, a quarter" in text
-    assert "those without 80 % stay last up to 2.56." in text
+    assert 10 / largest == pytest.approx(50, rel=0.05)
     late = (rates > 1) & (rates < 3)
     assert late.sum() == 2 and (most[late].min(axis=1) > np.maximum(whole, some)[late].max(axis=1)).all()
     lost = ~((whole < some) & (some < most))[~small].all(axis=1)
     assert lost.all() and (whole[-1] > 1e4 * whole.min(0)).all()
 
 
-def test_up_to_a_quarter_of_the_stable_rate_the_pruned_are_slower(text):
+def test_up_to_a_quarter_of_the_stable_rate_the_pruned_are_slower():
     top = float(lines_of("MLP, loss after 100 epochs, at the rate 0.01")[0][2])
-    assert "which is 2.6" in text
     stable = 10 / top
     for rate, *losses in ([float(cell) for cell in cells] for cells in lines_of("MLP, training loss after 100 epochs")):
         of_each = losses[::2], losses[1::2]  # the two seeds
@@ -74,8 +70,7 @@ def test_the_table_at_the_top(text):
             cells.append(f"{np.mean(late):.3f}" if late else "-")
         assert cells == shown[network]
     means = {name: [float(cell) if cell != "-" else None for cell in cells] for name, cells in shown.items()}
-    assert "the ResNet20 ends where" in text and means["ResNet20"][1] < 1.05 * means["ResNet20"][0]
-    assert "VGG5, which has" in text
+    assert means["ResNet20"][1] < 1.05 * means["ResNet20"][0]
     assert means["VGG5"][2] < 0.6 * means["VGG5"][0]
     whole, weights, every = (
         path(found[Training("FcNN", *what)], "loss")[1][-1]

@@ -19,14 +19,11 @@ def text():
     return prose("notebooks/pruning") + " " + prose("notebooks/pruning-further")
 
 
-def test_scales_and_biases_alone_slow_three_networks_down(text):
+def test_scales_and_biases_alone_slow_three_networks_down():
     lines = [[float(cell) for cell in cells] for cells in lines_of("pruned ResNet20 of half the width: training loss")]
-    assert "Three ResNet20s of half" in text
     assert [line[0] for line in lines] == [0, 1, 2]
     for _, whole, weights, scales, every in lines:
         assert max(whole, weights) < scales < every and weights < 1.1 * whole
-    assert "above that without 80 % of its" in text
-    assert "than without 80 % of" in text
 
 
 def test_the_training_of_the_figure_is_that_of_the_kept_table():
@@ -48,30 +45,25 @@ def test_condition_numbers_where_scales_are_pruned(text):
     cells = {" ".join(name.split()): [*map(float, values)] for name, *values in lines}
     whole, *_, every = cells["ResNet20 loss, epoch 40"]
     of_kept, of_all = (cells[f"ResNet20 κ, epoch 0{kind}"] for kind in ("", ", all columns"))
-    assert "the ranks 79 and 62 of 80" in text and "has lost 18 directions" in text
     assert cells["ResNet20 rank, epoch 0"] == [80, 80, 79, 62] and 80 - 62 == 18 and of_kept[3] < of_kept[2]
-    assert "rank of 80" in text  # so the table has no line of ranks
     assert (
         "ResNet20 rank, epoch 0, all columns" not in cells and max(of_all) == of_all[3] and every == max(whole, every)
     )
-    words = "it is $2.2 \\cdot 10^6$ with pruned scales and biases, and $1.3 \\cdot 10^5$ with every"
-    assert "it is $8.6 \\cdot 10^5$ and $1.0 \\cdot 10^{10}$." in text and of_all[2:] == [8.6e5, 1e10]
-    assert words in text and of_kept[2:] == [2.2e6, 1.3e5] and of_kept[1] <= of_kept[0]
-    assert "false alarm: $1.3 \\cdot 10^3$ with pruned" in text and of_all[1] == 1.3e3
+    assert of_all[2:] == [8.6e5, 1e10]
+    assert of_kept[2:] == [2.2e6, 1.3e5] and of_kept[1] <= of_kept[0]
+    assert of_all[1] == 1.3e3
     assert f"above the {of_kept[0]:.0f} of the" in text
     late = [cells[f"ResNet20 κ, epoch 40{kind}"][1] for kind in ("", ", all columns")]
     assert of_all[1] / of_kept[1] > 10 and late[1] / late[0] > 100
 
 
-def test_what_is_left_of_the_channels(text):
+def test_what_is_left_of_the_channels():
     left = {size: printed("pruning-further", f"7 layers of {size} channels: each keeps ") for size in (16, 32, 64)}
     assert left == {size: f"{few}, together they keep {few}" for size, few in ((16, 4), (32, 7), (64, 13))}
-    assert "layer keeps 4 of 16, 7 of 32 or 13 of 64 channels, the" in text
-    assert "Without 80 % of every tensor 18 of 80 directions are" in text
     assert lines_of("ResNet20 before training, 8 images")[-1][-1] == "62"
 
 
-def test_equal_scales_are_pruned_alike(text):
+def test_equal_scales_are_pruned_alike():
     """The first exercise of the chapter."""
     layers = nn.BatchNorm2d(16), nn.BatchNorm2d(16)
     for layer in layers:

@@ -36,12 +36,10 @@ def test_overstated_at_most_by_three():
     assert [line[-4] for line in here] == [line[-2] for line in there]  # foretold
     ratios = [float(foretold) / float(real) for *_, foretold, _, _, real in here]
     assert 1.4 < min(ratios) < 1.8 and 2.2 < max(ratios) < 2.8  # "right to within 2.5"
-    assert "factors of 1.6 to 2.5." in prose("notebooks/quick-start")
     ratios = [float(foretold) / float(real) for *_, foretold, real in there]
     assert min(ratios) > 1.2 and 2 < max(ratios) < 3.2
     text = prose("notebooks/quick-start-further")
     assert f"end the {there[-1][-2]} would be" in text
-    assert text.count("by a factor of about three at most") == 2
 
 
 def test_the_transformer_has_a_goal_of_its_own():
@@ -50,7 +48,7 @@ def test_the_transformer_has_a_goal_of_its_own():
     *_, last = [
         line for line in table("quick-start-further", "what the reports suggest, the best") if "rescale" in line
     ]
-    assert last.split()[-3] == "1000" and 'says "1000 steps now"' in prose("notebooks/quick-start")
+    assert last.split()[-3] == "1000"
 
 
 def test_advice_for_adam():
@@ -107,7 +105,6 @@ def test_how_far_a_factor_for_adam_is_overstated():
     lines = [line.split() for line in table("your-own-network", "steps of Adam to a")]
     ratios = [float(foretold) / float(real) for *_, real, foretold, _ in lines if foretold != "-"]
     assert len(ratios) == 4 and 1.3 < max(ratios) < 1.4
-    assert "more than 1.4" in prose("notebooks/quick-start-further")
     assert sum(float(foretold) > 2 for *_, foretold, _ in lines if foretold != "-") == 1
 
 

@@ -46,7 +46,6 @@ def test_steps_of_descent(text, further):
     assert f"{said} {few[2]:.0f} to {many[2]:.0f}." in further
     assert [row[2] for row in of.values()] == sorted(row[2] for row in of.values())
     late = [of[n][4] for n in ("25", "50", "100")]
-    assert "From 25 units to 100 the steps" in further
     assert f"they are {min(late):,.0f} to {max(late):,.0f}." in further
     said = f"loss from {many[0]:,.0f} to {many[1]:.0f}."
     assert said in text
@@ -56,12 +55,12 @@ def test_steps_of_descent(text, further):
     assert [float(word) for words in shown for word in words] == many
 
 
-def test_a_skip_counts_beside_small_weights_only(text):
+def test_a_skip_counts_beside_small_weights_only():
     rows = [line.split() for line in table("random-layers", "κ without a skip and with one")]
     assert [row[-5] for row in rows] == ["2.83", "2.00", "1.41", "1.00", "0.71", "0.35"]
     without, at = {row[-4] for row in rows}, [float(row[-3]) for row in rows]
     assert len(without) == 1 and at == sorted(at, reverse=True)
-    assert 1 <= float(*without) / at[0] <= 1.4 and "Below norm 1.41 bounds begin" in text
+    assert 1 <= float(*without) / at[0] <= 1.4
     assert [row[-2:] for row in rows[:3]] == [["-", "-"]] * 3
     for kappa, (units_on, any_relus) in zip(at[3:], (map(float, row[-2:]) for row in rows[3:]), strict=True):
         assert kappa < units_on < any_relus
@@ -90,7 +89,6 @@ def test_bounds_are_within_ten_per_cent(further):
     assert f"At norm 0.35 that is {bounds.riedi_theorem_38(2).sharper:.2f}." in further
     lines = [line.split() for line in table("random-layers-further", "means of κ(W + I)")]
     means = {n: (float(mean), float(share.rstrip("%"))) for n, mean, share, *_ in lines if n.isdigit()}
-    assert "at width 100 and a quarter at width 5. There one layer in 200 is beyond" in further
     assert limit / means["100"][0] == pytest.approx(1.1, abs=0.01) and means["5"][1] == 0.5
     assert limit / means["5"][0] == pytest.approx(1.25, abs=0.01)
     assert f"it is {100 * (of['limit'][2] - 1):.1f} %." in further
@@ -105,7 +103,7 @@ def test_bounds_are_within_ten_per_cent(further):
 def test_what_the_skip_is_worth(text, further):
     exact, bound = bounds.skip_condition_limit(2), bounds.riedi_theorem_38(2).symmetric
     without, *_, at_kaiming = lines_of("κ without a skip over the width")["100"]
-    assert "at width 100 the skip is worth a factor of about 200" in further and 190 < 100 * without / exact < 225
+    assert 190 < 100 * without / exact < 225
     gains = [numbers[-1] for n, numbers in lines_of("κ without a skip over the width").items() if n != "limit"]
     gain = f"{min(gains):.1f} to {max(gains):.1f}"
     assert f"nothing**: a factor of {gain}." in text
@@ -116,7 +114,6 @@ def test_what_the_skip_is_worth(text, further):
 
 
 def test_the_worst_pattern_is_nearly_the_one_with_all_units_on(text, further):
-    assert "Up to norm 0.94 the worst" in text and "Up to norm 0.94 the worst" in further
     found = lines_of("kappa of one Gaussian layer")
     assert list(found)[:4] == [f"{norm_of(r):.2f}" for r in (1 / 4, 8**-0.5, (3 / 8) ** 0.5, 0.75)]
     assert list(found)[:4] == ["2.83", "2.00", "1.15", "0.94"]
@@ -129,13 +126,10 @@ def test_the_worst_pattern_is_nearly_the_one_with_all_units_on(text, further):
         and bound == math.inf == found["2.00"][-1]
     )
     assert f"$\\kappa$ above 7,000, where all units on give {active:.0f}." in text
-    assert "are at 5, 21 and 147, the regions at random at 2.1, 3.4 and 4.6" in further
-    assert "regions at 6, 100,000 and 7,000; only on" in further
     starts = [found[norm] for norm in ("1.15", "2.00", "2.83")]
     assert [round(row[0]) for row in starts] == [5, 21, 147] and [round(row[1], 1) for row in starts] == [2.1, 3.4, 4.6]
     assert [float(f"{row[2]:.0e}") for row in starts] == [6, 100_000, 7000]
     assert [math.isfinite(row[3]) for row in starts] == [True, False, False]
-    assert "At norm 0.35 the bound" in further
     assert all(of[-1] < 1.1 * of[-2] for norm, of in found.items() if float(norm) <= norm_of(2))
 
 
@@ -160,10 +154,8 @@ def shares():
     return found
 
 
-def test_where_bounds_are_left(text, further, shares, blocks):
+def test_where_bounds_are_left(further, shares, blocks):
     assert shares["trained"][:2] == shares["with"][:2] == [0, 0]
-    assert "medians are 1.05 to 1.49**, and all" in further
-    assert "medians are 1.05 to 1.49, within the" in text
     assert shares["drawn"][:2] == shares["started"][:2] == [100, 100]
     norms, kappa = blocks["started"][-1], blocks["started"][0]
     assert (f"{kappa.min():.2f}", f"{kappa.max():.2f}", len(norms)) == ("1.05", "1.49", 7)
@@ -178,7 +170,7 @@ def test_where_bounds_are_left(text, further, shares, blocks):
     assert f"them at {trained.min():.1f} to {trained.max():.1f}, which is" in further
 
 
-def test_all_norms_are_below_one_from_zero(text, shares):
+def test_all_norms_are_below_one_from_zero(shares):
     assert shares["started"][2] == 100  # the norm is below one, and the skip has to improve
 
 
@@ -203,7 +195,7 @@ def test_how_long_the_small_network_is_trained(text, further):
     assert "torch.optim.SGD, lr=0.05, momentum=0.9" in source
 
 
-def test_where_the_skip_helps(text, further, shares):
+def test_where_the_skip_helps(further, shares):
     assert all(improves == 100 and broken == 0 for *_, improves, _, broken in shares.values())
     drawn, trained, from_zero = (shares[state][4] for state in ("drawn", "trained", "started"))
     quoted = f"in {drawn:.0f} % of blocks and images as drawn, in {trained:.0f} % of the network trained from the usual"
@@ -226,16 +218,14 @@ def test_where_the_skip_helps_by_medians(text, further, blocks):
     assert f"factors of {gains.min():.1f} to {gains.max():.0f}, where before" in further
     assert f"they are {before.min():.0f} to 100." in further and 95 < before.max() < 105
     *_, skip, none, _ = blocks["drawn"]
-    assert "in blocks 2, 3 and 5." in further
     assert (1 + np.flatnonzero(skip > none)).tolist() == [2, 3, 5]
 
 
-def test_how_much_the_largest_eigenvalue_varies(further):
+def test_how_much_the_largest_eigenvalue_varies():
     at = np.linspace(-9, 7, 2000)
     density = matrices.tracy_widom_pdf(at)
     mean = np.trapezoid(at * density, at)
     deviation = math.sqrt(2 * np.trapezoid((at - mean) ** 2 * density, at))  # of the law stretched by the root of 2
-    assert "about twice $n^{-1/6}$, a share of less than $n^{-2/3}$ of itself" in further
     assert round(deviation) == 2 and deviation / math.sqrt(8) < 1
 
 
@@ -249,7 +239,7 @@ def test_where_the_bound_of_the_paper_begins(further):
     assert f"size of 30 it begins at $r = {one:.0f}$ (one unit off) and at $r = {whole:.0f}$ (all off)." in further
 
 
-def test_the_losses_of_three_seeds(text):
+def test_the_losses_of_three_seeds():
     lines = [line.split("  ") for line in table("random-layers", "loss before and after 30 epochs")]
     found = {words[0]: [float(word) for word in " ".join(words[1:]).split()[:4]] for words in lines}
     without, usual, zero = (found[kind] for kind in KINDS)
@@ -277,7 +267,6 @@ def test_the_scale_of_the_weights(further):
         assert f"{2 * math.sqrt(squared):.{len(norm.partition('.')[2])}f}" == norm
         part = float(share) if "/" not in share else 1 / float(share[2:])
         assert math.sqrt(squared / 2) == pytest.approx(part, abs=0.01)
-    assert "$r$ is $1 / (\\sqrt2\\, s)$, so that large $r$ means small weights, and norm 0.35 is $r = 2$." in further
     assert f"{norm_of(2):.2f}" == "0.35" and norm_of((3 / 8) ** 0.5) == pytest.approx(1.15, abs=0.005)
 
 
@@ -294,6 +283,5 @@ def test_the_limits_in_norms():
     assert math.isfinite(bounds.all_regions_limit(1 / (math.sqrt(2) * 1.41)))
 
 
-def test_the_norm_at_which_the_bound_is_two(text):
-    assert "At norm 0.40, which is $r = 1.79$ in the" in text
+def test_the_norm_at_which_the_bound_is_two():
     assert bounds.all_regions_limit(1.79) == pytest.approx(2, abs=0.01) and f"{norm_of(1.79):.2f}" == "0.40"

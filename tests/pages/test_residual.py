@@ -96,7 +96,7 @@ def test_without_skips_at_both_ends_kappa_tends_to_that_of_one_hidden_layer(furt
 
 
 @pytest.mark.parametrize("depth", [2, 5])
-def test_weak_branches_are_strong_skips(depth, page):
+def test_weak_branches_are_strong_skips(depth):
     x, identity = gaussian(0, 40, 12), torch.eye(12).double()
     weights = [gaussian(seed, 12, 12) / 12**0.5 for seed in range(1, depth + 1)]
     weak, strong = (
@@ -104,7 +104,6 @@ def test_weak_branches_are_strong_skips(depth, page):
         for layers in ([identity + w / depth**0.5 for w in weights], [w + depth**0.5 * identity for w in weights])
     )
     assert weak == pytest.approx(strong, rel=1e-9)
-    assert "$\\beta = 1/c$." in page and "$c = 1/8$ is $\\beta = 8$." in page
 
 
 def test_full_strength_helps_every_network(page, further):
@@ -157,14 +156,13 @@ def test_on_raw_images_they_save_none(trained, page):
     assert f"$\\kappa$ from {kappa[0]:,.0f} to {prepared[0][0]:.0f} without any" in page
 
 
-def test_on_raw_images_of_mnist_steps_do_not_follow_kappa_at_first(trained, page):
+def test_on_raw_images_of_mnist_steps_do_not_follow_kappa_at_first(trained):
     kappa, tenth, hundredth = trained["MNIST", "raw"]
     assert min(kappa[1:]) > kappa[0] and max(tenth[1:]) < tenth[0] and min(hundredth[1:]) > hundredth[0]
 
 
-def test_the_better_of_two_rates(page, further):
+def test_the_better_of_two_rates(further):
     found = runs_of("residual-further", "the better of two rates; one network")
-    assert "on raw CIFAR-10 either, and" in page
     for steps in found["cifar10", "raw"][1:]:
         assert min(steps[1:]) > steps[0]
     _, tenth, hundredth = found["cifar10", "standardised"]
@@ -175,15 +173,15 @@ def test_the_better_of_two_rates(page, further):
     assert said.format(min(hundredth[1:]), max(hundredth[1:]), hundredth[0]) in further
 
 
-def test_evenness_with_the_gain_of_torch(further):
+def test_evenness_with_the_gain_of_torch():
     weight = gaussian(0, 1000, 1000) * (2 / 1000) ** 0.5
     bare, skipped = (torch.linalg.svdvals(layer).square() for layer in (weight, weight + torch.eye(1000).double()))
     off = 1 - (skipped.var() / skipped.mean() ** 2) / (bare.var() / bare.mean() ** 2)
-    assert "takes off 11 per cent" in further and off.item() == pytest.approx(0.11, abs=0.005)
+    assert off.item() == pytest.approx(0.11, abs=0.005)
 
 
 @pytest.mark.parametrize(("depth", "width"), [(2, 50), (2, 200), (4, 50), (4, 200), (8, 50), (8, 200)])
-def test_how_many_small_networks_get_worse(depth, width, further):
+def test_how_many_small_networks_get_worse(depth, width):
     worse = 0
     for seed in range(30):
         weights = gnlib.linear_weights(
@@ -194,27 +192,25 @@ def test_how_many_small_networks_get_worse(depth, width, further):
             for skip in (0.0, 1.0)
         )
         worse += with_skip > without
-    assert "of width 50, and at" in further
     assert worse == 3 if (depth, width) == (2, 50) else worse <= 1
 
 
-def test_the_gain_stops_growing(gains, page):
-    assert "by 1.2 at two layers and by 1.4 at six" in page and "stays between 1.4 and 1.6" in page
+def test_the_gain_stops_growing(gains):
     full = {(images, depth): gain for (images, depth, skip), (gain, _, _) in gains.items() if skip == "1"}
     for images in ("MNIST", "CIFAR-10"):
         assert (round(full[images, 2], 1), round(full[images, 6], 1)) == (1.2, 1.4)
     assert {round(gain, 1) for (_, depth), gain in full.items() if depth >= 6} <= {1.4, 1.5, 1.6}
 
 
-def test_weak_skips_do_next_to_nothing(gains, page, further):
+def test_weak_skips_do_next_to_nothing(gains):
     weak = [gain for (_, _, skip), (gain, _, _) in gains.items() if skip != "1"]
-    assert "it by 1.08 at most." in page and f"{max(weak):.2f}" == "1.08"
+    assert f"{max(weak):.2f}" == "1.08"
     tosses = [
         better / networks
         for (images, depth, skip), (_, better, networks) in gains.items()
         if (images, skip) == ("MNIST", "1 / L") and depth > 2
     ]
-    assert "$1/L$ is close" in further and np.mean(tosses) == pytest.approx(0.5, abs=0.1)
+    assert np.mean(tosses) == pytest.approx(0.5, abs=0.1)
 
 
 def test_twice_as_wide(further):
@@ -243,28 +239,25 @@ def test_skips_of_relu_networks_help_on_white_images_and_harm_on_raw_ones(furthe
         assert values == sorted(values, reverse=name == "whitened")
     raw = np.array([found["raw", depth] for depth in "358"])
     rises = np.diff(raw, axis=0) > 0
-    assert "$\\beta = 1$ and $\\beta" in further and not rises[:, :3].any()
+    assert not rises[:, :3].any()
     assert rises[:, 3].all()
     cost = 100 * (raw[:, 1] / raw[:, 0] - 1)
     assert f"strength** cost {cost.min():.0f} to {cost.max():.0f} per cent" in further
 
 
-def test_what_counts_is_whether_the_mean_image_is_gone(page, further):
+def test_what_counts_is_whether_the_mean_image_is_gone(further):
     found, share = {}, {}
     for line in table("residual", "κ, geometric mean of 3 networks, L = 8"):
         name, how, left, *_ = re.split(r"  +", line.strip())
         found[name, how], share[name, how] = cells(line, 4), int(left.rstrip("%"))
     assert len(found) == 9
-    assert "**Where 5 per cent" in page
-    assert "**Where 32 per cent" in page
     low, high = set(), set()
     for which, (plain, *skips) in found.items():
         if which[1] != "raw, no ReLUs":
             assert max(skips) < plain if share[which] <= 5 else share[which] >= 32 and min(skips) > plain
             (low if share[which] <= 5 else high).add(which)
     assert high == {("MNIST", "raw"), ("CIFAR-10", "raw"), ("MNIST", "standardised")} and len(low) == 5
-    assert "which keep 32." in page and share["MNIST", "standardised"] == 32
-    assert "Between 32 and 79 per cent" in page
+    assert share["MNIST", "standardised"] == 32
     assert sorted(share[which] for which in high) == [32, 42, 79]
     plain, *skips = found["MNIST", "raw"]
     added = 100 * (skips[0] / plain - 1)
@@ -288,12 +281,10 @@ def test_the_kernel_of_relu_networks_is_that_of_their_chapter():
     assert line.endswith(f"{np.exp(np.mean(np.log(kappas))):,.0f}")
 
 
-def test_the_weaker_the_branches_the_smaller_is_kappa(page):
+def test_the_weaker_the_branches_the_smaller_is_kappa():
     lines = [[float(cell) for cell in line.split()[1:]] for line in table("residual", "κ, mean of 2 networks")]
     lines = [[plain, *strong] for plain, _, _, *strong in lines]
     assert len(lines) == 3 and all(values == sorted(values, reverse=True) for values in lines)
-    assert "$\\beta = 1$ on, the" in page
-    assert "$\\beta = 2$ takes it from 25 to 8." in page
     assert (round(lines[1][0]), round(lines[1][2])) == (25, 8)
 
 

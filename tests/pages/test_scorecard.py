@@ -5,9 +5,8 @@ from collections import Counter
 
 from gnbook import results
 
-from tests.pages.behind_pruning import late_loss
 from tests.pages.pages import ROOT, prose
-from tests.pages.test_behind_the_figures import exponents, lemma_2_over_kappa, rule
+from tests.pages.test_behind_the_figures import exponents, late_loss, lemma_2_over_kappa, rule
 
 
 def test_the_first_paragraph_counts_the_rows():

@@ -31,7 +31,6 @@ def test_thirty_steps_tell_when_to_compute_it_again():
 def test_small_images():
     """They are unit images at another rate and start."""
     ends = named("training", "small images: extreme eigenvalues")
-    assert "By epoch 1,000 it has arrived. The smallest takes until epoch 2,000." in TEXT
     (large, small, _), (early, later, _) = ends[2500], ends[1000]
     assert early > 0.99 * large and later < 0.8 * small and ends[2000][1] > 0.98 * small
     (found,) = (text for text in texts("training") if "unit, both changed" in text)
@@ -68,7 +67,7 @@ def test_noise_and_not_the_rate_keeps_kappa_up():
     share, _, unit, _ = found["unit", 0.2]
     assert f"are at {unit:.0f} at a third of the stable rate, small ones at {noisy[1]:.0f}" in TEXT
     assert share == pytest.approx(1 / 3, abs=0.03) and shares["small", 64] == 0.1
-    assert len({*both}) == 1 and "At 0.2 noise does" in TEXT
+    assert len({*both}) == 1
 
 
 def of_networks_in_use(column):
@@ -97,7 +96,7 @@ def test_the_networks_in_use():
     assert f"from {round(first, -1):.0f} to {round(last, -3):,.0f} in {epochs['ResNet20'][-1]} epochs" in TEXT
     before, *_, after = kappa["ViT"]
     said = f"transformer from {before / 1e6:.0f} millions to {round(after, -4):,.0f} in {epochs['ViT'][-1]}"
-    assert said in TEXT and "of a ResNet20 rises a" in TEXT
+    assert said in TEXT
     said = f"some {round(peak / first, -1):.0f}-fold by epoch {epochs['ResNet20'][1]} and ends {last / first:.0f}-fold "
     assert f"{said}above its start, that of the ViT falls by a factor of {before / after:.0f}, that" in TEXT
 
@@ -106,7 +105,7 @@ def test_relu_networks_lose_directions():
     rows = {(row["width"], row["epoch"]): row for row in kept("counting-zeros") if row["figure"] == 18}
     rank, kappa = ({key: row[f"{what}_float64"] for key, row in rows.items()} for what in ("rank", "kappa"))
     (start, _), (end, count) = named("training", "50 units: mean over the images").values()
-    assert "With 50 units a" in TEXT and count == rank[50, 100]
+    assert count == rank[50, 100]
     assert f"{start:.0f} of the 50 are active on an image before, {end:.0f} after" in TEXT
     assert rank[50, 100] == pytest.approx(2 / 3 * rank[50, 0], rel=0.02) and 1e5 < kappa[50, 100] / kappa[50, 0] < 1e6
     cap = 1 / (1e4 * 2**-52)
@@ -114,4 +113,3 @@ def test_relu_networks_lose_directions():
     lost = [rank[m, 0] - rank[m, 100] for m in (15, 20, 30, 50, 100)]
     assert min(lost[:-1]) > 0 == lost[-1] and kappa[100, 100] == pytest.approx(100 * kappa[100, 0], rel=0.15)
     assert all(rank[width, 0] < 10_000 and kappa[width, 100] < kappa[width, 0] for width in (15, 20))
-    assert "of 50 and of 100 units *falls*" in TEXT

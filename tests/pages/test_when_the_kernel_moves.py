@@ -16,7 +16,6 @@ def test_what_ranks_the_draws_of_a_network_whose_kernel_moves():
     ranks, chances = (named(SECOND, start, 2) for start in ("rank correlation of the two", "p: how often"))
     forecasts = [values for (_, name), values in ranks.items() if name == "forecast, frozen below"]
     assert len(forecasts) == 2 and min(values[-1] for values in forecasts) > 0.9
-    assert "below 0.65 it may" in FURTHER
     for pair, some in chances.items():
         assert all((p < 0.05) == (abs(rank) > 0.65) for p, rank in zip(some, ranks[pair], strict=True))
         if pair[1] in ("κ of the kernel of softmax", "κ of the kernel of swish"):
@@ -52,7 +51,7 @@ def test_the_order_of_draws_at_rates_of_their_own():
     *_, spread, of_images = by_width["largest rate over smallest"]
     assert f"differ {spread:.0f}-fold" in FURTHER and f"differ {spread:.0f}-fold" in TEXT
     assert of_images == pytest.approx(4 / 3, abs=0.05)
-    assert "At width 30 the networks" in FURTHER and round(by_width["forecast over loss, median"][0]) == 2
+    assert round(by_width["forecast over loss, median"][0]) == 2
     low, *close, high = sorted(a / r for a, r in zip(ahead, real, strict=True))
     assert all(abs(ratio - 1) < 0.1 for ratio in close) and 3.5 < 1 / low < 4 and round(high, 2) == 1.26
 
@@ -60,10 +59,8 @@ def test_the_order_of_draws_at_rates_of_their_own():
 def test_the_order_of_draws_at_one_rate():
     rows = named(SECOND, "one rate for all draws: rank correlation")
     small, *wider = rows["the forecast"]
-    assert "of width 100 or more." in FURTHER
     assert small < 0.65 < min(wider) and max(map(abs, rows["the rate that it might have had"])) < 0.65
     rows = named(FIRST, "rank correlation with the loss after 500 steps")
-    assert "lies between -0.65 and 0.65 may be" in TEXT and "from width 256 on, and perfectly at 4,096." in TEXT
     assert scipy.stats.t.sf(0.65 * np.sqrt(8 / (1 - 0.65**2)), 8) * 2 == pytest.approx(0.05, abs=0.01)
     narrow, *wider = rows["forecast loss"]
     assert narrow < 0.65 < min(wider) and wider == sorted(wider) and wider[-1] > 0.985
@@ -91,7 +88,6 @@ def test_the_forecast_on_images_is_right_in_the_limit_of_wide_networks(width, ra
         descent.step()
     over = (ahead.losses[-1] / torch.nn.functional.cross_entropy(net(images), labels)).item()
     assert over == pytest.approx(expected, abs=tolerance)
-    assert "At width 64 it" in TEXT and "at width 64, and by 4 % at width 4,096" in prose("notebooks/ten-minutes")
     if width == 4096:
         assert f"at width 4,096 by {100 * (over - 1):.0f} %." in TEXT
     if width == 1024:
