@@ -1,4 +1,4 @@
-"""The Gram matrix of a network's Jacobian: ours beside plain torch, neural-tangents and the product alone.
+"""The Gram matrix of a network's Jacobian: ours beside plain torch and the product alone.
 
 Each runs in a process of its own, where its memory is seen.
 """
@@ -14,7 +14,7 @@ from gnbook.pruning.networks import VisionTransformer
 from torch import nn
 
 from gnlib import GaussNewton, load
-from tests.benchmarks.alternatives import PYTHON, WITHOUT, backward_passes, loop, neural_tangents, product, recipe
+from tests.benchmarks.alternatives import backward_passes, loop, product, recipe
 from tests.benchmarks.memory import Apart
 from tests.benchmarks.networks import cnn, mlp, resnet, resnet18
 from tests.benchmarks.race import DEVICES, before_and_after, beside_a_busy_process, note, timed
@@ -38,7 +38,6 @@ class Case(NamedTuple):
     seconds: float | None = None
     peak: float | None = None
     against: tuple = ()
-    in_jax: str | None = None  # the same network in the script
 
 
 def vision_transformer(side):
@@ -91,11 +90,11 @@ def passes(some, times):
 
 
 CASES = [
-    Case("MLP", mlp, (784, 500, 500, 10), 100, "mnist", seconds=0.15, against=PLAIN, in_jax="mlp"),
-    Case("MLP", mlp, (784, 2000, 2000, 10), 200, "mnist", seconds=2, against=PLAIN, in_jax="mlp"),
-    Case("MLP", mlp, (3072, 4096, 4096, 4096, 10), 100, seconds=2, peak=3, against=PLAIN, in_jax="mlp"),
-    Case("CNN", cnn, (16, 32, 64), 100, seconds=0.5, against=(*PLAIN, PRODUCT), in_jax="cnn"),
-    Case("ResNet20, no norm", RESNET, (), 50, seconds=2.2, against=(*PLAIN, PRODUCT), in_jax="resnet"),
+    Case("MLP", mlp, (784, 500, 500, 10), 100, "mnist", seconds=0.15, against=PLAIN),
+    Case("MLP", mlp, (784, 2000, 2000, 10), 200, "mnist", seconds=2, against=PLAIN),
+    Case("MLP", mlp, (3072, 4096, 4096, 4096, 10), 100, seconds=2, peak=3, against=PLAIN),
+    Case("CNN", cnn, (16, 32, 64), 100, seconds=0.5, against=(*PLAIN, PRODUCT)),
+    Case("ResNet20, no norm", RESNET, (), 50, seconds=2.2, against=(*PLAIN, PRODUCT)),
     Case("ResNet20, beside a busy process", RESNET, (), 50, busy=True, rounds=3, seconds=7, against=PLAIN),
     Case("ResNet20, no norm", RESNET, (), 1000, rounds=1, memory=12, seconds=362, peak=12.3, against=PLAIN),
     Case("ViT", vision_transformer, (32,), 100, rounds=3, against=(*PLAIN, PRODUCT._replace(target=1 / 1.5))),
@@ -126,8 +125,6 @@ def test_gram(benchmark, case, device):
                 against.append(told(other.name, seconds, process.memory(), other.target))
                 if other.is_gram:
                     found.append(process.found())
-        if case.in_jax and device == "cpu":
-            against.append(against_neural_tangents(case, module, x, found))
 
     ours = partial(our_gram, mode=case.mode, memory=case.memory)
     beside = beside_a_busy_process() if case.busy else nullcontext()
@@ -140,14 +137,6 @@ def test_gram(benchmark, case, device):
     targets = {"target": case.seconds, "memory_target": case.peak}
     note(benchmark, f"{case.name}, {size}", against, device, memory=memory, **targets)
     assert None in (memory, case.peak) or memory < case.peak
-
-
-def against_neural_tangents(case, module, x, found):
-    if PYTHON is None:
-        return {"name": "neural-tangents: left out, not installed"}
-    gram, taken = neural_tangents(case.in_jax, module, x)
-    found.append(gram)
-    return told("neural-tangents, compiled", taken["seconds"], taken["memory"], 1 / 1.5)
 
 
 def told(name, seconds, memory, target):
@@ -165,9 +154,9 @@ def assert_same(gram, other):
 
 
 SMALL = [
-    Case("MLP", mlp, (49, 30, 20, 4), 6, "mnist", stride=4, in_jax="mlp"),
-    Case("CNN", cnn, (4, 6, 8), 6, stride=4, in_jax="cnn"),
-    Case("ResNet", RESNET, (1, 4), 6, stride=4, in_jax="resnet"),
+    Case("MLP", mlp, (49, 30, 20, 4), 6, "mnist", stride=4),
+    Case("CNN", cnn, (4, 6, 8), 6, stride=4),
+    Case("ResNet", RESNET, (1, 4), 6, stride=4),
     Case("ViT", vision_transformer, (8,), 3, stride=4),
     Case("ResNet18", resnet18, (4, 4), 3, stride=2),
 ]
@@ -178,10 +167,3 @@ SMALL = [
 def test_plain_torch_finds_the_same_matrix(case, way):
     module, x = made(case)
     assert_same(GaussNewton(module, x).gram(), way(module, x))
-
-
-@pytest.mark.skipif(PYTHON is None, reason=WITHOUT)
-@pytest.mark.parametrize("case", [case for case in SMALL if case.in_jax], ids=lambda case: case.name)
-def test_neural_tangents_finds_the_same_matrix(case):
-    module, x = made(case)
-    assert_same(GaussNewton(module, x).gram(), neural_tangents(case.in_jax, module, x)[0])

@@ -2,7 +2,6 @@
 
 from statistics import median
 
-import pytest
 import torch
 from gnbook import results
 from gnbook.convolution.gauss_newton import convolution_gauss_newton
@@ -10,7 +9,7 @@ from gnbook.convolution.measured import linear_condition
 from gnbook.convolution.networks import convolution_weights
 
 import gnlib
-from tests.pages.pages import cells, checked_lines, kappas, named, prose
+from tests.pages.pages import cells, checked_lines, named, prose
 
 FIRST, SECOND = "convolution", "convolution-further"
 TEXT, FURTHER = prose(f"notebooks/{FIRST}"), prose(f"notebooks/{SECOND}")
@@ -55,16 +54,6 @@ def test_ways_to_a_window():
     assert ways[1] < ways[2] < ways[3] and len(ways) == 3
 
 
-def test_the_corners_of_a_window_see_unlit_pixels_most():
-    """The diagonal of S, for kernels of 7: the smallest entry is that of a corner, and gives the limit nearly alone."""
-    squares = gnlib.whiten(gnlib.load("mnist", 1000)[0]).reshape(1000, 28, 28)
-    patches = squares.unfold(1, 13, 1).unfold(2, 13, 1)
-    seen = patches.square().sum((0, 1, 2)) / 1000
-    counts = torch.outer(*[torch.arange(1.0, 14).minimum(torch.arange(13.0, 0, -1))] * 2)
-    assert seen.min() == seen[[0, 0, -1, -1], [0, -1, 0, -1]].min()
-    assert (counts * seen).max() / (counts * seen).min() == pytest.approx(70, rel=0.03)
-
-
 def test_the_peaks_of_the_figure():
     """Directions that m filters reach: the rank of G, and where the median is the largest."""
     squares = gnlib.whiten(gnlib.load("mnist", 1000)[0]).reshape(1000, 1, 28, 28)
@@ -106,10 +95,6 @@ def test_with_a_relu_more_filters_raise_kappa_and_leave_the_loss():
         assert all(a < min(b, c) for a, b, c in zip(small[3:], large[3:], apart[3:], strict=True))
 
 
-def test_what_the_tasks_are():
-    """One for each kernel and stride, without an activation and with a ReLU."""
-
-
 def test_medians_of_the_tables_and_of_the_figure():
     figure, over_limit = {}, {}
     for row in results.kept(SECOND):
@@ -127,41 +112,3 @@ def test_medians_of_the_tables_and_of_the_figure():
     assert median(over_limit["squares", 11, 1]) < 1
     width = {row[0]: row[1] for row in cells("one-hidden-layer", "whitened MNIST, means over")}[4500]
     assert f"has {width:.1f}." in FURTHER
-
-
-def test_trends_of_figure_8_as_coded():
-    printed = [row[3:] for row in cells(SECOND, "condition number, median of 10") if row[0] == "as coded"]
-    where = {"images": "whitened", "formula": "as coded"}
-    hundred = [
-        [median(kappas(f"{SECOND}-published", **where, kernel=kernel, filters=m)) for m in (2, 3, 4, 5)]
-        for kernel in (7, 9, 11)
-    ]
-    falls = [*zip(*printed, strict=True), *zip(*hundred, strict=True)]
-    assert all(list(column) == sorted(column, reverse=True) for column in falls)
-    assert all(row[:3] == sorted(row[:3]) and row[3] > 0.9 * row[2] for row in hundred)
-
-
-def test_the_proof_for_two_layers():
-    """The display, against automatic differentiation of the effective kernel."""
-    draw = torch.Generator().manual_seed(0)
-    v, w = (torch.randn(3, taps, generator=draw, dtype=torch.float64) for taps in (2, 4))  # three filters
-    window = v.shape[1] + w.shape[1] - 1
-
-    def effective(v, w):
-        return sum(v[:, [t]] * torch.nn.functional.pad(w, (t, window - t - w.shape[1])) for t in range(2)).sum(0)
-
-    jacobian = torch.cat([part.flatten(1) for part in torch.autograd.functional.jacobian(effective, (v, w))], 1)
-
-    def tap(filters, place):
-        inside = 0 <= place < filters.shape[1]
-        return filters[:, place] if inside else torch.zeros_like(filters[:, 0])
-
-    displayed = [
-        [
-            sum((tap(w, i - t) * tap(w, j - t)).sum() for t in range(2))
-            + sum((tap(v, i - t) * tap(v, j - t)).sum() for t in range(4))
-            for j in range(window)
-        ]
-        for i in range(window)
-    ]
-    assert torch.allclose(jacobian @ jacobian.mT, torch.tensor(displayed, dtype=torch.float64), atol=1e-12)

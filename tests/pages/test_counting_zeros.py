@@ -1,10 +1,7 @@
 """The numbers in the texts of "Which eigenvalues are zero?" and "Along the training" are those of their tables."""
 
 import pytest
-from gnbook.counting_zeros.networks import trained
-from gnbook.counting_zeros.rules import free_directions
 
-import gnlib
 from tests.pages.pages import kept, named, number, prose, scientific, slider, texts
 
 FIRST, SECOND = "counting-zeros", "counting-zeros-further"
@@ -68,16 +65,6 @@ def test_the_library_finds_the_rank():
     others = named(SECOND, "two networks of other kinds, nk = 500")
     assert [*others] == ["CNN", "perceptron"]
     assert all(row[:2] == [500, 500] and min(row[-2:]) > 1e9 for row in others.values())
-
-
-def test_what_the_rule_misses_of_fifteen_units():
-    images, labels = gnlib.load("mnist", 200, stride=2)
-    (net, _), (late, _) = (trained(15, images, labels, epochs=epochs) for epochs in (0, 100))
-    found, later = gnlib.condition_number(net, images), gnlib.condition_number(late, images)
-    assert f"is {found.rank:,}." in TEXT and found.rank == free_directions(net.weights(), images)
-    assert f"${scientific(found.value)}$" in TEXT
-    assert later.value < found.value / 100
-    assert found.rank - later.rank == pytest.approx(500, abs=50)
 
 
 def by_width(name):

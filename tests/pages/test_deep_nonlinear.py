@@ -5,11 +5,8 @@ from itertools import pairwise
 
 import pytest
 import torch
-from gnbook.deep_nonlinear.chain import kernel, layers_of
-from gnbook.deep_nonlinear.experiment import LESS, draw, prepared, widths_of
 from gnbook.deep_nonlinear.networks import ACTIVATIONS, network
 from gnbook.deep_nonlinear.wide_limit import deep_relu_condition, wide_kernel
-from gnbook.shared.training import one_hot, train
 
 import gnlib
 from tests.pages.pages import cells, kept, named, prose, span
@@ -120,21 +117,6 @@ def test_three_runs_with_skips():
     assert all(0.8 < of_full / of_plain < 1.25 for of_full, of_plain in zip(full, plain, strict=True))
 
 
-def test_at_a_stable_rate():
-    """Again, for the networks that the text names: what is in the middle of the figure."""
-    (photos, labels), steps = images(), {}
-    inputs, digits = prepared(photos), one_hot(labels, 10)
-    for depth, shape in ((2, "chain"), (8, "chain"), (8, "skips / L")):
-        net = draw("ReLU", widths_of(photos.shape[1], depth, 200, 10), shape, seed=0)
-        for kind in ("raw", LESS):
-            largest = torch.linalg.eigvalsh(kernel(layers_of(net, inputs[kind])))[-1].item()
-            run = train(net, inputs[kind].float(), digits, rate=1.8 / largest, until=0.005, most=400)
-            steps[depth, shape, kind] = run.steps
-    deep, shallow = steps[8, "chain", "raw"], steps[2, "chain", "raw"]
-    assert f"with {deep} steps and {shallow}." in TEXT and deep > shallow
-    assert steps[2, "chain", LESS] == steps[8, "skips / L", LESS] + 1
-
-
 def test_the_bound_is_within_a_factor_of_six():
     ratios = [sharper / kappa for kappa, _, _, sharper, _ in chains().values()]
     assert 5 < max(ratios) < 6 and min(ratios) >= 1 - 1e-3
@@ -191,15 +173,6 @@ def test_layer_norm_does_what_one_norm_does():
     for _, chain, scaled, normalised, factor in rows:
         least, most = span(factor)
         assert least - 0.01 < chain / normalised < most + 0.01 and 1 < scaled / normalised < 1.25  # most of it
-
-
-def test_along_the_training():
-    paths = named(SECOND, "along gradient descent", 2)
-    spans = {key: max(values) / min(values) for key, values in paths.items() if key[1] in ("κ", "bound / κ")}
-    follow = [name for name, what in spans if what == "κ" and (name.startswith("white") or name.endswith("linear"))]
-    assert len(follow) == 4 and max(spans[name, "bound / κ"] for name in follow) < 1.2
-    assert max(spans[name, "κ"] for name in follow) < 1.7
-    assert min(v[1] for (_, what), v in paths.items() if what == "moved") >= 8
 
 
 def test_what_preparing_raw_images_does():
@@ -264,15 +237,3 @@ def test_what_skips_keep_of_depth():
     assert all(before[1] < after[0] for before, after in pairwise(raw))
     assert all(before[0] > after[1] for before, after in pairwise(white[:2]))
     assert found["LayerNorm"][1][1] < 1 and found["LayerNorm"][3][0] > 0.85
-
-
-def test_branches_of_one_over_the_depth_leave_one_hidden_layer():
-    photos = images()[0]
-    for data, low, high in ((photos, 0.65, 0.75), (gnlib.whiten(photos), 1.0, 1.1)):
-        kappas = []
-        for depth in (2, 3):
-            widths = [196, *[800] * (depth - 1), 5]
-            nets = [network("ReLU", "skips / L", widths, generator=torch.Generator().manual_seed(s)) for s in range(3)]
-            values = [torch.linalg.eigvalsh(kernel(layers_of(net, data))) for net in nets]
-            kappas.append(torch.stack([found[-1] / found[0] for found in values]).log().mean().exp().item())
-        assert low < kappas[1] / kappas[0] < high

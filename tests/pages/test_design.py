@@ -1,23 +1,15 @@
 """The numbers in the text of "Design" and of its further experiments are those of kept tables and of their outputs."""
 
-import math
-from functools import cache, partial
+from functools import cache
 from itertools import product
 
 import numpy as np
 import pytest
-import torch
 from gnbook.design.families import FAMILIES, HELD_OUT, build
 from gnbook.design.in_batches import HORIZON as LONG
-from gnbook.design.initialisations import SEARCHED, UNTUNED, initialised
-from gnbook.design.layers import layers_of
-from gnbook.design.objectives import log_time
-from gnbook.design.preconditioners import divided_kernel, plain
-from gnbook.design.trial import CHOICE, ENOUGH, HORIZON, LEAST, arriving, images, speedups
-from gnbook.shared.training import GradientDescent, fastest, train
-from gnbook.shared.tuning import constant_loss
+from gnbook.design.initialisations import SEARCHED, UNTUNED
+from gnbook.design.trial import CHOICE, ENOUGH, HORIZON, LEAST, arriving, speedups
 
-import gnlib
 from tests.pages.pages import kept, named, prose
 
 TEXT, CARD = f"{prose('notebooks/design')} {prose('notebooks/design-further')}", prose("book/scorecard")
@@ -70,20 +62,6 @@ def test_no_search_beats_the_best_that_is_free():
     assert all(speed("descent", name) < 1 for name in {*UNTUNED[1:]} - {ZERO})
     value, low, high = speedups(held("descent"), ZERO, BEST)
     assert low < 1 < value < high and all(speed("adam", name, ZERO) < 1 for name in ALL - {ZERO})
-
-
-def test_without_trained_biases_kappa_is_blind_to_the_product():
-    here, found = images(25, 0, torch.device("cpu")), []
-    for trained, gain in product((True, False), (1, 0.41, 0.25)):
-        module = initialised(build("CNN", seed=0), "Kaiming", here, seed=0)
-        for name, p in module.named_parameters():
-            p.requires_grad_(trained or "weight" in name)
-            p.data *= gain if "weight" in name else 1
-        found.append(gnlib.condition_number(module, here.x).value)
-    one, less, least, *frozen = found
-    assert f"= {one:.0f}$ with Kaiming's weights, {less:.0f} with" in TEXT
-    assert f"and {least:,.0f} with" in TEXT and f"has {frozen[0]:.0f} each" in TEXT
-    assert frozen == pytest.approx([frozen[0]] * 3, rel=1e-6)
 
 
 def test_the_choice_is_no_success():
@@ -178,20 +156,6 @@ def test_what_searches_cost():
     assert all(speed("descent", name, charged=True) < 0.4 for name in SEARCHED)
 
 
-def test_torch_draws_a_sixth_of_the_variance_and_the_model_is_wrong_about_the_cnn():
-    assert f"of {6 ** (-0.5):.2f}," in TEXT
-    here = images(25, 0, torch.device("cpu"))
-    layers = layers_of(initialised(build("CNN", seed=0), "Kaiming", here, seed=0), here.x)
-    (there, moved), (at_one, _) = (
-        log_time(layers, torch.full_like(layers.degrees, math.log(gain)), here.y, constant_loss(here.y, "mse") / 10)
-        for gain in (6**-0.5, 1.0)
-    )
-    assert (there - at_one).exp().item() == pytest.approx(2, abs=0.3) and moved.sum().sqrt() > 5
-    torch.manual_seed(0)
-    for layer, inputs in ((torch.nn.Linear(500, 400), 500), (torch.nn.Conv2d(50, 60, 3), 450)):
-        assert layer.weight.var().item() == pytest.approx(2 / inputs / 6, rel=0.05)
-
-
 def test_gains_lower_kappa_little_and_features_much():
     rows = {name: row[-3:] for name, row in named("design", "condition number at Kaiming's").items()}
     before, after, certificate = np.array([*rows.values()]).T
@@ -220,22 +184,6 @@ def test_descent_divided_by_features():
     for weights, inputs, _ in found:
         assert found[weights, inputs, more][2] == min(found[weights, inputs, name][2] for *_, name in found)
         assert found[weights, inputs, little][0] < found[weights, inputs, more][0]
-
-
-def test_small_white_inputs():
-    here, found = images(25, 0, torch.device("cpu")), []
-    white, goal = gnlib.whiten(here.x.flatten(1)).view_as(here.x), constant_loss(here.y, "mse") / 10
-    scale = white.square().mean().sqrt()
-    assert f"of {scale:.2f}." in TEXT
-    for name, x in (("Kaiming", white), ("Kaiming", white / scale), (BEST, white), ("Kaiming", here.x)):
-        module = initialised(build("MLP", seed=0), name, here, seed=0)
-        largest = torch.linalg.eigvalsh(divided_kernel(module, x, plain(module, x)))[-1].item()
-        rates = [2.0**power / largest for power in range(4, -9, -1)]
-        _, best = fastest(partial(train, module, x, here.y, optimizer=GradientDescent, until=goal), rates, HORIZON)
-        found.append((best.steps, best.losses[0]))
-    (small, low), (scaled, _), (default, _), (without, high) = found
-    assert f"take {small} steps and not {without}." in TEXT and f"take {scaled}." in TEXT
-    assert f"at {low:.1f} and not at {high:.0f}." in TEXT and f"to {default}." in TEXT
 
 
 def test_the_four_trainings_of_the_first_figure():

@@ -2,10 +2,7 @@
 
 import numpy as np
 import pytest
-import torch
-from gnbook.functional_hessian.hessian import linear_hessian
 
-import gnlib
 from tests.pages.pages import cells, named, prose
 
 PAGE = "functional-hessian"
@@ -61,29 +58,3 @@ def test_the_second_half_fades_with_an_activation_too():
 def test_how_many_eigenvalues_are_negative():
     top, least, _, negative = named(PAGE, "eigenvalues; 920")["H"]
     assert f"start {negative:.0f} of" in TEXT and 0.3 < -least / top < 1 / 3
-
-
-@pytest.mark.parametrize("m", range(1, 6))
-def test_rank_of_gauss_newton_by_autograd(m):
-    k, r = 3, 5
-    draw = torch.Generator().manual_seed(m)
-    w, v, x = (torch.randn(*shape, generator=draw, dtype=torch.float64) for shape in ((k, m), (m, r), (2 * r, r)))
-    parts = torch.func.jacrev(lambda *net: x @ (net[0] @ net[1]).T, (0, 1))(w, v)
-    jacobian = torch.cat([part.flatten(2) for part in parts], 2)
-    assert torch.linalg.matrix_rank(jacobian.flatten(0, 1)) == (k * r if m >= min(k, r) else m * (k + r - m))
-
-
-def test_the_smallest_eigenvalue_of_the_hessian_is_that_of_one_direction_of_the_inputs():
-    images, labels = gnlib.load("mnist", 1000, stride=4)
-    x, y = images @ gnlib.SecondMoment.from_data(images).basis, torch.nn.functional.one_hot(labels, 10).double()
-    moment, cross = gnlib.second_moment(x), y.mT @ x / len(x)
-    values, directions = torch.linalg.eigh(moment)
-    v, w = gnlib.linear_weights([x.shape[1], 20, 10], generator=torch.Generator().manual_seed(0))
-    for step in range(1001):
-        omega = w @ v @ moment - cross
-        if step in (0, 1000):
-            eigenvalues, vectors = torch.linalg.eigh(linear_hessian([v, w], moment, omega))
-            least = vectors[:, eigenvalues.abs().argsort(descending=True)[659]]  # of 660 that are not zero
-            of_first = least[: v.numel()].view_as(v)  # as the first layer of a module is flattened
-            assert (of_first @ directions[:, 0]).norm() ** 2 > 0.98
-        v, w = v - 0.1 / values[-1] * w.mT @ omega, w - 0.1 / values[-1] * omega @ v.mT

@@ -33,11 +33,6 @@ def test_rank_in_the_solution_of_exercise_3(text, hidden, rank):
         assert f"= {found.value:.0f}$" in text
 
 
-def test_full_rank_of_the_weights_is_not_enough():
-    weights = [torch.tensor(w) for w in ([[1.0, 0.0]], [[1.0], [0.0]], [[0.0, 1.0]])]
-    assert gnlib.condition_number(gnlib.linear_gauss_newton(weights, torch.eye(2))).rank == 1
-
-
 def test_the_network_with_a_relu_has_two_million():
     (found,) = (line for line in texts("gauss-newton") if line.startswith("rank 500, κ = "))
     assert round(float(found.split()[-1]), -6) == 2e6
@@ -47,16 +42,3 @@ def test_the_network_with_a_relu_has_two_million():
         if line.split()[2] == "float64" and int(line.split()[0]) >= 20
     ]
     assert (f"{min(kappas):.0e}", f"{max(kappas):.0e}") == ("7e+04", "1e+09")
-
-
-def test_the_jacobian_of_a_linear_network_is_a_product():
-    """Of three layers, by autograd: the inputs stand on the left, all else in K."""
-    draw, (d, m, k) = torch.Generator().manual_seed(0), (5, 4, 3)
-    net = [torch.randn(*shape, generator=draw, dtype=torch.float64) for shape in ((m, d), (m, m), (k, m))]
-    x = torch.randn(d, generator=draw, dtype=torch.float64)
-    of_each = torch.func.jacrev(lambda *w: w[2] @ w[1] @ w[0] @ x, (0, 1, 2))(*net)
-    eye = {size: torch.eye(size, dtype=torch.float64) for size in (d, k)}
-    after, before = (net[2] @ net[1], net[2], eye[k]), (eye[d], net[0], net[1] @ net[0])
-    product = torch.cat([torch.kron(a, b.T.contiguous()) for a, b in zip(after, before, strict=True)], 1)
-    found = torch.kron(eye[k], x[None]) @ product
-    torch.testing.assert_close(torch.cat([part.flatten(1) for part in of_each], 1), found)

@@ -7,8 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from gnbook.leaky_relu.experiment import losses_of, module_of, preparations, weights_of
-from gnbook.shared.training import half_squared_error, one_hot, train
+from gnbook.leaky_relu.experiment import preparations, weights_of
 
 import gnlib
 from tests.pages.pages import cells, named, number, prose, slider, texts
@@ -141,23 +140,6 @@ def test_each_force_acts_on_one_factor():
     assert slightly < 0.3 * relu
 
 
-def test_the_relu_goes_off_at_the_best_rate_of_another_slope():
-    images, digits = gnlib.load("mnist", 100, stride=2)
-    x, labels = preparations(images)["centred"], one_hot(digits, 10)
-    for seed in range(3):
-        weights = weights_of(x, 1000, seed)
-        largest = torch.linalg.eigvalsh(gnlib.leaky_relu_gram(weights, x, 0.0))[-1].item()
-        losses = train(module_of(weights, 0.0), x.float(), labels, rate=4 / largest, until=0.025, most=20).losses
-        assert len(losses) < 10 and losses[-1] > 1000 * losses[0]
-
-
-def test_the_set_up():
-    for weight in weights_of(torch.zeros(2, 196).double(), 1000):
-        assert weight.var().item() * weight.shape[1] == pytest.approx(1, abs=0.05)
-    labels = one_hot(torch.arange(10), 10)
-    assert f"of {half_squared_error(torch.zeros_like(labels), labels).item()};" in TEXT
-
-
 def test_the_second_force_by_hand():
     mean, square = 1 / (2 * math.pi) ** 0.5, 0.5
     z = torch.randn(10**6, generator=torch.Generator().manual_seed(0)).relu()
@@ -207,53 +189,12 @@ def test_adam():
         assert 0 < standardised[at] - centred[at] < 8 and abs(standardised[at + 4] - centred[at + 4]) < 1
 
 
-def test_the_first_exercise():
-    for at, kind in enumerate(("white", "raw")):
-        assert f"On {kind} images it is {kappas()[-0.5][at]:,.0f}, and {kappas()[0][at]:,.0f} for" in TEXT
-    z, angle = torch.randn(2, 10**6, generator=torch.Generator().manual_seed(0)), 1.0
-    pair = torch.stack([z[0], math.cos(angle) * z[0] + math.sin(angle) * z[1]])
-    for a, times in ((-0.5, 1.8), (0.0, 1.0)):
-        first, second = torch.where(pair > 0, 1.0, a)
-        ratio = ((first * second).mean() / (first * first).mean()).item()
-        assert ratio == pytest.approx(1 - times * angle / math.pi, abs=0.005)
-
-
 def test_two_samples_that_look_alike():
     of = named(FIRST, "two samples that look alike")
     assert f"is {of[1][0]:.0f}." in TEXT and f"is {of[0][0]:.0f}." in TEXT
     pair, x = [torch.tensor([[0.0, 1.0], [0.0, -1.0]]), torch.ones(1, 2)], torch.tensor([[1.0, 0.1], [1.0, -0.1]])
     again = float(gnlib.condition_number(gnlib.leaky_relu_gram(pair, x, -1.0)))
     assert f"is {again:.0f} again" in TEXT and again == pytest.approx(of[1][0], rel=1e-4)
-
-
-def gram_by_autograd(v, w, x, slope):
-    """(1/n) J J^T, a row for each sample and output, of both layers' weights."""
-
-    def outputs(v, w):
-        h = x @ v.mT
-        return (torch.where(h > 0, h, slope * h) @ w.mT).flatten()
-
-    jacobian = torch.cat([part.flatten(1) for part in torch.autograd.functional.jacobian(outputs, (v, w))], 1)
-    return jacobian @ jacobian.mT / len(x)
-
-
-@pytest.mark.parametrize("slope", [0.0, 0.3, 1.0, -1.0])
-def test_the_formula_and_the_matrix_by_hand(slope):
-    generator = torch.Generator().manual_seed(0)
-    v, w, x = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((5, 4), (3, 5), (6, 4)))
-    active = torch.where(x @ v.mT > 0, 1.0, slope).double()
-    h, n, pairs = active * (x @ v.mT), len(x), zip(active.mT, w.mT, strict=True)
-    terms = [torch.kron(d.diag() @ (x @ x.mT / n) @ d.diag(), torch.outer(u, u)) for d, u in pairs]
-    by_terms = sum(terms) + torch.kron(h @ h.mT / n, torch.eye(3, dtype=torch.float64))
-    torch.testing.assert_close(by_terms, gram_by_autograd(v, w, x, slope))
-
-    two = [[[0.0, 1.0], [0.0, -1.0]], [[1.0, 1.0]], [[1.0, 0.1], [1.0, -0.1]]]
-    gram = 2 * gram_by_autograd(*(torch.tensor(one, dtype=torch.float64) for one in two), slope)
-    diagonal, off = (r"1.02\, (1 + \alpha^2)", 1.02 * (1 + slope**2)), (r"1.96\, \alpha", 1.96 * slope)
-    rows = rf"{diagonal[0]} & {off[0]} \\ {off[0]} & {diagonal[0]}"
-    assert f"\\begin{{pmatrix}} {rows} \\end{{pmatrix}}" in TEXT
-    expected = torch.tensor([[diagonal[1], off[1]], [off[1], diagonal[1]]], dtype=torch.float64)
-    torch.testing.assert_close(gram, expected)
 
 
 def test_width_helps_on_raw_images():
@@ -368,16 +309,3 @@ def test_slopes_at_the_best_rate_and_the_moving_goal():
     assert not any(all(min(each) == each[at] < sorted(each)[1] for each in raw) for at in range(4))
     won = {float(rate) for *_, goals in at_best_rates().values() for rates in goals for rate in rates.split(", ")}
     assert won <= {1, 2, 2.8, 4}
-
-
-def test_a_slope_of_nine_tenths_bears_a_larger_rate():
-    images, digits = gnlib.load("mnist", 100, stride=2)
-    x, labels, taken = preparations(images)["centred"], one_hot(digits, 10), {}
-    for a in (0.0, 0.9):
-        weights = weights_of(x, 1000)
-        largest = torch.linalg.eigvalsh(gnlib.leaky_relu_gram(weights, x, a))[-1].item()
-        for factor in (2, 2.8, 4):
-            losses = losses_of(weights, x, labels, a, factor / largest, 100)
-            taken[a, factor] = len(losses) - 1 if losses[-1] <= losses[0] / 20 else None
-    assert all(taken[0.0, factor] < taken[0.9, factor] for factor in (2, 2.8))
-    assert taken[0.0, 4] is None and taken[0.9, 4] < taken[0.0, 2.8]

@@ -76,5 +76,5 @@ def test_the_table_at_the_top(text):
         path(found[Training("FcNN", *what)], "loss")[1][-1]
         for what in (("none", 0.0), ("weights", 0.8), ("every tensor", 0.8))
     )
-    assert f"pruned too, {weights:.3f} and {every:.3f}." in text
+    assert f"too, {weights:.3f} and {every:.3f}." in text
     assert whole < 0.1 * weights

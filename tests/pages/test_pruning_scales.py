@@ -52,7 +52,7 @@ def test_condition_numbers_where_scales_are_pruned(text):
     assert of_all[2:] == [8.6e5, 1e10]
     assert of_kept[2:] == [2.2e6, 1.3e5] and of_kept[1] <= of_kept[0]
     assert of_all[1] == 1.3e3
-    assert f"above the {of_kept[0]:.0f} of the" in text
+    assert f"the {of_kept[0]:.0f} of" in text
     late = [cells[f"ResNet20 κ, epoch 40{kind}"][1] for kind in ("", ", all columns")]
     assert of_all[1] / of_kept[1] > 10 and late[1] / late[0] > 100
 

@@ -22,7 +22,7 @@ def test_what_ranks_the_draws_of_a_network_whose_kernel_moves():
             assert min(some) > 0.05
         if pair[1] == "κ of the kernel below":
             assert min(some[:-1]) > 0.05 > some[-1]
-            assert f"Its {ranks[pair][-1]:.2f} at width 1,000 is just" in FURTHER
+            assert f"Its {ranks[pair][-1]:.2f} at" in FURTHER
         if pair[1] == "half the largest stable rate":  # where the rate is renewed
             assert min(some) > 0.5
     assert ranks["softmax: steps", "forecast, frozen below"][1] < 0.65  # no longer safe
@@ -36,7 +36,7 @@ def test_wider_neighbours_of_a_bottleneck():
         if name != "no biases":
             assert 1.6 < three / three_wide < 2.5 and 1.6 < fifty / fifty_wide < 2.5
     *_, hundred, _, wide, _, _ = named(SECOND, "change of the kernel against the width")["linear"]
-    assert f"change from {hundred:.2f} to {wide:.2f}" in FURTHER
+    assert f"from {hundred:.2f} to {wide:.2f}" in FURTHER
 
 
 def test_the_order_of_draws_at_rates_of_their_own():
@@ -44,7 +44,7 @@ def test_the_order_of_draws_at_rates_of_their_own():
         *([i, *row] for i, row in named(SECOND, "width 1,000, cross entropy after 500 steps").items()), strict=True
     )
     rank = scipy.stats.spearmanr(ahead, real).statistic
-    assert f"correlation of {rank:.2f}." in FURTHER
+    assert f"of {rank:.2f}." in FURTHER
     assert scipy.stats.spearmanr(rates, real).statistic == pytest.approx(-rank, abs=0.01)
     by_width = named(SECOND, "rank correlation with the loss after 500 steps")
     assert len(by_width["the rate"]) == 4 and max(by_width["the rate"]) < -0.9 and min(by_width["the forecast"]) > 0.9
@@ -89,7 +89,7 @@ def test_the_forecast_on_images_is_right_in_the_limit_of_wide_networks(width, ra
     over = (ahead.losses[-1] / torch.nn.functional.cross_entropy(net(images), labels)).item()
     assert over == pytest.approx(expected, abs=tolerance)
     if width == 4096:
-        assert f"at width 4,096 by {100 * (over - 1):.0f} %." in TEXT
+        assert f"by {100 * (over - 1):.0f} %." in TEXT
     if width == 1024:
         (printed,) = (text for text in texts(FIRST) if text.startswith(f"rate      {rate} of sgd"))
         assert "trusted until step 500" in printed

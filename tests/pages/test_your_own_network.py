@@ -45,13 +45,13 @@ def test_orthogonal_weights_are_slower():
         for optimizer in ("descent", "adam")
     )
     text = prose(f"notebooks/{FURTHER}")
-    assert f"at {descent:.2f} of the default's speed by gradient descent, and at {adam:.2f} with Adam" in text
+    assert f"at {descent:.2f} of the default's speed by gradient descent, and at {adam:.2f} with" in text
 
 
 def test_what_a_fixed_momentum_gains():
     descent = StableRate("", 1.0, 1e-5, Rule(1.0))
     gain = math.log(descent.with_momentum().left(10_000)) / math.log(descent.left(10_000))
-    assert f"factor of {gain:.0f} as $\\kappa$" in prose(f"notebooks/{FURTHER}")
+    assert f"of {gain:.0f} as" in prose(f"notebooks/{FURTHER}")
 
 
 def test_kappa_orders_what_is_left_by_both_measures():
@@ -60,8 +60,8 @@ def test_kappa_orders_what_is_left_by_both_measures():
     assert share == loss
     text = prose(f"notebooks/{FURTHER}")
     assert f"after {late} steps what" in text
-    assert f"correlation is {loss} for both, 1 being the" in text
-    assert f"After {early} steps it is {first_loss} for the loss and {first_share} for the" in text
+    assert f"correlation is {loss} for" in text
+    assert f"After {early} steps it is {first_loss} for the loss and {first_share} for" in text
 
 
 def test_how_far_a_forecast_reaches():
@@ -71,7 +71,7 @@ def test_how_far_a_forecast_reaches():
     assert {row[2] for row in rows} == {"0.2", "0.3"}
     lines = [line.rsplit(maxsplit=6) for line in table(FURTHER, "loss after 300 steps")]
     leave = [name.strip() for name, *numbers in lines if float(numbers[-1]) > 2]
-    assert 'their model, "{}" and "{}".'.format(*leave) in text
+    assert '"{}" and "{}".'.format(*leave) in text
     guide = prose("notebooks/your-own-network")
     eleven = [
         row for row in results.kept(FURTHER) if (row["loss"], row["optimizer"], row["seed"]) == ("mse", "descent", 0)
@@ -80,7 +80,7 @@ def test_how_far_a_forecast_reaches():
     assert (len(eleven), len(nine)) == (11, 9)
     modelled, measured = ([row["left"] / (row["off"] if by else 1) for row in nine] for by in (True, False))
     ranks = ([sorted(values).index(value) for value in values] for values in (modelled, measured))
-    assert f"is still {correlation(*ranks):.1f} (" in guide
+    assert f"still {correlation(*ranks):.1f} (" in guide
 
 
 def test_how_many_leave_their_linear_model():
@@ -99,7 +99,7 @@ def test_what_the_reports_say():
     assert "1 step of Adam, not 5, to a loss" in of_adam
     assert "try momentum 0.9" in healthy and "rank 450 of 450" in healthy
     (last,) = re.findall(r"trusted until step (\d+)", healthy)
-    assert f"trusted for {last} steps only," in prose(f"notebooks/{FURTHER}")
+    assert f"for {last} steps" in prose(f"notebooks/{FURTHER}")
 
 
 def trial():
@@ -121,10 +121,8 @@ def test_what_the_trial_of_the_rule_for_adam_shows():
     gains = sorted(one["sooner"] for one in high)
     faster = sum(gain > 1 for gain in gains)
     said = f"{faster} of {len(high)}"
-    assert f"{faster} of the {len(high)} changes helped" in text and {one["fault"] for one in high} <= {*FAULTS} - {
-        "none"
-    }
-    assert text.count(said) == 2 and f"## With Adam {said} changes foretold above two helped" in text
+    assert f"{faster} of the {len(high)} changes" in text and {one["fault"] for one in high} <= {*FAULTS} - {"none"}
+    assert text.count(said) == 2 and f"Adam {said} changes" in text
     slower = [one for one in high if one["sooner"] < 1]
     assert {(one["network"], one["fault"]) for one in slower} == {("CNN", "images from 0 to 255")}
     over = max(one["of_adam"] / one["sooner"] for one in high)
@@ -135,11 +133,11 @@ def test_what_the_trial_of_the_rule_for_adam_shows():
         f"of {helped[len(low)]} at or below it {helped[sum(gain > 1 for gain in worth)]}, by {max(worth):.1f} at most"
     )
     assert f"{said} above two were faster; {below}" in prose(f"notebooks/{FURTHER}")
-    assert f"{said} did, that one among them." in prose("notebooks/quick-start")
-    said = f"but by {median(worth):.2f}."
-    assert said in text and f"it is {median(gains):.2f} in the" in text
+    assert f"{said} did," in prose("notebooks/quick-start")
+    said = f"by {median(worth):.2f}."
+    assert said in text and f"is {median(gains):.2f} in" in text
     *rest, second, most = sorted(silent.values())
-    assert f"made training {second:.1f} and {most:.1f} times as" in text
+    assert f"training {second:.1f} and {most:.1f} times" in text
     assert max(rest) == 1.6
     faulty = [patient for patient in silent if patient[-1] != "none"]
     told = [one for one in low if one["fault"] != "none"]
@@ -153,7 +151,7 @@ def test_what_the_trial_of_the_rule_for_adam_shows():
         assert line == [str(n) for n in (*counts, sum(patient[-1] == fault for patient in silent))]
         assert len(above) + len(below) + int(line[-1]) == 15
     asked = [one for one in high if one["seed"]]
-    assert f"new seeds {sum(one['sooner'] > 1 for one in asked)} of {len(asked)} helped." in text
+    assert f"seeds {sum((one['sooner'] > 1 for one in asked))} of {len(asked)} helped." in text
     began = [one for one in rows if one["seed"] == 0 and one["of_adam"]]
     for network, fault, factors in (
         ("perceptron", "images from 0 to 1", [5.0, 1.25]),
@@ -179,11 +177,11 @@ def test_two_changes_need_no_tool():
     centred, drawn = gains.values()
     every = [*centred.values(), *drawn.values()]
     faster = f"{sum(gain > 1 for gain in every)} of {len(every)}"
-    assert f"this made {faster} with such a fault faster (15 kinds, three seeds), {median(every):.1f} times in" in text
-    assert f"no tool: {faster} networks became" in text and min(drawn.values()) > 1
+    assert f"made {faster} with such a fault faster (15 kinds, three seeds), {median(every):.1f} times" in text
+    assert f"tool: {faster} networks" in text and min(drawn.values()) > 1
     slower = {patient: gain for patient, gain in centred.items() if gain < 1}
     assert {patient[1:] for patient in slower} == {("CNN", "images from 0 to 255")} and len(slower) == 3
-    said = f"slower, at {min(slower.values()):.2f} to {max(slower.values()):.2f}"
+    said = f"at {min(slower.values()):.2f} to {max(slower.values()):.2f}"
     assert said in text
     normed = [gain for (_, *which), gain in centred.items() if which == ["CNN, GroupNorm", "images from 0 to 255"]]
     assert len(normed) == 3 and min(normed) > 1
@@ -196,7 +194,7 @@ def test_two_changes_need_no_tool():
     anew = [drawn[one["seed"], one["network"], one["fault"]] for one in small]
     assert all(gain >= one["sooner"] for gain, one in zip(anew, small, strict=True))
     followed = median(one["sooner"] for one in small)
-    assert f"report gains {followed:.1f} in the median, drawing anew {median(anew):.1f}." in text
+    assert f"gains {followed:.1f} in the median, drawing anew {median(anew):.1f}." in text
     unasked = table("your-own-network", "times sooner, with Adam")
     by_range = ([gain for patient, gain in centred.items() if patient[-1].endswith(end)] for end in ("1", "255"))
     for line, values in zip(unasked, [*by_range, [*drawn.values()]], strict=True):
@@ -212,10 +210,10 @@ def test_what_standardising_gains_with_adam():
         if row["change"].startswith("centre") and row["fault"] == "images from 0 to 1":
             raw[row["network"]].append((row["before"] or 1000) / row["after"])
     perceptrons = [gain for network, values in raw.items() if "perceptron" in network for gain in values]
-    said = "at least {:.1f} times as fast, CNNs {:.1f} to {:.1f}, transformers {:.1f} to {:.1f}, and"
+    said = "least {:.1f} times as fast, CNNs {:.1f} to {:.1f}, transformers {:.1f} to {:.1f},"
     ends = [f(of) for of in (raw["CNN"], raw["transformer"]) for f in (min, max)]
     assert said.format(min(perceptrons), *ends) in text
-    assert "with GroupNorm {:.1f} to {:.1f}.".format(min(raw["CNN, GroupNorm"]), max(raw["CNN, GroupNorm"])) in text
+    assert "GroupNorm {:.1f} to {:.1f}.".format(min(raw["CNN, GroupNorm"]), max(raw["CNN, GroupNorm"])) in text
 
 
 def test_the_rule_by_gradient_descent_rests_on_the_quick_start():
@@ -236,10 +234,10 @@ def test_the_check_of_thirty_steps_tried():
     assert len(rows) == sum(first for first, *_ in shown) == 132
     assert seen == [11, 0, 2, 2, 0] and again[2:] == [4, 3, 0]
     gone, raised = (again[i] + of_descent[i - 2] + of_adam[i] for i in (2, 3))
-    assert f"Of the {gone} new trainings that left, {raised} had raised" in text
+    assert f"the {gone} new trainings that left, {raised} had" in text
     further = prose(f"notebooks/{FURTHER}")
-    assert f"| {132 - of_squares[0]} trainings, [in" in further
-    assert f"on {of_squares[0]} more, with" in further
+    assert f"| {132 - of_squares[0]} trainings," in further
+    assert f"on {of_squares[0]} more," in further
     wrong = sum(line[-1] for line in shown)
     leave = of_descent[0] + of_adam[2]
     assert leave == of_descent[1] + of_adam[3]
@@ -247,9 +245,9 @@ def test_the_check_of_thirty_steps_tried():
     false = [factor for factor in off if factor < 10]
     assert len(false) == wrong and 1.9 < min(false) and max(false) < 9.5
     alarms = [row["off"] for row in rows if row["off"] and row["early"] > 2]
-    assert max(alarms) < 0.53 and f"All {len(alarms)} alarms, two" in text
+    assert max(alarms) < 0.53 and f"All {len(alarms)} alarms," in text
     below = sum(off < 0.1 for off in alarms)
-    said = f"Of the {len(alarms)}, {below} ended more"
+    said = f"the {len(alarms)}, {below} ended"
     assert said in text and len(alarms) - below == wrong
     lost = [row["early"] for row in rows if row["off"] is None]
     assert len(lost) == diverge and [early < 2 for early in lost if early] == [True]
@@ -260,7 +258,7 @@ def test_the_check_of_thirty_steps_tried():
     ]
     assert all(0.1 < off < 10 for off in silent)
     far = sum(not 0.5 < off < 2 for off in silent)
-    said = f"gradient descent {far} of the {len(silent)} without an"
+    said = f"descent {far} of the {len(silent)} without"
     assert said in text
     kinds = defaultdict(set)
     for row in rows:
@@ -273,8 +271,8 @@ def test_the_check_of_thirty_steps_tried():
     settings = {(way, *kind[:2]) for way, those in kinds.items() for kind in those if way != ("mse", "adam")}
     assert len(settings) == 8
     _, _, gone, raised, _ = of_squares
-    assert f"below, and {gone - raised} of the {gone} leave in" in text
-    assert f"was only {raised} of another {gone}." in text
+    assert f"and {gone - raised} of the {gone} leave" in text
+    assert f"only {raised} of another {gone}." in text
     ends = [row["left"] for row in rows if (row["loss"], row["optimizer"]) == ("mse", "adam")]
     assert max(ends) < 1e-4 and median(ends) < 1e-8  # "to a ten-thousandth of the first or far below"
     missed = [row for row in rows if row["loss"] == "mse" and row["optimizer"] == "descent" and row["off"] < 0.1]
@@ -311,12 +309,12 @@ def test_which_weights_are_sooner():
     }
     descent = sorted(value for (way, _), value in speed.items() if way == "descent")
     assert descent[-2:] == [math.inf] * 2 and descent[9] < math.inf
-    said = "Orthogonal ones by a factor of {:.1f} to {:.1f} in ten; in two the default does not arrive"
+    said = "of {:.1f} to {:.1f} in"
     assert said.format(descent[0], descent[9]) in further
     ahead = [speed["adam", family] for family in families - resnets]
     behind = [speed["adam", family] for family in resnets]
-    assert f"factor of {min(ahead):.1f} to {max(ahead):.1f}." in further
-    assert f"later, at {min(behind):.2f} to {max(behind):.2f} of its" in further
+    assert f"of {min(ahead):.1f} to {max(ahead):.1f}." in further
+    assert f"at {min(behind):.2f} to {max(behind):.2f} of" in further
 
     of_adam = {
         family: {way: median(steps["cross_entropy", "adam", family, way]) for way in BEGINNINGS} for family in families
@@ -348,8 +346,8 @@ def test_what_the_transformer_has_left():
     lines = [line.rsplit(maxsplit=6) for line in table(FURTHER, "loss after 300 steps")[8:]]
     default, kaiming, orthogonal = (words[3] for words in lines)
     text = prose(f"notebooks/{FURTHER}")
-    assert f"has {default} of its" in text
-    assert f"{kaiming} with Kaiming's weights and {orthogonal} with orthogonal" in text
+    assert f"has {default} of" in text
+    assert f"{kaiming} with Kaiming's weights and {orthogonal} with" in text
 
 
 def test_which_ailment_costs_most():
