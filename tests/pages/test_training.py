@@ -50,7 +50,7 @@ def test_the_path_of_figure_10():
     assert most == pytest.approx(2 * first, rel=0.1) and last == pytest.approx(first, rel=0.05)
     first, last, _ = ends("unit")
     assert last == pytest.approx(7 * first, rel=0.05)
-    assert f"most {max((row['lemma_2'] / row['kappa'] for row in rows)):.2f} times" in TEXT
+    assert f"most {max(row['lemma_2'] / row['kappa'] for row in rows):.2f} times" in TEXT
 
 
 def test_noise_and_not_the_rate_keeps_kappa_up():

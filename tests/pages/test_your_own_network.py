@@ -151,7 +151,7 @@ def test_what_the_trial_of_the_rule_for_adam_shows():
         assert line == [str(n) for n in (*counts, sum(patient[-1] == fault for patient in silent))]
         assert len(above) + len(below) + int(line[-1]) == 15
     asked = [one for one in high if one["seed"]]
-    assert f"seeds {sum((one['sooner'] > 1 for one in asked))} of {len(asked)} helped." in text
+    assert f"seeds {sum(one['sooner'] > 1 for one in asked)} of {len(asked)} helped." in text
     began = [one for one in rows if one["seed"] == 0 and one["of_adam"]]
     for network, fault, factors in (
         ("perceptron", "images from 0 to 1", [5.0, 1.25]),
