@@ -1,14 +1,11 @@
 """The numbers in the text of "Random layers" and of its further experiments are those of their own tables."""
 
-import inspect
 import math
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
-from gnbook.random_layers import bounds, matrices
-from gnbook.random_layers.blocks import KINDS, trained
+from gnbook.random_layers import bounds
+from gnbook.random_layers.blocks import KINDS
 from gnbook.random_layers.bounds import norm_of
 
 from tests.pages.pages import prose, table, texts, words_of
@@ -174,27 +171,6 @@ def test_all_norms_are_below_one_from_zero(shares):
     assert shares["started"][2] == 100  # the norm is below one, and the skip has to improve
 
 
-def test_the_norm_by_power_iteration(blocks):
-    (found,) = (shown for shown in texts("random-layers") if "norm of the second branch" in shown)
-    usual, from_zero = (float(line.split()[-1]) for line in found.splitlines())
-    assert usual == pytest.approx(blocks["trained"][-1][1], rel=0.1)
-    assert from_zero == pytest.approx(blocks["started"][-1][1], rel=0.1)
-
-
-def test_how_long_the_small_network_is_trained(text, further):
-    said = "100 images of CIFAR-10 at a quarter of the resolution, 150 steps of SGD with momentum on squared error"
-    assert f"{said}," in text and f"{said}," in further
-    for page, names in (
-        ("random-layers", ("images", "epochs", "seeds")),
-        ("random-layers-further", ("images", "epochs")),
-    ):
-        source = Path(f"notebooks/{page}.md").read_text()
-        assert [int(re.search(rf"^{name} = (\d+)", source, re.M)[1]) for name in names] == [100, 30, 3][: len(names)]
-    source = inspect.getsource(trained)
-    assert '"batch_size": 20, "loss": nn.functional.mse_loss' in source and 100 // 20 * 30 == 150
-    assert "torch.optim.SGD, lr=0.05, momentum=0.9" in source
-
-
 def test_where_the_skip_helps(further, shares):
     assert all(improves == 100 and broken == 0 for *_, improves, _, broken in shares.values())
     drawn, trained, from_zero = (shares[state][4] for state in ("drawn", "trained", "started"))
@@ -221,14 +197,6 @@ def test_where_the_skip_helps_by_medians(text, further, blocks):
     assert (1 + np.flatnonzero(skip > none)).tolist() == [2, 3, 5]
 
 
-def test_how_much_the_largest_eigenvalue_varies():
-    at = np.linspace(-9, 7, 2000)
-    density = matrices.tracy_widom_pdf(at)
-    mean = np.trapezoid(at * density, at)
-    deviation = math.sqrt(2 * np.trapezoid((at - mean) ** 2 * density, at))  # of the law stretched by the root of 2
-    assert round(deviation) == 2 and deviation / math.sqrt(8) < 1
-
-
 def test_where_the_bound_of_the_paper_begins(further):
     table_39 = [line.split() for line in table("random-layers-further", "n = 100, theta = 4.5")]
     first, last = table_39[0][2], table_39[-1][2]
@@ -249,39 +217,3 @@ def test_the_losses_of_three_seeds():
     further = [shown for shown in texts("random-layers-further") if shown.startswith("CIFAR-10, 100 images")]
     ends = [float(line.split(" after,")[0].split()[-1]) for line in further[0].splitlines()[1:]]
     assert ends == [usual[1], zero[1]]
-
-
-def test_the_scale_of_the_weights(further):
-    for name, squared, norm in (
-        ("Kaiming for ReLUs (gain $\\sqrt 2$) | $\\sqrt{2 / n}$", 2, "2.8"),
-        ("gain 1, as in the earlier chapters | $1 / \\sqrt n$", 1, "2"),
-        ("half of Kaiming's | $1 / \\sqrt{2 n}$", 1 / 2, "1.4"),
-        ("torch's convolutions, if their entries were independent | $1 / \\sqrt{3 n}$", 1 / 3, "1.15"),
-        ("**aim below this** | $1 / \\sqrt{4 n}$", 1 / 4, "1"),
-        ("a quarter of Kaiming's | $1 / \\sqrt{8 n}$", 1 / 8, "0.71"),
-        ("most of the chapter | $1 / \\sqrt{32 n}$", 1 / 32, "0.35"),
-    ):
-        share = {"2": "0.7", "1.15": "0.4", "1": "0.35"}.get(norm)
-        share = share or {2: "1", 1 / 2: "1/2", 1 / 8: "1/4", 1 / 32: "1/8"}[squared]
-        assert f"| {name} | {norm} | {share} |" in further
-        assert f"{2 * math.sqrt(squared):.{len(norm.partition('.')[2])}f}" == norm
-        part = float(share) if "/" not in share else 1 / float(share[2:])
-        assert math.sqrt(squared / 2) == pytest.approx(part, abs=0.01)
-    assert f"{norm_of(2):.2f}" == "0.35" and norm_of((3 / 8) ** 0.5) == pytest.approx(1.15, abs=0.005)
-
-
-def test_the_limits_in_norms():
-    for r in (1.1, 2, 3, 7):
-        s = norm_of(r)
-        top, root = math.sqrt(1 + math.sqrt(2) * s + s**2), math.sqrt(1 + 32 / s**2)
-        limits = bounds.riedi_theorem_38(r)
-        assert limits.symmetric == pytest.approx(top / math.sqrt(1 - math.sqrt(2) * s))
-        assert limits.sharper == pytest.approx(top / (1 - s / math.sqrt(2)))
-        exact = (root + 3) ** 3 * (root - 1) / ((root - 3) ** 3 * (root + 1))
-        assert bounds.skip_condition_limit(r) == pytest.approx(math.sqrt(exact))
-    assert not math.isfinite(bounds.all_regions_limit(1 / (math.sqrt(2) * 1.42)))
-    assert math.isfinite(bounds.all_regions_limit(1 / (math.sqrt(2) * 1.41)))
-
-
-def test_the_norm_at_which_the_bound_is_two():
-    assert bounds.all_regions_limit(1.79) == pytest.approx(2, abs=0.01) and f"{norm_of(1.79):.2f}" == "0.40"

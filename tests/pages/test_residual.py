@@ -4,14 +4,9 @@ import re
 
 import numpy as np
 import pytest
-import torch
 from gnbook import results
-from gnbook.deep_nonlinear.chain import kernel, layers_of
-from gnbook.deep_nonlinear.networks import network
 
-import gnlib
 from tests.pages.pages import prose, table, texts
-from tests.strategies import gaussian
 
 
 @pytest.fixture(scope="module")
@@ -51,59 +46,6 @@ def gains_of(sizes):
         better = [runs[seed] < plain[seed] for seed in plain]
         found[images, depth, skip] = np.mean([*plain.values()]) / np.mean([*runs.values()]), sum(better), len(better)
     return found
-
-
-def condition_without_skips_at_the_ends(weights, z, factor, trained):
-    """κ of linear layers; those in the middle are z + factor W z, and the factor may be a weight itself."""
-    first, *inner, last = weights
-    layers = [first, *(torch.eye(len(w)).double() + factor * w for w in inner), last]
-    scales, kernel = [1.0, *(factor for _ in inner), 1.0], 0
-    for at, (scale, w) in enumerate(zip(scales, weights, strict=True)):
-        below, above = z, torch.eye(len(last)).double()
-        for layer in layers[:at]:
-            below = below @ layer.mT
-        for layer in layers[:at:-1]:
-            above = above @ layer
-        kernel = kernel + scale**2 * torch.kron(below @ below.mT, above @ above.mT)
-        if trained and 0 < at < len(inner) + 1:
-            by_factor = (below @ (above @ w).mT).flatten()
-            kernel = kernel + by_factor.outer(by_factor)
-    values = torch.linalg.eigvalsh(kernel)
-    return (values[-1] / values[0]).item()
-
-
-def test_without_skips_at_both_ends_kappa_tends_to_that_of_one_hidden_layer(further):
-    moment = gnlib.SecondMoment.from_data(gnlib.whiten(gnlib.load("mnist", 300, stride=3)[0]))
-    z = (moment.basis * moment.eigenvalues.sqrt()).mT  # fewer samples of the same second moment, but for a factor
-    weights = gnlib.linear_weights([len(moment.basis), 300, 300, 300, 10], generator=torch.Generator().manual_seed(0))
-    factors = 1.0, 0.5, 0.1, 0.01
-    shared = [
-        float(gnlib.condition_number(gnlib.linear_gauss_newton(weights, moment, 1 / factor))) for factor in factors
-    ]
-    middle, trained = (
-        [condition_without_skips_at_the_ends(weights, z, factor, learned) for factor in factors]
-        for learned in (False, True)
-    )
-    alone = float(gnlib.condition_number(gnlib.linear_gauss_newton([weights[0], weights[-1]], moment)))
-    assert middle[-1] == pytest.approx(alone, rel=1e-2) and trained[-1] > 1.4 * alone
-    assert f"of {alone:.1f}." in further
-    said = "from {:.1f} to {:.1f}. Counted as a weight, it takes it to {:.1f}."
-    assert said.format(middle[0], middle[-1], trained[-1]) in further
-    for kappas, digits in ((shared, (1, 1, 1, 2)), (middle, (1,) * 4), (trained, (1,) * 4)):
-        assert (
-            f"| {' | '.join((f'{kappa:.{digit}f}' for kappa, digit in zip(kappas, digits, strict=True)))} |" in further
-        )
-
-
-@pytest.mark.parametrize("depth", [2, 5])
-def test_weak_branches_are_strong_skips(depth):
-    x, identity = gaussian(0, 40, 12), torch.eye(12).double()
-    weights = [gaussian(seed, 12, 12) / 12**0.5 for seed in range(1, depth + 1)]
-    weak, strong = (
-        float(gnlib.condition_number(gnlib.linear_gauss_newton(layers, gnlib.second_moment(x))))
-        for layers in ([identity + w / depth**0.5 for w in weights], [w + depth**0.5 * identity for w in weights])
-    )
-    assert weak == pytest.approx(strong, rel=1e-9)
 
 
 def test_full_strength_helps_every_network(page, further):
@@ -171,28 +113,6 @@ def test_the_better_of_two_rates(further):
     assert min(kappa[1:]) > kappa[0] and max(tenth[1:]) < tenth[0]
     said = "between {:.0f} and {:.0f}, with {:.0f} without"
     assert said.format(min(hundredth[1:]), max(hundredth[1:]), hundredth[0]) in further
-
-
-def test_evenness_with_the_gain_of_torch():
-    weight = gaussian(0, 1000, 1000) * (2 / 1000) ** 0.5
-    bare, skipped = (torch.linalg.svdvals(layer).square() for layer in (weight, weight + torch.eye(1000).double()))
-    off = 1 - (skipped.var() / skipped.mean() ** 2) / (bare.var() / bare.mean() ** 2)
-    assert off.item() == pytest.approx(0.11, abs=0.005)
-
-
-@pytest.mark.parametrize(("depth", "width"), [(2, 50), (2, 200), (4, 50), (4, 200), (8, 50), (8, 200)])
-def test_how_many_small_networks_get_worse(depth, width):
-    worse = 0
-    for seed in range(30):
-        weights = gnlib.linear_weights(
-            [40] + [width] * (depth - 1) + [10], generator=torch.Generator().manual_seed(seed)
-        )
-        without, with_skip = (
-            float(gnlib.condition_number(gnlib.linear_gauss_newton(weights, torch.eye(40).double(), skip)))
-            for skip in (0.0, 1.0)
-        )
-        worse += with_skip > without
-    assert worse == 3 if (depth, width) == (2, 50) else worse <= 1
 
 
 def test_the_gain_stops_growing(gains):
@@ -266,19 +186,6 @@ def test_what_counts_is_whether_the_mean_image_is_gone(further):
     assert 0.9 < full / plain < 1.1 and [kappa / plain for kappa in strong] == pytest.approx([4 / 3] * 2, abs=0.05)
     without = found["MNIST", "raw, no ReLUs"]
     assert max(without[1:]) < without[0]
-
-
-def test_the_kernel_of_relu_networks_is_that_of_their_chapter():
-    """One cell of the table, by the derivatives that torch takes."""
-    images, kappas = gnlib.load("mnist", 60)[0], []
-    for seed in range(3):
-        drawn = network("ReLU", "skips / L", [784, *[200] * 7, 10], generator=torch.Generator().manual_seed(seed))
-        values = torch.linalg.eigvalsh(kernel(layers_of(drawn, images)))
-        kappas.append((values[-1] / values[0]).item())
-    (line,) = (
-        line for line in table("residual", "κ, geometric mean of 3 networks, L") if re.match(r"MNIST +raw  ", line)
-    )
-    assert line.endswith(f"{np.exp(np.mean(np.log(kappas))):,.0f}")
 
 
 def test_the_weaker_the_branches_the_smaller_is_kappa():

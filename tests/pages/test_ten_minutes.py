@@ -4,10 +4,8 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-import torch
 from bs4 import BeautifulSoup
 from gnbook import results
-from gnbook.shared.training import half_squared_error, one_hot
 from gnbook.what_predicts_training.correlations import between, within
 from gnbook.what_predicts_training.table import arrived, order, those
 
@@ -148,40 +146,6 @@ def foretold_for_the_transformer():
     return float(line.split()[-2])
 
 
-def test_skips_on_prepared_images():
-    lines = [line.split() for line in table("residual", "κ, geometric mean of 3 networks, L = 8")]
-    kappas = {tuple(words[:2]): [float(cell.replace(",", "")) for cell in words[-4:]] for words in lines[:-1]}
-    for data in ("MNIST", "CIFAR-10"):
-        without, *skips = kappas[data, "raw"]
-        assert min(skips) > without
-    without, strong, *weak = kappas["CIFAR-10", "standardised"]
-    assert 0.64 < strong / without < 0.69 and max(weak) < strong
-    lines = [line.split() for line in table("residual", "60 images, rate one over the largest eigenvalue")]
-    plain, *skipped = [words[-2:] for words in lines if words[:2] == ["CIFAR-10", "standardised"]]
-    assert len(skipped) == 3
-    assert all(int(few) < int(many) for row in skipped for few, many in zip(row, plain, strict=True))
-
-
-def test_two_of_eleven_networks_leave_their_linear_model():
-    growths = [float(line.split()[-1]) for line in table("your-own-network-further", "loss after 300 steps")]
-    assert (len(growths), sum(growth > 2 for growth in growths)) == (11, 2)
-
-
-def test_the_raw_run_passes_the_check_of_thirty_steps():
-    images, labels = gnlib.load("cifar10", 100, stride=4)
-    torch.manual_seed(0)
-    layers = torch.nn.Linear(images.shape[1], 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)
-    network = torch.nn.Sequential(*layers).double()
-    before = gnlib.condition_number(network, images).largest
-    rate = gnlib.GaussNewton(network, images).stable_rate().rate / 4
-    weights = [*network.parameters()]
-    for _ in range(30):
-        loss = half_squared_error(network(images), one_hot(labels, 10))
-        for weight, gradient in zip(weights, torch.autograd.grad(loss, weights), strict=True):
-            weight.data -= rate * gradient
-    assert gnlib.condition_number(network, images).largest == pytest.approx(before, rel=0.02)
-
-
 NAMES = ("raw", "centred", "standardised")
 
 
@@ -191,17 +155,3 @@ def test_standardising_and_normalising_a_cnn_as_torch_begins_it(text):
     found = [medians[name, how] for name, how in (*((name, "nothing") for name in NAMES), ("raw", "BN"))]
     for weights, row in zip(("Kaiming", "torch's default"), zip(*found, strict=True), strict=True):
         assert f"| {weights} | {' | '.join(row)} |" in text
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_between_the_number_of_the_data_over_and_times_that_on_white_data(seed):
-    draw = torch.Generator().manual_seed(seed)
-    weights = gnlib.linear_weights([6, 8, 8, 3], generator=draw)
-    x = torch.randn(50, 6, generator=draw, dtype=torch.float64) * torch.logspace(0, seed, 6, dtype=torch.float64)
-    network = torch.nn.Sequential(*(torch.nn.Linear(*w.shape[::-1], bias=False, dtype=torch.float64) for w in weights))
-    for layer, w in zip(network, weights, strict=True):
-        layer.weight.data = w
-    kappas = [float(gnlib.condition_number(network, images)) for images in (x, gnlib.whiten(x))]  # from the Jacobian
-    data = float(torch.linalg.cond(x) ** 2)
-    assert data / kappas[1] <= kappas[0] * (1 + 1e-9) and kappas[0] <= data * kappas[1] * (1 + 1e-9)
-    assert kappas[1] > 1.5
