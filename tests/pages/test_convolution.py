@@ -2,13 +2,8 @@
 
 from statistics import median
 
-import torch
 from gnbook import results
-from gnbook.convolution.gauss_newton import convolution_gauss_newton
-from gnbook.convolution.measured import linear_condition
-from gnbook.convolution.networks import convolution_weights
 
-import gnlib
 from tests.pages.pages import cells, checked_lines, named, prose
 
 FIRST, SECOND = "convolution", "convolution-further"
@@ -52,30 +47,6 @@ def test_ways_to_a_window():
     ways = {int(row[0]): row[3] for row in rows if row[2] == 7}
     assert f"is {ways[3]:.0f} with three kernels of 3, and {ways[1]:.3g} with" in TEXT
     assert ways[1] < ways[2] < ways[3] and len(ways) == 3
-
-
-def test_the_peaks_of_the_figure():
-    """Directions that m filters reach: the rank of G, and where the median is the largest."""
-    squares = gnlib.whiten(gnlib.load("mnist", 1000)[0]).reshape(1000, 1, 28, 28)
-
-    def drawn(filters, seed=0):
-        return convolution_weights([1, filters, 1], [(3, 3)] * 2, generator=torch.Generator().manual_seed(seed))
-
-    def found(filters, stride):
-        return median(linear_condition(drawn(filters, seed), squares, [stride, 1]) for seed in range(10))
-
-    def rank(filters, stride):
-        matrix = convolution_gauss_newton(drawn(filters), squares, [stride, 1])
-        return int(torch.linalg.matrix_rank(matrix, hermitian=True))
-
-    one, eight, nine = (rank(filters, 3) for filters in (1, 8, 9))
-    assert f"has {nine} places, and eight filters reach {eight} of" in TEXT
-    assert f"reaches {one}, eight filters {eight} and nine all {nine}." in TEXT
-    assert [rank(filters, 1) for filters in (1, 2)] == [17, 25]
-    apart = {filters: found(filters, 3) for filters in (1, 2, 4, 6, 8, 9, 10, 12, 16, 32, 64)}
-    assert max(apart, key=apart.get) == 8 and apart[9] > 0.7 * apart[8] and apart[9] > 5 * apart[10]
-    assert all(apart[filters] > found(filters, 1) for filters in (8, 16))
-    assert apart[32] < found(32, 1) and apart[4] > found(4, 1) / 2
 
 
 def test_with_a_relu_more_filters_raise_kappa_and_leave_the_loss():

@@ -102,29 +102,6 @@ def test_steps_do_not_follow_kappa():
     assert f"at {loss[2]:.0f} on raw images, where two layers start at {loss[0]:.1f}." in TEXT
 
 
-def test_three_runs_with_skips():
-    (raw, less), (kappa_raw, kappa_less) = map(of_three_seeds, ("steps down to a loss", "κ at the start, three"))
-    two, plain, full, weak, norm = less
-    assert all(max(a, b) < min(others) for a, b, *others in zip(two, weak, plain, full, norm, strict=True))
-    assert all(slow > fast for slow, fast in zip(plain, raw[1], strict=True))
-    (a, b, c), (d, e, f) = raw[1], raw[0]
-    assert a < d and c < f and abs(b - e) < 3
-    last = [of_shape[2] for of_shape in kappa_less]
-    assert min(last) == last[3] and max(last) == last[2]
-    assert [norm < plain for norm, plain in zip(kappa_raw[4], kappa_raw[1], strict=True)] == [True, True, False]
-    _, plain, full, weak, _ = kappa_less
-    assert sum(of_weak > of_plain for of_weak, of_plain in zip(weak, plain, strict=True)) == 2
-    assert all(0.8 < of_full / of_plain < 1.25 for of_full, of_plain in zip(full, plain, strict=True))
-
-
-def test_the_bound_is_within_a_factor_of_six():
-    ratios = [sharper / kappa for kappa, _, _, sharper, _ in chains().values()]
-    assert 5 < max(ratios) < 6 and min(ratios) >= 1 - 1e-3
-    assert 2 < max(kappa / below for kappa, _, below, _, _ in chains().values()) < 2.3
-    ratios = [kappa / limit for (_, name, _), (kappa, limit, *_) in chains().items() if name == "ReLU"]
-    assert f"have {min(ratios):.1f} to {max(ratios):.1f} times" in FURTHER
-
-
 def test_where_the_bound_is_tight():
     found = named(SECOND, "bounds over the condition number", 2)
     sharper = {name: ratios for (name, bound), ratios in found.items() if bound == "sharper"}
@@ -194,18 +171,6 @@ def test_what_preparing_raw_images_does():
     relu = network("ReLU", "chain", [196, 100, 100, 5], generator=torch.Generator().manual_seed(0))
     three, one = (float(gnlib.condition_number(relu, scale * photos)) for scale in (3, 1))
     assert three == pytest.approx(one, rel=1e-6)
-
-
-def test_the_smallest_condition_number_is_that_of_images_less_their_mean():
-    found = prepared_images()
-    for name in ("ReLU", "GELU", "tanh"):
-        smallest = [min(each) for each in zip(*(row for key, row in found.items() if key[0] == name), strict=True)]
-        assert found[name, LESS_MEAN] == smallest
-        white = [chains()["white", name, depth][0] for depth in (2, 3, 5, 8)]
-        assert all(of_white < kappa for of_white, kappa in zip(white, smallest, strict=True))
-    ends = [found["ReLU", kind][at] for kind in (LESS_MEAN, "raw") for at in (0, -1)]
-    said = "from {:,.0f} with two layers to {:,.0f} with eight, on raw ones from {:,.0f} to {:,.0f}."
-    assert said.format(*ends) in FURTHER
 
 
 def test_the_limit_of_wide_networks():

@@ -1,15 +1,11 @@
 """The numbers in the text of "Leaky ReLU" and of its further experiments are those of tables and of the slider."""
 
-import math
 import re
 from itertools import combinations
 
 import numpy as np
 import pytest
-import torch
-from gnbook.leaky_relu.experiment import preparations, weights_of
 
-import gnlib
 from tests.pages.pages import cells, named, number, prose, slider, texts
 
 FIRST, SECOND = "leaky-relu", "leaky-relu-further"
@@ -123,36 +119,6 @@ def test_the_steps_are_a_product():
                 assert largest * time == pytest.approx(forecast, rel=0.05, abs=0.5)
 
 
-def test_each_force_acts_on_one_factor():
-    found = factors()
-    spans = {key: max(filter(None, row)) / min(filter(None, row)) for key, row in found.items()}
-    assert spans["white", "λ / μ"] > 15 and spans["white", "τ μ"] < 1.2
-    for kind in ("raw", "standardised"):
-        assert spans[kind, "τ μ"] > 3 and spans[kind, "λ / μ"] < 1.45
-        assert found[kind, "τ μ"] == sorted(found[kind, "τ μ"])
-    (relu, slightly, *others), (short, longer, *times) = found["centred", "λ / μ"], found["centred", "τ μ"]
-    assert 0.42 < slightly / relu < 0.55 and 1.45 < longer / short < 1.55
-    assert all(0.9 < other / slightly < 1.02 for other in others) and longer < times[0] < times[1]
-    assert all(1.9 < found["raw", what][0] / found["centred", what][0] < 2.1 for what in ("λ / μ", "τ μ"))
-    x = preparations(gnlib.load("mnist", 100, stride=2)[0])["standardised"]
-    values = (torch.linalg.eigvalsh(gnlib.leaky_relu_gram(weights_of(x, 1000), x, a)) for a in (0.0, 0.6))
-    relu, slightly = (of[0] / of.mean() for of in values)
-    assert slightly < 0.3 * relu
-
-
-def test_the_second_force_by_hand():
-    mean, square = 1 / (2 * math.pi) ** 0.5, 0.5
-    z = torch.randn(10**6, generator=torch.Generator().manual_seed(0)).relu()
-    assert f"mean {mean:.2f} and the mean square {square:.2f}." in TEXT
-    assert [z.mean().item(), (z**2).mean().item()] == pytest.approx([mean, square], abs=0.005)
-    assert f"{square:.2f} on the diagonal and ${mean:.2f}^2 = {mean**2:.2f}$" in TEXT
-    values = torch.linalg.eigvalsh((square - mean**2) * torch.eye(100) + mean**2)
-    said = "of {:.0f}, and the others are {:.2f}: a ratio of {:.0f}."
-    assert said.format(values[-1], values[0], values[-1] / values[0]) in TEXT
-    assert f"has {learned()['white', 'κ'][0]:.0f}.)" in TEXT
-    assert values[-2] == pytest.approx(values[0].item(), rel=1e-3)
-
-
 def test_tuned_rates():
     for kind in KINDS:
         steps = (at_best_rates()[kind, slope][0] for slope in TUNED)
@@ -187,14 +153,6 @@ def test_adam():
         slow, soon, less = (rows[kind, 0.001][at] for kind in ("raw", "standardised", "centred"))
         assert soon < 0.7 * min(slow, less)
         assert 0 < standardised[at] - centred[at] < 8 and abs(standardised[at + 4] - centred[at + 4]) < 1
-
-
-def test_two_samples_that_look_alike():
-    of = named(FIRST, "two samples that look alike")
-    assert f"is {of[1][0]:.0f}." in TEXT and f"is {of[0][0]:.0f}." in TEXT
-    pair, x = [torch.tensor([[0.0, 1.0], [0.0, -1.0]]), torch.ones(1, 2)], torch.tensor([[1.0, 0.1], [1.0, -0.1]])
-    again = float(gnlib.condition_number(gnlib.leaky_relu_gram(pair, x, -1.0)))
-    assert f"is {again:.0f} again" in TEXT and again == pytest.approx(of[1][0], rel=1e-4)
 
 
 def test_width_helps_on_raw_images():
@@ -243,18 +201,6 @@ def test_more_images_than_pixels():
     assert f"{count - rank:.0f} eigenvalues" in FURTHER
     assert 19_000 < relu < slightly < more < 24_000 and 1.2 < more / relu < 1.27
     assert round(most / relu) == 8 and linear < relu / 1000
-
-
-def test_a_rate_that_is_not_stable_at_the_start_is_stable_twenty_steps_later():
-    *found, stable = (row[-3:] for row in cells(SECOND, "λ after twenty steps"))
-    assert len(found) == 4 and stable[0] == 1
-    for first, *larger in found:
-        assert 0.9 < first <= 1 and all(share < min(0.5, most) for share, most in zip(larger, stable[1:], strict=True))
-
-
-def test_a_linear_network_learns_fewer_directions():
-    for n, r, rank, kappa, _, _, of_linear, linear in cells(SECOND, "49 pixels"):
-        assert of_linear <= rank and (of_linear < rank if n > r else linear < kappa)
 
 
 def test_a_goal_that_moves_with_the_start():

@@ -34,17 +34,6 @@ def test_condition_numbers_of_the_pieces(frames):
     assert last.min() == min(map(np.min, ratios.values())) and last.max() == max(map(np.max, ratios.values()))
 
 
-def test_both_singular_values_jump_at_the_mark_and_one_step_stays(frames):
-    marks = []
-    for (x, largest), (_, smallest), (mark, _) in frames.values():
-        (at,) = np.flatnonzero(np.abs(x[1:-1:2] - mark[0]) < 1e-4)
-        for values in (largest, smallest):
-            assert values[2 * at] == values[2 * at + 1] != values[2 * at + 2]
-        assert 0.25 in x.round(2)
-        marks.append(mark[0])
-    assert (np.diff(marks) > 0).all()
-
-
 @pytest.fixture(scope="module")
 def six():
     """κ of the three layers of each network, for both outputs, with images as they are and less their mean."""
@@ -84,12 +73,6 @@ def test_the_last_layer_has_its_inputs_alone(six):
         assert all(found[less, i][1] < found[less, "3"][1] and found[less, i][0] > found[less, "3"][0] for i in "12")
         assert all(found[less, i][0] < found[less, "all"][0] for i in "123")
     assert all((kappas.argmin(1) == 2).all() for kappas in six["linear"])
-
-
-def test_the_whole_is_worse_than_its_layers(six):
-    rows = [line.replace(",", "").split() for line in table(FURTHER, "κ of the layers of six networks")]
-    whole = np.array([float(row[-7]) for row in rows]).reshape(6, 2).T
-    assert (whole > np.stack(six["linear"]).max(2)).all()
 
 
 def test_with_one_rate_for_all_layers():
@@ -155,16 +138,6 @@ def test_layers_with_better_inputs_learn_faster(taken, six):
     for row, index in zip(said, range(4), strict=True):
         steps = taken[..., 1 + index]
         assert row[-3:] == [str((steps[:, 1] < steps[:, 0]).sum()), "of", "6"]
-
-
-def test_other_goals():
-    rows = {line.split()[0]: re.split(r"\s{2,}", line.strip())[1:] for line in table(FURTHER, "other goals")}
-    assert [row[2] for row in rows.values()] == ["12 of 12"] * 3
-    assert {row[3] for row in rows.values()} == {"7 of 12", "8 of 12"}
-    assert all(75 < int(row[4][:-1]) < 85 for row in rows.values())
-    assert f"gives {rows['0.40'][1]}.)" in TEXT
-    assert f"0.40, {rows['0.40'][1]} layers" in MORE
-    assert rows["0.40"][0] == "31 of 36" and rows["0.42"][:2] == ["34 of 36", "16 of 18"]
 
 
 def test_how_fast_each_layer_comes_to_its_own_minimum():
@@ -317,23 +290,3 @@ def test_the_order_of_the_layers(layers_alone):
     sizes = [sum(p.numel() for p in layer.parameters()) for layer in practice.weighted(practice.network(0, True, 16))]
     assert "have {:,}, {:,} and {:,} weights".format(*sizes) in MORE
     assert sizes[0] == min(sizes)
-
-
-def test_where_kappa_falls(layers_alone):
-    lower, fewer, same = [], [], []
-    for (norm, optimizer, name, seed), (before, took) in layers_alone.items():
-        if name == practice.KINDS[0]:
-            after, then = layers_alone[norm, optimizer, practice.KINDS[1], seed]
-            lower += [b < a for a, b in zip(before, after, strict=True)]
-            fewer += [b < a for a, b in zip(took, then, strict=True)]
-            same += [b == a for a, b in zip(took, then, strict=True)]
-    lower, fewer, same = map(np.array, (lower, fewer, same))
-    assert f"in {lower.sum() // 2} of {lower.size // 2} layers**" in MORE
-    said = "in {} of {} cases (two optimisers), and where it grows in {} of {}."
-    assert said.format((lower & fewer).sum(), lower.sum(), (~lower & fewer).sum(), (~lower).sum()) in MORE
-    assert (lower & same).sum() == 5
-    rows = [re.split(r" {2,}", line) for line in table(FURTHER, "one layer alone")]
-    first = {(row[0], row[1]): row[3:] for row in rows if row[2] == "1"}
-    assert all(float(row[0]) > 50 * float(row[1]) for row in first.values())
-    before, after = map(int, first["group norm", "Adam"][2:4])
-    assert after / before == pytest.approx(1 / 3, abs=0.02)

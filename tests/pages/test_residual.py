@@ -98,11 +98,6 @@ def test_on_raw_images_they_save_none(trained, page):
     assert f"from {kappa[0]:,.0f} to {prepared[0][0]:.0f} without" in page
 
 
-def test_on_raw_images_of_mnist_steps_do_not_follow_kappa_at_first(trained):
-    kappa, tenth, hundredth = trained["MNIST", "raw"]
-    assert min(kappa[1:]) > kappa[0] and max(tenth[1:]) < tenth[0] and min(hundredth[1:]) > hundredth[0]
-
-
 def test_the_better_of_two_rates(further):
     found = runs_of("residual-further", "the better of two rates; one network")
     for steps in found["cifar10", "raw"][1:]:
@@ -186,13 +181,6 @@ def test_what_counts_is_whether_the_mean_image_is_gone(further):
     assert 0.9 < full / plain < 1.1 and [kappa / plain for kappa in strong] == pytest.approx([4 / 3] * 2, abs=0.05)
     without = found["MNIST", "raw, no ReLUs"]
     assert max(without[1:]) < without[0]
-
-
-def test_the_weaker_the_branches_the_smaller_is_kappa():
-    lines = [[float(cell) for cell in line.split()[1:]] for line in table("residual", "κ, mean of 2 networks")]
-    lines = [[plain, *strong] for plain, _, _, *strong in lines]
-    assert len(lines) == 3 and all(values == sorted(values, reverse=True) for values in lines)
-    assert (round(lines[1][0]), round(lines[1][2])) == (25, 8)
 
 
 def test_what_the_first_order_leaves_out(further):
