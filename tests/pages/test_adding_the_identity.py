@@ -9,7 +9,7 @@ import torch
 from gnbook import results
 from gnbook.adding_the_identity.bounds import riedi_theorem_22
 
-from tests.pages.pages import named, prose
+from tests.pages.pages import named, prose, says
 
 FIRST, SECOND = "adding-the-identity", "adding-the-identity-further"
 TEXT, FURTHER = prose(f"notebooks/{FIRST}"), prose(f"notebooks/{SECOND}")
@@ -33,7 +33,7 @@ def singular_values():
 def test_singular_values_of_the_first_figure():
     weights, values = singular_values()
     gap, at = (values[:, -2] - values[:, -1]).min(0)
-    assert f"= {weights[at]:.1f}$: they come within {gap:.3f} of" in FURTHER and gap > 0
+    assert says(FURTHER, f"= {weights[at]:.1f}$: ... within {gap:.3f} of") and gap > 0
     of_small = torch.linalg.eigvals(SMALL)
     assert ((of_small.imag == 0) & (of_small.real < 0) & (of_small.real > -0.6)).sum() == 9  # spikes
     convex = (values.diff(dim=0).diff(dim=0) > -1e-9).all(0)
@@ -43,13 +43,13 @@ def test_singular_values_of_the_first_figure():
 def test_a_skip_of_one_around_large_weights():
     weights, values = singular_values()
     kappas, (weaker,) = values[:, 0] / values[:, -1], (weights == 0.6).nonzero().flatten()
-    assert f"is {kappas[-1]:.0f} there, where it is {kappas[weaker]:.0f} at" in TEXT
+    assert says(TEXT, f"is {kappas[-1]:.0f} there, ... is {kappas[weaker]:.0f} at")
     at_one, least = torch.linalg.cond(SMALL + torch.eye(100).double()), torch.linalg.eigvalsh(LARGE + LARGE.mT)[0]
     assert values[0, -1] ** 2 + least + 1 < 0
     assert f"is {at_one:.1f} at" in FURTHER
     assert f"Kaiming's) {kappas[-1]:.0f}." in FURTHER and 0.75 < 0.3 / math.sqrt(2 / 15) < 1
     assert f"is {kappas[0]:.0f}." in TEXT and (values[-1] > values[0]).all()
-    assert f"= {weights[values[:, -1].argmin()]:.2f}, a skip of one gives {kappas[-1]:.0f}." in TEXT
+    assert says(TEXT, f"= {weights[values[:, -1].argmin()]:.2f}, ... gives {kappas[-1]:.0f}.")
 
 
 def test_when_all_singular_values_are_larger():
@@ -96,16 +96,16 @@ def medians(name, what=0):
 
 def test_strong_branches_take_twice_the_steps():
     zero, small, one, kept = (medians(name) for name in ("zero", "a quarter", "one", "one, size kept"))
-    said = "takes {:.0f} steps and a quarter {:.0f}, by Adam {:.0f} and {:.0f} (medians"
-    assert said.format(zero[0], small[0], zero[1], small[1]) in TEXT
+    said = "takes {:.0f} steps ... quarter {:.0f}, by Adam {:.0f} and {:.0f} (medians"
+    assert says(TEXT, said, zero[0], small[0], zero[1], small[1])
     assert "zero**: {:.0f} by SGD and {:.0f} by".format(*one) in TEXT
     assert f"took {small[1]:.0f} in place of {one[1]:.0f}." in TEXT and one[0] > 2 * small[0]
     assert all(2 < strong / weak < 2.5 for of in (one, kept) for strong, weak in zip(of, zero, strict=True))
     right = medians("one", 2) + medians("zero", 2)
-    said = "only {:.0f} and {:.0f} % of 500 images held out right, where a start at zero tells {:.0f} and {:.0f} %."
-    assert said.format(*right) in TEXT
-    said = "is {:.0f} and {:.0f} % of the images, but the steps are still {:.0f} and {:.0f}."
-    assert said.format(*medians("one, size kept", 2), *kept) in TEXT
+    said = "only {:.0f} and {:.0f} % ... tells {:.0f} and {:.0f} %."
+    assert says(TEXT, said, *right)
+    said = "is {:.0f} and {:.0f} % ... still {:.0f} and {:.0f}."
+    assert says(TEXT, said, *medians("one, size kept", 2), *kept)
     assert sorted(fastest()["no skip", "Adam", seed][0] for seed in range(3)) == [370, 400, math.inf]
     assert all(fastest()["no skip", "SGD", seed][0] == math.inf for seed in range(3))
     ratios = np.divide(medians("zero", 1), medians("one", 1))
@@ -117,7 +117,7 @@ def test_with_normalisation_the_start_makes_no_difference():
     assert {tuple(medians(name)) for name in names} == {(75, 70)}
     runs = [run for run in results.kept(SECOND) if run["network"] == names[-1]]
     first, last = (np.median([run[end] for run in runs]) for end in ("first", "last"))
-    assert f"is {first:.0f} in the first block and {last:.1f} in" in TEXT
+    assert says(TEXT, f"is {first:.0f} in ... and {last:.1f} in")
     slow = named(SECOND, "steps to a loss of a tenth at")
     assert f"takes {slow[names[0]][0]:.0f} in place of {slow[names[2]][0]:.0f}." in TEXT
 
@@ -125,8 +125,8 @@ def test_with_normalisation_the_start_makes_no_difference():
 def test_squeezing_alone_costs_steps():
     names = "zero", "zero, squeezing skip", "zero, hard squeezing skip", "one, size kept"
     plain, squeezed, hard, kept = map(medians, names)
-    said = "from {:.0f} to {:.0f} and {:.0f}, with Adam from {:.0f} to {:.0f} and {:.0f}."
-    assert said.format(*(of[i] for i in range(2) for of in (plain, squeezed, hard))) in TEXT
+    said = "from {:.0f} to {:.0f} and {:.0f}, ... from {:.0f} to {:.0f} and {:.0f}."
+    assert says(TEXT, said, *(of[i] for i in range(2) for of in (plain, squeezed, hard)))
     assert squeezed == [110, 110] and sorted(plain) == [60, 80]
     shares = [(hard[i] - plain[i]) / (kept[i] - plain[i]) for i in range(2)]
     assert 0.4 < shares[0] < 0.5 and 0.72 < shares[1] < 0.8
@@ -144,7 +144,7 @@ def test_a_thousand_layers():
     middle = [found[rho][0] for rho in (0.1, 0.3, 0.6, 1, 1.5)]
     assert max(middle[:3]) < 1.1 * min(middle[:3]) and middle[3] < 0.75 * middle[2] and middle[4] < 10
     bounds = [round((1 + s) / (1 - s), 9) for s in (1 / 2, 0.9)]
-    assert "{:g} for $s_1 = 1/2$, but {:g} for".format(*bounds) in TEXT
+    assert says(TEXT, "{:g} for ... but {:g} for", *bounds)
 
 
 def test_which_bound_is_the_sharpest():
@@ -155,5 +155,5 @@ def test_which_bound_is_the_sharpest():
     matrix = torch.diag(torch.tensor([-0.4, 0.1], dtype=torch.float64))
     by_norm, simple, by_tau, simple_tau = riedi_theorem_22(matrix)
     kappa = torch.linalg.cond(matrix + torch.eye(2, dtype=torch.float64))
-    assert f"say {by_tau:.2f} and {simple_tau:.2f}, those by $s_1$ say {by_norm:.2f} and {simple:.2f}" in FURTHER
+    assert says(FURTHER, f"say {by_tau:.2f} and {simple_tau:.2f}, ... say {by_norm:.2f} and {simple:.2f}")
     assert f"is {kappa:.2f}." in FURTHER

@@ -9,7 +9,7 @@ from gnbook.deep_nonlinear.networks import ACTIVATIONS, network
 from gnbook.deep_nonlinear.wide_limit import deep_relu_condition, wide_kernel
 
 import gnlib
-from tests.pages.pages import cells, kept, named, prose, span
+from tests.pages.pages import cells, kept, named, prose, says, span
 
 FIRST, SECOND = "deep-nonlinear", "deep-nonlinear-further"
 TEXT, FURTHER = prose(f"notebooks/{FIRST}"), prose(f"notebooks/{SECOND}")
@@ -52,7 +52,7 @@ def of_three_seeds(start):
 
 def test_late_layers_spoil_the_sum():
     first, whole = named(FIRST, "ReLU networks of width 800, raw").values()
-    assert f"best, {first[-1]:.0f}, and all together have {whole[-1]:.0f}" in TEXT
+    assert says(TEXT, f"best, {first[-1]:.0f}, ... have {whole[-1]:.0f}")
     assert first == sorted(first, reverse=True) and whole == sorted(whole, reverse=True)
     assert all(alone < together for alone, together in zip(first[1:], whole[1:], strict=True))
     raw, standard, less = named(FIRST, "κ of ReLU networks of width").values()
@@ -77,8 +77,8 @@ def test_what_depth_gains_in_training_comes_late():
     pairs = [(found[seed, 2], found[seed, 8]) for seed in range(3)]
     assert all(deep[at] > shallow[at] for shallow, deep in pairs for at in (0, 1))
     saved, ends = [1 - deep[2] / shallow[2] for shallow, deep in pairs], [deep[3] for _, deep in pairs]
-    said = "needs {:.0f} % and {:.0f} % fewer steps with the first two, and {:.0f} %"
-    assert said.format(*(100 * abs(share) for share in saved)) in FURTHER and saved[1] > 0 > saved[2]
+    said = "needs {:.0f} % and {:.0f} % ... and {:.0f} %"
+    assert says(FURTHER, said, *(100 * abs(share) for share in saved)) and saved[1] > 0 > saved[2]
     assert f"{min(ends):,.0f} to {max(ends):,.0f} steps," in FURTHER
     assert max(ends) <= 0.75 * 2500 and all(shallow[3] is None for shallow, _ in pairs)
 
@@ -90,7 +90,7 @@ def test_steps_do_not_follow_kappa():
         for start in ("κ at the start, three", "steps down to a loss", "loss at the start, three")
     )
     assert kappa_raw[4] < kappa_raw[1] < min(kappa_raw[2:4])
-    assert f"need {less[0]:.0f} steps in place of {raw[0]:.0f}." in TEXT
+    assert says(TEXT, f"need {less[0]:.0f} steps ... of {raw[0]:.0f}.")
     assert max(before / after for before, after in zip(raw, less, strict=True)) == raw[0] / less[0]
     assert f"images, {less[1]:.0f} in place of {raw[1]:.0f}," in TEXT
     assert less[1] > raw[1] and kappa_less[1] < kappa_raw[1] and kappa_less[3] == max(kappa_less)
@@ -99,7 +99,7 @@ def test_steps_do_not_follow_kappa():
         assert raw[shape] > raw[0] and less[shape] > less[0]
         assert kappa_raw[shape] < kappa_raw[0] and kappa_less[shape] < kappa_less[0]
     assert f"ahead**: {raw[1]:.0f} steps, and {raw[0]:.0f} for" in TEXT and raw[1] == min(raw)
-    assert f"at {loss[2]:.0f} on raw images, where two layers start at {loss[0]:.1f}." in TEXT
+    assert says(TEXT, f"at {loss[2]:.0f} on ... at {loss[0]:.1f}.")
 
 
 def test_where_the_bound_is_tight():
@@ -119,14 +119,14 @@ def test_depth_improves_raw_images_and_not_white_ones():
     (shallow, *_), (deep, *_) = (chains()["white", "ReLU", depth] for depth in (2, 8))
     assert f"of {deep / shallow:.1f} from" in TEXT
     ends = [chains()["raw", "GELU", depth][0] for depth in (2, 8)]
-    assert "is {:,.0f} with two layers and {:,.0f} with".format(*ends) in FURTHER and ends[1] > ends[0]
+    assert says(FURTHER, "is {:,.0f} with ... and {:,.0f} with", *ends) and ends[1] > ends[0]
 
 
 def test_with_more_images():
     kappas, sharper = of_many(), of_many("sharper")
     gains = {name: kappas["raw", name, 2] / kappas["raw", name, 8] for name in ("ReLU", "GELU", "linear")}
     gain = chains()["raw", "ReLU", 2][0] / chains()["raw", "ReLU", 8][0]
-    assert f"of {gain:.0f} with 60 images, and of {gains['ReLU']:.1f} with" in TEXT
+    assert says(TEXT, f"of {gain:.0f} with ... of {gains['ReLU']:.1f} with")
     assert round(gain) == 11 and round(gains["ReLU"]) == 3 and 1 / gains["linear"] == pytest.approx(3, abs=0.3)
     assert f"of {1 / gains['GELU']:.1f}." in FURTHER
     ends = [float(f"{kappas['raw', name, depth]:.3g}") for name in ("ReLU", "tanh") for depth in (2, 8)]
@@ -156,14 +156,14 @@ def test_what_preparing_raw_images_does():
     found, photos = prepared_images(), images()[0]
     gains = {key: kappas[0] / kappas[-1] for key, kappas in found.items()}
     kinds = "at rms 1", "standardised", LESS_MEAN
-    said = "of {:.0f}, standardised (one mean, one scale) {:.0f}, less the mean image {:.0f}."
-    assert said.format(*(gains["GELU", kind] for kind in kinds)) in FURTHER
+    said = "of {:.0f}, ... scale) {:.0f}, ... image {:.0f}."
+    assert says(FURTHER, said, *(gains["GELU", kind] for kind in kinds))
     eight = [found["GELU", kind][-1] for kind in ("at rms 1", LESS_MEAN)]
-    assert "have {:.0f}, less the mean image {:.0f}.".format(*eight) in FURTHER
+    assert says(FURTHER, "have {:.0f}, ... image {:.0f}.", *eight)
     assert f"of {gains['GELU', 'at rms 1']:.0f}." in FURTHER
     assert min(gains["tanh", "raw"], gains["tanh", "at rms 1"]) > 6
     relu = [gains["ReLU", kind] for kind in (LESS_MEAN, "raw", "standardised")]
-    assert "of {:.0f}, in place of {:.0f}; standardised it is {:.0f}.".format(*relu) in FURTHER
+    assert says(FURTHER, "of {:.0f}, ... of {:.0f}; ... is {:.0f}.", *relu)
     assert f"{ACTIVATIONS['GELU'].gain:.2f} that" in FURTHER
     assert all(gains["GELU, gain √2", kind] < gains["GELU", kind] for kind in ("standardised", LESS_MEAN))
     assert found["ReLU", "raw"] == [float(f"{chains()['raw', 'ReLU', depth][0]:.3g}") for depth in (2, 3, 5, 8)]
@@ -188,7 +188,7 @@ def test_the_limit_of_wide_networks():
     white, relu = gnlib.whiten(images()[0]), ACTIVATIONS["ReLU"]
     wide = wide_kernel(white / white.norm(dim=1, keepdim=True), relu.dual, [0, 1], gain=relu.gain)
     kappa = torch.linalg.cond(wide).item()
-    assert f"of {kappa:.0f} on white images here, and of {chains()['white', 'ReLU', 2][1]:.1f} there" in FURTHER
+    assert says(FURTHER, f"of {kappa:.0f} on ... of {chains()['white', 'ReLU', 2][1]:.1f} there")
 
 
 def test_what_skips_keep_of_depth():
@@ -197,8 +197,8 @@ def test_what_skips_keep_of_depth():
     branches = list(found.values())[1:4]  # of strength 1, over the root of L, over L
     raw, white = ([shape[column] for shape in branches] for column in (1, 3))
     larger, smaller = [100 * (ratio - 1) for ratio in raw[0]], [100 * (1 - ratio) for ratio in reversed(white[0])]
-    said = "{:.0f} to {:.0f} % larger than without skips on raw images, and {:.0f} to {:.0f} %"
-    assert said.format(*larger, *smaller) in FURTHER
+    said = "{:.0f} to {:.0f} % ... and {:.0f} to {:.0f} %"
+    assert says(FURTHER, said, *larger, *smaller)
     assert all(before[1] < after[0] for before, after in pairwise(raw))
     assert all(before[0] > after[1] for before, after in pairwise(white[:2]))
     assert found["LayerNorm"][1][1] < 1 and found["LayerNorm"][3][0] > 0.85

@@ -10,7 +10,7 @@ from gnbook.design.in_batches import HORIZON as LONG
 from gnbook.design.initialisations import SEARCHED, UNTUNED
 from gnbook.design.trial import CHOICE, ENOUGH, HORIZON, LEAST, arriving, speedups
 
-from tests.pages.pages import kept, named, prose
+from tests.pages.pages import kept, named, prose, says
 
 TEXT, CARD = f"{prose('notebooks/design')} {prose('notebooks/design-further')}", prose("book/scorecard")
 BEST, ZERO, ALL = UNTUNED[0], "last layer zero", {*UNTUNED, *SEARCHED}
@@ -66,31 +66,31 @@ def test_no_search_beats_the_best_that_is_free():
 
 def test_the_choice_is_no_success():
     rows, (value, low, high) = held("descent"), speedups(held("descent"), CHOICE, BEST)
-    assert f"reach {value:.2f} times the speed of torch's default, where {ENOUGH} times" in TEXT
+    assert says(TEXT, f"reach {value:.2f} times ... where {ENOUGH} times")
     assert f"either, {value:.2f} [{low:.2f}, {high:.2f}]." in CARD
     assert value < ENOUGH and low < 1 < high and speed("descent", CHOICE, ZERO) < 1
     over_kaiming, free, zero = (speed("descent", name, "Kaiming") for name in (CHOICE, BEST, ZERO))
     assert f"are {over_kaiming:.2f} times" in TEXT
-    assert f"has {free:.2f}, and the last layer at zero {zero:.2f};" in TEXT
+    assert says(TEXT, f"has {free:.2f}, ... zero {zero:.2f};")
     some = [row for row in rows if row["family"] != "deep and narrow"]
     written = ["{:.2f} [{:.2f}, {:.2f}]".format(*speedups(some, name, BEST)) for name in (CHOICE, ZERO)]
-    assert "have {}, and the last layer at zero {}.".format(*written) in TEXT
+    assert says(TEXT, "have {}, ... zero {}.", *written)
     first = speedups([row for row in rows if row["seed"] == 1], CHOICE, BEST)[0]
     assert f"had {first:.2f} in" in TEXT
     others = [row for row in rows if row["family"] != "funnel, leaky ReLU"]
     assert f"be {speedups(others, CHOICE, BEST)[0]:.2f}." in TEXT
     (_, *of_choice), (_, *common) = (speedups(rows, name, BEST) for name in (CHOICE, "common gain"))
-    said = "forecast, {:.2f} to {:.2f}, and that of the common gain, {:.2f} to {:.2f},"
-    assert said.format(*of_choice, *common) in TEXT
+    said = "forecast, {:.2f} to {:.2f}, ... gain, {:.2f} to {:.2f},"
+    assert says(TEXT, said, *of_choice, *common)
     assert all(low < 1 and ENOUGH < high for low, high in (of_choice, common))
 
 
 def test_the_condition_number_and_gradinit():
     kappa, low, high = speedups(held("descent"), "condition number", BEST)
-    assert f"have {kappa:.2f} times the speed of torch's default, [{low:.2f}, {high:.2f}]," in TEXT
+    assert says(TEXT, f"have {kappa:.2f} times ... [{low:.2f}, {high:.2f}],")
     assert f"and {speed('descent', 'condition number', 'Kaiming'):.2f} times" in TEXT
     with_adam, low, high = speedups(held("adam"), "condition number", BEST)
-    assert f"have {with_adam:.2f} times that of torch's default, [{low:.2f}, {high:.2f}]." in TEXT
+    assert says(TEXT, f"have {with_adam:.2f} times ... [{low:.2f}, {high:.2f}].")
     other = speed("descent", "GradInit")
     assert f"GradInit, reaches {other:.2f}." in TEXT and other > speed("descent", "MetaInit")
     assert f"at {kappa:.2f} times" in CARD and f"has {with_adam:.2f}." in CARD
@@ -98,7 +98,7 @@ def test_the_condition_number_and_gradinit():
 
 def test_where_it_is_ahead_and_where_behind():
     of = by_family("descent", CHOICE)
-    assert f"{of['deep CNN']:.2f} times as fast on the deep CNN, {of['CNN, BatchNorm']:.2f} times" in TEXT
+    assert says(TEXT, f"{of['deep CNN']:.2f} times ... CNN, {of['CNN, BatchNorm']:.2f} times")
     assert 1 / of["funnel, leaky ReLU"] == pytest.approx(5, abs=0.4)
     narrow, with_adam = (of_family(held(way), "deep and narrow") for way in ("descent", "adam"))
     arrived = [row["initialisation"] for row in narrow if row["steps"] is not None]
@@ -113,8 +113,8 @@ def test_under_adam():
     of = by_family("adam", ZERO)
     said = "from {:.2f} (CNN with BatchNorm) to {:.2f} (deep".format(*ends(of.values()))
     assert said in TEXT and (of["CNN, BatchNorm"], of["deep CNN"]) == ends(of.values()) and f"{zero:.2f} times" in TEXT
-    said = "has {:.2f} times the speed of torch's default, [{:.2f}, {:.2f}]"
-    assert said.format(zero, *interval) in TEXT
+    said = "has {:.2f} times ... [{:.2f}, {:.2f}]"
+    assert says(TEXT, said, zero, *interval)
     since = speedups([row for row in held("adam") if row["seed"] > 1], ZERO, BEST)
     assert "say {:.2f} [{:.2f}, {:.2f}].".format(*since) in TEXT
     grad, forecast, own = (speed("adam", name) for name in ("GradInit", CHOICE, "forecast with K_P"))
@@ -133,7 +133,7 @@ def test_under_adam():
 
 def test_orthogonal_weights_have_a_small_kappa_and_are_slower():
     descent, with_adam = (speed(way, "orthogonal") for way in ("descent", "adam"))
-    assert f"{descent:.2f} times its speed under gradient descent, {with_adam:.2f} under" in TEXT
+    assert says(TEXT, f"{descent:.2f} times ... descent, {with_adam:.2f} under")
     for rows in (of_family(held(way), family) for way in ("descent", "adam") for family in HELD_OUT):
         kappa, loss, steps = (
             mean_of(rows, "orthogonal", column) / mean_of(rows, BEST, column)
@@ -155,17 +155,16 @@ def test_descent_divided_by_features():
     little, more = "features, damping 0.001", "features, damping 0.1"
     bare, small, best = (found[BEST, "standardised", name] for name in ("none", little, more))
     diagonal, white = found[BEST, "standardised", "diagonal"][2], found[BEST, "white", "none"][2]
-    said = "{:.0f} steps become {:.0f}. White inputs of unit scale alone need {:.0f} steps."
-    assert said.format(bare[2], best[2], white) in TEXT and diagonal > bare[2] > white
+    said = "{:.0f} steps become {:.0f}. ... need {:.0f} steps."
+    assert says(TEXT, said, bare[2], best[2], white) and diagonal > bare[2] > white
     assert f"in {best[2]:.0f} steps instead of {bare[2]:.0f}." in TEXT
     assert f"from {bare[0]:,.0f} to {best[0]:.0f}." in TEXT and f"worse, {diagonal:.0f}." in TEXT
     kaiming, divided = (found["Kaiming", "standardised", name] for name in ("none", more))
     assert f"make {divided[2]:.0f} steps of {kaiming[2]:.0f}." in TEXT
     assert f"from {kaiming[0]:,.0f} to {divided[0]:.0f}," in TEXT
-    said = f"to {small[0]:.0f}, and the training takes {small[2]:.0f} steps where the forecast is {small[1]:.0f}."
-    assert said in TEXT and small[3] == pytest.approx(1 / 32, rel=0.02) and small[2] > best[2] and small[0] < best[0]
-    said = f"says {bare[1]:.0f} steps where the training takes {bare[2]:.0f},"
-    assert said in TEXT and bare[3] == 4
+    assert says(TEXT, "to {:.0f}, ... {:.0f} steps ... is {:.0f}.", small[0], small[2], small[1])
+    assert small[3] == pytest.approx(1 / 32, rel=0.02) and small[2] > best[2] and small[0] < best[0]
+    assert says(TEXT, "says {:.0f} steps ... takes {:.0f},", bare[1], bare[2]) and bare[3] == 4
     for weights, inputs, _ in found:
         assert found[weights, inputs, more][2] == min(found[weights, inputs, name][2] for *_, name in found)
         assert found[weights, inputs, little][0] < found[weights, inputs, more][0]
@@ -196,7 +195,7 @@ def test_what_orders_initialisations():
         adam["deep and narrow"][0],
         [kappa for family, (kappa, _) in adam.items() if family != "deep and narrow"],
     )
-    assert "between {:.2f} and {:.2f} in three of them, and {:.2f} in".format(*ends(three), odd) in TEXT
+    assert says(TEXT, "between {:.2f} and {:.2f} in ... and {:.2f} in", *ends(three), odd)
     late = [row["steps"] is None for row in of_family(held("adam"), "deep and narrow")]
     assert f"count as {HORIZON} steps" in TEXT and np.mean(late) > 0.5 and len(adam) == 4
 
@@ -217,8 +216,8 @@ def long_speeds(rows, names=(*FREE, CHOICE)):
 def test_in_batches_with_the_squared_error():
     descent, adam = (long_speeds(in_batches("mse", way)) for way in ("descent", "adam"))
     with_entropy = speedups(in_batches("cross_entropy", "adam"), ZERO, BEST, horizon=LONG)
-    said = "{:.2f} times its speed with the squared error, {:.2f} times"
-    assert said.format(adam[ZERO][0], with_entropy[0]) in TEXT and adam[ZERO][1] > 1 < with_entropy[1]
+    said = "{:.2f} times ... error, {:.2f} times"
+    assert says(TEXT, said, adam[ZERO][0], with_entropy[0]) and adam[ZERO][1] > 1 < with_entropy[1]
     assert f"| {adam[ZERO][0]:.2f} |" in TEXT and f"has {adam[ZERO][0]:.2f} times" in TEXT
     assert [name for name, found in adam.items() if found[0] > 1] == [ZERO]
     late = [[row["steps"] for row in in_batches("mse", "descent") if row["initialisation"] == n] for n in FREE[:3]]
@@ -234,8 +233,8 @@ def test_in_batches_with_the_squared_error():
 def test_in_batches_with_cross_entropy():
     rows = [in_batches("cross_entropy", way) for way in ("descent", "adam")]
     descent, adam = ([found[0] for found in long_speeds(some, FREE).values()] for some in rows)
-    said = "have {:.2f} to {:.2f} times its speed under gradient descent, and {:.2f} to {:.2f} with"
-    assert said.format(*ends(descent), *ends(adam)) in TEXT and min(descent + adam) > 1
+    said = "have {:.2f} to {:.2f} times ... and {:.2f} to {:.2f} with"
+    assert says(TEXT, said, *ends(descent), *ends(adam)) and min(descent + adam) > 1
     assert "| {:.2f} to {:.2f} |".format(*ends(descent)) in TEXT
     assert "| {:.2f} to {:.2f} |".format(*ends(adam)) in TEXT
     assert "are {:.1f} to {:.1f} times".format(*ends(descent)) in prose("notebooks/your-own-network-further")
@@ -251,8 +250,8 @@ def test_in_batches_with_cross_entropy():
     )
     chains = [value for family in ("deep and narrow", "funnel, leaky ReLU") for value in by_descent[family]]
     three = [end for found in (by_descent["deep CNN"], chains, by_descent["CNN, BatchNorm"]) for end in ends(found)]
-    said = "is {:.2f} to {:.2f} on the deep CNN, {:.2f} to {:.2f} on the two perceptrons, and {:.2f} to {:.2f} with"
-    assert said.format(*three) in TEXT and "have {:.2f} to {:.2f} times".format(*three[-2:]) in TEXT
+    said = "is {:.2f} to {:.2f} on ... CNN, {:.2f} to {:.2f} on ... and {:.2f} to {:.2f} with"
+    assert says(TEXT, said, *three) and "have {:.2f} to {:.2f} times".format(*three[-2:]) in TEXT
     deep = by_adam.pop("deep CNN")
     rest = ends([value for found in by_adam.values() for value in found])
     assert "CNN, {:.2f} to {:.2f} times;".format(*ends(deep)) in TEXT and {*map(round, deep)} == {2}
@@ -274,4 +273,4 @@ def test_what_is_classified_correctly_in_batches():
     assert behind == [("cross_entropy", "adam")]
     assert found[BEST] > max(found.values()) - 0.02
     zero, best = (100 * right["mse", "adam"][name] for name in (ZERO, BEST))
-    assert f"classifies {zero:.0f} % of them correctly at the goal, and torch's default {best:.0f} %" in TEXT
+    assert says(TEXT, f"classifies {zero:.0f} % ... default {best:.0f} %")

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tests.pages.pages import cells, named, number, prose, slider, texts
+from tests.pages.pages import cells, named, number, prose, says, slider, texts
 
 FIRST, SECOND = "leaky-relu", "leaky-relu-further"
 TEXT, FURTHER = prose(f"notebooks/{FIRST}"), prose(f"notebooks/{SECOND}")
@@ -96,11 +96,11 @@ def test_steps_to_a_common_goal():
         [learned()[k, "steps"] for k in (KINDS[3], *KINDS[:3])],
         learned()["raw", "κ"],
     )
-    said = "falls {:.0f}-fold, and the steps {:.0f}-fold, from {:.0f} to {:.0f}."
-    assert said.format(kappas()[0][0] / kappas()[1][0], white[0] / white[-1], white[0], white[-1]) in TEXT
-    said = "grows {:.1f}-fold, and the steps {:.1f}-fold, from {:.0f} to {:.0f}."
-    assert said.format(kappa[2] / kappa[0], raw[2] / raw[0], raw[0], raw[2]) in TEXT
-    assert f"takes {centred[1]:.0f} steps, and a ReLU {centred[0]:.0f}." in TEXT
+    said = "falls {:.0f}-fold, ... steps {:.0f}-fold, from {:.0f} to {:.0f}."
+    assert says(TEXT, said, kappas()[0][0] / kappas()[1][0], white[0] / white[-1], white[0], white[-1])
+    said = "grows {:.1f}-fold, ... steps {:.1f}-fold, from {:.0f} to {:.0f}."
+    assert says(TEXT, said, kappa[2] / kappa[0], raw[2] / raw[0], raw[0], raw[2])
+    assert says(TEXT, f"takes {centred[1]:.0f} steps, ... ReLU {centred[0]:.0f}.")
     assert centred[-1] is None is learned()["centred", "forecast"][-1]
     assert f"takes {prepared[0]:.0f} steps." in TEXT and prepared[0] > raw[0]
     assert learned()["standardised", "κ"][0] < kappa[0]
@@ -143,8 +143,8 @@ def test_adam():
     assert 1.17 < max(found[3] / found[0] for found in rows.values()) < 1.23
     assert all(found[1] < 1.03 * found[0] and abs(found[5] - found[4]) < 0.5 for found in rows.values())
     before_and_after = ("raw", 0.001), ("standardised", 0.001), ("standardised", 0.01), ("centred", 0.01)
-    said = "from {:.0f} steps to {:.0f}. A rate of 0.01 takes it to {:.0f}, and to {:.0f} on"
-    assert said.format(*(rows[key][0] for key in before_and_after)) in TEXT
+    said = "from {:.0f} steps to {:.0f}. ... to {:.0f}, and to {:.0f} on"
+    assert says(TEXT, said, *(rows[key][0] for key in before_and_after))
     for (kind, _), found in rows.items():
         assert kind == "raw" or all(0.8 < found[4] - after < 3.5 for after in found[6:])
         assert all(after < found[4] + 0.5 for after in found[5:])
@@ -188,8 +188,8 @@ def test_six_sets_of_images():
     assert 0.8 < slightly / relu < 1.25 and 2 * relu < more < most
     assert found["white"] == sorted(found["white"], reverse=True) and found["white"][-1] > 0.95 * found["white"][-2]
     relu, *_, most, _ = found["standardised"]
-    said = f"from {round(relu, -2):,.0f} at the ReLU to {round(most, -3):,.0f} at"
-    assert said in FURTHER
+    said = f"from {round(relu, -2):,.0f} at ... to {round(most, -3):,.0f} at"
+    assert says(FURTHER, said)
     for kind in KINDS:
         assert np.argsort(learned()[kind, "κ"][:4]).tolist() == np.argsort(found[kind][:4]).tolist()
 
@@ -217,19 +217,19 @@ def test_a_goal_that_moves_with_the_start():
     assert said in FURTHER
     said = "twentieth {:.0f}-fold, from {:.0f} to {:.0f}."
     assert said.format(white[0] / white[-1], white[-1], white[0]) in FURTHER
-    said = "falls {:.0f}-fold, and the steps {:.1f}-fold, from {:.0f} to {:.0f}."
-    assert said.format(of["raw"][-1] / of["raw"][0], raw[-1] / raw[0], raw[-1], raw[0]) in FURTHER
-    assert f"{raw_first[-1]:.0f} at slope 1 and {raw_first[0]:.0f} for" in FURTHER
+    said = "falls {:.0f}-fold, ... steps {:.1f}-fold, from {:.0f} to {:.0f}."
+    assert says(FURTHER, said, of["raw"][-1] / of["raw"][0], raw[-1] / raw[0], raw[-1], raw[0])
+    assert says(FURTHER, f"{raw_first[-1]:.0f} at ... and {raw_first[0]:.0f} for")
     kappa = of["standardised"]
-    said = "falls {:.0f}-fold from slope 1 to the ReLU, and the steps grow from {:.0f} to {:.0f}."
-    assert said.format(kappa[-1] / kappa[0], steps[-1], steps[0]) in FURTHER
+    said = "falls {:.0f}-fold ... from {:.0f} to {:.0f}."
+    assert says(FURTHER, said, kappa[-1] / kappa[0], steps[-1], steps[0])
     assert kappa == sorted(kappa) and steps == sorted(steps, reverse=True)
     relu, slightly, *more, _ = centred
-    assert f"takes {slightly:.0f} steps, and a ReLU {relu:.0f}." in FURTHER
+    assert says(FURTHER, f"takes {slightly:.0f} steps, ... ReLU {relu:.0f}.")
     assert slightly < min(relu, *more)
     starts, of_raw = (found[kind, "loss at the start"] for kind in ("standardised", "raw"))
     goals = starts[0] / 20, starts[-1] / 20
-    assert "is {:.2f} for the ReLU, and {:.2f} at".format(*goals) in FURTHER
+    assert says(FURTHER, "is {:.2f} for ... and {:.2f} at", *goals)
     assert f"is {of_raw[0] / 20:.2f} for" in FURTHER
     assert starts == sorted(starts) and 0.4 < goals[1] / 0.5 < 0.5
 

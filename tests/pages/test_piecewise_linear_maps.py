@@ -8,7 +8,7 @@ import pytest
 from gnbook import results
 from gnbook.piecewise_linear_maps import practice
 
-from tests.pages.pages import prose, slider, table
+from tests.pages.pages import prose, says, slider, table
 
 PAGE, FURTHER = "piecewise-linear-maps", "piecewise-linear-maps-further"
 TEXT, MORE = prose(f"notebooks/{PAGE}"), prose(f"notebooks/{FURTHER}")
@@ -29,8 +29,8 @@ def test_the_pieces_are_as_many_as_the_slider_says_and_fill_the_line(frames):
 def test_condition_numbers_of_the_pieces(frames):
     ratios = {name: largest / smallest for name, ((_, largest), (_, smallest), _) in frames.items()}
     (last,) = (some for name, some in ratios.items() if name.startswith("2.0,"))
-    said = "is {:.1f} times the smallest on one piece and {:.0f} times"
-    assert said.format(last.min(), last.max()) in MORE
+    said = "is {:.1f} times ... and {:.0f} times"
+    assert says(MORE, said, last.min(), last.max())
     assert last.min() == min(map(np.min, ratios.values())) and last.max() == max(map(np.max, ratios.values()))
 
 
@@ -67,8 +67,8 @@ def test_the_last_layer_has_its_inputs_alone(six):
     assert f"of {low:.0f} to {high:.0f} in" in TEXT
     assert least == pytest.approx(4500, rel=0.02) and most == pytest.approx(10000, rel=0.01)
     kappa, inputs, bound = np.array(found[False, "2"]) / found[True, "2"]
-    said = "of {:.1f} and the bound by {:.1f}, but $\\kappa$ by {:.1f}."
-    assert said.format(inputs, bound, kappa) in TEXT
+    said = "of {:.1f} and ... by {:.1f}, ... by {:.1f}."
+    assert says(TEXT, said, inputs, bound, kappa)
     for less in (False, True):
         assert all(found[less, i][1] < found[less, "3"][1] and found[less, i][0] > found[less, "3"][0] for i in "12")
         assert all(found[less, i][0] < found[less, "all"][0] for i in "123")
@@ -83,8 +83,8 @@ def test_with_one_rate_for_all_layers():
         times += [smallest[2] / max(smallest[:2]), smallest[2] / min(smallest[:2])]
         assert min(smallest) > found[less, "all"][1]
         assert found[less, "all"][0] == 270
-    said = "is {:.0f} to {:.0f} times larger than in the others, less the mean image {:.0f} to {:.0f} times."
-    assert said.format(*times) in MORE
+    said = "is {:.0f} to {:.0f} times ... image {:.0f} to {:.0f} times."
+    assert says(MORE, said, *times)
 
 
 def test_wider_layers_and_relus():
@@ -146,12 +146,12 @@ def test_how_fast_each_layer_comes_to_its_own_minimum():
     end, of_first = (int(rows[False, layer][2]) for layer in "31")
     assert last < first < second
     assert f"are {first / last:.1f} times" in MORE
-    said = "takes {:.1f} times as many steps as the last layer ({:,} and {:,})."
-    assert said.format(of_first / end, of_first, end) in MORE
+    said = "takes {:.1f} times ... ({:,} and {:,})."
+    assert says(MORE, said, of_first / end, of_first, end)
     assert end == min(rows[False, layer][2] for layer in "123")
     faster = {layer: rows[False, layer][1] / rows[True, layer][1] for layer in "123"}
-    said = "is {:.0f} times and layer 3 is {:.1f} times"
-    assert said.format(faster["1"], faster["3"]) in MORE and faster["2"] < 1
+    said = "is {:.0f} times ... is {:.1f} times"
+    assert says(MORE, said, faster["1"], faster["3"]) and faster["2"] < 1
     assert f"takes {int(rows[True, '2'][1]):,} steps after {second:,}," in MORE
     assert rows[True, "2"][2] / rows[False, "2"][2] == pytest.approx(0.8, abs=0.02)
     assert all(rows[True, "1"][i] < rows[True, "3"][i] < rows[True, "2"][i] for i in (1, 2))
@@ -229,7 +229,7 @@ def test_each_rate(kept):
     shares = [
         f"{100 * saved(pairs(kept, 'half', batches=True, rates=[rate])[True, 'Adam']):.0f} %" for rate in (0.001, 0.01)
     ]
-    assert f"is {shares[0]} at a rate of 0.001, and {shares[1]} at" in MORE
+    assert says(MORE, f"is {shares[0]} at ... and {shares[1]} at")
     rare = "at 0.1 and 1.0 with gradient descent and at 0.001 with Adam"
     assert f"norm, {rare}," in MORE
     useful = []

@@ -8,7 +8,7 @@ from gnbook.random_layers import bounds
 from gnbook.random_layers.blocks import KINDS
 from gnbook.random_layers.bounds import norm_of
 
-from tests.pages.pages import prose, table, texts, words_of
+from tests.pages.pages import prose, says, table, texts, words_of
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +39,15 @@ def test_steps_of_descent(text, further):
     of = lines_of("steps to a thousandth (last two columns: a millionth) of the loss")
     assert {skip for row in of.values() for skip in (row[1], row[3])} == {4, 5}
     few, many = of["5"], of["100"]
-    said = f"the random target takes {few[0]:,.0f} steps at 5 units and {many[0]:,.0f} at 100, and the easy target"
-    assert f"{said} {few[2]:.0f} to {many[2]:.0f}." in further
+    ends = few[0], many[0], few[2], many[2]
+    assert says(further, "{:,.0f} steps at 5 units and {:,.0f} at 100, ... {:.0f} to {:.0f}.", *ends)
     assert [row[2] for row in of.values()] == sorted(row[2] for row in of.values())
     late = [of[n][4] for n in ("25", "50", "100")]
     assert f"are {min(late):,.0f} to {max(late):,.0f}." in further
     said = f"from {many[0]:,.0f} to {many[1]:.0f}."
     assert said in text
-    quoted = f"from {many[2]:.0f} down to {many[3]:.0f}, and to a millionth from {many[4]:,.0f} down to {many[5]:.0f}"
-    assert quoted in prose("notebooks/adding-the-identity")
+    quoted = f"from {many[2]:.0f} down to {many[3]:.0f}, ... from {many[4]:,.0f} down to {many[5]:.0f}"
+    assert says(prose("notebooks/adding-the-identity"), quoted)
     shown = [line.replace(",", "").split()[-2:] for line in table("random-layers", "steps of gradient descent")]
     assert [float(word) for words in shown for word in words] == many
 
@@ -68,11 +68,10 @@ def test_the_bound_of_the_chapter(text):
     assert list(of) == ["5", "10", "25", "50", "100"] and all(0 < mean < 3 for mean, *_ in of.values())
     limit, exact = bounds.riedi_theorem_38(2).sharper, bounds.skip_condition_limit(2)
     assert f"is {limit:.2f}." in text
-    assert f"Dotted, {exact:.2f}: what κ tends to as the width grows. Dashed, {limit:.2f}:" in text
+    assert says(text, f"Dotted, {exact:.2f}: ... Dashed, {limit:.2f}:")
     means = [mean for mean, *_ in of.values()]
-    said = f"the bound always holds, and is {min(means)} to {max(means)} % above $\\kappa$ in the mean."
-    assert f"layer, {said}" in text
-    assert f"it: {of['5'][-1]} % at width 5, and {of['100'][-1]} %" in text
+    assert f"is {min(means)} to {max(means)} %" in text
+    assert says(text, f"it: {of['5'][-1]} % ... and {of['100'][-1]} %")
 
 
 def test_bounds_are_within_ten_per_cent(further):
@@ -107,7 +106,7 @@ def test_what_the_skip_is_worth(text, further):
     assert f"of {gain} |" in further
     assert f"of {gain}." in further and at_kaiming in gains
     assert f"to {exact:.2f}." in further
-    assert f"of {bound:.2f} at $r = 2$ stands against an exact limit of {exact:.2f}" in text
+    assert says(text, f"of {bound:.2f} at ... of {exact:.2f}")
 
 
 def test_the_worst_pattern_is_nearly_the_one_with_all_units_on(text, further):
@@ -118,7 +117,7 @@ def test_the_worst_pattern_is_nearly_the_one_with_all_units_on(text, further):
         assert at_random < active <= worst <= bound and (worst < 1.1 * active or float(norm) > 0.94)
     active, at_random, worst, bound = found["2.83"]
     assert (
-        f"= {active:.0f}$, in random regions $\\kappa$ is about {at_random:.0f}," in further
+        says(further, f"= {active:.0f}$, ... about {at_random:.0f},")
         and worst > 7000
         and bound == math.inf == found["2.00"][-1]
     )
@@ -162,29 +161,26 @@ def test_where_bounds_are_left(further, shares, blocks):
     assert [line.endswith(numbers) for line, numbers in zip(shown, between, strict=True)] == [True, True]
     kappa = blocks["drawn"][0]
     assert f"is {kappa.min():.1f} to {kappa.max():.1f}." in further
-    said = "branches {:.1f} to {:.1f} before training, where they were {:.1f} to {:.1f} as"
-    assert said.format(normalised.min(), normalised.max(), drawn.min(), drawn.max()) in further
+    said = "branches {:.1f} to {:.1f} before ... were {:.1f} to {:.1f} as"
+    assert says(further, said, normalised.min(), normalised.max(), drawn.min(), drawn.max())
     assert f"at {trained.min():.1f} to {trained.max():.1f}," in further
 
 
 def test_where_the_skip_helps(further, shares):
     assert all(improves == 100 and broken == 0 for *_, improves, _, broken in shares.values())
     drawn, trained, from_zero = (shares[state][4] for state in ("drawn", "trained", "started"))
-    quoted = f"in {drawn:.0f} % of blocks and images as drawn, in {trained:.0f} % of the network trained from the usual"
-    assert f"{quoted} start, and in {from_zero:.0f} %" in further
+    assert says(further, "in {:.0f} % of ... in {:.0f} % of ... in {:.0f} %", drawn, trained, from_zero)
     assert 50 < min(drawn, trained, from_zero) < 100
 
 
 def test_where_the_skip_helps_by_medians(text, further, blocks):
     skip, none, skip_relu, none_relu, _ = blocks["trained"]
-    quoted = f"the medians of $\\kappa$ are {skip.min():.1f} to {skip.max():.0f} with it and"
-    assert f"{quoted} {none.min():.0f} to {none.max():.0f} without." in further
-    said = f"From the usual start they are {skip.min():.1f} to {skip.max():.0f}, where the branches alone have"
-    assert f"{said} {none.min():.0f} to {none.max():.0f}." in text
+    medians = skip.min(), skip.max(), none.min(), none.max()
+    assert says(further, "are {:.1f} to {:.0f} with ... {:.0f} to {:.0f} without", *medians)
+    assert says(text, "are {:.1f} to {:.0f}, ... {:.0f} to {:.0f}.", *medians)
     assert (skip < none).all() and (skip_relu < none_relu).tolist().count(True) == 6 and len(skip) == 7
     *_, from_zero, none_from_zero, _ = blocks["started"]
-    third = f"{from_zero[2]:,.0f} with it and {none_from_zero[2]:.0f} without."
-    assert f"is {third}" in further
+    assert says(further, "is {:,.0f} with ... {:.0f} without", from_zero[2], none_from_zero[2])
     assert (from_zero < none_from_zero).tolist().count(True) == 5
     gains, before = (none_relu / skip_relu)[skip_relu < none_relu], none / skip
     assert f"of {gains.min():.1f} to {gains.max():.0f}," in further

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gnbook import results
 
-from tests.pages.pages import prose, table, texts
+from tests.pages.pages import prose, says, table, texts
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_on_standardised_images_skips_save_steps(trained, page):
     kappa, tenth, hundredth = trained["CIFAR-10", "standardised"]
     assert [*kappa] == sorted(kappa, reverse=True) and max(tenth[1:]) < tenth[0] and max(hundredth[1:]) < hundredth[0]
     gains = (values[0] / min(values) for values in (kappa, tenth))
-    assert "to {:.1f}-fold, and the steps to a tenth of the loss {:.1f}-fold.".format(*gains) in page
+    assert says(page, "to {:.1f}-fold, ... loss {:.1f}-fold.", *gains)
     assert 0.38 < 1 - min(tenth) / tenth[0] < 0.45
     assert hundredth[3] > 0.95 * hundredth[0]
 
@@ -131,8 +131,8 @@ def test_weak_skips_do_next_to_nothing(gains):
 def test_twice_as_wide(further):
     gains = {(depth, skip): gain for (_, depth, skip), (gain, _, _) in gains_of({("MNIST", 1600)}).items()}
     full, root = ([gain for (_, skip), gain in gains.items() if skip == name] for name in ("1", "1 / sqrt(L)"))
-    said = "by {:.1f} to {:.1f}, and $1 / \\sqrt L$ by {:.2f} at"
-    assert said.format(min(full), max(full), max(root)) in further
+    said = "by {:.1f} to {:.1f}, ... by {:.2f} at"
+    assert says(further, said, min(full), max(full), max(root))
 
 
 def test_branches_of_relu_networks(further):
@@ -140,8 +140,8 @@ def test_branches_of_relu_networks(further):
     rows = [row for row in results.kept("deep-nonlinear") if (row["activation"], row["depth"]) == ("ReLU", 8)]
     kappas = {(row["data"], row["shape"]): row["kappa"] for row in rows if row["n"] == 500}
     white, raw = ([kappas[data, shape] for shape in shapes] for data in ("white", "raw"))
-    said = "{} without skips, {} for $\\beta = 1$, {} for $\\sqrt L$ and {} for"
-    assert said.format(*(f"{float(f'{kappa:.2g}'):,.0f}" for kappa in white)) in further
+    said = "{} without skips, {} for ... 1$, {} for ... and {} for"
+    assert says(further, said, *(f"{float(f'{kappa:.2g}'):,.0f}" for kappa in white))
     rounded = [f"{float(f'{kappa:.2g}'):,.0f}" for kappa in raw]
     assert "{}, {}, {} and {}".format(*rounded) in further
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.pages.pages import cells, kept, named, prose, scientific, texts
+from tests.pages.pages import cells, kept, named, prose, says, scientific, texts
 
 TEXT = prose("notebooks/training")
 
@@ -13,10 +13,10 @@ def test_what_full_batches_and_minibatches_do_to_the_extreme_eigenvalues():
     for full, mini in zip(columns[::2], columns[1::2], strict=True):
         assert len({*full[1:]}) == 1 and list(mini) == sorted(mini, reverse=True) and mini[-1] < full[-1] < full[0]
     (_, large_full, small_full), (squares, large, small) = columns[::2], columns[1::2]
-    said = f"take it from {small[0]:.1f} to {small_full[-1]:.1f} and the largest from {large[0]:.2f} to"
-    assert f"{said} {large_full[-1]:.2f};" in TEXT
-    said = f"to {small[-1]:.1f} in {steps[-1] / 4:.0f} epochs, the largest only to {large[-1]:.1f}."
-    assert said in TEXT and small[0] / 3 - 0.04 < small[-1] < small[0] / 3
+    ends = small[0], small_full[-1], large[0], large_full[-1]
+    assert says(TEXT, "from {:.1f} to {:.1f} and ... from {:.2f} to {:.2f};", *ends)
+    assert says(TEXT, "to {:.1f} in {:.0f} epochs, ... to {:.1f}.", small[-1], steps[-1] / 4, large[-1])
+    assert small[0] / 3 - 0.04 < small[-1] < small[0] / 3
     assert small[-1] == pytest.approx(small_full[-1] / 2, rel=0.1)
     assert f"by {100 * (1 - squares[-1] / squares[0]):.0f} %" in TEXT
 
@@ -65,7 +65,7 @@ def test_noise_and_not_the_rate_keeps_kappa_up():
     assert f"is {quiet[0]:.0f} to {quiet[-1]:.0f} at" in TEXT
     assert "rate: {:.0f} and {:.0f} on".format(*noisy) in TEXT
     share, _, unit, _ = found["unit", 0.2]
-    assert f"at {unit:.0f} at a third of the stable rate, small ones at {noisy[1]:.0f}" in TEXT
+    assert says(TEXT, f"at {unit:.0f} at ... at {noisy[1]:.0f}")
     assert share == pytest.approx(1 / 3, abs=0.03) and shares["small", 64] == 0.1
     assert len({*both}) == 1
 
@@ -97,8 +97,8 @@ def test_the_networks_in_use():
     before, *_, after = kappa["ViT"]
     said = f"from {before / 1000000.0:.0f} millions to {round(after, -4):,.0f} in {epochs['ViT'][-1]}"
     assert said in TEXT
-    said = f"some {round(peak / first, -1):.0f}-fold by epoch {epochs['ResNet20'][1]} and ends {last / first:.0f}-fold "
-    assert f"{said}above its start, that of the ViT falls by a factor of {before / after:.0f}," in TEXT
+    ends = round(peak / first, -1), epochs["ResNet20"][1], last / first, before / after
+    assert says(TEXT, "some {:.0f}-fold by epoch {} ... {:.0f}-fold ... of {:.0f},", *ends)
 
 
 def test_relu_networks_lose_directions():
@@ -106,7 +106,7 @@ def test_relu_networks_lose_directions():
     rank, kappa = ({key: row[f"{what}_float64"] for key, row in rows.items()} for what in ("rank", "kappa"))
     (start, _), (end, count) = named("training", "50 units: mean over the images").values()
     assert count == rank[50, 100]
-    assert f"{start:.0f} of the 50 are active on an image before, {end:.0f} after" in TEXT
+    assert says(TEXT, f"{start:.0f} of ... before, {end:.0f} after")
     assert rank[50, 100] == pytest.approx(2 / 3 * rank[50, 0], rel=0.02) and 1e5 < kappa[50, 100] / kappa[50, 0] < 1e6
     cap = 1 / (1e4 * 2**-52)
     assert f"${scientific(cap, 1)}$" in TEXT and 0.75 < kappa[50, 100] / cap < 1
