@@ -72,9 +72,8 @@ def test_width_and_the_cap():
     kappas = {row[0]: [row[3], row[5]] for row in live[:5]}
     growth = {m: after / before for m, (before, after) in kappas.items()}
     first, last = (kappas[m][0] for m in (20, 100))
-    assert says(
-        TEXT, f"from ${scientific(first, 1)}$ ... to ${scientific(last, 1)}$ ... {round(first / last, -4):,.0f}-fold."
-    )
+    ends = scientific(first, 1), scientific(last, 1), round(first / last, -4)
+    assert says(TEXT, "from ${}$ at ... to ${}$ at ... {:,.0f}-fold.", *ends)
     said = f"of {round(growth[30], -3):,.0f},"
     assert said in TEXT and [growth[m] for m in (50, 100)] == pytest.approx([2 / 3] * 2, abs=0.05)
     assert max((m for m in kappas if m >= 30), key=growth.get) == 30
