@@ -94,8 +94,4 @@ def test_anything_else_is_refused_in_one_sentence(tree, url):
     assert refused.returncode == 1
     assert refused.stderr == (f"'{url}' is no address: give one that starts with https:// or file:///.\n")
     assert contents(tree) == before
-
-
-@pytest.mark.bad_input
-def test_no_address_at_all_is_told_how_to_give_one(tree):
     assert address(tree).stderr == "Say which address: make address URL=https://...\n"

@@ -52,17 +52,6 @@ def test_steps_of_descent(text, further):
     assert [float(word) for words in shown for word in words] == many
 
 
-def test_a_skip_counts_beside_small_weights_only():
-    rows = [line.split() for line in table("random-layers", "κ without a skip and with one")]
-    assert [row[-5] for row in rows] == ["2.83", "2.00", "1.41", "1.00", "0.71", "0.35"]
-    without, at = {row[-4] for row in rows}, [float(row[-3]) for row in rows]
-    assert len(without) == 1 and at == sorted(at, reverse=True)
-    assert 1 <= float(*without) / at[0] <= 1.4
-    assert [row[-2:] for row in rows[:3]] == [["-", "-"]] * 3
-    for kappa, (units_on, any_relus) in zip(at[3:], (map(float, row[-2:]) for row in rows[3:]), strict=True):
-        assert kappa < units_on < any_relus
-
-
 def test_the_bound_of_the_chapter(text):
     of = lines_of("how far the sharper bound, computed from each layer, is above its κ")
     assert list(of) == ["5", "10", "25", "50", "100"] and all(0 < mean < 3 for mean, *_ in of.values())

@@ -75,16 +75,6 @@ def test_a_skip_takes_a_third_off():
     assert all(kappas["1 / L", d] == pytest.approx(kappas["no skip", d], rel=0.05) for d in range(2, 13, 2))
 
 
-def test_the_kernel_of_a_wide_network_with_a_linear_output_stays():
-    changes = defaultdict(list)
-    for row in results.kept("when-the-kernel-moves-further"):
-        if row["figure"] == 1:
-            changes[row["network"], row["width"]].append(row["change"])
-    linear, swish = ([np.mean(changes[name, 10**e]) for e in range(2, 7)] for name in ("linear", "swish"))
-    assert (np.diff(linear) < 0).all() and linear[-1] < 1e-3
-    assert min(swish) > 0.5
-
-
 def test_what_kappa_ranks(text):
     some = those(results.kept("what-predicts-training"), optimizer="descent", loss="mse", n=50)
     apart, inside = (order(some, names=["kappa"], statistic=how).value("kappa") for how in (between, within))

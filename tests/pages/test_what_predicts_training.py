@@ -6,11 +6,11 @@ from itertools import product
 import numpy as np
 import pytest
 from gnbook import results
-from gnbook.what_predicts_training.correlations import between, partial, pooled, within
+from gnbook.what_predicts_training.correlations import between, pooled, within
 from gnbook.what_predicts_training.families import FAMILIES, HELD_OUT, INITIALISATIONS
 from gnbook.what_predicts_training.table import arrived, in_order, order, those
 
-from tests.pages.pages import prose, says, slider, words_of
+from tests.pages.pages import prose, says, words_of
 
 FIRST, FURTHER = "what-predicts-training", "what-predicts-training-further"
 OPTIMIZERS = ("descent", "momentum", "adam")
@@ -91,12 +91,6 @@ def test_initialisations_are_ordered_by_the_loss_at_the_start():
     assert min(correlations("absolute_after_20", within)) > 0.6 and max(correlations("zico", within)) < -0.1
     assert np.abs([correlations(name, within, loss="cross_entropy") for name in ("kappa", "forecast")]).max() < 0.55
     assert -0.35 < min(correlations("chi_1", within)) < max(correlations("chi_1", within)) < -0.2
-
-
-def test_beside_the_loss_at_the_start_kappa_is_worth_as_much():
-    beyond = {name: correlations(name, partial) for name in ("kappa", "forecast", "forecast_kp")}
-    assert np.min(np.subtract(beyond["kappa"], beyond["forecast"])) > -0.01
-    assert np.min(np.subtract(beyond["kappa"], beyond["forecast_kp"])) > -0.01
 
 
 def test_the_lead_of_the_forecast_over_all_networks():
@@ -297,29 +291,6 @@ def test_the_two_networks_that_come_first():
     assert 180 < a[1] / b[1] < 250
     assert b[1] < a[1] and b[2] < a[2]
     assert says(TEXT, f"after {a[3]:.0f} steps; ... after {b[3]:.0f}.")
-
-
-def first_under(curve, goal):
-    return next((i for i, y in enumerate(curve) if y is not None and y < goal), np.inf)
-
-
-def test_one_network_rate_by_rate():
-    """On the slider of the chapter, and in the tables of its further experiments."""
-    frames = slider(FIRST)
-    rates = [*frames]
-    assert (rates[0], rates[len(rates) // 2], rates[-1]) == ("0.25", "2", "6")  # what is drawn where nothing moves
-    steps = {}
-    for rate, ((_, network), (_, linear), (_, (goal, _))) in frames.items():
-        steps[float(rate)] = first_under(network, goal)
-        assert steps[float(rate)] <= first_under(linear, goal)
-        assert float(rate) <= 2 or first_under(linear, goal) == np.inf
-    assert max(steps[5], steps[6]) < min(steps[rate] for rate in steps if rate < 5)
-    by_rate = {float(rate): [*map(float, steps)] for rate, *steps in words_of(FURTHER, "steps to the goal; inf")}
-    assert by_rate[8][0] == np.inf and by_rate[2][1] < np.inf == by_rate[3][1]
-    largest = {float(line[0]): [*map(float, line[1:])] for line in words_of(FURTHER, "the largest eigenvalue after")}
-    assert 20 < largest[6][0] < 50 and 0.4 < largest[6][3] < largest[6][2] < 0.6  # after 40 and 20 steps
-    assert [allowed for *_, allowed in largest.values()] == pytest.approx([1, 0.5, 0.33])
-    assert all(0.9 * allowed < late < 1.1 * allowed for *_, late, allowed in largest.values())
 
 
 def test_short_forecasts_are_roughly_right_and_long_ones_too_long():
