@@ -45,8 +45,8 @@ def test_perceptrons_by_width():
     shares = [row[-1] for row in cells(SECOND, "condition number, means over 5 networks; share")]
     assert f"and {shares[-1]:.2f} of" in TEXT and all(0.8 < share <= 1.02 for share in shares)
     _, raw, _, middle, low, high = zip(*cells(SECOND, "means over 5 networks; BN improves"), strict=True)
-    means = f"({min(middle):.0f} to {max(middle):.0f} in the mean of a width)"
-    assert f"by {min(low):.0f} to {max(high):.0f} {means}." in FURTHER
+    ends = min(low), max(high), min(middle), max(middle)
+    assert says(FURTHER, "by {:.0f} to {:.0f} ({:.0f} to {:.0f} in", *ends)
     widths, plain, affine, evaluated = zip(*cells(SECOND, "means over 5 networks; evaluation mode"), strict=True)
     assert widths[0] == 16
     assert evaluated[0] > raw[0] and evaluated[-1] < raw[-1] / 10

@@ -125,8 +125,7 @@ def test_layers_with_better_inputs_learn_faster(taken, six):
     kappas = np.stack(six["linear"], 1)
     assert (kappas.argmin(2) == 2).all()
     agree = ((kappas[..., 0] > kappas[..., 1]) == (alone[..., 0] > alone[..., 1])).sum()
-    assert TEXT.count(f"the one with the larger $\\kappa$ is the slower in {agree} of 12 cases") == 1
-    assert f"The one with the larger $\\kappa$ is the slower in {agree} of" in TEXT
+    assert TEXT.count(f"in {agree} of 12 cases") == 2
     assert f"from {alone[0, 0, 2]:.0f} to {alone[0, 1, 2]:.0f}." in TEXT
     assert (start[:, 1] < start[:, 0]).tolist() == [True, False, True, True, True, True]
     ratios = from_lower[:, 0] / from_lower[:, 1]
