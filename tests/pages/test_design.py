@@ -238,8 +238,7 @@ def test_in_batches_with_cross_entropy():
     assert "| {:.2f} to {:.2f} |".format(*ends(descent)) in TEXT
     assert "| {:.2f} to {:.2f} |".format(*ends(adam)) in TEXT
     assert "are {:.1f} to {:.1f} times".format(*ends(descent)) in prose("notebooks/your-own-network-further")
-    said = "are {:.1f} to {:.1f} times".format(*ends(adam))
-    assert said in prose("notebooks/what-predicts-training") and said == "are 1.3 to 1.4 times as"
+    assert "are {:.1f} to {:.1f} times".format(*ends(adam)) in prose("notebooks/what-predicts-training")
     assert f"within {max(descent) / min(descent):.2f} of" in TEXT
     for one, other in product(FREE, FREE):
         _, low, high = speedups(rows[1], one, other, horizon=LONG)
