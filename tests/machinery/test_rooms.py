@@ -154,7 +154,7 @@ def test_importing_the_library_loads_neither_the_book_nor_what_few_need():
     loaded = "import sys, gnlib; print(*{name.partition('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True, cwd=ROOT)
     assert "gnlib" in done.stdout.split()
-    heavy = {"gnbook", "pandas", "dask", "papermill", "matplotlib", "tqdm", "pooch"}
+    heavy = {"gnbook", "pandas", "dask", "papermill", "matplotlib", "pooch"}
     assert not heavy & set(done.stdout.split())
 
 
