@@ -2,25 +2,11 @@
 
 import pytest
 
-from tests.oracles import network, normal, samples
+from tests.oracles import normal
 
 LAYERS = ["plain", "fixed scale and shift", "affine", "affine at its start", "scales of zero", "shifts of zero"]
 layers = pytest.mark.parametrize("layer", LAYERS)
 epsilons = pytest.mark.parametrize("eps", [0.0, 1e-5, 2.0])
-
-
-def case(shape, kind="plain"):
-    d, m, k, n = shape
-    x = samples(n, d, rank=2 if kind == "low rank" else None, seed=2)
-    if kind == "constant feature":
-        x[:, 0] = 0.7
-    elif kind == "repeated samples":
-        x[n // 2] = x[0]
-    elif kind == "a sample at zero":
-        x[0] = 0
-    elif kind == "off centre":
-        x += 100
-    return network((d, m, k), seed=1), x
 
 
 def options(layer, m):

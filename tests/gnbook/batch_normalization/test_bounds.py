@@ -8,7 +8,8 @@ from gnbook.batch_normalization.bounds import batch_norm_bound, batch_norm_limit
 from gnbook.batch_normalization.gauss_newton import batch_norm_gauss_newton
 
 from gnlib import SecondMoment, condition_number, linear_gauss_newton
-from tests.gnbook.batch_normalization.cases import case, epsilons, layers, options
+from tests.gnbook.batch_normalization.cases import epsilons, layers, options
+from tests.hidden_layers import case
 from tests.oracles import network, normal, spectrum, with_spectrum
 
 

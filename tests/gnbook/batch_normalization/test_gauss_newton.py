@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn import functional
 
 from gnlib import GaussNewton, condition_number
-from tests.gnbook.batch_normalization.cases import case, epsilons, layers, options
-from tests.hidden_layers import shapes, special
+from tests.gnbook.batch_normalization.cases import epsilons, layers, options
+from tests.hidden_layers import case, shapes, special
 from tests.oracles import assert_same_nonzero_spectrum, autograd_gram, network, normal, orthogonal, spectrum
 
 modes = pytest.mark.parametrize("mode", ["train", "eval"])

@@ -89,9 +89,9 @@ def test_signed_sums_are_the_definition_and_the_least_constant_of_a_contraction(
 
 @pytest.mark.claim("Signed sums", verdict="holds")
 @instances
-@given(seeds, st.integers(1, 4), st.integers(1, 4), st.integers(13, 16), st.booleans())
-def test_many_slices_are_bounded_from_both_sides_and_semi_definite_ones_exactly(seed, d1, d2, d3, definite):
-    slices = gaussian(seed, d3, d1, d2)
+@given(seeds, st.integers(1, 4), st.integers(1, 4), st.integers(13, 16), st.booleans(), st.sampled_from([1e-2, 1.0]))
+def test_many_slices_are_bounded_from_both_sides_and_semi_definite_ones_exactly(seed, d1, d2, d3, definite, size):
+    slices = size * gaussian(seed, d3, d1, d2)
     if definite:
         slices = slices @ slices.mT * gaussian(seed + 1, d3).sign()[:, None, None]
     norms = []

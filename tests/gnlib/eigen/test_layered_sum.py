@@ -70,20 +70,6 @@ def test_the_ends_are_those_of_the_matrix(d, widths, k, spread, skip):
     assert_right(iterate(op), op)
 
 
-def test_the_steps_of_both_precisions_count(monkeypatch):
-    iterate_once, steps = LayeredBlocks.iterate, []
-
-    def count(self, *arguments, **options):
-        pair = iterate_once(self, *arguments, **options)
-        steps.append(pair.steps)
-        return pair
-
-    monkeypatch.setattr(LayeredBlocks, "iterate", count)
-    result = iterate(linear_gauss_newton(network(60, [70, 70, 70], 8), moment(60)))
-    assert all(steps) and len(steps) == 4  # in single and in double precision, at either end
-    assert result.method.endswith(f"layers, {sum(steps[:2])} and {sum(steps[2:])} steps")
-
-
 @pytest.mark.parametrize("seed", range(30))
 def test_what_is_claimed_is_right(seed):
     """Random networks of every kind, with bottlenecks, graded layers and null outputs: right or refused."""
@@ -185,23 +171,6 @@ def test_what_single_precision_does_not_resolve_is_left_to_double():
 def test_an_iteration_that_does_not_converge_is_left_to_double():
     op = linear_gauss_newton(network(60, [70] * 3, 8), moment(60))
     assert iterate(op, max_steps=1) is None
-
-
-@pytest.mark.parametrize(
-    ("d", "widths", "spread", "expected"),
-    [
-        (500, [500, 500], 0.0, True),
-        (400, [500, 500], 0.0, False),  # forming the factors is cheap
-        (500, [500], 0.0, False),  # one of them
-        (500, [500, 1200], 0.0, False),  # the layers are large
-        (500, [500, 500], 3.0, True),
-        (500, [500, 500], 9.0, False),  # single precision would not do
-    ],
-)
-def test_which_networks_single_precision_is_for(d, widths, spread, expected):
-    op = linear_gauss_newton(network(d, widths, 3), moment(d, spread=spread))
-    assert layered_sum.is_wide(Terms(op), Limits()) is expected
-    assert ("layers" in condition_number(op).method) is expected
 
 
 def test_what_it_refuses_is_found_in_double_precision():
