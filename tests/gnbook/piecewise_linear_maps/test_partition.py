@@ -78,7 +78,5 @@ def test_what_is_no_plane_and_empty_boxes_are_refused():
     layer, plane = Layer(normal(3, 4, seed=1), normal(3, seed=2), 0.1), Layer(normal(4, 2, seed=3), normal(4, seed=4))
     with pytest.raises(ValueError, match="the first layer takes 4 inputs; a partition is one of a plane"):
         partition([layer])
-    assert len(partition([plane, layer])) == 2
-    for box in ((1, -1, -1, 1), (0, 0, 0, 1), (0, 1, 0, float("inf")), (float("nan"), 1, 0, 1)):
-        with pytest.raises(ValueError, match="left < right and bottom < top"):
-            partition([plane], box)
+    with pytest.raises(ValueError, match="left < right and bottom < top"):
+        partition([plane], (1, -1, -1, 1))

@@ -10,12 +10,6 @@ from torch import nn
 X, LABELS = blocks.load(6, 8)
 
 
-def test_images_are_standardised_channel_by_channel():
-    assert X.shape == (6, 3, 4, 4) and len(LABELS) == 6
-    assert X.mean((0, 2, 3)).tolist() == pytest.approx([0.0] * 3, abs=1e-12)
-    assert X.std((0, 2, 3)).tolist() == pytest.approx([1.0] * 3)
-
-
 def test_the_three_kinds_differ_in_seven_blocks():
     without, usual, zero = (blocks.fresh(kind, 0, 2) for kind in blocks.KINDS)
     assert [len(blocks.residual_blocks(net)) for net in (without, usual, zero)] == [7, 7, 7]
@@ -59,9 +53,3 @@ def test_a_training_starts_where_its_kind_does_and_ends_lower():
     start = blocks.fresh("start at zero", 1, 2).train()
     assert len(losses) == 9 and losses[-1] < losses[0] and np.isfinite(losses).all()
     assert not torch.equal(next(net.parameters()), next(start.parameters()))
-
-
-@pytest.mark.bad_input
-def test_an_unknown_kind():
-    with pytest.raises(ValueError, match="kind is 'zero'; one of 'without skips', 'usual start', 'start at zero'"):
-        blocks.fresh("zero", 0, 2)

@@ -34,9 +34,3 @@ def test_medians_of_two_digits():
 
 def test_layers_have_an_eighth_of_the_weights_of_kaiming():
     assert descent.small_layers(200, seed=1, count=2).std().item() == pytest.approx((2 / 200) ** 0.5 / 8, rel=0.02)
-
-
-@pytest.mark.bad_input
-def test_an_unknown_target():
-    with pytest.raises(ValueError, match="target is 'hard'; one of 'random', 'easy' was expected"):
-        descent.loss_after(1, LAYERS[0], "hard")
