@@ -2,11 +2,10 @@
 
 from itertools import pairwise
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-from gnbook.piecewise_linear_maps.partition import draw_partition, partition
+from gnbook.piecewise_linear_maps.partition import partition
 from gnbook.shared.piecewise_linear import Layer, affine_products
 
 from tests.oracles import normal
@@ -60,17 +59,6 @@ def test_layers_without_kinks_cut_nothing():
     layers = [Layer(normal(3, 2, seed=1), normal(3, seed=2)), Layer(normal(3, 3, seed=3), normal(3, seed=4), 1.0, 2.0)]
     ((first,), (second,)) = partition(layers, BOX)
     assert first.area == pytest.approx(AREA) and len(second.vertices) == 4
-
-
-def test_the_drawing_shows_each_cell_once_and_the_edges_of_each_layer():
-    steps = partition(layers_of(NETWORKS[0], 0), BOX)
-    figure, axis = plt.subplots()
-    draw_partition(axis, steps)
-    faces, *edges = axis.collections
-    assert len(faces.get_paths()) == len(steps[-1]) and len(edges) == len(steps) - 1
-    assert axis.get_xlim() == BOX[:2] and axis.get_ylim() == BOX[2:]
-    assert len({tuple(color) for color in faces.get_facecolor()}) == len(steps[0])
-    plt.close(figure)
 
 
 @pytest.mark.bad_input
