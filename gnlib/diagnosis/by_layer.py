@@ -76,18 +76,11 @@ def shares_of(problem: Problem) -> Shares:
     sizes: dict[str, int] = defaultdict(int)
     for name, parameter in problem.networks[0].parameters.items():
         sizes[problem.layer_of(name)] += parameter.numel()
-    return Shares(
-        tuple(
-            Share(
-                layer=layer,
-                parameters=size,
-                trace=trace[layer],
-                largest=largest[layer],
-                smallest=smallest[layer],
-            )
-            for layer, size in sizes.items()
-        )
+    layers = (
+        Share(layer=name, parameters=size, trace=trace[name], largest=largest[name], smallest=smallest[name])
+        for name, size in sizes.items()
     )
+    return Shares(tuple(layers))
 
 
 def _by_layer(problem: Problem, values: Mapping[str, float]) -> dict[str, float]:

@@ -2,9 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from numbers import Integral
-from time import perf_counter
 
 import torch
 from jaxtyping import Float
@@ -42,8 +41,6 @@ class Forecast:
         share of the weights that weight decay would take in these steps, which the linear model leaves out
     optimizer
         name of the optimiser
-    seconds
-        wall-clock time of kernels and decompositions, and of all the rest
     """
 
     losses: Float[Tensor, " steps"]
@@ -54,7 +51,6 @@ class Forecast:
     after: int
     decay: float
     optimizer: str
-    seconds: tuple[float, float] = field(default=(0.0, 0.0))
 
     @property
     def diverges(self) -> bool:
@@ -115,7 +111,7 @@ def forecast_of(
     _check(rate, steps, after)
     optimizer = optimizer or "sgd"
     networks: Sequence[Network] = problem.networks
-    loss, memory, begun = problem.loss, problem.memory, perf_counter()
+    loss, memory = problem.loss, problem.memory
     leaves = {name: p.detach().clone() for name, p in (networks[0].parameters | networks[0].frozen).items()}
     own = optimizer.param_groups[0]["lr"] if isinstance(optimizer, Optimizer) else None
     made = optimizer_of(optimizer, networks[0], leaves, float(rate or own or 1.0))
@@ -135,7 +131,7 @@ def forecast_of(
     if linear is None or after:
         networks = replace_parameters(networks, {name: leaves[name] for name in networks[0].parameters})
         linear = linearise(networks, loss, made, leaves, memory, kernel)
-    rule, decomposed = rule_of(made), perf_counter()
+    rule = rule_of(made)
     losses, kept = follow(linear.space, rule, steps - after)
     return Forecast(
         losses=torch.tensor([*real, *losses], dtype=torch.float64),
@@ -146,7 +142,6 @@ def forecast_of(
         after=after,
         decay=1 - (1 - rule.rate * made.param_groups[0]["weight_decay"]) ** steps,
         optimizer=name_of(optimizer),
-        seconds=(decomposed - begun, perf_counter() - decomposed),
     )
 
 

@@ -121,18 +121,9 @@ def preconditioner_of(
 def preconditioned_gram(networks: Sequence[Network], factors: Factors | None, memory: float) -> Float[Tensor, "nk nk"]:
     r"""Return :math:`\frac1n J P^{-1} J^\top` for a diagonal P.
 
-    With factors for each parameter no product of two Gram matrices gives a layer's part, so all columns of the
-    Jacobian are formed, some at a time: :math:`p (nk)^2` operations, where the structured Gram matrix may take fewer by
-    a factor of the width.
-
-    Parameters
-    ----------
-    networks
-        that have been tried, one for each batch
-    factors
-        :math:`P^{-1}` by name of the parameter; None for all ones
-    memory
-        GiB that may be used
+    With factors :math:`P^{-1}` for each parameter no product of two Gram matrices gives a layer's part, so all columns
+    of the Jacobian are formed, some at a time: :math:`p (nk)^2` operations, where the structured Gram matrix may take
+    fewer by a factor of the width.
     """
     if factors is None:
         return gram_of(networks, memory)

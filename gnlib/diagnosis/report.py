@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
 
 import torch
 from torch.optim import Optimizer
@@ -90,30 +89,6 @@ class Report:
         if self.forecast is not None:
             lines += self.forecast.lines()
         return [*lines, Line("cost", f"{self.seconds:.2g} s", f"{self.gib:.2g} GiB of matrices")]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all numbers, in types that JSON has."""
-        return {
-            "samples": self.samples,
-            "outputs": self.outputs,
-            "parameters": self.parameters,
-            "loss": self.loss,
-            "squared_error": _as_dict(self.squared_error),
-            "condition": _as_dict(self.condition),
-            "full": self.full,
-            "rates": [
-                {"optimizer": r.optimizer, "rate": r.rate, "left": r.left(STEPS), "largest": r.largest}
-                for r in self.rates
-            ],
-            "layers": [{**share._asdict(), "difference": share.difference} for share in self.layers.layers],
-            "found": [list(line) for line in (*self.culprits.lines(), *self.remarks)],
-            "suggestions": [
-                {"what": s.what, **_as_dict(s.after), "pace": s.pace and s.pace._asdict()} for s in self.suggestions
-            ],
-            "forecast": None if self.forecast is None else _forecast_as_dict(self.forecast),
-            "seconds": self.seconds,
-            "gib": self.gib,
-        }
 
     def __str__(self) -> str:
         """Return the page as text."""
@@ -222,25 +197,9 @@ def _of_rank(report: Report) -> str:
     return "linearised, the network cannot fit all targets: look at what was found"
 
 
-def _forecast_as_dict(forecast: Forecast) -> dict[str, Any]:
-    names = ("trusted", "rate", "stable_rate", "unreachable", "optimizer")
-    return {"losses": forecast.losses.tolist(), **{name: getattr(forecast, name) for name in names}}
-
-
 def _kappa(c: ConditionNumber) -> str:
     return f"{c.value:.4g}" if c.resolved else f"at least {c.value:.1e}"
 
 
 def _ends(c: ConditionNumber) -> str:
     return f"{c.largest:.4g} to {c.smallest:.4g}, kappa {_kappa(c)}"
-
-
-def _as_dict(c: ConditionNumber) -> dict[str, Any]:
-    return {
-        "kappa": c.value,
-        "largest": c.largest,
-        "smallest": c.smallest,
-        "rank": c.rank,
-        "relative_error": c.residual,
-        "resolved": c.resolved,
-    }

@@ -79,13 +79,8 @@ def suggestions_for(
     now has after 1,000 steps of the optimiser at half of its largest stable rate; without targets, the condition
     number. Samples to drop are none of these, and are named in any case, the last.
 
-    Parameters
-    ----------
-    problem, shares, culprits
-        a network, and where its condition number comes from
-    optimizer
-        with its settings and without its state, which a changed network has not; gradient descent if there is none.
-        Those that divide by the size of gradients give each layer a rate already, so none is suggested for them
+    An optimiser counts with its settings and without its state, which a changed network has not. One that divides by
+    the size of gradients gives each layer a rate already, so none is suggested for it.
     """
     trials = [*_changed(problem)] if is_cheap(problem) else []
     if isinstance(optimizer, str):

@@ -5,10 +5,6 @@ eigenvalue within :math:`\|r_i\|` of each value. The error of the first one is m
 the rest of the spectrum is known to lie beyond some :math:`\beta`: by elimination of the rest, the end of G is no
 further out than that of :math:`\Theta \pm R^\top R / |\theta_1 - \beta|` (Temple and Kato, for a block). The last of
 the Ritz values, less its own error, stands for :math:`\beta`.
-
->>> import torch
->>> round(largest_eigenvalue(torch.diag(torch.tensor([1.0, 2.0, 4.0]).double())).value, 8)
-4.0
 """
 
 from collections.abc import Callable
@@ -58,10 +54,8 @@ def largest_eigenvalue(
     Examples
     --------
     >>> import torch
-    >>> from gnlib.operators import KroneckerSum
-    >>> left, right = torch.eye(2).double()[None], torch.diag(torch.tensor([1.0, 3.0]).double())[None]
-    >>> round(largest_eigenvalue(KroneckerSum(left, right, torch.eye(2).double())).value, 6)
-    3.0
+    >>> round(largest_eigenvalue(torch.diag(torch.tensor([1.0, 2.0, 4.0]).double())).value, 8)
+    4.0
     """
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(operator.shape[0], min(2, operator.shape[0]), generator=generator, dtype=torch.float64)

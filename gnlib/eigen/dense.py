@@ -27,7 +27,7 @@ def dense_ends(matrix: Float[Tensor, "p p"], rank: int | None = None) -> Conditi
     """
     matrix = as_symmetric(matrix, "The matrix")
     values = torch.linalg.eigvalsh(matrix).flip(0)
-    p, largest = len(values), values[0].item()
+    p = len(values)
     threshold = p * EPS * values.abs().max().item()
     if threshold == 0:
         raise ValueError("The matrix is zero: it has no eigenvalue to divide by. Check the weights and the data.")
@@ -41,16 +41,26 @@ def dense_ends(matrix: Float[Tensor, "p p"], rank: int | None = None) -> Conditi
     smallest = values[rank - 1].item()
     if smallest <= 0:
         raise ValueError(f"Eigenvalue number {rank} is {smallest:.1e}, not positive; the rank given is too large.")
+    return ends_of(values.flip(0), rank, method=f"dense eigenvalues, {source}")
+
+
+def ends_of(
+    ascending: Float[Tensor, " p"], rank: int | None = None, *, rounding: float = 0.0, method: str
+) -> ConditionNumber:
+    """Return both ends of all eigenvalues of a matrix, of which each has this rounding relative to the largest."""
+    p, largest = len(ascending), ascending[-1].item()
+    rank = numerical_rank(ascending, p) if rank is None else rank
+    smallest, zeros = ascending[-rank].item(), ascending[: p - rank]
     # The eigenvalues that count as zero measure the error of the smallest one that does not: either rounding put them
     # where they are, and moves that one as much, or they are not zero and the rank is wrong.
-    gap = smallest / max(values[rank:].abs().max().item() if rank < p else 0.0, EPS * largest)
+    gap = smallest / max(zeros.abs().max().item() if len(zeros) else 0.0, EPS * largest)
     return ConditionNumber(
         largest=largest,
         smallest=smallest,
         rank=rank,
         gap=gap,
-        residual=1 / gap,
-        method=f"dense eigenvalues, {source}",
+        residual=1 / gap + rounding * largest / smallest,
+        method=method,
     )
 
 

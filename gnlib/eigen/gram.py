@@ -24,16 +24,6 @@ class Gram(NamedTuple):
     rank: int | None = None
 
 
-def is_of_full_rank(gram: Gram, limits: Limits) -> bool:
-    """Whether the matrix may have full rank; the iteration finds out if it has."""
-    return gram.rank in (None, len(gram.matrix))
-
-
-def is_large(gram: Gram, limits: Limits) -> bool:
-    """Whether all eigenvalues take longer than two of them."""
-    return len(gram.matrix) > DENSE_UP_TO
-
-
 def dense(gram: Gram, limits: Limits) -> ConditionNumber:
     """Return both ends from all eigenvalues."""
     return dense_ends(gram.matrix, rank=gram.rank)

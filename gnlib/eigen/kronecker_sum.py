@@ -66,11 +66,6 @@ class Terms:
         return NullSpace(null_outputs, null_inputs)
 
 
-def is_small(terms: Terms, limits: Limits) -> bool:
-    """Whether forming the matrix is faster than anything else."""
-    return terms.size <= DENSE_UP_TO
-
-
 def dense(terms: Terms, limits: Limits) -> ConditionNumber:
     """Return both ends from all eigenvalues of the matrix, which is formed."""
     left, right, scale = terms.factors

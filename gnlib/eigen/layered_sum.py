@@ -33,11 +33,6 @@ FITS_SINGLE = 1e15  # entries of the factors whose products stay far from the en
 WHITE_SHARE = 0.1  # of the tolerance, left to data that are not quite white
 
 
-def is_layered(terms: Terms, limits: Limits) -> bool:
-    """Whether there are layers to multiply by."""
-    return isinstance(terms.op, LayeredSum)
-
-
 def is_wide(terms: Terms, limits: Limits) -> bool:
     """Whether forming the factors in double precision is likely to cost more than the iteration."""
     op = terms.layered

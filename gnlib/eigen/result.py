@@ -19,15 +19,7 @@ class NotConvergedError(RuntimeError):
 
 
 class NotResolvedError(ArithmeticError):
-    """The smallest non-zero eigenvalue is lost in the rounding of double precision.
-
-    Examples
-    --------
-    >>> lost = ConditionNumber(largest=1.0, smallest=1e-15, rank=5, gap=4.0, residual=0.25, method="by hand")
-    >>> float(lost)
-    Traceback (most recent call last):
-    gnlib.eigen.result.NotResolvedError: The condition number is at least 8.0e+14 but its smallest eigenvalue is ...
-    """
+    """The smallest non-zero eigenvalue is lost in the rounding of double precision."""
 
 
 @dataclass(frozen=True)

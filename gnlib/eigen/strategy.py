@@ -12,35 +12,30 @@ from gnlib.eigen import gram, kronecker_sum, layered_sum
 from gnlib.eigen.gram import Gram
 from gnlib.eigen.kronecker_sum import Terms
 from gnlib.eigen.result import ConditionNumber, Limits, NotConvergedError
+from gnlib.operators import LayeredSum
 
 Operand = TypeVar("Operand")
 
 
-def _always(operand: object, limits: Limits) -> bool:
-    return True
-
-
 @dataclass(frozen=True)
 class Method(Generic[Operand]):
-    """A way to both ends of a spectrum, which `ends` returns, or None where it turned out not to work."""
+    """A way to both ends of a spectrum, which `ends` returns, or None where it turned out not to work.
+
+    It applies where its result is right, and pays where the methods further down are likely to be slower.
+    """
 
     name: str
     ends: Callable[[Operand, Limits], ConditionNumber | None]
-    applies: Callable[[Operand, Limits], bool] = _always  # whether its result is right for an operand
-    pays: Callable[[Operand, Limits], bool] = _always  # whether the methods further down are likely to be slower
+    applies: Callable[[Operand, Limits], bool] = lambda operand, limits: True
+    pays: Callable[[Operand, Limits], bool] = lambda operand, limits: True
 
 
 def find_ends(
     operand: Operand, methods: Sequence[Method[Operand]], limits: Limits, method: str | None = None
 ) -> ConditionNumber:
-    """Return both ends of a spectrum by the first of the methods that suits the operand, or by the one that is named.
+    """Return both ends of a spectrum by the first method that suits the operand, or by the one named.
 
-    Raises
-    ------
-    ValueError
-        A method that is not in the list, or does not apply.
-    NotConvergedError
-        A named method that does not work for this operand, or an iteration with no method after it.
+    A named method that does not apply is a `ValueError`, one that does not work a `NotConvergedError`.
     """
     names = list(dict.fromkeys(m.name for m in methods))
     if method is not None and method not in names:
@@ -65,14 +60,19 @@ def _within_first_layer(terms: Terms, limits: Limits) -> ConditionNumber:
 
 KRONECKER_SUM: tuple[Method[Terms], ...] = (
     Method("first layer", _within_first_layer, applies=layered_sum.has_narrow_first_layer),
-    Method("layers", layered_sum.iteration, applies=layered_sum.is_layered, pays=layered_sum.is_wide),
-    Method("dense", kronecker_sum.dense, pays=kronecker_sum.is_small),
+    Method("layers", layered_sum.iteration, lambda t, _: isinstance(t.op, LayeredSum), pays=layered_sum.is_wide),
+    Method("dense", kronecker_sum.dense, pays=lambda t, _: t.size <= kronecker_sum.DENSE_UP_TO),
     Method("blocks", kronecker_sum.blocks, applies=kronecker_sum.is_block_diagonal),
     Method("iteration", kronecker_sum.iteration, applies=kronecker_sum.is_regular),
     Method("dense", kronecker_sum.dense),
 )
 
 GRAM: tuple[Method[Gram], ...] = (
-    Method("iteration", gram.iteration, applies=gram.is_of_full_rank, pays=gram.is_large),
+    Method(
+        "iteration",
+        gram.iteration,
+        applies=lambda g, _: g.rank in (None, len(g.matrix)),
+        pays=lambda g, _: len(g.matrix) > gram.DENSE_UP_TO,
+    ),
     Method("dense", gram.dense),
 )

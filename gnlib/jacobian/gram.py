@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gnlib.files import progress
 from gnlib.jacobian.network import Network, count_rows
-from gnlib.jacobian.plan import COLUMNS, TILE, Group, Layer, Plan, label_progress, plan_of
+from gnlib.jacobian.plan import COLUMNS, TILE, Group, Layer, Plan, plan_of
 from gnlib.jacobian.record import FactoredRows, Structure, factored_rows, structures_of
 
 DENSE = 0.8  # share of columns that are not zero, above which it takes longer to pack them than to multiply all
@@ -52,9 +52,8 @@ def layered_gram(
     structures, rows = structures_of(networks), count_rows(networks)
     plan = plan_of(networks, structures, memory, result=rows)
     gram = torch.zeros(rows, rows, dtype=torch.float64, device=networks[0].x.device)
-    label = label_progress(networks, structures, plan)
     for group in plan.groups:
-        blocks, columns, layers = _columns_of(networks, structures, plan, group, label, wide=COLUMNS)
+        blocks, columns, layers = _columns_of(networks, structures, plan, group, wide=COLUMNS)
         if root is not None:
             for name, part in group.columns.items():
                 own = _trace_of_columns(columns[name], part, parameters[name], root)
@@ -111,7 +110,6 @@ def _columns_of(
     structures: Sequence[Structure],
     plan: Plan,
     group: Group,
-    label: str = "Jacobian",
     *,
     wide: float = math.inf,
 ) -> tuple[list[Float[Tensor, "nk g"]], dict[str, Float[Tensor, "nk g"]], list["FactoredLayer"]]:
@@ -134,7 +132,7 @@ def _columns_of(
         own = {name: c[first:stop].unflatten(0, (network.units, -1)) for name, c in columns.items()}
         with network.as_template():
             parts = factored_rows(network, structure, names, plan.units, plan.outputs)
-            for some in progress(parts, label, steps):
+            for some in progress(parts, "Jacobian", steps):
                 for name, part in group.columns.items():
                     _write_columns(own[name][some.units, some.outputs], network, structure, some, name, part)
                 for layer in layers:

@@ -11,6 +11,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from gnlib.jacobian.network import Mode, Network
-from gnlib.jacobian.trial import network_of, networks_of, share_parameters
+from gnlib.jacobian.trial import network_of
 
 Batch = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
 Inputs = Batch | list[Batch] | DataLoader[Any]
@@ -50,25 +51,30 @@ def read_batches(x: Inputs, y: Any = None) -> tuple[list[Batch], Any]:
     return x, y
 
 
-def networks_on(
+def networks_of(
     module: nn.Module,
-    batches: list[Batch],
+    x: Batch | list[Batch],
     output: Callable[..., Tensor] | None = None,
     mode: Mode | None = None,
     memory: float = 4.0,
 ) -> list[Network]:
-    """Return the function of a module on its batches: one network, or one a batch where they cannot be joined."""
-    if not isinstance(module, nn.Module) or not any(isinstance(batch, Mapping | tuple) for batch in batches):
-        return networks_of(module, batches, output, mode, memory)  # type: ignore[arg-type]
-    layouts, packed = zip(*map(_pack, batches), strict=True)
-    if len({*layouts}) == 1:
-        return networks_of(Packed(module, layouts[0]), [*packed], output, mode, memory)
-    return share_parameters(
-        [
-            network_of(Packed(module, layout), tensor, output, mode, memory)
-            for layout, tensor in zip(layouts, packed, strict=True)
-        ]
-    )
+    """Return the function of a module on its batches: one network if all samples are independent and of one shape.
+
+    Otherwise there is a network for each batch, and all of them share the parameters and the buffers of the first.
+    """
+    batches: list[Any] = x if isinstance(x, list) else [x]
+    modules, kinds = [module] * len(batches), [getattr(batch, "shape", [None])[1:] for batch in batches]
+    if isinstance(module, nn.Module) and any(isinstance(batch, Mapping | tuple) for batch in batches):
+        kinds, batches = map(list, zip(*map(_pack, batches), strict=True))
+        modules = [Packed(module, layout) for layout in kinds]
+    first = network_of(modules[0], batches[0], output, mode, memory)
+    if len(batches) > 1 and not first.coupled and all(kind == kinds[0] for kind in kinds):
+        whole = network_of(modules[0], torch.cat(batches), output, mode, memory)
+        if not whole.coupled:  # which a first batch of one sample does not tell
+            return [whole]
+    others = [network_of(*call, output, mode, memory) for call in zip(modules[1:], batches[1:], strict=True)]
+    shared: dict[str, Any] = dict(parameters=first.parameters, frozen=first.frozen, buffers=first.buffers)
+    return [first, *(replace(network, **shared) for network in others)]
 
 
 class Layout(NamedTuple):

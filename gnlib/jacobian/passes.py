@@ -89,18 +89,9 @@ def jvp(networks: Sequence[Network], direction: Factors, memory: float) -> Float
 class GramOperator(SymmetricOperator):
     r"""The matrix :math:`\frac1n R^\top J J^\top R` of networks, one for each batch.
 
-    Row `i * r + a` belongs to column a of the root of sample i. Without a root it is :math:`\frac1n J J^\top`, of size
-    `nk`. A product takes a backward pass, for the gradient of the weighted outputs, and two more to get from there to
-    the change of the outputs along that gradient.
-
-    Parameters
-    ----------
-    networks
-        the networks
-    memory
-        GiB for the activations of the samples that are taken together
-    root
-        R, block-diagonal with a block for each sample, such as a root of the second derivative of a loss
+    Row `i * r + a` belongs to column a of the root of sample i, such as one of the second derivative of a loss; without
+    a root it is :math:`\frac1n J J^\top`, of size `nk`. A product takes a backward pass, for the gradient of the
+    weighted outputs, and two more to get from there to the change of the outputs along that gradient.
     """
 
     def __init__(self, networks: Sequence[Network], memory: float, root: Float[Tensor, "n k r"] | None = None) -> None:
@@ -113,9 +104,7 @@ class GramOperator(SymmetricOperator):
         return torch.stack([self._product(column) for column in columns.unbind(1)], 1).view(v.shape)
 
     def _product(self, v: Float[Tensor, " r"]) -> Float[Tensor, " r"]:
-        if self._root is None:
-            weights = v.view(-1, self._networks[0].outputs)
-            return jvp(self._networks, vjp(self._networks, self._memory)(weights), self._memory).flatten()
-        weights = (self._root @ v.view(len(self._root), -1, 1))[..., 0]
-        change = jvp(self._networks, vjp(self._networks, self._memory)(weights), self._memory)
-        return (self._root.mT @ change[..., None]).flatten()
+        root, networks = self._root, self._networks
+        weights = v.view(-1, networks[0].outputs) if root is None else (root @ v.view(len(root), -1, 1))[..., 0]
+        change = jvp(networks, vjp(networks, self._memory)(weights), self._memory)
+        return change.flatten() if root is None else (root.mT @ change[..., None]).flatten()

@@ -1,7 +1,6 @@
 """Plan the way of each layer to the Gram matrix within some memory, and estimate operations, seconds and bytes."""
 
 import math
-import sys
 from collections.abc import Sequence
 from numbers import Real
 from time import perf_counter
@@ -226,18 +225,7 @@ class Cost(NamedTuple):
 def cost_of(networks: Sequence[Network], memory: float, *, probe: bool = True) -> Cost:
     """Return the cost of the Gram matrix of networks, with seconds if a few passes may be timed."""
     structures = structures_of(networks)
-    return _cost(networks, structures, plan_of(networks, structures, memory, result=count_rows(networks)), probe)
-
-
-def label_progress(networks: Sequence[Network], structures: Sequence[Structure], plan: Plan) -> str:
-    """Return the label of a progress bar: with an estimate, if it is seen and may stand there for ten seconds."""
-    if not sys.stderr.isatty() or _cost(networks, structures, plan, probe=False).operations < LONG:
-        return "Jacobian"
-    cost = _cost(networks, structures, plan, probe=True)
-    return f"Jacobian, about {cost.seconds:.2g} s and {cost.gib:.2g} GiB"
-
-
-def _cost(networks: Sequence[Network], structures: Sequence[Structure], plan: Plan, probe: bool) -> Cost:
+    plan = plan_of(networks, structures, memory, result=count_rows(networks))
     network, structure, rows = networks[0], structures[0], count_rows(networks)
     layers = layers_of(network, structure)
     known = {name: layer for layer in layers for name in layer.names}

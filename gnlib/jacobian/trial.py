@@ -7,8 +7,7 @@ derivative shows them all.
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,40 +24,6 @@ PERIOD = 65537  # after which the noise of large weights repeats: drawing takes 
 WORKING = 2**25  # bytes that calls on a few samples take; twice as fast as with memory that is new at each call
 WRAPPERS = nn.DataParallel, nn.parallel.DistributedDataParallel
 RANDOM = "The outputs change from call to call: a random function has no Jacobian; fix its noise"
-
-
-def networks_of(
-    module: nn.Module,
-    x: Tensor | Sequence[Tensor],
-    output: Callable[..., Tensor] | None = None,
-    mode: Mode | None = None,
-    memory: float = 4.0,
-) -> list[Network]:
-    """Return the network of a module on a batch, or on several.
-
-    Batches become one network if their samples are independent and of one shape. Otherwise there is a network for each
-    batch, and all of them share the parameters and the buffers of the first.
-    """
-    if not isinstance(x, list | tuple) or not x:
-        return [network_of(module, x, output, mode, memory)]  # type: ignore[arg-type]
-    first = network_of(module, x[0], output, mode, memory)
-    if len(x) == 1:
-        return [first]
-    if not first.coupled and all(isinstance(batch, Tensor) and batch.shape[1:] == x[0].shape[1:] for batch in x):
-        whole = network_of(module, torch.cat([*x]), output, mode, memory)
-        if not whole.coupled:  # which a first batch of one sample does not tell
-            return [whole]
-    others = [network_of(module, batch, output, mode, memory) for batch in x[1:]]
-    return share_parameters([first, *others])
-
-
-def share_parameters(networks: Sequence[Network]) -> list[Network]:
-    """Return networks of one module with the parameters and the buffers of the first of them."""
-    first, *others = networks
-    return [
-        first,
-        *(replace(n, parameters=first.parameters, frozen=first.frozen, buffers=first.buffers) for n in others),
-    ]
 
 
 @torch.inference_mode(False)

@@ -1,8 +1,10 @@
-"""Bounds for deep linear networks (Zhao 2024, sections 4.1 and 4.2, appendix E), a sharper one, and one from below.
+"""Bounds for deep linear networks (Zhao 2024, sections 4.1 and 4.2, appendix E), and a sharper one.
 
 All are evaluated on the range of the second moment (see `gnlib.linear.restrict_to_range`). Where the second moment is
 invertible that changes nothing; where it is not, it is the bound of the paper for the equivalent network of fewer
 inputs: still a bound, and a closer one.
+
+J. Zhao, S. P. Singh, A. Lucchi (2024), NeurIPS 37.
 """
 
 from collections.abc import Sequence
@@ -73,10 +75,6 @@ def zhao_lemma_1(weights: Sequence[Tensor], second_moment: Moment, skip: float =
 
     An equality where the data are white. Infinite where both W and V are singular.
 
-    References
-    ----------
-    J. Zhao, S. P. Singh, A. Lucchi (2024), NeurIPS 37, Lemma 1, Eq. 6.
-
     Examples
     --------
     >>> import torch
@@ -102,10 +100,6 @@ def zhao_lemma_2(weights: Sequence[Tensor], second_moment: Moment, skip: float =
     :math:`\sum_\ell \sigma_{\max}^2(A_\ell) \sigma_{\max}^2(B_\ell) / \sum_\ell \alpha_\ell`, which needs a single
     :math:`\alpha_\ell > 0`; the second is infinite where any :math:`\alpha_\ell = 0`.
 
-    References
-    ----------
-    J. Zhao, S. P. Singh, A. Lucchi (2024), NeurIPS 37, Lemma 2, Eq. 7.
-
     Examples
     --------
     >>> import torch
@@ -121,11 +115,7 @@ def zhao_lemma_2(weights: Sequence[Tensor], second_moment: Moment, skip: float =
 
 
 def zhao_lemma_2_terms(weights: Sequence[Tensor], second_moment: Moment, skip: float = 0.0) -> Lemma2Terms:
-    """Return the extreme eigenvalues that Lemma 2 combines.
-
-    References
-    ----------
-    J. Zhao, S. P. Singh, A. Lucchi (2024), NeurIPS 37, appendix E.
+    """Return the extreme eigenvalues that Lemma 2 combines (Zhao 2024, appendix E).
 
     Examples
     --------

@@ -12,11 +12,8 @@ from gnlib.checks import EPS, as_samples, as_symmetric, numerical_rank
 def second_moment(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
     """Return the second moment `x.T @ x / n` of samples held in rows.
 
-    The papers call it the covariance of the data; neither they nor this library subtract the mean.
-
-    References
-    ----------
-    J. Zhao, S. P. Singh, A. Lucchi (2024), NeurIPS 37, section 4.1.
+    The papers call it the covariance of the data (Zhao 2024, section 4.1); neither they nor this library subtract the
+    mean.
 
     Examples
     --------

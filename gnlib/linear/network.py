@@ -40,11 +40,7 @@ def linear_weights(widths: Sequence[int], *, generator: torch.Generator) -> list
 
 
 def linear_network(weights: Sequence[Tensor], x: Float[Tensor, "n d"], skip: float = 0.0) -> Float[Tensor, "n k"]:
-    """Return the outputs of the network, with `skip * eye(out, in)` added to every weight.
-
-    References
-    ----------
-    J. Zhao, S. P. Singh, A. Lucchi (2024), NeurIPS 37, section 4.3.
+    """Return the outputs of the network, with `skip * eye(out, in)` added to every weight (Zhao 2024, section 4.3).
 
     Examples
     --------

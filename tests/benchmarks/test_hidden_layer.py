@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from gnbook.shared.hidden_layer import leaky_relu_gram
 
 from gnlib import condition_number, linear_weights, load, whiten
-from gnlib.hidden_layer import leaky_relu_gram
 from tests.benchmarks.race import DEVICES, assert_same_ends, race, sizes
 from tests.oracles import leaky_relu_units, literal_eq_10
 

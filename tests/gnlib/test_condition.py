@@ -1,7 +1,6 @@
 """The condition number of networks and of large matrices: what a practitioner hands over, and what comes back."""
 
 import dataclasses
-import math
 
 import numpy as np
 import pytest
@@ -9,10 +8,6 @@ import torch
 from torch import nn
 
 from gnlib import GaussNewton, NotResolvedError, condition_number, linear_gauss_newton
-from gnlib.eigen.gram import Gram
-from gnlib.eigen.result import Limits
-from gnlib.eigen.strategy import GRAM as GRAM_METHODS
-from gnlib.eigen.strategy import find_ends
 from tests.oracles import normal, orthogonal, with_spectrum
 
 
@@ -24,23 +19,6 @@ def net(*layers, seed=0):
 
 def mlp(d=5, hidden=7, k=3, seed=0):
     return net(lambda: nn.Linear(d, hidden), nn.Tanh, lambda: nn.Linear(hidden, k), seed=seed)
-
-
-def cnn():
-    return net(
-        lambda: nn.Conv2d(2, 4, 3, padding=1),
-        nn.SiLU,
-        lambda: nn.Conv2d(4, 5, 3, stride=2),
-        nn.Tanh,
-        nn.Flatten,
-        lambda: nn.Linear(20, 3),
-    )
-
-
-def batch_normalised():
-    module = net(lambda: nn.Linear(5, 8), lambda: nn.BatchNorm1d(8), nn.Tanh, lambda: nn.Linear(8, 2))
-    module(2 * normal(30, 5, seed=7) + 1)  # gives the running statistics something to say
-    return module
 
 
 def singular_values(module, x, mode=None):
@@ -78,13 +56,6 @@ def test_an_mlp_has_the_singular_values_of_autograd(n, method):
     assert result.method.startswith(method)
     if method == GRAM:
         assert result.residual > 66**0.5 * 2.0**-52 * result.value  # the rounding of sums over 66 parameters
-
-
-def test_a_convolutional_network_has_the_singular_values_of_autograd():
-    module, x = cnn(), normal(6, 2, 6, 6, seed=2)
-    result = condition_number(module, x)
-    assert_singular_values(result, singular_values(module, x), 18)
-    assert result.method.startswith(GRAM)
 
 
 def test_more_outputs_than_parameters_leave_the_rank_of_the_parameters():
@@ -135,68 +106,15 @@ def test_condition_numbers_up_to_1e_22_by_construction(decades):
     assert gram.value < 100.0**decades
 
 
-@pytest.mark.parametrize("mode", ["eval", "train"])
-def test_both_functions_of_batch_normalisation(mode):
-    module, x = batch_normalised(), normal(6, 5, seed=8)
-    values = singular_values(module, x, mode)
-    module.train()
-    result = condition_number(module, x, mode=mode)
-    assert_singular_values(result, values, int((values > 1e-10 * values[0]).sum()))
-    assert module.training
+class Exponential(nn.Module):
+    def forward(self, x):
+        return x.exp()
 
 
-def test_an_output_is_chosen_by_a_function():
-    class Pair(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = mlp()
-
-        def forward(self, x):
-            return {"y": self.inner(x), "x": x}
-
-    x = normal(4, 5, seed=9)
-    result = condition_number(Pair(), x, output=lambda found: found["y"])
-    assert result.value == pytest.approx(condition_number(mlp(), x).value, rel=1e-12)
-
-
-def test_a_large_network_is_measured_by_the_iteration():
-    module, x = mlp(d=30, hidden=200, k=5), normal(110, 30, seed=10)
-    result = condition_number(GaussNewton(module, x).gram(), outputs=5, method="iteration")
-    assert_singular_values(result, singular_values(module, x), 550)
-    assert result.method.startswith("block iteration on the matrix")
-
-
-def test_a_single_precision_network_is_measured_in_double_precision():
-    x = normal(4, 5, seed=11)
-    module = mlp().float()
-    double = condition_number(mlp().float().double(), x.float().double())
-    assert condition_number(module, x.float()).value == pytest.approx(double.value, rel=1e-12)
-    assert next(module.parameters()).dtype == torch.float32
-
-
-@pytest.mark.parametrize("outputs", [1, 2, 10])
-def test_a_large_matrix_has_the_ends_that_it_was_given(outputs):
-    values = np.linspace(1e-4, 1, 520)
-    methods = [dataclasses.replace(GRAM_METHODS[0], pays=lambda *_: True), *GRAM_METHODS[1:]]  # as if it were larger
-    result = find_ends(Gram(with_spectrum(values, seed=12), outputs), methods, Limits())
-    assert result.largest == pytest.approx(1, rel=1e-8)
-    assert result.smallest == pytest.approx(1e-4, rel=1e-8)
-    assert result.rank == 520
-
-
-def test_a_rank_given_below_the_size_of_a_large_matrix():
-    values = np.append(np.zeros(20), np.linspace(1, 2, 500))
-    matrix = with_spectrum(values, seed=13)
-    for rank in (None, 500):
-        result = condition_number(matrix, rank=rank)
-        assert result.rank == 500
-        assert float(result) == pytest.approx(2, rel=1e-10)
-
-
-def test_a_rank_given_is_taken_though_the_matrix_has_more():
-    result = condition_number(with_spectrum(np.linspace(1, 2, 520), seed=14), rank=500)
-    assert result.rank == 500
-    assert result.smallest == pytest.approx(1 + 20 / 519, rel=1e-8)
+def test_outputs_may_be_changed_by_a_function():
+    module, x = mlp(), normal(4, 5, seed=9)
+    result = condition_number(module, x, output=lambda y: y.exp())
+    assert_singular_values(result, singular_values(nn.Sequential(module, Exponential()), x), 12)
 
 
 def test_a_given_full_rank_leaves_the_iteration_on():
@@ -283,12 +201,6 @@ def test_a_number_of_outputs_that_does_not_divide_the_size_is_refused(size, outp
 
 
 @pytest.mark.bad_input
-def test_a_network_without_data_is_refused():
-    with pytest.raises(TypeError, match="x is missing; a network is measured on samples"):
-        condition_number(mlp())
-
-
-@pytest.mark.bad_input
 @pytest.mark.parametrize("n", [4, 40])
 def test_too_little_memory_is_told_with_what_is_needed(n):
     x = normal(n, 5, seed=2)
@@ -306,14 +218,6 @@ def test_too_little_memory_for_the_singular_values_says_so():
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize("memory", [0.0, -1.0, math.nan])
-@pytest.mark.parametrize("n", [4, 40])
-def test_memory_that_is_no_amount_is_refused(memory, n):
-    with pytest.raises(ValueError, match=f"memory is {memory}; a positive number"):
-        condition_number(mlp(), normal(n, 5, seed=3), memory=memory)
-
-
-@pytest.mark.bad_input
 @pytest.mark.parametrize("n", [2, 40])
 def test_a_network_whose_jacobian_is_zero_is_refused(n):
     """Dead units, and a last layer that is frozen."""
@@ -326,41 +230,8 @@ def test_a_network_whose_jacobian_is_zero_is_refused(n):
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_weights_that_are_not_finite_are_refused(value):
-    module = mlp()
-    with torch.no_grad():
-        module[0].weight[0, 0] = value
-    with pytest.raises(ValueError, match=r"The parameter 0\.weight has 1 entries that are NaN or infinite"):
-        condition_number(module, normal(4, 5, seed=5))
-
-
-@pytest.mark.bad_input
-def test_complex_samples_and_weights_are_refused():
-    with pytest.raises(TypeError, match="x is complex"):
-        condition_number(mlp(), normal(4, 5, seed=6).to(torch.complex128))
-    with pytest.raises((TypeError, ValueError), match="complex"):
-        condition_number(nn.Linear(5, 3, dtype=torch.complex128), normal(4, 5, seed=6))
-
-
-@pytest.mark.bad_input
-def test_a_mode_has_to_be_said_where_it_matters():
-    with pytest.raises(ValueError, match="is in training mode; say which function is meant"):
-        condition_number(batch_normalised(), normal(6, 5, seed=7))
-
-
-@pytest.mark.bad_input
 @pytest.mark.parametrize("max_steps", [0, -3])
 def test_no_steps_are_refused_whatever_is_measured(max_steps):
     for operands in ((mlp(), normal(4, 5, seed=8)), (torch.eye(3),)):
         with pytest.raises(ValueError, match=f"max_steps is {max_steps}; at least one step"):
             condition_number(*operands, max_steps=max_steps)
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize("lowest", [-1e-6, -2.0])
-def test_a_large_matrix_that_is_indefinite_is_refused(lowest):
-    values = np.linspace(1, 2, 520)
-    values[0] = lowest
-    with pytest.raises(ValueError, match="The matrix has the negative eigenvalue"):
-        condition_number(with_spectrum(values, seed=9), outputs=2)

@@ -13,9 +13,16 @@ from gnlib.linear import bounds
 MODULES = sorted(
     module.name for module in pkgutil.walk_packages(gnlib.__path__, "gnlib.") if "__main__" not in module.name
 )
-# An error that only a hard problem shows, what is abstract, and steps and results of public functions.
+# Errors that only hard problems show, what is abstract, and steps and results of public functions.
 WITHOUT = {
-    *("NotConvergedError", "SymmetricOperator", "apply_kronecker_sum", "as_second_moment", "extreme_squares"),
+    *(
+        "NotConvergedError",
+        "NotResolvedError",
+        "SymmetricOperator",
+        "apply_kronecker_sum",
+        "as_second_moment",
+        "extreme_squares",
+    ),
     *("Lemma2", "Lemma2Terms", "gauss_newton_gram", "jacobian_blocks"),
 }
 PUBLIC = {

@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.checks import EPS, as_float64, as_hidden_layer
-from gnlib.hidden_layer import sum_over_units
+from gnbook.shared.hidden_layer import as_hidden_layer, sum_over_units
+from gnlib.checks import EPS, as_float64
 
 
 class NormalizedUnits(NamedTuple):
@@ -145,7 +145,7 @@ def batch_norm_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> Float
     Parameters
     ----------
     weights, x
-        as for :func:`gnlib.hidden_layer.leaky_relu_gram`, with at least two samples
+        as for :func:`gnbook.shared.hidden_layer.leaky_relu_gram`, with at least two samples
 
     Returns
     -------

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 import gnlib
+from gnbook.shared.hidden_layer import leaky_relu_gram
 from gnbook.shared.networks import FullyConnected
 from gnlib import GaussNewton
 
@@ -37,7 +38,7 @@ def free_directions(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> int:
 
 def spectrum(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> Float[Tensor, " q"]:
     """Return all eigenvalues of the Gram matrix in double precision."""
-    return torch.linalg.eigvalsh(gnlib.leaky_relu_gram(weights, x, 0.0)).flip(0)
+    return torch.linalg.eigvalsh(leaky_relu_gram(weights, x, 0.0)).flip(0)
 
 
 def three_ways(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> dict[str, Float[Tensor, " q"]]:

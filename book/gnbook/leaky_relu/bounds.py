@@ -17,7 +17,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnbook.shared.extremes import Interval, SpectrumBounds, ratio, resolved_squares
-from gnlib.checks import as_hidden_layer, as_samples
+from gnbook.shared.hidden_layer import as_hidden_layer
+from gnlib.checks import as_samples
 
 
 class Lemma4(NamedTuple):
@@ -59,7 +60,7 @@ def zhao_lemma_4(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: floa
     Raises
     ------
     ValueError
-        A slope outside [0, 1], or arguments that :func:`gnlib.hidden_layer.leaky_relu_gram` refuses.
+        A slope outside [0, 1], or arguments that :func:`gnbook.shared.hidden_layer.leaky_relu_gram` refuses.
     """
     if not 0 <= slope <= 1:
         raise ValueError(f"slope is {slope}; Lemma 4 is about slopes from 0 to 1 (leaky_relu_ends takes any).")
@@ -103,7 +104,7 @@ def leaky_relu_ends(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: f
     Raises
     ------
     ValueError
-        Arguments that :func:`gnlib.hidden_layer.leaky_relu_gram` refuses.
+        Arguments that :func:`gnbook.shared.hidden_layer.leaky_relu_gram` refuses.
     """
     v, w, x = as_hidden_layer(weights, x)
     hidden, derivative = _activations(v, x, slope)

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import gnlib
+from gnbook.shared.hidden_layer import leaky_relu_gram
 from gnbook.shared.training import train
 
 KINDS = {
@@ -49,7 +50,7 @@ def condition(weights: list[Tensor], x: Float[Tensor, "n d"], slope: float) -> g
     """Return the condition number; at slope 1 that of a linear network, whose rank is smaller."""
     if slope == 1:
         return gnlib.condition_number(gnlib.linear_gauss_newton(weights, gnlib.SecondMoment.from_data(x)))
-    return gnlib.condition_number(gnlib.leaky_relu_gram(weights, x, slope), outputs=len(weights[1]))
+    return gnlib.condition_number(leaky_relu_gram(weights, x, slope), outputs=len(weights[1]))
 
 
 def module_of(weights: list[Tensor], slope: float) -> nn.Sequential:

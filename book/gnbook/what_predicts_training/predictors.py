@@ -15,7 +15,7 @@ from gnbook.what_predicts_training.forecasts import fewest_steps
 from gnbook.what_predicts_training.spectral import Kernel, alignment, of_spectrum, weighted_residual
 from gnlib.diagnosis.preconditioner import NAMED, optimizer_of, preconditioned_gram, preconditioner_of, rule_of
 from gnlib.jacobian.gram import gram_of
-from gnlib.jacobian.inputs import networks_on
+from gnlib.jacobian.inputs import networks_of
 from gnlib.jacobian.passes import outputs_of, vjp
 from gnlib.losses import loss_of
 
@@ -61,7 +61,7 @@ class Start:
 
     def __init__(self, module: nn.Module, x: Tensor, y: Tensor, loss: str) -> None:
         self.module, self.x, self.y = module, x, y
-        self.networks = networks_on(module, [x], mode="train" if module.training else "eval", memory=MEMORY)
+        self.networks = networks_of(module, [x], mode="train" if module.training else "eval", memory=MEMORY)
         self.outputs = outputs_of(self.networks, MEMORY)
         self.loss = loss_of(loss, y, self.outputs)
         self.residual = self.loss.gradient(self.outputs)
@@ -144,7 +144,7 @@ class Start:
                 loss = self.loss.value(module(self.x.double()))
             share = loss / self.loss.value(self.outputs) if math.isfinite(loss) else math.inf
             if math.isfinite(loss):
-                networks = networks_on(module, [self.x], mode="train" if module.training else "eval", memory=MEMORY)
+                networks = networks_of(module, [self.x], mode="train" if module.training else "eval", memory=MEMORY)
                 aligned = alignment(gram_of(networks, MEMORY), self.kernel.targets)
         return {f"loss_after_{steps}": share, f"alignment_after_{steps}": aligned}
 

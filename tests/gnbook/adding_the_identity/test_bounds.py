@@ -16,8 +16,8 @@ from gnbook.adding_the_identity.bounds import (
 )
 from gnbook.shared.skips import skip_bounds
 
-from tests.gnbook.adding_the_identity.helpers import identity, singular, starts, taus, thousand
-from tests.strategies import attack, exact
+from tests.gnbook.adding_the_identity.helpers import singular, starts, taus, thousand
+from tests.strategies import exact
 
 
 def theorem_22(m):
@@ -33,26 +33,6 @@ def theorem_22(m):
 def test_theorem_22_is_evaluated_as_printed(n):
     for m in torch.cat([starts(n, n, 8) / 4, 3 * starts(n, n, 8)]):
         assert list(riedi_theorem_22(m)) == pytest.approx([b.item() for b in theorem_22(m)], rel=1e-9)
-
-
-@pytest.mark.parametrize("which", range(4))
-def test_attacks_attain_lemmas_17_and_21_and_theorem_22_and_do_not_pass_them(which):
-    def excess(m, rho):
-        before, after, (low, high) = singular(m), singular(m + rho * identity(3)), taus(m)
-        scale = before[:, 0] + rho
-        lemma_17 = (after[:, 0] - scale) / scale, (rho - before[:, 0] - after[:, -1]) / scale
-        above = after[:, 0] ** 2 - before[:, 0] ** 2 - rho * high - rho**2
-        below = before[:, -1] ** 2 + rho * low + rho**2 - after[:, -1] ** 2
-        return (*lemma_17, above / scale**2, below / scale**2)[which]
-
-    def ratio(m):
-        m = m * (0.45 / torch.linalg.matrix_norm(m, 2))[:, None, None]
-        s = singular(m + identity(2))
-        return s[:, 0] / s[:, -1] / theorem_22(m)[which]
-
-    for rho in (0.5, 2.0):
-        assert -1e-2 < attack(lambda m, rho=rho: excess(m, rho), starts(1, 3)) < 1e-12
-    assert (0.999 if which < 3 else 0.8) < attack(ratio, starts(2, 2)) < 1 + 1e-9
 
 
 @thousand
@@ -106,39 +86,19 @@ def test_a_width_of_one_and_weights_of_zero():
     assert not torch.stack(activated_singular_values(zero[0, :2], exact([1, 0]))).any()
 
 
-REFUSED = {
-    r"slope is .*; a number from -1 \(absolute value\) to 1 \(linear\)": [
-        lambda: hard_bound(0.1, 3, 1, -1.01),
-        lambda: hard_bound(0.1, 3, 1, math.nan),
-        lambda: riedi_theorem_32(0.1, 3, 1, 2.0),
-    ],
-    "Theorem 32 is about slopes from 0 to 1": [lambda: riedi_theorem_32(0.1, 3, 1, -0.5)],
-    r"for n = 3 the bounds are about weights below 1/n = 0\.333": [
-        lambda: riedi_lemma_29(1 / 3, 3),
-        lambda: hard_bound(-0.1, 3),
-        lambda: riedi_theorem_31(math.nan, 3, 1),
-    ],
-    "a width of at least 1 and a part of it were expected": [
-        lambda: hard_bound(0.01, 0),
-        lambda: hard_bound(0.01, 3, 4),
-        lambda: hard_bound(0.01, 3, -1),
-    ],
-    "All 3 units are inactive and have slope 0; nothing is left": [
-        lambda: hard_bound(0.1, 3, 3, 0.0),
-        lambda: riedi_theorem_31(0.1, 3, 3),
-    ],
-    "depth is 0; the skip goes around at least 1 layer": [lambda: hard_bound(0.1, 3, depth=0)],
-    "n singular values, none of them negative, and n slopes were expected": [
-        lambda: activated_singular_values(torch.ones(2), torch.ones(1)),
-        lambda: activated_singular_values(-torch.ones(1), torch.ones(1)),
-        lambda: activated_singular_values(torch.ones(1, 1), torch.ones(1, 1)),
-    ],
-}
+REFUSED = [
+    (lambda: hard_bound(0.1, 3, 1, -1.01), r"slope is .*; a number from -1 \(absolute value\) to 1 \(linear\)"),
+    (lambda: riedi_theorem_32(0.1, 3, 1, -0.5), "Theorem 32 is about slopes from 0 to 1"),
+    (lambda: riedi_lemma_29(1 / 3, 3), r"for n = 3 the bounds are about weights below 1/n = 0\.333"),
+    (lambda: hard_bound(0.01, 3, 4), "a width of at least 1 and a part of it were expected"),
+    (lambda: riedi_theorem_31(0.1, 3, 3), "All 3 units are inactive and have slope 0; nothing is left"),
+    (lambda: hard_bound(0.1, 3, depth=0), "depth is 0; the skip goes around at least 1 layer"),
+    (lambda: activated_singular_values(-torch.ones(1), torch.ones(1)), "n singular values, none of them negative"),
+]
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize("told", REFUSED)
-def test_arguments_outside_of_the_assumptions_are_refused(told):
-    for call in REFUSED[told]:
-        with pytest.raises(ValueError, match=told):
-            call()
+@pytest.mark.parametrize(("call", "told"), REFUSED)
+def test_arguments_outside_of_the_assumptions_are_refused(call, told):
+    with pytest.raises(ValueError, match=told):
+        call()

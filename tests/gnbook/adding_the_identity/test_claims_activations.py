@@ -7,7 +7,7 @@ import torch
 from gnbook.adding_the_identity.bounds import activated_singular_values
 
 from tests.gnbook.adding_the_identity.helpers import ROUNDING, masks, singular, starts, thousand
-from tests.strategies import attack, exact, gaussian
+from tests.strategies import attack, gaussian
 
 
 @pytest.mark.claim("Riedi Proposition 23", verdict="holds")
@@ -28,17 +28,6 @@ def test_a_relu_leaky_or_not_increases_no_singular_value(matrices, slope):
     for d in masks(matrices.shape[-1], slope):
         for product in (matrices * d, matrices * d[:, None]):
             assert (singular(product) <= s + ROUNDING * s[:, :1]).all()
-
-
-@pytest.mark.claim("Riedi Lemma 24", verdict="holds")
-@pytest.mark.parametrize("slope", [0.0, 0.3, -0.8])
-def test_an_attack_does_not_make_an_activation_increase_a_singular_value(slope):
-    d = exact([slope, 1.0, slope, 1.0])
-
-    def excess(m):
-        return ((singular(m * d) - singular(m)) / singular(m)[:, :1]).max(-1).values
-
-    assert -1e-3 < attack(excess, starts(5, 4)) < ROUNDING
 
 
 @pytest.mark.claim("Any activation", verdict="holds")
@@ -78,17 +67,6 @@ def test_an_attack_attains_the_products_with_the_slopes_and_does_not_pass_them(n
     assert -1e-3 < attack(excess, starts(15, n), gaussian(16, 48, n)) < ROUNDING
 
 
-@pytest.mark.claim("Any activation", verdict="holds")
-def test_an_attack_attains_the_product_of_the_condition_numbers():
-    d = exact([0.5, 1.0, 1.0])
-
-    def excess(m):
-        before, after = singular(m), singular(m * d)
-        return (after[:, 0] / after[:, -1]) / (2 * before[:, 0] / before[:, -1]) - 1
-
-    assert -1e-2 < attack(excess, starts(6, 3), steps=300) < 1e-9
-
-
 @pytest.mark.claim("Riedi Proposition 25", verdict="holds")
 @thousand
 @pytest.mark.parametrize("slope", [0.0, 0.4, -1.0])
@@ -101,16 +79,6 @@ def test_squared_singular_values_fall_by_the_squares_of_the_columns_switched_off
         assert (((s**2).sum(1) - (moved**2).sum(1) - lost).abs() <= slack).all()
         assert (((s**2 - moved**2).abs().sum(1) - lost).abs() <= slack).all()
         assert (((s - moved) ** 2).sum(1) <= (1 - slope) ** 2 * columns + slack).all()
-
-
-@pytest.mark.claim("Riedi Proposition 25", verdict="holds")
-def test_an_attack_attains_eq_82():
-    d = exact([0.0, 0.0, 1.0])
-
-    def excess(m):
-        return ((singular(m) - singular(m * d)) ** 2).sum(1) / (m[..., :2] ** 2).sum((1, 2)) - 1
-
-    assert -1e-2 < attack(excess, starts(7, 3), steps=300) < ROUNDING
 
 
 @pytest.mark.claim("Riedi Proposition 26", verdict="holds")

@@ -1,8 +1,4 @@
-"""Riedi 2022, section 4, statements 14 to 22: singular values under a skip.
-
-Bounds are tried on a thousand matrices, hostile ones among them, and attacked: gradient ascent on the excess of the
-bounded over the bound, from many starts.
-"""
+"""Riedi 2022, section 4, statements 14 to 22: singular values under a skip, on a thousand matrices."""
 
 import itertools
 import math
@@ -14,8 +10,8 @@ from gnbook.adding_the_identity.singular_values import derivatives, follow, one_
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.gnbook.adding_the_identity.helpers import ROUNDING, THOUSAND, identity, singular, starts, taus, thousand
-from tests.strategies import EPS, a_hundred, attack, exact, gaussian, instances, orthogonal, seeds
+from tests.gnbook.adding_the_identity.helpers import ROUNDING, THOUSAND, identity, singular, taus, thousand
+from tests.strategies import EPS, exact, gaussian, instances, orthogonal, seeds
 
 RHOS = [0.0, 1e-3, 0.3, 1.0, 2.0, 30.0]
 
@@ -52,14 +48,6 @@ def test_the_norm_of_the_symmetric_part_is_at_most_that_of_the_matrix(matrices):
     assert (norm <= 2 * singular(matrices)[:, 0] + slack).all()
 
 
-@pytest.mark.claim("Riedi Definition 15 and Eq. 69", verdict="holds")
-def test_an_attack_attains_eq_69():
-    def excess(m):
-        return torch.maximum(-taus(m)[0], taus(m)[1]) / (2 * singular(m)[..., 0]) - 1
-
-    assert -1e-3 < attack(excess, starts(0, 3)) < ROUNDING
-
-
 @pytest.mark.claim("Riedi Theorem 16", verdict="holds if")
 @pytest.mark.claim("Riedi Eq. 73", verdict="holds if")
 @thousand
@@ -72,21 +60,6 @@ def test_theorem_16_for_skips_that_are_not_negative_and_its_square_root_where_th
         slack = ROUNDING * scale + ROUNDING**0.5 * (below < 1e-9 * scale**2)
         assert ((below < 0) | (below.clamp_min(0).sqrt() <= s + slack)).all()
         assert (s <= above.clamp_min(0).sqrt() + slack).all() and (above.clamp_min(0).sqrt() <= scale + slack).all()
-
-
-@pytest.mark.claim("Riedi Theorem 16", verdict="holds if")
-@pytest.mark.parametrize("n", [2, 4])
-def test_an_attack_attains_theorem_16_and_does_not_pass_it(n):
-    def excess(m, logarithm, side):
-        rho = logarithm.exp()[:, None]
-        change = singular(m + rho[..., None] * identity(n)) ** 2 - singular(m) ** 2 - rho**2
-        bound = rho * taus(m)[side][:, None]
-        scale = singular(m)[:, :1] ** 2 + rho**2
-        return ((change - bound if side else bound - change) / scale).max(-1).values
-
-    for side in (0, 1):
-        best = attack(lambda m, r, side=side: excess(m, r, side), starts(1, n), gaussian(2, 48))
-        assert -1e-3 < best < ROUNDING
 
 
 def breaks_theorem_16(m, rho):
@@ -142,13 +115,6 @@ def test_a_number_below_zero_falls_for_any_smaller_skip_and_is_the_same_at_minus
     assert singular(m + 1) == singular(m) == 0.5 and singular(m + 1.01) > singular(m)
 
 
-@pytest.mark.claim("Riedi, all singular values increase", verdict="holds if")
-def test_of_a_gaussian_layer_as_many_singular_values_begin_by_falling_as_by_rising():
-    slopes = torch.stack([one_sided_derivatives(gaussian(seed, 15, 15)).right for seed in range(200)])
-    assert (slopes < 0).double().mean().item() == pytest.approx(0.5, abs=5 * 0.5 / 3000**0.5)
-    assert slopes.std().item() == pytest.approx(15**-0.5, rel=0.1)
-
-
 def both(seed, n, t):
     """Return a matrix with eigenvalue t whose eigenvector is a right singular vector too, and that vector."""
     q = orthogonal(seed, n)
@@ -167,18 +133,6 @@ def test_an_eigenvector_that_is_a_singular_vector_stays_both(seed, n, t, rho):
     assert (moved @ w - (t + rho) * w).norm() <= slack
     assert (moved.mT @ (moved @ w) - (t + rho) ** 2 * w).norm() <= slack
     assert (singular(moved) - abs(t + rho)).abs().min() <= slack
-
-
-@pytest.mark.claim("Riedi Lemma 18", verdict="fails")
-@instances
-@given(seeds, st.integers(2, 5), st.sampled_from([-2.0, -0.5, 0.1, 1.0, 3.0]))
-def test_an_eigenvector_is_a_right_singular_vector_only_if_the_transpose_has_it_too(seed, n, t):
-    q, m = orthogonal(seed, n), gaussian(seed + 1, n, n)
-    m[1:, 0], m[0, 0] = 0, t
-    m, w = q @ m @ q.mT, q[:, 0]
-    residual = m.mT @ (m @ w) - t**2 * w
-    assert residual.norm().item() == pytest.approx(abs(t) * (m.mT @ w - t * w).norm().item(), rel=1e-6, abs=1e-10)
-    assert residual.norm() > 1e-8
 
 
 NILPOTENT = exact([[0, 1], [0, 0]])
@@ -209,39 +163,12 @@ def test_extreme_slopes_belong_to_vectors_that_are_both(seed, n, t, rho):
 
 
 @pytest.mark.claim("Riedi Lemma 19", verdict="holds if")
-@thousand
-def test_no_slope_exceeds_one_and_those_near_one_belong_to_near_eigenvectors(matrices):
-    for m in matrices[::4]:
-        v, s, uh = torch.linalg.svd(m)
-        cosines = (v * uh.mT).sum(0)
-        assert (cosines.abs() <= 1 + ROUNDING).all()
-        for sign in (1, -1):  # |M u - s u| = s |v - u|, and |v - u|^2 = 2 - 2 cos
-            distance = (m @ uh.mT - sign * s * uh.mT).norm(dim=0)
-            torch.testing.assert_close(
-                distance**2, s**2 * (2 - 2 * sign * cosines), rtol=0, atol=(1e-12 * s[0] ** 2).item()
-            )
-
-
-@pytest.mark.claim("Riedi Lemma 19", verdict="holds if")
 def test_at_a_triple_singular_value_a_vector_of_slope_one_need_not_be_an_eigenvector_with_that_eigenvalue():
     m, w = torch.diag(exact([1, 1, -1])), exact([0, 0, 1])
     left, right = one_sided_derivatives(m)
     assert left[1] == right[1] == 1  # the second one is differentiable
     assert (m.mT @ (m @ w) == w).all() and (m @ w == -w).all()
     assert [singular(m + rho * identity(3))[1].item() for rho in (-0.25, 0.25)] == [0.75, 1.25]
-
-
-@pytest.mark.claim("Riedi Lemma 19", verdict="holds if")
-@a_hundred
-@given(seeds)
-def test_two_equal_singular_values_with_a_derivative_of_one_have_eigenvectors_only(seed):
-    angles = gaussian(seed, 2)
-    for angle in (*angles.tolist(), 0.0):
-        c, s = math.cos(angle), math.sin(angle)
-        for m in (exact([[c, -s], [s, c]]), exact([[c, s], [s, -c]])):  # every 2 x 2 matrix with s_1 = s_2 = 1
-            left, right = one_sided_derivatives(m)
-            if (left - right).abs().max() < 1e-9 and right[0] > 1 - 1e-12:
-                assert (m - identity(2)).norm() < 1e-5
 
 
 def breaks_lemma_20(m, rho_0, rho):
@@ -264,24 +191,6 @@ def breaks_at_a_zero(m):
     return any(breaks_lemma_20(m, rho, rho + 1) for rho in zeros(m).tolist())
 
 
-@pytest.mark.claim("Riedi Lemma 20", verdict="fails")
-@pytest.mark.parametrize("rho", [-2.0, -0.1, 0.01, 0.5, 3.0])
-def test_there_its_singular_value_leaves_zero_like_a_parabola(rho):
-    s = singular(NILPOTENT + rho * identity(2))
-    assert s[1].item() == pytest.approx(rho**2 / s[0].item(), rel=1e-12)
-    assert s[1] < abs(rho) * 0.91
-
-
-@pytest.mark.claim("Riedi Lemma 20", verdict="fails")
-def test_of_gaussian_layers_with_a_zero_every_one_breaks_it():
-    found = 0
-    for seed in range(100):
-        m = gaussian(seed, 3, 3)  # an odd number: there is a real eigenvalue
-        found += breaks_at_a_zero(m)
-        assert not breaks_at_a_zero(m + m.mT) and not breaks_at_a_zero(m[:1, :1])
-    assert found == 100
-
-
 @pytest.mark.claim("Riedi Lemma 20, no zero without an eigenvector", verdict="holds")
 @pytest.mark.claim("Zeros", verdict="holds")
 @thousand
@@ -297,22 +206,6 @@ def test_a_singular_value_vanishes_where_there_is_a_real_eigenvalue_alone_and_le
         distinct = min([1.0, *((pairs[i] - pairs[j]).abs().item() for i in range(len(m)) for j in range(i))])
         if distinct > 1e-3 * max(norm, 1e-9) and norm > 0:
             assert len(zeros(m)) == (pairs.imag.abs() < 1e-9 * norm).sum()
-
-
-@pytest.mark.claim("Riedi Lemma 20, no zero without an eigenvector", verdict="holds")
-def test_an_attack_does_not_make_a_layer_without_real_eigenvalues_singular():
-    """With eigenvalues 0.3 +- i, s_2 is |0.3 + rho + i| over the condition number of the basis, or more."""
-    bases, rotation = starts(3, 2) + 2 * identity(2), exact([[0.3, -1], [1, 0.3]])
-
-    def layers(basis):
-        return basis @ rotation @ torch.linalg.inv(basis)
-
-    def excess(basis, rho):
-        s = singular(layers(basis) + rho[:, None, None] * identity(2))[:, 1]
-        return (1 + (0.3 + rho) ** 2).sqrt() / torch.linalg.cond(basis) / s - 1
-
-    assert -1e-2 < attack(excess, bases, gaussian(4, 48), steps=100) < 1e-9
-    assert all(len(zeros(m)) == 0 for m in layers(bases))
 
 
 @pytest.mark.claim("One-sided derivatives", verdict="holds")

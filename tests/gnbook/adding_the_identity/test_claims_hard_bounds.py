@@ -7,8 +7,8 @@ import pytest
 import torch
 from gnbook.adding_the_identity.bounds import hard_bound, riedi_lemma_29, riedi_theorem_31, riedi_theorem_32
 
-from tests.gnbook.adding_the_identity.helpers import ROUNDING, identity, instances, masks, singular, starts, thousand
-from tests.strategies import attack, exact, gaussian
+from tests.gnbook.adding_the_identity.helpers import ROUNDING, identity, instances, masks, singular, thousand
+from tests.strategies import exact, gaussian
 
 
 def bounded(matrices):
@@ -44,14 +44,6 @@ def test_the_norm_is_at_most_the_width_times_the_largest_entry(matrices):
     assert singular(3 * torch.ones(n, n, dtype=torch.float64))[0].item() == pytest.approx(3 * n)
 
 
-@pytest.mark.claim("Riedi Lemma 27", verdict="holds")
-def test_an_attack_attains_lemma_27():
-    def excess(theta):
-        return singular(theta.tanh())[:, 0] / 3 - 1
-
-    assert -1e-2 < attack(excess, starts(8, 3), steps=300, rate=0.1) < ROUNDING
-
-
 @pytest.mark.claim("Riedi Lemma 28", verdict="holds")
 @pytest.mark.parametrize("n", range(1, 6))
 @pytest.mark.parametrize("depth", [1, 2, 4])
@@ -60,12 +52,6 @@ def test_products_of_layers_have_no_larger_entries(n, depth):
         entry = part / n
         largest = products(n, entry, depth).abs().amax().item()
         assert largest <= entry * part ** (depth - 1) * (1 + ROUNDING) <= entry * (1 + ROUNDING)
-
-
-@pytest.mark.claim("Riedi Lemma 28", verdict="holds")
-def test_slopes_above_one_would_break_it():
-    weight, slope = exact([[1]]), exact([[2]])
-    assert (slope @ weight).item() > 1
 
 
 @pytest.mark.claim("Riedi Lemma 29", verdict="holds")
@@ -78,24 +64,6 @@ def test_with_a_skip_singular_values_stay_around_one(n, depth):
         assert 0 < lower and upper < 2
         assert (lower <= s[:, -1] + ROUNDING).all() and (s[:, 0] <= upper + ROUNDING).all()
         assert (s[:, 0] / s[:, -1] <= upper / lower * (1 + 1e-9)).all()
-
-
-def weights(theta, n, part):
-    return theta.tanh() * part / n
-
-
-@pytest.mark.claim("Riedi Lemma 29", verdict="holds")
-def test_an_attack_attains_both_ends_of_eq_86_but_not_their_quotient():
-    n, part = 3, 0.6
-    lower, upper = riedi_lemma_29(part / n, n)
-
-    def ends(theta):
-        return singular(weights(theta, n, part) + identity(n))
-
-    assert -1e-2 < attack(lambda t: ends(t)[:, 0] / upper - 1, starts(9, n), rate=0.1) < ROUNDING
-    assert -1e-2 < attack(lambda t: 1 - ends(t)[:, -1] / lower, starts(9, n), rate=0.1) < ROUNDING
-    best = attack(lambda t: ends(t)[:, 0] / ends(t)[:, -1], starts(9, n), rate=0.1)
-    assert 0.95 * hard_bound(part / n, n) < best <= hard_bound(part / n, n) * (1 + 1e-9) < 0.7 * upper / lower
 
 
 @pytest.mark.claim("Riedi Theorem 30", verdict="holds")
@@ -158,22 +126,6 @@ def test_at_the_edge_of_its_assumption_eq_90_divides_by_zero(n, m, c):
         assert condition((layer + identity(n)) * d, n - m) <= (1 + c * n) / (1 - c * n) * (1 + 1e-9)
 
 
-@pytest.mark.claim("Riedi Theorem 31, Eq. 89", verdict="holds if")
-@pytest.mark.claim("Riedi Theorem 31, Eq. 90", verdict="holds if")
-@pytest.mark.claim("Riedi Theorem 31, Eq. 91", verdict="holds if")
-def test_an_attack_on_the_bounds_for_the_relu_gets_nowhere_near():
-    n, m = 3, 1
-    d = exact([0.0, 1.0, 1.0])
-    for i, part in enumerate([0.12, 0.3, 0.16]):
-        bound = riedi_theorem_31(part / n, n, m)[i]
-
-        def ratio(theta, part=part, bound=bound):
-            s = singular((weights(theta, n, part) + identity(n)) * d)
-            return s[:, 0] / s[:, n - m - 1] / bound
-
-        assert 0.1 < attack(ratio, starts(10, n), steps=80, rate=0.1) < 0.9
-
-
 def leaky_cases(n, slopes):
     """Yield the entry, the number of inactive units, the slope and the true condition numbers."""
     for part, slope in itertools.product([0.0, 0.05, 0.5, 0.9], slopes):
@@ -201,22 +153,6 @@ def test_each_bound_for_the_leaky_relu(n):
     assert min(finite) > 0
 
 
-@pytest.mark.claim("Riedi Theorem 32, Eq. 100", verdict="holds")
-@pytest.mark.claim("Riedi Theorem 32, Eq. 101", verdict="holds")
-def test_an_attack_on_the_bounds_for_the_leaky_relu_does_not_reach_them():
-    n, m, part, slope = 5, 2, 0.3, 0.95
-    d = exact([slope] * m + [1.0] * (n - m))
-    bounds = riedi_theorem_32(part / n, n, m, slope)
-
-    def kappa(theta):
-        s = singular((weights(theta, n, part) + identity(n)) * d)
-        return s[:, 0] / s[:, -1]
-
-    best = attack(kappa, starts(11, n), rate=0.1)
-    assert [best / bound < 0.95 for bound in bounds] == [True, True]
-    assert best > 1.3
-
-
 @pytest.mark.claim("Riedi, absolute value against ReLU", verdict="fails")
 @thousand
 def test_after_a_relu_the_condition_number_is_never_larger_than_after_an_absolute_value(matrices):
@@ -242,20 +178,6 @@ def test_the_hard_bound_for_any_slope_and_depth(n, slope):
 
 
 @pytest.mark.claim("Hard bound, any slope", verdict="holds")
-@pytest.mark.parametrize("slope", [-1.0, 0.0, 0.3])
-def test_an_attack_on_the_hard_bound(slope):
-    n, m, part = 3, 1, 0.6
-    d = exact([1.0, 1.0, slope])
-    bound = hard_bound(part / n, n, m, slope)
-
-    def excess(theta):
-        s = singular((weights(theta, n, part) + identity(n)) * d)
-        return s[:, 0] / s[:, n - 1 if slope else n - m - 1] / bound - 1
-
-    assert -0.5 < attack(excess, starts(12, n), rate=0.1) < 1e-9
-
-
-@pytest.mark.claim("Hard bound, any slope", verdict="holds")
 def test_it_is_attained_by_nine_weights_of_one_size():
     signs = exact([[-1, -1, 1], [-1, -1, 1], [1, 1, 1]])
     kappa = condition(signs / 9 + identity(3), 3).item()
@@ -272,12 +194,3 @@ def test_for_a_given_frobenius_norm_it_is_attained_by_a_diagonal_matrix(n):
         m[0, 0], m[1, 1] = a, -(a + r**2)
         assert m.norm().item() == pytest.approx(r)
         assert condition(m + identity(n), n).item() == pytest.approx(hard_bound(r / n, n), rel=1e-9)
-
-
-@pytest.mark.claim("Hard bound, any slope", verdict="holds")
-@thousand
-def test_the_step_of_its_proof_from_the_frobenius_norm(matrices):
-    n = matrices.shape[-1]
-    for r in (0.05, 0.5, 0.99):
-        m = matrices / matrices.flatten(1).norm(dim=1).clamp_min(1e-300)[:, None, None] * r
-        assert (condition(m + identity(n), n) <= hard_bound(r / n, n) * (1 + 1e-9) + (n == 1)).all()

@@ -1,11 +1,8 @@
 """Singular values along families of square matrices: derivatives, zeros, branches."""
 
-import math
-
 import mpmath
 import pytest
 import torch
-from gnbook.adding_the_identity.bounds import riedi_theorem_22, shifted_singular_values
 from gnbook.adding_the_identity.singular_values import derivatives, follow, one_sided_derivatives, zeros
 
 from tests.gnbook.adding_the_identity.helpers import identity
@@ -77,15 +74,6 @@ def test_branches_of_a_symmetric_matrix_are_straight_lines(n, seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_branches_of_a_family_with_fixed_singular_vectors_are_straight_lines(seed):
-    at_zero, slopes = normal(6, seed=seed).abs(), normal(6, seed=seed + 10)
-    u, v = orthogonal(6, 6, seed=seed), orthogonal(6, 6, seed=seed + 1)
-    paths = follow(v * at_zero @ u.mT, GRID.clamp_min(0)[20:], v * slopes @ u.mT)
-    order = at_zero.argsort(descending=True)
-    torch.testing.assert_close(paths.branches, (at_zero + GRID[20:, None] * slopes)[:, order], rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("seed", range(3))
 def test_branches_are_the_singular_values_and_smooth_and_their_product_is_the_determinant(seed):
     m, fine = normal(5, 5, seed=seed), torch.linspace(-3, 3, 401, dtype=torch.float64)
     paths = follow(m, fine)
@@ -153,19 +141,13 @@ def test_a_branch_that_touches_zero_stays_on_its_side():
 
 
 # Wrong arguments
-EVERY = [derivatives, one_sided_derivatives, zeros, lambda m: follow(m, GRID), riedi_theorem_22]
 REFUSED = [
-    *((call, torch.ones(shape), "matrix has shape .*; a square matrix was expected.*skip_bounds")
-      for call in (*EVERY, lambda m: shifted_singular_values(m, 1.0)) for shape in ((2, 3), (4,), (2, 2, 2))),
+    (derivatives, torch.ones(2, 3), "matrix has shape .*; a square matrix was expected.*skip_bounds"),
     (derivatives, torch.eye(3), "Singular values 1 to 3 are equal.*one_sided_derivatives returns"),
-    (derivatives, torch.diag(torch.tensor([3.0, 1.0, -1.0])), "Singular values 2 to 3 are equal"),
     (derivatives, torch.diag(torch.tensor([2.0, 0.0])), "Singular value 2 is zero"),
-    (derivatives, torch.tensor([[math.nan]]), "matrix has 1 entries that are NaN or infinite"),
     (lambda m: follow(m, GRID, torch.eye(2)), torch.eye(3), r"direction has shape \(2, 2\); that of matrix"),
-    (lambda m: shifted_singular_values(m, math.inf), torch.eye(2), "skip is inf; a finite number was expected"),
-    *((lambda m, t=t: follow(m, t), torch.eye(2), "parameters has shape .*; a list of increasing numbers was expected")
-      for t in (torch.tensor([0.0, 1.0, 1.0]), torch.tensor([1.0, 0.0]), torch.zeros(2, 2))),
-]  # fmt: skip
+    (lambda m: follow(m, -GRID), torch.eye(2), "parameters has shape .*; a list of increasing numbers was expected"),
+]
 
 
 @pytest.mark.bad_input

@@ -7,7 +7,7 @@ from gnbook.deep_nonlinear.chain import Elementwise, Skip
 from hypothesis import strategies as st
 from torch import nn
 
-from tests.strategies import exact, gaussian, seeds
+from tests.strategies import gaussian, seeds
 
 ACTIVATIONS = [
     nn.ReLU,
@@ -84,7 +84,3 @@ def spectrum(network, x):
     rows = jacobian(network, x)
     values = torch.linalg.svdvals(rows) ** 2 / len(x)
     return torch.cat([values, values.new_zeros(len(rows) - len(values))])
-
-
-def two_by_two(*entries):
-    return exact(entries).view(2, 2)

@@ -47,28 +47,6 @@ def test_so_does_that_of_any_network(make, shape, name):
     assert 0 < head_floor(network, x, network.get_submodule(name)) <= smallest
 
 
-class Tied(nn.Module):
-    """cos(w x) w, one weight used twice."""
-
-    def __init__(self):
-        super().__init__()
-        self.below, self.head = linear(1, 1, 0), linear(1, 1, 0)
-        self.head.weight = self.below.weight
-
-    def forward(self, x):
-        return self.head(self.below(x).cos())
-
-
-@pytest.mark.claim("Linear head", verdict="holds")
-def test_a_head_that_shares_its_weights_does_not():
-    network, x = Tied(), torch.ones(1, 1, dtype=torch.float64)
-    with torch.no_grad():
-        network.head.weight.fill_(0.8603335890193797)  # where w cos w is largest
-    smallest = gnlib.GaussNewton(network, x).gram().item()
-    floor = network.below(x).cos().square().item()
-    assert smallest < 1e-20 and floor > 0.4
-
-
 def positions(outputs, inputs, products):
     """Derivatives of all outputs by the products at all positions, and their rows of features, one a position."""
     flat = outputs.flatten()
@@ -117,15 +95,6 @@ def test_samples_that_batch_normalisation_mixes(n, k, d, seed):
     assert_between_its_positions(outputs, weight, x, products)
 
 
-@pytest.mark.claim("Shared weights and samples that mix", verdict="holds")
-def test_with_batch_normalisation_samples_do_mix():
-    weight = gaussian(1, 4, 3).requires_grad_()
-    products = gaussian(0, 3, 3) @ weight.mT
-    outputs = functional.batch_norm(products, None, None, training=True).tanh() @ gaussian(2, 4, 1)
-    reach = assert_between_its_positions(outputs, weight, gaussian(0, 3, 3), products)
-    assert (reach - reach.diagonal().diag()).abs().max() > 1e-3
-
-
 @pytest.mark.claim("Layer normalisation", verdict="holds")
 @instances
 @given(st.integers(1, 5), st.integers(2, 6), st.booleans(), seeds)
@@ -138,15 +107,6 @@ def test_features_behind_a_normalisation_are_of_one_norm(n, m, bias, seed):
     gram = features @ features.mT
     correlations = torch.linalg.eigvalsh(gram / (m + bias))
     torch.testing.assert_close(torch.linalg.eigvalsh(gram), (m + bias) * correlations, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.claim("Layer normalisation", verdict="holds")
-def test_without_a_bias_one_feature_is_lost():
-    """Features are orthogonal to the ones: n = m samples are dependent without a bias, and not with it."""
-    for bias, rank in ((False, 3), (True, 4)):
-        network = nn.Sequential(linear(9, 4, 0), nn.LayerNorm(4, elementwise_affine=False), linear(4, 1, 1, bias=bias))
-        features = layers_of(network, gaussian(0, 4, 9))[1].features
-        assert torch.linalg.matrix_rank(features) == rank
 
 
 @pytest.mark.claim("Input-side preconditioning", verdict="holds")

@@ -2,12 +2,10 @@
 
 import pytest
 import torch
-from gnbook.deep_nonlinear.chain import kernel, layers_of
-from gnbook.deep_nonlinear.networks import ACTIVATIONS, limit_kernel, network
+from gnbook.deep_nonlinear.networks import ACTIVATIONS, limit_kernel
 from gnbook.deep_nonlinear.wide_limit import standard_factors
-from torch import nn
 
-from tests.gnbook.deep_nonlinear.wide_helpers import kappa, relative
+from tests.gnbook.deep_nonlinear.wide_helpers import relative
 from tests.strategies import gaussian
 
 X = torch.tensor([[0.3], [1.0], [1.0], [1.3], [1.6]], dtype=torch.float64) * gaussian(0, 5, 8)
@@ -35,27 +33,3 @@ def test_layer_normalisation_is_a_chain_on_samples_of_one_norm(name, depth):
         limit_kernel(name, "LayerNorm", widths, X), normalised_recursion(name, widths, X), rtol=1e-11, atol=1e-11
     )
     assert relative(limit_kernel(name, "chain", widths, X), normalised_recursion(name, widths, X)) > 0.05
-
-
-@pytest.mark.claim("Layer normalisation makes all norms equal", verdict="holds")
-@pytest.mark.parametrize("name", ["ReLU", "tanh"])
-def test_networks_with_layer_normalisation_come_near_that_limit(name):
-    off = []
-    for width, networks in ((64, 40), (1024, 10)):
-        widths = [8, width, width, 1]
-        limit = limit_kernel(name, "LayerNorm", widths, X)
-        seeds = (torch.Generator().manual_seed(seed) for seed in range(networks))
-        nets = [network(name, "LayerNorm", widths, generator=seed) for seed in seeds]
-        for net in nets:
-            assert sum(isinstance(module, nn.LayerNorm) for module in net.modules()) == 2
-        found = [relative(kernel(layers_of(net, X)) * len(X), limit) ** 2 for net in nets]
-        off.append((sum(found) / networks) ** 0.5)
-    assert off[0] / off[1] == pytest.approx(4, rel=0.3)  # like one over the root of the width
-
-
-@pytest.mark.claim("Layer normalisation makes all norms equal", verdict="holds")
-def test_the_limit_is_the_best_that_norms_can_do_for_a_deep_network():
-    """Section "Equal norms are best": with depth, kappa tends to (n + 3) / 3 whatever the norms are."""
-    widths = [8, *[50] * 1000, 1]
-    assert kappa(limit_kernel("ReLU", "LayerNorm", widths, X)) == pytest.approx((len(X) + 3) / 3, rel=0.02)
-    assert kappa(limit_kernel("ReLU", "chain", widths, X)) > 10

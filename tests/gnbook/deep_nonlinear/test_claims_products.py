@@ -61,14 +61,6 @@ def test_the_product_is_between_four_block_diagonal_matrices(problem):
         assert_below(whole, above)
 
 
-@pytest.mark.claim("Products of blocks", verdict="holds")
-def test_with_ones_or_the_identity_they_are_attained():
-    b = gaussian(0, 6, 9)
-    b = b @ b.mT
-    assert torch.equal(product(torch.eye(3, dtype=b.dtype), b), own(b, 3))  # both ends of the identity are one
-    assert torch.equal(product(torch.ones(3, 3, dtype=b.dtype), b), b)  # A_ii = 1: both ends of B are those of itself
-
-
 @pytest.mark.claim("Four corners", verdict="holds")
 @instances
 @given(factors(), seeds)
@@ -138,13 +130,6 @@ def test_an_attack_attains_the_products_of_gaps_and_does_not_pass_them(n, k, end
         return high / torch.minimum(a_top * b, a * b_top) - 1
 
     assert -1e-2 < attack(excess, gaussian(1, 32, n, 3), gaussian(2, 32, n, k, 6)) < 1e-7
-
-
-@pytest.mark.claim("Two gaps", verdict="holds")
-def test_without_correlations_of_one_factor_there_are_none_of_the_product():
-    features = torch.eye(4, dtype=torch.float64)
-    _, _, (low, high) = gaps(*scaled(features, gaussian(0, 4, 2, 3)))
-    assert abs(low) < 1e-12 and abs(high) < 1e-12
 
 
 @pytest.mark.claim("What a layer mends", verdict="holds")

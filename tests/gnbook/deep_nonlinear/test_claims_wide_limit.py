@@ -15,20 +15,18 @@ from tests.gnbook.deep_nonlinear.wide_helpers import (
     KAIMING,
     NETWORKS,
     exact_pair,
-    fast_pair,
     finite_kernel,
     finite_weights,
-    jacobian_kernel,
     kappa,
     on_a_circle,
     on_a_grid,
     on_a_sphere,
     relative,
 )
-from tests.strategies import attack, exact, gaussian, instances, orthogonal, seeds
+from tests.strategies import exact, gaussian, instances, seeds
 
 COSINES = (-1.0, -0.999, -0.3, 0.0, 0.5, 0.99, 0.999999, 1.0)
-SIZES = ((1.0, 1.0), (0.01, 2.0), (1.5, 0.5))
+SIZES = ((1.0, 1.0), (0.01, 2.0))
 SLACK = 1 + 1e-9
 
 
@@ -58,7 +56,7 @@ def deviation(name, depth, width, networks, branch=None):
 
 
 @pytest.mark.claim("Expectations on a Gaussian pair", verdict="holds")
-@pytest.mark.parametrize("slope", [0.0, 0.3, 1.0, -1.0, 5.0])
+@pytest.mark.parametrize("slope", [0.0, 0.3, -1.0])
 def test_the_dual_of_leaky_relus_is_an_integral_over_the_angle(slope):
     for cosine in COSINES:
         both, slopes = leaky_relu(slope)(covariance((0.5, 3.0), cosine))
@@ -82,14 +80,6 @@ def test_the_dual_of_smooth_activations_is_an_integral_over_the_plane(activation
 
 
 @pytest.mark.claim("The kernel of wide networks", verdict="holds")
-@pytest.mark.parametrize("branch", [None, 0.5])
-@pytest.mark.parametrize("name", ["relu", "tanh"])
-def test_finite_networks_deviate_like_one_over_the_root_of_the_width(name, branch):
-    found = [(m, deviation(name, 3, m, networks, branch)) for m, networks in ((64, 40), (256, 20), (1024, 8))]
-    assert -0.6 < exponent(found) < -0.4 and found[-1][1] < 0.13
-
-
-@pytest.mark.claim("The kernel of wide networks", verdict="holds")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_each_layer_tends_to_its_own_term(name):
     activation, dual, gain = NETWORKS[name]
@@ -100,16 +90,6 @@ def test_each_layer_tends_to_its_own_term(name):
         found = [finite_kernel(finite_weights(widths, gain, s), x, activation, factors=factor) for s in range(6)]
         mean = sum(found) / 6
         assert relative(mean, limit) < 0.2, index
-
-
-@pytest.mark.claim("The kernel of wide networks", verdict="holds")
-def test_outputs_only_repeat_the_kernel():
-    activation, dual, gain = NETWORKS["tanh"]
-    x, widths = gaussian(1, 4, 5), [5, 300, 300, 3]
-    limit = torch.kron(wide_kernel(x, dual, standard_factors(widths, gain), gain=gain), torch.eye(3).double())
-    mean = sum(jacobian_kernel(finite_weights(widths, gain, s), x, activation) for s in range(4)) / 4
-    assert relative(mean, limit) < 0.12
-    assert kappa(limit) == pytest.approx(kappa(limit[::3, ::3]))
 
 
 @pytest.mark.claim("One hidden layer, mean and variance", verdict="holds")
@@ -136,7 +116,7 @@ def test_the_mean_is_the_limit_and_the_variance_falls_like_the_width(name):
 @pytest.mark.claim("Deviation in width and depth", verdict="open")
 @pytest.mark.parametrize("name", ["relu", "tanh"])
 def test_the_deviation_grows_like_the_root_of_the_depth_over_the_width(name):
-    found = [(depth, deviation(name, depth, 256, 30)) for depth in (2, 4, 8, 16)]
+    found = [(depth, deviation(name, depth, 256, 12)) for depth in (2, 4, 8, 16)]
     assert 0.35 < exponent(found) < 0.65
     assert all(0.5 < value / (depth / 256) ** 0.5 < 2.5 for depth, value in found)
 
@@ -149,15 +129,7 @@ def test_angles_fall_like_three_pi_over_the_depth(bend):
         for depth in (500, 2000):
             found = exact_pair(theta, depth, bend)
             rests.append(1 / found[0] - bend * depth / (3 * math.pi) - bend * math.log(depth) / (2 * math.pi))
-            assert fast_pair(theta, depth, bend) == pytest.approx(found, rel=1e-11)
         assert abs(rests[1] - rests[0]) < 0.01
-
-
-@pytest.mark.claim("Deep leaky ReLU networks", verdict="holds")
-@pytest.mark.parametrize("bend", [1.0, 0.5, 2.0])
-def test_the_off_diagonal_tends_to_a_quarter_with_three_eighths_of_the_logarithm_over_the_depth(bend):
-    excess = [depth * (fast_pair(1.2, depth, bend)[1] - 0.25) for depth in (20_000, 200_000)]
-    assert (excess[1] - excess[0]) / math.log(10) == pytest.approx(3 / 8, rel=0.005)
 
 
 def hostile(kind):
@@ -188,20 +160,11 @@ def test_kappa_tends_to_what_the_norms_say(kind, slope, branch):
 def test_one_eigenvalue_is_all_that_remains_and_the_rate_is_two_thirds_of_n():
     x, n = on_a_sphere(12, 30), 12
     excess = []
-    for depth in (1000, 4000):
+    for depth in (500, 2000):
         values = torch.linalg.eigvalsh(wide_kernel(x, leaky_relu(0.0), [1.0] * depth, gain=KAIMING))
         assert values[-2] / values[0] < 1 + 10 / depth
         excess.append((values[-1] / values[0]).item() - (n + 3) / 3)
-    assert (4000 * excess[1] - 1000 * excess[0]) / math.log(4) == pytest.approx(2 * n / 3, rel=0.03)
-
-
-@pytest.mark.claim("Deep leaky ReLU networks", verdict="holds")
-def test_standard_parameters_have_the_same_limit_and_linear_networks_none():
-    x = on_a_sphere(5, 6)
-    without_the_first = kappa(wide_kernel(x, leaky_relu(0.0), [0.0] + [1.0] * 1999, gain=KAIMING))
-    assert without_the_first == pytest.approx(8 / 3, rel=0.02)
-    linear = [kappa(wide_kernel(x, leaky_relu(1.0), [1.0] * depth, gain=1.0)) for depth in (2, 300)]
-    assert linear[0] == pytest.approx(linear[1], rel=1e-9) and linear[0] > 5
+    assert (2000 * excess[1] - 500 * excess[0]) / math.log(4) == pytest.approx(2 * n / 3, rel=0.03)
 
 
 @pytest.mark.claim("A limit of (n + 4) / 3", verdict="fails")
@@ -219,16 +182,6 @@ def test_other_norms_have_no_smaller_condition(n, seed, spread):
     norms = (spread * gaussian(seed, n)).exp()
     assert deep_relu_condition(norms) * SLACK >= (n + 3) / 3
     assert deep_relu_condition(7 * torch.ones(n)) == pytest.approx((n + 3) / 3)
-
-
-@pytest.mark.claim("Equal norms are best", verdict="holds")
-def test_no_ascent_finds_better_norms():
-    def excess(logarithms):
-        norms = logarithms.exp()
-        values = torch.linalg.eigvalsh(torch.diag_embed(3 * norms**2) + norms[:, :, None] * norms[:, None])
-        return 8 / 3 - values[:, -1] / values[:, 0]
-
-    assert -1e-2 < attack(excess, gaussian(0, 20, 5), steps=300) <= 1e-9
 
 
 @pytest.mark.claim("Branches of one over the depth, and of its root", verdict="holds")
@@ -306,46 +259,6 @@ def test_correlations_shrink_by_the_share_that_is_not_linear(weights, r):
         assert abs(value) / (1 - abs(value)) <= abs(r) / (1 - abs(r)) / (1 + mu) * (1 + 1e-6)
 
 
-@pytest.mark.claim("Correlations behind centred activations", verdict="holds")
-def test_an_ascent_comes_near_the_rate_of_the_odds_and_never_above():
-    def excess(logits, position):
-        weights, r = logits.softmax(-1), position.sigmoid()
-        value = power_series(weights, r)[0]
-        return value / (1 - value) * (1 - r) / r * (2 - weights[:, 0]) - 1
-
-    assert -0.05 < attack(excess, gaussian(0, 30, 8), gaussian(1, 30) + 2) <= 1e-9
-
-
-@pytest.mark.claim("Correlations behind centred activations", verdict="holds")
-@pytest.mark.parametrize("activation", [torch.tanh, functional.gelu, functional.silu, torch.cos])
-def test_the_odds_of_networks_fall_at_least_so_fast(activation):
-    normal, x = centred(activation), on_a_sphere(8, 5)
-    mu = 1 - hermite_coefficients(normal, exact([1.0]))[0, 1].item() ** 2
-    values, start = x @ x.mT / 5, correlations(x)
-    for depth in range(1, 30):
-        values = smooth(normal)(values)[0]
-        assert torch.allclose(values.diagonal(), torch.ones(8).double(), atol=1e-9)
-        found = (values - values.diagonal().diag()).abs()
-        assert (found <= correlation_bound(start, mu, depth) * SLACK + 1e-13).all()
-
-
-@pytest.mark.claim("Kappa behind centred activations", verdict="holds")
-@instances
-@given(hermite_weights(), st.integers(2, 5), seeds, st.integers(2, 8))
-def test_the_kernel_is_no_more_correlated_than_the_last_hidden_layer(weights, n, seed, depth):
-    x, factors = on_a_sphere(n, n, seed), gaussian(seed, depth).square()
-    values, most = (x @ x.mT / n).fill_diagonal_(1.0), correlations(x)
-    bound = correlation_bound(most, (1 - weights[0]).clamp(0, 1).item(), depth - 1)
-    kernel = factors[0] * values
-    for factor in factors[1:]:
-        values, slopes = power_series(weights, values)
-        kernel, most = factor * values + slopes * kernel, power_series(weights, most)[0]
-    found = (kernel / kernel[0, 0]).fill_diagonal_(0.0).abs()
-    assert (found <= most * (1 + 1e-7) + 1e-12).all() and (most <= bound * (1 + 1e-7) + 1e-12).all()
-    if off_diagonal_condition(bound) < 1e6:
-        assert kappa(kernel) <= off_diagonal_condition(bound) * (1 + 1e-6)
-
-
 @pytest.mark.claim("Kappa behind centred activations", verdict="holds")
 @pytest.mark.parametrize("activation", [torch.tanh, functional.gelu, torch.cos])
 def test_the_condition_of_wide_networks_is_bounded_by_the_correlation_of_the_samples(activation):
@@ -357,10 +270,3 @@ def test_the_condition_of_wide_networks_is_bounded_by_the_correlation_of_the_sam
         assert found <= bound * SLACK
         finite += bound < math.inf
     assert finite and found < 1.01
-
-
-@pytest.mark.claim("Kappa behind centred activations", verdict="holds")
-def test_orthogonal_samples_stay_orthogonal():
-    x = 3 * orthogonal(0, 9)
-    kernel = wide_kernel(x, smooth(centred(functional.gelu)), [1.0] * 4, gain=1.0)
-    assert kappa(kernel) == pytest.approx(1.0, abs=1e-9)

@@ -69,18 +69,6 @@ def test_the_difference_is_bounded_by_residual_times_curvature(network, seed):
 
 @pytest.mark.claim("Remark R1", verdict="holds if")
 @a_hundred
-@given(seeds, st.integers(1, 3), st.integers(1, 3), st.integers(1, 4))
-def test_models_linear_in_their_parameters_have_no_second_part(seed, n, k, p):
-    features = gaussian(seed, n, k, p)
-    outer, functional = both_parts(
-        lambda t: features @ t, gaussian(seed + 1, p), gaussian(seed + 2, n, k), LOSSES["squared error"]
-    )
-    assert not functional.any()
-    assert torch.allclose(outer, 2 * torch.einsum("icp,icq->pq", features, features) / n)
-
-
-@pytest.mark.claim("Remark R1", verdict="holds if")
-@a_hundred
 @given(problems(2, 3), seeds)
 def test_linear_networks_need_only_residuals_uncorrelated_with_the_input(problem, seed):
     # as at every minimum that a linear network without bottleneck reaches, whatever remains of the loss

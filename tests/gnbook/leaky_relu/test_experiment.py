@@ -3,8 +3,9 @@
 import pytest
 import torch
 from gnbook.leaky_relu.experiment import condition, losses_of, module_of, preparations, weights_of
+from gnbook.shared.hidden_layer import leaky_relu_gram
 
-from gnlib import GaussNewton, leaky_relu_gram
+from gnlib import GaussNewton
 from tests.oracles import normal
 
 X = normal(6, 9, seed=1)

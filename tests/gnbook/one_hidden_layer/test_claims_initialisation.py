@@ -1,17 +1,16 @@
 """Zhao 2024, appendix G: Lemma 1 for Gaussian weights. All draws are seeded."""
 
-import itertools
 import math
 
 import pytest
 import torch
 from gnbook.one_hidden_layer.bounds import asymptotic_bound, zhao_lemma_6, zhao_lemma_7
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gnlib import SecondMoment
 from gnlib.linear.bounds import zhao_lemma_1
-from tests.strategies import a_hundred, exact, gaussian, instances, samples, seeds, true_condition, up_to_rounding
+from tests.strategies import a_hundred, gaussian, instances, samples, seeds, true_condition, up_to_rounding
 
 shapes = st.tuples(*(st.integers(1, 12),) * 3)  # d, m, k
 wide_shapes = shapes.map(lambda s: (s[0], s[1] + max(s[0], s[2]), s[2]))
@@ -42,15 +41,6 @@ def test_the_singular_values_are_within_the_interval_as_often_as_stated(seed, ro
     assert (lower, upper) == pytest.approx((rows**0.5 - columns**0.5 - t, rows**0.5 + columns**0.5 + t), abs=1e-12)
 
 
-@pytest.mark.claim("Lemma 6", verdict="holds")
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (2, 1), (4, 4), (30, 5), (5, 30)])
-def test_the_frequency_over_many_draws(rows, columns):
-    largest, smallest = ends(gaussian(1, 4000, rows, columns))
-    for t in (1.2, 2.0, 3.0):
-        lower, upper = zhao_lemma_6(rows, columns, t)
-        assert ((smallest >= lower) & (largest <= upper)).double().mean() >= 1 - 2 * math.exp(-(t**2) / 2)
-
-
 def printed_lemma_7(d, m, k, t, variance_v, variance_w):
     """Return the bound of Lemma 7 as printed: the differences are squared whatever their sign."""
     m, d, k = math.sqrt(m), math.sqrt(d), math.sqrt(k)
@@ -77,51 +67,6 @@ def test_lemma_7_promises_more_than_there_is(t):
     frequency = (white_condition(v, w) <= printed_lemma_7(d, m, k, t, 1 / d, 1 / m)).double().mean()
     promised = 1 - 8 * math.exp(-(t**2) / 2)
     assert promised > 0.6 and frequency < 0.25
-
-
-@pytest.mark.claim("Lemma 7", verdict="fails")
-@pytest.mark.parametrize(("d", "m", "k"), [(2, 2, 1), (1, 2, 2), (4, 8, 1), (6, 6, 3), (16, 20, 10)])
-def test_for_any_sizes_the_printed_bound_tends_to_one_and_its_promise_to_certainty(d, m, k):
-    v, w = draw(0, 4000, d, m, k, 1 / d, 1 / m)
-    t = 10 * (math.sqrt(m) + math.sqrt(max(d, k)))
-    bound = printed_lemma_7(d, m, k, t, 1 / d, 1 / m)
-    assert 1 < bound < 1.5 and 1 - 8 * math.exp(-(t**2) / 2) == 1
-    assert (white_condition(v, w) <= bound).double().mean() < 0.5
-
-
-@pytest.mark.claim("Lemma 7", verdict="fails")
-def test_no_smaller_sizes_violate_it():
-    def violated(d, m, k):
-        v, w = draw(0, 200, d, m, k, 1 / d, 1 / m)
-        kappas = exact([true_condition(pair, torch.eye(d).double()) for pair in zip(v, w, strict=True)])
-        for t in (2.5, 4.0, 6.0, 20.0):
-            frequency = (kappas <= printed_lemma_7(d, m, k, t, 1 / d, 1 / m) * (1 + 1e-9)).double().mean().item()
-            if frequency < allowed(1 - 8 * math.exp(-(t**2) / 2), 200):
-                return True
-        return False
-
-    # with d k = 1 there is one eigenvalue, and the condition number is 1
-    sizes = [(d, m, k) for d, k in itertools.product((1, 2), repeat=2) for m in range(max(d, k), 4)]
-    assert {size: violated(*size) for size in sizes} == {(d, m, k): d * k > 1 for d, m, k in sizes}
-
-
-@pytest.mark.claim("Lemma 7", verdict="fails")
-@instances
-@given(wide_shapes, st.floats(0, 0.99), variances, variances)
-def test_the_positive_parts_change_nothing_while_both_differences_are_positive(shape, fraction, variance_v, variance_w):
-    d, m, k = shape
-    t = fraction * (math.sqrt(m) - math.sqrt(max(d, k)))
-    repaired = zhao_lemma_7(d, m, k, t, variance_v=variance_v, variance_w=variance_w, data=3.0)
-    assert repaired == pytest.approx(3 * printed_lemma_7(d, m, k, t, variance_v, variance_w), rel=1e-9)
-
-
-@pytest.mark.claim("Lemma 7, repaired", verdict="holds")
-@a_hundred
-@given(seeds, wide_shapes, deviations, variances, variances)
-def test_the_repaired_bound_holds_with_the_better_probability(seed, shape, t, variance_v, variance_w):
-    kappas = white_condition(*draw(seed, 500, *shape, variance_v, variance_w))
-    bound = zhao_lemma_7(*shape, t, variance_v=variance_v, variance_w=variance_w)
-    assert (kappas <= bound * (1 + 1e-9)).double().mean() >= allowed(1 - 4 * math.exp(-(t**2) / 2), 500)
 
 
 @pytest.mark.claim("Lemma 7, repaired", verdict="holds")
@@ -151,18 +96,6 @@ def sigma_pair(d, m):
 
 
 @pytest.mark.claim("Eq. 20", verdict="fails")
-@a_hundred
-@given(seeds, st.tuples(st.integers(1, 6), st.integers(1, 30), st.integers(1, 6)), st.floats(0, 1))
-def test_eq_20_up_to_the_largest_deviation_that_the_width_allows(seed, shape, fraction):
-    d, extra, k = shape
-    m = max(d, k) + extra
-    t = fraction * (math.sqrt(m) - math.sqrt(max(d, k)))
-    kappas = white_condition(*draw(seed, 500, d, m, k, *sigma_pair(d, m)))
-    bound = printed_lemma_7(d, m, k, t, *sigma_pair(d, m))
-    assert (kappas <= bound * (1 + 1e-9)).double().mean() >= allowed(1 - 4 * math.exp(-(t**2) / 2), 500)
-
-
-@pytest.mark.claim("Eq. 20", verdict="fails")
 def test_eq_20_beyond_that_deviation():
     d, m, k, t = 4, 8, 1, 6.0
     kappas = white_condition(*draw(0, 4000, d, m, k, *sigma_pair(d, m)))
@@ -180,21 +113,6 @@ def test_the_middle_of_eq_21_is_an_upper_bound_of_eq_20(d, k, t, r):
     smaller = ((math.sqrt(m) + math.sqrt(k) + t) / (math.sqrt(m) - math.sqrt(k) - t)) ** 2
     assert smaller * (1 - 1e-9) <= eq_20 <= middle * (1 + 1e-9)
     assert middle - 1 == pytest.approx(4 * r / (1 - r) ** 2, rel=1e-6)
-
-
-@pytest.mark.claim("Eq. 21", verdict="holds if")
-@pytest.mark.parametrize(("d", "k", "t"), [(784, 10, 3.0), (1, 1, 0.0), (20, 20, 1.0)])
-def test_eq_21_becomes_exact_as_the_width_outgrows_the_input(d, k, t):
-    errors = []
-    for power in range(2, 9):
-        m = d * 10**power
-        if math.sqrt(m) > math.sqrt(d) + t:
-            eq_20 = zhao_lemma_7(d, m, k, t, variance_v=1 / d, variance_w=1 / m)
-            middle = ((math.sqrt(m) + math.sqrt(d) + t) / (math.sqrt(m) - math.sqrt(d) - t)) ** 2
-            errors.append((middle / eq_20 - 1, middle - 1, 4 * (math.sqrt(d) + t) / math.sqrt(m)))
-    first, second, leading = errors[-1]
-    assert first < 1e-6 and second == pytest.approx(leading, rel=2e-3) and second < 1e-3
-    assert all(a[1] > b[1] for a, b in itertools.pairwise(errors))
 
 
 @pytest.mark.claim("Eq. 21", verdict="holds if")
@@ -216,22 +134,6 @@ def test_v_v_transposed_is_singular_whatever_the_draw(seed, shape, variance):
     assert variance * m * (1 - math.sqrt(d / m)) ** 2 > 1e-3 * values[-1] / m
 
 
-@pytest.mark.claim("Appendix G.2, edges of the spectra", verdict="fails")
-@pytest.mark.parametrize("ratio", [0.05, 0.25, 0.5, 0.8])
-@pytest.mark.parametrize("variance", [1.0, 1 / 64])
-def test_the_edges_of_v_transposed_v_converge_to_the_ones_displayed(ratio, variance):
-    errors = []
-    for m in (40, 160, 640):
-        d = round(ratio * m)
-        largest, smallest = ends(variance**0.5 * gaussian(3, 4, m, d))
-        top, bottom = (variance * m * (1 + sign * math.sqrt(d / m)) ** 2 for sign in (1, -1))
-        scale = variance * m * m ** (-2 / 3)  # fluctuations at the edges
-        errors.append([abs(e.square().mean() - f) / (variance * m) for e, f in ((largest, top), (smallest, bottom))])
-        assert max(abs(largest**2 - top).max(), abs(smallest**2 - bottom).max()) <= 20 * scale
-    assert errors[-1][0] < errors[0][0] and errors[-1][1] < errors[0][1]
-    assert max(errors[-1]) < 0.1
-
-
 @pytest.mark.claim("Eq. 22", verdict="holds")
 @pytest.mark.parametrize(("inputs", "outputs"), [(0.1, 0.02), (0.5, 0.5), (0.3, 0.9), (1.0, 0.25)])
 @pytest.mark.parametrize("kaiming", [True, False])
@@ -247,16 +149,3 @@ def test_lemma_1_converges_to_the_asymptotic_bound(inputs, outputs, kaiming):
         kappas = white_condition(*draw(5, 3, d, m, k, variance_v, variance_w))
         errors.append(abs(kappas / limit - 1).mean().item())
     assert errors[-1] < errors[0] and errors[-1] < 0.12
-
-
-@pytest.mark.claim("Eq. 22", verdict="holds")
-@instances
-@given(seeds, wide_shapes, st.data())
-def test_the_data_enter_eq_22_as_a_factor(seed, shape, data):
-    d, m, k = shape
-    kappa = data.draw(st.floats(1, 1e6))
-    assume(d * k > 1)
-    one, other = (asymptotic_bound(d, m, k, variance_v=1 / d, variance_w=1 / m, data=z) for z in (1, kappa))
-    assert other == pytest.approx(kappa * one)
-    much_wider = asymptotic_bound(d, 10**9 * m, k, variance_v=1 / d, variance_w=1 / (10**9 * m), data=kappa)
-    assert much_wider == pytest.approx(kappa, rel=1e-3)

@@ -29,17 +29,6 @@ def toy(seed, rhos):
     return torch.stack(rows)
 
 
-def singular_at(seed):
-    """The weights of the skip between 0 and 1 for which M is singular: eigenvalues of D1 W1 with the other sign."""
-    weights, biases, x = network(seed)
-    h = x[0]
-    for w, b in zip(weights[:2], biases[:2], strict=True):
-        h = torch.nn.functional.leaky_relu(w @ h + b, 0.1)
-    slopes = torch.where(weights[2] @ h + biases[2] > 0, 1.0, 0.1)
-    values = torch.linalg.eigvals(slopes[:, None] * weights[2])
-    return [-v.real.item() for v in values if v.imag == 0 and -1 < v.real < 0]
-
-
 @pytest.mark.claim("Riedi Figure 8, singular values", verdict="fails")
 def test_one_unit_of_negative_weight_loses_by_the_skip():
     values = [singular_values(exact([[-1]]) + rho * torch.eye(1).double()).item() for rho in (0.0, 0.25, 0.5, 0.75)]
@@ -49,8 +38,9 @@ def test_one_unit_of_negative_weight_loses_by_the_skip():
 @pytest.mark.claim("Riedi Figure 8, singular values", verdict="fails")
 @pytest.mark.claim("Riedi Figure 8, condition number", verdict="fails")
 def test_of_forty_toys_few_have_a_smallest_singular_value_or_a_condition_number_that_only_improves():
+    toys = [toy(seed, np.linspace(0, 1, 21).tolist()) for seed in range(40)]
     for seen in (lambda run: run[:, -1], lambda run: run[:, -1] / run[:, 0]):
-        runs = [seen(toy(seed, np.linspace(0, 1, 21).tolist())) for seed in range(40)]
+        runs = list(map(seen, toys))
         assert sum(bool((run.diff() >= 0).all()) for run in runs) <= 8
         assert sum(bool(run[-1] > run[0]) for run in runs) >= 28
 
@@ -59,12 +49,3 @@ def test_of_forty_toys_few_have_a_smallest_singular_value_or_a_condition_number_
 def test_two_units_where_the_skip_hurts():
     values = [pseudo_condition(exact([[1, 0], [0, -1]]) + rho * torch.eye(2).double()) for rho in (0.0, 0.5, 0.9)]
     assert values == pytest.approx([1, 3, 19])
-
-
-@pytest.mark.claim("Riedi Figure 8, condition number", verdict="fails")
-def test_most_toys_are_singular_at_some_weight_of_the_skip():
-    weights = {seed: singular_at(seed) for seed in range(40)}
-    assert sum(map(bool, weights.values())) >= 24
-    for seed, some in weights.items():
-        values = toy(seed, [0.0, *some])
-        assert (values[1:, -1] < 1e-9 * values[1:, 0]).all() and values[0, -1] > 1e-9 * values[0, 0]

@@ -1,24 +1,20 @@
 """Riedi 2022, sections 3.4 to 3.6: Lemmas 8 and 10, Corollaries 9 and 11, and their repairs."""
 
-import itertools
 import math
 
 import pytest
 import torch
 from gnbook.piecewise_linear_maps import landscape
-from gnbook.piecewise_linear_maps.one_layer import layer_factors
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.gnbook.piecewise_linear_maps.helpers import (
-    networks,
     pseudo_condition,
     quadratics,
     singular_values,
-    squares_of,
     true_q,
 )
-from tests.strategies import a_hundred, attack, exact, gaussian, instances, orthogonal, seeds, sizes
+from tests.strategies import a_hundred, exact, gaussian, instances, orthogonal, seeds, sizes
 
 
 def block_diagonal(products, z):
@@ -63,32 +59,6 @@ def test_the_smallest_counterexample_to_the_block_diagonal_form_alone_and_as_a_b
         assert w.flatten() @ landscape.quadratic_form(md.expand(count, 2, 2), z.expand(count, 2)) @ w.flatten() == 0
 
 
-@pytest.mark.claim("Riedi Lemma 8, Eq. 50", verdict="fails")
-@a_hundred
-@given(quadratics(), seeds)
-def test_it_holds_if_no_more_than_one_input_is_not_zero(problem, seed):
-    products, z = problem
-    z = z[0].where(torch.arange(z.shape[1]) == z[0].abs().argmax(), 0)
-    assume(z.any())
-    w = gaussian(seed, products.shape[2], len(z))
-    right = (landscape.riedi_lemma_8(products[0], z) @ w.mT.flatten()).square().sum()
-    assert right == pytest.approx((products[0] @ w @ z).square().sum().item(), rel=1e-9, abs=1e-300)
-
-
-@pytest.mark.claim("Riedi Lemma 8, Eq. 50", verdict="fails")
-@a_hundred
-@given(quadratics(), seeds)
-def test_no_other_inputs_will_do_unless_md_is_zero(problem, seed):
-    products, z = problem
-    z = torch.cat([z[0], exact([1.0, -2.0])])
-    assume(products[0].norm() > 1e-6)
-    form = landscape.quadratic_form(products[:1], z[None])
-    printed = landscape.riedi_lemma_8(products[0], z)
-    m, d = products.shape[2], len(z)
-    rows = (printed.mT @ printed).view(d, m, d, m).permute(1, 0, 3, 2).reshape(m * d, m * d)
-    assert (form - rows).norm() > 1e-6 * form.norm()
-
-
 @pytest.mark.claim("Riedi Lemma 8, Eq. 51", verdict="holds")
 @pytest.mark.claim("Riedi Corollary 9", verdict="holds")
 @a_hundred
@@ -105,17 +75,6 @@ def test_the_singular_values_of_the_printed_matrix_and_their_quotient_factor(pro
 
 
 @pytest.mark.claim("Riedi Eq. 53", verdict="holds if")
-@instances
-@given(squares_of(), st.sampled_from([0.01, 7.0, -3.0]))
-def test_the_pseudo_condition_number_is_free_of_scale_and_at_least_one(pair, scale):
-    a, _ = pair
-    s = singular_values(a)
-    assume(s[0] > 0 and not ((s > 1e-13 * s[0]) & (s < 1e-7 * s[0])).any())
-    assert pseudo_condition(scale * a) == pytest.approx(pseudo_condition(a), rel=1e-6)
-    assert pseudo_condition(a) >= 1
-
-
-@pytest.mark.claim("Riedi Eq. 53", verdict="holds if")
 def test_of_zero_there_is_none_and_elsewhere_it_jumps():
     assert not (singular_values(torch.zeros(2, 2).double()) > 0).any()
     assert pseudo_condition(exact([[1, 0], [0, 0]])) == 1
@@ -123,34 +82,10 @@ def test_of_zero_there_is_none_and_elsewhere_it_jumps():
 
 
 @pytest.mark.claim("Riedi Eq. 8, data factor", verdict="fails")
-@instances
-@given(quadratics(), st.floats(1.5, 1e3))
-def test_one_sample_has_no_data_factor(problem, ratio):
-    products, _ = problem
-    s = singular_values(products[0])
-    assume(s[0] > 1e-6 and not ((s > 1e-13 * s[0]) & (s < 1e-7 * s[0])).any())
-    z = exact([1.0, ratio])
-    assert pseudo_condition(true_q(products[:1], z[None])) == pytest.approx(pseudo_condition(products[0]), rel=1e-6)
-
-
-@pytest.mark.claim("Riedi Eq. 8, data factor", verdict="fails")
 def test_the_smallest_counterexample_to_the_data_factor():
     products, z = torch.ones(1, 1, 1).double(), exact([[1, 2]])  # one unit, two inputs
     assert pseudo_condition(true_q(products, z)) == 1
     assert pseudo_condition(landscape.riedi_lemma_8(products[0], z[0])) == 2
-
-
-@pytest.mark.claim("Riedi Eq. 55", verdict="fails")
-@a_hundred
-@given(networks(), st.data())
-def test_the_form_of_a_batch_is_the_mean_of_those_of_its_samples(problem, data):
-    layers, x = problem
-    index = data.draw(st.integers(0, len(layers) - 1))
-    f = layer_factors(layers, index, x)
-    assume(f.z.any(1).all())
-    each = [landscape.quadratic_form(a[None], b[None]) for a, b in zip(f.product, f.z, strict=True)]
-    whole = landscape.quadratic_form(f.product, f.z)
-    torch.testing.assert_close(whole, sum(each) / len(x), rtol=0, atol=1e-12 * whole.abs().max().item() + 1e-300)
 
 
 @pytest.mark.claim("Riedi Lemma 10, Eq. 56", verdict="holds")
@@ -172,49 +107,9 @@ def test_one_sample_with_two_equal_inputs_breaks_both_sides():
     assert torch.linalg.eigvalsh(landscape.quadratic_form(products, z)).tolist() == pytest.approx([0, 2])
 
 
-@pytest.mark.claim("Riedi Lemma 10, Eq. 57 and 58", verdict="fails")
-@pytest.mark.claim("Riedi Corollary 11", verdict="fails")
-def test_an_attack_on_the_block_diagonal_matrices_attains_them():
-    def excesses(products, z):
-        s, z = torch.linalg.svdvals(products), z**2
-        blocks = torch.einsum("bnd,bnkm,bnkl->bdml", z, products, products) / z.shape[1]
-        values = torch.linalg.eigvalsh(blocks)
-        lower, upper = (torch.einsum("bnd,bn->bd", z, s[..., i] ** 2) / z.shape[1] for i in (-1, 0))
-        scale, means = upper.amax(-1, keepdim=True), z.mean(1)
-        bound = (s.amax((1, 2)) ** 2 * means.amax(-1) / (s.amin((1, 2)) ** 2 * means.amin(-1))).log()
-        kappa = (values.amax((1, 2)) / values.amin((1, 2))).log()
-        return ((values[..., -1] - upper) / scale).amax(-1), ((lower - values[..., 0]) / scale).amax(-1), kappa - bound
-
-    for i in range(3):
-        best = attack(lambda x, z, i=i: excesses(x, z)[i], gaussian(1, 40, 2, 3, 2), gaussian(2, 40, 2, 2))
-        assert -1e-2 < best < 1e-9
-
-
-@pytest.mark.claim("Riedi Eq. 59", verdict="fails")
-@a_hundred
-@given(quadratics())
-def test_the_blocks_of_two_inputs_meet_in_the_mean_of_their_product(problem):
-    products, z = problem
-    m, d = products.shape[2], z.shape[1]
-    blocks = landscape.quadratic_form(products, z).view(m, d, m, d).permute(1, 0, 3, 2)
-    for i, j in itertools.product(range(d), repeat=2):
-        expected = sum(row[i] * row[j] * x.mT @ x for x, row in zip(products, z, strict=True)) / len(z)
-        torch.testing.assert_close(blocks[i, :, j], expected, rtol=0, atol=1e-11 * (1e-290 + blocks.abs().max().item()))
-
-
 def by_columns(form, m, d):
     """The form for weights column by column, as Eq. 59 has it."""
     return form.view(m, d, m, d).permute(1, 0, 3, 2).reshape(m * d, m * d)
-
-
-@pytest.mark.claim("Riedi Eq. 59", verdict="fails")
-@a_hundred
-@given(quadratics(same=True), seeds)
-def test_it_holds_for_uncorrelated_inputs_if_all_samples_share_one_matrix(problem, seed):
-    products, d = problem[0], min(problem[1].shape)
-    z = orthogonal(seed, len(products))[:, :d] * torch.arange(1, d + 1)
-    form = by_columns(landscape.quadratic_form(products, z), products.shape[2], d)
-    torch.testing.assert_close(form, block_diagonal(products, z), rtol=0, atol=1e-12 * (form.norm().item() + 1e-290))
 
 
 @pytest.mark.claim("Riedi Eq. 59", verdict="fails")
@@ -235,13 +130,6 @@ def test_an_input_that_is_always_zero_gives_m_zero_eigenvalues(problem):
     z = torch.cat([torch.zeros(len(z), 1).double(), z], 1)
     values = torch.linalg.eigvalsh(landscape.quadratic_form(products, z))
     assert (values[: products.shape[2]].abs() <= 1e-12 * values[-1] + 1e-300).all()
-
-
-@pytest.mark.claim("Riedi Corollary 11", verdict="fails")
-def test_two_samples_of_two_inputs_break_it():
-    products, z = torch.ones(2, 1, 1).double(), exact([[2, 1], [1, 2]])
-    assert landscape.riedi_corollary_11(products, z) == pytest.approx(1)
-    assert pseudo_condition(true_q(products, z)) == pytest.approx(3)
 
 
 @pytest.mark.claim("Riedi Corollary 11", verdict="fails")
@@ -326,43 +214,6 @@ def test_orthogonal_matrices_attain_both_bounds(n, m, seed, other):
     scale = 1e-12 * upper[0].item()
     torch.testing.assert_close(lower, values, rtol=0, atol=scale)
     torch.testing.assert_close(upper, values, rtol=0, atol=scale)
-
-
-def batch_of_forms(products, z):
-    """Eigenvalues of the form, ascending, and extreme singular values of MD, for a batch."""
-    factor = torch.einsum("bnkm,bnd->bnkmd", products, z).flatten(1, 2).flatten(2)
-    s = torch.linalg.svdvals(products)
-    return torch.linalg.eigvalsh(factor.mT @ factor / z.shape[1]), s[..., 0], s[..., -1]
-
-
-@pytest.mark.claim("Riedi Lemma 10, repaired", verdict="holds")
-@pytest.mark.parametrize("end", ["lower", "upper"])
-def test_an_attack_attains_the_repaired_bounds_and_does_not_pass_them(end):
-    def excess(products, z):
-        values, *ends = batch_of_forms(products, z)
-        weights = ends[end == "lower"] ** 2
-        bound = torch.linalg.eigvalsh((z.mT * weights[:, None]) @ z / z.shape[1]).repeat_interleave(2, -1)
-        scale = values[:, -1:].detach()
-        return ((values - bound if end == "upper" else bound - values) / scale).amax(-1)
-
-    assert -1e-3 < attack(excess, gaussian(3, 40, 3, 2, 2), gaussian(4, 40, 3, 2)) < 1e-11
-
-
-@pytest.mark.claim("Riedi Corollary 11, repaired", verdict="holds")
-@pytest.mark.parametrize("n, k, m, d", [(3, 2, 2, 2), (2, 3, 2, 2), (2, 1, 2, 3), (2, 2, 3, 2)])
-def test_an_attack_on_the_repaired_condition_number_does_not_pass_it(n, k, m, d):
-    rank = min(n * k, m * d)
-
-    def excess(products, z):
-        values, largest, smallest = batch_of_forms(products, z)
-        data = torch.linalg.svdvals(z)
-        bound = largest.amax(-1) / smallest.amin(-1) * data[:, 0] / data[:, -1]
-        ours = landscape.landscape_condition(products[0].detach(), z[0].detach())
-        assert ours == pytest.approx(bound[0].item(), rel=1e-6)
-        return (values[:, -1] / values[:, -rank]).log() / 2 - bound.log()
-
-    best = attack(excess, gaussian(5, 40, n, k, m), gaussian(6, 40, n, d))
-    assert -0.1 < best < 1e-6
 
 
 @pytest.mark.claim("Riedi Corollary 11, repaired", verdict="holds")

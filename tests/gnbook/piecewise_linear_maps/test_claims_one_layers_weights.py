@@ -21,7 +21,7 @@ from tests.gnbook.piecewise_linear_maps.helpers import (
     singular_values,
     true_q,
 )
-from tests.strategies import a_hundred, exact, gaussian, instances, seeds
+from tests.strategies import a_hundred, exact, gaussian, seeds
 
 
 @pytest.mark.claim("Riedi section 1, offsets", verdict="holds if")
@@ -179,15 +179,3 @@ def test_the_form_is_the_block_of_the_gauss_newton_matrix_half_of_the_hessian_an
     if f.z[0].any():  # for one sample it is flat in all but k directions
         s = torch.linalg.eigvalsh(landscape.quadratic_form(f.product[:1], f.z[:1])).flip(0)
         assert (s[min(k, m) :] <= 1e-12 * s[0] + 1e-300).all() and len(s) == m * f.z.shape[1]
-
-
-@pytest.mark.claim("Riedi, quadratic form of a layer", verdict="holds")
-@instances
-@given(quadratics())
-def test_one_sample_has_the_singular_values_of_md_times_the_norm_of_z(problem):
-    products, z = problem
-    assume(z[0].any())
-    values = torch.linalg.eigvalsh(landscape.quadratic_form(products[:1], z[:1])).flip(0)
-    expected = singular_values(products[0]).square() * z[0].square().sum()
-    expected = torch.cat([expected, torch.zeros(len(values)).double()])[: len(values)]
-    torch.testing.assert_close(values, expected, rtol=0, atol=1e-12 * expected[0].item() + 1e-300)

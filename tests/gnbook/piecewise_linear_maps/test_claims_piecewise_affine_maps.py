@@ -18,7 +18,6 @@ from tests.gnbook.piecewise_linear_maps.helpers import (
     networks,
     phi,
     pseudo_condition,
-    singular_values,
 )
 from tests.strategies import a_hundred, exact, gaussian, instances, seeds
 
@@ -53,17 +52,6 @@ def test_max_pooling_is_not_an_activation_of_one_coordinate(slope, coordinate, s
     before, after = (phi(points, slope)[coordinate] for points in (t, moved))
     pooled = [nn.functional.max_pool1d(points[None], 2).item() for points in (t, moved)]
     assert before == after and pooled[1] == pytest.approx(t.max().item() + 1) and pooled[0] == t.max()
-
-
-@pytest.mark.claim("Riedi Eq. 34, activations", verdict="fails")
-@instances
-@given(st.floats(-5, 5), st.floats(-5, 5))
-def test_max_pooling_is_two_layers_of_that_form(first, second):
-    layers = [
-        Layer(exact([[1, -1], [0, 1], [0, -1]]), torch.zeros(3).double(), 0.0),
-        Layer(exact([[1, 1, -1]]), torch.zeros(1).double()),
-    ]
-    assert forward(layers, exact([[first, second]])).item() == pytest.approx(max(first, second), abs=1e-12)
 
 
 @pytest.mark.claim("Riedi Eq. 36, regions", verdict="holds")
@@ -103,35 +91,11 @@ def test_the_smallest_network_with_an_inactive_unit_breaks_it():
     assert affine_products([layer], exact([0])).offset.item() == 0
 
 
-@pytest.mark.claim("Riedi Eq. 38", verdict="fails")
-@a_hundred
-@given(networks(skips=False))
-def test_it_holds_where_all_units_are_active(problem):
-    layers, (x, *_) = problem
-    layers = [layer._replace(slope=1.0) for layer in layers]
-    piece = affine_products(layers, x)
-    torch.testing.assert_close(printed_offset(layers, piece.slopes), piece.offset, rtol=1e-10, atol=1e-10)
-
-
 @pytest.mark.claim("Riedi Figure 3, seven regions", verdict="holds")
 @pytest.mark.parametrize("seed", range(3))
 def test_three_lines_in_general_position_make_seven_regions(seed):
     layer = Layer(gaussian(seed, 3, 2), gaussian(seed + 100, 3), 0.1)
     assert len(partition([layer], (-1e4, 1e4, -1e4, 1e4))[0]) == 7
-
-
-@pytest.mark.claim("Riedi Figure 3, seven regions", verdict="holds")
-@pytest.mark.parametrize(
-    "weight, bias, regions",
-    [
-        ([[1, 0], [0, 1], [1, 1]], [0, 0, 0], 6),  # through one point
-        ([[1, 0], [1, 0], [0, 1]], [0, 1, 0], 6),  # two of them parallel
-        ([[1, 0], [1, 0], [1, 0]], [0, 1, 2], 4),
-        ([[1, 0], [2, 0], [0, 0]], [0, 0, 1], 2),
-    ],
-)
-def test_in_special_position_there_are_fewer(weight, bias, regions):
-    assert len(partition([Layer(exact(weight), exact(bias), 0.0)], (-5, 5, -5, 5))[0]) == regions
 
 
 @pytest.mark.claim("Riedi Eq. 39 and 40", verdict="holds")
@@ -159,35 +123,6 @@ def test_with_a_skip_the_padding_has_singular_values_of_its_own():
         assert pseudo_condition(padded) == pytest.approx((3 + rho) / rho)
 
 
-@pytest.mark.claim("Riedi footnote 1, square weights", verdict="fails")
-@a_hundred
-@given(networks(skips=False))
-def test_without_a_skip_zeros_do_no_harm(problem):
-    layers, x = problem
-    assume(len(layers) > 1)  # outputs that are zero for all weights are added, and none that the weights move
-    n = max(max(layer.weight.shape) for layer in layers)
-    padded = []
-    for weight, bias, slope, _ in layers:
-        w, b = torch.zeros(n, n).double(), torch.zeros(n).double()
-        w[: weight.shape[0], : weight.shape[1]], b[: len(bias)] = weight, bias
-        padded.append(Layer(w, b, slope))
-    wide = torch.zeros(len(x), n).double()
-    wide[:, : x.shape[1]] = x
-    factors, larger = layer_factors(layers, 0, x), layer_factors(padded, 0, wide)
-    for a, b in zip(factors.product, larger.product, strict=True):
-        s, t = singular_values(a), singular_values(b)
-        s, t = s[s > 1e-9 * s[0]], t[t > 1e-9 * t[0]]
-        torch.testing.assert_close(s, t, rtol=1e-6, atol=1e-12)
-
-
-@pytest.mark.claim("Riedi footnote 1, square weights", verdict="fails")
-def test_a_padded_output_of_the_trained_layer_itself_counts():
-    alone = layer_factors([Layer(exact([[3, 1]]), exact([0]), 0.1)], 0, exact([[1, 1]]))
-    padded = layer_factors([Layer(exact([[3, 1], [0, 0]]), exact([0, 0]), 0.1)], 0, exact([[1, 1]]))
-    assert singular_values(alone.product[0]).tolist() == pytest.approx([1])
-    assert singular_values(padded.product[0]).tolist() == pytest.approx([1, 0.1])
-
-
 @pytest.mark.claim("Riedi Eq. 6 and 44", verdict="fails")
 def test_two_residual_layers_of_one_unit():
     layers = [Layer(exact([[1]]), exact([0]), 0.0, 1.0)] * 2
@@ -195,22 +130,8 @@ def test_two_residual_layers_of_one_unit():
     assert affine_products(layers, exact([1])).matrix.item() == 4
 
 
-@pytest.mark.claim("Riedi Eq. 6 and 44", verdict="fails")
-@a_hundred
-@given(networks(skips=False, square=True, deepest=1), st.sampled_from([0.5, 1.0, -1.0]))
-def test_for_one_layer_it_holds(problem, rho):
-    (layer,), x = problem
-    for point in x:
-        t = layer.weight @ point + layer.bias
-        d = torch.ones_like(t).where(t > 0, layer.slope)
-        expected = phi(t, layer.slope) + rho * point
-        m = d.diag() @ layer.weight + rho * torch.eye(len(point)).double()
-        torch.testing.assert_close(m @ point + d * layer.bias, expected, rtol=1e-10, atol=1e-10)
-
-
 @pytest.mark.claim("Riedi section 3.3, one layer at a time", verdict="fails")
-@a_hundred
-@given(st.floats(0.1, 10))
+@pytest.mark.parametrize("c", [0.1, 1.0, 10.0])
 def test_the_blocks_keep_their_condition_numbers_while_that_of_the_whole_changes(c):
     """V = c I and W = diag(2, 1), white data: blocks W W^T kron I and I kron V^T V."""
     net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)).double()

@@ -66,9 +66,11 @@ def test_a_step_of_gradient_descent(images, monkeypatch):
         torch.testing.assert_close(p, q)
 
 
-def test_one_row_for_each_rate():
-    rows = list(practice.trainings(0, counts=(10, 20), stride=4, limit=30))
-    assert len(rows) == 2 * 3 * 2 * (4 + 1) * 5
+def test_one_row_for_each_rate(monkeypatch):
+    monkeypatch.setattr(practice, "RATES", {"gradient descent": (0.3,), "Adam": (0.03, 0.1)})
+    monkeypatch.setattr(practice, "layer_kappas", lambda net, x: [3.0, 2.0, 1.0])
+    rows = list(practice.trainings(0, counts=(5, 10), stride=8, limit=20))
+    assert len(rows) == 2 * 3 * (4 + 1) * 3
     for row in rows:
         assert (row["kappa"] is None) == (row["layer"] == "all") and not (row["batches"] and row["kappa"])
         reached = [row[share] for share in practice.SHARES if row[share] is not None]

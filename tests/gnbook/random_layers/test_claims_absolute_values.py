@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from tests.gnbook.random_layers.helpers import (
     LEVEL,
-    attack,
     condition,
     draw,
     eye,
@@ -23,9 +22,7 @@ from tests.gnbook.random_layers.helpers import (
     region,
     rejected,
     scales,
-    slopes,
     squares_of_any_kind,
-    switches,
 )
 from tests.strategies import exact, gaussian, instances, seeds
 
@@ -51,17 +48,6 @@ def test_eq_113_fails_for_the_zero_matrix_of_size_four_and_never_for_smaller_one
         excess = (mu + q * y) / (4 * n) - (1 + y / (2**0.5 * n ** (2 / 3)))
         assert (excess.max() > 0) == (n >= 4)
         assert n < 4 or excess[0] > 0  # s_1 = 0: the zero matrix
-
-
-@pytest.mark.claim("Riedi Eq. 113", verdict="fails")
-def test_eq_113_fails_for_about_half_of_all_matrices_of_size_one_hundred():
-    n, count = 100, 400
-    mu, q = rm.singular_scaling(n)
-    s = torch.linalg.svdvals(draw(n, count))[:, 0]
-    y = (s**2 - mu) / q
-    fails = s**2 / (4 * n) > 1 + y / (2**0.5 * n ** (2 / 3))
-    assert scipy.stats.binomtest(int(fails.sum()), count, 0.3, "greater").pvalue < LEVEL
-    assert (y[fails] < 0).all()
 
 
 @pytest.mark.claim("Eq. 113, repaired", verdict="holds")
@@ -93,21 +79,6 @@ def test_the_bounds_of_the_condition_number_for_any_matrix(weight, scale):
         assert bounds.symmetric.item() == pytest.approx(first)
     assert kappa <= bounds.sharper.item() * (1 + 1e-9) or kappa > 1e8
     assert bounds.sharper <= min(bounds.norm, bounds.symmetric) * (1 + 1e-9)
-
-
-@pytest.mark.claim("Riedi Lemma 36, iii and iv", verdict="holds")
-@pytest.mark.parametrize("n", [2, 3])
-@pytest.mark.parametrize("which", ["norm", "symmetric", "sharper"])
-def test_no_optimiser_finds_a_matrix_beyond_the_bounds(n, which):
-    def excess(matrix):
-        singular = torch.linalg.svdvals(matrix + eye(n))
-        s1, _, low, high = parts(matrix)
-        room, power = {"norm": (s1, 1), "symmetric": (-low, 0.5), "sharper": (-low / 2, 1)}[which]
-        top, bottom = (s1**2 + high + 1).log() / 2, power * (1 - room).clamp_min(1e-12).log()
-        value = (singular[..., 0] / singular[..., -1]).log() - top + bottom
-        return value.where(room < 0.98, 0.98 - room)  # outside its assumption, walk back
-
-    assert -0.5 < attack(excess, n, n) <= 1e-9  # it comes near, and not beyond
 
 
 @pytest.mark.claim("Riedi Lemma 36, which condition is easier", verdict="holds if")
@@ -211,9 +182,9 @@ def test_exceptional_events_are_rare_and_vanish():
 def test_the_limits_of_the_bounds():
     assert layers.riedi_theorem_38(2).symmetric == pytest.approx(1.8028, abs=5e-5)
     assert layers.riedi_theorem_38(2).norm == pytest.approx(1.9719, abs=5e-5)
-    for law, r in itertools.product(rm.LAWS, (1.5, 2.0, 3.0)):
+    for law, r in itertools.product(rm.LAWS, (1.5, 3.0)):
         errors = []
-        for n, count in ((10, 200), (400, 3)):
+        for n, count in ((10, 200), (400, 2)):
             bounds, limits = (
                 layers.riedi_lemma_36(rm.extremes(random_layers(n, count, r, law))),
                 layers.riedi_theorem_38(r),
@@ -257,39 +228,6 @@ def test_from_where_each_bound_is_below_three(r, n, share, part, factor):
 def test_the_limit_of_one_layer_is_below_three_for_all_r_above_one(r, more):
     assert layers.skip_condition_limit(r + more) < layers.skip_condition_limit(r) < 2.852
     assert layers.skip_condition_limit(0.957) > 3 > layers.skip_condition_limit(0.959)
-
-
-@pytest.mark.claim("Riedi introduction, condition number of 3", verdict="holds if")
-@pytest.mark.parametrize("law", rm.LAWS)
-@pytest.mark.parametrize("r", [1.02, 1.3])
-def test_large_layers_are_below_three(r, law):
-    n, generator = 120, torch.Generator().manual_seed(0)
-    weights = random_layers(n, 20, r, law)
-    signs = torch.rand(2, n, generator=generator, dtype=torch.float64).sub(0.5).sign()
-    kappa = condition(region(weights, *signs))
-    assert kappa.max() < 3
-    relus = [condition(region(w, torch.ones(n).double(), switches(n, 40, generator)), n - 40) for w in weights]
-    assert max(relus) < 3
-
-
-@pytest.mark.claim("Riedi introduction, condition number of 3", verdict="holds if")
-@instances
-@given(st.integers(2, 4), st.integers(1, 5), seeds, slopes, st.floats(1, 4))
-def test_one_skip_over_several_layers_is_below_three(depth, n, seed, slope, r):
-    """Layers of the norm that large ones have, with activities at random and those of an input."""
-    generator = torch.Generator().manual_seed(seed)
-    weights = [w / torch.linalg.matrix_norm(w, 2) / (2**0.5 * r) for w in gaussian(seed, depth, n, n)]
-    z = gaussian(seed + 1, n)
-    d = switches(n, seed % n, generator)
-    for dependent in (True, False):
-        branch, inner = eye(n), z
-        for w in weights:
-            inner = w @ inner
-            on = inner > 0 if dependent else torch.rand(n, generator=generator) < 0.5
-            slopes_here = torch.ones(n).double().where(on, slope)
-            branch, inner = slopes_here[:, None] * (w @ branch), slopes_here * inner
-        for matrix, rank in ((branch + eye(n), n), ((branch + eye(n)) * d, int(d.sum()))):
-            assert condition(matrix, rank) <= 3 * (1 + 1e-12)
 
 
 @pytest.mark.claim("Riedi introduction, condition number of 3", verdict="holds if")

@@ -142,14 +142,6 @@ def test_gradients_by_hidden_values_have_small_entries(sigma):
     assert scaled[1] < 1.5 * scaled[0]
 
 
-@pytest.mark.claim("Liu Lemma F.6", verdict="holds")
-def test_the_printed_proof_takes_dependent_variables_for_independent():
-    weights = draws([2, 3, 3, 3, 1], 0)
-    other = [*weights[:1], weights[1] + 1, *weights[2:]]
-    b, moved_b = (gradients(w, exact([1.0, -1.0]), torch.tanh)[1] for w in (weights, other))
-    assert (b - moved_b).abs().max() > 0.01  # b^(2) depends on W^(2), with which it is multiplied
-
-
 @pytest.mark.claim("Liu Eqs. 79 and 103", verdict="holds")
 @instances
 @given(networks())

@@ -5,10 +5,9 @@ from itertools import pairwise
 
 import pytest
 import torch
-from gnbook.shared.hessian import Hessian, hessian_ends, moved
+from gnbook.shared.hessian import Hessian, moved
 from gnbook.transition_to_linearity.ball import Start, ball_norms, likely_start, measured_start
 from gnbook.transition_to_linearity.linearity import layer_norms, layered_bound, liu_proposition_2_3
-from gnbook.transition_to_linearity.wide_network import WideNetwork
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,13 +49,13 @@ def test_norms_of_layers_hessian_and_kernel_in_a_ball(network, seed, radius):
     above = ball_norms(measured_start(net, x[None]), SMOOTH[sigma], radius, skip=skip)
     certificate, before = layered_bound(above, len(weights[-2])), GaussNewton(net, x[None]).tangent_kernel()
     farthest = liu_proposition_2_3(before[0].sqrt(), exact([certificate]), radius)
-    for step in gaussian(seed, 2, sum(p.numel() for p in net.parameters())):
-        with moved(net, radius * step / step.norm()):
-            for layer, bound in zip(layer_norms(net, x[None]), above, strict=True):
-                assert all(a <= b * SLACK + 1e-9 for a, b in zip(layer, bound, strict=True))
-            elsewhere = [p.detach().clone() for p in (*net.hidden, net.last)]
-            assert norm(hessian(elsewhere, x, sigma, skip)) <= certificate * SLACK + TINY
-            assert ((GaussNewton(net, x[None]).tangent_kernel() - before).abs() <= farthest * SLACK + TINY).all()
+    step = gaussian(seed, sum(p.numel() for p in net.parameters()))
+    with moved(net, radius * step / step.norm()):
+        for layer, bound in zip(layer_norms(net, x[None]), above, strict=True):
+            assert all(a <= b * SLACK + 1e-9 for a, b in zip(layer, bound, strict=True))
+        elsewhere = [p.detach().clone() for p in (*net.hidden, net.last)]
+        assert norm(hessian(elsewhere, x, sigma, skip)) <= certificate * SLACK + TINY
+        assert ((GaussNewton(net, x[None]).tangent_kernel() - before).abs() <= farthest * SLACK + TINY).all()
 
 
 def ball_by_hand(start, smoothness, radius, skip):
@@ -117,18 +116,6 @@ def test_the_start_that_is_likely_by_hand(sigma, widths, failure):
         above *= slope * likely.weights[layer]
 
 
-@pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
-@pytest.mark.parametrize("sigma", SMOOTH)
-@pytest.mark.parametrize("widths", [[3, 20, 20], [5, 12, 30, 20], [2, 40]])
-def test_the_start_that_is_likely_at_initialisation(sigma, widths):
-    x = gaussian(7, widths[0])
-    likely = likely_start(widths, (x.norm() / widths[0] ** 0.5).item(), SMOOTH[sigma], failure=0.01)
-    for seed in range(20):  # the bounds leave so much room that one failure in a hundred draws never shows
-        start = measured_start(module(draws([*widths, 1], seed), sigma), x[None])
-        for found, bound in zip(start[1:], likely[1:], strict=True):
-            assert all(a <= b for a, b in zip(found, bound, strict=True))
-
-
 def certificate(widths, sigma=torch.tanh, radius=1.0):
     likely = likely_start(widths, 1.0, SMOOTH[sigma], failure=0.01)
     return layered_bound(ball_norms(likely, SMOOTH[sigma], radius), widths[-1])
@@ -155,49 +142,12 @@ def test_the_largest_output_weight_is_a_lower_bound(network):
     assert lower <= norm(hessian(weights, x, sigma, skip)) * SLACK + TINY
 
 
-@pytest.mark.claim("The logarithm", verdict="holds")
-def test_with_a_gaussian_output_layer_the_hessian_times_the_root_of_the_width_grows():
-    scaled = []
-    for m in (10**2, 10**4, 10**6):
-        z, v = gaussian(0, m), gaussian(1, m)
-        scaled.append((v * slopes(torch.tanh, z)[1]).abs().max().item())
-    ratios = [s / math.log(m) ** 0.5 for s, m in zip(scaled, (10**2, 10**4, 10**6), strict=True)]
-    assert scaled[0] < scaled[1] < scaled[2] and max(ratios) / min(ratios) < 1.5
-
-
 @pytest.mark.claim("Liu Theorem 3.3", verdict="open")
 @pytest.mark.parametrize("ratios", [(1, 3), (5, 1), (1, 4, 2)])
 def test_widths_in_fixed_proportions_fall_with_the_smallest(ratios):
     sizes = [10**4, 10**8, 10**12]
     scaled = [certificate([9, *(r * m for r in ratios)]) * (m / math.log(m)) ** 0.5 for m in sizes]
     assert scaled[0] >= scaled[1] >= scaled[2]
-
-
-@pytest.mark.claim("Liu Theorem 3.3", verdict="open")
-def test_beyond_all_proportions_the_proof_gives_nothing_but_the_hessian_stays_small():
-    assert certificate([9, 100, 10**12]) > 100 * certificate([9, 100, 10**4])
-    measured = []
-    for upper in (16, 256, 4096):
-        sample = gaussian(0, 1, 3)
-        nets = [module(draws([3, 16, upper, 1], seed), torch.tanh) for seed in range(4)]
-        measured.append(sum(hessian_ends(n.on_its_range(sample), sample, tolerance=1e-3).norm for n in nets) / 4)
-    assert measured[2] < 1.2 * measured[0]
-
-
-@pytest.mark.claim("Liu Theorem 3.3", verdict="open")
-@pytest.mark.parametrize("kind", ["skip", "filters"])
-def test_residual_and_convolutional_networks_too(kind):
-    scaled = []
-    for m in (8, 64):
-        options = {"filter_size": (3, 3), "pixels": 9} if kind == "filters" else {}
-        x = gaussian(0, 1, 2, 3, 3) if kind == "filters" else gaussian(0, 1, 4)
-        norms = []
-        for seed in range(4):
-            weights = draws([x.shape[1], m, m, 1], seed, **options)
-            net = WideNetwork(weights, filter_size=options.get("filter_size", (1, 1)), skip=kind == "skip")
-            norms.append(hessian_ends(net.on_its_range(x), x, tolerance=1e-3).norm)
-        scaled.append(sum(norms) / 4 * m**0.5)
-    assert 0.5 < scaled[1] / scaled[0] < 2  # eight times as wide: 1/m would make it 0.35, a constant 2.8
 
 
 @pytest.mark.claim("Liu Remark 3.5", verdict="holds if")

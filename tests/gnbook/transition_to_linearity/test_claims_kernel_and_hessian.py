@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnlib import GaussNewton
-from tests.gnbook.transition_to_linearity.helpers import SLACK, TINY, hess, module, networks, norm
+from tests.gnbook.transition_to_linearity.helpers import SLACK, hess, module, networks, norm
 from tests.strategies import exact, gaussian, instances, seeds
 
 
@@ -64,9 +64,10 @@ def test_the_tangent_kernel_is_the_gram_matrix_times_the_number_of_samples(netwo
     net = module(weights, sigma, skip)
     rows = [torch.autograd.grad(net(x)[i, 0], list(net.parameters()), materialize_grads=True) for i in range(n)]
     jacobian = torch.stack([torch.cat([g.flatten() for g in row]) for row in rows])
-    kernel = GaussNewton(net, x).tangent_kernel()
+    g = GaussNewton(net, x)
+    kernel = g.tangent_kernel()
     assert torch.allclose(kernel, jacobian @ jacobian.mT, rtol=1e-10, atol=1e-10 * norm(jacobian) ** 2)
-    assert torch.equal(kernel, n * GaussNewton(net, x).gram())
+    assert torch.equal(kernel, n * g.gram())
 
 
 @pytest.mark.claim("Liu Proposition 2.1", verdict="holds")
@@ -88,9 +89,9 @@ def test_signed_sums_are_the_definition_and_the_least_constant_of_a_contraction(
 
 @pytest.mark.claim("Signed sums", verdict="holds")
 @instances
-@given(seeds, st.integers(1, 4), st.integers(1, 4), st.integers(13, 16), st.booleans())
-def test_many_slices_are_bounded_from_both_sides_and_semi_definite_ones_exactly(seed, d1, d2, d3, definite):
-    slices = gaussian(seed, d3, d1, d2)
+@given(seeds, st.integers(1, 4), st.integers(1, 4), st.integers(13, 16), st.booleans(), st.sampled_from([1e-2, 1.0]))
+def test_many_slices_are_bounded_from_both_sides_and_semi_definite_ones_exactly(seed, d1, d2, d3, definite, size):
+    slices = size * gaussian(seed, d3, d1, d2)
     if definite:
         slices = slices @ slices.mT * gaussian(seed + 1, d3).sign()[:, None, None]
     norms = []
@@ -132,26 +133,6 @@ def test_the_kernel_is_constant_exactly_for_affine_models(seed, p, affine):
     assert (kernels.max() - kernels.min() <= 1e-12 * kernels.max()) == affine
 
 
-@pytest.mark.claim("Liu Proposition 2.2", verdict="holds")
-@instances
-@given(seeds, st.integers(1, 4), st.sampled_from([0.1, 0.9, 1.0, 1.1, 7.0]), st.sampled_from([-3.0, 0.01, 1.0]))
-def test_a_step_of_the_printed_proof_needs_gradients_of_norm_one(seed, p, c, t):
-    g, start, other = gaussian(seed, p), gaussian(seed + 1, p), gaussian(seed + 2, p)
-    g = c * g / g.norm()
-
-    def f(w):
-        return g @ w + 1
-
-    along = torch.func.grad(f)(start)
-    level = start + other - along * (along @ other) / c**2  # f(v) = f(w_0)
-    gain = (f(start + t * along) - f(start)).abs()
-    assert math.isclose(gain, c**2 * abs(t), rel_tol=1e-9)
-    for v in (start, level):
-        distance = (v - start - t * along).norm()
-        assert gain <= c * distance * SLACK  # in print without the c: the gain is at most the distance
-    assert (gain <= (t * along).norm() * SLACK) == (c <= 1)
-
-
 def constant_gradient(kind, p, slope):
     """A function that is not affine although its gradient has the same norm wherever it has one."""
     if kind == "cone":
@@ -173,19 +154,6 @@ def test_a_constant_kernel_in_a_ball_bounds_the_hessian_at_its_centre(seed, p, k
     assert 0 < curvature <= size / radius * (1 + 1e-8)
     if kind == "cone":
         assert math.isclose(curvature, size / radius, rel_tol=1e-8)
-
-
-@pytest.mark.claim("Liu Proposition 2.3", verdict="holds if")
-@instances
-@given(seeds, st.integers(1, 4), st.integers(1, 3), st.sampled_from([0.0, 0.1, 3.0]))
-def test_the_kernel_moves_no_further_than_gradients_and_hessians_allow(seed, p, n, radius):
-    g, a = gaussian(seed, n, p), gaussian(seed + 1, n, p, p)
-    a = a + a.mT
-    step = gaussian(seed + 2, p)
-    step = radius * step / step.norm()
-    after = g + a @ step
-    bound = liu_proposition_2_3(g.norm(dim=1), torch.linalg.matrix_norm(a, 2), radius)
-    assert ((after @ after.mT - g @ g.mT).abs() <= bound * SLACK + TINY).all()
 
 
 @pytest.mark.claim("Liu Proposition 2.3", verdict="holds if")

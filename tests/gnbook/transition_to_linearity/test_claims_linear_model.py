@@ -86,7 +86,7 @@ def test_a_parabola_attains_both_after_one_step(g, epsilon):
 
 
 @pytest.mark.claim("Descent of the linear model", verdict="holds")
-@pytest.mark.parametrize("m", [8, 64, 512])
+@pytest.mark.parametrize("m", [8, 64])
 def test_in_training_the_bound_is_loose_by_a_factor_that_grows(m):
     """Even with the Hessians that training meets, in place of a bound on them."""
     d, n = 3, 5

@@ -20,19 +20,6 @@ def test_weights_are_standard_normal_whatever_the_width():
     assert all(torch.equal(a, b) for a, b in zip(weights, again, strict=True))
 
 
-@pytest.mark.parametrize("skip", [False, True])
-@pytest.mark.parametrize("width", [1, 4])
-def test_outputs_of_vectors(skip, width):
-    weights = draws([2, width, width, width, 3], 0)
-    x = gaussian(0, 5, 2)
-    h = torch.sigmoid(x @ weights[0].mT / 2**0.5)
-    for w in weights[1:-1]:
-        new = torch.sigmoid(h @ w.mT / width**0.5)
-        h = new + h if skip else new
-    by_hand = h @ weights[-1].mT / width**0.5
-    assert torch.allclose(WideNetwork(weights, activation=torch.sigmoid, skip=skip)(x), by_hand, rtol=1e-12)
-
-
 @pytest.mark.parametrize("kernel", [(1, 3), (3, 1), (5, 3)])
 def test_outputs_of_images(kernel):
     weights = draws([2, 3, 4, 2], 0, filter_size=kernel, pixels=20)
@@ -98,26 +85,18 @@ def test_a_221_norm_is_as_small_as_its_tensor():
     assert norm_221(tensor * 1e-3) == pytest.approx([1e-3 * bound for bound in norm_221(tensor)])
 
 
-def small(k=1):
-    return WideNetwork(draws([3, 2, k], 0))
+def small():
+    return WideNetwork(draws([3, 2, 1], 0))
 
 
 REFUSED = [
     ("at least three widths", lambda: draws([3, 1], 0)),
-    ("at least three widths", lambda: draws([3, 0, 1], 0)),
-    ("at least three widths", lambda: draws([3, 2.5, 1], 0)),
-    ("at least two", lambda: WideNetwork([gaussian(0, 2, 2)])),
     ("follows 2 channels", lambda: WideNetwork([gaussian(0, 2, 3), gaussian(0, 2, 3), gaussian(0, 1, 2)])),
-    ("odd sizes", lambda: WideNetwork(draws([1, 2, 1], 0), filter_size=(2, 2))),
     ("layers of one width", lambda: WideNetwork(draws([1, 2, 3, 1], 0), skip=True)),
     ("one of each", lambda: small().on_its_range(gaussian(0, 2, 3))),
-    ("one of each", lambda: small(k=2).on_its_range(gaussian(0, 1, 3))),
     ("one output and no convolution", lambda: layer_norms(small(), gaussian(0, 2, 3))),
-    ("one output and no convolution", lambda: measured_start(small(k=2), gaussian(0, 1, 3))),
     ("none of them negative", lambda: liu_proposition_2_3(torch.ones(2), torch.ones(2), -1.0)),
-    ("two vectors of one length", lambda: liu_proposition_2_3(torch.ones(2), torch.ones(3), 1.0)),
     ("radius is -1", lambda: ball_norms(measured_start(small(), gaussian(0, 1, 3)), TANH, -1.0)),
-    ("three axes", lambda: norm_221(torch.ones(2, 2))),
 ]
 
 

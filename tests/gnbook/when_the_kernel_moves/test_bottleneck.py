@@ -1,6 +1,5 @@
 """Bounds for a bottleneck: the floor of its kernel, by hand and in many digits."""
 
-import math
 from itertools import pairwise
 
 import mpmath
@@ -49,11 +48,8 @@ def test_limits_against_forty_digits():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: liu_theorem_4_1(1.0, 0.0), "between 0 and 1"),
         (lambda: liu_theorem_4_1(1.0, 1.0), "between 0 and 1"),
         (lambda: cubics(vectors(1.0, 2.0), 1.0), "four vectors"),
-        (lambda: cubics([*vectors(1.0, 2.0, 3.0), torch.ones(2)], 1.0), "of one length"),
-        (lambda: cubics(vectors(1.0, 2.0, 3.0, math.inf), 1.0), "NaN or infinite"),
         (lambda: ball_floor(*cubics(vectors(1.0, 2.0, 3.0, 4.0), 1.0), -1.0), "not negative"),
         (lambda: liu_theorem_5_1(torch.eye(2), torch.ones(2), 0.0), "positive lower bound"),
         (lambda: liu_theorem_5_1(torch.ones(2, 2), torch.ones(2), 1.0), "singular in double precision"),

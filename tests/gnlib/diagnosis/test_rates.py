@@ -33,7 +33,6 @@ OPTIMIZERS = {
     "descent": {},
     "momentum": {"momentum": 0.9},
     "nesterov": {"momentum": 0.9, "nesterov": True},
-    "little momentum": {"momentum": 0.3},
 }
 
 
@@ -45,41 +44,7 @@ def test_descent_is_stable_below_the_rate_and_not_above(name):
         rate = GaussNewton(net, x, y, optimizer=optimizer).stable_rate().rate
         start = loss_after(net, x, y, SGD(net.parameters(), 0.0), 1)
         optimizer.param_groups[0]["lr"] = factor * rate
-        assert (loss_after(net, x, y, optimizer, 1500) < start) == stable
-
-
-class Fixed(torch.optim.Optimizer):
-    """Adam with the denominators that it has."""
-
-    def __init__(self, adam, rate):
-        self.beta, self.rate, self.params = 0.9, rate, adam.param_groups[0]["params"]
-        self.scales = []
-        for p in self.params:
-            state = adam.state[p]
-            squares = state["exp_avg_sq"] / (1 - 0.999 ** state["step"].item())
-            self.scales.append(squares.sqrt() + 1e-8)
-        self.means = [torch.zeros_like(p) for p in self.params]
-
-    def zero_grad(self):
-        for p in self.params:
-            p.grad = None
-
-    @torch.no_grad()
-    def step(self):
-        for p, scale, mean in zip(self.params, self.scales, self.means, strict=True):
-            mean.mul_(self.beta).add_(p.grad, alpha=1 - self.beta)
-            p -= self.rate * mean / scale
-
-
-def test_adam_is_stable_up_to_38_over_the_largest_eigenvalue_in_its_coordinates():
-    for factor, stable in ((0.97, True), (1.03, False)):
-        net, x, y = problem()
-        adam = Adam(net.parameters(), 1e-3)
-        loss_after(net, x, y, adam, 3)
-        found = GaussNewton(net, x, y, optimizer=adam).stable_rate()
-        assert found.rate * found.largest == pytest.approx(38)
-        start = loss_after(net, x, y, SGD(net.parameters(), 0.0), 1)
-        assert (loss_after(net, x, y, Fixed(adam, factor * found.rate), 1500) < start) == stable
+        assert (loss_after(net, x, y, optimizer, 500) < start) == stable
 
 
 @pytest.mark.parametrize("make", [Adam, RMSprop, torch.optim.AdamW])
@@ -96,6 +61,7 @@ def test_the_matrix_is_scaled_by_the_state(make):
     values = torch.linalg.eigvalsh(total)
     found = GaussNewton(net, x, optimizer=optimizer).stable_rate()
     assert found.largest == pytest.approx(values[-1].item(), rel=1e-10)
+    assert found.rate * found.largest == pytest.approx(2 if make is RMSprop else 38)  # momentum 0.9, averaged
     assert (
         GaussNewton(net, x, y, optimizer=make(net.parameters())).stable_rate().rate > 0
     )  # without a state, by its targets

@@ -1,6 +1,5 @@
 """A report says what its parts say, on one page, and leaves the network as it was."""
 
-import json
 import re
 import sys
 
@@ -39,14 +38,12 @@ def test_it_says_what_its_parts_say(name):
     assert all(len(line) <= 92 for line in text.splitlines())
     assert all(share.layer in text for share in found.layers.layers)
     assert found._repr_html_().count("<table>") == 2
-    numbers = json.loads(json.dumps(found.to_dict()))
-    assert numbers["condition"]["rank"] == found.condition.rank and numbers["forecast"]["losses"][0] > 0
 
 
 def test_without_targets_there_is_no_forecast():
     net, x = drawn("mlp")
     found = gnlib.report(net, x)
-    assert found.forecast is None and found.to_dict()["forecast"] is None and "forecast" not in str(found)
+    assert found.forecast is None and "forecast" not in str(found)
     assert found.squared_error == found.condition
 
 

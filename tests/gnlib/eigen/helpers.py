@@ -40,3 +40,13 @@ def assert_ends(result, values, rank, tolerance=1e-8):
     assert result.largest == pytest.approx(values[0].item(), rel=tolerance)
     assert result.smallest == pytest.approx(values[rank - 1].item(), rel=tolerance)
     assert float(result) == pytest.approx((values[0] / values[rank - 1]).item(), rel=2 * tolerance)
+
+
+def diagonal_network_eigenvalues(weights, s):
+    """For output i and input j: s_j sum_l prod_{m > l} w_mi^2 prod_{m < l} w_mj^2."""
+    one = torch.ones(1, len(s), dtype=torch.float64)
+    weights = torch.stack([*weights])
+    return s * sum(
+        torch.outer(torch.cat([one, weights[layer + 1 :]]).prod(0) ** 2, torch.cat([one, weights[:layer]]).prod(0) ** 2)
+        for layer in range(len(weights))
+    )

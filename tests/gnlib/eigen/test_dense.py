@@ -100,42 +100,31 @@ def test_single_precision_is_promoted():
 
 @pytest.mark.bad_input
 @pytest.mark.parametrize(
-    "matrix, message",
+    "matrix, error, message",
     [
-        (torch.ones(3), r"The matrix has shape \(3,\); a square matrix"),
-        (torch.ones(2, 3), r"The matrix has shape \(2, 3\); a square matrix"),
-        (torch.tensor([[1.0, 0.5], [0.0, 1.0]]), "The matrix is not symmetric: .* 5.0e-01"),
-        (torch.diag(torch.tensor([1.0, -1.0])), "The matrix has the negative eigenvalue -1.0e+"),
-        (-torch.eye(2), "The matrix has the negative eigenvalue -1.0e+"),
-        (torch.zeros(2, 2), "The matrix is zero"),
-        (torch.empty(0, 0), "The matrix is empty"),
-        (torch.diag(torch.tensor([1.0, torch.inf])), "The matrix has 1 entries that are NaN"),
-        (np.full((2, 2), np.nan), "The matrix has 4 entries that are NaN"),
+        (torch.ones(3), ValueError, r"The matrix has shape \(3,\); a square matrix"),
+        (torch.ones(2, 3), ValueError, r"The matrix has shape \(2, 3\); a square matrix"),
+        (torch.tensor([[1.0, 0.5], [0.0, 1.0]]), ValueError, "The matrix is not symmetric: .* 5.0e-01"),
+        (torch.diag(torch.tensor([1.0, -1.0])), ValueError, "The matrix has the negative eigenvalue -1.0e+"),
+        (-torch.eye(2), ValueError, "The matrix has the negative eigenvalue -1.0e+"),
+        (torch.zeros(2, 2), ValueError, "The matrix is zero"),
+        (torch.empty(0, 0), ValueError, "The matrix is empty"),
+        (torch.diag(torch.tensor([1.0, torch.inf])), ValueError, "The matrix has 1 entries that are NaN"),
+        (np.full((2, 2), np.nan), ValueError, "The matrix has 4 entries that are NaN"),
+        ([[1.0]], TypeError, "The operand is of type list; pass a torch module"),
+        (None, TypeError, "The operand is of type NoneType; pass a torch module"),
+        (torch.eye(2, dtype=torch.complex128), TypeError, "The matrix is complex"),
     ],
 )
-def test_a_matrix_that_is_no_gauss_newton_matrix_is_refused(matrix, message):
-    with pytest.raises(ValueError, match=message):
+def test_a_matrix_that_is_no_gauss_newton_matrix_is_refused(matrix, error, message):
+    with pytest.raises(error, match=message):
         condition_number(matrix)
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize(
-    "matrix, message",
-    [
-        ([[1.0]], "The operand is of type list; pass a torch module"),
-        (None, "The operand is of type NoneType; pass a torch module"),
-        (torch.eye(2, dtype=torch.complex128), "The matrix is complex"),
-    ],
-)
-def test_a_matrix_of_another_type_is_refused(matrix, message):
-    with pytest.raises(TypeError, match=message):
-        condition_number(matrix)
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize("rank", [-1, 0, 4])
+@pytest.mark.parametrize("rank", [-1, 0, 4, 2.5])
 def test_a_rank_that_the_matrix_cannot_have_is_refused(rank):
-    with pytest.raises(ValueError, match=f"rank is {rank}; .* between 1 and .* 3"):
+    with pytest.raises(ValueError, match=f"rank is {rank}; it must be a whole number between 1 and .* 3"):
         condition_number(torch.eye(3), rank=rank)
 
 
@@ -143,12 +132,6 @@ def test_a_rank_that_the_matrix_cannot_have_is_refused(rank):
 def test_a_rank_beyond_the_positive_eigenvalues_is_refused():
     with pytest.raises(ValueError, match=r"Eigenvalue number 2 is 0.0e\+00, not positive"):
         condition_number(torch.diag(torch.tensor([1.0, 0.0])), rank=2)
-
-
-@pytest.mark.bad_input
-def test_a_rank_that_is_not_whole_is_refused():
-    with pytest.raises(ValueError, match="whole number"):
-        condition_number(torch.eye(3), rank=2.5)
 
 
 # Singular values of a Jacobian in blocks, of which the square keeps no digit

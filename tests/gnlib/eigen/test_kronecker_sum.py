@@ -1,5 +1,7 @@
 """Kronecker sums: the ends of networks whose spectra are prescribed, right or refused."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from gnlib.eigen.kronecker_sum import Terms, _is_scalar
 from gnlib.eigen.result import Limits
 from gnlib.eigen.strategy import KRONECKER_SUM, find_ends
 from gnlib.operators import KroneckerSum
-from tests.gnlib.eigen.helpers import EPS, SCALES, assert_right, double
+from tests.gnlib.eigen.helpers import EPS, SCALES, assert_right, both, diagonal_network_eigenvalues, double
 from tests.oracles import mp_gauss_newton, network, normal, orthogonal
 
 
@@ -44,20 +46,42 @@ def test_a_factor_is_scalar_up_to_the_rounding_of_a_change_of_basis(size, scale)
             assert _is_scalar(matrix) is expected
 
 
+@both
+def test_the_guess_at_the_crowded_end_of_a_block_saves_the_steps(largest):
+    weights = network((400, 500, 1), seed=0)
+    op = linear_gauss_newton(weights, torch.eye(400, dtype=torch.float64))
+    pair = KroneckerBlocks(op.left, op.right, largest=largest).find_end(largest=largest, limits=Limits())
+    values = torch.linalg.eigvalsh(op.dense())
+    assert pair.value == pytest.approx(values[-1 if largest else 0].item(), rel=1e-10)
+    assert pair.steps <= 2
+
+
+def test_the_error_of_a_smallest_value_allows_for_the_coupling_of_the_outputs():
+    s = torch.tensor([1.0, 1.001, 2.0, 3.0], dtype=torch.float64)
+    coupled = torch.tensor([[1.0, 0.75], [0.75, 1.0]], dtype=torch.float64)
+    left = torch.stack([1e-9 * torch.eye(2).double(), coupled])
+    blocks = KroneckerBlocks(left, s.diag().expand(2, -1, -1), largest=False)
+    # antisymmetric in the outputs, where the matrix is a quarter of its blocks, and halfway between two eigenvectors
+    x = torch.tensor([1.0, 1, 0, 0, -1, -1, 0, 0], dtype=torch.float64)[:, None] / 2
+    value = x.mT @ blocks.apply(x)
+    residual = blocks.apply(x) - value * x
+    error = blocks.lower_errors(value[0], residual, residual / s.repeat(2)[:, None], 0.0)
+    assert error.item() == pytest.approx(1 - 0.25 / value.item(), rel=1e-4)
+
+
 LARGE = [method for method in KRONECKER_SUM if method.name != "dense"] + [KRONECKER_SUM[-1]]
 """What there is for operators that are too large to be formed at once."""
 
-DATA = {
-    "white": np.ones(6),
-    "1 to 1e-3": np.logspace(0, -3, 6),
-    "1 to 1e-12": np.logspace(0, -12, 6),
-    "cluster": [1, 0.9, 1.1e-8, 1.05e-8, 1e-8, 1e-8],
+DATA = {  # eigenvalues, and a number of outputs
+    "white": (np.ones(6), 7),
+    "1 to 1e-3": (np.logspace(0, -3, 6), 2),
+    "1 to 1e-12": (np.logspace(0, -12, 6), 7),
+    "cluster": ([1, 0.9, 1.1e-8, 1.05e-8, 1e-8, 1e-8], 2),
 }
 HIDDEN = {"one layer": (), "two layers": (8,), "wide": (9, 12), "square": (6, 6, 6), "narrow": (3, 7, 5)}
 
 
-@pytest.mark.parametrize("outputs", [2, 7])
-@pytest.mark.parametrize("eigenvalues", DATA.values(), ids=DATA.keys())
+@pytest.mark.parametrize("eigenvalues, outputs", DATA.values(), ids=DATA.keys())
 @pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN.keys())
 def test_the_iteration_on_small_networks_agrees_with_fifty_digits(hidden, eigenvalues, outputs):
     second = SecondMoment(orthogonal(6, 6, seed=1), double(eigenvalues))
@@ -122,28 +146,16 @@ def prescribed_weights(kind, random):
 
 
 PRESCRIBED = [
-    "one input",
-    "few inputs",
-    "two outputs",
-    "repeated",
-    "symmetric",
-    "permutations",
-    "toeplitz",
-    "near the identity",
-    "two scales",
-    "a layer of rank one",
-    "one layer dominates",
-    "tiny",
-    "low rank and noise",
-    "an output that is zero",
-    "singular values down to 1e-5",
-    "bottleneck",
-    "one unit",
+    *("one input", "few inputs", "two outputs", "repeated", "symmetric", "permutations", "toeplitz"),
+    *("near the identity", "two scales", "a layer of rank one", "one layer dominates", "tiny", "low rank and noise"),
+    *("an output that is zero", "singular values down to 1e-5", "bottleneck", "one unit"),
 ]
 
 
-@pytest.mark.parametrize("data", ["white", "random", "1 to 1e-9", "deficient"])
-@pytest.mark.parametrize("kind", PRESCRIBED)
+@pytest.mark.parametrize(
+    "kind, data",
+    [*product(PRESCRIBED, ["1 to 1e-9", "deficient"]), *product(["few inputs", "bottleneck", "one unit"], ["white"])],
+)
 def test_kronecker_sums_of_prescribed_weights_are_right_or_refused(kind, data):
     random = np.random.default_rng(PRESCRIBED.index(kind))
     weights = prescribed_weights(kind, random)
@@ -151,7 +163,6 @@ def test_kronecker_sums_of_prescribed_weights_are_right_or_refused(kind, data):
     one, basis = torch.ones(d, dtype=torch.float64), orthogonal(d, d, seed=3)
     second = {
         "white": lambda: SecondMoment(basis, one),
-        "random": lambda: SecondMoment.from_data(normal(2 * d, d, seed=4)),
         "1 to 1e-9": lambda: SecondMoment(basis, torch.logspace(0, -9 if d > 1 else 0, d, dtype=torch.float64)),
         "deficient": lambda: SecondMoment.from_data(normal(d - d // 8, d, seed=5)),
     }[data]()
@@ -172,7 +183,7 @@ def test_kronecker_sums_of_prescribed_weights_are_right_or_refused(kind, data):
         assert reference.value > 1e10
 
 
-@pytest.mark.parametrize("seed", [17, 519, 1939, 0, 1, 2])
+@pytest.mark.parametrize("seed", [17, 519, 1939])
 def test_ends_of_diagonal_networks_wherever_they_hide(seed):
     """Every eigenvector is a pair of an output and an input, orthogonal to all but those of the guess."""
     random = np.random.default_rng(seed)
@@ -180,14 +191,7 @@ def test_ends_of_diagonal_networks_wherever_they_hide(seed):
     least = np.log(10.0 ** -random.uniform(0.3, 3))
     weights = [double(np.exp(random.uniform(least, 0, size))) for _ in range(depth)]
     s = double(np.sort(np.exp(random.uniform(least, 0, size)))[::-1].copy())
-    one = torch.ones(1, size, dtype=torch.float64)
-    values = s * sum(
-        torch.outer(
-            torch.cat([one, *(w[None] for w in weights[layer + 1 :])]).prod(0) ** 2,
-            torch.cat([one, *(w[None] for w in weights[:layer])]).prod(0) ** 2,
-        )
-        for layer in range(depth)
-    )
+    values = diagonal_network_eigenvalues(weights, s)
     second = SecondMoment(torch.eye(size, dtype=torch.float64), s)
     result = condition_number(linear_gauss_newton([torch.diag(w) for w in weights], second))
     assert_right(result, values.max(), values.min(), size**2)
@@ -218,25 +222,10 @@ def test_outputs_that_the_last_layer_leaves_silent_see_the_first_layer_alone(sca
 
 @pytest.mark.parametrize("widths", [(60, 40, 50, 20), (20, 25, 30, 40)])
 @pytest.mark.parametrize("max_steps", [1, 2])
-def test_a_kronecker_sum_cut_short_raises_unless_it_has_converged(widths, max_steps):
+def test_a_kronecker_sum_cut_short_raises_and_returns_nothing(widths, max_steps):
     op = linear_gauss_newton(network(widths, seed=1), torch.eye(widths[0], dtype=torch.float64))
-    try:
-        result = condition_number(op, max_steps=max_steps, tolerance=1e-13)
-    except NotConvergedError as error:
-        assert "steps its relative error is" in str(error)
-    else:
-        assert result.value == pytest.approx(condition_number(op).value, rel=1e-8)
-
-
-@pytest.mark.parametrize("widths", [(4, 3), (4, 5, 3), (4, 5, 6, 3)])
-@pytest.mark.parametrize("factor", [1e-60, 1e-3, 1e60])
-def test_the_scale_of_the_data_scales_both_ends_and_not_their_ratio(widths, factor):
-    weights, x = network(widths, seed=7), normal(9, 4, seed=8)
-    one = condition_number(linear_gauss_newton(weights, second_moment(x)))
-    other = condition_number(linear_gauss_newton(weights, second_moment(x) * factor))
-    assert other.largest == pytest.approx(factor * one.largest, rel=1e-10)
-    assert other.smallest == pytest.approx(factor * one.smallest, rel=1e-8)
-    assert other.rank == one.rank
+    with pytest.raises(NotConvergedError, match=f"did not converge: after {max_steps} steps its relative error is"):
+        condition_number(op, max_steps=max_steps)
 
 
 def test_the_tolerance_bounds_the_residual():
@@ -260,12 +249,6 @@ def test_the_same_operator_gives_the_same_result():
     assert condition_number(op) == condition_number(op)
 
 
-def test_an_iteration_cut_short_raises_and_returns_nothing():
-    op = linear_gauss_newton(network((60, 40, 50, 20), seed=14), torch.eye(60, dtype=torch.float64))
-    with pytest.raises(NotConvergedError, match="did not converge: after 1 steps its relative err"):
-        condition_number(op, max_steps=1)
-
-
 @pytest.mark.bad_input
 def test_a_kronecker_sum_takes_no_rank():
     op = linear_gauss_newton([torch.eye(2)], torch.eye(2))
@@ -274,27 +257,19 @@ def test_a_kronecker_sum_takes_no_rank():
 
 
 @pytest.mark.bad_input
-def test_an_operator_that_is_zero_is_refused():
-    op = linear_gauss_newton([torch.zeros(3, 2), torch.zeros(4, 3), torch.zeros(2, 4)], torch.eye(2))
-    with pytest.raises(ValueError, match="is zero: it has no eigenvalue to divide by"):
-        condition_number(op)
-
-
-@pytest.mark.bad_input
-def test_factors_that_are_not_finite_are_refused():
-    huge = [torch.full(shape, 1e200, dtype=torch.float64) for shape in ((3, 2), (4, 3))]
-    op = linear_gauss_newton(huge, torch.eye(2))
-    with pytest.raises(ValueError, match="left has 16 entries that are NaN or infinite"):
-        condition_number(op)
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize("name, message", [("left", "left has 9"), ("right", "right has 4")])
-def test_a_kronecker_sum_that_is_not_finite_is_refused(name, message):
-    factors = {"left": torch.eye(3)[None], "right": torch.eye(2)[None], "basis": torch.eye(2)}
-    factors[name] = torch.full_like(factors[name], torch.nan)
-    with pytest.raises(ValueError, match=f"{message} entries that are NaN or infinite"):
-        condition_number(KroneckerSum(**factors))
+@pytest.mark.parametrize(
+    "factors, message",
+    [
+        (dict(left=torch.zeros(1, 3, 3)), "is zero: it has no eigenvalue to divide by"),
+        (dict(left=torch.full((1, 3, 3), torch.inf)), "left has 9 entries that are NaN or infinite"),
+        (dict(right=torch.full((1, 2, 2), torch.nan)), "right has 4 entries that are NaN or infinite"),
+    ],
+)
+def test_a_kronecker_sum_that_is_zero_or_not_finite_is_refused(factors, message):
+    with pytest.raises(ValueError, match=message):
+        condition_number(
+            KroneckerSum(**{"left": torch.eye(3)[None], "right": torch.eye(2)[None], **factors}, basis=torch.eye(2))
+        )
 
 
 @pytest.mark.bad_input

@@ -70,20 +70,6 @@ def test_the_ends_are_those_of_the_matrix(d, widths, k, spread, skip):
     assert_right(iterate(op), op)
 
 
-def test_the_steps_of_both_precisions_count(monkeypatch):
-    iterate_once, steps = LayeredBlocks.iterate, []
-
-    def count(self, *arguments, **options):
-        pair = iterate_once(self, *arguments, **options)
-        steps.append(pair.steps)
-        return pair
-
-    monkeypatch.setattr(LayeredBlocks, "iterate", count)
-    result = iterate(linear_gauss_newton(network(60, [70, 70, 70], 8), moment(60)))
-    assert all(steps) and len(steps) == 4  # in single and in double precision, at either end
-    assert result.method.endswith(f"layers, {sum(steps[:2])} and {sum(steps[2:])} steps")
-
-
 @pytest.mark.parametrize("seed", range(30))
 def test_what_is_claimed_is_right(seed):
     """Random networks of every kind, with bottlenecks, graded layers and null outputs: right or refused."""
@@ -187,23 +173,6 @@ def test_an_iteration_that_does_not_converge_is_left_to_double():
     assert iterate(op, max_steps=1) is None
 
 
-@pytest.mark.parametrize(
-    ("d", "widths", "spread", "expected"),
-    [
-        (500, [500, 500], 0.0, True),
-        (400, [500, 500], 0.0, False),  # forming the factors is cheap
-        (500, [500], 0.0, False),  # one of them
-        (500, [500, 1200], 0.0, False),  # the layers are large
-        (500, [500, 500], 3.0, True),
-        (500, [500, 500], 9.0, False),  # single precision would not do
-    ],
-)
-def test_which_networks_single_precision_is_for(d, widths, spread, expected):
-    op = linear_gauss_newton(network(d, widths, 3), moment(d, spread=spread))
-    assert layered_sum.is_wide(Terms(op), Limits()) is expected
-    assert ("layers" in condition_number(op).method) is expected
-
-
 def test_what_it_refuses_is_found_in_double_precision():
     op = linear_gauss_newton(network(60, [3, 5], 5), moment(60))
     with pytest.raises(NotConvergedError, match="The method 'layers' does not work here"):
@@ -258,10 +227,10 @@ def test_on_the_range_of_the_first_layer_the_operator_is_that_of_a_smaller_netwo
     torch.testing.assert_close(restrict_to_first_layer(op).dense(), inside, rtol=0, atol=close)
 
 
-@pytest.mark.parametrize(("width", "depth"), [(50, 20), (100, 40), (20, 10)])
+@pytest.mark.parametrize(("width", "depth"), [(50, 20), (20, 10)])
 def test_a_cluster_of_hundreds_at_the_lower_end(width, depth):
     """The smallest eigenvalue is that of the first factor: the rest of G on the range of the layer adds to it."""
-    d, k = 600, 10
+    d, k = 150, 10
     op = linear_gauss_newton(network(d, [width] * (depth - 1), k), moment(d, scale=2.0))
     result = condition_number(op)
     assert result.rank == k * d
@@ -320,10 +289,10 @@ def test_which_networks_have_a_narrow_first_layer_on_white_data(widths, last, ex
     assert layered_sum.has_narrow_first_layer(Terms(op), Limits()) is expected
 
 
-@pytest.mark.parametrize("depth", [4, 7, 10, 20, 30])
+@pytest.mark.parametrize("depth", [4, 10, 20])
 def test_the_error_allows_for_the_rounding_of_the_first_factor(depth):
     """It is a square, of which the singular values of its root know twice the digits."""
-    op = linear_gauss_newton(weights := network(600, [12] * depth, 10), moment(600))
+    op = linear_gauss_newton(weights := network(200, [12] * depth, 10), moment(200))
     result = condition_number(op)
     exact = torch.linalg.svdvals(torch.linalg.multi_dot(weights[:0:-1]))[-1].item() ** 2
     assert result.resolved is (depth <= 10)

@@ -44,10 +44,6 @@ def norm_of(make, shape=IMAGE):
     return lambda: images(nn.Conv2d(3, 4, 3, padding=1), make(), shape=shape)
 
 
-def attending(between, **parts):
-    return lambda: Frame(between, **parts)
-
-
 def self_attention(**options):
     def between(self, h):
         return self.attention(h, h, h, need_weights=False)[0].mean(1)
@@ -55,19 +51,9 @@ def self_attention(**options):
     return lambda: Frame(between, attention=nn.MultiheadAttention(M, 4, batch_first=True, **options))
 
 
-def masked_attention(self, h):
-    hidden = torch.ones(T, T, dtype=torch.bool, device=h.device).triu(1)
-    return self.attention(h, h, h, attn_mask=hidden, average_attn_weights=False)[0].mean(1)
-
-
 def cross_attention(self, h):
     memory = self.memory(h[:, :3])
     return self.attention(h, memory, memory.sin()[..., :20])[0].mean(1)
-
-
-def not_batch_first(self, h):
-    h = h.transpose(0, 1)
-    return self.attention(h, h, h)[0].mean(0)
 
 
 def scaled_dot_product(self, h):
@@ -78,11 +64,6 @@ def scaled_dot_product(self, h):
 def encoder(**options):
     layer = nn.TransformerEncoderLayer(M, 2, 20, 0.0, batch_first=True, **options)
     return Frame(lambda self, h: self.layer(h).mean(1), layer=layer)
-
-
-def decoder():
-    layer = nn.TransformerDecoderLayer(M, 2, 20, 0.0, batch_first=True)
-    return Frame(lambda self, h: self.layer(h[:, :2], h[:, 1:]).mean(1), layer=layer)
 
 
 def transformer():
@@ -104,12 +85,6 @@ def with_positions():
 
     return Whole(
         forward, embedding=nn.Embedding(11, M), positions=nn.Embedding(T, M), mix=nn.Linear(M, M), head=nn.Linear(M, K)
-    )
-
-
-def bag(**options):
-    return Whole(
-        lambda self, x: self.head(self.bag(x).tanh()), bag=nn.EmbeddingBag(120, M, **options), head=nn.Linear(M, K)
     )
 
 
@@ -138,11 +113,6 @@ def cell(kind):
     return lambda: Frame(between, cell=kind(M, M))
 
 
-def deep():
-    layers = [part for _ in range(8) for part in (nn.Linear(36, 36), nn.Tanh())]
-    return nn.Sequential(nn.Linear(D, 36), *layers, nn.Linear(36, K))
-
-
 def cnn():
     return nn.Sequential(
         nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 24, 3, padding=1, bias=False),
@@ -162,7 +132,6 @@ LAYERS = {
     "linear": (lambda: nn.Linear(D, K), ROWS),
     "mlp": (lambda: nn.Sequential(nn.Linear(D, M), nn.ReLU(), nn.Linear(M, 50), nn.GELU(), nn.Linear(50, K)), ROWS),
     "mlp, one output": (lambda: nn.Sequential(nn.Linear(D, 70), nn.Sigmoid(), nn.Linear(70, 1)), ROWS),
-    "mlp, many outputs": (lambda: nn.Sequential(nn.Linear(D, M), nn.Tanh(), nn.Linear(M, 9)), ROWS),
     "tokens": (over_tokens(lambda: nn.Linear(M, M)), SEQUENCES),
     "tokens, two leading axes": (
         lambda: Frame(lambda self, h: self.layer(h).tanh().mean((1, 2)), layer=nn.Linear(M, M)),
@@ -173,12 +142,6 @@ LAYERS = {
             lambda self, x: self.head(self.small(x).tanh().mean(1)), small=nn.Linear(3, 2), head=nn.Linear(2, K)
         ),
         normal(60, 3),
-    ),
-    "tokens, as many as samples and features": (
-        lambda: Whole(
-            lambda self, x: self.head(self.small(x).tanh().mean(1)), small=nn.Linear(5, 5), head=nn.Linear(5, 5)
-        ),
-        normal(5, 5),
     ),
     "channels last, by a linear layer": (
         lambda: Whole(
@@ -191,15 +154,10 @@ LAYERS = {
     "cnn": (cnn, normal(3, 6, 6)),
     "conv 1d, stride, dilation": (conv(lambda: nn.Conv1d(6, 12, 3, 2, 2, 3, groups=2), SIGNAL), SIGNALS),
     "conv 3d, padding": (conv(lambda: nn.Conv3d(2, 4, 3, (1, 2, 1), (0, 1, 2), groups=2), VOLUME), VOLUMES),
-    "conv 2d, no bias": (conv(lambda: nn.Conv2d(3, 6, 3, bias=False)), IMAGES),
     "conv 2d, stride that leaves a border": (conv(lambda: nn.Conv2d(3, 20, 3, 2)), IMAGES),
-    "conv 2d, two strides": (conv(lambda: nn.Conv2d(3, 20, (2, 3), (1, 2), (1, 0))), IMAGES),
     "conv 2d, two dilations": (conv(lambda: nn.Conv2d(3, 20, (3, 2), dilation=(1, 3), padding=1)), IMAGES),
-    "conv 2d, one by one": (conv(lambda: nn.Conv2d(3, 6, 1)), IMAGES),
     "conv 2d, one position": (conv(lambda: nn.Conv2d(3, 90, 6)), IMAGES),
-    "conv 2d, two positions": (conv(lambda: nn.Conv2d(3, 90, (5, 6))), IMAGES),
     "conv 2d, many positions": (conv(lambda: nn.Conv2d(1, 1, 3), (1, 16, 16)), normal(1, 16, 16)),
-    "conv 2d, same": (conv(lambda: nn.Conv2d(3, 4, 3, padding="same")), IMAGES),
     "conv 2d, same, even kernel": (conv(lambda: nn.Conv2d(3, 4, (2, 4), padding="same")), IMAGES),
     "conv 2d, same, dilated": (conv(lambda: nn.Conv2d(3, 4, 3, padding="same", dilation=(1, 2))), IMAGES),
     "conv 2d, valid": (conv(lambda: nn.Conv2d(3, 8, 3, padding="valid")), IMAGES),
@@ -208,35 +166,19 @@ LAYERS = {
         lambda: images(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 6, 3, padding=1, groups=2)),
         IMAGES,
     ),
-    "conv 2d, depthwise": (conv(lambda: nn.Conv2d(3, 3, 3, padding=1, groups=3)), IMAGES),
     "conv 2d, depthwise, twice": (conv(lambda: nn.Conv2d(3, 6, 3, padding=1, stride=1, groups=3)), IMAGES),
-    "conv 2d, depthwise separable": (
-        lambda: images(nn.Conv2d(3, 6, 3, 2, 1, groups=3), nn.Conv2d(6, 20, 1), nn.SiLU()),
-        IMAGES,
-    ),
     "conv 2d, transposed, grouped": (conv(lambda: nn.ConvTranspose2d(3, 6, 2, groups=3, dilation=2)), IMAGES),
     "layer norm": (layer(lambda: nn.LayerNorm(M)), ROWS),
-    "layer norm, not affine": (layer(lambda: nn.LayerNorm(M, elementwise_affine=False)), ROWS),
     "layer norm, no bias": (layer(lambda: nn.LayerNorm(M, bias=False)), ROWS),
-    "layer norm, over tokens": (over_tokens(lambda: nn.LayerNorm(M)), SEQUENCES),
     "layer norm, over two axes": (over_tokens(lambda: nn.LayerNorm((T, M))), SEQUENCES),
-    "layer norm, of images": (norm_of(lambda: nn.LayerNorm((4, 6, 6))), IMAGES),
-    "root mean square norm": (layer(lambda: nn.RMSNorm(M)), ROWS),
     "root mean square norm, over two axes": (over_tokens(lambda: nn.RMSNorm((T, M))), SEQUENCES),
     "group norm": (norm_of(lambda: nn.GroupNorm(2, 4)), IMAGES),
-    "group norm, of vectors": (layer(lambda: nn.GroupNorm(8, M)), ROWS),
     "instance norm": (norm_of(lambda: nn.InstanceNorm2d(4, affine=True)), IMAGES),
     "batch norm, running": (eval_norm(nn.BatchNorm2d), IMAGES),
-    "instance norm, running": (eval_norm(nn.InstanceNorm2d, affine=True, track_running_stats=True), IMAGES),
     "parametric relu": (layer(lambda: nn.PReLU(M)), ROWS),
-    "parametric relu, one": (norm_of(nn.PReLU), IMAGES),
     "attention": (self_attention(), SEQUENCES),
     "attention, bias of keys": (self_attention(add_bias_kv=True), SEQUENCES),
     "attention, zero key": (self_attention(add_zero_attn=True, bias=False), SEQUENCES),
-    "attention, masked": (
-        attending(masked_attention, attention=nn.MultiheadAttention(M, 4, batch_first=True)),
-        SEQUENCES,
-    ),
     "attention, cross": (
         lambda: Frame(
             cross_attention,
@@ -245,25 +187,16 @@ LAYERS = {
         ),
         SEQUENCES,
     ),
-    "attention, samples second": (
-        lambda: Frame(not_batch_first, attention=nn.MultiheadAttention(M, 4)),
-        SEQUENCES,
-    ),
     "attention, scaled dot product": (lambda: Frame(scaled_dot_product, qkv=nn.Linear(M, 3 * M)), SEQUENCES),
     "transformer": (encoder, SEQUENCES),
-    "transformer, norm first": (lambda: encoder(norm_first=True, activation="gelu"), SEQUENCES),
-    "transformer, decoder": (decoder, SEQUENCES),
     "transformer, whole": (transformer, SEQUENCES),
     "embedding": (lambda: embedded(120), integers(T, high=120)),
-    "embedding, padding": (lambda: embedded(11, padding_idx=3), TOKENS),
     "embedding, negative padding": (lambda: embedded(11, padding_idx=-2), TOKENS),
     "embedding, one token": (lambda: embedded(11, lambda self, h: h), integers()),
     "embedding, positions": (with_positions, TOKENS),
-    "embedding, bag": (lambda: bag(), integers(T, high=120)),
     "embedding, bag, weighted": (weighted_bag, integers(T, high=120)),
     "lstm, both ways, projected": (recurrent(nn.LSTM, num_layers=2, proj_size=7), SEQUENCES),
     "gru": (recurrent(nn.GRU, bidirectional=True), SEQUENCES),
-    "recurrent, cell": (cell(nn.RNNCell), SEQUENCES),
     "gru, cell": (cell(nn.GRUCell), SEQUENCES),
     "bilinear": (
         lambda: Frame(lambda self, h: self.layer(h[:, :16], h[:, 16:].sin()), layer=nn.Bilinear(16, 8, 20), inner=20),
@@ -277,9 +210,6 @@ LAYERS = {
 
 COUPLED = {
     "batch norm": (norm_of(lambda: nn.BatchNorm2d(4)), IMAGES),
-    "batch norm, not affine": (norm_of(lambda: nn.BatchNorm2d(4, affine=False)), IMAGES),
-    "batch norm, of vectors": (layer(lambda: nn.BatchNorm1d(M)), ROWS),
-    "batch norm, no statistics": (norm_of(lambda: nn.BatchNorm2d(4, track_running_stats=False)), IMAGES),
     "batch norm, of signals": (
         lambda: images(nn.Conv1d(6, 8, 3), nn.BatchNorm1d(8), nn.ReLU(), nn.Conv1d(8, 6, 3), shape=SIGNAL),
         SIGNALS,
@@ -288,7 +218,6 @@ COUPLED = {
         lambda: images(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.SiLU()),
         IMAGES,
     ),
-    "mean of the batch": (lambda: Frame(lambda self, h: self.layer(h - h.mean(0)).sin(), layer=nn.Linear(M, M)), ROWS),
     "embedded tokens, normalised": (
         lambda: Whole(
             lambda self, x: self.head(self.norm(self.embedding(x).mean(1)).tanh()),

@@ -5,9 +5,7 @@ import warnings
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
-from tests.gnlib.jacobian.cases import warmed
 from tests.gnlib.jacobian.kinds import (
     IMAGES,
     ROWS,
@@ -17,7 +15,6 @@ from tests.gnlib.jacobian.kinds import (
     K,
     M,
     T,
-    Whole,
     linear,
     normal,
     parameter,
@@ -35,12 +32,6 @@ def two(between, **parts):
 def with_token(self, h):
     h = torch.cat([self.token.expand(len(h), -1, -1), h], 1) + self.positions
     return self.encoder(h)[:, 0]
-
-
-def queried(self, h):
-    """Queries that no sample enters go through a layer, then look at the samples."""
-    q = self.fc(self.queries)
-    return torch.einsum("qt,ntc->nqc", torch.ones(2, T, dtype=h.dtype), (h @ q.mT).softmax(1) @ q).tanh().mean(1)
 
 
 def relative(self, h):
@@ -77,13 +68,6 @@ def unbatched(self, x):
     return self.head(torch.stack([self.conv(one).tanh().flatten() for one in x]))
 
 
-def frames(self, x):
-    """A video, all of whose frames go through a network of images together."""
-    n, t = x.shape[:2]
-    h = self.conv(x.flatten(0, 1)[:, None]).tanh()
-    return self.head(self.norm(h).flatten(1).view(n, t, -1).mean(1))
-
-
 def twins(self, h):
     """Two views of each sample go through the layer in one call."""
     one, two = self.fc(torch.cat([h, h.flip(1)])).tanh().chunk(2)
@@ -95,32 +79,12 @@ def sorted_samples(self, h):
     return self.fc(h[order]).tanh()[order.argsort()]
 
 
-def by_groups(self, x):
-    """A kernel for each sample, made by a layer, in one convolution whose groups are the samples."""
-    n, c = x.shape[:2]
-    kernels = self.kernels(x.mean((2, 3))).tanh().view(n * 4, c, 3, 3)
-    h = functional.conv2d(x.reshape(1, n * c, 6, 6), kernels, groups=n).view(n, -1)
-    return self.head(h.sin())
-
-
 # Weights from weights
 
 
 def hypernetwork(self, h):
     weights = self.fc(h).view(-1, 4, 6)
     return torch.bmm(weights, h[:, :6, None])[:, :, 0].repeat(1, M // 4) * self.other(h)
-
-
-def experts(self, h):
-    gates = self.gate(h).softmax(-1)
-    return gates[:, :1] * self.fc(h).sin() + gates[:, 1:] * self.other(h).tanh()
-
-
-def one_expert(self, h):
-    """The one of two experts that the gate prefers, weighted by the gate."""
-    gates, which = self.gate(h).softmax(-1).max(-1, keepdim=True)
-    chosen = torch.stack([self.fc(h).sin(), self.other(h).tanh()], 1).gather(1, which[:, :, None].expand(-1, 1, M))
-    return gates * chosen[:, 0]
 
 
 def routed(self, h):
@@ -137,20 +101,7 @@ def called_otherwise(self, h):
     return torch.func.functional_call(self.other, weights, (h,)).sin() + self.fc(h)
 
 
-def ensemble(self, h):
-    params, buffers = torch.func.stack_module_state(list(self.members))
-
-    def one(p, b):
-        return torch.func.functional_call(self.members[0], (p, b), (h,))
-
-    return torch.vmap(one)(params, buffers).tanh().mean(0)
-
-
 # Places
-
-
-def checkpointed(self, h):
-    return checkpoint(self.block, h, use_reentrant=False)
 
 
 def after_the_layer(self, h):
@@ -158,13 +109,6 @@ def after_the_layer(self, h):
     y += h
     y[:, 0] = 0
     return functional.relu_(y.mul_(2))
-
-
-def residual_in_place(self, h):
-    h = h + 0
-    h += self.fc(h.clone()).sin()
-    h -= self.other(h.clone()).tanh()
-    return h
 
 
 def frozen_weight_in_place(self, h):
@@ -185,11 +129,6 @@ def into_zeros(self, h):
     y[:, ::2] += self.fc(h)[:, ::2]
     y[:, 1::2] = self.fc(h * h)[:, 1::2]
     return y
-
-
-def lengths(self, h):
-    """Only so many of the tokens of each sample are looked at."""
-    return torch.stack([self.fc(one[: 1 + int(3 * one[0, 0].abs())]).tanh().mean(0) for one in h])
 
 
 # Functions of other kinds
@@ -214,14 +153,14 @@ class Memoryless(torch.autograd.Function):
         return gradient @ w, gradient.mT @ x
 
 
-class Signs(torch.autograd.Function):
-    """Signs in the forward pass, the identity in the backward one."""
+class Louder(torch.autograd.Function):
+    """The identity, with twice its gradient."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(w):
-        return w.sign()
+        return w.clone()
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -229,39 +168,7 @@ class Signs(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        return gradient
-
-
-class Louder(Signs):
-    """The identity, with twice its gradient."""
-
-    @staticmethod
-    def forward(w):
-        return w.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
         return 2 * gradient
-
-
-class Plain(torch.autograd.Function):
-    """Of the old form, which `vmap` does not take."""
-
-    @staticmethod
-    def forward(ctx, x, w):
-        ctx.save_for_backward(x, w)
-        return functional.linear(x, w).exp()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        x, w = ctx.saved_tensors
-        gradient = gradient * functional.linear(x, w).exp()
-        return gradient @ w, gradient.mT @ x
-
-
-def straight_through(self, h):
-    w = self.fc.weight
-    return functional.linear(h, w + (w.sign() - w).detach(), self.fc.bias) / 5
 
 
 def scripted_layer(x, w):
@@ -317,45 +224,10 @@ def hooked(register):
     return make
 
 
-def recorder(net):
-    """What a layer returned is kept and used again."""
-    net.fc.register_forward_hook(lambda m, args, y: net.kept.append(y))
-
-
-def kept_by_a_hook():
-    def between(self, h):
-        self.kept = []
-        y = self.fc(h).tanh()
-        return y * self.kept[-1]
-
-    net = Frame(between, fc=nn.Linear(M, M))
-    recorder(net)
-    return net
-
-
-def half_of_the_weight(module, args):
-    module.weight = module.kept * 0.5
-
-
-def weight_by_a_hook():
-    net = Frame(lambda self, h: self.fc(h).tanh(), fc=nn.Linear(M, M))
-    net.fc.kept = net.fc.weight
-    del net.fc.weight
-    net.fc.weight = net.fc.kept.detach()
-    net.fc.register_forward_pre_hook(half_of_the_weight)
-    return net
-
-
-def video():
-    net = Whole(frames, conv=nn.Conv2d(1, 4, 3), norm=nn.BatchNorm2d(4), head=nn.Linear(64, K))
-    return warmed(net, (3, 6, 6))
-
-
 SMALL = dict(fc=lambda: nn.Linear(D, M), head=lambda: nn.Linear(M, K))
 SCALAR = dict(fc=lambda: nn.Linear(D, M), read=lambda: nn.Linear(M, 1))
 
 PASSES = {
-    "parameter, added": (lambda: Frame(lambda self, h: (h + self.shift).sin(), shift=parameter(M)), ROWS),
     "parameter, added to the outputs": (
         whole(lambda self, x: self.fc(x)[:, :4] + self.shift, fc=SMALL["fc"], shift=lambda: parameter(4)),
         ROWS,
@@ -382,72 +254,36 @@ PASSES = {
         ),
         SEQUENCES,
     ),
-    "queries": (linear(queried, queries=lambda: parameter(T, M)), SEQUENCES),
     "bias of relative positions": (
         linear(relative, bias=lambda: nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 1, bias=False))),
         SEQUENCES,
     ),
     "windows": (linear(windows, attention=lambda: nn.MultiheadAttention(M, 2, batch_first=True)), SEQUENCES),
     "samples second": (two(moved), SEQUENCES),
-    "samples within positions": (linear(merged), SEQUENCES),
     "samples within positions, as many": (linear(merged), normal(5, D)),
     "samples one by one": (
         whole(unbatched, conv=lambda: nn.Conv2d(3, 9, 3, padding=1), head=lambda: nn.Linear(9 * 36, K)),
         IMAGES,
     ),
-    "frames": (video, normal(3, 6, 6)),
     "two views": (linear(twins), ROWS),
     "samples in order": (linear(sorted_samples), ROWS),
-    "kernels of samples in groups": (
-        whole(by_groups, kernels=lambda: nn.Linear(3, 108), head=lambda: nn.Linear(64, K)),
-        IMAGES,
-    ),
     "hypernetwork": (two(hypernetwork), ROWS),
-    "experts, the better one": (two(one_expert, gate=lambda: nn.Linear(M, 2)), ROWS),
     "experts, samples routed": (two(routed), ROWS),
     "functional call": (two(called_otherwise), ROWS),
-    "ensemble": (lambda: Frame(ensemble, members=nn.ModuleList([nn.Linear(M, M) for _ in range(3)])), ROWS),
-    "checkpointed twice": (
-        lambda: Frame(
-            lambda self, h: checkpointed(self, checkpointed(self, h)), block=nn.Sequential(nn.Linear(M, M), nn.Tanh())
-        ),
-        ROWS,
-    ),
     "in place, after the layer": (linear(after_the_layer), ROWS),
-    "in place, residual": (two(residual_in_place), ROWS),
     "in place, input of a frozen weight": (only_bias, ROWS),
     "in place, into zeros": (linear(into_zeros), ROWS),
-    "control flow, lengths": (linear(lengths), SEQUENCES),
-    "block three times": (
-        lambda: Frame(
-            lambda self, h: self.blocks[0](self.blocks[1](self.blocks[0](self.blocks[0](h)))),
-            blocks=nn.ModuleList([nn.Sequential(nn.Linear(M, M), nn.LayerNorm(M), nn.Tanh()) for _ in range(2)]),
-        ),
-        ROWS,
-    ),
     "function with a layer inside": (linear(lambda self, h: Memoryless.apply(h, self.fc.weight).sin()), ROWS),
-    "function of the old form": (linear(lambda self, h: Plain.apply(h, self.fc.weight).sin()), ROWS),
-    "function, signs of weights": (
-        linear(lambda self, h: functional.linear(h, Signs.apply(self.fc.weight)).sin()),
-        ROWS,
-    ),
     "function, twice the gradient": (linear(lambda self, h: self.fc(Louder.apply(h)).sin() + self.fc(h)), ROWS),
-    "straight through": (linear(straight_through), ROWS),
     "scripted": (linear(lambda self, h: scripted_layer(h, self.fc.weight)), ROWS),
     "fourier": (linear(spectral), ROWS),
-    "complex, real weights": (linear(lambda self, h: torch.complex(self.fc(h), self.fc(h.sin())).abs()), ROWS),
     "force": (whole(force, **SCALAR), ROWS),
     "layer inside vmap": (linear(lambda self, h: torch.vmap(self.fc)(h).sin()), ROWS),
     "outputs of some samples": (whole(on_some, **SMALL), ROWS),
     "inputs of some samples": (linear(of_some), ROWS),
     "infinities that are hidden": (two(hidden_infinities), ROWS),
     "constant outputs": (whole(constant, **SMALL), ROWS),
-    "layer whose outputs are not used": (two(lambda self, h: (self.other(h), self.fc(h).sin())[1]), ROWS),
     "detached input": (two(lambda self, h: self.fc(h.detach()).sin() + self.other(h)), ROWS),
     "hook, outputs": (hooked(lambda net: net.fc.register_forward_hook(lambda m, args, y: y * y + args[0])), ROWS),
-    "hook, inputs": (hooked(lambda net: net.fc.register_forward_pre_hook(lambda m, args: (args[0].sin(),))), ROWS),
-    "hook, of the whole": (hooked(lambda net: net.register_forward_hook(lambda m, args, y: y.sin() * 2)), ROWS),
     "hook, outputs in place": (hooked(lambda net: net.fc.register_forward_hook(lambda m, args, y: y.mul_(2))), ROWS),
-    "hook that keeps outputs": (kept_by_a_hook, ROWS),
-    "hook that sets the weight": (weight_by_a_hook, ROWS),
 }

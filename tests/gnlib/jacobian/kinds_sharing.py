@@ -34,16 +34,6 @@ def conv_as(kind):
     return lambda: images(kind(3, 4, 3, padding=1))
 
 
-class Doubled(nn.Linear):
-    def forward(self, x):
-        return 2 * super().forward(x) + x
-
-
-class Twice(nn.Linear):
-    def forward(self, x):
-        return super().forward(super().forward(x).tanh())
-
-
 class Penalised(nn.Linear):
     def forward(self, x):
         return super().forward(x) + self.weight.norm()
@@ -57,11 +47,6 @@ class Causal(nn.Conv2d):
         mask[:, :, 1, 1:] = 0
         mask[:, :, 2] = 0
         return functional.conv2d(x, self.weight * mask, self.bias, self.stride, self.padding)
-
-
-class Negated(nn.LayerNorm):
-    def forward(self, x):
-        return super().forward(x) - self.weight * x
 
 
 class Scaled(nn.Embedding):
@@ -87,11 +72,6 @@ class LowRank(nn.Module):
         return self.base(x) + 0.5 * functional.linear(functional.linear(x, self.a), self.b)
 
 
-class Merged(LowRank):
-    def forward(self, x):
-        return functional.linear(x, self.base.weight + self.b @ self.a, self.base.bias)
-
-
 def autoencoder():
     def forward(self, x):
         return self.head(functional.linear(self.fc(x).tanh(), self.fc.weight.T).sin())
@@ -106,26 +86,9 @@ def tied_embedding():
     return Whole(forward, embedding=nn.Embedding(11, 90), mix=nn.Linear(90, 90))
 
 
-def tied_module():
-    net = Whole(
-        lambda self, x: self.head(self.mix(self.embedding(x)).tanh().mean(1)),
-        embedding=nn.Embedding(11, 90),
-        mix=nn.Linear(90, 90),
-        head=nn.Linear(90, 11),
-    )
-    net.head.weight = net.embedding.weight
-    return net
-
-
 def tied_layers():
     shared = nn.Linear(90, 90)
     return nn.Sequential(nn.Linear(D, 90), nn.Tanh(), shared, nn.Tanh(), shared, nn.Tanh(), nn.Linear(90, K))
-
-
-def tied_weight():
-    net = Frame(lambda self, h: self.second(self.first(h).tanh()), first=nn.Linear(M, M), second=nn.Linear(M, M))
-    net.second.weight = net.first.weight
-    return net
 
 
 def tied_bias():
@@ -163,16 +126,6 @@ def of_one_storage():
     return net
 
 
-def of_one_flat_storage():
-    """Weights that are views into one long vector, as where parameters are sharded."""
-    net = Frame(lambda self, h: self.second(self.first(h).tanh()), first=nn.Linear(M, M), second=nn.Linear(M, M))
-    net.double()
-    flat = torch.cat([net.first.weight.data.flatten(), net.second.weight.data.flatten()])
-    net.first.weight = nn.Parameter(flat[: M * M].view(M, M))
-    net.second.weight = nn.Parameter(flat[M * M :].view(M, M).T)
-    return net
-
-
 def pruned(*layers, make=None):
     def prepared():
         net = make() if make else Frame(lambda self, h: self.fc(h).sin(), fc=nn.Linear(M, M))
@@ -186,11 +139,6 @@ def pruned(*layers, make=None):
 def with_old_weight_norm():
     with warnings.catch_warnings(action="ignore"):  # deprecated, and found in older networks
         return Frame(lambda self, h: self.fc(h).sin(), fc=nn.utils.weight_norm(nn.Linear(M, M), dim=None))
-
-
-class Symmetric(nn.Module):
-    def forward(self, w):
-        return w.triu() + w.triu(1).T
 
 
 class Times(nn.Module):
@@ -209,16 +157,6 @@ def parametrised_together():
     net = Frame(lambda self, h: self.fc(h).sin() + self.other(h), fc=nn.Linear(M, M), other=nn.Linear(M, M))
     parametrize.register_parametrization(net.fc, "weight", Times(scale))
     parametrize.register_parametrization(net.other, "bias", Times(scale))
-    return net
-
-
-def parametrised_once():
-    def between(self, h):
-        with parametrize.cached():
-            return self.fc(self.fc(h).tanh())
-
-    net = Frame(between, fc=nn.Linear(M, M))
-    parametrize.register_parametrization(net.fc, "weight", Symmetric())
     return net
 
 
@@ -280,42 +218,28 @@ def blocked(self, h):
 
 SHARING = {
     "tied, embedding and head": (tied_embedding, TOKENS),
-    "tied, embedding and head, by assignment": (tied_module, TOKENS),
     "tied, layers": (tied_layers, ROWS),
-    "tied, weights alone": (tied_weight, ROWS),
     "tied, biases and scales": (tied_bias, ROWS),
     "tied, convolutions of two strides": (tied_convolution, IMAGES),
     "tied, linear layer and convolution": (tied_across_kinds, ROWS),
     "tied, autoencoder": (autoencoder, ROWS),
     "under two names": (under_two_names, ROWS),
     "two parameters in one memory": (of_one_storage, ROWS),
-    "two parameters in one flat memory": (of_one_flat_storage, ROWS),
     "twice called, in parallel": (linear(lambda self, h: self.fc(h) * self.fc(h.sin())), ROWS),
     "twice called, by two shapes": (linear(of_two_shapes), ROWS),
     "twice called, once discarded": (linear(lambda self, h: (self.fc(h), self.fc(h * 2).sin())[1]), ROWS),
     "twice called, once without a gradient": (linear(without_a_gradient), ROWS),
-    "twice called, once detached": (linear(lambda self, h: self.fc(h).tanh() * self.fc(h.sin()).detach()), ROWS),
     "unrolled": (linear(unrolled), ROWS),
     "used elsewhere, product": (linear(lambda self, h: self.fc(h).tanh() @ self.fc.weight), ROWS),
-    "used elsewhere, norm": (linear(lambda self, h: self.fc(h).sin() + self.fc.weight.square().sum()), ROWS),
     "used elsewhere, in the outputs": (
         lambda: Whole(lambda self, x: self.fc(x) + self.fc.weight.norm(dim=1), fc=nn.Linear(D * 9, K)),
         normal(D * 9),
     ),
     "used elsewhere, bias": (linear(lambda self, h: self.fc(h) * self.fc.bias), ROWS),
     "used elsewhere, detached": (linear(lambda self, h: self.fc(h).sin() @ self.fc.weight.detach()), ROWS),
-    "used elsewhere, as data": (linear(lambda self, h: self.fc(h).sin() @ self.fc.weight.data), ROWS),
-    "used elsewhere, as a number": (
-        linear(lambda self, h: self.fc(h) / (1 + self.fc.weight.abs().max().detach())),
-        ROWS,
-    ),
     "weight times its sum": (weight(lambda self, h: functional.linear(h, self.w) * self.w.sum(), M, M), ROWS),
     "weight whose row is the bias": (weight(lambda self, h: functional.linear(h, self.w, self.w[0]), M, M), ROWS),
     "weight in slices": (weight(slices, 3 * M, M), ROWS),
-    "weight in two halves": (
-        weight(lambda self, h: torch.cat([functional.linear(h, w) for w in self.w.chunk(2)], 1).sin(), M, M),
-        ROWS,
-    ),
     "weight, transposed": (weight(lambda self, h: functional.linear(h, self.w.T).sin(), M, M), ROWS),
     "weight, viewed": (weight(lambda self, h: functional.linear(h, self.w.view(M, M)).sin(), M * M), ROWS),
     "weight, copied and changed in place": (weight(blocked, M, M), ROWS),
@@ -333,11 +257,8 @@ SHARING = {
     ),
     "weight that is the input": (weight(lambda self, h: functional.linear(self.w, h).T.sin(), M, M), ROWS),
     "distances from a weight": (weight(lambda self, h: torch.cdist(h, self.w), M, M), ROWS),
-    "subclass, scaled": (linear_as(Doubled), ROWS),
-    "subclass, twice": (linear_as(Twice), ROWS),
     "subclass, penalised": (linear_as(Penalised), ROWS),
     "subclass, masked weight": (conv_as(Causal), IMAGES),
-    "subclass of a norm": (lambda: Frame(lambda self, h: self.norm(h), norm=Negated(M)), ROWS),
     "subclass of an embedding": (
         lambda: Whole(lambda self, x: self.head(self.fc(x).mean(1).tanh()), fc=Scaled(420, M), head=nn.Linear(M, K)),
         TOKENS,
@@ -345,13 +266,6 @@ SHARING = {
     "forward of an instance": (bound_to_an_instance, ROWS),
     "pruned": (pruned(lambda net: prune.l1_unstructured(net.fc, "weight", 0.5)), ROWS),
     "pruned, rows": (pruned(lambda net: prune.random_structured(net.fc, "weight", 0.4, 0)), ROWS),
-    "pruned, columns and bias": (
-        pruned(
-            lambda net: prune.random_structured(net.fc, "weight", 0.4, 1),
-            lambda net: prune.random_unstructured(net.fc, "bias", 0.5),
-        ),
-        ROWS,
-    ),
     "pruned, convolution": (
         pruned(
             lambda net: prune.ln_structured(net[0], "weight", 0.5, 2, 0),
@@ -364,18 +278,10 @@ SHARING = {
     "masked by the sample": (linear(masked_by_sample), ROWS),
     "weight norm": (lambda: Frame(lambda self, h: self.fc(h), fc=parametrizations.weight_norm(nn.Linear(M, M))), ROWS),
     "weight norm, by a hook": (with_old_weight_norm, ROWS),
-    "weight norm, of a convolution": (lambda: images(parametrizations.weight_norm(nn.Conv2d(3, 4, 3))), IMAGES),
     "parametrised, by one number": (parametrised_together, ROWS),
-    "parametrised, kept": (parametrised_once, ROWS),
     "low rank": (lambda: Frame(lambda self, h: self.fc(h).sin(), fc=LowRank(nn.Linear(M, M))), ROWS),
-    "low rank, merged": (lambda: Frame(lambda self, h: self.fc(h).sin(), fc=Merged(nn.Linear(M, M))), ROWS),
-    "low rank, of tokens": (
-        lambda: Frame(lambda self, h: self.fc(h).sin().mean(1), fc=LowRank(nn.Linear(M, M))),
-        SEQUENCES,
-    ),
     "frozen, weight": (with_frozen("fc.weight"), ROWS),
     "frozen, bias": (with_frozen("fc.bias", "norm.weight"), ROWS),
     "frozen, last layer": (with_frozen("head.weight", "head.bias", "norm.bias"), ROWS),
     "frozen, weight of a convolution": (frozen_convolution("0.weight"), IMAGES),
-    "frozen, bias of a convolution": (frozen_convolution("2.bias"), IMAGES),
 }

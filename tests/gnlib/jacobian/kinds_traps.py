@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+from torch.utils.checkpoint import checkpoint
 
 from tests.gnlib.jacobian.kinds import (
     IMAGES,
@@ -61,17 +61,6 @@ def convolution_below(self, x):
     return self.head(h.tanh().flatten(1))
 
 
-def unfolded(self, x):
-    h = self.conv.weight.flatten(1) @ functional.unfold(x, 3) + self.conv.bias[:, None]
-    return self.head(torch.cat([h.tanh().flatten(1), self.conv(x).sin().flatten(1)], 1))
-
-
-def template(self, x):
-    """A parameter is looked for by kernels that are the samples."""
-    found = torch.stack([functional.conv2d(self.scene, one[None])[0, 0] for one in x])
-    return self.head(found.tanh().flatten(1))
-
-
 def indexed(self, x):
     h = self.table[x].sum(1) + functional.one_hot(x, 420).to(self.table.dtype).mean(1) @ self.table
     return self.head((h + functional.embedding(x[:, 0], self.table)).tanh())
@@ -79,28 +68,6 @@ def indexed(self, x):
 
 def embedded_rows_of_a_layer(self, x):
     return self.head(self.fc(functional.embedding(x, self.fc.weight).tanh()).sin().mean(1))
-
-
-def rows_of_a_layer_alone(self, x):
-    return self.head(torch.embedding(self.fc.weight, x).sin().mean(1) * self.fc.bias)
-
-
-def equilibrium(self, h):
-    """A fixed point that is found without gradients, then one step with them."""
-    with torch.no_grad():
-        z = torch.zeros_like(h)
-        for _ in range(10):
-            z = (self.fc(z) / 2 + h).tanh()
-    return (self.fc(z) / 2 + h).tanh()
-
-
-def solved(self, h):
-    eye = torch.eye(M, dtype=h.dtype, device=h.device)
-    return torch.linalg.solve(eye * 3 + self.fc.weight, self.fc(h).mT).mT
-
-
-def rotated(self, h):
-    return self.fc(h @ torch.matrix_exp(self.fc.weight - self.fc.weight.T))
 
 
 def delayed(self, h):
@@ -123,13 +90,6 @@ def by_heads(self, h):
     n, t, _ = h.shape
     q = h.view(n * t, 4, M // 4).transpose(0, 1)
     return torch.baddbmm(self.w[:, :1], q, self.w).transpose(0, 1).reshape(n, t, M).tanh().mean(1)
-
-
-def with_a_twin(self, h):
-    """Each sample beside itself and a stranger, in an axis before that of the samples."""
-    stranger = torch.ones_like(h[:1]).expand_as(h)
-    pair = torch.stack([h, stranger])
-    return self.fc(pair).tanh().prod(0)
 
 
 def strangers_first(self, h):
@@ -167,27 +127,6 @@ def ragged(self, h):
     """A layer that sees no rows at all of some samples."""
     chosen = (h[..., 0] > 0.3).nonzero(as_tuple=True)
     return torch.zeros_like(h).index_put(chosen, self.fc(h[chosen]).tanh()).sum(1)
-
-
-def alias(self, h):
-    return self.call(h).sin() + self.listed[0](h)
-
-
-def through_aliases():
-    net = Frame(alias, fc=nn.Linear(M, M))
-    net.call, net.listed = net.fc.forward, [net.fc]
-    return net
-
-
-def swapped(self, h):
-    """A weight that is put into another layer for one call."""
-    kept = self.other.weight
-    del self.other.weight
-    self.other.weight = self.fc.weight.T * 2
-    y = self.other(h)
-    del self.other.weight
-    self.other.weight = kept
-    return y.tanh() + self.other(h) * self.fc(h)
 
 
 def from_another_layer():
@@ -245,36 +184,13 @@ def modulated(self, h):
     return functional.layer_norm(h, (M,), self.w) * (1 + scale) + shift
 
 
-def folded(self, x):
-    """A convolution into which the norm behind it is folded."""
-    w = self.conv.weight * (self.norm.weight / (self.norm.running_var + 1e-5).sqrt()).view(-1, 1, 1, 1)
-    shift = self.norm.bias - self.norm.running_mean * self.norm.weight
-    h = functional.conv2d(x, w, shift, padding=1)
-    return self.head((h.tanh() + self.norm(self.conv(x)).sin()).flatten(1))
-
-
-def folding():
-    parts = dict(conv=nn.Conv2d(3, 9, 3, padding=1, bias=False), norm=nn.BatchNorm2d(9), head=nn.Linear(9 * 36, K))
-    return Whole(folded, **parts).eval()
-
-
 def checkpointed_shared(self, h):
     """A layer within a block that is computed again, and outside of it."""
     return self.fc(checkpoint(lambda h: self.fc(h).tanh() @ self.w, h, use_reentrant=False))
 
 
-def checkpointed_image(self, x):
-    h = checkpoint_sequential(self.blocks, 2, x, use_reentrant=False)
-    return self.head(h.flatten(1))
-
-
-def blocks():
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 9, 3, groups=1), nn.GroupNorm(3, 9), nn.Tanh())
-
-
 TRAPS = {
     "weight, of another type": (weight(lambda self, h: functional.linear(h, self.w.type_as(h)).sin(), M, M), ROWS),
-    "weight, contiguous": (weight(lambda self, h: functional.linear(h, self.w.contiguous()).sin(), M, M), ROWS),
     "weight, cloned": (weight(lambda self, h: functional.linear(h, self.w.clone()).sin(), M, M), ROWS),
     "weight, kept by the graph": (
         weight(lambda self, h: functional.linear(h, self.w.requires_grad_() if self.w.is_leaf else self.w), M, M),
@@ -294,7 +210,6 @@ TRAPS = {
         ROWS,
     ),
     "modulated norm": (lambda: Frame(modulated, fc=nn.Linear(M, 2 * M), w=parameter(M)), ROWS),
-    "folded norm": (folding, IMAGES),
     "channels last": (
         whole(
             lambda self, x: self.head(self.conv(x.to(memory_format=torch.channels_last)).tanh().flatten(1)),
@@ -303,15 +218,7 @@ TRAPS = {
         ),
         IMAGES,
     ),
-    "weights inside vmap": (
-        weight(lambda self, h: torch.vmap(lambda w: functional.linear(h, w))(self.w).tanh().sum(0), 3, M, M),
-        ROWS,
-    ),
     "checkpointed, and called outside": (linear(checkpointed_shared, w=lambda: parameter(M, M)), ROWS),
-    "checkpointed, in sequence": (
-        whole(checkpointed_image, blocks=blocks, head=lambda: nn.Linear(36, K)),
-        IMAGES,
-    ),
     "tensors of a subclass": (linear(of_a_subclass), ROWS),
     "device": (linear(on_a_device), ROWS),
     "unwatched": (linear(unwatched), ROWS),
@@ -321,36 +228,20 @@ TRAPS = {
         whole(convolution_below, conv=lambda: nn.Conv2d(3, 9, 3), head=lambda: nn.Linear(81, K)),
         IMAGES,
     ),
-    "unfolded, and convolved": (
-        whole(unfolded, conv=lambda: nn.Conv2d(3, 9, 3), head=lambda: nn.Linear(2 * 144, K)),
-        IMAGES,
-    ),
-    "samples as kernels": (
-        whole(template, scene=lambda: parameter(1, 3, 9, 9), head=lambda: nn.Linear(16, K)),
-        IMAGES,
-    ),
     "table, indexed": (whole(indexed, table=lambda: parameter(420, M), head=lambda: nn.Linear(M, K)), TOKENS),
     "embedding by the weight of a layer": (
         whole(embedded_rows_of_a_layer, fc=lambda: nn.Linear(90, 90), head=lambda: nn.Linear(90, K)),
         TOKENS,
     ),
-    "embedding by the weight of a layer, alone": (
-        whole(rows_of_a_layer_alone, fc=lambda: nn.Linear(90, 90), head=lambda: nn.Linear(90, K)),
-        TOKENS,
-    ),
-    "equilibrium": (linear(equilibrium), ROWS),
     "delayed": (lambda: Frame(delayed, fc=nn.Linear(M // 2, M), scale=parameter(M)), ROWS),
     "many times": (linear(many_times), ROWS),
     "heads": (weight(by_heads, 4, M // 4, M // 4), SEQUENCES),
-    "beside a stranger": (linear(with_a_twin), ROWS),
     "strangers first": (linear(strangers_first, anchors=lambda: parameter(3, M)), ROWS),
     "numbers": (linear(through_numbers), ROWS),
     "hook on a tensor": (linear(with_a_hook_on_gradients), ROWS),
     "parameter assigned": (linear(assigned), ROWS),
     "outer product": (linear(outer), ROWS),
     "ragged": (linear(ragged), SEQUENCES),
-    "aliases": (through_aliases, ROWS),
-    "swapped": (linear(swapped, other=lambda: nn.Linear(M, M)), ROWS),
     "weight from another layer": (from_another_layer, ROWS),
     "same size everywhere": (same_size_everywhere, normal(5, 5)),
     "adaptive softmax": (adaptive, ROWS),

@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from gnlib.jacobian.gram import gram_of
-from gnlib.jacobian.inputs import networks_on, read_batches
+from gnlib.jacobian.inputs import networks_of, read_batches
 from gnlib.jacobian.passes import outputs_of
 from tests.gnlib.networks import TwoInputs, two_inputs
 
@@ -14,7 +14,7 @@ from tests.gnlib.networks import TwoInputs, two_inputs
 def test_batches_that_can_be_joined_are():
     torch.manual_seed(0)
     net, x = nn.Linear(2, 3), torch.randn(6, 2)
-    (network,), (whole,) = networks_on(net, [x[:4], x[4:]]), networks_on(net, [x])
+    (network,), (whole,) = networks_of(net, [x[:4], x[4:]]), networks_of(net, [x])
     assert torch.equal(gram_of([network], 4.0), gram_of([whole], 4.0))
 
 
@@ -33,7 +33,7 @@ def test_batches_of_different_lengths_stay_apart(by_name):
     torch.manual_seed(0)
     net = Sentences().double()
     batches = [torch.randint(0, 11, (3, 4)), torch.randint(0, 11, (2, 7))]
-    networks = networks_on(net, [{"words": x} for x in batches] if by_name else batches)
+    networks = networks_of(net, [{"words": x} for x in batches] if by_name else batches)
     outputs = torch.cat([net(x) for x in batches])
     torch.testing.assert_close(outputs_of(networks, 4.0), outputs.detach())
     rows = [torch.autograd.grad(entry, [*net.parameters()], retain_graph=True) for entry in outputs.flatten()]
@@ -56,11 +56,11 @@ def test_targets_come_with_a_loader_or_apart():
 def test_what_wrong_inputs_are_told():
     tokens, mask, features = two_inputs()
     with pytest.raises(ValueError, match=r"shapes \(5, 4\), \(4, 4\), \(5, 2\)"):
-        networks_on(TwoInputs(), [(tokens, mask[:4], features)])
+        networks_of(TwoInputs(), [(tokens, mask[:4], features)])
     for x in ((tokens, 3), (), {"a": None}):
         with pytest.raises(TypeError, match="something else than tensors of samples"):
-            networks_on(TwoInputs(), [x])
+            networks_of(TwoInputs(), [x])
     with pytest.raises(TypeError, match="module is of type function"):
-        networks_on(lambda x: x, [(tokens,)])
+        networks_of(lambda x: x, [(tokens,)])
     with pytest.raises(ValueError, match="x is an empty list"):
         read_batches([])

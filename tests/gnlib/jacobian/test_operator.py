@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 
 import gnlib
 from gnlib import GaussNewton
@@ -63,10 +62,3 @@ def test_an_iteration_that_is_cut_short_says_so():
     operator = GaussNewton(*draw(mlp, vector(5), 9)).operator()
     with pytest.raises(gnlib.NotConvergedError):
         gnlib.largest_eigenvalue(operator, max_steps=1)
-
-
-@pytest.mark.bad_input
-def test_what_a_gram_matrix_refuses_is_refused():
-    net = nn.Sequential(nn.Linear(5, 4), nn.Dropout(0.5))
-    with pytest.raises(ValueError, match="training mode; say which function is meant"):
-        GaussNewton(net, torch.ones(3, 5)).operator()

@@ -1,7 +1,5 @@
 """The Gauss-Newton matrix of a module in blocks: the same in any memory, which is honoured."""
 
-import math
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +10,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 from gnlib import GaussNewton
-from gnlib.jacobian.network import GIB, Network
-from gnlib.jacobian.plan import COLUMNS, TILE, BudgetError, Plan, label_progress, plan_of
-from gnlib.jacobian.record import UNKNOWN, structures_of
-from gnlib.jacobian.trial import networks_of
 from tests.gnlib.jacobian.cases import (
-    INDEPENDENT,
     Lambda,
     assert_gram,
     draw,
@@ -39,66 +32,10 @@ def test_result_does_not_depend_on_memory(memory):
     assert_gram(gram_matrix(net, x, memory=memory), jacobian, n, 1e-12)
 
 
-@pytest.mark.parametrize("name", ["in place", "lstm"])
-@pytest.mark.parametrize("memory", [0.001, 1.0])
-def test_blocks_of_samples_one_by_one(name, memory):
-    make, data = INDEPENDENT[name]
-    jacobian, _ = plain_jacobian(make, data, 7)
-    blocks = torch.cat(list(jacobian_blocks(*draw(make, data, 7), memory=memory)), 1)
-    torch.testing.assert_close(blocks, jacobian, rtol=0, atol=1e-12)
-
-
-def test_blocks_of_coupled_samples():
-    make, data = lambda: nn.Sequential(nn.Linear(60, 90), nn.BatchNorm1d(90), nn.Linear(90, 4)), vector(60)
-    jacobian, _ = plain_jacobian(make, data, 6, "train")
-    blocks = list(jacobian_blocks(*draw(make, data, 6), mode="train", memory=0.0012))
-    assert len(blocks) > 1
-    torch.testing.assert_close(torch.cat(blocks, 1), jacobian, rtol=0, atol=1e-11 * jacobian.abs().max().item())
-
-
 def test_many_rows():
     """More rows than a tile of the Gram matrix."""
     make, data = lambda: nn.Sequential(nn.Linear(5, 3), nn.Tanh(), nn.Linear(3, 6)), vector(5)
     assert_gram(gram_matrix(*draw(make, data, 190)), *plain_jacobian(make, data, 190), 1e-12)
-
-
-@pytest.mark.parametrize("result", [0, 6000])
-@pytest.mark.parametrize("vmapped", [True, False])
-def test_a_plan_takes_all_of_the_memory_and_no_more(result, vmapped):
-    """Counted in numbers of eight bytes: the result, a tile and what it takes to update it, a block, gradients."""
-    n, k, sizes, saved = 2000, 3, (5000, 900), 100
-    network = Network.__new__(Network)  # what a plan asks of it, and no module
-    vars(network).update(
-        x=torch.empty(n),
-        outputs=k,
-        parameters={str(size): torch.empty(size) for size in sizes},
-        copied=8 * sum(sizes),
-        bytes_per_sample=8 * saved,
-        coupled=False,
-        vmapped=vmapped,
-    )
-
-    def needed(columns, plan):
-        square = result**2 + 3 * min(result, TILE) ** 2
-        sample = 2 * saved + plan.outputs * 2 * max(sizes)  # the backward pass with its margin, gradients whole
-        held = columns * (n * k + plan.units * (plan.outputs + 1))
-        return 8 * (sum(sizes) + square + plan.units * sample + held) / GIB
-
-    for memory in (2.0, 1.0):
-        plan = plan_of([network], [UNKNOWN], memory, result=result)
-        assert (plan.units > 1, plan.outputs) == ((True, 3) if vmapped else (False, 1))
-        assert len(plan.groups) == 1 and needed(sum(sizes), plan) <= memory
-    if not vmapped:
-        all_at_once = needed(sum(sizes), plan)
-        assert len(plan_of([network], [UNKNOWN], all_at_once * (1 + 1e-6), result=result).groups) == 1
-        assert len(plan_of([network], [UNKNOWN], all_at_once * (1 - 1e-6), result=result).groups) == 2
-    one = Plan([], 1, 1)
-    least = needed(COLUMNS, one)
-    plan = plan_of([network], [UNKNOWN], least, result=result)
-    assert (len(plan.groups), plan.units, plan.outputs) == (math.ceil(sum(sizes) / COLUMNS), 1, 1)
-    with pytest.raises(BudgetError) as refused:
-        plan_of([network], [UNKNOWN], least * (1 - 1e-6), result=result)
-    assert 0 <= refused.value.needed - least <= 1e-3
 
 
 def test_ways_of_layers():
@@ -139,16 +76,6 @@ def test_what_is_used_in_another_way_is_differentiated():
         ("linear.bias",): "columns",
         ("linear.weight",): "gradients",
     }
-
-
-@pytest.mark.parametrize("seen", [True, False])
-def test_an_estimate_where_it_is_seen(monkeypatch, seen):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: seen)
-    monkeypatch.setattr("gnlib.jacobian.plan.LONG", 0)
-    networks = networks_of(*draw(wide, vector(60), 9))
-    structures = structures_of(networks)
-    label = label_progress(networks, structures, plan_of(networks, structures, 1.0, result=36))
-    assert (re.fullmatch(r"Jacobian, about [\d.e-]+ s and [\d.e-]+ GiB", label) is not None) == seen
 
 
 PEAK = """

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.checks import as_hidden_layer
+from gnlib.checks import as_samples, as_weights
 
 
 def leaky_relu_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: float) -> Float[Tensor, "nk nk"]:
@@ -63,6 +63,17 @@ def leaky_relu_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: f
         return ((pairs[:, None] * derivative[rows]) @ derivative[rest].mT).mul_(data_gram[rows, rest])
 
     return sum_over_units(derivative * hidden, w, blocks)
+
+
+def as_hidden_layer(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the two weight matrices V (m, d) and W (k, m) of a network with one hidden layer, and its samples."""
+    matrices, x = as_weights(weights), as_samples(x)
+    if len(matrices) != 2:
+        raise ValueError(f"weights has {len(matrices)} matrices; two were expected, (m, d) and (k, m), in this order.")
+    v, w = matrices
+    if x.shape[1] != v.shape[1]:
+        raise ValueError(f"x has {x.shape[1]} features but weights[0] takes {v.shape[1]} inputs.")
+    return v, w, x
 
 
 def sum_over_units(
