@@ -43,6 +43,7 @@ def test_rows_of_the_trial(raw, labels, monkeypatch):
     rows = [*rows_of_remedies(raw, labels, [0])]
     assert [row["fault"] for row in rows if row["change"] == "nothing"] == ["none", "weights of 0.02"]
     assert [row["fault"] for row in rows] == [*FAULTS]
+    monkeypatch.setattr(trial, "FEW", 4)
     checks = [*rows_of_checks(raw, labels, [0])]
     assert len(checks) == 2 * 2 * 4 and {row["seed"] for row in checks} == {0}
 
