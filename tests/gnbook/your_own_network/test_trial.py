@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from gnbook.your_own_network import trial
+from gnbook.your_own_network import trainings, trial
 from gnbook.your_own_network.trial import FAULTS, checked, first_tries, linear_losses, rows_of_checks, rows_of_remedies
 from torch import nn
 
@@ -39,9 +39,11 @@ def test_rows_of_the_trial(raw, labels, monkeypatch):
     monkeypatch.setattr(
         trial, "makers", lambda seed: {"small": lambda: nn.Sequential(nn.Flatten(), nn.Linear(768, 10))}
     )
+    monkeypatch.setattr(trainings, "MOST", 20)
     rows = [*rows_of_remedies(raw, labels, [0])]
     assert [row["fault"] for row in rows if row["change"] == "nothing"] == ["none", "weights of 0.02"]
     assert [row["fault"] for row in rows] == [*FAULTS]
+    monkeypatch.setattr(trial, "FEW", 4)
     checks = [*rows_of_checks(raw, labels, [0])]
     assert len(checks) == 2 * 2 * 4 and {row["seed"] for row in checks} == {0}
 
