@@ -20,7 +20,8 @@ sys.dont_write_bytecode = False  # pytest rewrites thousands of asserts, in many
 if os.environ.get("CHECK_SHAPES"):  # at each call, in several times the time; before anything imports gnlib
     import jaxtyping
 
-    jaxtyping.install_import_hook(("gnlib", "gnbook"), "beartype.beartype")
+    numbers = "beartype.BeartypeConf(is_pep484_tower=True)"  # an integer is a float, as for every other type checker
+    jaxtyping.install_import_hook(("gnlib", "gnbook"), f"beartype.beartype(conf={numbers})")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-benchmark looks at its options

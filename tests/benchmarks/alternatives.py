@@ -1,18 +1,7 @@
 """Other ways to the Gram matrix of a network's Jacobian, each as one would write it; all hold the Jacobian whole."""
 
-import json
-import os
-import subprocess
-import tempfile
-from pathlib import Path
-
-import numpy as np
 import torch
 from torch.func import functional_call, jacrev
-
-SCRIPT = Path(__file__).with_name("with_neural_tangents.py")
-PYTHON = os.environ.get("NEURAL_TANGENTS_PYTHON")
-WITHOUT = "neural-tangents is left out: NEURAL_TANGENTS_PYTHON names no Python that has it (with_neural_tangents.py)"
 
 
 def recipe(module, x):
@@ -52,14 +41,3 @@ def backward_passes(module, x, many):
     y = module(x)
     for _ in range(many):
         torch.autograd.grad(y, list(module.parameters()), torch.ones_like(y), retain_graph=True)
-
-
-def neural_tangents(network, module, x):
-    """Return the Gram matrix, by a function of that name in the script, and its seconds and memory."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "network.npz")
-        parameters = {f"p{i}": p.numpy(force=True) for i, p in enumerate(module.parameters())}
-        np.savez(file, network=network, x=x.numpy(), **parameters)
-        command = [PYTHON, "-I", SCRIPT, file]
-        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        return torch.from_numpy(np.load(file.with_suffix(".npy"))), json.loads(told)

@@ -1,4 +1,4 @@
-"""The Gram matrix of a network's Jacobian: ours beside plain torch, neural-tangents and the product alone.
+"""The Gram matrix of a network's Jacobian: ours beside plain torch and the product alone.
 
 Each runs in a process of its own, where its memory is seen.
 """
@@ -11,12 +11,11 @@ from typing import NamedTuple
 import pytest
 import torch
 from gnbook.pruning.networks import VisionTransformer
-from torch import nn
+from gnbook.shared.networks import ResidualNetwork, cnn, drawn, perceptron
 
 from gnlib import GaussNewton, load
-from tests.benchmarks.alternatives import PYTHON, WITHOUT, backward_passes, loop, neural_tangents, product, recipe
+from tests.benchmarks.alternatives import backward_passes, loop, product, recipe
 from tests.benchmarks.memory import Apart
-from tests.benchmarks.networks import cnn, mlp, resnet, resnet18
 from tests.benchmarks.race import DEVICES, before_and_after, beside_a_busy_process, note, timed
 
 LARGEST = 8  # GiB of a Jacobian that an alternative may hold
@@ -38,19 +37,14 @@ class Case(NamedTuple):
     seconds: float | None = None
     peak: float | None = None
     against: tuple = ()
-    in_jax: str | None = None  # the same network in the script
-
-
-def vision_transformer(side):
-    torch.manual_seed(0)
-    return VisionTransformer(side=side)
 
 
 def made(case, device="cpu"):
     x, _ = load(case.data, case.n, stride=case.stride)
-    if case.data == "cifar10" and case.network is not mlp:
+    if case.data == "cifar10":
         x = x.reshape(case.n, 3, 32 // case.stride, -1)
-    return case.network(*case.sizes).double().train(case.mode == "train").to(device), x.to(device)
+    module = drawn(partial(case.network, *case.sizes), seed=0)
+    return module.double().train(case.mode == "train").to(device), x.to(device)
 
 
 def jacobian(case, device="cpu"):
@@ -82,7 +76,7 @@ RECIPE = Other("torch's recipe: Jacobians, contracted", recipe)
 LOOP = Other("loop over autograd.grad, one product", loop)
 PRODUCT = Other("that product alone", product, jacobian, is_gram=False)
 PLAIN = (RECIPE, LOOP)
-RESNET = partial(resnet, norm=nn.Identity)
+RESNET18 = partial(ResidualNetwork, (2, 2, 2, 2), large=True)
 
 
 def passes(some, times):
@@ -90,20 +84,29 @@ def passes(some, times):
     return Other(name, partial(backward_passes, many=some), scale=times, holds_jacobian=False, is_gram=False)
 
 
+TRAINED = passes(32, 20)._replace(target=10)
 CASES = [
-    Case("MLP", mlp, (784, 500, 500, 10), 100, "mnist", seconds=0.15, against=PLAIN, in_jax="mlp"),
-    Case("MLP", mlp, (784, 2000, 2000, 10), 200, "mnist", seconds=2, against=PLAIN, in_jax="mlp"),
-    Case("MLP", mlp, (3072, 4096, 4096, 4096, 10), 100, seconds=2, peak=3, against=PLAIN, in_jax="mlp"),
-    Case("CNN", cnn, (16, 32, 64), 100, seconds=0.5, against=(*PLAIN, PRODUCT), in_jax="cnn"),
-    Case("ResNet20, no norm", RESNET, (), 50, seconds=2.2, against=(*PLAIN, PRODUCT), in_jax="resnet"),
-    Case("ResNet20, beside a busy process", RESNET, (), 50, busy=True, rounds=3, seconds=7, against=PLAIN),
-    Case("ResNet20, no norm", RESNET, (), 1000, rounds=1, memory=12, seconds=362, peak=12.3, against=PLAIN),
-    Case("ViT", vision_transformer, (32,), 100, rounds=3, against=(*PLAIN, PRODUCT._replace(target=1 / 1.5))),
-    Case("ResNet18", resnet18, (), 4, against=(RECIPE, LOOP._replace(target=1))),
-    Case("ResNet18", resnet18, (), 16, rounds=3, seconds=2, peak=0.5, against=PLAIN),
-    Case("ResNet18", resnet18, (), 64, rounds=1, seconds=25, peak=4, against=PLAIN),
-    Case("ResNet18", resnet18, (1000,), 8, rounds=1, against=(passes(20, 50),)),
-    Case("ResNet20, one batch", resnet, (), 64, mode="train", rounds=1, against=(passes(32, 20)._replace(target=10),)),
+    Case("MLP", perceptron, (784, 500, 500, 10), 100, "mnist", seconds=0.15, against=PLAIN),
+    Case("MLP", perceptron, (784, 2000, 2000, 10), 200, "mnist", seconds=2, against=PLAIN),
+    Case("MLP", perceptron, (3072, 4096, 4096, 4096, 10), 100, seconds=2, peak=3, against=PLAIN),
+    Case("CNN", cnn, (16, 32, 64), 100, seconds=0.5, against=(*PLAIN, PRODUCT)),
+    Case("ResNet20", ResidualNetwork, (), 50, seconds=2.2, against=(*PLAIN, PRODUCT)),
+    Case("ResNet20, beside a busy process", ResidualNetwork, (), 50, busy=True, rounds=3, seconds=7, against=PLAIN),
+    Case("ResNet20", ResidualNetwork, (), 1000, rounds=1, memory=12, seconds=362, peak=12.3, against=PLAIN),
+    Case("ViT", VisionTransformer, (32,), 100, rounds=3, against=(*PLAIN, PRODUCT._replace(target=1 / 1.5))),
+    Case("ResNet18", RESNET18, (64,), 4, against=(RECIPE, LOOP._replace(target=1))),
+    Case("ResNet18", RESNET18, (64,), 16, rounds=3, seconds=2, peak=0.5, against=PLAIN),
+    Case("ResNet18", RESNET18, (64,), 64, rounds=1, seconds=25, peak=4, against=PLAIN),
+    Case("ResNet18", RESNET18, (64, 1000), 8, rounds=1, against=(passes(20, 50),)),
+    Case(
+        Case("ResNet20, one batch", ResidualNetwork, (), 64, mode="train", rounds=1, against=(TRAINED,)),
+        ResidualNetwork,
+        (),
+        64,
+        mode="train",
+        rounds=1,
+        against=(passes(32, 20)._replace(target=10),),
+    ),
 ]
 
 
@@ -126,8 +129,6 @@ def test_gram(benchmark, case, device):
                 against.append(told(other.name, seconds, process.memory(), other.target))
                 if other.is_gram:
                     found.append(process.found())
-        if case.in_jax and device == "cpu":
-            against.append(against_neural_tangents(case, module, x, found))
 
     ours = partial(our_gram, mode=case.mode, memory=case.memory)
     beside = beside_a_busy_process() if case.busy else nullcontext()
@@ -140,14 +141,6 @@ def test_gram(benchmark, case, device):
     targets = {"target": case.seconds, "memory_target": case.peak}
     note(benchmark, f"{case.name}, {size}", against, device, memory=memory, **targets)
     assert None in (memory, case.peak) or memory < case.peak
-
-
-def against_neural_tangents(case, module, x, found):
-    if PYTHON is None:
-        return {"name": "neural-tangents: left out, not installed"}
-    gram, taken = neural_tangents(case.in_jax, module, x)
-    found.append(gram)
-    return told("neural-tangents, compiled", taken["seconds"], taken["memory"], 1 / 1.5)
 
 
 def told(name, seconds, memory, target):
@@ -165,11 +158,11 @@ def assert_same(gram, other):
 
 
 SMALL = [
-    Case("MLP", mlp, (49, 30, 20, 4), 6, "mnist", stride=4, in_jax="mlp"),
-    Case("CNN", cnn, (4, 6, 8), 6, stride=4, in_jax="cnn"),
-    Case("ResNet", RESNET, (1, 4), 6, stride=4, in_jax="resnet"),
-    Case("ViT", vision_transformer, (8,), 3, stride=4),
-    Case("ResNet18", resnet18, (4, 4), 3, stride=2),
+    Case("MLP", perceptron, (49, 30, 20, 4), 6, "mnist", stride=4),
+    Case("CNN", cnn, (4, 6, 8), 6, stride=4),
+    Case("ResNet", ResidualNetwork, (1, 4), 6, stride=4),
+    Case("ViT", VisionTransformer, (8,), 3, stride=4),
+    Case("ResNet18", RESNET18, (4, 4), 3, stride=2),
 ]
 
 
@@ -178,10 +171,3 @@ SMALL = [
 def test_plain_torch_finds_the_same_matrix(case, way):
     module, x = made(case)
     assert_same(GaussNewton(module, x).gram(), way(module, x))
-
-
-@pytest.mark.skipif(PYTHON is None, reason=WITHOUT)
-@pytest.mark.parametrize("case", [case for case in SMALL if case.in_jax], ids=lambda case: case.name)
-def test_neural_tangents_finds_the_same_matrix(case):
-    module, x = made(case)
-    assert_same(GaussNewton(module, x).gram(), neural_tangents(case.in_jax, module, x)[0])

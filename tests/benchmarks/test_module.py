@@ -1,12 +1,14 @@
 """A network of the size of ResNet20, against the time that the paper took for one."""
 
+from functools import partial
+
 import pytest
 import torch
+from gnbook.shared.networks import ResidualNetwork, drawn
 
 from gnlib import condition_number, load
 from tests.benchmarks.alternatives import loop
 from tests.benchmarks.memory import with_peak_memory
-from tests.benchmarks.networks import resnet
 from tests.benchmarks.race import DEVICES, assert_same_ends, race, sizes
 
 # Zhao 2024, appendix I.1, on a GPU: "took around 8 hours for each pruning rate of each network". How many condition
@@ -18,7 +20,8 @@ TARGET = 16
 
 def network(blocks, width, stride, n, device="cpu"):
     x, _ = load("cifar10", n, stride=stride)
-    return resnet(blocks, width).to(device), x.reshape(n, 3, 32 // stride, -1).to(device)
+    module = drawn(partial(ResidualNetwork, blocks, width), seed=0)
+    return module.eval().to(device), x.reshape(n, 3, 32 // stride, -1).to(device)
 
 
 def ours(module, x):

@@ -1,7 +1,6 @@
 """Figures with a slider."""
 
 import json
-import re
 import subprocess
 import sys
 from base64 import b64decode
@@ -9,7 +8,6 @@ from base64 import b64decode
 import numpy as np
 import pytest
 from bs4 import BeautifulSoup
-from gnbook.figures import COLORS
 from gnbook.moving import SCRIPT, Curve, Moving
 
 T = np.arange(1.0, 4.0)
@@ -51,22 +49,6 @@ def test_the_page_has_a_picture_for_where_scripts_are_off_and_no_script_of_plotl
     assert kind == "data:image/png;base64" and b64decode(picture).startswith(b"\x89PNG")
     assert [script["src"] for script in page.select("script[src]")] == [SCRIPT]
     assert len(html) < 100_000
-
-
-def test_all_curves_are_drawn_in_their_colour_or_the_next_and_without_numbers_that_are_not_finite():
-    curves = [Curve(T, np.array([1, np.inf, np.nan]), "0", color="silver"), *(Curve(T, T, str(i)) for i in range(1, 9))]
-    figure = Moving({"1": curves}, "rate", "alt", xlabel="x", ylabel="y")
-    ((first, second, *others),) = [
-        frame["data"] for frame in figure._repr_mimebundle_()["application/vnd.plotly.v1+json"]["frames"]
-    ]
-    assert first["y"] == [1.0, None, None] and first["line"]["color"] == "silver"
-    assert second["line"]["color"] == COLORS[1] and [curve["name"] for curve in others] == list("2345678")
-
-
-def test_in_colab_the_script_comes_from_where_plotly_publishes_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "google.colab", None)
-    html = falling()._repr_mimebundle_()["text/html"]
-    assert re.findall(r'src="([^"]*\.js)"', html)[0].startswith("https://cdn.plot.ly/")
 
 
 def test_without_plotly_the_picture_remains():

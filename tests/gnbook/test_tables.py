@@ -1,7 +1,6 @@
 """Tables, as text and as a notebook shows them."""
 
 import pytest
-import torch
 from gnbook.tables import Table
 
 COLUMNS = {"network": "<", "kappa": ".3g", "rank": "d"}
@@ -34,10 +33,6 @@ def test_a_table_without_rows_or_a_caption_is_its_head():
     table = Table(COLUMNS, [])
     assert repr(table) == "network  kappa  rank"
     assert "caption" not in table._repr_html_()
-
-
-def test_scalars_of_torch_are_numbers():
-    assert repr(Table({"x": ".2f"}, [[torch.tensor(1.234)]])).split() == ["x", "1.23"]
 
 
 @pytest.mark.bad_input

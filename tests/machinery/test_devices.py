@@ -10,7 +10,7 @@ NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.md"))
 CHOICE = "device = find_device(device)"
 
 
-@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem, scope="module")
 def cells(request):
     """The code of the parameters, and of the cells after them."""
     code = [cell for cell in jupytext.read(request.param).cells if cell.cell_type == "code"]

@@ -24,17 +24,17 @@ PAGE = 92  # characters of a printed line that fit the page
 PASSING = re.compile(r"(?<![\w.:/])/(home|root|tmp|usr|opt|work|mnt|Users|content)/|\b0x[0-9a-f]{8,}")
 
 
-@pytest.fixture(params=SOURCES, ids=lambda path: path.stem)
+@pytest.fixture(params=SOURCES, ids=lambda path: path.stem, scope="module")
 def source(request):
     return request.param
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def executed(source):
     return jupytext.read(source.with_suffix(".ipynb"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def code_cells(executed):
     return [cell for cell in executed.cells if cell.cell_type == "code"]
 

@@ -74,24 +74,18 @@ def left_behind(root):
 
 
 @needs_chromium
-def test_a_book_of_two_pages_is_printed(root, capsys):
+def test_a_book_of_two_pages_is_printed_with_a_page_number_for_each(root, capsys, monkeypatch):
+    asked, whole = [], pdf.document
+    monkeypatch.setattr(pdf, "document", lambda *arguments: asked.append(arguments[-1]) or whole(*arguments))
     pdf.main(root)
     printed = (root / "_build" / "book.pdf").read_bytes()
     assert printed.startswith(b"%PDF") and b"/Outlines" in printed
     begins = pdf.beginnings(printed)  # after the title and the contents
     assert (begins["book-index"], begins["notebooks-second"]) == (3, 4)
+    assert asked == [{}, begins]
     assert capsys.readouterr().out.strip().endswith("book.pdf")
     (root / "_build" / "book.pdf").unlink()
     assert not left_behind(root)
-
-
-@needs_chromium
-def test_the_contents_say_on_which_page_a_chapter_begins(root, monkeypatch):
-    asked = []
-    whole = pdf.document
-    monkeypatch.setattr(pdf, "document", lambda *arguments: asked.append(arguments[-1]) or whole(*arguments))
-    pdf.main(root)
-    assert asked[0] == {} and asked[1] == pdf.beginnings((root / "_build" / "book.pdf").read_bytes())
 
 
 @needs_chromium

@@ -15,6 +15,12 @@ def prose(page):
     return " ".join((ROOT / f"{page}.md").read_text().split())
 
 
+def says(text, numbers, *values):
+    """Return whether a text has these numbers in this order; ` ... ` stands for the words between two of them."""
+    pieces = map(re.escape, (numbers.format(*values) if values else numbers).split("..."))
+    return re.search(".{,300}?".join(pieces), text) is not None
+
+
 @cache
 def outputs(chapter, tag=None):
     """Return the outputs of a chapter's cells, or of those with a tag, each by its kinds: a stream is `text/plain`."""

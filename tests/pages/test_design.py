@@ -1,24 +1,16 @@
 """The numbers in the text of "Design" and of its further experiments are those of kept tables and of their outputs."""
 
-import math
-from functools import cache, partial
+from functools import cache
 from itertools import product
 
 import numpy as np
 import pytest
-import torch
 from gnbook.design.families import FAMILIES, HELD_OUT, build
 from gnbook.design.in_batches import HORIZON as LONG
-from gnbook.design.initialisations import SEARCHED, UNTUNED, initialised
-from gnbook.design.layers import layers_of
-from gnbook.design.objectives import log_time
-from gnbook.design.preconditioners import divided_kernel, plain
-from gnbook.design.trial import CHOICE, ENOUGH, HORIZON, LEAST, arriving, images, speedups
-from gnbook.shared.training import GradientDescent, fastest, train
-from gnbook.shared.tuning import constant_loss
+from gnbook.design.initialisations import SEARCHED, UNTUNED
+from gnbook.design.trial import CHOICE, ENOUGH, HORIZON, LEAST, arriving, speedups
 
-import gnlib
-from tests.pages.pages import kept, named, prose
+from tests.pages.pages import kept, named, prose, says
 
 TEXT, CARD = f"{prose('notebooks/design')} {prose('notebooks/design-further')}", prose("book/scorecard")
 BEST, ZERO, ALL = UNTUNED[0], "last layer zero", {*UNTUNED, *SEARCHED}
@@ -62,94 +54,71 @@ def test_what_was_run():
     assert {row["initialisation"] for row in held("descent")} == ALL and (len(UNTUNED), len(SEARCHED)) == (5, 7)
     sizes = [sum(p.numel() for p in build(family, seed=0).parameters()) for family in FAMILIES]
     assert f"of {round(min(sizes), -2):,} to {round(max(sizes), -2):,} parameters" in TEXT
-    assert f"choice is `{CHOICE}`; success is {ENOUGH} times the" in TEXT
+    assert f"`{CHOICE}`; success is {ENOUGH} times" in TEXT
 
 
 def test_no_search_beats_the_best_that_is_free():
     assert all(speed(way, name) < 1 for way in ("descent", "adam") for name in SEARCHED)
-    assert all(speed("descent", name) < 1 for name in {*UNTUNED[1:]} - {ZERO}) and "it | 1 |" in TEXT
+    assert all(speed("descent", name) < 1 for name in {*UNTUNED[1:]} - {ZERO})
     value, low, high = speedups(held("descent"), ZERO, BEST)
     assert low < 1 < value < high and all(speed("adam", name, ZERO) < 1 for name in ALL - {ZERO})
 
 
-def test_without_trained_biases_kappa_is_blind_to_the_product():
-    here, found = images(25, 0, torch.device("cpu")), []
-    for trained, gain in product((True, False), (1, 0.41, 0.25)):
-        module = initialised(build("CNN", seed=0), "Kaiming", here, seed=0)
-        for name, p in module.named_parameters():
-            p.requires_grad_(trained or "weight" in name)
-            p.data *= gain if "weight" in name else 1
-        found.append(gnlib.condition_number(module, here.x).value)
-    one, less, least, *frozen = found
-    assert f"$\\kappa = {one:.0f}$ with Kaiming's weights, {less:.0f} with a gain of 0.41 on each" in TEXT
-    assert f"and {least:,.0f} with 0.25." in TEXT and f"it has {frozen[0]:.0f} each time." in TEXT
-    assert frozen == pytest.approx([frozen[0]] * 3, rel=1e-6)
-
-
 def test_the_choice_is_no_success():
     rows, (value, low, high) = held("descent"), speedups(held("descent"), CHOICE, BEST)
-    assert f"reach {value:.2f} times the speed of torch's default, where {ENOUGH} times the" in TEXT
-    assert f"success either, {value:.2f} [{low:.2f}, {high:.2f}]." in CARD
+    assert says(TEXT, f"reach {value:.2f} times ... where {ENOUGH} times")
+    assert f"either, {value:.2f} [{low:.2f}, {high:.2f}]." in CARD
     assert value < ENOUGH and low < 1 < high and speed("descent", CHOICE, ZERO) < 1
     over_kaiming, free, zero = (speed("descent", name, "Kaiming") for name in (CHOICE, BEST, ZERO))
-    assert f"They are {over_kaiming:.2f} times as" in TEXT
-    assert f"nothing, has {free:.2f}, and the last layer at zero {zero:.2f};" in TEXT
+    assert f"are {over_kaiming:.2f} times" in TEXT
+    assert says(TEXT, f"has {free:.2f}, ... zero {zero:.2f};")
     some = [row for row in rows if row["family"] != "deep and narrow"]
     written = ["{:.2f} [{:.2f}, {:.2f}]".format(*speedups(some, name, BEST)) for name in (CHOICE, ZERO)]
-    assert "forecast have {}, and the last layer at zero {}.".format(*written) in TEXT
+    assert says(TEXT, "have {}, ... zero {}.", *written)
     first = speedups([row for row in rows if row["seed"] == 1], CHOICE, BEST)[0]
-    assert f"choice had {first:.2f} in four" in TEXT
+    assert f"had {first:.2f} in" in TEXT
     others = [row for row in rows if row["family"] != "funnel, leaky ReLU"]
-    assert f"it would be {speedups(others, CHOICE, BEST)[0]:.2f}." in TEXT
+    assert f"be {speedups(others, CHOICE, BEST)[0]:.2f}." in TEXT
     (_, *of_choice), (_, *common) = (speedups(rows, name, BEST) for name in (CHOICE, "common gain"))
-    said = "the forecast, {:.2f} to {:.2f}, and that of the common gain, {:.2f} to {:.2f}, contain both 1 and 1.3."
-    assert said.format(*of_choice, *common) in TEXT
+    said = "forecast, {:.2f} to {:.2f}, ... gain, {:.2f} to {:.2f},"
+    assert says(TEXT, said, *of_choice, *common)
     assert all(low < 1 and ENOUGH < high for low, high in (of_choice, common))
-
-
-def test_one_number_does_about_as_well():
-    rows = (of_family(held("descent"), family) for family in ("deep CNN", "CNN, BatchNorm"))
-    steps = [mean_of(some, name, "steps") for some in rows for name in ("common gain", CHOICE)]
-    assert "takes {:.0f} steps on the deep CNN and the forecast {:.0f};".format(*steps[:2]) in TEXT
-    assert "they take {:.0f} and {:.0f}.".format(*steps[2:]) in TEXT
 
 
 def test_the_condition_number_and_gradinit():
     kappa, low, high = speedups(held("descent"), "condition number", BEST)
-    assert f"have {kappa:.2f} times the speed of torch's default, [{low:.2f}, {high:.2f}], and" in TEXT
-    assert f"and {speed('descent', 'condition number', 'Kaiming'):.2f} times that" in TEXT
+    assert says(TEXT, f"have {kappa:.2f} times ... [{low:.2f}, {high:.2f}],")
+    assert f"and {speed('descent', 'condition number', 'Kaiming'):.2f} times" in TEXT
     with_adam, low, high = speedups(held("adam"), "condition number", BEST)
-    assert f"they have {with_adam:.2f} times that of torch's default, [{low:.2f}, {high:.2f}]." in TEXT
+    assert says(TEXT, f"have {with_adam:.2f} times ... [{low:.2f}, {high:.2f}].")
     other = speed("descent", "GradInit")
     assert f"GradInit, reaches {other:.2f}." in TEXT and other > speed("descent", "MetaInit")
-    assert f"train at {kappa:.2f} times the" in CARD and f"smallest condition number has {with_adam:.2f}." in CARD
+    assert f"at {kappa:.2f} times" in CARD and f"has {with_adam:.2f}." in CARD
 
 
 def test_where_it_is_ahead_and_where_behind():
     of = by_family("descent", CHOICE)
-    assert f"{of['deep CNN']:.2f} times as fast on the deep CNN, {of['CNN, BatchNorm']:.2f} times with" in TEXT
+    assert says(TEXT, f"{of['deep CNN']:.2f} times ... CNN, {of['CNN, BatchNorm']:.2f} times")
     assert 1 / of["funnel, leaky ReLU"] == pytest.approx(5, abs=0.4)
     narrow, with_adam = (of_family(held(way), "deep and narrow") for way in ("descent", "adam"))
     arrived = [row["initialisation"] for row in narrow if row["steps"] is not None]
-    assert f"{len(arrived)} of {len(narrow)} trainings arrive within {HORIZON} steps, four" in TEXT
+    assert f"{len(arrived)} of {len(narrow)} trainings arrive within {HORIZON} steps," in TEXT
     assert LEAST <= len(arrived) / len(narrow) < LEAST + 0.02 and arrived.count(ZERO) == 4
     there = sum(row["steps"] is not None for row in with_adam)
-    assert f"Under Adam {there} of {len(with_adam)} arrive there" in TEXT
+    assert f"Adam {there} of {len(with_adam)} arrive" in TEXT
 
 
 def test_under_adam():
     zero, *interval = speedups(held("adam"), ZERO, BEST)
     of = by_family("adam", ZERO)
-    said = "from {:.2f} (CNN with BatchNorm) to {:.2f} (deep CNN)".format(*ends(of.values()))
-    assert (
-        said in TEXT and (of["CNN, BatchNorm"], of["deep CNN"]) == ends(of.values()) and f"{zero:.2f} times the" in TEXT
-    )
-    said = "has {:.2f} times the speed of torch's default, [{:.2f}, {:.2f}] with three"
-    assert said.format(zero, *interval) in TEXT
+    said = "from {:.2f} (CNN with BatchNorm) to {:.2f} (deep".format(*ends(of.values()))
+    assert said in TEXT and (of["CNN, BatchNorm"], of["deep CNN"]) == ends(of.values()) and f"{zero:.2f} times" in TEXT
+    said = "has {:.2f} times ... [{:.2f}, {:.2f}]"
+    assert says(TEXT, said, zero, *interval)
     since = speedups([row for row in held("adam") if row["seed"] > 1], ZERO, BEST)
-    assert "themselves, say {:.2f} [{:.2f}, {:.2f}].".format(*since) in TEXT
+    assert "say {:.2f} [{:.2f}, {:.2f}].".format(*since) in TEXT
     grad, forecast, own = (speed("adam", name) for name in ("GradInit", CHOICE, "forecast with K_P"))
-    assert f"GradInit, has {grad:.2f}, the forecast {forecast:.2f}, and" in TEXT and f"own kernel {own:.2f}." in TEXT
+    assert f"has {grad:.2f}, the forecast {forecast:.2f}," in TEXT and f"kernel {own:.2f}." in TEXT
     assert grad == max(speed("adam", name) for name in SEARCHED)
     ahead = [{name for name in ALL - {BEST} if min(by_family(way, name).values()) > 1} for way in ("descent", "adam")]
     assert ahead == [set(), {ZERO}]
@@ -164,7 +133,7 @@ def test_under_adam():
 
 def test_orthogonal_weights_have_a_small_kappa_and_are_slower():
     descent, with_adam = (speed(way, "orthogonal") for way in ("descent", "adam"))
-    assert f"{descent:.2f} times its speed under gradient descent, {with_adam:.2f} under Adam." in TEXT
+    assert says(TEXT, f"{descent:.2f} times ... descent, {with_adam:.2f} under")
     for rows in (of_family(held(way), family) for way in ("descent", "adam") for family in HELD_OUT):
         kappa, loss, steps = (
             mean_of(rows, "orthogonal", column) / mean_of(rows, BEST, column)
@@ -176,30 +145,8 @@ def test_orthogonal_weights_have_a_small_kappa_and_are_slower():
 
 def test_what_searches_cost():
     costs = [row["search_seconds"] / row["step_seconds"] for row in held("descent") if row["search_seconds"]]
-    assert f"much as {round(min(costs), -1):.0f} to {round(max(costs), -2):,.0f} of them" in TEXT
+    assert f"as {round(min(costs), -1):.0f} to {round(max(costs), -2):,.0f} of" in TEXT
     assert all(speed("descent", name, charged=True) < 0.4 for name in SEARCHED)
-
-
-def test_torch_draws_a_sixth_of_the_variance_and_the_model_is_wrong_about_the_cnn():
-    assert f"gain of {6**-0.5:.2f}," in TEXT
-    here = images(25, 0, torch.device("cpu"))
-    layers = layers_of(initialised(build("CNN", seed=0), "Kaiming", here, seed=0), here.x)
-    (there, moved), (at_one, _) = (
-        log_time(layers, torch.full_like(layers.degrees, math.log(gain)), here.y, constant_loss(here.y, "mse") / 10)
-        for gain in (6**-0.5, 1.0)
-    )
-    assert (there - at_one).exp().item() == pytest.approx(2, abs=0.3) and moved.sum().sqrt() > 5
-    torch.manual_seed(0)
-    for layer, inputs in ((torch.nn.Linear(500, 400), 500), (torch.nn.Conv2d(50, 60, 3), 450)):
-        assert layer.weight.var().item() == pytest.approx(2 / inputs / 6, rel=0.05)
-
-
-def test_gains_lower_kappa_little_and_features_much():
-    rows = {name: row[-3:] for name, row in named("design", "condition number at Kaiming's").items()}
-    before, after, certificate = np.array([*rows.values()]).T
-    assert 0.45 < (after / before).min() < 0.55
-    assert (certificate <= after).all() and rows["MLP"][2] < after[0] / 5
-    assert f"get to {rows['MLP'][1]:,.0f}." in TEXT
 
 
 def test_descent_divided_by_features():
@@ -208,36 +155,19 @@ def test_descent_divided_by_features():
     little, more = "features, damping 0.001", "features, damping 0.1"
     bare, small, best = (found[BEST, "standardised", name] for name in ("none", little, more))
     diagonal, white = found[BEST, "standardised", "diagonal"][2], found[BEST, "white", "none"][2]
-    said = "{:.0f} steps become {:.0f}. White inputs of unit scale alone need {:.0f} steps."
-    assert said.format(bare[2], best[2], white) in TEXT and diagonal > bare[2] > white
-    assert f"trains in {best[2]:.0f} steps instead of {bare[2]:.0f}." in TEXT
-    assert f"falls from {bare[0]:,.0f} to {best[0]:.0f}." in TEXT and f"it worse, {diagonal:.0f}." in TEXT
+    said = "{:.0f} steps become {:.0f}. ... need {:.0f} steps."
+    assert says(TEXT, said, bare[2], best[2], white) and diagonal > bare[2] > white
+    assert f"in {best[2]:.0f} steps instead of {bare[2]:.0f}." in TEXT
+    assert f"from {bare[0]:,.0f} to {best[0]:.0f}." in TEXT and f"worse, {diagonal:.0f}." in TEXT
     kaiming, divided = (found["Kaiming", "standardised", name] for name in ("none", more))
-    assert f"features make {divided[2]:.0f} steps of {kaiming[2]:.0f}." in TEXT
-    assert f"falls from {kaiming[0]:,.0f} to {divided[0]:.0f}, where" in TEXT
-    said = f"falls to {small[0]:.0f}, and the training takes {small[2]:.0f} steps where the forecast is {small[1]:.0f}."
-    assert said in TEXT and small[3] == pytest.approx(1 / 32, rel=0.02) and small[2] > best[2] and small[0] < best[0]
-    said = f"it says {bare[1]:.0f} steps where the training takes {bare[2]:.0f}, at four"
-    assert said in TEXT and bare[3] == 4
+    assert f"make {divided[2]:.0f} steps of {kaiming[2]:.0f}." in TEXT
+    assert f"from {kaiming[0]:,.0f} to {divided[0]:.0f}," in TEXT
+    assert says(TEXT, "to {:.0f}, ... {:.0f} steps ... is {:.0f}.", small[0], small[2], small[1])
+    assert small[3] == pytest.approx(1 / 32, rel=0.02) and small[2] > best[2] and small[0] < best[0]
+    assert says(TEXT, "says {:.0f} steps ... takes {:.0f},", bare[1], bare[2]) and bare[3] == 4
     for weights, inputs, _ in found:
         assert found[weights, inputs, more][2] == min(found[weights, inputs, name][2] for *_, name in found)
         assert found[weights, inputs, little][0] < found[weights, inputs, more][0]
-
-
-def test_small_white_inputs():
-    here, found = images(25, 0, torch.device("cpu")), []
-    white, goal = gnlib.whiten(here.x.flatten(1)).view_as(here.x), constant_loss(here.y, "mse") / 10
-    scale = white.square().mean().sqrt()
-    assert f"square of {scale:.2f}." in TEXT
-    for name, x in (("Kaiming", white), ("Kaiming", white / scale), (BEST, white), ("Kaiming", here.x)):
-        module = initialised(build("MLP", seed=0), name, here, seed=0)
-        largest = torch.linalg.eigvalsh(divided_kernel(module, x, plain(module, x)))[-1].item()
-        rates = [2.0**power / largest for power in range(4, -9, -1)]
-        _, best = fastest(partial(train, module, x, here.y, optimizer=GradientDescent, until=goal), rates, HORIZON)
-        found.append((best.steps, best.losses[0]))
-    (small, low), (scaled, _), (default, _), (without, high) = found
-    assert f"weights take {small} steps and not {without}." in TEXT and f"scale take {scaled}." in TEXT
-    assert f"begins at {low:.1f} and not at {high:.0f}." in TEXT and f"down, from 19 steps to {default}." in TEXT
 
 
 def test_the_four_trainings_of_the_first_figure():
@@ -247,7 +177,7 @@ def test_the_four_trainings_of_the_first_figure():
     assert {round(kappa / one) for one in (other, of_kappa[0], of_forecast[0])} == {6, 7}
     assert 3 < late / soon < 3.6 and of_kappa[2] == late > of_forecast[2] and of_kappa[0] > other
     assert max(low, of_forecast[1]) < min(high, of_kappa[1])
-    assert f"{of_forecast[2]:.0f} against 81 on one processor and 87 on another." in TEXT and soon in (81, 87)
+    assert f"{of_forecast[2]:.0f} against" in TEXT and soon in (81, 87)
 
 
 def test_what_orders_initialisations():
@@ -258,14 +188,14 @@ def test_what_orders_initialisations():
     normalised = descent["CNN, BatchNorm"]
     kappa, loss = zip(*(descent[family] for family in ("deep CNN", "funnel, leaky ReLU")), strict=True)
     assert normalised[0] > normalised[1] + 0.2 and all(a < b for a, b in zip(kappa, loss, strict=True))
-    assert "it has {:.2f} and {:.2f} in the".format(*loss) in TEXT
-    assert "and $\\kappa$ {:.2f} and {:.2f}.".format(*kappa) in TEXT
-    assert "start has {:.2f} to {:.2f} in the".format(*ends([loss for _, loss in adam.values()])) in TEXT
+    assert "has {:.2f} and {:.2f} in".format(*loss) in TEXT
+    assert "$\\kappa$ {:.2f} and {:.2f}.".format(*kappa) in TEXT
+    assert "has {:.2f} to {:.2f} in".format(*ends([loss for _, loss in adam.values()])) in TEXT
     odd, three = (
         adam["deep and narrow"][0],
         [kappa for family, (kappa, _) in adam.items() if family != "deep and narrow"],
     )
-    assert "has between {:.2f} and {:.2f} in three of them, and {:.2f} in `deep".format(*ends(three), odd) in TEXT
+    assert says(TEXT, "between {:.2f} and {:.2f} in ... and {:.2f} in", *ends(three), odd)
     late = [row["steps"] is None for row in of_family(held("adam"), "deep and narrow")]
     assert f"count as {HORIZON} steps" in TEXT and np.mean(late) > 0.5 and len(adam) == 4
 
@@ -286,12 +216,12 @@ def long_speeds(rows, names=(*FREE, CHOICE)):
 def test_in_batches_with_the_squared_error():
     descent, adam = (long_speeds(in_batches("mse", way)) for way in ("descent", "adam"))
     with_entropy = speedups(in_batches("cross_entropy", "adam"), ZERO, BEST, horizon=LONG)
-    said = "{:.2f} times its speed with the squared error, {:.2f} times with cross-entropy, both intervals above 1."
-    assert said.format(adam[ZERO][0], with_entropy[0]) in TEXT and adam[ZERO][1] > 1 < with_entropy[1]
-    assert f"zero | {adam[ZERO][0]:.2f} |" in TEXT and f"zero has {adam[ZERO][0]:.2f} times the" in TEXT
+    said = "{:.2f} times ... error, {:.2f} times"
+    assert says(TEXT, said, adam[ZERO][0], with_entropy[0]) and adam[ZERO][1] > 1 < with_entropy[1]
+    assert f"| {adam[ZERO][0]:.2f} |" in TEXT and f"has {adam[ZERO][0]:.2f} times" in TEXT
     assert [name for name, found in adam.items() if found[0] > 1] == [ZERO]
     late = [[row["steps"] for row in in_batches("mse", "descent") if row["initialisation"] == n] for n in FREE[:3]]
-    assert f"of their {len(late[0])} trainings arrives" in TEXT and late == [[None] * 12] * 3
+    assert f"their {len(late[0])} trainings" in TEXT and late == [[None] * 12] * 3
     assert descent[ZERO][1] < 1 < descent[ZERO][2] and all(descent[name][2] < 1 for name in FREE[:3])
     zero = speed("adam", ZERO), adam[ZERO][0]
     assert (round(min(zero), 1), round(max(zero), 1)) == (1.3, 1.4)
@@ -303,14 +233,13 @@ def test_in_batches_with_the_squared_error():
 def test_in_batches_with_cross_entropy():
     rows = [in_batches("cross_entropy", way) for way in ("descent", "adam")]
     descent, adam = ([found[0] for found in long_speeds(some, FREE).values()] for some in rows)
-    said = "have {:.2f} to {:.2f} times its speed under gradient descent, and {:.2f} to {:.2f} with Adam."
-    assert said.format(*ends(descent), *ends(adam)) in TEXT and min(descent + adam) > 1
-    assert "by | {:.2f} to {:.2f} |".format(*ends(descent)) in TEXT
-    assert "apart | {:.2f} to {:.2f} |".format(*ends(adam)) in TEXT
-    assert "they are {:.1f} to {:.1f} times as".format(*ends(descent)) in prose("notebooks/your-own-network-further")
-    said = "are {:.1f} to {:.1f} times as".format(*ends(adam))
-    assert said in prose("notebooks/what-predicts-training") and said == "are 1.3 to 1.4 times as"
-    assert f"within {max(descent) / min(descent):.2f} of one" in TEXT
+    said = "have {:.2f} to {:.2f} times ... and {:.2f} to {:.2f} with"
+    assert says(TEXT, said, *ends(descent), *ends(adam)) and min(descent + adam) > 1
+    assert "| {:.2f} to {:.2f} |".format(*ends(descent)) in TEXT
+    assert "| {:.2f} to {:.2f} |".format(*ends(adam)) in TEXT
+    assert "are {:.1f} to {:.1f} times".format(*ends(descent)) in prose("notebooks/your-own-network-further")
+    assert "are {:.1f} to {:.1f} times".format(*ends(adam)) in prose("notebooks/what-predicts-training")
+    assert f"within {max(descent) / min(descent):.2f} of" in TEXT
     for one, other in product(FREE, FREE):
         _, low, high = speedups(rows[1], one, other, horizon=LONG)
         assert one == other or round(low, 2) <= 1 <= round(high, 2)
@@ -320,12 +249,12 @@ def test_in_batches_with_cross_entropy():
     )
     chains = [value for family in ("deep and narrow", "funnel, leaky ReLU") for value in by_descent[family]]
     three = [end for found in (by_descent["deep CNN"], chains, by_descent["CNN, BatchNorm"]) for end in ends(found)]
-    said = "it is {:.2f} to {:.2f} on the deep CNN, {:.2f} to {:.2f} on the two perceptrons, and {:.2f} to {:.2f} with"
-    assert said.format(*three) in TEXT and "others have {:.2f} to {:.2f} times the".format(*three[-2:]) in TEXT
+    said = "is {:.2f} to {:.2f} on ... CNN, {:.2f} to {:.2f} on ... and {:.2f} to {:.2f} with"
+    assert says(TEXT, said, *three) and "have {:.2f} to {:.2f} times".format(*three[-2:]) in TEXT
     deep = by_adam.pop("deep CNN")
     rest = ends([value for found in by_adam.values() for value in found])
-    assert "deep CNN, {:.2f} to {:.2f} times; in".format(*ends(deep)) in TEXT and {*map(round, deep)} == {2}
-    assert "it is {:.2f} to {:.2f}.".format(*rest) in TEXT and "gain {:.2f} to {:.2f} (".format(*rest) in TEXT
+    assert "CNN, {:.2f} to {:.2f} times;".format(*ends(deep)) in TEXT and {*map(round, deep)} == {2}
+    assert "is {:.2f} to {:.2f}.".format(*rest) in TEXT and "gain {:.2f} to {:.2f} (".format(*rest) in TEXT
 
 
 def test_what_is_classified_correctly_in_batches():
@@ -337,10 +266,10 @@ def test_what_is_classified_correctly_in_batches():
         }
         right[way] = {name: np.mean(shares) for name, shares in found.items() if shares}
     every = ends([share for found in right.values() for share in found.values()])
-    assert "classify {:.2f} to {:.2f} of 1,000 other images".format(*every) in TEXT
+    assert "classify {:.2f} to {:.2f} of".format(*every) in TEXT
     behind = [way for way, found in right.items() if found[BEST] < max(found.values())]
     (found,) = (right[way] for way in behind)
     assert behind == [("cross_entropy", "adam")]
-    assert "is within 0.02 of the" in TEXT and found[BEST] > max(found.values()) - 0.02
+    assert found[BEST] > max(found.values()) - 0.02
     zero, best = (100 * right["mse", "adam"][name] for name in (ZERO, BEST))
-    assert f"classifies {zero:.0f} % of them correctly at the goal, and torch's default {best:.0f} %" in TEXT
+    assert says(TEXT, f"classifies {zero:.0f} % ... default {best:.0f} %")

@@ -2,11 +2,8 @@
 
 import numpy as np
 import pytest
-import torch
-from gnbook.functional_hessian.hessian import linear_hessian
 
-import gnlib
-from tests.pages.pages import cells, named, prose
+from tests.pages.pages import cells, named, prose, says
 
 PAGE = "functional-hessian"
 TEXT = prose(f"notebooks/{PAGE}")
@@ -17,10 +14,10 @@ def test_at_a_small_start_the_gradient_lies_along_the_negative_eigenvector():
     omega = w * v - z
     first = np.array([[v * v, w * v], [w * v, w * w]])
     (low, high), vectors = np.linalg.eigh(first + omega * np.array([[0, 1], [1, 0]]))
-    assert f"v = 0.1$ and $z = 1$, so $\\omega = {omega:.2f}$, those of" in TEXT
-    assert f"${high:.2f}$ and ${low:.2f}$, and $G$ has ${np.linalg.eigvalsh(first)[1]:.2f}$." in TEXT
+    assert f"= {omega:.2f}$," in TEXT
+    assert says(TEXT, f"${high:.2f}$ and ${low:.2f}$, ... ${np.linalg.eigvalsh(first)[1]:.2f}$.")
     gradient = omega * np.array([v, w])
-    assert f"eigenvector of ${low:.2f}$" in TEXT
+    assert f"of ${low:.2f}$" in TEXT
     assert abs(vectors[:, 0] @ gradient) == pytest.approx(np.linalg.norm(gradient))
 
 
@@ -31,20 +28,19 @@ def test_which_eigenvalue_of_gauss_newton_sets_the_pace():
     assert all(pace == pytest.approx(smallest, rel=0.05) for _, pace, smallest, *_ in white)
     assert all(float(row[4].removeprefix("< ")) < 1e-8 for row in white) and all(row[4] < row[2] for row in raw)
     ratios = [row[3] for row in raw]
-    said = f"it is {ratios[0]:,.0f} times the smallest of $G$ at first, and still {ratios[-1]:.0f} times at"
-    assert said in TEXT and ratios == sorted(ratios, reverse=True)
-    assert f"factor of {min(ratios):.0f} or more," in TEXT and f"large by {min(ratios):.0f} times and" in TEXT
+    said = f"is {ratios[0]:,.0f} times ... still {ratios[-1]:.0f} times"
+    assert says(TEXT, said) and ratios == sorted(ratios, reverse=True)
+    assert f"of {min(ratios):.0f} or" in TEXT and f"by {min(ratios):.0f} times" in TEXT
     along = {row[0]: row[3:5] for row in cells(PAGE, "images as they are")}
     (first, head), (last, late) = along[3000], along[30000]
     paces = first / ratios[0], last / ratios[-1]
-    said = f"about {round(paces[0], -2):.0f} at first and {round(paces[1], -3):,.0f} at the"
+    said = f"about {round(paces[0], -2):.0f} at first and {round(paces[1], -3):,.0f} at"
     assert said in TEXT and [raw[0][-1], raw[-1][-1]] == pytest.approx(paces, rel=0.02)
-    assert f"have {head:,.0f} and {late:,.0f}, which is" in TEXT and max(head / paces[0], late / paces[1]) < 5
+    assert f"have {head:,.0f} and {late:,.0f}," in TEXT and max(head / paces[0], late / paces[1]) < 5
 
 
 def test_white_images_get_to_the_pace_of_gauss_newton():
     allowed = {row[0]: row[5] for row in cells(PAGE, "images white")}
-    assert "after some 300 steps it" in TEXT and "there within 1,000 steps" in TEXT
     assert allowed[300] is None and allowed[1000] is not None
     shares = [row[1] for row in cells(PAGE, "white images, 8 hidden units")]  # fewer units than outputs
     assert shares[-2] == pytest.approx(shares[-1], rel=0.05) and shares[-1] > 0.01
@@ -54,37 +50,11 @@ def test_the_second_half_fades_with_an_activation_too():
     tanh, relu = named(PAGE, "200 white images").values()
     for _, before, _, loss, after, top in (tanh, relu):
         assert before > 0.2 and after < before / 10 and loss > 0.05 and top == 1
-    assert f"to {tanh[4]} with tanh and to {relu[4]} with ReLUs" in TEXT
+    assert says(TEXT, f"to {tanh[4]} with ... to {relu[4]} with")
     below, above = 100 * (1 - tanh[2]), 100 * (relu[2] - 1)
-    assert f"it is {below:.0f} % below with tanh and {above:.0f} % above" in TEXT
+    assert says(TEXT, f"is {below:.0f} % ... and {above:.0f} %")
 
 
 def test_how_many_eigenvalues_are_negative():
     top, least, _, negative = named(PAGE, "eigenvalues; 920")["H"]
-    assert f"the start {negative:.0f} of the 920 of $H$" in TEXT and 0.3 < -least / top < 1 / 3
-
-
-@pytest.mark.parametrize("m", range(1, 6))
-def test_rank_of_gauss_newton_by_autograd(m):
-    k, r = 3, 5
-    draw = torch.Generator().manual_seed(m)
-    w, v, x = (torch.randn(*shape, generator=draw, dtype=torch.float64) for shape in ((k, m), (m, r), (2 * r, r)))
-    parts = torch.func.jacrev(lambda *net: x @ (net[0] @ net[1]).T, (0, 1))(w, v)
-    jacobian = torch.cat([part.flatten(2) for part in parts], 2)
-    assert torch.linalg.matrix_rank(jacobian.flatten(0, 1)) == (k * r if m >= min(k, r) else m * (k + r - m))
-
-
-def test_the_smallest_eigenvalue_of_the_hessian_is_that_of_one_direction_of_the_inputs():
-    images, labels = gnlib.load("mnist", 1000, stride=4)
-    x, y = images @ gnlib.SecondMoment.from_data(images).basis, torch.nn.functional.one_hot(labels, 10).double()
-    moment, cross = gnlib.second_moment(x), y.mT @ x / len(x)
-    values, directions = torch.linalg.eigh(moment)
-    v, w = gnlib.linear_weights([x.shape[1], 20, 10], generator=torch.Generator().manual_seed(0))
-    for step in range(1001):
-        omega = w @ v @ moment - cross
-        if step in (0, 1000):
-            eigenvalues, vectors = torch.linalg.eigh(linear_hessian([v, w], moment, omega))
-            least = vectors[:, eigenvalues.abs().argsort(descending=True)[659]]  # of 660 that are not zero
-            of_first = least[: v.numel()].view_as(v)  # as the first layer of a module is flattened
-            assert (of_first @ directions[:, 0]).norm() ** 2 > 0.98
-        v, w = v - 0.1 / values[-1] * w.mT @ omega, w - 0.1 / values[-1] * omega @ v.mT
+    assert f"start {negative:.0f} of" in TEXT and 0.3 < -least / top < 1 / 3

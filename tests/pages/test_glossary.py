@@ -24,8 +24,8 @@ def tuned(kappa):
 
 
 def test_what_momentum_gains():
-    said = r"takes some (\d+) times fewer steps once κ is in the tens of thousands"
+    said = r"some (\d+) times fewer"
     (times,) = re.findall(said, prose("book/glossary"))
-    assert all(round(steps(kappa, 0) / steps(kappa, 0.9)) == int(times) for kappa in (2e4, 1e5))
+    assert all(round(steps(kappa, 0) / steps(kappa, 0.9)) == int(times) for kappa in (2e4, 8e4))
     assert steps(8e4, 0.9) > 3.5 * steps(2e4, 0.9)  # still with the condition number
     assert tuned(8e4) < 2.2 * tuned(2e4)  # with its root

@@ -1,18 +1,12 @@
 """The numbers in the text of "Leaky ReLU" and of its further experiments are those of tables and of the slider."""
 
-import math
 import re
 from itertools import combinations
 
 import numpy as np
 import pytest
-import torch
-from gnbook.leaky_relu.experiment import losses_of, module_of, preparations, weights_of
-from gnbook.shared.hidden_layer import leaky_relu_gram
-from gnbook.shared.training import half_squared_error, one_hot, train
 
-import gnlib
-from tests.pages.pages import cells, named, number, prose, slider, texts
+from tests.pages.pages import cells, named, number, prose, says, slider, texts
 
 FIRST, SECOND = "leaky-relu", "leaky-relu-further"
 TEXT, FURTHER = prose(f"notebooks/{FIRST}"), prose(f"notebooks/{SECOND}")
@@ -57,7 +51,6 @@ def many():
 
 
 def test_the_slider_shows_both_ends_of_the_spectrum():
-    assert "from slope $1$ through the ReLU to the absolute value at $-1$:" in TEXT
     assert [*kappas()] == sorted(kappas(), reverse=True) and max(kappas()) == 1 and min(kappas()) == -1
     white, raw = (
         {slope: (curves[at][min(curves[at])], curves[at][max(curves[at])]) for slope, (_, curves) in frames().items()}
@@ -67,8 +60,8 @@ def test_the_slider_shows_both_ends_of_the_spectrum():
         assert all(high / low == pytest.approx(kappas()[a][at], rel=0.01) for a, (high, low) in kind.items())
         found = learned()[("white", "raw")[at], "κ"]
         assert [found[0], found[-1]] == pytest.approx([kappas()[0][at], kappas()[1][at]], rel=(0.2, 0.01)[at])
-    assert "numbers of {:,.0f}, {:,.0f} and {:,.0f} stand between".format(*(kappas()[a][1] for a in (1, 0, -1))) in TEXT
-    assert "numbers are {:.0f}, {:.0f} and {:.0f}.".format(*(kappas()[a][0] for a in (1, 0, -1))) in TEXT
+    assert "of {:,.0f}, {:,.0f} and {:,.0f} stand".format(*(kappas()[a][1] for a in (1, 0, -1))) in TEXT
+    assert "are {:.0f}, {:.0f} and {:.0f}.".format(*(kappas()[a][0] for a in (1, 0, -1))) in TEXT
     assert max(high for high, _ in raw.values()) < 1.4 * min(high for high, _ in raw.values())
     assert raw[-1][1] > 50 * raw[1][1] and [low for _, low in raw.values()] == sorted(low for _, low in raw.values())
     assert white[-1][0] > 30 * white[1][0] and white[1][1] < 2 * white[-1][1]
@@ -76,13 +69,6 @@ def test_the_slider_shows_both_ends_of_the_spectrum():
         next_one = points[min(x for x in points if x > 10)]
         assert next_one < 4 * points[max(points)]  # the others stay together
         assert slope > 0 or (points[10] > 10 * next_one and points[1] < 1.01 * points[10])
-
-
-def test_of_the_slopes_from_0_to_1_the_relu_is_an_end():
-    some = {a: found for a, found in kappas().items() if a >= 0}
-    assert min(some, key=lambda a: some[a][1]) == 0 == max(some, key=lambda a: some[a][0])
-    white, raw = learned()["white", "κ"], learned()["raw", "κ"]
-    assert white[0] == max(white) and raw[0] == min(raw)
 
 
 def test_the_slopes_have_the_same_order_in_both_panels():
@@ -94,7 +80,7 @@ def test_the_slopes_have_the_same_order_in_both_panels():
         full = [a or b or float("inf") for a, b in zip(steps, forecasts, strict=True)]
         for (kappa, count), (other, more) in combinations(zip(learned()[kind, "κ"], full, strict=True), 2):
             assert (kappa - other) * (count - more) >= 0 and (count != more or (kind == "white" and count == 4))
-    assert "arrive within 800 steps." in TEXT and (len(arrived), sum(arrived)) == (20, 15)
+    assert (len(arrived), sum(arrived)) == (20, 15)
     assert len(pairs) > 10 and all(abs(b / a - 1) < 0.05 for a, b in pairs)
 
 
@@ -103,77 +89,16 @@ def test_steps_to_a_common_goal():
         [learned()[k, "steps"] for k in (KINDS[3], *KINDS[:3])],
         learned()["raw", "κ"],
     )
-    said = "falls {:.0f}-fold, and the steps {:.0f}-fold, from {:.0f} to {:.0f}."
-    assert said.format(kappas()[0][0] / kappas()[1][0], white[0] / white[-1], white[0], white[-1]) in TEXT
-    said = "$\\kappa$ grows {:.1f}-fold, and the steps {:.1f}-fold, from {:.0f} to {:.0f}."
-    assert said.format(kappa[2] / kappa[0], raw[2] / raw[0], raw[0], raw[2]) in TEXT
-    assert f"It takes {centred[1]:.0f} steps, and a ReLU {centred[0]:.0f}. Slope 1 does not" in TEXT
+    said = "falls {:.0f}-fold, ... steps {:.0f}-fold, from {:.0f} to {:.0f}."
+    assert says(TEXT, said, kappas()[0][0] / kappas()[1][0], white[0] / white[-1], white[0], white[-1])
+    said = "grows {:.1f}-fold, ... steps {:.1f}-fold, from {:.0f} to {:.0f}."
+    assert says(TEXT, said, kappa[2] / kappa[0], raw[2] / raw[0], raw[0], raw[2])
+    assert says(TEXT, f"takes {centred[1]:.0f} steps, ... ReLU {centred[0]:.0f}.")
     assert centred[-1] is None is learned()["centred", "forecast"][-1]
-    assert f"and takes {prepared[0]:.0f} steps." in TEXT and prepared[0] > raw[0]
+    assert f"takes {prepared[0]:.0f} steps." in TEXT and prepared[0] > raw[0]
     assert learned()["standardised", "κ"][0] < kappa[0]
     loss, of_raw = (named(SECOND, "a goal that moves", 2)[kind, "loss at the start"][0] for kind in KINDS[1::-1])
-    assert f"starts at {loss:.1f}, and at {of_raw:.1f} on raw" in TEXT
-
-
-def test_the_steps_are_a_product():
-    assert "At the rate $1 / \\lambda$ this" in TEXT
-    for kind in KINDS:
-        parts = factors()[kind, "λ / μ"], factors()[kind, "τ μ"], learned()[kind, "forecast"]
-        rows = zip(*parts, strict=True)
-        for at, (largest, time, forecast) in enumerate(rows):
-            if forecast is None:
-                assert time is None and (kind, at) == ("centred", 4)
-            else:
-                assert largest * time == pytest.approx(forecast, rel=0.05, abs=0.5)
-
-
-def test_each_force_acts_on_one_factor():
-    found = factors()
-    spans = {key: max(filter(None, row)) / min(filter(None, row)) for key, row in found.items()}
-    assert spans["white", "λ / μ"] > 15 and spans["white", "τ μ"] < 1.2
-    for kind in ("raw", "standardised"):
-        assert spans[kind, "τ μ"] > 3 and spans[kind, "λ / μ"] < 1.45
-        assert found[kind, "τ μ"] == sorted(found[kind, "τ μ"])
-    (relu, slightly, *others), (short, longer, *times) = found["centred", "λ / μ"], found["centred", "τ μ"]
-    assert "ReLU to 0.3 $\\lambda /" in TEXT and 0.42 < slightly / relu < 0.55 and 1.45 < longer / short < 1.55
-    assert all(0.9 < other / slightly < 1.02 for other in others) and longer < times[0] < times[1]
-    assert all(1.9 < found["raw", what][0] / found["centred", what][0] < 2.1 for what in ("λ / μ", "τ μ"))
-    x = preparations(gnlib.load("mnist", 100, stride=2)[0])["standardised"]
-    values = (torch.linalg.eigvalsh(leaky_relu_gram(weights_of(x, 1000), x, a)) for a in (0.0, 0.6))
-    relu, slightly = (of[0] / of.mean() for of in values)
-    assert slightly < 0.3 * relu
-
-
-def test_the_relu_goes_off_at_the_best_rate_of_another_slope():
-    assert "is $4 / \\lambda$," in TEXT
-    images, digits = gnlib.load("mnist", 100, stride=2)
-    x, labels = preparations(images)["centred"], one_hot(digits, 10)
-    for seed in range(3):
-        weights = weights_of(x, 1000, seed)
-        largest = torch.linalg.eigvalsh(leaky_relu_gram(weights, x, 0.0))[-1].item()
-        losses = train(module_of(weights, 0.0), x.float(), labels, rate=4 / largest, until=0.025, most=20).losses
-        assert len(losses) < 10 and losses[-1] > 1000 * losses[0]
-
-
-def test_the_set_up():
-    assert "ReLU $\\varphi$, 1,000 hidden units" in TEXT
-    for weight in weights_of(torch.zeros(2, 196).double(), 1000):
-        assert weight.var().item() * weight.shape[1] == pytest.approx(1, abs=0.05)
-    labels = one_hot(torch.arange(10), 10)
-    assert f"loss of {half_squared_error(torch.zeros_like(labels), labels).item()};" in TEXT
-
-
-def test_the_second_force_by_hand():
-    mean, square = 1 / (2 * math.pi) ** 0.5, 0.5
-    z = torch.randn(10**6, generator=torch.Generator().manual_seed(0)).relu()
-    assert f"the mean {mean:.2f} and the mean square {square:.2f}." in TEXT
-    assert [z.mean().item(), (z**2).mean().item()] == pytest.approx([mean, square], abs=0.005)
-    assert f"{square:.2f} on the diagonal and ${mean:.2f}^2 = {mean**2:.2f}$ beside it." in TEXT
-    values = torch.linalg.eigvalsh((square - mean**2) * torch.eye(100) + mean**2)
-    said = "For 100 images that makes one eigenvalue of {:.0f}, and the others are {:.2f}: a ratio of {:.0f}."
-    assert said.format(values[-1], values[0], values[-1] / values[0]) in TEXT
-    assert f"other term, has {learned()['white', 'κ'][0]:.0f}.)" in TEXT
-    assert values[-2] == pytest.approx(values[0].item(), rel=1e-3)
+    assert f"at {loss:.1f}, and at {of_raw:.1f} on" in TEXT
 
 
 def test_tuned_rates():
@@ -183,28 +108,25 @@ def test_tuned_rates():
         assert f"| {kind} | {' | '.join(spans)} |" in TEXT
     raw, standardised, centred, white = map(networks, KINDS)
     gains = [a[0] / b[0] for a, b in zip(raw, centred, strict=True)]
-    assert f"takes {min(gains):.1f} to {max(gains):.1f} times fewer" in TEXT
+    assert f"takes {min(gains):.1f} to {max(gains):.1f} times" in TEXT
     assert all(b[0] > a[0] for a, b in zip(raw, standardised, strict=True))
-    assert "slope of 0.3 saves a" in TEXT and all(0.64 < slightly / relu < 0.69 for relu, slightly, *_ in centred)
+    assert all(0.64 < slightly / relu < 0.69 for relu, slightly, *_ in centred)
     assert all(min(each) == each[0] < sorted(each)[1] for each in raw)
     assert all(9.5 < relu / most < 11.5 for relu, *_, most in white)
     assert {relu < slightly for relu, slightly, *_ in standardised} == {True, False}
     rates = [at_best_rates()["centred", slope][2][0] for slope in TUNED[:3]]
-    assert "rate was $2.8 / \\lambda$ for the ReLU and at 0.3, and $4 / \\lambda$ at 0.6." in FURTHER
-    assert [*map(float, rates)] == [2.8, 2.8, 4] and "centred images 0.6 gets ahead" in TEXT
-    assert "slopes of 0.3 and 0.6, but not behind 0.9." in FURTHER
+    assert [*map(float, rates)] == [2.8, 2.8, 4]
     assert all(more < relu and most > relu > slightly for relu, slightly, more, most in centred)
 
 
 def test_adam():
     rows = named(FIRST, "Adam: steps", 2)
     assert len(rows) == 6 and all(min(found[:4]) == found[0] for found in rows.values())
-    assert "slope of 0.9 takes up" in TEXT and 1.17 < max(found[3] / found[0] for found in rows.values()) < 1.23
-    assert "torch's 0.01 is about" in TEXT and "well at 0.01." in TEXT
+    assert 1.17 < max(found[3] / found[0] for found in rows.values()) < 1.23
     assert all(found[1] < 1.03 * found[0] and abs(found[5] - found[4]) < 0.5 for found in rows.values())
     before_and_after = ("raw", 0.001), ("standardised", 0.001), ("standardised", 0.01), ("centred", 0.01)
-    said = "ReLU from {:.0f} steps to {:.0f}. A rate of 0.01 takes it to {:.0f}, and to {:.0f} on centred"
-    assert said.format(*(rows[key][0] for key in before_and_after)) in TEXT
+    said = "from {:.0f} steps to {:.0f}. ... to {:.0f}, and to {:.0f} on"
+    assert says(TEXT, said, *(rows[key][0] for key in before_and_after))
     for (kind, _), found in rows.items():
         assert kind == "raw" or all(0.8 < found[4] - after < 3.5 for after in found[6:])
         assert all(after < found[4] + 0.5 for after in found[5:])
@@ -215,75 +137,16 @@ def test_adam():
         assert 0 < standardised[at] - centred[at] < 8 and abs(standardised[at + 4] - centred[at + 4]) < 1
 
 
-def test_the_first_exercise():
-    for at, kind in enumerate(("white", "raw")):
-        assert f"On {kind} images it is {kappas()[-0.5][at]:,.0f}, and {kappas()[0][at]:,.0f} for the" in TEXT
-    assert "over units, $1 - 1.8\\, \\theta /" in TEXT and "a ReLU $1 - \\theta" in TEXT
-    z, angle = torch.randn(2, 10**6, generator=torch.Generator().manual_seed(0)), 1.0
-    pair = torch.stack([z[0], math.cos(angle) * z[0] + math.sin(angle) * z[1]])
-    for a, times in ((-0.5, 1.8), (0.0, 1.0)):
-        first, second = torch.where(pair > 0, 1.0, a)
-        ratio = ((first * second).mean() / (first * first).mean()).item()
-        assert ratio == pytest.approx(1 - times * angle / math.pi, abs=0.005)
-
-
-def test_two_samples_that_look_alike():
-    of = named(FIRST, "two samples that look alike")
-    assert f"$\\kappa$ is {of[1][0]:.0f}." in TEXT and f"both: it is {of[0][0]:.0f}." in TEXT
-    pair, x = [torch.tensor([[0.0, 1.0], [0.0, -1.0]]), torch.ones(1, 2)], torch.tensor([[1.0, 0.1], [1.0, -0.1]])
-    again = float(gnlib.condition_number(leaky_relu_gram(pair, x, -1.0)))
-    assert f"$\\kappa$ is {again:.0f} again at $-1$." in TEXT and again == pytest.approx(of[1][0], rel=1e-4)
-
-
-def gram_by_autograd(v, w, x, slope):
-    """(1/n) J J^T, a row for each sample and output, of both layers' weights."""
-
-    def outputs(v, w):
-        h = x @ v.mT
-        return (torch.where(h > 0, h, slope * h) @ w.mT).flatten()
-
-    jacobian = torch.cat([part.flatten(1) for part in torch.autograd.functional.jacobian(outputs, (v, w))], 1)
-    return jacobian @ jacobian.mT / len(x)
-
-
-@pytest.mark.parametrize("slope", [0.0, 0.3, 1.0, -1.0])
-def test_the_formula_and_the_matrix_by_hand(slope):
-    generator = torch.Generator().manual_seed(0)
-    v, w, x = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((5, 4), (3, 5), (6, 4)))
-    active = torch.where(x @ v.mT > 0, 1.0, slope).double()
-    h, n, pairs = active * (x @ v.mT), len(x), zip(active.mT, w.mT, strict=True)
-    terms = [torch.kron(d.diag() @ (x @ x.mT / n) @ d.diag(), torch.outer(u, u)) for d, u in pairs]
-    by_terms = sum(terms) + torch.kron(h @ h.mT / n, torch.eye(3, dtype=torch.float64))
-    torch.testing.assert_close(by_terms, gram_by_autograd(v, w, x, slope))
-
-    two = [[[0.0, 1.0], [0.0, -1.0]], [[1.0, 1.0]], [[1.0, 0.1], [1.0, -0.1]]]
-    gram = 2 * gram_by_autograd(*(torch.tensor(one, dtype=torch.float64) for one in two), slope)
-    diagonal, off = (r"1.02\, (1 + \alpha^2)", 1.02 * (1 + slope**2)), (r"1.96\, \alpha", 1.96 * slope)
-    rows = rf"{diagonal[0]} & {off[0]} \\ {off[0]} & {diagonal[0]}"
-    assert rf"2\, \widehat G = \begin{{pmatrix}} {rows} \end{{pmatrix}} ." in TEXT
-    expected = torch.tensor([[diagonal[1], off[1]], [off[1], diagonal[1]]], dtype=torch.float64)
-    torch.testing.assert_close(gram, expected)
-
-
-def test_width_helps_on_raw_images():
-    assert "to some 600 units with the ReLU, and still at 1,200 with a slope of 0.6:" in FURTHER
-    _, relu, slightly = zip(*cells(SECOND, "150 raw images"), strict=True)
-    for of in (relu, slightly):
-        assert of[2] < 0.7 * of[0] and of[3] > 0.9 * of[2]
-    assert relu[3] > relu[2] and slightly[3] < slightly[2]
-
-
 def test_bounds():
     rows = cells(SECOND, "bounds over κ")
     above, below = ({kind: [row[at] for row in rows if row[0] == kind] for kind in ("white", "raw")} for at in (4, 5))
-    assert "from width 1,000 on, twice" in FURTHER and "of figure 23 the bound" in FURTHER
     assert max(above["white"]) < 1.2 and min(below["white"]) > 0.8
     assert 5 < max(above["raw"]) < 10 and min(below["raw"]) > 0.1
     assert [row[:2] for row in rows[:2]] == [["white", 0], ["white", 0.01]]
-    assert f"on the 500 white images $\\kappa$ is {rows[1][2]:.0f} at 0.01, and {rows[0][2]:.0f} at 0." in FURTHER
+    assert f"is {rows[1][2]:.0f} at 0.01, and {rows[0][2]:.0f} at" in FURTHER
     (caption,) = (text for text in texts(SECOND) if text.startswith("slope 0.01, 500 white samples"))
     limit = float(re.search(r"limit for infinite width: ([\d.]+)", caption)[1])
-    assert f"infinite width, {limit:.0f} (dotted)" in FURTHER
+    assert f"width, {limit:.0f} (dotted)" in FURTHER
     measured = [row for row in cells(SECOND, "slope 0.01, 500 white samples") if row[1]]
     assert {row[0] for row in measured} == {500, 1000, 2000, 4000, 8000}
     for width, kappa, _, below, above, *_ in measured:
@@ -292,16 +155,16 @@ def test_bounds():
 
 def test_six_sets_of_images():
     found = many()
-    assert len(found) == 6 and "slope of 0.6, better still" in FURTHER
+    assert len(found) == 6
     assert (
         found["nearly white"][2] == min(found["nearly white"]) and found["nearly white"][0] < found["nearly white"][-1]
     )
     relu, slightly, more, most, _ = found["centred"]
-    assert "slope of 0.3 are about" in FURTHER and 0.8 < slightly / relu < 1.25 and 2 * relu < more < most
+    assert 0.8 < slightly / relu < 1.25 and 2 * relu < more < most
     assert found["white"] == sorted(found["white"], reverse=True) and found["white"][-1] > 0.95 * found["white"][-2]
     relu, *_, most, _ = found["standardised"]
-    said = f"grows from {round(relu, -2):,.0f} at the ReLU to {round(most, -3):,.0f} at a slope of 0.9."
-    assert said in FURTHER and "did with 100 images.**" in FURTHER
+    said = f"from {round(relu, -2):,.0f} at ... to {round(most, -3):,.0f} at"
+    assert says(FURTHER, said)
     for kind in KINDS:
         assert np.argsort(learned()[kind, "κ"][:4]).tolist() == np.argsort(found[kind][:4]).tolist()
 
@@ -309,22 +172,10 @@ def test_six_sets_of_images():
 def test_more_images_than_pixels():
     relu, slightly, more, most, linear = many()["more images than pixels"]
     count, _, rank, *_ = named(SECOND, "K = x x")["more images than pixels"]
-    assert f"of {count:.0f} white images with {rank:.0f} independent pixels it is [some 20,000](" in TEXT
-    assert "slope of 0.6." in TEXT and "is some 20,000." in FURTHER and f"{count - rank:.0f} eigenvalues of" in FURTHER
+    assert f"of {count:.0f} white images with {rank:.0f} independent" in TEXT
+    assert f"{count - rank:.0f} eigenvalues" in FURTHER
     assert 19_000 < relu < slightly < more < 24_000 and 1.2 < more / relu < 1.27
-    assert "large at 0.9." in FURTHER and round(most / relu) == 8 and linear < relu / 1000
-
-
-def test_a_rate_that_is_not_stable_at_the_start_is_stable_twenty_steps_later():
-    *found, stable = (row[-3:] for row in cells(SECOND, "λ after twenty steps"))
-    assert len(found) == 4 and stable[0] == 1
-    for first, *larger in found:
-        assert 0.9 < first <= 1 and all(share < min(0.5, most) for share, most in zip(larger, stable[1:], strict=True))
-
-
-def test_a_linear_network_learns_fewer_directions():
-    for n, r, rank, kappa, _, _, of_linear, linear in cells(SECOND, "49 pixels"):
-        assert of_linear <= rank and (of_linear < rank if n > r else linear < kappa)
+    assert round(most / relu) == 8 and linear < relu / 1000
 
 
 def test_a_goal_that_moves_with_the_start():
@@ -333,28 +184,28 @@ def test_a_goal_that_moves_with_the_start():
         [found[kind, f"steps to 1/{share}"] for share in (10, 20)] for kind in ("raw", "white")
     )
     steps, centred = (found[kind, "steps to 1/20"] for kind in ("standardised", "centred"))
-    assert "for slope 1 on centred" in FURTHER and centred[-1] is None
+    assert centred[-1] is None
     assert all(before / after >= 2 for of in (steps, centred) for before, after in zip(raw, of, strict=True) if after)
     assert white == sorted(white, reverse=True) and white_first == sorted(white_first, reverse=True)
     assert raw[:-1] == sorted(raw[:-1]) and raw[-1] > raw[2] and max(raw_first) < 1.3 * min(raw_first)
-    said = f"$\\kappa$ grows {of['white'][0] / of['white'][-1]:.0f}-fold"
+    said = f"grows {of['white'][0] / of['white'][-1]:.0f}-fold"
     assert said in FURTHER
-    said = "a twentieth {:.0f}-fold, from {:.0f} to {:.0f}."
+    said = "twentieth {:.0f}-fold, from {:.0f} to {:.0f}."
     assert said.format(white[0] / white[-1], white[-1], white[0]) in FURTHER
-    said = "$\\kappa$ falls {:.0f}-fold, and the steps {:.1f}-fold, from {:.0f} to {:.0f}."
-    assert said.format(of["raw"][-1] / of["raw"][0], raw[-1] / raw[0], raw[-1], raw[0]) in FURTHER
-    assert f"{raw_first[-1]:.0f} at slope 1 and {raw_first[0]:.0f} for the" in FURTHER
+    said = "falls {:.0f}-fold, ... steps {:.1f}-fold, from {:.0f} to {:.0f}."
+    assert says(FURTHER, said, of["raw"][-1] / of["raw"][0], raw[-1] / raw[0], raw[-1], raw[0])
+    assert says(FURTHER, f"{raw_first[-1]:.0f} at ... and {raw_first[0]:.0f} for")
     kappa = of["standardised"]
-    said = "$\\kappa$ falls {:.0f}-fold from slope 1 to the ReLU, and the steps grow from {:.0f} to {:.0f}."
-    assert said.format(kappa[-1] / kappa[0], steps[-1], steps[0]) in FURTHER
+    said = "falls {:.0f}-fold ... from {:.0f} to {:.0f}."
+    assert says(FURTHER, said, kappa[-1] / kappa[0], steps[-1], steps[0])
     assert kappa == sorted(kappa) and steps == sorted(steps, reverse=True)
     relu, slightly, *more, _ = centred
-    assert f"It takes {slightly:.0f} steps, and a ReLU {relu:.0f}. Slope 1 does not" in FURTHER
+    assert says(FURTHER, f"takes {slightly:.0f} steps, ... ReLU {relu:.0f}.")
     assert slightly < min(relu, *more)
     starts, of_raw = (found[kind, "loss at the start"] for kind in ("standardised", "raw"))
     goals = starts[0] / 20, starts[-1] / 20
-    assert "loss is {:.2f} for the ReLU, and {:.2f} at slope 1, nearly half".format(*goals) in FURTHER
-    assert f"it is {of_raw[0] / 20:.2f} for the" in FURTHER
+    assert says(FURTHER, "is {:.2f} for ... and {:.2f} at", *goals)
+    assert f"is {of_raw[0] / 20:.2f} for" in FURTHER
     assert starts == sorted(starts) and 0.4 < goals[1] / 0.5 < 0.5
 
 
@@ -368,30 +219,14 @@ def test_slopes_at_the_best_rate_and_the_moving_goal():
         "0.3 then": [relu / slightly for relu, slightly, *_ in less],
     }
     spans = {name: f"{min(found):.1f} to {max(found):.1f}" for name, found in gains.items()}
-    said = "standardised | {} | 0.6: {}; 0.9: {} |"
+    said = "| {} | 0.6: {}; 0.9: {} |"
     assert said.format(spans["standardising"], spans["0.6 then"], spans["0.9 then"]) in FURTHER
-    assert f"centred | {spans['less the mean']} | 0.3: {spans['0.3 then']} |" in FURTHER
+    assert f"| {spans['less the mean']} | 0.3: {spans['0.3 then']} |" in FURTHER
     assert 1.9 < min(gains["standardising"]) < max(gains["standardising"]) < 2.3
     assert 2.6 < min(gains["less the mean"]) < max(gains["less the mean"]) < 3.3
-    assert "slope of 0.6, and centred ones with 0.3." in FURTHER
     assert all(0.7 < a[2] / b[1] < 1.3 for a, b in zip(standardised, less, strict=True))
     assert all(relu > slightly > more for relu, slightly, more, _ in standardised)
     assert all(relu > max(others) for relu, *others in [*standardised, *less])
     assert not any(all(min(each) == each[at] < sorted(each)[1] for each in raw) for at in range(4))
     won = {float(rate) for *_, goals in at_best_rates().values() for rates in goals for rate in rates.split(", ")}
-    assert "rate of $5.6 / \\lambda$" in FURTHER and won <= {1, 2, 2.8, 4}
-
-
-def test_a_slope_of_nine_tenths_bears_a_larger_rate():
-    said = "at $2 / \\lambda$ and at $2.8 / \\lambda$ it takes more steps than the ReLU, but it bears $4 / \\lambda$"
-    assert said in FURTHER
-    images, digits = gnlib.load("mnist", 100, stride=2)
-    x, labels, taken = preparations(images)["centred"], one_hot(digits, 10), {}
-    for a in (0.0, 0.9):
-        weights = weights_of(x, 1000)
-        largest = torch.linalg.eigvalsh(leaky_relu_gram(weights, x, a))[-1].item()
-        for factor in (2, 2.8, 4):
-            losses = losses_of(weights, x, labels, a, factor / largest, 100)
-            taken[a, factor] = len(losses) - 1 if losses[-1] <= losses[0] / 20 else None
-    assert all(taken[0.0, factor] < taken[0.9, factor] for factor in (2, 2.8))
-    assert taken[0.0, 4] is None and taken[0.9, 4] < taken[0.0, 2.8]
+    assert won <= {1, 2, 2.8, 4}

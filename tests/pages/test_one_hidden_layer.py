@@ -42,6 +42,7 @@ def network(width):
     return gnlib.linear_weights([784, width, 10], generator=torch.Generator().manual_seed(0))
 
 
+@cache
 def orthogonal(width):
     generator = torch.Generator().manual_seed(0)
     weights = [torch.empty(shape, dtype=torch.float64) for shape in ((width, 784), (10, width))]

@@ -2,10 +2,7 @@
 
 import re
 
-from gnbook.quick_start.networks import perceptron
-
-import gnlib
-from tests.pages.pages import prose, table, texts
+from tests.pages.pages import prose, says, table, texts
 
 FORETOLD = "the factor that the report foretells"
 
@@ -19,16 +16,6 @@ def test_times_sooner():
     assert all(1 / 1.5 < a / b < 1.5 for a, b in zip(here, there, strict=True))
 
 
-def test_standardised_inputs_leave_no_dead_units():
-    images = gnlib.load("cifar10", 256, stride=2)[0].view(256, 3, 16, 16)
-    few = images[:50]
-    standardised = (images - few.mean((0, 2, 3), keepdim=True)) / few.std((0, 2, 3), keepdim=True)
-    network = perceptron().double()
-    dead = [sum(int((network[:end](x) == 0).all(0).sum()) for end in (3, 5)) for x in (few, images, standardised)]
-    said = "Of the {} dead units here {} are dead on 256 images too,"
-    assert said.format(*dead[:2]) in prose("notebooks/quick-start-further") and dead[2] == 0
-
-
 def test_overstated_at_most_by_three():
     """The runs differ a little from machine to machine."""
     here = [line.split() for line in table("quick-start", FORETOLD)]
@@ -36,21 +23,10 @@ def test_overstated_at_most_by_three():
     assert [line[-4] for line in here] == [line[-2] for line in there]  # foretold
     ratios = [float(foretold) / float(real) for *_, foretold, _, _, real in here]
     assert 1.4 < min(ratios) < 1.8 and 2.2 < max(ratios) < 2.8  # "right to within 2.5"
-    assert "factors of 1.6 to 2.5." in prose("notebooks/quick-start")
     ratios = [float(foretold) / float(real) for *_, foretold, real in there]
     assert min(ratios) > 1.2 and 2 < max(ratios) < 3.2
     text = prose("notebooks/quick-start-further")
-    assert f"end the {there[-1][-2]} would be" in text
-    assert text.count("by a factor of about three at most") == 2
-
-
-def test_the_transformer_has_a_goal_of_its_own():
-    goals = [line.split()[-5] for line in table("quick-start", FORETOLD)]
-    assert goals == ["0.23", "0.23", "0.57"]
-    *_, last = [
-        line for line in table("quick-start-further", "what the reports suggest, the best") if "rescale" in line
-    ]
-    assert last.split()[-3] == "1000" and 'says "1000 steps now"' in prose("notebooks/quick-start")
+    assert f"the {there[-1][-2]} would" in text
 
 
 def test_advice_for_adam():
@@ -61,12 +37,12 @@ def test_advice_for_adam():
     sane = [line.split("  ")[0] for line in others if "nothing" in line]
     assert sane == ["asked again, inputs standardised", "CNN, GroupNorm"]
     text = prose("notebooks/quick-start")
-    assert f"factor is {now} / {then} = {float(foretold):.0f}, above two:" in text
+    assert f"is {now} / {then} = {float(foretold):.0f}," in text
     assert f"{float(foretold):.0f} foretold, {before / after:.0f} real" in text
     assert any("asked again, inputs standardised: nothing suggested" in shown for shown in texts("quick-start"))
     further = prose("notebooks/quick-start-further")
-    assert f"These {now} steps are" in further
-    assert f"on 256 images it takes {before} real ones" in further
+    assert f"These {now} steps" in further
+    assert f"takes {before} real" in further
 
 
 def adam_steps():
@@ -79,8 +55,8 @@ def test_what_adam_leaves_of_the_other_two_remedies():
     *_, cnn, transformer, _ = table("your-own-network", "steps of Adam to a")
     (*_, of_cnn, not_suggested, _), (*_, of_transformer, foretold, _) = cnn.split(), transformer.split()
     text, further = prose("notebooks/quick-start"), prose("notebooks/quick-start-further")
-    assert not_suggested == "-" and f"saves a factor of {of_cnn}" in further
-    assert f"weights of 0.02 anew [is foretold {foretold} and saves {of_transformer}]" in text
+    assert not_suggested == "-" and f"of {of_cnn}" in further
+    assert f"foretold {foretold} and saves {of_transformer}]" in text
 
 
 def test_two_losses_have_two_condition_numbers():
@@ -90,13 +66,15 @@ def test_two_losses_have_two_condition_numbers():
     of_cross_entropy = last.split()[1]
     assert float(first.split()[-1]) > float(of_cross_entropy)
     page = prose("notebooks/quick-start-further")
-    assert f"report has {of_cross_entropy}, for it" in page
+    assert f"has {of_cross_entropy}," in page
 
 
 def test_layer_norm_lowers_kappa_on_another_page():
     there, here = prose("notebooks/deep-nonlinear"), prose("notebooks/quick-start-further")
-    (said,) = re.findall(r"LayerNorm is worth a factor of (\S+ to \S+) on raw images", there)
-    assert f"without biases and on raw images of MNIST it does, by {said}." in here
+    rows = table("deep-nonlinear-further", "condition number of ReLU networks, raw")
+    factors = [float(word) for row in rows for word in row.split("  ")[-1].split(" to ")]
+    said = f"{min(factors):.1f} to {max(factors):.1f}"
+    assert f"of {said} on" in there and f"by {said}." in here
     (line,) = (text for text in texts("quick-start-further") if text.startswith("kappa "))
     before, after = (float(word.rstrip(",")) for word in line.split()[1:4:2])
     assert before < after
@@ -107,7 +85,6 @@ def test_how_far_a_factor_for_adam_is_overstated():
     lines = [line.split() for line in table("your-own-network", "steps of Adam to a")]
     ratios = [float(foretold) / float(real) for *_, real, foretold, _ in lines if foretold != "-"]
     assert len(ratios) == 4 and 1.3 < max(ratios) < 1.4
-    assert "more than 1.4" in prose("notebooks/quick-start-further")
     assert sum(float(foretold) > 2 for *_, foretold, _ in lines if foretold != "-") == 1
 
 
@@ -116,32 +93,26 @@ def tries():
     return [" ".join(text.split()) for text in texts("quick-start") if text.startswith("try ")]
 
 
-def test_the_line_that_is_printed_is_of_adam():
-    of_descent, of_adam = tries()
-    assert "of gradient descent" in of_descent and "of Adam" in of_adam and "descent" not in of_adam
-
-
 def test_the_factor_of_the_first_try():
     then, now, goal = re.search(r"(\d+) steps of gradient descent, not (\d+), to a loss of (\S+);", tries()[0]).groups()
     text = prose("notebooks/quick-start")
-    assert f"their *factor*, {now} / {then} = {int(now) / int(then):.0f}." in text
-    assert f"needs {then} steps and not {now} to a loss of {goal}, the first" in text
-    assert f"neither the {now} nor the {then} is a" in text
+    assert f"*factor*, {now} / {then} = {int(now) / int(then):.0f}." in text
+    assert says(text, f"needs {then} steps and not {now} to ... of {goal},")
+    assert f"the {now} nor the {then} is" in text
 
 
 def test_how_far_the_report_is_trusted():
     shown = tries()[0]
     (last,) = re.findall(r"not reached by step (\d+), the last that is trusted", shown)
     text = prose("notebooks/quick-start")
-    assert f"to step {last}." in text and "steps unknown to a half" in shown
+    assert f"step {last}." in text and "steps unknown to a half" in shown
     (rate,) = re.findall(r"rate (\S+) of sgd: 0.5 of the largest stable one", shown)
-    assert f"| {rate}, half of" in text
+    assert f"| {rate}," in text
 
 
 def test_a_larger_condition_number_and_no_more_steps():
     (line,) = (text for text in texts("quick-start-further") if re.match(r"kappa \S+ to \S+, steps", text))
     before, after, slow, soon = re.match(r"kappa (\S+) to (\S+), steps (\d+) to (\d+)", line).groups()
     assert float(after) > float(before) and int(soon) < int(slow)
-    said = "LayerNorm does not slow the training down, although $\\kappa$ rises:"
     text = prose("notebooks/quick-start-further")
-    assert f"{said} {slow} steps before, {soon} after." in text or f"(On another processor {slow} and {soon}." in text
+    assert f"{slow} steps before, {soon} after" in text or f"processor {slow} and {soon}." in text

@@ -4,15 +4,13 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-import torch
 from bs4 import BeautifulSoup
 from gnbook import results
-from gnbook.shared.training import half_squared_error, one_hot
 from gnbook.what_predicts_training.correlations import between, within
 from gnbook.what_predicts_training.table import arrived, order, those
 
 import gnlib
-from tests.pages.pages import outputs, prose, table
+from tests.pages.pages import outputs, prose, says, table
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +38,8 @@ def two_runs():
 def test_two_runs(text):
     (raw, slow), (centred, fast) = two_runs()
     assert raw > 20 * centred and round(slow / fast) == 14
-    said = "κ by {:.0f} and the steps by {:.0f}."
-    assert said.format(raw / centred, slow / fast) in text
+    said = "by {:.0f} and ... by {:.0f}."
+    assert says(text, said, raw / centred, slow / fast)
 
 
 def test_the_data_multiply(text):
@@ -49,7 +47,7 @@ def test_the_data_multiply(text):
     ratios = [kappas["raw", depth] / kappas["whitened", depth] for depth in range(2, 11)]
     assert 10**5.5 < min(ratios) < max(ratios) < 10**6.5  # six orders of magnitude
     white, raw = (kappas[name, 10] / kappas[name, 2] for name in ("whitened", "raw"))
-    assert f"factor of {white:.0f}, and raw ones {raw:.1f}" in text
+    assert says(text, f"of {white:.0f}, ... ones {raw:.1f}")
 
 
 def test_what_standardising_takes_off_the_data(text):
@@ -57,7 +55,7 @@ def test_what_standardising_takes_off_the_data(text):
     colours = images.view(1000, 3, -1)  # by channel, as in *One hidden layer*
     standardised = ((colours - colours.mean((0, 2), keepdim=True)) / colours.std((0, 2), keepdim=True)).flatten(1)
     raw, after = (gnlib.condition_number(z @ z.T / len(z)).value for z in (images, standardised))
-    assert f"data falls {raw / after:.0f}-fold" in text
+    assert f"falls {raw / after:.0f}-fold" in text
 
 
 def test_depth_and_width(text):
@@ -67,33 +65,23 @@ def test_depth_and_width(text):
     for depth in range(4, 21, 2):
         assert kappas[400, depth] > kappas[1600, depth] > kappas[3200, depth]
     narrow, wide = (kappas[width, 20] / kappas[width, 2] for width in (400, 3200))
-    assert f"grows {narrow:.0f}-fold at width 400, and {wide:.0f}-fold at width 3,200" in text
+    assert says(text, f"grows {narrow:.0f}-fold ... and {wide:.0f}-fold")
 
 
-def test_a_skip_takes_a_third_off(text):
+def test_a_skip_takes_a_third_off():
     kappas = means("residual", "depth", "skip", width=800)
     shares = [kappas[1, depth] / kappas["no skip", depth] for depth in range(6, 13, 2)]
     assert np.mean(shares) == pytest.approx(2 / 3, abs=0.05)
     assert all(kappas["1 / L", d] == pytest.approx(kappas["no skip", d], rel=0.05) for d in range(2, 13, 2))
 
 
-def test_the_kernel_of_a_wide_network_with_a_linear_output_stays():
-    changes = defaultdict(list)
-    for row in results.kept("when-the-kernel-moves-further"):
-        if row["figure"] == 1:
-            changes[row["network"], row["width"]].append(row["change"])
-    linear, swish = ([np.mean(changes[name, 10**e]) for e in range(2, 7)] for name in ("linear", "swish"))
-    assert (np.diff(linear) < 0).all() and linear[-1] < 1e-3
-    assert min(swish) > 0.5
-
-
 def test_what_kappa_ranks(text):
     some = those(results.kept("what-predicts-training"), optimizer="descent", loss="mse", n=50)
     apart, inside = (order(some, names=["kappa"], statistic=how).value("kappa") for how in (between, within))
-    assert f"descent | {apart:.2f} |" in text and f"| {inside:.2f} |" in text
-    assert f"{len(some)} networks of" in text
+    assert f"| {apart:.2f} |" in text and f"| {inside:.2f} |" in text
+    assert f"{len(some)} networks" in text
     apart, inside = (order(arrived(some), names=["kappa"], statistic=how).value("kappa") for how in (between, within))
-    assert f"κ has {apart:.2f}, and {inside:.2f} within a" in text
+    assert f"has {apart:.2f}, and {inside:.2f} within" in text
 
 
 @pytest.mark.parametrize(("loss", "words"), [("mse", "squared error"), ("cross_entropy", "cross-entropy")])
@@ -110,80 +98,32 @@ def test_what_is_ranked_with_cross_entropy(text):
     some = those(results.kept("what-predicts-training"), optimizer="descent", loss="cross_entropy", n=50)
     inside = order(some, statistic=within)
     best = max(inside.value(name) for name in inside.names)
-    said = "With cross-entropy no number orders initialisations well: the best of all that were tried has"
-    said += f" {best:.2f}, under gradient"
-    assert said in text
+    assert f"has {best:.2f}, under" in text
 
 
 def test_what_other_pages_measured_of_training(text):
     of_mlp, of_cnn = (
         float(line.split()[-3]) for line in table("quick-start-further", "steps to a cross-entropy of")[:2]
     )
-    assert 2 < of_cnn < 3 and "descent and 1.5 times by" in text
+    assert 2 < of_cnn < 3
     assert 8.5 < of_mlp < 10.5  # not the same on every machine
     *_, before, after = table("quick-start-further", "condition numbers of these networks")[0].split()
-    said = f"κ by {float(before) / float(after):.0f} and the"
+    said = f"by {float(before) / float(after):.0f} and"
     assert said in text
     *_, before, after = table("quick-start-further", "condition numbers of these networks")[1].split()
-    assert f"lowers κ {float(before) / float(after):.1f}-fold" in text
+    assert f"κ {float(before) / float(after):.1f}-fold" in text
 
 
-def test_what_remedies_save_under_adam(text):
+def test_what_remedies_save_under_adam():
     lines = [line.split() for line in table("your-own-network", "steps of Adam to a")]
     *_, nothing = gains = [float(words[-3]) for words in lines]
     assert nothing == 1 and sorted(gains[:-1])[:-1] == [1.1, 1.1, 1.5, 3.2] and round(max(gains)) == 8
-    said = "to draw the weights of a transformer anew, whose scale was wrong, a factor of 3.2;"
-    said += " GroupNorm in a CNN 1.5; LayerNorm"
-    assert f"Other remedies save less: {said} in two perceptrons 1.1." in prose("book/index")
-    assert "transformer, saved 3.2." in text
-    lines = table("your-own-network", "steps of Adam to a")
-    norms = "LayerNorm", "GroupNorm(1)"
-    saved = {norm: [float(line.split()[-3]) for line in lines if norm in line] for norm in norms}
-    assert saved == {"LayerNorm": [1.1, 1.1], "GroupNorm(1)": [1.5]}
-    assert "CNN saved 1.5, and LayerNorm in two perceptrons 1.1 (one seed" in text
-    assert foretold_for_the_transformer() < 3.2 / 2
-
-
-def foretold_for_the_transformer():
-    lines = table("your-own-network", "steps of Adam to a")
-    (line,) = (line for line in lines if line.strip().startswith("transformer"))
-    return float(line.split()[-2])
-
-
-def test_skips_on_prepared_images(text):
-    lines = [line.split() for line in table("residual", "κ, geometric mean of 3 networks, L = 8")]
-    kappas = {tuple(words[:2]): [float(cell.replace(",", "")) for cell in words[-4:]] for words in lines[:-1]}
-    for data in ("MNIST", "CIFAR-10"):
-        without, *skips = kappas[data, "raw"]
-        assert min(skips) > without
-    without, strong, *weak = kappas["CIFAR-10", "standardised"]
-    assert 0.64 < strong / without < 0.69 and max(weak) < strong
-    said = "On standardised CIFAR-10 they [lower"
-    lines = [line.split() for line in table("residual", "60 images, rate one over the largest eigenvalue")]
-    plain, *skipped = [words[-2:] for words in lines if words[:2] == ["CIFAR-10", "standardised"]]
-    assert said in text and len(skipped) == 3
-    assert all(int(few) < int(many) for row in skipped for few, many in zip(row, plain, strict=True))
-
-
-def test_two_of_eleven_networks_leave_their_linear_model(text):
-    growths = [float(line.split()[-1]) for line in table("your-own-network-further", "loss after 300 steps")]
-    assert (len(growths), sum(growth > 2 for growth in growths)) == (11, 2)
-    assert "off[-2] > 1000" in prose("notebooks/your-own-network-further")  # an assertion of that page
-
-
-def test_the_raw_run_passes_the_check_of_thirty_steps(text):
-    images, labels = gnlib.load("cifar10", 100, stride=4)
-    torch.manual_seed(0)
-    layers = torch.nn.Linear(images.shape[1], 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)
-    network = torch.nn.Sequential(*layers).double()
-    before = gnlib.condition_number(network, images).largest
-    rate = gnlib.GaussNewton(network, images).stable_rate().rate / 4
-    weights = [*network.parameters()]
-    for _ in range(30):
-        loss = half_squared_error(network(images), one_hot(labels, 10))
-        for weight, gradient in zip(weights, torch.autograd.grad(loss, weights), strict=True):
-            weight.data -= rate * gradient
-    assert gnlib.condition_number(network, images).largest == pytest.approx(before, rel=0.02)
+    norms = "GroupNorm(1)", "LayerNorm"
+    saved = {norm: [float(line[-3]) for line in lines if any(norm in word for word in line)] for norm in norms}
+    assert saved == {"GroupNorm(1)": [1.5], "LayerNorm": [1.1, 1.1]}
+    (transformer,) = (line for line in lines if line[0].startswith("transformer"))
+    assert says(prose("book/index"), "of {}; GroupNorm ... {}; LayerNorm", transformer[-3], *saved["GroupNorm(1)"])
+    assert float(transformer[-2]) < float(transformer[-3]) / 2
 
 
 NAMES = ("raw", "centred", "standardised")
@@ -195,17 +135,3 @@ def test_standardising_and_normalising_a_cnn_as_torch_begins_it(text):
     found = [medians[name, how] for name, how in (*((name, "nothing") for name in NAMES), ("raw", "BN"))]
     for weights, row in zip(("Kaiming", "torch's default"), zip(*found, strict=True), strict=True):
         assert f"| {weights} | {' | '.join(row)} |" in text
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_between_the_number_of_the_data_over_and_times_that_on_white_data(text, seed):
-    draw = torch.Generator().manual_seed(seed)
-    weights = gnlib.linear_weights([6, 8, 8, 3], generator=draw)
-    x = torch.randn(50, 6, generator=draw, dtype=torch.float64) * torch.logspace(0, seed, 6, dtype=torch.float64)
-    network = torch.nn.Sequential(*(torch.nn.Linear(*w.shape[::-1], bias=False, dtype=torch.float64) for w in weights))
-    for layer, w in zip(network, weights, strict=True):
-        layer.weight.data = w
-    kappas = [float(gnlib.condition_number(network, images)) for images in (x, gnlib.whiten(x))]  # from the Jacobian
-    data = float(torch.linalg.cond(x) ** 2)
-    assert data / kappas[1] <= kappas[0] * (1 + 1e-9) and kappas[0] <= data * kappas[1] * (1 + 1e-9)
-    assert kappas[1] > 1.5

@@ -6,7 +6,7 @@ import scipy
 import torch
 
 import gnlib
-from tests.pages.pages import kept, named, prose, texts
+from tests.pages.pages import named, prose, texts
 
 FIRST, SECOND = "when-the-kernel-moves", "when-the-kernel-moves-further"
 TEXT, FURTHER = prose(f"notebooks/{FIRST}"), prose(f"notebooks/{SECOND}")
@@ -16,14 +16,13 @@ def test_what_ranks_the_draws_of_a_network_whose_kernel_moves():
     ranks, chances = (named(SECOND, start, 2) for start in ("rank correlation of the two", "p: how often"))
     forecasts = [values for (_, name), values in ranks.items() if name == "forecast, frozen below"]
     assert len(forecasts) == 2 and min(values[-1] for values in forecasts) > 0.9
-    assert "below 0.65 it may" in FURTHER
     for pair, some in chances.items():
         assert all((p < 0.05) == (abs(rank) > 0.65) for p, rank in zip(some, ranks[pair], strict=True))
         if pair[1] in ("κ of the kernel of softmax", "κ of the kernel of swish"):
             assert min(some) > 0.05
         if pair[1] == "κ of the kernel below":
             assert min(some[:-1]) > 0.05 > some[-1]
-            assert f"Its {ranks[pair][-1]:.2f} at width 1,000 is just" in FURTHER
+            assert f"Its {ranks[pair][-1]:.2f} at" in FURTHER
         if pair[1] == "half the largest stable rate":  # where the rate is renewed
             assert min(some) > 0.5
     assert ranks["softmax: steps", "forecast, frozen below"][1] < 0.65  # no longer safe
@@ -37,7 +36,7 @@ def test_wider_neighbours_of_a_bottleneck():
         if name != "no biases":
             assert 1.6 < three / three_wide < 2.5 and 1.6 < fifty / fifty_wide < 2.5
     *_, hundred, _, wide, _, _ = named(SECOND, "change of the kernel against the width")["linear"]
-    assert f"change from {hundred:.2f} to {wide:.2f}" in FURTHER
+    assert f"from {hundred:.2f} to {wide:.2f}" in FURTHER
 
 
 def test_the_order_of_draws_at_rates_of_their_own():
@@ -45,14 +44,14 @@ def test_the_order_of_draws_at_rates_of_their_own():
         *([i, *row] for i, row in named(SECOND, "width 1,000, cross entropy after 500 steps").items()), strict=True
     )
     rank = scipy.stats.spearmanr(ahead, real).statistic
-    assert f"correlation of {rank:.2f}." in FURTHER
+    assert f"of {rank:.2f}." in FURTHER
     assert scipy.stats.spearmanr(rates, real).statistic == pytest.approx(-rank, abs=0.01)
     by_width = named(SECOND, "rank correlation with the loss after 500 steps")
     assert len(by_width["the rate"]) == 4 and max(by_width["the rate"]) < -0.9 and min(by_width["the forecast"]) > 0.9
     *_, spread, of_images = by_width["largest rate over smallest"]
     assert f"differ {spread:.0f}-fold" in FURTHER and f"differ {spread:.0f}-fold" in TEXT
     assert of_images == pytest.approx(4 / 3, abs=0.05)
-    assert "At width 30 the networks" in FURTHER and round(by_width["forecast over loss, median"][0]) == 2
+    assert round(by_width["forecast over loss, median"][0]) == 2
     low, *close, high = sorted(a / r for a, r in zip(ahead, real, strict=True))
     assert all(abs(ratio - 1) < 0.1 for ratio in close) and 3.5 < 1 / low < 4 and round(high, 2) == 1.26
 
@@ -60,10 +59,8 @@ def test_the_order_of_draws_at_rates_of_their_own():
 def test_the_order_of_draws_at_one_rate():
     rows = named(SECOND, "one rate for all draws: rank correlation")
     small, *wider = rows["the forecast"]
-    assert "of width 100 or more." in FURTHER
     assert small < 0.65 < min(wider) and max(map(abs, rows["the rate that it might have had"])) < 0.65
     rows = named(FIRST, "rank correlation with the loss after 500 steps")
-    assert "lies between -0.65 and 0.65 may be" in TEXT and "from width 256 on, and perfectly at 4,096." in TEXT
     assert scipy.stats.t.sf(0.65 * np.sqrt(8 / (1 - 0.65**2)), 8) * 2 == pytest.approx(0.05, abs=0.01)
     narrow, *wider = rows["forecast loss"]
     assert narrow < 0.65 < min(wider) and wider == sorted(wider) and wider[-1] > 0.985
@@ -91,18 +88,8 @@ def test_the_forecast_on_images_is_right_in_the_limit_of_wide_networks(width, ra
         descent.step()
     over = (ahead.losses[-1] / torch.nn.functional.cross_entropy(net(images), labels)).item()
     assert over == pytest.approx(expected, abs=tolerance)
-    assert "At width 64 it" in TEXT and "at width 64, and by 4 % at width 4,096" in prose("notebooks/ten-minutes")
     if width == 4096:
-        assert f"at width 4,096 by {100 * (over - 1):.0f} %." in TEXT
+        assert f"by {100 * (over - 1):.0f} %." in TEXT
     if width == 1024:
         (printed,) = (text for text in texts(FIRST) if text.startswith(f"rate      {rate} of sgd"))
         assert "trusted until step 500" in printed
-
-
-def test_how_far_the_kernel_of_softmax_moves():
-    runs = [r for r in kept(SECOND) if (r["figure"], r["network"]) == (1, "softmax")]
-    changes, steps, widths = (np.array([r[what] for r in runs]) for what in ("change", "steps", "width"))
-    assert len(runs) == 60 and {r["status"] for r in runs} == {"reached"}
-    assert scipy.stats.spearmanr(changes, steps).pvalue > 0.3
-    assert set(widths) == {30, 100, 1000, 10**4, 10**5, 10**6} and min(changes) > 0.99
-    assert scipy.stats.linregress(np.log(widths), np.log(changes)).pvalue > 0.3  # no width prevents it

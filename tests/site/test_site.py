@@ -29,7 +29,6 @@ OFFLINE = [
     "--dump-dom",
 ]
 TROUBLE = re.compile("uncaught|error|fail|refused|blocked|denied", re.IGNORECASE)
-PAGE = 92  # characters of a printed line that fit the page
 # Frames come with a screen, which there is not: here they come with the clock.
 FRAMES = "requestAnimationFrame = draw => setTimeout(() => draw(performance.now()), 16);"
 # Marks what is wider than its box, once formulas are typeset; takes the slider of each figure to its end, and watches
@@ -137,10 +136,17 @@ def test_every_image_is_described_and_there(page):
         assert image["src"].startswith("data:") or (page.parent / image["src"]).is_file()
 
 
-@each_page
-def test_what_is_printed_fits_the_page(page):
-    blocks = [block.get_text() for block in written(page).select("div.cell_output pre")]
-    assert [line for block in blocks for line in lines(block) if len(line) > PAGE] == []
+@each_chapter
+def test_no_truth_value_is_printed(page):
+    words = [block.get_text() for block in written(page).select("div.cell_output pre, div.cell_output table")]
+    assert [text for text in words if re.search(r"\b(True|False)\b", text)] == []
+
+
+@each_chapter
+def test_a_preview_of_a_link_has_the_title_and_the_first_paragraph(page):
+    tags = {tag["property"]: tag["content"] for tag in written(page).select("head meta[property^='og:']")}
+    assert written(page).find("h1").get_text().startswith(tags["og:title"])
+    assert tags["og:description"] and "\n" not in tags["og:description"]
 
 
 @each_chapter

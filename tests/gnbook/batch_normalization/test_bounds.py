@@ -7,13 +7,13 @@ import torch
 from gnbook.batch_normalization.bounds import batch_norm_bound, batch_norm_limit, sharp_batch_norm
 from gnbook.batch_normalization.gauss_newton import batch_norm_gauss_newton
 
-from gnlib import SecondMoment, condition_number, linear_gauss_newton
-from tests.gnbook.batch_normalization.cases import epsilons, layers, options
+from gnlib import SecondMoment, condition_number
 from tests.hidden_layers import case
-from tests.oracles import network, normal, spectrum, with_spectrum
+from tests.oracles import normal, spectrum
+
+epsilons = pytest.mark.parametrize("eps", [0.0, 1e-5, 2.0])
 
 
-# ---- bounds
 def literal_bound(weights, x, t, eps=0.0, scale=None):
     """The counterpart of Lemma 1 for one t, written out in matrices of samples."""
     v, w = weights
@@ -29,13 +29,13 @@ def literal_bound(weights, x, t, eps=0.0, scale=None):
     return (spectrum(sigma)[0] / spectrum(sigma)[-1] * largest / smallest).item()
 
 
-@pytest.mark.parametrize("shape", [(3, 9, 2, 12), (4, 4, 4, 6), (2, 30, 3, 8), (5, 3, 2, 20)])
+@pytest.mark.parametrize("shape", [(3, 9, 2, 12), (4, 4, 4, 6)])
 @epsilons
 def test_the_bound_is_the_best_of_its_family(shape, eps):
     weights, x = case(shape)
     scale = 1 + normal(shape[1], seed=3).abs()
     found = batch_norm_bound(weights, x, eps=eps, scale=scale)
-    shares = torch.cat([torch.logspace(-6, -2, 200), torch.linspace(0.01, 1, 1000)]).tolist()
+    shares = torch.cat([torch.logspace(-6, -2, 50), torch.linspace(0.01, 1, 200)]).tolist()
     family = [literal_bound(weights, x, t, eps, scale) for t in shares]
     assert found == pytest.approx(min(family), rel=1e-3)
 
@@ -66,7 +66,7 @@ def literal_sharp(weights, x, t, eps, scale, shift, affine):
     return (top / bottom).item() if bottom > 0 else math.inf
 
 
-@pytest.mark.parametrize("shape", [(3, 9, 2, 12), (4, 6, 4, 6), (2, 30, 3, 8)])
+@pytest.mark.parametrize("shape", [(3, 9, 2, 12), (4, 6, 4, 6)])
 @pytest.mark.parametrize("affine", [False, True])
 @pytest.mark.parametrize("shifted", [0.0, 0.1])
 @epsilons
@@ -74,22 +74,9 @@ def test_the_sharper_bound_is_the_best_of_its_family(shape, affine, shifted, eps
     weights, x = case(shape)
     scale, shift = 1 + normal(shape[1], seed=3).abs(), shifted * normal(shape[1], seed=4)
     found = sharp_batch_norm(weights, x, eps=eps, scale=scale, shift=shift, affine=affine)
-    shares = torch.cat([torch.logspace(-6, -2, 200), torch.linspace(0.01, 1, 500)]).tolist()
+    shares = torch.cat([torch.logspace(-6, -2, 50), torch.linspace(0.01, 1, 200)]).tolist()
     family = [literal_sharp(weights, x, t, eps, scale, shift, affine) for t in [0.0, *shares]]
     assert found == pytest.approx(min(family), rel=1e-3)
-
-
-@pytest.mark.parametrize("shape", [(3, 9, 2, 12), (4, 4, 4, 6), (2, 30, 3, 8), (5, 3, 2, 20), (1, 2, 1, 4)])
-@layers
-@epsilons
-def test_the_bounds_are_ordered(shape, layer, eps):
-    weights, x = case(shape)
-    how = {"eps": eps, **options(layer, shape[1])}
-    matrix = batch_norm_gauss_newton(weights, x, **how)
-    true, sharp = condition_number(matrix), sharp_batch_norm(weights, x, **how)
-    assert (true.value if true.rank == len(matrix) else 1e12) <= sharp * (1 + 1e-9)
-    if layer == "plain":
-        assert sharp <= batch_norm_bound(weights, x, eps=eps) * (1 + 1e-6)
 
 
 def test_bounds_are_infinite_where_the_matrix_is_singular():
@@ -123,13 +110,3 @@ def test_the_limit_where_it_is_known():
     assert batch_norm_limit(two) == pytest.approx((9.0 / 4e-10) ** 0.5, rel=1e-12)
     assert batch_norm_limit(two, eps=1e9) == pytest.approx(9.0 / 4e-10, rel=1e-6)
     assert batch_norm_limit(two, eps=1e9) == batch_norm_limit(two, eps=1e9, variance=0.5)
-
-
-def test_wide_layers_reach_the_limit():
-    x = normal(30, 3, seed=1) @ with_spectrum([3, 1, 0.5], seed=2) + 1
-    moment = SecondMoment.from_data(x - x.mean(0))
-    weights = network((3, 100_000, 2), seed=4)
-    found = float(condition_number(batch_norm_gauss_newton(weights, x)))
-    assert found == pytest.approx(batch_norm_limit(moment), rel=0.02)
-    linear = float(condition_number(linear_gauss_newton(weights, moment)))
-    assert linear == pytest.approx(float(moment.eigenvalues[0] / moment.eigenvalues[-1]), rel=0.02)

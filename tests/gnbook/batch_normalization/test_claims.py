@@ -6,7 +6,7 @@ import pytest
 import torch
 from gnbook.batch_normalization.bounds import batch_norm_bound, batch_norm_limit, sharp_batch_norm
 from gnbook.batch_normalization.gauss_newton import batch_norm_gauss_newton, normalized_units
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gnlib import SecondMoment, condition_number, linear_gauss_newton, linear_weights, load, whiten
@@ -22,12 +22,10 @@ from tests.strategies import (
     orthogonal,
     problems,
     seeds,
-    square_root,
     true_condition,
     up_to_rounding,
 )
 
-a_thousand = settings(instances, max_examples=1000)
 images, _ = load("cifar10", 1000, stride=4, grayscale=True)
 
 
@@ -102,7 +100,7 @@ CROSS = 2**0.5 * exact([[1, 0], [-1, 0], [0, 1], [0, -1]])  # centred and white
 
 @pytest.mark.claim("BatchNorm improves the condition number", verdict="fails")
 def test_batch_norm_improves_the_conditioning_on_raw_images():
-    for seed in range(5):
+    for seed in range(2):
         for m in (64, 256):
             weights = linear_weights([64, m, 10], generator=torch.Generator().manual_seed(seed))
             without = float(condition_number(linear_gauss_newton(weights, SecondMoment.from_data(images))))
@@ -110,19 +108,11 @@ def test_batch_norm_improves_the_conditioning_on_raw_images():
 
 
 @pytest.mark.claim("BatchNorm improves the condition number", verdict="fails")
-@pytest.mark.parametrize("copies", [1, 3, 10])
+@pytest.mark.parametrize("copies", [1, 3])
 def test_on_white_and_centred_data_batch_norm_can_make_it_worse(copies):
     weights = [exact([[1, 0]] * copies), exact([[2] * copies])]
     assert true_condition(weights, CROSS) == pytest.approx(5 / 4, rel=1e-12)
     assert true_bn_condition(weights, CROSS) == pytest.approx(4, rel=1e-12)
-
-
-@pytest.mark.claim("BatchNorm improves the condition number", verdict="fails")
-@pytest.mark.parametrize("copies", [1, 3, 10])
-def test_on_raw_data_batch_norm_can_make_it_worse(copies):
-    weights, raw = [exact([[1, 0]] * copies), exact([[1] * copies])], CROSS * exact([1, 2]).sqrt()
-    assert true_condition(weights, raw) == pytest.approx(1, rel=1e-12)
-    assert true_bn_condition(weights, raw) == pytest.approx(2, rel=1e-12)
 
 
 @pytest.mark.claim("BatchNorm improves the condition number", verdict="fails")
@@ -155,7 +145,7 @@ def test_the_improvement_is_larger_on_raw_data_that_are_bad_enough(problem):
 
 
 @pytest.mark.claim("The effect of BatchNorm shows on data that are not white", verdict="fails")
-@pytest.mark.parametrize("copies", [1, 3, 10])
+@pytest.mark.parametrize("copies", [1, 3])
 def test_the_effect_can_be_stronger_on_white_data(copies):
     weights, raw = [exact([[1, 0]] * copies), exact([[1] * copies])], CROSS * exact([1, 2]).sqrt()
     assert true_condition(weights, raw) == pytest.approx(1) and true_bn_condition(weights, raw) == pytest.approx(2)
@@ -163,21 +153,10 @@ def test_the_effect_can_be_stronger_on_white_data(copies):
 
 
 @pytest.mark.claim("The effect of BatchNorm shows on data that are not white", verdict="fails")
-@instances
-@given(seeds, st.integers(1, 5), st.integers(1, 6), st.floats(0.0, 3.0))
-def test_white_data_with_a_mean_are_not_white_for_batch_norm(seed, d, more, mean):
-    x = whiten(gaussian(seed, d + more, d) + mean)
-    values = torch.linalg.eigvalsh((x - x.mean(0)).T @ (x - x.mean(0)) / len(x))
-    expected = torch.ones(d).double()
-    expected[0] -= x.mean(0).square().sum()
-    torch.testing.assert_close(values, expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.claim("The effect of BatchNorm shows on data that are not white", verdict="fails")
 @pytest.mark.parametrize("m", [64, 256])
 def test_on_images_whitened_with_their_mean_batch_norm_makes_it_worse(m):
     white = whiten(images)
-    for seed in range(5):
+    for seed in range(2):
         weights = linear_weights([64, m, 10], generator=torch.Generator().manual_seed(seed))
         without = float(condition_number(linear_gauss_newton(weights, SecondMoment.from_data(white))))
         assert float(condition_number(batch_norm_gauss_newton(weights, white))) > 5 * without
@@ -195,7 +174,7 @@ def test_the_trend_on_images_without_a_trained_shift_and_with_one():
 
 
 @pytest.mark.claim("With BatchNorm, width improves the condition number", verdict="holds if")
-@pytest.mark.parametrize("m", [1, 2, 3, 10, 100])
+@pytest.mark.parametrize("m", [1, 2, 10])
 def test_one_input_with_a_trained_shift_gets_worse_with_width(m):
     weights, x = [torch.ones(m, 1).double(), torch.full((1, m), m**-0.5, dtype=torch.float64)], exact([[0], [1], [3]])
     assert true_bn_condition(weights, x) == pytest.approx(1, rel=1e-12)
@@ -230,23 +209,6 @@ def test_the_reduced_form_has_the_spectrum_of_autograd(problem):
     assert_same_spectrum(reduced, bn_jacobian(weights, x, eps, scale), len(x))
 
 
-@pytest.mark.claim("BatchNorm in training mode, exactly", verdict="holds")
-@instances
-@given(normalised())
-def test_the_derivative_of_a_normalised_unit(problem):
-    (v, _), x, eps, _ = problem
-    n, u = len(x), v[:1].clone().requires_grad_()
-    hidden = x @ u[0]
-    deviation = (hidden.var(correction=0) + eps).sqrt()
-    z = (hidden - hidden.mean()) / deviation
-    found = torch.stack([torch.autograd.grad(z[i], u, retain_graph=True)[0][0] for i in range(n)])
-    z, deviation = z.detach(), deviation.detach()
-    centring = torch.eye(n).double() - 1 / n
-    expected = (centring - torch.outer(z, z) / n) @ (x - x.mean(0)) / deviation
-    size = ((x - x.mean(0)).norm() / deviation).item()
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10 * size * offset(x) + 1e-300)
-
-
 @pytest.mark.claim("BatchNorm with trained scale and shift", verdict="holds")
 @instances
 @given(normalised(), st.booleans(), st.booleans())
@@ -269,18 +231,6 @@ def test_evaluation_mode_is_linear_in_the_input_weights(problem, affine):
     assert_same_spectrum(
         batch_norm_gauss_newton(weights, x, eps=eps, scale=scale, affine=affine, mode="eval"), jacobian, len(x)
     )
-
-
-@pytest.mark.claim("BatchNorm in evaluation mode", verdict="holds")
-@instances
-@given(problems(2, 2), st.sampled_from([1e-5, 0.1, 3.0]))
-def test_evaluation_mode_before_any_training_changes_nothing(problem, eps):
-    weights, x = problem
-    m = len(weights[0])
-    fresh = torch.zeros(m).double(), torch.ones(m).double()
-    without = true_condition(weights, x)
-    assume(without is not None)
-    assert true_bn_condition(weights, x, eps, statistics=fresh) == pytest.approx(without, rel=1e-6)
 
 
 @pytest.mark.claim("What BatchNorm does not see", verdict="holds")
@@ -343,7 +293,7 @@ def test_what_is_left_of_a_unit_is_bounded_below_by_the_data(seed, r, theta, len
 
 
 @pytest.mark.claim("Lemma 1 for BatchNorm", verdict="holds")
-@a_thousand
+@instances
 @given(normalised())
 def test_lemma_1_for_batch_norm(problem):
     weights, x, eps, scale = problem
@@ -354,46 +304,8 @@ def test_lemma_1_for_batch_norm(problem):
     assert true <= bound * up_to_rounding(true) or bound > 1e14  # a singular matrix, up to rounding
 
 
-@pytest.mark.claim("Lemma 1 for BatchNorm", verdict="holds")
 @pytest.mark.claim("Sharper bound for BatchNorm", verdict="holds")
 @instances
-@given(normalised(regular=True), st.floats(0.01, 1.0), st.booleans())
-def test_each_step_of_the_proof_of_lemma_1_for_batch_norm(problem, t, trained):
-    (v, w), x, eps, scale = problem
-    assume(offset(x) < 1e3)
-    centred = x - x.mean(0)
-    sigma = centred.T @ centred / len(x)
-    variance = torch.einsum("ud,de,ue->u", v, sigma, v) + eps
-    diagonal = scale**2 / variance
-    tau = w.square().sum(0) * torch.einsum("ud,de,ue->u", v, sigma @ sigma, v) / variance**2
-    root = square_root(sigma)
-    units = v @ root / variance.sqrt()[:, None]
-    eye, one = torch.eye(len(sigma)).double(), torch.eye(len(w)).double()
-    total, features = 0, (scale[:, None] * units).T @ (scale[:, None] * units)
-    for u in range(len(v)):
-        projector = eye - torch.outer(units[u], units[u])
-        left = diagonal[u] * projector @ sigma @ projector + trained * torch.outer(units[u], units[u])
-        total = total + kron(torch.outer(w[:, u], w[:, u]), left)
-    total = total + kron(one, features)
-    paid = t + trained * w.square().sum(0) / scale**2
-    kept = (w * (diagonal * paid / (paid + tau))) @ w.T
-    below = kron(kept, sigma) + (1 - t) * kron(one, features)
-    most, length = diagonal * torch.linalg.eigvalsh(sigma)[-1], units.square().sum(1)
-    if trained:  # the scale; a trained shift has a coordinate of its own
-        most = torch.maximum(most, most * (1 - length) ** 2 + length)
-    above = kron((w * most) @ w.T, eye) + kron(one, features)
-    size = torch.linalg.eigvalsh(above)[-1]
-    assert torch.linalg.eigvalsh(total - below)[0] >= -1e-10 * size
-    assert torch.linalg.eigvalsh(above - total)[0] >= -1e-10 * size
-    # and the terms are those of the library
-    reduced = batch_norm_gauss_newton([v, w], x, eps=eps, scale=scale)
-    if len(reduced) == len(total) and not trained:
-        values = torch.linalg.eigvalsh(reduced)
-        torch.testing.assert_close(torch.linalg.eigvalsh(total), values, rtol=0, atol=1e-9 * values[-1].item())
-
-
-@pytest.mark.claim("Sharper bound for BatchNorm", verdict="holds")
-@a_thousand
 @given(normalised(), st.sampled_from(["plain", "shifted", "affine", "affine, shifted"]))
 def test_the_sharper_bound_for_batch_norm(problem, layer):
     weights, x, eps, scale = problem
@@ -440,7 +352,7 @@ def test_the_condition_number_converges_to_the_limit(eps):
     x = gaussian(0, 20, 4) * exact([2, 1, 1, 0.5]) + 3
     limit = batch_norm_limit(SecondMoment.from_data(x - x.mean(0)), eps=eps, variance=1.0)
     errors = []
-    for m in (100, 10_000, 200_000):
+    for m in (100, 5000, 100_000):
         kappas = [
             float(
                 condition_number(
@@ -451,14 +363,6 @@ def test_the_condition_number_converges_to_the_limit(eps):
         ]
         errors.append(max(abs(math.log(kappa / limit)) for kappa in kappas))
     assert errors[0] > errors[1] > errors[2] and errors[2] < 0.03
-
-
-@pytest.mark.claim("BatchNorm, infinite width", verdict="holds")
-def test_the_mean_of_a_normalised_square_against_a_second_integral():
-    """For two inputs and eps = 0 the mean of a / (a + b) is sqrt(s_1) / (sqrt(s_1) + sqrt(s_2))."""
-    for s in ([1, 1], [4, 1], [1, 1e-6]):
-        limit = batch_norm_limit(SecondMoment(torch.eye(2).double(), exact(s)))
-        assert limit == pytest.approx(math.sqrt(s[0] / s[1]), rel=1e3 * EPS)
 
 
 # ---- layer normalisation

@@ -71,14 +71,6 @@ def one_dimensional(depth=(1, 3)):
     return networks(depth, (1, 1), strides=1, padding=0, inputs=1)
 
 
-def same_values(values, others, tolerance=1e-9):
-    """Say whether the non-zero eigenvalues agree, those being zero that only one side counts."""
-    size = max(len(values), len(others))
-    padded = [torch.cat([v, v.new_zeros(size - len(v))]) for v in (values, others)]
-    scale = max([v[0].item() for v in (values, others) if len(v)], default=0)
-    return (padded[0] - padded[1]).abs().max().item() <= tolerance * scale if size else True
-
-
 def condition(filters, x):
     values = true_values(filters, x)
     return (values[0] / values[-1]).item()

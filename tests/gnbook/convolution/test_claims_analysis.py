@@ -1,4 +1,6 @@
-"""Zhao 2024, end of section 4 and appendix B: the analysis of linear networks, carried over to convolutions."""
+"""Zhao 2024, end of section 4 and appendix B: convolutions as Toeplitz matrices, and what is carried over to them."""
+
+import itertools
 
 import pytest
 import torch
@@ -6,8 +8,8 @@ from gnbook import results
 from gnbook.convolution.networks import toeplitz
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn import functional
 
-from gnlib import SecondMoment, whiten
 from gnlib.linear.bounds import zhao_lemma_2
 from gnlib.linear.gauss_newton import linear_gauss_newton
 from tests.gnbook.convolution.helpers import (
@@ -15,21 +17,11 @@ from tests.gnbook.convolution.helpers import (
     networks,
     one_dimensional,
     outputs,
-    same_values,
     shared_jacobian,
+    some_filters,
     true_values,
 )
-from tests.strategies import (
-    a_hundred,
-    data_condition,
-    exact,
-    gaussian,
-    instances,
-    jacobian,
-    nonzero_eigenvalues,
-    orthogonal,
-    seeds,
-)
+from tests.strategies import a_hundred, exact, gaussian, instances, jacobian, seeds
 
 
 def toeplitz_chain(filters, x):
@@ -38,16 +30,6 @@ def toeplitz_chain(filters, x):
         chain.append(toeplitz(w, size))
         size = size - w.shape[2] + 1
     return chain
-
-
-@pytest.mark.claim("Appendix B with Eq. 5", verdict="fails")
-@a_hundred
-@given(one_dimensional((2, 3)))
-def test_eq_5_with_toeplitz_matrices_has_a_parameter_for_each_of_their_entries(problem):
-    filters, x, _, _ = problem
-    chain = toeplitz_chain(filters, x)
-    formula = torch.linalg.eigvalsh(linear_gauss_newton(chain, SecondMoment.from_data(x[:, 0])).dense()).flip(0)
-    assert same_values(nonzero_eigenvalues(jacobian(chain, x[:, 0]), len(x)), formula.clamp_min(0))
 
 
 ONE_AND_TWO = [exact([[[1]]]), exact([[[1, 0]]])]  # one filter of one tap, and one of two
@@ -78,32 +60,6 @@ def test_hidden_layers_as_wide_as_the_lemma_asks_for_do_not_help(m):
     assert zhao_lemma_2(chain, torch.eye(2).double()).first == pytest.approx(1, rel=1e-12)
     values = true_values([first, second], WHITE)
     assert (values[0] / values[-1]).item() == pytest.approx(2, rel=1e-12)
-
-
-@pytest.mark.claim("Appendix B with Lemma 2", verdict="fails")
-@instances
-@given(seeds, st.integers(2, 4), st.integers(0, 4))
-def test_a_family_exceeds_it_whatever_the_small_first_layer_and_the_data(seed, k, extra):
-    """With an unfolded second layer near the identity and a small first layer, filters count paths, which differ."""
-    d = 2 * k - 1 + extra
-    x = whiten(gaussian(seed, 2 * d, d))[:, None]
-    first = 1e-4 * gaussian(seed + 1, k, 1, k)
-    second = orthogonal(seed + 2, k)[None]
-    values = true_values([first, second], x)
-    bound = zhao_lemma_2(toeplitz_chain([first, second], x), SecondMoment.from_data(x[:, 0])).first
-    assert (values[0] / values[-1]).item() == pytest.approx(k, rel=1e-3)
-    if extra == 0:  # one output: the bound says 1
-        assert bound == pytest.approx(1, rel=1e-3)
-
-
-@pytest.mark.claim("Appendix B with Lemma 2", verdict="fails")
-@a_hundred
-@given(seeds, st.integers(2, 5))
-def test_filters_of_one_tap_are_far_below_it(seed, d):
-    filters, x = [gaussian(seed, 1, 1, 1), gaussian(seed + 1, 1, 1, 1)], gaussian(seed + 2, d + 3, 1, d)
-    assert len(true_values(filters, x)) == 1  # so that the condition number is one
-    bound = zhao_lemma_2(toeplitz_chain(filters, x), SecondMoment.from_data(x[:, 0]))
-    assert bound.first == pytest.approx(data_condition(x[:, 0]), rel=1e-6)
 
 
 @pytest.mark.claim("Figure 8, filters as depth and kernels as width", verdict="fails")
@@ -163,10 +119,89 @@ def test_sharing_multiplies_the_jacobian_by_zeros_and_ones(problem):
         assert top <= counts.max() * whole * (1 + 1e-9)
 
 
-@pytest.mark.claim("Sharing is a compression", verdict="holds")
-@a_hundred
-@given(seeds, st.integers(1, 5), st.integers(1, 4))
-def test_a_kernel_as_long_as_the_input_is_not_shared(seed, d, m):
-    filters, x = [gaussian(seed, m, 1, d), gaussian(seed + 1, 2, m, 1)], gaussian(seed + 2, 6, 1, d)
-    chain = toeplitz_chain(filters, x)
-    assert same_values(true_values(filters, x), nonzero_eigenvalues(jacobian(chain, x[:, 0]), 6))
+@st.composite
+def filter_banks(draw):
+    m, k = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    return draw(some_filters(m, k)), gaussian(draw(seeds), draw(st.integers(k, 9)))
+
+
+@pytest.mark.claim("Appendix B, convolution", verdict="holds")
+@instances
+@given(filter_banks())
+def test_entries_of_a_convolution_are_inner_products_of_filters_and_pieces(bank):
+    w, x = bank
+    (m, k), d = w.shape, len(x)
+    printed = torch.stack([torch.stack([w[i] @ x[j : j + k] for j in range(d - k + 1)]) for i in range(m)])
+    assert torch.allclose(printed, functional.conv1d(x[None], w[:, None]), rtol=1e-12, atol=1e-10)
+
+
+def printed_toeplitz(w, d):
+    """Return T of appendix B for one filter, written entry by entry."""
+    matrix = torch.zeros(d - len(w) + 1, d, dtype=w.dtype)
+    for row in range(len(matrix)):
+        for tap in range(len(w)):
+            matrix[row, row + tap] = w[tap]
+    return matrix
+
+
+@pytest.mark.claim("Appendix B, Toeplitz matrix of filters", verdict="holds")
+@instances
+@given(filter_banks())
+def test_stacked_toeplitz_matrices_are_the_convolution_row_by_row(bank):
+    w, x = bank
+    matrix = torch.cat([printed_toeplitz(row, len(x)) for row in w])
+    assert torch.equal(toeplitz(w[:, None], len(x)), matrix)
+    assert torch.allclose(matrix @ x, functional.conv1d(x[None], w[:, None]).flatten(), rtol=1e-12, atol=1e-10)
+
+
+@pytest.mark.claim("Appendix B, Toeplitz matrix of a layer", verdict="holds")
+@instances
+@given(one_dimensional((2, 3)))
+def test_the_block_of_two_channels_is_the_toeplitz_matrix_of_their_filter(problem):
+    filters, x, _, _ = problem
+    d = x.shape[2]
+    for w in filters:
+        (out, fan_in, k), after = w.shape, d - w.shape[2] + 1
+        matrix = toeplitz(w, d)
+        assert matrix.shape == (out * after, fan_in * d)
+        blocks = matrix.reshape(out, after, fan_in, d)
+        for i, j in itertools.product(range(out), range(fan_in)):
+            assert torch.equal(blocks[i, :, j], printed_toeplitz(w[i, j], d))
+        d = d - k + 1
+
+
+@pytest.mark.claim("Eq. 15", verdict="holds if")
+@instances
+@given(one_dimensional((2, 3)))
+def test_convolutions_from_the_right_are_one_with_the_effective_kernel(problem):
+    filters, x, _, _ = problem
+    h = torch.eye(filters[0].shape[1]).double()[..., None]  # (out, in, taps), a product of polynomials
+    for w in filters:
+        total = torch.zeros(len(w), h.shape[1], w.shape[2] + h.shape[2] - 1).double()
+        for tap in range(w.shape[2]):
+            total[:, :, tap : tap + h.shape[2]] += torch.einsum("mn,nct->mct", w[:, :, tap], h)
+        h = total
+    scale = 1 + x.abs().max() * torch.stack([w.abs().sum() for w in filters]).prod()
+    assert (functional.conv1d(x, h) - outputs(filters, x)).abs().max() <= 1e-13 * scale
+
+
+@pytest.mark.claim("Eq. 15", verdict="holds if")
+def test_the_operation_is_not_associative():
+    first, second, x = exact([[[1, 2]]]), exact([[[3, 4]]]), exact([[[1, 0, 0]]])
+    from_the_right = functional.conv1d(functional.conv1d(x, first), second)
+    from_the_left = functional.conv1d(x, functional.conv1d(first, second))
+    assert from_the_right.tolist() == [[[3]]]
+    assert from_the_left.tolist() == [[[11, 0, 0]]]
+
+
+@pytest.mark.claim("Eq. 16", verdict="holds")
+@instances
+@given(networks())
+def test_a_network_is_the_product_of_its_toeplitz_matrices(problem):
+    filters, x, strides, paddings = problem
+    size, z, scale = x.shape[2:], x.flatten(1), 1 + x.abs().max()
+    for i, w in enumerate(filters):
+        matrix = toeplitz(w, size, strides[i], paddings[i])
+        size = outputs(filters[: i + 1], x, strides, paddings).shape[2:]
+        z, scale = z @ matrix.mT, scale * (1 + w.abs().sum())
+    assert (z - outputs(filters, x, strides, paddings).flatten(1)).abs().max() <= 1e-13 * scale

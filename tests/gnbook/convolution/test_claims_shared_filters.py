@@ -12,27 +12,8 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from gnlib import whiten
-from tests.gnbook.convolution.helpers import (
-    condition,
-    networks,
-    outputs,
-    same_values,
-    shared_jacobian,
-    some_filters,
-    true_values,
-)
-from tests.strategies import (
-    EPS,
-    a_hundred,
-    exact,
-    gaussian,
-    instances,
-    kron,
-    nonzero_eigenvalues,
-    orthogonal,
-    seeds,
-    up_to_rounding,
-)
+from tests.gnbook.convolution.helpers import condition, networks, outputs, shared_jacobian, some_filters, true_values
+from tests.strategies import EPS, a_hundred, exact, gaussian, instances, kron, orthogonal, seeds, up_to_rounding
 
 tens = settings(instances, max_examples=20)
 
@@ -51,23 +32,6 @@ def test_virtual_patches_have_the_spectrum_of_all_samples_and_positions(problem)
     size = min(len(reduced), len(expected))
     assert (reduced[:size] - expected[:size]).abs().max() <= 1e-10 * scale
     assert max([v.abs().max() for v in (reduced[size:], expected[size:]) if len(v)], default=0) <= 1e-10 * scale
-
-
-@pytest.mark.claim("Shared filters", verdict="holds")
-@a_hundred
-@given(networks((1, 3), (1, 1), padding=0), seeds)
-def test_any_patches_with_the_same_second_moment_will_do(problem, seed):
-    filters, x, strides, _ = problem
-    window, step = 1, 1
-    for w, s in zip(reversed(filters), reversed(strides), strict=True):
-        window = (window - 1) * s + w.shape[2]
-    for s in strides:
-        step *= s
-    patches = x.unfold(2, window, step).movedim(1, 2).flatten(0, 1)  # a sample for each position
-    mixed = torch.einsum("ij,jcq->icq", orthogonal(seed, len(patches)), patches)
-    true = true_values(filters, x, strides)
-    assert same_values(true, nonzero_eigenvalues(shared_jacobian(filters, patches, strides), len(x)))
-    assert same_values(true, nonzero_eigenvalues(shared_jacobian(filters, mixed, strides), len(x)))
 
 
 def unfolded(filters):
@@ -222,19 +186,11 @@ def test_for_white_data_the_limit_counts_paths(kernels, data, seed):
 
 
 @pytest.mark.claim("Many filters", verdict="holds")
-@pytest.mark.parametrize("a, b", list(itertools.product(range(1, 6), repeat=2)))
-def test_for_two_layers_it_is_the_shorter_kernel(a, b):
-    x = whiten(gaussian(a, 30, 12))[:, None]
-    values = torch.linalg.eigvalsh(path_moment([torch.ones(1, 1, a), torch.ones(1, 1, b)], x))
-    assert (values[-1] / values[0]).item() == pytest.approx(min(a, b), rel=1e-9)
-
-
-@pytest.mark.claim("Many filters", verdict="holds")
 @tens
 @given(seeds, st.integers(1, 3), st.integers(1, 3), st.integers(0, 1))
 def test_two_layers_of_many_filters_are_near_the_limit(seed, a, b, padding):
     generator, x = torch.Generator().manual_seed(seed), gaussian(seed, 40, 1, 6)
-    problem = convolution_weights([1, 20000, 2], [a, b], generator=generator), x, 1, (0, padding)
+    problem = convolution_weights([1, 5000, 2], [a, b], generator=generator), x, 1, (0, padding)
     values, limit = (
         torch.linalg.eigvalsh(convolution_gauss_newton(*problem)),
         torch.linalg.eigvalsh(path_moment(*problem)),
@@ -242,15 +198,6 @@ def test_two_layers_of_many_filters_are_near_the_limit(seed, a, b, padding):
     kappa, limit = (v[-1] / v[v > 1e-10 * v[-1]][0] for v in (values, limit))
     assert kappa.item() == pytest.approx(limit.item(), rel=0.15)
     assert kappa * (1 - 1e-9) <= convolution_bound(*problem) <= 1.2 * limit
-
-
-@pytest.mark.claim("Many filters", verdict="holds")
-@pytest.mark.parametrize("seed", range(3))
-def test_three_layers_of_many_filters_are_near_the_limit(seed):
-    filters = convolution_weights([1, 1500, 1500, 1], [2, 2, 2], generator=torch.Generator().manual_seed(seed))
-    x = whiten(gaussian(seed, 20, 6))[:, None]
-    values = torch.linalg.eigvalsh(convolution_gauss_newton(filters, x))
-    assert (values[-1] / values[0]).item() == pytest.approx(3, rel=0.25)  # 1, 3, 3, 1 paths
 
 
 @pytest.mark.claim("Two taps or more", verdict="holds")

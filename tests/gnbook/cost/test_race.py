@@ -60,34 +60,6 @@ def test_a_null_space_is_none_of_the_race():
     assert end.scipy().value == pytest.approx(exact, rel=1e-8)
 
 
-def test_a_run_leaves_the_preconditioner_as_it_was():
-    end, _, _ = prepared(network([60, 70, 70, 70, 70, 70, 8], 0))
-    shift = end.inverse.shift
-    assert end.ours() == end.ours()
-    assert end.inverse.shift == shift
-
-
-def test_the_default_of_scipy_is_absolute_and_says_nothing_of_small_eigenvalues():
-    end, _, exact = prepared(network([60, 80, 80, 8], -8))
-    found = end.scipy(None)
-    assert abs(found.value / exact - 1) > 1e-4
-    assert not found.warned
-    assert found.steps < end.scipy().steps
-
-
-def test_torch_has_no_value_where_its_factorisation_fails():
-    end, _, _ = prepared(REGULAR["white"])
-    end.dense_inverse = torch.zeros_like(end.matrix)
-    found = end.torch()
-    assert found.value != found.value
-    assert found.warned
-
-
-def test_scipy_says_so_when_its_steps_run_out():
-    end, _, _ = prepared(REGULAR["white"])
-    assert end.scipy(most=1).warned
-
-
 @pytest.mark.parametrize("solver", ["scipy", "torch"])
 def test_the_values_on_the_way_descend_to_the_one_found(solver):
     end, _, exact = prepared(REGULAR["white"])

@@ -1,7 +1,8 @@
-"""The networks of the page on zeros, and the rows that are made of their spectra."""
+"""The networks of the page on zeros, and the rows and tables that are made of their spectra."""
 
 import pytest
 import torch
+from gnbook.counting_zeros import drawing
 from gnbook.counting_zeros.networks import by_precision, rows_of, trained
 from gnbook.counting_zeros.rules import EPSILON, free_directions, three_ways
 
@@ -40,3 +41,22 @@ def test_rows_hold_the_spectra_and_seven_rules():
     assert {1, free, free + 1, 120} <= {*later} and later[1]["float64"] == 1
     assert later[free]["float32"] == pytest.approx((ways[2]["float32"][free - 1] / ways[2]["float32"][0]).item())
     assert rows_of({}, {}, IMAGES, ()) == ([], [])
+
+
+WIDTHS = [
+    {"width": m, "epoch": epoch, "loss": 0.5, "kappa_float64": 10.0 * m, "rank_float64": 100 + m}
+    | {"kappa_float32": 7.0, "rank_float32": 50}
+    for m in (10, 20)
+    for epoch in (0, 5)
+]
+
+
+def test_what_is_above_the_threshold_counts():
+    curve, kappa = drawing.counted(torch.tensor([4.0, 2.0, 1e-6]).double(), 1e-3)
+    assert curve.x.tolist() == [1, 2] and curve.y.tolist() == [1, 0.5] and kappa == 2
+
+
+def test_the_table_of_widths_says_where_the_cap_is():
+    table = drawing.width_table(WIDTHS, 100)
+    assert table.caption.startswith("100 eigenvalues; a threshold of 100 eps caps κ at 4.5e+13 (float64)")
+    assert [row[0] for row in table.rows] == ["10", "20"] * 2 and table.rows[1][3:5] == ("2.0e+02", "120")

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from gnbook.counting_zeros.rules import EPSILON, by_rules, count, free_directions, spectrum, three_ways
+from gnbook.counting_zeros.rules import by_rules, free_directions, spectrum, three_ways
 
 import gnlib
 from tests.oracles import normal
@@ -52,12 +52,3 @@ def test_each_rule_counts_what_is_above_its_threshold():
         if row["rule"] == "float64, absolute 1e-15"
     )
     assert finer["rank"] == 4
-
-
-def test_an_absolute_threshold_sees_whether_the_matrix_is_divided_by_n():
-    values = torch.tensor([1.0, 1e-5]).double()
-    rows = {
-        row["rule"]: row["rank"] for row in by_rules(dict.fromkeys(EPSILON, values) | {"singular values": values}, 100)
-    }
-    assert (rows["float64, absolute 1e-04"], rows["the same, not over n, 1e-04"]) == (1, 2)
-    assert count(values, 0.0) == 2

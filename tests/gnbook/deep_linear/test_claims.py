@@ -1,11 +1,13 @@
-"""Zhao 2024, sections 4.1 and 4.2 and appendix E: linear networks of any depth, and a sharper bound."""
+"""Zhao 2024, sections 4.1 and 4.2, appendices A, C and E: linear networks of any depth and a sharper bound."""
 
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from gnbook.deep_linear.bounds import product_vector_bound
+from gnbook.deep_linear.perturbation import sum_bounds, weyl
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -14,6 +16,7 @@ from gnlib.linear.bounds import sharp_linear, zhao_lemma_1, zhao_lemma_2, zhao_l
 from gnlib.linear.gauss_newton import partial_products
 from tests.oracles import products
 from tests.strategies import (
+    EPS,
     data_condition,
     diagonal,
     exact,
@@ -21,13 +24,14 @@ from tests.strategies import (
     instances,
     jacobian,
     kron,
-    matrices,
     nonzero_eigenvalues,
+    pairs,
     problems,
     seeds,
-    sizes,
+    spectra,
     square_root,
     squares,
+    symmetric,
     terms,
     true_condition,
     up_to_rounding,
@@ -179,36 +183,6 @@ def test_the_condition_number_is_that_of_the_data_up_to_the_network_alone_and_up
     assert network <= ratio * up_to_rounding(network)  # so that it is the better bracket
 
 
-def on_the_range(x):
-    """Return an orthonormal basis of the span of the samples."""
-    _, s, rows = torch.linalg.svd(x, full_matrices=False)
-    return rows[s > 1e-12 * s[0]].mT
-
-
-@pytest.mark.claim("Condition number of the network alone", verdict="holds")
-@instances
-@given(problems(1, 4))
-def test_data_change_the_condition_number_of_the_network_by_no_more_than_their_own(problem):
-    weights, x = problem
-    true = true_condition(weights, x)
-    assume(true is not None)
-    basis = on_the_range(x)
-    network, data = (
-        true_condition([weights[0] @ basis, *weights[1:]], torch.eye(basis.shape[1]).double()),
-        data_condition(x),
-    )
-    assert network / data <= true * up_to_rounding(network)
-    assert true <= network * data * up_to_rounding(true)
-
-
-@pytest.mark.claim("Condition number of the network alone", verdict="holds")
-def test_the_lower_bound_of_the_network_alone_is_attained():
-    v, w, x = exact([[0, 1], [0, 0], [0, 0]]), exact([[1, 0, 0]]), exact([[2**0.5, 0], [0, 1]])
-    network = true_condition([v, w], torch.eye(2).double())
-    assert (network, data_condition(x)) == (pytest.approx(2), pytest.approx(2))
-    assert true_condition([v, w], x) == pytest.approx(1)
-
-
 @pytest.mark.claim("Product vectors", verdict="holds")
 @instances
 @given(problems(1, 4), seeds)
@@ -236,45 +210,9 @@ def test_product_vectors_are_exact_for_one_and_two_layers(problem):
     assert product_vector_bound(weights, data) == pytest.approx(true, rel=1e-4)
 
 
-@pytest.mark.claim("Product vectors", verdict="holds")
-@instances
-@given(problems(1, 4))
-def test_the_matrix_is_regular_unless_two_neighbouring_products_lose_rank(problem):
-    weights, x = problem
-    true = nonzero_eigenvalues(jacobian(weights, x), len(x))
-    assume(len(true) and true[-1] > 1e-12 * true[0])
-    basis = on_the_range(x)
-    k, r = len(weights[-1]), basis.shape[1]
-    ranks = [[torch.linalg.matrix_rank(m, rtol=1e-9).item() for m in (a, b @ basis)] for a, b in products(weights)]
-    regular = all(a == k or b == r for (a, _), (_, b) in itertools.pairwise(ranks))
-    assert (len(true) == k * r) == regular
-    if not regular:
-        assert product_vector_bound(weights, SecondMoment.from_data(x)) == 1
-
-
-@pytest.mark.claim("Product vectors", verdict="holds")
-def test_product_vectors_come_close_in_deep_networks():
-    sigma = torch.logspace(0, 2, 12).double().diag()
-    for seed, hidden in itertools.product(range(3), ([20, 20], [20] * 5, [6, 6])):
-        weights = linear_weights([12, *hidden, 4], generator=torch.Generator().manual_seed(seed))
-        true = float(condition_number(linear_gauss_newton(weights, sigma)))
-        assert 0.99 * true <= product_vector_bound(weights, sigma) <= true * (1 + 1e-9)
-
-
 def exponents(m, count):
     """Return the Lyapunov exponents of products of m x m matrices with normal entries of variance 1 / m."""
     return (torch.digamma((m - torch.arange(count)) / 2) - math.log(m / 2)) / 2
-
-
-@pytest.mark.claim("Growth with the depth", verdict="holds")
-@pytest.mark.parametrize(("m", "count"), [(3, 3), (6, 2), (20, 5)])
-def test_singular_values_of_random_products_fall_at_the_rates_of_the_digamma_function(m, count):
-    q, total = torch.eye(m).double()[:, :count], torch.zeros(count).double()
-    layers = 2000
-    for w in gaussian(0, layers, m, m) / m**0.5:
-        q, r = torch.linalg.qr(w @ q)
-        total += r.diagonal().abs().log()
-    assert torch.allclose(total / layers, exponents(m, count).double(), rtol=0, atol=0.06)
 
 
 def mean_log_condition(d, m, k, layers, draws=40):
@@ -303,13 +241,6 @@ def test_no_power_of_the_depth_is_the_law():
         logs = [mean_log_condition(2, 3, 2, layers)[0] for layers in (fewer, more)]
         slopes.append((logs[1] - logs[0]) / math.log(2))
     assert all(b > a + 1 for a, b in itertools.pairwise(slopes)) and slopes[-1] > 10
-
-
-@pytest.mark.claim("Section 7, quadratic growth with the depth", verdict="fails")
-@pytest.mark.parametrize(("d", "k"), [(3, 1), (1, 3)])
-def test_with_one_input_or_output_the_growth_is_about_quadratic(d, k):
-    logs = [mean_log_condition(d, 5, k, layers)[0] for layers in (32, 128)]
-    assert (logs[1] - logs[0]) / math.log(4) == pytest.approx(2, abs=0.35)
 
 
 @pytest.mark.claim("Section 7, bounds cannot tell a solution from an initialisation", verdict="fails")
@@ -405,22 +336,6 @@ def test_each_term_of_the_combination_is_its_largest_eigenvalue_and_the_combinat
 
 
 @pytest.mark.claim("Appendix E, self-balancing", verdict="holds if")
-@instances
-@given(sizes.flatmap(lambda d: st.lists(matrices(d, d, regular=True), min_size=2, max_size=4)))
-def test_larger_condition_numbers_have_smaller_weights_where_the_largest_eigenvalues_agree(weights):
-    weights = [w / torch.linalg.matrix_norm(w, 2) for w in weights]
-    largest, alpha = terms(weights)
-    assume((alpha > 1e-12).all())
-    kappas, gamma = largest / alpha, alpha / alpha.sum()
-    assert torch.allclose(gamma * kappas, largest / alpha.sum(), rtol=1e-9)
-    top = largest / largest.max()
-    for i in range(len(weights)):  # where one largest eigenvalue is not above the other, the order must be reversed
-        for j in range(len(weights)):
-            if top[i] <= top[j] and kappas[i] > kappas[j] * (1 + 1e-9):
-                assert gamma[i] < gamma[j]
-
-
-@pytest.mark.claim("Appendix E, self-balancing", verdict="holds if")
 def test_the_worse_conditioned_layer_can_have_the_larger_weight():
     weights = [diagonal([3, 2], 3, 2), exact([[1, 0, 0]])]  # m = 3 > max(d, k) = 2
     found = zhao_lemma_2_terms(weights, torch.eye(2).double())
@@ -428,3 +343,198 @@ def test_the_worse_conditioned_layer_can_have_the_larger_weight():
     assert torch.allclose(kappas, exact([1, 9 / 4])) and torch.allclose(found.gamma, exact([1 / 5, 4 / 5]))
     truth = condition_number(linear_gauss_newton(weights, torch.eye(2).double()))
     assert float(truth) == pytest.approx(2, rel=1e-9)
+
+
+def descending(matrix):
+    return torch.linalg.eigvalsh(matrix).flip(0)
+
+
+def rounding(*parts):
+    """Return a bound on the rounding of eigenvalues of these matrices."""
+    return 100 * EPS * sum(p.abs().max().item() * len(p) for p in parts)
+
+
+def middle_sums(a, b):
+    """Return lambda_{n-j}(A) + lambda_{1+j}(B) for j = 0, ..., n - 1, the terms of Eq. 12."""
+    return a.flip(0) + b
+
+
+@pytest.mark.claim("Lemma 5", verdict="holds")
+@instances
+@given(pairs())
+def test_weyl_and_dual_weyl_for_every_pair_of_indices(pair):
+    a, b, s = (descending(m) for m in (*pair, sum(pair)))
+    n, tolerance = len(a), rounding(*pair)
+    for i, j in itertools.product(range(1, n + 1), repeat=2):
+        if i + j - 1 <= n:
+            assert s[i + j - 2] <= a[i - 1] + b[j - 1] + tolerance
+        if i + j - n >= 1:
+            assert s[i + j - n - 1] >= a[i - 1] + b[j - 1] - tolerance
+
+
+@pytest.mark.claim("Lemma 5", verdict="holds")
+@instances
+@given(st.integers(1, 5).flatmap(lambda n: st.tuples(spectra(n), spectra(n))))
+def test_each_bound_of_weyl_is_attained_by_diagonal_matrices(spectra_pair):
+    a, b = (v.sort(descending=True).values for v in spectra_pair)
+    lower, upper = weyl(*spectra_pair)
+    for q in range(len(a)):
+        # the q + 1 largest of one against those of the other, in opposite orders
+        highest = a + torch.cat([b[: q + 1].flip(0), b[q + 1 :]])
+        lowest = a + torch.cat([b[:q], b[q:].flip(0)])
+        assert torch.isclose(highest.sort(descending=True).values[q], upper[q], rtol=1e-14, atol=1e-14)
+        assert torch.isclose(lowest.sort(descending=True).values[q], lower[q], rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.claim("Appendix A, extreme eigenvalues of a sum", verdict="holds")
+@instances
+@given(pairs())
+def test_the_four_consequences_of_weyl(pair):
+    a, b, s = (descending(m) for m in (*pair, sum(pair)))
+    tolerance = rounding(*pair)
+    assert s[0] <= a[0] + b[0] + tolerance
+    assert (s[-1] <= middle_sums(a, b) + tolerance).all()
+    assert (s[0] >= middle_sums(a, b) - tolerance).all()
+    assert s[-1] >= a[-1] + b[-1] - tolerance
+    lower, upper = weyl(a, b)
+    best = [lower[0] - middle_sums(a, b).max(), upper[-1] - middle_sums(a, b).min()]
+    assert torch.allclose(
+        torch.stack([*best, upper[0] - a[0] - b[0], lower[-1] - a[-1] - b[-1]]), torch.zeros(4).double()
+    )
+
+
+def by_the_paper(matrix):
+    """Return |lambda_max| / |lambda_min|, the first and the last of the ordered eigenvalues."""
+    values = descending(matrix)
+    return (values[0].abs() / values[-1].abs()).item()
+
+
+@pytest.mark.claim("Appendix A, condition number of a symmetric matrix", verdict="fails")
+def test_the_ratio_of_the_last_eigenvalues_misses_the_middle_of_an_indefinite_spectrum():
+    singular = exact([1.0, 0.0, -1.0]).diag()
+    assert by_the_paper(singular) == 1 and torch.linalg.matrix_rank(singular) == 2
+    below_one = exact([1.0, -2.0]).diag()
+    assert by_the_paper(below_one) == 0.5 and torch.linalg.cond(below_one) == 2
+
+
+def exact_ends(a, b):
+    """Return both sides of Eq. 12 as printed, and the condition number between them; 0 / 0 is no number."""
+    la, lb, ls = (descending(m) for m in (a, b, a + b))
+
+    def ratio(top, bottom):
+        top, bottom = (abs(z.item()) if abs(z.item()) > 1e-12 else 0.0 for z in (top, bottom))
+        return top / bottom if bottom else float("inf" if top else "nan")
+
+    middle = middle_sums(la, lb)
+    return ratio(middle.max(), middle.min()), ratio(ls[0], ls[-1]), ratio(la[0] + lb[0], la[-1] + lb[-1])
+
+
+@pytest.mark.claim("Eq. 12, lower bound", verdict="fails")
+def test_the_lower_bound_is_violated_by_symmetric_matrices():
+    # the condition numbers are right by every reading: the eigenvalue of largest modulus comes first
+    lower, kappa, _ = exact_ends(exact([-1, 0]).diag(), exact([0, 2]).diag())
+    assert (lower, kappa) == (float("inf"), 2)
+    lower, kappa, _ = exact_ends(exact([-2, 2]).diag(), exact([0, 1]).diag())
+    assert (lower, kappa) == (2, 1.5)
+
+
+@pytest.mark.claim("Eq. 12, upper bound", verdict="fails")
+def test_the_upper_bound_is_violated_by_symmetric_matrices():
+    a, b = (exact(v).diag() for v in ([0.0, -1.0], [-1.0, 0.0]))
+    _, kappa, upper = exact_ends(a, b)
+    assert (kappa, upper) == (1, 0)
+    # even with a positive definite sum, where all readings of the condition number agree
+    a, b = exact([[0.0, 1.0], [1.0, 1.0]]), exact([[2.0, 0.0], [0.0, 0.0]])
+    _, kappa, upper = exact_ends(a, b)
+    golden = (1 + 5**0.5) / 2
+    assert kappa == pytest.approx(golden**4, rel=1e-12) and upper == pytest.approx(golden**4 - 1, rel=1e-12)
+
+
+@pytest.mark.claim("Eq. 12, lower bound", verdict="fails")
+@pytest.mark.claim("Eq. 12, upper bound", verdict="fails")
+@instances
+@given(pairs(0))
+def test_both_bounds_hold_for_positive_semidefinite_matrices(pair):
+    a, b, s = (descending(m).clamp_min(0) for m in (*pair, sum(pair)))
+    if middle_sums(a, b).min() <= 0:  # no sum of matrices with these eigenvalues is positive definite
+        return
+    bounds, tolerance = sum_bounds(a, b), rounding(*pair)
+    if s[-1] > tolerance:
+        assert bounds.lower * s[-1] <= s[0] + tolerance * (1 + bounds.lower)
+    assert bounds.upper == float("inf") or s[0] <= bounds.upper * (s[-1] + tolerance) + tolerance
+    if a[-1] + b[-1] > tolerance:
+        printed = middle_sums(a, b).max() / middle_sums(a, b).min(), (a[0] + b[0]) / (a[-1] + b[-1])
+        assert tuple(bounds) == pytest.approx([p.item() for p in printed], rel=1e-9)
+
+
+@pytest.mark.claim("Appendix A, spectrum of a Kronecker product", verdict="holds")
+@instances
+@given(st.integers(1, 4), st.integers(1, 3), st.data())
+def test_eigenvalues_of_a_kronecker_product_are_all_products_for_any_square_matrices(p, q, data):
+    # Equal power sums, in exact integers, mean equal spectra: complex, repeated and defective ones too.
+    entries = st.integers(-3, 3)
+    a, b = (
+        np.array(data.draw(st.lists(entries, min_size=n * n, max_size=n * n)), dtype=object).reshape(n, n)
+        for n in (p, q)
+    )
+    product = np.kron(a, b)
+    a_power, b_power, power = (np.eye(n, dtype=int).astype(object) for n in (p, q, p * q))
+    for _ in range(p * q):
+        a_power, b_power, power = a_power @ a, b_power @ b, power @ product
+        assert np.trace(power) == np.trace(a_power) * np.trace(b_power)
+
+
+@pytest.mark.claim("Eq. 13 and 14", verdict="holds")
+@instances
+@given(*(st.integers(1, 4).flatmap(lambda n: symmetric(n, 0)) for _ in "ab"))
+def test_extreme_eigenvalues_of_a_kronecker_product_of_semidefinite_matrices(a, b):
+    ends_a, ends_b, ends = (descending(m)[[0, -1]] for m in (a, b, kron(a, b)))
+    assert torch.allclose(ends, ends_a * ends_b, rtol=0, atol=1e-13 * max(1, ends[0].item()))
+
+
+@pytest.mark.claim("Appendix A, extreme eigenvalues of a product", verdict="holds")
+@instances
+@given(pairs(0))
+def test_extreme_eigenvalues_of_a_product_of_semidefinite_matrices(pair):
+    a, b = pair
+    root = square_root(a)
+    similar = descending(root @ b @ root)  # AB has the eigenvalues of A^1/2 B A^1/2
+    scale = descending(a)[0] * descending(b)[0]
+    assert torch.allclose(
+        torch.linalg.eigvals(a @ b).real.sort(descending=True).values, similar, rtol=0, atol=1e-6 * scale
+    )
+    assert similar[0] <= scale * (1 + 1e-13)
+    assert similar[-1] >= descending(a)[-1] * descending(b)[-1] - 1e-13 * scale
+
+
+def nonzero(matrix):
+    """Return the non-zero eigenvalues of a positive semi-definite matrix, descending."""
+    values = descending(matrix)
+    return values[values > 1e-10 * values[0]]
+
+
+@pytest.mark.claim("Appendix A, products with smallest non-zero eigenvalues", verdict="fails")
+@pytest.mark.parametrize("angle", [0.1, 0.7, 1.5])
+def test_two_lines_at_an_angle_have_a_smaller_product(angle):
+    e, f = exact([1, 0]), torch.tensor([math.cos(angle), math.sin(angle)], dtype=torch.float64)
+    a, b = torch.outer(e, e), torch.outer(f, f)
+    assert nonzero(a).tolist() == [1] and nonzero(b).tolist() == pytest.approx([1])
+    values = torch.linalg.eigvals(a @ b).real
+    assert values.max().item() == pytest.approx(math.cos(angle) ** 2, rel=1e-9) and values.max() < 1
+
+
+@pytest.mark.claim("Appendix C", verdict="holds")
+@instances
+@given(st.integers(2, 6), st.data())
+def test_the_pseudo_condition_number_and_what_one_more_eigenvalue_changes(n, data):
+    rank = data.draw(st.integers(1, n))
+    values = torch.cat([data.draw(spectra(rank, 1)).sort(descending=True).values, torch.zeros(n - rank).double()])
+    matrix = values.diag()
+    found = condition_number(matrix)
+    assert found.rank == rank and found.value == pytest.approx((values[0] / values[rank - 1]).item())
+    if rank == n:
+        assert found.value == pytest.approx(torch.linalg.cond(matrix).item())
+    if rank > 1:
+        fewer = condition_number(matrix, rank=rank - 1)
+        gap = (values[rank - 2] / values[rank - 1]).item()
+        assert found.value / (fewer.largest / fewer.smallest) == pytest.approx(gap)

@@ -104,7 +104,7 @@ def test_a_sample_of_zeros_does_not_disturb_the_others():
     assert found.ends.largest.upper == pytest.approx(0.75 * rest.ends.largest.upper, rel=0.3)
 
 
-@pytest.mark.parametrize("kind, depth", [("white", 3), ("white", 8), ("raw", 3), ("raw", 8)])
+@pytest.mark.parametrize("kind, depth", [("white", 8), ("raw", 3)])
 def test_for_wide_relu_networks_of_images_the_bound_is_within_ten_times_the_condition_number(kind, depth):
     x = gnlib.load("mnist", 40, stride=4)[0]
     x = gnlib.whiten(x) if kind == "white" else x

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from gnbook.deep_nonlinear.chain import Elementwise, Skip, kernel, layers_of, random_chain
+from gnbook.deep_nonlinear.chain import Elementwise, Skip, kernel, layers_of
 from torch import nn
 
 import gnlib
@@ -46,17 +46,6 @@ def test_a_network_in_single_precision_is_taken_as_it_is_and_left_so():
     layers_of(nn.Sequential(nn.ReLU(inplace=True), linear(3, 2, 0)), X)
     assert torch.equal(X, kept) and network[2].branch[0].inplace
     assert not network[0]._forward_hooks and all(p.grad is None for p in network.parameters())
-
-
-def test_a_chain_is_drawn_as_its_generator_says():
-    def drawn(gain):
-        return random_chain([3, 200, 2], nn.Tanh, gain=gain, generator=torch.Generator().manual_seed(0))
-
-    assert [type(module) for module in drawn(1.0)] == [nn.Linear, nn.Tanh, nn.Linear]
-    expected = gnlib.linear_weights([3, 200, 2], generator=torch.Generator().manual_seed(0))
-    for module, weight in zip(drawn(3.0)[::2], expected, strict=True):
-        torch.testing.assert_close(module.weight.detach(), 3 * weight, rtol=0, atol=0)
-        assert module.bias is None
 
 
 def root(z):

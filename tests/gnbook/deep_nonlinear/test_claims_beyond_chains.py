@@ -109,15 +109,6 @@ def test_features_behind_a_normalisation_are_of_one_norm(n, m, bias, seed):
     torch.testing.assert_close(torch.linalg.eigvalsh(gram), (m + bias) * correlations, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.claim("Layer normalisation", verdict="holds")
-def test_without_a_bias_one_feature_is_lost():
-    """Features are orthogonal to the ones: n = m samples are dependent without a bias, and not with it."""
-    for bias, rank in ((False, 3), (True, 4)):
-        network = nn.Sequential(linear(9, 4, 0), nn.LayerNorm(4, elementwise_affine=False), linear(4, 1, 1, bias=bias))
-        features = layers_of(network, gaussian(0, 4, 9))[1].features
-        assert torch.linalg.matrix_rank(features) == rank
-
-
 @pytest.mark.claim("Input-side preconditioning", verdict="holds")
 @instances
 @given(st.integers(1, 4), st.integers(1, 3), st.sampled_from(ACTIVATIONS), st.sampled_from([0.0, 1e-3, 1.0]), seeds)

@@ -1,5 +1,7 @@
 """How wide one hidden layer of ReLUs must be."""
 
+import math
+
 import pytest
 import torch
 from gnbook.deep_nonlinear.width import (
@@ -37,6 +39,13 @@ def test_shares_are_those_of_the_kernel_by_the_hidden_weights():
     kernel = whole - values.mT @ values  # what the output layer adds
     limit = 50 * torch.linalg.eigvalsh(hidden_layer_kernel(X))[0]
     assert found == pytest.approx((torch.linalg.eigvalsh(kernel)[0] / limit).item(), rel=1e-8)
+
+
+def test_twins_have_no_width():
+    twins = torch.cat([X, X[:1]])
+    assert chernoff_width(twins, shortfall=0.5, failure=0.01) == math.inf
+    with pytest.raises(ValueError, match="is singular"):
+        unit_spread(twins, generator=generator())
 
 
 def test_one_sample_needs_few_units():

@@ -98,17 +98,3 @@ def exact_pair(theta, depth, bend=1.0, digits=40):
             cosine += s / mpmath.pi * (mpmath.sin(angle) - angle * cosine)
             kernel = kernel * (1 - s * angle / mpmath.pi) + cosine
         return float(mpmath.acos(cosine)), float(kernel / depth)
-
-
-def fast_pair(theta, depth, bend=1.0):
-    """The same in double precision, by the angle itself, which keeps its digits as it falls."""
-    kernel = math.cos(theta)
-    for _ in range(depth - 1):
-        kernel *= 1 - bend * theta / math.pi
-        if theta > 0.05:
-            rise = math.sin(theta) - theta * math.cos(theta)
-        else:
-            rise = theta**3 * (1 / 3 - theta**2 / 30 + theta**4 / 840)
-        theta = 2 * math.asin((math.sin(theta / 2) ** 2 - bend / (2 * math.pi) * rise) ** 0.5)
-        kernel += math.cos(theta)
-    return theta, kernel / depth

@@ -1,4 +1,6 @@
-"""Sums of positive semi-definite matrices with weights: one minimum, what marks it, and how low it is."""
+"""Sums of positive semi-definite matrices with weights, their minimum, and those of linear networks."""
+
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -6,9 +8,10 @@ import scipy
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from torch import nn
 
-from tests.gnbook.design.helpers import condition, semidefinite, weighted
-from tests.strategies import instances, seeds
+from tests.gnbook.design.helpers import chain, condition, jacobians, semidefinite, weighted, with_spectra
+from tests.strategies import exact, gaussian, instances, orthogonal, seeds
 
 WEIGHTS = st.lists(st.floats(0.01, 100.0), min_size=3, max_size=3)
 SIZE = 6
@@ -20,12 +23,6 @@ def families(draw):
     ranks = draw(st.lists(st.integers(1, 8), min_size=3, max_size=3))
     found = semidefinite(draw(seeds) % 2**31, SIZE, ranks)
     return [matrix * draw(st.sampled_from([1e-2, 1.0, 1.0, 1e2])) for matrix in found]
-
-
-def smooth(matrix, p):
-    """The condition number with traces of powers in the place of the ends."""
-    values = torch.linalg.eigvalsh(matrix)
-    return ((values**p).sum() * (values**-p).sum()).item() ** (1 / p)
 
 
 def lowest(matrices, of, start):
@@ -51,31 +48,6 @@ def test_between_two_points_kappa_is_below_the_larger_value(matrices, one, two, 
     assert between <= max(values) * (1 + 1e-6)
     if max(values) > 1.01 * min(values):
         assert between < max(values)
-
-
-@pytest.mark.claim("One minimum", verdict="holds")
-@instances
-@given(families(), WEIGHTS, WEIGHTS, st.floats(0.05, 0.95), st.sampled_from([1, 2, 5.5, 12]))
-def test_so_is_its_smooth_form_which_is_near_it(matrices, one, two, share, p):
-    mixed = [share * a + (1 - share) * b for a, b in zip(one, two, strict=True)]
-    sums = [weighted(matrices, w) for w in (one, two, mixed)]
-    assume(max(map(condition, sums)) < 1e6)
-    for matrix in sums:
-        kappa = condition(matrix)
-        assert kappa * (1 - 1e-6) <= smooth(matrix, p) <= SIZE ** (2 / p) * kappa * (1 + 1e-6)
-    first, second, between = (smooth(matrix, p) for matrix in sums)
-    assert between <= max(first, second) * (1 + 1e-6)
-    if max(first, second) > 1.01 * min(first, second):
-        assert between < max(first, second)
-
-
-@pytest.mark.claim("One minimum", verdict="holds")
-@pytest.mark.parametrize("seed", range(4))
-def test_descents_from_many_starts_end_at_one_value(seed):
-    matrices, draws = semidefinite(seed, SIZE, [6, 5, 8]), np.random.default_rng(seed)
-    found = [lowest(matrices, lambda m: smooth(m, 6), draws.normal(0, 2, 3))[1] for _ in range(5)]
-    start = smooth(weighted(matrices, [1.0] * 3), 6)
-    assert max(found) == pytest.approx(min(found), rel=1e-5) and max(found) < 0.99 * start
 
 
 def shares(matrices, weights):
@@ -114,16 +86,6 @@ def test_at_the_best_gains_the_shares_agree_and_elsewhere_they_do_not():
     assert np.abs(p - q).max() > 0.02
 
 
-@pytest.mark.claim("Balance of the ends", verdict="holds")
-@instances
-@given(families(), WEIGHTS, WEIGHTS)
-def test_shares_bound_what_gains_can_do(matrices, weights, others):
-    kappa = condition(weighted(matrices, weights))
-    assume(kappa < 1e9)
-    p, q = shares(matrices, weights)
-    assert condition(weighted(matrices, others)) >= kappa * (p / q).min() * (1 - 1e-6)
-
-
 def density(root):
     return root @ root.mT / root.square().sum()
 
@@ -144,14 +106,96 @@ def test_no_gains_are_below_a_certificate(matrices, seed, weights):
     assert condition(weighted(matrices, [1.0] * 3)) >= certificate(matrices, x, y) * (1 - 1e-6)
 
 
-@pytest.mark.claim("How much gains can do", verdict="holds")
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("p", [4, 24])
-def test_at_the_smooth_minimum_the_certificate_is_near(seed, p):
-    matrices = semidefinite(seed, SIZE, [6, 5, 8])
-    weights, _ = lowest(matrices, lambda m: smooth(m, p), np.zeros(3))
-    best = weighted(matrices, weights)
-    values, vectors = torch.linalg.eigh(best)
-    y, x = (vectors * values ** float(power) @ vectors.mT for power in (p - 1, -p - 1))
-    bound = certificate(matrices, x / x.trace(), y / y.trace())
-    assert condition(best) * SIZE ** (-1 / p - 1 / (p + 1)) * 0.999 <= bound <= condition(best)
+SPECTRA = st.lists(st.floats(0.1, 10.0), min_size=4, max_size=4).map(sorted)
+
+
+@pytest.mark.claim("Common ends", verdict="holds")
+@instances
+@given(seeds, SPECTRA, SPECTRA, SPECTRA, WEIGHTS)
+def test_with_common_ends_kappa_is_a_mean_of_those_of_the_layers(seed, a, b, c, weights):
+    matrices, total = with_spectra(seed % 2**31, a, b, c), sum(weights)
+    kappa, own = condition(weighted(matrices, weights)), [condition(m) for m in matrices]
+    ends = [sum(w * s[i] for w, s in zip(weights, (a, b, c), strict=True)) for i in (-1, 0)]
+    assert kappa == pytest.approx(ends[0] / ends[1], rel=1e-9)
+    assert min(own) * (1 - 1e-9) <= kappa <= max(own) * (1 + 1e-9)
+    best = own.index(min(own))
+    almost = [total if i == best else 1e-9 for i in range(3)]
+    assert condition(weighted(matrices, almost)) == pytest.approx(min(own), rel=1e-5)
+
+
+def white(seed, d):
+    return d**0.5 * orthogonal(seed, d)
+
+
+def with_weights(*weights):
+    network = chain([weights[0].shape[1], *(w.shape[0] for w in weights)], nn.Identity)
+    with torch.no_grad():
+        for layer, weight in zip(network[::2], weights, strict=True):
+            layer.weight.copy_(weight)
+    return network
+
+
+def reduced(network, x, weights):
+    """Singular values of the Jacobian with weighted blocks, squared: the kd of them that need not be zero."""
+    blocks = [w**0.5 * j for w, j in zip(weights, jacobians(network, x).values(), strict=True)]
+    rows = torch.cat(blocks, 1)
+    values = torch.linalg.svdvals(rows) ** 2 / len(x)
+    return torch.cat([values, values.new_zeros(len(rows))])[: x.shape[1] * network(x).shape[1]]
+
+
+@pytest.mark.claim("Two linear layers, white data", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 3), st.integers(1, 6), st.floats(0.01, 100.0))
+def test_two_linear_layers_on_white_data_are_best_with_one_of_them_frozen(seed, k, m, weight):
+    seed, d = seed % 2**31, 4
+    v, w = gaussian(seed, m, d), gaussian(seed + 1, k, m)
+    values = reduced(with_weights(v, w), white(seed + 2, d), [1.0, weight])
+    a, b = torch.linalg.eigvalsh(w @ w.mT).clamp_min(0), torch.linalg.eigvalsh(v.mT @ v).clamp_min(0)
+    expected = (a[:, None] + weight * b).flatten().sort(descending=True).values
+    torch.testing.assert_close(values, expected, rtol=1e-7, atol=1e-9 * expected[0].item())
+    least = min(condition(w @ w.mT), condition(v.mT @ v))
+    if expected[-1] > 1e-9 * expected[0]:
+        assert values[0] / values[-1] >= least * (1 - 1e-6)
+    if 1e-6 * least < 1:
+        frozen = [1.0, 1e-12] if condition(w @ w.mT) == least else [1e-12, 1.0]
+        found = reduced(with_weights(v, w), white(seed + 2, d), frozen)
+        assert (found[0] / found[-1]).item() == pytest.approx(least, rel=1e-3)
+
+
+def balanced(seed, k, d, depth, singular):
+    """Weights of balanced layers, with the product of these singular values."""
+    widths = [d, *[5] * (depth - 1), k]
+    bases = [orthogonal(seed + i, width)[:, :k] for i, width in enumerate(widths)]
+    roots = exact(singular) ** (1 / depth)
+    return [after * roots @ before.mT for before, after in pairwise(bases)]
+
+
+@pytest.mark.claim("Balanced weights", verdict="holds")
+@pytest.mark.parametrize("depth", [2, 3, 5])
+@pytest.mark.parametrize("weights", [[1.0] * 5, [0.01, 3.0, 20.0, 0.5, 7.0]])
+def test_gains_do_nothing_for_balanced_weights(depth, weights):
+    layers = balanced(3, 3, 3, depth, [5.0, 2.0, 0.5])
+    for before, after in pairwise(layers):
+        torch.testing.assert_close(after.mT @ after, before @ before.mT, rtol=1e-9, atol=1e-9)
+    values = reduced(with_weights(*layers), white(9, 3), weights[:depth])
+    assert (values[0] / values[-1]).item() == pytest.approx(10 ** (2 * (depth - 1) / depth), rel=1e-7)
+
+
+@pytest.mark.claim("Balanced weights", verdict="holds")
+@pytest.mark.parametrize("weights", [[1.0, 1.0, 1.0], [5.0, 0.3, 1.2], [1.0, 1e-9, 1e-9]])
+def test_with_fewer_outputs_than_inputs_they_train_the_input_layer(weights):
+    values = reduced(with_weights(*balanced(3, 2, 4, 3, [5.0, 0.5])), white(9, 4), weights)
+    assert (values[0] / values[-1]).item() == pytest.approx(10 ** (4 / 3) * sum(weights) / weights[0], rel=1e-7)
+
+
+@pytest.mark.claim("One layer is best", verdict="fails")
+@pytest.mark.parametrize("c", [4.0, 100.0])
+def test_two_layers_mend_what_the_data_leave_small(c):
+    network, x = with_weights(exact([[0.0, 1.0]]), exact([[1.0]])), (2 * torch.diag(exact([c, 1.0]))) ** 0.5
+
+    def kappa(*weights):
+        values = reduced(network, x, weights)
+        return (values[0] / values[-1]).item() if values[-1] > 1e-12 else torch.inf
+
+    assert kappa(1.0, 0.0) == pytest.approx(c) and kappa(0.0, 1.0) == torch.inf
+    assert kappa(1.0, c - 1) == pytest.approx(1)

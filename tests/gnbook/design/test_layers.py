@@ -1,4 +1,4 @@
-"""The parts of a kernel against automatic differentiation of networks whose weights are multiplied."""
+"""The families, and the parts of their kernels against automatic differentiation under multiplied weights."""
 
 import copy
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from gnbook.design.families import FAMILIES, build
 from gnbook.design.initialisations import kaiming
-from gnbook.design.layers import FLOOR, jacobian_of, layers_of, weights_of
+from gnbook.design.layers import FLOOR, layers_of, weights_of
 from gnbook.design.search import with_gains
 from torch import nn
 
@@ -33,13 +33,6 @@ def test_the_kernel_of_every_family_under_gains(family):
     assert (found - expected).norm() < 1e-5 * expected.norm()
     outputs = with_gains(copy.deepcopy(network), z.exp())(X)
     torch.testing.assert_close(layers.scaled(z), outputs.detach(), rtol=1e-5, atol=1e-8)
-
-
-def test_a_bias_before_batch_normalisation_has_no_derivative_but_rounding():
-    images = gaussian(11, 8, 3 * 16 * 16).view(8, 3, 16, 16)
-    network = started("CNN, BatchNorm")
-    layers, bias = layers_of(network, images), [name for name, _ in network.named_parameters()].index("0.bias")
-    assert layers.parts[bias].abs().max() < 1e-20 * layers.parts[0].abs().max()
 
 
 def preconditioned(network, x, power):
@@ -72,14 +65,6 @@ def test_how_far_each_parameter_moves():
     assert expected[0] > 0 and expected[1] == 0  # a bias of zero has no size to compare with
 
 
-def test_a_jacobian_by_parameter():
-    network, x = chain([4, 6, 2], bias=True, seed=1), gaussian(5, 3, 4)
-    found, expected = jacobian_of(network, x), jacobians(network, x)
-    assert [*found] == [*expected]
-    for name in found:
-        torch.testing.assert_close(found[name], expected[name], rtol=1e-10, atol=1e-12)
-
-
 class Skip(nn.Module):
     def __init__(self):
         super().__init__()
@@ -102,3 +87,27 @@ class Skip(nn.Module):
 def test_a_network_that_is_not_homogeneous(network):
     with pytest.raises(ValueError, match=r"The network is not homogeneous in .*weight: doubled weights"):
         layers_of(network, gaussian(0, 5, 4))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_doubled_weights_of_a_layer_double_the_outputs_or_leave_them(family):
+    network = build(family, seed=1)
+    with torch.no_grad():
+        for layer in network.modules():
+            if isinstance(layer, nn.Linear | nn.Conv2d):
+                layer.bias.zero_()
+        before = network(X)
+        names = [*weights_of(network)]
+        for name in names:
+            weight = network.get_parameter(name)
+            weight.mul_(2)
+            factor = 1 if "Norm" in family and name != names[-1] else 2
+            torch.testing.assert_close(network(X), factor * before, rtol=1e-6, atol=1e-9)
+            weight.div_(2)
+    assert before.shape == (5, 10) and len(names) <= 15
+
+
+@pytest.mark.bad_input
+def test_a_family_that_is_not_known():
+    with pytest.raises(ValueError, match="family is 'ViT'; one of MLP; wide and shallow"):
+        build("ViT", seed=0)

@@ -3,19 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from gnbook.design import trial
 from gnbook.design.families import build
 from gnbook.design.initialisations import SEARCHED, UNTUNED, Data, gained
-from gnbook.design.trial import (
-    HORIZON,
-    arriving,
-    images,
-    orders,
-    rows_of,
-    seconds_of_a_step,
-    speedups,
-    written_speed,
-    written_steps,
-)
+from gnbook.design.trial import CHOICE, HORIZON, arriving, images, orders, rows_of, speedups, written_steps
 from gnbook.shared.tuning import Setting, constant_loss, tune
 
 import gnlib
@@ -26,13 +17,15 @@ CPU = torch.device("cpu")
 @pytest.fixture(scope="module")
 def rows():
     here, there = images(6, 0, CPU), images(8, 10, CPU)
-    return list(rows_of("wide and shallow", here, there, seeds=[3], optimizers=["descent", "adam"], horizon=60)), there
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trial, "SEARCHED", {CHOICE: SEARCHED[CHOICE]})
+        return list(rows_of("wide and shallow", here, there, seeds=[3], optimizers=["descent"], horizon=60)), there
 
 
-def test_a_row_for_each_way_and_optimiser(rows):
+def test_a_row_for_each_way(rows):
     found, _ = rows
     assert [(row["initialisation"], row["optimizer"]) for row in found] == [
-        (name, optimizer) for name in (*UNTUNED, *SEARCHED) for optimizer in ("descent", "adam")
+        (name, "descent") for name in (*UNTUNED, CHOICE)
     ]
     for row in found:
         assert (row["gains"] is None) == (row["initialisation"] in UNTUNED) == (row["search_seconds"] == 0)
@@ -41,7 +34,7 @@ def test_a_row_for_each_way_and_optimiser(rows):
 
 def test_gains_of_one_seed_are_trained_with_another(rows):
     found, there = rows
-    (row,) = (r for r in found if r["initialisation"] == "forecast" and r["optimizer"] == "descent")
+    (row,) = (r for r in found if r["initialisation"] == CHOICE)
     gains = torch.tensor([float(gain) for gain in row["gains"].split()], dtype=torch.float64)
     network = gained(build("wide and shallow", seed=3), gains, seed=3)
     condition = gnlib.condition_number(network, there.x)
@@ -74,30 +67,11 @@ def test_speedups_are_geometric_means_with_families_drawn():
     assert speedups(table(steps), "x", "z") == pytest.approx((1, 1, 1))
 
 
-def test_the_interval_grows_with_the_spread_of_families():
-    def spread(factor):
-        steps = {(f, 1, n): 100 * factor**i if n == "y" else 100 for i, f in enumerate("abcd") for n in "xy"}
-        _, low, high = speedups(table(steps), "x", "y")
-        return high / low
-
-    assert 1 < spread(1.1) < spread(2.0)
-
-
 def test_what_does_not_arrive_counts_as_the_horizon_and_a_search_as_its_steps():
     steps = {(f, 1, n): {"x": 40, "y": None}[n] for f in "ab" for n in "xy"}
     assert speedups(table(steps), "x", "y")[0] == pytest.approx(HORIZON / 40)
     assert speedups(table(steps, seconds=6.0), "x", "y", charged=True)[0] == pytest.approx(HORIZON / (40 + 60))
     assert speedups(table(steps, seconds=6.0), "x", "y")[0] == pytest.approx(HORIZON / 40)
-
-
-def test_the_interval_grows_with_the_spread_of_seeds_too():
-    def spread(factor):
-        steps = {(f, i, n): 100 * factor**i if n == "y" else 100 for f in "abcd" for i in range(3) for n in "xy"}
-        value, low, high = speedups(table(steps), "x", "y")
-        assert value == pytest.approx(factor)
-        return high / low
-
-    assert spread(1.0) == pytest.approx(1) and 1.05 < spread(1.2) < spread(1.8)
 
 
 def test_families_count_alike_whatever_the_number_of_their_seeds():
@@ -126,29 +100,11 @@ def test_the_interval_is_that_of_drawing_families_and_then_seeds():
     assert np.log(ends) == pytest.approx(np.quantile(draws, [0.025, 0.975]), abs=0.1)
 
 
-def test_of_three_seeds_of_a_family_the_interval_is_the_range():
-    steps = {("a", s, n): 100 * r if n == "y" else 100 for s, r in enumerate((0.5, 3.0, 1.2)) for n in "xy"}
-    assert speedups(table(steps), "x", "y")[1:] == pytest.approx((0.5, 3.0))
-
-
-def test_a_speed_is_written_with_its_interval():
-    steps = {(f, 1, n): {"x": 10, "y": 10 * r}[n] for f, r in (("a", 2), ("b", 8), ("c", 4)) for n in "xy"}
-    _, low, high = speedups(table(steps), "x", "y")
-    assert written_speed(table(steps), "x", "y") == f"4.00 [{low:.2f}, {high:.2f}]"
-
-
 def test_families_in_which_fewer_than_a_tenth_arrive_are_left_out():
     steps = {("a", seed, "x"): 9 if seed == 1 else None for seed in range(11)}
     assert arriving(table(steps)) == []
     del steps["a", 0, "x"]
     assert len(arriving(table(steps))) == 10
-
-
-def test_families_in_which_nothing_arrives_are_left_out():
-    steps = {(f, s, n): None if f == "a" or n == "y" else 50 for f in "ab" for s in (1, 2) for n in "xy"}
-    left = arriving(table(steps))
-    assert {row["family"] for row in left} == {"b"} and len(left) == 4
-    assert speedups(left, "x", "y")[0] == pytest.approx(speedups(table(steps), "x", "y")[0] ** 2)
 
 
 def test_steps_are_written_as_geometric_means_over_seeds():
@@ -176,9 +132,3 @@ def test_images_are_standardised_and_do_not_overlap():
     both = images(10, 0, CPU)
     assert torch.equal(both.y, torch.cat([here.y, there.y])) and not torch.allclose(here.x, there.x)
     assert isinstance(here, Data)
-
-
-def test_a_step_takes_some_time():
-    data = images(5, 0, CPU)
-    setting = Setting(data.x, data.y, "mse", "descent", {"goal": 0.01}, 50)
-    assert 0 < seconds_of_a_step(build("MLP", seed=0), setting, 0.01) < 1

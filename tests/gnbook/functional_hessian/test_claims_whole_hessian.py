@@ -8,15 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gnlib import second_moment
-from tests.gnbook.functional_hessian.helpers import (
-    condition,
-    dims,
-    hidden_layers,
-    loss_hessian,
-    norm,
-    outer_half,
-    size,
-)
+from tests.gnbook.functional_hessian.helpers import condition, dims, hidden_layers, loss_hessian, norm, outer_half, size
 from tests.strategies import EPS, a_hundred, exact, gaussian, instances, problems, seeds
 
 

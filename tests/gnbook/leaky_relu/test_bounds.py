@@ -8,7 +8,7 @@ import scipy
 import torch
 from gnbook.leaky_relu.bounds import leaky_relu_ends, wide_leaky_relu_kernel, zhao_lemma_4
 
-from tests.hidden_layers import GOOD, X, refused
+from tests.hidden_layers import GOOD, X
 from tests.oracles import network, normal, samples
 
 any_slopes = pytest.mark.parametrize("slope", [0.0, 0.01, 0.5, 1.0, -0.7, 2.0])
@@ -71,14 +71,6 @@ def test_the_wide_kernel_takes_samples_at_zero_and_their_multiples():
     expected = 25 / 2 * torch.tensor([[0, 0, 0, 0], [0, 1, 2, 0], [0, 2, 4, 0], [0, 0, 0, 1]], dtype=torch.float64)
     torch.testing.assert_close(relu, expected, rtol=0, atol=1e-13)
     torch.testing.assert_close(wide_leaky_relu_kernel(x, 1.0), (x @ x.T).double(), rtol=0, atol=1e-13)
-
-
-@pytest.mark.bad_input
-@refused
-def test_what_is_no_network_or_no_data_for_it_is_refused(weights, x, message):
-    for function in (zhao_lemma_4, leaky_relu_ends):
-        with pytest.raises(ValueError, match=message):
-            function(weights, x, 0.1)
 
 
 @pytest.mark.bad_input

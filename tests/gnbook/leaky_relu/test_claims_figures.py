@@ -9,11 +9,10 @@ from gnbook.leaky_relu.bounds import leaky_relu_ends, wide_leaky_relu_kernel, zh
 from gnbook.shared.hidden_layer import leaky_relu_gram
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from torch.nn import functional
 
-from gnlib import linear_weights, load, whiten
-from tests.gnbook.leaky_relu.helpers import condition, ends, networks, slopes
-from tests.strategies import exact, gaussian, instances, seeds
+from gnlib import linear_weights
+from tests.gnbook.leaky_relu.helpers import condition, ends, networks
+from tests.strategies import exact, gaussian, instances
 
 
 def white_network(n, d, m, k, seed):
@@ -37,54 +36,12 @@ def test_for_many_white_samples_it_grows_from_as_many_units_to_a_few_times_as_ma
 
 
 @pytest.mark.claim("Figure 6, growth with the width", verdict="fails")
-def test_it_falls_again_at_larger_widths():
-    n, d, k = 200, 240, 2
-    peak, _ = median_ends(n, d, 8 * n, k, 0.01)
-    _, far = median_ends(n, d, 100 * n, k, 0.01)
-    assert far < 0.85 * peak
-
-
-@pytest.mark.claim("Figure 6, growth with the width", verdict="fails")
 def test_at_the_size_of_figure_6_it_rises_to_eight_times_as_many_units_and_falls_from_sixteen_times_on():
     kept = [row for row in results.kept("leaky-relu") if row["figure"] == 6]
     means = {m: torch.tensor([r["kappa"] for r in kept if r["width"] == m and r["kappa"]]).mean() for m in (500, 4000)}
     below, above = ({r["width"]: r[end] for r in kept if r[end]} for end in ("below", "above"))
     assert means[4000] > 2 * means[500]
     assert below[4000] > above[16000] and below[16000] > above[32000]
-
-
-@pytest.mark.claim("Figure 6, growth with the width", verdict="fails")
-def test_for_more_images_than_pixels_it_rises_throughout():
-    """MNIST at half resolution, whitened: 500 samples of rank 140, so that the second moment of samples is singular."""
-    x = whiten(load("mnist", 500, stride=2)[0])
-    assert torch.linalg.matrix_rank(x) == 140
-    smallest, largest = ends(wide_leaky_relu_kernel(x, 0.01))
-    values = []
-    for m in (500, 2000, 20_000):
-        weights = linear_weights([x.shape[1], m, 2], generator=torch.Generator().manual_seed(0))
-        low, high = ends(leaky_relu_gram(weights, x, 0.01))
-        values.append(high / low)
-    assert values == sorted(values) and values[0] < 1.5e4 and 2.4e4 < values[-1] < largest / smallest < 2.6e4
-
-
-@pytest.mark.claim("Figure 6, growth with the width", verdict="fails")
-def test_for_few_white_samples_it_only_falls():
-    values = []
-    for m in (15, 30, 120, 1000, 4000):
-        each = []
-        for seed in range(9):
-            weights, x = white_network(30, 40, m, 3, seed)
-            low, high = ends(leaky_relu_gram(weights, x, 0.01))
-            each.append(high / low)
-        values.append(torch.tensor(each).median().item())
-    assert values == sorted(values, reverse=True)
-
-
-@pytest.mark.claim("Figure 6, growth with the width", verdict="fails")
-def test_of_a_linear_network_it_falls_over_the_same_widths():
-    n, d, k = 200, 240, 2
-    values = [next(median_ends(n, d, m, k, 1.0)) for m in (2 * n, 4 * n, 8 * n)]
-    assert values == sorted(values, reverse=True)
 
 
 @pytest.mark.claim("Figure 6, tightness with the width", verdict="holds if")
@@ -103,7 +60,7 @@ def test_the_bound_closes_up_on_the_condition_number_from_as_many_units_as_sampl
 
 
 @pytest.mark.claim("Figure 6, tightness with the width", verdict="holds if")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_up_to_as_many_units_as_samples_the_bound_opens_up(seed):
     ratios = []
     for m in (3, 10, 25, 60):
@@ -138,17 +95,7 @@ def test_for_two_white_samples_and_one_unit_a_smaller_slope_is_worse(slope):
 
 
 @pytest.mark.claim("Figure 23, smaller slopes", verdict="fails")
-@instances
-@given(st.sampled_from([-3, -1, 2]), st.integers(1, 3), slopes)
-def test_no_smaller_network_tells_slopes_apart(v, w, slope):
-    """One unit and one output, with one sample or with two of one input: a single non-zero eigenvalue."""
-    for x in ([[1.0]], [[-2.0]], [[1.0], [-1.0]], [[1.0], [2.0]]):
-        true, rank = condition(exact([[v]]), exact([[w]]), exact(x), slope)
-        assert rank <= 1 and true in (None, 1)
-
-
-@pytest.mark.claim("Figure 23, smaller slopes", verdict="fails")
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_for_white_samples_every_step_down_raises_the_condition_number_of_a_wide_network(seed):
     weights, x = white_network(60, 70, 600, 2, seed)
     values = []
@@ -185,16 +132,3 @@ def test_for_white_samples_the_limit_falls_as_the_slope_rises(n, slope, scale):
     low, high = ends(wide_leaky_relu_kernel(scale * torch.eye(n).double(), slope))
     assert high / low == pytest.approx(limit(slope) if n > 1 else 1, rel=1e-9)
     assert limit(slope) >= limit(min(slope + 0.01, 1)) - 1e-9 and limit(1) == 1
-
-
-@pytest.mark.claim("Wide limit", verdict="holds")
-@instances
-@given(st.integers(1, 4), seeds, st.floats(0, 0.95))
-def test_below_slope_one_the_limit_is_regular_if_no_two_samples_are_parallel(d, seed, slope):
-    x = gaussian(seed, 2 if d == 1 else 6, d)
-    angles = (functional.normalize(x) @ functional.normalize(x).mT - torch.eye(len(x)).double()).abs().max()
-    low, high = ends(wide_leaky_relu_kernel(x, slope))
-    if d == 1:  # opposite samples may do for d = 1, equal directions do not
-        assert (low > 1e-9 * high) == bool(x.prod() < 0)
-    elif angles < 0.95:
-        assert low > 1e-7 * (1 - slope) ** 2 * high

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from gnbook.one_hidden_layer.bounds import asymptotic_bound, zhao_lemma_6, zhao_lemma_7
+from gnbook.one_hidden_layer.bounds import asymptotic_bound, zhao_lemma_7
 
 
 @pytest.mark.parametrize("t", [0.0, 0.5])
@@ -15,10 +15,3 @@ def test_lemma_7_is_its_formula_with_negative_differences_cut_at_zero(d, m, k, t
     assert bound == pytest.approx(3 * largest / smallest if smallest else math.inf)
     if t == 0:
         assert asymptotic_bound(d, m, k, variance_v=0.25, variance_w=0.5, data=3.0) == bound
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize("rows, columns, t", [(0, 1, 1.0), (1, -1, 1.0), (1, 1, -0.5)])
-def test_lemma_6_refuses_empty_matrices_and_negative_deviations(rows, columns, t):
-    with pytest.raises(ValueError, match=f"rows = {rows}, columns = {columns}, t = {t}"):
-        zhao_lemma_6(rows, columns, t)

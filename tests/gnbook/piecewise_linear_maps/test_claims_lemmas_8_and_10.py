@@ -8,12 +8,7 @@ from gnbook.piecewise_linear_maps import landscape
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.gnbook.piecewise_linear_maps.helpers import (
-    pseudo_condition,
-    quadratics,
-    singular_values,
-    true_q,
-)
+from tests.gnbook.piecewise_linear_maps.helpers import pseudo_condition, quadratics, singular_values, true_q
 from tests.strategies import a_hundred, exact, gaussian, instances, orthogonal, seeds, sizes
 
 

@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from gnlib import GaussNewton
-from tests.gnbook.piecewise_linear_maps.helpers import (
-    as_module,
-    forward,
-    networks,
-    phi,
-    pseudo_condition,
-)
+from tests.gnbook.piecewise_linear_maps.helpers import as_module, forward, networks, phi, pseudo_condition
 from tests.strategies import a_hundred, exact, gaussian, instances, seeds
 
 

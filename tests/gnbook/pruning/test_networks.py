@@ -5,28 +5,10 @@ from functools import partial
 import pytest
 import torch
 from gnbook.pruning.networks import VGG, VisionTransformer
-from gnbook.shared.networks import ResidualNetwork
 from torch import nn
 from torch.nn import functional
 
-import gnlib
 from tests.gnbook.shared.network_cases import seeded, size
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        partial(ResidualNetwork, 1, 2, 2),
-        partial(VGG, (2, "M", 3, "M"), 8, 2),
-        partial(VisionTransformer, 8, 4, 4, 1, 2, 5, 2),
-    ],
-)
-def test_gram_matrix_is_that_of_autograd(make):
-    net, x = seeded(make)
-    net.eval()
-    gradients = [torch.autograd.grad(y, list(net.parameters()), retain_graph=True) for y in net(x).flatten()]
-    jacobian = torch.stack([torch.cat([g.flatten() for g in row]) for row in gradients])
-    torch.testing.assert_close(gnlib.GaussNewton(net, x).gram(), jacobian @ jacobian.mT / len(x))
 
 
 def test_weights_are_drawn_as_torch_does():
@@ -67,7 +49,7 @@ def vgg_by_hand(net, x, layers):
     return x.reshape(len(x), -1) @ weight.mT + bias
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("training", [True, False])
 def test_vgg_is_its_formula(seed, training):
     layers = [[3, "M", 4, "M"], [2, 5, "M", 3, "M", 4, "M"], [4], ["M", 2, 2]][seed % 4]
@@ -116,7 +98,7 @@ def torchs_encoder(net, heads, hidden):
     return nn.Sequential(*layers)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(6))
 def test_blocks_of_a_vision_transformer_are_those_of_torch(seed):
     heads, blocks, hidden = 1 + seed % 3, seed % 3, 5 + seed % 7
     net, x = seeded(partial(VisionTransformer, 8, 4, heads * (2 + seed % 3), blocks, heads, hidden, 3), seed)

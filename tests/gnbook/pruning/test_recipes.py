@@ -1,10 +1,12 @@
-"""The set-up of the public code."""
+"""The set-ups of the public code, and the small ones that two pages share."""
 
+import numpy as np
 import pytest
 import torch
+from gnbook.pruning import experiment, jacobians, recipes, small
+from gnbook.pruning.masks import apply_masks, magnitude_masks
 from gnbook.pruning.recipes import images, recipe
-
-import gnlib
+from torch import nn
 
 SMALL = {"channels": 2, "vgg_layers": [3, "M", 4, "M"], "patch": 2, "token_width": 8, "hidden": [5, 4]}
 NAMES = ("ResNet20", "ResNet32", "VGG5", "ViT", "FcNN")
@@ -17,14 +19,6 @@ def size(name):
 def test_sizes_of_the_networks():
     assert size("FcNN") == 3072 * 128 + 128 + 2 * (128 * 128 + 128) + 128 * 10 + 10
     assert [size(name) for name in ("ResNet20", "ResNet32")] == [272_474, 466_906]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_small_networks_have_ten_outputs(name):
-    x, _ = images(4, 4, "balanced")
-    network = recipe(name, 8, SMALL).network()
-    assert network(x).shape == (4, 10)
-    assert {p.dtype for p in network.parameters()} == {torch.float32}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -52,14 +46,6 @@ def test_how_networks_begin():
     weights = [p for p in recipe("FcNN").network().parameters() if p.ndim == 2]
     for weight in weights:
         assert weight.std().item() == pytest.approx((2 / weight.shape[1]) ** 0.5, rel=0.1)
-
-
-def test_bundled_images():
-    x, labels = images(20, 4, "balanced")
-    expected, classes = gnlib.load("cifar10", 20, stride=4)
-    torch.testing.assert_close(x.flatten(1), expected.float(), rtol=0, atol=0)
-    assert x.shape == (20, 3, 8, 8)
-    assert torch.equal(labels, classes)
 
 
 def test_images_of_the_full_set(monkeypatch):
@@ -94,3 +80,46 @@ def test_what_is_not_known():
         recipe("VGG6")
     with pytest.raises(ValueError, match=r"order is 'first'; 'random' or 'balanced' was expected"):
         images(5, order="first")
+
+
+X, TARGETS = small.images(8, 4)
+
+
+def test_images_are_standardised_channel_by_channel():
+    assert X.shape == (8, 3, 8, 8) and X.dtype == torch.float64 and TARGETS.sum(1).tolist() == [1.0] * 8
+    assert X.mean((0, 2, 3)).tolist() == pytest.approx([0.0] * 3, abs=1e-12)
+    assert X.std((0, 2, 3)).tolist() == pytest.approx([1.0] * 3)
+    assert small.images(2, 3)[0].shape == (2, 3, 11, 11)  # every third of 32 pixels
+
+
+def test_a_pruned_mlp_is_the_whole_one_with_zeros():
+    whole, pruned = small.mlp(1, 8, [5, 4]), small.mlp(1, 8, [5, 4], 0.5)
+    apply_masks(whole, magnitude_masks(whole, 0.5))
+    assert torch.equal(whole(X), pruned(X)) and not torch.equal(pruned(X), small.mlp(1, 8, [5, 4])(X))
+    assert sum(p.numel() for p in small.mlp(0, 8, [5, 4]).parameters()) == 192 * 5 + 5 * 4 + 4 * 10
+
+
+def test_several_rates_are_plain_gradient_descent():
+    """With a batch of all images an epoch is one step; two networks side by side are what each is alone."""
+    how = {"hidden": [6], "epochs": 3, "batch_size": 8}
+    both = small.losses_at(0.5, [(0.0, 0), (0.5, 1)], X, TARGETS, **how)
+    for (fraction, seed), found in zip([(0.0, 0), (0.5, 1)], both, strict=True):
+        net = small.mlp(seed, 8, [6], fraction)
+        descent = torch.optim.SGD(net.parameters(), lr=0.5)
+        for _ in range(3):
+            descent.zero_grad()
+            nn.functional.mse_loss(net(X), TARGETS).backward()
+            descent.step()
+        assert found == pytest.approx(nn.functional.mse_loss(net(X), TARGETS).item(), rel=1e-9)
+
+
+def test_the_spectrum_has_gaps_where_directions_are_lost():
+    values = small.spectrum_of_resnet20(X, 8, "every tensor", 0.8)
+    net, masks = experiment.pruned(
+        recipes.recipe("ResNet20", 8, recipes.FULL | {"channels": 8}), "every tensor", 0.8, seed=0
+    )
+    ends = jacobians.ends(jacobians.with_statistics_of_batches(net, masks, [X], torch.float64)["kept"], torch.float64)
+    assert len(values) == 80 and np.isfinite(values).sum() == ends.rank < 80
+    assert values[0] == pytest.approx(ends.largest) and np.nanmin(values) == pytest.approx(ends.smallest)
+    whole = small.spectrum_of_resnet20(X, 8, "weights", 0.0)
+    assert np.isfinite(whole).all() and (np.diff(whole) <= 0).all()

@@ -1,6 +1,5 @@
 """The blocks of a small ResNet20 as matrices."""
 
-import numpy as np
 import pytest
 import torch
 from gnbook.random_layers import blocks
@@ -8,12 +7,6 @@ from gnbook.shared.local_affine import local_affine
 from torch import nn
 
 X, LABELS = blocks.load(6, 8)
-
-
-def test_images_are_standardised_channel_by_channel():
-    assert X.shape == (6, 3, 4, 4) and len(LABELS) == 6
-    assert X.mean((0, 2, 3)).tolist() == pytest.approx([0.0] * 3, abs=1e-12)
-    assert X.std((0, 2, 3)).tolist() == pytest.approx([1.0] * 3)
 
 
 def test_the_three_kinds_differ_in_seven_blocks():
@@ -52,16 +45,3 @@ def test_rows_are_of_the_matrices_of_the_blocks():
 
 def test_ratios_leave_zeros_out():
     assert blocks.ratio(torch.tensor([6.0, 2.0, 1e-12]).double()) == (3.0, 2)
-
-
-def test_a_training_starts_where_its_kind_does_and_ends_lower():
-    net, losses = blocks.trained("start at zero", 1, X, LABELS, channels=2, epochs=8)
-    start = blocks.fresh("start at zero", 1, 2).train()
-    assert len(losses) == 9 and losses[-1] < losses[0] and np.isfinite(losses).all()
-    assert not torch.equal(next(net.parameters()), next(start.parameters()))
-
-
-@pytest.mark.bad_input
-def test_an_unknown_kind():
-    with pytest.raises(ValueError, match="kind is 'zero'; one of 'without skips', 'usual start', 'start at zero'"):
-        blocks.fresh("zero", 0, 2)

@@ -182,9 +182,9 @@ def test_exceptional_events_are_rare_and_vanish():
 def test_the_limits_of_the_bounds():
     assert layers.riedi_theorem_38(2).symmetric == pytest.approx(1.8028, abs=5e-5)
     assert layers.riedi_theorem_38(2).norm == pytest.approx(1.9719, abs=5e-5)
-    for law, r in itertools.product(rm.LAWS, (1.5, 2.0, 3.0)):
+    for law, r in itertools.product(rm.LAWS, (1.5, 3.0)):
         errors = []
-        for n, count in ((10, 200), (400, 3)):
+        for n, count in ((10, 200), (400, 2)):
             bounds, limits = (
                 layers.riedi_lemma_36(rm.extremes(random_layers(n, count, r, law))),
                 layers.riedi_theorem_38(r),

@@ -24,19 +24,3 @@ def test_the_steps_are_the_first_at_which_the_loss_is_there(target):
     for layer in LAYERS[:4]:
         steps = descent.steps_to(1e-3, layer, target)
         assert descent.loss_after(steps, layer, target) <= 1e-3 < descent.loss_after(steps - 1, layer, target)
-
-
-def test_medians_of_two_digits():
-    alone = [descent.steps_to(1e-3, layer + torch.eye(5), "random") for layer in LAYERS]
-    assert descent.median_steps(1e-3, LAYERS, "random", 1) == np.median(alone) < 10
-    assert descent.median_steps(1e-3, LAYERS, "random", 0) % 100 == 0
-
-
-def test_layers_have_an_eighth_of_the_weights_of_kaiming():
-    assert descent.small_layers(200, seed=1, count=2).std().item() == pytest.approx((2 / 200) ** 0.5 / 8, rel=0.02)
-
-
-@pytest.mark.bad_input
-def test_an_unknown_target():
-    with pytest.raises(ValueError, match="target is 'hard'; one of 'random', 'easy' was expected"):
-        descent.loss_after(1, LAYERS[0], "hard")

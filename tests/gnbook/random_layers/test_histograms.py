@@ -22,12 +22,6 @@ def test_it_measures_what_it_names():
     assert set(histograms.BINS) < set(found) and {len(values) for values in found.values()} == {3}
 
 
-def test_the_first_ones_do_not_depend_on_the_count():
-    few, many = (histograms.measure(3, count, seed=0) for count in (4, histograms.BLOCK + 1))
-    assert all(np.array_equal(few[name], many[name][:4]) for name in few)
-    assert len(many["Y"]) == histograms.BLOCK + 1
-
-
 def test_a_histogram_is_a_density():
     edges, heights = histograms.density(np.array([1.05, 1.5, 1.51, 3.0]), "kappa 2")
     assert (heights * np.diff(edges)).sum() == pytest.approx(3 / 4)  # one value is beyond the bins

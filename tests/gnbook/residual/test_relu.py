@@ -1,12 +1,14 @@
-"""Residual networks of ReLUs: their eigenvalues against automatic differentiation, their descent against its model."""
+"""What the pages on residual networks measure: of networks of ReLUs and of linear ones."""
 
 import math
 
 import pytest
 import torch
+from gnbook.residual.linear import SKIPS, STRONG, measured, network, white_images
 from gnbook.residual.relu import relu_ends, relu_outputs, relu_steps, relu_weights, share_of_mean
 
 import gnlib
+from gnlib import bounds
 from tests.strategies import gaussian
 
 
@@ -41,13 +43,6 @@ def test_the_scale_of_a_layer_changes_no_condition_number(weights):
     assert relu_ends(weights, x, skip).condition == pytest.approx((values[0] / values[-1]).item(), rel=1e-9)
 
 
-def test_with_a_slope_of_one_they_are_those_of_a_linear_network():
-    x = gaussian(9, 4, 4)
-    weights = [gaussian(seed, 4, 4) for seed in range(3)]
-    found = relu_ends(weights, x, 0.0, slope=1.0).condition
-    assert found == pytest.approx(float(gnlib.condition_number(gnlib.linear_gauss_newton(weights, x.mT @ x))), rel=1e-9)
-
-
 def test_at_the_largest_stable_rate_a_linear_model_takes_the_steps_that_its_eigenvalues_say():
     """Two layers of which the second moves alone would be linear; here a tiny step is as good."""
     x, first, last = gaussian(1, 3, 4), gaussian(2, 5, 4), gaussian(3, 2, 5)
@@ -75,3 +70,27 @@ def test_what_a_layer_gives_is_as_large_as_what_it_gets_on_average(slope):
     (w,) = relu_weights([500, 500], 0, slope)
     branch = torch.where(z > 0, z, slope * z) @ w.mT
     assert (branch.square().mean() / z.square().mean()).item() == pytest.approx(1, abs=0.1)
+
+
+def test_strengths():
+    assert [strength(4) for strength in {**SKIPS, **STRONG}.values()] == [0, 1 / 4, 1 / 2, 1, 2, 4]
+
+
+def test_white_images_are_as_strong_in_each_direction():
+    own, full = (white_images("mnist", 50, full_rank=full_rank) for full_rank in (False, True))
+    for moment, rank in ((own, len(own.eigenvalues)), (full, 784)):
+        assert moment.basis.shape == (784, rank)
+        assert torch.allclose(moment.eigenvalues, moment.eigenvalues[:1].expand(rank))
+
+
+def test_each_number_is_that_of_one_network():
+    moment = gnlib.SecondMoment.from_data(torch.eye(6).double())
+    kappas, lemma = measured(moment, 8, [2, 3], 2, ["no skip", "L"], ["L"], outputs=3)
+    assert {name: found.shape for name, found in kappas.items()} == {"no skip": (2, 2), "L": (2, 2)}
+    assert lemma["L"].shape == (2, 2) and [*lemma] == ["L"]
+    weights = network([6, 8, 8], 1)[:1] + network([8, 3], 1001)
+    for name, skip in (("no skip", 0), ("L", 2)):
+        found = float(gnlib.condition_number(gnlib.linear_gauss_newton(weights, moment, skip)))
+        assert kappas[name][1, 0] == pytest.approx(found, rel=1e-12)
+    deeper = network([6, 8, 8], 0) + network([8, 3], 1000)
+    assert lemma["L"][1] == pytest.approx(bounds.zhao_lemma_2(deeper, moment, 3.0), rel=1e-12)

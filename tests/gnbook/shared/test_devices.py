@@ -29,7 +29,7 @@ def test_a_gpu_that_is_not_there_is_refused(gpus):
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize("name", ["mps", "mps:0", "gpu", "CUDA", "cuda:x", "cpu:0", "", None, 0, torch.device("meta")])
+@pytest.mark.parametrize("name", ["mps", "gpu", "cuda:x", "", None, torch.device("meta")])
 def test_other_names_are_refused(gpus, name):
     with pytest.raises(ValueError, match=r"^device is .*, but (the GPUs of Apple|no device of that name|torch sees)"):
         find_device(name)

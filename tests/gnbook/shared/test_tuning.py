@@ -7,7 +7,7 @@ import pytest
 import torch
 from gnbook.shared.training import half_squared_error
 from gnbook.shared.tuning import Outcome, Setting, constant_loss, first_below, race, tune
-from gnbook.what_predicts_training.families import FAMILIES, build
+from gnbook.what_predicts_training.families import build
 from torch import nn
 
 OPTIMIZERS = {
@@ -31,7 +31,7 @@ def images(n=12):
     return x, nn.functional.one_hot(labels, 10).double(), labels
 
 
-@pytest.mark.parametrize("rate", [0.03, 0.3, 1.2])
+@pytest.mark.parametrize("rate", [0.03, 1.2])
 def test_descent_on_a_linear_network_is_the_closed_form(rate):
     """The residual of sample i is (1 - rate slope_i)^t."""
     slopes = [1.5, 0.4]
@@ -41,7 +41,7 @@ def test_descent_on_a_linear_network_is_the_closed_form(rate):
     assert curve == pytest.approx(expected, rel=1e-3)
 
 
-@pytest.mark.parametrize("goal", [0.3, 0.01, 1e-4])
+@pytest.mark.parametrize("goal", [0.3, 1e-4])
 def test_steps_and_best_rate_of_a_linear_network_are_those_of_the_closed_form(goal):
     slopes = [1.0, 0.3]
     network, x, y = line(slopes)
@@ -56,7 +56,7 @@ def test_steps_and_best_rate_of_a_linear_network_are_those_of_the_closed_form(go
     assert min(found.curves) < rate < max(found.curves)
 
 
-@pytest.mark.parametrize("guess", [1e-5, 1.0, 30.0])
+@pytest.mark.parametrize("guess", [1e-5, 30.0])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_the_best_rate_is_inside_of_the_grid_whatever_was_guessed(optimizer, guess):
     network, x, y = line([1.0, 0.3])
@@ -69,17 +69,9 @@ def test_the_best_rate_is_inside_of_the_grid_whatever_was_guessed(optimizer, gue
     assert found.edges == (False, False)
 
 
-def test_where_no_goal_is_reached_the_rate_of_the_lowest_loss_is_inside():
-    network, x, y = line([1.0, 1e-4])
-    found = tune(network, Setting(x, y, "mse", "descent", {"goal": 1e-3}, horizon=20), guess=1.0)
-    assert found.best("goal")[0] == math.inf
-    best = min(found.curves, key=lambda rate: min(found.curves[rate]))
-    assert min(found.curves) < best < max(found.curves)
-
-
 @pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["MLP, tanh", "CNN, BatchNorm", "ResNet, SkipInit"])
 def test_paths_are_those_of_torchs_optimisers(family, optimizer, loss):
     x, targets, labels = images()
     network, rates = build(family, "default", seed=0), [1e-4, 3e-3]
@@ -154,7 +146,6 @@ def test_the_loss_of_a_constant():
         ({"loss": "hinge"}, "loss is 'hinge'; one of mse, cross_entropy was expected"),
         ({"optimizer": "lion"}, "optimizer is 'lion'; one of descent, momentum, adam was expected"),
         ({"y": torch.ones(2, 1)}, "3 inputs, 2 targets, 1 goals and 9 steps; as many targets"),
-        ({"goals": {}}, "3 targets, 0 goals"),
         ({"horizon": 2, "batch_size": 1}, "an epoch of steps were expected"),
     ],
 )

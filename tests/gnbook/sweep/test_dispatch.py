@@ -1,13 +1,13 @@
-"""Runs dealt out to workers."""
+"""Runs dealt out to workers, and what a worker does with a run before any notebook runs."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from gnbook.sweep import dispatch
-from gnbook.sweep.execute import Outcome
+from gnbook.sweep.execute import Outcome, execute, gpu_of_worker
 
 from tests.gnbook.sweep.faults.helpers import wait_until
-from tests.gnbook.sweep.helpers import settings_for
+from tests.gnbook.sweep.helpers import finish, settings_for
 
 
 def test_runs_wait_on_the_scheduler_not_behind_a_long_one(plan, notebook, folder, monkeypatch):
@@ -34,3 +34,19 @@ def test_runs_wait_on_the_scheduler_not_behind_a_long_one(plan, notebook, folder
             gate.set()
         assert {outcome.name for outcome in ended.result()} == {run.name for run in runs}
     assert (waiting, dealt) == (6, [1, 1])
+
+
+def test_a_worker_with_another_library_refuses(notebook, folder):
+    error = execute(settings_for(folder.path, notebook, digest="another"), "name", {}).error
+    assert "gnlib or gnbook has changed since the sweep began" in error
+    assert list(folder.unfinished.iterdir()) == []
+
+
+def test_a_run_that_a_lost_worker_had_finished_is_not_run_again(notebook, plan, folder):
+    finish(folder, plan.runs[0], [])
+    settings = settings_for(folder.path, notebook)
+    assert execute(settings, plan.runs[0].name, {}) == Outcome(plan.runs[0].name, None, 2.0, 2**20)
+
+
+def test_each_worker_has_a_gpu_of_its_own():
+    assert [gpu_of_worker(worker, ("2", "5")) for worker in range(4)] == ["2", "5", "2", "5"]

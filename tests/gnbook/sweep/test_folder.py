@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.gnbook.sweep.helpers import finish, write_notebook
 
@@ -58,7 +57,3 @@ def test_neither_git_nor_jupytext_takes_results_for_sources(folder, tmp_path):
     status = ["git", "-C", tmp_path, "status", "--porcelain", "--untracked-files=all"]
     listed = subprocess.run(status, capture_output=True, text=True, check=True).stdout
     assert listed.split() == ["??", "jupytext.toml"]
-
-
-def test_the_book_is_built_from_its_table_of_contents_only():
-    assert yaml.safe_load((ROOT / "_config.yml").read_text())["only_build_toc_files"] is True

@@ -3,8 +3,6 @@
 import pytest
 import yaml
 from gnbook.sweep.grid import read_grid
-from hypothesis import given
-from hypothesis import strategies as st
 
 bad_input = pytest.mark.bad_input
 
@@ -24,16 +22,10 @@ def test_a_zip_goes_side_by_side_and_named_cases_combine_with_it():
     assert [case.name for case in read_grid(grid).cases] == ["x", "x", "y", "y"]
 
 
-@given(st.integers(-50, 50), st.integers(0, 50), st.integers(1, 20))
-def test_a_range_holds_both_its_ends_if_a_whole_number_of_steps_apart(start, steps, step):
-    (values,) = {
-        tuple(
-            case["seed"]
-            for case in cases({"product": {"seed": {"from": start, "to": start + steps * step, "step": step}}})
-        )
-    }
-    assert values[0] == start and values[-1] == start + steps * step
-    assert len(values) == steps + 1
+def test_a_range_holds_both_its_ends_if_a_whole_number_of_steps_apart():
+    for last in (10, 11):
+        grid = {"product": {"seed": {"from": -2, "to": last, "step": 4}}}
+        assert [case["seed"] for case in cases(grid)] == [-2, 2, 6, 10]
 
 
 def test_grids_follow_one_another_and_share_parameters():
@@ -53,13 +45,10 @@ def test_grids_follow_one_another_and_share_parameters():
     ("grid", "complaint"),
     [
         ({}, "a block is a mapping with some of parameters"),
-        ([], "a mapping with some of"),
         ({"grids": []}, "the grid has no case"),
         ({"product": {"seed": []}}, "seed takes no value"),
-        ({"product": {"seed": {"from": 3, "to": 2}}}, "seed takes no value"),
         ({"cases": {}}, "cases is empty"),
         ({"product": {"seed": 3}}, "seed takes a list of values"),
-        ({"product": {"seed": {"seeds": 0}}}, "seed takes a list of values"),
         ({"product": {"seed": {"from": 0, "to": 1, "step": 0}}}, "seed takes a list of values"),
         ({"product": {"seed": {"from": 0, "to": 1.5}}}, "seed takes a list of values"),
         ({"product": ["seed"]}, "product is a mapping"),
@@ -69,10 +58,8 @@ def test_grids_follow_one_another_and_share_parameters():
             "zip needs as many values of each parameter; got {'seed': 1, 'width'",
         ),
         ({"product": {"seed": [1]}, "zip": {"seed": [1]}}, "'seed' is set twice"),
-        ({"cases": {"a": {"seed": 1}}, "parameters": {"seed": 1}}, "'seed' is set twice"),
         ({"grids": [{"product": {"seed": [1]}}], "zip": {}}, "beside grids stand parameters and figures only"),
         ({"product": {"seed": [1]}, "figures": [{"name": "f", "x": "seed"}]}, "a figure lacks 'y'"),
-        ({"product": {"seed": [1]}, "figures": [{"name": "f", "x": "a", "y": "b", "z": "c"}]}, "a figure has 'z'"),
     ],
 )
 def test_what_is_no_grid_is_told_why(grid, complaint, tmp_path):

@@ -1,10 +1,7 @@
 """Reading a notebook: its parameters, without running it, and what cannot be swept."""
 
-import ast
 from pathlib import Path
 
-import nbformat
-import papermill
 import pytest
 from gnbook.sweep.notebook import read_notebook
 
@@ -26,21 +23,12 @@ def test_the_parameters_are_read_without_running_the_notebook(notebook):
     [
         ("width = 3  # seed = 0 takes a minute", {"width": 3}),
         ('options = {"title": "a=b"}', {"options": {"title": "a=b"}}),
-        ("seed = 0; width = 3", {"seed": 0, "width": 3}),
         ('name = "# 1"', {"name": "# 1"}),
-        ('name = """a\n  b"""', {"name": "a\n  b"}),
         ("width = 3\nprint(width)", {"width": 3}),
     ],
 )
 def test_the_cell_is_read_as_python_where_papermill_reads_it_by_lines(cell, defaults, tmp_path):
-    path = write_notebook(tmp_path / "tiny.ipynb", cell)
-    assert read_notebook(path).defaults == defaults
-    notebook = nbformat.read(path, as_version=4)
-    notebook.metadata.kernelspec = {"name": "python3", "language": "python", "display_name": "Python 3"}
-    nbformat.write(notebook, path)
-    theirs = {name: parameter["default"] for name, parameter in papermill.inspect_notebook(path).items()}
-    with pytest.raises((SyntaxError, AssertionError)):  # once it gives the same, read parameters by it
-        assert {name: ast.literal_eval(default) for name, default in theirs.items()} == defaults
+    assert read_notebook(write_notebook(tmp_path / "tiny.ipynb", cell)).defaults == defaults
 
 
 @bad_input

@@ -1,10 +1,11 @@
-"""Plans: which runs a grid and a notebook make."""
+"""Plans: which runs a grid and a notebook make, and cases that do not fit the notebook."""
 
 import re
 from pathlib import Path
 
 import nbformat
 import pytest
+import yaml
 from gnbook.sweep.plan import make_plan
 
 from tests.gnbook.sweep.helpers import CELL, write_notebook
@@ -61,3 +62,32 @@ def test_a_notebook_of_another_checkout_is_refused(tmp_path):
     notebook = write_notebook(tmp_path / "notebooks/tiny.ipynb")
     with pytest.raises(ValueError, match=rf"set PYTHONPATH={tmp_path}:{tmp_path}/book"):
         make_plan(notebook, {"parameters": {"seed": 1}})
+
+
+def test_values_take_the_type_of_the_default(notebook):
+    (run,) = make_plan(notebook, {"parameters": {"scale": 2, "rates": [1, 2], "shape": [1, "a"], "last": "b"}}).runs
+    assert run.complete["scale"] == 2.0 and isinstance(run.complete["scale"], float)
+    assert all(isinstance(rate, float) for rate in run.complete["rates"])
+    assert run.given == {"scale": 2.0, "rates": [1.0, 2.0], "shape": [1, "a"], "last": "b"}
+    assert run.complete["seed"] == 0
+
+
+@bad_input
+@pytest.mark.parametrize(
+    ("parameters", "complaint"),
+    [
+        ({"widht": 1}, "tiny.ipynb has no parameter 'widht'; did you mean 'width'?"),
+        ({"zzz": 1}, "has no parameter 'zzz'; it has seed, width"),
+        ({"width": 1.5}, "takes for width a whole number such as 3; the grid gives 1.5, a number."),
+        ({"scale": "1e-3"}, "write 1.0e-3"),
+        ({"whiten": 1}, "takes for whiten true or false such as True; the grid gives 1"),
+        ({"name": 1}, "takes for name text such as 'a'"),
+        ({"sizes": 1}, "give a list of lists"),
+        ({"sizes": [1, "a"]}, "takes for sizes a list such as [1, 2]; the grid gives [1, 'a']"),
+        ({"shape": yaml.safe_load("2026-01-01")}, "takes for shape plain numbers and text"),
+    ],
+)
+def test_a_case_that_does_not_fit_the_notebook_is_told_why(parameters, complaint, notebook):
+    with pytest.raises(ValueError) as error:
+        make_plan(notebook, {"parameters": parameters})
+    assert complaint in str(error.value)

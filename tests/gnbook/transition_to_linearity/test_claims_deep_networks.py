@@ -6,12 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from gnbook.transition_to_linearity.linearity import (
-    LayerNorms,
-    layer_norms,
-    layered_bound,
-    liu_theorem_3_1,
-)
+from gnbook.transition_to_linearity.linearity import LayerNorms, layer_norms, layered_bound, liu_theorem_3_1
 from gnbook.transition_to_linearity.tensor_norm import norm_221
 from hypothesis import given
 from hypothesis import strategies as st

@@ -20,19 +20,6 @@ def test_weights_are_standard_normal_whatever_the_width():
     assert all(torch.equal(a, b) for a, b in zip(weights, again, strict=True))
 
 
-@pytest.mark.parametrize("skip", [False, True])
-@pytest.mark.parametrize("width", [1, 4])
-def test_outputs_of_vectors(skip, width):
-    weights = draws([2, width, width, width, 3], 0)
-    x = gaussian(0, 5, 2)
-    h = torch.sigmoid(x @ weights[0].mT / 2**0.5)
-    for w in weights[1:-1]:
-        new = torch.sigmoid(h @ w.mT / width**0.5)
-        h = new + h if skip else new
-    by_hand = h @ weights[-1].mT / width**0.5
-    assert torch.allclose(WideNetwork(weights, activation=torch.sigmoid, skip=skip)(x), by_hand, rtol=1e-12)
-
-
 @pytest.mark.parametrize("kernel", [(1, 3), (3, 1), (5, 3)])
 def test_outputs_of_images(kernel):
     weights = draws([2, 3, 4, 2], 0, filter_size=kernel, pixels=20)

@@ -7,17 +7,7 @@ import torch
 from gnbook.what_predicts_training import forecasts
 from gnbook.what_predicts_training.predictors import Start
 
-from tests.gnbook.what_predicts_training.cases import (
-    LABELS,
-    LOSSES,
-    TARGETS,
-    K,
-    both,
-    half_square,
-    inputs,
-    line,
-    whole,
-)
+from tests.gnbook.what_predicts_training.cases import LABELS, LOSSES, TARGETS, K, both, half_square, inputs, line, whole
 
 
 def descend(net, x, loss, rate, horizon, factors=1.0):

@@ -1,31 +1,16 @@
 """The rows of the trial, and how they are ordered."""
 
 import math
-from pathlib import Path
 
-import jupytext
 import pytest
 import scipy
 import torch
 from gnbook.shared.tuning import LOSSES, Setting, constant_loss, tune
 from gnbook.what_predicts_training.correlations import partial
 from gnbook.what_predicts_training.predictors import predict
-from gnbook.what_predicts_training.table import (
-    CHOICE,
-    FORECASTS,
-    GOALS,
-    NAMES,
-    RIVALS,
-    SIGNS,
-    arrived,
-    order,
-    rows_of,
-    those,
-)
+from gnbook.what_predicts_training.table import FORECASTS, GOALS, NAMES, SIGNS, arrived, order, rows_of, those
 
 from tests.gnbook.what_predicts_training.cases import LABELS, TARGETS, both, inputs, small
-
-PAGE = Path(__file__).parents[3] / "notebooks" / "what-predicts-training-further.md"
 
 
 @both
@@ -100,28 +85,10 @@ def test_those_that_arrive_have_steps_to_this_goal():
     assert arrived(rows) == rows[:1] and arrived(rows, "1e-1") == rows[1:]
 
 
-def test_every_predictor_has_a_plain_name_of_its_own():
+def test_every_predictor_of_a_row_has_a_sign_and_a_plain_name_of_its_own():
     assert {*NAMES} == {*SIGNS} and len(set(NAMES.values())) == len(NAMES)
-    text = said()
-    assert [name for name in NAMES.values() if name not in text] == []
-
-
-def test_every_predictor_of_a_row_has_a_sign():
     made = {"optimizers": ["descent"], "measured": 6, "horizon": 2, "batch_size": 3, "seed": 0}
     (row,) = rows_of(small(), inputs(4), TARGETS, "mse", **made)
     beside = {f"{kind}_{goal}" for kind in (*FORECASTS, "steps", "rate") for goal in GOALS}
     told = {*SIGNS} - {*FORECASTS, "absolute_after_20"}
     assert {*row} - beside - {"n", "loss", "optimizer", "seed", "rates"} == told
-
-
-def said():
-    cells = [cell.source for cell in jupytext.read(PAGE).cells if cell.cell_type == "markdown"]
-    return " ".join(" ".join(cells).split())
-
-
-def test_the_page_says_what_was_chosen_before_the_trial():
-    text = said()
-    for optimizer, name in {"descent": "gradient descent", "momentum": "momentum", "adam": "Adam"}.items():
-        assert f"**{name}: {NAMES[CHOICE[optimizer]]}**" in text
-    *others, last = (f"the {NAMES[name]}" for name in RIVALS)
-    assert f"against {', '.join(others)} and {last}." in text

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from gnbook.shared.hessian import kernel_change
-from gnbook.when_the_kernel_moves.clusters import CENTRES, three_clusters, with_one
+from gnbook.when_the_kernel_moves.clusters import three_clusters, with_one
 from gnbook.when_the_kernel_moves.descent import descend
 from gnbook.when_the_kernel_moves.frozen import FrozenKernels
 from gnbook.when_the_kernel_moves.heads import Entrywise, Softmax, output_kernel, swish
@@ -16,18 +16,6 @@ from tests.strategies import gaussian
 
 X, Y = three_clusters([0, 1, 2], 12)
 X = with_one(X)
-
-
-def test_the_clusters_are_where_they_should_be():
-    x, y = three_clusters(range(50), 200)
-    assert x.shape == (50, 200, 1) and y.shape == (50, 200, 3)
-    labels = y.argmax(-1)
-    assert torch.allclose(torch.bincount(labels.flatten()) / labels.numel(), torch.tensor(1 / 3), atol=0.02)
-    for label, centre in enumerate(CENTRES):
-        some = x[labels == label]
-        assert abs(some.mean() - centre) < 0.06 and abs(some.std() - 1) < 0.05
-    alone, _ = three_clusters([7], 200)
-    assert torch.equal(alone[0], x[7]) and torch.equal(with_one(x)[..., 1], torch.ones(50, 200))
 
 
 def test_it_ends_below_the_goal_and_measures_start_and_end():

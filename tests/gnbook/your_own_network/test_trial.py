@@ -1,19 +1,9 @@
 """The trial of the guide, on problems whose answer is known."""
 
-import numpy as np
 import pytest
 import torch
-from gnbook.your_own_network import trial
-from gnbook.your_own_network.trial import (
-    FAULTS,
-    checked,
-    first_tries,
-    linear_losses,
-    prepared,
-    rows_of_checks,
-    rows_of_remedies,
-    tiny,
-)
+from gnbook.your_own_network import trainings, trial
+from gnbook.your_own_network.trial import FAULTS, checked, first_tries, linear_losses, rows_of_checks, rows_of_remedies
 from torch import nn
 
 import gnlib
@@ -45,30 +35,15 @@ def test_a_linear_network_stays_with_its_linear_model(linear, raw, labels, loss,
     assert found["early"] == pytest.approx(1, rel=1e-4) and found["left"] < 1
 
 
-def test_the_linear_model_begins_where_the_network_does(linear, raw, labels):
-    linear.double()
-    targets = torch.eye(10, dtype=torch.float64)[labels]
-    losses = linear_losses(linear, raw, targets, "mse", "descent", 1e-4, 3)
-    assert losses[0] == pytest.approx((linear(raw) - targets).square().sum().item() / (2 * len(raw)))
-    assert len(losses) == 4 and (np.diff(losses) < 0).all()
-
-
-def test_inputs_of_the_trial(raw):
-    seen = prepared(raw)
-    assert {inputs for inputs, _ in FAULTS.values()} == set(seen)
-    assert seen["standardised"].mean((0, 2, 3)).abs().max() < 1e-12 and seen["pixels"].max() > 200
-    weight = torch.empty(100, 100)
-    tiny(weight)
-    assert weight.std().item() == pytest.approx(0.02, rel=0.05)
-
-
 def test_rows_of_the_trial(raw, labels, monkeypatch):
     monkeypatch.setattr(
         trial, "makers", lambda seed: {"small": lambda: nn.Sequential(nn.Flatten(), nn.Linear(768, 10))}
     )
+    monkeypatch.setattr(trainings, "MOST", 20)
     rows = [*rows_of_remedies(raw, labels, [0])]
     assert [row["fault"] for row in rows if row["change"] == "nothing"] == ["none", "weights of 0.02"]
     assert [row["fault"] for row in rows] == [*FAULTS]
+    monkeypatch.setattr(trial, "FEW", 4)
     checks = [*rows_of_checks(raw, labels, [0])]
     assert len(checks) == 2 * 2 * 4 and {row["seed"] for row in checks} == {0}
 

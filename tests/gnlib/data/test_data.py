@@ -269,7 +269,7 @@ def test_missing_sample_is_not_replaced_by_other_data(synthetic, tmp_path):
 
 
 @pytest.mark.bad_input
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(where=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
 def test_a_changed_byte_never_changes_the_images_silently(tmp_path, monkeypatch, where, flip):
     genuine = (datasets.SAMPLES / "mnist.npz").read_bytes()

@@ -309,8 +309,8 @@ def rank_in_theory(weights, x):
     return q * (k + r - q)
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_both_ends_and_the_rank_of_60_linear_networks_agree_with_dense_eigenvalues(seed):
+@pytest.mark.parametrize("seed", range(30))
+def test_both_ends_and_the_rank_of_30_linear_networks_agree_with_dense_eigenvalues(seed):
     weights, x = random_case(seed)
     values, rank = spectrum(kronecker_formula(weights, x)), rank_in_theory(weights, x)
     assert values[rank - 1] > 1e-7 * values[0]  # or else the dense eigenvalues are not right to 1e-8

@@ -234,7 +234,7 @@ def rest(matrix, x):
 @both
 def test_residual_errors_bound_the_errors_of_ritz_values(largest):
     second_order = 0
-    for seed in range(500):
+    for seed in range(200):
         matrix, values, ritz, x, residual = ritz_block(seed, largest)
         error = residual_errors(ritz, residual)
         size = torch.linalg.vector_norm(residual, dim=0)
@@ -250,12 +250,12 @@ def test_residual_errors_bound_the_errors_of_ritz_values(largest):
             second_order += 1
             end = values[-1] if largest else values[0]
             assert (end - ritz[0]).abs() / ritz[0] <= error[0] * (1 + 1e-9) + rounding[0]
-    assert second_order > 100
+    assert second_order > 40
 
 
 def test_preconditioned_errors_bound_the_errors_of_ritz_values():
     second_order = 0
-    for seed in range(500):
+    for seed in range(200):
         matrix, values, ritz, x, residual = ritz_block(seed, largest=False)
         random, p = np.random.default_rng(seed), len(matrix)
         root, q = torch.linalg.cholesky(matrix), orthogonal(p, p, seed=seed + 2)
@@ -275,7 +275,7 @@ def test_preconditioned_errors_bound_the_errors_of_ritz_values():
         if error[0] < first[0] and rest(matrix, x)[0] >= ritz[-1] * (1 - first[-1]):
             second_order += 1
             assert 1 - values[0] / ritz[0] <= error[0] * (1 + 1e-9) + rounding[0]
-    assert second_order > 100
+    assert second_order > 40
 
 
 def test_errors_of_second_order_are_squares():

@@ -44,13 +44,13 @@ def assert_gram(matrix, outputs, *, found):
 
 
 @ends
-@pytest.mark.parametrize("outputs", OUTPUTS)
+@pytest.mark.parametrize("outputs", [1, 5])
 def test_gram_ends_where_outputs_are_coupled_strongly_are_right_or_none(lower, upper, outputs):
     assert_gram(with_spectrum(spectrum_of(lower, upper), seed=2), outputs, found=outputs == 1)
 
 
 @pytest.mark.parametrize("least", [1e-2, 1e-7, 1e-11])
-@pytest.mark.parametrize("outputs", OUTPUTS[1:])
+@pytest.mark.parametrize("outputs", [2, 10])
 @pytest.mark.parametrize("coupling", [0.0, 1e-8, 1e-3])
 def test_gram_ends_where_outputs_are_coupled_weakly(outputs, coupling, least):
     n = SIZE // outputs
@@ -122,7 +122,7 @@ def test_gram_ends_of_repeated_blocks(outputs):
     assert_right(result, values[-1], values[0], SIZE)
 
 
-@pytest.mark.parametrize("outputs", OUTPUTS)
+@pytest.mark.parametrize("outputs", [1, 10])
 @pytest.mark.parametrize("lowest", [0.0, 1e-18, -1e-18, -1e-3, -2.0])
 def test_gram_ends_leaves_what_is_not_definite_to_others(outputs, lowest):
     values = np.linspace(1, 2, SIZE)

@@ -1,5 +1,7 @@
 """Kronecker sums: the ends of networks whose spectra are prescribed, right or refused."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -70,17 +72,16 @@ def test_the_error_of_a_smallest_value_allows_for_the_coupling_of_the_outputs():
 LARGE = [method for method in KRONECKER_SUM if method.name != "dense"] + [KRONECKER_SUM[-1]]
 """What there is for operators that are too large to be formed at once."""
 
-DATA = {
-    "white": np.ones(6),
-    "1 to 1e-3": np.logspace(0, -3, 6),
-    "1 to 1e-12": np.logspace(0, -12, 6),
-    "cluster": [1, 0.9, 1.1e-8, 1.05e-8, 1e-8, 1e-8],
+DATA = {  # eigenvalues, and a number of outputs
+    "white": (np.ones(6), 7),
+    "1 to 1e-3": (np.logspace(0, -3, 6), 2),
+    "1 to 1e-12": (np.logspace(0, -12, 6), 7),
+    "cluster": ([1, 0.9, 1.1e-8, 1.05e-8, 1e-8, 1e-8], 2),
 }
 HIDDEN = {"one layer": (), "two layers": (8,), "wide": (9, 12), "square": (6, 6, 6), "narrow": (3, 7, 5)}
 
 
-@pytest.mark.parametrize("outputs", [2, 7])
-@pytest.mark.parametrize("eigenvalues", DATA.values(), ids=DATA.keys())
+@pytest.mark.parametrize("eigenvalues, outputs", DATA.values(), ids=DATA.keys())
 @pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN.keys())
 def test_the_iteration_on_small_networks_agrees_with_fifty_digits(hidden, eigenvalues, outputs):
     second = SecondMoment(orthogonal(6, 6, seed=1), double(eigenvalues))
@@ -151,8 +152,10 @@ PRESCRIBED = [
 ]
 
 
-@pytest.mark.parametrize("data", ["white", "random", "1 to 1e-9", "deficient"])
-@pytest.mark.parametrize("kind", PRESCRIBED)
+@pytest.mark.parametrize(
+    "kind, data",
+    [*product(PRESCRIBED, ["1 to 1e-9", "deficient"]), *product(["few inputs", "bottleneck", "one unit"], ["white"])],
+)
 def test_kronecker_sums_of_prescribed_weights_are_right_or_refused(kind, data):
     random = np.random.default_rng(PRESCRIBED.index(kind))
     weights = prescribed_weights(kind, random)
@@ -160,7 +163,6 @@ def test_kronecker_sums_of_prescribed_weights_are_right_or_refused(kind, data):
     one, basis = torch.ones(d, dtype=torch.float64), orthogonal(d, d, seed=3)
     second = {
         "white": lambda: SecondMoment(basis, one),
-        "random": lambda: SecondMoment.from_data(normal(2 * d, d, seed=4)),
         "1 to 1e-9": lambda: SecondMoment(basis, torch.logspace(0, -9 if d > 1 else 0, d, dtype=torch.float64)),
         "deficient": lambda: SecondMoment.from_data(normal(d - d // 8, d, seed=5)),
     }[data]()
@@ -181,7 +183,7 @@ def test_kronecker_sums_of_prescribed_weights_are_right_or_refused(kind, data):
         assert reference.value > 1e10
 
 
-@pytest.mark.parametrize("seed", [17, 519, 1939, 0, 1, 2])
+@pytest.mark.parametrize("seed", [17, 519, 1939])
 def test_ends_of_diagonal_networks_wherever_they_hide(seed):
     """Every eigenvector is a pair of an output and an input, orthogonal to all but those of the guess."""
     random = np.random.default_rng(seed)

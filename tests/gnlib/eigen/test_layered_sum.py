@@ -227,10 +227,10 @@ def test_on_the_range_of_the_first_layer_the_operator_is_that_of_a_smaller_netwo
     torch.testing.assert_close(restrict_to_first_layer(op).dense(), inside, rtol=0, atol=close)
 
 
-@pytest.mark.parametrize(("width", "depth"), [(50, 20), (100, 40), (20, 10)])
+@pytest.mark.parametrize(("width", "depth"), [(50, 20), (20, 10)])
 def test_a_cluster_of_hundreds_at_the_lower_end(width, depth):
     """The smallest eigenvalue is that of the first factor: the rest of G on the range of the layer adds to it."""
-    d, k = 600, 10
+    d, k = 150, 10
     op = linear_gauss_newton(network(d, [width] * (depth - 1), k), moment(d, scale=2.0))
     result = condition_number(op)
     assert result.rank == k * d
@@ -289,10 +289,10 @@ def test_which_networks_have_a_narrow_first_layer_on_white_data(widths, last, ex
     assert layered_sum.has_narrow_first_layer(Terms(op), Limits()) is expected
 
 
-@pytest.mark.parametrize("depth", [4, 7, 10, 20, 30])
+@pytest.mark.parametrize("depth", [4, 10, 20])
 def test_the_error_allows_for_the_rounding_of_the_first_factor(depth):
     """It is a square, of which the singular values of its root know twice the digits."""
-    op = linear_gauss_newton(weights := network(600, [12] * depth, 10), moment(600))
+    op = linear_gauss_newton(weights := network(200, [12] * depth, 10), moment(200))
     result = condition_number(op)
     exact = torch.linalg.svdvals(torch.linalg.multi_dot(weights[:0:-1]))[-1].item() ** 2
     assert result.resolved is (depth <= 10)

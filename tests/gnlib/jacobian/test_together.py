@@ -18,6 +18,7 @@ RIGHT = {
     "softplus": lambda self, h: functional.softplus(h),
     "average": lambda self, h: functional.avg_pool2d(h.view(-1, 2, 2, M // 4), 2).flatten(1),
     "average, adaptive": lambda self, h: functional.adaptive_avg_pool2d(h.view(-1, 2, 2, M // 4), 2).flatten(1),
+    "difference, quotient": lambda self, h: (h - h.tanh()) / (2 + h.sigmoid()),
     "padded": lambda self, h: functional.pad(h, (1, -1)),
     "identity": lambda self, h: torch.ops.aten.alias(h),
 }

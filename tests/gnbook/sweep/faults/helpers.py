@@ -54,8 +54,6 @@ if misbehave == "die once":
         os.kill(os.getpid(), 9)
 if misbehave == "grow":
     hoard = [bytearray(b"x" * 2**20) for _ in range(2**14)]
-if misbehave == "write":
-    print("x" * 2**22)
 rows.record({"step": step, "value": case / 7 + step, "odd": bool(case % 2)} for step in range(2))
 """
 

@@ -1,10 +1,7 @@
 """What goes wrong in a run stays in that run; what is wrong with a sweep is said before anything runs."""
 
-import contextlib
 import json
 import os
-import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -44,35 +41,6 @@ def test_runs_that_raise_hang_die_or_grow_fail_alone_and_are_kept(make_sweep):
 
 def failures(sweep):
     return [(path.parent, json.loads(path.read_text())) for path in (sweep.out / "failed").glob("*/run.json")]
-
-
-@contextlib.contextmanager
-def small_disk(path, size):
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path]
-    if not shutil.which("mount") or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("this user cannot mount a small disk")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", path], check=True)
-
-
-def test_a_full_disk_fails_the_run_that_fills_it_and_no_other(make_sweep):
-    sweep = make_sweep({"zip": {"case": [0, 1, 2], "misbehave": ["", "write", ""]}}, workers=1)
-    with small_disk(sweep.out, "1m"):
-        said = sweep.run(status=1)
-        assert "3 cases: 0 done before, 2 done now, 1 failed" in said
-        assert "No space left on device" in said
-        assert list(sweep.results().case.unique()) == [0, 2]
-
-
-def test_a_second_driver_on_the_same_folder_says_so_and_stops(make_sweep):
-    sweep = make_sweep({"cases": {"slow": {"misbehave": "hang"}}}, workers=1)
-    first = sweep.start()
-    wait_until(lambda: sweep.executed, "the first sweep is at work", first)
-    assert f"Another sweep is at work in {sweep.out} (process {first.pid} on " in sweep.run(status=2)
-    assert first.poll() is None
 
 
 CONNECT = """
@@ -131,31 +99,3 @@ def test_a_cluster_gives_the_same_table_as_this_machine(cluster, make_sweep):
     here.run()
     assert "3 cases: 0 done before, 3 done now, 0 failed" in there.run("--scheduler", cluster)
     pandas.testing.assert_frame_equal(there.results(), here.results(), check_exact=True)
-
-
-def test_another_dask_on_this_machine_is_no_concern(make_sweep):
-    with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", 8787)):  # or something else is there already
-        said = make_sweep({"product": {"case": [0]}}).run()
-    assert "1 done now" in said
-    assert "Warning" not in said
-
-
-def test_the_second_start_of_a_thousand_cases_takes_two_seconds_more_than_that_of_one(make_sweep):
-    sweep = make_sweep({"product": {"case": [0]}})
-    sweep.run()
-
-    def again(cases):
-        """Return the processor's time, which on a machine with nothing else to do is the time that it takes."""
-        with sweep.start() as process:
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            assert f"{cases} cases: {cases} done before, 0 done now, 0 failed" in process.stdout.read()
-        return usage.ru_utime + usage.ru_stime
-
-    one = again(1)
-    (done,) = (sweep.out / "runs").iterdir()
-    sweep.grid.write_text(json.dumps({"product": {"case": {"seeds": 1000}}}))
-    for name in re.findall(r"to do +(\w+) case=", sweep.run("--dry-run")):
-        shutil.copytree(done, done.with_name(name))
-    assert again(1000) < one + 2
-    assert len(sweep.results()) == 2000
