@@ -8,7 +8,7 @@ INSTALLED := .venv/.installed
 # Threads, and the checks of shapes, are set by tests/conftest.py: a bare `pytest` does the same, in one process.
 PYTEST := $(BIN)/pytest
 # Of single tests a worker that has nothing left to do takes some from the other; notebooks stay whole, and pages.
-SHARED := $(PYTEST) -n 2 --dist worksteal
+SHARED := $(PYTEST) -n 2 --dist worksteal $(if $(ALL),-m 'not full_size')
 WHOLE := $(PYTEST) -n 2 --dist loadscope
 GROUPED := $(PYTEST) -n 2 --dist loadgroup
 REPORT = --junit-xml=_build/tests/$(1).xml
@@ -27,10 +27,10 @@ book: $(INSTALLED)  ## render the site to _build/html from kept outputs; pages t
 	$(BIN)/jupyter-book build --all -W -n --keep-going .
 
 check: lint  ## what to run while working: style, types, the quick tests of gnlib; two minutes on two cores
-	$(SHARED) -m 'not slow' tests/gnlib
+	$(SHARED) -m 'not slow and not nightly' tests/gnlib
 
 # The two halves run side by side, so that one computes while the other waits, and both to their end if one fails.
-test: $(INSTALLED) lint  ## all tests, and the notebooks that changed since they were kept; ALL=1 all notebooks
+test: $(INSTALLED) lint  ## all tests, and the notebooks that changed since they were kept; ALL=1 the nightly tests and all notebooks
 	rm -rf _build/tests
 	$(MAKE) --jobs=2 --keep-going library pages
 	@$(BIN)/python -m tests.totals _build/tests/*.xml

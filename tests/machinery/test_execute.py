@@ -139,6 +139,7 @@ def nbval(tree, *options):
     return done.returncode, done.stdout
 
 
+@pytest.mark.nightly
 def test_nbval_executes_what_has_changed_in_its_tree_and_the_book_does_not_execute_it_again(tree):
     """Another `gnlib` comes first on the path, as an editable installation of another clone might."""
     where = "import gnbook\nprint(*(pathlib.Path(m.__file__).parent.parent.name for m in (gnlib, gnbook)))"
@@ -164,6 +165,7 @@ def test_nbval_executes_what_has_changed_in_its_tree_and_the_book_does_not_execu
     assert records(tree)[0].data["execution_seconds"] > 0
 
 
+@pytest.mark.nightly
 def test_nbval_compares_numbers_as_numbers_and_the_book_shows_those_that_were_kept(tree):
     number = "# {}\nprint('steps:', open('../number').read())"  # a file that no digest knows
     write(tree, "notebooks/a.md", f":tags: [nbval-check-output]\n\n{number}")
@@ -192,6 +194,7 @@ def test_only_chapters_that_changed_are_executed_unless_all_are_asked_for(tree):
     assert sorted(log(tree)) == ["a", "a", "a", "b", "b"]
 
 
+@pytest.mark.nightly
 def test_a_page_cut_off_in_the_cache_is_executed_again(tree):
     write(tree, "notebooks/a.md", LOGGED.format("a"))
     execute(tree, "--cache")
@@ -203,6 +206,7 @@ def test_a_page_cut_off_in_the_cache_is_executed_again(tree):
     assert log(tree) == ["a", "a", "a"]
 
 
+@pytest.mark.nightly
 def test_two_are_executed_at_a_time_the_longest_first_and_a_new_one_before_it(tree):
     last = [("short", 100), ("middle", 2), ("long", 3), ("short", 1)]
     for count, (name, seconds) in enumerate(last):
@@ -245,7 +249,7 @@ def test_an_error_names_the_page_and_the_cell_and_the_others_are_finished(tree):
     assert [Path(record.uri).stem for record in records(tree)] == ["e"]
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stop", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
 def test_stopped_it_leaves_no_kernel_and_nothing_half_written(tree, stop):
     for name in "ab":
         write(tree, f"notebooks/{name}.md", LOGGED.format(name), "import time\ntime.sleep(600)")

@@ -95,7 +95,9 @@ print(peak() - before)
 """
 
 
-@pytest.mark.parametrize("width, kernel, n, memory", [(16, 3, 20, 0.125), (32, 7, 6, 0.2)])
+@pytest.mark.parametrize(
+    "width, kernel, n, memory", [(16, 3, 20, 0.125), pytest.param(32, 7, 6, 0.2, marks=pytest.mark.nightly)]
+)
 def test_memory_is_honoured(width, kernel, n, memory):
     code = PEAK.format(width=width, kernel=kernel, n=n, memory=memory)
     run = subprocess.run(

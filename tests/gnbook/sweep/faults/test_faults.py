@@ -12,6 +12,7 @@ import pytest
 from tests.gnbook.sweep.faults.helpers import PATIENCE, family, gone, wait_until
 
 
+@pytest.mark.nightly
 def test_runs_that_raise_hang_die_or_grow_fail_alone_and_are_kept(make_sweep):
     faults = ["", "raise", "hang", "die", "die once", "grow", ""]
     grid = {"zip": {"case": list(range(len(faults))), "misbehave": faults}}
@@ -54,6 +55,7 @@ except OSError as error:
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("listens", [False, True])
 def test_a_scheduler_that_does_not_answer_is_an_error(listens, make_sweep):
     sweep = make_sweep({"product": {"case": [0]}})
@@ -91,6 +93,7 @@ def cluster(tmp_path):
         wait_until(lambda: gone(everything), "the cluster ends")
 
 
+@pytest.mark.nightly
 def test_a_cluster_gives_the_same_table_as_this_machine(cluster, make_sweep):
     import pandas
 

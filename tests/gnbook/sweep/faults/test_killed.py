@@ -37,6 +37,7 @@ def in_the_middle(sweep, process):
     wait_until(lambda: len(sweep.finished) >= 2 and kernels(process), "two runs finish and one goes on", process)
 
 
+@pytest.mark.nightly
 def test_a_killed_driver_leaves_no_process_and_the_next_start_does_what_is_missing(sweep, undisturbed):
     driver = sweep.start()
     in_the_middle(sweep, driver)
@@ -58,6 +59,7 @@ def test_a_killed_driver_leaves_no_process_and_the_next_start_does_what_is_missi
     assert_same_table(sweep, undisturbed)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("whom", [busy_workers, kernels])
 def test_a_killed_worker_or_kernel_costs_one_run_which_is_done_again(whom, sweep, undisturbed):
     driver = sweep.start()
@@ -74,7 +76,7 @@ def test_a_killed_worker_or_kernel_costs_one_run_which_is_done_again(whom, sweep
     assert_same_table(sweep, undisturbed)
 
 
-@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("which", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
 def test_an_interrupted_sweep_says_so_and_keeps_what_is_done(which, sweep):
     driver = sweep.start()
     in_the_middle(sweep, driver)

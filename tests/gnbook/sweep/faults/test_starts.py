@@ -117,6 +117,7 @@ def test_on_a_busy_machine_a_kernel_may_take_longer_to_answer(monkeypatch):
         assert module._patience() == patience
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("fault", "how"),
     [
