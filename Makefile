@@ -7,10 +7,11 @@ INSTALLED := .venv/.installed
 
 # Threads, and the checks of shapes, are set by tests/conftest.py: a bare `pytest` does the same, in one process.
 PYTEST := $(BIN)/pytest
+NIGHTLY := $(if $(ALL),-m 'not full_size')
 # Of single tests a worker that has nothing left to do takes some from the other; notebooks stay whole, and pages.
-SHARED := $(PYTEST) -n 2 --dist worksteal $(if $(ALL),-m 'not full_size')
+SHARED := $(PYTEST) -n 2 --dist worksteal $(NIGHTLY)
 WHOLE := $(PYTEST) -n 2 --dist loadscope
-GROUPED := $(PYTEST) -n 2 --dist loadgroup
+GROUPED := $(PYTEST) -n 2 --dist loadgroup $(NIGHTLY)
 REPORT = --junit-xml=_build/tests/$(1).xml
 # All that is started here runs the code of this tree, whatever is installed in the environment.
 export PYTHONPATH := $(CURDIR):$(CURDIR)/book$(addprefix :,$(PYTHONPATH))

@@ -52,14 +52,18 @@ needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not in
 CHAPTERS = [page for page in PAGES if page.parent.name == "notebooks"]
 
 
-def each(pages):
+def each(pages, nightly=()):
     """Run a test on each of these pages, all tests of a page in one process, which opens it once."""
-    group = pytest.mark.xdist_group
-    params = [pytest.param(page, marks=group(page.stem), id=str(page.relative_to(SITE))) for page in pages]
+    group, night = pytest.mark.xdist_group, pytest.mark.nightly
+    params = [
+        pytest.param(page, marks=[group(page.stem), *[night] * (page in nightly)], id=str(page.relative_to(SITE)))
+        for page in pages
+    ]
     return pytest.mark.parametrize("page", params)
 
 
 each_chapter, each_page = each(CHAPTERS), each(PAGES)
+each_opened = each(PAGES, nightly={*PAGES} - {*CHAPTERS, SITE / "index.html"})  # ten seconds a page
 
 
 @cache
@@ -171,14 +175,14 @@ def test_no_link_to_colab_before_there_is_an_address(page):
 
 
 @needs_chromium
-@each_page
+@each_opened
 def test_it_opens_without_a_script_error(page):
     _, console = opened(page)
     assert console == []
 
 
 @needs_chromium
-@each_page
+@each_opened
 def test_every_formula_is_typeset(page):
     dom, _ = opened(page)
     formulas = dom.select(".math")
@@ -189,14 +193,14 @@ def test_every_formula_is_typeset(page):
 
 
 @needs_chromium
-@each_page
+@each_opened
 def test_formulas_and_printed_lines_are_as_wide_as_their_box(page):
     dom, _ = opened(page)
     assert [box.get_text()[:60] for box in dom.select("[data-wide]")] == []
 
 
 @needs_chromium
-@each_page
+@each_opened
 def test_it_takes_nothing_from_the_network(page):
     dom, _ = opened(page)
     parts = dom.select("script[src], img[src], iframe[src], link[href]:not([rel=canonical])")
