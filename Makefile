@@ -40,13 +40,13 @@ library: $(INSTALLED)  ## the first half of `make test`: the tests of gnlib, gnb
 	$(SHARED) $(call REPORT,1-library) tests --ignore=tests/site --ignore=tests/colab
 
 # The book renders kept outputs, and of notebooks that changed what their tests have executed.
-pages: $(INSTALLED)  ## the second half: notebooks (ALL=1 all), the book, and the tests of the site and of Colab
+pages: $(INSTALLED)  ## the second half: notebooks (ALL=1 all), the book, the tests of the site, and with ALL=1 of Colab
 	$(WHOLE) $(call REPORT,2-notebooks) --nbval-lax --nbval-kernel-startup-timeout=600 $(if $(ALL),--unchanged) notebooks
 	$(MAKE) book
 	$(GROUPED) $(call REPORT,3-site) tests/colab tests/site
 
 colab: $(INSTALLED)  ## the first cells of the notebooks, and a whole notebook, as Colab runs them
-	$(PYTEST) tests/colab
+	$(PYTEST) -m 'not full_size' tests/colab
 
 # The sizes that take minutes, in order to be timed, on a machine that has nothing else to do.
 bench: $(INSTALLED)  ## time the library beside the alternatives, at full sizes

@@ -16,7 +16,7 @@ from gnbook.results import kept
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("colab")]  # they share what they install
+pytestmark = [pytest.mark.nightly, pytest.mark.slow, pytest.mark.xdist_group("colab")]  # they share what they install
 
 
 def run(*command, cwd):
