@@ -88,6 +88,7 @@ def test_a_perfect_fit_has_no_matrix():
         _ = Problem(net, torch.eye(2), torch.tensor([0, 1]), loss="cross_entropy").condition
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [pytest.param("mse", marks=pytest.mark.nightly), "cross_entropy"])
 def test_layers_ask_for_no_more_memory_than_the_condition_number(loss):
     """Eight layers of few parameters: one matrix for each would not fit."""

@@ -3,6 +3,7 @@
 import gc
 import warnings
 
+import pytest
 import torch
 from torch import nn
 
@@ -32,6 +33,7 @@ def tensors_alive():
         return sum(type(found) in (torch.Tensor, nn.Parameter) for found in gc.get_objects())
 
 
+@pytest.mark.slow
 def test_no_tensor_is_left_behind():
     torch.manual_seed(0)
     modules = [nn.Sequential(*layers, nn.Linear(7, OUTPUTS)).double() for layers in LAYERS.values()]

@@ -32,6 +32,7 @@ def test_result_does_not_depend_on_memory(memory):
     assert_gram(gram_matrix(net, x, memory=memory), jacobian, n, 1e-12)
 
 
+@pytest.mark.slow
 def test_many_rows():
     """More rows than a tile of the Gram matrix."""
     make, data = lambda: nn.Sequential(nn.Linear(5, 3), nn.Tanh(), nn.Linear(3, 6)), vector(5)
@@ -95,6 +96,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "width, kernel, n, memory", [(16, 3, 20, 0.125), pytest.param(32, 7, 6, 0.2, marks=pytest.mark.nightly)]
 )
