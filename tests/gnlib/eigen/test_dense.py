@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gnlib import condition_number
-from gnlib.eigen.dense import dense_ends, graded_ends, singular_value_ends
+from gnlib.eigen.dense import dense_ends, ends_of, graded_ends, singular_value_ends
 from tests.gnlib.eigen.helpers import EPS, SCALES, SIZE, assert_ends, assert_right, double, ends, spectrum_of
 from tests.oracles import mp_spectrum, normal, orthogonal, with_spectrum
 
@@ -231,3 +231,15 @@ def test_the_gap_tells_what_counts_as_zero():
 def test_a_factor_that_is_nothing_is_refused(parts, message):
     with pytest.raises(ValueError, match=message):
         singular_value_ends(parts)
+
+
+def test_the_rounding_of_a_matrix_moves_its_smallest_eigenvalue_by_as_much_as_the_error_says():
+    """Weyl: every eigenvalue moves by at most the norm of what is added; a multiple of the identity moves all by it."""
+    matrix, rounding = torch.diag(torch.tensor([1e-6, 1e-3, 1.0]).double()), 1e-12
+    exact, rounded = (
+        ends_of(torch.linalg.eigvalsh(m), rounding=rounding, method="by hand")
+        for m in (matrix, matrix - rounding * torch.eye(3))
+    )
+    plain = ends_of(torch.linalg.eigvalsh(matrix), method="by hand")
+    moved = 1 - rounded.smallest / exact.smallest
+    assert exact.residual - plain.residual == pytest.approx(moved, rel=1e-3) == pytest.approx(1e-6, rel=1e-3)
