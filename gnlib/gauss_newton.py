@@ -206,7 +206,7 @@ class GaussNewton:
     def operator(self) -> GramOperator:
         r"""Return :math:`\frac1n R^\top J J^\top R` by its products with vectors, for more outputs than fit.
 
-        A product takes a backward and a forward pass. The smallest eigenvalue cannot be had that way: without a
+        A product takes three backward passes. The smallest eigenvalue cannot be had that way: without a
         preconditioner an iteration takes as many steps as there are eigenvalues.
         """
         problem = self._unchanged()

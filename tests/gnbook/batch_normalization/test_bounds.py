@@ -8,7 +8,7 @@ from gnbook.batch_normalization.bounds import batch_norm_bound, batch_norm_limit
 from gnbook.batch_normalization.gauss_newton import batch_norm_gauss_newton
 
 from gnlib import SecondMoment, condition_number
-from tests.hidden_layers import case
+from tests.gnbook.hidden_layers import case
 from tests.oracles import normal, spectrum
 
 epsilons = pytest.mark.parametrize("eps", [0.0, 1e-5, 2.0])

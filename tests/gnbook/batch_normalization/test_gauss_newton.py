@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from gnlib import GaussNewton, condition_number
-from tests.hidden_layers import GOOD, case, shapes, special
+from tests.gnbook.hidden_layers import GOOD, case, shapes, special
 from tests.oracles import assert_same_nonzero_spectrum, autograd_gram, network, normal, orthogonal, spectrum
 
 LAYERS = ["plain", "fixed scale and shift", "affine", "affine at its start", "scales of zero", "shifts of zero"]

@@ -6,7 +6,7 @@ from gnbook.batch_normalization.gauss_newton import batch_norm_gram
 from hypothesis import assume, given, settings
 from torch.nn import functional
 
-from tests.hidden_layers import (
+from tests.gnbook.hidden_layers import (
     assert_equal_to,
     assert_follows_the_order_of_samples_outputs_and_units,
     assert_takes_single_precision_and_parameters,

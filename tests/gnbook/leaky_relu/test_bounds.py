@@ -8,7 +8,7 @@ import scipy
 import torch
 from gnbook.leaky_relu.bounds import leaky_relu_ends, wide_leaky_relu_kernel, zhao_lemma_4
 
-from tests.hidden_layers import GOOD, X
+from tests.gnbook.hidden_layers import GOOD, X
 from tests.oracles import network, normal, samples
 
 any_slopes = pytest.mark.parametrize("slope", [0.0, 0.01, 0.5, 1.0, -0.7, 2.0])

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from tests.hidden_layers import (
+from tests.gnbook.hidden_layers import (
     GOOD,
     X,
     assert_equal_to,
