@@ -122,7 +122,7 @@ def checked(
     how = {"loss": LOSSES[loss], "optimizer": OPTIMIZERS[optimizer], "rate": rate}
     soon, last = (train(network, x.float(), targets, most=most, **how) for most in (EARLY, steps))
     there = len(soon.losses) > EARLY and math.isfinite(soon.losses[-1])
-    ratio = last.losses[-1] / modelled[-1]
+    ratio = last.losses[-1] / modelled[-1] if modelled[-1] else math.inf  # where rounding alone is left
     arrives = math.isfinite(ratio) and len(last.losses) > steps
     return {
         "rate": rate,
