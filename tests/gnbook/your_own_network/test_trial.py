@@ -35,6 +35,12 @@ def test_a_linear_network_stays_with_its_linear_model(linear, raw, labels, loss,
     assert found["early"] == pytest.approx(1, rel=1e-4) and found["left"] < 1
 
 
+def test_a_linear_model_with_nothing_left_is_no_divisor(linear, raw, labels, monkeypatch):
+    monkeypatch.setattr(trial, "linear_losses", lambda *_: [1.0] * 40 + [0.0])
+    found = checked(linear, raw[:8], labels[:8], "mse", "descent", steps=40)
+    assert found["off"] is None and found["left"] is None
+
+
 def test_rows_of_the_trial(raw, labels, monkeypatch):
     monkeypatch.setattr(
         trial, "makers", lambda seed: {"small": lambda: nn.Sequential(nn.Flatten(), nn.Linear(768, 10))}
