@@ -2,13 +2,13 @@
 
 import pickle
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -99,10 +99,10 @@ class Downcasts(TorchDispatchMode):
 
 
 class Generators:
-    """The generators of random numbers: those of torch, NumPy and Python, and those that a module holds."""
+    """The generators of random numbers: those of torch, NumPy and Python, and those among the attributes given."""
 
-    def __init__(self, module: nn.Module, device: torch.device) -> None:
-        held = {id(v): v for m in module.modules() for v in vars(m).values() if isinstance(v, GENERATORS)}
+    def __init__(self, attributes: Iterable[Any], device: torch.device) -> None:
+        held = {id(value): value for value in attributes if isinstance(value, GENERATORS)}
         self._known = [torch.default_generator, np.random, random, *held.values()]
         if device.type == "cuda":
             self._known.append(torch.cuda.default_generators[device.index])
@@ -127,7 +127,7 @@ class Generators:
         return [_state(generator) for generator in self._known]
 
     def advance(self) -> None:
-        """Put those that are not held by the module into other states."""
+        """Put those that are not among the attributes into other states."""
         np.random.random()  # noqa: NPY002
         random.random()
         for generator in self._known:

@@ -61,7 +61,7 @@ def network_of(
         parameters={name: p for name, p in double.items() if named[name].requires_grad},
         frozen={name: p for name, p in double.items() if not named[name].requires_grad},
         buffers=buffers,
-        generators=Generators(module, samples.device),
+        generators=Generators((value for m in module.modules() for value in vars(m).values()), samples.device),
         copied=copied + 2 * sum(b.nbytes for b in buffers.values()),
     )
     return Network(**vars(function), **vars(try_function(function, memory)))
