@@ -17,10 +17,10 @@ REPORT = --junit-xml=_build/tests/$(1).xml
 export PYTHONPATH := $(CURDIR):$(CURDIR)/book$(addprefix :,$(PYTHONPATH))
 
 .DEFAULT_GOAL := help
-.PHONY: help book pdf check test library pages colab bench sweep lint notebooks numbers serve address clean
+.PHONY: help book pdf check test library pages colab architectures bench sweep lint notebooks numbers serve address clean
 
 help:  ## list this
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 book: $(INSTALLED)  ## render the site to _build/html from kept outputs; pages that changed are executed
 	rm -rf _build/html
@@ -47,6 +47,11 @@ pages: $(INSTALLED)  ## the second half: notebooks (ALL=1 all), the book, the te
 
 colab: $(INSTALLED)  ## the first cells of the notebooks, and a whole notebook, as Colab runs them
 	$(PYTEST) -m 'not full_size' tests/colab
+
+architectures: $(INSTALLED)  ## networks of other libraries, which it installs, against automatic differentiation
+	$(BIN)/pip install --constraint constraints.txt transformers torchdiffeq torch_geometric nflows vit-pytorch \
+		g-mlp-pytorch perceiver-pytorch siren-pytorch performer-pytorch linformer
+	$(PYTEST) -m nightly tests/gnlib/test_architectures.py
 
 # The sizes that take minutes, in order to be timed, on a machine that has nothing else to do.
 bench: $(INSTALLED)  ## time the library beside the alternatives, at full sizes

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -9,13 +10,15 @@ from torch import Tensor
 EPS = torch.finfo(torch.float64).eps
 """Relative rounding of double precision."""
 
+SYMMETRIC_UP_TO = 1e-10  # difference from the transpose that counts as rounding, relative to the largest entry
 REPAIR = "the weights or the data are too large, or of a sign that the network cannot take."
 SAME_UP_TO = 1e-8  # relative difference above which outputs are not the same
 SMALL = 1e-4  # of the largest output; differences of a smaller output are relative to that size, not to its own
+ROUNDING = 1e-11  # of an output, which may be lost on the way to it
 
 
-def as_float64(array: Tensor, name: str) -> Tensor:
-    """Return a real, finite tensor in double precision, or raise an error that names it.
+def as_float64(array: Tensor, name: str, *, infinite: bool = False) -> Tensor:
+    """Return a real tensor in double precision, finite unless that is not asked for, or raise an error that names it.
 
     Single precision resolves condition numbers up to about 1e7 only, so everything in gnlib is computed in double
     precision whatever the precision of the input.
@@ -23,12 +26,22 @@ def as_float64(array: Tensor, name: str) -> Tensor:
     if not isinstance(array, Tensor):
         kind = type(array).__name__
         raise TypeError(f"{name} is of type {kind}; pass a torch tensor (torch.as_tensor converts NumPy arrays).")
+    kinds = {
+        "sparse": not array.is_nested and array.layout is not torch.strided,
+        "nested": array.is_nested,
+        "quantised": array.is_quantized,
+        "masked, and its mask would be ignored": isinstance(array, torch.masked.MaskedTensor),
+        "on the meta device, without values": array.is_meta,
+    }
+    if kind := next((kind for kind, holds in kinds.items() if holds), None):
+        raise TypeError(f"{name} is {kind}; pass a dense tensor of the values that are meant.")
     if array.is_complex():
         raise TypeError(f"{name} is complex ({array.dtype}); gnlib works with real matrices.")
     if array.numel() == 0:
         raise ValueError(f"{name} is empty (shape {tuple(array.shape)}); every dimension must be at least 1.")
     array = array.detach().to(torch.float64)
-    if not torch.isfinite(torch.stack(torch.aminmax(array))).all():  # without temporaries of its size
+    ends = torch.stack(torch.aminmax(array))  # without temporaries of its size
+    if ends.isnan().any() or (not infinite and ends.isinf().any()):
         bad = int((~torch.isfinite(array)).sum())
         raise ValueError(f"{name} has {bad} entries that are NaN or infinite; remove or repair them first.")
     return array
@@ -42,8 +55,27 @@ def as_samples(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     return x
 
 
+def as_matrix(matrix: Float[Tensor, "d d"] | np.ndarray, name: str) -> tuple[Float[Tensor, "d d"], float]:
+    """Return a symmetric matrix of torch or NumPy in double precision, and the rounding of the type that it has."""
+    if np.ma.is_masked(matrix):
+        raise TypeError(
+            f"{name} is a masked array, and its mask would be ignored; pass the rows and columns that are meant."
+        )
+    if isinstance(matrix, np.ndarray):
+        matrix = torch.as_tensor(matrix.astype(np.float64) if matrix.dtype == np.longdouble else matrix)
+    symmetric = as_symmetric(matrix, name)
+    return symmetric, rounding_of(matrix.dtype)
+
+
+def rounding_of(dtype: torch.dtype) -> float:
+    """Return the relative rounding of a type that is coarser than double precision, and 0 for all others."""
+    eps = torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+    return eps if eps > EPS else 0.0
+
+
 def as_symmetric(matrix: Float[Tensor, "d d"], name: str) -> Float[Tensor, "d d"]:
     """Return a square symmetric matrix in double precision, free of the rounding in its antisymmetric part."""
+    rounding = max(SYMMETRIC_UP_TO, 10 * rounding_of(matrix.dtype)) if isinstance(matrix, Tensor) else 0.0
     matrix = as_float64(matrix, name)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"{name} has shape {tuple(matrix.shape)}; a square matrix was expected.")
@@ -52,7 +84,7 @@ def as_symmetric(matrix: Float[Tensor, "d d"], name: str) -> Float[Tensor, "d d"
     difference = matrix.mT.clone(memory_format=torch.contiguous_format)  # faster than sums across
     difference -= matrix
     largest, asymmetry = (torch.stack(torch.aminmax(m)).abs().max() for m in (matrix, difference))
-    if asymmetry > 1e-10 * largest:
+    if asymmetry > rounding * largest:
         raise ValueError(
             f"{name} is not symmetric: entries differ from those of its transpose by up to {asymmetry:.1e}; "
             "an eigenvalue routine for symmetric matrices would silently read one triangle only."
@@ -112,8 +144,28 @@ def as_outputs(y: object, n: int) -> Float[Tensor, "n k"]:
     return y
 
 
-def agree(a: Tensor, b: Tensor, tolerance: float = SAME_UP_TO) -> bool:
-    """Whether outputs are the same, each relative to its size; NaN and infinite ones have to be equal."""
-    size = torch.nan_to_num(b, 0, 0, 0).abs().amax(0)
-    close = (a - b).abs() <= tolerance * size.clamp_min(SMALL * size.max())
+def agree(a: Float[Tensor, "n k"], b: Float[Tensor, "n k"], tolerance: float = SAME_UP_TO) -> bool:
+    """Whether outputs are the same, each relative to how it varies; NaN and infinite ones have to be equal."""
+    close = (a - b).abs() <= allowance(b, tolerance)
     return bool((close | (a == b) | (a.isnan() & b.isnan())).all())
+
+
+def allowance(y: Float[Tensor, "n k"], tolerance: float = SAME_UP_TO) -> Float[Tensor, " k"]:
+    """Return how much outputs that count as the same may differ, relative to how they vary.
+
+    Relative to their size a large mean would hide all differences.
+    """
+    finite = torch.nan_to_num(y, 0, 0, 0)
+    spread, size = (finite - finite.mean(0)).abs().amax(0), finite.abs().amax(0)
+    return tolerance * spread.clamp_min(SMALL * spread.max()) + ROUNDING * size.clamp_min(SMALL * size.max())
+
+
+def agree_in_parts(
+    a: Sequence[Tensor], b: Sequence[Tensor], sizes: Sequence[float], tolerance: float = SAME_UP_TO
+) -> bool:
+    """Whether the parts of two gradients are the same, relative to sizes of what they are sums of; or not finite."""
+    largest = max(sizes)
+    return all(
+        float((x - y).abs().max()) <= tolerance * max(size, SMALL * largest) or not torch.isfinite(y).all()
+        for x, y, size in zip(a, b, sizes, strict=True)
+    )

@@ -6,11 +6,10 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gnlib.checks import as_symmetric
+from gnlib.checks import as_matrix, rounding_of
 from gnlib.diagnosis.report import Report
 from gnlib.eigen.gram import Gram
 from gnlib.eigen.kronecker_sum import Terms
@@ -105,10 +104,12 @@ def condition_number(
             ends = problem.ends_by(method, limits)
         case KroneckerSum():
             _refuse(operand, of_network | of_matrix)
-            ends = find_ends(Terms(operand), KRONECKER_SUM, limits, method)
+            ends = find_ends(Terms(operand), KRONECKER_SUM, limits, method).with_rounding(rounding_of(operand.dtype))
+            ends = replace(ends, residual=ends.residual + operand.error)
         case Tensor() | np.ndarray():
             _refuse(operand, of_network, *of_matrix)
-            ends = find_ends(_as_gram(operand, outputs, rank), GRAM, limits, method)
+            gram = _as_gram(operand, outputs, rank)
+            ends = find_ends(gram, GRAM, limits, method).with_rounding(gram.rounding)
         case SymmetricOperator():
             raise TypeError(
                 "The operand is known by its products with vectors, which its smallest eigenvalue cannot be had from; "
@@ -149,10 +150,10 @@ def report(
 
 
 def _as_gram(matrix: Tensor | np.ndarray, outputs: int, rank: int | None) -> Gram:
-    matrix = as_symmetric(torch.as_tensor(matrix) if isinstance(matrix, np.ndarray) else matrix, "The matrix")
-    if outputs < 1 or len(matrix) % outputs:
-        raise ValueError(f"outputs is {outputs}; it must divide the size of the matrix, {len(matrix)}.")
-    return Gram(matrix, outputs, rank)
+    symmetric, rounding = as_matrix(matrix, "The matrix")
+    if outputs < 1 or len(symmetric) % outputs:
+        raise ValueError(f"outputs is {outputs}; it must divide the size of the matrix, {len(symmetric)}.")
+    return Gram(symmetric, outputs, rank, rounding)
 
 
 def _refuse(operand: object, given: dict[str, bool], *takes: str) -> None:

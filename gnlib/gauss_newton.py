@@ -21,7 +21,8 @@ from gnlib.diagnosis.culprits import Culprits, culprits_of
 from gnlib.diagnosis.forecast import Forecast, forecast_of
 from gnlib.diagnosis.rates import StableRate, stable_rate_of
 from gnlib.diagnosis.report import Report, report_on
-from gnlib.eigen.davidson import ExtremePair, largest_eigenvalue
+from gnlib.eigen.davidson import ExtremePair
+from gnlib.eigen.largest import largest_eigenvalue
 from gnlib.eigen.result import ConditionNumber, Limits
 from gnlib.jacobian.gram import blocks_of
 from gnlib.jacobian.inputs import Inputs
@@ -88,7 +89,8 @@ class GaussNewton:
     Notes
     -----
     A trial with the given parameters, and with others near them, tells whether the function is random and whether
-    samples depend on each other; for it all samples go through the network four times.
+    samples depend on each other, by outputs and by gradients; for it all samples go through the network four times,
+    forward and backward. The outputs of all passes that a matrix is made in are compared with those of the trial.
 
     Gradients by the weights of linear maps, convolutions, embeddings, normalisations and the projections of attention
     are products of features and gradients, from which their part of the matrix is made in the way that takes fewer
@@ -273,16 +275,17 @@ class GaussNewton:
 
         It is 2 over the largest eigenvalue for gradient descent and :math:`2 (1 + \beta)` over it with momentum
         (:class:`gnlib.diagnosis.descent.Rule`); for Adam with :math:`\beta_1 = 0.9` it is 38 over the largest
-        eigenvalue of :math:`P^{-1} G`, with the factors P that it divides by. Its own state makes P; before its first
-        step P is the root of the diagonal of G, of the size of the gradient, which takes `y`.
+        eigenvalue of :math:`P^{-1} G`, with the factors P that it divides by. Of several groups it is the rate of the
+        first, the others in proportion. Its own state makes P; before its first
+        step P is the root of the diagonal of G, of the size of the gradient, which takes `y`. With `y` it is at most a
+        sixth of the rate at which the first step, of that size in each parameter, makes the loss ten times larger.
 
         Raises
         ------
         TypeError
             An optimiser of another kind.
         ValueError
-            An optimiser of other parameters, of several rates or with settings that are left out here, or without a
-            state where `y` is missing.
+            An optimiser of other parameters, or without a state where `y` is missing.
 
         References
         ----------
@@ -298,17 +301,22 @@ class GaussNewton:
         """
         return stable_rate_of(self._unchanged(), self._optimizer)
 
-    def forecast(self, *, rate: float | None = None, steps: int = 1000, after: int = 0) -> Forecast:
+    def forecast(
+        self, *, rate: float | None = None, steps: int = 1000, after: int = 0, budget: float | None = None
+    ) -> Forecast:
         r"""Return the loss curve of full-batch training, as the network linearised where it stands would have it.
 
         The outputs of a linear model follow :math:`f_{t+1} = f_t - \eta K g(f_t)`, with its kernel
         :math:`K = \frac1n J J^\top` and the gradient g of the loss by the outputs: for the squared error each
         eigenvector of K by itself, for others with the loss as it is. Of an optimiser that multiplies each parameter
         by a factor of its own, :math:`P^{-1}`, the kernel is :math:`\frac1n J P^{-1} J^\top`, with P as it is now.
+        Weight decay, of SGD and of AdamW, and groups of parameters with settings of their own are followed too.
 
-        How far it is to be trusted costs no training: the linear model says where the parameters will be,
-        :math:`\theta_t = \theta_0 - \frac1n P^{-1} J^\top c_t`, and the network itself is evaluated there, at steps a
-        fifth apart. The forecast is trusted until the first of them at which the residuals differ by a quarter.
+        How far it is to be trusted is tried: the optimiser takes 30 real steps on a copy (fewer where they take longer
+        than all the rest), and the forecast is trusted until the first of them at which the losses differ by more than
+        a factor of 1.5. Beyond them the linear model says where the parameters will be,
+        :math:`\theta_t = \theta_0 - \frac1n P^{-1} J^\top c_t`, and it is trusted, for gradient descent, while the
+        residuals and the gradients of the network there differ from its own by less than a quarter.
 
         Parameters
         ----------
@@ -318,14 +326,16 @@ class GaussNewton:
             number of steps, those of `after` included
         after
             real steps to take first, on a copy: the kernel is often settled after a few
+        budget
+            seconds that real steps may take to compare, in place of 30 of them
 
         Raises
         ------
         TypeError
             An optimiser of another kind.
         ValueError
-            No targets; a rate that is not positive, steps that are no whole number above `after`, an optimiser of
-            other parameters or with settings that a forecast leaves out.
+            No targets; a rate or budget that is not positive, steps that are no whole number above `after`, an
+            optimiser of other parameters or with a rate of 0.
 
         References
         ----------
@@ -345,7 +355,7 @@ class GaussNewton:
         >>> forecast.trusted, forecast.steps_to(0.1), forecast.steps_to(1e-3), round(forecast.stable_rate, 6)
         (4, 2, None, 0.8)
         """
-        return forecast_of(self._unchanged(), self._optimizer, rate=rate, steps=steps, after=after)
+        return forecast_of(self._unchanged(), self._optimizer, rate=rate, steps=steps, after=after, budget=budget)
 
     def report(self) -> Report:
         r"""Return one page: how well conditioned the network is for the loss, where that comes from, and what to do.

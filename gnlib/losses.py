@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from gnlib.checks import EPS, as_float64
+from gnlib.objective import Objective
 
 SUMS = 1e-6  # by how much the probabilities of a sample may miss one: single precision
 CONVEX = 1e-9  # share of the largest curvature below which a negative one counts as rounding
@@ -90,17 +91,17 @@ class CrossEntropy(Loss):
 
 
 class OwnLoss(Loss):
-    """A function of all outputs and targets, by automatic differentiation."""
+    """A function of all outputs and targets, tried at given outputs, by automatic differentiation."""
 
-    def __init__(self, function: Callable[[Tensor, Any], Tensor], targets: Any) -> None:
-        self._function, self._targets = function, targets
+    def __init__(self, function: Callable[[Tensor, Any], Tensor], targets: Any, outputs: Float[Tensor, "n k"]) -> None:
+        self._objective = Objective(function, targets, outputs)
         self.name = getattr(function, "__name__", type(function).__name__)
 
     def value(self, outputs: Float[Tensor, "n k"]) -> float:  # noqa: D102
-        return self._call(outputs).item()
+        return self._objective(outputs).item()
 
     def gradient(self, outputs: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:  # noqa: D102
-        return torch.func.grad(self._call)(outputs) * len(outputs)
+        return self._objective.gradient(outputs) * len(outputs)
 
     def root(self, outputs: Float[Tensor, "n k"]) -> Float[Tensor, "n k r"]:  # noqa: D102
         values, vectors = torch.linalg.eigh(self._second_derivative(outputs))
@@ -114,16 +115,10 @@ class OwnLoss(Loss):
         if not rank:
             raise ValueError(
                 "loss has no second derivative by the outputs (it is 0 at all of them, as for the absolute error), and "
-                "its Gauss-Newton matrix is 0; pass a loss with curvature, such as the squared error or a Huber loss."
+                "its Gauss-Newton matrix is 0; pass a loss with curvature, such as the squared error or a Huber loss; "
+                "for NLLLoss of log-probabilities 'cross_entropy', which has the same value and gradient by parameters."
             )
         return vectors[:, :, -rank:] * values[:, None, -rank:].clamp_min(0).sqrt()
-
-    def _call(self, outputs: Float[Tensor, "n k"]) -> Float[Tensor, ""]:
-        value = self._function(outputs, self._targets)
-        if not isinstance(value, Tensor) or value.numel() != 1:
-            got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            raise ValueError(f"loss returned {got}; one number was expected: take the mean over the samples.")
-        return value.reshape(())
 
     def _second_derivative(self, outputs: Float[Tensor, "n k"]) -> Float[Tensor, "n k k"]:
         """Return the second derivative of each sample, from one product for each output with all samples at once."""
@@ -144,9 +139,9 @@ class OwnLoss(Loss):
     def _products(self, outputs: Float[Tensor, "n k"], weights: Float[Tensor, " n"]) -> Float[Tensor, "n k k"]:
         leaf = outputs.detach().clone().requires_grad_()
         columns = []
-        with torch.enable_grad():
+        with self._objective.in_double(outputs), torch.enable_grad():
             try:
-                (gradient,) = torch.autograd.grad(self._call(leaf), leaf, create_graph=True)
+                (gradient,) = torch.autograd.grad(self._objective(leaf), leaf, create_graph=True)
                 for a in range(leaf.shape[1]):
                     column = torch.zeros_like(leaf)
                     if gradient.requires_grad:
@@ -183,10 +178,12 @@ def loss_of(loss: str | Callable[[Tensor, Any], Tensor], y: Any, outputs: Float[
     Raises
     ------
     TypeError
-        A loss that is neither a name nor a function, targets that are no tensor, class indices that are no integers.
+        A loss that is neither a name nor a function, or a class, targets that are no tensor, class indices that are no
+        integers.
     ValueError
         A name that is not known, targets of another shape, not finite, classes out of range, or probabilities that are
-        negative or do not add up to 1; no targets for a function.
+        negative or do not add up to 1; no targets for a function, or one that :class:`gnlib.objective.Objective`
+        refuses.
 
     References
     ----------
@@ -208,7 +205,7 @@ def loss_of(loss: str | Callable[[Tensor, Any], Tensor], y: Any, outputs: Float[
     if callable(loss):
         if y is None:
             raise ValueError("y is missing; a loss that is a function needs its targets.")
-        return OwnLoss(loss, y)
+        return OwnLoss(loss, y, outputs)
     if not isinstance(loss, str):
         raise TypeError(
             f"loss is of type {type(loss).__name__}; 'mse', 'cross_entropy' or a function of outputs and targets was "

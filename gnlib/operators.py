@@ -81,6 +81,8 @@ class KroneckerSum(SymmetricOperator):
     tensor([1., 3., 1., 3.], dtype=torch.float64)
     """
 
+    error: float = 0.0  # of what the factors are made of, relative to each eigenvalue
+
     def __init__(
         self, left: Float[Tensor, "L k k"], right: Float[Tensor, "L r r"], basis: Float[Tensor, "d r"]
     ) -> None:
@@ -126,6 +128,8 @@ class LayeredSum(KroneckerSum):
         the matrices :math:`W_1, \dots, W_{L-1}`, in coordinates of the range
     basis
         (d, r) tensor with orthonormal columns that span the range of the data
+    error
+        of the roots, squared: eigenvalues of the sum have the same relative error (Ostrowski)
 
     Examples
     --------
@@ -143,8 +147,10 @@ class LayeredSum(KroneckerSum):
         roots: Float[Tensor, " r"],
         weights: Sequence[Tensor],
         basis: Float[Tensor, "d r"],
+        error: float = 0.0,
     ) -> None:
         SymmetricOperator.__init__(self, left.shape[1] * basis.shape[0], left.dtype, left.device)
+        self.error = error
         self.left, self.roots, self.weights, self.basis = left, roots, tuple(weights), basis
 
     @cached_property

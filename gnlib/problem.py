@@ -1,27 +1,35 @@
 """A module on its data, for a loss: outputs, Gram matrices and their spectrum, each computed once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from gnlib.checks import EPS, numerical_rank
-from gnlib.eigen.dense import ends_of, singular_value_ends
+from gnlib.eigen.dense import BY_FACTOR, ends_of, singular_value_ends
 from gnlib.eigen.gram import Gram
 from gnlib.eigen.result import ConditionNumber, Limits
 from gnlib.eigen.strategy import GRAM, find_ends
-from gnlib.jacobian.gram import LayerTrace, NotFiniteError, blocks_of, gauss_newton_of, layered_gram
-from gnlib.jacobian.inputs import Inputs, Packed, networks_of, read_batches
+from gnlib.jacobian.gram import NotFiniteError, blocks_of, gauss_newton_of, layered_gram
+from gnlib.jacobian.inputs import Inputs, networks_of, read_batches
 from gnlib.jacobian.network import Mode, count_rows
-from gnlib.jacobian.passes import outputs_of
+from gnlib.jacobian.packed import Packed
+from gnlib.jacobian.passes import freeze_all_but, outputs_of
 from gnlib.jacobian.plan import BudgetError, Cost, check_memory, cost_of
 from gnlib.losses import Loss, SquaredError, loss_of
+
+LEAST = 1e-290  # entries of a Gram matrix below it have lost digits: its products leave the range before its factors do
+
+
+class TooSmallError(ValueError):
+    """The products of a Jacobian with itself are below the range of double precision."""
 
 
 class Problem:
@@ -80,9 +88,15 @@ class Problem:
         return self.loss.root(self.outputs)
 
     @cached_property
-    def layered(self) -> tuple[Float[Tensor, "nk nk"], dict[str, LayerTrace]]:
+    def layered(self) -> tuple[Float[Tensor, "nk nk"], dict[str, float]]:
         r"""The Gram matrix :math:`\frac1n J J^\top`, and the share of each parameter in the trace with the loss."""
-        return layered_gram(self.networks, self.memory, self.root)
+        gram, traces = layered_gram(self.networks, self.memory, self.root)
+        if gram.diagonal().amax() < LEAST and any(block.any() for block in blocks_of(self.networks, self.memory)):
+            raise TooSmallError(
+                "The squares of the Jacobian are below 1e-290, where double precision loses digits; multiply the "
+                "outputs by a power of two."
+            )
+        return gram, traces
 
     @property
     def gram(self) -> Float[Tensor, "nk nk"]:
@@ -137,8 +151,10 @@ class Problem:
         wide = self.parameters >= count_rows(self.networks) or not self.is_plain
         try:
             small = None if wide else Gram(gauss_newton_of(self.networks, self.memory))
+            if small and small.matrix.diagonal().amax() < LEAST:
+                return None
             gram = small or Gram(self.loss_gram, self.root.shape[2])
-        except NotFiniteError:  # products overflow before what they are made of does
+        except (NotFiniteError, TooSmallError):  # products leave the range before what they are made of does
             return None
         except BudgetError:
             if wide:
@@ -153,24 +169,52 @@ class Problem:
                 return ends
         return None
 
-    def _jacobian_ends(self) -> ConditionNumber:
+    def changed_ends(
+        self,
+        matrix: Float[Tensor, "q q"],
+        rates: Mapping[str, float] = MappingProxyType({}),
+        kept: Bool[Tensor, " nr"] | None = None,
+    ) -> ConditionNumber:
+        """Return both ends once some parameters have rates of their own, or some rows are kept, as `condition` is.
+
+        The matrix is that of the loss after the change. A rate that is not zero leaves the rank as it is.
+        """
+        rank = self.condition.rank if rates else None
+        if self.condition.method != BY_FACTOR:
+            return self.ends_of(torch.linalg.eigvalsh(matrix), rank)
+        return self._jacobian_ends(rates, kept, rank)
+
+    def _jacobian_ends(
+        self,
+        rates: Mapping[str, float] = MappingProxyType({}),
+        kept: Bool[Tensor, " nr"] | None = None,
+        rank: int | None = None,
+    ) -> ConditionNumber:
         """Both ends from the singular values of the Jacobian, times the root of the loss."""
-        rows = count_rows(self.networks)
+        rows, n = count_rows(self.networks), len(self.outputs)
         # the GiB of the triangle, with a block on it, and of the decomposition of both
         triangle = 3 * 8 * rows * min(rows, self.parameters) / 2**30
+
+        def blocks() -> Iterator[Float[Tensor, "nr g"]]:
+            own = {name: rates.get(name, 1.0) for name in self.networks[0].parameters}
+            for rate in dict.fromkeys(own.values()):
+                names = [name for name in own if own[name] == rate]
+                networks = freeze_all_but(self.networks, names) if rates else self.networks
+                for block in blocks_of(networks, max((self.memory - triangle) / 3, 1e-9)):
+                    block = self.rooted(block) * (rate / n) ** 0.5
+                    yield block if kept is None else block[kept] * (len(kept) / int(kept.sum())) ** 0.5
+
         try:
-            blocks = blocks_of(self.networks, max((self.memory - triangle) / 3, 1e-9))
+            return singular_value_ends(blocks(), rank)
         except BudgetError as error:
             raise ValueError(
                 f"memory is {self.memory} GiB but {triangle + 3 * error.needed:.3f} are needed for the singular values "
                 "of the Jacobian (its Gram matrix loses the smallest of them); allow more, or pass fewer samples."
             ) from error
-        scale = len(self.outputs) ** 0.5
-        return singular_value_ends(self.rooted(block) / scale for block in blocks)
 
-    def ends_of(self, ascending: Float[Tensor, " q"]) -> ConditionNumber:
+    def ends_of(self, ascending: Float[Tensor, " q"], rank: int | None = None) -> ConditionNumber:
         """Return both ends of the spectrum of a matrix of this network, with the rounding that went into it."""
-        return ends_of(ascending, rounding=self._rounding, method="eigenvalues of the Gram matrix")
+        return ends_of(ascending, rank, rounding=self._rounding, method="eigenvalues of the Gram matrix")
 
     def rooted(self, block: Float[Tensor, "nk g"]) -> Float[Tensor, "nr g"]:
         """Return `R^T J` for columns of the Jacobian."""

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
+import gnlib
+
 
 def on(device, case):
     """What a function returns for copies of its arguments on this device; a case is a function and its arguments."""
@@ -20,6 +22,8 @@ def moved(argument, device):
         return copy.deepcopy(argument).to(device)
     if isinstance(argument, tuple) and hasattr(argument, "_fields"):
         return type(argument)(*(moved(one, device) for one in argument))
+    if isinstance(argument, gnlib.SecondMoment):
+        return gnlib.SecondMoment(*(moved(one, device) for one in argument), argument.error)
     return [moved(one, device) for one in argument] if isinstance(argument, list) else argument
 
 

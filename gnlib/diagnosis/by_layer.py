@@ -71,7 +71,7 @@ def shares_of(problem: Problem) -> Shares:
         gradients = product((problem.root @ vectors[:, column].reshape(n, r, 1)).reshape(n, k))
         return _by_layer(problem, {name: g.square().sum().item() for name, g in gradients.items()})
 
-    trace = _by_layer(problem, {name: traced.trace for name, traced in problem.layered[1].items()})
+    trace = _by_layer(problem, problem.layered[1])
     largest, smallest = end(-1), end(-problem.rank)
     sizes: dict[str, int] = defaultdict(int)
     for name, parameter in problem.networks[0].parameters.items():

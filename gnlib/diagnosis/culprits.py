@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from gnlib.diagnosis.changes import UNITS
+from gnlib.diagnosis.reach import Waiting, unreached_units
 from gnlib.problem import Problem
 from gnlib.text import listed
 
@@ -17,11 +17,22 @@ SHOWN = 0.01  # share of the low end
 
 
 class Pair(NamedTuple):
-    """Two samples, or two outputs, and the distance of their derivatives over the usual one; 0 if they are equal."""
+    """Two samples, or two outputs, with derivatives that are nearly the same.
+
+    Attributes
+    ----------
+    first, second
+        their numbers
+    distance
+        that of their derivatives over the usual one; 0 if it is rounding
+    equal
+        whether one of them can go: the inputs of both samples are the same, or the derivatives of both outputs
+    """
 
     first: int
     second: int
     distance: float
+    equal: bool
 
     def __str__(self) -> str:
         """Return a clause."""
@@ -46,6 +57,8 @@ class Culprits:
         outputs that do not react to any parameter, on any sample
     dead_units
         for each layer the units that no output reacts to, on any sample
+    waiting
+        the layers that no output reacts to until others, of zeros, have moved
     """
 
     samples: tuple[tuple[int, float], ...]
@@ -55,6 +68,7 @@ class Culprits:
     constant_outputs: tuple[int, ...]
     unmoved_outputs: tuple[int, ...]
     dead_units: dict[str, tuple[int, ...]]
+    waiting: Waiting | None
 
     def lines(self) -> list[tuple[str, str]]:
         """Return a heading and a sentence for each finding."""
@@ -63,7 +77,11 @@ class Culprits:
             low = ", ".join(f"{i} ({share:.0%})" for i, share in carried if share >= SHOWN)
             lines.append((f"{kind} at the low end", low))
         for kind, pairs in (("samples", self.equal_samples), ("outputs", self.equal_outputs)):
-            lines += [(f"{kind} {pair}", "drop one of them") for pair in pairs]
+            apart = [pair for pair in pairs if pair.equal or pair.distance]
+            kept = "their inputs differ: keep both"
+            lines += [(f"{kind} {pair}", "drop one of them" if pair.equal else kept) for pair in apart]
+            if alike := [f"{pair.first} and {pair.second}" for pair in pairs if pair not in apart]:
+                lines.append((f"the network does not tell {listed(alike)} apart yet", kept))
         for a in self.unmoved_outputs:
             lines.append((f"output {a} reacts to no parameter", "leave it out, or connect it"))
         constant = [a for a in self.constant_outputs if a not in self.unmoved_outputs]
@@ -73,7 +91,7 @@ class Culprits:
         for layer, units in self.dead_units.items():
             dead = f"{len(units)} dead unit{'s' * (len(units) > 1)} in {layer or 'the module'} ({listed(units)})"
             lines.append((dead, "raise their biases, draw them again, or leave them out"))
-        return lines
+        return [*lines, *([self.waiting.line()] if self.waiting else [])]
 
     def __str__(self) -> str:
         """Return one line for each finding."""
@@ -89,14 +107,16 @@ def culprits_of(problem: Problem, most: int = 5) -> Culprits:
     gram = problem.gram.view(n, k, n, k)
     spread = (problem.outputs - problem.outputs.mean(0)).abs().amax(0)
     size = torch.einsum("iaia->a", gram)
+    dead, waiting = unreached_units(problem)
     return Culprits(
         samples=_largest(low.sum(1), most),
         outputs=_largest(low.sum(0), most),
-        equal_samples=_pairs(torch.einsum("iaja->ij", gram), most),
-        equal_outputs=_pairs(torch.einsum("iaib->ab", gram), most),
+        equal_samples=_pairs(torch.einsum("iaja->ij", gram), _inputs(problem), most),
+        equal_outputs=_pairs(torch.einsum("iaib->ab", gram), torch.zeros(k, device=gram.device), most),
         constant_outputs=_indices(spread <= EQUAL * problem.outputs.abs().amax()) if n > 1 else (),
         unmoved_outputs=_indices(size <= EQUAL**2 * size.amax()),
-        dead_units=_dead_units(problem),
+        dead_units={layer: _indices(units) for layer, units in dead.items()},
+        waiting=waiting,
     )
 
 
@@ -111,18 +131,18 @@ def _low_end(problem: Problem) -> Float[Tensor, "n k"]:
     return mixed.square().sum(2) / mixed.square().sum()
 
 
-def _dead_units(problem: Problem) -> dict[str, tuple[int, ...]]:
-    """Return for each layer with units the numbers of those whose rows of all parameters have a gradient of zero."""
-    alive: dict[str, Tensor] = {}
-    for name, traced in problem.layered[1].items():
-        layer = problem.layer_of(name)
-        if isinstance(problem.module.get_submodule(layer), UNITS):
-            alive[layer] = alive[layer] | traced.alive if layer in alive else traced.alive
-    return {layer: _indices(~units) for layer, units in alive.items() if not units.all()}
+def _inputs(problem: Problem) -> Shaped[Tensor, " n"]:
+    """Return numbers that are equal for samples with equal inputs."""
+    numbers: dict[bytes, int] = {}
+    inputs = ((x + 0).cpu().numpy().tobytes() for network in problem.networks for x in network.x)  # of -0, too
+    return torch.tensor([numbers.setdefault(x, len(numbers)) for x in inputs], device=problem.outputs.device)
 
 
-def _pairs(gram: Float[Tensor, "m m"], most: int) -> tuple[Pair, ...]:
-    """Return pairs that are much closer than usual, from the inner products of their derivatives."""
+def _pairs(gram: Float[Tensor, "m m"], kinds: Shaped[Tensor, " m"], most: int) -> tuple[Pair, ...]:
+    """Return pairs that are much closer than usual, from the inner products of their derivatives.
+
+    Those of one kind come first, as one of them can go.
+    """
     m = len(gram)
     if m < 3:  # of two, no distance is usual
         return ()
@@ -133,9 +153,11 @@ def _pairs(gram: Float[Tensor, "m m"], most: int) -> tuple[Pair, ...]:
     usual = distances.median()
     floor = EQUAL * own.amax().sqrt()
     chosen = (distances <= (CLOSE * usual).clamp_min(floor)).nonzero()[:, 0]
-    chosen = chosen[distances[chosen].argsort(stable=True)][:most]
+    chosen = chosen[distances[chosen].argsort(stable=True)]
+    equal = kinds[first] == kinds[second]
+    chosen = chosen[(~equal[chosen]).byte().argsort(stable=True)][:most]
     relative = torch.where(distances <= floor, 0.0, distances / usual)
-    return tuple(Pair(int(first[i]), int(second[i]), relative[i].item()) for i in chosen.tolist())
+    return tuple(Pair(int(first[i]), int(second[i]), relative[i].item(), bool(equal[i])) for i in chosen.tolist())
 
 
 def _largest(shares: Float[Tensor, " m"], most: int) -> tuple[tuple[int, float], ...]:

@@ -1,23 +1,23 @@
 """The linear model of a network for a loss and an optimiser, and the course that it takes."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
+from scipy.optimize import brentq
 from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 from gnlib.checks import EPS, numerical_rank
 from gnlib.diagnosis.descent import Rule, descend
-from gnlib.diagnosis.preconditioner import Preconditioner, preconditioned_gram, preconditioner_of, rule_of
-from gnlib.eigen.davidson import largest_eigenvalue
+from gnlib.diagnosis.preconditioner import Part, Preconditioner, kernels_of, parts_of, preconditioner_of
+from gnlib.eigen.largest import largest_eigenvalue
 from gnlib.eigen.result import NotConvergedError
-from gnlib.jacobian.gram import gram_of
 from gnlib.jacobian.network import Factors, Network
-from gnlib.jacobian.passes import jvp, outputs_of, replace_parameters, vjp
+from gnlib.jacobian.passes import freeze_all_but, jvp, outputs_of, replace_parameters, vjp
 from gnlib.losses import Loss, SquaredError
 from gnlib.problem import with_root
 
@@ -33,21 +33,26 @@ class Outputs:
     ----------
     outputs, loss
         where the network stands
-    kernel
-        :math:`K_P`
+    kernels
+        :math:`K_P` of each part of the parameters
     pushed
-        how the outputs change by the momentum from before, `(nk, 1)`, or `(nk, 0)` if there is none
+        how the outputs change along the parameters of each part, and along its momentum from before, `(nk, 2)`
     """
 
     def __init__(
-        self, outputs: Float[Tensor, "n k"], loss: Loss, kernel: Float[Tensor, "r r"], pushed: Float[Tensor, "r e"]
+        self,
+        outputs: Float[Tensor, "n k"],
+        loss: Loss,
+        kernels: Sequence[Float[Tensor, "r r"]],
+        pushed: Sequence[Float[Tensor, "r 2"]],
     ) -> None:
-        self._loss, self._shape, self._change = loss, outputs.shape, torch.cat([kernel, pushed], 1)
-        self.start, self.inherited = outputs.flatten(), pushed.shape[1]
+        pairs = zip(kernels, pushed, strict=True)
+        self._loss, self._shape = loss, outputs.shape
+        self._change, self.start = torch.cat([part for pair in pairs for part in pair], 1), outputs.flatten()
 
-    def change(self, sums: Float[Tensor, " c"]) -> Float[Tensor, " r"]:
-        """Return how far weighted sums of gradients take the outputs."""
-        return self._change @ sums
+    def change(self, sums: Float[Tensor, "m c"]) -> Float[Tensor, " r"]:
+        """Return how far weighted sums of gradients, of parameters and of their momentum take the outputs."""
+        return self._change @ sums.flatten()
 
     def gradient(self, f: Float[Tensor, " r"]) -> Float[Tensor, " r"]:
         """Return the gradient of the loss."""
@@ -61,7 +66,7 @@ class Outputs:
         """Return the outputs."""
         return f.view(self._shape)
 
-    def sums(self, sums: Float[Tensor, " c"]) -> Float[Tensor, " c"]:
+    def sums(self, sums: Float[Tensor, "m c"]) -> Float[Tensor, "m c"]:
         """Return the sums sample by sample, output by output."""
         return sums
 
@@ -74,16 +79,14 @@ class Modes(Outputs):
         outputs: Float[Tensor, "n k"],
         loss: Loss,
         spectrum: tuple[Float[Tensor, " r"], Float[Tensor, "r r"]],
-        pushed: Float[Tensor, "r e"],
+        pushed: Float[Tensor, "r 2"],
     ) -> None:
         self._values, self._vectors = spectrum
-        self._shape, self.inherited = outputs.shape, pushed.shape[1]
-        self._targets = outputs - loss.gradient(outputs)
+        self._shape, self._targets = outputs.shape, outputs - loss.gradient(outputs)
         self.start, self._pushed = self._vectors.mT @ (outputs - self._targets).flatten(), self._vectors.mT @ pushed
 
-    def change(self, sums: Float[Tensor, " c"]) -> Float[Tensor, " r"]:  # noqa: D102
-        size = len(self._values)
-        return self._values * sums[:size] + self._pushed @ sums[size:]
+    def change(self, sums: Float[Tensor, "1 c"]) -> Float[Tensor, " r"]:  # noqa: D102
+        return self._values * sums[0, :-2] + self._pushed @ sums[0, -2:]
 
     def gradient(self, f: Float[Tensor, " r"]) -> Float[Tensor, " r"]:  # noqa: D102
         return f
@@ -94,9 +97,8 @@ class Modes(Outputs):
     def outputs(self, f: Float[Tensor, " r"]) -> Float[Tensor, "n k"]:  # noqa: D102
         return self._targets + (self._vectors @ f).view(self._shape)
 
-    def sums(self, sums: Float[Tensor, " c"]) -> Float[Tensor, " c"]:  # noqa: D102
-        size = len(self._values)
-        return torch.cat([self._vectors @ sums[:size], sums[size:]])
+    def sums(self, sums: Float[Tensor, "1 c"]) -> Float[Tensor, "1 c"]:  # noqa: D102
+        return torch.cat([sums[:, :-2] @ self._vectors.mT, sums[:, -2:]], 1)
 
 
 class Linear(NamedTuple):
@@ -106,16 +108,24 @@ class Linear(NamedTuple):
     ----------
     space
         the coordinates in which its outputs are followed
-    preconditioner
+    parts, preconditioner
         of the optimiser
-    stable_rate, unreachable
+    stable_rate
+        the largest one at which it is stable where it starts, whatever the network does
+    unreachable
         as in :class:`gnlib.diagnosis.forecast.Forecast`
     """
 
     space: Outputs
+    parts: list[Part]
     preconditioner: Preconditioner
     stable_rate: float
     unreachable: float
+
+    def rules(self, rate: float) -> list[Rule]:
+        """Return the rules of the parts, the first of which has this rate."""
+        factor = rate / self.parts[0].rule.rate
+        return [rule._replace(rate=factor * rule.rate) for rule, _ in self.parts]
 
 
 def linearise(
@@ -133,24 +143,68 @@ def linearise(
     outputs = outputs_of(networks, memory)
     g = loss.gradient(outputs)
     gradient = {} if isinstance(optimizer, SGD) else vjp(networks, memory)(g)
+    parts = parts_of(optimizer, networks, leaves)
     preconditioner = preconditioner_of(optimizer, networks, leaves, gradient, memory)
-    kernel = gram_of(networks, memory) if kernel is None else kernel
-    if preconditioner.factors is not None:
-        kernel = preconditioned_gram(networks, preconditioner.factors, memory)
-    pushed = outputs.new_zeros(outputs.numel(), 0)
-    if preconditioner.momentum is not None:
-        pushed = jvp(networks, preconditioner.momentum, memory).reshape(-1, 1)
-    space: Outputs
-    if isinstance(loss, SquaredError):
-        values, vectors = torch.linalg.eigh(kernel)
-        values = values.clamp_min(0)
-        space, unreachable = Modes(outputs, loss, (values, vectors), pushed), _within_null_space(g, values, vectors)
-        largest = float(values[-1])
+    if kernel is None or len(parts) > 1 or preconditioner.factors is not None or {*parts[0].scales.values()} != {1.0}:
+        kernels = kernels_of(parts, networks, preconditioner.factors, memory)
     else:
-        space, unreachable = Outputs(outputs, loss, kernel, pushed), _unreachable(g, kernel)
-        largest = _largest(with_root(loss.root(outputs), kernel))
-    stable = rule_of(optimizer).limit / largest if largest > 0 else math.inf
-    return Linear(space, preconditioner, stable, unreachable)
+        kernels = [kernel]
+    pushed = [_pushed(part, networks, preconditioner.momentum, outputs, memory) for part in parts]
+    space: Outputs
+    if isinstance(loss, SquaredError) and len(parts) == 1:
+        values, vectors = torch.linalg.eigh(kernels[0])
+        values = values.clamp_min(0)
+        space, unreachable = Modes(outputs, loss, (values, vectors), pushed[0]), _within_null_space(g, values, vectors)
+        rate = stable_rate([part.rule for part in parts], [values[-1:, None]])
+    else:
+        space = Outputs(outputs, loss, kernels, pushed)
+        root = loss.root(outputs)
+        rate = stable_rate([part.rule for part in parts], [with_root(root, kernel) for kernel in kernels])
+        unreachable = _unreachable(g, combined([part.rule._replace(decay=0.0) for part in parts], kernels))
+    return Linear(space, parts, preconditioner, rate, unreachable)
+
+
+def _pushed(
+    part: Part, networks: Sequence[Network], momentum: Factors | None, outputs: Float[Tensor, "n k"], memory: float
+) -> Float[Tensor, "nk 2"]:
+    """Return how the outputs change along the parameters of a part, if they decay, and along their momentum."""
+    own = freeze_all_but(networks, part.scales)
+    directions: list[Factors | None] = [own[0].parameters if part.rule.decay else None, None]
+    if momentum is not None:
+        directions[1] = {name: scale * momentum[name] for name, scale in part.scales.items()}
+    columns = [outputs if d is None else jvp(own, d, memory) for d in directions]
+    return torch.stack([c.flatten() * (d is not None) for c, d in zip(columns, directions, strict=True)], 1)
+
+
+def stable_rate(rules: Sequence[Rule], kernels: Sequence[Float[Tensor, "q q"]]) -> float:
+    r"""Return the rate of the first rule, all others in proportion, up to which a quadratic is stable.
+
+    A multiple s of all rates leaves the unit disc at :math:`z = -1`, whatever the momenta, where the largest eigenvalue
+    of :math:`\sum_j s \eta_j / (l_j - s \eta_j d_j) K_j` is one, for rules of limits :math:`l_j` and dampings
+    :math:`d_j`, that of weight decay.
+    """
+
+    def excess(factor: float) -> float:
+        return _largest(combined(rules, kernels, factor)) - 1
+
+    first = rules[0].rate
+    if len(rules) == 1:
+        curvature = _largest(kernels[0]) + rules[0].damping
+        return rules[0].limit / curvature if curvature > 0 else math.inf
+    undamped = _largest(combined([rule._replace(decay=0.0) for rule in rules], kernels))
+    poles = [rule.limit / (rule.rate * rule.damping) for rule in rules if rule.damping]
+    highest = min([1 / undamped if undamped > 0 else math.inf, *((1 - 1e-9) * pole for pole in poles)])
+    if not poles or excess(highest) <= 0:
+        return highest * first
+    return float(brentq(excess, 0.0, highest, xtol=1e-12 * highest, rtol=1e-10)) * first
+
+
+def combined(
+    rules: Sequence[Rule], kernels: Sequence[Float[Tensor, "q q"]], factor: float = 1.0
+) -> Float[Tensor, "q q"]:
+    """Return the sum of kernels, weighted so that its largest eigenvalue is one at the edge of stability."""
+    weights = [factor * rule.rate / (rule.limit - factor * rule.rate * rule.damping) for rule in rules]
+    return torch.stack([weight * kernel for weight, kernel in zip(weights, kernels, strict=True)]).sum(0)
 
 
 def _unreachable(g: Float[Tensor, "n k"], kernel: Float[Tensor, "nk nk"]) -> float:
@@ -176,12 +230,12 @@ def _largest(matrix: Float[Tensor, "q q"]) -> float:
         return max(float(torch.linalg.eigvalsh(matrix)[-1]), 0.0)
 
 
-def follow(space: Outputs, rule: Rule, steps: int) -> tuple[list[float], dict[int, tuple[Tensor, Tensor]]]:
+def follow(space: Outputs, rules: Sequence[Rule], steps: int) -> tuple[list[float], dict[int, tuple[Tensor, Tensor]]]:
     """Return the losses of so many steps and, at some of them, sums of gradients and outputs."""
     looks = {round(2 ** (j / FINENESS)) for j in range(math.ceil(FINENESS * math.log2(steps)))} | {steps}
     losses: list[float] = []
     kept: dict[int, tuple[Tensor, Tensor]] = {}
-    course = descend(space.start, space.change, space.gradient, rule, space.inherited)
+    course = descend(space.start, space.change, space.gradient, rules)
     for step, (sums, outputs) in enumerate(islice(course, steps + 1)):
         losses.append(space.value(outputs))
         if not math.isfinite(losses[-1]):
@@ -194,21 +248,28 @@ def follow(space: Outputs, rule: Rule, steps: int) -> tuple[list[float], dict[in
 def trusted(
     networks: Sequence[Network],
     loss: Loss,
-    preconditioner: Preconditioner,
-    kept: Mapping[int, tuple[Float[Tensor, " c"], Float[Tensor, "n k"]]],
+    linear: Linear,
+    kept: Mapping[int, tuple[Float[Tensor, "m c"], Float[Tensor, "n k"]]],
     memory: float,
 ) -> int:
-    """Return the last of the kept steps before the first at which the network deviates from its linear model."""
+    """Return the last of the kept steps before the first at which the network deviates from its linear model.
+
+    Its gradients have to be those of the model as well: where a head of zeros moves alone, the outputs are linear.
+    """
     first, product = loss.gradient(outputs_of(networks, memory)).norm(), vjp(networks, memory)
-    size = sum(len(network.x) * network.outputs for network in networks)
+
+    steepest = torch.cat([g.flatten() for g in product(loss.gradient(outputs_of(networks, memory))).values()]).norm()
 
     def on(step: int) -> bool:
         sums, outputs = kept[step]
-        back = product(sums[:size].view(-1, networks[0].outputs))
-        there = replace_parameters(networks, _displaced(networks[0].parameters, preconditioner, back, sums[size:]))
-        expected = loss.gradient(outputs)
-        apart = (loss.gradient(outputs_of(there, memory)) - expected).norm()
-        return bool(apart <= DEVIATION * expected.norm() + ROUNDING * first)
+        there = replace_parameters(networks, _displaced(networks, linear, sums, product))
+        expected, found = loss.gradient(outputs), loss.gradient(outputs_of(there, memory))
+        if (found - expected).norm() > DEVIATION * expected.norm() + ROUNDING * first:
+            return False
+        flat, real = (
+            torch.cat([g.flatten() for g in each.values()]) for each in (product(expected), vjp(there, memory)(found))
+        )
+        return bool((real - flat).norm() <= DEVIATION * flat.norm() + ROUNDING * steepest)
 
     steps = sorted(kept)
     good, bad = -1, len(steps)
@@ -219,13 +280,20 @@ def trusted(
 
 
 def _displaced(
-    parameters: Factors, preconditioner: Preconditioner, back: Factors, pushes: Float[Tensor, " e"]
+    networks: Sequence[Network],
+    linear: Linear,
+    sums: Float[Tensor, "m c"],
+    product: Callable[[Float[Tensor, "n k"]], Factors],
 ) -> Factors:
-    r"""Return the parameters of the linear model, :math:`\theta_0 - \frac1n P^{-1} J^\top c`, momentum included."""
-    factors, momentum = preconditioner
+    r"""Return the parameters of the linear model, :math:`(1 - a) \theta_0 - \frac1n P^{-1} J^\top c - b M_0`."""
+    factors, momentum = linear.preconditioner
     moved = {}
-    for name, p in parameters.items():
-        moved[name] = p - (back[name] if factors is None else back[name] * factors[name])
-        if momentum is not None:
-            moved[name] = moved[name] - pushes[0] * momentum[name]
-    return moved
+    for part, own in zip(linear.parts, sums, strict=True):
+        back = product(own[:-2].view(-1, networks[0].outputs))
+        decayed, pushed = own[-2], own[-1]
+        for name, scale in part.scales.items():
+            step = back[name] if factors is None else back[name] * factors[name]
+            if momentum is not None:
+                step = step + pushed * momentum[name]
+            moved[name] = (1 - decayed) * networks[0].parameters[name] - scale * step
+    return {name: moved[name] for name in networks[0].parameters}

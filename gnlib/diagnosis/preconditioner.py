@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -10,7 +11,8 @@ from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
 from gnlib.diagnosis.descent import Rule
-from gnlib.jacobian.gram import add_columns, blocks_of, gram_of, mirror
+from gnlib.jacobian.columns import add_columns, mirror
+from gnlib.jacobian.gram import blocks_of, gram_of
 from gnlib.jacobian.network import GIB, Factors, Network, count_rows
 from gnlib.jacobian.passes import freeze_all_but
 
@@ -20,7 +22,10 @@ NAMED: dict[str, Callable[..., Optimizer]] = {
     "momentum": lambda leaves, lr: SGD(leaves, lr=lr, momentum=0.9),
     "adam": Adam,
 }
-LEFT_OUT = ("weight_decay", "dampening", "maximize", "centered")  # AdamW's decay is not part of its gradients
+
+
+class NotFollowedError(TypeError):
+    """An optimiser takes steps that no linear model here follows."""
 
 
 class Preconditioner(NamedTuple):
@@ -38,36 +43,77 @@ class Preconditioner(NamedTuple):
     momentum: Factors | None = None
 
 
+class Part(NamedTuple):
+    """Parameters that share a rule, and the multiple of its rate that each of them has, by name."""
+
+    rule: Rule
+    scales: dict[str, float]
+
+
 def optimizer_of(optimizer: str | Optimizer, network: Network, leaves: Mapping[str, Tensor], rate: float) -> Optimizer:
-    """Return an optimiser of leaves in the place of the parameters of a network; a copy, if it has a state."""
+    """Return an optimiser of leaves in the place of the parameters of a network; a copy, if it has a state.
+
+    The first of its groups that moves has this rate, the others theirs in proportion.
+    """
     if isinstance(optimizer, str):
         if optimizer not in NAMED:
             raise ValueError(f"optimizer is {optimizer!r}; {', '.join(map(repr, NAMED))} or one of torch was expected.")
         return NAMED[optimizer]([leaves[name] for name in network.parameters], lr=rate)
-    if type(optimizer) not in (SGD, Adam, AdamW, RMSprop):
+    if not isinstance(optimizer, Optimizer):
         raise TypeError(
             f"optimizer is of type {type(optimizer).__name__}; SGD, Adam, AdamW or RMSprop of torch.optim, or one of "
             f"{', '.join(map(repr, NAMED))}, was expected."
         )
+    check_followed(optimizer)
     names = {id(p): name for name, p in network.module.named_parameters()}
-    groups = []
+    groups, first = [], rate_of(optimizer) or 1.0
     for group in optimizer.param_groups:
-        for setting in LEFT_OUT:
-            if group.get(setting) and not (setting == "weight_decay" and isinstance(optimizer, AdamW)):
-                raise ValueError(
-                    f"optimizer has {setting}={group[setting]}, which a forecast leaves out; pass one without it."
-                )
-        if group["lr"] != (first := optimizer.param_groups[0])["lr"] or _betas(group) != _betas(first):
-            raise ValueError("optimizer has groups of several rates or momenta; pass one with the same for all.")
         if any(id(p) not in names for p in group["params"]):
             raise ValueError("optimizer has parameters that module has not; make it of module.parameters().")
         groups.append({**group, "params": [leaves[names[id(p)]] for p in group["params"]]})
+    rates = [own * rate / first for own in _rates(optimizer)] if rate_of(optimizer) else [rate] * len(groups)
     kind: Callable[..., Optimizer] = type(optimizer)
     made = kind(groups)
     made.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    for group in made.param_groups:
-        group["lr"] = rate
+    for group, own in zip(made.param_groups, rates, strict=True):
+        group["lr"] = own
     return made
+
+
+def check_followed(optimizer: Optimizer) -> None:
+    """Refuse an optimiser whose steps, with its factors held, are no linear function of the gradients."""
+    kind = type(optimizer)
+    if kind not in (SGD, Adam, AdamW, RMSprop):
+        raise NotFollowedError(
+            f"optimizer is of type {kind.__name__}; SGD, Adam, AdamW and RMSprop of torch.optim are followed, and for "
+            "any other take one of these, or gradient descent, in its place."
+        )
+    if any(group.get("maximize") for group in optimizer.param_groups):
+        raise NotFollowedError("optimizer has maximize=True; pass one that goes down, of the loss with its sign.")
+
+
+def rate_of(optimizer: Optimizer) -> float:
+    """Return the learning rate of the first group that moves; 0 if none does, nor will at the end of a warm-up."""
+    return next((rate for rate in _rates(optimizer) if rate), 0.0)
+
+
+def _rates(optimizer: Optimizer) -> list[float]:
+    """Return the rates of the groups; those that a scheduler begins with, where it holds all of them at 0 now."""
+    now = [float(group["lr"]) for group in optimizer.param_groups]
+    return now if any(now) else [float(group.get("initial_lr", 0.0)) for group in optimizer.param_groups]
+
+
+def left_out(optimizer: Optimizer) -> list[str]:
+    """Return the settings of an optimiser that its linear model leaves out, or holds where they are."""
+    groups, adaptive = optimizer.param_groups, not isinstance(optimizer, SGD)
+    settings = []
+    if adaptive and any(group["weight_decay"] and not _is_decoupled(optimizer, group) for group in groups):
+        settings.append("the weight decay, which comes to gradients before they are divided")
+    if any(group.get("centered") for group in groups) and not any(optimizer.state.values()):
+        settings.append("that it is centred")
+    if any("initial_lr" in group for group in groups):
+        settings.append("the scheduler: the rate is held")
+    return settings
 
 
 def name_of(optimizer: str | Optimizer) -> str:
@@ -77,19 +123,49 @@ def name_of(optimizer: str | Optimizer) -> str:
 
 def moved_by(optimizer: Optimizer, networks: Sequence[Network], leaves: Mapping[str, Tensor]) -> Sequence[Network]:
     """Return networks differentiated by those parameters alone whose leaves the optimiser moves."""
-    held = {id(leaf) for group in optimizer.param_groups for leaf in group["params"]}
+    held = {id(leaf) for group in optimizer.param_groups if group["lr"] for leaf in group["params"]}
     moving = {name for name in networks[0].parameters if id(leaves[name]) in held}
     return networks if len(moving) == len(networks[0].parameters) else freeze_all_but(networks, moving)
 
 
 def rule_of(optimizer: Optimizer) -> Rule:
-    """Return the rule of an optimiser, with the rate that it has."""
-    group = optimizer.param_groups[0]
-    rate, momentum = float(group["lr"]), _betas(group)
+    """Return the rule of an optimiser for its first group that moves, with the rate that it has."""
+    groups = optimizer.param_groups
+    return _rule(optimizer, next((group for group in groups if group["lr"]), groups[0]))
+
+
+def parts_of(optimizer: Optimizer, networks: Sequence[Network], leaves: Mapping[str, Tensor]) -> list[Part]:
+    """Return the parameters of networks by the rules that an optimiser has for them, that of the first group first.
+
+    Groups that differ in nothing but the rate share a rule, unless weights decay: then the rate matters twice.
+    """
+    names = {id(leaves[name]): name for name in networks[0].parameters}
+    parts: dict[Rule, Part] = {}
+    for group in optimizer.param_groups:
+        if own := [names[id(leaf)] for leaf in group["params"] if id(leaf) in names and group["lr"]]:
+            rule = _rule(optimizer, group)
+            part = parts.setdefault(rule if rule.decay else rule._replace(rate=1.0), Part(rule, {}))
+            part.scales.update(dict.fromkeys(own, rule.rate / part.rule.rate))
+    return [*parts.values()]
+
+
+def _rule(optimizer: Optimizer, group: Mapping[str, Any]) -> Rule:
+    states = [optimizer.state[leaf] for leaf in group["params"] if leaf in optimizer.state]
+    rate, decay = float(group["lr"]), float(group["weight_decay"])
     if isinstance(optimizer, Adam):
-        taken = max((int(state["step"]) for state in optimizer.state.values()), default=0)
-        return Rule(rate, momentum, averaged=True, taken=taken)
-    return Rule(rate, momentum, nesterov=bool(group.get("nesterov")))
+        decoupled = _is_decoupled(optimizer, group)
+        taken = max((int(state["step"]) for state in states if state), default=0)
+        decay = decay if decoupled else 0.0
+        return Rule(rate, group["betas"][0], averaged=True, taken=taken, decay=decay, decoupled=decoupled and decay > 0)
+    if isinstance(optimizer, RMSprop):
+        return Rule(rate, group["momentum"])
+    taken = int(any(state.get("momentum_buffer") is not None for state in states))
+    dampening = float(group["dampening"]) if group["momentum"] else 0.0
+    return Rule(rate, group["momentum"], False, bool(group["nesterov"]), taken, dampening, decay)
+
+
+def _is_decoupled(optimizer: Optimizer, group: Mapping[str, Any]) -> bool:
+    return bool(group.get("decoupled_weight_decay", isinstance(optimizer, AdamW)))
 
 
 def preconditioner_of(
@@ -102,20 +178,42 @@ def preconditioner_of(
     mean square, and scaled to the size of the gradient.
     """
     names = {id(leaf): name for name, leaf in leaves.items()}
+    groups = {names[id(leaf)]: group for group in optimizer.param_groups for leaf in group["params"]}
     states = {names[id(leaf)]: state for leaf, state in optimizer.state.items() if state}
     adaptive = isinstance(optimizer, Adam | RMSprop)
     if not states:
-        return Preconditioner(_from_diagonal(networks, gradient, memory) if adaptive else None)
-    group, factors, momentum = optimizer.param_groups[0], {}, {}
+        if not adaptive:
+            return Preconditioner()
+        factors = _from_diagonal(networks, gradient, memory)
+        return Preconditioner({name: 1 / (1 / factor + groups[name]["eps"]) for name, factor in factors.items()})
+    factors, momentum = {}, {}
     for name, p in networks[0].parameters.items():  # one without a state never had a gradient
         state = states.get(name, {})
-        factors[name] = _factor(state, group) if adaptive and state else torch.ones_like(p)
+        factors[name] = _factor(state, groups[name]) if adaptive and state else torch.ones_like(p)
         buffer = state.get("exp_avg", state.get("momentum_buffer"))
         momentum[name] = torch.zeros_like(p) if buffer is None else buffer.detach()
         if "exp_avg" in state:
             momentum[name] = momentum[name] * factors[name]
-    moving = rule_of(optimizer).momentum and any(m.any() for m in momentum.values())
+    moving = any(_momentum(groups[name]) and m.any() for name, m in momentum.items())
     return Preconditioner(factors if adaptive else None, momentum if moving else None)
+
+
+def kernels_of(
+    parts: Sequence[Part], networks: Sequence[Network], factors: Factors | None, memory: float
+) -> list[Float[Tensor, "nk nk"]]:
+    r"""Return :math:`\frac1n J P^{-1} J^\top` of each part of the parameters, with the multiples of its rate in P."""
+    kernels = []
+    for part in parts:
+        if factors is not None:
+            own = {name: factors[name] * scale for name, scale in part.scales.items()}
+            kernels.append(preconditioned_gram(freeze_all_but(networks, own), own, memory))
+            continue
+        by_scale: dict[float, list[str]] = {}
+        for name, scale in part.scales.items():
+            by_scale.setdefault(scale, []).append(name)
+        grams = (gram_of(freeze_all_but(networks, own), memory).mul_(scale) for scale, own in by_scale.items())
+        kernels.append(reduce(Tensor.add_, grams))
+    return kernels
 
 
 def preconditioned_gram(networks: Sequence[Network], factors: Factors | None, memory: float) -> Float[Tensor, "nk nk"]:
@@ -152,10 +250,11 @@ def _blocks(networks: Sequence[Network], memory: float) -> Iterator[Float[Tensor
 
 def _factor(state: Mapping[str, Any], group: Mapping[str, Any]) -> Tensor:
     if "square_avg" in state:
-        return 1 / (state["square_avg"].sqrt() + group["eps"])
+        squares = state["square_avg"] - (state["grad_avg"].square() if "grad_avg" in state else 0)
+        return 1 / (squares.sqrt() + group["eps"])
     squares = state.get("max_exp_avg_sq", state["exp_avg_sq"]) / (1 - group["betas"][1] ** int(state["step"]))
     return 1 / (squares.sqrt() + group["eps"])
 
 
-def _betas(group: Mapping[str, Any]) -> float:
+def _momentum(group: Mapping[str, Any]) -> float:
     return float(group["betas"][0] if "betas" in group else group["momentum"])

@@ -12,6 +12,7 @@ from gnlib.diagnosis.by_layer import Shares, shares_of
 from gnlib.diagnosis.changes import fresh_norms, off_scale
 from gnlib.diagnosis.culprits import Culprits, culprits_of
 from gnlib.diagnosis.forecast import Forecast, forecast_of
+from gnlib.diagnosis.preconditioner import NotFollowedError, check_followed, name_of
 from gnlib.diagnosis.rates import StableRate, stable_rate_of
 from gnlib.diagnosis.suggestions import Suggestion, suggestions_for
 from gnlib.eigen.result import ConditionNumber
@@ -77,7 +78,7 @@ class Report:
             Line("condition number", _kappa(c), "about so many steps of gradient descent for the slowest direction"),
             *([Line("try", s.what, s.effect) for s in self.suggestions] or [_in_order(self)]),
             *(Line("found", what, meaning) for what, meaning in (*self.culprits.lines(), *self.remarks)),
-            Line("rank", f"{c.rank} of {self.full}", _of_rank(self)),
+            _of_rank(self),
             Line(self.loss, _ends(c), f"both ends of the non-zero eigenvalues, relative error {c.residual:.0e}"),
         ]
         if self.loss != SquaredError.name:
@@ -106,6 +107,13 @@ def report_on(problem: Problem, optimizer: Optimizer | str | None = None) -> Rep
     """Return the report on a network, with the stable rate of an optimiser if there is one."""
     begun = perf_counter()
     _announce(problem)
+    remarks = [*_remarks(problem)]
+    if isinstance(optimizer, Optimizer):
+        try:
+            check_followed(optimizer)
+        except NotFollowedError as error:
+            remarks.append((f"{name_of(optimizer)} is not followed", f"all lines are of gradient descent; {error}"))
+            optimizer = None
     descent = stable_rate_of(problem)
     rates = [descent, descent.with_momentum()]
     if optimizer is not None:
@@ -123,7 +131,7 @@ def report_on(problem: Problem, optimizer: Optimizer | str | None = None) -> Rep
         rates=tuple(rates),
         layers=shares,
         culprits=culprits,
-        remarks=tuple(_remarks(problem)),
+        remarks=tuple(remarks),
         suggestions=suggestions_for(problem, shares, culprits, optimizer),
         forecast=forecast_of(problem, optimizer, steps=FORECAST) if problem.has_targets else None,
         seconds=perf_counter() - begun,
@@ -191,10 +199,18 @@ def _in_order(report: Report) -> Line:
     return Line("try", "momentum 0.9", f"{slowest}; {tried}")
 
 
-def _of_rank(report: Report) -> str:
-    if report.condition.rank == report.full:
-        return "linearised, the network can fit any targets on these samples"
-    return "linearised, the network cannot fit all targets: look at what was found"
+def _of_rank(report: Report) -> Line:
+    """Return the line on the rank, with no conclusion from one that rounding may have made."""
+    c, full = report.condition, report.full
+    if c.rank == full and c.residual < 1:  # the smallest eigenvalue is not zero, whatever it is
+        meaning = "linearised, the network can fit any targets on these samples"
+    elif c.resolved:
+        meaning = "linearised, the network cannot fit all targets: look at what was found"
+    else:
+        return Line(
+            "rank", f"numerically {c.rank} of {full}", "not determined, as eigenvalues fall to rounding gradually"
+        )
+    return Line("rank", f"{c.rank} of {full}", meaning)
 
 
 def _kappa(c: ConditionNumber) -> str:

@@ -1,5 +1,6 @@
 """Changes that help, each tried on the spot: the steps and the condition number that it leads to."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -14,8 +15,9 @@ from gnlib.diagnosis.changes import changes_of
 from gnlib.diagnosis.culprits import Culprits
 from gnlib.diagnosis.descent import descend
 from gnlib.diagnosis.model import linearise
-from gnlib.diagnosis.preconditioner import NAMED, rule_of
-from gnlib.eigen.result import ConditionNumber
+from gnlib.diagnosis.preconditioner import NAMED
+from gnlib.eigen.dense import BY_FACTOR
+from gnlib.eigen.result import ConditionNumber, Limits
 from gnlib.jacobian.gram import gram_of
 from gnlib.jacobian.passes import freeze_all_but
 from gnlib.problem import Problem, with_root
@@ -58,7 +60,8 @@ class Suggestion(NamedTuple):
         if pace is not None:
             of = f"step{'s' * (pace.steps != 1)} of {pace.optimizer}"
             steps = f"{pace.steps} {of}, not {pace.before}, to a loss of {pace.goal:.3g}; "
-        return f"{steps}kappa {'' if c.resolved else 'at least '}{c.value:.4g}, rank {c.rank}"
+        how = "" if c.resolved else "numerically "
+        return f"{steps}kappa {'' if c.resolved else 'at least '}{c.value:.4g}, rank {how}{c.rank}"
 
 
 class Trial(NamedTuple):
@@ -75,9 +78,10 @@ def suggestions_for(
 ) -> tuple[Suggestion, ...]:
     """Return the three changes that help the most, of those tried here.
 
-    What counts is by how much the linear model is sooner at a tenth of the loss at the start, or at the loss that it
-    now has after 1,000 steps of the optimiser at half of its largest stable rate; without targets, the condition
-    number. Samples to drop are none of these, and are named in any case, the last.
+    What counts is by how much the linear model is sooner at a tenth of the loss at the start, or at the least loss that
+    it now reaches in 1,000 steps of the optimiser at half of the largest rate at which that model is stable; without
+    targets, or where the loss does not fall at all, the condition number. Samples to drop are none of these, and are
+    named in any case, the last.
 
     An optimiser counts with its settings and without its state, which a changed network has not. One that divides by
     the size of gradients gives each layer a rate already, so none is suggested for it.
@@ -94,10 +98,11 @@ def suggestions_for(
         pace = suggestion.pace
         if pace is not None:
             return pace.before / max(pace.steps, 1)
-        return 1.0 if problem.has_targets else problem.condition.value / suggestion.after.value
+        return problem.condition.value / suggestion.after.value if paced is None else 1.0
 
     plain = [Suggestion(trial.what, trial.after) for trial in trials]
-    tried = _paced(problem, trials, optimizer) if problem.has_targets and trials else plain
+    paced = _paced(problem, trials, optimizer) if problem.has_targets else None
+    tried = plain if paced is None else paced
     best = sorted((s for s in tried if gain(s) >= WORTH), key=gain, reverse=True)[: MOST - len(dropped)]
     return tuple(sorted([*best, *dropped], key=gain, reverse=True))
 
@@ -113,15 +118,21 @@ def is_cheap_for(problem: Problem, optimizer: Optimizer | None) -> bool:
     return plain or problem.parameters * problem.outputs.numel() ** 2 < CHEAP_COLUMNS
 
 
-def _paced(problem: Problem, trials: Sequence[Trial], optimizer: Optimizer | None) -> list[Suggestion]:
-    """Return suggestions with the steps to a loss that the network reaches as it is."""
+def _paced(problem: Problem, trials: Sequence[Trial], optimizer: Optimizer | None) -> list[Suggestion] | None:
+    """Return suggestions with the steps to a loss that the network reaches as it is; None if its loss never falls."""
+    if not trials:
+        return []
     start = min(m.loss.value(m.outputs) for m in (problem, *(trial.problem for trial in trials)))
     now, losses = Trial(what="", problem=problem, gram=problem.gram, after=problem.condition), []
     for loss in islice(_course(now, optimizer), STEPS + 1):
+        if not math.isfinite(loss):
+            break
         losses.append(loss)
         if loss <= GOAL * start:
             break
-    before, goal = len(losses) - 1, losses[-1]
+    before, goal = losses.index(min(losses)), min(losses)
+    if not before:
+        return None
     name, paced = type(optimizer).__name__ if optimizer else DESCENT, []
     for trial in trials:
         course = enumerate(islice(_course(trial, optimizer), before + 1))
@@ -133,14 +144,15 @@ def _paced(problem: Problem, trials: Sequence[Trial], optimizer: Optimizer | Non
 
 
 def _course(trial: Trial, optimizer: Optimizer | None) -> Iterator[float]:
-    """Yield the losses of the linear model at half of the largest stable rate."""
+    """Yield the losses of the linear model at half of the largest rate at which it is stable."""
     _, problem, gram, _ = trial
     leaves = {name: p.detach() for name, p in problem.networks[0].parameters.items()}
     kind: Callable[..., Optimizer] = SGD if optimizer is None else type(optimizer)
-    made = kind([{**(optimizer.param_groups[0] if optimizer else {"lr": 1.0}), "params": [*leaves.values()]}])
-    space, _, stable, _ = linearise(problem.networks, problem.loss, made, leaves, problem.memory, gram)
-    rule = rule_of(made)._replace(rate=stable / 2)
-    return (space.value(f) for _, f in descend(space.start, space.change, space.gradient, rule))
+    settings = optimizer.param_groups[0] if optimizer else {}
+    made = kind([{**settings, "lr": 1.0, "params": [*leaves.values()]}])
+    linear = linearise(problem.networks, problem.loss, made, leaves, problem.memory, gram)
+    space, rules = linear.space, linear.rules(linear.stable_rate / 2)
+    return (space.value(f) for _, f in descend(space.start, space.change, space.gradient, rules))
 
 
 def _changed(problem: Problem) -> Iterator[Trial]:
@@ -148,7 +160,8 @@ def _changed(problem: Problem) -> Iterator[Trial]:
     for change in changes_of(problem.module, problem.batches, problem.networks[0].mode):
         try:
             other = problem.changed(change.module, change.batches)
-            after = other.ends_of(other.eigenvalues)
+            by_factor = problem.condition.method == BY_FACTOR  # one method on both sides
+            after = other.ends_by("jacobian", Limits()) if by_factor else other.ends_of(other.eigenvalues)
         except ValueError:  # a network that is refused is no suggestion
             continue
         yield Trial(what=change.what, problem=other, gram=other.gram, after=after)
@@ -166,13 +179,13 @@ def _by_rates(problem: Problem, shares: Shares) -> Iterator[Trial]:
         own = [name for name in problem.networks[0].parameters if problem.layer_of(name) == share.layer]
         gram = gram_of(freeze_all_but(problem.networks, own), problem.memory).mul_(factor - 1).add_(problem.gram)
         what = f"give {share.layer or 'the module itself'} a learning rate {FACTOR} times {how}"
-        ends = problem.ends_of(torch.linalg.eigvalsh(with_root(problem.root, gram)))
+        ends = problem.changed_ends(with_root(problem.root, gram), rates=dict.fromkeys(own, factor))
         yield Trial(what=what, problem=problem, gram=gram, after=ends)
 
 
 def _without_duplicates(problem: Problem, culprits: Culprits) -> Iterator[Suggestion]:
-    """Leave out the second of each pair of samples."""
-    dropped = sorted({pair.second for pair in culprits.equal_samples})
+    """Leave out the second of each pair of samples with equal inputs."""
+    dropped = sorted({pair.second for pair in culprits.equal_samples if pair.equal})
     n, r = len(problem.root), problem.root.shape[2]
     if dropped:
         kept = torch.ones(n, dtype=torch.bool, device=problem.outputs.device)
@@ -180,4 +193,4 @@ def _without_duplicates(problem: Problem, culprits: Culprits) -> Iterator[Sugges
         rows = kept.repeat_interleave(r)
         matrix = problem.loss_gram[rows][:, rows] * (n / (n - len(dropped)))
         what = f"drop sample{'s' * (len(dropped) > 1)} {listed(dropped)}"
-        yield Suggestion(what, problem.ends_of(torch.linalg.eigvalsh(matrix)))
+        yield Suggestion(what, problem.changed_ends(matrix, kept=rows))

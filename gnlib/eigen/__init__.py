@@ -10,7 +10,7 @@ A condition number carries the eigenvalues, the rank, and how far they are to be
 The methods for each kind of operand stand in :mod:`gnlib.eigen.strategy`.
 """
 
-from gnlib.eigen.davidson import largest_eigenvalue as largest_eigenvalue
+from gnlib.eigen.largest import largest_eigenvalue as largest_eigenvalue
 from gnlib.eigen.result import ConditionNumber as ConditionNumber
 from gnlib.eigen.result import NotConvergedError as NotConvergedError
 from gnlib.eigen.result import NotResolvedError as NotResolvedError

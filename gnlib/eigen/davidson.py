@@ -15,7 +15,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.eigen.result import NotConvergedError
-from gnlib.operators import SymmetricOperator
 
 Map = Callable[[Float[Tensor, "n b"]], Float[Tensor, "n b"]]
 PATIENCE = 15  # steps that do not halve the error, after which the rest of it may be rounding
@@ -30,49 +29,6 @@ class ExtremePair(NamedTuple):
     vectors: Float[Tensor, "n b"]
     error: float
     steps: int
-
-
-def largest_eigenvalue(
-    operator: SymmetricOperator | Tensor, *, tolerance: float = 1e-8, max_steps: int = 500
-) -> ExtremePair:
-    """Return the largest eigenvalue of a positive semi-definite operator or matrix, from products with few vectors.
-
-    Parameters
-    ----------
-    operator
-        the operator, or a matrix
-    tolerance
-        relative error at which the iteration may stop; the error of the result is proved by its residual
-    max_steps
-        steps after which it gives up
-
-    Raises
-    ------
-    NotConvergedError
-        After `max_steps`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> round(largest_eigenvalue(torch.diag(torch.tensor([1.0, 2.0, 4.0]).double())).value, 8)
-    4.0
-    """
-    generator = torch.Generator().manual_seed(0)
-    start = torch.randn(operator.shape[0], min(2, operator.shape[0]), generator=generator, dtype=torch.float64)
-
-    def errors(values: Tensor, residual: Tensor, _: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(residual, dim=0) / values.abs()
-
-    return extreme_eigenpair(
-        operator.matmul,
-        start.to(operator.device),
-        block=start.shape[1],
-        largest=True,
-        precondition=lambda residual: residual,
-        errors=errors,
-        tolerance=tolerance,
-        max_steps=max_steps,
-    )
 
 
 def extreme_eigenpair(

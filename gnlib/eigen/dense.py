@@ -7,7 +7,6 @@ They are the reference for everything else.
 2
 """
 
-import math
 from collections.abc import Iterable
 
 import torch
@@ -16,23 +15,26 @@ from torch import Tensor
 
 from gnlib.checks import EPS, as_float64, as_symmetric, numerical_rank
 from gnlib.eigen.result import ConditionNumber
+from gnlib.eigen.scale import exponent_of, restored, scaled, size_of, times_power
 
-SQUARABLE = 1e60  # entries up to this, and down to its inverse, have squares within the range of double precision
+BY_FACTOR = "singular values of the Jacobian, by QR"
 
 
-def dense_ends(matrix: Float[Tensor, "p p"], rank: int | None = None) -> ConditionNumber:
+def dense_ends(matrix: Float[Tensor, "p p"], rank: int | None = None, rounding: float = 0.0) -> ConditionNumber:
     """Return both ends of the spectrum of a symmetric positive semi-definite matrix from all its eigenvalues.
 
-    The rank is the number of eigenvalues above `p * eps` times the largest, unless it is given.
+    The rank is the number of eigenvalues above `p * eps` times the largest, unless it is given. A negative eigenvalue
+    may be due to the rounding of the matrix.
     """
-    matrix = as_symmetric(matrix, "The matrix")
+    matrix, exponent = scaled(as_symmetric(matrix, "The matrix"))
     values = torch.linalg.eigvalsh(matrix).flip(0)
     p = len(values)
-    threshold = p * EPS * values.abs().max().item()
+    threshold = p * max(EPS, rounding) * values.abs().max().item()
     if threshold == 0:
         raise ValueError("The matrix is zero: it has no eigenvalue to divide by. Check the weights and the data.")
     if values[-1] < -threshold:
-        raise ValueError(f"The matrix has the negative eigenvalue {values[-1]:.1e}; a Gauss-Newton matrix has none.")
+        least = restored(values[-1].item(), exponent)
+        raise ValueError(f"The matrix has the negative eigenvalue {least:.1e}; a Gauss-Newton matrix has none.")
     source = "rank given" if rank is not None else "relative threshold"
     if rank is None:
         rank = numerical_rank(values, p)
@@ -40,17 +42,21 @@ def dense_ends(matrix: Float[Tensor, "p p"], rank: int | None = None) -> Conditi
         raise ValueError(f"rank is {rank}; it must be a whole number between 1 and the size of the matrix, {p}.")
     smallest = values[rank - 1].item()
     if smallest <= 0:
-        raise ValueError(f"Eigenvalue number {rank} is {smallest:.1e}, not positive; the rank given is too large.")
-    return ends_of(values.flip(0), rank, method=f"dense eigenvalues, {source}")
+        least = restored(smallest, exponent)
+        raise ValueError(f"Eigenvalue number {rank} is {least:.1e}, not positive; the rank given is too large.")
+    return ends_of(values.flip(0), rank, method=f"dense eigenvalues, {source}").rescale(exponent)
 
 
 def ends_of(
     ascending: Float[Tensor, " p"], rank: int | None = None, *, rounding: float = 0.0, method: str
 ) -> ConditionNumber:
-    """Return both ends of all eigenvalues of a matrix, of which each has this rounding relative to the largest."""
+    """Return both ends of all eigenvalues of a matrix, of which each has this rounding relative to the largest.
+
+    Where a rank is given, what rounding left of an eigenvalue that it counts is taken for rounding.
+    """
     p, largest = len(ascending), ascending[-1].item()
     rank = numerical_rank(ascending, p) if rank is None else rank
-    smallest, zeros = ascending[-rank].item(), ascending[: p - rank]
+    smallest, zeros = max(ascending[-rank].item(), EPS * largest), ascending[: p - rank]
     # The eigenvalues that count as zero measure the error of the smallest one that does not: either rounding put them
     # where they are, and moves that one as much, or they are not zero and the rank is wrong.
     gap = smallest / max(zeros.abs().max().item() if len(zeros) else 0.0, EPS * largest)
@@ -101,24 +107,22 @@ def graded_ends(matrix: Float[Tensor, "p p"]) -> ConditionNumber:
     )
 
 
-def safe_scale(matrix: Tensor) -> float:
-    """Return a power of two to divide a matrix by so that squares of its entries do not overflow; usually 1."""
-    largest = torch.stack(torch.aminmax(matrix)).abs().max().item()
-    return 1.0 if 1 / SQUARABLE < largest < SQUARABLE else 2.0 ** math.frexp(largest)[1]
-
-
-def singular_value_ends(blocks: Iterable[Float[Tensor, "q _columns"]]) -> ConditionNumber:
+def singular_value_ends(blocks: Iterable[Float[Tensor, "q _columns"]], rank: int | None = None) -> ConditionNumber:
     """Return both ends of the spectrum of `J J^T` for `J = [block, block, ...]`, which need not exist whole.
 
-    Singular values up to `max(q, p) * eps` times the largest count as zero, where p is the number of columns.
+    Singular values up to `max(q, p) * eps` times the largest count as zero, where p is the number of columns, unless
+    the rank is given.
     """
     # Rounding moves eigenvalues of the product by eps times the largest of them, and singular values by eps times the
     # largest of those: of condition numbers up to 1e16 the product keeps no digit, the factor half of them. The
     # triangular factor R of J^T has its singular values, and merges one block at a time.
-    triangle, columns = None, 0
+    triangle, columns, exponent = None, 0, 0
     for block in blocks:
         block = as_float64(block, "The Jacobian")
         columns += block.shape[1]
+        if triangle is None or not triangle.any():  # the first block that is not zero tells the size of all
+            exponent = exponent_of(size_of(block))
+        block = times_power(block, -exponent)
         rows = block.mT if triangle is None else torch.cat([triangle, block.mT])
         triangle = torch.linalg.qr(rows, mode="r").R
     if triangle is None:
@@ -127,8 +131,8 @@ def singular_value_ends(blocks: Iterable[Float[Tensor, "q _columns"]]) -> Condit
     largest = values[0].item()
     if largest == 0:
         raise ValueError("The Jacobian is zero: no eigenvalue to divide by. Check the weights and the data.")
-    rank = numerical_rank(values, max(columns, triangle.shape[1]))
-    smallest = values[rank - 1].item()
+    rank = numerical_rank(values, max(columns, triangle.shape[1])) if rank is None else rank
+    smallest = max(values[rank - 1].item(), EPS * largest)
     gap = smallest / max(values[rank].item() if rank < len(values) else 0.0, EPS * largest)
     return ConditionNumber(
         largest=largest**2,
@@ -136,5 +140,5 @@ def singular_value_ends(blocks: Iterable[Float[Tensor, "q _columns"]]) -> Condit
         rank=rank,
         gap=gap**2,
         residual=2 / gap,
-        method="singular values of the Jacobian, by QR",
-    )
+        method=BY_FACTOR,
+    ).rescale(2 * exponent)

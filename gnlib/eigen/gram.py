@@ -9,24 +9,29 @@ from torch import Tensor
 from gnlib.checks import EPS
 from gnlib.eigen.blocks import BLOCK_COLUMNS, CoupledBlocks, LinAlgError, combine_ends
 from gnlib.eigen.davidson import eigh_from_end
-from gnlib.eigen.dense import dense_ends, safe_scale
+from gnlib.eigen.dense import dense_ends
 from gnlib.eigen.result import ConditionNumber, Limits, NotConvergedError
+from gnlib.eigen.scale import scaled
 
 DENSE_UP_TO = 2000  # size up to which all eigenvalues take hardly longer than two of them
 MOST_STEPS = 50  # after which all eigenvalues would have taken no longer
 
 
 class Gram(NamedTuple):
-    """A symmetric matrix whose row `i k + a` belongs to output a of sample i, k outputs each; the rank if known."""
+    """A symmetric matrix whose row `i k + a` belongs to output a of sample i, k outputs each; the rank if known.
+
+    The rounding of the type that it was handed over in moves its eigenvalues, relative to the largest of them.
+    """
 
     matrix: Float[Tensor, "nk nk"]
     outputs: int = 1
     rank: int | None = None
+    rounding: float = 0.0
 
 
 def dense(gram: Gram, limits: Limits) -> ConditionNumber:
     """Return both ends from all eigenvalues."""
-    return dense_ends(gram.matrix, rank=gram.rank)
+    return dense_ends(gram.matrix, rank=gram.rank, rounding=gram.rounding)
 
 
 def iteration(gram: Gram, limits: Limits) -> ConditionNumber | None:
@@ -35,8 +40,8 @@ def iteration(gram: Gram, limits: Limits) -> ConditionNumber | None:
     It does not if the smallest eigenvalue is not resolved, as it then takes all of them to tell the rank; or if the
     outputs are coupled too strongly for their blocks to help.
     """
-    scale = safe_scale(gram.matrix)
-    blocks = GramBlocks(gram.matrix if scale == 1 else gram.matrix / scale, gram.outputs)
+    matrix, exponent = scaled(gram.matrix)
+    blocks = GramBlocks(matrix, gram.outputs)
     limits = limits._replace(max_steps=min(limits.max_steps, MOST_STEPS))
     try:
         top = blocks.find_end(largest=True, limits=limits)
@@ -46,7 +51,7 @@ def iteration(gram: Gram, limits: Limits) -> ConditionNumber | None:
     p, gap = len(gram.matrix), bottom.value / (EPS * top.value)
     rounding = 1 / gap if gap > p else torch.inf
     ends = combine_ends(top, bottom, rank=p, rounding=rounding, method="block iteration on the matrix")
-    return ends.rescale(scale) if ends.resolved else None
+    return ends.rescale(exponent) if ends.resolved else None
 
 
 class GramBlocks(CoupledBlocks):

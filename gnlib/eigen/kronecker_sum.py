@@ -9,17 +9,20 @@ All of it happens in the eigenbasis of the second moment of the data, where badl
 graded, not rounded: an eigenvalue far below `eps` times the largest keeps its digits.
 """
 
+import math
 from functools import cached_property
+from itertools import chain
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.checks import EPS, as_float64
+from gnlib.checks import EPS, as_float64, as_symmetric
 from gnlib.eigen.blocks import LinAlgError, combine_ends
-from gnlib.eigen.dense import graded_ends, safe_scale
+from gnlib.eigen.dense import graded_ends
 from gnlib.eigen.kronecker_blocks import KroneckerBlocks, NullSpace, in_eigenbasis
 from gnlib.eigen.result import ConditionNumber, Limits
+from gnlib.eigen.scale import exponent_of, times_power
 from gnlib.operators import KroneckerSum, LayeredSum
 
 DENSE_UP_TO = 300  # size up to which forming the matrix is faster than iterating, and no projection rounds
@@ -39,17 +42,18 @@ class Terms:
         return self.op
 
     @cached_property
-    def factors(self) -> tuple[Float[Tensor, "L k k"], Float[Tensor, "L r r"], float]:
-        """The factors of the terms that are not zero, of usual size, and the number that scales their sum back."""
+    def factors(self) -> tuple[Float[Tensor, "L k k"], Float[Tensor, "L r r"], int]:
+        """The factors of the terms that are not zero, of usual size, and the exponent that scales their sum back."""
         left, right = as_float64(self.op.left, "left"), as_float64(self.op.right, "right")
+        if not isinstance(self.op, LayeredSum):  # whose factors are squares
+            left = torch.stack([as_symmetric(c, f"left[{i}]") for i, c in enumerate(left)])
+            right = torch.stack([as_symmetric(s, f"right[{i}]") for i, s in enumerate(right)])
         present = left.flatten(1).any(1) & right.flatten(1).any(1)
         if not present.any():
             raise ValueError("The operator is zero: it has no eigenvalue to divide by. Check the weights and the data.")
         if not present.all():
             left, right = left[present], right[present]
-        scales = safe_scale(left), safe_scale(right)
-        left, right = (f if scale == 1 else f / scale for f, scale in zip((left, right), scales, strict=True))
-        return left, right, scales[0] * scales[1]
+        return _of_usual_size(left, right)
 
     @cached_property
     def rotated(self) -> Float[Tensor, "L k k"]:
@@ -68,9 +72,9 @@ class Terms:
 
 def dense(terms: Terms, limits: Limits) -> ConditionNumber:
     """Return both ends from all eigenvalues of the matrix, which is formed."""
-    left, right, scale = terms.factors
+    left, right, exponent = terms.factors
     identity = torch.eye(right.shape[1], dtype=right.dtype, device=right.device)
-    return graded_ends(KroneckerSum(left, right, identity).dense()).rescale(scale)
+    return graded_ends(KroneckerSum(left, right, identity).dense()).rescale(exponent)
 
 
 def is_regular(terms: Terms, limits: Limits) -> bool:
@@ -129,6 +133,21 @@ def _ends(
     rank = terms.size - int(null_outputs.sum()) * null_inputs.shape[1]
     ends = combine_ends(top, bottom, rank=rank, rounding=blocks.rounding(bottom), method=method)
     return ends.rescale(terms.factors[2])
+
+
+def _of_usual_size(
+    left: Float[Tensor, "L k k"], right: Float[Tensor, "L r r"]
+) -> tuple[Float[Tensor, "L k k"], Float[Tensor, "L r r"], int]:
+    """Return factors of the same terms over a power of two, and its exponent; a small one may stand by a large one."""
+    ends = (torch.stack(factor.flatten(1).aminmax(dim=1)) for factor in (left, right))
+    sizes = [size.abs().amax(0).tolist() for size in ends]
+    if not any(map(exponent_of, chain(*sizes))):
+        return left, right, 0
+    own, others = ([math.frexp(size)[1] for size in of_factor] for of_factor in sizes)
+    whole = max(map(sum, zip(own, others, strict=True)))
+    left = torch.stack([times_power(c, -e) for c, e in zip(left, own, strict=True)])
+    right = torch.stack([times_power(s, e - whole) for s, e in zip(right, own, strict=True)])
+    return left, right, whole
 
 
 def _null_space(matrix: Float[Tensor, "r r"]) -> Float[Tensor, "r b"]:

@@ -21,6 +21,7 @@ from gnlib.eigen.davidson import ExtremePair
 from gnlib.eigen.kronecker_blocks import KroneckerBlocks, in_eigenbasis
 from gnlib.eigen.kronecker_sum import Terms
 from gnlib.eigen.result import ConditionNumber, Limits, NotConvergedError
+from gnlib.eigen.scale import scaled
 from gnlib.operators import LayeredSum
 
 SINGLE = torch.finfo(torch.float32).eps
@@ -44,7 +45,8 @@ def is_wide(terms: Terms, limits: Limits) -> bool:
 def iteration(terms: Terms, limits: Limits) -> ConditionNumber | None:
     """Return both ends, or None where single precision is too coarse for the lower one."""
     op = terms.layered
-    mu, left = in_eigenbasis(op.left)
+    left, exponent = scaled(op.left)
+    mu, left = in_eigenbasis(left)
     k, r = len(mu), len(op.roots)
     if mu[0] <= k * EPS * mu[-1]:
         return None
@@ -63,9 +65,10 @@ def iteration(terms: Terms, limits: Limits) -> ConditionNumber | None:
         bottom = lower.find_end(largest=False, norm=top.value, limits=limits)
     except (LinAlgError, NotConvergedError):
         return None
-    return combine_ends(
+    ends = combine_ends(
         top, bottom, rank=k * r, rounding=lower.rounding(bottom), method="block iteration through the layers"
     )
+    return ends.rescale(exponent)
 
 
 class LayeredBlocks(KroneckerBlocks):
@@ -148,7 +151,7 @@ def add_complement(within: ConditionNumber, op: LayeredSum) -> ConditionNumber:
         gap=smallest / (EPS * largest),
         residual=max([within.residual, *(rounding * mu[-1:] / mu[:1]).tolist()]) + _spread(op),
         method=f"{within.method}, on the range of the first layer",
-    )
+    ).rescale(0)
 
 
 def _spread(op: LayeredSum) -> float:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from gnlib.eigen.scale import restored
+
 RESOLVED = 1e-3
 """A condition number counts as resolved when its relative error is below this."""
 
@@ -36,8 +38,8 @@ class ConditionNumber:
         smallest non-zero eigenvalue over the largest one that counts as zero (over the rounding level of the method,
         `eps * largest`, where that is larger): how visible the rank is
     residual
-        bound on the relative error of the eigenvalues, at the worse of the two ends; for a matrix, the rounding made
-        before it was handed over is not included
+        bound on the relative error of the eigenvalues, at the worse of the two ends; for a matrix, the rounding of
+        its type is included, and none that was made before
     method
         how the ends were obtained
     seconds
@@ -71,9 +73,17 @@ class ConditionNumber:
         """Whether double precision and the method determine the value to three digits."""
         return self.residual <= RESOLVED
 
-    def rescale(self, factor: float) -> "ConditionNumber":
-        """Return the same result for a multiple of the matrix."""
-        return replace(self, largest=self.largest * factor, smallest=self.smallest * factor)
+    def rescale(self, exponent: int) -> "ConditionNumber":
+        """Return the same result for the matrix times a power of two, unless an end of it cannot be represented."""
+        largest, smallest = (restored(end, exponent) for end in (self.largest, self.smallest))
+        return replace(self, largest=largest, smallest=smallest)
+
+    def with_rounding(self, rounding: float) -> "ConditionNumber":
+        """Return the same result for a matrix that is rounded by so much, relative to its largest eigenvalue."""
+        if not rounding:
+            return self
+        lost = rounding * self.largest / self.smallest
+        return replace(self, gap=min(self.gap, 1 / lost), residual=self.residual + lost)
 
     def __float__(self) -> float:
         """Return the value, or raise `NotResolvedError` where it would be no more than a lower bound."""

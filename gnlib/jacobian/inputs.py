@@ -9,17 +9,16 @@
 | `DataLoader` | batches, each `(*arguments, targets)` unless targets are given apart |
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from gnlib.jacobian.network import Mode, Network
+from gnlib.jacobian.packed import Packed, pack
 from gnlib.jacobian.trial import network_of
 
 Batch = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
@@ -63,9 +62,12 @@ def networks_of(
     Otherwise there is a network for each batch, and all of them share the parameters and the buffers of the first.
     """
     batches: list[Any] = x if isinstance(x, list) else [x]
-    modules, kinds = [module] * len(batches), [getattr(batch, "shape", [None])[1:] for batch in batches]
+    modules = [module] * len(batches)
+    kinds: list[Any] = [
+        batch.shape[1:] if isinstance(batch, Tensor) and not batch.is_nested else None for batch in batches
+    ]
     if isinstance(module, nn.Module) and any(isinstance(batch, Mapping | tuple) for batch in batches):
-        kinds, batches = map(list, zip(*map(_pack, batches), strict=True))
+        kinds, batches = map(list, zip(*map(pack, batches), strict=True))
         modules = [Packed(module, layout) for layout in kinds]
     first = network_of(modules[0], batches[0], output, mode, memory)
     if len(batches) > 1 and not first.coupled and all(kind == kinds[0] for kind in kinds):
@@ -75,49 +77,6 @@ def networks_of(
     others = [network_of(*call, output, mode, memory) for call in zip(modules[1:], batches[1:], strict=True)]
     shared: dict[str, Any] = dict(parameters=first.parameters, frozen=first.frozen, buffers=first.buffers)
     return [first, *(replace(network, **shared) for network in others)]
-
-
-class Layout(NamedTuple):
-    """How the tensors of a call lie side by side in one: their names, if it is by name, shapes and types."""
-
-    names: tuple[str, ...] | None
-    shapes: tuple[torch.Size, ...]
-    dtypes: tuple[torch.dtype, ...]
-
-
-class Packed(nn.Module):
-    """A module that is called with one tensor, in which the tensors of its call lie side by side.
-
-    Integers, such as the numbers of tokens, are exact in double precision.
-    """
-
-    def __init__(self, module: nn.Module, layout: Layout) -> None:
-        super().__init__()
-        self.module, self.training = module, module.training
-        self._layout = layout
-
-    def forward(self, packed: Tensor) -> Any:
-        """Take the tensors apart and call the module."""
-        names, shapes, dtypes = self._layout
-        tensors = [
-            part.reshape(len(packed), *shape).to(part.dtype if dtype.is_floating_point else dtype)
-            for part, shape, dtype in zip(packed.split([*map(math.prod, shapes)], 1), shapes, dtypes, strict=True)
-        ]
-        return self.module(*tensors) if names is None else self.module(**dict(zip(names, tensors, strict=True)))
-
-
-def _pack(batch: Batch) -> tuple[Layout, Float[Tensor, "n d"]]:
-    batch = (batch,) if isinstance(batch, Tensor) else batch
-    tensors = [*batch.values()] if isinstance(batch, Mapping) else [*batch]
-    if not tensors or not all(isinstance(tensor, Tensor) and tensor.ndim for tensor in tensors):
-        raise TypeError("x is a tuple or a dict with something else than tensors of samples; leave out or convert it.")
-    if len({len(tensor) for tensor in tensors}) > 1:
-        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
-        raise ValueError(f"The tensors in x have shapes {shapes}; the first axis of each must count the samples.")
-    names = tuple(batch) if isinstance(batch, Mapping) else None
-    layout = Layout(names, tuple(t.shape[1:] for t in tensors), tuple(t.dtype for t in tensors))
-    doubles = [tensor.detach().to(torch.float64) for tensor in tensors]
-    return layout, torch.cat([t.flatten(1) if t.ndim > 1 else t[:, None] for t in doubles], 1)
 
 
 def _arguments(item: Any) -> Batch:

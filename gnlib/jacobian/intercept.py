@@ -1,12 +1,8 @@
-"""Intercept the functions that a forward pass calls: to compute them in double precision, and to see random numbers."""
+"""Intercept the functions of torch that a forward pass calls, and compute them in double precision."""
 
-import pickle
-import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -18,8 +14,7 @@ DOUBLE |= {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
 CASTS = {"float": "double", "half": "double", "bfloat16": "double", "cfloat": "cdouble", "chalf": "cdouble"}
 LEGACY = {f"torch.{device}{kind}Tensor" for device in ("", "cuda.") for kind in ("Float", "Half", "BFloat16")}
 STORAGE = ("sparse", "sparse_grad", "scale_grad_by_freq")  # how a gradient is stored or scaled, which is not its value
-GENERATORS = torch.Generator, np.random.Generator, np.random.RandomState, random.Random
-UNIFORM = ("rand", "rand_like")
+RMS_NORM = "input", "normalized_shape", "weight", "eps"
 
 
 class Interceptor(TorchFunctionMode):
@@ -36,19 +31,18 @@ class Interceptor(TorchFunctionMode):
         return self.call(function, args, dict(kwargs or {}))
 
 
-# Precision
-
-
 class DoublePrecision(Interceptor):
     """Turn casts to a lower precision into casts to double precision, and record the lower ones in `requested`.
 
     A cast is a method such as `x.float()`, or a type among the arguments of any function. Autocasting, which is
-    recorded too, leaves double precision alone.
+    recorded too, leaves double precision alone. Tensors of a lower precision that a module holds without having
+    registered them are taken in double precision. What depends on the precision of the module, such as the default of
+    `nn.RMSNorm`, is that of the module as it was passed.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, own: torch.dtype) -> None:
         super().__init__()
-        self._device = device.type
+        self._device, self._own = device.type, own
         self.requested: set[torch.dtype] = set()
 
     def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -63,9 +57,15 @@ class DoublePrecision(Interceptor):
             types.append(getattr(torch, name))
             function = getattr(torch.Tensor, CASTS[name])
         self.requested.update(DOUBLE.keys() & types)
-        kwargs = {key: _as_double(value, name) for key, value in kwargs.items()}
+        kwargs = {k: v if k == "out" else _lift(_as_double(v, name)) for k, v in kwargs.items()}
         kwargs.update((key, False) for key in STORAGE if kwargs.get(key) is True)
-        return function(*args[:1], *[_as_double(value, name) for value in args[1:]], **kwargs)
+        if name == "rms_norm":
+            args, kwargs = (), dict(zip(RMS_NORM, args, strict=False)) | kwargs
+            if kwargs.get("eps") is None:
+                kwargs["eps"] = torch.finfo(self._own).eps
+        in_place = name.endswith(("setitem__", "_")) and (not name.endswith("__") or name.startswith(("__set", "__i")))
+        first = args[:1] if in_place else map(_lift, args[:1])
+        return function(*first, *[_lift(_as_double(value, name)) for value in args[1:]], **kwargs)
 
 
 def _as_double(value: Any, name: str) -> Any:
@@ -78,6 +78,13 @@ def _as_double(value: Any, name: str) -> Any:
     if name in ("to", "type_as") and isinstance(value, Tensor) and value.dtype in DOUBLE:
         return value.to(DOUBLE[value.dtype])
     return value
+
+
+def _lift(value: Any) -> Any:
+    """Return a tensor of a lower precision in double precision, or a list with such tensors."""
+    if isinstance(value, Tensor) and value.dtype in DOUBLE:
+        return value.to(DOUBLE[value.dtype])
+    return type(value)(map(_lift, value)) if type(value) in (list, tuple) else value
 
 
 class Downcasts(TorchDispatchMode):
@@ -93,94 +100,3 @@ class Downcasts(TorchDispatchMode):
         if lower and any(isinstance(t, Tensor) and t.dtype in DOUBLE.values() for t in tree_leaves((args, kwargs))):
             self.operations[str(function)] = lower[0]
         return result
-
-
-# Random numbers
-
-
-class Generators:
-    """The generators of random numbers: those of torch, NumPy and Python, and those among the attributes given."""
-
-    def __init__(self, attributes: Iterable[Any], device: torch.device) -> None:
-        held = {id(value): value for value in attributes if isinstance(value, GENERATORS)}
-        self._known = [torch.default_generator, np.random, random, *held.values()]
-        if device.type == "cuda":
-            self._known.append(torch.cuda.default_generators[device.index])
-
-    @contextmanager
-    def restored(self) -> Iterator[None]:
-        """Put all of them back at the end into the states that they are in."""
-        states = self.states()
-        try:
-            yield
-        finally:
-            for generator, state in zip(self._known, states, strict=True):
-                if isinstance(generator, np.random.Generator):
-                    generator.bit_generator.state = state
-                elif hasattr(generator, "setstate"):
-                    generator.setstate(state)
-                else:
-                    generator.set_state(state)
-
-    def states(self) -> list[Any]:
-        """Return the states that all of them are in."""
-        return [_state(generator) for generator in self._known]
-
-    def advance(self) -> None:
-        """Put those that are not among the attributes into other states."""
-        np.random.random()  # noqa: NPY002
-        random.random()
-        for generator in self._known:
-            if isinstance(generator, torch.Generator):
-                torch.rand((), generator=generator, device=generator.device)
-
-    def drawn_from(self, before: list[Any]) -> bool:
-        """Say whether a number was drawn since they were in these states."""
-        return any(_as_bytes(now) != _as_bytes(then) for now, then in zip(self.states(), before, strict=True))
-
-
-class PassedGenerators(Interceptor):
-    """Record in `states` those of generators that are arguments of a function of torch; put them back at the end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.states: list[bytes] = []
-        self._first: dict[int, tuple[torch.Generator, Tensor]] = {}
-
-    def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a function of torch."""
-        if (generator := kwargs.get("generator")) is not None:
-            self._first.setdefault(id(generator), (generator, generator.get_state()))
-            self.states.append(_as_bytes(generator.get_state()))
-        return function(*args, **kwargs)
-
-    def __exit__(self, *error: object) -> None:
-        """Put the generators back."""
-        super().__exit__(*error)
-        for generator, state in self._first.values():
-            generator.set_state(state)
-
-
-class ConstantUniform(Interceptor):
-    """Return one number in place of all that are drawn uniformly, without drawing: other draws still move a state."""
-
-    def __init__(self, generators: Generators, number: float) -> None:
-        super().__init__()
-        self._generators, self._number = generators, number
-
-    def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a function of torch, and fill its result if that is uniform."""
-        if getattr(function, "__name__", "") not in UNIFORM:
-            return function(*args, **kwargs)
-        with self._generators.restored():
-            return function(*args, **kwargs).fill_(self._number)
-
-
-def _state(generator: Any) -> Any:
-    if isinstance(generator, np.random.Generator):
-        return generator.bit_generator.state
-    return generator.getstate() if hasattr(generator, "getstate") else generator.get_state()
-
-
-def _as_bytes(state: Any) -> bytes:
-    return state.numpy().tobytes() if isinstance(state, Tensor) else pickle.dumps(state)

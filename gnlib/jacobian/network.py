@@ -5,15 +5,17 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from gnlib.checks import as_outputs
-from gnlib.jacobian.intercept import DoublePrecision, Generators
+from gnlib.checks import allowance, as_outputs
+from gnlib.jacobian.intercept import DoublePrecision
+from gnlib.jacobian.randomness import Generators
 
 GIB = 2**30
 MARGIN = 2  # of the memory that a backward pass is known to take: its temporary tensors are not known
@@ -40,10 +42,18 @@ class Function:
     buffers: Factors
     generators: Generators  # of random numbers that the module may draw
     copied: int  # bytes of the copies in double precision
+    own: torch.dtype  # precision of the module as it was passed
 
     def __call__(self, parameters: Factors, x: Tensor) -> Float[Tensor, "n k"]:
         """Return the outputs on the samples `x` with these in place of some of the parameters."""
         return as_outputs(self.call(self.tensors(parameters), x), len(x))
+
+    @torch.inference_mode(False)
+    def evaluate(self, parameters: Factors, x: Tensor) -> Float[Tensor, "n k"]:
+        """Return the outputs as a forward pass of training has them: a module may ask whether gradients are wanted."""
+        with torch.enable_grad():
+            leaves = {name: parameters.get(name, p).detach().requires_grad_() for name, p in self.parameters.items()}
+            return self({**parameters, **leaves}, x).detach()
 
     def tensors(self, parameters: Factors) -> Factors:
         """Return all that the module holds, with these in place of some of the parameters."""
@@ -65,10 +75,52 @@ class Function:
         """Compute in the mode and the precision that are meant; at the end, restore the module and the process."""
         gradients = torch.is_grad_enabled()  # which leaving inference mode would switch on
         with torch.inference_mode(False), torch.set_grad_enabled(gradients):
-            with self.generators.restored(), _restored(self.module), _double_precision(self.x.device) as precision:
+            with (
+                self.generators.restored(),
+                _restored(self.module),
+                _double_precision(self.x.device, self.own) as precision,
+            ):
                 if self.mode is not None:
                     self.module.train(self.mode == "train")
                 yield precision
+
+
+class Pullback(NamedTuple):
+    """Outputs, and gradients of their weighted sum by the parameters."""
+
+    outputs: Float[Tensor, "n k"]
+    gradients: Sequence[Tensor]
+
+
+def pullback(
+    function: Function,
+    parameters: Factors,
+    call: Callable[[Factors], Float[Tensor, "n k"]],
+    weights: Float[Tensor, "n k"] | None = None,
+) -> Pullback:
+    """Return the outputs of a call, and gradients by a plain backward pass; without weights all of them are one."""
+    with torch.enable_grad():
+        leaves = {name: parameters[name].detach().requires_grad_() for name in function.parameters}
+        y = call({**parameters, **leaves})
+        gradients: Sequence[Tensor] = [torch.zeros_like(leaf) for leaf in leaves.values()]
+        if y.requires_grad:
+            gradients = function.vjp(leaves, y, torch.ones_like(y) if weights is None else weights)
+    return Pullback(y.detach(), gradients)
+
+
+def pullback_together(
+    function: Function, parameters: Factors, x: Tensor, weights: Float[Tensor, "b k"]
+) -> tuple[Float[Tensor, "b k"], Factors]:
+    """Return outputs, and gradients by the parameters for each sample by itself, from one vectorised call."""
+    given = {name: parameters[name] for name in function.parameters}
+
+    def one(x: Tensor, weight: Tensor) -> tuple[Tensor, Factors]:
+        y, vjp, *_ = torch.func.vjp(lambda p: function({**parameters, **p}, x[None])[0], given)
+        return y, vjp(weight)[0]
+
+    with torch.enable_grad():  # or the backward pass of a determinant errs (torch 2.13)
+        y, gradients = torch.vmap(one)(x, weights)
+    return y, gradients
 
 
 @dataclass(frozen=True)
@@ -80,6 +132,7 @@ class Traits:
     vmapped: bool  # whether samples can be differentiated together; otherwise it takes a backward pass for each
     bytes_per_sample: float  # of a forward and a backward pass
     backward: frozenset[str]  # names of the functions that a backward pass goes through
+    y: Float[Tensor, "n k"] | None  # the outputs with the given parameters; None with others, where it was not tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +143,12 @@ class Network(Traits, Function):
     def rows(self) -> int:
         """Number of rows of the Jacobian."""
         return len(self.x) * self.outputs
+
+    @cached_property
+    def allowed(self) -> Float[Tensor, " k"]:
+        """How much the outputs may differ from call to call."""
+        assert self.y is not None
+        return allowance(self.y)
 
     @property
     def units(self) -> int:
@@ -128,19 +187,25 @@ def _restored(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _double_precision(device: torch.device) -> Iterator[DoublePrecision]:
+def _double_precision(device: torch.device, own: torch.dtype) -> Iterator[DoublePrecision]:
     """Compute in double precision, by functions that can be differentiated under vmap, and without their warnings."""
-    default, fast = torch.get_default_dtype(), torch.backends.mha.get_fastpath_enabled()
+    default, fast, finfo = torch.get_default_dtype(), torch.backends.mha.get_fastpath_enabled(), torch.finfo
+
+    def finfo_of_own(dtype: torch.dtype = default) -> torch.finfo:
+        return finfo(own if dtype == torch.float64 else dtype)
+
     # otherwise nothing is compiled
     eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
     # fused attention has no rule for vmap
-    with sdpa_kernel(SDPBackend.MATH), eager, warnings.catch_warnings(), DoublePrecision(device) as precision:
+    with sdpa_kernel(SDPBackend.MATH), eager, warnings.catch_warnings(), DoublePrecision(device, own) as precision:
         warnings.filterwarnings("ignore", "There is a performance drop")  # a kernel without a rule, one by one
         warnings.filterwarnings("ignore", "None of the inputs have requires_grad")  # a checkpoint without gradients
         try:
             torch.backends.mha.set_fastpath_enabled(False)
             torch.set_default_dtype(torch.float64)  # of constants that a forward pass makes
+            torch.finfo = finfo_of_own  # type: ignore[assignment, misc]  # or `eps` of an input is not that of training
             yield precision
         finally:
+            torch.finfo = finfo  # type: ignore[misc]
             torch.set_default_dtype(default)
             torch.backends.mha.set_fastpath_enabled(fast)

@@ -13,7 +13,7 @@ from gnlib.operators import SymmetricOperator
 
 def replace_parameters(networks: Sequence[Network], parameters: Factors) -> list[Network]:
     """Return networks with other parameters, which have not been tried there."""
-    return [replace(network, parameters=parameters) for network in networks]
+    return [replace(network, parameters=parameters, y=None) for network in networks]
 
 
 def freeze_all_but(networks: Sequence[Network], names: Collection[str]) -> list[Network]:
@@ -33,8 +33,11 @@ def outputs_of(networks: Sequence[Network], memory: float) -> Float[Tensor, "n k
     """Return the outputs on all samples."""
     outputs = []
     for network in networks:
+        if network.y is not None:
+            outputs.append(network.y)
+            continue
         with network.as_template():
-            outputs += [network(network.parameters, x) for x in network.batches(memory)]
+            outputs += [network.evaluate(network.parameters, x) for x in network.batches(memory)]
     return torch.cat(outputs)
 
 
@@ -82,7 +85,13 @@ def jvp(networks: Sequence[Network], direction: Factors, memory: float) -> Float
                 kept = dict(create_graph=True, allow_unused=True, materialize_grads=True)
                 gradients = torch.autograd.grad(y, list(leaves.values()), weights, **kept)
                 along = [(g * direction[name]).sum() for name, g in zip(leaves, gradients, strict=True)]
-                products += torch.autograd.grad(torch.stack(along).sum(), weights)
+                try:
+                    products += torch.autograd.grad(torch.stack(along).sum(), weights)
+                except NotImplementedError as error:
+                    raise ValueError(
+                        f"A product with the Jacobian cannot be had: {error} Take the Gram matrix or both ends of the "
+                        "spectrum, which are made of gradients."
+                    ) from error
     return torch.cat(products)
 
 

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gnlib.jacobian.columns import TILE
 from gnlib.jacobian.network import GIB, MARGIN, Network, count_rows
-from gnlib.jacobian.record import Structure, factored_rows, structures_of
+from gnlib.jacobian.record import Structure, factored_rows
+from gnlib.jacobian.structure import structures_of
 from gnlib.text import as_text
 
 COLUMNS = 1024  # of the Jacobian at a time; fewer are not worth a forward and a backward pass for each sample
-TILE = 1024  # rows of the Gram matrix updated at a time, from the diagonal to the right
 ADVANTAGE = 3  # times the memory of factors that columns take, from which on it is better to hold the factors
 WORKING = 2**27  # bytes of gradients worked on together: beyond it larger batches save nothing
 UPDATE = 64  # products that take as long as to multiply an entry of the result by another and add it

@@ -1,6 +1,5 @@
 """Record which calls use each parameter: their inputs, and the gradients of outputs by their results."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import FunctionType
@@ -15,18 +14,9 @@ from gnlib.checks import REPAIR, as_outputs
 from gnlib.jacobian.intercept import Interceptor
 from gnlib.jacobian.layers import Call, call_of
 from gnlib.jacobian.network import Factors, Network
+from gnlib.jacobian.refusals import RANDOM
 
 PRODUCTS = ("mul", "multiply", "__mul__", "__rmul__")
-BATCHABLE = {
-    f"{name}Backward"
-    for name in (
-        "AdaptiveAvgPool2D Add Addmm Alias AvgPool2D Bmm Cat Clone ConstantPadNd Convolution Div Elu Expand Gelu "
-        "LeakyRelu MaxPool2DWithIndices Mean Mm Mul NativeBatchNorm NativeGroupNorm NativeLayerNorm Permute Relu "
-        "Select Sigmoid Silu Slice Softmax Softplus Squeeze Sub Sum T Tanh Transpose UnsafeView Unsqueeze View"
-    ).split()
-} | {"torch::autograd::AccumulateGrad"}
-"""Backward functions that take gradients of several outputs at once; others (cdist, prelu, solve) err in torch 2.13."""
-
 Leaves = dict[int | str, Tensor]
 """Tensors to differentiate by: probes of calls by their number, parameters by name."""
 
@@ -67,9 +57,6 @@ class Structure(NamedTuple):
     forms: list[Form]
     uses: dict[str, list[Use]]  # of each parameter that is used by these calls alone
     batched: bool = False  # whether gradients of several outputs of a sample can be taken together, which is faster
-
-
-UNKNOWN = Structure([], {})
 
 
 class Recorder(Interceptor):
@@ -144,71 +131,7 @@ def _opened(function: Any) -> Callable[..., Any]:
     return body
 
 
-def structures_of(networks: Sequence[Network]) -> list[Structure]:
-    """Return the structures of networks that differ in their data alone; shapes of their calls may differ."""
-    structures = [structure_of(network) for network in networks]
-    same = all(structure.uses == structures[0].uses for structure in structures)
-    return structures if same else [UNKNOWN] * len(structures)
-
-
-def structure_of(network: Network) -> Structure:
-    """Return the structure of a network, if its forward pass is the same for all samples."""
-    names = [*network.parameters] if network.vmapped or network.coupled else []
-    while names:
-        structure = _record_structure(network, names)
-        if [*structure.uses] == names:
-            break
-        names = [*structure.uses]  # once more, as calls are numbered
-    else:
-        return UNKNOWN
-    if network.vmapped and network.backward <= BATCHABLE:
-        structure = structure._replace(batched=True)
-    with suppress(Exception), network.as_template():  # a rehearsal: tensors may be wrapped otherwise than in the trial
-        next(factored_rows(network, structure, [*network.parameters], 1, 1))
-        return structure
-    return UNKNOWN
-
-
-def _record_structure(network: Network, names: list[str]) -> Structure:
-    """Record the calls of some parameters, and leave out parameters that are used in any other way.
-
-    A backward pass tells them: they still have a gradient although the graph is cut at all recorded calls.
-    """
-    leaves: Leaves = {name: p.detach().requires_grad_() for name, p in network.parameters.items()}
-    recorder = Recorder({}, {}, {})
-
-    def call(x: Tensor) -> Tensor:
-        nonlocal recorder
-        recorder, y = _call_recorded(network, names, leaves, x)
-        return y
-
-    checkpoints = torch.autograd.graph.disable_saved_tensors_hooks("a checkpoint runs a part of a network again")
-    with network.as_template(), torch.enable_grad(), checkpoints:
-        try:
-            y = call(network.x) if network.coupled else torch.vmap(lambda x: call(x[None]))(network.x[:1])
-            y = y.sum() + torch.zeros_like(y.sum(), requires_grad=True)  # which has a graph in any case
-            gradients = torch.autograd.grad(y, [leaves[name] for name in names], allow_unused=True)
-        except Exception:  # of any type: there are many ways not to be recorded
-            return UNKNOWN
-    if not recorder.intact:
-        return UNKNOWN
-    return Structure(
-        recorder.forms,
-        {
-            name: recorder.uses[name]
-            for name, gradient in zip(names, gradients, strict=True)
-            if gradient is None and _are_alike(recorder.uses[name], recorder.forms, leaves[name])
-        },
-    )
-
-
-def _are_alike(uses: list[Use], forms: list[Form], parameter: Tensor) -> bool:
-    """Say whether all uses of a parameter are of one kind, so that another use is only more positions."""
-    kinds = {(use.as_weight, use.mask, forms[use.call].by_feature, forms[use.call].size[1:]) for use in uses}
-    return len(kinds) <= 1 and all(as_weight or parameter.numel() == math.prod(size) for as_weight, _, _, size in kinds)
-
-
-def _call_recorded(network: Network, recorded: Iterable[str], leaves: Leaves, x: Tensor) -> tuple[Recorder, Tensor]:
+def call_recorded(network: Network, recorded: Iterable[str], leaves: Leaves, x: Tensor) -> tuple[Recorder, Tensor]:
     """Call a network and record some of its parameters; leaves stand for the others and for the probes."""
     tensors = network.tensors({name: leaf for name, leaf in leaves.items() if isinstance(name, str)})
     constants = {name: tensor for name, tensor in tensors.items() if name not in network.parameters}
@@ -240,7 +163,7 @@ def factored_rows(
     leaves |= {name: network.parameters[name] for name in names if name not in uses}
 
     def function(leaves: Leaves, x: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
-        recorder, y = _call_recorded(network, uses, leaves, x)
+        recorder, y = call_recorded(network, uses, leaves, x)
         if recorder.uses != uses or [form.shape for form in recorder.forms] != [form.shape for form in forms]:
             raise RuntimeError("The network does not call its layers as it did before.")
         return y.flatten(), recorder.inputs
@@ -264,33 +187,44 @@ def factored_rows(
             with torch.enable_grad():
                 y, inputs = function(everything, x[0] if network.coupled else x)
             inputs = {call: of_call[None] for call, of_call in inputs.items()}
-            _check_finite(y[None], None if network.coupled else start)
+            _check_outputs(network, y, None if network.coupled else start)
         for first in range(0, k, outputs):
             some = slice(first, min(first + outputs, k))
             weights = torch.eye(k, dtype=torch.float64, device=x.device)[some]
             if network.vmapped:
-                y, inputs, gradients = torch.vmap(one_sample, (0, None))(x, weights)
-                _check_finite(y, start)
+                with torch.enable_grad():  # or the backward pass of a determinant errs (torch 2.13)
+                    y, inputs, gradients = torch.vmap(one_sample, (0, None))(x, weights)
+                _check_outputs(network, y, start)
             else:
                 gradients = dict(zip(leaves, _vjps(y, [everything[key] for key in leaves], weights), strict=True))
             yield FactoredRows(slice(start, start + len(x)), some, inputs, gradients)
 
 
-def _check_finite(y: Float[Tensor, "b k"], start: int | None) -> None:
-    """Refuse outputs that are not finite, of samples from `start` on."""
+def _check_outputs(network: Network, y: Float[Tensor, "..."], start: int | None) -> None:
+    """Refuse outputs that are not finite, or not those that the network had before, of samples from `start` on."""
+    y = y.view(-1, network.outputs)
     bad = ~torch.isfinite(y).all(1)
     if bad.any():
         where = "" if start is None else f" from sample {start + int(bad.nonzero()[0])} on"
         raise ValueError(f"The outputs have NaN or infinite entries{where}; {REPAIR}")
+    if network.y is not None:
+        known = network.y if start is None else network.y[start : start + len(y)]
+        if not bool(((y - known).abs() <= network.allowed).all()):
+            raise ValueError(f"{RANDOM}. (Those of the trial are not those that the Jacobian was made with.)")
 
 
 def _vjps(y: Float[Tensor, " k"], leaves: list[Tensor], weights: Float[Tensor, "c k"]) -> list[Tensor]:
     """Return gradients of weighted outputs by plain automatic differentiation, each `(1, c, ...)`."""
     if not y.requires_grad:
         return [leaf.new_zeros(()).expand(1, len(weights), *leaf.shape) for leaf in leaves]
-    options: Any = dict(retain_graph=True, allow_unused=True, materialize_grads=True)
+    options: Any = dict(retain_graph=True, allow_unused=True)
     if len(weights) > 1:
         with suppress(RuntimeError):  # a backward pass that has no rule for many at once
-            return [g[None] for g in torch.autograd.grad(y, leaves, weights, is_grads_batched=True, **options)]
-    gradients = [torch.autograd.grad(y, leaves, weight, **options) for weight in weights]
+            together = torch.autograd.grad(y, leaves, weights, is_grads_batched=True, **options)
+            zero = y.new_zeros(())
+            return [
+                (zero.expand(len(weights), *leaf.shape) if g is None else g)[None]
+                for leaf, g in zip(leaves, together, strict=True)
+            ]
+    gradients = [torch.autograd.grad(y, leaves, weight, materialize_grads=True, **options) for weight in weights]
     return [torch.stack(of_leaf)[None] for of_leaf in zip(*gradients, strict=True)]

@@ -1,9 +1,10 @@
-"""Refuse modules that have no Jacobian, or more than one: by their kinds, and by calls on the first samples."""
+"""Refuse modules that have no Jacobian, or more than one, or that lose digits; say why a call fails."""
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import os
+import traceback
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -12,12 +13,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
 
-from gnlib.checks import REPAIR, agree, as_outputs
-from gnlib.jacobian.intercept import Downcasts, Interceptor
-from gnlib.jacobian.network import Factors, Function
+from gnlib.checks import agree, as_outputs
+from gnlib.jacobian.intercept import Downcasts
+from gnlib.jacobian.network import Factors, Function, pullback
 
-FIRST = 2  # samples that are tried before the others
+TORCH, LIBRARY = os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(__file__))
+RANDOM = "The outputs change from call to call: a random function has no Jacobian; fix its noise"
 CLOSE = 1e-12  # relative difference of outputs that go through the same operations
+NEARBY, ROUGH = 1e-4, 1e-8  # part of that way, of a hundredth, and relative jump: less than single precision resolves
 
 
 def check_module(module: nn.Module, named: Mapping[str, nn.Parameter]) -> None:
@@ -66,36 +69,17 @@ def check_mode(function: Function) -> bool:
     return coupled
 
 
-def call_first(function: Function, parameters: Factors) -> tuple[int, float, frozenset[str]]:
-    """Return the number of outputs, and bytes and functions of a backward pass for each sample."""
-    first = function.x[:FIRST]
-    registered = {id(p): name for name, p in function.module.named_parameters()}
-    leaves = {name: parameters[name].detach().requires_grad_() for name in function.parameters}
-    footprint = _Footprint(leaves.values())
-    saving = torch.autograd.graph.saved_tensors_hooks(footprint.save, lambda tensor: tensor)
-    with unchanged(parameters), torch.enable_grad(), footprint, saving, warnings.catch_warnings():
-        warnings.filterwarnings("error", "None of the inputs have requires_grad")  # a checkpoint that drops gradients
-        y = attempt(function, parameters | leaves, first, f"the first {len(first)} samples of x")
-    nodes = _nodes_of(y)
-    for node in nodes:
-        if (leaf := id(getattr(node, "variable", None))) in registered:
-            raise ValueError(
-                f"The outputs depend on the parameter {registered[leaf]} in a place where it is not registered (such "
-                "as a list), so that it cannot be exchanged; use it by its name, or keep it in a ParameterList."
-            )
-    if not y.requires_grad:
-        raise ValueError(
-            "The outputs do not depend on the parameters in a way that can be differentiated; do not detach them, "
-            "nor compute them under torch.no_grad()."
-        )
-    if not torch.isfinite(y).all():
-        raise ValueError(f"The outputs have NaN or infinite entries in the first {len(first)} samples; {REPAIR}")
-    names = frozenset(node.name().rstrip("0123456789") for node in nodes)
-    return y.shape[1], footprint.bytes / len(first), names
+def fails_on_fewer(function: Function, error: BaseException) -> ValueError:
+    """Return the refusal of a function that takes all samples together, and no part of them."""
+    return ValueError(
+        f"module fails on fewer samples, though not on all {len(function.x)} of x: {error} (A squeeze() drops the axis "
+        "of the samples where there is one; name the axis. If the outputs of a sample are meant to depend on the "
+        "others, as those of the nodes of a graph, pass mode='train'.)"
+    )
 
 
 def attempt(function: Function, parameters: Factors, x: Tensor, samples: str) -> Float[Tensor, "m k"]:
-    """Return the outputs on samples that go by this name, or say why a call may fail."""
+    """Return the outputs on samples that go by this name, or say where and why a call may fail."""
     try:
         result = function.call(function.tensors(parameters), x)
     except Exception as error:
@@ -107,56 +91,78 @@ def attempt(function: Function, parameters: Factors, x: Tensor, samples: str) ->
                 f"x is of {x.dtype}, and integers are passed on as they are, such as the numbers of tokens; if they "
                 "are images or other measurements, pass x.double(), scaled as in training."
             )
-        raise ValueError(f"module fails on {samples}, in double precision: {error} ({hint})") from error
+        raise ValueError(
+            f"module fails on {samples}, in double precision{_line_of(error)}: {error} ({hint})"
+        ) from error
     return as_outputs(result, len(x))
 
 
-def _nodes_of(y: Tensor) -> set[Any]:
-    """Return the nodes of the graph that a backward pass goes through."""
-    waiting, nodes = [y.grad_fn], set()
-    while waiting:
-        node = waiting.pop()
-        if node is not None and node not in nodes:
-            nodes.add(node)
-            waiting += [before for before, _ in node.next_functions]
-    return nodes
+def _line_of(error: BaseException) -> str:
+    """Return the last line of the user's own code on the way to an error, if there is one."""
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((TORCH, LIBRARY)) and "site-packages" not in frame.filename
+    ]
+    return f" (line {own[-1].lineno} of {own[-1].name}: {own[-1].line})" if own and own[-1].line else ""
 
 
-def check_outputs(function: Function, parameters: Factors, y: Float[Tensor, "m k"]) -> None:
+def check_outputs(
+    function: Function, parameters: Factors, first: Tensor, hidden: bool, y: Float[Tensor, "m k"]
+) -> None:
     """Refuse outputs on the first samples that lose digits, or that depend on a mode or a state nobody asked for."""
-    _check_precision(function, parameters, y)
+    _check_precision(function, parameters, first, hidden, y)
     if function.mode is None:
-        _check_training(function, parameters, y)
+        _check_training(function, parameters, first, y)
     if function.mode != "train":
-        _check_state(function, parameters, y)
+        _check_state(function, parameters, first, y)
 
 
-def _check_precision(function: Function, parameters: Factors, y: Float[Tensor, "m k"]) -> None:
+def _check_precision(
+    function: Function, parameters: Factors, first: Tensor, hidden: bool, y: Float[Tensor, "m k"]
+) -> None:
     """Refuse a function that computes in a lower precision out of sight, or that cannot be differentiated."""
-    leaves = {name: parameters[name].detach().requires_grad_() for name in function.parameters}
     try:
-        with torch.enable_grad(), Downcasts() as downcasts:
-            again = function({**parameters, **leaves}, function.x[:FIRST])
-            function.vjp(leaves, again, torch.ones_like(again))
+        for _ in range(2):  # twice if a state that changes now and then has made the difference
+            with Downcasts() as downcasts:
+                again = pullback(function, parameters, partial(function, x=first)).outputs
+            if same := agree(again, y, CLOSE):
+                break
     except Exception as error:
         raise ValueError(
             f"module cannot be differentiated, in double precision: {error} (Switch checkpoints off, which changes no "
             "number; write functions of your own so that they take the dtype of their input.)"
         ) from error
     # scripted functions, whose operations are out of sight, run as Python functions while operations are recorded
-    if downcasts.operations or not agree(again.detach(), y, CLOSE):
+    rounds = not same or (hidden and _is_rough(function, parameters, first))
+    if downcasts.operations or rounds:
         lower = ", ".join(f"{name} returns {dtype}" for name, dtype in downcasts.operations.items())
         raise ValueError(
             f"The network computes in a lower precision than double where it cannot be changed "
-            f"({lower or 'in a scripted function'}); write that part so that it takes the dtype of its input."
+            f"({lower or 'out of sight of torch'}); write that part so that it takes the dtype of its input."
         )
 
 
-def _check_state(function: Function, parameters: Factors, y: Float[Tensor, "m k"]) -> None:
+def _is_rough(function: Function, parameters: Factors, first: Tensor) -> bool:
+    """Say whether outputs jump by single precision over a small part of the way from the given parameters.
+
+    Over such a distance all that is computed in double precision goes nearly straight on.
+    """
+    a, b, c = (
+        function.evaluate(
+            {name: parameters[name].lerp(p, step * NEARBY) for name, p in function.parameters.items()}, first
+        )
+        for step in range(3)
+    )
+    return bool((a - 2 * b + c).abs().max() > ROUGH * b.abs().max())
+
+
+def _check_state(function: Function, parameters: Factors, first: Tensor, y: Float[Tensor, "m k"]) -> None:
     """Refuse outputs that depend on buffers which each call changes."""
-    first, tensors = function.x[:FIRST], function.tensors(parameters)
+    tensors = function.tensors(parameters)
     function.call(tensors, first)
-    changed = [name for name, b in function.buffers.items() if not torch.equal(tensors[name], b)]
+    plain = {name: b for name, b in function.buffers.items() if b.layout == torch.strided and not b.is_meta}
+    changed = [name for name, b in plain.items() if not torch.equal(tensors[name], b)]
     if changed and not agree(as_outputs(function.call(tensors, first), len(first)), y):
         name, _, buffer = changed[0].rpartition(".")
         raise ValueError(
@@ -165,7 +171,7 @@ def _check_state(function: Function, parameters: Factors, y: Float[Tensor, "m k"
         )
 
 
-def _check_training(function: Function, parameters: Factors, y: Float[Tensor, "m k"]) -> None:
+def _check_training(function: Function, parameters: Factors, first: Tensor, y: Float[Tensor, "m k"]) -> None:
     """Ask for the mode if any layer is another function in training than in evaluation."""
     training = [(name, m) for name, m in function.module.named_modules() if m.training]
 
@@ -173,7 +179,7 @@ def _check_training(function: Function, parameters: Factors, y: Float[Tensor, "m
         for _, m in modules:
             m.training = False
         try:
-            return agree(function(parameters, function.x[:FIRST]), y)
+            return agree(function.evaluate(parameters, first), y)
         finally:
             for _, m in modules:
                 m.training = True
@@ -184,6 +190,16 @@ def _check_training(function: Function, parameters: Factors, y: Float[Tensor, "m
             f"{describe(*named)} is in training mode, where it is another function than in evaluation; say which one "
             "is meant: mode='eval' or mode='train'."
         )
+
+
+def state_of(module: nn.Module) -> dict[tuple[str, str], object]:
+    """Return numbers, texts and sizes of containers that modules hold as attributes."""
+    return {
+        (name, attribute): len(value) if isinstance(value, list | dict | set) else value
+        for name, m in module.named_modules()
+        for attribute, value in vars(m).items()
+        if value is None or isinstance(value, int | float | str | list | dict | set)
+    }
 
 
 @contextmanager
@@ -202,38 +218,3 @@ def unchanged(parameters: Factors) -> Iterator[None]:
 def describe(name: str, module: nn.Module) -> str:
     """Return the name of a module and its type."""
     return f"{name or 'module'} ({type(module).__name__})"
-
-
-class _Footprint(Interceptor):
-    """Count the bytes that a backward pass needs of a forward pass.
-
-    They are those of the tensors that autograd saves, and of the unfolded input of a convolution, which no tensor
-    shows: on a CPU, convolutions in double precision are matrix products.
-    """
-
-    def __init__(self, leaves: Iterable[Tensor]) -> None:
-        super().__init__()
-        self._saved: dict[int, int] = {}
-        self._unfolded = 0
-        self._leaves = {leaf.untyped_storage().data_ptr() for leaf in leaves}
-
-    @property
-    def bytes(self) -> int:
-        """Bytes so far."""
-        return sum(self._saved.values()) + self._unfolded
-
-    def save(self, tensor: Tensor) -> Tensor:
-        """Count a tensor that autograd saves."""
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in self._leaves:
-            self._saved[storage.data_ptr()] = min(storage.nbytes(), tensor.nbytes)
-        return tensor.detach()  # with its history, an output that its own function saves would never be freed
-
-    def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a function of torch, and count the unfolded input of a convolution."""
-        result = function(*args, **kwargs)
-        if getattr(function, "__name__", "").startswith("conv") and len(args) > 1:
-            x, weight = args[:2]
-            images = max(x.numel() // x.shape[1], result.numel() // result.shape[1])
-            self._unfolded = max(self._unfolded, 8 * images * weight[0].numel())
-        return result

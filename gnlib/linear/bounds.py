@@ -14,9 +14,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gnlib.checks import as_weights
 from gnlib.eigen.dense import graded_smallest
+from gnlib.eigen.scale import exponent_of, scaled, size_of, times_power
 from gnlib.linear.gauss_newton import partial_products, restrict_to_range
 from gnlib.linear.moment import Moment
+from gnlib.linear.network import add_skip
 
 
 class Lemma2(NamedTuple):
@@ -107,7 +110,7 @@ def zhao_lemma_2(weights: Sequence[Tensor], second_moment: Moment, skip: float =
     >>> [round(bound, 6) for bound in zhao_lemma_2(weights, torch.eye(2))]
     [3.0, 4.0]
     """
-    terms = zhao_lemma_2_terms(weights, second_moment, skip)
+    terms = zhao_lemma_2_terms(_of_usual_size(weights, skip), second_moment)
     largest = terms.above_largest * terms.below_largest
     first = (largest.sum() / terms.alpha.sum()).item() if terms.alpha.any() else torch.inf
     second = (largest / terms.alpha).max().item() if terms.alpha.all() else torch.inf
@@ -155,8 +158,8 @@ def sharp_linear(weights: Sequence[Tensor], second_moment: Moment, skip: float =
     >>> round(sharp_linear(weights, moment), 6), round(zhao_lemma_1(weights, moment), 6)
     (1.6, 10.0)
     """
-    weights, eigenvalues, _ = restrict_to_range(weights, second_moment, skip)
-    root = eigenvalues.sqrt()
+    weights, eigenvalues, _ = restrict_to_range(_of_usual_size(weights, skip), second_moment)
+    root, _ = scaled(eigenvalues.sqrt())
     products = partial_products(weights)
     largest, smallest = _stack_extremes([a.mT for a, _ in products])
     factors = torch.stack([root[:, None] * (b.mT @ b) * root for _, b in products])
@@ -172,6 +175,13 @@ def extreme_squares(matrix: Float[Tensor, "rows columns"]) -> tuple[Tensor, Tens
         matrix = torch.linalg.qr(matrix, mode="r").R  # same singular values, not squared
     s = torch.linalg.svdvals(matrix)
     return s[0] ** 2, s[-1] ** 2 if rows >= columns else torch.zeros_like(s[0])
+
+
+def _of_usual_size(weights: Sequence[Tensor], skip: float) -> list[Tensor]:
+    """Return weights with their skips over a power of two, which no condition number knows of."""
+    weights = add_skip(as_weights(weights), skip)
+    exponent = exponent_of(max(map(size_of, weights)))
+    return [times_power(w, -exponent) for w in weights]
 
 
 def _stack_extremes(matrices: Sequence[Float[Tensor, "_rows _columns"]]) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.checks import as_weights
+from gnlib.eigen.scale import all_restored, scaled
 from gnlib.linear.moment import Moment, as_second_moment
 from gnlib.linear.network import add_skip
 from gnlib.operators import LayeredSum
@@ -53,9 +54,13 @@ def linear_gauss_newton(weights: Sequence[Tensor], second_moment: Moment, skip: 
     >>> operator @ torch.ones(4).double()
     tensor([32.,  5., 20.,  2.], dtype=torch.float64)
     """
-    weights, eigenvalues, basis = restrict_to_range(weights, second_moment, skip)
-    left = torch.stack([a @ a.mT for a in _products_above(weights)])
-    return LayeredSum(left, eigenvalues.sqrt(), weights[:-1], basis)
+    moment = as_second_moment(second_moment)
+    weights, eigenvalues, basis = restrict_to_range(weights, moment, skip)
+    weights, exponents = zip(*map(scaled, weights), strict=True)
+    others = [2 * (sum(exponents) - own) for own in exponents]  # of the square of what stands above and below a layer
+    squares = (a @ a.mT for a in _products_above(weights))
+    left = [all_restored(square, e, "entry of a term") for square, e in zip(squares, others, strict=True)]
+    return LayeredSum(torch.stack(left), eigenvalues.sqrt(), weights[:-1], basis, moment.error)
 
 
 def restrict_to_range(

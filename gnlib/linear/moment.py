@@ -1,12 +1,14 @@
 """The second moment of data, factored on its range, and whitened data."""
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.checks import EPS, as_samples, as_symmetric, numerical_rank
+from gnlib.checks import EPS, as_float64, as_matrix, as_samples, numerical_rank, rounding_of
+from gnlib.eigen.scale import all_restored, restored, scaled
 
 
 def second_moment(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
@@ -22,8 +24,8 @@ def second_moment(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
     tensor([[2., 0.],
             [0., 8.]], dtype=torch.float64)
     """
-    x = as_samples(x)
-    return x.mT @ x / len(x)
+    x, exponent = scaled(as_samples(x))
+    return all_restored(x.mT @ x / len(x), 2 * exponent, "entry of the second moment")
 
 
 def whiten(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
@@ -39,14 +41,17 @@ def whiten(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     >>> torch.allclose(second_moment(x), torch.eye(2).double())
     True
     """
-    x = as_samples(x)
+    x, _ = scaled(as_samples(x))
     u, s, vt = torch.linalg.svd(x, full_matrices=False)
     rank = _rank(s, max(x.shape), "x")
     return len(x) ** 0.5 * u[:, :rank] @ vt[:rank]
 
 
-class SecondMoment(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class SecondMoment:
     """A second moment `Q diag(s) Q^T` held by an orthonormal basis of its range and its non-zero eigenvalues.
+
+    It may be unpacked: `basis, eigenvalues = moment`.
 
     Attributes
     ----------
@@ -54,6 +59,8 @@ class SecondMoment(NamedTuple):
         (d, r) tensor, the orthonormal columns of Q
     eigenvalues
         (r,) tensor, descending and positive
+    error
+        bound on their relative error, by the rounding of the decomposition
 
     Examples
     --------
@@ -64,6 +71,11 @@ class SecondMoment(NamedTuple):
 
     basis: Float[Tensor, "d r"]
     eigenvalues: Float[Tensor, " r"]
+    error: float = 0.0
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """Return the basis and the eigenvalues."""
+        return iter((self.basis, self.eigenvalues))
 
     @classmethod
     def from_data(cls, x: Float[Tensor, "n d"]) -> "SecondMoment":
@@ -72,20 +84,25 @@ class SecondMoment(NamedTuple):
         Its eigenvalues are then known to a relative error of `eps * sqrt(kappa)` in place of `eps * kappa`: pixels
         that hardly ever light up are told apart from pixels that never do.
         """
-        x = as_samples(x)
+        x, exponent = scaled(as_samples(x))
         _, s, vt = torch.linalg.svd(x, full_matrices=False)
         rank = _rank(s, max(x.shape), "x")
-        return cls(vt[:rank].mT.contiguous(), s[:rank] ** 2 / len(x))
+        eigenvalues = s[:rank] ** 2 / len(x)
+        what = "eigenvalue of the second moment"
+        restored(eigenvalues[-1].item(), 2 * exponent, what)
+        eigenvalues = all_restored(eigenvalues, 2 * exponent, what)
+        return cls(vt[:rank].mT.contiguous(), eigenvalues, 2 * _error(s, rank, EPS))
 
     @classmethod
     def from_matrix(cls, matrix: Float[Tensor, "d d"]) -> "SecondMoment":
         """Factor a given second moment by its eigendecomposition."""
-        s, q = torch.linalg.eigh(as_symmetric(matrix, "second_moment"))
+        symmetric, rounding = as_matrix(matrix, "second_moment")
+        s, q = torch.linalg.eigh(symmetric)
         s, q = s.flip(0), q.flip(1)
         rank = _rank(s, len(s), "second_moment")
-        if s[-1] < -len(s) * EPS * s[0]:
+        if s[-1] < -len(s) * max(EPS, rounding) * s[0]:
             raise ValueError(f"second_moment has the negative eigenvalue {s[-1]:.1e}; a second moment has none.")
-        return cls(q[:, :rank].contiguous(), s[:rank])
+        return cls(q[:, :rank].contiguous(), s[:rank], _error(s, rank, max(EPS, rounding)))
 
 
 Moment = Float[Tensor, "d d"] | SecondMoment
@@ -93,8 +110,26 @@ Moment = Float[Tensor, "d d"] | SecondMoment
 
 
 def as_second_moment(second_moment: Moment) -> SecondMoment:
-    """Return the factors of a second moment."""
-    return second_moment if isinstance(second_moment, SecondMoment) else SecondMoment.from_matrix(second_moment)
+    """Return the factors of a second moment in double precision."""
+    if not isinstance(second_moment, SecondMoment):
+        return SecondMoment.from_matrix(second_moment)
+    basis, eigenvalues = (as_float64(factor, "a factor of second_moment") for factor in second_moment)
+    if basis.ndim != 2 or eigenvalues.shape != basis.shape[1:] or eigenvalues.min() < 0:
+        shapes = f"{tuple(basis.shape)} and {tuple(eigenvalues.shape)}"
+        raise ValueError(
+            f"second_moment has a basis and eigenvalues of shapes {shapes}, the smallest {eigenvalues.min():.1e}; "
+            "(d, r) and (r,) were expected, none of them negative."
+        )
+    return SecondMoment(basis, eigenvalues, second_moment.error + rounding_of(second_moment.eigenvalues.dtype))
+
+
+def _error(descending: Tensor, rank: int, rounding: float) -> float:
+    """Return the relative error of the smallest value that counts, that of no other being larger.
+
+    Rounding moves each value by its own share of the largest one, and those that count as zero show by how much.
+    """
+    zeros = descending[rank].abs().item() if rank < len(descending) else 0.0
+    return max(zeros, rounding * descending[0].item()) / descending[rank - 1].item()
 
 
 def _rank(descending: Tensor, size: int, name: str) -> int:

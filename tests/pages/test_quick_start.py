@@ -22,7 +22,7 @@ def test_overstated_at_most_by_three():
     there = [line.split() for line in table("quick-start-further", "to the loss that the report names")]
     assert [line[-4] for line in here] == [line[-2] for line in there]  # foretold
     ratios = [float(foretold) / float(real) for *_, foretold, _, _, real in here]
-    assert 1.4 < min(ratios) < 1.8 and 2.2 < max(ratios) < 2.8  # "right to within 2.5"
+    assert 1.4 < min(ratios) < 1.8 and 2.2 < max(ratios) < 2.8  # "right to within a factor of three"
     ratios = [float(foretold) / float(real) for *_, foretold, real in there]
     assert min(ratios) > 1.2 and 2 < max(ratios) < 3.2
     text = prose("notebooks/quick-start-further")
@@ -102,10 +102,12 @@ def test_the_factor_of_the_first_try():
 
 
 def test_how_far_the_report_is_trusted():
-    shown = tries()[0]
-    (last,) = re.findall(r"not reached by step (\d+), the last that is trusted", shown)
-    text = prose("notebooks/quick-start")
-    assert f"step {last}." in text and "steps unknown to a half" in shown
+    shown, text = tries()[0], prose("notebooks/quick-start")
+    (last,) = re.findall(r"not reached by step (\d+), the last that is known", shown)
+    assert f"for {last} steps." in text and f"by step {last}." in text and "steps unknown to a half" in shown
+    (page,) = (" ".join(one.split()) for one in texts("quick-start") if one.startswith("network "))
+    (until,) = re.findall(rf"followed {last} real steps: within \S+ of the forecast until step (\d+), off by", page)
+    assert f"Up to step {until} the" in text and f"trusted until step {until};" in page
     (rate,) = re.findall(r"rate (\S+) of sgd: 0.5 of the largest stable one", shown)
     assert f"| {rate}," in text
 
@@ -114,5 +116,5 @@ def test_a_larger_condition_number_and_no_more_steps():
     (line,) = (text for text in texts("quick-start-further") if re.match(r"kappa \S+ to \S+, steps", text))
     before, after, slow, soon = re.match(r"kappa (\S+) to (\S+), steps (\d+) to (\d+)", line).groups()
     assert float(after) > float(before) and int(soon) < int(slow)
-    text = prose("notebooks/quick-start-further")
-    assert f"{slow} steps before, {soon} after" in text or f"processor {slow} and {soon}." in text
+    assert "some 140 steps before, some 105 after" in prose("notebooks/quick-start-further")
+    assert abs(int(slow) - 140) <= 3 and abs(int(soon) - 105) <= 3  # not the same on every machine

@@ -92,4 +92,6 @@ def test_the_forecast_on_images_is_right_in_the_limit_of_wide_networks(width, ra
         assert f"by {100 * (over - 1):.0f} %." in TEXT
     if width == 1024:
         (printed,) = (text for text in texts(FIRST) if text.startswith(f"rate      {rate} of sgd"))
-        assert "trusted until step 500" in printed
+        assert f"trusted until step {ahead.trusted};" in printed and f"after step {ahead.trusted}, and" in TEXT
+    dots = {64: (18, 22), 1024: (30, 45), 4096: (500, 500)}  # "about twenty", "about forty", "at the end"
+    assert dots[width][0] <= ahead.trusted <= dots[width][1]

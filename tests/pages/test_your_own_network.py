@@ -11,6 +11,7 @@ from gnbook.design.trial import arriving, speedups
 from gnbook.your_own_network.trial import FAULTS, first_tries
 
 from gnlib.diagnosis.descent import Rule
+from gnlib.diagnosis.forecast import FACTOR
 from gnlib.diagnosis.rates import StableRate
 from tests.pages.pages import prose, says, table, texts
 
@@ -62,7 +63,7 @@ def test_how_far_a_forecast_reaches():
 
 
 def test_what_the_reports_say():
-    """That for Adam, its factor; and that of a healthy network, how far it is trusted."""
+    """That for Adam, its factor; and that of a healthy network, how far it is trusted, and how near real steps are."""
     of_adam, healthy = (
         next(" ".join(text.split()) for text in texts(page) if text.startswith("try "))
         for page in ("your-own-network", FURTHER)
@@ -70,7 +71,9 @@ def test_what_the_reports_say():
     assert "1 step of Adam, not 5, to a loss" in of_adam
     assert "try momentum 0.9" in healthy and "rank 450 of 450" in healthy
     (last,) = re.findall(r"trusted until step (\d+)", healthy)
-    assert f"for {last} steps" in MORE
+    taken, within = re.search(r"followed (\d+) real steps: within ([\d.]+) of the forecast", healthy).groups()
+    assert f"for {last} steps" in MORE and f"took {taken} real steps" in MORE
+    assert f"factor of {within} of" in MORE and f"up to {FACTOR} is" in MORE
 
 
 def trial():

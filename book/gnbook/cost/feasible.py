@@ -44,7 +44,7 @@ def foretold(module: nn.Module, x: Tensor, sizes: Iterable[int], memory: float =
     found: dict[int, float] = {}
     for size in sizes:
         rows = size * network.outputs
-        some = replace(network, x=network.x[:1].expand(size, *x.shape[1:]))  # only their number counts
+        some = replace(network, x=network.x[:1].expand(size, *x.shape[1:]), y=None)  # only their number counts
         try:
             counted = cost_of([some], memory, probe=False)
         except BudgetError:

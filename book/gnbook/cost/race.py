@@ -70,7 +70,8 @@ class LowerEnd:
     def of_sum(cls, operator: KroneckerSum, largest: float) -> "LowerEnd":
         """Return that of a Kronecker sum with this largest eigenvalue."""
         terms = Terms(operator)
-        left, right, scale = terms.rotated, *terms.factors[1:]
+        _, right, exponent = terms.factors
+        left, scale = terms.rotated, 2.0**exponent
         blocks = KroneckerBlocks(left, right, terms.null_space, largest=False)
         return cls(blocks, largest / scale, scale)
 

@@ -42,7 +42,7 @@ def hidden_layer_kernel(x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
 
 
 def chernoff_width(x: Float[Tensor, "n d"], *, shortfall: float, failure: float) -> float:
-    r"""Return a number of units that suffices for :math:`\lambda_{\min}(K) \ge (1 - \delta) \lambda_{\min}(E K)`.
+    r"""Return how many units suffice for :math:`\lambda_{\min}(K) \ge (1 - \delta) \lambda_{\min}(E K)`.
 
     By the matrix Chernoff inequality (Tropp 2012), since :math:`\lambda_{\max}(Z_u) \le \lVert x \rVert^2`,
 
@@ -62,7 +62,7 @@ def chernoff_width(x: Float[Tensor, "n d"], *, shortfall: float, failure: float)
 
     Returns
     -------
-    The width, infinite where A is singular in double precision.
+    The width, a whole number; infinite where A is singular in double precision.
 
     References
     ----------
@@ -71,8 +71,8 @@ def chernoff_width(x: Float[Tensor, "n d"], *, shortfall: float, failure: float)
     Examples
     --------
     >>> import torch
-    >>> round(chernoff_width(torch.eye(200), shortfall=0.5, failure=0.01), 1)
-    129.1
+    >>> chernoff_width(torch.eye(200), shortfall=0.5, failure=0.01)
+    130
     """
     _check(shortfall, failure)
     values = torch.linalg.eigvalsh(hidden_layer_kernel(x)).flip(0)
@@ -80,11 +80,11 @@ def chernoff_width(x: Float[Tensor, "n d"], *, shortfall: float, failure: float)
         return math.inf
     most = torch.linalg.matrix_norm(as_samples(x), 2).item() ** 2
     exponent = shortfall + (1 - shortfall) * math.log1p(-shortfall)
-    return most / values[-1].item() * math.log(len(values) / failure) / exponent
+    return math.ceil(most / values[-1].item() * math.log(len(values) / failure) / exponent)
 
 
-def bernstein_width(n: int, spread: float, *, shortfall: float, failure: float) -> float:
-    r"""Return a number of units that suffices for :math:`K \succeq (1 - \delta) E K`, from their spread v.
+def bernstein_width(n: int, spread: float, *, shortfall: float, failure: float) -> int:
+    r"""Return how many units suffice for :math:`K \succeq (1 - \delta) E K`, from their spread v.
 
     .. math:: m \ge \frac{2 v}{\delta^2} \ln \frac np, \qquad v = \lVert E (A^{-1/2} Z_u A^{-1/2})^2 \rVert
         \le \frac{\lVert x \rVert^2}{\lambda_{\min}(A)}
@@ -105,13 +105,13 @@ def bernstein_width(n: int, spread: float, *, shortfall: float, failure: float) 
 
     Examples
     --------
-    >>> round(bernstein_width(200, 2.0, shortfall=0.5, failure=0.01), 1)
-    158.5
+    >>> bernstein_width(200, 2.0, shortfall=0.5, failure=0.01)
+    159
     """
     _check(shortfall, failure)
     if n < 1 or not spread >= 1:
         raise ValueError(f"n is {n} and spread {spread}; a count and a number from 1 on were expected.")
-    return 2 * spread / shortfall**2 * math.log(n / failure)
+    return math.ceil(2 * spread / shortfall**2 * math.log(n / failure))
 
 
 def unit_spread(x: Float[Tensor, "n d"], draws: int = 2000, *, generator: torch.Generator) -> float:

@@ -80,6 +80,7 @@ class Start:
         """
         leaves = self.networks[0].parameters
         adam = optimizer_of("adam", self.networks[0], leaves, 1.0)
+        adam.param_groups[0]["eps"] = 0.0
         factors = preconditioner_of(adam, self.networks, leaves, self.gradients, MEMORY).factors
         return Kernel(preconditioned_gram(self.networks, factors, MEMORY), self.loss, self.outputs)
 

@@ -15,14 +15,20 @@ RULES = [
     Rule(0.3, 0.9, nesterov=True),
     Rule(0.3, 0.9, averaged=True),
     Rule(0.3, 0.5, averaged=True, taken=7),
+    Rule(0.3, 0.9, dampening=0.6),
 ]
 VALUES = torch.tensor([0.0, 1e-6, 0.1, 1.0, 2.5, 6.0], dtype=torch.float64)
+
+
+def change(sums):
+    """What the sums of one part of the parameters make of the outputs: nothing decays, nor was there momentum."""
+    return VALUES * sums[0, :-2]
 
 
 def course(rule, steps):
     """Residuals of one mode for each of the values, all of which start at one."""
     ones = torch.ones_like(VALUES)
-    return torch.stack([e for _, e in islice(descend(ones, lambda c: VALUES * c, lambda e: e, rule), steps + 1)])
+    return torch.stack([e for _, e in islice(descend(ones, change, lambda e: e, [rule]), steps + 1)])
 
 
 def test_descent_is_a_power_of_what_a_step_leaves():
@@ -47,8 +53,8 @@ def test_momentum_goes_by_the_roots_of_its_polynomial():
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_sums_and_outputs_belong_together(rule):
     ones = torch.ones_like(VALUES)
-    for sums, e in islice(descend(ones, lambda c: VALUES * c, lambda e: e, rule), 50):
-        torch.testing.assert_close(e, 1 - VALUES * sums, rtol=1e-12, atol=1e-12)
+    for sums, e in islice(descend(ones, change, lambda e: e, [rule]), 50):
+        torch.testing.assert_close(e, 1 - change(sums), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
@@ -56,7 +62,7 @@ def test_the_limit_is_where_a_quadratic_ceases_to_be_stable(rule):
     """The spectral radius of one step, taken from what the recurrence itself does to its state."""
 
     def radius(rate):
-        b, w = rule.momentum, 1 - rule.momentum if rule.averaged else 1.0
+        b, w = rule.momentum, 1 - (rule.momentum if rule.averaged else rule.dampening)
         gradient, velocity = np.array([1.0, 0.0]), np.array([w, b])  # of a state (residual, velocity)
         step = gradient + b * velocity if rule.nesterov else velocity
         return max(abs(np.linalg.eigvals(np.stack([np.array([1.0, 0.0]) - rate * step, velocity]))))
@@ -74,8 +80,8 @@ def test_momentum_from_before_goes_on():
         e = e - 0.2 * VALUES * velocity
     moved = VALUES * velocity
 
-    def change(c):
-        return VALUES * c[:-1] + moved * c[-1]
+    def both(sums):
+        return change(sums) + moved * sums[0, -1]
 
-    rest = [e for _, e in islice(descend(e, change, lambda e: e, rule, inherited=1), steps + 1)]
+    rest = [e for _, e in islice(descend(e, both, lambda e: e, [rule]), steps + 1)]
     torch.testing.assert_close(torch.stack(rest), whole[steps:], rtol=1e-10, atol=1e-12)

@@ -21,7 +21,8 @@ def problem(rank=N * K):
     generator = torch.Generator().manual_seed(2)
     root = torch.randn(N * K, rank, generator=generator, dtype=torch.float64)
     outputs, targets = torch.randn(2, N, K, generator=generator, dtype=torch.float64)
-    pushed = torch.randn(N * K, 1, generator=generator, dtype=torch.float64)
+    pushed = torch.zeros(N * K, 2, dtype=torch.float64)
+    pushed[:, 1] = torch.randn(N * K, generator=generator, dtype=torch.float64)
     return root @ root.mT / N, outputs, targets, pushed
 
 
@@ -41,7 +42,7 @@ def literal(kernel, outputs, rule, steps, gradient, value, pushed=None):
             m = rule.momentum * m + g
             f = f - rule.rate * m
         if pushed is not None:
-            f = f - rule.rate * old * pushed[:, 0]
+            f = f - rule.rate * old * pushed[:, 1]
     return losses
 
 
@@ -51,16 +52,16 @@ def literal(kernel, outputs, rule, steps, gradient, value, pushed=None):
 def test_the_course_is_that_of_a_literal_loop(name, rank, rule):
     kernel, outputs, targets, _ = problem(rank)
     loss = loss_of(name, targets if name == "mse" else targets.softmax(1), outputs)
-    nothing = kernel.new_zeros(N * K, 0)
-    spaces = [Outputs(outputs, loss, kernel, nothing)]
+    nothing = kernel.new_zeros(N * K, 2)
+    spaces = [Outputs(outputs, loss, [kernel], [nothing])]
     if name == "mse":
         spaces.append(Modes(outputs, loss, torch.linalg.eigh(kernel), nothing))
     expected = literal(kernel, outputs, rule, 300, loss.gradient, loss.value)
     for space in spaces:
-        losses, kept = follow(space, rule, 300)
+        losses, kept = follow(space, [rule], 300)
         assert losses == pytest.approx(expected, rel=1e-10, abs=1e-20)
         for step, (sums, there) in kept.items():
-            torch.testing.assert_close(there.flatten(), outputs.flatten() - kernel @ sums, rtol=1e-8, atol=1e-8)
+            torch.testing.assert_close(there.flatten(), outputs.flatten() - kernel @ sums[0, :-2], rtol=1e-8, atol=1e-8)
             assert loss.value(there) == pytest.approx(losses[step], rel=1e-10, abs=1e-18)
 
 
@@ -68,14 +69,14 @@ def test_momentum_from_before_is_followed_in_both_coordinates():
     kernel, outputs, targets, pushed = problem()
     loss, rule = loss_of("mse", targets, outputs), Rule(0.01, 0.8)
     expected = literal(kernel, outputs, rule, 100, loss.gradient, loss.value, pushed)
-    for space in (Outputs(outputs, loss, kernel, pushed), Modes(outputs, loss, torch.linalg.eigh(kernel), pushed)):
-        assert follow(space, rule, 100)[0] == pytest.approx(expected, rel=1e-10)
+    for space in (Outputs(outputs, loss, [kernel], [pushed]), Modes(outputs, loss, torch.linalg.eigh(kernel), pushed)):
+        assert follow(space, [rule], 100)[0] == pytest.approx(expected, rel=1e-10)
 
 
 def test_a_course_that_overflows_ends_at_infinity():
     kernel, outputs, targets, _ = problem()
     loss = loss_of("mse", targets, outputs)
-    losses, kept = follow(Outputs(outputs, loss, kernel, kernel[:, :0]), Rule(10.0), 1000)
+    losses, kept = follow(Outputs(outputs, loss, [kernel], [0 * kernel[:, :2]]), [Rule(10.0)], 1000)
     assert len(losses) == 1001 and losses[-1] == math.inf and max(kept) < 1000
 
 
@@ -83,7 +84,7 @@ def test_a_course_that_overflows_ends_at_infinity():
 def test_the_last_step_is_looked_at(steps):
     kernel, outputs, targets, _ = problem()
     loss = loss_of("mse", targets, outputs)
-    losses, kept = follow(Outputs(outputs, loss, kernel, kernel[:, :0]), Rule(0.01), steps)
+    losses, kept = follow(Outputs(outputs, loss, [kernel], [0 * kernel[:, :2]]), [Rule(0.01)], steps)
     assert len(losses) == steps + 1 and {1, steps} <= set(kept)
 
 
@@ -111,8 +112,8 @@ def test_what_is_out_of_reach_by_cross_entropy(second, lost):
 def test_a_network_is_trusted_up_to_the_first_step_at_which_it_is_off():
     """By going through all the steps that are looked at, one by one."""
     networks, loss, linear = standing("mse", 3 * torch.ones(N, K))
-    _, kept = follow(linear.space, Rule(0.02 * linear.stable_rate), 200)
-    found = trusted(networks, loss, linear.preconditioner, kept, 4.0)
-    alone = [step for step in kept if trusted(networks, loss, linear.preconditioner, {step: kept[step]}, 4.0) == step]
+    _, kept = follow(linear.space, linear.rules(0.02 * linear.stable_rate), 200)
+    found = trusted(networks, loss, linear, kept, 4.0)
+    alone = [step for step in kept if trusted(networks, loss, linear, {step: kept[step]}, 4.0) == step]
     assert 0 < found < 200
     assert found == max(step for step in kept if all(other in alone for other in kept if other <= step))

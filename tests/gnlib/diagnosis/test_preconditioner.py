@@ -71,7 +71,7 @@ def test_without_a_state_it_is_the_root_of_the_diagonal_of_the_size_of_the_gradi
     assert whole.min() < FLOOR**2 * whole.mean()
     p = whole.clamp_min(FLOOR**2 * whole.mean()).sqrt()
     g = torch.cat([g.flatten() for g in gradient.values()])
-    expected = 1 / (p * g.norm() / p.norm())
+    expected = 1 / (p * g.norm() / p.norm() + 1e-8)
     torch.testing.assert_close(torch.cat([f.flatten() for f in found.factors.values()]), expected)
     assert found.momentum is None
 
@@ -137,9 +137,7 @@ def test_the_optimiser_and_the_module_are_left_as_they_are():
     [
         (lambda p: "newton", "'sgd', 'momentum', 'adam'"),
         (lambda p: torch.optim.Rprop(p), "Rprop; SGD, Adam"),
-        (lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.1), "weight_decay=0.1, which a forecast leaves out"),
-        (lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5), "dampening=0.5"),
-        (lambda p: torch.optim.SGD([{"params": [q], "lr": 1 + i} for i, q in enumerate(p)]), "several rates"),
+        (lambda p: torch.optim.Adam(p, maximize=True), "maximize=True; pass one that goes down"),
         (lambda p: torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1), "parameters that module has not"),
     ],
 )

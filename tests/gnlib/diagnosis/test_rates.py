@@ -60,7 +60,8 @@ def test_the_matrix_is_scaled_by_the_state(make):
         total = total + blocks[name] / (squares.sqrt() + 1e-8).flatten() @ blocks[name].mT / len(x)
     values = torch.linalg.eigvalsh(total)
     found = GaussNewton(net, x, optimizer=optimizer).stable_rate()
-    assert found.largest == pytest.approx(values[-1].item(), rel=1e-10)
+    damping = 19 * 1e-2 if make is torch.optim.AdamW else 0  # the curvature that its weight decay stands for
+    assert found.largest == pytest.approx(values[-1].item() + damping, rel=1e-10)
     assert found.rate * found.largest == pytest.approx(2 if make is RMSprop else 38)  # momentum 0.9, averaged
     assert (
         GaussNewton(net, x, y, optimizer=make(net.parameters())).stable_rate().rate > 0

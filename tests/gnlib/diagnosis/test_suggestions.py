@@ -60,11 +60,19 @@ def test_a_rate_of_its_own_for_a_layer():
 
 def test_dropping_a_duplicate():
     net, x = drawn()
-    x[5] = x[2] + 1e-4
-    suggested = report(net, x).suggestions[0]
-    assert suggested.what == "drop sample 5" and suggested.after.rank == 22
+    x[5] = x[2]
+    after = by_name(report(net, x))["drop sample 5"]
+    assert after.rank == 22
     kept = torch.cat([x[:5], x[6:]])
-    assert suggested.after.value == pytest.approx(float(gnlib.condition_number(net, kept)), rel=1e-6)
+    assert after.value == pytest.approx(float(gnlib.condition_number(net, kept)), rel=1e-6)
+
+
+def test_a_sample_that_is_only_nearly_another_one_is_kept():
+    net, x = drawn()
+    x[5] = x[2] + 1e-4
+    found = report(net, x)
+    assert "samples 2 and 5 are near each other" in " ".join(str(found).split())
+    assert not any("drop" in what for what in by_name(found))
 
 
 def test_letting_a_fresh_normalisation_see_the_batch():
@@ -152,7 +160,8 @@ def test_steps_are_those_of_the_optimiser(name, loss, shift, monkeypatch):
     assert pace.before < 1000  # so that the goal is a tenth of the first loss
     for inputs, steps in ((x, pace.before), (x - x.mean(0), pace.steps)):
         optimizer = OPTIMIZERS[name](net.parameters(), lr=0.1)
-        rate = gnlib.GaussNewton(net, inputs, y, loss=loss, optimizer=optimizer).stable_rate().rate / 2
+        stable = gnlib.GaussNewton(net, inputs, y, loss=loss, optimizer=optimizer).stable_rate()
+        rate = stable.rule.limit / stable.largest / 2  # of the linear model, whatever the first step of the network
         course = gnlib.GaussNewton(net, inputs, y, loss, optimizer=optimizer).forecast(rate=rate, steps=1000).losses
         assert int((course <= pace.goal * (1 + 1e-6)).nonzero()[0]) == steps
     assert f"{pace.steps} steps of {name}, not {pace.before}, to a loss of" in " ".join(str(found).split())
@@ -198,3 +207,18 @@ def test_a_change_that_is_refused_is_none():
 
     x = torch.tensor([[9.0, 4.0], [8.0, 1.0], [9.0, 2.0]], dtype=torch.float64)
     assert [s.what for s in report(Root(), x).suggestions] == []
+
+
+def test_a_loss_that_only_rises_is_no_goal():
+    """Raw features of several sizes: the softmax is sure and wrong, has hardly any curvature, and leaps."""
+    net, _ = drawn(width=8)
+    generator = torch.Generator().manual_seed(0)
+    sizes = torch.tensor([13.0, 1e3, 2.0, 100.0], dtype=torch.float64)
+    x = sizes * (3 + torch.randn(12, 4, generator=generator, dtype=torch.float64))
+    net[1], y = nn.ReLU(), torch.arange(12) % 2
+    course = gnlib.GaussNewton(net, x, y, "cross_entropy").forecast().losses
+    assert course.argmin() == 0 and course.max() > 1e3 * course[0]
+    found = report(net, x, y, loss="cross_entropy")
+    assert found.suggestions and all(s.pace is None for s in found.suggestions)
+    gains = [found.condition.value / s.after.value for s in found.suggestions]
+    assert gains == sorted(gains, reverse=True) and gains[-1] >= WORTH

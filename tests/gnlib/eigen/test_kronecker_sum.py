@@ -9,7 +9,7 @@ import torch
 from gnlib import NotConvergedError, SecondMoment, condition_number, linear_gauss_newton, second_moment
 from gnlib.eigen.dense import graded_ends
 from gnlib.eigen.kronecker_blocks import KroneckerBlocks
-from gnlib.eigen.kronecker_sum import Terms, _is_scalar
+from gnlib.eigen.kronecker_sum import Terms, _is_scalar, is_regular
 from gnlib.eigen.result import Limits
 from gnlib.eigen.strategy import KRONECKER_SUM, find_ends
 from gnlib.operators import KroneckerSum
@@ -277,3 +277,11 @@ def test_no_steps_at_all_are_refused():
     operator = linear_gauss_newton([torch.eye(2), torch.eye(2)], torch.eye(2))
     with pytest.raises(ValueError, match="at least one step"):
         condition_number(operator, max_steps=0)
+
+
+@pytest.mark.parametrize("singular", ["left", "right"])
+def test_a_sum_is_not_regular_if_its_last_factor_on_the_left_or_first_on_the_right_is_singular(singular):
+    whole, part = torch.eye(3, dtype=torch.float64), torch.diag(torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64))
+    left = torch.stack([whole, part if singular == "left" else whole])
+    right = torch.stack([part if singular == "right" else whole, whole])
+    assert not is_regular(Terms(KroneckerSum(left, right, whole)), None)

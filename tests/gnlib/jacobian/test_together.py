@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from gnlib.jacobian.record import BATCHABLE, structure_of
+from gnlib.jacobian.structure import BATCHABLE, structure_of
 from gnlib.jacobian.trial import network_of
 from tests.gnlib.jacobian.kinds import ROWS, Frame, M, assert_as_autograd, made
 from tests.gnlib.jacobian.kinds_layers import LAYERS

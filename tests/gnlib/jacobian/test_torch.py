@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from gnlib.jacobian.intercept import Interceptor
-from gnlib.jacobian.record import structure_of
+from gnlib.jacobian.structure import structure_of
 from gnlib.jacobian.trial import network_of
 from tests.gnlib.jacobian.cases import COUPLED, Tokens, attention, draw, tokens, vector
 

@@ -236,3 +236,101 @@ def test_images_as_bytes_are_right_where_the_network_takes_them():
 class Scaled(nn.Module):
     def forward(self, x):
         return x.float() / 255
+
+
+# Functions that hide from torch what they round, plain tensors, and what depends on the precision of its input
+
+
+def by_numpy(function, derivative, dtype):
+    """A function of NumPy in some precision, with its derivative."""
+
+    class OfNumPy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return torch.from_numpy(function(x.detach().numpy().astype(dtype)).astype(np.float64))
+
+        @staticmethod
+        def backward(ctx, gradient):
+            (x,) = ctx.saved_tensors
+            return gradient * torch.from_numpy(derivative(x.numpy().astype(dtype)).astype(np.float64))
+
+    return OfNumPy.apply
+
+
+def single(array):
+    return array.astype(np.float32)
+
+
+HIDDEN = {
+    "sine": by_numpy(np.sin, np.cos, np.float32),
+    "exponential": by_numpy(np.exp, np.exp, np.float32),
+    "root": by_numpy(lambda x: np.sqrt(4 + x), lambda x: 0.5 / np.sqrt(4 + x), np.float32),
+    "in the values alone": by_numpy(lambda x: single(np.sin(x)).astype(np.float64), np.cos, np.float64),
+    "square": by_numpy(np.square, lambda x: 2 * x, np.float32),
+}
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("name", HIDDEN)
+def test_rounding_out_of_sight_of_torch_is_refused(name):
+    net = made(lambda: Net(lambda self, h: HIDDEN[name](h)))
+    assert_refused(net, data(8), r"lower precision than double where it cannot be changed \(out of sight of torch\)")
+
+
+def test_functions_of_numpy_in_double_precision_are_right():
+    sine = by_numpy(np.sin, np.cos, np.float64)
+    assert_right(made(lambda: Net(lambda self, h: sine(h))), data(8), made(lambda: Net(lambda self, h: h.sin())))
+
+
+PLAIN = torch.linspace(-1, 1, D * D).view(D, D) / 3
+HELD = {
+    "product": lambda self, h: h @ self.plain,
+    "from the left": lambda self, h: (self.plain @ h.mT).mT,
+    "weight": lambda self, h: functional.linear(h, self.plain).sin(),
+    "sum": lambda self, h: h + self.plain[0],
+    "in a list": lambda self, h: torch.cat([h[:, :3], self.plain[0, :3].expand(len(h), 3)], 1),
+    "in an equation": lambda self, h: torch.einsum("bi,ij->bj", h, self.plain),
+    "filter": lambda self, h: functional.conv1d(h[:, None], self.plain[None, :1, :3], padding=1)[:, 0],
+    "choice": lambda self, h: torch.where(h > 0, self.plain[0], h),
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_plain_tensors_in_single_precision_are_taken_in_double(name):
+    net = made(lambda: Net(HELD[name], plain=PLAIN))
+    meant = made(lambda: Net(HELD[name], plain=PLAIN.double()))
+    assert_right(net, data(8), meant)
+
+
+SINGLE = torch.finfo(torch.float32)
+
+
+def rms(self, h, eps):
+    return h * torch.rsqrt(h.square().mean(-1, keepdim=True) + eps)
+
+
+OF_THE_INPUT = {
+    "RMSNorm": (lambda eps: nn.RMSNorm(D, eps=eps), None, SINGLE.eps),
+    "by hand": (lambda eps: None, lambda self, h: rms(self, h, torch.finfo(h.dtype).eps), SINGLE.eps),
+    "default": (lambda eps: None, lambda self, h: rms(self, h, torch.finfo().eps), SINGLE.eps),
+    "tiny": (lambda eps: None, lambda self, h: rms(self, h, torch.finfo(h.dtype).tiny * 1e30), SINGLE.tiny * 1e30),
+    "mask": (lambda eps: None, lambda self, h: h + torch.finfo(h.dtype).min * 1e-38, SINGLE.min * 1e-38),
+    "resolution": (lambda eps: None, lambda self, h: rms(self, h, torch.finfo(h.dtype).resolution), SINGLE.resolution),
+    "functional": (lambda eps: None, lambda self, h: functional.rms_norm(h, (D,)), SINGLE.eps),
+}
+
+
+@pytest.mark.parametrize("name", OF_THE_INPUT)
+def test_what_depends_on_the_precision_of_the_input_is_that_of_training(name):
+    make, between, eps = OF_THE_INPUT[name]
+    written = {"mask": lambda self, h: h + eps, "functional": lambda self, h: functional.rms_norm(h, (D,), eps=eps)}
+    as_given = between or (lambda self, h: self.norm(h))
+    meant = (lambda self, h: self.norm(h)) if between is None else written.get(name, lambda self, h: rms(self, h, eps))
+    x = 1e-3 * data(8)  # or a small number would not matter
+    net = made(lambda: Net(lambda s, h: as_given(s, 1e-3 * h), norm=make(None)))
+    other = made(lambda: Net(lambda s, h: meant(s, 1e-3 * h), norm=make(eps)))
+    assert_right(net, x, other)
+    if name not in ("mask", "tiny"):  # which are out of all proportion there
+        double = made(lambda: Net(lambda s, h: as_given(s, 1e-3 * h), norm=make(None))).double()
+        assert_right(double, x.double())

@@ -1,7 +1,9 @@
 """Modules that draw random numbers: refused, unless the function that they compute is fixed."""
 
 import copy
+import pickle
 import random
+import time
 
 import numpy as np
 import pytest
@@ -119,8 +121,9 @@ RANDOM_MODULES = {
 @pytest.mark.parametrize("mode", [None, "train"])
 @pytest.mark.parametrize("name", RANDOM_MODULES)
 def test_random_functions_are_refused(name, mode):
+    message = "and so does calls of module" if name == "counts its calls" else RANDOM
     for n in (N,) if "ten" in name else (N, 1):
-        assert_refused(made(RANDOM_MODULES[name]), data(n), RANDOM, mode=mode)
+        assert_refused(made(RANDOM_MODULES[name]), data(n), message, mode=mode)
 
 
 @pytest.mark.parametrize("name", [n for n in RANDOM_MODULES if n.startswith(("stoch", "drop path", "vision", "re-z"))])
@@ -144,6 +147,133 @@ def test_dropout_under_a_zero_head_is_refused_whatever_the_seed(seed):
     torch.manual_seed(seed)
     with pytest.raises(ValueError, match=RANDOM):
         condition_number(net, data(seed=seed))
+
+
+# Generators that no module holds: of this file, in a dictionary, in an object, in another file, in a closure
+
+OWN, OLD, PLAIN = np.random.default_rng(0), np.random.RandomState(0), random.Random(0)
+BY_NAME, IN_A_LIST = {"drop": np.random.default_rng(1), "noise": random.Random(1)}, [np.random.default_rng(2)]
+
+
+class Source:
+    """An object with a generator, which is no module."""
+
+    def __init__(self, generator):
+        self.generator = generator
+
+
+SOURCE, MODULE = Source(random.Random(3)), type(random)("of_another_file")
+MODULE.stream = np.random.default_rng(4)
+
+
+def in_a_closure():
+    stream = np.random.default_rng(5)
+    return layer_drop(lambda self: stream.random(), 0.02)
+
+
+def drawn_from_a_name(self, h):
+    return h if BY_NAME["drop"].random() < 0.02 else h + h.sin()
+
+
+def drawn_from_a_list(self, h):
+    return h if IN_A_LIST[0].random() < 0.02 else h + h.cos()
+
+
+def drawn_from_an_object(self, h):
+    return h if SOURCE.generator.random() < 0.02 else h + h.exp()
+
+
+def drawn_from_another_file(self, h):
+    return h if MODULE.stream.random() < 0.02 else h - h.sin()
+
+
+def drawn_by_a_helper():
+    return OLD.rand() < 0.02
+
+
+HELD_NOWHERE = {
+    "of this file": lambda: Net(lambda self, h: h if OWN.random() < 0.02 else 2 * h),
+    "of this file, old": lambda: Net(lambda self, h: h if drawn_by_a_helper() else 3 * h),
+    "of this file, Python": lambda: Net(lambda self, h: h if PLAIN.random() < 0.02 else h.sin()),
+    "in a dictionary": lambda: Net(drawn_from_a_name),
+    "in a list": lambda: Net(drawn_from_a_list),
+    "in an object": lambda: Net(drawn_from_an_object),
+    "in another file": lambda: Net(drawn_from_another_file),
+    "in a closure": lambda: Net(in_a_closure()),
+    "in an object of the module": lambda: Net(
+        lambda self, h: h if self.source.generator.random() < 0.02 else h.cos(), source=Source(random.Random(6))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HELD_NOWHERE)
+def test_generators_that_no_module_holds_are_seen_and_put_back(name):
+    streams = OWN, PLAIN, *BY_NAME.values(), *IN_A_LIST, SOURCE.generator, MODULE.stream
+    states = [pickle.dumps(stream) for stream in streams]
+    for seed in range(4):  # a layer is left out in one call of fifty
+        assert_refused(made(HELD_NOWHERE[name], seed), data(seed=seed), RANDOM)
+    assert [pickle.dumps(stream) for stream in streams] == states
+
+
+# States that a trial of a few calls cannot see, and the matrix does
+
+
+class Counter(nn.Module):
+    """Every so many calls something else."""
+
+    def __init__(self, period):
+        super().__init__()
+        self.body, self.head, self.calls = nn.Linear(D, D), nn.Linear(D, K), [0]
+        self.period = period
+
+    def forward(self, x):
+        kept = torch.zeros(len(x), D, dtype=x.dtype).add_(self.body(x))  # in place, so that samples go one by one
+        self.calls[0] += 1
+        return self.head(kept.tanh() * (2 if self.calls[0] % self.period == 0 else 1))
+
+
+@pytest.mark.parametrize("period", [11, 20, 33, 47])
+def test_every_call_that_the_matrix_is_made_in_is_compared(period):
+    assert_refused(made(lambda: Counter(period)), data(), "outputs change from call to call")
+
+
+def cached(self, h):
+    self.seen.append(float(h.detach().sum()))
+    return h + 1e-3 * len(self.seen)
+
+
+def scheduled(self, h):
+    self.warm = min(self.warm + 0.1, 50.0)
+    return h * self.warm
+
+
+def last_of_all(self, h):
+    before, self.last = self.last, h.detach().mean(0)
+    return h + before
+
+
+def named(self, h):
+    self.phase = "odd" if self.phase == "even" else "even"
+    return h if self.phase == "even" else h.sin()
+
+
+STATES = {
+    "a cache that grows": (lambda: Net(cached, seen=[]), "so does seen of module"),
+    "a schedule": (lambda: Net(scheduled, warm=0.0), "so does warm of module"),
+    "every third": (
+        lambda: Net(lambda self, h: (setattr(self, "t", self.t + 1), h * (1 + (self.t % 3 == 0)))[1], t=0),
+        "so does t of module",
+    ),
+    "a phase": (lambda: Net(named, phase="even"), "so does phase of module"),
+    "the last outputs": (lambda: Net(last_of_all, last=torch.zeros(D)), "change from call to call"),
+    "the clock": (lambda: Net(lambda self, h: h * (time.perf_counter() % 1)), "change from call to call"),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_state_is_named_where_outputs_change_with_it(name):
+    make, message = STATES[name]
+    assert_refused(made(make), data(10), message)
 
 
 def seeded(self, h):

@@ -100,3 +100,209 @@ def test_parameters_that_are_kept_where_they_are_not_registered_are_refused(zero
     net = made(lambda: Net(lambda self, h: h @ self.kept[0], zero_head=zero_head)).double()
     net.kept = [net.body.weight]
     assert_refused(net, data(8).double(), "depend on the parameter body.weight in a place where it is not registered")
+
+
+# Samples that go through a network together only
+
+
+class Graph(nn.Module):
+    """A graph network, of which the nodes are the samples."""
+
+    def __init__(self, n, mix):
+        super().__init__()
+        torch.manual_seed(2)
+        self.register_buffer("edges", ((torch.rand(n, n) < 0.3).float() + torch.eye(n)) / 5)
+        self.one, self.two, self.mix = nn.Linear(D, D), nn.Linear(D, K), mix
+
+    def forward(self, x):
+        return self.mix(self.edges, self.two(self.mix(self.edges, self.one(x)).relu()))
+
+
+def attended(edges, h):
+    """With weights of the edges by the values at their ends, as in a graph attention network."""
+    scores = (h @ h.mT).masked_fill(edges == 0, -torch.inf)
+    return scores.softmax(1) @ h
+
+
+def by_source(edges, h):
+    """Sums by the nodes at the ends of a list of edges."""
+    source, target = edges.nonzero().mT
+    return torch.zeros_like(h).index_add(0, target, h[source])
+
+
+GRAPHS = {
+    "product": lambda edges, h: edges @ h,
+    "normalised": lambda edges, h: edges @ h / edges.sum(1, keepdim=True),
+    "attention": attended,
+    "list of edges": by_source,
+    "isomorphism": lambda edges, h: 1.5 * h + (edges > 0).to(h.dtype) @ h,
+    "largest": lambda edges, h: torch.where(edges[:, :, None] > 0, h, -torch.inf).amax(1),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_nodes_of_a_graph_are_samples_that_go_together(name):
+    net = made(lambda: Graph(12, GRAPHS[name]))
+    message = "fails on fewer samples, though not on all 12.*as those of the nodes of a graph, pass mode='train'"
+    assert_refused(net, data(12), message)
+    assert_right(net, data(12), mode="train")
+
+
+class Unused(nn.Module):
+    """Batch normalisation in training, beside a layer whose result is no output."""
+
+    def __init__(self, forward):
+        super().__init__()
+        self.body, self.norm, self.head, self.other = (
+            nn.Linear(D, D),
+            nn.BatchNorm1d(D),
+            nn.Linear(D, K),
+            nn.Linear(D, 9),
+        )
+        self.own = forward
+
+    def forward(self, x):
+        return self.own(self, self.norm(self.body(x)).relu())
+
+
+UNUSED = {
+    "another head": lambda self, h: (self.head(h), self.other(h))[0],
+    "the same head twice": lambda self, h: (self.head(h), self.head(h.flip(1)))[0],
+    "a norm": lambda self, h: (self.head(h), self.norm(h))[0],
+    "detached": lambda self, h: self.head(h) + 0 * self.other(h).detach()[:, :K],
+    "a part": lambda self, h: self.head(h) + self.other(h)[:, :K] * torch.zeros(K),
+    "computed first": lambda self, h: (self.other(h.detach()), self.head(h))[1],
+}
+
+
+@pytest.mark.parametrize("name", UNUSED)
+def test_results_that_are_no_outputs_beside_normalisation_in_training(name):
+    assert_right(made(lambda: Unused(UNUSED[name])), data(10), mode="train")
+
+
+class Pair(nn.Module):
+    """Attention with a mask that is added to its scores."""
+
+    def __init__(self, use):
+        super().__init__()
+        self.body, self.head, self.use = nn.Linear(D, D), nn.Linear(D, K), use
+
+    def forward(self, x, mask):
+        return self.head(self.use(self.body(x), mask))
+
+
+MASKS = {
+    "softmax": lambda h, mask: (h + mask).softmax(1),
+    "largest": lambda h, mask: (h + mask).amax(1, keepdim=True) * h,
+    "logarithm of a sum": lambda h, mask: (h + mask).logsumexp(1, keepdim=True) + h,
+    "exponential": lambda h, mask: h * mask.exp(),
+    "smaller of two": lambda h, mask: torch.maximum(h, mask),
+    "sigmoid": lambda h, mask: (h + mask).sigmoid(),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_masks_with_infinite_entries_are_arguments_like_others(name):
+    net, x = made(lambda: Pair(MASKS[name])), data(8)
+    mask = torch.zeros(8, D)
+    mask[::2, D - 2 :] = -torch.inf
+    found = gram_matrix(net, (x, mask))
+    by_name = gram_matrix(net, {"x": x, "mask": mask})
+    net = net.double()
+    rows = []
+    for entry in net(x.double(), mask.double()).flatten():
+        parts = torch.autograd.grad(entry, [*net.parameters()], retain_graph=True)
+        rows.append(torch.cat([part.flatten() for part in parts]))
+    expected = torch.stack(rows) @ torch.stack(rows).mT / 8
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 * expected.abs().max().item())
+    assert torch.equal(found, by_name)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_tensors_among_several_arguments_are_refused(dtype):
+    net, x = made(lambda: Pair(lambda h, mask: h * mask.abs())), data(4)
+    for given in ((x, x.to(dtype)), {"x": x, "mask": x.to(dtype)}, [(x, x.to(dtype)), (x, x.to(dtype))]):
+        with pytest.raises(TypeError, match=r"complex tensor among its arguments.*torch\.view_as_real"):
+            gram_matrix(net, given)
+
+
+@pytest.mark.bad_input
+def test_an_error_of_a_forward_pass_names_its_line():
+    net = made(lambda: Net(lambda self, h: h @ torch.ones(D + 1, D)))
+    assert_refused(net, data(8), r"in double precision \(line \d+ of <lambda>: net = made.*ones\(D \+ 1, D\)")
+
+
+# Buffers that are not dense, and branches on what autograd is asked for
+
+
+class Buffered(nn.Module):
+    def __init__(self, buffer, use):
+        super().__init__()
+        self.linear, self.use = nn.Linear(D, K), use
+        self.register_buffer("held", buffer)
+
+    def forward(self, x):
+        return self.linear(self.use(x, self.held))
+
+
+EYE = torch.eye(D) + torch.eye(D).roll(1, 0) / 2
+BUFFERS = {
+    "coordinates": lambda: Buffered(EYE.to_sparse(), lambda x, held: (held @ x.mT).mT),
+    "rows": lambda: Buffered(EYE.to_sparse_csr(), lambda x, held: (held @ x.mT).mT),
+    "columns": lambda: Buffered(EYE.to_sparse_csc(), lambda x, held: x @ held.to_dense()),
+    "without values": lambda: Buffered(torch.ones(D, device="meta"), lambda x, held: x * len(held)),
+    "of no size": lambda: Buffered(torch.ones(0), lambda x, held: x + held.sum()),
+    "of truth values": lambda: Buffered(torch.ones(D) > 0, lambda x, held: torch.where(held, x, 0)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("name", BUFFERS)
+def test_buffers_of_other_kinds_are_what_they_are(name):
+    net = made(BUFFERS[name])
+    use, held = net.use, torch.ones(D) if net.held.is_meta else net.held.to_dense()
+    rows = jacobian(made(lambda: Buffered(held, use)), data(8))
+    torch.testing.assert_close(gram_matrix(net, data(8)), rows @ rows.mT / 8)
+
+
+@pytest.mark.bad_input
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_inputs_that_are_not_dense_are_refused_by_their_kind():
+    net, x = made(lambda: nn.Linear(D, K)), data(4)
+    nested = torch.nested.nested_tensor([x[:1], x[1:]])
+    for other, kind in (
+        (nested, "nested"),
+        (x.to_sparse(), "sparse"),
+        (torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), "quantised"),
+    ):
+        for given in (other, [other, other]):
+            with pytest.raises(TypeError, match=f"x is {kind}; pass a dense tensor"):
+                gram_matrix(net, given)
+
+
+def if_wanted(self, h):
+    return h.sin() if torch.is_grad_enabled() else h.cos()
+
+
+def if_trained(self, h):
+    return h.sin() if self.body.weight.requires_grad else h.cos()
+
+
+def if_tracked(self, h):
+    return h.sin() if h.requires_grad else h.cos()
+
+
+BRANCHES = {
+    "gradients are enabled": if_wanted,
+    "a weight is trained": if_trained,
+    "values are tracked": if_tracked,
+    "no gradients": lambda self, h: h.cos() if not torch.is_grad_enabled() else h.sin(),
+    "inference": lambda self, h: h.cos() if torch.is_inference_mode_enabled() else h.sin(),
+    "a leaf": lambda self, h: h.cos() if h.is_leaf else h.sin(),
+}
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+def test_a_branch_on_gradients_is_the_one_of_training(name):
+    assert_right(made(lambda: Net(BRANCHES[name])), data(8), made(lambda: Net(lambda self, h: h.sin())))

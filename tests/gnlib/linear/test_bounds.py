@@ -144,6 +144,16 @@ def test_all_bounds_are_infinite_where_one_hidden_layer_is_narrower_than_inputs_
     assert sharp_linear(weights, moment) == math.inf
 
 
+@networks
+@pytest.mark.parametrize("power", [2.0**-600, 2.0**-250, 2.0**600])
+def test_no_bound_knows_the_scale_of_all_weights_or_of_the_data(widths, power):
+    weights, moment = case(widths)
+    for bound in (lambda w, m: zhao_lemma_2(w, m).first, lambda w, m: zhao_lemma_2(w, m).second, sharp_linear):
+        expected = bound(weights, moment)
+        assert bound([w * power for w in weights], moment) == pytest.approx(expected, rel=1e-12)
+        assert bound(weights, moment * power) == pytest.approx(expected, rel=1e-9)
+
+
 def test_bounds_promote_single_precision():
     weights, moment = case((4, 6, 3))
     single, moment = [w.float() for w in weights], torch.diag(moment.diagonal()).float()

@@ -1,10 +1,12 @@
 """Second moments, their factors, and whitening."""
 
+import mpmath
 import pytest
 import torch
 
+import gnlib
 from gnlib import SecondMoment, linear_gauss_newton, second_moment, whiten
-from tests.oracles import orthogonal, samples
+from tests.oracles import mp_kronecker_sum, mp_spectrum, orthogonal, samples
 
 SHAPES = [(9, 4, None), (4, 9, None), (5, 5, None), (9, 4, 2), (4, 9, 2), (1, 3, None), (3, 1, None)]
 shapes = pytest.mark.parametrize("n, d, rank", SHAPES)
@@ -130,3 +132,78 @@ def test_a_matrix_that_is_no_second_moment_is_refused(moment, message):
         SecondMoment.from_matrix(moment)
     with pytest.raises(ValueError, match=message):
         linear_gauss_newton([torch.ones(1, 2)], moment)
+
+
+# The error of singular values and eigenvalues
+
+
+def true_ends(weights, x):
+    """Both ends of the matrix on these data, by fifty digits."""
+    with mpmath.workdps(60):
+        rows = mpmath.matrix(x.tolist())
+        exact = rows.T * rows / len(x)
+        left, right = [], []
+        for layer in range(len(weights)):
+            above, below = mpmath.eye(len(weights[-1])), mpmath.eye(x.shape[1])
+            for w in reversed(weights[layer + 1 :]):
+                above = above * mpmath.matrix(w.tolist())
+            for w in weights[:layer]:
+                below = mpmath.matrix(w.tolist()) * below
+            left.append(above * above.T)
+            right.append(below.T * below)
+        root = mpmath.cholesky(exact)  # L^T B^T B L has the eigenvalues of the product with the symmetric root
+        values = mp_spectrum(mp_kronecker_sum(left, [root.T * b * root for b in right], 60), 60)
+        return float(values[0]), float(values[-1])
+
+
+@pytest.mark.parametrize("decades", [0, 4, 8, 11, 13])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_the_error_of_the_singular_values_of_data_is_in_the_residual(decades, depth):
+    spread = torch.logspace(0, -decades, 4, dtype=torch.float64)
+    weights = [samples(5, 4, seed=1), samples(2, 5, seed=2)] if depth == 2 else [samples(2, 4, seed=1)]
+    for seed in range(6):
+        x = (orthogonal(9, 4, seed=seed) * spread) @ orthogonal(4, 4, seed=seed + 7).T
+        largest, smallest = true_ends(weights, x)
+        found = gnlib.condition_number(linear_gauss_newton(weights, SecondMoment.from_data(x)))
+        assert found.rank == 8
+        assert abs(found.smallest / smallest - 1) <= 4 * found.residual
+        assert abs(found.largest / largest - 1) <= 4 * found.residual
+        assert found.resolved == (decades < 12)
+
+
+@pytest.mark.parametrize("decades", [0, 4, 8, 11, 13])
+def test_the_error_of_the_eigenvalues_of_a_second_moment_is_in_the_residual(decades):
+    spread = torch.logspace(0, -decades, 4, dtype=torch.float64)
+    for seed in range(6):
+        q = orthogonal(4, 4, seed=seed)
+        matrix = q * spread @ q.T
+        matrix = (matrix + matrix.T) / 2
+        found = gnlib.condition_number(linear_gauss_newton([torch.eye(4).double()], matrix))
+        values = mp_spectrum(matrix)
+        assert abs(found.smallest / float(values[-1]) - 1) <= 4 * found.residual
+        assert found.resolved == (decades < 12)
+
+
+def test_white_data_and_single_precision_moments():
+    x = samples(9, 4, seed=3)
+    assert SecondMoment.from_data(whiten(x)).error < 1e-15
+    single = second_moment(x).float()
+    moment = SecondMoment.from_matrix((single + single.T) / 2)
+    s = moment.eigenvalues
+    assert moment.error == pytest.approx(torch.finfo(torch.float32).eps * (s[0] / s[-1]).item())
+    assert SecondMoment(moment.basis, s).error == 0  # factors that somebody knows
+
+
+def test_factors_in_single_precision_are_promoted_and_say_so():
+    weights, s = [samples(3, 4, seed=1)], torch.tensor([4.0, 3.0, 2.0, 1.0])
+    single = gnlib.condition_number(linear_gauss_newton(weights, SecondMoment(torch.eye(4), s)))
+    double = gnlib.condition_number(linear_gauss_newton(weights, SecondMoment(torch.eye(4).double(), s.double())))
+    assert single.value == pytest.approx(double.value, rel=1e-12)
+    assert single.residual > 1e-7 > double.residual
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("basis, s", [(torch.eye(3), torch.tensor([2.0, 1.0, -1.0])), (torch.eye(3), torch.ones(2))])
+def test_factors_that_are_no_second_moment_are_refused(basis, s):
+    with pytest.raises(ValueError, match="second_moment has a basis and eigenvalues of shapes"):
+        linear_gauss_newton([torch.ones(2, 3)], SecondMoment(basis, s))

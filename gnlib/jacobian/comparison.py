@@ -1,0 +1,179 @@
+"""Compare calls of a function on samples in different company, and calls that ought to be the same."""
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gnlib.checks import EPS, agree, agree_in_parts
+from gnlib.jacobian.first_call import First
+from gnlib.jacobian.near import STEPS, move
+from gnlib.jacobian.network import Factors, Function, Pullback, pullback, pullback_together
+from gnlib.jacobian.randomness import ConstantUniform, PassedGenerators
+from gnlib.jacobian.refusals import RANDOM, attempt, check_outputs, describe, fails_on_fewer, state_of, unchanged
+
+WORKING = 2**25  # bytes that calls on a few samples take; twice as fast as with memory that is new at each call
+REPEATS = 3  # calls that find a state of a short period
+
+
+class Comparison:
+    """Calls of a function on many samples, in each of which random numbers are refused.
+
+    All samples go together, or in parts as large as fit; for comparison in pieces, as small as is fast.
+    """
+
+    def __init__(self, function: Function, first: First, part: int, passed: PassedGenerators) -> None:
+        self._function, self._first, self._part, self._passed = function, first, part, passed
+        self._piece = min(part, max(int(WORKING / max(first.bytes, 1)), len(first.x)))
+        self._states = [state_of(function.module)]
+        generator, n = torch.Generator().manual_seed(0), len(function.x)
+        weights = torch.randn(n, first.outputs, generator=generator, dtype=torch.float64, device=generator.device)
+        self._weights = weights.to(function.x.device)
+        self._order = torch.randperm(n, generator=generator, device=generator.device).to(function.x.device)
+
+    def check_first(self, parameters: Factors, start: Tensor) -> None:
+        """Refuse, on the first samples, a function that is random, loses digits or changes from call to call."""
+        function, first, states = self._function, self._first.x, self._passed.states
+        states.clear()
+        self._states = [state_of(function.module)]
+        once = function.evaluate(parameters, first)  # a number that is drawn or seeded once is so now
+        self._states.append(state_of(function.module))
+        passed = list(states)
+        with unchanged(parameters):
+            y = self._fixed(lambda: Pullback(function.evaluate(parameters, first), ())).outputs
+        if states[: 2 * len(passed)] != 2 * passed:
+            raise ValueError(self._message)
+        for other in (start, once):
+            self._states.append(state_of(function.module))
+            self.check_same(y, other)
+        for _ in range(REPEATS):
+            again = function.evaluate(parameters, first)
+            self._states.append(state_of(function.module))
+            self.check_same(again, y)
+        check_outputs(function, parameters, first, self._first.hidden, y)
+
+    def check_same(self, y: Tensor, again: Tensor) -> None:
+        """Refuse outputs that are not the same twice."""
+        if not agree(y, again):
+            raise ValueError(self._message)
+
+    def are_coupled(self, parameters: Factors, given: Pullback, vmapped: bool) -> bool:
+        """Say whether the outputs of a sample depend on the other samples; refuse it unless it is meant.
+
+        All samples at once, of which `given` is the result at the given parameters, are compared with samples in other
+        company: shuffled in small pieces, then one by one.
+        """
+        function, n = self._function, len(self._function.x)
+        pieces = max(2, math.ceil(n / self._piece))
+        ways: list[tuple[float, Callable[[], tuple[Pullback, list[float]]]]] = [
+            (0.0, lambda: self._pull_pieces(parameters, self._order.tensor_split(pieces))),
+            (STEPS[1], lambda: self._pull_one_by_one(parameters, vmapped)),
+        ]
+        for step, pull in ways:
+            together, apart = given, None
+            if step:
+                together = move(parameters, function, step, lambda: self.pull_all(parameters))
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # such as that one sample has no standard deviation
+                    apart, sizes = pull()
+            except Exception as error:
+                if function.mode != "train":
+                    raise fails_on_fewer(function, error) from error
+            what = ""
+            if apart is None or not agree(apart.outputs, together.outputs):
+                what = "outputs"
+            elif not agree_in_parts(apart.gradients, together.gradients, sizes):
+                what = "derivatives of the outputs"
+            if what:
+                self.check_same(self.pull_all(parameters).outputs, together.outputs)
+                if apart is not None:
+                    self.check_same(pull()[0].outputs, apart.outputs)
+                if function.mode != "train":
+                    raise ValueError(
+                        f"The {what} of a sample depend on the other samples of the batch. If the first axis of x does "
+                        "not count samples, transpose it; if this is meant, pass mode='train'."
+                    )
+                return True
+        return False
+
+    def pull_all(self, parameters: Factors) -> Pullback:
+        """Return outputs and gradients on all samples, together if they fit."""
+
+        def pull(some: slice) -> Pullback:
+            x = self._function.x[some]
+            call = partial(attempt, self._function, x=x, samples=f"{len(x)} samples of x")
+            return pullback(self._function, parameters, call, self._weights[some])
+
+        with unchanged(parameters):
+            return self._sum(self._slices(self._part), pull)[0]
+
+    def _pull_pieces(self, parameters: Factors, pieces: Sequence[Tensor | slice]) -> tuple[Pullback, list[float]]:
+        def pull(some: Tensor | slice) -> Pullback:
+            call = partial(self._function, x=self._function.x[some])
+            return pullback(self._function, parameters, call, self._weights[some])
+
+        return self._sum(pieces, pull)
+
+    def _pull_one_by_one(self, parameters: Factors, vmapped: bool) -> tuple[Pullback, list[float]]:
+        function = self._function
+        if not vmapped:
+            return self._pull_pieces(parameters, self._slices(1))
+
+        def pull(some: slice) -> Pullback:
+            y, gradients = pullback_together(function, parameters, function.x[some], self._weights[some])
+            return Pullback(y, [g.sum(0) for g in gradients.values()])
+
+        size = 8 * sum(p.numel() for p in function.parameters.values())
+        return self._sum(self._slices(min(self._piece, max(WORKING // size, 1))), pull)
+
+    def _slices(self, size: int) -> list[slice]:
+        return [slice(start, start + size) for start in range(0, len(self._function.x), size)]
+
+    def _sum(self, pieces: Sequence[Any], pull: Callable[[Any], Pullback]) -> tuple[Pullback, list[float]]:
+        """Return outputs and gradients from calls on pieces, and for each parameter the size of what was added."""
+        outputs = torch.empty_like(self._weights)
+        sums = [torch.zeros_like(p) for p in self._function.parameters.values()]
+        sizes = [0.0] * len(sums)
+        for piece in pieces:
+            outputs[piece], gradients = self._fixed(partial(pull, piece))
+            for i, gradient in enumerate(gradients):
+                sums[i] += gradient
+                sizes[i] += float(gradient.abs().max())
+        return Pullback(outputs, sums), sizes
+
+    def _fixed(self, pull: Callable[[], Pullback]) -> Pullback:
+        """Return the result of a call; refuse random numbers in it, unless they turn out not to matter.
+
+        They do not matter if the outputs are the same with other uniform numbers, and no others are drawn.
+        """
+        generators = self._function.generators
+        before = generators.states()
+        found = pull()
+        if generators.drawn_from(before):
+            outputs = []
+            for number in (0.0, 0.5, 1 - EPS):
+                before = generators.states()
+                with ConstantUniform(generators, number):
+                    outputs.append(pull().outputs)
+                if generators.drawn_from(before) or not agree(outputs[-1], outputs[0]):
+                    raise ValueError(self._message)
+        return found
+
+    @property
+    def _message(self) -> str:
+        function = self._function
+        now = state_of(function.module)
+        for key, value in now.items():
+            if any(state.get(key, value) != value for state in self._states):
+                module = describe(key[0], function.module.get_submodule(key[0]))
+                return (
+                    f"The outputs change from call to call, and so does {key[1]} of {module}, on which they may "
+                    "depend: a function with a state has no Jacobian; keep it as it is."
+                )
+        training = function.mode is None and any(m.training for m in function.module.modules())
+        return RANDOM + (", or pass mode='eval' if it belongs to training." if training else ".")

@@ -1,0 +1,114 @@
+"""Find out which parameters of a network are used by calls of layers alone, whose gradients are products."""
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from gnlib.checks import agree_in_parts
+from gnlib.jacobian.columns import write_columns
+from gnlib.jacobian.near import STEPS, move
+from gnlib.jacobian.network import Network, Pullback, pullback
+from gnlib.jacobian.record import Form, Leaves, Recorder, Structure, Use, call_recorded, factored_rows
+
+BATCHABLE = {
+    f"{name}Backward"
+    for name in (
+        "AdaptiveAvgPool2D Add Addmm Alias AvgPool2D Bmm Cat Clone ConstantPadNd Convolution Div Elu Expand Gelu "
+        "LeakyRelu MaxPool2DWithIndices Mean Mm Mul NativeBatchNorm NativeGroupNorm NativeLayerNorm Permute Relu "
+        "Select Sigmoid Silu Slice Softmax Softplus Squeeze Sub Sum T Tanh Transpose UnsafeView Unsqueeze View"
+    ).split()
+} | {"torch::autograd::AccumulateGrad"}
+"""Backward functions that take gradients of several outputs at once; others (cdist, prelu, solve) err in torch 2.13."""
+
+UNKNOWN = Structure([], {})
+
+
+def structures_of(networks: Sequence[Network]) -> list[Structure]:
+    """Return the structures of networks that differ in their data alone; shapes of their calls may differ."""
+    structures = [structure_of(network) for network in networks]
+    same = all(structure.uses == structures[0].uses for structure in structures)
+    return structures if same else [UNKNOWN] * len(structures)
+
+
+def structure_of(network: Network) -> Structure:
+    """Return the structure of a network, if its forward pass is the same for all samples."""
+    names = [*network.parameters] if network.vmapped or network.coupled else []
+    while names:
+        structure = _record_structure(network, names)
+        if [*structure.uses] == names:
+            break
+        names = [*structure.uses]  # once more, as calls are numbered
+    else:
+        return UNKNOWN
+    if network.vmapped and network.backward <= BATCHABLE:
+        structure = structure._replace(batched=True)
+    with suppress(Exception):  # tensors may be wrapped otherwise than in the trial
+        if _is_right(network, structure):
+            return structure
+    return UNKNOWN
+
+
+@torch.inference_mode(False)
+@torch.no_grad()
+def _is_right(network: Network, structure: Structure) -> bool:
+    """Say whether the first row of the Jacobian is that of a plain backward pass, near the given parameters."""
+    parameters = {name: p.clone() for name, p in network.parameters.items()}
+    x = network.x if network.coupled else network.x[:1]
+
+    def first_row() -> Pullback:
+        rows = next(factored_rows(replace(network, parameters=parameters, y=None), structure, [*parameters], 1, 1))
+        columns = [p.new_empty(1, 1, p.numel()) for p in parameters.values()]
+        for name, out in zip(parameters, columns, strict=True):
+            write_columns(out, network, structure, rows, name, slice(0, out.shape[2]))
+        return Pullback(torch.cat(columns, 2).flatten(), ())
+
+    with network.as_template():
+        row = move(parameters, network, STEPS[0], first_row).outputs
+        first = torch.zeros(len(x), network.outputs, dtype=row.dtype, device=row.device)
+        first[0, 0] = 1
+        plain = [g.flatten() for g in pullback(network, parameters, partial(network, x=x), first).gradients]
+    return agree_in_parts(row.split([len(g) for g in plain]), plain, [float(g.abs().max()) for g in plain])
+
+
+def _record_structure(network: Network, names: list[str]) -> Structure:
+    """Record the calls of some parameters, and leave out parameters that are used in any other way.
+
+    A backward pass tells them: they still have a gradient although the graph is cut at all recorded calls.
+    """
+    leaves: Leaves = {name: p.detach().requires_grad_() for name, p in network.parameters.items()}
+    recorder = Recorder({}, {}, {})
+
+    def call(x: Tensor) -> Tensor:
+        nonlocal recorder
+        recorder, y = call_recorded(network, names, leaves, x)
+        return y
+
+    checkpoints = torch.autograd.graph.disable_saved_tensors_hooks("a checkpoint runs a part of a network again")
+    with network.as_template(), torch.enable_grad(), checkpoints:
+        try:
+            y = call(network.x) if network.coupled else torch.vmap(lambda x: call(x[None]))(network.x[:1])
+            y = y.sum() + torch.zeros_like(y.sum(), requires_grad=True)  # which has a graph in any case
+            gradients = torch.autograd.grad(y, [leaves[name] for name in names], allow_unused=True)
+        except Exception:  # of any type: there are many ways not to be recorded
+            return UNKNOWN
+    if not recorder.intact:
+        return UNKNOWN
+    return Structure(
+        recorder.forms,
+        {
+            name: recorder.uses[name]
+            for name, gradient in zip(names, gradients, strict=True)
+            if gradient is None and _are_alike(recorder.uses[name], recorder.forms, leaves[name])
+        },
+    )
+
+
+def _are_alike(uses: list[Use], forms: list[Form], parameter: Tensor) -> bool:
+    """Say whether all uses of a parameter are of one kind, so that another use is only more positions."""
+    kinds = {(use.as_weight, use.mask, forms[use.call].by_feature, forms[use.call].size[1:]) for use in uses}
+    return len(kinds) <= 1 and all(as_weight or parameter.numel() == math.prod(size) for as_weight, _, _, size in kinds)

@@ -1,0 +1,208 @@
+"""A matrix, an operator, data or outputs times a power of two: the same result times it, or a refusal."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import gnlib
+from gnlib import GaussNewton, SecondMoment, condition_number, largest_eigenvalue, linear_gauss_newton
+from gnlib.eigen.dense import singular_value_ends
+from gnlib.eigen.scale import exponent_of, restored, times_power
+from gnlib.operators import KroneckerSum, SymmetricOperator
+from tests.gnlib.eigen.helpers import double
+from tests.oracles import normal, orthogonal, samples, with_spectrum
+
+POWERS = [2.0**e for e in (-960, -600, -400, 0, 400, 600, 960)]
+BEYOND = "An eigenvalue of the matrix is about 1e"
+SPECTRA = {
+    "diagonal": np.array([1.0, 5.0, 3.0, 2.0]),
+    "clustered": np.array([1.0] * 8 + [1 + 1e-12] * 4),
+    "of rank one": np.array([0.0] * 9 + [7.0]),
+    "graded": np.logspace(-14, 0, 12),
+}
+powers = pytest.mark.parametrize("power", POWERS)
+
+
+def same_but_for(power, found, expected, tolerance=1e-13):
+    """Whether both ends are those expected times a power, and the rest of the result is the same."""
+    assert found.largest == pytest.approx(expected.largest * power, rel=tolerance, abs=0)
+    assert found.smallest == pytest.approx(expected.smallest * power, rel=max(tolerance, expected.residual), abs=0)
+    assert found.value == pytest.approx(expected.value, rel=max(tolerance, expected.residual))
+    assert (found.rank, found.method) == (expected.rank, expected.method)
+
+
+@powers
+@pytest.mark.parametrize("kind", SPECTRA)
+def test_the_largest_eigenvalue_of_a_matrix(power, kind):
+    spectrum = SPECTRA[kind]
+    matrix = double(spectrum).diag() if kind == "diagonal" else with_spectrum(spectrum, seed=1)
+    found = largest_eigenvalue(matrix * power)
+    assert found.value == pytest.approx(max(spectrum) * power, rel=1e-8, abs=0)
+    assert found.error <= 1e-8
+
+
+@powers
+@pytest.mark.parametrize("size", [4, 40])
+def test_both_ends_of_a_matrix(power, size):
+    matrix = with_spectrum(np.linspace(1, 9, size), seed=2)
+    same_but_for(power, condition_number(matrix * power), condition_number(matrix))
+
+
+@powers
+def test_singular_values_of_a_factor(power):
+    blocks = torch.zeros(6, 2).double(), normal(6, 5, seed=3), 1e-3 * normal(6, 4, seed=4)
+    root = math.sqrt(power)
+    same_but_for(power, singular_value_ends(b * root for b in blocks), singular_value_ends(blocks))
+
+
+@pytest.mark.parametrize("d, widths", [(5, (7, 3)), (9, (4, 6, 2)), (5, (6, 6, 6, 6, 2))], ids=str)
+@pytest.mark.parametrize("white", [True, False])
+@pytest.mark.parametrize("power", [2.0**-450, 2.0**-250, 2.0**450])
+def test_data_of_another_scale(power, white, d, widths):
+    x = samples(20, d, seed=5)
+    x = gnlib.whiten(x) if white else x
+    weights = [normal(out, size, seed=i) for i, (size, out) in enumerate(zip((d, *widths), widths, strict=False))]
+    expected = condition_number(linear_gauss_newton(weights, SecondMoment.from_data(x)))
+    same_but_for(power**2, condition_number(linear_gauss_newton(weights, SecondMoment.from_data(x * power))), expected)
+    of_matrix = condition_number(linear_gauss_newton(weights, gnlib.second_moment(x * power)))
+    assert of_matrix.value == pytest.approx(expected.value, rel=1e-9)
+
+
+@pytest.mark.parametrize("power", [2.0**-480, 2.0**-300, 2.0**300, 2.0**480])
+def test_a_second_moment_and_white_data(power):
+    x = samples(12, 5, seed=6)
+    assert torch.equal(gnlib.second_moment(x * power), gnlib.second_moment(x) * power**2)
+    torch.testing.assert_close(gnlib.whiten(x * power), gnlib.whiten(x), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("size, data", [(-400, 300), (-300, 500), (350, -700)])
+def test_weights_whose_squares_leave_the_range_beside_data_that_bring_the_sum_back(size, data):
+    """Of three layers each term has two squares, so the data are to be the inverse of their size, squared."""
+    x, weights = samples(20, 4, seed=7), [normal(a, b, seed=a) for a, b in ((5, 4), (3, 5), (2, 3))]
+    moment = SecondMoment.from_data(x)
+    expected = condition_number(linear_gauss_newton(weights, moment))
+    scaled = SecondMoment(moment.basis, moment.eigenvalues * 2.0**data)
+    found = condition_number(linear_gauss_newton([w * 2.0 ** (size / 2) for w in weights], scaled))
+    same_but_for(2.0 ** (2 * size + data), found, expected)
+
+
+@pytest.mark.parametrize("method", ["dense", "iteration"])
+def test_terms_of_a_kronecker_sum_of_which_each_factor_has_a_scale_of_its_own(method):
+    left = torch.stack([with_spectrum(np.linspace(1, 4, 3), seed=i) for i in range(3)])
+    right = torch.stack([with_spectrum(np.linspace(1, 5, 4), seed=i) for i in range(3)])
+    powers = torch.tensor([2.0**-700, 1.0, 2.0**600], dtype=torch.float64)[:, None, None]
+    eye = torch.eye(4).double()
+    whole = 2.0**-300
+    found = condition_number(KroneckerSum(left * powers, right / powers * whole, eye), method=method)
+    same_but_for(whole, found, condition_number(KroneckerSum(left, right, eye), method=method), 1e-8)
+
+
+class Product(SymmetricOperator):
+    """J^T J by its two products, of which the first may leave the range."""
+
+    def __init__(self, jacobian):
+        super().__init__(jacobian.shape[1], jacobian.dtype, jacobian.device)
+        self.jacobian = jacobian
+
+    def matmul(self, v):
+        return self.jacobian.T @ (self.jacobian @ v)
+
+
+@pytest.mark.parametrize("power", [2.0**-505, 2.0**-300, 2.0**300, 2.0**505])
+def test_an_operator_of_two_products(power):
+    jacobian = normal(9, 6, seed=8)
+    expected = torch.linalg.svdvals(jacobian)[0].item() ** 2
+    found = largest_eigenvalue(Product(jacobian * power))
+    assert found.value == pytest.approx(expected * power**2, rel=1e-8, abs=0)
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts, self.head = nn.Linear(4, 12), nn.Linear(4, 2)
+
+    def forward(self, x):
+        q, k, v = self.parts(x).chunk(3, -1)
+        return self.head((q @ k.mT / 2).softmax(-1) @ v).mean(1)
+
+
+NETWORKS = {
+    "conv": lambda: nn.Sequential(nn.Conv1d(1, 3, 2), nn.SiLU(), nn.Flatten(), nn.Linear(9, 2)),
+    "batch normalisation": lambda: nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.GELU(), nn.Linear(5, 2)),
+    "attention": Attention,
+}
+
+
+def network(kind):
+    torch.manual_seed(9)
+    x = {"conv": (6, 1, 4), "attention": (6, 3, 4)}.get(kind, (6, 4))
+    return NETWORKS[kind]().double(), torch.randn(x, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+@pytest.mark.parametrize("power", [2.0**-500, 2.0**-300, 2.0**500])
+def test_outputs_of_another_scale(kind, power):
+    net, x = network(kind)
+    mode = "train" if kind == "batch normalisation" else None
+    expected, found = (GaussNewton(net, x, output=lambda y, p=p: y * p, mode=mode) for p in (1.0, power))
+    ends = dataclasses.replace(expected.condition_number(), method=found.condition_number().method)
+    same_but_for(power**2, found.condition_number(), ends, 1e-9)
+    assert found.largest_eigenvalue().value == pytest.approx(ends.largest * power**2, rel=1e-8, abs=0)
+    if power > 2.0**-480:
+        assert found.culprits().samples[0][0] == expected.culprits().samples[0][0]
+
+
+REFUSED = {
+    "a matrix below the range": lambda: condition_number(torch.eye(3).double() * 1e-310),
+    "an end below the range": lambda: condition_number(torch.diag(double([1e-305, 1e-313]))),
+    "an operator above the range": lambda: largest_eigenvalue(Product(normal(5, 4, seed=1) * 1e200)),
+    "an operator below the range": lambda: largest_eigenvalue(Product(normal(5, 4, seed=1) * 1e-200)),
+    "data above the range": lambda: SecondMoment.from_data(normal(5, 4, seed=1) * 1e155),
+    "data below the range": lambda: gnlib.second_moment(normal(5, 4, seed=1) * 1e-160),
+    "a moment above the range": lambda: gnlib.second_moment(normal(5, 4, seed=1) * 1e155),
+    "a factor above the range": lambda: singular_value_ends([orthogonal(4, 4, seed=1) * 1e200]),
+    "weights above the range": lambda: condition_number(
+        linear_gauss_newton([normal(4, 3, seed=1), normal(2, 4, seed=1) * 1e200], torch.eye(3).double())
+    ),
+    **{
+        f"{kind} times {scale:g}: {call}": lambda kind=kind, scale=scale, call=call: getattr(
+            GaussNewton(*network(kind), output=lambda y: y * scale), call
+        )()
+        for kind in ("conv", "attention")
+        for scale in (1e-170, 1e-158, 1e160, 1e250)
+        for call in ("condition_number", "largest_eigenvalue", "culprits", "gram")
+    },
+}
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_double_precision_has_no_digits_for_is_refused(case):
+    with pytest.raises(ValueError, match=r"is about 1e[+-][345]|squares of the Jacobian|or its square, has NaN"):
+        REFUSED[case]()
+
+
+@pytest.mark.parametrize("exponent", [-1000, -3, 0, 5, 900])
+def test_a_power_of_two_rounds_nothing(exponent):
+    x = normal(7, seed=1)
+    assert torch.equal(times_power(times_power(x, exponent), -exponent), x)
+    assert restored(0.75, exponent) == math.ldexp(0.75, exponent)
+
+
+def test_only_an_unusual_size_is_changed():
+    assert [exponent_of(size) for size in (0.0, 1e-59, 1.0, 1e59)] == [0, 0, 0, 0]
+    for size in (1e-300, 1e-61, 1e61, 1e308):
+        assert 0.5 <= math.ldexp(size, -exponent_of(size)) < 1
+
+
+def test_the_losses_of_a_network_do_not_change_the_refusal():
+    net, x = network("conv")
+    g = GaussNewton(net, x, torch.tensor([0, 1] * 3), "cross_entropy", output=lambda y: y * 1e-170)
+    with pytest.raises(ValueError, match=BEYOND):
+        g.condition_number()
+    assert functional.mse_loss(net(x), net(x)) == 0  # the network is left as it was

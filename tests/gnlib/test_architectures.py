@@ -1,0 +1,197 @@
+"""Architectures of other libraries, as they come, each against automatic differentiation of the whole batch.
+
+Where a library is not installed its architectures are skipped; the nightly workflow installs them.
+"""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from tests.gnlib.jacobian.cases import gram_matrix
+
+pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore")]
+
+N, K = 6, 3
+
+
+def normal(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
+
+
+def tokens(n=N, length=5, letters=17):
+    return torch.randint(1, letters, (n, length), generator=torch.Generator().manual_seed(2))
+
+
+def logits(result):
+    return result.logits.flatten(1)
+
+
+def transformer(name, configuration, inputs, output=logits, **sizes):
+    """A model of Hugging Face's transformers, without weights from elsewhere."""
+    transformers = pytest.importorskip("transformers")
+    model = getattr(transformers, name)(getattr(transformers, configuration)(**sizes))
+    return model.eval(), inputs, output, None
+
+
+SMALL = dict(vocab_size=17, hidden_size=8, intermediate_size=12, num_hidden_layers=2, num_attention_heads=2)
+
+
+def llama():
+    return transformer("LlamaForCausalLM", "LlamaConfig", {"input_ids": tokens(3)}, **SMALL)
+
+
+def t5():
+    sizes = dict(vocab_size=17, d_model=8, d_kv=4, d_ff=12, num_layers=2, num_heads=2, decoder_start_token_id=0)
+    inputs = {"input_ids": tokens(3), "labels": tokens(3, 4)}
+    return transformer("T5ForConditionalGeneration", "T5Config", inputs, **sizes)
+
+
+def bert():
+    inputs = {"input_ids": tokens(), "attention_mask": (tokens() > 3).long()}
+    return transformer("BertForSequenceClassification", "BertConfig", inputs, num_labels=K, **SMALL)
+
+
+def mamba():
+    sizes = dict(vocab_size=17, hidden_size=8, state_size=4, num_hidden_layers=2)
+    return transformer("MambaForCausalLM", "MambaConfig", {"input_ids": tokens(3)}, **sizes)
+
+
+def convnext():
+    sizes = dict(hidden_sizes=[4, 6, 8, 8], depths=[1, 1, 1, 1], num_labels=K)
+    return transformer("ConvNextForImageClassification", "ConvNextConfig", normal(N, 3, 32, 32), **sizes)
+
+
+class Adaptive(nn.Module):
+    """A neural ordinary differential equation, with steps of the solver's choice."""
+
+    def __init__(self, method):
+        super().__init__()
+        self.solve = pytest.importorskip("torchdiffeq").odeint
+        self.body, self.head, self.method = nn.Linear(4, 4), nn.Linear(4, K), method
+
+    def forward(self, x):
+        times = torch.tensor([0.0, 1.0])
+        return self.head(self.solve(lambda t, z: self.body(z).tanh(), x, times, method=self.method)[-1])
+
+
+def ode_in_steps():
+    return Adaptive("rk4"), normal(N, 4), None, None
+
+
+def ode_adaptive():
+    return Adaptive("dopri5"), normal(N, 4), None, "train"
+
+
+class Graph(nn.Module):
+    """Two layers of PyTorch Geometric on one graph, of which the nodes are the samples."""
+
+    def __init__(self, layer, **options):
+        super().__init__()
+        geometric = pytest.importorskip("torch_geometric.nn")
+        self.one, self.two = getattr(geometric, layer)(4, 6, **options), getattr(geometric, layer)(6, K, **options)
+        self.register_buffer("edges", torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 0], [1, 2, 3, 4, 5, 6, 7, 0, 4]]))
+
+    def forward(self, x):
+        return self.two(self.one(x, self.edges).relu(), self.edges)
+
+
+def graph_convolution():
+    return Graph("GCNConv"), normal(8, 4), None, "train"
+
+
+def graph_attention():
+    return Graph("GATConv"), normal(8, 4), None, "train"
+
+
+def graph_samples():
+    return Graph("SAGEConv"), normal(8, 4), None, "train"
+
+
+class Flow(nn.Module):
+    """The logarithm of a density by an autoregressive flow."""
+
+    def __init__(self):
+        super().__init__()
+        transforms = pytest.importorskip("nflows.transforms.autoregressive")
+        self.flow = transforms.MaskedAffineAutoregressiveTransform(features=4, hidden_features=8)
+
+    def forward(self, x):
+        z, logarithm = self.flow(x)
+        return torch.cat([z, logarithm[:, None]], 1)
+
+
+def flow():
+    return Flow(), normal(N, 4), None, None
+
+
+def vision_transformer():
+    vit = pytest.importorskip("vit_pytorch")
+    sizes = dict(image_size=8, patch_size=4, num_classes=K, dim=8, depth=2, heads=2, mlp_dim=12)
+    return vit.ViT(**sizes), normal(N, 3, 8, 8), None, None
+
+
+def gated_mlp():
+    library = pytest.importorskip("g_mlp_pytorch")
+    return library.gMLP(num_tokens=17, dim=8, depth=2, seq_len=5), tokens(3), lambda y: y.flatten(1), "eval"
+
+
+def perceiver():
+    library = pytest.importorskip("perceiver_pytorch")
+    sizes = dict(num_freq_bands=2, max_freq=4.0, depth=1, num_latents=4, latent_dim=8, cross_dim_head=4)
+    sizes |= dict(
+        latent_heads=2, latent_dim_head=4, num_classes=K, input_channels=2, input_axis=2, self_per_cross_attn=1
+    )
+    return library.Perceiver(**sizes), normal(4, 4, 4, 2), None, None
+
+
+def siren():
+    library = pytest.importorskip("siren_pytorch")
+    return library.SirenNet(dim_in=2, dim_hidden=8, dim_out=K, num_layers=3, w0_initial=5.0), normal(N, 2), None, None
+
+
+def random_features():
+    library = pytest.importorskip("performer_pytorch")
+    sizes = dict(num_tokens=17, max_seq_len=8, dim=8, depth=1, heads=2, dim_head=4, nb_features=6)
+    return library.PerformerLM(**sizes), tokens(3), lambda y: y.flatten(1), "eval"
+
+
+def low_rank_attention():
+    library = pytest.importorskip("linformer")
+    return library.Linformer(dim=8, seq_len=6, depth=1, heads=2, k=3), normal(3, 6, 8), lambda y: y.mean(1), None
+
+
+MADE = [
+    *(llama, t5, bert, mamba, convnext, ode_in_steps, ode_adaptive, graph_convolution, graph_attention, graph_samples),
+    *(flow, vision_transformer, gated_mlp, perceiver, siren, random_features, low_rank_attention),
+]
+
+
+ROUNDED = llama, t5, mamba
+"""Their norms compute in single precision, in the oracle too; our casts are to double precision."""
+
+
+@pytest.mark.parametrize("make", MADE, ids=lambda make: make.__name__)
+def test_the_matrix_of_an_architecture_of_another_library_is_right(make):
+    torch.manual_seed(0)
+    net, x, output, mode = make()
+    found = gram_matrix(net, x, output=output, mode=mode)
+    double, output = copy.deepcopy(net).double(), output or (lambda y: y)
+    if mode == "eval":
+        double.eval()
+    torch.set_default_dtype(torch.float64)  # of what a forward pass makes
+    try:
+        as_double = {k: v for k, v in x.items()} if isinstance(x, dict) else x.double() if x.is_floating_point() else x
+        y = output(double(**as_double) if isinstance(x, dict) else double(as_double))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    wanted = [p for p in double.parameters() if p.requires_grad]
+    rows = []
+    for entry in y.flatten():
+        parts = torch.autograd.grad(entry, wanted, retain_graph=True, allow_unused=True, materialize_grads=True)
+        rows.append(torch.cat([part.flatten() for part in parts]))
+    rows = torch.stack(rows)
+    expected = rows @ rows.mT / len(y)
+    tolerance = 1e-6 if make in ROUNDED else 1e-11
+    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance * expected.abs().max().item())
