@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from gnlib.checks import SAME_UP_TO
-from gnlib.jacobian.first_call import nodes_of
+from gnlib.jacobian.footprint import nodes_of
 from gnlib.jacobian.intercept import DOUBLE, DoublePrecision, Downcasts
 from gnlib.jacobian.randomness import Generators, PassedGenerators
-from gnlib.jacobian.refusals import CLOSE
+from gnlib.jacobian.refusals import CLOSE, attributes_of
 
 
 class Objective:
@@ -48,7 +48,7 @@ class Objective:
             name: _as_double(p.detach()).clone().requires_grad_(p.requires_grad)
             for name, p in self._module.named_parameters()
         }
-        self._generators = Generators(self._module, outputs.device)
+        self._generators = Generators(attributes_of(self._module), outputs.device)
         self._try(outputs)
 
     def __call__(self, outputs: Float[Tensor, "n k"]) -> Float[Tensor, ""]:

@@ -18,11 +18,12 @@ from gnlib.eigen.gram import Gram
 from gnlib.eigen.result import ConditionNumber, Limits
 from gnlib.eigen.strategy import GRAM, find_ends
 from gnlib.jacobian.gram import NotFiniteError, blocks_of, gauss_newton_of, layered_gram
-from gnlib.jacobian.inputs import Inputs, networks_of, read_batches
+from gnlib.jacobian.inputs import Inputs, read_batches
 from gnlib.jacobian.network import Mode, count_rows
 from gnlib.jacobian.packed import Packed
-from gnlib.jacobian.passes import freeze_all_but, outputs_of
+from gnlib.jacobian.passes import freeze_all_but
 from gnlib.jacobian.plan import BudgetError, Cost, check_memory, cost_of
+from gnlib.jacobian.trial import networks_of
 from gnlib.losses import Loss, SquaredError, loss_of
 
 LEAST = 1e-290  # entries of a Gram matrix below it have lost digits: its products leave the range before its factors do
@@ -63,7 +64,7 @@ class Problem:
         check_memory(memory)
         self.batches, targets = read_batches(x, y)
         self.networks, self.memory = networks_of(module, self.batches, output, mode, memory), memory
-        self.outputs = outputs_of(self.networks, memory)
+        self.outputs = torch.cat([network.known for network in self.networks])
         self.loss: Loss = loss_of(loss, targets, self.outputs)
         self.has_targets = targets is not None
         self._given = {"y": targets, "loss": loss, "output": output, "mode": mode, "memory": memory}

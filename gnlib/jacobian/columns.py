@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from gnlib.jacobian.network import Network
+from gnlib.jacobian.network import Factors
 from gnlib.jacobian.record import FactoredRows, Structure
 
 TILE = 1024  # rows of the Gram matrix updated at a time, from the diagonal to the right
@@ -28,13 +28,16 @@ def features_of(structure: Structure, rows: FactoredRows, calls: Sequence[int]) 
 
 def write_columns(
     out: Float[Tensor, "b c columns"],
-    network: Network,
+    tensors: Factors,
     structure: Structure,
     rows: FactoredRows,
     name: str,
     part: slice,
 ) -> None:
-    """Write columns of the Jacobian, gradients by a slice of a flattened parameter, into their place."""
+    """Write columns of the Jacobian, gradients by a slice of a flattened parameter, into their place.
+
+    The tensors are all that the network holds: parameters, and masks on them.
+    """
     uses = structure.uses.get(name)
     if uses is None:
         g = rows.gradients[name]
@@ -45,12 +48,12 @@ def write_columns(
         calls = [use.call for use in uses]
         g = gradients_of(structure, rows, calls)
         if uses[0].as_weight:
-            size = network.parameters[name].numel()
+            size = tensors[name].numel()
             _write_weight_columns(out, features_of(structure, rows, calls), g, size, part)
         else:
             out.copy_(g.sum(2).flatten(2)[..., part])
         if (mask := uses[0].mask) is not None:
-            out.mul_({**network.frozen, **network.buffers}[mask].flatten()[part])
+            out.mul_(tensors[mask].flatten()[part])
 
 
 def _write_weight_columns(

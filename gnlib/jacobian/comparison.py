@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gnlib.checks import EPS, agree, agree_in_parts
-from gnlib.jacobian.first_call import First
+from gnlib.jacobian.footprint import First
 from gnlib.jacobian.near import STEPS, move
 from gnlib.jacobian.network import Factors, Function, Pullback, pullback, pullback_together
 from gnlib.jacobian.randomness import ConstantUniform, PassedGenerators
@@ -76,7 +76,7 @@ class Comparison:
         for step, pull in ways:
             together, apart = given, None
             if step:
-                together = move(parameters, function, step, lambda: self.pull_all(parameters))
+                together = move(parameters, function.parameters, step, lambda: self.pull_all(parameters))
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # such as that one sample has no standard deviation

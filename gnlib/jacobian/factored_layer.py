@@ -14,7 +14,6 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from gnlib.jacobian.columns import TILE, add_columns, features_of, gradients_of
-from gnlib.jacobian.network import Network
 from gnlib.jacobian.plan import COLUMNS, Layer
 from gnlib.jacobian.record import FactoredRows, Structure
 
@@ -22,11 +21,11 @@ from gnlib.jacobian.record import FactoredRows, Structure
 class FactoredLayer:
     """The features and the gradients of a layer, for all units and outputs: its columns of the Jacobian, factored."""
 
-    def __init__(self, network: Network, structure: Structure, layer: Layer) -> None:
+    def __init__(self, structure: Structure, layer: Layer, device: torch.device) -> None:
         self._structure, self._layer, self._features = structure, layer, list[Shaped[Tensor, "h b t i"]]()
         self.name = layer.names[0]
-        sizes = network.units, network.rows // network.units, layer.outputs
-        new = partial(torch.empty, layer.groups, dtype=torch.float64, device=network.x.device)
+        sizes = layer.units, layer.rows // layer.units, layer.outputs
+        new = partial(torch.empty, layer.groups, dtype=torch.float64, device=device)
         self._gradients: Float[Tensor, "h n k o t"] = (  # pairs take them position by position in memory
             new(layer.positions, *sizes).movedim(1, -1) if layer.by_pairs else new(*sizes, layer.positions)
         )

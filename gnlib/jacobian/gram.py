@@ -72,7 +72,7 @@ def gauss_newton_of(networks: Sequence[Network], memory: float) -> Float[Tensor,
             for some in factored_rows(network, structure, [*parts], plan.units, plan.outputs):
                 block = matrix.new_empty(some.units.stop - some.units.start, some.outputs.stop - some.outputs.start, p)
                 for (name, part), columns in zip(parts.items(), block.split(sizes, 2), strict=True):
-                    write_columns(columns, network, structure, some, name, part)
+                    write_columns(columns, network.held, structure, some, name, part)
                 add_columns(matrix, block.flatten(0, 1).mT)
     _check_finite(matrix.diagonal(), Group(parts, []))
     return mirror(matrix).div_(sum(len(network.x) for network in networks))
@@ -105,13 +105,14 @@ def _columns_of(
 
     Each parameter that is wide has a block of its own; the last block holds all others.
     """
-    new = partial(torch.empty, count_rows(networks), dtype=torch.float64, device=networks[0].x.device)
+    device = networks[0].x.device
+    new = partial(torch.empty, count_rows(networks), dtype=torch.float64, device=device)
     widths = {name: part.stop - part.start for name, part in group.columns.items()}
     columns = {name: new(width) for name, width in widths.items() if width >= wide}
     narrow = {name: width for name, width in widths.items() if width < wide}
     blocks = [*columns.values(), new(sum(narrow.values()))]
     columns |= zip(narrow, blocks[-1].split([*narrow.values()], 1), strict=True)
-    layers = [FactoredLayer(networks[0], structures[0], layer) for layer in group.layers]  # of one network only
+    layers = [FactoredLayer(structures[0], layer, device) for layer in group.layers]  # of one network only
     names = [*group.columns, *(name for layer in group.layers for name in layer.names)]
     first = 0
     for network, structure in zip(networks, structures, strict=True):
@@ -122,7 +123,7 @@ def _columns_of(
             parts = factored_rows(network, structure, names, plan.units, plan.outputs)
             for some in progress(parts, "Jacobian", steps):
                 for name, part in group.columns.items():
-                    write_columns(own[name][some.units, some.outputs], network, structure, some, name, part)
+                    write_columns(own[name][some.units, some.outputs], network.held, structure, some, name, part)
                 for layer in layers:
                     layer.take(some)
         first = stop

@@ -5,21 +5,21 @@ from collections.abc import Callable
 
 import torch
 
-from gnlib.jacobian.network import Factors, Function, Pullback
+from gnlib.jacobian.network import Factors, Pullback
 
 STEPS = 0.01, 0.1  # relative sizes of the perturbations
 SHORTER = 1.0, 0.1, 0.01, 1e-3, 1e-4, 0.0  # parts of them that are tried until the parameters are in their domain
 PERIOD = 65537  # after which the noise of large weights repeats: drawing takes ten times as long as using it
 
 
-def move(parameters: Factors, function: Function, step: float, pull: Callable[[], Pullback]) -> Pullback:
-    """Perturb copies of all trainable entries and return the result of a call there.
+def move(parameters: Factors, given: Factors, step: float, pull: Callable[[], Pullback]) -> Pullback:
+    """Perturb copies of the given entries and return the result of a call there.
 
     The perturbation is `step`, or as much less as keeps the parameters in their domain, where a call does not fail and
     its outputs are finite: a covariance is positive definite, a probability at most one.
     """
     for part in SHORTER:
-        perturb(parameters, function, part * step)
+        perturb(parameters, given, part * step)
         try:
             found = pull()
         except Exception:  # of many types
@@ -31,18 +31,18 @@ def move(parameters: Factors, function: Function, step: float, pull: Callable[[]
     return found
 
 
-def perturb(parameters: Factors, function: Function, step: float) -> None:
-    """Perturb copies of all trainable entries by Gaussian noise of `step` times their size.
+def perturb(parameters: Factors, given: Factors, step: float) -> None:
+    """Perturb copies of the given entries by Gaussian noise of `step` times their size.
 
     Zeros get noise of `step` times the root mean square of their tensor, since a zero weight hides all that lies
     behind it.
     """
     generator = torch.Generator().manual_seed(0)
-    for name, p in function.parameters.items():
+    for name, p in given.items():
         copy = parameters[name].copy_(p)
         if step:
             noise = torch.randn(min(p.numel(), PERIOD), generator=generator, dtype=p.dtype, device=generator.device)
             noise = noise.mul_(step).to(p.device)
             size = torch.linalg.vector_norm(p).item() / math.sqrt(p.numel()) or 1.0
-            for entries, given in zip(copy.view(-1).split(PERIOD), p.flatten().split(PERIOD), strict=True):
-                entries.addcmul_(torch.where(given == 0, size, given), noise[: len(given)])
+            for entries, own in zip(copy.view(-1).split(PERIOD), p.flatten().split(PERIOD), strict=True):
+                entries.addcmul_(torch.where(own == 0, size, own), noise[: len(own)])

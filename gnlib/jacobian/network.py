@@ -55,10 +55,15 @@ class Function:
             leaves = {name: parameters.get(name, p).detach().requires_grad_() for name, p in self.parameters.items()}
             return self({**parameters, **leaves}, x).detach()
 
+    @property
+    def held(self) -> Factors:
+        """All that the module holds."""
+        return {**self.frozen, **self.parameters, **self.buffers}
+
     def tensors(self, parameters: Factors) -> Factors:
         """Return all that the module holds, with these in place of some of the parameters."""
         buffers = {name: b.clone() for name, b in self.buffers.items()}  # a forward pass may update them
-        return {**self.frozen, **self.parameters, **parameters, **buffers}
+        return {**self.held, **parameters, **buffers}
 
     def call(self, tensors: Factors, x: Tensor) -> Any:
         """Return the result of the module, or `output` of it; the buffers among `tensors` may change."""
@@ -144,11 +149,16 @@ class Network(Traits, Function):
         """Number of rows of the Jacobian."""
         return len(self.x) * self.outputs
 
+    @property
+    def known(self) -> Float[Tensor, "n k"]:
+        """The outputs that the trial had, with the parameters of the trial."""
+        assert self.y is not None
+        return self.y
+
     @cached_property
     def allowed(self) -> Float[Tensor, " k"]:
         """How much the outputs may differ from call to call."""
-        assert self.y is not None
-        return allowance(self.y)
+        return allowance(self.known)
 
     @property
     def units(self) -> int:

@@ -19,14 +19,14 @@ UNIFORM = ("rand", "rand_like")
 
 
 class Generators:
-    """The generators of random numbers: those of torch, NumPy and Python, those of a module, and those it is seen with.
+    """The generators of random numbers: those of torch, NumPy and Python, those held, and those seen in calls.
 
     A generator in a variable of a file, or in what stands there, is seen when a function that names it is called
     (:meth:`seen`).
     """
 
-    def __init__(self, module: nn.Module, device: torch.device) -> None:
-        held = [v for m in module.modules() for v in _held(vars(m).values()) if isinstance(v, GENERATORS)]
+    def __init__(self, attributes: Iterable[object], device: torch.device) -> None:
+        held = [value for value in _held(attributes) if isinstance(value, GENERATORS)]
         self._known = {id(generator): generator for generator in (torch.default_generator, np.random, random, *held)}
         if device.type == "cuda":
             generator = torch.cuda.default_generators[device.index]
@@ -85,7 +85,7 @@ class Generators:
         return {key: _state(generator) for key, generator in self._known.items()}
 
     def advance(self) -> None:
-        """Put those that are not held by the module into other states."""
+        """Put those of torch, NumPy and Python into other states."""
         np.random.random()  # noqa: NPY002
         random.random()
         for generator in self._known.values():

@@ -202,6 +202,12 @@ def state_of(module: nn.Module) -> dict[tuple[str, str], object]:
     }
 
 
+def attributes_of(module: nn.Module) -> Iterator[object]:
+    """Yield what modules hold as attributes, but for other modules."""
+    for m in module.modules():
+        yield from (value for name, value in vars(m).items() if name != "_modules")
+
+
 @contextmanager
 def unchanged(parameters: Factors) -> Iterator[None]:
     """Refuse a forward pass that changes parameters; their sums tell it without copies."""

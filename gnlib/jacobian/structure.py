@@ -64,11 +64,11 @@ def _is_right(network: Network, structure: Structure) -> bool:
         rows = next(factored_rows(replace(network, parameters=parameters, y=None), structure, [*parameters], 1, 1))
         columns = [p.new_empty(1, 1, p.numel()) for p in parameters.values()]
         for name, out in zip(parameters, columns, strict=True):
-            write_columns(out, network, structure, rows, name, slice(0, out.shape[2]))
+            write_columns(out, network.held, structure, rows, name, slice(0, out.shape[2]))
         return Pullback(torch.cat(columns, 2).flatten(), ())
 
     with network.as_template():
-        row = move(parameters, network, STEPS[0], first_row).outputs
+        row = move(parameters, network.parameters, STEPS[0], first_row).outputs
         first = torch.zeros(len(x), network.outputs, dtype=row.dtype, device=row.device)
         first[0, 0] = 1
         plain = [g.flatten() for g in pullback(network, parameters, partial(network, x=x), first).gradients]

@@ -6,15 +6,20 @@ without gradient leaves all outputs as they are. And it does so with the given p
 head of zeros has the same outputs for all layers below it.
 """
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from gnlib.checks import agree_in_parts, as_float64
+from gnlib.checks import REPAIR, agree_in_parts, as_float64
 from gnlib.jacobian.comparison import Comparison
-from gnlib.jacobian.first_call import FIRST, call_first
+from gnlib.jacobian.footprint import FIRST, First, Footprint, nodes_of
+from gnlib.jacobian.inputs import Batch
 from gnlib.jacobian.near import STEPS, move, perturb
 from gnlib.jacobian.network import (
     GIB,
@@ -28,11 +33,40 @@ from gnlib.jacobian.network import (
     pullback,
     pullback_together,
 )
-from gnlib.jacobian.packed import Packed
+from gnlib.jacobian.packed import Packed, pack
 from gnlib.jacobian.randomness import Generators, PassedGenerators
-from gnlib.jacobian.refusals import check_mode, check_module
+from gnlib.jacobian.refusals import attempt, attributes_of, check_mode, check_module, fails_on_fewer, unchanged
 
 WRAPPERS = nn.DataParallel, nn.parallel.DistributedDataParallel
+
+
+def networks_of(
+    module: nn.Module,
+    x: Batch | list[Batch],
+    output: Callable[..., Tensor] | None = None,
+    mode: Mode | None = None,
+    memory: float = 4.0,
+) -> list[Network]:
+    """Return the function of a module on its batches: one network if all samples are independent and of one shape.
+
+    Otherwise there is a network for each batch, and all of them share the parameters and the buffers of the first.
+    """
+    batches: list[Any] = x if isinstance(x, list) else [x]
+    modules = [module] * len(batches)
+    kinds: list[Any] = [
+        batch.shape[1:] if isinstance(batch, Tensor) and not batch.is_nested else None for batch in batches
+    ]
+    if isinstance(module, nn.Module) and any(isinstance(batch, Mapping | tuple) for batch in batches):
+        kinds, batches = map(list, zip(*map(pack, batches), strict=True))
+        modules = [Packed(module, layout) for layout in kinds]
+    first = network_of(modules[0], batches[0], output, mode, memory)
+    if len(batches) > 1 and not first.coupled and all(kind == kinds[0] for kind in kinds):
+        whole = network_of(modules[0], torch.cat(batches), output, mode, memory)
+        if not whole.coupled:  # which a first batch of one sample does not tell
+            return [whole]
+    others = [network_of(*call, output, mode, memory) for call in zip(modules[1:], batches[1:], strict=True)]
+    shared: dict[str, Any] = dict(parameters=first.parameters, frozen=first.frozen, buffers=first.buffers)
+    return [first, *(replace(network, **shared) for network in others)]
 
 
 @torch.inference_mode(False)
@@ -70,7 +104,7 @@ def network_of(
         parameters={name: p for name, p in double.items() if named[name].requires_grad},
         frozen={name: p for name, p in double.items() if not named[name].requires_grad},
         buffers=buffers,
-        generators=Generators(module, samples.device),
+        generators=Generators(attributes_of(module), samples.device),
         copied=copied + 2 * sum(b.numel() * b.element_size() for b in buffers.values()),
         own=next((p.dtype for p in named.values() if p.requires_grad), torch.float64),
     )
@@ -103,7 +137,8 @@ def try_function(function: Function, memory: float) -> Traits:
             with function.generators.seen():
                 first = call_first(function, parameters)
             coupled |= len(first.x) > FIRST
-            start = move(parameters, function, STEPS[0], lambda: Pullback(function.evaluate(parameters, first.x), ()))
+            near = partial(move, parameters, function.parameters)
+            start = near(STEPS[0], lambda: Pullback(function.evaluate(parameters, first.x), ()))
         fits = max(int((memory * GIB - function.copied) / max(MARGIN * first.bytes, 1)), FIRST)
         comparison = Comparison(function, first, n if coupled else min(fits, n), passed)
         # as a template anew: traces of the first calls in the module must not hide that it is random
@@ -111,10 +146,10 @@ def try_function(function: Function, memory: float) -> Traits:
             function.generators.advance()
             comparison.check_first(parameters, start.outputs)
             vmapped = not coupled and can_vmap(function, parameters, first.outputs)
-            perturb(parameters, function, 0.0)
+            perturb(parameters, function.parameters, 0.0)
             given = comparison.pull_all(parameters)
             if coupled:
-                together = move(parameters, function, STEPS[1], lambda: comparison.pull_all(parameters))
+                together = near(STEPS[1], lambda: comparison.pull_all(parameters))
                 comparison.check_same(comparison.pull_all(parameters).outputs, together.outputs)
             elif n > 1:
                 coupled = comparison.are_coupled(parameters, given, vmapped)
@@ -126,6 +161,67 @@ def try_function(function: Function, memory: float) -> Traits:
         backward=first.backward,
         y=given.outputs,
     )
+
+
+def call_first(function: Function, parameters: Factors) -> First:
+    """Call a function on the first samples, or on all of them where it takes no fewer and that is meant.
+
+    The nodes of one graph are samples that a graph network takes together only.
+    """
+    first, registered = function.x[:FIRST], {id(p): name for name, p in function.module.named_parameters()}
+    try:
+        y, footprint = _call_measured(function, parameters, first, f"the first {len(first)} samples of x")
+    except ValueError as error:
+        if len(function.x) <= FIRST:
+            raise
+        try:
+            y, footprint = _call_measured(function, parameters, function.x, "x")
+        except ValueError:
+            raise error from None
+        if function.mode != "train":
+            raise fails_on_fewer(function, error.__cause__ or error) from error
+        first = function.x
+    nodes = nodes_of(y)
+    for node in nodes:
+        if (leaf := id(getattr(node, "variable", None))) in registered:
+            raise ValueError(
+                f"The outputs depend on the parameter {registered[leaf]} in a place where it is not registered (such "
+                "as a list), so that it cannot be exchanged; use it by its name, or keep it in a ParameterList."
+            )
+    if not y.requires_grad:
+        raise ValueError(
+            "The outputs do not depend on the parameters in a way that can be differentiated; do not detach them, "
+            "nor compute them under torch.no_grad()."
+        )
+    if not torch.isfinite(y).all():
+        raise ValueError(f"The outputs have NaN or infinite entries in the first {len(first)} samples; {REPAIR}")
+    return First(
+        x=first,
+        outputs=y.shape[1],
+        bytes=footprint.bytes / len(first),
+        backward=frozenset(node.name().rstrip("0123456789") for node in nodes),
+        hidden=footprint.left or any(type(node).__module__ != "builtins" for node in nodes),
+    )
+
+
+def _call_measured(function: Function, parameters: Factors, x: Tensor, samples: str) -> tuple[Tensor, Footprint]:
+    """Return outputs with their graph, and what a backward pass needs."""
+    leaves = {name: parameters[name].detach().requires_grad_() for name in function.parameters}
+
+    def call(footprint: Footprint, saving: AbstractContextManager[Any]) -> tuple[Tensor, Footprint]:
+        with unchanged(parameters), torch.enable_grad(), footprint, saving, warnings.catch_warnings():
+            warnings.filterwarnings("error", "None of the inputs have requires_grad")  # a checkpoint without gradients
+            y = attempt(function, parameters | leaves, x, samples)
+        return y, footprint
+
+    footprint = Footprint(leaves.values())
+    try:
+        return call(footprint, torch.autograd.graph.saved_tensors_hooks(footprint.save, lambda tensor: tensor))
+    except ValueError as error:
+        if error.__cause__ is None:
+            raise
+        # derivatives within a forward pass (torch.func.grad) forbid hooks
+        return call(Footprint(leaves.values(), results=True), nullcontext())
 
 
 def can_vmap(function: Function, parameters: Factors, outputs: int) -> bool:

@@ -15,8 +15,8 @@ from gnbook.what_predicts_training.forecasts import fewest_steps
 from gnbook.what_predicts_training.spectral import Kernel, alignment, of_spectrum, weighted_residual
 from gnlib.diagnosis.preconditioner import NAMED, optimizer_of, preconditioned_gram, preconditioner_of, rule_of
 from gnlib.jacobian.gram import gram_of
-from gnlib.jacobian.inputs import networks_of
 from gnlib.jacobian.passes import outputs_of, vjp
+from gnlib.jacobian.trial import networks_of
 from gnlib.losses import loss_of
 
 MEMORY = 4.0  # GiB

@@ -6,8 +6,8 @@ from gnbook.what_predicts_training.drift import STEP, drift
 from torch import nn
 
 from gnlib.jacobian.gram import gram_of
-from gnlib.jacobian.inputs import networks_of
 from gnlib.jacobian.passes import vjp
+from gnlib.jacobian.trial import networks_of
 
 
 def measured(scale):

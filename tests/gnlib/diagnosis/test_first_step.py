@@ -10,8 +10,8 @@ from torch.optim import Adam
 from gnlib import GaussNewton
 from gnlib.diagnosis.first_step import longest_step
 from gnlib.diagnosis.preconditioner import optimizer_of
-from gnlib.jacobian.inputs import networks_of
 from gnlib.jacobian.passes import outputs_of
+from gnlib.jacobian.trial import networks_of
 from gnlib.losses import loss_of
 from tests.gnlib.diagnosis.kinds import CASES, drawn, loss_at, train
 

@@ -8,8 +8,8 @@ from torch.optim import SGD, Adam, AdamW, RMSprop
 from gnlib import GaussNewton
 from gnlib.diagnosis.model import follow, linearise, trusted
 from gnlib.diagnosis.preconditioner import optimizer_of
-from gnlib.jacobian.inputs import networks_of
 from gnlib.jacobian.passes import outputs_of
+from gnlib.jacobian.trial import networks_of
 from gnlib.losses import loss_of
 from tests.gnlib.diagnosis.kinds import CASES, drawn, train
 

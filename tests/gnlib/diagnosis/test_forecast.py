@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from gnlib import GaussNewton
 from gnlib.diagnosis.preconditioner import optimizer_of, preconditioner_of
-from gnlib.jacobian.inputs import networks_of
 from gnlib.jacobian.passes import vjp
+from gnlib.jacobian.trial import networks_of
 
 N, K, STEPS = 6, 3, 120
 

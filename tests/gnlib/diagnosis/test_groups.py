@@ -10,7 +10,7 @@ from torch.optim import SGD, Adam, AdamW, RMSprop
 import gnlib
 from gnlib import GaussNewton
 from gnlib.diagnosis.preconditioner import optimizer_of, preconditioner_of
-from gnlib.jacobian.inputs import networks_of
+from gnlib.jacobian.trial import networks_of
 from tests.gnlib.diagnosis.linear_kinds import MODULES, Additive, K, Polynomial
 
 N, STEPS = 8, 150

@@ -9,8 +9,8 @@ from torch import nn
 from gnlib.diagnosis.descent import Rule
 from gnlib.diagnosis.model import Modes, Outputs, follow, linearise, trusted
 from gnlib.diagnosis.preconditioner import optimizer_of
-from gnlib.jacobian.inputs import networks_of
 from gnlib.jacobian.passes import outputs_of
+from gnlib.jacobian.trial import networks_of
 from gnlib.losses import loss_of
 
 N, K = 5, 3

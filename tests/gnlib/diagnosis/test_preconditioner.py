@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from gnlib.diagnosis.preconditioner import FLOOR, optimizer_of, preconditioned_gram, preconditioner_of, rule_of
-from gnlib.jacobian.inputs import networks_of
 from gnlib.jacobian.passes import vjp
+from gnlib.jacobian.trial import networks_of
 
 
 def network(width=7):

@@ -8,9 +8,9 @@ from torch import nn
 
 from gnlib import condition_number
 from gnlib.jacobian.gram import blocks_of, gauss_newton_of, gram_of
-from gnlib.jacobian.inputs import networks_of
 from gnlib.jacobian.passes import GramOperator
 from gnlib.jacobian.plan import cost_of
+from gnlib.jacobian.trial import networks_of
 from tests.gnlib.jacobian.cases import Lambda, Recurrent, Tokens, assert_gram, cnn, draw, gram_matrix, mlp, vector
 from tests.gnlib.jacobian.helpers import rows_of
 from tests.gnlib.jacobian.kinds import last_first, least

@@ -6,8 +6,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from gnlib.jacobian.gram import gram_of
-from gnlib.jacobian.inputs import networks_of, read_batches
+from gnlib.jacobian.inputs import read_batches
 from gnlib.jacobian.passes import outputs_of
+from gnlib.jacobian.trial import networks_of
 from tests.gnlib.networks import TwoInputs, two_inputs
 
 

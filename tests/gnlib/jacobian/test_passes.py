@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from gnlib import GaussNewton
-from gnlib.jacobian.inputs import networks_of
 from gnlib.jacobian.passes import freeze_all_but, jvp, outputs_of, replace_parameters, vjp
+from gnlib.jacobian.trial import networks_of
 
 MEMORY = 4.0
 
