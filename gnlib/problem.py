@@ -21,7 +21,7 @@ from gnlib.jacobian.gram import NotFiniteError, blocks_of, gauss_newton_of, laye
 from gnlib.jacobian.inputs import Inputs, read_batches
 from gnlib.jacobian.network import Mode, count_rows
 from gnlib.jacobian.packed import Packed
-from gnlib.jacobian.passes import freeze_all_but
+from gnlib.jacobian.passes import GramOperator, freeze_all_but
 from gnlib.jacobian.plan import BudgetError, Cost, check_memory, cost_of
 from gnlib.jacobian.trial import networks_of
 from gnlib.losses import Loss, SquaredError, loss_of
@@ -221,6 +221,10 @@ class Problem:
         """Return `R^T J` for columns of the Jacobian."""
         n, k = self.outputs.shape
         return block if self.is_plain else (self.root.mT @ block.view(n, k, -1)).flatten(0, 1)
+
+    def operator(self) -> GramOperator:
+        """Return the matrix of the loss by its products with vectors."""
+        return GramOperator(self.networks, self.memory, None if self.is_plain else self.root)
 
     def cost(self, *, probe: bool = False) -> Cost:
         """Return the cost of the Gram matrix, with seconds if something may be tried."""

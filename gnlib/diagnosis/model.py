@@ -185,13 +185,13 @@ def stable_rate(rules: Sequence[Rule], kernels: Sequence[Float[Tensor, "q q"]]) 
     """
 
     def excess(factor: float) -> float:
-        return _largest(combined(rules, kernels, factor)) - 1
+        return largest_of(combined(rules, kernels, factor)) - 1
 
     first = rules[0].rate
     if len(rules) == 1:
-        curvature = _largest(kernels[0]) + rules[0].damping
+        curvature = largest_of(kernels[0]) + rules[0].damping
         return rules[0].limit / curvature if curvature > 0 else math.inf
-    undamped = _largest(combined([rule._replace(decay=0.0) for rule in rules], kernels))
+    undamped = largest_of(combined([rule._replace(decay=0.0) for rule in rules], kernels))
     poles = [rule.limit / (rule.rate * rule.damping) for rule in rules if rule.damping]
     highest = min([1 / undamped if undamped > 0 else math.inf, *((1 - 1e-9) * pole for pole in poles)])
     if not poles or excess(highest) <= 0:
@@ -204,12 +204,15 @@ def combined(
 ) -> Float[Tensor, "q q"]:
     """Return the sum of kernels, weighted so that its largest eigenvalue is one at the edge of stability."""
     weights = [factor * rule.rate / (rule.limit - factor * rule.rate * rule.damping) for rule in rules]
-    return torch.stack([weight * kernel for weight, kernel in zip(weights, kernels, strict=True)]).sum(0)
+    total = weights[0] * kernels[0]
+    for weight, kernel in zip(weights[1:], kernels[1:], strict=True):
+        total.add_(kernel, alpha=weight)
+    return total
 
 
 def _unreachable(g: Float[Tensor, "n k"], kernel: Float[Tensor, "nk nk"]) -> float:
     """Return the share of a gradient in the null space of a kernel: none where a Cholesky factor proves full rank."""
-    threshold = len(kernel) * EPS * _largest(kernel)
+    threshold = len(kernel) * EPS * largest_of(kernel)
     shifted = kernel.clone()
     shifted.diagonal().sub_(2 * threshold)  # once for the rounding of the factor
     if threshold > 0 and not torch.linalg.cholesky_ex(shifted).info:
@@ -222,7 +225,7 @@ def _within_null_space(g: Float[Tensor, "n k"], values: Float[Tensor, " q"], vec
     return float(lost.square().sum() / g.square().sum()) if g.any() else 0.0
 
 
-def _largest(matrix: Float[Tensor, "q q"]) -> float:
+def largest_of(matrix: Float[Tensor, "q q"]) -> float:
     """Return the largest eigenvalue of a positive semi-definite matrix."""
     try:
         return largest_eigenvalue(matrix).value

@@ -15,6 +15,7 @@ from gnlib.jacobian.columns import add_columns, mirror
 from gnlib.jacobian.gram import blocks_of, gram_of
 from gnlib.jacobian.network import GIB, Factors, Network, count_rows
 from gnlib.jacobian.passes import freeze_all_but
+from gnlib.jacobian.plan import BudgetError
 
 FLOOR = 1e-3  # of the root mean square of the diagonal's root: parameters that hardly matter would move the most
 NAMED: dict[str, Callable[..., Optimizer]] = {
@@ -202,18 +203,28 @@ def kernels_of(
     parts: Sequence[Part], networks: Sequence[Network], factors: Factors | None, memory: float
 ) -> list[Float[Tensor, "nk nk"]]:
     r"""Return :math:`\frac1n J P^{-1} J^\top` of each part of the parameters, with the multiples of its rate in P."""
-    kernels = []
-    for part in parts:
+    held = 8 * count_rows(networks) ** 2 * len(parts) / GIB  # beside the matrix that is made: others, and their sum
+
+    def kernel_of(part: Part) -> Float[Tensor, "nk nk"]:
+        room = max(memory - held, 1e-9)
         if factors is not None:
             own = {name: factors[name] * scale for name, scale in part.scales.items()}
-            kernels.append(preconditioned_gram(freeze_all_but(networks, own), own, memory))
-            continue
+            return preconditioned_gram(freeze_all_but(networks, own), own, room)
         by_scale: dict[float, list[str]] = {}
         for name, scale in part.scales.items():
             by_scale.setdefault(scale, []).append(name)
-        grams = (gram_of(freeze_all_but(networks, own), memory).mul_(scale) for scale, own in by_scale.items())
-        kernels.append(reduce(Tensor.add_, grams))
-    return kernels
+        grams = (gram_of(freeze_all_but(networks, own), room).mul_(scale) for scale, own in by_scale.items())
+        return reduce(Tensor.add_, grams)
+
+    try:
+        return [kernel_of(part) for part in parts]
+    except BudgetError as error:
+        needed = held + error.needed
+        raise BudgetError(
+            f"memory is {memory} GiB but {needed:.3f} are needed for the matrices of an optimiser that has "
+            f"{len(parts)} kinds of groups; allow more, or pass fewer samples.",
+            needed,
+        ) from error
 
 
 def preconditioned_gram(networks: Sequence[Network], factors: Factors | None, memory: float) -> Float[Tensor, "nk nk"]:

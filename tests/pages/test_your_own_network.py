@@ -30,7 +30,7 @@ def test_orthogonal_weights_are_slower():
 
 
 def test_what_a_fixed_momentum_gains():
-    descent = StableRate("", 1.0, 1e-5, Rule(1.0))
+    descent = StableRate("", 1.0, lambda: 1e-5, Rule(1.0))
     gain = math.log(descent.with_momentum().left(10_000)) / math.log(descent.left(10_000))
     assert f"of {gain:.0f} as" in MORE
 

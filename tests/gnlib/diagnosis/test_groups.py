@@ -10,6 +10,7 @@ from torch.optim import SGD, Adam, AdamW, RMSprop
 import gnlib
 from gnlib import GaussNewton
 from gnlib.diagnosis.preconditioner import optimizer_of, preconditioner_of
+from gnlib.jacobian.plan import BudgetError
 from gnlib.jacobian.trial import networks_of
 from tests.gnlib.diagnosis.linear_kinds import MODULES, Additive, K, Polynomial
 
@@ -242,3 +243,18 @@ def test_a_report_follows_groups(make):
         found = gnlib.report(module, x, y, optimizer=optimizer)
         assert found.rates[2].rate == pytest.approx(found.forecast.stable_rate, rel=1e-6)
         train(module, x, y, "mse", optimizer, 3)
+
+
+def test_the_matrices_of_many_groups_are_counted_before_they_are_made():
+    """Each kind of group has a matrix of its own, beside which the next is made."""
+    torch.manual_seed(0)
+    module, x = torch.nn.Sequential(torch.nn.Linear(5, 9), torch.nn.Tanh(), torch.nn.Linear(9, 40)), torch.randn(30, 5)
+    groups = [{"params": [p], "momentum": 0.1 * i} for i, p in enumerate(module.parameters())]
+    optimizer = SGD(groups, 0.01)
+    rows = 30 * 40
+    one = 8 * rows**2 / 2**30
+    with pytest.raises(BudgetError, match="of an optimiser that has 4 kinds of groups") as refused:
+        GaussNewton(module, x, memory=5 * one, optimizer=optimizer).stable_rate()
+    assert 5 * one < refused.value.needed < 12 * one
+    enough = GaussNewton(module, x, memory=1.1 * refused.value.needed, optimizer=optimizer).stable_rate()
+    assert enough.rate == pytest.approx(GaussNewton(module, x, optimizer=optimizer).stable_rate().rate)

@@ -82,11 +82,11 @@ def test_cross_entropy_has_a_larger_rate_than_the_squared_error():
 
 
 def test_what_is_left_of_the_slowest_direction():
-    assert StableRate("", 4.0, 1.0, Rule(1.0)).left(100) == pytest.approx(0.75**100)
-    assert StableRate("", 4.0, 1.0, Rule(1.0)).left(3, rate=0.1) == pytest.approx(0.9**3)
-    momentum = StableRate("", 1.0, 1e-3, Rule(1.0, 0.9))
+    assert StableRate("", 4.0, lambda: 1.0, Rule(1.0)).left(100) == pytest.approx(0.75**100)
+    assert StableRate("", 4.0, lambda: 1.0, Rule(1.0)).left(3, rate=0.1) == pytest.approx(0.9**3)
+    momentum = StableRate("", 1.0, lambda: 1e-3, Rule(1.0, 0.9))
     assert momentum.rate == pytest.approx(3.8)
-    assert momentum.left(100) < StableRate("", 1.0, 1e-3, Rule(1.0)).left(100)
+    assert momentum.left(100) < StableRate("", 1.0, lambda: 1e-3, Rule(1.0)).left(100)
     companion = torch.tensor([[1.9 - 1.9e-3, -0.9], [1.0, 0.0]], dtype=torch.float64)
     expected = torch.linalg.matrix_power(companion, 100) @ torch.ones(2, dtype=torch.float64)
     assert momentum.left(100) == pytest.approx(expected[0].item())
@@ -94,7 +94,7 @@ def test_what_is_left_of_the_slowest_direction():
 
 
 def test_a_direction_that_oscillates_leaves_a_share_without_a_sign():
-    rate = StableRate(optimizer="", largest=1.0, smallest=0.1, rule=Rule(1.0, 0.9))
+    rate = StableRate(optimizer="", largest=1.0, find_smallest=lambda: 0.1, rule=Rule(1.0, 0.9))
     companion = torch.tensor([[1.9 - 0.19, -0.9], [1.0, 0.0]], dtype=torch.float64)
     course = [(torch.linalg.matrix_power(companion, t) @ torch.ones(2).double())[0].item() for t in range(20)]
     assert min(course) < -0.1
@@ -110,3 +110,25 @@ def test_what_wrong_optimisers_are_told():
         GaussNewton(net, x, optimizer=Adagrad(net.parameters())).stable_rate()
     with pytest.raises(ValueError, match="parameters that module has not"):
         GaussNewton(net, x, optimizer=SGD(nn.Linear(2, 2).parameters(), 0.1)).stable_rate()
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+@pytest.mark.parametrize("optimizer", [None, "momentum"])
+def test_a_matrix_that_does_not_fit_is_not_made(loss, optimizer):
+    """One eigenvalue is enough, and products with vectors have it."""
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(5, 9), nn.Tanh(), nn.Linear(9, 40)), torch.randn(30, 5)
+    y = torch.randint(40, (30,)) if loss == "cross_entropy" else None
+    little, enough = (GaussNewton(net, x, y, loss, memory=memory, optimizer=optimizer) for memory in (0.01, 4.0))
+    with pytest.raises(ValueError, match=r"memory is 0\.01 GiB but 0\.0\d+ are needed"):
+        little.condition_number()
+    assert little.stable_rate().rate == pytest.approx(enough.stable_rate().rate, rel=1e-7)
+    with pytest.raises(ValueError, match=r"memory is 0\.01 GiB"):
+        little.stable_rate().left()
+
+
+def test_what_has_no_matrix_in_double_precision_has_a_rate():
+    """Of outputs times 1e-160 the Gram matrix is zero, the singular values are not."""
+    net, x = torch.nn.Linear(3, 1, bias=False).double(), torch.diag(torch.tensor([3.0, 2.0, 1.0])).double()
+    rate = GaussNewton(net, x, output=lambda y: y * 1e-152).stable_rate()
+    assert rate.largest == pytest.approx(3e-304)
