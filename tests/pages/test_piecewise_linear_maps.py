@@ -8,7 +8,7 @@ import pytest
 from gnbook import results
 from gnbook.piecewise_linear_maps import practice
 
-from tests.pages.pages import prose, says, slider, table
+from tests.pages.pages import printed, prose, says, slider, table
 
 PAGE, FURTHER = "piecewise-linear-maps", "piecewise-linear-maps-further"
 TEXT, MORE = prose(f"notebooks/{PAGE}"), prose(f"notebooks/{FURTHER}")
@@ -44,6 +44,14 @@ def six():
         output: (kappas[::2, some], kappas[1::2, some])
         for output, some in (("linear", [0, 1, 2]), ("leaky", [3, 4, 5]))
     }
+
+
+def test_at_tenths_of_the_skip_single_networks_are_not_steady_either():
+    found = [printed(FURTHER, f"past {length}: falls at every tenth in ") for length in ("one layer", "two layers")]
+    shares, chances = zip(*(line.split(", in all of eight with probability ") for line in found), strict=True)
+    assert says(MORE, "throughout for {} and {} of the 20,000", *(share.replace("%", " %") for share in shares))
+    assert max(map(float, chances)) < 1 / 3000
+    assert all("below one in 3,000" in text.replace("1 in", "one in") for text in (MORE, prose("book/scorecard")))
 
 
 def numbers_of(page, start, count):

@@ -25,6 +25,16 @@ def test_what_stands_behind_figures_9_and_13():
     assert "of {:.2f} and {:.2f} over".format(*losses) in card
 
 
+def test_figure_9_is_explained_on_all_pages():
+    page = (ROOT / "book" / "scorecard.md").read_text()
+    assert "\n| 9 | **explained** |" in page
+    assert "**Figure 9 is explained**" in prose("notebooks/counting-zeros")
+    assert "**It is explained**: the contrast" in prose("notebooks/counting-zeros-further")
+    rows = [row for row in results.kept("counting-zeros") if row["figure"] == 18]
+    assert len(rows) == len({(row["width"], row["epoch"]) for row in rows})
+    assert "its cap. One network of each width." in prose("book/scorecard")
+
+
 def test_figure_9_depends_on_the_rule_before_training():
     card = prose("book/scorecard")
     first = [row for row in results.kept("counting-zeros") if (row["figure"], row["epoch"]) == ("9 rules", 0)]

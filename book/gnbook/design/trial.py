@@ -162,15 +162,41 @@ def speedups(
 def written_speed(rows: Sequence[Row], name: str, over: str, *, horizon: int = HORIZON, charged: bool = False) -> str:
     """Return a speed as :func:`speedups` has it, with its interval.
 
+    A sign before it says that it is a bound: "≤" where it would be smaller, and "≥" where it would be larger, if what
+    does not arrive counted as more steps. (The logarithm is linear in that of the horizon, unless a search is charged.)
+
     Examples
     --------
     >>> steps = ("a", "x", 5), ("a", "y", 10), ("b", "x", 5), ("b", "y", 40)
     >>> table = [{"family": f, "seed": 1, "initialisation": i, "steps": number} for f, i, number in steps]
     >>> written_speed(table, "x", "y")
     '4.00 [2.00, 8.00]'
+    >>> written_speed([*table, {"family": "b", "seed": 1, "initialisation": "y", "steps": None}], "x", "y")
+    '≥ 12.65 [2.00, 80.00]'
     """
     value, low, high = speedups(rows, name, over, horizon=horizon, charged=charged)
-    return f"{value:.2f} [{low:.2f}, {high:.2f}]"
+    more = value if charged else speedups(rows, name, over, horizon=10 * horizon)[0]
+    sign = "" if np.isclose(more, value) else "≥ " if more > value else "≤ "
+    return f"{sign}{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def sooner(rows: Sequence[Row], name: str, over: str) -> tuple[int, int]:
+    """Return on how many networks one initialisation arrives sooner than another, and on how many later.
+
+    This takes no horizon: what does not arrive is later than all that does, and where neither does it is neither.
+
+    Examples
+    --------
+    >>> steps = ("a", "x", 5), ("a", "y", 10), ("b", "x", None), ("b", "y", 40), ("c", "x", None), ("c", "y", None)
+    >>> sooner([{"family": f, "seed": 1, "initialisation": i, "steps": number} for f, i, number in steps], "x", "y")
+    (1, 1)
+    """
+    steps: dict[Cell, dict[tuple[Cell, Cell], float]] = {name: {}, over: {}}
+    for row in rows:
+        if row["initialisation"] in steps:
+            steps[row["initialisation"]][row["family"], row["seed"]] = row["steps"] or np.inf
+    pairs = [(steps[name][which], steps[over][which]) for which in steps[name] if which in steps[over]]
+    return sum(one < other for one, other in pairs), sum(one > other for one, other in pairs)
 
 
 def written_steps(rows: Sequence[Row], family: str, name: str, *, horizon: int = HORIZON) -> str | None:

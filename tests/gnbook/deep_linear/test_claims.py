@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -232,6 +233,24 @@ def test_each_layer_adds_the_same_to_the_logarithm_of_the_condition_number(d, m,
     (first, e), (second, f) = (mean_log_condition(d, m, k, layers) for layers in (20, 32))
     top, bottom = exponents(m, min(d, k))[[0, -1]].tolist()
     assert (second - first) / 12 == pytest.approx(2 * (top - bottom), abs=0.05 + 4 * (e + f) / 12)
+
+
+@pytest.mark.claim("Growth with the depth", verdict="holds")
+def test_at_a_finite_depth_the_logarithm_is_far_above_its_limit():
+    page = " ".join((Path(__file__).parents[3] / "book/claims-deep-linear.md").read_text().split())
+    sizes = (50, 50), (100, 100), (100, 200), (200, 200)
+    logs = {(m, depth): mean_log_condition(10, m, 10, depth, draws=20)[0] for m, depth in sizes}
+    top, bottom = exponents(100, 10)[[0, -1]].tolist()
+    first, second = 200 * (top - bottom), 400 * (top - bottom)
+    above = [100 * (logs[100, depth] / limit - 1) for depth, limit in ((100, first), (200, second))]
+    assert f"{logs[100, 100]:.1f} at depth 100, which is {above[0]:.0f} % above" in page
+    assert f"above $L$ times the limit, {first:.1f}." in page
+    assert f"at depth 100, {above[0]:.0f} % above it |" in page
+    assert f"At depth 200 it is {logs[100, 200]:.1f}, {above[1]:.0f} % above." in page
+    grows = logs[100, 200] - logs[100, 100]
+    assert f"grows by {grows:.1f}, and the limit says {second - first:.1f}." in page
+    same = logs[50, 50], logs[100, 100], logs[200, 200]
+    assert "$\\log \\kappa$ is {:.1f}, {:.1f} and {:.1f} at widths 50, 100 and 200.".format(*same) in page
 
 
 @pytest.mark.claim("Section 7, quadratic growth with the depth", verdict="fails")

@@ -1,6 +1,7 @@
 """Infinitely wide networks: their kernel, deviations of finite ones from it, and its limit in depth."""
 
 import math
+from pathlib import Path
 
 import pytest
 import scipy
@@ -165,6 +166,22 @@ def test_one_eigenvalue_is_all_that_remains_and_the_rate_is_two_thirds_of_n():
         assert values[-2] / values[0] < 1 + 10 / depth
         excess.append((values[-1] / values[0]).item() - (n + 3) / 3)
     assert (2000 * excess[1] - 500 * excess[0]) / math.log(4) == pytest.approx(2 * n / 3, rel=0.03)
+
+
+@pytest.mark.claim("Deep leaky ReLU networks", verdict="holds")
+def test_the_slope_enters_at_the_order_of_n_over_the_depth():
+    constants, n = [], 5
+    for slope in (0.0, 0.3):
+        bend, gain, rests = (1 - slope) ** 2 / (1 + slope**2), (2 / (1 + slope**2)) ** 0.5, []
+        angle = exact_pair(math.pi / 2, 4000, bend)[0]
+        constants.append(3 * math.pi / (bend * angle) - 4000 - 1.5 * math.log(4000))
+        for depth in (500, 2000):
+            found = kappa(wide_kernel(torch.eye(n), leaky_relu(slope), [1.0] * depth, gain=gain))
+            said = (n + 3) / 3 + n / depth * (2 / 3 * math.log(depth) + 4 / 9 * constants[-1] - 2 / 9)
+            rests.append((found - said) * depth / n)
+        assert abs(rests[1]) < 0.1 and abs(rests[1]) < 0.4 * abs(rests[0])
+    page = " ".join((Path(__file__).parents[3] / "book/claims-deep-nonlinear-limit.md").read_text().split())
+    assert "$c$ is {:.1f} for the ReLU and {:.1f} for the slope 0.3.".format(*constants) in page
 
 
 @pytest.mark.claim("A limit of (n + 4) / 3", verdict="fails")
