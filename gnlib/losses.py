@@ -182,8 +182,8 @@ def loss_of(loss: str | Callable[[Tensor, Any], Tensor], y: Any, outputs: Float[
         integers.
     ValueError
         A name that is not known, targets of another shape, not finite, classes out of range, or probabilities that are
-        negative or do not add up to 1; no targets for a function, or one that :class:`gnlib.objective.Objective`
-        refuses.
+        negative or do not add up to 1; no targets for a function; a function that is random, changes from call to call,
+        has no derivative by the outputs, or depends on parameters beside them.
 
     References
     ----------

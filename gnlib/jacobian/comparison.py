@@ -69,30 +69,22 @@ class Comparison:
         """
         function, n = self._function, len(self._function.x)
         pieces = max(2, math.ceil(n / self._piece))
-        ways: list[tuple[float, Callable[[], tuple[Pullback, list[float]]]]] = [
-            (0.0, lambda: self._pull_pieces(parameters, self._order.tensor_split(pieces))),
-            (STEPS[1], lambda: self._pull_one_by_one(parameters, vmapped)),
-        ]
-        for step, pull in ways:
-            together, apart = given, None
+        shuffled = [partial(self._pull_pieces, self._order.tensor_split(pieces))]
+        one_by_one = [self._pull_mapped, self._pull_tracked] if vmapped else [self._pull_singly]
+        for step, pulls in ((0.0, shuffled), (STEPS[1], one_by_one)):
+            together = given
             if step:
                 together = move(parameters, function.parameters, step, lambda: self.pull_all(parameters))
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # such as that one sample has no standard deviation
-                    apart, sizes = pull()
-            except Exception as error:
-                if function.mode != "train":
+            for pull in pulls:  # the first to agree is enough
+                what, apart, error = self._difference(pull, parameters, together)
+                if not what:
+                    break
+            else:
+                if error and function.mode != "train":
                     raise fails_on_fewer(function, error) from error
-            what = ""
-            if apart is None or not agree(apart.outputs, together.outputs):
-                what = "outputs"
-            elif not agree_in_parts(apart.gradients, together.gradients, sizes):
-                what = "derivatives of the outputs"
-            if what:
                 self.check_same(self.pull_all(parameters).outputs, together.outputs)
                 if apart is not None:
-                    self.check_same(pull()[0].outputs, apart.outputs)
+                    self.check_same(pull(parameters)[0].outputs, apart.outputs)
                 if function.mode != "train":
                     raise ValueError(
                         f"The {what} of a sample depend on the other samples of the batch. If the first axis of x does "
@@ -100,6 +92,21 @@ class Comparison:
                     )
                 return True
         return False
+
+    def _difference(
+        self, pull: Callable[[Factors], tuple[Pullback, list[float]]], parameters: Factors, together: Pullback
+    ) -> tuple[str, Pullback | None, Exception | None]:
+        """Say what of the results of calls in other company is not as together, if anything, or why they failed."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # such as that one sample has no standard deviation
+                apart, sizes = pull(parameters)
+        except Exception as error:
+            return "outputs", None, error
+        if not agree(apart.outputs, together.outputs):
+            return "outputs", apart, None
+        same = agree_in_parts(apart.gradients, together.gradients, sizes)
+        return "" if same else "derivatives of the outputs", apart, None
 
     def pull_all(self, parameters: Factors) -> Pullback:
         """Return outputs and gradients on all samples, together if they fit."""
@@ -112,17 +119,32 @@ class Comparison:
         with unchanged(parameters):
             return self._sum(self._slices(self._part), pull)[0]
 
-    def _pull_pieces(self, parameters: Factors, pieces: Sequence[Tensor | slice]) -> tuple[Pullback, list[float]]:
+    def _pull_pieces(self, pieces: Sequence[Tensor | slice], parameters: Factors) -> tuple[Pullback, list[float]]:
         def pull(some: Tensor | slice) -> Pullback:
             call = partial(self._function, x=self._function.x[some])
             return pullback(self._function, parameters, call, self._weights[some])
 
         return self._sum(pieces, pull)
 
-    def _pull_one_by_one(self, parameters: Factors, vmapped: bool) -> tuple[Pullback, list[float]]:
+    def _pull_singly(self, parameters: Factors) -> tuple[Pullback, list[float]]:
+        """Call one sample after another."""
+        return self._pull_pieces(self._slices(1), parameters)
+
+    def _pull_mapped(self, parameters: Factors) -> tuple[Pullback, list[float]]:
+        """Call samples one by one, all in one call, and go back once: a module sees no gradients there."""
         function = self._function
-        if not vmapped:
-            return self._pull_pieces(parameters, self._slices(1))
+
+        def pull(some: slice) -> Pullback:
+            def call(tensors: Factors) -> Tensor:
+                return torch.vmap(lambda one: function(tensors, one[None])[0])(function.x[some])
+
+            return pullback(function, parameters, call, self._weights[some])
+
+        return self._sum(self._slices(self._piece), pull)
+
+    def _pull_tracked(self, parameters: Factors) -> tuple[Pullback, list[float]]:
+        """Call samples one by one, all in one call, and go back for each."""
+        function = self._function
 
         def pull(some: slice) -> Pullback:
             y, gradients = pullback_together(function, parameters, function.x[some], self._weights[some])
@@ -136,14 +158,14 @@ class Comparison:
 
     def _sum(self, pieces: Sequence[Any], pull: Callable[[Any], Pullback]) -> tuple[Pullback, list[float]]:
         """Return outputs and gradients from calls on pieces, and for each parameter the size of what was added."""
-        outputs = torch.empty_like(self._weights)
-        sums = [torch.zeros_like(p) for p in self._function.parameters.values()]
-        sizes = [0.0] * len(sums)
+        outputs, sums = torch.empty_like(self._weights), list[Tensor]()
+        sizes = [0.0] * len(self._function.parameters)
         for piece in pieces:
             outputs[piece], gradients = self._fixed(partial(pull, piece))
-            for i, gradient in enumerate(gradients):
-                sums[i] += gradient
-                sizes[i] += float(gradient.abs().max())
+            sums = [s + g for s, g in zip(sums, gradients, strict=True)] if sums else [*gradients]
+            sizes = [
+                size + float(torch.linalg.vector_norm(g, torch.inf)) for size, g in zip(sizes, gradients, strict=True)
+            ]
         return Pullback(outputs, sums), sizes
 
     def _fixed(self, pull: Callable[[], Pullback]) -> Pullback:

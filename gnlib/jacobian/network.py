@@ -107,9 +107,10 @@ def pullback(
     with torch.enable_grad():
         leaves = {name: parameters[name].detach().requires_grad_() for name in function.parameters}
         y = call({**parameters, **leaves})
-        gradients: Sequence[Tensor] = [torch.zeros_like(leaf) for leaf in leaves.values()]
         if y.requires_grad:
             gradients = function.vjp(leaves, y, torch.ones_like(y) if weights is None else weights)
+        else:
+            gradients = tuple(torch.zeros_like(leaf) for leaf in leaves.values())
     return Pullback(y.detach(), gradients)
 
 

@@ -64,12 +64,14 @@ class Generators:
                 for value in _held((frame.f_globals.get(name) for name in names), names):
                     self._add(value)
 
-        before = sys.getprofile()
-        sys.setprofile(look if before is None else before)
+        if sys.getprofile() is not None:  # a user profiles, and there can be one alone
+            yield
+            return
+        sys.setprofile(look)
         try:
             yield
         finally:
-            sys.setprofile(before)
+            sys.setprofile(None)
 
     def _add(self, value: object) -> None:
         if isinstance(value, GENERATORS) and id(value) not in self._known:

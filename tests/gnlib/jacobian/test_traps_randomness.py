@@ -1,8 +1,10 @@
 """Modules that draw random numbers: refused, unless the function that they compute is fixed."""
 
 import copy
+import cProfile
 import pickle
 import random
+import sys
 import time
 
 import numpy as np
@@ -302,3 +304,13 @@ def test_noise_that_does_not_matter_or_is_fixed_is_accepted(name):
         noise = torch.randn(D, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         meant.between = lambda self, h: h + noise
     assert_right(net, data(8), meant)
+
+
+def test_a_network_can_be_profiled():
+    """Generators are looked for by the hook of profilers, of which there is one."""
+    net, profile = made(lambda: nn.Linear(D, K)), cProfile.Profile()
+    expected = condition_number(net, data(5)).value
+    with profile:
+        found = condition_number(net, data(5)).value
+    assert found == expected and profile.getstats()
+    assert sys.getprofile() is None
