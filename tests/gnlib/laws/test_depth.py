@@ -1,0 +1,400 @@
+"""The law of depth against networks that are drawn, against densities, and against its closed forms."""
+
+import csv
+import math
+import time
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+
+from gnlib import condition_number, linear_gauss_newton
+from gnlib.laws import deep_linear, depth, kappa
+from gnlib.linear import linear_weights
+from tests.gnlib.laws.networks import spectrum
+
+LAPLACE = 0.66274341934918158097  # x exp(sqrt(1 + x^2)) = 1 + sqrt(1 + x^2)
+
+
+def mass(law, power=0, points=400):
+    """Return the integral of x^power over the density, on Chebyshev's points."""
+    angles = (np.arange(points) + 0.5) * np.pi / points
+    half = (law.upper - law.lower) / 2
+    x = law.lower + half * (1 - np.cos(angles))
+    return (law.density(x) * x**power * half * np.sin(angles)).sum() * np.pi / points
+
+
+def distance(law, eigenvalues):
+    """Return the largest difference between shares of eigenvalues below a point, drawn and by the law."""
+    points = np.linspace(law.lower, law.upper, 2001)
+    steps = law.density((points[1:] + points[:-1]) / 2) * np.diff(points)
+    shares = np.cumsum(steps)
+    return np.abs(shares - np.searchsorted(np.sort(eigenvalues), points[1:]) / len(eigenvalues)).max()
+
+
+CASES = {
+    "plain": dict(layers=5, widths=300, data=150),
+    "square": dict(layers=4, widths=150, data=150),
+    "more inputs than rank": dict(layers=4, widths=300, data=150, inputs=250),
+    "own widths and scales": dict(layers=4, widths=[200, 400, 250], data=150, scale=[1.5, 0.7, 1.0, 2.0]),
+    "skips": dict(layers=4, widths=200, data=200, skip=1.0),
+    "skips and small branches": dict(layers=12, widths=150, data=150, skip=1.0, scale=12**-0.5),
+    "rectangular skips": dict(layers=4, widths=400, data=150, inputs=200, skip=0.7),
+    "skips of hidden layers": dict(layers=5, widths=400, data=150, skip=[0, 2, 2, 2, 0]),
+    "a late bottleneck": dict(layers=4, widths=[220, 100, 200], data=150),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_networks_that_are_drawn_have_the_spectrum(case):
+    law, keywords = deep_linear(**case), {key: case[key] for key in ("scale", "skip") if key in case}
+    widths = case["widths"] if isinstance(case["widths"], list) else [case["widths"]] * (case["layers"] - 1)
+    draws = [
+        spectrum([case.get("inputs", case["data"]), *widths], rank=case["data"], seed=seed, **keywords)
+        for seed in range(3)
+    ]
+    assert distance(law, np.concatenate(draws)) < 0.025
+    assert np.mean([draw[-1] for draw in draws]) == pytest.approx(law.upper, rel=0.09)
+    assert np.mean([draw[0] for draw in draws]) == pytest.approx(law.lower, rel=0.06)
+    assert mass(law) == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize("widths", [[180, 160, 170], [200, 60, 150], [60, 200, 90], [150, 160, 170]], ids=str)
+def test_networks_of_orthogonal_layers_have_the_spectrum(widths):
+    """A layer that narrows is a projection; eigenvalues that meet none lie at a single point."""
+    gain, inputs, rank = 1.21, 200, 150
+    law = deep_linear(4, widths, rank, inputs=inputs, orthogonal=True, scale=gain**0.5)
+    rows = [gain * min(1, n / m) for n, m in zip(widths, [*widths[1:], 1], strict=True)]  # squared norms, layers 2 to 4
+    weights = [*np.cumprod(rows[::-1])[::-1], 1]
+    draws = [
+        spectrum([inputs, *widths], rank=rank, orthogonal=True, scale=gain**0.5, weights=weights, seed=seed)
+        for seed in range(2)
+    ]
+    assert np.mean([draw[-1] for draw in draws]) == pytest.approx(law.upper, rel=0.01)
+    assert np.mean([draw[0] for draw in draws]) == pytest.approx(law.lower, rel=0.05)
+    found, counts = np.unique(np.concatenate(draws).round(9), return_counts=True)
+    assert mass(law) == pytest.approx(counts[counts < 4].sum() / (2 * rank), abs=0.01)
+    assert mass(law, 1) == pytest.approx(found[counts < 4].sum() / (2 * rank), rel=0.03)
+
+
+def test_the_gauss_newton_matrix_of_a_network_has_the_condition_number():
+    """One output, so that nothing but the norms of the rows of A_l is lost."""
+    widths = [120, 600, 600, 600, 1]
+    weights = linear_weights(widths, generator=torch.Generator().manual_seed(0))
+    drawn = condition_number(linear_gauss_newton(weights, torch.eye(120)))
+    law = deep_linear(4, 600, 120)
+    assert drawn.largest == pytest.approx(law.upper, rel=0.1)
+    assert drawn.smallest == pytest.approx(law.lower, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("layers", "width", "skip", "scale"),
+    [(2, 400, 0.0, 1.0), (4, 400, 0.0, 1.0), (6, 200, 0.0, 1.0), (4, 200, 1.0, 1.0), (12, 80, 1.0, 0.2)],
+)
+def test_several_outputs_widen_the_spectrum(layers, width, skip, scale):
+    """By more than what the law is off without them."""
+    rank, outputs = 80, 8
+    widths = [rank, *[width] * (layers - 1), outputs]
+    found = []
+    for seed in range(4):
+        weights = linear_weights(widths, generator=torch.Generator().manual_seed(seed))
+        drawn = condition_number(linear_gauss_newton([scale * w for w in weights], torch.eye(rank), skip))
+        found.append([drawn.smallest, drawn.largest])
+    one, law = (deep_linear(layers, width, rank, outputs=k, skip=skip, scale=scale) for k in (1, outputs))
+    low, high = np.mean(found, axis=0)
+    assert (low, high) == (pytest.approx(law.lower, rel=0.12), pytest.approx(law.upper, rel=0.12))
+    assert abs(math.log(high / low / law.kappa)) < abs(math.log(high / low / one.kappa)) / 1.5
+    assert law.lower < one.lower < one.upper < law.upper
+    assert mass(law) == pytest.approx(1, abs=5e-3)
+
+
+def test_it_predicts_the_condition_numbers_of_figure_2():
+    """Ten outputs, whitened images of rank 587, 784 inputs, no number fitted: the mean of three seeds."""
+    measured = {}
+    with open(Path(__file__).parents[3] / "book/results/deep-linear.csv", newline="") as table:
+        for row in csv.DictReader(table):
+            if row["figure"] in {"2a", "2b"}:
+                depth, line = int(row["depth"]), int(row["line"])
+                width = line if row["figure"] == "2a" else line * depth
+                measured.setdefault((depth, width), []).append(float(row["kappa"]))
+    assert len(measured) > 60
+    for (layers, width), kappas in measured.items():
+        off = np.mean(kappas) / deep_linear(layers, width, 587, inputs=784, outputs=10).kappa
+        near = layers * 587 / width <= 5 and width >= 900
+        assert 1 / 1.1 < off < 1.1 if near else 0.75 < off < 1.25, (layers, width, off)
+
+
+def test_two_layers_of_several_outputs_are_the_sum_of_two_laws():
+    """W_2 W_2' of Marchenko and Pastur's, of ratio k / m, is added, whose edges are those for large k."""
+    law = deep_linear(2, 10_000, 3000, outputs=100, inputs=10_000)
+    edges = [(1 + sign * 0.1) ** 2 + (1 + sign * 0.3**0.5) ** 2 for sign in (-1, 1)]
+    assert (law.lower, law.upper) == (pytest.approx(edges[0], rel=1e-2), pytest.approx(edges[1], rel=5e-3))
+
+
+def test_orthogonal_layers_that_do_not_widen_have_one_law_for_all_outputs():
+    one, many = (deep_linear(4, [90, 90, 70], 60, inputs=90, orthogonal=True, outputs=k) for k in (1, 20))
+    assert (one.lower, one.upper) == (many.lower, many.upper)
+    wider = deep_linear(4, [90, 120, 70], 60, inputs=90, orthogonal=True, outputs=20)
+    assert wider.kappa > deep_linear(4, [90, 120, 70], 60, inputs=90, orthogonal=True).kappa * 1.05
+
+
+def test_outputs_widen_data_and_bare_ends_too():
+    data = np.linspace(0.2, 1, 60)
+    one, many = (deep_linear(4, 300, data, outputs=k) for k in (1, 5))
+    assert many.upper > 1.1 * one.upper and many.lower < one.lower / 1.05
+    one, many = (deep_linear(4, [40, 300, 300], 60, outputs=k) for k in (1, 5))
+    assert one.lower == 1 and many.lower < 0.8 and many.upper > 1.1 * one.upper
+
+
+SPECTRA = {
+    "1 / i": 1 / np.arange(1, 151.0),
+    "even": np.linspace(0.1, 1, 150),
+    "two clusters": np.repeat([1.0, 5.0], 75),
+    "a spike": np.array([100.0] + [1.0] * 149),
+    "a small one": np.array([0.01] + [1.0] * 149),
+}
+
+
+@pytest.mark.parametrize("data", SPECTRA.values(), ids=SPECTRA)
+@pytest.mark.parametrize("widths", [[150, 150, 150], [600, 500, 700]], ids=["narrow", "wide"])
+def test_networks_on_data_have_the_ends(data, widths):
+    """The largest eigenvalue of the data lies alone in most of these, and comes to lie at one point, with a spread."""
+    law = deep_linear(4, widths, data)
+    draws = [spectrum([150, *widths], data=data, seed=seed) for seed in range(6)]
+    assert np.mean([draw[-1] for draw in draws]) == pytest.approx(law.upper, rel=0.13)
+    assert np.mean([draw[0] for draw in draws]) == pytest.approx(law.lower, rel=0.06)
+
+
+def test_data_without_an_order_or_with_zeros_are_their_eigenvalues():
+    data = np.linspace(0.5, 2, 40)
+    law = deep_linear(3, 60, data)
+    assert deep_linear(3, 60, [0.0, *data[::-1], 1e-17], inputs=40) == law
+    assert deep_linear(3, 60, torch.tensor(data)) == law
+    assert deep_linear(3, 60, 7 * data).upper == pytest.approx(7 * law.upper, rel=1e-9)
+    assert deep_linear(3, 60, [3.0] * 40).upper == pytest.approx(3 * deep_linear(3, 60, 40).upper, rel=1e-12)
+
+
+def test_data_of_one_eigenvalue_are_the_limit_of_close_ones():
+    close = deep_linear(4, 90, 1 + 1e-6 * np.arange(60))
+    white = deep_linear(4, 90, 60)
+    assert close.upper == pytest.approx(white.upper, rel=1e-2)
+    assert close.lower == pytest.approx(white.lower, rel=1e-2)
+
+
+@pytest.mark.parametrize("ratio", [0.01, 0.25, 0.9, 1.0])
+def test_two_layers_are_marchenko_and_pastur_shifted_by_one(ratio):
+    width = 1000
+    law = deep_linear(2, width, round(ratio * width), inputs=width)
+    low, high = 1 + (1 - ratio**0.5) ** 2, 1 + (1 + ratio**0.5) ** 2
+    assert (law.lower, law.upper) == (pytest.approx(low, rel=1e-12), pytest.approx(high, rel=1e-12))
+    x = np.linspace(low, high, 9)[1:-1]
+    known = np.sqrt((x - low) * (high - x)) / (2 * np.pi * ratio * (x - 1))
+    np.testing.assert_allclose(law.density(x), known, rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "skip", "scale"), [(0.25, 1.0, 1.0), (0.25, 3.0, 0.5), (1.0, 1.0, 1.0), (1.0, 2.0, 1.0)]
+)
+def test_two_layers_with_skips_are_information_plus_noise(ratio, skip, scale):
+    """The edges of Dozier and Silverstein's law, from the discriminant of the cubic for its Stieltjes transform."""
+    law = deep_linear(2, 200, round(200 * ratio), inputs=200, skip=skip, scale=scale)
+    s, b = scale**2, skip**2
+    # with h = 1 - s c G: z h^3 - (z + s (1 - c)) h^2 + (s - b) h + b = 0, two of whose roots are complex inside
+    z = np.linspace(0, (skip + 2 * scale) ** 2 * 1.5, 200_001)[1:]
+    a3, a2, a1, a0 = z, -z - s * (1 - ratio), s - b, b
+    discriminant = 18 * a3 * a2 * a1 * a0 - 4 * a2**3 * a0 + a2**2 * a1**2 - 4 * a3 * a1**3 - 27 * a3**2 * a0**2
+    inside = z[discriminant < 0]
+    rows = s + b
+    assert (law.upper - rows) == pytest.approx(inside[-1], rel=1e-3)
+    assert (law.lower - rows) == pytest.approx(inside[0], rel=1e-3, abs=1e-3)
+
+
+def test_one_layer_is_its_data():
+    assert (deep_linear(1, [], 7).lower, deep_linear(1, 10, 7).upper) == (1, 1)
+    law = deep_linear(1, [], [3.0, 1.0, 2.0], scale=5.0)
+    assert (law.lower, law.upper) == (pytest.approx(1, rel=1e-9), pytest.approx(3, rel=1e-9))
+
+
+def test_a_first_layer_narrower_than_the_rank_leaves_eigenvalues_at_its_own_term():
+    law = deep_linear(4, [60, 150, 200], 120, scale=[1, 1, 2, 3])
+    drawn = spectrum([120, 60, 150, 200], scale=[1, 1, 2, 3])
+    assert law.lower == 36 and law.kappa == law.upper / 36
+    assert (np.abs(drawn / drawn[0] - 1) < 1e-9).sum() == 60
+    assert mass(law) == pytest.approx(0.5, abs=1e-3)
+
+
+def test_a_later_bottleneck_of_orthogonal_layers_leaves_eigenvalues_at_two_terms():
+    """Both have the weight 6 / 63, as rows of the third layer are shorter; the spectrum goes on above."""
+    law = deep_linear(5, [178, 6, 63, 34], 75, orthogonal=True)
+    assert law.lower == pytest.approx(12 / 63, rel=1e-10)
+    assert law.upper > 4 * law.lower
+
+
+def test_orthogonal_layers_of_one_width_change_nothing():
+    law = deep_linear(50, 100, 80, orthogonal=True)
+    assert (law.lower, law.upper) == (pytest.approx(50, rel=1e-12), pytest.approx(50, rel=1e-12))
+
+
+@pytest.mark.parametrize("skip", [0.0, 1.0])
+def test_its_mean_is_the_sum_of_the_traces(skip):
+    """Every layer multiplies norms by the same factor, but the first by its own, and none below the first term."""
+    law, rows = deep_linear(5, 150, 100, skip=skip), 1 + skip**2
+    assert mass(law, 1) == pytest.approx(rows**4 + 4 * (1.5 + skip**2) * rows**3, rel=1e-4)
+
+
+def reference(layers, rank, width, side):
+    """An edge in 50 digits: z (1 + c w), w + (1 + w) / z, z + 1 for w = zG - 1, up to the first w at which z turns."""
+
+    def end(w, ratio):
+        z = 1 + 1 / w
+        for _ in range(layers - 1):
+            z = z * (1 + ratio * w)
+            w = w + (1 + w) / z
+            z = z + 1
+        return z
+
+    w, step = side * 1e-6, 1.001
+    while side * end(w * step, rank / width) < side * end(w, rank / width):
+        w *= step
+    with mpmath.workdps(60):
+        last = lambda w: end(w, mpmath.mpf(rank) / width)  # noqa: E731
+        bracket = (mpmath.mpf(w) / step, mpmath.mpf(w) * step)
+        root = mpmath.findroot(lambda w: mpmath.diff(last, w), bracket, solver="anderson", tol=1e-30, verify=False)
+        return float(last(root))
+
+
+@pytest.mark.parametrize(("layers", "width", "rank"), [(4, 151, 150), (20, 2000, 200), (60, 61, 60), (60, 10**6, 10)])
+def test_the_edges_are_right_in_fifty_digits(layers, width, rank):
+    law = deep_linear(layers, width, rank, inputs=width)
+    assert law.upper == pytest.approx(reference(layers, rank, width, 1), rel=1e-11)
+    assert law.lower == pytest.approx(reference(layers, rank, width, -1), rel=1e-11)
+
+
+@pytest.mark.parametrize("t", [1e-6, 1e-5, 1e-4])
+def test_a_thin_network_is_a_semicircle(t):
+    assert (kappa(t) - 1) / (4 * math.sqrt(t / 3)) == pytest.approx(1, abs=4 * t**0.5)
+
+
+@pytest.mark.parametrize("t", [1e2, 1e4, 0.999e8, 1.001e8, 1e100])
+def test_a_deep_network_is_quadratic_in_its_depth(t):
+    assert kappa(t) * (LAPLACE / t) ** 2 == pytest.approx(1 + 2 / t, abs=1.1 / t**2 + 1e-12)
+
+
+@pytest.mark.parametrize("t", [0.1, 1.0, 4.0, 30.0])
+def test_the_closed_form_is_the_limit_of_many_layers(t):
+    """Its error falls like 1 / L: extrapolated, the recursion is the closed form."""
+    few, many = (deep_linear(layers, 10**7, round(t * 10**7 / layers), inputs=10**7).kappa for layers in (1000, 2000))
+    assert 2 * many - few == pytest.approx(kappa(t), rel=1.5e-4)
+
+
+def test_the_closed_form_in_fifty_digits():
+    with mpmath.workdps(50):
+        t = mpmath.mpf(7)
+        upper = lambda x: t**2 / (2 * x**2) * (mpmath.cosh(x) ** 2 + 2 * x / t * mpmath.sinh(x) * mpmath.cosh(x))  # noqa: E731
+        lower = lambda x: t**2 / (2 * x**2) * mpmath.cos(x) * (2 * x / t * mpmath.sin(x) - mpmath.cos(x))  # noqa: E731
+        high = upper(mpmath.findroot(lambda x: mpmath.diff(upper, x), 1.2))
+        low = lower(mpmath.findroot(lambda x: mpmath.diff(lower, x), 1.4))
+        assert kappa(7) == pytest.approx(float(high / low), rel=1e-12)
+
+
+@pytest.mark.parametrize("sigma", [0.25, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("ratio", [1.0, 0.25])
+def test_branches_bound_kappa_at_any_depth(sigma, ratio):
+    """By the curve of plain networks, at t = 2 sigma^2 d / m."""
+    limit = kappa(2 * sigma**2 * ratio)
+    few, many = (
+        deep_linear(layers, 100, round(100 * ratio), inputs=100, scale=sigma / layers**0.5, skip=1).kappa
+        for layers in (500, 1000)
+    )
+    assert 2 * many - few == pytest.approx(limit, rel=1e-3)
+    assert few < many < limit
+
+
+def test_beyond_thousands_of_layers_the_closed_form_stands_in(monkeypatch):
+    cases = [
+        dict(layers=4001, widths=10**6, data=250, inputs=10**6),
+        dict(layers=4001, widths=10**6, data=1000),
+        dict(layers=5000, widths=300, data=300, scale=0.01, skip=1, inputs=300),
+    ]
+    for case in cases:
+        closed = deep_linear(**case)
+        with monkeypatch.context() as patched:
+            patched.setattr(depth, "MANY", 10**9)
+            exact = deep_linear(**case)
+        for name in ("lower", "upper", "kappa"):
+            assert getattr(closed, name) == pytest.approx(getattr(exact, name), rel=1e-3)
+            assert getattr(closed, name) != getattr(exact, name)
+        assert mass(closed) == pytest.approx(1, abs=1e-3)
+
+
+def test_the_density_of_many_layers_is_the_limit_too(monkeypatch):
+    few = deep_linear(200, 10**6, 2000)
+    x = np.linspace(few.lower, few.upper, 7)[1:-1]
+    monkeypatch.setattr(depth, "MANY", 100)
+    monkeypatch.setattr(depth, "THIN", 1)
+    many = deep_linear(200, 10**6, 2000)
+    assert many.upper != few.upper
+    np.testing.assert_allclose(many.density(x), few.density(x), rtol=0.02)
+
+
+def test_a_million_layers_take_no_time_and_a_thousand_a_tenth_of_a_second():
+    assert deep_linear(10**6, 10**9, 10**3).kappa == pytest.approx(kappa(1), rel=1e-3)
+    took = []
+    for _ in range(5):
+        start = time.process_time()
+        deep_linear(1000, 1000, 100)
+        took.append(time.process_time() - start)
+    assert min(took) < 0.1
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (dict(layers=0), "layers is 0"),
+        (dict(layers=2.5), "layers is 2.5"),
+        (dict(layers=True), "layers is True"),
+        (dict(widths=0), "widths is 0"),
+        (dict(widths=[5, 5]), "2 widths were given; 4 layers have 3"),
+        (dict(widths=[5, 5, 0.5]), "each of the widths is 0.5"),
+        (dict(data=0), "data is 0"),
+        (dict(data=[]), "neither a rank nor a list"),
+        (dict(data=[0.0, 0.0]), "neither a rank nor a list"),
+        (dict(data=[1.0, math.nan]), "neither a rank nor a list"),
+        (dict(data=[[1.0]]), "neither a rank nor a list"),
+        (dict(data=[1.0, -0.5]), "eigenvalue -0.5"),
+        (dict(inputs=7), "rank 8 cannot have fewer"),
+        (dict(outputs=0), "outputs is 0"),
+        (dict(outputs=2, layers=4001), "up to 4,000 layers, not 4,001"),
+        (dict(outputs=9), "outputs is 9; the law is for few"),
+        (dict(scale=math.nan), "scale is nan"),
+        (dict(scale=[1.0, 2.0]), "one for each of the 4 layers"),
+        (dict(skip=math.inf), "skip is inf"),
+        (dict(scale=[1, 0, 1, 1]), "Layer 2 has scale 0 and no skip"),
+        (dict(scale=1e-200), "The first layer's term is 0"),
+        (dict(scale=1e200), "The first layer's term is inf"),
+        (dict(skip=1.0, orthogonal=True), "here they are orthogonal"),
+        (dict(skip=1.0, widths=[9, 10, 9]), "equal and no smaller"),
+        (dict(skip=1.0, widths=5), "equal and no smaller"),
+        (dict(skip=1.0, widths=9, inputs=20), "with 20 inputs"),
+    ],
+    ids=str,
+)
+def test_what_has_no_law_is_refused(change, said):
+    with pytest.raises(ValueError, match=said):
+        deep_linear(**(dict(layers=4, widths=10, data=8) | change))
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("t", [0, -1, math.nan, math.inf, "1"])
+def test_kappa_is_of_a_positive_number(t):
+    with pytest.raises(ValueError, match="a positive number was expected"):
+        kappa(t)
+
+
+@pytest.mark.bad_input
+def test_the_density_of_data_is_not_known():
+    with pytest.raises(NotImplementedError, match="white data only"):
+        deep_linear(3, 10, [1.0, 2.0]).density([1.0])
