@@ -15,6 +15,8 @@ from gnlib.jacobian.trial import networks_of
 from gnlib.losses import loss_of
 from tests.gnlib.diagnosis.kinds import CASES, drawn, loss_at, train
 
+pytestmark = pytest.mark.slow  # `make check` leaves them out, `make test` does not
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(CASES) - {"an adapter"}))  # whose loss no rate makes ten times larger

@@ -13,6 +13,8 @@ from gnlib.jacobian.trial import networks_of
 from gnlib.losses import loss_of
 from tests.gnlib.diagnosis.kinds import CASES, drawn, train
 
+pytestmark = pytest.mark.slow  # `make check` leaves them out, `make test` does not
+
 AFTER = 100  # steps of real training that a forecast is held against
 
 

@@ -14,6 +14,8 @@ from gnlib.jacobian.plan import BudgetError
 from gnlib.jacobian.trial import networks_of
 from tests.gnlib.diagnosis.linear_kinds import MODULES, Additive, K, Polynomial
 
+pytestmark = pytest.mark.slow  # `make check` leaves them out, `make test` does not
+
 N, STEPS = 8, 150
 
 

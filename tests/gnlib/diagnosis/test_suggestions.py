@@ -11,6 +11,8 @@ from gnlib import report
 from gnlib.diagnosis.changes import fresh_norms
 from gnlib.diagnosis.suggestions import MOST, WORTH
 
+pytestmark = pytest.mark.slow  # `make check` leaves them out, `make test` does not
+
 
 def drawn(n=12, d=4, width=30):
     torch.manual_seed(0)

@@ -15,6 +15,8 @@ from gnlib.laws import deep_linear, depth, kappa
 from gnlib.linear import linear_weights
 from tests.gnlib.laws.networks import spectrum
 
+pytestmark = pytest.mark.slow  # `make check` leaves them out, `make test` does not
+
 LAPLACE = 0.66274341934918158097  # x exp(sqrt(1 + x^2)) = 1 + sqrt(1 + x^2)
 
 
