@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from gnlib.losses import loss_of
+from tests.gnlib.derivatives import assert_plain_derivatives
 
 
 def outputs(n=5, k=4, scale=1.0, seed=0):
@@ -63,17 +64,7 @@ CASES = {  # loss, targets, and the same written out for plain autograd
 @pytest.mark.parametrize("name", CASES)
 def test_derivatives_are_those_of_plain_autograd(name, scale):
     loss, y, plain = CASES[name]
-    f = outputs(scale=scale).requires_grad_()
-    n, k = f.shape
-    value = plain(f, y)
-    (gradient,) = torch.autograd.grad(value, f)
-    hessian = torch.autograd.functional.hessian(lambda f: plain(f, y), f)
-    found = loss_of(loss, y, f.detach())
-    root = found.root(f.detach())
-    assert found.value(f.detach()) == pytest.approx(value.item(), rel=1e-13)
-    torch.testing.assert_close(found.gradient(f.detach()), n * gradient, rtol=1e-12, atol=1e-14)
-    blocks = torch.block_diag(*(root @ root.mT)).view(n, k, n, k)
-    torch.testing.assert_close(blocks, n * hessian, rtol=1e-9, atol=1e-12 * blocks.abs().max().item())
+    assert_plain_derivatives(loss, y, plain, outputs(scale=scale), rtol=1e-12, atol=1e-14)
 
 
 def test_the_root_of_cross_entropy_has_one_column_less():

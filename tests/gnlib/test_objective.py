@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from gnlib import GaussNewton
 from gnlib.losses import loss_of
+from tests.gnlib.derivatives import assert_plain_derivatives
 
 N, K = 6, 3
 WEIGHTS = torch.tensor([1.0, 0.3, 3.1])
@@ -101,16 +102,7 @@ TEMPERATURE = nn.Parameter(torch.tensor(1.3), requires_grad=False)
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_loss_is_computed_in_double_precision(name):
     loss, y, plain = LOSSES[name]
-    f = outputs().requires_grad_()
-    value = plain(f, y)
-    (gradient,) = torch.autograd.grad(value, f)
-    hessian = torch.autograd.functional.hessian(lambda f: plain(f, y), f)
-    found = loss_of(loss, y, f.detach())
-    root = found.root(f.detach())
-    assert found.value(f.detach()) == pytest.approx(value.item(), rel=1e-13)
-    torch.testing.assert_close(found.gradient(f.detach()), N * gradient, rtol=1e-11, atol=1e-13)
-    blocks = torch.block_diag(*(root @ root.mT)).view(N, K, N, K)
-    torch.testing.assert_close(blocks, N * hessian, rtol=1e-9, atol=1e-12)
+    assert_plain_derivatives(loss, y, plain, outputs(), rtol=1e-11, atol=1e-13)
 
 
 def test_a_loss_with_weights_is_that_of_the_network():
