@@ -5,8 +5,8 @@ inverse of this function. Two steps make the spectrum of any deep linear network
 
 - *a layer*: for X free from R, the matrix :math:`R^\top X R` has the same :math:`\Omega` at
   :math:`z\, f(\Omega)`, with :math:`f = 1 / S` and S Voiculescu's S-transform of :math:`R R^\top`;
-- *a term of the sum*: X + 1 has, at z + 1, the same trace of the resolvent,
-  :math:`g = \operatorname{tr} (z - X)^{-1} = (\Omega + n) / z`, and so :math:`\Omega + g`.
+- *a term of the sum*: X + r has, at z + r, the same trace of the resolvent,
+  :math:`g = \operatorname{tr} (z - X)^{-1} = (\Omega + n) / z`, and so :math:`\Omega + r g`.
 
 So all are functions of the variable v that they begin with, a point :math:`(z, \Omega)` of the curve for each v, and
 :math:`v = 0` is :math:`z = \infty`. Outside of the support z falls along the real line as v grows. Each edge is where z
@@ -49,7 +49,10 @@ Curve = Callable[[Any], Iterator[Point]]
 
 
 class Layer(NamedTuple):
-    r"""A layer and the space it acts on: :math:`f = (a + b \Omega + \sqrt{e + h \Omega}) / (1 + \Omega / q)`."""
+    r"""A layer, the space it acts on, and the term that is added after it.
+
+    It multiplies z with :math:`f = (a + b \Omega + \sqrt{e + h \Omega}) / (1 + \Omega / q)`.
+    """
 
     size: int
     a: float
@@ -57,10 +60,11 @@ class Layer(NamedTuple):
     e: float = 0.0
     h: float = 0.0
     q: float = math.inf
+    term: float = 1.0
 
 
 def layers_curve(rank: int, layers: list[Layer], gains: Iterable[Any] = repeat(1.0)) -> Curve:
-    """Return the curve of ``1 + R_1' (1 + R_2' (...) R_2) R_1``, given the layers from the innermost one.
+    """Return the curve of ``r_1 + R_1' (r_2 + R_2' (... 1 ...) R_2) R_1``, given the layers from the innermost one.
 
     The layers are multiplied by `gains`, which may be arrays where v is one.
 
@@ -77,9 +81,9 @@ def layers_curve(rank: int, layers: list[Layer], gains: Iterable[Any] = repeat(1
         z, omega, trace, n = (rank + v) / v, v, v, rank
         dz, domega, dtrace = -rank / (v * v), 1.0, 1.0
         yield Point(z, omega, dz, domega)
-        for (size, a, b, e, h, q), gain in zip(layers, gains, strict=False):
+        for (size, a, b, e, h, q, term), gain in zip(layers, gains, strict=False):
             f, df = a + b * omega, b
-            if h:
+            if e:
                 root = sqrt(e + h * omega)
                 f, df = f + root, df + h / (2 * root)
             if q < math.inf:
@@ -93,7 +97,7 @@ def layers_curve(rank: int, layers: list[Layer], gains: Iterable[Any] = repeat(1
                 if real and v < 0 <= z:
                     raise ArithmeticError("There are eigenvalues zero, where the rank is smaller than the size.")
                 trace, dtrace, n = trace + (size - n) / z, dtrace - (size - n) / (z * z) * dz, size
-            z, omega, domega = z + 1, omega + trace, domega + dtrace
+            z, omega, domega = z + term, omega + term * trace, domega + term * dtrace
             yield Point(z, omega, dz, domega)
 
     return curve
@@ -150,13 +154,21 @@ def _inverse(eigenvalues: Float[np.ndarray, " r"], end: float, w: float) -> tupl
     """Return how far beyond this end of the spectrum the mean of ``x / (zeta - x)`` is w, and the slope in w."""
     beyond, gaps = end / (len(eigenvalues) * w), end - eigenvalues  # on this side of the root Newton is monotone
     for _ in range(100):
-        shares = eigenvalues / (beyond + gaps)
-        mean, slope = shares.mean(), -(shares / (beyond + gaps)).mean()
-        step = mean * (mean / w - 1) / slope  # for 1 / mean, which is nearly straight
+        step, slope = _newton(eigenvalues, beyond, gaps, w)
         beyond -= step
         if abs(step) <= 4e-16 * abs(beyond):
             break
     return beyond, 1 / slope
+
+
+def _newton(eigenvalues: Float[np.ndarray, " r"], beyond: Any, gaps: Any, w: Any) -> tuple[Any, Any]:
+    """Return a step towards the zeta, `gaps` and `beyond` from the eigenvalues, at which the mean is w, and its slope.
+
+    It is Newton's for 1 / mean, which is nearly straight, and exactly so for a single eigenvalue.
+    """
+    shares = eigenvalues / (beyond + gaps)
+    mean, slope = shares.mean(-1), -(shares / (beyond + gaps)).mean(-1)
+    return mean * (mean / w - 1) / slope, slope
 
 
 def edge(curve: Curve, side: int, start: float = 0.7) -> float:
@@ -199,33 +211,54 @@ def turn(curve: Curve, side: int, start: float = 0.7) -> float:
     return root * (1 - back)
 
 
-def density(curve: Curve, size: int, x: Float[np.ndarray, " p"], scale: float) -> Float[np.ndarray, " p"]:
-    """Return the density of eigenvalues at points inside the support, by Stieltjes inversion.
+def density(
+    curve: Curve, size: int, x: Float[np.ndarray, " p"], scale: float, data: Float[np.ndarray, " r"] | None = None
+) -> Float[np.ndarray, " p"]:
+    r"""Return the density of eigenvalues at points inside the support, by Stieltjes inversion.
 
     The points come down from far above the real line, where ``v z`` is the sum of the eigenvalues, in small steps, each
-    solved by Newton's method.
+    solved by Newton's method for v and, for data that are not white, the :math:`\zeta` of `data_curve`.
     """
-    near, height = 1e-9, 8 * scale
-    total = near * last(curve, near).z
-    v = total / (x + 1j * height)
+    data = np.ones(1) if data is None else data
+    near, height, mean = 1e-9, 8 * scale, data.mean()
+    v = near * last(curve, near).z * mean / (x + 1j * height)
+    zeta = mean * size / last(curve, v).omega + np.square(data).mean() / mean
     with np.errstate(all="ignore"):  # what is lost is counted below
-        while height:
-            height = 0.7 * height if height > 1e-12 * scale else 0.0
+        while height > 1e-12 * scale:
+            height *= 0.7
             target = x + 1j * height
-            for _ in range(2 if height else 8):
-                z, omega, dz, _domega = last(curve, v)
-                v = v + z * (1 - z / target) / dz
-        z, omega, _dz, _domega = last(curve, v)
-        lost = ~(np.abs(z / target - 1) < 1e-6)
+            for _ in range(3):
+                z, omega, dz, domega = last(curve, v)
+                w = omega / size
+                step, slope = _newton(data, zeta[:, None], -data, w)
+                zeta, dw = zeta - step, domega / size
+                y = z * zeta * w / (1 + w)
+                off = 1 - y / target
+                move = off / (dz / z + dw * (1 / (slope * zeta) + 1 / (w * (1 + w))))
+                v, zeta = v + move, zeta + dw / slope * move
+        lost = ~(np.abs(off) + np.abs(step / zeta) < 1e-6)
     if lost.any():
         raise ArithmeticError(f"The density was lost on the way down to {x[lost][0]:.6g}; leave such points out.")
-    return np.maximum(-((omega + size) / z).imag / (np.pi * size), 0)
+    return np.maximum(-((omega + size) / y).imag / (np.pi * size), 0)
 
 
 def last(curve: Curve, v: Any) -> Point:
     """Return the point of the whole spectrum."""
     *_, point = curve(v)
     return point
+
+
+def edge_scatter(curve: Curve, v: float) -> float:
+    r"""Return the scale of the Tracy-Widom law at an edge, over the edge.
+
+    Where z turns, :math:`z \approx E + \tfrac12 z'' (v - v_E)^2`, so that there are
+    :math:`\tfrac1\pi \sqrt{|E - x| / \delta^3}` eigenvalues near x, as at the edge of a Gaussian ensemble whose largest
+    eigenvalue scatters on the scale :math:`\delta`, with
+    :math:`\delta / E = \bigl(|z''| / (2 E\, \Omega'^2)\bigr)^{1/3}`.
+    """
+    small = 1e-4
+    here, there = last(curve, v), last(curve, v * (1 - small))
+    return float(np.cbrt(abs((here.dz - there.dz) / (small * v)) / (2 * here.z * here.domega**2)))
 
 
 def sensitivity(rank: int, layers: list[Layer], v: float) -> Float[np.ndarray, " l"]:
