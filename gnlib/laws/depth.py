@@ -4,10 +4,12 @@ With k outputs, and k much smaller than the rank d of the data and than the widt
 :math:`A_\ell A_\ell^\top` is nearly a multiple :math:`a_\ell` of the identity, the squared norm of a row of
 :math:`W_L \cdots W_{\ell + 1}`. So the spectrum of the Gauss-Newton matrix is the spectrum of
 
-.. math:: T = \Sigma^{1/2} \bigl(a_1 + W_1^\top (a_2 + W_2^\top (\cdots a_L \cdots) W_2) W_1\bigr) \Sigma^{1/2},
+.. math:: T = \Sigma^{1/2} \bigl(r_1 a_1 + W_1^\top (r_2 a_2 + \cdots W_{L-1}^\top r_L a_L W_{L-1} \cdots) W_1\bigr)
+    \Sigma^{1/2},
 
-and each layer is free from what lies above it: `gnlib.laws.recursion` has the two steps that follow from it, and
-`gnlib.laws.network` the factors of the layers and what several outputs change.
+with a rate :math:`r_\ell` for each layer, one unless said otherwise. Each layer is free from what lies above it:
+`gnlib.laws.recursion` has the two steps that follow from it, and `gnlib.laws.network` the factors of the layers and
+what several outputs change.
 
 Many layers of the same width m have one law, of :math:`t = L d / m` alone. So have branches of weight
 :math:`\sigma / \sqrt L` beside skips, where t is :math:`2 \sigma^2 d / m` whatever the depth: a layer multiplies z with
@@ -227,17 +229,16 @@ def deep_linear(
     else:
         curve, size, unit, origin = network.curve(network.rows), rank, network.unit, 0.0
         lower, upper = (network.end(side, outputs) for side in (-1, 1))
-    if frozen and abs(lower) < EPS * upper:
-        lower = 0.0  # as where a frozen layer is square
-    if not (0 < lower or frozen and lower == 0) or not lower <= upper < math.inf:
+    zero = frozen > 0 and abs(lower) < EPS * upper  # as where a frozen layer is square
+    if not (zero or lower > 0) or not lower <= upper < math.inf:
         raise ValueError(f"The spectrum, {lower} to {upper}, leaves double precision; choose scales nearer to 1.")
 
     def shape(x: Float[np.ndarray, " p"]) -> Float[np.ndarray, " p"]:
         values = None if network.white else eigenvalues
         return density(curve, size, (x - origin) / unit, (upper - origin) / unit, values) / unit
 
-    known = network.white and layers <= MANY and lower > 0
-    return DeepLinear(float(lower), float(upper), shape, partial(network.scatter, outputs) if known else None)
+    scatter = partial(network.scatter, outputs) if network.white and layers <= MANY and not zero else None
+    return DeepLinear(0.0 if zero else float(lower), float(upper), shape, scatter)
 
 
 def _spectrum(data: int | Values) -> Float[np.ndarray, " r"]:

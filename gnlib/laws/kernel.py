@@ -18,8 +18,8 @@ def relu_kernel(
     .. math::
         \cos \theta_{l + 1} = \frac{2 \alpha \cos \theta_l + \frac1\pi (1 - \alpha)^2 \bigl(\sin \theta_l
         + (\pi - \theta_l) \cos \theta_l\bigr)}{1 + \alpha^2}, \qquad
-        \Theta_{l + 1} = \cos \theta_{l + 1} + \frac{2 \alpha + \frac1\pi (1 - \alpha)^2 (\pi - \theta_l)}{1 + \alpha^2}\,
-        \Theta_l,
+        \Theta_{l + 1} = \cos \theta_{l + 1}
+        + \frac{2 \alpha + \frac1\pi (1 - \alpha)^2 (\pi - \theta_l)}{1 + \alpha^2}\, \Theta_l,
 
     from :math:`\Theta_1 = \cos \theta_1`. The kernel is :math:`\Theta_L / L`, so one for an input and itself; inputs of
     other norms multiply it by both norms.
@@ -50,13 +50,12 @@ def relu_kernel(
         raise ValueError(f"slope is {slope}; a finite number was expected, such as 0 for the ReLU.")
     cosine = np.asarray(cosines, dtype=float)
     if not (np.abs(cosine) <= 1 + 1e-9).all():
-        raise ValueError("cosines are not all between -1 and 1; divide each input by its norm before they are multiplied.")
+        raise ValueError("cosines are not all between -1 and 1; divide each input by its norm first.")
     kernel = cosine = cosine.clip(-1, 1)
     straight, bent = 2 * slope / (1 + slope**2), (1 - slope) ** 2 / (math.pi * (1 + slope**2))
     for _ in range(depth - 1):
         rest = math.pi - np.arccos(cosine)
         kernel = (straight + bent * rest) * kernel
-        cosine = straight * cosine + bent * (np.sqrt(1 - cosine**2) + rest * cosine)
-        cosine = cosine.clip(-1, 1)
+        cosine = (straight * cosine + bent * (np.sqrt(1 - cosine**2) + rest * cosine)).clip(-1, 1)
         kernel = kernel + cosine
     return kernel / depth

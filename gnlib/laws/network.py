@@ -15,12 +15,12 @@ of variance one off the diagonal, and :math:`s_j` is of the order of :math:`m^{-
 mean :math:`e_k` is about :math:`2 \sqrt k`: their hull is a ball. The ends of the spectrum belong to the best and to
 the worst direction, and so are the extrema of the ends over this ball, to first order in :math:`s_j`.
 
-**One network.** An end E moves with the edge of a finite matrix, by :math:`\delta` times a variable of Tracy and Widom's
-(real) law, and with the norms of rows, by :math:`E |p|` times the largest eigenvalue of a k x k matrix :math:`X_j`, where
-:math:`p_j` is :math:`s_j` times the share of the end that lies below layer j. Both are independent. The k outputs share
-their :math:`B_\ell`, hence the first, so it counts once. For one output the same rows move both ends, and kappa only by
-the difference of both p; for more the two ends of the X count as independent, which makes the deviation of kappa up to
-1.3 times too large for two outputs, 1.05 for ten.
+**One network.** An end E moves with the edge of a finite matrix, by :math:`\delta` times a variable of Tracy and
+Widom's real law, and with the norms of rows, by :math:`E \|p\|` times the largest eigenvalue of a :math:`X_j`, where
+:math:`p_j` is :math:`s_j` times the share of the end that lies below layer j; both moves are independent. The k outputs
+share their :math:`B_\ell`, hence the first move, so it counts once. For one output the same rows move both ends, and
+kappa by the difference of both p alone. For more, both ends of the :math:`X_j` count as independent, which makes the
+deviation of kappa too large, by a factor of 1.3 at most for two outputs and of 1.05 for ten.
 
 R. B. Dozier, J. W. Silverstein (2007), J. Multivariate Analysis 98.
 """

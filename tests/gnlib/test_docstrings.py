@@ -7,7 +7,7 @@ import pkgutil
 import pytest
 
 import gnlib
-from gnlib import diagnosis, eigen, jacobian, linear, operators
+from gnlib import diagnosis, eigen, jacobian, laws, linear, operators
 from gnlib.linear import bounds
 
 MODULES = sorted(
@@ -23,11 +23,11 @@ WITHOUT = {
         "as_second_moment",
         "extreme_squares",
     ),
-    *("Lemma2", "Lemma2Terms", "gauss_newton_gram", "jacobian_blocks"),
+    *("Lemma2", "Lemma2Terms", "Scatter", "gauss_newton_gram", "jacobian_blocks"),
 }
 PUBLIC = {
     f"{package.__name__}.{name}": value
-    for package in (gnlib, bounds, diagnosis, eigen, jacobian, linear, operators)
+    for package in (gnlib, bounds, diagnosis, eigen, jacobian, laws, linear, operators)
     for name, value in vars(package).items()
     if name not in WITHOUT
     and not name.startswith("_")

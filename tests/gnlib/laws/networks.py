@@ -5,8 +5,8 @@ import numpy as np
 OUTPUTS = 120  # over which the norms of the rows are averaged
 
 
-def spectrum(widths, *, rank=None, scale=1.0, skip=0.0, orthogonal=False, data=None, weights=None, seed=0):
-    """Eigenvalues of sum_l a_l S^1/2 B_l' B_l S^1/2 for widths [inputs, ..., last hidden one], a_l = ||A_l||^2 / k."""
+def spectrum(widths, *, rank=None, scale=1.0, skip=0.0, orthogonal=False, data=None, weights=None, rates=1.0, seed=0):
+    """Eigenvalues of sum_l r_l a_l S^1/2 B_l' B_l S^1/2, widths [inputs, ..., last hidden one], a_l = ||A_l||^2 / k."""
     rng = np.random.default_rng(seed)
     count = len(widths)
     layers = []
@@ -26,7 +26,7 @@ def spectrum(widths, *, rank=None, scale=1.0, skip=0.0, orthogonal=False, data=N
         for w in layers[:0:-1]:
             above.append(above[-1] @ w)
         weights = [np.square(a).sum() / OUTPUTS for a in above[::-1]]
-    for w, weight in zip(layers, weights, strict=True):
+    for w, weight in zip(layers, np.multiply(weights, rates), strict=True):
         total = total + weight * below.T @ below
         below = w @ below
     return np.linalg.eigvalsh(total)

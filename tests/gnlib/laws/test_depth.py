@@ -46,12 +46,14 @@ CASES = {
     "rectangular skips": dict(layers=4, widths=400, data=150, inputs=200, skip=0.7),
     "skips of hidden layers": dict(layers=5, widths=400, data=150, skip=[0, 2, 2, 2, 0]),
     "a late bottleneck": dict(layers=4, widths=[220, 100, 200], data=150),
+    "a frozen first layer": dict(layers=4, widths=300, data=150, rates=[0, 1, 1, 1]),
+    "frozen ends and skips": dict(layers=5, widths=300, data=150, rates=[0, 2, 0, 0.5, 0], skip=[0, 1, 1, 1, 0]),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_networks_that_are_drawn_have_the_spectrum(case):
-    law, keywords = deep_linear(**case), {key: case[key] for key in ("scale", "skip") if key in case}
+    law, keywords = deep_linear(**case), {key: case[key] for key in ("scale", "skip", "rates") if key in case}
     widths = case["widths"] if isinstance(case["widths"], list) else [case["widths"]] * (case["layers"] - 1)
     draws = [
         spectrum([case.get("inputs", case["data"]), *widths], rank=case["data"], seed=seed, **keywords)
@@ -169,6 +171,23 @@ def test_networks_on_data_have_the_ends(data, widths):
     assert np.mean([draw[0] for draw in draws]) == pytest.approx(law.lower, rel=0.06)
 
 
+@pytest.mark.parametrize("name", ["even", "two clusters"])
+@pytest.mark.parametrize("widths", [[150, 150, 150], [600, 500, 700]], ids=["narrow", "wide"])
+def test_networks_on_data_have_the_density(name, widths):
+    """Two clusters far apart leave a gap in the spectrum of wide networks."""
+    data = SPECTRA[name]
+    law = deep_linear(4, widths, data)
+    assert distance(law, np.concatenate([spectrum([150, *widths], data=data, seed=seed) for seed in range(3)])) < 0.03
+    x = np.linspace(law.lower, law.upper, 2001)
+    assert np.trapezoid(law.density(x), x) == pytest.approx(1, abs=0.015)  # the outermost eigenvalues are the ends
+
+
+def test_the_density_of_data_of_one_eigenvalue_is_the_one_of_white_data():
+    close, white = deep_linear(4, 90, 1 + 1e-7 * np.arange(60)), deep_linear(4, 90, 60)
+    x = np.linspace(white.lower, white.upper, 7)[1:-1]
+    np.testing.assert_allclose(close.density(x), white.density(x), rtol=1e-4)
+
+
 def test_data_without_an_order_or_with_zeros_are_their_eigenvalues():
     data = np.linspace(0.5, 2, 40)
     law = deep_linear(3, 60, data)
@@ -232,6 +251,19 @@ def test_a_later_bottleneck_of_orthogonal_layers_leaves_eigenvalues_at_two_terms
     law = deep_linear(5, [178, 6, 63, 34], 75, orthogonal=True)
     assert law.lower == pytest.approx(12 / 63, rel=1e-10)
     assert law.upper > 4 * law.lower
+
+
+def test_one_rate_for_all_layers_multiplies_the_spectrum():
+    one, three = deep_linear(4, 90, 60, outputs=3), deep_linear(4, 90, 60, outputs=3, rates=3.0)
+    assert (three.lower, three.upper) == (pytest.approx(3 * one.lower), pytest.approx(3 * one.upper))
+    deep, deeper = deep_linear(5000, 10**6, 100), deep_linear(5000, 10**6, 100, rates=3.0)
+    assert deeper.upper == pytest.approx(3 * deep.upper) and deeper.kappa == pytest.approx(deep.kappa)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_a_square_frozen_layer_takes_the_spectrum_to_zero(outputs):
+    law = deep_linear(4, 60, 60, rates=[0, 1, 1, 1], outputs=outputs)
+    assert law.lower == 0 and law.kappa == math.inf and law.upper > 10
 
 
 def test_orthogonal_layers_of_one_width_change_nothing():
@@ -351,6 +383,34 @@ def test_a_million_layers_take_no_time_and_a_thousand_a_tenth_of_a_second():
     assert min(took) < 0.1
 
 
+@pytest.mark.parametrize(
+    ("layers", "width", "skip", "outputs", "draws"), [(4, 120, 0.0, 1, 60), (6, 60, 1.0, 1, 60), (4, 200, 0.0, 6, 16)]
+)
+def test_networks_scatter_as_much_as_it_says(layers, width, skip, outputs, draws):
+    """Means within three of their errors, deviations within a third."""
+    law, rank, found = deep_linear(layers, width, 60, skip=skip, outputs=outputs), 60, []
+    for seed in range(draws):
+        weights = linear_weights(
+            [rank, *[width] * (layers - 1), outputs], generator=torch.Generator().manual_seed(seed)
+        )
+        drawn = condition_number(linear_gauss_newton(weights, torch.eye(rank), skip))
+        found.append([drawn.smallest / law.lower, drawn.largest / law.upper, drawn.value / law.kappa])
+    logs = np.log(found)
+    for index, name in enumerate(("lower", "upper", "kappa")):
+        mean, deviation = getattr(law.scatter, name)
+        assert logs[:, index].std() == pytest.approx(deviation, rel=1 / 3), name
+        assert logs[:, index].mean() == pytest.approx(mean, abs=3 * deviation / draws**0.5 + 0.02), name
+
+
+def test_what_does_not_scatter_has_no_deviation():
+    """A single point, an edge that is bare, and a hard edge: only the norms of rows move them."""
+    point = deep_linear(4, 90, 60, inputs=90, orthogonal=True).scatter
+    assert max(point.upper[1], point.lower[1]) < 1e-12
+    bare, hard = deep_linear(4, [40, 90, 90], 60).scatter, deep_linear(4, 60, 60).scatter
+    assert bare.lower[0] == 0 and hard.lower[0] < 1e-12
+    assert bare.lower[1] > 0.2 and hard.lower[1] > 0.2
+
+
 @pytest.mark.bad_input
 @pytest.mark.parametrize(
     ("change", "said"),
@@ -377,6 +437,10 @@ def test_a_million_layers_take_no_time_and_a_thousand_a_tenth_of_a_second():
         (dict(scale=[1, 0, 1, 1]), "Layer 2 has scale 0 and no skip"),
         (dict(scale=1e-200), "The first layer's term is 0"),
         (dict(scale=1e200), "The first layer's term is inf"),
+        (dict(rates=[1, -1, 1, 1]), "numbers from 0 on"),
+        (dict(rates=0), "one layer at least that is trained"),
+        (dict(rates=math.nan), "rates is nan"),
+        (dict(rates=[0, 0, 1, 1], widths=[9, 5, 9]), "3 of 8 eigenvalues are zero: layers 1 to 2 are frozen"),
         (dict(skip=1.0, orthogonal=True), "here they are orthogonal"),
         (dict(skip=1.0, widths=[9, 10, 9]), "equal and no smaller"),
         (dict(skip=1.0, widths=5), "equal and no smaller"),
@@ -397,6 +461,10 @@ def test_kappa_is_of_a_positive_number(t):
 
 
 @pytest.mark.bad_input
-def test_the_density_of_data_is_not_known():
-    with pytest.raises(NotImplementedError, match="white data only"):
-        deep_linear(3, 10, [1.0, 2.0]).density([1.0])
+@pytest.mark.parametrize(
+    "case", [dict(data=[1.0, 2.0]), dict(layers=4001), dict(widths=8, rates=[0, 1, 1, 1])], ids=["data", "deep", "zero"]
+)
+def test_scatter_that_is_not_known_is_refused(case):
+    law = deep_linear(**(dict(layers=4, widths=10, data=8) | case))
+    with pytest.raises(NotImplementedError, match="Scatter is known for white data, up to 4,000 layers"):
+        law.scatter  # noqa: B018

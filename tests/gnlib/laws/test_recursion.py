@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gnlib.laws import deep_linear
 from gnlib.laws.network import largest_of_ensemble
-from gnlib.laws.recursion import Layer, data_curve, density, edge, layers_curve, sensitivity, turn
+from gnlib.laws.recursion import Layer, data_curve, density, edge, edge_scatter, layers_curve, sensitivity, turn
 
 widths = st.integers(3, 200)
 plain = st.fixed_dictionaries({"widths": st.lists(widths, min_size=1, max_size=5), "orthogonal": st.booleans()})
@@ -24,11 +24,17 @@ skips = st.integers(2, 6).flatmap(
 )
 
 
-@given(st.one_of(plain, skips), st.integers(5, 100), st.integers(0, 60))
+@given(
+    st.one_of(plain, skips),
+    st.integers(5, 100),
+    st.integers(0, 60),
+    st.lists(st.sampled_from([0.0, 0.1, 1.0, 3.0]), max_size=3),
+)
 @settings(max_examples=60, deadline=None, derandomize=True)
-def test_no_eigenvalue_is_outside_the_edges_and_some_are_right_inside(case, rank, more):
+def test_no_eigenvalue_is_outside_the_edges_and_some_are_right_inside(case, rank, more, rates):
     inputs = rank + more if "orthogonal" in case else rank
-    law = deep_linear(len(case["widths"]) + 1, data=rank, inputs=inputs, **case)
+    rates = ([1, *rates] * 6)[: len(case["widths"]) + 1]
+    law = deep_linear(len(case["widths"]) + 1, data=rank, inputs=inputs, rates=rates, **case)
     low, high = law.lower, law.upper
     outside = np.concatenate([np.linspace(0.5, 0.999, 20) * low, np.linspace(1.001, 3, 20) * high])
     assert law._density(outside).max() * high < 1e-3
@@ -56,6 +62,19 @@ def test_a_layer_that_ends_before_the_edge_is_not_overlooked():
     """Beyond the pole of a projection the curve looks like one again, and the edge once came from there."""
     law = deep_linear(4, [150, 160, 170], 150, inputs=200, orthogonal=True)
     assert law.lower / deep_linear(4, [150, 160, 170], 150, orthogonal=True).lower < 0.5
+
+
+@pytest.mark.parametrize("ratio", [0.04, 0.25, 0.81])
+@pytest.mark.parametrize("side", [-1, 1])
+def test_the_edges_of_a_sample_covariance_scatter_by_johnstones_scale(ratio, side):
+    """Of X'X for m rows and d columns, variance one: (m^1/2 + d^1/2) (m^-1/2 + d^-1/2)^(1/3), or minus."""
+    d = 100
+    m = d / ratio
+    curve = layers_curve(d, [Layer(d, m, 1.0, term=0.0)])
+    known = (m**0.5 + side * d**0.5) * np.cbrt(d**-0.5 + side * m**-0.5)
+    v = turn(curve, side, 0.7 * d)
+    assert edge(curve, side, 0.7 * d) == pytest.approx((m**0.5 + side * d**0.5) ** 2)
+    assert edge_scatter(curve, v) * edge(curve, side, 0.7 * d) == pytest.approx(known, rel=1e-3)
 
 
 @pytest.mark.parametrize("k", [2, 5, 10, 50])
