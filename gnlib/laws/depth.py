@@ -178,6 +178,9 @@ def deep_linear(
     Where a width is smaller than d, the eigenvalues at the lower end are those of the terms that such a layer does not
     reach: for the first layer, a single one.
 
+    Linear convolutions with circular padding and kernels as large as the image are one such network for each frequency,
+    whose widths are the channels. Smaller kernels couple the frequencies.
+
     Equal layers on white data, more than 4,000 of which none adds more than 1/1000 to t, have the law of infinitely
     many; both ends are then wrong by less than 1/1000. In all other cases they are right to ten digits.
 

@@ -131,11 +131,11 @@ class Network:
         )
         down, up = (self._pull(self.rows, side, outputs) for side in (-1, 1))
         outer = DEVIATION * (outputs - 0.5) ** (-1 / 6)  # of the ensemble's largest eigenvalue, within 2 %
-        apart = np.linalg.norm(up - down) if outputs == 1 else np.hypot(*map(np.linalg.norm, (down, up)))
+        apart = np.linalg.norm(up - down if outputs == 1 else [*up, *down])
         return Scatter(
-            (-TRACY_WIDOM * low, math.hypot(DEVIATION * low, outer * np.linalg.norm(down))),
-            (TRACY_WIDOM * high, math.hypot(DEVIATION * high, outer * np.linalg.norm(up))),
-            (TRACY_WIDOM * (low + high), math.hypot(DEVIATION * low, DEVIATION * high, outer * apart)),
+            (-TRACY_WIDOM * low, math.hypot(DEVIATION * low, outer * float(np.linalg.norm(down)))),
+            (TRACY_WIDOM * high, math.hypot(DEVIATION * high, outer * float(np.linalg.norm(up)))),
+            (TRACY_WIDOM * (low + high), math.hypot(DEVIATION * low, DEVIATION * high, outer * float(apart))),
         )
 
     def _turn(self, rows: Float[np.ndarray, " L"], side: int) -> float:

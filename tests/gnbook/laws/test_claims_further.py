@@ -1,0 +1,243 @@
+"""Layers that count differently, branches with a factor, scatter of one network, circular convolutions."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+from torch import nn
+
+from gnlib import GaussNewton
+from gnlib.laws import deep_linear
+from gnlib.laws.network import DEVIATION, TRACY_WIDOM
+from gnlib.laws.recursion import Layer, edge, edge_scatter, layers_curve, turn
+from tests.gnlib.laws.networks import spectrum
+
+LAPLACE = 0.66274341934918158097  # x exp(sqrt(1 + x^2)) = 1 + sqrt(1 + x^2)
+
+
+class Branches(nn.Module):
+    """x -> W_L (1 + sigma / sqrt(L) W_(L-1)) ... W_1 x, the factor in the forward pass."""
+
+    def __init__(self, width, layers, outputs, factor, generator):
+        super().__init__()
+        rows = [*[width] * (layers - 1), outputs]
+        draw = (torch.randn(r, width, generator=generator, dtype=torch.float64) / width**0.5 for r in rows)
+        self.weights, self.factor = nn.ParameterList(draw), factor
+
+    def forward(self, x):
+        first, *branches, end = self.weights
+        h = x @ first.T
+        for w in branches:
+            h = h + self.factor * h @ w.T
+        return h @ end.T
+
+
+@pytest.mark.claim("Layers that count differently", verdict="holds")
+def test_a_factor_in_the_forward_pass_is_a_rate():
+    """The Gauss-Newton matrix by automatic differentiation is the weighted sum over the layers of the same maps."""
+    width, layers, factor = 6, 5, 0.4
+    network = Branches(width, layers, 2, factor, torch.Generator().manual_seed(0))
+    gram = GaussNewton(network, width**0.5 * torch.eye(width, dtype=torch.float64)).gram()
+    drawn = [w.detach().numpy() for w in network.weights]
+    maps = [drawn[0], *[np.eye(width) + factor * w for w in drawn[1:-1]], drawn[-1]]
+    rates, total = [1, *[factor**2] * (layers - 2), 1], 0
+    for index, rate in enumerate(rates):
+        below = np.linalg.multi_dot([*maps[:index][::-1], np.eye(width), np.eye(width)])
+        above = np.linalg.multi_dot([np.eye(2), np.eye(2), *maps[:index:-1]])
+        total = total + rate * np.kron(above @ above.T, below.T @ below)
+    np.testing.assert_allclose(np.linalg.eigvalsh(gram), np.linalg.eigvalsh(total), rtol=1e-9)
+
+
+@pytest.mark.claim("Layers that count differently", verdict="holds")
+@pytest.mark.parametrize("rates", [[1.0, 0.0, 0.0, 2.0], [0.1, 3.0, 0.5, 0.0], [0.0, 1.0, 0.2, 1.0]], ids=str)
+def test_networks_whose_layers_count_differently_have_the_ends(rates):
+    law = deep_linear(4, 240, 120, rates=rates)
+    drawn = np.mean([spectrum([120, 240, 240, 240], rates=rates, seed=seed)[[0, -1]] for seed in range(4)], axis=0)
+    assert drawn == pytest.approx([law.lower, law.upper], rel=0.1)
+
+
+@pytest.mark.claim("Layers that count differently", verdict="holds")
+def test_frozen_layers_leave_as_many_zeros_as_they_narrow():
+    drawn = spectrum([30, 40, 22, 50], rates=[0, 0, 1, 1])
+    assert (drawn < 1e-10 * drawn[-1]).sum() == 8
+    with pytest.raises(ValueError, match="8 of 30 eigenvalues are zero: layers 1 to 2 are frozen"):
+        deep_linear(4, [40, 22, 50], 30, rates=[0, 0, 1, 1])
+
+
+def closed_form(sigma, ratio, side, gaussian):
+    """An end of the spectrum of infinitely many branches with a factor: the first turn of a curve."""
+    tau = sigma**2
+
+    def end(w):
+        theta = np.emath.sqrt(ratio * w * (1 + ratio * w)) * tau
+        c, s = np.cosh(theta).real, (np.sinh(theta) / theta).real * tau
+        d, n = c + ratio * w * s, w * c + w * (1 + ratio * w) * s
+        return 1 + d * (d + n) / w * ((1 + ratio * n / d) / ratio if gaussian else 1)
+
+    if side > 0:
+        return minimize_scalar(lambda x: end(math.exp(x)), bounds=(-14, 5), method="bounded").fun
+    points = -np.exp(np.linspace(-14, -1e-9, 20_001))  # up to the first that is lower than the last, from 0 on
+    values = np.array([end(w) for w in points])
+    return values[np.argmax(np.diff(values) < 0)]
+
+
+def forward_multiplier(layers, sigma, ratio, gaussian):
+    """The recursion for a first and a last layer that have no factor, the first one Gaussian or orthonormal."""
+    branch, inner, width = sigma / layers**0.5, layers - 2, 100
+    return deep_linear(
+        layers,
+        width,
+        round(ratio * width),
+        scale=[1.0 if gaussian else 0.0, *[branch] * inner, 1.0],
+        skip=[0.0 if gaussian else 1.0, *[1.0] * inner, 0.0],
+        rates=[1.0, *[branch**2] * inner, 1.0],
+    )
+
+
+@pytest.mark.claim("A factor in the forward pass", verdict="holds")
+@pytest.mark.parametrize(("sigma", "ratio"), [(0.5, 1.0), (1.5, 0.5)])
+@pytest.mark.parametrize("gaussian", [False, True], ids=["orthonormal", "Gaussian"])
+def test_the_recursion_tends_to_the_closed_form(sigma, ratio, gaussian):
+    """Like 1 / L, so that two depths give the limit."""
+    few, many = (forward_multiplier(layers, sigma, ratio, gaussian) for layers in (150, 300))
+    for side, name in ((-1, "lower"), (1, "upper")):
+        limit = 2 * getattr(many, name) - getattr(few, name)
+        assert limit == pytest.approx(closed_form(sigma, ratio, side, gaussian), rel=1e-3)
+    assert few.kappa < many.kappa
+
+
+@pytest.mark.claim("A factor in the forward pass", verdict="holds")
+@pytest.mark.parametrize("ratio", [1.0, 0.5])
+def test_large_branches_have_the_fourth_power_of_their_weight(ratio):
+    sigma = 40.0
+    upper, lower = (closed_form(sigma, ratio, side, gaussian=False) for side in (1, -1))
+    assert upper == pytest.approx(ratio * sigma**4 / LAPLACE**2, rel=6 / (ratio * sigma**2))
+    assert lower == pytest.approx(1 + 1 / (4 * ratio), rel=6 / sigma**2)
+
+
+@pytest.mark.claim("A factor in the forward pass", verdict="holds")
+@pytest.mark.parametrize("sigma", [0.5, 1.0])
+def test_drawn_branches_with_a_factor_have_the_ends(sigma):
+    layers, width = 32, 100
+    law = forward_multiplier(layers, sigma, 1.0, gaussian=True)
+    keywords = dict(
+        scale=[1.0, *[sigma / layers**0.5] * (layers - 2), 1.0],
+        skip=[0.0, *[1.0] * (layers - 2), 0.0],
+        rates=[1.0, *[sigma**2 / layers] * (layers - 2), 1.0],
+    )
+    drawn = np.mean([spectrum([width] * layers, seed=seed, **keywords)[[0, -1]] for seed in range(4)], axis=0)
+    assert drawn == pytest.approx([law.lower, law.upper], rel=0.13)
+
+
+@pytest.mark.claim("Density at an edge", verdict="holds")
+@pytest.mark.parametrize(
+    "keywords",
+    [dict(widths=200), dict(widths=120, skip=1.0, scale=0.5), dict(widths=[200, 300, 150], rates=[1, 0, 2, 1])],
+    ids=["plain", "skips", "rates"],
+)
+def test_the_density_at_an_edge_is_a_root_with_the_scale(keywords):
+    law = deep_linear(4, data=100, **keywords)
+    for side, end, moments in ((1, law.upper, law.scatter.upper), (-1, law.lower, law.scatter.lower)):
+        delta = abs(moments[0] / TRACY_WIDOM) * end
+        near = 1e-6 * (law.upper - law.lower)
+        found = law.density([end - side * near])[0] * 100
+        assert found == pytest.approx(math.sqrt(near / delta**3) / math.pi, rel=5e-3)
+
+
+@pytest.mark.claim("Scatter of one network", verdict="open")
+@pytest.mark.parametrize(("layers", "ratio"), [(2, 0.25), (4, 0.5), (8, 0.5)])
+@pytest.mark.parametrize("rank", [50, 100])
+def test_edges_of_drawn_sums_scatter_like_tracy_and_widoms_law(layers, ratio, rank):
+    """The terms of all layers weigh 1, so that norms of rows do not scatter: means and deviations of 40 networks."""
+    width, draws = round(rank / ratio), 40
+    curve = layers_curve(rank, [Layer(rank, 1.0, 1 / width)] * (layers - 1))
+    widths = [width] * layers
+    drawn = np.array([spectrum(widths, rank=rank, weights=[1.0] * layers, seed=seed)[[0, -1]] for seed in range(draws)])
+    for side, found in zip((-1, 1), drawn.T, strict=True):
+        start = side * 0.7 * rank
+        end, delta = edge(curve, side, abs(start)), edge_scatter(curve, turn(curve, side, abs(start)))
+        logs = np.log(found / end)
+        assert logs.mean() == pytest.approx(side * TRACY_WIDOM * delta, abs=0.6 * delta)
+        assert logs.std() == pytest.approx(DEVIATION * delta, rel=0.35)
+
+
+@pytest.mark.claim("Scatter of one network", verdict="open")
+def test_a_layer_above_the_last_trained_one_moves_both_ends_and_not_kappa():
+    two, four = deep_linear(2, 200, 100).scatter, deep_linear(4, 200, 100, rates=[1, 1, 0, 0]).scatter
+    assert four.kappa == pytest.approx(two.kappa, rel=1e-6)
+    assert four.upper[1] > 1.3 * two.upper[1] and four.lower[1] > 1.3 * two.lower[1]
+
+
+def convolution(channels, taps, positions, seed):
+    """Weights of stacked circular convolutions, and the eigenvalues of their Gram matrix on white data."""
+
+    class Circular(nn.Module):
+        def __init__(self):
+            super().__init__()
+            generator = torch.Generator().manual_seed(seed)
+            sizes = zip(channels[1:], channels, strict=False)
+            draw = (
+                torch.randn(m, c, taps, generator=generator, dtype=torch.float64) / (c * taps) ** 0.5 for m, c in sizes
+            )
+            self.weights = nn.ParameterList(draw)
+
+        def forward(self, x):
+            for w in self.weights:
+                x = nn.functional.conv1d(nn.functional.pad(x, (0, taps - 1), mode="circular"), w)
+            return x.flatten(1)
+
+    size = channels[0] * positions
+    network = Circular()
+    x = size**0.5 * torch.eye(size, dtype=torch.float64).reshape(size, channels[0], positions)
+    values = np.linalg.eigvalsh(GaussNewton(network, x).gram())
+    return [w.detach().numpy() for w in network.weights], values[-channels[-1] * size :]
+
+
+def by_frequency(weights, positions):
+    """Eigenvalues of the Gauss-Newton matrices of the deep linear networks of each frequency, times the positions."""
+    found = []
+    for f in range(positions):
+        maps = [w @ np.exp(2j * np.pi * f * np.arange(w.shape[2]) / positions) for w in weights]
+        below, total = np.eye(maps[0].shape[1]), 0
+        for index, w in enumerate(maps):
+            above = np.eye(maps[-1].shape[0])
+            for other in maps[:index:-1]:
+                above = above @ other
+            total = total + np.kron(above @ above.conj().T, (below.conj().T @ below).conj())
+            below = w @ below
+        found.extend(positions * np.linalg.eigvalsh(total))
+    return np.sort(found)
+
+
+@pytest.mark.claim("Convolutions by frequency", verdict="holds if")
+def test_circular_convolutions_of_full_kernels_are_a_linear_network_for_each_frequency():
+    weights, found = convolution([3, 5, 4, 2], 4, 4, seed=0)
+    np.testing.assert_allclose(found, by_frequency(weights, 4), rtol=1e-9)
+
+
+@pytest.mark.claim("Convolutions by frequency", verdict="holds if")
+def test_each_frequency_has_the_law_of_its_channels():
+    """Complex weights have the law of real ones; the norms of rows are taken at their mean."""
+    rng, layers, rank, width = np.random.default_rng(0), 4, 60, 120
+    law, drawn = deep_linear(layers, width, rank), []
+    for _ in range(8):
+        below, total = np.eye(rank), np.eye(rank)
+        for _ in range(layers - 1):
+            shape = width, len(below)
+            w = (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)) / (2 * len(below)) ** 0.5
+            below = w @ below
+            total = total + below.conj().T @ below
+        drawn.append(np.linalg.eigvalsh(total)[[0, -1]])
+    assert np.mean(drawn, axis=0) == pytest.approx([law.lower, law.upper], rel=0.08)
+
+
+@pytest.mark.claim("Convolutions by frequency", verdict="holds if")
+@pytest.mark.parametrize(("taps", "positions", "limit"), [(2, 3, 2.0), (3, 5, 3.0), (3, 3, 1.0)])
+def test_fewer_taps_couple_the_frequencies(taps, positions, limit):
+    """Two layers of many channels: the walk of two uniform steps decides, 1 : 2 : 1 and 1 : 2 : 3 : 2 : 1 ways."""
+    weights, found = convolution([1, 3000, 1], taps, positions, seed=1)
+    alone = by_frequency(weights, positions)
+    assert found[-1] / found[0] == pytest.approx(limit, rel=0.15)
+    assert alone[-1] / alone[0] < 1.15
