@@ -76,11 +76,13 @@ def closed_form(sigma, ratio, side, gaussian):
         d, n = c + ratio * w * s, w * c + w * (1 + ratio * w) * s
         return 1 + d * (d + n) / w * ((1 + ratio * n / d) / ratio if gaussian else 1)
 
-    if side > 0:
-        return minimize_scalar(lambda x: end(math.exp(x)), bounds=(-14, 5), method="bounded").fun
-    points = -np.exp(np.linspace(-14, -1e-9, 20_001))  # up to the first that is lower than the last, from 0 on
-    values = np.array([end(w) for w in points])
-    return values[np.argmax(np.diff(values) < 0)]
+    x = np.linspace(-20, 8, 5001)  # logarithms of |w|, up to the first turn, then between its neighbours
+    with np.errstate(all="ignore"):  # far beyond the turn
+        turned = np.argmax(np.diff(-side * end(side * np.exp(x))) < 0)
+        near = minimize_scalar(
+            lambda y: side * end(side * math.exp(y)), bounds=x[[turned - 1, turned + 1]], method="bounded"
+        )
+    return side * near.fun
 
 
 def forward_multiplier(layers, sigma, ratio, gaussian):
@@ -103,7 +105,8 @@ def test_the_recursion_tends_to_the_closed_form(sigma, ratio, gaussian):
     """Like 1 / L, so that two depths give the limit."""
     few, many = (forward_multiplier(layers, sigma, ratio, gaussian) for layers in (150, 300))
     for side, name in ((-1, "lower"), (1, "upper")):
-        limit = 2 * getattr(many, name) - getattr(few, name)
+        few_end, many_end = (getattr(law, name) / (1 + sigma**2 / n) ** (n - 2) for law, n in ((few, 150), (many, 300)))
+        limit = 2 * many_end - few_end
         assert limit == pytest.approx(closed_form(sigma, ratio, side, gaussian), rel=1e-3)
     assert few.kappa < many.kappa
 
