@@ -47,7 +47,7 @@ def haar(rng, rows, columns):
 
 
 def curve(v, rank, layers, top=1.0):
-    """The point (z, Omega) of 1 + W_1' (1 + W_2' (...) W_2 / rho_3) W_1 / rho_2, the layers from the first one on; rho_L is `top`."""
+    """The point (z, Omega) of 1 + W_1' (1 + W_2' (...) W_2 / rho_3) W_1 / rho_2, up to rho_L, which is `top`."""
     ranks = np.minimum.accumulate([rank, *(layer.m for layer in layers)]).tolist()
     above = [layer.rho for layer in layers[1:]] + [top]
     omega = g = v
