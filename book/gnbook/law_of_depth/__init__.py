@@ -1,0 +1,1 @@
+"""The chapter on the law of depth."""

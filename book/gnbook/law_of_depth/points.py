@@ -1,0 +1,116 @@
+"""Points of figures: what the law of depth has there, and what was measured."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from gnbook.results import Cell, Row
+from gnlib.laws import deep_linear
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a figure.
+
+    Attributes
+    ----------
+    figure, name
+        where it stands
+    one
+        the law, with far fewer outputs than the rank and the widths
+    law
+        the law with the outputs that there are, to which networks are compared
+    measured
+        one value a network
+    """
+
+    figure: str
+    name: str
+    one: float
+    law: float
+    measured: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean over networks."""
+        return float(np.mean(self.measured))
+
+    @property
+    def spread(self) -> float | None:
+        """The standard deviation of one network, None if there is only one."""
+        return float(np.std(self.measured, ddof=1)) if len(self.measured) > 1 else None
+
+    @property
+    def ratio(self) -> float:
+        """The mean over the law."""
+        return self.mean / self.law
+
+    @property
+    def row(self) -> list[object]:
+        """The cells of a table."""
+        return [self.name, self.one, self.law, self.mean, self.spread, len(self.measured), self.ratio]
+
+
+COLUMNS = {
+    "point": "<",
+    "law": ".4g",
+    "with outputs": ".4g",
+    "measured": ".4g",
+    "±": ".2g",
+    "networks": "d",
+    "measured / law": ".3f",
+}
+"""Heads of the cells of a point."""
+
+
+def runs(rows: Iterable[Row], *columns: str, value: str = "kappa") -> dict[tuple[Cell, ...], tuple[float, ...]]:
+    """Return the values of networks that are the same in some columns, in the order of these.
+
+    Examples
+    --------
+    >>> runs([{"depth": 4, "kappa": 3.0}, {"depth": 2, "kappa": 2.0}, {"depth": 4, "kappa": 5.0}], "depth")
+    {(2,): (2.0,), (4,): (3.0, 5.0)}
+    """
+
+    def key(row: Row) -> tuple[Cell, ...]:
+        return tuple(row[column] for column in columns)
+
+    found = sorted((row for row in rows if row[value] is not None), key=key)
+    return {of: tuple(float(row[value]) for row in some) for of, some in groupby(found, key)}
+
+
+def kappa_point(
+    figure: str,
+    name: str,
+    measured: Sequence[float],
+    layers: int,
+    width: int,
+    data: int | Sequence[float],
+    inputs: int,
+    skip: float = 0.0,
+    outputs: int = 10,
+) -> Point:
+    """Return the condition numbers of a figure beside the law, for hidden layers of one width.
+
+    Examples
+    --------
+    >>> point = kappa_point("2a", "m = 3200, L = 2", [4.1, 4.2], 2, 3200, 587, 784)
+    >>> round(point.one, 2), round(point.law, 2), round(point.ratio, 2)
+    (4.0, 4.2, 0.99)
+    """
+    one, law = (deep_linear(layers, width, data, inputs=inputs, skip=skip, outputs=k).kappa for k in (1, outputs))
+    return Point(figure, name, one, law, tuple(measured))
+
+
+def largest_miss(points: Iterable[Point]) -> float:
+    """Return the factor by which the law misses the mean of a point at most, above one.
+
+    Examples
+    --------
+    >>> largest_miss([Point("", "", 1, 2, (1.0, 2.0)), Point("", "", 1, 2, (2.2,))]) == 2 / 1.5
+    True
+    """
+    return math.exp(max(abs(math.log(point.ratio)) for point in points))

@@ -1,0 +1,143 @@
+r"""Products of random layers: the ends of their spectra, and from these the bounds of Lemma 2 (Zhao 2024).
+
+A product of N Gaussian layers of width m, whose entries have variance 1 / m, acts on n dimensions. By the
+S-transform, :math:`z = (1 + \frac 1w) (1 + c w)^N` with :math:`c = n / m`: the recursion of `gnlib.laws.recursion`
+without its shifts. Both ends are where z does not change with w, and there :math:`N c w^2 + (N - 1) c w = 1`.
+
+The edges of many layers, :math:`c \to 0` at :math:`s = N c`, are :math:`e^x / (1 - x)` at both roots x of
+:math:`x^2 / (1 - x) = s`, so all sums in Lemma 2 have closed forms.
+
+R. R. Mueller (2002), IEEE Trans. Inform. Theory 48, has the spectrum of products.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from scipy.special import exp1
+
+from gnlib.linear.bounds import Lemma2, Lemma2Terms
+
+TRACY_WIDOM = -1.2065335745820
+"""Mean of the law for real matrices: how far an eigenvalue stays behind an end, in units of the spacing there."""
+
+
+class Ends(NamedTuple):
+    """The smallest and the largest eigenvalue."""
+
+    lower: float
+    upper: float
+
+
+def product_ends(layers: int, size: int, width: int, *, shift: bool = False) -> Ends:
+    r"""Return the ends of the spectrum of :math:`B^\top B` for a product B of Gaussian layers of one width.
+
+    Parameters
+    ----------
+    layers
+        number of layers, each with entries of variance one over the width
+    size
+        number n of dimensions that B acts on; the smallest eigenvalue is zero if it is not below the width
+    width
+        number m of rows of each layer
+    shift
+        whether to take the mean eigenvalue at an end of a matrix of this size, which the law of Tracy and Widom has,
+        and not the limit. It is :math:`1.21\, (z^2 z'' / 2)^{1/3}` away from the end, with the second derivative by
+        :math:`\Omega = n w`, and is applied to the logarithm.
+
+    Examples
+    --------
+    >>> [round(end, 6) for end in product_ends(1, 100, 400)]  # Marchenko and Pastur: (1 -+ 1/2)^2
+    [0.25, 2.25]
+    >>> round(product_ends(3, 200, 200).upper, 6) == round(4**4 / 3**3, 6)  # Fuss and Catalan
+    True
+    """
+    if layers == 0:
+        return Ends(1.0, 1.0)
+    c, ends = size / width, []
+    root = math.sqrt(((layers - 1) * c) ** 2 + 4 * layers * c)
+    for side in (-1, 1):
+        if side < 0 and size >= width:
+            ends.append(0.0)
+            continue
+        w = (side * root - (layers - 1) * c) / (2 * layers * c)
+        z = (1 + 1 / w) * (1 + c * w) ** layers
+        curvature = 1 / w**2 - 1 / (1 + w) ** 2 - layers * (c / (1 + c * w)) ** 2  # of log z, by w
+        behind = TRACY_WIDOM * (abs(curvature) / (2 * size**2)) ** (1 / 3) if shift else 0.0  # relative to z
+        ends.append(z * math.exp(side * behind))
+    return Ends(*ends)
+
+
+def lemma_2_terms(
+    layers: int, width: int, rank: int, inputs: int, outputs: int = 0, *, shift: bool = False
+) -> Lemma2Terms:
+    """Return the extreme eigenvalues that Lemma 2 combines, for white data and wide random layers.
+
+    Parameters
+    ----------
+    layers
+        number L of weight matrices, of gain 1
+    width
+        of each hidden layer
+    rank
+        of the white data
+    inputs
+        columns of the first layer
+    outputs
+        rows of the last layer; none stands for far fewer than the width
+    shift
+        whether to count the sizes of the matrices, see `product_ends`
+
+    Examples
+    --------
+    >>> terms = lemma_2_terms(3, 400, 100, 100)
+    >>> terms.kappa_below.tolist()  # three layers have products of none, one and two below them
+    [1.0, 9.0, 22.7...]
+    """
+    below = [product_ends(j, rank, width, shift=shift) for j in range(layers)]
+    above = [product_ends(j, outputs, width, shift=shift) if outputs else Ends(1, 1) for j in reversed(range(layers))]
+    first = torch.tensor([1.0] + [width / inputs] * (layers - 1), dtype=torch.float64)  # variance 1 / inputs
+    (below_smallest, below_largest), (above_smallest, above_largest) = (
+        torch.tensor(ends, dtype=torch.float64).T for ends in (below, above)
+    )
+    return Lemma2Terms(above_largest, above_smallest, first * below_largest, first * below_smallest, 1.0)
+
+
+def lemma_2(layers: int, width: int, rank: int, inputs: int, outputs: int = 0, *, shift: bool = False) -> Lemma2:
+    """Return both bounds of Lemma 2 for white data and wide random layers; the parameters are those of the terms.
+
+    Examples
+    --------
+    >>> [round(bound, 6) for bound in lemma_2(2, 400, 100, 400)]  # 1 + (1 -+ 1/2)^2, and one layer alone
+    [2.6, 9.0]
+    """
+    terms = lemma_2_terms(layers, width, rank, inputs, outputs, shift=shift)
+    largest = terms.above_largest * terms.below_largest
+    return Lemma2((largest.sum() / terms.alpha.sum()).item(), (largest / terms.alpha).max().item())
+
+
+def lemma_2_of_many(t: float) -> Lemma2:
+    r"""Return both bounds of Lemma 2 for infinitely many layers, few outputs and white data, at :math:`t = L d / m`.
+
+    With both roots :math:`x_- < 0 < x_+` of :math:`x^2 = t (1 - x)` the first is :math:`H(x_+) / H(x_-)`,
+
+    .. math:: H(x) = \int_0^x \frac{e^y (2 y - y^2)}{(1 - y)^3}\, dy
+        = \frac{x e^x}{2 (1 - x)^2} - \frac e2 \bigl(E_1(1 - x) - E_1(1)\bigr),
+
+    and the second that of the last layer, :math:`e^{x_+ - x_-} (1 - x_-) / (1 - x_+)`. For large t they are
+    :math:`t^2 / E_1(1) = 4.558\, t^2` and :math:`t^2 e^{t + 2}`.
+
+    Examples
+    --------
+    >>> [round(bound, 2) for bound in lemma_2_of_many(4)]
+    [103.3, 9723.96]
+    """
+    root = math.sqrt(t * (t + 4))
+    upper, lower = 2 * t / (t + root), -(t + root) / 2  # the first is (root - t) / 2, without cancellation
+
+    def total(x: float) -> float:
+        rest = t / x**2  # 1 / (1 - x)
+        return x * math.exp(x) * rest**2 / 2 - math.e / 2 * (exp1(1 / rest) - exp1(1))
+
+    second = math.exp(upper - lower) * (lower / upper) ** 2 if t < 600 else math.inf  # it leaves double precision
+    return Lemma2(float(total(upper) / total(lower)), second)

@@ -1,0 +1,131 @@
+"""Ends of products and the bounds of Lemma 2, against drawn layers, against the recursion and against their limits."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from gnbook.law_of_depth.products import lemma_2, lemma_2_of_many, lemma_2_terms, product_ends
+from scipy.special import exp1
+
+from gnlib import linear_weights
+from gnlib.laws import kappa
+from gnlib.laws.recursion import Layer, Point, edge
+from gnlib.linear.bounds import zhao_lemma_2, zhao_lemma_2_terms
+
+
+def drawn_ends(layers, size, width, draws, seed=0):
+    """Mean logarithms of both ends of B'B, which is a chain of matrices of its size."""
+    rng, found = np.random.default_rng(seed), []
+    for _ in range(draws):
+        factor = np.eye(size)
+        for _ in range(layers):
+            factor = np.linalg.qr((factor @ rng.standard_normal((size, width))).T / width**0.5, mode="r").T
+        s = np.linalg.svd(factor, compute_uv=False)
+        found.append(2 * np.log([s[-1], s[0]]))
+    return np.mean(found, 0)
+
+
+@pytest.mark.parametrize(
+    ("layers", "size", "width", "off"),
+    [
+        (1, 10, 400, 0.05),
+        (5, 10, 400, 0.1),
+        (13, 10, 400, 0.14),
+        (1, 100, 150, 0.05),
+        (4, 100, 150, 0.1),
+        (3, 100, 105, 0.25),
+    ],
+)
+def test_products_that_are_drawn_have_the_mean_ends(layers, size, width, off):
+    mean = drawn_ends(layers, size, width, 30)
+    law, limit = (np.log(product_ends(layers, size, width, shift=shift)) for shift in (True, False))
+    assert np.abs(law - mean).max() < off
+    assert (np.abs(law - mean) < np.abs(limit - mean) + 0.02).all()
+    assert limit[0] < law[0] < law[1] < limit[1]
+
+
+def test_large_products_have_the_ends_of_the_limit():
+    mean = drawn_ends(3, 600, 1200, 1)
+    assert np.abs(mean - np.log(product_ends(3, 600, 1200))).max() < 0.04
+
+
+@pytest.mark.parametrize("layers", [1, 2, 7])
+@pytest.mark.parametrize("size", [10, 100, 399])
+def test_the_closed_form_is_the_recursion_without_shifts(layers, size):
+    """A layer multiplies z, and the next one goes on from there."""
+    layer = Layer(size, 1.0, 1 / 400)
+
+    def curve(v):
+        z, dz = (size + v) / v, -size / v**2
+        for _ in range(layers):
+            f = layer.a + layer.b * v
+            if f <= 0:
+                raise ArithmeticError
+            dz, z = dz * f + z * layer.b, z * f
+            yield Point(z, v, dz, 1.0)
+
+    for found, side in zip(product_ends(layers, size, 400), (-1, 1), strict=True):
+        assert found == pytest.approx(edge(curve, side, 0.7 * size), rel=1e-9)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 5, 30])
+def test_square_products_end_at_zero_and_at_fuss_and_catalan(layers):
+    ends = product_ends(layers, 300, 300)
+    assert ends.lower == 0 and ends.upper == pytest.approx((layers + 1) ** (layers + 1) / layers**layers, rel=1e-12)
+    assert product_ends(layers, 400, 300).lower == 0
+
+
+def test_lemma_2_is_the_one_of_networks_that_are_drawn():
+    """Four layers of 300 units, 100 inputs of which the data reach 80, and 8 outputs."""
+    basis = torch.eye(100, dtype=torch.float64)[:, :80]
+    moment = basis @ basis.mT
+    terms, law, pairs = [], lemma_2_terms(4, 300, 80, 100, 8, shift=True), []
+    for seed in range(6):
+        weights = linear_weights([100, 300, 300, 300, 8], generator=torch.Generator().manual_seed(seed))
+        terms.append(zhao_lemma_2_terms(weights, moment))
+        pairs.append(zhao_lemma_2(weights, moment))
+    for name in ("above_largest", "above_smallest", "below_largest", "below_smallest", "kappa_below", "gamma"):
+        drawn = torch.stack([getattr(term, name) for term in terms]).log().mean(0).exp()
+        torch.testing.assert_close(drawn, getattr(law, name), rtol=0.1, atol=0)
+    first, second = np.exp(np.log(pairs).mean(0))
+    law = lemma_2(4, 300, 80, 100, 8, shift=True)
+    assert (law.first, law.second) == (pytest.approx(first, rel=0.1), pytest.approx(second, rel=0.1))
+    assert lemma_2(4, 300, 80, 100).first < 0.75 * first
+
+
+def test_without_outputs_all_is_below():
+    terms = lemma_2_terms(5, 300, 80, 100)
+    assert (terms.above_largest == 1).all() and (terms.above_smallest == 1).all()
+    assert terms.gamma.sum().item() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("t", [0.1, 1.0, 10.0])
+def test_many_layers_have_the_closed_form(t):
+    """At 2,000 layers the sums of Lemma 2 are nearly integrals."""
+    rank, layers = 100, 2000
+    width = round(layers * rank / t)
+    found, limit = lemma_2(layers, width, rank, width), lemma_2_of_many(t)
+    assert found.first == pytest.approx(limit.first, rel=0.01)
+    assert math.log(found.second) == pytest.approx(math.log(limit.second), rel=0.01)
+
+
+@pytest.mark.parametrize("t", [0.01, 0.3, 3.0, 30.0])
+def test_the_closed_form_is_the_integral_in_many_digits(t):
+    with mpmath.workdps(40):
+        roots = [(-t + side * mpmath.sqrt(mpmath.mpf(t) ** 2 + 4 * mpmath.mpf(t))) / 2 for side in (1, -1)]
+        sums = [mpmath.quad(lambda y: mpmath.exp(y) * (2 * y - y * y) / (1 - y) ** 3, [0, x]) for x in roots]
+        last = [mpmath.exp(x) / (1 - x) for x in roots]
+    found = lemma_2_of_many(t)
+    assert found.first == pytest.approx(float(sums[0] / sums[1]), rel=1e-9)
+    assert found.second == pytest.approx(float(last[0] / last[1]), rel=1e-12)
+
+
+def test_for_large_t_the_first_bound_is_twice_kappa_and_the_second_exponential():
+    t = 300.0
+    assert lemma_2_of_many(t).first * exp1(1) / t**2 == pytest.approx(1, abs=0.02)
+    assert lemma_2_of_many(t).second / (t**2 * math.exp(t + 2)) == pytest.approx(1, abs=0.02)
+    ratios = [lemma_2_of_many(t).first / kappa(t) for t in (0.01, 0.1, 1, 10, 100, 400)]
+    assert ratios == sorted(ratios) and 1 < ratios[0] < 1.1
+    assert ratios[-1] == pytest.approx(0.66274341934918**2 / exp1(1), abs=2e-3) == pytest.approx(2.002, abs=2e-3)
