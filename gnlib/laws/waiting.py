@@ -65,15 +65,21 @@ class Waiting:
         """The largest eigenvalue over the one that the training waits for: kappa is this for the worst residual."""
         return self.largest / self.eigenvalue if self.eigenvalue else math.inf
 
+    @property
+    def steps(self) -> str:
+        """Both bounds in words."""
+        if self.lower == math.inf:
+            return "no number of steps"
+        if self.upper == math.inf:
+            return f"at least {self.lower:.1f} steps"
+        return f"between {self.lower:.1f} and {self.upper:g} steps"
+
     def __str__(self) -> str:
         """Return one line: both bounds and the eigenvalue."""
         if self.lower == math.inf:
             return f"never: more of the loss than the goal is on the eigenvalue {self.eigenvalue:g}, which stays"
-        steps = (
-            f"between {self.lower:.1f} and {self.upper:g}" if self.upper < math.inf else f"at least {self.lower:.1f}"
-        )
         ratio = f"{self.effective_condition_number:.4g} times smaller than the largest"
-        return f"{steps} steps; the training waits for the eigenvalue {self.eigenvalue:.4g}, {ratio}"
+        return f"{self.steps}; the training waits for the eigenvalue {self.eigenvalue:.4g}, {ratio}"
 
 
 def waiting(
