@@ -17,6 +17,9 @@ from gnlib.losses import loss_of
 RATES = np.linspace(0.5, 1.99, 150)
 """Learning rates at which the linear model is stable, over one by the largest eigenvalue."""
 
+MOST_STEPS = 2**60
+"""More than an eigenvalue of rounding takes; a linear model that is not at its goal by then never gets there."""
+
 
 class Spread(NamedTuple):
     r"""How the loss above its minimum is spread over the eigenvalues of the Gauss-Newton matrix.
@@ -105,16 +108,17 @@ def steps_to(spread: Spread, rate: float, goal: float) -> float:
     >>> steps_to(Spread(np.array([0.5, 1.0]), np.array([0.5, 0.5]), 1.0), rate=1.0, goal=0.01)  # 0.5 / 4^3
     3
     """
-    factors = np.square(1 - rate * spread.eigenvalues)
+    with np.errstate(divide="ignore"):
+        pace = -2 * np.log1p(-np.minimum(rate * spread.eigenvalues, 1))  # of the loss, infinite if one step does all
 
     def left(steps: int) -> float:
-        return float(spread.shares @ factors**steps)
+        return float(spread.shares @ np.exp(-pace * steps))
 
-    if spread.shares[factors == 1].sum() > goal:
-        return math.inf
     high = 1
     while left(high) > goal:
         high *= 2
+        if high > MOST_STEPS:
+            return math.inf
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
