@@ -12,10 +12,14 @@ import gnlib
 from gnbook.results import Cell
 from gnlib.checks import numerical_rank
 from gnlib.laws import waiting
-from gnlib.losses import loss_of
+from gnlib.losses import Loss, loss_of
+from gnlib.problem import with_root
 
 RATES = np.linspace(0.5, 1.99, 150)
 """Learning rates at which the linear model is stable, over one by the largest eigenvalue."""
+
+ROUNDING = 1e-9
+"""Of the share of the loss that is to be left."""
 
 MOST_STEPS = 2**60
 """More than an eigenvalue of rounding takes; a linear model that is not at its goal by then never gets there."""
@@ -46,7 +50,7 @@ class Spread(NamedTuple):
         return 1 - (start - loss) / self.above
 
 
-def spread_of(network: nn.Module, x: Float[Tensor, "n ..."], y: Tensor, loss: str = "mse") -> Spread:
+def spread_of(gram: Float[Tensor, "nk nk"], loss: Loss, outputs: Float[Tensor, "n k"]) -> Spread:
     r"""Return how the loss of a network is spread over the eigenvalues.
 
     Let g be the gradient of the loss of each sample by its outputs, and :math:`R R^\top` the second derivative, with g
@@ -63,32 +67,25 @@ def spread_of(network: nn.Module, x: Float[Tensor, "n ..."], y: Tensor, loss: st
 
     Parameters
     ----------
-    network
-        in the mode in which it is trained; it is left as it is
-    x, y
-        samples; targets for `"mse"`, class indices for `"cross_entropy"`
-    loss
-        `"mse"` or `"cross_entropy"`
+    gram
+        K
+    loss, outputs
+        the loss with its targets, and the outputs of the network
 
     Examples
     --------
-    >>> line = nn.Linear(2, 1, bias=False).double()
-    >>> _ = nn.init.zeros_(line.weight)
     >>> x, y = torch.tensor([[2.0, 0.0], [0.0, 1.0]]).double(), torch.tensor([[1.0], [3.0]]).double()
-    >>> found = spread_of(line, x, y)
+    >>> outputs = torch.zeros_like(y)  # of a line that is zero
+    >>> found = spread_of(x @ x.mT / 2, loss_of("mse", y, outputs), outputs)
     >>> found.eigenvalues.round(6), found.shares.round(6), round(found.above, 6)
     (array([0.5, 2. ]), array([0.9, 0.1]), 2.5)
     """
-    matrix = gnlib.GaussNewton(network, x, y, loss, mode="train" if network.training else "eval").loss_gram()
-    with torch.no_grad():
-        outputs = network(x)
-    of = loss_of(loss, y, outputs)
-    root, gradient = of.root(outputs), of.gradient(outputs)
+    root, gradient = loss.root(outputs), loss.gradient(outputs)
     residual = torch.linalg.lstsq(root, gradient[:, :, None]).solution.flatten()
-    values, vectors = torch.linalg.eigh(matrix)
+    values, vectors = torch.linalg.eigh(with_root(root, gram))
     values[: len(values) - numerical_rank(values, len(values))] = 0.0
     squares = (vectors.mT @ residual).square()
-    return Spread(values.numpy(), (squares / squares.sum()).numpy(), squares.sum().item() / (2 * len(x)))
+    return Spread(values.numpy(), (squares / squares.sum()).numpy(), squares.sum().item() / (2 * len(outputs)))
 
 
 def steps_to(spread: Spread, rate: float, goal: float) -> float:
@@ -141,20 +138,22 @@ def row_of(network: nn.Module, x: Float[Tensor, "n ..."], y: Tensor, loss: str, 
     network, x, y, loss
         as for :func:`spread_of`
     goal
-        loss to reach, below that at the start; all steps are infinite if the quadratic model does not get there
+        loss to reach, below that at the start; all steps are infinite if the quadratic model does not get there. They
+        are missing where a softmax is so sure and so wrong that rounding hides the goal from the model
     """
-    spread = spread_of(network, x, y, loss)
+    gram = gnlib.GaussNewton(network, x, mode="train" if network.training else "eval").gram()
     with torch.no_grad():
-        start = loss_of(loss, y, network(x)).value(network(x))
-    # Where a softmax is sure and wrong, its quadratic model is so high that all goals are as good as its start.
-    share, largest = min(spread.goal_of(start, goal), np.nextafter(1, 0)), spread.eigenvalues[-1]
-    row: dict[str, Cell] = {
-        "n": len(x),
-        "loss": loss,
-        "kappa": _kappa(spread if loss == "mse" else spread_of(network, x, network(x).detach() + 1)),
-        "kappa_loss": _kappa(spread),
+        outputs = network(x)
+    of, values = loss_of(loss, y, outputs), torch.linalg.eigvalsh(gram)
+    spread, start = spread_of(gram, of, outputs), of.value(outputs)
+    kappa = (values[-1] / values[-numerical_rank(values, len(values))]).item()
+    row: dict[str, Cell] = {"n": len(x), "loss": loss, "kappa": kappa, "initial_loss": start}
+    share, largest = spread.goal_of(start, goal) if spread.above else 1.0, spread.eigenvalues[-1]
+    if not share < 1 - ROUNDING:
+        return row
+    row |= {
+        "kappa_loss": float(largest / spread.eigenvalues[spread.eigenvalues > 0][0]),
         "largest": float(largest),
-        "initial_loss": start,
         "goal": share,
         "lower_tenth": waiting(spread.eigenvalues, spread.shares, rate=1 / largest, goal=0.1).lower,
         "never": float(spread.shares[spread.eigenvalues == 0].sum()),
@@ -173,8 +172,3 @@ def row_of(network: nn.Module, x: Float[Tensor, "n ..."], y: Tensor, loss: str, 
         "least": tried[least_rate],
         "least_rate": float(least_rate),
     }
-
-
-def _kappa(spread: Spread) -> float:
-    positive = spread.eigenvalues[spread.eigenvalues > 0]
-    return float(positive[-1] / positive[0])
