@@ -130,6 +130,7 @@ def waiting(
         speed = 0.0 - np.log1p(np.where(x < 1, -x, x - 2))  # -log |1 - x|, to the last digit near 0 and 2, never -0.0
     order = np.argsort(speed, kind="stable")
     speed, values, below = speed[order], values[order], np.cumsum(parts[order])
+    below[-1] = 1.0  # rounding may leave it below a goal near the start
     lower, at = _supremum(speed, below, goal)
     above, _ = _supremum(speed, below, goal / 2)
     upper = max(1, math.ceil(2 * above)) if above < math.inf else above

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from gnbook.shared.families import build
 from gnbook.shared.training import half_squared_error
 from gnbook.shared.tuning import Outcome, Setting, constant_loss, first_below, race, tune
-from gnbook.what_predicts_training.families import build
 from torch import nn
 
 OPTIMIZERS = {

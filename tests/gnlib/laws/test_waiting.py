@@ -119,6 +119,14 @@ def test_a_step_that_does_all_is_one_step():
     assert (most.lower, most.upper, most.eigenvalue) == (0, 1, 4)
 
 
+def test_a_goal_next_to_the_start_takes_no_less_than_nothing():
+    """The shares of 300 eigenvalues add up to less than one in floating point, and to less than this goal."""
+    shares = np.full(300, 0.1)
+    assert np.cumsum(shares / shares.sum())[-1] < np.nextafter(1, 0)
+    found = waiting(np.linspace(0.1, 1, 300), shares, rate=0.9, goal=np.nextafter(1, 0))
+    assert 0 < found.lower < 1e-12 and found.upper >= 1
+
+
 def test_large_eigenvalues_can_be_waited_for():
     """With a rate beyond 1 / lambda_max the largest eigenvalue overshoots, and falls as slowly as small ones."""
     found = waiting([1.0, 0.5], [0.9, 0.1], rate=1.99, goal=0.1)

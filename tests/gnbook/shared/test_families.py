@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from gnbook.what_predicts_training.families import FAMILIES, INITIALISATIONS, build, colour_images
+from gnbook.shared.families import FAMILIES, INITIALISATIONS, build, colour_images
 from torch import nn
 
 import gnlib

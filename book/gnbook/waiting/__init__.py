@@ -1,0 +1,1 @@
+"""The chapter on the eigenvalue that a training waits for."""

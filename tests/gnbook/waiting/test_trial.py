@@ -1,0 +1,126 @@
+"""How the loss of a network is spread over the eigenvalues, and what the law of waiting makes of it."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from gnbook.shared.tuning import LOSSES
+from gnbook.waiting.trial import RATES, Spread, row_of, spread_of, steps_to
+from torch import nn
+
+import gnlib
+from gnlib.losses import loss_of
+
+N, K, D = 6, 3, 4
+X = torch.randn(N, D, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+Y = {
+    "mse": torch.randn(N, K, dtype=torch.float64, generator=torch.Generator().manual_seed(1)),
+    "cross_entropy": torch.tensor([0, 1, 2, 0, 1, 1]),
+}
+
+
+def linear(scale=1.0):
+    torch.manual_seed(2)
+    network = nn.Linear(D, K, bias=False).double()
+    network.weight.data *= scale
+    return network
+
+
+def found(network, loss):
+    gram, outputs = gnlib.GaussNewton(network, X).gram(), network(X).detach()
+    return spread_of(gram, loss_of(loss, Y[loss], outputs), outputs)
+
+
+def quadratic_path(network, loss, rate, steps):
+    """The quadratic model of a loss along gradient descent of a linear network on it, step by step."""
+    start, weight = network(X).detach(), network.weight.detach().clone()
+    of = loss_of(loss, Y[loss], start)
+    gradient, curvature = of.gradient(start), of.root(start) @ of.root(start).mT
+    path = []
+    for _ in range(steps + 1):
+        moved = X @ weight.T - start
+        pulled = gradient + (curvature @ moved[:, :, None])[:, :, 0]
+        path.append(of.value(start) + ((gradient + pulled) * moved).sum().item() / (2 * N))
+        weight = weight - rate * pulled.T @ X / N
+    return np.array(path)
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+def test_the_shares_give_the_path_of_the_quadratic_model(loss):
+    network, spread = linear(), found(linear(), loss)
+    rate = 0.9 / spread.eigenvalues[-1]
+    path = quadratic_path(network, loss, rate, 30)
+    left = [spread.shares @ (1 - rate * spread.eigenvalues) ** (2 * t) for t in range(31)]
+    assert spread.above * (np.array(left) - 1) == pytest.approx(path - path[0], abs=1e-12)
+    assert [spread.goal_of(path[0], value) for value in path] == pytest.approx(left, abs=1e-12)
+
+
+def test_the_squared_error_has_no_minimum_above_zero():
+    start = LOSSES["mse"](linear()(X), Y["mse"]).item()
+    spread = found(linear(), "mse")
+    assert spread.above == pytest.approx(start) and spread.goal_of(start, 0.1 * start) == pytest.approx(0.1)
+
+
+def test_the_quadratic_model_of_cross_entropy_has_the_gradient_and_curvature_of_the_loss():
+    """By parameters, from automatic differentiation: g' H^-1 g / 2 is what the model is above its minimum."""
+    network = linear()
+    parameters = network.weight.detach().flatten().requires_grad_()
+
+    def loss(theta):
+        return nn.functional.cross_entropy(X @ theta.view(K, D).T, Y["cross_entropy"])
+
+    gradient = torch.autograd.grad(loss(parameters), parameters)[0]
+    hessian = torch.autograd.functional.hessian(loss, parameters.detach())
+    spread = found(network, "cross_entropy")
+    positive = spread.eigenvalues[spread.eigenvalues > 0]
+    assert torch.linalg.eigvalsh(hessian)[-len(positive) :].numpy() == pytest.approx(positive)
+    reachable = spread.above * spread.shares[spread.eigenvalues > 0].sum()
+    assert (gradient @ torch.linalg.pinv(hessian, rtol=1e-10) @ gradient).item() / 2 == pytest.approx(reachable)
+
+
+@pytest.mark.parametrize("goal", [0.5, 0.1, 1e-4])
+def test_the_steps_of_the_model_are_those_of_a_loop(goal):
+    rng = np.random.default_rng(0)
+    spread = Spread(np.sort(rng.uniform(0.05, 1, 20)), rng.dirichlet(np.ones(20)), 1.0)
+    shares, steps = spread.shares, 0
+    while shares.sum() > goal:
+        shares, steps = shares * (1 - spread.eigenvalues) ** 2, steps + 1
+    assert steps_to(spread, 1.0, goal) == steps > 0
+
+
+def test_what_lies_on_zero_is_never_reached():
+    spread = Spread(np.array([0.0, 1.0]), np.array([0.3, 0.7]), 1.0)
+    assert steps_to(spread, 1.0, 0.2) == math.inf and steps_to(spread, 0.5, 0.4) == 2
+
+
+def row(loss, scale=1.0, goal=0.2):
+    return row_of(linear(scale), X, Y[loss], loss, goal)
+
+
+def test_a_row_holds_both_bounds_and_what_lies_between():
+    made = row("mse", goal=1.2)
+    assert made["initial_loss"] == pytest.approx(LOSSES["mse"](linear()(X), Y["mse"]).item())
+    assert made["kappa"] == pytest.approx(made["kappa_loss"])
+    assert made["kappa"] == pytest.approx(gnlib.condition_number(linear(), X).value)
+    assert made["goal"] == pytest.approx(1.2 / made["initial_loss"])
+    assert 0 < made["lower"] <= made["steps"] <= made["upper"] < math.inf
+    assert made["effective"] == pytest.approx(made["largest"] / made["eigenvalue"])
+    assert made["least"] <= made["lower"] and made["least_rate"] in RATES
+    assert 0 < made["never"] < made["goal"] / 2  # more samples than a linear map can fit
+
+
+def test_what_a_linear_map_cannot_fit_is_never_reached():
+    made = row("mse", goal=1e-6)
+    assert made["lower"] == made["steps"] == math.inf and made["eigenvalue"] == 0
+
+
+def test_a_goal_below_the_quadratic_model_of_a_softmax():
+    made = row("cross_entropy", scale=1e-6, goal=1e-3)  # nearly at zero: above is 1, and log 3 is more
+    assert made["goal"] < 0 and {made[name] for name in ("lower", "upper", "steps", "least")} == {math.inf}
+
+
+@pytest.mark.parametrize("scale", [200.0, 1e4])
+def test_a_softmax_that_is_sure_has_no_bounds(scale):
+    made = row("cross_entropy", scale=scale)
+    assert made["initial_loss"] > 10 and "lower" not in made and made["kappa"] > 1
