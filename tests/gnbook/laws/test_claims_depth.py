@@ -409,49 +409,6 @@ def test_any_equal_layers_have_the_law_of_many(kind, t):
     assert deep_linear(6000, **kind(6000)).kappa == pytest.approx(kappa(t), rel=2e-3)  # by the closed form
 
 
-def with_multiplier(sigma, c, w):
-    """The curve of the limit of many branches whose terms have the weight sigma^2 / L, between two of weight one."""
-    t, constant = 2 * sigma**2 * c, (w / (2 * c) + w**2 / 2).astype(complex)
-    slope = np.tanh(np.sqrt(constant / 2) * t) / np.sqrt(2 * constant)
-    at = (w + 2 * constant * slope) / (1 + w * slope)
-    with np.errstate(all="ignore"):  # far beyond the turn
-        return (1 + (1 + at) / (2 * c * (constant - at**2 / 2))).real
-
-
-@pytest.mark.claim("Branches with a multiplier", verdict="holds")
-@pytest.mark.parametrize(("sigma", "c"), [(0.5, 1.0), (1.0, 1.0), (1.5, 0.3)])
-def test_branches_with_a_multiplier_have_a_law_too(sigma, c):
-    for side in (1, -1):
-        w = side * np.geomspace(1e-3, 50, 8001)
-        limit, found = first_end(with_multiplier(sigma, c, w), side), []
-        for count in (200, 400):
-            at, g, layer = w, w, Layer(1, 1, s=sigma / count**0.5, b=1.0)  # one dimension of m = 1 / c, by proportion
-            v = sigma**2 / count * c
-            half = (v / c + 1) / 2
-            for _ in range(count):
-                g = g * layer.rho / (v * at + half + np.emath.sqrt(half**2 + v * at))
-                at = at + sigma**2 / count * g
-            z = ((1 + at) / g + 1).real
-            found.append(first_end(z, side))
-        assert 2 * found[1] - found[0] == pytest.approx(limit, rel=1e-3)
-        assert abs(found[1] - limit) < 0.55 * abs(found[0] - limit)
-
-
-@pytest.mark.claim("Branches with a multiplier", verdict="holds")
-def test_a_network_of_such_branches_is_drawn():
-    count, d, sigma, rng = 48, 160, 1.0, np.random.default_rng(0)
-    below, total = np.eye(d), np.eye(d) * 1.0
-    a = (1 + sigma**2 / count) ** np.arange(count, -1, -1)
-    total = a[0] * total
-    for weight in a[1:]:
-        total += weight * sigma**2 / count * below.T @ below
-        below = below + sigma * rng.standard_normal((d, d)) / (d * count) ** 0.5 @ below
-    values = np.linalg.eigvalsh(total + below.T @ below) / a[0]
-    for side, end in ((1, values[-1]), (-1, values[0])):
-        w = side * np.geomspace(1e-3, 50, 20_001)
-        assert end == pytest.approx(first_end(with_multiplier(sigma, 1.0, w), side), rel=0.12)
-
-
 @pytest.mark.claim("A first layer narrower than the data", verdict="holds")
 @instances
 @given(seeds, st.integers(1, 3), st.integers(2, 4))
