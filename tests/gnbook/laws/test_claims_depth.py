@@ -120,7 +120,7 @@ def test_the_factor_of_a_skip_solves_the_equation_of_dozier_and_silverstein(seed
     n = int(rng.integers(1, 50))
     m = n + int(rng.integers(0, 50))
     s, b = 10.0 ** rng.uniform(-1, 1, 2)
-    network = Network(n, [m], [s, 1.0], [b, 0.0], False, np.ones(n))
+    network = Network(n, [m], [s, 1.0], [b, 0.0], [1.0] * 2, False, np.ones(n))
     v = n * 10.0 ** rng.uniform(-2, 1) * np.exp(1j * rng.uniform(0.1, 3, 1))
     z = last(layers_curve(n, network.layers(network.rows)), v).z - 1  # of W' W, whose Omega is still v
     g, s2 = (v + n) / z, s**2 / n
@@ -165,7 +165,9 @@ def test_networks_that_are_drawn_lie_on_the_curve(case):
     for v in (4 - 4j, -6 + 3j, 5j, -9 + 0j):
         z, at = curve(v, rank, layers, scale**2 + skip**2)
         assert omega(values / unit, z) / 2 == pytest.approx(at, rel=0.02)
-        network = Network(inputs, widths, [scale] * len(weights), [skip] * len(weights), False, np.ones(rank))
+        network = Network(
+            inputs, widths, [scale] * len(weights), [skip] * len(weights), [1.0] * len(weights), False, np.ones(rank)
+        )
         point = last(network.curve(network.rows), np.array([v]))
         assert (point.z[0], point.omega[0]) == (pytest.approx(z), pytest.approx(at))
 
@@ -191,7 +193,15 @@ def test_at_the_first_turn_the_density_begins_like_a_square_root(name, side):
         end, bend = z(v), mpmath.diff(z, v, 2)
         scales, skips = [layer.s for layer in layers] + [1.0], [layer.b for layer in layers] + [0.0]
         orthogonal = layers[0].orthogonal
-        network = Network(layers[0].columns, [layer.m for layer in layers], scales, skips, orthogonal, np.ones(rank))
+        network = Network(
+            layers[0].columns,
+            [layer.m for layer in layers],
+            scales,
+            skips,
+            [1.0] * len(scales),
+            orthogonal,
+            np.ones(rank),
+        )
         if not orthogonal or all(layer.orthogonal for layer in layers):
             found = edge(network.curve(network.rows), side, 0.7 * rank)
             assert found == pytest.approx(float(end), rel=1e-11)

@@ -32,7 +32,7 @@ def test_the_ends_are_moved_by_the_ends_of_a_small_matrix(case):
     weights = [(1 + beta**2) ** (layers - 1 - i) for i in range(layers)]
     whole = np.linalg.eigvalsh(sum(np.kron(a, b) for a, b in zip(above, below, strict=True)))
     one = np.linalg.eigvalsh(sum(w * b for w, b in zip(weights, below, strict=True)))
-    network = Network(d, [m] * (layers - 1), [1.0] * layers, [beta] * layers, False, np.ones(d))
+    network = Network(d, [m] * (layers - 1), [1.0] * layers, [beta] * layers, [1.0] * layers, False, np.ones(d))
     for side, i in ((1, -1), (-1, 0)):
         shares, _ = first_order(network, d, side)
         small = sum(e * (a / w - np.eye(k)) for e, a, w in zip(shares, above, weights, strict=True))
@@ -44,7 +44,7 @@ def test_the_ends_are_moved_by_the_ends_of_a_small_matrix(case):
 @pytest.mark.claim("Several outputs", verdict="holds")
 def test_the_shares_are_derivatives_of_the_end():
     d, m, layers = 50, 120, 4
-    network = Network(d, [m] * 3, [1.0] * layers, [0.0] * layers, False, np.ones(d))
+    network = Network(d, [m] * 3, [1.0] * layers, [0.0] * layers, [1.0] * layers, False, np.ones(d))
     for side, name in ((1, "upper"), (-1, "lower")):
         shares, end = first_order(network, d, side)
         assert shares.sum() == pytest.approx(1, abs=1e-9) and end == pytest.approx(
@@ -91,7 +91,7 @@ def test_what_a_layer_does_to_a_direction_is_a_gaussian_ensemble(layer):
     if layer.orthogonal:
         s2 = 1 / layer.columns - 1 / layer.m
     network = Network(
-        10, [layer.columns, layer.m], [1.0, layer.s, 1.0], [0.0, layer.b, 0.0], layer.orthogonal, np.ones(10)
+        10, [layer.columns, layer.m], [1.0, layer.s, 1.0], [0.0, layer.b, 0.0], [1.0] * 3, layer.orthogonal, np.ones(10)
     )
     assert network._spread(k)[0] == pytest.approx(s2)
     for _ in range(150):
@@ -112,7 +112,7 @@ def test_directions_of_many_outputs_fill_a_ball():
     for c in ([1.0, 0.0, 0.0], [0.6, -0.8, 0.0], [-0.48, 0.6, 0.64]):
         assert np.linalg.eigvalsh(np.tensordot(c, x, 1))[-1] == pytest.approx(2 * k**0.5, rel=0.05)
     d, m, layers, outputs = 10**6, 4 * 10**6, 4, 40
-    network = Network(d, [m] * 3, [1.0] * 4, [0.0] * 4, False, np.ones(d))
+    network = Network(d, [m] * 3, [1.0] * 4, [0.0] * 4, [1.0] * 4, False, np.ones(d))
     law, one = deep_linear(layers, m, d, outputs=outputs), deep_linear(layers, m, d)
     for side, name in ((1, "upper"), (-1, "lower")):
         shares, _ = first_order(network, d, side)
