@@ -12,8 +12,7 @@ So all are functions of the variable v that they begin with, a point :math:`(z, 
 :math:`v = 0` is :math:`z = \infty`. Outside of the support z falls along the real line as v grows. Each edge is where z
 first ceases to fall, at any of the layers, as v leaves zero. This is the right one of many stationary points:
 subordination takes real points outside of the support of :math:`R^\top X R` to such points of X, so the ranges of v
-are nested; and for Gaussian R one layer turns once, as :math:`z (m + \Omega)` is convex in z above the support of X and
-concave below.
+are nested; and on each of them z turns once, whatever the laws of both factors (the claim "One turn" of the book).
 
 D. Voiculescu (1987), J. Operator Theory 18. J. A. Mingo, R. Speicher (2017), Free Probability and Random Matrices.
 Recursions of this form: T. Hayase, R. Karakida (2021), AISTATS, for the Fisher information of one sample; Z. Fan,
