@@ -83,7 +83,7 @@ class Report:
         lines = [
             Line("network", f"n = {self.samples}, k = {self.outputs}, p = {self.parameters}", _counts(self)),
             Line("condition number", _kappa(c), "about so many steps of gradient descent for the slowest direction"),
-            *([] if self.waiting is None else [_waits(self.waiting)]),
+            *([] if self.waiting is None else [_waits(self.waiting, self.loss)]),
             *([Line("try", s.what, s.effect) for s in self.suggestions] or [_in_order(self)]),
             *(Line("found", what, meaning) for what, meaning in (*self.culprits.lines(), *self.remarks)),
             _of_rank(self),
@@ -231,10 +231,11 @@ def _of_rank(report: Report) -> Line:
     return Line("rank", f"{c.rank} of {full}", meaning)
 
 
-def _waits(waiting: Waiting) -> Line:
+def _waits(waiting: Waiting, loss: str) -> Line:
     """Return the line on the eigenvalue that training waits for: both bounds, never one number."""
     size = f"{waiting.eigenvalue:.4g}, {waiting.effective_condition_number:.4g} times smaller than the largest"
-    return Line("waits for", size, f"{waiting.steps} of gradient descent to a tenth of the loss, at 1 / the largest")
+    of = "the loss" if loss == SquaredError.name else "the quadratic model of the loss"
+    return Line("waits for", size, f"{waiting.steps} of gradient descent to a tenth of {of}, at 1 / the largest")
 
 
 def _kappa(c: ConditionNumber) -> str:
