@@ -21,6 +21,7 @@ from gnlib.diagnosis.culprits import Culprits, culprits_of
 from gnlib.diagnosis.forecast import Forecast, forecast_of
 from gnlib.diagnosis.rates import StableRate, stable_rate_of
 from gnlib.diagnosis.report import Report, report_on
+from gnlib.diagnosis.waits import waiting_of
 from gnlib.eigen.davidson import ExtremePair
 from gnlib.eigen.largest import largest_eigenvalue
 from gnlib.eigen.result import ConditionNumber, Limits
@@ -29,6 +30,7 @@ from gnlib.jacobian.inputs import Inputs
 from gnlib.jacobian.network import Mode
 from gnlib.jacobian.passes import GramOperator
 from gnlib.jacobian.plan import Cost
+from gnlib.laws.waiting import Waiting
 from gnlib.problem import Problem
 
 
@@ -299,6 +301,43 @@ class GaussNewton:
         1.9
         """
         return stable_rate_of(self._unchanged(), self._optimizer)
+
+    def waiting(self, goal: float = 0.1, *, rate: float | None = None) -> Waiting:
+        r"""Return within what the steps of gradient descent to a goal lie, and the eigenvalue that they wait for.
+
+        The bounds hold for the linear model, whatever its spectrum and the targets. A real network may leave it and
+        arrive sooner.
+
+        Parameters
+        ----------
+        goal
+            share of the loss to reach, of what its quadratic model can remove where it is not the squared error
+        rate
+            learning rate; one over the largest eigenvalue, if it is not given
+
+        Raises
+        ------
+        ValueError
+            No targets, or no residual; a goal that is not between 0 and 1; a rate above the largest stable one; a loss
+            without curvature where it has a slope.
+
+        Examples
+        --------
+        >>> import torch
+        >>> x, y = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0], [1.0]])
+        >>> line = torch.nn.Linear(2, 1, bias=False)
+        >>> _ = torch.nn.init.zeros_(line.weight)
+        >>> print(GaussNewton(line, x, y).waiting(goal=0.01))
+        between 6.8 and 17 steps; the training waits for the eigenvalue 0.5, 4 times smaller than the largest
+        """
+        return waiting_of(self._unchanged(), goal, rate)
+
+    def effective_condition_number(self, share: float = 0.1) -> float:
+        """Return the largest eigenvalue over the one that training waits for on its way to a share of the loss.
+
+        The condition number is this for the worst targets; see :meth:`waiting`.
+        """
+        return self.waiting(share).effective_condition_number
 
     def forecast(
         self, *, rate: float | None = None, steps: int = 1000, after: int = 0, budget: float | None = None

@@ -193,17 +193,22 @@ class Problem:
     ) -> ConditionNumber:
         """Both ends from the singular values of the Jacobian, times the root of the loss."""
         rows, n = count_rows(self.networks), len(self.outputs)
-        # the GiB of the triangle, with a block on it, and of the decomposition of both
-        triangle = 3 * 8 * rows * min(rows, self.parameters) / 2**30
+        # the GiB of the triangle, with a block on it, and of the decomposition of both, beside what is kept
+        triangle = 3 * 8 * rows * min(rows, self.parameters) / 2**30 + self._kept
 
         def blocks() -> Iterator[Float[Tensor, "nr g"]]:
             own = {name: rates.get(name, 1.0) for name in self.networks[0].parameters}
             for rate in dict.fromkeys(own.values()):
                 names = [name for name in own if own[name] == rate]
                 networks = freeze_all_but(self.networks, names) if rates else self.networks
-                for block in blocks_of(networks, max((self.memory - triangle) / 3, 1e-9)):
-                    block = self.rooted(block) * (rate / n) ** 0.5
-                    yield block if kept is None else block[kept] * (len(kept) / int(kept.sum())) ** 0.5
+                weight = rate / n if kept is None else rate / n * len(kept) / int(kept.sum())
+
+                def weighted(block: Float[Tensor, "nk g"], weight: float = weight) -> Float[Tensor, "nr g"]:
+                    own = self.rooted(block).mul_(weight**0.5)
+                    return own if kept is None else own[kept]
+
+                # of a loop, the block before would be there until the next one is made
+                yield from map(weighted, blocks_of(networks, max((self.memory - triangle) / 3, 1e-9)))
 
         try:
             return singular_value_ends(blocks(), rank)
@@ -255,6 +260,13 @@ class Problem:
         """Return the name of the module that holds a parameter, as the user knows it."""
         known = parameter.removeprefix("module.") if isinstance(self.networks[0].module, Packed) else parameter
         return known.rpartition(".")[0]
+
+    @property
+    def _kept(self) -> float:
+        """GiB of the matrices that were computed so far."""
+        kept = [vars(self).get(name, ()) for name in ("layered", "loss_gram", "spectrum")]
+        matrices = [m for found in kept for m in (found if isinstance(found, tuple) else (found,))]
+        return sum({id(m): m.nbytes for m in matrices if isinstance(m, Tensor)}.values()) / 2**30
 
     @property
     def _rounding(self) -> float:

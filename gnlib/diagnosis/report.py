@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -15,14 +16,16 @@ from gnlib.diagnosis.forecast import Forecast, forecast_of
 from gnlib.diagnosis.preconditioner import NotFollowedError, check_followed, name_of
 from gnlib.diagnosis.rates import StableRate, stable_rate_of
 from gnlib.diagnosis.suggestions import Suggestion, suggestions_for
+from gnlib.diagnosis.waits import waiting_of
 from gnlib.eigen.result import ConditionNumber
 from gnlib.jacobian.network import GIB, Network
 from gnlib.jacobian.plan import LONG, seconds_per_flop
+from gnlib.laws.waiting import Waiting
 from gnlib.losses import CrossEntropy, SquaredError
 from gnlib.problem import Problem
 from gnlib.text import Line, as_html, as_page, listed
 
-STEPS, FORECAST = 100, 1000
+STEPS, FORECAST, GOAL = 100, 1000, 0.1
 EIGEN = 80  # operations of all decompositions, over the cube of the number of rows
 
 
@@ -38,6 +41,9 @@ class Report:
         its name
     squared_error, condition
         both ends of the spectrum for the squared error, and for the loss
+    waiting
+        the bounds on the steps of gradient descent to a tenth of the loss, and the eigenvalue that they wait for, if
+        there are targets
     full
         the number of eigenvalues that the matrix of the loss has, of which `condition.rank` are not zero
     rates
@@ -60,6 +66,7 @@ class Report:
     loss: str
     squared_error: ConditionNumber
     condition: ConditionNumber
+    waiting: Waiting | None
     full: int
     rates: tuple[StableRate, ...]
     layers: Shares
@@ -76,6 +83,7 @@ class Report:
         lines = [
             Line("network", f"n = {self.samples}, k = {self.outputs}, p = {self.parameters}", _counts(self)),
             Line("condition number", _kappa(c), "about so many steps of gradient descent for the slowest direction"),
+            *([] if self.waiting is None else [_waits(self.waiting, self.loss)]),
             *([Line("try", s.what, s.effect) for s in self.suggestions] or [_in_order(self)]),
             *(Line("found", what, meaning) for what, meaning in (*self.culprits.lines(), *self.remarks)),
             _of_rank(self),
@@ -127,6 +135,7 @@ def report_on(problem: Problem, optimizer: Optimizer | str | None = None) -> Rep
         loss=problem.loss.name,
         squared_error=problem.condition if problem.is_plain else problem.ends_of(torch.linalg.eigvalsh(problem.gram)),
         condition=problem.condition,
+        waiting=_waiting(problem),
         full=problem.loss_rows,
         rates=tuple(rates),
         layers=shares,
@@ -137,6 +146,15 @@ def report_on(problem: Problem, optimizer: Optimizer | str | None = None) -> Rep
         seconds=perf_counter() - begun,
         gib=_gib(problem),
     )
+
+
+def _waiting(problem: Problem) -> Waiting | None:
+    """Return what training waits for, if there are targets, a residual, and a goal that the loss can have."""
+    if not problem.has_targets:
+        return None
+    with suppress(ValueError):
+        return waiting_of(problem, GOAL)
+    return None
 
 
 def _remarks(problem: Problem) -> Iterator[tuple[str, str]]:
@@ -211,6 +229,13 @@ def _of_rank(report: Report) -> Line:
             "rank", f"numerically {c.rank} of {full}", "not determined, as eigenvalues fall to rounding gradually"
         )
     return Line("rank", f"{c.rank} of {full}", meaning)
+
+
+def _waits(waiting: Waiting, loss: str) -> Line:
+    """Return the line on the eigenvalue that training waits for: both bounds, never one number."""
+    size = f"{waiting.eigenvalue:.4g}, {waiting.effective_condition_number:.4g} times smaller than the largest"
+    of = "the loss" if loss == SquaredError.name else "the quadratic model of the loss"
+    return Line("waits for", size, f"{waiting.steps} of gradient descent to a tenth of {of}, at 1 / the largest")
 
 
 def _kappa(c: ConditionNumber) -> str:

@@ -124,7 +124,9 @@ def singular_value_ends(blocks: Iterable[Float[Tensor, "q _columns"]], rank: int
             exponent = exponent_of(size_of(block))
         block = times_power(block, -exponent)
         rows = block.mT if triangle is None else torch.cat([triangle, block.mT])
+        del block  # before the decomposition copies the rows
         triangle = torch.linalg.qr(rows, mode="r").R
+        del rows
     if triangle is None:
         raise ValueError("There is no block of the Jacobian; at least one was expected.")
     values = torch.linalg.svdvals(triangle)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from gnlib.jacobian.intercept import Interceptor
@@ -52,7 +53,9 @@ class Footprint(Interceptor):
         return sum(self._saved.values()) + self._unfolded
 
     def save(self, tensor: Tensor) -> Tensor:
-        """Count a tensor that autograd saves."""
+        """Count a tensor that autograd saves; a sparse one is a part of the module, such as the edges of a graph."""
+        if tensor.layout is not torch.strided:
+            return tensor.detach()
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in self._leaves:
             self._saved[storage.data_ptr()] = min(storage.nbytes(), tensor.nbytes)
@@ -62,7 +65,7 @@ class Footprint(Interceptor):
         """Call a function of torch, and count the unfolded input of a convolution."""
         result = function(*args, **kwargs)
         self.left |= getattr(function, "__name__", "") in LEAVING
-        if self._results and isinstance(result, Tensor):
+        if self._results and isinstance(result, Tensor) and result.layout is torch.strided:
             self._saved[len(self._saved)] = FIRST * result.nbytes  # of one sample, if they are taken one by one
         if getattr(function, "__name__", "").startswith("conv") and len(args) > 1:
             x, weight = args[:2]

@@ -87,7 +87,18 @@ class Function:
             ):
                 if self.mode is not None:
                     self.module.train(self.mode == "train")
+                self._place()
                 yield precision
+
+    def _place(self) -> None:
+        """Put what the module holds here, in double precision, in its own places: where a checkpoint looks for it."""
+        module = self.module
+        named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+        held = self.tensors({name: p.detach().requires_grad_() for name, p in self.parameters.items()})
+        by_tensor = {id(own): held[name] for name, own in named if name in held}
+        for m in module.modules():
+            for own in (m._parameters, m._buffers):
+                own.update({name: by_tensor[id(t)] for name, t in own.items() if id(t) in by_tensor})
 
 
 class Pullback(NamedTuple):

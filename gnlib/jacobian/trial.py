@@ -131,11 +131,12 @@ def try_function(function: Function, memory: float) -> Traits:
         name: p.clone(memory_format=torch.contiguous_format)
         for name, p in {**function.frozen, **function.parameters}.items()
     }
+    own = {id(p): name for name, p in function.module.named_parameters()}
     with PassedGenerators() as passed:
         with function.as_template():
             coupled = check_mode(function)
             with function.generators.seen():
-                first = call_first(function, parameters)
+                first = call_first(function, parameters, own)
             coupled |= len(first.x) > FIRST
             near = partial(move, parameters, function.parameters)
             start = near(STEPS[0], lambda: Pullback(function.evaluate(parameters, first.x), ()))
@@ -163,12 +164,13 @@ def try_function(function: Function, memory: float) -> Traits:
     )
 
 
-def call_first(function: Function, parameters: Factors) -> First:
+def call_first(function: Function, parameters: Factors, own: dict[int, str]) -> First:
     """Call a function on the first samples, or on all of them where it takes no fewer and that is meant.
 
-    The nodes of one graph are samples that a graph network takes together only.
+    The nodes of one graph are samples that a graph network takes together only. The names of the module's own
+    parameters, by `id`, tell those that are used where they are not registered.
     """
-    first, registered = function.x[:FIRST], {id(p): name for name, p in function.module.named_parameters()}
+    first = function.x[:FIRST]
     try:
         y, footprint = _call_measured(function, parameters, first, f"the first {len(first)} samples of x")
     except ValueError as error:
@@ -183,9 +185,9 @@ def call_first(function: Function, parameters: Factors) -> First:
         first = function.x
     nodes = nodes_of(y)
     for node in nodes:
-        if (leaf := id(getattr(node, "variable", None))) in registered:
+        if (leaf := id(getattr(node, "variable", None))) in own:
             raise ValueError(
-                f"The outputs depend on the parameter {registered[leaf]} in a place where it is not registered (such "
+                f"The outputs depend on the parameter {own[leaf]} in a place where it is not registered (such "
                 "as a list), so that it cannot be exchanged; use it by its name, or keep it in a ParameterList."
             )
     if not y.requires_grad:
@@ -194,7 +196,8 @@ def call_first(function: Function, parameters: Factors) -> First:
             "nor compute them under torch.no_grad()."
         )
     if not torch.isfinite(y).all():
-        raise ValueError(f"The outputs have NaN or infinite entries in the first {len(first)} samples; {REPAIR}")
+        there = "" if torch.isfinite(first).all() else ", as the inputs have"
+        raise ValueError(f"The outputs have NaN or infinite entries in the first {len(first)} samples{there}; {REPAIR}")
     return First(
         x=first,
         outputs=y.shape[1],

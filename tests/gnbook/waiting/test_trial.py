@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 from gnbook.shared.tuning import LOSSES
-from gnbook.waiting.trial import RATES, Spread, row_of, spread_of, steps_to
+from gnbook.waiting.trial import RATES, goal_of, row_of, steps_to
 from torch import nn
 
 import gnlib
+from gnlib.diagnosis.waits import spread_of
 from gnlib.losses import loss_of
+from gnlib.problem import Problem
 
 N, K, D = 6, 3, 4
 X = torch.randn(N, D, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -28,8 +30,8 @@ def linear(scale=1.0):
 
 
 def found(network, loss):
-    gram, outputs = gnlib.GaussNewton(network, X).gram(), network(X).detach()
-    return spread_of(gram, loss_of(loss, Y[loss], outputs), outputs)
+    values, shares, above = spread_of(Problem(network, X, Y[loss], loss))
+    return values.numpy(), shares.numpy(), above
 
 
 def quadratic_path(network, loss, rate, steps):
@@ -48,18 +50,18 @@ def quadratic_path(network, loss, rate, steps):
 
 @pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
 def test_the_shares_give_the_path_of_the_quadratic_model(loss):
-    network, spread = linear(), found(linear(), loss)
-    rate = 0.9 / spread.eigenvalues[-1]
+    network, (eigenvalues, shares, above) = linear(), found(linear(), loss)
+    rate = 0.9 / eigenvalues[-1]
     path = quadratic_path(network, loss, rate, 30)
-    left = [spread.shares @ (1 - rate * spread.eigenvalues) ** (2 * t) for t in range(31)]
-    assert spread.above * (np.array(left) - 1) == pytest.approx(path - path[0], abs=1e-12)
-    assert [spread.goal_of(path[0], value) for value in path] == pytest.approx(left, abs=1e-12)
+    left = [shares @ (1 - rate * eigenvalues) ** (2 * t) for t in range(31)]
+    assert above * (np.array(left) - 1) == pytest.approx(path - path[0], abs=1e-12)
+    assert [goal_of(above, path[0], value) for value in path] == pytest.approx(left, abs=1e-12)
 
 
 def test_the_squared_error_has_no_minimum_above_zero():
     start = LOSSES["mse"](linear()(X), Y["mse"]).item()
-    spread = found(linear(), "mse")
-    assert spread.above == pytest.approx(start) and spread.goal_of(start, 0.1 * start) == pytest.approx(0.1)
+    above = found(linear(), "mse")[-1]
+    assert above == pytest.approx(start) and goal_of(above, start, 0.1 * start) == pytest.approx(0.1)
 
 
 def test_the_quadratic_model_of_cross_entropy_has_the_gradient_and_curvature_of_the_loss():
@@ -72,26 +74,26 @@ def test_the_quadratic_model_of_cross_entropy_has_the_gradient_and_curvature_of_
 
     gradient = torch.autograd.grad(loss(parameters), parameters)[0]
     hessian = torch.autograd.functional.hessian(loss, parameters.detach())
-    spread = found(network, "cross_entropy")
-    positive = spread.eigenvalues[spread.eigenvalues > 0]
+    eigenvalues, shares, above = found(network, "cross_entropy")
+    positive = eigenvalues[eigenvalues > 0]
     assert torch.linalg.eigvalsh(hessian)[-len(positive) :].numpy() == pytest.approx(positive)
-    reachable = spread.above * spread.shares[spread.eigenvalues > 0].sum()
+    reachable = above * shares[eigenvalues > 0].sum()
     assert (gradient @ torch.linalg.pinv(hessian, rtol=1e-10) @ gradient).item() / 2 == pytest.approx(reachable)
 
 
 @pytest.mark.parametrize("goal", [0.5, 0.1, 1e-4])
 def test_the_steps_of_the_model_are_those_of_a_loop(goal):
     rng = np.random.default_rng(0)
-    spread = Spread(np.sort(rng.uniform(0.05, 1, 20)), rng.dirichlet(np.ones(20)), 1.0)
-    shares, steps = spread.shares, 0
+    eigenvalues, given = np.sort(rng.uniform(0.05, 1, 20)), rng.dirichlet(np.ones(20))
+    shares, steps = given, 0
     while shares.sum() > goal:
-        shares, steps = shares * (1 - spread.eigenvalues) ** 2, steps + 1
-    assert steps_to(spread, 1.0, goal) == steps > 0
+        shares, steps = shares * (1 - eigenvalues) ** 2, steps + 1
+    assert steps_to(eigenvalues, given, 1.0, goal) == steps > 0
 
 
 def test_what_lies_on_zero_is_never_reached():
-    spread = Spread(np.array([0.0, 1.0]), np.array([0.3, 0.7]), 1.0)
-    assert steps_to(spread, 1.0, 0.2) == math.inf and steps_to(spread, 0.5, 0.4) == 2
+    spread = np.array([0.0, 1.0]), np.array([0.3, 0.7])
+    assert steps_to(*spread, 1.0, 0.2) == math.inf and steps_to(*spread, 0.5, 0.4) == 2
 
 
 def row(loss, scale=1.0, goal=0.2):

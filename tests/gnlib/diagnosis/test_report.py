@@ -155,7 +155,7 @@ def test_what_wrong_arguments_are_told():
 def test_what_to_do_comes_first():
     net, x = drawn("mlp", 30)
     names = [line.name for line in gnlib.report(net, x, classes(30, 3)).lines()]
-    assert names[:3] == ["network", "condition number", "try"]
+    assert names[:4] == ["network", "condition number", "waits for", "try"]
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,28 @@ def test_memory_is_honoured(width, kernel, n, memory):
     assert float(run.stdout) < memory + 0.05
 
 
+SINGULAR = """
+import resource, torch
+from torch import nn
+from gnlib.problem import Problem
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+x = torch.randn(200, 30, dtype=torch.float64)
+x[1::2] = x[::2]  # the Gram matrix is singular: its Jacobian tells the rank
+net = lambda: nn.Sequential(nn.Linear(30, 400), nn.Tanh(), nn.Linear(400, 10)).double()
+Problem(net(), x[:10], torch.arange(10), "cross_entropy").condition  # what torch itself takes
+problem, before = Problem(net(), x, torch.arange(200) % 10, "cross_entropy", memory=0.3), peak()
+problem.spectrum, problem.condition
+print(peak() - before)
+"""
+
+
+@pytest.mark.slow
+def test_memory_of_singular_values_is_beside_that_of_the_matrices_that_are_kept():
+    command = [sys.executable, "-c", SINGULAR]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3])
+    assert float(run.stdout) < 0.3 + 0.03
+
+
 @pytest.mark.bad_input
 def test_too_little_memory_says_how_much_is_needed():
     net, x = draw(wide, vector(60), 9)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from gnlib import condition_number
+from gnlib import GaussNewton, condition_number
 from tests.gnlib.jacobian.cases import gram_matrix
 from tests.gnlib.jacobian.helpers import (
     IMAGES,
@@ -264,6 +264,26 @@ def test_buffers_of_other_kinds_are_what_they_are(name):
     use, held = net.use, torch.ones(D) if net.held.is_meta else net.held.to_dense()
     rows = jacobian(made(lambda: Buffered(held, use)), data(8))
     torch.testing.assert_close(gram_matrix(net, data(8)), rows @ rows.mT / 8)
+
+
+class GraphNetwork(nn.Module):
+    def __init__(self, edges):
+        super().__init__()
+        self.first, self.last = nn.Linear(D, 4), nn.Linear(4, K)
+        self.register_buffer("edges", edges)
+
+    def forward(self, x):
+        return self.edges @ self.last((self.edges @ self.first(x)).tanh())
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("kind", ["to_sparse", "to_sparse_csr"])
+def test_sparse_edges_behind_a_layer_are_those_of_a_dense_graph(kind):
+    edges = torch.eye(8) + torch.eye(8).roll(1, 0) / 2
+    rows = jacobian(made(lambda: GraphNetwork(edges)), data(8))
+    g = GaussNewton(made(lambda: GraphNetwork(getattr(edges, kind)())), data(8), mode="train")
+    torch.testing.assert_close(g.gram(), rows @ rows.mT / 8)
+    assert g.largest_eigenvalue().value == pytest.approx(float(torch.linalg.eigvalsh(g.gram())[-1]))
 
 
 @pytest.mark.bad_input
