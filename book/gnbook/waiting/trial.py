@@ -31,9 +31,7 @@ def goal_of(above: float, start: float, loss: float) -> float:
     return 1 - (start - loss) / above
 
 
-def steps_to(
-    eigenvalues: Float[np.ndarray, " q"], shares: Float[np.ndarray, " q"], rate: float, goal: float
-) -> float:
+def steps_to(eigenvalues: Float[np.ndarray, " q"], shares: Float[np.ndarray, " q"], rate: float, goal: float) -> float:
     """Return the steps of the linear model to a share of the loss above its minimum, inf if it never gets there.
 
     Parameters
