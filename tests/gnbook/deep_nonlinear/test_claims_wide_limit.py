@@ -184,6 +184,31 @@ def test_the_slope_enters_at_the_order_of_n_over_the_depth():
     assert "$c$ is {:.1f} for the ReLU and {:.1f} for the slope 0.3.".format(*constants) in page
 
 
+@pytest.mark.claim("Deep leaky ReLU networks", verdict="holds")
+def test_a_gain_changes_no_quotient_and_the_kernel_of_the_features_tends_to_ones():
+    x, depth, quotients = on_a_sphere(5, 4), 400, {}
+    for gain in (1.0, KAIMING):
+        for name, factors in (("whole", [1.0] * depth), ("features", [0.0] * (depth - 1) + [1.0])):
+            kernel = wide_kernel(x, leaky_relu(0.0), factors, gain=gain)
+            quotients[name, gain] = kernel / kernel.diagonal()
+    for name in ("whole", "features"):
+        assert relative(quotients[name, 1.0], quotients[name, KAIMING]) < 1e-9
+    apart = ~torch.eye(5, dtype=torch.bool)
+    assert (0.25 < quotients["whole", 1.0][apart]).all() and (quotients["whole", 1.0][apart] < 0.28).all()
+    assert (quotients["features", 1.0] > 1 - 1.2 * 9 * math.pi**2 / (2 * (depth / 2) ** 2)).all()
+
+
+@pytest.mark.claim("Deep leaky ReLU networks", verdict="holds")
+def test_one_effective_rank_is_bounded_and_the_other_grows():
+    grown = []
+    for n in (10, 300, 1200):
+        values = torch.linalg.eigvalsh(3 * torch.eye(n).double() + 1)
+        assert (values.sum() ** 2 / values.square().sum()).item() == pytest.approx(16 * n / (n + 15))
+        shares = values / values.sum()
+        grown.append((n, (-(shares * shares.log()).sum()).exp().item()))
+    assert exponent([(n, rank) for n, rank in grown[1:]]) == pytest.approx(0.75, abs=0.02)
+
+
 @pytest.mark.claim("A limit of (n + 4) / 3", verdict="fails")
 def test_two_orthogonal_samples_pass_below_n_plus_four_thirds():
     found = [kappa(wide_kernel(torch.eye(2), leaky_relu(0.0), [1.0] * depth, gain=KAIMING)) for depth in (100, 2000)]
