@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy
 import torch
+from gnbook import results
 
 import gnlib
 from tests.pages.pages import named, prose, texts
@@ -37,6 +38,14 @@ def test_wider_neighbours_of_a_bottleneck():
             assert 1.6 < three / three_wide < 2.5 and 1.6 < fifty / fifty_wide < 2.5
     *_, hundred, _, wide, _, _ = named(SECOND, "change of the kernel against the width")["linear"]
     assert f"from {hundred:.2f} to {wide:.2f}" in FURTHER
+
+
+def test_the_kernel_of_a_linear_output_falls_more_slowly_where_networks_are_widest():
+    rows = [row for row in results.kept(SECOND) if row["figure"] == 1 and row["network"] == "linear"]
+    medians = {m: np.median([row["change"] for row in rows if row["width"] == m]) for m in (1_000, 10_000, 1_000_000)}
+    steps = (1_000, 10_000), (10_000, 1_000_000)
+    early, late = (np.log(medians[m] / medians[n]) / np.log(m / n) for n, m in steps)
+    assert -0.85 < early < -0.75 < late < -0.65
 
 
 def test_the_order_of_draws_at_rates_of_their_own():

@@ -170,12 +170,14 @@ def bottleneck(
     *,
     inputs: int = 2,
     activation: Activation = torch.relu,
+    middle: Activation = identity,
     scaled: bool = False,
     seeds: Sequence[int],
 ) -> StackedNetworks:
-    r"""Draw networks with a linear bottleneck (Liu 2020, Eqs. 31 and 48).
+    r"""Draw networks with a bottleneck, linear unless it is said otherwise (Liu 2020, Eqs. 31 and 48).
 
-    .. math:: f = \tfrac1{\sqrt m} W_4\, \sigma\Bigl(c\, W_3 \tfrac1{\sqrt m} W_2\, \sigma(W_1 x)\Bigr)
+    .. math::
+        f = \tfrac1{\sqrt m} W_4\, \sigma\Bigl(c\, W_3\, \tau\bigl(\tfrac1{\sqrt m} W_2\, \sigma(W_1 x)\bigr)\Bigr)
 
     All weights are standard normal.
 
@@ -186,7 +188,9 @@ def bottleneck(
     outputs, inputs
         numbers k and d
     activation
-        of the two wide layers
+        of the two wide layers, :math:`\sigma`
+    middle
+        of the bottleneck, :math:`\tau`
     scaled
         whether c is :math:`1/\sqrt{m_b}`, as in the networks of Liu 2020, section 3; otherwise c = 1, as in Eq. 48
     seeds
@@ -194,7 +198,7 @@ def bottleneck(
     """
     weights = _normal([inputs, width, narrow, width, outputs], seeds)
     factor = narrow**-0.5 if scaled else 1.0
-    return StackedNetworks(weights, [1.0, width**-0.5, factor, width**-0.5], [activation, identity, activation])
+    return StackedNetworks(weights, [1.0, width**-0.5, factor, width**-0.5], [activation, middle, activation])
 
 
 def _normal(widths: Sequence[int], seeds: Sequence[int]) -> list[Tensor]:

@@ -1,0 +1,120 @@
+"""The order in which the kernel of a wide layer changes: a drift for kinks, none for smooth activations."""
+
+import math
+
+import numpy as np
+import pytest
+from gnbook.transition_to_linearity.drift import gained_units, kernel_drift
+from scipy.special import ndtri
+from scipy.stats import qmc
+
+ACTIVATIONS = {
+    "ReLU": (lambda z: np.maximum(z, 0), lambda z: (z > 0) * 1.0),
+    "tanh": (np.tanh, lambda z: 1 / np.cosh(z) ** 2),
+}
+
+
+def trained(m, x, gap, seed, kind="ReLU", rate=0.5, tolerance=1e-7):
+    """Both layers before and after descent until every output has moved by its gap, and the path of the outputs."""
+    sigma, slope = ACTIVATIONS[kind]
+    rng = np.random.default_rng(seed)
+    a, w = rng.standard_normal(m), rng.standard_normal((m, x.shape[1]))
+    start, rate = (a, w), rate / (x**2).sum(1).max() / len(x)
+    path = [sigma(w @ x.T).T @ a / m**0.5]
+    y = path[0] + gap
+    while np.abs(path[-1] - y).max() > tolerance:
+        z, r = w @ x.T, rate * (path[-1] - y) / m**0.5
+        a, w = a - sigma(z) @ r, w - (slope(z) * a[:, None] * r) @ x
+        path.append(sigma(w @ x.T).T @ a / m**0.5)
+    return start, (a, w), np.array(path)
+
+
+def kernel(weights, x, kind="ReLU"):
+    (a, w), (sigma, slope) = weights, ACTIVATIONS[kind]
+    h, b = sigma(w @ x.T), slope(w @ x.T) * a[:, None]
+    return (h.T @ h + (x @ x.T) * (b.T @ b)) / len(a)
+
+
+@pytest.mark.claim("The drift of one sample", verdict="holds")
+@pytest.mark.parametrize("gap", [1.5, -0.7])
+def test_what_the_kernel_loses_is_that_of_the_units_that_are_switched_off(gap):
+    """The identity of the proof, on a short way of small steps."""
+    m, x = 40_000, np.array([[0.6, 0.9]])
+    start, end, path = trained(m, x, np.array([gap]), 0, rate=0.02, tolerance=0.01 * abs(gap))
+    size, f = (x**2).sum(), path[:, 0]
+    dead = (start[1] @ x[0] > 0) & (end[1] @ x[0] <= 0)
+    assert dead.sum() > 10 and not ((start[1] @ x[0] <= 0) & (end[1] @ x[0] > 0)).any()
+    change = (kernel(end, x) - kernel(start, x))[0, 0]
+    moved = 2 * size * (f[-1] ** 2 - f[0] ** 2) / (m * kernel(start, x)[0, 0])
+    lost = size * (end[0][dead] ** 2).sum() / m
+    assert change + lost == pytest.approx(moved, abs=0.05 * abs(change))
+
+
+@pytest.mark.claim("The drift of one sample", verdict="holds")
+@pytest.mark.parametrize("gap, size", [(1.0, 1.0), (-2.0, 1.0), (1.0, 2.0)])
+def test_one_sample_loses_its_gap_over_pi(gap, size):
+    m, runs, x = 20_000, 60, np.array([[size, 0.0]])
+    found = []
+    for seed in range(runs):
+        start, end, _ = trained(m, x, np.array([gap]), seed)
+        k = kernel(start, x)[0, 0]
+        found.append((kernel(end, x)[0, 0] - k) / k)
+    found, law = np.array(found) * m**0.5, -abs(gap) / (math.pi * size)
+    scatter = (4 * abs(gap) / (math.pi * size)) ** 0.5 * m**-0.25
+    assert found.mean() == pytest.approx(law, abs=3 * scatter / runs**0.5 + 0.04 * abs(law))
+    assert found.std() == pytest.approx(scatter, rel=0.3)
+
+
+@pytest.mark.claim("The drift of one sample", verdict="holds")
+@pytest.mark.parametrize("gap", [1.0, -1.0, 2.0])
+def test_the_constant_is_that_of_the_law_to_two_percent(gap):
+    """Without the scatter of a draw: a million evenly spread units stand for the weights of a layer of width m."""
+    a, z = ndtri(qmc.Sobol(2, seed=0).random_base2(20).T)
+    m, k = 40_000, np.mean(np.maximum(z, 0) ** 2 + (z > 0) * a**2)
+    y = m**0.5 * np.mean(a * np.maximum(z, 0)) + gap
+    while abs(r := m**0.5 * np.mean(a * np.maximum(z, 0)) - y) > 1e-6:
+        step = 0.5 * r / m**0.5
+        a, z = a - step * np.maximum(z, 0), z - step * a * (z > 0)
+    change = np.mean(np.maximum(z, 0) ** 2 + (z > 0) * a**2) / k - 1
+    smooth = 2 * gap**2 / m**0.5  # what the units gain that stay, of the next order
+    assert m**0.5 * change - smooth == pytest.approx(-abs(gap) / math.pi, rel=0.02)
+
+
+@pytest.mark.claim("The drift of one sample", verdict="holds")
+def test_a_smooth_activation_has_no_drift():
+    x, gap = np.array([[1.0]]), np.array([1.0])
+    changes = {}
+    for m in (500, 8000):
+        pairs = [trained(m, x, gap, seed, "tanh")[:2] for seed in range(60)]
+        changes[m] = np.array([kernel(end, x, "tanh") - kernel(start, x, "tanh") for start, end in pairs])
+    sizes = [m * np.abs(of).mean() for m, of in changes.items()]
+    assert 0.6 < sizes[0] / sizes[1] < 1.6  # of order 1 / m
+    assert 8000**0.5 * abs(changes[8000].mean()) < 0.1 / math.pi
+
+
+@pytest.mark.claim("The drift of several samples", verdict="holds")
+def test_where_no_push_turns_what_is_gained_is_an_integral():
+    times = np.linspace(0, 3, 400)
+    below = np.exp(-times)[:, None] * np.array([0.0, 1.0, -1.0, 2.0, 0.5])
+    own = np.exp(-times)[:, None] * np.array([1.0, 1.0, 3.0, -1.0, -2.0])
+    law = np.trapezoid(np.abs(below) - np.abs(below + own), times, axis=0)
+    assert gained_units(below, below + own, times) == pytest.approx(law, abs=0.06)
+
+
+@pytest.mark.claim("The drift of several samples", verdict="holds")
+def test_one_sample_is_a_special_case():
+    for size in (0.5, 1.0, 3.0):
+        law = -size * 1.3 / math.pi
+        assert kernel_drift(np.array([[0.0, size]]), np.array([-1.3]))[0, 0] == pytest.approx(law, rel=0.03)
+
+
+@pytest.mark.claim("The drift of several samples", verdict="holds")
+def test_three_samples_drift_as_foretold():
+    rng = np.random.default_rng(5)
+    x, gap = rng.standard_normal((3, 4)), np.array([1.2, -0.8, 0.9])
+    x /= np.linalg.norm(x, axis=1)[:, None]
+    law, m, runs = kernel_drift(x, gap), 20_000, 60
+    pairs = [trained(m, x, gap, seed, rate=1.0, tolerance=1e-3)[:2] for seed in range(runs)]
+    found = m**0.5 * np.array([kernel(end, x) - kernel(start, x) for start, end in pairs])
+    assert np.abs(found.mean(0) - law).max() < 0.055 < np.abs(law).max() / 3
+    assert np.abs(found.std(0)).max() / runs**0.5 < 0.02
