@@ -53,6 +53,25 @@ def test_perceptrons_by_width():
     assert all((a / p < 1.01) == (m <= 512) for m, p, a in zip(widths, plain, affine, strict=True))
 
 
+def test_factors_of_linear_models():
+    """What one change saves with torch's default, by the linear model and in the network at two rates."""
+
+    def factor(counts, change):
+        fewer = counts[RAW] / counts[change]
+        times, way = (fewer, "fewer") if fewer > 1 else (1 / fewer, "more")
+        return f"{times:.{0 if times > 9.5 else 1}f} times {way}"
+
+    counts = named(FIRST, "torch's default: steps to the goal", 2)
+    linear = {how: model for how, (_, model) in counts.items()}
+    ways = [linear, *({how: steps for how, (_, steps) in trainings(rate).items()} for rate in ("first", "best"))]
+    changes = {"standardised images": STANDARDISED, "BN": WHOLE, "units divided by their deviation": DIVIDED}
+    for words, change in changes.items():
+        assert f"| {words} | {' | '.join(factor(way, change) for way in ways)} |" in TEXT
+        assert linear[RAW] / linear[change] > 3  # "all three changes are worth making"
+    short = (linear[RAW] / linear[WHOLE]) / (ways[1][RAW] / ways[1][WHOLE])
+    assert f"gains {short:.0f} times less" in TEXT
+
+
 def test_range_of_the_improvement_in_the_kept_table():
     kept = {(row["network"], row["width"], row["seed"]): row["kappa"] for row in results.kept(FIRST)}
     ratios = {key[1:]: value / kept["with BN", *key[1:]] for key, value in kept.items() if key[0] == "without BN"}

@@ -207,6 +207,27 @@ def test_what_searches_cost():
     assert all(speed("descent", name, charged=True) < 0.4 for name in SEARCHED)
 
 
+def test_all_initialisations_on_all_networks():
+    """The loss says how large weights should be, but for ResNets with cross-entropy and Adam."""
+    found = {way: named("design", f"{way}: speed over", 2) for way in ("Adam", "gradient descent")}
+    speeds = {
+        (way, *key): [None if cell is None else float(str(cell).lstrip("≤≥ ")) for cell in row]
+        for way, rows in found.items()
+        for key, row in rows.items()
+    }
+    assert len(speeds) == 16
+    for (way, loss, networks), (kaiming, orthogonal, half, *_, lsuv, zero) in speeds.items():
+        assert (lsuv is None) == (zero is None) == (networks in ("ResNets", "transformers"))
+        if loss == "squared error":
+            assert max(kaiming, orthogonal, lsuv or 0) < 1 and half < 1.05
+            assert zero is None or (zero > 1) == (way == "Adam")
+        elif (way, networks) != ("Adam", "ResNets"):
+            assert orthogonal > 1.2 and orthogonal > half
+    _, orthogonal, half, *others = speeds["Adam", "cross-entropy", "ResNets"]
+    assert says(TEXT, "have {:.2f} times ... ones {:.2f} times", half, orthogonal) and max(others[:2]) < 1 < half
+    assert 1.1 < speeds["Adam", "cross-entropy", "transformers"][1] < 1.4 and half < 1.2  # "1.1 to 1.4", "1 to 1.2"
+
+
 def test_descent_divided_by_features():
     found = named("design-further", "steps to the goal, by the forecast and in training; its rate", 3)
     assert len(found) == 12

@@ -245,6 +245,9 @@ def test_larger_rates_make_up_for_pruned_weights_and_help_the_whole_network_too(
     ends = {(row["factor"], row["fraction"]): row["loss"] for row in rows}
     shown = named("pruning", "fully connected network, training loss after 200 epochs")
     assert [*shown] == [0.01, 0.04, 0.19, 0.76] and shown[0.76] == [None, None]
+    late = next(line.split() for line in table("pruning", "training loss, mean over") if line.startswith("FcNN"))
+    for whole, pruned in (shown[0.01], map(float, late[1:3])):
+        assert says(TEXT, "both say {:.3f} for ... and {:.1f} for", whole, pruned)
     for factor in (1, 4, 19):
         assert shown[factor / 100] == pytest.approx([ends[factor, 0.0], ends[factor, 0.8]], abs=1e-5)
         assert ends[factor, 0.0] < ends[factor, 0.8]

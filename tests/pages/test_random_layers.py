@@ -30,6 +30,8 @@ def lines_of(caption, page="random-layers-further"):
 def test_the_most_squeezed_direction(text):
     ratio, *_ = lines_of("κ without a skip over the width")["100"]
     assert f"some {100 * ratio:.0f} times" in text
+    without = {words[2] for words in words_of("random-layers", "κ without a skip and with one")}
+    assert says(text, f"The {min(without)} without ... have some {100 * ratio:.0f}.") and len(without) == 1
     (mean,) = (float(words[1]) for words in words_of("random-layers-further", "means of κ(W + I)") if words[0] == "100")
     assert f"some {100 * ratio:.0f} to {mean:.1f}." in text
     assert f"some {100 * ratio:.0f} to {mean:.1f}," in text

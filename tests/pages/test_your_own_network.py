@@ -190,6 +190,10 @@ def test_the_check_of_thirty_steps_tried():
     wrong = sum(line[-1] for line in shown)
     alarms = [row["off"] for row in rows if row["off"] and row["early"] > 2]
     assert max(alarms) < 0.53 and f"All {len(alarms)} alarms," in TEXT
+    said = f"of {len(rows)} trainings]... raised {len(alarms)} alarms, and all {len(alarms)} ended below"
+    assert says(prose("notebooks/ten-minutes"), said)
+    assert f"all {len(alarms)} alarms were" in prose("notebooks/training")
+    assert f"on {len(rows)} trainings" in prose("notebooks/training")
     below = sum(off < 0.1 for off in alarms)
     said = f"the {len(alarms)}, {below} ended"
     assert said in TEXT and len(alarms) - below == wrong
