@@ -27,9 +27,9 @@ FRONT = re.compile(r"\A---\n.*?\n---\n", re.S)
 CELL = re.compile(r"^```\{code-cell\}.*?^```$", re.M | re.S)
 CAPTION = re.compile(r"^    caption: >\n(.*?)^  image:", re.M | re.S)
 # What is no result: formulas on lines of their own, code, addresses, the numbers of an exercise, of what a paper has
-# numbered and of its year, names of data sets, and, in a formula, numbers of one digit.
+# numbered and of its year, names of data sets and of precisions, and, in a formula, numbers of one digit.
 NAMES = re.compile(
-    r"\$\$.*?\$\$|`[^`]+`|\]\([^)]*\)|^\d\. |\(\d{4}\)|CIFAR-10"
+    r"\$\$.*?\$\$|`[^`]+`|\]\([^)]*\)|^\d\. |\(\d{4}\)|CIFAR-10|\bfloat(?:32|64)\b"
     r"|\b(?:Lemmas?|[Ff]igures?|Eq\.) \d+\w?(?:(?:, | and )\d+)*",
     re.M | re.S,
 )

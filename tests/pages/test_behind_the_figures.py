@@ -39,8 +39,8 @@ def figure_19(images, depth, name="one-hidden-layer-published"):
     return np.mean(kappas(name, figure=19, images=images, width=3100, depth=depth))
 
 
-def relu(width, epoch, column):
-    (value,) = kappas("counting-zeros", column, figure=18, width=width, epoch=epoch)
+def relu(width, epoch, column, seed=0):
+    (value,) = kappas("counting-zeros", column, figure=18, width=width, epoch=epoch, seed=seed)
     return value
 
 
@@ -318,6 +318,10 @@ SAID = {
             *(relu(width, 0, "kappa_float64") for width in (30, 50, 100)),
             *(relu(width, 100, "kappa_float64") for width in (100, 30, 50)),
         ],
+    ),
+    "18, second networks": lambda: (
+        "{:.1e} and {:.1e} before training, {:.1e} and {:.1e} after it.",
+        [relu(width, epoch, "kappa_float64", seed=2) for epoch in (0, 100) for width in (50, 100)],
     ),
     "13": lambda: ("is {:.2f} there and {:.2f} with", [late_loss("every tensor", 0.6), late_loss("none", 0.0)]),
     "17, published": lambda: ("is {:.1e}, {:.1e}, {:.1e}, {:.1e} and {:.1e} from", np.exp(SUMS) / 6),

@@ -30,9 +30,16 @@ def test_figure_9_is_explained_on_all_pages():
     assert "\n| 9 | **explained** |" in page
     assert "**Figure 9 is explained**" in prose("notebooks/counting-zeros")
     assert "**It is explained**: the contrast" in prose("notebooks/counting-zeros-further")
-    rows = [row for row in results.kept("counting-zeros") if row["figure"] == 18]
-    assert len(rows) == len({(row["width"], row["epoch"]) for row in rows})
-    assert "its cap. One network of each width." in prose("book/scorecard")
+
+
+def test_the_networks_of_figure_18():
+    card, rows = prose("book/scorecard"), [row for row in results.kept("counting-zeros") if row["figure"] == 18]
+    kappa = {(row["width"], row["seed"], row["epoch"]): row["kappa_float64"] for row in rows}
+    assert Counter(m for m, _, epoch in kappa if epoch == 0) == {15: 1, 20: 1, 30: 1, 50: 2, 100: 2}
+    assert "its cap. Two networks of 50 units and of 100, one of each other width." in card
+    growth = sorted(kappa[100, seed, 100] / kappa[100, seed, 0] for seed in (0, 2))
+    assert says(card, "grows {:.0f}-fold in one network and {:.0f}-fold in another;", *growth)
+    assert all(after > 0.75 * 2**52 / 1e4 for (m, _, epoch), after in kappa.items() if (m, epoch) == (50, 100))
 
 
 def test_figure_9_depends_on_the_rule_before_training():

@@ -102,7 +102,8 @@ def test_the_networks_in_use():
 
 
 def test_relu_networks_lose_directions():
-    rows = {(row["width"], row["epoch"]): row for row in kept("counting-zeros") if row["figure"] == 18}
+    all_rows = [row for row in kept("counting-zeros") if row["figure"] == 18]
+    rows = {(row["width"], row["epoch"]): row for row in all_rows if row["seed"] == 0}
     rank, kappa = ({key: row[f"{what}_float64"] for key, row in rows.items()} for what in ("rank", "kappa"))
     (start, _), (end, count) = named("training", "50 units: mean over the images").values()
     assert count == rank[50, 100]
@@ -113,3 +114,8 @@ def test_relu_networks_lose_directions():
     lost = [rank[m, 0] - rank[m, 100] for m in (15, 20, 30, 50, 100)]
     assert min(lost[:-1]) > 0 == lost[-1] and kappa[100, 100] == pytest.approx(100 * kappa[100, 0], rel=0.15)
     assert all(rank[width, 0] < 10_000 and kappa[width, 100] < kappa[width, 0] for width in (15, 20))
+    of_all = {(row["width"], row["seed"], row["epoch"]): row for row in all_rows}
+    second = [of_all[100, 2, epoch]["kappa_float64"] for epoch in (0, 100)]
+    assert f"{second[1] / second[0]:.0f}-fold in [a second network]" in TEXT
+    shares = [of_all[50, seed, 100]["rank_float64"] / of_all[50, seed, 0]["rank_float64"] for seed in (0, 2)]
+    assert shares == pytest.approx([2 / 3, 3 / 4], rel=0.04)

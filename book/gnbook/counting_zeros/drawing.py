@@ -81,19 +81,24 @@ def draw_cliff(axis: plt.Axes, spectra: Mapping[str, Float[Tensor, " q"]], rules
 def draw_widths(axis: plt.Axes, rows: Rows, size: int) -> None:
     """Draw condition numbers against the width by the rule of each precision, of matrices of a size."""
     for epoch, color in zip(sorted({row["epoch"] for row in rows}), figures.COLORS, strict=False):
-        here = sorted((row for row in rows if row["epoch"] == epoch), key=lambda row: row["width"])
-        units, double, single = (
-            np.array([row[what] for row in here]) for what in ("width", "kappa_float64", "kappa_float32")
-        )
-        singular = [row["rank_float64"] < size for row in here]
-        axis.plot(units, double, "o-", color=color, label=when(epoch))
-        axis.plot(units[singular], double[singular], "o", color=color, markerfacecolor="white")
-        axis.plot(units, single, "ks:", label=None if epoch else "float32 rule, at all epochs")
+        here = [row for row in rows if row["epoch"] == epoch]
+        draw_networks(axis, here, "kappa_float64", when(epoch), color)
+        singular = [(row["width"], row["kappa_float64"]) for row in here if row["rank_float64"] < size]
+        axis.plot(*np.reshape(singular, (-1, 2)).T, "o", color=color, markerfacecolor="white")
+        draw_networks(axis, here, "kappa_float32", None if epoch else "float32 rule, at all epochs", "black", "s:")
     axis.plot([], [], "o", color="0.4", markerfacecolor="white", label="singular: the rule decides")
     axis.set(xlabel="ReLUs in the hidden layer", ylabel="condition number", xscale="log", yscale="log")
     axis.minorticks_off()
+    units = sorted({row["width"] for row in rows})
     axis.set_xticks(units, units)
     axis.figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+
+
+def draw_networks(axis: plt.Axes, rows: Rows, column: str, label: str | None, color: str, style: str = "o-") -> None:
+    """Draw a column against the width: a mark for each network, and a line through the medians over networks."""
+    units, values = figures.by_mark(rows, "width", column)
+    axis.plot(units, [np.median(networks) for networks in values], style[1:], color=color, label=label)
+    axis.plot([row["width"] for row in rows], [row[column] for row in rows], style[0], color=color)
 
 
 def rule_table(rules: Rows, size: int) -> Table:
@@ -127,6 +132,30 @@ def width_table(rows: Rows, size: int) -> Table:
             lines.append([m, path[last]["loss"], rule, *found])
     caps = ", ".join(f"{1 / (size * eps):.1e} ({rule})" for rule, eps in EPSILON.items())
     return Table(columns, lines, f"{size} eigenvalues; a threshold of {size} eps caps κ at {caps}")
+
+
+def spread_table(rows: Rows) -> Table:
+    """Return the least and the largest of the networks of each width, by the rule of double precision."""
+    first, last = (epoch(row["epoch"] for row in rows) for epoch in (min, max))
+    columns = {f"loss, epoch {last}": ("loss", last, ".4f")}
+    for epoch in (first, last):
+        columns |= {f"κ, epoch {epoch}": ("kappa_float64", epoch, ".1e")}
+        columns |= {f"rank, epoch {epoch}": ("rank_float64", epoch, "d")}
+    lines = []
+    for m in sorted({row["width"] for row in rows}):
+        path = [row for row in rows if row["width"] == m]
+        cells = [
+            _ends([row[column] for row in path if row["epoch"] == epoch], form)
+            for column, epoch, form in columns.values()
+        ]
+        lines.append([m, len({row["seed"] for row in path}), *cells])
+    heads = {"m": "d", "networks": "d"} | dict.fromkeys(columns, "")
+    return Table(heads, lines, "float64 rule, the least and the largest of the networks of each width")
+
+
+def _ends(values: Sequence[float], form: str) -> str:
+    least, largest = format(min(values), form), format(max(values), form)
+    return least if least == largest else f"{least} to {largest}"
 
 
 def _inverse(values: Real[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
