@@ -1,0 +1,169 @@
+"""What a transformer is like at its start, one factor at a time round a base, and the steps that its training takes."""
+
+import math
+import statistics
+from dataclasses import asdict
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+import gnlib
+from gnbook.attention.models import BRANCHES, Attention, Shape, Transformer, build, samples
+from gnbook.results import Cell
+from gnbook.shared.training import train
+from gnbook.shared.tuning import constant_loss
+
+GOAL = 0.3
+"""Loss to reach, over the one of the best constant."""
+RATE = 0.5
+"""Learning rate of the trainings, over one by the largest eigenvalue."""
+MOST = 600
+"""Steps after which a training ends."""
+DEEPEST = 2
+"""Blocks up to which a network is trained."""
+
+Changes = dict[str, int | float | str | bool]
+
+FACTORS: dict[str, list[Changes]] = {
+    "base": [{}],
+    "width": [{"width": width} for width in (16, 64, 128)],
+    "depth": [{"depth": depth, "branch": b} for b in BRANCHES for depth in (1, 2, 4, 8, 16)],
+    "depth, wide": [{"depth": depth, "width": 64} for depth in (1, 4, 8, 16)],
+    "norm": [{"norm": norm, "depth": depth} for norm in ("after", "none") for depth in (1, 2, 4, 8)],
+    "heads": [{"heads": heads} for heads in (1, 2, 8, 16)],
+    "embedding": [{"embedding": scale} for scale in (0.02, 0.05, 0.5, 1.0)],
+    "gain": [{"gain": gain} for gain in (0.02 * 32**0.5, 0.25, 3**-0.5, 1.5, 2.0)],
+    "scores": [{"scores": scale} for scale in (0.0, 0.25, 0.5, 2.0, 4.0)],
+    "weights": [{"weights": weights} for weights in ("orthogonal", "uneven", "same")],
+    "shift": [{"shift": shift} for shift in (0.5, 1.0, 10.0)],
+    "tied": [{"tied": True}, {"tied": True, "embedding": 0.02}],
+}
+"""Changes of the base; a tied head is for text alone."""
+
+
+def cases(factor: str, data: str) -> list[Changes]:
+    """Return the changes of a factor that the data allow.
+
+    Examples
+    --------
+    >>> cases("heads", "images"), len(cases("tied", "text")), cases("tied", "images")
+    ([{'heads': 1}, {'heads': 2}, {'heads': 8}, {'heads': 16}], 2, [])
+    """
+    return [changes for changes in FACTORS[factor] if data == "text" or "tied" not in changes]
+
+
+def measure(
+    data: str, seed: int, n: int, changes: Changes, *, trained: bool, device: torch.device | str = "cpu"
+) -> dict[str, Cell]:
+    r"""Return what a transformer is like.
+
+    `kappa` is of the Gauss-Newton matrix; `lower`, `upper` and `effective` are of the law of waiting, for `GOAL` times
+    the loss of the best constant, at the rate of the training, a half by the largest eigenvalue. `steps` are those of
+    the training, infinite if it does not arrive within `MOST`, missing if it is not `trained`.
+
+    `queries` is the part of the trace of the kernel that all queries and keys have, `values` that of values and
+    outputs. `last_ratio` is the one over the other in the last block, and `law_ratio` what it is in the mean over
+    weights where attention is uniform and the head follows. `spread` is the mean over rows of the largest score less
+    the smallest, `apart` the mean distance of weights of attention from uniform ones, in the sum of absolute values;
+    both over all blocks. `weights_kappa` is the median condition number of the matrices of queries, keys and values,
+    with what is added to them.
+    """
+    x, y = (part.to(device) for part in samples(data, n))
+    network = build(data, seed, **changes).to(device)
+    shape = Shape(**changes)
+    problem = gnlib.GaussNewton(network, x, y, "mse")
+    start, goal = problem_loss(network, x, y), GOAL * constant_loss(y, "mse")
+    largest = float(problem.eigenvalues().max())
+    waits = problem.waiting(goal / start, rate=RATE / largest)
+    traces = {part.layer: part.trace for part in problem.by_layer().layers}
+    row: dict[str, Cell] = {"data": data, "seed": seed, "n": n, **asdict(shape)}
+    row["embedding"] = shape.width**-0.5 if shape.embedding is None else shape.embedding
+    queries, values = (sum(part_of(traces, names)) for names in (("query", "key"), ("value", "out")))
+    last = [name for name, layer in network.named_modules() if isinstance(layer, Attention)][-1]
+    row |= {
+        "kappa": float(problem.condition_number().value),
+        "largest": largest,
+        "initial_loss": start,
+        "lower": waits.lower,
+        "upper": waits.upper,
+        "effective": waits.effective_condition_number,
+        "queries": queries,
+        "values": values,
+        "last_ratio": ratio_of({name: trace for name, trace in traces.items() if name.startswith(last)}),
+        "law_ratio": law_ratio(network, x, shape),
+        "weights_kappa": weights_kappa(network),
+        **nearness(network, x),
+    }
+    if trained and shape.depth <= DEEPEST:
+        run = train(network, x.float(), y.float(), rate=RATE / largest, most=MOST, until=goal)
+        row["steps"] = run.steps
+    return row
+
+
+def problem_loss(network: Transformer, x: Float[Tensor, "n t inputs"], y: Float[Tensor, "n k"]) -> float:
+    """Return half the mean squared error."""
+    with torch.no_grad():
+        return (network(x) - y).square().sum().item() / (2 * len(x))
+
+
+def part_of(traces: dict[str, float], kinds: tuple[str, ...]) -> list[float]:
+    """Return the traces of layers whose names end like this."""
+    return [trace for name, trace in traces.items() if name.endswith(kinds)]
+
+
+def ratio_of(traces: dict[str, float]) -> float:
+    """Return the traces of queries and keys over those of values and outputs."""
+    return sum(part_of(traces, ("query", "key"))) / sum(part_of(traces, ("value", "out")))
+
+
+def tokens_of(network: Transformer, x: Float[Tensor, "n t inputs"]) -> list[Float[Tensor, "n t width"]]:
+    """Return what enters each attention."""
+    found: list[Tensor] = []
+    layers = [layer for layer in network.modules() if isinstance(layer, Attention)]
+    hooks = [layer.register_forward_pre_hook(lambda _, tokens: found.append(tokens[0].detach())) for layer in layers]
+    with torch.no_grad():
+        network(x)
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+def law_ratio(network: Transformer, x: Float[Tensor, "n t inputs"], shape: Shape) -> float:
+    r"""Return the expected trace of queries and keys over that of values and outputs in the last block.
+
+    With uniform attention and a linear head after it, on tokens of mean z and covariance C, it is
+    :math:`s^2 \sigma^4 \sum |v|^2 \operatorname{tr} C^2 / (d^2 \sum |z|^2)` over the samples, with the gain
+    :math:`\sigma`, s times as large for queries and keys; v is z for the mean token, else the last token.
+    """
+    tokens = tokens_of(network, x)[-1]
+    mean = tokens.mean(1)
+    centred = tokens - mean[:, None]
+    squares = (centred @ centred.mT / tokens.shape[1]).square().sum((1, 2))
+    reads = tokens[:, -1] if network.causal else mean
+    ratio = (reads.square().sum(-1) * squares).sum() / (mean.square().sum() * shape.width**2)
+    return (shape.scores**2 * shape.gain**4 * ratio).item()
+
+
+def nearness(network: Transformer, x: Float[Tensor, "n t inputs"]) -> dict[str, float]:
+    """Return the mean spread of scores of a row, and the mean distance of its weights from uniform ones."""
+    spreads, distances = [], []
+    layers = [layer for layer in network.modules() if isinstance(layer, Attention)]
+    for layer, tokens in zip(layers, tokens_of(network, x), strict=True):
+        with torch.no_grad():
+            weights = layer.weights(tokens)
+        seen = weights > 0
+        logs = torch.where(seen, weights.log(), torch.nan)
+        spreads.append((logs.nan_to_num(-math.inf).amax(-1) - logs.nan_to_num(math.inf).amin(-1)).mean())
+        distances.append((weights - seen / seen.sum(-1, keepdim=True)).abs().sum(-1).mean())
+    return {"spread": torch.stack(spreads).mean().item(), "apart": torch.stack(distances).mean().item()}
+
+
+def weights_kappa(network: Transformer) -> float | None:
+    """Return the median condition number of the matrices of queries, keys and values, None where some are zero."""
+    found: list[float] = []
+    for layer in network.modules():
+        if isinstance(layer, Attention):
+            each = torch.stack([part.weight.detach() for part in (layer.query, layer.key, layer.value)]).cpu()
+            found += torch.linalg.cond(each + layer.shift * torch.eye(each.shape[-1], dtype=each.dtype)).tolist()
+    return None if any(map(math.isnan, found)) else statistics.median(found)
