@@ -7,7 +7,7 @@ Examples
 --------
 >>> network, (x, y) = build("text", seed=0, width=16), samples("text", 5)
 >>> network(x).shape, x.shape, y.shape, sum(p.numel() for p in network.parameters())
-(torch.Size([5, 27]), torch.Size([5, 16, 27]), torch.Size([5, 27]), 5216)
+(torch.Size([5, 12]), torch.Size([5, 16, 12]), torch.Size([5, 12]), 4736)
 """
 
 import math

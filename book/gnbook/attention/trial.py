@@ -27,13 +27,13 @@ Changes = dict[str, int | float | str | bool]
 
 FACTORS: dict[str, list[Changes]] = {
     "base": [{}],
-    "width": [{"width": width} for width in (16, 64, 128)],
+    "width": [{"width": width} for width in (16, 64)],
     "depth": [{"depth": depth, "branch": b} for b in BRANCHES for depth in (1, 2, 4, 8, 16)],
-    "depth, wide": [{"depth": depth, "width": 64} for depth in (1, 4, 8, 16)],
+    "depth, wide": [{"depth": depth, "width": 64} for depth in (1, 4, 8)],
     "norm": [{"norm": norm, "depth": depth} for norm in ("after", "none") for depth in (1, 2, 4, 8)],
     "heads": [{"heads": heads} for heads in (1, 2, 8, 16)],
-    "embedding": [{"embedding": scale} for scale in (0.02, 0.05, 0.5, 1.0)],
-    "gain": [{"gain": gain} for gain in (0.02 * 32**0.5, 0.25, 3**-0.5, 1.5, 2.0)],
+    "embedding": [{"embedding": scale} for scale in (0.02, 1.0)],
+    "gain": [{"gain": gain} for gain in (0.02 * 32**0.5, 3**-0.5, 2.0)],
     "scores": [{"scores": scale} for scale in (0.0, 0.25, 0.5, 2.0, 4.0)],
     "weights": [{"weights": weights} for weights in ("orthogonal", "uneven", "same")],
     "shift": [{"shift": shift} for shift in (0.5, 1.0, 10.0)],
@@ -63,7 +63,7 @@ def measure(
     the training, infinite if it does not arrive within `MOST`, missing if it is not `trained`.
 
     `queries` is the part of the trace of the kernel that all queries and keys have, `values` that of values and
-    outputs. `last_ratio` is the one over the other in the last block, and `law_ratio` what it is in the mean over
+    outputs, and `queries_smallest` the part of the smallest eigenvalue. `last_ratio` is the one over the other in the last block, and `law_ratio` what it is in the mean over
     weights where attention is uniform and the head follows. `spread` is the mean over rows of the largest score less
     the smallest, `apart` the mean distance of weights of attention from uniform ones, in the sum of absolute values;
     both over all blocks. `weights_kappa` is the median condition number of the matrices of queries, keys and values,
@@ -76,7 +76,8 @@ def measure(
     start, goal = problem_loss(network, x, y), GOAL * constant_loss(y, "mse")
     largest = float(problem.eigenvalues().max())
     waits = problem.waiting(goal / start, rate=RATE / largest)
-    traces = {part.layer: part.trace for part in problem.by_layer().layers}
+    shares = problem.by_layer().layers
+    traces = {part.layer: part.trace for part in shares}
     row: dict[str, Cell] = {"data": data, "seed": seed, "n": n, **asdict(shape)}
     row["embedding"] = shape.width**-0.5 if shape.embedding is None else shape.embedding
     queries, values = (sum(part_of(traces, names)) for names in (("query", "key"), ("value", "out")))
@@ -90,6 +91,7 @@ def measure(
         "effective": waits.effective_condition_number,
         "queries": queries,
         "values": values,
+        "queries_smallest": sum(part_of({part.layer: part.smallest for part in shares}, ("query", "key"))),
         "last_ratio": ratio_of({name: trace for name, trace in traces.items() if name.startswith(last)}),
         "law_ratio": law_ratio(network, x, shape),
         "weights_kappa": weights_kappa(network),
