@@ -9,10 +9,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 import gnlib
-from gnbook.attention.models import BRANCHES, Attention, Shape, Transformer, build, samples
+from gnbook.attention.models import BRANCHES, LETTERS, Attention, Shape, Transformer, build, samples
 from gnbook.results import Cell
 from gnbook.shared.training import train
 from gnbook.shared.tuning import constant_loss
+from gnlib.laws import deep_linear
 
 GOAL = 0.3
 """Loss to reach, over the one of the best constant."""
@@ -63,9 +64,10 @@ def measure(
     the training, infinite if it does not arrive within `MOST`, missing if it is not `trained`.
 
     `queries` is the part of the trace of the kernel that all queries and keys have, `values` that of values and
-    outputs, and `queries_smallest` the part of the smallest eigenvalue. `last_ratio` is the one over the other in the last block, and `law_ratio` what it is in the mean over
-    weights where attention is uniform and the head follows. `spread` is the mean over rows of the largest score less
-    the smallest, `apart` the mean distance of weights of attention from uniform ones, in the sum of absolute values;
+    outputs, and `queries_smallest` the part of queries and keys of the smallest eigenvalue. `last_ratio` is the first
+    over the second in the last block, and `law_ratio` what it is in the mean over weights where attention is uniform
+    and the head follows. `spread` is the mean over rows of the largest score less the smallest, `apart` the mean
+    distance of weights of attention from uniform ones, in the sum of absolute values;
     both over all blocks. `weights_kappa` is the median condition number of the matrices of queries, keys and values,
     with what is added to them.
     """
@@ -101,6 +103,38 @@ def measure(
         run = train(network, x.float(), y.float(), rate=RATE / largest, most=MOST, until=goal)
         row["steps"] = run.steps
     return row
+
+
+def law_of_depth(
+    depth: int, *, norm: str = "before", branch: str = "plain", width: int = 32, rank: int = len(LETTERS)
+) -> float:
+    """Return the condition number of the linear network with as many branches and skips, on white data.
+
+    A branch of variance one stands beside a skip of one where there is a normalisation after each sum, or none. With
+    normalisation before the branches the tokens grow: after j branches a branch counts 1 / sqrt(j + 1). An embedding
+    and a head are counted; activations and attention are not.
+
+    Examples
+    --------
+    >>> [round(law_of_depth(depth, norm="none")) for depth in (1, 4, 16)]
+    [12, 41, 311]
+    >>> [round(law_of_depth(depth, branch="drawn"), 1) for depth in (1, 4, 16)]
+    [11.9, 21.8, 29.9]
+    """
+    branches = 2 * depth
+    scales = [1.0 if norm != "before" else (j + 1) ** -0.5 for j in range(branches)]
+    if branch != "plain":
+        scales = [branches**-0.5] * branches
+    rate = 1 / branches if branch == "multiplier" else 1.0
+    return deep_linear(
+        branches + 2,
+        width,
+        rank,
+        inputs=rank,
+        scale=[1.0, *scales, 1.0],
+        skip=[0.0, *[1.0] * branches, 0.0],
+        rates=[1.0, *[rate] * branches, 1.0],
+    ).kappa
 
 
 def problem_loss(network: Transformer, x: Float[Tensor, "n t inputs"], y: Float[Tensor, "n k"]) -> float:
