@@ -29,10 +29,9 @@ Changes = dict[str, int | float | str | bool]
 FACTORS: dict[str, list[Changes]] = {
     "base": [{}],
     "width": [{"width": width} for width in (16, 64)],
-    "depth": [{"depth": depth, "branch": b} for b in BRANCHES for depth in (1, 2, 4, 8, 16)],
-    "depth, wide": [{"depth": depth, "width": 64} for depth in (1, 4, 8)],
-    "norm": [{"norm": norm, "depth": depth} for norm in ("after", "none") for depth in (1, 2, 4, 8)],
-    "heads": [{"heads": heads} for heads in (1, 2, 8, 16)],
+    "depth": [{"depth": depth, "branch": b} for b in BRANCHES for depth in (1, 2, 4, 8)],
+    "norm": [{"norm": norm, "depth": depth} for norm in ("after", "none") for depth in (1, 2, 8)],
+    "heads": [{"heads": heads} for heads in (1, 16)],
     "embedding": [{"embedding": scale} for scale in (0.02, 1.0)],
     "gain": [{"gain": gain} for gain in (0.02 * 32**0.5, 3**-0.5, 2.0)],
     "scores": [{"scores": scale} for scale in (0.0, 0.25, 0.5, 2.0, 4.0)],
@@ -49,7 +48,7 @@ def cases(factor: str, data: str) -> list[Changes]:
     Examples
     --------
     >>> cases("heads", "images"), len(cases("tied", "text")), cases("tied", "images")
-    ([{'heads': 1}, {'heads': 2}, {'heads': 8}, {'heads': 16}], 2, [])
+    ([{'heads': 1}, {'heads': 16}], 2, [])
     """
     return [changes for changes in FACTORS[factor] if data == "text" or "tied" not in changes]
 
