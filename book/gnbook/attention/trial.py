@@ -19,7 +19,7 @@ GOAL = 0.3
 """Loss to reach, over the one of the best constant."""
 RATE = 0.5
 """Learning rate of the trainings, over one by the largest eigenvalue."""
-MOST = 600
+MOST = 1500
 """Steps after which a training ends."""
 DEEPEST = 2
 """Blocks up to which a network is trained."""
@@ -28,6 +28,7 @@ Changes = dict[str, int | float | str | bool]
 
 FACTORS: dict[str, list[Changes]] = {
     "base": [{}],
+    "trained": [{"scores": scale} for scale in (0.0, 1.0, 2.0)],
     "width": [{"width": width} for width in (16, 64)],
     "depth": [{"depth": depth, "branch": b} for b in BRANCHES for depth in (1, 2, 4, 8)],
     "norm": [{"norm": norm, "depth": depth} for norm in ("after", "none") for depth in (1, 2, 8)],
@@ -168,8 +169,9 @@ def law_ratio(network: Transformer, x: Float[Tensor, "n t inputs"], shape: Shape
     r"""Return the expected trace of queries and keys over that of values and outputs in the last block.
 
     With uniform attention and a linear head after it, on tokens of mean z and covariance C, it is
-    :math:`s^2 \sigma^4 \sum |v|^2 \operatorname{tr} C^2 / (d^2 \sum |z|^2)` over the samples, with the gain
-    :math:`\sigma`, s times as large for queries and keys; v is z for the mean token, else the last token.
+    :math:`s^2 (\sigma_Q^2 + \sigma_K^2) \sigma_V^2 \sigma_O^2 / (\sigma_V^2 + \sigma_O^2)` times
+    :math:`\sum |v|^2 \operatorname{tr} C^2 / (d^2 \sum |z|^2)` over the samples, with s the size of queries and keys;
+    v is z for the mean token, else the last token.
     """
     tokens = tokens_of(network, x)[-1]
     mean = tokens.mean(1)
@@ -177,7 +179,9 @@ def law_ratio(network: Transformer, x: Float[Tensor, "n t inputs"], shape: Shape
     squares = (centred @ centred.mT / tokens.shape[1]).square().sum((1, 2))
     reads = tokens[:, -1] if network.causal else mean
     ratio = (reads.square().sum(-1) * squares).sum() / (mean.square().sum() * shape.width**2)
-    return (shape.scores**2 * shape.gain**4 * ratio).item()
+    gain = shape.gain**2
+    out = gain / (2 * shape.depth) if shape.branch == "drawn" else gain
+    return (shape.scores**2 * 2 * gain * gain * out / (gain + out) * ratio).item()
 
 
 def nearness(network: Transformer, x: Float[Tensor, "n t inputs"]) -> dict[str, float]:
