@@ -1,4 +1,4 @@
-"""What a transformer is like at its start, one factor at a time round a base, and the steps that its training takes."""
+"""What a transformer is like at its start, one factor at a time round a base."""
 
 import math
 import statistics
@@ -11,24 +11,17 @@ from torch import Tensor
 import gnlib
 from gnbook.attention.models import BRANCHES, LETTERS, Attention, Shape, Transformer, build, samples
 from gnbook.results import Cell
-from gnbook.shared.training import train
 from gnbook.shared.tuning import constant_loss
 from gnlib.laws import deep_linear
 
 GOAL = 0.3
 """Loss to reach, over the one of the best constant."""
 RATE = 0.5
-"""Learning rate of the trainings, over one by the largest eigenvalue."""
-MOST = 1500
-"""Steps after which a training ends."""
-DEEPEST = 2
-"""Blocks up to which a network is trained."""
-
+"""Learning rate, over one by the largest eigenvalue: at one itself some of these networks diverge."""
 Changes = dict[str, int | float | str | bool]
 
 FACTORS: dict[str, list[Changes]] = {
     "base": [{}],
-    "trained": [{"scores": scale} for scale in (0.0, 1.0, 2.0)],
     "width": [{"width": width} for width in (16, 64)],
     "depth": [{"depth": depth, "branch": b} for b in BRANCHES for depth in (1, 2, 4, 8)],
     "norm": [{"norm": norm, "depth": depth} for norm in ("after", "none") for depth in (1, 2, 8)],
@@ -54,14 +47,11 @@ def cases(factor: str, data: str) -> list[Changes]:
     return [changes for changes in FACTORS[factor] if data == "text" or "tied" not in changes]
 
 
-def measure(
-    data: str, seed: int, n: int, changes: Changes, *, trained: bool, device: torch.device | str = "cpu"
-) -> dict[str, Cell]:
+def measure(data: str, seed: int, n: int, changes: Changes, *, device: torch.device | str = "cpu") -> dict[str, Cell]:
     r"""Return what a transformer is like.
 
     `kappa` is of the Gauss-Newton matrix; `lower`, `upper` and `effective` are of the law of waiting, for `GOAL` times
-    the loss of the best constant, at the rate of the training, a half by the largest eigenvalue. `steps` are those of
-    the training, infinite if it does not arrive within `MOST`, missing if it is not `trained`.
+    the loss of the best constant, at a learning rate of a half over the largest eigenvalue.
 
     `queries` is the part of the trace of the kernel that all queries and keys have, `values` that of values and
     outputs, and `queries_smallest` the part of queries and keys of the smallest eigenvalue. `last_ratio` is the first
@@ -99,9 +89,6 @@ def measure(
         "weights_kappa": weights_kappa(network),
         **nearness(network, x),
     }
-    if trained and shape.depth <= DEEPEST:
-        run = train(network, x.float(), y.float(), rate=RATE / largest, most=MOST, until=goal)
-        row["steps"] = run.steps
     return row
 
 

@@ -1,7 +1,5 @@
 """The measurements of a transformer, beside others of the same."""
 
-import math
-
 import pytest
 import torch
 from gnbook.attention import trial
@@ -16,14 +14,14 @@ SMALL = {"width": 8, "heads": 2, "depth": 2}
 
 @pytest.mark.parametrize("data", DATA)
 def test_a_row_is_what_the_library_says(data):
-    row, network, (x, y) = measure(data, 0, 6, SMALL, trained=False), build(data, 0, **SMALL), samples(data, 6)
+    row, network, (x, y) = measure(data, 0, 6, SMALL), build(data, 0, **SMALL), samples(data, 6)
     eigenvalues = gnlib.GaussNewton(network, x).eigenvalues()
     assert row["kappa"] == pytest.approx((eigenvalues.max() / eigenvalues.min()).item(), rel=1e-6)
     start = (network(x) - y).square().sum().item() / 12
     assert row["initial_loss"] == pytest.approx(start)
     waits = gnlib.GaussNewton(network, x, y, "mse").waiting(trial.GOAL * constant_loss(y, "mse") / start)
     assert row["effective"] == pytest.approx(waits.effective_condition_number, rel=1e-6) or row["lower"] > waits.lower
-    assert row["lower"] <= row["upper"] and "steps" not in row
+    assert row["lower"] <= row["upper"]
 
 
 def trace_of(network, x, *ends):
@@ -37,7 +35,7 @@ def trace_of(network, x, *ends):
 
 @pytest.mark.parametrize("data", DATA)
 def test_the_parts_are_those_of_the_jacobian(data):
-    row, network, (x, _) = measure(data, 1, 4, SMALL, trained=False), build(data, 1, **SMALL), samples(data, 4)
+    row, network, (x, _) = measure(data, 1, 4, SMALL), build(data, 1, **SMALL), samples(data, 4)
     whole = trace_of(network, x, "")
     queries, values = ("query.weight", "key.weight"), ("value.weight", "out.weight")
     assert row["queries"] == pytest.approx(trace_of(network, x, *queries) / whole)
@@ -47,7 +45,7 @@ def test_the_parts_are_those_of_the_jacobian(data):
 
 
 def test_without_scores_attention_is_uniform_and_nothing_comes_from_queries():
-    row = measure("text", 0, 4, SMALL | {"scores": 0.0}, trained=False)
+    row = measure("text", 0, 4, SMALL | {"scores": 0.0})
     assert row["spread"] == row["apart"] == row["queries"] == row["law_ratio"] == 0
     assert row["queries_smallest"] == pytest.approx(0, abs=1e-6)
     assert row["weights_kappa"] is None
@@ -55,7 +53,7 @@ def test_without_scores_attention_is_uniform_and_nothing_comes_from_queries():
 
 def test_spread_and_distance_are_those_of_the_weights():
     network, (x, _) = build("text", 0, **SMALL), samples("text", 3)
-    row = measure("text", 0, 3, SMALL, trained=False)
+    row = measure("text", 0, 3, SMALL)
     spreads, distances = [], []
     for weights in network.attentions(x):
         for i in range(weights.shape[-1]):
@@ -69,23 +67,14 @@ def test_spread_and_distance_are_those_of_the_weights():
 def test_the_law_knows_gains_and_scores():
     """By the fourth power of the gain and the square of the scores, on tokens that neither changes: of one block."""
     one = {"width": 8, "heads": 2, "depth": 1}
-    rows = [measure("text", 0, 4, one | more, trained=False) for more in ({}, {"gain": 0.5}, {"scores": 0.1})]
+    rows = [measure("text", 0, 4, one | more) for more in ({}, {"gain": 0.5}, {"scores": 0.1})]
     first, *others = (row["law_ratio"] for row in rows)
     assert [other / first for other in others] == pytest.approx([0.5**4, 0.1**2])
     assert rows[2]["last_ratio"] / rows[0]["last_ratio"] == pytest.approx(0.01, rel=0.7)
 
 
 def test_a_condition_number_of_weights_is_one_for_orthogonal_ones():
-    assert measure("text", 0, 3, SMALL | {"weights": "orthogonal"}, trained=False)["weights_kappa"] == pytest.approx(1)
-
-
-def test_a_training_goes_on_until_its_goal(monkeypatch):
-    monkeypatch.setattr(trial, "MOST", 2)
-    assert measure("text", 0, 4, SMALL, trained=True)["steps"] == math.inf
-    monkeypatch.setattr(trial, "MOST", 400)
-    monkeypatch.setattr(trial, "GOAL", 1.0)
-    assert 0 < measure("text", 0, 4, SMALL, trained=True)["steps"] < 400
-    assert "steps" not in measure("text", 0, 3, SMALL | {"depth": trial.DEEPEST + 1}, trained=True)
+    assert measure("text", 0, 3, SMALL | {"weights": "orthogonal"})["weights_kappa"] == pytest.approx(1)
 
 
 def test_all_cases_are_shapes_and_no_two_of_a_factor_are_equal():
