@@ -181,7 +181,7 @@ def nearness(network: Transformer, x: Float[Tensor, "n t inputs"]) -> dict[str, 
         seen = weights > 0
         logs = torch.where(seen, weights.log(), torch.nan)
         spreads.append((logs.nan_to_num(-math.inf).amax(-1) - logs.nan_to_num(math.inf).amin(-1)).mean())
-        distances.append((weights - seen / seen.sum(-1, keepdim=True)).abs().sum(-1).mean())
+        distances.append((weights - seen.to(weights) / seen.sum(-1, keepdim=True)).abs().sum(-1).mean())
     return {"spread": torch.stack(spreads).mean().item(), "apart": torch.stack(distances).mean().item()}
 
 
