@@ -1,0 +1,279 @@
+"""A small transformer for images and for text, each part of it an argument.
+
+Tokens come as vectors: patches of an image, or characters, one-hot. There are no biases, and layer normalisation has
+no parameters, so that all weights are matrices whose entries are normal, with the variance gain^2 / columns.
+
+Examples
+--------
+>>> network, (x, y) = build("text", seed=0, width=16), samples("text", 5)
+>>> network(x).shape, x.shape, y.shape, sum(p.numel() for p in network.parameters())
+(torch.Size([5, 12]), torch.Size([5, 16, 12]), torch.Size([5, 12]), 4736)
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gnbook.shared.families import SIDE, colour_images
+from gnbook.shared.networks import orthogonal
+from gnbook.shared.training import one_hot
+
+PATCH, TOKENS = 4, 16
+LETTERS = " etaonhrisd*"
+"""The eleven most frequent characters of the text, and one that stands for all others."""
+ADDRESS = """
+Four score and seven years ago our fathers brought forth on this continent, a new nation, conceived in Liberty, and
+dedicated to the proposition that all men are created equal.
+Now we are engaged in a great civil war, testing whether that nation, or any nation so conceived and so dedicated, can
+long endure. We are met on a great battle-field of that war. We have come to dedicate a portion of that field, as a
+final resting place for those who here gave their lives that that nation might live. It is altogether fitting and proper
+that we should do this.
+But, in a larger sense, we can not dedicate - we can not consecrate - we can not hallow - this ground. The brave men,
+living and dead, who struggled here, have consecrated it, far above our poor power to add or detract. The world will
+little note, nor long remember what we say here, but it can never forget what they did here. It is for us the living,
+rather, to be dedicated here to the unfinished work which they who fought here have thus far so nobly advanced. It is
+rather for us to be here dedicated to the great task remaining before us - that from these honored dead we take
+increased devotion to that cause for which they gave the last full measure of devotion - that we here highly resolve
+that these dead shall not have died in vain - that this nation, under God, shall have a new birth of freedom - and that
+government of the people, by the people, for the people, shall not perish from the earth.
+"""
+"""The text: Abraham Lincoln at Gettysburg, 1863, in the public domain."""
+
+STRIDE = 25  # characters from one sample of the text to the next
+DATA = ("images", "text")
+NORMS = ("before", "after", "none")
+BRANCHES = ("plain", "drawn", "multiplier")
+WEIGHTS = ("Gaussian", "orthogonal", "uneven", "same")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a transformer is like.
+
+    Attributes
+    ----------
+    width, depth, heads
+        of a token; blocks, each of attention and of a hidden layer; heads of each attention
+    norm
+        layer normalisation `"before"` each branch and the head, `"after"` each sum, or `"none"`
+    branch
+        `"plain"`, or with the factor 1 / sqrt(2 depth): in the deviation of its last matrix (`"drawn"`), or in the
+        forward pass (`"multiplier"`)
+    embedding
+        standard deviation of the entries of an embedded token, and of positions; 1 / sqrt(width) if not given
+    gain
+        of all other matrices
+    scores
+        times the gain, for queries and keys alone
+    tied
+        whether the head is the transposed embedding, which text alone can have
+    weights
+        of queries, keys and values: `"Gaussian"`; `"orthogonal"`, of the same norm; `"uneven"`, of the same norm with
+        singular values from 1 to 100; or the `"same"` matrix for queries and keys
+    shift
+        times the identity, added to the matrices of queries, keys and values and not trained
+
+    References
+    ----------
+    H. Saratchandran, S. Lucey (2025), Spectral conditioning of attention improves transformer performance, NeurIPS 38,
+    arXiv:2603.07162 (the shift).
+    """
+
+    width: int = 32
+    depth: int = 2
+    heads: int = 4
+    norm: str = "before"
+    branch: str = "plain"
+    embedding: float | None = None
+    gain: float = 1.0
+    scores: float = 1.0
+    tied: bool = False
+    weights: str = "Gaussian"
+    shift: float = 0.0
+
+    def __post_init__(self) -> None:  # noqa: D105
+        known = {"norm": NORMS, "branch": BRANCHES, "weights": WEIGHTS}
+        for name, choices in known.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; one of {', '.join(choices)} was expected.")
+        if min(self.width, self.depth, self.heads) < 1 or self.width % self.heads:
+            raise ValueError(
+                f"width is {self.width}, depth is {self.depth} and heads is {self.heads}; "
+                "positive numbers were expected, and heads that divide the width."
+            )
+
+
+class Attention(nn.Module):
+    """Attention without biases, of every token to all of them, or to those up to it.
+
+    Parameters
+    ----------
+    width, heads
+        of a token, and the heads that share it
+    causal
+        whether a token sees only those up to it
+    shift
+        times the identity, added to the matrices of queries, keys and values and not trained
+    """
+
+    def __init__(self, width: int, heads: int, *, causal: bool, shift: float = 0.0) -> None:
+        super().__init__()
+        self.heads, self.causal, self.shift = heads, causal, shift
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width, bias=False) for _ in range(4))
+
+    def weights(self, tokens: Float[Tensor, "n t width"]) -> Float[Tensor, "n heads t t"]:
+        """Return the weights of attention, of which each row adds up to one."""
+        query, key = (self._split(layer, tokens) for layer in (self.query, self.key))
+        return self.scores(query, key).softmax(-1)
+
+    def scores(
+        self, query: Float[Tensor, "n heads t part"], key: Float[Tensor, "n heads t part"]
+    ) -> Float[Tensor, "n heads t t"]:
+        """Return the scores, which are minus infinity for tokens that are not seen."""
+        scores = query @ key.mT / query.shape[-1] ** 0.5
+        return scores + scores.new_full(scores.shape[-2:], -math.inf).triu(1) if self.causal else scores
+
+    def forward(self, tokens: Float[Tensor, "n t width"]) -> Float[Tensor, "n t width"]:
+        """Return for each token the mean of values, weighted by attention."""
+        mixed = self.weights(tokens) @ self._split(self.value, tokens)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+    def _split(self, layer: nn.Linear, tokens: Float[Tensor, "n t width"]) -> Float[Tensor, "n heads t part"]:
+        made = layer(tokens) + self.shift * tokens if self.shift else layer(tokens)
+        return made.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+class Transformer(nn.Module):
+    """Embedded tokens with positions, blocks, and a linear head of the mean token, or of the last one if causal.
+
+    Parameters
+    ----------
+    shape
+        all that can be chosen
+    inputs, outputs
+        numbers of a token before it is embedded, and of outputs
+    causal
+        whether a token sees only those up to it, as in text
+    """
+
+    def __init__(self, shape: Shape, inputs: int, outputs: int, *, causal: bool) -> None:
+        super().__init__()
+        if shape.tied and inputs != outputs:
+            raise ValueError(f"There are {inputs} inputs and {outputs} outputs; a tied head needs as many of both.")
+        width, before = shape.width, shape.norm == "before"
+        self.causal, self.after = causal, shape.norm == "after"
+        self.factor = (2 * shape.depth) ** -0.5 if shape.branch == "multiplier" else 1.0
+        self.embedding = nn.Linear(inputs, width, bias=False)
+        self.position = nn.Parameter(torch.empty(TOKENS, width))
+        self.branches = nn.ModuleList()
+        for _ in range(shape.depth):
+            hidden = nn.Linear(width, 2 * width, bias=False), nn.GELU(), nn.Linear(2 * width, width, bias=False)
+            for layers in ([Attention(width, shape.heads, causal=causal, shift=shape.shift)], hidden):
+                norms = [nn.LayerNorm(width, elementwise_affine=False)] if before else []
+                self.branches.append(nn.Sequential(*norms, *layers))
+        self.norm = nn.LayerNorm(width, elementwise_affine=False) if shape.norm != "none" else nn.Identity()
+        self.head = None if shape.tied else nn.Linear(width, outputs, bias=False)
+
+    def forward(self, x: Float[Tensor, "n t inputs"]) -> Float[Tensor, "n k"]:
+        """Return the outputs."""
+        tokens = self.embedding(x) + self.position
+        for branch in self.branches:
+            tokens = tokens + self.factor * branch(tokens)
+            tokens = self.norm(tokens) if self.after else tokens
+        tokens = tokens if self.after else self.norm(tokens)
+        last = tokens[:, -1] if self.causal else tokens.mean(1)
+        return last @ self.embedding.weight if self.head is None else self.head(last)
+
+    def attentions(self, x: Float[Tensor, "n t inputs"]) -> list[Float[Tensor, "n heads t t"]]:
+        """Return the weights of attention of each block."""
+        found: list[Tensor] = []
+        hooks = [
+            layer.register_forward_pre_hook(lambda layer, tokens: found.append(layer.weights(*tokens).detach()))
+            for layer in self.modules()
+            if isinstance(layer, Attention)
+        ]
+        with torch.no_grad():
+            self(x)
+        for hook in hooks:
+            hook.remove()
+        return found
+
+
+def build(data: str, seed: int, **changes: object) -> Transformer:
+    """Return a transformer in double precision, for images or for text.
+
+    Parameters
+    ----------
+    data
+        `"images"` or `"text"`, which is causal
+    seed
+        of the weights
+    changes
+        of a `Shape`
+    """
+    if data not in DATA:
+        raise ValueError(f"data is {data!r}; one of {', '.join(DATA)} was expected.")
+    shape, text = Shape(**changes), data == "text"
+    network = Transformer(shape, len(LETTERS) if text else 3 * PATCH**2, len(LETTERS) if text else 10, causal=text)
+    generator = torch.Generator().manual_seed(seed)
+    entries = shape.width**-0.5 if shape.embedding is None else shape.embedding
+    network = network.double()
+    with torch.no_grad():
+        for name, weight in network.named_parameters():
+            kind = name.split(".")[-2] if "." in name else name
+            draw = torch.randn(weight.shape, dtype=torch.float64, generator=generator)
+            if kind in ("embedding", "position"):
+                draw *= entries
+            else:
+                draw *= shape.gain / weight.shape[1] ** 0.5
+            if kind in ("query", "key"):
+                draw *= shape.scores
+            if kind in ("query", "key", "value"):
+                draw = respread(draw, shape.weights, generator)
+            if shape.branch == "drawn" and kind in ("out", "3" if shape.norm == "before" else "2"):
+                draw *= (2 * shape.depth) ** -0.5
+            weight.copy_(draw)
+        if shape.weights == "same":
+            for layer in network.modules():
+                if isinstance(layer, Attention):
+                    layer.key.weight.copy_(layer.query.weight)
+    return network
+
+
+def respread(weight: Float[Tensor, "d d"], weights: str, generator: torch.Generator) -> Float[Tensor, "d d"]:
+    """Return a matrix with the Frobenius norm of another: `"orthogonal"`, or `"uneven"` of condition number 100.
+
+    Examples
+    --------
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> weight = torch.randn(8, 8, generator=generator)
+    >>> [round(torch.linalg.cond(respread(weight, kind, generator)).item()) for kind in ("orthogonal", "uneven")]
+    [1, 100]
+    """
+    if weights not in ("orthogonal", "uneven"):
+        return weight
+    basis, other = (orthogonal(torch.empty_like(weight), generator) / 2**0.5 for _ in range(2))
+    values = torch.ones(len(weight), dtype=weight.dtype)
+    if weights == "uneven":
+        values = torch.logspace(0, 2, len(weight), dtype=weight.dtype)
+    return basis * (values * weight.norm() / values.norm()) @ other
+
+
+def samples(data: str, n: int) -> tuple[Float[Tensor, "n t inputs"], Float[Tensor, "n k"]]:
+    """Return tokens, of mean squared norm one, and one-hot targets.
+
+    Images are 16 patches of the first images of CIFAR-10, at half the resolution, each colour standardised. Text is 16
+    characters of the address, and the target is the next one.
+    """
+    if data == "images":
+        images, labels = colour_images(n)
+        side = SIDE // PATCH
+        patches = images.unflatten(-2, (side, PATCH)).unflatten(-1, (side, PATCH))
+        return patches.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2) / (3 * PATCH**2) ** 0.5, one_hot(labels, 10)
+    text = "".join(c for c in " ".join(ADDRESS.lower().split()) if c.isalpha() or c == " ")
+    letters = [LETTERS.index(c if c in LETTERS else "*") for c in text]
+    windows = torch.tensor([letters[STRIDE * i : STRIDE * i + TOKENS + 1] for i in range(n)])
+    return one_hot(windows[:, :-1], len(LETTERS)), one_hot(windows[:, -1], len(LETTERS))

@@ -1,0 +1,202 @@
+"""Attention at its start: softmax of small scores, the kernel beside that of a mean, the part of queries and keys."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from gnbook.attention.bounds import (
+    Head,
+    distance_bound,
+    drawn_head,
+    first_order_bound,
+    kernel,
+    kernel_bound,
+    mean_kernel,
+    output,
+    scores_of,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import instances
+
+SCORES = st.lists(st.floats(-4, 4), min_size=1, max_size=12)
+SEEDS = st.integers(0, 2**31)
+
+
+def softmax(scores):
+    weights = np.exp(scores - np.max(scores))
+    return weights / weights.sum()
+
+
+def norm(matrix):
+    return torch.linalg.matrix_norm(matrix, 2).item()
+
+
+@pytest.mark.claim("Softmax of small scores", verdict="holds")
+@instances
+@given(SCORES, st.floats(0, 1))
+def test_weights_are_near_uniform_and_nearer_to_their_first_order(scores, scale):
+    s = scale * np.array(scores)
+    p, t, r = softmax(s), len(s), np.ptp(s)
+    first = (1 + s - s.mean()) / t
+    assert (p <= math.exp(r) / t * (1 + 1e-12)).all() and (p >= math.exp(-r) / t * (1 - 1e-12)).all()
+    assert np.abs(p - 1 / t).sum() <= distance_bound(r) + 1e-14 and distance_bound(r) <= r / 2
+    assert np.abs(p - first).max() <= first_order_bound(r, t) + 1e-14
+    assert np.abs(p - first).sum() <= r**2 / 4 + 1e-14
+
+
+@pytest.mark.claim("Softmax of small scores", verdict="holds")
+@pytest.mark.parametrize("r", [1e-3, 0.5, 2.0, 6.0])
+def test_the_bounds_on_weights_are_attained(r):
+    t = 10**6
+    some = round(t / (1 + math.exp(r / 2)))
+    distance = np.abs(softmax(np.repeat([r, 0.0], [some, t - some])) - 1 / t).sum()
+    assert distance == pytest.approx(2 * math.tanh(r / 4), rel=1e-5)
+    one = np.repeat([r, 0.0], [1, t - 1])
+    gap = np.abs(softmax(one) - (1 + one - one.mean()) / t)
+    assert gap[0] == pytest.approx((math.exp(r) - 1 - r) / t, rel=2e-3)
+    halves = np.repeat([r, 0.0], 2)
+    assert np.abs(softmax(halves) - 0.25).sum() <= r / 2
+    if r == 1e-3:
+        assert np.abs(softmax(halves) - 0.25).sum() == pytest.approx(r / 2, rel=1e-6)
+
+
+def case(seed, scale, last):
+    """Tokens that are far from the origin or not, of one, two or three samples."""
+    rng = np.random.default_rng(seed)
+    n, t, d, part, k = (int(rng.integers(1, most)) for most in (4, 6, 6, 4, 4))
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randn(n, t, d, dtype=torch.float64, generator=generator) * 10 ** rng.uniform(-1, 0.5)
+    tokens = tokens + rng.choice([0.0, 3.0]) * torch.randn(n, 1, d, dtype=torch.float64, generator=generator)
+    head = drawn_head(d, part, k, scores=scale, generator=generator)
+    return tokens, head, kernel(tokens, head, last=last)
+
+
+@pytest.mark.claim("Attention near the mean", verdict="holds")
+@instances
+@given(SEEDS, st.floats(-3, 0.5), st.booleans())
+def test_the_kernel_is_near_the_one_of_the_mean(seed, exponent, last):
+    tokens, head, found = case(seed, 10**exponent, last)
+    mean, bound = mean_kernel(tokens, head), kernel_bound(tokens, head, last=last)
+    assert norm(found - mean) <= bound * (1 + 1e-9) + 1e-12 * norm(found)
+    moved = (torch.linalg.eigvalsh(found) - torch.linalg.eigvalsh(mean)).abs().max().item()
+    assert moved <= bound * (1 + 1e-9) + 1e-12 * norm(found)
+    scores = scores_of(tokens, head, last=last)
+    radius = (tokens - tokens.mean(1, keepdim=True)).norm(dim=-1).max().item()
+    read = (tokens[:, -1:] if last else tokens) @ head.query @ head.key.mT / head.query.shape[1] ** 0.5
+    most = 2 * radius * read.norm(dim=-1).max().item()
+    assert (scores.amax(-1) - scores.amin(-1)).max().item() <= most * (1 + 1e-9)
+
+
+@pytest.mark.claim("Attention near the mean", verdict="holds")
+@pytest.mark.parametrize("last", [True, False])
+def test_the_bound_of_queries_and_keys_is_attained(last):
+    """Two tokens, +1 and -1: covariance and radius are one, and every product of norms is a product of numbers."""
+    tokens = torch.tensor([[[1.0], [-1.0]]], dtype=torch.float64)
+    for scale in (1e-2, 1e-4):
+        one = torch.ones(1, 1, dtype=torch.float64)
+        head = Head(scale * one, scale * one, one, one)
+        away = norm(kernel(tokens, head, last=last) - mean_kernel(tokens, head))
+        if last:  # the mean of both tokens reads a query of zero
+            assert away / kernel_bound(tokens, head, last=last) == pytest.approx(1, rel=20 * scale**2)
+        else:
+            assert away <= kernel_bound(tokens, head)
+
+
+@pytest.mark.claim("Attention near the mean", verdict="holds")
+@instances
+@given(SEEDS, st.booleans())
+def test_the_difference_is_of_second_order_in_queries_and_keys(seed, last):
+    """A factor s on both makes scores and the difference s^2 times as large, in the limit of small s."""
+    tokens, head, _ = case(seed, 1.0, last)
+    size = kernel_bound(tokens, head, last=last) + 1
+    scale = 1e-3 / max(1, scores_of(tokens, head, last=last).abs().max().item()) ** 0.5
+
+    def away(scale):
+        small = head._replace(query=scale * head.query, key=scale * head.key)
+        return (kernel(tokens, small, last=last) - mean_kernel(tokens, small)) / scale**2
+
+    assert norm(away(scale) - away(scale / 2)) <= 1e-4 * size
+
+
+@pytest.mark.claim("Attention near the mean", verdict="holds")
+@instances
+@given(SEEDS, st.booleans())
+def test_each_gradient_has_the_other_matrix_as_a_factor(seed, last):
+    tokens, head, _ = case(seed, 1.0, last)
+    for zero, other in (("query", 1), ("key", 0)):
+        some = head._replace(**{zero: torch.zeros_like(getattr(head, zero))})
+        blocks = torch.func.jacrev(lambda h: output(tokens, h, last=last))(some)
+        assert not blocks[other].any()
+        assert norm(sum(b.flatten(2).flatten(0, 1) @ b.flatten(2).flatten(0, 1).mT for b in blocks[2:])) > 0
+
+
+def traces(tokens, head, last):
+    blocks = torch.func.jacrev(lambda some: output(tokens, some, last=last))(head)
+    return np.array([block.square().sum().item() for block in blocks])
+
+
+@pytest.mark.claim("The part of queries and keys", verdict="holds")
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("gains", [(1.0, 1.0, 1.0, 1.0), (0.5, 2.0, 1.5, 0.7)])
+def test_the_mean_traces(last, gains):
+    n, t, d, k, small, draws = 2, 3, 5, 2, 1e-3, 1500
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randn(n, t, d, dtype=torch.float64, generator=generator) + 0.5
+    found = np.zeros(4)
+    for _ in range(draws):
+        head = drawn_head(d, d, k, generator=generator)
+        scaled = Head(*(gain * w for gain, w in zip(gains, head, strict=True)))
+        scaled = scaled._replace(query=small * scaled.query, key=small * scaled.key)
+        found += traces(tokens, scaled, last) / draws
+    q, key, v, o = (gain**2 for gain in gains)
+    mean = tokens.mean(1)
+    read = tokens[:, -1] if last else mean
+    centred = tokens - mean[:, None]
+    squares = (centred.mT @ centred / t).square().sum((1, 2))
+    of_scores = (read.square().sum(-1) * squares).sum().item() * small**2 * v * o * k / d**2
+    sizes = mean.square().sum().item() * k
+    assert found == pytest.approx([key * of_scores, q * of_scores, o * sizes, v * sizes], rel=0.15)
+    ratio = found[:2].sum() / found[2:].sum()
+    law = (
+        small**2 * (q + key) * v * o / (v + o) * (read.square().sum(-1) * squares).sum() / (d**2 * mean.square().sum())
+    )
+    assert ratio == pytest.approx(law.item(), rel=0.12)
+
+
+@pytest.mark.claim("The part of queries and keys", verdict="holds")
+@instances
+@given(SEEDS, st.integers(1, 6), st.integers(1, 6), st.floats(0, 3))
+def test_of_normalised_tokens_the_mean_reads_less_than_the_fourth_power_of_the_gain(seed, t, d, far):
+    tokens = np.random.default_rng(seed).standard_normal((t, d)) + far
+    tokens *= d**0.5 / np.linalg.norm(tokens, axis=1, keepdims=True)
+    mean = tokens.mean(0)
+    squares = np.square(np.cov(tokens.T, bias=True)).sum()
+    part = 1 - mean @ mean / d
+    assert part**2 / max(min(t - 1, d), 1) * (1 - 1e-9) - 1e-12 <= squares / d**2 <= part**2 * (1 + 1e-9) + 1e-12
+
+
+@pytest.mark.claim("Attention is nearly uniform at the start", verdict="fails")
+@pytest.mark.parametrize("d", [16, 64, 256])
+def test_one_matrix_for_queries_and_keys_makes_each_token_see_itself(d):
+    tokens = d**0.5 * torch.eye(d, dtype=torch.float64)[None, :2]
+    eye = torch.eye(d, dtype=torch.float64)
+    weights = scores_of(tokens, Head(eye, eye, eye, eye)).softmax(-1)[0]
+    assert weights.diagonal().tolist() == pytest.approx([1 / (1 + math.exp(-(d**0.5)))] * 2)
+    drawn = [
+        scores_of(tokens, head._replace(key=head.query))[0]
+        for head in (drawn_head(d, d, 1, generator=torch.Generator().manual_seed(seed)) for seed in range(60))
+    ]
+    assert torch.stack(drawn).mean(0).diagonal().tolist() == pytest.approx([d**0.5] * 2, rel=0.1)
+
+
+@pytest.mark.claim("Attention is nearly uniform at the start", verdict="fails")
+@pytest.mark.parametrize("d", [16, 64, 256])
+@pytest.mark.parametrize("gain", [1.0, 3**-0.5])
+def test_scores_keep_their_variance_at_every_width(d, gain):
+    tokens = d**0.5 * torch.eye(d, dtype=torch.float64)[None, :8]
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.stack([scores_of(tokens, drawn_head(d, 8, 1, scores=gain, generator=generator)) for _ in range(200)])
+    assert drawn.square().mean().item() == pytest.approx(gain**4, rel=0.15)

@@ -1,0 +1,139 @@
+"""The transformers: what their arguments change, and what a token sees."""
+
+import math
+
+import pytest
+import torch
+from gnbook.attention.models import DATA, LETTERS, TOKENS, Attention, Shape, build, respread, samples
+from gnbook.shared.families import colour_images
+from torch import nn
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_samples_are_different_tokens_of_mean_squared_norm_one(data):
+    x, y = samples(data, 30)
+    assert x.shape[:2] == (30, TOKENS) and x.dtype == y.dtype == torch.float64
+    assert len({tuple(row.flatten().tolist()) for row in x}) == 30
+    assert x.square().sum(-1).mean().item() == pytest.approx(1, abs=0.25)
+    assert (y.sum(1) == 1).all() and y.sum(0).count_nonzero() > 5
+
+
+def test_patches_are_squares_of_the_image():
+    x, image = samples("images", 1)[0][0], colour_images(1)[0][0]
+    assert torch.allclose(x[5] * 48**0.5, image[:, 4:8, 4:8].flatten())
+
+
+def test_the_text_is_the_address():
+    x, y = samples("text", 2)
+    first = "".join(LETTERS[i] for i in x[0].argmax(-1).tolist())
+    assert first == "*o*r s*ore and s" and LETTERS[y[0].argmax()] == "e"
+
+
+@pytest.mark.parametrize(("data", "sees"), [("images", True), ("text", False)])
+def test_text_is_causal(data, sees):
+    layer = next(part for part in build(data, 0).modules() if isinstance(part, Attention))
+    tokens = torch.randn(1, 5, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    later = tokens.clone()
+    later[:, 3:] += 1
+    assert torch.allclose(layer(tokens)[:, :3], layer(later)[:, :3]) != sees
+    assert layer.weights(tokens).sum(-1).flatten().tolist() == pytest.approx([1] * 20)
+
+
+def test_attention_is_the_one_of_torch():
+    layer = Attention(12, 3, causal=True).double()
+    tokens = torch.randn(2, 5, 12, dtype=torch.float64)
+    heads = [part(tokens).unflatten(-1, (3, 4)).transpose(1, 2) for part in (layer.query, layer.key, layer.value)]
+    mixed = nn.functional.scaled_dot_product_attention(*heads, is_causal=True)
+    assert torch.allclose(layer(tokens), layer.out(mixed.transpose(1, 2).flatten(2)))
+
+
+def deviation(network, name):
+    weight = network.get_parameter(f"{name}.weight")
+    return (weight.std() * weight.shape[1] ** 0.5).item()
+
+
+def test_each_argument_changes_its_own_matrices():
+    base = build("text", 0, width=64)
+    assert deviation(base, "branches.0.1.query") == pytest.approx(1, rel=0.1)
+    assert base.embedding.weight.std().item() == pytest.approx(1 / 8, rel=0.1)
+    small = build("text", 0, width=64, embedding=0.02, scores=0.5, gain=2.0)
+    assert small.embedding.weight.std().item() == pytest.approx(0.02, rel=0.1)
+    assert small.position.std().item() == pytest.approx(0.02, rel=0.1)
+    sizes = [deviation(small, f"branches.0.1.{name}") for name in ("query", "key", "value", "out")]
+    assert sizes == pytest.approx([1, 1, 2, 2], rel=0.1)
+
+
+@pytest.mark.parametrize("norm", ["before", "after", "none"])
+def test_drawn_branches_have_a_small_last_matrix_and_multiplied_ones_the_outputs_of_small_ones(norm):
+    x, _ = samples("text", 2)
+    plain, drawn, multiplied = (
+        build("text", 0, depth=3, norm=norm, branch=b) for b in ("plain", "drawn", "multiplier")
+    )
+    assert torch.allclose(drawn(x), multiplied(x)) and not torch.allclose(drawn(x), plain(x))
+    for (name, one), other in zip(drawn.named_parameters(), plain.parameters(), strict=True):
+        last = name.endswith(("out.weight", "3.weight" if norm == "before" else "2.weight"))
+        assert torch.allclose(one, other / 6**0.5 if last else other)
+
+
+def test_norms_normalise():
+    x, _ = samples("images", 2)
+    found = {}
+    for norm in ("before", "after", "none"):
+        network = build("images", 0, norm=norm)
+        network.head.register_forward_pre_hook(lambda _, tokens, norm=norm: found.update({norm: tokens[0]}))
+        network(x)
+    assert all(found[norm].mean(1).abs().max() < 1e-9 for norm in ("before", "after"))
+    assert found["none"].mean(1).abs().max() > 1e-3
+
+
+def test_a_tied_head_is_the_embedding():
+    network, (x, _) = build("text", 0, tied=True), samples("text", 3)
+    assert network.head is None and network(x).shape == (3, len(LETTERS))
+    with pytest.raises(ValueError, match="48 inputs and 10 outputs"):
+        build("images", 0, tied=True)
+
+
+def test_weights_of_queries_keys_and_values():
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(16, 16, dtype=torch.float64, generator=generator)
+    for kind, cond in (("orthogonal", 1), ("uneven", 100)):
+        other = respread(weight, kind, generator)
+        assert torch.linalg.cond(other).item() == pytest.approx(cond)
+        assert other.norm().item() == pytest.approx(weight.norm().item())
+    same = next(part for part in build("text", 0, weights="same").modules() if isinstance(part, Attention))
+    assert torch.equal(same.query.weight, same.key.weight)
+
+
+def test_a_shift_is_added_to_the_matrices():
+    shifted, plain = build("text", 0, shift=0.5), build("text", 0)
+    with torch.no_grad():
+        for layer in plain.modules():
+            if isinstance(layer, Attention):
+                for part in (layer.query, layer.key, layer.value):
+                    part.weight += 0.5 * torch.eye(32, dtype=torch.float64)
+    x, _ = samples("text", 2)
+    assert torch.allclose(shifted(x), plain(x))
+
+
+def test_attentions_are_those_of_each_block():
+    network, (x, _) = build("text", 0, depth=3), samples("text", 2)
+    found = network.attentions(x)
+    assert [tuple(weights.shape) for weights in found] == [(2, 4, TOKENS, TOKENS)] * 3
+    assert all(weights.sum(-1).sub(1).abs().max() < 1e-9 and not weights.triu(1).any() for weights in found)
+    assert math.isclose(found[0][0, 0, 0, 0], 1)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"norm": "inside"}, "norm is 'inside'"), ({"heads": 5}, "heads is 5"), ({"branch": "x"}, "branch is 'x'")],
+)
+def test_what_is_not_known_is_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Shape(**changes)
+
+
+@pytest.mark.bad_input
+def test_other_data_are_named():
+    with pytest.raises(ValueError, match="data is 'sound'"):
+        build("sound", 0)

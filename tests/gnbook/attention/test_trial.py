@@ -1,0 +1,84 @@
+"""The measurements of a transformer, beside others of the same."""
+
+import pytest
+import torch
+from gnbook.attention import trial
+from gnbook.attention.models import DATA, Shape, build, samples
+from gnbook.attention.trial import FACTORS, cases, measure
+from gnbook.shared.tuning import constant_loss
+
+import gnlib
+
+SMALL = {"width": 8, "heads": 2, "depth": 2}
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_a_row_is_what_the_library_says(data):
+    row, network, (x, y) = measure(data, 0, 6, SMALL), build(data, 0, **SMALL), samples(data, 6)
+    eigenvalues = gnlib.GaussNewton(network, x).eigenvalues()
+    assert row["kappa"] == pytest.approx((eigenvalues.max() / eigenvalues.min()).item(), rel=1e-6)
+    start = (network(x) - y).square().sum().item() / 12
+    assert row["initial_loss"] == pytest.approx(start)
+    waits = gnlib.GaussNewton(network, x, y, "mse").waiting(trial.GOAL * constant_loss(y, "mse") / start)
+    assert row["effective"] == pytest.approx(waits.effective_condition_number, rel=1e-6) or row["lower"] > waits.lower
+    assert row["lower"] <= row["upper"]
+
+
+def trace_of(network, x, *ends):
+    """The squares of the Jacobian by all parameters whose names end so."""
+    names = {name: p.detach() for name, p in network.named_parameters()}
+    blocks = torch.func.jacrev(lambda some: torch.func.functional_call(network, names | some, (x,)))(
+        {name: p for name, p in names.items() if name.endswith(ends)}
+    )
+    return sum(block.square().sum().item() for block in blocks.values())
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_the_parts_are_those_of_the_jacobian(data):
+    row, network, (x, _) = measure(data, 1, 4, SMALL), build(data, 1, **SMALL), samples(data, 4)
+    whole = trace_of(network, x, "")
+    queries, values = ("query.weight", "key.weight"), ("value.weight", "out.weight")
+    assert row["queries"] == pytest.approx(trace_of(network, x, *queries) / whole)
+    assert row["values"] == pytest.approx(trace_of(network, x, *values) / whole)
+    last = [[f"branches.2.1.{name}" for name in names] for names in (queries, values)]
+    assert row["last_ratio"] == pytest.approx(trace_of(network, x, *last[0]) / trace_of(network, x, *last[1]))
+
+
+def test_without_scores_attention_is_uniform_and_nothing_comes_from_queries():
+    row = measure("text", 0, 4, SMALL | {"scores": 0.0})
+    assert row["spread"] == row["apart"] == row["law_ratio"] == 0
+    assert [row["queries"], row["queries_smallest"]] == pytest.approx([0, 0], abs=1e-6)  # zeros become small noise
+    assert row["weights_kappa"] is None
+
+
+def test_spread_and_distance_are_those_of_the_weights():
+    network, (x, _) = build("text", 0, **SMALL), samples("text", 3)
+    row = measure("text", 0, 3, SMALL)
+    spreads, distances = [], []
+    for weights in network.attentions(x):
+        for i in range(weights.shape[-1]):
+            seen = weights[..., i, : i + 1]
+            spreads += (seen.amax(-1) / seen.amin(-1)).log().flatten().tolist()
+            distances += (seen - 1 / (i + 1)).abs().sum(-1).flatten().tolist()
+    assert row["spread"] == pytest.approx(sum(spreads) / len(spreads))
+    assert row["apart"] == pytest.approx(sum(distances) / len(distances))
+
+
+def test_the_law_knows_gains_and_scores():
+    """By the fourth power of the gain and the square of the scores, on tokens that neither changes: of one block."""
+    one = {"width": 8, "heads": 2, "depth": 1}
+    rows = [measure("text", 0, 4, one | more) for more in ({}, {"gain": 0.5}, {"scores": 0.1})]
+    first, *others = (row["law_ratio"] for row in rows)
+    assert [other / first for other in others] == pytest.approx([0.5**4, 0.1**2])
+    assert rows[2]["last_ratio"] / rows[0]["last_ratio"] == pytest.approx(0.01, rel=0.7)
+
+
+def test_a_condition_number_of_weights_is_one_for_orthogonal_ones():
+    assert measure("text", 0, 3, SMALL | {"weights": "orthogonal"})["weights_kappa"] == pytest.approx(1)
+
+
+def test_all_cases_are_shapes_and_no_two_of_a_factor_are_equal():
+    for factor in FACTORS:
+        for data in DATA:
+            shapes = [Shape(**changes) for changes in cases(factor, data)]
+            assert len(set(shapes)) == len(shapes) and (shapes or factor == "tied")
