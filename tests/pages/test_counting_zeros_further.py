@@ -39,6 +39,10 @@ def paths(width, column="kappa_float64"):
     return [(value, found[seed, 100]) for (seed, epoch), value in found.items() if epoch == 0]
 
 
+def last_losses(width):
+    return [loss for _, loss in paths(width, "loss")]
+
+
 def ends(numbers):
     found = sorted(numbers)
     return [found[0], found[-1]]
@@ -69,6 +73,8 @@ def values():
         "pixels": [digits.min().item(), digits.max().item()],
         "epochs": sorted({row["epoch"] for row in WIDTHS}),
         "widest": max(row["width"] for row in WIDTHS),
+        "thirty": sorted({row["width"] for row in WIDTHS})[-3],
+        "above": 100 * (max(last_losses(50)) / max(last_losses(30)) - 1),
         "fifty": sorted({row["width"] for row in WIDTHS})[-2],
         "lost": ends(100 * (1 - after / before) for before, after in paths(50, "rank_float64")),
         "jump": min(math.log10(after / before) for before, after in paths(50)) // 1,
@@ -102,13 +108,14 @@ def test_the_networks_of_each_width_are_whole_and_in_the_table():
     shown = named(PAGE, "float64 rule, the least and the largest of the networks of each width")
     assert {m: row[0] for m, row in shown.items()} == {m: len(some) for m, some in seeds.items()}
     for m, (_, loss, *_) in shown.items():
-        of = [loss for _, loss in paths(m, "loss")]
+        of = last_losses(m)
         assert span(str(loss)) == [float(f"{end:.4f}") for end in (ends(of) if len(of) > 1 else of)]
 
 
-def test_wider_networks_train_faster():
-    ordered = [ends(loss for _, loss in paths(width, "loss")) for width in (15, 20, 30, 50, 100)]
-    assert all(wider[1] < narrower[0] for narrower, wider in pairwise(ordered))
+def test_wider_networks_train_faster_but_for_one_of_50_units():
+    losses = {m: last_losses(m) for m in (15, 20, 30, 50, 100)}
+    above = [(m, wider) for (m, some), (wider, others) in pairwise(losses.items()) if max(others) > min(some)]
+    assert above == [(30, 50)] and sum(loss > min(losses[30]) for loss in losses[50]) == 1
 
 
 def test_the_widest_alone_stay_regular():
