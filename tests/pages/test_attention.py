@@ -45,6 +45,11 @@ def near():
     return np.array([row["last_ratio"] / row["law_ratio"] for row in rows])
 
 
+def misfit():
+    """The same, or the other way round."""
+    return np.maximum(near(), 1 / near())
+
+
 def misses():
     """Growth over the law of growth, or the other way round, of networks with a norm, on images."""
     found = []
@@ -63,8 +68,8 @@ def uneven_over_orthogonal(data):
 def values():
     widths = 16, 64
     return {
-        "near": len(near()),
-        "near_worst": 2,
+        "near": [int((misfit() < 2).sum()), len(near()), int((misfit() > 2.2).sum())],
+        "near_worst": 2.2,
         "scores": [uniform_over_double(data) for data in DATA],
         "depth_miss": max(misses()),
         "base_width": 32,
@@ -80,7 +85,9 @@ def values():
 
 
 def test_the_law_of_the_part_is_within_a_factor_of_two_where_scores_spread_little():
-    assert len(near()) > 40 and near().min() > 0.5 and near().max() < 2
+    assert len(near()) > 150 and (misfit() < 2).mean() > 0.95
+    rows = [row for row in kept(PAGE) if row["last_ratio"] and row["spread"] < 3]
+    assert {row["norm"] for row, miss in zip(rows, misfit(), strict=True) if miss > 2.2} == {"none"}
     assert np.median(near()) == pytest.approx(1, abs=0.25)
     laws = [row["law_ratio"] for row in kept(PAGE) if row["last_ratio"] and row["spread"] < 3]
     assert max(laws) / min(laws) > 1e4
@@ -132,11 +139,12 @@ def test_kappa_does_not_follow_the_condition_numbers_of_the_weights():
         assert weights[0] > 30 and weights[1] < 2
 
 
-def test_the_law_of_depth_holds_on_images_with_a_norm_and_fails_on_text():
+def test_the_law_of_depth_on_images_with_a_norm_and_not_on_text():
     kinds = ("after", "plain"), ("before", "plain"), ("before", "drawn"), ("before", "multiplier")
     found = [growth("images", *kind) for kind in kinds]
-    assert found == sorted(found, reverse=True) and found[-1] > 1 and max(misses()) < 2
-    assert all(growth("text", *kind) < 1.2 for kind in kinds)
+    assert found[0] == max(found) > 1.5 * sorted(found)[-2] and found[-1] == min(found) > 1 and max(misses()) < 3
+    assert found[1] / found[2] == pytest.approx(1, abs=0.2)
+    assert max(growth("text", *kind) for kind in kinds) == growth("text", *kinds[1]) == pytest.approx(2, abs=0.3)
     assert growth("images", "none", "plain") < 8.3 / 3 and growth("text", "none", "plain") < 1
 
 
@@ -151,7 +159,7 @@ def test_width_helps_most_and_a_norm_and_larger_weights_come_next():
     for data in DATA:
         small = over("gain", data, where={"gain": 0.02 * 32**0.5})
         bare = over("norm", data, where={"norm": "none", "depth": 2})
-        assert small > bare > 10 and values()["width"][DATA.index(data)] > 30
+        assert min(small, bare) > 10 and values()["width"][DATA.index(data)] > 30
         assert 3 < over("embedding", data, name="lower", where={"embedding": 0.02}) < 5
         assert over("heads", data, where={"heads": 1}) > 1.5
     assert over("tied", "text", where={"embedding": 32**-0.5}) < 1.5
