@@ -98,7 +98,7 @@ class Function:
         by_tensor = {id(own): held[name] for name, own in named if name in held}
         for m in module.modules():
             for own in (m._parameters, m._buffers):
-                own.update({name: by_tensor[id(t)] for name, t in own.items() if id(t) in by_tensor})
+                own.update({name: by_tensor[id(t)] for name, t in own.items() if id(t) in by_tensor})  # type: ignore[misc]
 
 
 class Pullback(NamedTuple):

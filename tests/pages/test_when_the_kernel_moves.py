@@ -34,7 +34,7 @@ def test_what_ranks_the_draws_of_a_network_whose_kernel_moves():
 def test_wider_neighbours_of_a_bottleneck():
     rows = named(SECOND, "median change of the kernel, for wide layers of 100 and of 10,000")
     for name, (three, three_wide, fifty, fifty_wide) in rows.items():
-        if name != "no biases":
+        if name in ("biases", "biases and a factor"):
             assert 1.6 < three / three_wide < 2.5 and 1.6 < fifty / fifty_wide < 2.5
     *_, hundred, _, wide, _, _ = named(SECOND, "change of the kernel against the width")["linear"]
     assert f"from {hundred:.2f} to {wide:.2f}" in FURTHER
@@ -46,6 +46,21 @@ def test_the_kernel_of_a_linear_output_falls_more_slowly_where_networks_are_wide
     steps = (1_000, 10_000), (10_000, 1_000_000)
     early, late = (np.log(medians[m] / medians[n]) / np.log(m / n) for n, m in steps)
     assert -0.85 < early < -0.75 < late < -0.65
+
+
+def test_the_fall_with_a_relu_on_the_bottleneck_is_nearest_to_the_root():
+    rows = [row for row in results.kept(SECOND) if row["figure"] == 2]
+
+    def slope(reading, least, most=np.inf):
+        some = [row for row in rows if row["reading"] == reading and least <= row["bottleneck"] <= most]
+        fit = scipy.stats.linregress(*np.log([(row["bottleneck"], row["change"]) for row in some]).T)
+        return fit.slope, scipy.stats.t.ppf(0.975, len(some) - 2) * fit.stderr
+
+    whole, half = slope("and a ReLU", 10)
+    assert f"${whole:.2f} \\pm {half:.2f}$ from ten units on, and ${slope('and a ReLU', 10, 100)[0]:.2f}$" in TEXT
+    others = ("as printed", "with biases", "and a factor")
+    assert all(slope(reading, 10)[0] < whole - half for reading in others)
+    assert all(f"${slope(reading, 50)[0]:.2f}$" in TEXT for reading in others)
 
 
 def test_the_order_of_draws_at_rates_of_their_own():
