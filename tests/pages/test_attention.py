@@ -1,9 +1,11 @@
 """The numbers in the text of "Attention, before it has learned" are those of its kept table, and its findings hold."""
 
+import math
+
 import numpy as np
 import pytest
 from gnbook.attention.bounds import distance_bound
-from gnbook.attention.models import DATA
+from gnbook.attention.models import ADDRESS, DATA
 from gnbook.attention.trial import GOAL, law_of_depth
 
 from tests.pages.pages import checked_lines, kept, parameters
@@ -50,6 +52,11 @@ def misfit():
     return np.maximum(near(), 1 / near())
 
 
+def worst_with_a_norm():
+    rows = [row for row in kept(PAGE) if row["last_ratio"] and row["spread"] < 3]
+    return max(miss for row, miss in zip(rows, misfit(), strict=True) if row["norm"] != "none")
+
+
 def misses():
     """Growth over the law of growth, or the other way round, of networks with a norm, on images."""
     found = []
@@ -68,19 +75,19 @@ def uneven_over_orthogonal(data):
 def values():
     widths = 16, 64
     return {
-        "near": [int((misfit() < 2).sum()), len(near()), int((misfit() > 2.2).sum())],
-        "near_worst": 2.2,
+        "near": [int((misfit() < 2).sum()), len(near()), int((misfit() > worst_with_a_norm()).sum())],
+        "near_worst": math.ceil(10 * worst_with_a_norm()) / 10,
         "scores": [uniform_over_double(data) for data in DATA],
         "depth_plain": max(misses()[0], misses()[-1]),
         "depth_miss": max(misses()[1:3]),
-        "base_width": 32,
+        "base_width": next(row["width"] for row in kept(PAGE) if row["factor"] == "base"),
         "widths": list(widths),
         "width": [over("width", data, "width", where={"width": 16}, than={"width": 64}) for data in DATA],
         "small": 0.02,
         "uneven": [uneven_over_orthogonal(data) for data in DATA],
         "shifted": [1 / shifted(data, 1.0) for data in DATA],
         "goal": GOAL,
-        "characters": 1426,
+        "characters": sum(c.isalpha() or c == " " for c in " ".join(ADDRESS.lower().split())),
         "n": parameters(PAGE)["n"],
     }
 
@@ -88,7 +95,8 @@ def values():
 def test_the_law_of_the_part_is_within_a_factor_of_two_where_scores_spread_little():
     assert len(near()) > 150 and (misfit() < 2).mean() > 0.95
     rows = [row for row in kept(PAGE) if row["last_ratio"] and row["spread"] < 3]
-    assert {row["norm"] for row, miss in zip(rows, misfit(), strict=True) if miss > 2.2} == {"none"}
+    assert {row["norm"] for row, miss in zip(rows, misfit(), strict=True) if miss > worst_with_a_norm()} == {"none"}
+    assert worst_with_a_norm() < 2.2
     assert np.median(near()) == pytest.approx(1, abs=0.25)
     laws = [row["law_ratio"] for row in kept(PAGE) if row["last_ratio"] and row["spread"] < 3]
     assert max(laws) / min(laws) > 1e4

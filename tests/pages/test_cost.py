@@ -29,8 +29,8 @@ def test_the_direct_way():
 def test_what_the_calls_take():
     found = {call.partition(".")[2]: row for call, *row in cells("cost", "the CNN above, 40 images, cross-entropy")}
     (seconds, share), (_, forecast), (_, report) = (found[call][1:] for call in ("cost", "forecast", "report"))
-    assert seconds <= 0.5 and share < 1
-    assert forecast == pytest.approx(4, abs=1.5) and report == pytest.approx(8, abs=3)
+    assert 0 < seconds < 1 and share < 1
+    assert forecast == pytest.approx(4, abs=1) and report == pytest.approx(8, abs=2)
 
 
 def test_what_fits_into_a_minute_and_an_hour():
@@ -49,12 +49,10 @@ def test_what_three_of_ten_outputs_keep():
 
 def test_what_comes_on_top():
     rows = named("cost", "seconds of the figure", 2)
-    assert all(0 < taken - told < 2 for told, taken, _ in rows.values())
-    assert all(taken < 2 * told + 1 for told, taken, _ in rows.values())  # "about twice these seconds, and one more"
+    assert all(told < taken < 2 * told + 1 for told, taken, _ in rows.values())  # "about twice, and one more"
     assert f"takes {10000**2 * 8 / 2**30:.2f} GiB" in TEXT
     whole, eigenvalues = foretold(perceptron(1024), IMAGES, [1000])[1000], 10_000**3 * eigenvalue_seconds()
     assert eigenvalues > whole / 2
-    assert 2 < 25 * rows["CNN", 20][1] < 8  # a few seconds with Adam
 
 
 def test_what_twice_the_rows_take():
