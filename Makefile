@@ -61,7 +61,7 @@ bench: $(INSTALLED)  ## time the library beside the alternatives, at full sizes
 
 # Started again, it does what is missing.
 sweep: $(INSTALLED)  ## a notebook over its grid, CHAPTER=deep-linear
-	OMP_WAIT_POLICY=passive $(BIN)/python -m gnbook.sweep notebooks/$(CHAPTER).ipynb --grid notebooks/sweeps/$(CHAPTER).yml --out _sweeps/$(CHAPTER)
+	OMP_WAIT_POLICY=passive $(BIN)/python -m gnbook.sweep notebooks/laboratory/$(CHAPTER).ipynb --grid notebooks/sweeps/$(CHAPTER).yml --out _sweeps/$(CHAPTER)
 	$(BIN)/python -m gnbook.sweep report _sweeps/$(CHAPTER)
 
 lint: $(INSTALLED)  ## style, and the types of gnlib

@@ -48,7 +48,8 @@ def colab_line(url, on_github, notebooks):
     if not on_github:
         return f"The repository is at <{url}>; Colab opens notebooks from GitHub only."
     blob = f"{COLAB}/github/{url.removeprefix('https://github.com/')}/blob/main/notebooks"
-    links = (f"[{path.stem}]({blob}/{path.stem}.ipynb)" for path in notebooks)
+    names = [path.relative_to(ROOT / "notebooks").with_suffix("").as_posix() for path in notebooks]
+    links = (f"[{name}]({blob}/{name}.ipynb)" for name in names)
     return f"Open a chapter in Colab: {', '.join(links)}."
 
 

@@ -20,6 +20,7 @@ import jupytext
 import nbformat
 import yaml
 from gnbook.checkout import ROOT, environment
+from gnbook.checkout import chapters as all_chapters
 from gnbook.digest import digest
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
@@ -55,7 +56,7 @@ def main():
     """Run what the command line asks for; the exit status says whether all went well."""
     parser = argparse.ArgumentParser(description="Execute chapters and keep their outputs in the .ipynb.")
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="a chapter, as 'deep-linear'; by default all that changed"
+        "names", nargs="*", metavar="NAME", help="'deep-linear', 'laboratory/deep-linear'; by default all that changed"
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--all", action="store_true", help="execute unchanged chapters too")
@@ -63,7 +64,7 @@ def main():
     arguments = parser.parse_args()
     if arguments.names and (arguments.all or arguments.cache):
         parser.error("give names of chapters, or --all, or --cache.")
-    chapters = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.md"))}
+    chapters = all_chapters()
     if unknown := [name for name in arguments.names if name not in chapters]:
         parser.error(f"there is no chapter '{unknown[0]}': the chapters are {', '.join(chapters)}.")
 

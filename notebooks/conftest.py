@@ -6,18 +6,17 @@ The fresh outputs of a notebook join the execution cache, so that the book does 
 import os
 from copy import deepcopy
 from functools import cache
-from pathlib import Path
 
 import nbformat
 import pytest
-from gnbook.checkout import environment
+from gnbook.checkout import chapters, environment
 from gnbook.digest import digest
 
 from book.execute import code, put_into_cache, unfold
 from tests import threads
 from tests.numbers import compare_as_numbers
 
-NOTEBOOKS = sorted(Path(__file__).parent.glob("*.ipynb"))
+NOTEBOOKS = [*chapters(".ipynb").values()]
 OUTPUTS, SECONDS = pytest.StashKey(), pytest.StashKey()
 
 

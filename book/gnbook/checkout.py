@@ -16,3 +16,10 @@ def environment() -> dict[str, str]:
     here = [str(ROOT), str(BOOK.parent)] if (ROOT / "gnlib").is_dir() else []
     others = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys([*here, *filter(None, others)]))} if here else {}
+
+
+def chapters(ending: str = ".md") -> dict[str, Path]:
+    """Return the files of the notebooks by their names, such as `waiting`, a lesson, and `laboratory/waiting`."""
+    folder = ROOT / "notebooks"
+    files = sorted([*folder.glob(f"*{ending}"), *folder.glob(f"laboratory/*{ending}")])
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in files}

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import jupytext
 import pytest
+from gnbook.checkout import chapters
 from gnbook.results import kept
 
 ROOT = Path(__file__).parents[2]
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = [*chapters(".ipynb").values()]
 
 pytestmark = [pytest.mark.nightly, pytest.mark.slow, pytest.mark.xdist_group("colab")]  # they share what they install
 
@@ -90,6 +91,6 @@ def test_the_install_cell_brings_gnlib_and_leaves_torch_alone(repository, colab,
 
 
 def test_a_chapter_runs_whole(repository, execute):
-    chapter = repository / "notebooks/piecewise-linear-maps.ipynb"  # it is short, and loads images
+    chapter = repository / "notebooks/laboratory/piecewise-linear-maps.ipynb"  # it is short, and loads images
     executed = execute(jupytext.read(chapter))
     assert any(cell.get("outputs") for cell in executed.cells)

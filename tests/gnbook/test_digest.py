@@ -6,6 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from gnbook import digest as module
+from gnbook.checkout import chapters
 from gnbook.digest import digest
 
 ROOT = Path(__file__).parents[2]
@@ -158,7 +159,7 @@ def test_of_recorded_rows_drawings_tables_and_locked_versions_do_not_count(path,
     assert changes(tree, code, path)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", chapters(".ipynb").values(), ids=chapters())
 def test_the_text_of_each_notebook_shows_what_it_imports(path):
     """Otherwise each change anywhere would execute it again."""
     code = [cell.source for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]

@@ -17,9 +17,9 @@ FILES = ("pyproject.toml", "CITATION.cff", "README.md", "_config.yml", "_toc.yml
 
 @pytest.fixture
 def tree(tmp_path):
-    chapters = [path.relative_to(ROOT) for path in ROOT.glob("notebooks/*.*") if path.suffix in {".ipynb", ".md"}]
+    chapters = [path.relative_to(ROOT) for path in ROOT.glob("notebooks/**/*.*") if path.suffix in {".ipynb", ".md"}]
     for path in (*FILES, *chapters):
-        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / path, tmp_path / path)
     return tmp_path
 
@@ -34,7 +34,7 @@ def contents(tree):
 
 
 def first_code_cells(tree):
-    for path in sorted(tree.glob("notebooks/*.ipynb")):
+    for path in sorted(tree.glob("notebooks/**/*.ipynb")):
         cells = json.loads(path.read_text())["cells"]
         yield "".join(next(cell["source"] for cell in cells if cell["cell_type"] == "code"))
 
@@ -49,14 +49,14 @@ def test_it_is_written_wherever_it_appears(tree):
     assert config["launch_buttons"]["colab_url"] == "https://colab.research.google.com"
     assert config["html"]["use_repository_button"] is True
     colab = "https://colab.research.google.com/github/someone/a-book/blob/main/notebooks/"
-    chapters = sorted(path.stem for path in tree.glob("notebooks/*.ipynb"))
+    chapters = [str(path.relative_to(tree / "notebooks").with_suffix("")) for path in tree.glob("notebooks/**/*.ipynb")]
     clone = f"git clone {GITHUB} gauss-newton-book && cd gauss-newton-book\npip install .\n"
     assert clone in (tree / "book/index.md").read_text()
     readme = (tree / "README.md").read_text()
     assert all(f"[{name}]({colab}{name}.ipynb)" in readme for name in chapters)
-    assert readme.index("[deep-linear]") < readme.index("[convolution]")  # the order of the book, not of the names
+    assert readme.index("/deep-linear]") < readme.index("/convolution]")  # the order of the book, not of the names
     assert all(f'source = "git+{GITHUB}"' in cell for cell in first_code_cells(tree))
-    for path in tree.glob("notebooks/*.md"):
+    for path in tree.glob("notebooks/**/*.md"):
         assert path.read_text().count(f'source = "git+{GITHUB}"') == 1
 
 

@@ -1,16 +1,16 @@
-"""Each chapter computes where its parameter `device` says, so that a sweep can send it to a GPU."""
+"""Each page of the laboratory computes where its parameter `device` says, so that a sweep can send it to a GPU."""
 
 import ast
-from pathlib import Path
 
 import jupytext
 import pytest
+from gnbook.checkout import chapters
 
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.md"))
+NOTEBOOKS = {name: path for name, path in chapters().items() if name.startswith("laboratory/")}
 CHOICE = "device = find_device(device)"
 
 
-@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem, scope="module")
+@pytest.fixture(params=NOTEBOOKS.values(), ids=NOTEBOOKS, scope="module")
 def cells(request):
     """The code of the parameters, and of the cells after them."""
     code = [cell for cell in jupytext.read(request.param).cells if cell.cell_type == "code"]

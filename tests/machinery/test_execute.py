@@ -19,7 +19,9 @@ from myst_parser.config.main import MdParserConfig
 from book.execute import execution_cache, read
 
 ROOT = Path(__file__).parents[2]
-PAGES = [path for path in ROOT.glob("*/*.md") if "```{code-cell}" in path.read_text()]
+PAGES = [
+    path for path in [*ROOT.glob("*/*.md"), *ROOT.glob("notebooks/*/*.md")] if "```{code-cell}" in path.read_text()
+]
 HEADER = """\
 ---
 jupytext:

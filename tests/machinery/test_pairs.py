@@ -7,9 +7,10 @@ from pathlib import Path
 
 import jupytext
 import pytest
+from gnbook.checkout import chapters
 
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted((ROOT / "notebooks").glob("*.md"))
+SOURCES = [*chapters().values()]
 URLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
 INSTALL = """\
 import sys
@@ -44,9 +45,7 @@ def tags(cell):
 
 
 def test_each_chapter_is_a_pair():
-    names = [path.stem for path in SOURCES]
-    assert names
-    assert names == [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
+    assert [*chapters()] and [*chapters()] == [*chapters(".ipynb")]
 
 
 def test_both_hold_the_same_cells(source, executed):

@@ -11,6 +11,8 @@ import re
 from importlib import import_module
 from pathlib import Path
 
+from gnbook.checkout import chapters
+
 ROOT = Path(__file__).parents[2]
 WORDS = "zero one two three four five six seven eight nine ten eleven twelve".split()
 
@@ -38,17 +40,19 @@ FORMULA = re.compile(r"\$[^$]+\$")
 
 def pages():
     """Return the chapters that have values."""
-    modules = {path.stem: ROOT / f"tests/pages/test_{path.stem.replace('-', '_')}.py" for path in chapters()}
+    modules = {name: ROOT / f"{module(name).replace('.', '/')}.py" for name in chapters()}
     return [name for name, path in modules.items() if path.exists() and "\ndef values():" in path.read_text()]
 
 
-def chapters():
-    return sorted((ROOT / "notebooks").glob("*.md"))
+def module(page):
+    """Return the name of the module that tests a page: that of `laboratory/waiting` lies in a folder as well."""
+    folder, _, stem = page.rpartition("/")
+    return ".".join(filter(None, ["tests.pages", folder, f"test_{stem.replace('-', '_')}"]))
 
 
 def values_of(page):
     """Return the values of a page by the names that its anchors may have."""
-    found = import_module(f"tests.pages.test_{page.replace('-', '_')}").values()
+    found = import_module(module(page)).values()
     single = {name: value for name, value in found.items() if not isinstance(value, list | tuple)}
     return single | {f"{n}.{i}": v for n, many in found.items() if n not in single for i, v in enumerate(many)}
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def prose(page):
-    """Return the source of a page, such as `notebooks/pruning` or `book/scorecard`, as one line."""
+    """Return the source of a page, such as `notebooks/laboratory/pruning` or `book/scorecard`, as one line."""
     return " ".join((ROOT / f"{page}.md").read_text().split())
 
 

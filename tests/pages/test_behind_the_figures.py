@@ -28,7 +28,9 @@ def rounded(values):
 
 def by_slope(column):
     """Condition numbers at the slopes of the chapter."""
-    return [printed("leaky-relu-further", f"slope {slope:<15}").split()[column] for slope in (0.0, 0.3, 0.6, 0.9)]
+    return [
+        printed("laboratory/leaky-relu-further", f"slope {slope:<15}").split()[column] for slope in (0.0, 0.3, 0.6, 0.9)
+    ]
 
 
 def figure_10(images, column="kappa", of=np.mean, **where):
@@ -62,7 +64,7 @@ def centring():
 
 def shifted(width):
     """In training mode, and with scale and shift."""
-    lines = checked_lines("batch-normalization-further")
+    lines = checked_lines("laboratory/batch-normalization-further")
     first = lines.index("width  training mode  with scale and shift  evaluation mode")
     (line,) = (line for line in lines[first:][:9] if line.split()[0] == str(width))
     return line.split()[1:3]
@@ -244,8 +246,11 @@ SAID = {
         "gives {:.0f} and {:.0f}, against {:.0f} at",
         [*(white("2b", line=rate, depth=8).mean() for rate in (75, 150)), white("2a", line=400, depth=8).mean()],
     ),
-    "2b, wide": lambda: ("from {} with ... to {}, {} and {} with", printed("deep-linear", "600 ").split()),
-    "2b, narrower": lambda: ("from {} to {}, and then falls to {} and {}.", printed("deep-linear", "200 ").split()),
+    "2b, wide": lambda: ("from {} with ... to {}, {} and {} with", printed("laboratory/deep-linear", "600 ").split()),
+    "2b, narrower": lambda: (
+        "from {} to {}, and then falls to {} and {}.",
+        printed("laboratory/deep-linear", "200 ").split(),
+    ),
     "3": lambda: (
         "is {:.2f} times ... {:.0e} times",
         [(white(3, column, depth=6) / white(3, depth=6)).mean() for column in ("lemma_2", "maximum")],
@@ -272,7 +277,7 @@ SAID = {
     ),
     "19, 48 pixels": lambda: (
         "from {} to {} over 20 networks",
-        printed("one-hidden-layer", "raw          48        20 ").split()[::2],
+        printed("laboratory/one-hidden-layer", "raw          48        20 ").split()[::2],
     ),
     "7, images as they are": lambda: (
         "by {:.0f} at width 16 and by {:.0f} at width 1,024, ... {:.2f} of that",
@@ -332,8 +337,11 @@ SAID = {
     "1, what is left": lambda: (
         "{} of {} parameters ... {} of 16, {} of 32 and {} of 64",
         [
-            *(printed("pruning-further", f"{share} pruning: ").split()[0] for share in ("80 %", "no")),
-            *(printed("pruning-further", f"7 layers of {m} channels: each keeps ").split(",")[0] for m in (16, 32, 64)),
+            *(printed("laboratory/pruning-further", f"{share} pruning: ").split()[0] for share in ("80 %", "no")),
+            *(
+                printed("laboratory/pruning-further", f"7 layers of {m} channels: each keeps ").split(",")[0]
+                for m in (16, 32, 64)
+            ),
         ],
     ),
     "14, the divisor": lambda: ("is {:.2f} wherever", [SMALLEST["ResNet20"][0][0]]),

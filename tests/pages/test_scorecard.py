@@ -28,8 +28,8 @@ def test_what_stands_behind_figures_9_and_13():
 def test_figure_9_is_explained_on_all_pages():
     page = (ROOT / "book" / "scorecard.md").read_text()
     assert "\n| 9 | **explained** |" in page
-    assert "**Figure 9 is explained**" in prose("notebooks/counting-zeros")
-    assert "**It is explained**: the contrast" in prose("notebooks/counting-zeros-further")
+    assert "**Figure 9 is explained**" in prose("notebooks/laboratory/counting-zeros")
+    assert "**It is explained**: the contrast" in prose("notebooks/laboratory/counting-zeros-further")
 
 
 def test_the_networks_of_figure_18():

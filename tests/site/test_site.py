@@ -49,14 +49,18 @@ addEventListener("load", () => setTimeout(() => {
 }, 2000));
 """
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (Debian: apt install chromium)")
-CHAPTERS = [page for page in PAGES if page.parent.name == "notebooks"]
+CHAPTERS = [page for page in PAGES if page.relative_to(SITE).parts[0] == "notebooks"]
 
 
 def each(pages, nightly=()):
     """Run a test on each of these pages, all tests of a page in one process, which opens it once."""
     group, night = pytest.mark.xdist_group, pytest.mark.nightly
     params = [
-        pytest.param(page, marks=[group(page.stem), *[night] * (page in nightly)], id=str(page.relative_to(SITE)))
+        pytest.param(
+            page,
+            marks=[group(str(page.relative_to(SITE))), *[night] * (page in nightly)],
+            id=str(page.relative_to(SITE)),
+        )
         for page in pages
     ]
     return pytest.mark.parametrize("page", params)
@@ -156,7 +160,7 @@ def test_a_preview_of_a_link_has_the_title_and_the_first_paragraph(page):
 
 @each_chapter
 def test_no_printed_line_is_torn(page):
-    kept = nbformat.read(ROOT / "notebooks" / f"{page.stem}.ipynb", as_version=4)
+    kept = nbformat.read((ROOT / page.relative_to(SITE)).with_suffix(".ipynb"), as_version=4)
     shown = [lines(block.get_text()) for block in written(page).select("div.cell_output div.stream pre")]
     assert torn(shown, printed(kept)) == []
 

@@ -87,8 +87,9 @@ def run_name(digest: str, parameters: Mapping[str, object]) -> str:
 
 def _check_checkout(notebook: Path) -> None:
     """Refuse a notebook of another checkout of the book: it would run by the code of this one."""
-    other = notebook.resolve().parents[1]
-    if environment() and (other / "book/gnbook").is_dir() and other != ROOT.resolve():
+    checkouts = (folder for folder in notebook.resolve().parents if (folder / "book/gnbook").is_dir())
+    other = next(checkouts, None)
+    if environment() and other not in (None, ROOT.resolve()):
         raise ValueError(
             f"{notebook.name} belongs to the book in {other}, and this is gnbook of {ROOT}: "
             f"set PYTHONPATH={other}:{other / 'book'}, as `make sweep` does."

@@ -52,4 +52,4 @@ def test_a_notebook_that_is_none(tmp_path):
     with pytest.raises(ValueError, match="is not a notebook"):
         read_notebook(tmp_path / "text.ipynb")
     with pytest.raises(ValueError, match="pass the one beside it"):
-        read_notebook(ROOT / "notebooks/deep-linear.md")
+        read_notebook(ROOT / "notebooks/laboratory/deep-linear.md")

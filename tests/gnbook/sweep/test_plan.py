@@ -17,10 +17,12 @@ bad_input = pytest.mark.bad_input
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks/sweeps").glob("*.yml")), ids=lambda path: path.stem)
 def test_the_grids_of_the_book_fit_their_chapters(path):
     named = re.search(
-        r"gnbook\.sweep notebooks/(\S+)\.ipynb", path.read_text()
+        r"gnbook\.sweep notebooks/laboratory/(\S+)\.ipynb", path.read_text()
     )  # in a comment, where it is not its own
     stem = named[1] if named else path.stem
-    chapters = [page for page in (ROOT / "notebooks").glob("*.ipynb") if f"{stem}-".startswith(f"{page.stem}-")]
+    chapters = [
+        page for page in (ROOT / "notebooks/laboratory").glob("*.ipynb") if f"{stem}-".startswith(f"{page.stem}-")
+    ]
     plan = make_plan(max(chapters, key=lambda page: len(page.stem)), path)
     assert plan.runs and plan.grid.figures
 
@@ -57,9 +59,9 @@ def test_only_what_decides_the_results_decides_the_names(tmp_path):
 @bad_input
 def test_a_notebook_of_another_checkout_is_refused(tmp_path):
     """An editable installation of one clone would otherwise run the notebooks of another by its own code."""
-    for folder in ("book/gnbook", "notebooks"):
+    for folder in ("book/gnbook", "notebooks/laboratory"):
         (tmp_path / folder).mkdir(parents=True)
-    notebook = write_notebook(tmp_path / "notebooks/tiny.ipynb")
+    notebook = write_notebook(tmp_path / "notebooks/laboratory/tiny.ipynb")
     with pytest.raises(ValueError, match=rf"set PYTHONPATH={tmp_path}:{tmp_path}/book"):
         make_plan(notebook, {"parameters": {"seed": 1}})
 

@@ -1,0 +1,174 @@
+"""The numbers in the text of "Attention, before it has learned" are those of its kept table, and its findings hold."""
+
+import math
+
+import numpy as np
+import pytest
+from gnbook.attention.bounds import distance_bound
+from gnbook.attention.models import ADDRESS, DATA
+from gnbook.attention.trial import GOAL, law_of_depth
+
+from tests.pages.pages import checked_lines, kept, parameters
+
+PAGE = "laboratory/attention"
+UNIFORM = {"scores": 0.0}
+
+
+def column(factor, data, name="kappa", **where):
+    """A column of the kept table by seed."""
+    found = [row for row in kept("attention") if {"factor": factor, "data": data, **where}.items() <= row.items()]
+    assert found
+    return {row["seed"]: row[name] for row in found}
+
+
+def over(factor, data, other="base", name="kappa", where=(), than=()):
+    """The median over seeds of a column over the same of another case."""
+    first, second = column(factor, data, name, **dict(where)), column(other, data, name, **dict(than))
+    return float(np.median([first[seed] / second[seed] for seed in first.keys() & second.keys()]))
+
+
+def uniform_over_double(data):
+    return over("scores", data, "scores", where=UNIFORM, than={"scores": 2.0})
+
+
+def growth(data, norm, branch):
+    factor = "depth" if norm == "before" else "norm"
+    ends = [{"depth": depth, "norm": norm, "branch": branch} for depth in (8, 1)]
+    return over(factor, data, factor, where=ends[0], than=ends[1])
+
+
+def shifted(data, shift):
+    return over("shift", data, where={"shift": shift})
+
+
+def near():
+    """Measured over law where the scores of a row spread by less than three."""
+    rows = [row for row in kept("attention") if row["last_ratio"] and row["spread"] < 3]
+    return np.array([row["last_ratio"] / row["law_ratio"] for row in rows])
+
+
+def misfit():
+    """The same, or the other way round."""
+    return np.maximum(near(), 1 / near())
+
+
+def worst_with_a_norm():
+    rows = [row for row in kept("attention") if row["last_ratio"] and row["spread"] < 3]
+    return max(miss for row, miss in zip(rows, misfit(), strict=True) if row["norm"] != "none")
+
+
+def misses():
+    """Growth over the law of growth, or the other way round, of networks with a norm, on images."""
+    found = []
+    for norm, branch in (("before", "plain"), ("before", "drawn"), ("before", "multiplier"), ("after", "plain")):
+        law = law_of_depth(8, norm=norm, branch=branch) / law_of_depth(1, norm=norm, branch=branch)
+        ratio = growth("images", norm, branch) / law
+        found.append(max(ratio, 1 / ratio))
+    return found
+
+
+def uneven_over_orthogonal(data):
+    ratio = over("weights", data, "weights", where={"weights": "uneven"}, than={"weights": "orthogonal"})
+    return max(ratio, 1 / ratio)
+
+
+def values():
+    widths = 16, 64
+    return {
+        "near": [int((misfit() < 2).sum()), len(near()), int((misfit() > worst_with_a_norm()).sum())],
+        "near_worst": math.ceil(10 * worst_with_a_norm()) / 10,
+        "scores": [uniform_over_double(data) for data in DATA],
+        "depth_plain": max(misses()[0], misses()[-1]),
+        "depth_miss": max(misses()[1:3]),
+        "base_width": next(row["width"] for row in kept("attention") if row["factor"] == "base"),
+        "widths": list(widths),
+        "width": [over("width", data, "width", where={"width": 16}, than={"width": 64}) for data in DATA],
+        "small": 0.02,
+        "uneven": [uneven_over_orthogonal(data) for data in DATA],
+        "shifted": [1 / shifted(data, 1.0) for data in DATA],
+        "goal": GOAL,
+        "characters": sum(c.isalpha() or c == " " for c in " ".join(ADDRESS.lower().split())),
+        "n": parameters(PAGE)["n"],
+    }
+
+
+def test_the_law_of_the_part_is_within_a_factor_of_two_where_scores_spread_little():
+    assert len(near()) > 150 and (misfit() < 2).mean() > 0.95
+    rows = [row for row in kept("attention") if row["last_ratio"] and row["spread"] < 3]
+    assert {row["norm"] for row, miss in zip(rows, misfit(), strict=True) if miss > worst_with_a_norm()} == {"none"}
+    assert worst_with_a_norm() < 2.2
+    assert np.median(near()) == pytest.approx(1, abs=0.25)
+    laws = [row["law_ratio"] for row in kept("attention") if row["last_ratio"] and row["spread"] < 3]
+    assert max(laws) / min(laws) > 1e4
+
+
+def test_scores_lower_kappa():
+    for data in DATA:
+        assert uniform_over_double(data) > 8
+        assert over("scores", data, "scores", where={"scores": 4.0}, than={"scores": 2.0}) > 1
+        assert over("scores", data, where={"scores": 0.25}) > over("scores", data, where={"scores": 0.5}) > 1
+
+
+def test_queries_and_keys_have_a_small_part_of_both():
+    for data in DATA:
+        for name in ("queries", "queries_smallest"):
+            assert 0 < np.mean([*column("base", data, name).values()]) < 0.2
+
+
+def test_freezing_queries_and_keys_changes_little():
+    lines = [line.replace(",", "").split() for line in checked_lines(PAGE) if "queries and keys frozen" in line]
+    assert len(lines) == 3
+    for words in lines:
+        whole, frozen = float(words[4]), float(words[6])
+        assert whole <= frozen <= 1.25 * whole
+
+
+def test_a_head_moves_by_the_square_of_the_scores_and_obeys_the_law():
+    moved = [line.replace(",", "").split() for line in checked_lines(PAGE) if "kernel moved by" in line]
+    found = {float(words[2].rstrip(":")): float(words[6]) for words in moved}
+    assert found[0.1] / found[0.03] == pytest.approx((0.1 / 0.03) ** 2, rel=0.1)
+    for line in (line for line in checked_lines(PAGE) if "measured" in line and "law" in line):
+        s, measured, law = (float(line.replace(",", "").replace(":", "").split()[i]) for i in (2, 4, 6))
+        assert s >= 1 or measured == pytest.approx(law, rel=0.2)
+
+
+def test_two_tokens_are_within_the_bound():
+    lines = [line for line in checked_lines(PAGE) if "from uniform; the bound is" in line]
+    for line in lines:
+        r, away, bound = (float(line.replace(":", "").replace(";", "").split()[i]) for i in (2, 7, -1))
+        assert bound == pytest.approx(distance_bound(r), abs=6e-4) and away <= bound
+    assert len(lines) == 3
+
+
+def test_kappa_does_not_follow_the_condition_numbers_of_the_weights():
+    for data in DATA:
+        assert uneven_over_orthogonal(data) < 4
+        assert shifted(data, 1.0) < 1 < shifted(data, 10.0)
+        weights = [np.median([*column("shift", data, "weights_kappa", shift=shift).values()]) for shift in (1.0, 10.0)]
+        assert weights[0] > 30 and weights[1] < 2
+
+
+def test_the_law_of_depth_on_images_with_a_norm_and_not_on_text():
+    kinds = ("after", "plain"), ("before", "plain"), ("before", "drawn"), ("before", "multiplier")
+    found = [growth("images", *kind) for kind in kinds]
+    assert found[0] == max(found) > 1.5 * sorted(found)[-2] and found[-1] == min(found) > 1 and max(misses()) < 3
+    assert found[1] / found[2] == pytest.approx(1, abs=0.2)
+    assert max(growth("text", *kind) for kind in kinds) == growth("text", *kinds[1]) == pytest.approx(2, abs=0.3)
+    assert growth("images", "none", "plain") < 8.3 / 3 and growth("text", "none", "plain") < 1
+
+
+def test_both_networks_arrive_between_the_bounds():
+    lines = [line for line in checked_lines(PAGE) if "the network takes" in line]
+    found = [[float(line.replace(":", "").split()[i]) for i in (4, 6, -1)] for line in lines]
+    assert len(found) == 2 and all(lower <= steps <= upper < 5.1 * lower for lower, upper, steps in found)
+    assert found[1][2] < found[0][2] / 3
+
+
+def test_width_helps_most_and_a_norm_and_larger_weights_come_next():
+    for data in DATA:
+        small = over("gain", data, where={"gain": 0.02 * 32**0.5})
+        bare = over("norm", data, where={"norm": "none", "depth": 2})
+        assert min(small, bare) > 10 and values()["width"][DATA.index(data)] > 30
+        assert 3 < over("embedding", data, name="lower", where={"embedding": 0.02}) < 5
+        assert over("heads", data, where={"heads": 1}) > 1.5
+    assert over("tied", "text", where={"embedding": 32**-0.5}) < 1.5

@@ -1,0 +1,161 @@
+"""The numbers in the text of "Batch normalisation" and of its further experiments are those of their tables."""
+
+from itertools import product
+from statistics import mean, median
+
+import pytest
+from gnbook import results
+from gnbook.batch_normalization.networks import best_steps
+
+from tests.pages.pages import cells, named, prose, says, span
+
+FIRST, SECOND = "laboratory/batch-normalization", "laboratory/batch-normalization-further"
+TEXT, FURTHER = prose(f"notebooks/{FIRST}"), prose(f"notebooks/{SECOND}")
+NEAR = 0.8, 1.25  # of a ratio of numbers that are about the same
+
+# How images and hidden units are prepared.
+RAW, CENTRED, STANDARDISED = ((images, "nothing") for images in ("raw", "centred", "standardised"))
+SUBTRACTED, DIVIDED, WHOLE, BOTH = (
+    *(("raw", how) for how in ("mean subtracted", "divided by deviation", "BN")),
+    ("standardised", "BN"),
+)
+
+
+def networks():
+    """By preparation: κ with Kaiming's weights and its range over three networks, and with torch's default."""
+    found = named(SECOND, "convolutional network, 20 colour images", 2)
+    return {key: ([row[0], *span(row[1])], [row[2], *span(row[3])]) for key, row in found.items()}
+
+
+def kappas():
+    return {key: (kaiming[0], default[0]) for key, (kaiming, default) in networks().items()}
+
+
+def trainings(rate="first"):
+    """By preparation: steps with Kaiming's weights and with torch's, at a rate."""
+    some = slice(0, 2) if rate == "first" else slice(2, 4)
+    return {key: tuple(row[some]) for key, row in named(FIRST, "steps of gradient descent", 2).items()}
+
+
+def near(found, other):
+    return all(NEAR[0] < a / b < NEAR[1] for a, b in zip(found, other, strict=True))
+
+
+def test_perceptrons_by_width():
+    shares = [row[-1] for row in cells(SECOND, "condition number, means over 5 networks; share")]
+    assert f"and {shares[-1]:.2f} of" in TEXT and all(0.8 < share <= 1.02 for share in shares)
+    _, raw, _, middle, low, high = zip(*cells(SECOND, "means over 5 networks; BN improves"), strict=True)
+    ends = min(low), max(high), min(middle), max(middle)
+    assert says(FURTHER, "by {:.0f} to {:.0f} ({:.0f} to {:.0f} in", *ends)
+    widths, plain, affine, evaluated = zip(*cells(SECOND, "means over 5 networks; evaluation mode"), strict=True)
+    assert widths[0] == 16
+    assert evaluated[0] > raw[0] and evaluated[-1] < raw[-1] / 10
+    assert all((a / p < 1.01) == (m <= 512) for m, p, a in zip(widths, plain, affine, strict=True))
+
+
+def test_factors_of_linear_models():
+    """What one change saves with torch's default, by the linear model and in the network at two rates."""
+
+    def factor(counts, change):
+        fewer = counts[RAW] / counts[change]
+        times, way = (fewer, "fewer") if fewer > 1 else (1 / fewer, "more")
+        return f"{times:.{0 if times > 9.5 else 1}f} times {way}"
+
+    counts = named(FIRST, "torch's default: steps to the goal", 2)
+    linear = {how: model for how, (_, model) in counts.items()}
+    ways = [linear, *({how: steps for how, (_, steps) in trainings(rate).items()} for rate in ("first", "best"))]
+    changes = {"standardised images": STANDARDISED, "BN": WHOLE, "units divided by their deviation": DIVIDED}
+    for words, change in changes.items():
+        assert f"| {words} | {' | '.join(factor(way, change) for way in ways)} |" in TEXT
+        assert linear[RAW] / linear[change] > 3  # "all three changes are worth making"
+    short = (linear[RAW] / linear[WHOLE]) / (ways[1][RAW] / ways[1][WHOLE])
+    assert f"gains {short:.0f} times less" in TEXT
+
+
+def test_range_of_the_improvement_in_the_kept_table():
+    kept = {(row["network"], row["width"], row["seed"]): row["kappa"] for row in results.kept("batch-normalization")}
+    ratios = {key[1:]: value / kept["with BN", *key[1:]] for key, value in kept.items() if key[0] == "without BN"}
+    low, high = min(ratios.values()), max(ratios.values())
+    assert says(TEXT, f"the {len(ratios)} of ... of {low:.1f} to {high:.0f}.") and low > 1
+    for width in {width for width, _ in ratios}:
+        means = [mean(kept[name, width, seed] for seed in range(20)) for name in ("without BN", "with BN")]
+        assert means[0] > 13 * means[1]
+
+
+def test_kaiming_weights_gain_by_subtracting_and_the_default_by_dividing():
+    raw, centred, subtracted, divided, whole = (kappas()[key][0] for key in (RAW, CENTRED, SUBTRACTED, DIVIDED, WHOLE))
+    assert 8 < raw / centred < 13 and whole < subtracted < centred < divided < raw
+    raw, centred, standardised, subtracted, divided, whole = (
+        kappas()[key][1] for key in (RAW, CENTRED, STANDARDISED, SUBTRACTED, DIVIDED, WHOLE)
+    )
+    assert raw / centred < 2 and 25 < raw / divided < 35 and standardised < raw / 10
+    assert raw / whole > (raw / subtracted) * (raw / divided)
+    by_image = networks()["less mean image", "nothing"]
+    assert near([some[0] for some in networks()[CENTRED]], [some[0] for some in by_image])
+    assert networks()[RAW][1][1] < networks()[CENTRED][1][1]  # one of three gets worse
+
+
+def test_normalising_standardised_images_gains_another_factor():
+    images, both, units = (kappas()[key] for key in (STANDARDISED, BOTH, WHOLE))
+    kaiming, default = (before / after for before, after in zip(images, both, strict=True))
+    assert kaiming == pytest.approx(20, abs=2) and default == pytest.approx(42, abs=4)
+    assert near(both, units) and max(*both, *units) < 100
+
+
+def test_steps_go_with_kappa_in_a_column_and_not_between():
+    steps, of = trainings(), kappas()
+    assert len(steps) == 7
+    for which in range(2):
+        assert near([found[WHOLE][which] for found in (steps, of)], [found[BOTH][which] for found in (steps, of)])
+        order = sorted({*steps} - {BOTH} - ({DIVIDED} if which else set()), key=lambda key: -of[key][which])
+        counts = [steps[key][which] for key in order]
+        assert counts == sorted(counts, reverse=True) and order[0] == RAW and order[-1] == WHOLE
+        assert counts[0] / counts[-1] < of[RAW][which] / of[WHOLE][which]
+    assert of[DIVIDED][1] < of[STANDARDISED][1]
+    assert steps[DIVIDED][1] == max(default for _, default in steps.values())
+    assert steps[STANDARDISED][1] / steps[WHOLE][1] == pytest.approx(4, rel=0.15)
+    assert steps[RAW][1] / steps[WHOLE][1] == pytest.approx(10, rel=0.15)
+    assert of[RAW][0] < of[RAW][1] and steps[RAW][0] > steps[RAW][1]
+
+
+def test_what_the_halves_and_centring_do_to_steps():
+    kaiming, default = ({key: steps[which] for key, steps in trainings().items()} for which in range(2))
+    said = "({:.0f} steps against {:.0f},"
+    assert said.format(default[STANDARDISED], default[CENTRED]) in TEXT and default[STANDARDISED] < default[CENTRED]
+    assert kaiming[CENTRED] < kaiming[STANDARDISED] and 2 < default[DIVIDED] / default[RAW] < 3
+    assert default[RAW] / default[SUBTRACTED] == pytest.approx(2, rel=0.1)
+    assert f"there: {kaiming[SUBTRACTED]:.0f} steps and {kaiming[WHOLE]:.0f}." in TEXT
+    assert default[CENTRED] / default[RAW] == pytest.approx(2 / 3, abs=0.03)
+    assert f"number, {kaiming[RAW]:.0f}," in TEXT
+
+
+def test_at_the_best_rate_to_divide_alone_gains_little():
+    first, best, of = trainings(), trainings("best"), kappas()
+    assert all(few <= many for key in first for few, many in zip(best[key], first[key], strict=True))
+    whole = [*best[WHOLE], *best[BOTH]]
+    said = f"in {min(whole):.0f} to {max(whole):.0f} steps."
+    assert said in TEXT and [round(count, -2) for count in best[RAW]] == [200, 200]
+    for which, rows in product(range(2), (first, best)):
+        assert {*sorted(rows, key=lambda key: rows[key][which])[:2]} == {WHOLE, BOTH}
+    assert f"from {best[RAW][1]:.0f} to {best[DIVIDED][1]:.0f};" in TEXT and best[DIVIDED][1] < 0.6 * best[RAW][1]
+    assert max(best[STANDARDISED][1], best[SUBTRACTED][1]) < best[DIVIDED][1] and best[DIVIDED][0] >= best[RAW][0]
+    assert min(of[STANDARDISED][1], of[SUBTRACTED][1]) > of[DIVIDED][1]
+    assert [best[key][1] for key in (STANDARDISED, CENTRED)] == [first[key][1] for key in (STANDARDISED, CENTRED)]
+    assert f"way, {best[STANDARDISED][0]:.0f} against {best[CENTRED][0]:.0f} at" in TEXT
+    assert best[CENTRED][0] < best[STANDARDISED][0]
+    rates = [row["factor"] for row in results.kept("batch-normalization-further")]
+    assert f"to {max(rates):.0f} times" in TEXT and min(rates) == 0.5
+    kept = best_steps(results.kept("batch-normalization-further"))
+    divided = {rate for _, rate in kept[*DIVIDED, False]}
+    assert "{:.0f} to {:.0f} times".format(*sorted(divided)) in TEXT
+    assert all(rate < max(rates) for pairs in kept.values() for _, rate in pairs)
+
+
+def test_the_kept_trainings_at_the_first_rate_are_those_of_the_chapter():
+    steps = {}
+    for row in results.kept("batch-normalization-further"):
+        if row["factor"] == 1:
+            few = float("inf") if row["steps"] is None else row["steps"]
+            steps.setdefault((row["images"], row["units"], row["kaiming"]), []).append(few)
+    for key, counts in trainings().items():
+        assert [median(steps[*key, kaiming]) for kaiming in (True, False)] == [*counts]

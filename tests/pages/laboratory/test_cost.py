@@ -1,0 +1,65 @@
+"""The numbers in the text of "What a condition number costs" that its tables show."""
+
+import pytest
+import torch
+from gnbook.cost.feasible import eigenvalue_seconds, foretold
+from gnbook.cost.networks import cnn, perceptron
+
+import gnlib
+from tests.pages.pages import cells, named, prose
+
+TEXT = prose("notebooks/laboratory/cost")
+IMAGES = torch.randn(16, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+def test_the_direct_way():
+    rows = cells("laboratory/cost", "perceptrons of two hidden layers, 20 images")
+    parameters, ours, direct, held, counted = zip(*rows, strict=True)
+    growth = round(parameters[-1] / parameters[0], -1)
+    assert f"of {growth:.0f}," in TEXT and 10 < ours[-1] / ours[0] < 40
+    *_, last = (i for i, seconds in enumerate(direct) if seconds)
+    assert f"At {round(parameters[last], -4):,.0f} parameters" in TEXT
+    assert direct[last] > 3 * ours[last] and counted[last] < 1024 and round(parameters[-1] / 1e6) == 6
+    gibibytes = f"{200 * parameters[-1] * 8 / 2**30:.1f}"
+    said = f"is {gibibytes} GiB. `gnlib` needs {held[-1]:.0f} MiB"
+    assert said in TEXT and gibibytes == f"{counted[-1] / 1024:.1f}"
+    assert max(ours[-1], named("laboratory/cost", "seconds of the figure", 2)["transformer", 20][1]) < 2
+
+
+def test_what_the_calls_take():
+    found = {
+        call.partition(".")[2]: row
+        for call, *row in cells("laboratory/cost", "the CNN above, 40 images, cross-entropy")
+    }
+    (seconds, share), (_, forecast), (_, report) = (found[call][1:] for call in ("cost", "forecast", "report"))
+    assert 0 < seconds < 1 and share < 1
+    assert forecast == pytest.approx(4, abs=1) and report == pytest.approx(8, abs=2)
+
+
+def test_what_fits_into_a_minute_and_an_hour():
+    rows = cells("laboratory/cost", "samples in the largest batch, for both ends of the spectrum")
+    small, large = ([row[-2] for row in some] for some in (rows[:4], rows[4:]))
+    assert 200 / 2 <= min(small) and max(small) < 1000
+    assert 5 / 2 <= min(large) <= 5 * 2 and 15 / 2 <= max(large) <= 15 * 2
+    hour = [row[-1] for row in rows if row[0] in ("ResNet-50", "language model")]
+    assert all(30 <= 3600 / most < 160 for most in hour) and 60 / max(large) < 10
+
+
+def test_what_three_of_ten_outputs_keep():
+    found = named("laboratory/cost", "the CNN above, up to 80 images and ten outputs")
+    assert found["three of the outputs"][-1] / found["all"][-1] == pytest.approx(0.5, abs=0.06)
+
+
+def test_what_comes_on_top():
+    rows = named("laboratory/cost", "seconds of the figure", 2)
+    assert all(told < taken < 2 * told + 1 for told, taken, _ in rows.values())  # "about twice, and one more"
+    assert f"takes {10000**2 * 8 / 2**30:.2f} GiB" in TEXT
+    whole, eigenvalues = foretold(perceptron(1024), IMAGES, [1000])[1000], 10_000**3 * eigenvalue_seconds()
+    assert eigenvalues > whole / 2
+
+
+def test_what_twice_the_rows_take():
+    half, whole = (gnlib.GaussNewton(cnn(), some).cost() for some in (IMAGES[:8], IMAGES))
+    assert half.backward == 80 and whole.backward == 160
+    grown = [two.flops / one.flops for one, two in zip(half.steps, whole.steps, strict=True)]
+    assert max(grown) == pytest.approx(4) and min(grown) > 2

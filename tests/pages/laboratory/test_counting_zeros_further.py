@@ -1,0 +1,133 @@
+"""The numbers in the text of the further experiments on zeros are those of its tables, and of the kept one."""
+
+import inspect
+import math
+import re
+from itertools import pairwise
+
+from gnbook.counting_zeros import networks
+from gnbook.counting_zeros.rules import EPSILON
+from tests.pages.laboratory.test_counting_zeros import FLOAT64, TRUE, rules
+
+import gnlib
+from tests.pages.pages import ROOT, kept, named, parameters, slider, span, texts
+
+PAGE = "laboratory/counting-zeros-further"
+SOURCE = (ROOT / f"notebooks/{PAGE}.md").read_text()
+KEPT = kept("counting-zeros")
+SIZE = 10 * KEPT[0]["relu_images"]
+CAP = 1 / (SIZE * EPSILON["float64"])
+WIDTHS = [row for row in KEPT if row["figure"] == 18]
+
+
+def in_the_code(pattern, code=SOURCE):
+    """Return the numbers at one place of the code."""
+    (found,) = re.finditer(pattern, code)
+    return [float(number) for number in found.groups()]
+
+
+def right():
+    """Exponents of the thresholds at which the condition number after training is right."""
+    found = [name.partition(", κ ") for name in slider(PAGE)]
+    kappa = rules(100)[TRUE][1]
+    return [int(tau.removeprefix("1e")) for tau, _, pair in found if float(pair.split(" → ")[1]) == kappa]
+
+
+def paths(width, column="kappa_float64"):
+    """Before training and after it, for each network of a width."""
+    found = {(row["seed"], row["epoch"]): row[column] for row in WIDTHS if row["width"] == width}
+    return [(value, found[seed, 100]) for (seed, epoch), value in found.items() if epoch == 0]
+
+
+def last_losses(width):
+    return [loss for _, loss in paths(width, "loss")]
+
+
+def ends(numbers):
+    found = sorted(numbers)
+    return [found[0], found[-1]]
+
+
+def values():
+    given, trained = parameters(PAGE), inspect.getsource(networks.trained)
+    _, whole, fewer = named(PAGE, "gnlib.condition_number(net, x)").values()
+    others = named(PAGE, "two networks of other kinds")
+    digits, _ = gnlib.load("mnist", 10)
+    (free,) = {row["directions"] for row in KEPT if (row["figure"], row["epoch"]) == (9, 0)}
+    return {
+        "units": given["rank_width"],
+        "images": given["relu_images"],
+        "right": right(),
+        "stops": rules(100)[FLOAT64][0],
+        "missed": rules(100)[FLOAT64][2],
+        "rank": rules(100)[TRUE][0],
+        "of_one_unit": whole[0] - fewer[0],
+        "channels": in_the_code(r"in \(\(3, (\d+)\), \(16, (\d+)\), \(32, (\d+)\)\)"),
+        "hidden": in_the_code(r"nn\.Linear\(inputs, (\d+)\)")[0],
+        "photos": others["CNN"][0] / 10,
+        "steps": in_the_code(r"for _ in range\((\d+)\)")[0],
+        "kept_images": SIZE / 10,
+        "kept_size": SIZE,
+        "rates": in_the_code(r"lr=([\d.]+) if units <= 20 else ([\d.]+)", trained),
+        "batch": in_the_code(r"batch_size=(\d+)", trained)[0],
+        "pixels": [digits.min().item(), digits.max().item()],
+        "epochs": sorted({row["epoch"] for row in WIDTHS}),
+        "widest": max(row["width"] for row in WIDTHS),
+        "thirty": sorted({row["width"] for row in WIDTHS})[-3],
+        "above": 100 * (max(last_losses(50)) / max(last_losses(30)) - 1),
+        "fifty": sorted({row["width"] for row in WIDTHS})[-2],
+        "lost": ends(100 * (1 - after / before) for before, after in paths(50, "rank_float64")),
+        "jump": min(math.log10(after / before) for before, after in paths(50)) // 1,
+        "growth": ends(after / before for before, after in paths(100)),
+        "free": free,
+        "epsilon": math.log2(EPSILON["float32"]),
+        "cap": round(1 / (SIZE * EPSILON["float32"]), -1),
+    }
+
+
+def test_what_the_threshold_finds():
+    assert right() == [-15, -14] and in_the_code(r"Adam\(net\.parameters\(\), ([\d.e-]+)\)") == [2e-3]
+
+
+def test_the_rank_is_that_of_the_chapter():
+    _, whole, fewer = named(PAGE, "gnlib.condition_number(net, x)").values()
+    assert whole[1] == rules(100)[TRUE][0] and whole[0] - whole[1] == 3 and fewer[0] == fewer[1]
+    assert "rank: 40 of 50" in "\n".join(texts(PAGE))
+
+
+def test_networks_of_other_kinds_have_no_zeros():
+    others = named(PAGE, "two networks of other kinds, nk = 500")
+    assert [*others] == ["CNN", "perceptron"]
+    assert all(row[:2] == [500, 500] and min(row[-2:]) > 1e9 for row in others.values())
+
+
+def test_the_networks_of_each_width_are_whole_and_in_the_table():
+    seeds = {m: {row["seed"] for row in WIDTHS if row["width"] == m} for m in (15, 20, 30, 50, 100)}
+    whole = [(m, seed, epoch) for m, some in seeds.items() for seed in some for epoch in (0, 50, 100)]
+    assert sorted((row["width"], row["seed"], row["epoch"]) for row in WIDTHS) == sorted(whole)
+    shown = named(PAGE, "float64 rule, the least and the largest of the networks of each width")
+    assert {m: row[0] for m, row in shown.items()} == {m: len(some) for m, some in seeds.items()}
+    for m, (_, loss, *_) in shown.items():
+        of = last_losses(m)
+        assert span(str(loss)) == [float(f"{end:.4f}") for end in (ends(of) if len(of) > 1 else of)]
+
+
+def test_wider_networks_train_faster_but_for_one_of_50_units():
+    losses = {m: last_losses(m) for m in (15, 20, 30, 50, 100)}
+    above = [(m, wider) for (m, some), (wider, others) in pairwise(losses.items()) if max(others) > min(some)]
+    assert above == [(30, 50)] and sum(loss > min(losses[30]) for loss in losses[50]) == 1
+
+
+def test_the_widest_alone_stay_regular():
+    regular = {
+        m: [(before, after).count(SIZE) for before, after in paths(m, "rank_float64")] for m in (15, 20, 50, 100)
+    }
+    assert {m: {*times} for m, times in regular.items()} == {15: {0}, 20: {0}, 50: {1}, 100: {2}}
+    assert all(after < SIZE for _, after in paths(30, "rank_float64"))
+    assert max(after for _, after in paths(100)) < min(after for m in (15, 20, 30, 50) for _, after in paths(m)) / 1000
+    assert all(1e5 < after / before < 1e6 and after > 0.75 * CAP for before, after in paths(50))
+
+
+def test_by_the_float32_rule_all_widths_are_alike():
+    kappas = ends(row["kappa_float32"] for row in WIDTHS)
+    assert 0.99 * kappas[1] < kappas[0] < kappas[1] < 1 / (SIZE * EPSILON["float32"])

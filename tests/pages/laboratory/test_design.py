@@ -1,0 +1,365 @@
+"""The numbers in the text of "Design" and of its further experiments are those of kept tables and of their outputs."""
+
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+from gnbook.design.families import FAMILIES, HELD_OUT, build
+from gnbook.design.in_batches import HORIZON as LONG
+from gnbook.design.initialisations import SEARCHED, UNTUNED
+from gnbook.design.trial import CHOICE, ENOUGH, HORIZON, LEAST, arriving, sooner, speedups
+
+from tests.pages.pages import kept, named, prose, says
+
+TEXT, CARD = (
+    f"{prose('notebooks/laboratory/design')} {prose('notebooks/laboratory/design-further')}",
+    prose("book/scorecard"),
+)
+BEST, ZERO, ALL = UNTUNED[0], "last layer zero", {*UNTUNED, *SEARCHED}
+
+
+@cache
+def held(optimizer):
+    """Trainings of the families held out, all of which count."""
+    rows = [row for row in kept("design-further") if row["held_out"] and row["optimizer"] == optimizer]
+    assert arriving(rows) == rows
+    return rows
+
+
+def of_family(rows, family):
+    return [row for row in rows if row["family"] == family]
+
+
+def speed(optimizer, name, than=BEST, family=None, **options):
+    """How many times as fast an initialisation is, the geometric mean."""
+    rows = held(optimizer)
+    return speedups(of_family(rows, family) if family else rows, name, than, **options)[0]
+
+
+def by_family(optimizer, name, than=BEST):
+    return {family: speed(optimizer, name, than, family) for family in HELD_OUT}
+
+
+def mean_of(rows, name, column):
+    """Return the geometric mean of a column over the seeds; what does not arrive counts as the horizon."""
+    return np.exp(np.mean([np.log(row[column] or HORIZON) for row in rows if row["initialisation"] == name]))
+
+
+def falls(optimizer, name, than=BEST, family=None):
+    """Whether a speed would be smaller, all else being equal, if what does not arrive counted as more steps."""
+    return speed(optimizer, name, than, family, horizon=HORIZON + 1) < speed(optimizer, name, than, family)
+
+
+def rises(optimizer, name, than=BEST, family=None):
+    return falls(optimizer, than, name, family)
+
+
+def share(optimizer, name):
+    """Return the share of trainings that arrive, in per cent."""
+    found = [row["steps"] is not None for row in held(optimizer) if row["initialisation"] == name]
+    return 100 * np.mean(found)
+
+
+def ends(values):
+    return min(values), max(values)
+
+
+def test_what_depends_on_the_horizon_and_what_does_not():
+    name, pages = "condition number", (TEXT, CARD)
+    arrive, default = share("descent", name), share("descent", BEST)
+    assert says(TEXT, f"descent {arrive:.0f} % of ... and {default:.0f} % of")
+    assert says(CARD, f"trainings {arrive:.0f} % arrive within {HORIZON} steps, ... default {default:.0f} %;")
+    assert says(TEXT, f"{share('descent', CHOICE):.0f} % of the ... forecast arrive, and {default:.0f} % of")
+    longer = [speed("descent", one, horizon=4_000) for one in (name, CHOICE, ZERO)]
+    assert says(TEXT, "have {:.2f} times ... forecast {:.2f}, ... zero {:.2f}.", *longer)
+    assert f"4,000 it is {longer[0]:.2f}." in CARD
+    assert all(falls("descent", one) for one in (name, CHOICE)) and rises("descent", ZERO)
+    (few, many), (ahead, behind) = (sooner(held("descent"), one, BEST) for one in (name, CHOICE))
+    assert says(CARD, f"sooner on {few} of 20 networks and later on {many} |")
+    assert says(TEXT, f"later than it on {many} of 20 networks and sooner on {few};")
+    assert says(TEXT, f"default on {few} and later on {many}.")
+    assert says(CARD, f"sooner on {ahead} networks and later on {behind}.")
+    assert says(TEXT, f"default on {ahead} of 20 networks, later on {behind}, and on {20 - ahead - behind} neither")
+    assert says(TEXT, f"default on {ahead} of the 20 networks, later on {behind}, and on {20 - ahead - behind} neither")
+    assert says(TEXT, "zero on {} and later on {}.", *sooner(held("descent"), CHOICE, ZERO))
+    assert all(
+        row["steps"] is None
+        for row in held("descent")
+        if (row["initialisation"], row["family"]) == (CHOICE, "deep and narrow")
+    )
+    assert sooner(held("adam"), name, BEST) == (0, 12)
+    assert all("on all 12" in page for page in pages) and len(held("descent")) == 20 * len(ALL)
+
+
+def test_what_was_run():
+    runs = {(row["family"], row["optimizer"], row["seed"]) for row in kept("design-further")}
+    seeds = {"descent": range(1, 6), "adam": range(1, 4)}
+    assert runs == {(family, way, seed) for family, way in product(HELD_OUT, seeds) for seed in seeds[way]}
+    assert {row["initialisation"] for row in held("descent")} == ALL and (len(UNTUNED), len(SEARCHED)) == (5, 7)
+    sizes = [sum(p.numel() for p in build(family, seed=0).parameters()) for family in FAMILIES]
+    assert f"of {round(min(sizes), -2):,} to {round(max(sizes), -2):,} parameters" in TEXT
+    assert f"`{CHOICE}`; success is {ENOUGH} times" in TEXT
+
+
+def test_no_search_beats_the_best_that_is_free():
+    assert all(speed(way, name) < 1 for way in ("descent", "adam") for name in SEARCHED)
+    assert all(speed("descent", name) < 1 for name in {*UNTUNED[1:]} - {ZERO})
+    value, low, high = speedups(held("descent"), ZERO, BEST)
+    assert low < 1 < value < high and all(speed("adam", name, ZERO) < 1 for name in ALL - {ZERO})
+
+
+def test_the_choice_is_no_success():
+    rows, (value, low, high) = held("descent"), speedups(held("descent"), CHOICE, BEST)
+    assert says(TEXT, f"reach at most {value:.2f} times ... where {ENOUGH} times")
+    assert f"either, at most {value:.2f} [{low:.2f}, {high:.2f}], but" in CARD
+    assert value < ENOUGH and low < 1 < high and speed("descent", CHOICE, ZERO) < 1
+    over_kaiming, free, zero = (speed("descent", name, "Kaiming") for name in (CHOICE, BEST, ZERO))
+    assert f"are at least {over_kaiming:.2f} times" in TEXT
+    assert says(TEXT, f"has at least {free:.2f}, ... zero at least {zero:.2f};")
+    assert all(rises("descent", name, "Kaiming") for name in (CHOICE, BEST, ZERO))
+    some = [row for row in rows if row["family"] != "deep and narrow"]
+    written = ["{:.2f} [{:.2f}, {:.2f}]".format(*speedups(some, name, BEST)) for name in (CHOICE, ZERO)]
+    assert says(TEXT, "have at most {}, ... zero {}.", *written)
+    first = speedups([row for row in rows if row["seed"] == 1], CHOICE, BEST)[0]
+    assert f"had {first:.2f} in" in TEXT
+    others = [row for row in rows if row["family"] != "funnel, leaky ReLU"]
+    assert f"be {speedups(others, CHOICE, BEST)[0]:.2f}." in TEXT
+    (_, *of_choice), (_, *common) = (speedups(rows, name, BEST) for name in (CHOICE, "common gain"))
+    said = "forecast, {:.2f} to {:.2f}, ... gain, {:.2f} to {:.2f},"
+    assert says(TEXT, said, *of_choice, *common)
+    assert all(low < 1 and ENOUGH < high for low, high in (of_choice, common))
+
+
+def test_the_condition_number_and_gradinit():
+    kappa, low, high = speedups(held("descent"), "condition number", BEST)
+    assert says(TEXT, f"have at most {kappa:.2f} times ... [{low:.2f}, {high:.2f}],")
+    assert f"at least {speed('descent', 'condition number', 'Kaiming'):.2f} times" in TEXT
+    with_adam, low, high = speedups(held("adam"), "condition number", BEST)
+    assert says(TEXT, f"have at most {with_adam:.2f} times ... [{low:.2f}, {high:.2f}],")
+    assert says(TEXT, f"at most {kappa:.2f} times ... at most {with_adam:.2f} times")
+    assert all(falls(way, "condition number") for way in ("descent", "adam"))
+    assert rises("descent", "condition number", "Kaiming")
+    other = speed("descent", "GradInit")
+    assert f"GradInit, reaches {other:.2f}." in TEXT and other > speed("descent", "MetaInit")
+    assert not falls("descent", "GradInit") and not rises("descent", "GradInit")
+    assert f"at {kappa:.2f} times" in CARD and f"so {kappa:.2f} is a bound" in CARD
+    assert f"has at most {with_adam:.2f}," in CARD
+
+
+def test_rates_by_layer_gain_little():
+    rates = "forecast, product one"
+    value, low, high = speedups(held("descent"), rates, "Kaiming")
+    assert says(TEXT, f"had at least {value:.2f} times ... [{low:.2f}, {high:.2f}] under")
+    assert rises("descent", rates, "Kaiming")
+
+
+def test_where_it_is_ahead_and_where_behind():
+    of = by_family("descent", CHOICE)
+    assert says(TEXT, f"{of['deep CNN']:.2f} times ... CNN, {of['CNN, BatchNorm']:.2f} times")
+    assert 1 / of["funnel, leaky ReLU"] == pytest.approx(5, abs=0.4)
+    assert falls("descent", CHOICE, family="funnel, leaky ReLU")
+    narrow, with_adam = (of_family(held(way), "deep and narrow") for way in ("descent", "adam"))
+    arrived = [row["initialisation"] for row in narrow if row["steps"] is not None]
+    assert f"{len(arrived)} of {len(narrow)} trainings arrive within {HORIZON} steps," in TEXT
+    assert LEAST <= len(arrived) / len(narrow) < LEAST + 0.02 and arrived.count(ZERO) == 4
+    there = sum(row["steps"] is not None for row in with_adam)
+    assert f"Adam {there} of {len(with_adam)} arrive" in TEXT
+
+
+def test_under_adam():
+    zero, *interval = speedups(held("adam"), ZERO, BEST)
+    of = by_family("adam", ZERO)
+    said = "from {:.2f} (CNN with BatchNorm) to {:.2f} (deep".format(*ends(of.values()))
+    assert said in TEXT and (of["CNN, BatchNorm"], of["deep CNN"]) == ends(of.values()) and f"{zero:.2f} times" in TEXT
+    said = "has {:.2f} times ... [{:.2f}, {:.2f}]"
+    assert says(TEXT, said, zero, *interval)
+    since = speedups([row for row in held("adam") if row["seed"] > 1], ZERO, BEST)
+    assert "say {:.2f} [{:.2f}, {:.2f}].".format(*since) in TEXT
+    grad, forecast, own = (speed("adam", name) for name in ("GradInit", CHOICE, "forecast with K_P"))
+    assert f"has {grad:.2f}, the forecast at most {forecast:.2f}," in TEXT and f"kernel at most {own:.2f}." in TEXT
+    assert all(falls("adam", name) for name in (CHOICE, "forecast with K_P")) and not falls("adam", ZERO)
+    assert grad == max(speed("adam", name) for name in SEARCHED)
+    ahead = [{name for name in ALL - {BEST} if min(by_family(way, name).values()) > 1} for way in ("descent", "adam")]
+    assert ahead == [set(), {ZERO}]
+    slower = [
+        (way, family)
+        for way in ("descent", "adam")
+        for family, of in by_family(way, ZERO, "Kaiming").items()
+        if of <= 1
+    ]
+    assert slower == [("descent", "CNN, BatchNorm")]
+
+
+def test_orthogonal_weights_have_a_small_kappa_and_are_slower():
+    descent, with_adam = (speed(way, "orthogonal") for way in ("descent", "adam"))
+    assert says(TEXT, f"at most {descent:.2f} times ... descent, {with_adam:.2f} under")
+    assert all(falls(way, "orthogonal") for way in ("descent", "adam"))
+    for rows in (of_family(held(way), family) for way in ("descent", "adam") for family in HELD_OUT):
+        kappa, loss, steps = (
+            mean_of(rows, "orthogonal", column) / mean_of(rows, BEST, column)
+            for column in ("kappa", "initial_loss", "steps")
+        )
+        nowhere = all(row["steps"] is None for row in rows if row["initialisation"] in ("orthogonal", BEST))
+        assert kappa < 1 and loss > 3 and (steps > 1 or nowhere)
+
+
+def test_what_searches_cost():
+    costs = [row["search_seconds"] / row["step_seconds"] for row in held("descent") if row["search_seconds"]]
+    assert f"as {round(min(costs), -1):.0f} to {round(max(costs), -2):,.0f} of" in TEXT
+    assert all(speed("descent", name, charged=True) < 0.4 for name in SEARCHED)
+
+
+def test_all_initialisations_on_all_networks():
+    """The loss says how large weights should be, but for ResNets with cross-entropy and Adam."""
+    found = {way: named("laboratory/design", f"{way}: speed over", 2) for way in ("Adam", "gradient descent")}
+    speeds = {
+        (way, *key): [None if cell is None else float(str(cell).lstrip("≤≥ ")) for cell in row]
+        for way, rows in found.items()
+        for key, row in rows.items()
+    }
+    assert len(speeds) == 16
+    for (way, loss, networks), (kaiming, orthogonal, half, *_, lsuv, zero) in speeds.items():
+        assert (lsuv is None) == (zero is None) == (networks in ("ResNets", "transformers"))
+        if loss == "squared error":
+            assert max(kaiming, orthogonal, lsuv or 0) < 1 and half < 1.05
+            assert zero is None or (zero > 1) == (way == "Adam")
+        elif (way, networks) != ("Adam", "ResNets"):
+            assert orthogonal > 1.2 and orthogonal > half
+    _, orthogonal, half, *others = speeds["Adam", "cross-entropy", "ResNets"]
+    assert says(TEXT, "have {:.2f} times ... ones {:.2f} times", half, orthogonal) and max(others[:2]) < 1 < half
+    assert 1.1 < speeds["Adam", "cross-entropy", "transformers"][1] < 1.4 and half < 1.2  # "1.1 to 1.4", "1 to 1.2"
+
+
+def test_descent_divided_by_features():
+    found = named("laboratory/design-further", "steps to the goal, by the forecast and in training; its rate", 3)
+    assert len(found) == 12
+    little, more = "features, damping 0.001", "features, damping 0.1"
+    bare, small, best = (found[BEST, "standardised", name] for name in ("none", little, more))
+    diagonal, white = found[BEST, "standardised", "diagonal"][2], found[BEST, "white", "none"][2]
+    said = "{:.0f} steps become {:.0f}. ... need {:.0f} steps."
+    assert says(TEXT, said, bare[2], best[2], white) and diagonal > bare[2] > white
+    assert f"in {best[2]:.0f} steps instead of {bare[2]:.0f}." in TEXT
+    assert f"from {bare[0]:,.0f} to {best[0]:.0f}." in TEXT and f"worse, {diagonal:.0f}." in TEXT
+    kaiming, divided = (found["Kaiming", "standardised", name] for name in ("none", more))
+    assert f"make {divided[2]:.0f} steps of {kaiming[2]:.0f}." in TEXT
+    assert f"from {kaiming[0]:,.0f} to {divided[0]:.0f}," in TEXT
+    assert says(TEXT, "to {:.0f}, ... {:.0f} steps ... is {:.0f}.", small[0], small[2], small[1])
+    assert small[3] == pytest.approx(1 / 32, rel=0.02) and small[2] > best[2] and small[0] < best[0]
+    assert says(TEXT, "says {:.0f} steps ... takes {:.0f},", bare[1], bare[2]) and bare[3] == 4
+    for weights, inputs, _ in found:
+        assert found[weights, inputs, more][2] == min(found[weights, inputs, name][2] for *_, name in found)
+        assert found[weights, inputs, little][0] < found[weights, inputs, more][0]
+
+
+def test_the_four_trainings_of_the_first_figure():
+    found = named("laboratory/design", "the four trainings of the figure")
+    (kappa, low, soon), (other, high, late) = found[BEST], found["Kaiming"]
+    of_kappa, of_forecast = found["gains: condition number"], found["gains: forecast"]
+    assert {round(kappa / one) for one in (other, of_kappa[0], of_forecast[0])} == {6, 7}
+    assert 3 < late / soon < 3.6 and of_kappa[2] == late > of_forecast[2] and of_kappa[0] > other
+    assert max(low, of_forecast[1]) < min(high, of_kappa[1])
+    assert f"{of_forecast[2]:.0f} against 81 to 87, as" in TEXT and 81 <= soon <= 87
+
+
+def test_what_orders_initialisations():
+    found = {"gradient descent": {}, "Adam": {}}
+    for (way, family), row in named(
+        "laboratory/design-further", "rank correlation with the steps, over the twelve", 2
+    ).items():
+        found[way][family] = row
+    descent, adam = found.values()
+    normalised = descent["CNN, BatchNorm"]
+    kappa, loss = zip(*(descent[family] for family in ("deep CNN", "funnel, leaky ReLU")), strict=True)
+    assert normalised[0] > normalised[1] + 0.2 and all(a < b for a, b in zip(kappa, loss, strict=True))
+    assert "has {:.2f} and {:.2f} in".format(*loss) in TEXT
+    assert "$\\kappa$ {:.2f} and {:.2f}.".format(*kappa) in TEXT
+    assert "has {:.2f} to {:.2f} in".format(*ends([loss for _, loss in adam.values()])) in TEXT
+    odd, three = (
+        adam["deep and narrow"][0],
+        [kappa for family, (kappa, _) in adam.items() if family != "deep and narrow"],
+    )
+    assert says(TEXT, "between {:.2f} and {:.2f} in ... and {:.2f} in", *ends(three), odd)
+    late = [row["steps"] is None for row in of_family(held("adam"), "deep and narrow")]
+    assert f"count as {HORIZON} steps" in TEXT and np.mean(late) > 0.5 and len(adam) == 4
+
+
+FREE = UNTUNED[1:]
+
+
+def in_batches(loss, optimizer):
+    rows = [row for row in kept("design-further-in-batches") if (row["loss"], row["optimizer"]) == (loss, optimizer)]
+    assert len(rows) == 12 * 6 and {row["family"] for row in rows} == {*HELD_OUT}
+    return rows
+
+
+def long_speeds(rows, names=(*FREE, CHOICE)):
+    return {name: speedups(rows, name, BEST, horizon=LONG) for name in names}
+
+
+def test_in_batches_with_the_squared_error():
+    descent, adam = (long_speeds(in_batches("mse", way)) for way in ("descent", "adam"))
+    with_entropy = speedups(in_batches("cross_entropy", "adam"), ZERO, BEST, horizon=LONG)
+    said = "{:.2f} times ... error, {:.2f} times"
+    assert says(TEXT, said, adam[ZERO][0], with_entropy[0]) and adam[ZERO][1] > 1 < with_entropy[1]
+    assert f"| {adam[ZERO][0]:.2f} |" in TEXT and f"has {adam[ZERO][0]:.2f} times" in TEXT
+    assert [name for name, found in adam.items() if found[0] > 1] == [ZERO]
+    late = [[row["steps"] for row in in_batches("mse", "descent") if row["initialisation"] == n] for n in FREE[:3]]
+    assert f"their {len(late[0])} trainings" in TEXT and late == [[None] * 12] * 3
+    longer = speedups(in_batches("mse", "descent"), ZERO, BEST, horizon=4_000)
+    assert says(TEXT, "as 4,000 steps ... has {:.2f} [{:.2f}, {:.2f}].", *longer)
+    assert descent[ZERO][1] < 1 < descent[ZERO][2] and all(descent[name][2] < 1 for name in FREE[:3])
+    zero = speed("adam", ZERO), adam[ZERO][0]
+    assert (round(min(zero), 1), round(max(zero), 1)) == (1.3, 1.4)
+    for way in product(("mse", "cross_entropy"), ("descent", "adam")):
+        found = long_speeds(in_batches(*way))
+        assert found[CHOICE][0] < max(1, *(found[name][0] for name in FREE))
+
+
+def test_in_batches_with_cross_entropy():
+    rows = [in_batches("cross_entropy", way) for way in ("descent", "adam")]
+    descent, adam = ([found[0] for found in long_speeds(some, FREE).values()] for some in rows)
+    said = "have at least {:.2f} to {:.2f} times ... and {:.2f} to {:.2f} with"
+    assert says(TEXT, said, *ends(descent), *ends(adam)) and min(descent + adam) > 1
+    assert "| at least {:.2f} to {:.2f} |".format(*ends(descent)) in TEXT
+    late = {(row["initialisation"], row["family"]) for some in rows for row in some if row["steps"] is None}
+    assert {name for name, _ in late} == {BEST, CHOICE} and {family for _, family in late} == {"deep and narrow"}
+    assert "| {:.2f} to {:.2f} |".format(*ends(adam)) in TEXT
+    assert "are at least {:.1f} to {:.1f} times".format(*ends(descent)) in prose(
+        "notebooks/laboratory/your-own-network-further"
+    )
+    assert "are {:.1f} to {:.1f} times".format(*ends(adam)) in prose("notebooks/laboratory/what-predicts-training")
+    assert f"within {max(descent) / min(descent):.2f} of" in TEXT
+    for one, other in product(FREE, FREE):
+        _, low, high = speedups(rows[1], one, other, horizon=LONG)
+        assert one == other or round(low, 2) <= 1 <= round(high, 2)
+    by_descent, by_adam = (
+        {family: [found[0] for found in long_speeds(of_family(some, family), FREE).values()] for family in HELD_OUT}
+        for some in rows
+    )
+    chains = [value for family in ("deep and narrow", "funnel, leaky ReLU") for value in by_descent[family]]
+    three = [end for found in (by_descent["deep CNN"], chains, by_descent["CNN, BatchNorm"]) for end in ends(found)]
+    said = "is {:.2f} to {:.2f} on ... CNN, at least {:.2f} to {:.2f} on ... and {:.2f} to {:.2f} with"
+    assert says(TEXT, said, *three) and "have {:.2f} to {:.2f} times".format(*three[-2:]) in TEXT
+    deep = by_adam.pop("deep CNN")
+    rest = ends([value for found in by_adam.values() for value in found])
+    assert "CNN, {:.2f} to {:.2f} times;".format(*ends(deep)) in TEXT and {*map(round, deep)} == {2}
+    assert "is {:.2f} to {:.2f}.".format(*rest) in TEXT and "gain {:.2f} to {:.2f} (".format(*rest) in TEXT
+
+
+def test_what_is_classified_correctly_in_batches():
+    right = {}
+    for way in product(("mse", "cross_entropy"), ("descent", "adam")):
+        found = {
+            name: [row["accuracy"] for row in in_batches(*way) if row["initialisation"] == name and row["steps"]]
+            for name in (*UNTUNED, CHOICE)
+        }
+        right[way] = {name: np.mean(shares) for name, shares in found.items() if shares}
+    every = ends([share for found in right.values() for share in found.values()])
+    assert "classify {:.2f} to {:.2f} of".format(*every) in TEXT
+    behind = [way for way, found in right.items() if found[BEST] < max(found.values())]
+    (found,) = (right[way] for way in behind)
+    assert behind == [("cross_entropy", "adam")]
+    assert found[BEST] > max(found.values()) - 0.02
+    zero, best = (100 * right["mse", "adam"][name] for name in (ZERO, BEST))
+    assert says(TEXT, f"classifies {zero:.0f} % ... default {best:.0f} %")

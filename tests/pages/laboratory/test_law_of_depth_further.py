@@ -1,0 +1,163 @@
+"""The numbers in the text of "The law of depth, figure by figure" are those of its tables, and its findings hold."""
+
+import math
+
+import numpy as np
+import pytest
+from gnbook.law_of_depth.products import lemma_2_of_many
+
+from gnlib.laws import kappa
+from tests.pages.pages import ROOT, cells, kept, named, parameters, prose, says
+from tests.pages.test_behind_the_figures import exponents
+
+PAGE = "laboratory/law-of-depth-further"
+RULE = 5, 900  # L r / m up to the one, from as many units on as the other
+RANK, OUTPUTS = 587, 10
+
+
+def points(figure):
+    """By the name of a point: few outputs, law, measured, scatter, networks, ratio."""
+    return {row[1]: row[2:] for row in cells(PAGE, "all points;") if str(row[0]) == figure or row[0] == figure}
+
+
+def sizes(name):
+    """Width and depth of a name such as `m = 75 L, L = 4`."""
+    width, depth = (part.partition(" = ")[2] for part in name.split(", ")[-2:])
+    return int(width.split()[0]) * (int(depth) if width.endswith("L") else 1), int(depth)
+
+
+def whitened_mnist():
+    """Width, depth and ratio of the points of figures 2a and 2b."""
+    found = {
+        name: row for figure in ("2a", "2b") for name, row in points(figure).items() if not name.startswith("white")
+    }
+    return [(*sizes(name), row[-1]) for name, row in found.items()]
+
+
+def misses(of):
+    return max(max(ratio, 1 / ratio) - 1 for *_, ratio in of)
+
+
+def near():
+    return [(m, depth, ratio) for m, depth, ratio in whitened_mnist() if depth * RANK / m <= RULE[0] and m >= RULE[1]]
+
+
+def values():
+    given, text = parameters(PAGE), (ROOT / f"notebooks/{PAGE}.md").read_text()
+    all_rows = cells(PAGE, "all points;")
+    narrow, deepest = 400, max(depth for _, depth, _ in whitened_mnist())
+    few, law, *_ = points("2a")[f"m = {narrow}, L = {deepest}"]
+    levels = named(PAGE, "figure 2b: the level")
+    growth = named(PAGE, "what eight more layers")
+    small = [row[-1] for name, row in points("2b hidden").items() if name.startswith("49 ")]
+    assert "k = 10  # outputs" in text and len(small) == 8 and max(small) < 1
+    return {
+        "outputs": OUTPUTS,
+        "near_ratio": RULE[0],
+        "near_width": RULE[1],
+        "near_worst": 100 * misses(near()),
+        "near_count": len(near()),
+        "deepest": deepest,
+        "outputs_multiply": law / few,
+        "constant": cells(PAGE, "infinitely many layers, few outputs: κ at")[-1][2],
+        "least_factor": 75,
+        "least_peak": levels["75 L"][-2],
+        "least_peak_at": 40,
+        "improves": 100 * (1 - levels["600 L"][-1] / levels["600 L"][-3]),
+        "far": 300,
+        "most_factor": 600,
+        "white_growth": growth["whitened"][-1],
+        "raw_growth": growth["raw"][-1],
+        "narrow": narrow,
+        "few_inputs": 49,
+        "few_worst": 100 * (1 - min(small)),
+        "images": given["n"],
+        "all_photos": 50_000,
+        "most_networks": max(row[6] for row in all_rows),
+    }
+
+
+def test_the_law_is_right_to_a_tenth_where_it_must_be_and_to_a_quarter_elsewhere():
+    assert len(whitened_mnist()) == 65 and misses(near()) < 0.1
+    assert all(0.75 < ratio < 1.25 for *_, ratio in whitened_mnist())
+    off = {(m, depth) for m, depth, ratio in whitened_mnist() if not 1 / 1.1 < ratio < 1.1}
+    named_ones = {sizes(row[0]) for row in cells(PAGE, "points of figure 2a more")}
+    assert off == named_ones | {(150, 2), (600, 8)}  # these are of figure 2b, off by less than an eighth
+
+
+def test_most_points_of_each_figure_are_within_a_tenth_and_all_within_a_third():
+    rows = named(PAGE, "measured over law, by figure")
+    assert sum(row[1] for row in rows.values()) > 0.85 * sum(row[0] for row in rows.values())
+    assert all(0.69 < row[2] and row[-1] < 1.25 for row in rows.values())
+    assert all(0.93 < row[3] < 1.09 for row in rows.values())
+    for figure in ("21, 22", 19):
+        assert rows[figure][0] == rows[figure][1]
+
+
+def test_the_law_has_the_exponents_that_were_measured():
+    """With ten outputs; with few they tend to two, from above at 400 units and from below at the others."""
+    rows = named(PAGE, "figure 2a, trend")
+    for (_, late, law, measured), found in zip(rows.values(), exponents(), strict=True):
+        assert law == pytest.approx(measured, abs=0.05) and measured == pytest.approx(found, abs=0.006)
+        assert late == pytest.approx(2, abs=0.015)
+    assert rows[400][0] > 2.05 and rows[800][0] < 2 and rows[1600][0] < 1.8
+
+
+def test_the_scorecard_and_its_backing_have_the_law():
+    card, behind = prose("book/scorecard"), prose("book/behind-the-figures")
+    rows = named(PAGE, "figure 2a, trend")
+    laws, few = ([row[column] for row in rows.values()] for column in (2, 0))
+    assert "\n| 2a, trend | **explained** |" in (ROOT / "book/scorecard.md").read_text()
+    assert says(card, "predicts {:.2f}, {:.2f} and {:.2f}", *laws)
+    assert says(
+        behind, "{:.2f}, {:.2f} and {:.2f} for the same networks ... {:.2f}, {:.2f} and {:.2f} for few", *laws, *few
+    )
+    limit = f"{kappa(1e6) / 1e12:.2f}"
+    assert f"{limit} $t^2$" in card and f"{limit} $t^2$" in behind
+
+
+def test_the_bounds_over_kappa_are_those_of_the_law():
+    rows = named(PAGE, "the first bound of Lemma 2 over κ, 20 layers")
+    assert [*rows] == [400, 800, 1600, 3200]
+    few, law, measured = np.array([row[1:] for row in rows.values()]).T
+    assert (np.diff(few) > 0).all() and (np.diff(measured) >= 0).all()
+    assert np.abs(law / measured - 1)[1:].max() < 0.15
+    limit = [lemma_2_of_many(t).first / kappa(t) for t in np.geomspace(1e-3, 1e6, 60)]
+    assert (np.diff(limit) > -1e-9).all() and limit[-1] < 2.01
+
+
+def test_skips_gain_what_the_law_says():
+    rows = cells(PAGE, "figures 5 and 20 to 22")
+    assert len(rows) == 9
+    for *_, weakest, weakest_found, weak, weak_found, full, full_found in rows:
+        assert weakest == pytest.approx(weakest_found, abs=0.03) and weak == pytest.approx(weak_found, abs=0.07)
+        assert full == pytest.approx(full_found, rel=0.13) and full < (4 / 3) ** 2
+    quarter = [row for row in cells(PAGE, "what a skip leaves of t") if row[0] == 1]
+    assert quarter == [[1, 0.75, 0.75, 0.75]]
+
+
+def test_depth_adds_to_images_through_the_smallest_eigenvalue_alone():
+    rows = named(PAGE, "what eight more layers")
+    for name in ("raw", "centred"):
+        assert rows[name][0] == pytest.approx(1, abs=0.02) and rows[name][1] > 1.9
+    assert rows["whitened"][0] > 2.5 and rows["whitened"][1] > rows["raw"][1]
+    assert all(law == pytest.approx(measured, rel=0.05) for *_, law, measured in rows.values())
+
+
+def test_narrow_networks_scatter_and_the_law_is_of_first_order_in_the_outputs():
+    assert all(row[-1] < 3.2 for row in cells(PAGE, "points of figure 2a more"))
+    for _, first, product, drawn in cells(PAGE, "smallest eigenvalue of G at 400"):
+        assert product == pytest.approx(drawn, rel=0.05) and first > drawn
+    assert first / drawn == pytest.approx(4 / 3, abs=0.06)
+
+
+def test_the_second_bound_spans_eight_orders_of_magnitude():
+    rows = [row for row in cells(PAGE, "figure 3:") if str(row[0]).startswith("second")]
+    assert math.log10(rows[-1][3] / rows[0][3]) == pytest.approx(8, abs=0.2)
+    assert all(0.8 < row[-1] < 1.25 for row in rows)
+
+
+def test_the_chapter_on_deep_linear_networks_says_the_same():
+    assert "**explained** for the trend" in prose("notebooks/laboratory/deep-linear")
+    rows = [row for row in kept("deep-linear") if row["figure"] == "2a"]
+    assert len(rows) == 120

@@ -1,0 +1,334 @@
+"""The numbers in the text of "Pruning before training" are those of its kept tables and of its own outputs."""
+
+from functools import cache, partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from gnbook import results
+from gnbook.pruning.printed import ratios
+from gnbook.pruning.trainings import PRUNINGS, Training, path, trainings
+
+from tests.pages.pages import ROOT, named, number, printed, prose, says, table, texts, words_of
+
+lines_of = partial(words_of, "laboratory/pruning-further")
+TEXT = f"{prose('notebooks/laboratory/pruning')} {prose('notebooks/laboratory/pruning-further')}"
+CARD = prose("book/scorecard")
+NOTHING, WEIGHTS, EVERY = THREE = ("none", 0.0), ("weights", 0.8), ("every tensor", 0.8)
+
+
+@cache
+def trained():
+    return trainings(results.kept("pruning-further"))
+
+
+def along(network, what, column, columns="kept"):
+    """Return a column of the kept table at each epoch."""
+    return dict(zip(*path(trained()[Training(network, *what)], column, columns), strict=True))
+
+
+def kept(network, column, columns="kept"):
+    """At each epoch, for the whole network, without 80 % of the weights, and without 80 % of every tensor."""
+    found = [along(network, what, column, columns) for what in THREE]
+    return {epoch: tuple(of[epoch] for of in found) for epoch in found[0]}
+
+
+def on_the_scorecard(figure):
+    """Return what stands behind the verdict on a figure that is about pruning."""
+    (line,) = (
+        line for line in (ROOT / "book/scorecard.md").read_text().splitlines() if f"**Figure {figure}.**" in line
+    )
+    return line
+
+
+def numbers(caption):
+    """Return the lines of the one table whose caption begins like this, without their names, as numbers."""
+    return [[number(cell) for cell in line] for line in lines_of(caption)]
+
+
+def by_fraction(caption):
+    return {name: [float(cell) for cell in cells] for name, *cells in lines_of(caption)}
+
+
+def test_the_transformer_tells_weights_from_tensors():
+    whole, weights, every = kept("ViT", "loss")[200]
+    assert weights < whole < every
+    kappa = kept("ViT", "kappa")
+    assert kappa[0] == tuple(sorted(kappa[0])) and kappa[0][1] / kappa[0][0] == pytest.approx(10, abs=0.5)
+    assert all((every < whole) == (epoch >= 80) for epoch, (whole, _, every) in kappa.items())
+    both = kept("ViT", "kappa", "all")
+    assert all((max(pruned) < whole) == (epoch >= 40) for epoch, (whole, *pruned) in both.items())
+    assert 100 < both[0][2] / both[0][0] < 1000
+    top, bottom = (np.divide(*kept("ViT", end)[0][1::-1]) for end in ("largest", "smallest"))
+    assert bottom < 0.1 < 0.5 < top  # it tilts more than it sinks
+
+
+def test_the_residual_network_needs_its_scales():
+    """Figures 1 and 14: slow and badly conditioned without scales, neither without weights."""
+    loss, by_all, by_kept = kept("ResNet20", "loss"), kept("ResNet20", "kappa", "all"), kept("ResNet20", "kappa")
+    whole, weights, every = loss[100]
+    assert says(CARD, "{:.2f} and not {:.3f} after", every, whole) and f"is {weights:.3f}" in CARD
+    assert says(CARD, "notebook, {:.1f} and {:.2f}", 16 * every, 16 * whole)
+    assert all(weights < 1.15 * whole for whole, weights, _ in loss.values()) and every > 10 * whole
+    orders = [np.log10(by_all[epoch][2] / by_all[epoch][0]) for epoch in (0, 100)]
+    assert orders == pytest.approx([3, 5], abs=0.5)
+    (at_first, less, most), *later = by_kept.values()
+    assert less < 3 * at_first and 1000 < most / at_first < 2000
+    assert len(later) == 5 and all(weights < whole < every for whole, weights, every in later)
+    tops = [kept("ResNet20", "largest", "all")[100], [ratios("ResNet20", share).drawn[-1] for share in (0.0, 0.0, 0.8)]]
+    assert says(CARD, "ends {:,.0f} times ... is {:,.0f} times", *(round(of[2] / of[0], -3) for of in tops))
+    ends = [float(f"{of[epoch][1]:.2g}") for epoch in (0, 100) for of in (by_all, by_kept)]
+    assert says(TEXT, "{:,.0f} by all columns and {:,.0f} by ... before training, {:,.0f} and {:,.0f} after", *ends)
+    for what in ("losses at the end", "condition numbers before training, kept columns"):  # the network of this run
+        assert printed("laboratory/pruning-further", f"the two smallest {what}: ") == "none and weights"
+
+
+def test_the_connected_network_does_not():
+    whole, weights, every = kept("FcNN", "loss")[200]
+    assert every == pytest.approx(weights, rel=0.03) and weights > 10 * whole
+    assert f"too, {weights:.3f} and {every:.3f}." in TEXT
+    assert all(max(pruned) < 1.4 * whole for whole, *pruned in kept("FcNN", "kappa").values())
+    for kind, share in (("kept", 1 / 20), ("all", 1 / 4)):
+        ends = [kept("FcNN", end, kind)[0] for end in ("largest", "smallest")]
+        assert [weights / whole for whole, weights, _ in ends] == pytest.approx([share] * 2, rel=0.1)
+
+
+def test_how_many_runs_are_kept():
+    rows = results.kept("pruning-further")
+    assert f"keeps {len({row['run_name'] for row in rows})} of" in TEXT and {row["seed"] for row in rows} == {0}
+
+
+def test_the_more_is_pruned_of_the_connected_network_the_slower_it_is():
+    shares = (0.0, 0.2, 0.4, 0.6, 0.8)
+    for kind in ("weights", "every tensor"):
+        of = [(kind if share else "none", share) for share in shares]
+        ends = [along("FcNN", what, "loss", "all")[200] for what in of]
+        assert ends == sorted(ends)
+        kappas = [np.array([*along("FcNN", what, "kappa", "all").values()]) for what in of]
+        most = kappas[-1] / kappas[0]
+        assert len(most) == 6 and min(most) > 1 and max(most) < 1.375
+        assert not (np.diff([kappa[0] for kappa in kappas]) > 0).all()
+
+
+def test_every_network_is_worse_conditioned_before_training():
+    kappas = by_fraction("condition number before training, with running statistics\n")
+    falls = {name: sum(b < a for a, b in pairwise(values)) for name, values in kappas.items()}
+    assert len(kappas) == 5 and {name: count for name, count in falls.items() if count} == {"ResNet20": 1}
+    growth = {name: values[-1] / values[0] for name, values in kappas.items()}
+    assert growth.pop("MLP") == pytest.approx(3, abs=0.5)
+    assert 10 < min(growth.values()) < max(growth.values()) < 300
+    last = {n for n, values in kappas.items() if values[-1] / values[-2] == max(b / a for a, b in pairwise(values))}
+    assert last == set(kappas) - {"ResNet32"}
+
+
+def test_where_losses_follow():
+    losses = by_fraction("training loss after 20 epochs")
+    assert {name for name, values in losses.items() if values == sorted(values)} == {"MLP", "ViT"}
+    assert all(min(losses[name]) == losses[name][-1] for name in ("VGG5", "ResNet32"))
+    after = by_fraction("condition number after training")
+    assert {name for name, values in after.items() if min(values) == values[-1]} == {"VGG5", "ResNet32"}
+
+
+def test_the_rank_correlations():
+    """At rates that are small enough, those of the paper for two networks, and at rates that are not."""
+    captions = (f"rank correlation with the loss after 20 epochs, {of}" for of in ("κ with running", "of two numbers"))
+    running, batch = (
+        [line.rsplit(maxsplit=3) for line in table("laboratory/pruning-further", caption)] for caption in captions
+    )
+    by_kappa, by_batch, by_share = (
+        {tuple(line[0].rsplit(maxsplit=1)): float(line[column]) for line in lines}
+        for lines, column in ((running, 2), (batch, 2), (running, 3))
+    )
+    paper, hundredth = "rates of the paper", "a hundredth of the rate"
+    normalised = ("ResNet20", "ResNet32", "VGG5")
+    where = [(paper, "MLP"), (paper, "ViT"), *((hundredth, name) for name in normalised)]
+    small, large = [by_kappa[key] for key in where], [by_kappa[paper, name] for name in normalised]
+    assert f"${min(small):+.2f}$ to ${max(small):+.2f}$" in TEXT
+    assert f"${min(large):.2f}$ to ${max(large):+.2f}$" in TEXT and f"${by_kappa['all', 'all']:.2f}$" in TEXT
+    assert [by_share[key] for key in where].count(1) == 4 and {by_share[key] for key in where[2:]} == {1}
+    two = [of[key] for key in ((hundredth, "ResNet20"), (paper, "MLP")) for of in (by_share, by_kappa)]
+    assert says(TEXT, "(${:+.2f}$ and ${:+.2f}$), ... (${:+.2f}$ and ${:+.2f}$)", *two)
+    assert two[0] > two[1] and two[2] < two[3]
+    three = [by_batch[paper, "MLP"], by_batch[paper, "ViT"], by_batch[hundredth, "ResNet20"]]
+    few = [min(three), max(three), by_batch[hundredth, "VGG5"], by_batch[hundredth, "ResNet32"]]
+    assert says(TEXT, "${:+.2f}$ to ${:+.2f}$ for ... ${:+.2f}$ for VGG5 and ${:+.2f}$", *few)
+    ranges = [f"{min(of[k] for k in where):+.2f} to {max(of[k] for k in where):+.2f}" for of in (by_batch, by_share)]
+    assert f"| {ranges[0]} | {ranges[1]} |" in TEXT
+    for key, count in (((paper, "together"), 30), ((hundredth, "together"), 15)):
+        assert f"| {count} | {by_batch[key]:+.2f} | {by_share[key]:+.2f} |" in TEXT
+        assert f"(${by_kappa[key]:+.2f}$)" in TEXT
+    assert f"${by_batch[paper, 'together']:+.2f}$" in TEXT
+    at_small = [of[hundredth, "together"] for of in (by_batch, by_share, by_kappa)]
+    assert says(TEXT, "${:+.2f}$ for $\\kappa$, ${:+.2f}$ for ... ${:+.2f}$)", *at_small) and at_small[1] < at_small[2]
+    assert says(TEXT, "(${:+.2f}$) and ... (${:+.2f}$)", *small[:2])
+    assert says(TEXT, "(${:+.2f}$), ResNet32 (${:+.2f}$) and VGG5 (${:+.2f}$)", *small[2:])
+    growth = {n: of[-1] / of[0] for n, of in by_fraction("condition number before training, on 8 images").items()}
+    assert {name for name in growth if growth[name] < 1} == {"ResNet32"}
+    assert [growth["MLP"], growth["ViT"]] == pytest.approx([6, 40], rel=0.1)
+
+
+def test_the_loss_of_the_transformer():
+    late = np.array([losses for epoch, losses in kept("ViT", "loss").items() if epoch >= 180])
+    whole, weights, every = np.mean(late, axis=0)
+    assert late[-1, 0] > 1.4 * max(late[:-1, 0]) and f"the {late[-1, 0]:.2f} of" in TEXT  # a spike
+    assert says(TEXT, "{:.2f} with pruned weights, {:.2f} for ... {:.2f} with", weights, whole, every)
+    sixty = "every tensor", 0.6
+    losses = along("ViT", sixty, "loss")
+    much = np.mean([loss for epoch, loss in losses.items() if epoch >= 180])
+    assert f"is {much:.2f}." in TEXT and much < whole < every and losses[200] < late[-1, 0] < late[-1, 2]
+    large, small = (along("ViT", what, "kappa")[0] for what in (sixty, NOTHING))  # a false alarm
+    assert says(TEXT, "is {:.0f} times as large, ${:.1f} \\cdot", large / small, large / 1e9)
+    assert f"it is {large / small:.0f} times" in TEXT
+
+
+def test_the_verdict_on_figure_15():
+    slow, fast = (along("ResNet32", what, "loss")[100] for what in (EVERY, NOTHING))
+    every, whole = ([*along("ResNet32", what, "kappa_public", "all").values()] for what in (EVERY, NOTHING))
+    true = [*along("ResNet32", EVERY, "kappa", "all").values()]
+    row, ends = on_the_scorecard("15"), [path[at] for path in (every, whole) for at in (0, -1)]
+    assert says(row, "is {:.2f} and not {:.3f} after", slow, fast)
+    assert says(row, "is {:.1e} before training and {:.1e} after it, against {:,.0f} and {:,.0f}", *ends)
+    assert says(row, "is {:.1e} and {:.1e}.", true[0], true[-1])
+
+
+def test_before_training_the_largest_condition_number_is_that_of_every_tensor():
+    for network in ("ResNet20", "ViT"):
+        *others, every = kept(network, "kappa")[0]
+        assert every > 100 * max(others)
+    start = "MLP, full rank, whole and without 80 %: "
+    (line,) = (
+        line for some in texts("laboratory/pruning-further") for line in some.splitlines() if line.startswith(start)
+    )
+    first, last = map(int, line.removeprefix(start).split())
+    assert f"from {first} to {last}." in TEXT and round(last / first) == 4
+
+
+def test_the_ranks_before_training():
+    found = [along(network, what, "rank")[0] for network in ("ResNet20", "ViT") for what in THREE]
+    assert {*found} == {1280} == {along("ResNet32", NOTHING, "rank")[0]}
+    assert along("ViT", ("every tensor", 0.6), "rank")[0] == 1280 and round(along("ResNet32", EVERY, "rank")[0]) == 1152
+
+
+def test_the_pruned_vgg_is_faster():
+    slow, fast = ([*along("VGG5", what, "loss").values()][-1] for what in (NOTHING, EVERY))
+    (start, *_, end), (before, *_, after) = (along("VGG5", what, "kappa", "all").values() for what in (NOTHING, EVERY))
+    assert f"loss, {fast:.2f} and not {slow:.2f}." in TEXT and f"from {start:.0f} to" in TEXT
+    assert round(end / 1e6) == 3 and round(before, -1) == 100 and round(after, -1) == 120
+    top, less = (along("VGG5", what, "largest", "all")[0] for what in (NOTHING, EVERY))
+    assert round(top / less) == 3
+    row = on_the_scorecard("16")
+    assert says(row, "is {:.0f} and not {:.0f}", before, start) and says(
+        row, "of {:.2f} and not {:.2f} after", fast, slow
+    )
+    assert says(row, "are {:.0f} and {:.1e}.", after, end)
+
+
+def test_four_residual_networks_without_most_of_their_weights():
+    """How much larger the condition number before training is, by the tables of the page."""
+    whole, weights, _ = kept("ResNet20", "kappa")[0]
+    slider = {cells[0]: number(cells[3]) for cells in lines_of("ResNet20 before training, 8 images")}
+    scales = first_network()["ResNet20 κ, epoch 0"]
+    small = by_fraction("condition number before training, on 8 images")["ResNet20"]
+    changes = weights / whole, slider["80%"] / slider["0%"], scales[1] / scales[0], small[-1] / small[0]
+    assert says(TEXT, "{:.1f} (at ... {:.1f} (the ... {:.1f} (scales ... {:.1f} (five", *changes)
+
+
+def test_the_table_of_condition_numbers_is_sorted_by_them_and_losses_are_not():
+    lines = [line.rsplit(maxsplit=2) for line in table("laboratory/pruning", "sorted by κ on 128 images")]
+    of = {name: [(float(a), float(b)) for what, a, b in lines if what.startswith(name)] for name in ("ResNet20", "ViT")}
+    assert all(some == sorted(some) for some in of.values()) and len(lines) == 7
+    whole, weights, much, most = (loss for _, loss in of["ViT"])
+    assert weights < much < whole < most and whole - much < 0.02  # "as fast as the whole one"
+    first, second, third = (loss for _, loss in of["ResNet20"])
+    assert second < first < third
+
+
+def test_larger_rates_make_up_for_pruned_weights_and_help_the_whole_network_too():
+    """The fully connected network of the paper's size, by the kept table, as the table of the chapter shows it."""
+    rows = [row for row in results.kept("pruning-further-rates") if row["epoch"] == 200]
+    ends = {(row["factor"], row["fraction"]): row["loss"] for row in rows}
+    shown = named("laboratory/pruning", "fully connected network, training loss after 200 epochs")
+    assert [*shown] == [0.01, 0.04, 0.19, 0.76] and shown[0.76] == [None, None]
+    late = next(
+        line.split() for line in table("laboratory/pruning", "training loss, mean over") if line.startswith("FcNN")
+    )
+    for whole, pruned in (shown[0.01], map(float, late[1:3])):
+        assert says(TEXT, "both say {:.3f} for ... and {:.1f} for", whole, pruned)
+    for factor in (1, 4, 19):
+        assert shown[factor / 100] == pytest.approx([ends[factor, 0.0], ends[factor, 0.8]], abs=1e-5)
+        assert ends[factor, 0.0] < ends[factor, 0.8]
+    assert ends[19, 0.8] < 0.1 * ends[1, 0.0] and ends[19, 0.0] < ends[4, 0.0] < ends[1, 0.0]
+    top, bottom = (np.divide(*kept("FcNN", end)[0][:2]) for end in ("largest", "smallest"))
+    assert round(top) == 19 and bottom == pytest.approx(20, abs=1.5)
+
+
+def test_the_rates_of_the_perceptron():
+    """Up to a quarter of the stable rate the pruned are slower, in the order of what is pruned; beyond it not."""
+    lines, (first, *_, last) = (
+        numbers("MLP, training loss after 100 epochs at"),
+        numbers("MLP, loss after 100 epochs, at"),
+    )
+    stable, of_pruned = 10 / first[2], 10 / last[2]
+    assert stable == pytest.approx(2.6, abs=0.05) and of_pruned == pytest.approx(50, rel=0.05) and len(lines) == 10
+    for rate, *losses in lines:
+        in_order = [seed == sorted(seed) for seed in (losses[::2], losses[1::2])]
+        assert in_order == [True] * 2 if rate <= stable / 4 else not all(in_order)
+    losses = np.array(lines)
+    whole, most = losses[:, 1:3], losses[:, 5:]
+    assert whole.min(0).max() < 1e-6 < 1e-5 < most.min() and most[:, 0].min() > 1 / 160
+    assert most[:, 1].min() > 30 * whole.min(0).max() and most[:, 1].argmin() == 9
+    (rate, *beyond), best = numbers("MLP without 80 %, at twice the largest of these rates")[0], losses[-1, 0]
+    assert rate == 2 * best and (beyond > 2 * most[-1]).all()
+    raised = [line[5] / first[3] for line in numbers("MLP, loss after 100 epochs, at")[1:]]
+    assert max(raised) < 1.04 and raised[-1] < 0.9
+
+
+def test_the_table_at_the_top():
+    """Means over the last tenth of the epochs, of each network and pruning that is kept."""
+    shown = named("laboratory/pruning", "training loss, mean over the last tenth")
+    assert [*shown] == ["ResNet20", "ViT", "ResNet32", "VGG5", "FcNN"]
+    for network, cells in shown.items():
+        for what, cell in zip(THREE, cells, strict=True):
+            losses = along(network, what, "loss") if Training(network, *what) in trained() else {}
+            late = [loss for epoch, loss in losses.items() if epoch >= 0.9 * max(losses)]
+            assert cell == (float(f"{np.mean(late):.3f}") if late else None)
+    assert shown["ResNet20"][1] < 1.05 * shown["ResNet20"][0] and shown["VGG5"][2] < 0.6 * shown["VGG5"][0]
+
+
+def test_scales_and_biases_alone_slow_three_networks_down():
+    lines = numbers("pruned ResNet20 of half the width: training loss")
+    assert [line[0] for line in lines] == [0, 1, 2]
+    for _, whole, weights, scales, every in lines:
+        assert max(whole, weights) < scales < every and weights < 1.1 * whole
+
+
+def first_network():
+    """Return the rows of the table of what scales and biases do alone, by their names."""
+    caption = "80% pruned, of what the head names; κ by the columns that are kept"
+    (found,) = (
+        some for some in texts("laboratory/pruning-further") if some.startswith(caption) and "scales and biases" in some
+    )
+    lines = [line.rsplit(maxsplit=4) for line in found.splitlines()[2:]]
+    return {" ".join(name.split()): [*map(float, values)] for name, *values in lines}
+
+
+def test_condition_numbers_where_scales_are_pruned():
+    cells = first_network()
+    kept = trainings(row for row in results.kept("pruning-further-scales") if row["seed"] == 0)
+    assert [training.pruning for training in kept] == [*PRUNINGS]
+    for name, column, at, near in (("loss, epoch 40", "loss", -1, 0.1), ("κ, epoch 0", "kappa", 0, 0.05)):
+        assert cells[f"ResNet20 {name}"] == pytest.approx([path(of, column)[1][at] for of in kept.values()], rel=near)
+    of_kept, of_all = (cells[f"ResNet20 κ, epoch 0{kind}"] for kind in ("", ", all columns"))
+    assert cells["ResNet20 rank, epoch 0"] == [80, 80, 79, 62] and max(of_all) == of_all[3]
+    assert of_all[1:] == [1.3e3, 8.6e5, 1e10] and of_kept[2:] == [2.2e6, 1.3e5] and of_kept[1] <= of_kept[0]
+    assert f"the {of_kept[0]:.0f} of" in TEXT
+    assert of_all[1] / of_kept[1] > 10
+
+
+def test_what_is_left_of_the_channels():
+    left = {
+        size: printed("laboratory/pruning-further", f"7 layers of {size} channels: each keeps ")
+        for size in (16, 32, 64)
+    }
+    assert left == {size: f"{few}, together they keep {few}" for size, few in ((16, 4), (32, 7), (64, 13))}
+    assert printed("laboratory/pruning", "scales that are zero: ") == "0 of 784"

@@ -1,0 +1,198 @@
+"""The numbers in the text of "Random layers" and of its further experiments are those of their own tables."""
+
+import math
+
+import numpy as np
+import pytest
+from gnbook.random_layers import bounds
+from gnbook.random_layers.blocks import KINDS
+from gnbook.random_layers.bounds import norm_of
+
+from tests.pages.pages import prose, says, table, texts, words_of
+
+
+@pytest.fixture(scope="module")
+def text():
+    return prose("notebooks/laboratory/random-layers")
+
+
+@pytest.fixture(scope="module")
+def further():
+    return prose("notebooks/laboratory/random-layers-further")
+
+
+def lines_of(caption, page="laboratory/random-layers-further"):
+    """Return the numbers of the lines under the head of the table with this caption, by their first column."""
+    lines = [line.replace(",", "").replace("inf", "Infinity").split() for line in table(page, caption)]
+    return {line[0]: [float(word.rstrip("%")) for word in line[1:] if word != "-"] for line in lines}
+
+
+def test_the_most_squeezed_direction(text):
+    ratio, *_ = lines_of("κ without a skip over the width")["100"]
+    assert f"some {100 * ratio:.0f} times" in text
+    without = {words[2] for words in words_of("laboratory/random-layers", "κ without a skip and with one")}
+    assert says(text, f"The {min(without)} without ... have some {100 * ratio:.0f}.") and len(without) == 1
+    (mean,) = (
+        float(words[1])
+        for words in words_of("laboratory/random-layers-further", "means of κ(W + I)")
+        if words[0] == "100"
+    )
+    assert f"some {100 * ratio:.0f} to {mean:.1f}." in text
+    assert f"some {100 * ratio:.0f} to {mean:.1f}," in text
+
+
+def test_steps_of_descent(text, further):
+    of = lines_of("steps to a thousandth (last two columns: a millionth) of the loss")
+    assert {skip for row in of.values() for skip in (row[1], row[3])} == {4, 5}
+    few, many = of["5"], of["100"]
+    ends = few[0], many[0], few[2], many[2]
+    assert says(further, "{:,.0f} steps at 5 units and {:,.0f} at 100, ... {:.0f} to {:.0f}.", *ends)
+    assert [row[2] for row in of.values()] == sorted(row[2] for row in of.values())
+    late = [of[n][4] for n in ("25", "50", "100")]
+    assert f"are {min(late):,.0f} to {max(late):,.0f}." in further
+    said = f"from {many[0]:,.0f} to {many[1]:.0f}."
+    assert said in text
+    quoted = f"from {many[2]:.0f} down to {many[3]:.0f}, ... from {many[4]:,.0f} down to {many[5]:.0f}"
+    assert says(prose("notebooks/laboratory/adding-the-identity"), quoted)
+    shown = [
+        line.replace(",", "").split()[-2:] for line in table("laboratory/random-layers", "steps of gradient descent")
+    ]
+    assert [float(word) for words in shown for word in words] == many
+
+
+def test_the_bound_of_the_chapter(text):
+    of = lines_of("how far the sharper bound, computed from each layer, is above its κ")
+    assert list(of) == ["5", "10", "25", "50", "100"] and all(0 < mean < 3 for mean, *_ in of.values())
+    limit, exact = bounds.riedi_theorem_38(2).sharper, bounds.skip_condition_limit(2)
+    assert f"is {limit:.2f}." in text
+    assert says(text, f"Dotted, {exact:.2f}: ... Dashed, {limit:.2f}:")
+    means = [mean for mean, *_ in of.values()]
+    assert f"is {min(means)} to {max(means)} %" in text
+    assert says(text, f"it: {of['5'][-1]} % ... and {of['100'][-1]} %")
+
+
+def test_bounds_are_within_ten_per_cent(further):
+    of = lines_of("bounds over true values")
+    means = [100 * (numbers[2] - 1) for n, numbers in of.items() if n != "limit"]
+    low, high = f"{min(means):.0f}", f"{max(means):.0f}"
+    assert f"is {low} to {high} %" in further
+    assert max(numbers[2] for numbers in of.values()) < 1.1
+    limit = bounds.riedi_theorem_38(2).symmetric
+    assert f"is {limit:.2f}." in further
+    assert f"is {bounds.riedi_theorem_38(2).sharper:.2f}." in further
+    lines = [line.split() for line in table("laboratory/random-layers-further", "means of κ(W + I)")]
+    means = {n: (float(mean), float(share.rstrip("%"))) for n, mean, share, *_ in lines if n.isdigit()}
+    assert limit / means["100"][0] == pytest.approx(1.1, abs=0.01) and means["5"][1] == 0.5
+    assert limit / means["5"][0] == pytest.approx(1.25, abs=0.01)
+    assert f"is {100 * (of['limit'][2] - 1):.1f} %." in further
+    ratios = {r: bounds.riedi_theorem_38(r).symmetric / bounds.skip_condition_limit(r) for r in (1.5, 1.2, 1.1, 2, 3)}
+    loose = [f"{100 * (ratios[r] - 1):.0f} %" for r in (1.5, 1.2, 1.1)]
+    norms = [f"{norm_of(r):.2f}" for r in (1.5, 1.2, 1.1, 1)]
+    quoted = "by {} at norm {}, {} at {} and {} at {}, and at {} it"
+    assert quoted.format(*(word for pair in zip(loose, norms, strict=False) for word in pair), norms[3]) in further
+    assert ratios[3] < ratios[2] < 1.1 and not math.isfinite(bounds.riedi_theorem_38(1).symmetric)
+
+
+def test_what_the_skip_is_worth(text, further):
+    exact, bound = bounds.skip_condition_limit(2), bounds.riedi_theorem_38(2).symmetric
+    without, *_, at_kaiming = lines_of("κ without a skip over the width")["100"]
+    assert 190 < 100 * without / exact < 225
+    gains = [numbers[-1] for n, numbers in lines_of("κ without a skip over the width").items() if n != "limit"]
+    gain = f"{min(gains):.1f} to {max(gains):.1f}"
+    assert f"of {gain}." in text
+    assert f"of {gain} |" in further
+    assert f"of {gain}." in further and at_kaiming in gains
+    assert f"to {exact:.2f}." in further
+    assert says(text, f"of {bound:.2f} at ... of {exact:.2f}")
+
+
+def test_the_worst_pattern_is_nearly_the_one_with_all_units_on(text, further):
+    found = lines_of("kappa of one Gaussian layer")
+    assert list(found)[:4] == [f"{norm_of(r):.2f}" for r in (1 / 4, 8**-0.5, (3 / 8) ** 0.5, 0.75)]
+    assert list(found)[:4] == ["2.83", "2.00", "1.15", "0.94"]
+    for norm, (active, at_random, worst, bound) in found.items():
+        assert at_random < active <= worst <= bound and (worst < 1.1 * active or float(norm) > 0.94)
+    active, at_random, worst, bound = found["2.83"]
+    assert (
+        says(further, f"= {active:.0f}$, ... about {at_random:.0f},")
+        and worst > 7000
+        and bound == math.inf == found["2.00"][-1]
+    )
+    assert f"give {active:.0f}." in text
+    starts = [found[norm] for norm in ("1.15", "2.00", "2.83")]
+    assert [round(row[0]) for row in starts] == [5, 21, 147] and [round(row[1], 1) for row in starts] == [2.1, 3.4, 4.6]
+    assert [float(f"{row[2]:.0e}") for row in starts] == [6, 100_000, 7000]
+    assert [math.isfinite(row[3]) for row in starts] == [True, False, False]
+    assert all(of[-1] < 1.1 * of[-2] for norm, of in found.items() if float(norm) <= norm_of(2))
+
+
+@pytest.fixture(scope="module")
+def blocks():
+    """Medians in each state: κ with the skip and without, both after the last ReLU, and the norm of the branch."""
+    found = {}
+    for line in table("laboratory/random-layers-further", "medians over the images"):
+        words = line.rsplit(maxsplit=14)
+        norm, _, _, skip, _, none, _, skip_relu, none_relu, _ = map(float, (word.rstrip("%") for word in words[-10:]))
+        found.setdefault(words[0].split()[0], []).append((skip, none, skip_relu, none_relu, norm))
+    return {state: np.array(rows).T for state, rows in found.items()}
+
+
+@pytest.fixture(scope="module")
+def shares():
+    """Of blocks and images, in each state: bounds in the region and everywhere, promised, improved, after the ReLU."""
+    found = {}
+    for line in table("laboratory/random-layers-further", "shares of blocks and images"):
+        words = line.rsplit(maxsplit=6)
+        found[words[0].split()[0]] = [float(word.rstrip("%")) for word in words[1:]]
+    return found
+
+
+def test_where_bounds_are_left(further, shares, blocks):
+    assert shares["trained"][:2] == shares["with"][:2] == [0, 0]
+    assert shares["drawn"][:2] == shares["started"][:2] == [100, 100]
+    norms, kappa = blocks["started"][-1], blocks["started"][0]
+    assert (f"{kappa.min():.2f}", f"{kappa.max():.2f}", len(norms)) == ("1.05", "1.49", 7)
+    drawn, normalised, trained = (blocks[state][-1] for state in ("drawn", "with", "trained"))
+    shown = [line for line in table("laboratory/random-layers", "loss before and after 30 epochs") if " to " in line]
+    between = [f"{found.min():.2f} to {found.max():.2f}" for found in (trained, norms)]
+    assert [line.endswith(numbers) for line, numbers in zip(shown, between, strict=True)] == [True, True]
+    kappa = blocks["drawn"][0]
+    assert f"is {kappa.min():.1f} to {kappa.max():.1f}." in further
+    said = "branches {:.1f} to {:.1f} before ... were {:.1f} to {:.1f} as"
+    assert says(further, said, normalised.min(), normalised.max(), drawn.min(), drawn.max())
+    assert f"at {trained.min():.1f} to {trained.max():.1f}," in further
+
+
+def test_where_the_skip_helps(further, shares):
+    assert all(improves == 100 and broken == 0 for *_, improves, _, broken in shares.values())
+    drawn, trained, from_zero = (shares[state][4] for state in ("drawn", "trained", "started"))
+    assert says(further, "in {:.0f} % of ... in {:.0f} % of ... in {:.0f} %", drawn, trained, from_zero)
+    assert 50 < min(drawn, trained, from_zero) < 100
+
+
+def test_where_the_skip_helps_by_medians(text, further, blocks):
+    skip, none, skip_relu, none_relu, _ = blocks["trained"]
+    medians = skip.min(), skip.max(), none.min(), none.max()
+    assert says(further, "are {:.1f} to {:.0f} with ... {:.0f} to {:.0f} without", *medians)
+    assert says(text, "are {:.1f} to {:.0f}, ... {:.0f} to {:.0f}.", *medians)
+    assert (skip < none).all() and (skip_relu < none_relu).tolist().count(True) == 6 and len(skip) == 7
+    *_, from_zero, none_from_zero, _ = blocks["started"]
+    assert says(further, "is {:,.0f} with ... {:.0f} without", from_zero[2], none_from_zero[2])
+    assert (from_zero < none_from_zero).tolist().count(True) == 5
+    gains, before = (none_relu / skip_relu)[skip_relu < none_relu], none / skip
+    assert f"of {gains.min():.1f} to {gains.max():.0f}," in further
+    assert f"are {before.min():.0f} to" in further and 95 < before.max() < 105
+    *_, skip, none, _ = blocks["drawn"]
+    assert (1 + np.flatnonzero(skip > none)).tolist() == [2, 3, 5]
+
+
+def test_the_losses_of_three_seeds():
+    lines = [line.split("  ") for line in table("laboratory/random-layers", "loss before and after 30 epochs")]
+    found = {words[0]: [float(word) for word in " ".join(words[1:]).split()[:4]] for words in lines}
+    without, usual, zero = (found[kind] for kind in KINDS)
+    assert all(a > b > c for a, b, c in zip(without[1:], usual[1:], zero[1:], strict=True))
+    assert sorted(b / c < 1.2 for b, c in zip(usual[1:], zero[1:], strict=True)) == [False, False, True]
+    assert without[0] < zero[0] < usual[0]
+    further = [shown for shown in texts("laboratory/random-layers-further") if shown.startswith("CIFAR-10, 100 images")]
+    ends = [float(line.split(" after,")[0].split()[-1]) for line in further[0].splitlines()[1:]]
+    assert ends == [usual[1], zero[1]]

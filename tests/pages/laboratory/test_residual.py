@@ -1,0 +1,195 @@
+"""What "Residual networks" says in passing is so."""
+
+import re
+
+import numpy as np
+import pytest
+from gnbook import results
+
+from tests.pages.pages import prose, says, table, texts
+
+
+@pytest.fixture(scope="module")
+def page():
+    return prose("notebooks/laboratory/residual")
+
+
+@pytest.fixture(scope="module")
+def further():
+    return prose("notebooks/laboratory/residual-further")
+
+
+def cells(line, count):
+    """The last cells of a line of a table, as numbers."""
+    return [float(cell.replace(",", "")) for cell in line.split()[-count:]]
+
+
+@pytest.fixture(scope="module")
+def gains():
+    return gains_of({("MNIST", 800), ("CIFAR-10", 3100)})
+
+
+def kappas_of(sizes):
+    """By images, depth and skip: the condition number for each seed."""
+    kappas = {}
+    for row in results.kept("residual"):
+        if (row["images"], row["width"]) in sizes:
+            kappas.setdefault((row["images"], row["depth"], str(row["skip"])), {})[row["seed"]] = row["kappa"]
+    return kappas
+
+
+def gains_of(sizes):
+    """By images, depth and skip: mean condition number without the skip over that with it, and how many gain."""
+    kappas, found = kappas_of(sizes), {}
+    for (images, depth, skip), runs in kappas.items():
+        plain = kappas[images, depth, "no skip"]
+        better = [runs[seed] < plain[seed] for seed in plain]
+        found[images, depth, skip] = np.mean([*plain.values()]) / np.mean([*runs.values()]), sum(better), len(better)
+    return found
+
+
+def test_full_strength_helps_every_network(page, further):
+    means, by_network = [], []
+    for size in (("MNIST", 800), ("MNIST", 1600), ("CIFAR-10", 3100)):
+        means += [100 * (1 - 1 / gain) for (_, _, skip), (gain, *_) in gains_of({size}).items() if skip == "1"]
+        kappas = kappas_of({size})
+        by_network += [
+            100 * (1 - kappa / kappas[images, depth, "no skip"][seed])
+            for (images, depth, skip), runs in kappas.items()
+            if skip == "1"
+            for seed, kappa in runs.items()
+        ]
+    assert min(by_network) > 0
+    assert f"takes {min(means):.0f} to {max(means):.0f} per cent off the" in page
+    assert f"1$ takes {min(means):.0f} to {max(means):.0f} per" in page
+    assert f"is {min(by_network):.0f} to {max(by_network):.0f} per" in further
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """By data and images: κ and the steps to a tenth and to a hundredth, each from no skip to the strongest."""
+    return runs_of("laboratory/residual", "60 images, rate one over the largest")
+
+
+def runs_of(chapter, caption):
+    found = {}
+    for line in table(chapter, caption):
+        name, how, *_ = re.split(r"  +", line.strip())
+        found.setdefault((name, how), []).append(cells(line, 3))
+    assert len(found) == 3 and all(len(rows) == 4 for rows in found.values())
+    return {which: [*zip(*rows, strict=True)] for which, rows in found.items()}
+
+
+def test_on_standardised_images_skips_save_steps(trained, page):
+    kappa, tenth, hundredth = trained["CIFAR-10", "standardised"]
+    assert [*kappa] == sorted(kappa, reverse=True) and max(tenth[1:]) < tenth[0] and max(hundredth[1:]) < hundredth[0]
+    gains = (values[0] / min(values) for values in (kappa, tenth))
+    assert says(page, "to {:.1f}-fold, ... loss {:.1f}-fold.", *gains)
+    assert 0.38 < 1 - min(tenth) / tenth[0] < 0.45
+    assert hundredth[3] > 0.95 * hundredth[0]
+
+
+def test_on_raw_images_they_save_none(trained, page):
+    kappa, tenth, hundredth = trained["CIFAR-10", "raw"]
+    assert all([*steps] == sorted(steps) for steps in (tenth, hundredth))
+    assert 1.9 < tenth[3] / tenth[0] < 2.1
+    prepared = trained["CIFAR-10", "standardised"]
+    assert prepared[1][0] / tenth[0] < min(prepared[1]) / prepared[1][0]
+    assert f"from {kappa[0]:,.0f} to {prepared[0][0]:.0f} without" in page
+
+
+def test_the_better_of_two_rates(further):
+    found = runs_of("laboratory/residual-further", "the better of two rates; one network")
+    for steps in found["cifar10", "raw"][1:]:
+        assert min(steps[1:]) > steps[0]
+    _, tenth, hundredth = found["cifar10", "standardised"]
+    assert max(tenth[1:]) < tenth[0] and max(hundredth[1:3]) < hundredth[0] < hundredth[3]
+    kappa, tenth, hundredth = found["mnist", "raw"]
+    assert min(kappa[1:]) > kappa[0] and max(tenth[1:]) < tenth[0]
+    said = "between {:.0f} and {:.0f}, with {:.0f} without"
+    assert said.format(min(hundredth[1:]), max(hundredth[1:]), hundredth[0]) in further
+
+
+def test_the_gain_stops_growing(gains):
+    full = {(images, depth): gain for (images, depth, skip), (gain, _, _) in gains.items() if skip == "1"}
+    for images in ("MNIST", "CIFAR-10"):
+        assert (round(full[images, 2], 1), round(full[images, 6], 1)) == (1.2, 1.4)
+    assert {round(gain, 1) for (_, depth), gain in full.items() if depth >= 6} <= {1.4, 1.5, 1.6}
+
+
+def test_weak_skips_do_next_to_nothing(gains):
+    weak = [gain for (_, _, skip), (gain, _, _) in gains.items() if skip != "1"]
+    assert f"{max(weak):.2f}" == "1.08"
+    tosses = [
+        better / networks
+        for (images, depth, skip), (_, better, networks) in gains.items()
+        if (images, skip) == ("MNIST", "1 / L") and depth > 2
+    ]
+    assert np.mean(tosses) == pytest.approx(0.5, abs=0.1)
+
+
+def test_twice_as_wide(further):
+    gains = {(depth, skip): gain for (_, depth, skip), (gain, _, _) in gains_of({("MNIST", 1600)}).items()}
+    full, root = ([gain for (_, skip), gain in gains.items() if skip == name] for name in ("1", "1 / sqrt(L)"))
+    said = "by {:.1f} to {:.1f}, ... by {:.2f} at"
+    assert says(further, said, min(full), max(full), max(root))
+
+
+def test_branches_of_relu_networks(further):
+    shapes = ("chain", "skips", "skips / root of L", "skips / L")
+    rows = [row for row in results.kept("deep-nonlinear") if (row["activation"], row["depth"]) == ("ReLU", 8)]
+    kappas = {(row["data"], row["shape"]): row["kappa"] for row in rows if row["n"] == 500}
+    white, raw = ([kappas[data, shape] for shape in shapes] for data in ("white", "raw"))
+    said = "{} without skips, {} for ... 1$, {} for ... and {} for"
+    assert says(further, said, *(f"{float(f'{kappa:.2g}'):,.0f}" for kappa in white))
+    rounded = [f"{float(f'{kappa:.2g}'):,.0f}" for kappa in raw]
+    assert "{}, {}, {} and {}".format(*rounded) in further
+
+
+def test_skips_of_relu_networks_help_on_white_images_and_harm_on_raw_ones(further):
+    lines = [line.split() for line in table("laboratory/residual-further", "κ of one network of width 800")]
+    found = {(name, depth): [int(cell.replace(",", "")) for cell in cells] for name, depth, *cells in lines}
+    assert len(found) == 6
+    for (name, _), values in found.items():
+        assert values == sorted(values, reverse=name == "whitened")
+    raw = np.array([found["raw", depth] for depth in "358"])
+    rises = np.diff(raw, axis=0) > 0
+    assert not rises[:, :3].any()
+    assert rises[:, 3].all()
+    cost = 100 * (raw[:, 1] / raw[:, 0] - 1)
+    assert f"cost {cost.min():.0f} to {cost.max():.0f} per" in further
+
+
+def test_what_counts_is_whether_the_mean_image_is_gone(further):
+    found, share = {}, {}
+    for line in table("laboratory/residual", "κ, geometric mean of 3 networks, L = 8"):
+        name, how, left, *_ = re.split(r"  +", line.strip())
+        found[name, how], share[name, how] = cells(line, 4), int(left.rstrip("%"))
+    assert len(found) == 9
+    low, high = set(), set()
+    for which, (plain, *skips) in found.items():
+        if which[1] != "raw, no ReLUs":
+            assert max(skips) < plain if share[which] <= 5 else share[which] >= 32 and min(skips) > plain
+            (low if share[which] <= 5 else high).add(which)
+    assert high == {("MNIST", "raw"), ("CIFAR-10", "raw"), ("MNIST", "standardised")} and len(low) == 5
+    assert share["MNIST", "standardised"] == 32
+    assert sorted(share[which] for which in high) == [32, 42, 79]
+    plain, *skips = found["MNIST", "raw"]
+    added = 100 * (skips[0] / plain - 1)
+    assert f"cost {added:.0f} per" in further
+    plain, full, *strong = found["CIFAR-10", "raw"]
+    assert 0.9 < full / plain < 1.1 and [kappa / plain for kappa in strong] == pytest.approx([4 / 3] * 2, abs=0.05)
+    without = found["MNIST", "raw, no ReLUs"]
+    assert max(without[1:]) < without[0]
+
+
+def test_what_the_first_order_leaves_out(further):
+    """Of exercise 2: the formula and the table where the skip is the root of the depth."""
+    (shown,) = (
+        text.splitlines()
+        for text in texts("laboratory/residual-further")
+        if text.startswith("one network, MNIST, L = 4; q =")
+    )
+    first_order = 1 + float(re.search(r"q = ([\d.]+)", shown[0])[1]) / 2
+    (measured,) = (float(line.split()[2]) for line in shown[2:] if line.split()[0] == "2")
+    assert f"says {first_order:.1f}, and {measured:.1f} is" in further

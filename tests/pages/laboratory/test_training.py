@@ -1,0 +1,121 @@
+"""The numbers in the text of "Training" are those of its tables, and of kept ones."""
+
+import pytest
+
+from tests.pages.pages import cells, kept, named, prose, says, scientific, texts
+
+TEXT = prose("notebooks/laboratory/training")
+
+
+def test_what_full_batches_and_minibatches_do_to_the_extreme_eigenvalues():
+    """The smallest shrinks most, and without noise it rests."""
+    steps, *columns = zip(*cells("laboratory/training", "unit images, full batches and minibatches"), strict=True)
+    for full, mini in zip(columns[::2], columns[1::2], strict=True):
+        assert len({*full[1:]}) == 1 and list(mini) == sorted(mini, reverse=True) and mini[-1] < full[-1] < full[0]
+    (_, large_full, small_full), (squares, large, small) = columns[::2], columns[1::2]
+    ends = small[0], small_full[-1], large[0], large_full[-1]
+    assert says(TEXT, "from {:.1f} to {:.1f} and ... from {:.2f} to {:.2f};", *ends)
+    assert says(TEXT, "to {:.1f} in {:.0f} epochs, ... to {:.1f}.", small[-1], steps[-1] / 4, large[-1])
+    assert small[0] / 3 - 0.04 < small[-1] < small[0] / 3
+    assert small[-1] == pytest.approx(small_full[-1] / 2, rel=0.1)
+    assert f"by {100 * (1 - squares[-1] / squares[0]):.0f} %" in TEXT
+
+
+def test_thirty_steps_tell_when_to_compute_it_again():
+    rows = cells("laboratory/training", "thirty steps of full batches at a quarter of the largest stable rate")
+    (_, unit, start, _, grown), (_, small, began, _, back) = rows
+    assert unit < 1 and small > 2
+    assert grown == pytest.approx(7 * start, rel=0.05) and back == pytest.approx(began, rel=0.06)
+
+
+def test_small_images():
+    """They are unit images at another rate and start."""
+    ends = named("laboratory/training", "small images: extreme eigenvalues")
+    (large, small, _), (early, later, _) = ends[2500], ends[1000]
+    assert early > 0.99 * large and later < 0.8 * small and ends[2000][1] > 0.98 * small
+    (found,) = (text for text in texts("laboratory/training") if "unit, both changed" in text)
+    small, both, rate = ([float(c) for c in line.split()[-3:]] for line in found.splitlines()[1:])
+    assert small == both and rate[0] > 10 * small[0] and rate[2] > 4 * small[2]
+
+
+def test_the_path_of_figure_10():
+    rows = [row for row in kept("training") if row["figure"] == 10]
+
+    def ends(scale):
+        path = [(row["epoch"], row["kappa"]) for row in rows if row["scale"] == scale]
+        means = [sum(kappa for at, kappa in path if at == epoch) / 3 for epoch in (path[0][0], max(path)[0])]
+        return *means, max(kappa for _, kappa in path)
+
+    first, last, most = ends("small")
+    assert most == pytest.approx(2 * first, rel=0.1) and last == pytest.approx(first, rel=0.05)
+    first, last, _ = ends("unit")
+    assert last == pytest.approx(7 * first, rel=0.05)
+    assert f"most {max(row['lemma_2'] / row['kappa'] for row in rows):.2f} times" in TEXT
+
+
+def test_noise_and_not_the_rate_keeps_kappa_up():
+    found = named("laboratory/training", "one network, κ after 200 epochs", 2)
+    shares = {key: row[0] for key, row in found.items()}
+    assert [shares[scale, 0.2] for scale in ("unit", "small")] == [0.31, 0.00031]
+    assert found["small", 200][2:] == [None, None] and shares["small", 200] == shares["unit", 0.2]
+    start, *both = found["small", 0.2][1:]
+    noisy, full = zip(*(found["small", rate][2:] for rate in (20, 64)), strict=True)
+    assert [round(kappa) for kappa in (*full, start)] == [8] * 3 and [round(k / start) for k in noisy] == [3, 12]
+    quiet = sorted(row[3] for row in found.values() if row[3])
+    assert f"is {quiet[0]:.0f} to {quiet[-1]:.0f} at" in TEXT
+    assert "rate: {:.0f} and {:.0f} on".format(*noisy) in TEXT
+    share, _, unit, _ = found["unit", 0.2]
+    assert says(TEXT, f"at {unit:.0f} at ... at {noisy[1]:.0f}")
+    assert share == pytest.approx(1 / 3, abs=0.03) and shares["small", 64] == 0.1
+    assert len({*both}) == 1
+
+
+def of_networks_in_use(column):
+    """What the kept table has of a column along the training of each whole network of the first figure."""
+    whole = [r for r in kept("pruning-further") if (r["pruning"], r["columns"]) == ("none", "kept")]
+    names = "ResNet20", "ResNet32", "FcNN", "ViT"
+    return {name: [r[column] for r in whole if r["network"] == name and r["statistics"] != "running"] for name in names}
+
+
+def test_the_networks_in_use():
+    """In the ResNets the smallest eigenvalue falls; in the transformer both ends grow. No direction is lost."""
+    largest, smallest, kappa, epochs, ranks = (
+        of_networks_in_use(name) for name in ("largest", "smallest", "kappa", "epoch", "rank")
+    )
+    (rank,) = {rank for path in ranks.values() for rank in path}
+    assert f"all {rank:,.0f} eigenvalues" in TEXT and [len(path) for path in ranks.values()] == [6] * 4
+    top, low, growth = ({name: path[-1] / path[0] for name, path in of.items()} for of in (largest, smallest, kappa))
+    assert f"falls {1 / low['ResNet20']:.0f}-fold," in TEXT
+    assert top["ResNet20"] == pytest.approx(1, abs=0.05)
+    assert f"largest {round(top['ViT'], -1):.0f}-fold, the smallest {round(low['ViT'], -3):,.0f}-fold." in TEXT
+    for name in ("ResNet20", "ResNet32"):
+        assert max(largest[name]) == largest[name][0] and low[name] < 1 / 100
+        assert growth[name] > 100 and max(kappa[name]) == kappa[name][1]
+    assert growth["FcNN"] == pytest.approx(2, rel=0.06) and min(growth["ResNet20"], 1 / growth["ViT"]) > 80
+    first, peak, *_, last = kappa["ResNet20"]
+    assert f"from {round(first, -1):.0f} to {round(last, -3):,.0f} in {epochs['ResNet20'][-1]} epochs" in TEXT
+    before, *_, after = kappa["ViT"]
+    said = f"from {before / 1000000.0:.0f} millions to {round(after, -4):,.0f} in {epochs['ViT'][-1]}"
+    assert said in TEXT
+    ends = round(peak / first, -1), epochs["ResNet20"][1], last / first, before / after
+    assert says(TEXT, "some {:.0f}-fold by epoch {} ... {:.0f}-fold ... of {:.0f},", *ends)
+
+
+def test_relu_networks_lose_directions():
+    all_rows = [row for row in kept("counting-zeros") if row["figure"] == 18]
+    rows = {(row["width"], row["epoch"]): row for row in all_rows if row["seed"] == 0}
+    rank, kappa = ({key: row[f"{what}_float64"] for key, row in rows.items()} for what in ("rank", "kappa"))
+    (start, _), (end, count) = named("laboratory/training", "50 units: mean over the images").values()
+    assert count == rank[50, 100]
+    assert says(TEXT, f"{start:.0f} of ... before, {end:.0f} after")
+    assert rank[50, 100] == pytest.approx(2 / 3 * rank[50, 0], rel=0.02) and 1e5 < kappa[50, 100] / kappa[50, 0] < 1e6
+    cap = 1 / (1e4 * 2**-52)
+    assert f"${scientific(cap, 1)}$" in TEXT and 0.75 < kappa[50, 100] / cap < 1
+    lost = [rank[m, 0] - rank[m, 100] for m in (15, 20, 30, 50, 100)]
+    assert min(lost[:-1]) > 0 == lost[-1] and kappa[100, 100] == pytest.approx(100 * kappa[100, 0], rel=0.15)
+    assert all(rank[width, 0] < 10_000 and kappa[width, 100] < kappa[width, 0] for width in (15, 20))
+    of_all = {(row["width"], row["seed"], row["epoch"]): row for row in all_rows}
+    second = [of_all[100, 2, epoch]["kappa_float64"] for epoch in (0, 100)]
+    assert f"{second[1] / second[0]:.0f}-fold in [a second network]" in TEXT
+    shares = [of_all[50, seed, 100]["rank_float64"] / of_all[50, seed, 0]["rank_float64"] for seed in (0, 2)]
+    assert shares == pytest.approx([2 / 3, 3 / 4], rel=0.04)

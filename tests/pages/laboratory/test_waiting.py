@@ -1,0 +1,126 @@
+"""What "The eigenvalue you wait for" says is what its cells print, and its table is that of the trial's own code."""
+
+import numpy as np
+import pytest
+from gnbook import results
+from gnbook.waiting.table import WAYS, side_by_side
+from gnbook.what_predicts_training.correlations import between, correlate, within
+
+from tests.pages.pages import texts
+
+PAGE = "laboratory/waiting"
+LOSSES = "mse", "cross_entropy"
+TRAINED = [row for row in results.kept("what-predicts-training") if row["n"] == 50 and row["optimizer"] == "descent"]
+
+
+def printed(begin):
+    """Return the lines under the first line of what one cell has printed."""
+    found = [text.splitlines() for text in texts(PAGE) if text.lstrip().startswith(begin)]
+    return [lines[1:] for lines in found]
+
+
+def six():
+    """By network: κ, effective condition number, T*, steps of the model, upper bound, steps of the network, growth."""
+    (lines,) = printed("kappa")
+    return {line[:16].strip(): [float(cell.replace(",", "")) for cell in line[16:].split()] for line in lines}
+
+
+def correlations(loss):
+    """By predictor: rank correlations between and within families, for each way of training."""
+    lines = printed("between, within:")[LOSSES.index(loss)]
+    cells = {line[:20].strip(): [float(cell) for cell in line[20:].split()] for line in lines}
+    return {name: dict(zip(WAYS, zip(row[::2], row[1::2], strict=True), strict=True)) for name, row in cells.items()}
+
+
+def values():
+    rows, table = list(six().values()), correlations("mse")
+    return {
+        "kappas": [rows[0][0]],
+        "network": [rows[0][5]],
+        "early": [row[2] / row[5] for row in rows if row[5] < row[2]],
+        "trained": len([row for row in TRAINED if row["loss"] == "mse"]),
+        "never": sum(row["lower"] == np.inf for row in results.kept("waiting") if row["loss"] == "mse"),
+        "within_waiting": table["T*"]["descent"][1],
+        "within_kappa": table["kappa"]["descent"][1],
+    }
+
+
+def test_the_model_arrives_between_the_bounds_and_two_networks_sooner():
+    assert len(six()) == 6
+    for kappa, effective, lower, model, upper, *_ in six().values():
+        assert lower <= model <= upper and effective < kappa
+    deeper = ["4 layers, raw", "4, standardised"]
+    assert [name for name, row in six().items() if row[5] < row[2]] == deeper
+    grown = {name: row[6] for name, row in six().items()}
+    assert {*sorted(grown, key=grown.get)[-2:]} == {*deeper}
+    assert all(row[5] < 1.1 * row[3] for row in six().values())
+
+
+def test_two_eigenvalues():
+    (lines,) = [text.splitlines() for text in texts(PAGE) if text.startswith("0.5 of the loss")]
+    bounds = [[float(line.split()[i]) for i in (5, 7)] for line in lines]
+    for share, (lower, upper) in zip((0.5, 0.2, 0.05), bounds, strict=True):
+        steps = max(1, np.ceil(np.log(share / 0.1) / (-2 * np.log(0.99))))
+        assert lower <= steps <= upper
+    assert bounds[2] == [0, 1]
+
+
+def test_the_examples_nearly_reach_the_bounds():
+    (lines,) = [text.splitlines() for text in texts(PAGE) if " steps, between" in text]
+    (one, lower, _), (many, _, upper) = ([float(line.split()[i]) for i in (0, 3, 5)] for line in lines)
+    assert one - 1 < lower <= one and 0.97 * upper < many <= upper
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_table_is_that_of_the_code_of_the_trial(loss):
+    predictors, steps = side_by_side(results.kept("waiting"), results.kept("what-predicts-training"), loss)
+    families = np.repeat(np.arange(12), next(iter(steps.values())).shape[1])
+    shown = correlations(loss)
+    for way, taken in steps.items():
+        columns = {name: values.ravel() for name, values in predictors.items()}
+        for which, statistic in enumerate((between, within)):
+            of = correlate(columns, taken.ravel(), families, given=taken.ravel(), statistic=statistic)
+            for name, both in shown.items():
+                assert both[way][which] == pytest.approx(of.value(name), abs=0.0051)
+
+
+def test_the_networks_are_those_of_the_trial():
+    """Both tables have been made by their own code, from the same networks, and have the same condition numbers."""
+    ours = {tuple(row[c] for c in ("loss", "family", "initialisation", "seed")): row for row in results.kept("waiting")}
+    theirs = {tuple(row[c] for c in ("loss", "family", "initialisation", "seed")): row for row in TRAINED}
+    assert ours.keys() <= theirs.keys()
+    resolved = [name for name in ours if theirs[name]["kappa"] < 1e9]
+    assert len(resolved) > 0.8 * len(ours)
+    for name in resolved:
+        assert ours[name]["kappa"] == pytest.approx(theirs[name]["kappa"], rel=1e-6)
+        assert ours[name]["initial_loss"] == pytest.approx(theirs[name]["initial_loss"], rel=1e-9)
+
+
+def test_the_linear_model_of_each_network_of_the_trial_arrives_between_the_bounds():
+    for row in results.kept("waiting"):
+        if row["lower"] is not None and row["goal"] > 0:
+            assert row["lower"] * (1 - 1e-9) <= row["steps"] <= row["upper"]
+            assert row["least"] <= row["lower"]
+
+
+def test_within_families_the_law_knows_what_kappa_does_not():
+    table = correlations("mse")
+    for way in WAYS:
+        apart, inside = table["T*"][way]
+        assert apart == pytest.approx(table["kappa"][way][0], abs=0.05)
+        assert apart == pytest.approx(table["steps of the model"][way][0], abs=0.05)
+        assert inside > table["kappa"][way][1] + 0.3 and inside > 0.6 * table["T*"]["descent"][1]
+        assert table["loss at the start"][way][1] > inside + 0.1
+
+
+def test_with_cross_entropy_the_law_is_no_better_than_kappa():
+    table = correlations("cross_entropy")
+    assert all(table["T*"][way][0] < table["kappa"][way][0] for way in WAYS)
+    assert all(table["T*"][way][1] < table["kappa"][way][1] + 0.1 for way in WAYS)
+
+
+def test_most_networks_of_the_trial_arrive_sooner_than_their_linear_models():
+    (line, ratio, gap, _) = next(text.splitlines() for text in texts(PAGE) if " arrive by gradient descent, " in text)
+    words = line.replace(",", "").split()
+    assert int(words[-6]) > 0.6 * int(words[0]) and int(words[2]) == values()["trained"]
+    assert float(ratio.split()[-4].rstrip(",")) > 1 and 2 < float(gap.split()[-4].rstrip(",")) < 5

@@ -1,0 +1,283 @@
+"""What "Condition a network of your own" and its further experiments say of trainings is what their tables show."""
+
+import math
+import re
+from collections import defaultdict
+from itertools import product
+from statistics import correlation, median
+
+from gnbook import results
+from gnbook.design.trial import arriving, speedups
+from gnbook.your_own_network.trial import FAULTS, first_tries
+
+from gnlib.diagnosis.descent import Rule
+from gnlib.diagnosis.forecast import FACTOR
+from gnlib.diagnosis.rates import StableRate
+from tests.pages.pages import prose, says, table, texts
+
+FURTHER = "laboratory/your-own-network-further"
+BEGINNINGS = "default", "Kaiming", "orthogonal"
+TEXT, MORE = prose("notebooks/laboratory/your-own-network"), prose(f"notebooks/{FURTHER}")
+
+
+def test_orthogonal_weights_are_slower():
+    held = [row for row in results.kept("design-further") if row["held_out"]]
+    descent, adam = (
+        speedups(arriving([row for row in held if row["optimizer"] == optimizer]), "orthogonal", "torch's default")[0]
+        for optimizer in ("descent", "adam")
+    )
+    assert says(MORE, f"at most at {descent:.2f} of ... at {adam:.2f} with")
+
+
+def test_what_a_fixed_momentum_gains():
+    descent = StableRate("", 1.0, lambda: 1e-5, Rule(1.0))
+    gain = math.log(descent.with_momentum().left(10_000)) / math.log(descent.left(10_000))
+    assert f"of {gain:.0f} as" in MORE
+
+
+def test_kappa_orders_what_is_left_by_both_measures():
+    rows = [line.split() for line in table(FURTHER, "rank correlation of the measured loss")[-2:]]
+    (early, *_, first_share, first_loss), (late, *_, share, loss) = rows
+    assert share == loss
+    assert f"after {late} steps what" in MORE
+    assert f"correlation is {loss} for" in MORE
+    assert says(MORE, f"After {early} steps it is {first_loss} for ... and {first_share} for")
+
+
+def test_how_far_a_forecast_reaches():
+    rows = [line.split() for line in table(FURTHER, "rank correlation of the measured loss")]
+    models = {int(row[0]): row[1] for row in rows}
+    assert models == {10: "1.0", 30: "1.0", 100: "0.5", 300: "-0.1"}
+    assert {row[2] for row in rows} == {"0.2", "0.3"}
+    lines = [line.rsplit(maxsplit=6) for line in table(FURTHER, "loss after 300 steps")]
+    leave = [name.strip() for name, *numbers in lines if float(numbers[-1]) > 2]
+    assert '"{}" and "{}".'.format(*leave) in MORE
+    eleven = [
+        row
+        for row in results.kept("your-own-network-further")
+        if (row["loss"], row["optimizer"], row["seed"]) == ("mse", "descent", 0)
+    ]
+    nine = [row for row in eleven if 0.1 < row["off"] < 10]
+    assert (len(eleven), len(nine)) == (11, 9)
+    modelled, measured = ([row["left"] / (row["off"] if by else 1) for row in nine] for by in (True, False))
+    ranks = ([sorted(values).index(value) for value in values] for values in (modelled, measured))
+    assert f"still {correlation(*ranks):.1f} (" in TEXT
+
+
+def test_what_the_reports_say():
+    """That for Adam, its factor; and that of a healthy network, how far it is trusted, and how near real steps are."""
+    of_adam, healthy = (
+        next(" ".join(text.split()) for text in texts(page) if text.startswith("try "))
+        for page in ("laboratory/your-own-network", FURTHER)
+    )
+    assert "1 step of Adam, not 5, to a loss" in of_adam
+    assert "try momentum 0.9" in healthy and "rank 450 of 450" in healthy
+    (last,) = re.findall(r"trusted until step (\d+)", healthy)
+    taken, within = re.search(r"followed (\d+) real steps: within ([\d.]+) of the forecast", healthy).groups()
+    assert f"for {last} steps" in MORE and f"took {taken} real steps" in MORE
+    assert f"factor of {within} of" in MORE and f"up to {FACTOR} is" in MORE
+
+
+def trial():
+    """The rows of the trial, the first suggestions, and whose report suggests nothing: the best change."""
+    rows = results.kept("your-own-network")
+    firsts, silent = first_tries(rows), defaultdict(float)
+    asked = {tuple(one[column] for column in ("seed", "network", "fault")) for one in firsts}
+    for row in rows:
+        patient = tuple(row[column] for column in ("seed", "network", "fault"))
+        if patient not in asked:
+            silent[patient] = max(silent[patient], (row["before"] or 1000) / (row["after"] or 1000))
+    return rows, firsts, silent
+
+
+def test_what_the_trial_of_the_rule_for_adam_shows():
+    _, firsts, silent = trial()
+    high, low = ([one for one in firsts if (one["of_adam"] > 2) == over] for over in (True, False))
+    gains = sorted(one["sooner"] for one in high)
+    faster = sum(gain > 1 for gain in gains)
+    said = f"{faster} of {len(high)}"
+    assert f"{faster} of the {len(high)} changes" in TEXT and {one["fault"] for one in high} <= {*FAULTS} - {"none"}
+    assert TEXT.count(said) == 2 and f"Adam {said} changes" in TEXT
+    slower = [one for one in high if one["sooner"] < 1]
+    assert {(one["network"], one["fault"]) for one in slower} == {("CNN", "images from 0 to 255")}
+    worth = [one["sooner"] for one in low]
+    helped = {8: "eight", 7: "seven"}
+    below = helped[len(low)], helped[sum(gain > 1 for gain in worth)], max(worth)
+    assert says(MORE, "{} above ... of {} at ... {}, by {:.1f} at", said, *below)
+    assert f"{said} did," in prose("notebooks/laboratory/quick-start")
+    said = f"by {median(worth):.2f}."
+    assert said in TEXT and f"is {median(gains):.2f} in" in TEXT
+    *rest, second, most = sorted(silent.values())
+    assert f"training {second:.1f} and {most:.1f} times" in TEXT
+    assert max(rest) == 1.6
+    lines = [line.split()[-5:] for line in table("laboratory/your-own-network", "what is foretold for Adam")]
+    for fault, line in zip(
+        ("images from 0 to 1", "images from 0 to 255", "weights of 0.02", "none"), lines, strict=True
+    ):
+        above, below = ([one["sooner"] for one in group if one["fault"] == fault] for group in (high, low))
+        counts = [n for those in (above, below) for n in (len(those), sum(gain > 1 for gain in those))]
+        assert line == [str(n) for n in (*counts, sum(patient[-1] == fault for patient in silent))]
+        assert len(above) + len(below) + int(line[-1]) == 15
+    asked = [one for one in high if one["seed"]]
+    assert f"seeds {sum(one['sooner'] > 1 for one in asked)} of {len(asked)} helped." in TEXT
+    assert len(firsts) + len(silent) == 60
+
+
+def test_two_changes_need_no_tool():
+    """The changes above two by their fault, and both remedies where nothing is asked."""
+    rows, firsts, _ = trial()
+    high = [one for one in firsts if one["of_adam"] > 2]
+    raw, small = ([one for one in high if one["fault"].startswith(what)] for what in ("images", "weights"))
+    assert (len(raw), len(small)) == (24, 8) and {one["change"].split()[0] for one in raw} == {"centre"}
+    gains = {
+        what: {(row["seed"], row["network"], row["fault"]): (row["before"] or 1000) / row["after"] for row in of}
+        for what in ("centre", "rescale")
+        for of in [[row for row in rows if row["change"].startswith(what)]]
+    }
+    centred, drawn = gains.values()
+    every = [*centred.values(), *drawn.values()]
+    faster = f"{sum(gain > 1 for gain in every)} of {len(every)}"
+    assert f"made {faster} with such a fault faster" in TEXT and f"{median(every):.1f} times" in TEXT
+    assert f"tool: {faster} networks" in TEXT and min(drawn.values()) > 1
+    slower = {patient: gain for patient, gain in centred.items() if gain < 1}
+    assert {patient[1:] for patient in slower} == {("CNN", "images from 0 to 255")} and len(slower) == 3
+    said = f"at {min(slower.values()):.2f} to {max(slower.values()):.2f}"
+    assert said in TEXT
+    anew = [drawn[one["seed"], one["network"], one["fault"]] for one in small]
+    assert all(gain >= one["sooner"] for gain, one in zip(anew, small, strict=True))
+    followed = median(one["sooner"] for one in small)
+    assert says(TEXT, f"gains {followed:.1f} in ... anew {median(anew):.1f}.")
+    unasked = table("laboratory/your-own-network", "times sooner, with Adam")
+    by_range = ([gain for patient, gain in centred.items() if patient[-1].endswith(end)] for end in ("1", "255"))
+    for line, values in zip(unasked, [*by_range, [*drawn.values()]], strict=True):
+        shown = [float(word) for word in line.split()[-3:]]
+        assert line.split()[-5:-3] == [str(len(values)), str(sum(gain > 1 for gain in values))]
+        ends = min(values), median(values), max(values)
+        assert all(abs(x - y) < 0.0051 for x, y in zip(shown, ends, strict=True))
+
+
+def test_what_standardising_gains_with_adam():
+    raw = defaultdict(list)
+    for row in results.kept("your-own-network"):
+        if row["change"].startswith("centre") and row["fault"] == "images from 0 to 1":
+            raw[row["network"]].append((row["before"] or 1000) / row["after"])
+    perceptrons = [gain for network, values in raw.items() if "perceptron" in network for gain in values]
+    said = "least {:.1f} times ... CNNs {:.1f} to {:.1f}, transformers {:.1f} to {:.1f},"
+    ends = [f(of) for of in (raw["CNN"], raw["transformer"]) for f in (min, max)]
+    assert says(TEXT, said, min(perceptrons), *ends)
+    assert "GroupNorm {:.1f} to {:.1f}.".format(min(raw["CNN, GroupNorm"]), max(raw["CNN, GroupNorm"])) in TEXT
+
+
+def test_the_rule_by_gradient_descent_rests_on_the_quick_start():
+    lines = [line.split() for line in table("laboratory/quick-start", "the factor that the report foretells")]
+    (mlp, of_mlp), (cnn, of_cnn), (vit, of_vit) = ((line[-4], line[-1]) for line in lines)
+    said = f"{mlp} foretold and {of_mlp} real, {vit} and {of_vit}, {cnn} and {of_cnn}."
+    assert said in TEXT
+    assert all(float(told) > 3 for told in (mlp, cnn, vit))
+
+
+def test_the_check_of_thirty_steps_tried():
+    """In the order of the table: trainings, those that diverge, that leave, alarms among them and elsewhere."""
+    shown = [
+        [int(word) for word in line.split()[-5:]]
+        for line in table("laboratory/your-own-network", "after thirty steps: alarms")
+    ]
+    seen, again, (_, _, *of_descent), of_adam, of_squares = shown
+    rows = results.kept("your-own-network-further")
+    assert len(rows) == sum(first for first, *_ in shown) == 132
+    assert seen == [11, 0, 2, 2, 0] and again[2:] == [4, 3, 0]
+    gone, raised = (again[i] + of_descent[i - 2] + of_adam[i] for i in (2, 3))
+    assert says(TEXT, f"the {gone} new ... left, {raised} had")
+    assert f"| {132 - of_squares[0]} trainings," in MORE
+    assert f"on {of_squares[0]} more," in MORE
+    wrong = sum(line[-1] for line in shown)
+    alarms = [row["off"] for row in rows if row["off"] and row["early"] > 2]
+    assert max(alarms) < 0.53 and f"All {len(alarms)} alarms," in TEXT
+    said = f"of {len(rows)} trainings]... raised {len(alarms)} alarms, and all {len(alarms)} ended below"
+    assert says(prose("notebooks/laboratory/ten-minutes"), said)
+    assert f"all {len(alarms)} alarms were" in prose("notebooks/laboratory/training")
+    assert f"on {len(rows)} trainings" in prose("notebooks/laboratory/training")
+    below = sum(off < 0.1 for off in alarms)
+    said = f"the {len(alarms)}, {below} ended"
+    assert said in TEXT and len(alarms) - below == wrong
+    silent = [
+        row["off"]
+        for row in rows
+        if (row["loss"], row["optimizer"]) == ("cross_entropy", "descent") and row["off"] and row["early"] <= 2
+    ]
+    assert all(0.1 < off < 10 for off in silent)
+    far = sum(not 0.5 < off < 2 for off in silent)
+    said = f"descent {far} of the {len(silent)} without"
+    assert said in TEXT
+    _, _, gone, raised, _ = of_squares
+    assert f"and {gone - raised} of the {gone} leave" in TEXT
+    assert f"only {raised} of another {gone}." in TEXT
+
+
+def test_which_weights_are_sooner():
+    """Medians over the seeds; those that never arrive come last."""
+    steps = defaultdict(list)
+    for row in results.kept("what-predicts-training"):
+        if row["n"] == 50:
+            way = row["loss"], row["optimizer"], row["family"], row["initialisation"]
+            steps[way].append(math.inf if row["steps_tenth"] is None else row["steps_tenth"])
+    families = {family for *_, family, _ in steps}
+
+    def sooner(*way, than="default", by="orthogonal"):
+        return {family for family in families if median(steps[*way, family, by]) < median(steps[*way, family, than])}
+
+    assert len(families) == 12
+    for weights in ("orthogonal", "Kaiming"):
+        assert len(sooner("mse", "descent", by="default", than=weights)) == 9
+        assert sooner("mse", "descent", by=weights) == set()
+        assert sooner("mse", "adam", by="default", than=weights) == families
+        assert sooner("cross_entropy", "descent", by=weights) == families
+    assert len(sooner("cross_entropy", "adam")) == 9
+    resnets = {family for family in families if "ResNet" in family}
+    assert len(resnets) == 3 and sooner("cross_entropy", "adam", by="default", than="orthogonal") == resnets
+
+    speed = {
+        (way, family): median(steps["cross_entropy", way, family, "default"])
+        / median(steps["cross_entropy", way, family, "orthogonal"])
+        for way, family in product(("descent", "adam"), families)
+    }
+    descent = sorted(value for (way, _), value in speed.items() if way == "descent")
+    assert descent[-2:] == [math.inf] * 2 and descent[9] < math.inf
+    said = "of {:.1f} to {:.1f} in"
+    assert said.format(descent[0], descent[9]) in MORE
+    ahead = [speed["adam", family] for family in families - resnets]
+    behind = [speed["adam", family] for family in resnets]
+    assert f"of {min(ahead):.1f} to {max(ahead):.1f}." in MORE
+    assert f"at {min(behind):.2f} to {max(behind):.2f} of" in MORE
+
+    of_adam = {
+        family: {way: median(steps["cross_entropy", "adam", family, way]) for way in BEGINNINGS} for family in families
+    }
+    assert all(of["orthogonal"] == min(of.values()) for family, of in of_adam.items() if "ViT" in family)
+    vit, bare = (of_adam[name]["default"] / of_adam[name]["orthogonal"] for name in ("ViT", "ViT, no LayerNorm"))
+    assert f"| {vit:.1f} with LayerNorm, {bare:.1f} without |" in MORE
+
+
+def test_what_the_transformer_has_left():
+    lines = [line.rsplit(maxsplit=6) for line in table(FURTHER, "loss after 300 steps")[8:]]
+    default, kaiming, orthogonal = (words[3] for words in lines)
+    assert f"has {default} of" in MORE
+    assert says(MORE, f"{kaiming} with ... and {orthogonal} with")
+
+
+def test_which_ailment_costs_most():
+    """Under Adam here, and under gradient descent in the quick start, where each has one change."""
+    lines = table("laboratory/your-own-network", "steps of Adam to a")
+    (inputs,), (weights,), norms = (
+        [float(line.split()[-3]) for line in lines if what in line] for what in ("centre", "rescale", " add ")
+    )
+    assert inputs > weights > max(norms)
+    mlp, cnn, vit = (
+        float(line.split()[-1]) for line in table("laboratory/quick-start", "the factor that the report foretells")
+    )
+    assert mlp > vit > cnn
+    foretold = {what: float(line.split()[-2]) for what in ("centre", "rescale") for line in lines if what in line}
+    assert inputs > foretold["centre"] > 2 > foretold["rescale"]
+    (deep,) = (line.split() for line in lines if "after 6 layers" in line)
+    assert float(deep[-2]) == foretold["rescale"]
+    assert f"({float(deep[-1]):.0f} foretold, {deep[-3]} real)" in TEXT
