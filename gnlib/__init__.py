@@ -13,6 +13,7 @@ from gnlib.linear import bounds as bounds
 from gnlib.linear import linear_gauss_newton as linear_gauss_newton
 from gnlib.linear import linear_network as linear_network
 from gnlib.linear import linear_weights as linear_weights
+from gnlib.linear import reduced_gauss_newton as reduced_gauss_newton
 from gnlib.linear import second_moment as second_moment
 from gnlib.linear import whiten as whiten
 from gnlib.renamed import by_layer as by_layer

@@ -15,3 +15,4 @@ from gnlib.linear.moment import second_moment as second_moment
 from gnlib.linear.moment import whiten as whiten
 from gnlib.linear.network import linear_network as linear_network
 from gnlib.linear.network import linear_weights as linear_weights
+from gnlib.linear.reduced import reduced_gauss_newton as reduced_gauss_newton

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 from gnbook.counting_zeros import networks
 from gnbook.counting_zeros.rules import EPSILON
-from tests.pages.laboratory.test_counting_zeros import FLOAT64, TRUE, rules
 
 import gnlib
+from tests.pages.laboratory.test_counting_zeros import FLOAT64, TRUE, rules
 from tests.pages.pages import ROOT, kept, named, parameters, slider, span, texts
 
 PAGE = "laboratory/counting-zeros-further"

@@ -9,10 +9,10 @@ import pytest
 import torch
 from gnbook import results
 from gnbook.one_hidden_layer.bounds import asymptotic_bound
-from tests.pages.laboratory.test_ten_minutes import two_runs
 
 import gnlib
 from gnlib.data.datasets import get_dataset
+from tests.pages.laboratory.test_ten_minutes import two_runs
 from tests.pages.pages import ROOT, parameters, table
 
 PAGE = "laboratory/one-hidden-layer"
