@@ -32,7 +32,11 @@ DRAWING = ("gnbook.figures", "gnbook.moving", "gnbook.results", "gnbook.tables")
 SWEEP = "gnbook.sweep"
 """The package that starts runs. Results do not depend on it."""
 
-READING = {"gnbook.results.kept": (TABLES, "csv"), "gnbook.figures.schematic": ((BOOK / "schematics",), "svg")}
+READING = {
+    "gnbook.results.kept": (TABLES, "csv"),
+    "gnbook.figures.table": (TABLES, "csv"),
+    "gnbook.figures.schematic": ((BOOK / "schematics",), "svg"),
+}
 """Functions that read a file named by their first argument: the folders and the ending of such files."""
 
 IMPORTING = re.compile(

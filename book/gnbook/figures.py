@@ -10,6 +10,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from jaxtyping import Float
 
+from gnbook import results
+
 if TYPE_CHECKING:
     from IPython.display import SVG
 
@@ -56,6 +58,11 @@ def panels(count: int = 1, *, height: float = 3.4, **kwargs: object) -> tuple[pl
     plt.rcParams.update(STYLE)
     figure, axes = plt.subplots(1, count, figsize=(8, height), squeeze=False, **kwargs)
     return figure, axes[0]
+
+
+def table(name: str) -> Path:
+    """Return the path of a table that the book keeps, `book/results/<name>.csv`, for `csv.DictReader`."""
+    return results.path_of(name)
 
 
 def band(

@@ -32,12 +32,17 @@ def kept(name: str) -> list[Row]:
     FileNotFoundError
         No such table is kept.
     """
+    with path_of(name).open(newline="", encoding="utf8") as file:
+        return [{column: _value(text) for column, text in row.items()} for row in csv.DictReader(file)]
+
+
+def path_of(name: str) -> Path:
+    """Return where a kept table lies: `book/results/<name>.csv`, or within the package where that is installed."""
     tables = {path.stem: path for folder in FOLDERS for path in sorted(folder.glob("*.csv"))}
     if name not in tables:
         there = ", ".join(tables) or "no chapter"
         raise FileNotFoundError(f"No table of {name!r} is kept; there are those of {there}.")
-    with tables[name].open(newline="", encoding="utf8") as file:
-        return [{column: _value(text) for column, text in row.items()} for row in csv.DictReader(file)]
+    return tables[name]
 
 
 def origin(rows: Sequence[Row]) -> str:

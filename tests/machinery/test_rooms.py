@@ -175,9 +175,9 @@ def test_a_sweep_knows_no_chapter():
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_needs_no_chapter_but_its_own(name):
-    """And a lesson nothing of the book but the style of figures."""
+    """And a lesson nothing of the book but the style of its figures, and sliders."""
     folder, _, stem = name.rpartition("/")
     own = stem.removesuffix("-further").replace("-", "_")
-    allowed = [f"gnbook.{name}" for name in ((own, *FOR_ALL) if folder else ("figures",))]
+    allowed = [f"gnbook.{name}" for name in ((own, *FOR_ALL) if folder else ("figures", "moving"))]
     used = [name for name in imported(code(NOTEBOOKS[name])) if within(name, "gnbook")]
     assert [name for name in used if not within(name, *allowed) and name != "gnbook.sweep"] == []

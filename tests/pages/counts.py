@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jupytext
 from gnbook.checkout import ROOT, chapters
 
-from tests.pages.anchors import CAPTION, COMMENT, FORMULA, FRONT, NAMES
+from tests.pages.anchors import COMMENT, FORMULA, FRONT, NAMES
 
 FOLD = re.compile(r"<details>.*?</details>", re.S)
 HIDDEN = {"hide-input", "hide-cell", "remove-cell", "remove-input"}

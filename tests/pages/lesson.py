@@ -1,0 +1,124 @@
+"""A lesson as its reader has it: the cells in sight, in a process that knows the library, NumPy and matplotlib alone.
+
+`python -m tests.pages.lesson deep-linear` runs them and prints what they print.
+"""
+
+import ast
+import builtins
+import os
+import re
+import subprocess
+import sys
+
+import jupytext
+from gnbook.checkout import ROOT, chapters, environment
+
+from tests.pages.counts import HIDDEN
+
+ALLOWED = {"gnlib", "matplotlib", "numpy", "scipy", "torch"} | sys.stdlib_module_names
+STYLE = "gnbook.figures"  # of the book nothing but the style of figures
+# Where a range is stated, as in `n = 100  # images (20 to 500)`.
+RANGE = re.compile(r"^(?P<name>\w+) = (?P<value>[\d.e-]+) +#.*\((?P<low>[\d.e-]+) to (?P<high>[\d.e-]+)\)", re.M)
+BLOCK = """
+import sys
+class Nothing:
+    def find_spec(self, name, *_):
+        if name.startswith("gnbook.") and name != "gnbook.figures":
+            raise ImportError(f"a lesson needs {name}")
+sys.meta_path.insert(0, Nothing())
+import matplotlib
+matplotlib.use("agg")
+"""
+COUNT = """
+import matplotlib.pyplot
+print(len(matplotlib.pyplot.get_fignums()), "figures")
+"""
+
+
+def cells(name):
+    """Return the code cells of a lesson, without the one that installs the library in Colab."""
+    found = [cell for cell in jupytext.read(chapters(".ipynb")[name]).cells if cell.cell_type == "code"]
+    return [cell for cell in found if "install" not in cell.metadata.get("tags", ())]
+
+
+def is_in_sight(cell):
+    return not HIDDEN & {*cell.metadata.get("tags", ())}
+
+
+def in_sight(name):
+    """Return the code cells that a reader sees."""
+    return [cell for cell in cells(name) if is_in_sight(cell)]
+
+
+def bound(tree):
+    """Return the names that a tree binds."""
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    names |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    names |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    aliases = (
+        alias for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names
+    )
+    return names | {(alias.asname or alias.name).partition(".")[0] for alias in aliases}
+
+
+def missing(name):
+    """Return the names that cells in sight use and no cell in sight before them binds."""
+    known, lacking = set(dir(builtins)), set()
+    for cell in in_sight(name):
+        tree = ast.parse(cell.source)
+        known |= bound(tree)
+        lacking |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - known
+    return lacking
+
+
+def imported(name):
+    """Return what cells in sight import, and the names of the book among it."""
+    modules, of_the_book = set(), set()
+    for cell in in_sight(name):
+        for node in ast.walk(ast.parse(cell.source)):
+            if isinstance(node, ast.Import):
+                found = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                found = [f"{node.module}.{alias.name}" for alias in node.names]
+            else:
+                continue
+            modules |= {module.partition(".")[0] for module in found}
+            of_the_book |= {module for module in found if module.startswith("gnbook")}
+    return modules, of_the_book
+
+
+def script(name, **changed):
+    """Return the cells in sight as a script, with other values of some parameters."""
+    sources = [cell.source for cell in in_sight(name)]
+    for parameter, value in changed.items():
+        sources[0] = re.sub(rf"^{parameter} = [\d.e-]+", f"{parameter} = {value}", sources[0], flags=re.M)
+    return (
+        BLOCK
+        + "\n\n".join(sources)
+        + "\n\nimport matplotlib.pyplot\nprint(len(matplotlib.pyplot.get_fignums()), 'figures')\n"
+    )
+
+
+def run(name, **changed):
+    """Run the script where the lesson lies, and return what it prints."""
+    command = [sys.executable, "-W", "error::SyntaxWarning", "-c", script(name, **changed)]
+    surroundings = os.environ | environment() | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=surroundings, cwd=ROOT / "notebooks"
+    )
+    if done.returncode:
+        raise RuntimeError(f"{name}, {changed}: {done.stderr}")
+    return done.stdout
+
+
+def ranges(name):
+    """Return the ranges that the parameters of a lesson state, as pairs of numbers of the kind of the value."""
+    found = {}
+    for stated in RANGE.finditer(in_sight(name)[0].source):
+        kind = int if re.fullmatch(r"\d+", stated["value"]) else float
+        found[stated["name"]] = kind(stated["low"]), kind(stated["high"])
+    return found
+
+
+if __name__ == "__main__":
+    print(run(sys.argv[1]), end="")

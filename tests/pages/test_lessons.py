@@ -1,0 +1,63 @@
+"""Each lesson keeps to what lessons are: short, one picture soon, its code in sight, enough to run alone."""
+
+import random
+import re
+
+import pytest
+
+from tests.numbers import differences
+from tests.pages.counts import HIDDEN, counts, lessons, lines_of
+from tests.pages.lesson import ALLOWED, STYLE, cells, imported, in_sight, missing, ranges, run
+
+NAMES = sorted(lessons())
+GENERIC = re.compile(r"(show|hide|source|the)? ?(source|code|cell)?", re.I)
+
+pytestmark = pytest.mark.parametrize("name", NAMES)
+
+
+def test_its_words_and_lines_are_within_what_a_lesson_may_have(name):
+    found = counts(lessons()[name])
+    assert found.words <= 1600
+    assert 30 <= found.code <= 110
+    assert found.longest <= 12
+    assert found.before <= 250 and found.lines_before <= 30
+    assert found.per_thousand(found.numbers) <= 15
+    assert found.per_thousand(found.links) <= 3.5
+    assert found.per_thousand(found.bold) <= 5.5
+
+
+def test_each_fold_has_a_name(name):
+    for cell in cells(name):
+        if "remove-cell" not in cell.metadata.get("tags", ()) and HIDDEN & {*cell.metadata.get("tags", ())}:
+            shown = cell.metadata.get("mystnb", {}).get("code_prompt_show", "")
+            assert not GENERIC.fullmatch(shown), cell.source
+
+
+def test_what_is_in_sight_needs_nothing_that_is_not(name):
+    modules, of_the_book = imported(name)
+    assert modules - ALLOWED <= {"gnbook"} and of_the_book <= {STYLE}
+    assert missing(name) == set()
+
+
+def test_the_first_cell_says_what_each_parameter_is(name):
+    first = in_sight(name)[0]
+    assert "parameters" in first.metadata["tags"]
+    assert all("  # " in line for line in lines_of(first.source) if re.match(r"\w+ = ", line))
+    assert len(ranges(name)) >= 2
+
+
+@pytest.mark.nightly
+def test_the_cells_in_sight_run_alone_and_print_what_the_page_shows(name):
+    printed = run(name).splitlines()
+    outputs = [output for cell in in_sight(name) for output in cell.outputs if output.output_type == "stream"]
+    assert int(printed[-1].split()[0]) >= 1
+    assert differences("\n".join(printed[:-1]), "".join(output.text for output in outputs)) == []
+
+
+@pytest.mark.nightly
+def test_it_runs_after_a_change_of_two_parameters(name):
+    draw, stated = random.Random(name), ranges(name)
+    for parameter in draw.sample(sorted(stated), 2):
+        low, high = stated[parameter]
+        value = draw.randint(low, high) if isinstance(low, int) else draw.uniform(low, high)
+        assert run(name, **{parameter: value})
