@@ -1,5 +1,6 @@
 """The numbers in the text of "The eigenvalue you wait for", and its findings."""
 
+import itertools
 from functools import cache
 
 import numpy as np
@@ -56,6 +57,26 @@ def test_the_model_arrives_between_the_bounds_and_two_networks_sooner():
         assert lower <= model <= upper and effective < kappa
         assert model < kappa / 2  # "long before kappa steps"
     assert [name for name, row in six().items() if row[5] < row[2]] == ["4 layers, raw", "4, standardised"]
+
+
+@pytest.mark.nightly
+def test_eigenvalues_of_the_deep_network_grow_in_training():
+    x, labels = gnlib.load("cifar10", GIVEN["n"], stride=4)
+    y = nn.functional.one_hot(labels, 10).double()
+    y -= y.mean(0)
+    torch.manual_seed(0)
+    sizes = (192, 128, 128, 128, 10)
+    layers = [layer for pair in itertools.pairwise(sizes) for layer in (nn.Linear(*pair), nn.ReLU())][:-1]
+    net = nn.Sequential(*layers).double()
+    before = gnlib.GaussNewton(net, x).eigenvalues()
+    descent, steps = torch.optim.SGD(net.parameters(), lr=(1 / before[0]).item()), 0
+    while (squares := (net(x) - y).square().sum()) > GIVEN["goal"] * y.square().sum():
+        descent.zero_grad()
+        (squares / (2 * len(x))).backward()
+        descent.step()
+        steps += 1
+    assert steps == pytest.approx(six()["4 layers, raw"][5], rel=0.02)
+    assert (gnlib.GaussNewton(net, x).eigenvalues() / before).median() > 5
 
 
 def test_what_shortens_the_waits():
