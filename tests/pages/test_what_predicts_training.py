@@ -114,6 +114,33 @@ def test_it_is_so_with_two_hidden_layers_of_another_seed():
     assert steps(3, own=False) > 1.5 * steps(3, own=True)
 
 
+def test_large_outputs_move_the_weights():
+    given = parameters(PAGE)
+    x, labels = gnlib.load("cifar10", given["n"], stride=2)
+    x = (x - x.mean()) / x.std()
+    y = nn.functional.one_hot(labels, 10).double()
+    y = y - y.mean(0)
+    goal, moved = y.square().sum() / 10, {}
+    for own in (False, True):
+        torch.manual_seed(0)
+        layers = nn.Linear(x.shape[1], given["width"]), nn.Linear(given["width"], 10)
+        for layer in layers:
+            layer.weight.data *= 4
+        model = nn.Sequential(layers[0], nn.ReLU(), layers[1]).double()
+        target = y + model(x).detach() if own else y
+        start, kernel = nn.utils.parameters_to_vector(model.parameters()).detach(), gnlib.GaussNewton(model, x).gram()
+        rate = 2 / torch.linalg.eigvalsh(kernel)[-1]
+        while (squares := (model(x) - target).square().sum()) > goal:
+            model.zero_grad()
+            (squares / (2 * len(x))).backward()
+            for parameter in model.parameters():
+                parameter.data -= rate * parameter.grad
+        away = (nn.utils.parameters_to_vector(model.parameters()) - start).norm().item()
+        moved[own] = away, ((gnlib.GaussNewton(model, x).gram() - kernel).norm() / kernel.norm()).item()
+    (far, much), (near, little) = moved[False], moved[True]
+    assert far > 5 * near and much > 0.4 > 0.2 > little
+
+
 def test_luck_has_about_one_half():
     draws = np.random.default_rng(0).standard_normal((31, 20))
     assert max(spearmanr(draws[0], row).statistic for row in draws[1:]) == pytest.approx(0.5, abs=0.05)
