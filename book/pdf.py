@@ -1,4 +1,4 @@
-"""Print the site as one document: `make pdf` writes _build/book.pdf.
+"""Print the site as one document: `make pdf` writes _build/book.pdf, and _build/lessons.pdf, the lessons alone.
 
 The articles of all pages, in the order of _toc.yml, become one page of HTML, and Chromium prints it, with contents that
 are links and with bookmarks. Names of places get that of their page in front, so that links between pages stay links.
@@ -57,6 +57,16 @@ def parts(toc):
         return [name for one in chapters for name in (one["file"], *flat(one.get("sections", [])))]
 
     return [("", [toc["root"]]), *((part["caption"], flat(part["chapters"])) for part in toc["parts"])]
+
+
+def lessons(toc):
+    """Return the contents of the lessons alone, with the landing page."""
+
+    def kept(part):
+        return [one for one in part["chapters"] if re.match(r"notebooks/(?!laboratory)", one["file"])]
+
+    parts = [{"caption": part["caption"], "chapters": kept(part)} for part in toc["parts"] if kept(part)]
+    return {"root": toc["root"], "parts": parts}
 
 
 def place(page, name=""):
@@ -144,16 +154,22 @@ def main(root=ROOT):
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         sys.exit("Chromium, which prints the book, is not installed (Debian, Ubuntu: apt install chromium).")
-    site, target = root / "_build" / "html", root / "_build" / "book.pdf"
+    site = root / "_build" / "html"
     toc, config = (yaml.safe_load((root / name).read_text()) for name in ("_toc.yml", "_config.yml"))
     if not (site / f"{toc['root']}.html").exists():
         sys.exit(f"There is no site in {site} to print; `make book` builds it.")
+    print("Printing takes a few minutes.", flush=True)
+    for contents, name in ((lessons(toc), "lessons"), (toc, "book")):
+        print(write(chromium, site, contents, config, root / "_build" / f"{name}.pdf"))
+
+
+def write(chromium, site, toc, config, target):
+    """Print the pages of these contents to a file, and return its path."""
     page, unfinished = site / "print.html", target.with_suffix(".part")
     command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND"]
     command += ["--no-pdf-header-footer", "--generate-pdf-document-outline", "--virtual-time-budget=3600000"]
     command += [f"--print-to-pdf={unfinished}", page.as_uri()]
     try:
-        print("Printing takes a few minutes.", flush=True)
         begins = {}
         for _ in range(2):
             page.write_text(document(site, toc, config, begins))
@@ -166,7 +182,7 @@ def main(root=ROOT):
     finally:
         page.unlink(missing_ok=True)
         unfinished.unlink(missing_ok=True)
-    print(target)
+    return target
 
 
 if __name__ == "__main__":

@@ -60,8 +60,10 @@ class Problem:
         output: Callable[..., Tensor] | None = None,
         mode: Mode | None = None,
         memory: float = 4.0,
+        beside: float = 0.0,
     ) -> None:
         check_memory(memory)
+        self._beside = beside  # GiB that others hold
         self.batches, targets = read_batches(x, y)
         self.networks, self.memory = networks_of(module, self.batches, output, mode, memory), memory
         self.outputs = torch.cat([network.known for network in self.networks])
@@ -70,9 +72,9 @@ class Problem:
         self._given = {"y": targets, "loss": loss, "output": output, "mode": mode, "memory": memory}
         self._versions = self._read_versions()
 
-    def changed(self, module: nn.Module, batches: list[Any]) -> "Problem":
-        """Return the same problem for another module or other inputs."""
-        return Problem(module, batches, **self._given)
+    def changed(self, module: nn.Module, batches: list[Any], beside: float = 0.0) -> "Problem":
+        """Return the same problem for another module or other inputs, beside this one and so many GiB."""
+        return Problem(module, batches, **self._given, beside=self.held + beside)
 
     def check_unchanged(self) -> None:
         """Refuse a module whose parameters, or whose buffers in evaluation, were changed since this was made."""
@@ -172,29 +174,32 @@ class Problem:
 
     def changed_ends(
         self,
-        matrix: Float[Tensor, "q q"],
+        matrix: Callable[[], Float[Tensor, "q q"]],
         rates: Mapping[str, float] = MappingProxyType({}),
         kept: Bool[Tensor, " nr"] | None = None,
+        beside: float = 0.0,
     ) -> ConditionNumber:
         """Return both ends once some parameters have rates of their own, or some rows are kept, as `condition` is.
 
-        The matrix is that of the loss after the change. A rate that is not zero leaves the rank as it is.
+        The matrix is that of the loss after the change, and is made only where it is needed; `beside` are GiB that the
+        caller holds. A rate that is not zero leaves the rank as it is.
         """
         rank = self.condition.rank if rates else None
         if self.condition.method != BY_FACTOR:
-            return self.ends_of(torch.linalg.eigvalsh(matrix), rank)
-        return self._jacobian_ends(rates, kept, rank)
+            return self.ends_of(torch.linalg.eigvalsh(matrix()), rank)
+        return self._jacobian_ends(rates, kept, rank, beside)
 
     def _jacobian_ends(
         self,
         rates: Mapping[str, float] = MappingProxyType({}),
         kept: Bool[Tensor, " nr"] | None = None,
         rank: int | None = None,
+        beside: float = 0.0,
     ) -> ConditionNumber:
         """Both ends from the singular values of the Jacobian, times the root of the loss."""
         rows, n = count_rows(self.networks), len(self.outputs)
-        # the GiB of the triangle, with a block on it, and of the decomposition of both, beside what is kept
-        triangle = 3 * 8 * rows * min(rows, self.parameters) / 2**30 + self._kept
+        # the GiB of the triangle, as it was, under a block, in the decomposition of both and as it comes out of that
+        triangle = 4 * 8 * rows * min(rows, self.parameters) / 2**30 + self.held + beside
 
         def blocks() -> Iterator[Float[Tensor, "nr g"]]:
             own = {name: rates.get(name, 1.0) for name in self.networks[0].parameters}
@@ -262,11 +267,16 @@ class Problem:
         return known.rpartition(".")[0]
 
     @property
-    def _kept(self) -> float:
+    def own(self) -> float:
         """GiB of the matrices that were computed so far."""
         kept = [vars(self).get(name, ()) for name in ("layered", "loss_gram", "spectrum")]
         matrices = [m for found in kept for m in (found if isinstance(found, tuple) else (found,))]
         return sum({id(m): m.nbytes for m in matrices if isinstance(m, Tensor)}.values()) / 2**30
+
+    @property
+    def held(self) -> float:
+        """GiB of these, and of what others hold beside them."""
+        return self.own + self._beside
 
     @property
     def _rounding(self) -> float:

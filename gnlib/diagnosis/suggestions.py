@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -91,8 +92,8 @@ def suggestions_for(
         optimizer = NAMED[optimizer]([*problem.module.parameters()], lr=1.0)
     optimizer = optimizer if is_cheap_for(problem, optimizer) else None
     if optimizer is None or isinstance(optimizer, SGD):
-        trials = [*_by_rates(problem, shares), *trials]
-    dropped = [*_without_duplicates(problem, culprits)]
+        trials = [*_by_rates(problem, shares, _held(problem, trials)), *trials]
+    dropped = [*_without_duplicates(problem, culprits, _held(problem, trials))]
 
     def gain(suggestion: Suggestion) -> float:
         pace = suggestion.pace
@@ -157,17 +158,25 @@ def _course(trial: Trial, optimizer: Optimizer | None) -> Iterator[float]:
 
 def _changed(problem: Problem) -> Iterator[Trial]:
     """Measure the network, or its inputs, as they would be."""
+    held = 0.0
     for change in changes_of(problem.module, problem.batches, problem.networks[0].mode):
         try:
-            other = problem.changed(change.module, change.batches)
+            other = problem.changed(change.module, change.batches, held)
             by_factor = problem.condition.method == BY_FACTOR  # one method on both sides
             after = other.ends_by("jacobian", Limits()) if by_factor else other.ends_of(other.eigenvalues)
         except ValueError:  # a network that is refused is no suggestion
             continue
-        yield Trial(what=change.what, problem=other, gram=other.gram, after=after)
+        trial = Trial(what=change.what, problem=other, gram=other.gram, after=after)
+        held += _held(problem, [trial])
+        yield trial
 
 
-def _by_rates(problem: Problem, shares: Shares) -> Iterator[Trial]:
+def _held(problem: Problem, trials: Sequence[Trial]) -> float:
+    """Return the GiB of the matrices of trials of a problem."""
+    return sum(t.gram.nbytes / 2**30 if t.problem is problem else t.problem.own for t in trials)
+
+
+def _by_rates(problem: Problem, shares: Shares, held: float) -> Iterator[Trial]:
     """Give a smaller rate to the layer that makes kappa larger, and a larger rate to the one that makes it smaller.
 
     A learning rate of its own multiplies a layer's part of the matrix.
@@ -178,12 +187,13 @@ def _by_rates(problem: Problem, shares: Shares) -> Iterator[Trial]:
     for share, factor, how in ((steep, 1 / FACTOR, "smaller"), (flat, FACTOR, "larger")):
         own = [name for name in problem.networks[0].parameters if problem.layer_of(name) == share.layer]
         gram = gram_of(freeze_all_but(problem.networks, own), problem.memory).mul_(factor - 1).add_(problem.gram)
+        held += gram.nbytes / 2**30
         what = f"give {share.layer or 'the module itself'} a learning rate {FACTOR} times {how}"
-        ends = problem.changed_ends(with_root(problem.root, gram), rates=dict.fromkeys(own, factor))
-        yield Trial(what=what, problem=problem, gram=gram, after=ends)
+        rates, matrix = dict.fromkeys(own, factor), partial(with_root, problem.root, gram)
+        yield Trial(what=what, problem=problem, gram=gram, after=problem.changed_ends(matrix, rates, beside=held))
 
 
-def _without_duplicates(problem: Problem, culprits: Culprits) -> Iterator[Suggestion]:
+def _without_duplicates(problem: Problem, culprits: Culprits, held: float) -> Iterator[Suggestion]:
     """Leave out the second of each pair of samples with equal inputs."""
     dropped = sorted({pair.second for pair in culprits.equal_samples if pair.equal})
     n, r = len(problem.root), problem.root.shape[2]
@@ -191,6 +201,9 @@ def _without_duplicates(problem: Problem, culprits: Culprits) -> Iterator[Sugges
         kept = torch.ones(n, dtype=torch.bool, device=problem.outputs.device)
         kept[dropped] = False
         rows = kept.repeat_interleave(r)
-        matrix = problem.loss_gram[rows][:, rows] * (n / (n - len(dropped)))
         what = f"drop sample{'s' * (len(dropped) > 1)} {listed(dropped)}"
-        yield Suggestion(what, problem.changed_ends(matrix, kept=rows))
+
+        def matrix() -> Float[Tensor, "q q"]:
+            return problem.loss_gram[rows][:, rows] * (n / (n - len(dropped)))
+
+        yield Suggestion(what, problem.changed_ends(matrix, kept=rows, beside=held))

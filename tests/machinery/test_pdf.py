@@ -69,6 +69,13 @@ def test_images_and_styles_are_found_from_the_folder_of_the_site(document):
     assert document.find("link")["href"] == "_static/theme.css"
 
 
+def test_the_lessons_are_the_pages_of_the_main_line():
+    files = ["book/sweeps", "notebooks/second", "notebooks/laboratory/second"]
+    chapters = [{"file": file} for file in files]
+    toc = TOC | {"parts": [{"caption": "Both", "chapters": chapters}, {"caption": "Behind", "chapters": chapters[2:]}]}
+    assert pdf.parts(pdf.lessons(toc)) == [("", ["book/index"]), ("Both", ["notebooks/second"])]
+
+
 def left_behind(root):
     return sorted(path.name for path in (root / "_build").rglob("*") if path.is_file()) != ["index.html", "second.html"]
 
@@ -82,9 +89,10 @@ def test_a_book_of_two_pages_is_printed_with_a_page_number_for_each(root, capsys
     assert printed.startswith(b"%PDF") and b"/Outlines" in printed
     begins = pdf.beginnings(printed)  # after the title and the contents
     assert (begins["book-index"], begins["notebooks-second"]) == (3, 4)
-    assert asked == [{}, begins]
-    assert capsys.readouterr().out.strip().endswith("book.pdf")
-    (root / "_build" / "book.pdf").unlink()
+    assert asked == [{}, begins] * 2  # the lessons are the whole book here
+    assert re.findall(r"(\w+)\.pdf", capsys.readouterr().out) == ["lessons", "book"]
+    for name in ("lessons", "book"):
+        (root / "_build" / f"{name}.pdf").unlink()
     assert not left_behind(root)
 
 

@@ -75,7 +75,7 @@ def test_a_rate_of_its_own_changes_no_rank_and_is_measured_as_the_present_state_
         for factor in (0.1, 10.0):
             own = {name: factor for name in columns if name.rpartition(".")[0] == layer}
             scaled = torch.cat([own.get(name, 1.0) ** 0.5 * block for name, block in columns.items()], 1)
-            found = problem.changed_ends(scaled @ scaled.T, rates=own)
+            found = problem.changed_ends(lambda scaled=scaled: scaled @ scaled.T, rates=own)
             assert (found.rank, found.method) == (now.rank, now.method)
             values = torch.linalg.svdvals(scaled)
             assert found.largest == pytest.approx(values[0].item() ** 2, rel=1e-10)
