@@ -93,7 +93,9 @@ def test_kappa_stays_near_the_data():
 
 
 def test_full_images_cost_nine_orders_of_magnitude():
-    rows = re.findall(r"(\d+) pixels: kappa (\S+) raw (\S+) centred; .* by ([\d.]+) smallest by ([\d.]+)", PRINTED)
+    rows = re.findall(
+        r"(\d+) pixels: kappa (\S+) raw (\S+) centred; largest over ([\d.]+) smallest over ([\d.]+)", PRINTED
+    )
     found = np.array([[float(number) for number in row] for row in rows])
     assert 9 <= np.log10(found[-1, 1]) < 10 and (np.diff(found[:, 1]) > 0).all()
     assert np.round(np.log10(found[:, 1] / found[:, 2])).tolist() == [1, 1, 1]
