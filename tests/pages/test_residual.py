@@ -82,7 +82,7 @@ def test_a_skip_makes_layers_count_less_by_its_relative_variance():
 
 
 def test_at_the_size_of_the_paper_full_strength_helps_and_weak_skips_hardly_do():
-    lines = [line for line in texts("residual") if line.startswith("L = 2")][0].splitlines()
+    lines = next(line for line in texts("residual") if line.startswith("L = 2")).splitlines()
     for depth, line in zip((2, 4, 6), lines, strict=True):
         found = [float(factor) for factor in re.findall(r"(\d\.\d\d) \(", line)]
         assert found == pytest.approx(divided(depth), abs=0.006)
