@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gnlib.diagnosis.by_layer import Shares, shares_of
+from gnlib.diagnosis.course import LossBounds, loss_bounds_of
 from gnlib.diagnosis.culprits import Culprits, culprits_of
 from gnlib.diagnosis.forecast import Forecast, forecast_of
 from gnlib.diagnosis.rates import StableRate, stable_rate_of
@@ -394,6 +395,48 @@ class GaussNewton:
         (4, 2, None, 0.8)
         """
         return forecast_of(self._unchanged(), self._optimizer, rate=rate, steps=steps, after=after, budget=budget)
+
+    def loss_bounds(
+        self, *, rate: float | None = None, steps: int = 1000, products: int = 120, within: float = 1.05
+    ) -> LossBounds:
+        r"""Bound the losses of full-batch gradient descent from both sides, without a matrix: for networks of any size.
+
+        The losses of the linear model, for the squared error, are an integral against the spectrum of the Gram matrix,
+        which some tens of products with vectors bound from below and from above. The upper bound presumes that the
+        first products have found the largest eigenvalue, of which they prove that there is one so large and no more.
+
+        Parameters
+        ----------
+        rate
+            learning rate, at most 2 over the largest eigenvalue; one over it, if it is not given
+        steps
+            number of steps
+        products
+            with vectors that may be taken
+        within
+            factor between the bounds at the last step at which no more are taken; 1.05 also where they differ by less
+            than a thousandth of the first loss, and other factors in proportion
+
+        Raises
+        ------
+        ValueError
+            No targets, a loss that is not the squared error, a rate at which the loss grows.
+
+        References
+        ----------
+        G. H. Golub, G. Meurant (2010), Matrices, moments and quadrature with applications, Princeton.
+
+        Examples
+        --------
+        >>> import torch
+        >>> line = torch.nn.Linear(2, 1, bias=False).double()
+        >>> _ = torch.nn.init.zeros_(line.weight)
+        >>> x, y = torch.tensor([[2.0, 0.0], [0.0, 1.0]]).double(), torch.tensor([[1.0], [1.0]]).double()
+        >>> print(GaussNewton(line, x, y).loss_bounds(rate=0.5, steps=5))
+        loss 0.5, after 5 steps at the rate 0.5 0.01408 to 0.01408
+        a tenth of the loss after 3 to 3 steps; 5 products
+        """
+        return loss_bounds_of(self._unchanged(), rate, steps=steps, products=products, within=within)
 
     def report(self) -> Report:
         r"""Return one page: how well conditioned the network is for the loss, where that comes from, and what to do.

@@ -1,4 +1,4 @@
-"""What the text of "The Gauss-Newton matrix" says of its tables is what they show."""
+"""What the laboratory says of the Gauss-Newton matrix is what its tables show."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def test_descent_of_the_network_is_that_of_its_later_curvature(text):
 
 
 @pytest.mark.parametrize(("hidden", "rank"), [(30, 90), (3, 48)])
-def test_rank_in_the_solution_of_exercise_3(text, hidden, rank):
+def test_rank_behind_a_bottleneck(text, hidden, rank):
     x = gnlib.load("mnist", 60, stride=7)[0]
     assert torch.linalg.matrix_rank(x) == 9
     assert (x == 0).all(0).sum() == 7 and x.shape[1] == 16

@@ -12,8 +12,8 @@ from gnbook.one_hidden_layer.bounds import asymptotic_bound
 
 import gnlib
 from gnlib.data.datasets import get_dataset
-from tests.pages.laboratory.test_ten_minutes import two_runs
 from tests.pages.pages import ROOT, parameters, table
+from tests.pages.test_gauss_newton import two_runs
 
 PAGE = "laboratory/one-hidden-layer"
 
@@ -92,7 +92,7 @@ def values():
         "width_helps": [narrow / wide for narrow, wide in ends.values()],
         "long_run": 10_000,  # steps, and how flat a direction they reach: a rule of thumb
         "long_run_exponent": math.log10(10_000),
-        "centring_saves": np.divide(*(run[-1] for run in two_runs())),
+        "centring_saves": np.divide(*(run[-1] for run in two_runs().values())),
         "gain": network(4500)[0].std().item() * 784**0.5,
         "mean_and_variance": [standardised().mean().item(), standardised().var().item()],
         "white_factor": of_data(white),

@@ -1,0 +1,106 @@
+"""The numbers in the text of "The valley", and its findings."""
+
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+
+import gnlib
+from tests.pages.pages import parameters, texts
+
+GIVEN = parameters("gauss-newton")
+
+
+@cache
+def two_runs():
+    """By name of the images: largest and smallest eigenvalue, κ and steps, as printed."""
+    (text,) = [text for text in texts("gauss-newton") if text.startswith("raw      largest")]
+    rows = [line.replace(",", "").split() for line in text.splitlines()]
+    return {row[0]: [float(row[i]) for i in (2, 4, 6, 8)] for row in rows}
+
+
+def values():
+    raw, centred = two_runs().values()
+    return {
+        "kappa_ratio": raw[2] / centred[2],
+        "step_ratio": raw[3] / centred[3],
+        "rate_ratio": raw[0] / centred[0],
+    }
+
+
+def network():
+    torch.manual_seed(0)
+    hidden = GIVEN["hidden"]
+    return nn.Sequential(nn.Linear(192, hidden), nn.ReLU(), nn.Linear(hidden, 10)).double()
+
+
+@cache
+def trained(name):
+    """Return steps to the goal, network and rate after the steps of the page, by an optimiser of torch."""
+    x, labels = gnlib.load("cifar10", GIVEN["n"], stride=4)
+    z = {"raw": x, "standardised": (x - x.mean()) / x.std()}[name]
+    y, net = nn.functional.one_hot(labels, 10).double(), network()
+    condition = gnlib.condition_number(net, z)
+    rate, late = 1 / condition.largest, None
+    descent = torch.optim.SGD(net.parameters(), lr=rate)
+    for step in range(GIVEN["steps"]):
+        descent.zero_grad()
+        loss = (net(z) - y).square().sum() / (2 * len(z))
+        loss.backward()
+        late = step if late is None and loss.item() < GIVEN["goal"] else late
+        descent.step()
+    return late, condition.value, net, z, rate
+
+
+def test_two_runs():
+    raw, centred = two_runs().values()
+    assert round(raw[3] / centred[3]) == 14
+    assert raw[3] < raw[2] / 15  # "long before kappa steps"
+    assert 2.5 < centred[1] / raw[1] < 3.5  # "three times lower"
+
+
+@pytest.mark.nightly
+def test_the_run_on_raw_images_is_that_of_an_optimiser_of_torch():
+    late, kappa, *_ = trained("raw")
+    assert kappa == pytest.approx(two_runs()["raw"][2], rel=1e-3)
+    assert late == pytest.approx(two_runs()["raw"][3], rel=0.02)
+
+
+@pytest.mark.nightly
+def test_solution_of_exercise_1():
+    late, kappa, *_ = trained("standardised")
+    _, _, of_centred, fewest = two_runs()["centred"]
+    assert 0.5 < kappa / of_centred < 0.65
+    assert fewest < late < 1.3 * fewest
+
+
+@pytest.mark.nightly
+def test_solution_of_exercise_3():
+    _, _, net, z, rate = trained("raw")
+    limit = 2 / gnlib.condition_number(net, z).largest
+    assert limit == pytest.approx(rate, rel=0.1)
+
+
+def test_skips_leave_one_eigenvalue_in_the_smallest_network():
+    x, w1, w2 = torch.randn(7, dtype=torch.float64), 0.3, -1.2
+    for b in (-2.0, 0.0, 0.5):
+        found = gnlib.reduced_gauss_newton(
+            lambda u, v, b=b: ((u + b) * (v + b)).view(1, 1),
+            [torch.tensor(w1, dtype=torch.float64), torch.tensor(w2, dtype=torch.float64)],
+            x.square().mean().view(1, 1),
+        )
+        assert found.item() == pytest.approx(x.square().mean().item() * ((w1 + b) ** 2 + (w2 + b) ** 2))
+
+
+def test_three_forms_have_one_spectrum():
+    (text,) = [text for text in texts("gauss-newton") if text.startswith("weights")]
+    rows = [line.replace(",", "").split() for line in text.splitlines()]
+    assert len({(row[-6], row[-1]) for row in rows}) == 1
+    rank = int(rows[0][-6])
+    assert rank == int(rows[2][-8]) == 4 * torch.linalg.matrix_rank(gnlib.load("cifar10", 30, stride=4)[0][:, ::8])
+
+
+def test_what_all_images_share_makes_the_steep_directions():
+    (text,) = [text for text in texts("gauss-newton") if text.startswith("raw: ")]
+    assert all(float(line.split()[-1]) > 0.9 for line in text.splitlines())

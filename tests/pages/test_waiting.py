@@ -1,0 +1,127 @@
+"""The numbers in the text of "The eigenvalue you wait for", and its findings."""
+
+import itertools
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import gnlib
+from gnlib.laws import waiting
+from tests.pages.pages import parameters, slider, texts
+
+GIVEN = parameters("waiting")
+
+
+@cache
+def six():
+    """By network: κ, effective condition number, T*, steps of the model, upper bound, steps of the network."""
+    (text,) = [text for text in texts("waiting") if text.lstrip().startswith("kappa  ")]
+    return {row[:17].strip(): [float(c.replace(",", "")) for c in row[17:].split()] for row in text.splitlines()[1:]}
+
+
+def values():
+    return {"early": [row[2] / row[5] for row in six().values() if row[5] < row[2]]}
+
+
+@cache
+def first():
+    """Eigenvalues, shares and goal of the first network, from singular values of its Jacobian."""
+    x, labels = gnlib.load("cifar10", GIVEN["n"], stride=4)
+    y = nn.functional.one_hot(labels, 10).double()
+    y -= y.mean(0)
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(192, 256), nn.ReLU(), nn.Linear(256, 10)).double()
+    weights = dict(net.named_parameters())
+    parts = torch.func.jacrev(lambda w: torch.func.functional_call(net, w, (x,)))(weights).values()
+    jacobian = torch.cat([part.flatten(2) for part in parts], dim=2).flatten(0, 1).detach()
+    left, values, _ = torch.linalg.svd(jacobian / len(x) ** 0.5, full_matrices=False)
+    squares = (left.mT @ (net(x).detach() - y).flatten()).square()
+    share = GIVEN["goal"] * y.square().sum() / squares.sum()
+    return values.square().numpy(), (squares / squares.sum()).numpy(), share.item()
+
+
+def test_the_first_network_waits_as_printed():
+    eigenvalues, shares, share = first()
+    found = waiting(eigenvalues, shares, 1 / eigenvalues[0], share)
+    assert f"the longest wait is {found.lower:.0f} steps" in "\n".join(texts("waiting"))
+    assert six()["2 layers, raw"][1] == pytest.approx(found.effective_condition_number, rel=1e-2)
+    assert six()["2 layers, raw"][0] == pytest.approx(eigenvalues[0] / eigenvalues[-1], rel=1e-3)
+
+
+def test_the_model_arrives_between_the_bounds_and_two_networks_sooner():
+    assert len(six()) == 6
+    for kappa, effective, lower, model, upper, _ in six().values():
+        assert lower <= model <= upper and effective < kappa
+        assert model < kappa / 2  # "long before kappa steps"
+    assert [name for name, row in six().items() if row[5] < row[2]] == ["4 layers, raw", "4, standardised"]
+
+
+@pytest.mark.nightly
+def test_eigenvalues_of_the_deep_network_grow_in_training():
+    x, labels = gnlib.load("cifar10", GIVEN["n"], stride=4)
+    y = nn.functional.one_hot(labels, 10).double()
+    y -= y.mean(0)
+    torch.manual_seed(0)
+    sizes = (192, 128, 128, 128, 10)
+    layers = [layer for pair in itertools.pairwise(sizes) for layer in (nn.Linear(*pair), nn.ReLU())][:-1]
+    net = nn.Sequential(*layers).double()
+    before = gnlib.GaussNewton(net, x).eigenvalues()
+    descent, steps = torch.optim.SGD(net.parameters(), lr=(1 / before[0]).item()), 0
+    while (squares := (net(x) - y).square().sum()) > GIVEN["goal"] * y.square().sum():
+        descent.zero_grad()
+        (squares / (2 * len(x))).backward()
+        descent.step()
+        steps += 1
+    assert steps == pytest.approx(six()["4 layers, raw"][5], rel=0.02)
+    assert (gnlib.GaussNewton(net, x).eigenvalues() / before).median() > 5
+
+
+def test_what_shortens_the_waits():
+    waits = {name: row[2] for name, row in six().items()}
+    for layers in "24":
+        assert waits[f"{layers}, standardised"] < waits[f"{layers} layers, raw"] / 5
+    assert waits["4 layers, raw"] > 2 * waits["2 layers, raw"]
+    assert waits["2, weights x 2"] > 1.3 * waits["2, standardised"]
+
+
+def test_two_eigenvalues():
+    (text,) = [text for text in texts("waiting") if text.startswith(" 0.5 of the loss")]
+    for line in text.splitlines():
+        slow, steps = float(line.split()[0]), int(line.split()[-2])
+        assert steps == round(max(0, np.log(slow / 0.1) / (-2 * np.log(0.99))))
+
+
+def test_the_mark_moves_to_smaller_eigenvalues_as_the_goal_falls():
+    marks = [curves[2][0][0] for _, curves in sorted(slider("waiting").items(), key=lambda frame: -float(frame[0]))]
+    assert len(marks) == 7 and marks == sorted(marks, reverse=True) and marks[0] > 3 * marks[-1]
+
+
+def test_solution_of_exercise_1():
+    eigenvalues, shares, share = first()
+    slow, fast = (waiting(eigenvalues, shares, c / eigenvalues[0], share).lower for c in (1, 1.9))
+    assert 1.8 < slow / fast <= 2
+    assert waiting([1.0, 0.5], [0.9, 0.1], rate=1.99, goal=0.1).eigenvalue == 1
+
+
+def test_solution_of_exercise_2():
+    eigenvalues, shares, share = first()
+    rate = 1 / eigenvalues[0]
+    decay = lambda steps: (shares * (1 - rate * eigenvalues) ** (2 * steps)).sum()  # noqa: E731
+    for a in (0.2, 0.5, 0.9):
+        assert decay(np.ceil(waiting(eigenvalues, shares, rate, a * share).lower / (1 - a))) <= share
+
+
+@pytest.mark.parametrize("goal", [0.01, 0.1, 0.3])
+def test_the_bounds_hold_for_spectra_and_labels_at_random(goal):
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        values = 10 ** rng.uniform(-3, 0, 30)
+        shares = rng.exponential(size=30) ** 3
+        found = waiting(values, shares, 1 / values.max(), goal)
+        left, steps = shares / shares.sum(), 0
+        while left.sum() > goal:
+            left, steps = left * (1 - values / values.max()) ** 2, steps + 1
+        assert found.lower <= steps <= found.upper
