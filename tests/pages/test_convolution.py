@@ -100,9 +100,7 @@ def test_on_images_the_networks_are_those_of_the_kept_table():
 def test_larger_taps_outside_even_out_the_paths():
     for a in (1.0, 1.5, 3.0):
         scale = np.array([a, 1, a]) ** 2
-        both = np.convolve(
-            scale, np.ones(3)
-        )  # of one layer; in two dimensions products of the axes, and sums of layers
+        both = np.convolve(scale, np.ones(3))  # on an image the axes multiply
         counts = np.outer(both, both)
         assert counts.max() / counts.min() == pytest.approx((2 + 1 / a**2) ** 2)
     assert evened(3.0) < evened(1.5) < evened(1.0)
