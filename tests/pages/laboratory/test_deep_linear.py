@@ -104,10 +104,9 @@ def values():
     widths, depths = (sorted({key[at] for key in means() if key[0] == "2a"}) for at in (1, 2))
     least, some, most = sorted({line for figure, line, _ in means() if figure == "2b"})
     exponents = [np.polyfit(*np.log([depths[1:5], [means()["2a", w, d] for d in depths[1:5]]]), 1)[0] for w in widths]
-    *_, rising, last = levels(least)
+    *_, rising, _ = levels(least)
     price = [784, *[most * 10] * 9, OUTPUTS]
     raw, adam = bounds_over_kappa(4, ["raw"]), [middle(10, kind, "adam") for kind in WEIGHTS]
-    saved = {d: 1 - middle(d, "orthogonal", "descent") / middle(d, "Kaiming", "descent") for d in (6, 10, 20)}
     of_relus = [inspect.signature(trainings).parameters[name].default for name in ("width", "n")]
     return {
         "images": given["n"],
@@ -123,7 +122,7 @@ def values():
         "factors": [least, some, most],
         "some_level_from": level_from(some),
         "most_level_from": level_from(most),
-        "rising_to": [rising, last],
+        "rising_to": rising,
         "price_millions": sum(a * b for a, b in itertools.pairwise(price)) / 1e6,
         "root_of_two": roots(2)[0],
         "root_of_many": roots(10**9)[0],
@@ -137,7 +136,7 @@ def values():
         "raw_bound": [min(raw), max(raw)],
         "sharper_per_cent": math.ceil(100 * (max(bounds_over_kappa(6)) - 1)),
         "relu": of_relus,
-        "saved": [-100 * saved[6], 100 * saved[10], 100 * saved[20]],
+        "saved": 100 * (1 - middle(20, "orthogonal", "descent") / middle(20, "Kaiming", "descent")),
         "default_slower": middle(6, "default", "descent") / middle(6, "Kaiming", "descent"),
         "hidden_factors": given["hidden_growth"],
     }

@@ -63,7 +63,7 @@ def values():
         "photo_rank": many.basis.shape[1],
         "stretch": round(of_data(moment("mnist")) ** 0.5, -3),
         "peak": peak,
-        "rise": [kappas[min(kappas)], kappas[peak]],
+        "rise": kappas[peak],
         "late": [2000, widest],
         "power": math.log((kappas[widest] - 1) / (kappas[2000] - 1)) / math.log(widest / 2000),
         "limit": 1 + 4 * math.sqrt(white.basis.shape[1] / widest),
