@@ -1,4 +1,4 @@
-"""The numbers in the text of "When the kernel moves" and of its further experiments are those of their tables."""
+"""The findings of the laboratory's "When the kernel moves" and of its further experiments, by their tables."""
 
 import numpy as np
 import pytest
@@ -7,10 +7,9 @@ import torch
 from gnbook import results
 
 import gnlib
-from tests.pages.pages import named, prose, texts
+from tests.pages.pages import named, texts
 
 FIRST, SECOND = "laboratory/when-the-kernel-moves", "laboratory/when-the-kernel-moves-further"
-TEXT, FURTHER = prose(f"notebooks/{FIRST}"), prose(f"notebooks/{SECOND}")
 
 
 def test_what_ranks_the_draws_of_a_network_whose_kernel_moves():
@@ -23,7 +22,6 @@ def test_what_ranks_the_draws_of_a_network_whose_kernel_moves():
             assert min(some) > 0.05
         if pair[1] == "κ of the kernel below":
             assert min(some[:-1]) > 0.05 > some[-1]
-            assert f"Its {ranks[pair][-1]:.2f} at" in FURTHER
         if pair[1] == "half the largest stable rate":  # where the rate is renewed
             assert min(some) > 0.5
     assert ranks["softmax: steps", "forecast, frozen below"][1] < 0.65  # no longer safe
@@ -37,7 +35,7 @@ def test_wider_neighbours_of_a_bottleneck():
         if name in ("biases", "biases and a factor"):
             assert 1.6 < three / three_wide < 2.5 and 1.6 < fifty / fifty_wide < 2.5
     *_, hundred, _, wide, _, _ = named(SECOND, "change of the kernel against the width")["linear"]
-    assert f"from {hundred:.2f} to {wide:.2f}" in FURTHER
+    assert hundred > 20 * wide
 
 
 def test_the_kernel_of_a_linear_output_falls_more_slowly_where_networks_are_widest():
@@ -61,10 +59,11 @@ def test_the_fall_with_a_relu_on_the_bottleneck_is_nearest_to_the_root():
         return fit.slope, scipy.stats.t.ppf(0.975, len(some) - 2) * fit.stderr
 
     whole, half = slope("and a ReLU", 10)
-    assert f"${whole:.2f} \\pm {half:.2f}$ from ten units on, and ${slope('and a ReLU', 10, 100)[0]:.2f}$" in TEXT
+    assert (round(whole, 2), round(half, 2)) == (-0.60, 0.06)
+    assert slope("and a ReLU", 10, 100)[0] == pytest.approx(-0.54, abs=0.005)
     others = ("as printed", "with biases", "and a factor")
     assert all(slope(reading, 10)[0] < whole - half for reading in others)
-    assert all(f"${slope(reading, 50)[0]:.2f}$" in TEXT for reading in others)
+    assert [slope(reading, 50)[0] for reading in others] == pytest.approx([-0.71, -0.72, -0.74], abs=0.006)
 
 
 def test_the_order_of_draws_at_rates_of_their_own():
@@ -72,12 +71,12 @@ def test_the_order_of_draws_at_rates_of_their_own():
         *([i, *row] for i, row in named(SECOND, "width 1,000, cross entropy after 500 steps").items()), strict=True
     )
     rank = scipy.stats.spearmanr(ahead, real).statistic
-    assert f"of {rank:.2f}." in FURTHER
+    assert rank > 0.98
     assert scipy.stats.spearmanr(rates, real).statistic == pytest.approx(-rank, abs=0.01)
     by_width = named(SECOND, "rank correlation with the loss after 500 steps")
     assert len(by_width["the rate"]) == 4 and max(by_width["the rate"]) < -0.9 and min(by_width["the forecast"]) > 0.9
     *_, spread, of_images = by_width["largest rate over smallest"]
-    assert f"differ {spread:.0f}-fold" in FURTHER and f"differ {spread:.0f}-fold" in TEXT
+    assert spread == pytest.approx(385, abs=1)
     assert of_images == pytest.approx(4 / 3, abs=0.05)
     assert round(by_width["forecast over loss, median"][0]) == 2
     low, *close, high = sorted(a / r for a, r in zip(ahead, real, strict=True))
@@ -116,10 +115,8 @@ def test_the_forecast_on_images_is_right_in_the_limit_of_wide_networks(width, ra
         descent.step()
     over = (ahead.losses[-1] / torch.nn.functional.cross_entropy(net(images), labels)).item()
     assert over == pytest.approx(expected, abs=tolerance)
-    if width == 4096:
-        assert f"by {100 * (over - 1):.0f} %." in TEXT
     if width == 1024:
         (printed,) = (text for text in texts(FIRST) if text.startswith(f"rate      {rate} of sgd"))
-        assert f"trusted until step {ahead.trusted};" in printed and f"after step {ahead.trusted}, and" in TEXT
+        assert f"trusted until step {ahead.trusted};" in printed
     dots = {64: (18, 22), 1024: (30, 45), 4096: (500, 500)}  # "about twenty", "about forty", "at the end"
     assert dots[width][0] <= ahead.trusted <= dots[width][1]

@@ -1,0 +1,91 @@
+"""The lesson "How long does the start hold?": its numbers, and its findings by other ways."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+import gnlib
+from tests.pages.lesson import in_sight
+from tests.pages.pages import kept, parameters, texts
+
+
+def lines(start):
+    """Return the numbers of each printed line that begins like this."""
+    found = [line for text in texts("start") for line in text.splitlines() if line.startswith(start)]
+    return [[float(number) for number in re.findall(r"-?\d[\d.e-]*", line.replace(",", ""))] for line in found]
+
+
+def defined():
+    """Return what the cells in sight that only define bind."""
+    names = {}
+    for cell in in_sight("start"):
+        if cell.source.startswith(("def ", "import numpy")) or "parameters" in cell.metadata.get("tags", ()):
+            exec(cell.source, names)
+    names["tanh"] = np.tanh, lambda z: 1 - np.tanh(z) ** 2
+    return names
+
+
+def values():
+    p = 1e-3
+    return {"grown": lines("step 20")[0][1], "double": -2 / np.pi, "unsure": 1 / (4 * p * (1 - p)) ** 2 - 1}
+
+
+def test_the_kernel_by_hand_is_that_of_automatic_differentiation():
+    lesson = defined()
+    rng = np.random.default_rng(3)
+    for (phi, slope), function in ((lesson["ReLU"], torch.relu), (lesson["tanh"], torch.tanh)):
+        V, a = rng.standard_normal((7, lesson["x"].shape[1])), rng.standard_normal(7)
+        net = torch.nn.Module()
+        net.V, net.a = (torch.nn.Parameter(torch.tensor(weights)) for weights in (V, a))
+        net.forward = lambda x, net=net, function=function: function(x @ net.V.T) @ net.a[:, None] / 7**0.5
+        found = gnlib.GaussNewton(net, torch.tensor(lesson["x"])).tangent_kernel().numpy()
+        assert lesson["kernel"](V, a, phi, slope) == pytest.approx(found, rel=1e-10)
+
+
+def test_the_kernel_moves_less_the_wider_the_network():
+    for name in ("ReLU, width", "tanh, width"):
+        found = lines(name)
+        changes = [change for _, change, _ in found]
+        assert changes == sorted(changes, reverse=True) and changes[0] > 50 and 1 < changes[-1] < 2
+        assert found[-1][-1] == pytest.approx(1, abs=0.03)
+
+
+def test_the_wide_network_follows_its_linear_model():
+    lesson = defined()
+    errors = []
+    for m in lesson["widths"]:
+        r, rate, K, _ = lesson["train"](m, *lesson["ReLU"])
+        losses, vectors = np.linalg.eigh(K)
+        model = vectors @ ((1 - rate * losses) ** lesson["steps"] * (vectors.T @ r[0]))
+        errors.append(abs(np.log(np.sum(model**2) / np.sum(r[-1] ** 2))))
+    assert errors[0] > 5 > 2 > max(errors[1:])
+
+
+def test_a_relu_drifts_by_the_gap_over_pi_and_tanh_does_not():
+    (relu,), (tanh,), gap = lines("ReLU -"), lines("tanh -"), parameters("start")["gap"]
+    assert relu[-1] == pytest.approx(-gap / np.pi, abs=0.03) and relu == sorted(relu, reverse=True)
+    assert abs(tanh[-1]) < 0.03 and lines("law for ReLU")[0][0] == round(-gap / np.pi, 2)
+    lesson = defined() | {"gap": 2.0}
+    exec(next(cell.source for cell in in_sight("start") if "def drift" in cell.source), lesson)
+    assert lesson["drift"](40_000, *lesson["ReLU"], draws=20).mean() == pytest.approx(values()["double"], abs=0.1)
+
+
+def test_a_softmax_moves_the_kernel_at_every_width_and_a_bottleneck_by_its_own():
+    rows = kept("when-the-kernel-moves-further")
+
+    def medians(mark, **values):
+        some = [row for row in rows if values.items() <= row.items()]
+        return [np.median([r["change"] for r in some if r[mark] == m]) for m in sorted({r[mark] for r in some})]
+
+    for start, found in (
+        ("linear", medians("width", figure=1, network="linear")),
+        ("softmax", medians("width", figure=1, network="softmax")),
+        ("and a ReLU", medians("bottleneck", figure=2, reading="and a ReLU")),
+    ):
+        assert lines(f"{start} ")[0] == pytest.approx(found, rel=0.05)
+        if start == "softmax":
+            assert min(found) > 1
+        else:
+            assert found == sorted(found, reverse=True)

@@ -1,0 +1,139 @@
+"""The lesson "Along the training": its numbers, and its findings by other ways."""
+
+import re
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+import gnlib
+from tests.pages.pages import kept, parameters, texts
+
+
+def lines(start):
+    """Return the numbers of each printed line that begins like this."""
+    found = [line for text in texts("training") for line in text.splitlines() if line.startswith(start)]
+    return [[float(number) for number in re.findall(r"-?\d[\d.e+-]*", line.replace(",", ""))] for line in found]
+
+
+def of_networks_in_use(network):
+    """Return the rows of the kept table along the training of a whole network."""
+    rows = [row for row in kept("pruning-further") if (row["pruning"], row["columns"]) == ("none", "kept")]
+    return [row for row in rows if row["network"] == network and row["statistics"] != "running"]
+
+
+@cache
+def zeros():
+    """Return rank and condition number by width and epoch."""
+    rows = [row for row in kept("counting-zeros") if (row["figure"], row["seed"]) == (18, 0)]
+    return {(row["width"], row["epoch"]): (row["rank_float64"], row["kappa_float64"]) for row in rows}
+
+
+def values():
+    rows, w = of_networks_in_use("ResNet20"), 0.1
+    omega = w * w - 1
+    gauss = np.full((2, 2), w * w)
+    return {
+        "images": rows[0]["published_images"],
+        "fall": rows[0]["smallest"] / rows[-1]["smallest"],
+        "units": [50, 100],
+        "small": w,
+        "residual": omega,
+        "ends": list(np.linalg.eigvalsh(gauss + omega * np.array([[0, 1], [1, 0]]))),
+        "gauss": np.linalg.eigvalsh(gauss)[-1],
+    }
+
+
+def test_one_network_rises_one_falls_and_one_doubles():
+    for name, network in (("ResNet20", "ResNet20"), ("MLP", "FcNN"), ("ViT", "ViT")):
+        first, *_, last = of_networks_in_use(network)
+        (found,) = lines(f"{name}:")
+        changes = [last[column] / first[column] for column in ("largest", "smallest", "kappa")]
+        assert found[-3:] == pytest.approx(changes, rel=0.01)
+        assert changes[0] / changes[1] == pytest.approx(changes[2], rel=1e-3)
+        kappa = {"ResNet20": (100, 150), "MLP": (1.9, 2.2), "ViT": (1 / 100, 1 / 75)}[name]
+        assert kappa[0] < changes[2] < kappa[1]
+    assert lines("ResNet20:")[0][-3] == pytest.approx(1, abs=0.05)
+
+
+def test_kappa_of_two_units_ends_at_the_stretch_of_the_target():
+    s, path = parameters("training")["s"], lines("step ")[:7]
+    assert path[0] == [0, 1] and [path[-1][1], path[-2][1]] == pytest.approx([s, s], abs=2e-3)
+    root = torch.tensor([s**0.5, 1.0], dtype=torch.float64).diag()
+    net = torch.nn.Sequential(*(torch.nn.Linear(2, 2, bias=False) for _ in range(2))).double()
+    for layer in net:
+        layer.weight.data = root.clone()
+    corners = 2**0.5 * torch.eye(2, dtype=torch.float64)
+    assert float(gnlib.condition_number(net, corners)) == pytest.approx(s)
+
+
+def test_a_rate_above_one_over_the_stretch_never_arrives():
+    def path(rate, p=1.0, s=8.0):
+        w = p**0.5
+        for _ in range(400):
+            w, before = w - rate * w * (w * w - s), w
+        return before**2, w**2
+
+    one, other = path(0.13)
+    assert min(one, other) < 7.5 and max(one, other) > 8.2
+    assert path(0.12) == pytest.approx((8, 8), abs=1e-3)
+
+
+def test_kappa_of_unit_images_grows_while_the_loss_is_flat():
+    rows = [row for row in kept("training") if row["scale"] == "unit"]
+    epochs = sorted({row["epoch"] for row in rows})
+    loss, kappa = (
+        [np.mean([row[column] for row in rows if row["epoch"] == epoch]) for epoch in epochs]
+        for column in ("loss", "kappa")
+    )
+    late = epochs.index(1000)
+    assert max(loss[late:]) < 1.01 * min(loss[late:]) and kappa[-1] > 2.5 * kappa[late]
+    assert lines("unit: kappa")[0] == pytest.approx([kappa[0], max(kappa), kappa[-1]], abs=0.06)
+    assert kappa[-1] / kappa[0] == pytest.approx(7, abs=0.3)
+    start, most, end = lines("small: kappa")[0]
+    assert most == pytest.approx(2 * start, rel=0.05) and end == pytest.approx(start, rel=0.02)
+
+
+def test_the_functional_hessian_fades_and_the_loss_does_not():
+    path = lines("step ")[7:]
+    assert [row[0] for row in path] == parameters("training")["checkpoints"]
+    for row in path:
+        row[:] = row[:1] + row[-4:]
+    _, loss, sharpness, gauss, second = path[-1]
+    assert loss > 0.2 and second < path[0][-1] / 100 and sharpness == gauss
+    seconds = [row[-1] for row in path]
+    assert seconds == sorted(seconds, reverse=True)
+
+
+def test_the_functional_hessian_has_the_singular_values_of_the_residual_moment():
+    given = parameters("training")
+    images, digits = gnlib.load("mnist", given["n"], stride=4)
+    x, y = gnlib.whiten(images), torch.nn.functional.one_hot(digits, 10).double()
+    generator = torch.Generator().manual_seed(0)
+    v, w = gnlib.linear_weights([x.shape[1], given["width"], 10], generator=generator)
+    rate = 0.1
+    norms = []
+    for step in range(301):
+        moment = (x @ (w @ v).mT - y).mT @ x / len(x)
+        if step in (0, 30, 300):
+            norms.append(torch.linalg.matrix_norm(moment, 2).item())
+        v, w = v - rate * w.mT @ moment, w - rate * moment @ v.mT
+    printed = {row[0]: row[-1] for row in lines("step ")[7:]}
+    assert [printed[step] for step in (0, 30, 300)] == pytest.approx(norms, abs=6e-4)
+
+
+def test_the_narrow_network_loses_a_third_of_its_directions():
+    found = zeros()
+    assert found[50, 100][0] / found[50, 0][0] == pytest.approx(2 / 3, abs=0.01)
+    assert found[100, 100][0] == found[100, 0][0] == found[50, 0][0]
+    assert len(lines("50 units")) == len(lines("100 units")) == 2
+    assert lines("50 units")[1][2] == found[50, 100][0]
+
+
+def test_at_a_small_start_the_gradient_lies_along_the_negative_eigenvector():
+    w, omega = 0.1, 0.1 * 0.1 - 1.0
+    hessian = np.array([[w * w, w * w + omega], [w * w + omega, w * w]])
+    (low, _), vectors = np.linalg.eigh(hessian)
+    gradient = omega * np.array([w, w])
+    assert low < 0 and abs(vectors[:, 0] @ gradient) == pytest.approx(np.linalg.norm(gradient))
