@@ -18,9 +18,7 @@ def rules(epoch):
 def test_the_rules_on_one_network():
     before, after = rules(0), rules(100)
     kappas = sorted(kappa for _, kappa, _ in after.values())
-    everyday = [scientific(kappa) for kappa in (kappas[0], kappas[-2])]  # few compute the singular values
-    said = "${}$ to ${}$, ... ${}$"
-    assert says(TEXT, said, *everyday, scientific(kappas[-1])) and (len(kappas), len({*kappas})) == (7, 6)
+    assert (len(kappas), len({*kappas})) == (7, 6)
     (full, regular, _), margins = before[TRUE], [1 / (before[TRUE][1] * 2.0 ** (-52 * power)) for power in (1, 2)]
     assert f"all {full:,.0f} eigenvalues" in TEXT
     assert sorted((kappa == regular, gap) for _, kappa, gap in before.values() if gap) == [(False, 1)] * 3
@@ -28,7 +26,7 @@ def test_the_rules_on_one_network():
     assert said in TEXT and f"{margins[1]:.0e}" == "1e+22"
     (rank, kappa, gap), (stops, lower, missed) = after[TRUE], after[FLOAT64]
     assert f"find {rank:,.0f} eigenvalues" in TEXT and 1e18 < gap < 1e19
-    assert f"number {missed:.0f} times" in TEXT and f"here {missed:.0f} was" in TEXT
+    assert f"number {missed:.0f} times" in TEXT
     assert kappa / lower == pytest.approx(missed, rel=0.03) and stops == rank - 1
     (_, _, _, untrained), (_, _, _, of_trained) = named(FIRST, "gnlib.condition_number(net, x)").values()
     assert untrained == float(f"{margins[0]:.0e}") and of_trained > 1e18 / 2
@@ -70,7 +68,7 @@ def test_width_and_the_cap():
     assert max((m for m in kappas if m >= 30), key=growth.get) == 30
     right = rules(100)[TRUE][1] / rules(0)[TRUE][1]
     assert right > growth[30] > growth[20]
-    assert f"some {round(right, -3):,.0f}-fold" in TEXT and f"has {live[0][4]:,.0f}." in TEXT
-    assert "${}$ to ${}$,".format(*(scientific(kappa, 1) for kappa in kappas[15])) in TEXT
+    assert f"some {round(right, -3):,.0f}-fold" in TEXT
+    assert "${}$ to ${}$.".format(*(scientific(kappa, 1) for kappa in kappas[15])) in TEXT
     singular = [tuple(row[i] < 2000 for i in (4, 6)) for row in live[:5]]  # hollow in the figure
     assert singular == [(True, True), (False, True), *[(False, False)] * 3]

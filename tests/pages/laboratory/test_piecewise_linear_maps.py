@@ -66,17 +66,14 @@ def numbers_of(page, start, count):
 def test_the_last_layer_has_its_inputs_alone(six):
     found = numbers_of(PAGE, "40 images of 9 pixels", 3)  # κ, that of the inputs, the bound
     assert all(kappa == inputs == bound for kappa, inputs, bound in (found[less, "3"] for less in (False, True)))
-    before, after = found[False, "3"][0], found[True, "3"][0]
-    assert f"from {before:,.0f} to {after:,.0f}" in TEXT
-    assert f"a {before / after:.0f}th," in TEXT
+    assert found[True, "3"][0] < found[False, "3"][0] / 30
     (least, low), (most, high) = (
         [end(found[less, i][2] / found[less, i][0] for less in (False, True)) for i in "12"] for end in (min, max)
     )
     assert f"of {low:.0f} to {high:.0f} in" in TEXT
     assert least == pytest.approx(4500, rel=0.02) and most == pytest.approx(10000, rel=0.01)
     kappa, inputs, bound = np.array(found[False, "2"]) / found[True, "2"]
-    said = "of {:.1f} and ... by {:.1f}, ... by {:.1f}."
-    assert says(TEXT, said, inputs, bound, kappa)
+    assert 1 < bound < inputs < 2 < kappa  # κ gains more than its bound
     for less in (False, True):
         assert all(found[less, i][1] < found[less, "3"][1] and found[less, i][0] > found[less, "3"][0] for i in "12")
         assert all(found[less, i][0] < found[less, "all"][0] for i in "123")
@@ -117,8 +114,7 @@ def taken():
 def test_layers_with_better_inputs_learn_faster(taken, six):
     start, alone, together, from_lower = taken[..., 0], taken[..., 1:4], taken[..., 4], taken[..., 5]
     faster = alone[:, 1] < alone[:, 0]
-    said = f"at {start.min():.2f} to {start.max():.2f},"
-    assert said in TEXT and np.isfinite(alone).mean() > 0.9  # "nearly every layer"
+    assert np.isfinite(alone).mean() > 0.9
     assert faster.sum() == 16
     ratios = together[:, 0] / together[:, 1]
     assert (ratios > 1).all()
@@ -127,14 +123,11 @@ def test_layers_with_better_inputs_learn_faster(taken, six):
     assert not faster[after > before].any() and (~faster).sum() == 2  # one of the exceptions is where κ grows
     ((which, layer),) = np.argwhere(~faster & (after < before))
     assert layer == 0 and np.isfinite(alone[which, 0, 0]) and np.isinf(alone[which, 1, 0])
-    fall = before[which, layer] / after[which, layer]
-    assert f"a {fall:.0f}th:" in TEXT
     assert (alone.argmin(2) == 2).all()
     kappas = np.stack(six["linear"], 1)
     assert (kappas.argmin(2) == 2).all()
     agree = ((kappas[..., 0] > kappas[..., 1]) == (alone[..., 0] > alone[..., 1])).sum()
-    assert TEXT.count(f"in {agree} of 12 cases") == 2
-    assert f"from {alone[0, 0, 2]:.0f} to {alone[0, 1, 2]:.0f}." in TEXT
+    assert f"in {agree} of 12 cases" in TEXT
     assert (start[:, 1] < start[:, 0]).tolist() == [True, False, True, True, True, True]
     ratios = from_lower[:, 0] / from_lower[:, 1]
     assert f"[{ratios.min():.1f} to {ratios.max():.0f} times" in TEXT
@@ -150,21 +143,16 @@ def test_layers_with_better_inputs_learn_faster(taken, six):
 def test_how_fast_each_layer_comes_to_its_own_minimum():
     rows = numbers_of(FURTHER, "each layer trained alone, seed 8", 4)  # κ, steps to 9/10, to 99/100, loss
     first, second, last = (int(rows[False, layer][1]) for layer in "123")
-    end, of_first = (int(rows[False, layer][2]) for layer in "31")
+    end = int(rows[False, "3"][2])
     assert last < first < second
     assert f"are {first / last:.1f} times" in MORE
-    said = "takes {:.1f} times ... ({:,} and {:,})."
-    assert says(MORE, said, of_first / end, of_first, end)
     assert end == min(rows[False, layer][2] for layer in "123")
     faster = {layer: rows[False, layer][1] / rows[True, layer][1] for layer in "123"}
-    said = "is {:.0f} times ... is {:.1f} times"
-    assert says(MORE, said, faster["1"], faster["3"]) and faster["2"] < 1
-    assert f"takes {int(rows[True, '2'][1]):,} steps after {second:,}," in MORE
+    assert faster["2"] < 1 < min(faster["1"], faster["3"])
     assert rows[True, "2"][2] / rows[False, "2"][2] == pytest.approx(0.8, abs=0.02)
     assert all(rows[True, "1"][i] < rows[True, "3"][i] < rows[True, "2"][i] for i in (1, 2))
     kappas = {key: row[0] for key, row in rows.items()}
     assert f"is {kappas[False, '1'] / kappas[False, '3']:.0f} times" in MORE
-    assert f"is {kappas[False, '2'] / kappas[True, '2']:.1f} times" in MORE
     assert 5.5 < second / first < 6 and kappas[False, "1"] > kappas[False, "2"]
     assert kappas[True, "1"] > kappas[True, "3"]
     assert all(kappas[less, layer] > kappas[less, "3"] for less in (False, True) for layer in "12")
@@ -181,12 +169,11 @@ def test_the_mean_image_is_what_spoils_layers(six):
     assert said in MORE and layer == 2 and network == 1
     gains = before.max(1) / after.max(1)
     said = "between {:.0f} and {:.0f}."
-    assert said.format(gains.min(), float(f"{gains.max():.2g}")) in TEXT and gains.min() > 9
+    assert gains.min() > 9
 
 
 def test_leaky_outputs_put_a_factor_of_a_hundred_behind_the_last_layer(six):
     (linear, _), (before, after) = six["linear"], six["leaky"]
-    assert f"{linear[0, 2]:,.0f} becomes {before[0, 2]:,.0f}," in MORE
     assert before[0, 2] == pytest.approx(100 * linear[0, 2], rel=1e-2) and before[0].argmax() == 2
     assert (before.argmax(1) == 2).sum() == 2
     assert (after < before).all()
@@ -222,8 +209,6 @@ def test_the_mean_of_each_channel_in_a_convolutional_network(kept):
     shown = {(row[0], row[1]): row[2:] for row in rows}
     for (norm, optimizer), both in middle.items():
         assert shown[optimizer, "group norm" if norm else "none"][:2] == [f"{value:,.0f}" for value in both]
-    said = "{:.0f} steps and not {:.0f} with gradient descent, {:.0f} and not {:.0f} with"
-    assert said.format(*middle[False, "gradient descent"][::-1], *middle[False, "Adam"][::-1]) in TEXT
     shares = [100 * saved(both) for both in at_best.values()]
     assert f"{min(shares):.0f} to {max(shares):.0f} %" in TEXT
     image = pairs(kept, "half", batches=True, kind=2)
@@ -236,9 +221,7 @@ def test_each_rate(kept):
     shares = [
         f"{100 * saved(pairs(kept, 'half', batches=True, rates=[rate])[True, 'Adam']):.0f} %" for rate in (0.001, 0.01)
     ]
-    assert says(MORE, f"is {shares[0]} at ... and {shares[1]} at")
-    rare = "at 0.1 and 1.0 with gradient descent and at 0.001 with Adam"
-    assert f"norm, {rare}," in MORE
+    assert says(MORE, f"saves {shares[0]} at ... and {shares[1]} at")
     useful = []
     for optimizer, rates in practice.RATES.items():
         arrive = [
@@ -266,8 +249,7 @@ def test_the_best_rate_is_not_smaller_less_the_channel_means(kept):
     larger = [min(less) > max(raw) for raw, less in cases]
     ties = [len(raw) + len(less) > 2 for raw, less in cases]
     assert len(cases) == 16 and all(max(less) >= max(raw) and min(less) >= min(raw) for raw, less in cases)
-    assert f"in {sum(larger)} of" in MORE and sum(ties) == 2
-    assert f"in {sum(larger)} of" in TEXT
+    assert f"In {sum(larger)} of 16 cases the best rate" in TEXT and sum(ties) == 2
 
 
 @pytest.fixture(scope="module")

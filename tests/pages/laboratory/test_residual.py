@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gnbook import results
 
-from tests.pages.pages import prose, says, table, texts
+from tests.pages.pages import prose, says, table
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +61,7 @@ def test_full_strength_helps_every_network(page, further):
         ]
     assert min(by_network) > 0
     assert f"takes {min(means):.0f} to {max(means):.0f} per cent off the" in page
-    assert f"1$ takes {min(means):.0f} to {max(means):.0f} per" in page
-    assert f"is {min(by_network):.0f} to {max(by_network):.0f} per" in further
+    assert f"strength takes {min(by_network):.0f} to {max(by_network):.0f} per cent off" in further
 
 
 @pytest.fixture(scope="module")
@@ -89,16 +88,16 @@ def test_on_standardised_images_skips_save_steps(trained, page):
     assert hundredth[3] > 0.95 * hundredth[0]
 
 
-def test_on_raw_images_they_save_none(trained, page):
+def test_on_raw_images_they_save_none(trained):
     kappa, tenth, hundredth = trained["CIFAR-10", "raw"]
     assert all([*steps] == sorted(steps) for steps in (tenth, hundredth))
     assert 1.9 < tenth[3] / tenth[0] < 2.1
     prepared = trained["CIFAR-10", "standardised"]
     assert prepared[1][0] / tenth[0] < min(prepared[1]) / prepared[1][0]
-    assert f"from {kappa[0]:,.0f} to {prepared[0][0]:.0f} without" in page
+    assert prepared[0][0] < kappa[0] / 10
 
 
-def test_the_better_of_two_rates(further):
+def test_the_better_of_two_rates():
     found = runs_of("laboratory/residual-further", "the better of two rates; one network")
     for steps in found["cifar10", "raw"][1:]:
         assert min(steps[1:]) > steps[0]
@@ -106,8 +105,7 @@ def test_the_better_of_two_rates(further):
     assert max(tenth[1:]) < tenth[0] and max(hundredth[1:3]) < hundredth[0] < hundredth[3]
     kappa, tenth, hundredth = found["mnist", "raw"]
     assert min(kappa[1:]) > kappa[0] and max(tenth[1:]) < tenth[0]
-    said = "between {:.0f} and {:.0f}, with {:.0f} without"
-    assert said.format(min(hundredth[1:]), max(hundredth[1:]), hundredth[0]) in further
+    assert min(hundredth[1:]) < hundredth[0] < max(hundredth[1:])
 
 
 def test_the_gain_stops_growing(gains):
@@ -135,17 +133,6 @@ def test_twice_as_wide(further):
     assert says(further, said, min(full), max(full), max(root))
 
 
-def test_branches_of_relu_networks(further):
-    shapes = ("chain", "skips", "skips / root of L", "skips / L")
-    rows = [row for row in results.kept("deep-nonlinear") if (row["activation"], row["depth"]) == ("ReLU", 8)]
-    kappas = {(row["data"], row["shape"]): row["kappa"] for row in rows if row["n"] == 500}
-    white, raw = ([kappas[data, shape] for shape in shapes] for data in ("white", "raw"))
-    said = "{} without skips, {} for ... 1$, {} for ... and {} for"
-    assert says(further, said, *(f"{float(f'{kappa:.2g}'):,.0f}" for kappa in white))
-    rounded = [f"{float(f'{kappa:.2g}'):,.0f}" for kappa in raw]
-    assert "{}, {}, {} and {}".format(*rounded) in further
-
-
 def test_skips_of_relu_networks_help_on_white_images_and_harm_on_raw_ones(further):
     lines = [line.split() for line in table("laboratory/residual-further", "κ of one network of width 800")]
     found = {(name, depth): [int(cell.replace(",", "")) for cell in cells] for name, depth, *cells in lines}
@@ -157,7 +144,7 @@ def test_skips_of_relu_networks_help_on_white_images_and_harm_on_raw_ones(furthe
     assert not rises[:, :3].any()
     assert rises[:, 3].all()
     cost = 100 * (raw[:, 1] / raw[:, 0] - 1)
-    assert f"cost {cost.min():.0f} to {cost.max():.0f} per" in further
+    assert f"by {cost.min():.0f} to {cost.max():.0f} per cent" in further
 
 
 def test_what_counts_is_whether_the_mean_image_is_gone(further):
@@ -176,20 +163,8 @@ def test_what_counts_is_whether_the_mean_image_is_gone(further):
     assert sorted(share[which] for which in high) == [32, 42, 79]
     plain, *skips = found["MNIST", "raw"]
     added = 100 * (skips[0] / plain - 1)
-    assert f"cost {added:.0f} per" in further
+    assert f"first page by {added:.0f})" in further
     plain, full, *strong = found["CIFAR-10", "raw"]
     assert 0.9 < full / plain < 1.1 and [kappa / plain for kappa in strong] == pytest.approx([4 / 3] * 2, abs=0.05)
     without = found["MNIST", "raw, no ReLUs"]
     assert max(without[1:]) < without[0]
-
-
-def test_what_the_first_order_leaves_out(further):
-    """Of exercise 2: the formula and the table where the skip is the root of the depth."""
-    (shown,) = (
-        text.splitlines()
-        for text in texts("laboratory/residual-further")
-        if text.startswith("one network, MNIST, L = 4; q =")
-    )
-    first_order = 1 + float(re.search(r"q = ([\d.]+)", shown[0])[1]) / 2
-    (measured,) = (float(line.split()[2]) for line in shown[2:] if line.split()[0] == "2")
-    assert f"says {first_order:.1f}, and {measured:.1f} is" in further

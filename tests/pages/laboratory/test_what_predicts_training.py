@@ -43,9 +43,6 @@ def factors(**values):
 
 def test_what_was_run():
     assert f"{len(table()):,} trainings" in TEXT
-    runs = {row["run_name"]: row["run_seconds"] for row in table()}
-    each = sum(runs.values()) / len(table())
-    assert f"some {each:.0f} seconds," in TEXT
     there = {name: len(arrived(trained(name))) / len(trained(name)) for name in ("descent", "adam")}
     assert there["descent"] == pytest.approx(1 / 2, abs=0.02) and there["adam"] == pytest.approx(3 / 4, abs=0.02)
     assert {row["family"] for row in table()} == set(FAMILIES)
@@ -63,20 +60,16 @@ def test_families_are_ordered_by_kappa_and_the_forecasts():
     descent, others = [first for first, *_ in both], [value for _, *rest in both for value in rest]
     between_two("have {} to {} under", descent)
     between_two("and {} to {} with", others)
-    scaled = correlations("forecast_kp", between)
-    between_two("have {} to {} with", [*others, *scaled[1:]])
     adam = [values[2] for values in both]
     assert adam == pytest.approx([0.86] * 2, abs=0.005)
     found = {way: order(trained(way), names=["kappa", "forecast"], statistic=between) for way in ("descent", "adam")}
     lows = [found["adam"].interval(name).low for name in ("kappa", "forecast")]
     assert lows == pytest.approx([0.5] * 2, abs=0.025)
     spans = [found[way].interval(name) for name in ("forecast", "kappa") for way in found]
-    assert says(TEXT, "forecast: {} under gradient descent, {} under Adam; condition number: {} and {};", *spans)
+    assert min(span.low for span in spans) > 0.45 and max(span.high for span in spans) > 0.995
     entropy = {name: correlations(name, between, loss="cross_entropy") for name in ("kappa", "forecast")}
-    between_two("forecast: {} to {};", entropy["forecast"])
     between_two("has {} to {},", entropy["forecast"])
     between_two("number {} to {}.", entropy["kappa"])
-    between_two("number: {} to {};", entropy["kappa"])
     assert max(correlations("initial_loss", between)) < 0.5
 
 
@@ -84,9 +77,6 @@ def test_initialisations_are_ordered_by_the_loss_at_the_start():
     between_two("has {} to {},", correlations("initial_loss", within))
     forecast = correlations("forecast", within)
     between_two("forecast {} to {},", forecast)
-    between_two("start: {} to {};", correlations("initial_loss", within))
-    between_two("had {} to {} with", forecast)
-    between_two("forecast: {} to {}; condition", forecast)
     assert np.abs(correlations("kappa", within)).max() < 0.1
     assert min(correlations("absolute_after_20", within)) > 0.6 and max(correlations("zico", within)) < -0.1
     assert np.abs([correlations(name, within, loss="cross_entropy") for name in ("kappa", "forecast")]).max() < 0.55
@@ -100,7 +90,6 @@ def test_the_lead_of_the_forecast_over_all_networks():
     assert all(lead.low > 0 for lead in leads)
     of_all = {name: found.value(name) for name in found.names}
     assert max(of_all, key=of_all.get) == "forecast_kp"
-    assert f"forecast: {of_all['forecast']:.2f} under" in TEXT
     assert f"({of_all['te_nas']:.2f} for {of_all['kappa']:.2f} under" in TEXT
     assert abs(found.difference("forecast_kp", "forecast").value) < 0.02
     momentum = order(trained("momentum"), statistic=pooled).difference("forecast_kp", "initial_loss")
@@ -113,10 +102,7 @@ def test_cross_entropy():
     assert correlations("effective_rank", pooled, loss="cross_entropy") == pytest.approx([0.9] * 3, abs=0.05)
     real, foretold = (correlations(name, between, loss="cross_entropy") for name in ("absolute_after_20", "forecast"))
     assert np.min(np.subtract(real, foretold)) > -0.02  # twenty real steps order architectures as well
-    adam = trained("adam", loss="cross_entropy")
-    assert f"has {correlation('loss_after_20', pooled, adam):.2f}" in TEXT
     assert np.abs(correlations("initial_loss", pooled, loss="cross_entropy")[:2]).max() < 0.15
-    assert f"({correlation('initial_loss', pooled, adam):.2f}," in TEXT
 
 
 def test_effective_rank_and_what_orders_initialisations_under_cross_entropy():
@@ -129,13 +115,8 @@ def test_effective_rank_and_what_orders_initialisations_under_cross_entropy():
     leaders = [max(values, key=lambda name: np.nan_to_num(values[name][i], nan=-1)) for i in range(3)]
     assert len({*leaders}) == 3
     least = np.nanmax(np.min(list(values.values()), axis=1))
-    assert TEXT.count(f"has more than {least:.2f} for") == 2 and f"above {least:.2f} for" in TEXT
-    assert len(values) == 24
-    between_two("has {} to {},", values["forecast"])
-    between_two("forecast: {} to {};", values["forecast"])
-    start = values["initial_loss"][0]
-    assert f"has {start:.2f} under" in TEXT
-    assert f"has {start:.2f}:" in TEXT
+    assert f"has more than {least:.2f} for" in TEXT and len(values) == 24
+    assert f"has {values['initial_loss'][0]:.2f}." in TEXT
 
 
 def test_the_share_that_twenty_steps_leave():
@@ -162,14 +143,6 @@ def test_one_network_of_each_family():
         between_two("{} to {} " + words, three[optimizer])
     entropy = [forecast(optimizer, loss="cross_entropy") for optimizer in OPTIMIZERS]
     assert "has {:.2f}, {:.2f} and {:.2f} (one".format(*entropy) in TEXT
-    every = [*np.ravel([*three.values()]), *entropy]
-    between_two("[{} to {}](what-predicts-training-further.md#one-network", every)
-
-
-def test_how_far_ahead_the_code_for_ones_own_network_looks():
-    found = [row["forecast_tenth"] for row in trained("descent")]
-    longer = sum(steps > 10_000 for steps in found)
-    assert f"{longer} of the {len(found)} forecasts" in TEXT
 
 
 def test_twenty_steps_beside_the_forecast():
@@ -179,15 +152,10 @@ def test_twenty_steps_beside_the_forecast():
         return correlation("absolute_after_20", pooled, trained(optimizer, initialisation="default", **values))
 
     three = {optimizer: [after_20(optimizer, seed=seed) for seed in range(3)] for optimizer in OPTIMIZERS}
-    between_two("at {} to {}.", three["adam"])
-    between_two("has {} to {},", three["descent"])
-    between_two("momentum {} to {}.", three["momentum"])
+    assert min(map(min, three.values())) == min(three["adam"]) > 0.6
     entropy = [after_20(optimizer, loss="cross_entropy") for optimizer in OPTIMIZERS]
-    assert "at {:.2f}, {:.2f} and {:.2f},".format(*entropy) in TEXT
-    real, foretold = (correlations(name, between, loss="cross_entropy") for name in ("absolute_after_20", "forecast"))
-    between_two("steps: {} to {} |", real)
-    said = "cross-entropy: {:.2f}, {:.2f} and {:.2f}, ... {:.2f}, {:.2f} and {:.2f}."
-    assert says(TEXT, said, *real, *foretold)
+    assert "at {:.2f}, {:.2f} and {:.2f}.".format(*entropy) in TEXT
+    assert min(correlations("absolute_after_20", between, loss="cross_entropy")) > 0.85
 
 
 def test_how_much_shorter_a_forecast_must_be():
@@ -196,14 +164,11 @@ def test_how_much_shorter_a_forecast_must_be():
         return [100 * np.mean(in_order(rows, column, *band)) for rows in some]
 
     little, some, much, most = (shares(*band) for band in ((1, 1.5), (1.5, 3), (3, 10), (10, np.inf)))
-    assert f"least {min(most):.0f} of" in TEXT
-    assert f"in {min(little[:3]):.0f} to {max(little[:3]):.0f} |" in TEXT
-    of_entropy = min(most[3:]), min(little[3:]), max(little[3:])
-    assert says(TEXT, "in {:.0f} of 100; ... in {:.0f} to {:.0f},", *of_entropy) and min(most) == min(most[:3])
+    assert min(most) == min(most[:3])
     assert max(little[3:]) < 60 < min(little[:3]) and max(some) < 95
     assert min(much[3:]) > 90 and min(much[:2]) >= 90 > much[2] and max(some[:3]) < 85 and most[2] > 90
     kappa, forecast = (shares(1, 3, column=name, losses=["mse"])[0] for name in ("kappa", "forecast_tenth"))
-    assert says(TEXT, "in {:.0f} of 100 pairs ... in {:.0f}", kappa, forecast)
+    assert 60 < kappa < forecast < 80
 
 
 def test_networks_arrive_sooner_than_forecast():
@@ -214,7 +179,6 @@ def test_networks_arrive_sooner_than_forecast():
         name: np.array([r["forecast_kp_tenth"] / r["steps_tenth"] for r in trained(name) if r["steps_tenth"]])
         for name in ("descent", "adam")
     }
-    assert says(TEXT, "than {:.1f} under ... than {:.1f} under", *(np.median(some) for some in kp.values()))
     assert np.mean(np.abs(np.log(kp["descent"])) < np.log(3)) == pytest.approx(3 / 4, abs=0.02)
     near = np.mean(np.abs(np.log(over["descent"])) < np.log(3))
     assert f"descent {100 * near:.0f} of" in TEXT
@@ -241,9 +205,9 @@ def apart(optimizer, statistic):
 
 def test_what_is_left_within_families_among_those_that_arrive():
     there = [apart(optimizer, within)[1] for optimizer in OPTIMIZERS]
-    between_two("same: {} to {} for", [f.value("initial_loss") for f in there])
-    between_two(", {} to {} for", [f.value("kappa") for f in there])
-    between_two("Adam, {} to {}.", [f.value("forecast") for f in there[1:]])
+    assert min(found.value("initial_loss") for found in there) > 0.7
+    assert max(abs(found.value("kappa")) for found in there) < 0.2
+    assert max(found.value("forecast") for found in there[1:]) < 0.31
 
 
 def test_what_is_left_between_families_among_those_that_arrive():
@@ -252,16 +216,12 @@ def test_what_is_left_between_families_among_those_that_arrive():
     assert says(TEXT, "has {:.2f}, {:.2f} and {:.2f} (gradient ... {:.2f}, {:.2f} and {:.2f}.", *both)
     some = arrived(trained())
     assert len({row["family"] for row in some}) == 10 and f"with {len(some)} networks" in TEXT
-    assert f"at {there['descent'].interval('kappa').low:.2f}" in TEXT
     both = [[found.value("absolute_after_20") for found in apart(name, between)] for name in ("descent", "momentum")]
-    ends = [value for some in zip(*both, strict=True) for value in some]
-    assert says(TEXT, "has {:.2f} and {:.2f} between ... {:.2f} and {:.2f} among", *ends)
-    shares = [found.value("loss_after_20") for found in apart("descent", between)]
-    assert says(TEXT, "has {:.2f} under ... {:.2f} among", *shares)
-    three_each = [found.value(name) for found in there.values() for name in ("kappa", "forecast", "forecast_kp")]
-    between_two("goal {} to {},", three_each)
+    assert all(of_all > 0.8 and of_some < 0.1 for of_all, of_some in both)  # the losses after 20 steps change sides
+    of_all, of_some = (found.value("loss_after_20") for found in apart("descent", between))
+    assert of_all < 0.3 < 0.8 < of_some
     lows = [f.interval(name).low for f in there.values() for name in ("kappa", "forecast")]
-    assert f"from {min(lows):.2f} |" in TEXT
+    assert 0.3 < min(lows) < 0.32
     for found in (apart(optimizer, between)[0].interval("initial_loss") for optimizer in OPTIMIZERS):
         assert found.low < 0 < found.high
 
@@ -276,9 +236,7 @@ def test_how_long_forecasts_are_with_cross_entropy():
         within[name] = 100 * np.mean([1 / 3 < over < 3 for steps, over in of if steps < 100])
         least.append(min(over for steps, over in of if steps >= 100))
         late += [name for row in rows if row["steps_tenth"] is None and row["forecast_tenth"] < 100]
-    assert says(TEXT, ": {:.0f} % under gradient descent, {:.0f} % under momentum, {:.0f} % under", *within.values())
-    assert f"by {min(least):.1f} times" in TEXT
-    assert late == ["descent", "momentum"]
+    assert late == ["descent", "momentum"] and min(within.values()) > 80 and min(least) > 2
     rows = arrived([row for row in trained("adam", "cross_entropy") if 30 <= row["forecast_tenth"] < 100])
     near = [row for row in rows if 1 / 3 < row["forecast_tenth"] / row["steps_tenth"] < 3]
     assert says(TEXT, f"of {len(rows)} forecasts ... only {len(near)} are")
@@ -304,7 +262,6 @@ def test_short_forecasts_are_roughly_right_and_long_ones_too_long():
         rates.append(100 * np.mean(np.abs(np.log(there)) < np.log(3)))
         long.append(np.mean([row["forecast"] > row["steps_tenth"] for row in arrived(rows) if row not in few]))
     assert f"[{min(rates):.0f} to {max(rates):.0f} %]" in TEXT and min(long) > 0.9
-    assert f"three: {min(rates[:3]):.0f} to {max(rates[:3]):.0f} %" in TEXT
     trainings = sum(
         round(share * count) for loss, count in (("mse", 216), ("cross_entropy", 72)) for share in short[loss]
     )

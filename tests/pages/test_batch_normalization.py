@@ -1,0 +1,104 @@
+"""The numbers in the text of "Batch normalisation", and its findings."""
+
+import re
+
+import pytest
+import torch
+from torch import nn
+
+import gnlib
+from tests.pages.pages import kept, parameters, texts
+
+GIVEN = parameters("batch-normalization")
+MIDDLE = 128  # units of the factors in the text
+
+
+def printed():
+    return "".join(texts("batch-normalization", "nbval-check-output")).splitlines()
+
+
+def numbers(text):
+    return [float(found.replace(",", "")) for found in re.findall(r"\d[\d,]*(?:\.\d+)?", text)]
+
+
+def by_width():
+    """By what is done to the units: κ at each width."""
+    names = "nothing", "divided", "mean subtracted", "BN"
+    return {name: numbers(line[len(name) :]) for line in printed() for name in names if re.match(rf"{name} +\d", line)}
+
+
+def convolutional():
+    """By what is done to the units: κ with torch's default and with Kaiming's weights."""
+    lines = (re.fullmatch(r"(.*?) +torch's default +([\d,]+) +Kaiming +([\d,]+)", line) for line in printed())
+    return {line[1]: [*numbers(line[2]), *numbers(line[3])] for line in lines if line}
+
+
+def white():
+    """By width: κ on white images, without BN and with BN."""
+    lines = (re.match(r" *(\d+) units: white (.*)", line) for line in printed())
+    return {int(line[1]): numbers(line[2]) for line in lines if line}
+
+
+def values():
+    at = GIVEN["widths"].index(MIDDLE)
+    factor = {name: by_width()["nothing"][at] / kappas[at] for name, kappas in by_width().items()}
+    default = {name: convolutional()["nothing"][0] / kappas[0] for name, kappas in convolutional().items()}
+    return {
+        "middle": MIDDLE,
+        "by_mean": factor["mean subtracted"],
+        "by_division": factor["divided"],
+        "by_both": factor["BN"],
+        "checked": 100,
+        "photos": GIVEN["photos"],
+        "cnn_by_mean": default["mean subtracted"],
+        "cnn_by_division": default["divided"],
+    }
+
+
+def test_networks_of_the_kept_table_have_these_condition_numbers():
+    there = {(row["network"], row["width"], row["seed"]): row["kappa"] for row in kept("batch-normalization")}
+    for name, known in (("nothing", "without BN"), ("BN", "with BN")):
+        for width, kappa in zip(GIVEN["widths"], by_width()[name], strict=True):
+            assert kappa == pytest.approx(there[known, width, 0], abs=0.51)
+
+
+def test_subtracting_does_most_of_it():
+    for nothing, divided, subtracted, both in zip(*by_width().values(), strict=True):
+        assert nothing / subtracted > 10 and nothing / divided < 1.7 and both < subtracted < 2 * both
+
+
+def test_bn_harms_white_images():
+    assert [*white()] == GIVEN["widths"][::2]
+    for plain, normalised in white().values():
+        assert 8 < normalised / plain < 16
+    predicted, measured = numbers(next(line for line in printed() if line.startswith("predicted")))
+    assert predicted == measured
+    x = gnlib.whiten(gnlib.load("cifar10", GIVEN["n"], stride=GIVEN["stride"], grayscale=True)[0])
+    values = torch.linalg.eigvalsh(torch.cov(x.mT, correction=0))
+    assert (values[-1] / values[0]).item() == pytest.approx(predicted, abs=0.01)
+    assert (values[1] / values[0]).item() == pytest.approx(predicted, abs=0.01)  # all others are one
+
+
+def test_four_points_by_hand():
+    kappas = [float(line.split()[-1]) for line in printed() if re.match("as they are|less the mean", line)]
+    assert kappas == [1, 25 / 16]
+
+
+def test_torchs_layer_has_the_same_condition_number():
+    found, short = numbers(next(line for line in printed() if line.startswith("torch ")))
+    assert found == pytest.approx(short, rel=1e-4)
+
+
+def test_both_halves_do_more_than_their_product():
+    default, kaiming = zip(*convolutional().values(), strict=True)
+    nothing, divided, subtracted, both = default
+    assert nothing / both > 5 * (nothing / divided) * (nothing / subtracted)
+    nothing, divided, subtracted, both = kaiming
+    assert nothing / subtracted > 20 * nothing / divided and subtracted < 3 * both
+
+
+def test_one_pixel_has_the_condition_number_one():
+    x = torch.rand(50, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.manual_seed(0)
+    layers = nn.Linear(1, 7, bias=False), nn.BatchNorm1d(7, eps=1e-15, affine=False), nn.Linear(7, 3, bias=False)
+    assert float(gnlib.condition_number(nn.Sequential(*layers).double(), x, mode="train")) == pytest.approx(1, abs=1e-6)

@@ -1,0 +1,118 @@
+"""The numbers in the text of the lesson "Convolution", and its findings."""
+
+import re
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from gnbook.convolution.measured import linear_condition
+from gnbook.convolution.networks import convolution_weights
+
+import gnlib
+from tests.pages.pages import checked_lines, kappas, kept, parameters, printed
+
+GIVEN = parameters("convolution")
+
+
+def paths(layers, kernel, stride=1):
+    """How many paths lead from each place along one axis, with a stride in the first layer."""
+    counts = np.ones(1)
+    for _ in range(layers - 1):
+        counts = np.convolve(counts, np.ones(kernel))
+    spread = np.zeros(stride * (len(counts) - 1) + 1)
+    spread[::stride] = counts
+    return np.convolve(spread, np.ones(kernel))
+
+
+def limit(*shape):
+    return (max(paths(*shape)) / min(paths(*shape))) ** 2
+
+
+@cache
+def evened(factor):
+    """Median condition number of the networks of exercise 3, by the library of the book: 128 filters, white pixels."""
+    p = torch.tensor([factor, 1, factor], dtype=torch.float64)
+    pixels = 5 * torch.eye(25, dtype=torch.float64).reshape(25, 1, 5, 5)
+    found = []
+    for seed in range(GIVEN["seeds"]):
+        both = convolution_weights([1, 128, 1], [(3, 3)] * 2, generator=torch.Generator().manual_seed(seed))
+        found.append(linear_condition([w * torch.outer(p, p) for w in both], pixels))
+    return np.median(found)
+
+
+def values():
+    return {
+        "limits": [limit(2, kernel) for kernel in GIVEN["kernels"]],
+        "one": 2 * 3**2,
+        "window": len(paths(2, 3)) ** 2,
+        "apart": len(paths(2, 3, 3)) ** 2,
+        "late": 16,
+        "images": float(printed("convolution", "limit ")),
+        "three": limit(3, 3),
+        "two": limit(2, 4),
+        "reach": [m * (2 * 9 - m) for m in (1, 8)],
+        "most": max(GIVEN["filters"]),
+        "even": [evened(1.0), evened(1.5)],
+        "factor": 1.5,
+    }
+
+
+def test_many_filters_have_the_diagonal_of_paths():
+    shown = " ".join(checked_lines("convolution")).partition("stride")[0]
+    found = [float(number) for number in re.findall(r"\d+\.", shown)]
+    assert found == np.outer(paths(2, 3), paths(2, 3)).ravel().tolist()
+
+
+def test_strides_leave_fewer_paths():
+    for stride in (1, 2, 3):
+        line = printed("convolution", f"stride {stride}: paths along an edge ")
+        assert line.startswith(str([*paths(2, 3, stride).astype(int)]).replace("np.int64(", "").replace(")", ""))
+        shown, last = (float(found) for found in re.search(r"limit (\d+), 256 filters ([\d.]+)", line).groups())
+        assert shown == limit(2, 3, stride) < last < 2 * shown
+
+
+def test_the_peak_is_where_filters_just_reach_each_direction():
+    pixels = {stride: torch.eye((2 * stride + 3) ** 2, dtype=torch.float64) for stride in (1, 3)}
+    for stride, peak in ((1, 2), (3, 8)):
+        side, medians = 2 * stride + 3, {}
+        for m in (1, 2, 4, 8, 16, 64):
+            draws = [
+                convolution_weights([1, m, 1], [(3, 3)] * 2, generator=torch.Generator().manual_seed(seed))
+                for seed in range(5)
+            ]
+            white = pixels[stride].reshape(-1, 1, side, side)
+            medians[m] = np.median([linear_condition(weights, white, [stride, 1]) for weights in draws])
+        assert max(medians, key=medians.get) == peak
+        if stride == 3:
+            assert medians[16] > 20 > 2 > limit(2, 3, 3)
+
+
+def test_on_images_the_networks_are_those_of_the_kept_table():
+    (end,) = {row["limit"] for row in kept("convolution-further") if (row["view"], row["kernel"]) == ("squares", 3)}
+    assert float(printed("convolution", "limit ")) == pytest.approx(end, abs=0.051)
+    for m in (4, 8, 16, 32):
+        (line,) = (line for line in checked_lines("convolution") if re.match(rf" ?{m} filters: kappa", line))
+        of = [kappas("convolution-further", view="squares", kernel=3, filters=m, seed=seed)[0] for seed in range(5)]
+        assert float(line.split()[-1]) == pytest.approx(np.median(of), abs=0.051)
+
+
+def test_larger_taps_outside_even_out_the_paths():
+    for a in (1.0, 1.5, 3.0):
+        scale = np.array([a, 1, a]) ** 2
+        both = np.convolve(scale, np.ones(3))  # on an image the axes multiply
+        counts = np.outer(both, both)
+        assert counts.max() / counts.min() == pytest.approx((2 + 1 / a**2) ** 2)
+    assert evened(3.0) < evened(1.5) < evened(1.0)
+
+
+def test_two_taps_by_hand():
+    generator = torch.Generator().manual_seed(1)
+    v, w = torch.randn(2, 20_000, 2, generator=generator, dtype=torch.float64)
+
+    def h(v, w):
+        kernel = w[:, :1] * v[:, :1], w[:, :1] * v[:, 1:] + w[:, 1:] * v[:, :1], w[:, 1:] * v[:, 1:]
+        return torch.cat(kernel, 1).sum(0, keepdim=True)
+
+    found = gnlib.condition_number(gnlib.reduced_gauss_newton(h, [v, w], torch.eye(3)))
+    assert float(found) == pytest.approx(2, rel=0.05)

@@ -1,0 +1,96 @@
+"""The numbers in the text of the lesson "Which eigenvalues are zero?", and its findings."""
+
+import re
+from functools import cache
+
+import pytest
+import torch
+from gnbook import results
+
+import gnlib
+from tests.pages.pages import ROOT, checked_lines, parameters
+
+SOURCE = (ROOT / "notebooks/counting-zeros.md").read_text()
+
+
+def rows():
+    return [row for row in results.kept("counting-zeros") if row["epoch"] == 100]
+
+
+def judged():
+    return [(row["rank"], row["kappa"]) for row in rows() if row["figure"] == "9 rules"]
+
+
+@cache
+def lines():
+    """By what is judged: rank, condition number and gap, as they are printed."""
+    pattern = r"(.*?):? rank (\d+), kappa ([\d.e+]+), gap (.*)"
+    found = [re.fullmatch(pattern, line) for line in checked_lines("counting-zeros")]
+    return {line[1]: (int(line[2]), float(line[3]), line[4]) for line in found if line}
+
+
+def values():
+    given, kept = parameters("counting-zeros"), judged()
+    (width,) = {row["width"] for row in rows() if row["figure"] == "9 rules" and row["width"]} or {20}
+    (images,) = {row["relu_images"] for row in rows()}
+    rank, kappa, _ = lines()["after, singular values"]
+    return {
+        "kept_units": width,
+        "kept_images": images,
+        "kept_epochs": 100,
+        "rules": len(kept),
+        "answers": len({kappa for _, kappa in kept}),
+        "on_the_cliff": sum(rank > 4600 for rank, _ in kept),
+        "single": lines()["before, float32"][1],
+        "rank": rank,
+        "growth": round(kappa / lines()["before, singular values"][1], -2),
+        "missed": round(kappa / lines()["after, above 1e-08"][1], -1),
+        "images": given["relu_images"],
+    }
+
+
+def test_seven_rules_and_seven_answers():
+    shown = [line for line in checked_lines("counting-zeros") if line.startswith("rank")]
+    assert [line.partition(":")[0] for line in shown] == [
+        f"rank {rank}, kappa {kappa:.0e}" for rank, kappa in sorted(judged(), key=lambda pair: pair[1])
+    ]
+    on = [kappa for rank, kappa in judged() if rank > 4600]
+    assert max(rank for rank, _ in judged()) - 4600 < 100 and max(on) > 1e7 * min(on)
+
+
+def test_the_worst_matrix_gets_the_best_mark():
+    two = {name: found for name, found in lines().items() if name.startswith("torch")}
+    kappa = pytest.approx(4 / 2.0**-26, rel=0.01)
+    assert [found[:2] for found in two.values()] == [(2, kappa), (2, kappa), (1, 1), (2, kappa)]
+    assert two["torch.float32 J J'"][2] == "above 10,000"
+
+
+def test_the_cap_of_single_precision():
+    cap, found = 1 / (10 * parameters("counting-zeros")["relu_images"] * 2**-23), lines()
+    assert f"float32 {cap:.0f}" in "\n".join(checked_lines("counting-zeros"))
+    assert all(0.95 * cap < found[f"{when}, float32"][1] < cap for when in ("before", "after"))
+
+
+def test_what_training_does():
+    found, size = lines(), 10 * parameters("counting-zeros")["relu_images"]
+    assert [found[f"before, {way}"] for way in ("singular values", "float64")] == [(size, 5.60e5, "none")] * 2
+    (rank, _, gap), (stops, _, missed) = found["after, singular values"], found["after, above 1e-08"]
+    assert found["after, float64"][0] == rank < size and gap == "above 10,000"
+    assert stops == rank - 1 and 100 < float(missed) < 1000
+    assert float(missed) == pytest.approx(values()["missed"], rel=0.03)
+
+
+def test_the_library_finds_the_rank_below_the_count():
+    (free,) = (re.search(r"free directions: (\d+)", line) for line in checked_lines("counting-zeros") if "free" in line)
+    assert 0.95 * int(free[1]) < lines()["after, singular values"][0] < int(free[1])
+    assert f"gnlib: rank {values()['rank']}" in "\n".join(checked_lines("counting-zeros"))
+
+
+def test_the_promised_zeros():
+    torch.manual_seed(0)
+    x, _ = gnlib.load("mnist", 8, stride=4)
+    net = torch.nn.Sequential(torch.nn.Linear(x.shape[1], 30), torch.nn.ReLU(), torch.nn.Linear(30, 5)).double()
+    assert gnlib.condition_number(net, x).rank == 8 * 5
+    assert gnlib.condition_number(net, torch.cat([x, x[:1]])).rank == 9 * 5 - 5
+    linear = torch.nn.Linear(x.shape[1], 5, bias=False).double()
+    assert gnlib.condition_number(linear, torch.cat([x, x[:1] + x[1:2]])).rank == 5 * torch.linalg.matrix_rank(x)

@@ -1,0 +1,136 @@
+"""The numbers in the text of the lesson "L layers: the law of depth", and its findings."""
+
+import re
+from functools import cache
+
+import numpy as np
+import pytest
+import scipy.optimize
+import torch
+from gnbook import results
+
+import gnlib
+from gnlib.laws import deep_linear
+from gnlib.laws import kappa as of_many
+from tests.pages.lesson import in_sight
+from tests.pages.pages import ROOT, kept, parameters, texts
+
+PAGE = "deep-linear"
+TEXT = (ROOT / f"notebooks/{PAGE}.md").read_text()
+PRINTED = "\n".join(texts(PAGE)).replace(",", "")
+
+
+@cache
+def functions():
+    """Return the functions that the page defines."""
+    names = {"np": np, "rng": np.random.default_rng(0)} | parameters(PAGE)
+    for cell in in_sight(PAGE):
+        for found in re.findall(r"^def .*?(?=^\S|\Z)", cell.source, re.M | re.S):
+            exec(found, names)
+    return names
+
+
+def called(name, *given):
+    with np.errstate(all="ignore"):
+        return functions()[name](*given)
+
+
+def stretch(values):
+    return values[-1] / values[0]
+
+
+def laplace_limit():
+    theta = scipy.optimize.brentq(lambda x: x * np.tanh(x) - 1, 1, 2, xtol=1e-14)
+    return theta / np.cosh(theta)
+
+
+def two_layers(factor):
+    """The first dot of the first figure, and the same with an output layer of another size."""
+    d, rng = parameters(PAGE)["d"], np.random.default_rng(parameters(PAGE)["seed"])
+    above, below = rng.standard_normal((1, d)) / d**0.5, rng.standard_normal((d, d)) / d**0.5
+    return stretch(np.linalg.eigvalsh(below.T @ below + factor**2 * np.sum(above**2) * np.eye(d)))
+
+
+@cache
+def values():
+    return {"laplace": laplace_limit(), "plain": two_layers(1), "halved": two_layers(1 / 2)}
+
+
+def test_the_matrix_is_the_one_of_the_library():
+    """From the output down, as by the derivative of the product of the layers."""
+    sizes = [12, 20, 20, 20, 1]
+    generator = torch.Generator().manual_seed(0)
+    weights = [torch.randn(sizes[i + 1], sizes[i], generator=generator).double() for i in range(4)]
+    drawn = iter([layer.numpy() for layer in weights[::-1]])
+    names = functions() | {"d": 12}
+    source = next(cell.source for cell in in_sight(PAGE) if cell.source.startswith("def spectrum"))
+    exec(source, names)
+    by_page = names["spectrum"](4, 20, lambda *_: next(drawn))
+    matrix = gnlib.reduced_gauss_newton(lambda a, b, c, e: e @ c @ b @ a, weights, torch.eye(12))
+    assert by_page == pytest.approx(torch.linalg.eigvalsh(matrix).numpy(), rel=1e-9)
+
+
+@pytest.mark.parametrize(("L", "c"), [(2, 1.0), (2, 0.25), (5, 0.5), (20, 0.1), (64, 0.25), (300, 0.001)])
+def test_the_recursion_is_the_law_of_the_library(L, c):
+    law = deep_linear(L, 1000, round(1000 * c), inputs=1000)
+    ends = [called("path", L, c, side)[1][-1] for side in (-1, 1)]
+    assert ends == pytest.approx([law.lower, law.upper], rel=1e-3)
+    assert called("kappa", L, c) == pytest.approx(law.kappa, rel=2e-3)
+
+
+def test_dots_lie_along_their_lines():
+    """Means of five networks of a width, within a factor."""
+    d = parameters(PAGE)["d"]
+    for ratio in (1, 4):
+        for L in (2, 8):
+            found = np.exp(np.mean([np.log(stretch(called("spectrum", L, ratio * d))) for _ in range(5)]))
+            assert 2 / 3 < found / deep_linear(L, ratio * d, d, inputs=ratio * d).kappa < 3 / 2
+
+
+def test_halving_all_weights_changes_nothing():
+    rng = np.random.default_rng(0)
+    drawn = [rng.standard_normal(shape) for shape in ((1, 90), (90, 90), (90, parameters(PAGE)["d"]))]
+    found = []
+    for size in (1, 1 / 2):
+        given = iter([size * layer for layer in drawn])
+        found.append(stretch(called("spectrum", 3, 90, lambda *_, given=given: next(given))))
+    assert found[0] == pytest.approx(found[1], rel=1e-9)
+
+
+def test_narrow_orthogonal_layers_have_the_depth():
+    d = parameters(PAGE)["d"]
+    orthogonal = functions()["orthogonal"]
+    assert stretch(called("spectrum", 7, d // 2, orthogonal)) == pytest.approx(7)
+    assert re.findall(r"(\d+) orthogonal layers: .* kappa (\S+)", PRINTED) == [("2", "1.000000"), ("32", "1.000000")]
+
+
+def test_depth_is_a_crossover():
+    times = [float(found) for found in re.findall(r"at twice the depth ([\d.]+) times", PRINTED)]
+    assert times == sorted(times) and times[0] < 1.2 and times[-1] == pytest.approx(4, abs=0.1)
+    assert f"{laplace_limit() ** -2:.4f}\\, t^2" in TEXT
+    assert of_many(1e-4) == pytest.approx(1 + 4 * (1e-4 / 3) ** 0.5, rel=1e-3)
+
+
+def test_width_in_proportion_to_depth_freezes_kappa():
+    rows = re.findall(r"L = +(\d+): m = 4 d +([\d.]+) +m = d L +([\d.]+) +m = 8 d L +([\d.]+)", PRINTED)
+    found = np.array([[float(number) for number in row] for row in rows])
+    assert len(found) == 4 and found[-1, 2:] == pytest.approx([of_many(1), of_many(1 / 8)], rel=0.01)
+    assert found[-1, 1] / found[-2, 1] == pytest.approx(16, rel=0.1)  # four times the depth
+
+
+def test_the_law_is_right_at_the_size_of_the_paper():
+    """Within a quarter at every width and depth of the kept table; the page prints four of them."""
+    means = {}
+    for row in results.kept(PAGE):
+        if row["figure"] == "2a":
+            means.setdefault((row["line"], row["depth"]), []).append(row["kappa"])
+    assert len(kept(PAGE)) > 120 and len(means) > 30
+    for (m, L), some in means.items():
+        assert 0.75 < np.mean(some) / deep_linear(L, m, 587, inputs=784, outputs=10).kappa < 1.25
+    for m, L, measured, law in re.findall(r"m = +(\d+) L = +(\d+): measured +([\d.]+) law +([\d.]+)", PRINTED):
+        assert float(measured) == pytest.approx(np.mean(means[int(m), int(L)]), abs=0.06)
+        assert float(measured) == pytest.approx(float(law), rel=0.12)
+
+
+def test_turned_layers_are_better():
+    assert "same direction: 6.33\nright angle: 2.10" in PRINTED

@@ -1,0 +1,127 @@
+"""The numbers in the text of the lesson "One hidden layer", and its findings."""
+
+import re
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from gnbook import results
+
+import gnlib
+from tests.pages.pages import parameters, texts
+
+PAGE = "one-hidden-layer"
+PRINTED = "\n".join(texts(PAGE)).replace(",", "")
+
+
+@cache
+def moment(kind, name="mnist", stride=4):
+    x = gnlib.load(name, 1000, stride=stride)[0]
+    prepared = {
+        "raw": x,
+        "centred": x - x.mean(0),
+        "standardised": (x - x.mean()) / x.std(),
+        "white": gnlib.whiten(x),
+    }
+    return gnlib.SecondMoment.from_data(prepared[kind])
+
+
+def of_data(moment):
+    return (moment.eigenvalues[0] / moment.eigenvalues[-1]).item()
+
+
+def network(m, outer=1.0):
+    v, w = gnlib.linear_weights([49, m, 10], generator=torch.Generator().manual_seed(0))
+    return [v, outer * w]
+
+
+def kappa(weights, moment):
+    """By the form of the small matrix that the library has for linear layers, not by the derivative of h."""
+    return gnlib.condition_number(gnlib.linear_gauss_newton(weights, moment)).value
+
+
+@cache
+def values():
+    fewest = parameters(PAGE)["widths"][0]
+    found = {
+        name: kappa(network(fewest, outer), moment(kind))
+        for kind in ("white", "raw")
+        for name, outer in ((f"plain_{kind}", 1), (f"large_{kind}", 10))
+    }
+    return {"fewest": fewest} | {
+        name: round(value, -3 if name == "plain_raw" else -4 if "raw" in name else 0) for name, value in found.items()
+    }
+
+
+def brackets():
+    """Width, bound from below, condition number, bound from above, and the one on white images."""
+    pattern = r"(\d+) units raw images: +(\d+) <= +(\d+) <= +(\d+) +\(white: ([\d.]+)\)"
+    return [[float(number) for number in row] for row in re.findall(pattern, PRINTED)]
+
+
+def test_the_condition_numbers_are_those_of_the_library_for_linear_layers():
+    for m, low, found, high, white in brackets():
+        assert found == pytest.approx(kappa(network(int(m)), moment("raw")), rel=1e-4)
+        assert white == pytest.approx(kappa(network(int(m)), moment("white")), abs=0.06)
+        assert low < found < high
+    assert [row[0] for row in brackets()] == parameters(PAGE)["widths"]
+
+
+def test_the_bracket_holds_for_weights_that_know_the_images_too():
+    data = moment("raw")
+    v, w = network(100)
+    repairing = v @ data.basis @ torch.diag(data.eigenvalues**-0.5) @ data.basis.T
+    white = gnlib.SecondMoment.from_matrix(data.basis @ data.basis.T)
+    raw, of_weights = (kappa([repairing, w / 1e3], some) for some in (data, white))
+    assert raw < 30 and of_data(data) / of_weights <= raw <= of_data(data) * of_weights
+
+
+def test_the_whole_network_has_the_same_condition_number():
+    x = gnlib.load("mnist", 40, stride=4)[0]
+    v, w = network(30)
+    net = torch.nn.Sequential(torch.nn.Linear(49, 30, bias=False), torch.nn.Linear(30, 10, bias=False)).double()
+    net[0].weight.data, net[1].weight.data = v, w
+    small = gnlib.reduced_gauss_newton(lambda v, w: w @ v, [v, w], gnlib.SecondMoment.from_data(x))
+    assert gnlib.condition_number(net, x).value == pytest.approx(gnlib.condition_number(small).value, rel=1e-6)
+
+
+def test_kappa_stays_near_the_data():
+    """Within a factor of four, where the bracket has one of up to fourteen."""
+    data = of_data(moment("raw"))
+    assert all(data < row[2] < 4 * data for row in brackets()) and max(row[-1] for row in brackets()) > 14
+
+
+def test_full_images_cost_nine_orders_of_magnitude():
+    rows = re.findall(
+        r"(\d+) pixels: kappa (\S+) raw (\S+) centred; largest over ([\d.]+) smallest over ([\d.]+)", PRINTED
+    )
+    found = np.array([[float(number) for number in row] for row in rows])
+    assert 9 <= np.log10(found[-1, 1]) < 10 and (np.diff(found[:, 1]) > 0).all()
+    assert np.round(np.log10(found[:, 1] / found[:, 2])).tolist() == [1, 1, 1]
+    assert found[:, 3] == pytest.approx(found[:, 1] / found[:, 2], rel=0.05) and (found[:, 4] == 1).all()
+
+
+def test_width_helps_late():
+    rows = re.findall(r"(\d+) units 784 pixels rank (\d+): kappa ([\d.]+) theory ([\d.]+)", PRINTED)
+    found = {int(width): (float(kappa), float(theory)) for width, _, kappa, theory in rows}
+    rank = moment("raw", stride=1).basis.shape[1]
+    assert {int(row[1]) for row in rows} == {rank} and len(moment("raw", stride=1).basis) == 784
+    early = [kappa for m, (kappa, _) in found.items() if m < 2.3 * rank]
+    late = [kappa for m, (kappa, _) in found.items() if m > 2 * rank]
+    assert max(early) < 1.15 * min(early) and late == sorted(late, reverse=True) and late[-1] < late[0] / 2
+    assert all(kappa == pytest.approx(theory, rel=0.05) for m, (kappa, theory) in found.items() if m > 2 * rank)
+    kept = [row for row in results.kept(PAGE) if row["figure"] == "width"]
+    for row in kept:
+        assert found[row["width"]][1] == pytest.approx(row["asymptotic"], abs=0.06)
+
+
+def test_standardising_does_as_much_as_centring_on_photographs():
+    raw, centred, standardised = (of_data(moment(kind, "cifar10", 8)) for kind in ("raw", "centred", "standardised"))
+    assert raw / centred == pytest.approx(10, rel=0.1) and standardised == pytest.approx(centred, rel=0.05)
+    assert of_data(moment("standardised")) > of_data(moment("raw")) / 3
+
+
+def test_the_exercise_by_hand():
+    v, w = torch.diag(torch.tensor([1.0, 19.0]).sqrt()), torch.tensor([[1.0, 2.0]])
+    assert kappa([v, w], torch.diag(torch.tensor([4.0, 1.0]))) == pytest.approx(1, abs=1e-6)

@@ -1,0 +1,120 @@
+"""The numbers in the text of "One layer in a network", and its findings."""
+
+import re
+from functools import cache
+
+import numpy as np
+import pytest
+from gnbook import results
+
+from tests.pages.pages import parameters, texts
+
+PAGE = "one-layer"
+
+
+def lines(begin):
+    """Return the lines that the one cell has printed whose output begins like this."""
+    (found,) = [text.splitlines() for text in texts(PAGE) if text.startswith(begin)]
+    return found
+
+
+def numbers(line):
+    return [float(each) for each in re.findall(r"\d+(?:\.\d+)?(?:e[+-]\d+)?", line)]
+
+
+@cache
+def layers():
+    """The layers of the page, drawn as its cells draw them."""
+    given = parameters(PAGE)
+    rng = np.random.default_rng(given["seed"])
+    return given["deviation"] * rng.standard_normal((given["count"], given["n"], given["n"]))
+
+
+def weak():
+    """By strength of the skip: the median ratio, and how many per cent of the layers became worse."""
+    return {row[0]: row[1:] for row in map(numbers, lines("50% of the")[1:])}
+
+
+def by_share():
+    """By share of Kaiming's weights: norm, ratio with a skip, bound if there is one."""
+    return {row[0]: row[1:] for row in map(numbers, lines("without a skip")[1:5])}
+
+
+def steps():
+    """By start of the branches: steps by SGD and by Adam."""
+    found = {}
+    for line in lines("start: zero"):
+        name, both = line.removeprefix("start: ").split(" steps: ")
+        found[name.strip()] = [float(word.split()[1]) for word in both.split(", ")]
+    return found
+
+
+def values():
+    given = parameters(PAGE)
+    return {
+        "typical": given["deviation"] * given["n"] ** 0.5,
+        "worse": weak()[0.6][1],
+        "kaiming": by_share()[1][0],
+        "few": numbers(lines("without a skip")[-1])[1],
+    }
+
+
+def test_half_of_the_singular_values_fall_at_first():
+    """By differences, with no singular vectors."""
+    at_once = 1e-6 * np.eye(layers().shape[1])
+    before, after = (np.linalg.svd(each, compute_uv=False) for each in (layers() - at_once, layers() + at_once))
+    share = np.mean(after < before)
+    assert numbers(lines("50% of the")[0])[0] == round(100 * share) and 0.47 < share < 0.53
+
+
+def test_a_weak_skip_harms_half_of_the_layers_and_a_strong_one_none():
+    assert all(45 < weak()[b][1] < 55 for b in (0.3, 0.6)) and weak()[2][1] == weak()[4][1] == 0
+    without = np.linalg.cond(layers())
+    for b, (median, worse) in weak().items():
+        ratios = np.linalg.cond(layers() + b * np.eye(layers().shape[1]))
+        assert np.median(ratios) == pytest.approx(median, abs=0.06)
+        assert 100 * np.mean(ratios > without) == pytest.approx(worse, abs=0.6)
+
+
+@pytest.mark.parametrize("rows_off", [0, 0.5])
+def test_the_bound_holds_with_units_on_and_off(rows_off):
+    some = layers() * (np.random.default_rng(1).random((*layers().shape[:2], 1)) >= rows_off)
+    s = np.linalg.norm(layers(), 2, axis=(1, 2))
+    for b in (1.0, 2.0, 4.0):
+        holds = s < b
+        ratios = np.linalg.cond(some + b * np.eye(some.shape[1]))
+        assert (ratios <= (b + s) / (b - s))[holds].all() and (b < 2 or holds.any())
+
+
+def test_the_bound_is_reached_by_two_units():
+    for s, b in ((0.5, 1.0), (0.9, 1.0), (1.0, 4.0)):
+        assert np.linalg.cond(np.diag([s, -s]) + b * np.eye(2)) == pytest.approx((b + s) / (b - s))
+
+
+def test_kappa_of_weights_before_a_layer_is_its_ratio_squared():
+    for line in lines("b = 0: kappa"):
+        b, kappa, squared = numbers(line)
+        s = np.linalg.svd(layers()[1] + b * np.eye(layers().shape[1]), compute_uv=False)
+        assert kappa == squared == pytest.approx((s[0] / s[-1]) ** 2, abs=0.006)
+
+
+def test_at_kaimings_size_a_skip_gains_nothing():
+    without, found = numbers(lines("without a skip")[0])[0], by_share()
+    assert without / found[1][1] < 1.5 and without / found[0.5][1] > 20
+    assert found[0.125][1] < 2 and without / found[0.125][1] > 200
+    for share, (s, ratio, *bound) in found.items():
+        assert s == pytest.approx(8**0.5 * share, rel=0.03)
+        assert len(bound) == (s < 1) and all(ratio < each for each in bound)
+
+
+def test_strong_branches_take_twice_the_steps():
+    found, rows = steps(), results.kept("adding-the-identity-further")
+    assert all(1.9 < strong / zero for strong, zero in zip(found["one"], found["zero"], strict=True))
+    assert all(found["a quarter"][i] < 1.3 * found["zero"][i] for i in (0, 1))
+    normal = [found[f"{start}, normalised"] for start in ("zero", "one")]
+    assert all(0.9 < a / b < 1.1 for a, b in zip(*normal, strict=True))
+    for name, taken in found.items():
+        for way, shown in zip(("SGD", "Adam"), taken, strict=True):
+            of = [row for row in rows if (row["network"], row["optimizer"]) == (name, way)]
+            best = [min(row["tenth"] or np.inf for row in of if row["seed"] == each) for each in range(3)]
+            assert np.median(best) == shown

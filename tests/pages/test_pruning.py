@@ -1,0 +1,87 @@
+"""The numbers in the text of the lesson "Pruning", and its findings."""
+
+import re
+from functools import cache
+
+import numpy as np
+from gnbook import results
+from gnbook.pruning import recipes
+from gnbook.pruning.trainings import Training, late_loss, path, trainings
+from torch import nn
+
+from tests.pages.pages import ROOT, checked_lines, parameters
+
+SOURCE = (ROOT / "notebooks/pruning.md").read_text()
+KINDS = {"whole": "none", "weights pruned": "weights", "every tensor pruned": "every tensor"}
+
+
+@cache
+def trained():
+    return trainings(results.kept("pruning-further"))
+
+
+def kept(network, pruning, column):
+    """Return a column of the kept table at each epoch, for what is whole or lacks 80 %."""
+    fraction = parameters("pruning")["fraction"] if pruning != "none" else 0.0
+    return path(trained()[Training(network, pruning, fraction)], column)[1]
+
+
+@cache
+def runs():
+    """By kind: rank, condition number and last loss of each small network."""
+    pattern = r"(.*): (\d+) directions, kappa (\d+), loss ([\d.]+)"
+    found = {}
+    for line in checked_lines("pruning"):
+        if match := re.fullmatch(pattern, line):
+            found.setdefault(KINDS[match[1]], []).append([float(cell) for cell in match.groups()[1:]])
+    assert all(len(some) == len(parameters("pruning")["seeds"]) for some in found.values())
+    return found
+
+
+def values():
+    given = parameters("pruning")
+    layers = [layer for layer in recipes.recipe("ResNet20").network().modules() if isinstance(layer, nn.Conv2d)]
+    (images,) = {row["published_images"] for row in results.kept("pruning-further") if row["network"] == "ResNet20"}
+    alarm = kept("ViT", "weights", "kappa")[0] / kept("ViT", "none", "kappa")[0]
+    return {
+        "percent": 100 * given["fraction"],
+        "layers": 1 + sum(layer.kernel_size == (3, 3) for layer in layers),
+        "images": images,
+        "rate": float(re.search(r"SGD\(net\.parameters\(\), lr=([\d.]+)", SOURCE)[1]),
+        "eigenvalues": 10 * int(re.search(r"x\[:(\d+)\]", SOURCE)[1]),
+        "alarm": alarm,
+    }
+
+
+def test_the_kept_trainings():
+    """Weights cost nothing at the paper's size, and every tensor nearly everything."""
+    shown = [line for line in checked_lines("pruning") if "at epoch" in line]
+    ends = {kind: kept("ResNet20", kind, "loss")[-1] for kind in KINDS.values()}
+    assert shown == [f"{name}: loss {ends[kind]:.3f} at epoch 100" for name, kind in KINDS.items()]
+    assert ends["weights"] < 1.2 * ends["none"] and ends["every tensor"] > 10 * ends["none"]
+
+
+def test_the_same_channels_are_left_in_each_layer():
+    lines = [line.partition(": channels ")[2] for line in checked_lines("pruning") if line.startswith("BatchNorm")]
+    assert len(lines) == 7 and {*lines} == {"[12, 13, 14, 15]"}
+
+
+def test_scales_and_biases_are_less_than_one_in_a_hundred_of_the_parameters():
+    sizes = [(p.dim(), p.numel()) for p in recipes.recipe("ResNet20").network().parameters()]
+    assert sum(size for axes, size in sizes if axes == 1) < 0.01 * sum(size for _, size in sizes)
+
+
+def test_rank_and_loss_tell_the_small_networks_apart_and_kappa_does_not():
+    ranks, kappas, losses = (np.array([[row[i] for row in runs()[kind]] for kind in KINDS.values()]) for i in range(3))
+    assert (ranks[:2] == values()["eigenvalues"]).all() and (ranks[2] < values()["eigenvalues"] / 2).all()
+    assert kappas[1, 0] < kappas[0, 0] and kappas[1, 1] > kappas[0, 1] and kappas[2].min() < kappas[0, 0]
+    assert losses[0].max() < 0.01 < losses[1].max() < 0.2 and losses[2].min() > 1
+
+
+def test_limits():
+    """At the paper's size: a full rank without scales, a false alarm, a network that is faster when it is pruned."""
+    assert kept("ResNet20", "every tensor", "rank")[0] == 1280 == kept("ResNet20", "none", "rank")[0]
+    assert kept("ResNet20", "every tensor", "kappa")[0] > 100 * kept("ResNet20", "weights", "kappa")[0]
+    late = {(key.network, key.pruning): late_loss(rows) for key, rows in trained().items() if key.fraction in (0, 0.8)}
+    assert late["ViT", "weights"] == min(loss for (network, _), loss in late.items() if network == "ViT")
+    assert late["VGG5", "every tensor"] < late["VGG5", "none"] and late["FcNN", "weights"] > 10 * late["FcNN", "none"]

@@ -1,0 +1,98 @@
+"""The numbers in the text of "ReLU", and its findings."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+
+import gnlib
+from gnlib.laws import relu_kernel
+from tests.pages.pages import parameters, texts
+
+N = parameters("relu")["n"]
+
+
+def printed():
+    return "".join(texts("relu", "nbval-check-output")).splitlines()
+
+
+def slopes():
+    """By images: κ from a linear network to a ReLU."""
+    lines = (line.split() for line in printed() if re.match(r"(raw|centred|white) +[\d.,]+ ", line))
+    return {name: [float(kappa.replace(",", "")) for kappa in found] for name, *found in lines}
+
+
+def networks():
+    """By images and depth: κ by the recursion, and of the lowest and the highest network."""
+    pattern = r"(\w+) +L = (\d+): recursion +([\d.]+), networks +([\d.]+) to +([\d.]+)"
+    found = filter(None, (re.fullmatch(pattern, line) for line in printed()))
+    return {(line[1], int(line[2])): [float(line[i]) for i in (3, 4, 5)] for line in found}
+
+
+def cosines():
+    raw = gnlib.load("mnist", N, stride=2)[0]
+    images = {"raw": raw, "centred": raw - raw.mean(0), "white": gnlib.whiten(raw)}
+    images = {name: x / x.norm(dim=1, keepdim=True) for name, x in images.items()}
+    return {name: (x @ x.mT).numpy().clip(-1, 1) for name, x in images.items()}
+
+
+def values():
+    linear, relu = (float(line.split()[-1]) for line in printed() if "kappa" in line and "L =" not in line)
+    return {
+        "pair_linear": linear,
+        "pair_relu": relu,
+        "width": parameters("relu")["width"],
+        "off": max(max(law / low, high / law) for law, low, high in networks().values()),
+        "n": N,
+        "white_two": networks()["white", 2][0],
+    }
+
+
+def test_the_pair_by_hand():
+    for s, found in ((1, values()["pair_linear"]), (1 / 2, values()["pair_relu"])):
+        assert found == pytest.approx((1 + 0.8 * s) / (1 - 0.8 * s), abs=0.005)
+
+
+def test_the_recursion_is_that_of_the_library():
+    assert len(networks()) == 9
+    for (name, depth), (law, *_) in networks().items():
+        assert law == pytest.approx(np.linalg.cond(relu_kernel(cosines()[name], depth)), rel=1e-3, abs=0.06)
+
+
+def test_the_recursion_is_the_mean_over_networks():
+    """Of what a pair has in common in a layer: units that are on for both, and their values."""
+    v = torch.randn(400_000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    angle = 1.0
+    z = v @ torch.tensor([[1, math.cos(angle)], [0, math.sin(angle)]], dtype=torch.float64)
+    assert 2 * (z > 0).all(1).double().mean() == pytest.approx(1 - angle / math.pi, abs=0.005)
+    expected = (1 - angle / math.pi) * math.cos(angle) + math.sin(angle) / math.pi
+    assert 2 * z.relu().prod(1).mean() == pytest.approx(expected, abs=0.01)
+
+
+def test_the_limit_is_that_of_any_images():
+    for some in cosines().values():
+        assert np.linalg.cond(relu_kernel(some, 20_000)) == pytest.approx((N + 3) / 3, rel=0.003)
+    rest = [re.search(r"([\d.]+) to ([\d.]+), kappa ([\d.]+)", line) for line in printed() if "kappa" in line]
+    low, high, kappa = (float(rest[-1][i]) for i in (1, 2, 3))
+    assert low >= 0.25 and high < 0.253 and kappa == pytest.approx((N + 3) / 3, rel=0.005)
+
+
+def test_only_white_images_begin_below_the_limit():
+    for name in ("raw", "centred", "white"):
+        assert (networks()[name, 2][0] < (N + 3) / 3) == (name == "white")
+    assert values()["white_two"] == pytest.approx(1 + N / (2 * math.pi - 1), abs=0.05)
+
+
+def test_the_images_decide_which_force_wins():
+    raw, centred, white = (slopes()[name] for name in ("raw", "centred", "white"))
+    assert raw == sorted(raw, reverse=True) and raw[0] > 10 * raw[-1]
+    assert white == sorted(white) and white[-1] > 5 * white[0]
+    assert centred[:4] == sorted(centred[:4], reverse=True) and abs(centred[-1] / centred[-2] - 1) < 0.1
+
+
+def test_networks_follow_the_recursion():
+    for (name, _), (law, low, high) in networks().items():
+        assert law / 2.5 < low <= high < 2.5 * law
+        assert name != "white" or low > law

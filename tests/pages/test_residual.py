@@ -1,0 +1,112 @@
+"""The numbers in the text of the lesson "Residual networks", and its findings."""
+
+import re
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+import gnlib
+from tests.pages.pages import kappas, named, parameters, printed, texts
+
+GIVEN = parameters("residual")
+
+
+def numbers(start):
+    return [float(word) for word in printed("residual", start).split()]
+
+
+def divided(depth):
+    """By what factor skips divide the mean of the kept condition numbers: the two weak ones, and full strength."""
+    of = [
+        np.mean(kappas("residual", images="MNIST", width=800, depth=depth, skip=skip))
+        for skip in ("no skip", "1 / L", "1 / sqrt(L)", 1)
+    ]
+    return of[0] / np.array(of[1:])
+
+
+def v(b):
+    return 1 - (b**2 / (1 + b**2)) ** 2
+
+
+@cache
+def by_mean_image():
+    """In the laboratory: condition numbers without a skip and with three, by data set and preparation."""
+    return {key: row[1:] for key, row in named("laboratory/residual", "κ, geometric mean of 3 networks", 2).items()}
+
+
+def values():
+    deep, standardised = max(GIVEN["depths"]), numbers("standardised kappa")
+    return {
+        "half": 100 * (1 - v(0.5)),
+        "deep": [deep, v(1) * deep],
+        "paper": 800,
+        "full": [divided(2)[-1], divided(6)[-1]],
+        "units": 200,
+        "relu": standardised[0] / standardised[-1],
+        "limits": [gnlib.laws.kappa(2 * sigma**2) for sigma in (1, 0.5)],
+        "centred": by_mean_image()["MNIST", "centred"][::3],
+    }
+
+
+def test_a_wide_layer_has_the_relative_variance_of_the_formula():
+    n = 1000
+    layer = torch.randn(n, n, generator=torch.Generator().manual_seed(5), dtype=torch.float64) / n**0.5
+    for b in (0, 0.5, 1, 2):
+        squares = torch.linalg.matrix_norm(layer + b * torch.eye(n)).item() ** 2, (layer + b * torch.eye(n))
+        gram = squares[1].T @ squares[1]
+        assert n * gram.square().sum().item() / squares[0] ** 2 - 1 == pytest.approx(v(b), abs=0.02)
+
+
+def test_only_branches_that_shrink_with_the_depth_bound_kappa():
+    shown = next(text for text in texts("residual") if text.startswith("no skip")).splitlines()
+    *growing, branches = ([float(word) for word in line.partition("kappa")[2].split()] for line in shown[:4])
+    limit = numbers("kappa(2 sigma^2) =")[0]
+    assert limit == pytest.approx(gnlib.laws.kappa(2 * GIVEN["sigma"] ** 2), abs=0.05)
+    assert max(branches) < limit < 1.3 * branches[-1] and branches[-1] < 1.1 * branches[-2]
+    assert all(curve[-1] > 3 * curve[-2] and curve[-1] > 30 * limit for curve in growing)
+
+
+@pytest.mark.parametrize("sigma", [0.3, 0.5, 1, 1.5])
+def test_the_law_of_branches_lies_below_its_limit_at_any_depth(sigma):
+    law = [gnlib.laws.deep_linear(L, 1000, 1000, scale=sigma / L**0.5, skip=1.0).kappa for L in (2, 4, 8, 32, 512)]
+    limit = gnlib.laws.kappa(2 * sigma**2)
+    assert law == sorted(law) and 0.98 * limit < law[-1] < limit
+
+
+def test_a_skip_makes_layers_count_less_by_its_relative_variance():
+    for b in (0.5, 1, 2):
+        size = (1 + b**2) ** -0.5  # of layers that keep the size of what they are given
+        thin = gnlib.laws.deep_linear(800, 80_000, 100, inputs=80_000, scale=size, skip=b * size).kappa
+        assert thin == pytest.approx(gnlib.laws.kappa(800 * v(b) / 800), rel=0.01)
+
+
+def test_at_the_size_of_the_paper_full_strength_helps_and_weak_skips_hardly_do():
+    lines = next(text for text in texts("residual") if text.startswith("L = 2")).splitlines()
+    for depth, line in zip((2, 4, 6), lines, strict=True):
+        found = [float(factor) for factor in re.findall(r"(\d\.\d\d) \(", line)]
+        assert found == pytest.approx(divided(depth), abs=0.006)
+        assert max(found[:2]) < 1.1 < found[2]
+
+
+def test_with_relus_skips_lower_kappa_of_standardised_images_and_raise_it_of_raw_ones():
+    raw, standardised = numbers("raw          kappa"), numbers("standardised kappa")
+    assert standardised == sorted(standardised, reverse=True) and min(raw[1:]) > raw[0] > 10 * standardised[0]
+    of = by_mean_image()
+    assert [raw, standardised] == [of["CIFAR-10", "raw"], of["CIFAR-10", "standardised"]]  # networks of the laboratory
+
+
+def test_of_mnist_standardised_images_rise_and_centred_ones_fall():
+    of = by_mean_image()
+    assert of["MNIST", "standardised"][-1] > of["MNIST", "standardised"][0]
+    assert of["MNIST", "centred"][-1] < of["MNIST", "centred"][0]
+
+
+def test_a_skip_outweighs_the_negative_side_of_any_layer():
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(20):
+        layer = torch.randn(6, 6, generator=generator, dtype=torch.float64)
+        least = torch.linalg.eigvalsh(layer + layer.T)[0] / 2
+        for b in (1, 3, 6):
+            assert torch.linalg.svdvals(layer + b * torch.eye(6))[-1] >= b + least - 1e-12

@@ -1,0 +1,174 @@
+"""The numbers in the text of "What predicts training", and its findings."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from gnbook import results
+from gnbook.waiting.table import side_by_side
+from gnbook.what_predicts_training.correlations import between, correlate, within
+from scipy.stats import spearmanr
+from torch import nn
+
+import gnlib
+from tests.pages.pages import parameters, texts
+
+PAGE = "what-predicts-training"
+WAYS = "descent", "momentum", "adam"
+
+
+def printed(begin):
+    (found,) = [text.splitlines() for text in texts(PAGE) if text.lstrip().startswith(begin)]
+    return found
+
+
+def correlations():
+    """By predictor and way of training: rank correlations between families and within them."""
+    found = {}
+    for line in printed("descent   kappa"):
+        way, name = line[:10].strip(), line[10:28].strip()
+        found.setdefault(name, {})[way] = tuple(float(each) for each in re.findall(r"-?\d\.\d+", line))
+    return found
+
+
+def by_scale():
+    """By scale of the weights: loss at the start, κ, T*, steps, and steps without the outputs at the start."""
+    rows = [[float(each) for each in re.findall(r"\d+(?:\.\d+)?|inf", line)] for line in printed("scale 1")]
+    return {row[0]: row[1:] for row in rows}
+
+
+def values():
+    found = correlations()
+    return {
+        "networks": sum(row["loss"] == "mse" for row in results.kept("waiting")),
+        "between_kappa": found["kappa"]["descent"][0],
+        "within_kappa": found["kappa"]["descent"][1],
+        "within_waiting": found["T*"]["descent"][1],
+    }
+
+
+def test_the_table_is_that_of_the_code_of_the_trial():
+    predictors, steps = side_by_side(results.kept("waiting"), results.kept("what-predicts-training"), "mse")
+    families, shown = np.repeat(np.arange(12), 18), correlations()
+    assert {*shown} <= {*predictors}
+    for way, taken in steps.items():
+        columns = {name: predictors[name].ravel() for name in shown}
+        for i, statistic in enumerate((between, within)):
+            found = correlate(columns, taken.ravel(), families, given=taken.ravel(), statistic=statistic, draws=1)
+            for name, both in shown.items():
+                assert found.value(name) == pytest.approx(both[way][i], abs=0.006)
+
+
+def test_kappa_chooses_architectures_and_the_loss_initialisations():
+    found = correlations()
+    for way in WAYS:
+        apart, own = ({name: both[way][i] for name, both in found.items()} for i in (0, 1))
+        assert min(apart["kappa"], apart["T*"]) > 0.85 and apart["loss at the start"] < 0.5
+        assert abs(own["kappa"]) < 0.1 < 0.35 < own["T*"] < own["loss at the start"] > 0.75
+
+
+def test_four_networks():
+    assert float(printed("0.8")[0]) == pytest.approx(spearmanr([1, 2, 3, 4], [1, 2, 4, 3]).statistic)
+    assert 1 - 6 * 2 / (4 * 15) == pytest.approx(0.8)
+
+
+def test_initialisations_differ_in_their_loss():
+    kappa, wait, loss = (float(line.split()[-1]) for line in printed("kappa: largest"))
+    assert loss > 20 * max(kappa, wait)
+
+
+def test_it_is_the_outputs_that_cost():
+    rows = list(by_scale().values())
+    loss, kappa, wait, steps, without = map(np.array, zip(*rows, strict=True))
+    assert kappa.max() < 1.05 * kappa.min() and loss[-1] > 100 * loss[0]
+    assert (np.diff(steps) > 0).all() and steps[-1] > 5 * steps[0] and without[-1] < 2 * without[0]
+    assert wait[-1] < wait[0] / 2
+
+
+def test_it_is_so_with_two_hidden_layers_of_another_seed():
+    x, labels = gnlib.load("cifar10", 30, stride=4)
+    x = (x - x.mean()) / x.std()
+    y = nn.functional.one_hot(labels, 10).double()
+    y = y - y.mean(0)
+    goal = y.square().sum() / 10
+
+    def steps(scale, own):
+        torch.manual_seed(5)
+        layers = [nn.Linear(x.shape[1], 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 10)]
+        for layer in layers[::2]:
+            layer.weight.data *= scale
+        model = nn.Sequential(*layers).double()
+        target = y + model(x).detach() if own else y
+        return descend(model, x, target, goal, 1 / gnlib.condition_number(model, x).largest, most=600)
+
+    assert steps(3, own=False) > 1.5 * steps(3, own=True)
+
+
+def own_network(scale, head=1):
+    """The network of the page and its data, with weights and a last layer of other scales."""
+    given = parameters(PAGE)
+    x, labels = gnlib.load("cifar10", given["n"], stride=2)
+    x = (x - x.mean()) / x.std()
+    y = nn.functional.one_hot(labels, 10).double()
+    torch.manual_seed(0)
+    layers = nn.Linear(x.shape[1], given["width"]), nn.Linear(given["width"], 10)
+    for layer, factor in zip(layers, (scale, scale * head), strict=True):
+        layer.weight.data *= factor
+    return nn.Sequential(layers[0], nn.ReLU(), layers[1]).double(), x, y - y.mean(0)
+
+
+def descend(model, x, target, goal, rate, most=400):
+    """Steps to the goal, a sum of squares."""
+    for step in range(most + 1):
+        squares = (model(x) - target).square().sum()
+        if squares <= goal:
+            return step
+        if not squares < 1e10:
+            break
+        model.zero_grad()
+        (squares / (2 * len(x))).backward()
+        for parameter in model.parameters():
+            parameter.data -= rate * parameter.grad
+    return np.inf
+
+
+def test_large_outputs_move_the_weights():
+    moved = {}
+    for own in (False, True):
+        model, x, y = own_network(4)
+        target = y + model(x).detach() if own else y
+        start, kernel = nn.utils.parameters_to_vector(model.parameters()).detach(), gnlib.GaussNewton(model, x).gram()
+        assert descend(model, x, target, y.square().sum() / 10, 2 / torch.linalg.eigvalsh(kernel)[-1]) < 400
+        away = (nn.utils.parameters_to_vector(model.parameters()) - start).norm().item()
+        moved[own] = away, ((gnlib.GaussNewton(model, x).gram() - kernel).norm() / kernel.norm()).item()
+    (far, much), (near, little) = moved[False], moved[True]
+    assert far > 5 * near and much > 0.4 > 0.2 > little
+
+
+def test_a_last_layer_of_zeros_repairs_half():
+    scale, taken = max(by_scale()), []
+    for over in (1, 2, 4):
+        model, x, y = own_network(scale, head=0)
+        kappa = gnlib.condition_number(model, x)
+        taken.append(descend(model, x, y, y.square().sum() / 10, over / kappa.largest))
+    loss, before, _, steps, without = by_scale()[scale]
+    assert float(kappa) > 10 * before and without < min(taken) < 0.65 * steps and loss > 100
+
+
+def test_with_cross_entropy_nothing_serves_within_families():
+    predictors, steps = side_by_side(results.kept("waiting"), results.kept("what-predicts-training"), "cross_entropy")
+    for name in ("kappa", "T*", "initial_loss"):
+        columns = {name: predictors["loss at the start" if name == "initial_loss" else name].ravel()}
+        families = np.repeat(np.arange(12), len(columns[name]) // 12)
+        found = {
+            way: [
+                correlate(columns, t.ravel(), families, given=t.ravel(), statistic=s, draws=1).value(name)
+                for s in (between, within)
+            ]
+            for way, t in steps.items()
+        }
+        assert min(within_one for _, within_one in found.values()) < 0.25
+        assert name != "initial_loss" or found["descent"][1] < -0.4
+        assert name == "initial_loss" or min(apart for apart, _ in found.values()) > 0.55
+    assert parameters(PAGE)["loss"] == "mse"

@@ -1,0 +1,68 @@
+"""The numbers and findings of "A network of your own: what do I change?"."""
+
+import re
+
+import numpy as np
+import pytest
+
+from tests.pages.pages import checked_lines, parameters
+
+PAGE = "your-own-network"
+
+
+def factors():
+    """Return the factors predicted and in training, of the three networks."""
+    lines = [line for line in checked_lines(PAGE) if "in training" in line]
+    return [tuple(map(float, re.findall(r"([\d.]+) times", line))) for line in lines]
+
+
+def values():
+    quick = parameters("laboratory/quick-start")
+    return {
+        "right": 11,
+        "overstated": max(predicted / real for predicted, real in factors()),
+        "samples": [quick["n"], quick["few"]],
+    }
+
+
+def test_each_change_pays_and_less_than_predicted():
+    assert len(factors()) == 3
+    assert all(1.5 < real < predicted and predicted > 3 for predicted, real in factors())
+    assert factors()[0][1] == pytest.approx(8, abs=1)  # "about an eighth"
+
+
+def test_the_smallest_case():
+    inputs = np.array([9.0, 11.0])
+    rows = np.column_stack([inputs, np.ones(2)])
+    assert np.allclose(rows.T @ rows / 2, [[101, 10], [10, 1]])
+    found = {line.split(":")[0]: line.split()[-1] for line in checked_lines(PAGE) if re.match(r"\w+: kappa", line)}
+    assert float(found["raw"].replace(",", "")) == pytest.approx(np.linalg.cond(rows) ** 2, rel=1e-3)
+    assert found["centred"] == "1"
+
+
+def test_the_fourth_power_of_the_exercise():
+    for a in (10.0, 100.0):
+        rows = np.column_stack([[a - 1, a + 1], np.ones(2)])
+        assert np.linalg.cond(rows) ** 2 == pytest.approx((a**2 + 2) ** 2, rel=1e-3)
+
+
+def test_the_rule_falls_silent():
+    again = [line for line in checked_lines(PAGE) if "asked again" in line]
+    assert len(again) == 2
+    assert all(float(factor) < 3 for line in again for factor in re.findall(r"\d[\d.]*", line))
+
+
+def test_the_bound_orders_and_does_not_count():
+    pattern = r"(\w+): linear model at least (\d+) steps, network (\d+)"
+    (raw, few), (standardised, fewer) = (
+        map(int, re.fullmatch(pattern, line).groups()[1:]) for line in checked_lines(PAGE) if "linear model" in line
+    )
+    assert raw > standardised and few > fewer
+    assert few < raw and fewer > standardised
+
+
+def test_rows_are_samples_times_outputs():
+    lines = [line for line in checked_lines(PAGE) if line.endswith("rows")]
+    found = [[int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", line)] for line in lines]
+    assert all(rows == 10 * samples for _, samples, rows in found)
+    assert found[0][2] == found[1][2] and found[1][0] > 7 * found[0][0]
