@@ -66,3 +66,32 @@ def test_a_search_knows_prose_and_no_code():
     collector = module.Prose(document, SimpleNamespace(lang="en", split=str.split))
     document.walk(collector)
     assert collector.found_words == ["sharpness", "report"]
+
+
+@pytest.mark.parametrize(
+    ("classes", "source", "output", "name"),
+    [
+        (["tag_parameters"], "n = 1", None, "The parameters"),
+        ([], "f()", nodes.caption("", "Loss against steps. Dots: runs."), "The drawing: Loss against steps"),
+        (
+            [],
+            "f()",
+            nodes.raw("", "<table><caption>both <i>ends</i></caption></table>", format="html"),
+            "The table: both ends",
+        ),
+        ([], "import numpy as np\na, b = 1, 2\ndef c(): pass\n_ = d = 1\ne = 1", None, "Code: a, b, c, d, ..."),
+        ([], "%pip install x\nimport numpy as np", None, "Code: np"),
+        ([], "f()", None, "Code: what is shown"),
+    ],
+)
+def test_a_fold_is_named_by_what_its_cell_makes(classes, source, output, name):
+    cell = nodes.container("", nodes.literal_block(source, source), classes=classes)
+    cell["prompt_show"] = "Show code cell {type}"
+    if output is not None:
+        cell += output.deepcopy()
+    document = new_document("page")
+    document += cell
+    named = nodes.container(prompt_show="The slider")
+    document += named
+    extension("named_folds").name_folds(None, document)
+    assert (cell["prompt_show"], named["prompt_show"]) == (name, "The slider")
