@@ -67,16 +67,14 @@ def test_factors_of_linear_models():
     changes = {"standardised images": STANDARDISED, "BN": WHOLE, "units divided by their deviation": DIVIDED}
     for words, change in changes.items():
         assert f"| {words} | {' | '.join(factor(way, change) for way in ways)} |" in TEXT
-        assert linear[RAW] / linear[change] > 3  # "all three changes are worth making"
-    short = (linear[RAW] / linear[WHOLE]) / (ways[1][RAW] / ways[1][WHOLE])
-    assert f"gains {short:.0f} times less" in TEXT
+        assert linear[RAW] / linear[change] > 3  # where the rule of the quick start begins
 
 
 def test_range_of_the_improvement_in_the_kept_table():
     kept = {(row["network"], row["width"], row["seed"]): row["kappa"] for row in results.kept("batch-normalization")}
     ratios = {key[1:]: value / kept["with BN", *key[1:]] for key, value in kept.items() if key[0] == "without BN"}
     low, high = min(ratios.values()), max(ratios.values())
-    assert says(TEXT, f"the {len(ratios)} of ... of {low:.1f} to {high:.0f}.") and low > 1
+    assert says(TEXT, f"the {len(ratios)} of ... of {low:.1f} to {high:.0f} (") and low > 1
     for width in {width for width, _ in ratios}:
         means = [mean(kept[name, width, seed] for seed in range(20)) for name in ("without BN", "with BN")]
         assert means[0] > 13 * means[1]
@@ -120,21 +118,19 @@ def test_steps_go_with_kappa_in_a_column_and_not_between():
 
 def test_what_the_halves_and_centring_do_to_steps():
     kaiming, default = ({key: steps[which] for key, steps in trainings().items()} for which in range(2))
-    said = "({:.0f} steps against {:.0f},"
-    assert said.format(default[STANDARDISED], default[CENTRED]) in TEXT and default[STANDARDISED] < default[CENTRED]
+    said = f"({default[STANDARDISED]:.0f} steps against {default[CENTRED]:.0f} for"
+    assert said in TEXT and default[STANDARDISED] < default[CENTRED]
     assert kaiming[CENTRED] < kaiming[STANDARDISED] and 2 < default[DIVIDED] / default[RAW] < 3
     assert default[RAW] / default[SUBTRACTED] == pytest.approx(2, rel=0.1)
-    assert f"there: {kaiming[SUBTRACTED]:.0f} steps and {kaiming[WHOLE]:.0f}." in TEXT
     assert default[CENTRED] / default[RAW] == pytest.approx(2 / 3, abs=0.03)
-    assert f"number, {kaiming[RAW]:.0f}," in TEXT
 
 
 def test_at_the_best_rate_to_divide_alone_gains_little():
     first, best, of = trainings(), trainings("best"), kappas()
     assert all(few <= many for key in first for few, many in zip(best[key], first[key], strict=True))
     whole = [*best[WHOLE], *best[BOTH]]
-    said = f"in {min(whole):.0f} to {max(whole):.0f} steps."
-    assert said in TEXT and [round(count, -2) for count in best[RAW]] == [200, 200]
+    assert f"in {min(whole):.0f} to {max(whole):.0f} steps," in TEXT
+    assert [round(count, -2) for count in best[RAW]] == [200, 200]
     for which, rows in product(range(2), (first, best)):
         assert {*sorted(rows, key=lambda key: rows[key][which])[:2]} == {WHOLE, BOTH}
     assert f"from {best[RAW][1]:.0f} to {best[DIVIDED][1]:.0f};" in TEXT and best[DIVIDED][1] < 0.6 * best[RAW][1]
@@ -146,8 +142,6 @@ def test_at_the_best_rate_to_divide_alone_gains_little():
     rates = [row["factor"] for row in results.kept("batch-normalization-further")]
     assert f"to {max(rates):.0f} times" in TEXT and min(rates) == 0.5
     kept = best_steps(results.kept("batch-normalization-further"))
-    divided = {rate for _, rate in kept[*DIVIDED, False]}
-    assert "{:.0f} to {:.0f} times".format(*sorted(divided)) in TEXT
     assert all(rate < max(rates) for pairs in kept.values() for _, rate in pairs)
 
 

@@ -52,7 +52,6 @@ def of_three_seeds(start):
 
 def test_late_layers_spoil_the_sum():
     first, whole = named(FIRST, "ReLU networks of width 800, raw").values()
-    assert says(TEXT, f"best, {first[-1]:.0f}, ... have {whole[-1]:.0f}")
     assert first == sorted(first, reverse=True) and whole == sorted(whole, reverse=True)
     assert all(alone < together for alone, together in zip(first[1:], whole[1:], strict=True))
     raw, standard, less = named(FIRST, "κ of ReLU networks of width").values()
@@ -77,8 +76,7 @@ def test_what_depth_gains_in_training_comes_late():
     pairs = [(found[seed, 2], found[seed, 8]) for seed in range(3)]
     assert all(deep[at] > shallow[at] for shallow, deep in pairs for at in (0, 1))
     saved, ends = [1 - deep[2] / shallow[2] for shallow, deep in pairs], [deep[3] for _, deep in pairs]
-    said = "needs {:.0f} % and {:.0f} % ... and {:.0f} %"
-    assert says(FURTHER, said, *(100 * abs(share) for share in saved)) and saved[1] > 0 > saved[2]
+    assert saved[1] > 0 > saved[2]
     assert f"{min(ends):,.0f} to {max(ends):,.0f} steps," in FURTHER
     assert max(ends) <= 0.75 * 2500 and all(shallow[3] is None for shallow, _ in pairs)
 
@@ -90,15 +88,14 @@ def test_steps_do_not_follow_kappa():
         for start in ("κ at the start, three", "steps down to a loss", "loss at the start, three")
     )
     assert kappa_raw[4] < kappa_raw[1] < min(kappa_raw[2:4])
-    assert says(TEXT, f"need {less[0]:.0f} steps ... of {raw[0]:.0f}.")
+    assert f"need {less[0]:.0f} steps in place of {raw[0]:.0f}," in TEXT
     assert max(before / after for before, after in zip(raw, less, strict=True)) == raw[0] / less[0]
-    assert f"images, {less[1]:.0f} in place of {raw[1]:.0f}," in TEXT
     assert less[1] > raw[1] and kappa_less[1] < kappa_raw[1] and kappa_less[3] == max(kappa_less)
     assert f"with {less[3]:.0f} steps" in TEXT and less[3] == min(less[1:]) and less[0] == min(raw + less)
     for shape in (2, 4):
         assert raw[shape] > raw[0] and less[shape] > less[0]
         assert kappa_raw[shape] < kappa_raw[0] and kappa_less[shape] < kappa_less[0]
-    assert f"ahead**: {raw[1]:.0f} steps, and {raw[0]:.0f} for" in TEXT and raw[1] == min(raw)
+    assert raw[1] == min(raw)
     assert says(TEXT, f"at {loss[2]:.0f} on ... at {loss[0]:.1f}.")
 
 
@@ -116,24 +113,20 @@ def test_depth_improves_raw_images_and_not_white_ones():
             deep, shallow = chains()[kind, name, 8][0], chains()[kind, name, 2][0]
             better = kind == "raw" and name in ("ReLU", "leaky ReLU", "tanh")
             assert deep < shallow / 6 if better else deep > shallow
-    (shallow, *_), (deep, *_) = (chains()["white", "ReLU", depth] for depth in (2, 8))
-    assert f"of {deep / shallow:.1f} from" in TEXT
     ends = [chains()["raw", "GELU", depth][0] for depth in (2, 8)]
-    assert says(FURTHER, "is {:,.0f} with ... and {:,.0f} with", *ends) and ends[1] > ends[0]
+    assert ends[1] > ends[0]
 
 
 def test_with_more_images():
     kappas, sharper = of_many(), of_many("sharper")
     gains = {name: kappas["raw", name, 2] / kappas["raw", name, 8] for name in ("ReLU", "GELU", "linear")}
     gain = chains()["raw", "ReLU", 2][0] / chains()["raw", "ReLU", 8][0]
-    assert says(TEXT, f"of {gain:.0f} with ... of {gains['ReLU']:.1f} with")
     assert round(gain) == 11 and round(gains["ReLU"]) == 3 and 1 / gains["linear"] == pytest.approx(3, abs=0.3)
-    assert f"of {1 / gains['GELU']:.1f}." in FURTHER
+    assert f"of {1 / gains['GELU']:.1f} with GELU" in FURTHER
     ends = [float(f"{kappas['raw', name, depth]:.3g}") for name in ("ReLU", "tanh") for depth in (2, 8)]
     assert "{:,.0f} to {:,.0f} with".format(*ends[:2]) in FURTHER
     assert "{:,.0f} to {:,.0f} with".format(*ends[2:]) in FURTHER
     raw = [sharper[key] / kappas[key] for key in kappas if key[0] == "raw" and key[1] != "linear"]
-    assert f"by {min(raw):.0f} to {max(raw):.0f} at" in FURTHER
     assert f"is {min(raw):.0f} to {max(raw):.0f} times" in FURTHER
     assert 8 < max(sharper[key] / kappas[key] for key in kappas if key[0] == "white") < 9
     shown = named(SECOND, "κ, 500 images at full resolution", 2)
@@ -145,8 +138,8 @@ def test_with_more_images():
 def test_layer_norm_does_what_one_norm_does():
     rows = cells(SECOND, "condition number of ReLU networks, raw")
     factors = [end for row in rows for end in span(row[4])]
-    said = f"of {min(factors):.1f} to {max(factors):.1f} on"
-    assert said in FURTHER and said in TEXT
+    said = f"of {min(factors):.1f} to {max(factors):.1f} "
+    assert f"{said}on" in FURTHER and f"{said}in" in TEXT
     for _, chain, scaled, normalised, factor in rows:
         least, most = span(factor)
         assert least - 0.01 < chain / normalised < most + 0.01 and 1 < scaled / normalised < 1.25  # most of it
@@ -155,19 +148,13 @@ def test_layer_norm_does_what_one_norm_does():
 def test_what_preparing_raw_images_does():
     found, photos = prepared_images(), images()[0]
     gains = {key: kappas[0] / kappas[-1] for key, kappas in found.items()}
-    kinds = "at rms 1", "standardised", LESS_MEAN
-    said = "of {:.0f}, ... scale) {:.0f}, ... image {:.0f}."
-    assert says(FURTHER, said, *(gains["GELU", kind] for kind in kinds))
-    eight = [found["GELU", kind][-1] for kind in ("at rms 1", LESS_MEAN)]
-    assert says(FURTHER, "have {:.0f}, ... image {:.0f}.", *eight)
-    assert f"of {gains['GELU', 'at rms 1']:.0f}." in FURTHER
+    assert gains["GELU", "at rms 1"] > 6
     assert min(gains["tanh", "raw"], gains["tanh", "at rms 1"]) > 6
-    relu = [gains["ReLU", kind] for kind in (LESS_MEAN, "raw", "standardised")]
-    assert says(FURTHER, "of {:.0f}, ... of {:.0f}; ... is {:.0f}.", *relu)
+    assert gains["ReLU", LESS_MEAN] < gains["ReLU", "standardised"] < gains["ReLU", "raw"]
+    assert f"whose rms is {photos.square().mean().sqrt().item():.2f}." in FURTHER
     assert f"{ACTIVATIONS['GELU'].gain:.2f} that" in FURTHER
     assert all(gains["GELU, gain √2", kind] < gains["GELU", kind] for kind in ("standardised", LESS_MEAN))
     assert found["ReLU", "raw"] == [float(f"{chains()['raw', 'ReLU', depth][0]:.3g}") for depth in (2, 3, 5, 8)]
-    assert f"of {photos.square().mean().sqrt().item():.2f}" in FURTHER
     relu = network("ReLU", "chain", [196, 100, 100, 5], generator=torch.Generator().manual_seed(0))
     three, one = (float(gnlib.condition_number(relu, scale * photos)) for scale in (3, 1))
     assert three == pytest.approx(one, rel=1e-6)

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tests.pages.pages import cells, named, number, prose, says, slider, texts
+from tests.pages.pages import cells, named, number, prose, slider, texts
 
 FIRST, SECOND = "laboratory/leaky-relu", "laboratory/leaky-relu-further"
 TEXT, FURTHER = prose(f"notebooks/{FIRST}"), prose(f"notebooks/{SECOND}")
@@ -85,20 +85,10 @@ def test_the_slopes_have_the_same_order_in_both_panels():
 
 
 def test_steps_to_a_common_goal():
-    (white, raw, prepared, centred), kappa = (
-        [learned()[k, "steps"] for k in (KINDS[3], *KINDS[:3])],
-        learned()["raw", "κ"],
-    )
-    said = "falls {:.0f}-fold, ... steps {:.0f}-fold, from {:.0f} to {:.0f}."
-    assert says(TEXT, said, kappas()[0][0] / kappas()[1][0], white[0] / white[-1], white[0], white[-1])
-    said = "grows {:.1f}-fold, ... steps {:.1f}-fold, from {:.0f} to {:.0f}."
-    assert says(TEXT, said, kappa[2] / kappa[0], raw[2] / raw[0], raw[0], raw[2])
-    assert says(TEXT, f"takes {centred[1]:.0f} steps, ... ReLU {centred[0]:.0f}.")
+    (raw, prepared, centred), kappa = [learned()[k, "steps"] for k in KINDS[:3]], learned()["raw", "κ"]
     assert centred[-1] is None is learned()["centred", "forecast"][-1]
-    assert f"takes {prepared[0]:.0f} steps." in TEXT and prepared[0] > raw[0]
+    assert prepared[0] > raw[0]
     assert learned()["standardised", "κ"][0] < kappa[0]
-    loss, of_raw = (named(SECOND, "a goal that moves", 2)[kind, "loss at the start"][0] for kind in KINDS[1::-1])
-    assert f"at {loss:.1f}, and at {of_raw:.1f} on" in TEXT
 
 
 def test_tuned_rates():
@@ -124,9 +114,6 @@ def test_adam():
     assert len(rows) == 6 and all(min(found[:4]) == found[0] for found in rows.values())
     assert 1.17 < max(found[3] / found[0] for found in rows.values()) < 1.23
     assert all(found[1] < 1.03 * found[0] and abs(found[5] - found[4]) < 0.5 for found in rows.values())
-    before_and_after = ("raw", 0.001), ("standardised", 0.001), ("standardised", 0.01), ("centred", 0.01)
-    said = "from {:.0f} steps to {:.0f}. ... to {:.0f}, and to {:.0f} on"
-    assert says(TEXT, said, *(rows[key][0] for key in before_and_after))
     for (kind, _), found in rows.items():
         assert kind == "raw" or all(0.8 < found[4] - after < 3.5 for after in found[6:])
         assert all(after < found[4] + 0.5 for after in found[5:])
@@ -146,7 +133,7 @@ def test_bounds():
     assert f"is {rows[1][2]:.0f} at 0.01, and {rows[0][2]:.0f} at" in FURTHER
     (caption,) = (text for text in texts(SECOND) if text.startswith("slope 0.01, 500 white samples"))
     limit = float(re.search(r"limit for infinite width: ([\d.]+)", caption)[1])
-    assert f"width, {limit:.0f} (dotted)" in FURTHER
+    assert f"infinite width, {limit:.0f}." in FURTHER
     measured = [row for row in cells(SECOND, "slope 0.01, 500 white samples") if row[1]]
     assert {row[0] for row in measured} == {500, 1000, 2000, 4000, 8000}
     for width, kappa, _, below, above, *_ in measured:
@@ -162,9 +149,6 @@ def test_six_sets_of_images():
     relu, slightly, more, most, _ = found["centred"]
     assert 0.8 < slightly / relu < 1.25 and 2 * relu < more < most
     assert found["white"] == sorted(found["white"], reverse=True) and found["white"][-1] > 0.95 * found["white"][-2]
-    relu, *_, most, _ = found["standardised"]
-    said = f"from {round(relu, -2):,.0f} at ... to {round(most, -3):,.0f} at"
-    assert says(FURTHER, said)
     for kind in KINDS:
         assert np.argsort(learned()[kind, "κ"][:4]).tolist() == np.argsort(found[kind][:4]).tolist()
 
@@ -172,8 +156,7 @@ def test_six_sets_of_images():
 def test_more_images_than_pixels():
     relu, slightly, more, most, linear = many()["more images than pixels"]
     count, _, rank, *_ = named(SECOND, "K = x x")["more images than pixels"]
-    assert f"of {count:.0f} white images with {rank:.0f} independent" in TEXT
-    assert f"{count - rank:.0f} eigenvalues" in FURTHER
+    assert f"of which {rank:.0f} are" in FURTHER and f"{count - rank:.0f} eigenvalues" in FURTHER
     assert 19_000 < relu < slightly < more < 24_000 and 1.2 < more / relu < 1.27
     assert round(most / relu) == 8 and linear < relu / 1000
 
@@ -188,24 +171,12 @@ def test_a_goal_that_moves_with_the_start():
     assert all(before / after >= 2 for of in (steps, centred) for before, after in zip(raw, of, strict=True) if after)
     assert white == sorted(white, reverse=True) and white_first == sorted(white_first, reverse=True)
     assert raw[:-1] == sorted(raw[:-1]) and raw[-1] > raw[2] and max(raw_first) < 1.3 * min(raw_first)
-    said = f"grows {of['white'][0] / of['white'][-1]:.0f}-fold"
-    assert said in FURTHER
-    said = "twentieth {:.0f}-fold, from {:.0f} to {:.0f}."
-    assert said.format(white[0] / white[-1], white[-1], white[0]) in FURTHER
-    said = "falls {:.0f}-fold, ... steps {:.1f}-fold, from {:.0f} to {:.0f}."
-    assert says(FURTHER, said, of["raw"][-1] / of["raw"][0], raw[-1] / raw[0], raw[-1], raw[0])
-    assert says(FURTHER, f"{raw_first[-1]:.0f} at ... and {raw_first[0]:.0f} for")
     kappa = of["standardised"]
-    said = "falls {:.0f}-fold ... from {:.0f} to {:.0f}."
-    assert says(FURTHER, said, kappa[-1] / kappa[0], steps[-1], steps[0])
     assert kappa == sorted(kappa) and steps == sorted(steps, reverse=True)
     relu, slightly, *more, _ = centred
-    assert says(FURTHER, f"takes {slightly:.0f} steps, ... ReLU {relu:.0f}.")
     assert slightly < min(relu, *more)
-    starts, of_raw = (found[kind, "loss at the start"] for kind in ("standardised", "raw"))
+    starts = found["standardised", "loss at the start"]
     goals = starts[0] / 20, starts[-1] / 20
-    assert says(FURTHER, "is {:.2f} for ... and {:.2f} at", *goals)
-    assert f"is {of_raw[0] / 20:.2f} for" in FURTHER
     assert starts == sorted(starts) and 0.4 < goals[1] / 0.5 < 0.5
 
 
