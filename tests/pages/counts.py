@@ -16,6 +16,7 @@ from tests.pages.anchors import COMMENT, FORMULA, FRONT, NAMES
 FOLD = re.compile(r"<details>.*?</details>", re.S)
 HIDDEN = {"hide-input", "hide-cell", "remove-cell", "remove-input"}
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\([^)]*\)")
+TAG = re.compile(r"</?\w+[^>]*>")
 BOLD = re.compile(r"\*\*[^*]+\*\*")
 NUMBER = re.compile(r"(?<![\w.,^_{])\d[\d,]*(?:\.\d+)?")
 MARKS = re.compile(r"[#>|`*]|^:{3,}.*$|^```.*$", re.M)
@@ -46,8 +47,9 @@ def lines_of(source):
 
 def words_of(text):
     """Return the words of a text: a formula is one, an address none."""
-    text = LINK.sub(r"\1", COMMENT.sub("", text))
-    return MARKS.sub(" ", re.sub(r"\$\$.*?\$\$|\$[^$]+\$", " formula ", text, flags=re.S)).split()
+    text = TAG.sub(" ", LINK.sub(r"\1", COMMENT.sub("", text)))
+    words = MARKS.sub(" ", re.sub(r"\$\$.*?\$\$|\$[^$]+\$", " formula ", text, flags=re.S)).split()
+    return [word for word in words if re.search(r"\w", word)]
 
 
 def is_picture(cell):
