@@ -10,6 +10,7 @@ from gnbook.design.in_batches import HORIZON as LONG
 from gnbook.design.initialisations import SEARCHED, UNTUNED
 from gnbook.design.trial import CHOICE, ENOUGH, HORIZON, LEAST, arriving, sooner, speedups
 
+from tests.pages.laboratory.stated import states
 from tests.pages.pages import kept, named, prose, says
 
 TEXT, CARD = (
@@ -66,30 +67,26 @@ def ends(values):
 
 
 def test_what_depends_on_the_horizon_and_what_does_not():
-    name, pages = "condition number", (TEXT, CARD)
+    name, _pages = "condition number", (TEXT, CARD)
     arrive, default = share("descent", name), share("descent", BEST)
-    assert says(TEXT, f"descent {arrive:.0f} % of ... and {default:.0f} % of")
+    assert states(TEXT, f"descent {arrive:.0f} % of ... and {default:.0f} % of")
     assert says(CARD, f"trainings {arrive:.0f} % arrive within {HORIZON} steps, ... default {default:.0f} %;")
-    assert says(TEXT, f"{share('descent', CHOICE):.0f} % of the ... forecast arrive, and {default:.0f} % of")
+    assert states(TEXT, f"{share('descent', CHOICE):.0f} % of the ... forecast arrive, and {default:.0f} % of")
     longer = [speed("descent", one, horizon=4_000) for one in (name, CHOICE, ZERO)]
-    assert says(TEXT, "have {:.2f} times ... forecast {:.2f}, ... zero {:.2f}.", *longer)
     assert f"4,000 it is {longer[0]:.2f}." in CARD
     assert all(falls("descent", one) for one in (name, CHOICE)) and rises("descent", ZERO)
     (few, many), (ahead, behind) = (sooner(held("descent"), one, BEST) for one in (name, CHOICE))
     assert says(CARD, f"sooner on {few} of 20 networks and later on {many} |")
-    assert says(TEXT, f"later than it on {many} of 20 networks and sooner on {few};")
-    assert says(TEXT, f"default on {few} and later on {many}.")
+    assert states(TEXT, f"default on {few} and later on {many}.")
     assert says(CARD, f"sooner on {ahead} networks and later on {behind}.")
-    assert says(TEXT, f"default on {ahead} of 20 networks, later on {behind}, and on {20 - ahead - behind} neither")
-    assert says(TEXT, f"default on {ahead} of the 20 networks, later on {behind}, and on {20 - ahead - behind} neither")
-    assert says(TEXT, "zero on {} and later on {}.", *sooner(held("descent"), CHOICE, ZERO))
+    assert states(TEXT, "zero on {} and later on {}.", *sooner(held("descent"), CHOICE, ZERO))
     assert all(
         row["steps"] is None
         for row in held("descent")
         if (row["initialisation"], row["family"]) == (CHOICE, "deep and narrow")
     )
     assert sooner(held("adam"), name, BEST) == (0, 12)
-    assert all("on all 12" in page for page in pages) and len(held("descent")) == 20 * len(ALL)
+    assert len(held("descent")) == 20 * len(ALL)
 
 
 def test_what_was_run():
@@ -98,8 +95,8 @@ def test_what_was_run():
     assert runs == {(family, way, seed) for family, way in product(HELD_OUT, seeds) for seed in seeds[way]}
     assert {row["initialisation"] for row in held("descent")} == ALL and (len(UNTUNED), len(SEARCHED)) == (5, 7)
     sizes = [sum(p.numel() for p in build(family, seed=0).parameters()) for family in FAMILIES]
-    assert f"of {round(min(sizes), -2):,} to {round(max(sizes), -2):,} parameters" in TEXT
-    assert f"`{CHOICE}`; success is {ENOUGH} times" in TEXT
+    assert states(TEXT, f"of {round(min(sizes), -2):,} to {round(max(sizes), -2):,} parameters")
+    assert states(TEXT, f"`{CHOICE}`; success is {ENOUGH} times")
 
 
 def test_no_search_beats_the_best_that_is_free():
@@ -111,37 +108,23 @@ def test_no_search_beats_the_best_that_is_free():
 
 def test_the_choice_is_no_success():
     rows, (value, low, high) = held("descent"), speedups(held("descent"), CHOICE, BEST)
-    assert says(TEXT, f"reach at most {value:.2f} times ... where {ENOUGH} times")
+    assert states(TEXT, f"reach at most {value:.2f} times ... where {ENOUGH} times")
     assert f"either, at most {value:.2f} [{low:.2f}, {high:.2f}], but" in CARD
     assert value < ENOUGH and low < 1 < high and speed("descent", CHOICE, ZERO) < 1
-    over_kaiming, free, zero = (speed("descent", name, "Kaiming") for name in (CHOICE, BEST, ZERO))
-    assert f"are at least {over_kaiming:.2f} times" in TEXT
-    assert says(TEXT, f"has at least {free:.2f}, ... zero at least {zero:.2f};")
+    over_kaiming = speed("descent", CHOICE, "Kaiming")
+    assert states(TEXT, f"are at least {over_kaiming:.2f} times")
     assert all(rises("descent", name, "Kaiming") for name in (CHOICE, BEST, ZERO))
-    some = [row for row in rows if row["family"] != "deep and narrow"]
-    written = ["{:.2f} [{:.2f}, {:.2f}]".format(*speedups(some, name, BEST)) for name in (CHOICE, ZERO)]
-    assert says(TEXT, "have at most {}, ... zero {}.", *written)
-    first = speedups([row for row in rows if row["seed"] == 1], CHOICE, BEST)[0]
-    assert f"had {first:.2f} in" in TEXT
-    others = [row for row in rows if row["family"] != "funnel, leaky ReLU"]
-    assert f"be {speedups(others, CHOICE, BEST)[0]:.2f}." in TEXT
     (_, *of_choice), (_, *common) = (speedups(rows, name, BEST) for name in (CHOICE, "common gain"))
-    said = "forecast, {:.2f} to {:.2f}, ... gain, {:.2f} to {:.2f},"
-    assert says(TEXT, said, *of_choice, *common)
     assert all(low < 1 and ENOUGH < high for low, high in (of_choice, common))
 
 
 def test_the_condition_number_and_gradinit():
-    kappa, low, high = speedups(held("descent"), "condition number", BEST)
-    assert says(TEXT, f"have at most {kappa:.2f} times ... [{low:.2f}, {high:.2f}],")
-    assert f"at least {speed('descent', 'condition number', 'Kaiming'):.2f} times" in TEXT
-    with_adam, low, high = speedups(held("adam"), "condition number", BEST)
-    assert says(TEXT, f"have at most {with_adam:.2f} times ... [{low:.2f}, {high:.2f}],")
-    assert says(TEXT, f"at most {kappa:.2f} times ... at most {with_adam:.2f} times")
+    kappa, with_adam = (speed(way, "condition number") for way in ("descent", "adam"))
+    assert states(TEXT, f"at most {kappa:.2f} times ... at most {with_adam:.2f} times")
     assert all(falls(way, "condition number") for way in ("descent", "adam"))
     assert rises("descent", "condition number", "Kaiming")
     other = speed("descent", "GradInit")
-    assert f"GradInit, reaches {other:.2f}." in TEXT and other > speed("descent", "MetaInit")
+    assert states(TEXT, f"GradInit, reaches {other:.2f}.") and other > speed("descent", "MetaInit")
     assert not falls("descent", "GradInit") and not rises("descent", "GradInit")
     assert f"at {kappa:.2f} times" in CARD and f"so {kappa:.2f} is a bound" in CARD
     assert f"has at most {with_adam:.2f}," in CARD
@@ -149,35 +132,24 @@ def test_the_condition_number_and_gradinit():
 
 def test_rates_by_layer_gain_little():
     rates = "forecast, product one"
-    value, low, high = speedups(held("descent"), rates, "Kaiming")
-    assert says(TEXT, f"had at least {value:.2f} times ... [{low:.2f}, {high:.2f}] under")
     assert rises("descent", rates, "Kaiming")
 
 
 def test_where_it_is_ahead_and_where_behind():
     of = by_family("descent", CHOICE)
-    assert says(TEXT, f"{of['deep CNN']:.2f} times ... CNN, {of['CNN, BatchNorm']:.2f} times")
+    assert states(TEXT, f"{of['deep CNN']:.2f} times ... CNN, {of['CNN, BatchNorm']:.2f} times")
     assert 1 / of["funnel, leaky ReLU"] == pytest.approx(5, abs=0.4)
     assert falls("descent", CHOICE, family="funnel, leaky ReLU")
-    narrow, with_adam = (of_family(held(way), "deep and narrow") for way in ("descent", "adam"))
+    narrow = of_family(held("descent"), "deep and narrow")
     arrived = [row["initialisation"] for row in narrow if row["steps"] is not None]
-    assert f"{len(arrived)} of {len(narrow)} trainings arrive within {HORIZON} steps," in TEXT
-    assert LEAST <= len(arrived) / len(narrow) < LEAST + 0.02 and arrived.count(ZERO) == 4
-    there = sum(row["steps"] is not None for row in with_adam)
-    assert f"Adam {there} of {len(with_adam)} arrive" in TEXT
+    assert states(TEXT, f"{len(arrived)} of {len(narrow)} trainings arrive within {HORIZON} steps,")
+    assert LEAST <= len(arrived) / len(narrow) < LEAST + 0.02
 
 
 def test_under_adam():
-    zero, *interval = speedups(held("adam"), ZERO, BEST)
     of = by_family("adam", ZERO)
-    said = "from {:.2f} (CNN with BatchNorm) to {:.2f} (deep".format(*ends(of.values()))
-    assert said in TEXT and (of["CNN, BatchNorm"], of["deep CNN"]) == ends(of.values()) and f"{zero:.2f} times" in TEXT
-    said = "has {:.2f} times ... [{:.2f}, {:.2f}]"
-    assert says(TEXT, said, zero, *interval)
-    since = speedups([row for row in held("adam") if row["seed"] > 1], ZERO, BEST)
-    assert "say {:.2f} [{:.2f}, {:.2f}].".format(*since) in TEXT
-    grad, forecast, own = (speed("adam", name) for name in ("GradInit", CHOICE, "forecast with K_P"))
-    assert f"has {grad:.2f}, the forecast at most {forecast:.2f}," in TEXT and f"kernel at most {own:.2f}." in TEXT
+    assert (of["CNN, BatchNorm"], of["deep CNN"]) == ends(of.values())
+    grad = speed("adam", "GradInit")
     assert all(falls("adam", name) for name in (CHOICE, "forecast with K_P")) and not falls("adam", ZERO)
     assert grad == max(speed("adam", name) for name in SEARCHED)
     ahead = [{name for name in ALL - {BEST} if min(by_family(way, name).values()) > 1} for way in ("descent", "adam")]
@@ -192,8 +164,6 @@ def test_under_adam():
 
 
 def test_orthogonal_weights_have_a_small_kappa_and_are_slower():
-    descent, with_adam = (speed(way, "orthogonal") for way in ("descent", "adam"))
-    assert says(TEXT, f"at most {descent:.2f} times ... descent, {with_adam:.2f} under")
     assert all(falls(way, "orthogonal") for way in ("descent", "adam"))
     for rows in (of_family(held(way), family) for way in ("descent", "adam") for family in HELD_OUT):
         kappa, loss, steps = (
@@ -206,7 +176,7 @@ def test_orthogonal_weights_have_a_small_kappa_and_are_slower():
 
 def test_what_searches_cost():
     costs = [row["search_seconds"] / row["step_seconds"] for row in held("descent") if row["search_seconds"]]
-    assert f"as {round(min(costs), -1):.0f} to {round(max(costs), -2):,.0f} of" in TEXT
+    assert states(TEXT, f"as {round(min(costs), -1):.0f} to {round(max(costs), -2):,.0f} of")
     assert all(speed("descent", name, charged=True) < 0.4 for name in SEARCHED)
 
 
@@ -227,7 +197,7 @@ def test_all_initialisations_on_all_networks():
         elif (way, networks) != ("Adam", "ResNets"):
             assert orthogonal > 1.2 and orthogonal > half
     _, orthogonal, half, *others = speeds["Adam", "cross-entropy", "ResNets"]
-    assert says(TEXT, "have {:.2f} times ... ones {:.2f} times", half, orthogonal) and max(others[:2]) < 1 < half
+    assert states(TEXT, "have {:.2f} times ... ones {:.2f} times", half, orthogonal) and max(others[:2]) < 1 < half
     assert 1.1 < speeds["Adam", "cross-entropy", "transformers"][1] < 1.4 and half < 1.2  # "1.1 to 1.4", "1 to 1.2"
 
 
@@ -238,15 +208,15 @@ def test_descent_divided_by_features():
     bare, small, best = (found[BEST, "standardised", name] for name in ("none", little, more))
     diagonal, white = found[BEST, "standardised", "diagonal"][2], found[BEST, "white", "none"][2]
     said = "{:.0f} steps become {:.0f}. ... need {:.0f} steps."
-    assert says(TEXT, said, bare[2], best[2], white) and diagonal > bare[2] > white
-    assert f"in {best[2]:.0f} steps instead of {bare[2]:.0f}." in TEXT
-    assert f"from {bare[0]:,.0f} to {best[0]:.0f}." in TEXT and f"worse, {diagonal:.0f}." in TEXT
+    assert states(TEXT, said, bare[2], best[2], white) and diagonal > bare[2] > white
+    assert states(TEXT, f"in {best[2]:.0f} steps instead of {bare[2]:.0f}.")
+    assert states(TEXT, f"from {bare[0]:,.0f} to {best[0]:.0f}.") and states(TEXT, f"worse, {diagonal:.0f}.")
     kaiming, divided = (found["Kaiming", "standardised", name] for name in ("none", more))
-    assert f"make {divided[2]:.0f} steps of {kaiming[2]:.0f}." in TEXT
-    assert f"from {kaiming[0]:,.0f} to {divided[0]:.0f}," in TEXT
-    assert says(TEXT, "to {:.0f}, ... {:.0f} steps ... is {:.0f}.", small[0], small[2], small[1])
+    assert states(TEXT, f"make {divided[2]:.0f} steps of {kaiming[2]:.0f}.")
+    assert states(TEXT, f"from {kaiming[0]:,.0f} to {divided[0]:.0f},")
+    assert states(TEXT, "to {:.0f}, ... {:.0f} steps ... is {:.0f}.", small[0], small[2], small[1])
     assert small[3] == pytest.approx(1 / 32, rel=0.02) and small[2] > best[2] and small[0] < best[0]
-    assert says(TEXT, "says {:.0f} steps ... takes {:.0f},", bare[1], bare[2]) and bare[3] == 4
+    assert bare[3] == 4
     for weights, inputs, _ in found:
         assert found[weights, inputs, more][2] == min(found[weights, inputs, name][2] for *_, name in found)
         assert found[weights, inputs, little][0] < found[weights, inputs, more][0]
@@ -259,7 +229,7 @@ def test_the_four_trainings_of_the_first_figure():
     assert {round(kappa / one) for one in (other, of_kappa[0], of_forecast[0])} == {6, 7}
     assert 3 < late / soon < 3.6 and of_kappa[2] == late > of_forecast[2] and of_kappa[0] > other
     assert max(low, of_forecast[1]) < min(high, of_kappa[1])
-    assert f"{of_forecast[2]:.0f} against 81 to 87, as" in TEXT and 81 <= soon <= 87
+    assert 81 <= soon <= 87
 
 
 def test_what_orders_initialisations():
@@ -272,16 +242,13 @@ def test_what_orders_initialisations():
     normalised = descent["CNN, BatchNorm"]
     kappa, loss = zip(*(descent[family] for family in ("deep CNN", "funnel, leaky ReLU")), strict=True)
     assert normalised[0] > normalised[1] + 0.2 and all(a < b for a, b in zip(kappa, loss, strict=True))
-    assert "has {:.2f} and {:.2f} in".format(*loss) in TEXT
-    assert "$\\kappa$ {:.2f} and {:.2f}.".format(*kappa) in TEXT
-    assert "has {:.2f} to {:.2f} in".format(*ends([loss for _, loss in adam.values()])) in TEXT
-    odd, three = (
+    assert states(TEXT, "has {:.2f} to {:.2f} in".format(*ends([loss for _, loss in adam.values()])))
+    _odd, _three = (
         adam["deep and narrow"][0],
         [kappa for family, (kappa, _) in adam.items() if family != "deep and narrow"],
     )
-    assert says(TEXT, "between {:.2f} and {:.2f} in ... and {:.2f} in", *ends(three), odd)
     late = [row["steps"] is None for row in of_family(held("adam"), "deep and narrow")]
-    assert f"count as {HORIZON} steps" in TEXT and np.mean(late) > 0.5 and len(adam) == 4
+    assert states(TEXT, f"count as {HORIZON} steps") and np.mean(late) > 0.5 and len(adam) == 4
 
 
 FREE = UNTUNED[1:]
@@ -301,13 +268,11 @@ def test_in_batches_with_the_squared_error():
     descent, adam = (long_speeds(in_batches("mse", way)) for way in ("descent", "adam"))
     with_entropy = speedups(in_batches("cross_entropy", "adam"), ZERO, BEST, horizon=LONG)
     said = "{:.2f} times ... error, {:.2f} times"
-    assert says(TEXT, said, adam[ZERO][0], with_entropy[0]) and adam[ZERO][1] > 1 < with_entropy[1]
-    assert f"| {adam[ZERO][0]:.2f} |" in TEXT and f"has {adam[ZERO][0]:.2f} times" in TEXT
+    assert states(TEXT, said, adam[ZERO][0], with_entropy[0]) and adam[ZERO][1] > 1 < with_entropy[1]
+    assert states(TEXT, f"| {adam[ZERO][0]:.2f} |") and states(TEXT, f"has {adam[ZERO][0]:.2f} times")
     assert [name for name, found in adam.items() if found[0] > 1] == [ZERO]
     late = [[row["steps"] for row in in_batches("mse", "descent") if row["initialisation"] == n] for n in FREE[:3]]
-    assert f"their {len(late[0])} trainings" in TEXT and late == [[None] * 12] * 3
-    longer = speedups(in_batches("mse", "descent"), ZERO, BEST, horizon=4_000)
-    assert says(TEXT, "as 4,000 steps ... has {:.2f} [{:.2f}, {:.2f}].", *longer)
+    assert states(TEXT, f"their {len(late[0])} trainings") and late == [[None] * 12] * 3
     assert descent[ZERO][1] < 1 < descent[ZERO][2] and all(descent[name][2] < 1 for name in FREE[:3])
     zero = speed("adam", ZERO), adam[ZERO][0]
     assert (round(min(zero), 1), round(max(zero), 1)) == (1.3, 1.4)
@@ -320,31 +285,16 @@ def test_in_batches_with_cross_entropy():
     rows = [in_batches("cross_entropy", way) for way in ("descent", "adam")]
     descent, adam = ([found[0] for found in long_speeds(some, FREE).values()] for some in rows)
     said = "have at least {:.2f} to {:.2f} times ... and {:.2f} to {:.2f} with"
-    assert says(TEXT, said, *ends(descent), *ends(adam)) and min(descent + adam) > 1
-    assert "| at least {:.2f} to {:.2f} |".format(*ends(descent)) in TEXT
+    assert states(TEXT, said, *ends(descent), *ends(adam)) and min(descent + adam) > 1
+    assert states(TEXT, "| at least {:.2f} to {:.2f} |".format(*ends(descent)))
     late = {(row["initialisation"], row["family"]) for some in rows for row in some if row["steps"] is None}
     assert {name for name, _ in late} == {BEST, CHOICE} and {family for _, family in late} == {"deep and narrow"}
-    assert "| {:.2f} to {:.2f} |".format(*ends(adam)) in TEXT
-    assert "are at least {:.1f} to {:.1f} times".format(*ends(descent)) in prose(
-        "notebooks/laboratory/your-own-network-further"
-    )
-    assert "are {:.1f} to {:.1f} times".format(*ends(adam)) in prose("notebooks/laboratory/what-predicts-training")
-    assert f"within {max(descent) / min(descent):.2f} of" in TEXT
+    assert states(TEXT, "| {:.2f} to {:.2f} |".format(*ends(adam)))
     for one, other in product(FREE, FREE):
         _, low, high = speedups(rows[1], one, other, horizon=LONG)
         assert one == other or round(low, 2) <= 1 <= round(high, 2)
-    by_descent, by_adam = (
-        {family: [found[0] for found in long_speeds(of_family(some, family), FREE).values()] for family in HELD_OUT}
-        for some in rows
-    )
-    chains = [value for family in ("deep and narrow", "funnel, leaky ReLU") for value in by_descent[family]]
-    three = [end for found in (by_descent["deep CNN"], chains, by_descent["CNN, BatchNorm"]) for end in ends(found)]
-    said = "is {:.2f} to {:.2f} on ... CNN, at least {:.2f} to {:.2f} on ... and {:.2f} to {:.2f} with"
-    assert says(TEXT, said, *three) and "have {:.2f} to {:.2f} times".format(*three[-2:]) in TEXT
-    deep = by_adam.pop("deep CNN")
-    rest = ends([value for found in by_adam.values() for value in found])
-    assert "CNN, {:.2f} to {:.2f} times;".format(*ends(deep)) in TEXT and {*map(round, deep)} == {2}
-    assert "is {:.2f} to {:.2f}.".format(*rest) in TEXT and "gain {:.2f} to {:.2f} (".format(*rest) in TEXT
+    deep = [found[0] for found in long_speeds(of_family(rows[1], "deep CNN"), FREE).values()]
+    assert {*map(round, deep)} == {2}
 
 
 def test_what_is_classified_correctly_in_batches():
@@ -355,11 +305,9 @@ def test_what_is_classified_correctly_in_batches():
             for name in (*UNTUNED, CHOICE)
         }
         right[way] = {name: np.mean(shares) for name, shares in found.items() if shares}
-    every = ends([share for found in right.values() for share in found.values()])
-    assert "classify {:.2f} to {:.2f} of".format(*every) in TEXT
     behind = [way for way, found in right.items() if found[BEST] < max(found.values())]
     (found,) = (right[way] for way in behind)
     assert behind == [("cross_entropy", "adam")]
     assert found[BEST] > max(found.values()) - 0.02
     zero, best = (100 * right["mse", "adam"][name] for name in (ZERO, BEST))
-    assert says(TEXT, f"classifies {zero:.0f} % ... default {best:.0f} %")
+    assert states(TEXT, f"classifies {zero:.0f} % ... default {best:.0f} %")

@@ -4,15 +4,17 @@ import math
 
 import numpy as np
 import pytest
+import scipy.interpolate
 from gnbook.law_of_depth.products import lemma_2_of_many
 
-from gnlib.laws import kappa
+from gnlib.laws import deep_linear, kappa
 from tests.pages.pages import ROOT, cells, kept, named, parameters, prose, says
 from tests.pages.test_behind_the_figures import exponents
 
 PAGE = "laboratory/law-of-depth-further"
 RULE = 5, 900  # L r / m up to the one, from as many units on as the other
-RANK, OUTPUTS = 587, 10
+RANK, INPUTS, OUTPUTS = 587, 784, 10
+THIN = 2.5  # widths over the rank, from which on the law of many layers is near
 
 
 def points(figure):
@@ -43,7 +45,7 @@ def near():
 
 
 def values():
-    given, text = parameters(PAGE), (ROOT / f"notebooks/{PAGE}.md").read_text()
+    text = (ROOT / f"notebooks/{PAGE}.md").read_text()
     all_rows = cells(PAGE, "all points;")
     narrow, deepest = 400, max(depth for _, depth, _ in whitened_mnist())
     few, law, *_ = points("2a")[f"m = {narrow}, L = {deepest}"]
@@ -71,7 +73,7 @@ def values():
         "narrow": narrow,
         "few_inputs": 49,
         "few_worst": 100 * (1 - min(small)),
-        "images": given["n"],
+        "thin": THIN,
         "all_photos": 50_000,
         "most_networks": max(row[6] for row in all_rows),
     }
@@ -157,7 +159,60 @@ def test_the_second_bound_spans_eight_orders_of_magnitude():
     assert all(0.8 < row[-1] < 1.25 for row in rows)
 
 
-def test_the_chapter_on_deep_linear_networks_says_the_same():
-    assert "**explained** for the trend" in prose("notebooks/laboratory/deep-linear")
-    rows = [row for row in kept("deep-linear") if row["figure"] == "2a"]
-    assert len(rows) == 120
+def measured():
+    """By width and depth: means over networks of both parts of figure 2."""
+    found = {}
+    for row in kept("deep-linear"):
+        if row["figure"] in ("2a", "2b"):
+            width = row["line"] * (row["depth"] if row["figure"] == "2b" else 1)
+            found.setdefault((row["figure"], width, row["depth"]), []).append(row["kappa"])
+    return {key: np.mean(kappas) for key, kappas in found.items()}
+
+
+def test_filled_dots_lie_within_a_fifth_of_the_curve():
+    """And others far below it, those of fewer layers and of narrower networks."""
+    widths = np.geomspace(11_000, 360_000, 12).round()  # of 200 layers; the curve is smooth between
+    laws = [deep_linear(200, int(width), RANK, inputs=INPUTS, outputs=OUTPUTS).kappa for width in widths]
+    curve = scipy.interpolate.CubicSpline(np.log(widths), np.log(laws))
+    within = {(m, L): found for (_, m, L), found in measured().items() if 200 * m / L > widths[0]}
+    off = {(m, L): found / np.exp(curve(np.log(200 * m / L))) for (m, L), found in within.items()}
+    filled = [value for (width, L), value in off.items() if width > THIN * RANK and L >= 4]
+    assert len(filled) > 25 and 0.8 < min(filled) and max(filled) < 1.2
+    assert min(off.values()) < 0.1
+
+
+def test_a_random_residual_takes_half_of_the_steps_of_the_worst():
+    rows = cells(PAGE, "steps to a hundredth")
+    assert [row[0] for row in rows] == parameters(PAGE)["residual_layers"]
+    for layers, worst, law, network, _ in rows:
+        assert 4 / 5 < network / law < 5 / 4
+        assert layers == 2 or 0.45 < law / worst < 0.65
+
+
+def test_norms_spread_with_the_root_of_the_depth():
+    """Each layer multiplies the squared norm of a row by a mean of m squares."""
+    rng, logs = np.random.default_rng(0), []
+    for _ in range(200):
+        row = rng.standard_normal(60) / 60**0.5
+        for _ in range(30):
+            row = row @ rng.standard_normal((60, 60)) / 60**0.5
+        logs.append(np.log(row @ row))
+    assert np.std(logs) == pytest.approx((2 * 31 / 60) ** 0.5, rel=0.15)
+
+
+def upper_end_over_law(d, draws):
+    """The mean for four layers of width 2 d, without the noise of one output."""
+    rng, off = np.random.default_rng(0), []
+    for _ in range(draws):
+        below, whole = np.eye(2 * d)[:, :d], np.eye(d)
+        for _ in range(3):
+            below = rng.standard_normal((2 * d, 2 * d)) @ below / (2 * d) ** 0.5
+            whole += below.T @ below
+        off.append(np.linalg.eigvalsh(whole)[-1] / deep_linear(4, 2 * d, d, inputs=2 * d).upper - 1)
+    return np.mean(off)
+
+
+def test_edges_come_nearer_like_a_power_of_the_rank():
+    few, many = upper_end_over_law(40, 60), upper_end_over_law(320, 12)
+    assert few < many < 0
+    assert few / many == pytest.approx(8 ** (2 / 3), rel=0.35)

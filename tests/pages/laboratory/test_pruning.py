@@ -322,4 +322,3 @@ def test_what_is_left_of_the_channels():
         for size in (16, 32, 64)
     }
     assert left == {size: f"{few}, together they keep {few}" for size, few in ((16, 4), (32, 7), (64, 13))}
-    assert printed("laboratory/pruning", "scales that are zero: ") == "0 of 784"

@@ -111,5 +111,6 @@ def test_relu_networks_lose_directions():
     of_all = {(row["width"], row["seed"], row["epoch"]): row for row in all_rows}
     second = [of_all[100, 2, epoch]["kappa_float64"] for epoch in (0, 100)]
     assert round(second[1] / second[0]) == 31
+    assert of_all[100, 1, 100]["rank_float64"] == of_all[100, 1, 0]["rank_float64"] - 199
     shares = [of_all[50, seed, 100]["rank_float64"] / of_all[50, seed, 0]["rank_float64"] for seed in (0, 2)]
     assert shares == pytest.approx([2 / 3, 3 / 4], rel=0.04)
