@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from gnbook import results
 
 from tests.pages.pages import checked_lines, parameters
 
@@ -66,3 +67,16 @@ def test_rows_are_samples_times_outputs():
     found = [[int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", line)] for line in lines]
     assert all(rows == 10 * samples for _, samples, rows in found)
     assert found[0][2] == found[1][2] and found[1][0] > 7 * found[0][0]
+
+
+def test_batch_normalisation_was_the_fastest_of_three():
+    """Median steps of the CNNs of the trial, with each optimiser."""
+    rows = [row for row in results.kept("what-predicts-training") if row["n"] == 50 and row["loss"] == "mse"]
+    for optimizer in ("descent", "momentum", "adam"):
+        steps = [
+            np.median(
+                [row["steps_tenth"] or np.inf for row in rows if (row["family"], row["optimizer"]) == (name, optimizer)]
+            )
+            for name in ("CNN, BatchNorm", "CNN, GroupNorm", "CNN")
+        ]
+        assert steps == sorted(steps) and steps[0] < 0.7 * steps[1]
