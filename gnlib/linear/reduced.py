@@ -9,7 +9,8 @@ from torch import Tensor
 from gnlib.checks import as_float64
 from gnlib.linear.moment import Moment, as_second_moment
 
-COLUMNS = 256  # of the result at a time
+COLUMNS = 256  # of the result at a time, and fewer
+WORKING = 2**28  # where their derivatives by the weights would take more bytes
 
 
 def reduced_gauss_newton(
@@ -71,5 +72,6 @@ def reduced_gauss_newton(
         return push(pull(u))[0]
 
     units = torch.eye(outputs.numel(), dtype=outputs.dtype, device=outputs.device).view(-1, *outputs.shape)
-    matrix = torch.vmap(product, chunk_size=COLUMNS)(units).flatten(1)
+    columns = max(min(COLUMNS, WORKING // sum(weight.nbytes for weight in given)), 1)
+    matrix = torch.vmap(product, chunk_size=columns)(units).flatten(1)
     return (matrix + matrix.mT) / 2
