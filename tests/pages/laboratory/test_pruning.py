@@ -322,3 +322,20 @@ def test_what_is_left_of_the_channels():
         for size in (16, 32, 64)
     }
     assert left == {size: f"{few}, together they keep {few}" for size, few in ((16, 4), (32, 7), (64, 13))}
+
+
+def test_the_other_network_called_vgg5():
+    """Slower at first when it is pruned, and no worse conditioned before training."""
+    rows = results.kept("pruning-further-vgg")
+    losses = {
+        share: [row["loss"] for row in rows if row["fraction"] == share and row["loss"] is not None]
+        for share in (0.0, 0.8)
+    }
+    assert all(len(path) == 11 for path in losses.values())
+    assert min(losses[0.8][:7]) > 2.298 and losses[0.0][1] < 2.295 and losses[0.0][3] < 2.15
+    kappas = {(row["fraction"], row["epoch"]): row["kappa"] for row in rows if row["columns"] == "all"}
+    said = f"is {losses[0.8][-1]:.2f} after ten, and that of the whole network falls from the first epoch on, to {losses[0.0][-1]:.2f}"
+    for page in ("notebooks/laboratory/pruning-further", "book/behind-the-figures"):
+        text = prose(page)
+        assert said in text
+        assert f"{kappas[0.8, 0]:.1f} and not {kappas[0.0, 0]:.1f}." in text
