@@ -334,7 +334,8 @@ def test_the_other_network_called_vgg5():
     assert all(len(path) == 11 for path in losses.values())
     assert min(losses[0.8][:7]) > 2.298 and losses[0.0][1] < 2.295 and losses[0.0][3] < 2.15
     kappas = {(row["fraction"], row["epoch"]): row["kappa"] for row in rows if row["columns"] == "all"}
-    said = f"is {losses[0.8][-1]:.2f} after ten, and that of the whole network falls from the first epoch on, to {losses[0.0][-1]:.2f}"
+    pruned, whole = (losses[share][-1] for share in (0.8, 0.0))
+    said = f"is {pruned:.2f} after ten, and that of the whole network falls from the first epoch on, to {whole:.2f}"
     for page in ("notebooks/laboratory/pruning-further", "book/behind-the-figures"):
         text = prose(page)
         assert said in text
