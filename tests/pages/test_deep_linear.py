@@ -87,6 +87,22 @@ def test_dots_lie_along_their_lines():
             assert 2 / 3 < found / deep_linear(L, ratio * d, d, inputs=ratio * d).kappa < 3 / 2
 
 
+def test_dots_lie_within_a_factor_of_their_lines():
+    """The twenty dots of the figure, drawn in its order."""
+    d, rng = parameters(PAGE)["d"], np.random.default_rng(parameters(PAGE)["seed"])
+    names = functions() | {"rng": rng}
+    for name in ("gaussian", "spectrum"):
+        source = next(cell.source for cell in in_sight(PAGE) if f"def {name}" in cell.source)
+        exec(re.search(rf"^def {name}.*?(?=^\S|\Z)", source, re.M | re.S)[0], names)
+    misses = {}
+    for ratio in parameters(PAGE)["ratios"]:
+        for L in parameters(PAGE)["depths"]:
+            law = deep_linear(L, ratio * d, d, inputs=ratio * d).kappa
+            misses[ratio, L] = abs(np.log(law / stretch(names["spectrum"](L, ratio * d))))
+    assert max(misses.values()) < np.log(2.2)
+    assert {key for key, miss in misses.items() if miss > np.log(1.4)} <= {(1, 32), (1, 16), (2, 32), (2, 16)}
+
+
 def test_halving_all_weights_changes_nothing():
     rng = np.random.default_rng(0)
     drawn = [rng.standard_normal(shape) for shape in ((1, 90), (90, 90), (90, parameters(PAGE)["d"]))]

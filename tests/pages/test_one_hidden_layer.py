@@ -46,11 +46,11 @@ def values():
     fewest = parameters(PAGE)["widths"][0]
     found = {
         name: kappa(network(fewest, outer), moment(kind))
-        for kind in ("white", "raw")
+        for kind in ("white", "raw", "centred")
         for name, outer in ((f"plain_{kind}", 1), (f"large_{kind}", 10))
     }
     return {"fewest": fewest} | {
-        name: round(value, -3 if name == "plain_raw" else -4 if "raw" in name else 0) for name, value in found.items()
+        name: round(value, -4 if name == "large_raw" else 0 if "white" in name else -3) for name, value in found.items()
     }
 
 
@@ -66,6 +66,18 @@ def test_the_condition_numbers_are_those_of_the_library_for_linear_layers():
         assert white == pytest.approx(kappa(network(int(m)), moment("white")), abs=0.06)
         assert low < found < high
     assert [row[0] for row in brackets()] == parameters(PAGE)["widths"]
+
+
+def test_whitening_does_more_than_width():
+    rows = np.array(brackets())
+    assert 1e4 < (rows[:, 2] / rows[:, 4]).min() < 1e5
+    assert 3.5 < rows[0, 2] / rows[-1, 2] < 4.5 and 6 < rows[0, 4] / rows[-1, 4] < 7
+
+
+def test_the_lower_bound_needs_weights_that_reach_every_direction():
+    data, w = torch.diag(torch.tensor([100.0, 1.0])), torch.tensor([2.0])
+    alone = gnlib.reduced_gauss_newton(lambda w: w * torch.ones(1, 2), [w], data)
+    assert gnlib.condition_number(alone).value == pytest.approx(1)
 
 
 def test_the_bracket_holds_for_weights_that_know_the_images_too():

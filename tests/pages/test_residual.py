@@ -90,9 +90,10 @@ def test_at_the_size_of_the_paper_full_strength_helps_and_weak_skips_hardly_do()
         assert max(found[:2]) < 1.1 < found[2]
 
 
-def test_with_relus_skips_lower_kappa_of_standardised_images_and_raise_it_of_raw_ones():
+def test_with_relus_skips_lower_kappa_of_standardised_images_and_do_not_of_raw_ones():
     raw, standardised = numbers("raw          kappa"), numbers("standardised kappa")
     assert standardised == sorted(standardised, reverse=True) and min(raw[1:]) > raw[0] > 10 * standardised[0]
+    assert max(raw) < 1.4 * raw[0]
     of = by_mean_image()
     assert [raw, standardised] == [of["CIFAR-10", "raw"], of["CIFAR-10", "standardised"]]  # networks of the laboratory
 
