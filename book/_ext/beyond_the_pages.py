@@ -5,6 +5,7 @@ whole address, and so do links and styles of a page that is shown in any folder,
 these wait for `html_baseurl`.
 """
 
+import re
 from html import escape
 from pathlib import Path
 
@@ -31,7 +32,8 @@ def add_preview(app, pagename, _, context, doctree):
     """Put the tags of the Open Graph protocol into the head of each page of the book."""
     if doctree is None:
         return
-    tags = {"type": "article", "site_name": app.config.html_title, "title": context["title"]}
+    title = re.sub("<[^>]+>", "", context["title"])  # with the number of a lesson
+    tags = {"type": "article", "site_name": app.config.html_title, "title": title}
     tags["description"] = first_paragraph(doctree)
     if base := base_of(app):
         tags |= {"url": f"{base}{pagename}.html", "image": f"{base}{PICTURE}"}

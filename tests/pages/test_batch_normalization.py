@@ -1,7 +1,9 @@
 """The numbers in the text of "Batch normalisation", and its findings."""
 
 import re
+from itertools import product
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -90,11 +92,48 @@ def test_torchs_layer_has_the_same_condition_number():
 
 
 def test_both_halves_do_more_than_their_product():
-    default, kaiming = zip(*convolutional().values(), strict=True)
+    halves = [kappas for name, kappas in convolutional().items() if name != "GroupNorm(1)"]
+    default, kaiming = zip(*halves, strict=True)
     nothing, divided, subtracted, both = default
     assert nothing / both > 5 * (nothing / divided) * (nothing / subtracted)
     nothing, divided, subtracted, both = kaiming
     assert nothing / subtracted > 20 * nothing / divided and subtracted < 3 * both
+
+
+def test_group_norm_acts_like_the_division():
+    for group, divided, both in zip(
+        *(convolutional()[name] for name in ("GroupNorm(1)", "divided", "BN")), strict=True
+    ):
+        assert 0.5 < group / divided < 2 and group > 40 * both
+
+
+def test_bn_has_the_fewest_steps():
+    pattern = r"(raw|standardised) +(\w[\w ]*?) +([\d.]+) +([\d.]+)"
+    shown = {
+        (line[1], line[2]): numbers(line[0])
+        for line in filter(None, (re.fullmatch(pattern, line) for line in printed()))
+    }
+    assert len(shown) == 5
+    rows = kept("batch-normalization-further")
+    for (images, units), steps in shown.items():
+        for kaiming, median in zip((False, True), steps, strict=True):
+            some = [row for row in rows if (row["images"], row["units"], row["kaiming"]) == (images, units, kaiming)]
+            best = [min(row["steps"] or np.inf for row in some if row["seed"] == seed) for seed in range(3)]
+            assert np.median(best) == median
+    nothing, normalised, divided = (shown["raw", units] for units in ("nothing", "BN", "divided by deviation"))
+    assert all(normalised[i] == min(steps[i] for steps in shown.values()) for i in (0, 1))
+    assert all(a > 20 * b for a, b in zip(nothing, normalised, strict=True))
+    assert nothing[0] / 2 < divided[0] < nothing[0] and divided[1] > nothing[1] >= nothing[0]
+
+
+def test_group_norm_lies_between():
+    rows = kept("what-predicts-training")
+    for loss, optimizer in product(("mse", "cross_entropy"), ("descent", "momentum", "adam")):
+        medians = []
+        for family in ("CNN, BatchNorm", "CNN, GroupNorm", "CNN"):
+            some = [row for row in rows if (row["family"], row["loss"], row["optimizer"]) == (family, loss, optimizer)]
+            medians.append(np.median([row["steps_tenth"] or np.inf for row in some]))
+        assert medians == sorted(medians)
 
 
 def test_one_pixel_has_the_condition_number_one():

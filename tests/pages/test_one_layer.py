@@ -27,7 +27,7 @@ def layers():
     """The layers of the page, drawn as its cells draw them."""
     given = parameters(PAGE)
     rng = np.random.default_rng(given["seed"])
-    return given["deviation"] * rng.standard_normal((given["count"], given["n"], given["n"]))
+    return given["deviation"] * rng.standard_normal((given["count"], given["m"], given["m"]))
 
 
 def weak():
@@ -43,16 +43,18 @@ def by_share():
 def steps():
     """By start of the branches: steps by SGD and by Adam."""
     found = {}
-    for line in lines("start: zero"):
-        name, both = line.removeprefix("start: ").split(" steps: ")
-        found[name.strip()] = [float(word.split()[1]) for word in both.split(", ")]
+    for line in lines("branches at the start")[1:]:
+        *name, sgd, adam = line.split()
+        found[" ".join(name)] = [float(word.replace("never", "inf")) for word in (sgd, adam)]
     return found
 
 
 def values():
     given = parameters(PAGE)
+    (most,) = {row["most_steps"] for row in results.kept("adding-the-identity-further")}
     return {
-        "typical": given["deviation"] * given["n"] ** 0.5,
+        "most": most,
+        "typical": given["deviation"] * given["m"] ** 0.5,
         "worse": weak()[0.6][1],
         "kaiming": by_share()[1][0],
         "few": numbers(lines("without a skip")[-1])[1],
@@ -89,6 +91,13 @@ def test_the_bound_holds_with_units_on_and_off(rows_off):
 def test_the_bound_is_reached_by_two_units():
     for s, b in ((0.5, 1.0), (0.9, 1.0), (1.0, 4.0)):
         assert np.linalg.cond(np.diag([s, -s]) + b * np.eye(2)) == pytest.approx((b + s) / (b - s))
+
+
+def test_a_nilpotent_layer_has_a_finite_stretch_ratio_where_the_bound_is_infinite():
+    for s, b in ((1.0, 1.0), (1.0, 0.3), (0.5, 2.0)):
+        values = np.linalg.svd(np.array([[b, s], [0, b]]), compute_uv=False)
+        assert np.prod(values) == pytest.approx(b**2) and np.sum(values**2) == pytest.approx(2 * b**2 + s**2)
+    assert np.linalg.cond([[1, 1], [0, 1]]) == pytest.approx((3 + 5**0.5) / 2)
 
 
 def test_kappa_of_weights_before_a_layer_is_its_ratio_squared():

@@ -96,3 +96,11 @@ def test_networks_follow_the_recursion():
     for (name, _), (law, low, high) in networks().items():
         assert law / 2.5 < low <= high < 2.5 * law
         assert name != "white" or low > law
+    above = [low / law for (name, _), (law, low, _) in sorted(networks().items()) if name == "white"]
+    assert above == sorted(above) and above[-1] > 1.5
+
+
+def test_small_angles_shrink_by_their_square_over_three_pi():
+    theta = np.array([0.02, 0.01])
+    cosine = (1 - theta / math.pi) * np.cos(theta) + np.sin(theta) / math.pi
+    assert np.arccos(cosine) == pytest.approx(theta - theta**2 / (3 * math.pi), abs=1e-6)

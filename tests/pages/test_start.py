@@ -29,7 +29,14 @@ def defined():
 
 def values():
     p = 1e-3
-    return {"grown": lines("step 20")[0][1], "double": -2 / np.pi, "unsure": 1 / (4 * p * (1 - p)) ** 2 - 1}
+    _, middle, wide = parameters("start")["widths"]
+    return {
+        "middle": middle,
+        "wide": wide,
+        "grown": lines("step 20")[0][1],
+        "double": -2 / np.pi,
+        "unsure": 1 / (4 * p * (1 - p)) ** 2 - 1,
+    }
 
 
 def test_the_kernel_by_hand_is_that_of_automatic_differentiation():
@@ -50,6 +57,21 @@ def test_the_kernel_moves_less_the_wider_the_network():
         changes = [change for _, change, _ in found]
         assert changes == sorted(changes, reverse=True) and changes[0] > 50 and 1 < changes[-1] < 2
         assert found[-1][-1] == pytest.approx(1, abs=0.03)
+
+
+def test_where_relu_and_tanh_part():
+    """At the widths of the page both fall about like 1 / m; at several thousand units tanh has half of the ReLU's."""
+    relu, tanh = ([change for _, change, _ in lines(f"{name}, width")] for name in ("ReLU", "tanh"))
+    for found in (relu, tanh):
+        assert 6 < found[1] / found[2] < 12  # eight times the width
+    assert all(b < a < 1.7 * b for a, b in zip(relu, tanh, strict=True))
+    lesson = defined()
+    lesson["x"] = lesson["x"] @ np.linalg.qr(lesson["x"].T)[0]  # normal weights do not know how the images are turned
+    changes = {}
+    for name in ("ReLU", "tanh"):
+        runs = [lesson["train"](8192, *lesson[name], seed)[2:] for seed in range(4)]
+        changes[name] = np.mean([np.linalg.norm(after - K) / np.linalg.norm(K) for K, after in runs])
+    assert changes["ReLU"] > 2 * changes["tanh"]
 
 
 def test_the_wide_network_follows_its_linear_model():

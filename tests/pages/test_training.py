@@ -68,6 +68,18 @@ def test_kappa_of_two_units_ends_at_the_stretch_of_the_target():
     assert float(gnlib.condition_number(net, corners)) == pytest.approx(s)
 
 
+def test_unbalanced_layers_end_elsewhere():
+    """With w^2 - v^2 = c and w v = q the sum of the squares is the root of c^2 + 4 q^2."""
+    s, ends = parameters("training")["s"], {}
+    for a in (1, 2):
+        c = a**2 - a**-2
+        both = np.sqrt(c**2 + 4 * np.array([s, 1.0]) ** 2)
+        sums = np.add.outer(both + c, both - c) / 2
+        ends[a] = sums.max() / sums.min()
+    assert ends[1] == pytest.approx(s)
+    assert lines("the same product")[0][-1] == pytest.approx(ends[2], rel=0.01) and ends[2] < s / 2
+
+
 def test_a_rate_above_one_over_the_stretch_never_arrives():
     def path(rate, p=1.0, s=8.0):
         w = p**0.5

@@ -45,6 +45,7 @@ def values():
         "between_kappa": found["kappa"]["descent"][0],
         "within_kappa": found["kappa"]["descent"][1],
         "within_waiting": found["T*"]["descent"][1],
+        "most": parameters(PAGE)["most"],
     }
 
 
@@ -80,10 +81,38 @@ def test_initialisations_differ_in_their_loss():
 
 def test_it_is_the_outputs_that_cost():
     rows = list(by_scale().values())
-    loss, kappa, wait, steps, without = map(np.array, zip(*rows, strict=True))
+    loss, kappa, _, steps, without = map(np.array, zip(*rows, strict=True))
     assert kappa.max() < 1.05 * kappa.min() and loss[-1] > 100 * loss[0]
     assert (np.diff(steps) > 0).all() and steps[-1] > 5 * steps[0] and without[-1] < 2 * without[0]
-    assert wait[-1] < wait[0] / 2
+
+
+def test_the_wait_rises_with_the_steps():
+    """The goal is a share of the loss at the start: the bound is below the steps with a factor of two to spare."""
+    waits, steps = (np.array([row[i] for row in by_scale().values()]) for i in (2, 3))
+    assert (np.diff(waits) > 0).all() and waits[-1] > 5 * waits[0]
+    assert np.all((waits / 2 < steps) & (steps < 2 * waits))
+    model, x, y = own_network(4)
+    outputs, goal = model(x).detach(), y.square().sum() / 10
+    start = (outputs - y).square().sum()
+    own = gnlib.GaussNewton(model, x, y).waiting((goal / start).item()).lower
+    without = gnlib.GaussNewton(model, x, outputs + y).waiting(0.1).lower
+    assert own == pytest.approx(by_scale()[4][2], abs=1) and without < own / 3
+
+
+def test_medians_rise_with_kappa():
+    rows = [row for row in results.kept("waiting") if row["loss"] == "mse"]
+    trial = {
+        tuple(row[key] for key in ("family", "initialisation", "seed")): row["steps_tenth"] or 1000
+        for row in results.kept("what-predicts-training")
+        if (row["loss"], row["n"], row["optimizer"]) == ("mse", 50, "descent")
+    }
+    families = sorted({row["family"] for row in rows})
+    pairs = {
+        name: [(row["kappa"], trial[name, row["initialisation"], row["seed"]]) for row in rows if row["family"] == name]
+        for name in families
+    }
+    medians = np.array([np.median(pairs[name], 0) for name in families])
+    assert len(families) == 12 and spearmanr(*medians.T).statistic > 0.85
 
 
 def test_it_is_so_with_two_hidden_layers_of_another_seed():

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from gnbook import results
+from gnbook.your_own_network.trial import first_tries, sooner
 
 from tests.pages.pages import checked_lines, parameters
 
@@ -80,3 +81,14 @@ def test_batch_normalisation_was_the_fastest_of_three():
             for name in ("CNN, BatchNorm", "CNN, GroupNorm", "CNN")
         ]
         assert steps == sorted(steps) and steps[0] < 0.7 * steps[1]
+
+
+def test_obvious_changes_do_as_well_with_adam():
+    """The counts of the page are the laboratory's."""
+    rows = results.kept("your-own-network")
+    gains = [sooner(row) for row in rows if row["change"].startswith(("centre", "rescale")) and row["fault"] != "none"]
+    firsts = [row["sooner"] for row in first_tries(rows) if row["of_adam"] > 2]
+    for some, begin in ((gains, "the obvious"), (firsts, "first suggestion")):
+        (line,) = [line for line in checked_lines(PAGE) if line.startswith(begin)]
+        counts = f"{sum(gain > 1 for gain in some)} of {len(some)} faster, {np.median(some):.2f} times"
+        assert counts in line and np.median(some) > 2 and np.mean(np.array(some) > 1) > 0.9

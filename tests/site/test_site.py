@@ -234,3 +234,20 @@ def test_some_page_has_a_formula_and_the_search_finds_it():
     found = [result.get_text() for result in dom.select("ul.search li p.context")]
     assert len(found) > 10 and "condition" in found[0].lower()
     assert console == []
+
+
+@needs_chromium
+@pytest.mark.parametrize("words", ["neural tangent kernel", "sharpness", "skip"])
+def test_a_search_names_lessons_first(words):
+    dom, _ = opened(SITE / "search.html", f"?q={words.replace(' ', '+')}")
+    links = [link["href"] for link in dom.select("ul.search li > a")]
+    assert len(links) > 3 and all(re.match(r"notebooks/[\w-]+\.html", link) for link in links[:3])
+    assert not any(link.startswith("book/api") for link in links[:10])
+
+
+def test_the_first_picture_of_a_lesson_stands_below_its_question():
+    lessons = [page for page in CHAPTERS if page.parent.name == "notebooks"]
+    assert len(lessons) >= 14
+    for page in lessons:
+        children = written(page).select_one("article section").find_all(["p", "figure", "div"], recursive=False)
+        assert [child.name for child in children[:2]] == ["p", "figure"], page

@@ -3,7 +3,9 @@
 What the paper itself says is in its section 1 and appendix I.1. VGG5 is not in the public code: it is trained here like
 the residual networks, but that its rate falls after epoch 100, as the paper says. It has one convolution in each of the
 five stages that the networks have in the code which the paper names for it (jerett/PyTorch-CIFAR10, commit 2a5bd7c),
-the smallest of which is VGG11: they all end with 512 features of one pixel.
+the smallest of which is VGG11: they all end with 512 features of one pixel. "VGG5, spiking" is what the literature on
+networks of spikes calls by that name (Rathi, Srinivasan, Panda and Roy, ICLR 2020): three convolutions, means over
+2 x 2 pixels, three linear layers, neither biases nor normalisation, and 50 million parameters.
 """
 
 from collections.abc import Callable, Iterable
@@ -70,7 +72,7 @@ def recipe(name: str, side: int = 32, sizes: Sizes = FULL) -> Recipe:
     Parameters
     ----------
     name
-        ResNet20, ResNet32, VGG5, ViT or FcNN
+        ResNet20, ResNet32, VGG5, "VGG5, spiking", ViT or FcNN
     side
         of the images in pixels
     sizes
@@ -94,6 +96,7 @@ def recipe(name: str, side: int = 32, sizes: Sizes = FULL) -> Recipe:
         "ResNet20": Recipe(partial(residual, 3), momentum, 0.1, 91, shifted, standardised),
         "ResNet32": Recipe(partial(residual, 5), momentum, 0.1, 91, shifted, standardised),
         "VGG5": Recipe(partial(VGG, sizes["vgg_layers"], side), momentum, 0.1, 100, shifted, standardised),
+        "VGG5, spiking": Recipe(partial(_spiking, side), momentum, 0.1, 100, shifted, standardised),
         "ViT": Recipe(
             partial(_transformer, side, sizes["patch"], width, hidden=4 * width),
             partial(torch.optim.AdamW, weight_decay=1e-2),
@@ -171,6 +174,17 @@ def _fully_connected(widths: list[int]) -> nn.Module:
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
         nn.init.kaiming_normal_(layers[-2].weight)
     return nn.Sequential(*layers[:-1])
+
+
+def _spiking(side: int, channels: int = 64, hidden: int = 4096) -> nn.Module:
+    """Three convolutions with means over 2 x 2 pixels, and three linear layers, without biases."""
+    convolution = partial(nn.Conv2d, kernel_size=3, padding=1, bias=False)
+    mean, linear = partial(nn.AvgPool2d, 2), partial(nn.Linear, bias=False)
+    first = convolution(3, channels), nn.ReLU(), mean()
+    second = convolution(channels, 2 * channels), nn.ReLU(), convolution(2 * channels, 2 * channels), nn.ReLU(), mean()
+    features = 2 * channels * (side // 4) ** 2
+    last = linear(features, hidden), nn.ReLU(), linear(hidden, hidden), nn.ReLU(), linear(hidden, 10)
+    return nn.Sequential(*first, *second, nn.Flatten(), *last)
 
 
 def _transformer(side: int, patch: int, width: int, *, hidden: int) -> nn.Module:

@@ -95,7 +95,7 @@ def row_of(network: nn.Module, x: Float[Tensor, "n ..."], y: Tensor, loss: str, 
     share = goal_of(spread.above, start, goal) if spread.above else 1.0
     if not share < 1 - ROUNDING:
         return row
-    eigenvalues, shares = spread.eigenvalues.numpy(), spread.shares.numpy()
+    eigenvalues, shares = spread.eigenvalues.cpu().numpy(), spread.shares.cpu().numpy()
     largest = eigenvalues[-1]
     row |= {
         "kappa_loss": float(largest / eigenvalues[eigenvalues > 0][0]),
