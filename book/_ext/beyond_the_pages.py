@@ -32,7 +32,7 @@ def add_preview(app, pagename, _, context, doctree):
     """Put the tags of the Open Graph protocol into the head of each page of the book."""
     if doctree is None:
         return
-    title = re.sub("<[^>]+>", "", context["title"])  # with the number of a lesson
+    title = re.sub(r'<span class="section-number">.*?</span>', "", context["title"])
     tags = {"type": "article", "site_name": app.config.html_title, "title": title}
     tags["description"] = first_paragraph(doctree)
     if base := base_of(app):

@@ -6,10 +6,13 @@ from pathlib import Path
 
 
 def copy_script(app, error):
-    """Copy it from the package of plotly when the pages are written."""
+    """Copy it from the package of plotly, to where pages look for it, when they are written."""
     if error is None and app.builder.format == "html":
         script = files("plotly") / "package_data" / "plotly.min.js"
-        shutil.copyfile(script, Path(app.outdir) / "_static" / script.name)
+        for folder in ("", "notebooks"):  # pages of the laboratory lie one folder deeper
+            place = Path(app.outdir) / folder / "_static"
+            place.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(script, place / script.name)
 
 
 def setup(app):

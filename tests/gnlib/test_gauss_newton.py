@@ -46,6 +46,7 @@ METHODS = {  # numbers that a method gives
     "stable_rate": lambda g: [g.stable_rate().rate],
     "forecast": lambda g: torch.cat([g.forecast(steps=20).losses, g.forecast(after=2, steps=5).losses]),
     "waiting": lambda g: [g.waiting(0.01).lower, g.waiting(0.01).eigenvalue],
+    "loss_bounds": lambda g: g.loss_bounds(steps=20).upper if g._problem.is_plain else [0.0],
     "effective_condition_number": lambda g: [g.effective_condition_number(0.01)],
     "report": lambda g: [g.report().condition.value, *g.report().forecast.losses[:20]],
     "cost": lambda g: [g.cost().operations, g.cost().gib],
