@@ -1,6 +1,7 @@
 """A module on its data for a loss: its matrix, against plain autograd and against curvlinops."""
 
 import warnings
+from types import MappingProxyType
 
 import pytest
 import torch
@@ -9,6 +10,9 @@ from torch.nn import functional
 
 import gnlib
 from gnlib import GaussNewton
+from gnlib.diagnosis.by_layer import shares_of
+from gnlib.diagnosis.culprits import culprits_of
+from gnlib.diagnosis.suggestions import suggestions_for
 from gnlib.problem import Problem
 from tests.gnlib.diagnosis.networks import CASES, classes, drawn, plain, plain_eigenvalues
 
@@ -99,3 +103,36 @@ def test_layers_ask_for_no_more_memory_than_the_condition_number(loss):
     assert 13 * 8 * 600**2 / 2**30 > 0.034
     assert g.condition_number().rank > 0
     assert len(g.by_layer().layers) == 13 and g.report().layers == g.by_layer()
+
+
+def singular(**options):
+    """Two equal samples, so that both ends come from singular values."""
+    torch.manual_seed(0)
+    x = torch.randn(20, 6, dtype=torch.float64)
+    x[1] = x[0]
+    return Problem(nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 2)).double(), x, **options)
+
+
+def test_what_others_hold_counts_against_the_memory():
+    problem = singular(memory=0.01)
+    rank, rates = problem.condition.rank, {"2.weight": 0.5}
+    assert problem.changed_ends(lambda: pytest.fail("no matrix is needed"), rates).rank == rank
+    with pytest.raises(ValueError, match=r"memory is 0.01 GiB but 1\.\d+ are needed for the singular values"):
+        problem.changed_ends(lambda: pytest.fail("no matrix is needed"), rates, beside=1.0)
+    assert problem.own > 0
+    assert problem.changed(problem.module, problem.batches, beside=0.001).held == pytest.approx(problem.own + 0.001)
+
+
+def test_the_trials_of_a_report_say_what_they_hold(monkeypatch):
+    told, changed_ends = [], Problem.changed_ends
+
+    def recorded(self, matrix, rates=MappingProxyType({}), kept=None, beside=0.0):
+        told.append(beside)
+        return changed_ends(self, matrix, rates, kept, beside)
+
+    monkeypatch.setattr(Problem, "changed_ends", recorded)
+    problem = singular()
+    suggestions_for(problem, shares_of(problem), culprits_of(problem, 5))
+    matrix = problem.gram.nbytes / 2**30
+    first, second, dropped = told  # two rates of a layer, and the second of the equal samples
+    assert matrix <= first and second == pytest.approx(first + matrix) and dropped == pytest.approx(second)
