@@ -27,6 +27,7 @@ from gnlib.jacobian.trial import networks_of
 from gnlib.losses import Loss, SquaredError, loss_of
 
 LEAST = 1e-290  # entries of a Gram matrix below it have lost digits: its products leave the range before its factors do
+LITTLE = 1e-9  # GiB, in place of none and less, for which there is a sentence where they are not enough
 
 
 class TooSmallError(ValueError):
@@ -93,8 +94,8 @@ class Problem:
     @cached_property
     def layered(self) -> tuple[Float[Tensor, "nk nk"], dict[str, float]]:
         r"""The Gram matrix :math:`\frac1n J J^\top`, and the share of each parameter in the trace with the loss."""
-        gram, traces = layered_gram(self.networks, self.memory, self.root)
-        if gram.diagonal().amax() < LEAST and any(block.any() for block in blocks_of(self.networks, self.memory)):
+        gram, traces = layered_gram(self.networks, self.free, self.root)
+        if gram.diagonal().amax() < LEAST and any(block.any() for block in blocks_of(self.networks, self.free)):
             raise TooSmallError(
                 "The squares of the Jacobian are below 1e-290, where double precision loses digits; multiply the "
                 "outputs by a power of two."
@@ -213,7 +214,7 @@ class Problem:
                     return own if kept is None else own[kept]
 
                 # of a loop, the block before would be there until the next one is made
-                yield from map(weighted, blocks_of(networks, max((self.memory - triangle) / 3, 1e-9)))
+                yield from map(weighted, blocks_of(networks, max((self.memory - triangle) / 3, LITTLE)))
 
         try:
             return singular_value_ends(blocks(), rank)
@@ -277,6 +278,11 @@ class Problem:
     def held(self) -> float:
         """GiB of these, and of what others hold beside them."""
         return self.own + self._beside
+
+    @property
+    def free(self) -> float:
+        """GiB that are left of the memory beside what is held."""
+        return max(self.memory - self.held, LITTLE)
 
     @property
     def _rounding(self) -> float:

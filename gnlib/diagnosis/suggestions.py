@@ -21,6 +21,7 @@ from gnlib.eigen.dense import BY_FACTOR
 from gnlib.eigen.result import ConditionNumber, Limits
 from gnlib.jacobian.gram import gram_of
 from gnlib.jacobian.passes import freeze_all_but
+from gnlib.jacobian.plan import BudgetError
 from gnlib.problem import Problem, with_root
 from gnlib.text import listed
 
@@ -186,7 +187,11 @@ def _by_rates(problem: Problem, shares: Shares, held: float) -> Iterator[Trial]:
     steep, flat = (extreme(shares.layers, key=lambda share: share.difference) for extreme in (max, min))
     for share, factor, how in ((steep, 1 / FACTOR, "smaller"), (flat, FACTOR, "larger")):
         own = [name for name in problem.networks[0].parameters if problem.layer_of(name) == share.layer]
-        gram = gram_of(freeze_all_but(problem.networks, own), problem.memory).mul_(factor - 1).add_(problem.gram)
+        try:
+            gram = gram_of(freeze_all_but(problem.networks, own), problem.free - held).mul_(factor - 1)
+        except BudgetError:  # what is left of the memory is for what was measured
+            return
+        gram.add_(problem.gram)
         held += gram.nbytes / 2**30
         what = f"give {share.layer or 'the module itself'} a learning rate {FACTOR} times {how}"
         rates, matrix = dict.fromkeys(own, factor), partial(with_root, problem.root, gram)
