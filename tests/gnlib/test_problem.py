@@ -12,7 +12,8 @@ import gnlib
 from gnlib import GaussNewton
 from gnlib.diagnosis.by_layer import shares_of
 from gnlib.diagnosis.culprits import culprits_of
-from gnlib.diagnosis.suggestions import suggestions_for
+from gnlib.diagnosis.suggestions import _by_rates, suggestions_for
+from gnlib.jacobian.gram import gram_of
 from gnlib.problem import Problem
 from tests.gnlib.diagnosis.networks import CASES, classes, drawn, plain, plain_eigenvalues
 
@@ -136,3 +137,20 @@ def test_the_trials_of_a_report_say_what_they_hold(monkeypatch):
     matrix = problem.gram.nbytes / 2**30
     first, second, dropped = told  # two rates of a layer, and the second of the equal samples
     assert matrix <= first and second == pytest.approx(first + matrix) and dropped == pytest.approx(second)
+
+
+def test_a_matrix_of_a_trial_has_the_memory_that_is_left(monkeypatch):
+    asked = []
+
+    def recorded(networks, memory):
+        asked.append(memory)
+        return gram_of(networks, memory)
+
+    monkeypatch.setattr("gnlib.diagnosis.suggestions.gram_of", recorded)
+    problem = singular(memory=0.01)
+    shares, culprits = shares_of(problem), culprits_of(problem, 5)
+    suggestions_for(problem, shares, culprits)
+    first, second = asked  # the other changes hold something too
+    assert 0 < first < problem.free < 0.01 and second == pytest.approx(first - problem.gram.nbytes / 2**30)
+    monkeypatch.setattr(Problem, "free", 0.0)  # then no rates are tried, and there is no error
+    assert [*_by_rates(problem, shares, 0.0)] == []
