@@ -6,10 +6,12 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from gnlib.checks import as_matrix, rounding_of
+from gnlib.diagnosis.overview import Overview
 from gnlib.diagnosis.report import Report
 from gnlib.eigen.gram import Gram
 from gnlib.eigen.kronecker_sum import Terms
@@ -135,7 +137,8 @@ def report(
     output: Callable[..., Tensor] | None = None,
     mode: Mode | None = None,
     memory: float = 4.0,
-) -> Report:
+    dtype: torch.dtype | None = None,
+) -> Report | Overview:
     """Return how well conditioned a network is on its data, where that comes from, and what to do.
 
     This is `GaussNewton(module, x, y, loss, ...).report()`, with all parameters of :class:`gnlib.GaussNewton`.
@@ -146,7 +149,8 @@ def report(
     >>> report(torch.nn.Linear(2, 1), torch.tensor([[9.0, 1.0], [10.0, 2.0], [11.0, 1.0]])).condition.rank
     3
     """
-    return GaussNewton(module, x, y, loss, output=output, mode=mode, memory=memory, optimizer=optimizer).report()
+    options: dict[str, Any] = dict(output=output, mode=mode, memory=memory, optimizer=optimizer, dtype=dtype)
+    return GaussNewton(module, x, y, loss, **options).report()
 
 
 def _as_gram(matrix: Tensor | np.ndarray, outputs: int, rank: int | None) -> Gram:

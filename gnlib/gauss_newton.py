@@ -12,15 +12,19 @@
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from gnlib.by_products import ByProducts
+from gnlib.checks import EPS
 from gnlib.diagnosis.by_layer import Shares, shares_of
-from gnlib.diagnosis.course import LossBounds, loss_bounds_of
+from gnlib.diagnosis.course import View, view_of_problem, view_of_side, waiting_by_products
 from gnlib.diagnosis.culprits import Culprits, culprits_of
 from gnlib.diagnosis.forecast import Forecast, forecast_of
-from gnlib.diagnosis.rates import StableRate, stable_rate_of
+from gnlib.diagnosis.overview import Overview, overview_of
+from gnlib.diagnosis.rates import StableRate, stable_rate_of, stable_rate_of_largest
 from gnlib.diagnosis.report import Report, report_on
 from gnlib.diagnosis.waits import waiting_of
 from gnlib.eigen.davidson import ExtremePair
@@ -29,13 +33,16 @@ from gnlib.eigen.result import ConditionNumber, Limits
 from gnlib.jacobian.gram import blocks_of
 from gnlib.jacobian.inputs import Inputs
 from gnlib.jacobian.network import Mode
-from gnlib.jacobian.passes import GramOperator
-from gnlib.jacobian.plan import Cost
+from gnlib.jacobian.plan import Cost, check_memory
 from gnlib.laws.waiting import Waiting
-from gnlib.problem import Problem
+from gnlib.operators import SymmetricOperator
+from gnlib.problem import Problem, check_versions, versions_of
+from gnlib.products.curvature import curvature_of
+from gnlib.products.passes import passes_of
+from gnlib.products.side import Side, side_of
 
 
-class GaussNewton:
+class GaussNewton(ByProducts):
     r"""The Gauss-Newton matrix of a module on its data, for a loss.
 
     It is :math:`G = \frac1n \sum_i J_i^\top H_i J_i`, with the Jacobian :math:`J_i` of the outputs on sample i by the
@@ -77,6 +84,11 @@ class GaussNewton:
     optimizer
         one of torch.optim (SGD, Adam, AdamW, RMSprop), or `"sgd"`, `"momentum"`, `"adam"`, for stable rates, forecasts
         and reports
+    dtype
+        `torch.float32`, `torch.float64` or `torch.bfloat16`: then everything is by products with vectors in this
+        precision, for networks of any size. Outputs may have any shape behind the samples, `"cross_entropy"` is the
+        mean over the tokens that count (or an `nn.CrossEntropyLoss` with its settings), and methods that need a matrix
+        refuse. None for matrices, in double precision
 
     Raises
     ------
@@ -131,19 +143,47 @@ class GaussNewton:
         mode: Mode | None = None,
         memory: float = 4.0,
         optimizer: str | Optimizer | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        self._problem = Problem(module, x, y, loss, output=output, mode=mode, memory=memory)
-        self._optimizer = optimizer
+        self._optimizer, self._memory = optimizer, memory
+        if dtype is None:
+            self._problem: Problem | None = Problem(module, x, y, loss, output=output, mode=mode, memory=memory)
+            self._side: Side | None = None
+            return
+        check_memory(memory)
+        curvature = curvature_of(loss)
+        passes = passes_of(module, x, y, curvature, output=output, mode=mode, memory=memory, dtype=dtype)
+        self._problem, self._side = None, side_of(passes, curvature)
+        self._versions = versions_of(module, buffers=False)
 
     def __repr__(self) -> str:
         """Say of which matrix this is, without computing anything."""
-        (n, k), p = self._problem.outputs.shape, self._problem.parameters
-        kind = type(self._problem.module).__name__
-        return f"GaussNewton({kind}, n = {n}, k = {k}, p = {p}, loss = {self._problem.loss.name})"
+        if self._side is not None:
+            return f"GaussNewton({self._side.words}, by products)"
+        problem = self._unchanged()
+        (n, k), p = problem.outputs.shape, problem.parameters
+        return f"GaussNewton({type(problem.module).__name__}, n = {n}, k = {k}, p = {p}, loss = {problem.loss.name})"
 
     def _unchanged(self) -> Problem:
+        if self._problem is None:
+            raise ValueError("This needs a matrix, and dtype= asks for products with vectors alone; leave dtype= out.")
         self._problem.check_unchanged()
         return self._problem
+
+    def _unchanged_side(self) -> Side | None:
+        if self._side is not None:
+            check_versions(self._versions, versions_of(self._side.passes.module, buffers=False))
+        return self._side
+
+    def _view(self) -> View:
+        side = self._unchanged_side()
+        return view_of_problem(self._unchanged()) if side is None else view_of_side(side, self._memory)
+
+    def _rounding(self) -> float:
+        return EPS if self._side is None else self._side.error
+
+    def _loss_name(self) -> str:
+        return self._unchanged().loss.name if self._side is None else self._side.curvature.name
 
     def condition_number(
         self, *, method: Literal["gram", "jacobian"] | None = None, tolerance: float = 1e-8, max_steps: int = 200
@@ -190,7 +230,7 @@ class GaussNewton:
 
     def tangent_kernel(self) -> Float[Tensor, "nk nk"]:
         r"""Return :math:`J J^\top`, n times the Gram matrix (Liu, Zhu and Belkin 2020, NeurIPS 33, Eq. 1)."""
-        return self.gram().mul_(len(self._problem.outputs))
+        return self.gram().mul_(len(self._unchanged().outputs))
 
     def loss_gram(self) -> Float[Tensor, "nr nr"]:
         r"""Return :math:`\frac1n R^\top J J^\top R`, with row `i r + a` for column a of :math:`R_i`.
@@ -208,28 +248,35 @@ class GaussNewton:
         problem = self._unchanged()
         return blocks_of(problem.networks, problem.memory)
 
-    def operator(self) -> GramOperator:
+    def operator(self) -> SymmetricOperator:
         r"""Return :math:`\frac1n R^\top J J^\top R` by its products with vectors, for more outputs than fit.
 
-        A product takes three backward passes. The smallest eigenvalue cannot be had that way: without a
-        preconditioner an iteration takes as many steps as there are eigenvalues.
+        With `dtype` it is :math:`\frac1n J^\top H J` instead where there are fewer parameters than outputs. The
+        smallest eigenvalue cannot be had that way: without a preconditioner an iteration takes as many steps as there
+        are eigenvalues.
         """
-        return self._unchanged().operator()
+        side = self._unchanged_side()
+        return self._unchanged().operator() if side is None else side.operator
 
-    def largest_eigenvalue(self, *, tolerance: float = 1e-8, max_steps: int = 500) -> ExtremePair:
+    def largest_eigenvalue(self, *, tolerance: float | None = None, max_steps: int = 500) -> ExtremePair:
         """Return the largest eigenvalue by products with vectors: no matrix is formed.
 
         Parameters
         ----------
         tolerance, max_steps
-            relative error at which the iteration may stop, which its residual proves, and steps after which it gives up
+            relative error at which the iteration may stop, and steps after which it gives up. It is 1e-8, which the
+            residual proves; with `dtype` 1e-3, which the square of the residual over the gap estimates
 
         Raises
         ------
         NotConvergedError
             After `max_steps`.
         """
-        return largest_eigenvalue(self.operator(), tolerance=tolerance, max_steps=max_steps)
+        if self._side is None:
+            return largest_eigenvalue(self.operator(), tolerance=tolerance or 1e-8, max_steps=max_steps)
+        found = self.eigenpairs(1, tolerance=tolerance or 1e-3, products=max_steps)
+        error = float(found.errors[0]) + self._rounding()
+        return ExtremePair(float(found.values[0]), found.vectors, error, found.products)
 
     def by_layer(self) -> Shares:
         r"""Return the share of each layer in the trace and in both ends of the spectrum.
@@ -301,13 +348,15 @@ class GaussNewton:
         >>> round(GaussNewton(net, x, optimizer="momentum").stable_rate().rate, 6)
         1.9
         """
-        return stable_rate_of(self._unchanged(), self._optimizer)
+        if self._side is None:
+            return stable_rate_of(self._unchanged(), self._optimizer)
+        return stable_rate_of_largest(self.largest_eigenvalue().value, self._optimizer)
 
     def waiting(self, goal: float = 0.1, *, rate: float | None = None) -> Waiting:
         r"""Return within what the steps of gradient descent to a goal lie, and the eigenvalue that they wait for.
 
         The bounds hold for the linear model, whatever its spectrum and the targets. A real network may leave it and
-        arrive sooner.
+        arrive sooner. With `dtype` they are of the Ritz values of some tens of products: an estimate.
 
         Parameters
         ----------
@@ -331,7 +380,9 @@ class GaussNewton:
         >>> print(GaussNewton(line, x, y).waiting(goal=0.01))
         between 6.8 and 17 steps; the training waits for the eigenvalue 0.5, 4 times smaller than the largest
         """
-        return waiting_of(self._unchanged(), goal, rate)
+        if self._side is None:
+            return waiting_of(self._unchanged(), goal, rate)
+        return waiting_by_products(self._view(), goal, rate)[0]
 
     def effective_condition_number(self, share: float = 0.1) -> float:
         """Return the largest eigenvalue over the one that training waits for on its way to a share of the loss.
@@ -396,49 +447,7 @@ class GaussNewton:
         """
         return forecast_of(self._unchanged(), self._optimizer, rate=rate, steps=steps, after=after, budget=budget)
 
-    def loss_bounds(
-        self, *, rate: float | None = None, steps: int = 1000, products: int = 120, within: float = 1.05
-    ) -> LossBounds:
-        r"""Bound the losses of full-batch gradient descent from both sides, without a matrix: for networks of any size.
-
-        The losses of the linear model, for the squared error, are an integral against the spectrum of the Gram matrix,
-        which some tens of products with vectors bound from below and from above. The upper bound presumes that the
-        first products have found the largest eigenvalue, of which they prove that there is one so large and no more.
-
-        Parameters
-        ----------
-        rate
-            learning rate, at most 2 over the largest eigenvalue; one over it, if it is not given
-        steps
-            number of steps
-        products
-            with vectors that may be taken
-        within
-            factor between the bounds at the last step at which no more are taken; 1.05 also where they differ by less
-            than a thousandth of the first loss, and other factors in proportion
-
-        Raises
-        ------
-        ValueError
-            No targets, a loss that is not the squared error, a rate at which the loss grows.
-
-        References
-        ----------
-        G. H. Golub, G. Meurant (2010), Matrices, moments and quadrature with applications, Princeton.
-
-        Examples
-        --------
-        >>> import torch
-        >>> line = torch.nn.Linear(2, 1, bias=False).double()
-        >>> _ = torch.nn.init.zeros_(line.weight)
-        >>> x, y = torch.tensor([[2.0, 0.0], [0.0, 1.0]]).double(), torch.tensor([[1.0], [1.0]]).double()
-        >>> print(GaussNewton(line, x, y).loss_bounds(rate=0.5, steps=5))
-        loss 0.5, after 5 steps at the rate 0.5 0.01408 to 0.01408
-        a tenth of the loss after 3 to 3 steps; 5 products
-        """
-        return loss_bounds_of(self._unchanged(), rate, steps=steps, products=products, within=within)
-
-    def report(self) -> Report:
+    def report(self) -> Report | Overview:
         r"""Return one page: how well conditioned the network is for the loss, where that comes from, and what to do.
 
         Learning rates by layer and samples to leave out are always tried; other inputs, weights of the usual scale and
@@ -446,7 +455,9 @@ class GaussNewton:
         steps of the linear model under the optimiser (of gradient descent where that of an adaptive one takes longer);
         without `y` it is the one with the lowest condition number.
 
-        Before a report of more than about ten seconds its time and memory are announced on the standard error.
+        With `dtype` it is an :class:`gnlib.diagnosis.overview.Overview`, what products with vectors tell, for networks
+        of any size. Before a report of more than about ten seconds its time and memory are announced on the standard
+        error.
 
         Examples
         --------
@@ -458,6 +469,8 @@ class GaussNewton:
         >>> report.condition.rank, report.full, [str(pair) for pair in report.culprits.equal_samples]
         (3, 4, ['0 and 3 are equal'])
         """
+        if (side := self._unchanged_side()) is not None:
+            return overview_of(side, self._memory)
         return report_on(self._unchanged(), self._optimizer)
 
     def cost(self) -> Cost:

@@ -79,12 +79,7 @@ class Problem:
 
     def check_unchanged(self) -> None:
         """Refuse a module whose parameters, or whose buffers in evaluation, were changed since this was made."""
-        for name, version in self._read_versions().items():
-            if version != self._versions[name]:
-                raise ValueError(
-                    f"{name} of the module has changed since this object was made, which speaks of the network as it "
-                    "was then; make a new one."
-                )
+        check_versions(self._versions, self._read_versions())
 
     @cached_property
     def root(self) -> Float[Tensor, "n k r"]:
@@ -290,10 +285,24 @@ class Problem:
         return max(self.parameters, count_rows(self.networks)) ** 0.5 * EPS
 
     def _read_versions(self) -> dict[str, int]:
-        tensors: dict[str, Tensor] = {**dict(self.module.named_parameters())}
-        if self.networks[0].mode != "train":  # in training a forward pass updates statistics that it does not use
-            tensors |= dict(self.module.named_buffers())
-        return {name: 0 if tensor.is_inference() else tensor._version for name, tensor in tensors.items()}
+        # in training a forward pass updates statistics that it does not use
+        return versions_of(self.module, buffers=self.networks[0].mode != "train")
+
+
+def versions_of(module: nn.Module, *, buffers: bool) -> dict[str, int]:
+    """Return how often each parameter of a module, and each buffer, was changed in place."""
+    tensors = {**dict(module.named_parameters()), **(dict(module.named_buffers()) if buffers else {})}
+    return {name: 0 if tensor.is_inference() else tensor._version for name, tensor in tensors.items()}
+
+
+def check_versions(before: Mapping[str, int], now: Mapping[str, int]) -> None:
+    """Refuse a module that has changed."""
+    for name, version in now.items():
+        if version != before[name]:
+            raise ValueError(
+                f"{name} of the module has changed since this object was made, which speaks of the network as it was "
+                "then; make a new one."
+            )
 
 
 def with_root(root: Float[Tensor, "n k r"], gram: Float[Tensor, "nk nk"]) -> Float[Tensor, "nr nr"]:

@@ -69,9 +69,9 @@ def shares_of(problem: Problem) -> Shares:
 
     def end(column: int) -> dict[str, float]:
         gradients = product((problem.root @ vectors[:, column].reshape(n, r, 1)).reshape(n, k))
-        return _by_layer(problem, {name: g.square().sum().item() for name, g in gradients.items()})
+        return by_layer(problem, {name: g.square().sum().item() for name, g in gradients.items()})
 
-    trace = _by_layer(problem, problem.layered[1])
+    trace = by_layer(problem, problem.layered[1])
     largest, smallest = end(-1), end(-problem.rank)
     sizes: dict[str, int] = defaultdict(int)
     for name, parameter in problem.networks[0].parameters.items():
@@ -83,7 +83,7 @@ def shares_of(problem: Problem) -> Shares:
     return Shares(tuple(layers))
 
 
-def _by_layer(problem: Problem, values: Mapping[str, float]) -> dict[str, float]:
+def by_layer(problem: Problem, values: Mapping[str, float]) -> dict[str, float]:
     """Return values of parameters as shares of layers."""
     sums: dict[str, float] = defaultdict(float)
     for name, value in values.items():

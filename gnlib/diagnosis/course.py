@@ -8,40 +8,103 @@ an integral of :math:`(1 - \eta \lambda)^{2t}`, whose derivatives of even order 
 bounds it from below and Lobatto's from above (:mod:`gnlib.eigen.quadrature`), at any rate and at each t, with the same
 products for all of them. Some :math:`\sqrt t` of them are enough, that being the degree of a polynomial that follows
 :math:`(1 - \eta \lambda)^{2t}`.
+
+The gradient :math:`\frac1n J^\top r` knows as much, on the side of the parameters: its measure is :math:`\lambda / n`
+times that of r.
 """
 
 import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.eigen.largest import largest_eigenvalue
-from gnlib.eigen.quadrature import Lanczos, Rule
+from gnlib.checks import EPS
+from gnlib.diagnosis.by_layer import by_layer
+from gnlib.diagnosis.waits import residual_of
+from gnlib.eigen.quadrature import Jacobi, Lanczos, Rule
+from gnlib.eigen.top import largest_eigenpairs
 from gnlib.jacobian.network import GIB
+from gnlib.jacobian.passes import vjp
 from gnlib.laws.waiting import Waiting, waiting
 from gnlib.operators import SymmetricOperator
 from gnlib.problem import Problem
+from gnlib.products.side import Side
+from gnlib.text import listed
 
-CLOSE = 1e-2  # relative error to which the largest eigenvalue is asked for
+CLOSE = 1e-2  # by which the largest eigenvalue is taken for larger than it is found, to a tenth of that
 ROUNDING = 1e-12  # of the largest eigenvalue, below zero, by which rounding moves one that is zero
 CHECKED = 5  # products after which the bounds are looked at again
 BESIDE = 8  # vectors that products work with
 LITTLE = 0.02  # of the first loss: there bounds may be so much farther apart than asked for
+SETTLED = 0.02  # relative change in so many products at which the steps that a goal waits for count as found
+NAMED = 3  # layers that are named
 
 
-class Counted(SymmetricOperator):
-    """An operator that counts its products with vectors."""
+@dataclass(frozen=True, eq=False)
+class View:
+    """A Gauss-Newton matrix by its products with vectors, and what is left of the loss.
 
-    def __init__(self, operator: SymmetricOperator) -> None:
-        super().__init__(operator.shape[0], operator.dtype, operator.device)
-        self._operator, self.products = operator, 0
+    Attributes
+    ----------
+    operator
+        the matrix, from the side of the outputs or from that of the parameters
+    start
+        the residual u on the side of the outputs, or the gradient on that of the parameters
+    square
+        the squared norm of u
+    weight
+        N, by which sums over samples are divided
+    on_outputs
+        which side it is
+    error
+        relative, of a product
+    memory
+        GiB that vectors may take
+    shares
+        returns the share of each layer in the eigenvalue of an eigenvector
+    """
 
-    def matmul(self, v: Float[Tensor, " p *columns"]) -> Float[Tensor, " p *columns"]:  # noqa: D102
-        self.products += v[0].numel()
-        return self._operator.matmul(v)
+    operator: SymmetricOperator
+    start: Float[Tensor, " s"]
+    square: float
+    weight: float
+    on_outputs: bool
+    error: float
+    memory: float
+    shares: Callable[[Float[Tensor, " s"]], dict[str, float]]
+
+    def jacobi(self, process: Lanczos) -> Jacobi:
+        """Return what a process from the start knows of the measure of u."""
+        own = process.jacobi
+        if self.on_outputs:
+            return own
+        return own._replace(mass=self.weight * own.mass).divided(self.square)
+
+
+def view_of_problem(problem: Problem) -> View:
+    """Return the view of a network from its outputs, in double precision."""
+    u = residual_of(problem)
+
+    def shares(v: Float[Tensor, " s"]) -> dict[str, float]:
+        n, k, r = problem.root.shape
+        gradients = vjp(problem.networks, problem.memory)((problem.root @ v.view(n, r, 1)).view(n, k))
+        return by_layer(problem, {name: float(g.square().sum()) for name, g in gradients.items()})
+
+    square = float(u @ u)
+    return View(problem.operator(), u, square, len(problem.outputs), True, EPS, problem.memory, shares)
+
+
+def view_of_side(side: Side, memory: float) -> View:
+    """Return the view of a module from its smaller side."""
+    start, square = side.residual
+
+    on_outputs = side.name == "outputs"
+    return View(side.operator, start, square, side.weight, on_outputs, side.error, memory, side.by_layer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +121,10 @@ class LossBounds:
         what the largest eigenvalue is at most, if the products have found it
     products
         with vectors that it took
+    error
+        relative, of a product, by which the bounds may be off as well
+    layers
+        share of each layer in the eigenvalue that the steps to a tenth of the loss wait for
     """
 
     lower: Float[Tensor, " steps"]
@@ -65,6 +132,8 @@ class LossBounds:
     rate: float
     largest: float
     products: int
+    error: float
+    layers: Mapping[str, float]
     _rule: Rule = field(repr=False)
 
     @property
@@ -84,7 +153,7 @@ class LossBounds:
 
     def waiting(self, goal: float = 0.1) -> Waiting:
         """Estimate the eigenvalue that the steps to a share of the loss wait for, from the Ritz values."""
-        return waiting(self._rule.nodes.clip(0), self._rule.weights, self.rate, goal)
+        return _waiting(self._rule, self.rate, goal)
 
     def __str__(self) -> str:
         """Return one line for the loss at the end, and one for the steps to a tenth."""
@@ -98,45 +167,127 @@ class LossBounds:
         )
 
 
+class Course:
+    """The Lanczos process from the residual, a few products at a time, with a bound on the largest eigenvalue.
+
+    The largest eigenvalue is what a process from a random vector finds, and one from the residual, the larger of both,
+    and a margin on top.
+    """
+
+    def __init__(self, view: View, products: int) -> None:
+        pairs = largest_eigenpairs(view.operator, tolerance=CLOSE / 10)
+        self._view, self._found = view, float(pairs.values[0]) * (1 + CLOSE)
+        self._before, self._most = pairs.products, products
+        self._room = int(view.memory * GIB / (8 * len(view.start))) - BESIDE  # vectors that the process may keep
+        self.process = Lanczos(view.operator.matmul, view.start)
+
+    @property
+    def products(self) -> int:
+        """Number of products so far, the gradient by the parameters included."""
+        return self._before + self.process.steps + (not self._view.on_outputs)
+
+    @property
+    def largest(self) -> float:
+        """What the largest eigenvalue is at most."""
+        values, coefficients = self.process.ritz()
+        found = self._found
+        if values[0] > found:
+            found = float(values[0] + self.process.jacobi.beside[-1] * abs(coefficients[-1, 0]))
+        return found * (1 + self._view.error)
+
+    def looks(self) -> Iterator[Jacobi]:
+        """Take products, and yield what is known of the measure after each few, as long as there may be more."""
+        while True:
+            self.process.step()
+            last = self.process.exhausted or self.products >= self._most or self.process.steps >= self._room
+            if last or self.process.steps % CHECKED == 0:
+                yield self._view.jacobi(self.process)
+            if last:
+                return
+
+    def rules(self, jacobi: Jacobi, largest: float) -> tuple[Rule, Rule]:
+        """Return the rules of the lower and of the upper bound."""
+        gauss = jacobi.gauss()
+        below = max(ROUNDING, self._view.error if self._view.error > EPS else 0.0)
+        return gauss, gauss if self.process.exhausted else jacobi.lobatto(-below * largest, largest)
+
+    def layers(self, eigenvalue: float) -> dict[str, float]:
+        """Return the shares of the layers in the eigenvalue that the process knows next to this one."""
+        values, coefficients = self.process.ritz()
+        nearest = int(np.abs(values - eigenvalue).argmin())
+        return self._view.shares(self.process.combined(coefficients[:, nearest]))
+
+
 def loss_bounds_of(
-    problem: Problem, rate: float | None = None, *, steps: int = 1000, products: int = 120, within: float = 1.05
+    view: View, rate: float | None = None, *, steps: int = 1000, products: int = 120, within: float = 1.05
 ) -> LossBounds:
     """Bound the losses of gradient descent, at the inverse of the largest eigenvalue if no rate is given."""
-    if not problem.is_plain:
-        raise ValueError(
-            f"The bounds are of the squared error, and the loss is {problem.loss.name}; pass loss='mse', or ask for a "
-            "forecast, which follows other losses too."
-        )
-    residual = problem.loss.gradient(problem.outputs).flatten()
-    if not residual.any():
+    _check(rate, steps, products, within)
+    if not view.square:
         raise ValueError("The outputs are the targets: there is no loss to fall.")
-    operator = Counted(problem.operator())
-    pair = largest_eigenvalue(operator, tolerance=CLOSE)
-    largest = pair.value * (1 + pair.error)
-    rate = float(rate or 1 / largest)
-    if not 0 < rate * pair.value <= 2:
-        raise ValueError(f"rate is {rate}; above {2 / pair.value:.4g}, 2 over the largest eigenvalue, the loss grows.")
-    scale, times = 1 / (2 * len(problem.outputs)), np.arange(steps + 1)
+    scale, times, course = 1 / (2 * view.weight), np.arange(steps + 1), Course(view, products)
 
-    def curve(rule: Rule) -> Float[np.ndarray, " steps"]:
+    def curve(rule: Rule, rate: float) -> Float[np.ndarray, " steps"]:
         with np.errstate(divide="ignore"):
             logs = 2 * np.log(np.abs(1 - rate * rule.nodes))
         return scale * (np.exp(times[:, None] * np.maximum(logs, -1e300)) @ rule.weights)
 
-    room = int(problem.memory * GIB / residual.nbytes) - BESIDE  # vectors that the process may keep
-    process = Lanczos(operator.matmul, residual)
-    while True:
-        process.step()
-        enough = process.exhausted or operator.products >= products or process.steps >= room
-        if enough or process.steps % CHECKED == 0:
-            lower, upper = curve(process.gauss()), curve(process.lobatto(-ROUNDING * largest, largest))
-            if enough or upper[-1] <= within * lower[-1] or upper[-1] - lower[-1] <= LITTLE * (within - 1) * lower[0]:
-                break
+    for jacobi in course.looks():
+        largest = course.largest
+        taken = float(rate or 1 / largest)
+        if taken * largest > 2 * (1 + CLOSE):
+            raise ValueError(f"rate is {rate}; above {2 / largest:.4g}, 2 over the largest eigenvalue, the loss grows.")
+        gauss, lobatto = course.rules(jacobi, largest)
+        lower, upper = curve(gauss, taken), curve(lobatto, taken)
+        if upper[-1] <= within * lower[-1] or upper[-1] - lower[-1] <= LITTLE * (within - 1) * lower[0]:
+            break
     return LossBounds(
         lower=torch.from_numpy(lower),
         upper=torch.from_numpy(upper),
-        rate=rate,
+        rate=taken,
         largest=largest,
-        products=operator.products,
-        _rule=process.gauss(),
+        products=course.products,
+        error=view.error,
+        layers=course.layers(_waiting(gauss, taken, 0.1).eigenvalue),
+        _rule=gauss,
     )
+
+
+def waiting_by_products(
+    view: View, goal: float = 0.1, rate: float | None = None, *, products: int = 120
+) -> tuple[Waiting, dict[str, float], int]:
+    """Estimate the steps to a share of the loss; return the layers of what they wait for, and the products, as well.
+
+    It ends when a few more products no longer move the lower bound.
+    """
+    if not view.square:
+        raise ValueError("The outputs are the targets: there is no loss to fall.")
+    course, before = Course(view, products), math.nan
+    for jacobi in course.looks():
+        found = _waiting(jacobi.gauss(), rate or 1 / course.largest, goal)
+        if abs(found.lower - before) <= SETTLED * found.lower:
+            break
+        before = found.lower
+    return found, course.layers(found.eigenvalue), course.products
+
+
+def named(layers: Mapping[str, float]) -> str:
+    """Return the layers with the largest shares, in words."""
+    first = sorted(layers.items(), key=lambda item: -item[1])[:NAMED]
+    return listed([f"{name or '(module)'} {share:.0%}" for name, share in first])
+
+
+def _waiting(rule: Rule, rate: float, goal: float) -> Waiting:
+    nodes = rule.nodes.clip(0)
+    nodes[nodes < ROUNDING * nodes.max()] = 0  # what the process does not tell from zero never falls
+    return waiting(nodes, rule.weights, min(rate, 2 / nodes.max()), goal)
+
+
+def _check(rate: float | None, steps: int, products: int, within: float) -> None:
+    if rate is not None and not 0 < rate < math.inf:
+        raise ValueError(f"rate is {rate}; a positive number was expected.")
+    for name, number in (("steps", steps), ("products", products)):
+        if not isinstance(number, Integral) or number < 1:
+            raise ValueError(f"{name} is {number}; a whole number of at least 1 was expected.")
+    if not within >= 1:
+        raise ValueError(f"within is {within}; a factor of at least 1 was expected.")

@@ -113,6 +113,28 @@ def stable_rate_of(problem: Problem, optimizer: str | Optimizer | None = None) -
     )
 
 
+def stable_rate_of_largest(largest: float, optimizer: str | Optimizer | None = None) -> StableRate:
+    """Return the largest stable rate of gradient descent, plain or with momentum, by the largest eigenvalue alone."""
+    group = optimizer.param_groups[0] if isinstance(optimizer, SGD) else {}
+    rules = {None: Rule(1.0), "sgd": Rule(1.0), "momentum": Rule(1.0, 0.9)}
+    if isinstance(optimizer, SGD) and len(optimizer.param_groups) == 1 and not group["weight_decay"]:
+        options = {name: group[name] for name in ("momentum", "nesterov", "dampening")}
+        rule = Rule(1.0, **options)
+    elif not isinstance(optimizer, Optimizer) and optimizer in rules:
+        rule = rules[optimizer]
+    else:
+        raise ValueError(
+            "By products with vectors the stable rate is known of SGD with one group and no weight decay; pass "
+            "optimizer='sgd' or 'momentum', or leave dtype= out."
+        )
+
+    def smallest() -> float:
+        raise ValueError("The smallest eigenvalue cannot be had by products with vectors; leave dtype= out.")
+
+    name = "gradient descent" + (f" with momentum {rule.momentum:g}" if rule.momentum else "")
+    return StableRate(optimizer=name, largest=largest, find_smallest=smallest, rule=rule)
+
+
 def _largest_of(problem: Problem) -> float:
     """Return the largest eigenvalue of the matrix of the loss, from products with vectors if the matrix does not fit.
 

@@ -48,7 +48,7 @@ def spread_of(problem: Problem) -> Spread:
     values, vectors = problem.spectrum
     values = values.clone()
     values[: len(values) - problem.rank] = 0
-    squares = (vectors.mT @ _residual(problem)).square()
+    squares = (vectors.mT @ residual_of(problem)).square()
     total = float(squares.sum())
     return Spread(values, squares / total if total else squares, total / (2 * len(problem.outputs)))
 
@@ -59,7 +59,8 @@ def waiting_of(problem: Problem, goal: float = 0.1, rate: float | None = None) -
     return waiting(values, shares, float(rate or 1 / values[-1]), goal)
 
 
-def _residual(problem: Problem) -> Float[Tensor, " nr"]:
+def residual_of(problem: Problem) -> Float[Tensor, " nr"]:
+    """Return the shortest u for which R u is the gradient of the loss by the outputs."""
     g = problem.loss.gradient(problem.outputs)
     if problem.is_plain:
         return g.flatten()

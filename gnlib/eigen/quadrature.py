@@ -46,6 +46,51 @@ class Rule(NamedTuple):
     weights: Float[np.ndarray, " q"]
 
 
+class Jacobi(NamedTuple):
+    """The tridiagonal matrix of a measure: what its first moments are worth.
+
+    Attributes
+    ----------
+    diagonal
+        of the matrix, an entry for each node
+    beside
+        the diagonal; of that next to its last entry, which is known sooner, it may be one longer
+    mass
+        of the measure
+    """
+
+    diagonal: Float[np.ndarray, " q"]
+    beside: Float[np.ndarray, " _"]
+    mass: float
+
+    def gauss(self) -> Rule:
+        """Return the Gauss rule, of one node for each entry on the diagonal: its nodes are the Ritz values."""
+        return _rule(self.diagonal, self.beside[: len(self.diagonal) - 1], self.mass)
+
+    def lobatto(self, low: float, high: float) -> Rule:
+        """Return the rule of a node more, two of them at ends between which the measure lies."""
+        beside = self.beside[: len(self.diagonal) - 1]
+        below, above = (_last_entry(self.diagonal - end, beside) for end in (low, high))
+        square = (high - low) / (below - above)
+        return _rule(np.append(self.diagonal, low + below * square), np.append(beside, square**0.5), self.mass)
+
+    def divided(self, mass: float) -> "Jacobi":
+        r"""Return the matrix of the measure :math:`\mu` of this mass, of which this one is :math:`\lambda\, d\mu`.
+
+        With a lower bidiagonal B, of squares :math:`q_i` on the diagonal and :math:`e_i` below it, the one is
+        :math:`B B^\top` and the other :math:`B^\top B`: the steps of Golub and Kahan.
+        """
+        q, e = [self.mass / mass], [0.0]
+        for i, entry in enumerate(self.diagonal):
+            below = float(entry) - q[i]
+            if below <= ROUNDING * float(self.diagonal.max()):  # all of the measure is known
+                break
+            e.append(below)
+            q.append(float(self.beside[i]) ** 2 / below if i < len(self.beside) else 0.0)
+        diagonal = np.add(q, e[: len(q)])
+        return Jacobi(diagonal, np.sqrt(np.multiply(q[:-1], e[1 : len(q)])), mass)
+
+
 class Lanczos:
     """The Lanczos process of a symmetric matrix from a vector, one product a step, in double precision.
 
@@ -80,6 +125,11 @@ class Lanczos:
         """Number of products so far."""
         return len(self._diagonal)
 
+    @property
+    def jacobi(self) -> Jacobi:
+        """The matrix as the process sees it."""
+        return Jacobi(np.array(self._diagonal), np.array(self._beside), self._mass)
+
     def step(self) -> None:
         """Take one more product, unless there is nothing left to be known."""
         if self.exhausted:
@@ -97,22 +147,34 @@ class Lanczos:
         if not self.exhausted:
             self._basis.append(w / size)
 
+    def ritz(self) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, "q q"]]:
+        """Return the Ritz values, descending, and their vectors as columns of coefficients of the basis."""
+        values, vectors = np.linalg.eigh(_matrix(np.array(self._diagonal), np.array(self._beside[:-1])))
+        return values[::-1], vectors[:, ::-1]
+
+    def combined(self, coefficients: Float[np.ndarray, " q"]) -> Float[Tensor, " p"]:
+        """Return a vector by its coefficients of the basis."""
+        total = torch.zeros_like(self._basis[0])
+        for c, known in zip(coefficients, self._basis, strict=False):
+            total.add_(known, alpha=float(c))
+        return total
+
     def gauss(self) -> Rule:
         """Return the Gauss rule, of one node for each product: its nodes are the Ritz values."""
-        return self._rule(np.array(self._diagonal), np.array(self._beside[:-1]))
+        return self.jacobi.gauss()
 
     def lobatto(self, low: float, high: float) -> Rule:
         """Return the rule of a node more, two of them at ends between which all eigenvalues lie."""
-        if self.exhausted:
-            return self.gauss()
-        diagonal, beside = np.array(self._diagonal), np.array(self._beside)
-        below, above = (_last_entry(diagonal - end, beside[:-1]) for end in (low, high))
-        square = (high - low) / (below - above)
-        return self._rule(np.append(diagonal, low + below * square), np.append(beside[:-1], square**0.5))
+        return self.gauss() if self.exhausted else self.jacobi.lobatto(low, high)
 
-    def _rule(self, diagonal: Float[np.ndarray, " q"], beside: Float[np.ndarray, " _"]) -> Rule:
-        nodes, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1))
-        return Rule(nodes, self._mass * vectors[0] ** 2)
+
+def _matrix(diagonal: Float[np.ndarray, " q"], beside: Float[np.ndarray, " _"]) -> Float[np.ndarray, "q q"]:
+    return np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
+
+
+def _rule(diagonal: Float[np.ndarray, " q"], beside: Float[np.ndarray, " _"], mass: float) -> Rule:
+    nodes, vectors = np.linalg.eigh(_matrix(diagonal, beside))
+    return Rule(nodes, mass * vectors[0] ** 2)
 
 
 def _last_entry(diagonal: Float[np.ndarray, " q"], beside: Float[np.ndarray, " _"]) -> float:

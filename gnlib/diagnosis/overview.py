@@ -1,0 +1,114 @@
+"""One page on a network of any size: what some tens of products with vectors tell."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import perf_counter
+
+from gnlib.diagnosis.course import LossBounds, View, loss_bounds_of, named, view_of_side, waiting_by_products
+from gnlib.diagnosis.rates import StableRate, stable_rate_of_largest
+from gnlib.eigen.top import Eigenpairs, largest_eigenpairs
+from gnlib.laws.waiting import Waiting
+from gnlib.products.side import Side
+from gnlib.text import Line, as_html, as_page
+
+STEPS, GOAL = 1000, 0.1
+
+
+@dataclass(frozen=True, repr=False)
+class Overview:
+    """What is known of a network without a matrix.
+
+    Attributes
+    ----------
+    words
+        what it is
+    largest
+        the largest eigenvalue
+    layers
+        share of each layer in it
+    rates
+        largest stable rates of gradient descent, plain and with momentum 0.9
+    waiting, waits_in
+        an estimate of what the steps of gradient descent to a tenth of the loss wait for, and the share of each layer
+        in that eigenvalue; None where the loss has no residual that is known
+    bounds
+        of the losses of the linear model, for the squared error
+    error
+        relative, of a product, measured against double precision on the first samples
+    products, seconds
+        that it took
+    """
+
+    words: str
+    loss: str
+    largest: Eigenpairs
+    layers: Mapping[str, float]
+    rates: tuple[StableRate, ...]
+    waiting: Waiting | None
+    waits_in: Mapping[str, float]
+    bounds: LossBounds | None
+    error: float
+    products: int
+    seconds: float
+
+    def lines(self) -> list[Line]:
+        """Return the page line by line."""
+        value, error = float(self.largest.values[0]), float(self.largest.errors[0])
+        lines = [
+            Line("network", self.words, f"products are right to {self.error:.0e}"),
+            Line("largest eigenvalue", f"{value:.4g}", f"relative error {error:.0e}; it is in {named(self.layers)}"),
+        ]
+        lines += [Line(r.optimizer, f"stable here below {r.rate:.3g}", "on the quadratic model") for r in self.rates]
+        if self.waiting is not None:
+            w, of = self.waiting, "the loss" if self.loss == "mse" else "the quadratic model of the loss"
+            size = f"about {w.eigenvalue:.3g}, {w.effective_condition_number:.3g} times smaller than the largest"
+            meaning = f"{w.steps} of gradient descent to a tenth of {of}, at 1 / the largest"
+            lines.append(Line("waits for", size, f"{meaning}; it is in {named(self.waits_in)}"))
+        if self.bounds is not None:
+            first, last = str(self.bounds).split("\n")
+            lines.append(Line("forecast", first, last.partition(";")[0]))
+        return [*lines, Line("cost", f"{self.products} products", f"{self.seconds:.2g} s")]
+
+    def __str__(self) -> str:
+        """Return the page as text."""
+        return as_page(self.lines())
+
+    def __repr__(self) -> str:
+        """Return the page as text."""
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self.lines())
+
+
+def overview_of(side: Side, memory: float) -> Overview:
+    """Return the page on a module."""
+    begun, before = perf_counter(), side.operator.products
+    largest = largest_eigenpairs(side.operator)
+    value = float(largest.values[0])
+    view = view_of_side(side, memory) if side.knows_residual else None
+    waiting, waits_in, bounds = _of_loss(view, side.curvature.name)
+    momentum = stable_rate_of_largest(value, "momentum")
+    return Overview(
+        words=side.words,
+        loss=side.curvature.name,
+        largest=largest,
+        layers=side.by_layer(largest.vectors[:, 0]),
+        rates=(stable_rate_of_largest(value), momentum),
+        waiting=waiting,
+        waits_in=waits_in,
+        bounds=bounds,
+        error=side.error,
+        products=side.operator.products - before,
+        seconds=perf_counter() - begun,
+    )
+
+
+def _of_loss(view: View | None, loss: str) -> tuple[Waiting | None, Mapping[str, float], LossBounds | None]:
+    if view is None or not view.square:
+        return None, {}, None
+    if loss == "mse":
+        bounds = loss_bounds_of(view, steps=STEPS)
+        return bounds.waiting(GOAL), bounds.layers, bounds
+    waiting, layers, _ = waiting_by_products(view, GOAL)
+    return waiting, layers, None

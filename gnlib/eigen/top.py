@@ -1,0 +1,133 @@
+r"""The largest eigenvalues of an operator, with their vectors, by the Lanczos process: one product a step.
+
+A Ritz pair :math:`(\theta, x)` has an eigenvalue within its residual :math:`\rho = \lVert A x - \theta x \rVert`, and
+within :math:`\rho^2 / \delta` if no other eigenvalue is nearer to :math:`\theta` than :math:`\delta` (Temple, Kato).
+The next Ritz value stands for the next eigenvalue.
+
+References
+----------
+B. N. Parlett (1998), The symmetric eigenvalue problem, SIAM (theorem 11.7.1 and chapter 13).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gnlib.eigen.quadrature import Lanczos
+from gnlib.eigen.result import NotConvergedError
+from gnlib.files import progress
+from gnlib.operators import SymmetricOperator
+
+
+@dataclass(frozen=True, eq=False)
+class Eigenpairs:
+    """The largest eigenvalues.
+
+    Attributes
+    ----------
+    values
+        descending
+    vectors
+        unit vectors, in columns
+    residuals
+        of one more product with each vector, relative to its value
+    errors
+        of the values, relative: the smaller of the residual and of what its square over the gap says
+    products
+        with vectors that it took
+    """
+
+    values: Float[Tensor, " k"]
+    vectors: Float[Tensor, "p k"]
+    residuals: Float[Tensor, " k"]
+    errors: Float[Tensor, " k"]
+    products: int
+
+    def __str__(self) -> str:
+        """Return a line for each."""
+        lines = [
+            f"{value:.6g}, relative error {error:.0e}" for value, error in zip(self.values, self.errors, strict=True)
+        ]
+        return "\n".join([*lines, f"{self.products} products"])
+
+
+def largest_eigenpairs(
+    operator: SymmetricOperator, k: int = 1, *, tolerance: float = 1e-3, products: int = 200, seed: int = 0
+) -> Eigenpairs:
+    """Return the largest eigenvalues of a positive semi-definite operator, with their eigenvectors.
+
+    An eigenvalue that is there several times is found once; those of a cluster are found one after the other.
+
+    Parameters
+    ----------
+    operator
+        known by its products with vectors
+    k
+        how many
+    tolerance
+        relative error of the values at which no more products are taken
+    products
+        that may be taken, besides one for each pair that is returned
+    seed
+        of the vector that the process begins with
+
+    Raises
+    ------
+    NotConvergedError
+        After so many products.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gnlib.operators import KroneckerSum
+    >>> left, right = torch.eye(1).double()[None], torch.diag(torch.arange(1.0, 7.0).double())[None]
+    >>> pairs = largest_eigenpairs(KroneckerSum(left, right, torch.eye(6).double()), 2)
+    >>> pairs.values, pairs.products
+    (tensor([6.0000, 5.0000], dtype=torch.float64), 8)
+    """
+    for name, number in (("k", k), ("products", products)):
+        if not isinstance(number, int) or number < 1:
+            raise ValueError(f"{name} is {number!r}; a whole number of at least 1 was expected.")
+    generator = torch.Generator().manual_seed(seed)
+    start = torch.randn(operator.shape[0], generator=generator, dtype=torch.float64).to(operator.device)
+    process = Lanczos(operator.matmul, start)
+    for _ in progress(range(products), "Products", products):
+        process.step()
+        values, coefficients = process.ritz()
+        if not np.isfinite(values).all():
+            raise NotConvergedError("A product has NaN or infinite entries; look at the weights and the data.")
+        residuals = process.jacobi.beside[-1] * np.abs(coefficients[-1])
+        if process.exhausted or (len(values) > k and (_errors(values, residuals, k) <= tolerance).all()):
+            break
+    else:
+        error = _errors(values, residuals, min(k, len(values) - 1)).max() if len(values) > 1 else np.inf
+        raise NotConvergedError(
+            f"After {products} products the relative error is {error:.1g}, above {tolerance:g}; allow more products, "
+            "or a larger tolerance."
+        )
+    count = min(k, int((values > 0).sum()))
+    if not count:
+        raise ValueError("The matrix is zero: it has no largest eigenvalue. Check the weights and the data.")
+    vectors = torch.stack([process.combined(coefficients[:, i]) for i in range(count)], 1)
+    true = [
+        float(torch.linalg.vector_norm(operator.matmul(x) - value * x))
+        for x, value in zip(vectors.unbind(1), values[:count], strict=True)
+    ]
+    return Eigenpairs(
+        values=torch.from_numpy(values[:count].copy()),
+        vectors=vectors,
+        residuals=torch.from_numpy(np.array(true) / values[:count]),
+        errors=torch.from_numpy(_errors(values, np.append(true, residuals[count:]), count)),
+        products=process.steps + count,
+    )
+
+
+def _errors(values: Float[np.ndarray, " q"], residuals: Float[np.ndarray, " q"], k: int) -> Float[np.ndarray, " k"]:
+    """Return the relative errors of the first of all Ritz values, which descend."""
+    gaps = np.abs(np.diff(values))
+    below, above = np.append(gaps, values[-1]), np.insert(gaps, 0, np.inf)
+    gap = np.maximum(np.minimum(below, above) - residuals, 1e-300)
+    return (np.minimum(residuals, residuals**2 / gap) / np.maximum(values, 1e-300))[:k]

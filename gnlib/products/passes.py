@@ -1,0 +1,314 @@
+"""A module on its data in any precision, batch by batch: outputs, gradients, and derivatives along a direction."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_map
+
+from gnlib.jacobian.inputs import Batch, Inputs, read_batches
+from gnlib.products.curvature import Curvature, Outputs, Own
+
+GIB = 2**30
+MARGIN = 3  # of the memory that a backward pass is known to take: its temporary tensors, and those of a second pass
+FIRST = 2  # samples that are tried
+VECTORS = 4  # of the length of the parameters that a product works with
+PRECISIONS = torch.float64, torch.float32, torch.bfloat16
+
+Named = dict[str, Tensor]
+Mode = Literal["eval", "train"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Samples that go through the module together."""
+
+    x: Batch
+    y: Any
+    samples: int
+
+
+@dataclass(frozen=True, eq=False)
+class Passes:
+    """A module and its data, cut into parts that fit into the memory.
+
+    The module lends its tensors, in another precision if that is asked for, and is left as it is.
+    """
+
+    module: nn.Module
+    parts: tuple[Part, ...]
+    output: Callable[..., Tensor] | None
+    mode: Mode | None
+    dtype: torch.dtype
+    parameters: Named  # those that are differentiated by
+    others: Named  # frozen parameters and buffers
+    forward_mode: bool = field(default=True)  # whether derivatives along a direction come from a forward pass
+
+    @cached_property
+    def size(self) -> int:
+        """Number p of parameters."""
+        return sum(p.numel() for p in self.parameters.values())
+
+    def call(self, parameters: Mapping[str, Tensor], part: Part) -> Outputs:
+        """Return the outputs with these in the place of the parameters."""
+        held = {name: tensor.clone() for name, tensor in self.others.items()}  # a forward pass may update buffers
+        x = part.x
+        args, kwargs = ((), dict(x)) if isinstance(x, Mapping) else (x if isinstance(x, tuple) else (x,), {})
+        y = torch.func.functional_call(self.module, {**held, **parameters}, args, kwargs)
+        return y if self.output is None else self.output(y)
+
+    def outputs(self, part: Part) -> Outputs:
+        """Return the outputs."""
+        with self._as_meant(), torch.no_grad():
+            return self.call(self.parameters, part)
+
+    def pull(self, part: Part, weights: Callable[[Outputs], Outputs]) -> tuple[Outputs, Float[Tensor, " p"]]:
+        """Return the outputs f, and the gradient of their sum with the weights that are made of them: `J^T w(f)`."""
+        with self._as_meant(), torch.enable_grad():
+            leaves = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
+            y = self.call(leaves, part)
+            with torch.no_grad():
+                w = weights(y.detach())
+            found = torch.autograd.grad(y, [*leaves.values()], w, allow_unused=True, materialize_grads=True)
+        return y.detach(), torch.cat([g.flatten().double() for g in found])
+
+    def push(self, part: Part, direction: Float[Tensor, " p"]) -> tuple[Outputs, Outputs]:
+        """Return the outputs, and their derivative along a direction of the parameters: `J v`."""
+        pieces = direction.split([p.numel() for p in self.parameters.values()])
+        along = {
+            name: piece.view(p.shape).to(p) for (name, p), piece in zip(self.parameters.items(), pieces, strict=True)
+        }
+        return self._push_forward(part, along) if self.forward_mode else self._push_twice(part, along)
+
+    def _push_forward(self, part: Part, along: Named) -> tuple[Outputs, Outputs]:
+        with self._as_meant(), torch.no_grad(), forward_ad.dual_level():
+            duals = {name: forward_ad.make_dual(p, along[name]) for name, p in self.parameters.items()}
+            y, change = forward_ad.unpack_dual(self.call(duals, part))
+            return y, torch.zeros_like(y) if change is None else change
+
+    def _push_twice(self, part: Part, along: Named) -> tuple[Outputs, Outputs]:
+        """Differentiate a gradient by its weights: for functions that have no derivative along a direction."""
+        with self._as_meant(), torch.enable_grad():
+            leaves = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
+            y = self.call(leaves, part)
+            weights = torch.zeros_like(y, requires_grad=True)
+            options = dict(create_graph=True, allow_unused=True, materialize_grads=True)
+            gradients = torch.autograd.grad(y, [*leaves.values()], weights, **options)
+            total = torch.stack([(g * along[name]).sum() for name, g in zip(leaves, gradients, strict=True)]).sum()
+            return y.detach(), torch.autograd.grad(total, weights)[0]
+
+    @contextmanager
+    def _as_meant(self) -> Iterator[None]:
+        """Call the module in the mode that is meant, with attention that can be differentiated twice."""
+        modes, default = {m: m.training for m in self.module.modules()}, torch.get_default_dtype()
+        try:
+            if self.mode is not None:
+                self.module.train(self.mode == "train")
+            torch.set_default_dtype(self.dtype)
+            with torch.inference_mode(False), torch.random.fork_rng(self._devices()), sdpa_kernel(SDPBackend.MATH):
+                yield
+        finally:
+            torch.set_default_dtype(default)
+            for m, training in modes.items():
+                m.training = training
+
+    def _devices(self) -> list[torch.device]:
+        return [d for d in {p.device for p in self.parameters.values()} if d.type == "cuda"]
+
+
+def passes_of(
+    module: nn.Module,
+    x: Inputs,
+    y: Any,
+    curvature: Curvature,
+    *,
+    output: Callable[..., Tensor] | None = None,
+    mode: Mode | None = None,
+    memory: float = 4.0,
+    dtype: torch.dtype = torch.float32,
+) -> Passes:
+    """Return a module on its data, after trying whether it is a function of each sample by itself."""
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"module is of type {type(module).__name__}; pass a torch.nn.Module.")
+    if dtype not in PRECISIONS:
+        raise ValueError(f"dtype is {dtype}; torch.float64, torch.float32 or torch.bfloat16 was expected.")
+    if mode not in ("eval", "train", None):
+        raise ValueError(f"mode is {mode!r}; it must be 'eval', 'train' or None.")
+    parts = [Part(_cast(x, dtype), _cast(y, dtype), _length(x)) for x, y in _pairs(x, y)]
+    named = {name: _cast(p.detach(), dtype) for name, p in module.named_parameters()}
+    own = {name for name, p in module.named_parameters() if p.requires_grad}
+    if not own:
+        raise ValueError("The module has no parameter that requires a gradient; there is no matrix.")
+    buffers = {name: _cast(b.detach(), dtype) for name, b in module.named_buffers()}
+    passes = Passes(
+        module=module,
+        parts=tuple(parts),
+        output=output,
+        mode=mode,
+        dtype=dtype,
+        parameters={name: p for name, p in named.items() if name in own},
+        others={**{name: p for name, p in named.items() if name not in own}, **buffers},
+    )
+    trial = _narrowed(parts[0], 0, min(FIRST, parts[0].samples))
+    saved = _try(passes, trial, curvature)
+    passes = _with(passes, forward_mode=_has_forward_mode(passes, trial))
+    room = memory * GIB - 8 * VECTORS * passes.size - sum(t.nbytes for t in (*named.values(), *buffers.values()))
+    most = max(int(room / (MARGIN * max(saved, 1))), 1)
+    cut = [_narrowed(p, start, min(start + most, p.samples)) for p in parts for start in range(0, p.samples, most)]
+    if len(cut) > 1 and _normalises(passes):
+        raise ValueError(
+            f"Batch normalisation in training depends on the whole batch, and the data are {len(cut)} batches "
+            f"({len(parts)} given, at most {most} samples for memory={memory}); pass one batch and enough memory, or "
+            "mode='eval'."
+        )
+    return _with(passes, parts=tuple(cut))
+
+
+def _with(passes: Passes, **changes: Any) -> Passes:
+    fields = {name: getattr(passes, name) for name in passes.__dataclass_fields__}
+    return Passes(**{**fields, **changes})
+
+
+def in_double(passes: Passes) -> Passes:
+    """Return the same on the first samples alone, in double precision."""
+    part = _narrowed(passes.parts[0], 0, min(FIRST, passes.parts[0].samples))
+    tensors = (
+        {name: _cast(t, torch.float64) for name, t in each.items()} for each in (passes.parameters, passes.others)
+    )
+    parameters, others = tensors
+    double = Part(_cast(part.x, torch.float64), _cast(part.y, torch.float64), part.samples)
+    return _with(passes, parts=(double,), dtype=torch.float64, parameters=parameters, others=others)
+
+
+def on_first(passes: Passes) -> Passes:
+    """Return the same on the first samples alone."""
+    return _with(passes, parts=(_narrowed(passes.parts[0], 0, min(FIRST, passes.parts[0].samples)),))
+
+
+def _pairs(x: Inputs, y: Any) -> Iterator[tuple[Batch, Any]]:
+    """Yield batches with their targets."""
+    batches, targets = read_batches(x, y)
+    lengths = [_length(batch) for batch in batches]
+    if 0 in lengths:
+        raise ValueError(f"Batch {lengths.index(0)} of x is empty; leave it out.")
+    if isinstance(targets, Tensor):
+        if len(targets) != sum(lengths):
+            raise ValueError(f"y has {len(targets)} samples, x has {sum(lengths)}; pass one target for each.")
+        targets = targets.split(lengths)
+    elif targets is None:
+        targets = [None] * len(batches)
+    elif len(batches) == 1:
+        targets = [targets]
+    if len(targets) != len(batches):
+        raise ValueError(f"y is a list of {len(targets)}, x of {len(batches)} batches; pass the targets of each.")
+    yield from zip(batches, targets, strict=True)
+
+
+def _tensors(x: Batch) -> list[Tensor]:
+    tensors = [x] if isinstance(x, Tensor) else [*x.values()] if isinstance(x, Mapping) else [*x]
+    if not tensors or not all(isinstance(tensor, Tensor) and tensor.ndim for tensor in tensors):
+        raise TypeError("x holds something else than tensors of samples; leave it out or convert it.")
+    return tensors
+
+
+def _length(x: Batch) -> int:
+    lengths = {len(tensor) for tensor in _tensors(x)}
+    if len(lengths) > 1:
+        raise ValueError(f"The tensors in x have {sorted(lengths)} samples; the first axis of each must count them.")
+    return lengths.pop()
+
+
+def _cast(tree: Any, dtype: torch.dtype) -> Any:
+    """Return tensors of real numbers in a precision, and all others as they are."""
+
+    def cast(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor) and leaf.is_floating_point():
+            return leaf.detach().to(dtype)
+        return leaf
+
+    return tree_map(cast, tree)
+
+
+def _narrowed(part: Part, start: int, stop: int) -> Part:
+    """Return some of the samples of a part."""
+    if (start, stop) == (0, part.samples):
+        return part
+
+    def some(leaf: Any) -> Any:
+        return leaf[start:stop] if isinstance(leaf, Tensor) and leaf.ndim and len(leaf) == part.samples else leaf
+
+    return Part(tree_map(some, part.x), tree_map(some, part.y), stop - start)
+
+
+def _normalises(passes: Passes) -> bool:
+    """Whether a batch normalisation takes the statistics of the batch."""
+    norms = [m for m in passes.module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    training = {None: None, "train": True, "eval": False}[passes.mode]
+    return any((m.training if training is None else training) or m.running_mean is None for m in norms)
+
+
+def _try(passes: Passes, part: Part, curvature: Curvature) -> float:
+    """Refuse what is no function, or none of each sample by itself; return the bytes that a sample leaves."""
+    saved: dict[int, int] = {}
+
+    def save(tensor: Tensor) -> Tensor:
+        saved[tensor.untyped_storage().data_ptr()] = tensor.nbytes
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+        y, _ = passes.pull(part, torch.zeros_like)
+    if not isinstance(y, Tensor) or not y.ndim or len(y) != part.samples:
+        raise ValueError(
+            f"The outputs of {part.samples} samples have shape {tuple(y.shape)}; the first axis must count the "
+            "samples. Pass output=, a function that makes them of what the module returns."
+        )
+    if not torch.isfinite(y).all():
+        raise ValueError("The outputs have NaN or infinite entries on the first samples; look at weights and data.")
+    close = 100 * torch.finfo(passes.dtype).eps * float(y.abs().max())
+    if float((passes.outputs(part) - y).abs().max()) > close:
+        raise ValueError(
+            "The module is random, or changes from call to call (dropout in training mode?), and a random function has "
+            "no derivative; pass mode='eval', or switch that off."
+        )
+    if part.samples > 1 and not _normalises(passes):
+        try:
+            alone = torch.cat([passes.outputs(_narrowed(part, i, i + 1)) for i in range(part.samples)])
+        except Exception:  # a module may ask for more samples than one
+            alone = y
+        if alone.shape == y.shape and float((alone - y).abs().max()) > close:
+            raise ValueError(
+                "The outputs of a sample depend on the other samples of its batch, so that batches cannot be cut; make "
+                "them independent, or use a GaussNewton without dtype=, which takes such networks."
+            )
+    if isinstance(curvature, Own):
+        curvature.check(y, part.y)
+    return sum(saved.values()) / part.samples
+
+
+def _has_forward_mode(passes: Passes, part: Part) -> bool:
+    """Whether derivatives along a direction by a forward pass are those of backward passes.
+
+    They are not where a forward pass hides something from autograd (`torch.no_grad`, hooks on gradients, functions with
+    a backward pass of their own): there a gradient is differentiated once more, which takes longer.
+    """
+    generator = torch.Generator().manual_seed(0)
+    v = torch.randn(passes.size, generator=generator, dtype=torch.float64).to(
+        next(iter(passes.parameters.values())).device
+    )
+    try:
+        y, change = passes.push(part, v)
+    except (RuntimeError, NotImplementedError):
+        return False
+    u = torch.randn(y.shape, generator=generator, dtype=torch.float64).to(y)
+    _, gradient = passes.pull(part, lambda _: u)
+    one, other = float((u.double() * change.double()).sum()), float(gradient @ v)
+    size = float(u.double().norm() * change.double().norm())
+    return math.isfinite(one) and abs(one - other) <= 10 * torch.finfo(passes.dtype).eps ** 0.5 * max(size, 1e-300)

@@ -1,0 +1,195 @@
+r"""The smaller of the two sides from which a Gauss-Newton matrix is seen, and the residual on it.
+
+On the side of the parameters it is :math:`G = \frac1N J^\top H J`, of size p; on the side of the outputs, with
+:math:`H = R R^\top`, :math:`K = \frac1N R^\top J J^\top R`. Their eigenvalues are the same but for zeros. What is left
+of the loss is a vector on each: with the shortest u for which :math:`R u` is the gradient by the outputs, u on the one,
+and on the other the gradient by the parameters, :math:`\frac1N J^\top R u`.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from gnlib.checks import EPS
+from gnlib.operators import SymmetricOperator
+from gnlib.products.curvature import Curvature, Outputs, Rooted
+from gnlib.products.passes import Passes, in_double, on_first
+
+T = TypeVar("T")
+
+
+class _Products(SymmetricOperator):
+    """Products that are counted, in double precision to those who ask."""
+
+    def __init__(self, passes: Passes, curvature: Curvature, weight: float, size: int) -> None:
+        device = next(iter(passes.parameters.values())).device
+        super().__init__(size, torch.float64, device)
+        self._passes, self._curvature, self._weight = passes, curvature, weight
+        self.products = 0
+
+    def matmul(self, v: Float[Tensor, " p *columns"]) -> Float[Tensor, " p *columns"]:
+        columns = v.to(torch.float64).reshape(len(v), -1)
+        self.products += columns.shape[1]
+        return torch.stack([self._product(column) / self._weight for column in columns.unbind(1)], 1).view(v.shape)
+
+    def _product(self, v: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class ByParameters(_Products):
+    r"""The matrix :math:`\frac1N J^\top H J`, by its products with vectors of the length of the parameters."""
+
+    def _product(self, v: Float[Tensor, " p"]) -> Float[Tensor, " p"]:
+        total = torch.zeros_like(v)
+        for part in self._passes.parts:
+            _, change = self._passes.push(part, v)
+            total += self._passes.pull(part, lambda f, c=change, y=part.y: self._curvature.product(f, y, c))[1]  # type: ignore[misc]
+        return total
+
+
+class ByOutputs(_Products):
+    r"""The matrix :math:`\frac1N R^\top J J^\top R`, by its products with vectors of the length of all outputs."""
+
+    def __init__(self, passes: Passes, curvature: Rooted, weight: float, shapes: list[torch.Size]) -> None:
+        super().__init__(passes, curvature, weight, sum(map(math.prod, shapes)))
+        self._root, self._shapes = curvature, shapes
+
+    def _product(self, v: Float[Tensor, " r"]) -> Float[Tensor, " r"]:
+        pulled = self.pulled(v)
+        changes = (self._passes.push(part, pulled) for part in self._passes.parts)
+        pairs = zip(self._passes.parts, changes, strict=True)
+        return torch.cat([self._root.root_t(f, part.y, c).flatten().double() for part, (f, c) in pairs])
+
+    def pulled(self, v: Float[Tensor, " r"]) -> Float[Tensor, " p"]:
+        """Return `J^T R v`."""
+        total = torch.zeros(self._passes.size, dtype=v.dtype, device=v.device)
+        for part, piece, shape in zip(self._passes.parts, self._split(v), self._shapes, strict=True):
+            own = piece.view(shape).to(self._passes.dtype)
+            total += self._passes.pull(part, lambda f, own=own, y=part.y: self._root.root(f, y, own))[1]  # type: ignore[misc]
+        return total
+
+    def _split(self, v: Float[Tensor, " r"]) -> tuple[Tensor, ...]:
+        return v.split([*map(math.prod, self._shapes)])
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """A Gauss-Newton matrix, from its smaller side.
+
+    Attributes
+    ----------
+    passes, curvature
+        of the module on its data, and the loss
+    shapes
+        of the outputs of each part
+    weight
+        N, by which sums are divided
+    """
+
+    passes: Passes
+    curvature: Curvature
+    shapes: list[torch.Size]
+    weight: float
+
+    @property
+    def name(self) -> Literal["outputs", "parameters"]:
+        """Which side it is: of the outputs if these are fewer, and the loss has a root that is known."""
+        fewer = sum(map(math.prod, self.shapes)) < self.passes.size
+        return "outputs" if fewer and isinstance(self.curvature, Rooted) else "parameters"
+
+    @cached_property
+    def operator(self) -> ByParameters | ByOutputs:
+        """The matrix, by its products with vectors."""
+        if self.name == "outputs":
+            assert isinstance(self.curvature, Rooted)
+            return ByOutputs(self.passes, self.curvature, self.weight, self.shapes)
+        return ByParameters(self.passes, self.curvature, self.weight, self.passes.size)
+
+    @cached_property
+    def loss(self) -> float:
+        """The loss, as the module is."""
+        return sum(self._each(self.curvature.value)) / self.weight
+
+    @cached_property
+    def residual(self) -> tuple[Float[Tensor, " s"], float]:
+        r"""The residual on this side, and :math:`\lVert u \rVert^2`."""
+        curvature = self.curvature
+        if not isinstance(curvature, Rooted):
+            raise ValueError(
+                "With dtype= it is known for 'mse' and 'cross_entropy' what training waits for, and the loss is "
+                f"{curvature.name}; pass one of these, or leave dtype= out."
+            )
+        if self.name == "outputs":
+            u = torch.cat([each.flatten() for each in self._each(curvature.residual)])
+            return u, float(u @ u)
+        square, total = 0.0, torch.zeros(self.passes.size, dtype=torch.float64, device=self.operator.device)
+        for part in self.passes.parts:
+            f, gradient = self.passes.pull(part, lambda f, y=part.y: curvature.gradient(f, y))  # type: ignore[misc]
+            total += gradient
+            square += float(curvature.residual(f, part.y).square().sum())
+        return total / self.weight, square
+
+    @property
+    def words(self) -> str:
+        """What it is, in words."""
+        samples, outputs = sum(part.samples for part in self.passes.parts), sum(map(math.prod, self.shapes))
+        name, dtype = type(self.passes.module).__name__, str(self.passes.dtype).removeprefix("torch.")
+        counts = f"{samples:,} samples, {outputs:,} outputs, {self.passes.size:,} parameters"
+        return f"{name}, {counts}, {self.curvature.name}, {dtype}"
+
+    @property
+    def knows_residual(self) -> bool:
+        """Whether there are targets, and a loss whose residual is known."""
+        return isinstance(self.curvature, Rooted) and self.passes.parts[0].y is not None
+
+    def by_layer(self, v: Float[Tensor, " s"]) -> dict[str, float]:
+        """Return the share of each layer in the eigenvalue of an eigenvector of this side.
+
+        On the side of the parameters it is what the layer has of the squared length of the vector.
+        """
+        operator = self.operator
+        w = operator.pulled(v) if isinstance(operator, ByOutputs) else v
+        pieces = w.split([p.numel() for p in self.passes.parameters.values()])
+        shares: dict[str, float] = defaultdict(float)
+        for name, piece in zip(self.passes.parameters, pieces, strict=True):
+            shares[name.rpartition(".")[0]] += float(piece.square().sum() / w.square().sum())
+        return dict(shares)
+
+    @cached_property
+    def error(self) -> float:
+        """The relative error of a product, measured against double precision on the first samples."""
+        if self.passes.dtype == torch.float64:
+            return EPS
+        generator = torch.Generator().manual_seed(0)
+        v = torch.randn(self.passes.size, generator=generator, dtype=torch.float64).to(self.operator.device)
+        single, double = (
+            ByParameters(passes, self.curvature, 1.0, passes.size) @ v
+            for passes in (on_first(self.passes), in_double(self.passes))
+        )
+        return float((single - double).norm() / double.norm())
+
+    def _each(self, of: Callable[[Outputs, Any], T]) -> list[T]:
+        return [of(self.passes.outputs(part), part.y) for part in self.passes.parts]
+
+
+def side_of(passes: Passes, curvature: Curvature) -> Side:
+    """Return the smaller side of a module on its data, after a pass over all of them."""
+    shapes, weight = [], 0.0
+    for i, part in enumerate(passes.parts):
+        f = passes.outputs(part)
+        if not torch.isfinite(f).all():
+            raise ValueError(
+                f"The outputs have NaN or infinite entries in part {i} of {len(passes.parts)} of the data."
+            )
+        shapes.append(f.shape)
+        weight += curvature.weight(f, part.y)
+    if not weight:
+        raise ValueError("No token or sample counts: all targets are ignored.")
+    return Side(passes, curvature, shapes, weight)
