@@ -214,17 +214,19 @@ class Own(Curvature):
         leaf = outputs.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(self._sum(leaf, targets), leaf, create_graph=True)
         if not gradient.requires_grad:
-            raise ValueError(
-                f"loss {self.name} has no second derivative by the outputs, and its Gauss-Newton matrix is 0; pass one "
-                "with curvature, such as 'mse'."
-            )
-        return torch.autograd.grad(gradient, leaf, v)[0]
+            return torch.zeros_like(v)
+        return torch.autograd.grad(gradient, leaf, v, materialize_grads=True)[0]
 
     def check(self, outputs: Outputs, targets: Any) -> None:
         """Refuse a loss that is not convex in the outputs, or no mean over the samples, as far as two of them tell."""
         generator = torch.Generator().manual_seed(0)
         v = torch.randn(outputs.shape, generator=generator, dtype=torch.float64).to(outputs)
         product = self.product(outputs, targets, v)
+        if not product.any():
+            raise ValueError(
+                f"loss {self.name} has no second derivative by the outputs, and its Gauss-Newton matrix is 0; pass one "
+                "with curvature, such as 'mse'."
+            )
         if float((v * product).sum()) < -CONVEX * float(v.norm() * product.norm()):
             raise ValueError(
                 f"loss {self.name} has a negative second derivative by the outputs; one that is convex in them was "

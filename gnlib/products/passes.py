@@ -1,6 +1,7 @@
 """A module on its data in any precision, batch by batch: outputs, gradients, and derivatives along a direction."""
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -89,7 +90,8 @@ class Passes:
         return self._push_forward(part, along) if self.forward_mode else self._push_twice(part, along)
 
     def _push_forward(self, part: Part, along: Named) -> tuple[Outputs, Outputs]:
-        with self._as_meant(), torch.no_grad(), forward_ad.dual_level():
+        with self._as_meant(), torch.no_grad(), forward_ad.dual_level(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".torch.jit.script", DeprecationWarning)  # of torch's own, at first use
             duals = {name: forward_ad.make_dual(p, along[name]) for name, p in self.parameters.items()}
             y, change = forward_ad.unpack_dual(self.call(duals, part))
             return y, torch.zeros_like(y) if change is None else change
@@ -113,15 +115,12 @@ class Passes:
             if self.mode is not None:
                 self.module.train(self.mode == "train")
             torch.set_default_dtype(self.dtype)
-            with torch.inference_mode(False), torch.random.fork_rng(self._devices()), sdpa_kernel(SDPBackend.MATH):
+            with torch.inference_mode(False), sdpa_kernel(SDPBackend.MATH):
                 yield
         finally:
             torch.set_default_dtype(default)
             for m, training in modes.items():
                 m.training = training
-
-    def _devices(self) -> list[torch.device]:
-        return [d for d in {p.device for p in self.parameters.values()} if d.type == "cuda"]
 
 
 def passes_of(
@@ -158,10 +157,17 @@ def passes_of(
         others={**{name: p for name, p in named.items() if name not in own}, **buffers},
     )
     trial = _narrowed(parts[0], 0, min(FIRST, parts[0].samples))
-    saved = _try(passes, trial, curvature)
+    devices = [d for d in {p.device for p in named.values()} if d.type == "cuda"]
+    with torch.random.fork_rng(devices):  # of which a module that is refused may have drawn
+        saved = _try(passes, trial, curvature)
     passes = _with(passes, forward_mode=_has_forward_mode(passes, trial))
-    room = memory * GIB - 8 * VECTORS * passes.size - sum(t.nbytes for t in (*named.values(), *buffers.values()))
-    most = max(int(room / (MARGIN * max(saved, 1))), 1)
+    held = 8 * VECTORS * passes.size + sum(t.nbytes for t in (*named.values(), *buffers.values()))
+    most = int((memory * GIB - held) / (MARGIN * max(saved, 1)))
+    if most < 1:
+        raise ValueError(
+            f"memory is {memory} GiB but {(held + MARGIN * saved) / GIB:.3g} are needed for one sample at a time; allow "
+            "more, or pass a smaller network."
+        )
     cut = [_narrowed(p, start, min(start + most, p.samples)) for p in parts for start in range(0, p.samples, most)]
     if len(cut) > 1 and _normalises(passes):
         raise ValueError(
@@ -258,9 +264,11 @@ def _normalises(passes: Passes) -> bool:
 def _try(passes: Passes, part: Part, curvature: Curvature) -> float:
     """Refuse what is no function, or none of each sample by itself; return the bytes that a sample leaves."""
     saved: dict[int, int] = {}
+    own = {tensor.untyped_storage().data_ptr() for tensor in (*passes.parameters.values(), *passes.others.values())}
 
     def save(tensor: Tensor) -> Tensor:
-        saved[tensor.untyped_storage().data_ptr()] = tensor.nbytes
+        if (place := tensor.untyped_storage().data_ptr()) not in own:
+            saved[place] = tensor.nbytes
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
