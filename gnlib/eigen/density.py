@@ -2,7 +2,8 @@ r"""How the eigenvalues of an operator are spread, and their sum, from products 
 
 For a vector z of independent signs, :math:`z^\top f(A) z` has the mean :math:`\operatorname{tr} f(A)`. A few steps of
 the Lanczos process from z give it as the Gauss rule of the eigenvalues, with the weight :math:`(z^\top v_i)^2` at each:
-the **squared first entries** of the eigenvectors of the tridiagonal matrix, which add up to the size of A.
+the **squared first entries** of the eigenvectors of the tridiagonal matrix, which add up to the size of A. With one
+node prescribed at zero (Radau) the weight there is the most that the zeros can have, and no small node stands for them.
 
 References
 ----------
@@ -26,6 +27,7 @@ from gnlib.eigen.quadrature import Lanczos, Rule
 from gnlib.files import progress
 from gnlib.operators import SymmetricOperator
 
+ROUNDING = 1e-12  # of the largest entry, below zero, by which rounding moves an eigenvalue that is zero
 ZERO = 1e-9  # of the largest eigenvalue, below which one is not told from zero in double precision
 
 
@@ -67,7 +69,7 @@ class SpectralDensity:
 
     @property
     def zeros(self) -> Estimate:
-        """How many eigenvalues are not told from zero."""
+        """How many eigenvalues are zero, at most: so many products do not tell them from the smallest others."""
         return self.number(high=self.zero)
 
     @property
@@ -94,7 +96,7 @@ class SpectralDensity:
     def __str__(self) -> str:
         """Return one line for the zeros, and one for each ten of the others."""
         edges, numbers = self.histogram(10)
-        lines = [f"{self.size} eigenvalues, {self.zeros} of them zero; {self.products} products"]
+        lines = [f"{self.size} eigenvalues, at most {self.zeros} of them zero; {self.products} products"]
         for low, high, (number, error) in zip(edges[:-1], edges[1:], numbers, strict=True):
             lines.append(f"{low:9.2e} to {high:8.2e}  {Estimate(number, error)}")
         return "\n".join(lines)
@@ -134,7 +136,9 @@ def spectral_density(
         process = Lanczos(operator.matmul, _signs(operator, generator))
         while process.steps < steps and not process.exhausted:
             process.step()
-        rules.append(process.gauss())
+        jacobi = process.jacobi
+        low = -ROUNDING * float(np.abs(jacobi.diagonal).max())
+        rules.append(jacobi.gauss() if process.exhausted else jacobi.radau(low))
         products += process.steps
     largest = max(float(rule.nodes.max()) for rule in rules)
     if largest <= 0:

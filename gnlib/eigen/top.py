@@ -35,7 +35,8 @@ class Eigenpairs:
     residuals
         of one more product with each vector, relative to its value
     errors
-        of the values, relative: the smaller of the residual and of what its square over the gap says
+        of the values, relative: the smaller of the residual and of what its square over the gap says, where no other
+        eigenvalue is nearer than the gap; of eigenvalues that are nearer to each other than the residual one is found
     products
         with vectors that it took
     """

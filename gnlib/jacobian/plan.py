@@ -118,7 +118,9 @@ def plan_of(networks: Sequence[Network], structures: Sequence[Structure], memory
     needed = math.ceil((fixed + saved + each + 8 * (rows + 2) * least) / GIB * 1000) / 1000
     gram = f", {8 * result**2 / GIB:.3f} of them for the {result} x {result} result" if result else ""
     raise BudgetError(
-        f"memory is {memory} GiB but {needed} are needed{gram}; allow more, or pass fewer samples.", needed
+        f"memory is {memory} GiB but {needed} are needed{gram}; allow more, or pass fewer samples; "
+        "dtype=torch.float32 asks for what products with vectors tell, which need no such matrix.",
+        needed,
     )
 
 

@@ -165,8 +165,8 @@ def passes_of(
     most = int((memory * GIB - held) / (MARGIN * max(saved, 1)))
     if most < 1:
         raise ValueError(
-            f"memory is {memory} GiB but {(held + MARGIN * saved) / GIB:.3g} are needed for one sample at a time; allow "
-            "more, or pass a smaller network."
+            f"memory is {memory} GiB but {(held + MARGIN * saved) / GIB:.3g} are needed for one sample at a time; "
+            "allow more, or pass a smaller network."
         )
     cut = [_narrowed(p, start, min(start + most, p.samples)) for p in parts for start in range(0, p.samples, most)]
     if len(cut) > 1 and _normalises(passes):

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, distributed
 
 from gnlib.checks import EPS
 from gnlib.operators import SymmetricOperator
@@ -23,6 +23,23 @@ from gnlib.products.curvature import Curvature, Outputs, Rooted
 from gnlib.products.passes import Passes, in_double, on_first
 
 T = TypeVar("T")
+
+
+def is_shared() -> bool:
+    """Whether the samples are spread over processes of `torch.distributed`, as under torchrun."""
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+
+
+def over_all(total: Tensor) -> Tensor:
+    """Return the sum over all processes, of which each has samples of its own."""
+    if is_shared():
+        distributed.all_reduce(total)
+    return total
+
+
+def number_over_all(value: float, device: torch.device) -> float:
+    """Return the sum of a number over all processes."""
+    return float(over_all(torch.tensor(value, dtype=torch.float64, device=device))) if is_shared() else value
 
 
 class _Products(SymmetricOperator):
@@ -51,7 +68,7 @@ class ByParameters(_Products):
         for part in self._passes.parts:
             _, change = self._passes.push(part, v)
             total += self._passes.pull(part, lambda f, c=change, y=part.y: self._curvature.product(f, y, c))[1]  # type: ignore[misc]
-        return total
+        return over_all(total)
 
 
 class ByOutputs(_Products):
@@ -100,8 +117,8 @@ class Side:
 
     @property
     def name(self) -> Literal["outputs", "parameters"]:
-        """Which side it is: of the outputs if these are fewer, and the loss has a root that is known."""
-        fewer = sum(map(math.prod, self.shapes)) < self.passes.size
+        """Which side it is: of the outputs if they are fewer, in one process, and the loss has a root that is known."""
+        fewer = not is_shared() and sum(map(math.prod, self.shapes)) < self.passes.size
         return "outputs" if fewer and isinstance(self.curvature, Rooted) else "parameters"
 
     @cached_property
@@ -115,7 +132,7 @@ class Side:
     @cached_property
     def loss(self) -> float:
         """The loss, as the module is."""
-        return sum(self._each(self.curvature.value)) / self.weight
+        return number_over_all(sum(self._each(self.curvature.value)), self.operator.device) / self.weight
 
     @cached_property
     def residual(self) -> tuple[Float[Tensor, " s"], float]:
@@ -134,7 +151,7 @@ class Side:
             f, gradient = self.passes.pull(part, lambda f, y=part.y: curvature.gradient(f, y))  # type: ignore[misc]
             total += gradient
             square += float(curvature.residual(f, part.y).square().sum())
-        return total / self.weight, square
+        return over_all(total) / self.weight, number_over_all(square, self.operator.device)
 
     @property
     def words(self) -> str:
@@ -190,6 +207,7 @@ def side_of(passes: Passes, curvature: Curvature) -> Side:
             )
         shapes.append(f.shape)
         weight += curvature.weight(f, part.y)
+    weight = number_over_all(weight, f.device)
     if not weight:
         raise ValueError("No token or sample counts: all targets are ignored.")
     return Side(passes, curvature, shapes, weight)

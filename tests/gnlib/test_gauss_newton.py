@@ -46,6 +46,9 @@ METHODS = {  # numbers that a method gives
     "stable_rate": lambda g: [g.stable_rate().rate],
     "forecast": lambda g: torch.cat([g.forecast(steps=20).losses, g.forecast(after=2, steps=5).losses]),
     "waiting": lambda g: [g.waiting(0.01).lower, g.waiting(0.01).eigenvalue],
+    "eigenpairs": lambda g: g.eigenpairs(1, tolerance=1e-10).values,
+    "trace": lambda g: [g.trace().value],
+    "spectral_density": lambda g: [g.spectral_density().trace.value],
     "loss_bounds": lambda g: g.loss_bounds(steps=20).upper if g._problem.is_plain else [0.0],
     "effective_condition_number": lambda g: [g.effective_condition_number(0.01)],
     "report": lambda g: [g.report().condition.value, *g.report().forecast.losses[:20]],
@@ -80,7 +83,7 @@ def test_a_method_means_the_same_for_all_kinds_of_inputs(kind, loss):
 
 
 def test_every_method_is_tried():
-    public = {name for name in vars(GaussNewton) if not name.startswith("_")}
+    public = {name for name in dir(GaussNewton) if not name.startswith("_")}
     assert public == {*METHODS}
 
 

@@ -145,3 +145,81 @@ def test_zeros_of_the_spectrum_stay():
     found = g.loss_bounds(steps=100)
     exact = losses(g, found.rate, 100)
     assert np.allclose(found.lower, exact, rtol=1e-9) and np.allclose(found.upper, exact, rtol=1e-9)
+
+
+@pytest.mark.parametrize("n", [6, 50])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_same_bounds_from_either_side_and_in_single_precision(n, dtype):
+    """Few samples have fewer outputs than parameters, many have more."""
+    g, by = noun("perceptron", n), noun("perceptron", n, dtype=dtype)
+    assert by._side.name == ("outputs" if n == 6 else "parameters")
+    rate = 1 / float(g.eigenvalues()[0])
+    exact = losses(g, rate, 300)
+    for products in (25, 40):
+        found = by.loss_bounds(rate=rate, steps=300, products=products, within=1.0)
+        slack = 1e-9 if dtype == torch.float64 else 1e-4
+        assert (found.lower <= exact * (1 + slack)).all() and (exact <= found.upper * (1 + slack)).all()
+        assert found.products <= products and found.error < 1e-5
+    assert found.within < 1.2
+    whole, estimate = g.waiting(0.3, rate=rate), by.waiting(0.3, rate=rate)
+    assert estimate.lower == pytest.approx(whole.lower, rel=0.1)
+    assert by.effective_condition_number(0.3) == pytest.approx(g.effective_condition_number(0.3), rel=0.5)
+
+
+@pytest.mark.parametrize("kind", ["perceptron", "convolution"])
+def test_of_cross_entropy_the_quadratic_model_is_what_waits(kind):
+    torch.manual_seed(0)
+    module, x, y = KINDS[kind]().double(), torch.randn(40, 6).double(), torch.arange(40) % 3
+    whole = GaussNewton(module, x, y, "cross_entropy").waiting(0.5)
+    found = GaussNewton(module, x, y, "cross_entropy", dtype=torch.float64).waiting(0.5)
+    assert found.lower == pytest.approx(whole.lower, rel=0.1)
+
+
+def test_the_layers_that_training_waits_for_are_named():
+    g, by = noun("perceptron", 6), noun("perceptron", 6, dtype=torch.float64)
+    one, other = (each.loss_bounds(steps=50, products=60, within=1.0) for each in (g, by))
+    assert one.layers == pytest.approx(other.layers, abs=1e-3) and sum(one.layers.values()) == pytest.approx(1)
+    values, vectors = g._problem.spectrum
+    eigenvalue = one.waiting().eigenvalue
+    v = vectors[:, int((values - eigenvalue).abs().argmin())]
+    network = g._problem.module
+    f = network(torch.cat([n.x for n in g._problem.networks]))
+    gradients = torch.autograd.grad(f.flatten() @ v, [*network.parameters()])
+    squares = [float(p.square().sum()) for p in gradients]
+    assert one.layers["0"] == pytest.approx(sum(squares[:2]) / sum(squares), abs=1e-3)
+
+
+def test_the_page_of_a_network_of_any_size():
+    page = noun("perceptron", 40, dtype=torch.float32).report()
+    text = " ".join(str(page).split())
+    assert "Sequential, 40 samples, 120 outputs, 123 parameters, mse, float32: products are right to" in text
+    for name in ("largest eigenvalue", "gradient descent", "waits for", "forecast", "cost"):
+        assert name in text
+    assert page.rates[0].rate == pytest.approx(2 / float(noun("perceptron", 40).eigenvalues()[0]), rel=1e-2)
+    assert page.rates[1].rate == pytest.approx(1.9 * page.rates[0].rate)
+    assert "<table>" in page._repr_html_() and page.products < 150
+    torch.manual_seed(0)
+    net, x = perceptron(), torch.randn(8, 6)
+    without = GaussNewton(net, x, dtype=torch.float32).report()
+    assert without.bounds is None and without.waiting is None and "waits for" not in str(without)
+    entropy = GaussNewton(net, x, torch.arange(8) % 3, "cross_entropy", dtype=torch.float32).report()
+    assert entropy.bounds is None and "of the quadratic model of the loss" in " ".join(str(entropy).split())
+
+
+@pytest.mark.bad_input
+def test_numbers_that_are_none_are_refused():
+    g = noun("perceptron")
+    for options, message in (
+        ({"rate": 0}, "rate is 0; a positive number"),
+        ({"rate": -1.0}, "rate is -1.0; a positive number"),
+        ({"steps": 0}, "steps is 0; a whole number"),
+        ({"products": 2.5}, "products is 2.5; a whole number"),
+        ({"within": 0.9}, "within is 0.9; a factor of at least 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            g.loss_bounds(**options)
+    by = noun("perceptron", dtype=torch.float32, optimizer="adam")
+    with pytest.raises(ValueError, match="stable rate is known of SGD with one group and no weight decay"):
+        by.stable_rate()
+    with pytest.raises(ValueError, match="The smallest eigenvalue cannot be had by products"):
+        noun("perceptron", dtype=torch.float32).stable_rate().left()

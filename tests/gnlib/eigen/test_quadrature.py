@@ -94,3 +94,38 @@ def test_eigenvectors_and_single_numbers():
     found = process(torch.diag(torch.tensor([1.0, 2.0]).double()), torch.tensor([0.0, 3.0]), 2)
     assert found.exhausted and found.gauss().nodes == pytest.approx([2]) and found.gauss().weights == pytest.approx([9])
     assert process(torch.ones(1, 1).double(), torch.ones(1), 5).steps == 1
+
+
+@pytest.mark.parametrize("steps", [1, 3, 8])
+@pytest.mark.parametrize("rank", [30, 12])
+def test_a_node_at_an_end_is_exact_one_degree_further_and_weighs_as_much_as_can_be(steps, rank):
+    matrix, vector, values, weights = measure(30, rank, 0)
+    rule = process(matrix, vector, steps).jacobi.radau(-1e-12)
+    for power in range(2 * steps + 1):
+        assert integral(rule, lambda s, power=power: s**power) == pytest.approx(weights @ values**power, rel=1e-9)
+    zeros = weights[values < 1e-9].sum()
+    assert np.abs(rule.nodes).min() < 1e-11 and rule.weights[np.abs(rule.nodes).argmin()] >= zeros - 1e-9
+    if rank < 30 and steps == 8:
+        assert rule.weights[np.abs(rule.nodes).argmin()] == pytest.approx(zeros, rel=0.05)
+
+
+@pytest.mark.parametrize("shape", [(30, 50, 30), (50, 20, 20), (40, 40, 25)])
+@pytest.mark.parametrize("steps", [4, 12, 60])
+def test_the_measure_of_a_residual_from_that_of_its_gradient(shape, steps):
+    """J J^T and J^T J, r and J^T r: the same rules, one product sooner, also where the process ends."""
+    n, p, rank = shape
+    GENERATOR.manual_seed(1)
+    j = torch.randn(n, rank, generator=GENERATOR, dtype=torch.float64)
+    j = j @ torch.randn(rank, p, generator=GENERATOR, dtype=torch.float64) / n
+    r = torch.randn(n, generator=GENERATOR, dtype=torch.float64)
+    outputs, parameters = process(j @ j.mT, r, steps), process(j.mT @ j, j.mT @ r, steps - 1)
+    assert outputs.exhausted == parameters.exhausted == (steps == 60)
+    divided, high = parameters.jacobi.divided(float(r @ r)), 1.1 * float(torch.linalg.matrix_norm(j, 2)) ** 2
+    for eta in (0.5 / high, 1 / high):
+        for t in (1, 30, 1000):
+            pairs = [(outputs.gauss(), divided.gauss())]
+            if steps < 60:
+                pairs.append((outputs.lobatto(-1e-12, high), divided.lobatto(-1e-12, high)))
+            for one, other in pairs:
+                found = [integral(rule, lambda s, eta=eta, t=t: (1 - eta * s) ** (2 * t)) for rule in (one, other)]
+                assert found[1] == pytest.approx(found[0], rel=1e-6)

@@ -293,9 +293,9 @@ def test_matrices_other_precisions_and_changed_modules_are_refused():
     g = gnlib.GaussNewton(module, X, Y, dtype=F32)
     assert "7 samples, 21 outputs, 53 parameters, mse, float32, by products" in repr(g)
     for method in ("gram", "eigenvalues", "condition_number", "by_layer", "cost", "forecast"):
-        with pytest.raises(ValueError, match="This needs a matrix, and dtype= asks for products"):
+        with pytest.raises(ValueError, match=r"This needs a matrix, and dtype= asks for products"):
             getattr(g, method)()
-    with pytest.raises(ValueError, match="dtype is torch.int64; torch.float64, torch.float32"):
+    with pytest.raises(ValueError, match=r"dtype is torch.int64; torch.float64, torch.float32"):
         gnlib.GaussNewton(module, X, Y, dtype=torch.int64)
     with pytest.raises(ValueError, match="no parameter that requires a gradient"):
         gnlib.GaussNewton(seeded(perceptron).requires_grad_(False), X, Y, dtype=F32)

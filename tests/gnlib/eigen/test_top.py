@@ -1,0 +1,125 @@
+"""The largest eigenpairs and how all eigenvalues are spread, beside matrices whose spectrum is known."""
+
+import numpy as np
+import pytest
+import torch
+
+from gnlib import NotConvergedError
+from gnlib.eigen.density import spectral_density, trace
+from gnlib.eigen.top import largest_eigenpairs
+from gnlib.operators import SymmetricOperator
+from tests import oracles
+
+
+class Counted(SymmetricOperator):
+    """A matrix as an operator that counts its products."""
+
+    def __init__(self, matrix):
+        super().__init__(len(matrix), matrix.dtype, matrix.device)
+        self.matrix, self.products = matrix, 0
+
+    def matmul(self, v):
+        self.products += v[0].numel()
+        return self.matrix @ v
+
+
+def of(values, seed=0):
+    return Counted(oracles.with_spectrum(values, seed=seed))
+
+
+SPREAD = np.geomspace(1, 1e-8, 60)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("tolerance", [1e-3, 1e-8])
+def test_the_largest_are_found_to_the_tolerance_by_few_products(k, tolerance):
+    operator = of(SPREAD)
+    found = largest_eigenpairs(operator, k, tolerance=tolerance)
+    exact = torch.from_numpy(SPREAD[:k].copy())
+    assert ((found.values / exact - 1).abs() <= tolerance).all() and (found.errors <= tolerance).all()
+    assert found.products == operator.products < (40 if tolerance < 1e-4 else 16)
+    image = operator.matrix @ found.vectors
+    torch.testing.assert_close(
+        torch.linalg.vector_norm(image - found.vectors * found.values, dim=0) / found.values,
+        found.residuals,
+        rtol=1e-6,
+        atol=1e-12,
+    )
+    torch.testing.assert_close(found.vectors.mT @ found.vectors, torch.eye(k).double(), rtol=0, atol=1e-10)
+    assert str(found).count("relative error") == k
+
+
+@pytest.mark.parametrize("gap", [0.5, 0.1, 1e-3])
+def test_the_error_holds_where_the_gap_is_small(gap):
+    values = np.concatenate([[1.0, 1 - gap], np.geomspace(0.5, 1e-3, 40)])
+    for seed in range(10):
+        found = largest_eigenpairs(of(values, seed), 1, tolerance=1e-4, seed=seed)
+        near = 2 * float(found.residuals[0]) if gap < 0.01 else 3 * float(found.errors[0])  # two are taken for one
+        assert 0 <= 1 - float(found.values[0]) + 1e-12 <= near + 2e-12
+
+
+def test_the_end_of_the_process_and_of_the_rank_end_it():
+    found = largest_eigenpairs(of([2.0, 1.0, 0.0, 0.0]), 3)
+    assert found.values.tolist() == pytest.approx([2.0, 1.0], rel=1e-12) and found.products <= 6
+
+
+@pytest.mark.bad_input
+def test_what_has_no_largest_eigenvalue_is_refused():
+    with pytest.raises(NotConvergedError, match=r"After 3 products the relative error is .*, above 1e-08; allow more"):
+        largest_eigenpairs(of(SPREAD), tolerance=1e-8, products=3)
+    with pytest.raises(ValueError, match="The matrix is zero"):
+        largest_eigenpairs(Counted(torch.zeros(4, 4).double()))
+    with pytest.raises(NotConvergedError, match="NaN or infinite"):
+        largest_eigenpairs(Counted(torch.full((4, 4), torch.nan).double()))
+    with pytest.raises(ValueError, match="k is 0; a whole number of at least 1"):
+        largest_eigenpairs(of(SPREAD), 0)
+
+
+def test_the_density_counts_eigenvalues_and_zeros_within_its_errors():
+    values = np.concatenate([np.full(100, 0.0), np.geomspace(1e-3, 1e-1, 60), np.linspace(1, 2, 40)])
+    density = spectral_density(of(values), vectors=10, steps=40)
+    assert density.size == 200 and density.products == 400
+    for low, high, number in ((-1, 1e-4, 100), (1e-4, 0.5, 60), (0.5, 3, 40)):
+        found = density.number(low, high)
+        assert abs(found.value - number) < 4 * found.error + 1 < 12
+    assert -3 * density.zeros.error < density.zeros.value - 100 < 4 * density.zeros.error + 3  # at most so many
+    none = spectral_density(of(np.linspace(1, 2, 50)), steps=10)
+    assert none.zeros.value < 1e-6 and none.number(1, 2.01).value == pytest.approx(50, abs=1e-6)
+    assert density.number().value == pytest.approx(200) and density.number().error < 1e-9
+    edges, numbers = density.histogram(8)
+    assert numbers[:, 0].sum() == pytest.approx(200 - density.zeros.value) and len(edges) == 9
+    assert density.trace.value == pytest.approx(values.sum(), abs=4 * density.trace.error)
+    exact = values.sum() ** 2 / (values**2).sum()
+    assert density.effective_rank == pytest.approx(exact, rel=0.1)
+    assert str(density).startswith("200 eigenvalues, at most ") and str(density).count("\n") == 10
+
+
+def test_the_weights_are_squared_first_entries():
+    """All entries of the eigenvectors in their place, as a public tool once had it, weigh all nodes alike."""
+    values = np.concatenate([np.full(190, 1e-4), np.geomspace(1, 10, 10)])
+    density = spectral_density(of(values), vectors=5, steps=11)
+    assert density.number(0.5, 20).value == pytest.approx(10, abs=4)
+    alike = np.mean([200 * ((0.5 <= nodes) & (nodes < 20)).mean() for nodes, _ in density.rules])
+    assert alike > 150
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_trace_within_its_error_and_nearer_than_plain_random_vectors(seed):
+    values = 100 / np.arange(1, 151) ** 2
+    operator = of(values, seed)
+    found = trace(operator, products=45, seed=seed)
+    assert operator.products == 45
+    assert abs(found.value - values.sum()) < 4 * found.error
+    plain = spectral_density(operator, vectors=45, steps=1, seed=seed).trace
+    assert found.error < plain.error / 3
+    assert trace(of([1.0, 2.0, 4.0])) == (pytest.approx(7), 0)
+
+
+@pytest.mark.bad_input
+def test_too_few_vectors_are_refused():
+    with pytest.raises(ValueError, match="vectors is 1 and steps 30; at least 2 vectors"):
+        spectral_density(of(SPREAD), vectors=1)
+    with pytest.raises(ValueError, match="products is 5; at least 6"):
+        trace(of(SPREAD), products=5)
+    with pytest.raises(ValueError, match="The matrix is zero"):
+        spectral_density(Counted(torch.zeros(4, 4).double()))
