@@ -13,6 +13,7 @@ from gnlib.diagnosis.by_layer import Shares, shares_of
 from gnlib.diagnosis.changes import fresh_norms, off_scale
 from gnlib.diagnosis.culprits import Culprits, culprits_of
 from gnlib.diagnosis.forecast import Forecast, forecast_of
+from gnlib.diagnosis.growth import Growth, growth_of
 from gnlib.diagnosis.preconditioner import NotFollowedError, check_followed, name_of
 from gnlib.diagnosis.rates import StableRate, stable_rate_of
 from gnlib.diagnosis.suggestions import Suggestion, suggestions_for
@@ -44,6 +45,8 @@ class Report:
     waiting
         the bounds on the steps of gradient descent to a tenth of the loss, and the eigenvalue that they wait for, if
         there are targets
+    growth
+        how the condition number grows with the number of samples, where that is known
     full
         the number of eigenvalues that the matrix of the loss has, of which `condition.rank` are not zero
     rates
@@ -67,6 +70,7 @@ class Report:
     squared_error: ConditionNumber
     condition: ConditionNumber
     waiting: Waiting | None
+    growth: Growth | None
     full: int
     rates: tuple[StableRate, ...]
     layers: Shares
@@ -84,6 +88,7 @@ class Report:
             Line("network", f"n = {self.samples}, k = {self.outputs}, p = {self.parameters}", _counts(self)),
             Line("condition number", _kappa(c), "about so many steps of gradient descent for the slowest direction"),
             *([] if self.waiting is None else [_waits(self.waiting, self.loss)]),
+            *([] if self.growth is None else [Line("more samples", *self.growth.words)]),
             *([Line("try", s.what, s.effect) for s in self.suggestions] or [_in_order(self)]),
             *(Line("found", what, meaning) for what, meaning in (*self.culprits.lines(), *self.remarks)),
             _of_rank(self),
@@ -136,6 +141,7 @@ def report_on(problem: Problem, optimizer: Optimizer | str | None = None) -> Rep
         squared_error=problem.condition if problem.is_plain else problem.ends_of(torch.linalg.eigvalsh(problem.gram)),
         condition=problem.condition,
         waiting=_waiting(problem),
+        growth=_growth(problem),
         full=problem.loss_rows,
         rates=tuple(rates),
         layers=shares,
@@ -154,6 +160,13 @@ def _waiting(problem: Problem) -> Waiting | None:
         return None
     with suppress(ValueError):
         return waiting_of(problem, GOAL)
+    return None
+
+
+def _growth(problem: Problem) -> Growth | None:
+    """Return how the condition number grows, unless the loss has no quadratic model with a minimum."""
+    with suppress(ValueError):
+        return growth_of(problem)
     return None
 
 
