@@ -91,11 +91,11 @@ class ByProducts(ABC):
         >>> import torch, gnlib
         >>> g = gnlib.GaussNewton(torch.nn.Linear(2, 1, bias=False), torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
         >>> density = g.spectral_density()
-        >>> print(density.number(1.0, 3.0), "of", density.size)
-        1 +- 0 of 2
+        >>> print(density.below(1.0), "of", density.size, "below 1")
+        1 to 1 of 2 below 1
         """
         density = spectral_density(self.operator(), vectors=vectors, steps=steps, seed=seed)
-        rounding = self._rounding() * max(float(rule.nodes.max()) for rule in density.rules)
+        rounding = self._rounding() * density.largest
         return replace(density, zero=max(density.zero, rounding))
 
     @abstractmethod

@@ -2,20 +2,21 @@ r"""How the eigenvalues of an operator are spread, and their sum, from products 
 
 For a vector z of independent signs, :math:`z^\top f(A) z` has the mean :math:`\operatorname{tr} f(A)`. A few steps of
 the Lanczos process from z give it as the Gauss rule of the eigenvalues, with the weight :math:`(z^\top v_i)^2` at each:
-the **squared first entries** of the eigenvectors of the tridiagonal matrix, which add up to the size of A. With one
-node prescribed at zero (Radau) the weight there is the most that the zeros can have, and no small node stands for them.
+the **squared first entries** of the eigenvectors of the tridiagonal matrix, which add up to the size of A. Of how many
+eigenvalues are below a value x it is a guess; the rule with one more node, at x, has bounds: no measure with the same
+moments has less below x than the weights of the nodes below it, and none has more up to x than these and that of x.
 
 References
 ----------
 S. Ubaru, J. Chen, Y. Saad (2017), Fast estimation of tr(f(A)) via stochastic Lanczos quadrature, SIAM Journal on Matrix
 Analysis and Applications 38.
+G. H. Golub, G. Meurant (2010), Matrices, moments and quadrature with applications, Princeton (the bounds).
 R. A. Meyer, C. Musco, C. Musco, D. P. Woodruff (2021), Hutch++: optimal stochastic trace estimation, SOSA.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -23,11 +24,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.eigen.quadrature import Lanczos, Rule
+from gnlib.eigen.quadrature import Jacobi, Lanczos
 from gnlib.files import progress
 from gnlib.operators import SymmetricOperator
 
 ROUNDING = 1e-12  # of the largest entry, below zero, by which rounding moves an eigenvalue that is zero
+ERRORS = 3  # standard ones, of a bound that random vectors have
 ZERO = 1e-9  # of the largest eigenvalue, below which one is not told from zero in double precision
 
 
@@ -42,14 +44,26 @@ class Estimate(NamedTuple):
         return f"{self.value:.4g} +- {self.error:.1g}"
 
 
+class Interval(NamedTuple):
+    """A number between two others."""
+
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """Return both."""
+        return f"{self.low:.0f} to {self.high:.0f}"
+
+
 @dataclass(frozen=True, eq=False)
 class SpectralDensity:
-    """How the eigenvalues are spread: a rule of nodes and weights from each of several random vectors.
+    """How the eigenvalues are spread: what is known of a measure from each of several random vectors.
 
     Attributes
     ----------
-    rules
-        nodes, and weights that add up to the size of the matrix
+    measures
+        each of the squared entries of a vector in the eigenvectors, at their eigenvalues: together the size of the
+        matrix
     size
         of the matrix, zeros included
     zero
@@ -58,48 +72,69 @@ class SpectralDensity:
         that it took
     """
 
-    rules: tuple[Rule, ...]
+    measures: tuple[Jacobi, ...]
     size: int
     zero: float
     products: int
 
-    def number(self, low: float = -math.inf, high: float = math.inf) -> Estimate:
-        """Estimate how many eigenvalues lie from `low` up to but without `high`."""
-        return _mean([float(w[(low <= nodes) & (nodes < high)].sum()) for nodes, w in self.rules])
+    def below(self, value: float) -> Interval:
+        """Bound how many eigenvalues are below a value, or equal to it.
+
+        For each vector the rule with a node at this value bounds the share that its measure has below (Chebyshev,
+        Markov, Stieltjes); three standard errors over the vectors are added on both sides.
+        """
+        pairs = [_below(measure, value) for measure in self.measures]
+        low, high = (_mean(ends) for ends in zip(*pairs, strict=True))
+        return Interval(
+            max(low.value - ERRORS * low.error, 0.0), min(high.value + ERRORS * high.error, float(self.size))
+        )
 
     @property
-    def zeros(self) -> Estimate:
-        """How many eigenvalues are zero, at most: so many products do not tell them from the smallest others."""
-        return self.number(high=self.zero)
+    def zeros(self) -> Interval:
+        """How many eigenvalues are not told from zero."""
+        return self.below(self.zero)
+
+    @property
+    def largest(self) -> float:
+        """The largest eigenvalue that was found."""
+        return max(float(measure.gauss().nodes.max()) for measure in self.measures)
+
+    @property
+    def smallest(self) -> float:
+        """The smallest value at which a rule has a node that is not zero."""
+        nodes = np.concatenate([measure.gauss().nodes for measure in self.measures])
+        return float(nodes[nodes > self.zero].min())
 
     @property
     def trace(self) -> Estimate:
         """The sum of the eigenvalues."""
-        return _mean([float(weights @ nodes) for nodes, weights in self.rules])
+        return self._moment(1)
 
     @property
     def effective_rank(self) -> float:
         """The squared sum of the eigenvalues over the sum of their squares: how many there are, if they were equal."""
-        squares = _mean([float(weights @ nodes**2) for nodes, weights in self.rules])
-        return self.trace.value**2 / squares.value
+        return self._moment(1).value ** 2 / self._moment(2).value
 
-    def histogram(self, bins: int = 20) -> tuple[Float[np.ndarray, " edges"], Float[np.ndarray, "bins 2"]]:
-        """Return edges, equal in the logarithm, and how many eigenvalues lie between them, each with its error.
-
-        Zeros are not among them.
-        """
-        nodes = np.concatenate([rule.nodes for rule in self.rules])
-        positive = nodes[nodes >= self.zero]
-        edges = np.geomspace(positive.min(), positive.max() * (1 + 1e-9), bins + 1)
-        return edges, np.array([self.number(*ends) for ends in pairwise(edges)])
+    def _moment(self, power: int) -> Estimate:
+        rules = (measure.gauss() for measure in self.measures)
+        return _mean([float(weights @ nodes**power) for nodes, weights in rules])
 
     def __str__(self) -> str:
-        """Return one line for the zeros, and one for each ten of the others."""
-        edges, numbers = self.histogram(10)
-        lines = [f"{self.size} eigenvalues, at most {self.zeros} of them zero; {self.products} products"]
-        for low, high, (number, error) in zip(edges[:-1], edges[1:], numbers, strict=True):
-            lines.append(f"{low:9.2e} to {high:8.2e}  {Estimate(number, error)}")
-        return "\n".join(lines)
+        """Return one line for the zeros, and some for what is below other values."""
+        lines = [f"{self.size} eigenvalues, {self.zeros} of them zero; {self.products} products"]
+        for value in np.geomspace(self.smallest, self.largest, 6)[:-1]:
+            lines.append(f"below {value:.2e}: {self.below(float(value))}")
+        return "\n".join([*lines, f"largest {self.largest:.4g}, effective rank {self.effective_rank:.3g}"])
+
+
+def _below(measure: Jacobi, value: float) -> tuple[float, float]:
+    """Bound the mass of a measure up to a value."""
+    exact = len(measure.beside) < len(measure.diagonal)
+    nodes, weights = measure.gauss() if exact else measure.radau(value)
+    near = np.abs(nodes - value) <= ROUNDING * max(abs(value), float(np.abs(nodes).max()))
+    strictly = float(weights[(nodes < value) & ~near].sum())
+    up_to = strictly + float(weights[near].sum())
+    return (up_to, up_to) if exact else (strictly, up_to)
 
 
 def spectral_density(
@@ -126,24 +161,23 @@ def spectral_density(
     >>> from gnlib.operators import KroneckerSum
     >>> left, right = torch.eye(1).double()[None], torch.diag(torch.tensor([0.0] * 50 + [1.0] * 50).double())[None]
     >>> density = spectral_density(KroneckerSum(left, right, torch.eye(100).double()))
-    >>> print(density.zeros, "and", density.number(0.9, 1.1))
-    50 +- 0 and 50 +- 0
+    >>> print(density.zeros, "zeros,", density.below(1.1), "below 1.1")
+    50 to 50 zeros, 100 to 100 below 1.1
     """
     if vectors < 2 or steps < 1:
         raise ValueError(f"vectors is {vectors} and steps {steps}; at least 2 vectors and 1 step were expected.")
-    generator, rules, products = torch.Generator().manual_seed(seed), [], 0
+    generator, measures, products = torch.Generator().manual_seed(seed), [], 0
     for _ in progress(range(vectors), "Vectors", vectors):
         process = Lanczos(operator.matmul, _signs(operator, generator))
         while process.steps < steps and not process.exhausted:
             process.step()
         jacobi = process.jacobi
-        low = -ROUNDING * float(np.abs(jacobi.diagonal).max())
-        rules.append(jacobi.gauss() if process.exhausted else jacobi.radau(low))
+        measures.append(jacobi._replace(beside=jacobi.beside[:-1]) if process.exhausted else jacobi)
         products += process.steps
-    largest = max(float(rule.nodes.max()) for rule in rules)
+    largest = max(float(measure.gauss().nodes.max()) for measure in measures)
     if largest <= 0:
         raise ValueError("The matrix is zero: it has no spectrum. Check the weights and the data.")
-    return SpectralDensity(tuple(rules), operator.shape[0], zero * largest, products)
+    return SpectralDensity(tuple(measures), operator.shape[0], zero * largest, products)
 
 
 def trace(operator: SymmetricOperator, *, products: int = 60, seed: int = 0) -> Estimate:

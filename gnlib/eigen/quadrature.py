@@ -67,13 +67,14 @@ class Jacobi(NamedTuple):
         """Return the Gauss rule, of one node for each entry on the diagonal: its nodes are the Ritz values."""
         return _rule(self.diagonal, self.beside[: len(self.diagonal) - 1], self.mass)
 
-    def radau(self, low: float) -> Rule:
-        """Return the rule of a node more, one of them at an end below which there is no measure.
+    def radau(self, node: float) -> Rule:
+        """Return the rule of a node more, one of them prescribed.
 
-        Its weight there is the largest that a measure with these moments can have at that point.
+        Its weight there is the largest that a measure with these moments can have at that point, and such a measure
+        has below it no less than the other nodes below, and up to it no more than these and itself.
         """
         beside = self.beside[: len(self.diagonal)]
-        last = low + beside[-1] ** 2 * _last_entry(self.diagonal - low, beside[:-1])
+        last = node + beside[-1] ** 2 * _last_entry(self.diagonal - node, beside[:-1])
         return _rule(np.append(self.diagonal, last), beside, self.mass)
 
     def lobatto(self, low: float, high: float) -> Rule:

@@ -75,32 +75,48 @@ def test_what_has_no_largest_eigenvalue_is_refused():
         largest_eigenpairs(of(SPREAD), 0)
 
 
-def test_the_density_counts_eigenvalues_and_zeros_within_its_errors():
-    values = np.concatenate([np.full(100, 0.0), np.geomspace(1e-3, 1e-1, 60), np.linspace(1, 2, 40)])
-    density = spectral_density(of(values), vectors=10, steps=40)
-    assert density.size == 200 and density.products == 400
-    for low, high, number in ((-1, 1e-4, 100), (1e-4, 0.5, 60), (0.5, 3, 40)):
-        found = density.number(low, high)
-        assert abs(found.value - number) < 4 * found.error + 1 < 12
-    assert -3 * density.zeros.error < density.zeros.value - 100 < 4 * density.zeros.error + 3  # at most so many
-    none = spectral_density(of(np.linspace(1, 2, 50)), steps=10)
-    assert none.zeros.value < 1e-6 and none.number(1, 2.01).value == pytest.approx(50, abs=1e-6)
-    assert density.number().value == pytest.approx(200) and density.number().error < 1e-9
-    edges, numbers = density.histogram(8)
-    assert numbers[:, 0].sum() == pytest.approx(200 - density.zeros.value) and len(edges) == 9
-    assert density.trace.value == pytest.approx(values.sum(), abs=4 * density.trace.error)
+SPECTRA = {
+    "zeros": np.concatenate([np.full(100, 0.0), np.geomspace(1e-3, 1e-1, 60), np.linspace(1, 2, 40)]),
+    "power law": 1 / np.arange(1, 201) ** 2.0,
+    "two atoms": np.repeat([1.0, 3.0], [150, 50]),
+}
+
+
+@pytest.mark.parametrize("name", SPECTRA)
+@pytest.mark.parametrize("steps", [5, 40])
+def test_the_number_below_a_value_lies_between_its_bounds(name, steps):
+    values = SPECTRA[name]
+    density = spectral_density(of(values), vectors=10, steps=steps)
+    widths = []
+    for value in (1e-9, *np.geomspace(1e-5, 4, 30)):
+        low, high = density.below(value)
+        assert low - 1e-6 <= (values <= value * (1 + 1e-9)).sum() <= high + 1e-6
+        widths.append(high - low)
+    assert density.size == 200 and np.mean(widths) < (130 if steps == 5 else 70)
+    assert density.trace.value == pytest.approx(values.sum(), abs=4 * density.trace.error + 1e-9)
     exact = values.sum() ** 2 / (values**2).sum()
-    assert density.effective_rank == pytest.approx(exact, rel=0.1)
-    assert str(density).startswith("200 eigenvalues, at most ") and str(density).count("\n") == 10
+    assert density.effective_rank == pytest.approx(exact, rel=0.2)
+    assert density.largest == pytest.approx(values.max(), rel=0.05)
+
+
+def test_zeros_are_told_from_small_eigenvalues_where_the_products_can():
+    density = spectral_density(of(SPECTRA["zeros"]), vectors=10, steps=40)
+    low, high = density.zeros
+    assert low < 100 < high < 120 and density.products == 400
+    none = spectral_density(of(np.linspace(1, 2, 50)), steps=10)
+    assert none.zeros.high < 1e-6 and none.below(4.0).low > 49.999
+    ended = spectral_density(of(SPECTRA["two atoms"]), steps=40)  # after two products
+    assert ended.products == 10 and ended.below(2.0).high < 200 and ended.zeros == (0, 0)
+    assert str(density).startswith("200 eigenvalues, ") and "effective rank" in str(density)
 
 
 def test_the_weights_are_squared_first_entries():
     """All entries of the eigenvectors in their place, as a public tool once had it, weigh all nodes alike."""
     values = np.concatenate([np.full(190, 1e-4), np.geomspace(1, 10, 10)])
     density = spectral_density(of(values), vectors=5, steps=11)
-    assert density.number(0.5, 20).value == pytest.approx(10, abs=4)
-    alike = np.mean([200 * ((0.5 <= nodes) & (nodes < 20)).mean() for nodes, _ in density.rules])
-    assert alike > 150
+    assert 180 < density.below(0.5).low <= density.below(0.5).high < 200
+    alike = np.mean([200 * (m.gauss().nodes < 0.5).mean() for m in density.measures])
+    assert alike < 50
 
 
 @pytest.mark.parametrize("seed", range(4))
