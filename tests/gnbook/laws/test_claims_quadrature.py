@@ -3,19 +3,24 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from gnlib.eigen.density import _below
 from gnlib.eigen.quadrature import Lanczos
 
 
 def rules(values, residual, products, low, high):
     """Return Gauss's rule and the one with both ends."""
-    matrix = torch.diag(torch.from_numpy(values))
-    process = Lanczos(lambda v: matrix @ v, torch.from_numpy(residual))
+    process = after(torch.diag(torch.from_numpy(values)), torch.from_numpy(residual), products)
+    return process.gauss(), process.lobatto(low, high)
+
+
+def after(matrix, start, products):
+    process = Lanczos(lambda v: matrix @ v, start)
     for _ in range(products):
         process.step()
-    return process.gauss(), process.lobatto(low, high)
+    return process
 
 
 def left(rule, rate, steps):
@@ -53,3 +58,60 @@ def test_an_upper_end_below_the_largest_eigenvalue_is_no_bound():
     _, rule = rules(values, residual, 1, 0.0, 2.0)
     assert left(rule, 1, 2) == pytest.approx(3)
     assert residual @ (1 - values) ** 4 == 82
+
+
+@pytest.mark.claim("The same rules from the gradient", verdict="holds")
+@pytest.mark.parametrize("shape", [(30, 50, 30), (50, 20, 20), (40, 40, 25)])
+@pytest.mark.parametrize("products", [4, 12, 60])
+def test_the_rules_of_a_residual_from_its_gradient(shape, products):
+    """One product sooner, and also where the process ends."""
+    n, p, rank = shape
+    generator = torch.Generator().manual_seed(1)
+    draw = [torch.randn(*size, generator=generator, dtype=torch.float64) for size in ((n, rank), (rank, p), (n,))]
+    j, r = draw[0] @ draw[1] / n**0.5, draw[2]
+    outputs = after(j @ j.mT / n, r, products)
+    parameters = after(j.mT @ j / n, j.mT @ r / n, products - 1)
+    assert outputs.exhausted == parameters.exhausted == (products == 60)
+    own = parameters.jacobi
+    divided, high = own._replace(mass=n * own.mass).divided(float(r @ r)), 1.1 * float(torch.linalg.norm(j, 2)) ** 2 / n
+    for rate in (0.5 / high, 1 / high):
+        for steps in (1, 30, 1000):
+            pairs = [(outputs.gauss(), divided.gauss())]
+            if products < 60:
+                pairs.append((outputs.lobatto(-1e-12, high), divided.lobatto(-1e-12, high)))
+            for one, other in pairs:
+                assert left(other, rate, steps) == pytest.approx(left(one, rate, steps), rel=1e-6)
+
+
+@pytest.mark.claim("The number of eigenvalues below a value", verdict="holds")
+@given(
+    seed=st.integers(0, 10**6),
+    size=st.integers(3, 40),
+    decades=st.floats(0, 6),
+    zeros=st.integers(0, 2),
+    products=st.integers(1, 8),
+    at=st.floats(-0.1, 1.2),
+)
+def test_the_share_below_a_value_lies_between_its_bounds(seed, size, decades, zeros, products, at):
+    rng = np.random.default_rng(seed)
+    values = 10 ** -rng.uniform(0, decades, size)
+    values[:zeros] = 0
+    signs = rng.choice([-1.0, 1.0], size)
+    process = after(torch.diag(torch.from_numpy(values)), torch.from_numpy(signs), products)
+    assume(np.abs(values - at).min() > 1e-9)
+    known = process.jacobi
+    low, high = _below(known._replace(beside=known.beside[:-1]) if process.exhausted else known, at)
+    assert low - 1e-6 * size <= (values < at).sum() <= high + 1e-6 * size
+    assert high - low <= (1e-6 if process.exhausted else 1) * size * (1 + 1e-12)
+
+
+@pytest.mark.claim("The number of eigenvalues below a value", verdict="holds")
+def test_in_the_mean_over_signs_the_share_is_the_number():
+    """All vectors of signs of four entries, of a matrix with two eigenvalues below one and a half."""
+    matrix = torch.tensor(
+        [[2.0, 1.0, 0.0, 0.0], [1.0, 2.0, 1.0, 0.0], [0.0, 1.0, 2.0, 1.0], [0.0, 0.0, 1.0, 2.0]]
+    ).double()
+    values, vectors = torch.linalg.eigh(matrix)
+    signs = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0])] * 4).double()
+    shares = (signs @ vectors[:, values < 1.5]).square().sum(1)
+    assert shares.std() > 0.1 and float(shares.mean()) == pytest.approx(2) == float((values < 1.5).sum())

@@ -107,25 +107,3 @@ def test_a_node_at_an_end_is_exact_one_degree_further_and_weighs_as_much_as_can_
     assert np.abs(rule.nodes).min() < 1e-11 and rule.weights[np.abs(rule.nodes).argmin()] >= zeros - 1e-9
     if rank < 30 and steps == 8:
         assert rule.weights[np.abs(rule.nodes).argmin()] == pytest.approx(zeros, rel=0.05)
-
-
-@pytest.mark.parametrize("shape", [(30, 50, 30), (50, 20, 20), (40, 40, 25)])
-@pytest.mark.parametrize("steps", [4, 12, 60])
-def test_the_measure_of_a_residual_from_that_of_its_gradient(shape, steps):
-    """J J^T and J^T J, r and J^T r: the same rules, one product sooner, also where the process ends."""
-    n, p, rank = shape
-    GENERATOR.manual_seed(1)
-    j = torch.randn(n, rank, generator=GENERATOR, dtype=torch.float64)
-    j = j @ torch.randn(rank, p, generator=GENERATOR, dtype=torch.float64) / n
-    r = torch.randn(n, generator=GENERATOR, dtype=torch.float64)
-    outputs, parameters = process(j @ j.mT, r, steps), process(j.mT @ j, j.mT @ r, steps - 1)
-    assert outputs.exhausted == parameters.exhausted == (steps == 60)
-    divided, high = parameters.jacobi.divided(float(r @ r)), 1.1 * float(torch.linalg.matrix_norm(j, 2)) ** 2
-    for eta in (0.5 / high, 1 / high):
-        for t in (1, 30, 1000):
-            pairs = [(outputs.gauss(), divided.gauss())]
-            if steps < 60:
-                pairs.append((outputs.lobatto(-1e-12, high), divided.lobatto(-1e-12, high)))
-            for one, other in pairs:
-                found = [integral(rule, lambda s, eta=eta, t=t: (1 - eta * s) ** (2 * t)) for rule in (one, other)]
-                assert found[1] == pytest.approx(found[0], rel=1e-6)
