@@ -109,15 +109,18 @@ class Passes:
 
     @contextmanager
     def _as_meant(self) -> Iterator[None]:
-        """Call the module in the mode that is meant, with attention that can be differentiated twice."""
+        """Call the module in the mode that is meant, with attention that has a derivative along a direction."""
         modes, default = {m: m.training for m in self.module.modules()}, torch.get_default_dtype()
+        fast = torch.backends.mha.get_fastpath_enabled()
         try:
             if self.mode is not None:
                 self.module.train(self.mode == "train")
             torch.set_default_dtype(self.dtype)
+            torch.backends.mha.set_fastpath_enabled(False)
             with torch.inference_mode(False), sdpa_kernel(SDPBackend.MATH):
                 yield
         finally:
+            torch.backends.mha.set_fastpath_enabled(fast)
             torch.set_default_dtype(default)
             for m, training in modes.items():
                 m.training = training

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from gnlib import GaussNewton
 from tests.gnlib.jacobian.cases import gram_matrix
 
 pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore")]
@@ -195,3 +196,20 @@ def test_the_matrix_of_an_architecture_of_another_library_is_right(make):
     expected = rows @ rows.mT / len(y)
     tolerance = 1e-6 if make in ROUNDED else 1e-11
     torch.testing.assert_close(found, expected, rtol=0, atol=tolerance * expected.abs().max().item())
+
+
+@pytest.mark.parametrize(
+    "make", [llama, bert, mamba, convnext, vision_transformer, flow], ids=lambda make: make.__name__
+)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_products_with_the_matrix_of_an_architecture_are_right(make, dtype):
+    """The largest eigenvalues of the squared error, and the trace, beside those of the matrix."""
+    torch.manual_seed(0)
+    net, x, output, mode = make()
+    by = GaussNewton(net, x, output=output, mode=mode, dtype=dtype)
+    values = torch.linalg.eigvalsh(gram_matrix(net, x, output=output, mode=mode)).flip(0)
+    found = by.eigenpairs(2, tolerance=1e-8 if dtype == torch.float64 else 1e-5)
+    tolerance = 1e-5 if make in ROUNDED or dtype == torch.float32 else 1e-7
+    torch.testing.assert_close(found.values, values[:2], rtol=tolerance, atol=0)
+    estimate = by.trace()
+    assert abs(estimate.value - float(values.sum())) < 5 * estimate.error + 1e-4 * float(values.sum())

@@ -248,6 +248,14 @@ def test_shares_of_layers_are_those_of_the_matrix():
     assert shares == pytest.approx({share.layer: share.largest for share in g.by_layer().layers}, abs=1e-6)
 
 
+def test_attention_has_a_derivative_along_a_direction():
+    layer = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True)
+    module = seeded(lambda: nn.Sequential(nn.Unflatten(1, (1, 6)), layer, nn.Flatten(), nn.Linear(6, 3))).eval()
+    found, side = both(module, X, Y, "mse")
+    assert side.passes.forward_mode and torch.backends.mha.get_fastpath_enabled()
+    torch.testing.assert_close(found, dense(module, X, Y, half_mse), rtol=1e-8, atol=1e-10)
+
+
 class Noisy(nn.Sequential):
     def forward(self, x):
         return super().forward(x) + torch.randn(()).double()
