@@ -1,11 +1,11 @@
 """Arguments converted to double precision and checked, so that each error reads the same everywhere."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 EPS = torch.finfo(torch.float64).eps
 """Relative rounding of double precision."""
@@ -169,3 +169,19 @@ def agree_in_parts(
         float((x - y).abs().max()) <= tolerance * max(size, SMALL * largest) or not torch.isfinite(y).all()
         for x, y, size in zip(a, b, sizes, strict=True)
     )
+
+
+def versions_of(module: nn.Module, *, buffers: bool) -> dict[str, int]:
+    """Return how often each parameter of a module, and each buffer, was changed in place."""
+    tensors = {**dict(module.named_parameters()), **(dict(module.named_buffers()) if buffers else {})}
+    return {name: 0 if tensor.is_inference() else tensor._version for name, tensor in tensors.items()}
+
+
+def check_versions(before: Mapping[str, int], now: Mapping[str, int]) -> None:
+    """Refuse a module that has changed."""
+    for name, version in now.items():
+        if version != before[name]:
+            raise ValueError(
+                f"{name} of the module has changed since this object was made, which speaks of the network as it was "
+                "then; make a new one."
+            )

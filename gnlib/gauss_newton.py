@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gnlib.by_products import ByProducts
-from gnlib.checks import EPS
+from gnlib.checks import EPS, check_versions, versions_of
 from gnlib.diagnosis.by_layer import Shares, shares_of
 from gnlib.diagnosis.course import View, view_of_problem, view_of_side, waiting_by_products
 from gnlib.diagnosis.culprits import Culprits, culprits_of
@@ -36,7 +36,7 @@ from gnlib.jacobian.network import Mode
 from gnlib.jacobian.plan import Cost, check_memory
 from gnlib.laws.waiting import Waiting
 from gnlib.operators import SymmetricOperator
-from gnlib.problem import Problem, check_versions, versions_of
+from gnlib.problem import Problem
 from gnlib.products.curvature import curvature_of
 from gnlib.products.passes import passes_of
 from gnlib.products.side import Side, side_of

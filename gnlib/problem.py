@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from gnlib.checks import EPS, numerical_rank
+from gnlib.checks import EPS, check_versions, numerical_rank, versions_of
 from gnlib.eigen.dense import BY_FACTOR, ends_of, singular_value_ends
 from gnlib.eigen.gram import Gram
 from gnlib.eigen.result import ConditionNumber, Limits
@@ -287,22 +287,6 @@ class Problem:
     def _read_versions(self) -> dict[str, int]:
         # in training a forward pass updates statistics that it does not use
         return versions_of(self.module, buffers=self.networks[0].mode != "train")
-
-
-def versions_of(module: nn.Module, *, buffers: bool) -> dict[str, int]:
-    """Return how often each parameter of a module, and each buffer, was changed in place."""
-    tensors = {**dict(module.named_parameters()), **(dict(module.named_buffers()) if buffers else {})}
-    return {name: 0 if tensor.is_inference() else tensor._version for name, tensor in tensors.items()}
-
-
-def check_versions(before: Mapping[str, int], now: Mapping[str, int]) -> None:
-    """Refuse a module that has changed."""
-    for name, version in now.items():
-        if version != before[name]:
-            raise ValueError(
-                f"{name} of the module has changed since this object was made, which speaks of the network as it was "
-                "then; make a new one."
-            )
 
 
 def with_root(root: Float[Tensor, "n k r"], gram: Float[Tensor, "nk nk"]) -> Float[Tensor, "nr nr"]:

@@ -13,10 +13,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._pytree import tree_map
 
-from gnlib.jacobian.inputs import Batch, Inputs, read_batches
+from gnlib.jacobian.inputs import Inputs
 from gnlib.products.curvature import Curvature, Outputs, Own
+from gnlib.products.parts import Part, as_dtype, narrowed, parts_of
 
 GIB = 2**30
 MARGIN = 3  # of the memory that a backward pass is known to take: its temporary tensors, and those of a second pass
@@ -26,15 +26,6 @@ PRECISIONS = torch.float64, torch.float32, torch.bfloat16
 
 Named = dict[str, Tensor]
 Mode = Literal["eval", "train"]
-
-
-@dataclass(frozen=True)
-class Part:
-    """Samples that go through the module together."""
-
-    x: Batch
-    y: Any
-    samples: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,12 +135,12 @@ def passes_of(
         raise ValueError(f"dtype is {dtype}; torch.float64, torch.float32 or torch.bfloat16 was expected.")
     if mode not in ("eval", "train", None):
         raise ValueError(f"mode is {mode!r}; it must be 'eval', 'train' or None.")
-    parts = [Part(_cast(x, dtype), _cast(y, dtype), _length(x)) for x, y in _pairs(x, y)]
-    named = {name: _cast(p.detach(), dtype) for name, p in module.named_parameters()}
+    parts = parts_of(x, y, dtype)
+    named = {name: as_dtype(p.detach(), dtype) for name, p in module.named_parameters()}
     own = {name for name, p in module.named_parameters() if p.requires_grad}
     if not own:
         raise ValueError("The module has no parameter that requires a gradient; there is no matrix.")
-    buffers = {name: _cast(b.detach(), dtype) for name, b in module.named_buffers()}
+    buffers = {name: as_dtype(b.detach(), dtype) for name, b in module.named_buffers()}
     passes = Passes(
         module=module,
         parts=tuple(parts),
@@ -159,7 +150,7 @@ def passes_of(
         parameters={name: p for name, p in named.items() if name in own},
         others={**{name: p for name, p in named.items() if name not in own}, **buffers},
     )
-    trial = _narrowed(parts[0], 0, min(FIRST, parts[0].samples))
+    trial = narrowed(parts[0], 0, min(FIRST, parts[0].samples))
     devices = [d for d in {p.device for p in named.values()} if d.type == "cuda"]
     with torch.random.fork_rng(devices):  # of which a module that is refused may have drawn
         saved = _try(passes, trial, curvature)
@@ -171,7 +162,7 @@ def passes_of(
             f"memory is {memory} GiB but {(held + MARGIN * saved) / GIB:.3g} are needed for one sample at a time; "
             "allow more, or pass a smaller network."
         )
-    cut = [_narrowed(p, start, min(start + most, p.samples)) for p in parts for start in range(0, p.samples, most)]
+    cut = [narrowed(p, start, min(start + most, p.samples)) for p in parts for start in range(0, p.samples, most)]
     if len(cut) > 1 and _normalises(passes):
         raise ValueError(
             f"Batch normalisation in training depends on the whole batch, and the data are {len(cut)} batches "
@@ -188,73 +179,18 @@ def _with(passes: Passes, **changes: Any) -> Passes:
 
 def in_double(passes: Passes) -> Passes:
     """Return the same on the first samples alone, in double precision."""
-    part = _narrowed(passes.parts[0], 0, min(FIRST, passes.parts[0].samples))
+    part = narrowed(passes.parts[0], 0, min(FIRST, passes.parts[0].samples))
     tensors = (
-        {name: _cast(t, torch.float64) for name, t in each.items()} for each in (passes.parameters, passes.others)
+        {name: as_dtype(t, torch.float64) for name, t in each.items()} for each in (passes.parameters, passes.others)
     )
     parameters, others = tensors
-    double = Part(_cast(part.x, torch.float64), _cast(part.y, torch.float64), part.samples)
+    double = Part(as_dtype(part.x, torch.float64), as_dtype(part.y, torch.float64), part.samples)
     return _with(passes, parts=(double,), dtype=torch.float64, parameters=parameters, others=others)
 
 
 def on_first(passes: Passes) -> Passes:
     """Return the same on the first samples alone."""
-    return _with(passes, parts=(_narrowed(passes.parts[0], 0, min(FIRST, passes.parts[0].samples)),))
-
-
-def _pairs(x: Inputs, y: Any) -> Iterator[tuple[Batch, Any]]:
-    """Yield batches with their targets."""
-    batches, targets = read_batches(x, y)
-    lengths = [_length(batch) for batch in batches]
-    if 0 in lengths:
-        raise ValueError(f"Batch {lengths.index(0)} of x is empty; leave it out.")
-    if isinstance(targets, Tensor):
-        if len(targets) != sum(lengths):
-            raise ValueError(f"y has {len(targets)} samples, x has {sum(lengths)}; pass one target for each.")
-        targets = targets.split(lengths)
-    elif targets is None:
-        targets = [None] * len(batches)
-    elif len(batches) == 1:
-        targets = [targets]
-    if len(targets) != len(batches):
-        raise ValueError(f"y is a list of {len(targets)}, x of {len(batches)} batches; pass the targets of each.")
-    yield from zip(batches, targets, strict=True)
-
-
-def _tensors(x: Batch) -> list[Tensor]:
-    tensors = [x] if isinstance(x, Tensor) else [*x.values()] if isinstance(x, Mapping) else [*x]
-    if not tensors or not all(isinstance(tensor, Tensor) and tensor.ndim for tensor in tensors):
-        raise TypeError("x holds something else than tensors of samples; leave it out or convert it.")
-    return tensors
-
-
-def _length(x: Batch) -> int:
-    lengths = {len(tensor) for tensor in _tensors(x)}
-    if len(lengths) > 1:
-        raise ValueError(f"The tensors in x have {sorted(lengths)} samples; the first axis of each must count them.")
-    return lengths.pop()
-
-
-def _cast(tree: Any, dtype: torch.dtype) -> Any:
-    """Return tensors of real numbers in a precision, and all others as they are."""
-
-    def cast(leaf: Any) -> Any:
-        if isinstance(leaf, Tensor) and leaf.is_floating_point():
-            return leaf.detach().to(dtype)
-        return leaf
-
-    return tree_map(cast, tree)
-
-
-def _narrowed(part: Part, start: int, stop: int) -> Part:
-    """Return some of the samples of a part."""
-    if (start, stop) == (0, part.samples):
-        return part
-
-    def some(leaf: Any) -> Any:
-        return leaf[start:stop] if isinstance(leaf, Tensor) and leaf.ndim and len(leaf) == part.samples else leaf
-
-    return Part(tree_map(some, part.x), tree_map(some, part.y), stop - start)
+    return _with(passes, parts=(narrowed(passes.parts[0], 0, min(FIRST, passes.parts[0].samples)),))
 
 
 def _normalises(passes: Passes) -> bool:
@@ -291,7 +227,7 @@ def _try(passes: Passes, part: Part, curvature: Curvature) -> float:
         )
     if part.samples > 1 and not _normalises(passes):
         try:
-            alone = torch.cat([passes.outputs(_narrowed(part, i, i + 1)) for i in range(part.samples)])
+            alone = torch.cat([passes.outputs(narrowed(part, i, i + 1)) for i in range(part.samples)])
         except Exception:  # a module may ask for more samples than one
             alone = y
         if alone.shape == y.shape and float((alone - y).abs().max()) > close:

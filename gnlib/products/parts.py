@@ -1,0 +1,80 @@
+"""Data in parts: batches with their targets, of one precision, cut to as many samples as are asked for."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from gnlib.jacobian.inputs import Batch, Inputs, read_batches
+
+
+@dataclass(frozen=True)
+class Part:
+    """Samples that go through the module together."""
+
+    x: Batch
+    y: Any
+    samples: int
+
+
+def parts_of(x: Inputs, y: Any, dtype: torch.dtype) -> list[Part]:
+    """Return batches with their targets, in a precision."""
+    return [Part(as_dtype(x, dtype), as_dtype(y, dtype), _length(x)) for x, y in _pairs(x, y)]
+
+
+def as_dtype(tree: Any, dtype: torch.dtype) -> Any:
+    """Return tensors of real numbers in a precision, and all others as they are."""
+
+    def one(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor) and leaf.is_floating_point():
+            return leaf.detach().to(dtype)
+        return leaf
+
+    return tree_map(one, tree)
+
+
+def narrowed(part: Part, start: int, stop: int) -> Part:
+    """Return some of the samples of a part."""
+    if (start, stop) == (0, part.samples):
+        return part
+
+    def some(leaf: Any) -> Any:
+        return leaf[start:stop] if isinstance(leaf, Tensor) and leaf.ndim and len(leaf) == part.samples else leaf
+
+    return Part(tree_map(some, part.x), tree_map(some, part.y), stop - start)
+
+
+def _pairs(x: Inputs, y: Any) -> Iterator[tuple[Batch, Any]]:
+    """Yield batches with their targets."""
+    batches, targets = read_batches(x, y)
+    lengths = [_length(batch) for batch in batches]
+    if 0 in lengths:
+        raise ValueError(f"Batch {lengths.index(0)} of x is empty; leave it out.")
+    if isinstance(targets, Tensor):
+        if len(targets) != sum(lengths):
+            raise ValueError(f"y has {len(targets)} samples, x has {sum(lengths)}; pass one target for each.")
+        targets = targets.split(lengths)
+    elif targets is None:
+        targets = [None] * len(batches)
+    elif len(batches) == 1:
+        targets = [targets]
+    if len(targets) != len(batches):
+        raise ValueError(f"y is a list of {len(targets)}, x of {len(batches)} batches; pass the targets of each.")
+    yield from zip(batches, targets, strict=True)
+
+
+def _tensors(x: Batch) -> list[Tensor]:
+    tensors = [x] if isinstance(x, Tensor) else [*x.values()] if isinstance(x, Mapping) else [*x]
+    if not tensors or not all(isinstance(tensor, Tensor) and tensor.ndim for tensor in tensors):
+        raise TypeError("x holds something else than tensors of samples; leave it out or convert it.")
+    return tensors
+
+
+def _length(x: Batch) -> int:
+    lengths = {len(tensor) for tensor in _tensors(x)}
+    if len(lengths) > 1:
+        raise ValueError(f"The tensors in x have {sorted(lengths)} samples; the first axis of each must count them.")
+    return lengths.pop()
