@@ -21,6 +21,8 @@ from gnlib.eigen.result import NotConvergedError
 from gnlib.files import progress
 from gnlib.operators import SymmetricOperator
 
+SETTLED = 3e-3  # relative residual below which a Ritz value is not on its way from one eigenvalue to a larger one
+
 
 @dataclass(frozen=True, eq=False)
 class Eigenpairs:
@@ -101,7 +103,7 @@ def largest_eigenpairs(
         if not np.isfinite(values).all():
             raise NotConvergedError("A product has NaN or infinite entries; look at the weights and the data.")
         residuals = process.jacobi.beside[-1] * np.abs(coefficients[-1])
-        if process.exhausted or (len(values) > k and (_errors(values, residuals, k) <= tolerance).all()):
+        if process.exhausted or (len(values) > k and _are_found(values, residuals, k, tolerance)):
             break
     else:
         error = _errors(values, residuals, min(k, len(values) - 1)).max() if len(values) > 1 else np.inf
@@ -124,6 +126,12 @@ def largest_eigenpairs(
         errors=torch.from_numpy(_errors(values, np.append(true, residuals[count:]), count)),
         products=process.steps + count,
     )
+
+
+def _are_found(values: Float[np.ndarray, " q"], residuals: Float[np.ndarray, " q"], k: int, tolerance: float) -> bool:
+    """Whether the first Ritz values have settled: a larger eigenvalue may show late, and residuals rise once more."""
+    settled = residuals[:k] <= max(SETTLED, 3 * tolerance) * values[:k]
+    return bool((settled & (_errors(values, residuals, k) <= tolerance)).all())
 
 
 def _errors(values: Float[np.ndarray, " q"], residuals: Float[np.ndarray, " q"], k: int) -> Float[np.ndarray, " k"]:

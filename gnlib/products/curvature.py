@@ -136,6 +136,11 @@ class CrossEntropy(Rooted):
         w = size * s * v.movedim(axis, -1)
         return (w - s * (s * w).sum(-1, keepdim=True)).movedim(-1, axis)
 
+    def product(self, outputs: Outputs, targets: Any, v: Outputs) -> Outputs:  # noqa: D102
+        s, size, axis = self._unit(outputs, targets)
+        v, p = v.movedim(axis, -1), s * s
+        return (size * size * p * (v - (p * v).sum(-1, keepdim=True))).movedim(-1, axis)
+
     def residual(self, outputs: Outputs, targets: Any) -> Outputs:  # noqa: D102
         logs, q, axis = self._parts(outputs.double(), targets)
         size = q.sum(-1, keepdim=True).sqrt()

@@ -70,15 +70,22 @@ class Passes:
             with torch.no_grad():
                 w = weights(y.detach())
             found = torch.autograd.grad(y, [*leaves.values()], w, allow_unused=True, materialize_grads=True)
-        return y.detach(), torch.cat([g.flatten().double() for g in found])
+        gradient = torch.empty(self.size, dtype=torch.float64, device=y.device)
+        for piece, g in zip(self._pieces(gradient), found, strict=True):
+            piece.copy_(g)
+        return y.detach(), gradient
 
     def push(self, part: Part, direction: Float[Tensor, " p"]) -> tuple[Outputs, Outputs]:
         """Return the outputs, and their derivative along a direction of the parameters: `J v`."""
-        pieces = direction.split([p.numel() for p in self.parameters.values()])
         along = {
-            name: piece.view(p.shape).to(p) for (name, p), piece in zip(self.parameters.items(), pieces, strict=True)
+            name: piece.to(self.dtype) for name, piece in zip(self.parameters, self._pieces(direction), strict=True)
         }
         return self._push_forward(part, along) if self.forward_mode else self._push_twice(part, along)
+
+    def _pieces(self, vector: Float[Tensor, " p"]) -> list[Tensor]:
+        """Return the parts of a vector in the shapes of the parameters."""
+        shapes = [p.shape for p in self.parameters.values()]
+        return [part.view(s) for part, s in zip(vector.split([s.numel() for s in shapes]), shapes, strict=True)]
 
     def _push_forward(self, part: Part, along: Named) -> tuple[Outputs, Outputs]:
         with self._as_meant(), torch.no_grad(), forward_ad.dual_level(), warnings.catch_warnings():

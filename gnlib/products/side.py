@@ -8,9 +8,9 @@ and on the other the gradient by the parameters, :math:`\frac1N J^\top R u`.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor, distributed
 from gnlib.checks import EPS
 from gnlib.operators import SymmetricOperator
 from gnlib.products.curvature import Curvature, Outputs, Rooted
+from gnlib.products.parts import Part
 from gnlib.products.passes import Passes, in_double, on_first
 
 T = TypeVar("T")
@@ -42,6 +43,11 @@ def number_over_all(value: float, device: torch.device) -> float:
     return float(over_all(torch.tensor(value, dtype=torch.float64, device=device))) if is_shared() else value
 
 
+def _sum(vectors: Iterable[Float[Tensor, " p"]]) -> Float[Tensor, " p"]:
+    """Return the sum of vectors, in the place of the first of them."""
+    return reduce(Tensor.add_, vectors)
+
+
 class _Products(SymmetricOperator):
     """Products that are counted, in double precision to those who ask."""
 
@@ -52,9 +58,10 @@ class _Products(SymmetricOperator):
         self.products = 0
 
     def matmul(self, v: Float[Tensor, " p *columns"]) -> Float[Tensor, " p *columns"]:
-        columns = v.to(torch.float64).reshape(len(v), -1)
-        self.products += columns.shape[1]
-        return torch.stack([self._product(column) / self._weight for column in columns.unbind(1)], 1).view(v.shape)
+        if v.ndim > 1:
+            return torch.stack([self.matmul(column) for column in v.unbind(-1)], -1)
+        self.products += 1
+        return self._product(v.to(torch.float64)).div_(self._weight)
 
     def _product(self, v: Tensor) -> Tensor:
         raise NotImplementedError
@@ -64,11 +71,11 @@ class ByParameters(_Products):
     r"""The matrix :math:`\frac1N J^\top H J`, by its products with vectors of the length of the parameters."""
 
     def _product(self, v: Float[Tensor, " p"]) -> Float[Tensor, " p"]:
-        total = torch.zeros_like(v)
-        for part in self._passes.parts:
+        def of(part: Part) -> Float[Tensor, " p"]:
             _, change = self._passes.push(part, v)
-            total += self._passes.pull(part, lambda f, c=change, y=part.y: self._curvature.product(f, y, c))[1]  # type: ignore[misc]
-        return over_all(total)
+            return self._passes.pull(part, lambda f: self._curvature.product(f, part.y, change))[1]
+
+        return over_all(_sum(map(of, self._passes.parts)))
 
 
 class ByOutputs(_Products):
@@ -86,14 +93,13 @@ class ByOutputs(_Products):
 
     def pulled(self, v: Float[Tensor, " r"]) -> Float[Tensor, " p"]:
         """Return `J^T R v`."""
-        total = torch.zeros(self._passes.size, dtype=v.dtype, device=v.device)
-        for part, piece, shape in zip(self._passes.parts, self._split(v), self._shapes, strict=True):
-            own = piece.view(shape).to(self._passes.dtype)
-            total += self._passes.pull(part, lambda f, own=own, y=part.y: self._root.root(f, y, own))[1]  # type: ignore[misc]
-        return total
 
-    def _split(self, v: Float[Tensor, " r"]) -> tuple[Tensor, ...]:
-        return v.split([*map(math.prod, self._shapes)])
+        def of(part: Part, piece: Tensor, shape: torch.Size) -> Float[Tensor, " p"]:
+            own = piece.view(shape).to(self._passes.dtype)
+            return self._passes.pull(part, lambda f: self._root.root(f, part.y, own))[1]
+
+        pieces = v.split([*map(math.prod, self._shapes)])
+        return _sum(map(of, self._passes.parts, pieces, self._shapes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,12 +152,16 @@ class Side:
         if self.name == "outputs":
             u = torch.cat([each.flatten() for each in self._each(curvature.residual)])
             return u, float(u @ u)
-        square, total = 0.0, torch.zeros(self.passes.size, dtype=torch.float64, device=self.operator.device)
-        for part in self.passes.parts:
-            f, gradient = self.passes.pull(part, lambda f, y=part.y: curvature.gradient(f, y))  # type: ignore[misc]
-            total += gradient
+        square = 0.0
+
+        def of(part: Part) -> Float[Tensor, " p"]:
+            nonlocal square
+            f, gradient = self.passes.pull(part, lambda f: curvature.gradient(f, part.y))
             square += float(curvature.residual(f, part.y).square().sum())
-        return over_all(total) / self.weight, number_over_all(square, self.operator.device)
+            return gradient
+
+        total = over_all(_sum(map(of, self.passes.parts)))
+        return total.div_(self.weight), number_over_all(square, self.operator.device)
 
     @property
     def words(self) -> str:
