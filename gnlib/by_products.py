@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
-from gnlib.diagnosis.course import LossBounds, View, loss_bounds_of
+from gnlib.diagnosis.course import LossBounds, View, loss_bounds_of, room_for
 from gnlib.eigen.density import Estimate, SpectralDensity, spectral_density, trace
 from gnlib.eigen.top import Eigenpairs, largest_eigenpairs
 from gnlib.operators import SymmetricOperator
@@ -15,6 +15,8 @@ class ByProducts(ABC):
     What is true of all of them: no matrix is formed, and the answer is in double precision, or in the precision that
     `dtype` names.
     """
+
+    _memory: float  # GiB
 
     @abstractmethod
     def operator(self) -> SymmetricOperator:
@@ -53,7 +55,9 @@ class ByProducts(ABC):
         >>> g.eigenpairs(2).values
         tensor([2.0000, 0.5000], dtype=torch.float64)
         """
-        return largest_eigenpairs(self.operator(), k, tolerance=tolerance, products=products, seed=seed)
+        operator = self.operator()
+        room = self._room(operator, 1)
+        return largest_eigenpairs(operator, k, tolerance=tolerance, products=min(products, room), seed=seed)
 
     def trace(self, *, products: int = 60, seed: int = 0) -> Estimate:
         """Estimate the trace of the matrix, with its standard error, by Hutch++.
@@ -72,7 +76,9 @@ class ByProducts(ABC):
         >>> print(g.trace())
         2.5 +- 0
         """
-        return trace(self.operator(), products=products, seed=seed)
+        operator = self.operator()
+        self._room(operator, products // 3)
+        return trace(operator, products=products, seed=seed)
 
     def spectral_density(self, *, vectors: int = 5, steps: int = 30, seed: int = 0) -> SpectralDensity:
         """Estimate how all eigenvalues are spread, by the Lanczos process from random vectors.
@@ -94,9 +100,15 @@ class ByProducts(ABC):
         >>> print(density.below(1.0), "of", density.size, "below 1")
         1 to 1 of 2 below 1
         """
-        density = spectral_density(self.operator(), vectors=vectors, steps=steps, seed=seed)
+        operator = self.operator()
+        self._room(operator, steps)
+        density = spectral_density(operator, vectors=vectors, steps=steps, seed=seed)
         rounding = self._rounding() * density.largest
         return replace(density, zero=max(density.zero, rounding))
+
+    def _room(self, operator: SymmetricOperator, needed: int) -> int:
+        """Return how many vectors there is memory for, or refuse fewer than are needed."""
+        return room_for(self._memory, operator.shape[0], needed)
 
     @abstractmethod
     def _rounding(self) -> float:

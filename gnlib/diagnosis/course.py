@@ -167,6 +167,17 @@ class LossBounds:
         )
 
 
+def room_for(memory: float, size: int, needed: int) -> int:
+    """Return how many vectors of so many numbers a process may keep within GiB of memory; refuse fewer than needed."""
+    room = int(memory * GIB / (8 * size)) - BESIDE
+    if room < needed:
+        raise ValueError(
+            f"memory is {memory} GiB but {(needed + BESIDE) * 8 * size / GIB:.3g} are needed for {needed} vectors of "
+            f"{size:,} numbers; allow more, or ask for fewer products."
+        )
+    return room
+
+
 class Course:
     """The Lanczos process from the residual, a few products at a time, with a bound on the largest eigenvalue.
 
@@ -178,7 +189,7 @@ class Course:
         pairs = largest_eigenpairs(view.operator, tolerance=CLOSE / 10)
         self._view, self._found = view, float(pairs.values[0]) * (1 + CLOSE)
         self._before, self._most = pairs.products, products
-        self._room = int(view.memory * GIB / (8 * len(view.start))) - BESIDE  # vectors that the process may keep
+        self._room = room_for(view.memory, len(view.start), CHECKED)
         self.process = Lanczos(view.operator.matmul, view.start)
 
     @property

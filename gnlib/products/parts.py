@@ -20,9 +20,9 @@ class Part:
     samples: int
 
 
-def parts_of(x: Inputs, y: Any, dtype: torch.dtype) -> list[Part]:
-    """Return batches with their targets, in a precision."""
-    return [Part(as_dtype(x, dtype), as_dtype(y, dtype), _length(x)) for x, y in _pairs(x, y)]
+def parts_of(x: Inputs, y: Any, dtype: torch.dtype, *, targets: bool) -> list[Part]:
+    """Return batches in a precision, with their targets, in the same if that is asked for."""
+    return [Part(as_dtype(x, dtype), as_dtype(y, dtype) if targets else y, _length(x)) for x, y in _pairs(x, y)]
 
 
 def as_dtype(tree: Any, dtype: torch.dtype) -> Any:
@@ -66,7 +66,8 @@ def _pairs(x: Inputs, y: Any) -> Iterator[tuple[Batch, Any]]:
     yield from zip(batches, targets, strict=True)
 
 
-def _tensors(x: Batch) -> list[Tensor]:
+def tensors_of(x: Batch) -> list[Tensor]:
+    """Return the tensors of a batch."""
     tensors = [x] if isinstance(x, Tensor) else [*x.values()] if isinstance(x, Mapping) else [*x]
     if not tensors or not all(isinstance(tensor, Tensor) and tensor.ndim for tensor in tensors):
         raise TypeError("x holds something else than tensors of samples; leave it out or convert it.")
@@ -74,7 +75,7 @@ def _tensors(x: Batch) -> list[Tensor]:
 
 
 def _length(x: Batch) -> int:
-    lengths = {len(tensor) for tensor in _tensors(x)}
+    lengths = {len(tensor) for tensor in tensors_of(x)}
     if len(lengths) > 1:
         raise ValueError(f"The tensors in x have {sorted(lengths)} samples; the first axis of each must count them.")
     return lengths.pop()

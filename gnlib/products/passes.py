@@ -13,10 +13,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_map
 
 from gnlib.jacobian.inputs import Inputs
+from gnlib.jacobian.trial import WRAPPERS
 from gnlib.products.curvature import Curvature, Outputs, Own
-from gnlib.products.parts import Part, as_dtype, narrowed, parts_of
+from gnlib.products.parts import Part, as_dtype, narrowed, parts_of, tensors_of
 
 GIB = 2**30
 MARGIN = 3  # of the memory that a backward pass is known to take: its temporary tensors, and those of a second pass
@@ -41,7 +43,8 @@ class Passes:
     mode: Mode | None
     dtype: torch.dtype
     parameters: Named  # those that are differentiated by
-    others: Named  # frozen parameters and buffers
+    frozen: Named  # the other parameters
+    buffers: Named
     forward_mode: bool = field(default=True)  # whether derivatives along a direction come from a forward pass
 
     @cached_property
@@ -51,11 +54,17 @@ class Passes:
 
     def call(self, parameters: Mapping[str, Tensor], part: Part) -> Outputs:
         """Return the outputs with these in the place of the parameters."""
-        held = {name: tensor.clone() for name, tensor in self.others.items()}  # a forward pass may update buffers
-        x = part.x
+        x, buffers = tree_map(Tensor.clone, (part.x, self.buffers))  # which a forward pass may change
         args, kwargs = ((), dict(x)) if isinstance(x, Mapping) else (x if isinstance(x, tuple) else (x,), {})
-        y = torch.func.functional_call(self.module, {**held, **parameters}, args, kwargs)
-        return y if self.output is None else self.output(y)
+        y = torch.func.functional_call(self.module, {**self.frozen, **buffers, **parameters}, args, kwargs)
+        y = y if self.output is None else self.output(y)
+        if not isinstance(y, Tensor) or not y.ndim or len(y) != part.samples:
+            got = f"of shape {tuple(y.shape)}" if isinstance(y, Tensor) else f"of type {type(y).__name__}"
+            raise ValueError(
+                f"The outputs of {part.samples} samples are {got}; a tensor was expected whose first axis counts the "
+                "samples. Pass output=, a function that makes it of what the module returns."
+            )
+        return y
 
     def outputs(self, part: Part) -> Outputs:
         """Return the outputs."""
@@ -115,7 +124,8 @@ class Passes:
                 self.module.train(self.mode == "train")
             torch.set_default_dtype(self.dtype)
             torch.backends.mha.set_fastpath_enabled(False)
-            with torch.inference_mode(False), sdpa_kernel(SDPBackend.MATH):
+            off = torch.autocast(next(iter(self.parameters.values())).device.type, enabled=False)
+            with torch.inference_mode(False), sdpa_kernel(SDPBackend.MATH), off:
                 yield
         finally:
             torch.backends.mha.set_fastpath_enabled(fast)
@@ -142,7 +152,9 @@ def passes_of(
         raise ValueError(f"dtype is {dtype}; torch.float64, torch.float32 or torch.bfloat16 was expected.")
     if mode not in ("eval", "train", None):
         raise ValueError(f"mode is {mode!r}; it must be 'eval', 'train' or None.")
-    parts = parts_of(x, y, dtype)
+    while (wrapped := getattr(module, "module" if isinstance(module, WRAPPERS) else "_orig_mod", None)) is not None:
+        module = wrapped  # spread over devices, or compiled
+    parts = parts_of(x, y, dtype, targets=isinstance(curvature, Own))
     named = {name: as_dtype(p.detach(), dtype) for name, p in module.named_parameters()}
     own = {name for name, p in module.named_parameters() if p.requires_grad}
     if not own:
@@ -155,8 +167,12 @@ def passes_of(
         mode=mode,
         dtype=dtype,
         parameters={name: p for name, p in named.items() if name in own},
-        others={**{name: p for name, p in named.items() if name not in own}, **buffers},
+        frozen={name: p for name, p in named.items() if name not in own},
+        buffers=buffers,
     )
+    places = {t.device for part in parts for t in tensors_of(part.x)} | {p.device for p in named.values()}
+    if len(places) > 1:
+        raise ValueError(f"x and the module are on {' and '.join(sorted(map(str, places)))}; move one of them.")
     trial = narrowed(parts[0], 0, min(FIRST, parts[0].samples))
     devices = [d for d in {p.device for p in named.values()} if d.type == "cuda"]
     with torch.random.fork_rng(devices):  # of which a module that is refused may have drawn
@@ -186,13 +202,10 @@ def _with(passes: Passes, **changes: Any) -> Passes:
 
 def in_double(passes: Passes) -> Passes:
     """Return the same on the first samples alone, in double precision."""
-    part = narrowed(passes.parts[0], 0, min(FIRST, passes.parts[0].samples))
-    tensors = (
-        {name: as_dtype(t, torch.float64) for name, t in each.items()} for each in (passes.parameters, passes.others)
-    )
-    parameters, others = tensors
-    double = Part(as_dtype(part.x, torch.float64), as_dtype(part.y, torch.float64), part.samples)
-    return _with(passes, parts=(double,), dtype=torch.float64, parameters=parameters, others=others)
+    (part,) = on_first(passes).parts
+    held = {name: as_dtype(getattr(passes, name), torch.float64) for name in ("parameters", "frozen", "buffers")}
+    part = Part(as_dtype(part.x, torch.float64), as_dtype(part.y, torch.float64), part.samples)
+    return _with(passes, parts=(part,), dtype=torch.float64, **held)
 
 
 def on_first(passes: Passes) -> Passes:
@@ -210,7 +223,8 @@ def _normalises(passes: Passes) -> bool:
 def _try(passes: Passes, part: Part, curvature: Curvature) -> float:
     """Refuse what is no function, or none of each sample by itself; return the bytes that a sample leaves."""
     saved: dict[int, int] = {}
-    own = {tensor.untyped_storage().data_ptr() for tensor in (*passes.parameters.values(), *passes.others.values())}
+    held = (*passes.parameters.values(), *passes.frozen.values(), *passes.buffers.values())
+    own = {tensor.untyped_storage().data_ptr() for tensor in held}
 
     def save(tensor: Tensor) -> Tensor:
         if (place := tensor.untyped_storage().data_ptr()) not in own:
@@ -219,11 +233,6 @@ def _try(passes: Passes, part: Part, curvature: Curvature) -> float:
 
     with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
         y, _ = passes.pull(part, torch.zeros_like)
-    if not isinstance(y, Tensor) or not y.ndim or len(y) != part.samples:
-        raise ValueError(
-            f"The outputs of {part.samples} samples have shape {tuple(y.shape)}; the first axis must count the "
-            "samples. Pass output=, a function that makes them of what the module returns."
-        )
     if not torch.isfinite(y).all():
         raise ValueError("The outputs have NaN or infinite entries on the first samples; look at weights and data.")
     close = 100 * torch.finfo(passes.dtype).eps * float(y.abs().max())

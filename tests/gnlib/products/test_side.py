@@ -178,6 +178,33 @@ def test_what_does_not_fit_goes_in_parts():
         both(module, X, LABELS, "cross_entropy", memory=1e-6)
 
 
+def test_vectors_that_do_not_fit_are_refused():
+    g = gnlib.GaussNewton(seeded(perceptron), X, Y, dtype=F64, memory=3e-6)
+    for ask in (g.spectral_density, g.trace):
+        with pytest.raises(ValueError, match=r"memory is 3e-06 GiB but .* are needed for \d+ vectors of 21 numbers"):
+            ask()
+    assert g.loss_bounds(steps=10).products < 30  # as many as there is room for
+
+
+class InPlace(nn.Sequential):
+    """It changes its own input."""
+
+    def forward(self, x):
+        return super().forward(x.mul_(2))
+
+
+def test_data_frozen_weights_and_settings_are_left_as_they_are():
+    module, x = seeded(lambda: InPlace(*perceptron())), X.clone()
+    module[0].requires_grad_(False)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, side = both(torch.compile(module, backend="eager"), x, Y, "mse")
+    assert torch.equal(x, X) and side.error < 1e-15
+    frozen = seeded(perceptron)
+    frozen[0].requires_grad_(False)
+    torch.testing.assert_close(found, both(frozen, 2 * X, Y, "mse")[0], rtol=1e-12, atol=1e-14)
+    assert torch.get_default_dtype() == torch.float32
+
+
 def test_frozen_parameters_are_no_part_of_it():
     module = seeded(perceptron)
     module[0].weight.requires_grad_(False)
@@ -261,6 +288,11 @@ class Noisy(nn.Sequential):
         return super().forward(x) + torch.randn(()).double()
 
 
+class Pair(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x), x
+
+
 class Mean(nn.Sequential):
     def forward(self, x):
         return super().forward(x) - super().forward(x).mean(0)
@@ -285,7 +317,14 @@ class Mean(nn.Sequential):
         (perceptron, X * torch.inf, Y, "mse", "NaN or infinite entries on the first samples"),
         (lambda: Noisy(*perceptron()), X, Y, "mse", "The module is random, or changes from call to call"),
         (lambda: Mean(*perceptron()), X, Y, "mse", "depend on the other samples of its batch"),
-        (lambda: nn.Sequential(*perceptron(), nn.Flatten(0)), X, Y, "mse", "the first axis must count the samples"),
+        (
+            lambda: nn.Sequential(*perceptron(), nn.Flatten(0)),
+            X,
+            Y,
+            "mse",
+            "a tensor was expected whose first axis counts the samples",
+        ),
+        (lambda: Pair(*perceptron()), X, Y, "mse", "The outputs of 2 samples are of type tuple; a tensor was expected"),
         (perceptron, (X, 3), Y, "mse", "x holds something else than tensors of samples"),
         (perceptron, X, [Y[:3], Y[3:]], "mse", "y is of type list"),
     ],
