@@ -25,5 +25,6 @@ from gnlib.renamed import gauss_newton_gram as gauss_newton_gram
 from gnlib.renamed import gauss_newton_operator as gauss_newton_operator
 from gnlib.renamed import largest_stable_rate as largest_stable_rate
 from gnlib.renamed import loss_gram as loss_gram
+from gnlib.watch import Watch as Watch
 
 __version__ = "0.1.0"
