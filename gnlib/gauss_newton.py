@@ -356,7 +356,8 @@ class GaussNewton(ByProducts):
         r"""Return within what the steps of gradient descent to a goal lie, and the eigenvalue that they wait for.
 
         The bounds hold for the linear model, whatever its spectrum and the targets. A real network may leave it and
-        arrive sooner. With `dtype` they are of the Ritz values of some tens of products: an estimate.
+        arrive sooner. With `dtype` some tens of products bound the
+        spectrum, and the bounds on the steps hold with it; the eigenvalue is then an estimate.
 
         Parameters
         ----------

@@ -15,7 +15,7 @@ times that of r.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 
 import numpy as np
@@ -41,7 +41,9 @@ ROUNDING = 1e-12  # of the largest eigenvalue, below zero, by which rounding mov
 CHECKED = 5  # products after which the bounds are looked at again
 BESIDE = 8  # vectors that products work with
 LITTLE = 0.02  # of the first loss: there bounds may be so much farther apart than asked for
-SETTLED = 0.02  # relative change in so many products at which the steps that a goal waits for count as found
+CLOSE_ENOUGH = 1.25  # ratio of the bounds on T* at which no more products are taken
+GRID = 300  # values at which the measure is bounded
+RESOLVED = 10  # errors of a product, relative to the largest eigenvalue, below which nothing is resolved
 NAMED = 3  # layers that are named
 
 
@@ -134,7 +136,7 @@ class LossBounds:
     products: int
     error: float
     layers: Mapping[str, float]
-    _rule: Rule = field(repr=False)
+    _known: Jacobi = field(repr=False)
 
     @property
     def within(self) -> float:
@@ -152,8 +154,8 @@ class LossBounds:
         return first, last
 
     def waiting(self, goal: float = 0.1) -> Waiting:
-        """Estimate the eigenvalue that the steps to a share of the loss wait for, from the Ritz values."""
-        return _waiting(self._rule, self.rate, goal)
+        """Bound the steps to a share of the loss, and estimate the eigenvalue that they wait for."""
+        return _waiting(self._known, self.rate, self.largest, self.error, goal)
 
     def __str__(self) -> str:
         """Return one line for the loss at the end, and one for the steps to a tenth."""
@@ -259,27 +261,62 @@ def loss_bounds_of(
         largest=largest,
         products=course.products,
         error=view.error,
-        layers=course.layers(_waiting(gauss, taken, 0.1).eigenvalue),
-        _rule=gauss,
+        layers=course.layers(_ritz_waiting(jacobi.gauss(), taken, 0.1, view.error).eigenvalue),
+        _known=jacobi,
     )
 
 
 def waiting_by_products(
     view: View, goal: float = 0.1, rate: float | None = None, *, products: int = 120
 ) -> tuple[Waiting, dict[str, float], int]:
-    """Estimate the steps to a share of the loss; return the layers of what they wait for, and the products, as well.
+    """Bound the steps to a share of the loss; return the layers of what they wait for, and the products, as well.
 
-    It ends when a few more products no longer move the lower bound.
+    The eigenvalue is an estimate, from the Ritz values, and what it is at most where products do not resolve it. It
+    ends when both bounds on T* are within a quarter of each other.
     """
     if not view.square:
         raise ValueError("The outputs are the targets: there is no loss to fall.")
-    course, before = Course(view, products), math.nan
+    course = Course(view, products)
     for jacobi in course.looks():
-        found = _waiting(jacobi.gauss(), rate or 1 / course.largest, goal)
-        if abs(found.lower - before) <= SETTLED * found.lower:
+        largest = course.largest
+        taken = float(rate or 1 / largest)
+        low, high = _bounds_of_supremum(jacobi, taken, largest, view.error, goal)
+        if high <= CLOSE_ENOUGH * low:
             break
-        before = found.lower
+    found = _waiting(jacobi, taken, largest, view.error, goal)
     return found, course.layers(found.eigenvalue), course.products
+
+
+def _waiting(known: Jacobi, rate: float, largest: float, error: float, goal: float) -> Waiting:
+    """Return the bounds of the theorem of waiting, each with what the measure can be at most."""
+    ritz = _ritz_waiting(known.gauss(), rate, goal, error)
+    if known.is_whole and error <= EPS:
+        return ritz
+    lower, _ = _bounds_of_supremum(known, rate, largest, error, goal)
+    _, above = _bounds_of_supremum(known, rate, largest, error, goal / 2)
+    upper = max(1, math.ceil(2 * above)) if above < math.inf else math.inf
+    return replace(ritz, lower=lower, upper=upper)
+
+
+def _bounds_of_supremum(known: Jacobi, rate: float, largest: float, error: float, goal: float) -> tuple[float, float]:
+    r"""Bound :math:`T^*(e) = \sup_s \log (M(s) / e) / 2 s` on both sides, by bounds on the measure M up to a value.
+
+    On a grid of values the lower bound holds at each of them, and the upper one between two of them with the mass of
+    the one and the speed of the other. Below what the products resolve nothing is known of the measure but its mass.
+    """
+    if rate * largest > 1 + CLOSE:
+        raise ValueError(
+            f"rate is {rate:.4g}; by products the steps are known up to {1 / largest:.4g}, 1 over the largest "
+            "eigenvalue; leave dtype= out for larger ones."
+        )
+    least = max(RESOLVED * error, ROUNDING)
+    values = largest * np.geomspace(least, 1.0, GRID)
+    low, high = (np.array(ends) / known.mass for ends in zip(*map(known.below, values), strict=True))
+    speed = -np.log1p(-np.minimum(rate * values, 1 - 1e-15))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        below = np.where(low[1:] > goal, np.log(low[1:] / goal) / (2 * speed[1:]), 0.0)
+        above = np.where(high[1:] > goal, np.log(high[1:] / goal) / (2 * speed[:-1]), 0.0)
+    return float(below.max()), math.inf if high[0] > goal else float(above.max())
 
 
 def named(layers: Mapping[str, float]) -> str:
@@ -288,9 +325,10 @@ def named(layers: Mapping[str, float]) -> str:
     return listed([f"{name or '(module)'} {share:.0%}" for name, share in first])
 
 
-def _waiting(rule: Rule, rate: float, goal: float) -> Waiting:
-    nodes = rule.nodes.clip(0)
-    nodes[nodes < ROUNDING * nodes.max()] = 0  # what the process does not tell from zero never falls
+def _ritz_waiting(rule: Rule, rate: float, goal: float, error: float) -> Waiting:
+    """Take the Ritz values for the spectrum, those that are not resolved for as large as they may be."""
+    nodes = rule.nodes.clip(RESOLVED * error * rule.nodes.max() if error > EPS else 0)
+    nodes[nodes < ROUNDING * nodes.max()] = 0  # what double precision does not tell from zero never falls
     return waiting(nodes, rule.weights, min(rate, 2 / nodes.max()), goal)
 
 

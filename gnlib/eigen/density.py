@@ -28,7 +28,6 @@ from gnlib.eigen.quadrature import Jacobi, Lanczos
 from gnlib.files import progress
 from gnlib.operators import SymmetricOperator
 
-ROUNDING = 1e-12  # of the largest entry, below zero, by which rounding moves an eigenvalue that is zero
 ERRORS = 3  # standard ones, of a bound that random vectors have
 ZERO = 1e-9  # of the largest eigenvalue, below which one is not told from zero in double precision
 
@@ -83,7 +82,7 @@ class SpectralDensity:
         For each vector the rule with a node at this value bounds the share that its measure has below (Chebyshev,
         Markov, Stieltjes); three standard errors over the vectors are added on both sides.
         """
-        pairs = [_below(measure, value) for measure in self.measures]
+        pairs = [measure.below(value) for measure in self.measures]
         low, high = (_mean(ends) for ends in zip(*pairs, strict=True))
         return Interval(
             max(low.value - ERRORS * low.error, 0.0), min(high.value + ERRORS * high.error, float(self.size))
@@ -127,16 +126,6 @@ class SpectralDensity:
         return "\n".join([*lines, f"largest {self.largest:.4g}, effective rank {self.effective_rank:.3g}"])
 
 
-def _below(measure: Jacobi, value: float) -> tuple[float, float]:
-    """Bound the mass of a measure up to a value."""
-    exact = len(measure.beside) < len(measure.diagonal)
-    nodes, weights = measure.gauss() if exact else measure.radau(value)
-    near = np.abs(nodes - value) <= ROUNDING * max(abs(value), float(np.abs(nodes).max()))
-    strictly = float(weights[(nodes < value) & ~near].sum())
-    up_to = strictly + float(weights[near].sum())
-    return (up_to, up_to) if exact else (strictly, up_to)
-
-
 def spectral_density(
     operator: SymmetricOperator, *, vectors: int = 5, steps: int = 30, zero: float = ZERO, seed: int = 0
 ) -> SpectralDensity:
@@ -171,8 +160,7 @@ def spectral_density(
         process = Lanczos(operator.matmul, _signs(operator, generator))
         while process.steps < steps and not process.exhausted:
             process.step()
-        jacobi = process.jacobi
-        measures.append(jacobi._replace(beside=jacobi.beside[:-1]) if process.exhausted else jacobi)
+        measures.append(process.jacobi)
         products += process.steps
     largest = max(float(measure.gauss().nodes.max()) for measure in measures)
     if largest <= 0:

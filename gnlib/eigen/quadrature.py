@@ -54,14 +54,17 @@ class Jacobi(NamedTuple):
     diagonal
         of the matrix, an entry for each node
     beside
-        the diagonal; of that next to its last entry, which is known sooner, it may be one longer
+        the diagonal; as long as that, up to what stands next to its last entry, or one shorter
     mass
         of the measure
+    is_whole
+        whether all of the measure is known: then the Gauss rule is the measure
     """
 
     diagonal: Float[np.ndarray, " q"]
     beside: Float[np.ndarray, " _"]
     mass: float
+    is_whole: bool = False
 
     def gauss(self) -> Rule:
         """Return the Gauss rule, of one node for each entry on the diagonal: its nodes are the Ritz values."""
@@ -73,12 +76,22 @@ class Jacobi(NamedTuple):
         Its weight there is the largest that a measure with these moments can have at that point, and such a measure
         has below it no less than the other nodes below, and up to it no more than these and itself.
         """
-        beside = self.beside[: len(self.diagonal)]
-        last = node + beside[-1] ** 2 * _last_entry(self.diagonal - node, beside[:-1])
-        return _rule(np.append(self.diagonal, last), beside, self.mass)
+        diagonal = self.diagonal[: len(self.beside)]
+        last = node + self.beside[-1] ** 2 * _last_entry(diagonal - node, self.beside[:-1])
+        return _rule(np.append(diagonal, last), self.beside, self.mass)
+
+    def below(self, value: float) -> tuple[float, float]:
+        """Bound the mass below a value from below, and the mass up to it from above (Chebyshev, Markov, Stieltjes)."""
+        nodes, weights = self.gauss() if self.is_whole else self.radau(value)
+        near = np.abs(nodes - value) <= ROUNDING * max(abs(value), float(np.abs(nodes).max()))
+        strictly = float(weights[(nodes < value) & ~near].sum())
+        up_to = strictly + float(weights[near].sum())
+        return (up_to, up_to) if self.is_whole else (strictly, up_to)
 
     def lobatto(self, low: float, high: float) -> Rule:
         """Return the rule of a node more, two of them at ends between which the measure lies."""
+        if self.is_whole:
+            return self.gauss()
         beside = self.beside[: len(self.diagonal) - 1]
         below, above = (_last_entry(self.diagonal - end, beside) for end in (low, high))
         square = (high - low) / (below - above)
@@ -90,15 +103,16 @@ class Jacobi(NamedTuple):
         With a lower bidiagonal B, of squares :math:`q_i` on the diagonal and :math:`e_i` below it, the one is
         :math:`B B^\top` and the other :math:`B^\top B`: the steps of Golub and Kahan.
         """
-        q, e = [self.mass / mass], [0.0]
+        q, e, is_whole = [self.mass / mass], [0.0], self.is_whole
         for i, entry in enumerate(self.diagonal):
             below = float(entry) - q[i]
-            if below <= ROUNDING * float(self.diagonal.max()):  # all of the measure is known
+            if below <= ROUNDING * float(self.diagonal.max()):  # nothing of the measure is at zero
+                is_whole = True
                 break
+            last = self.is_whole and i == len(self.diagonal) - 1
             e.append(below)
-            q.append(float(self.beside[i]) ** 2 / below if i < len(self.beside) else 0.0)
-        diagonal = np.add(q, e[: len(q)])
-        return Jacobi(diagonal, np.sqrt(np.multiply(q[:-1], e[1 : len(q)])), mass)
+            q.append(0.0 if last else float(self.beside[i]) ** 2 / below)
+        return Jacobi(np.add(q, e[: len(q)]), np.sqrt(np.multiply(q[:-1], e[1 : len(q)])), mass, is_whole)
 
 
 class Lanczos:
@@ -138,7 +152,7 @@ class Lanczos:
     @property
     def jacobi(self) -> Jacobi:
         """The matrix as the process sees it."""
-        return Jacobi(np.array(self._diagonal), np.array(self._beside), self._mass)
+        return Jacobi(np.array(self._diagonal), np.array(self._beside), self._mass, self.exhausted)
 
     def step(self) -> None:
         """Take one more product, unless there is nothing left to be known."""
@@ -175,7 +189,7 @@ class Lanczos:
 
     def lobatto(self, low: float, high: float) -> Rule:
         """Return the rule of a node more, two of them at ends between which all eigenvalues lie."""
-        return self.gauss() if self.exhausted else self.jacobi.lobatto(low, high)
+        return self.jacobi.lobatto(low, high)
 
 
 def _matrix(diagonal: Float[np.ndarray, " q"], beside: Float[np.ndarray, " _"]) -> Float[np.ndarray, "q q"]:

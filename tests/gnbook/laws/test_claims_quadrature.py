@@ -6,7 +6,6 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gnlib.eigen.density import _below
 from gnlib.eigen.quadrature import Lanczos
 
 
@@ -100,7 +99,7 @@ def test_the_share_below_a_value_lies_between_its_bounds(seed, size, decades, ze
     process = after(torch.diag(torch.from_numpy(values)), torch.from_numpy(signs), products)
     assume(np.abs(values - at).min() > 1e-9)
     known = process.jacobi
-    low, high = _below(known._replace(beside=known.beside[:-1]) if process.exhausted else known, at)
+    low, high = known.below(at)
     assert low - 1e-6 * size <= (values < at).sum() <= high + 1e-6 * size
     assert high - low <= (1e-6 if process.exhausted else 1) * size * (1 + 1e-12)
 
