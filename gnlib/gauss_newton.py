@@ -20,12 +20,13 @@ from torch.optim import Optimizer
 from gnlib.by_products import ByProducts
 from gnlib.checks import EPS, check_versions, versions_of
 from gnlib.diagnosis.by_layer import Shares, shares_of
-from gnlib.diagnosis.course import View, view_of_problem, view_of_side, waiting_by_products
+from gnlib.diagnosis.course import waiting_by_products
 from gnlib.diagnosis.culprits import Culprits, culprits_of
 from gnlib.diagnosis.forecast import Forecast, forecast_of
 from gnlib.diagnosis.overview import Overview, overview_of
 from gnlib.diagnosis.rates import StableRate, stable_rate_of, stable_rate_of_largest
 from gnlib.diagnosis.report import Report, report_on
+from gnlib.diagnosis.view import View, view_of_problem, view_of_side
 from gnlib.diagnosis.waits import waiting_of
 from gnlib.eigen.davidson import ExtremePair
 from gnlib.eigen.largest import largest_eigenvalue

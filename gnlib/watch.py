@@ -1,15 +1,4 @@
-"""Ask again while a network trains: what its Gauss-Newton matrix says every so many steps, to whatever keeps a log.
-
->>> import torch
->>> torch.manual_seed(0)
-<torch._C.Generator object at ...>
->>> network, x, y = torch.nn.Linear(3, 2), torch.randn(20, 3), torch.randn(20, 2)
->>> watch = Watch(x, y, every=2, log=lambda found, step: print(step, sorted(found)))
->>> for step in range(3):
-...     _ = watch(network, step)
-0 ['effective_condition_number', 'largest_eigenvalue', 'stable_rate']
-2 ['effective_condition_number', 'largest_eigenvalue', 'stable_rate']
-"""
+"""Ask again while a network trains: what its Gauss-Newton matrix says every so many steps, to whatever keeps a log."""
 
 from collections.abc import Callable
 from typing import Any
@@ -46,6 +35,18 @@ class Watch:
     ------
     ValueError
         A number of steps that is none; and when it is called, what :class:`gnlib.GaussNewton` refuses.
+
+    Examples
+    --------
+    >>> import torch
+    >>> torch.manual_seed(0)
+    <torch._C.Generator object at ...>
+    >>> network, x, y = torch.nn.Linear(3, 2), torch.randn(20, 3), torch.randn(20, 2)
+    >>> watch = Watch(x, y, every=2, log=lambda found, step: print(step, sorted(found)))
+    >>> for step in range(3):
+    ...     _ = watch(network, step)
+    0 ['effective_condition_number', 'largest_eigenvalue', 'stable_rate']
+    2 ['effective_condition_number', 'largest_eigenvalue', 'stable_rate']
     """
 
     def __init__(

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
 
-from gnlib.diagnosis.course import LossBounds, View, loss_bounds_of, named, view_of_side, waiting_by_products
+from gnlib.diagnosis.course import LossBounds, loss_bounds_of, named, waiting_by_products
 from gnlib.diagnosis.rates import StableRate, stable_rate_of_largest
+from gnlib.diagnosis.view import View, view_of_side
 from gnlib.eigen.top import Eigenpairs, largest_eigenpairs
 from gnlib.laws.waiting import Waiting
 from gnlib.products.side import Side

@@ -204,9 +204,7 @@ def test_a_number_of_outputs_that_does_not_divide_the_size_is_refused(size, outp
 @pytest.mark.parametrize("n", [4, 40])
 def test_too_little_memory_is_told_with_what_is_needed(n):
     x = normal(n, 5, seed=2)
-    with pytest.raises(
-        ValueError, match=r"memory is 1e-06 GiB but .* allow more, or pass fewer samples; dtype=torch.float32"
-    ):
+    with pytest.raises(ValueError, match=r"memory is 1e-06 GiB but .* allow more, or pass fewer samples"):
         condition_number(mlp(), x, memory=1e-6)
     assert condition_number(mlp(), x, memory=0.01) == condition_number(mlp(), x)
 

@@ -240,7 +240,8 @@ def test_the_bounds_on_waiting_hold_after_any_number_of_products(kind, goal):
     lower = 0.0
     for products in (20, 40, 80, 200):
         found, _, taken = waiting_by_products(g._view(), goal, rate, products=products)
-        assert found.lower <= whole.lower * (1 + 1e-9) and found.upper >= whole.upper and taken <= products
+        assert found.lower <= whole.lower * (1 + 1e-6) and found.upper >= whole.upper * (1 - 1e-6)
+        assert taken <= products
         assert found.lower >= lower * (1 - 1e-9)
         lower = found.lower
     if whole.lower < 100:
@@ -251,8 +252,9 @@ def test_what_single_precision_does_not_resolve_is_not_called_never():
     """Half of the residual is on an eigenvalue a billion times smaller than the largest."""
     line, x = nn.Linear(2, 1, bias=False), torch.tensor([[1.0, 0.0], [0.0, 3e-5]])
     _ = nn.init.zeros_(line.weight)
-    exact = GaussNewton(line, x, torch.ones(2, 1)).waiting(0.1)
+    exact = GaussNewton(line, x, torch.ones(2, 1)).waiting(0.1, rate=1 / 0.51)
     found = GaussNewton(line, x, torch.ones(2, 1), dtype=torch.float32).waiting(0.1)
     assert exact.upper < found.upper == float("inf") and 0 < found.lower < exact.lower < float("inf")
-    double = GaussNewton(line.double(), x.double(), torch.ones(2, 1).double(), dtype=torch.float64).waiting(0.1)
+    double = GaussNewton(line.double(), x.double(), torch.ones(2, 1).double(), dtype=torch.float64)
+    double = double.waiting(0.1, rate=1 / 0.51)
     assert double.lower == pytest.approx(exact.lower, rel=1e-6)
