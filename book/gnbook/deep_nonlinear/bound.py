@@ -23,12 +23,7 @@ Blocks = Float[Tensor, "n k k"]
 class ChainBound(NamedTuple):
     """Bounds of the extreme eigenvalues of a chain's kernel, and the layers that alone would leave it singular.
 
-    Attributes
-    ----------
-    ends
-        bounds of the extreme eigenvalues; `ends.condition` are those of the condition number
-    silent
-        by the number of a layer, from 1 on, why it alone would not keep the smallest eigenvalue from zero
+    `silent` says, by the number of a layer from 1 on, why it alone would not keep the smallest eigenvalue from zero.
     """
 
     ends: SpectrumBounds
@@ -53,14 +48,6 @@ def schur_ends(layers: Sequence[Layer]) -> SpectrumBounds:
 
     The other sides are as for :func:`chain_bound`.
 
-    Parameters
-    ----------
-    layers
-        as :func:`gnbook.deep_nonlinear.chain.layers_of` returns them
-
-    Examples
-    --------
-    >>> import torch
     >>> one = Layer(torch.diag(torch.tensor([1.0, 2.0])).double(), torch.ones(2, 1, 1).double())
     >>> schur_ends([one]).condition
     Interval(lower=4.0, upper=4.0)
@@ -95,26 +82,13 @@ def chain_bound(layers: Sequence[Layer]) -> ChainBound:
         + \operatorname{diag}_i \lambda_{\max} \bigl(\textstyle\sum_{l < L} N_{li}\bigr)\Bigr) .
 
     The same is done with one kind of matrix in all layers, without scaling or with it, and the best counts: it is no
-    worse than :func:`schur_ends`. From the other side both are bounded by the extreme
-    eigenvalues of the mean of the kernel over outputs, `n x n`, and of its diagonal blocks, `k x k`.
+    worse than :func:`schur_ends`. From the other side both are bounded by the extreme eigenvalues of the mean of the
+    kernel over outputs, `n x n`, and of its diagonal blocks, `k x k`. The bounds are for all `nk` eigenvalues, zeros
+    among them; they take singular values of each :math:`F_l`, `n x m`, and of the derivatives, `nk x m`, and
+    eigenvalues of `n x n` and `k x k` matrices.
 
-    Parameters
-    ----------
-    layers
-        as :func:`gnbook.deep_nonlinear.chain.layers_of` returns them
-
-    Returns
-    -------
-    The bounds, for all `nk` eigenvalues, zeros among them. They take singular values of each :math:`F_l`, `n x m`, and
-    of the derivatives, `nk x m`, and eigenvalues of `n x n` and `k x k` matrices.
-
-    References
-    ----------
     R. A. Horn, C. R. Johnson (1991), Topics in matrix analysis, chapter 5.
 
-    Examples
-    --------
-    >>> import torch
     >>> from gnbook.deep_nonlinear.chain import layers_of
     >>> network = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU(), torch.nn.Linear(2, 1, bias=False))
     >>> for layer in network[::2]:
