@@ -119,14 +119,6 @@ def test_a_training_that_diverges_ends_with_the_last_finite_loss():
     assert all(row["loss"] < float("inf") for row in rows)
 
 
-@pytest.mark.bad_input
-def test_another_pruning():
-    with pytest.raises(
-        ValueError, match="pruning is 'biases'; one of every tensor, weights, scales and biases was exp"
-    ):
-        pruned(recipe("FcNN"), "biases", 0.5, 0)
-
-
 def test_statistics_that_are_not_asked_for_are_left_out():
     *_, both = trained("VGG5", epochs=0)
     *_, rows = trained("VGG5", epochs=0, statistics=["batch"])

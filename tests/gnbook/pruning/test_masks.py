@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from gnbook.pruning.masks import Mask, apply_masks, magnitude_masks, masks_of_every_tensor
+from gnbook.pruning.masks import apply_masks, magnitude_masks, masks_of_every_tensor
 from gnbook.pruning.networks import VGG, VisionTransformer
 from gnbook.shared.epochs import train_epochs
 from gnbook.shared.networks import FullyConnected, ResidualNetwork, xavier_weights
@@ -251,47 +251,6 @@ def test_fractions_out_of_range(fraction):
 @pytest.mark.bad_input
 def test_a_fraction_that_empties_a_layer():
     net = nn.Sequential(nn.Linear(4, 1), nn.Linear(1, 1), nn.Linear(1, 4))
-    with pytest.raises(ValueError, match=r"A fraction of 0.6 of the 1 weights of 1.weight is all of them; take a smal"):
+    with pytest.raises(ValueError, match=r"A fraction of 0.6 of the 1 weights of 1.weight is all of them"):
         magnitude_masks(net, 0.6)
     assert magnitude_masks(net, 0.4)["1.weight"].all()
-
-
-@pytest.mark.bad_input
-def test_nothing_to_prune():
-    with pytest.raises(ValueError, match="module has no linear or convolutional layers"):
-        magnitude_masks(nn.Sequential(nn.BatchNorm1d(3), nn.ReLU()), 0.5)
-    with pytest.raises(TypeError, match=r"module is of type Tensor; pass a torch\.nn\.Module"):
-        magnitude_masks(torch.ones(2, 2), 0.5)
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize(
-    "build", [partial(pruned, "vgg", 0.5), lambda: nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))]
-)
-def test_a_network_with_masks_or_other_parametrizations(build):
-    net = build()
-    for prunes in (partial(magnitude_masks, fraction=0.6), partial(apply_masks, masks={})):
-        with pytest.raises(
-            ValueError, match=r"The weights of (layers\.0|module) have a mask or another parametrisation"
-        ):
-            prunes(net)
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize(
-    ("name", "mask", "error", "message"),
-    [
-        ("2.weight", torch.ones(3, 2).bool(), ValueError, r"a mask for '2\.weight', but the parameters are 0\.weight"),
-        ("1.weight", torch.ones(3, 1).bool(), ValueError, r"has shape \(3, 1\); that of the weights is \(3, 2"),
-        ("1.weight", torch.ones(3, 2), TypeError, r"mask of 1\.weight must be a Boolean tensor"),
-        ("1.weight", torch.zeros(3, 2).bool(), ValueError, r"mask of 1\.weight keeps nothing"),
-    ],
-)
-def test_a_mask_that_does_not_fit_leaves_the_module_as_it_was(name, mask, error, message):
-    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 3))
-    good = torch.tensor([[True, False], [False, True]])
-    with pytest.raises(error, match=message):
-        apply_masks(net, {"0.weight": good, name: mask})
-    assert not any(isinstance(part, Mask) for part in net.modules())
-    apply_masks(net, {"0.weight": good})
-    assert torch.equal(net[0].weight != 0, good)
