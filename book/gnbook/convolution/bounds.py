@@ -38,11 +38,6 @@ def convolution_bound(
     Smallest singular values are zero-padded: those of :math:`A_\ell` are zero with fewer filters than rows, those of
     :math:`B_\ell` with fewer than columns. Infinite where that makes every term of the denominator zero. With filters
     of size 1 and a single position it is Lemma 2.
-
-    Parameters
-    ----------
-    filters, x, stride, padding
-        as for :func:`gnbook.convolution.gauss_newton.convolution_gauss_newton`
     """
     layers, x = as_convolutions(filters, x, stride, padding)
     patches = virtual_patches(layers, x)
@@ -65,11 +60,6 @@ def sharp_convolution(
         \qquad T_\ell = T^{1/2} (I \otimes I_{k_\ell} \otimes B_\ell^\top B_\ell) T^{1/2},
 
     on the range of T. Infinite where the sum below is singular there.
-
-    Parameters
-    ----------
-    filters, x, stride, padding
-        as for :func:`gnbook.convolution.gauss_newton.convolution_gauss_newton`
     """
     layers, x = as_convolutions(filters, x, stride, padding)
     patches = virtual_patches(layers, x)

@@ -16,8 +16,6 @@ def zhao_lemma_6(rows: float, columns: int, t: float) -> Interval:
     Both hold at once with probability at least :math:`1 - 2 e^{-t^2/2}` (Zhao 2024, Lemma 6; Vershynin 2010,
     Cor. 5.35).
     """
-    if min(rows, columns) < 1 or t < 0:
-        raise ValueError(f"rows = {rows}, columns = {columns}, t = {t}: sizes from 1 on and t >= 0 were expected.")
     return Interval(math.sqrt(rows) - math.sqrt(columns) - t, math.sqrt(rows) + math.sqrt(columns) + t)
 
 
@@ -32,17 +30,7 @@ def zhao_lemma_7(
 
     It holds with probability at least :math:`1 - 4 e^{-t^2/2}`. The paper squares the two differences in the
     denominator whatever their sign; where one is negative its square bounds nothing, and zero is taken in its place.
-
-    Parameters
-    ----------
-    d, m, k
-        inputs, hidden width (of which the formula needs no whole number), outputs
-    t
-        how many standard deviations to allow for
-    variance_v, variance_w
-        variances of the entries; Kaiming normal of gain 1 has 1/d and 1/m
-    data
-        condition number of the second moment
+    Kaiming normal of gain 1 has the variances 1/d and 1/m; `data` is the condition number of the second moment.
     """
     w, v = zhao_lemma_6(m, k, t), zhao_lemma_6(m, d, t)
     smallest = variance_w * max(w.lower, 0) ** 2 + variance_v * max(v.lower, 0) ** 2
