@@ -23,16 +23,9 @@ class OneSided(NamedTuple):
 
 
 class Paths(NamedTuple):
-    """Singular values along a family.
+    """Singular values along a family: in descending order at each parameter, and as branches.
 
-    Attributes
-    ----------
-    ordered
-        the singular values, in descending order at each parameter
-    branches
-        the same numbers up to order and sign, each column followed through crossings and zeros
-    crossings, zeros
-        parameters where some of the singular values meet, and where one vanishes
+    Each branch is followed through crossings, where some of the singular values meet, and zeros, where one vanishes.
     """
 
     ordered: Float[Tensor, "t n"]
@@ -45,31 +38,14 @@ def derivatives(matrix: Float[Tensor, "n n"], direction: Float[Tensor, "n n"] | 
     r"""Return the derivative of each singular value of :math:`A + t B` at :math:`t = 0`, in descending order of these.
 
     It is :math:`v_i^\top B u_i` with the right and left singular vectors, :math:`A u_i = s_i v_i` (Riedi 2022,
-    Corollary 7), and for :math:`B = I` the cosine of the angle between them (Lemma 14).
-
-    Parameters
-    ----------
-    matrix
-        A, square
-    direction
-        B; the identity if none is given
-
-    Raises
-    ------
-    ValueError
-        A singular value that is zero or repeated: its vectors are not unique, and it may have no derivative.
-        Matrices that are not square, or of different sizes.
+    Corollary 7), and for :math:`B = I` the cosine of the angle between them (Lemma 14). B is the identity if none is
+    given. A singular value that is zero or repeated is refused: its vectors are not unique.
     """
     point = _Point(_Family(matrix, direction), 0.0)
     if point.groups:
         first, last, vanishes = point.groups[0]
-        which = (
-            f"Singular value {first + 1} is zero" if vanishes else f"Singular values {first + 1} to {last} are equal"
-        )
-        raise ValueError(
-            f"{which}, within what double precision resolves, and need not have a derivative; "
-            "one_sided_derivatives returns those from the left and from the right."
-        )
+        which = f"value {first + 1} is zero" if vanishes else f"values {first + 1} to {last} are equal"
+        raise ValueError(f"Singular {which}; one_sided_derivatives returns those from the left and from the right.")
     return point.slopes
 
 
@@ -81,11 +57,6 @@ def one_sided_derivatives(matrix: Float[Tensor, "n n"], direction: Float[Tensor,
     left the same in ascending order. If :math:`s = 0`, they are its singular values, and from the left their opposites
     (theorem "One-sided derivatives" of the claims). The two sides agree where a singular value is simple and not zero.
     Singular values count as equal, or as zero, up to :math:`\sqrt\varepsilon` times the largest.
-
-    Parameters
-    ----------
-    matrix, direction
-        as for :func:`derivatives`
     """
     point = _Point(_Family(matrix, direction), 0.0)
     return OneSided(point.left, point.slopes)
@@ -97,11 +68,6 @@ def zeros(matrix: Float[Tensor, "n n"]) -> Float[Tensor, " z"]:
     They are the opposites of the real eigenvalues of M, each listed once (Riedi 2022, Lemma 20, as far as it holds).
     An eigenvalue counts as real if its real part makes M singular within rounding, and two as one if everything
     between them does; a defective one has fewer digits than others.
-
-    Parameters
-    ----------
-    matrix
-        M, square
     """
     family = _Family(matrix, None)
 
@@ -126,21 +92,11 @@ def follow(
     Where some meet, the order of their branches is reversed; where one vanishes, its branch changes sign. Branches that
     only touch (whose slopes differ by less than 1e-4 of the norm of B) stay on their sides. What happens twice between
     neighbouring parameters, there and back, can be missed: take more of them. Where singular values meet is found up to
-    :math:`\sqrt\varepsilon` times the largest, over the difference of their slopes.
-
-    Parameters
-    ----------
-    matrix, direction
-        as for :func:`derivatives`
-    parameters
-        increasing values of t (or :math:`\rho`)
-
-    Returns
-    -------
-    The paths, at each of the parameters. The branches agree with the ordered singular values at the first.
+    :math:`\sqrt\varepsilon` times the largest, over the difference of their slopes. The branches agree with the ordered
+    singular values at the first parameter.
     """
     family = _Family(matrix, direction)
-    points = [_Point(family, t) for t in _as_parameters(parameters).tolist()]
+    points = [_Point(family, t) for t in as_float64(parameters, "parameters").tolist()]
     between = (_between(family, *pair) for pair in itertools.pairwise(points))
     meetings = _meetings([points[0], *(p for added, q in zip(between, points[1:], strict=True) for p in [*added, q])])
     position, sign, ahead = (
@@ -172,19 +128,9 @@ class _Family:
 
     def __init__(self, matrix: Tensor, direction: Tensor | None) -> None:
         self.matrix = as_float64(matrix, "matrix")
-        shape = tuple(self.matrix.shape)
-        if self.matrix.ndim != 2 or shape[0] != shape[1]:
-            raise ValueError(
-                f"matrix has shape {shape}; a square matrix was expected, of as many outputs as inputs "
-                "(for other layers there is gnbook.shared.skips.skip_bounds)."
-            )
         if direction is None:
             direction = torch.eye(len(matrix), device=matrix.device)
         self.direction = as_float64(direction, "direction")
-        if self.direction.shape != shape:
-            raise ValueError(
-                f"direction has shape {tuple(self.direction.shape)}; that of matrix was expected, {shape}."
-            )
         self.size = torch.linalg.matrix_norm(self.direction, 2)
 
 
@@ -288,10 +234,3 @@ def _closing(left: _Point, right: _Point) -> Tensor:
 def _gaps(values: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
     """Return the distance of each value to the next, and of the last to zero."""
     return values - torch.cat([values[1:], values.new_zeros(1)])
-
-
-def _as_parameters(parameters: Tensor) -> Float[Tensor, " t"]:
-    t = as_float64(parameters, "parameters")
-    if t.ndim != 1 or not (t[1:] > t[:-1]).all():
-        raise ValueError(f"parameters has shape {tuple(t.shape)}; a list of increasing numbers was expected.")
-    return t
