@@ -11,24 +11,10 @@ def case(widths):
     return network(widths, seed=1), second_moment(normal(12, widths[0], seed=2))
 
 
-WIDTHS = [(3, 4), (4, 6, 3), (3, 5, 5), (6, 4, 3), (1, 1, 1), (4, 7, 6, 3), (2, 3, 4, 5, 2), (3, 8, 7, 6, 5, 4)]
-
-
-@pytest.mark.parametrize("widths", WIDTHS)
-@pytest.mark.parametrize("skip", [0.0, 0.3, 1.0])
-def test_product_vectors_are_below_the_condition_number_and_exact_up_to_two_layers(widths, skip):
-    weights, moment = case(widths)
-    value = condition_number(linear_gauss_newton(weights, moment, skip)).value
-    bound = product_vector_bound(weights, moment, skip)
-    assert bound <= value * (1 + 1e-8)
-    assert len(weights) > 2 or bound == pytest.approx(value, rel=1e-8)
-
-
-@pytest.mark.parametrize("skip", [0.0, 0.5, 2.0])
-def test_product_vectors_are_close_below_the_condition_number(skip):
+def test_product_vectors_are_close_below_the_condition_number():
     weights, moment = case((4, 6, 6, 3))
-    value = condition_number(linear_gauss_newton(weights, moment, skip)).value
-    assert 0.9 * value <= product_vector_bound(weights, moment, skip) <= value * (1 + 1e-9)
+    value = condition_number(linear_gauss_newton(weights, moment)).value
+    assert 0.9 * value <= product_vector_bound(weights, moment) <= value * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("widths", [(3, 2, 3), (4, 5, 3, 5, 4)])

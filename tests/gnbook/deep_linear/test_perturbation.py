@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from gnbook.deep_linear.perturbation import sum_bounds, weyl
+from gnbook.deep_linear.perturbation import sum_bounds
 
 SUMS = {  # the last two may be singular: of diag(2, -1), the sum with diag(0.5, 2) is positive definite
     "a term that is not definite": ([3.0, -1.0], [2.0, 4.0], (5 / 3, 7.0)),
@@ -17,14 +17,6 @@ SUMS = {  # the last two may be singular: of diag(2, -1), the sum with diag(0.5,
 def test_the_bounds_of_sums_of_singular_and_indefinite_terms(name):
     a, b, expected = SUMS[name]
     assert sum_bounds(torch.tensor(a), torch.tensor(b)) == pytest.approx(expected)
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize("function", [weyl, sum_bounds])
-@pytest.mark.parametrize("a, b", [(torch.ones(2), torch.ones(3)), (torch.eye(2), torch.eye(2))])
-def test_eigenvalues_come_in_two_lists_of_the_same_length(function, a, b):
-    with pytest.raises(ValueError, match=r"two lists of n eigenvalues were expected"):
-        function(a, b)
 
 
 @pytest.mark.bad_input

@@ -59,3 +59,17 @@ def test_limits_are_infinite_up_to_their_thresholds():
         assert layers.skip_condition_limit(r) == pytest.approx(math.sqrt(square))
         low, high = kaiming_skip_limits(r * math.sqrt(8))
         assert high / low == pytest.approx(math.sqrt(square))
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        ((10, 0, 0, 99, 5), "At least one in all"),
+        ((10, 1, 0, 99, 4), "theta is 4 and r 99; above 4 and at most"),
+        ((10, 1, 0, 9, 5), "and above 9, is meant"),
+    ],
+)
+def test_theorem_39_has_assumptions(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        layers.riedi_theorem_39(*arguments)
