@@ -37,11 +37,6 @@ def batch_norm_bound(
 
     for every t from 0 to 1; the smallest of these is returned. :math:`\Sigma_c` is the second moment of the centred
     data, and V is taken on its range. Infinite where the denominator is zero.
-
-    Parameters
-    ----------
-    weights, x, eps, scale
-        as for :func:`gnbook.batch_normalization.gauss_newton.batch_norm_gauss_newton`
     """
     units = normalized_units(weights, x, eps=eps, scale=scale)
     v = units.scale[:, None] * units.hidden / units.eigenvalues.sqrt()  # D^1/2 V on the range
@@ -77,11 +72,6 @@ def sharp_batch_norm(
     :math:`a_u` and :math:`a_u (1 - \lVert e_u \rVert^2)^2 + \lVert e_u \rVert^2`,
     :math:`a_u = \gamma_u^2 \lambda_{\max}(\Sigma_c) / s_u^2`, or by :math:`W W^\top` if that has a larger eigenvalue.
     Infinite where the denominator is not positive.
-
-    Parameters
-    ----------
-    weights, x, eps, scale, shift, affine
-        as for :func:`gnbook.batch_normalization.gauss_newton.batch_norm_gauss_newton`
     """
     units = normalized_units(weights, x, eps=eps, scale=scale, shift=shift)
     w, s, r = units.output, units.eigenvalues, len(units.eigenvalues)
@@ -119,16 +109,8 @@ def batch_norm_limit(second_moment: SecondMoment, *, eps: float = 0.0, variance:
         p_i = \mathbb{E}\, \frac{s_i g_i^2}{\varepsilon / \sigma_v^2 + \sum_j s_j g_j^2}
         = \int_0^\infty \frac{s_i}{1 + 2 s_i t} \prod_j (1 + 2 s_j t)^{-1/2}\, e^{-t \varepsilon / \sigma_v^2}\, dt
 
-    with independent standard normal :math:`g_i`. Without batch normalisation the limit is :math:`s_1 / s_r`.
-
-    Parameters
-    ----------
-    second_moment
-        of the centred data
-    eps
-        added to the variance of each unit
-    variance
-        of the entries of V; 1/d if left out, as Kaiming normal of gain 1 has it
+    with independent standard normal :math:`g_i`. Without batch normalisation the limit is :math:`s_1 / s_r`. The second
+    moment is that of the centred data; the variance of V is 1/d if left out, as Kaiming normal of gain 1 has it.
     """
     s = second_moment.eigenvalues
     t = torch.linspace(-60, 120, 4001, dtype=s.dtype, device=s.device).exp() / s[0]  # beyond, it is below 1e-24

@@ -1,7 +1,6 @@
 """The smallest exact form of a batch-normalised layer, against autograd, the Gram matrix, torch modules and mpmath."""
 
 import itertools
-import math
 
 import mpmath
 import pytest
@@ -156,15 +155,6 @@ def test_one_input_is_normalised_away():
     assert_equal_to(batch_norm_gauss_newton([v, w], x), 5 * torch.eye(3).double(), 1e-13)
 
 
-def test_single_precision_and_parameters_are_taken():
-    weights, x = case((4, 6, 3, 9))
-    single, scale = [w.float() for w in weights], torch.rand(6)
-    expected = batch_norm_gauss_newton([w.double() for w in single], x.float().double(), scale=scale.double())
-    result = batch_norm_gauss_newton([nn.Parameter(w) for w in single], x.float(), scale=nn.Parameter(scale))
-    assert result.dtype == torch.float64
-    assert torch.equal(result, expected)
-
-
 def test_the_coordinate_of_the_constant_is_there_only_where_something_reaches_it():
     weights, x = case((4, 6, 3, 9))
     assert len(batch_norm_gauss_newton(weights, x)) == 3 * 4
@@ -193,13 +183,6 @@ def test_a_batch_of_one_sample_is_refused(n):
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize("eps", [-1e-5, math.nan])
-def test_an_eps_that_is_negative_or_not_finite_is_refused(eps):
-    with pytest.raises(ValueError, match=f"eps is {eps}; a finite number from 0 on was expected"):
-        batch_norm_gauss_newton(GOOD, X, eps=eps)
-
-
-@pytest.mark.bad_input
 @pytest.mark.parametrize(
     "v, x, unit",
     [
@@ -212,20 +195,3 @@ def test_a_unit_that_is_constant_over_the_batch_needs_eps(v, x, unit):
     with pytest.raises(ValueError, match=rf"Hidden unit {unit} is constant over the batch \(n = {len(x)}\).*eps > 0"):
         batch_norm_gauss_newton([v.double(), torch.ones(4, 3)], x.double())
     batch_norm_gauss_newton([v.double(), torch.ones(4, 3)], x.double(), eps=1e-5)
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize("name", ["scale", "shift"])
-def test_a_scale_or_shift_of_another_shape_is_refused(name):
-    with pytest.raises(ValueError, match=rf"{name} has shape \(4,\); one number for each of the 3 units"):
-        batch_norm_gauss_newton(GOOD, X, **{name: torch.ones(4)})
-    with pytest.raises(ValueError, match=f"{name} has 3 entries that are NaN"):
-        batch_norm_gauss_newton(GOOD, X, **{name: torch.full((3,), math.nan)})
-    with pytest.raises(TypeError, match=f"{name} is of type float; pass a torch tensor"):
-        batch_norm_gauss_newton(GOOD, X, **{name: 1.0})
-
-
-@pytest.mark.bad_input
-def test_another_mode_is_refused():
-    with pytest.raises(ValueError, match="mode is 'test'; 'train' or 'eval' was expected"):
-        batch_norm_gauss_newton(GOOD, X, mode="test")

@@ -13,7 +13,6 @@ from tests.gnbook.hidden_layers import (
     case,
     large,
     problems,
-    refused,
     special,
 )
 from tests.oracles import autograd_gram, batch_norm_units, literal_eq_10, normal, spectrum
@@ -57,13 +56,6 @@ def test_batch_norm_is_autograd_on_integers(problem):
 def test_samples_outputs_units_and_types_of_tensors():
     assert_follows_the_order_of_samples_outputs_and_units(batch_norm_gram)
     assert_takes_single_precision_and_parameters(batch_norm_gram)
-
-
-@pytest.mark.bad_input
-@refused
-def test_weights_that_are_no_network_or_no_data_for_it_are_refused(weights, x, message):
-    with pytest.raises(ValueError, match=message):
-        batch_norm_gram(weights, x)
 
 
 @pytest.mark.bad_input

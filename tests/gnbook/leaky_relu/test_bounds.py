@@ -74,17 +74,7 @@ def test_the_wide_kernel_takes_samples_at_zero_and_their_multiples():
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize(
-    ("call", "told"),
-    [
-        (lambda: zhao_lemma_4(GOOD, X, -0.01), "slope is -0.01; Lemma 4 is about slopes from 0 to 1"),
-        (lambda: zhao_lemma_4(GOOD, X, math.nan), "slope is nan; Lemma 4 is about slopes from 0 to 1"),
-        (lambda: leaky_relu_ends(GOOD, X, math.nan), "slope is nan; a finite number was expected"),
-        (lambda: wide_leaky_relu_kernel(X, -math.inf), "slope is -inf; a finite number was expected"),
-        (lambda: wide_leaky_relu_kernel(torch.ones(3), 0.1), "samples in rows"),
-        (lambda: wide_leaky_relu_kernel(X / 0, 0.1), "NaN or infinite"),
-    ],
-)
-def test_slopes_and_samples_that_are_none_are_refused(call, told):
-    with pytest.raises(ValueError, match=told):
-        call()
+@pytest.mark.parametrize("slope", [-0.01, math.nan])
+def test_slopes_that_lemma_4_is_not_about_are_refused(slope):
+    with pytest.raises(ValueError, match=f"slope is {slope}; Lemma 4 is about slopes from 0 to 1"):
+        zhao_lemma_4(GOOD, X, slope)
