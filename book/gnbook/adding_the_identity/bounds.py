@@ -129,16 +129,11 @@ def riedi_theorem_32(entry: float, n: int, inactive: int, slope: float) -> Theor
 
 
 def hard_bound(entry: float, n: int, inactive: int = 0, slope: float = -1.0, depth: int = 1) -> float:
-    r"""Return an upper bound on the condition number of :math:`M(1) D` from the largest weight, for any slope.
+    r"""Return an upper bound on the condition number of :math:`M(1) D` from the largest weight c, for any slope.
 
-    Let :math:`M(1) = I + D_p W_p \cdots D_1 W_1`, all entries of the weights at most :math:`c < 1/n` and all slopes at
-    most 1 in modulus, and k the number of columns that D keeps: :math:`n - m` for the ReLU, otherwise n. With
-    :math:`r = c \sqrt{n k}\, (c n)^{p - 1}`,
-
-    .. math:: \kappa(M(1) D) \le \kappa(D)\, \frac{\sqrt{2 - r^2} + r}{\sqrt{2 - r^2} - r},
-
-    and 1 if :math:`k = 1`. Theorem "Hard bound, any slope" of the claims: never above the bounds of Riedi 2022, Lemma
-    29 and Theorems 30 to 32, with no other assumption.
+    :math:`M(1) = I + D_p W_p \cdots D_1 W_1` with p the `depth`, all weights at most :math:`c < 1/n` and all slopes at
+    most 1 in modulus (claim "Hard bound, any slope"): never above the bounds of Riedi 2022, Lemma 29 and Theorems 30 to
+    32, with no other assumption.
     """
     _check(entry, n, inactive, slope)
     kept = n if slope else n - inactive

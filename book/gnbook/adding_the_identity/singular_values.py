@@ -34,14 +34,13 @@ class Paths(NamedTuple):
     zeros: Float[Tensor, " z"]
 
 
-def derivatives(matrix: Float[Tensor, "n n"], direction: Float[Tensor, "n n"] | None = None) -> Float[Tensor, " n"]:
-    r"""Return the derivative of each singular value of :math:`A + t B` at :math:`t = 0`, in descending order of these.
+def derivatives(matrix: Float[Tensor, "n n"]) -> Float[Tensor, " n"]:
+    r"""Return the derivative of each singular value of :math:`M + \rho I` at :math:`\rho = 0`, in descending order.
 
-    It is :math:`v_i^\top B u_i` with the right and left singular vectors, :math:`A u_i = s_i v_i` (Riedi 2022,
-    Corollary 7), and for :math:`B = I` the cosine of the angle between them (Lemma 14). B is the identity if none is
-    given. A singular value that is zero or repeated is refused: its vectors are not unique.
+    It is the cosine of the angle between the right and left singular vectors (Riedi 2022, Lemma 14). A singular value
+    that is zero or repeated is refused: its vectors are not unique.
     """
-    point = _Point(_Family(matrix, direction), 0.0)
+    point = _Point(_Family(matrix, None), 0.0)
     if point.groups:
         first, last, vanishes = point.groups[0]
         which = f"value {first + 1} is zero" if vanishes else f"values {first + 1} to {last} are equal"

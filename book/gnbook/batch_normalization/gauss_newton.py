@@ -8,7 +8,7 @@ with :math:`N_u = I - e_u e_u^\top`. A Gram matrix of size n k becomes one of si
 """
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -40,36 +40,24 @@ def batch_norm_gauss_newton(
     weights: Sequence[Tensor],
     x: Float[Tensor, "n d"],
     *,
-    eps: float = 0.0,
-    scale: Float[Tensor, " m"] | None = None,
-    shift: Float[Tensor, " m"] | None = None,
     affine: bool = False,
     mode: Literal["train", "eval"] = "train",
+    **how: Any,
 ) -> Float[Tensor, "kr kr"]:
-    r"""Return the reduced Gauss-Newton matrix of `f(x) = W batch_norm(V x)`; the batch is all of x.
+    r"""Return the reduced Gauss-Newton matrix of `f(x) = W batch_norm(V x)`, of size k r; the batch is all of x.
 
-    In training mode, where mean and variance of a unit depend on its weights, it is
-
-    .. math:: \sum_u W_u W_u^\top \otimes \frac{\gamma_u^2}{s_u^2} N_u R^2 N_u
-        + I_k \otimes \sum_u \gamma_u^2\, e_u e_u^\top, \qquad N_u = I - e_u e_u^\top,
-
-    of size k r, r the rank of the centred data. A shift adds the constant over the samples as a coordinate: then the
-    size is k (r + 1), and :math:`\gamma_u e_u` becomes :math:`(\gamma_u e_u, \beta_u)`. If scale and shift are
-    parameters too, :math:`W_u W_u^\top \otimes \operatorname{diag}(e_u e_u^\top, 1)` is added for each unit. It has the
-    non-zero eigenvalues of :func:`batch_norm_gram`, and of the p x p matrix. (No paper has it; Zhao 2024, sec. 6,
-    computes the matrix of size n k.)
-
-    In evaluation mode mean and variance are numbers that do not depend on V. The derivative of a unit is then
-    that of a linear network, of data that are not centred: :math:`N_u R^2 N_u` becomes :math:`F F^\top`, with F the
-    coordinates of :math:`x / \sqrt n`. The numbers are those of the batch here.
+    It is that of the claim "BatchNorm in training mode, exactly", with the non-zero eigenvalues of
+    :func:`batch_norm_gram`. A shift adds the constant over the samples as a coordinate, after the r others. If scale
+    and shift are parameters too (`affine`), :math:`W_u W_u^\top \otimes \operatorname{diag}(e_u e_u^\top, 1)` is added
+    for each unit. In evaluation mode mean and variance are numbers, those of the batch here, and data are not centred:
+    :math:`N_u R^2 N_u` becomes :math:`F F^\top`, with F the coordinates of :math:`x / \sqrt n`. Output is the outer
+    index.
 
     The matrix is graded as R is and, scaled to a unit diagonal, no worse conditioned than the weights make it, so that
-    the rounding of the data and of the products costs about `eps * sqrt(kappa)` in the smallest eigenvalue. Output is
-    the outer index; the coordinate of the constant follows the r others, and is left out where nothing reaches it (in
-    training mode, without a shift). Samples that are all equal are refused, and a unit that is constant over the batch
-    where `eps = 0`.
+    the rounding of the data and of the products costs about `eps * sqrt(kappa)` in the smallest eigenvalue. Samples
+    that are all equal are refused, and a unit that is constant over the batch where `eps = 0`.
     """
-    units = normalized_units(weights, x, eps=eps, scale=scale, shift=shift)
+    units = normalized_units(weights, x, **how)
     w, (r, m), k = units.output, units.hidden.mT.shape, len(units.output)
     size = r + (mode == "eval" or affine or bool(units.shift.any()))
 
@@ -133,7 +121,10 @@ def normalized_units(
     scale: Float[Tensor, " m"] | None = None,
     shift: Float[Tensor, " m"] | None = None,
 ) -> NormalizedUnits:
-    """Return the hidden layer of `f(x) = W batch_norm(V x)` in coordinates of the centred data."""
+    r"""Return the hidden layer of `f(x) = W batch_norm(V x)` in coordinates of the centred data.
+
+    Eps is added to the variances; :math:`\gamma` and :math:`\beta`, one and zero if left out, are one number a unit.
+    """
     v, w, x = as_hidden_layer(weights, x)
     scale = v.new_ones(len(v)) if scale is None else as_float64(scale, "scale")
     shift = v.new_zeros(len(v)) if shift is None else as_float64(shift, "shift")

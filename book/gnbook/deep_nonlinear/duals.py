@@ -24,17 +24,7 @@ TAIL = 1e-8
 
 
 def leaky_relu(slope: float) -> Dual:
-    r"""Return the dual of the leaky ReLU, exactly (Cho and Saul 2009 for slope 0, the ReLU).
-
-    With the angle :math:`\theta` between two samples, and :math:`|u| |v|` for the product of their standard deviations,
-
-    .. math::
-        E\, \varphi(u) \varphi(v) = |u| |v| \Bigl(\alpha \cos\theta
-        + \tfrac{(1 - \alpha)^2}{2\pi} \bigl(\sin\theta + (\pi - \theta) \cos\theta\bigr)\Bigr), \qquad
-        E\, \varphi'(u) \varphi'(v) = \alpha + \tfrac{(1 - \alpha)^2}{2\pi} (\pi - \theta) .
-
-    Y. Cho, L. K. Saul (2009), NeurIPS 22.
-    """
+    """Return the dual of the leaky ReLU, exactly (Cho and Saul 2009; claim "Expectations on a Gaussian pair")."""
     bend = (1 - slope) ** 2 / (2 * math.pi)
 
     def dual(covariance: Float[Tensor, "n n"]) -> tuple[Tensor, Tensor]:
@@ -46,36 +36,8 @@ def leaky_relu(slope: float) -> Dual:
     return dual
 
 
-def erf(covariance: Float[Tensor, "n n"]) -> tuple[Tensor, Tensor]:
-    r"""Return the dual of the error function at a covariance q, exactly (Williams 1997).
-
-    .. math::
-        E\, \varphi(u) \varphi(v) = \tfrac2\pi \arcsin \frac{2 q_{uv}}{\sqrt{(1 + 2 q_{uu}) (1 + 2 q_{vv})}}, \qquad
-        E\, \varphi'(u) \varphi'(v) = \frac{4 / \pi}{\sqrt{(1 + 2 q_{uu}) (1 + 2 q_{vv}) - 4 q_{uv}^2}} .
-
-    C. K. I. Williams (1997), NeurIPS 9.
-
-    >>> erf(0.5 * torch.eye(2).double())[0]
-    tensor([[0.3333, 0.0000],
-            [0.0000, 0.3333]], dtype=torch.float64)
-    """
-    covariance = _as_covariance(covariance)
-    sides = 1 + 2 * covariance.diagonal()
-    product = torch.outer(sides, sides)
-    return (
-        2 / math.pi * (2 * covariance / product.sqrt()).asin(),
-        4 / math.pi / (product - 4 * covariance.square()).sqrt(),
-    )
-
-
 def smooth(activation: Callable[[Tensor], Tensor]) -> Dual:
-    r"""Return the dual of a smooth activation, such as tanh or GELU, by its Hermite series.
-
-    With :math:`\varphi(\sigma z) = \sum_k a_k(\sigma) h_k(z)` in normalised Hermite polynomials and the correlation r,
-
-    .. math::
-        E\, \varphi(u) \varphi(v) = \sum_k a_k(\sigma_u)\, a_k(\sigma_v)\, r^k, \qquad
-        E\, \varphi'(u) \varphi'(v) = \frac1{\sigma_u \sigma_v} \sum_k k\, a_k(\sigma_u)\, a_k(\sigma_v)\, r^{k - 1} .
+    """Return the dual of a smooth activation, such as tanh or GELU, by its series in normalised Hermite polynomials.
 
     Terms below rounding are left out. An activation that the series does not resolve, such as one with a kink, is
     refused.
@@ -110,7 +72,7 @@ def hermite_coefficients(
     if (energy[:, -(DEGREES // 4) :].sum(1) > TAIL * energy.sum(1)).any():
         raise ValueError(
             f"activation is not resolved by {DEGREES} Hermite polynomials at inputs of deviation {scale.max():.2g}; "
-            "one without kinks or steep parts was expected, or smaller inputs (leaky_relu and erf are exact for any)."
+            "one without kinks or steep parts was expected, or smaller inputs (leaky_relu is exact for any)."
         )
     return series
 

@@ -18,27 +18,12 @@ from gnlib.checks import as_float64, as_samples
 def wide_kernel(
     x: Float[Tensor, "n d"], dual: Dual, factors: Sequence[float], *, gain: float, branch: float | None = None
 ) -> Float[Tensor, "n n"]:
-    r"""Return the tangent kernel of a network with hidden layers of infinite width.
-
-    With :math:`Q_1 = \Theta_1 / c_1 = \frac{g^2}d x x^\top` and, by the dual of the activation at :math:`Q_l`,
-    :math:`C = g^2 E \varphi \varphi` and :math:`D = g^2 E \varphi' \varphi'`,
-
-    .. math::
-        Q_{l+1} = C, \quad \Theta_{l+1} = c_{l+1} C + D \circ \Theta_l,
-        \qquad \text{with a skip} \qquad
-        Q_{l+1} = Q_l + \beta^2 C, \quad \Theta_{l+1} = \Theta_l + \beta^2 (c_{l+1} C + D \circ \Theta_l) .
+    r"""Return the tangent kernel of a network of infinite width (claim "The kernel of wide networks").
 
     Layer l enters with the factor :math:`c_l`: one for all in the parameterisation of the tangent kernel (:math:`W = g
     V / \sqrt{\text{columns}}`, derivatives by V), :func:`standard_factors` for derivatives by W. With k outputs the
     kernel is :math:`\Theta_L \otimes I_k`, of the same condition number. `branch` is :math:`\beta`, or None for a
     chain; :math:`\Theta_L` is n times the Gauss-Newton matrix in its Gram form.
-
-    A. Jacot, F. Gabriel, C. Hongler (2018), NeurIPS 31.
-
-    >>> from gnbook.deep_nonlinear.duals import leaky_relu
-    >>> wide_kernel(2**0.5 * torch.eye(2), leaky_relu(0.0), [1, 1], gain=2**0.5)
-    tensor([[4.0000, 0.6366],
-            [0.6366, 4.0000]], dtype=torch.float64)
     """
     x = as_samples(x)
     values = gain**2 / x.shape[1] * (x @ x.mT)

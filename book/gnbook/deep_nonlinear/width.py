@@ -31,15 +31,8 @@ def hidden_layer_kernel(x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
 def chernoff_width(x: Float[Tensor, "n d"], *, shortfall: float, failure: float) -> float:
     r"""Return how many units suffice for :math:`\lambda_{\min}(K) \ge (1 - \delta) \lambda_{\min}(E K)`.
 
-    By the matrix Chernoff inequality (Tropp 2012), since :math:`\lambda_{\max}(Z_u) \le \lVert x \rVert^2`,
-
-    .. math::
-        m \ge \frac{\lVert x \rVert^2}{\lambda_{\min}(A)}\, \frac{\ln(n / p)}{\delta + (1 - \delta) \ln(1 - \delta)}
-
-    units suffice with probability :math:`1 - p`. The second denominator is at least :math:`\delta^2 / 2`. It is
-    infinite where A is singular in double precision.
-
-    J. A. Tropp (2012), Foundations of Computational Mathematics 12.
+    It is by the matrix Chernoff inequality (Tropp 2012; claim "Width by Chernoff"), with :math:`\delta` the
+    `shortfall`, but for a probability of `failure`, and infinite where A is singular in double precision.
     """
     values = torch.linalg.eigvalsh(hidden_layer_kernel(x)).flip(0)
     if numerical_rank(values, len(values)) < len(values):
@@ -52,11 +45,8 @@ def chernoff_width(x: Float[Tensor, "n d"], *, shortfall: float, failure: float)
 def bernstein_width(n: int, spread: float, *, shortfall: float, failure: float) -> int:
     r"""Return how many units suffice for :math:`K \succeq (1 - \delta) E K`, from their spread v.
 
-    .. math:: m \ge \frac{2 v}{\delta^2} \ln \frac np, \qquad v = \lVert E (A^{-1/2} Z_u A^{-1/2})^2 \rVert
-        \le \frac{\lVert x \rVert^2}{\lambda_{\min}(A)}
-
-    units suffice with probability :math:`1 - p`. Then every eigenvalue of K has at least :math:`1 - \delta` times its
-    mean's. Units without a bound are allowed.
+    Then every eigenvalue of K has at least :math:`1 - \delta` times its mean's (claim "Width by Bernstein"). Units
+    without a bound are allowed.
     """
     return math.ceil(2 * spread / shortfall**2 * math.log(n / failure))
 

@@ -31,18 +31,10 @@ class Lemma4(NamedTuple):
 def zhao_lemma_4(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: float) -> Lemma4:
     r"""Return the upper bound of Zhao 2024, Lemma 4 (Eq. 11), and the second one of its proof (Eq. 25 and 26).
 
-    .. math::
-        \kappa(\widehat G) \le
-        \frac{\lambda_{\max}(K)\, \sigma_{\max}^2(W) + \lambda_{\max}(\Gamma)}
-             {\alpha^2 \lambda_{\min}(K)\, \sigma_{\min}^2(W) + \lambda_{\min}(\Gamma)},
-        \qquad
-        \frac{\lambda_{\max}(K)\, \sigma_{\max}^2(W) + \lambda_{\max}(\frac1n z z^\top)}
-             {\alpha^2 \bigl(\lambda_{\min}(K)\, \sigma_{\min}^2(W) + \lambda_{\min}(\frac1n z z^\top)\bigr)},
-
-    with :math:`z = x V^\top`. Smallest eigenvalues are those of the `n x n` and `k x k` matrices, zero where there are
-    fewer features or units than that. The second is NOT a bound, because the leaky ReLU can enlarge the largest
-    eigenvalue of :math:`z z^\top` (see the claims); it is here to be compared with. For the ReLU the second is
-    infinite, and the first is unless :math:`\Gamma` is regular.
+    Smallest eigenvalues are those of the `n x n` and `k x k` matrices, zero where there are fewer features or units
+    than that. The second is NOT a bound, because the leaky ReLU can enlarge the largest eigenvalue of :math:`z z^\top`,
+    :math:`z = x V^\top` (see the claims); it is here to be compared with. For the ReLU it is infinite, and the first is
+    unless :math:`\Gamma` is regular.
     """
     if not 0 <= slope <= 1:
         raise ValueError(f"slope is {slope}; Lemma 4 is about slopes from 0 to 1 (leaky_relu_ends takes any).")
@@ -56,21 +48,10 @@ def zhao_lemma_4(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: floa
 
 
 def leaky_relu_ends(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: float) -> SpectrumBounds:
-    r"""Return bounds of the extreme eigenvalues of :math:`\widehat G`, for the ReLU as well as for any slope.
+    """Return bounds of the extreme of all `nk` eigenvalues, zeros among them, for any slope (claim "Active units").
 
-    Let :math:`P_i = \sum_u \varphi'_{iu}{}^2\, W_u W_u^\top`, to which only the units active on sample i contribute
-    where the slope is zero. Because :math:`K` lies between its extreme eigenvalues times the identity,
-
-    .. math::
-        \lambda_{\min}(\widehat G) \ge
-        \lambda_{\min}\bigl(\Gamma + \lambda_{\min}(K) \operatorname{diag}_i \lambda_{\min}(P_i)\bigr),
-        \qquad
-        \lambda_{\max}(\widehat G) \le
-        \lambda_{\max}\bigl(\Gamma + \lambda_{\max}(K) \operatorname{diag}_i \lambda_{\max}(P_i)\bigr),
-
-    never worse than Lemma 4. From the other side both are bounded by those of the mean over the outputs of the `n x n`
-    diagonal blocks of :math:`\widehat G`. The bounds are for all `nk` eigenvalues, zeros among them; the lower one of
-    the condition number is about a regular matrix, which it is if the upper one is finite.
+    They are never worse than Lemma 4. The lower one of the condition number is about a regular matrix, which it is if
+    the upper one is finite.
     """
     v, w, x = as_hidden_layer(weights, x)
     hidden, derivative = _activations(v, x, slope)
@@ -92,15 +73,8 @@ def leaky_relu_ends(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: f
 def wide_leaky_relu_kernel(x: Float[Tensor, "n d"], slope: float) -> Float[Tensor, "n n"]:
     r"""Return the limit of :math:`h h^\top / m` for hidden weights of variance one and width m to infinity.
 
-    With the angle between two samples, :math:`\cos \theta_{ij} = x_i \cdot x_j / \|x_i\| \|x_j\|` (Cho and Saul 2009),
-
-    .. math::
-        \frac{(1 + \alpha)^2}4\, x x^\top + \frac{(1 - \alpha)^2}4\, A, \qquad
-        A_{ij} = \frac2\pi\, \|x_i\| \|x_j\| \Bigl(\sin \theta_{ij}
-        + \bigl(\tfrac\pi2 - \theta_{ij}\bigr) \cos \theta_{ij}\Bigr) .
-
-    At Kaiming initialisation the second layer of weights then dominates the Gauss-Newton matrix, whose condition
-    number tends to that of this matrix, for any number of outputs.
+    At Kaiming initialisation the second layer of weights then dominates the Gauss-Newton matrix, whose condition number
+    tends to that of this matrix (Cho and Saul 2009), for any number of outputs (claim "Wide limit").
     """
     x = as_samples(x)
     data_gram, norms = x @ x.mT, x.norm(dim=1)

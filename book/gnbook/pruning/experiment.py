@@ -20,7 +20,6 @@ from gnbook.shared.training import Loss
 
 Rows = list[dict[str, object]]
 
-PRUNINGS = ("every tensor", "weights", "scales and biases")
 STATISTICS = ("batch", "running")
 NORMALISED = nn.modules.batchnorm._BatchNorm
 

@@ -106,38 +106,21 @@ def riedi_theorem_39(n: int, trained: int, residual: int, r: float, theta: float
 
 
 def all_regions(weight: Float[Tensor, "n n"], slope: float = 0.0) -> Interval:
-    r"""Return bounds on the singular values of :math:`(D_1 W + I) D` that hold in all regions at once.
+    """Return bounds on the singular values of :math:`(D_1 W + I) D` that hold in all regions at once.
 
-    The diagonal of :math:`D_1` has any entries between `slope` and 1, that of D has the entries `slope` and 1. With
-    :math:`c = (1 + \text{slope})/2`, :math:`h = (1 - \text{slope})/2` and, for W, the largest singular value
-    :math:`s_1` and the extreme eigenvalues :math:`\underline\tau` and :math:`\overline\tau` of :math:`W + W^\top`,
-    they lie between
-
-    .. math:: |\text{slope}|\, \min_{0 \le a \le s_1} \sqrt{1 + c\, \underline\tau + c^2 a^2} - h a
-        \qquad\text{and}\qquad \sqrt{1 + c\, \overline\tau + c^2 s_1^2} + h s_1
-
-    (theorem "All regions" of the claims), or :math:`1 - s_1` in place of the minimum where that is more, or where
-    :math:`1 + c\, \underline\tau \le 0`. For the ReLU, slope 0, there is no factor, the zeros that D brings are not
-    counted, and the minimum is :math:`\tfrac12 (\sqrt{4 + 2 \underline\tau + s_1^2} - s_1)`, which is positive if
-    :math:`\underline\tau > -2`. The lower one is zero where nothing follows.
+    The diagonal of :math:`D_1` has any entries between `slope` and 1, that of D has the entries `slope` and 1 (claim
+    "All regions"). For the ReLU, slope 0, the zeros that D brings are not counted. The lower bound is zero where
+    nothing follows.
     """
     layer = extremes(weight)
     return _all_regions(layer.largest.item(), layer.tau_smallest.item(), layer.tau_largest.item(), slope)
 
 
 def all_regions_of_branch(inner: Float[Tensor, "m n"], outer: Float[Tensor, "n m"], slope: float = 0.0) -> Interval:
-    r"""Return bounds on the singular values of :math:`(W_2 D_1 W_1 + I) D` that hold in all regions at once.
+    """Return bounds on the singular values of :math:`(W_2 D_1 W_1 + I) D` that hold in all regions at once.
 
-    The branch of a residual block has two layers with an activation between them: the diagonal of :math:`D_1` has any
-    entries between `slope` and 1, that of D, the activation before the block, has the entries `slope` and 1. With
-    :math:`c = (1 + \text{slope})/2` and :math:`h = (1 - \text{slope})/2` they lie between
-
-    .. math:: |\text{slope}|\, \bigl( s_n(I + c\, W_2 W_1) - h\, s_1(W_2)\, s_1(W_1) \bigr) \qquad\text{and}\qquad
-        s_1(I + c\, W_2 W_1) + h\, s_1(W_2)\, s_1(W_1)
-
-    (theorem "All regions of a branch" of the claims), where for the ReLU, slope 0, there is no factor and the zeros
-    that D brings are not counted. They are never beyond :math:`1 \mp s_1(W_2)\, s_1(W_1)`. The lower one is zero where
-    nothing follows.
+    The branch of a residual block has two layers with an activation between them; the diagonals are as for
+    :func:`all_regions` (claim "All regions of a branch"). The lower bound is zero where nothing follows.
     """
     inner, outer = as_float64(inner, "inner"), as_float64(outer, "outer")
     centre, half = _centre_and_radius(slope)

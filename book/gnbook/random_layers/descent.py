@@ -14,8 +14,6 @@ from torch import Tensor
 
 from gnbook.random_layers import matrices as rm
 
-TARGETS = ("random", "easy")
-
 
 def small_layers(
     n: int, *, seed: int, count: int = 21, device: str | torch.device = "cpu"

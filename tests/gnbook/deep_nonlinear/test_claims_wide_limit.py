@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import scipy
 import torch
-from gnbook.deep_nonlinear.duals import centred, erf, hermite_coefficients, leaky_relu, smooth
+from gnbook.deep_nonlinear.duals import centred, hermite_coefficients, leaky_relu, smooth
 from gnbook.deep_nonlinear.networks import ACTIVATIONS, limit_kernel
 from gnbook.deep_nonlinear.wide_limit import deep_relu_condition, standard_factors, wide_kernel
 from hypothesis import given
@@ -16,6 +16,7 @@ from torch.nn import functional
 from tests.gnbook.deep_nonlinear.wide_helpers import (
     KAIMING,
     NETWORKS,
+    erf,
     exact_pair,
     finite_kernel,
     finite_weights,

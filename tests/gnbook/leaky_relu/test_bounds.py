@@ -18,22 +18,6 @@ def case(d, m, k, n):
     return network((d, m, k), seed=1), samples(n, d, seed=2)
 
 
-def test_the_bounds_of_the_condition_number_are_ratios_of_the_ends():
-    found = leaky_relu_ends(*case(4, 20, 2, 4), 0.0)
-    assert found.condition.lower == found.largest.lower / found.smallest.upper > 1
-    assert found.condition.upper == found.largest.upper / found.smallest.lower < math.inf
-    nothing = leaky_relu_ends([torch.ones(2, 2), torch.ones(1, 2)], torch.eye(2) - 1, 0.0)  # no unit is active
-    assert nothing == ((0, 0), (0, 0)) and nothing.condition == (math.inf, math.inf)
-
-
-@any_slopes
-def test_the_derivative_at_zero_is_the_slope(slope):
-    """As in torch; the hidden value of x = (1, 1) is zero, its derivative by V is slope * x."""
-    found = leaky_relu_ends([torch.tensor([[1, -1]]), torch.tensor([[3], [1]])], torch.ones(1, 2), slope)
-    assert found.largest.upper == pytest.approx(20 * slope**2, rel=1e-12, abs=1e-14)
-    assert found.largest.lower == pytest.approx(10 * slope**2, rel=1e-12, abs=1e-14)
-
-
 @pytest.mark.parametrize("slope", [0.01, 0.5, 1.0])
 def test_an_eigenvalue_lost_in_rounding_counts_as_zero(slope):
     """With more samples than inputs the linear units have a singular matrix, whatever their number."""

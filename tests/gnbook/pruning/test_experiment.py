@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from gnbook.pruning.experiment import PRUNINGS, condition_numbers, pruned, run
+from gnbook.pruning.experiment import condition_numbers, pruned, run
 from gnbook.pruning.recipes import images, recipe, standardised
 from gnbook.shared.epochs import CheckpointError
 from gnbook.shared.training import one_hot
 from torch import nn
 
 SMALL = {"channels": 2, "vgg_layers": [3, "M", 4, "M"], "patch": 4, "token_width": 4, "hidden": [5, 4]}
+PRUNINGS = ("every tensor", "weights", "scales and biases")
 NAMES = ("ResNet20", "VGG5", "ViT", "FcNN")
 
 

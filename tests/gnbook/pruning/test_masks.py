@@ -183,43 +183,7 @@ def test_training_keeps_the_masks_and_takes_the_steps_of_a_plain_loop(name, opti
     torch.testing.assert_close(weights, dict(theirs.state_dict()), rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["residual", "transformer"])
-def test_networks_with_other_masks_train_side_by_side_as_alone(name):
-    x, y = images()
-    fractions = (0.0, 0.4, 0.6)
-    together, alone = ([pruned(name, f, seed) for seed, f in enumerate(fractions)] for _ in range(2))
-    settings = {"epochs": 3, "batch_size": 4}
-    train_epochs(together, x, y, ADAM, seeds=[5, 6, 7], **settings)
-    for net, other, seed in zip(alone, together, (5, 6, 7), strict=True):
-        train_epochs([net], x, y, ADAM, seeds=[seed], **settings)
-        torch.testing.assert_close(tensors(other), tensors(net), rtol=1e-7, atol=1e-8)  # Adam enlarges rounding
-        with torch.no_grad():
-            torch.testing.assert_close(other.eval()(x), net.eval()(x), rtol=1e-5, atol=1e-7)
-
-
 # The Gauss-Newton matrix
-
-
-def jacobian(net, x, names):
-    gradients = [
-        torch.autograd.grad(y, [net.get_parameter(name) for name in names], retain_graph=True) for y in net(x).flatten()
-    ]
-    return {name: torch.stack([row[i].flatten() for row in gradients]) for i, name in enumerate(names)}
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_mask_strikes_out_columns_of_the_jacobian(seed):
-    x, _ = images(3, seed)
-    name, fraction = list(NETWORKS)[seed % 5], [0.2, 0.5, 0.7][seed % 3]
-    net, (zeroed, masks) = pruned(name, fraction, seed).eval(), with_zeros(name, fraction, seed)
-    blocks = jacobian(zeroed.eval(), x, [key for key, _ in zeroed.named_parameters()])
-    struck = [block * masks[key].flatten() if key in masks else block for key, block in blocks.items()]
-    gram, whole = (gnlib.GaussNewton(module, x).gram() for module in (net, zeroed))
-    torch.testing.assert_close(gram, sum(block @ block.mT for block in struck) / 3, rtol=1e-9, atol=1e-11)
-    torch.testing.assert_close(whole, sum(block @ block.mT for block in blocks.values()) / 3, rtol=1e-9, atol=1e-11)
-    before, after = torch.linalg.eigvalsh(whole), torch.linalg.eigvalsh(gram)
-    assert (after <= before + 1e-12 * before[-1]).all()
-    assert after.sum() < before.sum()
 
 
 def test_pruning_may_improve_the_condition_number_or_ruin_it():

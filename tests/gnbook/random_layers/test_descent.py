@@ -19,7 +19,7 @@ def test_it_is_gradient_descent_itself(target, wanted):
     assert descent.loss_after(np.arange(1, 21), layer, target) == pytest.approx(np.array(losses))
 
 
-@pytest.mark.parametrize("target", descent.TARGETS)
+@pytest.mark.parametrize("target", ["random", "easy"])
 def test_the_steps_are_the_first_at_which_the_loss_is_there(target):
     for layer in LAYERS[:4]:
         steps = descent.steps_to(1e-3, layer, target)
