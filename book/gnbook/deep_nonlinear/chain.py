@@ -88,10 +88,6 @@ def layers_of(network: nn.Module, x: Float[Tensor, "n d"]) -> list[Layer]:
 
     The backward pass goes through all outputs at once. Everything is in double precision, and the network is left as it
     is. The last layer has the identity for derivatives.
-
-    >>> network = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1, bias=False))
-    >>> [(tuple(f.shape), tuple(g.shape)) for f, g in layers_of(network, torch.eye(2))]
-    [((2, 3), (2, 1, 3)), ((2, 3), (2, 1, 1))]
     """
     x = as_samples(x)
     _check_chain(network)

@@ -75,10 +75,6 @@ def limit_kernel(activation: str, shape: str, widths: Sequence[int], x: Float[Te
     """Return the tangent kernel that such networks tend to as their hidden layers grow, scaled as at these widths.
 
     With `LayerNorm` it is the limit of the chain on samples of one norm.
-
-    >>> limit_kernel("linear", "chain", [2, 100, 1], torch.eye(2)).round()
-    tensor([[51.,  0.],
-            [ 0., 51.]], dtype=torch.float64)
     """
     _, gain, dual = ACTIVATIONS[activation]
     factor = SHAPES[shape]

@@ -108,11 +108,7 @@ def layers_of(network: nn.Module, x: Float[Tensor, "n ..."], *, preconditioned: 
 
 
 def jacobian_of(network: nn.Module, x: Float[Tensor, "n ..."]) -> Mapping[str, Float[Tensor, "nk _"]]:
-    """Return the Jacobian of all outputs on all samples, by parameter.
-
-    >>> jacobian_of(nn.Linear(2, 1), torch.tensor([[3.0, 4.0]]))
-    {'weight': tensor([[3., 4.]], dtype=torch.float64), 'bias': tensor([[1.]], dtype=torch.float64)}
-    """
+    """Return the Jacobian of all outputs on all samples, by parameter."""
     sizes = {name: p.numel() for name, p in network.named_parameters()}
     columns = torch.cat([*GaussNewton(network, x, mode="train").jacobian()], 1)
     found = dict(zip(reversed(sizes), columns.split([*reversed(sizes.values())], 1), strict=True))
@@ -123,9 +119,6 @@ def floored_roots(jacobian: Float[Tensor, "nk p"], n: int) -> Float[Tensor, " p"
     """Return the root of a parameter's part of the diagonal of the Gauss-Newton matrix, not below 1e-3 of its size.
 
     The size is the root mean square; where all is zero, the root is taken for one.
-
-    >>> floored_roots(torch.tensor([[3.0, 8.0], [4.0, 6.0]]), 1)
-    tensor([ 5., 10.])
     """
     squares = jacobian.square().sum(0) / n
     return squares.clamp_min(FLOOR**2 * squares.mean() or 1).sqrt()

@@ -24,12 +24,7 @@ def plain(_network: nn.Module, _x: Float[Tensor, "n ..."]) -> Divide:
 
 
 def diagonal(network: nn.Module, x: Float[Tensor, "n ..."]) -> Divide:
-    """Return the division by the root of the diagonal of the Gauss-Newton matrix, as for Adam.
-
-    >>> divide = diagonal(nn.Linear(2, 1, bias=False), torch.tensor([[3.0, 4.0]]))
-    >>> divide({"weight": torch.tensor([[3.0, 8.0]])})
-    {'weight': tensor([[1., 2.]], dtype=torch.float64)}
-    """
+    """Return the division by the root of the diagonal of the Gauss-Newton matrix, as for Adam."""
     roots = {name: floored_roots(jacobian, len(x)) for name, jacobian in jacobian_of(network, x).items()}
     return lambda gradients: {name: gradient / roots[name] for name, gradient in gradients.items()}
 

@@ -13,7 +13,6 @@ from torch import nn
 
 import gnlib
 
-SGD = partial(torch.optim.SGD, lr=0.05)
 MOMENTUM = partial(torch.optim.SGD, lr=0.02, momentum=0.9, weight_decay=1e-2)
 ADAM = partial(torch.optim.AdamW, lr=1e-2, weight_decay=1e-2)
 
@@ -74,10 +73,6 @@ def with_zeros(name, fraction, seed=0):
     return net, masks
 
 
-def tensors(net):
-    return [tensor for _, tensor in sorted(net.state_dict().items())]
-
-
 def plain(net):
     """Return the tensors of a pruned network under the names that they had before, zeros and all."""
     found = {name: tensor for name, tensor in net.state_dict().items() if not name.endswith(".0.kept")}
@@ -91,14 +86,16 @@ def plain(net):
 # What is taken
 
 
+@pytest.mark.parametrize("find, whole", [(magnitude_masks, round), (masks_of_every_tensor, int)])
 @pytest.mark.parametrize("seed", range(10))
-def test_the_smallest_entries_of_each_layer_are_taken(seed):
+def test_the_smallest_entries_of_each_tensor_are_taken(seed, find, whole):
     net = network(list(NETWORKS)[seed % 5], seed)
     fraction = torch.rand((), generator=torch.Generator().manual_seed(seed)).item() * 0.8
-    parameters, masks = dict(net.named_parameters()), magnitude_masks(net, fraction)
+    masks = find(net, fraction)
+    assert find is magnitude_masks or list(masks) == [name for name, _ in net.named_parameters()]
     for name, kept in masks.items():
-        sizes = parameters[name].abs()
-        assert int((~kept).sum()) == round(fraction * kept.numel())
+        sizes = net.get_parameter(name).abs()
+        assert int((~kept).sum()) == whole(fraction * kept.numel())
         assert kept.all() or sizes[~kept].max() <= sizes[kept].min()
 
 
@@ -114,18 +111,6 @@ def test_matrices_and_filters_are_pruned_and_nothing_else():
     attention = {"attention.in_proj_weight", "attention.out_proj.weight", "head.weight"}
     assert set(magnitude_masks(network("torch's attention"), 0.5)) == attention
     assert set(magnitude_masks(nn.Linear(2, 2), 0.5)) == {"weight"}
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_of_every_tensor_the_smallest_entries_are_taken(seed):
-    net = network(list(NETWORKS)[seed % 5], seed)
-    fraction = torch.rand((), generator=torch.Generator().manual_seed(seed)).item() * 0.9
-    masks = masks_of_every_tensor(net, fraction)
-    assert list(masks) == [name for name, _ in net.named_parameters()]
-    for name, kept in masks.items():
-        sizes = net.get_parameter(name).abs()
-        assert int((~kept).sum()) == int(fraction * kept.numel())
-        assert kept.all() or sizes[~kept].max() <= sizes[kept].min()
 
 
 def test_equal_scales_are_taken_in_the_same_places_in_each_layer():
