@@ -28,7 +28,8 @@ from gnlib.linear.moment import SecondMoment
 def batch_norm_bound(weights: Sequence[Tensor], x: Float[Tensor, "n d"], **how: Any) -> float:
     """Return the counterpart of Lemma 1 for `f(x) = W batch_norm(V x)`, at its best share t (claim of that name).
 
-    It is infinite where its denominator is zero. V is taken on the range of the centred data.
+    It is infinite where its denominator is zero. V is taken on the range of the centred data. Eps and scale are as for
+    :func:`gnbook.batch_normalization.gauss_newton.normalized_units`.
     """
     units = normalized_units(weights, x, **how)
     v = units.scale[:, None] * units.hidden / units.eigenvalues.sqrt()  # D^1/2 V on the range
@@ -45,7 +46,8 @@ def sharp_batch_norm(weights: Sequence[Tensor], x: Float[Tensor, "n d"], *, affi
 
     It is that of the claim "Sharper bound for BatchNorm", at its best share t, and infinite where its denominator is
     not positive. Where scale and shift are parameters (`affine`), :math:`W_u W_u^\top \otimes e_u e_u^\top` pays its
-    part, and the constant has a coordinate of its own, of which nothing is taken away.
+    part, and the constant has a coordinate of its own, of which nothing is taken away. Eps, scale and shift are as for
+    :func:`gnbook.batch_normalization.gauss_newton.normalized_units`.
     """
     units = normalized_units(weights, x, **how)
     w, s, r = units.output, units.eigenvalues, len(units.eigenvalues)

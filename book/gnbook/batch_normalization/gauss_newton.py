@@ -55,7 +55,8 @@ def batch_norm_gauss_newton(
 
     The matrix is graded as R is and, scaled to a unit diagonal, no worse conditioned than the weights make it, so that
     the rounding of the data and of the products costs about `eps * sqrt(kappa)` in the smallest eigenvalue. Samples
-    that are all equal are refused, and a unit that is constant over the batch where `eps = 0`.
+    that are all equal are refused, and a unit that is constant over the batch where `eps = 0`. Eps, scale and shift are
+    as for :func:`normalized_units`.
     """
     units = normalized_units(weights, x, **how)
     w, (r, m), k = units.output, units.hidden.mT.shape, len(units.output)

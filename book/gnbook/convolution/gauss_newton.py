@@ -31,7 +31,7 @@ from gnlib.checks import EPS
 
 
 class Patches(NamedTuple):
-    """Patches that stand for all that are seen from output positions of one kind: r of them, with the products S.
+    """Patches that stand for all that are seen from output positions of one kind; their outer products add up to S.
 
     `inside` says for each layer which positions of what it reads in the window are not padding: all of them for the
     first layer, whose padding is a part of the data.
