@@ -61,13 +61,7 @@ def shifted_singular_values(
 
 
 def riedi_theorem_22(matrix: Float[Tensor, "n n"]) -> Theorem22:
-    r"""Return the four bounds of Riedi 2022, Theorem 22, on the condition number of :math:`M_o + I`.
-
-    .. math::
-        \frac{\sqrt{1 + \overline\tau + s_1^2}}{1 - s_1} \le \frac{1 + s_1}{1 - s_1} \quad\text{if } s_1 < 1,
-        \qquad \sqrt{\frac{1 + \overline\tau + s_1^2}{1 + \underline\tau + s_n^2}}
-        \le \frac{1 + s_1}{\sqrt{1 + \underline\tau}} \quad\text{if } \underline\tau > -1 .
-    """
+    """Return the four bounds of Riedi 2022, Theorem 22, on the condition number of :math:`M_o + I`."""
     squares, tau = _spectra(matrix)
     largest, smallest, least, most = squares[0].item() ** 0.5, squares[-1].item(), tau[0].item(), tau[-1].item()
     top = math.sqrt(max(1 + most + largest**2, 0.0))
@@ -94,14 +88,10 @@ def riedi_lemma_29(entry: float, n: int) -> Interval:
 
 
 def riedi_theorem_31(entry: float, n: int, inactive: int) -> Theorem31:
-    r"""Return the bounds of Riedi 2022, Theorem 31, on the condition number of :math:`M(1) D` for the ReLU.
+    """Return the bounds of Riedi 2022, Theorem 31, on the condition number of :math:`M(1) D` for the ReLU.
 
-    .. math::
-        \frac{1 + c n}{\sqrt{1 - 2 c n (1 + n)}}, \qquad \frac{1 + c n}{1 - c n - \sqrt{m / n}}, \qquad
-        \frac{1 + c n}{\sqrt{1 - 2 c n (1 + 2 m)}}
-
-    Of the trained layer m units (`inactive`) have the slope zero; less than n, or nothing is left. :func:`hard_bound`
-    is below all three and needs no more than :math:`c n < 1`.
+    Of the trained layer so many units are inactive, of slope zero; less than n, or nothing is left. :func:`hard_bound`
+    is below all three and needs no more than weights below 1/n.
     """
     _check(entry, n, inactive)
     top = 1 + entry * n
@@ -112,12 +102,8 @@ def riedi_theorem_31(entry: float, n: int, inactive: int) -> Theorem31:
 def riedi_theorem_32(entry: float, n: int, inactive: int, slope: float) -> Theorem32:
     r"""Return the bounds of Riedi 2022, Theorem 32, on the condition number of :math:`M(1) D` for the leaky ReLU.
 
-    .. math::
-        \frac{1 + c n}{\sqrt{(1 - c n)^2 - 4 (1 - \eta) \sqrt m}}, \qquad
-        \frac{1 + c n}{1 - c n - (1 - \eta)\, m\, (3 c + 1)}
-
-    The first is stated for :math:`n \ge 5`, which it does not need. Of the trained layer m units (`inactive`) have the
-    slope :math:`\eta`, from 0 to 1. :func:`hard_bound` is below both and needs no more than :math:`c n < 1`.
+    The first is stated for :math:`n \ge 5`, which it does not need. Of the trained layer so many units are inactive, of
+    this slope, from 0 to 1. :func:`hard_bound` is below both and needs no more than weights below 1/n.
     """
     if slope < 0:
         raise ValueError(f"slope is {slope}; Theorem 32 is about slopes from 0 to 1 (hard_bound takes -1 to 1).")

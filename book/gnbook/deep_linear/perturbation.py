@@ -25,12 +25,6 @@ def weyl(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> tuple[Float[Tensor, 
 def sum_bounds(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> Interval:
     r"""Return the bounds of Zhao 2024, Eq. 12, on the condition number of a positive definite sum of two matrices.
 
-    .. math::
-
-        \frac{\max_j \lambda_{n-j}(A) + \lambda_{1+j}(B)}{\min_j \lambda_{n-j}(A) + \lambda_{1+j}(B)}
-        \le \kappa(A + B) \le
-        \frac{\lambda_1(A) + \lambda_1(B)}{\lambda_n(A) + \lambda_n(B)}
-
     The upper bound is infinite unless :math:`\lambda_n(A) + \lambda_n(B) > 0`. The paper states both with absolute
     values for all symmetric matrices, where they fail (see the claims).
     """

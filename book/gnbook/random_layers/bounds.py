@@ -47,13 +47,7 @@ def norm_of(r: float) -> float:
 def riedi_lemma_36(layer: Extremes) -> SkipCondition:
     r"""Return upper bounds of :math:`\kappa(W + I)` for a square layer, or for each of a batch.
 
-    With the singular values :math:`s_1` and :math:`s_n` of W and the extreme eigenvalues :math:`\underline\tau` and
-    :math:`\overline\tau` of :math:`W + W^\top`, all three have the numerator
-    :math:`\sqrt{s_1^2 + \overline\tau + 1}`. The denominators are (Riedi 2022, Lemma 36 iii and iv; theorem "Skip
-    across one layer" of the claims)
-
-    .. math:: 1 - s_1, \qquad \sqrt{\underline\tau + 1}, \qquad
-        \sqrt{(1 + t_*)^2 + (s_n^2 - t_*^2)_+}, \quad t_* = \max(\underline\tau / 2, -\max(s_n, 1)).
+    See Riedi 2022, Lemma 36 iii and iv, and the claim "Skip across one layer".
     """
     top = (layer.largest**2 + layer.tau_largest + 1).clamp_min(0).sqrt()
     least = torch.maximum(layer.tau_smallest / 2, -layer.smallest.clamp_min(1))
@@ -65,10 +59,7 @@ def riedi_lemma_36(layer: Extremes) -> SkipCondition:
 def riedi_theorem_38(r: float) -> SkipCondition:
     r"""Return the limits of the bounds of :func:`riedi_lemma_36` as the layer grows.
 
-    .. math:: \frac{\sqrt{r^2 + r + 1/2}}{r - 1/\sqrt2}, \qquad
-        \sqrt{\frac{r^2 + r + 1/2}{r^2 - r}}, \qquad \frac{\sqrt{r^2 + r + 1/2}}{r - 1/2}
-
-    (Riedi 2022, Eq. 122 and 121, and ours), infinite for r up to :math:`1/\sqrt2`, 1 and 1/2.
+    They are those of Riedi 2022, Eq. 122 and 121, and ours, infinite for r up to :math:`1/\sqrt2`, 1 and 1/2.
     """
     top = math.sqrt(r**2 + r + 1 / 2)
     bottoms = (r - math.sqrt(1 / 2), math.sqrt(max(r**2 - r, 0)), r - 1 / 2)
@@ -76,12 +67,9 @@ def riedi_theorem_38(r: float) -> SkipCondition:
 
 
 def skip_condition_limit(r: float) -> float:
-    r"""Return the limit of :math:`\kappa(W + I)` itself as the layer grows.
+    r"""Return the limit of :math:`\kappa(W + I)` itself as the layer grows, infinite up to :math:`r = 1 / \sqrt8`.
 
-    .. math:: \kappa(W + I)^2 \to \frac{(R + 3)^3 (R - 1)}{(R - 3)^3 (R + 1)}, \qquad R = \sqrt{1 + 64 r^2},
-
-    for :math:`r > 1 / \sqrt8`, and infinity up to there (theorem "Kaiming layer with a skip" of the claims: W is a
-    Kaiming layer over :math:`r \sqrt 8`).
+    See the claim "Kaiming layer with a skip": W is a Kaiming layer over :math:`r \sqrt 8`.
     """
     smallest, largest = kaiming_skip_limits(math.sqrt(8) * r)
     return largest / smallest if smallest > 0 else math.inf
@@ -90,12 +78,9 @@ def skip_condition_limit(r: float) -> float:
 def riedi_theorem_39(n: int, trained: int, residual: int, r: float, theta: float) -> Guarantee:
     r"""Return the bound of Riedi 2022, Eq. 128, on the condition number of a residual layer with ReLUs.
 
-    .. math:: \kappa((D_1 W + I) D) \le 2\, \frac{1 + 1/r}{1 - (2 + 2 \nu + \theta)/r}, \qquad
-        \nu = m + \tilde m - \frac{m \tilde m}n,
-
-    but for a probability of :math:`2 e^{-\theta^2/2}`, to which the paper adds :math:`P[s_1(W) \ge 1]`; Gaussian
-    entries, and activities that do not depend on W. :func:`all_regions` says more, with fewer assumptions. Of n units,
-    m (`trained`) are inactive in the trained layer and :math:`\tilde m` (`residual`) in the residual layer.
+    It may fail with a probability of :math:`2 e^{-\theta^2/2}`, to which the paper adds :math:`P[s_1(W) \ge 1]`;
+    Gaussian entries, and activities that do not depend on W. :func:`all_regions` says more, with fewer assumptions. Of
+    n units so many are inactive, in the `trained` layer and in the `residual` layer.
     """
     if not (0 <= trained < n and 0 <= residual <= n and trained + residual >= 1):
         raise ValueError("At least one in all, and fewer than n of the trained layer, are to be inactive.")
