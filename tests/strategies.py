@@ -169,8 +169,13 @@ def jacobian(weights, x):
     outputs = x
     for w in weights:
         outputs = outputs @ w.mT
+    return derivatives(outputs, weights)
+
+
+def derivatives(outputs, parameters):
+    """Return a row for each output, with its derivatives by all parameters, from automatic differentiation alone."""
     each = torch.eye(outputs.numel(), dtype=outputs.dtype).reshape(-1, *outputs.shape)
-    grads = torch.autograd.grad(outputs, weights, each, is_grads_batched=True, materialize_grads=True)
+    grads = torch.autograd.grad(outputs, parameters, each, is_grads_batched=True, materialize_grads=True)
     return torch.cat([g.flatten(1) for g in grads], 1)
 
 

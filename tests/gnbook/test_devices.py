@@ -152,7 +152,6 @@ CASES = {
     "adding_the_identity": [
         (identity.shifted_singular_values, SQUARE, 0.5),
         (identity.riedi_theorem_22, 0.1 * SQUARE),
-        (identity.activated_singular_values, SCALE.abs(), SHIFT),
         (paths.derivatives, SQUARE),
         (paths.one_sided_derivatives, torch.zeros(2, 2, dtype=torch.float64)),
         (paths.zeros, SQUARE),
@@ -174,7 +173,6 @@ CASES = {
         (convolution.path_moment, ON_SQUARES, SQUARES, 1, 1),
         (convolution_bounds.convolution_bound, ON_LINES, LINES),
         (convolution_bounds.sharp_convolution, ON_LINES, LINES),
-        (filters.convolution_network, ON_LINES, LINES, 2, 1),
         (filters.toeplitz, ON_SQUARES[0], (4, 5), 2, 1),
     ],
     "cost": [

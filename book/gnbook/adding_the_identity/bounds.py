@@ -52,13 +52,6 @@ def shifted_singular_values(
 
     for :math:`\rho \ge 0` (Riedi 2022, Theorem 16 and Eq. 73); for :math:`\rho < 0` the two :math:`\tau` change places.
     The lower bound is zero where the left side is negative. :func:`skip_bounds` has a sharper one for the smallest.
-
-    Parameters
-    ----------
-    matrix
-        :math:`M_o`, square; its singular values may be repeated
-    rho
-        weight of the skip
     """
     squares, tau = _spectra(matrix)
     rho = as_skip(rho)
@@ -68,18 +61,7 @@ def shifted_singular_values(
 
 
 def riedi_theorem_22(matrix: Float[Tensor, "n n"]) -> Theorem22:
-    r"""Return the four bounds of Riedi 2022, Theorem 22, on the condition number of :math:`M_o + I`.
-
-    .. math::
-        \frac{\sqrt{1 + \overline\tau + s_1^2}}{1 - s_1} \le \frac{1 + s_1}{1 - s_1} \quad\text{if } s_1 < 1,
-        \qquad \sqrt{\frac{1 + \overline\tau + s_1^2}{1 + \underline\tau + s_n^2}}
-        \le \frac{1 + s_1}{\sqrt{1 + \underline\tau}} \quad\text{if } \underline\tau > -1 .
-
-    Parameters
-    ----------
-    matrix
-        :math:`M_o`, square
-    """
+    """Return the four bounds of Riedi 2022, Theorem 22, on the condition number of :math:`M_o + I`."""
     squares, tau = _spectra(matrix)
     largest, smallest, least, most = squares[0].item() ** 0.5, squares[-1].item(), tau[0].item(), tau[-1].item()
     top = math.sqrt(max(1 + most + largest**2, 0.0))
@@ -93,41 +75,6 @@ def riedi_theorem_22(matrix: Float[Tensor, "n n"]) -> Theorem22:
     )
 
 
-def activated_singular_values(
-    singular: Float[Tensor, " n"], slopes: Float[Tensor, " n"]
-) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    r"""Return lower and upper bounds of every singular value of M D, and of D M, from those of M and the diagonal D.
-
-    With :math:`d_1 \ge \dots \ge d_n` the moduli of the diagonal,
-
-    .. math:: s_{i+j-n}(M D) \ge s_i(M)\, d_j, \qquad s_{i+j-1}(M D) \le s_i(M)\, d_j .
-
-    They contain Riedi 2022, Proposition 23 (all slopes 1 or -1: the two agree), Lemma 24 and Cauchy's interlacing
-    (slopes 1 and 0), and :math:`\min_j d_j\, s_i(M) \le s_i(M D) \le \max_j d_j\, s_i(M)` for any slopes.
-
-    Parameters
-    ----------
-    singular
-        the singular values of M, in any order
-    slopes
-        the diagonal of D: any numbers
-
-    Returns
-    -------
-    Lower and upper bounds, in descending order.
-    """
-    s, d = as_float64(singular, "singular"), as_float64(slopes, "slopes")
-    if s.ndim != 1 or s.shape != d.shape or s.min() < 0:
-        raise ValueError(
-            f"singular and slopes have shapes {tuple(s.shape)} and {tuple(d.shape)}; n singular values, none of them "
-            "negative, and n slopes were expected."
-        )
-    s, d = s.sort(descending=True).values, d.abs().sort(descending=True).values
-    upper = torch.stack([(s[: q + 1] * d[: q + 1].flip(0)).min() for q in range(len(s))])
-    lower = torch.stack([(s[q:] * d[q:].flip(0)).max() for q in range(len(s))])
-    return lower, upper
-
-
 def riedi_lemma_29(entry: float, n: int) -> Interval:
     r"""Return bounds of the singular values of :math:`M(1)` if all weights are at most :math:`c < 1 / n` in modulus.
 
@@ -135,37 +82,18 @@ def riedi_lemma_29(entry: float, n: int) -> Interval:
 
     (Riedi 2022, Lemma 29). Their quotient bounds the condition number (Eq. 87), and with an absolute value as well
     (Theorem 30).
-
-    Parameters
-    ----------
-    entry
-        c, from 0 to less than 1/n
-    n
-        width
     """
-    entry, _, _ = _hard(entry, n, 0, 1.0)
+    _check(entry, n)
     return Interval(1 - entry * n, 1 + entry * n)
 
 
 def riedi_theorem_31(entry: float, n: int, inactive: int) -> Theorem31:
-    r"""Return the bounds of Riedi 2022, Theorem 31, on the condition number of :math:`M(1) D` for the ReLU.
+    """Return the bounds of Riedi 2022, Theorem 31, on the condition number of :math:`M(1) D` for the ReLU.
 
-    .. math::
-        \frac{1 + c n}{\sqrt{1 - 2 c n (1 + n)}}, \qquad \frac{1 + c n}{1 - c n - \sqrt{m / n}}, \qquad
-        \frac{1 + c n}{\sqrt{1 - 2 c n (1 + 2 m)}}
-
-    Parameters
-    ----------
-    entry, n
-        as for :func:`riedi_lemma_29`
-    inactive
-        m, the number of units of the trained layer whose slope is zero; less than n, or nothing is left
-
-    Returns
-    -------
-    The three bounds. :func:`hard_bound` is below all of them and needs no more than :math:`c n < 1`.
+    Of the trained layer so many units are inactive, of slope zero; less than n, or nothing is left. :func:`hard_bound`
+    is below all three and needs no more than weights below 1/n.
     """
-    entry, inactive, _ = _hard(entry, n, inactive, 0.0)
+    _check(entry, n, inactive)
     top = 1 + entry * n
     whole, units = (math.sqrt(max(1 - 2 * entry * n * (1 + k), 0.0)) for k in (n, 2 * inactive))
     return Theorem31(ratio(top, whole), ratio(top, 1 - entry * n - math.sqrt(inactive / n)), ratio(top, units))
@@ -174,28 +102,12 @@ def riedi_theorem_31(entry: float, n: int, inactive: int) -> Theorem31:
 def riedi_theorem_32(entry: float, n: int, inactive: int, slope: float) -> Theorem32:
     r"""Return the bounds of Riedi 2022, Theorem 32, on the condition number of :math:`M(1) D` for the leaky ReLU.
 
-    .. math::
-        \frac{1 + c n}{\sqrt{(1 - c n)^2 - 4 (1 - \eta) \sqrt m}}, \qquad
-        \frac{1 + c n}{1 - c n - (1 - \eta)\, m\, (3 c + 1)}
-
-    The first is stated for :math:`n \ge 5`, which it does not need.
-
-    Parameters
-    ----------
-    entry, n
-        as for :func:`riedi_lemma_29`
-    inactive
-        m, the number of units of the trained layer whose slope is not 1
-    slope
-        :math:`\eta`, from 0 to 1
-
-    Returns
-    -------
-    Both bounds. :func:`hard_bound` is below them and needs no more than :math:`c n < 1`.
+    The first is stated for :math:`n \ge 5`, which it does not need. Of the trained layer so many units are inactive, of
+    this slope, from 0 to 1. :func:`hard_bound` is below both and needs no more than weights below 1/n.
     """
     if slope < 0:
         raise ValueError(f"slope is {slope}; Theorem 32 is about slopes from 0 to 1 (hard_bound takes -1 to 1).")
-    entry, inactive, slope = _hard(entry, n, inactive, slope)
+    _check(entry, n, inactive, slope)
     top, low = 1 + entry * n, 1 - entry * n
     square = low**2 - 4 * (1 - slope) * math.sqrt(inactive)
     linear = low - (1 - slope) * inactive * (3 * entry + 1)
@@ -203,36 +115,13 @@ def riedi_theorem_32(entry: float, n: int, inactive: int, slope: float) -> Theor
 
 
 def hard_bound(entry: float, n: int, inactive: int = 0, slope: float = -1.0, depth: int = 1) -> float:
-    r"""Return an upper bound on the condition number of :math:`M(1) D` from the largest weight, for any slope.
+    r"""Return an upper bound on the condition number of :math:`M(1) D` from the largest weight c, for any slope.
 
-    Let :math:`M(1) = I + D_p W_p \cdots D_1 W_1`, all entries of the weights at most :math:`c < 1/n` and all slopes at
-    most 1 in modulus, and k the number of columns that D keeps: :math:`n - m` for the ReLU, otherwise n. With
-    :math:`r = c \sqrt{n k}\, (c n)^{p - 1}`,
-
-    .. math:: \kappa(M(1) D) \le \kappa(D)\, \frac{\sqrt{2 - r^2} + r}{\sqrt{2 - r^2} - r},
-
-    and 1 if :math:`k = 1`. Theorem "Hard bound, any slope" of the claims: never above the bounds of Riedi 2022, Lemma
-    29 and Theorems 30 to 32, with no other assumption.
-
-    Parameters
-    ----------
-    entry, n
-        as for :func:`riedi_lemma_29`
-    inactive
-        m, the number of units of the trained layer whose slope is `slope`
-    slope
-        :math:`\eta`, from -1 (absolute value) over 0 (ReLU) to 1 (linear)
-    depth
-        p, the number of layers that the skip goes around
-
-    Raises
-    ------
-    ValueError
-        Weights of 1/n or more; a slope outside [-1, 1]; no unit active at slope 0; a width below 1 or a part above it.
+    :math:`M(1) = I + D_p W_p \cdots D_1 W_1` with p the `depth`, all weights at most :math:`c < 1/n` and all slopes at
+    most 1 in modulus (claim "Hard bound, any slope"): never above the bounds of Riedi 2022, Lemma 29 and Theorems 30 to
+    32, with no other assumption.
     """
-    entry, inactive, slope = _hard(entry, n, inactive, slope)
-    if depth < 1:
-        raise ValueError(f"depth is {depth}; the skip goes around at least 1 layer.")
+    _check(entry, n, inactive, slope)
     kept = n if slope else n - inactive
     if kept == 1:
         return 1.0
@@ -245,22 +134,12 @@ def hard_bound(entry: float, n: int, inactive: int = 0, slope: float = -1.0, dep
 def _spectra(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Return the squared singular values, descending, and the eigenvalues of M + M^T, ascending."""
     m = as_float64(matrix, "matrix")
-    if m.ndim != 2 or m.shape[0] != m.shape[1]:
-        raise ValueError(
-            f"matrix has shape {tuple(m.shape)}; a square matrix was expected (skip_bounds takes others too)."
-        )
     return torch.linalg.svdvals(m) ** 2, torch.linalg.eigvalsh(m + m.mT)
 
 
-def _hard(entry: float, n: int, inactive: int, slope: float) -> tuple[float, int, float]:
-    if n < 1 or not 0 <= inactive <= n:
-        raise ValueError(f"n is {n} and inactive {inactive}; a width of at least 1 and a part of it were expected.")
-    if not 0 <= entry * n < 1:
+def _check(entry: float, n: int, inactive: int = 0, slope: float = 0.0) -> None:
+    if not (0 <= entry * n < 1 and -1 <= slope <= 1 and 0 <= inactive < n + (slope != 0)):
         raise ValueError(
-            f"entry is {entry}; for n = {n} the bounds are about weights below 1/n = {1 / n:.3g} in modulus."
+            f"entry is {entry}, slope {slope}, inactive {inactive}; the bounds are about weights below 1/n in modulus, "
+            f"slopes from -1 (absolute value) to 1 (linear), and a part of n = {n} units that leaves something."
         )
-    if not -1 <= slope <= 1:
-        raise ValueError(f"slope is {slope}; a number from -1 (absolute value) to 1 (linear) was expected.")
-    if slope == 0 and inactive == n:
-        raise ValueError(f"All {n} units are inactive and have slope 0; nothing is left to have a condition number.")
-    return float(entry), inactive, float(slope)

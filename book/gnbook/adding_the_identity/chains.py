@@ -41,11 +41,6 @@ CHAINS: Mapping[str, Chain] = {
 """`start` multiplies the last layer of each branch; a block is `shrink` times the sum of skip and branch; all skips one
 after the other have the condition number `squeeze`."""
 
-RATES: Mapping[str, tuple[float, ...]] = {
-    "SGD": (0.001, 0.003, 0.01, 0.03, 0.1, 0.3),
-    "Adam": (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03),
-}
-
 
 def drawn(chain: Chain, inputs: int, seed: int) -> Weights:
     """Return the first weights of one network, in single precision.
@@ -133,10 +128,8 @@ def trainings(
 ) -> Training:
     """Train one network from each seed at each rate, in batches of 50, by SGD with momentum 0.9 or by Adam.
 
-    Returns
-    -------
-    The steps after which the loss on all images is first below each target, infinite where it never is, looked at after
-    every `look` steps; and the share of the images held out that are told right at the end.
+    The steps are those after which the loss on all images is first below each target, infinite where it never is,
+    looked at after every `look` steps; `correct` is the share of the images held out that are told right at the end.
     """
     x, y = images
     starts = [drawn(chain, x.shape[1], seed) for seed in seeds for _ in rates]

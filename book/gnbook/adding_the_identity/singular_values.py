@@ -1,6 +1,5 @@
-r"""Singular values along a family of square matrices: derivatives, paths, crossings and zeros.
+r"""Singular values of :math:`M + \rho I`, a layer with a skip (Riedi 2022, section 4): slopes, crossings and zeros.
 
-The families are :math:`M + \rho I`, a layer with a skip (Riedi 2022, section 4), and more generally :math:`A + t B`.
 In descending order the singular values are continuous, with kinks where two of them meet and where one vanishes. The
 *branches*, which pass through both and may become negative, have no kinks.
 """
@@ -23,17 +22,7 @@ class OneSided(NamedTuple):
 
 
 class Paths(NamedTuple):
-    """Singular values along a family.
-
-    Attributes
-    ----------
-    ordered
-        the singular values, in descending order at each parameter
-    branches
-        the same numbers up to order and sign, each column followed through crossings and zeros
-    crossings, zeros
-        parameters where some of the singular values meet, and where one vanishes
-    """
+    """Singular values in descending order at each parameter, as branches, where some meet, and where one vanishes."""
 
     ordered: Float[Tensor, "t n"]
     branches: Float[Tensor, "t n"]
@@ -41,36 +30,18 @@ class Paths(NamedTuple):
     zeros: Float[Tensor, " z"]
 
 
-def derivatives(matrix: Float[Tensor, "n n"], direction: Float[Tensor, "n n"] | None = None) -> Float[Tensor, " n"]:
-    r"""Return the derivative of each singular value of :math:`A + t B` at :math:`t = 0`, in descending order of these.
+def derivatives(matrix: Float[Tensor, "n n"]) -> Float[Tensor, " n"]:
+    r"""Return the derivative of each singular value of :math:`M + \rho I` at :math:`\rho = 0`, in descending order.
 
-    It is :math:`v_i^\top B u_i` with the right and left singular vectors, :math:`A u_i = s_i v_i` (Riedi 2022,
-    Corollary 7), and for :math:`B = I` the cosine of the angle between them (Lemma 14).
-
-    Parameters
-    ----------
-    matrix
-        A, square
-    direction
-        B; the identity if none is given
-
-    Raises
-    ------
-    ValueError
-        A singular value that is zero or repeated: its vectors are not unique, and it may have no derivative.
-        Matrices that are not square, or of different sizes.
+    It is the cosine of the angle between the right and left singular vectors (Riedi 2022, Lemma 14). A singular value
+    that is zero or repeated is refused: its vectors are not unique.
     """
-    point = _Point(_Family(matrix, direction), 0.0)
-    if point.groups:
-        first, last, vanishes = point.groups[0]
-        which = (
-            f"Singular value {first + 1} is zero" if vanishes else f"Singular values {first + 1} to {last} are equal"
-        )
-        raise ValueError(
-            f"{which}, within what double precision resolves, and need not have a derivative; "
-            "one_sided_derivatives returns those from the left and from the right."
-        )
-    return point.slopes
+    groups, _, right = _slopes(matrix, None)
+    if groups:
+        first, last, vanishes = groups[0]
+        which = f"value {first + 1} is zero" if vanishes else f"values {first + 1} to {last} are equal"
+        raise ValueError(f"Singular {which}; one_sided_derivatives returns those from the left and from the right.")
+    return right
 
 
 def one_sided_derivatives(matrix: Float[Tensor, "n n"], direction: Float[Tensor, "n n"] | None = None) -> OneSided:
@@ -81,14 +52,8 @@ def one_sided_derivatives(matrix: Float[Tensor, "n n"], direction: Float[Tensor,
     left the same in ascending order. If :math:`s = 0`, they are its singular values, and from the left their opposites
     (theorem "One-sided derivatives" of the claims). The two sides agree where a singular value is simple and not zero.
     Singular values count as equal, or as zero, up to :math:`\sqrt\varepsilon` times the largest.
-
-    Parameters
-    ----------
-    matrix, direction
-        as for :func:`derivatives`
     """
-    point = _Point(_Family(matrix, direction), 0.0)
-    return OneSided(point.left, point.slopes)
+    return OneSided(*_slopes(matrix, direction)[1:])
 
 
 def zeros(matrix: Float[Tensor, "n n"]) -> Float[Tensor, " z"]:
@@ -97,201 +62,71 @@ def zeros(matrix: Float[Tensor, "n n"]) -> Float[Tensor, " z"]:
     They are the opposites of the real eigenvalues of M, each listed once (Riedi 2022, Lemma 20, as far as it holds).
     An eigenvalue counts as real if its real part makes M singular within rounding, and two as one if everything
     between them does; a defective one has fewer digits than others.
-
-    Parameters
-    ----------
-    matrix
-        M, square
     """
-    family = _Family(matrix, None)
+    m = as_float64(matrix, "matrix")
+    eye = torch.eye(len(m), dtype=m.dtype, device=m.device)
 
     def singular(rho: Tensor) -> bool:
-        s = torch.linalg.svdvals(family.matrix + rho * family.direction)
+        s = torch.linalg.svdvals(m + rho * eye)
         return bool(s[-1] <= 10 * len(s) * EPS * torch.maximum(s[0], rho.abs()))
 
     found: list[Tensor] = []
-    for rho in (-torch.linalg.eigvals(family.matrix).real).sort().values:
+    for rho in (-torch.linalg.eigvals(m).real).sort().values:
         if singular(rho) and not (found and singular((found[-1] + rho) / 2)):
             found.append(rho)
-    return torch.stack(found) if found else family.matrix.new_empty(0)
+    return torch.stack(found) if found else m.new_empty(0)
 
 
-def follow(
-    matrix: Float[Tensor, "n n"], parameters: Float[Tensor, " t"], direction: Float[Tensor, "n n"] | None = None
-) -> Paths:
-    r"""Return the singular values of :math:`A + t B` along an interval, in order and as branches.
+def follow(matrix: Float[Tensor, "n n"], parameters: Float[Tensor, " t"]) -> Paths:
+    r"""Return the singular values of :math:`M + \rho I` along an interval, in order and as branches.
 
-    Where singular values meet, or one vanishes, their derivatives jump. Each interval between parameters is divided
-    until the derivatives from inside agree at its ends, up to an eighth of the norm of B: all jumps are then at ends.
-    Where some meet, the order of their branches is reversed; where one vanishes, its branch changes sign. Branches that
-    only touch (whose slopes differ by less than 1e-4 of the norm of B) stay on their sides. What happens twice between
-    neighbouring parameters, there and back, can be missed: take more of them. Where singular values meet is found up to
-    :math:`\sqrt\varepsilon` times the largest, over the difference of their slopes.
-
-    Parameters
-    ----------
-    matrix, direction
-        as for :func:`derivatives`
-    parameters
-        increasing values of t (or :math:`\rho`)
-
-    Returns
-    -------
-    The paths, at each of the parameters. The branches agree with the ordered singular values at the first.
+    Those of a symmetric matrix are the moduli of :math:`\lambda_i + \rho`, straight lines that cross. Those of other
+    matrices meet in special positions alone, which are not looked for; the last one may vanish, and its branch changes
+    sign with the determinant. The branches agree with the ordered singular values at the first parameter.
     """
-    family = _Family(matrix, direction)
-    points = [_Point(family, t) for t in _as_parameters(parameters).tolist()]
-    between = (_between(family, *pair) for pair in itertools.pairwise(points))
-    meetings = _meetings([points[0], *(p for added, q in zip(between, points[1:], strict=True) for p in [*added, q])])
-    position, sign, ahead = (
-        torch.arange(len(points[0].s), device=points[0].s.device),
-        torch.ones_like(points[0].s),
-        list(meetings),
-    )
-    branches = []
-    for point in points:
-        while ahead and ahead[0][0].parameter < point.parameter:
-            passing, group = ahead.pop(0)
-            new_position, new_sign = passing.turn(group)
-            position, sign = new_position[position], sign * new_sign[position]
-        branches.append(sign * point.s[position])
-    crossings, vanishing = (
-        sign.new_tensor([point.parameter for point, group in meetings if group.vanishes == vanishes])
-        for vanishes in (False, True)
-    )
-    return Paths(
-        ordered=torch.stack([point.s for point in points]),
-        branches=torch.stack(branches),
-        crossings=crossings,
-        zeros=vanishing,
-    )
+    m, t = as_float64(matrix, "matrix"), as_float64(parameters, "parameters")
+    moved = m + t[:, None, None] * torch.eye(len(m), dtype=m.dtype, device=m.device)
+    ordered, crossings = torch.linalg.svdvals(moved), t.new_empty(0)
+    if torch.equal(m, m.mT):
+        values = torch.linalg.eigvalsh(m)
+        lines = values + t[:, None]
+        branches = (lines * _signs(lines[0]))[:, lines[0].abs().argsort(descending=True)]
+        apart = values[:, None] > values + EPS**0.5 * values.abs().max()
+        crossings = (-(values[:, None] + values) / 2)[apart].unique()
+    else:
+        signs = _signs(torch.linalg.det(moved))
+        branches = torch.cat([ordered[:, :-1], ordered[:, -1:] * (signs * signs[0])[:, None]], 1)
+    crossings, vanishing = (at[(t[0] <= at) & (at <= t[-1])] for at in (crossings, zeros(m)))
+    return Paths(ordered, branches, crossings, vanishing)
 
 
-class _Family:
-    """The matrices A and B, and the norm of B, which no slope exceeds."""
-
-    def __init__(self, matrix: Tensor, direction: Tensor | None) -> None:
-        self.matrix = as_float64(matrix, "matrix")
-        shape = tuple(self.matrix.shape)
-        if self.matrix.ndim != 2 or shape[0] != shape[1]:
-            raise ValueError(
-                f"matrix has shape {shape}; a square matrix was expected, of as many outputs as inputs "
-                "(for other layers there is gnbook.shared.skips.skip_bounds)."
-            )
-        if direction is None:
-            direction = torch.eye(len(matrix), device=matrix.device)
-        self.direction = as_float64(direction, "direction")
-        if self.direction.shape != shape:
-            raise ValueError(
-                f"direction has shape {tuple(self.direction.shape)}; that of matrix was expected, {shape}."
-            )
-        self.size = torch.linalg.matrix_norm(self.direction, 2)
+def _slopes(matrix: Tensor, direction: Tensor | None) -> tuple[list[tuple[int, int, bool]], Tensor, Tensor]:
+    """Return the groups of singular values that are equal, or zero, and the derivatives from both sides."""
+    a = as_float64(matrix, "matrix")
+    b = torch.eye(len(a), dtype=a.dtype, device=a.device) if direction is None else as_float64(direction, "direction")
+    v, s, uh = torch.linalg.svd(a)
+    u, groups = uh.mT, _groups(s)
+    right = (v * (b @ u)).sum(0)
+    left = right.clone()
+    for start, stop, vanishes in groups:
+        block = v[:, start:stop].mT @ b @ u[:, start:stop]
+        slopes = torch.linalg.svdvals(block) if vanishes else torch.linalg.eigvalsh((block + block.mT) / 2).flip(0)
+        right[start:stop] = slopes
+        left[start:stop] = -slopes if vanishes else slopes.flip(0)
+    return groups, left, right
 
 
-class _Group(NamedTuple):
-    """Positions, in the order, of singular values that are equal; they may be zero. One alone that is not is none."""
+def _groups(s: Float[Tensor, " n"]) -> list[tuple[int, int, bool]]:
+    """Return from where to where singular values are so close that half the digits of their vectors are lost.
 
-    start: int
-    stop: int
-    vanishes: bool
-
-    def is_part_of(self, groups: list["_Group"]) -> bool:
-        """Return whether the same are equal, and zero if these are, in another list."""
-        return any(
-            other.start <= self.start and self.stop <= other.stop and self.vanishes <= other.vanishes
-            for other in groups
-        )
-
-
-class _Point:
-    """Singular values s at one parameter, their groups, and the slopes of the branches.
-
-    Within a group the slopes descend, as do the singular values to the right of the point; `left` holds them in the
-    order of the singular values to the left.
+    The last of the three says whether they are zero, which one alone may be.
     """
-
-    def __init__(self, family: _Family, parameter: float) -> None:
-        self.parameter, self.size = parameter, family.size
-        v, self.s, uh = torch.linalg.svd(family.matrix + parameter * family.direction)
-        u, b = uh.mT, family.direction
-        self.groups = _groups(self.s)
-        self.slopes = (v * (b @ u)).sum(0)
-        self.left = self.slopes.clone()
-        for start, stop, vanishes in self.groups:
-            block = v[:, start:stop].mT @ b @ u[:, start:stop]
-            slopes = torch.linalg.svdvals(block) if vanishes else torch.linalg.eigvalsh((block + block.mT) / 2).flip(0)
-            self.slopes[start:stop] = slopes
-            self.left[start:stop] = -slopes if vanishes else slopes.flip(0)
-
-    def passes(self, group: _Group) -> bool:
-        """Return whether branches of the group go through each other, or through zero, rather than touch or agree."""
-        slopes = self.slopes[group.start : group.stop]
-        return bool(slopes[0] - (0 if group.vanishes else slopes[-1]) > 1e-4 * self.size)
-
-    def turn(self, group: _Group) -> tuple[Tensor, Tensor]:
-        """Return where each position of the order leads to in passing the point, and with which sign."""
-        position, sign = torch.arange(len(self.s), device=self.s.device), torch.ones_like(self.s)
-        each = slice(group.start, group.stop)
-        if group.vanishes:
-            sign[each] = torch.ones_like(self.s[each]).where(self.slopes[each] <= 1e-4 * self.size, -1)
-        elif self.passes(group):
-            position[each] = position[each].flip(0)
-        return position, sign
-
-
-def _groups(s: Float[Tensor, " n"]) -> list[_Group]:
-    """Group singular values so close that their vectors have fewer than half the digits of double precision."""
     tiny = EPS**0.5 * s[0]
     cuts = [0, *(torch.nonzero(s[:-1] - s[1:] > tiny).flatten() + 1).tolist(), len(s)]
-    groups = [_Group(*pair, bool(s[pair[0]] <= tiny)) for pair in itertools.pairwise(cuts)]
-    return [group for group in groups if group.vanishes or group.stop - group.start > 1]
+    groups = [(start, stop, bool(s[start] <= tiny)) for start, stop in itertools.pairwise(cuts)]
+    return [(start, stop, vanishes) for start, stop, vanishes in groups if vanishes or stop - start > 1]
 
 
-def _meetings(points: list[_Point]) -> list[tuple[_Point, _Group]]:
-    """Return where singular values meet each other or zero; those that are equal all along do not meet."""
-    before = [points[min(1, len(points) - 1)], *points]
-    return [
-        (point, group)
-        for point, other in zip(points, before, strict=False)
-        for group in point.groups
-        if point.passes(group) or not group.is_part_of(other.groups)
-    ]
-
-
-def _between(family: _Family, left: _Point, right: _Point, depth: int = 0) -> list[_Point]:
-    """Return points between two others, in ascending order, such that all kinks between these are among them."""
-    jump = (right.left - left.slopes).abs()
-    closing = _closing(left, right)
-    width = right.parameter - left.parameter
-    if jump.max() <= family.size / 8 and not closing.any():
-        return []
-    i = int((jump + closing * jump.max()).argmax())
-    at = width / 2
-    if depth % 2 == 0 and jump[i] > 0:  # where the tangents of singular value i meet; else bisect, for safety
-        guess = ((right.s[i] - left.s[i] - right.left[i] * width) / (left.slopes[i] - right.left[i])).item()
-        at = guess if 0 < guess < width else at
-    middle = _Point(family, left.parameter + at)
-    if not left.parameter < middle.parameter < right.parameter:
-        return []
-    return [*_between(family, left, middle, depth + 1), middle, *_between(family, middle, right, depth + 1)]
-
-
-def _closing(left: _Point, right: _Point) -> Tensor:
-    """Return which gaps may close in between: they fall at the left, rise at the right, and their tangents meet low."""
-    fall, rise = -_gaps(left.slopes), _gaps(right.left)
-    before, after = _gaps(left.s), _gaps(right.s)
-    width = right.parameter - left.parameter
-    lowest = (before * rise + after * fall - fall * rise * width) / (fall + rise)
-    return (fall > 0) & (rise > 0) & (lowest <= torch.minimum(before, after) / 2)
-
-
-def _gaps(values: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-    """Return the distance of each value to the next, and of the last to zero."""
-    return values - torch.cat([values[1:], values.new_zeros(1)])
-
-
-def _as_parameters(parameters: Tensor) -> Float[Tensor, " t"]:
-    t = as_float64(parameters, "parameters")
-    if t.ndim != 1 or not (t[1:] > t[:-1]).all():
-        raise ValueError(f"parameters has shape {tuple(t.shape)}; a list of increasing numbers was expected.")
-    return t
+def _signs(values: Tensor) -> Tensor:
+    """Return 1 or -1 each; zero is none of the negative."""
+    return torch.ones_like(values).where(values >= 0, -1)

@@ -13,6 +13,7 @@ output weights can pay for. Symbols are those of
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import scipy
 import torch
@@ -24,26 +25,13 @@ from gnlib.eigen.dense import graded_smallest
 from gnlib.linear.moment import SecondMoment
 
 
-def batch_norm_bound(
-    weights: Sequence[Tensor], x: Float[Tensor, "n d"], *, eps: float = 0.0, scale: Float[Tensor, " m"] | None = None
-) -> float:
-    r"""Return the counterpart of Lemma 1 for `f(x) = W batch_norm(V x)`, with V and W as its parameters.
+def batch_norm_bound(weights: Sequence[Tensor], x: Float[Tensor, "n d"], **how: Any) -> float:
+    """Return the counterpart of Lemma 1 for `f(x) = W batch_norm(V x)`, at its best share t (claim of that name).
 
-    .. math:: \kappa(\widehat G) \le \kappa(\Sigma_c)\,
-        \frac{\lambda_{\max}(W D W^\top) + \lambda_{\max}(V^\top D V)}
-             {\lambda_{\min}(W D_t W^\top) + (1 - t) \lambda_{\min}(V^\top D V)},
-        \qquad D = \operatorname{diag}\frac{\gamma_u^2}{s_u^2}, \quad D_t = D \operatorname{diag}\frac{t}{t + \tau_u},
-        \quad \tau_u = \frac{\lVert W_u \rVert^2 q_u}{s_u^2},
-
-    for every t from 0 to 1; the smallest of these is returned. :math:`\Sigma_c` is the second moment of the centred
-    data, and V is taken on its range. Infinite where the denominator is zero.
-
-    Parameters
-    ----------
-    weights, x, eps, scale
-        as for :func:`gnbook.batch_normalization.gauss_newton.batch_norm_gauss_newton`
+    It is infinite where its denominator is zero. V is taken on the range of the centred data. Eps and scale are as for
+    :func:`gnbook.batch_normalization.gauss_newton.normalized_units`.
     """
-    units = normalized_units(weights, x, eps=eps, scale=scale)
+    units = normalized_units(weights, x, **how)
     v = units.scale[:, None] * units.hidden / units.eigenvalues.sqrt()  # D^1/2 V on the range
     values = torch.linalg.svdvals(v).square()
     first, last = values[0], values[-1] if len(v) >= v.shape[1] else 0.0
@@ -53,37 +41,15 @@ def batch_norm_bound(
     return data * largest.item() / smallest if smallest > 0 else math.inf
 
 
-def sharp_batch_norm(
-    weights: Sequence[Tensor],
-    x: Float[Tensor, "n d"],
-    *,
-    eps: float = 0.0,
-    scale: Float[Tensor, " m"] | None = None,
-    shift: Float[Tensor, " m"] | None = None,
-    affine: bool = False,
-) -> float:
+def sharp_batch_norm(weights: Sequence[Tensor], x: Float[Tensor, "n d"], *, affine: bool = False, **how: Any) -> float:
     r"""Return an upper bound that keeps the data whole, never above :func:`batch_norm_bound` where both apply.
 
-    .. math:: \kappa(\widehat G) \le
-        \frac{\lambda_{\max}(W D W^\top)\, \lambda_{\max}(\Sigma_c) + \lambda_{\max}(E^\top E)}
-             {\lambda_{\min}\bigl(\lambda_{\min}(W D_t W^\top)\, R^2 + (1 - t) E^\top E\bigr)},
-
-    where the rows of E are :math:`\gamma_u e_u`; the best t from 0 to 1 is taken. With a shift, E has the column
-    :math:`\beta`, of which nothing is taken away. Where scale and shift are parameters (`affine`),
-    :math:`W_u W_u^\top \otimes e_u e_u^\top` pays its part: t becomes
-    :math:`t_u = t + \lVert W_u \rVert^2 / \gamma_u^2` in :math:`D_t`, the constant has
-    :math:`\lambda_{\min}(W W^\top)` more in the denominator, and in the numerator
-    :math:`W D W^\top \lambda_{\max}(\Sigma_c)` is replaced by :math:`W C W^\top`, with :math:`C_u` the larger of
-    :math:`a_u` and :math:`a_u (1 - \lVert e_u \rVert^2)^2 + \lVert e_u \rVert^2`,
-    :math:`a_u = \gamma_u^2 \lambda_{\max}(\Sigma_c) / s_u^2`, or by :math:`W W^\top` if that has a larger eigenvalue.
-    Infinite where the denominator is not positive.
-
-    Parameters
-    ----------
-    weights, x, eps, scale, shift, affine
-        as for :func:`gnbook.batch_normalization.gauss_newton.batch_norm_gauss_newton`
+    It is that of the claim "Sharper bound for BatchNorm", at its best share t, and infinite where its denominator is
+    not positive. Where scale and shift are parameters (`affine`), :math:`W_u W_u^\top \otimes e_u e_u^\top` pays its
+    part, and the constant has a coordinate of its own, of which nothing is taken away. Eps, scale and shift are as for
+    :func:`gnbook.batch_normalization.gauss_newton.normalized_units`.
     """
-    units = normalized_units(weights, x, eps=eps, scale=scale, shift=shift)
+    units = normalized_units(weights, x, **how)
     w, s, r = units.output, units.eigenvalues, len(units.eigenvalues)
     features = units.scale[:, None] * units.hidden
     if affine or units.shift.any():
@@ -110,25 +76,10 @@ def sharp_batch_norm(
 
 
 def batch_norm_limit(second_moment: SecondMoment, *, eps: float = 0.0, variance: float | None = None) -> float:
-    r"""Return the condition number that a batch-normalised layer tends to as it grows wide.
+    """Return the condition number that a batch-normalised layer tends to as it grows wide.
 
-    For independent normal weights, of the given variance in V and of variance 1/m in W, k and the data fixed, and no
-    shift, :math:`\widehat G / m \to I_k \otimes \operatorname{diag}(p)` as :math:`m \to \infty`, and
-
-    .. math:: \kappa(\widehat G) \to \frac{p_1}{p_r}, \qquad
-        p_i = \mathbb{E}\, \frac{s_i g_i^2}{\varepsilon / \sigma_v^2 + \sum_j s_j g_j^2}
-        = \int_0^\infty \frac{s_i}{1 + 2 s_i t} \prod_j (1 + 2 s_j t)^{-1/2}\, e^{-t \varepsilon / \sigma_v^2}\, dt
-
-    with independent standard normal :math:`g_i`. Without batch normalisation the limit is :math:`s_1 / s_r`.
-
-    Parameters
-    ----------
-    second_moment
-        of the centred data
-    eps
-        added to the variance of each unit
-    variance
-        of the entries of V; 1/d if left out, as Kaiming normal of gain 1 has it
+    See the claim "BatchNorm, infinite width". The second moment is that of the centred data; the variance of V is 1/d
+    if left out, as Kaiming normal of gain 1 has it.
     """
     s = second_moment.eigenvalues
     t = torch.linspace(-60, 120, 4001, dtype=s.dtype, device=s.device).exp() / s[0]  # beyond, it is below 1e-24

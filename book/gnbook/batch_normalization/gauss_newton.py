@@ -7,9 +7,8 @@ has the coordinates :math:`e_u = R Q^\top v_u / s_u` in the basis U, and its der
 with :math:`N_u = I - e_u e_u^\top`. A Gram matrix of size n k becomes one of size r k.
 """
 
-import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -22,22 +21,9 @@ from gnlib.checks import EPS, as_float64
 class NormalizedUnits(NamedTuple):
     r"""A network :math:`f(x) = W (\gamma \odot z + \beta)`, z the batch-normalised V x, in coordinates of the data.
 
-    Attributes
-    ----------
-    output
-        (k, m) weights W
-    eigenvalues
-        (r,) non-zero eigenvalues s of the centred second moment, descending
-    basis
-        (d, r) its eigenvectors, Q
-    mean
-        (d,) mean of the data
-    hidden
-        (m, r) coordinates :math:`e_u` of the normalised units; :math:`\lVert e_u \rVert = 1` if `eps = 0`, else less
-    variance
-        (m,) what the units are divided by, squared: their variance over the batch, plus eps
-    scale, shift
-        (m,) :math:`\gamma` and :math:`\beta`
+    W is `output`; the non-zero `eigenvalues` s of the centred second moment descend, with eigenvectors Q as `basis`;
+    `hidden` holds the coordinates :math:`e_u` of the normalised units, with :math:`\lVert e_u \rVert = 1` if `eps = 0`,
+    else less; `variance` is what the units are divided by, squared, eps included.
     """
 
     output: Float[Tensor, "k m"]
@@ -54,62 +40,25 @@ def batch_norm_gauss_newton(
     weights: Sequence[Tensor],
     x: Float[Tensor, "n d"],
     *,
-    eps: float = 0.0,
-    scale: Float[Tensor, " m"] | None = None,
-    shift: Float[Tensor, " m"] | None = None,
     affine: bool = False,
     mode: Literal["train", "eval"] = "train",
+    **how: Any,
 ) -> Float[Tensor, "kr kr"]:
-    r"""Return the reduced Gauss-Newton matrix of `f(x) = W batch_norm(V x)`; the batch is all of x.
+    r"""Return the reduced Gauss-Newton matrix of `f(x) = W batch_norm(V x)`, of size k r; the batch is all of x.
 
-    In training mode, where mean and variance of a unit depend on its weights, it is
+    It is that of the claim "BatchNorm in training mode, exactly", with the non-zero eigenvalues of
+    :func:`batch_norm_gram`. A shift adds the constant over the samples as a coordinate, after the r others. If scale
+    and shift are parameters too (`affine`), :math:`W_u W_u^\top \otimes \operatorname{diag}(e_u e_u^\top, 1)` is added
+    for each unit. In evaluation mode mean and variance are numbers, those of the batch here, and data are not centred:
+    :math:`N_u R^2 N_u` becomes :math:`F F^\top`, with F the coordinates of :math:`x / \sqrt n`. Output is the outer
+    index.
 
-    .. math:: \sum_u W_u W_u^\top \otimes \frac{\gamma_u^2}{s_u^2} N_u R^2 N_u
-        + I_k \otimes \sum_u \gamma_u^2\, e_u e_u^\top, \qquad N_u = I - e_u e_u^\top,
-
-    of size k r, r the rank of the centred data. A shift adds the constant over the samples as a coordinate: then the
-    size is k (r + 1), and :math:`\gamma_u e_u` becomes :math:`(\gamma_u e_u, \beta_u)`. If scale and shift are
-    parameters too, :math:`W_u W_u^\top \otimes \operatorname{diag}(e_u e_u^\top, 1)` is added for each unit. It has the
-    non-zero eigenvalues of :func:`batch_norm_gram`, and of the p x p matrix. (No paper has it; Zhao 2024, sec. 6,
-    computes the matrix of size n k.)
-
-    In evaluation mode mean and variance are numbers that do not depend on V. The derivative of a unit is then
-    that of a linear network, of data that are not centred: :math:`N_u R^2 N_u` becomes :math:`F F^\top`, with F the
-    coordinates of :math:`x / \sqrt n`. The numbers are those of the batch here.
-
-    The matrix is graded as R is and, scaled to a unit diagonal, no worse conditioned than the weights make it, so
-    that the rounding of the data and of the products costs about `eps * sqrt(kappa)` in the smallest eigenvalue.
-
-    Parameters
-    ----------
-    weights
-        `[V, W]` of shapes `(m, d)` and `(k, m)`
-    x
-        samples in rows, not all equal
-    eps
-        added to the variance of each unit
-    scale, shift
-        :math:`\gamma` and :math:`\beta`, of shape `(m,)`; one and zero if left out
-    affine
-        whether they are parameters, as with `affine=True` in `torch.nn.BatchNorm1d`
-    mode
-        "train" or "eval"; the latter holds mean and variance fixed at those of x
-
-    Returns
-    -------
-    The matrix, output index outer; the coordinate of the constant follows the r others, and is left out where
-    nothing reaches it (in training mode, without a shift).
-
-    Raises
-    ------
-    ValueError
-        Weights that are not two matrices that fit, samples of another size or all equal, entries that are not
-        finite, a negative eps, a scale or shift of another shape, or a unit that is constant over the batch where
-        `eps = 0`.
+    The matrix is graded as R is and, scaled to a unit diagonal, no worse conditioned than the weights make it, so that
+    the rounding of the data and of the products costs about `eps * sqrt(kappa)` in the smallest eigenvalue. Samples
+    that are all equal are refused, and a unit that is constant over the batch where `eps = 0`. Eps, scale and shift are
+    as for :func:`normalized_units`.
     """
-    if mode not in ("train", "eval"):
-        raise ValueError(f"mode is {mode!r}; 'train' or 'eval' was expected.")
-    units = normalized_units(weights, x, eps=eps, scale=scale, shift=shift)
+    units = normalized_units(weights, x, **how)
     w, (r, m), k = units.output, units.hidden.mT.shape, len(units.output)
     size = r + (mode == "eval" or affine or bool(units.shift.any()))
 
@@ -142,32 +91,14 @@ def batch_norm_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> Float
 
     .. math:: J_u = \frac1{s_u} \Bigl(P - \frac{z_u z_u^\top}n\Bigr) X.
 
-    Parameters
-    ----------
-    weights, x
-        as for :func:`gnbook.shared.hidden_layer.leaky_relu_gram`, with at least two samples
-
-    Returns
-    -------
-    The matrix :math:`\frac1n J J^\top`; row `i k + a` belongs to output a of sample i.
-
-    Raises
-    ------
-    ValueError
-        Weights that are not two matrices that fit, samples of another size, entries that are not finite, or a hidden
-        unit that is constant over the batch.
+    Row `i k + a` belongs to output a of sample i.
     """
     v, w, x = as_hidden_layer(weights, x)
-    n, d = x.shape
+    n = len(x)
     centred = x - x.mean(0)  # before the products, so that a large mean costs no digits
     hidden = centred @ v.mT
     deviation = hidden.square().mean(0).sqrt()
-    rounding = max(n, d) * EPS * x.norm(dim=1).max() * v.norm(dim=1)
-    if (constant := deviation <= rounding).any():
-        raise ValueError(
-            f"Hidden unit {int(constant.nonzero()[0])} is constant over the batch (n = {n}), so it has no standard "
-            "deviation to be divided by; pass samples on which every unit varies."
-        )
+    _check_units(deviation, v, x)
     hidden = hidden / deviation
     # s^2 J J^T = (P - z z^T / n) K (P - z z^T / n) = P K P + z g^T + g z^T, with g as follows
     data_gram = centred @ centred.mT
@@ -191,33 +122,24 @@ def normalized_units(
     scale: Float[Tensor, " m"] | None = None,
     shift: Float[Tensor, " m"] | None = None,
 ) -> NormalizedUnits:
-    """Return the hidden layer of `f(x) = W batch_norm(V x)` in coordinates of the centred data.
+    r"""Return the hidden layer of `f(x) = W batch_norm(V x)` in coordinates of the centred data.
 
-    Parameters and errors are those of :func:`batch_norm_gauss_newton`.
+    Eps is added to the variances; :math:`\gamma` and :math:`\beta`, one and zero if left out, are one number a unit.
     """
     v, w, x = as_hidden_layer(weights, x)
-    if not (math.isfinite(eps) and eps >= 0):
-        raise ValueError(f"eps is {eps}; a finite number from 0 on was expected.")
-    scale = v.new_ones(len(v)) if scale is None else _each_unit(scale, "scale", len(v))
-    shift = v.new_zeros(len(v)) if shift is None else _each_unit(shift, "shift", len(v))
+    scale = v.new_ones(len(v)) if scale is None else as_float64(scale, "scale")
+    shift = v.new_zeros(len(v)) if shift is None else as_float64(shift, "shift")
     mean = x.mean(0)
     # centring leaves the rounding of the samples as they were, and no direction is known that is smaller than that
-    rounding = max(x.shape) * EPS
     _, s, qt = torch.linalg.svd(x - mean, full_matrices=False)
-    rank = int((s > rounding * x.norm()).sum())
+    rank = int((s > max(x.shape) * EPS * x.norm()).sum())
     if rank == 0:
-        raise ValueError(
-            f"x holds the same sample {len(x)} times, of which centring leaves nothing; pass at least two that differ."
-        )
+        raise ValueError(f"x holds the same sample {len(x)} times, of which centring leaves nothing.")
     root, basis = s[:rank] / len(x) ** 0.5, qt[:rank].mT
     hidden = (v @ basis) * root
     variance = hidden.square().sum(1)
-    constant = variance.sqrt() <= rounding * x.norm(dim=1).max() * v.norm(dim=1)
-    if eps == 0 and constant.any():
-        raise ValueError(
-            f"Hidden unit {int(constant.nonzero()[0])} is constant over the batch (n = {len(x)}), so it has no "
-            "standard deviation to be divided by; pass eps > 0, or samples on which every unit varies."
-        )
+    if eps == 0:
+        _check_units(variance.sqrt(), v, x)
     variance = variance + eps
     return NormalizedUnits(w, root**2, basis, mean, hidden / variance.sqrt()[:, None], variance, scale, shift)
 
@@ -237,8 +159,10 @@ def _data_gram(
     return gram, torch.zeros_like(e)
 
 
-def _each_unit(values: Tensor, name: str, m: int) -> Float[Tensor, " m"]:
-    values = as_float64(values, name)
-    if values.shape != (m,):
-        raise ValueError(f"{name} has shape {tuple(values.shape)}; one number for each of the {m} units was expected.")
-    return values
+def _check_units(deviation: Float[Tensor, " m"], v: Float[Tensor, "m d"], x: Float[Tensor, "n d"]) -> None:
+    constant = deviation <= max(x.shape) * EPS * x.norm(dim=1).max() * v.norm(dim=1)
+    if constant.any():
+        raise ValueError(
+            f"Hidden unit {int(constant.nonzero()[0])} is constant over the batch (n = {len(x)}), so it has no "
+            "standard deviation to be divided by; pass eps > 0, or samples on which every unit varies."
+        )

@@ -55,16 +55,7 @@ NORMALISATIONS: dict[str, Callable[[int], nn.Module]] = {
 def cnn(how: str, kaiming: bool, seed: int, outputs: int = 10) -> nn.Sequential:
     """Return three convolutions with biases, each normalised and with a ReLU, and a linear layer, in double precision.
 
-    Parameters
-    ----------
-    how
-        name of the normalisation, one of `NORMALISATIONS`
-    kaiming
-        whether weights are normal with Kaiming's deviation beside biases of zero, or both are as torch has them
-    seed
-        of the weights
-    outputs
-        number of outputs
+    If `kaiming`, weights are normal with Kaiming's deviation and biases zero; else both are as torch has them.
     """
     net = networks.cnn(16, 32, 64, norm=NORMALISATIONS[how], outputs=outputs).double()
     generator = torch.Generator().manual_seed(seed)
@@ -98,8 +89,6 @@ def steps_to(net: nn.Module, x: Tensor, targets: Tensor, rate: float, most: int 
 def best_steps(rows: Iterable[Mapping[str, Cell]]) -> dict[tuple[Cell, Cell, Cell], list[tuple[float, float]]]:
     """Return the fewest steps over the rates, and the rate with them, of each seed, by images, units and weights.
 
-    Examples
-    --------
     >>> about = {"images": "raw", "units": "BN", "kaiming": True, "seed": 0}
     >>> rates = {1.0: 20, 4.0: 7, 8.0: None}
     >>> best_steps(about | {"factor": factor, "steps": steps} for factor, steps in rates.items())

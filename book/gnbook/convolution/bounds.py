@@ -29,20 +29,10 @@ from gnlib.checks import EPS, numerical_rank
 def convolution_bound(
     filters: Sequence[Tensor], x: Tensor, stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0
 ) -> float:
-    r"""Return the counterpart of Lemma 2, first bound, for shared filters.
-
-    .. math:: \kappa(G) \le \kappa(T)\,
-        \frac{\sum_\ell \sigma_{\max}^2(A_\ell)\, \sigma_{\max}^2(B_\ell)}
-             {\sum_\ell \sigma_{\min}^2(A_\ell)\, \sigma_{\min}^2(B_\ell)}
+    r"""Return the counterpart of Lemma 2, first bound, for shared filters (claim "Lemma 2 for shared filters").
 
     Smallest singular values are zero-padded: those of :math:`A_\ell` are zero with fewer filters than rows, those of
-    :math:`B_\ell` with fewer than columns. Infinite where that makes every term of the denominator zero. With filters
-    of size 1 and a single position it is Lemma 2.
-
-    Parameters
-    ----------
-    filters, x, stride, padding
-        as for :func:`gnbook.convolution.gauss_newton.convolution_gauss_newton`
+    :math:`B_\ell` with fewer than columns. It is infinite where that makes every term of the denominator zero.
     """
     layers, x = as_convolutions(filters, x, stride, padding)
     patches = virtual_patches(layers, x)
@@ -57,19 +47,10 @@ def convolution_bound(
 def sharp_convolution(
     filters: Sequence[Tensor], x: Tensor, stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0
 ) -> float:
-    r"""Return an upper bound that keeps the data and the layers below whole, never above :func:`convolution_bound`.
+    """Return an upper bound that keeps the data and the layers below whole, never above :func:`convolution_bound`.
 
-    .. math:: \kappa(G) \le
-        \frac{\lambda_{\max}\bigl(\sum_\ell \sigma_{\max}^2(A_\ell)\, T_\ell\bigr)}
-             {\lambda_{\min}\bigl(\sum_\ell \sigma_{\min}^2(A_\ell)\, T_\ell\bigr)},
-        \qquad T_\ell = T^{1/2} (I \otimes I_{k_\ell} \otimes B_\ell^\top B_\ell) T^{1/2},
-
-    on the range of T. Infinite where the sum below is singular there.
-
-    Parameters
-    ----------
-    filters, x, stride, padding
-        as for :func:`gnbook.convolution.gauss_newton.convolution_gauss_newton`
+    It is that of the claim "Sharper bound for shared filters", infinite where its denominator is singular on the range
+    of T.
     """
     layers, x = as_convolutions(filters, x, stride, padding)
     patches = virtual_patches(layers, x)

@@ -17,17 +17,7 @@ from gnbook.shared.training import GradientDescent, train
 
 
 class Convolutions(nn.Module):
-    """Convolutions without biases and without padding, linear or with a ReLU after each but the last.
-
-    Parameters
-    ----------
-    weights
-        filters of each layer, input layer first
-    strides
-        of each layer
-    relu
-        whether ReLUs stand between the layers
-    """
+    """Convolutions without biases and without padding, linear or with a ReLU after each but the last."""
 
     def __init__(self, weights: Sequence[Tensor], strides: Sequence[int], *, relu: bool = False) -> None:
         super().__init__()
@@ -74,14 +64,7 @@ def relu_gauss_newton(
 ) -> Float[Tensor, "p p"]:
     """Return the Gauss-Newton matrix in the weights of two convolutions with a ReLU between them.
 
-    Parameters
-    ----------
-    weights
-        filters, of one input and one output channel
-    x
-        images
-    stride
-        of the first convolution
+    There is one input and one output channel; the stride is that of the first.
     """
     first, second = weights
     hidden, k = functional.conv2d(x, first, stride=stride), first.shape[-1]

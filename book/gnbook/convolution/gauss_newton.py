@@ -31,15 +31,10 @@ from gnlib.checks import EPS
 
 
 class Patches(NamedTuple):
-    """Patches that stand for all that are seen from output positions of one kind.
+    """Patches that stand for all that are seen from output positions of one kind; their outer products add up to S.
 
-    Attributes
-    ----------
-    images
-        `(r, c_0, *window)` tensor, whose r patches have the sum of outer products S
-    inside
-        for each layer, the positions of what it reads in the window that are not padding; all of them for the first
-        layer, whose padding is a part of the data
+    `inside` says for each layer which positions of what it reads in the window are not padding: all of them for the
+    first layer, whose padding is a part of the data.
     """
 
     images: Float[Tensor, "r channels ..."]
@@ -52,29 +47,9 @@ def convolution_gauss_newton(
     r"""Return the reduced Gauss-Newton matrix of a linear convolutional network with shared filters.
 
     It has the non-zero eigenvalues of :math:`\frac1n \sum_i J_i^\top J_i`, where J_i is the derivative of all outputs
-    of sample i, at all positions and in all channels, with respect to the filters.
-
-    Parameters
-    ----------
-    filters
-        tensors of shape `(out, in, *size)`, input layer first
-    x
-        samples of shape `(n, c_0, length)` or `(n, c_0, height, width)`
-    stride, padding
-        one for all layers, or one for each
-
-    Returns
-    -------
-    The matrix of size `c_L r` (see the module) or that of the number of parameters, whichever is smaller.
-
-    Raises
-    ------
-    ValueError
-        Channels that do not fit, filters longer than what they are applied to, a stride below 1, a negative padding,
-        entries that are not finite, or samples that are zero in all that the network sees.
-
-    Notes
-    -----
+    of sample i, at all positions and in all channels, with respect to the filters. Samples have the shape `(n, c_0,
+    length)` or `(n, c_0, height, width)`, filters `(out, in, *size)`; stride and padding are one for all layers, or one
+    for each. The matrix is of size `c_L r` (see the module) or that of the number of parameters, whichever is smaller.
     S is formed, so that its eigenvalues below `size * eps` times the largest are rounding and count as zero.
     """
     layers, x = as_convolutions(filters, x, stride, padding)
@@ -106,10 +81,7 @@ def virtual_patches(layers: Sequence[Convolution], x: Float[Tensor, "n channels 
         reached = (path_counts(layers, inside)[0] > 0).expand(x.shape[1], *inside[0].shape).flatten()
         totals.append(total * (reached[:, None] & reached).to(x))  # strides leave places out
     spectra = [torch.linalg.eigh(total) for total in totals]
-    largest = max(s[-1].item() for s, _ in spectra)
-    if not largest > 0:
-        raise ValueError("x is zero in all that the network sees; there is nothing to measure.")
-    least = len(totals[0]) * EPS * largest
+    least = len(totals[0]) * EPS * max(s[-1].item() for s, _ in spectra)
     window = x.shape[1], *kinds[0][0][0].shape
     return [
         Patches((q * s.clamp_min(0).sqrt())[:, s > least].mT.reshape(-1, *window), inside)
@@ -140,17 +112,8 @@ def path_moment(
     data is to a fully connected one. Of the filters only the sizes matter.
 
     With hidden layers of more and more filters, the condition number of the Gauss-Newton matrix at initialisation tends
-    to the one of this matrix.
-
-    Parameters
-    ----------
-    filters, x, stride, padding
-        as for :func:`convolution_gauss_newton`
-
-    Returns
-    -------
-    A matrix of the size of the virtual patches. Without padding of hidden layers it is :math:`E^\top N E`, where N is
-    diagonal and counts the paths from each place of the window.
+    to the one of this matrix. The matrix has the size of the virtual patches. Without padding of hidden layers it is
+    :math:`E^\top N E`, where N is diagonal and counts the paths from each place of the window.
     """
     layers, x = as_convolutions(filters, x, stride, padding)
     patches = virtual_patches(layers, x)
@@ -162,14 +125,8 @@ def joined(
 ) -> Float[Tensor, "r r"]:
     """Return the products of hidden values of all patches, weighted by the number of paths above that both share.
 
-    Parameters
-    ----------
-    layers, patches
-        a network and what :func:`virtual_patches` gives for it
-    hidden
-        for each kind of position, `(r, values, places)`: several values for each place
-    level
-        0 for places of the input, l for those of the output of layer l
+    The values are `(r, values, places)` for each kind of position: places of the input at level 0, of the output of
+    layer l at level l.
     """
     rows = []
     for one, left in zip(patches, hidden, strict=True):

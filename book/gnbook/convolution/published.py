@@ -18,24 +18,8 @@ def two_layer_eigenvalues(
 ) -> Float[Tensor, " kd"]:
     r"""Return all eigenvalues of the formula, in descending order of their sizes.
 
-    An eigenvalue :math:`\lambda` of :math:`T_1 T_1^\top` has the block
-    :math:`\lambda \Sigma + R\, T_0^\top T_0 R` to itself, of the size of the data.
-
-    Parameters
-    ----------
-    filters
-        of two layers in one dimension, `(m, 1, taps)` and `(out, m, taps)`
-    second_moment
-        :math:`\Sigma` of the pixels in a line
-    factor
-        :math:`R`, symmetric
-
-    Examples
-    --------
-    >>> import torch
-    >>> one = torch.ones(1, 1, 1)
-    >>> two_layer_eigenvalues([one, 2 * one], torch.eye(1), torch.eye(1) / 2)
-    tensor([4.2500], dtype=torch.float64)
+    An eigenvalue :math:`\lambda` of :math:`T_1 T_1^\top` has the block :math:`\lambda \Sigma + R\, T_0^\top T_0 R` to
+    itself, of the size of the data. Filters are `(m, 1, taps)` and `(out, m, taps)`; `factor` is :math:`R`, symmetric.
     """
     second_moment, factor = as_symmetric(second_moment, "second_moment"), as_symmetric(factor, "factor")
     first, second = filters

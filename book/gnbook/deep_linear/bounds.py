@@ -12,20 +12,15 @@ from gnlib.linear.gauss_newton import partial_products, restrict_to_range
 from gnlib.linear.moment import SecondMoment
 
 
-def product_vector_bound(
-    weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment, skip: float = 0.0
-) -> float:
-    r"""Return a lower bound from unit vectors that are products, exact for L = 1 and 2.
+def product_vector_bound(weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment) -> float:
+    r"""Return a lower bound from unit vectors that are products, exact for L = 1 and 2 (claim "Product vectors").
 
-    .. math:: \kappa(\widehat G) \ge \frac{\max_{u, v} q(u, v)}{\min_{u, v} q(u, v)}, \qquad
-        q(u, v) = (u \otimes v)^\top \widehat G\, (u \otimes v) = \sum_\ell \|A_\ell^\top u\|^2\, v^\top S_\ell v,
-
-    with :math:`S_\ell` as in :func:`gnlib.linear.bounds.sharp_linear`. The best v for a given u is an eigenvector, and
-    so is the best u for a given v; each is taken once, starting from an eigenvector of each :math:`A_\ell A_\ell^\top`.
-    With :func:`gnlib.linear.bounds.sharp_linear` it encloses the condition number. It is 1, and says nothing, where
-    :math:`\widehat G` is singular on the range of the data, or as good as singular in double precision.
+    The best v for a given u is an eigenvector, and so is the best u for a given v; each is taken once, starting from an
+    eigenvector of each :math:`A_\ell A_\ell^\top`. With :func:`gnlib.linear.bounds.sharp_linear` it encloses the
+    condition number. It is 1, and says nothing, where :math:`\widehat G` is singular on the range of the data, or as
+    good as singular in double precision.
     """
-    weights, eigenvalues, _ = restrict_to_range(weights, second_moment, skip)
+    weights, eigenvalues, _ = restrict_to_range(weights, second_moment, 0.0)
     root = eigenvalues.sqrt()
     products = partial_products(weights)
     above = torch.stack([a @ a.mT for a, _ in products])

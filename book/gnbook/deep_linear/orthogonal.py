@@ -17,26 +17,11 @@ SHARES = {"tenth": 0.1, "hundredth": 0.01}  # of the least loss of outputs that 
 
 
 def weights(kind: str, depth: int, width: int, inputs: int, *, seed: int) -> list[Tensor]:
-    """Draw a network of ten outputs with ReLUs.
+    """Draw a network of ten outputs with ReLUs, of so many weight matrices.
 
-    Parameters
-    ----------
-    kind
-        `"Kaiming"`: normal weights with which a layer and its ReLUs, on average, keep the squared length of what they
-        are given; `"orthogonal"`: the same with equal singular values in each layer; `"default"`, as `nn.Linear` draws
-        its weights: uniform, with a sixth of that variance in hidden layers
-    depth
-        number of weight matrices
-    width
-        of the hidden layers; at least `inputs`, or the first layer loses directions
-    inputs
-        of the network
-    seed
-        of the random numbers
-
-    Returns
-    -------
-    Weights of shape `(out, in)`, input layer first.
+    `"Kaiming"` has normal weights with which a layer and its ReLUs, on average, keep the squared length of what they
+    are given; `"orthogonal"` the same with equal singular values in each layer; `"default"` is as `nn.Linear` draws its
+    weights: uniform, with a sixth of that variance in hidden layers. Layers narrower than the inputs lose directions.
     """
     generator = torch.Generator().manual_seed(seed)
     drawn = gnlib.linear_weights([inputs, *[width] * (depth - 1), 10], generator=generator)
@@ -60,18 +45,7 @@ def trainings(
 ) -> Iterator[dict[str, Cell]]:
     """Yield κ at the start, and the fewest steps of all rates to a tenth and a hundredth of the loss of guessing.
 
-    Parameters
-    ----------
-    seed, depth, width
-        of the networks
-    kinds
-        of weights
-    n, stride
-        images of MNIST, standardised; every so many-th pixel
-    few
-        of these images, on which κ is computed
-    horizon
-        steps after which a training ends
+    The images are of MNIST, standardised; κ is computed on a `few` of them.
     """
     x, labels = gnlib.load("mnist", n, stride=stride)
     x = (x - x.mean()) / x.std()

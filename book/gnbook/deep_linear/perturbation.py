@@ -11,24 +11,11 @@ from gnlib.checks import as_float64
 def weyl(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     r"""Return the best lower and upper bounds that Weyl's inequalities give for each eigenvalue of a sum.
 
-    With eigenvalues in descending order (Zhao 2024, Lemma 5; Weyl 1912),
-    :math:`\lambda_{i+j-1}(A + B) \le \lambda_i(A) + \lambda_j(B)` and
-    :math:`\lambda_{i+j-n}(A + B) \ge \lambda_i(A) + \lambda_j(B)`.
-
-    Parameters
-    ----------
-    a, b
-        eigenvalues of the two terms, in any order
-
-    Returns
-    -------
-    Lower and upper bounds of the eigenvalues of the sum, in descending order.
+    With eigenvalues in descending order (Zhao 2024, Lemma 5; Weyl 1912), :math:`\lambda_{i+j-1}(A + B) \le \lambda_i(A)
+    + \lambda_j(B)` and :math:`\lambda_{i+j-n}(A + B) \ge \lambda_i(A) + \lambda_j(B)`. Both are in descending order,
+    whatever the order of a and b.
     """
     a, b = (as_float64(v, name).sort(descending=True).values for v, name in ((a, "a"), (b, "b")))
-    if a.ndim != 1 or a.shape != b.shape:
-        raise ValueError(
-            f"a and b have shapes {tuple(a.shape)} and {tuple(b.shape)}; two lists of n eigenvalues were expected."
-        )
     n = len(a)
     upper = torch.stack([(a[: q + 1] + b[: q + 1].flip(0)).min() for q in range(n)])
     lower = torch.stack([(a[q:] + b[q:].flip(0)).max() for q in range(n)])
@@ -38,24 +25,8 @@ def weyl(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> tuple[Float[Tensor, 
 def sum_bounds(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> Interval:
     r"""Return the bounds of Zhao 2024, Eq. 12, on the condition number of a positive definite sum of two matrices.
 
-    .. math::
-
-        \frac{\max_j \lambda_{n-j}(A) + \lambda_{1+j}(B)}{\min_j \lambda_{n-j}(A) + \lambda_{1+j}(B)}
-        \le \kappa(A + B) \le
-        \frac{\lambda_1(A) + \lambda_1(B)}{\lambda_n(A) + \lambda_n(B)}
-
     The upper bound is infinite unless :math:`\lambda_n(A) + \lambda_n(B) > 0`. The paper states both with absolute
     values for all symmetric matrices, where they fail (see the claims).
-
-    Parameters
-    ----------
-    a, b
-        eigenvalues of the two terms, in any order
-
-    Raises
-    ------
-    ValueError
-        No positive definite matrix is the sum of matrices with these eigenvalues.
     """
     lower, upper = weyl(a, b)
     if upper[-1] <= 0:

@@ -23,12 +23,7 @@ Blocks = Float[Tensor, "n k k"]
 class ChainBound(NamedTuple):
     """Bounds of the extreme eigenvalues of a chain's kernel, and the layers that alone would leave it singular.
 
-    Attributes
-    ----------
-    ends
-        bounds of the extreme eigenvalues; `ends.condition` are those of the condition number
-    silent
-        by the number of a layer, from 1 on, why it alone would not keep the smallest eigenvalue from zero
+    `silent` says, by the number of a layer from 1 on, why it alone would not keep the smallest eigenvalue from zero.
     """
 
     ends: SpectrumBounds
@@ -44,27 +39,7 @@ class ChainBound(NamedTuple):
 
 
 def schur_ends(layers: Sequence[Layer]) -> SpectrumBounds:
-    r"""Return the plain bounds, one pair of scalars a layer.
-
-    .. math::
-        \frac1n \min_i \lambda_{\min} \Bigl( \sum_l \lambda_{\min}(F_l F_l^\top)\, G_{li} G_{li}^\top \Bigr)
-        \le \lambda(\widehat G) \le
-        \frac1n \max_i \lambda_{\max} \Bigl( \sum_l \lambda_{\max}(F_l F_l^\top)\, G_{li} G_{li}^\top \Bigr)
-
-    The other sides are as for :func:`chain_bound`.
-
-    Parameters
-    ----------
-    layers
-        as :func:`gnbook.deep_nonlinear.chain.layers_of` returns them
-
-    Examples
-    --------
-    >>> import torch
-    >>> one = Layer(torch.diag(torch.tensor([1.0, 2.0])).double(), torch.ones(2, 1, 1).double())
-    >>> schur_ends([one]).condition
-    Interval(lower=4.0, upper=4.0)
-    """
+    """Return the plain bounds, one pair of scalars a layer (claim "Bound for any depth")."""
     largest, smallest = zip(*(resolved_squares(features.mT) for features, _ in layers), strict=True)
     top, bottom = (
         _spectra(sum(end * layer.blocks for end, layer in zip(ends, layers, strict=True)))
@@ -74,54 +49,13 @@ def schur_ends(layers: Sequence[Layer]) -> SpectrumBounds:
 
 
 def chain_bound(layers: Sequence[Layer]) -> ChainBound:
-    r"""Return sharper lower and upper bounds of the smallest and of the largest eigenvalue.
+    """Return sharper lower and upper bounds of the smallest and the largest of all `nk` eigenvalues, zeros among them.
 
-    Let :math:`a_l, \bar a_l` be the extreme eigenvalues of the Gram matrix of the features of layer l, each scaled to
-    norm one, and :math:`b_l, \bar b_l` those of the Gram matrix of the derivatives, each :math:`G_{li}` multiplied from
-    the left until its rows are orthonormal. Up to a factor, the product of the layer is its own diagonal blocks
-    :math:`\|F_{li}\|^2\, G_{li} G_{li}^\top`: at least
-
-    .. math:: 1 - \min\bigl((1 - a_l)(1 - b_l),\; (\bar a_l - 1)(\bar b_l - 1)\bigr) \quad \text{and at most} \quad
-        1 + \min\bigl((\bar a_l - 1)(1 - b_l),\; (1 - a_l)(\bar b_l - 1)\bigr)
-
-    times these. Without the scaling there are such matrices too (see the claims). Of those below, the one of the
-    largest smallest eigenvalue is taken, M; of those above, the one of the smallest largest, N. They are summed whole,
-    and the last layer, whose product is :math:`F_L F_L^\top \otimes I_k`, is kept as it is:
-
-    .. math::
-        \lambda_{\min}(n \widehat G) \ge \lambda_{\min}\Bigl(F_L F_L^\top
-        + \operatorname{diag}_i \lambda_{\min} \bigl(\textstyle\sum_{l < L} M_{li}\bigr)\Bigr), \qquad
-        \lambda_{\max}(n \widehat G) \le \lambda_{\max}\Bigl(F_L F_L^\top
-        + \operatorname{diag}_i \lambda_{\max} \bigl(\textstyle\sum_{l < L} N_{li}\bigr)\Bigr) .
-
-    The same is done with one kind of matrix in all layers, without scaling or with it, and the best counts: it is no
-    worse than :func:`schur_ends`. From the other side both are bounded by the extreme
-    eigenvalues of the mean of the kernel over outputs, `n x n`, and of its diagonal blocks, `k x k`.
-
-    Parameters
-    ----------
-    layers
-        as :func:`gnbook.deep_nonlinear.chain.layers_of` returns them
-
-    Returns
-    -------
-    The bounds, for all `nk` eigenvalues, zeros among them. They take singular values of each :math:`F_l`, `n x m`, and
-    of the derivatives, `nk x m`, and eigenvalues of `n x n` and `k x k` matrices.
-
-    References
-    ----------
-    R. A. Horn, C. R. Johnson (1991), Topics in matrix analysis, chapter 5.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from gnbook.deep_nonlinear.chain import layers_of
-    >>> network = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU(), torch.nn.Linear(2, 1, bias=False))
-    >>> for layer in network[::2]:
-    ...     _ = torch.nn.init.eye_(layer.weight)
-    >>> _ = torch.nn.init.zeros_(network[0].bias)
-    >>> print(chain_bound(layers_of(network, torch.eye(2))))
-    The condition number is between 3 and 3.
+    Block diagonal matrices below and above the product of each layer come from the ends of both factors, as they are
+    and scaled to norm one. The best choice in each layer and the same choice in all are tried, the last layer is kept
+    whole, and the best counts (claim "Sharper bound for any depth"): it is no worse than :func:`schur_ends`. From the
+    other side both are bounded by the extreme eigenvalues of the mean of the kernel over outputs, `n x n`, and of its
+    diagonal blocks, `k x k`.
     """
     *hidden, last = layers
     choices = [(_plain(layer), _scaled(layer)) for layer in hidden]

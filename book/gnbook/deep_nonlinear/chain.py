@@ -28,13 +28,7 @@ COVERED = (
 
 
 class Elementwise(nn.Module):
-    """An activation that torch has no module for.
-
-    Parameters
-    ----------
-    function
-        of a tensor, acting on each entry by itself, and differentiable by torch
-    """
+    """An activation that torch has no module for, acting on each entry by itself."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -46,15 +40,7 @@ class Elementwise(nn.Module):
 
 
 class Skip(nn.Module):
-    r"""A branch with a skip around it, :math:`x \mapsto x + \beta f(x)`.
-
-    Parameters
-    ----------
-    branch
-        the chain f, with as many outputs as inputs
-    factor
-        :math:`\beta`
-    """
+    r"""A branch with a skip around it, :math:`x \mapsto x + \beta f(x)`."""
 
     def __init__(self, branch: nn.Module, factor: float = 1.0) -> None:
         super().__init__()
@@ -68,12 +54,8 @@ class Skip(nn.Module):
 class Layer(NamedTuple):
     """The two factors of one layer's share in the kernel.
 
-    Attributes
-    ----------
-    features
-        inputs of the layer, one row a sample; a bias is the weight of a last feature, which is one
-    derivatives
-        of the outputs of the network on each sample by those of the layer
+    A bias is the weight of a last feature, which is one; `derivatives` are those of the outputs by the outputs of the
+    layer.
     """
 
     features: Float[Tensor, "n m"]
@@ -88,22 +70,9 @@ class Layer(NamedTuple):
 def random_chain(
     widths: Sequence[int], activation: Callable[[], nn.Module], *, gain: float = 1.0, generator: torch.Generator
 ) -> nn.Sequential:
-    """Draw a chain without biases, with independent normal weights of standard deviation `gain / sqrt(in)`.
+    """Draw a chain without biases, in double precision, with independent normal weights of deviation `gain / sqrt(in)`.
 
-    Parameters
-    ----------
-    widths
-        `[d, m_1, ..., k]`, from the input to the output
-    activation
-        makes the activation that stands between any two layers, such as `nn.ReLU`
-    gain
-        sqrt(2) for the ReLU at Kaiming initialisation, 1 for linear chains
-    generator
-        source of the random numbers; the weights are on its device
-
-    Returns
-    -------
-    The chain in double precision.
+    `widths` are `[d, m_1, ..., k]`.
     """
     modules: list[nn.Module] = []
     for weight in linear_weights(widths, generator=generator):
@@ -117,32 +86,8 @@ def random_chain(
 def layers_of(network: nn.Module, x: Float[Tensor, "n d"]) -> list[Layer]:
     """Return the features and derivatives of each layer of weights, by one forward and one backward pass.
 
-    The backward pass goes through all outputs at once. Everything is in double precision, and the network is left as
-    it is.
-
-    Parameters
-    ----------
-    network
-        a chain that ends in an `nn.Linear`: an `nn.Sequential`, also of others, of `nn.Linear` with or without biases,
-        activations without parameters, `Elementwise`, `Skip`, and `nn.LayerNorm` without parameters
-    x
-        samples in rows
-
-    Returns
-    -------
-    One :class:`Layer` for each `nn.Linear`, the input layer first; the last one has the identity for derivatives.
-
-    Raises
-    ------
-    ValueError
-        A network that is not such a chain, has frozen or shared layers, or whose derivatives are not finite.
-
-    Examples
-    --------
-    >>> import torch
-    >>> network = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1, bias=False))
-    >>> [(tuple(f.shape), tuple(g.shape)) for f, g in layers_of(network, torch.eye(2))]
-    [((2, 3), (2, 1, 3)), ((2, 3), (2, 1, 1))]
+    The backward pass goes through all outputs at once. Everything is in double precision, and the network is left as it
+    is. The last layer has the identity for derivatives.
     """
     x = as_samples(x)
     _check_chain(network)
@@ -164,28 +109,13 @@ def layers_of(network: nn.Module, x: Float[Tensor, "n d"]) -> list[Layer]:
         k = outputs.shape[1]
         each = torch.eye(k, dtype=x.dtype, device=x.device)[:, None].expand(k, *outputs.shape)
         derivatives = torch.autograd.grad(outputs, products, each, is_grads_batched=True)
-    layers = [Layer(f, g.transpose(0, 1)) for f, g in zip(features, derivatives, strict=True)]
-    for number, layer in enumerate(layers, start=1):
-        _check_finite(number, layer)
-    return layers
+    return [Layer(f, g.transpose(0, 1)) for f, g in zip(features, derivatives, strict=True)]
 
 
 def kernel(layers: Sequence[Layer]) -> Float[Tensor, "nk nk"]:
     r"""Return the Gauss-Newton matrix in its Gram form, :math:`\frac1n J J^\top`, sample-major.
 
     It is to be compared with bounds that do without it; :meth:`gnlib.GaussNewton.gram` takes any network.
-
-    Parameters
-    ----------
-    layers
-        as :func:`layers_of` returns them
-
-    Examples
-    --------
-    >>> import torch
-    >>> kernel(layers_of(torch.nn.Linear(2, 1, bias=False), torch.eye(2)))
-    tensor([[0.5000, 0.0000],
-            [0.0000, 0.5000]], dtype=torch.float64)
     """
     n, k, _ = layers[0].derivatives.shape
     total = layers[0].features.new_zeros(n, k, n, k)
@@ -210,25 +140,10 @@ def _check_chain(network: nn.Module) -> None:
         if type(module) not in (nn.Sequential, nn.Linear, Skip, Elementwise, *ACTIVATIONS) and not free:
             what = f"The network's module {name!r}" if name else "The network"
             raise ValueError(f"{what} is of type {type(module).__name__}; {COVERED}.")
-    linear = _linear_layers(network)
     last = network
     while isinstance(last, nn.Sequential) and len(last):
         last = last[-1]
     if not isinstance(last, nn.Linear):
         raise ValueError(
-            f"The network ends in a module of type {type(last).__name__}; an nn.Linear was expected last; leave out "
-            "what comes after it."
+            f"The network ends in a module of type {type(last).__name__}; leave out what follows nn.Linear."
         )
-    if len({id(p) for layer in linear for p in layer.parameters()}) < sum(len([*y.parameters()]) for y in linear):
-        raise ValueError("Two layers share their weights; each layer of a chain has its own.")
-    if not all(p.requires_grad for p in network.parameters()):
-        raise ValueError("Some parameters are frozen; the bounds are about networks that train all of their weights.")
-
-
-def _check_finite(number: int, layer: Layer) -> None:
-    for name, values in zip(("features", "derivatives"), layer, strict=True):
-        if not torch.isfinite(values).all():
-            raise ValueError(
-                f"Layer {number} has {name} that are not finite on these samples; an activation whose derivative is "
-                "unbounded has no tangent kernel where it is infinite. Take another activation, or smaller weights."
-            )

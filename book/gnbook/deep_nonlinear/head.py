@@ -18,31 +18,7 @@ def head_floor(network: nn.Module, x: Tensor, head: nn.Linear) -> float:
 
     .. math:: \lambda_{\min}(\widehat G) \ge \tfrac1n \lambda_{\min}(\Phi \Phi^\top + \mathbf 1 \mathbf 1^\top) .
 
-    Parameters
-    ----------
-    network
-        any module whose outputs are those of its head; left as it is
-    x
-        samples along the first axis
-    head
-        the layer that gives the outputs, a part of the network whose weights nothing else uses
-
-    Returns
-    -------
-    The bound; zero where there are more samples than features.
-
-    Raises
-    ------
-    ValueError
-        A head that is no part of the network, does not give its outputs, or has frozen or shared weights.
-
-    Examples
-    --------
-    >>> import torch
-    >>> head = torch.nn.Linear(2, 3, bias=False)
-    >>> network = torch.nn.Sequential(torch.nn.Flatten(), head)
-    >>> round(head_floor(network, torch.eye(2).view(2, 1, 2), head), 6)
-    0.5
+    Samples lie along the first axis; no other weights of the network may be those of the head.
     """
     if not any(module is head for module in network.modules()):
         raise ValueError("The head is no part of the network; pass one of its own layers, such as network[-1].")

@@ -54,29 +54,10 @@ SHAPES: dict[str, Callable[[int], float] | None] = {
 
 
 def network(activation: str, shape: str, widths: Sequence[int], *, generator: torch.Generator) -> nn.Sequential:
-    r"""Draw a network, with independent normal weights and without biases.
+    r"""Draw a network of one of `ACTIVATIONS` in one of `SHAPES`, with independent normal weights and without biases.
 
-    Parameters
-    ----------
-    activation
-        one of :data:`ACTIVATIONS`
-    shape
-        one of :data:`SHAPES`. With skips hidden layers from the second on are
-        :math:`z_l = z_{l-1} + \beta W_l\, \varphi(z_{l-1})`, and `LayerNorm` normalises the input of each activation
-    widths
-        `[d, m, ..., m, k]`, from the input to the output
-    generator
-        source of the random numbers; the weights are on its device
-
-    Examples
-    --------
-    >>> network("tanh", "skips", [3, 5, 5, 2], generator=torch.Generator().manual_seed(0))[1]
-    Skip(
-      (branch): Sequential(
-        (0): Tanh()
-        (1): Linear(in_features=5, out_features=5, bias=False)
-      )
-    )
+    With skips hidden layers from the second on are :math:`z_l = z_{l-1} + \beta W_l\, \varphi(z_{l-1})`, and
+    `LayerNorm` normalises the input of each activation. `widths` are `[d, m, ..., m, k]`.
     """
     module, gain, _ = ACTIVATIONS[activation]
     chain = random_chain(widths, module, gain=gain, generator=generator)
@@ -93,18 +74,7 @@ def network(activation: str, shape: str, widths: Sequence[int], *, generator: to
 def limit_kernel(activation: str, shape: str, widths: Sequence[int], x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
     """Return the tangent kernel that such networks tend to as their hidden layers grow, scaled as at these widths.
 
-    Parameters
-    ----------
-    activation, shape, widths
-        as for :func:`network`; with `LayerNorm` it is the limit of the chain on samples of one norm
-    x
-        samples in rows, none of them zero
-
-    Examples
-    --------
-    >>> limit_kernel("linear", "chain", [2, 100, 1], torch.eye(2)).round()
-    tensor([[51.,  0.],
-            [ 0., 51.]], dtype=torch.float64)
+    With `LayerNorm` it is the limit of the chain on samples of one norm.
     """
     _, gain, dual = ACTIVATIONS[activation]
     factor = SHAPES[shape]

@@ -22,20 +22,7 @@ from gnlib.checks import as_samples, numerical_rank
 
 
 def hidden_layer_kernel(x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
-    r"""Return :math:`A = x x^\top \circ P`, the mean share of one unit of output weight one in the kernel.
-
-    Parameters
-    ----------
-    x
-        samples in rows, none of them zero
-
-    Examples
-    --------
-    >>> import torch
-    >>> hidden_layer_kernel(torch.eye(2))
-    tensor([[0.5000, 0.0000],
-            [0.0000, 0.5000]], dtype=torch.float64)
-    """
+    r"""Return :math:`A = x x^\top \circ P`, the mean share of one unit of output weight one in the kernel."""
     x = as_samples(x)
     gram = x @ x.mT
     return gram * leaky_relu(0.0)(gram)[1]
@@ -44,37 +31,9 @@ def hidden_layer_kernel(x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
 def chernoff_width(x: Float[Tensor, "n d"], *, shortfall: float, failure: float) -> float:
     r"""Return how many units suffice for :math:`\lambda_{\min}(K) \ge (1 - \delta) \lambda_{\min}(E K)`.
 
-    By the matrix Chernoff inequality (Tropp 2012), since :math:`\lambda_{\max}(Z_u) \le \lVert x \rVert^2`,
-
-    .. math::
-        m \ge \frac{\lVert x \rVert^2}{\lambda_{\min}(A)}\, \frac{\ln(n / p)}{\delta + (1 - \delta) \ln(1 - \delta)}
-
-    units suffice with probability :math:`1 - p`. The second denominator is at least :math:`\delta^2 / 2`.
-
-    Parameters
-    ----------
-    x
-        samples in rows, none of them zero
-    shortfall
-        :math:`\delta`, between 0 and 1
-    failure
-        p, between 0 and 1
-
-    Returns
-    -------
-    The width, a whole number; infinite where A is singular in double precision.
-
-    References
-    ----------
-    J. A. Tropp (2012), Foundations of Computational Mathematics 12.
-
-    Examples
-    --------
-    >>> import torch
-    >>> chernoff_width(torch.eye(200), shortfall=0.5, failure=0.01)
-    130
+    It is by the matrix Chernoff inequality (Tropp 2012; claim "Width by Chernoff"), with :math:`\delta` the
+    `shortfall`, but for a probability of `failure`, and infinite where A is singular in double precision.
     """
-    _check(shortfall, failure)
     values = torch.linalg.eigvalsh(hidden_layer_kernel(x)).flip(0)
     if numerical_rank(values, len(values)) < len(values):
         return math.inf
@@ -86,53 +45,17 @@ def chernoff_width(x: Float[Tensor, "n d"], *, shortfall: float, failure: float)
 def bernstein_width(n: int, spread: float, *, shortfall: float, failure: float) -> int:
     r"""Return how many units suffice for :math:`K \succeq (1 - \delta) E K`, from their spread v.
 
-    .. math:: m \ge \frac{2 v}{\delta^2} \ln \frac np, \qquad v = \lVert E (A^{-1/2} Z_u A^{-1/2})^2 \rVert
-        \le \frac{\lVert x \rVert^2}{\lambda_{\min}(A)}
-
-    units suffice with probability :math:`1 - p`. Then every eigenvalue of K has at least :math:`1 - \delta` times its
-    mean's. Units without a bound are allowed.
-
-    Parameters
-    ----------
-    n
-        number of samples
-    spread
-        v, at least 1; see :func:`unit_spread`
-    shortfall
-        :math:`\delta`, between 0 and 1
-    failure
-        p, between 0 and 1
-
-    Examples
-    --------
-    >>> bernstein_width(200, 2.0, shortfall=0.5, failure=0.01)
-    159
+    Then every eigenvalue of K has at least :math:`1 - \delta` times its mean's (claim "Width by Bernstein"). Units
+    without a bound are allowed.
     """
-    _check(shortfall, failure)
-    if n < 1 or not spread >= 1:
-        raise ValueError(f"n is {n} and spread {spread}; a count and a number from 1 on were expected.")
     return math.ceil(2 * spread / shortfall**2 * math.log(n / failure))
 
 
 def unit_spread(x: Float[Tensor, "n d"], draws: int = 2000, *, generator: torch.Generator) -> float:
     r"""Estimate :math:`v = \lVert E (A^{-1/2} Z_u A^{-1/2})^2 \rVert` from a sample of units.
 
-    The norm of a mean is convex in the terms, so that the estimate is in the mean no smaller than v.
-    It is 2 for orthogonal samples.
-
-    Parameters
-    ----------
-    x
-        samples in rows, none of them zero
-    draws
-        number of units
-    generator
-        source of the random numbers, on the device of x
-
-    Raises
-    ------
-    ValueError
-        A is singular in double precision.
+    The norm of a mean is convex in the terms, so that the estimate is in the mean no smaller than v. It is 2 for
+    orthogonal samples. An A that is singular in double precision is refused.
     """
     x = as_samples(x)
     root = _inverse_root(x)
@@ -149,21 +72,8 @@ def smallest_shares(
 ) -> tuple[Float[Tensor, " draws"], Float[Tensor, " draws"]]:
     r"""Draw networks with output weights of one size; return their smallest shares of the kernel of infinite width.
 
-    Parameters
-    ----------
-    x
-        samples in rows, none of them zero
-    units
-        m
-    draws
-        number of networks
-    generator
-        source of the random numbers, on the device of x
-
-    Returns
-    -------
-    :math:`\lambda_{\min}(K) / \lambda_{\min}(E K)`, which the first bound is about, and
-    :math:`\lambda_{\min}\bigl((E K)^{-1/2} K (E K)^{-1/2}\bigr)`, which the second is about and which is no larger.
+    The first are :math:`\lambda_{\min}(K) / \lambda_{\min}(E K)`, the Chernoff bound's, the others
+    :math:`\lambda_{\min}\bigl((E K)^{-1/2} K (E K)^{-1/2}\bigr)`, Bernstein's, no larger.
     """
     x = as_samples(x)
     root, gram = _inverse_root(x), x @ x.mT
@@ -189,8 +99,3 @@ def _inverse_root(x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
     if numerical_rank(values.flip(0), len(values)) < len(values):
         raise ValueError("The kernel of infinite width is singular: two samples are equal up to rounding, or nearly.")
     return vectors * values.rsqrt() @ vectors.mT
-
-
-def _check(shortfall: float, failure: float) -> None:
-    if not 0 < shortfall < 1 or not 0 < failure < 1:
-        raise ValueError(f"shortfall is {shortfall}, failure {failure}; two numbers between 0 and 1 were expected.")

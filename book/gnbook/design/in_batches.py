@@ -34,23 +34,9 @@ def rows_in_batches(
 ) -> Iterator[dict[str, Cell]]:
     """Yield a row for each beginning, seed, loss and optimiser: the steps to half the best constant's loss.
 
-    The beginnings are those that nobody searches for, and the gains that were chosen for the trial.
-
-    Parameters
-    ----------
-    family
-        of the networks
-    here, there, test
-        samples on which gains are found, on which is trained, and on which the share of right answers is counted at
-        the step that reaches the goal
-    seeds
-        of the networks that are trained, and of the order of their samples
-    optimizers
-        `"descent"`, `"adam"`, in batches of 50
-    losses
-        `"mse"`, `"cross_entropy"`
-    horizon
-        steps after which a training ends
+    The beginnings are those that nobody searches for, and the gains that were chosen for the trial. Gains are found on
+    the first samples, networks are trained on the second, and the share of right answers is counted on the third, at
+    the step that reaches the goal.
     """
     start = initialised(build(family, seed=SEED).to(here.x.device), "Kaiming", here, seed=SEED)
     gains = SEARCHED[CHOICE](start, here)
@@ -82,15 +68,7 @@ def rows_in_batches(
 
 
 def trained(network: nn.Module, setting: Setting, rate: float, steps: int) -> nn.Module:
-    """Return a copy of a network after the whole epochs within so many steps, trained in batches as `tune` does it.
-
-    Examples
-    --------
-    >>> line, x = nn.Linear(1, 1, bias=False), torch.ones(4, 1)
-    >>> setting = Setting(x, x, "mse", "descent", {"zero": 0.0}, horizon=2, batch_size=2)
-    >>> trained(line, setting, 1.0, 2)(x[:1]).item()
-    1.0
-    """
+    """Return a copy of a network after the whole epochs within so many steps, trained in batches as `tune` does it."""
     network, epochs = copy.deepcopy(network).float(), steps // setting.every
     x, y = (part.float() if part.is_floating_point() else part for part in (setting.x, setting.y))
     optimizer, loss = partial(OPTIMIZERS[setting.optimizer], lr=rate), LOSSES[setting.loss]
@@ -102,12 +80,6 @@ def trained(network: nn.Module, setting: Setting, rate: float, steps: int) -> nn
 
 @torch.no_grad()
 def accuracy(network: nn.Module, data: Data) -> float:
-    """Return the share of samples whose largest output is that of their class.
-
-    Examples
-    --------
-    >>> accuracy(nn.Identity(), Data(torch.eye(2), torch.eye(2)))
-    1.0
-    """
+    """Return the share of samples whose largest output is that of their class."""
     dtype = next((p.dtype for p in network.parameters()), data.x.dtype)
     return (network(data.x.to(dtype)).argmax(1) == data.y.argmax(1)).double().mean().item()

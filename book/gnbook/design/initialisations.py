@@ -36,12 +36,8 @@ class Data(NamedTuple):
 def kaiming(network: nn.Module, generator: torch.Generator) -> nn.Module:
     r"""Fill the weights with normal numbers of variance :math:`2 / \text{fan-in}`, the biases with zeros, in place.
 
-    References
-    ----------
     K. He, X. Zhang, S. Ren, J. Sun (2015), Delving deep into rectifiers, ICCV.
 
-    Examples
-    --------
     >>> line = kaiming(nn.Linear(200, 50), torch.Generator("cpu").manual_seed(0))
     >>> round(line.weight.std().item(), 2), line.bias.any().item()
     (0.1, False)
@@ -55,13 +51,9 @@ def kaiming(network: nn.Module, generator: torch.Generator) -> nn.Module:
 def orthogonal(network: nn.Module, generator: torch.Generator) -> nn.Module:
     r"""Fill the weights with orthogonal rows or columns times :math:`\sqrt 2`, the biases with zeros, in place.
 
-    References
-    ----------
     A. M. Saxe, J. L. McClelland, S. Ganguli (2014), Exact solutions to the nonlinear dynamics of learning in deep
     linear neural networks, ICLR.
 
-    Examples
-    --------
     >>> line = orthogonal(nn.Linear(3, 2).double(), torch.Generator("cpu").manual_seed(0))
     >>> (line.weight @ line.weight.mT).round(decimals=6).abs()
     tensor([[2., 0.],
@@ -76,15 +68,8 @@ def orthogonal(network: nn.Module, generator: torch.Generator) -> nn.Module:
 def last_layer_zero(network: nn.Module) -> nn.Module:
     """Fill the weights of the last layer with zeros, in place: all outputs begin at zero, as with Fixup.
 
-    References
-    ----------
     H. Zhang, Y. N. Dauphin, T. Ma (2019), Fixup initialization, ICLR, section 3 (its first rule; the others are about
     residual branches).
-
-    Examples
-    --------
-    >>> last_layer_zero(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1, bias=False)))(torch.ones(1, 2)).item()
-    0.0
     """
     [*weights_of(network).values()][-1].zero_()
     return network
@@ -96,15 +81,7 @@ def unit_variance(network: nn.Module, x: Float[Tensor, "n ..."]) -> nn.Module:
 
     It is LSUV if the weights are orthogonal before. A layer is scaled until its variance is within a hundredth of one.
 
-    References
-    ----------
     D. Mishkin, J. Matas (2016), All you need is a good init, ICLR, Algorithm 1.
-
-    Examples
-    --------
-    >>> x = torch.tensor([[1.0], [3.0]])
-    >>> round(unit_variance(nn.Linear(1, 1, bias=False), x)(x).var().item(), 3)
-    1.0
     """
     for layer in network.modules():
         if not isinstance(layer, nn.Linear | nn.Conv2d):
@@ -129,8 +106,6 @@ def meta_init(network: nn.Module, data: Data) -> Float[Tensor, " layers"]:
     momentum by its sign alone. As the authors have it, samples are noise and classes are drawn, anew in each round;
     they change norms by a fixed length, here it is a fixed share.
 
-    References
-    ----------
     Y. N. Dauphin, S. S. Schoenholz (2019), MetaInit: initializing learning by learning to initialize, NeurIPS 32,
     section 3 and the code in its appendix.
     """
@@ -156,15 +131,13 @@ def meta_init(network: nn.Module, data: Data) -> Float[Tensor, " layers"]:
 
 
 def grad_init(network: nn.Module, data: Data) -> Float[Tensor, " layers"]:
-    r"""Return the gains of GradInit: of the lowest loss after one step of descent, with a gradient of norm one at most.
+    """Return the gains of GradInit: of the lowest loss after one step of descent, with a gradient of norm one at most.
 
     In each round the gains take a step of Adam, down the norm where that is above one, else down the loss after a step
     of rate 0.1, with averages for each of the two and slopes that are clipped. As in the authors' code the step is not
     differentiated, and half of the samples of that loss have no part in the gradient. The authors learn on fresh
     mini-batches in each round; here it is thirds of one.
 
-    References
-    ----------
     C. Zhu et al. (2021), GradInit: learning to initialize neural networks for stable and efficient training,
     NeurIPS 34, Algorithm 1.
     """
@@ -197,14 +170,8 @@ def shortest_forecast(
 ) -> Float[Tensor, " layers"]:
     """Return the gains with the shortest forecast to a tenth of the best constant's loss.
 
-    Parameters
-    ----------
-    network, data
-        a homogeneous network at its start, and samples
-    preconditioned
-        whether the kernel is that of Adam in its place
-    held
-        whether the product of the gains is held at one; else it is such that the parameters move by their own size
+    If `preconditioned`, the kernel is that of Adam. If `held`, the product of the gains is one; else it is such that
+    the parameters move by their own size.
     """
     layers, goal = layers_of(network, data.x, preconditioned=preconditioned), constant_loss(data.y, "mse") / 10
 
@@ -238,21 +205,8 @@ SEARCHED: dict[str, Callable[[nn.Module, Data], Tensor]] = {
 
 
 def initialised(network: nn.Module, name: str, data: Data, *, seed: int) -> nn.Module:
-    """Return a copy of a network that is initialised in a way that nobody searches for.
+    """Return a copy of a network that is initialised in one of the ways `UNTUNED`; LSUV looks at the data.
 
-    Parameters
-    ----------
-    network
-        as torch initialises it
-    name
-        one of `UNTUNED`
-    data
-        what LSUV looks at
-    seed
-        of what is drawn anew
-
-    Examples
-    --------
     >>> data = Data(torch.eye(2), torch.eye(2))
     >>> initialised(nn.Linear(2, 2), "last layer zero", data, seed=0)(data.x).abs().sum().item()
     0.0
@@ -270,14 +224,7 @@ def initialised(network: nn.Module, name: str, data: Data, *, seed: int) -> nn.M
 
 
 def gained(network: nn.Module, gains: Float[Tensor, " layers"], *, seed: int) -> nn.Module:
-    """Return a copy of a network with Kaiming's weights times gains.
-
-    Examples
-    --------
-    >>> one, two = (gained(nn.Linear(2, 1), torch.tensor([g]), seed=0)(torch.ones(1, 2)).item() for g in (1.0, 2.0))
-    >>> round(two / one, 6)
-    2.0
-    """
+    """Return a copy of a network with Kaiming's weights times gains."""
     return with_gains(kaiming(copy.deepcopy(network), torch.Generator("cpu").manual_seed(seed)), gains)
 
 

@@ -21,24 +21,11 @@ FLOOR = 1e-3  # of the root mean square of a part of P, below which nothing is d
 class Layers:
     r"""A kernel :math:`K(z) = \sum_i e^{a_i \cdot z} K_i` under gains :math:`g = e^z`, one for each layer.
 
-    Attributes
-    ----------
-    names
-        of the layers that have gains
-    parts
-        :math:`K_i`, one for each parameter: :math:`\frac1n J_i J_i^\top`, or :math:`\frac1n J_i P_i^{-1} J_i^\top`
-    exponents
-        :math:`a_i`
-    steps
-        :math:`\frac1n J_i J_i^\top`, or :math:`\frac1n J_i P_i^{-2} J_i^\top`: how far a parameter moves
-    steps_exponents
-        of them
-    sizes
-        spectral norm of each parameter, as a matrix with a row for each output; 0 for one that is zero
-    own
-        1 where the parameter has the gain of the layer
-    outputs, degrees
-        of the network, and their degree in the weights of each layer
+    There is a part for each parameter: :math:`K_i = \frac1n J_i J_i^\top`, or :math:`\frac1n J_i P_i^{-1} J_i^\top`.
+    How far it moves is in `steps`, :math:`\frac1n J_i J_i^\top` or :math:`\frac1n J_i P_i^{-2} J_i^\top`, with
+    exponents of their own. `sizes` are the spectral norms of the parameters, as matrices with a row for each output;
+    `own` is 1 where a parameter has the gain of the layer; `degrees` are those of the outputs in the weights of each
+    layer.
     """
 
     names: tuple[str, ...]
@@ -71,51 +58,19 @@ class Layers:
 
 
 def weights_of(network: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the weights that have gains, those of linear layers and convolutions, by name.
-
-    Examples
-    --------
-    >>> [*weights_of(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)))]
-    ['0.weight', '2.weight']
-    """
+    """Return the weights that have gains, those of linear layers and convolutions, by name."""
     layers = {name: m for name, m in network.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)}
     return {f"{name}.weight".removeprefix("."): layer.weight for name, layer in layers.items()}
 
 
 def layers_of(network: nn.Module, x: Float[Tensor, "n ..."], *, preconditioned: bool = False) -> Layers:
-    r"""Return the parts of the kernel of a network that is homogeneous in the weights of each layer.
+    """Return the parts of the kernel of a network that is homogeneous in the weights of each layer.
 
-    The degrees are measured: each layer's weights are doubled in turn, and all derivatives have to be multiplied by a
-    power of two. Biases have to be zero, or behind all that has gains.
-
-    Parameters
-    ----------
-    network
-        in double precision, left as it is
-    x
-        n samples
-    preconditioned
-        whether by the root P of the diagonal of the Gauss-Newton matrix, in each parameter not below 1e-3 of its root
-        mean square
-
-    Raises
-    ------
-    ValueError
-        A network that is not homogeneous, such as one with tanh or with branches beside a skip.
-
-    References
-    ----------
-    The sum is `claims-design`, "Sum over layers", "Biases at zero" and "Gains and Adam's kernel".
-
-    Examples
-    --------
-    >>> line = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)).double()
-    >>> with torch.no_grad():
-    ...     _ = line[0].weight.fill_(2.0), line[1].weight.fill_(3.0)
-    >>> layers = layers_of(line, torch.ones(1, 1, dtype=torch.float64))
-    >>> layers.parts.flatten(), layers.exponents
-    (tensor([9., 4.], dtype=torch.float64), tensor([[0., 2.],
-            [2., 0.]], dtype=torch.float64))
+    The network is in double precision. Its degrees are measured: each layer's weights are doubled in turn, and all
+    derivatives have to be multiplied by a power of two; a network with tanh or with branches beside a skip is refused.
+    Biases have to be zero, or behind all that has gains. If `preconditioned`, it is by the root P of the diagonal of
+    the Gauss-Newton matrix, in each parameter not below 1e-3 of its root mean square. See `claims-design`, "Sum over
+    layers", "Biases at zero" and "Gains and Adam's kernel".
     """
     weights, n = weights_of(network), len(x)
     few = x[:FEW]
@@ -153,13 +108,7 @@ def layers_of(network: nn.Module, x: Float[Tensor, "n ..."], *, preconditioned: 
 
 
 def jacobian_of(network: nn.Module, x: Float[Tensor, "n ..."]) -> Mapping[str, Float[Tensor, "nk _"]]:
-    """Return the Jacobian of all outputs on all samples, by parameter.
-
-    Examples
-    --------
-    >>> jacobian_of(nn.Linear(2, 1), torch.tensor([[3.0, 4.0]]))
-    {'weight': tensor([[3., 4.]], dtype=torch.float64), 'bias': tensor([[1.]], dtype=torch.float64)}
-    """
+    """Return the Jacobian of all outputs on all samples, by parameter."""
     sizes = {name: p.numel() for name, p in network.named_parameters()}
     columns = torch.cat([*GaussNewton(network, x, mode="train").jacobian()], 1)
     found = dict(zip(reversed(sizes), columns.split([*reversed(sizes.values())], 1), strict=True))
@@ -170,11 +119,6 @@ def floored_roots(jacobian: Float[Tensor, "nk p"], n: int) -> Float[Tensor, " p"
     """Return the root of a parameter's part of the diagonal of the Gauss-Newton matrix, not below 1e-3 of its size.
 
     The size is the root mean square; where all is zero, the root is taken for one.
-
-    Examples
-    --------
-    >>> floored_roots(torch.tensor([[3.0, 8.0], [4.0, 6.0]]), 1)
-    tensor([ 5., 10.])
     """
     squares = jacobian.square().sum(0) / n
     return squares.clamp_min(FLOOR**2 * squares.mean() or 1).sqrt()

@@ -21,18 +21,6 @@ def log_condition(kernel: Float[Tensor, "nk nk"], p: float = SHARPNESS) -> Float
 
     :math:`(\operatorname{tr} K^p \operatorname{tr} K^{-p})^{1/p}` is at least the condition number, and at most
     :math:`(nk)^{2/p}` times as large (`claims-design`, "One minimum").
-
-    Parameters
-    ----------
-    kernel
-        positive definite
-    p
-        at least one
-
-    Examples
-    --------
-    >>> round(log_condition(torch.diag(torch.tensor([1.0, 4.0], dtype=torch.float64))).exp().item(), 6)
-    4.0
     """
     logarithms = torch.linalg.eigvalsh(kernel).log()
     return ((p * logarithms).logsumexp(0) + (-p * logarithms).logsumexp(0)) / p
@@ -44,19 +32,6 @@ def certificate(layers: Layers, z: Float[Tensor, " layers"], p: float = SHARPNES
     It is :math:`\min_i \langle K_i, Y \rangle / \langle K_i, X \rangle` with :math:`X \propto K^{-p-1}` and
     :math:`Y \propto K^{p-1}` of trace one, which is near the condition number where z minimises the smooth one
     (`claims-design`, "How much gains can do").
-
-    Parameters
-    ----------
-    layers, z
-        the parts of a kernel, and logarithms of gains
-
-    Examples
-    --------
-    >>> from torch import nn
-    >>> from gnbook.design.layers import layers_of
-    >>> layers = layers_of(nn.Linear(2, 1, bias=False).double(), torch.diag(torch.tensor([2.0, 1.0])).double())
-    >>> round(certificate(layers, torch.zeros(1, dtype=torch.float64)), 2)  # one layer: gains do nothing
-    4.0
     """
     values, vectors = torch.linalg.eigh(layers.kernel(z))
     in_modes = torch.einsum("ij,aik,kj->aj", vectors, layers.parts, vectors)
@@ -70,30 +45,10 @@ def log_time(
     r"""Return the logarithm of the time that the linear model takes to a loss, and how far it moves the parameters.
 
     The model follows the gradient flow :math:`\dot r = -K r` of the squared error, from the residual under gains. Time
-    is counted in units of one over the largest eigenvalue: in steps at half of the largest stable rate.
-
-    Parameters
-    ----------
-    layers, z
-        the parts of a kernel, and logarithms of gains
-    targets, goal
-        of half the squared distance, the mean over the samples
-
-    Returns
-    -------
-    Both with derivatives by z. The second is, by parameter, the squared displacement over the square of its spectral
-    norm. A goal that is met at the start takes no time: minus infinity. One that is out of reach takes 1e9.
-
-    Examples
-    --------
-    >>> from torch import nn
-    >>> from gnbook.design.layers import layers_of
-    >>> line, x = nn.Linear(1, 1, bias=False).double(), torch.ones(1, 1, dtype=torch.float64)
-    >>> with torch.no_grad():
-    ...     _ = line.weight.fill_(2.0)
-    >>> time, moved = log_time(layers_of(line, x), torch.zeros(1, dtype=torch.float64), torch.zeros_like(x), 0.5)
-    >>> round(time.exp().item(), 6), round(moved.item(), 6)  # from 2 to 1 by exp(-t)
-    (0.693147, 0.25)
+    is counted in units of one over the largest eigenvalue: in steps at half of the largest stable rate. Both have
+    derivatives by z. The second is, by parameter, the squared displacement over the square of its spectral norm. A goal
+    that is met at the start takes no time, minus infinity; one that is out of reach takes 1e9. The loss is half the
+    squared distance, the mean over the samples.
     """
     n = len(targets)
     residual = (layers.scaled(z) - targets).flatten()
@@ -117,35 +72,12 @@ def edge(moved: Float[Tensor, " parts"]) -> Float[Tensor, ""]:
     A linear model holds while all :math:`m_i`, displacements over spectral norms, are small. It says that a smaller
     product of the gains is no worse, and nothing of what a moving kernel brings; so the product is taken where the
     model ends, :math:`\sum_i m_i^2 = 1` (`claims-design`, "The product of the gains").
-
-    Parameters
-    ----------
-    moved
-        :math:`m_i^2`, as :func:`log_time` returns them
-
-    Examples
-    --------
-    >>> edge(torch.tensor([0.5, 0.5])).item()
-    0.0
     """
     return moved.sum().log().square()
 
 
 def flow_time(values: Float[Tensor, " nk"], squares: Float[Tensor, " nk"], goal: float) -> float:
-    r"""Return when :math:`\sum_j s_j e^{-2 \lambda_j t}` has fallen to a goal, at most 1e9, by bisection.
-
-    Parameters
-    ----------
-    values, squares
-        eigenvalues, none of them negative, and parts of the loss at the start along their eigenvectors
-    goal
-        below the loss at the start
-
-    Examples
-    --------
-    >>> round(flow_time(torch.tensor([1.0, 0.5]), torch.tensor([0.0, 2.0]), 1.0), 6)  # 2 exp(-t) = 1
-    0.693147
-    """
+    r"""Return when :math:`\sum_j s_j e^{-2 \lambda_j t}` has fallen to a goal, at most 1e9, by bisection."""
     low, high = -20.0, math.log(LONGEST)
     for _ in range(60):
         middle = (low + high) / 2

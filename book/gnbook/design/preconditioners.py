@@ -19,30 +19,12 @@ r"""From gradients by each parameter, a row for each, to these divided by P: :ma
 
 
 def plain(_network: nn.Module, _x: Float[Tensor, "n ..."]) -> Divide:
-    """Return what leaves gradients as they are.
-
-    Examples
-    --------
-    >>> plain(nn.Identity(), torch.zeros(1))({"weight": torch.ones(1, 2)})
-    {'weight': tensor([[1., 1.]])}
-    """
+    """Return what leaves gradients as they are."""
     return dict
 
 
 def diagonal(network: nn.Module, x: Float[Tensor, "n ..."]) -> Divide:
-    """Return the division by the root of the diagonal of the Gauss-Newton matrix, as for Adam.
-
-    Parameters
-    ----------
-    network, x
-        as for :func:`gnbook.design.layers.layers_of`, which has the same floor
-
-    Examples
-    --------
-    >>> divide = diagonal(nn.Linear(2, 1, bias=False), torch.tensor([[3.0, 4.0]]))
-    >>> divide({"weight": torch.tensor([[3.0, 8.0]])})
-    {'weight': tensor([[1., 2.]], dtype=torch.float64)}
-    """
+    """Return the division by the root of the diagonal of the Gauss-Newton matrix, as for Adam."""
     roots = {name: floored_roots(jacobian, len(x)) for name, jacobian in jacobian_of(network, x).items()}
     return lambda gradients: {name: gradient / roots[name] for name, gradient in gradients.items()}
 
@@ -51,24 +33,9 @@ def features(network: nn.Module, x: Float[Tensor, "n ..."], *, damping: float) -
     r"""Return the division by K-FAC's input factors alone, :math:`A_l + \delta_l I` for each layer.
 
     :math:`A_l` is the second moment of what a linear layer is applied to, with a one for its bias, and multiplies the
-    inputs of its weights.
+    inputs of its weights. The network has nothing but linear layers with biases, in double precision; `damping` is
+    :math:`\delta_l` over the mean eigenvalue of :math:`A_l`.
 
-    Parameters
-    ----------
-    network
-        of linear layers with biases, and of what has no parameters; in double precision
-    x
-        n samples
-    damping
-        :math:`\delta_l` over the mean eigenvalue of :math:`A_l`
-
-    Raises
-    ------
-    ValueError
-        Parameters that are not of such layers.
-
-    References
-    ----------
     J. Martens, R. Grosse (2015), Optimizing neural networks with Kronecker-factored approximate curvature, ICML,
     section 3 (both factors; the other one, of the gradients, is left out).
     """
@@ -104,52 +71,21 @@ def features(network: nn.Module, x: Float[Tensor, "n ..."], *, damping: float) -
 
 
 def divided_kernel(network: nn.Module, x: Float[Tensor, "n ..."], divide: Divide) -> Float[Tensor, "nk nk"]:
-    r"""Return :math:`\frac1n J P^{-1} J^\top`, by which descent divided by P moves the outputs.
-
-    Examples
-    --------
-    >>> line, x = nn.Linear(2, 1, bias=False), torch.tensor([[3.0, 4.0]])
-    >>> divided_kernel(line, x, plain(line, x)), divided_kernel(line, x, diagonal(line, x))
-    (tensor([[25.]], dtype=torch.float64), tensor([[7.]], dtype=torch.float64))
-    """
+    r"""Return :math:`\frac1n J P^{-1} J^\top`, by which descent divided by P moves the outputs."""
     jacobian = jacobian_of(network, x)
     divided = divide(jacobian)
     return sum(jacobian[name] @ divided[name].mT for name in jacobian) / len(x)
 
 
 def quality(kernel: Float[Tensor, "nk nk"], residual: Float[Tensor, "n k"], goal: float) -> tuple[float, float]:
-    r"""Return the condition number of a kernel, and the steps of its linear model to a goal, at half its largest rate.
-
-    Parameters
-    ----------
-    kernel
-        regular
-    residual, goal
-        of half the squared distance, the mean over the samples; the goal below the loss of the residual
-
-    Examples
-    --------
-    >>> kernel = torch.diag(torch.tensor([1.0, 2.0], dtype=torch.float64))
-    >>> [round(number, 6) for number in quality(kernel, torch.tensor([[1.0], [0.0]], dtype=torch.float64), 0.125)]
-    [2.0, 0.693147]
-    """
+    """Return the condition number of a kernel, and the steps of its linear model to a goal at half its largest rate."""
     values, vectors = torch.linalg.eigh(kernel)
     squares = (vectors.mT @ residual.flatten()).square() / (2 * len(residual))
     return (values[-1] / values[0]).item(), flow_time((values / values[-1]).clamp_min(0), squares, goal)
 
 
 class DividedDescent(GradientDescent):
-    """Gradient descent whose gradients are divided by a P that stays as it is.
-
-    Parameters
-    ----------
-    parameters, lr
-        of the descent
-    names
-        of the parameters
-    divide
-        of their gradients, by name
-    """
+    """Gradient descent whose gradients are divided by a P that stays as it is."""
 
     def __init__(self, parameters: Iterable[Tensor], lr: float, *, names: Iterable[str], divide: Divide) -> None:
         super().__init__(parameters, lr)
@@ -177,10 +113,6 @@ def divided_training(
 ) -> Training:
     """Train a copy of a network by descent of the squared error, divided by a P that stays as it is.
 
-    Parameters are those of :func:`gnbook.shared.training.train`, and `divide` of the gradients.
-
-    Examples
-    --------
     >>> line, x = nn.Linear(1, 1, bias=False), torch.ones(1, 1)
     >>> _ = nn.init.zeros_(line.weight)
     >>> divided_training(line, x, x, plain(line, x), rate=0.5, until=0.1, most=9).losses
@@ -202,16 +134,8 @@ PRECONDITIONERS: dict[str, Callable[[nn.Module, Tensor], Divide]] = {
 class Divided(NamedTuple):
     """A training by descent divided by a preconditioner.
 
-    Attributes
-    ----------
-    name
-        of the preconditioner
-    kappa, forecast
-        the condition number of its kernel, and the steps of its linear model to the goal
-    rate
-        the best one, over that of the forecast
-    losses
-        at the start and after each step; none where the training arrives at no rate
+    `kappa` and `forecast` are those of its kernel and linear model; `rate` is the best one, over that of the forecast;
+    `losses` are none where the training arrives at no rate.
     """
 
     name: str
@@ -231,14 +155,7 @@ def divided_trainings(
 ) -> Iterator[Divided]:
     """Yield the training of a network with each of :data:`PRECONDITIONERS`, at the best of all rates in factors of two.
 
-    Parameters
-    ----------
-    network, x, y
-        the network, samples and targets
-    goal
-        a loss at which the trainings end
-    horizon
-        steps after which they end too
+    They end at the loss `goal`, or after `horizon` steps.
     """
     for name, way in PRECONDITIONERS.items():
         divide = way(network, x)

@@ -34,18 +34,7 @@ def rows_of(
 ) -> Iterator[dict[str, Cell]]:
     """Yield a row for each initialisation, seed and optimiser: the steps to a tenth of the best constant's loss.
 
-    Parameters
-    ----------
-    family
-        of the networks
-    here, there
-        samples on which gains are found, and others, on which is trained
-    seeds
-        of the networks that are trained; gains are found on that of seed 0
-    optimizers
-        `"descent"`, `"adam"`
-    horizon
-        steps after which a training ends
+    Gains are found on the samples `here`, for the network of seed 0, and networks are trained on those `there`.
     """
     start = initialised(build(family, seed=SEED).to(here.x.device), "Kaiming", here, seed=SEED)
     layers_of(start, here.x)  # what is loaded at its first call is not charged
@@ -94,13 +83,7 @@ def seconds_of_a_step(network: nn.Module, setting: Setting, rate: float, steps: 
 
 
 def arriving(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows of the families in which at least a tenth of the trainings arrive; the others are ties.
-
-    Examples
-    --------
-    >>> arriving([{"family": "a", "steps": None}, {"family": "b", "steps": None}, {"family": "b", "steps": 7}])
-    [{'family': 'b', 'steps': None}, {'family': 'b', 'steps': 7}]
-    """
+    """Return the rows of the families in which at least a tenth of the trainings arrive; the others are ties."""
     arrive: dict[Cell, list[bool]] = {}
     for row in rows:
         arrive.setdefault(row["family"], []).append(row["steps"] is not None)
@@ -108,33 +91,14 @@ def arriving(rows: Sequence[Row]) -> list[Row]:
 
 
 def speedups(
-    rows: Sequence[Row], name: str, over: str, *, horizon: int = HORIZON, charged: bool = False, seed: int = 0
+    rows: Sequence[Row], name: str, over: str, *, horizon: int = HORIZON, charged: bool = False
 ) -> tuple[float, float, float]:
     """Return how many times fewer steps one initialisation takes than another, with its interval of 95 %.
 
-    The geometric mean over the seeds of each family, and then over the families. The interval is by bootstrap:
-    families are drawn with replacement, and then in each of them its seeds. What does not arrive counts as arriving
-    at the horizon.
-
-    Parameters
-    ----------
-    rows
-        as :func:`rows_of` yields them, for one optimiser
-    name, over
-        initialisations; networks that only one of them has are left out
-    horizon
-        of the trainings
-    charged
-        whether the search is charged, in steps of that training
-    seed
-        of the bootstrap
-
-    Examples
-    --------
-    >>> pairs = ("x", 5), ("y", 10)
-    >>> table = [{"family": f, "seed": 1, "initialisation": i, "steps": steps} for f in "ab" for i, steps in pairs]
-    >>> [round(number, 6) for number in speedups(table, "x", "y")]
-    [2.0, 2.0, 2.0]
+    The geometric mean over the seeds of each family, and then over the families. The interval is by bootstrap: families
+    are drawn with replacement, and then in each of them its seeds. What does not arrive counts as arriving at the
+    horizon. If `charged`, the search counts, in steps of that training. Networks that only one of the two has are left
+    out.
     """
     steps = {
         (row["family"], row["seed"], row["initialisation"]): (row["steps"] or horizon)
@@ -148,7 +112,7 @@ def speedups(
             ratio = steps[family, number, over] / steps[family, number, name]
             found.setdefault(family, []).append(np.log(ratio))
     logarithms = [np.array(values) for values in found.values()]
-    shape, generator = (DRAWS, len(logarithms)), np.random.default_rng(seed)
+    shape, generator = (DRAWS, len(logarithms)), np.random.default_rng(0)
     families = generator.integers(len(logarithms), size=shape)
     by_seeds: Float[np.ndarray, "families draws places"] = np.stack(
         [values[generator.integers(len(values), size=(*shape, len(values)))].mean(2) for values in logarithms]
@@ -165,8 +129,6 @@ def written_speed(rows: Sequence[Row], name: str, over: str, *, horizon: int = H
     A sign before it says that it is a bound: "≤" where it would be smaller, and "≥" where it would be larger, if what
     does not arrive counted as more steps. (The logarithm is linear in that of the horizon, unless a search is charged.)
 
-    Examples
-    --------
     >>> steps = ("a", "x", 5), ("a", "y", 10), ("b", "x", 5), ("b", "y", 40)
     >>> table = [{"family": f, "seed": 1, "initialisation": i, "steps": number} for f, i, number in steps]
     >>> written_speed(table, "x", "y")
@@ -185,8 +147,6 @@ def sooner(rows: Sequence[Row], name: str, over: str) -> tuple[int, int]:
 
     This takes no horizon: what does not arrive is later than all that does, and where neither does it is neither.
 
-    Examples
-    --------
     >>> steps = ("a", "x", 5), ("a", "y", 10), ("b", "x", None), ("b", "y", 40), ("c", "x", None), ("c", "y", None)
     >>> sooner([{"family": f, "seed": 1, "initialisation": i, "steps": number} for f, i, number in steps], "x", "y")
     (1, 1)
@@ -199,24 +159,9 @@ def sooner(rows: Sequence[Row], name: str, over: str) -> tuple[int, int]:
     return sum(one < other for one, other in pairs), sum(one > other for one, other in pairs)
 
 
-def written_steps(rows: Sequence[Row], family: str, name: str, *, horizon: int = HORIZON) -> str | None:
-    """Return the geometric mean of the steps over the seeds, with ">" where some of them do not arrive.
+def written_steps(rows: Sequence[Row], family: str, name: str) -> str | None:
+    """Return the geometric mean of the steps over the seeds, with ">" where some do not arrive; None where none does.
 
-    Parameters
-    ----------
-    rows
-        as :func:`rows_of` yields them, for one optimiser
-    family, name
-        of networks, and of an initialisation
-    horizon
-        as which counts what does not arrive
-
-    Returns
-    -------
-    None where no seed arrives.
-
-    Examples
-    --------
     >>> rows = [{"family": "a", "initialisation": "x", "steps": steps} for steps in (100, None)]
     >>> written_steps(rows, "a", "x"), written_steps(rows[:1], "a", "x"), written_steps(rows[1:], "a", "x")
     ('> 200', '100', None)
@@ -224,31 +169,18 @@ def written_steps(rows: Sequence[Row], family: str, name: str, *, horizon: int =
     steps = [row["steps"] for row in rows if (row["family"], row["initialisation"]) == (family, name)]
     if not any(steps):
         return None
-    mean = np.exp(np.mean(np.log([found or horizon for found in steps])))
+    mean = np.exp(np.mean(np.log([found or HORIZON for found in steps])))
     return f"{'' if all(steps) else '> '}{mean:.0f}"
 
 
-def orders(rows: Sequence[Row], column: str, *, horizon: int = HORIZON) -> dict[str, float]:
+def orders(rows: Sequence[Row], column: str) -> dict[str, float]:
     """Return by family how a column orders the initialisations: its rank correlation with the steps, mean over seeds.
 
-    Parameters
-    ----------
-    rows
-        as :func:`rows_of` yields them, for one optimiser
-    column
-        such as `"kappa"`
-    horizon
-        as which counts what does not arrive; networks on which nothing does are left out
-
-    Examples
-    --------
-    >>> rows = [{"family": "a", "seed": 1, "steps": steps, "kappa": kappa} for steps, kappa in ((9, 5.0), (4, 2.0))]
-    >>> round(orders(rows, "kappa")["a"], 6)
-    1.0
+    What does not arrive counts as the horizon; networks on which nothing does are left out.
     """
     networks: dict[tuple[Cell, Cell], list[tuple[Cell, Cell]]] = {}
     for row in rows:
-        networks.setdefault((row["family"], row["seed"]), []).append((row["steps"] or horizon, row[column]))
+        networks.setdefault((row["family"], row["seed"]), []).append((row["steps"] or HORIZON, row[column]))
     found: dict[str, list[float]] = {}
     for (family, _), pairs in networks.items():
         steps, values = zip(*pairs, strict=True)
@@ -258,14 +190,7 @@ def orders(rows: Sequence[Row], column: str, *, horizon: int = HORIZON) -> dict[
 
 
 def images(count: int, first: int, device: torch.device) -> Data:
-    """Return images of CIFAR-10 of 16 x 16 pixels, standardised by channel, from one on, and their targets.
-
-    Examples
-    --------
-    >>> x, y = images(3, 10, torch.device("cpu"))
-    >>> x.shape, y.shape, round(x.std().item(), 2)
-    (torch.Size([3, 3, 16, 16]), torch.Size([3, 10]), 1.0)
-    """
+    """Return images of CIFAR-10 of 16 x 16 pixels, standardised by channel, from one on, and their targets."""
     x, labels = (part[first:] for part in gnlib.load("cifar10", first + count, stride=2))
     x = x.view(count, 3, 16, 16)
     mean, deviation = x.mean((0, 2, 3), keepdim=True), x.std((0, 2, 3), keepdim=True)

@@ -16,20 +16,7 @@ def gradient_descent_bound(
     :math:`\mu_i` bounds the curvature from below ALONG THE SEGMENT from :math:`\theta_i` to the minimum (in the mean
     that weights the point at fraction t of the way by 2(1 - t)), and that :math:`\eta_i \le 1/L_i` with :math:`L_i` a
     bound from above along the gradient step. Curvatures at the iterates alone, as the paper writes, are not enough.
-
-    Parameters
-    ----------
-    step_sizes
-        learning rates :math:`\eta_i`
-    convexities
-        constants :math:`\mu_i`
-    distance
-        norm of :math:`\theta_0 - \theta^*`
     """
-    if len(step_sizes) != len(convexities):
-        raise ValueError(
-            f"{len(step_sizes)} step sizes and {len(convexities)} convexities; one of each a step is needed."
-        )
     steps, mu = (torch.tensor(values, dtype=torch.float64, device="cpu") for values in (step_sizes, convexities))
     factors = 1 - steps * mu
     if factors.numel() and (factors.min() < 0 or factors.max() > 1):

@@ -13,19 +13,7 @@ from gnlib.laws import deep_linear
 
 @dataclass(frozen=True)
 class Point:
-    """One point of a figure.
-
-    Attributes
-    ----------
-    figure, name
-        where it stands
-    one
-        the law, with far fewer outputs than the rank and the widths
-    law
-        the law with the outputs that there are, to which networks are compared
-    measured
-        one value a network
-    """
+    """One point of a figure: the law, with few outputs and with those that there are, and what networks have."""
 
     figure: str
     name: str
@@ -67,13 +55,7 @@ COLUMNS = {
 
 
 def runs(rows: Iterable[Row], *columns: str, value: str = "kappa") -> dict[tuple[Cell, ...], tuple[float, ...]]:
-    """Return the values of networks that are the same in some columns, in the order of these.
-
-    Examples
-    --------
-    >>> runs([{"depth": 4, "kappa": 3.0}, {"depth": 2, "kappa": 2.0}, {"depth": 4, "kappa": 5.0}], "depth")
-    {(2,): (2.0,), (4,): (3.0, 5.0)}
-    """
+    """Return the values of networks that are the same in some columns, in the order of these."""
 
     def key(row: Row) -> tuple[Cell, ...]:
         return tuple(row[column] for column in columns)
@@ -93,24 +75,11 @@ def kappa_point(
     skip: float = 0.0,
     outputs: int = 10,
 ) -> Point:
-    """Return the condition numbers of a figure beside the law, for hidden layers of one width.
-
-    Examples
-    --------
-    >>> point = kappa_point("2a", "m = 3200, L = 2", [4.1, 4.2], 2, 3200, 587, 784)
-    >>> round(point.one, 2), round(point.law, 2), round(point.ratio, 2)
-    (4.0, 4.2, 0.99)
-    """
+    """Return the condition numbers of a figure beside the law, for hidden layers of one width."""
     one, law = (deep_linear(layers, width, data, inputs=inputs, skip=skip, outputs=k).kappa for k in (1, outputs))
     return Point(figure, name, one, law, tuple(measured))
 
 
 def largest_miss(points: Iterable[Point]) -> float:
-    """Return the factor by which the law misses the mean of a point at most, above one.
-
-    Examples
-    --------
-    >>> largest_miss([Point("", "", 1, 2, (1.0, 2.0)), Point("", "", 1, 2, (2.2,))]) == 2 / 1.5
-    True
-    """
+    """Return the factor by which the law misses the mean of a point at most, above one."""
     return math.exp(max(abs(math.log(point.ratio)) for point in points))

@@ -32,25 +32,9 @@ class Ends(NamedTuple):
 def product_ends(layers: int, size: int, width: int, *, shift: bool = False) -> Ends:
     r"""Return the ends of the spectrum of :math:`B^\top B` for a product B of Gaussian layers of one width.
 
-    Parameters
-    ----------
-    layers
-        number of layers, each with entries of variance one over the width
-    size
-        number n of dimensions that B acts on; the smallest eigenvalue is zero if it is not below the width
-    width
-        number m of rows of each layer
-    shift
-        whether to take the mean eigenvalue at an end of a matrix of this size, which the law of Tracy and Widom has,
-        and not the limit. It is :math:`1.21\, (z^2 z'' / 2)^{1/3}` away from the end, with the second derivative by
-        :math:`\Omega = n w`, and is applied to the logarithm.
-
-    Examples
-    --------
-    >>> [round(end, 6) for end in product_ends(1, 100, 400)]  # Marchenko and Pastur: (1 -+ 1/2)^2
-    [0.25, 2.25]
-    >>> round(product_ends(3, 200, 200).upper, 6) == round(4**4 / 3**3, 6)  # Fuss and Catalan
-    True
+    B acts on n dimensions (`size`); the smallest eigenvalue is zero if n is not below the width. With `shift` an end is
+    the mean eigenvalue there of a matrix of this size, which the law of Tracy and Widom has: :math:`1.21\, (z^2 z'' /
+    2)^{1/3}` away from the limit, with the second derivative by :math:`\Omega = n w`, applied to the logarithm.
     """
     if layers == 0:
         return Ends(1.0, 1.0)
@@ -73,26 +57,8 @@ def lemma_2_terms(
 ) -> Lemma2Terms:
     """Return the extreme eigenvalues that Lemma 2 combines, for white data and wide random layers.
 
-    Parameters
-    ----------
-    layers
-        number L of weight matrices, of gain 1
-    width
-        of each hidden layer
-    rank
-        of the white data
-    inputs
-        columns of the first layer
-    outputs
-        rows of the last layer; none stands for far fewer than the width
-    shift
-        whether to count the sizes of the matrices, see `product_ends`
-
-    Examples
-    --------
-    >>> terms = lemma_2_terms(3, 400, 100, 100)
-    >>> terms.kappa_below.tolist()  # three layers have products of none, one and two below them
-    [1.0, 9.0, 22.7...]
+    The first layer has `inputs` columns, the data the rank `rank`, the last layer `outputs` rows; none stands for far
+    fewer than the width. `shift` counts the sizes of the matrices, see `product_ends`.
     """
     below = [product_ends(j, rank, width, shift=shift) for j in range(layers)]
     above = [product_ends(j, outputs, width, shift=shift) if outputs else Ends(1, 1) for j in reversed(range(layers))]
@@ -104,13 +70,7 @@ def lemma_2_terms(
 
 
 def lemma_2(layers: int, width: int, rank: int, inputs: int, outputs: int = 0, *, shift: bool = False) -> Lemma2:
-    """Return both bounds of Lemma 2 for white data and wide random layers; the parameters are those of the terms.
-
-    Examples
-    --------
-    >>> [round(bound, 6) for bound in lemma_2(2, 400, 100, 400)]  # 1 + (1 -+ 1/2)^2, and one layer alone
-    [2.6, 9.0]
-    """
+    """Return both bounds of Lemma 2 for white data and wide random layers; the parameters are those of the terms."""
     terms = lemma_2_terms(layers, width, rank, inputs, outputs, shift=shift)
     largest = terms.above_largest * terms.below_largest
     return Lemma2((largest.sum() / terms.alpha.sum()).item(), (largest / terms.alpha).max().item())
@@ -126,11 +86,6 @@ def lemma_2_of_many(t: float) -> Lemma2:
 
     and the second that of the last layer, :math:`e^{x_+ - x_-} (1 - x_-) / (1 - x_+)`. For large t they are
     :math:`t^2 / E_1(1) = 4.558\, t^2` and :math:`t^2 e^{t + 2}`.
-
-    Examples
-    --------
-    >>> [round(bound, 2) for bound in lemma_2_of_many(4)]
-    [103.3, 9723.96]
     """
     root = math.sqrt(t * (t + 4))
     upper, lower = 2 * t / (t + root), -(t + root) / 2  # the first is (root - t) / 2, without cancellation

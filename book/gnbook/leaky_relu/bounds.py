@@ -31,36 +31,10 @@ class Lemma4(NamedTuple):
 def zhao_lemma_4(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: float) -> Lemma4:
     r"""Return the upper bound of Zhao 2024, Lemma 4 (Eq. 11), and the second one of its proof (Eq. 25 and 26).
 
-    .. math::
-        \kappa(\widehat G) \le
-        \frac{\lambda_{\max}(K)\, \sigma_{\max}^2(W) + \lambda_{\max}(\Gamma)}
-             {\alpha^2 \lambda_{\min}(K)\, \sigma_{\min}^2(W) + \lambda_{\min}(\Gamma)},
-        \qquad
-        \frac{\lambda_{\max}(K)\, \sigma_{\max}^2(W) + \lambda_{\max}(\frac1n z z^\top)}
-             {\alpha^2 \bigl(\lambda_{\min}(K)\, \sigma_{\min}^2(W) + \lambda_{\min}(\frac1n z z^\top)\bigr)},
-
-    with :math:`z = x V^\top`. Smallest eigenvalues are those of the `n x n` and `k x k` matrices, zero where there are
-    fewer features or units than that. The second is NOT a bound, because the leaky ReLU can enlarge the largest
-    eigenvalue of :math:`z z^\top` (see the claims); it is here to be compared with.
-
-    Parameters
-    ----------
-    weights
-        `[V, W]` of shapes `(m, d)` and `(k, m)`
-    x
-        samples in rows
-    slope
-        slope :math:`\alpha` of negative hidden values, from 0 to 1
-
-    Returns
-    -------
-    Both values, infinite where the denominator is zero: for the ReLU the second always is, and the first is unless
-    :math:`\Gamma` is regular.
-
-    Raises
-    ------
-    ValueError
-        A slope outside [0, 1], or arguments that :func:`gnbook.shared.hidden_layer.leaky_relu_gram` refuses.
+    Smallest eigenvalues are those of the `n x n` and `k x k` matrices, zero where there are fewer features or units
+    than that. The second is NOT a bound, because the leaky ReLU can enlarge the largest eigenvalue of :math:`z z^\top`,
+    :math:`z = x V^\top` (see the claims); it is here to be compared with. For the ReLU it is infinite, and the first is
+    unless :math:`\Gamma` is regular.
     """
     if not 0 <= slope <= 1:
         raise ValueError(f"slope is {slope}; Lemma 4 is about slopes from 0 to 1 (leaky_relu_ends takes any).")
@@ -74,37 +48,10 @@ def zhao_lemma_4(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: floa
 
 
 def leaky_relu_ends(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: float) -> SpectrumBounds:
-    r"""Return bounds of the extreme eigenvalues of :math:`\widehat G`, for the ReLU as well as for any slope.
+    """Return bounds of the extreme of all `nk` eigenvalues, zeros among them, for any slope (claim "Active units").
 
-    Let :math:`P_i = \sum_u \varphi'_{iu}{}^2\, W_u W_u^\top`, to which only the units active on sample i contribute
-    where the slope is zero. Because :math:`K` lies between its extreme eigenvalues times the identity,
-
-    .. math::
-        \lambda_{\min}(\widehat G) \ge
-        \lambda_{\min}\bigl(\Gamma + \lambda_{\min}(K) \operatorname{diag}_i \lambda_{\min}(P_i)\bigr),
-        \qquad
-        \lambda_{\max}(\widehat G) \le
-        \lambda_{\max}\bigl(\Gamma + \lambda_{\max}(K) \operatorname{diag}_i \lambda_{\max}(P_i)\bigr),
-
-    never worse than Lemma 4. From the other side both are bounded by those of the mean over the outputs of the
-    `n x n` diagonal blocks of :math:`\widehat G`.
-
-    Parameters
-    ----------
-    weights, x
-        as for :func:`zhao_lemma_4`
-    slope
-        slope of negative hidden values, any finite number
-
-    Returns
-    -------
-    The bounds, for all `nk` eigenvalues, zeros among them. `.condition` holds the resulting bounds of the condition
-    number; the lower one is about a regular matrix, which it is if the upper one is finite.
-
-    Raises
-    ------
-    ValueError
-        Arguments that :func:`gnbook.shared.hidden_layer.leaky_relu_gram` refuses.
+    They are never worse than Lemma 4. The lower one of the condition number is about a regular matrix, which it is if
+    the upper one is finite.
     """
     v, w, x = as_hidden_layer(weights, x)
     hidden, derivative = _activations(v, x, slope)
@@ -126,24 +73,9 @@ def leaky_relu_ends(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: f
 def wide_leaky_relu_kernel(x: Float[Tensor, "n d"], slope: float) -> Float[Tensor, "n n"]:
     r"""Return the limit of :math:`h h^\top / m` for hidden weights of variance one and width m to infinity.
 
-    With the angle between two samples, :math:`\cos \theta_{ij} = x_i \cdot x_j / \|x_i\| \|x_j\|` (Cho and Saul 2009),
-
-    .. math::
-        \frac{(1 + \alpha)^2}4\, x x^\top + \frac{(1 - \alpha)^2}4\, A, \qquad
-        A_{ij} = \frac2\pi\, \|x_i\| \|x_j\| \Bigl(\sin \theta_{ij}
-        + \bigl(\tfrac\pi2 - \theta_{ij}\bigr) \cos \theta_{ij}\Bigr) .
-
-    At Kaiming initialisation the second layer of weights then dominates the Gauss-Newton matrix, whose condition
-    number tends to that of this matrix, for any number of outputs.
-
-    Parameters
-    ----------
-    x
-        samples in rows
-    slope
-        slope :math:`\alpha` of negative hidden values, any finite number
+    At Kaiming initialisation the second layer of weights then dominates the Gauss-Newton matrix, whose condition number
+    tends to that of this matrix (Cho and Saul 2009), for any number of outputs (claim "Wide limit").
     """
-    _check_slope(slope)
     x = as_samples(x)
     data_gram, norms = x @ x.mT, x.norm(dim=1)
     scale = torch.outer(norms, norms)
@@ -154,7 +86,6 @@ def wide_leaky_relu_kernel(x: Float[Tensor, "n d"], slope: float) -> Float[Tenso
 
 def _activations(v: Float[Tensor, "m d"], x: Float[Tensor, "n d"], slope: float) -> tuple[Tensor, Tensor]:
     """Return the hidden values and their derivatives, which at zero are the slope, as in torch."""
-    _check_slope(slope)
     linear = x @ v.mT
     derivative = torch.ones_like(linear).where(linear > 0, slope)
     return derivative * linear, derivative
@@ -163,8 +94,3 @@ def _activations(v: Float[Tensor, "m d"], x: Float[Tensor, "n d"], slope: float)
 def _bordered(hidden: Float[Tensor, "n m"], diagonal: Float[Tensor, " n"]) -> Float[Tensor, "n mn"]:
     """Return a factor of `hidden hidden^T + diag(diagonal)`: its singular values have twice the digits."""
     return torch.cat([hidden, diagonal.sqrt().diag()], 1)
-
-
-def _check_slope(slope: float) -> None:
-    if not math.isfinite(slope):
-        raise ValueError(f"slope is {slope}; a finite number was expected, such as 0 for the ReLU.")

@@ -16,33 +16,17 @@ def zhao_lemma_6(rows: float, columns: int, t: float) -> Interval:
     Both hold at once with probability at least :math:`1 - 2 e^{-t^2/2}` (Zhao 2024, Lemma 6; Vershynin 2010,
     Cor. 5.35).
     """
-    if min(rows, columns) < 1 or t < 0:
-        raise ValueError(f"rows = {rows}, columns = {columns}, t = {t}: sizes from 1 on and t >= 0 were expected.")
     return Interval(math.sqrt(rows) - math.sqrt(columns) - t, math.sqrt(rows) + math.sqrt(columns) + t)
 
 
 def zhao_lemma_7(
     d: int, m: float, k: int, t: float, *, variance_v: float, variance_w: float, data: float = 1.0
 ) -> float:
-    r"""Return the non-asymptotic upper bound of Zhao 2024, Lemma 7, for `V` (m x d) and `W` (k x m) of given variances.
+    """Return the bound of Zhao 2024, Lemma 7, for `V` (m x d) and `W` (k x m) of given variances.
 
-    .. math:: \kappa(\Sigma)\,
-        \frac{\sigma_w^2 (\sqrt m + \sqrt k + t)^2 + \sigma_v^2 (\sqrt m + \sqrt d + t)^2}
-             {\sigma_w^2 (\sqrt m - \sqrt k - t)_+^2 + \sigma_v^2 (\sqrt m - \sqrt d - t)_+^2}
-
-    It holds with probability at least :math:`1 - 4 e^{-t^2/2}`. The paper squares the two differences in the
-    denominator whatever their sign; where one is negative its square bounds nothing, and zero is taken in its place.
-
-    Parameters
-    ----------
-    d, m, k
-        inputs, hidden width (of which the formula needs no whole number), outputs
-    t
-        how many standard deviations to allow for
-    variance_v, variance_w
-        variances of the entries; Kaiming normal of gain 1 has 1/d and 1/m
-    data
-        condition number of the second moment
+    It is as repaired in the claims, and holds with probability at least :math:`1 - 4 e^{-t^2/2}`. The paper squares two
+    differences whatever their sign; where one is negative its square bounds nothing, and zero is taken in its place.
+    Kaiming normal of gain 1 has the variances 1/d and 1/m; `data` is the condition number of the second moment.
     """
     w, v = zhao_lemma_6(m, k, t), zhao_lemma_6(m, d, t)
     smallest = variance_w * max(w.lower, 0) ** 2 + variance_v * max(v.lower, 0) ** 2
@@ -60,13 +44,10 @@ def asymptotic_bound(d: int, m: float, k: int, *, variance_v: float, variance_w:
 
 
 def from_below(weights: tuple[Float[Tensor, "m d"], Float[Tensor, "k m"]], moment: SecondMoment) -> float:
-    r"""Return a lower bound on the condition number of one hidden layer, `weights` being `V` and `W`.
+    """Return a lower bound on the condition number of one hidden layer (claim "Lemma 1, from below").
 
-    .. math:: \kappa(\Sigma)\, \frac{\lambda_{\max}(W W^\top) + \lVert V z_1 \rVert^2}
-                                {\lambda_{\min}(W W^\top) + \lVert V z_r \rVert^2}
-
-    with :math:`z_1` and :math:`z_r` the first and the last eigenvector of the second moment on its range, for a
-    Gauss-Newton matrix that is regular there.
+    It takes the first and the last eigenvector of the second moment on its range, for a Gauss-Newton matrix that is
+    regular there.
     """
     v, w = weights
     outputs, data = torch.linalg.eigvalsh(w @ w.mT), moment.eigenvalues

@@ -15,23 +15,7 @@ from gnlib.linear.gauss_newton import partial_products
 
 
 def one_sided(weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"]) -> Float[Tensor, "kd kd"]:
-    r"""Return :math:`\sum_\ell A_\ell A_\ell^\top \otimes B_\ell^\top B_\ell \Sigma`, of the eigenvalues of Eq. 5.
-
-    Parameters
-    ----------
-    weights
-        matrices of shape `(out, in)`, input layer first
-    second_moment
-        :math:`\Sigma` of the data
-
-    Examples
-    --------
-    >>> import torch
-    >>> eye = torch.eye(2).double()
-    >>> one_sided([eye, eye[:1]], torch.diag(torch.tensor([1.0, 3.0])))
-    tensor([[2., 0.],
-            [0., 6.]], dtype=torch.float64)
-    """
+    r"""Return :math:`\sum_\ell A_\ell A_\ell^\top \otimes B_\ell^\top B_\ell \Sigma`, of the eigenvalues of Eq. 5."""
     second_moment = as_symmetric(second_moment, "second_moment")
     return sum(torch.kron(a @ a.mT, b.mT @ b @ second_moment) for a, b in partial_products(weights))
 

@@ -10,14 +10,6 @@ def shifted(images: Float[Tensor, "n c s s"], generator: Generator, padding: int
     """Return each image moved by up to `padding` pixels in either direction, black where it came from outside, or not.
 
     Half of them, at random, are flipped left to right.
-
-    Examples
-    --------
-    >>> import torch
-    >>> image = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
-    >>> shifted(image, torch.Generator().manual_seed(3), padding=1)
-    tensor([[[[0., 2.],
-              [0., 4.]]]])
     """
     n, _, side, _ = images.shape
     rows, columns = (torch.randint(2 * padding + 1, (n, 1), generator=generator) for _ in range(2))
@@ -31,12 +23,6 @@ def zoomed(images: Float[Tensor, "n c s s"], generator: Generator, least: float 
 
     The aspect ratio lies between 3 : 4 and 4 : 3, uniformly on a logarithmic scale; parts that would be larger than the
     image in one direction are cut there. Half of them, at random, are flipped left to right.
-
-    Examples
-    --------
-    >>> import torch
-    >>> zoomed(torch.ones(5, 3, 8, 8), torch.Generator().manual_seed(0)).shape
-    torch.Size([5, 3, 8, 8])
     """
     n = len(images)
     area, ratio, across, down = torch.rand(4, n, generator=generator)

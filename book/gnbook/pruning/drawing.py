@@ -22,18 +22,7 @@ def draw(
 ) -> None:
     """Draw the trainings of a network, each a line in the colour of what is pruned, paler where less of it is.
 
-    Parameters
-    ----------
-    axis
-        axes to draw on
-    found
-        as :func:`gnbook.pruning.trainings.trainings` returns them
-    network
-        its name
-    column
-        "loss" or "kappa"
-    kinds
-        of columns of the Jacobian: "kept" is solid, "all" is dotted
+    Of the `kinds` of columns of the Jacobian, "kept" is solid and "all" is dotted.
     """
     most = most_pruned(found, network).values()
     for training, rows in found.items():
@@ -66,15 +55,7 @@ def side_by_side(found: Mapping[Training, Sequence[Row]], networks: Sequence[str
 
 
 def summary(found: Mapping[Training, Sequence[Row]], kinds: Sequence[str] = ("kept",)) -> Table:
-    """Return what becomes of the networks of which most is pruned: losses, and condition numbers before and after.
-
-    Parameters
-    ----------
-    found
-        as for :func:`draw`
-    kinds
-        of columns of the Jacobian, "kept" or "all"
-    """
+    """Return what becomes of the networks of which most is pruned: losses, and condition numbers before and after."""
     rows = []
     for network in dict.fromkeys(training.network for training in found):
         of = {pruning: found[training] for pruning, training in most_pruned(found, network).items()}

@@ -20,7 +20,6 @@ from gnbook.shared.training import Loss
 
 Rows = list[dict[str, object]]
 
-PRUNINGS = ("every tensor", "weights", "scales and biases")
 STATISTICS = ("batch", "running")
 NORMALISED = nn.modules.batchnorm._BatchNorm
 
@@ -28,42 +27,15 @@ NORMALISED = nn.modules.batchnorm._BatchNorm
 def pruned(recipe: Recipe, pruning: str, fraction: float, seed: int, device: str = "cpu") -> tuple[nn.Module, Masks]:
     """Return a network with zeros, in single precision, and the masks that say where they are.
 
-    Parameters
-    ----------
-    recipe
-        how it is made
-    pruning
-        "every tensor", as in the public code; "weights", as usual; or "scales and biases", what only the former takes
-    fraction
-        of each tensor
-    seed
-        of the network
-    device
-        where it is wanted
-
-    Raises
-    ------
-    ValueError
-        Another pruning.
-
-    Examples
-    --------
-    >>> from gnbook.pruning.recipes import recipe
-    >>> network, masks = pruned(recipe("FcNN"), "weights", 0.8, seed=0)
-    >>> {name: int(parameter.count_nonzero()) for name, parameter in network.named_parameters() if name in masks}
-    {'1.weight': 78643, '3.weight': 3277, '5.weight': 3277, '7.weight': 256}
+    Pruned is the fraction of "every tensor", as in the public code, of "weights", as usual, or of "scales and biases",
+    what only the former takes.
     """
     torch.manual_seed(seed)
     network = recipe.network().to(device)
     weights = magnitude_masks(network, fraction)
-    if pruning == "weights":
-        masks = weights
-    elif pruning in PRUNINGS:
-        every = masks_of_every_tensor(network, fraction)
-        others = {name: mask for name, mask in every.items() if name not in weights}
-        masks = every if pruning == "every tensor" else others
-    else:
-        raise ValueError(f"pruning is {pruning!r}; one of {', '.join(PRUNINGS)} was expected.")
+    every = masks_of_every_tensor(network, fraction)
+    others = {name: mask for name, mask in every.items() if name not in weights}
+    masks = {"every tensor": every, "weights": weights, "scales and biases": others}[pruning]
     with torch.no_grad():
         for name, kept in masks.items():
             network.get_parameter(name).mul_(kept)
@@ -79,25 +51,11 @@ def condition_numbers(
 ) -> Rows:
     """Return rows on the Gauss-Newton matrix of a network on batches, one for each kind of statistics and of columns.
 
-    Gram matrices are in double precision, and so are Jacobians with running statistics or without BatchNorm, where
-    each output takes a backward pass through one sample. With statistics of the batch it takes one through all of them.
-
-    Parameters
-    ----------
-    network, masks
-        as :func:`pruned` returns them
-    batches
-        images as the network takes them
-    precision
-        of the Jacobian with statistics of the batch
-    statistics
-        of BatchNorm, some of `STATISTICS`
-
-    Returns
-    -------
-    Rows with the statistics ("batch", "running", or "none" where there is no BatchNorm), the columns ("all", "kept"),
-    the numbers of :class:`gnbook.pruning.jacobians.Ends`, and for all columns what the public code would take
-    for the condition number and the rank.
+    Gram matrices are in double precision, and so are Jacobians with running statistics or without BatchNorm, where each
+    output takes a backward pass through one sample. With statistics of the batch it takes one through all of them. Rows
+    have the statistics ("batch", "running", or "none" where there is no BatchNorm), the columns ("all", "kept"), the
+    numbers of :class:`gnbook.pruning.jacobians.Ends`, and for all columns what the public code would take for the
+    condition number and the rank. `precision` is that of the Jacobian with statistics of the batch.
     """
     if any(isinstance(module, NORMALISED) for module in network.modules()):
         kinds = {kind: precision if kind == "batch" else torch.float64 for kind in statistics}
@@ -135,51 +93,15 @@ def run(
     statistics: Sequence[str] = STATISTICS,
     checkpoint: Path | None = None,
 ) -> Rows:
-    """Train a pruned network and measure it.
+    """Train a pruned network, in place, and measure it.
 
     The masks act on the gradients, as in the public code; a pruned entry stays zero, since neither momentum nor weight
-    decay moves it.
+    decay moves it. Condition numbers are taken on the first `measured` images, augmented once and for all, after the
+    epochs `measured_at`; 0 is before training. A `checkpoint` is written, whole or not at all, with each loss; if it is
+    there, training goes on from it, unless it is of another training.
 
-    Parameters
-    ----------
-    recipe
-        how it is trained
-    network, masks
-        as :func:`pruned` returns them; the weights are changed in place
-    x, targets
-        images from 0 to 1, which are augmented and scaled, and their classes, one-hot
-    seed
-        of the order of the images and of their augmentation
-    epochs
-        to train in all, those before an interruption included
-    batch_size
-        images in a batch; the last of an epoch is smaller where it does not divide n
-    measured
-        number of images, the first, on which condition numbers are taken, augmented once and for all
-    measured_at
-        epochs after which they are taken; 0 is before training
-    every
-        epochs between two losses
-    loss
-        of outputs and targets of a batch
-    factor
-        to the rate of learning
-    precision
-        of Jacobians with statistics of the batch
-    statistics
-        of BatchNorm, as in :func:`condition_numbers`
-    checkpoint
-        file that is written, whole or not at all, with each loss. If it is there, training goes on from it
-
-    Returns
-    -------
-    Rows with the epoch, and either the loss, the mean over the batches as they are met in training, or what
+    Rows have the epoch, and either the loss, the mean over the batches as they are met in training, or what
     :func:`condition_numbers` says. They end with the last loss that is finite.
-
-    Raises
-    ------
-    CheckpointError
-        A damaged checkpoint, or one of another training.
     """
     optimizer, schedule = recipe.steps(network.parameters(), factor)
     kept = [masks.get(name) for name, _ in network.named_parameters()]

@@ -22,19 +22,7 @@ PUBLIC = 1e-7
 
 
 class Ends(NamedTuple):
-    """Both ends of a spectrum.
-
-    Attributes
-    ----------
-    largest, smallest
-        the largest and the smallest non-zero eigenvalue
-    rank
-        number of non-zero eigenvalues
-    kappa
-        their ratio, the pseudo-condition number
-    error
-        estimate of its relative error, from the precisions of the Jacobian and of the matrix
-    """
+    """Both ends of a spectrum without its zeros, their ratio, and an estimate of its relative error."""
 
     largest: float
     smallest: float
@@ -46,35 +34,11 @@ class Ends(NamedTuple):
 def with_statistics_of_batches(
     network: nn.Module, masks: Masks, batches: Sequence[Tensor], dtype: torch.dtype = torch.float32
 ) -> Grams:
-    r"""Return Gram matrices of the Jacobian of a network in training mode.
+    r"""Return :math:`\frac1n J J^\top` of a network in training mode, by all columns and by the kept ones, in float64.
 
     BatchNorm takes its statistics from each batch, so that an output depends on all samples of its batch: each takes a
     backward pass through the whole batch. There is no structure that spares them, and in single precision they take
-    half as long as in double precision, which is why this is not :meth:`gnlib.GaussNewton.gram`. The network
-    is left as it is.
-
-    Parameters
-    ----------
-    network
-        a module, in which pruned parameters are zero
-    masks
-        what is kept of them, by name
-    batches
-        samples, batch by batch
-    dtype
-        precision of the passes
-
-    Returns
-    -------
-    By name: "all", :math:`\frac1n J J^\top`; "kept", that of the kept columns alone; both in double precision.
-
-    Examples
-    --------
-    >>> import torch
-    >>> network = torch.nn.BatchNorm1d(1)
-    >>> found = with_statistics_of_batches(network, {"bias": torch.tensor([False])}, [torch.tensor([[1.0], [3.0]])])
-    >>> {columns: gram.round(decimals=3).tolist() for columns, gram in found.items()}
-    {'all': [[1.0, 0.0], [0.0, 1.0]], 'kept': [[0.5, -0.5], [-0.5, 0.5]]}
+    half as long as in double precision, which is why this is not :meth:`gnlib.GaussNewton.gram`.
     """
     network = copy.deepcopy(network).to(dtype).train()
     parameters = dict(network.named_parameters())
@@ -97,13 +61,6 @@ def with_running_statistics(network: nn.Module, masks: Masks, batches: Sequence[
     """Return the same matrices of a network in evaluation mode, or without BatchNorm, in double precision throughout.
 
     Samples are independent of each other, and the structure of the layers is used.
-
-    Examples
-    --------
-    >>> import torch
-    >>> network = torch.nn.Linear(2, 1, bias=False)
-    >>> with_running_statistics(network, {"weight": torch.tensor([[True, False]])}, [torch.tensor([[3.0, 4.0]])])
-    {'all': tensor([[25.]], dtype=torch.float64), 'kept': tensor([[9.]], dtype=torch.float64)}
     """
     masked, x = copy.deepcopy(network), torch.cat(list(batches))
     apply_masks(masked, masks)
@@ -117,12 +74,6 @@ def ends(gram: Float[Tensor, "nk nk"], dtype: torch.dtype = torch.float64) -> En
     A relative error of eps in the Jacobian changes its singular values, the roots of the eigenvalues, by eps times the
     largest, and the matrix itself is rounded to double precision. So eigenvalues up to nk times `eps**2`, or times the
     epsilon of double precision, of the largest count as zero.
-
-    Examples
-    --------
-    >>> import torch
-    >>> ends(torch.diag(torch.tensor([4.0, 2.0, 0.0]).double()))[:4]
-    (4.0, 2.0, 2, 2.0)
     """
     values = torch.linalg.eigvalsh(gram)
     eps = torch.finfo(dtype).eps
@@ -139,15 +90,7 @@ def by_the_public_rule(gram: Float[Tensor, "nk nk"]) -> tuple[float, int]:
     than 1e-7, whatever the largest is, so nearly all eigenvalues do; the smallest of them is rounding where the
     condition number is beyond about 1e7.
 
-    References
-    ----------
     J. Zhao, S. P. Singh, A. Lucchi (2024), NeurIPS 37, figure 1; the rule is that of its public code.
-
-    Examples
-    --------
-    >>> import torch
-    >>> by_the_public_rule(torch.diag(torch.tensor([4.0, 2.0, 1e-8])))
-    (2.0, 2)
     """
     values = torch.linalg.eigvalsh(gram.float())
     above = values[values > PUBLIC]

@@ -32,42 +32,16 @@ def magnitude_masks(module: nn.Module, fraction: float) -> dict[str, Bool[Tensor
 
     Pruned are the matrices and filters: all tensors with two axes or more of linear and convolutional layers, of
     attention, and of a `ParameterList`. Biases and normalisation stay whole, and so do parameters of modules of your
-    own, such as an embedding of positions.
-
-    Parameters
-    ----------
-    module
-        a network without masks; it is left as it is
-    fraction
-        from 0 on and below 1; the number of entries is rounded
-
-    Returns
-    -------
-    For each weight tensor, by its name in the module, what is kept.
-
-    Raises
-    ------
-    TypeError
-        Something that is not a module.
-    ValueError
-        A fraction out of range, one that leaves nothing of a layer, a module with masks or other parametrisations, or
-        one without such weights.
+    own, such as an embedding of positions. The number of entries is rounded; a fraction that leaves nothing of a layer
+    is refused.
     """
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"module is of type {type(module).__name__}; pass a torch.nn.Module.")
     _check_fraction(fraction)
-    _without_masks(module)
     masks = {}
     for name, weight in _weights(module).items():
         mask = prune.L1Unstructured(float(fraction)).compute_mask(weight.detach(), torch.ones_like(weight)).bool()
         if not mask.any():
-            raise ValueError(
-                f"A fraction of {fraction} of the {weight.numel()} weights of {name} is all of them; take a smaller "
-                "fraction, or a larger layer."
-            )
+            raise ValueError(f"A fraction of {fraction} of the {weight.numel()} weights of {name} is all of them.")
         masks[name] = mask
-    if not masks:
-        raise ValueError("module has no linear or convolutional layers, whose weights could be pruned.")
     return masks
 
 
@@ -77,32 +51,7 @@ def masks_of_every_tensor(module: nn.Module, fraction: float) -> dict[str, Bool[
     This is how the public code behind Zhao 2024 prunes, biases and the scales of normalisation included. At the start
     these are equal, and `torch.topk` decides which are gone. The number of entries is rounded down.
 
-    Parameters
-    ----------
-    module
-        a network without masks; it is left as it is
-    fraction
-        from 0 on and below 1
-
-    Returns
-    -------
-    For each parameter, by its name in the module, what is kept.
-
-    Raises
-    ------
-    ValueError
-        A fraction out of range.
-
-    References
-    ----------
     J. Zhao, S. P. Singh, A. Lucchi (2024), NeurIPS 37, figure 1.
-
-    Examples
-    --------
-    >>> import torch
-    >>> kept = masks_of_every_tensor(torch.nn.BatchNorm1d(5), 0.4)
-    >>> {name: int(mask.sum()) for name, mask in kept.items()}
-    {'weight': 3, 'bias': 3}
     """
     _check_fraction(fraction)
     masks = {}
@@ -120,37 +69,10 @@ def apply_masks(module: nn.Module, masks: Mapping[str, Bool[Tensor, "*shape"]]) 
     Training moves what is kept; optimisers, `torch.func` and :func:`gnlib.condition.condition_number` see the masked
     network. The parameters are kept whole under the names `...parametrizations.<name>.original`, with gradients of
     zero.
-
-    Parameters
-    ----------
-    module
-        changed in place
-    masks
-        for the name of a parameter: what is kept of it, a Boolean tensor of its shape
-
-    Raises
-    ------
-    TypeError
-        A mask that is not Boolean.
-    ValueError
-        A mask for no parameter, of another shape or with nothing to keep, or a module with masks or other
-        parametrisations. The module is as it was.
     """
-    _without_masks(module)
-    parameters = dict(module.named_parameters())
-    for name, kept in masks.items():
-        if name not in parameters:
-            raise ValueError(f"There is a mask for {name!r}, but the parameters are {', '.join(parameters)}.")
-        if not isinstance(kept, Tensor) or kept.dtype != torch.bool:
-            raise TypeError(f"The mask of {name} must be a Boolean tensor, true where an entry is kept.")
-        shape = tuple(parameters[name].shape)
-        if tuple(kept.shape) != shape:
-            raise ValueError(f"The mask of {name} has shape {tuple(kept.shape)}; that of the weights is {shape}.")
-        if not kept.any():
-            raise ValueError(f"The mask of {name} keeps nothing; a layer without weights passes nothing on.")
     for name, kept in masks.items():
         owner, _, tensor = name.rpartition(".")
-        mask = Mask(kept.to(parameters[name].device))
+        mask = Mask(kept.to(module.get_parameter(name).device))
         parametrize.register_parametrization(module.get_submodule(owner), tensor, mask)
 
 
@@ -167,12 +89,3 @@ def _weights(module: nn.Module) -> dict[str, Tensor]:
         for name, weight in owner.named_parameters(recurse=False)
         if weight.ndim > 1
     }
-
-
-def _without_masks(module: nn.Module) -> None:
-    for name, part in module.named_modules():
-        if parametrize.is_parametrized(part):
-            raise ValueError(
-                f"The weights of {name or 'module'} have a mask or another parametrisation already; prune a fresh copy "
-                "of the network."
-            )

@@ -14,22 +14,9 @@ from gnbook.shared.networks import Attention, PatchTransformer
 class VGG(nn.Module):
     """Convolutions of 3 x 3 pixels with batch normalisation and ReLU, some maxima over 2 x 2, and a linear layer.
 
-    Simonyan and Zisserman (2015), with batch normalisation and a single linear layer, as is usual for images of
-    32 x 32 pixels. The default has five layers, the first four convolutions of VGG11.
-
-    Parameters
-    ----------
-    layers
-        number of channels of each convolution, and "M" for each maximum
-    side
-        of the images in pixels; each maximum halves it
-    outputs
-        number of outputs
-
-    Raises
-    ------
-    ValueError
-        Images that cannot be halved so often.
+    Simonyan and Zisserman (2015), with batch normalisation and a single linear layer, as is usual for images of 32 x 32
+    pixels. The default has five layers, the first four convolutions of VGG11. `layers` has the number of channels of
+    each convolution, and "M" for each maximum.
     """
 
     def __init__(
@@ -43,10 +30,7 @@ class VGG(nn.Module):
             else:
                 modules += [nn.Conv2d(channels, layer, 3, padding=1), nn.BatchNorm2d(layer), nn.ReLU()]
                 channels = layer
-        factor = 2**halvings
-        if side < 1 or side % factor:
-            raise ValueError(f"side is {side}; a multiple of {factor} was expected, to be halved {halvings} times.")
-        features = channels * (side // factor) ** 2
+        features = channels * (side // 2**halvings) ** 2
         super().__init__()
         self.layers = nn.Sequential(*modules, nn.Flatten(), nn.Linear(features, outputs))
 
@@ -60,26 +44,6 @@ class VisionTransformer(PatchTransformer):
 
     Dosovitskiy et al. (2021), with LayerNorm before each branch of a block, none at the end, and no dropout. The class
     token and the positions are standard normal.
-
-    Parameters
-    ----------
-    side, patch
-        of the images and of a patch, in pixels
-    width
-        of a token
-    blocks
-        number of blocks
-    heads
-        of the attention
-    hidden
-        units of the networks with one hidden layer
-    outputs
-        number of outputs
-
-    Raises
-    ------
-    ValueError
-        Images that are not made of whole patches, or tokens that cannot be divided among the heads.
     """
 
     def __init__(

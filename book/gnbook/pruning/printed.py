@@ -46,12 +46,8 @@ SMALLEST = {  # of the same spectrum; for a ResNet32 without 80 % the smallest a
 class Ratios(NamedTuple):
     """Condition numbers of one network, with a share of every tensor pruned, along its training.
 
-    Attributes
-    ----------
-    drawn
-        over the smallest eigenvalue of the whole network before training
-    own
-        over the smallest eigenvalue of the same spectrum; not a number where single precision does not resolve that
+    `drawn` is over the smallest eigenvalue of the whole network before training, `own` over that of the same spectrum:
+    not a number where single precision does not resolve it.
     """
 
     drawn: Float[np.ndarray, " epochs"]
@@ -62,19 +58,6 @@ def ratios(network: str, share: float) -> Ratios:
     """Return the condition numbers that follow from the printed spectra, at `EPOCHS`.
 
     An eigenvalue below the largest times the spacing of single precision is rounding.
-
-    Parameters
-    ----------
-    network
-        "ResNet20" or "ResNet32"
-    share
-        of every tensor that is pruned, one of `SHARES`
-
-    Examples
-    --------
-    >>> whole = ratios("ResNet20", 0.0)
-    >>> print(f"{whole.own[0]:.1e} to {whole.own[-1]:.1e}; drawn: {whole.drawn[-1]:.1e}")
-    1.1e+04 to 2.5e+06; drawn: 4.5e+03
     """
     line = SHARES.index(share)
     largest, smallest = np.array(LARGEST[network][line]), np.array(SMALLEST[network][line])

@@ -35,22 +35,10 @@ FULL: Sizes = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is made and trained.
+    """How a network is made, from torch's global generator, and trained.
 
-    Attributes
-    ----------
-    network
-        what makes it, from torch's global generator
-    optimizer
-        what makes an optimiser of parameters and a rate
-    rate
-        of learning, at first
-    dropped
-        epoch after which it is a tenth of that; None if it stays
-    augment
-        what becomes of the images of a batch, with a generator; None if nothing does
-    scale
-        what becomes of them then, given all images
+    The rate is a tenth after the epoch `dropped`. Images of a batch are augmented, with a generator, and then scaled,
+    given all images.
     """
 
     network: Callable[[], nn.Module]
@@ -67,32 +55,15 @@ class Recipe:
 
 
 def recipe(name: str, side: int = 32, sizes: Sizes = FULL) -> Recipe:
-    """Return how the public code makes and trains a network.
+    """Return how the public code makes and trains ResNet20, ResNet32, VGG5, "VGG5, spiking", ViT or FcNN.
 
-    Parameters
-    ----------
-    name
-        ResNet20, ResNet32, VGG5, "VGG5, spiking", ViT or FcNN
-    side
-        of the images in pixels
-    sizes
-        of the networks: the channels of the first stage of a residual network, the layers of VGG5, the side of a patch
-        and the width of a token of the transformer, and the hidden layers of FcNN
-
-    Raises
-    ------
-    ValueError
-        Another name.
-
-    Examples
-    --------
-    >>> sum(p.numel() for p in recipe("FcNN").network().parameters())
-    427658
+    `sizes` are the channels of the first stage of a residual network, the layers of VGG5, the side of a patch and the
+    width of a token of the transformer, and the hidden layers of FcNN.
     """
     width = sizes["token_width"]
     momentum = partial(torch.optim.SGD, momentum=0.9, weight_decay=1e-4)
     residual = partial(ResidualNetwork, width=sizes["channels"])
-    recipes = {
+    return {
         "ResNet20": Recipe(partial(residual, 3), momentum, 0.1, 91, shifted, standardised),
         "ResNet32": Recipe(partial(residual, 5), momentum, 0.1, 91, shifted, standardised),
         "VGG5": Recipe(partial(VGG, sizes["vgg_layers"], side), momentum, 0.1, 100, shifted, standardised),
@@ -113,10 +84,7 @@ def recipe(name: str, side: int = 32, sizes: Sizes = FULL) -> Recipe:
             None,
             standardised,
         ),
-    }
-    if name not in recipes:
-        raise ValueError(f"There is no recipe for {name!r}; there are those for {', '.join(recipes)}.")
-    return recipes[name]
+    }[name]
 
 
 def images(
@@ -124,36 +92,18 @@ def images(
 ) -> tuple[Float[Tensor, "n 3 s s"], Int[Tensor, " n"]]:
     """Return images of CIFAR-10 in single precision, from 0 to 1, and their labels.
 
-    Parameters
-    ----------
-    n
-        number of images
-    stride
-        keep every `stride`-th row and column
-    order
-        "random": the first n of a fixed permutation of all 50,000, which have to be fetched; "balanced": those of
-        :func:`gnlib.data.load`, which ship with the library up to 1,000
-    device
-        where they are wanted
-
-    Raises
-    ------
-    FileNotFoundError
-        The full training set is needed and is not in the cache.
-    ValueError
-        Another order.
+    They are the first n of a fixed permutation of all 50,000, which have to be fetched, or in the "balanced" order of
+    :func:`gnlib.data.load`, which ship with the library up to 1,000.
     """
     if order == "balanced":
         x, labels = gnlib.load("cifar10", n, stride=stride)
         x = x.unflatten(1, (3, -(-32 // stride), -1))
-    elif order == "random":
+    else:
         from gnlib.data import training_set
 
         pixels, classes = training_set("cifar10")
         some = torch.randperm(len(pixels), generator=Generator().manual_seed(0))[:n].numpy()
         x, labels = torch.from_numpy(pixels[some][:, :, ::stride, ::stride] / 255), torch.from_numpy(classes[some])
-    else:
-        raise ValueError(f"order is {order!r}; 'random' or 'balanced' was expected.")
     return x.float().to(device), labels.long().to(device)
 
 

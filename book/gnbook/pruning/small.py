@@ -20,17 +20,7 @@ CLASSES = 10
 
 
 def images(n: int, stride: int, device: str = "cpu") -> tuple[Float[Tensor, "n 3 s s"], Float[Tensor, "n k"]]:
-    """Return images of CIFAR-10, standardised channel by channel, and their classes, one-hot.
-
-    Parameters
-    ----------
-    n
-        number of images, from those that ship with the library
-    stride
-        keep every `stride`-th row and column
-    device
-        where they are wanted
-    """
+    """Return images of CIFAR-10, standardised channel by channel, and their classes, one-hot."""
     x, labels = gnlib.load("cifar10", n, stride=stride)
     x = x.unflatten(1, (3, -(-32 // stride), -1))
     return recipes.standardised(x, x).to(device), one_hot(labels, CLASSES).to(device)
@@ -39,18 +29,7 @@ def images(n: int, stride: int, device: str = "cpu") -> tuple[Float[Tensor, "n 3
 def mlp(seed: int, side: int, hidden: Sequence[int], fraction: float | None = None, device: str = "cpu") -> nn.Module:
     """Return a fully connected network of ReLUs without biases, in double precision, perhaps pruned.
 
-    Parameters
-    ----------
-    seed
-        of torch's global generator
-    side
-        of the images in pixels
-    hidden
-        widths of its hidden layers
-    fraction
-        of each matrix, of which the smallest entries are zero from now on; None is a network without masks
-    device
-        where it is wanted
+    Of a pruned one this fraction of each matrix, the smallest entries, is zero from now on.
     """
     torch.manual_seed(seed)
     weights = [nn.Linear(a, b).weight for a, b in pairwise([3 * side**2, *hidden, CLASSES])]
@@ -85,18 +64,7 @@ def spectrum_of_resnet20(
 ) -> Float[np.ndarray, " m"]:
     """Return the eigenvalues of a ResNet20 before training, by the columns that are kept, statistics of the batch.
 
-    Parameters
-    ----------
-    x
-        one batch of images
-    channels
-        of its first stage
-    pruning, fraction
-        what is pruned of it, as for :func:`gnbook.pruning.experiment.pruned`
-
-    Returns
-    -------
-    From the largest to the smallest. Those that double precision does not tell from zero are not a number.
+    They go from the largest to the smallest. Those that double precision does not tell from zero are not a number.
     """
     how = recipes.recipe("ResNet20", x.shape[-1], recipes.FULL | {"channels": channels})
     network, masks = experiment.pruned(how, pruning, fraction, seed=0, device=str(x.device))

@@ -10,25 +10,13 @@ WIDTH = 32  # of a token
 
 
 def perceptron(side: int = 16, seed: int = 0, *, layer_norm: bool = False) -> nn.Sequential:
-    """Return a network with two hidden layers of 128 ReLUs for images of so many rows and columns.
-
-    Examples
-    --------
-    >>> len(perceptron()), len(perceptron(layer_norm=True))
-    (6, 8)
-    """
+    """Return a network with two hidden layers of 128 ReLUs for images of so many rows and columns."""
     torch.manual_seed(seed)
     return networks.perceptron(3 * side**2, 128, 128, 10, norm=nn.LayerNorm if layer_norm else None)
 
 
 def cnn(seed: int = 0, *, group_norm: bool = False) -> nn.Sequential:
-    """Return a network of three convolutions, each of which halves the image, and a linear layer of the mean pixel.
-
-    Examples
-    --------
-    >>> len(cnn()), len(cnn(group_norm=True))
-    (9, 12)
-    """
+    """Return a network of three convolutions, each of which halves the image, and a linear layer of the mean pixel."""
     torch.manual_seed(seed)
     return networks.cnn(16, 32, 64, norm=(lambda channels: nn.GroupNorm(1, channels)) if group_norm else None)
 
@@ -36,19 +24,7 @@ def cnn(seed: int = 0, *, group_norm: bool = False) -> nn.Sequential:
 def transformer(side: int = 16, seed: int = 0, std: float | None = None) -> PatchTransformer:
     """Return a transformer of two blocks on sixteen patches of an image, drawn with a seed.
 
-    Parameters
-    ----------
-    side
-        rows and columns of an image
-    seed
-        of torch's global generator
-    std
-        standard deviation of all weight matrices; one over the root of the number of inputs of each if not given
-
-    Examples
-    --------
-    >>> f"{transformer(std=0.02).head.weight.std():.2f}"
-    '0.02'
+    The deviation of each weight matrix is one over the root of its number of inputs if `std` is not given.
     """
 
     def blocks() -> nn.Sequential:

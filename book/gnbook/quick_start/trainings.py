@@ -15,15 +15,7 @@ POWERS = range(-6, 4)  # of two, times the largest stable rate
 
 @dataclass(frozen=True)
 class Run(Training):
-    """The training that is soonest at its goal.
-
-    Attributes
-    ----------
-    share
-        its learning rate over the largest stable one
-    kappa
-        the condition number before training
-    """
+    """The training that is soonest at its goal, at this share of the largest stable rate, and kappa before it."""
 
     share: float
     kappa: float
@@ -32,16 +24,7 @@ class Run(Training):
 def tuned(network: nn.Module, x: Float[Tensor, "n ..."], y: Int[Tensor, " n"], goal: float, most: int) -> Run:
     """Train by gradient descent at ten rates that are factors of two apart; return the run that is soonest at the goal.
 
-    Parameters
-    ----------
-    network
-        where each training begins
-    x, y
-        the batch, and its classes
-    goal
-        cross-entropy that is to be reached
-    most
-        steps after which a training is given up
+    The goal is a cross-entropy.
     """
     stable = gnlib.GaussNewton(network, x, loss="cross_entropy").stable_rate()
     run = partial(train, network, x.float(), y, loss=cross_entropy, optimizer=GradientDescent, until=goal)

@@ -20,14 +20,8 @@ from gnlib.checks import as_float64
 class SkipCondition(NamedTuple):
     r"""Three upper bounds of :math:`\kappa(W + I)`; infinite where they say nothing.
 
-    Attributes
-    ----------
-    norm
-        the first bound of Riedi 2022, Eq. 114, for :math:`s_1 < 1`
-    symmetric
-        the first bound of Eq. 116, for :math:`\underline\tau > -1`
-    sharper
-        ours, where :math:`\underline\tau > -2`, and sometimes elsewhere; never above the other two
+    They are the first ones of Riedi 2022, Eq. 114, for :math:`s_1 < 1`, and of Eq. 116, for :math:`\underline\tau >
+    -1`, and ours, where :math:`\underline\tau > -2` and sometimes elsewhere, which is never above the other two.
     """
 
     norm: Tensor | float
@@ -47,24 +41,13 @@ def norm_of(r: float) -> float:
 
     It is :math:`1 / (\sqrt2\, r)`; the same formula leads from the norm to r.
     """
-    return 1 / (math.sqrt(2) * as_positive(r, "r"))
+    return 1 / (math.sqrt(2) * r)
 
 
 def riedi_lemma_36(layer: Extremes) -> SkipCondition:
     r"""Return upper bounds of :math:`\kappa(W + I)` for a square layer, or for each of a batch.
 
-    With the singular values :math:`s_1` and :math:`s_n` of W and the extreme eigenvalues :math:`\underline\tau` and
-    :math:`\overline\tau` of :math:`W + W^\top`, all three have the numerator
-    :math:`\sqrt{s_1^2 + \overline\tau + 1}`. The denominators are (Riedi 2022, Lemma 36 iii and iv; theorem "Skip
-    across one layer" of the claims)
-
-    .. math:: 1 - s_1, \qquad \sqrt{\underline\tau + 1}, \qquad
-        \sqrt{(1 + t_*)^2 + (s_n^2 - t_*^2)_+}, \quad t_* = \max(\underline\tau / 2, -\max(s_n, 1)).
-
-    Parameters
-    ----------
-    layer
-        singular values and eigenvalues of W, from :func:`gnbook.random_layers.matrices.extremes`
+    See Riedi 2022, Lemma 36 iii and iv, and the claim "Skip across one layer".
     """
     top = (layer.largest**2 + layer.tau_largest + 1).clamp_min(0).sqrt()
     least = torch.maximum(layer.tau_smallest / 2, -layer.smallest.clamp_min(1))
@@ -76,137 +59,55 @@ def riedi_lemma_36(layer: Extremes) -> SkipCondition:
 def riedi_theorem_38(r: float) -> SkipCondition:
     r"""Return the limits of the bounds of :func:`riedi_lemma_36` as the layer grows.
 
-    .. math:: \frac{\sqrt{r^2 + r + 1/2}}{r - 1/\sqrt2}, \qquad
-        \sqrt{\frac{r^2 + r + 1/2}{r^2 - r}}, \qquad \frac{\sqrt{r^2 + r + 1/2}}{r - 1/2}
-
-    (Riedi 2022, Eq. 122 and 121, and ours), infinite for r up to :math:`1/\sqrt2`, 1 and 1/2.
-
-    Parameters
-    ----------
-    r
-        the entries have standard deviation :math:`1 / (r \sqrt{8 n})`
+    They are those of Riedi 2022, Eq. 122 and 121, and ours, infinite for r up to :math:`1/\sqrt2`, 1 and 1/2.
     """
-    r = as_positive(r, "r")
     top = math.sqrt(r**2 + r + 1 / 2)
     bottoms = (r - math.sqrt(1 / 2), math.sqrt(max(r**2 - r, 0)), r - 1 / 2)
     return SkipCondition(*(top / bottom if bottom > 0 else math.inf for bottom in bottoms))
 
 
 def skip_condition_limit(r: float) -> float:
-    r"""Return the limit of :math:`\kappa(W + I)` itself as the layer grows.
+    r"""Return the limit of :math:`\kappa(W + I)` itself as the layer grows, infinite up to :math:`r = 1 / \sqrt8`.
 
-    .. math:: \kappa(W + I)^2 \to \frac{(R + 3)^3 (R - 1)}{(R - 3)^3 (R + 1)}, \qquad R = \sqrt{1 + 64 r^2},
-
-    for :math:`r > 1 / \sqrt8`, and infinity up to there (theorem "Kaiming layer with a skip" of the claims: W is a
-    Kaiming layer over :math:`r \sqrt 8`).
+    See the claim "Kaiming layer with a skip": W is a Kaiming layer over :math:`r \sqrt 8`.
     """
-    smallest, largest = kaiming_skip_limits(math.sqrt(8) * as_positive(r, "r"))
+    smallest, largest = kaiming_skip_limits(math.sqrt(8) * r)
     return largest / smallest if smallest > 0 else math.inf
 
 
 def riedi_theorem_39(n: int, trained: int, residual: int, r: float, theta: float) -> Guarantee:
     r"""Return the bound of Riedi 2022, Eq. 128, on the condition number of a residual layer with ReLUs.
 
-    .. math:: \kappa((D_1 W + I) D) \le 2\, \frac{1 + 1/r}{1 - (2 + 2 \nu + \theta)/r}, \qquad
-        \nu = m + \tilde m - \frac{m \tilde m}n,
-
-    but for a probability of :math:`2 e^{-\theta^2/2}`, to which the paper adds :math:`P[s_1(W) \ge 1]`; Gaussian
-    entries, and activities that do not depend on W. :func:`all_regions` says more, with fewer assumptions.
-
-    Parameters
-    ----------
-    n
-        size of the layer
-    trained, residual
-        numbers m and :math:`\tilde m` of inactive units of the trained layer and of the residual layer, one at least
-    r
-        above :math:`2 + 2 \nu + \theta`
-    theta
-        above 4 and at most :math:`2 \sqrt n`
+    It may fail with a probability of :math:`2 e^{-\theta^2/2}`, to which the paper adds :math:`P[s_1(W) \ge 1]`;
+    Gaussian entries, and activities that do not depend on W. :func:`all_regions` says more, with fewer assumptions. Of
+    n units so many are inactive, in the `trained` layer and in the `residual` layer.
     """
     if not (0 <= trained < n and 0 <= residual <= n and trained + residual >= 1):
-        raise ValueError(
-            f"{trained} units of the trained layer and {residual} of the residual layer are inactive, of {n} each; at "
-            "least one in all, and fewer than n of the trained layer, were expected (without it nothing is left)."
-        )
-    nu = trained + residual - trained * residual / n
-    _check_tail(n, r, theta, 2 + 2 * nu + theta)
-    return Guarantee(2 * (1 + 1 / r) / (1 - (2 + 2 * nu + theta) / r), 2 * math.exp(-(theta**2) / 2))
+        raise ValueError("At least one in all, and fewer than n of the trained layer, are to be inactive.")
+    least = 2 + 2 * (trained + residual - trained * residual / n) + theta
+    if not 4 < theta <= 2 * math.sqrt(n) or r <= least:
+        raise ValueError(f"theta is {theta} and r {r}; above 4 and at most 2 sqrt(n), and above {least:.6g}, is meant.")
+    return Guarantee(2 * (1 + 1 / r) / (1 - least / r), 2 * math.exp(-(theta**2) / 2))
 
 
 def all_regions(weight: Float[Tensor, "n n"], slope: float = 0.0) -> Interval:
-    r"""Return bounds on the singular values of :math:`(D_1 W + I) D` that hold in all regions at once.
+    """Return bounds on the singular values of :math:`(D_1 W + I) D` that hold in all regions at once.
 
-    The diagonal of :math:`D_1` has any entries between `slope` and 1, that of D has the entries `slope` and 1. With
-    :math:`c = (1 + \text{slope})/2`, :math:`h = (1 - \text{slope})/2` and, for W, the largest singular value
-    :math:`s_1` and the extreme eigenvalues :math:`\underline\tau` and :math:`\overline\tau` of :math:`W + W^\top`,
-    they lie between
-
-    .. math:: |\text{slope}|\, \min_{0 \le a \le s_1} \sqrt{1 + c\, \underline\tau + c^2 a^2} - h a
-        \qquad\text{and}\qquad \sqrt{1 + c\, \overline\tau + c^2 s_1^2} + h s_1
-
-    (theorem "All regions" of the claims), or :math:`1 - s_1` in place of the minimum where that is more, or where
-    :math:`1 + c\, \underline\tau \le 0`. For the ReLU,
-    slope 0, there is no factor, the zeros that D brings are not counted, and the minimum is
-    :math:`\tfrac12 (\sqrt{4 + 2 \underline\tau + s_1^2} - s_1)`, which is positive if :math:`\underline\tau > -2`.
-
-    Parameters
-    ----------
-    weight
-        W, square
-    slope
-        of negative values, from -1 (absolute value) by 0 (ReLU) to 1 (linear)
-
-    Returns
-    -------
-    The bounds; the lower one is zero where nothing follows.
-
-    Raises
-    ------
-    ValueError
-        A weight that is not one square matrix, or a slope outside [-1, 1].
+    The diagonal of :math:`D_1` has any entries between `slope` and 1, that of D has the entries `slope` and 1 (claim
+    "All regions"). For the ReLU, slope 0, the zeros that D brings are not counted. The lower bound is zero where
+    nothing follows.
     """
     layer = extremes(weight)
-    if layer.largest.ndim:
-        raise ValueError(f"weight has shape {tuple(weight.shape)}; one square matrix was expected.")
     return _all_regions(layer.largest.item(), layer.tau_smallest.item(), layer.tau_largest.item(), slope)
 
 
 def all_regions_of_branch(inner: Float[Tensor, "m n"], outer: Float[Tensor, "n m"], slope: float = 0.0) -> Interval:
-    r"""Return bounds on the singular values of :math:`(W_2 D_1 W_1 + I) D` that hold in all regions at once.
+    """Return bounds on the singular values of :math:`(W_2 D_1 W_1 + I) D` that hold in all regions at once.
 
-    The branch of a residual block has two layers with an activation between them: the diagonal of :math:`D_1` has any
-    entries between `slope` and 1, that of D, the activation before the block, has the entries `slope` and 1. With
-    :math:`c = (1 + \text{slope})/2` and :math:`h = (1 - \text{slope})/2` they lie between
-
-    .. math:: |\text{slope}|\, \bigl( s_n(I + c\, W_2 W_1) - h\, s_1(W_2)\, s_1(W_1) \bigr) \qquad\text{and}\qquad
-        s_1(I + c\, W_2 W_1) + h\, s_1(W_2)\, s_1(W_1)
-
-    (theorem "All regions of a branch" of the claims), where for the ReLU, slope 0, there is no factor and the zeros
-    that D brings are not counted. They are never beyond :math:`1 \mp s_1(W_2)\, s_1(W_1)`.
-
-    Parameters
-    ----------
-    inner, outer
-        :math:`W_1` and :math:`W_2`, in the order in which the input meets them
-    slope
-        of negative values, from -1 (absolute value) by 0 (ReLU) to 1 (linear)
-
-    Returns
-    -------
-    The bounds; the lower one is zero where nothing follows.
-
-    Raises
-    ------
-    ValueError
-        Weights that do not lead back to the size of the input, or a slope outside [-1, 1].
+    The branch of a residual block has two layers with an activation between them; the diagonals are as for
+    :func:`all_regions` (claim "All regions of a branch"). The lower bound is zero where nothing follows.
     """
     inner, outer = as_float64(inner, "inner"), as_float64(outer, "outer")
-    if inner.ndim != 2 or outer.shape != inner.shape[::-1]:
-        raise ValueError(
-            f"inner and outer have shapes {tuple(inner.shape)} and {tuple(outer.shape)}; (m, n) and (n, m) were "
-            "expected, since a branch beside a skip gives as many numbers as it takes."
-        )
     centre, half = _centre_and_radius(slope)
     norms = [torch.linalg.matrix_norm(weight, 2).item() for weight in (inner, outer)]
     identity = torch.eye(len(outer), dtype=outer.dtype, device=outer.device)
@@ -221,7 +122,6 @@ def all_regions_limit(r: float, slope: float = 0.0) -> float:
     With independent entries of standard deviation :math:`1 / (r \sqrt{8 n})`, :math:`s_1 \to 1 / (\sqrt2\, r)` and
     :math:`\pm \tau \to 1/r`. For the ReLU the bound is finite for :math:`r > 1/2`.
     """
-    r = as_positive(r, "r")
     lower, upper = _all_regions(1 / (math.sqrt(2) * r), -1 / r, 1 / r, slope)
     return upper / lower if lower > 0 else math.inf
 
@@ -239,23 +139,4 @@ def _all_regions(norm: float, tau_smallest: float, tau_largest: float, slope: fl
 
 def _centre_and_radius(slope: float) -> tuple[float, float]:
     """Return the middle of the slopes from `slope` to 1, and how far they are from it."""
-    if not -1 <= slope <= 1:
-        raise ValueError(f"slope is {slope}; a number from -1 (absolute value) to 1 (linear) was expected.")
     return (1 + slope) / 2, (1 - slope) / 2
-
-
-def as_positive(value: float, name: str) -> float:
-    """Return a positive number; refuse any other."""
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} is {value}; a finite number above 0 was expected.")
-    return float(value)
-
-
-def _check_tail(n: int, r: float, theta: float, least: float) -> None:
-    if not 4 < theta <= 2 * math.sqrt(n):
-        raise ValueError(
-            f"theta is {theta}; above 4 and at most 2 sqrt(n) = {2 * math.sqrt(n):.4g} was expected"
-            f"{'' if n > 4 else ', which takes n from 5 on'}."
-        )
-    if as_positive(r, "r") <= least:
-        raise ValueError(f"r is {r}; it has to be above {least:.6g} for this n, theta and number of inactive units.")

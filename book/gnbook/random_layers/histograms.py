@@ -31,15 +31,6 @@ def measure(n: int, count: int, *, seed: int, device: str | torch.device = "cpu"
 
     Beside the names of `BINS` there are "kappa W", the condition number without a skip, "norm" and "tau", the norm and
     :math:`\underline\tau` of the layers, and "sharper", the sharper bound over the condition number.
-
-    Parameters
-    ----------
-    n, count
-        size and number of the matrices
-    seed
-        of the drawing; the first matrices do not depend on their number
-    device
-        where they are made
     """
     generator = torch.Generator(device).manual_seed(1000 * seed + n)
     identity = torch.eye(n, dtype=torch.float64, device=device)

@@ -35,17 +35,10 @@ def worst_region(w: Float[Tensor, "n n"], active: Bool[Tensor, " m"]) -> float:
 
 
 def look_at(rs: Iterable[float], *, n: int, regions: int, seed: int) -> list[dict[str, float]]:
-    r"""Return kappa in regions of one Gaussian layer of width n, a row for each size of its weights.
+    """Return kappa in regions of one Gaussian layer of width n, a row for each size of its weights.
 
     "linear" is with all units on, "typical" the median over random regions, "worst" the largest that a search finds,
     "bound" the bound for all regions.
-
-    Parameters
-    ----------
-    rs
-        sizes: the entries have standard deviation :math:`1 / (r \sqrt{8 n})`
-    n, regions, seed
-        width of the layer, number of random regions, seed of both
     """
     generator = torch.Generator().manual_seed(seed)
     k = rm.draw(n, 1, generator=generator)[0]

@@ -52,19 +52,7 @@ def measured(
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Return condition numbers (seeds x depths) by strength, and the two bounds of Eq. 7 (depths x 2) for some.
 
-    Parameters
-    ----------
-    moment
-        of the images
-    width, depths, seeds
-        of the networks: units of each hidden layer, numbers of weight matrices, and how many networks of each depth;
-        those of one seed share their layers
-    names
-        strengths of the skips, keys of `SKIPS` and `STRONG`
-    bounded
-        those whose first network of each depth has its bounds computed
-    outputs
-        of the networks
+    Networks of one seed share their layers. Of the strengths `bounded` the first network of each depth has its bounds.
     """
     kappas = {name: np.empty((seeds, len(depths))) for name in names}
     lemma: dict[str, list] = {name: [] for name in bounded}

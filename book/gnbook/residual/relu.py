@@ -49,16 +49,7 @@ def relu_outputs(weights: Sequence[Tensor], x: Float[Tensor, "n d"], skip: float
 def relu_ends(weights: Sequence[Tensor], x: Float[Tensor, "n d"], skip: float, slope: float = 0.0) -> Ends:
     """Return the extreme eigenvalues of the Gauss-Newton matrix of such a network.
 
-    Parameters
-    ----------
-    weights
-        input layer first, three at least
-    x
-        samples; with k outputs the network needs n k weights or more
-    skip
-        its strength
-    slope
-        of the ReLUs on the negative side; one makes the network linear
+    With k outputs and n samples the network needs n k weights or more; a slope of one makes it linear.
     """
     first, *inner, last = weights
     k, scale = len(last), _scale(skip)
@@ -97,18 +88,8 @@ def relu_steps(
 ) -> list[float]:
     """Return the steps of gradient descent on half the squared error after which these shares of the loss are left.
 
-    Parameters
-    ----------
-    weights, x, skip
-        as for :func:`relu_outputs`
-    targets
-        of the outputs
-    rate
-        of the descent on the sum over the samples
-    shares
-        of the loss at the start, in descending order
-    most
-        steps; a share that takes more is infinite
+    The rate is that of a descent on the sum over the samples; the shares descend, and one that takes more than `most`
+    steps is infinite.
     """
     weights, losses = list(weights), []
     while len(losses) <= most and (not losses or losses[-1] > shares[-1] * losses[0]):

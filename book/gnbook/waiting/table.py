@@ -22,19 +22,9 @@ def side_by_side(
 ) -> tuple[Mapping[str, Trial], Mapping[str, Trial]]:
     """Return predictors and steps as arrays with a row for each family, in the same order of networks.
 
-    What is missing is infinite: steps of a network that did not arrive, bounds that there are not.
+    What is missing is infinite: steps of a network that did not arrive, bounds that there are not. Of the trained rows
+    those are taken that `kept` knows.
 
-    Parameters
-    ----------
-    kept
-        rows as of :func:`gnbook.waiting.trial.row_of`, with `family`, `initialisation` and `seed`
-    trained
-        rows of the trial, of which those that `kept` knows are taken
-    loss
-        which of both
-
-    Examples
-    --------
     >>> about = {"loss": "mse", "family": "a", "initialisation": "default", "seed": 0}
     >>> of_start = dict.fromkeys(AT_THE_START.values(), 3.0)
     >>> of_trial = dict.fromkeys(OF_THE_TRIAL.values(), 2.0) | {"n": 50, "steps_tenth": None}

@@ -34,19 +34,7 @@ def goal_of(above: float, start: float, loss: float) -> float:
 def steps_to(eigenvalues: Float[np.ndarray, " q"], shares: Float[np.ndarray, " q"], rate: float, goal: float) -> float:
     """Return the steps of the linear model to a share of the loss above its minimum, inf if it never gets there.
 
-    Parameters
-    ----------
-    eigenvalues, shares
-        of the Gauss-Newton matrix, and of the loss on each
-    rate
-        learning rate, no larger than one over the largest eigenvalue: the loss falls at each step
-    goal
-        share to reach
-
-    Examples
-    --------
-    >>> steps_to(np.array([0.5, 1.0]), np.array([0.5, 0.5]), rate=1.0, goal=0.01)  # 0.5 / 4^3
-    3
+    The rate is no larger than one over the largest eigenvalue: the loss falls at each step.
     """
     with np.errstate(divide="ignore"):
         pace = -2 * np.log1p(-np.minimum(rate * eigenvalues, 1))  # of the loss, infinite if one step does all
@@ -74,15 +62,8 @@ def row_of(network: nn.Module, x: Float[Tensor, "n ..."], y: Tensor, loss: str, 
     at all of `RATES`, at `least_rate` over :math:`1 / \lambda_{\max}`. `lower_tenth` is the lower bound on the steps to
     a tenth of what the loss, or its quadratic model, is above its minimum, whatever `goal` is. `never` is the share of
     the loss on zero eigenvalues. `kappa` is of the Gram matrix without the loss, and all others of the matrix of the
-    loss.
-
-    Parameters
-    ----------
-    network, x, y, loss
-        as for :class:`gnlib.GaussNewton`
-    goal
-        loss to reach, below that at the start; all steps are infinite if the quadratic model does not get there. They
-        are missing where a softmax is so sure and so wrong that rounding hides the goal from the model
+    loss. All steps are infinite if the quadratic model does not get to the goal; they are missing where a softmax is so
+    sure and so wrong that rounding hides the goal from the model.
     """
     problem = Problem(network, x, y, loss, mode="train" if network.training else "eval")
     values, start = torch.linalg.eigvalsh(problem.gram), problem.loss.value(problem.outputs)

@@ -54,3 +54,11 @@ def starts(seed, n, count=48):
 def masks(n, slope):
     """Return the diagonals of all matrices of D(m, n, slope), for every m."""
     return [exact(d) for d in itertools.product([slope, 1.0], repeat=n)]
+
+
+def activated(s, d):
+    """Bounds of the singular values of M D and D M: s_{i+j-n}(M D) >= s_i(M) d_j and s_{i+j-1}(M D) <= s_i(M) d_j."""
+    d = d.abs().sort(-1, descending=True).values
+    places = range(s.shape[-1])
+    upper = torch.stack([(s[..., : q + 1] * d[..., : q + 1].flip(-1)).amin(-1) for q in places], -1)
+    return torch.stack([(s[..., q:] * d[..., q:].flip(-1)).amax(-1) for q in places], -1), upper

@@ -6,7 +6,6 @@ import pytest
 import scipy
 import torch
 from gnbook.adding_the_identity.bounds import (
-    activated_singular_values,
     hard_bound,
     riedi_lemma_29,
     riedi_theorem_22,
@@ -17,7 +16,6 @@ from gnbook.adding_the_identity.bounds import (
 from gnbook.shared.skips import skip_bounds
 
 from tests.gnbook.adding_the_identity.helpers import singular, starts, taus, thousand
-from tests.strategies import exact
 
 
 def theorem_22(m):
@@ -45,13 +43,6 @@ def test_bounds_of_every_singular_value_agree_with_those_of_the_extreme_ones(mat
             assert lower[-1].item() <= extreme.lower + slack
             expected = singular(m) ** 2 + min(rho * t.item() for t in taus(m)) + rho**2
             torch.testing.assert_close(lower**2, expected.clamp_min(0), rtol=1e-9, atol=slack)
-
-
-def test_the_products_with_the_slopes_are_for_any_order():
-    lower, upper = activated_singular_values(exact([0.5, 1, 2, 3]), exact([0.1, 1, 0.1, -0.1]))
-    assert upper.tolist() == pytest.approx([3, 0.3, 0.2, 0.1]) and lower.tolist() == pytest.approx(
-        [0.5, 0.2, 0.1, 0.05]
-    )
 
 
 def largest_ratio(r):
@@ -83,17 +74,14 @@ def test_a_width_of_one_and_weights_of_zero():
     assert riedi_theorem_22(zero) == (1, 1, 1, 1) and riedi_lemma_29(0.5, 1) == (0.5, 1.5)
     assert riedi_theorem_31(0.0, 4, 0) == (1, 1, 1) and riedi_theorem_32(0.0, 4, 0, 0.5) == (1, 1)
     assert [bound.tolist() for bound in shifted_singular_values(zero, -2.0)] == [[2, 2, 2]] * 2
-    assert not torch.stack(activated_singular_values(zero[0, :2], exact([1, 0]))).any()
 
 
 REFUSED = [
-    (lambda: hard_bound(0.1, 3, 1, -1.01), r"slope is .*; a number from -1 \(absolute value\) to 1 \(linear\)"),
+    (lambda: hard_bound(0.1, 3, 1, -1.01), r"slopes from -1 \(absolute value\) to 1 \(linear\)"),
     (lambda: riedi_theorem_32(0.1, 3, 1, -0.5), "Theorem 32 is about slopes from 0 to 1"),
-    (lambda: riedi_lemma_29(1 / 3, 3), r"for n = 3 the bounds are about weights below 1/n = 0\.333"),
-    (lambda: hard_bound(0.01, 3, 4), "a width of at least 1 and a part of it were expected"),
-    (lambda: riedi_theorem_31(0.1, 3, 3), "All 3 units are inactive and have slope 0; nothing is left"),
-    (lambda: hard_bound(0.1, 3, depth=0), "depth is 0; the skip goes around at least 1 layer"),
-    (lambda: activated_singular_values(-torch.ones(1), torch.ones(1)), "n singular values, none of them negative"),
+    (lambda: riedi_lemma_29(1 / 3, 3), "the bounds are about weights below 1/n"),
+    (lambda: hard_bound(0.01, 3, 4), "a part of n = 3 units that leaves something"),
+    (lambda: riedi_theorem_31(0.1, 3, 3), "a part of n = 3 units that leaves something"),
 ]
 
 

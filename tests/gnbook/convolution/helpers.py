@@ -5,7 +5,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from tests.strategies import gaussian, nonzero_eigenvalues, samples, seeds
+from tests.strategies import derivatives, gaussian, nonzero_eigenvalues, samples, seeds
 
 CONVOLVE = {1: functional.conv1d, 2: functional.conv2d}
 
@@ -20,12 +20,8 @@ def outputs(filters, x, strides=None, paddings=None):
 
 def shared_jacobian(filters, x, strides=None, paddings=None):
     """Return the derivative of all outputs by the filters, sample-major, from automatic differentiation alone."""
-
-    def flat(*weights):
-        return outputs(weights, x, strides, paddings).flatten()
-
-    parts = torch.func.jacrev(flat, argnums=tuple(range(len(filters))))(*filters)
-    return torch.cat([part.flatten(1) for part in parts], 1)
+    filters = [w.clone().requires_grad_() for w in filters]
+    return derivatives(outputs(filters, x, strides, paddings), filters)
 
 
 def true_values(filters, x, strides=None, paddings=None):

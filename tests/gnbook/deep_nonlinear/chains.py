@@ -7,7 +7,7 @@ from gnbook.deep_nonlinear.chain import Elementwise, Skip
 from hypothesis import strategies as st
 from torch import nn
 
-from tests.strategies import gaussian, seeds
+from tests.strategies import derivatives, gaussian, seeds
 
 ACTIVATIONS = [
     nn.ReLU,
@@ -73,10 +73,8 @@ def chains(draw):
 
 
 def jacobian(network, x):
-    """The Jacobian of all outputs by all parameters, sample-major, from one backward pass an output."""
-    outputs = network(x.clone()).flatten()
-    rows = [torch.autograd.grad(y, tuple(network.parameters()), retain_graph=True) for y in outputs]
-    return torch.stack([torch.cat([part.flatten() for part in row]) for row in rows])
+    """The Jacobian of all outputs by all parameters, sample-major."""
+    return derivatives(network(x.clone()), tuple(network.parameters()))
 
 
 def spectrum(network, x):

@@ -24,19 +24,6 @@ def test_one_layer_has_the_condition_number_of_its_samples():
             assert ends.smallest == pytest.approx((s[-1].item() / 4,) * 2, rel=1e-12)
 
 
-def test_two_samples_and_one_output_by_hand():
-    """Features at one angle and derivatives at another, of norms 3: K = 9 (1, r s; r s, 1)."""
-    r, s = 0.6, 0.8
-    layer = Layer(exact([[3, 0], [3 * r, 2.4]]), exact([[[1, 0]], [[s, 0.6]]]))
-    nothing = Layer(torch.zeros(2, 1).double(), torch.ones(2, 1, 1).double())
-    found = chain_bound([layer, nothing])
-    assert found.ends.smallest == pytest.approx((4.5 * (1 - r * s),) * 2, rel=1e-12)
-    assert found.ends.largest == pytest.approx((4.5 * (1 + r * s),) * 2, rel=1e-12)
-    assert found.silent == {2: "has no input other than zero"}
-    plain = schur_ends([layer, nothing])
-    assert plain.smallest.lower == pytest.approx(4.5 * (1 - r)) and plain.largest.upper == pytest.approx(4.5 * (1 + r))
-
-
 @pytest.mark.parametrize("angle", [1e-3, 1e-6, 1e-8, 1e-10])
 def test_two_samples_that_are_nearly_equal_keep_their_digits(angle):
     """9 (1 - r s) at angles so small that r and s round to one, of norms that make up for each other."""

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import gnlib
 from tests.gnbook.deep_nonlinear.chains import ACTIVATIONS, chain, chains, jacobian, linear, spectrum
-from tests.strategies import gaussian, instances, seeds
+from tests.strategies import derivatives, gaussian, instances, seeds
 
 
 @pytest.mark.claim("Linear head", verdict="holds")
@@ -47,20 +47,12 @@ def test_so_does_that_of_any_network(make, shape, name):
     assert 0 < head_floor(network, x, network.get_submodule(name)) <= smallest
 
 
-def positions(outputs, inputs, products):
-    """Derivatives of all outputs by the products at all positions, and their rows of features, one a position."""
-    flat = outputs.flatten()
-    each = torch.eye(len(flat), dtype=flat.dtype)
-    (derivatives,) = torch.autograd.grad(flat, products, each, is_grads_batched=True, retain_graph=True)
-    return inputs.flatten(0, -2), derivatives.reshape(len(flat), -1, products.shape[-1])
-
-
 def assert_between_its_positions(outputs, weight, inputs, products):
-    features, derivatives = positions(outputs, inputs, products)
-    flat = outputs.flatten()
-    rows = torch.stack([torch.autograd.grad(y, weight, retain_graph=True)[0].flatten() for y in flat])
-    whole, reach = rows @ rows.mT, torch.einsum("apw,bpw->ab", derivatives, derivatives)
-    formula = torch.einsum("apw,pq,bqw->ab", derivatives, features @ features.mT, derivatives)
+    """The products are at all positions, of which each has a row of features."""
+    by_weight, by_products = derivatives(outputs, [weight, products]).split([weight.numel(), products.numel()], 1)
+    each, features = by_products.reshape(len(by_products), -1, products.shape[-1]), inputs.flatten(0, -2)
+    whole, reach = by_weight @ by_weight.mT, torch.einsum("apw,bpw->ab", each, each)
+    formula = torch.einsum("apw,pq,bqw->ab", each, features @ features.mT, each)
     ends = torch.linalg.eigvalsh(features @ features.mT)[[0, -1]].clamp_min(0)
     slack = 1e-11 * (ends[1] * reach.abs().max()).item() + 1e-300
     torch.testing.assert_close(formula, whole, rtol=0, atol=slack)
@@ -119,7 +111,7 @@ def test_a_layer_preconditioned_by_its_features_is_within_damping_of_its_diagona
     network, x = chain([6, 9, 9, k], activation, seed=seed % 2**31), gaussian(seed % 2**31 + 3, n, 6)
     layers, rows = layers_of(network, x), jacobian(network, x)
     parts = rows.split([module.weight.numel() for module in network if isinstance(module, nn.Linear)], 1)
-    for (features, derivatives), part in zip(layers, parts, strict=True):
+    for (features, reach), part in zip(layers, parts, strict=True):
         s = torch.linalg.svdvals(features)
         if len(s) < n or s[-1] < 1e-3 * s[0]:
             continue
@@ -127,7 +119,7 @@ def test_a_layer_preconditioned_by_its_features_is_within_damping_of_its_diagona
         inverse = torch.linalg.pinv(second, rtol=1e-9, hermitian=True)
         units = part.view(n * k, -1, features.shape[1])
         found = torch.einsum("aui,ij,buj->ab", units, inverse, units)
-        blocks = torch.block_diag(*(derivatives @ derivatives.mT))
+        blocks = torch.block_diag(*(reach @ reach.mT))
         least, most = (v**2 / (v**2 + damping) for v in (s[-1], s[0]))
         slack = 1e-7 * blocks.abs().max().item() + 1e-300
         assert torch.linalg.eigvalsh(found - least * blocks)[0] >= -slack

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 from gnbook.deep_nonlinear.duals import leaky_relu
-from gnbook.deep_nonlinear.powers import power_floors, relu_squares
 from gnbook.deep_nonlinear.wide_limit import wide_kernel
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +18,25 @@ DEGREES = 200
 
 def kernel(x, factors=(1, 1)):
     return wide_kernel(x, leaky_relu(0.0), factors, gain=2**0.5)
+
+
+def relu_squares(degrees):
+    """Squares of the Hermite coefficients of the ReLU: 1 / (2 pi), 1 / 4, and ((k - 3)!!)^2 / (2 pi k!) for even k."""
+    squares, even = [1 / (2 * math.pi), 1 / 4], 1 / (4 * math.pi)
+    for k in range(2, degrees):
+        squares.append(0.0 if k % 2 else even)
+        even *= 1.0 if k % 2 else (k - 1) ** 2 / ((k + 1) * (k + 2))  # from degree k to k + 2
+    return torch.tensor(squares[:degrees], dtype=torch.float64)
+
+
+def power_floors(x, degrees=DEGREES):
+    """The share of each power of the correlations, at its smallest eigenvalue; the last is for all higher ones too."""
+    squares = x.square().sum(1).mean()
+    correlations = (x @ x.mT / squares).fill_diagonal_(1.0)
+    smallest = torch.linalg.eigvalsh(correlations ** torch.arange(degrees)[:, None, None])[:, 0].clamp_min(0.0)
+    weights = relu_squares(degrees) * (1 + torch.arange(degrees))
+    weights[-1] = 1 - weights[:-1].sum()  # all of them add up to E (z_+)^2 and the mean of its squared slope
+    return 4 / x.shape[1] * squares * weights * smallest
 
 
 def bottom(matrix):
@@ -46,6 +64,17 @@ def test_the_kernel_is_the_series_of_powers(seed, n, d):
     found = (weights[:, None, None] * correlations ** torch.arange(4000)[:, None, None]).sum(0)
     tail = 4 - float(weights.sum())  # on the diagonal; elsewhere no more
     assert ((found - kernel(x)).abs() <= tail + 1e-9).all() and tail < 0.08
+
+
+@pytest.mark.claim("Powers of the correlations", verdict="holds")
+def test_the_coefficients_are_those_of_quadrature():
+    z = torch.linspace(-12, 12, 400_001).double()
+    weight = torch.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+    polynomials = [torch.ones_like(z), z]
+    for k in range(1, 11):
+        polynomials.append((z * polynomials[k] - math.sqrt(k) * polynomials[k - 1]) / math.sqrt(k + 1))
+    found = [float(torch.trapezoid(z.clamp_min(0) * h * weight, z)) ** 2 for h in polynomials]
+    assert found == pytest.approx(relu_squares(12).tolist(), abs=1e-8)
 
 
 @pytest.mark.claim("Powers of the correlations", verdict="holds")

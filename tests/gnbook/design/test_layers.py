@@ -87,27 +87,3 @@ class Skip(nn.Module):
 def test_a_network_that_is_not_homogeneous(network):
     with pytest.raises(ValueError, match=r"The network is not homogeneous in .*weight: doubled weights"):
         layers_of(network, gaussian(0, 5, 4))
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_doubled_weights_of_a_layer_double_the_outputs_or_leave_them(family):
-    network = build(family, seed=1)
-    with torch.no_grad():
-        for layer in network.modules():
-            if isinstance(layer, nn.Linear | nn.Conv2d):
-                layer.bias.zero_()
-        before = network(X)
-        names = [*weights_of(network)]
-        for name in names:
-            weight = network.get_parameter(name)
-            weight.mul_(2)
-            factor = 1 if "Norm" in family and name != names[-1] else 2
-            torch.testing.assert_close(network(X), factor * before, rtol=1e-6, atol=1e-9)
-            weight.div_(2)
-    assert before.shape == (5, 10) and len(names) <= 15
-
-
-@pytest.mark.bad_input
-def test_a_family_that_is_not_known():
-    with pytest.raises(ValueError, match="family is 'ViT'; one of MLP; wide and shallow"):
-        build("ViT", seed=0)

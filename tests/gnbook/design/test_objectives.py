@@ -107,7 +107,7 @@ def test_no_gains_on_a_grid_are_better():
     found = search(lambda z: log_condition(layers.kernel(z)), 3)
     steps = torch.linspace(-1.5, 1.5, 9, dtype=torch.float64)
     grid = [log_condition(layers.kernel(exact([a, b, 0]))).item() for a, b in itertools.product(steps, steps)]
-    assert found.end <= min(grid) + 1e-6 and found.end < found.start - 0.1
+    assert found.end <= min(grid) + 1e-6 and found.end < log_condition(layers.parts.sum(0)).item() - 0.1
     better = with_gains(copy.deepcopy(network), found.gains)
     assert condition(kernel(better, X)) < 0.9 * condition(kernel(network, X))
 
@@ -124,10 +124,3 @@ def test_the_product_is_held(degrees):
 def test_gains_stay_between_a_tenth_and_ten():
     found = search(lambda z: -z.sum(), 2)
     assert found.gains.tolist() == pytest.approx([10.0, 10.0]) and found.end == pytest.approx(-2 * MOST)
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize("count", [0, 16])
-def test_more_gains_than_that(count):
-    with pytest.raises(ValueError, match=f"There are {count} layers; from one to 15 gains were expected"):
-        search(lambda z: z.sum(), count)

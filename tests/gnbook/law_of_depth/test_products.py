@@ -1,4 +1,4 @@
-"""Ends of products and the bounds of Lemma 2, against drawn layers, against the recursion and against their limits."""
+"""Ends of products and bounds of Lemma 2, against drawn layers, the recursion and limits; points of figures."""
 
 import math
 
@@ -6,12 +6,14 @@ import mpmath
 import numpy as np
 import pytest
 import torch
+from gnbook.law_of_depth.points import COLUMNS, Point, kappa_point, largest_miss, runs
 from gnbook.law_of_depth.products import lemma_2, lemma_2_of_many, lemma_2_terms, product_ends
 from scipy.special import exp1
 
 from gnlib import linear_weights
-from gnlib.laws import kappa
-from gnlib.laws.recursion import Layer, Point, edge
+from gnlib.laws import deep_linear, kappa
+from gnlib.laws.recursion import Layer, edge
+from gnlib.laws.recursion import Point as OfCurve
 from gnlib.linear.bounds import zhao_lemma_2, zhao_lemma_2_terms
 
 
@@ -46,11 +48,6 @@ def test_products_that_are_drawn_have_the_mean_ends(layers, size, width, off):
     assert limit[0] < law[0] < law[1] < limit[1]
 
 
-def test_large_products_have_the_ends_of_the_limit():
-    mean = drawn_ends(3, 600, 1200, 1)
-    assert np.abs(mean - np.log(product_ends(3, 600, 1200))).max() < 0.04
-
-
 @pytest.mark.parametrize("layers", [1, 2, 7])
 @pytest.mark.parametrize("size", [10, 100, 399])
 def test_the_closed_form_is_the_recursion_without_shifts(layers, size):
@@ -64,7 +61,7 @@ def test_the_closed_form_is_the_recursion_without_shifts(layers, size):
             if f <= 0:
                 raise ArithmeticError
             dz, z = dz * f + z * layer.b, z * f
-            yield Point(z, v, dz, 1.0)
+            yield OfCurve(z, v, dz, 1.0)
 
     for found, side in zip(product_ends(layers, size, 400), (-1, 1), strict=True):
         assert found == pytest.approx(edge(curve, side, 0.7 * size), rel=1e-9)
@@ -129,3 +126,34 @@ def test_for_large_t_the_first_bound_is_twice_kappa_and_the_second_exponential()
     ratios = [lemma_2_of_many(t).first / kappa(t) for t in (0.01, 0.1, 1, 10, 100, 400)]
     assert ratios == sorted(ratios) and 1 < ratios[0] < 1.1
     assert ratios[-1] == pytest.approx(0.66274341934918**2 / exp1(1), abs=2e-3) == pytest.approx(2.002, abs=2e-3)
+
+
+def test_rows_of_one_network_size_are_its_runs_and_empty_cells_are_none():
+    rows = [
+        {"line": 800, "depth": 4, "kappa": 3.0, "lemma_2": 4.0},
+        {"line": 400, "depth": 4, "kappa": 5.0, "lemma_2": None},
+        {"line": 800, "depth": 4, "kappa": 3.5, "lemma_2": None},
+    ]
+    assert runs(rows, "line", "depth") == {(400, 4): (5.0,), (800, 4): (3.0, 3.5)}
+    assert runs(rows, "line", "depth", value="lemma_2") == {(800, 4): (4.0,)}
+
+
+def test_a_point_has_the_mean_the_spread_and_the_ratio():
+    point = Point("2a", "name", 1.0, 4.0, (2.0, 4.0))
+    assert point.row == ["name", 1.0, 4.0, 3.0, pytest.approx(2**0.5), 2, 0.75]
+    assert len(point.row) == len(COLUMNS)
+    assert Point("2a", "name", 1.0, 4.0, (2.0,)).spread is None
+
+
+def test_the_law_of_a_point_is_the_one_for_its_sizes():
+    point = kappa_point("20", "name", [7.0], 4, 3100, 1000, 3072, skip=1.0)
+    keywords = dict(inputs=3072, skip=1.0)
+    assert point.one == deep_linear(4, 3100, 1000, **keywords).kappa
+    assert point.law == deep_linear(4, 3100, 1000, outputs=10, **keywords).kappa > point.one
+    fewer = kappa_point("20", "name", [7.0], 4, 3100, 1000, 3072, skip=1.0, outputs=2)
+    assert point.one < fewer.law < point.law
+
+
+def test_misses_count_in_both_directions():
+    assert largest_miss([Point("", "", 1, 2, (1.0,)), Point("", "", 1, 2, (3.0,))]) == pytest.approx(2)
+    assert largest_miss([Point("", "", 1, 2, (2.2,)), Point("", "", 1, 2, (3.0,))]) == pytest.approx(1.5)

@@ -4,7 +4,7 @@ import torch
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from tests.strategies import kron, matrices, nonzero_eigenvalues, orthogonal, samples, seeds
+from tests.strategies import derivatives, kron, matrices, nonzero_eigenvalues, orthogonal, samples, seeds
 
 SLOPES = [0.0, 0.01, 0.3, 0.5, 0.9, 1.0]
 slopes = st.sampled_from(SLOPES)
@@ -54,10 +54,7 @@ def ends(matrix):
 def jacobian(v, w, x, activation):
     """Return d f(x_i)_c / d (V, W) of `W activation(V x)` by automatic differentiation, rows first and sample-major."""
     v, w = v.clone().requires_grad_(), w.clone().requires_grad_()
-    outputs = activation(x @ v.mT) @ w.mT
-    each = torch.eye(outputs.numel(), dtype=outputs.dtype).reshape(-1, *outputs.shape)
-    grads = torch.autograd.grad(outputs, (v, w), each, is_grads_batched=True)
-    return torch.cat([g.flatten(1) for g in grads], 1)
+    return derivatives(activation(x @ v.mT) @ w.mT, (v, w))
 
 
 def leaky(slope):

@@ -1,4 +1,4 @@
-"""Bounds for one hidden layer of leaky ReLUs: edges, the limit of wide layers, and refusals."""
+"""Bounds for leaky ReLUs at their edges, the limit of wide layers, and the experiment of both pages."""
 
 import itertools
 import math
@@ -7,8 +7,11 @@ import pytest
 import scipy
 import torch
 from gnbook.leaky_relu.bounds import leaky_relu_ends, wide_leaky_relu_kernel, zhao_lemma_4
+from gnbook.leaky_relu.experiment import condition, losses_of, module_of, preparations, weights_of
+from gnbook.shared.hidden_layer import leaky_relu_gram
 
-from tests.gnbook.hidden_layers import GOOD, X
+from gnlib import GaussNewton
+from tests.gnbook.hidden_layers import GOOD
 from tests.oracles import network, normal, samples
 
 any_slopes = pytest.mark.parametrize("slope", [0.0, 0.01, 0.5, 1.0, -0.7, 2.0])
@@ -16,22 +19,6 @@ any_slopes = pytest.mark.parametrize("slope", [0.0, 0.01, 0.5, 1.0, -0.7, 2.0])
 
 def case(d, m, k, n):
     return network((d, m, k), seed=1), samples(n, d, seed=2)
-
-
-def test_the_bounds_of_the_condition_number_are_ratios_of_the_ends():
-    found = leaky_relu_ends(*case(4, 20, 2, 4), 0.0)
-    assert found.condition.lower == found.largest.lower / found.smallest.upper > 1
-    assert found.condition.upper == found.largest.upper / found.smallest.lower < math.inf
-    nothing = leaky_relu_ends([torch.ones(2, 2), torch.ones(1, 2)], torch.eye(2) - 1, 0.0)  # no unit is active
-    assert nothing == ((0, 0), (0, 0)) and nothing.condition == (math.inf, math.inf)
-
-
-@any_slopes
-def test_the_derivative_at_zero_is_the_slope(slope):
-    """As in torch; the hidden value of x = (1, 1) is zero, its derivative by V is slope * x."""
-    found = leaky_relu_ends([torch.tensor([[1, -1]]), torch.tensor([[3], [1]])], torch.ones(1, 2), slope)
-    assert found.largest.upper == pytest.approx(20 * slope**2, rel=1e-12, abs=1e-14)
-    assert found.largest.lower == pytest.approx(10 * slope**2, rel=1e-12, abs=1e-14)
 
 
 @pytest.mark.parametrize("slope", [0.01, 0.5, 1.0])
@@ -74,17 +61,39 @@ def test_the_wide_kernel_takes_samples_at_zero_and_their_multiples():
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize(
-    ("call", "told"),
-    [
-        (lambda: zhao_lemma_4(GOOD, X, -0.01), "slope is -0.01; Lemma 4 is about slopes from 0 to 1"),
-        (lambda: zhao_lemma_4(GOOD, X, math.nan), "slope is nan; Lemma 4 is about slopes from 0 to 1"),
-        (lambda: leaky_relu_ends(GOOD, X, math.nan), "slope is nan; a finite number was expected"),
-        (lambda: wide_leaky_relu_kernel(X, -math.inf), "slope is -inf; a finite number was expected"),
-        (lambda: wide_leaky_relu_kernel(torch.ones(3), 0.1), "samples in rows"),
-        (lambda: wide_leaky_relu_kernel(X / 0, 0.1), "NaN or infinite"),
-    ],
-)
-def test_slopes_and_samples_that_are_none_are_refused(call, told):
-    with pytest.raises(ValueError, match=told):
-        call()
+@pytest.mark.parametrize("slope", [-0.01, math.nan])
+def test_slopes_that_lemma_4_is_not_about_are_refused(slope):
+    with pytest.raises(ValueError, match=f"slope is {slope}; Lemma 4 is about slopes from 0 to 1"):
+        zhao_lemma_4(GOOD, torch.eye(2), slope)
+
+
+X = normal(6, 9, seed=1)
+
+
+def test_each_preparation_does_what_its_name_says():
+    raw, standardised, centred, white = preparations(X).values()
+    assert raw is X
+    torch.testing.assert_close(standardised.mean(), torch.tensor(0.0).double(), atol=1e-12, rtol=0)
+    torch.testing.assert_close(standardised.std(), torch.tensor(1.0).double())
+    torch.testing.assert_close(centred.mean(0), torch.zeros(9).double(), atol=1e-12, rtol=0)
+    torch.testing.assert_close(white @ white.mT / len(X), torch.eye(6).double(), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.3])
+def test_the_module_is_the_network_of_the_weights(slope):
+    weights = weights_of(X, 7, 3, outputs=2)
+    ours, of_module = leaky_relu_gram(weights, X, slope), GaussNewton(module_of(weights, slope), X).gram()
+    torch.testing.assert_close(torch.linalg.eigvalsh(ours), torch.linalg.eigvalsh(of_module))
+
+
+def test_at_slope_one_directions_that_no_linear_network_has_are_left_out():
+    x = torch.cat([X, X])  # twelve samples of rank six
+    assert condition(weights_of(x, 20, outputs=2), x, 1).rank == 12
+    assert condition(weights_of(x, 20, outputs=2), x, 0.5).rank <= 24
+
+
+def test_a_training_ends_at_a_twentieth_of_its_first_loss():
+    weights, targets = weights_of(X, 30, outputs=2), normal(6, 2, seed=2)
+    rate = 1 / torch.linalg.eigvalsh(leaky_relu_gram(weights, X, 0.3))[-1].item()
+    losses = losses_of(weights, X, targets, 0.3, rate, 2000)
+    assert losses[-1] <= losses[0] / 20 < losses[-2]

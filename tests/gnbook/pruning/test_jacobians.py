@@ -9,22 +9,13 @@ from gnbook.shared.networks import ResidualNetwork
 from torch import nn
 
 from tests.gnbook.shared.network_cases import seeded
+from tests.strategies import derivatives
 
 NETWORKS = {
     "residual": lambda: ResidualNetwork(1, 2, 3),
     "vgg": lambda: VGG((3, "M", 4, "M"), 8, 3),
     "linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 3)),
 }
-
-
-def jacobian_of(network, batches, parameters):
-    """Row by row, in double precision, in the mode that the network is in."""
-    rows = [
-        torch.cat([g.flatten() for g in torch.autograd.grad(output, parameters, retain_graph=True)])
-        for batch in batches
-        for output in network(batch).flatten()
-    ]
-    return torch.stack(rows)
 
 
 def in_double(network, masks, batches):
@@ -44,7 +35,8 @@ def test_batches_are_coupled_within_and_columns_are_those_of_the_masks(name, mod
         for key, kept in masks.items():
             network.get_parameter(key).mul_(kept)
     found = WAYS[mode](network, masks, batches)
-    jacobian = jacobian_of(network.train(mode == "train"), batches, list(network.parameters()))
+    network.train(mode == "train")
+    jacobian = torch.cat([derivatives(network(batch), list(network.parameters())) for batch in batches])
     kept = jacobian[:, torch.cat([mask.flatten() for mask in masks.values()])]
     n = 2 * len(x)
     torch.testing.assert_close(found["all"], jacobian @ jacobian.mT / n, rtol=1e-8, atol=1e-10)

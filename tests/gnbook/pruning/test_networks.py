@@ -58,13 +58,6 @@ def test_vgg_is_its_formula(seed, training):
     torch.testing.assert_close(net(x), vgg_by_hand(net, x, layers), rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.bad_input
-@pytest.mark.parametrize("side", [20, 0])
-def test_images_that_cannot_be_halved_so_often(side):
-    with pytest.raises(ValueError, match=f"side is {side}; a multiple of 8 was expected, to be halved 3 times"):
-        VGG(side=side)
-
-
 # Vision transformers
 def test_vision_transformers_of_the_published_size_and_of_the_papers():
     """Torchvision's vit_b_16 has 86,567,656 parameters, with a LayerNorm at the end."""

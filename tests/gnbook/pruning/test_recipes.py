@@ -72,16 +72,6 @@ def test_how_images_are_scaled():
     torch.testing.assert_close(recipe("ViT").scale(x[:3], x), (x[:3] - 0.5) / 0.5)
 
 
-@pytest.mark.bad_input
-def test_what_is_not_known():
-    with pytest.raises(
-        ValueError, match=r"There is no recipe for 'VGG6'; there are those for ResNet20, ResNet32, VGG5"
-    ):
-        recipe("VGG6")
-    with pytest.raises(ValueError, match=r"order is 'first'; 'random' or 'balanced' was expected"):
-        images(5, order="first")
-
-
 X, TARGETS = small.images(8, 4)
 
 

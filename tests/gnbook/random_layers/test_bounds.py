@@ -9,7 +9,6 @@ from gnbook.random_layers import matrices as rm
 from gnbook.shared.skips import kaiming_skip_limits, skip_bounds
 
 from tests.gnbook.random_layers.helpers import generator
-from tests.strategies import exact
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -19,18 +18,6 @@ def test_the_sharper_bound_is_that_of_one_layer_with_a_skip(seed):
     interval, bounds = skip_bounds(weight, 1.0), layers.riedi_lemma_36(rm.extremes(weight))
     assert bounds.sharper.item() == pytest.approx(interval.upper / interval.lower if interval.lower else math.inf)
     assert bounds.sharper <= min(bounds.norm, bounds.symmetric) * (1 + 1e-12)
-
-
-def test_a_layer_of_zeros_and_of_one_number():
-    zero = layers.riedi_lemma_36(rm.extremes(torch.zeros(3, 3)))
-    assert [b.item() for b in zero] == [1, 1, 1]
-    assert layers.all_regions(torch.zeros(3, 3)) == (1, 1)
-    for w in (-2.5, -1.5, -0.5, 0.7, 3.0):  # 1 and 1 + w are all that can come out
-        lower, upper = layers.all_regions(exact([[w]]))
-        assert upper == pytest.approx(max(1, 1 + w, abs(w) - 1))
-        assert lower == pytest.approx(min(1, 1 + w) if w > -1 else 0, abs=1e-12)
-    assert layers.riedi_lemma_36(rm.extremes(exact([[-1]]))).sharper == math.inf  # W + I is zero
-    assert layers.riedi_lemma_36(rm.extremes(exact([[-3]]))).sharper == 1
 
 
 def test_a_branch_of_zeros_and_one_whose_second_layer_is_the_identity():
@@ -59,3 +46,17 @@ def test_limits_are_infinite_up_to_their_thresholds():
         assert layers.skip_condition_limit(r) == pytest.approx(math.sqrt(square))
         low, high = kaiming_skip_limits(r * math.sqrt(8))
         assert high / low == pytest.approx(math.sqrt(square))
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        ((10, 0, 0, 99, 5), "At least one in all"),
+        ((10, 1, 0, 99, 4), "theta is 4 and r 99; above 4 and at most"),
+        ((10, 1, 0, 9, 5), "and above 9, is meant"),
+    ],
+)
+def test_theorem_39_has_assumptions(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        layers.riedi_theorem_39(*arguments)

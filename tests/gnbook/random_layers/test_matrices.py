@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from gnbook.random_layers import bounds as layers
 from gnbook.random_layers import matrices as rm
 
 from tests.gnbook.random_layers.helpers import generator
@@ -71,24 +70,3 @@ def test_extremes_of_a_number_of_zero_and_of_multiples():
 def test_scalings_in_closed_form():
     assert rm.symmetric_scaling(2) == pytest.approx((4, math.sqrt(2) / 2 ** (1 / 6)))
     assert rm.singular_scaling(2) == pytest.approx(((1 + 2**0.5) ** 2, (1 + 2**0.5) * (1 + 2**-0.5) ** (1 / 3)))
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize(
-    "call, sentence",
-    [
-        (lambda: rm.extremes(torch.zeros(2, 3)), r"matrices has shape \(2, 3\); square matrices"),
-        (lambda: rm.draw(1, 1, "cauchy", generator=generator()), "law is 'cauchy'; one of 'gaussian', 'uniform'"),
-        (lambda: rm.singular_scaling(1), "n is 1; the scale is infinite for one number"),
-        (lambda: rm.tracy_widom_cdf(np.nan), "s has entries that are NaN"),
-        (lambda: layers.all_regions(torch.eye(2), 1.5), r"slope is 1.5; a number from -1"),
-        (lambda: layers.all_regions_of_branch(torch.eye(2), torch.eye(2), 2.0), r"slope is 2.0; a number from -1"),
-        (lambda: layers.riedi_theorem_38(0.0), "r is 0.0; a finite number above 0"),
-        (lambda: layers.riedi_theorem_39(10, 0, 0, 99, 5), "at least one in all"),
-        (lambda: layers.riedi_theorem_39(10, 1, 0, 99, 4), r"theta is 4; above 4 and at most 2 sqrt\(n\) = 6.325"),
-        (lambda: layers.riedi_theorem_39(10, 1, 0, 9, 5), "r is 9; it has to be above 9 for this n"),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_sentence(call, sentence):
-    with pytest.raises((ValueError, TypeError), match=sentence):
-        call()

@@ -28,6 +28,7 @@ from tests.gnbook.residual.helpers import (
 from tests.strategies import (
     a_hundred,
     data_condition,
+    derivatives,
     diagonal,
     exact,
     gaussian,
@@ -51,19 +52,12 @@ def test_with_skips_the_formula_is_that_of_the_shifted_weights(problem, skip):
     moment = SecondMoment.from_data(x) if x.any() else None
     assume(moment is not None)
 
-    def through_the_skips(thetas):
-        outputs = x
-        for theta in thetas:
-            rows, columns = theta.shape
-            carried = torch.nn.functional.pad(outputs[:, : min(rows, columns)], (0, max(0, rows - columns)))
-            outputs = outputs @ theta.mT + skip * carried
-        return outputs.flatten()
-
-    thetas = [w.clone().requires_grad_() for w in weights]
-    outputs = through_the_skips(thetas)
-    each = torch.eye(len(outputs), dtype=torch.float64)
-    grads = torch.autograd.grad(outputs, thetas, each, is_grads_batched=True, materialize_grads=True)
-    true = torch.cat([g.flatten(1) for g in grads], 1)
+    thetas, outputs = [w.clone().requires_grad_() for w in weights], x
+    for theta in thetas:
+        rows, columns = theta.shape
+        carried = torch.nn.functional.pad(outputs[:, : min(rows, columns)], (0, max(0, rows - columns)))
+        outputs = outputs @ theta.mT + skip * carried
+    true = derivatives(outputs, thetas)
     true = torch.linalg.eigvalsh(true @ true.mT / len(x)).flip(0)
     library = torch.linalg.eigvalsh(linear_gauss_newton(weights, moment, skip).dense()).flip(0)
     common = min(len(true), len(library))

@@ -1,7 +1,10 @@
 """In the place of Eq. 8: networks bounded by symmetric parts, and a skip across one layer, as Riedi 2022 has it too."""
 
+import math
+
 import pytest
 import torch
+from gnbook.adding_the_identity.bounds import riedi_theorem_22
 from gnbook.shared.skips import kaiming_skip_limits, residual_bound, skip_bounds
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -191,16 +194,6 @@ def test_the_lower_bound_of_riedi_lemma_21_can_be_the_weaker_one():
     assert printed_lemma_21(weight, rho)[0] == 0 < (rho - singular(weight)[0]) ** 2
 
 
-def four_bounds(weight):
-    """Return the bounds of Theorem 22 on the condition number of W + I: two of (76), two of (77), or None."""
-    s, tau = singular(weight), block_eigenvalues(weight)
-    top = (1 + tau[-1] + s[0] ** 2).clamp_min(0).sqrt()
-    first = (top / (1 - s[0]), (1 + s[0]) / (1 - s[0])) if s[0] < 1 else None
-    root = (1 + tau[0]).clamp_min(0).sqrt()
-    second = (top / (1 + tau[0] + s[-1] ** 2).sqrt(), (1 + s[0]) / root) if tau[0] > -1 else None
-    return first, second
-
-
 @pytest.mark.claim("Riedi Theorem 22", verdict="holds")
 @pytest.mark.claim("Riedi Theorem 22, which bound is tightest", verdict="holds if")
 @instances
@@ -209,16 +202,16 @@ def test_each_bound_of_riedi_theorem_22_and_the_exact_condition_for_77_to_be_tig
     largest = singular(weight)[0]
     if size is not None and largest > 0:
         weight = weight * (size / largest)
-    first, second = four_bounds(weight)
-    assume(first or second)
-    s = singular(with_skip(weight, 1.0))
-    for pair in filter(None, (first, second)):
-        assert pair[0] <= pair[1] * (1 + 1e-9)
-        assert s[0] <= pair[0] * s[-1] * (1 + 1e-9) + 1e-9 * s[0]
-    if first and second:
+    bounds, s = riedi_theorem_22(weight), singular(with_skip(weight, 1.0))
+    assume(min(bounds) < math.inf)
+    for one, simple in (bounds[:2], bounds[2:]):
+        if one < math.inf:
+            assert one <= simple * (1 + 1e-9)
+            assert s[0] <= one * s[-1] * (1 + 1e-9) + 1e-9 * s[0]
+    if max(bounds) < math.inf:
         s, tau = singular(weight), block_eigenvalues(weight)
         margin = (1 + tau[0] + s[-1] ** 2 - (1 - s[0]) ** 2).item()
-        assert abs(margin) < 1e-9 or (second[0] < first[0]) == (margin > 0)
+        assert abs(margin) < 1e-9 or (bounds.eq_77 < bounds.eq_76) == (margin > 0)
 
 
 @pytest.mark.claim("Riedi Theorem 22, which bound is tightest", verdict="holds if")
@@ -226,5 +219,5 @@ def test_each_bound_of_riedi_theorem_22_and_the_exact_condition_for_77_to_be_tig
 def test_for_gaussian_layers_it_is_77_from_r_of_one_and_a_fifth_on(r, tighter):
     n = 400
     for seed in range(2):
-        first, second = four_bounds(gaussian(seed, n, n) / (r * (8 * n) ** 0.5))
-        assert (second[0] < first[0]) == (tighter == 77)
+        bounds = riedi_theorem_22(gaussian(seed, n, n) / (r * (8 * n) ** 0.5))
+        assert (bounds.eq_77 < bounds.eq_76) == (tighter == 77)

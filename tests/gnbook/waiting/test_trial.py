@@ -64,23 +64,6 @@ def test_the_squared_error_has_no_minimum_above_zero():
     assert above == pytest.approx(start) and goal_of(above, start, 0.1 * start) == pytest.approx(0.1)
 
 
-def test_the_quadratic_model_of_cross_entropy_has_the_gradient_and_curvature_of_the_loss():
-    """By parameters, from automatic differentiation: g' H^-1 g / 2 is what the model is above its minimum."""
-    network = linear()
-    parameters = network.weight.detach().flatten().requires_grad_()
-
-    def loss(theta):
-        return nn.functional.cross_entropy(X @ theta.view(K, D).T, Y["cross_entropy"])
-
-    gradient = torch.autograd.grad(loss(parameters), parameters)[0]
-    hessian = torch.autograd.functional.hessian(loss, parameters.detach())
-    eigenvalues, shares, above = found(network, "cross_entropy")
-    positive = eigenvalues[eigenvalues > 0]
-    assert torch.linalg.eigvalsh(hessian)[-len(positive) :].numpy() == pytest.approx(positive)
-    reachable = above * shares[eigenvalues > 0].sum()
-    assert (gradient @ torch.linalg.pinv(hessian, rtol=1e-10) @ gradient).item() / 2 == pytest.approx(reachable)
-
-
 @pytest.mark.parametrize("goal", [0.5, 0.1, 1e-4])
 def test_the_steps_of_the_model_are_those_of_a_loop(goal):
     rng = np.random.default_rng(0)
