@@ -53,7 +53,7 @@ def two_layers(factor):
 
 @cache
 def values():
-    return {"laplace": laplace_limit(), "plain": two_layers(1), "halved": two_layers(1 / 2)}
+    return {"plain": two_layers(1), "halved": two_layers(1 / 2)}
 
 
 def test_the_matrix_is_the_one_of_the_library():

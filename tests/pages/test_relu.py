@@ -89,6 +89,7 @@ def test_the_images_decide_which_force_wins():
     raw, centred, white = (slopes()[name] for name in ("raw", "centred", "white"))
     assert raw == sorted(raw, reverse=True) and raw[0] > 10 * raw[-1]
     assert white == sorted(white) and white[-1] > 5 * white[0]
+    assert white[-1] < centred[-1] < raw[-1]  # "with a ReLU too"
     assert centred[:4] == sorted(centred[:4], reverse=True) and abs(centred[-1] / centred[-2] - 1) < 0.1
 
 

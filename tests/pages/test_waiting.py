@@ -94,7 +94,7 @@ def test_eigenvalues_of_the_deep_network_grow_in_training():
 def test_what_shortens_the_waits():
     waits = {name: row[2] for name, row in six().items()}
     for layers in "24":
-        assert waits[f"{layers}, standardised"] < waits[f"{layers} layers, raw"] / 5
+        assert waits[f"{layers}, standardised"] < waits[f"{layers} layers, raw"] / 10
     assert waits["4 layers, raw"] > 2 * waits["2 layers, raw"]
     assert waits["2, weights x 2"] > 1.3 * waits["2, standardised"]
 
@@ -124,6 +124,38 @@ def test_solution_of_exercise_2():
     decay = lambda steps: (shares * (1 - rate * eigenvalues) ** (2 * steps)).sum()  # noqa: E731
     for a in (0.2, 0.5, 0.9):
         assert decay(np.ceil(waiting(eigenvalues, shares, rate, a * share).lower / (1 - a))) <= share
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("images", "early", "late"), [("raw", 60, 80), ("standardised", 10, 20)])
+def test_solution_of_exercise_3(images, early, late):
+    """Steps of four layers from then on, at the rate of then: below the law at first, within it from half on."""
+    x, labels = gnlib.load("cifar10", GIVEN["n"], stride=4)
+    z = x if images == "raw" else (x - x.mean()) / x.std()
+    y = nn.functional.one_hot(labels, 10).double()
+    y -= y.mean(0)
+    goal, whole = GIVEN["goal"] * y.square().sum(), six()["4 layers, raw" if images == "raw" else "4, standardised"][5]
+    assert late == pytest.approx(whole / 2, rel=0.05)
+
+    def descend(net, rate, most=5000):
+        for step in range(most):
+            squares = (net(z) - y).square().sum()
+            if squares <= goal:
+                return step
+            grads = torch.autograd.grad(squares / (2 * len(z)), [*net.parameters()])
+            for weight, grad in zip(net.parameters(), grads, strict=True):
+                weight.data -= rate * grad
+        return most
+
+    for first in (early, late):
+        torch.manual_seed(0)
+        sizes = itertools.pairwise((192, 128, 128, 128, 10))
+        net = nn.Sequential(*[layer for pair in sizes for layer in (nn.Linear(*pair), nn.ReLU())][:-1]).double()
+        descend(net, 1 / gnlib.GaussNewton(net, z).eigenvalues()[0], first)
+        matrix = gnlib.GaussNewton(net, z, y)
+        law = matrix.waiting((goal / (net(z) - y).square().sum()).item())
+        rest = descend(net, 1 / matrix.eigenvalues()[0])
+        assert rest < law.lower if first == early else law.lower <= rest <= law.upper
 
 
 @pytest.mark.parametrize("goal", [0.01, 0.1, 0.3])
