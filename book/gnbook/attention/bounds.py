@@ -3,8 +3,6 @@ r"""How far one head of attention is from the mean of its tokens, and its kernel
 Tokens X are rows, scores :math:`S = X W_Q W_K^\top X^\top / \sqrt{d_h}`, weights P their softmax by rows, and the
 output is :math:`q^\top X W_V W_O`, where q is the last row of P, or the mean of all rows.
 
-Examples
---------
 >>> generator = torch.Generator().manual_seed(0)
 >>> tokens = torch.randn(3, 4, 5, dtype=torch.float64, generator=generator)
 >>> head = drawn_head(5, 2, 1, scores=0.1, generator=generator)
@@ -44,13 +42,8 @@ def drawn_head(d: int, part: int, outputs: int, *, scores: float = 1.0, generato
 def distance_bound(spread: float) -> float:
     """Return the most by which a softmax differs from uniform weights, in the sum of absolute values.
 
-    Parameters
-    ----------
-    spread
-        the largest score less the smallest
+    The spread is the largest score less the smallest.
 
-    Examples
-    --------
     >>> s = torch.tensor([2.0, 0.0, 0.0, 0.0])
     >>> round((s.softmax(0) - 0.25).abs().sum().item(), 3), round(distance_bound(2.0), 3)
     (0.922, 0.924)
@@ -61,8 +54,6 @@ def distance_bound(spread: float) -> float:
 def first_order_bound(spread: float, tokens: int) -> float:
     """Return the most by which a weight differs from (1 + score - mean score) / tokens.
 
-    Examples
-    --------
     >>> s = torch.tensor([0.5] + [0.0] * 99)
     >>> gap = (s.softmax(0) - (1 + s - s.mean()) / 100).abs().max().item()
     >>> round(gap, 5), round(first_order_bound(0.5, 100), 5)

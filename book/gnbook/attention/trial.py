@@ -39,8 +39,6 @@ FACTORS: dict[str, list[Changes]] = {
 def cases(factor: str, data: str) -> list[Changes]:
     """Return the changes of a factor that the data allow.
 
-    Examples
-    --------
     >>> cases("heads", "images"), len(cases("tied", "text")), cases("tied", "images")
     ([{'heads': 1}, {'heads': 16}], 2, [])
     """
@@ -101,8 +99,6 @@ def law_of_depth(
     normalisation before the branches the tokens grow: after j branches a branch counts 1 / sqrt(j + 1). An embedding
     and a head are counted; activations and attention are not.
 
-    Examples
-    --------
     >>> [round(law_of_depth(depth, norm="none")) for depth in (1, 4, 16)]
     [12, 41, 311]
     >>> [round(law_of_depth(depth, branch="drawn"), 1) for depth in (1, 4, 16)]

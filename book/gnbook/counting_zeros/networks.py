@@ -28,20 +28,7 @@ def trained(
 ) -> tuple[FullyConnected, Rows]:
     """Return a network of one hidden layer after so many epochs, and what was measured on the way.
 
-    Parameters
-    ----------
-    units
-        ReLUs of the hidden layer
-    images, labels
-        what it is trained on, with the squared error and batches of 64; there are ten classes
-    epochs
-        0 for a network that is not trained
-    seed
-        of the weights and of the order of the batches
-    every
-        epochs from one measurement to the next; without it only the ends are measured
-    measure
-        see :func:`gnbook.shared.training.train`
+    The squared error is trained on batches of 64, with ten classes; without `every` only the ends are measured.
     """
     weights = xavier_weights([images.shape[1], units, 10], generator=torch.Generator().manual_seed(seed))
     net = FullyConnected(weights, relu=True, dtype=torch.float64).to(images.device)
@@ -69,16 +56,8 @@ def rows_of(
 ) -> tuple[Rows, Rows]:
     """Return rows of figure 9 of the paper: points of the spectra, and the answer of each rule.
 
-    Parameters
-    ----------
-    networks
-        by epoch
-    ways
-        by epoch, what :func:`gnbook.counting_zeros.rules.three_ways` returns
-    images
-        samples in rows
-    absolute
-        thresholds, as for :func:`gnbook.counting_zeros.rules.by_rules`
+    Networks and spectra, by :func:`gnbook.counting_zeros.rules.three_ways`, are by epoch; thresholds are as for
+    :func:`gnbook.counting_zeros.rules.by_rules`.
     """
     points, answers = [], []
     for epoch, spectra in ways.items():

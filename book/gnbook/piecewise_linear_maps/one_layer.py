@@ -17,24 +17,12 @@ from gnlib.checks import as_float64, as_samples
 
 
 class Factors(NamedTuple):
-    r"""Factors of the outputs around one layer, :math:`\widehat y = M D W z + B` (Riedi 2022, Eq. 42).
+    r"""Factors of the outputs around one layer, :math:`\widehat y = M D W z + B` (Riedi 2022, Eq. 42)."""
 
-    Attributes
-    ----------
-    z
-        inputs of the layer, `(n, d)`
-    slopes
-        the diagonals of D, `(n, m)`
-    after
-        the matrices M of the layers after it, `(n, k, m)`
-    offset
-        the constants B, `(n, k)`
-    """
-
-    z: Float[Tensor, "n d"]
-    slopes: Float[Tensor, "n m"]
-    after: Float[Tensor, "n k m"]
-    offset: Float[Tensor, "n k"]
+    z: Float[Tensor, "n d"]  # inputs of the layer
+    slopes: Float[Tensor, "n m"]  # the diagonals of D
+    after: Float[Tensor, "n k m"]  # the matrices M of the layers after it
+    offset: Float[Tensor, "n k"]  # the constants B
 
     @property
     def product(self) -> Float[Tensor, "n k m"]:
@@ -60,14 +48,7 @@ class Stretch(NamedTuple):
 def layer_factors(layers: Sequence[Layer], index: int, x: Float[Tensor, "n d"]) -> Factors:
     r"""Return the factors of :math:`\widehat y = M D W z + B` around one layer, for each sample (Riedi 2022, Eq. 42).
 
-    Parameters
-    ----------
-    layers
-        of the network, see :func:`as_layers`
-    index
-        of the layer whose weights W are of interest, from 0
-    x
-        samples in rows
+    Layers are numbered from 0.
     """
     z, layer, later = _until(layers, index, x)
     first = slopes = _slopes(layer, z)
@@ -91,20 +72,7 @@ def along_line(
     r"""Return the outputs along a line of weights of one layer, :math:`W + t V` for t from 0, piece by piece.
 
     Each pre-activation is affine in t as long as those before it keep their signs, and the next one to vanish ends the
-    piece: the borders are roots of affine functions, not found by sampling.
-
-    Parameters
-    ----------
-    layers
-        of the network, see :func:`as_layers`
-    index
-        of the layer whose weights move, from 0
-    x
-        samples in rows
-    direction
-        V, of the shape of the weights
-    stop
-        where to end, a positive number
+    piece: the borders are roots of affine functions, not found by sampling. Layers are numbered from 0.
     """
     z, layer, later = _until(layers, index, x)
     direction = as_float64(direction, "direction")

@@ -126,19 +126,8 @@ def trainings(seed: int, counts: Sequence[int] = (100, 1000), stride: int = 2, l
 def fewest(rows: Sequence[Row], share: str, rates: Sequence[float] | None = None) -> dict[tuple, list[float]]:
     """Return the fewest steps over the rates, or over some of them, infinite where none of them arrives.
 
-    Parameters
-    ----------
-    rows
-        such as `trainings` yields, or of the kept table
-    share
-        of `SHARES`, the goal
-    rates
-        that count; all if it is not given
-
-    Returns
-    -------
-    From whether there are mini-batches and group norm, the optimiser, the layer and the images, to a number for each
-    seed, in their order.
+    The result is from whether there are mini-batches and group norm, the optimiser, the layer and the images, to a
+    number for each seed, in their order.
     """
     best: dict[tuple, dict] = {}
     for row in sorted(rows, key=itemgetter("seed")):

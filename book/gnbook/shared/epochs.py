@@ -57,44 +57,12 @@ def train_epochs(
 
     An epoch goes through all samples in a random order; its last batch is smaller where `batch_size` does not divide
     their number. Several networks are trained side by side by `torch.vmap`, each in an order of its own, and take the
-    paths that they would take alone.
-
-    Parameters
-    ----------
-    networks
-        one network, or several of the same architecture; their weights are changed in place
-    x, targets
-        n samples in the precision of the networks, and what these should make of them: targets likewise, or classes
-    optimizer
-        what makes an optimiser of parameters, such as `partial(torch.optim.SGD, lr=0.1)`; it has to treat each entry
-        on its own, as SGD and Adam do, where there are several networks
-    seeds
-        of the order of the samples, one for each network
-    epochs
-        to train in all, those before an interruption included
-    every
-        epochs between two measurements
-    loss
-        of outputs and targets of a batch, a number
-    schedule
-        what makes a scheduler of learning rates of an optimiser; it takes a step after each epoch
-    measure
-        of a network: numbers by name, which join its row
-    checkpoint
-        file that is written, whole or not at all, after each measurement. If it is there, training goes on from it
-
-    Returns
-    -------
-    A row for each network and measurement: epoch, seed, loss over all samples, and what `measure` says.
-
-    Raises
-    ------
-    DivergedError
-        A loss that is not finite. The checkpoint is the last one at which all was well.
-    CheckpointError
-        A damaged checkpoint, or one of other networks, data, seeds or settings.
-    ValueError
-        Numbers of networks, seeds, samples or targets that do not fit, or whole numbers below one.
+    paths that they would take alone. The optimiser is made of parameters, as by `partial(torch.optim.SGD, lr=0.1)`;
+    where there are several networks it has to treat each entry on its own, as SGD and Adam do. A scheduler of its rates
+    takes a step after each epoch. The seeds are of the order of the samples, one for each network. A row for each
+    network and measurement has epoch, seed, loss over all samples, and what `measure` says of the network. A checkpoint
+    is written, whole or not at all, after each measurement; if it is there, training goes on from it. A loss that is
+    not finite is a `DivergedError`, and the checkpoint stays the last one at which all was well.
     """
     _check(networks, x, targets, seeds, epochs=epochs, batch_size=batch_size, every=every)
     state = _Stack(networks, loss)

@@ -36,15 +36,8 @@ def colour_images(n: int) -> tuple[Float[Tensor, "n 3 side side"], Int[Tensor, "
 class Branch(nn.Module):
     """A block of a residual network, the sum of its input and of a branch, which a factor may scale.
 
-    Parameters
-    ----------
-    branch
-        from a tensor to one of the same shape
-    factor
-        what a learned factor of the branch begins at; there is none if it is not given
+    Without a factor there is none; else it is learned and begins at this number.
 
-    References
-    ----------
     S. De, S. L. Smith (2020), Batch normalization biases residual blocks towards the identity function in deep
     networks, NeurIPS 33 (SkipInit, with a factor that begins at 0).
     """
@@ -60,15 +53,7 @@ class Branch(nn.Module):
 
 
 def transformer(*, norm: bool = True, width: int = 16) -> nn.Module:
-    """Return two blocks of attention and a hidden layer on patches of 4 x 4 pixels, and a layer of the mean token.
-
-    Parameters
-    ----------
-    norm
-        whether there is a LayerNorm before each branch
-    width
-        of a token
-    """
+    """Return two blocks of attention and a hidden layer on patches of 4 x 4 pixels, and a layer of the mean token."""
 
     def branches() -> tuple[list[nn.Module], ...]:
         hidden = [nn.Linear(width, 2 * width), nn.GELU(approximate="tanh"), nn.Linear(2 * width, width)]
@@ -149,20 +134,8 @@ INITIALISATIONS: dict[str, Fill | None] = {
 def build(family: str, initialisation: str, *, seed: int) -> nn.Module:
     """Return a network of a family in double precision.
 
-    Parameters
-    ----------
-    family, initialisation
-        names from `FAMILIES` and `INITIALISATIONS`
-    seed
-        of all that is drawn; torch's global generator is left as it is
+    The names are of `FAMILIES` and `INITIALISATIONS`; torch's global generator is left as it is.
 
-    Raises
-    ------
-    ValueError
-        Another name.
-
-    Examples
-    --------
     >>> network = build("CNN", "Kaiming", seed=0)
     >>> network(torch.zeros(1, 3, 16, 16, dtype=torch.float64)).shape, sum(p.numel() for p in network.parameters())
     (torch.Size([1, 10]), 7322)

@@ -35,25 +35,9 @@ class Hessian(SymmetricOperator):
     """The Hessian of one output of a network on one sample, as an operator on flattened parameters.
 
     The function is differentiated once when the operator is made; a product is one backward pass through its gradient.
-
-    Parameters
-    ----------
-    module
-        any module with second derivatives; only parameters that require a gradient count, in the order in which the
-        module registered them
-    x
-        one sample, with its first axis of length 1
-    output
-        function from the value of the module to the `(1, 1)` output, where they are not the same; of a
-        network with several outputs it selects one: `lambda y: y[:, :1]`
-    mode
-        as for :meth:`gnlib.GaussNewton.gram`
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :meth:`gnlib.GaussNewton.gram`; and more than one sample or output, a function that has no
-        second derivative everywhere (ReLU, max pooling, ...), or derivatives that are not finite.
+    Only parameters that require a gradient count, in the order in which the module registered them. The sample has a
+    first axis of length 1. Of several outputs `output` selects one: `lambda y: y[:, :1]`. Functions without a second
+    derivative somewhere, such as ReLU, are refused.
     """
 
     def __init__(
@@ -131,26 +115,9 @@ def hessian_ends(
 ) -> SpectrumEnds:
     """Return the extreme eigenvalues of the Hessian of one output of a network on one sample, by Lanczos.
 
-    Parameters
-    ----------
-    module, x, output, mode
-        as for :class:`Hessian`
-    tolerance
-        norm of the residuals, relative to that of the Hessian, at which the iteration ends; the error of an eigenvalue
-        that is not in a cluster is far below it, of the order of its square
-    max_steps
-        products after which the iteration gives up
-    memory
-        GiB that may be used for the vectors of the iteration, which is restarted when they are full
-    seed
-        of the random vector that the iteration starts from
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Hessian`; also a tolerance that is not positive, or too little memory.
-    NotConvergedError
-        Residuals above the tolerance after `max_steps` products.
+    The iteration ends at residuals of the tolerance, relative to the norm of the Hessian; the error of an eigenvalue
+    that is not in a cluster is of the order of its square. It is restarted when its vectors fill the memory, in GiB,
+    and gives up after `max_steps` products.
     """
     hessian = Hessian(module, x, output=output, mode=mode)
     p = hessian.shape[0]
@@ -185,17 +152,8 @@ class _Kinks(Interceptor):
 def moved(module: nn.Module, direction: Float[Tensor, " p"]) -> Iterator[nn.Module]:
     """Add a vector to the flattened parameters that require a gradient, and take it off again at the end.
 
-    Parameters
-    ----------
-    module
-        any module; it is changed in place, in its own precision
-    direction
-        one entry for each parameter, in the order in which the module registered them
-
-    Raises
-    ------
-    ValueError
-        A direction of another length.
+    Entries are in the order in which the module registered its parameters; it is changed in place, in its own
+    precision.
     """
     parameters = [p for p in module.parameters() if p.requires_grad]
     size = sum(p.numel() for p in parameters)
@@ -216,18 +174,7 @@ def moved(module: nn.Module, direction: Float[Tensor, " p"]) -> Iterator[nn.Modu
 
 
 def kernel_change(before: Float[Tensor, "nk nk"], after: Float[Tensor, "nk nk"]) -> float:
-    r"""Return the relative change :math:`\|K - K_0\|_F / \|K_0\|_F` of a tangent kernel (Liu 2020, section 6).
-
-    Parameters
-    ----------
-    before, after
-        the kernels :math:`K_0` and K of one network at two points, on the same samples
-
-    Raises
-    ------
-    ValueError
-        Matrices of different shapes, not symmetric or not finite, or a kernel that is zero before.
-    """
+    r"""Return the relative change :math:`\|K - K_0\|_F / \|K_0\|_F` of a tangent kernel (Liu 2020, section 6)."""
     before, after = as_symmetric(before, "before"), as_symmetric(after, "after")
     if before.shape != after.shape:
         raise ValueError(

@@ -15,26 +15,13 @@ ROUNDING = 16 * EPS  # relative to the norm: a remainder of a vector that small 
 
 
 class SpectrumEnds(NamedTuple):
-    """Smallest and largest eigenvalue of a symmetric operator.
-
-    Attributes
-    ----------
-    smallest, largest
-        the eigenvalues at either end
-    residual
-        norm of the residual of their unit eigenvectors, the larger one, relative to the norm of the operator; there is
-        an eigenvalue within it of each value
-    products
-        number of products with a vector that it took
-    vectors
-        the unit eigenvectors of both, in rows
-    """
+    """Smallest and largest eigenvalue of a symmetric operator."""
 
     smallest: float
     largest: float
-    residual: float
-    products: int
-    vectors: Float[Tensor, "2 p"]
+    residual: float  # of the unit eigenvectors, relative to the norm; an eigenvalue is within it of each value
+    products: int  # with a vector that it took
+    vectors: Float[Tensor, "2 p"]  # the unit eigenvectors of both
 
     @property
     def norm(self) -> float:
@@ -52,28 +39,10 @@ def symmetric_ends(
 ) -> SpectrumEnds:
     r"""Return the smallest and the largest eigenvalue of a symmetric operator, by Lanczos with thick restarts.
 
-    New vectors are orthogonalised against all that are held, so that no eigenvalue appears twice. The residuals are
-    not those of the recurrence but computed anew from the eigenvectors at the end.
-
-    Parameters
-    ----------
-    apply
-        product of the operator with a vector
-    start
-        vector to start from, not zero; a random one, because an eigenvector orthogonal to it is never found
-    tolerance
-        norm of the residuals, relative to that of the operator, at which the iteration ends
-    max_steps
-        products after which the iteration gives up
-    held
-        number of vectors at which the iteration is restarted from the ends of its spectrum
-
-    Raises
-    ------
-    ValueError
-        A tolerance or a number of steps that is not positive.
-    NotConvergedError
-        Residuals above the tolerance after `max_steps` products, or products that are not finite.
+    New vectors are orthogonalised against all that are held, so that no eigenvalue appears twice. The residuals are not
+    those of the recurrence but computed anew from the eigenvectors at the end. The start has to be random: an
+    eigenvector orthogonal to it is never found. The tolerance of residuals is relative to the norm; `held` is the
+    number of vectors at which the iteration is restarted from the ends of its spectrum.
     """
     if not tolerance > 0 or max_steps < 1:
         raise ValueError(f"tolerance is {tolerance} and max_steps {max_steps}; both must be positive.")

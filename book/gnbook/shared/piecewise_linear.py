@@ -24,10 +24,7 @@ WITHOUT_EFFECT = (nn.Identity, nn.Flatten, nn.Dropout)  # modules that a list of
 class Kink(nn.Module):
     r"""The activation :math:`\max(t, \eta t)`.
 
-    Parameters
-    ----------
-    slope
-        slope :math:`\eta` of negative values, from -1 (absolute value) over 0 (ReLU) to 1 (linear)
+    The slope is from -1 (absolute value) over 0 (ReLU) to 1 (linear).
     """
 
     def __init__(self, slope: float) -> None:
@@ -40,17 +37,7 @@ class Kink(nn.Module):
 
 
 class SkipLayer(nn.Module):
-    r"""A layer with a skip, :math:`\varphi(W z + b) + \rho z` (Riedi 2022, Eq. 1).
-
-    Parameters
-    ----------
-    weight, bias
-        of shapes `(m, d)` and `(m,)`, copied in double precision
-    slope
-        slope :math:`\eta` of negative values, from -1 to 1
-    skip
-        weight :math:`\rho` of the skip, 0 unless m = d
-    """
+    r"""A layer with a skip, :math:`\varphi(W z + b) + \rho z` (Riedi 2022, Eq. 1)."""
 
     def __init__(
         self, weight: Float[Tensor, "m d"], bias: Float[Tensor, " m"], slope: float = 0.0, skip: float = 0.0
@@ -76,22 +63,12 @@ class Layer(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """The affine map that a network is in the region of one point, and that region.
+    """The affine map that a network is in the region of one point, and that region."""
 
-    Attributes
-    ----------
-    matrix, offset
-        the network is `matrix @ x + offset` there, of shapes `(k, d)` and `(k,)`
-    slopes
-        the diagonals of D, one tensor for each activation
-    normals, levels
-        the region is where `normals @ x + levels >= 0`: one row, of shape `(d,)`, for each unit that has a kink; its
-        pre-activation, or minus that
-    """
-
-    matrix: Float[Tensor, "k d"]
+    matrix: Float[Tensor, "k d"]  # the network is matrix @ x + offset there
     offset: Float[Tensor, " k"]
-    slopes: tuple[Tensor, ...]
+    slopes: tuple[Tensor, ...]  # the diagonals of D, for each activation
+    # the region is where normals @ x + levels >= 0: a row for each unit with a kink, its pre-activation or minus that
     normals: Float[Tensor, "u d"]
     levels: Float[Tensor, " u"]
 
@@ -113,16 +90,8 @@ class Piece(NamedTuple):
 def as_layers(module: nn.Module) -> list[Layer]:
     """Return the layers of a network, for the products.
 
-    Parameters
-    ----------
-    module
-        :class:`SkipLayer`, `torch.nn.Linear`, each with or without one of `ReLU`, `LeakyReLU` and :class:`Kink` after
-        it, in nested `Sequential`; modules without effect may stand between
-
-    Raises
-    ------
-    ValueError
-        Any other module, slopes outside [-1, 1], or layers that do not fit.
+    Allowed are :class:`SkipLayer` and `torch.nn.Linear`, each with or without one of `ReLU`, `LeakyReLU` and
+    :class:`Kink` after it, in nested `Sequential`; modules without effect may stand between.
     """
     layers, open_layer = [], False
     for part in _flat(module):
@@ -196,19 +165,8 @@ def affine_products(layers: Sequence[Layer], x: Float[Tensor, " d"]) -> Piece:
     r"""Return the affine map of a network in the region of a point, by products (Riedi 2022, Eq. 37 and 38).
 
     The matrix is :math:`\prod_k (D_k W_k + \rho_k I)`, and each layer adds :math:`D_k b_k` to the offset of the one
-    before. (Eq. 38 has :math:`b_k` there, which is right only where all units are active; see the claims.)
-
-    Parameters
-    ----------
-    layers
-        of the network, see :func:`as_layers`
-    x
-        a point
-
-    Raises
-    ------
-    ValueError
-        A point on the border of a region, where the map is not unique, or of the wrong shape.
+    before. (Eq. 38 has :math:`b_k` there, which is right only where all units are active; see the claims.) A point on
+    the border of a region, where the map is not unique, is refused.
     """
     layers, x = check_layers(layers), as_point(x, layers[0].weight.shape[1])
     matrix, offset = torch.eye(len(x), dtype=x.dtype, device=x.device), torch.zeros_like(x)

@@ -7,8 +7,6 @@ from gnlib.text import as_page
 def lines_of(report: Report, *names: str) -> str:
     """Return the lines of these names as text, in the order of the report.
 
-    Examples
-    --------
     >>> import gnlib, torch
     >>> x = torch.tensor([[9.0, 1.0], [10.0, 2.0], [11.0, 1.0]])
     >>> print(lines_of(gnlib.report(torch.nn.Linear(2, 1), x), "rank"))

@@ -24,34 +24,16 @@ HOPELESS = 1e6  # a run whose loss is so many times the one at the start is give
 
 @dataclass(frozen=True)
 class Setting:
-    """Data, loss, optimiser and goals of a training: all but the learning rate.
-
-    Attributes
-    ----------
-    x, y
-        inputs, and targets (squared error) or class indices (cross-entropy)
-    loss
-        `"mse"`, half the squared distance, or `"cross_entropy"`; the mean over the samples
-    optimizer
-        `"descent"`, `"momentum"` (of 0.9) or `"adam"` (0.9, 0.999, 1e-8)
-    goals
-        losses to get below, by name
-    horizon
-        steps after which a run ends
-    batch_size
-        samples of a step, drawn without replacement; all of them if it is not given
-    seed
-        of the order of the samples, the same at each rate
-    """
+    """Data, loss, optimiser and goals of a training: all but the learning rate."""
 
     x: Float[Tensor, "n ..."]
-    y: Tensor
-    loss: str
-    optimizer: str
-    goals: Mapping[str, float]
-    horizon: int
-    batch_size: int | None = None
-    seed: int = 0
+    y: Tensor  # targets (squared error) or class indices (cross-entropy)
+    loss: str  # "mse", half the squared distance, or "cross_entropy"; the mean over the samples
+    optimizer: str  # "descent", "momentum" (of 0.9) or "adam" (0.9, 0.999, 1e-8)
+    goals: Mapping[str, float]  # losses to get below
+    horizon: int  # steps after which a run ends
+    batch_size: int | None = None  # drawn without replacement; all samples if not given
+    seed: int = 0  # of the order of the samples, the same at each rate
 
     def __post_init__(self) -> None:  # noqa: D105
         for name, value, known in (("loss", self.loss, LOSSES), ("optimizer", self.optimizer, DIRECTIONS)):
@@ -71,17 +53,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The losses at each rate, and which rate was first.
-
-    Attributes
-    ----------
-    setting
-        of the training
-    curves
-        by rate, the loss of all samples before the first step and after each epoch; inf from where it diverged
-    """
+    """The losses at each rate, and which rate was first."""
 
     setting: Setting
+    # the loss of all samples before the first step and after each epoch; inf from where it diverged
     curves: dict[float, list[float]] = field(default_factory=dict)
 
     def steps(self, goal: str) -> dict[float, float]:
@@ -110,8 +85,6 @@ class Outcome:
 def first_below(losses: Sequence[float], goal: float) -> float:
     """Return the place of the first loss below a goal, inf if there is none.
 
-    Examples
-    --------
     >>> first_below([1.0, 0.5, 0.1, 0.3], 0.4), first_below([1.0, 0.5], 0.4)
     (2, inf)
     """
@@ -121,8 +94,6 @@ def first_below(losses: Sequence[float], goal: float) -> float:
 def constant_loss(y: Tensor, loss: str) -> float:
     """Return the least loss of outputs that are the same for all inputs.
 
-    Examples
-    --------
     >>> constant_loss(torch.eye(2), "mse"), round(constant_loss(torch.tensor([0, 1]), "cross_entropy"), 4)
     (0.25, 0.6931)
     """
@@ -134,22 +105,8 @@ def constant_loss(y: Tensor, loss: str) -> float:
 def tune(network: nn.Module, setting: Setting, guess: float) -> Outcome:
     """Train copies of a network at rates in factors of two, until no best rate is the smallest or largest tried.
 
-    Parameters
-    ----------
-    network
-        left as it is
-    setting
-        data, loss, optimiser, goals
-    guess
-        of a good learning rate; to be wrong by some factors of two costs time
+    It is an `ArithmeticError` if that takes more than 40 doublings of the smallest rate.
 
-    Raises
-    ------
-    ArithmeticError
-        The best rate is not found within 40 doublings.
-
-    Examples
-    --------
     >>> line = nn.Linear(1, 1, bias=False)
     >>> with torch.no_grad():
     ...     _ = line.weight.fill_(0.0)
@@ -173,9 +130,7 @@ def tune(network: nn.Module, setting: Setting, guess: float) -> Outcome:
 def race(network: nn.Module, setting: Setting, rates: Sequence[float]) -> list[list[float]]:
     """Train copies of a network side by side, one at each rate, until the first has reached the last goal.
 
-    Returns
-    -------
-    For each rate the losses that `Outcome.curves` has.
+    For each rate the losses are returned that `Outcome.curves` has.
     """
     x, y = (part.float() if part.is_floating_point() else part for part in (setting.x, setting.y))
     loss, direction, whole = LOSSES[setting.loss], DIRECTIONS[setting.optimizer], setting.batch_size is None

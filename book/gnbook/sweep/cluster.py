@@ -26,10 +26,7 @@ QUIET = {
 def cluster(scheduler: str | None, workers: int) -> Iterator["Client"]:
     """Connect to a scheduler, or start one with that many worker processes and end them afterwards.
 
-    Raises
-    ------
-    ConnectionError
-        Nothing answers at the address of the scheduler.
+    It is a `ConnectionError` if nothing answers at the address.
     """
     if scheduler is not None:
         client = _connect(scheduler)

@@ -47,35 +47,12 @@ def run(
 ) -> Summary:
     """Run a notebook for every case of a grid and write one table; finished runs are not repeated.
 
-    In a script, call this under `if __name__ == "__main__":`, since worker processes import the script.
-
-    Parameters
-    ----------
-    notebook
-        .ipynb file with a cell tagged `parameters`
-    grid
-        YAML file, or its content as a mapping; see `gnbook.sweep.grid`
-    out
-        folder of the sweep
-    workers
-        processes on this machine; by default one for each core, or for each GPU if the device is one
-    scheduler
-        address of a Dask scheduler whose workers do the work, in place of processes on this machine
-    device
-        "cpu", "cuda" or "auto", handed to the notebook's parameter `device`
-    timeout
-        seconds for each run
-    memory
-        for each run, in bytes or as "4GiB"; by default the memory of this machine, or of a cluster's worker, shared out
-    threads
-        of linear algebra in each run
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        The notebook, the grid or an option is not as described, or they do not fit together; nothing has run.
-    OSError
-        The folder cannot be written to, another sweep is at work in it, or the scheduler does not answer.
+    In a script, call this under `if __name__ == "__main__":`, since worker processes import the script. The grid is a
+    YAML file or its content, see `gnbook.sweep.grid`. By default there is a worker process for each core, or for each
+    GPU if the device is one; a scheduler is the address of Dask's, whose workers do the work instead. The device is
+    handed to the notebook's parameter `device`. Timeout (seconds), memory (bytes or `"4GiB"`; by default what there is,
+    shared out) and threads of linear algebra are for each run. What does not fit together is a `ValueError` before
+    anything has run; a folder in use, or that cannot be written to, an `OSError`.
     """
     _require_extras()
     options = Options(

@@ -21,22 +21,8 @@ def normal_weights(
 ) -> list[Tensor]:
     """Draw the weights of a :class:`WideNetwork`: independent standard normal entries, whatever the width.
 
-    Parameters
-    ----------
-    widths
-        `[d, m_1, ..., m_L, k]`, channels from the input to the last hidden layer, then outputs; at least one hidden
-        layer
-    filter_size
-        height and width of the filters, odd numbers; `(1, 1)` for fully connected layers
-    pixels
-        number of pixels of an image, 1 for fully connected layers
-    generator
-        source of the random numbers; the weights are on its device
-
-    Returns
-    -------
-    Matrices of shape `(m_l, m_{l-1} * prod(filter_size))`, and `(k, m_L * pixels)` for the output, the input layer
-    first.
+    The widths are `[d, m_1, ..., m_L, k]`, channels from the input on, then outputs. Matrices are of shape `(m_l,
+    m_{l-1} * prod(filter_size))`, and `(k, m_L * pixels)` for the output; the defaults are for fully connected layers.
     """
     numbers = [*widths, *filter_size, pixels]
     if len(widths) < 3 or any(not isinstance(w, Integral) or w < 1 for w in numbers):
@@ -58,17 +44,7 @@ class WideNetwork(nn.Module):
 
     The star is a matrix product for filter size (1, 1), else a convolution that keeps the size of the image; the term
     in brackets is the skip, from the second layer on. `m_0 = d` is the number of inputs or of channels of the input.
-
-    Parameters
-    ----------
-    weights
-        matrices as :func:`normal_weights` draws them; copied
-    activation
-        smooth function of each entry
-    filter_size
-        height and width of the filters, odd numbers
-    skip
-        whether hidden layers from the second on have a skip; they must be of one width
+    Weights are as :func:`normal_weights` draws them, the activation is smooth, and filters have odd sizes.
     """
 
     def __init__(
@@ -133,19 +109,12 @@ class RangeNetwork(WideNetwork):
     r"""A wide network whose weights move only where its Hessian on one sample can see it.
 
     On a sample, the derivative with respect to :math:`W` is :math:`C A^\top`, where A holds the inputs of the layer and
-    C the derivatives with respect to its products, one column a pixel. The derivative of that in any direction
-    is :math:`\dot C A^\top + C \dot A^\top`. So the Hessian maps everything into matrices of the form
-    :math:`U Q_A^\top + Q_C Z^\top (I - Q_A Q_A^\top)`, with orthonormal bases of the columns of A and of C, and it
-    vanishes on their complement. As a function of U, Z and V the network has a Hessian with the same non-zero
-    eigenvalues, but of a size that grows like the width, not like its square. With one more function applied to a
-    single output that remains so.
-
-    Parameters
-    ----------
-    network
-        the network; its weights are shared, and frozen ones stay so
-    x
-        one sample; the Hessian is that of the full network on this sample only
+    C the derivatives with respect to its products, one column a pixel. The derivative of that in any direction is
+    :math:`\dot C A^\top + C \dot A^\top`. So the Hessian maps everything into matrices of the form :math:`U Q_A^\top +
+    Q_C Z^\top (I - Q_A Q_A^\top)`, with orthonormal bases of the columns of A and of C, and it vanishes on their
+    complement. As a function of U, Z and V the network has a Hessian with the same non-zero eigenvalues, but of a size
+    that grows like the width, not like its square. With one more function applied to a single output that remains so.
+    The weights are those of the network, and frozen ones stay so.
     """
 
     def __init__(self, network: WideNetwork, x: Float[Tensor, " 1 *shape"]) -> None:

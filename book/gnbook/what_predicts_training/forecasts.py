@@ -27,15 +27,6 @@ def fewest_steps(kernel: Kernel, goals: Sequence[float]) -> list[float]:
     steps, gets :math:`1 + \log (L / \text{goal})` times the horizon, with L the lowest loss at any rate, so that ranks
     make sense.
 
-    Parameters
-    ----------
-    kernel
-        where the model starts, with squared error or cross-entropy
-    goals
-        losses, the mean over the samples
-
-    Examples
-    --------
     >>> from gnlib.losses import loss_of
     >>> outputs = torch.tensor([[1.0], [1.0]], dtype=torch.float64)
     >>> loss = loss_of("mse", torch.zeros_like(outputs), outputs)

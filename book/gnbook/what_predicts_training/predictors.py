@@ -51,13 +51,7 @@ SLOWER = {
 
 
 class Start:
-    """A network where training starts, with its loss: what several predictors have in common.
-
-    Parameters
-    ----------
-    module, x, y, loss
-        as for :func:`predict`
-    """
+    """A network where training starts, with its loss: what several predictors have in common."""
 
     def __init__(self, module: nn.Module, x: Tensor, y: Tensor, loss: str) -> None:
         self.module, self.x, self.y = module, x, y
@@ -121,19 +115,9 @@ class Start:
 
         The rate is half the largest stable one where the network stands: :math:`1 / \lambda_{\max}` for descent,
         :math:`1.9 / \lambda_{\max}` with momentum of 0.9 and :math:`19 / \lambda_{\max}` for Adam, of the matrix of the
-        loss, for Adam preconditioned by P.
-
-        Parameters
-        ----------
-        steps
-            how many
-        optimizer
-            `"descent"`, `"momentum"` or `"adam"`
-
-        Returns
-        -------
-        `loss_after_<steps>`, over the loss before them, inf where it diverged; `alignment_after_<steps>` of the kernel
-        with the targets then, nan where it diverged. Both are nan where the loss has no curvature, and so no such rate.
+        loss, for Adam preconditioned by P. `loss_after_<steps>` is over the loss before them, inf where it diverged;
+        `alignment_after_<steps>` is of the kernel with the targets then, nan where it diverged. Both are nan where the
+        loss has no curvature, and so no such rate.
         """
         if optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer is {optimizer!r}; one of {', '.join(map(repr, OPTIMIZERS))} was expected.")
@@ -187,34 +171,9 @@ def predict(
       J^\top`, P the root of the diagonal of G with a floor of 1e-3 of its root mean square
 
     Only those after 20 steps depend on the optimiser: for several of them, keep one :class:`Start`. What is not defined
-    is nan.
+    is nan. The module is in the mode in which it is trained, and is computed with in double precision. Losses are means
+    over the samples: half the squared distance, or cross-entropy with class indices.
 
-    Parameters
-    ----------
-    module
-        with samples along the first axis of its input and outputs `(n, k)`, in the mode in which it is trained; it is
-        computed with in double precision
-    x
-        n samples
-    y
-        targets `(n, k)` for `"mse"`, class indices `(n,)` for `"cross_entropy"`
-    loss
-        `"mse"`, half the squared distance, or `"cross_entropy"`, both the mean over the samples
-        (:func:`gnlib.losses.loss_of`)
-    optimizer
-        `"descent"`, `"momentum"` or `"adam"`, on all samples at once
-    goals
-        losses
-    generator
-        of all that is drawn
-
-    Raises
-    ------
-    ValueError
-        Another optimiser; what :func:`gnlib.losses.loss_of` and :class:`gnlib.GaussNewton` refuse.
-
-    Examples
-    --------
     >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
     <...>
     >>> net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)).double()

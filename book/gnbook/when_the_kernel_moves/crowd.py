@@ -32,14 +32,7 @@ class Crowd:
     A unit is *settled* if :math:`|w x + b| > \rho |s|` at the two samples x beside its kink; at the first and the last
     one if its kink is beyond all of them. It remains active on the same samples while :math:`\|a (P - I)\| \le \rho`
     for :math:`a = (x, 1, 0)`, where P is the product of all :math:`I + D` of its group since it was looked at. Before a
-    step that would go beyond that, all units are brought up to date.
-
-    Parameters
-    ----------
-    units
-        the vectors s of each run; copied
-    line
-        samples, from left to right
+    step that would go beyond that, all units are brought up to date. The line has the samples from left to right.
     """
 
     def __init__(self, units: Float[Tensor, "runs e m"], line: Float[Tensor, "runs n"]) -> None:

@@ -83,12 +83,7 @@ def output_kernel(
 ) -> Float[Tensor, "*runs nk nk"]:
     r"""Return the tangent kernel :math:`\tilde K = S K S^\top` of :math:`\phi(f)` from that of f (Liu 2020, Eq. 27).
 
-    Parameters
-    ----------
-    kernel
-        K, with row `i * k + a` for output a on sample i
-    slopes
-        Jacobian of the output function on each sample, the blocks of S
+    Row `i * k + a` of K is of output a on sample i; the slopes are the blocks of S.
     """
     n, k = slopes.shape[-3:-1]
     blocks = kernel.unflatten(-2, (n, k)).unflatten(-1, (n, k))  # n, k, n, k

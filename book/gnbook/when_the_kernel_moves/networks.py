@@ -20,18 +20,10 @@ def identity(z: Tensor) -> Tensor:
 
 
 class Passes(NamedTuple):
-    """Inputs and outputs of the layers of networks, the input layer first.
+    """Inputs and outputs of the layers of networks, the input layer first."""
 
-    Attributes
-    ----------
-    inputs
-        of the layers
-    products
-        of the inputs with the weights, times the factors
-    """
-
-    inputs: list[Tensor]
-    products: list[Tensor]
+    inputs: list[Tensor]  # of the layers, the input layer first
+    products: list[Tensor]  # of the inputs with the weights, times the factors
 
     @property
     def outputs(self) -> Float[Tensor, "runs n k"]:
@@ -42,14 +34,8 @@ class Passes(NamedTuple):
 class StackedNetworks(nn.Module):
     r"""Networks :math:`f = c_L W_L\, \sigma_{L-1}(c_{L-1} W_{L-1} \cdots \sigma_1(c_1 W_1 x))`, one for each run.
 
-    Parameters
-    ----------
-    weights
-        tensors of shape (runs, out, in), the input layer first; copied, in double precision
-    factors
-        the numbers :math:`c_l`, one for each layer
-    activations
-        functions of each entry, one for each layer but the last
+    Weights are of shape (runs, out, in), the input layer first, and copied in double precision; there is a factor for
+    each layer and an activation for each but the last.
     """
 
     def __init__(self, weights: Sequence[Tensor], factors: Sequence[float], activations: Sequence[Activation]) -> None:
@@ -95,16 +81,7 @@ class StackedNetworks(nn.Module):
         """Take a step of gradient descent, in place.
 
         The gradient by a weight matrix is a product of two thin matrices, subtracted as it is computed: to form it
-        first would take longer than all the rest.
-
-        Parameters
-        ----------
-        passes
-            of the samples, from :meth:`passes`
-        slopes
-            derivatives of the loss of each run by the outputs
-        rates
-            one for each run
+        first would take longer than all the rest. `slopes` are derivatives of the loss by the outputs.
         """
         back = slopes
         for index in reversed(range(len(self.weights))):
@@ -148,17 +125,6 @@ def shallow(
 
     All weights are standard normal. For biases give samples an entry of one, as
     :func:`gnbook.when_the_kernel_moves.clusters.with_one` does.
-
-    Parameters
-    ----------
-    width
-        m, number of hidden units
-    outputs, inputs
-        numbers k and d
-    activation
-        of the hidden layer
-    seeds
-        one for each network
     """
     return StackedNetworks(_normal([inputs, width, outputs], seeds), [1.0, width**-0.5], [activation])
 
@@ -179,22 +145,8 @@ def bottleneck(
     .. math::
         f = \tfrac1{\sqrt m} W_4\, \sigma\Bigl(c\, W_3\, \tau\bigl(\tfrac1{\sqrt m} W_2\, \sigma(W_1 x)\bigr)\Bigr)
 
-    All weights are standard normal.
-
-    Parameters
-    ----------
-    width, narrow
-        m, and the number :math:`m_b` of units in the bottleneck
-    outputs, inputs
-        numbers k and d
-    activation
-        of the two wide layers, :math:`\sigma`
-    middle
-        of the bottleneck, :math:`\tau`
-    scaled
-        whether c is :math:`1/\sqrt{m_b}`, as in the networks of Liu 2020, section 3; otherwise c = 1, as in Eq. 48
-    seeds
-        one for each network
+    All weights are standard normal. Here :math:`m_b` is `narrow` and :math:`\tau` is `middle`; c is
+    :math:`1/\sqrt{m_b}` if `scaled`, as in the networks of Liu 2020, section 3, and otherwise 1, as in Eq. 48.
     """
     weights = _normal([inputs, width, narrow, width, outputs], seeds)
     factor = narrow**-0.5 if scaled else 1.0
