@@ -196,9 +196,7 @@ CASES = {
         ),
         (of_chain, RELU, X),
     ],
-    "design": [
-        (of_design, seeded(lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))), X[:5], Y[:5]),
-    ],
+    "design": [(of_design, seeded(lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))), X[:5], Y[:5])],
     "functional_hessian": [
         (functional.residual_moment, DEEP, X, Y),
         (functional.functional_hessian, DEEP, OMEGA),

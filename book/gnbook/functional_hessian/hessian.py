@@ -84,9 +84,7 @@ def functional_hessian_eigenvalues(residual_moment: Float[Tensor, "k d"], width:
 
 
 def linear_hessian(
-    weights: Sequence[Tensor],
-    second_moment: Float[Tensor, "d d"] | SecondMoment,
-    residual_moment: Float[Tensor, "k d"],
+    weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment, residual_moment: Float[Tensor, "k d"]
 ) -> Float[Tensor, "p p"]:
     r"""Return the Hessian :math:`H = G + H_F` of the loss of a deep linear network.
 

@@ -63,11 +63,7 @@ def layer_factors(layers: Sequence[Layer], index: int, x: Float[Tensor, "n d"]) 
 
 
 def along_line(
-    layers: Sequence[Layer],
-    index: int,
-    x: Float[Tensor, "n d"],
-    direction: Float[Tensor, "m d_l"],
-    stop: float = 1.0,
+    layers: Sequence[Layer], index: int, x: Float[Tensor, "n d"], direction: Float[Tensor, "m d_l"], stop: float = 1.0
 ) -> list[Stretch]:
     r"""Return the outputs along a line of weights of one layer, :math:`W + t V` for t from 0, piece by piece.
 

@@ -121,11 +121,7 @@ def _run_notebook(
 
 
 def _keep(
-    settings: Settings,
-    parameters: Mapping[str, object],
-    run: Path,
-    raised: Exception | None,
-    outcome: Outcome,
+    settings: Settings, parameters: Mapping[str, object], run: Path, raised: Exception | None, outcome: Outcome
 ) -> Outcome:
     """Write down how a run ended and move it to the finished or the failed runs."""
     folder = Folder(settings.folder)

@@ -9,12 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnbook.transition_to_linearity.linearity import (
-    LayerNorms,
-    largest_eigenvalue,
-    layer_passes,
-    one_sample_only,
-)
+from gnbook.transition_to_linearity.linearity import LayerNorms, largest_eigenvalue, layer_passes, one_sample_only
 from gnbook.transition_to_linearity.wide_network import WideNetwork
 
 

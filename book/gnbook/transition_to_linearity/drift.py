@@ -14,11 +14,7 @@ from jaxtyping import Float
 
 from gnlib.laws import relu_kernel
 
-STEPS, PARTICLES, SPAN = (
-    1500,
-    400,
-    14.0,
-)  # of time; units at a boundary; times that of the slowest eigenvector
+STEPS, PARTICLES, SPAN = (1500, 400, 14.0)  # of time; units at a boundary; times that of the slowest eigenvector
 
 
 def kernel_drift(

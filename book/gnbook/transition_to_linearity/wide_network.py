@@ -13,11 +13,7 @@ from gnlib.checks import numerical_rank
 
 
 def normal_weights(
-    widths: Sequence[int],
-    *,
-    filter_size: tuple[int, int] = (1, 1),
-    pixels: int = 1,
-    generator: torch.Generator,
+    widths: Sequence[int], *, filter_size: tuple[int, int] = (1, 1), pixels: int = 1, generator: torch.Generator
 ) -> list[Tensor]:
     """Draw the weights of a :class:`WideNetwork`: independent standard normal entries, whatever the width.
 

@@ -104,10 +104,7 @@ def compare(network: nn.Module, x: Float[Tensor, "n ..."], targets: Float[Tensor
 
 
 def trainings(
-    networks: dict[str, Callable[[], nn.Module]],
-    x: Float[Tensor, "n ..."],
-    targets: Float[Tensor, "n k"],
-    steps: int,
+    networks: dict[str, Callable[[], nn.Module]], x: Float[Tensor, "n ..."], targets: Float[Tensor, "n k"], steps: int
 ) -> Iterator[tuple[tuple[str, str], Comparison]]:
     """Train eleven networks, drawn with seed 0: three kinds, each with three or four initialisations."""
     for name in ("CNN", "CNN, GroupNorm", "transformer, pre-norm"):

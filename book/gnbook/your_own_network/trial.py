@@ -147,13 +147,7 @@ class LinearModel(nn.Module):
 
 
 def linear_losses(
-    network: nn.Module,
-    x: Float[Tensor, "n ..."],
-    targets: Tensor,
-    loss: str,
-    optimizer: str,
-    rate: float,
-    steps: int,
+    network: nn.Module, x: Float[Tensor, "n ..."], targets: Tensor, loss: str, optimizer: str, rate: float, steps: int
 ) -> list[float]:
     """Return the losses of the linear model, trained as the network is: before each step and after the last."""
     parameters = {name: q.detach() for name, q in network.named_parameters()}

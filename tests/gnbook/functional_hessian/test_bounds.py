@@ -29,9 +29,7 @@ def test_the_interval_of_the_hessian():
 @pytest.mark.bad_input
 @pytest.mark.parametrize(
     ("error", "moment", "told"),
-    [
-        (torch.tensor([[0.0, 1.0]]), torch.tensor([1.0, 0.0]).diag(), "error is zero on the range of second_moment"),
-    ],
+    [(torch.tensor([[0.0, 1.0]]), torch.tensor([1.0, 0.0]).diag(), "error is zero on the range of second_moment")],
 )
 def test_eq_18_needs_an_error_that_the_data_can_see(error, moment, told):
     with pytest.raises(ValueError, match=told):

@@ -47,7 +47,7 @@ def test_the_norm_of_the_functional_hessian(data, weights):
             math.prod(n.item() for i, n in enumerate(norms) if i not in (a, b))
             for a in range(len(norms))
             for b in range(a)
-        ),
+        )
     )
     assert bound <= (len(weights) - 1) * norm(omega) * product * (1 + 1e-9) + 1e-12 * scale
     if len(weights) == 2:

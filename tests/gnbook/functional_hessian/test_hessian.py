@@ -64,19 +64,10 @@ def test_data_that_miss_directions_by_matrix_and_by_factors():
 NETWORK, X, Y = network((3, 4, 2), seed=1), normal(5, 3, seed=2), normal(5, 2, seed=3)
 OMEGA, EYE = torch.ones(2, 3), torch.eye(3)
 REFUSED = [
-    (
-        lambda: residual_moment(NETWORK, X, X),
-        r"y has shape \(5, 3\); one row of targets a sample, \(5, 2\)",
-    ),
+    (lambda: residual_moment(NETWORK, X, X), r"y has shape \(5, 3\); one row of targets a sample, \(5, 2\)"),
     (lambda: functional_hessian(NETWORK, OMEGA.mT), r"residual_moment has shape \(3, 2\); \(2, 3\), .* was expected"),
-    (
-        lambda: linear_hessian(NETWORK, torch.eye(4), OMEGA),
-        r"second_moment is of size 4 but weights\[0\] takes 3",
-    ),
-    (
-        lambda: linear_hessian_product(NETWORK, EYE, OMEGA, NETWORK[::-1]),
-        r"those of the weights, \[\(4, 3\)",
-    ),
+    (lambda: linear_hessian(NETWORK, torch.eye(4), OMEGA), r"second_moment is of size 4 but weights\[0\] takes 3"),
+    (lambda: linear_hessian_product(NETWORK, EYE, OMEGA, NETWORK[::-1]), r"those of the weights, \[\(4, 3\)"),
     (lambda: functional_hessian_eigenvalues(OMEGA, 0), "the number of hidden units"),
 ]
 
