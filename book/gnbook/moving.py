@@ -45,11 +45,6 @@ class Moving:
     Frames are by position of the slider, each with as many curves in the same order; `alt` describes the figure to
     readers who do not see it. Axes have `xlabel`, `ylabel`, and perhaps `xscale`, `yscale`, `xlim`, `ylim`, as in
     matplotlib.
-
-    >>> t = np.arange(5.0)
-    >>> frames = {str(rate): [Curve(t, rate * t, "distance")] for rate in (1, 2, 3)}
-    >>> Moving(frames, "speed", "A line that gets steeper.", xlabel="time", ylabel="distance")
-    A figure with a slider (speed: 1, 2, 3). A line that gets steeper.
     """
 
     def __init__(self, frames: Mapping[str, Sequence[Curve]], slider: str, alt: str, **axes: Any) -> None:

@@ -2,10 +2,6 @@
 
 Tokens come as vectors: patches of an image, or characters, one-hot. There are no biases, and layer normalisation has
 no parameters, so that all weights are matrices whose entries are normal, with the variance gain^2 / columns.
-
->>> network, (x, y) = build("text", seed=0, width=16), samples("text", 5)
->>> network(x).shape, x.shape, y.shape, sum(p.numel() for p in network.parameters())
-(torch.Size([5, 12]), torch.Size([5, 16, 12]), torch.Size([5, 12]), 4736)
 """
 
 import math
@@ -197,13 +193,7 @@ def build(data: str, seed: int, **changes: object) -> Transformer:
 
 
 def respread(weight: Float[Tensor, "d d"], weights: str, generator: torch.Generator) -> Float[Tensor, "d d"]:
-    """Return a matrix with the Frobenius norm of another: `"orthogonal"`, or `"uneven"` of condition number 100.
-
-    >>> generator = torch.Generator().manual_seed(0)
-    >>> weight = torch.randn(8, 8, generator=generator)
-    >>> [round(torch.linalg.cond(respread(weight, kind, generator)).item()) for kind in ("orthogonal", "uneven")]
-    [1, 100]
-    """
+    """Return a matrix with the Frobenius norm of another: `"orthogonal"`, or `"uneven"` of condition number 100."""
     if weights not in ("orthogonal", "uneven"):
         return weight
     basis, other = (orthogonal(torch.empty_like(weight), generator) / 2**0.5 for _ in range(2))

@@ -37,11 +37,7 @@ FACTORS: dict[str, list[Changes]] = {
 
 
 def cases(factor: str, data: str) -> list[Changes]:
-    """Return the changes of a factor that the data allow.
-
-    >>> cases("heads", "images"), len(cases("tied", "text")), cases("tied", "images")
-    ([{'heads': 1}, {'heads': 16}], 2, [])
-    """
+    """Return the changes of a factor that the data allow."""
     return [changes for changes in FACTORS[factor] if data == "text" or "tied" not in changes]
 
 

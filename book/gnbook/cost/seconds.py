@@ -15,10 +15,6 @@ def timed(run: Callable[[], Result], device: torch.device) -> tuple[float, Resul
     """Return the seconds of the fastest of up to three runs, and the result.
 
     It runs again only while all runs together took less than a second; a GPU is waited for.
-
-    >>> seconds, result = timed(lambda: 1 + 1, torch.device("cpu"))
-    >>> seconds > 0, result
-    (True, 2)
     """
     times: list[float] = []
     while not times or (len(times) < 3 and sum(times) < 1):

@@ -135,10 +135,6 @@ def build(family: str, initialisation: str, *, seed: int) -> nn.Module:
     """Return a network of a family in double precision.
 
     The names are of `FAMILIES` and `INITIALISATIONS`; torch's global generator is left as it is.
-
-    >>> network = build("CNN", "Kaiming", seed=0)
-    >>> network(torch.zeros(1, 3, 16, 16, dtype=torch.float64)).shape, sum(p.numel() for p in network.parameters())
-    (torch.Size([1, 10]), 7322)
     """
     for what, name, known in (("family", family, FAMILIES), ("initialisation", initialisation, INITIALISATIONS)):
         if name not in known:

@@ -24,12 +24,6 @@ def leaky_relu_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: f
     a of sample i. The derivative at zero is the slope, as in torch.
 
     J. Zhao, S. P. Singh, A. Lucchi (2024), NeurIPS 37, section 5, Eq. 10.
-
-    >>> import torch
-    >>> v, w = torch.tensor([[1.0], [-1.0]]), torch.ones(1, 2)
-    >>> leaky_relu_gram([v, w], torch.tensor([[1.0], [2.0]]), 0.0)
-    tensor([[1., 2.],
-            [2., 4.]], dtype=torch.float64)
     """
     v, w, x = as_hidden_layer(weights, x)
     if not math.isfinite(slope):

@@ -1,10 +1,6 @@
 """Small networks that several chapters train: perceptrons, convolutions, transformers, residual networks.
 
 Weights are torch's defaults, from its global generator, drawn in the order in which the layers are named.
-
->>> net = drawn(lambda: cnn(8, 16, side=16), seed=0)
->>> initialise(net, kaiming, generator=torch.Generator().manual_seed(0))(torch.zeros(1, 3, 16, 16)).shape
-torch.Size([1, 10])
 """
 
 from collections.abc import Callable, Sequence
@@ -25,14 +21,6 @@ def perceptron(*widths: int, activation: Make = nn.ReLU, norm: Norm | None = Non
     """Return linear layers of flattened samples, with an activation, perhaps after a normalisation, between them.
 
     The widths are of the inputs, of each hidden layer, of the outputs; `norm` is given the number of units.
-
-    >>> perceptron(2, 5, 3)
-    Sequential(
-      (0): Flatten(start_dim=1, end_dim=-1)
-      (1): Linear(in_features=2, out_features=5, bias=True)
-      (2): ReLU()
-      (3): Linear(in_features=5, out_features=3, bias=True)
-    )
     """
     layers: list[nn.Module] = [nn.Flatten()]
     for before, after in pairwise(widths[:-1]):
@@ -47,9 +35,6 @@ def cnn(
 
     Strides are 2 if not given; `norm` is given the number of channels. With the side of the images the last layer reads
     all pixels, else their mean.
-
-    >>> [sum(p.numel() for p in net.parameters()) for net in (cnn(16, 32, 64), cnn(8, 16, 32, side=16))]
-    [24234, 7322]
     """
     layers: list[nn.Module] = []
     for (before, after), stride in zip(pairwise((3, *channels)), strides or [2] * len(channels), strict=True):
@@ -230,12 +215,7 @@ def xavier_weights(widths: Sequence[int], *, generator: Generator) -> list[Tenso
 
 
 def drawn(make: Make, seed: int) -> nn.Module:
-    """Return a network drawn with a seed; torch's global generator is left as it is.
-
-    >>> one, other = (drawn(lambda: nn.Linear(2, 1), seed=3) for _ in range(2))
-    >>> torch.equal(one.weight, other.weight)
-    True
-    """
+    """Return a network drawn with a seed; torch's global generator is left as it is."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return make()
@@ -264,14 +244,6 @@ def initialise(network: nn.Module, fill: Fill, *, generator: Generator | None = 
 
     Scales of normalisations stay, and so do embeddings of positions and of a class token. The numbers are drawn on the
     CPU, from torch's global generator if none is given.
-
-    >>> line = initialise(nn.Linear(200, 50), kaiming, generator=torch.Generator().manual_seed(0))
-    >>> round(line.weight.std().item(), 2), line.bias.any().item()
-    (0.1, False)
-    >>> weight = initialise(nn.Linear(3, 2).double(), orthogonal).weight.detach()
-    >>> (weight @ weight.mT).round(decimals=6).abs()
-    tensor([[2., 0.],
-            [0., 2.]], dtype=torch.float64)
     """
     for name, parameter in network.named_parameters():
         if name.endswith("bias"):

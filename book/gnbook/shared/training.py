@@ -2,15 +2,6 @@
 
 :mod:`gnbook.shared.epochs` trains several networks side by side, with checkpoints; :mod:`gnbook.shared.tuning` tries
 rates in powers of two side by side.
-
->>> line, x = nn.Linear(1, 1, bias=False), torch.ones(2, 1)
->>> _ = nn.init.zeros_(line.weight)
->>> found = train(line, x, x, rate=0.5, until=0.1, most=9)
->>> found.losses, found.steps_to(0.2), line.weight.item()
-([0.5, 0.125, 0.03125], 1, 0.0)
->>> rate, best = fastest(partial(train, line, x, x, until=0.1), (0.25, 0.5, 1.5), most=9)
->>> rate, best.steps
-(0.5, 2)
 """
 
 import copy

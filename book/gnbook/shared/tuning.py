@@ -83,20 +83,12 @@ class Outcome:
 
 
 def first_below(losses: Sequence[float], goal: float) -> float:
-    """Return the place of the first loss below a goal, inf if there is none.
-
-    >>> first_below([1.0, 0.5, 0.1, 0.3], 0.4), first_below([1.0, 0.5], 0.4)
-    (2, inf)
-    """
+    """Return the place of the first loss below a goal, inf if there is none."""
     return next((t for t, loss in enumerate(losses) if loss < goal), np.inf)
 
 
 def constant_loss(y: Tensor, loss: str) -> float:
-    """Return the least loss of outputs that are the same for all inputs.
-
-    >>> constant_loss(torch.eye(2), "mse"), round(constant_loss(torch.tensor([0, 1]), "cross_entropy"), 4)
-    (0.25, 0.6931)
-    """
+    """Return the least loss of outputs that are the same for all inputs."""
     if loss == "mse":
         return half_squared_error(y.mean(0).expand_as(y), y).item()
     return torch.special.entr(y.bincount().double() / len(y)).sum().item()
@@ -106,14 +98,6 @@ def tune(network: nn.Module, setting: Setting, guess: float) -> Outcome:
     """Train copies of a network at rates in factors of two, until no best rate is the smallest or largest tried.
 
     It is an `ArithmeticError` if that takes more than 40 doublings of the smallest rate.
-
-    >>> line = nn.Linear(1, 1, bias=False)
-    >>> with torch.no_grad():
-    ...     _ = line.weight.fill_(0.0)
-    >>> x = torch.ones(2, 1)
-    >>> found = tune(line, Setting(x, x, "mse", "descent", {"a hundredth": 0.005}, horizon=9), guess=0.1)
-    >>> found.best("a hundredth"), sorted(found.curves)
-    ((1, 1.0), [0.0625, 0.125, 0.25, 0.5, 1.0, 2.0])
     """
     middle = 2.0 ** round(np.log2(guess))
     found, rates = Outcome(setting), [middle * factor for factor in FACTORS]

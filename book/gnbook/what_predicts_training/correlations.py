@@ -77,14 +77,6 @@ def correlate(
     independent. :func:`partial` takes out what is `given`, such as the loss at the start.
 
     B. Efron, R. J. Tibshirani (1993), An introduction to the bootstrap, chapter 13 (percentiles).
-
-    >>> steps, families = [1, 2, 3, 4], ["a", "a", "b", "b"]
-    >>> predictors = {"good": [1, 2, 3, 5], "bad": [4, 3, None, 1]}
-    >>> found = correlate(predictors, steps, families, given=steps, statistic=pooled, draws=100)
-    >>> str(found.interval("good"))
-    '1.00 [1.00, 1.00]'
-    >>> round(found.difference("good", "bad").value, 6)
-    1.4
     """
     columns = {**predictors, "steps": steps, "families": families, "given": given}
     if len(set(map(len, columns.values()))) > 1:

@@ -19,11 +19,6 @@ def marks(axis: plt.Axes, names: Sequence[str], found: Mapping[str, Sequence[Int
 
     A name without a value has no mark; `first` is which colour and mark the first label has, so that labels of another
     kind take others.
-
-    >>> _, axis = plt.subplots()
-    >>> marks(axis, ["kappa", "drift"], {"all": [Interval(0.7, 0.5, 0.8), Interval(0.1, -0.1, 0.3)]})
-    >>> [label.get_text() for label in axis.get_yticklabels()]
-    ['kappa', 'drift']
     """
     middle = (len(found) - 1) / 2
     for i, ((label, intervals), color, mark) in enumerate(
@@ -43,12 +38,6 @@ def side_by_side(
     """Draw a panel for each title, with a row for each predictor and a mark of each label on it; return the axes.
 
     None has no mark: nothing was run. Names are from the bottom up, the height is in inches.
-
-    >>> from gnbook.what_predicts_training.table import order
-    >>> table = [{"family": "ab"[i % 2], "initial_loss": 1, "kappa": i, "steps_tenth": i} for i in range(6)]
-    >>> axes = side_by_side({"all": {"descent": order(table, names=["kappa"]), "Adam": None}}, ["kappa"])
-    >>> axes[0].get_title(), [label.get_text() for label in axes[0].get_yticklabels()]
-    ('all', ['condition number'])
     """
     figure, axes = panels(len(found), height=height, sharey=True)
     for axis, (title, by_label) in zip(axes, found.items(), strict=True):

@@ -173,15 +173,6 @@ def predict(
     Only those after 20 steps depend on the optimiser: for several of them, keep one :class:`Start`. What is not defined
     is nan. The module is in the mode in which it is trained, and is computed with in double precision. Losses are means
     over the samples: half the squared distance, or cross-entropy with class indices.
-
-    >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
-    <...>
-    >>> net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)).double()
-    >>> x, y = torch.randn(4, 3, dtype=torch.float64), torch.randn(4, 2, dtype=torch.float64)
-    >>> draws = torch.Generator().manual_seed(0)
-    >>> found = predict(net, x, y, "mse", optimizer="descent", goals=[0.5], generator=draws)
-    >>> found["parameters"], found["forecast_0.5"]
-    (32.0, 1.0)
     """
     start = Start(module, x, y, loss)
     return start.predictors(goals, generator) | start.after(20, optimizer)

@@ -48,9 +48,6 @@ def of_spectrum(ascending: Float[Tensor, " q"]) -> dict[str, float]:
     that of cross-entropy where all probabilities are 0 and 1, all but the ends are nan.
 
     O. Roy, M. Vetterli (2007), The effective rank: a measure of effective dimensionality, EUSIPCO.
-
-    >>> of_spectrum(torch.tensor([0.0, 2.0, 2.0]))
-    {'kappa': 1.0, 'largest': 2.0, 'smallest': 2.0, 'trace_over_largest': 2.0, 'effective_rank': 2.0}
     """
     smallest, largest = ascending[-numerical_rank(ascending, len(ascending))].item(), ascending[-1].item()
     positive = ascending.clamp_min(0)
@@ -69,10 +66,6 @@ def alignment(kernel: Float[Tensor, "nk nk"], targets: Float[Tensor, "n k"]) -> 
     Targets are centred over the samples: a bias learns their mean at once. It is nan where nothing is left of them.
 
     N. Cristianini, J. Shawe-Taylor, A. Elisseeff, J. Kandola (2001), On kernel-target alignment, NeurIPS 14.
-
-    >>> y = torch.tensor([[1.0], [-1.0]])
-    >>> round(alignment(y @ y.mT, y + 5), 6), round(alignment(torch.eye(2), y), 6)
-    (1.0, 0.707107)
     """
     centred = (targets - targets.mean(0)).flatten()
     return (centred @ kernel @ centred / kernel.norm() / centred.square().sum()).item()
@@ -87,10 +80,6 @@ def weighted_residual(
     the eigenvalues that are not zero. It is 1 where all lies in the top eigenvector, and never above the condition
     number; nan for a residual of zero. Eigenvalues are ascending; the residual is the gradient of the loss by the
     outputs.
-
-    >>> values, vectors = torch.tensor([1.0, 4.0]), torch.eye(2)
-    >>> weighted_residual(values, vectors, torch.tensor([[1.0], [0.0]]))
-    4.0
     """
     rank = numerical_rank(values, len(values))
     squares = (vectors.mT @ residual.flatten()).square()[-rank:]

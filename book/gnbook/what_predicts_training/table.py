@@ -86,12 +86,6 @@ def rows_of(
 
     Predictors see the first `measured` samples. Mini-batches are for momentum alone, whose predictors are those of
     descent.
-
-    >>> network, x = nn.Linear(1, 1, bias=False), torch.tensor([[1.0], [2.0]])
-    >>> _ = nn.init.constant_(network.weight, 0.5)
-    >>> (row,) = rows_of(network, x, x, "mse", optimizers=["descent"], measured=2, horizon=50, batch_size=1, seed=0)
-    >>> row["steps_tenth"], row["forecast_tenth"], round(row["kappa"], 9)
-    (2, 1.0, 1.0)
     """
     with torch.no_grad():
         initial = LOSSES[loss](network(x), y).item()
@@ -114,20 +108,12 @@ def rows_of(
 
 
 def those(rows: Iterable[Row], **values: Cell) -> list[Row]:
-    """Return the rows that have these values.
-
-    >>> those([{"n": 50, "seed": 0}, {"n": 50, "seed": 1}], n=50, seed=1)
-    [{'n': 50, 'seed': 1}]
-    """
+    """Return the rows that have these values."""
     return [row for row in rows if values.items() <= row.items()]
 
 
 def arrived(rows: Iterable[Row], goal: str = "tenth") -> list[Row]:
-    """Return the rows of the networks that get below a goal.
-
-    >>> arrived([{"steps_tenth": 7}, {"steps_tenth": None}])
-    [{'steps_tenth': 7}]
-    """
+    """Return the rows of the networks that get below a goal."""
     return [row for row in rows if row[f"steps_{goal}"] is not None]
 
 
@@ -164,10 +150,6 @@ def order(
 
     Rows are as :func:`rows_of` yields them, with the `family` of each. Each predictor is turned so that larger is said
     to mean slower; what the rows lack has no correlation.
-
-    >>> table = [{"family": "ab"[i % 2], "initial_loss": 1, "kappa": i, "steps_tenth": i} for i in range(6)]
-    >>> order(table, names=["kappa"]).interval("kappa").value
-    1.0
     """
     steps, families = ([row[column] for row in rows] for column in (f"steps_{goal}", "family"))
     predictors = {name: _slower(rows, name, goal) for name in names}
