@@ -143,20 +143,6 @@ class Transformer(nn.Module):
         last = tokens[:, -1] if self.causal else tokens.mean(1)
         return last @ self.embedding.weight if self.head is None else self.head(last)
 
-    def attentions(self, x: Float[Tensor, "n t inputs"]) -> list[Float[Tensor, "n heads t t"]]:
-        """Return the weights of attention of each block."""
-        found: list[Tensor] = []
-        hooks = [
-            layer.register_forward_pre_hook(lambda layer, tokens: found.append(layer.weights(*tokens).detach()))
-            for layer in self.modules()
-            if isinstance(layer, Attention)
-        ]
-        with torch.no_grad():
-            self(x)
-        for hook in hooks:
-            hook.remove()
-        return found
-
 
 def build(data: str, seed: int, **changes: object) -> Transformer:
     """Return a transformer in double precision, for images or for text.

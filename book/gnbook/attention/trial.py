@@ -11,6 +11,7 @@ from torch import Tensor
 import gnlib
 from gnbook.attention.models import BRANCHES, LETTERS, Attention, Shape, Transformer, build, samples
 from gnbook.results import Cell
+from gnbook.shared.training import half_squared_error
 from gnbook.shared.tuning import constant_loss
 from gnlib.laws import deep_linear
 
@@ -59,7 +60,7 @@ def measure(data: str, seed: int, n: int, changes: Changes, *, device: torch.dev
     network = build(data, seed, **changes).to(device)
     shape = Shape(**changes)
     problem = gnlib.GaussNewton(network, x, y, "mse")
-    start, goal = problem_loss(network, x, y), GOAL * constant_loss(y, "mse")
+    start, goal = half_squared_error(network(x), y).item(), GOAL * constant_loss(y, "mse")
     largest = float(problem.eigenvalues().max())
     waits = problem.waiting(goal / start, rate=RATE / largest)
     shares = problem.by_layer().layers
@@ -114,12 +115,6 @@ def law_of_depth(
         skip=[0.0, *[1.0] * branches, 0.0],
         rates=[1.0, *[rate] * branches, 1.0],
     ).kappa
-
-
-def problem_loss(network: Transformer, x: Float[Tensor, "n t inputs"], y: Float[Tensor, "n k"]) -> float:
-    """Return half the mean squared error."""
-    with torch.no_grad():
-        return (network(x) - y).square().sum().item() / (2 * len(x))
 
 
 def part_of(traces: dict[str, float], kinds: tuple[str, ...]) -> list[float]:

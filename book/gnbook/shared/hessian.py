@@ -13,12 +13,11 @@ from torch import Tensor, nn
 from gnbook.shared.lanczos import SpectrumEnds, symmetric_ends
 from gnlib.checks import as_symmetric
 from gnlib.jacobian.intercept import Interceptor
-from gnlib.jacobian.network import GIB, Mode
-from gnlib.jacobian.plan import BudgetError
+from gnlib.jacobian.network import GIB
 from gnlib.jacobian.trial import network_of
 from gnlib.operators import SymmetricOperator
 
-FEWEST = 12  # vectors that the iteration has to hold: with fewer of them it would forget too much at each restart
+MEMORY = 4.0  # GiB for the vectors of the iteration
 KINKED = frozenset(
     "relu relu6 leaky_relu rrelu prelu threshold hardtanh hardswish hardsigmoid elu selu celu softsign softshrink "
     "hardshrink abs absolute clamp clip clamp_min clamp_max maximum minimum amax amin max_pool1d max_pool2d max_pool3d "
@@ -40,10 +39,8 @@ class Hessian(SymmetricOperator):
     derivative somewhere, such as ReLU, are refused.
     """
 
-    def __init__(
-        self, module: nn.Module, x: Tensor, *, output: Callable[..., Tensor] | None = None, mode: Mode | None = None
-    ) -> None:
-        network = network_of(module, x, output, mode)
+    def __init__(self, module: nn.Module, x: Tensor, *, output: Callable[..., Tensor] | None = None) -> None:
+        network = network_of(module, x, output)
         samples, outputs = len(network.x), network.outputs
         if samples * outputs != 1:
             raise ValueError(
@@ -107,30 +104,18 @@ def hessian_ends(
     x: Tensor,
     *,
     output: Callable[..., Tensor] | None = None,
-    mode: Mode | None = None,
     tolerance: float = 1e-6,
-    max_steps: int = 500,
-    memory: float = 4.0,
-    seed: int = 0,
 ) -> SpectrumEnds:
     """Return the extreme eigenvalues of the Hessian of one output of a network on one sample, by Lanczos.
 
     The iteration ends at residuals of the tolerance, relative to the norm of the Hessian; the error of an eigenvalue
-    that is not in a cluster is of the order of its square. It is restarted when its vectors fill the memory, in GiB,
-    and gives up after `max_steps` products.
+    that is not in a cluster is of the order of its square. It is restarted when its vectors fill `MEMORY`.
     """
-    hessian = Hessian(module, x, output=output, mode=mode)
+    hessian = Hessian(module, x, output=output)
     p = hessian.shape[0]
-    held = int(memory * GIB // (8 * p))
-    if held < min(FEWEST, p + 1):
-        needed = 8 * p * FEWEST / GIB
-        raise BudgetError(
-            f"memory is {memory} GiB but {needed:.3g} are needed, for {FEWEST} vectors of {p} parameters; allow more.",
-            needed,
-        )
-    generator = torch.Generator().manual_seed(seed)
-    start = torch.randn(p, generator=generator, dtype=torch.float64, device=generator.device).to(hessian.device)
-    return symmetric_ends(hessian.matmul, start, tolerance=tolerance, max_steps=max_steps, held=held)
+    start = torch.randn(p, generator=torch.Generator().manual_seed(0), dtype=torch.float64, device="cpu")
+    held = int(MEMORY * GIB // (8 * p))
+    return symmetric_ends(hessian.matmul, start.to(hessian.device), tolerance=tolerance, held=held)
 
 
 class _Kinks(Interceptor):

@@ -79,7 +79,21 @@ class Start:
         return Kernel(preconditioned_gram(self.networks, factors, MEMORY), self.loss, self.outputs)
 
     def predictors(self, goals: Sequence[float], generator: torch.Generator) -> dict[str, float]:
-        """Return all of :func:`predict` but what depends on the optimiser."""
+        r"""Return every predictor but those after real steps, which depend on the optimiser; see :meth:`after`.
+
+        - `kappa`, `largest`, `smallest`, `trace_over_largest`, `effective_rank`: of the kernel (:func:`of_spectrum`);
+          `kappa_loss`: of the loss's own matrix (:meth:`gnlib.GaussNewton.loss_gram`)
+        - `alignment`, `weighted_residual`: where targets and residual lie in the kernel (:mod:`.spectral`)
+        - `drift`: how far the kernel moves while the loss falls (:mod:`.drift`, along plain gradients)
+        - `sharpness`: the largest eigenvalue of the Hessian of the loss (:func:`.curvature.sharpness`)
+        - `gradient_quotient`, `naswot`, `zico`, `synflow`, `te_nas`, `chi_1`: :mod:`.zero_cost`
+        - `parameters`, `initial_loss`, `gradient_norm`: what anybody could say
+        - `forecast_<goal>`, `forecast_kp_<goal>`, each goal written as by `f"{goal:g}"`: the fewest steps of the linear
+          model (:func:`.forecasts.fewest_steps`) with :attr:`kernel`, and with :attr:`preconditioned`
+
+        What is not defined is nan. The module is in the mode in which it is trained, and is computed with in double
+        precision.
+        """
         network, kernel, residual = self.networks[0], self.kernel, self.residual
         initial = self.loss.value(self.outputs)
         with differentiated(network, self.loss) as (gradient, product):
@@ -144,35 +158,3 @@ class Start:
             outputs.backward(self.loss.gradient(outputs.detach()) / len(x))
             made.step()
         return module
-
-
-def predict(
-    module: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    loss: str,
-    *,
-    optimizer: str,
-    goals: Sequence[float],
-    generator: torch.Generator,
-) -> dict[str, float]:
-    r"""Return every predictor of a network, which is left unchanged.
-
-    - `kappa`, `largest`, `smallest`, `trace_over_largest`, `effective_rank`: of the Gram matrix :math:`K = \frac1n J
-      J^\top` (:func:`of_spectrum`); `kappa_loss`: of the loss's own matrix (:meth:`gnlib.GaussNewton.loss_gram`)
-    - `alignment`, `weighted_residual`: where targets and residual lie in K (:mod:`.spectral`)
-    - `drift`: how far K moves while the loss falls (:mod:`.drift`, along plain gradients)
-    - `sharpness`: the largest eigenvalue of the Hessian of the loss (:func:`.curvature.sharpness`)
-    - `gradient_quotient`, `naswot`, `zico`, `synflow`, `te_nas`, `chi_1`: :mod:`.zero_cost`
-    - `parameters`, `initial_loss`, `gradient_norm`: what anybody could say
-    - `loss_after_20`, `alignment_after_20`: :meth:`Start.after`
-    - `forecast_<goal>`, `forecast_kp_<goal>`, in the order of the goals, each written as by `f"{goal:g}"`: the fewest
-      steps of the linear model (:func:`.forecasts.fewest_steps`) with the kernel K, and with :math:`\frac1n J P^{-1}
-      J^\top`, P the root of the diagonal of G with a floor of 1e-3 of its root mean square
-
-    Only those after 20 steps depend on the optimiser: for several of them, keep one :class:`Start`. What is not defined
-    is nan. The module is in the mode in which it is trained, and is computed with in double precision. Losses are means
-    over the samples: half the squared distance, or cross-entropy with class indices.
-    """
-    start = Start(module, x, y, loss)
-    return start.predictors(goals, generator) | start.after(20, optimizer)

@@ -42,11 +42,6 @@ class Crowd:
         self._one = torch.eye(len(self._units), dtype=line.dtype, device=line.device)
         self._look(line.new_zeros(len(line)))
 
-    @property
-    def followed(self) -> int:
-        """The number of units that are followed one by one."""
-        return len(self._few)
-
     def units(self) -> Float[Tensor, "runs e m"]:
         """Return all units as they are now."""
         self._catch_up()

@@ -36,16 +36,6 @@ class Descent:
     # the last one is that of the end
     rows: list[dict[str, int | float]] = field(default_factory=list)
 
-    def __str__(self) -> str:
-        """Return one sentence."""
-        step, loss = self.rows[-1]["step"], self.rows[-1]["loss"]
-        return {
-            "reached": f"The loss is below the goal after {step} steps: {loss:.3g}.",
-            "stalled": f"The loss stopped falling at {loss:.3g}, after {step} steps; more of them will not help.",
-            "diverged": f"The loss is no longer finite after {step} steps: {loss}; start from smaller weights or data.",
-            "out of steps": f"The loss is still falling after {step} steps, at {loss:.3g}; allow more of them.",
-        }[self.status]
-
     def largest(self, name: str) -> float:
         """Return the largest value of a column over all looks."""
         return max(row[name] for row in self.rows)

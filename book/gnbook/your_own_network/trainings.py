@@ -32,11 +32,6 @@ class Remedy:
     of_adam: float | None  # how many times fewer steps a report forecasts, by Adam
     of_descent: float | None  # and by gradient descent, if it suggests the change
 
-    @property
-    def sooner(self) -> float:
-        """How many times fewer steps it takes."""
-        return self.before / self.after
-
 
 def remedies(
     network: nn.Module, x: Float[Tensor, "n ..."], y: Int[Tensor, " n"], goal: float, few: int = 20
