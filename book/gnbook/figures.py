@@ -42,11 +42,7 @@ STYLE = {
 
 
 def panels(count: int = 1, *, height: float = 3.4, **kwargs: object) -> tuple[plt.Figure, np.ndarray]:
-    """Return a figure as wide as the page with `count` axes side by side, in an array.
-
-    The style stays in force, so that later drawings on the axes follow it too. The height is in inches, the width 8
-    inches.
-    """
+    """Return a figure 8 inches wide, with `count` axes side by side in an array; its style stays in force."""
     plt.rcParams.update(STYLE)
     figure, axes = plt.subplots(1, count, figsize=(8, height), squeeze=False, **kwargs)
     return figure, axes[0]

@@ -16,10 +16,7 @@ FOLDERS = (PACKAGE / "kept", PACKAGE.parent / "results")
 
 
 def kept(name: str) -> list[Row]:
-    """Return the rows of a kept table.
-
-    A row is from columns to numbers, truth values, text, or None where the table has nothing.
-    """
+    """Return the rows of a kept table: from columns to numbers, truth values, text, or None where it has nothing."""
     with path_of(name).open(newline="", encoding="utf8") as file:
         return [{column: _value(text) for column, text in row.items()} for row in csv.DictReader(file)]
 
@@ -52,10 +49,7 @@ def origin(rows: Sequence[Row]) -> str:
 
 
 def agreement(rows: Sequence[Row], table: Sequence[Row], *columns: str, value: str = "kappa") -> str:
-    """Return a line that counts the rows just computed that agree with a kept table to six digits.
-
-    The columns tell which rows are about the same, `value` is compared.
-    """
+    """Return a line that counts the rows just computed that agree with a kept table to six digits."""
 
     def key(row: Row) -> tuple[float | str, ...]:
         return tuple(_untyped(row[column]) for column in columns)

@@ -33,10 +33,7 @@ def drawn_head(d: int, part: int, outputs: int, *, scores: float = 1.0, generato
 
 
 def distance_bound(spread: float) -> float:
-    """Return the most by which a softmax differs from uniform weights, in the sum of absolute values.
-
-    The spread is the largest score less the smallest.
-    """
+    """Return the most by which a softmax of scores of this spread is away from uniform, in the sum of moduli."""
     return 2 * math.tanh(spread / 4)
 
 

@@ -80,10 +80,7 @@ class Shape:
 
 
 class Attention(nn.Module):
-    """Attention without biases, of every token to all of them, or to those up to it.
-
-    `shift` times the identity is added to the matrices of queries, keys and values and not trained.
-    """
+    """Attention without biases; `shift` times the identity, added to queries, keys and values, is not trained."""
 
     def __init__(self, width: int, heads: int, *, causal: bool, shift: float = 0.0) -> None:
         super().__init__()
@@ -145,10 +142,7 @@ class Transformer(nn.Module):
 
 
 def build(data: str, seed: int, **changes: object) -> Transformer:
-    """Return a transformer in double precision, for images or for text.
-
-    The data are `"images"`, or `"text"`, which is causal; the changes are those of a `Shape`.
-    """
+    """Return a transformer in double precision, for `"images"` or causal for `"text"`; changes are of a `Shape`."""
     if data not in DATA:
         raise ValueError(f"data is {data!r}; one of {', '.join(DATA)} was expected.")
     shape, text = Shape(**changes), data == "text"

@@ -36,10 +36,7 @@ class Finish(NamedTuple):
 
 
 class LowerEnd:
-    """The lower end of the spectrum of a matrix: the start and the preconditioner that all of them are given.
-
-    `norm` is the largest eigenvalue, and `scale` what eigenvalues are to be multiplied by.
-    """
+    """The lower end of the spectrum of a matrix: the start and the preconditioner that all of them are given."""
 
     def __init__(self, blocks: CoupledBlocks, norm: float, scale: float = 1.0) -> None:
         self.blocks, self.norm, self.scale = blocks, norm, scale

@@ -12,10 +12,7 @@ Result = TypeVar("Result")
 
 
 def timed(run: Callable[[], Result], device: torch.device) -> tuple[float, Result]:
-    """Return the seconds of the fastest of up to three runs, and the result.
-
-    It runs again only while all runs together took less than a second; a GPU is waited for.
-    """
+    """Return the seconds of the fastest of up to three runs, of one where it takes a second, and the result."""
     times: list[float] = []
     while not times or (len(times) < 3 and sum(times) < 1):
         start = perf_counter()

@@ -26,10 +26,7 @@ def trained(
     every: int | None = None,
     measure: Callable[[nn.Module], Mapping[str, int | float]] | None = None,
 ) -> tuple[FullyConnected, Rows]:
-    """Return a network of one hidden layer after so many epochs, and what was measured on the way.
-
-    The squared error is trained on batches of 64, with ten classes; without `every` only the ends are measured.
-    """
+    """Return a network trained in batches of 64, and what was measured: at the ends only, without `every`."""
     weights = xavier_weights([images.shape[1], units, 10], generator=torch.Generator().manual_seed(seed))
     net = FullyConnected(weights, relu=True, dtype=torch.float64).to(images.device)
     if not epochs:
@@ -54,11 +51,7 @@ def rows_of(
     images: Float[Tensor, "n d"],
     absolute: Sequence[float],
 ) -> tuple[Rows, Rows]:
-    """Return rows of figure 9 of the paper: points of the spectra, and the answer of each rule.
-
-    Networks and spectra, by :func:`gnbook.counting_zeros.rules.three_ways`, are by epoch; thresholds are as for
-    :func:`gnbook.counting_zeros.rules.by_rules`.
-    """
+    """Return rows of figure 9 of the paper, by epoch: points of the spectra, and the answer of each rule."""
     points, answers = [], []
     for epoch, spectra in ways.items():
         free = free_directions(networks[epoch].weights(), images)

@@ -46,10 +46,7 @@ class Stretch(NamedTuple):
 
 
 def layer_factors(layers: Sequence[Layer], index: int, x: Float[Tensor, "n d"]) -> Factors:
-    r"""Return the factors of :math:`\widehat y = M D W z + B` around one layer, for each sample (Riedi 2022, Eq. 42).
-
-    Layers are numbered from 0.
-    """
+    r"""Return the factors of :math:`\widehat y = M D W z + B` around a layer, for each sample (Riedi 2022, Eq. 42)."""
     z, layer, later = _until(layers, index, x)
     first = slopes = _slopes(layer, z)
     h, offset = _through(layer, slopes, z), _through(layer._replace(weight=0 * layer.weight), slopes, z)

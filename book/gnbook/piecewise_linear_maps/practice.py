@@ -28,10 +28,7 @@ def inputs(n: int, stride: int) -> tuple[dict[str, Float[Tensor, "n 3 h w"]], In
 
 
 def network(seed: int, norm: bool, side: int) -> nn.Sequential:
-    """Return two convolutions and a linear layer, as torch draws them, with group norm before each ReLU or without.
-
-    They are drawn in double precision, whatever the default is, and kept in single.
-    """
+    """Return two convolutions and a linear layer, drawn in double precision, with or without group norms."""
     double = {"dtype": torch.float64}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -34,12 +34,10 @@ def colour_images(n: int) -> tuple[Float[Tensor, "n 3 side side"], Int[Tensor, "
 
 
 class Branch(nn.Module):
-    """A block of a residual network, the sum of its input and of a branch, which a factor may scale.
-
-    Without a factor there is none; else it is learned and begins at this number.
+    """A block of a residual network, the sum of its input and of a branch, perhaps times a learned factor (SkipInit).
 
     S. De, S. L. Smith (2020), Batch normalization biases residual blocks towards the identity function in deep
-    networks, NeurIPS 33 (SkipInit, with a factor that begins at 0).
+    networks, NeurIPS 33.
     """
 
     def __init__(self, branch: nn.Module, factor: float | None = None) -> None:
@@ -132,10 +130,7 @@ INITIALISATIONS: dict[str, Fill | None] = {
 
 
 def build(family: str, initialisation: str, *, seed: int) -> nn.Module:
-    """Return a network of a family in double precision.
-
-    The names are of `FAMILIES` and `INITIALISATIONS`; torch's global generator is left as it is.
-    """
+    """Return a network of a family in double precision; torch's global generator is left as it is."""
     for what, name, known in (("family", family, FAMILIES), ("initialisation", initialisation, INITIALISATIONS)):
         if name not in known:
             raise ValueError(f"{what} is {name!r}; one of {'; '.join(known)} was expected.")

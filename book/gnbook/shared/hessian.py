@@ -135,11 +135,7 @@ class _Kinks(Interceptor):
 
 @contextmanager
 def moved(module: nn.Module, direction: Float[Tensor, " p"]) -> Iterator[nn.Module]:
-    """Add a vector to the flattened parameters that require a gradient, and take it off again at the end.
-
-    Entries are in the order in which the module registered its parameters; it is changed in place, in its own
-    precision.
-    """
+    """Add a vector to the flattened parameters that require a gradient, and take it off again at the end."""
     parameters = [p for p in module.parameters() if p.requires_grad]
     size = sum(p.numel() for p in parameters)
     if direction.shape != (size,):

@@ -18,10 +18,7 @@ Fill = Callable[[Tensor, Generator | None], object]
 
 
 def perceptron(*widths: int, activation: Make = nn.ReLU, norm: Norm | None = None) -> nn.Sequential:
-    """Return linear layers of flattened samples, with an activation, perhaps after a normalisation, between them.
-
-    The widths are of the inputs, of each hidden layer, of the outputs; `norm` is given the number of units.
-    """
+    """Return linear layers of flattened samples, with an activation, perhaps after a normalisation, between them."""
     layers: list[nn.Module] = [nn.Flatten()]
     for before, after in pairwise(widths[:-1]):
         layers += [nn.Linear(before, after), *([norm(after)] if norm else []), activation()]
@@ -146,10 +143,7 @@ class ResidualNetwork(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """Two or three convolutions, each with batch normalisation, beside a skip, and a ReLU of their sum.
-
-    With a bottleneck the filters have one, three and one pixels, the last of them with four times the width.
-    """
+    """Two or three convolutions, each with batch normalisation, beside a skip, and a ReLU of their sum."""
 
     def __init__(self, channels: int, width: int, stride: int = 1, *, bottleneck: bool = False) -> None:
         super().__init__()
@@ -201,10 +195,7 @@ class FullyConnected(nn.Module):
 
 
 def xavier_weights(widths: Sequence[int], *, generator: Generator) -> list[Tensor]:
-    """Draw the weights of a network at Xavier normal initialisation of gain 1.
-
-    They are of shape `(out, in)`, of deviation `sqrt(2 / (in + out))`, on the device of the generator.
-    """
+    """Draw Xavier normal weights, of deviation `sqrt(2 / (in + out))`, on the device of the generator."""
     if len(widths) < 2 or any(not isinstance(w, Integral) or w < 1 for w in widths):
         raise ValueError(f"widths is {list(widths)}; give at least two integers from 1 on, [inputs, ..., outputs].")
     return [

@@ -22,10 +22,7 @@ WITHOUT_EFFECT = (nn.Identity, nn.Flatten, nn.Dropout)  # modules that a list of
 
 
 class Kink(nn.Module):
-    r"""The activation :math:`\max(t, \eta t)`.
-
-    The slope is from -1 (absolute value) over 0 (ReLU) to 1 (linear).
-    """
+    r"""The activation :math:`\max(t, \eta t)`, of a slope from -1 (absolute value) over 0 (ReLU) to 1 (linear)."""
 
     def __init__(self, slope: float) -> None:
         super().__init__()

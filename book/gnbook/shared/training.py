@@ -131,10 +131,7 @@ def fastest(run: Callable[..., Training], rates: Iterable[float], most: int) -> 
 def fastest_of_adam(
     module: nn.Module, x: Float[Tensor, "n ..."], y: Int[Tensor, " n"], *, until: float, most: int, seed: int = 0
 ) -> Training | None:
-    """Return the training by Adam, at the best of three rates, that takes the cross-entropy to a goal; None if none.
-
-    Parameters are those of :func:`train`; steps are on mini-batches of 32. Steps are on mini-batches of 32.
-    """
+    """Return the training by Adam, in batches of 32 at the best of three rates, to a cross-entropy; or None."""
     options = {"loss": nn.functional.cross_entropy, "optimizer": torch.optim.Adam, "batch_size": 32, "seed": seed}
     best = fastest(partial(train, module, x, y, until=until, **options), (1e-2, 3e-3, 1e-3), most)
     return best[1] if best else None

@@ -95,10 +95,7 @@ def constant_loss(y: Tensor, loss: str) -> float:
 
 
 def tune(network: nn.Module, setting: Setting, guess: float) -> Outcome:
-    """Train copies of a network at rates in factors of two, until no best rate is the smallest or largest tried.
-
-    It is an `ArithmeticError` if that takes more than 40 doublings of the smallest rate.
-    """
+    """Train copies of a network at rates in factors of two, until no best rate is the smallest or largest tried."""
     middle = 2.0 ** round(np.log2(guess))
     found, rates = Outcome(setting), [middle * factor for factor in FACTORS]
     while rates:
@@ -112,10 +109,7 @@ def tune(network: nn.Module, setting: Setting, guess: float) -> Outcome:
 
 
 def race(network: nn.Module, setting: Setting, rates: Sequence[float]) -> list[list[float]]:
-    """Train copies of a network side by side, one at each rate, until the first has reached the last goal.
-
-    For each rate the losses are returned that `Outcome.curves` has.
-    """
+    """Train copies of a network side by side, one at each rate, until the first has reached the last goal."""
     x, y = (part.float() if part.is_floating_point() else part for part in (setting.x, setting.y))
     loss, direction, whole = LOSSES[setting.loss], DIRECTIONS[setting.optimizer], setting.batch_size is None
     template = copy.deepcopy(network).float()

@@ -24,10 +24,7 @@ QUIET = {
 
 @contextmanager
 def cluster(scheduler: str | None, workers: int) -> Iterator["Client"]:
-    """Connect to a scheduler, or start one with that many worker processes and end them afterwards.
-
-    It is a `ConnectionError` if nothing answers at the address.
-    """
+    """Connect to a scheduler, or start one with that many worker processes and end them afterwards."""
     if scheduler is not None:
         client = _connect(scheduler)
         try:

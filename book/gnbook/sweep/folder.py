@@ -60,10 +60,7 @@ class Folder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other sweeps out of this folder, on other machines too, until the block ends or this process dies.
-
-        It is a `BlockingIOError` if another sweep holds the folder.
-        """
+        """Keep other sweeps out of this folder, on other machines too, until the block ends or this process dies."""
         from filelock import FileLock, Timeout
 
         lock, holder = FileLock(self.path / "lock"), self.path / "holder"  # a locked file cannot be read on Windows

@@ -56,11 +56,7 @@ def kernel_class(environment: Mapping[str, str], stderr: IO[bytes], started: Cal
 
 
 class Monitor:
-    """Measures the memory of a kernel, and ends it when it takes too much memory or time.
-
-    Its attributes are the `peak` of bytes seen, the `complaint` why the kernel was ended, if it was, and whether it has
-    ever `answered`.
-    """
+    """Measures the memory of a kernel, and ends it when it takes too much memory or time."""
 
     def __init__(self, seconds: float, memory: int | None) -> None:
         self.seconds, self.memory = seconds, memory

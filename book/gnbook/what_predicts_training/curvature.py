@@ -39,10 +39,6 @@ def differentiated(network: Network, loss: Loss) -> Iterator[tuple[Float[Tensor,
 
 
 def sharpness(product: Product, p: int, *, generator: torch.Generator) -> float:
-    """Return the largest eigenvalue of a Hessian, by Lanczos.
-
-    J. M. Cohen, S. Kaur, Y. Li, J. Z. Kolter, A. Talwalkar (2021), Gradient descent on neural networks typically occurs
-    at the edge of stability, ICLR.
-    """
+    """Return the largest eigenvalue of a Hessian, by Lanczos (Cohen et al. 2021, at the edge of stability, ICLR)."""
     start = torch.randn(p, generator=generator, dtype=torch.float64)
     return symmetric_ends(product, start, tolerance=TOLERANCE).largest

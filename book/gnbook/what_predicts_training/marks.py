@@ -15,11 +15,7 @@ NOTHING = Interval(*3 * [np.nan])  # has no mark
 
 
 def marks(axis: plt.Axes, names: Sequence[str], found: Mapping[str, Sequence[Interval]], *, first: int = 0) -> None:
-    """Draw a row of marks for each name, from the bottom up, a mark of each label on it.
-
-    A name without a value has no mark; `first` is which colour and mark the first label has, so that labels of another
-    kind take others.
-    """
+    """Draw a row of marks for each name, from the bottom up, a mark of each label on it."""
     middle = (len(found) - 1) / 2
     for i, ((label, intervals), color, mark) in enumerate(
         zip(found.items(), *(islice(cycle(all_of), first, None) for all_of in (COLORS, "os^Dv*")), strict=False)
@@ -35,10 +31,7 @@ def marks(axis: plt.Axes, names: Sequence[str], found: Mapping[str, Sequence[Int
 def side_by_side(
     found: Mapping[str, Mapping[str, Correlations | None]], names: Sequence[str], *, height: float = 4.8, first: int = 0
 ) -> np.ndarray:
-    """Draw a panel for each title, with a row for each predictor and a mark of each label on it; return the axes.
-
-    None has no mark: nothing was run. Names are from the bottom up, the height is in inches.
-    """
+    """Draw a panel for each title, with a row for each predictor and a mark of each label; return the axes."""
     figure, axes = panels(len(found), height=height, sharey=True)
     for axis, (title, by_label) in zip(axes, found.items(), strict=True):
         intervals = {

@@ -13,10 +13,7 @@ from gnlib.problem import with_root
 
 
 class Kernel:
-    r"""A tangent kernel where a network stands, with the loss that it is trained on.
-
-    The matrix is :math:`K = \frac1n J J^\top`, or :math:`\frac1n J P^{-1} J^\top`.
-    """
+    r"""A tangent kernel, :math:`\frac1n J J^\top` or :math:`\frac1n J P^{-1} J^\top`, and the loss of its network."""
 
     def __init__(self, matrix: Float[Tensor, "nk nk"], loss: Loss, outputs: Float[Tensor, "n k"]) -> None:
         self.matrix, self.loss, self.outputs = matrix, loss, outputs

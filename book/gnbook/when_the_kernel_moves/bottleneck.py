@@ -42,10 +42,7 @@ class Cubic(NamedTuple):
 
 
 def cubics(weights: list[Tensor], x: float) -> tuple[Cubic, Cubic]:
-    """Return h and c of the network of Eq. 31.
-
-    The weights are four vectors of m entries, the input layer first.
-    """
+    """Return h and c of the network of Eq. 31, from its four weight vectors, the input layer first."""
     weights = [as_float64(w, f"weights[{index}]").flatten() for index, w in enumerate(weights)]
     if len(weights) != 4 or len({len(w) for w in weights}) != 1:
         raise ValueError(f"weights has {[len(w) for w in weights]} entries; four vectors of one length were expected.")

@@ -25,10 +25,7 @@ def change_floor(
 
 
 def output_condition(kappa: float, slopes: Float[Tensor, "n k k"]) -> float:
-    r"""Return a bound on the condition number of :math:`\tilde K = S K S^\top`: :math:`\kappa(K)\, \kappa(S)^2`.
-
-    K has full rank, and no block of S is singular.
-    """
+    r"""Return a bound on the condition number of :math:`\tilde K = S K S^\top`: :math:`\kappa(K)\, \kappa(S)^2`."""
     values = torch.linalg.svdvals(as_float64(slopes, "slopes"))
     if values.min() <= values.max() * slopes.shape[-1] * EPS:
         raise ValueError("Some slope is singular, and so is the kernel of the output; softmax has such slopes always.")

@@ -66,10 +66,7 @@ def prepared(raw: Float[Tensor, "n 3 side side"]) -> dict[str, Float[Tensor, "n 
 def rows_of_remedies(
     raw: Float[Tensor, "n 3 side side"], labels: Int[Tensor, " n"], seeds: Sequence[int]
 ) -> Iterator[dict[str, Cell]]:
-    """Yield a row for each seed, network, fault and change that a report tries: Adam's steps, and their forecast.
-
-    Steps are `None` if no rate arrives within a thousand.
-    """
+    """Yield a row for each seed, network, fault and change that a report tries: Adam's steps, and their forecast."""
     inputs = {name: x[:MANY].float() for name, x in prepared(raw).items()}
     for seed in seeds:
         for name, make in makers(seed).items():
