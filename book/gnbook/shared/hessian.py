@@ -65,10 +65,6 @@ class Hessian(SymmetricOperator):
 
     def matmul(self, v: Float[Tensor, " p *columns"]) -> Float[Tensor, " p *columns"]:
         """Return the product with a vector or with the columns of a matrix."""
-        if v.shape[0] != self.shape[1]:
-            raise ValueError(
-                f"The vector has {v.shape[0]} rows; this Hessian of shape {self.shape} takes another number."
-            )
         if v.ndim > 1:
             return torch.stack([self.matmul(column) for column in v.unbind(1)], 1)
         (product,) = self._pull(self._unflatten(v))
@@ -137,11 +133,6 @@ class _Kinks(Interceptor):
 def moved(module: nn.Module, direction: Float[Tensor, " p"]) -> Iterator[nn.Module]:
     """Add a vector to the flattened parameters that require a gradient, and take it off again at the end."""
     parameters = [p for p in module.parameters() if p.requires_grad]
-    size = sum(p.numel() for p in parameters)
-    if direction.shape != (size,):
-        raise ValueError(
-            f"direction is of shape {tuple(direction.shape)}; ({size},), one entry a parameter, was expected."
-        )
     kept = [p.detach().clone() for p in parameters]
     with torch.no_grad():
         for p, step in zip(parameters, direction.split([p.numel() for p in parameters]), strict=True):
@@ -157,11 +148,6 @@ def moved(module: nn.Module, direction: Float[Tensor, " p"]) -> Iterator[nn.Modu
 def kernel_change(before: Float[Tensor, "nk nk"], after: Float[Tensor, "nk nk"]) -> float:
     r"""Return the relative change :math:`\|K - K_0\|_F / \|K_0\|_F` of a tangent kernel (Liu 2020, section 6)."""
     before, after = as_symmetric(before, "before"), as_symmetric(after, "after")
-    if before.shape != after.shape:
-        raise ValueError(
-            f"before is of shape {tuple(before.shape)} but after of {tuple(after.shape)}; take both kernels on the "
-            "same samples and outputs."
-        )
     size = torch.linalg.matrix_norm(before)
     if size == 0:
         raise ValueError("before is zero, and a change relative to it means nothing; no parameter moved any output.")

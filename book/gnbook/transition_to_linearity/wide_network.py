@@ -3,7 +3,6 @@ r"""Networks in the parameterisation of the tangent kernel: unit weights, and a 
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from numbers import Integral
 
 import torch
 from jaxtyping import Float
@@ -20,12 +19,6 @@ def normal_weights(
     The widths are `[d, m_1, ..., m_L, k]`, channels from the input on, then outputs. Matrices are of shape `(m_l,
     m_{l-1} * prod(filter_size))`, and `(k, m_L * pixels)` for the output; the defaults are for fully connected layers.
     """
-    numbers = [*widths, *filter_size, pixels]
-    if len(widths) < 3 or any(not isinstance(w, Integral) or w < 1 for w in numbers):
-        raise ValueError(
-            f"widths is {list(widths)}, filter_size {tuple(filter_size)}, pixels {pixels}; give integers from 1 on, "
-            "and at least three widths, [inputs, hidden, ..., outputs]."
-        )
     *hidden, last = pairwise(widths)
     shapes = [(out, fan_in * math.prod(filter_size)) for fan_in, out in hidden] + [(last[1], last[0] * pixels)]
     return [torch.randn(s, generator=generator, device=generator.device, dtype=torch.float64) for s in shapes]
@@ -52,18 +45,10 @@ class WideNetwork(nn.Module):
         skip: bool = False,
     ) -> None:
         super().__init__()
-        if len(weights) < 2:
-            raise ValueError(f"weights has {len(weights)} matrices; at least two, a hidden layer and V, were expected.")
         if any(size % 2 == 0 for size in filter_size):
             raise ValueError(f"filter_size is {tuple(filter_size)}; odd sizes, which have a middle, were expected.")
-        for lower, upper in pairwise(weights[:-1]):
-            if upper.shape[1] != len(lower) * math.prod(filter_size):
-                raise ValueError(
-                    f"A layer of shape {tuple(upper.shape)} follows {len(lower)} channels with filter size "
-                    f"{tuple(filter_size)}; {len(lower) * math.prod(filter_size)} columns were expected."
-                )
-            if skip and len(upper) != len(lower):
-                raise ValueError(f"A skip joins layers of one width, not of {len(lower)} and {len(upper)}.")
+        if skip and len({len(w) for w in weights[:-1]}) > 1:
+            raise ValueError(f"A skip joins layers of one width, not of {[len(w) for w in weights[:-1]]}.")
         *hidden, last = (w.detach().clone() for w in weights)
         self.hidden, self.last = nn.ParameterList(hidden), nn.Parameter(last)
         self.activation, self.filter_size, self.skip = activation, tuple(filter_size), skip

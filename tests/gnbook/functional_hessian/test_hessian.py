@@ -1,8 +1,10 @@
-"""The other half of the Hessian of linear networks, against automatic differentiation."""
+"""The other half of the Hessian of linear networks, against automatic differentiation, and its bounds."""
+
+import math
 
 import pytest
 import torch
-from gnbook.functional_hessian.bounds import functional_hessian_norm
+from gnbook.functional_hessian.bounds import functional_hessian_norm, hessian_condition, zhao_eq_18
 from gnbook.functional_hessian.hessian import (
     functional_hessian,
     functional_hessian_eigenvalues,
@@ -61,6 +63,25 @@ def test_data_that_miss_directions_by_matrix_and_by_factors():
         close(linear_hessian(weights, moment, omega), expected)
 
 
+def test_the_bound_on_the_norm_by_hand():
+    ones = [torch.ones(1, 1)] * 3  # H_F has zeros on the diagonal and ones off it
+    assert functional_hessian_norm(ones, torch.tensor([[-2.0]])) == pytest.approx(4)
+
+
+def test_eq_18_for_singular_data_and_for_an_error_of_low_rank():
+    error = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.25, 1.0]])
+    assert zhao_eq_18(error, torch.tensor([2.0, 1.0, 0.0]).diag()) == pytest.approx(4 * 2)
+    assert zhao_eq_18(torch.ones(2, 3), torch.tensor([3.0, 2.0, 1.0]).diag()) == pytest.approx(3)
+
+
+def test_the_interval_of_the_hessian():
+    assert hessian_condition(4.0, 2.0, 1.0) == (1, 5)
+    assert hessian_condition(12.0, 2.0, 1.0) == pytest.approx((11 / 3, 13))
+    assert hessian_condition(4.0, 2.0, 0.0) == (2, 2)
+    assert hessian_condition(4.0, 2.0, 2.0).upper == math.inf
+    assert hessian_condition(4.0, 2.0, 3.0) == (1, math.inf)  # a ratio of ordered eigenvalues is never below one
+
+
 NETWORK, X, Y = network((3, 4, 2), seed=1), normal(5, 3, seed=2), normal(5, 2, seed=3)
 OMEGA, EYE = torch.ones(2, 3), torch.eye(3)
 REFUSED = [
@@ -69,6 +90,7 @@ REFUSED = [
     (lambda: linear_hessian(NETWORK, torch.eye(4), OMEGA), r"second_moment is of size 4 but weights\[0\] takes 3"),
     (lambda: linear_hessian_product(NETWORK, EYE, OMEGA, NETWORK[::-1]), r"those of the weights, \[\(4, 3\)"),
     (lambda: functional_hessian_eigenvalues(OMEGA, 0), "the number of hidden units"),
+    (lambda: zhao_eq_18(torch.tensor([[0.0, 1.0]]), torch.tensor([1.0, 0.0]).diag()), "error is zero on the range"),
 ]
 
 

@@ -90,8 +90,6 @@ def small():
 
 
 REFUSED = [
-    ("at least three widths", lambda: draws([3, 1], 0)),
-    ("follows 2 channels", lambda: WideNetwork([gaussian(0, 2, 3), gaussian(0, 2, 3), gaussian(0, 1, 2)])),
     ("layers of one width", lambda: WideNetwork(draws([1, 2, 3, 1], 0), skip=True)),
     ("one of each", lambda: small().on_its_range(gaussian(0, 2, 3))),
     ("one output and no convolution", lambda: layer_norms(small(), gaussian(0, 2, 3))),
