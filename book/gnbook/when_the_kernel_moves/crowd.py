@@ -36,7 +36,7 @@ class Crowd:
     """
 
     def __init__(self, units: Float[Tensor, "runs e m"], line: Float[Tensor, "runs n"]) -> None:
-        self._units, self._line = units.transpose(0, 1).flatten(1).clone(), line
+        self._units, self._line = units.transpose(0, 1).flatten(1), line
         around = torch.cat([line[:, -1:], line, line[:, :1]], 1)  # a kink may leave to the left and come from the right
         self._beside = torch.stack([around[:, :-1], around[:, 1:]]).repeat(1, 1, 2).flatten(1)
         self._one = torch.eye(len(self._units), dtype=line.dtype, device=line.device)
