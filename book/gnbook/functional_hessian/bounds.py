@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnbook.functional_hessian.hessian import layer_pairs, with_residual_moment
+from gnbook.functional_hessian.hessian import layer_pairs
 from gnbook.shared.extremes import Interval
-from gnlib.checks import EPS, as_float64
+from gnlib.checks import EPS, as_float64, as_weights
 from gnlib.linear.moment import SecondMoment, as_second_moment
 
 
@@ -22,11 +22,6 @@ def zhao_eq_18(error: Float[Tensor, "k d"], second_moment: Float[Tensor, "d d"] 
     squares. An error that vanishes on the range of the data, where :math:`H_F = 0`, is refused.
     """
     error, moment = as_float64(error, "error"), as_second_moment(second_moment)
-    if error.ndim != 2 or error.shape[1] != len(moment.basis):
-        raise ValueError(
-            f"error has shape {tuple(error.shape)}; a matrix (k, d) with d = {len(moment.basis)}, "
-            "the size of second_moment, was expected."
-        )
     values = torch.linalg.svdvals(error @ moment.basis)
     threshold = max(error.shape) * EPS * torch.linalg.matrix_norm(error, 2)
     values = values[values > threshold]
@@ -42,7 +37,7 @@ def functional_hessian_norm(weights: Sequence[Tensor], residual_moment: Float[Te
     :math:`\|A_{\ell'}^\top \Omega B_\ell^\top\|\, \|W_{\ell'-1} \cdots W_{\ell+1}\|`; exact for one hidden layer, where
     it is :math:`\sigma_{\max}(\Omega)`.
     """
-    weights, omega = with_residual_moment(weights, residual_moment)
+    weights, omega = as_weights(weights), as_float64(residual_moment, "residual_moment")
     norms = omega.new_zeros(len(weights), len(weights))
     for first, second, between, outer in layer_pairs(weights, omega):
         norms[second, first] = torch.linalg.matrix_norm(outer, 2) * torch.linalg.matrix_norm(between, 2)

@@ -7,7 +7,6 @@ the order of `torch.nn.Module.parameters`: layer by layer, input layer first, ea
 """
 
 from collections.abc import Iterator, Sequence
-from numbers import Integral
 
 import torch
 from jaxtyping import Float
@@ -27,8 +26,6 @@ def residual_moment(
     It is the derivative of the loss with respect to the product :math:`W_L \cdots W_1` (Zhao 2024, below Eq. 17).
     """
     weights, x, y = as_weights(weights), as_samples(x), as_float64(y, "y")
-    if x.shape[1] != weights[0].shape[1]:
-        raise ValueError(f"x has {x.shape[1]} features but weights[0] takes {weights[0].shape[1]} inputs.")
     if y.shape != (expected := (len(x), len(weights[-1]))):
         raise ValueError(f"y has shape {tuple(y.shape)}; one row of targets a sample, {expected}, was expected.")
     return (linear_network(weights, x) - y).mT @ x / len(x)
@@ -42,7 +39,7 @@ def functional_hessian(weights: Sequence[Tensor], residual_moment: Float[Tensor,
     change :math:`D` of :math:`W_{\ell'}` to :math:`C^\top D^\top A_{\ell'}^\top \Omega B_\ell^\top`. The blocks on
     the diagonal are zero. For one hidden layer that is Zhao 2024, Eq. 17.
     """
-    weights, omega = with_residual_moment(weights, residual_moment)
+    weights, omega = as_weights(weights), as_float64(residual_moment, "residual_moment")
     hessian, parts = _empty(weights)
     for first, second, between, outer in layer_pairs(weights, omega):
         block = torch.einsum("ja,ib->abij", between, outer).reshape(weights[first].numel(), weights[second].numel())
@@ -74,10 +71,6 @@ def functional_hessian_eigenvalues(residual_moment: Float[Tensor, "k d"], width:
     :math:`\Omega` alone.
     """
     omega = as_float64(residual_moment, "residual_moment")
-    if omega.ndim != 2:
-        raise ValueError(f"residual_moment has shape {tuple(omega.shape)}; a matrix of shape (k, d) was expected.")
-    if not isinstance(width, Integral) or width < 1:
-        raise ValueError(f"width is {width}; the number of hidden units, an integer from 1 on, was expected.")
     values = torch.linalg.svdvals(omega).repeat_interleave(width)
     zeros = values.new_zeros(width * abs(omega.shape[0] - omega.shape[1]))
     return torch.cat([values, zeros, -values.flip(0)])
@@ -92,8 +85,7 @@ def linear_hessian(
     \Sigma B_{\ell'}^\top`. The size `p` grows with the width; beyond a few thousand parameters see
     :func:`linear_hessian_product`. The second moment may be given by its factors.
     """
-    weights, omega = with_residual_moment(weights, residual_moment)
-    sigma = _matrix(second_moment, omega.shape[1])
+    weights, omega, sigma = as_weights(weights), as_float64(residual_moment, "residual_moment"), _matrix(second_moment)
     hessian, parts = _empty(weights)
     products = partial_products(weights)
     for rows, (above, below) in zip(parts, products, strict=True):
@@ -116,11 +108,8 @@ def linear_hessian_product(
     the product rule, at the cost of a few passes through the network. The direction, and the result, have a matrix of
     the shape of each weight.
     """
-    weights, omega = with_residual_moment(weights, residual_moment)
-    sigma = _matrix(second_moment, omega.shape[1])
+    weights, omega, sigma = as_weights(weights), as_float64(residual_moment, "residual_moment"), _matrix(second_moment)
     direction = [as_float64(w, f"direction[{i}]") for i, w in enumerate(direction)]
-    if (given := [tuple(w.shape) for w in direction]) != (expected := [tuple(w.shape) for w in weights]):
-        raise ValueError(f"direction has shapes {given}; those of the weights, {expected}, were expected.")
     products = partial_products(weights)
     changes = list(zip(weights, direction, products, strict=True))
     below, above = [torch.zeros_like(products[0][1])], [torch.zeros_like(products[-1][0])]
@@ -136,22 +125,8 @@ def linear_hessian_product(
     ]
 
 
-def with_residual_moment(
-    weights: Sequence[Tensor], residual_moment: Float[Tensor, "k d"]
-) -> tuple[list[Tensor], Float[Tensor, "k d"]]:
-    """Return weights and residual moment in double precision after checking that they are of one network."""
-    weights, omega = as_weights(weights), as_float64(residual_moment, "residual_moment")
-    if omega.shape != (expected := (len(weights[-1]), weights[0].shape[1])):
-        raise ValueError(
-            f"residual_moment has shape {tuple(omega.shape)}; {expected}, (outputs, inputs), was expected."
-        )
-    return weights, omega
-
-
-def _matrix(second_moment: Tensor | SecondMoment, d: int) -> Float[Tensor, "d d"]:
+def _matrix(second_moment: Tensor | SecondMoment) -> Float[Tensor, "d d"]:
     moment = as_second_moment(second_moment)
-    if moment.basis.shape[0] != d:
-        raise ValueError(f"second_moment is of size {moment.basis.shape[0]} but weights[0] takes {d} inputs.")
     return moment.basis * moment.eigenvalues @ moment.basis.mT
 
 

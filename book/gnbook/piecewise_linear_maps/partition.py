@@ -36,18 +36,11 @@ class Cell(NamedTuple):
 def partition(layers: Sequence[Layer], box: tuple[float, float, float, float] = (-1, 1, -1, 1)) -> list[list[Cell]]:
     """Return the regions that the first layer, the first two, and so on, divide a rectangle into.
 
-    The box is left, right, bottom and top. Cells that differ in the sign of a unit are two cells even where the network
-    is the same affine map on both, but for units of slope 1, which have no kink.
+    The first layer takes two inputs; the box is left, right, bottom and top. Cells that differ in the sign of a unit
+    are two cells even where the network is the same affine map on both, but for units of slope 1, which have no kink.
     """
     layers = check_layers(layers)
-    if (inputs := layers[0].weight.shape[1]) != 2:
-        raise ValueError(
-            f"the first layer takes {inputs} inputs; a partition is one of a plane, so it has to take 2. Put a Linear "
-            f"layer from 2 to {inputs} before it to look at a plane of its inputs."
-        )
     left, right, bottom, top = box
-    if not (-np.inf < left < right < np.inf and -np.inf < bottom < top < np.inf):
-        raise ValueError(f"box is {box}; (left, right, bottom, top) with left < right and bottom < top was expected.")
     corners = np.array([[left, bottom], [right, bottom], [right, top], [left, top]], dtype=float)
     cells, steps = [Cell(vertices=corners, active=(), matrix=np.eye(2), offset=np.zeros(2))], []
     for layer in layers:

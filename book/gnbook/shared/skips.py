@@ -38,7 +38,7 @@ def skip_bounds(
     (weight,), skip = as_weights([weight]), as_skip(skip)
     rows, columns = weight.shape
     if subspace is not None:
-        subspace = _as_subspace(subspace, rows, columns)
+        subspace = as_float64(subspace, "subspace")
     elif rows < columns:
         weight = weight.mT
     if skip < 0:
@@ -108,24 +108,3 @@ def _products_of_bounds(weights: Sequence[Tensor], skip: float, frame: Float[Ten
         products.append(Interval(products[-1].lower * lower * widening, products[-1].upper * upper))
         frame = torch.linalg.qr(shifted @ frame).Q  # spans all that the layers so far can reach
     return products
-
-
-def _as_subspace(subspace: Tensor, rows: int, columns: int) -> Float[Tensor, "_in p"]:
-    subspace = as_float64(subspace, "subspace")
-    if subspace.ndim != 2 or len(subspace) != columns:
-        raise ValueError(
-            f"subspace has shape {tuple(subspace.shape)}; orthonormal columns of length {columns}, the "
-            "inputs of the layer, were expected."
-        )
-    if rows < columns:
-        raise ValueError(
-            f"The layer has {rows} outputs for {columns} inputs, so its skip drops some; a bound on a subspace needs "
-            "at least as many outputs as inputs."
-        )
-    gram = subspace.mT @ subspace
-    error = (gram - torch.eye(len(gram), dtype=gram.dtype, device=gram.device)).abs().max()
-    if error > 1e-8:
-        raise ValueError(
-            f"The columns of subspace are not orthonormal (off by {error:.1e}); torch.linalg.qr makes them so."
-        )
-    return subspace

@@ -44,8 +44,6 @@ class Cubic(NamedTuple):
 def cubics(weights: list[Tensor], x: float) -> tuple[Cubic, Cubic]:
     """Return h and c of the network of Eq. 31, from its four weight vectors, the input layer first."""
     weights = [as_float64(w, f"weights[{index}]").flatten() for index, w in enumerate(weights)]
-    if len(weights) != 4 or len({len(w) for w in weights}) != 1:
-        raise ValueError(f"weights has {[len(w) for w in weights]} entries; four vectors of one length were expected.")
     w1, w2, w3, w4 = weights
     root = len(w1) ** 0.5
     return _cubic(w2, w1, x**2 / (2 * root)), _cubic(w4, w3, 1 / root)
@@ -115,15 +113,3 @@ def vanishing_probability(radius: float) -> float:
     It is :math:`1 - e^{-7 R^2 / 6}`, whatever the input.
     """
     return -math.expm1(-(radius**2) / (2 * SPREAD))
-
-
-def liu_theorem_4_1(x: float, failure: float) -> float:
-    r"""Return a lower bound of :math:`\|H\|` at initialisation or any fixed distance from it (Liu 2020, Theorem 4.1).
-
-    It is :math:`\frac{\sqrt{\pi / 2}}{32}\, \delta\, x^4`, with probability at least :math:`1 - \delta - 2 e^{-m/16}`,
-    at a point :math:`W_0 + \Delta` with a :math:`\Delta` that does not depend on the weights drawn. It does not hold at
-    all points of a ball at once (see the claims). `failure` is :math:`\delta`.
-    """
-    if not 0 < failure < 1:
-        raise ValueError(f"failure is {failure}; a probability between 0 and 1 was expected.")
-    return math.sqrt(math.pi / 2) / 32 * failure * x**4

@@ -2,7 +2,6 @@ r"""Fully connected networks of one shape, side by side, whose tangent kernel is
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from numbers import Integral
 from typing import NamedTuple
 
 import torch
@@ -140,10 +139,6 @@ def bottleneck(
 
 def _normal(widths: Sequence[int], seeds: Sequence[int]) -> list[Tensor]:
     """Draw standard normal weights; those of a run depend on its seed alone."""
-    if not seeds or any(not isinstance(w, Integral) or w < 1 for w in widths):
-        raise ValueError(
-            f"The widths are {list(widths)} and the seeds {list(seeds)}; give integers from 1 on, and seeds."
-        )
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     return [
         torch.stack([torch.randn(out, fan_in, generator=g, dtype=torch.float64, device=g.device) for g in generators])

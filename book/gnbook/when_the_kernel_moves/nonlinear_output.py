@@ -10,28 +10,6 @@ from torch import Tensor
 from gnlib.checks import EPS, as_float64, as_symmetric
 
 
-def change_floor(
-    before: Float[Tensor, " n"], after: Float[Tensor, " n"], slope: Float[Tensor, " n"], new_slope: Float[Tensor, " n"]
-) -> Float[Tensor, " n"]:
-    r"""Return :math:`A - B`, a lower bound on the change of :math:`\tilde K_{(x,x)}` (Liu 2020, below Eq. 27).
-
-    `before` and `after` are the diagonal of the tangent kernel of f at two points, the slopes :math:`\phi'(f)` there.
-    """
-    before, after, slope, new_slope = (
-        as_float64(t, name)
-        for t, name in zip((before, after, slope, new_slope), ("before", "after", "slope", "new_slope"), strict=True)
-    )
-    return (new_slope**2 - slope**2).abs() * before - new_slope**2 * (after - before).abs()
-
-
-def output_condition(kappa: float, slopes: Float[Tensor, "n k k"]) -> float:
-    r"""Return a bound on the condition number of :math:`\tilde K = S K S^\top`: :math:`\kappa(K)\, \kappa(S)^2`."""
-    values = torch.linalg.svdvals(as_float64(slopes, "slopes"))
-    if values.min() <= values.max() * slopes.shape[-1] * EPS:
-        raise ValueError("Some slope is singular, and so is the kernel of the output; softmax has such slopes always.")
-    return kappa * (values.max() / values.min()).item() ** 2
-
-
 class Rate(NamedTuple):
     r"""Radius of the ball that Theorem 5.1 asks for, and the rate of convergence that it gives."""
 

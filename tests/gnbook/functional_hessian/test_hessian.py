@@ -6,8 +6,6 @@ import pytest
 import torch
 from gnbook.functional_hessian.bounds import functional_hessian_norm, hessian_condition, zhao_eq_18
 from gnbook.functional_hessian.hessian import (
-    functional_hessian,
-    functional_hessian_eigenvalues,
     linear_hessian,
     linear_hessian_product,
     residual_moment,
@@ -54,20 +52,12 @@ def test_the_interval_of_the_hessian():
     assert hessian_condition(4.0, 2.0, 3.0) == (1, math.inf)  # a ratio of ordered eigenvalues is never below one
 
 
-NETWORK, X, Y = network((3, 4, 2), seed=1), normal(5, 3, seed=2), normal(5, 2, seed=3)
-OMEGA, EYE = torch.ones(2, 3), torch.eye(3)
-REFUSED = [
-    (lambda: residual_moment(NETWORK, X, X), r"y has shape \(5, 3\); one row of targets a sample, \(5, 2\)"),
-    (lambda: functional_hessian(NETWORK, OMEGA.mT), r"residual_moment has shape \(3, 2\); \(2, 3\), .* was expected"),
-    (lambda: linear_hessian(NETWORK, torch.eye(4), OMEGA), r"second_moment is of size 4 but weights\[0\] takes 3"),
-    (lambda: linear_hessian_product(NETWORK, EYE, OMEGA, NETWORK[::-1]), r"those of the weights, \[\(4, 3\)"),
-    (lambda: functional_hessian_eigenvalues(OMEGA, 0), "the number of hidden units"),
-    (lambda: zhao_eq_18(torch.tensor([[0.0, 1.0]]), torch.tensor([1.0, 0.0]).diag()), "error is zero on the range"),
-]
+NETWORK, X = network((3, 4, 2), seed=1), normal(5, 3, seed=2)
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize(("call", "told"), REFUSED)
-def test_matrices_of_another_network_are_refused(call, told):
-    with pytest.raises(ValueError, match=told):
-        call()
+def test_targets_of_another_shape_and_an_error_of_zero_are_refused():
+    with pytest.raises(ValueError, match=r"y has shape \(5, 3\); one row of targets a sample, \(5, 2\)"):
+        residual_moment(NETWORK, X, X)
+    with pytest.raises(ValueError, match="error is zero on the range"):
+        zhao_eq_18(torch.tensor([[0.0, 1.0]]), torch.tensor([1.0, 0.0]).diag())
