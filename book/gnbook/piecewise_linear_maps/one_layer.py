@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnbook.shared.piecewise_linear import ON_BORDER, Layer, check_layers
+from gnbook.shared.piecewise_linear import ON_BORDER, Layer, in_double
 from gnlib.checks import as_float64, as_samples
 
 
@@ -98,7 +98,7 @@ def _until_zero(layer: Layer, values: Tensor, rates: Tensor, t: float) -> tuple[
 
 def _until(layers: Sequence[Layer], index: int, x: Tensor) -> tuple[Tensor, Layer, list[Layer]]:
     """Return the inputs of a layer, the layer, and those after it."""
-    layers, x = check_layers(layers), as_samples(x)
+    layers, x = in_double(layers), as_samples(x)
     for layer in layers[:index]:
         x = _through(layer, _slopes(layer, x), x)
     return x, layers[index], layers[index + 1 :]

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from matplotlib.collections import PolyCollection
 
 from gnbook.figures import COLORS
-from gnbook.shared.piecewise_linear import Layer, check_layers
+from gnbook.shared.piecewise_linear import Layer, in_double
 
 TOUCHING = 1e-12  # how near to a line, relative to the sizes that are subtracted, a vertex is taken to be on it
 
@@ -39,7 +39,7 @@ def partition(layers: Sequence[Layer], box: tuple[float, float, float, float] = 
     The first layer takes two inputs; the box is left, right, bottom and top. Cells that differ in the sign of a unit
     are two cells even where the network is the same affine map on both, but for units of slope 1, which have no kink.
     """
-    layers = check_layers(layers)
+    layers = in_double(layers)
     left, right, bottom, top = box
     corners = np.array([[left, bottom], [right, bottom], [right, top], [left, top]], dtype=float)
     cells, steps = [Cell(vertices=corners, active=(), matrix=np.eye(2), offset=np.zeros(2))], []

@@ -9,7 +9,6 @@ import copy
 import hashlib
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Integral
 from pathlib import Path
 
 import torch
@@ -57,7 +56,6 @@ def train_epochs(
     takes a step after each epoch. The seeds are of the order of the samples, one for each network. A row for each
     network and measurement has epoch, seed, loss over all samples, and what `measure` says of the network.
     """
-    _check(networks, x, targets, seeds, epochs=epochs, batch_size=batch_size, every=every)
     state = _Stack(networks, loss)
     steps = optimizer(list(state.parameters.values()))
     rates = schedule(steps) if schedule else None
@@ -143,18 +141,6 @@ class _Stack:
         for i, network in enumerate(self.networks):
             for name, tensor in (*network.named_parameters(), *network.named_buffers()):
                 tensor.copy_(stacked[name][i])
-
-
-def _check(networks: Sequence[nn.Module], x: Tensor, targets: Tensor, seeds: Sequence[int], **whole: int) -> None:
-    if not networks or len(networks) != len(seeds):
-        raise ValueError(
-            f"{len(networks)} networks and {len(seeds)} seeds were given; one seed a network was expected."
-        )
-    if len(x) != len(targets) or not len(x):
-        raise ValueError(f"x has {len(x)} samples and targets has {len(targets)}; as many of both were expected.")
-    for name, value in whole.items():
-        if not isinstance(value, Integral) or value < 1:
-            raise ValueError(f"{name} is {value!r}; a whole number from 1 on was expected.")
 
 
 def digest_of(*tensors: Tensor) -> str:

@@ -50,8 +50,6 @@ def local_affine_in_weights(module: nn.Module, name: str, x: Float[Tensor, "n ..
     parameter that is used more than once, in which the outputs are not affine, is refused.
     """
     network = _network(module, x)
-    if name not in network.parameters:
-        raise ValueError(f"name is {name!r}; the parameters that require a gradient are {list(network.parameters)}.")
     w = network.parameters[name]
     return _piece(
         module, network, lambda p: network.call(network.tensors({name: p.view_as(w)}), network.x), w.flatten()

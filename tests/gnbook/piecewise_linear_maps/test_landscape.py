@@ -7,7 +7,7 @@ import torch
 from gnbook.piecewise_linear_maps import landscape
 from gnbook.piecewise_linear_maps.one_layer import along_line, layer_factors
 from gnbook.shared.local_affine import local_affine_in_weights
-from gnbook.shared.piecewise_linear import Layer, SkipLayer, as_layers
+from gnbook.shared.piecewise_linear import Layer, as_layers
 
 from tests.gnbook.shared.cases import cases, close, network, seeds
 from tests.oracles import normal
@@ -86,7 +86,6 @@ def test_inputs_that_are_always_zero_are_left_out_of_corollary_11():
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: SkipLayer(torch.ones(2, 3), torch.ones(2), 0.0, 1.0), "a skip needs a square weight"),
         (lambda: landscape.landscape_condition(torch.ones(2, 1, 1), torch.zeros(2, 2)), "z is zero"),
         (lambda: landscape.riedi_corollary_11(torch.ones(2, 1, 1), torch.zeros(2, 2)), "z is zero"),
     ],

@@ -134,23 +134,3 @@ def test_a_checkpoint_that_is_damaged_or_of_other_settings_is_named(tmp_path, da
     path.write_bytes({"truncated": written[:-100], "flipped": written, "empty": b""}.get(damage, other))
     with pytest.raises(CheckpointError, match=r"(?s)run\.checkpoint (is damaged|cannot be read \(.+\)); remove it"):
         read_checkpoint(path, {"loss": "mse"})
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"networks": []}, "0 networks and 1 seeds were given"),
-        ({"seeds": [1, 2]}, "1 networks and 2 seeds were given"),
-        ({"targets": problem(n=9)[1]}, "x has 10 samples and targets has 9"),
-        ({"epochs": 0}, "epochs is 0; a whole number from 1 on"),
-        ({"batch_size": 2.5}, r"batch_size is 2\.5; a whole number"),
-        ({"every": -1}, "every is -1; a whole number"),
-    ],
-)
-def test_arguments_that_do_not_fit(changed, message):
-    x, y = problem()
-    settings = {"networks": [network()], "x": x, "targets": y, "optimizer": SGD}
-    settings |= {"seeds": [1], "epochs": 2, "batch_size": 4}
-    with pytest.raises(ValueError, match=message):
-        train_epochs(**settings | changed)
