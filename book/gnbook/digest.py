@@ -51,44 +51,23 @@ INSTALLATION = re.compile(r"%pip install .*")
 
 @dataclass
 class Source:
-    """The imports of a module, read from its syntax tree. Names are dotted: `gnlib.data.load`.
+    """The imports of a module, read from its syntax tree. Names are dotted: `gnlib.data.load`."""
 
-    Attributes
-    ----------
-    tree
-        SHA-256 of the tree; of a package without its import statements
-    bound
-        the full names of the names that imports bind
-    defined
-        names that the module defines itself
-    imports
-        full names in import statements
-    uses
-        full names of imported objects and their attributes in the code; `gnlib.*` where `gnlib` is used without one
-    reads
-        pairs of a function in `READING` and its argument; None for an argument that is not literal
-    """
-
-    tree: str = ""
-    bound: dict[str, str] = field(default_factory=dict)
-    defined: set[str] = field(default_factory=set)
-    imports: set[str] = field(default_factory=set)
+    tree: str = ""  # SHA-256 of the tree; of a package without its import statements
+    bound: dict[str, str] = field(default_factory=dict)  # the full names of the names that imports bind
+    defined: set[str] = field(default_factory=set)  # names that the module defines itself
+    imports: set[str] = field(default_factory=set)  # full names in import statements
+    # of imported objects and their attributes in the code; `gnlib.*` where `gnlib` is used without one
     uses: set[str] = field(default_factory=set)
+    # pairs of a function in READING and its argument; None if not literal
     reads: set[tuple[str, str | None]] = field(default_factory=set)
 
 
 def digest(cells: Iterable[str], folder: Path, *, recorded: bool = False) -> str:
     """Return the SHA-256 of everything that the outputs of a notebook depend on.
 
-    Parameters
-    ----------
-    cells
-        the code of the notebook
-    folder
-        the folder of the notebook, whose modules it may import
-    recorded
-        digest only what decides the rows that the notebook records in a sweep. Drawing does not, kept tables are made
-        by sweeps, and a cluster may have other versions than the locked ones: each run says its own.
+    With `recorded` it digests only what decides the rows that the notebook records in a sweep: drawing does not, kept
+    tables are made by sweeps, and a cluster may have other versions than the locked ones: each run says its own.
     """
     cells = list(cells)
     dependencies = Dependencies(folder, without=DRAWING if recorded else ())
@@ -104,14 +83,8 @@ def digest(cells: Iterable[str], folder: Path, *, recorded: bool = False) -> str
 class Dependencies:
     """The modules that a notebook depends on, found by following imports.
 
-    Attributes
-    ----------
-    modules
-        SHA-256 of the syntax tree of each module, by its full name
-    names
-        re-exported names that are used, with what they stand for: `gnlib.load = gnlib.data.load`
-    reads
-        the files that are read, as in `Source`
+    `modules` has the SHA-256 of the syntax tree of each module, `names` re-exported names that are used, with what they
+    stand for (`gnlib.load = gnlib.data.load`), `reads` the files that are read, as in `Source`.
     """
 
     def __init__(self, folder: Path, without: tuple[str, ...] = ()) -> None:

@@ -42,19 +42,7 @@ STYLE = {
 
 
 def panels(count: int = 1, *, height: float = 3.4, **kwargs: object) -> tuple[plt.Figure, np.ndarray]:
-    """Return a figure as wide as the page with `count` axes side by side, in an array.
-
-    The style stays in force, so that later drawings on the axes follow it too.
-
-    Parameters
-    ----------
-    count
-        number of axes
-    height
-        in inches; the width is 8 inches
-    kwargs
-        passed to `matplotlib.pyplot.subplots`
-    """
+    """Return a figure 8 inches wide, with `count` axes side by side in an array; its style stays in force."""
     plt.rcParams.update(STYLE)
     figure, axes = plt.subplots(1, count, figsize=(8, height), squeeze=False, **kwargs)
     return figure, axes[0]
@@ -104,13 +92,7 @@ def by_mark(rows: Iterable[Row], x: str, y: str) -> tuple[list[float], list[list
 
 
 def schematic(name: str) -> "SVG":
-    """Return the drawing of an architecture, to be shown in a notebook.
-
-    Parameters
-    ----------
-    name
-        of a file in `book/gnbook/schematics`, without its ending
-    """
+    """Return the drawing of an architecture, to be shown in a notebook."""
     from IPython.display import SVG
 
     return SVG(filename=str(SCHEMATICS / f"{name}.svg"))

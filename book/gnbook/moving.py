@@ -30,52 +30,21 @@ STYLE = (
 
 @dataclass(frozen=True)
 class Curve:
-    """A curve of a frame.
-
-    Attributes
-    ----------
-    x, y
-        its points; those that are not finite are left out
-    label
-        for the legend
-    style
-        `"-"`, `"--"` or `":"`
-    color
-        its name in CSS; without one the curve has the next colour of the palette
-    """
+    """A curve of a frame."""
 
     x: Real[np.ndarray, " points"]
-    y: Real[np.ndarray, " points"]
-    label: str
-    style: str = "-"
-    color: str | None = None
+    y: Real[np.ndarray, " points"]  # points that are not finite are left out
+    label: str  # for the legend
+    style: str = "-"  # "-", "--" or ":"
+    color: str | None = None  # in CSS; without one the next of the palette
 
 
 class Moving:
     """A figure with a slider: in the book and in notebooks it moves, elsewhere it shows three of its frames.
 
-    Parameters
-    ----------
-    frames
-        from each position of the slider to its curves; all frames have as many, in the same order
-    slider
-        the quantity that the slider changes
-    alt
-        description for readers who do not see the figure
-    axes
-        `xlabel`, `ylabel`, and perhaps `xscale`, `yscale`, `xlim`, `ylim`, as matplotlib has them
-
-    Raises
-    ------
-    ValueError
-        No frame, or frames that differ in their number of curves.
-
-    Examples
-    --------
-    >>> t = np.arange(5.0)
-    >>> frames = {str(rate): [Curve(t, rate * t, "distance")] for rate in (1, 2, 3)}
-    >>> Moving(frames, "speed", "A line that gets steeper.", xlabel="time", ylabel="distance")
-    A figure with a slider (speed: 1, 2, 3). A line that gets steeper.
+    Frames are by position of the slider, each with as many curves in the same order; `alt` describes the figure to
+    readers who do not see it. Axes have `xlabel`, `ylabel`, and perhaps `xscale`, `yscale`, `xlim`, `ylim`, as in
+    matplotlib.
     """
 
     def __init__(self, frames: Mapping[str, Sequence[Curve]], slider: str, alt: str, **axes: Any) -> None:

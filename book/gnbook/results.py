@@ -16,22 +16,7 @@ FOLDERS = (PACKAGE / "kept", PACKAGE.parent / "results")
 
 
 def kept(name: str) -> list[Row]:
-    """Return the rows of a kept table.
-
-    Parameters
-    ----------
-    name
-        of the chapter, such as `deep-linear`
-
-    Returns
-    -------
-    A mapping for each row, from columns to numbers, truth values, text, or None where the table has nothing.
-
-    Raises
-    ------
-    FileNotFoundError
-        No such table is kept.
-    """
+    """Return the rows of a kept table: from columns to numbers, truth values, text, or None where it has nothing."""
     with path_of(name).open(newline="", encoding="utf8") as file:
         return [{column: _value(text) for column, text in row.items()} for row in csv.DictReader(file)]
 
@@ -64,19 +49,7 @@ def origin(rows: Sequence[Row]) -> str:
 
 
 def agreement(rows: Sequence[Row], table: Sequence[Row], *columns: str, value: str = "kappa") -> str:
-    """Return a line that counts the rows just computed that agree with a kept table to six digits.
-
-    Parameters
-    ----------
-    rows
-        such as `record` takes
-    table
-        such as `kept` returns
-    columns
-        that tell which rows are about the same
-    value
-        the column that is compared
-    """
+    """Return a line that counts the rows just computed that agree with a kept table to six digits."""
 
     def key(row: Row) -> tuple[float | str, ...]:
         return tuple(_untyped(row[column]) for column in columns)

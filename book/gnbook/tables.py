@@ -7,15 +7,8 @@ from html import escape
 class Table:
     """Rows under a head: a table in a notebook, aligned text elsewhere.
 
-    Parameters
-    ----------
-    columns
-        from the head of each column to how its cells are formatted, such as `".3g"`; `"<"` is for names, which begin on
-        the left, as numbers end on the right
-    rows
-        the cells of each; text is taken as it is, and None is a dash
-    caption
-        caption of the numbers
+    Columns are from the head of each to how its cells are formatted, such as `".3g"`; `"<"` is for names, which begin
+    on the left, as numbers end on the right. Text is taken as it is, and None is a dash.
     """
 
     def __init__(self, columns: Mapping[str, str], rows: Iterable[Sequence[object]], caption: str = "") -> None:

@@ -194,9 +194,7 @@ CASES = {
         ),
         (of_chain, RELU, X),
     ],
-    "design": [
-        (of_design, seeded(lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))), X[:5], Y[:5]),
-    ],
+    "design": [(of_design, seeded(lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))), X[:5], Y[:5])],
     "functional_hessian": [
         (functional.residual_moment, DEEP, X, Y),
         (functional.functional_hessian, DEEP, OMEGA),
@@ -263,8 +261,6 @@ CASES = {
         (of_kernel, STACKED, normal(2, 5, 2, seed=23), heads.Entrywise(heads.swish)),
         (lambda weights: bottleneck.cubics(weights, 1.0), list(normal(4, 30, seed=24))),
         (clusters.with_one, X),
-        (nonlinear_output.change_floor, SCALE, SHIFT, SHIFT, SCALE),
-        (nonlinear_output.output_condition, 2.0, normal(3, 2, 2, seed=25)),
         (nonlinear_output.liu_theorem_5_1, MOMENT, SCALE[:4], 0.5),
     ],
 }

@@ -64,8 +64,7 @@ def test_without_plotly_the_picture_remains():
 
 @pytest.mark.bad_input
 @pytest.mark.parametrize(
-    ("frames", "told"),
-    [({}, "there are none"), ({"1": [Curve(T, T, "a")], "2": []}, "1: 1, 2: 0")],
+    ("frames", "told"), [({}, "there are none"), ({"1": [Curve(T, T, "a")], "2": []}, "1: 1, 2: 0")]
 )
 def test_frames_that_do_not_match(frames, told):
     with pytest.raises(ValueError, match=rf"as many curves in each were expected \({told}\)"):

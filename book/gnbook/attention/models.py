@@ -2,12 +2,6 @@
 
 Tokens come as vectors: patches of an image, or characters, one-hot. There are no biases, and layer normalisation has
 no parameters, so that all weights are matrices whose entries are normal, with the variance gain^2 / columns.
-
-Examples
---------
->>> network, (x, y) = build("text", seed=0, width=16), samples("text", 5)
->>> network(x).shape, x.shape, y.shape, sum(p.numel() for p in network.parameters())
-(torch.Size([5, 12]), torch.Size([5, 16, 12]), torch.Size([5, 12]), 4736)
 """
 
 import math
@@ -53,71 +47,35 @@ WEIGHTS = ("Gaussian", "orthogonal", "uneven", "same")
 class Shape:
     """What a transformer is like.
 
-    Attributes
-    ----------
-    width, depth, heads
-        of a token; blocks, each of attention and of a hidden layer; heads of each attention
-    norm
-        layer normalisation `"before"` each branch and the head, `"after"` each sum, or `"none"`
-    branch
-        `"plain"`, or with the factor 1 / sqrt(2 depth): in the deviation of its last matrix (`"drawn"`), or in the
-        forward pass (`"multiplier"`)
-    embedding
-        standard deviation of the entries of an embedded token, and of positions; 1 / sqrt(width) if not given
-    gain
-        of all other matrices
-    scores
-        times the gain, for queries and keys alone
-    tied
-        whether the head is the transposed embedding, which text alone can have
-    weights
-        of queries, keys and values: `"Gaussian"`; `"orthogonal"`, of the same norm; `"uneven"`, of the same norm with
-        singular values from 1 to 100; or the `"same"` matrix for queries and keys
-    shift
-        times the identity, added to the matrices of queries, keys and values and not trained
-
-    References
-    ----------
     H. Saratchandran, S. Lucey (2025), Spectral conditioning of attention improves transformer performance, NeurIPS 38,
     arXiv:2603.07162 (the shift).
     """
 
-    width: int = 32
-    depth: int = 2
-    heads: int = 4
-    norm: str = "before"
+    width: int = 32  # of a token
+    depth: int = 2  # blocks, each of attention and of a hidden layer
+    heads: int = 4  # of each attention
+    norm: str = "before"  # layer normalisation "before" each branch and the head, "after" each sum, or "none"
+    # "plain", or with the factor 1 / sqrt(2 depth): in its last matrix ("drawn") or in the forward pass ("multiplier")
     branch: str = "plain"
+    # deviation of the entries of embedded tokens and positions; 1 / sqrt(width) if not given
     embedding: float | None = None
-    gain: float = 1.0
-    scores: float = 1.0
-    tied: bool = False
+    gain: float = 1.0  # of all other matrices
+    scores: float = 1.0  # times the gain, for queries and keys alone
+    tied: bool = False  # whether the head is the transposed embedding, which text alone can have
+    # of queries, keys and values; "orthogonal" and "uneven", of singular values from 1 to 100, have the norm of
+    # "Gaussian" ones, and "same" has one matrix for queries and keys
     weights: str = "Gaussian"
-    shift: float = 0.0
+    shift: float = 0.0  # times the identity, added to queries, keys and values and not trained
 
     def __post_init__(self) -> None:  # noqa: D105
         known = {"norm": NORMS, "branch": BRANCHES, "weights": WEIGHTS}
         for name, choices in known.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; one of {', '.join(choices)} was expected.")
-        if min(self.width, self.depth, self.heads) < 1 or self.width % self.heads:
-            raise ValueError(
-                f"width is {self.width}, depth is {self.depth} and heads is {self.heads}; "
-                "positive numbers were expected, and heads that divide the width."
-            )
 
 
 class Attention(nn.Module):
-    """Attention without biases, of every token to all of them, or to those up to it.
-
-    Parameters
-    ----------
-    width, heads
-        of a token, and the heads that share it
-    causal
-        whether a token sees only those up to it
-    shift
-        times the identity, added to the matrices of queries, keys and values and not trained
-    """
+    """Attention without biases; `shift` times the identity, added to queries, keys and values, is not trained."""
 
     def __init__(self, width: int, heads: int, *, causal: bool, shift: float = 0.0) -> None:
         super().__init__()
@@ -147,17 +105,7 @@ class Attention(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Embedded tokens with positions, blocks, and a linear head of the mean token, or of the last one if causal.
-
-    Parameters
-    ----------
-    shape
-        all that can be chosen
-    inputs, outputs
-        numbers of a token before it is embedded, and of outputs
-    causal
-        whether a token sees only those up to it, as in text
-    """
+    """Embedded tokens with positions, blocks, and a linear head of the mean token, or of the last one if causal."""
 
     def __init__(self, shape: Shape, inputs: int, outputs: int, *, causal: bool) -> None:
         super().__init__()
@@ -187,33 +135,9 @@ class Transformer(nn.Module):
         last = tokens[:, -1] if self.causal else tokens.mean(1)
         return last @ self.embedding.weight if self.head is None else self.head(last)
 
-    def attentions(self, x: Float[Tensor, "n t inputs"]) -> list[Float[Tensor, "n heads t t"]]:
-        """Return the weights of attention of each block."""
-        found: list[Tensor] = []
-        hooks = [
-            layer.register_forward_pre_hook(lambda layer, tokens: found.append(layer.weights(*tokens).detach()))
-            for layer in self.modules()
-            if isinstance(layer, Attention)
-        ]
-        with torch.no_grad():
-            self(x)
-        for hook in hooks:
-            hook.remove()
-        return found
-
 
 def build(data: str, seed: int, **changes: object) -> Transformer:
-    """Return a transformer in double precision, for images or for text.
-
-    Parameters
-    ----------
-    data
-        `"images"` or `"text"`, which is causal
-    seed
-        of the weights
-    changes
-        of a `Shape`
-    """
+    """Return a transformer in double precision, for `"images"` or causal for `"text"`; changes are of a `Shape`."""
     if data not in DATA:
         raise ValueError(f"data is {data!r}; one of {', '.join(DATA)} was expected.")
     shape, text = Shape(**changes), data == "text"
@@ -244,15 +168,7 @@ def build(data: str, seed: int, **changes: object) -> Transformer:
 
 
 def respread(weight: Float[Tensor, "d d"], weights: str, generator: torch.Generator) -> Float[Tensor, "d d"]:
-    """Return a matrix with the Frobenius norm of another: `"orthogonal"`, or `"uneven"` of condition number 100.
-
-    Examples
-    --------
-    >>> generator = torch.Generator().manual_seed(0)
-    >>> weight = torch.randn(8, 8, generator=generator)
-    >>> [round(torch.linalg.cond(respread(weight, kind, generator)).item()) for kind in ("orthogonal", "uneven")]
-    [1, 100]
-    """
+    """Return a matrix with the Frobenius norm of another: `"orthogonal"`, or `"uneven"` of condition number 100."""
     if weights not in ("orthogonal", "uneven"):
         return weight
     basis, other = (orthogonal(torch.empty_like(weight), generator) / 2**0.5 for _ in range(2))

@@ -11,6 +11,7 @@ from torch import Tensor
 import gnlib
 from gnbook.attention.models import BRANCHES, LETTERS, Attention, Shape, Transformer, build, samples
 from gnbook.results import Cell
+from gnbook.shared.training import half_squared_error
 from gnbook.shared.tuning import constant_loss
 from gnlib.laws import deep_linear
 
@@ -37,13 +38,7 @@ FACTORS: dict[str, list[Changes]] = {
 
 
 def cases(factor: str, data: str) -> list[Changes]:
-    """Return the changes of a factor that the data allow.
-
-    Examples
-    --------
-    >>> cases("heads", "images"), len(cases("tied", "text")), cases("tied", "images")
-    ([{'heads': 1}, {'heads': 16}], 2, [])
-    """
+    """Return the changes of a factor that the data allow."""
     return [changes for changes in FACTORS[factor] if data == "text" or "tied" not in changes]
 
 
@@ -65,7 +60,7 @@ def measure(data: str, seed: int, n: int, changes: Changes, *, device: torch.dev
     network = build(data, seed, **changes).to(device)
     shape = Shape(**changes)
     problem = gnlib.GaussNewton(network, x, y, "mse")
-    start, goal = problem_loss(network, x, y), GOAL * constant_loss(y, "mse")
+    start, goal = half_squared_error(network(x), y).item(), GOAL * constant_loss(y, "mse")
     largest = float(problem.eigenvalues().max())
     waits = problem.waiting(goal / start, rate=RATE / largest)
     shares = problem.by_layer().layers
@@ -101,8 +96,6 @@ def law_of_depth(
     normalisation before the branches the tokens grow: after j branches a branch counts 1 / sqrt(j + 1). An embedding
     and a head are counted; activations and attention are not.
 
-    Examples
-    --------
     >>> [round(law_of_depth(depth, norm="none")) for depth in (1, 4, 16)]
     [12, 41, 311]
     >>> [round(law_of_depth(depth, branch="drawn"), 1) for depth in (1, 4, 16)]
@@ -122,12 +115,6 @@ def law_of_depth(
         skip=[0.0, *[1.0] * branches, 0.0],
         rates=[1.0, *[rate] * branches, 1.0],
     ).kappa
-
-
-def problem_loss(network: Transformer, x: Float[Tensor, "n t inputs"], y: Float[Tensor, "n k"]) -> float:
-    """Return half the mean squared error."""
-    with torch.no_grad():
-        return (network(x) - y).square().sum().item() / (2 * len(x))
 
 
 def part_of(traces: dict[str, float], kinds: tuple[str, ...]) -> list[float]:

@@ -9,35 +9,17 @@ from gnbook.shared import networks
 
 
 def perceptron(width: int) -> nn.Sequential:
-    """Return a network of two hidden layers of ReLUs, each of so many units, with ten outputs.
-
-    Examples
-    --------
-    >>> count(perceptron(1024))
-    1847306
-    """
+    """Return a network of two hidden layers of ReLUs, each of so many units, with ten outputs."""
     return networks.perceptron(768, width, width, 10)
 
 
 def cnn() -> nn.Sequential:
-    """Return a network of three convolutions, each of which halves the image, with ten outputs.
-
-    Examples
-    --------
-    >>> count(cnn())
-    167690
-    """
+    """Return a network of three convolutions, each of which halves the image, with ten outputs."""
     return networks.cnn(16, 64, 256, side=16)
 
 
 def patch_transformer(width: int) -> networks.PatchTransformer:
-    """Return a transformer of two layers on patches of 4 x 4 pixels, without positions.
-
-    Examples
-    --------
-    >>> count(patch_transformer(64))
-    70730
-    """
+    """Return a transformer of two layers on patches of 4 x 4 pixels, without positions."""
 
     def blocks() -> nn.Module:
         layer = nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0, batch_first=True)
@@ -47,21 +29,7 @@ def patch_transformer(width: int) -> networks.PatchTransformer:
 
 
 def contracted(module: nn.Module, x: Float[Tensor, "n ..."]) -> Float[Tensor, "nk nk"]:
-    r"""Return :math:`\frac1n J J^\top` from the whole Jacobian, as torch's own tutorial on tangent kernels has it.
-
-    Parameters
-    ----------
-    module
-        a network that takes samples one by one, of which all parameters count
-    x
-        n samples
-
-    Examples
-    --------
-    >>> import torch
-    >>> contracted(nn.Linear(2, 1, bias=False), torch.tensor([[3.0, 4.0]]))
-    tensor([[25.]])
-    """
+    r"""Return :math:`\frac1n J J^\top` from the whole Jacobian, as torch's own tutorial on tangent kernels has it."""
     parameters = {name: p.detach() for name, p in module.named_parameters()}
 
     def outputs(p: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -83,16 +51,7 @@ ResNet = partial(networks.ResidualNetwork, width=64, large=True)
 class TextTransformer(nn.Module):
     """Words as tokens, layers of attention, and a linear layer of the mean token.
 
-    Parameters
-    ----------
-    words
-        number of different ones
-    width
-        of a token; the hidden layers have four times as many units, and there is a head for each 64
-    layers
-        number of layers
-    outputs
-        number of outputs
+    Hidden layers have four times as many units as a token has entries, and there is a head for each 64.
     """
 
     def __init__(self, words: int = 20_000, width: int = 768, layers: int = 12, outputs: int = 10) -> None:

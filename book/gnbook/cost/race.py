@@ -22,24 +22,13 @@ MOST = 200  # steps after which each of them gives up
 
 
 class Finish(NamedTuple):
-    """Where an iteration ended.
+    """Where an iteration ended."""
 
-    Attributes
-    ----------
-    value
-        the smallest eigenvalue, as it was found
-    steps
-        how often preconditioned residuals joined the search
-    values
-        the smallest Ritz value at the start and after each of the steps, where the iteration tells
-    warned
-        whether it said that it did not get as far as it should have
-    """
-
-    value: float
-    steps: int
+    value: float  # the smallest eigenvalue, as it was found
+    steps: int  # how often preconditioned residuals joined the search
+    # the smallest Ritz value at the start and after each step, where the iteration tells
     values: tuple[float, ...] = ()
-    warned: bool = False
+    warned: bool = False  # whether it said that it did not get as far as it should have
 
     def needed(self, exact: float, accuracy: float = 1e-8) -> int | None:
         """Return the steps after which the value first was this accurate, or None if it never was."""
@@ -47,17 +36,7 @@ class Finish(NamedTuple):
 
 
 class LowerEnd:
-    """The lower end of the spectrum of a matrix: the start and the preconditioner that all of them are given.
-
-    Parameters
-    ----------
-    blocks
-        the matrix with its blocks
-    norm
-        its largest eigenvalue
-    scale
-        what its eigenvalues are to be multiplied by
-    """
+    """The lower end of the spectrum of a matrix: the start and the preconditioner that all of them are given."""
 
     def __init__(self, blocks: CoupledBlocks, norm: float, scale: float = 1.0) -> None:
         self.blocks, self.norm, self.scale = blocks, norm, scale

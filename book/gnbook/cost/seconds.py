@@ -12,21 +12,7 @@ Result = TypeVar("Result")
 
 
 def timed(run: Callable[[], Result], device: torch.device) -> tuple[float, Result]:
-    """Return the seconds of the fastest of up to three runs, and the result.
-
-    Parameters
-    ----------
-    run
-        what is timed; a second time only while all runs together took less than a second
-    device
-        on which it computes; a GPU is waited for
-
-    Examples
-    --------
-    >>> seconds, result = timed(lambda: 1 + 1, torch.device("cpu"))
-    >>> seconds > 0, result
-    (True, 2)
-    """
+    """Return the seconds of the fastest of up to three runs, of one where it takes a second, and the result."""
     times: list[float] = []
     while not times or (len(times) < 3 and sum(times) < 1):
         start = perf_counter()
@@ -38,15 +24,7 @@ def timed(run: Callable[[], Result], device: torch.device) -> tuple[float, Resul
 
 
 def curve(axis: Axes, sizes: Sequence[float], seconds: Sequence[float], label: str, look: tuple[str, str]) -> None:
-    """Draw the times that were taken; those that were not are NaN, and left out.
-
-    Parameters
-    ----------
-    axis, sizes, seconds, label
-        of the curve
-    look
-        its colour and its style
-    """
+    """Draw the times that were taken; those that were not are NaN, and left out."""
     there, (color, style) = np.isfinite(seconds), look
     axis.plot(np.array(sizes)[there], np.array(seconds)[there], style, color=color, label=label)
 

@@ -26,23 +26,7 @@ def trained(
     every: int | None = None,
     measure: Callable[[nn.Module], Mapping[str, int | float]] | None = None,
 ) -> tuple[FullyConnected, Rows]:
-    """Return a network of one hidden layer after so many epochs, and what was measured on the way.
-
-    Parameters
-    ----------
-    units
-        ReLUs of the hidden layer
-    images, labels
-        what it is trained on, with the squared error and batches of 64; there are ten classes
-    epochs
-        0 for a network that is not trained
-    seed
-        of the weights and of the order of the batches
-    every
-        epochs from one measurement to the next; without it only the ends are measured
-    measure
-        see :func:`gnbook.shared.training.train`
-    """
+    """Return a network trained in batches of 64, and what was measured: at the ends only, without `every`."""
     weights = xavier_weights([images.shape[1], units, 10], generator=torch.Generator().manual_seed(seed))
     net = FullyConnected(weights, relu=True, dtype=torch.float64).to(images.device)
     if not epochs:
@@ -67,19 +51,7 @@ def rows_of(
     images: Float[Tensor, "n d"],
     absolute: Sequence[float],
 ) -> tuple[Rows, Rows]:
-    """Return rows of figure 9 of the paper: points of the spectra, and the answer of each rule.
-
-    Parameters
-    ----------
-    networks
-        by epoch
-    ways
-        by epoch, what :func:`gnbook.counting_zeros.rules.three_ways` returns
-    images
-        samples in rows
-    absolute
-        thresholds, as for :func:`gnbook.counting_zeros.rules.by_rules`
-    """
+    """Return rows of figure 9 of the paper, by epoch: points of the spectra, and the answer of each rule."""
     points, answers = [], []
     for epoch, spectra in ways.items():
         free = free_directions(networks[epoch].weights(), images)

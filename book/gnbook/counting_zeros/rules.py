@@ -67,14 +67,8 @@ def by_rules(
 ) -> list[dict[str, str | int | float]]:
     """Return the rank by each rule, the condition number there, and the gap to the next eigenvalue.
 
-    Parameters
-    ----------
-    ways
-        the spectra that `three_ways` returns
-    samples
-        n, for absolute thresholds on eigenvalues of a matrix that is not divided by n
-    absolute
-        thresholds in double precision
+    The spectra are those of `three_ways`. Absolute thresholds are tried in double precision, on the eigenvalues and on
+    those of a matrix that is not divided by the number of samples.
     """
     double, single, reference = (ways[name] for name in ("float64", "float32", "singular values"))
     size = len(double)

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnbook.functional_hessian.hessian import layer_pairs, with_residual_moment
+from gnbook.functional_hessian.hessian import layer_pairs
 from gnbook.shared.extremes import Interval
-from gnlib.checks import EPS, as_float64
+from gnlib.checks import EPS, as_float64, as_weights
 from gnlib.linear.moment import SecondMoment, as_second_moment
 
 
@@ -18,26 +18,10 @@ def zhao_eq_18(error: Float[Tensor, "k d"], second_moment: Float[Tensor, "d d"] 
 
     It is :math:`\kappa(E)\, \kappa(\Sigma)` with the error :math:`E = W V - Z` of the product of the weights against
     the teacher. If the second moment is singular, that is no bound; :math:`E` is therefore restricted to its range
-    first, which changes nothing where it is regular (see the claims).
-
-    Parameters
-    ----------
-    error
-        :math:`W V - Z`, of shape `(k, d)`; for any targets, Z is the solution of least squares
-    second_moment
-        the `(d, d)` second moment of the inputs, or its factors
-
-    Raises
-    ------
-    ValueError
-        An error of another shape, or one that vanishes on the range of the second moment, where :math:`H_F = 0`.
+    first, which changes nothing where it is regular (see the claims). For any targets Z is the solution of least
+    squares. An error that vanishes on the range of the data, where :math:`H_F = 0`, is refused.
     """
     error, moment = as_float64(error, "error"), as_second_moment(second_moment)
-    if error.ndim != 2 or error.shape[1] != len(moment.basis):
-        raise ValueError(
-            f"error has shape {tuple(error.shape)}; a matrix (k, d) with d = {len(moment.basis)}, "
-            "the size of second_moment, was expected."
-        )
     values = torch.linalg.svdvals(error @ moment.basis)
     threshold = max(error.shape) * EPS * torch.linalg.matrix_norm(error, 2)
     values = values[values > threshold]
@@ -52,15 +36,8 @@ def functional_hessian_norm(weights: Sequence[Tensor], residual_moment: Float[Te
     It is the largest eigenvalue of the L x L matrix of the norms of its blocks,
     :math:`\|A_{\ell'}^\top \Omega B_\ell^\top\|\, \|W_{\ell'-1} \cdots W_{\ell+1}\|`; exact for one hidden layer, where
     it is :math:`\sigma_{\max}(\Omega)`.
-
-    Parameters
-    ----------
-    weights
-        matrices of shape `(out, in)`, input layer first
-    residual_moment
-        :math:`\Omega`, of shape `(k, d)`
     """
-    weights, omega = with_residual_moment(weights, residual_moment)
+    weights, omega = as_weights(weights), as_float64(residual_moment, "residual_moment")
     norms = omega.new_zeros(len(weights), len(weights))
     for first, second, between, outer in layer_pairs(weights, omega):
         norms[second, first] = torch.linalg.matrix_norm(outer, 2) * torch.linalg.matrix_norm(between, 2)
@@ -74,13 +51,6 @@ def hessian_condition(largest: float, smallest: float, norm: float) -> Interval:
     :math:`\|H_F\|`, and all others are of modulus at most :math:`\|H_F\|`. The bounds are those of
     :math:`\lambda_1(H) / \lambda_q(H)`; the upper one is infinite unless :math:`\|H_F\| < \lambda_q(G)`. For the
     smallest eigenvalue of H Weyl's inequalities give nothing positive: with a hidden layer G is always singular.
-
-    Parameters
-    ----------
-    largest, smallest
-        ends :math:`\lambda_1(G) \ge \lambda_q(G) > 0` of the non-zero spectrum of the Gauss-Newton matrix
-    norm
-        :math:`\|H_F\|`, or an upper bound of it
     """
     if not (math.isfinite(largest) and 0 < smallest <= largest and 0 <= norm < math.inf):
         raise ValueError(

@@ -7,7 +7,6 @@ the order of `torch.nn.Module.parameters`: layer by layer, input layer first, ea
 """
 
 from collections.abc import Iterator, Sequence
-from numbers import Integral
 
 import torch
 from jaxtyping import Float
@@ -25,22 +24,8 @@ def residual_moment(
     r"""Return the mean product of residual and input, :math:`\Omega = \frac1n \sum_i (f(x_i) - y_i)\, x_i^\top`.
 
     It is the derivative of the loss with respect to the product :math:`W_L \cdots W_1` (Zhao 2024, below Eq. 17).
-
-    Parameters
-    ----------
-    weights
-        matrices of shape `(out, in)`, input layer first
-    x, y
-        samples and targets in rows
-
-    Raises
-    ------
-    ValueError
-        Weights whose shapes do not fit, samples or targets of another size or number, entries that are not finite.
     """
     weights, x, y = as_weights(weights), as_samples(x), as_float64(y, "y")
-    if x.shape[1] != weights[0].shape[1]:
-        raise ValueError(f"x has {x.shape[1]} features but weights[0] takes {weights[0].shape[1]} inputs.")
     if y.shape != (expected := (len(x), len(weights[-1]))):
         raise ValueError(f"y has shape {tuple(y.shape)}; one row of targets a sample, {expected}, was expected.")
     return (linear_network(weights, x) - y).mT @ x / len(x)
@@ -53,20 +38,8 @@ def functional_hessian(weights: Sequence[Tensor], residual_moment: Float[Tensor,
     :math:`C = W_{\ell'-1} \cdots W_{\ell+1}` between two layers :math:`\ell < \ell'`, the block of these two maps a
     change :math:`D` of :math:`W_{\ell'}` to :math:`C^\top D^\top A_{\ell'}^\top \Omega B_\ell^\top`. The blocks on
     the diagonal are zero. For one hidden layer that is Zhao 2024, Eq. 17.
-
-    Parameters
-    ----------
-    weights
-        matrices of shape `(out, in)`, input layer first
-    residual_moment
-        :math:`\Omega`, of shape `(k, d)`; see :func:`residual_moment`
-
-    Raises
-    ------
-    ValueError
-        Weights whose shapes do not fit, a residual moment of another shape, entries that are not finite.
     """
-    weights, omega = with_residual_moment(weights, residual_moment)
+    weights, omega = as_weights(weights), as_float64(residual_moment, "residual_moment")
     hessian, parts = _empty(weights)
     for first, second, between, outer in layer_pairs(weights, omega):
         block = torch.einsum("ja,ib->abij", between, outer).reshape(weights[first].numel(), weights[second].numel())
@@ -94,61 +67,25 @@ def functional_hessian_eigenvalues(residual_moment: Float[Tensor, "k d"], width:
     r"""Return all eigenvalues of :math:`H_F` for one hidden layer, in descending order.
 
     They are the singular values of :math:`\Omega` and their opposites, each as many times as the layer has units, and
-    :math:`m |k - d|` zeros more (Zhao 2024, appendix F, with the zeros).
-
-    Parameters
-    ----------
-    residual_moment
-        :math:`\Omega`, of shape `(k, d)`
-    width
-        number m of hidden units
-
-    Returns
-    -------
-    The `p = m (k + d)` eigenvalues; the weights do not enter, but for their product in :math:`\Omega`.
-
-    Raises
-    ------
-    ValueError
-        A residual moment that is not a matrix or not finite, a width that is not an integer from 1 on.
+    :math:`m |k - d|` zeros more (Zhao 2024, appendix F, with the zeros). The weights enter by their product in
+    :math:`\Omega` alone.
     """
     omega = as_float64(residual_moment, "residual_moment")
-    if omega.ndim != 2:
-        raise ValueError(f"residual_moment has shape {tuple(omega.shape)}; a matrix of shape (k, d) was expected.")
-    if not isinstance(width, Integral) or width < 1:
-        raise ValueError(f"width is {width}; the number of hidden units, an integer from 1 on, was expected.")
     values = torch.linalg.svdvals(omega).repeat_interleave(width)
     zeros = values.new_zeros(width * abs(omega.shape[0] - omega.shape[1]))
     return torch.cat([values, zeros, -values.flip(0)])
 
 
 def linear_hessian(
-    weights: Sequence[Tensor],
-    second_moment: Float[Tensor, "d d"] | SecondMoment,
-    residual_moment: Float[Tensor, "k d"],
+    weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"] | SecondMoment, residual_moment: Float[Tensor, "k d"]
 ) -> Float[Tensor, "p p"]:
     r"""Return the Hessian :math:`H = G + H_F` of the loss of a deep linear network.
 
-    The block of layers :math:`\ell, \ell'` of the Gauss-Newton matrix is
-    :math:`A_\ell^\top A_{\ell'} \otimes B_\ell \Sigma B_{\ell'}^\top`. The size `p` grows with the width; beyond a few
-    thousand parameters see :func:`linear_hessian_product`.
-
-    Parameters
-    ----------
-    weights
-        matrices of shape `(out, in)`, input layer first
-    second_moment
-        the `(d, d)` second moment of the inputs, or its factors
-    residual_moment
-        :math:`\Omega`, of shape `(k, d)`; see :func:`residual_moment`
-
-    Raises
-    ------
-    ValueError
-        Weights whose shapes do not fit, a second or residual moment of another shape, entries that are not finite.
+    The block of layers :math:`\ell, \ell'` of the Gauss-Newton matrix is :math:`A_\ell^\top A_{\ell'} \otimes B_\ell
+    \Sigma B_{\ell'}^\top`. The size `p` grows with the width; beyond a few thousand parameters see
+    :func:`linear_hessian_product`. The second moment may be given by its factors.
     """
-    weights, omega = with_residual_moment(weights, residual_moment)
-    sigma = _matrix(second_moment, omega.shape[1])
+    weights, omega, sigma = as_weights(weights), as_float64(residual_moment, "residual_moment"), _matrix(second_moment)
     hessian, parts = _empty(weights)
     products = partial_products(weights)
     for rows, (above, below) in zip(parts, products, strict=True):
@@ -168,29 +105,11 @@ def linear_hessian_product(
     r"""Return the product of the Hessian with a direction, without forming the Hessian.
 
     It is the derivative, along the direction, of the gradient :math:`A_\ell^\top \Omega B_\ell^\top` of each layer, by
-    the product rule, at the cost of a few passes through the network.
-
-    Parameters
-    ----------
-    weights, second_moment, residual_moment
-        as for :func:`linear_hessian`
-    direction
-        a change of each weight, of the shape of the weight
-
-    Returns
-    -------
-    Matrices of the shapes of the weights.
-
-    Raises
-    ------
-    ValueError
-        As for :func:`linear_hessian`, or a direction whose shapes are not those of the weights.
+    the product rule, at the cost of a few passes through the network. The direction, and the result, have a matrix of
+    the shape of each weight.
     """
-    weights, omega = with_residual_moment(weights, residual_moment)
-    sigma = _matrix(second_moment, omega.shape[1])
+    weights, omega, sigma = as_weights(weights), as_float64(residual_moment, "residual_moment"), _matrix(second_moment)
     direction = [as_float64(w, f"direction[{i}]") for i, w in enumerate(direction)]
-    if (given := [tuple(w.shape) for w in direction]) != (expected := [tuple(w.shape) for w in weights]):
-        raise ValueError(f"direction has shapes {given}; those of the weights, {expected}, were expected.")
     products = partial_products(weights)
     changes = list(zip(weights, direction, products, strict=True))
     below, above = [torch.zeros_like(products[0][1])], [torch.zeros_like(products[-1][0])]
@@ -206,22 +125,8 @@ def linear_hessian_product(
     ]
 
 
-def with_residual_moment(
-    weights: Sequence[Tensor], residual_moment: Float[Tensor, "k d"]
-) -> tuple[list[Tensor], Float[Tensor, "k d"]]:
-    """Return weights and residual moment in double precision after checking that they are of one network."""
-    weights, omega = as_weights(weights), as_float64(residual_moment, "residual_moment")
-    if omega.shape != (expected := (len(weights[-1]), weights[0].shape[1])):
-        raise ValueError(
-            f"residual_moment has shape {tuple(omega.shape)}; {expected}, (outputs, inputs), was expected."
-        )
-    return weights, omega
-
-
-def _matrix(second_moment: Tensor | SecondMoment, d: int) -> Float[Tensor, "d d"]:
+def _matrix(second_moment: Tensor | SecondMoment) -> Float[Tensor, "d d"]:
     moment = as_second_moment(second_moment)
-    if moment.basis.shape[0] != d:
-        raise ValueError(f"second_moment is of size {moment.basis.shape[0]} but weights[0] takes {d} inputs.")
     return moment.basis * moment.eigenvalues @ moment.basis.mT
 
 

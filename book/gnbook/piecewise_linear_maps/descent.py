@@ -12,20 +12,10 @@ from gnbook.piecewise_linear_maps.networks import Block
 
 
 class Run(NamedTuple):
-    """A training of three layers without biases.
-
-    Attributes
-    ----------
-    weights
-        of the layers at the start
-    rates
-        of each layer; zero where it is not trained
-    x
-        samples in rows
-    """
+    """A training of three layers without biases."""
 
     weights: list[Tensor]
-    rates: list[float]
+    rates: list[float]  # of each layer; zero where it is not trained
     x: Float[Tensor, "n d"]
 
 
@@ -46,16 +36,8 @@ def descend(
 ) -> Float[np.ndarray, "steps runs"]:
     """Return half the mean squared error before the first step and after each, for each run, in a column.
 
-    Parameters
-    ----------
-    runs
-        all of networks of the same widths: three layers, of which the last is linear
-    targets
-        of the samples, the same for all runs
-    slope
-        of the hidden layers for negative values
-    steps
-        of each run
+    All networks are of the same widths: three layers, of which the last is linear and the others have a slope for
+    negative values.
     """
     weights = [torch.stack(layer) for layer in zip(*(run.weights for run in runs), strict=True)]
     inputs, n = torch.stack([run.x for run in runs]), len(targets)

@@ -26,15 +26,9 @@ from gnlib.checks import as_float64, numerical_rank
 def quadratic_form(products: Float[Tensor, "n k m"], z: Float[Tensor, "n d"]) -> Float[Tensor, "md md"]:
     r"""Return :math:`A = \frac1n \sum_i X_i^\top X_i \otimes z_i z_i^\top`, half the Hessian of the mean squared error.
 
-    Riedi 2022, Lemma 8 and Eq. 55 are about this matrix, for weights row by row (output index outer).
-
-    Parameters
-    ----------
-    products
-        the matrices :math:`X_i = M_i D_i` of the samples, see
-        :func:`gnbook.piecewise_linear_maps.one_layer.layer_factors`
-    z
-        inputs of the layer, samples in rows
+    Riedi 2022, Lemma 8 and Eq. 55 are about this matrix, for weights row by row (output index outer). The products are
+    the matrices :math:`X_i = M_i D_i` of :func:`gnbook.piecewise_linear_maps.one_layer.layer_factors`, the samples the
+    inputs of the layer.
     """
     products, z = _checked(products, z)
     factor = torch.einsum("nkm,nd->nkmd", products, z).flatten(0, 1).flatten(1)
@@ -42,13 +36,7 @@ def quadratic_form(products: Float[Tensor, "n k m"], z: Float[Tensor, "n d"]) ->
 
 
 def quadratic_form_gram(products: Float[Tensor, "n k m"], z: Float[Tensor, "n d"]) -> Float[Tensor, "nk nk"]:
-    r"""Return the Gram form, blocks :math:`\frac1n (z_i \cdot z_j) X_i X_j^\top`, with the same non-zero eigenvalues.
-
-    Parameters
-    ----------
-    products, z
-        as for :func:`quadratic_form`
-    """
+    r"""Return the Gram form, :math:`\frac1n (z_i \cdot z_j) X_i X_j^\top`, with the same non-zero eigenvalues."""
     products, z = _checked(products, z)
     (n, k, _), rows = products.shape, products.flatten(0, 1)
     return ((rows @ rows.mT).view(n, k, n, k) * (z @ z.mT)[:, None, :, None]).view(n * k, n * k) / n
@@ -59,13 +47,6 @@ def riedi_lemma_8(product: Float[Tensor, "k m"], z: Float[Tensor, " d"]) -> Floa
 
     Its singular values are :math:`s_i(MD)\, |z_j|`, but :math:`\|Q w\|` is NOT :math:`\|M D W z\|` unless z has one
     non-zero entry at most. The matrix for which it is, with w column by column as here, is :math:`z^\top \otimes MD`.
-
-    Parameters
-    ----------
-    product
-        the matrix MD
-    z
-        input of the layer
     """
     products, z = _checked(product[None], z[None])
     return torch.block_diag(*(entry * products[0] for entry in z[0]))
@@ -75,16 +56,8 @@ def riedi_corollary_11(products: Float[Tensor, "n k m"], z: Float[Tensor, "n d"]
     r"""Return the right side of Riedi 2022, Corollary 11: :math:`\frac Cc \max_j \bar z_j / \min_j^* \bar z_j`.
 
     C and c are the largest and smallest singular values of all :math:`X_i`, :math:`\bar z_j` the root of the mean
-    square of input j. It is NOT a bound of the condition number of Q in general; :func:`landscape_condition` is.
-
-    Parameters
-    ----------
-    products, z
-        as for :func:`quadratic_form`
-
-    Returns
-    -------
-    The ratio, infinite where c is zero.
+    square of input j. It is NOT a bound of the condition number of Q in general; :func:`landscape_condition` is. It is
+    infinite where c is zero.
     """
     products, z = _checked(products, z)
     largest, smallest = _ends(products)
@@ -101,18 +74,10 @@ def landscape_condition(products: Float[Tensor, "n k m"], z: Float[Tensor, "n d"
         \kappa(Q) \le \frac{\max_i s_1(X_i)}{\min_i s_m(X_i)}\, \kappa(z) , \qquad
         \kappa(Q) \le \frac{\max_i s_1(X_i)}{\min_i s_k(X_i)}\, \frac{s_1(z)}{s_n(z)} ,
 
-    with the pseudo-condition number of the `n x d` matrix z in the first, and the smallest of n singular values in
-    the second: it takes independent samples. The first is finite for :math:`k \ge m` at most, the second for
-    :math:`k \le m`. Both are equalities if all :math:`X_i` are equal.
-
-    Parameters
-    ----------
-    products, z
-        as for :func:`quadratic_form`
-
-    Returns
-    -------
-    The smaller of both, infinite where neither is finite.
+    with the pseudo-condition number of the `n x d` matrix z in the first, and the smallest of n singular values in the
+    second: it takes independent samples. The first is finite for :math:`k \ge m` at most, the second for :math:`k \le
+    m`. Both are equalities if all :math:`X_i` are equal. The smaller of both is returned, infinite where neither is
+    finite.
     """
     products, z = _checked(products, z)
     singular = torch.linalg.svdvals(z)
@@ -138,11 +103,6 @@ def _root_ratio(top: Tensor, bottom: Tensor) -> float:
 
 def _checked(products: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     products, z = as_float64(products, "products"), as_float64(z, "z")
-    if products.ndim != 3 or z.ndim != 2 or len(products) != len(z):
-        raise ValueError(
-            f"products and z have shapes {tuple(products.shape)} and {tuple(z.shape)}; (n, k, m) and (n, d) were "
-            "expected, a matrix MD and an input for each of n samples."
-        )
     if not z.any():
         raise ValueError("z is zero: the outputs do not depend on the weights, and there is no condition number.")
     return products, z

@@ -14,33 +14,15 @@ from gnbook.shared.piecewise_linear import SkipLayer, as_layers
 
 
 class Block(NamedTuple):
-    """Gauss-Newton block of one layer, with all others fixed.
+    """Gauss-Newton block of one layer, with all others fixed."""
 
-    Attributes
-    ----------
-    gram
-        the Gram form of the layer's block of the Gauss-Newton matrix
-    rank
-        number of its eigenvalues that are not zero
-    kappa
-        the largest of them over the smallest
-    inputs
-        the same of the inputs of the layer
-    bound
-        that times the same of the layers after it: an upper bound of `kappa`
-    by_sizes
-        its value by the sizes of the coordinates of the inputs alone
-    smallest
-        the smallest eigenvalue that is not zero
-    """
-
-    gram: Float[Tensor, "nk nk"]
-    rank: int
-    kappa: float
-    inputs: float
-    bound: float
-    by_sizes: float
-    smallest: float
+    gram: Float[Tensor, "nk nk"]  # the Gram form of the layer's block
+    rank: int  # number of eigenvalues that are not zero
+    kappa: float  # the largest of them over the smallest
+    inputs: float  # the same of the inputs of the layer
+    bound: float  # that times the same of the layers after it: an upper bound of kappa
+    by_sizes: float  # its value by the sizes of the coordinates of the inputs alone
+    smallest: float  # eigenvalue that is not zero
 
 
 def gaussian(generator: torch.Generator, *shape: int) -> Tensor:

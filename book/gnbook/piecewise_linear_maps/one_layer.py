@@ -12,29 +12,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnbook.shared.piecewise_linear import ON_BORDER, Layer, check_layers
+from gnbook.shared.piecewise_linear import ON_BORDER, Layer, in_double
 from gnlib.checks import as_float64, as_samples
 
 
 class Factors(NamedTuple):
-    r"""Factors of the outputs around one layer, :math:`\widehat y = M D W z + B` (Riedi 2022, Eq. 42).
+    r"""Factors of the outputs around one layer, :math:`\widehat y = M D W z + B` (Riedi 2022, Eq. 42)."""
 
-    Attributes
-    ----------
-    z
-        inputs of the layer, `(n, d)`
-    slopes
-        the diagonals of D, `(n, m)`
-    after
-        the matrices M of the layers after it, `(n, k, m)`
-    offset
-        the constants B, `(n, k)`
-    """
-
-    z: Float[Tensor, "n d"]
-    slopes: Float[Tensor, "n m"]
-    after: Float[Tensor, "n k m"]
-    offset: Float[Tensor, "n k"]
+    z: Float[Tensor, "n d"]  # inputs of the layer
+    slopes: Float[Tensor, "n m"]  # the diagonals of D
+    after: Float[Tensor, "n k m"]  # the matrices M of the layers after it
+    offset: Float[Tensor, "n k"]  # the constants B
 
     @property
     def product(self) -> Float[Tensor, "n k m"]:
@@ -58,17 +46,7 @@ class Stretch(NamedTuple):
 
 
 def layer_factors(layers: Sequence[Layer], index: int, x: Float[Tensor, "n d"]) -> Factors:
-    r"""Return the factors of :math:`\widehat y = M D W z + B` around one layer, for each sample (Riedi 2022, Eq. 42).
-
-    Parameters
-    ----------
-    layers
-        of the network, see :func:`as_layers`
-    index
-        of the layer whose weights W are of interest, from 0
-    x
-        samples in rows
-    """
+    r"""Return the factors of :math:`\widehat y = M D W z + B` around a layer, for each sample (Riedi 2022, Eq. 42)."""
     z, layer, later = _until(layers, index, x)
     first = slopes = _slopes(layer, z)
     h, offset = _through(layer, slopes, z), _through(layer._replace(weight=0 * layer.weight), slopes, z)
@@ -82,36 +60,15 @@ def layer_factors(layers: Sequence[Layer], index: int, x: Float[Tensor, "n d"]) 
 
 
 def along_line(
-    layers: Sequence[Layer],
-    index: int,
-    x: Float[Tensor, "n d"],
-    direction: Float[Tensor, "m d_l"],
-    stop: float = 1.0,
+    layers: Sequence[Layer], index: int, x: Float[Tensor, "n d"], direction: Float[Tensor, "m d_l"], stop: float = 1.0
 ) -> list[Stretch]:
     r"""Return the outputs along a line of weights of one layer, :math:`W + t V` for t from 0, piece by piece.
 
     Each pre-activation is affine in t as long as those before it keep their signs, and the next one to vanish ends the
-    piece: the borders are roots of affine functions, not found by sampling.
-
-    Parameters
-    ----------
-    layers
-        of the network, see :func:`as_layers`
-    index
-        of the layer whose weights move, from 0
-    x
-        samples in rows
-    direction
-        V, of the shape of the weights
-    stop
-        where to end, a positive number
+    piece: the borders are roots of affine functions, not found by sampling. Layers are numbered from 0.
     """
     z, layer, later = _until(layers, index, x)
     direction = as_float64(direction, "direction")
-    if direction.shape != layer.weight.shape:
-        raise ValueError(f"direction has shape {tuple(direction.shape)}; {tuple(layer.weight.shape)} was expected.")
-    if not 0 < stop < math.inf:
-        raise ValueError(f"stop is {stop}; a positive number was expected.")
     moving = layer._replace(weight=direction, bias=0 * layer.bias, skip=0.0)
     stretches, t = [], 0.0
     while t < stop:
@@ -141,11 +98,7 @@ def _until_zero(layer: Layer, values: Tensor, rates: Tensor, t: float) -> tuple[
 
 def _until(layers: Sequence[Layer], index: int, x: Tensor) -> tuple[Tensor, Layer, list[Layer]]:
     """Return the inputs of a layer, the layer, and those after it."""
-    layers, x = check_layers(layers), as_samples(x)
-    if not 0 <= index < len(layers):
-        raise ValueError(f"index is {index}; there are layers 0 to {len(layers) - 1}.")
-    if x.shape[1] != layers[0].weight.shape[1]:
-        raise ValueError(f"x has {x.shape[1]} features but the first layer takes {layers[0].weight.shape[1]} inputs.")
+    layers, x = in_double(layers), as_samples(x)
     for layer in layers[:index]:
         x = _through(layer, _slopes(layer, x), x)
     return x, layers[index], layers[index + 1 :]

@@ -13,27 +13,17 @@ from jaxtyping import Float
 from matplotlib.collections import PolyCollection
 
 from gnbook.figures import COLORS
-from gnbook.shared.piecewise_linear import Layer, check_layers
+from gnbook.shared.piecewise_linear import Layer, in_double
 
 TOUCHING = 1e-12  # how near to a line, relative to the sizes that are subtracted, a vertex is taken to be on it
 
 
 class Cell(NamedTuple):
-    """A region of the plane and the affine map that a network is there.
+    """A region of the plane and the affine map that a network is there."""
 
-    Attributes
-    ----------
-    vertices
-        of the convex polygon, counterclockwise
-    active
-        for each layer, which units are positive inside
-    matrix, offset
-        the network, up to the last of these layers, is `matrix @ x + offset`
-    """
-
-    vertices: Float[np.ndarray, "v 2"]
-    active: tuple[tuple[bool, ...], ...]
-    matrix: Float[np.ndarray, "m 2"]
+    vertices: Float[np.ndarray, "v 2"]  # of the convex polygon, counterclockwise
+    active: tuple[tuple[bool, ...], ...]  # for each layer, which units are positive inside
+    matrix: Float[np.ndarray, "m 2"]  # the network, up to the last of these layers, is matrix @ x + offset
     offset: Float[np.ndarray, " m"]
 
     @property
@@ -46,32 +36,11 @@ class Cell(NamedTuple):
 def partition(layers: Sequence[Layer], box: tuple[float, float, float, float] = (-1, 1, -1, 1)) -> list[list[Cell]]:
     """Return the regions that the first layer, the first two, and so on, divide a rectangle into.
 
-    Parameters
-    ----------
-    layers
-        of the network, see :func:`gnbook.shared.piecewise_linear.as_layers`; the first takes 2 inputs
-    box
-        left, right, bottom and top of the rectangle
-
-    Returns
-    -------
-    For each layer, the cells after it. Cells that differ in the sign of a unit are two cells even where the network is
-    the same affine map on both, but for units of slope 1, which have no kink.
-
-    Raises
-    ------
-    ValueError
-        Inputs that are not a plane, or an empty box.
+    The first layer takes two inputs; the box is left, right, bottom and top. Cells that differ in the sign of a unit
+    are two cells even where the network is the same affine map on both, but for units of slope 1, which have no kink.
     """
-    layers = check_layers(layers)
-    if (inputs := layers[0].weight.shape[1]) != 2:
-        raise ValueError(
-            f"the first layer takes {inputs} inputs; a partition is one of a plane, so it has to take 2. Put a Linear "
-            f"layer from 2 to {inputs} before it to look at a plane of its inputs."
-        )
+    layers = in_double(layers)
     left, right, bottom, top = box
-    if not (-np.inf < left < right < np.inf and -np.inf < bottom < top < np.inf):
-        raise ValueError(f"box is {box}; (left, right, bottom, top) with left < right and bottom < top was expected.")
     corners = np.array([[left, bottom], [right, bottom], [right, top], [left, top]], dtype=float)
     cells, steps = [Cell(vertices=corners, active=(), matrix=np.eye(2), offset=np.zeros(2))], []
     for layer in layers:
@@ -81,15 +50,7 @@ def partition(layers: Sequence[Layer], box: tuple[float, float, float, float] = 
 
 
 def draw_partition(axis: plt.Axes, steps: Sequence[Sequence[Cell]]) -> None:
-    """Draw the cells after the last of these layers, coloured by their cell in the first, and all edges by layer.
-
-    Parameters
-    ----------
-    axis
-        where to draw
-    steps
-        cells after each layer, as :func:`partition` returns them, or the first of these lists
-    """
+    """Draw the cells after the last of these layers, coloured by their cell in the first, and all edges by layer."""
 
     def colour(cell: Cell) -> tuple[float, ...]:  # by signs, so that a region keeps its own when a line moves
         return plt.get_cmap("Pastel1")(sum(2**i for i, positive in enumerate(cell.active[0]) if positive) % 9)

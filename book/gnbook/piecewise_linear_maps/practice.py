@@ -28,10 +28,7 @@ def inputs(n: int, stride: int) -> tuple[dict[str, Float[Tensor, "n 3 h w"]], In
 
 
 def network(seed: int, norm: bool, side: int) -> nn.Sequential:
-    """Return two convolutions and a linear layer, as torch draws them, with group norm before each ReLU or without.
-
-    They are drawn in double precision, whatever the default is, and kept in single.
-    """
+    """Return two convolutions and a linear layer, drawn in double precision, with or without group norms."""
     double = {"dtype": torch.float64}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -126,19 +123,8 @@ def trainings(seed: int, counts: Sequence[int] = (100, 1000), stride: int = 2, l
 def fewest(rows: Sequence[Row], share: str, rates: Sequence[float] | None = None) -> dict[tuple, list[float]]:
     """Return the fewest steps over the rates, or over some of them, infinite where none of them arrives.
 
-    Parameters
-    ----------
-    rows
-        such as `trainings` yields, or of the kept table
-    share
-        of `SHARES`, the goal
-    rates
-        that count; all if it is not given
-
-    Returns
-    -------
-    From whether there are mini-batches and group norm, the optimiser, the layer and the images, to a number for each
-    seed, in their order.
+    The result is from whether there are mini-batches and group norm, the optimiser, the layer and the images, to a
+    number for each seed, in their order.
     """
     best: dict[tuple, dict] = {}
     for row in sorted(rows, key=itemgetter("seed")):

@@ -6,21 +6,7 @@ import torch
 def find_device(name: str) -> torch.device:
     """Return the device of that name; refuse one that is not there.
 
-    Parameters
-    ----------
-    name
-        `"cpu"`; `"cuda"`, a GPU of NVIDIA or AMD; `"cuda:1"`, the second of them, and so on; or `"auto"`, a GPU if
-        there is one, else the CPU
-
-    Raises
-    ------
-    ValueError
-        The name is unknown, there is no such GPU, or it is one of Apple, which has no double precision.
-
-    Examples
-    --------
-    >>> find_device("cpu")
-    device(type='cpu')
+    `"cuda"` is a GPU of NVIDIA or AMD, `"cuda:1"` the second of them; `"auto"` is a GPU if there is one, else the CPU.
     """
     gpus = torch.cuda.device_count()
     there = ["cpu", *["cuda"][:gpus], *(f"cuda:{i}" for i in range(gpus))]

@@ -1,15 +1,14 @@
-"""Training on a few images that measures as it goes, and goes on where it was interrupted.
+"""Training on a few images that measures as it goes, and checkpoints of longer ones.
 
 Stochastic gradient descent with torch's own optimisers. On a CPU the same networks, seeds and number of threads give
-the same bits, whether a run was interrupted or not. Several networks of one architecture can be trained side by side,
-as one network with a further axis: that saves time where each is small.
+the same bits. Several networks of one architecture can be trained side by side, as one network with a further axis:
+that saves time where each is small.
 """
 
 import copy
 import hashlib
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Integral
 from pathlib import Path
 
 import torch
@@ -27,11 +26,7 @@ Rows = list[dict[str, Number]]
 
 
 class DivergedError(ArithmeticError):
-    """The loss is no longer finite; `rows` is what was measured before."""
-
-    def __init__(self, message: str, rows: Rows) -> None:
-        super().__init__(message)
-        self.rows = rows
+    """The loss is no longer finite."""
 
 
 class CheckpointError(ValueError):
@@ -51,87 +46,28 @@ def train_epochs(
     loss: Loss = half_squared_error,
     schedule: Callable[[Optimizer], LRScheduler] | None = None,
     measure: Callable[[nn.Module], Mapping[str, Number]] | None = None,
-    checkpoint: Path | None = None,
 ) -> Rows:
     """Train networks by minibatches, and measure them at epochs 0, `every`, `2 every` and so on.
 
     An epoch goes through all samples in a random order; its last batch is smaller where `batch_size` does not divide
     their number. Several networks are trained side by side by `torch.vmap`, each in an order of its own, and take the
-    paths that they would take alone.
-
-    Parameters
-    ----------
-    networks
-        one network, or several of the same architecture; their weights are changed in place
-    x, targets
-        n samples in the precision of the networks, and what these should make of them: targets likewise, or classes
-    optimizer
-        what makes an optimiser of parameters, such as `partial(torch.optim.SGD, lr=0.1)`; it has to treat each entry
-        on its own, as SGD and Adam do, where there are several networks
-    seeds
-        of the order of the samples, one for each network
-    epochs
-        to train in all, those before an interruption included
-    every
-        epochs between two measurements
-    loss
-        of outputs and targets of a batch, a number
-    schedule
-        what makes a scheduler of learning rates of an optimiser; it takes a step after each epoch
-    measure
-        of a network: numbers by name, which join its row
-    checkpoint
-        file that is written, whole or not at all, after each measurement. If it is there, training goes on from it
-
-    Returns
-    -------
-    A row for each network and measurement: epoch, seed, loss over all samples, and what `measure` says.
-
-    Raises
-    ------
-    DivergedError
-        A loss that is not finite. The checkpoint is the last one at which all was well.
-    CheckpointError
-        A damaged checkpoint, or one of other networks, data, seeds or settings.
-    ValueError
-        Numbers of networks, seeds, samples or targets that do not fit, or whole numbers below one.
+    paths that they would take alone. The optimiser is made of parameters, as by `partial(torch.optim.SGD, lr=0.1)`;
+    where there are several networks it has to treat each entry on its own, as SGD and Adam do. A scheduler of its rates
+    takes a step after each epoch. The seeds are of the order of the samples, one for each network. A row for each
+    network and measurement has epoch, seed, loss over all samples, and what `measure` says of the network.
     """
-    _check(networks, x, targets, seeds, epochs=epochs, batch_size=batch_size, every=every)
     state = _Stack(networks, loss)
     steps = optimizer(list(state.parameters.values()))
-    made = repr(steps)
     rates = schedule(steps) if schedule else None
-    settings = {
-        "networks": digest_of(*(tensor for network in networks for tensor in network.state_dict().values())),
-        "data": digest_of(x, targets),
-        "seeds": list(seeds),
-        "optimizer": made,
-        "schedule": f"{type(rates).__name__} {sorted(rates.state_dict().items())}" if rates else "none",
-        "batch_size": batch_size,
-        "every": every,
-        "loss": getattr(loss, "__qualname__", type(loss).__name__),
-    }
     orders = [torch.Generator().manual_seed(seed) for seed in seeds]
-    rows, done = [], 0
-    if checkpoint is not None and checkpoint.exists():
-        saved = read_checkpoint(checkpoint, settings)
-        if saved["epoch"] > epochs:
-            raise CheckpointError(f"{checkpoint} is of epoch {saved['epoch']}, beyond the {epochs} asked for.")
-        rows, done = saved["rows"], saved["epoch"]
-        state.load(saved["state"])
-        steps.load_state_dict(saved["optimizer"])
-        if rates:
-            rates.load_state_dict(saved["schedule"])
-        for order, random_state in zip(orders, saved["orders"], strict=True):
-            order.set_state(random_state)
+    rows: Rows = []
 
     def stop(losses: Float[Tensor, " s"], epoch: int) -> None:
         if torch.isfinite(losses).all():
             return
         seed = seeds[int((~torch.isfinite(losses)).nonzero()[0])]
-        kept = f"; {checkpoint} is of epoch {rows[-1]['epoch']}" if checkpoint is not None and rows else ""
         raise DivergedError(
-            f"The loss of the network with seed {seed} is not finite in epoch {epoch}{kept}; take a smaller rate.", rows
+            f"The loss of the network with seed {seed} is not finite in epoch {epoch}; take a smaller rate."
         )
 
     def record(epoch: int) -> None:
@@ -142,23 +78,9 @@ def train_epochs(
             {"epoch": epoch, "seed": seed, "loss": value} | dict(measure(network) if measure else {})
             for network, seed, value in zip(networks, seeds, losses.tolist(), strict=True)
         )
-        if checkpoint is not None:
-            write_checkpoint(
-                checkpoint,
-                {
-                    "settings": settings,
-                    "epoch": epoch,
-                    "rows": rows,
-                    "state": state.tensors,
-                    "optimizer": steps.state_dict(),
-                    "schedule": rates.state_dict() if rates else None,
-                    "orders": [order.get_state() for order in orders],
-                },
-            )
 
-    if not rows:
-        record(0)
-    for epoch in progress(range(done + 1, epochs + 1), "Training", epochs - done):
+    record(0)
+    for epoch in progress(range(1, epochs + 1), "Training", epochs):
         order = torch.stack([torch.randperm(len(x), generator=g, device=g.device) for g in orders])
         for some in order.to(x.device).split(batch_size, dim=1):
             steps.zero_grad()
@@ -190,15 +112,6 @@ class _Stack:
                 vars(module).update({name: value.detach() for name, value in computed.items()})
             self.template = copy.deepcopy(networks[0]).to("meta")
 
-    @property
-    def tensors(self) -> dict[str, Tensor]:
-        return {name: tensor.detach() for name, tensor in (self.parameters | self.buffers).items()}
-
-    @torch.no_grad()
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        for name, tensor in self.tensors.items():
-            tensor.copy_(tensors[name])
-
     def losses(self, x: Float[Tensor, "s b ..."], targets: Shaped[Tensor, "s b ..."]) -> Float[Tensor, " s"]:
         """Return the loss of each network on its own batch."""
         if len(self.networks) == 1:
@@ -224,21 +137,10 @@ class _Stack:
         """Give the networks their weights back."""
         if len(self.networks) == 1:
             return
+        stacked = self.parameters | self.buffers
         for i, network in enumerate(self.networks):
             for name, tensor in (*network.named_parameters(), *network.named_buffers()):
-                tensor.copy_(self.tensors[name][i])
-
-
-def _check(networks: Sequence[nn.Module], x: Tensor, targets: Tensor, seeds: Sequence[int], **whole: int) -> None:
-    if not networks or len(networks) != len(seeds):
-        raise ValueError(
-            f"{len(networks)} networks and {len(seeds)} seeds were given; one seed a network was expected."
-        )
-    if len(x) != len(targets) or not len(x):
-        raise ValueError(f"x has {len(x)} samples and targets has {len(targets)}; as many of both were expected.")
-    for name, value in whole.items():
-        if not isinstance(value, Integral) or value < 1:
-            raise ValueError(f"{name} is {value!r}; a whole number from 1 on was expected.")
+                tensor.copy_(stacked[name][i])
 
 
 def digest_of(*tensors: Tensor) -> str:

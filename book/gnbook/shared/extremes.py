@@ -18,13 +18,7 @@ class Interval(NamedTuple):
 
 
 class SpectrumBounds(NamedTuple):
-    """Bounds of the smallest and of the largest eigenvalue.
-
-    Attributes
-    ----------
-    smallest, largest
-        lower and upper bounds of the smallest and of the largest eigenvalue
-    """
+    """Bounds of the smallest and of the largest eigenvalue."""
 
     smallest: Interval
     largest: Interval

@@ -34,19 +34,10 @@ def colour_images(n: int) -> tuple[Float[Tensor, "n 3 side side"], Int[Tensor, "
 
 
 class Branch(nn.Module):
-    """A block of a residual network, the sum of its input and of a branch, which a factor may scale.
+    """A block of a residual network, the sum of its input and of a branch, perhaps times a learned factor (SkipInit).
 
-    Parameters
-    ----------
-    branch
-        from a tensor to one of the same shape
-    factor
-        what a learned factor of the branch begins at; there is none if it is not given
-
-    References
-    ----------
     S. De, S. L. Smith (2020), Batch normalization biases residual blocks towards the identity function in deep
-    networks, NeurIPS 33 (SkipInit, with a factor that begins at 0).
+    networks, NeurIPS 33.
     """
 
     def __init__(self, branch: nn.Module, factor: float | None = None) -> None:
@@ -60,15 +51,7 @@ class Branch(nn.Module):
 
 
 def transformer(*, norm: bool = True, width: int = 16) -> nn.Module:
-    """Return two blocks of attention and a hidden layer on patches of 4 x 4 pixels, and a layer of the mean token.
-
-    Parameters
-    ----------
-    norm
-        whether there is a LayerNorm before each branch
-    width
-        of a token
-    """
+    """Return two blocks of attention and a hidden layer on patches of 4 x 4 pixels, and a layer of the mean token."""
 
     def branches() -> tuple[list[nn.Module], ...]:
         hidden = [nn.Linear(width, 2 * width), nn.GELU(approximate="tanh"), nn.Linear(2 * width, width)]
@@ -147,26 +130,7 @@ INITIALISATIONS: dict[str, Fill | None] = {
 
 
 def build(family: str, initialisation: str, *, seed: int) -> nn.Module:
-    """Return a network of a family in double precision.
-
-    Parameters
-    ----------
-    family, initialisation
-        names from `FAMILIES` and `INITIALISATIONS`
-    seed
-        of all that is drawn; torch's global generator is left as it is
-
-    Raises
-    ------
-    ValueError
-        Another name.
-
-    Examples
-    --------
-    >>> network = build("CNN", "Kaiming", seed=0)
-    >>> network(torch.zeros(1, 3, 16, 16, dtype=torch.float64)).shape, sum(p.numel() for p in network.parameters())
-    (torch.Size([1, 10]), 7322)
-    """
+    """Return a network of a family in double precision; torch's global generator is left as it is."""
     for what, name, known in (("family", family, FAMILIES), ("initialisation", initialisation, INITIALISATIONS)):
         if name not in known:
             raise ValueError(f"{what} is {name!r}; one of {'; '.join(known)} was expected.")

@@ -13,12 +13,11 @@ from torch import Tensor, nn
 from gnbook.shared.lanczos import SpectrumEnds, symmetric_ends
 from gnlib.checks import as_symmetric
 from gnlib.jacobian.intercept import Interceptor
-from gnlib.jacobian.network import GIB, Mode
-from gnlib.jacobian.plan import BudgetError
+from gnlib.jacobian.network import GIB
 from gnlib.jacobian.trial import network_of
 from gnlib.operators import SymmetricOperator
 
-FEWEST = 12  # vectors that the iteration has to hold: with fewer of them it would forget too much at each restart
+MEMORY = 4.0  # GiB for the vectors of the iteration
 KINKED = frozenset(
     "relu relu6 leaky_relu rrelu prelu threshold hardtanh hardswish hardsigmoid elu selu celu softsign softshrink "
     "hardshrink abs absolute clamp clip clamp_min clamp_max maximum minimum amax amin max_pool1d max_pool2d max_pool3d "
@@ -35,31 +34,13 @@ class Hessian(SymmetricOperator):
     """The Hessian of one output of a network on one sample, as an operator on flattened parameters.
 
     The function is differentiated once when the operator is made; a product is one backward pass through its gradient.
-
-    Parameters
-    ----------
-    module
-        any module with second derivatives; only parameters that require a gradient count, in the order in which the
-        module registered them
-    x
-        one sample, with its first axis of length 1
-    output
-        function from the value of the module to the `(1, 1)` output, where they are not the same; of a
-        network with several outputs it selects one: `lambda y: y[:, :1]`
-    mode
-        as for :meth:`gnlib.GaussNewton.gram`
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :meth:`gnlib.GaussNewton.gram`; and more than one sample or output, a function that has no
-        second derivative everywhere (ReLU, max pooling, ...), or derivatives that are not finite.
+    Only parameters that require a gradient count, in the order in which the module registered them. The sample has a
+    first axis of length 1. Of several outputs `output` selects one: `lambda y: y[:, :1]`. Functions without a second
+    derivative somewhere, such as ReLU, are refused.
     """
 
-    def __init__(
-        self, module: nn.Module, x: Tensor, *, output: Callable[..., Tensor] | None = None, mode: Mode | None = None
-    ) -> None:
-        network = network_of(module, x, output, mode)
+    def __init__(self, module: nn.Module, x: Tensor, *, output: Callable[..., Tensor] | None = None) -> None:
+        network = network_of(module, x, output)
         samples, outputs = len(network.x), network.outputs
         if samples * outputs != 1:
             raise ValueError(
@@ -84,10 +65,6 @@ class Hessian(SymmetricOperator):
 
     def matmul(self, v: Float[Tensor, " p *columns"]) -> Float[Tensor, " p *columns"]:
         """Return the product with a vector or with the columns of a matrix."""
-        if v.shape[0] != self.shape[1]:
-            raise ValueError(
-                f"The vector has {v.shape[0]} rows; this Hessian of shape {self.shape} takes another number."
-            )
         if v.ndim > 1:
             return torch.stack([self.matmul(column) for column in v.unbind(1)], 1)
         (product,) = self._pull(self._unflatten(v))
@@ -123,47 +100,18 @@ def hessian_ends(
     x: Tensor,
     *,
     output: Callable[..., Tensor] | None = None,
-    mode: Mode | None = None,
     tolerance: float = 1e-6,
-    max_steps: int = 500,
-    memory: float = 4.0,
-    seed: int = 0,
 ) -> SpectrumEnds:
     """Return the extreme eigenvalues of the Hessian of one output of a network on one sample, by Lanczos.
 
-    Parameters
-    ----------
-    module, x, output, mode
-        as for :class:`Hessian`
-    tolerance
-        norm of the residuals, relative to that of the Hessian, at which the iteration ends; the error of an eigenvalue
-        that is not in a cluster is far below it, of the order of its square
-    max_steps
-        products after which the iteration gives up
-    memory
-        GiB that may be used for the vectors of the iteration, which is restarted when they are full
-    seed
-        of the random vector that the iteration starts from
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`Hessian`; also a tolerance that is not positive, or too little memory.
-    NotConvergedError
-        Residuals above the tolerance after `max_steps` products.
+    The iteration ends at residuals of the tolerance, relative to the norm of the Hessian; the error of an eigenvalue
+    that is not in a cluster is of the order of its square. It is restarted when its vectors fill `MEMORY`.
     """
-    hessian = Hessian(module, x, output=output, mode=mode)
+    hessian = Hessian(module, x, output=output)
     p = hessian.shape[0]
-    held = int(memory * GIB // (8 * p))
-    if held < min(FEWEST, p + 1):
-        needed = 8 * p * FEWEST / GIB
-        raise BudgetError(
-            f"memory is {memory} GiB but {needed:.3g} are needed, for {FEWEST} vectors of {p} parameters; allow more.",
-            needed,
-        )
-    generator = torch.Generator().manual_seed(seed)
-    start = torch.randn(p, generator=generator, dtype=torch.float64, device=generator.device).to(hessian.device)
-    return symmetric_ends(hessian.matmul, start, tolerance=tolerance, max_steps=max_steps, held=held)
+    start = torch.randn(p, generator=torch.Generator().manual_seed(0), dtype=torch.float64, device="cpu")
+    held = int(MEMORY * GIB // (8 * p))
+    return symmetric_ends(hessian.matmul, start.to(hessian.device), tolerance=tolerance, held=held)
 
 
 class _Kinks(Interceptor):
@@ -183,26 +131,8 @@ class _Kinks(Interceptor):
 
 @contextmanager
 def moved(module: nn.Module, direction: Float[Tensor, " p"]) -> Iterator[nn.Module]:
-    """Add a vector to the flattened parameters that require a gradient, and take it off again at the end.
-
-    Parameters
-    ----------
-    module
-        any module; it is changed in place, in its own precision
-    direction
-        one entry for each parameter, in the order in which the module registered them
-
-    Raises
-    ------
-    ValueError
-        A direction of another length.
-    """
+    """Add a vector to the flattened parameters that require a gradient, and take it off again at the end."""
     parameters = [p for p in module.parameters() if p.requires_grad]
-    size = sum(p.numel() for p in parameters)
-    if direction.shape != (size,):
-        raise ValueError(
-            f"direction is of shape {tuple(direction.shape)}; ({size},), one entry a parameter, was expected."
-        )
     kept = [p.detach().clone() for p in parameters]
     with torch.no_grad():
         for p, step in zip(parameters, direction.split([p.numel() for p in parameters]), strict=True):
@@ -216,24 +146,8 @@ def moved(module: nn.Module, direction: Float[Tensor, " p"]) -> Iterator[nn.Modu
 
 
 def kernel_change(before: Float[Tensor, "nk nk"], after: Float[Tensor, "nk nk"]) -> float:
-    r"""Return the relative change :math:`\|K - K_0\|_F / \|K_0\|_F` of a tangent kernel (Liu 2020, section 6).
-
-    Parameters
-    ----------
-    before, after
-        the kernels :math:`K_0` and K of one network at two points, on the same samples
-
-    Raises
-    ------
-    ValueError
-        Matrices of different shapes, not symmetric or not finite, or a kernel that is zero before.
-    """
+    r"""Return the relative change :math:`\|K - K_0\|_F / \|K_0\|_F` of a tangent kernel (Liu 2020, section 6)."""
     before, after = as_symmetric(before, "before"), as_symmetric(after, "after")
-    if before.shape != after.shape:
-        raise ValueError(
-            f"before is of shape {tuple(before.shape)} but after of {tuple(after.shape)}; take both kernels on the "
-            "same samples and outputs."
-        )
     size = torch.linalg.matrix_norm(before)
     if size == 0:
         raise ValueError("before is zero, and a change relative to it means nothing; no parameter moved any output.")

@@ -20,37 +20,10 @@ def leaky_relu_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: f
     r"""Return the Gram form of the Gauss-Newton matrix of `f(x) = W leaky_relu(V x)`.
 
     Here :math:`J_u = \operatorname{diag}(\varphi'_u) X`, which makes :math:`J_u J_u^\top` the entrywise product of
-    :math:`\varphi'_u \varphi_u'^\top` and :math:`X X^\top`.
+    :math:`\varphi'_u \varphi_u'^\top` and :math:`X X^\top`. Row `i k + a` of :math:`\frac1n J J^\top` belongs to output
+    a of sample i. The derivative at zero is the slope, as in torch.
 
-    Parameters
-    ----------
-    weights
-        `[V, W]` of shapes `(m, d)` and `(k, m)`
-    x
-        samples in rows
-    slope
-        factor of negative hidden values, and the derivative at zero as in torch; 0 is the ReLU, 1 a linear network
-
-    Returns
-    -------
-    The matrix :math:`\frac1n J J^\top`; row `i k + a` belongs to output a of sample i.
-
-    Raises
-    ------
-    ValueError
-        Weights that are not two matrices that fit, samples of another size, entries or a slope that are not finite.
-
-    References
-    ----------
     J. Zhao, S. P. Singh, A. Lucchi (2024), NeurIPS 37, section 5, Eq. 10.
-
-    Examples
-    --------
-    >>> import torch
-    >>> v, w = torch.tensor([[1.0], [-1.0]]), torch.ones(1, 2)
-    >>> leaky_relu_gram([v, w], torch.tensor([[1.0], [2.0]]), 0.0)
-    tensor([[1., 2.],
-            [2., 4.]], dtype=torch.float64)
     """
     v, w, x = as_hidden_layer(weights, x)
     if not math.isfinite(slope):

@@ -15,26 +15,11 @@ ROUNDING = 16 * EPS  # relative to the norm: a remainder of a vector that small 
 
 
 class SpectrumEnds(NamedTuple):
-    """Smallest and largest eigenvalue of a symmetric operator.
-
-    Attributes
-    ----------
-    smallest, largest
-        the eigenvalues at either end
-    residual
-        norm of the residual of their unit eigenvectors, the larger one, relative to the norm of the operator; there is
-        an eigenvalue within it of each value
-    products
-        number of products with a vector that it took
-    vectors
-        the unit eigenvectors of both, in rows
-    """
+    """Smallest and largest eigenvalue of a symmetric operator."""
 
     smallest: float
     largest: float
-    residual: float
-    products: int
-    vectors: Float[Tensor, "2 p"]
+    vectors: Float[Tensor, "2 p"]  # the unit eigenvectors of both
 
     @property
     def norm(self) -> float:
@@ -52,28 +37,10 @@ def symmetric_ends(
 ) -> SpectrumEnds:
     r"""Return the smallest and the largest eigenvalue of a symmetric operator, by Lanczos with thick restarts.
 
-    New vectors are orthogonalised against all that are held, so that no eigenvalue appears twice. The residuals are
-    not those of the recurrence but computed anew from the eigenvectors at the end.
-
-    Parameters
-    ----------
-    apply
-        product of the operator with a vector
-    start
-        vector to start from, not zero; a random one, because an eigenvector orthogonal to it is never found
-    tolerance
-        norm of the residuals, relative to that of the operator, at which the iteration ends
-    max_steps
-        products after which the iteration gives up
-    held
-        number of vectors at which the iteration is restarted from the ends of its spectrum
-
-    Raises
-    ------
-    ValueError
-        A tolerance or a number of steps that is not positive.
-    NotConvergedError
-        Residuals above the tolerance after `max_steps` products, or products that are not finite.
+    New vectors are orthogonalised against all that are held, so that no eigenvalue appears twice. The residuals are not
+    those of the recurrence but computed anew from the eigenvectors at the end. The start has to be random: an
+    eigenvector orthogonal to it is never found. The tolerance of residuals is relative to the norm; `held` is the
+    number of vectors at which the iteration is restarted from the ends of its spectrum.
     """
     if not tolerance > 0 or max_steps < 1:
         raise ValueError(f"tolerance is {tolerance} and max_steps {max_steps}; both must be positive.")
@@ -94,9 +61,7 @@ def symmetric_ends(
         if done or step == max_steps:
             break
         if len(basis) >= held - 1:
-            ends = torch.arange(len(values), device=values.device).roll(held // 4)[
-                : held // 2
-            ]  # a quarter from either end
+            ends = torch.arange(len(values), device=values.device).roll(held // 4)[: held // 2]  # a quarter from each
             basis, projected = vectors[:, ends].mT @ basis, values[ends].diag()
         basis = torch.cat([basis, new[None] / left])
     ritz = vectors[:, [0, -1]].mT @ basis
@@ -107,6 +72,4 @@ def symmetric_ends(
             f"The ends of the spectrum did not converge: after {step} products the residual is {residual:.1e} of "
             f"the norm, above the tolerance of {tolerance:.0e}; allow more steps or a larger tolerance."
         )
-    return SpectrumEnds(
-        smallest=values[0].item(), largest=values[-1].item(), residual=residual, products=step + 2, vectors=ritz
-    )
+    return SpectrumEnds(values[0].item(), values[-1].item(), ritz)

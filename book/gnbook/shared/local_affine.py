@@ -33,19 +33,9 @@ AFFINE = (  # modules of torch known to be so in eval mode
 def local_affine(module: nn.Module, x: Float[Tensor, "*sample"]) -> Piece:
     r"""Return the affine map that a module is in the region of one input, by its Jacobian there.
 
-    Parameters
-    ----------
-    module
-        any module in eval mode if it has batch normalisation or dropout, whose activations are *modules*: ReLU,
-        LeakyReLU or :class:`gnbook.shared.piecewise_linear.Kink`; it is left as it is
-    x
-        one sample, without an axis for the batch; the piece is about the flattened sample
-
-    Raises
-    ------
-    ValueError
-        An activation that is not of the form `max(t, slope t)`, one that is hidden in a forward pass, a point on the
-        border of a region, where the map is not unique, or arguments that :meth:`gnlib.GaussNewton.gram` refuses.
+    Activations have to be *modules*: ReLU, LeakyReLU or :class:`gnbook.shared.piecewise_linear.Kink`; batch
+    normalisation and dropout in eval mode. The sample has no axis for the batch, and the piece is about the flattened
+    sample. A point on the border of a region, where the map is not unique, is refused.
     """
     x = as_float64(x, "x")
     network = _network(module, x[None])
@@ -56,26 +46,10 @@ def local_affine_in_weights(module: nn.Module, name: str, x: Float[Tensor, "n ..
     r"""Return the affine map from one parameter of a module to its outputs on a batch, and its region.
 
     The matrix is the block of the Jacobian that belongs to this parameter, so that `matrix.T @ matrix / n` is its
-    diagonal block of the Gauss-Newton matrix. It has `nk` rows, and the region a row for each kink and sample.
-
-    Parameters
-    ----------
-    module
-        as for :func:`local_affine`
-    name
-        of the parameter, as in `module.named_parameters()`; the piece is about the flattened parameter
-    x
-        the data, samples along the first axis
-
-    Raises
-    ------
-    ValueError
-        As :func:`local_affine`; an unknown name; a parameter that is used more than once, in which the outputs are not
-        affine.
+    diagonal block of the Gauss-Newton matrix. It has `nk` rows, and the region a row for each kink and sample. A
+    parameter that is used more than once, in which the outputs are not affine, is refused.
     """
     network = _network(module, x)
-    if name not in network.parameters:
-        raise ValueError(f"name is {name!r}; the parameters that require a gradient are {list(network.parameters)}.")
     w = network.parameters[name]
     return _piece(
         module, network, lambda p: network.call(network.tensors({name: p.view_as(w)}), network.x), w.flatten()

@@ -1,12 +1,6 @@
 """Small networks that several chapters train: perceptrons, convolutions, transformers, residual networks.
 
 Weights are torch's defaults, from its global generator, drawn in the order in which the layers are named.
-
-Examples
---------
->>> net = drawn(lambda: cnn(8, 16, side=16), seed=0)
->>> initialise(net, kaiming, generator=torch.Generator().manual_seed(0))(torch.zeros(1, 3, 16, 16)).shape
-torch.Size([1, 10])
 """
 
 from collections.abc import Callable, Sequence
@@ -24,25 +18,7 @@ Fill = Callable[[Tensor, Generator | None], object]
 
 
 def perceptron(*widths: int, activation: Make = nn.ReLU, norm: Norm | None = None) -> nn.Sequential:
-    """Return linear layers of flattened samples, with an activation, perhaps after a normalisation, between them.
-
-    Parameters
-    ----------
-    widths
-        inputs, units of each hidden layer, outputs
-    activation, norm
-        constructors of what follows each hidden layer; `norm` is given the number of units
-
-    Examples
-    --------
-    >>> perceptron(2, 5, 3)
-    Sequential(
-      (0): Flatten(start_dim=1, end_dim=-1)
-      (1): Linear(in_features=2, out_features=5, bias=True)
-      (2): ReLU()
-      (3): Linear(in_features=5, out_features=3, bias=True)
-    )
-    """
+    """Return linear layers of flattened samples, with an activation, perhaps after a normalisation, between them."""
     layers: list[nn.Module] = [nn.Flatten()]
     for before, after in pairwise(widths[:-1]):
         layers += [nn.Linear(before, after), *([norm(after)] if norm else []), activation()]
@@ -54,23 +30,8 @@ def cnn(
 ) -> nn.Sequential:
     """Return 3 x 3 convolutions of colour images, with ReLUs, and a linear layer of the mean pixel or of all pixels.
 
-    Parameters
-    ----------
-    channels
-        of the output of each convolution
-    strides
-        of each convolution; 2 if not given
-    norm
-        constructor of a normalisation before each ReLU, given the number of channels
-    side
-        of the images, if the last layer is to read all pixels and not their mean
-    outputs
-        number of outputs
-
-    Examples
-    --------
-    >>> [sum(p.numel() for p in net.parameters()) for net in (cnn(16, 32, 64), cnn(8, 16, 32, side=16))]
-    [24234, 7322]
+    Strides are 2 if not given; `norm` is given the number of channels. With the side of the images the last layer reads
+    all pixels, else their mean.
     """
     layers: list[nn.Module] = []
     for (before, after), stride in zip(pairwise((3, *channels)), strides or [2] * len(channels), strict=True):
@@ -103,30 +64,9 @@ class Attention(nn.Module):
 class PatchTransformer(nn.Module):
     """Patches of colour images as tokens, blocks of layers, and a linear layer of the mean token or of a class token.
 
-    Parameters
-    ----------
-    blocks
-        constructor of what maps tokens `(n, t, width)` to tokens, called after embedding and positions are drawn
-    width
-        of a token
-    side, patch
-        of the images and of a patch, in pixels
-    position
-        standard deviation of the embedding of positions; None is without
-    class_token
-        whether the last layer reads a further token, standard normal at the start, and not the mean token
-    norm
-        whether LayerNorm stands before the last layer
-    outputs
-        number of outputs
+    The blocks are constructed after embedding and positions are drawn, of a deviation `position`; None is without. A
+    class token is a further one, standard normal at the start, which the last layer reads in place of the mean token.
 
-    Raises
-    ------
-    ValueError
-        Images that are not made of whole patches.
-
-    References
-    ----------
     A. Dosovitskiy et al. (2021), An image is worth 16x16 words, ICLR.
     """
 
@@ -167,24 +107,9 @@ class ResidualNetwork(nn.Module):
 
     Each stage but the first begins by halving the image and doubling the channels. Its skip is a convolution with
     filters of one pixel and batch normalisation (option B; option A, which pads with zeros, has no weights there).
-
-    Parameters
-    ----------
-    blocks
-        in each of three stages, 3 for ResNet20 and 5 for ResNet32, or one number for each stage
-    width
-        channels of the first stage
-    outputs
-        number of outputs
-    large
-        whether the first convolution has 7 x 7 pixels, stride 2 and a maximum over 3 x 3 after it, for large images
-    bottleneck
-        whether a block has three convolutions, the first and the last with filters of one pixel, and not two
-
-    Raises
-    ------
-    ValueError
-        A number below 1.
+    There are three stages if `blocks` is one number: 3 for ResNet20, 5 for ResNet32. Large ones begin with 7 x 7
+    pixels, stride 2 and a maximum over 3 x 3. A block with a bottleneck has three convolutions, the first and the last
+    with filters of one pixel.
     """
 
     def __init__(
@@ -218,17 +143,7 @@ class ResidualNetwork(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """Two or three convolutions, each with batch normalisation, beside a skip, and a ReLU of their sum.
-
-    Parameters
-    ----------
-    channels, width
-        of the input, and of the convolutions
-    stride
-        2 halves the image
-    bottleneck
-        whether the convolutions have filters of one, three and one pixels, the last of them with four times the width
-    """
+    """Two or three convolutions, each with batch normalisation, beside a skip, and a ReLU of their sum."""
 
     def __init__(self, channels: int, width: int, stride: int = 1, *, bottleneck: bool = False) -> None:
         super().__init__()
@@ -256,15 +171,6 @@ class FullyConnected(nn.Module):
 
     The weights of a linear network are multiplied before the data are, from the output on: products of k rows, which
     make a step of gradient descent several times as fast as the passes of a batch through the layers.
-
-    Parameters
-    ----------
-    weights
-        matrices of shape `(out, in)`, input layer first; copied
-    relu
-        whether a ReLU follows each layer but the last
-    dtype
-        precision of the parameters
     """
 
     def __init__(self, weights: Sequence[Tensor], *, relu: bool = False, dtype: torch.dtype = torch.float32) -> None:
@@ -289,20 +195,7 @@ class FullyConnected(nn.Module):
 
 
 def xavier_weights(widths: Sequence[int], *, generator: Generator) -> list[Tensor]:
-    """Draw the weights of a network at Xavier normal initialisation of gain 1.
-
-    Parameters
-    ----------
-    widths
-        `[d, m_1, ..., k]`, from the input to the output
-    generator
-        source of the random numbers; the weights are on its device
-
-    Returns
-    -------
-    Weights of shape `(out, in)`, input layer first, with independent entries of standard deviation
-    `sqrt(2 / (in + out))`.
-    """
+    """Draw Xavier normal weights, of deviation `sqrt(2 / (in + out))`, on the device of the generator."""
     if len(widths) < 2 or any(not isinstance(w, Integral) or w < 1 for w in widths):
         raise ValueError(f"widths is {list(widths)}; give at least two integers from 1 on, [inputs, ..., outputs].")
     return [
@@ -313,14 +206,7 @@ def xavier_weights(widths: Sequence[int], *, generator: Generator) -> list[Tenso
 
 
 def drawn(make: Make, seed: int) -> nn.Module:
-    """Return a network drawn with a seed; torch's global generator is left as it is.
-
-    Examples
-    --------
-    >>> one, other = (drawn(lambda: nn.Linear(2, 1), seed=3) for _ in range(2))
-    >>> torch.equal(one.weight, other.weight)
-    True
-    """
+    """Return a network drawn with a seed; torch's global generator is left as it is."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return make()
@@ -329,8 +215,6 @@ def drawn(make: Make, seed: int) -> nn.Module:
 def kaiming(weight: Tensor, generator: Generator | None = None, *, scale: float = 1.0) -> Tensor:
     """Fill a weight tensor with normal numbers of Kaiming's deviation for ReLUs, the root of two over fan-in, scaled.
 
-    References
-    ----------
     K. He, X. Zhang, S. Ren, J. Sun (2015), Delving deep into rectifiers, ICCV.
     """
     return nn.init.kaiming_normal_(weight, generator=generator).mul_(scale)
@@ -339,8 +223,6 @@ def kaiming(weight: Tensor, generator: Generator | None = None, *, scale: float 
 def orthogonal(weight: Tensor, generator: Generator | None = None) -> Tensor:
     """Fill a weight tensor with orthogonal rows or columns of length root of two.
 
-    References
-    ----------
     A. M. Saxe, J. L. McClelland, S. Ganguli (2014), Exact solutions to the nonlinear dynamics of learning in deep
     linear neural networks, ICLR.
     """
@@ -351,26 +233,8 @@ def orthogonal(weight: Tensor, generator: Generator | None = None) -> Tensor:
 def initialise(network: nn.Module, fill: Fill, *, generator: Generator | None = None) -> nn.Module:
     """Fill all weight matrices and filters of a network, layer by layer, and set its biases to zero, in place.
 
-    Scales of normalisations stay, and so do embeddings of positions and of a class token.
-
-    Parameters
-    ----------
-    network
-        which is returned
-    fill
-        such as `kaiming` or `orthogonal`
-    generator
-        of the random numbers, on the CPU; torch's global one if not given
-
-    Examples
-    --------
-    >>> line = initialise(nn.Linear(200, 50), kaiming, generator=torch.Generator().manual_seed(0))
-    >>> round(line.weight.std().item(), 2), line.bias.any().item()
-    (0.1, False)
-    >>> weight = initialise(nn.Linear(3, 2).double(), orthogonal).weight.detach()
-    >>> (weight @ weight.mT).round(decimals=6).abs()
-    tensor([[2., 0.],
-            [0., 2.]], dtype=torch.float64)
+    Scales of normalisations stay, and so do embeddings of positions and of a class token. The numbers are drawn on the
+    CPU, from torch's global generator if none is given.
     """
     for name, parameter in network.named_parameters():
         if name.endswith("bias"):

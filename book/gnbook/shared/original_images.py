@@ -19,30 +19,8 @@ def first_images(
 ) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
     """Return the first images of a training set in its original order, which is not class-balanced.
 
-    Parameters
-    ----------
-    name
-        "mnist" or "cifar10"; fetched before by `python -m gnlib.data fetch`
-    n
-        number of images
-    stride, grayscale
-        as for :func:`gnlib.load`
-    centred
-        whether the mean image, of all images of the training set, is subtracted
-
-    Returns
-    -------
-    x
-        (n, d) tensor in float64, bytes / 255
-    labels
-        (n,) tensor, int64
-
-    Raises
-    ------
-    FileNotFoundError
-        The full training set is not in the cache.
-    ValueError
-        There are not so many images.
+    Images, in rows of bytes / 255, and labels; centred ones are without the mean of all images of the training set,
+    which is to be fetched before by `python -m gnlib.data fetch`.
     """
     images, labels = training_set(name)
     if not 1 <= n <= len(images):

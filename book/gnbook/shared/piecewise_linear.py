@@ -22,13 +22,7 @@ WITHOUT_EFFECT = (nn.Identity, nn.Flatten, nn.Dropout)  # modules that a list of
 
 
 class Kink(nn.Module):
-    r"""The activation :math:`\max(t, \eta t)`.
-
-    Parameters
-    ----------
-    slope
-        slope :math:`\eta` of negative values, from -1 (absolute value) over 0 (ReLU) to 1 (linear)
-    """
+    r"""The activation :math:`\max(t, \eta t)`, of a slope from -1 (absolute value) over 0 (ReLU) to 1 (linear)."""
 
     def __init__(self, slope: float) -> None:
         super().__init__()
@@ -40,25 +34,15 @@ class Kink(nn.Module):
 
 
 class SkipLayer(nn.Module):
-    r"""A layer with a skip, :math:`\varphi(W z + b) + \rho z` (Riedi 2022, Eq. 1).
-
-    Parameters
-    ----------
-    weight, bias
-        of shapes `(m, d)` and `(m,)`, copied in double precision
-    slope
-        slope :math:`\eta` of negative values, from -1 to 1
-    skip
-        weight :math:`\rho` of the skip, 0 unless m = d
-    """
+    r"""A layer with a skip, :math:`\varphi(W z + b) + \rho z` (Riedi 2022, Eq. 1)."""
 
     def __init__(
         self, weight: Float[Tensor, "m d"], bias: Float[Tensor, " m"], slope: float = 0.0, skip: float = 0.0
     ) -> None:
         super().__init__()
-        weight, bias, slope, self.skip = checked_layer(weight, bias, slope, skip)
+        ((weight, bias, *_),) = in_double([Layer(weight, bias)])
         self.weight, self.bias = nn.Parameter(weight.clone()), nn.Parameter(bias.clone())
-        self.activation = Kink(slope)
+        self.activation, self.skip = Kink(slope), float(skip)
 
     def forward(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n m"]:
         """Return the outputs."""
@@ -76,22 +60,12 @@ class Layer(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """The affine map that a network is in the region of one point, and that region.
+    """The affine map that a network is in the region of one point, and that region."""
 
-    Attributes
-    ----------
-    matrix, offset
-        the network is `matrix @ x + offset` there, of shapes `(k, d)` and `(k,)`
-    slopes
-        the diagonals of D, one tensor for each activation
-    normals, levels
-        the region is where `normals @ x + levels >= 0`: one row, of shape `(d,)`, for each unit that has a kink; its
-        pre-activation, or minus that
-    """
-
-    matrix: Float[Tensor, "k d"]
+    matrix: Float[Tensor, "k d"]  # the network is matrix @ x + offset there
     offset: Float[Tensor, " k"]
-    slopes: tuple[Tensor, ...]
+    slopes: tuple[Tensor, ...]  # the diagonals of D, for each activation
+    # the region is where normals @ x + levels >= 0: a row for each unit with a kink, its pre-activation or minus that
     normals: Float[Tensor, "u d"]
     levels: Float[Tensor, " u"]
 
@@ -113,16 +87,8 @@ class Piece(NamedTuple):
 def as_layers(module: nn.Module) -> list[Layer]:
     """Return the layers of a network, for the products.
 
-    Parameters
-    ----------
-    module
-        :class:`SkipLayer`, `torch.nn.Linear`, each with or without one of `ReLU`, `LeakyReLU` and :class:`Kink` after
-        it, in nested `Sequential`; modules without effect may stand between
-
-    Raises
-    ------
-    ValueError
-        Any other module, slopes outside [-1, 1], or layers that do not fit.
+    Allowed are :class:`SkipLayer` and `torch.nn.Linear`, each with or without one of `ReLU`, `LeakyReLU` and
+    :class:`Kink` after it, in nested `Sequential`; modules without effect may stand between.
     """
     layers, open_layer = [], False
     for part in _flat(module):
@@ -142,7 +108,7 @@ def as_layers(module: nn.Module) -> list[Layer]:
                 "LeakyReLU, Kink or SkipLayer, or local_affine, which takes other modules too."
             )
         open_layer = isinstance(part, nn.Linear) or (open_layer and kink is None)
-    return check_layers(layers)
+    return in_double(layers)
 
 
 def kink_of(module: nn.Module) -> float | None:
@@ -164,53 +130,19 @@ def check_slope(slope: float) -> float:
     return float(slope)
 
 
-def checked_layer(weight: Tensor, bias: Tensor, slope: float, skip: float) -> Layer:
-    """Return a layer in double precision; refuse one that is none."""
-    weight, bias = as_float64(weight, "weight"), as_float64(bias, "bias")
-    if weight.ndim != 2 or bias.shape != weight.shape[:1]:
-        raise ValueError(
-            f"weight and bias have shapes {tuple(weight.shape)} and {tuple(bias.shape)}; (out, in) and (out,) were "
-            "expected."
-        )
-    if not math.isfinite(skip):
-        raise ValueError(f"skip is {skip}; a finite number was expected, such as 1 (0 for no skip).")
-    if skip and weight.shape[0] != weight.shape[1]:
-        raise ValueError(f"skip is {skip} but weight has shape {tuple(weight.shape)}; a skip needs a square weight.")
-    return Layer(weight=weight, bias=bias, slope=check_slope(slope), skip=float(skip))
-
-
-def check_layers(layers: Sequence[Layer]) -> list[Layer]:
-    """Return layers in double precision; refuse those that do not fit together."""
-    if not layers:
-        raise ValueError("there is no layer; at least one Linear layer is needed.")
-    layers = [checked_layer(*layer) for layer in layers]
-    for i, layer in enumerate(layers[1:], 1):
-        if layer.weight.shape[1] != len(layers[i - 1].weight):
-            raise ValueError(
-                f"layer {i} takes {layer.weight.shape[1]} inputs but layer {i - 1} gives {len(layers[i - 1].weight)}."
-            )
-    return layers
+def in_double(layers: Sequence[Layer]) -> list[Layer]:
+    """Return layers in double precision."""
+    return [Layer(as_float64(w, "weight"), as_float64(b, "bias"), slope, skip) for w, b, slope, skip in layers]
 
 
 def affine_products(layers: Sequence[Layer], x: Float[Tensor, " d"]) -> Piece:
     r"""Return the affine map of a network in the region of a point, by products (Riedi 2022, Eq. 37 and 38).
 
     The matrix is :math:`\prod_k (D_k W_k + \rho_k I)`, and each layer adds :math:`D_k b_k` to the offset of the one
-    before. (Eq. 38 has :math:`b_k` there, which is right only where all units are active; see the claims.)
-
-    Parameters
-    ----------
-    layers
-        of the network, see :func:`as_layers`
-    x
-        a point
-
-    Raises
-    ------
-    ValueError
-        A point on the border of a region, where the map is not unique, or of the wrong shape.
+    before. (Eq. 38 has :math:`b_k` there, which is right only where all units are active; see the claims.) A point on
+    the border of a region, where the map is not unique, is refused.
     """
-    layers, x = check_layers(layers), as_point(x, layers[0].weight.shape[1])
+    layers, x = in_double(layers), as_float64(x, "x")
     matrix, offset = torch.eye(len(x), dtype=x.dtype, device=x.device), torch.zeros_like(x)
     normals, levels, slopes = [x.new_zeros(0, len(x))], [x.new_zeros(0)], []
     for weight, bias, slope, skip in layers:
@@ -241,18 +173,8 @@ def oriented(
     return signs[:, None] * normals, signs * levels
 
 
-def as_point(x: Float[Tensor, " d"], inputs: int) -> Float[Tensor, " d"]:
-    """Return a point in double precision."""
-    x = as_float64(x, "x")
-    if x.shape != (inputs,):
-        raise ValueError(f"x has shape {tuple(x.shape)}; one point of shape ({inputs},) was expected.")
-    return x
-
-
 def _flat(module: nn.Module) -> Iterator[nn.Module]:
     """Yield the modules of nested Sequentials, in order."""
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"module is of type {type(module).__name__}; pass a torch.nn.Module.")
     if isinstance(module, nn.Sequential):
         for part in module:
             yield from _flat(part)

@@ -5,14 +5,5 @@ from gnlib.text import as_page
 
 
 def lines_of(report: Report, *names: str) -> str:
-    """Return the lines of these names as text, in the order of the report.
-
-    Examples
-    --------
-    >>> import gnlib, torch
-    >>> x = torch.tensor([[9.0, 1.0], [10.0, 2.0], [11.0, 1.0]])
-    >>> print(lines_of(gnlib.report(torch.nn.Linear(2, 1), x), "rank"))
-    rank  3 of 3: linearised, the network can fit any targets on these
-          samples
-    """
+    """Return the lines of these names as text, in the order of the report."""
     return as_page([line for line in report.lines() if line.name in names])

@@ -30,30 +30,15 @@ def skip_bounds(
 
     .. math:: (\beta + t_*)^2 + (s^2 - t_*^2)_+ \qquad\text{and}\qquad S^2 + 2 \beta T + \beta^2 .
 
-    Negative :math:`\beta` are those of the layer -W. The upper bound and, where :math:`\beta \ge -t` and
-    :math:`s \ge |t|`, the lower one are Riedi 2022, Lemma 21, extended to rectangular layers. Elsewhere the lower bound
-    is larger, and never below that of Lemma 17. From these numbers alone no better bounds follow (theorem "Skip across
-    one layer" of the claims).
-
-    Parameters
-    ----------
-    weight
-        a layer of shape `(out, in)`
-    skip
-        the weight :math:`\beta` of the skip
-    subspace
-        orthonormal columns, if only inputs in their span matter; for layers with `out >= in`
-
-    Raises
-    ------
-    ValueError
-        A weight that is no matrix, or of entries that are not finite; a skip that is not finite; a subspace whose
-        columns are not orthonormal, or of another size, or for a layer with fewer outputs than inputs.
+    Negative :math:`\beta` are those of the layer -W. The upper bound and, where :math:`\beta \ge -t` and :math:`s \ge
+    |t|`, the lower one are Riedi 2022, Lemma 21, extended to rectangular layers. Elsewhere the lower bound is larger,
+    and never below that of Lemma 17. From these numbers alone no better bounds follow (theorem "Skip across one layer"
+    of the claims). Orthonormal columns of a subspace say which inputs matter, for layers with `out >= in`.
     """
     (weight,), skip = as_weights([weight]), as_skip(skip)
     rows, columns = weight.shape
     if subspace is not None:
-        subspace = _as_subspace(subspace, rows, columns)
+        subspace = as_float64(subspace, "subspace")
     elif rows < columns:
         weight = weight.mT
     if skip < 0:
@@ -82,16 +67,8 @@ def residual_bound(weights: Sequence[Tensor], second_moment: Float[Tensor, "d d"
     reach from the outputs (for :math:`i > \ell`, transposed). It takes the place of Zhao 2024, Eq. 8, is never below
     the first bound of Eq. 7 (:func:`gnlib.linear.bounds.zhao_lemma_2`), and tends to :math:`\kappa(\Sigma)` as the skip
     grows where all hidden layers have one width, of at least d and k. Infinite where all terms below vanish; a layer
-    counts as singular where those below it, or above it, have more dimensions to carry through it than it has.
-
-    Parameters
-    ----------
-    weights
-        matrices of shape `(out, in)`, input layer first
-    second_moment
-        the `(d, d)` second moment of the inputs, or its factors
-    skip
-        `skip * eye(out, in)` is added to every weight
+    counts as singular where those below it, or above it, have more dimensions to carry through it than it has. The skip
+    is added to every weight.
     """
     weights, skip = as_weights(weights), as_skip(skip)
     _, eigenvalues, basis = restrict_to_range(weights, second_moment)
@@ -131,24 +108,3 @@ def _products_of_bounds(weights: Sequence[Tensor], skip: float, frame: Float[Ten
         products.append(Interval(products[-1].lower * lower * widening, products[-1].upper * upper))
         frame = torch.linalg.qr(shifted @ frame).Q  # spans all that the layers so far can reach
     return products
-
-
-def _as_subspace(subspace: Tensor, rows: int, columns: int) -> Float[Tensor, "_in p"]:
-    subspace = as_float64(subspace, "subspace")
-    if subspace.ndim != 2 or len(subspace) != columns:
-        raise ValueError(
-            f"subspace has shape {tuple(subspace.shape)}; orthonormal columns of length {columns}, the "
-            "inputs of the layer, were expected."
-        )
-    if rows < columns:
-        raise ValueError(
-            f"The layer has {rows} outputs for {columns} inputs, so its skip drops some; a bound on a subspace needs "
-            "at least as many outputs as inputs."
-        )
-    gram = subspace.mT @ subspace
-    error = (gram - torch.eye(len(gram), dtype=gram.dtype, device=gram.device)).abs().max()
-    if error > 1e-8:
-        raise ValueError(
-            f"The columns of subspace are not orthonormal (off by {error:.1e}); torch.linalg.qr makes them so."
-        )
-    return subspace

@@ -2,17 +2,6 @@
 
 :mod:`gnbook.shared.epochs` trains several networks side by side, with checkpoints; :mod:`gnbook.shared.tuning` tries
 rates in powers of two side by side.
-
-Examples
---------
->>> line, x = nn.Linear(1, 1, bias=False), torch.ones(2, 1)
->>> _ = nn.init.zeros_(line.weight)
->>> found = train(line, x, x, rate=0.5, until=0.1, most=9)
->>> found.losses, found.steps_to(0.2), line.weight.item()
-([0.5, 0.125, 0.03125], 1, 0.0)
->>> rate, best = fastest(partial(train, line, x, x, until=0.1), (0.25, 0.5, 1.5), most=9)
->>> rate, best.steps
-(0.5, 2)
 """
 
 import copy
@@ -62,24 +51,12 @@ class GradientDescent(Optimizer):
 
 @dataclass(frozen=True)
 class Training:
-    """A trained network and its losses.
-
-    Attributes
-    ----------
-    module
-        the network after the last step
-    losses
-        on all samples: before the first step, and after each `every` steps
-    every
-        steps between two losses
-    until
-        loss at which the training was to end
-    """
+    """A trained network and its losses."""
 
     module: nn.Module
-    losses: list[float]
+    losses: list[float]  # on all samples: before the first step, and after each `every` steps
     every: int
-    until: float
+    until: float  # loss at which the training was to end
 
     @property
     def steps(self) -> float:
@@ -108,28 +85,10 @@ def train(
 ) -> Training:
     """Train a copy of a network in the precision of its samples, until its loss on all of them is low enough.
 
-    Parameters
-    ----------
-    module
-        left as it is; parameters that require no gradient are not trained
-    x, y
-        samples, and targets or classes
-    rate
-        of learning
-    most
-        steps after which the training ends
-    until
-        loss at which it ends; it also ends when the loss is not finite or a million times that at the start
-    loss
-        of outputs and targets
-    optimizer
-        constructor of an optimiser, given parameters and `lr`
-    batch_size
-        samples of a step, drawn without replacement; all of them, in their order, if not given
-    every
-        steps between two looks at the loss of all samples; with batches those of an epoch if not given, else 1
-    seed
-        of the order of the samples
+    Training ends at the goal, and also when the loss is not finite or a million times that at the start. Batches are
+    drawn without replacement; without a size all samples are in each step, in their order. The loss of all samples is
+    looked at after each `every` steps: those of an epoch if not given, 1 without batches. Parameters that require no
+    gradient are not trained.
     """
     module = copy.deepcopy(module).to(x.dtype)
     y = y.to(x.dtype) if y.is_floating_point() else y
@@ -156,14 +115,8 @@ def train(
 def fastest(run: Callable[..., Training], rates: Iterable[float], most: int) -> tuple[float, Training] | None:
     """Return the rate at which a training reaches its goal in the fewest steps, and that training; None if none does.
 
-    Parameters
-    ----------
-    run
-        :func:`train`, with all of its arguments but the rate and the limit of steps
-    rates
-        of which the first is taken where several take as many steps
-    most
-        steps after which the first training ends; later ones end where they cannot be the fastest
+    `run` is :func:`train` with all of its arguments but the rate and the limit of steps; the first rate is taken where
+    several take as many steps. Later trainings end where they cannot be the fastest.
     """
     best = None
     for rate in rates:
@@ -178,10 +131,7 @@ def fastest(run: Callable[..., Training], rates: Iterable[float], most: int) -> 
 def fastest_of_adam(
     module: nn.Module, x: Float[Tensor, "n ..."], y: Int[Tensor, " n"], *, until: float, most: int, seed: int = 0
 ) -> Training | None:
-    """Return the training by Adam, at the best of three rates, that takes the cross-entropy to a goal; None if none.
-
-    Parameters are those of :func:`train`; steps are on mini-batches of 32.
-    """
+    """Return the training by Adam, in batches of 32 at the best of three rates, to a cross-entropy; or None."""
     options = {"loss": nn.functional.cross_entropy, "optimizer": torch.optim.Adam, "batch_size": 32, "seed": seed}
     best = fastest(partial(train, module, x, y, until=until, **options), (1e-2, 3e-3, 1e-3), most)
     return best[1] if best else None

@@ -24,44 +24,16 @@ HOPELESS = 1e6  # a run whose loss is so many times the one at the start is give
 
 @dataclass(frozen=True)
 class Setting:
-    """Data, loss, optimiser and goals of a training: all but the learning rate.
-
-    Attributes
-    ----------
-    x, y
-        inputs, and targets (squared error) or class indices (cross-entropy)
-    loss
-        `"mse"`, half the squared distance, or `"cross_entropy"`; the mean over the samples
-    optimizer
-        `"descent"`, `"momentum"` (of 0.9) or `"adam"` (0.9, 0.999, 1e-8)
-    goals
-        losses to get below, by name
-    horizon
-        steps after which a run ends
-    batch_size
-        samples of a step, drawn without replacement; all of them if it is not given
-    seed
-        of the order of the samples, the same at each rate
-    """
+    """Data, loss, optimiser and goals of a training: all but the learning rate."""
 
     x: Float[Tensor, "n ..."]
-    y: Tensor
-    loss: str
-    optimizer: str
-    goals: Mapping[str, float]
-    horizon: int
-    batch_size: int | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:  # noqa: D105
-        for name, value, known in (("loss", self.loss, LOSSES), ("optimizer", self.optimizer, DIRECTIONS)):
-            if value not in known:
-                raise ValueError(f"{name} is {value!r}; one of {', '.join(known)} was expected.")
-        if len(self.x) != len(self.y) or not self.goals or self.horizon < self.every:
-            raise ValueError(
-                f"There are {len(self.x)} inputs, {len(self.y)} targets, {len(self.goals)} goals and {self.horizon} "
-                "steps; as many targets as inputs, a goal and an epoch of steps were expected."
-            )
+    y: Tensor  # targets (squared error) or class indices (cross-entropy)
+    loss: str  # "mse", half the squared distance, or "cross_entropy"; the mean over the samples
+    optimizer: str  # "descent", "momentum" (of 0.9) or "adam" (0.9, 0.999, 1e-8)
+    goals: Mapping[str, float]  # losses to get below
+    horizon: int  # steps after which a run ends
+    batch_size: int | None = None  # drawn without replacement; all samples if not given
+    seed: int = 0  # of the order of the samples, the same at each rate
 
     @property
     def every(self) -> int:
@@ -71,17 +43,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The losses at each rate, and which rate was first.
-
-    Attributes
-    ----------
-    setting
-        of the training
-    curves
-        by rate, the loss of all samples before the first step and after each epoch; inf from where it diverged
-    """
+    """The losses at each rate, and which rate was first."""
 
     setting: Setting
+    # the loss of all samples before the first step and after each epoch; inf from where it diverged
     curves: dict[float, list[float]] = field(default_factory=dict)
 
     def steps(self, goal: str) -> dict[float, float]:
@@ -108,56 +73,19 @@ class Outcome:
 
 
 def first_below(losses: Sequence[float], goal: float) -> float:
-    """Return the place of the first loss below a goal, inf if there is none.
-
-    Examples
-    --------
-    >>> first_below([1.0, 0.5, 0.1, 0.3], 0.4), first_below([1.0, 0.5], 0.4)
-    (2, inf)
-    """
+    """Return the place of the first loss below a goal, inf if there is none."""
     return next((t for t, loss in enumerate(losses) if loss < goal), np.inf)
 
 
 def constant_loss(y: Tensor, loss: str) -> float:
-    """Return the least loss of outputs that are the same for all inputs.
-
-    Examples
-    --------
-    >>> constant_loss(torch.eye(2), "mse"), round(constant_loss(torch.tensor([0, 1]), "cross_entropy"), 4)
-    (0.25, 0.6931)
-    """
+    """Return the least loss of outputs that are the same for all inputs."""
     if loss == "mse":
         return half_squared_error(y.mean(0).expand_as(y), y).item()
     return torch.special.entr(y.bincount().double() / len(y)).sum().item()
 
 
 def tune(network: nn.Module, setting: Setting, guess: float) -> Outcome:
-    """Train copies of a network at rates in factors of two, until no best rate is the smallest or largest tried.
-
-    Parameters
-    ----------
-    network
-        left as it is
-    setting
-        data, loss, optimiser, goals
-    guess
-        of a good learning rate; to be wrong by some factors of two costs time
-
-    Raises
-    ------
-    ArithmeticError
-        The best rate is not found within 40 doublings.
-
-    Examples
-    --------
-    >>> line = nn.Linear(1, 1, bias=False)
-    >>> with torch.no_grad():
-    ...     _ = line.weight.fill_(0.0)
-    >>> x = torch.ones(2, 1)
-    >>> found = tune(line, Setting(x, x, "mse", "descent", {"a hundredth": 0.005}, horizon=9), guess=0.1)
-    >>> found.best("a hundredth"), sorted(found.curves)
-    ((1, 1.0), [0.0625, 0.125, 0.25, 0.5, 1.0, 2.0])
-    """
+    """Train copies of a network at rates in factors of two, until no best rate is the smallest or largest tried."""
     middle = 2.0 ** round(np.log2(guess))
     found, rates = Outcome(setting), [middle * factor for factor in FACTORS]
     while rates:
@@ -171,12 +99,7 @@ def tune(network: nn.Module, setting: Setting, guess: float) -> Outcome:
 
 
 def race(network: nn.Module, setting: Setting, rates: Sequence[float]) -> list[list[float]]:
-    """Train copies of a network side by side, one at each rate, until the first has reached the last goal.
-
-    Returns
-    -------
-    For each rate the losses that `Outcome.curves` has.
-    """
+    """Train copies of a network side by side, one at each rate, until the first has reached the last goal."""
     x, y = (part.float() if part.is_floating_point() else part for part in (setting.x, setting.y))
     loss, direction, whole = LOSSES[setting.loss], DIRECTIONS[setting.optimizer], setting.batch_size is None
     template = copy.deepcopy(network).float()

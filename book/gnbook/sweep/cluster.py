@@ -24,13 +24,7 @@ QUIET = {
 
 @contextmanager
 def cluster(scheduler: str | None, workers: int) -> Iterator["Client"]:
-    """Connect to a scheduler, or start one with that many worker processes and end them afterwards.
-
-    Raises
-    ------
-    ConnectionError
-        Nothing answers at the address of the scheduler.
-    """
+    """Connect to a scheduler, or start one with that many worker processes and end them afterwards."""
     if scheduler is not None:
         client = _connect(scheduler)
         try:

@@ -23,64 +23,26 @@ EXTRAS = ("distributed", "filelock", "pandas", "papermill", "pyarrow", "tqdm", "
 
 @dataclass(frozen=True)
 class Options:
-    """The parameters of `run` with the same names."""
+    """How runs are run; timeout, memory and threads are for each run."""
 
-    workers: int | None = None
-    scheduler: str | None = None
-    device: str | None = None
-    timeout: float = HOUR
-    memory: int | str | None = None
-    threads: int = 1
+    workers: int | None = None  # processes on this machine; one for each core, or for each GPU if the device is one
+    scheduler: str | None = None  # address of a Dask scheduler whose workers do the work instead
+    device: str | None = None  # "cpu", "cuda" or "auto", handed to the notebook's parameter `device`
+    timeout: float = HOUR  # seconds
+    memory: int | str | None = None  # bytes, or "4GiB"; by default what there is, shared out
+    threads: int = 1  # of linear algebra
 
 
-def run(
-    notebook: str | Path,
-    grid: str | Path | Mapping[str, object],
-    out: str | Path,
-    *,
-    workers: int | None = None,
-    scheduler: str | None = None,
-    device: str | None = None,
-    timeout: float = HOUR,
-    memory: int | str | None = None,
-    threads: int = 1,
-) -> Summary:
+def run(notebook: str | Path, grid: str | Path | Mapping[str, object], out: str | Path, **how: object) -> Summary:
     """Run a notebook for every case of a grid and write one table; finished runs are not repeated.
 
-    In a script, call this under `if __name__ == "__main__":`, since worker processes import the script.
-
-    Parameters
-    ----------
-    notebook
-        .ipynb file with a cell tagged `parameters`
-    grid
-        YAML file, or its content as a mapping; see `gnbook.sweep.grid`
-    out
-        folder of the sweep
-    workers
-        processes on this machine; by default one for each core, or for each GPU if the device is one
-    scheduler
-        address of a Dask scheduler whose workers do the work, in place of processes on this machine
-    device
-        "cpu", "cuda" or "auto", handed to the notebook's parameter `device`
-    timeout
-        seconds for each run
-    memory
-        for each run, in bytes or as "4GiB"; by default the memory of this machine, or of a cluster's worker, shared out
-    threads
-        of linear algebra in each run
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        The notebook, the grid or an option is not as described, or they do not fit together; nothing has run.
-    OSError
-        The folder cannot be written to, another sweep is at work in it, or the scheduler does not answer.
+    In a script, call this under `if __name__ == "__main__":`, since worker processes import the script. The grid is a
+    YAML file or its content, see `gnbook.sweep.grid`; `out` is the folder of the sweep; how runs are run is said by the
+    fields of `Options`. What does not fit together is a `ValueError` before anything has run; a folder in use, or that
+    cannot be written to, an `OSError`.
     """
     _require_extras()
-    options = Options(
-        workers=workers, scheduler=scheduler, device=device, timeout=timeout, memory=memory, threads=threads
-    )
+    options = Options(**how)
     plan = plan_for(notebook, grid, options)
     folder = Folder(Path(out).absolute())
     folder.prepare()

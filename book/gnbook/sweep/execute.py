@@ -39,39 +39,17 @@ COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings that all runs of a sweep share.
-
-    Attributes
-    ----------
-    folder
-        of the sweep
-    notebook
-        a copy without outputs, which nobody edits during the sweep
-    directory
-        the folder that the notebook runs in
-    digest
-        of everything that the rows depend on besides the parameters; that of a worker must be equal
-    timeout
-        seconds for each run
-    memory
-        bytes for each run; None for as much as its worker may have
-    threads
-        of linear algebra in each run
-    gpus
-        identifiers of the GPUs to share out among the workers of this machine, if any
-    provenance
-        entries of `run.json` that are the same for all runs
-    """
+    """Settings that all runs of a sweep share."""
 
     folder: Path
-    notebook: Path
-    directory: Path
-    digest: str
-    timeout: float
-    memory: int | None
-    threads: int
-    gpus: tuple[str, ...]
-    provenance: Mapping[str, object]
+    notebook: Path  # a copy without outputs, which nobody edits during the sweep
+    directory: Path  # the folder that the notebook runs in
+    digest: str  # of all that the rows depend on besides the parameters; that of a worker must be equal
+    timeout: float  # seconds for each run
+    memory: int | None  # bytes for each run; None for as much as its worker may have
+    threads: int  # of linear algebra in each run
+    gpus: tuple[str, ...]  # to share out among the workers of this machine
+    provenance: Mapping[str, object]  # entries of run.json that are the same for all runs
 
 
 @dataclass(frozen=True)
@@ -143,11 +121,7 @@ def _run_notebook(
 
 
 def _keep(
-    settings: Settings,
-    parameters: Mapping[str, object],
-    run: Path,
-    raised: Exception | None,
-    outcome: Outcome,
+    settings: Settings, parameters: Mapping[str, object], run: Path, raised: Exception | None, outcome: Outcome
 ) -> Outcome:
     """Write down how a run ended and move it to the finished or the failed runs."""
     folder = Folder(settings.folder)

@@ -49,13 +49,7 @@ class Folder:
         return self.path / "unfinished"
 
     def prepare(self) -> None:
-        """Create the folders that are missing.
-
-        Raises
-        ------
-        OSError
-            The folder cannot be written to.
-        """
+        """Create the folders that are missing."""
         try:
             for path in (self.runs, self.failed, self.unfinished):
                 path.mkdir(parents=True, exist_ok=True)
@@ -66,13 +60,7 @@ class Folder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other sweeps out of this folder, on other machines too, until the block ends or this process dies.
-
-        Raises
-        ------
-        BlockingIOError
-            Another sweep holds the folder.
-        """
+        """Keep other sweeps out of this folder, on other machines too, until the block ends or this process dies."""
         from filelock import FileLock, Timeout
 
         lock, holder = FileLock(self.path / "lock"), self.path / "holder"  # a locked file cannot be read on Windows

@@ -41,15 +41,7 @@ class Grid:
 
 
 def read_grid(source: str | Path | Mapping[str, object]) -> Grid:
-    """Read a grid from a YAML file, or from its content as a mapping.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such file.
-    ValueError
-        It is not a grid, or a grid without cases.
-    """
+    """Read a grid from a YAML file, or from its content as a mapping."""
     where = "The grid" if isinstance(source, Mapping) else str(source)
     content = source if isinstance(source, Mapping) else _read_yaml(Path(source))
     try:

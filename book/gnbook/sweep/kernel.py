@@ -56,24 +56,7 @@ def kernel_class(environment: Mapping[str, str], stderr: IO[bytes], started: Cal
 
 
 class Monitor:
-    """Measures the memory of a kernel, and ends it when it takes too much memory or time.
-
-    Parameters
-    ----------
-    seconds
-        that it may take, from when the monitor is entered
-    memory
-        bytes that it and its children may hold, or None for no limit
-
-    Attributes
-    ----------
-    peak
-        the largest number of bytes seen in memory
-    complaint
-        why the kernel was ended, if it was
-    answered
-        whether the kernel has ever answered
-    """
+    """Measures the memory of a kernel, and ends it when it takes too much memory or time."""
 
     def __init__(self, seconds: float, memory: int | None) -> None:
         self.seconds, self.memory = seconds, memory

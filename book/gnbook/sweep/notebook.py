@@ -12,24 +12,12 @@ TAG = "parameters"
 
 @dataclass(frozen=True)
 class Notebook:
-    """A notebook that can be run over a grid.
+    """A notebook that can be run over a grid."""
 
-    Attributes
-    ----------
-    path
-        of its file, absolute
-    source
-        the notebook without outputs, as the text of an .ipynb file
-    names
-        the parameters, in the order of their cell
-    defaults
-        the values of the parameters that are plain values and not expressions
-    """
-
-    path: Path
-    source: str
-    names: tuple[str, ...]
-    defaults: dict[str, object]
+    path: Path  # absolute
+    source: str  # without outputs, as the text of an .ipynb file
+    names: tuple[str, ...]  # the parameters, in the order of their cell
+    defaults: dict[str, object]  # of the parameters that are plain values and not expressions
 
     def digest(self) -> str:
         """Return the digest of everything that its rows depend on besides the parameters."""
@@ -43,15 +31,7 @@ def digest_of_rows(source: str, folder: Path) -> str:
 
 
 def read_notebook(path: str | Path) -> Notebook:
-    """Read an .ipynb file and its `parameters` cell.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such file.
-    ValueError
-        It is not a notebook, or has no cell (or more than one) tagged `parameters`.
-    """
+    """Read an .ipynb file and its `parameters` cell."""
     import nbformat
 
     path = Path(path).absolute()

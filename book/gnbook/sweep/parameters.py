@@ -21,11 +21,6 @@ def complete(notebook: Notebook, case: Mapping[str, object]) -> dict[str, object
     """Return all parameters of a run: the notebook's defaults, replaced by those of the case.
 
     papermill itself passes an unknown name on with a warning in its log, and any value at all.
-
-    Raises
-    ------
-    ValueError
-        The case names a parameter that the notebook does not have, or gives it a value of another type.
     """
     fitted = dict(notebook.defaults)
     for name, value in case.items():

@@ -15,24 +15,12 @@ from gnbook.sweep.parameters import complete
 
 @dataclass(frozen=True)
 class Run:
-    """A case of a grid before it runs.
+    """A case of a grid before it runs."""
 
-    Attributes
-    ----------
-    name
-        20 hexadecimal digits, a digest of everything that its rows depend on
-    label
-        of the case in the grid, if it has one
-    given
-        the parameters that the grid sets
-    complete
-        all parameters
-    """
-
-    name: str
-    label: str | None
-    given: dict[str, object]
-    complete: dict[str, object]
+    name: str  # 20 hexadecimal digits, a digest of everything that its rows depend on
+    label: str | None  # of the case in the grid
+    given: dict[str, object]  # the parameters that the grid sets
+    complete: dict[str, object]  # all parameters
 
     def __str__(self) -> str:
         """Return the name, the label and the parameters in one line."""
@@ -51,16 +39,7 @@ class Plan:
 
 
 def make_plan(notebook: str | Path, grid: str | Path | Mapping[str, object], device: str | None = None) -> Plan:
-    """Check a grid against a notebook and name the runs.
-
-    Raises
-    ------
-    FileNotFoundError
-        The notebook or the grid is not there.
-    ValueError
-        Either is not as described, they do not fit together, two cases are the same, or the notebook belongs to
-        another checkout of the book.
-    """
+    """Check a grid against a notebook and name the runs."""
     source, points = read_notebook(notebook), read_grid(grid)
     _check_checkout(source.path)
     if device is not None:

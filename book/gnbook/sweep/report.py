@@ -25,15 +25,7 @@ OPTIONAL = ("lines", "label", "dashed", "dashed_label", "where", *AXIS)
 
 
 def report(folder: str | Path) -> list[Path]:
-    """Draw the figures of a sweep into its folder and return their paths.
-
-    Raises
-    ------
-    FileNotFoundError
-        The folder holds no table.
-    ValueError
-        The grid declares no figure, or one whose columns or rows are not in the table.
-    """
+    """Draw the figures of a sweep into its folder and return their paths."""
     import pandas
 
     folder = Path(folder).absolute()
@@ -58,13 +50,7 @@ def left_out(folder: str | Path) -> list[str]:
 
 
 def check_figure(figure: Mapping[str, object]) -> None:
-    """Check that a figure can be drawn.
-
-    Raises
-    ------
-    ValueError
-        A key is missing or unknown.
-    """
+    """Check that a figure can be drawn."""
     missing, unknown = set(REQUIRED) - set(figure), set(figure) - {*REQUIRED, *OPTIONAL}
     if missing or unknown:
         fault = f"lacks {min(missing)!r}" if missing else f"has {min(unknown)!r}"

@@ -18,20 +18,9 @@ RESERVED = "run_"
 def record(rows: Iterable[Mapping[str, object]]) -> None:
     """Hand results to the sweep that runs this notebook; outside a sweep this does nothing.
 
-    A notebook may call it more than once: the rows of all calls end up in the table of the sweep.
-
-    Parameters
-    ----------
-    rows
-        one mapping for each row, from names of columns to numbers, text, truth values or None (NumPy's and torch's
-        scalars included); rows may have different columns
-
-    Raises
-    ------
-    TypeError
-        A row is not a mapping, a name is not text, or a value is not as described.
-    ValueError
-        A name begins with `run_`; the columns of the sweep itself do.
+    A notebook may call it more than once: the rows of all calls end up in the table of the sweep. Values are numbers,
+    text, truth values or None, NumPy's and torch's scalars included; rows may have different columns, but none that
+    begins with `run_`, as the sweep's own do.
     """
     target = os.environ.get(VARIABLE)
     if target is None:

@@ -12,42 +12,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Summary:
-    """The result of a sweep.
-
-    Attributes
-    ----------
-    folder
-        of the sweep
-    runs
-        all cases of the grid
-    reused
-        number of runs that had finished before
-    finished
-        number of runs that finished now
-    failed
-        the runs that failed, with the reason
-    interrupted
-        whether it was stopped before its end
-    seconds
-        that it took
-    memory
-        the most bytes that a run held
-    allowed
-        the bytes that a run could have held; None if its worker decided
-    other_versions
-        a line that counts the finished runs of other versions, if there are any
-    """
+    """The result of a sweep."""
 
     folder: Path
-    runs: tuple[Run, ...]
-    reused: int
-    finished: int
-    failed: tuple[tuple[Run, str], ...]
-    interrupted: bool
+    runs: tuple[Run, ...]  # all cases of the grid
+    reused: int  # runs that had finished before
+    finished: int  # runs that finished now
+    failed: tuple[tuple[Run, str], ...]  # with the reason
+    interrupted: bool  # whether it was stopped before its end
     seconds: float
-    memory: int
-    allowed: int | None
-    other_versions: tuple[str, ...]
+    memory: int  # the most bytes that a run held
+    allowed: int | None  # bytes for a run; None if its worker decided
+    other_versions: tuple[str, ...]  # a line that counts the finished runs of other versions, if any
 
     def table(self) -> "DataFrame":
         """Return the rows of all finished runs."""

@@ -9,12 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnbook.transition_to_linearity.linearity import (
-    LayerNorms,
-    largest_eigenvalue,
-    layer_passes,
-    one_sample_only,
-)
+from gnbook.transition_to_linearity.linearity import LayerNorms, largest_eigenvalue, layer_passes, one_sample_only
 from gnbook.transition_to_linearity.wide_network import WideNetwork
 
 
@@ -30,27 +25,13 @@ TANH = Smoothness(1.0, 4 / 27**0.5, 0.0)
 
 
 class Start(NamedTuple):
-    r"""Upper bounds on the norms of a network at the centre of a ball, one a hidden layer, the input layer first.
+    r"""Upper bounds on the norms of a network at the centre of a ball, one a hidden layer, the input layer first."""
 
-    Attributes
-    ----------
-    widths
-        `[m_0, ..., m_L]`, from the input on
-    weights
-        upper bounds on :math:`\|W^{(l)}\| / \sqrt{m_{l-1}}`
-    values
-        upper bounds on :math:`\|\alpha^{(l-1)}\| / \sqrt{m_{l-1}}`, the input first
-    gradients
-        upper bounds on :math:`\|\partial f / \partial \alpha^{(l)}\|`
-    maxima
-        upper bounds on :math:`\|\partial f / \partial \alpha^{(l)}\|_\infty`
-    """
-
-    widths: list[int]
-    weights: list[float]
-    values: list[float]
-    gradients: list[float]
-    maxima: list[float]
+    widths: list[int]  # [m_0, ..., m_L], from the input on
+    weights: list[float]  # of |W_l| / sqrt(m_(l-1))
+    values: list[float]  # of |alpha_(l-1)| / sqrt(m_(l-1)), the input first
+    gradients: list[float]  # of |df / d alpha_l|
+    maxima: list[float]  # of the largest entry of |df / d alpha_l|
 
 
 def measured_start(network: WideNetwork, x: Float[Tensor, "1 d"]) -> Start:
@@ -70,21 +51,11 @@ def measured_start(network: WideNetwork, x: Float[Tensor, "1 d"]) -> Start:
 def likely_start(widths: Sequence[int], size: float, smoothness: Smoothness, *, failure: float) -> Start:
     r"""Return bounds that hold at Gaussian initialisation of a fully connected network, but for a small probability.
 
-    The spectral norms are those of Gaussian matrices (Liu 2020, Lemma F.1), and
-    :math:`\|\partial f / \partial \alpha^{(l)}\|_\infty \le \|\partial \alpha^{(L)} / \partial \alpha^{(l)}\|
-    \sqrt{2 \ln(2 m_l / \delta) / m_L}`, because the output layer is Gaussian and independent of the rest (see the
-    claims: a proof of Lemma F.6 in one line).
-
-    Parameters
-    ----------
-    widths
-        `[d, m_1, ..., m_L]`
-    size
-        :math:`\|x\| / \sqrt d` of the input
-    smoothness
-        constants of the activation
-    failure
-        probability that any of the bounds fails, in all
+    The spectral norms are those of Gaussian matrices (Liu 2020, Lemma F.1), and :math:`\|\partial f / \partial
+    \alpha^{(l)}\|_\infty \le \|\partial \alpha^{(L)} / \partial \alpha^{(l)}\| \sqrt{2 \ln(2 m_l / \delta) / m_L}`,
+    because the output layer is Gaussian and independent of the rest (see the claims: a proof of Lemma F.6 in one line).
+    The widths are `[d, m_1, ..., m_L]`, `size` is :math:`\|x\| / \sqrt d`, and `failure` the probability that any of
+    the bounds fails.
     """
     depth = len(widths) - 1
     each = failure / (2 * depth + 1)
@@ -104,16 +75,7 @@ def likely_start(widths: Sequence[int], size: float, smoothness: Smoothness, *, 
 def ball_norms(start: Start, smoothness: Smoothness, radius: float, *, skip: bool = False) -> list[LayerNorms]:
     """Return upper bounds on the six norms of each layer that hold in a whole ball (Liu 2020, Lemma 3.1, explicitly).
 
-    Parameters
-    ----------
-    start
-        norms at its centre, from :func:`measured_start` or :func:`likely_start`
-    smoothness
-        constants of the activation
-    radius
-        of the ball, in the Euclidean norm of all weights
-    skip
-        whether hidden layers from the second on have a skip
+    The radius is in the Euclidean norm of all weights; with `skip` hidden layers from the second on have one.
     """
     if not radius >= 0:
         raise ValueError(f"radius is {radius}; a number from 0 on was expected.")

@@ -23,17 +23,9 @@ def liu_proposition_2_3(
 ) -> Float[Tensor, "n n"]:
     r"""Return bounds on the change of each entry of the tangent kernel in a ball (Liu 2020, Proposition 2.3).
 
-    It is :math:`R\, (\epsilon_i \|g_j\| + \epsilon_j \|g_i\| + \epsilon_i \epsilon_j R)`, and
-    attained (see the claims).
-
-    Parameters
-    ----------
-    gradient_norms
-        :math:`\|g_i\|`, norms of the gradients of the n outputs at the centre of the ball
-    hessian_norms
-        :math:`\epsilon_i`, bounds on the norms of their Hessians in the whole ball
-    radius
-        of the ball, in the Euclidean norm of the parameters
+    It is :math:`R\, (\epsilon_i \|g_j\| + \epsilon_j \|g_i\| + \epsilon_i \epsilon_j R)`, and attained (see the
+    claims). Here :math:`\|g_i\|` are norms of gradients at the centre and :math:`\epsilon_i` bounds on those of
+    Hessians in the whole ball, of radius R in the Euclidean norm.
     """
     g, e = as_float64(gradient_norms, "gradient_norms"), as_float64(hessian_norms, "hessian_norms")
     if g.ndim != 1 or g.shape != e.shape or (g < 0).any() or (e < 0).any() or not radius >= 0:
@@ -45,21 +37,12 @@ def liu_proposition_2_3(
 
 
 class LayerNorms(NamedTuple):
-    r"""Six norms of a layer :math:`\alpha = \phi(w; \alpha_-)` that bound its share in the Hessian.
+    r"""Six norms of a layer :math:`\alpha = \phi(w; \alpha_-)` that bound its share in the Hessian."""
 
-    Attributes
-    ----------
-    gradient_max
-        largest entry of :math:`|\partial f / \partial \alpha|`
-    by_input, by_weights
-        spectral norms of the derivatives of :math:`\alpha` by :math:`\alpha_-` and by w
-    input_input, input_weights, weights_weights
-        (2,2,1)-norms of its second derivatives; those with the input are zero for the first layer, whose input is fixed
-    """
-
-    gradient_max: float
-    by_input: float
+    gradient_max: float  # largest entry of |df / d alpha|
+    by_input: float  # spectral norms of the derivatives of alpha, by its input and by w
     by_weights: float
+    # (2,2,1)-norms of second derivatives; those with the input are zero for the first layer, whose input is fixed
     input_input: float
     input_weights: float
     weights_weights: float
@@ -68,12 +51,8 @@ class LayerNorms(NamedTuple):
 def layer_norms(network: WideNetwork, x: Float[Tensor, "1 d"]) -> list[LayerNorms]:
     """Return the six norms of each hidden layer of a fully connected or residual network on a sample, exactly.
 
-    All of them are eigenvalues: one decomposition of a matrix as large as the layer is wide for each.
-
-    Raises
-    ------
-    ValueError
-        More than one sample or output, or a convolution, whose mixed (2,2,1)-norm is no eigenvalue.
+    All of them are eigenvalues: one decomposition of a matrix as large as the layer is wide for each. A convolution is
+    refused: its mixed (2,2,1)-norm is no eigenvalue.
     """
     one_sample_only(network, x)
     layers = []
@@ -102,18 +81,12 @@ def layer_norms(network: WideNetwork, x: Float[Tensor, "1 d"]) -> list[LayerNorm
 def layered_bound(layers: Sequence[LayerNorms], width: int | None) -> float:
     r"""Return an upper bound on the spectral norm of the Hessian, from the norms of the layers.
 
-    With :math:`d_0 = 0` and :math:`d_l^2 = \|\partial \alpha^{(l)} / \partial \alpha^{(l-1)}\|^2 d_{l-1}^2 +
-    \|\partial \alpha^{(l)} / \partial w^{(l)}\|^2`, it is the largest eigenvalue of a 2 x 2 matrix with the entries
-    :math:`\sum_l \|\partial f / \partial \alpha^{(l)}\|_\infty \lambda_{\max}(M_l)` and :math:`d_L / \sqrt m`, where
-    :math:`M_l` is the 2 x 2 matrix of the (2,2,1)-norms of layer l, those with its input times :math:`d_{l-1}`, twice
-    for twice (see the claims). It is never above Theorem 3.1 of Liu 2020.
-
-    Parameters
-    ----------
-    layers
-        norms of the hidden layers, the input layer first; or upper bounds on them
-    width
-        m of the factor :math:`1/\sqrt m` of a trained output layer; None if the output layer is fixed
+    With :math:`d_0 = 0` and :math:`d_l^2 = \|\partial \alpha^{(l)} / \partial \alpha^{(l-1)}\|^2 d_{l-1}^2 + \|\partial
+    \alpha^{(l)} / \partial w^{(l)}\|^2`, it is the largest eigenvalue of a 2 x 2 matrix with the entries :math:`\sum_l
+    \|\partial f / \partial \alpha^{(l)}\|_\infty \lambda_{\max}(M_l)` and :math:`d_L / \sqrt m`, where :math:`M_l` is
+    the 2 x 2 matrix of the (2,2,1)-norms of layer l, those with its input times :math:`d_{l-1}`, twice for twice (see
+    the claims). It is never above Theorem 3.1 of Liu 2020. The width is m of the factor :math:`1/\sqrt m` of a trained
+    output layer, None if that is fixed.
     """
     curvature = reach = 0.0
     for layer in layers:
@@ -129,11 +102,6 @@ def liu_theorem_3_1(layers: Sequence[LayerNorms], width: int) -> float:
     The maximum in :math:`\mathcal{Q}_{2,2,1}` runs over all layers that a term of the Hessian can involve, equal ones
     included, and the Lipschitz constant :math:`\mathsf{L}_\phi`, the largest derivative of a layer, counts as 1 where
     it is less.
-
-    Parameters
-    ----------
-    layers, width
-        as for :func:`layered_bound`, for a trained output layer
     """
     count = len(layers)
     largest = max(layer.by_weights for layer in layers)

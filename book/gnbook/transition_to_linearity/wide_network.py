@@ -3,7 +3,6 @@ r"""Networks in the parameterisation of the tangent kernel: unit weights, and a 
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from numbers import Integral
 
 import torch
 from jaxtyping import Float
@@ -13,37 +12,13 @@ from gnlib.checks import numerical_rank
 
 
 def normal_weights(
-    widths: Sequence[int],
-    *,
-    filter_size: tuple[int, int] = (1, 1),
-    pixels: int = 1,
-    generator: torch.Generator,
+    widths: Sequence[int], *, filter_size: tuple[int, int] = (1, 1), pixels: int = 1, generator: torch.Generator
 ) -> list[Tensor]:
     """Draw the weights of a :class:`WideNetwork`: independent standard normal entries, whatever the width.
 
-    Parameters
-    ----------
-    widths
-        `[d, m_1, ..., m_L, k]`, channels from the input to the last hidden layer, then outputs; at least one hidden
-        layer
-    filter_size
-        height and width of the filters, odd numbers; `(1, 1)` for fully connected layers
-    pixels
-        number of pixels of an image, 1 for fully connected layers
-    generator
-        source of the random numbers; the weights are on its device
-
-    Returns
-    -------
-    Matrices of shape `(m_l, m_{l-1} * prod(filter_size))`, and `(k, m_L * pixels)` for the output, the input layer
-    first.
+    The widths are `[d, m_1, ..., m_L, k]`, channels from the input on, then outputs. Matrices are of shape `(m_l,
+    m_{l-1} * prod(filter_size))`, and `(k, m_L * pixels)` for the output; the defaults are for fully connected layers.
     """
-    numbers = [*widths, *filter_size, pixels]
-    if len(widths) < 3 or any(not isinstance(w, Integral) or w < 1 for w in numbers):
-        raise ValueError(
-            f"widths is {list(widths)}, filter_size {tuple(filter_size)}, pixels {pixels}; give integers from 1 on, "
-            "and at least three widths, [inputs, hidden, ..., outputs]."
-        )
     *hidden, last = pairwise(widths)
     shapes = [(out, fan_in * math.prod(filter_size)) for fan_in, out in hidden] + [(last[1], last[0] * pixels)]
     return [torch.randn(s, generator=generator, device=generator.device, dtype=torch.float64) for s in shapes]
@@ -58,17 +33,7 @@ class WideNetwork(nn.Module):
 
     The star is a matrix product for filter size (1, 1), else a convolution that keeps the size of the image; the term
     in brackets is the skip, from the second layer on. `m_0 = d` is the number of inputs or of channels of the input.
-
-    Parameters
-    ----------
-    weights
-        matrices as :func:`normal_weights` draws them; copied
-    activation
-        smooth function of each entry
-    filter_size
-        height and width of the filters, odd numbers
-    skip
-        whether hidden layers from the second on have a skip; they must be of one width
+    Weights are as :func:`normal_weights` draws them, the activation is smooth, and filters have odd sizes.
     """
 
     def __init__(
@@ -80,18 +45,10 @@ class WideNetwork(nn.Module):
         skip: bool = False,
     ) -> None:
         super().__init__()
-        if len(weights) < 2:
-            raise ValueError(f"weights has {len(weights)} matrices; at least two, a hidden layer and V, were expected.")
         if any(size % 2 == 0 for size in filter_size):
             raise ValueError(f"filter_size is {tuple(filter_size)}; odd sizes, which have a middle, were expected.")
-        for lower, upper in pairwise(weights[:-1]):
-            if upper.shape[1] != len(lower) * math.prod(filter_size):
-                raise ValueError(
-                    f"A layer of shape {tuple(upper.shape)} follows {len(lower)} channels with filter size "
-                    f"{tuple(filter_size)}; {len(lower) * math.prod(filter_size)} columns were expected."
-                )
-            if skip and len(upper) != len(lower):
-                raise ValueError(f"A skip joins layers of one width, not of {len(lower)} and {len(upper)}.")
+        if skip and len({len(w) for w in weights[:-1]}) > 1:
+            raise ValueError(f"A skip joins layers of one width, not of {[len(w) for w in weights[:-1]]}.")
         *hidden, last = (w.detach().clone() for w in weights)
         self.hidden, self.last = nn.ParameterList(hidden), nn.Parameter(last)
         self.activation, self.filter_size, self.skip = activation, tuple(filter_size), skip
@@ -133,19 +90,12 @@ class RangeNetwork(WideNetwork):
     r"""A wide network whose weights move only where its Hessian on one sample can see it.
 
     On a sample, the derivative with respect to :math:`W` is :math:`C A^\top`, where A holds the inputs of the layer and
-    C the derivatives with respect to its products, one column a pixel. The derivative of that in any direction
-    is :math:`\dot C A^\top + C \dot A^\top`. So the Hessian maps everything into matrices of the form
-    :math:`U Q_A^\top + Q_C Z^\top (I - Q_A Q_A^\top)`, with orthonormal bases of the columns of A and of C, and it
-    vanishes on their complement. As a function of U, Z and V the network has a Hessian with the same non-zero
-    eigenvalues, but of a size that grows like the width, not like its square. With one more function applied to a
-    single output that remains so.
-
-    Parameters
-    ----------
-    network
-        the network; its weights are shared, and frozen ones stay so
-    x
-        one sample; the Hessian is that of the full network on this sample only
+    C the derivatives with respect to its products, one column a pixel. The derivative of that in any direction is
+    :math:`\dot C A^\top + C \dot A^\top`. So the Hessian maps everything into matrices of the form :math:`U Q_A^\top +
+    Q_C Z^\top (I - Q_A Q_A^\top)`, with orthonormal bases of the columns of A and of C, and it vanishes on their
+    complement. As a function of U, Z and V the network has a Hessian with the same non-zero eigenvalues, but of a size
+    that grows like the width, not like its square. With one more function applied to a single output that remains so.
+    The weights are those of the network, and frozen ones stay so.
     """
 
     def __init__(self, network: WideNetwork, x: Float[Tensor, " 1 *shape"]) -> None:

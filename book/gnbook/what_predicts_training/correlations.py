@@ -34,21 +34,11 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Correlations:
-    """Rank correlations of several predictors with the steps, over all networks and in each draw of the bootstrap.
-
-    Attributes
-    ----------
-    names
-        of the predictors
-    values
-        over all networks; nan where a predictor or the steps are the same for all
-    again
-        does the draws
-    """
+    """Rank correlations of several predictors with the steps, over all networks and in each draw of the bootstrap."""
 
     names: Sequence[str]
-    values: Float[np.ndarray, " q"]
-    again: Callable[[], Float[np.ndarray, "draws q"]]
+    values: Float[np.ndarray, " q"]  # over all networks; nan where a predictor or the steps are the same for all
+    again: Callable[[], Float[np.ndarray, "draws q"]]  # does the draws
 
     @cached_property
     def draws(self) -> Float[np.ndarray, "draws q"]:
@@ -82,38 +72,11 @@ def correlate(
 ) -> Correlations:
     """Return the correlation of each predictor with the steps, and its bootstrap: draws of as many families.
 
-    Parameters
-    ----------
-    predictors
-        by name, a number for each network, larger for a slower one; what is missing or not a number counts as larger
-        than all others
-    steps
-        that each network takes; missing or infinite where it did not arrive, which counts as the largest number
-    families
-        of the networks. A family is drawn as a whole, with replacement: networks of one are not independent
-    given
-        what :func:`partial` takes out, such as the loss at the start
-    statistic
-        :func:`pooled`, :func:`within`, :func:`between` or :func:`partial`
+    Larger predictors are of slower networks; what is missing or not a number counts as larger than all others, and so
+    do steps of networks that did not arrive. A family is drawn as a whole, with replacement: networks of one are not
+    independent. :func:`partial` takes out what is `given`, such as the loss at the start.
 
-    Raises
-    ------
-    ValueError
-        Columns of different lengths, or a single family.
-
-    References
-    ----------
     B. Efron, R. J. Tibshirani (1993), An introduction to the bootstrap, chapter 13 (percentiles).
-
-    Examples
-    --------
-    >>> steps, families = [1, 2, 3, 4], ["a", "a", "b", "b"]
-    >>> predictors = {"good": [1, 2, 3, 5], "bad": [4, 3, None, 1]}
-    >>> found = correlate(predictors, steps, families, given=steps, statistic=pooled, draws=100)
-    >>> str(found.interval("good"))
-    '1.00 [1.00, 1.00]'
-    >>> round(found.difference("good", "bad").value, 6)
-    1.4
     """
     columns = {**predictors, "steps": steps, "families": families, "given": given}
     if len(set(map(len, columns.values()))) > 1:

@@ -19,14 +19,8 @@ TOLERANCE = 1e-3  # of the residual, relative to the norm; the error of the eige
 def differentiated(network: Network, loss: Loss) -> Iterator[tuple[Float[Tensor, " p"], Product]]:
     """Give the gradient of the loss by all parameters and what multiplies a vector with its Hessian.
 
-    The Hessian is that of automatic differentiation, which does not see the kinks of ReLUs.
-
-    Parameters
-    ----------
-    network
-        on all its samples
-    loss
-        squared error or cross-entropy, with its targets
+    The Hessian is that of automatic differentiation, which does not see the kinks of ReLUs. The network is on all its
+    samples, the loss with its targets.
     """
     with network.as_template(), torch.enable_grad():
         leaves = {name: p.detach().requires_grad_() for name, p in network.parameters.items()}
@@ -45,25 +39,6 @@ def differentiated(network: Network, loss: Loss) -> Iterator[tuple[Float[Tensor,
 
 
 def sharpness(product: Product, p: int, *, generator: torch.Generator) -> float:
-    """Return the largest eigenvalue of a Hessian, by Lanczos.
-
-    Parameters
-    ----------
-    product
-        with a vector of p entries
-    generator
-        of the vector to start from
-
-    References
-    ----------
-    J. M. Cohen, S. Kaur, Y. Li, J. Z. Kolter, A. Talwalkar (2021), Gradient descent on neural networks typically occurs
-    at the edge of stability, ICLR.
-
-    Examples
-    --------
-    >>> curvature = torch.tensor([-1.0, 0.5, 3.0], dtype=torch.float64)
-    >>> round(sharpness(lambda v: curvature * v, 3, generator=torch.Generator().manual_seed(0)), 6)
-    3.0
-    """
+    """Return the largest eigenvalue of a Hessian, by Lanczos (Cohen et al. 2021, at the edge of stability, ICLR)."""
     start = torch.randn(p, generator=generator, dtype=torch.float64)
     return symmetric_ends(product, start, tolerance=TOLERANCE).largest

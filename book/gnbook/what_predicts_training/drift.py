@@ -19,18 +19,8 @@ def drift(
     r"""Return :math:`V = \tau \|\dot K\| / \|K\|` along the gradient flow, in Frobenius norms, by a difference.
 
     :math:`\tau = L / \|\nabla L\|^2` is the time in which the loss would fall to zero at the speed that it has. V is
-    about the relative change of the kernel in that time.
-
-    Parameters
-    ----------
-    networks
-        that have been tried, one for each batch
-    kernel
-        their Gram matrix
-    loss, gradient
-        the loss L and its gradient by the parameters
-    memory
-        GiB that may be used
+    about the relative change of the kernel in that time. The networks have been tried, one for each batch; their Gram
+    matrix is `kernel`, L is `loss`.
     """
     speed = sum(float(g.square().sum()) for g in gradient.values())
     if speed == 0:  # nothing moves at a minimum

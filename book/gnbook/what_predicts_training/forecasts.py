@@ -26,22 +26,6 @@ def fewest_steps(kernel: Kernel, goals: Sequence[float]) -> list[float]:
     starts, of the loss's own matrix. Nothing is extrapolated: a goal that no rate reaches within the horizon, of 3,000
     steps, gets :math:`1 + \log (L / \text{goal})` times the horizon, with L the lowest loss at any rate, so that ranks
     make sense.
-
-    Parameters
-    ----------
-    kernel
-        where the model starts, with squared error or cross-entropy
-    goals
-        losses, the mean over the samples
-
-    Examples
-    --------
-    >>> from gnlib.losses import loss_of
-    >>> outputs = torch.tensor([[1.0], [1.0]], dtype=torch.float64)
-    >>> loss = loss_of("mse", torch.zeros_like(outputs), outputs)
-    >>> kernel = Kernel(torch.diag(torch.tensor([1.0, 0.5], dtype=torch.float64)), loss, outputs)
-    >>> fewest_steps(kernel, [0.3, 1e-3])  # at a rate of one, half of the largest stable one
-    [1.0, 4.0]
     """
     rates = RATES.to(kernel.outputs.device) * 2 / kernel.own[-1]
     search = _along_modes if isinstance(kernel.loss, SquaredError) else _by_iteration

@@ -15,26 +15,7 @@ NOTHING = Interval(*3 * [np.nan])  # has no mark
 
 
 def marks(axis: plt.Axes, names: Sequence[str], found: Mapping[str, Sequence[Interval]], *, first: int = 0) -> None:
-    """Draw a row of marks for each name, from the bottom up, a mark of each label on it.
-
-    Parameters
-    ----------
-    axis
-        from -1 to 1 when it is left
-    names
-        of the rows
-    found
-        by label, an interval for each name; one without a value has no mark
-    first
-        which colour and mark the first label has; labels of another kind take others
-
-    Examples
-    --------
-    >>> _, axis = plt.subplots()
-    >>> marks(axis, ["kappa", "drift"], {"all": [Interval(0.7, 0.5, 0.8), Interval(0.1, -0.1, 0.3)]})
-    >>> [label.get_text() for label in axis.get_yticklabels()]
-    ['kappa', 'drift']
-    """
+    """Draw a row of marks for each name, from the bottom up, a mark of each label on it."""
     middle = (len(found) - 1) / 2
     for i, ((label, intervals), color, mark) in enumerate(
         zip(found.items(), *(islice(cycle(all_of), first, None) for all_of in (COLORS, "os^Dv*")), strict=False)
@@ -50,27 +31,7 @@ def marks(axis: plt.Axes, names: Sequence[str], found: Mapping[str, Sequence[Int
 def side_by_side(
     found: Mapping[str, Mapping[str, Correlations | None]], names: Sequence[str], *, height: float = 4.8, first: int = 0
 ) -> np.ndarray:
-    """Draw a panel for each title, with a row for each predictor and a mark of each label on it; return the axes.
-
-    Parameters
-    ----------
-    found
-        by title and label; None where nothing was run, which has no mark
-    names
-        of predictors, from the bottom up
-    height
-        in inches
-    first
-        as for :func:`marks`
-
-    Examples
-    --------
-    >>> from gnbook.what_predicts_training.table import order
-    >>> table = [{"family": "ab"[i % 2], "initial_loss": 1, "kappa": i, "steps_tenth": i} for i in range(6)]
-    >>> axes = side_by_side({"all": {"descent": order(table, names=["kappa"]), "Adam": None}}, ["kappa"])
-    >>> axes[0].get_title(), [label.get_text() for label in axes[0].get_yticklabels()]
-    ('all', ['condition number'])
-    """
+    """Draw a panel for each title, with a row for each predictor and a mark of each label; return the axes."""
     figure, axes = panels(len(found), height=height, sharey=True)
     for axis, (title, by_label) in zip(axes, found.items(), strict=True):
         intervals = {

@@ -51,13 +51,7 @@ SLOWER = {
 
 
 class Start:
-    """A network where training starts, with its loss: what several predictors have in common.
-
-    Parameters
-    ----------
-    module, x, y, loss
-        as for :func:`predict`
-    """
+    """A network where training starts, with its loss: what several predictors have in common."""
 
     def __init__(self, module: nn.Module, x: Tensor, y: Tensor, loss: str) -> None:
         self.module, self.x, self.y = module, x, y
@@ -85,7 +79,21 @@ class Start:
         return Kernel(preconditioned_gram(self.networks, factors, MEMORY), self.loss, self.outputs)
 
     def predictors(self, goals: Sequence[float], generator: torch.Generator) -> dict[str, float]:
-        """Return all of :func:`predict` but what depends on the optimiser."""
+        r"""Return every predictor but those after real steps, which depend on the optimiser; see :meth:`after`.
+
+        - `kappa`, `largest`, `smallest`, `trace_over_largest`, `effective_rank`: of the kernel (:func:`of_spectrum`);
+          `kappa_loss`: of the loss's own matrix (:meth:`gnlib.GaussNewton.loss_gram`)
+        - `alignment`, `weighted_residual`: where targets and residual lie in the kernel (:mod:`.spectral`)
+        - `drift`: how far the kernel moves while the loss falls (:mod:`.drift`, along plain gradients)
+        - `sharpness`: the largest eigenvalue of the Hessian of the loss (:func:`.curvature.sharpness`)
+        - `gradient_quotient`, `naswot`, `zico`, `synflow`, `te_nas`, `chi_1`: :mod:`.zero_cost`
+        - `parameters`, `initial_loss`, `gradient_norm`: what anybody could say
+        - `forecast_<goal>`, `forecast_kp_<goal>`, each goal written as by `f"{goal:g}"`: the fewest steps of the linear
+          model (:func:`.forecasts.fewest_steps`) with :attr:`kernel`, and with :attr:`preconditioned`
+
+        What is not defined is nan. The module is in the mode in which it is trained, and is computed with in double
+        precision.
+        """
         network, kernel, residual = self.networks[0], self.kernel, self.residual
         initial = self.loss.value(self.outputs)
         with differentiated(network, self.loss) as (gradient, product):
@@ -121,19 +129,9 @@ class Start:
 
         The rate is half the largest stable one where the network stands: :math:`1 / \lambda_{\max}` for descent,
         :math:`1.9 / \lambda_{\max}` with momentum of 0.9 and :math:`19 / \lambda_{\max}` for Adam, of the matrix of the
-        loss, for Adam preconditioned by P.
-
-        Parameters
-        ----------
-        steps
-            how many
-        optimizer
-            `"descent"`, `"momentum"` or `"adam"`
-
-        Returns
-        -------
-        `loss_after_<steps>`, over the loss before them, inf where it diverged; `alignment_after_<steps>` of the kernel
-        with the targets then, nan where it diverged. Both are nan where the loss has no curvature, and so no such rate.
+        loss, for Adam preconditioned by P. `loss_after_<steps>` is over the loss before them, inf where it diverged;
+        `alignment_after_<steps>` is of the kernel with the targets then, nan where it diverged. Both are nan where the
+        loss has no curvature, and so no such rate.
         """
         if optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer is {optimizer!r}; one of {', '.join(map(repr, OPTIMIZERS))} was expected.")
@@ -160,69 +158,3 @@ class Start:
             outputs.backward(self.loss.gradient(outputs.detach()) / len(x))
             made.step()
         return module
-
-
-def predict(
-    module: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    loss: str,
-    *,
-    optimizer: str,
-    goals: Sequence[float],
-    generator: torch.Generator,
-) -> dict[str, float]:
-    r"""Return every predictor of a network, which is left unchanged.
-
-    - `kappa`, `largest`, `smallest`, `trace_over_largest`, `effective_rank`: of the Gram matrix :math:`K = \frac1n J
-      J^\top` (:func:`of_spectrum`); `kappa_loss`: of the loss's own matrix (:meth:`gnlib.GaussNewton.loss_gram`)
-    - `alignment`, `weighted_residual`: where targets and residual lie in K (:mod:`.spectral`)
-    - `drift`: how far K moves while the loss falls (:mod:`.drift`, along plain gradients)
-    - `sharpness`: the largest eigenvalue of the Hessian of the loss (:func:`.curvature.sharpness`)
-    - `gradient_quotient`, `naswot`, `zico`, `synflow`, `te_nas`, `chi_1`: :mod:`.zero_cost`
-    - `parameters`, `initial_loss`, `gradient_norm`: what anybody could say
-    - `loss_after_20`, `alignment_after_20`: :meth:`Start.after`
-    - `forecast_<goal>`, `forecast_kp_<goal>`, in the order of the goals, each written as by `f"{goal:g}"`: the fewest
-      steps of the linear model (:func:`.forecasts.fewest_steps`) with the kernel K, and with :math:`\frac1n J P^{-1}
-      J^\top`, P the root of the diagonal of G with a floor of 1e-3 of its root mean square
-
-    Only those after 20 steps depend on the optimiser: for several of them, keep one :class:`Start`. What is not defined
-    is nan.
-
-    Parameters
-    ----------
-    module
-        with samples along the first axis of its input and outputs `(n, k)`, in the mode in which it is trained; it is
-        computed with in double precision
-    x
-        n samples
-    y
-        targets `(n, k)` for `"mse"`, class indices `(n,)` for `"cross_entropy"`
-    loss
-        `"mse"`, half the squared distance, or `"cross_entropy"`, both the mean over the samples
-        (:func:`gnlib.losses.loss_of`)
-    optimizer
-        `"descent"`, `"momentum"` or `"adam"`, on all samples at once
-    goals
-        losses
-    generator
-        of all that is drawn
-
-    Raises
-    ------
-    ValueError
-        Another optimiser; what :func:`gnlib.losses.loss_of` and :class:`gnlib.GaussNewton` refuse.
-
-    Examples
-    --------
-    >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
-    <...>
-    >>> net = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)).double()
-    >>> x, y = torch.randn(4, 3, dtype=torch.float64), torch.randn(4, 2, dtype=torch.float64)
-    >>> draws = torch.Generator().manual_seed(0)
-    >>> found = predict(net, x, y, "mse", optimizer="descent", goals=[0.5], generator=draws)
-    >>> found["parameters"], found["forecast_0.5"]
-    (32.0, 1.0)
-    """
-    start = Start(module, x, y, loss)
-    return start.predictors(goals, generator) | start.after(20, optimizer)

@@ -13,15 +13,7 @@ from gnlib.problem import with_root
 
 
 class Kernel:
-    r"""A tangent kernel where a network stands, with the loss that it is trained on.
-
-    Attributes
-    ----------
-    matrix
-        :math:`K = \frac1n J J^\top`, or :math:`\frac1n J P^{-1} J^\top`
-    loss, outputs
-        the loss with its targets, and the outputs of the network
-    """
+    r"""A tangent kernel, :math:`\frac1n J J^\top` or :math:`\frac1n J P^{-1} J^\top`, and the loss of its network."""
 
     def __init__(self, matrix: Float[Tensor, "nk nk"], loss: Loss, outputs: Float[Tensor, "n k"]) -> None:
         self.matrix, self.loss, self.outputs = matrix, loss, outputs
@@ -52,19 +44,7 @@ def of_spectrum(ascending: Float[Tensor, " q"]) -> dict[str, float]:
     all over the largest, `effective_rank` the exponential of the entropy of their shares. Of a zero matrix, such as
     that of cross-entropy where all probabilities are 0 and 1, all but the ends are nan.
 
-    Parameters
-    ----------
-    ascending
-        the eigenvalues of a positive semi-definite matrix
-
-    References
-    ----------
     O. Roy, M. Vetterli (2007), The effective rank: a measure of effective dimensionality, EUSIPCO.
-
-    Examples
-    --------
-    >>> of_spectrum(torch.tensor([0.0, 2.0, 2.0]))
-    {'kappa': 1.0, 'largest': 2.0, 'smallest': 2.0, 'trace_over_largest': 2.0, 'effective_rank': 2.0}
     """
     smallest, largest = ascending[-numerical_rank(ascending, len(ascending))].item(), ascending[-1].item()
     positive = ascending.clamp_min(0)
@@ -82,22 +62,7 @@ def alignment(kernel: Float[Tensor, "nk nk"], targets: Float[Tensor, "n k"]) -> 
 
     Targets are centred over the samples: a bias learns their mean at once. It is nan where nothing is left of them.
 
-    Parameters
-    ----------
-    kernel
-        with a row for each sample and output
-    targets
-        numbers, or classes as vectors with a 1
-
-    References
-    ----------
     N. Cristianini, J. Shawe-Taylor, A. Elisseeff, J. Kandola (2001), On kernel-target alignment, NeurIPS 14.
-
-    Examples
-    --------
-    >>> y = torch.tensor([[1.0], [-1.0]])
-    >>> round(alignment(y @ y.mT, y + 5), 6), round(alignment(torch.eye(2), y), 6)
-    (1.0, 0.707107)
     """
     centred = (targets - targets.mean(0)).flatten()
     return (centred @ kernel @ centred / kernel.norm() / centred.square().sum()).item()
@@ -110,20 +75,8 @@ def weighted_residual(
 
     With :math:`c_j` its part along eigenvector j, :math:`\lambda_{\max} \sum_j c_j^2 / \lambda_j / \sum_j c_j^2`, over
     the eigenvalues that are not zero. It is 1 where all lies in the top eigenvector, and never above the condition
-    number; nan for a residual of zero.
-
-    Parameters
-    ----------
-    values, vectors
-        of the kernel, ascending
-    residual
-        the gradient of the loss by the outputs
-
-    Examples
-    --------
-    >>> values, vectors = torch.tensor([1.0, 4.0]), torch.eye(2)
-    >>> weighted_residual(values, vectors, torch.tensor([[1.0], [0.0]]))
-    4.0
+    number; nan for a residual of zero. Eigenvalues are ascending; the residual is the gradient of the loss by the
+    outputs.
     """
     rank = numerical_rank(values, len(values))
     squares = (vectors.mT @ residual.flatten()).square()[-rank:]

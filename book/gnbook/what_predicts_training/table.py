@@ -84,26 +84,8 @@ def rows_of(
 ) -> Iterator[dict[str, Cell]]:
     """Yield a row for each optimiser: what is foretold of a network, and the steps that it takes at its best rates.
 
-    Parameters
-    ----------
-    network
-        at its start; left as it is
-    x, y, loss
-        as for :class:`Setting`
-    optimizers
-        of `"descent"`, `"momentum"` (in mini-batches, its predictors being those of descent), `"adam"`
-    measured
-        how many of the samples, the first, the predictors see
-    horizon, batch_size, seed
-        as for :class:`Setting`, `batch_size` for momentum alone
-
-    Examples
-    --------
-    >>> network, x = nn.Linear(1, 1, bias=False), torch.tensor([[1.0], [2.0]])
-    >>> _ = nn.init.constant_(network.weight, 0.5)
-    >>> (row,) = rows_of(network, x, x, "mse", optimizers=["descent"], measured=2, horizon=50, batch_size=1, seed=0)
-    >>> row["steps_tenth"], row["forecast_tenth"], round(row["kappa"], 9)
-    (2, 1.0, 1.0)
+    Predictors see the first `measured` samples. Mini-batches are for momentum alone, whose predictors are those of
+    descent.
     """
     with torch.no_grad():
         initial = LOSSES[loss](network(x), y).item()
@@ -126,24 +108,12 @@ def rows_of(
 
 
 def those(rows: Iterable[Row], **values: Cell) -> list[Row]:
-    """Return the rows that have these values.
-
-    Examples
-    --------
-    >>> those([{"n": 50, "seed": 0}, {"n": 50, "seed": 1}], n=50, seed=1)
-    [{'n': 50, 'seed': 1}]
-    """
+    """Return the rows that have these values."""
     return [row for row in rows if values.items() <= row.items()]
 
 
 def arrived(rows: Iterable[Row], goal: str = "tenth") -> list[Row]:
-    """Return the rows of the networks that get below a goal.
-
-    Examples
-    --------
-    >>> arrived([{"steps_tenth": 7}, {"steps_tenth": None}])
-    [{'steps_tenth': 7}]
-    """
+    """Return the rows of the networks that get below a goal."""
     return [row for row in rows if row[f"steps_{goal}"] is not None]
 
 
@@ -151,18 +121,9 @@ def in_order(rows: Iterable[Row], name: str, least: float, most: float) -> Bool[
     """Return for each pair of networks whether the one with the smaller number takes fewer steps to the main goal.
 
     The pairs are of different families, with the same initialisation and seed. Those with as many steps are left out.
+    The rows are of one way of training; what is missing counts as larger than all numbers. The larger number over the
+    smaller is from `least`, included, to `most`; ties are left out.
 
-    Parameters
-    ----------
-    rows
-        of one way of training
-    name
-        of a column; what is missing counts as larger than all numbers
-    least, most
-        ends of the ratio of the larger to the smaller number, the first included; ties are left out
-
-    Examples
-    --------
     >>> made = [("a", 10, 5), ("b", 40, 9), ("c", 400, 7)]
     >>> about = {"initialisation": "default", "seed": 0}
     >>> table = [about | {"family": f, "forecast_tenth": n, "steps_tenth": steps} for f, n, steps in made]
@@ -187,22 +148,8 @@ def order(
 ) -> Correlations:
     """Return how well predictors order networks by their steps to a goal.
 
-    Parameters
-    ----------
-    rows
-        as :func:`rows_of` yields them, with the `family` of each
-    goal
-        one of :data:`GOALS`
-    names
-        of predictors; each is turned so that larger is said to mean slower. What the rows lack has no correlation
-    statistic
-        as for :func:`.correlations.correlate`; :func:`.correlations.partial` takes out the loss at the start
-
-    Examples
-    --------
-    >>> table = [{"family": "ab"[i % 2], "initial_loss": 1, "kappa": i, "steps_tenth": i} for i in range(6)]
-    >>> order(table, names=["kappa"]).interval("kappa").value
-    1.0
+    Rows are as :func:`rows_of` yields them, with the `family` of each. Each predictor is turned so that larger is said
+    to mean slower; what the rows lack has no correlation.
     """
     steps, families = ([row[column] for row in rows] for column in (f"steps_{goal}", "family"))
     predictors = {name: _slower(rows, name, goal) for name in names}

@@ -23,23 +23,8 @@ def gradient_quotient(gradient: Float[Tensor, " p"], product: Float[Tensor, " p"
     :math:`\frac1p \sum_j | (g_j - (H g)_j) / (g_j + \varepsilon \operatorname{sign} g_j) - 1 |`, with the sign of 0
     taken as 1 and :math:`\varepsilon = 10^{-5}`. The authors take noise for data; here they are those of the training.
 
-    Parameters
-    ----------
-    gradient
-        g, of the loss by all parameters
-    product
-        H g, of its Hessian with it
-
-    References
-    ----------
     Y. N. Dauphin, S. S. Schoenholz (2019), MetaInit: initializing learning by learning to initialize, NeurIPS 32, Eq. 1
     and the code in its appendix.
-
-    Examples
-    --------
-    >>> g = torch.tensor([2.0, -1.0], dtype=torch.float64)
-    >>> round(gradient_quotient(g, torch.tensor([3.0, 4.0], dtype=torch.float64) * g), 3)
-    3.5
     """
     sign = torch.where(gradient >= 0, 1.0, -1.0)
     return ((gradient - product) / (gradient + EPSILON * sign) - 1).abs().mean().item()
@@ -51,25 +36,11 @@ def naswot(module: nn.Module, x: Float[Tensor, "n ..."]) -> float:
 
     Entry (i, j) counts the units that are on, with a positive input, for both samples or for neither. The authors' code
     counts those of ReLU modules only; here other nonlinear modules of one input count too (GELU, tanh, ...). It is nan
-    for a network without any, -inf where two samples share all of their patterns.
+    for a network without any, -inf where two samples share all of their patterns. Functions that are not called through
+    modules are not seen.
 
-    Parameters
-    ----------
-    module
-        any; functions that are not called through modules are not seen
-    x
-        n samples
-
-    References
-    ----------
     J. Mellor, J. Turner, A. Storkey, E. J. Crowley (2021), Neural architecture search without training, ICML,
     section 3.
-
-    Examples
-    --------
-    >>> x = torch.tensor([[1.0, 1.0], [1.0, -1.0]])
-    >>> round(naswot(nn.ReLU(), x), 4)  # log det [[2, 1], [1, 2]]
-    1.0986
     """
     module, kernel = copy.deepcopy(module).double(), x.new_zeros(len(x), len(x), dtype=torch.float64)
 
@@ -90,15 +61,6 @@ def zico(module: nn.Module, x: Float[Tensor, "n ..."], y: Tensor, loss: str, *, 
     halves of the samples in a random order. Layers without a gradient are left out, as in the authors' code. It is nan
     for fewer than two samples.
 
-    Parameters
-    ----------
-    module, x, y, loss
-        as for :func:`gnbook.what_predicts_training.predictors.predict`
-    generator
-        of the order of the samples
-
-    References
-    ----------
     G. Li, Y. Yang, K. Bhardwaj, R. Marculescu (2023), ZiCo: zero-shot NAS via inverse coefficient of variation on
     gradients, ICLR, Eq. 16.
     """
@@ -116,13 +78,7 @@ def zico(module: nn.Module, x: Float[Tensor, "n ..."], y: Tensor, loss: str, *, 
 
 
 def inverse_variation(gradients: Sequence[Sequence[Tensor]]) -> float:
-    """Return the ZiCo score of gradients, of each batch those of all layers.
-
-    Examples
-    --------
-    >>> inverse_variation([[torch.tensor([1.0, 2.0])], [torch.tensor([3.0, 2.0])]])  # log (2 / 1)
-    0.6931471805599453
-    """
+    """Return the ZiCo score of gradients, of each batch those of all layers."""
     score = 0.0
     for layer in zip(*gradients, strict=True):
         stacked = torch.stack(layer).flatten(1).double()
@@ -137,27 +93,11 @@ def synflow(module: nn.Module, x: Float[Tensor, "n ..."]) -> float:
 
     R is the sum of the outputs on one sample of ones, with all parameters and buffers replaced by their absolute values
     and the module in evaluation mode, as the authors' code has it; the weights are those of linear layers and
-    convolutions, without biases. Where a layer normalises each sample by itself, much of the sample of ones is lost.
+    convolutions, without biases. Where a layer normalises each sample by itself, much of the sample of ones is lost. Of
+    the samples only the shape counts.
 
-    Parameters
-    ----------
-    module
-        any
-    x
-        samples, of which only the shape counts
-
-    References
-    ----------
     H. Tanaka, D. Kunin, D. L. K. Yamins, S. Ganguli (2020), Pruning neural networks without any data by iteratively
     conserving synaptic flow, NeurIPS 33, Eq. 1 and section 5.
-
-    Examples
-    --------
-    >>> line = nn.Linear(2, 1, bias=False)
-    >>> with torch.no_grad():
-    ...     _ = line.weight.copy_(torch.tensor([[1.0, -2.0]]))
-    >>> synflow(line, torch.zeros(5, 2))
-    3.0
     """
     module = copy.deepcopy(module).double().eval()
     with torch.no_grad():
@@ -177,23 +117,8 @@ def te_nas(module: nn.Module, x: Float[Tensor, "n ..."]) -> float:
     matrix of their inner products, and divides its largest eigenvalue by its first one, be that zero or negative by
     rounding. A quotient of nan is taken for 100,000. The authors compute in single precision, here it is double.
 
-    Parameters
-    ----------
-    module
-        any with a parameter that has "weight" in its name
-    x
-        n samples
-
-    References
-    ----------
     W. Chen, X. Gong, Z. Wang (2021), Neural architecture search on ImageNet in four GPU hours: a theoretically inspired
     perspective, ICLR, section 3.1.1.
-
-    Examples
-    --------
-    >>> line = nn.Linear(2, 1, bias=False)
-    >>> round(te_nas(line, torch.tensor([[2.0, 0.0], [0.0, 1.0]])), 6)
-    4.0
     """
     module = copy.deepcopy(module).double().train()
     weights = [p for name, p in module.named_parameters() if "weight" in name and p.requires_grad]
@@ -216,15 +141,6 @@ def chi_1(network: Network, *, generator: torch.Generator) -> float:
     :math:`\chi_1` is the geometric mean of the growth from the output of the last to that of the first linear layer or
     convolution called, over all the layers in between, those of branches too. It is nan with fewer than two layers.
 
-    Parameters
-    ----------
-    network
-        on its samples
-    generator
-        of the direction, Gaussian
-
-    References
-    ----------
     S. S. Schoenholz, J. Gilmer, S. Ganguli, J. Sohl-Dickstein (2017), Deep information propagation, ICLR, section 4.
     """
     with network.as_template(), torch.enable_grad(), _outputs_of_layers(network.module) as layers:

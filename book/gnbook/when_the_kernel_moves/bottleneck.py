@@ -23,22 +23,12 @@ r"""Variance, in the limit, of :math:`c / \|\nabla c\|` and of :math:`h / \|\nab
 
 
 class Cubic(NamedTuple):
-    r"""A function :math:`q = \frac{s}{\sqrt m} \sum_i u_i v_i^2` at a point, and how it bends around it.
+    r"""A function :math:`q = \frac{s}{\sqrt m} \sum_i u_i v_i^2` at a point, and how it bends around it."""
 
-    Attributes
-    ----------
-    value, gradient
-        :math:`q` and :math:`\|\nabla q\|`
-    largest
-        :math:`\max_i (|u_i| + |v_i|)`
-    scale
-        :math:`s / \sqrt m`
-    """
-
-    value: float
-    gradient: float
-    largest: float
-    scale: float
+    value: float  # q
+    gradient: float  # |grad q|
+    largest: float  # max |u_i| + |v_i|
+    scale: float  # s / sqrt(m)
 
     def hessian(self, radius: float) -> float:
         r"""Return a bound on the norm of the Hessian within a radius: its blocks have norms of :math:`|u| + |v|`."""
@@ -52,18 +42,8 @@ class Cubic(NamedTuple):
 
 
 def cubics(weights: list[Tensor], x: float) -> tuple[Cubic, Cubic]:
-    """Return h and c of the network of Eq. 31.
-
-    Parameters
-    ----------
-    weights
-        its four weight vectors, of m entries each, the input layer first
-    x
-        the input
-    """
+    """Return h and c of the network of Eq. 31, from its four weight vectors, the input layer first."""
     weights = [as_float64(w, f"weights[{index}]").flatten() for index, w in enumerate(weights)]
-    if len(weights) != 4 or len({len(w) for w in weights}) != 1:
-        raise ValueError(f"weights has {[len(w) for w in weights]} entries; four vectors of one length were expected.")
     w1, w2, w3, w4 = weights
     root = len(w1) ** 0.5
     return _cubic(w2, w1, x**2 / (2 * root)), _cubic(w4, w3, 1 / root)
@@ -86,13 +66,6 @@ def ball_floor(h: Cubic, c: Cubic, radius: float) -> float:
     :math:`c\, (\|\nabla h\|^2 + h\, \hat g^\top \nabla^2 h\, \hat g)`, and no less than the larger of them as its norm.
     A step of length r is one of :math:`r_1` in the weights of h and one of :math:`r_2` in those of c, with
     :math:`r_1^2 + r_2^2 = r^2`.
-
-    Parameters
-    ----------
-    h, c
-        the two factors at the centre, as :func:`cubics` gives them
-    radius
-        of the ball
     """
     if not radius >= 0:
         raise ValueError(f"radius is {radius}; a number that is not negative was expected.")
@@ -140,22 +113,3 @@ def vanishing_probability(radius: float) -> float:
     It is :math:`1 - e^{-7 R^2 / 6}`, whatever the input.
     """
     return -math.expm1(-(radius**2) / (2 * SPREAD))
-
-
-def liu_theorem_4_1(x: float, failure: float) -> float:
-    r"""Return a lower bound of :math:`\|H\|` at initialisation or any fixed distance from it (Liu 2020, Theorem 4.1).
-
-    It is :math:`\frac{\sqrt{\pi / 2}}{32}\, \delta\, x^4`, with probability at least
-    :math:`1 - \delta - 2 e^{-m/16}`, at a point :math:`W_0 + \Delta` with a :math:`\Delta` that does not depend on the
-    weights drawn. It does not hold at all points of a ball at once (see the claims).
-
-    Parameters
-    ----------
-    x
-        the input
-    failure
-        :math:`\delta`, between 0 and 1
-    """
-    if not 0 < failure < 1:
-        raise ValueError(f"failure is {failure}; a probability between 0 and 1 was expected.")
-    return math.sqrt(math.pi / 2) / 32 * failure * x**4

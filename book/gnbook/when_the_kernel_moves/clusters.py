@@ -11,15 +11,7 @@ CENTRES = (0.0, 10.0, -10.0)
 
 
 def three_clusters(seeds: Sequence[int], samples: int = 60) -> tuple[Float[Tensor, "s n 1"], Float[Tensor, "s n 3"]]:
-    """Draw samples and one-hot targets, a set for each seed (Liu 2020, Eq. 42).
-
-    Parameters
-    ----------
-    seeds
-        one for each set
-    samples
-        number n of samples in each
-    """
+    """Draw samples and one-hot targets, a set for each seed (Liu 2020, Eq. 42)."""
     sets = []
     for seed in seeds:
         generator = torch.Generator().manual_seed(seed)

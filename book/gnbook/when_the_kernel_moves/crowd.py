@@ -32,27 +32,15 @@ class Crowd:
     A unit is *settled* if :math:`|w x + b| > \rho |s|` at the two samples x beside its kink; at the first and the last
     one if its kink is beyond all of them. It remains active on the same samples while :math:`\|a (P - I)\| \le \rho`
     for :math:`a = (x, 1, 0)`, where P is the product of all :math:`I + D` of its group since it was looked at. Before a
-    step that would go beyond that, all units are brought up to date.
-
-    Parameters
-    ----------
-    units
-        the vectors s of each run; copied
-    line
-        samples, from left to right
+    step that would go beyond that, all units are brought up to date. The line has the samples from left to right.
     """
 
     def __init__(self, units: Float[Tensor, "runs e m"], line: Float[Tensor, "runs n"]) -> None:
-        self._units, self._line = units.transpose(0, 1).flatten(1).clone(), line
+        self._units, self._line = units.transpose(0, 1).flatten(1), line
         around = torch.cat([line[:, -1:], line, line[:, :1]], 1)  # a kink may leave to the left and come from the right
         self._beside = torch.stack([around[:, :-1], around[:, 1:]]).repeat(1, 1, 2).flatten(1)
         self._one = torch.eye(len(self._units), dtype=line.dtype, device=line.device)
         self._look(line.new_zeros(len(line)))
-
-    @property
-    def followed(self) -> int:
-        """The number of units that are followed one by one."""
-        return len(self._few)
 
     def units(self) -> Float[Tensor, "runs e m"]:
         """Return all units as they are now."""

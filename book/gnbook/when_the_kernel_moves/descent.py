@@ -27,31 +27,14 @@ FEWEST = 100  # steps before a loss can be said to have stopped falling
 
 @dataclass
 class Descent:
-    """Course and end of the descent of one network.
+    """Course and end of the descent of one network."""
 
-    Attributes
-    ----------
-    status
-        `reached` (the loss is below the goal), `stalled` (it stopped falling), `diverged` (it is not finite) or
-        `out of steps`
-    rows
-        one mapping for each look at the kernel, with `step`, `time` (sum of the rates so far), `loss`, `rate`,
-        `change` and `output_change` (relative changes of the kernels of f and of the output since the start, in the
-        Frobenius norm), and the columns of `measure`. The last one is that of the end
-    """
-
+    # below the goal; no longer falling; not finite; or still falling
     status: Literal["reached", "stalled", "diverged", "out of steps"] = "out of steps"
+    # for each look at the kernel step, time (sum of the rates so far), loss, rate, change and output_change (of the
+    # kernels of f and of the output since the start, relative, in the Frobenius norm), and the columns of `measure`;
+    # the last one is that of the end
     rows: list[dict[str, int | float]] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        """Return one sentence."""
-        step, loss = self.rows[-1]["step"], self.rows[-1]["loss"]
-        return {
-            "reached": f"The loss is below the goal after {step} steps: {loss:.3g}.",
-            "stalled": f"The loss stopped falling at {loss:.3g}, after {step} steps; more of them will not help.",
-            "diverged": f"The loss is no longer finite after {step} steps: {loss}; start from smaller weights or data.",
-            "out of steps": f"The loss is still falling after {step} steps, at {loss:.3g}; allow more of them.",
-        }[self.status]
 
     def largest(self, name: str) -> float:
         """Return the largest value of a column over all looks."""
@@ -72,37 +55,9 @@ def descend(
 
     The kernels are looked at before the first step, at the end, and at numbers of steps that grow like 1.1^j. The rate
     from one look to the next is :math:`1 / \lambda_{\max}(B K)`, or less: to first order no output moves by more than
-    one in a step. Networks that are done are set aside.
-
-    Parameters
-    ----------
-    networks
-        their weights are changed in place
-    x, targets
-        samples and targets of each run
-    head
-        output function and loss
-    most_steps
-        steps after which to give up
-    goal
-        loss at which to end
-    measure
-        of the number of a run and its kernels, of f and of the output: numbers by name, which join its row
-
-    Raises
-    ------
-    ValueError
-        Numbers of runs that do not fit, a number of steps below one, or a goal that is not positive.
+    one in a step. Networks that are done are set aside. `measure` is given the number of a run and its kernels, of f
+    and of the output; what it returns joins the row.
     """
-    if not len(networks) == len(x) == len(targets):
-        raise ValueError(
-            f"There are {len(networks)} networks, {len(x)} sets of samples and {len(targets)} of targets; as many of "
-            "each were expected."
-        )
-    if most_steps < 1 or not goal > 0:
-        raise ValueError(
-            f"most_steps is {most_steps} and goal {goal}; a step at least and a positive goal were expected."
-        )
     group = _Group(networks, x, targets, head)
     due = 0
     for step in progress(range(most_steps + 1), "Descent", most_steps + 1):

@@ -13,13 +13,7 @@ class FrozenKernels(StackedNetworks):
     r"""Linear models, one for each run, that know their outputs on the samples and no weights.
 
     A step of gradient descent takes the outputs to :math:`f - \eta K \nabla_f \ell`, with the kernel K of the start.
-
-    Parameters
-    ----------
-    outputs
-        of networks on their samples at the start; copied, in double precision
-    kernels
-        the tangent kernels there, with row `i * k + a` for output a on sample i
+    Row `i * k + a` of a kernel is of output a on sample i.
     """
 
     def __init__(self, outputs: Float[Tensor, "runs n k"], kernels: Float[Tensor, "runs nk nk"]) -> None:

@@ -1,29 +1,10 @@
 r"""Output functions :math:`\phi` after the last layer, their slopes and curvatures, and the loss of their values."""
 
-from typing import Protocol, runtime_checkable
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from gnbook.when_the_kernel_moves.networks import Activation, slope
-
-
-@runtime_checkable
-class Head(Protocol):
-    r"""An output function :math:`\tilde f = \phi(f)` of a sample, and a loss of it that is a mean over samples."""
-
-    def outputs(self, f: Float[Tensor, "*runs n k"]) -> Float[Tensor, "*runs n k"]:
-        r"""Return :math:`\phi(f)`."""
-
-    def slopes(self, f: Float[Tensor, "*runs n k"]) -> Float[Tensor, "*runs n k k"]:
-        r"""Return the Jacobian of :math:`\phi` on each sample."""
-
-    def loss(self, f: Float[Tensor, "*runs n k"], targets: Float[Tensor, "*runs n k"]) -> Float[Tensor, "*runs"]:
-        """Return the loss of each run."""
-
-    def curvature(self, f: Float[Tensor, "*runs n k"]) -> Float[Tensor, "*runs n k k"]:
-        """Return the Gauss-Newton matrix of the loss by f, of which each sample has a block."""
 
 
 class Softmax:
@@ -70,6 +51,10 @@ class Entrywise:
         return 2 * self.slopes(f).square() / f.shape[-2]
 
 
+Head = Softmax | Entrywise
+"""An output function of a sample, and a loss of it that is a mean over samples."""
+
+
 def swish(z: Tensor, bend: float = 0.1) -> Tensor:
     r"""Return :math:`z / (1 + e^{-\beta z})`, with :math:`\beta = 0.1` in Liu 2020, Eq. 45.
 
@@ -83,12 +68,7 @@ def output_kernel(
 ) -> Float[Tensor, "*runs nk nk"]:
     r"""Return the tangent kernel :math:`\tilde K = S K S^\top` of :math:`\phi(f)` from that of f (Liu 2020, Eq. 27).
 
-    Parameters
-    ----------
-    kernel
-        K, with row `i * k + a` for output a on sample i
-    slopes
-        Jacobian of the output function on each sample, the blocks of S
+    Row `i * k + a` of K is of output a on sample i; the slopes are the blocks of S.
     """
     n, k = slopes.shape[-3:-1]
     blocks = kernel.unflatten(-2, (n, k)).unflatten(-1, (n, k))  # n, k, n, k

@@ -2,7 +2,6 @@ r"""Fully connected networks of one shape, side by side, whose tangent kernel is
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from numbers import Integral
 from typing import NamedTuple
 
 import torch
@@ -20,18 +19,10 @@ def identity(z: Tensor) -> Tensor:
 
 
 class Passes(NamedTuple):
-    """Inputs and outputs of the layers of networks, the input layer first.
+    """Inputs and outputs of the layers of networks, the input layer first."""
 
-    Attributes
-    ----------
-    inputs
-        of the layers
-    products
-        of the inputs with the weights, times the factors
-    """
-
-    inputs: list[Tensor]
-    products: list[Tensor]
+    inputs: list[Tensor]  # of the layers, the input layer first
+    products: list[Tensor]  # of the inputs with the weights, times the factors
 
     @property
     def outputs(self) -> Float[Tensor, "runs n k"]:
@@ -42,34 +33,13 @@ class Passes(NamedTuple):
 class StackedNetworks(nn.Module):
     r"""Networks :math:`f = c_L W_L\, \sigma_{L-1}(c_{L-1} W_{L-1} \cdots \sigma_1(c_1 W_1 x))`, one for each run.
 
-    Parameters
-    ----------
-    weights
-        tensors of shape (runs, out, in), the input layer first; copied, in double precision
-    factors
-        the numbers :math:`c_l`, one for each layer
-    activations
-        functions of each entry, one for each layer but the last
+    Weights are of shape (runs, out, in), the input layer first, and copied in double precision; there is a factor for
+    each layer and an activation for each but the last.
     """
 
     def __init__(self, weights: Sequence[Tensor], factors: Sequence[float], activations: Sequence[Activation]) -> None:
         super().__init__()
         weights = [as_float64(w, f"weights[{index}]") for index, w in enumerate(weights)]
-        if not weights or any(w.ndim != 3 or len(w) != len(weights[0]) for w in weights):
-            raise ValueError(
-                f"weights has shapes {[tuple(w.shape) for w in weights]}; (runs, out, in) was expected of each layer, "
-                "with as many runs in each."
-            )
-        for index, (lower, upper) in enumerate(pairwise(weights)):
-            if upper.shape[2] != lower.shape[1]:
-                raise ValueError(
-                    f"weights[{index + 1}] takes {upper.shape[2]} inputs but weights[{index}] gives {lower.shape[1]}."
-                )
-        if len(factors) != len(weights) or len(activations) != len(weights) - 1:
-            raise ValueError(
-                f"There are {len(weights)} layers, {len(factors)} factors and {len(activations)} activations; one "
-                "factor a layer, and one activation less, were expected."
-            )
         self.weights = nn.ParameterList(w.clone() for w in weights)
         self.factors, self.activations = tuple(factors), tuple(activations)
 
@@ -95,16 +65,7 @@ class StackedNetworks(nn.Module):
         """Take a step of gradient descent, in place.
 
         The gradient by a weight matrix is a product of two thin matrices, subtracted as it is computed: to form it
-        first would take longer than all the rest.
-
-        Parameters
-        ----------
-        passes
-            of the samples, from :meth:`passes`
-        slopes
-            derivatives of the loss of each run by the outputs
-        rates
-            one for each run
+        first would take longer than all the rest. `slopes` are derivatives of the loss by the outputs.
         """
         back = slopes
         for index in reversed(range(len(self.weights))):
@@ -148,17 +109,6 @@ def shallow(
 
     All weights are standard normal. For biases give samples an entry of one, as
     :func:`gnbook.when_the_kernel_moves.clusters.with_one` does.
-
-    Parameters
-    ----------
-    width
-        m, number of hidden units
-    outputs, inputs
-        numbers k and d
-    activation
-        of the hidden layer
-    seeds
-        one for each network
     """
     return StackedNetworks(_normal([inputs, width, outputs], seeds), [1.0, width**-0.5], [activation])
 
@@ -179,22 +129,8 @@ def bottleneck(
     .. math::
         f = \tfrac1{\sqrt m} W_4\, \sigma\Bigl(c\, W_3\, \tau\bigl(\tfrac1{\sqrt m} W_2\, \sigma(W_1 x)\bigr)\Bigr)
 
-    All weights are standard normal.
-
-    Parameters
-    ----------
-    width, narrow
-        m, and the number :math:`m_b` of units in the bottleneck
-    outputs, inputs
-        numbers k and d
-    activation
-        of the two wide layers, :math:`\sigma`
-    middle
-        of the bottleneck, :math:`\tau`
-    scaled
-        whether c is :math:`1/\sqrt{m_b}`, as in the networks of Liu 2020, section 3; otherwise c = 1, as in Eq. 48
-    seeds
-        one for each network
+    All weights are standard normal. Here :math:`m_b` is `narrow` and :math:`\tau` is `middle`; c is
+    :math:`1/\sqrt{m_b}` if `scaled`, as in the networks of Liu 2020, section 3, and otherwise 1, as in Eq. 48.
     """
     weights = _normal([inputs, width, narrow, width, outputs], seeds)
     factor = narrow**-0.5 if scaled else 1.0
@@ -203,10 +139,6 @@ def bottleneck(
 
 def _normal(widths: Sequence[int], seeds: Sequence[int]) -> list[Tensor]:
     """Draw standard normal weights; those of a run depend on its seed alone."""
-    if not seeds or any(not isinstance(w, Integral) or w < 1 for w in widths):
-        raise ValueError(
-            f"The widths are {list(widths)} and the seeds {list(seeds)}; give integers from 1 on, and seeds."
-        )
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     return [
         torch.stack([torch.randn(out, fan_in, generator=g, dtype=torch.float64, device=g.device) for g in generators])

@@ -10,54 +10,11 @@ from torch import Tensor
 from gnlib.checks import EPS, as_float64, as_symmetric
 
 
-def change_floor(
-    before: Float[Tensor, " n"], after: Float[Tensor, " n"], slope: Float[Tensor, " n"], new_slope: Float[Tensor, " n"]
-) -> Float[Tensor, " n"]:
-    r"""Return :math:`A - B`, a lower bound on the change of :math:`\tilde K_{(x,x)}` (Liu 2020, below Eq. 27).
-
-    Parameters
-    ----------
-    before, after
-        diagonal of the tangent kernel of f at two points
-    slope, new_slope
-        :math:`\phi'(f)` there
-    """
-    before, after, slope, new_slope = (
-        as_float64(t, name)
-        for t, name in zip((before, after, slope, new_slope), ("before", "after", "slope", "new_slope"), strict=True)
-    )
-    return (new_slope**2 - slope**2).abs() * before - new_slope**2 * (after - before).abs()
-
-
-def output_condition(kappa: float, slopes: Float[Tensor, "n k k"]) -> float:
-    r"""Return a bound on the condition number of :math:`\tilde K = S K S^\top`: :math:`\kappa(K)\, \kappa(S)^2`.
-
-    Parameters
-    ----------
-    kappa
-        condition number of K, which has full rank
-    slopes
-        Jacobian of the output function on each sample, the blocks of S, none of them singular
-    """
-    values = torch.linalg.svdvals(as_float64(slopes, "slopes"))
-    if values.min() <= values.max() * slopes.shape[-1] * EPS:
-        raise ValueError("Some slope is singular, and so is the kernel of the output; softmax has such slopes always.")
-    return kappa * (values.max() / values.min()).item() ** 2
-
-
 class Rate(NamedTuple):
-    r"""Radius of the ball that Theorem 5.1 asks for, and the rate of convergence that it gives.
+    r"""Radius of the ball that Theorem 5.1 asks for, and the rate of convergence that it gives."""
 
-    Attributes
-    ----------
-    radius
-        of a ball around the initial weights that descent does not leave
-    rate
-        :math:`\mu \rho^2`: the loss falls by a factor of :math:`1 - \eta \mu \rho^2` a step
-    """
-
-    radius: float
-    rate: float
+    radius: float  # of a ball around the initial weights that descent does not leave
+    rate: float  # mu rho^2: the loss falls by a factor of 1 - eta mu rho^2 a step
 
     def steps(self, step_size: float, factor: float) -> float:
         """Return the number of steps in which the loss is sure to fall by a factor."""
@@ -70,21 +27,8 @@ def liu_theorem_5_1(kernel: Float[Tensor, "n n"], residual: Float[Tensor, " n"],
     If :math:`\lambda_{\min}(K) \ge \mu` in the ball of this radius, :math:`2 \|r_0\| / (\rho \sqrt\mu)` with the first
     residuals :math:`r_0`, and the step size is at most the inverse of the largest curvature of the loss in it, then
     descent stays in the ball and converges at this rate (see the claims). Half the smallest eigenvalue of the kernel
-    given serves as :math:`\mu`; whether it bounds K in the ball is for the width to see to.
-
-    Parameters
-    ----------
-    kernel
-        tangent kernel of f at initialisation
-    residual
-        :math:`r_0`, the initial :math:`\phi(f_i) - y_i`
-    slope
-        :math:`\rho`, a lower bound on :math:`|\phi'|`
-
-    Raises
-    ------
-    ValueError
-        A slope that is not positive, or a kernel that is singular in double precision: then the theorem says nothing.
+    given serves as :math:`\mu`; whether it bounds K in the ball is for the width to see to. The slope is :math:`\rho`,
+    a lower bound on :math:`|\phi'|`.
     """
     kernel, residual = as_symmetric(kernel, "kernel"), as_float64(residual, "residual")
     if not slope > 0:

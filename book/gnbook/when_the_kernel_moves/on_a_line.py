@@ -13,41 +13,20 @@ from gnbook.when_the_kernel_moves.networks import StackedNetworks, shallow
 
 
 class LinePasses(NamedTuple):
-    """Samples on a line, and the outputs of networks on them.
+    """Samples on a line, and the outputs of networks on them."""
 
-    Attributes
-    ----------
-    x
-        the samples, each with its entry of one
-    order
-        their numbers, from left to right
-    outputs
-        of the networks
-    """
-
-    x: Float[Tensor, "runs n 2"]
-    order: Int[Tensor, "runs n"]
+    x: Float[Tensor, "runs n 2"]  # the samples, each with its entry of one
+    order: Int[Tensor, "runs n"]  # their numbers, from left to right
     outputs: Float[Tensor, "runs n k"]
 
 
 class OnALine(StackedNetworks):
     r"""Networks :math:`f = V \max(w x + b, 0) / \sqrt m` of one number x, one for each run.
 
-    They compute the same as :class:`gnbook.when_the_kernel_moves.networks.StackedNetworks` with these weights,
-    but for rounding, and for samples that lie on a kink: :mod:`gnbook.when_the_kernel_moves.crowd` says how.
-    Autograd does not see through them. On a GPU sums are taken in no fixed order.
-
-    Parameters
-    ----------
-    hidden
-        w and b, of shape (runs, m, 2); copied, in double precision
-    last
-        V, of shape (runs, k, m)
-
-    Raises
-    ------
-    ValueError
-        Weights that do not fit; and in a pass, samples that are not of the form (x, 1).
+    They compute the same as :class:`gnbook.when_the_kernel_moves.networks.StackedNetworks` with these weights, but for
+    rounding, and for samples that lie on a kink: :mod:`gnbook.when_the_kernel_moves.crowd` says how. Autograd does not
+    see through them. On a GPU sums are taken in no fixed order. `hidden` has w and b, of shape (runs, m, 2), and `last`
+    is V, of shape (runs, k, m).
     """
 
     def __init__(self, hidden: Tensor, last: Tensor) -> None:
@@ -128,17 +107,7 @@ class OnALine(StackedNetworks):
 
 
 def shallow_on_a_line(width: int, outputs: int = 3, *, seeds: Sequence[int]) -> OnALine:
-    """Draw the networks that :func:`gnbook.when_the_kernel_moves.networks.shallow` draws, with ReLUs.
-
-    Parameters
-    ----------
-    width
-        m, number of hidden units
-    outputs
-        number k
-    seeds
-        one for each network
-    """
+    """Draw the networks that :func:`gnbook.when_the_kernel_moves.networks.shallow` draws, with ReLUs."""
     return OnALine(*(w.detach() for w in shallow(width, outputs, seeds=seeds).weights))
 
 

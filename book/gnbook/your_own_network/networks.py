@@ -16,8 +16,6 @@ OUTPUTS = 10
 def perceptron(depth: int, width: int, side: int = 16, seed: int = 0) -> nn.Sequential:
     """Return a network of so many hidden layers of ReLUs, drawn with a seed, for images of so many rows and columns.
 
-    Examples
-    --------
     >>> len(perceptron(2, 128))
     6
     """
@@ -28,8 +26,6 @@ def perceptron(depth: int, width: int, side: int = 16, seed: int = 0) -> nn.Sequ
 def cnn(norm: Callable[[int], nn.Module] = nn.Identity, channels: Iterable[int] = (16, 32, 64)) -> nn.Sequential:
     """Return convolutions with stride 2, each with normalisation and ReLU, and a linear layer of the mean pixel.
 
-    Examples
-    --------
     >>> sum(parameter.numel() for parameter in cnn(group_norm).parameters())
     24458
     """
@@ -67,8 +63,6 @@ class Block(nn.Module):
 class Transformer(PatchTransformer):
     """A vision transformer: 16 patches, two blocks, the mean of the tokens, a linear head.
 
-    Examples
-    --------
     >>> sum(parameter.numel() for parameter in Transformer().parameters())
     19562
     """

@@ -24,28 +24,13 @@ def steps_of_adam(network: nn.Module, x: Float[Tensor, "n ..."], y: Int[Tensor, 
 
 @dataclass(frozen=True)
 class Remedy:
-    """The steps of Adam before and after a change, and the factors that reports forecast.
+    """The steps of Adam before and after a change, and the factors that reports forecast."""
 
-    Attributes
-    ----------
-    what
-        the change, or `"nothing"`
-    before, after
-        steps of Adam to the goal
-    of_adam, of_descent
-        how many times fewer steps a report forecasts, by Adam and by gradient descent, if it suggests the change
-    """
-
-    what: str
-    before: int
+    what: str  # the change, or "nothing"
+    before: int  # steps of Adam to the goal
     after: int
-    of_adam: float | None
-    of_descent: float | None
-
-    @property
-    def sooner(self) -> float:
-        """How many times fewer steps it takes."""
-        return self.before / self.after
+    of_adam: float | None  # how many times fewer steps a report forecasts, by Adam
+    of_descent: float | None  # and by gradient descent, if it suggests the change
 
 
 def remedies(
@@ -66,27 +51,16 @@ def remedies(
 
 @dataclass(frozen=True)
 class Comparison:
-    """The losses of gradient descent on the squared error, and those of the linear model of the start.
+    """The losses of gradient descent on the squared error, and those of the linear model of the start."""
 
-    Attributes
-    ----------
-    kappa, kappa_at_end
-        condition number at the start, and after the last step
-    modelled, measured
-        loss before each step and after the last, over that at the start: of the linear model, and of the network
-    first
-        the loss at the start
-    early, end
-        largest eigenvalue after a tenth of the steps and after the last, over that at the start
-    """
-
-    kappa: float
-    kappa_at_end: float
+    kappa: float  # at the start
+    kappa_at_end: float  # after the last step
+    # loss before each step and after the last, over the first: of the linear model
     modelled: Float64[np.ndarray, " steps"]
-    measured: Float64[np.ndarray, " steps"]
-    first: float
-    early: float
-    end: float
+    measured: Float64[np.ndarray, " steps"]  # and of the network
+    first: float  # the loss at the start
+    early: float  # largest eigenvalue after a tenth of the steps, over that at the start
+    end: float  # and after the last
 
     @property
     def guaranteed(self) -> Float64[np.ndarray, " steps"]:
@@ -125,10 +99,7 @@ def compare(network: nn.Module, x: Float[Tensor, "n ..."], targets: Float[Tensor
 
 
 def trainings(
-    networks: dict[str, Callable[[], nn.Module]],
-    x: Float[Tensor, "n ..."],
-    targets: Float[Tensor, "n k"],
-    steps: int,
+    networks: dict[str, Callable[[], nn.Module]], x: Float[Tensor, "n ..."], targets: Float[Tensor, "n k"], steps: int
 ) -> Iterator[tuple[tuple[str, str], Comparison]]:
     """Train eleven networks, drawn with seed 0: three kinds, each with three or four initialisations."""
     for name in ("CNN", "CNN, GroupNorm", "transformer, pre-norm"):

@@ -66,10 +66,7 @@ def prepared(raw: Float[Tensor, "n 3 side side"]) -> dict[str, Float[Tensor, "n 
 def rows_of_remedies(
     raw: Float[Tensor, "n 3 side side"], labels: Int[Tensor, " n"], seeds: Sequence[int]
 ) -> Iterator[dict[str, Cell]]:
-    """Yield a row for each seed, network, fault and change that a report tries: Adam's steps, and their forecast.
-
-    Steps are `None` if no rate arrives within a thousand.
-    """
+    """Yield a row for each seed, network, fault and change that a report tries: Adam's steps, and their forecast."""
     inputs = {name: x[:MANY].float() for name, x in prepared(raw).items()}
     for seed in seeds:
         for name, make in makers(seed).items():
@@ -147,13 +144,7 @@ class LinearModel(nn.Module):
 
 
 def linear_losses(
-    network: nn.Module,
-    x: Float[Tensor, "n ..."],
-    targets: Tensor,
-    loss: str,
-    optimizer: str,
-    rate: float,
-    steps: int,
+    network: nn.Module, x: Float[Tensor, "n ..."], targets: Tensor, loss: str, optimizer: str, rate: float, steps: int
 ) -> list[float]:
     """Return the losses of the linear model, trained as the network is: before each step and after the last."""
     parameters = {name: q.detach() for name, q in network.named_parameters()}

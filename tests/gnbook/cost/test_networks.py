@@ -2,13 +2,11 @@
 
 from time import sleep
 
-import numpy as np
 import pytest
 import torch
-from gnbook import figures
 from gnbook.cost import feasible
 from gnbook.cost.networks import ResNet, TextTransformer, cnn, contracted, count, patch_transformer, perceptron
-from gnbook.cost.seconds import curve, finish, timed
+from gnbook.cost.seconds import timed
 from torch import nn
 
 import gnlib
@@ -63,12 +61,3 @@ def test_the_fastest_run_counts():
     waits = iter((0.05, 0.01, 0.05))
     seconds, _ = timed(lambda: sleep(next(waits)), torch.device("cpu"))
     assert 0.01 <= seconds < 0.05
-
-
-def test_times_that_were_not_taken_are_left_out_and_the_axis_has_numbers():
-    figure, (axis,) = figures.panels()
-    curve(axis, [5, 20, 80], [0.02, np.nan, 2.0], "ours", ("C0", "o-"))
-    finish(axis, [5, 20, 80], "images")
-    assert axis.lines[0].get_xdata().tolist() == [5, 80]
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["0.03", "0.1", "0.3", "1"]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ours"]

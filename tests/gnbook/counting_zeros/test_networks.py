@@ -1,9 +1,7 @@
 """The networks of the page on zeros, and the rows and tables that are made of their spectra."""
 
-import matplotlib.pyplot as plt
 import pytest
 import torch
-from gnbook import figures
 from gnbook.counting_zeros import drawing
 from gnbook.counting_zeros.networks import by_precision, rows_of, trained
 from gnbook.counting_zeros.rules import EPSILON, free_directions, three_ways
@@ -45,52 +43,6 @@ def test_rows_hold_the_spectra_and_seven_rules():
     assert rows_of({}, {}, IMAGES, ()) == ([], [])
 
 
-WIDTHS = [
-    {"width": m, "epoch": epoch, "loss": 0.5, "kappa_float64": 10.0 * m, "rank_float64": 100 + m}
-    | {"kappa_float32": 7.0, "rank_float32": 50}
-    for m in (10, 20)
-    for epoch in (0, 5)
-]
-
-
 def test_what_is_above_the_threshold_counts():
     curve, kappa = drawing.counted(torch.tensor([4.0, 2.0, 1e-6]).double(), 1e-3)
     assert curve.x.tolist() == [1, 2] and curve.y.tolist() == [1, 0.5] and kappa == 2
-
-
-def test_the_table_of_widths_says_where_the_cap_is():
-    table = drawing.width_table(WIDTHS, 100)
-    assert table.caption.startswith("100 eigenvalues; a threshold of 100 eps caps κ at 4.5e+13 (float64)")
-    assert [row[0] for row in table.rows] == ["10", "20"] * 2 and table.rows[1][3:5] == ("2.0e+02", "120")
-
-
-NETWORKS = [
-    row | {"seed": seed, "kappa_float64": row["kappa_float64"] * 10**seed} for seed in range(3) for row in WIDTHS
-]
-
-
-def test_the_spread_is_from_the_least_network_to_the_largest():
-    alone = [WIDTHS[-1] | {"width": 30, "epoch": epoch, "seed": 0} for epoch in (0, 5)]
-    table = drawing.spread_table([*NETWORKS, *alone])
-    assert table.head == (
-        "m",
-        "networks",
-        "loss, epoch 5",
-        "κ, epoch 0",
-        "rank, epoch 0",
-        "κ, epoch 5",
-        "rank, epoch 5",
-    )
-    assert table.rows[1] == ("20", "3", "0.5000", "2.0e+02 to 2.0e+04", "120", "2.0e+02 to 2.0e+04", "120")
-    assert table.rows[2] == ("30", "1", "0.5000", "2.0e+02", "120", "2.0e+02", "120")
-
-
-def test_a_line_goes_through_the_medians_and_each_network_has_a_mark_hollow_if_singular():
-    _, (axis,) = figures.panels()
-    drawing.draw_widths(axis, NETWORKS, 115)  # the rank is 110 at width 10, and 120 at width 20
-    line, marks, hollow = axis.lines[:3]
-    assert line.get_xydata().tolist() == [[10, 1000], [20, 2000]]
-    of_each = [[m, 10.0 * m * 10**seed] for seed in range(3) for m in (10, 20)]
-    assert marks.get_xydata().tolist() == of_each
-    assert hollow.get_xydata().tolist() == of_each[::2] and hollow.get_markerfacecolor() == "white"
-    plt.close(axis.figure)

@@ -1,88 +1,63 @@
-"""The other half of the Hessian of linear networks, against automatic differentiation."""
+"""The other half of the Hessian of linear networks, against automatic differentiation, and its bounds."""
+
+import math
 
 import pytest
 import torch
-from gnbook.functional_hessian.bounds import functional_hessian_norm
+from gnbook.functional_hessian.bounds import functional_hessian_norm, hessian_condition, zhao_eq_18
 from gnbook.functional_hessian.hessian import (
-    functional_hessian,
-    functional_hessian_eigenvalues,
     linear_hessian,
     linear_hessian_product,
     residual_moment,
 )
 
 from gnlib import SecondMoment, second_moment
-from tests.gnbook.functional_hessian.helpers import loss_hessian, outer_half
+from tests.gnbook.functional_hessian.helpers import loss_hessian
 from tests.oracles import network, normal, samples
-
-WIDTHS = [  # m = 1, k = d, k < d, k > d, narrow and wide hidden layers, no hidden layer, deeper
-    (1, 1, 1),
-    (4, 1, 2),
-    (3, 5, 3),
-    (4, 2, 3),
-    (2, 5, 4),
-    (3, 2),
-    (3, 4, 5, 2),
-    (2, 1, 3, 4),
-    (2, 3, 2, 3, 2),
-]
 
 
 def close(found, expected):
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("widths", WIDTHS, ids=lambda w: "-".join(map(str, w)))
-@pytest.mark.parametrize("residual", ["any", "low rank", "zero"])
-def test_both_halves_their_products_and_eigenvalues_are_those_of_automatic_differentiation(widths, residual):
-    weights, x = network(widths, seed=1), normal(9, widths[0], seed=2)
-    product = torch.linalg.multi_dot([torch.eye(widths[-1], dtype=x.dtype), *weights[::-1]])
-    if residual == "low rank":
-        product = product + normal(widths[-1], 1, seed=3) @ normal(1, widths[0], seed=4)
-    y = normal(9, widths[-1], seed=5) if residual == "any" else x @ product.T
-    whole, omega, moment = loss_hessian(weights, x, y), residual_moment(weights, x, y), second_moment(x)
-    functional = whole - outer_half(weights, x)
-    close(functional_hessian(weights, omega), functional)
-    close(linear_hessian(weights, moment, omega), whole)
+@pytest.mark.parametrize("widths", [(1, 1, 1), (4, 1, 2), (3, 5, 3), (2, 5, 4), (3, 2), (2, 3, 2, 3, 2)], ids=str)
+@pytest.mark.parametrize("rank", [None, 1])
+def test_the_hessian_and_its_products_are_those_of_automatic_differentiation(widths, rank):
+    weights, x, y = network(widths, seed=1), samples(9, widths[0], rank=rank, seed=2), normal(9, widths[-1], seed=5)
+    whole, omega = loss_hessian(weights, x, y), residual_moment(weights, x, y)
     direction = [normal(*w.shape, seed=80 + i) for i, w in enumerate(weights)]
-    along = linear_hessian_product(weights, moment, omega, direction)
-    assert [p.shape for p in along] == [w.shape for w in weights]
-    close(torch.cat([p.flatten() for p in along]), whole @ torch.cat([w.flatten() for w in direction]))
-    if len(widths) == 3:
-        expected = torch.linalg.eigvalsh(functional).flip(0)
-        close(functional_hessian_eigenvalues(omega, widths[1]), expected)
-        assert functional_hessian_norm(weights, omega) == pytest.approx(expected[0].item(), abs=1e-10)
+    for moment in (second_moment(x), SecondMoment.from_data(x)):  # by matrix and by factors
+        close(linear_hessian(weights, moment, omega), whole)
+        along = linear_hessian_product(weights, moment, omega, direction)
+        assert [p.shape for p in along] == [w.shape for w in weights]
+        close(torch.cat([p.flatten() for p in along]), whole @ torch.cat([w.flatten() for w in direction]))
 
 
-def test_data_that_miss_directions_by_matrix_and_by_factors():
-    weights, x, y = network((5, 4, 2), seed=1), samples(9, 5, rank=3, seed=1), normal(9, 2, seed=2)
-    omega, expected = residual_moment(weights, x, y), loss_hessian(weights, x, y)
-    for moment in (second_moment(x), SecondMoment.from_data(x)):
-        close(linear_hessian(weights, moment, omega), expected)
+def test_the_bound_on_the_norm_by_hand():
+    ones = [torch.ones(1, 1)] * 3  # H_F has zeros on the diagonal and ones off it
+    assert functional_hessian_norm(ones, torch.tensor([[-2.0]])) == pytest.approx(4)
 
 
-NETWORK, X, Y = network((3, 4, 2), seed=1), normal(5, 3, seed=2), normal(5, 2, seed=3)
-OMEGA, EYE = torch.ones(2, 3), torch.eye(3)
-REFUSED = [
-    (
-        lambda: residual_moment(NETWORK, X, X),
-        r"y has shape \(5, 3\); one row of targets a sample, \(5, 2\)",
-    ),
-    (lambda: functional_hessian(NETWORK, OMEGA.mT), r"residual_moment has shape \(3, 2\); \(2, 3\), .* was expected"),
-    (
-        lambda: linear_hessian(NETWORK, torch.eye(4), OMEGA),
-        r"second_moment is of size 4 but weights\[0\] takes 3",
-    ),
-    (
-        lambda: linear_hessian_product(NETWORK, EYE, OMEGA, NETWORK[::-1]),
-        r"those of the weights, \[\(4, 3\)",
-    ),
-    (lambda: functional_hessian_eigenvalues(OMEGA, 0), "the number of hidden units"),
-]
+def test_eq_18_for_singular_data_and_for_an_error_of_low_rank():
+    error = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.25, 1.0]])
+    assert zhao_eq_18(error, torch.tensor([2.0, 1.0, 0.0]).diag()) == pytest.approx(4 * 2)
+    assert zhao_eq_18(torch.ones(2, 3), torch.tensor([3.0, 2.0, 1.0]).diag()) == pytest.approx(3)
+
+
+def test_the_interval_of_the_hessian():
+    assert hessian_condition(4.0, 2.0, 1.0) == (1, 5)
+    assert hessian_condition(12.0, 2.0, 1.0) == pytest.approx((11 / 3, 13))
+    assert hessian_condition(4.0, 2.0, 0.0) == (2, 2)
+    assert hessian_condition(4.0, 2.0, 2.0).upper == math.inf
+    assert hessian_condition(4.0, 2.0, 3.0) == (1, math.inf)  # a ratio of ordered eigenvalues is never below one
+
+
+NETWORK, X = network((3, 4, 2), seed=1), normal(5, 3, seed=2)
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize(("call", "told"), REFUSED)
-def test_matrices_of_another_network_are_refused(call, told):
-    with pytest.raises(ValueError, match=told):
-        call()
+def test_targets_of_another_shape_and_an_error_of_zero_are_refused():
+    with pytest.raises(ValueError, match=r"y has shape \(5, 3\); one row of targets a sample, \(5, 2\)"):
+        residual_moment(NETWORK, X, X)
+    with pytest.raises(ValueError, match="error is zero on the range"):
+        zhao_eq_18(torch.tensor([[0.0, 1.0]]), torch.tensor([1.0, 0.0]).diag())

@@ -81,7 +81,4 @@ def true_q(products, z):
 def family(seed, n):
     """A polynomial family of matrices and its derivative."""
     parts = [gaussian(seed + i, n, n) for i in range(3)]
-    return (
-        lambda rho: parts[0] + rho * parts[1] + rho**2 * parts[2],
-        lambda rho: parts[1] + 2 * rho * parts[2],
-    )
+    return (lambda rho: parts[0] + rho * parts[1] + rho**2 * parts[2], lambda rho: parts[1] + 2 * rho * parts[2])

@@ -59,12 +59,3 @@ def test_layers_without_kinks_cut_nothing():
     layers = [Layer(normal(3, 2, seed=1), normal(3, seed=2)), Layer(normal(3, 3, seed=3), normal(3, seed=4), 1.0, 2.0)]
     ((first,), (second,)) = partition(layers, BOX)
     assert first.area == pytest.approx(AREA) and len(second.vertices) == 4
-
-
-@pytest.mark.bad_input
-def test_what_is_no_plane_and_empty_boxes_are_refused():
-    layer, plane = Layer(normal(3, 4, seed=1), normal(3, seed=2), 0.1), Layer(normal(4, 2, seed=3), normal(4, seed=4))
-    with pytest.raises(ValueError, match="the first layer takes 4 inputs; a partition is one of a plane"):
-        partition([layer])
-    with pytest.raises(ValueError, match="left < right and bottom < top"):
-        partition([plane], (1, -1, -1, 1))

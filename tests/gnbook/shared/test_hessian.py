@@ -2,7 +2,6 @@
 
 import math
 
-import mpmath
 import pytest
 import torch
 from gnbook.shared.extremes import resolved_squares
@@ -12,7 +11,6 @@ from gnbook.transition_to_linearity.wide_network import WideNetwork, normal_weig
 from torch import nn
 
 from gnlib import NotConvergedError
-from gnlib.jacobian.plan import BudgetError
 from tests.gnbook.shared.hessian_cases import perceptron, seeded
 from tests.oracles import orthogonal
 from tests.strategies import gaussian
@@ -62,20 +60,8 @@ def test_the_operator_is_the_matrix_of_second_derivatives_and_its_ends_are_the_e
     assert torch.allclose(hessian @ v, oracle @ v, atol=1e-11)
     values, ends = torch.linalg.eigvalsh(oracle), hessian_ends(module, x)
     assert torch.allclose(torch.tensor([ends.smallest, ends.largest]).double(), values[[0, -1]], atol=1e-9)
-    assert ends.norm == pytest.approx(values.abs().max().item(), abs=1e-9) and ends.residual <= 1e-6
+    assert ends.norm == pytest.approx(values.abs().max().item(), abs=1e-9)
     assert torch.allclose(hessian @ ends.vectors[1], ends.largest * ends.vectors[1], atol=1e-5)
-
-
-def test_second_derivatives_against_forty_digits():
-    module = WideNetwork([torch.tensor([[weight]], dtype=torch.float64) for weight in (0.7, -1.3)])
-    hessian = Hessian(module, torch.tensor([[2.0]]).double()).dense()
-    with mpmath.workdps(40):
-        w, v, x = mpmath.mpf(0.7), mpmath.mpf(-1.3), mpmath.mpf(2)
-        curvature = mpmath.diff(lambda w: v * mpmath.tanh(w * x), w, 2)
-        slope = mpmath.diff(lambda w: mpmath.tanh(w * x), w)
-        by_hand = [[0, slope], [slope, curvature]]  # the output layer is registered first
-        by_hand = torch.tensor([[float(entry) for entry in row] for row in by_hand], dtype=torch.float64)
-    assert torch.allclose(hessian, by_hand, rtol=1e-14, atol=1e-15)
 
 
 def test_the_module_is_left_as_it_was():
@@ -99,13 +85,6 @@ def test_the_gradient_of_the_curvature_is_its_slope():
     with moved(module, -step):
         behind = curvature()
     assert torch.isclose((ahead - behind) / 2, slope, rtol=1e-5)
-
-
-def test_little_memory_restarts_and_gives_the_same():
-    module, x = perceptron(0, width=8), gaussian(1, 1, 3)
-    p = Hessian(module, x).shape[0]
-    ends = hessian_ends(module, x, memory=13 * 8 * p / 2**30)
-    assert ends.norm == pytest.approx(hessian_ends(module, x).norm, rel=1e-9)
 
 
 def test_the_relative_change_of_a_kernel():
@@ -134,22 +113,17 @@ def test_functions_without_second_derivatives_are_refused(layer):
         Hessian(module, gaussian(0, 1, 3))
 
 
-def step(module, change):
-    with moved(module, change):
-        pass
-
-
 NETWORK, SAMPLE = perceptron(0), gaussian(1, 1, 3)
 REFUSED = [
     (ValueError, "calls relu", lambda: Hessian(NETWORK, SAMPLE, output=torch.relu)),
     (ValueError, "2 samples and the network 1 outputs", lambda: hessian_ends(NETWORK, gaussian(0, 2, 3))),
-    (NotConvergedError, "did not converge: after 3 products", lambda: hessian_ends(NETWORK, SAMPLE, max_steps=3)),
+    (
+        NotConvergedError,
+        "did not converge: after 3 products",
+        lambda: symmetric_ends(Hessian(NETWORK, SAMPLE).matmul, gaussian(0, 41), max_steps=3),
+    ),
     (NotConvergedError, "NaN or infinite", lambda: symmetric_ends(lambda v: v * math.nan, gaussian(0, 5))),
     (ValueError, "both must be positive", lambda: hessian_ends(NETWORK, SAMPLE, tolerance=0.0)),
-    (BudgetError, "are needed, for 12 vectors", lambda: hessian_ends(NETWORK, SAMPLE, memory=1e-9)),
-    (ValueError, "The vector has 2 rows", lambda: Hessian(NETWORK, SAMPLE) @ gaussian(0, 2)),
-    (ValueError, "one entry a parameter", lambda: step(NETWORK, gaussian(0, 2))),
-    (ValueError, "take both kernels on the same samples", lambda: kernel_change(torch.eye(2), torch.eye(3))),
     (ValueError, "before is zero", lambda: kernel_change(torch.zeros(2, 2), torch.eye(2))),
 ]
 
@@ -172,20 +146,11 @@ def test_prescribed_spectra(values, copies):
     assert ends.norm == pytest.approx(max(map(abs, values)), abs=1e-9)
 
 
-def test_all_products_are_counted():
-    taken = []
-
-    def apply(v):
-        taken.append(v)
-        return torch.arange(1.0, 41.0).double() * v
-
-    assert symmetric_ends(apply, gaussian(1, 40)).products == len(taken)
-
-
 def test_restarts_lose_nothing():
     spectrum = torch.linspace(-1, 1.2, 400, dtype=torch.float64) ** 3
+    with pytest.raises(NotConvergedError):  # more products than vectors that are held
+        symmetric_ends(lambda v: spectrum * v, gaussian(1, 400), max_steps=24)
     whole, restarted = (symmetric_ends(lambda v: spectrum * v, gaussian(1, 400), held=held) for held in (500, 12))
-    assert restarted.products > 24
     assert (restarted.smallest, restarted.largest) == pytest.approx((whole.smallest, whole.largest), abs=1e-9)
     assert restarted.largest == pytest.approx(1.2**3, abs=1e-9)
 

@@ -77,12 +77,6 @@ def test_weights_that_are_no_network_or_no_data_for_it_are_refused(weights, x, m
 
 
 @pytest.mark.bad_input
-def test_complex_numbers_are_refused():
-    with pytest.raises(TypeError, match=r"x is complex \(torch.complex64\)"):
-        leaky_relu_gram(GOOD, X.to(torch.complex64), 0.1)
-
-
-@pytest.mark.bad_input
 @pytest.mark.parametrize("slope", [float("nan"), float("inf")])
 def test_a_slope_that_is_not_finite_is_refused(slope):
     with pytest.raises(ValueError, match=f"slope is {slope}; a finite number was expected"):

@@ -94,26 +94,13 @@ def test_the_limits_are_known_without_a_skip_at_one_and_far_beyond():
     assert (lower - 1e4, upper - 1e4) == (pytest.approx(-(2**0.5), abs=1e-3), pytest.approx(2**0.5, abs=1e-3))
 
 
-LAYER, EYE = normal(4, 3, seed=1), torch.eye(2)
 REFUSED = [
     (r"weights\[0\] has shape .* a matrix of shape \(out, in\) was expected", lambda: skip_bounds(torch.ones(3), 1.0)),
-    (
-        r"subspace has shape \(4, 2\); orthonormal columns of length 3",
-        lambda: skip_bounds(LAYER, 1.0, orthogonal(4, 2, seed=2)),
-    ),
-    (
-        r"not orthonormal \(off by .*torch.linalg.qr",
-        lambda: skip_bounds(LAYER, 1.0, (1 + 1e-6) * orthogonal(3, 2, seed=2)),
-    ),
-    (
-        r"3 outputs for 4 inputs.*at least as many outputs as inputs",
-        lambda: skip_bounds(LAYER.mT, 1.0, orthogonal(4, 2, seed=2)),
-    ),
     (
         r"second_moment is of size 3 but weights\[0\] takes 2 inputs",
         lambda: residual_bound(network((2, 4, 1), seed=1), torch.eye(3), 1.0),
     ),
-    ("skip is nan; a finite number was expected", lambda: skip_bounds(EYE, math.nan)),
+    ("skip is nan; a finite number was expected", lambda: skip_bounds(torch.eye(2), math.nan)),
     ("skip is -inf; a finite number was expected", lambda: kaiming_skip_limits(-math.inf)),
 ]
 

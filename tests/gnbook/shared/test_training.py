@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from gnbook.shared.training import GradientDescent, fastest, fastest_of_adam, half_squared_error, one_hot, train
+from gnbook.shared.training import GradientDescent, fastest, fastest_of_adam, half_squared_error, train
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -101,7 +101,3 @@ def test_adam_has_the_best_of_three_rates(network):
     steps = [train(network, x, labels, rate=rate, most=700, **options).steps for rate in (1e-2, 3e-3, 1e-3)]
     assert fastest_of_adam(network, x, labels, until=0.9, most=700, seed=5).steps == min(steps) < math.inf
     assert fastest_of_adam(network, x, labels, until=1e-9, most=14) is None
-
-
-def test_targets_of_labels():
-    assert one_hot(torch.tensor([2, 0]), 3).tolist() == [[0, 0, 1], [1, 0, 0]]

@@ -31,16 +31,6 @@ def images(n=12):
     return x, nn.functional.one_hot(labels, 10).double(), labels
 
 
-@pytest.mark.parametrize("rate", [0.03, 1.2])
-def test_descent_on_a_linear_network_is_the_closed_form(rate):
-    """The residual of sample i is (1 - rate slope_i)^t."""
-    slopes = [1.5, 0.4]
-    network, x, y = line(slopes)
-    (curve,) = race(network, Setting(x, y, "mse", "descent", {"low": 0.0}, horizon=30), [rate])
-    expected = [sum((1 - rate * s) ** (2 * t) for s in slopes) / 4 for t in range(31)]
-    assert curve == pytest.approx(expected, rel=1e-3)
-
-
 @pytest.mark.parametrize("goal", [0.3, 1e-4])
 def test_steps_and_best_rate_of_a_linear_network_are_those_of_the_closed_form(goal):
     slopes = [1.0, 0.3]
@@ -137,22 +127,6 @@ def test_the_loss_of_a_constant():
     assert constant_loss(targets, "mse") == pytest.approx(0.45)
     assert constant_loss(labels, "cross_entropy") == pytest.approx(math.log(10))
     assert constant_loss(targets, "mse") <= half_squared_error(0 * targets + targets.mean(0) + 0.01, targets).item()
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"loss": "hinge"}, "loss is 'hinge'; one of mse, cross_entropy was expected"),
-        ({"optimizer": "lion"}, "optimizer is 'lion'; one of descent, momentum, adam was expected"),
-        ({"y": torch.ones(2, 1)}, "3 inputs, 2 targets, 1 goals and 9 steps; as many targets"),
-        ({"horizon": 2, "batch_size": 1}, "an epoch of steps were expected"),
-    ],
-)
-def test_settings_that_make_no_sense(changed, message):
-    right = {"x": torch.ones(3, 1), "y": torch.ones(3, 1), "loss": "mse", "optimizer": "descent", "goals": {"a": 0.1}}
-    with pytest.raises(ValueError, match=message):
-        Setting(**right | {"horizon": 9} | changed)
 
 
 @pytest.mark.bad_input

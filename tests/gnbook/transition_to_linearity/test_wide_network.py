@@ -41,7 +41,6 @@ def partly_frozen():
 
 
 NETWORKS = {
-    "skips": (WideNetwork(draws([3, 5, 5, 5, 1], 0), skip=True), gaussian(1, 1, 3)),
     "filters": (
         WideNetwork(draws([2, 9, 8, 1], 0, filter_size=(1, 3), pixels=3), filter_size=(1, 3)),
         gaussian(1, 1, 2, 1, 3),
@@ -50,7 +49,6 @@ NETWORKS = {
         WideNetwork(draws([1, 2, 2, 1], 0, filter_size=(3, 3), pixels=6), filter_size=(3, 3)),
         gaussian(1, 1, 1, 2, 3),
     ),
-    "input zero": (WideNetwork(draws([3, 5, 4, 1], 0), activation=torch.sigmoid), torch.zeros(1, 3).double()),
     "partly frozen": (partly_frozen(), gaussian(1, 1, 3)),
 }
 
@@ -80,18 +78,11 @@ def test_the_221_norm_of_zero(shape):
     assert norm_221(torch.zeros(shape)) == (0, 0)
 
 
-def test_a_221_norm_is_as_small_as_its_tensor():
-    tensor = gaussian(0, 2, 2, 13)
-    assert norm_221(tensor * 1e-3) == pytest.approx([1e-3 * bound for bound in norm_221(tensor)])
-
-
 def small():
     return WideNetwork(draws([3, 2, 1], 0))
 
 
 REFUSED = [
-    ("at least three widths", lambda: draws([3, 1], 0)),
-    ("follows 2 channels", lambda: WideNetwork([gaussian(0, 2, 3), gaussian(0, 2, 3), gaussian(0, 1, 2)])),
     ("layers of one width", lambda: WideNetwork(draws([1, 2, 3, 1], 0), skip=True)),
     ("one of each", lambda: small().on_its_range(gaussian(0, 2, 3))),
     ("one output and no convolution", lambda: layer_norms(small(), gaussian(0, 2, 3))),

@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 import scipy
-from gnbook import figures
-from gnbook.what_predicts_training.correlations import Interval, between, correlate, partial, pooled, within
-from gnbook.what_predicts_training.marks import APART, marks, side_by_side
+from gnbook.what_predicts_training.correlations import between, correlate, partial, pooled, within
+from gnbook.what_predicts_training.marks import side_by_side
 from gnbook.what_predicts_training.table import order
 
 FAMILIES = [name for name in "abcdef" for _ in range(8)]
@@ -132,32 +131,6 @@ def test_columns_of_different_lengths():
 def test_a_single_family():
     with pytest.raises(ValueError, match="networks of 1 families; at least two"):
         correlate({"p": [1, 2]}, [1, 2], "aa", given=[1, 2], statistic=pooled)
-
-
-FOUND = {
-    "one": [Interval(0.5, 0.25, 0.75), Interval(-0.5, -1.0, 0.0)],
-    "two": [Interval(0.125, 0.0, 0.25), Interval(np.nan, np.nan, np.nan)],
-}
-
-
-@pytest.fixture
-def axis():
-    _, (axis,) = figures.panels(1)
-    marks(axis, ["a name", "b"], FOUND)
-    return axis
-
-
-def test_each_mark_is_at_its_value_on_the_row_of_its_name(axis):
-    drawn = {container.get_label(): container[0].get_xydata() for container in axis.containers}
-    assert drawn["one"] == pytest.approx(np.array([[0.5, APART / 2], [-0.5, 1 + APART / 2]]))
-    assert drawn["two"][0] == pytest.approx([0.125, -APART / 2]) and np.isnan(drawn["two"][1, 0])
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["a name", "b"]
-
-
-def test_each_line_reaches_from_end_to_end(axis):
-    lines = [container[2][0].get_segments() for container in axis.containers]
-    assert [segment[:, 0].tolist() for segment in lines[0]] == [[0.25, 0.75], [-1.0, 0.0]]
-    assert lines[1][0][:, 0].tolist() == [0.0, 0.25]
 
 
 def test_each_panel_has_the_correlations_of_its_title_and_none_where_nothing_was_run():

@@ -27,33 +27,20 @@ def first(losses, goal):
 
 
 @both
-def test_forecasts_of_a_linear_network_are_its_training(loss):
-    net, x = line(8), inputs(8)
-    start = Start(net, x, LOSSES[loss][1], loss)
-    _, _, matrix, _ = whole(net, x, loss)
-    largest = torch.linalg.eigvalsh(matrix)[-1].item()
-    curves = [descend(net, x, loss, factor / largest, 400) for factor in (1.0, 2.0, 4.0)]
-    goals = [part * curves[0][0] for part in (2.0, 0.5, 0.1, 0.02)]
-    expected = [min(first(curve, goal) for curve in curves) for goal in goals]
-    assert expected[0] == 0 and 0 < expected[1] < expected[-1] < 400
-    assert forecasts.fewest_steps(start.kernel, goals) == expected
-
-
-@both
-def test_forecasts_with_the_root_of_the_diagonal(loss):
-    x = inputs(8) * torch.logspace(-1, 1, 8, dtype=torch.float64)
+@pytest.mark.parametrize("scaled", [False, True])
+def test_forecasts_of_a_linear_network_are_its_training(loss, scaled):
+    """Scaled by the root of the diagonal of G, for each output; the loss's own matrix has another."""
+    x = inputs(8) * torch.logspace(-1, 1, 8, dtype=torch.float64) if scaled else inputs(8)
     net = line(8)
     start = Start(net, x, LOSSES[loss][1], loss)
-    diagonal = x.square().mean(0)  # of G, for each output; the loss's own matrix has another
-    _, _, matrix, _ = whole(net, x, loss)
-    factors = 1 / diagonal.sqrt()
+    factors = 1 / x.square().mean(0).sqrt() if scaled else torch.ones(8).double()
     root = factors.sqrt().repeat(K)
-    largest = torch.linalg.eigvalsh(root[:, None] * matrix * root)[-1].item()
+    largest = torch.linalg.eigvalsh(root[:, None] * whole(net, x, loss)[2] * root)[-1].item()
     curves = [descend(net, x, loss, factor / largest, 400, factors) for factor in (1.0, 2.0, 4.0)]
-    goals = [part * curves[0][0] for part in (0.5, 0.1, 0.02)]
+    goals = [part * curves[0][0] for part in (2.0, 0.5, 0.1, 0.02)]
     expected = [min(first(curve, goal) for curve in curves) for goal in goals]
-    assert expected[0] < expected[-1] < 400
-    assert forecasts.fewest_steps(start.preconditioned, goals) == expected
+    assert expected[0] == 0 < expected[1] < expected[-1] < 400
+    assert forecasts.fewest_steps(start.preconditioned if scaled else start.kernel, goals) == expected
 
 
 def test_a_goal_out_of_reach_is_ranked_by_the_lowest_loss():

@@ -4,13 +4,11 @@ import math
 
 import pytest
 import torch
-from gnbook.what_predicts_training.curvature import differentiated, sharpness
-from gnbook.what_predicts_training.predictors import SLOWER, Start, predict
+from gnbook.what_predicts_training.curvature import sharpness
+from gnbook.what_predicts_training.predictors import SLOWER, Start
 from gnbook.what_predicts_training.spectral import alignment, of_spectrum, weighted_residual
 from torch import nn
 
-from gnlib.jacobian.trial import network_of
-from gnlib.losses import loss_of
 from tests.gnbook.what_predicts_training.cases import LABELS, LOSSES, TARGETS, K, N, both, inputs, line, small, whole
 
 
@@ -19,7 +17,7 @@ from tests.gnbook.what_predicts_training.cases import LABELS, LOSSES, TARGETS, K
 def test_what_derivatives_of_the_whole_batch_say(loss, norm):
     net, x, (function, y) = small(norm), inputs(4), LOSSES[loss]
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
-    found = predict(net, x, y, loss, optimizer="descent", goals=[0.1], generator=torch.Generator().manual_seed(0))
+    found = Start(net, x, y, loss).predictors([0.1], torch.Generator().manual_seed(0))
     assert net.training and all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
     assert all(p.grad is None for p in net.parameters())
     gradient, jacobian, matrix, hessian = whole(net, x, loss)
@@ -83,8 +81,8 @@ def test_every_predictor_has_a_direction_and_a_seed(loss):
     x, y = inputs(4, seed=2), LOSSES[loss][1]
 
     def again(optimizer, seed):
-        draws = torch.Generator().manual_seed(seed)
-        return predict(small(), x, y, loss, optimizer=optimizer, goals=[0.25, 0.05], generator=draws)
+        start = Start(small(), x, y, loss)
+        return start.predictors([0.25, 0.05], torch.Generator().manual_seed(seed)) | start.after(20, optimizer)
 
     found = again("descent", 0)
     of_goals = {f"{name}_{goal}" for name in ("forecast", "forecast_kp") for goal in ("0.25", "0.05")}
@@ -141,16 +139,6 @@ def test_a_residual_in_one_eigenvector_weighs_as_much_as_it_is_slow():
     slow, fast = torch.tensor([[0.0], [3.0], [0.0]]), torch.tensor([[0.0], [0.0], [3.0]])
     assert weighted_residual(values, vectors, slow) == 8.0 and weighted_residual(values, vectors, fast) == 1.0
     assert math.isnan(weighted_residual(values, vectors, torch.zeros(3, 1)))
-
-
-@both
-def test_products_are_those_of_the_dense_hessian(loss):
-    net, x = small(), inputs(4)
-    gradient, _, _, hessian = whole(net, x, loss)
-    with differentiated(network_of(net, x), loss_of(loss, LOSSES[loss][1], net(x).detach())) as (found, product):
-        columns = torch.stack([product(unit) for unit in torch.eye(len(found), dtype=torch.float64)])
-    assert torch.allclose(found, gradient, rtol=1e-10, atol=1e-12)
-    assert torch.allclose(columns, hessian, rtol=1e-8, atol=1e-10)
 
 
 def test_sharpness_is_no_norm():

@@ -7,7 +7,7 @@ import scipy
 import torch
 from gnbook.shared.tuning import LOSSES, Setting, constant_loss, tune
 from gnbook.what_predicts_training.correlations import partial
-from gnbook.what_predicts_training.predictors import predict
+from gnbook.what_predicts_training.predictors import Start
 from gnbook.what_predicts_training.table import FORECASTS, GOALS, NAMES, SIGNS, arrived, order, rows_of, those
 
 from tests.gnbook.what_predicts_training.cases import LABELS, TARGETS, both, inputs, small
@@ -26,8 +26,8 @@ def test_a_row_holds_what_was_foretold_and_what_came(loss):
     for row in rows:
         kind = "adam" if row["optimizer"] == "adam" else "descent"
         batch = 3 if row["optimizer"] == "momentum" else None
-        draws = torch.Generator().manual_seed(0)
-        expected = predict(net, x[:4], y[:4], loss, optimizer=kind, goals=list(goals.values()), generator=draws)
+        start = Start(net, x[:4], y[:4], loss)
+        expected = start.predictors(list(goals.values()), torch.Generator().manual_seed(0)) | start.after(20, kind)
         for name, goal in goals.items():
             for forecast in FORECASTS:
                 assert row[f"{forecast}_{name}"] == expected.pop(f"{forecast}_{goal:g}")

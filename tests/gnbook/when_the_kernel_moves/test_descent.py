@@ -25,7 +25,7 @@ def test_it_ends_below_the_goal_and_measures_start_and_end():
     losses = Softmax().loss(networks(X), Y)
     end, last = networks.kernel(X), Softmax().slopes(networks(X))
     for run, result in enumerate(results):
-        assert result.status == "reached" and "below the goal" in str(result)
+        assert result.status == "reached"
         row = result.rows[-1]
         assert row["loss"] == pytest.approx(losses[run].item(), rel=1e-12) and row["loss"] < 1e-3
         assert all(row["loss"] >= 1e-3 for row in result.rows[:-1])
@@ -94,7 +94,7 @@ def test_a_network_without_a_hidden_layer_trains_as_its_kernel_says(head):
 def test_width_one_works_and_a_unit_that_is_never_active_stops():
     dead = StackedNetworks([torch.tensor([[[0.0, -1.0]]]), torch.ones(1, 3, 1)], [1.0, 1.0], [torch.relu])
     (result,) = descend(dead, X[:1], Y[:1], Softmax(), most_steps=5000)
-    assert result.status == "stalled" and result.rows[-1]["step"] < 200 and "more of them will not help" in str(result)
+    assert result.status == "stalled" and result.rows[-1]["step"] < 200
     assert result.largest("change") == 0
     for head in (Softmax(), Entrywise(swish)):
         assert all(
@@ -122,5 +122,4 @@ def test_a_loss_that_is_not_finite_stops_its_run_and_no_other(size):
             w[1] *= size
     results = descend(networks, X, Y, Entrywise(identity), most_steps=20)
     assert [r.status for r in results] == ["out of steps", "diverged", "out of steps"]
-    assert results[1].rows[-1]["step"] == 0 and "no longer finite" in str(results[1])
-    assert "still falling" in str(results[0]) and results[0].rows[-1]["loss"] < results[0].rows[0]["loss"]
+    assert results[1].rows[-1]["step"] == 0 and results[0].rows[-1]["loss"] < results[0].rows[0]["loss"]
