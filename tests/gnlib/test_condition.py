@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 from gnlib import GaussNewton, NotResolvedError, condition_number, linear_gauss_newton
+from tests.gnlib.derivatives import rows_of
+from tests.gnlib.networks import Whole
 from tests.oracles import normal, orthogonal, with_spectrum
 
 
@@ -25,12 +27,7 @@ def singular_values(module, x, mode=None):
     """Of the Jacobian over sqrt(n), from autograd and NumPy."""
     if mode is not None:
         module.train(mode == "train")
-    parameters = [p for p in module.parameters() if p.requires_grad]
-    rows = []
-    for entry in module(x).flatten():
-        parts = torch.autograd.grad(entry, parameters, retain_graph=True, allow_unused=True, materialize_grads=True)
-        rows.append(torch.cat([part.flatten() for part in parts]))
-    return np.linalg.svd(torch.stack(rows).numpy(), compute_uv=False) / len(x) ** 0.5
+    return np.linalg.svd(rows_of(module, x).numpy(), compute_uv=False) / len(x) ** 0.5
 
 
 def assert_singular_values(result, values, rank):
@@ -106,15 +103,10 @@ def test_condition_numbers_up_to_1e_22_by_construction(decades):
     assert gram.value < 100.0**decades
 
 
-class Exponential(nn.Module):
-    def forward(self, x):
-        return x.exp()
-
-
 def test_outputs_may_be_changed_by_a_function():
     module, x = mlp(), normal(4, 5, seed=9)
     result = condition_number(module, x, output=lambda y: y.exp())
-    assert_singular_values(result, singular_values(nn.Sequential(module, Exponential()), x), 12)
+    assert_singular_values(result, singular_values(nn.Sequential(module, Whole(lambda self, y: y.exp())), x), 12)
 
 
 def test_a_given_full_rank_leaves_the_iteration_on():
@@ -134,7 +126,7 @@ def test_seconds_are_told_and_of_no_part_in_comparisons():
     assert result == condition_number(module, x) == dataclasses.replace(result, seconds=99.0)
 
 
-def rows_of(html):
+def cells_of(html):
     """The rows of a table, after checking that each tag is closed where a browser would not have to guess."""
     from bs4 import BeautifulSoup
 
@@ -149,7 +141,7 @@ def rows_of(html):
 
 def test_the_table_of_a_result_that_is_resolved():
     result = condition_number(mlp(), normal(4, 5, seed=16))
-    rows = rows_of(result._repr_html_())
+    rows = cells_of(result._repr_html_())
     assert rows["condition number"] == f"{result.value:.6g}"
     assert rows["largest eigenvalue"] == f"{result.largest:.6g}"
     assert rows["smallest non-zero eigenvalue"] == f"{result.smallest:.6g}"
@@ -162,7 +154,7 @@ def test_the_table_of_a_result_that_is_resolved():
 def test_the_table_of_a_result_that_is_not_resolved():
     result = condition_number(torch.diag(torch.tensor([1.0, 0.5, 1e-14], dtype=torch.float64)))
     assert not result.resolved
-    rows = rows_of(result._repr_html_())
+    rows = cells_of(result._repr_html_())
     assert rows["condition number"].startswith("at least ")
     assert "lower bound" in rows["not resolved"]
     assert float(rows["smallest non-zero eigenvalue"]) == pytest.approx(1e-14, rel=0.5)
