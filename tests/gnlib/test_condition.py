@@ -1,13 +1,14 @@
 """The condition number of networks and of large matrices: what a practitioner hands over, and what comes back."""
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from gnlib import GaussNewton, NotResolvedError, condition_number, linear_gauss_newton
+from gnlib import GaussNewton, NotResolvedError, condition_number, largest_eigenvalue, linear_gauss_newton
 from tests.gnlib.derivatives import rows_of
 from tests.gnlib.networks import Whole
 from tests.oracles import normal, orthogonal, with_spectrum
@@ -165,23 +166,25 @@ def test_the_table_of_a_result_that_is_not_resolved():
 # Bad input
 
 
+KRONECKER = linear_gauss_newton([torch.eye(2), torch.eye(2)], torch.eye(2))
+
+
 @pytest.mark.bad_input
-@pytest.mark.parametrize("operator", ["matrix", "array", "Kronecker sum"])
+@pytest.mark.parametrize("operator", [torch.eye(3), np.eye(3), KRONECKER], ids=["matrix", "array", "Kronecker sum"])
 @pytest.mark.parametrize("name, value", [("x", torch.ones(2, 5)), ("output", lambda y: y), ("mode", "eval")])
 def test_what_is_meant_for_a_network_is_refused_for_a_matrix(operator, name, value):
-    operator = {
-        "matrix": torch.eye(3),
-        "array": np.eye(3),
-        "Kronecker sum": linear_gauss_newton([torch.eye(2)], torch.eye(2)),
-    }[operator]
     with pytest.raises(TypeError, match=f"{name} is not for a {type(operator).__name__}, which takes .*method"):
         condition_number(operator, **{name: value})
 
 
 @pytest.mark.bad_input
-def test_a_network_takes_no_rank():
-    with pytest.raises(TypeError, match="rank is not for a Sequential, which takes x, y, loss, output"):
-        condition_number(mlp(), normal(4, 5, seed=1), rank=3)
+@pytest.mark.parametrize(
+    "operands, takes",
+    [((mlp(), normal(4, 5, seed=1)), "a Sequential, which takes x, y, loss, output"), ((KRONECKER,), "a LayeredSum")],
+)
+def test_only_a_matrix_takes_a_rank(operands, takes):
+    with pytest.raises(TypeError, match=f"rank is not for {takes}"):
+        condition_number(*operands, rank=3)
 
 
 @pytest.mark.bad_input
@@ -224,6 +227,7 @@ def test_a_network_whose_jacobian_is_zero_is_refused(n):
 @pytest.mark.bad_input
 @pytest.mark.parametrize("max_steps", [0, -3])
 def test_no_steps_are_refused_whatever_is_measured(max_steps):
-    for operands in ((mlp(), normal(4, 5, seed=8)), (torch.eye(3),)):
+    calls = [partial(condition_number, *of) for of in ((mlp(), normal(4, 5, seed=8)), (torch.eye(3),), (KRONECKER,))]
+    for call in (*calls, partial(largest_eigenvalue, torch.eye(3))):
         with pytest.raises(ValueError, match=f"max_steps is {max_steps}; at least one step"):
-            condition_number(*operands, max_steps=max_steps)
+            call(max_steps=max_steps)
