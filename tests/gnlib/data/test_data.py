@@ -150,16 +150,14 @@ def test_more_than_the_sample_comes_from_the_cache_in_the_same_order(synthetic):
     assert np.array_equal(strided.numpy(), images[:, :, ::2, ::2].reshape(1500, -1) / 255)
 
 
+NAMES_OF_NONE, NO_COUNTS = (
+    ("MNIST", "fashion", "", "../mnist", None, 3, ["mnist"]),
+    (0, -1, 10.0, 2.5, "10", None, True),
+)
 WRONG = [
-    *(
-        (dict(name=name), r"Unknown dataset .*the known ones are mnist, cifar10\.")
-        for name in ("MNIST", "", None, ["mnist"])
-    ),
-    *(
-        (dict(n=n), r"n must be a whole number from 1 to 60000 .*, got")
-        for n in (0, -1, 60_001, 10.0, "10", None, True)
-    ),
-    *((dict(stride=s), r"stride must be a whole number from 1 to 28 ") for s in (0, -2, 29, 2.0, "2", None, True)),
+    *((dict(name=name), r"Unknown dataset .*the known ones are mnist, cifar10\.") for name in NAMES_OF_NONE),
+    *((dict(n=n), r"n must be a whole number from 1 to 60000 .*, got") for n in (*NO_COUNTS, 60_001, float("nan"))),
+    *((dict(stride=stride), r"stride must be a whole number from 1 to 28 ") for stride in (*NO_COUNTS, 29)),
     (dict(grayscale=True), r"mnist images are grayscale already"),
     (dict(name="cifar10", grayscale="no"), r"grayscale must be True or False, got 'no'\."),
 ]

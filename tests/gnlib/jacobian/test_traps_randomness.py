@@ -6,6 +6,7 @@ import pickle
 import random
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -106,10 +107,11 @@ def test_what_is_dropped_is_refused_whatever_the_seed(name, seed):
     assert_refused(net, data(seed=seed), RANDOM, mode="train")
 
 
-# Generators that no module holds: of this file, in an object, in another file, in a closure
+# Generators that no module holds: of this file, in an object, in a list, in another file, in a closure
 
 OWN, OLD, OTHER = np.random.default_rng(0), np.random.RandomState(0), type(random)("of_another_file")
 OTHER.stream, BY_NAME = random.Random(4), {"drop": np.random.default_rng(1)}
+SOURCE, IN_A_LIST = SimpleNamespace(generator=random.Random(3)), [np.random.default_rng(2)]
 
 
 def drawn_by_a_helper():
@@ -125,6 +127,11 @@ HELD_NOWHERE = {
     "of this file": layer_drop(lambda self: OWN.random(), 0.02),
     "of this file, old": layer_drop(lambda self: drawn_by_a_helper(), 0.02),
     "in a dictionary": layer_drop(lambda self: BY_NAME["drop"].random(), 0.02),
+    "in a list": layer_drop(lambda self: IN_A_LIST[0].random(), 0.02),
+    "in an object": layer_drop(lambda self: SOURCE.generator.random(), 0.02),
+    "in an object of the module": layer_drop(
+        lambda self: self.source.generator.random(), 0.02, source=SimpleNamespace(generator=random.Random(6))
+    ),
     "in another file": layer_drop(lambda self: OTHER.stream.random(), 0.02),
     "in a closure": in_a_closure,
 }
@@ -132,7 +139,7 @@ HELD_NOWHERE = {
 
 @pytest.mark.parametrize("name", HELD_NOWHERE)
 def test_generators_that_no_module_holds_are_seen_and_put_back(name):
-    streams = OWN, OLD, OTHER.stream, BY_NAME["drop"]
+    streams = OWN, OLD, OTHER.stream, BY_NAME["drop"], SOURCE.generator, *IN_A_LIST
     states = [pickle.dumps(stream) for stream in streams]
     for seed in range(4):  # a layer is left out in one call of fifty
         assert_refused(made(HELD_NOWHERE[name], seed), data(seed=seed), RANDOM)
