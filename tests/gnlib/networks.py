@@ -4,6 +4,19 @@ import torch
 from torch import nn
 
 
+class Whole(nn.Module):
+    """A network whose forward pass is written where it is tried, with all the parts that it is given."""
+
+    def __init__(self, forward, /, **parts):
+        super().__init__()
+        self.written = forward
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, *given):
+        return self.written(self, *given)
+
+
 class TwoInputs(nn.Module):
     """Embedded tokens, of which some are masked, and features beside them."""
 

@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 from gnlib import GaussNewton
+from tests.gnlib.derivatives import gradients
 from tests.gnlib.jacobian.cases import gram_matrix
+from tests.gnlib.networks import Whole
 
 pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore")]
 
@@ -64,67 +66,54 @@ def convnext():
     return transformer("ConvNextForImageClassification", "ConvNextConfig", normal(N, 3, 32, 32), **sizes)
 
 
-class Adaptive(nn.Module):
+def differential_equation(method):
     """A neural ordinary differential equation, with steps of the solver's choice."""
-
-    def __init__(self, method):
-        super().__init__()
-        self.solve = pytest.importorskip("torchdiffeq").odeint
-        self.body, self.head, self.method = nn.Linear(4, 4), nn.Linear(4, K), method
+    solve = pytest.importorskip("torchdiffeq").odeint
 
     def forward(self, x):
-        times = torch.tensor([0.0, 1.0])
-        return self.head(self.solve(lambda t, z: self.body(z).tanh(), x, times, method=self.method)[-1])
+        return self.head(solve(lambda t, z: self.body(z).tanh(), x, torch.tensor([0.0, 1.0]), method=method)[-1])
+
+    return Whole(forward, body=nn.Linear(4, 4), head=nn.Linear(4, K))
 
 
 def ode_in_steps():
-    return Adaptive("rk4"), normal(N, 4), None, None
+    return differential_equation("rk4"), normal(N, 4), None, None
 
 
 def ode_adaptive():
-    return Adaptive("dopri5"), normal(N, 4), None, "train"
+    return differential_equation("dopri5"), normal(N, 4), None, "train"
 
 
-class Graph(nn.Module):
+def graph(layer):
     """Two layers of PyTorch Geometric on one graph, of which the nodes are the samples."""
-
-    def __init__(self, layer, **options):
-        super().__init__()
-        geometric = pytest.importorskip("torch_geometric.nn")
-        self.one, self.two = getattr(geometric, layer)(4, 6, **options), getattr(geometric, layer)(6, K, **options)
-        self.register_buffer("edges", torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 0], [1, 2, 3, 4, 5, 6, 7, 0, 4]]))
-
-    def forward(self, x):
-        return self.two(self.one(x, self.edges).relu(), self.edges)
+    make = getattr(pytest.importorskip("torch_geometric.nn"), layer)
+    net = Whole(lambda self, x: self.two(self.one(x, self.edges).relu(), self.edges), one=make(4, 6), two=make(6, K))
+    net.register_buffer("edges", torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 0], [1, 2, 3, 4, 5, 6, 7, 0, 4]]))
+    return net, normal(8, 4), None, "train"
 
 
 def graph_convolution():
-    return Graph("GCNConv"), normal(8, 4), None, "train"
+    return graph("GCNConv")
 
 
 def graph_attention():
-    return Graph("GATConv"), normal(8, 4), None, "train"
+    return graph("GATConv")
 
 
 def graph_samples():
-    return Graph("SAGEConv"), normal(8, 4), None, "train"
+    return graph("SAGEConv")
 
 
-class Flow(nn.Module):
+def flow():
     """The logarithm of a density by an autoregressive flow."""
-
-    def __init__(self):
-        super().__init__()
-        transforms = pytest.importorskip("nflows.transforms.autoregressive")
-        self.flow = transforms.MaskedAffineAutoregressiveTransform(features=4, hidden_features=8)
+    transforms = pytest.importorskip("nflows.transforms.autoregressive")
 
     def forward(self, x):
         z, logarithm = self.flow(x)
         return torch.cat([z, logarithm[:, None]], 1)
 
-
-def flow():
-    return Flow(), normal(N, 4), None, None
+    made = transforms.MaskedAffineAutoregressiveTransform(features=4, hidden_features=8)
+    return Whole(forward, flow=made), normal(N, 4), None, None
 
 
 def vision_transformer():
@@ -187,12 +176,7 @@ def test_the_matrix_of_an_architecture_of_another_library_is_right(make):
         y = output(double(**as_double) if isinstance(x, dict) else double(as_double))
     finally:
         torch.set_default_dtype(torch.float32)
-    wanted = [p for p in double.parameters() if p.requires_grad]
-    rows = []
-    for entry in y.flatten():
-        parts = torch.autograd.grad(entry, wanted, retain_graph=True, allow_unused=True, materialize_grads=True)
-        rows.append(torch.cat([part.flatten() for part in parts]))
-    rows = torch.stack(rows)
+    rows = gradients(y, [p for p in double.parameters() if p.requires_grad])
     expected = rows @ rows.mT / len(y)
     tolerance = 1e-6 if make in ROUNDED else 1e-11
     torch.testing.assert_close(found, expected, rtol=0, atol=tolerance * expected.abs().max().item())

@@ -1,13 +1,16 @@
 """The condition number of networks and of large matrices: what a practitioner hands over, and what comes back."""
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from gnlib import GaussNewton, NotResolvedError, condition_number, linear_gauss_newton
+from gnlib import GaussNewton, NotResolvedError, condition_number, largest_eigenvalue, linear_gauss_newton
+from tests.gnlib.derivatives import rows_of
+from tests.gnlib.networks import Whole
 from tests.oracles import normal, orthogonal, with_spectrum
 
 
@@ -25,12 +28,7 @@ def singular_values(module, x, mode=None):
     """Of the Jacobian over sqrt(n), from autograd and NumPy."""
     if mode is not None:
         module.train(mode == "train")
-    parameters = [p for p in module.parameters() if p.requires_grad]
-    rows = []
-    for entry in module(x).flatten():
-        parts = torch.autograd.grad(entry, parameters, retain_graph=True, allow_unused=True, materialize_grads=True)
-        rows.append(torch.cat([part.flatten() for part in parts]))
-    return np.linalg.svd(torch.stack(rows).numpy(), compute_uv=False) / len(x) ** 0.5
+    return np.linalg.svd(rows_of(module, x).numpy(), compute_uv=False) / len(x) ** 0.5
 
 
 def assert_singular_values(result, values, rank):
@@ -106,15 +104,10 @@ def test_condition_numbers_up_to_1e_22_by_construction(decades):
     assert gram.value < 100.0**decades
 
 
-class Exponential(nn.Module):
-    def forward(self, x):
-        return x.exp()
-
-
 def test_outputs_may_be_changed_by_a_function():
     module, x = mlp(), normal(4, 5, seed=9)
     result = condition_number(module, x, output=lambda y: y.exp())
-    assert_singular_values(result, singular_values(nn.Sequential(module, Exponential()), x), 12)
+    assert_singular_values(result, singular_values(nn.Sequential(module, Whole(lambda self, y: y.exp())), x), 12)
 
 
 def test_a_given_full_rank_leaves_the_iteration_on():
@@ -134,7 +127,7 @@ def test_seconds_are_told_and_of_no_part_in_comparisons():
     assert result == condition_number(module, x) == dataclasses.replace(result, seconds=99.0)
 
 
-def rows_of(html):
+def cells_of(html):
     """The rows of a table, after checking that each tag is closed where a browser would not have to guess."""
     from bs4 import BeautifulSoup
 
@@ -149,7 +142,7 @@ def rows_of(html):
 
 def test_the_table_of_a_result_that_is_resolved():
     result = condition_number(mlp(), normal(4, 5, seed=16))
-    rows = rows_of(result._repr_html_())
+    rows = cells_of(result._repr_html_())
     assert rows["condition number"] == f"{result.value:.6g}"
     assert rows["largest eigenvalue"] == f"{result.largest:.6g}"
     assert rows["smallest non-zero eigenvalue"] == f"{result.smallest:.6g}"
@@ -162,7 +155,7 @@ def test_the_table_of_a_result_that_is_resolved():
 def test_the_table_of_a_result_that_is_not_resolved():
     result = condition_number(torch.diag(torch.tensor([1.0, 0.5, 1e-14], dtype=torch.float64)))
     assert not result.resolved
-    rows = rows_of(result._repr_html_())
+    rows = cells_of(result._repr_html_())
     assert rows["condition number"].startswith("at least ")
     assert "lower bound" in rows["not resolved"]
     assert float(rows["smallest non-zero eigenvalue"]) == pytest.approx(1e-14, rel=0.5)
@@ -173,23 +166,25 @@ def test_the_table_of_a_result_that_is_not_resolved():
 # Bad input
 
 
+KRONECKER = linear_gauss_newton([torch.eye(2), torch.eye(2)], torch.eye(2))
+
+
 @pytest.mark.bad_input
-@pytest.mark.parametrize("operator", ["matrix", "array", "Kronecker sum"])
+@pytest.mark.parametrize("operator", [torch.eye(3), np.eye(3), KRONECKER], ids=["matrix", "array", "Kronecker sum"])
 @pytest.mark.parametrize("name, value", [("x", torch.ones(2, 5)), ("output", lambda y: y), ("mode", "eval")])
 def test_what_is_meant_for_a_network_is_refused_for_a_matrix(operator, name, value):
-    operator = {
-        "matrix": torch.eye(3),
-        "array": np.eye(3),
-        "Kronecker sum": linear_gauss_newton([torch.eye(2)], torch.eye(2)),
-    }[operator]
     with pytest.raises(TypeError, match=f"{name} is not for a {type(operator).__name__}, which takes .*method"):
         condition_number(operator, **{name: value})
 
 
 @pytest.mark.bad_input
-def test_a_network_takes_no_rank():
-    with pytest.raises(TypeError, match="rank is not for a Sequential, which takes x, y, loss, output"):
-        condition_number(mlp(), normal(4, 5, seed=1), rank=3)
+@pytest.mark.parametrize(
+    "operands, takes",
+    [((mlp(), normal(4, 5, seed=1)), "a Sequential, which takes x, y, loss, output"), ((KRONECKER,), "a LayeredSum")],
+)
+def test_only_a_matrix_takes_a_rank(operands, takes):
+    with pytest.raises(TypeError, match=f"rank is not for {takes}"):
+        condition_number(*operands, rank=3)
 
 
 @pytest.mark.bad_input
@@ -232,6 +227,7 @@ def test_a_network_whose_jacobian_is_zero_is_refused(n):
 @pytest.mark.bad_input
 @pytest.mark.parametrize("max_steps", [0, -3])
 def test_no_steps_are_refused_whatever_is_measured(max_steps):
-    for operands in ((mlp(), normal(4, 5, seed=8)), (torch.eye(3),)):
+    calls = [partial(condition_number, *of) for of in ((mlp(), normal(4, 5, seed=8)), (torch.eye(3),), (KRONECKER,))]
+    for call in (*calls, partial(largest_eigenvalue, torch.eye(3))):
         with pytest.raises(ValueError, match=f"max_steps is {max_steps}; at least one step"):
-            condition_number(*operands, max_steps=max_steps)
+            call(max_steps=max_steps)

@@ -15,7 +15,8 @@ from gnlib.diagnosis.culprits import culprits_of
 from gnlib.diagnosis.suggestions import _by_rates, suggestions_for
 from gnlib.jacobian.gram import gram_of
 from gnlib.problem import Problem
-from tests.gnlib.diagnosis.networks import CASES, classes, drawn, plain, plain_eigenvalues
+from tests.gnlib.derivatives import rows_of
+from tests.gnlib.diagnosis.networks import CASES, classes, drawn, plain_eigenvalues
 
 LOSSES = {
     "mse": ("mse", lambda y: lambda f: (f - functional.one_hot(y, f.shape[1])).square().sum() / (2 * len(f))),
@@ -74,8 +75,7 @@ def test_both_ends_are_those_of_exact_singular_values(scale):
     with torch.no_grad():
         net[4].weight *= scale
     problem = Problem(net, x, loss="cross_entropy")
-    jacobian = torch.cat([*reversed([*plain(net, x)[1].values()])], 1)
-    rooted = problem.rooted(jacobian) / 2
+    rooted = problem.rooted(rows_of(net, x)) / 2
     values = torch.linalg.svdvals(rooted).square()
     found = problem.condition
     assert found.resolved and found.rank == 12

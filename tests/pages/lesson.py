@@ -92,11 +92,7 @@ def script(name, **changed):
     sources = [cell.source for cell in in_sight(name)]
     for parameter, value in changed.items():
         sources[0] = re.sub(rf"^{parameter} = [\d.e-]+", f"{parameter} = {value}", sources[0], flags=re.M)
-    return (
-        BLOCK
-        + "\n\n".join(sources)
-        + "\n\nimport matplotlib.pyplot\nprint(len(matplotlib.pyplot.get_fignums()), 'figures')\n"
-    )
+    return "\n\n".join([BLOCK, *sources, COUNT])
 
 
 def run(name, **changed):

@@ -35,15 +35,10 @@ def test_figure_9_is_explained_on_all_pages():
 def test_the_networks_of_figure_18():
     card, rows = prose("book/scorecard"), [row for row in results.kept("counting-zeros") if row["figure"] == 18]
     kappa = {(row["width"], row["seed"], row["epoch"]): row["kappa_float64"] for row in rows}
-    assert Counter(m for m, _, epoch in kappa if epoch == 0) == dict.fromkeys((15, 20, 30, 50, 100), 3)
     growth = sorted(kappa[100, seed, 100] / kappa[100, seed, 0] for seed in (0, 2))
     assert says(card, "grows {:.0f}-fold in one network and {:.0f}-fold in another,", *growth)
     capped = [key for key, after in kappa.items() if key[2] == 100 and after > 0.75 * 2**52 / 1e4]
     assert {(50, 0, 100), (50, 1, 100), (50, 2, 100), (100, 1, 100)} <= {*capped}
-    loss = {(row["width"], row["seed"]): row["loss"] for row in rows if row["epoch"] == 100}
-    for seed in range(3):  # wider networks end lower
-        losses = [loss[width, seed] for width in (15, 20, 30, 50, 100)]
-        assert losses == sorted(losses, reverse=True)
 
 
 def test_figure_9_depends_on_the_rule_before_training():

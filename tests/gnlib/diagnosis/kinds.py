@@ -6,15 +6,16 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from tests.gnlib.networks import Whole
 
-class Gated(nn.Module):
+
+def page(found):
+    """What is printed, without its line breaks."""
+    return " ".join(str(found).split())
+
+
+def gated():
     """Dilated convolutions with gates, as of a WaveNet."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Conv1d(1, 8, 1), nn.Conv1d(8, 1, 1)
-        self.filters = nn.ModuleList(nn.Conv1d(8, 8, 2, dilation=2**j) for j in range(3))
-        self.gates = nn.ModuleList(nn.Conv1d(8, 8, 2, dilation=2**j) for j in range(3))
 
     def forward(self, x):
         h = self.first(x[:, None])
@@ -23,72 +24,63 @@ class Gated(nn.Module):
             h = h + f(padded).tanh() * g(padded).sigmoid()
         return self.last(h)[:, 0, -4:]
 
-
-class Sine(nn.Module):
-    def forward(self, x):
-        return (30 * x).sin()
+    filters, gates = (nn.ModuleList(nn.Conv1d(8, 8, 2, dilation=2**j) for j in range(3)) for _ in range(2))
+    return Whole(forward, first=nn.Conv1d(1, 8, 1), last=nn.Conv1d(8, 1, 1), filters=filters, gates=gates)
 
 
-class Splines(nn.Module):
+def sines():
+    return nn.Sequential(nn.Linear(2, 24), Whole(lambda self, h: (30 * h).sin()), nn.Linear(24, 1))
+
+
+def splines(inputs, outputs):
     """Sums of bumps on each input, as of a Kolmogorov-Arnold network."""
-
-    def __init__(self, inputs, outputs):
-        super().__init__()
-        self.heights = nn.Parameter(0.1 * torch.randn(outputs, inputs, 7))
-        self.slopes = nn.Parameter(torch.randn(outputs, inputs) / inputs**0.5)
-        self.register_buffer("knots", torch.linspace(-2, 2, 7))
 
     def forward(self, x):
         bumps = (-((x[..., None] - self.knots) / 0.6).square()).exp()
         return torch.einsum("nig,oig->no", bumps, self.heights) + functional.silu(x) @ self.slopes.T
 
+    heights, slopes = 0.1 * torch.randn(outputs, inputs, 7), torch.randn(outputs, inputs) / inputs**0.5
+    net = Whole(forward, heights=nn.Parameter(heights), slopes=nn.Parameter(slopes))
+    net.register_buffer("knots", torch.linspace(-2, 2, 7))
+    return net
 
-class Sets(nn.Module):
+
+def sets():
     """A function of a set, by a sum over its members."""
-
-    def __init__(self):
-        super().__init__()
-        self.each, self.all = nn.Sequential(nn.Linear(3, 16), nn.ReLU()), nn.Sequential(nn.ReLU(), nn.Linear(16, 1))
-
-    def forward(self, x):
-        return self.all(self.each(x).sum(1))
+    parts = dict(each=nn.Sequential(nn.Linear(3, 16), nn.ReLU()), all=nn.Sequential(nn.ReLU(), nn.Linear(16, 1)))
+    return Whole(lambda self, x: self.all(self.each(x).sum(1)), **parts)
 
 
-class Curvature(nn.Module):
+def curvature():
     """The second difference of a function, as in a differential equation that is solved by a network."""
-
-    def __init__(self):
-        super().__init__()
-        self.u = nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1))
 
     def forward(self, x):
         return torch.cat([(self.u(x + 0.01) - 2 * self.u(x) + self.u(x - 0.01)) / 1e-4, 10 * self.u(0 * x)], 1)
 
+    u = nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1))
+    return Whole(forward, u=u)
 
-class Mixing(nn.Module):
+
+def mixing():
     """Blocks that mix positions, and a head of zeros."""
-
-    def __init__(self):
-        super().__init__()
-        self.mix, self.act = nn.Linear(6, 6), nn.Linear(5, 5)
-        self.norm, self.head = nn.LayerNorm(5), nn.Linear(5, 3)
-        nn.init.zeros_(self.head.weight), nn.init.zeros_(self.head.bias)
 
     def forward(self, x):
         x = x + self.mix(x.mT).mT
         return self.head(self.norm(x + functional.gelu(self.act(x))).mean(1))
 
+    net = Whole(forward, mix=nn.Linear(6, 6), act=nn.Linear(5, 5), norm=nn.LayerNorm(5), head=nn.Linear(5, 3))
+    nn.init.zeros_(net.head.weight), nn.init.zeros_(net.head.bias)
+    return net
 
-class Adapted(nn.Module):
+
+def adapted():
     """A frozen layer with an adapter of low rank, half of which is zero."""
-
-    def __init__(self):
-        super().__init__()
-        self.frozen = nn.Linear(6, 6).requires_grad_(False)
-        self.down, self.up = nn.Parameter(torch.randn(6, 2)), nn.Parameter(torch.zeros(2, 6))
 
     def forward(self, x):
         return (self.frozen(x) + x @ self.down @ self.up).sigmoid()[:, :2]
+
+    frozen = nn.Linear(6, 6).requires_grad_(False)
+    return Whole(forward, frozen=frozen, down=nn.Parameter(torch.randn(6, 2)), up=nn.Parameter(torch.zeros(2, 6)))
 
 
 def drawn(name):
@@ -102,19 +94,25 @@ def drawn(name):
 
 
 CASES = {
-    "gated convolutions": (Gated, (16,), "mse"),
-    "sines": (lambda: nn.Sequential(nn.Linear(2, 24), Sine(), nn.Linear(24, 1)), (2,), "mse"),
-    "splines": (lambda: nn.Sequential(Splines(3, 6), Splines(6, 1)), (3,), "mse"),
-    "sets": (Sets, (7, 3), "mse"),
-    "a differential equation": (Curvature, (1,), "mse"),
-    "a head of zeros": (Mixing, (6, 5), "cross_entropy"),
-    "an adapter": (Adapted, (6,), "mse"),
+    "gated convolutions": (gated, (16,), "mse"),
+    "sines": (sines, (2,), "mse"),
+    "splines": (lambda: nn.Sequential(splines(3, 6), splines(6, 1)), (3,), "mse"),
+    "sets": (sets, (7, 3), "mse"),
+    "a differential equation": (curvature, (1,), "mse"),
+    "a head of zeros": (mixing, (6, 5), "cross_entropy"),
+    "an adapter": (adapted, (6,), "mse"),
 }
 
 
+def half(f, y):
+    return (f - y).square().sum() / (2 * len(f))
+
+
+LOSSES = {"mse": half, "cross_entropy": functional.cross_entropy}
+
+
 def loss_at(net, x, y, loss):
-    f = net(x)
-    return functional.cross_entropy(f, y) if loss == "cross_entropy" else (f - y).square().sum() / (2 * len(f))
+    return LOSSES[loss](net(x), y)
 
 
 def train(net, x, y, loss, optimizer, steps):

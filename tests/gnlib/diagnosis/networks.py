@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from tests.gnlib.derivatives import rows_of
 from tests.gnlib.jacobian.cases import Tokens, cnn, mlp, tokens, vector, warmed, wide
 
 CASES = {
@@ -22,23 +23,12 @@ def drawn(name, n=5, seed=0):
     return net, x.double() if x.is_floating_point() else x
 
 
-def plain(net, x):
-    """Return outputs, and gradients of each by each parameter, `(nk, p)`, by name."""
-    y = net(x)
-    named = {name: p for name, p in net.named_parameters() if p.requires_grad}
-    kept = dict(retain_graph=True, allow_unused=True, materialize_grads=True)
-    rows = [torch.autograd.grad(entry, [*named.values()], **kept) for entry in y.flatten()]
-    blocks = [torch.stack([g.flatten() for g in column]) for column in zip(*rows, strict=True)]
-    return y.detach(), dict(zip(named, blocks, strict=True))
-
-
 def classes(n, k):
     return torch.arange(n) % k
 
 
 def plain_eigenvalues(net, x, function):
     """Return the eigenvalues of `J^T H J`, with H the second derivative of a loss by all outputs, by `H J J^T`."""
-    y, blocks = plain(net, x)
-    jacobian = torch.cat([*blocks.values()], 1)
+    y, jacobian = net(x).detach(), rows_of(net, x)
     hessian = torch.autograd.functional.hessian(lambda f: function(f.view_as(y)), y.flatten())
     return torch.linalg.eigvals(hessian @ jacobian @ jacobian.mT).real.sort(descending=True).values

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from gnlib import GaussNewton
-from tests.gnlib.diagnosis.networks import CASES, classes, drawn, plain
+from tests.gnlib.derivatives import by_name
+from tests.gnlib.diagnosis.networks import CASES, classes, drawn
 
 
 @pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
@@ -21,7 +22,7 @@ def test_shares_add_up(name, loss):
 @pytest.mark.parametrize("name", CASES)
 def test_shares_are_those_of_the_columns_of_the_jacobian(name):
     net, x = drawn(name)
-    _, blocks = plain(net, x)
+    blocks = by_name(net, x)
     whole = torch.cat([*blocks.values()], 1)
     values, vectors = torch.linalg.eigh(whole @ whole.mT)
     rank = int((values > len(values) * 2.3e-16 * values[-1]).sum())
@@ -44,7 +45,7 @@ def test_the_smallest_eigenvalue_is_the_smallest_that_is_not_zero():
 
 def test_the_difference_is_how_the_condition_number_follows_the_rate_of_a_layer():
     net, x = drawn("mlp")
-    _, blocks = plain(net, x)
+    blocks = by_name(net, x)
 
     def log_kappa(layer, factor):
         scaled = [block * (factor**0.5 if key.startswith(layer) else 1) for key, block in blocks.items()]

@@ -90,25 +90,6 @@ def test_equal_outputs_are_found(seed):
     assert [(pair.first, pair.second, pair.distance) for pair in found.equal_outputs] == [(a, b, 0.0)]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_dead_units_are_found(seed):
-    net, x, generator = drawn(seed)
-    before = GaussNewton(net, x).culprits().dead_units
-    layer = int(torch.randint(2, (), generator=generator)) * 2
-    units = sorted(torch.randperm(8, generator=generator)[:3].tolist())
-    with torch.no_grad():
-        net[layer].bias[units] = -100
-    found = GaussNewton(net, x).culprits().dead_units
-    assert set(found[str(layer)]) == {*units, *before.get(str(layer), ())}
-    assert {int(unit) for unit in _dead(net, x, layer)} == set(found[str(layer)])
-
-
-def _dead(net, x, layer):
-    """Units of a layer whose activation is zero for all samples and positions."""
-    values = net[: layer + 2](x).movedim(1, -1).flatten(0, -2)
-    return (values == 0).all(0).nonzero()[:, 0]
-
-
 def test_a_head_of_zeros_is_told_as_what_it_is():
     net, x, _ = drawn(0)
     with torch.no_grad():

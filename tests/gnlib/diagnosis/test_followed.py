@@ -11,7 +11,7 @@ from gnlib.diagnosis.preconditioner import optimizer_of
 from gnlib.jacobian.passes import outputs_of
 from gnlib.jacobian.trial import networks_of
 from gnlib.losses import loss_of
-from tests.gnlib.diagnosis.kinds import CASES, drawn, train
+from tests.gnlib.diagnosis.kinds import CASES, drawn, page, train
 
 pytestmark = pytest.mark.slow  # `make check` leaves them out, `make test` does not
 
@@ -73,7 +73,7 @@ def test_real_steps_reach_goals():
     best = float(found.followed.min())
     step = int(found.followed.argmin()) + 1
     assert step > found.trusted and found.steps_to(best) == step
-    text = " ".join(str(found).split())
+    text = page(found)
     off = max(found.followed[found.trusted] / found.losses[found.trusted + 1], 0)
     off = max(off, 1 / off)
     assert f"followed 30 real steps: within {found.within:.3g} of the forecast until step {found.trusted}," in text
@@ -85,7 +85,7 @@ def test_a_budget_is_what_real_steps_may_take():
     g = GaussNewton(net, x, y, loss)
     assert len(g.forecast(budget=1e-9).followed) == 1
     assert len(g.forecast(budget=100.0, steps=45).followed) == 45
-    assert "followed 1 real step: within" in " ".join(str(g.forecast(steps=1)).split())
+    assert "followed 1 real step: within" in page(g.forecast(steps=1))
 
 
 @pytest.mark.bad_input

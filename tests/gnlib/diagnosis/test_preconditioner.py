@@ -7,17 +7,12 @@ from torch import nn
 from gnlib.diagnosis.preconditioner import FLOOR, optimizer_of, preconditioned_gram, preconditioner_of, rule_of
 from gnlib.jacobian.passes import vjp
 from gnlib.jacobian.trial import networks_of
+from tests.gnlib.derivatives import by_name, rows_of
 
 
 def network(width=7):
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(3, width), nn.Tanh(), nn.Linear(width, 2)).double(), torch.randn(5, 3).double()
-
-
-def jacobian(module, x):
-    parameters = {name: p.detach() for name, p in module.named_parameters()}
-    found = torch.func.jacrev(lambda p: torch.func.functional_call(module, p, x).flatten())(parameters)
-    return {name: j.flatten(1) for name, j in found.items()}
 
 
 def prepared(optimizer, module, x):
@@ -56,7 +51,7 @@ def test_the_preconditioned_matrix_is_what_it_says(memory):
     module, x = network()
     networks = networks_of(module, x)
     factors = {name: torch.rand_like(p) + 0.1 for name, p in networks[0].parameters.items()}
-    expected = sum(j * factors[name].flatten() @ j.mT for name, j in jacobian(module, x).items()) / len(x)
+    expected = sum(j * factors[name].flatten() @ j.mT for name, j in by_name(module, x).items()) / len(x)
     found = preconditioned_gram(networks, factors, max(memory, 1e-3))
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
@@ -66,8 +61,7 @@ def test_without_a_state_it_is_the_root_of_the_diagonal_of_the_size_of_the_gradi
     with torch.no_grad():
         module[0].weight[0] *= 1e3  # a unit that is saturated, with derivatives far below the floor
     _, _, gradient, found = prepared("adam", module, x)
-    diagonal = {name: j.square().sum(0) / len(x) for name, j in jacobian(module, x).items()}
-    whole = torch.cat([*diagonal.values()])
+    whole = rows_of(module, x).square().sum(0) / len(x)
     assert whole.min() < FLOOR**2 * whole.mean()
     p = whole.clamp_min(FLOOR**2 * whole.mean()).sqrt()
     g = torch.cat([g.flatten() for g in gradient.values()])

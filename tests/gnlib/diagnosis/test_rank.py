@@ -6,22 +6,14 @@ from torch import nn
 
 from gnlib import GaussNewton
 from gnlib.eigen.dense import BY_FACTOR, ends_of, singular_value_ends
+from tests.gnlib.derivatives import by_name
+from tests.gnlib.diagnosis.kinds import page
+from tests.gnlib.networks import Whole
 from tests.oracles import with_spectrum
 
 
 def line(n, d=1):
     return torch.linspace(-1, 1, n * d, dtype=torch.float64).view(n, d)
-
-
-class Waves(nn.Module):
-    """Sines of a linear map, as in SIREN."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Linear(1, 30), nn.Linear(30, 1)
-
-    def forward(self, x):
-        return self.last((3 * self.first(x)).sin())
 
 
 def mlp(inner, d=1, width=30, k=1):
@@ -31,7 +23,7 @@ def mlp(inner, d=1, width=30, k=1):
 ANALYTIC = {  # at distinct points: of full rank, which double precision does not show
     "tanh": (mlp(nn.Tanh()), line(40)),
     "sigmoid, two outputs": (mlp(nn.Sigmoid(), k=2), line(24)),
-    "sine": (Waves, line(40)),
+    "sine": (mlp(Whole(lambda self, h: (3 * h).sin())), line(40)),  # as in SIREN
     "softplus": (mlp(nn.Softplus(), d=2), line(40, 2)),
     "convolution": (
         lambda: nn.Sequential(nn.Conv1d(1, 8, 3), nn.SiLU(), nn.Flatten(), nn.Linear(24, 1)),
@@ -47,20 +39,10 @@ def given(kind):
     return make().double(), x
 
 
-def explicit(net, x):
-    """The Jacobian over sqrt(n), a backward pass for each output, by parameter."""
-    parameters = [*net.parameters()]
-    rows = [torch.autograd.grad(entry, parameters, retain_graph=True) for entry in net(x).flatten()]
-    return {
-        name: torch.stack([g.flatten() for g in column]) / len(x) ** 0.5
-        for (name, _), column in zip(net.named_parameters(), zip(*rows, strict=True), strict=True)
-    }
-
-
 @pytest.mark.parametrize("kind", ANALYTIC)
 def test_a_rank_without_a_gap_is_not_determined(kind):
     report = GaussNewton(*given(kind)).report()
-    text = " ".join(str(report).split())
+    text = page(report)
     assert report.condition.method == BY_FACTOR and not report.condition.resolved
     assert f"numerically {report.condition.rank} of {report.full}: not determined" in text
     assert "cannot fit all targets" not in text and "can fit any targets" not in text
@@ -70,7 +52,8 @@ def test_a_rank_without_a_gap_is_not_determined(kind):
 def test_a_rate_of_its_own_changes_no_rank_and_is_measured_as_the_present_state_is(kind):
     net, x = given(kind)
     problem = GaussNewton(net, x)._problem
-    now, columns = problem.condition, explicit(net, x)
+    now = problem.condition
+    columns = {name: block / len(x) ** 0.5 for name, block in by_name(net, x).items()}
     for layer in {name.rpartition(".")[0] for name in columns}:
         for factor in (0.1, 10.0):
             own = {name: factor for name in columns if name.rpartition(".")[0] == layer}
@@ -114,13 +97,11 @@ def test_dropping_samples_is_measured_as_the_present_state_is():
 def test_a_gap_determines_the_rank():
     torch.manual_seed(4)
     net, x = nn.Sequential(nn.Linear(3, 40), nn.ReLU(), nn.Linear(40, 2)), torch.randn(8, 3)
-    assert "rank 16 of 16: linearised, the network can fit any targets" in " ".join(
-        str(GaussNewton(net, x).report()).split()
-    )
+    assert "rank 16 of 16: linearised, the network can fit any targets" in page(GaussNewton(net, x).report())
     x = torch.cat([x, x[:2]])
     report = GaussNewton(net, x).report()
     assert report.condition.resolved
-    assert "16 of 20: linearised, the network cannot fit all targets" in " ".join(str(report).split())
+    assert "16 of 20: linearised, the network cannot fit all targets" in page(report)
 
 
 @pytest.mark.parametrize("smallest", [-1e-17, 0.0, 1e-18])

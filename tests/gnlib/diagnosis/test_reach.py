@@ -8,6 +8,8 @@ from torch.nn.utils import parametrizations, prune
 from torch.utils.checkpoint import checkpoint
 
 from gnlib import GaussNewton
+from tests.gnlib.derivatives import by_name
+from tests.gnlib.networks import Whole
 
 OFF = -100.0  # a bias that no input makes up for
 
@@ -64,34 +66,24 @@ class Scaled(nn.Linear):
         return super().forward(x * self.each) * self.all
 
 
-class Checkpointed(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.part, self.head = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 4)), nn.Linear(4, 2)
-
-    def forward(self, x):
-        return self.head(checkpoint(self.part, x, use_reentrant=False))
+def checkpointed():
+    part = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 4))
+    forward = lambda self, x: self.head(checkpoint(self.part, x, use_reentrant=False))  # noqa: E731
+    return Whole(forward, part=part, head=nn.Linear(4, 2))
 
 
-class Gated(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.both, self.head = nn.Linear(4, 10), nn.Linear(5, 2)
-
+def gated():
     def forward(self, x):
         value, gate = self.both(x).chunk(2, -1)
         return self.head(value * gate.relu())
 
+    return Whole(forward, both=nn.Linear(4, 10), head=nn.Linear(5, 2))
 
-class Twice(nn.Module):
+
+def twice():
     """A layer that is called twice: its units are alive if one of the calls reaches an output."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer, self.head = nn.Linear(4, 4), nn.Linear(4, 2)
-
-    def forward(self, x):
-        return self.head(self.layer(self.layer(x).relu() - 1).relu())
+    forward = lambda self, x: self.head(self.layer(self.layer(x).relu() - 1).relu())  # noqa: E731
+    return Whole(forward, layer=nn.Linear(4, 4), head=nn.Linear(4, 2))
 
 
 def chain(first, width=5, between=nn.ReLU, inputs=4):
@@ -126,9 +118,9 @@ NETWORKS = {
     "spectral norm": (lambda: chain(lambda i, o: parametrizations.spectral_norm(nn.Linear(i, o))), (4,)),
     "pruned": (pruned, (4,)),
     "in place": (lambda: chain(nn.Linear, between=lambda: nn.ReLU(inplace=True)), (4,)),
-    "checkpoint": (Checkpointed, (4,)),
-    "gate": (Gated, (4,)),
-    "twice": (Twice, (4,)),
+    "checkpoint": (checkpointed, (4,)),
+    "gate": (gated, (4,)),
+    "twice": (twice, (4,)),
     "starved": (starved, (4,)),
     "groups": (
         lambda: nn.Sequential(nn.Conv2d(2, 6, 2, groups=2), nn.ReLU6(), nn.Flatten(), nn.Linear(24, 3)),
@@ -203,17 +195,14 @@ def test_units_that_no_output_reacts_to(kind):
 def test_layers_with_parameters_of_other_shapes_have_a_report(kind):
     net, x = drawn(kind)
     g = GaussNewton(net, x)
-    parameters = {name: p for name, p in net.named_parameters() if p.requires_grad}
-    kept = dict(retain_graph=True, allow_unused=True, materialize_grads=True)
-    rows = [torch.autograd.grad(entry, [*parameters.values()], **kept) for entry in net(x).flatten()]
-    squares = {name: sum(row[i].square().sum().item() for row in rows) for i, name in enumerate(parameters)}
+    blocks = by_name(net, x)
+    squares = {name: block.square().sum().item() for name, block in blocks.items()}
     report = g.report()
     for share in report.layers.layers:
-        own = [name for name in parameters if name.rpartition(".")[0] == share.layer]
-        assert share.parameters == sum(parameters[name].numel() for name in own)
+        own = [name for name in blocks if name.rpartition(".")[0] == share.layer]
+        assert share.parameters == sum(blocks[name].shape[1] for name in own)
         assert share.trace == pytest.approx(sum(squares[name] for name in own) / sum(squares.values()), rel=1e-9)
-    jacobian = torch.stack([torch.cat([part.flatten() for part in row]) for row in rows])
-    largest = torch.linalg.svdvals(jacobian)[0].item() ** 2 / len(x)
+    largest = torch.linalg.svdvals(torch.cat([*blocks.values()], 1))[0].item() ** 2 / len(x)
     assert g.stable_rate().rate == pytest.approx(2 / largest, rel=1e-9)
     assert str(report)
 
@@ -224,44 +213,29 @@ def zero(layer):
     return layer
 
 
-class Residual(nn.Module):
-    def __init__(self, branch, scale=None):
-        super().__init__()
-        self.branch, self.scale = branch, scale
-
-    def forward(self, x):
-        return x + self.branch(x) * (1 if self.scale is None else self.scale)
+def residual(branch):
+    return Whole(lambda self, x: x + self.branch(x), branch=branch)
 
 
-class Modulated(nn.Module):
+def modulated():
     """A branch whose gate is made by a layer of zeros (adaLN-zero)."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner, self.gate, self.head = nn.Linear(4, 4), zero(nn.Linear(4, 4)), nn.Linear(4, 2)
-
-    def forward(self, x):
-        return self.head(x + self.gate(x) * self.inner(x).tanh())
+    parts = dict(inner=nn.Linear(4, 4), gate=zero(nn.Linear(4, 4)), head=nn.Linear(4, 2))
+    return Whole(lambda self, x: self.head(x + self.gate(x) * self.inner(x).tanh()), **parts)
 
 
-class Recurrent(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.cells, self.head = nn.LSTM(1, 5, batch_first=True), zero(nn.Linear(5, 2))
-
-    def forward(self, x):
-        return self.head(self.cells(x[..., None])[0][:, -1])
+def recurrent():
+    parts = dict(cells=nn.LSTM(1, 5, batch_first=True), head=zero(nn.Linear(5, 2)))
+    return Whole(lambda self, x: self.head(self.cells(x[..., None])[0][:, -1]), **parts)
 
 
-class Rounded(nn.Module):
+def rounded():
     """Numbers as tokens."""
-
-    def forward(self, x):
-        return x.abs().round().long().clamp_max(4)
+    return Whole(lambda self, x: x.abs().round().long().clamp_max(4))
 
 
 def rezero():
-    return Residual(nn.Linear(4, 4), nn.Parameter(torch.zeros(1)))
+    scale = nn.Parameter(torch.zeros(1))
+    return Whole(lambda self, x: x + self.branch(x) * self.scale, branch=nn.Linear(4, 4), scale=scale)
 
 
 def silent_norm():
@@ -284,15 +258,14 @@ WAITING = {
     "branch": (
         lambda: nn.Sequential(
             nn.Linear(4, 4),
-            Residual(nn.Sequential(nn.Linear(4, 5), nn.SiLU(), zero(nn.Linear(5, 4)))),
-            Residual(nn.Sequential(nn.Linear(4, 5), nn.SiLU(), zero(nn.Linear(5, 4)))),
+            *(residual(nn.Sequential(nn.Linear(4, 5), nn.SiLU(), zero(nn.Linear(5, 4)))) for _ in range(2)),
             nn.Linear(4, 2),
         ),
         "no output reacts to 1.branch.0, 2.branch.0 yet: normal behind the zeros in 1.branch.2, 2.branch.2",
     ),
-    "recurrent": (Recurrent, "no output reacts to anything before head yet"),
+    "recurrent": (recurrent, "no output reacts to anything before head yet"),
     "tokens": (
-        lambda: nn.Sequential(Rounded(), nn.Embedding(5, 3), nn.LayerNorm(3), nn.Flatten(), zero(nn.Linear(12, 2))),
+        lambda: nn.Sequential(rounded(), nn.Embedding(5, 3), nn.LayerNorm(3), nn.Flatten(), zero(nn.Linear(12, 2))),
         "no output reacts to anything before 4 yet",
     ),
     "rezero": (
@@ -303,7 +276,7 @@ WAITING = {
         lambda: nn.Sequential(nn.Linear(4, 6), silent_norm(), nn.Linear(6, 2)),
         "no output reacts to anything before 1 yet",
     ),
-    "gate": (Modulated, "no output reacts to inner yet: normal behind the zeros in gate"),
+    "gate": (modulated, "no output reacts to inner yet: normal behind the zeros in gate"),
     "two in a row": (
         lambda: nn.Sequential(nn.Linear(4, 6), nn.Tanh(), zero(nn.Linear(6, 5)), nn.Tanh(), zero(nn.Linear(5, 2))),
         "no output reacts to 0, 2 yet: normal behind the zeros in 4, 2",

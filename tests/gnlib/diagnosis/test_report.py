@@ -9,12 +9,9 @@ from torch import nn
 from torch.nn import functional
 
 import gnlib
+from tests.gnlib.diagnosis.kinds import page
 from tests.gnlib.diagnosis.networks import CASES, classes, drawn
-
-
-def page(found):
-    """The text without its line breaks."""
-    return " ".join(str(found).split())
+from tests.gnlib.networks import Whole
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -90,13 +87,8 @@ def test_a_rank_that_is_not_full_is_said():
     assert "fewer parameters than the 90 outputs" in text and "cannot fit all targets" in text
 
 
-class Casting(nn.Module):
-    def __init__(self, cast):
-        super().__init__()
-        self.layer, self.cast = nn.Linear(5, 3), cast
-
-    def forward(self, x):
-        return self.layer(self.cast(x).to(x.dtype))
+def casting(cast):
+    return Whole(lambda self, x: self.layer(cast(x).to(x.dtype)), layer=nn.Linear(5, 3))
 
 
 @torch.autocast("cpu", torch.bfloat16)
@@ -116,12 +108,12 @@ def under_autocast(x):
     ],
 )
 def test_casts_are_found(cast, named):
-    text = page(gnlib.report(Casting(cast), torch.randn(4, 5, generator=torch.Generator().manual_seed(0)) * 9))
+    text = page(gnlib.report(casting(cast), torch.randn(4, 5, generator=torch.Generator().manual_seed(0)) * 9))
     assert (f"the forward pass casts to {named}:" in text) if named else "forward pass casts" not in text
 
 
 def test_a_module_in_double_precision_casts_to_single():
-    net, x = Casting(lambda x: x.float()).double(), drawn("mlp")[1]
+    net, x = casting(lambda x: x.float()).double(), drawn("mlp")[1]
     assert "the forward pass casts to float32" in page(gnlib.report(net, x))
 
 
@@ -158,12 +150,17 @@ def test_what_to_do_comes_first():
     assert names[:4] == ["network", "condition number", "waits for", "try"]
 
 
+def two_directions(short):
+    """A linear model on inputs along two axes, one of which is short."""
+    x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, short], [0.0, -short]], dtype=torch.float64)
+    return nn.Sequential(nn.Flatten(), nn.Linear(2, 1)).double(), x[..., None]
+
+
 @pytest.mark.parametrize(
     ("short", "what"), [(1.0, "nothing new: no"), (0.1, "momentum 0.9: of the slowest direction it")]
 )
 def test_where_no_change_helps_it_is_left_to_momentum(short, what):
-    net = nn.Sequential(nn.Flatten(), nn.Linear(2, 1)).double()
-    x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, short], [0.0, -short]], dtype=torch.float64)[..., None]
+    net, x = two_directions(short)
     found = gnlib.report(net, x)
     plain, momentum = (rate.left() for rate in found.rates)
     assert found.suggestions == () and f"try {what}" in page(found)
@@ -171,8 +168,7 @@ def test_where_no_change_helps_it_is_left_to_momentum(short, what):
 
 
 def test_who_has_named_an_optimiser_is_sent_to_no_other():
-    net = nn.Sequential(nn.Flatten(), nn.Linear(2, 1)).double()
-    x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.1], [0.0, -0.1]], dtype=torch.float64)[..., None]
+    net, x = two_directions(0.1)
     found = gnlib.report(net, x, torch.zeros(4, 1), optimizer=torch.optim.SGD(net.parameters(), 0.1))
     assert found.suggestions == () and "try nothing new: no" in page(found)
 

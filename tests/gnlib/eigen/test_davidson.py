@@ -43,12 +43,20 @@ def test_an_extreme_eigenpair_has_the_error_that_it_states(largest, block):
     assert torch.linalg.norm(pair.vectors[:, 0]) == pytest.approx(1)
 
 
+NOT_CONVERGED = [
+    (LADDER, dict(max_steps=1), "The {end} eigenvalue did not converge: after 1 steps"),
+    (LADDER, dict(max_steps=2), "The {end} eigenvalue did not converge: after 2 steps"),
+    (LADDER, dict(precondition=torch.zeros_like), "after 1 steps"),
+    (-LADDER, {}, "relative error is inf"),
+    (0 * LADDER, {}, "relative error is inf"),
+]
+
+
 @both
-@pytest.mark.parametrize("max_steps", [1, 2])
-def test_an_iteration_that_has_not_converged_raises(largest, max_steps):
-    end = "largest" if largest else "smallest"
-    with pytest.raises(NotConvergedError, match=f"The {end} eigenvalue did not converge: after {max_steps} steps"):
-        davidson(LADDER, normal(60, 3, seed=2), largest=largest, max_steps=max_steps)
+@pytest.mark.parametrize("matrix, options, message", NOT_CONVERGED)
+def test_an_iteration_that_has_not_converged_raises(largest, matrix, options, message):
+    with pytest.raises(NotConvergedError, match=message.format(end="largest" if largest else "smallest")):
+        davidson(matrix, normal(60, 3, seed=2), largest=largest, **options)
 
 
 @pytest.mark.parametrize("decades", [10, 12, 14])
@@ -66,17 +74,24 @@ def test_the_rounding_of_large_columns_does_not_stay_in_a_small_value(decades):
     assert abs(pair.value - 1) <= pair.error + 1e-11
 
 
-@both
-def test_a_restart_loses_nothing(largest):
-    pair = davidson(LADDER, normal(60, 3, seed=2), largest=largest, max_blocks=4, max_steps=400)
-    assert pair.value == pytest.approx(END[largest], rel=2e-8)
+STARTS = {
+    "with restarts": (lambda end: normal(60, 3, seed=2), dict(max_blocks=4, max_steps=400)),
+    "of equal columns": (lambda end: normal(60, 1, seed=2).repeat(1, 4), {}),
+    "of equal columns, as many as rows": (lambda end: normal(60, 1, seed=2).repeat(1, 60), {}),
+    "from an eigenvector inside, and others far from settled": (
+        lambda end: torch.cat(
+            [torch.linalg.eigh(LADDER).eigenvectors[:, [50 if end else 9]], normal(60, 2, seed=2)], 1
+        ),
+        {},
+    ),
+}
 
 
 @both
-@pytest.mark.parametrize("columns", [4, 60])
-def test_a_start_with_equal_columns_is_a_start_with_one(largest, columns):
-    pair = davidson(LADDER, normal(60, 1, seed=2).repeat(1, columns), largest=largest)
-    assert pair.value == pytest.approx(END[largest], rel=2e-8)
+@pytest.mark.parametrize("name", STARTS)
+def test_the_end_is_found_from_any_start(largest, name):
+    make, options = STARTS[name]
+    assert davidson(LADDER, make(largest), largest=largest, **options).value == pytest.approx(END[largest], rel=2e-8)
 
 
 @both
@@ -85,20 +100,6 @@ def test_a_start_that_has_the_eigenvector_needs_one_step(largest):
     pair = davidson(LADDER, vectors[:, [0, 30, 31, 59]], largest=largest)
     assert pair.steps == 1
     assert pair.value == pytest.approx(END[largest], rel=1e-12)
-
-
-@both
-def test_an_eigenvector_inside_the_spectrum_does_not_end_the_search(largest):
-    """The others of its block are far from settled."""
-    inside = torch.linalg.eigh(LADDER).eigenvectors[:, [50 if largest else 9]]
-    pair = davidson(LADDER, torch.cat([inside, normal(60, 2, seed=2)], 1), largest=largest)
-    assert pair.value == pytest.approx(END[largest], rel=2e-8)
-
-
-@both
-def test_a_preconditioner_that_returns_nothing_raises_at_once(largest):
-    with pytest.raises(NotConvergedError, match="after 1 steps"):
-        davidson(LADDER, normal(60, 3, seed=2), largest=largest, precondition=torch.zeros_like)
 
 
 @both
@@ -120,13 +121,6 @@ def test_products_that_turn_nan_raise(largest, good):
 def test_a_start_that_spans_nothing_is_told_so(largest, start):
     with pytest.raises((ValueError, NotConvergedError, torch.linalg.LinAlgError)):
         davidson(LADDER, torch.full((60, 3), start, dtype=torch.float64), largest=largest)
-
-
-@both
-@pytest.mark.parametrize("matrix", [-LADDER, 0 * LADDER], ids=["negative", "zero"])
-def test_no_relative_error_of_a_value_that_is_not_positive(largest, matrix):
-    with pytest.raises(NotConvergedError, match="relative error is inf"):
-        davidson(matrix, normal(60, 3, seed=2), largest=largest)
 
 
 def assert_orthonormal(basis):

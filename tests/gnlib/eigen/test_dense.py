@@ -7,7 +7,7 @@ import torch
 
 from gnlib import condition_number
 from gnlib.eigen.dense import dense_ends, ends_of, graded_ends, singular_value_ends
-from tests.gnlib.eigen.helpers import EPS, SCALES, SIZE, assert_ends, assert_right, double, ends, spectrum_of
+from tests.gnlib.eigen.helpers import EPS, assert_ends, assert_right, double, ends, spectrum_of
 from tests.oracles import mp_spectrum, normal, orthogonal, with_spectrum
 
 
@@ -40,12 +40,6 @@ def test_the_error_of_graded_ends_is_that_of_the_matrix_scaled_to_a_unit_diagona
     scale = double([1.0, 1e-6])
     result = graded_ends(scale[:, None] * double([[1.0, 1 - near], [1 - near, 1.0]]) * scale)
     assert result.residual == pytest.approx(2 * EPS / near, rel=1e-6, abs=0)
-
-
-@pytest.mark.parametrize("factor", SCALES)
-def test_the_scale_of_a_large_matrix_does_not_matter(factor):
-    matrix = with_spectrum(np.linspace(1, 1000, SIZE), seed=1)
-    assert condition_number(matrix * factor).value == pytest.approx(1000, rel=1e-8)
 
 
 PRESENT = [[3.0], [2.0, 2.0], [1.0, 1e-3, 1e-6], [5.0] * 4 + [1e-4] * 4, [1e150, 1e148], [1e-150]]
@@ -103,17 +97,12 @@ def test_single_precision_is_promoted():
     "matrix, error, message",
     [
         (torch.ones(3), ValueError, r"The matrix has shape \(3,\); a square matrix"),
-        (torch.ones(2, 3), ValueError, r"The matrix has shape \(2, 3\); a square matrix"),
         (torch.tensor([[1.0, 0.5], [0.0, 1.0]]), ValueError, "The matrix is not symmetric: .* 5.0e-01"),
         (torch.diag(torch.tensor([1.0, -1.0])), ValueError, "The matrix has the negative eigenvalue -1.0e+"),
         (-torch.eye(2), ValueError, "The matrix has the negative eigenvalue -1.0e+"),
         (torch.zeros(2, 2), ValueError, "The matrix is zero"),
-        (torch.empty(0, 0), ValueError, "The matrix is empty"),
         (torch.diag(torch.tensor([1.0, torch.inf])), ValueError, "The matrix has 1 entries that are NaN"),
-        (np.full((2, 2), np.nan), ValueError, "The matrix has 4 entries that are NaN"),
-        ([[1.0]], TypeError, "The operand is of type list; pass a torch module"),
         (None, TypeError, "The operand is of type NoneType; pass a torch module"),
-        (torch.eye(2, dtype=torch.complex128), TypeError, "The matrix is complex"),
     ],
 )
 def test_a_matrix_that_is_no_gauss_newton_matrix_is_refused(matrix, error, message):

@@ -140,9 +140,3 @@ def test_what_is_no_matrix_is_refused_in_one_sentence(function, kind):
 def test_a_kronecker_sum_of_factors_that_are_not_symmetric_is_refused(left, right):
     with pytest.raises(ValueError, match=r"(left|right)\[0\] is not symmetric"):
         condition_number(KroneckerSum(left.double()[None], right.double()[None], torch.eye(3).double()))
-
-
-@pytest.mark.bad_input
-def test_no_steps_lead_to_no_eigenvalue():
-    with pytest.raises(ValueError, match="max_steps is 0; at least one step"):
-        largest_eigenvalue(torch.eye(3), max_steps=0)

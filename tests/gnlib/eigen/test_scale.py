@@ -14,7 +14,8 @@ from gnlib import GaussNewton, SecondMoment, condition_number, largest_eigenvalu
 from gnlib.eigen.dense import singular_value_ends
 from gnlib.eigen.scale import exponent_of, restored, times_power
 from gnlib.operators import KroneckerSum, SymmetricOperator
-from tests.gnlib.eigen.helpers import double
+from tests.gnlib.eigen.helpers import SIZE, double
+from tests.gnlib.networks import Whole
 from tests.oracles import normal, orthogonal, samples, with_spectrum
 
 POWERS = [2.0**e for e in (-960, -600, -400, 0, 400, 600, 960)]
@@ -47,7 +48,7 @@ def test_the_largest_eigenvalue_of_a_matrix(power, kind):
 
 
 @powers
-@pytest.mark.parametrize("size", [4, 40])
+@pytest.mark.parametrize("size", [4, SIZE])
 def test_both_ends_of_a_matrix(power, size):
     matrix = with_spectrum(np.linspace(1, 9, size), seed=2)
     same_but_for(power, condition_number(matrix * power), condition_number(matrix))
@@ -121,20 +122,18 @@ def test_an_operator_of_two_products(power):
     assert found.value == pytest.approx(expected * power**2, rel=1e-8, abs=0)
 
 
-class Attention(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.parts, self.head = nn.Linear(4, 12), nn.Linear(4, 2)
-
+def attention():
     def forward(self, x):
         q, k, v = self.parts(x).chunk(3, -1)
         return self.head((q @ k.mT / 2).softmax(-1) @ v).mean(1)
+
+    return Whole(forward, parts=nn.Linear(4, 12), head=nn.Linear(4, 2))
 
 
 NETWORKS = {
     "conv": lambda: nn.Sequential(nn.Conv1d(1, 3, 2), nn.SiLU(), nn.Flatten(), nn.Linear(9, 2)),
     "batch normalisation": lambda: nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.GELU(), nn.Linear(5, 2)),
-    "attention": Attention,
+    "attention": attention,
 }
 
 

@@ -6,6 +6,8 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations, prune
 
 from gnlib import GaussNewton
+from tests.gnlib.derivatives import gradients
+from tests.gnlib.networks import Whole
 
 
 def gram_matrix(module, x, **options):
@@ -16,18 +18,11 @@ def jacobian_blocks(module, x, **options):
     return GaussNewton(module, x, **options).jacobian()
 
 
-class Lambda(nn.Module):
+class Lambda(Whole):
     """A network whose forward pass is written in the test, with a linear layer and whatever else it is given."""
 
-    def __init__(self, forward, **modules):
-        super().__init__()
-        self.linear = nn.Linear(5, 3)
-        self.function = forward
-        for name, module in modules.items():
-            setattr(self, name, module)
-
-    def forward(self, x):
-        return self.function(self, x)
+    def __init__(self, forward, **parts):
+        super().__init__(forward, linear=nn.Linear(5, 3), **parts)
 
 
 class Residual(nn.Module):
@@ -184,12 +179,7 @@ def plain_jacobian(make, data, n, mode=None, dtype=torch.float32):
     torch.set_default_dtype(torch.float64)
     y = net(x.to(dtype).double() if x.is_floating_point() else x)
     torch.set_default_dtype(torch.float32)
-    wanted = [p for p in net.parameters() if p.requires_grad][::-1]
-    rows = []
-    for entry in y.flatten():
-        found = torch.autograd.grad(entry, wanted, retain_graph=True, allow_unused=True, materialize_grads=True)
-        rows.append(torch.cat([gradient.flatten() for gradient in found]))
-    return torch.stack(rows), n
+    return gradients(y, [p for p in net.parameters() if p.requires_grad][::-1]), n
 
 
 def assert_gram(gram, jacobian, n, tolerance=1e-10):

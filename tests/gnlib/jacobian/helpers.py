@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.gnlib.derivatives import rows_of
 from tests.gnlib.jacobian.cases import gram_matrix
 
 N, D, K = 40, 6, 3
@@ -97,16 +98,6 @@ def made(make, seed=0):
 def jacobian(net, x):
     """The whole batch at once, one backward pass a row, in double precision."""
     return rows_of(copy.deepcopy(net).double(), x)
-
-
-def rows_of(net, x):
-    """The same of a network that is in double precision already, and need not be copied, which a pruned one cannot."""
-    wanted = [p for p in net.parameters() if p.requires_grad]
-    rows = []
-    for entry in net(x.double() if x.is_floating_point() else x).flatten():
-        found = torch.autograd.grad(entry, wanted, retain_graph=True, allow_unused=True, materialize_grads=True)
-        rows.append(torch.cat([g.to_dense().flatten() for g in found]))
-    return torch.stack(rows)
 
 
 def assert_right(net, x, meant=None, **arguments):

@@ -9,38 +9,23 @@ from torch import nn
 
 from gnlib.jacobian.gram import blocks_of, gram_of
 from gnlib.jacobian.trial import network_of
+from tests.gnlib.derivatives import rows_of
 from tests.gnlib.jacobian.cases import assert_gram, gram_matrix
-from tests.gnlib.jacobian.helpers import made, rows_of
+from tests.gnlib.jacobian.helpers import made
+from tests.gnlib.networks import Whole
 
 D, M, K, T, N = 420, 24, 3, 4, 5
 CUT = 150_000  # entries of a Jacobian that the least memory that is accepted cuts into pieces
 
 
-class Frame(nn.Module):
+class Frame(Whole):
     """Two linear layers, with what is tried between them; `head` takes the outputs of one sample in a row."""
 
     def __init__(self, between, /, inner=M, **parts):
-        super().__init__()
-        self.body, self.between = nn.Linear(D, M), between
-        for name, part in parts.items():
-            setattr(self, name, part)
-        self.head = nn.Linear(inner, K)
+        def forward(self, x):
+            return self.head(between(self, self.body(x).tanh()))
 
-    def forward(self, x):
-        return self.head(self.between(self, self.body(x).tanh()))
-
-
-class Whole(nn.Module):
-    """A network whose forward pass is written where it is tried."""
-
-    def __init__(self, forward, /, **parts):
-        super().__init__()
-        self.written = forward
-        for name, part in parts.items():
-            setattr(self, name, part)
-
-    def forward(self, x):
-        return self.written(self, x)
+        super().__init__(forward, body=nn.Linear(D, M), **parts, head=nn.Linear(inner, K))
 
 
 def linear(between, **parts):

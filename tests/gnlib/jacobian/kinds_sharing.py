@@ -13,30 +13,15 @@ from tests.gnlib.jacobian.kinds import (
     ROWS,
     SEQUENCES,
     TOKENS,
-    D,
     Frame,
     K,
     M,
     Whole,
     images,
     linear,
-    normal,
     parameter,
     weight,
 )
-
-
-def linear_as(kind):
-    return lambda: Frame(lambda self, h: self.fc(h).sin(), fc=kind(M, M))
-
-
-def conv_as(kind):
-    return lambda: images(kind(3, 4, 3, padding=1))
-
-
-class Penalised(nn.Linear):
-    def forward(self, x):
-        return super().forward(x) + self.weight.norm()
 
 
 class Causal(nn.Conv2d):
@@ -60,23 +45,13 @@ def bound_to_an_instance():
     return net
 
 
-class LowRank(nn.Module):
+def low_rank():
     """As in LoRA: what was trained before stays, beside it a product of low rank."""
 
-    def __init__(self, base, rank=2):
-        super().__init__()
-        self.base = base.requires_grad_(False)
-        self.a, self.b = parameter(rank, base.in_features), parameter(base.out_features, rank)
+    def between(self, h):
+        return (self.base(h) + 0.5 * functional.linear(functional.linear(h, self.a), self.b)).sin()
 
-    def forward(self, x):
-        return self.base(x) + 0.5 * functional.linear(functional.linear(x, self.a), self.b)
-
-
-def autoencoder():
-    def forward(self, x):
-        return self.head(functional.linear(self.fc(x).tanh(), self.fc.weight.T).sin())
-
-    return Whole(forward, fc=nn.Linear(D, M), head=nn.Linear(D, K, bias=False))
+    return Frame(between, base=nn.Linear(M, M).requires_grad_(False), a=parameter(2, M), b=parameter(M, 2))
 
 
 def tied_embedding():
@@ -84,11 +59,6 @@ def tied_embedding():
         return functional.linear(self.mix(self.embedding(x).mean(1)).tanh(), self.embedding.weight)[:, :5]
 
     return Whole(forward, embedding=nn.Embedding(11, 90), mix=nn.Linear(90, 90))
-
-
-def tied_layers():
-    shared = nn.Linear(90, 90)
-    return nn.Sequential(nn.Linear(D, 90), nn.Tanh(), shared, nn.Tanh(), shared, nn.Tanh(), nn.Linear(90, K))
 
 
 def tied_bias():
@@ -109,13 +79,6 @@ def tied_across_kinds():
         lambda self, h: functional.conv1d(self.fc(h)[:, :, None].tanh(), self.fc.weight[:, :, None])[:, :, 0],
         fc=nn.Linear(M, M),
     )
-
-
-def under_two_names():
-    net = Frame(lambda self, h: self.one(self.other(h).tanh()), one=nn.Linear(M, M))
-    net.other = net.one
-    net.listed = nn.ModuleList([net.one])
-    return net
 
 
 def of_one_storage():
@@ -141,22 +104,12 @@ def with_old_weight_norm():
         return Frame(lambda self, h: self.fc(h).sin(), fc=nn.utils.weight_norm(nn.Linear(M, M), dim=None))
 
 
-class Times(nn.Module):
-    """Weights times a number that another layer has too."""
-
-    def __init__(self, scale):
-        super().__init__()
-        self.scale = scale
-
-    def forward(self, w):
-        return w * self.scale
-
-
 def parametrised_together():
+    """Weights of two layers times one number."""
     scale = parameter(1)
     net = Frame(lambda self, h: self.fc(h).sin() + self.other(h), fc=nn.Linear(M, M), other=nn.Linear(M, M))
-    parametrize.register_parametrization(net.fc, "weight", Times(scale))
-    parametrize.register_parametrization(net.other, "bias", Times(scale))
+    for layer, name in ((net.fc, "weight"), (net.other, "bias")):
+        parametrize.register_parametrization(layer, name, Whole(lambda self, w: w * self.scale, scale=scale))
     return net
 
 
@@ -192,21 +145,10 @@ def masked_by_sample(self, h):
     return torch.einsum("ni,nji->nj", h, self.fc.weight * (h[:, None] > 0)) + self.fc.bias
 
 
-def masked(self, h):
-    return functional.linear(h, self.fc.weight * (torch.arange(M * M).view(M, M) % 3 > 0), self.fc.bias).sin()
-
-
 def without_a_gradient(self, h):
     with torch.no_grad():
         teacher = self.fc(h)
     return self.fc(h).tanh() * teacher
-
-
-def unrolled(self, h):
-    state = torch.zeros_like(h)
-    for _ in range(5):
-        state = torch.tanh(self.fc(state) + h)
-    return state
 
 
 def blocked(self, h):
@@ -218,54 +160,38 @@ def blocked(self, h):
 
 SHARING = {
     "tied, embedding and head": (tied_embedding, TOKENS),
-    "tied, layers": (tied_layers, ROWS),
     "tied, biases and scales": (tied_bias, ROWS),
     "tied, convolutions of two strides": (tied_convolution, IMAGES),
     "tied, linear layer and convolution": (tied_across_kinds, ROWS),
-    "tied, autoencoder": (autoencoder, ROWS),
-    "under two names": (under_two_names, ROWS),
     "two parameters in one memory": (of_one_storage, ROWS),
     "twice called, in parallel": (linear(lambda self, h: self.fc(h) * self.fc(h.sin())), ROWS),
     "twice called, by two shapes": (linear(of_two_shapes), ROWS),
     "twice called, once discarded": (linear(lambda self, h: (self.fc(h), self.fc(h * 2).sin())[1]), ROWS),
     "twice called, once without a gradient": (linear(without_a_gradient), ROWS),
-    "unrolled": (linear(unrolled), ROWS),
     "used elsewhere, product": (linear(lambda self, h: self.fc(h).tanh() @ self.fc.weight), ROWS),
-    "used elsewhere, in the outputs": (
-        lambda: Whole(lambda self, x: self.fc(x) + self.fc.weight.norm(dim=1), fc=nn.Linear(D * 9, K)),
-        normal(D * 9),
-    ),
-    "used elsewhere, bias": (linear(lambda self, h: self.fc(h) * self.fc.bias), ROWS),
     "used elsewhere, detached": (linear(lambda self, h: self.fc(h).sin() @ self.fc.weight.detach()), ROWS),
-    "weight times its sum": (weight(lambda self, h: functional.linear(h, self.w) * self.w.sum(), M, M), ROWS),
     "weight whose row is the bias": (weight(lambda self, h: functional.linear(h, self.w, self.w[0]), M, M), ROWS),
     "weight in slices": (weight(slices, 3 * M, M), ROWS),
     "weight, transposed": (weight(lambda self, h: functional.linear(h, self.w.T).sin(), M, M), ROWS),
     "weight, viewed": (weight(lambda self, h: functional.linear(h, self.w.view(M, M)).sin(), M * M), ROWS),
     "weight, copied and changed in place": (weight(blocked, M, M), ROWS),
     "weight, of one output": (weight(lambda self, h: h * functional.linear(h, self.w)[:, None], M), ROWS),
-    "weight, multiplied": (weight(lambda self, h: (h @ self.w).sin(), M, M), ROWS),
-    "weight, einsum": (weight(lambda self, h: torch.einsum("ni,ji->nj", h, self.w).sin(), M, M), ROWS),
     "weight, einsum with heads": (
         weight(lambda self, h: torch.einsum("nti,hij->nthj", h, self.w).tanh().mean((1, 2)), 2, M, M),
         SEQUENCES,
     ),
-    "weight, operator below": (weight(lambda self, h: torch.ops.aten.linear(h, self.w).sin(), M, M), ROWS),
     "weight, batched product": (
         weight(lambda self, h: torch.bmm(h.expand(3, -1, -1), self.w).tanh().sum(0), 3, M, M),
         ROWS,
     ),
     "weight that is the input": (weight(lambda self, h: functional.linear(self.w, h).T.sin(), M, M), ROWS),
-    "distances from a weight": (weight(lambda self, h: torch.cdist(h, self.w), M, M), ROWS),
-    "subclass, penalised": (linear_as(Penalised), ROWS),
-    "subclass, masked weight": (conv_as(Causal), IMAGES),
+    "subclass, masked weight": (lambda: images(Causal(3, 4, 3, padding=1)), IMAGES),
     "subclass of an embedding": (
         lambda: Whole(lambda self, x: self.head(self.fc(x).mean(1).tanh()), fc=Scaled(420, M), head=nn.Linear(M, K)),
         TOKENS,
     ),
     "forward of an instance": (bound_to_an_instance, ROWS),
     "pruned": (pruned(lambda net: prune.l1_unstructured(net.fc, "weight", 0.5)), ROWS),
-    "pruned, rows": (pruned(lambda net: prune.random_structured(net.fc, "weight", 0.4, 0)), ROWS),
     "pruned, convolution": (
         pruned(
             lambda net: prune.ln_structured(net[0], "weight", 0.5, 2, 0),
@@ -274,14 +200,12 @@ SHARING = {
         ),
         IMAGES,
     ),
-    "masked": (linear(masked), ROWS),
     "masked by the sample": (linear(masked_by_sample), ROWS),
     "weight norm": (lambda: Frame(lambda self, h: self.fc(h), fc=parametrizations.weight_norm(nn.Linear(M, M))), ROWS),
     "weight norm, by a hook": (with_old_weight_norm, ROWS),
     "parametrised, by one number": (parametrised_together, ROWS),
-    "low rank": (lambda: Frame(lambda self, h: self.fc(h).sin(), fc=LowRank(nn.Linear(M, M))), ROWS),
+    "low rank": (low_rank, ROWS),
     "frozen, weight": (with_frozen("fc.weight"), ROWS),
     "frozen, bias": (with_frozen("fc.bias", "norm.weight"), ROWS),
-    "frozen, last layer": (with_frozen("head.weight", "head.bias", "norm.bias"), ROWS),
     "frozen, weight of a convolution": (frozen_convolution("0.weight"), IMAGES),
 }

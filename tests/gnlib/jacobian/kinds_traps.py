@@ -33,12 +33,6 @@ def of_a_subclass(self, h):
     return self.fc(h.as_subclass(Named)).as_subclass(torch.Tensor).sin()
 
 
-def on_a_device(self, h):
-    """A context that watches functions of torch, as we may."""
-    with torch.device(h.device):
-        return self.fc(h).sin() + torch.ones(M, dtype=h.dtype)
-
-
 def unwatched(self, h):
     with torch._C.DisableTorchFunction():
         return self.fc(h).sin()
@@ -66,23 +60,12 @@ def indexed(self, x):
     return self.head((h + functional.embedding(x[:, 0], self.table)).tanh())
 
 
-def embedded_rows_of_a_layer(self, x):
-    return self.head(self.fc(functional.embedding(x, self.fc.weight).tanh()).sin().mean(1))
-
-
 def delayed(self, h):
     """A layer is called on a view that shares its memory with what is changed later, where no gradient needs it."""
     kept = h.detach().clone()
     y = self.scale * self.fc(kept[:, : M // 2].clone())
     kept[:, M // 2 :] = 3
     return y * kept
-
-
-def many_times(self, h):
-    """Thirty calls, whose temporary tensors come to lie where others lay."""
-    for _ in range(30):
-        h = h + self.fc(h).tanh() / 30
-    return h
 
 
 def by_heads(self, h):
@@ -98,11 +81,6 @@ def strangers_first(self, h):
     return anchors[3:] @ anchors[:3].mT @ self.anchors
 
 
-def through_numbers(self, h):
-    scale = 1 + float(self.fc.bias.detach().abs().max())
-    return self.fc(h * scale).sin()
-
-
 def with_a_hook_on_gradients(self, h):
     """The gradient that passes here is doubled, which makes another function of the derivative alone."""
     y = self.fc(h)
@@ -116,11 +94,6 @@ def assigned(self, h):
     y = self.fc(h).sin()
     self.fc.weight = nn.Parameter(self.fc.weight.detach() * 0.9)
     return y
-
-
-def outer(self, h):
-    """The product of what a layer made of a sample with what the same layer made of no sample."""
-    return self.fc(h).sin() * self.fc(torch.ones(M, dtype=h.dtype, device=h.device))
 
 
 def ragged(self, h):
@@ -166,16 +139,8 @@ def without_samples():
     return Whole(forward, fc=nn.Linear(D, 24), anchor=parameter(D))
 
 
-def bias_of_the_sample(self, h):
-    return torch.stack([functional.linear(row, self.w, row).sin() for row in h])
-
-
 def weight_of_the_sample(self, h):
     return torch.stack([functional.linear(self.w, torch.outer(row, row)).sum(0) for row in h])
-
-
-def no_tokens(self, h):
-    return self.fc(h[:, :0]).sum(1) + self.fc(h).tanh().mean(1)
 
 
 def modulated(self, h):
@@ -191,24 +156,8 @@ def checkpointed_shared(self, h):
 
 TRAPS = {
     "weight, of another type": (weight(lambda self, h: functional.linear(h, self.w.type_as(h)).sin(), M, M), ROWS),
-    "weight, cloned": (weight(lambda self, h: functional.linear(h, self.w.clone()).sin(), M, M), ROWS),
-    "weight, kept by the graph": (
-        weight(lambda self, h: functional.linear(h, self.w.requires_grad_() if self.w.is_leaf else self.w), M, M),
-        ROWS,
-    ),
     "scale that is the shift": (weight(lambda self, h: functional.layer_norm(h, (M,), self.w, self.w).sin(), M), ROWS),
-    "scale that is used elsewhere": (weight(lambda self, h: functional.rms_norm(h, (M,), self.w) * self.w, M), ROWS),
-    "scale that is a function": (
-        weight(lambda self, h: functional.group_norm(h, 4, self.w.exp(), self.w.square()).sin(), M),
-        ROWS,
-    ),
-    "bias of the sample": (weight(bias_of_the_sample, M, M), ROWS),
     "weight of the sample": (weight(weight_of_the_sample, 5, M), ROWS),
-    "no tokens": (linear(no_tokens), SEQUENCES),
-    "input without strides": (
-        linear(lambda self, h: self.fc(h[:, None].expand(-1, 7, -1)).cumsum(1).tanh().mean(1)),
-        ROWS,
-    ),
     "modulated norm": (lambda: Frame(modulated, fc=nn.Linear(M, 2 * M), w=parameter(M)), ROWS),
     "channels last": (
         whole(
@@ -220,7 +169,6 @@ TRAPS = {
     ),
     "checkpointed, and called outside": (linear(checkpointed_shared, w=lambda: parameter(M, M)), ROWS),
     "tensors of a subclass": (linear(of_a_subclass), ROWS),
-    "device": (linear(on_a_device), ROWS),
     "unwatched": (linear(unwatched), ROWS),
     "another thread": (linear(threaded), ROWS),
     "functions below, norms": (weight(norms_below, 3, M), ROWS),
@@ -229,18 +177,11 @@ TRAPS = {
         IMAGES,
     ),
     "table, indexed": (whole(indexed, table=lambda: parameter(420, M), head=lambda: nn.Linear(M, K)), TOKENS),
-    "embedding by the weight of a layer": (
-        whole(embedded_rows_of_a_layer, fc=lambda: nn.Linear(90, 90), head=lambda: nn.Linear(90, K)),
-        TOKENS,
-    ),
     "delayed": (lambda: Frame(delayed, fc=nn.Linear(M // 2, M), scale=parameter(M)), ROWS),
-    "many times": (linear(many_times), ROWS),
     "heads": (weight(by_heads, 4, M // 4, M // 4), SEQUENCES),
     "strangers first": (linear(strangers_first, anchors=lambda: parameter(3, M)), ROWS),
-    "numbers": (linear(through_numbers), ROWS),
     "hook on a tensor": (linear(with_a_hook_on_gradients), ROWS),
     "parameter assigned": (linear(assigned), ROWS),
-    "outer product": (linear(outer), ROWS),
     "ragged": (linear(ragged), SEQUENCES),
     "weight from another layer": (from_another_layer, ROWS),
     "same size everywhere": (same_size_everywhere, normal(5, 5)),

@@ -11,8 +11,8 @@ from gnlib.jacobian.gram import blocks_of, gauss_newton_of, gram_of
 from gnlib.jacobian.passes import GramOperator
 from gnlib.jacobian.plan import cost_of
 from gnlib.jacobian.trial import networks_of
+from tests.gnlib.derivatives import rows_of
 from tests.gnlib.jacobian.cases import Lambda, Recurrent, Tokens, assert_gram, cnn, draw, gram_matrix, mlp, vector
-from tests.gnlib.jacobian.helpers import rows_of
 from tests.gnlib.jacobian.kinds import last_first, least
 from tests.gnlib.jacobian.test_layered_gram import assert_parts
 

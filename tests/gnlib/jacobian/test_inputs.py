@@ -2,43 +2,25 @@
 
 import pytest
 import torch
-from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from gnlib.jacobian.gram import gram_of
 from gnlib.jacobian.inputs import read_batches
 from gnlib.jacobian.passes import outputs_of
 from gnlib.jacobian.trial import networks_of
+from tests.gnlib.derivatives import rows_of
+from tests.gnlib.jacobian.cases import Tokens
 from tests.gnlib.networks import TwoInputs, two_inputs
 
 
-def test_batches_that_can_be_joined_are():
+def test_batches_of_different_lengths_stay_apart():
+    """Sentences of four words and of seven, as the arguments of a call."""
     torch.manual_seed(0)
-    net, x = nn.Linear(2, 3), torch.randn(6, 2)
-    (network,), (whole,) = networks_of(net, [x[:4], x[4:]]), networks_of(net, [x])
-    assert torch.equal(gram_of([network], 4.0), gram_of([whole], 4.0))
-
-
-@pytest.mark.parametrize("by_name", [False, True])
-def test_batches_of_different_lengths_stay_apart(by_name):
-    """Sentences of four words and of seven, in one network and as the arguments of a call."""
-
-    class Sentences(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embedding, self.head = nn.Embedding(11, 6), nn.Linear(6, 3)
-
-        def forward(self, words):
-            return self.head(self.embedding(words).mean(1).tanh())
-
-    torch.manual_seed(0)
-    net = Sentences().double()
+    net = Tokens().double()
     batches = [torch.randint(0, 11, (3, 4)), torch.randint(0, 11, (2, 7))]
-    networks = networks_of(net, [{"words": x} for x in batches] if by_name else batches)
-    outputs = torch.cat([net(x) for x in batches])
-    torch.testing.assert_close(outputs_of(networks, 4.0), outputs.detach())
-    rows = [torch.autograd.grad(entry, [*net.parameters()], retain_graph=True) for entry in outputs.flatten()]
-    jacobian = torch.stack([torch.cat([g.flatten() for g in row]) for row in rows])
+    networks = networks_of(net, [{"x": x} for x in batches])
+    torch.testing.assert_close(outputs_of(networks, 4.0), torch.cat([net(x) for x in batches]).detach())
+    jacobian = torch.cat([rows_of(net, x) for x in batches])
     torch.testing.assert_close(gram_of(networks, 4.0), jacobian @ jacobian.mT / 5, rtol=1e-12, atol=1e-14)
 
 
@@ -61,7 +43,5 @@ def test_what_wrong_inputs_are_told():
     for x in ((tokens, 3), (), {"a": None}):
         with pytest.raises(TypeError, match="something else than tensors of samples"):
             networks_of(TwoInputs(), [x])
-    with pytest.raises(TypeError, match="module is of type function"):
-        networks_of(lambda x: x, [(tokens,)])
     with pytest.raises(ValueError, match="x is an empty list"):
         read_batches([])

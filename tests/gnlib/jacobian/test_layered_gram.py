@@ -9,8 +9,8 @@ from torch.nn.utils import prune
 
 from gnlib.jacobian.gram import gram_of, layered_gram
 from gnlib.jacobian.trial import networks_of
+from tests.gnlib.derivatives import rows_of
 from tests.gnlib.jacobian.cases import INDEPENDENT, draw, mlp, tokens, vector, wide
-from tests.gnlib.jacobian.helpers import rows_of
 from tests.gnlib.jacobian.kinds import least
 
 N = 6

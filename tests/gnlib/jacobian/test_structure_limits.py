@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 from gnlib import condition_number
+from tests.gnlib.derivatives import rows_of
 from tests.gnlib.jacobian.cases import (
     COUPLED,
     INDEPENDENT,
@@ -18,7 +18,7 @@ from tests.gnlib.jacobian.cases import (
     jacobian_blocks,
     plain_jacobian,
 )
-from tests.gnlib.jacobian.helpers import assert_refused, made, rows_of
+from tests.gnlib.jacobian.helpers import assert_refused, made
 from tests.gnlib.jacobian.kinds import ROWS, D, Frame, K, M, N, Whole, assert_as_autograd, linear
 from tests.gnlib.jacobian.kinds_layers import LAYERS
 from tests.gnlib.jacobian.kinds_passes import PASSES
@@ -207,15 +207,6 @@ def test_what_a_gradient_needs_and_finds_overwritten_is_refused_as_autograd_does
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         rows_of(made(make).double(), ROWS(N))
     assert_refused(made(make).double(), ROWS(N), "module cannot be differentiated.*modified by an inplace operation")
-
-
-@pytest.mark.bad_input
-def test_checkpoints_that_call_the_backward_pass_anew_are_refused():
-    def between(self, h):
-        return checkpoint(self.block, h, use_reentrant=True)
-
-    net = made(lambda: Frame(between, block=nn.Sequential(nn.Linear(M, M), nn.LayerNorm(M)))).double()
-    assert_refused(net, ROWS(N), "cannot be differentiated")
 
 
 @pytest.mark.bad_input

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from gnlib import GaussNewton, condition_number
+from tests.gnlib.derivatives import rows_of
 from tests.gnlib.jacobian.cases import gram_matrix
 from tests.gnlib.jacobian.helpers import (
     IMAGES,
@@ -19,20 +20,16 @@ from tests.gnlib.jacobian.helpers import (
     made,
     tokens,
 )
+from tests.gnlib.networks import Whole
 
 
-class Squeezed(nn.Module):
-    def __init__(self, outputs, where=()):
-        super().__init__()
-        self.linear, self.where = nn.Linear(D, outputs), where
-
-    def forward(self, x):
-        return self.linear(x).squeeze(*self.where)
+def squeezed(outputs, *where):
+    return Whole(lambda self, x: self.linear(x).squeeze(*where), linear=nn.Linear(D, outputs))
 
 
 @pytest.mark.bad_input
 def test_outputs_without_an_axis_of_their_own_are_refused_with_a_hint_that_works():
-    for net in (made(lambda: Squeezed(1)), made(lambda: Squeezed(1, (-1,)))):
+    for net in (squeezed(1), squeezed(1, -1)):
         for n in (8, 1):
             assert "such as lambda y: y.reshape(-1, 1)." in assert_refused(net, data(n), "samples are of shape")
         gram = gram_matrix(net, data(8), output=lambda y: y.reshape(-1, 1))
@@ -42,7 +39,7 @@ def test_outputs_without_an_axis_of_their_own_are_refused_with_a_hint_that_works
 
 @pytest.mark.bad_input
 def test_a_squeeze_that_takes_the_axis_of_the_samples_is_refused_with_the_reason():
-    net = made(lambda: Squeezed(K))
+    net = made(lambda: squeezed(K))
     assert_refused(net, data(8), r"fails on fewer samples.*A squeeze\(\) drops the axis of the samples")
     assert_right(net, data(8), mode="train")
 
@@ -53,19 +50,14 @@ def quantised():
     return nn.Sequential(nn.Linear(D, D), dynamic.Linear(D, K))
 
 
-def scripted_module():
-    return torch.jit.script(nn.Linear(D, K))
-
-
 CLEAR = [
     (lambda: Net().to("meta"), data(4), ValueError, "body.weight is on the meta device, where it has no values"),
     (lambda: Net().to("meta"), data(4).to("meta"), ValueError, "body.weight is on the meta device"),
     (lambda: nn.Sequential(nn.LazyLinear(4)), data(4), ValueError, "0.weight has no shape yet; call the module"),
     (quantised, data(4), ValueError, r"1 \(Linear\) is quantised"),
-    (scripted_module, data(4), ValueError, r"module \(RecursiveScriptModule\) is scripted"),
+    (lambda: torch.jit.script(nn.Linear(D, K)), data(4), ValueError, r"module \(RecursiveScriptModule\) is scripted"),
     (lambda: nn.Conv2d(3, 2, 3), IMAGES, ValueError, r"x is of torch.uint8, and integers are passed on.*x.double\(\)"),
     (lambda: embedded(), tokens() + 9, ValueError, "module fails on .* samples of x"),
-    (lambda: lambda x: x, data(4), TypeError, "module is of type function; pass a torch.nn.Module"),
     (lambda: nn.Linear, data(4), TypeError, "module is of type type; pass a torch.nn.Module"),
     (Net, None, TypeError, "x is of type NoneType; pass a torch tensor"),
 ]  # fmt: skip
@@ -105,17 +97,19 @@ def test_parameters_that_are_kept_where_they_are_not_registered_are_refused(zero
 # Samples that go through a network together only
 
 
-class Graph(nn.Module):
+torch.manual_seed(2)
+EDGES = ((torch.rand(12, 12) < 0.3).float() + torch.eye(12)) / 5
+
+
+def graph(mix, edges=EDGES):
     """A graph network, of which the nodes are the samples."""
 
-    def __init__(self, n, mix):
-        super().__init__()
-        torch.manual_seed(2)
-        self.register_buffer("edges", ((torch.rand(n, n) < 0.3).float() + torch.eye(n)) / 5)
-        self.one, self.two, self.mix = nn.Linear(D, D), nn.Linear(D, K), mix
-
     def forward(self, x):
-        return self.mix(self.edges, self.two(self.mix(self.edges, self.one(x)).relu()))
+        return mix(self.edges, self.two(mix(self.edges, self.one(x)).relu()))
+
+    net = Whole(forward, one=nn.Linear(D, D), two=nn.Linear(D, K))
+    net.register_buffer("edges", edges)
+    return net
 
 
 def attended(edges, h):
@@ -132,88 +126,66 @@ def by_source(edges, h):
 
 GRAPHS = {
     "product": lambda edges, h: edges @ h,
-    "normalised": lambda edges, h: edges @ h / edges.sum(1, keepdim=True),
     "attention": attended,
     "list of edges": by_source,
-    "isomorphism": lambda edges, h: 1.5 * h + (edges > 0).to(h.dtype) @ h,
-    "largest": lambda edges, h: torch.where(edges[:, :, None] > 0, h, -torch.inf).amax(1),
 }
 
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_nodes_of_a_graph_are_samples_that_go_together(name):
-    net = made(lambda: Graph(12, GRAPHS[name]))
+    net = made(lambda: graph(GRAPHS[name]))
     message = "fails on fewer samples, though not on all 12.*as those of the nodes of a graph, pass mode='train'"
     assert_refused(net, data(12), message)
     assert_right(net, data(12), mode="train")
 
 
-class Unused(nn.Module):
+def beside_a_norm(forward):
     """Batch normalisation in training, beside a layer whose result is no output."""
-
-    def __init__(self, forward):
-        super().__init__()
-        self.body, self.norm, self.head, self.other = (
-            nn.Linear(D, D),
-            nn.BatchNorm1d(D),
-            nn.Linear(D, K),
-            nn.Linear(D, 9),
-        )
-        self.own = forward
-
-    def forward(self, x):
-        return self.own(self, self.norm(self.body(x)).relu())
+    parts = dict(body=nn.Linear(D, D), norm=nn.BatchNorm1d(D), head=nn.Linear(D, K), other=nn.Linear(D, 9))
+    return Whole(lambda self, x: forward(self, self.norm(self.body(x)).relu()), **parts)
 
 
 UNUSED = {
     "another head": lambda self, h: (self.head(h), self.other(h))[0],
     "the same head twice": lambda self, h: (self.head(h), self.head(h.flip(1)))[0],
-    "a norm": lambda self, h: (self.head(h), self.norm(h))[0],
-    "detached": lambda self, h: self.head(h) + 0 * self.other(h).detach()[:, :K],
     "a part": lambda self, h: self.head(h) + self.other(h)[:, :K] * torch.zeros(K),
-    "computed first": lambda self, h: (self.other(h.detach()), self.head(h))[1],
 }
 
 
 @pytest.mark.parametrize("name", UNUSED)
 def test_results_that_are_no_outputs_beside_normalisation_in_training(name):
-    assert_right(made(lambda: Unused(UNUSED[name])), data(10), mode="train")
+    assert_right(made(lambda: beside_a_norm(UNUSED[name])), data(10), mode="train")
 
 
-class Pair(nn.Module):
-    """Attention with a mask that is added to its scores."""
+def with_mask(use):
+    """A network of two arguments, such as attention with a mask that is added to its scores."""
+    forward = lambda self, x, mask: self.head(use(self.body(x), mask))  # noqa: E731
+    return Named(forward, body=nn.Linear(D, D), head=nn.Linear(D, K))
 
-    def __init__(self, use):
-        super().__init__()
-        self.body, self.head, self.use = nn.Linear(D, D), nn.Linear(D, K), use
+
+class Named(Whole):
+    """The same by the names of its arguments."""
 
     def forward(self, x, mask):
-        return self.head(self.use(self.body(x), mask))
+        return self.written(self, x, mask)
 
 
 MASKS = {
     "softmax": lambda h, mask: (h + mask).softmax(1),
     "largest": lambda h, mask: (h + mask).amax(1, keepdim=True) * h,
-    "logarithm of a sum": lambda h, mask: (h + mask).logsumexp(1, keepdim=True) + h,
     "exponential": lambda h, mask: h * mask.exp(),
-    "smaller of two": lambda h, mask: torch.maximum(h, mask),
-    "sigmoid": lambda h, mask: (h + mask).sigmoid(),
 }
 
 
 @pytest.mark.parametrize("name", MASKS)
 def test_masks_with_infinite_entries_are_arguments_like_others(name):
-    net, x = made(lambda: Pair(MASKS[name])), data(8)
+    net, x = made(lambda: with_mask(MASKS[name])), data(8)
     mask = torch.zeros(8, D)
     mask[::2, D - 2 :] = -torch.inf
     found = gram_matrix(net, (x, mask))
     by_name = gram_matrix(net, {"x": x, "mask": mask})
-    net = net.double()
-    rows = []
-    for entry in net(x.double(), mask.double()).flatten():
-        parts = torch.autograd.grad(entry, [*net.parameters()], retain_graph=True)
-        rows.append(torch.cat([part.flatten() for part in parts]))
-    expected = torch.stack(rows) @ torch.stack(rows).mT / 8
+    rows = rows_of(net.double(), x, mask)
+    expected = rows @ rows.mT / 8
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 * expected.abs().max().item())
     assert torch.equal(found, by_name)
 
@@ -221,7 +193,7 @@ def test_masks_with_infinite_entries_are_arguments_like_others(name):
 @pytest.mark.bad_input
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_complex_tensors_among_several_arguments_are_refused(dtype):
-    net, x = made(lambda: Pair(lambda h, mask: h * mask.abs())), data(4)
+    net, x = made(lambda: with_mask(lambda h, mask: h * mask.abs())), data(4)
     for given in ((x, x.to(dtype)), {"x": x, "mask": x.to(dtype)}, [(x, x.to(dtype)), (x, x.to(dtype))]):
         with pytest.raises(TypeError, match=r"complex tensor among its arguments.*torch\.view_as_real"):
             gram_matrix(net, given)
@@ -236,52 +208,36 @@ def test_an_error_of_a_forward_pass_names_its_line():
 # Buffers that are not dense, and branches on what autograd is asked for
 
 
-class Buffered(nn.Module):
-    def __init__(self, buffer, use):
-        super().__init__()
-        self.linear, self.use = nn.Linear(D, K), use
-        self.register_buffer("held", buffer)
-
-    def forward(self, x):
-        return self.linear(self.use(x, self.held))
+def buffered(buffer, use):
+    net = Whole(lambda self, x: self.linear(use(x, self.held)), linear=nn.Linear(D, K))
+    net.register_buffer("held", buffer)
+    return net
 
 
 EYE = torch.eye(D) + torch.eye(D).roll(1, 0) / 2
 BUFFERS = {
-    "coordinates": lambda: Buffered(EYE.to_sparse(), lambda x, held: (held @ x.mT).mT),
-    "rows": lambda: Buffered(EYE.to_sparse_csr(), lambda x, held: (held @ x.mT).mT),
-    "columns": lambda: Buffered(EYE.to_sparse_csc(), lambda x, held: x @ held.to_dense()),
-    "without values": lambda: Buffered(torch.ones(D, device="meta"), lambda x, held: x * len(held)),
-    "of no size": lambda: Buffered(torch.ones(0), lambda x, held: x + held.sum()),
-    "of truth values": lambda: Buffered(torch.ones(D) > 0, lambda x, held: torch.where(held, x, 0)),
+    "coordinates": lambda: buffered(EYE.to_sparse(), lambda x, held: (held @ x.mT).mT),
+    "rows": lambda: buffered(EYE.to_sparse_csr(), lambda x, held: (held @ x.mT).mT),
+    "without values": lambda: buffered(torch.ones(D, device="meta"), lambda x, held: x * len(held)),
+    "of no size": lambda: buffered(torch.ones(0), lambda x, held: x + held.sum()),
 }
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")
 @pytest.mark.parametrize("name", BUFFERS)
 def test_buffers_of_other_kinds_are_what_they_are(name):
-    net = made(BUFFERS[name])
-    use, held = net.use, torch.ones(D) if net.held.is_meta else net.held.to_dense()
-    rows = jacobian(made(lambda: Buffered(held, use)), data(8))
+    net, meant = made(BUFFERS[name]), made(BUFFERS[name])
+    meant.held = torch.ones(D) if net.held.is_meta else net.held.to_dense()
+    rows = jacobian(meant, data(8))
     torch.testing.assert_close(gram_matrix(net, data(8)), rows @ rows.mT / 8)
-
-
-class GraphNetwork(nn.Module):
-    def __init__(self, edges):
-        super().__init__()
-        self.first, self.last = nn.Linear(D, 4), nn.Linear(4, K)
-        self.register_buffer("edges", edges)
-
-    def forward(self, x):
-        return self.edges @ self.last((self.edges @ self.first(x)).tanh())
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")
 @pytest.mark.parametrize("kind", ["to_sparse", "to_sparse_csr"])
 def test_sparse_edges_behind_a_layer_are_those_of_a_dense_graph(kind):
     edges = torch.eye(8) + torch.eye(8).roll(1, 0) / 2
-    rows = jacobian(made(lambda: GraphNetwork(edges)), data(8))
-    g = GaussNewton(made(lambda: GraphNetwork(getattr(edges, kind)())), data(8), mode="train")
+    rows = jacobian(made(lambda: graph(lambda edges, h: edges @ h, edges)), data(8))
+    g = GaussNewton(made(lambda: graph(lambda edges, h: edges @ h, getattr(edges, kind)())), data(8), mode="train")
     torch.testing.assert_close(g.gram(), rows @ rows.mT / 8)
     assert g.largest_eigenvalue().value == pytest.approx(float(torch.linalg.eigvalsh(g.gram())[-1]))
 
@@ -301,23 +257,10 @@ def test_inputs_that_are_not_dense_are_refused_by_their_kind():
                 gram_matrix(net, given)
 
 
-def if_wanted(self, h):
-    return h.sin() if torch.is_grad_enabled() else h.cos()
-
-
-def if_trained(self, h):
-    return h.sin() if self.body.weight.requires_grad else h.cos()
-
-
-def if_tracked(self, h):
-    return h.sin() if h.requires_grad else h.cos()
-
-
 BRANCHES = {
-    "gradients are enabled": if_wanted,
-    "a weight is trained": if_trained,
-    "values are tracked": if_tracked,
-    "no gradients": lambda self, h: h.cos() if not torch.is_grad_enabled() else h.sin(),
+    "gradients are enabled": lambda self, h: h.sin() if torch.is_grad_enabled() else h.cos(),
+    "a weight is trained": lambda self, h: h.sin() if self.body.weight.requires_grad else h.cos(),
+    "values are tracked": lambda self, h: h.sin() if h.requires_grad else h.cos(),
     "inference": lambda self, h: h.cos() if torch.is_inference_mode_enabled() else h.sin(),
     "a leaf": lambda self, h: h.cos() if h.is_leaf else h.sin(),
 }

@@ -10,40 +10,18 @@ from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 from gnlib import condition_number
+from tests.gnlib.derivatives import rows_of
 from tests.gnlib.jacobian.cases import gram_matrix
-from tests.gnlib.jacobian.helpers import (
-    D,
-    K,
-    Net,
-    assert_refused,
-    assert_right,
-    data,
-    embedded,
-    made,
-    tokens,
-)
-
-
-class InPlace(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(D, K)
-
-    def forward(self, x):
-        x.sub_(1).mul_(2)
-        return self.linear(x).tanh_()
+from tests.gnlib.jacobian.helpers import D, K, Net, assert_refused, assert_right, data, embedded, made, tokens
+from tests.gnlib.networks import Whole
 
 
 def test_an_input_that_is_changed_in_place_is_left_as_it_was():
-    net, x = made(InPlace).double(), data(8).double()
-    meant = copy.deepcopy(net)
-    meant.forward = lambda x: meant.linear((x - 1) * 2).tanh()
-    kept = x.clone()
+    net = Whole(lambda self, x: self.linear(x.sub_(1).mul_(2)).tanh_(), linear=nn.Linear(D, K)).double()
+    meant, x = Whole(lambda self, x: self.linear((x - 1) * 2).tanh(), linear=net.linear), data(8).double()
+    kept, rows = x.clone(), rows_of(meant, x)
     gram = gram_matrix(net, x)
     assert torch.equal(x, kept)
-    wanted = tuple(meant.parameters())
-    rows = [torch.autograd.grad(y, wanted, retain_graph=True) for y in meant(x).flatten()]
-    rows = torch.stack([torch.cat([g.flatten() for g in row]) for row in rows])
     torch.testing.assert_close(gram, rows @ rows.mT / 8, rtol=0, atol=1e-12 * gram.abs().max().item())
 
 
@@ -79,14 +57,10 @@ def test_a_state_that_outputs_depend_on_is_refused_unless_it_is_meant():
     assert_right(net, data(8), copy.deepcopy(net).eval(), mode="eval")
 
 
-class Switching(nn.Module):
-    def forward(self, x):
-        return x.sin() if self.training else x.cos()
-
-
 def test_a_layer_that_is_another_one_in_training_asks_which_is_meant():
-    net = made(lambda: Net(lambda self, h: self.switch(h), switch=Switching(), zero_head=True))
-    assert_refused(net, data(8), r"switch \(Switching\) is in training mode, where it is another function")
+    switch = Whole(lambda self, h: h.sin() if self.training else h.cos())
+    net = made(lambda: Net(lambda self, h: self.switch(h), switch=switch, zero_head=True))
+    assert_refused(net, data(8), r"switch \(Whole\) is in training mode, where it is another function")
     assert_right(net, data(8), mode="train")
     assert_right(net, data(8), copy.deepcopy(net).eval(), mode="eval")
     assert_right(net.eval(), data(8))
@@ -124,17 +98,12 @@ def test_checkpointed_blocks_are_right_or_refused(reentrant, dtype):
         assert_right(net, data(8), meant)
 
 
-class CheckpointedTokens(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.net, self.head = embedded(), nn.Linear(K, K)
-
+def test_a_checkpoint_that_drops_gradients_is_refused():
     def forward(self, x):
         return self.head(checkpoint(self.net, x, use_reentrant=True))
 
-
-def test_a_checkpoint_that_drops_gradients_is_refused():
-    assert_refused(made(CheckpointedTokens), tokens(), "None of the inputs have requires_grad=True")
+    net = Whole(forward, net=embedded(), head=nn.Linear(K, K))
+    assert_refused(net, tokens(), "None of the inputs have requires_grad=True")
 
 
 @pytest.mark.parametrize("kind", ["full", "pre", "old"])

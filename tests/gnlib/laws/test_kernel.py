@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from gnlib.laws import relu_kernel
+from tests.gnlib.derivatives import gradients
 
 
 @pytest.mark.parametrize(("depth", "slope"), [(2, 0.0), (3, 0.0), (3, 0.3), (3, -1.0)])
@@ -22,8 +23,7 @@ def test_wide_networks_have_the_kernel(depth, slope):
         h = x @ weights[0].T
         for w in weights[1:]:
             h = gain * nn.functional.leaky_relu(h, slope) @ w.T / width**0.5
-        gradients = [torch.autograd.grad(y, weights, retain_graph=True) for y in h.flatten()]
-        jacobian = torch.stack([torch.cat([g.flatten() for g in row]) for row in gradients])
+        jacobian = gradients(h, weights)
         found = found + (jacobian @ jacobian.T).numpy() / (4 * depth)
     np.testing.assert_allclose(found, relu_kernel((x @ x.T).numpy(), depth, slope), atol=0.06)
 

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from gnbook.attention.bounds import distance_bound
 from gnbook.attention.models import ADDRESS, DATA
 from gnbook.attention.trial import GOAL, law_of_depth
 
@@ -41,20 +40,15 @@ def shifted(data, shift):
     return over("shift", data, where={"shift": shift})
 
 
-def near():
-    """Measured over law where the scores of a row spread by less than three."""
-    rows = [row for row in kept("attention") if row["last_ratio"] and row["spread"] < 3]
-    return np.array([row["last_ratio"] / row["law_ratio"] for row in rows])
-
-
 def misfit():
-    """The same, or the other way round."""
-    return np.maximum(near(), 1 / near())
+    """Norm, and measured over law or the other way round, where the scores of a row spread by less than three."""
+    rows = [row for row in kept("attention") if row["last_ratio"] and row["spread"] < 3]
+    ratios = [row["last_ratio"] / row["law_ratio"] for row in rows]
+    return [(row["norm"], max(ratio, 1 / ratio)) for row, ratio in zip(rows, ratios, strict=True)]
 
 
 def worst_with_a_norm():
-    rows = [row for row in kept("attention") if row["last_ratio"] and row["spread"] < 3]
-    return max(miss for row, miss in zip(rows, misfit(), strict=True) if row["norm"] != "none")
+    return max(miss for norm, miss in misfit() if norm != "none")
 
 
 def misses():
@@ -73,15 +67,16 @@ def uneven_over_orthogonal(data):
 
 
 def values():
-    widths = 16, 64
+    misses_of_all, worst = [miss for _, miss in misfit()], worst_with_a_norm()
+    counts = sum(miss < 2 for miss in misses_of_all), len(misses_of_all), sum(miss > worst for miss in misses_of_all)
     return {
-        "near": [int((misfit() < 2).sum()), len(near()), int((misfit() > worst_with_a_norm()).sum())],
-        "near_worst": math.ceil(10 * worst_with_a_norm()) / 10,
+        "near": counts,
+        "near_worst": math.ceil(10 * worst) / 10,
         "scores": [uniform_over_double(data) for data in DATA],
         "depth_plain": max(misses()[0], misses()[-1]),
         "depth_miss": max(misses()[1:3]),
         "base_width": next(row["width"] for row in kept("attention") if row["factor"] == "base"),
-        "widths": list(widths),
+        "widths": [16, 64],
         "width": [over("width", data, "width", where={"width": 16}, than={"width": 64}) for data in DATA],
         "small": 0.02,
         "uneven": [uneven_over_orthogonal(data) for data in DATA],
@@ -93,13 +88,8 @@ def values():
 
 
 def test_the_law_of_the_part_is_within_a_factor_of_two_where_scores_spread_little():
-    assert len(near()) > 150 and (misfit() < 2).mean() > 0.95
-    rows = [row for row in kept("attention") if row["last_ratio"] and row["spread"] < 3]
-    assert {row["norm"] for row, miss in zip(rows, misfit(), strict=True) if miss > worst_with_a_norm()} == {"none"}
-    assert worst_with_a_norm() < 2.2
-    assert np.median(near()) == pytest.approx(1, abs=0.25)
-    laws = [row["law_ratio"] for row in kept("attention") if row["last_ratio"] and row["spread"] < 3]
-    assert max(laws) / min(laws) > 1e4
+    assert {norm for norm, miss in misfit() if miss > worst_with_a_norm()} == {"none"}
+    assert len(misfit()) > 150 and np.mean([miss < 2 for _, miss in misfit()]) > 0.95
 
 
 def test_scores_lower_kappa():
@@ -107,12 +97,6 @@ def test_scores_lower_kappa():
         assert uniform_over_double(data) > 8
         assert over("scores", data, "scores", where={"scores": 4.0}, than={"scores": 2.0}) > 1
         assert over("scores", data, where={"scores": 0.25}) > over("scores", data, where={"scores": 0.5}) > 1
-
-
-def test_queries_and_keys_have_a_small_part_of_both():
-    for data in DATA:
-        for name in ("queries", "queries_smallest"):
-            assert 0 < np.mean([*column("base", data, name).values()]) < 0.2
 
 
 def test_freezing_queries_and_keys_changes_little():
@@ -130,14 +114,6 @@ def test_a_head_moves_by_the_square_of_the_scores_and_obeys_the_law():
     for line in (line for line in checked_lines(PAGE) if "measured" in line and "law" in line):
         s, measured, law = (float(line.replace(",", "").replace(":", "").split()[i]) for i in (2, 4, 6))
         assert s >= 1 or measured == pytest.approx(law, rel=0.2)
-
-
-def test_two_tokens_are_within_the_bound():
-    lines = [line for line in checked_lines(PAGE) if "from uniform; the bound is" in line]
-    for line in lines:
-        r, away, bound = (float(line.replace(":", "").replace(";", "").split()[i]) for i in (2, 7, -1))
-        assert bound == pytest.approx(distance_bound(r), abs=6e-4) and away <= bound
-    assert len(lines) == 3
 
 
 def test_kappa_does_not_follow_the_condition_numbers_of_the_weights():
@@ -169,6 +145,3 @@ def test_width_helps_most_and_a_norm_and_larger_weights_come_next():
         small = over("gain", data, where={"gain": 0.02 * 32**0.5})
         bare = over("norm", data, where={"norm": "none", "depth": 2})
         assert min(small, bare) > 10 and values()["width"][DATA.index(data)] > 30
-        assert 3 < over("embedding", data, name="lower", where={"embedding": 0.02}) < 5
-        assert over("heads", data, where={"heads": 1}) > 1.5
-    assert over("tied", "text", where={"embedding": 32**-0.5}) < 1.5

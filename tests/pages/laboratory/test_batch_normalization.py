@@ -1,11 +1,10 @@
 """The numbers in the text of "Batch normalisation" and of its further experiments are those of their tables."""
 
 from itertools import product
-from statistics import mean, median
+from statistics import median
 
 import pytest
 from gnbook import results
-from gnbook.batch_normalization.networks import best_steps
 
 from tests.pages.pages import cells, named, prose, says, span
 
@@ -67,7 +66,6 @@ def test_factors_of_linear_models():
     changes = {"standardised images": STANDARDISED, "BN": WHOLE, "units divided by their deviation": DIVIDED}
     for words, change in changes.items():
         assert f"| {words} | {' | '.join(factor(way, change) for way in ways)} |" in TEXT
-        assert linear[RAW] / linear[change] > 3  # where the rule of the quick start begins
 
 
 def test_range_of_the_improvement_in_the_kept_table():
@@ -75,29 +73,20 @@ def test_range_of_the_improvement_in_the_kept_table():
     ratios = {key[1:]: value / kept["with BN", *key[1:]] for key, value in kept.items() if key[0] == "without BN"}
     low, high = min(ratios.values()), max(ratios.values())
     assert says(TEXT, f"the {len(ratios)} of ... of {low:.1f} to {high:.0f} (") and low > 1
-    for width in {width for width, _ in ratios}:
-        means = [mean(kept[name, width, seed] for seed in range(20)) for name in ("without BN", "with BN")]
-        assert means[0] > 13 * means[1]
 
 
 def test_kaiming_weights_gain_by_subtracting_and_the_default_by_dividing():
-    raw, centred, subtracted, divided, whole = (kappas()[key][0] for key in (RAW, CENTRED, SUBTRACTED, DIVIDED, WHOLE))
-    assert 8 < raw / centred < 13 and whole < subtracted < centred < divided < raw
-    raw, centred, standardised, subtracted, divided, whole = (
-        kappas()[key][1] for key in (RAW, CENTRED, STANDARDISED, SUBTRACTED, DIVIDED, WHOLE)
-    )
+    raw, centred, standardised, divided = (kappas()[key][1] for key in (RAW, CENTRED, STANDARDISED, DIVIDED))
     assert raw / centred < 2 and 25 < raw / divided < 35 and standardised < raw / 10
-    assert raw / whole > (raw / subtracted) * (raw / divided)
     by_image = networks()["less mean image", "nothing"]
     assert near([some[0] for some in networks()[CENTRED]], [some[0] for some in by_image])
     assert networks()[RAW][1][1] < networks()[CENTRED][1][1]  # one of three gets worse
 
 
 def test_normalising_standardised_images_gains_another_factor():
-    images, both, units = (kappas()[key] for key in (STANDARDISED, BOTH, WHOLE))
+    images, both = (kappas()[key] for key in (STANDARDISED, BOTH))
     kaiming, default = (before / after for before, after in zip(images, both, strict=True))
     assert kaiming == pytest.approx(20, abs=2) and default == pytest.approx(42, abs=4)
-    assert near(both, units) and max(*both, *units) < 100
 
 
 def test_steps_go_with_kappa_in_a_column_and_not_between():
@@ -105,29 +94,19 @@ def test_steps_go_with_kappa_in_a_column_and_not_between():
     assert len(steps) == 7
     for which in range(2):
         assert near([found[WHOLE][which] for found in (steps, of)], [found[BOTH][which] for found in (steps, of)])
-        order = sorted({*steps} - {BOTH} - ({DIVIDED} if which else set()), key=lambda key: -of[key][which])
-        counts = [steps[key][which] for key in order]
-        assert counts == sorted(counts, reverse=True) and order[0] == RAW and order[-1] == WHOLE
-        assert counts[0] / counts[-1] < of[RAW][which] / of[WHOLE][which]
     assert of[DIVIDED][1] < of[STANDARDISED][1]
     assert steps[DIVIDED][1] == max(default for _, default in steps.values())
-    assert steps[STANDARDISED][1] / steps[WHOLE][1] == pytest.approx(4, rel=0.15)
-    assert steps[RAW][1] / steps[WHOLE][1] == pytest.approx(10, rel=0.15)
-    assert of[RAW][0] < of[RAW][1] and steps[RAW][0] > steps[RAW][1]
 
 
 def test_what_the_halves_and_centring_do_to_steps():
-    kaiming, default = ({key: steps[which] for key, steps in trainings().items()} for which in range(2))
+    default = {key: steps for key, (_, steps) in trainings().items()}
     said = f"({default[STANDARDISED]:.0f} steps against {default[CENTRED]:.0f} for"
     assert said in TEXT and default[STANDARDISED] < default[CENTRED]
-    assert kaiming[CENTRED] < kaiming[STANDARDISED] and 2 < default[DIVIDED] / default[RAW] < 3
-    assert default[RAW] / default[SUBTRACTED] == pytest.approx(2, rel=0.1)
-    assert default[CENTRED] / default[RAW] == pytest.approx(2 / 3, abs=0.03)
+    assert 2 < default[DIVIDED] / default[RAW] < 3
 
 
 def test_at_the_best_rate_to_divide_alone_gains_little():
     first, best, of = trainings(), trainings("best"), kappas()
-    assert all(few <= many for key in first for few, many in zip(best[key], first[key], strict=True))
     whole = [*best[WHOLE], *best[BOTH]]
     assert f"in {min(whole):.0f} to {max(whole):.0f} steps," in TEXT
     assert [round(count, -2) for count in best[RAW]] == [200, 200]
@@ -136,13 +115,10 @@ def test_at_the_best_rate_to_divide_alone_gains_little():
     assert f"from {best[RAW][1]:.0f} to {best[DIVIDED][1]:.0f};" in TEXT and best[DIVIDED][1] < 0.6 * best[RAW][1]
     assert max(best[STANDARDISED][1], best[SUBTRACTED][1]) < best[DIVIDED][1] and best[DIVIDED][0] >= best[RAW][0]
     assert min(of[STANDARDISED][1], of[SUBTRACTED][1]) > of[DIVIDED][1]
-    assert [best[key][1] for key in (STANDARDISED, CENTRED)] == [first[key][1] for key in (STANDARDISED, CENTRED)]
     assert f"way, {best[STANDARDISED][0]:.0f} against {best[CENTRED][0]:.0f} at" in TEXT
     assert best[CENTRED][0] < best[STANDARDISED][0]
     rates = [row["factor"] for row in results.kept("batch-normalization-further")]
     assert f"to {max(rates):.0f} times" in TEXT and min(rates) == 0.5
-    kept = best_steps(results.kept("batch-normalization-further"))
-    assert all(rate < max(rates) for pairs in kept.values() for _, rate in pairs)
 
 
 def test_the_kept_trainings_at_the_first_rate_are_those_of_the_chapter():

@@ -28,10 +28,6 @@ def test_the_rules_on_one_network():
     assert f"find {rank:,.0f} eigenvalues" in TEXT and 1e18 < gap < 1e19
     assert f"number {missed:.0f} times" in TEXT
     assert kappa / lower == pytest.approx(missed, rel=0.03) and stops == rank - 1
-    (_, _, _, untrained), (_, _, _, of_trained) = named(FIRST, "gnlib.condition_number(net, x)").values()
-    assert untrained == float(f"{margins[0]:.0e}") and of_trained > 1e18 / 2
-    left, *shown = sorted(rank for rank, *_ in after.values())[1:]  # the two others stop further left
-    assert left < 1499 and shown == [1519, 1530, 1537, 1537, 1538]
 
 
 def test_the_threshold_decides():
@@ -65,10 +61,6 @@ def test_width_and_the_cap():
     assert says(TEXT, "from ${}$ at ... to ${}$ at ... {:,.0f}-fold.", *ends)
     said = f"of {round(growth[30], -3):,.0f},"
     assert said in TEXT and [growth[m] for m in (50, 100)] == pytest.approx([2 / 3] * 2, abs=0.05)
-    assert max((m for m in kappas if m >= 30), key=growth.get) == 30
     right = rules(100)[TRUE][1] / rules(0)[TRUE][1]
-    assert right > growth[30] > growth[20]
     assert f"some {round(right, -3):,.0f}-fold" in TEXT
     assert "${}$ to ${}$.".format(*(scientific(kappa, 1) for kappa in kappas[15])) in TEXT
-    singular = [tuple(row[i] < 2000 for i in (4, 6)) for row in live[:5]]  # hollow in the figure
-    assert singular == [(True, True), (False, True), *[(False, False)] * 3]

@@ -91,10 +91,6 @@ def values():
     }
 
 
-def test_what_the_threshold_finds():
-    assert right() == [-15, -14] and in_the_code(r"Adam\(net\.parameters\(\), ([\d.e-]+)\)") == [2e-3]
-
-
 def test_the_rank_is_that_of_the_chapter():
     _, whole, fewer = named(PAGE, "gnlib.condition_number(net, x)").values()
     assert whole[1] == rules(100)[TRUE][0] and whole[0] - whole[1] == 3 and fewer[0] == fewer[1]
@@ -129,8 +125,6 @@ def test_of_the_widest_alone_some_stay_regular():
     regular = {m: sum(after == SIZE for _, after in paths(m, "rank_float64")) for m in (15, 20, 30, 50, 100)}
     assert regular == {15: 0, 20: 0, 30: 0, 50: 0, 100: 2}
     assert all(before == SIZE for m in (30, 50, 100) for before, _ in paths(m, "rank_float64"))
-    narrow = min(after for m in (15, 20, 30, 50) for _, after in paths(m))
-    assert max(after for _, after in still_regular()) < narrow / 1000
     jumps = [pair for pair in paths(100) if pair not in still_regular()] + paths(50)
     assert len(jumps) == 4 and all(1e5 < after / before < 2e6 and after > 0.75 * CAP for before, after in jumps)
 

@@ -55,10 +55,6 @@ def deep_points():
     return points, sorted({ratio for ratio in ratios if ratios.count(ratio) > 1})
 
 
-def at_a_ratio_of_one():
-    return [kappa for (depth, ratio), kappa in by_ratio().items() if depth >= 5 and ratio == 1]
-
-
 def roots(depth):
     below = (2 * depth - 1) / (6 * (depth - 1))
     return below**0.5, ((depth - 2) * (2 * depth - 3) / (6 * depth * (depth - 1))) ** 0.5
@@ -144,8 +140,6 @@ def values():
 
 def test_the_growth_stops_at_the_two_larger_factors():
     least, some, most = values()["factors"]
-    assert at_a_ratio_of_one() == pytest.approx([12.3] * 6, rel=0.04)
-    assert [levels(some)[depth] for depth in (12, 14, 16)] == pytest.approx([110] * 3, rel=0.02)
     *_, before, rising, last = levels(least).values()
     differ = [row["kappa"] for row in results.kept("deep-linear") if (row["line"], row["depth"]) == (least, 16)]
     assert rising > 1.15 * before and np.std(differ, ddof=1) > last - rising > 0
@@ -159,14 +153,6 @@ def test_the_ratio_is_a_guide_from_ten_layers_on_up_to_four():
     points, shared = deep_points()
     assert [kappa for ratio, kappa in points if ratio in shared] == pytest.approx([100] * 6, rel=0.1)
     assert [kappa for _, kappa in points if _ not in shared] == sorted(k for ratio, k in points if ratio not in shared)
-    assert max(depth for depth, ratio in by_ratio() if ratio == 1) == 10
-
-
-def test_the_ratio_says_little_of_shallow_networks():
-    for depth in (2, 4, 6):
-        high = [kappa for (of, ratio), kappa in by_ratio().items() if of == depth and ratio > 3.5]
-        assert max(high) < 1.25 * min(high)
-    assert {round(levels(factor)[2]) for factor in values()["factors"]} == {5}
 
 
 def test_kappa_improves_with_depth_where_it_counts_hidden_layers():

@@ -13,10 +13,8 @@ from gnbook.design.trial import CHOICE, ENOUGH, HORIZON, LEAST, arriving, sooner
 from tests.pages.laboratory.stated import states
 from tests.pages.pages import kept, named, prose, says
 
-TEXT, CARD = (
-    f"{prose('notebooks/laboratory/design')} {prose('notebooks/laboratory/design-further')}",
-    prose("book/scorecard"),
-)
+TEXT = f"{prose('notebooks/laboratory/design')} {prose('notebooks/laboratory/design-further')}"
+CARD = prose("book/scorecard")
 BEST, ZERO, ALL = UNTUNED[0], "last layer zero", {*UNTUNED, *SEARCHED}
 
 
@@ -42,11 +40,6 @@ def by_family(optimizer, name, than=BEST):
     return {family: speed(optimizer, name, than, family) for family in HELD_OUT}
 
 
-def mean_of(rows, name, column):
-    """Return the geometric mean of a column over the seeds; what does not arrive counts as the horizon."""
-    return np.exp(np.mean([np.log(row[column] or HORIZON) for row in rows if row["initialisation"] == name]))
-
-
 def falls(optimizer, name, than=BEST, family=None):
     """Whether a speed would be smaller, all else being equal, if what does not arrive counted as more steps."""
     return speed(optimizer, name, than, family, horizon=HORIZON + 1) < speed(optimizer, name, than, family)
@@ -67,7 +60,7 @@ def ends(values):
 
 
 def test_what_depends_on_the_horizon_and_what_does_not():
-    name, _pages = "condition number", (TEXT, CARD)
+    name = "condition number"
     arrive, default = share("descent", name), share("descent", BEST)
     assert states(TEXT, f"descent {arrive:.0f} % of ... and {default:.0f} % of")
     assert says(CARD, f"trainings {arrive:.0f} % arrive within {HORIZON} steps, ... default {default:.0f} %;")
@@ -80,11 +73,6 @@ def test_what_depends_on_the_horizon_and_what_does_not():
     assert states(TEXT, f"default on {few} and later on {many}.")
     assert says(CARD, f"sooner on {ahead} networks and later on {behind}.")
     assert states(TEXT, "zero on {} and later on {}.", *sooner(held("descent"), CHOICE, ZERO))
-    assert all(
-        row["steps"] is None
-        for row in held("descent")
-        if (row["initialisation"], row["family"]) == (CHOICE, "deep and narrow")
-    )
     assert sooner(held("adam"), name, BEST) == (0, 12)
     assert len(held("descent")) == 20 * len(ALL)
 
@@ -101,38 +89,29 @@ def test_what_was_run():
 
 def test_no_search_beats_the_best_that_is_free():
     assert all(speed(way, name) < 1 for way in ("descent", "adam") for name in SEARCHED)
-    assert all(speed("descent", name) < 1 for name in {*UNTUNED[1:]} - {ZERO})
     value, low, high = speedups(held("descent"), ZERO, BEST)
-    assert low < 1 < value < high and all(speed("adam", name, ZERO) < 1 for name in ALL - {ZERO})
+    assert low < 1 < value < high
 
 
 def test_the_choice_is_no_success():
-    rows, (value, low, high) = held("descent"), speedups(held("descent"), CHOICE, BEST)
+    value, low, high = speedups(held("descent"), CHOICE, BEST)
     assert states(TEXT, f"reach at most {value:.2f} times ... where {ENOUGH} times")
     assert f"either, at most {value:.2f} [{low:.2f}, {high:.2f}], but" in CARD
     assert value < ENOUGH and low < 1 < high and speed("descent", CHOICE, ZERO) < 1
     over_kaiming = speed("descent", CHOICE, "Kaiming")
     assert states(TEXT, f"are at least {over_kaiming:.2f} times")
     assert all(rises("descent", name, "Kaiming") for name in (CHOICE, BEST, ZERO))
-    (_, *of_choice), (_, *common) = (speedups(rows, name, BEST) for name in (CHOICE, "common gain"))
-    assert all(low < 1 and ENOUGH < high for low, high in (of_choice, common))
 
 
 def test_the_condition_number_and_gradinit():
     kappa, with_adam = (speed(way, "condition number") for way in ("descent", "adam"))
     assert states(TEXT, f"at most {kappa:.2f} times ... at most {with_adam:.2f} times")
     assert all(falls(way, "condition number") for way in ("descent", "adam"))
-    assert rises("descent", "condition number", "Kaiming")
     other = speed("descent", "GradInit")
     assert states(TEXT, f"GradInit, reaches {other:.2f}.") and other > speed("descent", "MetaInit")
     assert not falls("descent", "GradInit") and not rises("descent", "GradInit")
     assert f"at {kappa:.2f} times" in CARD and f"so {kappa:.2f} is a bound" in CARD
     assert f"has at most {with_adam:.2f}," in CARD
-
-
-def test_rates_by_layer_gain_little():
-    rates = "forecast, product one"
-    assert rises("descent", rates, "Kaiming")
 
 
 def test_where_it_is_ahead_and_where_behind():
@@ -144,34 +123,6 @@ def test_where_it_is_ahead_and_where_behind():
     arrived = [row["initialisation"] for row in narrow if row["steps"] is not None]
     assert states(TEXT, f"{len(arrived)} of {len(narrow)} trainings arrive within {HORIZON} steps,")
     assert LEAST <= len(arrived) / len(narrow) < LEAST + 0.02
-
-
-def test_under_adam():
-    of = by_family("adam", ZERO)
-    assert (of["CNN, BatchNorm"], of["deep CNN"]) == ends(of.values())
-    grad = speed("adam", "GradInit")
-    assert all(falls("adam", name) for name in (CHOICE, "forecast with K_P")) and not falls("adam", ZERO)
-    assert grad == max(speed("adam", name) for name in SEARCHED)
-    ahead = [{name for name in ALL - {BEST} if min(by_family(way, name).values()) > 1} for way in ("descent", "adam")]
-    assert ahead == [set(), {ZERO}]
-    slower = [
-        (way, family)
-        for way in ("descent", "adam")
-        for family, of in by_family(way, ZERO, "Kaiming").items()
-        if of <= 1
-    ]
-    assert slower == [("descent", "CNN, BatchNorm")]
-
-
-def test_orthogonal_weights_have_a_small_kappa_and_are_slower():
-    assert all(falls(way, "orthogonal") for way in ("descent", "adam"))
-    for rows in (of_family(held(way), family) for way in ("descent", "adam") for family in HELD_OUT):
-        kappa, loss, steps = (
-            mean_of(rows, "orthogonal", column) / mean_of(rows, BEST, column)
-            for column in ("kappa", "initial_loss", "steps")
-        )
-        nowhere = all(row["steps"] is None for row in rows if row["initialisation"] in ("orthogonal", BEST))
-        assert kappa < 1 and loss > 3 and (steps > 1 or nowhere)
 
 
 def test_what_searches_cost():
@@ -198,7 +149,6 @@ def test_all_initialisations_on_all_networks():
             assert orthogonal > 1.2 and orthogonal > half
     _, orthogonal, half, *others = speeds["Adam", "cross-entropy", "ResNets"]
     assert states(TEXT, "have {:.2f} times ... ones {:.2f} times", half, orthogonal) and max(others[:2]) < 1 < half
-    assert 1.1 < speeds["Adam", "cross-entropy", "transformers"][1] < 1.4 and half < 1.2  # "1.1 to 1.4", "1 to 1.2"
 
 
 def test_descent_divided_by_features():
@@ -215,40 +165,25 @@ def test_descent_divided_by_features():
     assert states(TEXT, f"make {divided[2]:.0f} steps of {kaiming[2]:.0f}.")
     assert states(TEXT, f"from {kaiming[0]:,.0f} to {divided[0]:.0f},")
     assert states(TEXT, "to {:.0f}, ... {:.0f} steps ... is {:.0f}.", small[0], small[2], small[1])
-    assert small[3] == pytest.approx(1 / 32, rel=0.02) and small[2] > best[2] and small[0] < best[0]
-    assert bare[3] == 4
-    for weights, inputs, _ in found:
-        assert found[weights, inputs, more][2] == min(found[weights, inputs, name][2] for *_, name in found)
-        assert found[weights, inputs, little][0] < found[weights, inputs, more][0]
 
 
 def test_the_four_trainings_of_the_first_figure():
     found = named("laboratory/design", "the four trainings of the figure")
-    (kappa, low, soon), (other, high, late) = found[BEST], found["Kaiming"]
+    (kappa, _, soon), (other, _, late) = found[BEST], found["Kaiming"]
     of_kappa, of_forecast = found["gains: condition number"], found["gains: forecast"]
     assert {round(kappa / one) for one in (other, of_kappa[0], of_forecast[0])} == {6, 7}
     assert 3 < late / soon < 3.6 and of_kappa[2] == late > of_forecast[2] and of_kappa[0] > other
-    assert max(low, of_forecast[1]) < min(high, of_kappa[1])
-    assert 81 <= soon <= 87
 
 
 def test_what_orders_initialisations():
-    found = {"gradient descent": {}, "Adam": {}}
-    for (way, family), row in named(
-        "laboratory/design-further", "rank correlation with the steps, over the twelve", 2
-    ).items():
-        found[way][family] = row
-    descent, adam = found.values()
-    normalised = descent["CNN, BatchNorm"]
-    kappa, loss = zip(*(descent[family] for family in ("deep CNN", "funnel, leaky ReLU")), strict=True)
-    assert normalised[0] > normalised[1] + 0.2 and all(a < b for a, b in zip(kappa, loss, strict=True))
-    assert states(TEXT, "has {:.2f} to {:.2f} in".format(*ends([loss for _, loss in adam.values()])))
-    _odd, _three = (
-        adam["deep and narrow"][0],
-        [kappa for family, (kappa, _) in adam.items() if family != "deep and narrow"],
-    )
-    late = [row["steps"] is None for row in of_family(held("adam"), "deep and narrow")]
-    assert states(TEXT, f"count as {HORIZON} steps") and np.mean(late) > 0.5 and len(adam) == 4
+    found = named("laboratory/design-further", "rank correlation with the steps, over the twelve", 2)
+    kappa, loss = found["gradient descent", "CNN, BatchNorm"]
+    assert kappa > loss + 0.2
+    adam = {family: row for (way, family), row in found.items() if way == "Adam"}
+    assert says(TEXT, "{:.2f} to {:.2f}, and", *ends([loss for _, loss in adam.values()])) and len(adam) == 4
+    three = [kappa for family, (kappa, _) in adam.items() if family != "deep and narrow"]
+    assert says(TEXT, "between {:.2f} and {:.2f} in three families", *ends(three))
+    assert states(TEXT, f"count as {HORIZON} steps")
 
 
 FREE = UNTUNED[1:]
@@ -274,11 +209,15 @@ def test_in_batches_with_the_squared_error():
     late = [[row["steps"] for row in in_batches("mse", "descent") if row["initialisation"] == n] for n in FREE[:3]]
     assert states(TEXT, f"their {len(late[0])} trainings") and late == [[None] * 12] * 3
     assert descent[ZERO][1] < 1 < descent[ZERO][2] and all(descent[name][2] < 1 for name in FREE[:3])
-    zero = speed("adam", ZERO), adam[ZERO][0]
-    assert (round(min(zero), 1), round(max(zero), 1)) == (1.3, 1.4)
-    for way in product(("mse", "cross_entropy"), ("descent", "adam")):
-        found = long_speeds(in_batches(*way))
-        assert found[CHOICE][0] < max(1, *(found[name][0] for name in FREE))
+
+
+def test_what_is_classified_correctly_in_batches():
+    rows = in_batches("mse", "adam")
+    zero, best = (
+        np.mean([row["accuracy"] for row in rows if row["initialisation"] == name and row["steps"]])
+        for name in (ZERO, BEST)
+    )
+    assert states(TEXT, f"classifies {100 * zero:.0f} % ... default {100 * best:.0f} %")
 
 
 def test_in_batches_with_cross_entropy():
@@ -287,27 +226,6 @@ def test_in_batches_with_cross_entropy():
     said = "have at least {:.2f} to {:.2f} times ... and {:.2f} to {:.2f} with"
     assert states(TEXT, said, *ends(descent), *ends(adam)) and min(descent + adam) > 1
     assert states(TEXT, "| at least {:.2f} to {:.2f} |".format(*ends(descent)))
-    late = {(row["initialisation"], row["family"]) for some in rows for row in some if row["steps"] is None}
-    assert {name for name, _ in late} == {BEST, CHOICE} and {family for _, family in late} == {"deep and narrow"}
     assert states(TEXT, "| {:.2f} to {:.2f} |".format(*ends(adam)))
-    for one, other in product(FREE, FREE):
-        _, low, high = speedups(rows[1], one, other, horizon=LONG)
-        assert one == other or round(low, 2) <= 1 <= round(high, 2)
     deep = [found[0] for found in long_speeds(of_family(rows[1], "deep CNN"), FREE).values()]
     assert {*map(round, deep)} == {2}
-
-
-def test_what_is_classified_correctly_in_batches():
-    right = {}
-    for way in product(("mse", "cross_entropy"), ("descent", "adam")):
-        found = {
-            name: [row["accuracy"] for row in in_batches(*way) if row["initialisation"] == name and row["steps"]]
-            for name in (*UNTUNED, CHOICE)
-        }
-        right[way] = {name: np.mean(shares) for name, shares in found.items() if shares}
-    behind = [way for way, found in right.items() if found[BEST] < max(found.values())]
-    (found,) = (right[way] for way in behind)
-    assert behind == [("cross_entropy", "adam")]
-    assert found[BEST] > max(found.values()) - 0.02
-    zero, best = (100 * right["mse", "adam"][name] for name in (ZERO, BEST))
-    assert states(TEXT, f"classifies {zero:.0f} % ... default {best:.0f} %")

@@ -1,7 +1,6 @@
 """The numbers in the text of "Pruning before training" are those of its kept tables and of its own outputs."""
 
 from functools import cache, partial
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -58,9 +57,6 @@ def test_the_transformer_tells_weights_from_tensors():
     assert all((every < whole) == (epoch >= 80) for epoch, (whole, _, every) in kappa.items())
     both = kept("ViT", "kappa", "all")
     assert all((max(pruned) < whole) == (epoch >= 40) for epoch, (whole, *pruned) in both.items())
-    assert 100 < both[0][2] / both[0][0] < 1000
-    top, bottom = (np.divide(*kept("ViT", end)[0][1::-1]) for end in ("largest", "smallest"))
-    assert bottom < 0.1 < 0.5 < top  # it tilts more than it sinks
 
 
 def test_the_residual_network_needs_its_scales():
@@ -72,15 +68,11 @@ def test_the_residual_network_needs_its_scales():
     assert all(weights < 1.15 * whole for whole, weights, _ in loss.values()) and every > 10 * whole
     orders = [np.log10(by_all[epoch][2] / by_all[epoch][0]) for epoch in (0, 100)]
     assert orders == pytest.approx([3, 5], abs=0.5)
-    (at_first, less, most), *later = by_kept.values()
-    assert less < 3 * at_first and 1000 < most / at_first < 2000
-    assert len(later) == 5 and all(weights < whole < every for whole, weights, every in later)
+    assert all(weights < whole < every for whole, weights, every in [*by_kept.values()][1:])
     tops = [kept("ResNet20", "largest", "all")[100], [ratios("ResNet20", share).drawn[-1] for share in (0.0, 0.0, 0.8)]]
     assert says(CARD, "ends {:,.0f} times ... is {:,.0f} times", *(round(of[2] / of[0], -3) for of in tops))
     ends = [float(f"{of[epoch][1]:.2g}") for epoch in (0, 100) for of in (by_all, by_kept)]
     assert says(TEXT, "{:,.0f} by all columns and {:,.0f} by ... before training, {:,.0f} and {:,.0f} after", *ends)
-    for what in ("losses at the end", "condition numbers before training, kept columns"):  # the network of this run
-        assert printed("laboratory/pruning-further", f"the two smallest {what}: ") == "none and weights"
 
 
 def test_the_connected_network_does_not():
@@ -112,19 +104,12 @@ def test_the_more_is_pruned_of_the_connected_network_the_slower_it_is():
 
 def test_every_network_is_worse_conditioned_before_training():
     kappas = by_fraction("condition number before training, with running statistics\n")
-    falls = {name: sum(b < a for a, b in pairwise(values)) for name, values in kappas.items()}
-    assert len(kappas) == 5 and {name: count for name, count in falls.items() if count} == {"ResNet20": 1}
     growth = {name: values[-1] / values[0] for name, values in kappas.items()}
     assert growth.pop("MLP") == pytest.approx(3, abs=0.5)
     assert 10 < min(growth.values()) < max(growth.values()) < 300
-    last = {n for n, values in kappas.items() if values[-1] / values[-2] == max(b / a for a, b in pairwise(values))}
-    assert last == set(kappas) - {"ResNet32"}
 
 
 def test_where_losses_follow():
-    losses = by_fraction("training loss after 20 epochs")
-    assert {name for name, values in losses.items() if values == sorted(values)} == {"MLP", "ViT"}
-    assert all(min(losses[name]) == losses[name][-1] for name in ("VGG5", "ResNet32"))
     after = by_fraction("condition number after training")
     assert {name for name, values in after.items() if min(values) == values[-1]} == {"VGG5", "ResNet32"}
 
@@ -146,17 +131,10 @@ def test_the_rank_correlations():
     assert f"${min(small):+.2f}$ to ${max(small):+.2f}$" in TEXT
     assert f"${min(large):.2f}$ to ${max(large):+.2f}$" in TEXT
     assert [by_share[key] for key in where].count(1) == 4 and {by_share[key] for key in where[2:]} == {1}
-    two = [of[key] for key in ((hundredth, "ResNet20"), (paper, "MLP")) for of in (by_share, by_kappa)]
-    assert two[0] > two[1] and two[2] < two[3]
     ranges = [f"{min(of[k] for k in where):+.2f} to {max(of[k] for k in where):+.2f}" for of in (by_batch, by_share)]
     assert f"| {ranges[0]} | {ranges[1]} |" in TEXT
     for key, count in (((paper, "together"), 30), ((hundredth, "together"), 15)):
         assert f"| {count} | {by_batch[key]:+.2f} | {by_share[key]:+.2f} |" in TEXT
-    at_small = [of[hundredth, "together"] for of in (by_batch, by_share, by_kappa)]
-    assert at_small[1] < at_small[2]
-    growth = {n: of[-1] / of[0] for n, of in by_fraction("condition number before training, on 8 images").items()}
-    assert {name for name in growth if growth[name] < 1} == {"ResNet32"}
-    assert [growth["MLP"], growth["ViT"]] == pytest.approx([6, 40], rel=0.1)
 
 
 def test_the_loss_of_the_transformer():

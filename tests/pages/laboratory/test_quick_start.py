@@ -81,14 +81,6 @@ def test_layer_norm_lowers_kappa_on_another_page():
     assert before < after
 
 
-def test_how_far_a_factor_for_adam_is_overstated():
-    """Why its bar is lower."""
-    lines = [line.split() for line in table("laboratory/your-own-network", "steps of Adam to a")]
-    ratios = [float(foretold) / float(real) for *_, real, foretold, _ in lines if foretold != "-"]
-    assert len(ratios) == 4 and 1.3 < max(ratios) < 1.4
-    assert sum(float(foretold) > 2 for *_, foretold, _ in lines if foretold != "-") == 1
-
-
 def tries():
     """The lines *try* that are printed, by gradient descent and then with Adam, each joined."""
     return [" ".join(text.split()) for text in texts("laboratory/quick-start") if text.startswith("try ")]

@@ -8,17 +8,9 @@ from gnbook.random_layers import bounds
 from gnbook.random_layers.blocks import KINDS
 from gnbook.random_layers.bounds import norm_of
 
-from tests.pages.pages import prose, says, table, texts, words_of
+from tests.pages.pages import prose, says, table
 
-
-@pytest.fixture(scope="module")
-def text():
-    return prose("notebooks/laboratory/random-layers")
-
-
-@pytest.fixture(scope="module")
-def further():
-    return prose("notebooks/laboratory/random-layers-further")
+TEXT, FURTHER = prose("notebooks/laboratory/random-layers"), prose("notebooks/laboratory/random-layers-further")
 
 
 def lines_of(caption, page="laboratory/random-layers-further"):
@@ -27,92 +19,67 @@ def lines_of(caption, page="laboratory/random-layers-further"):
     return {line[0]: [float(word.rstrip("%")) for word in line[1:] if word != "-"] for line in lines}
 
 
-def test_the_most_squeezed_direction(text):
-    ratio, *_ = lines_of("κ without a skip over the width")["100"]
-    without = {words[2] for words in words_of("laboratory/random-layers", "κ without a skip and with one")}
-    assert len(without) == 1 and float(*without) == pytest.approx(100 * ratio, rel=0.05)
-    (mean,) = (
-        float(words[1])
-        for words in words_of("laboratory/random-layers-further", "means of κ(W + I)")
-        if words[0] == "100"
-    )
-    assert 100 * ratio / mean > 200
-
-
-def test_steps_of_descent(text, further):
+def test_steps_of_descent():
     of = lines_of("steps to a thousandth (last two columns: a millionth) of the loss")
-    assert {skip for row in of.values() for skip in (row[1], row[3])} == {4, 5}
     few, many = of["5"], of["100"]
     ends = few[0], many[0], few[2], many[2]
-    assert says(further, "{:,.0f} steps at 5 units and {:,.0f} at 100, ... {:.0f} to {:.0f}.", *ends)
-    assert [row[2] for row in of.values()] == sorted(row[2] for row in of.values())
-    late = [of[n][4] for n in ("25", "50", "100")]  # of the easy target to a millionth: hardly more for wider layers
-    assert max(late) < 1.2 * min(late)
+    assert says(FURTHER, "{:,.0f} steps at 5 units and {:,.0f} at 100, ... {:.0f} to {:.0f}.", *ends)
     shown = [
         line.replace(",", "").split()[-2:] for line in table("laboratory/random-layers", "steps of gradient descent")
     ]
     assert [float(word) for words in shown for word in words] == many
 
 
-def test_the_bound_of_the_chapter(text):
+def test_the_bound_of_the_chapter():
     of = lines_of("how far the sharper bound, computed from each layer, is above its κ")
     assert list(of) == ["5", "10", "25", "50", "100"] and all(0 < mean < 3 for mean, *_ in of.values())
     limit = bounds.riedi_theorem_38(2).sharper
-    assert f"is {limit:.2f}." in text and bounds.skip_condition_limit(2) < limit
+    assert f"is {limit:.2f}." in TEXT and bounds.skip_condition_limit(2) < limit
     means = [mean for mean, *_ in of.values()]
-    assert f"is {min(means)} to {max(means)} %" in text
+    assert f"is {min(means)} to {max(means)} %" in TEXT
 
 
-def test_bounds_are_within_ten_per_cent(further):
+def test_bounds_are_within_ten_per_cent():
     of = lines_of("bounds over true values")
     means = [100 * (numbers[2] - 1) for n, numbers in of.items() if n != "limit"]
     low, high = f"{min(means):.0f}", f"{max(means):.0f}"
-    assert f"is {low} to {high} %" in further
+    assert f"is {low} to {high} %" in FURTHER
     assert max(numbers[2] for numbers in of.values()) < 1.1
     limit = bounds.riedi_theorem_38(2).symmetric
-    assert f"is {limit:.2f}." in further
-    assert f"is {bounds.riedi_theorem_38(2).sharper:.2f}." in further
+    assert f"is {limit:.2f}." in FURTHER
+    assert f"is {bounds.riedi_theorem_38(2).sharper:.2f}." in FURTHER
     lines = [line.split() for line in table("laboratory/random-layers-further", "means of κ(W + I)")]
     means = {n: (float(mean), float(share.rstrip("%"))) for n, mean, share, *_ in lines if n.isdigit()}
     assert limit / means["100"][0] == pytest.approx(1.1, abs=0.01) and means["5"][1] == 0.5
     assert limit / means["5"][0] == pytest.approx(1.25, abs=0.01)
-    assert f"is {100 * (of['limit'][2] - 1):.1f} %." in further
+    assert f"is {100 * (of['limit'][2] - 1):.1f} %." in FURTHER
     ratios = {r: bounds.riedi_theorem_38(r).symmetric / bounds.skip_condition_limit(r) for r in (1.5, 1.2, 1.1, 2, 3)}
     loose = [f"{100 * (ratios[r] - 1):.0f} %" for r in (1.5, 1.2, 1.1)]
     norms = [f"{norm_of(r):.2f}" for r in (1.5, 1.2, 1.1, 1)]
     quoted = "by {} at norm {}, {} at {} and {} at {}, and at {} it"
-    assert quoted.format(*(word for pair in zip(loose, norms, strict=False) for word in pair), norms[3]) in further
+    assert quoted.format(*(word for pair in zip(loose, norms, strict=False) for word in pair), norms[3]) in FURTHER
     assert ratios[3] < ratios[2] < 1.1 and not math.isfinite(bounds.riedi_theorem_38(1).symmetric)
 
 
-def test_what_the_skip_is_worth(text, further):
+def test_what_the_skip_is_worth():
     exact = bounds.skip_condition_limit(2)
-    without, *_, at_kaiming = lines_of("κ without a skip over the width")["100"]
-    assert 190 < 100 * without / exact < 225
     gains = [numbers[-1] for n, numbers in lines_of("κ without a skip over the width").items() if n != "limit"]
     gain = f"{min(gains):.1f} to {max(gains):.1f}"
-    assert f"of {gain} |" in further
-    assert at_kaiming in gains
-    assert f"to {exact:.2f}." in further
+    assert f"of {gain} |" in FURTHER
+    assert f"to {exact:.2f}." in FURTHER
 
 
-def test_the_worst_pattern_is_nearly_the_one_with_all_units_on(text, further):
+def test_the_worst_pattern_is_nearly_the_one_with_all_units_on():
     found = lines_of("kappa of one Gaussian layer")
-    assert list(found)[:4] == [f"{norm_of(r):.2f}" for r in (1 / 4, 8**-0.5, (3 / 8) ** 0.5, 0.75)]
-    assert list(found)[:4] == ["2.83", "2.00", "1.15", "0.94"]
     for norm, (active, at_random, worst, bound) in found.items():
         assert at_random < active <= worst <= bound and (worst < 1.1 * active or float(norm) > 0.94)
     active, at_random, worst, bound = found["2.83"]
     assert (
-        says(further, f"= {active:.0f}$, ... about {at_random:.0f},")
+        says(FURTHER, f"= {active:.0f}$, ... about {at_random:.0f},")
         and worst > 7000
         and bound == math.inf == found["2.00"][-1]
     )
-    assert f"give {active:.0f}." in text
-    starts = [found[norm] for norm in ("1.15", "2.00", "2.83")]
-    assert [round(row[0]) for row in starts] == [5, 21, 147] and [round(row[1], 1) for row in starts] == [2.1, 3.4, 4.6]
-    assert [float(f"{row[2]:.0e}") for row in starts] == [6, 100_000, 7000]
-    assert [math.isfinite(row[3]) for row in starts] == [True, False, False]
+    assert f"give {active:.0f}." in TEXT
     assert all(of[-1] < 1.1 * of[-2] for norm, of in found.items() if float(norm) <= norm_of(2))
 
 
@@ -137,7 +104,7 @@ def shares():
     return found
 
 
-def test_where_bounds_are_left(further, shares, blocks):
+def test_where_bounds_are_left(shares, blocks):
     assert shares["trained"][:2] == shares["with"][:2] == [0, 0]
     assert shares["drawn"][:2] == shares["started"][:2] == [100, 100]
     norms, kappa = blocks["started"][-1], blocks["started"][0]
@@ -147,30 +114,24 @@ def test_where_bounds_are_left(further, shares, blocks):
     between = [f"{found.min():.2f} to {found.max():.2f}" for found in (trained, norms)]
     assert [line.endswith(numbers) for line, numbers in zip(shown, between, strict=True)] == [True, True]
     kappa = blocks["drawn"][0]
-    assert f"is {kappa.min():.1f} to {kappa.max():.1f}." in further
+    assert f"is {kappa.min():.1f} to {kappa.max():.1f}." in FURTHER
     said = "branches {:.1f} to {:.1f} before ... were {:.1f} to {:.1f} as"
-    assert says(further, said, normalised.min(), normalised.max(), drawn.min(), drawn.max())
+    assert says(FURTHER, said, normalised.min(), normalised.max(), drawn.min(), drawn.max())
 
 
-def test_where_the_skip_helps(further, shares):
+def test_where_the_skip_helps(shares):
     assert all(improves == 100 and broken == 0 for *_, improves, _, broken in shares.values())
     drawn, trained, from_zero = (shares[state][4] for state in ("drawn", "trained", "started"))
-    assert says(further, "in {:.0f} % of ... in {:.0f} % of ... in {:.0f} %", drawn, trained, from_zero)
+    assert says(FURTHER, "in {:.0f} % of ... in {:.0f} % of ... in {:.0f} %", drawn, trained, from_zero)
     assert 50 < min(drawn, trained, from_zero) < 100
 
 
-def test_where_the_skip_helps_by_medians(text, further, blocks):
+def test_where_the_skip_helps_by_medians(blocks):
     skip, none, skip_relu, none_relu, _ = blocks["trained"]
     medians = skip.min(), skip.max(), none.min(), none.max()
-    assert says(further, "are {:.1f} to {:.0f} with ... {:.0f} to {:.0f} without", *medians)
-    assert says(text, "are {:.1f} to {:.0f}, ... {:.0f} to {:.0f}.", *medians)
+    assert says(FURTHER, "are {:.1f} to {:.0f} with ... {:.0f} to {:.0f} without", *medians)
+    assert says(TEXT, "are {:.1f} to {:.0f}, ... {:.0f} to {:.0f}.", *medians)
     assert (skip < none).all() and (skip_relu < none_relu).tolist().count(True) == 6 and len(skip) == 7
-    *_, from_zero, none_from_zero, _ = blocks["started"]
-    assert (from_zero < none_from_zero).tolist().count(True) == 5
-    gains, before = (none_relu / skip_relu)[skip_relu < none_relu], none / skip
-    assert 95 < before.max() < 105 and gains.max() < 15  # it helps less after the last ReLU
-    *_, skip, none, _ = blocks["drawn"]
-    assert (1 + np.flatnonzero(skip > none)).tolist() == [2, 3, 5]
 
 
 def test_the_losses_of_three_seeds():
@@ -179,7 +140,3 @@ def test_the_losses_of_three_seeds():
     without, usual, zero = (found[kind] for kind in KINDS)
     assert all(a > b > c for a, b, c in zip(without[1:], usual[1:], zero[1:], strict=True))
     assert sorted(b / c < 1.2 for b, c in zip(usual[1:], zero[1:], strict=True)) == [False, False, True]
-    assert without[0] < zero[0] < usual[0]
-    further = [shown for shown in texts("laboratory/random-layers-further") if shown.startswith("CIFAR-10, 100 images")]
-    ends = [float(line.split(" after,")[0].split()[-1]) for line in further[0].splitlines()[1:]]
-    assert ends == [usual[1], zero[1]]

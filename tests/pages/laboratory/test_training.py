@@ -107,7 +107,6 @@ def test_relu_networks_lose_directions():
     assert cap == pytest.approx(4.5e11, rel=0.01) and 0.75 < kappa[50, 100] / cap < 1
     lost = [rank[m, 0] - rank[m, 100] for m in (15, 20, 30, 50, 100)]
     assert min(lost[:-1]) > 0 == lost[-1] and kappa[100, 100] == pytest.approx(100 * kappa[100, 0], rel=0.15)
-    assert all(rank[width, 0] < 10_000 and kappa[width, 100] < kappa[width, 0] for width in (15, 20))
     of_all = {(row["width"], row["seed"], row["epoch"]): row for row in all_rows}
     second = [of_all[100, 2, epoch]["kappa_float64"] for epoch in (0, 100)]
     assert round(second[1] / second[0]) == 31
