@@ -107,6 +107,20 @@ def test_kappa_of_weights_before_a_layer_is_its_ratio_squared():
         assert kappa == squared == pytest.approx((s[0] / s[-1]) ** 2, abs=0.006)
 
 
+def test_the_steps_fall_with_kappa():
+    """By gradient descent on the weights before the layer, with white inputs and labels that want all directions."""
+    shown = {row[0]: row[1] for row in (numbers(line.replace(",", "")) for line in lines("steps at b"))}
+    for b, steps in shown.items():
+        layer = layers()[1] + b * np.eye(layers().shape[1])
+        rate, error, taken = 1 / np.linalg.norm(layer, 2) ** 2, np.eye(len(layer)), 0
+        while np.sum(error**2) > 1e-3 * len(error):
+            error, taken = error - rate * layer @ layer.T @ error, taken + 1
+        assert taken <= steps <= 1.15 * taken + 1
+    assert [*shown] == [0, 1, 4] and shown[0] > shown[1] > shown[4] and shown[0] > 20 * shown[4]
+    kappas = [numbers(line)[1] for line in lines("b = 0: kappa")]
+    assert kappas == sorted(kappas, reverse=True)
+
+
 def test_at_kaimings_size_a_skip_gains_nothing():
     without, found = numbers(lines("without a skip")[0])[0], by_share()
     assert without / found[1][1] < 1.5 and without / found[0.5][1] > 20

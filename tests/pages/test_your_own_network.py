@@ -51,7 +51,7 @@ def test_the_fourth_power_of_the_exercise():
 def test_the_rule_falls_silent():
     again = [line for line in checked_lines(PAGE) if "asked again" in line]
     assert len(again) == 2
-    assert all(float(factor) < 3 for line in again for factor in re.findall(r"\d[\d.]*", line))
+    assert all(float(factor) < 2 for line in again for factor in re.findall(r"\d[\d.]*", line))
 
 
 def test_the_bound_orders_and_does_not_count():
