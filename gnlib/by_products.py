@@ -3,6 +3,8 @@
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
+from torch import Tensor
+
 from gnlib.diagnosis.course import LossBounds, loss_bounds_of, room_for
 from gnlib.diagnosis.view import View
 from gnlib.eigen.density import Estimate, SpectralDensity, spectral_density, trace
@@ -42,7 +44,7 @@ class ByProducts(ABC):
         products
             that may be taken, besides one for each pair
         seed
-            of the vector that the process begins with
+            of the random vector that the process begins with; with `dtype` and targets the gradient is added to it
 
         Raises
         ------
@@ -58,7 +60,8 @@ class ByProducts(ABC):
         """
         operator = self.operator()
         room = self._room(operator, 1)
-        return largest_eigenpairs(operator, k, tolerance=tolerance, products=min(products, room), seed=seed)
+        most, beside = min(products, room), self._beside()
+        return largest_eigenpairs(operator, k, tolerance=tolerance, products=most, seed=seed, beside=beside)
 
     def trace(self, *, products: int = 60, seed: int = 0) -> Estimate:
         """Estimate the trace of the matrix, with its standard error, by Hutch++.
@@ -110,6 +113,10 @@ class ByProducts(ABC):
     def _room(self, operator: SymmetricOperator, needed: int) -> int:
         """Return how many vectors there is memory for, or refuse fewer than are needed."""
         return room_for(self._memory, operator.shape[0], needed)
+
+    def _beside(self) -> Tensor | None:
+        """Return a direction where the large eigenvalues are likely to have a part, if one is at hand."""
+        return None
 
     @abstractmethod
     def _rounding(self) -> float:

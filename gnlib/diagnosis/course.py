@@ -121,7 +121,7 @@ class Course:
     """
 
     def __init__(self, view: View, products: int) -> None:
-        pairs = largest_eigenpairs(view.operator, tolerance=CLOSE / 10)
+        pairs = largest_eigenpairs(view.operator, tolerance=CLOSE / 10, beside=view.start)
         self._view, self._found = view, float(pairs.values[0]) * (1 + CLOSE)
         self._before, self._most = pairs.products, products
         self._room = room_for(view.memory, len(view.start), CHECKED)

@@ -85,9 +85,9 @@ class Overview:
 def overview_of(side: Side, memory: float) -> Overview:
     """Return the page on a module."""
     begun, before = perf_counter(), side.operator.products
-    largest = largest_eigenpairs(side.operator)
-    value = float(largest.values[0])
     view = view_of_side(side, memory) if side.knows_residual else None
+    largest = largest_eigenpairs(side.operator, beside=None if view is None else view.start)
+    value = float(largest.values[0])
     waiting, waits_in, bounds = _of_loss(view, side.curvature.name)
     momentum = stable_rate_of_largest(value, "momentum")
     return Overview(

@@ -58,7 +58,13 @@ class Eigenpairs:
 
 
 def largest_eigenpairs(
-    operator: SymmetricOperator, k: int = 1, *, tolerance: float = 1e-3, products: int = 200, seed: int = 0
+    operator: SymmetricOperator,
+    k: int = 1,
+    *,
+    tolerance: float = 1e-3,
+    products: int = 200,
+    seed: int = 0,
+    beside: Float[Tensor, " p"] | None = None,
 ) -> Eigenpairs:
     """Return the largest eigenvalues of a positive semi-definite operator, with their eigenvectors.
 
@@ -75,7 +81,10 @@ def largest_eigenpairs(
     products
         that may be taken, besides one for each pair that is returned
     seed
-        of the vector that the process begins with
+        of the random vector that the process begins with
+    beside
+        a direction that is added to it, of the same length, where the large eigenvalues are likely to have a part, such
+        as a gradient
 
     Raises
     ------
@@ -96,6 +105,8 @@ def largest_eigenpairs(
             raise ValueError(f"{name} is {number!r}; a whole number of at least 1 was expected.")
     generator = torch.Generator().manual_seed(seed)
     start = torch.randn(operator.shape[0], generator=generator, dtype=torch.float64).to(operator.device)
+    if beside is not None and beside.any():
+        start = start / torch.linalg.vector_norm(start) + beside / torch.linalg.vector_norm(beside)
     process = Lanczos(operator.matmul, start)
     for _ in progress(range(products), "Products", products):
         process.step()

@@ -24,6 +24,7 @@ GIB = 2**30
 MARGIN = 3  # of the memory that a backward pass is known to take: its temporary tensors, and those of a second pass
 FIRST = 2  # samples that are tried
 VECTORS = 4  # of the length of the parameters that a product works with
+NORMS = nn.modules.batchnorm._BatchNorm
 PRECISIONS = torch.float64, torch.float32, torch.bfloat16
 
 Named = dict[str, Tensor]
@@ -173,6 +174,13 @@ def passes_of(
     places = {t.device for part in parts for t in tensors_of(part.x)} | {p.device for p in named.values()}
     if len(places) > 1:
         raise ValueError(f"x and the module are on {' and '.join(sorted(map(str, places)))}; move one of them.")
+    if mode is None and any(
+        isinstance(m, NORMS) and m.training and m.running_mean is not None for m in module.modules()
+    ):
+        raise ValueError(
+            "mode is missing, and the module is in training mode, where batch normalisation takes the statistics of the "
+            "batch; pass mode='train', or mode='eval' for its running statistics."
+        )
     trial = narrowed(parts[0], 0, min(FIRST, parts[0].samples))
     devices = [d for d in {p.device for p in named.values()} if d.type == "cuda"]
     with torch.random.fork_rng(devices):  # of which a module that is refused may have drawn
@@ -215,7 +223,7 @@ def on_first(passes: Passes) -> Passes:
 
 def _normalises(passes: Passes) -> bool:
     """Whether a batch normalisation takes the statistics of the batch."""
-    norms = [m for m in passes.module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    norms = [m for m in passes.module.modules() if isinstance(m, NORMS)]
     training = {None: None, "train": True, "eval": False}[passes.mode]
     return any((m.training if training is None else training) or m.running_mean is None for m in norms)
 
