@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from typing import Protocol
 
 import torch
 from jaxtyping import Float
@@ -46,7 +47,19 @@ def check_module(module: nn.Module, named: Mapping[str, nn.Parameter]) -> None:
         raise ValueError("module has no parameter that requires a gradient; there is nothing to differentiate by.")
 
 
-def check_mode(function: Function) -> bool:
+class Moded(Protocol):
+    """What is called in a mode: a module."""
+
+    @property
+    def module(self) -> nn.Module:
+        """The module."""
+
+    @property
+    def mode(self) -> str | None:
+        """Its mode, if it is not its own."""
+
+
+def check_mode(function: Moded) -> bool:
     """Ask for the mode where known layers leave it open, and say whether they couple the samples."""
     dropout, learning, coupled = [], [], False
     for name, m in function.module.named_modules():

@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
 from gnlib.jacobian.inputs import Inputs
+from gnlib.jacobian.refusals import check_mode
 from gnlib.jacobian.trial import WRAPPERS
 from gnlib.products.curvature import Curvature, Outputs, Own
 from gnlib.products.parts import Part, as_dtype, narrowed, parts_of, tensors_of
@@ -24,7 +25,6 @@ GIB = 2**30
 MARGIN = 3  # of the memory that a backward pass is known to take: its temporary tensors, and those of a second pass
 FIRST = 2  # samples that are tried
 VECTORS = 4  # of the length of the parameters that a product works with
-NORMS = nn.modules.batchnorm._BatchNorm
 PRECISIONS = torch.float64, torch.float32, torch.bfloat16
 
 Named = dict[str, Tensor]
@@ -69,12 +69,12 @@ class Passes:
 
     def outputs(self, part: Part) -> Outputs:
         """Return the outputs."""
-        with self._as_meant(), torch.no_grad():
+        with self.as_meant(), torch.no_grad():
             return self.call(self.parameters, part)
 
     def pull(self, part: Part, weights: Callable[[Outputs], Outputs]) -> tuple[Outputs, Float[Tensor, " p"]]:
         """Return the outputs f, and the gradient of their sum with the weights that are made of them: `J^T w(f)`."""
-        with self._as_meant(), torch.enable_grad():
+        with self.as_meant(), torch.enable_grad():
             leaves = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
             y = self.call(leaves, part)
             with torch.no_grad():
@@ -98,7 +98,7 @@ class Passes:
         return [part.view(s) for part, s in zip(vector.split([s.numel() for s in shapes]), shapes, strict=True)]
 
     def _push_forward(self, part: Part, along: Named) -> tuple[Outputs, Outputs]:
-        with self._as_meant(), torch.no_grad(), forward_ad.dual_level(), warnings.catch_warnings():
+        with self.as_meant(), torch.no_grad(), forward_ad.dual_level(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".torch.jit.script", DeprecationWarning)  # of torch's own, at first use
             duals = {name: forward_ad.make_dual(p, along[name]) for name, p in self.parameters.items()}
             y, change = forward_ad.unpack_dual(self.call(duals, part))
@@ -106,7 +106,7 @@ class Passes:
 
     def _push_twice(self, part: Part, along: Named) -> tuple[Outputs, Outputs]:
         """Differentiate a gradient by its weights: for functions that have no derivative along a direction."""
-        with self._as_meant(), torch.enable_grad():
+        with self.as_meant(), torch.enable_grad():
             leaves = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
             y = self.call(leaves, part)
             weights = torch.zeros_like(y, requires_grad=True)
@@ -116,7 +116,7 @@ class Passes:
             return y.detach(), torch.autograd.grad(total, weights)[0]
 
     @contextmanager
-    def _as_meant(self) -> Iterator[None]:
+    def as_meant(self) -> Iterator[None]:
         """Call the module in the mode that is meant, with attention that has a derivative along a direction."""
         modes, default = {m: m.training for m in self.module.modules()}, torch.get_default_dtype()
         fast = torch.backends.mha.get_fastpath_enabled()
@@ -174,17 +174,12 @@ def passes_of(
     places = {t.device for part in parts for t in tensors_of(part.x)} | {p.device for p in named.values()}
     if len(places) > 1:
         raise ValueError(f"x and the module are on {' and '.join(sorted(map(str, places)))}; move one of them.")
-    if mode is None and any(
-        isinstance(m, NORMS) and m.training and m.running_mean is not None for m in module.modules()
-    ):
-        raise ValueError(
-            "mode is missing, and the module is in training mode, where batch normalisation takes the statistics of the "
-            "batch; pass mode='train', or mode='eval' for its running statistics."
-        )
+    with passes.as_meant():
+        coupled = check_mode(passes)
     trial = narrowed(parts[0], 0, min(FIRST, parts[0].samples))
     devices = [d for d in {p.device for p in named.values()} if d.type == "cuda"]
     with torch.random.fork_rng(devices):  # of which a module that is refused may have drawn
-        saved = _try(passes, trial, curvature)
+        saved = _try(passes, trial, curvature, coupled)
     passes = _with(passes, forward_mode=_has_forward_mode(passes, trial))
     held = 8 * VECTORS * passes.size + sum(t.nbytes for t in (*named.values(), *buffers.values()))
     most = int((memory * GIB - held) / (MARGIN * max(saved, 1)))
@@ -194,7 +189,7 @@ def passes_of(
             "allow more, or pass a smaller network."
         )
     cut = [narrowed(p, start, min(start + most, p.samples)) for p in parts for start in range(0, p.samples, most)]
-    if len(cut) > 1 and _normalises(passes):
+    if len(cut) > 1 and coupled:
         raise ValueError(
             f"Batch normalisation in training depends on the whole batch, and the data are {len(cut)} batches "
             f"({len(parts)} given, at most {most} samples for memory={memory}); pass one batch and enough memory, or "
@@ -221,14 +216,7 @@ def on_first(passes: Passes) -> Passes:
     return _with(passes, parts=(narrowed(passes.parts[0], 0, min(FIRST, passes.parts[0].samples)),))
 
 
-def _normalises(passes: Passes) -> bool:
-    """Whether a batch normalisation takes the statistics of the batch."""
-    norms = [m for m in passes.module.modules() if isinstance(m, NORMS)]
-    training = {None: None, "train": True, "eval": False}[passes.mode]
-    return any((m.training if training is None else training) or m.running_mean is None for m in norms)
-
-
-def _try(passes: Passes, part: Part, curvature: Curvature) -> float:
+def _try(passes: Passes, part: Part, curvature: Curvature, coupled: bool) -> float:
     """Refuse what is no function, or none of each sample by itself; return the bytes that a sample leaves."""
     saved: dict[int, int] = {}
     held = (*passes.parameters.values(), *passes.frozen.values(), *passes.buffers.values())
@@ -249,7 +237,7 @@ def _try(passes: Passes, part: Part, curvature: Curvature) -> float:
             "The module is random, or changes from call to call (dropout in training mode?), and a random function has "
             "no derivative; pass mode='eval', or switch that off."
         )
-    if part.samples > 1 and not _normalises(passes):
+    if part.samples > 1 and not coupled:
         try:
             alone = torch.cat([passes.outputs(narrowed(part, i, i + 1)) for i in range(part.samples)])
         except Exception:  # a module may ask for more samples than one

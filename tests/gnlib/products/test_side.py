@@ -221,6 +221,8 @@ def test_batch_normalisation_in_training_takes_the_whole_batch_and_leaves_the_mo
     torch.testing.assert_close(found, dense(module.train(), X, Y, half_mse), rtol=1e-8, atol=1e-10)
     assert (both(module, X, Y, "mse", mode="eval")[0] - found).norm() > 0.1 * found.norm()
     assert module.training
+    with pytest.raises(ValueError, match=r"1 \(BatchNorm1d\) is in training mode; say which function is meant"):
+        both(module, X, Y, "mse")
     with pytest.raises(
         ValueError, match="Batch normalisation in training depends on the whole batch, and the data are 2"
     ):
