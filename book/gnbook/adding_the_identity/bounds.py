@@ -122,6 +122,8 @@ def hard_bound(entry: float, n: int, inactive: int = 0, slope: float = -1.0, dep
     32, with no other assumption.
     """
     _check(entry, n, inactive, slope)
+    if depth < 1:
+        raise ValueError(f"depth is {depth}; the skip goes around at least 1 layer.")
     kept = n if slope else n - inactive
     if kept == 1:
         return 1.0
@@ -134,11 +136,15 @@ def hard_bound(entry: float, n: int, inactive: int = 0, slope: float = -1.0, dep
 def _spectra(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Return the squared singular values, descending, and the eigenvalues of M + M^T, ascending."""
     m = as_float64(matrix, "matrix")
+    if m.ndim != 2 or m.shape[0] != m.shape[1]:
+        raise ValueError(
+            f"matrix has shape {tuple(m.shape)}; a square matrix was expected (skip_bounds takes others too)."
+        )
     return torch.linalg.svdvals(m) ** 2, torch.linalg.eigvalsh(m + m.mT)
 
 
 def _check(entry: float, n: int, inactive: int = 0, slope: float = 0.0) -> None:
-    if not (0 <= entry * n < 1 and -1 <= slope <= 1 and 0 <= inactive < n + (slope != 0)):
+    if not (n >= 1 and 0 <= entry * n < 1 and -1 <= slope <= 1 and 0 <= inactive < n + (slope != 0)):
         raise ValueError(
             f"entry is {entry}, slope {slope}, inactive {inactive}; the bounds are about weights below 1/n in modulus, "
             f"slopes from -1 (absolute value) to 1 (linear), and a part of n = {n} units that leaves something."

@@ -85,6 +85,8 @@ def follow(matrix: Float[Tensor, "n n"], parameters: Float[Tensor, " t"]) -> Pat
     sign with the determinant. The branches agree with the ordered singular values at the first parameter.
     """
     m, t = as_float64(matrix, "matrix"), as_float64(parameters, "parameters")
+    if t.ndim != 1 or not (t[1:] > t[:-1]).all():
+        raise ValueError(f"parameters has shape {tuple(t.shape)}; a list of increasing numbers was expected.")
     moved = m + t[:, None, None] * torch.eye(len(m), dtype=m.dtype, device=m.device)
     ordered, crossings = torch.linalg.svdvals(moved), t.new_empty(0)
     if torch.equal(m, m.mT):
@@ -104,6 +106,10 @@ def _slopes(matrix: Tensor, direction: Tensor | None) -> tuple[list[tuple[int, i
     """Return the groups of singular values that are equal, or zero, and the derivatives from both sides."""
     a = as_float64(matrix, "matrix")
     b = torch.eye(len(a), dtype=a.dtype, device=a.device) if direction is None else as_float64(direction, "direction")
+    if a.ndim != 2 or a.shape[0] != a.shape[1]:
+        raise ValueError(f"matrix has shape {tuple(a.shape)}; a square matrix was expected (skip_bounds takes others).")
+    if b.shape != a.shape:
+        raise ValueError(f"direction has shape {tuple(b.shape)}; that of matrix was expected, {tuple(a.shape)}.")
     v, s, uh = torch.linalg.svd(a)
     u, groups = uh.mT, _groups(s)
     right = (v * (b @ u)).sum(0)

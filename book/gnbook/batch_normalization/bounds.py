@@ -25,13 +25,15 @@ from gnlib.eigen.dense import graded_smallest
 from gnlib.linear.moment import SecondMoment
 
 
-def batch_norm_bound(weights: Sequence[Tensor], x: Float[Tensor, "n d"], **how: Any) -> float:
+def batch_norm_bound(
+    weights: Sequence[Tensor], x: Float[Tensor, "n d"], *, eps: float = 0.0, scale: Float[Tensor, " m"] | None = None
+) -> float:
     """Return the counterpart of Lemma 1 for `f(x) = W batch_norm(V x)`, at its best share t (claim of that name).
 
     It is infinite where its denominator is zero. V is taken on the range of the centred data. Eps and scale are as for
     :func:`gnbook.batch_normalization.gauss_newton.normalized_units`.
     """
-    units = normalized_units(weights, x, **how)
+    units = normalized_units(weights, x, eps=eps, scale=scale)
     v = units.scale[:, None] * units.hidden / units.eigenvalues.sqrt()  # D^1/2 V on the range
     values = torch.linalg.svdvals(v).square()
     first, last = values[0], values[-1] if len(v) >= v.shape[1] else 0.0

@@ -147,3 +147,8 @@ def _check_chain(network: nn.Module) -> None:
         raise ValueError(
             f"The network ends in a module of type {type(last).__name__}; leave out what follows nn.Linear."
         )
+    linear = _linear_layers(network)
+    if len({id(p) for layer in linear for p in layer.parameters()}) < sum(len([*y.parameters()]) for y in linear):
+        raise ValueError("Two layers share their weights; each layer of a chain has its own.")
+    if not all(p.requires_grad for p in network.parameters()):
+        raise ValueError("Some parameters are frozen; the bounds are about networks that train all of their weights.")

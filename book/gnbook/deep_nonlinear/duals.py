@@ -67,6 +67,10 @@ def hermite_coefficients(
     """
     nodes, vectors = (t.to(scale) for t in _quadrature())
     values = activation(scale[:, None] * nodes)
+    if values.shape != (len(scale), DEGREES) or not torch.isfinite(values).all():
+        raise ValueError(
+            "activation gives values that are not finite, or not one for each entry; it must act entrywise."
+        )
     series = (values * vectors[0]) @ vectors.mT
     energy = _energy(series)
     if (energy[:, -(DEGREES // 4) :].sum(1) > TAIL * energy.sum(1)).any():
@@ -81,6 +85,8 @@ def centred(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor
     """Return the activation less its mean, over its deviation, both on a standard normal value."""
     series = hermite_coefficients(activation, torch.ones(1, dtype=torch.float64, device="cpu"))[0]
     mean, deviation = series[0].item(), series[1:].norm().item()
+    if deviation <= 1e-12 * abs(mean):
+        raise ValueError("activation is a constant; one that varies was expected, since its variance is made one.")
     return lambda z: (activation(z) - mean) / deviation
 
 

@@ -36,12 +36,15 @@ def magnitude_masks(module: nn.Module, fraction: float) -> dict[str, Bool[Tensor
     is refused.
     """
     _check_fraction(fraction)
+    _without_masks(module)
     masks = {}
     for name, weight in _weights(module).items():
         mask = prune.L1Unstructured(float(fraction)).compute_mask(weight.detach(), torch.ones_like(weight)).bool()
         if not mask.any():
             raise ValueError(f"A fraction of {fraction} of the {weight.numel()} weights of {name} is all of them.")
         masks[name] = mask
+    if not masks:
+        raise ValueError("module has no linear or convolutional layers, whose weights could be pruned.")
     return masks
 
 
@@ -71,6 +74,14 @@ def apply_masks(module: nn.Module, masks: Mapping[str, Bool[Tensor, "*shape"]]) 
     zero.
     """
     for name, kept in masks.items():
+        if kept.dtype != torch.bool:
+            raise TypeError(f"The mask of {name} must be a Boolean tensor, true where an entry is kept.")
+        shape = tuple(module.get_parameter(name).shape)
+        if tuple(kept.shape) != shape:
+            raise ValueError(f"The mask of {name} has shape {tuple(kept.shape)}; that of the weights is {shape}.")
+        if not kept.any():
+            raise ValueError(f"The mask of {name} keeps nothing; a layer without weights passes nothing on.")
+    for name, kept in masks.items():
         owner, _, tensor = name.rpartition(".")
         mask = Mask(kept.to(module.get_parameter(name).device))
         parametrize.register_parametrization(module.get_submodule(owner), tensor, mask)
@@ -89,3 +100,12 @@ def _weights(module: nn.Module) -> dict[str, Tensor]:
         for name, weight in owner.named_parameters(recurse=False)
         if weight.ndim > 1
     }
+
+
+def _without_masks(module: nn.Module) -> None:
+    for name, part in module.named_modules():
+        if parametrize.is_parametrized(part):
+            raise ValueError(
+                f"The weights of {name or 'module'} have a mask or another parametrisation already; prune a fresh copy "
+                "of the network."
+            )

@@ -42,6 +42,8 @@ def residual_blocks(net: ResidualNetwork) -> list[nn.Module]:
 
 def fresh(kind: str, seed: int, channels: int, device: str | torch.device = "cpu") -> ResidualNetwork:
     """Return a ResNet20 before training, one of `KINDS`: from zero, the last scale of each branch is zero."""
+    if kind not in KINDS:
+        raise ValueError(f"kind is {kind!r}; one of {', '.join(map(repr, KINDS))} was expected.")
     torch.manual_seed(seed)
     net = ResidualNetwork(3, channels).double().to(device)
     for block in residual_blocks(net):

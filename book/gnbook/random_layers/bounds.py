@@ -41,7 +41,7 @@ def norm_of(r: float) -> float:
 
     It is :math:`1 / (\sqrt2\, r)`; the same formula leads from the norm to r.
     """
-    return 1 / (math.sqrt(2) * r)
+    return 1 / (math.sqrt(2) * as_positive(r, "r"))
 
 
 def riedi_lemma_36(layer: Extremes) -> SkipCondition:
@@ -61,6 +61,7 @@ def riedi_theorem_38(r: float) -> SkipCondition:
 
     They are those of Riedi 2022, Eq. 122 and 121, and ours, infinite for r up to :math:`1/\sqrt2`, 1 and 1/2.
     """
+    r = as_positive(r, "r")
     top = math.sqrt(r**2 + r + 1 / 2)
     bottoms = (r - math.sqrt(1 / 2), math.sqrt(max(r**2 - r, 0)), r - 1 / 2)
     return SkipCondition(*(top / bottom if bottom > 0 else math.inf for bottom in bottoms))
@@ -71,7 +72,7 @@ def skip_condition_limit(r: float) -> float:
 
     See the claim "Kaiming layer with a skip": W is a Kaiming layer over :math:`r \sqrt 8`.
     """
-    smallest, largest = kaiming_skip_limits(math.sqrt(8) * r)
+    smallest, largest = kaiming_skip_limits(math.sqrt(8) * as_positive(r, "r"))
     return largest / smallest if smallest > 0 else math.inf
 
 
@@ -108,6 +109,11 @@ def all_regions_of_branch(inner: Float[Tensor, "m n"], outer: Float[Tensor, "n m
     :func:`all_regions` (claim "All regions of a branch"). The lower bound is zero where nothing follows.
     """
     inner, outer = as_float64(inner, "inner"), as_float64(outer, "outer")
+    if inner.ndim != 2 or outer.shape != inner.shape[::-1]:
+        raise ValueError(
+            f"inner and outer have shapes {tuple(inner.shape)} and {tuple(outer.shape)}; (m, n) and (n, m) were "
+            "expected, since a branch beside a skip gives as many numbers as it takes."
+        )
     centre, half = _centre_and_radius(slope)
     norms = [torch.linalg.matrix_norm(weight, 2).item() for weight in (inner, outer)]
     identity = torch.eye(len(outer), dtype=outer.dtype, device=outer.device)
@@ -122,6 +128,7 @@ def all_regions_limit(r: float, slope: float = 0.0) -> float:
     With independent entries of standard deviation :math:`1 / (r \sqrt{8 n})`, :math:`s_1 \to 1 / (\sqrt2\, r)` and
     :math:`\pm \tau \to 1/r`. For the ReLU the bound is finite for :math:`r > 1/2`.
     """
+    r = as_positive(r, "r")
     lower, upper = _all_regions(1 / (math.sqrt(2) * r), -1 / r, 1 / r, slope)
     return upper / lower if lower > 0 else math.inf
 
@@ -139,4 +146,13 @@ def _all_regions(norm: float, tau_smallest: float, tau_largest: float, slope: fl
 
 def _centre_and_radius(slope: float) -> tuple[float, float]:
     """Return the middle of the slopes from `slope` to 1, and how far they are from it."""
+    if not -1 <= slope <= 1:
+        raise ValueError(f"slope is {slope}; a number from -1 (absolute value) to 1 (linear) was expected.")
     return (1 + slope) / 2, (1 - slope) / 2
+
+
+def as_positive(value: float, name: str) -> float:
+    """Return a positive number; refuse any other."""
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} is {value}; a finite number above 0 was expected.")
+    return float(value)

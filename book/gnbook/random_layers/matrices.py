@@ -33,6 +33,8 @@ class Extremes(NamedTuple):
 
     def times(self, factor: float) -> "Extremes":
         """The same for the matrix times a factor that is not negative."""
+        if not (math.isfinite(factor) and factor >= 0):
+            raise ValueError(f"factor is {factor}; a finite number from 0 on was expected.")
         return Extremes(*(factor * value for value in self))
 
 
@@ -40,6 +42,8 @@ def draw(
     n: int, count: int, law: str = "gaussian", *, generator: torch.Generator, device: str | torch.device = "cpu"
 ) -> Float[Tensor, "count n n"]:
     """Draw square matrices whose entries are independent, of mean zero and variance one, "gaussian" or "uniform"."""
+    if law not in LAWS:
+        raise ValueError(f"law is {law!r}; one of {', '.join(map(repr, LAWS))} was expected.")
     options = {"generator": generator, "dtype": torch.float64, "device": device}
     if law == "gaussian":
         return torch.randn(count, n, n, **options)
@@ -48,7 +52,7 @@ def draw(
 
 def extremes(matrices: Float[Tensor, "*batch n n"]) -> Extremes:
     """Return the extreme singular values of square matrices, and the extreme eigenvalues of M + M^T."""
-    matrices = as_float64(matrices, "matrices")
+    matrices = as_square(matrices, "matrices")
     singular = torch.linalg.svdvals(matrices)
     symmetric = torch.linalg.eigvalsh(matrices + matrices.mT)
     return Extremes(
@@ -57,6 +61,14 @@ def extremes(matrices: Float[Tensor, "*batch n n"]) -> Extremes:
         tau_largest=symmetric[..., -1],
         tau_smallest=symmetric[..., 0],
     )
+
+
+def as_square(matrices: Float[Tensor, "*batch n n"], name: str) -> Float[Tensor, "*batch n n"]:
+    """Return square matrices in double precision; refuse all others."""
+    matrices = as_float64(matrices, name)
+    if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
+        raise ValueError(f"{name} has shape {tuple(matrices.shape)}; square matrices (..., n, n) were expected.")
+    return matrices
 
 
 def symmetric_scaling(n: int) -> tuple[float, float]:

@@ -82,6 +82,9 @@ REFUSED = [
     (lambda: riedi_lemma_29(1 / 3, 3), "the bounds are about weights below 1/n"),
     (lambda: hard_bound(0.01, 3, 4), "a part of n = 3 units that leaves something"),
     (lambda: riedi_theorem_31(0.1, 3, 3), "a part of n = 3 units that leaves something"),
+    (lambda: hard_bound(0.3, 0), "a part of n = 0 units that leaves something"),
+    (lambda: hard_bound(0.1, 3, 1, 0.0, depth=0), "depth is 0; the skip goes around at least 1 layer"),
+    (lambda: riedi_theorem_22(torch.ones(1, 3)), "matrix has shape .*; a square matrix was expected"),
 ]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from gnbook.adding_the_identity.singular_values import derivatives, follow, zeros
+from gnbook.adding_the_identity.singular_values import derivatives, follow, one_sided_derivatives, zeros
 
 from tests.gnbook.adding_the_identity.helpers import identity
 from tests.oracles import normal, with_spectrum
@@ -87,3 +87,20 @@ REFUSED = [
 def test_singular_values_without_a_derivative_are_refused(matrix, told):
     with pytest.raises(ValueError, match=told):
         derivatives(matrix)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: one_sided_derivatives(torch.ones(1, 3), torch.ones(1, 3)), "matrix has shape .*; a square matrix was"),
+        (
+            lambda: one_sided_derivatives(torch.eye(3), torch.ones(1, 3)),
+            r"direction has shape \(1, 3\); that of matrix",
+        ),
+        (lambda: follow(torch.eye(2), torch.tensor([1.0, -1.0])), "parameters has shape .*; a list of increasing"),
+    ],
+)
+def test_wrong_arguments_are_refused(call, told):
+    with pytest.raises(ValueError, match=told):
+        call()

@@ -1,6 +1,7 @@
 """Both exact forms of a batch-normalised layer, against autograd, sums of Kronecker products and mpmath."""
 
 import itertools
+import math
 
 import mpmath
 import pytest
@@ -157,3 +158,23 @@ def test_samples_outputs_units_and_types_of_tensors():
 def test_a_unit_that_is_constant_over_the_batch_is_refused(v, x, unit):
     with pytest.raises(ValueError, match=rf"Hidden unit {unit} is constant over the batch \(n = {len(x)}\)"):
         batch_norm_gram([v.double(), torch.ones(4, 3)], x.double())
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("eps", [-1e-5, math.nan])
+def test_an_eps_that_is_negative_or_not_finite_is_refused(eps):
+    with pytest.raises(ValueError, match=f"eps is {eps}; a finite number from 0 on was expected"):
+        batch_norm_gauss_newton(GOOD, X, eps=eps)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("name", ["scale", "shift"])
+def test_a_scale_or_shift_of_another_shape_is_refused(name):
+    with pytest.raises(ValueError, match=rf"{name} has shape \(1,\); one number for each of the 3 units"):
+        batch_norm_gauss_newton(GOOD, X, **{name: torch.ones(1)})
+
+
+@pytest.mark.bad_input
+def test_another_mode_is_refused():
+    with pytest.raises(ValueError, match="mode is 'test'; 'train' or 'eval' was expected"):
+        batch_norm_gauss_newton(GOOD, X, mode="test", affine=True)

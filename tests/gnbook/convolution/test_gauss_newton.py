@@ -73,3 +73,17 @@ def test_weights_have_the_scale_of_kaiming():
     assert first.shape == (400, 2, 5) and second.shape == (30, 400, 3)
     assert first.std().item() == pytest.approx(10**-0.5, rel=0.03)
     assert second.std().item() == pytest.approx(1200**-0.5, rel=0.03)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    "inputs, hidden, options, message",
+    [
+        (2, 3, {"padding": (-1, 0)}, r"The padding is -1; an integer from 0 on was expected"),
+        (3, 3, {}, r"filters\[0\] takes 2 channels but x has 3; filters are \(out, in, \*size\)"),
+        (2, 1, {}, r"filters\[1\] takes 1 channels but the output of filters\[0\] has 3"),
+    ],
+)
+def test_layers_that_do_not_fit_are_refused(inputs, hidden, options, message):
+    with pytest.raises(ValueError, match=message):
+        convolution_bound([torch.ones(3, 2, 2), torch.ones(1, hidden, 2)], torch.ones(4, inputs, 6), **options)

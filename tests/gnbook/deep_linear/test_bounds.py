@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from gnbook.deep_linear.bounds import product_vector_bound
-from gnbook.deep_linear.perturbation import sum_bounds
+from gnbook.deep_linear.perturbation import sum_bounds, weyl
 
 from gnlib import SecondMoment, condition_number, linear_gauss_newton, second_moment
 from tests.oracles import network, normal, orthogonal
@@ -53,3 +53,11 @@ def test_the_bounds_of_sums_of_singular_and_indefinite_terms(name):
 def test_the_bounds_of_a_sum_refuse_terms_whose_sum_is_never_positive_definite(a, b):
     with pytest.raises(ValueError, match="the bounds are for positive definite sums"):
         sum_bounds(torch.tensor(a), torch.tensor(b))
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("function", [weyl, sum_bounds])
+@pytest.mark.parametrize("a, b", [(torch.ones(1), torch.ones(3)), (torch.eye(2), torch.eye(2))])
+def test_eigenvalues_come_in_two_lists_of_the_same_length(function, a, b):
+    with pytest.raises(ValueError, match=r"two lists of n eigenvalues were expected"):
+        function(a, b)

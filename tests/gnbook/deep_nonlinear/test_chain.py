@@ -8,7 +8,7 @@ from gnbook.deep_nonlinear.chain import Skip, kernel, layers_of
 from torch import nn
 
 import gnlib
-from tests.gnbook.deep_nonlinear.chains import linear
+from tests.gnbook.deep_nonlinear.chains import chain, linear
 from tests.strategies import gaussian
 
 X = gaussian(1, 4, 3)
@@ -48,6 +48,17 @@ def test_a_network_in_single_precision_is_taken_as_it_is_and_left_so():
     assert not network[0]._forward_hooks and all(p.grad is None for p in network.parameters())
 
 
+def frozen():
+    network = chain([3, 4, 2], nn.ReLU)
+    network[0].weight.requires_grad_(False)
+    return network
+
+
+SAME = linear(3, 3, 0)
+TIED = chain([3, 3, 3], nn.ReLU)
+TIED[2].weight = TIED[0].weight
+
+
 @pytest.mark.bad_input
 @pytest.mark.parametrize(
     "network, message",
@@ -55,6 +66,9 @@ def test_a_network_in_single_precision_is_taken_as_it_is_and_left_so():
         (nn.Sequential(linear(3, 4, 0), nn.BatchNorm1d(4), linear(4, 2, 1)), "'1' is of type BatchNorm1d; covered"),
         (nn.Sequential(nn.LayerNorm(3), linear(3, 2, 1)), "module '0' is of type LayerNorm; covered"),
         (nn.Sequential(linear(3, 2, 0), nn.Tanh()), "ends in a module of type Tanh; leave out what follows"),
+        (nn.Sequential(SAME, nn.ReLU(), SAME), "Two layers share their weights"),
+        (TIED, "Two layers share their weights"),
+        (frozen(), "Some parameters are frozen"),
     ],
 )
 def test_what_is_no_chain_is_refused(network, message):

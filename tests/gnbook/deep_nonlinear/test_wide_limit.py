@@ -6,7 +6,13 @@ import pytest
 import torch
 from gnbook.deep_nonlinear.duals import centred, hermite_coefficients, leaky_relu, smooth
 from gnbook.deep_nonlinear.wide_limit import deep_relu_condition, standard_factors, wide_kernel
-from gnbook.deep_nonlinear.width import chernoff_width, hidden_layer_kernel, smallest_shares, unit_spread
+from gnbook.deep_nonlinear.width import (
+    bernstein_width,
+    chernoff_width,
+    hidden_layer_kernel,
+    smallest_shares,
+    unit_spread,
+)
 from torch.nn import functional
 
 from tests.devices import assert_made_where_its_arguments_are
@@ -104,8 +110,17 @@ def test_results_stay_on_their_device(function):
         (lambda: wide_kernel(exact([[0.0], [1.0]]), RELU, [1.0, 1.0], gain=1.0), "Sample 0 has variance zero"),
         (lambda: smooth(torch.relu)(gram()), "not resolved by"),
         (lambda: smooth(torch.tanh)(100 * torch.eye(2).double()), "inputs of deviation 10"),
+        (lambda: smooth(lambda z: z.sum(1, keepdim=True))(gram()), "must act entrywise"),
+        (lambda: centred(torch.ones_like), "activation is a constant"),
+        (lambda: wide_kernel(X, RELU, [1.0, -1.0], gain=1.0), "one number from 0 on"),
+        (lambda: standard_factors([3], 1.0), "at least two integers"),
+        (lambda: standard_factors([3, 0, 2], 1.0), "at least two integers"),
+        (lambda: deep_relu_condition(exact([1.0, 0.0])), "norms are positive"),
+        (lambda: chernoff_width(X, shortfall=0.5, failure=2.0), "two numbers between 0 and 1"),
+        (lambda: bernstein_width(5, 2.0, shortfall=1.0, failure=0.1), "two numbers between 0 and 1"),
+        (lambda: bernstein_width(5, 0.5, shortfall=0.5, failure=0.1), "a number from 1 on"),
     ],
 )
-def test_what_has_no_dual_is_refused(call, told):
+def test_what_has_no_dual_or_limit_is_refused(call, told):
     with pytest.raises(ValueError, match=told):
         call()

@@ -16,6 +16,7 @@ def test_gradient_descent_multiplies_its_factors():
     [
         ([2.0], [1.0], r"The factors 1 - step \* convexity lie in .*, not in \[0, 1"),
         ([1.0], [-0.5], "not in"),
+        ([0.1, 0.2], [1.0], "2 step sizes and 1 convexities"),
     ],
 )
 def test_steps_that_the_bound_does_not_cover_are_refused(steps, convexities, told):

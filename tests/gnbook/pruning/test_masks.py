@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from gnbook.pruning.masks import apply_masks, magnitude_masks, masks_of_every_tensor
+from gnbook.pruning.masks import Mask, apply_masks, magnitude_masks, masks_of_every_tensor
 from gnbook.pruning.networks import VGG, VisionTransformer
 from gnbook.shared.epochs import train_epochs
 from gnbook.shared.networks import FullyConnected, ResidualNetwork, xavier_weights
@@ -203,3 +203,35 @@ def test_a_fraction_that_empties_a_layer():
     with pytest.raises(ValueError, match=r"A fraction of 0.6 of the 1 weights of 1.weight is all of them"):
         magnitude_masks(net, 0.6)
     assert magnitude_masks(net, 0.4)["1.weight"].all()
+
+
+@pytest.mark.bad_input
+def test_nothing_to_prune():
+    with pytest.raises(ValueError, match="module has no linear or convolutional layers"):
+        magnitude_masks(nn.Sequential(nn.BatchNorm1d(3), nn.ReLU()), 0.5)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    "build", [partial(pruned, "vgg", 0.5), lambda: nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))]
+)
+def test_a_network_with_masks_or_other_parametrizations(build):
+    with pytest.raises(ValueError, match=r"The weights of (layers\.0|module) have a mask or another parametrisation"):
+        magnitude_masks(build(), 0.6)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("mask", "error", "message"),
+    [
+        (torch.ones(3, 1).bool(), ValueError, r"has shape \(3, 1\); that of the weights is \(3, 2"),
+        (torch.ones(3, 2), TypeError, r"mask of 1\.weight must be a Boolean tensor"),
+        (torch.zeros(3, 2).bool(), ValueError, r"mask of 1\.weight keeps nothing"),
+    ],
+)
+def test_a_mask_that_does_not_fit_leaves_the_module_as_it_was(mask, error, message):
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 3))
+    good = torch.tensor([[True, False], [False, True]])
+    with pytest.raises(error, match=message):
+        apply_masks(net, {"0.weight": good, "1.weight": mask})
+    assert not any(isinstance(part, Mask) for part in net.modules())

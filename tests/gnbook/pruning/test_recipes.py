@@ -113,3 +113,9 @@ def test_the_spectrum_has_gaps_where_directions_are_lost():
     assert values[0] == pytest.approx(ends.largest) and np.nanmin(values) == pytest.approx(ends.smallest)
     whole = small.spectrum_of_resnet20(X, 8, "weights", 0.0)
     assert np.isfinite(whole).all() and (np.diff(whole) <= 0).all()
+
+
+@pytest.mark.bad_input
+def test_another_order_is_refused():
+    with pytest.raises(ValueError, match=r"order is 'first'; 'random' or 'balanced' was expected"):
+        images(5, order="first")

@@ -60,3 +60,24 @@ def test_limits_are_infinite_up_to_their_thresholds():
 def test_theorem_39_has_assumptions(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
         layers.riedi_theorem_39(*arguments)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    "call, sentence",
+    [
+        (lambda: layers.all_regions(torch.eye(2), 1.5), r"slope is 1.5; a number from -1"),
+        (lambda: layers.all_regions_of_branch(torch.eye(2), torch.eye(2), 2.0), r"slope is 2.0; a number from -1"),
+        (
+            lambda: layers.all_regions_of_branch(torch.ones(2, 1), torch.ones(3, 2)),
+            r"\(m, n\) and \(n, m\) were expected",
+        ),
+        (lambda: layers.norm_of(-1.0), "r is -1.0; a finite number above 0"),
+        (lambda: layers.riedi_theorem_38(-2.0), "r is -2.0; a finite number above 0"),
+        (lambda: layers.skip_condition_limit(-2.0), "r is -2.0; a finite number above 0"),
+        (lambda: layers.all_regions_limit(-2.0), "r is -2.0; a finite number above 0"),
+    ],
+)
+def test_slopes_sizes_and_shapes_outside_of_the_theorems_are_refused(call, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        call()

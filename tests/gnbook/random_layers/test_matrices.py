@@ -70,3 +70,17 @@ def test_extremes_of_a_number_of_zero_and_of_multiples():
 def test_scalings_in_closed_form():
     assert rm.symmetric_scaling(2) == pytest.approx((4, math.sqrt(2) / 2 ** (1 / 6)))
     assert rm.singular_scaling(2) == pytest.approx(((1 + 2**0.5) ** 2, (1 + 2**0.5) * (1 + 2**-0.5) ** (1 / 3)))
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    "call, sentence",
+    [
+        (lambda: rm.extremes(torch.zeros(1, 3)), r"matrices has shape \(1, 3\); square matrices"),
+        (lambda: rm.extremes(torch.eye(2)).times(-1.0), "factor is -1.0; a finite number from 0 on"),
+        (lambda: rm.draw(1, 1, "cauchy", generator=generator()), "law is 'cauchy'; one of 'gaussian', 'uniform'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(call, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        call()

@@ -105,3 +105,11 @@ def test_it_measures_what_it_names():
 def test_a_histogram_is_a_density():
     edges, heights = histograms.density(np.array([1.05, 1.5, 1.51, 3.0]), "kappa 2")
     assert (heights * np.diff(edges)).sum() == pytest.approx(3 / 4)  # one value is beyond the bins
+
+
+@pytest.mark.bad_input
+def test_kinds_and_targets_that_are_not_known_are_refused():
+    with pytest.raises(ValueError, match="kind is 'plain'; one of 'without skips', 'usual start', 'start at zero'"):
+        blocks.fresh("plain", 0, 2)
+    with pytest.raises(ValueError, match="target is 'hard'; one of 'random', 'easy'"):
+        descent.loss_after(3, torch.eye(2), "hard")
