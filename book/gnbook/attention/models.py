@@ -72,6 +72,11 @@ class Shape:
         for name, choices in known.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; one of {', '.join(choices)} was expected.")
+        if min(self.width, self.depth, self.heads) < 1 or self.width % self.heads:
+            raise ValueError(
+                f"width is {self.width}, depth is {self.depth} and heads is {self.heads}; "
+                "positive numbers were expected, and heads that divide the width."
+            )
 
 
 class Attention(nn.Module):

@@ -22,6 +22,11 @@ def zhao_eq_18(error: Float[Tensor, "k d"], second_moment: Float[Tensor, "d d"] 
     squares. An error that vanishes on the range of the data, where :math:`H_F = 0`, is refused.
     """
     error, moment = as_float64(error, "error"), as_second_moment(second_moment)
+    if error.ndim != 2 or error.shape[1] != len(moment.basis):
+        raise ValueError(
+            f"error has shape {tuple(error.shape)}; a matrix (k, d) with d = {len(moment.basis)}, "
+            "the size of second_moment, was expected."
+        )
     values = torch.linalg.svdvals(error @ moment.basis)
     threshold = max(error.shape) * EPS * torch.linalg.matrix_norm(error, 2)
     values = values[values > threshold]

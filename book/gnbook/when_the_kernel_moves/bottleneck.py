@@ -44,6 +44,8 @@ class Cubic(NamedTuple):
 def cubics(weights: list[Tensor], x: float) -> tuple[Cubic, Cubic]:
     """Return h and c of the network of Eq. 31, from its four weight vectors, the input layer first."""
     weights = [as_float64(w, f"weights[{index}]").flatten() for index, w in enumerate(weights)]
+    if len(weights) != 4 or len({len(w) for w in weights}) != 1:
+        raise ValueError(f"weights has {[len(w) for w in weights]} entries; four vectors of one length were expected.")
     w1, w2, w3, w4 = weights
     root = len(w1) ** 0.5
     return _cubic(w2, w1, x**2 / (2 * root)), _cubic(w4, w3, 1 / root)

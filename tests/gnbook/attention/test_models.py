@@ -116,7 +116,12 @@ def test_a_shift_is_added_to_the_matrices():
 @pytest.mark.bad_input
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"norm": "inside"}, "norm is 'inside'"), ({"branch": "x"}, "branch is 'x'")],
+    [
+        ({"norm": "inside"}, "norm is 'inside'"),
+        ({"heads": 5}, "heads is 5"),
+        ({"depth": -1}, "depth is -1"),
+        ({"branch": "x"}, "branch is 'x'"),
+    ],
 )
 def test_what_is_not_known_is_named(changes, message):
     with pytest.raises(ValueError, match=message):

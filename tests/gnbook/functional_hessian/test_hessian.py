@@ -6,6 +6,7 @@ import pytest
 import torch
 from gnbook.functional_hessian.bounds import functional_hessian_norm, hessian_condition, zhao_eq_18
 from gnbook.functional_hessian.hessian import (
+    functional_hessian_eigenvalues,
     linear_hessian,
     linear_hessian_product,
     residual_moment,
@@ -61,3 +62,25 @@ def test_targets_of_another_shape_and_an_error_of_zero_are_refused():
         residual_moment(NETWORK, X, X)
     with pytest.raises(ValueError, match="error is zero on the range"):
         zhao_eq_18(torch.tensor([[0.0, 1.0]]), torch.tensor([1.0, 0.0]).diag())
+
+
+SQUARE, EYE, OMEGA = network((3, 3, 3), seed=1), torch.eye(3), normal(3, 3, seed=2)
+REFUSED = [
+    (
+        lambda: linear_hessian_product(SQUARE, EYE, OMEGA[0], SQUARE),
+        r"residual_moment has shape \(3,\); \(3, 3\), .* was",
+    ),
+    (
+        lambda: linear_hessian_product(SQUARE, EYE, OMEGA, [w[0] for w in SQUARE]),
+        r"direction has shapes \[\(3,\), \(3,\)\]; those of the weights, \[\(3, 3\)",
+    ),
+    (lambda: functional_hessian_eigenvalues(OMEGA[None], 2), r"shape \(1, 3, 3\); a matrix of shape \(k, d\)"),
+    (lambda: zhao_eq_18(OMEGA[None], EYE), r"shape \(1, 3, 3\); a matrix \(k, d\) with d = 3"),
+]
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(("call", "told"), REFUSED)
+def test_matrices_of_another_network_are_refused(call, told):
+    with pytest.raises(ValueError, match=told):
+        call()

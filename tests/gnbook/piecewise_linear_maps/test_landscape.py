@@ -82,10 +82,18 @@ def test_inputs_that_are_always_zero_are_left_out_of_corollary_11():
     assert landscape.riedi_corollary_11(products, z) == pytest.approx(3)
 
 
+def two(slope=0.0):
+    return [Layer(torch.eye(2).double(), torch.ones(2).double(), slope)] * 2
+
+
 @pytest.mark.bad_input
 @pytest.mark.parametrize(
     "call, message",
     [
+        (lambda: layer_factors(two(), -1, torch.ones(1, 2)), "index is -1; there are layers 0 to 1"),
+        (lambda: along_line(two(1.0), 0, torch.ones(1, 2), torch.ones(1, 2)), r"\(1, 2\); \(2, 2\) was expected"),
+        (lambda: along_line(two(), 0, torch.ones(1, 2), torch.eye(2), -1.0), "stop is -1.0; a positive number"),
+        (lambda: landscape.quadratic_form(torch.ones(1, 2, 2), torch.ones(2, 2)), r"\(n, k, m\) and \(n, d\)"),
         (lambda: landscape.landscape_condition(torch.ones(2, 1, 1), torch.zeros(2, 2)), "z is zero"),
         (lambda: landscape.riedi_corollary_11(torch.ones(2, 1, 1), torch.zeros(2, 2)), "z is zero"),
     ],

@@ -1,5 +1,6 @@
 """The partition of the plane: its cells are the regions of the network, and leave nothing out."""
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -59,3 +60,11 @@ def test_layers_without_kinks_cut_nothing():
     layers = [Layer(normal(3, 2, seed=1), normal(3, seed=2)), Layer(normal(3, 3, seed=3), normal(3, seed=4), 1.0, 2.0)]
     ((first,), (second,)) = partition(layers, BOX)
     assert first.area == pytest.approx(AREA) and len(second.vertices) == 4
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("box", [(0, 0, 0, 1), (1, -1, -1, 1), (-1, 1, 0, math.inf)])
+def test_empty_boxes_are_refused(box):
+    plane = Layer(normal(4, 2, seed=3), normal(4, seed=4))
+    with pytest.raises(ValueError, match="left < right and bottom < top"):
+        partition([plane], box)

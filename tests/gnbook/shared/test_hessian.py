@@ -124,6 +124,7 @@ REFUSED = [
     ),
     (NotConvergedError, "NaN or infinite", lambda: symmetric_ends(lambda v: v * math.nan, gaussian(0, 5))),
     (ValueError, "both must be positive", lambda: hessian_ends(NETWORK, SAMPLE, tolerance=0.0)),
+    (ValueError, "take both kernels on the same samples", lambda: kernel_change(torch.eye(1), torch.eye(3))),
     (ValueError, "before is zero", lambda: kernel_change(torch.zeros(2, 2), torch.eye(2))),
 ]
 

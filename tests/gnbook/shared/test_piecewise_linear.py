@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from gnbook.shared.local_affine import local_affine, local_affine_in_weights
-from gnbook.shared.piecewise_linear import Kink, SkipLayer, affine_products, as_layers
+from gnbook.shared.piecewise_linear import Kink, Layer, SkipLayer, affine_products, as_layers
 from torch import nn
 
 from tests.gnbook.shared.cases import cases, close, network, seeds
@@ -85,6 +85,27 @@ def test_slopes_outside_minus_one_to_one_are_refused(slope):
     for make in (Kink, lambda slope: SkipLayer(torch.eye(2), torch.ones(2), slope)):
         with pytest.raises(ValueError, match=r"one from -1 \(absolute value\) over 0 \(ReLU\) to 1"):
             make(slope)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("weight", "bias", "skip", "message"),
+    [
+        (torch.ones(1, 2), torch.ones(1), 1.0, "a skip needs a square weight"),
+        (torch.eye(2), torch.ones(2), math.inf, "skip is inf; a finite number was expected"),
+        (torch.eye(2), torch.ones(1), 0.0, r"shapes \(2, 2\) and \(1,\); \(out, in\) and \(out,\)"),
+    ],
+)
+def test_what_is_no_layer_is_refused(weight, bias, skip, message):
+    for make in (SkipLayer, lambda *layer: affine_products([Layer(*layer)], torch.ones(2))):
+        with pytest.raises(ValueError, match=message):
+            make(weight, bias, 0.0, skip)
+
+
+@pytest.mark.bad_input
+def test_what_is_no_point_is_refused():
+    with pytest.raises(ValueError, match=r"one point of shape \(2,\) was expected"):
+        affine_products([Layer(torch.eye(2), torch.ones(2), 0.0)], torch.ones(2, 2))
 
 
 @pytest.mark.bad_input

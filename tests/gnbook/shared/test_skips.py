@@ -100,6 +100,10 @@ REFUSED = [
         r"second_moment is of size 3 but weights\[0\] takes 2 inputs",
         lambda: residual_bound(network((2, 4, 1), seed=1), torch.eye(3), 1.0),
     ),
+    (
+        r"not orthonormal \(off by .*torch.linalg.qr",
+        lambda: skip_bounds(normal(5, 3, seed=1), 1.0, (1 + 1e-6) * orthogonal(3, 2, seed=2)),
+    ),
     ("skip is nan; a finite number was expected", lambda: skip_bounds(torch.eye(2), math.nan)),
     ("skip is -inf; a finite number was expected", lambda: kaiming_skip_limits(-math.inf)),
 ]

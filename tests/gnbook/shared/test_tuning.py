@@ -130,6 +130,20 @@ def test_the_loss_of_a_constant():
 
 
 @pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"y": torch.ones(1, 1)}, "3 inputs, 1 targets, 1 goals and 9 steps; as many targets"),
+        ({"horizon": 2, "batch_size": 1}, "an epoch of steps were expected"),
+    ],
+)
+def test_settings_that_make_no_sense(changed, message):
+    right = {"x": torch.ones(3, 1), "y": torch.ones(3, 1), "loss": "mse", "optimizer": "descent", "goals": {"a": 0.1}}
+    with pytest.raises(ValueError, match=message):
+        Setting(**right | {"horizon": 9} | changed)
+
+
+@pytest.mark.bad_input
 def test_a_loss_that_no_rate_changes():
     network = nn.Linear(1, 1)
     setting = Setting(torch.zeros(2, 1), torch.zeros(2, 1), "mse", "descent", {"goal": -1.0}, horizon=1)

@@ -46,6 +46,7 @@ def test_limits_against_forty_digits():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: cubics([torch.ones(n) for n in (1, 1, 3, 3)], 1.0), "four vectors of one length"),
         (lambda: ball_floor(*cubics(vectors(1.0, 2.0, 3.0, 4.0), 1.0), -1.0), "not negative"),
         (lambda: liu_theorem_5_1(torch.eye(2), torch.ones(2), 0.0), "positive lower bound"),
         (lambda: liu_theorem_5_1(torch.ones(2, 2), torch.ones(2), 1.0), "singular in double precision"),

@@ -123,3 +123,17 @@ def test_a_loss_that_is_not_finite_stops_its_run_and_no_other(size):
     results = descend(networks, X, Y, Entrywise(identity), most_steps=20)
     assert [r.status for r in results] == ["out of steps", "diverged", "out of steps"]
     assert results[1].rows[-1]["step"] == 0 and results[0].rows[-1]["loss"] < results[0].rows[0]["loss"]
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("targets", "settings", "message"),
+    [
+        (Y[:1], {"most_steps": 5}, "3 networks, 3 sets of samples and 1 of targets"),
+        (Y, {"most_steps": 0}, "most_steps is 0"),
+        (Y, {"most_steps": 5, "goal": math.nan}, "goal nan; a step at least and a positive goal"),
+    ],
+)
+def test_arguments_that_do_not_fit(targets, settings, message):
+    with pytest.raises(ValueError, match=message):
+        descend(shallow(5, seeds=[0, 1, 2]), X, targets, Softmax(), **settings)

@@ -95,3 +95,18 @@ def test_losses_by_hand():
     entropy = (torch.log1p(torch.exp(torch.tensor(-1.0).double())) + torch.log(torch.tensor(2.0).double())) / 2
     assert torch.allclose(Softmax().loss(f, y)[0], entropy)
     assert Entrywise(identity).loss(f, y).item() == ((1 + 1) + (1 + 0)) / 2
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("shapes", "activations", "message"),
+    [
+        ([(1, 3, 2), (4, 3, 3)], [identity], "with as many runs in each"),
+        ([(3, 2), (3, 3)], [identity], r"\(runs, out, in\) was expected"),
+        ([(1, 2, 2), (1, 3, 2)], [], "2 layers, 2 factors and 0 activations"),
+        ([(1, 2, 2), (1, 3, 2)], [identity, torch.relu], "2 layers, 2 factors and 2 activations"),
+    ],
+)
+def test_layers_that_do_not_fit_are_refused(shapes, activations, message):
+    with pytest.raises(ValueError, match=message):
+        StackedNetworks([gaussian(0, *shape) for shape in shapes], [1.0, 1.0], activations)
