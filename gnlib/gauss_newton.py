@@ -278,8 +278,10 @@ class GaussNewton(ByProducts):
             After `max_steps`.
         """
         if self._side is None:
-            return largest_eigenvalue(self.operator(), tolerance=tolerance or 1e-8, max_steps=max_steps)
-        found = self.eigenpairs(1, tolerance=tolerance or 1e-3, products=max_steps)
+            return largest_eigenvalue(
+                self.operator(), tolerance=1e-8 if tolerance is None else tolerance, max_steps=max_steps
+            )
+        found = self.eigenpairs(1, tolerance=1e-3 if tolerance is None else tolerance, products=max_steps)
         error = float(found.errors[0]) + self._rounding()
         return ExtremePair(float(found.values[0]), found.vectors, error, found.products)
 

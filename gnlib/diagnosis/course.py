@@ -209,6 +209,7 @@ def waiting_by_products(
     """
     if not view.square:
         raise ValueError("The outputs are the targets: there is no loss to fall.")
+    _check(rate, 1, products, 1.0)
     course = Course(view, products)
     for jacobi in course.looks():
         largest = course.largest

@@ -56,7 +56,7 @@ def spread_of(problem: Problem) -> Spread:
 def waiting_of(problem: Problem, goal: float = 0.1, rate: float | None = None) -> Waiting:
     """Bound the steps to a share of the loss, at the inverse of the largest eigenvalue if no rate is given."""
     values, shares, _ = spread_of(problem)
-    return waiting(values, shares, float(rate or 1 / values[-1]), goal)
+    return waiting(values, shares, float(1 / values[-1] if rate is None else rate), goal)
 
 
 def residual_of(problem: Problem) -> Float[Tensor, " nr"]:

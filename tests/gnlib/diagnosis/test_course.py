@@ -222,6 +222,9 @@ def test_numbers_that_are_none_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             g.loss_bounds(**options)
+    for each in (g, noun("perceptron", dtype=torch.float32)):
+        with pytest.raises(ValueError, match=r"rate is 0(\.0)?; (give )?a positive"):
+            each.waiting(rate=0)
     with pytest.raises(ValueError, match="by products the steps are known up to"):
         noun("perceptron", dtype=torch.float32).waiting(rate=1.5 / float(g.eigenvalues()[0]))
     by = noun("perceptron", dtype=torch.float32, optimizer="adam")
