@@ -14,17 +14,16 @@ from gnlib.condition import condition_number
 Option = int | Sequence[int]
 
 
-def linear_condition(weights: Sequence[Tensor], images: Tensor, stride: Option = 1) -> float:
+def linear_condition(weights: Sequence[Tensor], images: Tensor, stride: Option = 1, padding: Option = 0) -> float:
     """Return the condition number of a network; networks of these sizes share what stands for the patches."""
-    layers, _ = as_convolutions(weights, images, stride, 0)
+    layers, _ = as_convolutions(weights, images, stride, padding)
     sizes = tuple(tuple(w.shape[2:]) for w in weights)
-    patches = _patches(sizes, images, stride if isinstance(stride, int) else tuple(stride))
-    return float(condition_number(gauss_newton_of(layers, patches)))
+    return float(condition_number(gauss_newton_of(layers, _patches(sizes, images, _fixed(stride), _fixed(padding)))))
 
 
-def limit(weights: Sequence[Tensor], images: Tensor, stride: Option = 1) -> float:
+def limit(weights: Sequence[Tensor], images: Tensor, stride: Option = 1, padding: Option = 0) -> float:
     """Return what the condition number of networks of these sizes tends to with many filters."""
-    return float(condition_number(path_moment(weights, images, stride)))
+    return float(condition_number(path_moment(weights, images, stride, padding)))
 
 
 def most_paths(layers: int, kernel: int) -> tuple[int, int]:
@@ -36,9 +35,15 @@ def most_paths(layers: int, kernel: int) -> tuple[int, int]:
 
 
 @cache
-def _patches(sizes: tuple[tuple[int, ...], ...], images: Tensor, stride: int | tuple[int, ...]) -> list[Patches]:
+def _patches(
+    sizes: tuple[tuple[int, ...], ...], images: Tensor, stride: int | tuple[int, ...], padding: int | tuple[int, ...]
+) -> list[Patches]:
     channels = [images.shape[1]] + [1] * len(sizes)
     ones = [
         torch.ones(out, fan_in, *size).to(images) for (fan_in, out), size in zip(pairwise(channels), sizes, strict=True)
     ]
-    return virtual_patches(*as_convolutions(ones, images, stride, 0))
+    return virtual_patches(*as_convolutions(ones, images, stride, padding))
+
+
+def _fixed(option: Option) -> int | tuple[int, ...]:
+    return option if isinstance(option, int) else tuple(option)
