@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -47,6 +47,7 @@ def check_module(module: nn.Module, named: Mapping[str, nn.Parameter]) -> None:
         raise ValueError("module has no parameter that requires a gradient; there is nothing to differentiate by.")
 
 
+@runtime_checkable
 class Moded(Protocol):
     """What is called in a mode: a module."""
 

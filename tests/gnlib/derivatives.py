@@ -15,8 +15,8 @@ def gradients(y, parameters):
 
 def rows_of(net, *given):
     """The Jacobian of a network in double precision on all samples, in the order of its parameters."""
-    y = net(*(x.double() if x.is_floating_point() else x for x in given))
-    return gradients(y, [p for p in net.parameters() if p.requires_grad])
+    parameters = [p for p in net.parameters() if p.requires_grad]  # a forward pass may put others in their place
+    return gradients(net(*(x.double() if x.is_floating_point() else x for x in given)), parameters)
 
 
 def by_name(net, *given):
