@@ -8,6 +8,14 @@ from hypothesis import strategies as st
 
 from gnlib.eigen.quadrature import Lanczos
 
+ANY = dict(  # spectra over six decades, and singular ones
+    seed=st.integers(0, 10**6),
+    size=st.integers(3, 40),
+    decades=st.floats(0, 6),
+    zeros=st.integers(0, 2),
+    products=st.integers(1, 8),
+)
+
 
 def rules(values, residual, products, low, high):
     """Return Gauss's rule and the one with both ends."""
@@ -27,15 +35,7 @@ def left(rule, rate, steps):
 
 
 @pytest.mark.claim("The loss between two rules", verdict="holds")
-@given(
-    seed=st.integers(0, 10**6),
-    size=st.integers(3, 40),
-    decades=st.floats(0, 6),
-    zeros=st.integers(0, 2),
-    factor=st.floats(0.01, 2.5),
-    products=st.integers(1, 8),
-    steps=st.integers(0, 200),
-)
+@given(**ANY, factor=st.floats(0.01, 2.5), steps=st.integers(0, 200))
 def test_the_loss_lies_between_the_two_rules(seed, size, decades, zeros, factor, products, steps):
     """At rates at which it grows, too; spectra over six decades, and singular ones."""
     rng = np.random.default_rng(seed)
@@ -83,14 +83,7 @@ def test_the_rules_of_a_residual_from_its_gradient(shape, products):
 
 
 @pytest.mark.claim("The number of eigenvalues below a value", verdict="holds")
-@given(
-    seed=st.integers(0, 10**6),
-    size=st.integers(3, 40),
-    decades=st.floats(0, 6),
-    zeros=st.integers(0, 2),
-    products=st.integers(1, 8),
-    at=st.floats(-0.1, 1.2),
-)
+@given(**ANY, at=st.floats(-0.1, 1.2))
 def test_the_share_below_a_value_lies_between_its_bounds(seed, size, decades, zeros, products, at):
     rng = np.random.default_rng(seed)
     values = 10 ** -rng.uniform(0, decades, size)
