@@ -126,12 +126,16 @@ def as_weights(weights: Sequence[Tensor]) -> list[Tensor]:
     return weights
 
 
+class AxesError(ValueError):
+    """The outputs of a sample have several axes, as those of tokens or pixels have."""
+
+
 def as_outputs(y: object, n: int) -> Float[Tensor, "n k"]:
     """Return the outputs of n samples in double precision as they are, or raise an error that names the remedy."""
     if not isinstance(y, Tensor) or y.ndim != 2 or len(y) != n or y.shape[1] == 0:
         got = f"shape {tuple(y.shape)}" if isinstance(y, Tensor) else f"type {type(y).__name__}"
         flat = isinstance(y, Tensor) and y.numel() == n
-        raise ValueError(
+        raise (AxesError if isinstance(y, Tensor) and y.ndim > 2 and len(y) == n else ValueError)(
             f"The outputs of {n} samples are of {got}; a tensor of shape ({n}, k) was expected. Pass output=, a "
             "function that makes it of what the module returns, such as lambda y: "
             f"{'y.reshape(-1, 1)' if flat else 'y.flatten(1)'}."

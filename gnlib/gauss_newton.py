@@ -10,15 +10,17 @@
 """
 
 from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.data import DataLoader
 
 from gnlib.by_products import ByProducts
-from gnlib.checks import EPS, check_versions, versions_of
+from gnlib.checks import EPS, AxesError
 from gnlib.diagnosis.by_layer import Shares, shares_of
 from gnlib.diagnosis.course import waiting_by_products
 from gnlib.diagnosis.culprits import Culprits, culprits_of
@@ -32,15 +34,17 @@ from gnlib.eigen.davidson import ExtremePair
 from gnlib.eigen.largest import largest_eigenvalue
 from gnlib.eigen.result import ConditionNumber, Limits
 from gnlib.jacobian.gram import blocks_of
-from gnlib.jacobian.inputs import Inputs
+from gnlib.jacobian.inputs import Inputs, read_batches
 from gnlib.jacobian.network import Mode
-from gnlib.jacobian.plan import Cost, check_memory
+from gnlib.jacobian.plan import Cost
 from gnlib.laws.waiting import Waiting
+from gnlib.losses import CrossEntropy, SquaredError
 from gnlib.operators import SymmetricOperator
 from gnlib.problem import Problem
-from gnlib.products.curvature import curvature_of
-from gnlib.products.passes import passes_of
+from gnlib.products.choice import prefers_products
 from gnlib.products.side import Side, side_of
+
+NO_MATRIX = "This needs a matrix, and dtype= asks for products with vectors alone; leave dtype= out."
 
 
 class GaussNewton(ByProducts):
@@ -87,9 +91,10 @@ class GaussNewton(ByProducts):
         and reports
     dtype
         `torch.float32`, `torch.float64` or `torch.bfloat16`: then everything is by products with vectors in this
-        precision, for networks of any size. Outputs may have any shape behind the samples, `"cross_entropy"` is the
-        mean over the tokens that count (or an `nn.CrossEntropyLoss` with its settings), and methods that need a matrix
-        refuse. None for matrices, in double precision
+        precision, for networks of any size, and methods that need a matrix refuse. Outputs may have any shape behind
+        the samples, and `"cross_entropy"` is the mean over the tokens that count (or an `nn.CrossEntropyLoss` with its
+        settings). None for double precision, and a choice: products where outputs have several axes, as those of
+        tokens have, where the matrix does not fit into the memory, or takes over a minute and several times as long
 
     Raises
     ------
@@ -147,33 +152,52 @@ class GaussNewton(ByProducts):
         dtype: torch.dtype | None = None,
     ) -> None:
         self._optimizer, self._memory = optimizer, memory
+        if isinstance(x, DataLoader):  # which is read once
+            x, y = read_batches(x, y)
+        self._problem: Problem | str = NO_MATRIX
         if dtype is None:
-            self._problem: Problem | None = Problem(module, x, y, loss, output=output, mode=mode, memory=memory)
-            self._side: Side | None = None
-            return
-        check_memory(memory)
-        curvature = curvature_of(loss)
-        passes = passes_of(module, x, y, curvature, output=output, mode=mode, memory=memory, dtype=dtype)
-        self._problem, self._side = None, side_of(passes, curvature)
-        self._versions = versions_of(module, buffers=False)
+            try:
+                self._problem = Problem(module, x, y, loss, output=output, mode=mode, memory=memory)
+            except AxesError as error:  # of tokens or pixels, which products take
+                self._problem = str(error)
+
+        precision = torch.float64 if dtype is None else dtype
+        self._make = partial(side_of, module, x, y, loss, output=output, mode=mode, memory=memory, dtype=precision)
+        if not isinstance(self._problem, Problem):
+            _ = self._made  # so that what is refused is refused here
+
+    @cached_property
+    def _made(self) -> Side:
+        """The matrix by its products with vectors."""
+        return self._make()
+
+    @cached_property
+    def _side(self) -> Side | None:
+        """The same where it is asked for, is all that there is, or takes far fewer operations than the matrix."""
+        if isinstance(self._problem, Problem):
+            known = isinstance(self._problem.loss, SquaredError | CrossEntropy)  # to products
+            return self._made if known and prefers_products(self._problem) else None
+        return self._made
 
     def __repr__(self) -> str:
         """Say of which matrix this is, without computing anything."""
-        if self._side is not None:
-            return f"GaussNewton({self._side.words}, by products)"
+        if not isinstance(self._problem, Problem):
+            return f"GaussNewton({self._made.words}, by products)"
         problem = self._unchanged()
         (n, k), p = problem.outputs.shape, problem.parameters
         return f"GaussNewton({type(problem.module).__name__}, n = {n}, k = {k}, p = {p}, loss = {problem.loss.name})"
 
     def _unchanged(self) -> Problem:
-        if self._problem is None:
-            raise ValueError("This needs a matrix, and dtype= asks for products with vectors alone; leave dtype= out.")
+        if not isinstance(self._problem, Problem):
+            raise ValueError(self._problem)
         self._problem.check_unchanged()
         return self._problem
 
     def _unchanged_side(self) -> Side | None:
+        if isinstance(self._problem, Problem):
+            self._problem.check_unchanged()
         if self._side is not None:
-            check_versions(self._versions, versions_of(self._side.passes.module, buffers=False))
+            self._side.check_unchanged()
         return self._side
 
     def _view(self) -> View:
@@ -277,9 +301,9 @@ class GaussNewton(ByProducts):
         NotConvergedError
             After `max_steps`.
         """
-        if self._side is None:
+        if isinstance(self._problem, Problem):
             return largest_eigenvalue(
-                self.operator(), tolerance=1e-8 if tolerance is None else tolerance, max_steps=max_steps
+                self._unchanged().operator(), tolerance=1e-8 if tolerance is None else tolerance, max_steps=max_steps
             )
         found = self.eigenpairs(1, tolerance=1e-3 if tolerance is None else tolerance, products=max_steps)
         error = float(found.errors[0]) + self._rounding()
@@ -355,7 +379,7 @@ class GaussNewton(ByProducts):
         >>> round(GaussNewton(net, x, optimizer="momentum").stable_rate().rate, 6)
         1.9
         """
-        if self._side is None:
+        if isinstance(self._problem, Problem):
             return stable_rate_of(self._unchanged(), self._optimizer)
         return stable_rate_of_largest(self.largest_eigenvalue().value, self._optimizer)
 
@@ -463,8 +487,8 @@ class GaussNewton(ByProducts):
         steps of the linear model under the optimiser (of gradient descent where that of an adaptive one takes longer);
         without `y` it is the one with the lowest condition number.
 
-        With `dtype` it is an :class:`gnlib.diagnosis.overview.Overview`, what products with vectors tell, for networks
-        of any size. Before a report of more than about ten seconds its time and memory are announced on the standard
+        Where products with vectors take the place of the matrix (`dtype`), it is what they tell, an
+        :class:`gnlib.diagnosis.overview.Overview`. Before a report of more than about ten seconds its time and memory are announced on the standard
         error.
 
         Examples

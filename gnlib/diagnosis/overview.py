@@ -21,8 +21,8 @@ class Overview:
 
     Attributes
     ----------
-    words
-        what it is
+    words, rows
+        what it is, and the rows that its matrix would have, one for each output
     largest
         the largest eigenvalue
     layers
@@ -41,6 +41,7 @@ class Overview:
     """
 
     words: str
+    rows: int
     loss: str
     largest: Eigenpairs
     layers: Mapping[str, float]
@@ -68,6 +69,8 @@ class Overview:
         if self.bounds is not None:
             first, last = str(self.bounds).split("\n")
             lines.append(Line("forecast", first, last.partition(";")[0]))
+        size = f"it and suggestions take a matrix of {self.rows:,} rows, {8 * self.rows**2 / 2**30:.2g} GiB"
+        lines.append(Line("condition number", "unknown", size))
         return [*lines, Line("cost", f"{self.products} products", f"{self.seconds:.2g} s")]
 
     def __str__(self) -> str:
@@ -92,6 +95,7 @@ def overview_of(side: Side, memory: float) -> Overview:
     momentum = stable_rate_of_largest(value, "momentum")
     return Overview(
         words=side.words,
+        rows=side.rows,
         loss=side.curvature.name,
         largest=largest,
         layers=side.by_layer(largest.vectors[:, 0]),

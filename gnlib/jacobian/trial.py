@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gnlib.checks import REPAIR, agree_in_parts, as_float64
+from gnlib.checks import REPAIR, AxesError, agree_in_parts, as_float64
 from gnlib.jacobian.comparison import Comparison
 from gnlib.jacobian.footprint import FIRST, First, Footprint, nodes_of
 from gnlib.jacobian.inputs import Batch
@@ -174,7 +174,7 @@ def call_first(function: Function, parameters: Factors, own: dict[int, str]) -> 
     try:
         y, footprint = _call_measured(function, parameters, first, f"the first {len(first)} samples of x")
     except ValueError as error:
-        if len(function.x) <= FIRST:
+        if len(function.x) <= FIRST or isinstance(error, AxesError):
             raise
         try:
             y, footprint = _call_measured(function, parameters, function.x, "x")

@@ -15,13 +15,16 @@ from typing import Any, Literal, TypeVar
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
 
-from gnlib.checks import EPS
+from gnlib.checks import EPS, check_versions, versions_of
+from gnlib.jacobian.inputs import Inputs
+from gnlib.jacobian.network import Mode
+from gnlib.jacobian.plan import check_memory
 from gnlib.operators import SymmetricOperator
-from gnlib.products.curvature import Curvature, Outputs, Rooted
+from gnlib.products.curvature import Curvature, Outputs, Rooted, curvature_of
 from gnlib.products.parts import Part
-from gnlib.products.passes import Passes, in_double, on_first
+from gnlib.products.passes import Passes, in_double, on_first, passes_of
 
 T = TypeVar("T")
 
@@ -114,18 +117,30 @@ class Side:
         of the outputs of each part
     weight
         N, by which sums are divided
+    versions
+        of the parameters, as they were
     """
 
     passes: Passes
     curvature: Curvature
     shapes: list[torch.Size]
     weight: float
+    versions: dict[str, int]
+
+    def check_unchanged(self) -> None:
+        """Refuse a module whose parameters were changed since this was made."""
+        check_versions(self.versions, versions_of(self.passes.module, buffers=False))
 
     @property
     def name(self) -> Literal["outputs", "parameters"]:
         """Which side it is: of the outputs if they are fewer, in one process, and the loss has a root that is known."""
-        fewer = not is_shared() and sum(map(math.prod, self.shapes)) < self.passes.size
+        fewer = not is_shared() and self.rows < self.passes.size
         return "outputs" if fewer and isinstance(self.curvature, Rooted) else "parameters"
+
+    @property
+    def rows(self) -> int:
+        """Number of outputs of all samples."""
+        return sum(map(math.prod, self.shapes))
 
     @cached_property
     def operator(self) -> ByParameters | ByOutputs:
@@ -166,9 +181,9 @@ class Side:
     @property
     def words(self) -> str:
         """What it is, in words."""
-        samples, outputs = sum(part.samples for part in self.passes.parts), sum(map(math.prod, self.shapes))
+        samples = sum(part.samples for part in self.passes.parts)
         name, dtype = type(self.passes.module).__name__, str(self.passes.dtype).removeprefix("torch.")
-        counts = f"{samples:,} samples, {outputs:,} outputs, {self.passes.size:,} parameters"
+        counts = f"{samples:,} samples, {self.rows:,} outputs, {self.passes.size:,} parameters"
         return f"{name}, {counts}, {self.curvature.name}, {dtype}"
 
     @property
@@ -206,9 +221,22 @@ class Side:
         return [of(self.passes.outputs(part), part.y) for part in self.passes.parts]
 
 
-def side_of(passes: Passes, curvature: Curvature) -> Side:
+def side_of(
+    module: nn.Module,
+    x: Inputs,
+    y: Any,
+    loss: str | Callable[[Tensor, Any], Tensor] = "mse",
+    *,
+    output: Callable[..., Tensor] | None = None,
+    mode: Mode | None = None,
+    memory: float = 4.0,
+    dtype: torch.dtype = torch.float64,
+) -> Side:
     """Return the smaller side of a module on its data, after a pass over all of them."""
-    shapes, weight = [], 0.0
+    check_memory(memory)
+    curvature, shapes, weight = curvature_of(loss), [], 0.0
+    versions = versions_of(module, buffers=False)
+    passes = passes_of(module, x, y, curvature, output=output, mode=mode, memory=memory, dtype=dtype)
     for i, part in enumerate(passes.parts):
         f = passes.outputs(part)
         if not torch.isfinite(f).all():
@@ -220,4 +248,4 @@ def side_of(passes: Passes, curvature: Curvature) -> Side:
     weight = number_over_all(weight, f.device)
     if not weight:
         raise ValueError("No token or sample counts: all targets are ignored.")
-    return Side(passes, curvature, shapes, weight)
+    return Side(passes, curvature, shapes, weight, versions)

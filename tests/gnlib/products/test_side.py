@@ -7,7 +7,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import gnlib
 from gnlib.products.curvature import curvature_of
-from gnlib.products.passes import passes_of
 from gnlib.products.side import ByOutputs, ByParameters, side_of
 
 F64, F32 = torch.float64, torch.float32
@@ -88,10 +87,8 @@ def dense(module, x, y, loss):
 
 def both(module, x, y, loss, **options):
     """Return the matrix from the side of the parameters, and all that is known of the side."""
-    curvature = curvature_of(loss)
-    passes = passes_of(module, x, y, curvature, **{"dtype": F64, **options})
-    side = side_of(passes, curvature)
-    return ByParameters(passes, curvature, side.weight, passes.size).dense(), side
+    side = side_of(module, x, y, loss, **{"dtype": F64, **options})
+    return ByParameters(side.passes, side.curvature, side.weight, side.passes.size).dense(), side
 
 
 def half_mse(f, y):
