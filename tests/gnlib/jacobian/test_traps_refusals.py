@@ -244,6 +244,7 @@ def test_sparse_edges_behind_a_layer_are_those_of_a_dense_graph(kind):
 
 @pytest.mark.bad_input
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 def test_inputs_that_are_not_dense_are_refused_by_their_kind():
     net, x = made(lambda: nn.Linear(D, K)), data(4)
     nested = torch.nested.nested_tensor([x[:1], x[1:]])
