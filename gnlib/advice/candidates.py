@@ -1,0 +1,175 @@
+"""Changes that an experienced engineer would think of, each a module in the place of the given one."""
+
+import copy
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gnlib.advice.layers import CONVOLUTIONS, Leaf, leaves_of, normalisations, weights, with_bias
+from gnlib.advice.wrappers import Affine, Prepared, Scaled, by_feature, by_one_number, is_within, whitened
+
+SETTLED = 0.1  # of their standard deviation: inputs that a map moves by less are left as they are
+KINDS = "weights", "normalisation", "targets", "inputs"  # in the order in which changes are made
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """A way to change any module.
+
+    Attributes
+    ----------
+    kind
+        one of `KINDS`: of each a network takes one change
+    what
+        in words
+    apply
+        takes a module that it may change, and returns that or one around it
+    """
+
+    kind: str
+    what: str
+    apply: Callable[[nn.Module], nn.Module]
+
+
+def changed(module: nn.Module, changes: Collection[Change]) -> nn.Module:
+    """Return a changed copy: what is within it first, what is around it last."""
+    module = copy.deepcopy(module)
+    for change in sorted(changes, key=lambda change: KINDS.index(change.kind)):
+        module = change.apply(module)
+    return module
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A module with the data that changes are made for.
+
+    Attributes
+    ----------
+    module
+        as it is
+    batches
+        of each the arguments, by place or name
+    y, loss
+        targets of all samples, and the loss
+    output
+        function that makes the outputs of what the module returns, if they are not the same
+    """
+
+    module: nn.Module
+    batches: list[dict[int | str, Any]]
+    y: Any
+    loss: Any
+    output: Callable[..., Tensor] | None = None
+
+    def call(self, module: nn.Module) -> Any:
+        """Call a module on the first batch, in its own precision."""
+        dtype = next(module.parameters()).dtype
+        held = {key: in_precision(value, dtype) for key, value in self.batches[0].items()}
+        places = [value for key, value in held.items() if isinstance(key, int)]
+        return module(*places, **{key: value for key, value in held.items() if isinstance(key, str)})
+
+    @cached_property
+    def leaves(self) -> list[Leaf]:
+        """The leaves of the module in the order of their calls."""
+        return leaves_of(self.module, self.call)
+
+    @cached_property
+    def result(self) -> Any:
+        """What the module returns on the first batch."""
+        with torch.no_grad():
+            return self.call(copy.deepcopy(self.module))
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether the targets are numbers, under the squared error, and the module returns one tensor."""
+        of_numbers = isinstance(self.y, Tensor) and self.y.is_floating_point()
+        return self.loss == "mse" and of_numbers and isinstance(self.result, Tensor)
+
+
+def arguments_of(batch: Any) -> dict[int | str, Any]:
+    """Return the arguments of a call, by place or name."""
+    if isinstance(batch, Mapping):
+        return dict(batch)
+    return dict(enumerate(batch if isinstance(batch, tuple) else (batch,)))
+
+
+def in_precision(value: Any, dtype: torch.dtype) -> Any:
+    """Return a tensor of real numbers in a precision, and anything else as it is."""
+    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+def changes_for(setting: Setting) -> Iterator[Change]:
+    """Yield the changes that there is a reason to try."""
+    yield from _of_targets(setting)
+    yield from _of_inputs(setting)
+    for kind, within in (("normalisation", normalisations), ("weights", weights)):
+        yield from (Change(kind, *change) for change in within(setting.leaves))
+
+
+def _of_inputs(setting: Setting) -> Iterator[Change]:
+    """Standardise real inputs, by feature or channel or by one number, or their means alone; or whiten them."""
+    if is_within(setting.module, Prepared):
+        return
+    found = {key: _real(setting, key) for key in setting.batches[0]}
+    inputs = {key: x for key, x in found.items() if x is not None}
+    axes = {key: _axis_of_features(setting, x) for key, x in inputs.items()}
+    one = "channel" if any(axis != inputs[key].ndim - 1 for key, axis in axes.items()) else "feature"
+    ways: dict[str, Callable[[Tensor, int], Affine]] = {
+        f"standardise the inputs, each {one} by itself": by_feature,
+        "standardise the inputs by one number": lambda x, _: by_one_number(x),
+        f"centre the inputs, each {one} by itself": partial(by_feature, scaled=False),
+    }
+    if all(x.ndim == 2 and len(x) > x.shape[1] > 1 for x in inputs.values()):
+        ways["whiten the inputs"] = lambda x, _: whitened(x)
+    for what, way in ways.items():
+        maps = {key: way(x, axes[key]) for key, x in inputs.items()}
+        if any(
+            (each(x) - x).square().mean().sqrt() > SETTLED * x.std()
+            for (key, x), each in zip(inputs.items(), maps.values(), strict=True)
+        ):
+            yield Change("inputs", what, partial(Prepared, maps=maps))
+
+
+def _real(setting: Setting, key: int | str) -> Float[Tensor, " n *d"] | None:
+    """Return an input on all samples, but for integers, masks and what has another shape from batch to batch."""
+    parts = [batch[key] for batch in setting.batches]
+    if not all(isinstance(part, Tensor) and part.is_floating_point() and part.ndim > 1 for part in parts):
+        return None
+    if any(part.shape[1:] != parts[0].shape[1:] for part in parts):
+        return None
+    x = torch.cat([part.detach().double() for part in parts])
+    is_mask = len(setting.batches[0]) > 1 and bool(((x == 0) | (x == 1) | x.isinf()).all())
+    return None if is_mask or not torch.isfinite(x).all() else x
+
+
+def _axis_of_features(setting: Setting, x: Float[Tensor, " n *d"]) -> int:
+    """Return the axis of the channels where the first layer is a convolution, or samples are images; else the last."""
+    first = next((leaf.module for leaf in setting.leaves if [*leaf.module.parameters(recurse=False)]), None)
+    return 1 if x.ndim > 3 or (x.ndim == 3 and isinstance(first, CONVOLUTIONS)) else x.ndim - 1
+
+
+def _of_targets(setting: Setting) -> Iterator[Change]:
+    """Let the outputs be standardised targets, or begin with the log odds of the classes."""
+    y, f = setting.y, setting.result
+    if setting.is_regression and not is_within(setting.module, Scaled):
+        own = y.ndim == 2 and y.shape[1:] == f.shape[1:]  # each output has a scale of its own
+        affine = by_feature(y.detach().double(), 1) if own else by_one_number(y.detach().double())
+        if not own:
+            affine = Affine(affine.mean.flatten()[0], affine.scale.flatten()[0])
+        yield Change("targets", "standardise the targets", partial(Scaled, mean=affine.mean, scale=1 / affine.scale))
+    head = next((leaf for leaf in reversed(setting.leaves) if isinstance(leaf.module, nn.Linear)), None)
+    of_classes = isinstance(y, Tensor) and y.ndim == 1 and not y.is_floating_point() and isinstance(f, Tensor)
+    if head is None or not of_classes or f.ndim != 2 or head.module.bias is None:
+        return
+    k = f.shape[1]
+    if len(head.module.bias) == k:
+        odds = torch.log((torch.bincount(y.long(), minlength=k) + 1.0) / (len(y) + k))
+        if odds.max() - odds.min() > math.log(2):
+            what = "begin with a bias of the log odds of the classes"
+            yield Change("targets", what, partial(with_bias, name=head.name, value=odds))
