@@ -87,10 +87,12 @@ class Suggestion:
 
     def __str__(self) -> str:
         """Return a line: what was tried, and what happened."""
-        now, then = self.run.steps_to(self.goal), self.before.steps_to(self.goal)
+        then = self.before.steps_to(self.goal)
+        instead = f"not {then:.0f}" if then < math.inf else f"where without it {len(self.before.losses) - 1} do not"
         return (
-            f"{self.what}: tried, loss {self.goal:.3g} after {now:.0f} steps of {self.optimizer}, not {then:.0f}, at "
-            f" the best of three rates, {self.run.rate:.2g}; the linear model said {self.waiting.steps}"
+            f"{self.what}: tried, loss {self.goal:.3g} after {self.run.steps_to(self.goal):.0f} steps of "
+            f"{self.optimizer}, {instead}, at the best of three rates, {self.run.rate:.2g}; the linear model said "
+            f"{self.waiting.steps}"
         )
 
 
@@ -185,7 +187,8 @@ def advice_on(setting: Setting, measure: Measure, trainer: Trainer, budget: floa
     candidates += [c for c in chosen if c not in candidates]
     seconds = max(budget - (perf_counter() - begun), 0.0) / (3 * (1 + len(chosen)))
     before, *runs = (_best_run(trainer, c, goal(), seconds) for c in (candidates[0], *chosen))
-    common = max(goal(), before.least)
+    falls = before.is_sound and before.least < before.losses[0]
+    common = max(goal(), before.least) if falls else goal()
     found = [
         Suggestion(c.what, c.module, run, before, common, c.waiting(goal()), trainer.name)
         for c, run in zip(chosen, runs, strict=True)

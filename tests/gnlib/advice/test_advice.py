@@ -217,6 +217,17 @@ def test_a_network_that_is_well_prepared_is_left_alone_and_what_had_no_time_is_n
     assert len(hurried.tried) == 1 and "no time for it" in str(hurried)
 
 
+def test_a_network_that_explodes_at_all_rates_is_advised_all_the_same():
+    torch.manual_seed(0)
+    x, y = 1e4 * random(30, 3), torch.arange(30) % 3
+    net = nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 3))
+    with torch.no_grad():
+        x += y[:, None] * 1e4
+    advice = GaussNewton(net, x, y, "cross_entropy", optimizer=SGD(net.parameters(), lr=0.1)).advice(budget=30)
+    assert advice.suggestions[0].before.steps_to(advice.suggestions[0].goal) == math.inf
+    assert advice.suggestions[0].gain == math.inf and "where without it" in str(advice)
+
+
 @pytest.mark.bad_input
 def test_advice_needs_targets_and_some_seconds():
     with pytest.raises(ValueError, match="y is missing; a change is tried by training"):
