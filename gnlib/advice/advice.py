@@ -44,7 +44,9 @@ class Candidate:
     def waiting(self, goal: float) -> Waiting:
         """Return within what the steps of the linear model to a loss lie."""
         share = goal / self.measured.loss if self.measured.loss else math.inf
-        return self.measured.find(share) if share < 1 else Waiting(0.0, 0.0, 0.0, 0.0)
+        if share >= 1:
+            return Waiting(0.0, 0.0, 0.0, 0.0)
+        return self.measured.find(share)
 
     @property
     def what(self) -> str:

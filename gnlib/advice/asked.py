@@ -73,8 +73,11 @@ def _measured(found: Problem | Side, memory: float) -> Measured:
     if isinstance(found, Side):
         bounds = loss_bounds_of(view_of_side(found, memory))
         return Measured(found.loss, 2 / bounds.largest, bounds.waiting)
-    values, shares, _ = spread_of(found)
-    largest = float(values[-1])
+    largest = float(found.eigenvalues[-1])
+    try:
+        values, shares, _ = spread_of(found)
+    except ValueError:  # a loss without a quadratic model
+        values, shares = torch.zeros(1), torch.ones(1)
 
     def find(share: float) -> Waiting:
         return waiting(values, shares, 1 / largest, share)

@@ -65,6 +65,11 @@ def residual_of(problem: Problem) -> Float[Tensor, " nr"]:
     if problem.is_plain:
         return g.flatten()
     residual = torch.linalg.pinv(problem.root) @ g[..., None]
+    if not torch.isfinite(residual.square().sum()):
+        raise ValueError(
+            "The loss has hardly any curvature where it is steep (probabilities of 0 for the targets?), and its "
+            "quadratic model leaves the range of double precision; scale the inputs or the weights down."
+        )
     straight = (g - (problem.root @ residual)[..., 0]).norm()
     if straight > STRAIGHT * g.norm():
         raise ValueError(
