@@ -42,9 +42,9 @@ def condition_number(
     """Return the pseudo-condition number: the largest eigenvalue over the smallest one that is not zero.
 
     A Kronecker sum is never formed: one or two terms are reduced exactly to blocks of the size of the data, more are
-    treated by an iteration at both ends, preconditioned by the inverses of such blocks. So is a large matrix; one that
-    is small, singular, or whose outputs are strongly coupled is diagonalised. For a network this is
-    `GaussNewton(operand, x, y, loss, ...).condition_number(...)`.
+    treated by an iteration at both ends, preconditioned by the inverses of such blocks. So is a large matrix, or it is
+    factored where its outputs are strongly coupled; one that is small or singular is diagonalised. For a network this
+    is `GaussNewton(operand, x, y, loss, ...).condition_number(...)`.
 
     Parameters
     ----------
@@ -60,8 +60,8 @@ def condition_number(
         the largest count as zero. The rank of a Kronecker sum or a network is found from its factors.
     method
         the method to use, even where another would be faster: for a Kronecker sum `"first layer"`, `"layers"`,
-        `"blocks"`, `"iteration"` or `"dense"`, for a matrix `"iteration"` or `"dense"`, for a network `"gram"` or
-        `"jacobian"` (:mod:`gnlib.eigen.strategy`)
+        `"blocks"`, `"iteration"` or `"dense"`, for a matrix `"iteration"`, `"factor"` or `"dense"`, for a network
+        `"gram"` or `"jacobian"` (:mod:`gnlib.eigen.strategy`)
     tolerance
         relative error at which an iteration may stop
     max_steps

@@ -1,5 +1,6 @@
 """A module on its data, for a loss: outputs, Gram matrices and their spectrum, each computed once."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -15,8 +16,9 @@ from torch import Tensor, nn
 from gnlib.checks import EPS, check_versions, numerical_rank, versions_of
 from gnlib.eigen.dense import BY_FACTOR, ends_of, singular_value_ends
 from gnlib.eigen.gram import Gram
-from gnlib.eigen.result import ConditionNumber, Limits
+from gnlib.eigen.result import ConditionNumber, Limits, NotConvergedError
 from gnlib.eigen.strategy import GRAM, find_ends
+from gnlib.jacobian.columns import TILE, mirror
 from gnlib.jacobian.gram import NotFiniteError, blocks_of, gauss_newton_of, layered_gram
 from gnlib.jacobian.inputs import Inputs, read_batches
 from gnlib.jacobian.network import Mode, count_rows
@@ -27,6 +29,7 @@ from gnlib.jacobian.trial import networks_of
 from gnlib.losses import Loss, SquaredError, loss_of
 
 LEAST = 1e-290  # entries of a Gram matrix below it have lost digits: its products leave the range before its factors do
+TILES_OF_ROOT = 3  # of so many rows, which are held while the matrix of a loss is made: two products and a copy
 LITTLE = 1e-9  # GiB, in place of none and less, for which there is a sentence where they are not enough
 
 
@@ -105,7 +108,7 @@ class Problem:
     @cached_property
     def loss_gram(self) -> Float[Tensor, "nr nr"]:
         r"""The matrix of the loss, :math:`\frac1n R^\top J J^\top R`."""
-        matrix = self.gram if self.is_plain else with_root(self.root, self.gram)
+        matrix = self.gram if self.is_plain else self._with_root()
         if matrix.diagonal().amax() <= 0:
             if not self.gram.any():
                 raise ValueError("The Jacobian is zero: no eigenvalue to divide by. Check the weights and the data.")
@@ -114,6 +117,18 @@ class Problem:
                 "fit, with probabilities of 0 and 1?). Measure at other weights."
             )
         return matrix
+
+    def _with_root(self) -> Float[Tensor, "nr nr"]:
+        """The matrix of the loss beside the Gram matrix, refused before either is made where both do not fit."""
+        rows, columns = count_rows(self.networks), self.loss_rows
+        needed = 8 * (rows**2 + columns**2 + TILES_OF_ROOT * min(TILE, rows) * rows) / 2**30 + self._beside
+        if needed > self.memory:
+            raise BudgetError(
+                f"memory is {self.memory} GiB but {math.ceil(1000 * needed) / 1000} are needed for the Gram matrix and "
+                f"that of the loss beside it, {rows} and {columns} rows; allow more, or pass fewer samples.",
+                needed,
+            )
+        return with_root(self.root, self.gram)
 
     @cached_property
     def eigenvalues(self) -> Float[Tensor, " nr"]:
@@ -153,13 +168,16 @@ class Problem:
             if small and small.matrix.diagonal().amax() < LEAST:
                 return None
             gram = small or Gram(self.loss_gram, self.root.shape[2])
+            own = gram.matrix.nbytes if small else 0
+            gram = gram._replace(lent=True, spare=self.free * 2**30 - own)
         except (NotFiniteError, TooSmallError):  # products leave the range before what they are made of does
             return None
         except BudgetError:
             if wide:
                 raise
             return None
-        with suppress(ValueError):  # a matrix that is singular up to rounding may have a negative eigenvalue
+        # A matrix that is singular up to rounding may have a negative eigenvalue, or no room for all of them.
+        with suppress(ValueError, NotConvergedError):
             ends = find_ends(gram, GRAM, limits)
             residual = ends.residual + self._rounding * ends.largest / ends.smallest
             kind = "Gram" if wide else "Gauss-Newton"
@@ -290,8 +308,13 @@ class Problem:
 
 
 def with_root(root: Float[Tensor, "n k r"], gram: Float[Tensor, "nk nk"]) -> Float[Tensor, "nr nr"]:
-    """Return `R^T K R` for a block-diagonal R, one block for each sample."""
+    """Return `R^T K R` for a symmetric K and a block-diagonal R, one block for each sample."""
     n, k, r = root.shape
-    left = (root.mT @ gram.view(n, k, n * k)).view(n * r, n, k)
-    product = (left.transpose(0, 1) @ root).transpose(0, 1).reshape(n * r, n * r)
-    return (product + product.mT) / 2
+    result = gram.new_empty(n * r, n * r)
+    some = max(TILE // k, 1)
+    for start in range(0, n, some):  # above the diagonal, few samples at a time, as three whole copies may not fit
+        stop = min(start + some, n)
+        left = root[start:stop].mT @ gram[start * k : stop * k, start * k :].unflatten(0, (-1, k))
+        both = left.flatten(0, 1).unflatten(1, (-1, k)).transpose(0, 1) @ root[start:]
+        result[start * r : stop * r, start * r :].unflatten(1, (-1, r)).copy_(both.transpose(0, 1))
+    return mirror(result)

@@ -8,30 +8,44 @@ from torch import Tensor
 
 from gnlib.checks import EPS
 from gnlib.eigen.blocks import BLOCK_COLUMNS, CoupledBlocks, LinAlgError, combine_ends
-from gnlib.eigen.davidson import eigh_from_end
+from gnlib.eigen.davidson import ExtremePair, eigh_from_end
 from gnlib.eigen.dense import dense_ends
+from gnlib.eigen.in_place import largest_pair, smallest_pair
 from gnlib.eigen.result import ConditionNumber, Limits, NotConvergedError
 from gnlib.eigen.scale import scaled
 
 DENSE_UP_TO = 2000  # size up to which all eigenvalues take hardly longer than two of them
+COPIES_OF_BLOCKS = 4  # that the iteration holds: the blocks, their factors, and others while they are made anew
 MOST_STEPS = 50  # after which all eigenvalues would have taken no longer
 
 
 class Gram(NamedTuple):
     """A symmetric matrix whose row `i k + a` belongs to output a of sample i, k outputs each; the rank if known.
 
-    The rounding of the type that it was handed over in moves its eigenvalues, relative to the largest of them.
+    The rounding of the type that it was handed over in moves its eigenvalues, relative to the largest of them. If it is
+    lent, its lower triangle may hold something else for a while; `spare` bytes may be used beside it.
     """
 
     matrix: Float[Tensor, "nk nk"]
     outputs: int = 1
     rank: int | None = None
     rounding: float = 0.0
+    lent: bool = False
+    spare: float = torch.inf
+
+    @property
+    def is_small(self) -> bool:
+        """Whether all eigenvalues take hardly longer than two of them, and a copy of the matrix fits."""
+        return len(self.matrix) <= DENSE_UP_TO and self.has_room(1)
+
+    def has_room(self, copies: float) -> bool:
+        """Whether so many copies of the matrix fit."""
+        return copies * self.matrix.nbytes <= self.spare
 
 
-def dense(gram: Gram, limits: Limits) -> ConditionNumber:
-    """Return both ends from all eigenvalues."""
-    return dense_ends(gram.matrix, rank=gram.rank, rounding=gram.rounding)
+def dense(gram: Gram, limits: Limits) -> ConditionNumber | None:
+    """Return both ends from all eigenvalues, or None where there is no room for the copy that they take."""
+    return dense_ends(gram.matrix, rank=gram.rank, rounding=gram.rounding) if gram.has_room(1) else None
 
 
 def iteration(gram: Gram, limits: Limits) -> ConditionNumber | None:
@@ -48,9 +62,31 @@ def iteration(gram: Gram, limits: Limits) -> ConditionNumber | None:
         bottom = blocks.find_end(largest=False, norm=top.value, limits=limits)
     except (NotConvergedError, LinAlgError):
         return None
-    p, gap = len(gram.matrix), bottom.value / (EPS * top.value)
+    return _both(top, bottom, len(matrix), exponent, "block iteration on the matrix")
+
+
+def factor(gram: Gram, limits: Limits) -> ConditionNumber | None:
+    """Return both ends of the spectrum from products and the Cholesky factor, or None where that does not work.
+
+    It does not if the smallest eigenvalue is not resolved, or if too many others are close to an end. If the matrix is
+    lent, it takes the memory of at most 600 vectors beside it.
+    """
+    matrix, exponent = scaled(gram.matrix)
+    if matrix is gram.matrix and not gram.lent:
+        matrix = matrix.clone()
+    try:
+        top = largest_pair(matrix, limits)
+        bottom = smallest_pair(matrix, top.value, limits)
+    except (NotConvergedError, LinAlgError):
+        return None
+    return _both(top, bottom, len(matrix), exponent, "Cholesky factor of the matrix")
+
+
+def _both(top: ExtremePair, bottom: ExtremePair, p: int, exponent: int, method: str) -> ConditionNumber | None:
+    """Return both ends of a matrix of full rank p that was divided by a power of two, or None if not resolved."""
+    gap = bottom.value / (EPS * top.value)
     rounding = 1 / gap if gap > p else torch.inf
-    ends = combine_ends(top, bottom, rank=p, rounding=rounding, method="block iteration on the matrix")
+    ends = combine_ends(top, bottom, rank=p, rounding=rounding, method=method)
     return ends.rescale(exponent) if ends.resolved else None
 
 

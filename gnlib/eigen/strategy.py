@@ -68,11 +68,17 @@ KRONECKER_SUM: tuple[Method[Terms], ...] = (
 )
 
 GRAM: tuple[Method[Gram], ...] = (
-    Method(
+    Method(  # without outputs its one block is the whole matrix, factored beside it, and once for either end
         "iteration",
         gram.iteration,
-        applies=lambda g, _: g.rank in (None, len(g.matrix)),
-        pays=lambda g, _: len(g.matrix) > gram.DENSE_UP_TO,
+        applies=lambda g, _: g.rank in (None, len(g.matrix)) and g.has_room(gram.COPIES_OF_BLOCKS / g.outputs),
+        pays=lambda g, _: not g.is_small and g.outputs > 1,
+    ),
+    Method(
+        "factor",
+        gram.factor,
+        applies=lambda g, _: g.rank in (None, len(g.matrix)) and (g.lent or g.has_room(1)),
+        pays=lambda g, _: not g.is_small,
     ),
     Method("dense", gram.dense),
 )

@@ -1,10 +1,10 @@
-"""A network of the size of ResNet20, against the time that the paper took for one."""
+"""A network of the size of ResNet20, against the time that the paper took for one; and the most rows that fit."""
 
 from functools import partial
 
 import pytest
 import torch
-from gnbook.shared.networks import ResidualNetwork, drawn
+from gnbook.shared.networks import ResidualNetwork, cnn, drawn
 
 from gnlib import condition_number, load
 from tests.benchmarks.alternatives import loop
@@ -53,3 +53,23 @@ def test_residual_network(benchmark, blocks, width, stride, n, device):
     assert memory is None or memory < TARGET
     if n < 100:
         assert_same_ends(found, torch.linalg.eigvalsh(loop(module.double(), x)))
+
+
+def convolutional(n):
+    x, _ = load("cifar10", n)  # more than 1,000 have to be fetched
+    return drawn(partial(cnn, 16, 64, side=32), seed=0), x.reshape(n, 3, 32, 32)
+
+
+@pytest.mark.parametrize("n", [20, pytest.param(3000, marks=pytest.mark.full_size)])
+def test_the_factor_of_the_largest_matrix_takes_its_place(benchmark, n):
+    """Of 30,000 rows it takes 6.7 GiB, and two of them would take more than what is allowed."""
+
+    def apart():
+        return with_peak_memory(ours, convolutional, n)
+
+    ((found, memory),) = race(benchmark, apart, case=f"CNN, CIFAR-10, n={n}, k=10, p=50698", rounds=1)
+    benchmark.extra_info.update(memory=memory, memory_target=MEMORY)
+    assert found.resolved and found.rank == 10 * n
+    assert memory is None or memory < MEMORY
+    if n > 1000:
+        assert "Cholesky factor" in found.method

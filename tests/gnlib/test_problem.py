@@ -14,7 +14,7 @@ from gnlib.diagnosis.by_layer import shares_of
 from gnlib.diagnosis.culprits import culprits_of
 from gnlib.diagnosis.suggestions import _by_rates, suggestions_for
 from gnlib.jacobian.gram import gram_of
-from gnlib.problem import Problem
+from gnlib.problem import Problem, with_root
 from tests.gnlib.derivatives import rows_of
 from tests.gnlib.diagnosis.networks import CASES, classes, drawn, plain_eigenvalues
 
@@ -154,3 +154,55 @@ def test_a_matrix_of_a_trial_has_the_memory_that_is_left(monkeypatch):
     assert 0 < first < problem.free < 0.01 and second == pytest.approx(first - problem.gram.nbytes / 2**30)
     monkeypatch.setattr(Problem, "free", 0.0)  # then no rates are tried, and there is no error
     assert [*_by_rates(problem, shares, 0.0)] == []
+
+
+def wide(**options):
+    """A Gram matrix of full rank."""
+    net, x = drawn("wide", 8)
+    return Problem(net, x, torch.arange(8) % 3, **options)
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+def test_a_matrix_with_no_room_for_a_copy_is_factored_where_it_lies(monkeypatch, loss):
+    problem = wide(loss=loss)
+    before, expected = problem.loss_gram.clone(), torch.linalg.eigvalsh(problem.loss_gram)
+    monkeypatch.setattr(Problem, "free", 0.0)
+    found = problem.condition
+    assert found.method.startswith("Gram matrix: Cholesky factor")
+    assert found.value == pytest.approx((expected[-1] / expected[0]).item(), rel=1e-8)
+    assert torch.equal(problem.loss_gram, before)
+
+
+def test_a_singular_matrix_with_no_room_for_a_copy_leaves_both_ends_to_singular_values(monkeypatch):
+    problem = singular()
+    expected, _ = problem.condition, problem.loss_gram
+    other = singular()
+    assert other.gram.any()
+    monkeypatch.setattr(Problem, "free", 0.0)
+    assert other.condition == expected
+
+
+@pytest.mark.bad_input
+def test_the_matrix_of_a_loss_is_refused_where_it_does_not_fit_beside_the_gram_matrix():
+    """Of 1,500 rows, 1,350 of the loss: 17, 14 and 34 MiB with what is held while it is made."""
+    net, x = nn.Linear(6, 10).double(), torch.randn(150, 6, dtype=torch.float64)
+    y = torch.arange(150) % 10
+    assert len(Problem(net, x, y, "mse", memory=0.06).loss_gram) == 1500
+    problem = Problem(net, x, y, "cross_entropy", memory=0.06)
+    with pytest.raises(
+        ValueError, match=r"memory is 0.06 GiB but 0.065 are needed for the Gram matrix and that of the"
+    ):
+        _ = problem.condition
+    assert "layered" not in vars(problem)
+    assert len(Problem(net, x, y, "cross_entropy", memory=0.066).loss_gram) == 1350
+
+
+@pytest.mark.parametrize("n, k, r", [(7, 3, 2), (130, 10, 9)])
+def test_the_root_of_a_loss_is_applied_sample_by_sample(n, k, r):
+    torch.manual_seed(0)
+    root, gram = torch.randn(n, k, r, dtype=torch.float64), torch.randn(n * k, n * k, dtype=torch.float64)
+    gram += gram.mT.clone()
+    whole = torch.block_diag(*root)
+    found = with_root(root, gram)
+    torch.testing.assert_close(found, whole.mT @ gram @ whole, rtol=1e-12, atol=1e-10)
+    assert torch.equal(found, found.mT)
