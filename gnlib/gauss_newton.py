@@ -9,7 +9,7 @@
 (10, torch.Size([10, 10]))
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from gnlib.advice.advice import Advice
 from gnlib.advice.asked import Asked, advice_of
 from gnlib.by_products import ByProducts
 from gnlib.checks import EPS, AxesError
+from gnlib.diagnosis.batches import BatchForecast, batch_forecast_of, batch_rate_bound, batch_stable_rate
 from gnlib.diagnosis.by_layer import Shares, shares_of
 from gnlib.diagnosis.course import waiting_by_products
 from gnlib.diagnosis.culprits import Culprits, culprits_of
@@ -353,7 +354,7 @@ class GaussNewton(ByProducts):
         """
         return culprits_of(self._unchanged(), most)
 
-    def stable_rate(self) -> StableRate:
+    def stable_rate(self, *, batch: int | None = None) -> StableRate:
         r"""Return the largest learning rate at which the optimiser is stable on the quadratic model of the loss.
 
         It is 2 over the largest eigenvalue for gradient descent and :math:`2 (1 + \beta)` over it with momentum
@@ -363,12 +364,22 @@ class GaussNewton(ByProducts):
         step P is the root of the diagonal of G, of the size of the gradient, which takes `y`. With `y` it is at most a
         sixth of the rate at which the first step, of that size in each parameter, makes the loss ten times larger.
 
+        With `batch` it is the largest rate at which the mean of the loss over runs of gradient descent stays bounded,
+        where each step draws so many samples anew (:mod:`gnlib.diagnosis.batches`). It is no larger than that of full
+        batches, and with `dtype` a lower bound of it. Single runs may bear somewhat larger ones.
+
+        Parameters
+        ----------
+        batch
+            samples in a mini-batch; all of them, if it is not given
+
         Raises
         ------
         TypeError
             An optimiser of another kind.
         ValueError
-            An optimiser of other parameters, or without a state where `y` is missing.
+            An optimiser of other parameters, or without a state where `y` is missing; with `batch` one that is not
+            plain gradient descent, samples that depend on each other, or fewer samples than are to be drawn.
 
         References
         ----------
@@ -382,9 +393,15 @@ class GaussNewton(ByProducts):
         >>> round(GaussNewton(net, x, optimizer="momentum").stable_rate().rate, 6)
         1.9
         """
-        if isinstance(self._problem, Problem):
+        side = self._unchanged_side()
+        if batch is not None and side is None:
+            return batch_stable_rate(self._unchanged(), batch, self._optimizer)
+        if batch is None and isinstance(self._problem, Problem):
             return stable_rate_of(self._unchanged(), self._optimizer)
-        return stable_rate_of_largest(self.largest_eigenvalue().value, self._optimizer)
+        largest = self.largest_eigenvalue().value
+        if batch is not None and side is not None:
+            return batch_rate_bound(side, largest, batch, self._optimizer)
+        return stable_rate_of_largest(largest, self._optimizer)
 
     def waiting(self, goal: float = 0.1, *, rate: float | None = None) -> Waiting:
         r"""Return within what the steps of gradient descent to a goal lie, and the eigenvalue that they wait for.
@@ -481,6 +498,46 @@ class GaussNewton(ByProducts):
         (4, 2, None, 0.8)
         """
         return forecast_of(self._unchanged(), self._optimizer, rate=rate, steps=steps, after=after, budget=budget)
+
+    def batch_forecast(
+        self, batch: int, rate: float | Sequence[float] | None = None, *, steps: int | None = None
+    ) -> BatchForecast:
+        r"""Return the mean loss of gradient descent on mini-batches, as the network linearised where it stands has it.
+
+        Each step draws a batch anew. The mean is over all draws and exact for the linear model with the squared error
+        (:mod:`gnlib.diagnosis.batches`); shuffled epochs are no part of it, and a real network leaves its linear model
+        (:meth:`forecast` says when, for full batches). A step takes some :math:`4 (nk)^3` operations.
+
+        Parameters
+        ----------
+        batch
+            samples in a batch
+        rate
+            learning rate, or one for each step: a schedule. That of an SGD of torch, or half the largest stable one, if
+            it is not given
+        steps
+            number of steps at one rate, 100 if it is not given
+
+        Raises
+        ------
+        ValueError
+            What :meth:`stable_rate` with `batch` refuses; a loss that is not the squared error, no targets, rates that
+            are not positive, or another number of them than of steps.
+
+        Examples
+        --------
+        >>> import torch
+        >>> line, x = torch.nn.Linear(1, 1, bias=False).double(), torch.tensor([[1.0], [2.0]]).double()
+        >>> _ = torch.nn.init.zeros_(line.weight)
+        >>> found = GaussNewton(line, x, x).batch_forecast(1, 0.2, steps=3)
+        >>> found.losses
+        tensor([1.2500, 0.4250, 0.1445, 0.0491], dtype=torch.float64)
+        >>> found.full_batch
+        tensor([1.2500, 0.3125, 0.0781, 0.0195], dtype=torch.float64)
+        >>> print(GaussNewton(line, x).stable_rate(batch=1))
+        gradient descent on batches of 1: stable below a learning rate of 0.5882
+        """
+        return batch_forecast_of(self._unchanged(), batch, rate, steps=steps, optimizer=self._optimizer)
 
     def report(self) -> Report | Overview:
         r"""Return one page: how well conditioned the network is for the loss, where that comes from, and what to do.

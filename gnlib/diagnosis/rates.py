@@ -37,6 +37,8 @@ class StableRate:
         the steps that the first group makes of gradients
     longest
         the largest rate of an adaptive optimiser for its first step
+    batch
+        samples in a batch, of which `largest` is then made that it would be of full batches at this rate
     """
 
     optimizer: str
@@ -44,6 +46,7 @@ class StableRate:
     find_smallest: Callable[[], float] = field(repr=False, compare=False)
     rule: Rule
     longest: float = math.inf
+    batch: int | None = None
 
     @property
     def rate(self) -> float:
@@ -64,6 +67,8 @@ class StableRate:
 
     def with_momentum(self, momentum: float = 0.9) -> "StableRate":
         """Return the same for gradient descent with heavy-ball momentum."""
+        if self.batch is not None:
+            raise ValueError("The stable rate of mini-batches is known without momentum; leave batch= out.")
         return replace(self, optimizer=f"with momentum {momentum:g}", rule=Rule(1.0, momentum))
 
     def __str__(self) -> str:
