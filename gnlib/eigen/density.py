@@ -160,6 +160,7 @@ def spectral_density(
         process = Lanczos(operator.matmul, _signs(operator, generator))
         while process.steps < steps and not process.exhausted:
             process.step()
+        process.check_positive()
         measures.append(process.jacobi)
         products += process.steps
     largest = max(float(measure.gauss().nodes.max()) for measure in measures)

@@ -26,6 +26,7 @@ Examples
 [0.3042, 0.3845]
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -34,6 +35,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gnlib.eigen.result import NotConvergedError
+
+ASTRAY = 0.05  # of the largest entry: products of low precision are wrong by less
 ROUNDING = 1e-12  # of the largest entry, below which what is left of a vector is none
 
 Map = Callable[[Float[Tensor, " p"]], Float[Tensor, " p"]]
@@ -161,15 +165,33 @@ class Lanczos:
         v = self._basis[-1]
         w = self._product(v).double()
         self._diagonal.append(float(v @ w))
+        if self.steps > 1:
+            back = float(self._basis[-2] @ w)
+            if abs(back - self._beside[-1]) > ASTRAY * max(map(abs, (*self._diagonal, *self._beside))):
+                raise ValueError(
+                    f"The products are not those of a symmetric matrix: for two unit vectors u^T A v is {back:.4g} and "
+                    f"v^T A u {self._beside[-1]:.4g}; pass an operator that is symmetric."
+                )
         for _ in range(2):
             for known in self._basis:  # one by one: all of them together would be there twice
                 w -= (known @ w) * known
         size = float(torch.linalg.vector_norm(w))
+        if not math.isfinite(size):
+            raise NotConvergedError("A product has NaN or infinite entries; look at the weights and the data.")
         self._beside.append(size)
         largest = max(map(abs, (*self._diagonal, *self._beside[:-1])))
         self.exhausted = size <= ROUNDING * largest or self.steps == len(w)
         if not self.exhausted:
             self._basis.append(w / size)
+
+    def check_positive(self) -> None:
+        """Refuse a matrix with a negative eigenvalue that is no rounding."""
+        values, _ = self.ritz()
+        if values[-1] < -ASTRAY * abs(values).max():
+            raise ValueError(
+                f"The matrix has a negative eigenvalue, {values[-1]:.3g} or less beside {values[0]:.3g}; products with "
+                "a positive semi-definite one were expected, such as a Gauss-Newton matrix."
+            )
 
     def ritz(self) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, "q q"]]:
         """Return the Ritz values, descending, and their vectors as columns of coefficients of the basis."""

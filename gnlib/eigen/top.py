@@ -111,8 +111,6 @@ def largest_eigenpairs(
     for _ in progress(range(products), "Products", products):
         process.step()
         values, coefficients = process.ritz()
-        if not np.isfinite(values).all():
-            raise NotConvergedError("A product has NaN or infinite entries; look at the weights and the data.")
         residuals = process.jacobi.beside[-1] * np.abs(coefficients[-1])
         if process.exhausted or (len(values) > k and _are_found(values, residuals, k, tolerance)):
             break
@@ -122,6 +120,7 @@ def largest_eigenpairs(
             f"After {products} products the relative error is {error:.1g}, above {tolerance:g}; allow more products, "
             "or a larger tolerance."
         )
+    process.check_positive()
     count = min(k, int((values > 0).sum()))
     if not count:
         raise ValueError("The matrix is zero: it has no largest eigenvalue. Check the weights and the data.")

@@ -9,11 +9,12 @@
 | `DataLoader` | batches, each `(*arguments, targets)` unless targets are given apart |
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader
 
 Batch = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
@@ -31,18 +32,70 @@ def read_batches(x: Inputs, y: Any = None) -> tuple[list[Batch], Any]:
     >>> [batch.shape[0] for batch in batches], targets
     ([2, 1], tensor([0, 1, 1]))
     """
+    for name, given in (("x", x), ("y", y)):
+        if isinstance(given, Iterator):
+            raise ValueError(f"{name} can be read only once, as a generator; pass a list of batches, or a DataLoader.")
     if isinstance(x, DataLoader):
-        items = list(x)
-        if y is None and items and isinstance(items[0], tuple | list) and len(items[0]) > 1:
+        items = _items(x)
+        if y is None and isinstance(items[0], tuple | list) and len(items[0]) > 1:
             items, y = [item[:-1] for item in items], [item[-1] for item in items]
         x = [_arguments(item) for item in items]
     if not isinstance(x, list):
         return [x], y
     if not x:
         raise ValueError("x is an empty list; a list holds batches, of which at least one is needed.")
-    if isinstance(y, list | tuple) and len(y) == len(x) and all(isinstance(part, Tensor) for part in y):
-        y = torch.cat([*y])
-    return x, y
+    return x, _joined(y) if isinstance(y, list | tuple) and len(y) == len(x) else y
+
+
+def _items(loader: DataLoader[Any]) -> list[Any]:
+    """Return what a loader yields, if it begins with the same when it is read once more."""
+    items: list[Any] = []
+    with torch.random.fork_rng([]):  # of which a loader draws a seed
+        try:
+            for item in loader:
+                items.append(item)
+        except Exception as error:
+            raise ValueError(
+                f"The loader fails at batch {len(items)}: {error} (Look at its dataset; num_workers=0 shows the line.)"
+            ) from error
+        if not items:
+            raise ValueError(
+                "The loader has no batch: its dataset is empty, or was read before, or has fewer samples than a batch "
+                "and drop_last=True; pass one that has."
+            )
+        again = next(iter(loader), None)
+    if not _is_same(items[0], again):
+        raise ValueError(
+            "The first batch of the loader is another one when it is read again: it shuffles, or its samples are "
+            "random; set shuffle=False and transforms without chance, or pass one pass over it as two lists, of inputs "
+            "and of targets."
+        )
+    parts = [len(item) if isinstance(item, tuple | list) else 1 for item in items]
+    if odd := [i for i, count in enumerate(parts) if count != parts[0]]:
+        raise ValueError(
+            f"Batch {odd[0]} of the loader consists of {parts[odd[0]]} parts, batch 0 of {parts[0]}; arguments and "
+            "targets were expected in each."
+        )
+    return items
+
+
+def _is_same(item: Any, other: Any) -> bool:
+    """Whether two batches have the same tensors; NaN is itself here."""
+    pairs = [[leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)] for tree in (item, other)]
+    return len(pairs[0]) == len(pairs[1]) and all(
+        a.shape == b.shape and bool(((a == b) | (a != a)).all()) for a, b in zip(*pairs, strict=True)
+    )
+
+
+def _joined(y: list[Any] | tuple[Any, ...]) -> Any:
+    """Return the targets of all batches as one tensor, where these have the same axes behind the samples."""
+    missing = [i for i, part in enumerate(y) if part is None]
+    if len(missing) == len(y):
+        return None
+    if missing:
+        raise ValueError(f"y of batch {missing[0]} is missing; pass the targets of each batch, or of none.")
+    tensors = all(isinstance(part, Tensor) for part in y)
+    return torch.cat([*y]) if tensors and len({part.shape[1:] for part in y}) == 1 else y
 
 
 def _arguments(item: Any) -> Batch:

@@ -97,21 +97,25 @@ def attempt(function: Function, parameters: Factors, x: Tensor, samples: str) ->
     try:
         result = function.call(function.tensors(parameters), x)
     except Exception as error:
-        hint = (
-            "Check the shape of x, and that tensors made in a forward pass take the dtype and the device of its input."
-        )
-        if not x.is_floating_point():
-            hint = (
-                f"x is of {x.dtype}, and integers are passed on as they are, such as the numbers of tokens; if they "
-                "are images or other measurements, pass x.double(), scaled as in training."
-            )
         raise ValueError(
-            f"module fails on {samples}, in double precision{_line_of(error)}: {error} ({hint})"
+            f"module fails on {samples}, in double precision{line_of(error)}: {error} ({hint_of(x)})"
         ) from error
     return as_outputs(result, len(x))
 
 
-def _line_of(error: BaseException) -> str:
+def hint_of(x: Tensor) -> str:
+    """Return what to look at where a call with this input fails."""
+    if x.is_floating_point():
+        return (
+            "Check the shape of x, and that tensors made in a forward pass take the dtype and the device of its input."
+        )
+    return (
+        f"x is of {x.dtype}, and integers are passed on as they are, such as the numbers of tokens; if they are images "
+        "or other measurements, pass x.double(), scaled as in training."
+    )
+
+
+def line_of(error: BaseException) -> str:
     """Return the last line of the user's own code on the way to an error, if there is one."""
     own = [
         frame

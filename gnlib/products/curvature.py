@@ -13,7 +13,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gnlib.eigen.quadrature import Lanczos
+
 CONVEX = 1e-4  # relative size up to which a curvature below zero, or what samples do to each other, is rounding
+TRIED = 4  # products with the second derivative of a loss, which tell whether it is convex
 
 Outputs = Float[Tensor, "n *k"]
 
@@ -113,9 +116,11 @@ class CrossEntropy(Rooted):
             return outputs[..., 0].numel()
         axis = self._axis(outputs, targets)
         if targets.is_floating_point():
+            if bool((targets < 0).any()):
+                raise ValueError(f"y has the probability {float(targets.min()):.3g}; none below 0 was expected.")
             return targets.numel() / targets.shape[axis]
-        counted = targets != self._settings.ignore_index
-        weights = self._of_classes(outputs, axis)[targets.clamp_min(0)] if self._settings.weight is not None else 1.0
+        counted, label = self._labels(targets, outputs.shape[axis])
+        weights = self._of_classes(outputs, axis)[label] if self._settings.weight is not None else 1.0
         return float((counted * weights).sum(dtype=torch.float64))
 
     def value(self, outputs: Outputs, targets: Any) -> float:  # noqa: D102
@@ -180,14 +185,19 @@ class CrossEntropy(Rooted):
         if targets.is_floating_point():
             q = targets.to(outputs).movedim(axis, -1)
             return logs, weights * ((1 - smoothing) * q + smoothing / len(weights)), axis
-        counted = (targets != self._settings.ignore_index)[..., None]
-        label = torch.where(counted, targets[..., None], 0)
-        if label.numel() and not (0 <= int(label.min()) and int(label.max()) < len(weights)):
-            raise ValueError(
-                f"y has classes from {int(label.min())} to {int(label.max())}; 0 to {len(weights) - 1} were expected."
-            )
+        counted, label = (each[..., None] for each in self._labels(targets, len(weights)))
         q = torch.zeros_like(logs).scatter_(-1, label, (1 - smoothing) * weights[label])
         return logs, (q + smoothing / len(weights) * weights) * counted, axis
+
+    def _labels(self, targets: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+        """Return which targets count, and their classes, 0 for those that do not."""
+        counted = targets != self._settings.ignore_index
+        label = torch.where(counted, targets, 0).long()
+        if label.numel() and not (0 <= int(label.min()) and int(label.max()) < classes):
+            raise ValueError(
+                f"y has classes from {int(label.min())} to {int(label.max())}; 0 to {classes - 1} were expected."
+            )
+        return counted, label
 
     def _unit(self, outputs: Outputs, targets: Any) -> tuple[Outputs, Outputs, int]:
         """Return the root of p, that of W, and the axis of the classes; without targets all tokens count alike."""
@@ -223,20 +233,9 @@ class Own(Curvature):
         return torch.autograd.grad(gradient, leaf, v, materialize_grads=True)[0]
 
     def check(self, outputs: Outputs, targets: Any) -> None:
-        """Refuse a loss that is not convex in the outputs, or no mean over the samples, as far as two of them tell."""
-        generator = torch.Generator().manual_seed(0)
-        v = torch.randn(outputs.shape, generator=generator, dtype=torch.float64).to(outputs)
+        """Refuse a loss that is no mean over the samples, as far as two of them tell."""
+        v = _random(outputs).to(outputs)
         product = self.product(outputs, targets, v)
-        if not product.any():
-            raise ValueError(
-                f"loss {self.name} has no second derivative by the outputs, and its Gauss-Newton matrix is 0; pass one "
-                "with curvature, such as 'mse'."
-            )
-        if float((v * product).sum()) < -CONVEX * float(v.norm() * product.norm()):
-            raise ValueError(
-                f"loss {self.name} has a negative second derivative by the outputs; one that is convex in them was "
-                "expected, for which the generalised Gauss-Newton matrix has no negative eigenvalue."
-            )
         if len(outputs) > 1 and isinstance(targets, Tensor) and len(targets) == len(outputs):
             parts = zip(outputs.split(1), targets.split(1), v.split(1), strict=True)
             apart = torch.cat([self.product(*part) for part in parts])
@@ -246,12 +245,37 @@ class Own(Curvature):
                     "losses of single samples was expected."
                 )
 
+    def is_curved(self, outputs: Outputs, targets: Any) -> bool:
+        """Whether there is a second derivative; refuse one with a negative eigenvalue, as far as few products tell."""
+
+        def product(v: Tensor) -> Tensor:
+            of = self.product(outputs, targets, v.view(outputs.shape).to(outputs))
+            return of.flatten().double().clone()  # torch may return zeros that cannot be written to
+
+        process = Lanczos(product, _random(outputs).flatten())
+        for _ in range(TRIED):
+            process.step()
+        values, _ = process.ritz()
+        largest = float(abs(values).max())
+        if values[-1] < -max(CONVEX, 10 * torch.finfo(outputs.dtype).eps) * largest:
+            raise ValueError(
+                f"loss {self.name} has a negative second derivative by the outputs, {values[-1]:.2g} beside "
+                f"{max(values[0], 0):.2g}: J^T H J is then the Hessian of the linearised network, of which no stable "
+                "rate or number of steps follows; pass a loss that is convex in the outputs."
+            )
+        return largest > 0
+
     def _sum(self, outputs: Outputs, targets: Any) -> Tensor:
         value = self._function(outputs, targets)
         if not isinstance(value, Tensor) or value.numel() != 1:
             got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
             raise ValueError(f"loss returned {got}; one number was expected: take the mean over the samples.")
         return len(outputs) * value.reshape(())
+
+
+def _random(outputs: Outputs) -> Outputs:
+    v = torch.randn(outputs.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return v.to(outputs.device)
 
 
 def curvature_of(loss: str | Callable[[Tensor, Any], Tensor]) -> Curvature:

@@ -13,10 +13,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from gnlib.jacobian.inputs import Inputs
-from gnlib.jacobian.refusals import check_mode
+from gnlib.jacobian.refusals import check_mode, hint_of, line_of
 from gnlib.jacobian.trial import WRAPPERS
 from gnlib.products.curvature import Curvature, Outputs, Own
 from gnlib.products.parts import Part, as_dtype, narrowed, parts_of, tensors_of
@@ -42,11 +42,13 @@ class Passes:
     parts: tuple[Part, ...]
     output: Callable[..., Tensor] | None
     mode: Mode | None
+    modes: dict[nn.Module, bool]  # whether each part is in training mode
     dtype: torch.dtype
     parameters: Named  # those that are differentiated by
     frozen: Named  # the other parameters
     buffers: Named
     forward_mode: bool = field(default=True)  # whether derivatives along a direction come from a forward pass
+    whole: bool = field(default=False)  # whether the samples of a part depend on each other, and stay together
 
     @cached_property
     def size(self) -> int:
@@ -118,11 +120,11 @@ class Passes:
     @contextmanager
     def as_meant(self) -> Iterator[None]:
         """Call the module in the mode that is meant, with attention that has a derivative along a direction."""
-        modes, default = {m: m.training for m in self.module.modules()}, torch.get_default_dtype()
+        before, default = _modes_of(self.module), torch.get_default_dtype()
         fast = torch.backends.mha.get_fastpath_enabled()
         try:
-            if self.mode is not None:
-                self.module.train(self.mode == "train")
+            self.module.train(self.module.training)  # which empties what some modules keep of parameters between calls
+            _set_modes(self.modes)
             torch.set_default_dtype(self.dtype)
             torch.backends.mha.set_fastpath_enabled(False)
             off = torch.autocast(next(iter(self.parameters.values())).device.type, enabled=False)
@@ -131,8 +133,8 @@ class Passes:
         finally:
             torch.backends.mha.set_fastpath_enabled(fast)
             torch.set_default_dtype(default)
-            for m, training in modes.items():
-                m.training = training
+            self.module.train(self.module.training)
+            _set_modes(before)
 
 
 def passes_of(
@@ -156,6 +158,11 @@ def passes_of(
     while (wrapped := getattr(module, "module" if isinstance(module, WRAPPERS) else "_orig_mod", None)) is not None:
         module = wrapped  # spread over devices, or compiled
     parts = parts_of(x, y, dtype, targets=isinstance(curvature, Own))
+    before = _modes_of(module)
+    if mode is not None:
+        module.train(mode == "train")
+    modes = _modes_of(module)
+    _set_modes(before)
     named = {name: as_dtype(p.detach(), dtype) for name, p in module.named_parameters()}
     own = {name for name, p in module.named_parameters() if p.requires_grad}
     if not own:
@@ -166,36 +173,48 @@ def passes_of(
         parts=tuple(parts),
         output=output,
         mode=mode,
+        modes=modes,
         dtype=dtype,
         parameters={name: p for name, p in named.items() if name in own},
         frozen={name: p for name, p in named.items() if name not in own},
         buffers=buffers,
     )
-    places = {t.device for part in parts for t in tensors_of(part.x)} | {p.device for p in named.values()}
+    given = [leaf for part in parts for leaf in (*tensors_of(part.x), *tree_leaves(part.y)) if isinstance(leaf, Tensor)]
+    places = {t.device for t in (*given, *named.values())}
     if len(places) > 1:
-        raise ValueError(f"x and the module are on {' and '.join(sorted(map(str, places)))}; move one of them.")
+        on = " and ".join(sorted(map(str, places)))
+        raise ValueError(f"x, y and the module are on {on}; move them to one device.")
     with passes.as_meant():
         coupled = check_mode(passes)
-    trial = narrowed(parts[0], 0, min(FIRST, parts[0].samples))
     devices = [d for d in {p.device for p in named.values()} if d.type == "cuda"]
     with torch.random.fork_rng(devices):  # of which a module that is refused may have drawn
-        saved = _try(passes, trial, curvature, coupled)
-    passes = _with(passes, forward_mode=_has_forward_mode(passes, trial))
+        passes, saved = _tried(passes, curvature, coupled)
+    passes = _with(passes, forward_mode=_has_forward_mode(passes, first_of(passes)))
     held = 8 * VECTORS * passes.size + sum(t.nbytes for t in (*named.values(), *buffers.values()))
     most = int((memory * GIB - held) / (MARGIN * max(saved, 1)))
     if most < 1:
         raise ValueError(
             f"memory is {memory} GiB but {(held + MARGIN * saved) / GIB:.3g} are needed for one sample at a time; "
-            "allow more, or pass a smaller network."
+            "allow more, or pass shorter samples, or freeze parameters."
         )
     cut = [narrowed(p, start, min(start + most, p.samples)) for p in parts for start in range(0, p.samples, most)]
-    if len(cut) > 1 and coupled:
+    if (coupled and len(cut) > 1) or (passes.whole and len(cut) > len(parts)):
+        what = "Batch normalisation in training depends" if coupled else "Outputs depend"
+        instead = "pass one batch and enough memory, or mode='eval'" if coupled else "allow more memory"
         raise ValueError(
-            f"Batch normalisation in training depends on the whole batch, and the data are {len(cut)} batches "
-            f"({len(parts)} given, at most {most} samples for memory={memory}); pass one batch and enough memory, or "
-            "mode='eval'."
+            f"{what} on the whole batch, and the data are {len(cut)} batches ({len(parts)} given, at most {most} "
+            f"samples for memory={memory}); {instead}."
         )
     return _with(passes, parts=tuple(cut))
+
+
+def _modes_of(module: nn.Module) -> dict[nn.Module, bool]:
+    return {m: m.training for m in module.modules()}
+
+
+def _set_modes(modes: Mapping[nn.Module, bool]) -> None:
+    for m, training in modes.items():
+        m.training = training
 
 
 def _with(passes: Passes, **changes: Any) -> Passes:
@@ -213,11 +232,50 @@ def in_double(passes: Passes) -> Passes:
 
 def on_first(passes: Passes) -> Passes:
     """Return the same on the first samples alone."""
-    return _with(passes, parts=(narrowed(passes.parts[0], 0, min(FIRST, passes.parts[0].samples)),))
+    return _with(passes, parts=(first_of(passes),))
 
 
-def _try(passes: Passes, part: Part, curvature: Curvature, coupled: bool) -> float:
-    """Refuse what is no function, or none of each sample by itself; return the bytes that a sample leaves."""
+def first_of(passes: Passes) -> Part:
+    """Return some samples, or those that belong together."""
+    part = passes.parts[0]
+    return part if passes.whole else narrowed(part, 0, min(FIRST, part.samples))
+
+
+def _tried(passes: Passes, curvature: Curvature, coupled: bool) -> tuple[Passes, float]:
+    """Refuse what is no function, or none of each sample by itself; return the bytes that a sample leaves as well."""
+    try:
+        y, saved = _saved(passes, first_of(passes))
+    except Exception as error:
+        passes = _of_all(passes, error)
+        y, saved = _saved(passes, first_of(passes))
+    part = first_of(passes)
+    if not torch.isfinite(y).all():
+        raise ValueError("The outputs have NaN or infinite entries on the first samples; look at weights and data.")
+    close = 100 * torch.finfo(passes.dtype).eps * float(y.abs().max())
+    if float((passes.outputs(part) - y).abs().max()) > close:
+        raise ValueError(
+            "The module is random, or changes from call to call (dropout in training mode?), and a random function has "
+            "no derivative; pass mode='eval', or switch that off."
+        )
+    if part.samples > 1 and not coupled and not passes.whole:
+        try:
+            alone = torch.cat([passes.outputs(narrowed(part, i, i + 1)) for i in range(part.samples)])
+        except Exception:  # a module may ask for more samples than one
+            alone = y
+        if alone.shape == y.shape and float((alone - y).abs().max()) > close:
+            if passes.mode != "train":
+                raise ValueError(
+                    "The outputs of a sample depend on the other samples of its batch, so that batches cannot be cut; "
+                    "make them independent, or pass mode='train' for the function of each batch as a whole."
+                )
+            passes = _with(passes, whole=True)
+    if isinstance(curvature, Own):
+        curvature.check(y, part.y)
+    return passes, saved
+
+
+def _saved(passes: Passes, part: Part) -> tuple[Outputs, float]:
+    """Return the outputs, and the bytes that a sample leaves for a backward pass."""
     saved: dict[int, int] = {}
     held = (*passes.parameters.values(), *passes.frozen.values(), *passes.buffers.values())
     own = {tensor.untyped_storage().data_ptr() for tensor in held}
@@ -229,27 +287,27 @@ def _try(passes: Passes, part: Part, curvature: Curvature, coupled: bool) -> flo
 
     with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
         y, _ = passes.pull(part, torch.zeros_like)
-    if not torch.isfinite(y).all():
-        raise ValueError("The outputs have NaN or infinite entries on the first samples; look at weights and data.")
-    close = 100 * torch.finfo(passes.dtype).eps * float(y.abs().max())
-    if float((passes.outputs(part) - y).abs().max()) > close:
+    return y, sum(saved.values()) / part.samples
+
+
+def _of_all(passes: Passes, error: Exception) -> Passes:
+    """Return a module that takes no fewer samples than all, such as the nodes of a graph, or say why it fails."""
+    part, few = passes.parts[0], first_of(passes)
+    try:
+        passes.outputs(part)
+    except Exception:
+        if isinstance(error, ValueError):
+            raise error from None
+        hint = hint_of(min(tensors_of(part.x), key=Tensor.is_floating_point))  # integers first
         raise ValueError(
-            "The module is random, or changes from call to call (dropout in training mode?), and a random function has "
-            "no derivative; pass mode='eval', or switch that off."
-        )
-    if part.samples > 1 and not coupled:
-        try:
-            alone = torch.cat([passes.outputs(narrowed(part, i, i + 1)) for i in range(part.samples)])
-        except Exception:  # a module may ask for more samples than one
-            alone = y
-        if alone.shape == y.shape and float((alone - y).abs().max()) > close:
-            raise ValueError(
-                "The outputs of a sample depend on the other samples of its batch, so that batches cannot be cut; make "
-                "them independent, or use a GaussNewton without dtype=, which takes such networks."
-            )
-    if isinstance(curvature, Own):
-        curvature.check(y, part.y)
-    return sum(saved.values()) / part.samples
+            f"module fails on the first {few.samples} samples, in {passes.dtype}{line_of(error)}: {error} ({hint})"
+        ) from error
+    if passes.mode != "train":
+        raise ValueError(
+            f"module fails on {few.samples} samples, though not on {part.samples}: {error} (If the outputs of a "
+            "sample are meant to depend on the others, as those of the nodes of a graph, pass mode='train'.)"
+        ) from error
+    return _with(passes, whole=True)
 
 
 def _has_forward_mode(passes: Passes, part: Part) -> bool:

@@ -22,8 +22,8 @@ from gnlib.jacobian.inputs import Inputs
 from gnlib.jacobian.network import Mode
 from gnlib.jacobian.plan import check_memory
 from gnlib.operators import SymmetricOperator
-from gnlib.products.curvature import Curvature, Outputs, Rooted, curvature_of
-from gnlib.products.parts import Part
+from gnlib.products.curvature import Curvature, Outputs, Own, Rooted, curvature_of
+from gnlib.products.parts import Part, tensors_of
 from gnlib.products.passes import Passes, in_double, on_first, passes_of
 
 T = TypeVar("T")
@@ -234,18 +234,36 @@ def side_of(
 ) -> Side:
     """Return the smaller side of a module on its data, after a pass over all of them."""
     check_memory(memory)
-    curvature, shapes, weight = curvature_of(loss), [], 0.0
-    versions = versions_of(module, buffers=False)
+    curvature, versions = curvature_of(loss), versions_of(module, buffers=False)
     passes = passes_of(module, x, y, curvature, output=output, mode=mode, memory=memory, dtype=dtype)
+    shapes, weight, before, curved = [], 0.0, 0, False
     for i, part in enumerate(passes.parts):
         f = passes.outputs(part)
-        if not torch.isfinite(f).all():
+        if (bad := _not_finite(f)) is not None:
+            given = any(_not_finite(x[bad : bad + 1]) is not None for x in tensors_of(part.x))
             raise ValueError(
-                f"The outputs have NaN or infinite entries in part {i} of {len(passes.parts)} of the data."
+                f"The outputs have NaN or infinite entries in part {i} of {len(passes.parts)} of the data, first for "
+                f"sample {before + bad}, whose input {'is not finite; leave it out' if given else 'is finite'}."
             )
+        rooted = isinstance(curvature, Rooted) and isinstance(part.y, Tensor)
+        if rooted and (bad := _not_finite(part.y)) is not None:
+            raise ValueError(f"y has NaN or infinite entries, first for sample {before + bad}; leave it out.")
         shapes.append(f.shape)
         weight += curvature.weight(f, part.y)
+        curved |= not isinstance(curvature, Own) or curvature.is_curved(f, part.y)
+        before += part.samples
     weight = number_over_all(weight, f.device)
     if not weight:
         raise ValueError("No token or sample counts: all targets are ignored.")
+    if not number_over_all(float(curved), f.device):
+        raise ValueError(
+            f"loss {curvature.name} has no second derivative by the outputs, and its Gauss-Newton matrix is 0; pass "
+            "one with curvature, such as 'mse'."
+        )
     return Side(passes, curvature, shapes, weight, versions)
+
+
+def _not_finite(of_samples: Outputs) -> int | None:
+    """Return the first sample with an entry that is NaN or infinite, if there is one."""
+    bad = (~torch.isfinite(of_samples)).reshape(len(of_samples), -1).any(1)
+    return int(bad.nonzero()[0]) if bad.any() else None
