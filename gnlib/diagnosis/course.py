@@ -233,7 +233,7 @@ def _waiting(known: Jacobi, rate: float, largest: float, error: float, goal: flo
 
 
 def _bounds_of_supremum(known: Jacobi, rate: float, largest: float, error: float, goal: float) -> tuple[float, float]:
-    r"""Bound :math:`T^*(e) = \sup_s \log (M(s) / e) / 2 s` on both sides, by bounds on the measure M up to a value.
+    r"""Bound :math:`T^*(e) = \sup_s \log (F(s) / e) / 2 s` on both sides, by bounds on the measure F up to a value.
 
     On a grid of values the lower bound holds at each of them, and the upper one between two of them with the mass of
     the one and the speed of the other. Below what the products resolve nothing is known of the measure but its mass.

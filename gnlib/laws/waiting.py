@@ -1,29 +1,29 @@
 r"""Which eigenvalue a training waits for, and how many steps of gradient descent a goal takes within what.
 
 Gradient descent of a linear model, of rate :math:`\eta`, multiplies the residual on an eigenvalue :math:`\lambda` by
-:math:`1 - \eta \lambda` at each step. With :math:`s = -\log |1 - \eta \lambda|`, and :math:`M(s)` the share of the
+:math:`1 - \eta \lambda` at each step. With :math:`s = -\log |1 - \eta \lambda|`, and :math:`F(s)` the share of the
 squared residual on eigenvalues that fall no faster than :math:`e^{-s}`, T steps leave
 
-.. math:: \operatorname{loss}(T) = \int e^{-2 T s} \, dM(s)
+.. math:: \operatorname{loss}(T) = \int e^{-2 T s} \, dF(s)
 
 of the loss. Let T(e) be the first step at which it is at most e < 1, and
 
-.. math:: T^*(e) = \sup_{s > 0} \frac{\log (M(s) / e)}{2 s}.
+.. math:: T^*(e) = \sup_{s > 0} \frac{\log (F(s) / e)}{2 s}.
 
 **Theorem.** :math:`T^*(e) \le T(e) \le \lceil 2\, T^*(e / 2) \rceil`, and at least one step, for every spectrum and
 residual.
 
-*Proof.* For each s, :math:`\operatorname{loss}(T) \ge M(s) e^{-2 T s}`, so :math:`\operatorname{loss}(T) \le e` needs
-:math:`T \ge \log (M(s) / e) / 2 s`. Conversely :math:`M(s) \le \tfrac e2 e^{2 T^* s}` at each s, with
+*Proof.* For each s, :math:`\operatorname{loss}(T) \ge F(s) e^{-2 T s}`, so :math:`\operatorname{loss}(T) \le e` needs
+:math:`T \ge \log (F(s) / e) / 2 s`. Conversely :math:`F(s) \le \tfrac e2 e^{2 T^* s}` at each s, with
 :math:`T^* = T^*(e / 2)`. By parts, for :math:`T > T^*`,
 
-.. math:: \operatorname{loss}(T) = \int_0^\infty 2 T e^{-2 T s} M(s) \, ds
+.. math:: \operatorname{loss}(T) = \int_0^\infty 2 T e^{-2 T s} F(s) \, ds
     \le \frac e2 \, \frac{T}{T - T^*},
 
 which is at most e from :math:`T = 2 T^*` on, or at the first step if :math:`T^* = 0`. ∎
 
 Both are nearly reached: the lower one by a residual on a single eigenvalue, the upper one by a residual whose shares
-:math:`M(s) = \tfrac e2 e^{2 T^* s}` wait everywhere alike, as e tends to 0.
+:math:`F(s) = \tfrac e2 e^{2 T^* s}` wait everywhere alike, as e tends to 0.
 """
 
 import math

@@ -97,6 +97,20 @@ def test_on_images_the_networks_are_those_of_the_kept_table():
         assert float(line.split()[-1]) == pytest.approx(np.median(of), abs=0.051)
 
 
+def test_filters_and_flattening_save_steps():
+    """Four times the filters save more than a third of the steps, flattening half; kappa and T* fall further."""
+    pattern = r"(\d+) filters, (\w+) +kappa +([\d,]+), T\* +(\d+), steps +(\d+)"
+    lines = filter(None, (re.fullmatch(pattern, line) for line in checked_lines("convolution")))
+    found = {(int(m[1]), m[2]): [float(m[i].replace(",", "")) for i in (3, 4, 5)] for m in lines}
+    few, many = found[16, "mean"], found[64, "mean"]
+    flat, both = found[16, "flatten"], found[64, "flatten"]
+    assert many[2] < 2 / 3 * few[2] and flat[2] / few[2] == pytest.approx(1 / 2, abs=0.05)
+    assert both[2] < min(flat[2], many[2])
+    ratios = [[some[i] / few[i] for i in (0, 1, 2)] for some in (many, flat, both)]
+    assert all(of_kappa < of_wait < of_steps for of_kappa, of_wait, of_steps in ratios)
+    assert sum(steps < wait for _, wait, steps in found.values()) == 3
+
+
 def test_larger_taps_outside_even_out_the_paths():
     for a in (1.0, 1.5, 3.0):
         scale = np.array([a, 1, a]) ** 2

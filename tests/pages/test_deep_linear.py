@@ -150,3 +150,17 @@ def test_the_law_is_right_at_the_size_of_the_paper():
 
 def test_turned_layers_are_better():
     assert "same direction: 6.33\nright angle: 2.10" in PRINTED
+
+
+def test_a_layer_leaves_psi_alone():
+    """By the numbers of the page, and for a large layer on a spectrum of three eigenvalues, on both sides."""
+    shown = re.findall(r"zeta from +(\S+) to +(\S+): psi before +(\S+) after +(\S+)", PRINTED)
+    assert [float(row[0]) for row in shown] == [4, 6, -1]
+    for _, _, before, after in shown:
+        assert float(after) == pytest.approx(float(before), rel=0.05)
+    rng, c, X = np.random.default_rng(2), 1 / 2, np.repeat([0.5, 1.0, 4.0], 300)
+    W = rng.standard_normal((round(len(X) / c), len(X))) * (c / len(X)) ** 0.5
+    Y = np.linalg.eigvalsh(np.sqrt(np.outer(X, X)) * (W.T @ W))
+    for zeta in (9.0, 40.0, -0.3, -5.0):
+        psi = called("psi_at", zeta, X)
+        assert called("psi_at", zeta * (1 + c * psi), Y) == pytest.approx(psi, rel=0.02)

@@ -93,6 +93,16 @@ def test_the_images_decide_which_force_wins():
     assert centred[:4] == sorted(centred[:4], reverse=True) and abs(centred[-1] / centred[-2] - 1) < 0.1
 
 
+def test_preparing_matters_more_than_the_slope():
+    """As the page prints it."""
+    lines = (re.fullmatch(r"(\w+) +slope 0.2: (\d+) steps, ReLU: (\d+) steps", line) for line in printed())
+    taken = {line[1]: (int(line[2]), int(line[3])) for line in lines if line}
+    for leaky, relu in taken.values():
+        assert 1 / 2 < leaky / relu < 2
+    for name in ("centred", "white"):
+        assert all(prepared <= 0.27 * raw for prepared, raw in zip(taken[name], taken["raw"], strict=True))
+
+
 def test_networks_follow_the_recursion():
     for (name, _), (law, low, high) in networks().items():
         assert law / 2.5 < low <= high < 2.5 * law

@@ -35,7 +35,7 @@ def test_the_steps_are_within_the_bounds_for_every_alpha(training, alpha):
 @instances
 @given(trainings())
 def test_on_the_way_the_loss_is_below_the_curve_of_the_proof(training):
-    """loss(T) <= e' T / (T - T*(e')) for T above T*(e'), from M(s) <= e' exp(2 T* s)."""
+    """loss(T) <= e' T / (T - T*(e')) for T above T*(e'), from F(s) <= e' exp(2 T* s)."""
     eigenvalues, shares, rate, goal = training
     star = waiting(eigenvalues, shares, rate, goal).lower
     factors, parts = np.abs(1 - rate * eigenvalues), np.array(shares) / np.sum(shares)

@@ -80,7 +80,7 @@ def test_a_single_eigenvalue_reaches_the_lower_bound(eigenvalue):
 
 @pytest.mark.parametrize(("goal", "nearly"), [(1e-2, 0.9), (1e-4, 0.99), (1e-8, 0.997)])
 def test_shares_that_wait_everywhere_alike_reach_the_upper_bound(goal, nearly):
-    """M(s) = goal / 2 exp(2 T s) for T = 10,000: all eigenvalues are waited for, half of the goal stays."""
+    """F(s) = goal / 2 exp(2 T s) for T = 10,000: all eigenvalues are waited for, half of the goal stays."""
     half, steps = goal / 2, 10_000
     speeds = np.linspace(0, math.log(1 / half) / (2 * steps), 4001)[1:]
     below = half * np.exp(2 * steps * speeds)
