@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -60,6 +61,7 @@ class Race:
         target = str(self.environment(peer))
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", target]
         subprocess.run([*pip, "--requirement", str(self.pinned / f"{peer}.txt")], check=True)
+        shutil.rmtree(self.environment(peer) / "tests", ignore_errors=True)  # neural-tangents has some, which hide these
         (self.environment(peer) / "pins.txt").write_text(self.pins(peer))
 
     def rows(self, peer: str, networks: Sequence[str], patience: float = PATIENCE) -> list[dict]:
