@@ -16,6 +16,7 @@ from gnlib import GaussNewton
 from gnlib.products.curvature import CrossEntropy
 from gnlib.products.passes import passes_of
 from gnlib.products.side import ByParameters
+from tests.benchmarks.peers.networks import Language
 from tests.benchmarks.race import race
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch's own
@@ -29,22 +30,6 @@ def plain_attention():
     with sdpa_kernel(SDPBackend.MATH):
         yield
     torch.backends.mha.set_fastpath_enabled(fast)
-
-
-class Language(nn.Module):
-    """A decoder of words; the classes stand on the second axis, as the losses of torch have them."""
-
-    def __init__(self, vocabulary, width, layers):
-        super().__init__()
-        self.embed, self.place = nn.Embedding(vocabulary, width), nn.Parameter(0.02 * torch.randn(64, width))
-        options = dict(dropout=0.0, batch_first=True, norm_first=True)
-        layer = nn.TransformerEncoderLayer(width, max(width // 64, 1), 4 * width, **options)
-        self.body = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-        self.head = nn.Linear(width, vocabulary)
-
-    def forward(self, ids):
-        mask = nn.Transformer.generate_square_subsequent_mask(ids.shape[1])
-        return self.head(self.body(self.embed(ids) + self.place[: ids.shape[1]], mask)).mT
 
 
 def residual(n, width):

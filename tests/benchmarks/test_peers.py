@@ -1,0 +1,166 @@
+"""The race of the peers: its rows, its files, and what a peer leaves that cannot, fails, or dies; nothing is timed."""
+
+import csv
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from gnbook import results
+
+from tests.benchmarks.peers import common, one
+from tests.benchmarks.peers.__main__ import COLUMNS, KEPT, line, write_table
+from tests.benchmarks.peers.networks import CASES
+from tests.benchmarks.peers.runner import HERE, PEERS, Race
+
+NETWORK, OTHER, LAST = [*CASES][:3]
+PROBLEM = common.Problem(NETWORK, {"w": np.eye(2), "b": np.ones(3)}, np.ones((4, 2)), np.zeros(4, int), np.ones(7))
+# A process that writes what it found, and dies at a network that a file names, as one without memory does.
+STAND_IN = """
+import json, os, pathlib, sys
+peer, folder, *networks = sys.argv[1:]
+folder = pathlib.Path(folder)
+(folder / "calls").open("a").write(f"{peer} {len(networks)}\\n")
+for network in networks:
+    if (folder / "fatal").read_text() == network:
+        sys.exit("out of memory")
+    found = folder / "found" / f"{network}, {peer}.json"
+    found.parent.mkdir(exist_ok=True)
+    found.write_text(json.dumps({"rows": [{"task": "product", "seconds": 2.0}], "seconds": 3.0}))
+"""
+
+
+@pytest.fixture
+def race(tmp_path, monkeypatch):
+    (tmp_path / "stand_in.py").write_text(STAND_IN)
+    (tmp_path / "fatal").write_text("")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return Race(tmp_path, pins=tmp_path, module="stand_in")
+
+
+def calls(race):
+    return (race.folder / "calls").read_text().splitlines()
+
+
+def test_what_is_there_is_not_run_again(race):
+    first = race.rows("ours", [NETWORK])
+    assert race.rows("ours", [NETWORK, OTHER])[0] == first[0]
+    assert race.rows("ours", [NETWORK, OTHER])[1]["network"] == OTHER
+    assert calls(race) == ["ours 1", "ours 1"]
+
+
+def test_a_process_that_dies_leaves_its_reason_and_another_goes_on(race):
+    (race.folder / "fatal").write_text(OTHER)
+    rows = race.rows("by_hand", [NETWORK, OTHER, LAST])
+    assert [row["network"] for row in rows] == [NETWORK, *[OTHER] * len(common.TASKS), LAST]
+    assert {row.get("why") for row in rows} == {None, "The process ended with code 1: out of memory"}
+    assert calls(race) == ["by_hand 3", "by_hand 1"]
+
+
+def test_a_process_that_is_not_done_in_time_leaves_that(race):
+    rows = race.rows("ours", [NETWORK], patience=1e-3)
+    assert {row["why"] for row in rows} == {"The process was not done after 0.001 seconds."}
+
+
+def test_a_peer_is_installed_with_the_versions_that_are_pinned(race):
+    assert race.is_installed("ours")  # which needs no more than the book
+    (race.folder / "peer.txt").write_text("peer==1.0\n")
+    assert not race.is_installed("peer")
+    race.environment("peer").mkdir(parents=True)
+    (race.environment("peer") / "pins.txt").write_text("peer==0.9\n")
+    assert not race.is_installed("peer")
+    (race.environment("peer") / "pins.txt").write_text("peer==1.0\n")
+    assert race.is_installed("peer")
+
+
+def test_each_library_has_pins_and_each_peer_a_file():
+    assert {*PEERS} <= {path.stem for path in HERE.glob("*.py")}
+    for peer in PEERS[2:]:
+        lines = (HERE / f"{peer}.txt").read_text().splitlines()
+        assert all(line.count("==") == 1 for line in lines)
+        assert any(line.split("==")[0].replace("-", "_").startswith(peer) for line in lines)
+
+
+def test_a_table_has_all_columns_in_the_order_of_the_networks(race):
+    rows = [*race.rows("ours", [OTHER]), *race.rows("ours", [NETWORK])]
+    write_table(rows, race.folder / "peers.csv")
+    with (race.folder / "peers.csv").open(newline="") as file:
+        read = [*csv.DictReader(file)]
+    assert [row["network"] for row in read] == [NETWORK, OTHER] and tuple(read[0]) == COLUMNS
+    assert read[0]["run_name"] == f"ours, {NETWORK}" and read[0]["seconds"] == "2.0" and read[0]["run_seconds"] == "3.0"
+    assert line(rows[1] | {"products": 7}).split() == [NETWORK, "product", "ours", "-", "2", "7"]
+
+
+def test_the_kept_table_is_of_all_peers_and_they_agree():
+    rows = results.kept(KEPT.stem)
+    assert {row["peer"] for row in rows} == {peer.replace("_", "-") for peer in PEERS}
+    assert all(bool(row["gradients"]) != bool(row["why"]) for row in rows)
+    apart = {"product": 1e-5, "largest eigenvalue": 3e-3, "Gram matrix": 1e-10}
+    found = [row for row in rows if row["gradients"] and row["peer"] != "ours"]
+    assert {row["task"] for row in found} == {*apart} and all(row["difference"] < apart[row["task"]] for row in found)
+
+
+def peer_of(**tasks):
+    return SimpleNamespace(gradient=lambda problem: lambda: None, **tasks)
+
+
+def test_a_row_has_seconds_and_how_far_it_is_from_ours(monkeypatch):
+    monkeypatch.setattr(common, "LEAST", 0.0)
+    kinds = []
+
+    def product(problem):
+        kinds.append(problem.v.dtype)
+        return lambda: 3 * problem.v
+
+    peer = peer_of(product=product, largest=lambda problem: lambda: (5.0, 7), CANNOT={"Gram matrix": "It has none."})
+    rows, found = one.rows_of(peer, PROBLEM, {"product": 2 * np.ones(7), "largest eigenvalue": 4.0})
+    assert kinds == [np.float32] and found["largest eigenvalue"] == 5.0
+    assert [row.get("difference") for row in rows] == pytest.approx([0.5, 0.25, None])
+    assert rows[1]["products"] == 7 and rows[0]["gradients"] == rows[0]["seconds"] / rows[0]["gradient_seconds"]
+    assert rows[2] == {"task": "Gram matrix", "dtype": "float64", "why": "It has none."}
+
+
+def test_what_fails_has_a_reason_in_one_line():
+    def broken(problem):
+        raise NotImplementedError
+
+    def other(problem):
+        return lambda: (np.ones(3), None)
+
+    rows, _ = one.rows_of(peer_of(product=broken, largest=other), PROBLEM, {"largest eigenvalue": 4.0})
+    assert [row["why"] for row in rows] == [
+        "NotImplementedError: no message",
+        "ValueError: It is of shape (3,), ours of ().",
+        "AttributeError: 'types.SimpleNamespace' object has no attribute 'gram'",
+    ]
+    assert common.reason(ValueError("two\nlines")) == "ValueError: two"
+    assert common.reason(common.Unable("A sentence.")) == "A sentence."
+
+
+def test_what_takes_long_is_done_once(monkeypatch):
+    done = []
+    monkeypatch.setattr(common, "LEAST", 0.0)
+    assert common.measured(lambda: None, lambda: done.append(1))[0]["repetitions"] == common.REPETITIONS
+    assert len(done) == 1 + common.REPETITIONS
+    monkeypatch.setattr(common, "LONG", -1.0)
+    assert common.measured(lambda: None, lambda: done.append(1))[0]["repetitions"] == 1 and len(done) == 5
+
+
+def test_a_call_is_repeated_for_long_enough_and_divided(monkeypatch):
+    ticks = iter([10.0, 10.2, 10.4, 10.6])
+    monkeypatch.setattr(common, "process_time", lambda: next(ticks))
+    (cpu, _), found = common.clock(lambda: "found", least=0.5)
+    assert (cpu, found) == (pytest.approx(0.2), "found")
+
+
+def test_a_problem_is_what_was_saved(tmp_path):
+    PROBLEM.save(tmp_path)
+    read = common.load(tmp_path, NETWORK)
+    assert [*read.weights] == ["w", "b"] and read.classes == 3
+    np.testing.assert_equal(read._asdict(), PROBLEM._asdict())
+    assert read.as_dtype(np.float32).x.dtype == np.float32 and read.as_dtype(np.float32).y.dtype == int
+
+
+def test_a_file_is_written_as_a_whole(tmp_path):
+    common.write_json(tmp_path / "a" / "b.json", [1])
+    assert json.loads((tmp_path / "a" / "b.json").read_text()) == [1] and len([*(tmp_path / "a").iterdir()]) == 1
