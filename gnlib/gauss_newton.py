@@ -23,6 +23,7 @@ from gnlib.diagnosis.by_layer import Shares, shares_of
 from gnlib.diagnosis.course import waiting_by_products
 from gnlib.diagnosis.culprits import Culprits, culprits_of
 from gnlib.diagnosis.forecast import Forecast, forecast_of
+from gnlib.diagnosis.forecast_by_products import forecast_of_side
 from gnlib.diagnosis.overview import Overview, overview_of
 from gnlib.diagnosis.rates import StableRate, stable_rate_of, stable_rate_of_largest
 from gnlib.diagnosis.report import Report, report_on
@@ -453,6 +454,10 @@ class GaussNewton(ByProducts):
         >>> forecast.trusted, forecast.steps_to(0.1), forecast.steps_to(1e-3), round(forecast.stable_rate, 6)
         (4, 2, None, 0.8)
         """
+        if (side := self._unchanged_side()) is not None:
+            return forecast_of_side(
+                side, self._memory, self._optimizer, rate=rate, steps=steps, after=after, budget=budget
+            )
         return forecast_of(self._unchanged(), self._optimizer, rate=rate, steps=steps, after=after, budget=budget)
 
     def report(self) -> Report | Overview:
