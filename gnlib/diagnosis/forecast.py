@@ -25,6 +25,7 @@ from gnlib.text import Line, as_page
 GOALS = {"a half": 0.5, "a tenth": 0.1, "a hundredth": 0.01}
 FOLLOWED = 30  # real steps that are taken to compare, unless they take longer than all that is before them
 PATIENCE = 10.0  # seconds that they may take in any case, so that small networks get the same number each time
+CLOSE = 1.05  # factor between two bounds from which on it is said
 FACTOR = 1.5  # by which the loss of a real step may differ from a forecast that is trusted
 
 
@@ -159,7 +160,9 @@ class Forecast:
                     band = f"{first:,}" if first == last else f"{first:,} to {'more' if last is None else f'{last:,}'}"
                     bands.append(f"{name} after {band} steps")
             ends = f"loss {float(self.lower[-1]):.4g} to {float(self.upper[-1]):.4g} after {steps:,} steps"
-            yield Line("bounds", ", ".join(bands) or ends, f"of the linear model; {self.products:,} products")
+            apart = float(self.upper[-1]) / max(float(self.lower[-1]), 1e-300)
+            wide = f"; a factor of {apart:.3g} apart after {steps:,} steps" if apart > CLOSE else ""
+            yield Line("bounds", ", ".join(bands) or ends, f"of the linear model; {self.products:,} products{wide}")
         if steps < self.asked:
             real = "take real steps, which are cheaper (after=)," if self.relative_cost > 1 else "take real steps"
             cost = f"one takes {self.relative_cost:.2g} times as long as a real step"

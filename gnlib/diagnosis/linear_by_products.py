@@ -27,7 +27,7 @@ from gnlib.products.parts import Part, narrowed
 from gnlib.products.passes import Passes
 from gnlib.products.side import ByOutputs, ByParameters, Side, is_shared, number_over_all, over_all
 
-MOST = 400  # products with vectors, at most
+MOST, ENOUGH = 400, 120  # products with vectors, at most: in time, and after it
 TIGHT, WIDE = 1e-6, 0.05  # relative distance of the bounds at which there are no more, in time and after it
 LITTLE = 1e-3  # of the first loss, by which they may differ after it
 NOTHING = 1e-13  # of the first loss, which rounding moves
@@ -124,7 +124,8 @@ class LinearByProducts:
     def measured(self, rate: float, steps: int, is_over: Callable[[], bool]) -> tuple[Curve, float]:
         """Return the losses between proven bounds, and the share of the squared residual that does not change.
 
-        It ends where the bounds have met; after the time where they are 5 % or a thousandth of the first loss apart.
+        It ends where the bounds have met; after the time where they are 5 % or a thousandth of the first loss apart, or
+        after 120 products.
         The share is NaN where it is not known.
         """
         start, (rule,) = self.loss, self.rules(rate)
@@ -141,7 +142,8 @@ class LinearByProducts:
             apart = curve.upper - curve.lower
             if (apart <= TIGHT * curve.lower + NOTHING * start).all():
                 break
-            if is_over() and (apart <= WIDE * curve.lower + LITTLE * start).all():
+            near = (apart <= WIDE * curve.lower + LITTLE * start).all() or course.products >= ENOUGH
+            if is_over() and near:
                 break
         self.products += course.products - pairs.products
         self.stable_rate = min(self.stable_rate, rule.limit / float(course.process.ritz()[0][0]))
