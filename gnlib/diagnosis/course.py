@@ -26,7 +26,7 @@ from torch import Tensor
 from gnlib.checks import EPS
 from gnlib.diagnosis.view import View
 from gnlib.eigen.quadrature import Jacobi, Lanczos, Rule
-from gnlib.eigen.top import largest_eigenpairs
+from gnlib.eigen.top import Eigenpairs, largest_eigenpairs
 from gnlib.jacobian.network import GIB
 from gnlib.laws.waiting import Waiting, waiting
 from gnlib.text import listed
@@ -120,8 +120,8 @@ class Course:
     and a margin on top.
     """
 
-    def __init__(self, view: View, products: int) -> None:
-        pairs = largest_eigenpairs(view.operator, tolerance=CLOSE / 10, beside=view.start)
+    def __init__(self, view: View, products: int, pairs: Eigenpairs | None = None) -> None:
+        pairs = pairs or largest_eigenpairs(view.operator, tolerance=CLOSE / 10, beside=view.start)
         self._view, self._found = view, float(pairs.values[0]) * (1 + CLOSE)
         self._before, self._most = pairs.products, products
         self._room = room_for(view.memory, len(view.start), CHECKED)
@@ -141,14 +141,18 @@ class Course:
             found = float(values[0] + self.process.jacobi.beside[-1] * abs(coefficients[-1, 0]))
         return found * (1 + self._view.error)
 
+    @property
+    def is_at_end(self) -> bool:
+        """Whether no more products may be taken, or there is nothing left to be known."""
+        return self.process.exhausted or self.products >= self._most or self.process.steps >= self._room
+
     def looks(self) -> Iterator[Jacobi]:
         """Take products, and yield what is known of the measure after each few, as long as there may be more."""
         while True:
             self.process.step()
-            last = self.process.exhausted or self.products >= self._most or self.process.steps >= self._room
-            if last or self.process.steps % CHECKED == 0:
+            if self.is_at_end or self.process.steps % CHECKED == 0:
                 yield self._view.jacobi(self.process)
-            if last:
+            if self.is_at_end:
                 return
 
     def rules(self, jacobi: Jacobi, largest: float) -> tuple[Rule, Rule]:

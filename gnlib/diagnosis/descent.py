@@ -101,13 +101,13 @@ def descend(
         step += 1
         left = whole - sums  # of the parameters, in these coordinates
         g = torch.cat([gradient(now), now.new_zeros(2)]) + coupled * left
-        weights, rates = zip(*(_weight_and_rate(rule, step) for rule in rules), strict=True)
+        weights, rates = zip(*(weight_and_rate(rule, step) for rule in rules), strict=True)
         velocity = b * velocity + outputs.new_tensor(weights)[:, None] * g
         move = nesterov * g + (1 - nesterov + nesterov * b) * velocity
         sums = sums + shrink * left + outputs.new_tensor(rates)[:, None] * move
 
 
-def _weight_and_rate(rule: Rule, step: int) -> tuple[float, float]:
+def weight_and_rate(rule: Rule, step: int) -> tuple[float, float]:
     """Return the weight of a gradient in the momentum, and the rate, at a step from where the course begins."""
     if rule.averaged:
         return 1 - rule.momentum, rule.rate / (1 - rule.momentum ** (rule.taken + step))

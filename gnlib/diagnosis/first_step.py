@@ -2,14 +2,14 @@
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 from gnlib.diagnosis.preconditioner import rate_of
-from gnlib.jacobian.network import Network
+from gnlib.jacobian.network import Factors, Network
 from gnlib.jacobian.passes import outputs_of, replace_parameters, vjp
 from gnlib.losses import Loss
 
@@ -37,6 +37,22 @@ def longest_step(
         return math.inf
     outputs = outputs_of(networks, memory)
     start, gradient = loss.value(outputs), vjp(networks, memory)(loss.gradient(outputs))
+
+    def value(moved: Factors) -> float:
+        return loss.value(outputs_of(replace_parameters(networks, moved), memory))
+
+    return longest_of(optimizer, networks[0].parameters, leaves, gradient, start, value)
+
+
+def longest_of(
+    optimizer: Optimizer,
+    parameters: Factors,
+    leaves: Mapping[str, Tensor],
+    gradient: Factors,
+    start: float,
+    value: Callable[[Factors], float],
+) -> float:
+    """Return the same for a gradient and the loss at the start, with a function that returns it elsewhere."""
     step = _first_step(optimizer, leaves, gradient)
     flat = torch.cat([entries.flatten() for entries in step.values()])
     if not flat.any() or not math.isfinite(start) or not start:
@@ -47,12 +63,11 @@ def longest_step(
         entries.copy_(torch.where(entries == 0, usual * signs, entries))
 
     def rises(rate: float) -> bool:
-        moved = {name: p - rate * step[name] for name, p in networks[0].parameters.items()}
-        value = loss.value(outputs_of(replace_parameters(networks, moved), memory))
-        return not value < start + (RISE - 1) * abs(start)
+        moved = {name: p - rate * step[name] for name, p in parameters.items()}
+        return not value(moved) < start + (RISE - 1) * abs(start)
 
-    parameters = torch.cat([p.flatten() for p in networks[0].parameters.values()])
-    rate = SHORTEST * float(parameters.square().mean().sqrt() / usual) or SHORTEST
+    flat = torch.cat([p.flatten() for p in parameters.values()])
+    rate = SHORTEST * float(flat.square().mean().sqrt() / usual) or SHORTEST
     while not rises(2 * rate) and rate < 1 / SHORTEST:
         rate *= 2
     factor = 2.0

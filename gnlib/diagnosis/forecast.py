@@ -1,7 +1,7 @@
 """The loss curve that a network would have if it stayed linear where it stands, and how far that is to be trusted."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from numbers import Integral
@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.optim import SGD, Optimizer
 
+from gnlib.diagnosis.descent import Rule
 from gnlib.diagnosis.first_step import longest_step
 from gnlib.diagnosis.model import ROUNDING, follow, linearise, trusted
 from gnlib.diagnosis.preconditioner import left_out, moved_by, name_of, optimizer_of, rate_of
@@ -24,6 +25,7 @@ from gnlib.text import Line, as_page
 GOALS = {"a half": 0.5, "a tenth": 0.1, "a hundredth": 0.01}
 FOLLOWED = 30  # real steps that are taken to compare, unless they take longer than all that is before them
 PATIENCE = 10.0  # seconds that they may take in any case, so that small networks get the same number each time
+CLOSE = 1.05  # factor between two bounds from which on it is said
 FACTOR = 1.5  # by which the loss of a real step may differ from a forecast that is trusted
 
 
@@ -34,17 +36,25 @@ class Forecast:
     Attributes
     ----------
     losses
-        the loss before step 1, after it, and so on; of real steps first, where some were taken
+        the loss before step 1, after it, and so on; of real steps first, where some were taken. Between bounds it is
+        their geometric mean for gradient descent, and with momentum what the products with vectors have found
+    lower, upper
+        bounds of these losses of the linear model: the losses themselves if they come from a matrix, or step by step.
+        By products with vectors they are proven for the squared error, for largest eigenvalues that the products have
+        found, up to the rounding of the products
+    products
+        with vectors that it took; 0 from a matrix
     trusted
         the step up to which the forecast is within a factor of 1.5 of real training, as far as that was followed, and
-        beyond it the network like its linear model; after it all is unknown
+        beyond it the network like its linear model (from a matrix); after it all is unknown
     followed
         the loss after each of the real steps that were taken to compare, from `after` on
     rate, stable_rate
         the learning rate, and the largest one at which the linear model is stable where it starts, and the first step
         of an adaptive optimiser short enough
     unreachable
-        share of the squared residual (of the gradient by the outputs) that no step of the linear model changes
+        share of the squared residual (of the gradient by the outputs) that no step of the linear model changes; NaN
+        where products with vectors have not found it
     after
         number of real steps taken first
     decay
@@ -53,9 +63,16 @@ class Forecast:
         name of the optimiser
     left_out
         settings of the optimiser that the linear model leaves out
+    asked
+        number of steps asked for, where the losses end before them
+    relative_cost
+        time of a step of the linear model over that of a real one, where it goes step by step by products; 0 elsewhere
     """
 
     losses: Float[Tensor, " steps"]
+    lower: Float[Tensor, " steps"]
+    upper: Float[Tensor, " steps"]
+    products: int
     trusted: int
     followed: Float[Tensor, " f"]
     rate: float
@@ -65,6 +82,8 @@ class Forecast:
     decay: float
     optimizer: str
     left_out: tuple[str, ...] = ()
+    asked: int = 0
+    relative_cost: float = 0.0
 
     @property
     def diverges(self) -> bool:
@@ -86,7 +105,7 @@ class Forecast:
     def within(self) -> float:
         """The worst ratio of the losses of real steps to those that were forecast, within the trusted steps."""
         end = min(self.trusted - self.after, len(self.followed))
-        return max(_ratios(self.followed[:end], self.losses[self.after :]), default=1.0)
+        return max(ratios_of(self.followed[:end], self.losses[self.after :]), default=1.0)
 
     def lines(self) -> list[Line]:
         """Return the rate, the course of the loss and the steps to a half, a tenth and a hundredth of it."""
@@ -106,25 +125,55 @@ class Forecast:
         rate = f"{self.rate:.3g} of {self.optimizer}"
         share = f"{self.rate / self.stable_rate:.3g} of the largest stable one, {self.stable_rate:.3g}"
         reach = "the linear model can fit these targets"
-        if self.unreachable:
+        if math.isnan(self.unreachable):
+            reach = "what is out of the linear model's reach is not known"
+        elif self.unreachable:
             reach = f"{self.unreachable:.2g} of the squared residual is out of the linear model's reach"
         lines = [
             Line("rate", rate, share + (f"; it diverges; take a rate below {self.stable_rate:.3g}" * self.diverges)),
             Line("forecast", f"loss {start:.4g} to {end:.4g} in {steps:,} steps", until),
             self._followed(),
             Line("steps", ", ".join(goals), missed + reach),
+            *self._bounds(),
         ]
         if self.decay:
             lines.append(Line("weight decay", f"{self.decay:.2g} of the weights", "counted in the forecast"))
         lines += [Line("left out", what, "no part of the forecast") for what in self.left_out]
         return lines
 
+    def steps_between(self, goal: float) -> tuple[int | None, int | None]:
+        """Return the first step at which the loss of the linear model may be at most `goal`, and the first where it is.
+
+        None where there is no such step.
+        """
+        first, last = ((curve <= goal).nonzero() for curve in (self.lower, self.upper))
+        return (int(first[0]) if len(first) else None, int(last[0]) if len(last) else None)
+
+    def _bounds(self) -> Iterator[Line]:
+        """Yield the steps to the goals between the bounds, and what was not had of the steps asked for."""
+        steps = len(self.losses) - 1
+        if not torch.equal(self.lower, self.upper):
+            bands = []
+            for name, part in GOALS.items():
+                first, last = self.steps_between(part * float(self.losses[0]))
+                if first is not None:
+                    band = f"{first:,}" if first == last else f"{first:,} to {'more' if last is None else f'{last:,}'}"
+                    bands.append(f"{name} after {band} steps")
+            ends = f"loss {float(self.lower[-1]):.4g} to {float(self.upper[-1]):.4g} after {steps:,} steps"
+            apart = float(self.upper[-1]) / max(float(self.lower[-1]), 1e-300)
+            wide = f"; a factor of {apart:.3g} apart after {steps:,} steps" if apart > CLOSE else ""
+            yield Line("bounds", ", ".join(bands) or ends, f"of the linear model; {self.products:,} products{wide}")
+        if steps < self.asked:
+            real = "take real steps, which are cheaper (after=)," if self.relative_cost > 1 else "take real steps"
+            cost = f"one takes {self.relative_cost:.2g} times as long as a real step"
+            yield Line("had", f"{steps:,} of {self.asked:,} steps", f"{cost}; {real} or allow a larger budget=")
+
     def _followed(self) -> Line:
         """Return how far real steps went, and how well they were forecast."""
         taken, last = len(self.followed), self.trusted - self.after
         within = f"within {self.within:.3g} of the forecast"
         if last < taken:
-            off = _ratios(self.followed, self.losses[self.after :])[last]
+            off = ratios_of(self.followed, self.losses[self.after :])[last]
             within += f" until step {self.trusted:,}, " if last else ""
             within = f"{within if last else ''}off by {off:.3g} at step {self.trusted + 1:,}"
         return Line("followed", f"{taken} real step{'s' * (taken != 1)}", within)
@@ -145,16 +194,12 @@ def forecast_of(
 ) -> Forecast:
     """Return the forecast for an optimiser, for gradient descent if there is none."""
     begun = perf_counter()
-    _check(rate, steps, after, budget)
+    check_numbers(rate, steps, after, budget)
     optimizer = optimizer or "sgd"
     networks: Sequence[Network] = problem.networks
     loss, memory = problem.loss, problem.memory
     leaves = {name: p.detach().clone() for name, p in (networks[0].parameters | networks[0].frozen).items()}
-    own = rate_of(optimizer) if isinstance(optimizer, Optimizer) else None
-    if own == 0 and rate is None:
-        raise ValueError(
-            "optimizer has a learning rate of 0, with which nothing moves; pass rate=, or one with a rate."
-        )
+    own = own_rate(optimizer, rate)
     made = optimizer_of(optimizer, networks[0], leaves, float(rate or own or 1.0))
     networks = moved_by(made, networks, leaves)
     kernel = problem.gram if networks is problem.networks and not after else None
@@ -179,19 +224,24 @@ def forecast_of(
     last = trusted(networks, loss, linear, kept, memory)
     seconds = max(perf_counter() - begun, PATIENCE) if budget is None else budget
     most = min(FOLLOWED, steps - after) if budget is None else steps - after
-    followed = _until(perf_counter() + seconds, islice(training, most))  # the last, for it moves what is above
+    end = perf_counter() + seconds
+    followed = losses_until(lambda: perf_counter() > end, islice(training, most))  # the last: it moves what is above
     if not isinstance(made, SGD) or missing:  # of which the linear model holds, or lacks, what real steps have
         last = min(last, len(followed))
-    last = next((t for t, ratio in enumerate(_ratios(followed, losses)) if ratio > FACTOR), max(last, len(followed)))
+    last = last_within(followed, losses, max(last, len(followed)))
+    curve = torch.tensor([*real, *losses], dtype=torch.float64)
     return Forecast(
-        losses=torch.tensor([*real, *losses], dtype=torch.float64),
+        losses=curve,
+        lower=curve,
+        upper=curve,
+        products=0,
         trusted=after + last,
         followed=torch.tensor(followed, dtype=torch.float64),
         rate=taken,
         stable_rate=stable,
         unreachable=linear.unreachable,
         after=after,
-        decay=max(1 - max(1 - rule.rate * rule.decay, 0.0) ** steps for rule in rules),
+        decay=decay_of(rules, steps),
         optimizer=name_of(optimizer),
         left_out=tuple(missing),
     )
@@ -210,17 +260,32 @@ def _train(
         optimizer.step()
 
 
-def _until(end: float, losses: Iterator[float]) -> list[float]:
-    """Return losses until a time, or the first that is not finite: then there are no further."""
+def own_rate(optimizer: str | Optimizer, rate: float | None) -> float | None:
+    """Return the rate that an optimiser has; refuse one of 0 if no other is given."""
+    own = rate_of(optimizer) if isinstance(optimizer, Optimizer) else None
+    if own == 0 and rate is None:
+        raise ValueError(
+            "optimizer has a learning rate of 0, with which nothing moves; pass rate=, or one with a rate."
+        )
+    return own
+
+
+def decay_of(rules: Sequence[Rule], steps: int) -> float:
+    """Return the share of the weights that decay takes in these steps, the largest of them."""
+    return max(1 - max(1 - rule.rate * rule.decay, 0.0) ** steps for rule in rules)
+
+
+def losses_until(is_over: Callable[[], bool], losses: Iterator[float]) -> list[float]:
+    """Return losses until the time is over, or the first that is not finite: then there are no further."""
     taken: list[float] = []
     for loss in losses:
         taken.append(loss)
-        if not math.isfinite(loss) or perf_counter() > end:
+        if not math.isfinite(loss) or is_over():
             break
     return taken
 
 
-def _ratios(real: Iterable[float], losses: Iterable[float]) -> list[float]:
+def ratios_of(real: Iterable[float], losses: Iterable[float]) -> list[float]:
     """Return by which factor real losses, after step 1 and so on, and those of a forecast differ."""
     start, *forecast = map(float, losses)
     ratios, rounding = [], ROUNDING * abs(start)
@@ -230,7 +295,13 @@ def _ratios(real: Iterable[float], losses: Iterable[float]) -> list[float]:
     return ratios
 
 
-def _check(rate: float | None, steps: int, after: int, budget: float | None) -> None:
+def last_within(real: Sequence[float], losses: Sequence[float], last: int) -> int:
+    """Return the last step before the first at which real losses differ too much; the one given, if none does."""
+    return next((t for t, ratio in enumerate(ratios_of(real, losses)) if ratio > FACTOR), last)
+
+
+def check_numbers(rate: float | None, steps: int, after: int, budget: float | None) -> None:
+    """Refuse numbers that are none."""
     for name, value in (("rate", rate), ("budget", budget)):
         if value is not None and not 0 < value < math.inf:
             raise ValueError(f"{name} is {value}; a positive number was expected.")

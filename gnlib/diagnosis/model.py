@@ -177,7 +177,14 @@ def _pushed(
 
 
 def stable_rate(rules: Sequence[Rule], kernels: Sequence[Float[Tensor, "q q"]]) -> float:
-    r"""Return the rate of the first rule, all others in proportion, up to which a quadratic is stable.
+    """Return the rate of the first rule, all others in proportion, up to which a quadratic is stable."""
+    return edge_of_stability(rules, lambda weights: largest_of(weighted(weights, kernels)))
+
+
+def edge_of_stability(
+    rules: Sequence[Rule], largest: Callable[[Sequence[float]], float], tolerance: float = 1e-10
+) -> float:
+    r"""Return the same, where `largest` returns the largest eigenvalue of a sum of kernels with weights.
 
     A multiple s of all rates leaves the unit disc at :math:`z = -1`, whatever the momenta, where the largest eigenvalue
     of :math:`\sum_j s \eta_j / (l_j - s \eta_j d_j) K_j` is one, for rules of limits :math:`l_j` and dampings
@@ -185,25 +192,36 @@ def stable_rate(rules: Sequence[Rule], kernels: Sequence[Float[Tensor, "q q"]]) 
     """
 
     def excess(factor: float) -> float:
-        return largest_of(combined(rules, kernels, factor)) - 1
+        return largest(weights_of(rules, factor)) - 1
 
     first = rules[0].rate
     if len(rules) == 1:
-        curvature = largest_of(kernels[0]) + rules[0].damping
+        curvature = largest([1.0]) + rules[0].damping
         return rules[0].limit / curvature if curvature > 0 else math.inf
-    undamped = largest_of(combined([rule._replace(decay=0.0) for rule in rules], kernels))
+    undamped = largest(weights_of([rule._replace(decay=0.0) for rule in rules]))
     poles = [rule.limit / (rule.rate * rule.damping) for rule in rules if rule.damping]
     highest = min([1 / undamped if undamped > 0 else math.inf, *((1 - 1e-9) * pole for pole in poles)])
     if not poles or excess(highest) <= 0:
         return highest * first
-    return float(brentq(excess, 0.0, highest, xtol=1e-12 * highest, rtol=1e-10)) * first
+    return float(brentq(excess, 0.0, highest, xtol=tolerance / 100 * highest, rtol=tolerance)) * first
 
 
 def combined(
     rules: Sequence[Rule], kernels: Sequence[Float[Tensor, "q q"]], factor: float = 1.0
 ) -> Float[Tensor, "q q"]:
     """Return the sum of kernels, weighted so that its largest eigenvalue is one at the edge of stability."""
-    weights = [factor * rule.rate / (rule.limit - factor * rule.rate * rule.damping) for rule in rules]
+    return weighted(weights_of(rules, factor), kernels)
+
+
+def weights_of(rules: Sequence[Rule], factor: float = 1.0) -> list[float]:
+    """Return the weights with which a sum of kernels has a largest eigenvalue of one at the edge of stability."""
+    return [factor * rule.rate / (rule.limit - factor * rule.rate * rule.damping) for rule in rules]
+
+
+def weighted(weights: Sequence[float], kernels: Sequence[Float[Tensor, "q q"]]) -> Float[Tensor, "q q"]:
+    """Return the sum of kernels with these weights."""
+    if len(kernels) == 1 and weights[0] == 1:
+        return kernels[0]
     total = weights[0] * kernels[0]
     for weight, kernel in zip(weights[1:], kernels[1:], strict=True):
         total.add_(kernel, alpha=weight)

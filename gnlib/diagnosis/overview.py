@@ -4,7 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
 
+from torch.optim import Optimizer
+
 from gnlib.diagnosis.course import LossBounds, loss_bounds_of, named, waiting_by_products
+from gnlib.diagnosis.forecast import Forecast
+from gnlib.diagnosis.forecast_by_products import PRECISIONS, forecast_of_side
+from gnlib.diagnosis.preconditioner import NotFollowedError
 from gnlib.diagnosis.rates import StableRate, stable_rate_of_largest
 from gnlib.diagnosis.view import View, view_of_side
 from gnlib.eigen.top import Eigenpairs, largest_eigenpairs
@@ -13,6 +18,7 @@ from gnlib.products.side import Side
 from gnlib.text import Line, as_html, as_page
 
 STEPS, GOAL = 1000, 0.1
+BUDGET = 3.0  # seconds for the steps of a forecast, of the linear model and real ones each
 
 
 @dataclass(frozen=True, repr=False)
@@ -33,7 +39,9 @@ class Overview:
         an estimate of what the steps of gradient descent to a tenth of the loss wait for, and the share of each layer
         in that eigenvalue; None where the loss has no residual that is known
     bounds
-        of the losses of the linear model, for the squared error
+        of the losses of the linear model under gradient descent at 1 / the largest, for the squared error
+    forecast
+        of the optimiser, or of gradient descent where its steps are not followed; None without targets, or in bfloat16
     error
         relative, of a product, measured against double precision on the first samples
     products, seconds
@@ -49,6 +57,7 @@ class Overview:
     waiting: Waiting | None
     waits_in: Mapping[str, float]
     bounds: LossBounds | None
+    forecast: Forecast | None
     error: float
     products: int
     seconds: float
@@ -66,7 +75,9 @@ class Overview:
             size = f"about {w.eigenvalue:.3g}, {w.effective_condition_number:.3g} times smaller than the largest"
             meaning = f"{w.steps} of gradient descent to a tenth of {of}, at 1 / the largest"
             lines.append(Line("waits for", size, f"{meaning}; it is in {named(self.waits_in)}"))
-        if self.bounds is not None:
+        if self.forecast is not None:
+            lines += self.forecast.lines()
+        elif self.bounds is not None:
             first, last = str(self.bounds).split("\n")
             lines.append(Line("forecast", first, last.partition(";")[0]))
         size = f"it and suggestions take a matrix of {self.rows:,} rows, {8 * self.rows**2 / 2**30:.2g} GiB"
@@ -85,14 +96,14 @@ class Overview:
         return as_html(self.lines())
 
 
-def overview_of(side: Side, memory: float) -> Overview:
+def overview_of(side: Side, memory: float, optimizer: str | Optimizer | None = None) -> Overview:
     """Return the page on a module."""
     begun, before = perf_counter(), side.operator.products
     view = view_of_side(side, memory) if side.knows_residual else None
     largest = largest_eigenpairs(side.operator, beside=None if view is None else view.start)
     value = float(largest.values[0])
     waiting, waits_in, bounds = _of_loss(view, side.curvature.name)
-    momentum = stable_rate_of_largest(value, "momentum")
+    momentum, forecast = stable_rate_of_largest(value, "momentum"), _forecast(side, memory, optimizer)
     return Overview(
         words=side.words,
         rows=side.rows,
@@ -103,10 +114,20 @@ def overview_of(side: Side, memory: float) -> Overview:
         waiting=waiting,
         waits_in=waits_in,
         bounds=bounds,
+        forecast=forecast,
         error=side.error,
-        products=side.operator.products - before,
+        products=side.operator.products - before + (0 if forecast is None else forecast.products),
         seconds=perf_counter() - begun,
     )
+
+
+def _forecast(side: Side, memory: float, optimizer: str | Optimizer | None) -> Forecast | None:
+    if side.passes.parts[0].y is None or side.passes.dtype not in PRECISIONS:
+        return None
+    try:
+        return forecast_of_side(side, memory, optimizer, steps=STEPS, budget=BUDGET)
+    except NotFollowedError:
+        return forecast_of_side(side, memory, steps=STEPS, budget=BUDGET)
 
 
 def _of_loss(view: View | None, loss: str) -> tuple[Waiting | None, Mapping[str, float], LossBounds | None]:

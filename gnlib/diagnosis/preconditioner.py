@@ -1,13 +1,13 @@
 """The optimisers of torch, as a rule for all parameters and a factor for each of them."""
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
 from gnlib.diagnosis.descent import Rule
@@ -23,6 +23,20 @@ NAMED: dict[str, Callable[..., Optimizer]] = {
     "momentum": lambda leaves, lr: SGD(leaves, lr=lr, momentum=0.9),
     "adam": Adam,
 }
+
+
+class Parametrised(Protocol):
+    """A module, and those of its parameters that are differentiated by."""
+
+    @property
+    def module(self) -> nn.Module:
+        """The module."""
+        ...
+
+    @property
+    def parameters(self) -> Factors:
+        """Its parameters, by name."""
+        ...
 
 
 class NotFollowedError(TypeError):
@@ -51,7 +65,9 @@ class Part(NamedTuple):
     scales: dict[str, float]
 
 
-def optimizer_of(optimizer: str | Optimizer, network: Network, leaves: Mapping[str, Tensor], rate: float) -> Optimizer:
+def optimizer_of(
+    optimizer: str | Optimizer, network: Parametrised, leaves: Mapping[str, Tensor], rate: float
+) -> Optimizer:
     """Return an optimiser of leaves in the place of the parameters of a network; a copy, if it has a state.
 
     The first of its groups that moves has this rate, the others theirs in proportion.
@@ -122,11 +138,16 @@ def name_of(optimizer: str | Optimizer) -> str:
     return optimizer if isinstance(optimizer, str) else type(optimizer).__name__
 
 
+def moving(optimizer: Optimizer, parameters: Iterable[str], leaves: Mapping[str, Tensor]) -> set[str]:
+    """Return the names of those parameters whose leaves the optimiser moves."""
+    held = {id(leaf) for group in optimizer.param_groups if group["lr"] for leaf in group["params"]}
+    return {name for name in parameters if id(leaves[name]) in held}
+
+
 def moved_by(optimizer: Optimizer, networks: Sequence[Network], leaves: Mapping[str, Tensor]) -> Sequence[Network]:
     """Return networks differentiated by those parameters alone whose leaves the optimiser moves."""
-    held = {id(leaf) for group in optimizer.param_groups if group["lr"] for leaf in group["params"]}
-    moving = {name for name in networks[0].parameters if id(leaves[name]) in held}
-    return networks if len(moving) == len(networks[0].parameters) else freeze_all_but(networks, moving)
+    names = moving(optimizer, networks[0].parameters, leaves)
+    return networks if len(names) == len(networks[0].parameters) else freeze_all_but(networks, names)
 
 
 def rule_of(optimizer: Optimizer) -> Rule:
@@ -135,7 +156,7 @@ def rule_of(optimizer: Optimizer) -> Rule:
     return _rule(optimizer, next((group for group in groups if group["lr"]), groups[0]))
 
 
-def parts_of(optimizer: Optimizer, networks: Sequence[Network], leaves: Mapping[str, Tensor]) -> list[Part]:
+def parts_of(optimizer: Optimizer, networks: Sequence[Parametrised], leaves: Mapping[str, Tensor]) -> list[Part]:
     """Return the parameters of networks by the rules that an optimiser has for them, that of the first group first.
 
     Groups that differ in nothing but the rate share a rule, unless weights decay: then the rate matters twice.
@@ -178,6 +199,14 @@ def preconditioner_of(
     squared gradients is proportional where residuals are independent and of one size; not less than 1e-3 of its root
     mean square, and scaled to the size of the gradient.
     """
+    parameters = networks[0].parameters
+    return preconditioner_from(optimizer, parameters, leaves, lambda: _from_diagonal(networks, gradient, memory))
+
+
+def preconditioner_from(
+    optimizer: Optimizer, parameters: Factors, leaves: Mapping[str, Tensor], fresh: Callable[[], Factors]
+) -> Preconditioner:
+    """Return the preconditioner of an optimiser's state, or of what `fresh` returns if it has none and is adaptive."""
     names = {id(leaf): name for name, leaf in leaves.items()}
     groups = {names[id(leaf)]: group for group in optimizer.param_groups for leaf in group["params"]}
     states = {names[id(leaf)]: state for leaf, state in optimizer.state.items() if state}
@@ -185,10 +214,9 @@ def preconditioner_of(
     if not states:
         if not adaptive:
             return Preconditioner()
-        factors = _from_diagonal(networks, gradient, memory)
-        return Preconditioner({name: 1 / (1 / factor + groups[name]["eps"]) for name, factor in factors.items()})
+        return Preconditioner({name: 1 / (1 / factor + groups[name]["eps"]) for name, factor in fresh().items()})
     factors, momentum = {}, {}
-    for name, p in networks[0].parameters.items():  # one without a state never had a gradient
+    for name, p in parameters.items():  # one without a state never had a gradient
         state = states.get(name, {})
         factors[name] = _factor(state, groups[name]) if adaptive and state else torch.ones_like(p)
         buffer = state.get("exp_avg", state.get("momentum_buffer"))
@@ -248,11 +276,16 @@ def preconditioned_gram(networks: Sequence[Network], factors: Factors | None, me
 def _from_diagonal(networks: Sequence[Network], gradient: Factors, memory: float) -> Factors:
     parameters = networks[0].parameters
     squares = torch.cat([block.square().sum(0) for block in _blocks(networks, memory)])
-    roots = squares.clamp_min(FLOOR**2 * squares.mean()).sqrt()
-    size = torch.cat([g.flatten() for g in gradient.values()]).norm() or squares.new_ones(())  # of a perfect fit
-    parts = (roots.norm() / size / roots).split([p.numel() for p in reversed(parameters.values())])
+    size = torch.cat([g.flatten() for g in gradient.values()]).norm()
+    parts = usual_factors(squares, size).split([p.numel() for p in reversed(parameters.values())])
     factors = dict(zip(reversed(parameters), parts, strict=True))
     return {name: factors[name].view_as(p) for name, p in parameters.items()}
+
+
+def usual_factors(squares: Float[Tensor, " p"], size: Tensor) -> Float[Tensor, " p"]:
+    """Return the factors of a diagonal, for a gradient of this size."""
+    roots = squares.clamp_min(FLOOR**2 * squares.mean()).sqrt()
+    return roots.norm() / (size or squares.new_ones(())) / roots  # of size zero is that of a perfect fit
 
 
 def _blocks(networks: Sequence[Network], memory: float) -> Iterator[Float[Tensor, "nk g"]]:

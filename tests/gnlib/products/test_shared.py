@@ -38,7 +38,9 @@ def numbers(x, y):
     module = nn.Sequential(nn.Linear(6, 2), nn.Tanh(), nn.Linear(2, 3)).double()  # 23 parameters for 36 outputs
     g = gnlib.GaussNewton(module, x, y, dtype=torch.float64)
     bounds = g.loss_bounds(steps=100, products=15)
-    return [*g.eigenpairs(2, tolerance=1e-10).values, g._side.loss, g.trace(products=9).value, *bounds.upper[::20]]
+    adam = gnlib.GaussNewton(module, x, y, optimizer="adam", dtype=torch.float64).forecast(rate=0.01, steps=9)
+    found = [*g.eigenpairs(2, tolerance=1e-10).values, g._side.loss, g.trace(products=9).value]
+    return [*found, *bounds.upper[::20], *adam.losses, *adam.followed]
 
 
 def free_port():
