@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from numbers import Integral
 
 from jaxtyping import Float
 from torch import Tensor
@@ -19,7 +19,7 @@ from gnlib.jacobian.network import GIB
 from gnlib.jacobian.refusals import check_mode
 from gnlib.problem import Problem
 from gnlib.products.parts import Part, narrowed
-from gnlib.products.side import Side, is_shared, side_of
+from gnlib.products.side import Side, is_shared
 
 STEPS = 100  # if their number is not given
 MATRICES = 8  # of the size of the Gram matrix that a step works with
@@ -143,7 +143,7 @@ def _noise_of(problem: Problem, batch: int, matrices: int = MATRICES) -> BatchNo
 
 def _alone(side: Side, part: Part, i: int) -> Side:
     """Return the same of a single sample."""
-    return side_of(replace(side.passes, parts=(narrowed(part, i, i + 1),)), side.curvature)
+    return side_by(replace(side.passes, parts=(narrowed(part, i, i + 1),)), side.curvature, side.versions)
 
 
 def _check_batch(batch: int, samples: int) -> None:
@@ -169,7 +169,7 @@ def _rates(rate: float | Sequence[float], steps: int | None) -> tuple[float, ...
     """Return the rate of each step."""
     if steps is not None and (not isinstance(steps, Integral) or steps < 1):
         raise ValueError(f"steps is {steps}; a whole number of at least 1 was expected.")
-    rates = (float(rate),) * int(steps or STEPS) if isinstance(rate, Real) else tuple(map(float, rate))
+    rates = tuple(map(float, rate)) if isinstance(rate, Sequence) else (float(rate),) * int(steps or STEPS)
     if steps not in (None, len(rates)):
         raise ValueError(f"rate has {len(rates)} rates and steps is {steps}; pass one rate for each step.")
     if not any(rates) or not all(0 <= each < math.inf for each in rates):

@@ -232,10 +232,15 @@ def side_of(
     memory: float = 4.0,
     dtype: torch.dtype = torch.float64,
 ) -> Side:
-    """Return the smaller side of a module on its data, after a pass over all of them."""
+    """Return the smaller side of a module on its data, after trying it, and a pass over all of them."""
     check_memory(memory)
     curvature, versions = curvature_of(loss), versions_of(module, buffers=False)
     passes = passes_of(module, x, y, curvature, output=output, mode=mode, memory=memory, dtype=dtype)
+    return side_by(passes, curvature, versions)
+
+
+def side_by(passes: Passes, curvature: Curvature, versions: dict[str, int]) -> Side:
+    """Return the smaller side of passes that were tried, after a pass over all data."""
     shapes, weight, before, curved = [], 0.0, 0, False
     for i, part in enumerate(passes.parts):
         f = passes.outputs(part)

@@ -61,7 +61,7 @@ class Race:
         target = str(self.environment(peer))
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", target]
         subprocess.run([*pip, "--requirement", str(self.pinned / f"{peer}.txt")], check=True)
-        shutil.rmtree(self.environment(peer) / "tests", ignore_errors=True)  # neural-tangents has some, which hide these
+        shutil.rmtree(self.environment(peer) / "tests", ignore_errors=True)  # some have them, which hide these
         (self.environment(peer) / "pins.txt").write_text(self.pins(peer))
 
     def rows(self, peer: str, networks: Sequence[str], patience: float = PATIENCE) -> list[dict]:
