@@ -19,7 +19,7 @@ from gnlib.jacobian.network import GIB
 from gnlib.jacobian.refusals import check_mode
 from gnlib.problem import Problem
 from gnlib.products.parts import Part, narrowed
-from gnlib.products.side import Side, is_shared
+from gnlib.products.side import Side, is_shared, side_by
 
 STEPS = 100  # if their number is not given
 MATRICES = 8  # of the size of the Gram matrix that a step works with

@@ -108,7 +108,7 @@ def test_importing_the_library_imports_it_from_the_wheel_and_takes_hardly_longer
 def test_the_example_of_the_readme_runs_beside_the_bare_dependencies(bare):
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     printed = run(bare, "-I", "-c", example, cwd=bare.parent)
-    assert len(example.splitlines()) == 5
+    assert sum(map(bool, example.splitlines())) == 5
     assert re.search(r"n = 200, k = 10, p = 79510.* 1800 of 1800: .*\ncost  .*\n2 +1010 ", printed, re.DOTALL)
 
 
