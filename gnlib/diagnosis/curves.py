@@ -13,7 +13,7 @@ The optimiser followed with T in the place of :math:`\lambda` has the coordinate
 of what the step adds. An impulse has become :math:`\sum_{i+j=m-1} z_1^i z_2^j` after m steps, with the roots z of the
 recursion. It is largest for :math:`|z_1| = 1` and :math:`|z_2| = b`, or where a mode is not stable at the largest
 eigenvalue, because it grows with both :math:`|z_1| \ge |z_2|` and :math:`|z_1 z_2|`. So the error is at most the sum of
-the impulses times that, and the norm of :math:`p_t` within it of that of :math:`y_t`.
+the impulses times that, and the norm of :math:`p_t` within it of that of :math:`y_t`, but for rounding.
 
 References
 ----------

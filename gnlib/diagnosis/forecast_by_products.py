@@ -73,8 +73,6 @@ def forecast_of_side(
         products = 0 if linear is None else linear.products
         linear = LinearByProducts(_at(side, leaves), made, leaves, memory)
         stable = _stable_rate(linear, made, leaves)
-    if not math.isfinite(linear.loss):
-        raise ValueError(f"The loss is {linear.loss} after {after} real steps; pass a lower rate, or after=0.")
     taken, missing, device = rate_of(made), left_out(made), linear.gradient.device
     seconds, started = PATIENCE if budget is None else budget, perf_counter()
     curve, unreachable = _curve(linear, taken, steps - after, _timer(seconds, device))

@@ -104,6 +104,10 @@ class LinearByProducts:
         self.side, self.products, self.estimated = side, 0, False
         self._memory = memory
         self.loss, self.gradient = loss_and_gradient(side)
+        if not math.isfinite(self.loss) or not self.gradient.isfinite().all():
+            raise ValueError(
+                "The loss or its gradient is not finite where the linear model begins; pass a lower rate, or after=0."
+            )
         self.parts = parts_of(optimizer, [side.passes], leaves)
         parameters = side.passes.parameters
         self.preconditioner = preconditioner_from(optimizer, parameters, leaves, self._fresh)

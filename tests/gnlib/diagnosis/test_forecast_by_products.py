@@ -118,6 +118,13 @@ def test_single_precision_is_right_to_its_rounding(optimizer, loss):
 
 
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+def test_the_default_rate_is_half_the_largest_stable_one(optimizer):
+    found, expected = (forecast(steps=2, budget=1e-9) for forecast in both("recurrent", 9, optimizer))
+    assert found.rate == pytest.approx(found.stable_rate / 2, rel=1e-3)
+    assert found.rate == pytest.approx(expected.rate, rel=2e-3)
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
 def test_after_real_steps_it_goes_on_from_there(optimizer):
     matrix, products = both("perceptron", 9, optimizer)
     expected = matrix(rate=0.02, after=5, steps=40)
@@ -126,6 +133,7 @@ def test_after_real_steps_it_goes_on_from_there(optimizer):
     assert found.after == 5 and "the first 5 steps are real" in page(found)
 
 
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr")
 def test_of_tokens_it_is_the_loop_by_hand():
     """With the linear model by `torch.func.linearize`, momentum, and the loss as it is."""
     module, rate = seeded(Tokens), 0.5
@@ -194,14 +202,15 @@ def test_the_losses_lie_between_the_bounds_after_any_number_of_products(name, lo
             curve = curve_of(known, rule, steps, 1.0)
             if not rule.momentum:
                 curve = curve_between(known.gauss(), known.lobatto(-1e-12, 1.0), rule.rate, steps)
-            assert (curve.lower <= exact * (1 + 1e-9)).all() and (exact <= curve.upper * (1 + 1e-9)).all()
+            slack = 1e-9 * exact + 1e-16 * exact[0]  # rounding, of what has fallen far too
+            assert (curve.lower <= exact + slack).all() and (exact - slack <= curve.upper).all()
             assert (curve.lower <= curve.losses).all() and (curve.losses <= curve.upper).all()
             widths.append((curve.upper - curve.lower).max() / exact.max())
     assert widths[-1] < 1e-6 and widths[0] > 1e-2 * (low < 0)
 
 
 def test_the_band_of_steps_is_in_the_page_and_from_a_matrix_there_is_none():
-    matrix, products = both("perceptron", 6, "sgd")
+    matrix, products = both("perceptron", 20, "sgd")
     whole, found = matrix(steps=300), products(steps=300)
     for curve in (whole.lower, whole.upper):
         assert torch.equal(curve, whole.losses)
@@ -304,7 +313,7 @@ def test_what_makes_no_sense_is_refused():
         ({"steps": 0}, "steps is 0; a whole number of at least 1"),
         ({"after": 20, "steps": 20}, "steps is 20; a whole number of at least 21"),
         ({"budget": math.nan}, "budget is nan; a positive number"),
-        ({"rate": 1e9, "after": 40, "steps": 50}, "after 40 real steps; pass a lower rate"),
+        ({"rate": 1e9, "after": 40, "steps": 50}, "not finite where the linear model begins; pass a lower rate"),
     ):
         with pytest.raises(ValueError, match=message):
             g.forecast(**options)
