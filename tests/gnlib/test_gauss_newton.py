@@ -45,6 +45,8 @@ METHODS = {  # numbers that a method gives
     "culprits": lambda g: [share for _, share in g.culprits().samples],
     "stable_rate": lambda g: [g.stable_rate().rate],
     "forecast": lambda g: torch.cat([g.forecast(steps=20).losses, g.forecast(after=2, steps=5).losses]),
+    "batch_forecast": lambda g: g.batch_forecast(2, steps=5).losses if g._problem.is_plain else [0.0],
+    "advice": lambda g: [g.advice(budget=30).tried["no change"].lower],
     "waiting": lambda g: [g.waiting(0.01).lower, g.waiting(0.01).eigenvalue],
     "eigenpairs": lambda g: g.eigenpairs(1, tolerance=1e-10).values,
     "trace": lambda g: [g.trace().value],

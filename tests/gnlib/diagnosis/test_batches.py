@@ -174,7 +174,7 @@ def test_what_is_not_known_is_refused():
     with pytest.raises(ValueError, match="This needs a matrix"):
         GaussNewton(net, x, x.new_zeros(4, 3), dtype=torch.float64).batch_forecast(2)
     with pytest.raises(ValueError, match="memory is 1e-06 GiB"):
-        GaussNewton(net, x, memory=1e-6).stable_rate(batch=2)
+        GaussNewton(net, x, x.new_zeros(4, 3), memory=1e-6).batch_forecast(2)
     normed = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 1)).double()
     for dtype in (None, torch.float64):
         with pytest.raises(ValueError, match="Samples of a batch depend on each other"):
