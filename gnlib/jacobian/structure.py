@@ -18,9 +18,10 @@ from gnlib.jacobian.record import Form, Leaves, Recorder, Structure, Use, call_r
 BATCHABLE = {
     f"{name}Backward"
     for name in (
-        "AdaptiveAvgPool2D Add Addmm Alias AvgPool2D Bmm Cat Clone ConstantPadNd Convolution Div Elu Expand Gelu "
+        "AdaptiveAvgPool2D Add Addmm Alias AvgPool2D Bmm Cat Clone ConstantPadNd Convolution Div Elu Expand Flip Gelu "
         "LeakyRelu MaxPool2DWithIndices Mean Mm Mul NativeBatchNorm NativeGroupNorm NativeLayerNorm Permute Relu "
-        "Select Sigmoid Silu Slice Softmax Softplus Squeeze Sub Sum T Tanh Transpose UnsafeView Unsqueeze View"
+        "Select Sigmoid Silu Slice Softmax Softplus Split Squeeze Stack Sub Sum T Tanh Transpose Unbind UnsafeSplit "
+        "UnsafeView Unsqueeze View"
     ).split()
 } | {"torch::autograd::AccumulateGrad"}
 """Backward functions that take gradients of several outputs at once; others (cdist, prelu, solve) err in torch 2.13."""
