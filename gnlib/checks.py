@@ -15,6 +15,7 @@ REPAIR = "the weights or the data are too large, or of a sign that the network c
 SAME_UP_TO = 1e-8  # relative difference above which outputs are not the same
 SMALL = 1e-4  # of the largest output; differences of a smaller output are relative to that size, not to its own
 ROUNDING = 1e-11  # of an output, which may be lost on the way to it
+PART = 2**16  # entries at a time, which stay in the cache
 
 
 def as_float64(array: Tensor, name: str, *, infinite: bool = False) -> Tensor:
@@ -170,9 +171,24 @@ def agree_in_parts(
     """Whether the parts of two gradients are the same, relative to sizes of what they are sums of; or not finite."""
     largest = max(sizes)
     return all(
-        float((x - y).abs().max()) <= tolerance * max(size, SMALL * largest) or not torch.isfinite(y).all()
+        largest_difference(x, y) <= tolerance * max(size, SMALL * largest) or not torch.isfinite(y).all()
         for x, y, size in zip(a, b, sizes, strict=True)
     )
+
+
+def largest_entry(x: Tensor) -> float:
+    """Return the largest absolute value of the entries, NaN if one of them is, without a copy."""
+    return float(torch.stack(torch.aminmax(x)).abs().max())
+
+
+def largest_difference(a: Tensor, b: Tensor) -> float:
+    """Return the largest absolute difference of entries, NaN if one of them is, without new memory of their size."""
+    if a.numel() <= PART:
+        return largest_entry(a - b)
+    difference = a.new_empty(PART)
+    parts = zip(a.reshape(-1).split(PART), b.reshape(-1).split(PART), strict=True)
+    ends = [torch.stack(torch.aminmax(torch.sub(x, y, out=difference[: len(x)]))) for x, y in parts]
+    return largest_entry(torch.stack(ends))
 
 
 def versions_of(module: nn.Module, *, buffers: bool) -> dict[str, int]:

@@ -117,12 +117,13 @@ class GaussNewton(ByProducts):
     samples depend on each other, by outputs and by gradients; for it all samples go through the network four times,
     forward and backward. The outputs of all passes that a matrix is made in are compared with those of the trial.
 
-    Gradients by the weights of linear maps, convolutions, embeddings, normalisations and the projections of attention
-    are products of features and gradients, from which their part of the matrix is made in the way that takes fewer
-    operations (:meth:`cost`). A parameter that is used in any other way as well is differentiated by itself.
+    Gradients by the weights of linear maps, convolutions, embeddings, normalisations, recurrent layers and the
+    projections of attention are products of features and gradients, from which their part of the matrix is made in the
+    way that takes fewer operations (:meth:`cost`). A parameter that is used in any other way as well is differentiated
+    by itself.
 
-    A module that `torch.vmap` cannot take (operations in place, control flow that depends on the data, recurrent
-    layers) is differentiated sample by sample, which is right but slow. Casts in a forward pass are casts to double
+    A module that `torch.vmap` cannot take (operations in place, control flow that depends on the data, packed
+    sequences) is differentiated sample by sample, which is right but slow. Casts in a forward pass are casts to double
     precision. Hooks of modules on gradients are left out, since they are no part of the function.
 
     References

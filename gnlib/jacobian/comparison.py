@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gnlib.checks import EPS, agree, agree_in_parts
+from gnlib.checks import EPS, agree, agree_in_parts, largest_entry
 from gnlib.jacobian.footprint import First
 from gnlib.jacobian.near import STEPS, move
 from gnlib.jacobian.network import Factors, Function, Pullback, pullback, pullback_together
@@ -163,9 +163,7 @@ class Comparison:
         for piece in pieces:
             outputs[piece], gradients = self._fixed(partial(pull, piece))
             sums = [s + g for s, g in zip(sums, gradients, strict=True)] if sums else [*gradients]
-            sizes = [
-                size + float(torch.linalg.vector_norm(g, torch.inf)) for size, g in zip(sizes, gradients, strict=True)
-            ]
+            sizes = [size + largest_entry(g) for size, g in zip(sizes, gradients, strict=True)]
         return Pullback(outputs, sums), sizes
 
     def _fixed(self, pull: Callable[[], Pullback]) -> Pullback:

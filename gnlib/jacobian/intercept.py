@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from gnlib.jacobian.in_double import IN_DOUBLE
+from gnlib.jacobian.recurrent import MAPPED
 
 DOUBLE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64}
 DOUBLE |= {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
@@ -61,7 +62,7 @@ class DoublePrecision(Interceptor):
         self.requested.update(DOUBLE.keys() & types)
         kwargs = {k: v if k == "out" else _lift(_as_double(v, name)) for k, v in kwargs.items()}
         kwargs.update((key, False) for key in STORAGE if kwargs.get(key) is True)
-        function = IN_DOUBLE.get(function, function)
+        function = IN_DOUBLE.get(function, MAPPED.get(function, function))
         if name == "rms_norm":
             args, kwargs = (), dict(zip(RMS_NORM, args, strict=False)) | kwargs
             if kwargs.get("eps") is None:

@@ -39,10 +39,12 @@ def perturb(parameters: Factors, given: Factors, step: float) -> None:
     """
     generator = torch.Generator().manual_seed(0)
     for name, p in given.items():
-        copy = parameters[name].copy_(p)
-        if step:
-            noise = torch.randn(min(p.numel(), PERIOD), generator=generator, dtype=p.dtype, device=generator.device)
-            noise = noise.mul_(step).to(p.device)
-            size = torch.linalg.vector_norm(p).item() / math.sqrt(p.numel()) or 1.0
-            for entries, own in zip(copy.view(-1).split(PERIOD), p.flatten().split(PERIOD), strict=True):
-                entries.addcmul_(torch.where(own == 0, size, own), noise[: len(own)])
+        if not step:
+            parameters[name].copy_(p)
+            continue
+        noise = torch.randn(min(p.numel(), PERIOD), generator=generator, dtype=p.dtype, device=generator.device)
+        noise = noise.mul_(step).to(p.device)
+        size = torch.linalg.vector_norm(p).item() / math.sqrt(p.numel()) or 1.0
+        for entries, own in zip(parameters[name].view(-1).split(PERIOD), p.flatten().split(PERIOD), strict=True):
+            sizes = own if own.all() else torch.where(own == 0, size, own)
+            torch.addcmul(own, sizes, noise[: len(own)], out=entries)

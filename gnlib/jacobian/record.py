@@ -9,11 +9,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
+from torch.utils._pytree import tree_leaves
 
 from gnlib.checks import REPAIR, as_outputs
 from gnlib.jacobian.intercept import Interceptor
 from gnlib.jacobian.layers import Call, call_of
 from gnlib.jacobian.network import Factors, Network
+from gnlib.jacobian.recurrent import steps_of
 from gnlib.jacobian.refusals import RANDOM
 
 PRODUCTS = ("mul", "multiply", "__mul__", "__rmul__")
@@ -83,7 +85,11 @@ class Recorder(Interceptor):
 
     def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function of torch, and record it if it is a layer of one of the parameters."""
-        if any(id(value) in self._known for value in (*args, *kwargs.values())):
+        steps = steps_of(function, args, kwargs)
+        if any(id(value) in self._known for value in (*(tree_leaves(args) if steps else args), *kwargs.values())):
+            if steps is not None:
+                with self:
+                    return steps(*args)
             if function is functional.multi_head_attention_forward:
                 with self:
                     return _opened(function)(*args, **kwargs)

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gnlib.checks import agree_in_parts
+from gnlib.checks import agree_in_parts, largest_entry
 from gnlib.jacobian.columns import write_columns
 from gnlib.jacobian.near import STEPS, move
 from gnlib.jacobian.network import Network, Pullback, pullback
@@ -18,9 +18,10 @@ from gnlib.jacobian.record import Form, Leaves, Recorder, Structure, Use, call_r
 BATCHABLE = {
     f"{name}Backward"
     for name in (
-        "AdaptiveAvgPool2D Add Addmm Alias AvgPool2D Bmm Cat Clone ConstantPadNd Convolution Div Elu Expand Gelu "
+        "AdaptiveAvgPool2D Add Addmm Alias AvgPool2D Bmm Cat Clone ConstantPadNd Convolution Div Elu Expand Flip Gelu "
         "LeakyRelu MaxPool2DWithIndices Mean Mm Mul NativeBatchNorm NativeGroupNorm NativeLayerNorm Permute Relu "
-        "Select Sigmoid Silu Slice Softmax Softplus Squeeze Sub Sum T Tanh Transpose UnsafeView Unsqueeze View"
+        "Select Sigmoid Silu Slice Softmax Softplus Split Squeeze Stack Sub Sum T Tanh Transpose Unbind UnsafeSplit "
+        "UnsafeView Unsqueeze View"
     ).split()
 } | {"torch::autograd::AccumulateGrad"}
 """Backward functions that take gradients of several outputs at once; others (cdist, prelu, solve) err in torch 2.13."""
@@ -65,14 +66,15 @@ def _is_right(network: Network, structure: Structure) -> bool:
         columns = [p.new_empty(1, 1, p.numel()) for p in parameters.values()]
         for name, out in zip(parameters, columns, strict=True):
             write_columns(out, network.held, structure, rows, name, slice(0, out.shape[2]))
-        return Pullback(torch.cat(columns, 2).flatten(), ())
+        columns = [of_one.flatten() for of_one in columns]
+        return Pullback(torch.stack([of_one.sum() for of_one in columns]), columns)
 
     with network.as_template():
-        row = move(parameters, network.parameters, STEPS[0], first_row).outputs
-        first = torch.zeros(len(x), network.outputs, dtype=row.dtype, device=row.device)
+        row = move(parameters, network.parameters, STEPS[0], first_row).gradients
+        first = torch.zeros(len(x), network.outputs, dtype=torch.float64, device=x.device)
         first[0, 0] = 1
         plain = [g.flatten() for g in pullback(network, parameters, partial(network, x=x), first).gradients]
-    return agree_in_parts(row.split([len(g) for g in plain]), plain, [float(g.abs().max()) for g in plain])
+    return agree_in_parts(row, plain, [*map(largest_entry, plain)])
 
 
 def _record_structure(network: Network, names: list[str]) -> Structure:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gnlib.checks import REPAIR, AxesError, agree_in_parts, as_float64
+from gnlib.checks import REPAIR, AxesError, agree_in_parts, as_float64, largest_entry
 from gnlib.jacobian.comparison import Comparison
 from gnlib.jacobian.footprint import FIRST, First, Footprint, nodes_of
 from gnlib.jacobian.inputs import Batch
@@ -236,7 +236,7 @@ def can_vmap(function: Function, parameters: Factors, outputs: int) -> bool:
         return False
     for i, x in enumerate(first.split(1)):
         plain = pullback(function, parameters, partial(function, x=x)).gradients
-        sizes = [float(g.abs().max()) for g in plain]
+        sizes = [*map(largest_entry, plain)]
         if not agree_in_parts([g[i] for g in together.values()], plain, sizes):
             return False
     return True

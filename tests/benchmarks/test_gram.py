@@ -14,7 +14,7 @@ from gnbook.pruning.networks import VisionTransformer
 from gnbook.shared.networks import ResidualNetwork, cnn, drawn, perceptron
 
 from gnlib import GaussNewton, load
-from tests.benchmarks.alternatives import backward_passes, loop, product, recipe
+from tests.benchmarks.alternatives import Looped, Recurrent, backward_passes, hooks, loop, product, recipe
 from tests.benchmarks.memory import Apart
 from tests.benchmarks.race import DEVICES, before_and_after, beside_a_busy_process, note, timed
 
@@ -76,7 +76,16 @@ RECIPE = Other("torch's recipe: Jacobians, contracted", recipe)
 LOOP = Other("loop over autograd.grad, one product", loop)
 PRODUCT = Other("that product alone", product, jacobian, is_gram=False)
 PLAIN = (RECIPE, LOOP)
+HOOKS = Other("hooks written by hand", hooks, target=1 / 1.5, holds_jacobian=False)
 RESNET18 = partial(ResidualNetwork, (2, 2, 2, 2), large=True)
+
+
+def looped(case, device="cpu"):
+    module, x = made(case, device)
+    return Looped(module), x
+
+
+STEPS = Other("ours of a loop of linear layers", our_gram, looped, target=1 / 1.2, holds_jacobian=False)
 
 
 def passes(some, times):
@@ -88,12 +97,13 @@ TRAINED = passes(32, 20)._replace(target=10)
 CASES = [
     Case("MLP", perceptron, (784, 500, 500, 10), 100, "mnist", seconds=0.15, against=PLAIN),
     Case("MLP", perceptron, (784, 2000, 2000, 10), 200, "mnist", seconds=2, against=PLAIN),
-    Case("MLP", perceptron, (3072, 4096, 4096, 4096, 10), 100, seconds=2, peak=3, against=PLAIN),
+    Case("MLP", perceptron, (3072, 4096, 4096, 4096, 10), 100, seconds=2, peak=3, against=(*PLAIN, HOOKS)),
     Case("CNN", cnn, (16, 32, 64), 100, seconds=0.5, against=(*PLAIN, PRODUCT)),
     Case("ResNet20", ResidualNetwork, (), 50, seconds=2.2, against=(*PLAIN, PRODUCT)),
     Case("ResNet20, beside a busy process", ResidualNetwork, (), 50, busy=True, rounds=3, seconds=7, against=PLAIN),
     Case("ResNet20", ResidualNetwork, (), 1000, rounds=1, memory=12, seconds=362, peak=12.3, against=PLAIN),
     Case("ViT", VisionTransformer, (32,), 100, rounds=3, against=(*PLAIN, PRODUCT._replace(target=1 / 1.5))),
+    Case("LSTM", Recurrent, (), 32, "mnist", against=(LOOP, STEPS)),
     Case("ResNet18", RESNET18, (64,), 4, against=(RECIPE, LOOP._replace(target=1))),
     Case("ResNet18", RESNET18, (64,), 16, rounds=3, seconds=2, peak=0.5, against=PLAIN),
     Case("ResNet18", RESNET18, (64,), 64, rounds=1, seconds=25, peak=4, against=PLAIN),
@@ -171,3 +181,15 @@ SMALL = [
 def test_plain_torch_finds_the_same_matrix(case, way):
     module, x = made(case)
     assert_same(GaussNewton(module, x).gram(), way(module, x))
+
+
+def test_hooks_find_the_same_matrix():
+    module, x = made(SMALL[0])
+    assert_same(GaussNewton(module, x).gram(), hooks(module, x))
+
+
+def test_a_loop_of_linear_layers_is_the_same_network():
+    case = Case("LSTM", Recurrent, (7, 5), 3, "mnist", stride=4)
+    gram = our_gram(*made(case))
+    for same in (loop(*made(case)), our_gram(*looped(case))):
+        assert_same(gram, same)

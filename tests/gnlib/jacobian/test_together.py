@@ -21,6 +21,10 @@ RIGHT = {
     "difference, quotient": lambda self, h: (h - h.tanh()) / (2 + h.sigmoid()),
     "padded": lambda self, h: functional.pad(h, (1, -1)),
     "identity": lambda self, h: torch.ops.aten.alias(h),
+    "reversed": lambda self, h: h.flip(1) * h,
+    "stacked": lambda self, h: torch.stack(h.unbind(1)[::-1], 1) * h,
+    "chunks": lambda self, h: torch.cat(h.chunk(3, 1)[::-1], 1) * h,
+    "chunks, as recurrent layers take them": lambda self, h: torch.cat(h.unsafe_chunk(3, 1)[::-1], 1) * h,
 }
 WRONG = {
     "distances": lambda self, h: torch.cdist(h[:, None], self.fixed[None])[:, 0],
