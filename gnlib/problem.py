@@ -1,6 +1,5 @@
 """A module on its data, for a loss: outputs, Gram matrices and their spectrum, each computed once."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -24,12 +23,11 @@ from gnlib.jacobian.inputs import Inputs, read_batches
 from gnlib.jacobian.network import Mode, count_rows
 from gnlib.jacobian.packed import Packed
 from gnlib.jacobian.passes import GramOperator, freeze_all_but
-from gnlib.jacobian.plan import BudgetError, Cost, check_memory, cost_of
+from gnlib.jacobian.plan import BudgetError, Cost, check_both_fit, check_memory, cost_of
 from gnlib.jacobian.trial import networks_of
 from gnlib.losses import Loss, SquaredError, loss_of
 
 LEAST = 1e-290  # entries of a Gram matrix below it have lost digits: its products leave the range before its factors do
-TILES_OF_ROOT = 3  # of so many rows, which are held while the matrix of a loss is made: two products and a copy
 LITTLE = 1e-9  # GiB, in place of none and less, for which there is a sentence where they are not enough
 
 
@@ -108,7 +106,9 @@ class Problem:
     @cached_property
     def loss_gram(self) -> Float[Tensor, "nr nr"]:
         r"""The matrix of the loss, :math:`\frac1n R^\top J J^\top R`."""
-        matrix = self.gram if self.is_plain else self._with_root()
+        if not self.is_plain:  # before either matrix is made
+            check_both_fit(count_rows(self.networks), self.loss_rows, self.memory, self._beside)
+        matrix = self.gram if self.is_plain else with_root(self.root, self.gram)
         if matrix.diagonal().amax() <= 0:
             if not self.gram.any():
                 raise ValueError("The Jacobian is zero: no eigenvalue to divide by. Check the weights and the data.")
@@ -117,18 +117,6 @@ class Problem:
                 "fit, with probabilities of 0 and 1?). Measure at other weights."
             )
         return matrix
-
-    def _with_root(self) -> Float[Tensor, "nr nr"]:
-        """The matrix of the loss beside the Gram matrix, refused before either is made where both do not fit."""
-        rows, columns = count_rows(self.networks), self.loss_rows
-        needed = 8 * (rows**2 + columns**2 + TILES_OF_ROOT * min(TILE, rows) * rows) / 2**30 + self._beside
-        if needed > self.memory:
-            raise BudgetError(
-                f"memory is {self.memory} GiB but {math.ceil(1000 * needed) / 1000} are needed for the Gram matrix and "
-                f"that of the loss beside it, {rows} and {columns} rows; allow more, or pass fewer samples.",
-                needed,
-            )
-        return with_root(self.root, self.gram)
 
     @cached_property
     def eigenvalues(self) -> Float[Tensor, " nr"]:

@@ -29,7 +29,6 @@ from gnlib.eigen.davidson import ExtremePair, extreme_eigenpair, residual_errors
 from gnlib.eigen.result import Limits
 
 PANEL = 256  # columns that are factored together, of which more would multiply too much of the wrong triangle
-SMOOTHINGS = 3  # products with the inverse that a random start is taken through
 
 
 def largest_pair(matrix: Float[Tensor, "n n"], limits: Limits) -> ExtremePair:
@@ -52,13 +51,9 @@ def smallest_pair(matrix: Float[Tensor, "n n"], norm: float, limits: Limits) -> 
     It raises `LinAlgError` if the matrix is not positive definite up to rounding.
     """
     with InPlaceFactor(matrix) as factor:
-        start = _random_columns(matrix)
-        for _ in range(SMOOTHINGS):  # else the rounding of its large components would drown a graded lower end
-            start = factor.solve(start)
-            start /= torch.linalg.vector_norm(start, dim=0)
         return extreme_eigenpair(
             factor.apply,
-            start,
+            factor.solve(_random_columns(matrix)),
             block=BLOCK_COLUMNS,
             largest=False,
             precondition=factor.solve,

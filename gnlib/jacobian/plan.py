@@ -38,6 +38,20 @@ def check_memory(memory: float) -> None:
         raise ValueError(f"memory is {memory}; a positive number of GiB was expected.")
 
 
+def check_both_fit(rows: int, rows_of_loss: int, memory: float, beside: float) -> None:
+    """Refuse memory for less than a Gram matrix and that of a loss, with three tiles of rows that are held meanwhile.
+
+    `beside` are GiB that are taken.
+    """
+    needed = 8 * (rows**2 + rows_of_loss**2 + 3 * min(TILE, rows) * rows) / GIB + beside
+    if needed > memory:
+        raise BudgetError(
+            f"memory is {memory} GiB but {math.ceil(1000 * needed) / 1000} are needed for the Gram matrix and that of "
+            f"the loss beside it, {rows} and {rows_of_loss} rows; allow more, or pass fewer samples.",
+            needed,
+        )
+
+
 class Layer(NamedTuple):
     """Parameters that are used by the same calls, and the sizes of their factors."""
 

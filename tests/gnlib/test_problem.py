@@ -197,6 +197,20 @@ def test_the_matrix_of_a_loss_is_refused_where_it_does_not_fit_beside_the_gram_m
     assert len(Problem(net, x, y, "cross_entropy", memory=0.066).loss_gram) == 1350
 
 
+@pytest.mark.bad_input
+def test_30_000_rows_take_seven_gib_with_the_squared_error_and_thirteen_with_cross_entropy():
+    net, x, y = nn.Linear(6, 10).double(), torch.randn(3000, 6, dtype=torch.float64), torch.arange(3000) % 10
+    assert Problem(net, x, y, "mse", memory=7.0).cost().gib < 7
+    with pytest.raises(
+        ValueError, match=r"memory is 6.7 GiB but 6.7.. are needed, 6.706 of them for the 30000 x 30000"
+    ):
+        Problem(net, x, y, "mse", memory=6.7).cost()
+    with pytest.raises(
+        ValueError, match=r"memory is 12.0 GiB but 12.8.. are needed for the Gram matrix and that of the"
+    ):
+        _ = Problem(net, x, y, "cross_entropy", memory=12.0).condition
+
+
 @pytest.mark.parametrize("n, k, r", [(7, 3, 2), (130, 10, 9)])
 def test_the_root_of_a_loss_is_applied_sample_by_sample(n, k, r):
     torch.manual_seed(0)

@@ -82,6 +82,12 @@ def test_what_is_singular_is_left_to_all_eigenvalues_with_the_same_words(lowest,
             assert result.method == "dense eigenvalues, relative threshold" and result.rank == 299
 
 
+def test_all_eigenvalues_take_a_copy_and_are_left_out_where_it_does_not_fit():
+    matrix = with_spectrum(np.linspace(1, 2, 30), seed=4)
+    for spare, fits in ((8 * 30**2, True), (8 * 30**2 - 1, False)):
+        assert (gram.dense(gram.Gram(matrix, spare=spare), Limits()) is not None) == fits
+
+
 def test_a_matrix_that_is_not_lent_is_never_written_to(monkeypatch):
     monkeypatch.setattr(gram, "DENSE_UP_TO", 20)
     monkeypatch.setattr(in_place, "InPlaceFactor", Watched)
@@ -92,7 +98,7 @@ def test_a_matrix_that_is_not_lent_is_never_written_to(monkeypatch):
 
 class Watched(InPlaceFactor):
     def __init__(self, matrix):
-        assert matrix is not self.own and torch.equal(matrix, self.own)
+        assert matrix.data_ptr() != self.own.data_ptr() and torch.equal(matrix, self.own)
         super().__init__(matrix)
 
 
