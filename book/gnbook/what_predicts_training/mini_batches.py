@@ -7,7 +7,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import gnlib
-from gnbook.shared.families import colour_images
 
 Training = tuple[nn.Module, Tensor, Tensor]
 
@@ -19,11 +18,13 @@ def perceptron(n: int) -> Training:
 
 
 def cnn(n: int) -> Training:
-    """Return a network of two convolutions, CIFAR-10 in standardised colours, and whether it shows an animal."""
-    images, labels = colour_images(n)
-    convolutions = nn.Conv2d(3, 16, 3, stride=2), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2), nn.ReLU(), nn.Flatten()
+    """Return a network of two convolutions, CIFAR-10 at a quarter of the resolution, and whether it shows an animal."""
+    images, labels = gnlib.load("cifar10", n, stride=4)
+    images = (images - images.mean()) / images.std()
+    convolutions = nn.Conv2d(3, 16, 3, stride=2), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Flatten()
     torch.manual_seed(0)
-    return nn.Sequential(*convolutions, nn.Linear(288, 1)).double(), images, _signs((labels > 1) & (labels < 8))
+    network = nn.Sequential(*convolutions, nn.Linear(32, 1)).double()
+    return network, images.view(n, 3, 8, 8), _signs((labels > 1) & (labels < 8))
 
 
 def table(n: int) -> Training:
