@@ -6,7 +6,7 @@ from tests.benchmarks.peers.common import Unable
 from tests.benchmarks.peers.networks import array, gradient, in_torch, vector  # noqa: F401
 
 PACKAGES = ("nngeometry", "torch")
-LARGEST = 2**30  # bytes of the Jacobian that its decomposition may hold
+LARGEST = 2**28  # bytes of the Jacobian that its decomposition may hold
 
 
 def fisher(problem, representation):

@@ -61,7 +61,8 @@ class Race:
         target = str(self.environment(peer))
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target", target]
         subprocess.run([*pip, "--requirement", str(self.pinned / f"{peer}.txt")], check=True)
-        shutil.rmtree(self.environment(peer) / "tests", ignore_errors=True)  # some have them, which hide these
+        # neural-tangents installs its tests beside itself, where they hide those of the book.
+        shutil.rmtree(self.environment(peer) / "tests", ignore_errors=True)
         (self.environment(peer) / "pins.txt").write_text(self.pins(peer))
 
     def rows(self, peer: str, networks: Sequence[str], patience: float = PATIENCE) -> list[dict]:
