@@ -71,7 +71,8 @@ def _layers(
         for back in range(1 + both_ways):
             number = len(ends)
             w, u, *others = weights[each * number : each * (number + 1)]
-            b, d, *project = others if biases else (None, None, *others)
+            b, d = others[:2] if biases else (None, None)
+            project = others[2 * biases :]
             now, hidden = tuple(s[number] for s in states), []
             for a in linear(x.flip(0) if back else x, w, b).unbind(0):
                 now = step(a, linear(now[0], u, d), now[-1])
