@@ -8,6 +8,8 @@ from gnlib.eigen import NotConvergedError as NotConvergedError
 from gnlib.eigen import NotResolvedError as NotResolvedError
 from gnlib.eigen import largest_eigenvalue as largest_eigenvalue
 from gnlib.gauss_newton import GaussNewton as GaussNewton
+from gnlib.keep import load_result as load_result
+from gnlib.keep import save as save
 from gnlib.linear import SecondMoment as SecondMoment
 from gnlib.linear import bounds as bounds
 from gnlib.linear import linear_gauss_newton as linear_gauss_newton

@@ -25,6 +25,7 @@ from gnlib.jacobian.passes import GramOperator, freeze_all_but
 from gnlib.jacobian.plan import BudgetError, Cost, check_memory, cost_of
 from gnlib.jacobian.trial import networks_of
 from gnlib.losses import Loss, SquaredError, loss_of
+from gnlib.origin import Origin, origin_of
 
 LEAST = 1e-290  # entries of a Gram matrix below it have lost digits: its products leave the range before its factors do
 LITTLE = 1e-9  # GiB, in place of none and less, for which there is a sentence where they are not enough
@@ -261,6 +262,12 @@ class Problem:
         """Return the name of the module that holds a parameter, as the user knows it."""
         known = parameter.removeprefix("module.") if isinstance(self.networks[0].module, Packed) else parameter
         return known.rpartition(".")[0]
+
+    @property
+    def origin(self) -> Origin:
+        """Digests of the data and of the parameters."""
+        y, buffers = self._given["y"], self.networks[0].mode != "train"
+        return origin_of(self.module, self.batches, [y], torch.float64, buffers=buffers)
 
     @property
     def own(self) -> float:

@@ -29,6 +29,7 @@ from gnlib.eigen.quadrature import Jacobi, Lanczos, Rule
 from gnlib.eigen.top import largest_eigenpairs
 from gnlib.jacobian.network import GIB
 from gnlib.laws.waiting import Waiting, waiting
+from gnlib.plain import as_dict
 from gnlib.text import listed
 
 CLOSE = 1e-2  # by which the largest eigenvalue is taken for larger than it is found, to a tenth of that
@@ -70,6 +71,8 @@ class LossBounds:
     error: float
     layers: Mapping[str, float]
     _known: Jacobi = field(repr=False)
+
+    to_dict = as_dict
 
     @property
     def within(self) -> float:

@@ -8,6 +8,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from gnlib.diagnosis.reach import Waiting, unreached_units
+from gnlib.plain import as_dict
 from gnlib.problem import Problem
 from gnlib.text import listed
 
@@ -69,6 +70,8 @@ class Culprits:
     unmoved_outputs: tuple[int, ...]
     dead_units: dict[str, tuple[int, ...]]
     waiting: Waiting | None
+
+    to_dict = as_dict
 
     def lines(self) -> list[tuple[str, str]]:
         """Return a heading and a sentence for each finding."""

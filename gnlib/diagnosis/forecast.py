@@ -18,6 +18,7 @@ from gnlib.diagnosis.preconditioner import left_out, moved_by, name_of, optimize
 from gnlib.jacobian.network import Network
 from gnlib.jacobian.passes import outputs_of, replace_parameters, vjp
 from gnlib.losses import Loss
+from gnlib.plain import as_dict
 from gnlib.problem import Problem
 from gnlib.text import Line, as_page
 
@@ -65,6 +66,8 @@ class Forecast:
     decay: float
     optimizer: str
     left_out: tuple[str, ...] = ()
+
+    to_dict = as_dict
 
     @property
     def diverges(self) -> bool:

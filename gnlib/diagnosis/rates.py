@@ -17,6 +17,7 @@ from gnlib.eigen.largest import largest_eigenvalue
 from gnlib.jacobian.gram import NotFiniteError
 from gnlib.jacobian.passes import vjp
 from gnlib.jacobian.plan import BudgetError
+from gnlib.plain import as_dict
 from gnlib.problem import Problem, TooSmallError, with_root
 
 
@@ -44,6 +45,8 @@ class StableRate:
     find_smallest: Callable[[], float] = field(repr=False, compare=False)
     rule: Rule
     longest: float = math.inf
+
+    to_dict = as_dict
 
     @property
     def rate(self) -> float:

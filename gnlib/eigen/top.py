@@ -20,6 +20,7 @@ from gnlib.eigen.quadrature import Lanczos
 from gnlib.eigen.result import NotConvergedError
 from gnlib.files import progress
 from gnlib.operators import SymmetricOperator
+from gnlib.plain import as_dict
 
 SETTLED = 3e-3  # relative residual below which a Ritz value is not on its way from one eigenvalue to a larger one
 
@@ -41,6 +42,8 @@ class Eigenpairs:
         eigenvalue is nearer than the gap; of eigenvalues that are nearer to each other than the residual one is found
     products
         with vectors that it took
+    seed
+        of the random vector that they began with
     """
 
     values: Float[Tensor, " k"]
@@ -48,6 +51,9 @@ class Eigenpairs:
     residuals: Float[Tensor, " k"]
     errors: Float[Tensor, " k"]
     products: int
+    seed: int = 0
+
+    to_dict = as_dict
 
     def __str__(self) -> str:
         """Return a line for each."""
@@ -136,6 +142,7 @@ def largest_eigenpairs(
         residuals=torch.from_numpy(np.array(true) / values[:count]),
         errors=torch.from_numpy(_errors(values, np.append(true, residuals[count:]), count)),
         products=process.steps + count,
+        seed=seed,
     )
 
 

@@ -33,6 +33,7 @@ import numpy as np
 from jaxtyping import Float
 
 from gnlib.laws.recursion import Values
+from gnlib.plain import as_dict
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ class Waiting:
     upper: float
     eigenvalue: float
     largest: float
+
+    to_dict = as_dict
 
     @property
     def effective_condition_number(self) -> float:

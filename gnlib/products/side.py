@@ -19,6 +19,7 @@ from torch import Tensor, distributed
 
 from gnlib.checks import EPS
 from gnlib.operators import SymmetricOperator
+from gnlib.origin import Origin, origin_of
 from gnlib.products.curvature import Curvature, Outputs, Rooted
 from gnlib.products.parts import Part
 from gnlib.products.passes import Passes, in_double, on_first
@@ -201,6 +202,13 @@ class Side:
             for passes in (on_first(self.passes), in_double(self.passes))
         )
         return float((single - double).norm() / double.norm())
+
+    @property
+    def origin(self) -> Origin:
+        """Digests of the data and of the parameters, in a process its own samples."""
+        passes, parts = self.passes, self.passes.parts
+        x, y = [part.x for part in parts], [part.y for part in parts]
+        return origin_of(passes.module, x, y, passes.dtype, buffers=passes.mode != "train")
 
     def _each(self, of: Callable[[Outputs, Any], T]) -> list[T]:
         return [of(self.passes.outputs(part), part.y) for part in self.passes.parts]
