@@ -1,5 +1,7 @@
 """Gauss-Newton matrices of neural networks, and how well conditioned they are."""
 
+from gnlib.compare import compare as compare
+from gnlib.compare import noise_of_draws as noise_of_draws
 from gnlib.condition import condition_number as condition_number
 from gnlib.condition import report as report
 from gnlib.data import load as load
