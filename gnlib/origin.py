@@ -45,7 +45,7 @@ def digest(batches: Iterable[Any]) -> str:
     >>> import torch
     >>> x = torch.arange(6.0).view(3, 2)
     >>> digest([x])[:8], digest([x[:2], x[2:]]) == digest([x]), digest([x + 1]) == digest([x])
-    ('fc0efe05', True, False)
+    ('389cd96a', True, False)
     """
     hashes: list[Any] = []
     for batch in batches:

@@ -15,6 +15,7 @@ SIZE = 4.6, 2.9  # inches: at 420 pixels it is as large as it is drawn, so its l
 INK = "#010203"  # stands for the colour of the text
 SERIES = ("#010011", "#010022", "#010033")  # and these for colours of the page, which differ in light and in dark
 MOST, LETTERS = 10, 22  # layers in a picture, and of a name
+DOTS = 500  # a line takes less room than more of them
 SETTINGS: dict[str, Any] = {
     **{"svg.fonttype": "none", "svg.hashsalt": "gnlib", "figure.facecolor": "none", "axes.facecolor": "none"},
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
@@ -48,17 +49,19 @@ def picture(draw: Callable[[Any], None], says: str) -> str:
 
 def spectrum(values: Sequence[float], rank: int, waits_for: float | None) -> Drawing:
     """Draw the eigenvalues that are not zero, descending, and the one that training waits for."""
-    kept = values[:rank]
+    kept = [value for value in values[:rank] if value > 0]
 
     def draw(axes: Any) -> None:
-        axes.plot(range(1, rank + 1), kept, ".", color=SERIES[0], label="eigenvalues")
+        axes.plot(
+            range(1, len(kept) + 1), kept, "." if len(kept) <= DOTS else "-", color=SERIES[0], label="eigenvalues"
+        )
         if waits_for:
             axes.axhline(waits_for, color=SERIES[1], linestyle="--", label="waited for")
             axes.legend()
         axes.set(yscale="log", xlabel="number of the eigenvalue", ylabel="eigenvalue")
 
-    says = f"Spectrum: {rank} eigenvalues from {kept[0]:.3g} to {kept[-1]:.3g}"
-    says += f"; {len(values) - rank} more are not told from zero" * (rank < len(values))
+    says = f"Spectrum: {len(kept):,} eigenvalues from {kept[0]:.3g} to {kept[-1]:.3g}"
+    says += f"; {len(values) - len(kept):,} more are not told from zero" * (len(kept) < len(values))
     return draw, says + (f". Training waits for {waits_for:.3g}." if waits_for else ".")
 
 

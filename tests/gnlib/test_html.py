@@ -62,8 +62,8 @@ def test_the_spectrum_has_all_eigenvalues_that_are_not_zero():
     assert REPORT.spectrum == pytest.approx(made().eigenvalues().tolist(), abs=1e-12)
     figure = BeautifulSoup(PAGES["report"], "html.parser").figure
     assert len(figure.find(id="line2d_1") or ()) and PAGES["report"].count("24 eigenvalues from") == 2
-    _, says = pictures.spectrum([3.0, 1.0, 1e-17], 2, None)
-    assert says == "Spectrum: 2 eigenvalues from 3 to 1; 1 more are not told from zero."
+    _, says = pictures.spectrum([3.0, 1.0, -1e-17, -1e-16], 3, None)  # a rank that singular values have found
+    assert says == "Spectrum: 2 eigenvalues from 3 to 1; 2 more are not told from zero."
 
 
 def drawn(drawing):
