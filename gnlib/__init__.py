@@ -20,6 +20,7 @@ from gnlib.linear import linear_weights as linear_weights
 from gnlib.linear import reduced_gauss_newton as reduced_gauss_newton
 from gnlib.linear import second_moment as second_moment
 from gnlib.linear import whiten as whiten
+from gnlib.refused import Refused as Refused
 from gnlib.renamed import by_layer as by_layer
 from gnlib.renamed import cost as cost
 from gnlib.renamed import culprits as culprits

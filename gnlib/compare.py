@@ -15,6 +15,7 @@ from gnlib.diagnosis.overview import Overview
 from gnlib.diagnosis.report import Report
 from gnlib.eigen.result import ConditionNumber
 from gnlib.laws.waiting import Waiting
+from gnlib.refused import Refused
 from gnlib.text import as_html, as_text, listed
 
 Result = Report | Overview | ConditionNumber | Waiting | float
@@ -163,8 +164,9 @@ def compare(a: Result, b: Result, *, noise: Noise | None = None) -> Comparison:
     before, after = _numbers(a), _numbers(b)
     common = [name for name in before if name in after]
     if not common:
-        raise ValueError(
-            f"A {type(a).__name__} and a {type(b).__name__} have no number in common; compare two of a kind."
+        raise Refused(
+            "not-comparable",
+            f"A {type(a).__name__} and a {type(b).__name__} have no number in common; compare two of a kind.",
         )
     spreads = {name: None if noise is None else noise.spread(name) for name in common}
     differences = [Difference(name, before[name], after[name], spreads[name]) for name in common]
@@ -197,17 +199,19 @@ def noise_of_draws(make: Callable[[int], Result], seeds: Iterable[int] = range(5
     >>> noise = noise_of_draws(kappa)
     >>> print(noise)
     5 initialisations (seeds 0 to 4)
-    >>> compare(kappa(5), kappa(6), noise=noise)["largest eigenvalue"].times_the_spread < 1
+    >>> compare(kappa(0), kappa(1), noise=noise)["condition number"].times_the_spread <= 1
     True
     """
     seeds = tuple(seeds)
     if len(seeds) < 2:
-        raise ValueError(f"seeds holds {len(seeds)}; at least two were expected, such as range(5).")
+        raise Refused("not-comparable", f"seeds holds {len(seeds)}; at least two were expected, such as range(5).")
     found = [_numbers(make(seed)) for seed in seeds]
     common = [name for name in found[0] if all(name in each for each in found)]
     numbers = {name: tuple(each[name] for each in found) for name in common}
     if all(len(set(each)) == 1 for each in numbers.values()):
-        raise ValueError("All seeds have the same numbers; call torch.manual_seed(seed) in make, before it draws.")
+        raise Refused(
+            "not-comparable", "All seeds have the same numbers; call torch.manual_seed(seed) in make, before it draws."
+        )
     return Noise(seeds, numbers)
 
 

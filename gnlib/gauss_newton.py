@@ -41,6 +41,7 @@ from gnlib.problem import Problem
 from gnlib.products.curvature import curvature_of
 from gnlib.products.passes import passes_of
 from gnlib.products.side import Side, side_of
+from gnlib.refused import Refused
 
 
 class GaussNewton(ByProducts):
@@ -167,7 +168,10 @@ class GaussNewton(ByProducts):
 
     def _unchanged(self) -> Problem:
         if self._problem is None:
-            raise ValueError("This needs a matrix, and dtype= asks for products with vectors alone; leave dtype= out.")
+            raise Refused(
+                "needs-matrix",
+                "This needs a matrix, and dtype= asks for products with vectors alone; leave dtype= out.",
+            )
         self._problem.check_unchanged()
         return self._problem
 

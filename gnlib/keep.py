@@ -20,6 +20,7 @@ from gnlib.eigen.top import Eigenpairs
 from gnlib.files import write
 from gnlib.laws.waiting import Waiting
 from gnlib.plain import as_dict, of_dict
+from gnlib.refused import Refused
 
 FORMAT = 1  # a file of a higher one may mean something else by the same names
 KINDS: dict[str, type] = {
@@ -69,7 +70,7 @@ def save(result: Any, path: str | Path) -> None:
 
 
 def load_result(path: str | Path) -> Any:
-    """Return the result that :func:`gnlib.save` wrote to a file, of the same class and with equal attributes.
+    """Return the result that :func:`gnlib.keep.save` wrote to a file, of the same class and with equal attributes.
 
     Raises
     ------
@@ -92,16 +93,22 @@ def load_result(path: str | Path) -> Any:
         if not isinstance(found, int):
             raise TypeError("the format is no number")
     except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{damaged}; save it again.") from error
+        raise Refused("unreadable-file", f"{damaged}; save it again.") from error
     if found > FORMAT:
         by = f"format {found}, by gnlib {(document.get('versions') or {}).get('gnlib', 'of a later version')}"
-        raise ValueError(f"{path} is of {by}; gnlib {_own_version()} reads format {FORMAT}: install the newer one.")
+        raise Refused(
+            "unreadable-file",
+            f"{path} is of {by}; gnlib {_own_version()} reads format {FORMAT}: install the newer one.",
+        )
     if name not in KINDS:
-        raise ValueError(f"{path} holds a {name!r}, which gnlib {_own_version()} does not know: {', '.join(KINDS)}.")
+        raise Refused(
+            "unreadable-file",
+            f"{path} holds a {name!r}, which gnlib {_own_version()} does not know: {', '.join(KINDS)}.",
+        )
     try:
         return of_dict(KINDS[name], plain, "the result")
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{damaged}: {error}; save it again.") from error
+        raise Refused("unreadable-file", f"{damaged}: {error}; save it again.") from error
 
 
 def _own_version() -> str:

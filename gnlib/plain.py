@@ -20,6 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gnlib.refused import Refused
+
 MOST = 10_000_000  # numbers of a tensor, as text 200 MB
 NO_NUMBERS = ("inf", "-inf", "nan")  # of JSON
 
@@ -73,7 +75,9 @@ def _plain(value: Any, name: str) -> Any:
     if isinstance(value, Tensor | np.ndarray):
         array = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
         if array.size > MOST:
-            raise ValueError(f"{name} has {array.size:,} numbers, too many for text; keep it with torch.save instead.")
+            raise Refused(
+                "too-long", f"{name} has {array.size:,} numbers, too many for text; keep it with torch.save instead."
+            )
         entries = array.tolist()
         return entries if np.isfinite(array).all() else _plain(entries, name)
     if isinstance(value, Mapping):
@@ -133,7 +137,9 @@ def _found(value: Any) -> Callable[[], Any]:
 
     def function() -> Any:
         if value is None:
-            raise ValueError("The smallest eigenvalue was not found before this was written; ask for it then.")
+            raise Refused(
+                "needs-matrix", "The smallest eigenvalue was not found before this was written; ask for it then."
+            )
         return value
 
     return function

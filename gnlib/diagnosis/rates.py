@@ -19,6 +19,7 @@ from gnlib.jacobian.passes import vjp
 from gnlib.jacobian.plan import BudgetError
 from gnlib.plain import as_dict
 from gnlib.problem import Problem, TooSmallError, with_root
+from gnlib.refused import Refused
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,10 @@ def stable_rate_of(problem: Problem, optimizer: str | Optimizer | None = None) -
     gradient = {}
     if not isinstance(made, SGD) and not any(made.state.values()):
         if not problem.has_targets:
-            raise ValueError(
+            raise Refused(
+                "no-targets",
                 f"optimizer, of type {kind}, has taken no step and has no state; take one, or pass y, of which the "
-                "gradient stands in for it."
+                "gradient stands in for it.",
             )
         gradient = vjp(some, memory)(problem.loss.gradient(problem.outputs))
     parts = parts_of(made, some, leaves)
@@ -126,13 +128,16 @@ def stable_rate_of_largest(largest: float, optimizer: str | Optimizer | None = N
     elif not isinstance(optimizer, Optimizer) and optimizer in rules:
         rule = rules[optimizer]
     else:
-        raise ValueError(
+        raise Refused(
+            "wrong-optimizer",
             "By products with vectors the stable rate is known of SGD with one group and no weight decay; pass "
-            "optimizer='sgd' or 'momentum', or leave dtype= out."
+            "optimizer='sgd' or 'momentum', or leave dtype= out.",
         )
 
     def smallest() -> float:
-        raise ValueError("The smallest eigenvalue cannot be had by products with vectors; leave dtype= out.")
+        raise Refused(
+            "needs-matrix", "The smallest eigenvalue cannot be had by products with vectors; leave dtype= out."
+        )
 
     name = "gradient descent" + (f" with momentum {rule.momentum:g}" if rule.momentum else "")
     return StableRate(optimizer=name, largest=largest, find_smallest=smallest, rule=rule)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from gnlib.laws.waiting import Waiting, waiting
 from gnlib.problem import Problem
+from gnlib.refused import Refused
 
 STRAIGHT = 1e-6  # share of a gradient that may lie where the loss has no curvature: rounding
 
@@ -67,8 +68,9 @@ def residual_of(problem: Problem) -> Float[Tensor, " nr"]:
     residual = torch.linalg.pinv(problem.root) @ g[..., None]
     straight = (g - (problem.root @ residual)[..., 0]).norm()
     if straight > STRAIGHT * g.norm():
-        raise ValueError(
+        raise Refused(
+            "no-curvature",
             "The loss falls along outputs in which it has no curvature, so its quadratic model has no minimum and no "
-            "share of it can be a goal; pass a loss that is strictly convex there, such as 'mse'."
+            "share of it can be a goal; pass a loss that is strictly convex there, such as 'mse'.",
         )
     return residual.flatten()

@@ -28,6 +28,7 @@ from gnlib.eigen.quadrature import Jacobi, Lanczos
 from gnlib.files import progress
 from gnlib.operators import SymmetricOperator
 from gnlib.plain import as_dict
+from gnlib.refused import Refused
 
 ERRORS = 3  # standard ones, of a bound that random vectors have
 ZERO = 1e-9  # of the largest eigenvalue, below which one is not told from zero in double precision
@@ -165,7 +166,9 @@ def spectral_density(
     50 to 50 zeros, 100 to 100 below 1.1
     """
     if vectors < 2 or steps < 1:
-        raise ValueError(f"vectors is {vectors} and steps {steps}; at least 2 vectors and 1 step were expected.")
+        raise Refused(
+            "bad-option", f"vectors is {vectors} and steps {steps}; at least 2 vectors and 1 step were expected."
+        )
     generator, measures, products = torch.Generator().manual_seed(seed), [], 0
     for _ in progress(range(vectors), "Vectors", vectors):
         process = Lanczos(operator.matmul, _signs(operator, generator))
@@ -175,7 +178,7 @@ def spectral_density(
         products += process.steps
     largest = max(float(measure.gauss().nodes.max()) for measure in measures)
     if largest <= 0:
-        raise ValueError("The matrix is zero: it has no spectrum. Check the weights and the data.")
+        raise Refused("zero-matrix", "The matrix is zero: it has no spectrum. Check the weights and the data.")
     return SpectralDensity(tuple(measures), operator.shape[0], zero * largest, products, seed)
 
 
@@ -205,7 +208,7 @@ def trace(operator: SymmetricOperator, *, products: int = 60, seed: int = 0) -> 
     True
     """
     if products < 6:
-        raise ValueError(f"products is {products}; at least 6 were expected.")
+        raise Refused("bad-option", f"products is {products}; at least 6 were expected.")
     generator, third, size = torch.Generator().manual_seed(seed), products // 3, operator.shape[0]
     if size <= third:
         return Estimate(float(operator.dense().trace()), 0.0, seed)

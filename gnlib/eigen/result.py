@@ -20,9 +20,13 @@ class Limits(NamedTuple):
 class NotConvergedError(RuntimeError):
     """An iteration ended before its error was small enough: allow more steps, a larger tolerance, or any method."""
 
+    code = "not-converged"
+
 
 class NotResolvedError(ArithmeticError):
     """The smallest non-zero eigenvalue is lost in the rounding of double precision."""
+
+    code = "not-resolved"
 
 
 @dataclass(frozen=True)

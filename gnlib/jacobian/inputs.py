@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from gnlib.refused import Refused
+
 Batch = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
 Inputs = Batch | list[Batch] | DataLoader[Any]
 
@@ -39,7 +41,7 @@ def read_batches(x: Inputs, y: Any = None) -> tuple[list[Batch], Any]:
     if not isinstance(x, list):
         return [x], y
     if not x:
-        raise ValueError("x is an empty list; a list holds batches, of which at least one is needed.")
+        raise Refused("empty", "x is an empty list; a list holds batches, of which at least one is needed.")
     if isinstance(y, list | tuple) and len(y) == len(x) and all(isinstance(part, Tensor) for part in y):
         y = torch.cat([*y])
     return x, y

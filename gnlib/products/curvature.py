@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gnlib.refused import Refused
+
 CONVEX = 1e-4  # relative size up to which a curvature below zero, or what samples do to each other, is rounding
 
 Outputs = Float[Tensor, "n *k"]
@@ -80,10 +82,13 @@ class SquaredError(Rooted):
 
     def residual(self, outputs: Outputs, targets: Any) -> Outputs:  # noqa: D102
         if targets is None:
-            raise ValueError("y is missing; a gradient, and what training waits for, need targets.")
+            raise Refused("no-targets", "y is missing; a gradient, and what training waits for, need targets.")
         if not isinstance(targets, Tensor) or targets.shape != outputs.shape:
             got = f"shape {tuple(targets.shape)}" if isinstance(targets, Tensor) else f"type {type(targets).__name__}"
-            raise ValueError(f"y is of {got}, the outputs are of shape {tuple(outputs.shape)}; give one the other's.")
+            raise Refused(
+                "wrong-targets",
+                f"y is of {got}, the outputs are of shape {tuple(outputs.shape)}; give one the other's.",
+            )
         return outputs.double() - targets.double()
 
 
@@ -106,7 +111,7 @@ class CrossEntropy(Rooted):
         self._settings = settings or nn.CrossEntropyLoss()
         self._classes_first = settings is not None  # as torch has it
         if self._settings.reduction != "mean":
-            raise ValueError(f"loss has reduction={self._settings.reduction!r}; 'mean' was expected.")
+            raise Refused("wrong-loss", f"loss has reduction={self._settings.reduction!r}; 'mean' was expected.")
 
     def weight(self, outputs: Outputs, targets: Any) -> float:  # noqa: D102
         if targets is None:
@@ -161,9 +166,10 @@ class CrossEntropy(Rooted):
             return 1
         elif shape == of[:-1]:
             return -1
-        raise ValueError(
+        raise Refused(
+            "wrong-targets",
             f"y has shape {tuple(shape)} and type {targets.dtype}, the outputs have shape {tuple(of)}; integers of "
-            f"shape {tuple(of[:-1])}, or probabilities of that of the outputs, were expected."
+            f"shape {tuple(of[:-1])}, or probabilities of that of the outputs, were expected.",
         )
 
     def _of_classes(self, outputs: Outputs, axis: int) -> Float[Tensor, " c"]:
@@ -174,7 +180,7 @@ class CrossEntropy(Rooted):
     def _parts(self, outputs: Outputs, targets: Any) -> tuple[Outputs, Outputs, int]:
         """Return log p and q, with the classes last, and the axis that they have in the outputs."""
         if targets is None:
-            raise ValueError("y is missing; a gradient, and what training waits for, need targets.")
+            raise Refused("no-targets", "y is missing; a gradient, and what training waits for, need targets.")
         axis, smoothing = self._axis(outputs, targets), self._settings.label_smoothing
         logs, weights = outputs.movedim(axis, -1).log_softmax(-1), self._of_classes(outputs, axis)
         if targets.is_floating_point():
@@ -183,8 +189,9 @@ class CrossEntropy(Rooted):
         counted = (targets != self._settings.ignore_index)[..., None]
         label = torch.where(counted, targets[..., None], 0)
         if label.numel() and not (0 <= int(label.min()) and int(label.max()) < len(weights)):
-            raise ValueError(
-                f"y has classes from {int(label.min())} to {int(label.max())}; 0 to {len(weights) - 1} were expected."
+            raise Refused(
+                "wrong-targets",
+                f"y has classes from {int(label.min())} to {int(label.max())}; 0 to {len(weights) - 1} were expected.",
             )
         q = torch.zeros_like(logs).scatter_(-1, label, (1 - smoothing) * weights[label])
         return logs, (q + smoothing / len(weights) * weights) * counted, axis
@@ -228,29 +235,34 @@ class Own(Curvature):
         v = torch.randn(outputs.shape, generator=generator, dtype=torch.float64).to(outputs)
         product = self.product(outputs, targets, v)
         if not product.any():
-            raise ValueError(
+            raise Refused(
+                "no-curvature",
                 f"loss {self.name} has no second derivative by the outputs, and its Gauss-Newton matrix is 0; pass one "
-                "with curvature, such as 'mse'."
+                "with curvature, such as 'mse'.",
             )
         if float((v * product).sum()) < -CONVEX * float(v.norm() * product.norm()):
-            raise ValueError(
+            raise Refused(
+                "not-convex",
                 f"loss {self.name} has a negative second derivative by the outputs; one that is convex in them was "
-                "expected, for which the generalised Gauss-Newton matrix has no negative eigenvalue."
+                "expected, for which the generalised Gauss-Newton matrix has no negative eigenvalue.",
             )
         if len(outputs) > 1 and isinstance(targets, Tensor) and len(targets) == len(outputs):
             parts = zip(outputs.split(1), targets.split(1), v.split(1), strict=True)
             apart = torch.cat([self.product(*part) for part in parts])
             if float((apart - product).abs().max()) > CONVEX * float(product.abs().max()):
-                raise ValueError(
+                raise Refused(
+                    "wrong-loss",
                     f"loss {self.name} is no mean over the samples: what one adds depends on the others; a mean of "
-                    "losses of single samples was expected."
+                    "losses of single samples was expected.",
                 )
 
     def _sum(self, outputs: Outputs, targets: Any) -> Tensor:
         value = self._function(outputs, targets)
         if not isinstance(value, Tensor) or value.numel() != 1:
             got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            raise ValueError(f"loss returned {got}; one number was expected: take the mean over the samples.")
+            raise Refused(
+                "wrong-loss", f"loss returned {got}; one number was expected: take the mean over the samples."
+            )
         return len(outputs) * value.reshape(())
 
 
@@ -264,4 +276,6 @@ def curvature_of(loss: str | Callable[[Tensor, Any], Tensor]) -> Curvature:
         return CrossEntropy(loss)
     if callable(loss) and not isinstance(loss, type):
         return Own(loss)
-    raise ValueError(f"loss is {loss!r}; 'mse', 'cross_entropy' or a function of outputs and targets was expected.")
+    raise Refused(
+        "wrong-loss", f"loss is {loss!r}; 'mse', 'cross_entropy' or a function of outputs and targets was expected."
+    )

@@ -20,6 +20,7 @@ from gnlib.jacobian.refusals import check_mode
 from gnlib.jacobian.trial import WRAPPERS
 from gnlib.products.curvature import Curvature, Outputs, Own
 from gnlib.products.parts import Part, as_dtype, narrowed, parts_of, tensors_of
+from gnlib.refused import Refused
 
 GIB = 2**30
 MARGIN = 3  # of the memory that a backward pass is known to take: its temporary tensors, and those of a second pass
@@ -61,9 +62,10 @@ class Passes:
         y = y if self.output is None else self.output(y)
         if not isinstance(y, Tensor) or not y.ndim or len(y) != part.samples:
             got = f"of shape {tuple(y.shape)}" if isinstance(y, Tensor) else f"of type {type(y).__name__}"
-            raise ValueError(
+            raise Refused(
+                "wrong-outputs",
                 f"The outputs of {part.samples} samples are {got}; a tensor was expected whose first axis counts the "
-                "samples. Pass output=, a function that makes it of what the module returns."
+                "samples. Pass output=, a function that makes it of what the module returns.",
             )
         return y
 
@@ -150,16 +152,16 @@ def passes_of(
     if not isinstance(module, nn.Module):
         raise TypeError(f"module is of type {type(module).__name__}; pass a torch.nn.Module.")
     if dtype not in PRECISIONS:
-        raise ValueError(f"dtype is {dtype}; torch.float64, torch.float32 or torch.bfloat16 was expected.")
+        raise Refused("bad-option", f"dtype is {dtype}; torch.float64, torch.float32 or torch.bfloat16 was expected.")
     if mode not in ("eval", "train", None):
-        raise ValueError(f"mode is {mode!r}; it must be 'eval', 'train' or None.")
+        raise Refused("bad-option", f"mode is {mode!r}; it must be 'eval', 'train' or None.")
     while (wrapped := getattr(module, "module" if isinstance(module, WRAPPERS) else "_orig_mod", None)) is not None:
         module = wrapped  # spread over devices, or compiled
     parts = parts_of(x, y, dtype, targets=isinstance(curvature, Own))
     named = {name: as_dtype(p.detach(), dtype) for name, p in module.named_parameters()}
     own = {name for name, p in module.named_parameters() if p.requires_grad}
     if not own:
-        raise ValueError("The module has no parameter that requires a gradient; there is no matrix.")
+        raise Refused("no-parameters", "The module has no parameter that requires a gradient; there is no matrix.")
     buffers = {name: as_dtype(b.detach(), dtype) for name, b in module.named_buffers()}
     passes = Passes(
         module=module,
@@ -173,7 +175,9 @@ def passes_of(
     )
     places = {t.device for part in parts for t in tensors_of(part.x)} | {p.device for p in named.values()}
     if len(places) > 1:
-        raise ValueError(f"x and the module are on {' and '.join(sorted(map(str, places)))}; move one of them.")
+        raise Refused(
+            "two-devices", f"x and the module are on {' and '.join(sorted(map(str, places)))}; move one of them."
+        )
     with passes.as_meant():
         coupled = check_mode(passes)
     trial = narrowed(parts[0], 0, min(FIRST, parts[0].samples))
@@ -184,16 +188,18 @@ def passes_of(
     held = 8 * VECTORS * passes.size + sum(t.nbytes for t in (*named.values(), *buffers.values()))
     most = int((memory * GIB - held) / (MARGIN * max(saved, 1)))
     if most < 1:
-        raise ValueError(
+        raise Refused(
+            "too-little-memory",
             f"memory is {memory} GiB but {(held + MARGIN * saved) / GIB:.3g} are needed for one sample at a time; "
-            "allow more, or pass a smaller network."
+            "allow more, or pass a smaller network.",
         )
     cut = [narrowed(p, start, min(start + most, p.samples)) for p in parts for start in range(0, p.samples, most)]
     if len(cut) > 1 and coupled:
-        raise ValueError(
+        raise Refused(
+            "samples-coupled",
             f"Batch normalisation in training depends on the whole batch, and the data are {len(cut)} batches "
             f"({len(parts)} given, at most {most} samples for memory={memory}); pass one batch and enough memory, or "
-            "mode='eval'."
+            "mode='eval'.",
         )
     return _with(passes, parts=tuple(cut))
 
@@ -230,12 +236,15 @@ def _try(passes: Passes, part: Part, curvature: Curvature, coupled: bool) -> flo
     with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
         y, _ = passes.pull(part, torch.zeros_like)
     if not torch.isfinite(y).all():
-        raise ValueError("The outputs have NaN or infinite entries on the first samples; look at weights and data.")
+        raise Refused(
+            "not-finite", "The outputs have NaN or infinite entries on the first samples; look at weights and data."
+        )
     close = 100 * torch.finfo(passes.dtype).eps * float(y.abs().max())
     if float((passes.outputs(part) - y).abs().max()) > close:
-        raise ValueError(
+        raise Refused(
+            "random-module",
             "The module is random, or changes from call to call (dropout in training mode?), and a random function has "
-            "no derivative; pass mode='eval', or switch that off."
+            "no derivative; pass mode='eval', or switch that off.",
         )
     if part.samples > 1 and not coupled:
         try:
@@ -243,9 +252,10 @@ def _try(passes: Passes, part: Part, curvature: Curvature, coupled: bool) -> flo
         except Exception:  # a module may ask for more samples than one
             alone = y
         if alone.shape == y.shape and float((alone - y).abs().max()) > close:
-            raise ValueError(
+            raise Refused(
+                "samples-coupled",
                 "The outputs of a sample depend on the other samples of its batch, so that batches cannot be cut; make "
-                "them independent, or use a GaussNewton without dtype=, which takes such networks."
+                "them independent, or use a GaussNewton without dtype=, which takes such networks.",
             )
     if isinstance(curvature, Own):
         curvature.check(y, part.y)

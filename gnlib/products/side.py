@@ -23,6 +23,7 @@ from gnlib.origin import Origin, origin_of
 from gnlib.products.curvature import Curvature, Outputs, Rooted
 from gnlib.products.parts import Part
 from gnlib.products.passes import Passes, in_double, on_first
+from gnlib.refused import Refused
 
 T = TypeVar("T")
 
@@ -146,9 +147,10 @@ class Side:
         r"""The residual on this side, and :math:`\lVert u \rVert^2`."""
         curvature = self.curvature
         if not isinstance(curvature, Rooted):
-            raise ValueError(
+            raise Refused(
+                "needs-matrix",
                 "With dtype= it is known for 'mse' and 'cross_entropy' what training waits for, and the loss is "
-                f"{curvature.name}; pass one of these, or leave dtype= out."
+                f"{curvature.name}; pass one of these, or leave dtype= out.",
             )
         if self.name == "outputs":
             u = torch.cat([each.flatten() for each in self._each(curvature.residual)])
@@ -220,12 +222,13 @@ def side_of(passes: Passes, curvature: Curvature) -> Side:
     for i, part in enumerate(passes.parts):
         f = passes.outputs(part)
         if not torch.isfinite(f).all():
-            raise ValueError(
-                f"The outputs have NaN or infinite entries in part {i} of {len(passes.parts)} of the data."
+            raise Refused(
+                "not-finite",
+                f"The outputs have NaN or infinite entries in part {i} of {len(passes.parts)} of the data.",
             )
         shapes.append(f.shape)
         weight += curvature.weight(f, part.y)
     weight = number_over_all(weight, f.device)
     if not weight:
-        raise ValueError("No token or sample counts: all targets are ignored.")
+        raise Refused("empty", "No token or sample counts: all targets are ignored.")
     return Side(passes, curvature, shapes, weight)
