@@ -2,6 +2,7 @@
 
 import json
 import platform
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,4 @@ def load_result(path: str | Path) -> Any:
 
 
 def _own_version() -> str:
-    import gnlib
-
-    return gnlib.__version__
+    return str(sys.modules["gnlib"].__version__)  # which imports this module: to import it here were a circle
