@@ -10,6 +10,7 @@ from gnlib.diagnosis.view import View
 from gnlib.eigen.density import Estimate, SpectralDensity, spectral_density, trace
 from gnlib.eigen.top import Eigenpairs, largest_eigenpairs
 from gnlib.operators import SymmetricOperator
+from gnlib.refused import Refused
 
 
 class ByProducts(ABC):
@@ -164,9 +165,10 @@ class ByProducts(ABC):
         a tenth of the loss after 3 to 3 steps; 5 products
         """
         if self._loss_name() != "mse":
-            raise ValueError(
+            raise Refused(
+                "needs-matrix",
                 f"The bounds are of the squared error, and the loss is {self._loss_name()}; pass loss='mse', or ask "
-                "for waiting(), which knows the quadratic model of other losses too."
+                "for waiting(), which knows the quadratic model of other losses too.",
             )
         return loss_bounds_of(self._view(), rate, steps=steps, products=products, within=within)
 

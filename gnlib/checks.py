@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gnlib.refused import Refused
+
 EPS = torch.finfo(torch.float64).eps
 """Relative rounding of double precision."""
 
@@ -39,12 +41,12 @@ def as_float64(array: Tensor, name: str, *, infinite: bool = False) -> Tensor:
     if array.is_complex():
         raise TypeError(f"{name} is complex ({array.dtype}); gnlib works with real matrices.")
     if array.numel() == 0:
-        raise ValueError(f"{name} is empty (shape {tuple(array.shape)}); every dimension must be at least 1.")
+        raise Refused("empty", f"{name} is empty (shape {tuple(array.shape)}); every dimension must be at least 1.")
     array = array.detach().to(torch.float64)
     ends = torch.stack(torch.aminmax(array))  # without temporaries of its size
     if ends.isnan().any() or (not infinite and ends.isinf().any()):
         bad = int((~torch.isfinite(array)).sum())
-        raise ValueError(f"{name} has {bad} entries that are NaN or infinite; remove or repair them first.")
+        raise Refused("not-finite", f"{name} has {bad} entries that are NaN or infinite; remove or repair them first.")
     return array
 
 
@@ -52,7 +54,7 @@ def as_samples(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     """Return samples held in rows in double precision."""
     x = as_float64(x, "x")
     if x.ndim != 2:
-        raise ValueError(f"x has shape {tuple(x.shape)}; samples in rows, of shape (n, d), were expected.")
+        raise Refused("wrong-shape", f"x has shape {tuple(x.shape)}; samples in rows, of shape (n, d), were expected.")
     return x
 
 
@@ -79,16 +81,17 @@ def as_symmetric(matrix: Float[Tensor, "d d"], name: str) -> Float[Tensor, "d d"
     rounding = max(SYMMETRIC_UP_TO, 10 * rounding_of(matrix.dtype)) if isinstance(matrix, Tensor) else 0.0
     matrix = as_float64(matrix, name)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"{name} has shape {tuple(matrix.shape)}; a square matrix was expected.")
+        raise Refused("wrong-matrix", f"{name} has shape {tuple(matrix.shape)}; a square matrix was expected.")
     if _looks_symmetric(matrix):
         return matrix
     difference = matrix.mT.clone(memory_format=torch.contiguous_format)  # faster than sums across
     difference -= matrix
     largest, asymmetry = (torch.stack(torch.aminmax(m)).abs().max() for m in (matrix, difference))
     if asymmetry > rounding * largest:
-        raise ValueError(
+        raise Refused(
+            "wrong-matrix",
             f"{name} is not symmetric: entries differ from those of its transpose by up to {asymmetry:.1e}; "
-            "an eigenvalue routine for symmetric matrices would silently read one triangle only."
+            "an eigenvalue routine for symmetric matrices would silently read one triangle only.",
         )
     return (matrix + matrix.mT).div_(2)
 
@@ -115,19 +118,22 @@ def as_weights(weights: Sequence[Tensor]) -> list[Tensor]:
     """Return weight matrices in double precision after checking that their product exists."""
     weights = [as_float64(w, f"weights[{i}]") for i, w in enumerate(weights)]
     if not weights:
-        raise ValueError("weights is empty; a network needs at least one weight matrix.")
+        raise Refused("empty", "weights is empty; a network needs at least one weight matrix.")
     for i, w in enumerate(weights):
         if w.ndim != 2:
-            raise ValueError(f"weights[{i}] has shape {tuple(w.shape)}; a matrix of shape (out, in) was expected.")
+            raise Refused(
+                "wrong-shape", f"weights[{i}] has shape {tuple(w.shape)}; a matrix of shape (out, in) was expected."
+            )
         if i and w.shape[1] != weights[i - 1].shape[0]:
-            raise ValueError(
+            raise Refused(
+                "wrong-shape",
                 f"weights[{i}] takes {w.shape[1]} inputs but weights[{i - 1}] gives {weights[i - 1].shape[0]} outputs; "
-                "weights are (out, in), input layer first."
+                "weights are (out, in), input layer first.",
             )
     return weights
 
 
-class AxesError(ValueError):
+class AxesError(Refused):
     """The outputs of a sample have several axes, as those of tokens or pixels have."""
 
 
@@ -136,15 +142,17 @@ def as_outputs(y: object, n: int) -> Float[Tensor, "n k"]:
     if not isinstance(y, Tensor) or y.ndim != 2 or len(y) != n or y.shape[1] == 0:
         got = f"shape {tuple(y.shape)}" if isinstance(y, Tensor) else f"type {type(y).__name__}"
         flat = isinstance(y, Tensor) and y.numel() == n
-        raise (AxesError if isinstance(y, Tensor) and y.ndim > 2 and len(y) == n else ValueError)(
+        raise (AxesError if isinstance(y, Tensor) and y.ndim > 2 and len(y) == n else Refused)(
+            "wrong-outputs",
             f"The outputs of {n} samples are of {got}; a tensor of shape ({n}, k) was expected. Pass output=, a "
             "function that makes it of what the module returns, such as lambda y: "
-            f"{'y.reshape(-1, 1)' if flat else 'y.flatten(1)'}."
+            f"{'y.reshape(-1, 1)' if flat else 'y.flatten(1)'}.",
         )
     if y.dtype != torch.float64:
-        raise ValueError(
+        raise Refused(
+            "low-precision",
             f"The outputs are of {y.dtype} although all parameters are in double precision; an argmax has no gradient, "
-            "and a cast in the forward pass loses digits. Pass output= to return what comes before it."
+            "and a cast in the forward pass loses digits. Pass output= to return what comes before it.",
         )
     return y
 
@@ -201,7 +209,8 @@ def check_versions(before: Mapping[str, int], now: Mapping[str, int]) -> None:
     """Refuse a module that has changed."""
     for name, version in now.items():
         if version != before[name]:
-            raise ValueError(
+            raise Refused(
+                "module-changed",
                 f"{name} of the module has changed since this object was made, which speaks of the network as it was "
-                "then; make a new one."
+                "then; make a new one.",
             )

@@ -22,6 +22,7 @@ from gnlib.jacobian.inputs import Inputs
 from gnlib.jacobian.network import Mode
 from gnlib.operators import KroneckerSum, SymmetricOperator
 from gnlib.problem import Problem
+from gnlib.refused import Refused
 
 
 def condition_number(
@@ -93,7 +94,7 @@ def condition_number(
     of_network |= {"mode": mode is not None, "memory": memory != 4.0}
     of_matrix = {"outputs": outputs != 1, "rank": rank is not None}
     if max_steps < 1:
-        raise ValueError(f"max_steps is {max_steps}; at least one step is needed.")
+        raise Refused("bad-option", f"max_steps is {max_steps}; at least one step is needed.")
     limits, start = Limits(tolerance, max_steps), perf_counter()
     match operand:
         case nn.Module():
@@ -156,7 +157,7 @@ def report(
 def _as_gram(matrix: Tensor | np.ndarray, outputs: int, rank: int | None) -> Gram:
     symmetric, rounding = as_matrix(matrix, "The matrix")
     if outputs < 1 or len(symmetric) % outputs:
-        raise ValueError(f"outputs is {outputs}; it must divide the size of the matrix, {len(symmetric)}.")
+        raise Refused("bad-option", f"outputs is {outputs}; it must divide the size of the matrix, {len(symmetric)}.")
     return Gram(symmetric, outputs, rank, rounding)
 
 

@@ -47,6 +47,7 @@ from gnlib.operators import SymmetricOperator
 from gnlib.problem import Problem
 from gnlib.products.choice import prefers_products
 from gnlib.products.side import Side, side_of
+from gnlib.refused import Refused
 
 NO_MATRIX = "This needs a matrix, and dtype= asks for products with vectors alone; leave dtype= out."
 
@@ -195,7 +196,7 @@ class GaussNewton(ByProducts):
 
     def _unchanged(self) -> Problem:
         if not isinstance(self._problem, Problem):
-            raise ValueError(self._problem)
+            raise Refused("needs-matrix", self._problem)
         self._problem.check_unchanged()
         return self._problem
 

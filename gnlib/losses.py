@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from gnlib.checks import EPS, as_float64
 from gnlib.objective import Objective
+from gnlib.refused import Refused
 
 SUMS = 1e-6  # by how much the probabilities of a sample may miss one: single precision
 CONVEX = 1e-9  # share of the largest curvature below which a negative one counts as rounding
@@ -107,16 +108,19 @@ class OwnLoss(Loss):
         values, vectors = torch.linalg.eigh(self._second_derivative(outputs))
         largest = values.abs().amax()
         if values.amin() < -CONVEX * largest:
-            raise ValueError(
+            raise Refused(
+                "not-convex",
                 f"loss has a second derivative by the outputs of {values.amin():.2g}; a loss that is convex in the "
-                "outputs was expected, for which the generalised Gauss-Newton matrix has no negative eigenvalue."
+                "outputs was expected, for which the generalised Gauss-Newton matrix has no negative eigenvalue.",
             )
         rank = int((values > values.shape[1] * EPS * largest).sum(1).amax())
         if not rank:
-            raise ValueError(
+            raise Refused(
+                "no-curvature",
                 "loss has no second derivative by the outputs (it is 0 at all of them, as for the absolute error), and "
                 "its Gauss-Newton matrix is 0; pass a loss with curvature, such as the squared error or a Huber loss; "
-                "for NLLLoss of log-probabilities 'cross_entropy', which has the same value and gradient by parameters."
+                "for NLLLoss of log-probabilities 'cross_entropy', which has the same value and gradient by "
+                "parameters.",
             )
         return vectors[:, :, -rank:] * values[:, None, -rank:].clamp_min(0).sqrt()
 
@@ -130,9 +134,10 @@ class OwnLoss(Loss):
             weights = (1 + torch.rand(n, generator=generator, dtype=torch.float64)).to(outputs)
             again = self._products(outputs, weights) / weights[:, None, None]
             if (again - products).abs().max() > CONVEX * products.abs().max():
-                raise ValueError(
+                raise Refused(
+                    "wrong-loss",
                     "loss is no sum over the samples: the derivative by the outputs of one depends on those of "
-                    "another; a mean of losses of single samples was expected."
+                    "another; a mean of losses of single samples was expected.",
                 )
         return (products + products.mT) / 2 * n
 
@@ -149,13 +154,16 @@ class OwnLoss(Loss):
                         (column,) = torch.autograd.grad(product, leaf, retain_graph=True, materialize_grads=True)
                     columns.append(column)
             except (RuntimeError, NotImplementedError) as error:
-                raise ValueError(
+                raise Refused(
+                    "wrong-loss",
                     f"loss cannot be differentiated twice by the outputs: {str(error).splitlines()[0]} Write it in "
-                    "functions of torch that have second derivatives."
+                    "functions of torch that have second derivatives.",
                 ) from error
         products = torch.stack(columns, 2)
         if not torch.isfinite(products).all():
-            raise ValueError("loss has a second derivative by the outputs that is NaN or infinite at these outputs.")
+            raise Refused(
+                "not-finite", "loss has a second derivative by the outputs that is NaN or infinite at these outputs."
+            )
         return products
 
 
@@ -204,7 +212,7 @@ def loss_of(loss: str | Callable[[Tensor, Any], Tensor], y: Any, outputs: Float[
     """
     if callable(loss):
         if y is None:
-            raise ValueError("y is missing; a loss that is a function needs its targets.")
+            raise Refused("no-targets", "y is missing; a loss that is a function needs its targets.")
         return OwnLoss(loss, y, outputs)
     if not isinstance(loss, str):
         raise TypeError(
@@ -212,13 +220,16 @@ def loss_of(loss: str | Callable[[Tensor, Any], Tensor], y: Any, outputs: Float[
             "expected."
         )
     if loss not in ("mse", "cross_entropy"):
-        raise ValueError(f"loss is {loss!r}; 'mse', 'cross_entropy' or a function of outputs and targets was expected.")
+        raise Refused(
+            "wrong-loss", f"loss is {loss!r}; 'mse', 'cross_entropy' or a function of outputs and targets was expected."
+        )
     if loss == "mse":
         return SquaredError(None if y is None else _targets(y, outputs))
     if outputs.shape[1] == 1:
-        raise ValueError(
+        raise Refused(
+            "wrong-loss",
             "cross_entropy of one output is 0 whatever the output; pass two outputs, or "
-            "torch.nn.functional.binary_cross_entropy_with_logits."
+            "torch.nn.functional.binary_cross_entropy_with_logits.",
         )
     return CrossEntropy(None if y is None else _probabilities(_targets(y, outputs)))
 
@@ -232,8 +243,9 @@ def _targets(y: object, outputs: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
         return as_float64(y, "y").to(outputs.device)
     if tuple(y.shape) == (n,) and not y.is_floating_point() and not y.is_complex() and y.dtype != torch.bool:
         if y.amin() < 0 or y.amax() >= k:
-            raise ValueError(
-                f"y has classes from {int(y.amin())} to {int(y.amax())}; of {k} outputs, 0 to {k - 1} were expected."
+            raise Refused(
+                "wrong-targets",
+                f"y has classes from {int(y.amin())} to {int(y.amax())}; of {k} outputs, 0 to {k - 1} were expected.",
             )
         return functional.one_hot(y.long(), k).to(outputs)
     if tuple(y.shape) == (n,):
@@ -242,7 +254,9 @@ def _targets(y: object, outputs: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
             f"output, ({n}, {k})."
         )
     hint = "; classes have no second axis: y.squeeze(1)" if tuple(y.shape) == (n, 1) else ""
-    raise ValueError(f"y has shape {tuple(y.shape)}; classes ({n},) or targets ({n}, {k}) were expected{hint}.")
+    raise Refused(
+        "wrong-targets", f"y has shape {tuple(y.shape)}; classes ({n},) or targets ({n}, {k}) were expected{hint}."
+    )
 
 
 def _probabilities(targets: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
@@ -251,14 +265,15 @@ def _probabilities(targets: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
     negative, worst = targets.amin() < 0, int((sums - 1).abs().argmax())
     if negative or abs(sums[worst] - 1) > SUMS:
         how = f"an entry is {targets.amin():.3g}" if negative else f"row {worst} adds up to {sums[worst]:.3g}"
-        raise ValueError(
+        raise Refused(
+            "wrong-targets",
             f"y has no probabilities in its rows: {how}; class indices, one-hot rows, or rows that add up to 1 were "
-            "expected for the cross-entropy."
+            "expected for the cross-entropy.",
         )
     return targets
 
 
 def _given(targets: Tensor | None) -> Tensor:
     if targets is None:
-        raise ValueError("y is missing; the value and the gradient of a loss need targets.")
+        raise Refused("no-targets", "y is missing; the value and the gradient of a loss need targets.")
     return targets

@@ -14,6 +14,7 @@ from gnlib.jacobian.footprint import nodes_of
 from gnlib.jacobian.intercept import DOUBLE, DoublePrecision, Downcasts
 from gnlib.jacobian.randomness import Generators, PassedGenerators
 from gnlib.jacobian.refusals import CLOSE, attributes_of
+from gnlib.refused import Refused
 
 
 class Objective:
@@ -97,22 +98,25 @@ class Objective:
             before, seeds = self._generators.states(), list(passed.states)
             again = self._differentiated(leaf, tensors)
             if self._generators.drawn_from(before) or passed.states != 2 * seeds:
-                raise ValueError(
+                raise Refused(
+                    "wrong-loss",
                     "loss draws random numbers, and a random function has no derivative; draw them once, before the "
-                    "call, and pass what they lead to as y."
+                    "call, and pass what they lead to as y.",
                 )
             if not (_same(again[0], value) and _same(again[1], gradient)):
-                raise ValueError(
+                raise Refused(
+                    "wrong-loss",
                     "loss changes from call to call with the same outputs and targets; keep what it changes (a buffer, "
-                    "a counter, a schedule) as it is."
+                    "a counter, a schedule) as it is.",
                 )
             with Downcasts() as downcasts:  # while operations are recorded, scripts run as Python
                 recorded, _ = self._differentiated(leaf, tensors)
         if downcasts.operations or not _same(recorded, value, CLOSE):
             lower = ", ".join(f"{name} returns {dtype}" for name, dtype in downcasts.operations.items())
-            raise ValueError(
+            raise Refused(
+                "low-precision",
                 f"loss computes in a lower precision than double where it cannot be changed ({lower or 'a script'}); "
-                "write that part so that it takes the dtype of the outputs."
+                "write that part so that it takes the dtype of the outputs.",
             )
         self._check_parameters(value, leaf)
 
@@ -123,17 +127,19 @@ class Objective:
         except NotOneNumberError:
             raise
         except Exception as error:
-            raise ValueError(
+            raise Refused(
+                "wrong-loss",
                 f"loss fails on outputs of shape {tuple(leaf.shape)}, in double precision, with y "
-                f"{_described(self._targets)}: {error}"
+                f"{_described(self._targets)}: {error}",
             ) from error
         gradient = None
         if value.requires_grad:
             (gradient,) = torch.autograd.grad(value, leaf, retain_graph=True, allow_unused=True)
         if gradient is None:
-            raise ValueError(
+            raise Refused(
+                "wrong-loss",
                 "loss does not depend on the outputs in a way that can be differentiated; an argmax, detach(), item() "
-                "or torch.no_grad() hides them."
+                "or torch.no_grad() hides them.",
             )
         return value, gradient
 
@@ -143,15 +149,19 @@ class Objective:
         leaves = [node.variable for node in nodes_of(value) if hasattr(node, "variable")]
         others = [own.get(id(p), f"a tensor of shape {tuple(p.shape)}") for p in leaves if p is not leaf]
         if others:
-            raise ValueError(
+            raise Refused(
+                "wrong-loss",
                 f"loss depends on {' and '.join(sorted(others)[:2])} beside the outputs, which curvature and forecasts "
                 "leave out; for weight decay pass optimizer=torch.optim.SGD(..., weight_decay=...), and make what a "
-                "loss learns a part of the module, or freeze it with requires_grad_(False)."
+                "loss learns a part of the module, or freeze it with requires_grad_(False).",
             )
 
 
-class NotOneNumberError(ValueError):
+class NotOneNumberError(Refused):
     """A loss returned something else than one number."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__("wrong-loss", sentence)
 
 
 def _as_double(value: Any) -> Any:

@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gnlib.refused import Refused
+
 if TYPE_CHECKING:
     import numpy as np
     from scipy.sparse.linalg import LinearOperator
@@ -97,8 +99,9 @@ class KroneckerSum(SymmetricOperator):
     def matmul(self, v: Float[Tensor, " kd *columns"]) -> Float[Tensor, " kd *columns"]:
         """Return the product with a vector or with the columns of a matrix."""
         if v.shape[0] != self.shape[1]:
-            raise ValueError(
-                f"The vector has {v.shape[0]} rows; this operator of shape {self.shape} takes {self.shape[1]}."
+            raise Refused(
+                "wrong-shape",
+                f"The vector has {v.shape[0]} rows; this operator of shape {self.shape} takes {self.shape[1]}.",
             )
         k, (d, _) = self.left.shape[1], self.basis.shape
         x = v.reshape(k, d, -1).movedim(2, 0)

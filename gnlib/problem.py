@@ -26,13 +26,18 @@ from gnlib.jacobian.passes import GramOperator, freeze_all_but
 from gnlib.jacobian.plan import BudgetError, Cost, check_both_fit, check_memory, cost_of
 from gnlib.jacobian.trial import networks_of
 from gnlib.losses import Loss, SquaredError, loss_of
+from gnlib.origin import Origin, origin_of
+from gnlib.refused import Refused
 
 LEAST = 1e-290  # entries of a Gram matrix below it have lost digits: its products leave the range before its factors do
 LITTLE = 1e-9  # GiB, in place of none and less, for which there is a sentence where they are not enough
 
 
-class TooSmallError(ValueError):
+class TooSmallError(Refused):
     """The products of a Jacobian with itself are below the range of double precision."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__("out-of-range", sentence)
 
 
 class Problem:
@@ -111,10 +116,13 @@ class Problem:
         matrix = self.gram if self.is_plain else with_root(self.root, self.gram)
         if matrix.diagonal().amax() <= 0:
             if not self.gram.any():
-                raise ValueError("The Jacobian is zero: no eigenvalue to divide by. Check the weights and the data.")
-            raise ValueError(
+                raise Refused(
+                    "zero-matrix", "The Jacobian is zero: no eigenvalue to divide by. Check the weights and the data."
+                )
+            raise Refused(
+                "no-curvature",
                 "The Gauss-Newton matrix of the loss is zero: the loss has no curvature at these outputs (a perfect "
-                "fit, with probabilities of 0 and 1?). Measure at other weights."
+                "fit, with probabilities of 0 and 1?). Measure at other weights.",
             )
         return matrix
 
@@ -143,7 +151,7 @@ class Problem:
     def ends_by(self, method: str | None, limits: Limits) -> ConditionNumber:
         """Return both ends of the spectrum from the Gram matrix, or from singular values where that loses digits."""
         if method not in (None, "gram", "jacobian"):
-            raise ValueError(f"method is {method!r}; for a network it can be 'gram', 'jacobian', or None.")
+            raise Refused("bad-option", f"method is {method!r}; for a network it can be 'gram', 'jacobian', or None.")
         start = perf_counter()
         ends = (None if method == "jacobian" else self._gram_ends(limits)) or self._jacobian_ends()
         return replace(ends, seconds=perf_counter() - start)
@@ -220,9 +228,10 @@ class Problem:
         try:
             return singular_value_ends(blocks(), rank)
         except BudgetError as error:
-            raise ValueError(
+            raise Refused(
+                "too-little-memory",
                 f"memory is {self.memory} GiB but {triangle + 3 * error.needed:.3f} are needed for the singular values "
-                "of the Jacobian (its Gram matrix loses the smallest of them); allow more, or pass fewer samples."
+                "of the Jacobian (its Gram matrix loses the smallest of them); allow more, or pass fewer samples.",
             ) from error
 
     def ends_of(self, ascending: Float[Tensor, " q"], rank: int | None = None) -> ConditionNumber:
@@ -267,6 +276,12 @@ class Problem:
         """Return the name of the module that holds a parameter, as the user knows it."""
         known = parameter.removeprefix("module.") if isinstance(self.networks[0].module, Packed) else parameter
         return known.rpartition(".")[0]
+
+    @property
+    def origin(self) -> Origin:
+        """Digests of the data and of the parameters."""
+        y, buffers = self._given["y"], self.networks[0].mode != "train"
+        return origin_of(self.module, self.batches, [y], torch.float64, buffers=buffers)
 
     @property
     def own(self) -> float:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from gnlib.gauss_newton import GaussNewton
 from gnlib.jacobian.inputs import Inputs
+from gnlib.refused import Refused
 
 Log = Callable[[dict[str, float], int], object]
 
@@ -61,7 +62,7 @@ class Watch:
         **options: Any,
     ) -> None:
         if not isinstance(every, int) or every < 1:
-            raise ValueError(f"every is {every!r}; a whole number of at least 1 was expected.")
+            raise Refused("bad-option", f"every is {every!r}; a whole number of at least 1 was expected.")
         self._asked: tuple[Any, ...] = (x, y, loss)
         self._every, self._log, self._goal = every, log, goal
         self._options = {"dtype": torch.float32, **options}

@@ -22,6 +22,7 @@ from gnlib.jacobian.network import Mode
 from gnlib.laws.waiting import Waiting, waiting
 from gnlib.problem import Problem
 from gnlib.products.side import Side
+from gnlib.refused import Refused
 
 
 class Asked(NamedTuple):
@@ -42,10 +43,10 @@ def advice_of(
 ) -> Advice:
     """Return advice; `find` returns the matrix of a question, or its products with vectors."""
     if not 0 < budget < math.inf:
-        raise ValueError(f"budget is {budget}; a positive number of seconds was expected.")
+        raise Refused("bad-option", f"budget is {budget}; a positive number of seconds was expected.")
     batches, y = read_batches(asked.x, asked.y)
     if y is None:
-        raise ValueError("y is missing; a change is tried by training, which needs targets.")
+        raise Refused("no-targets", "y is missing; a change is tried by training, which needs targets.")
     module = copy.deepcopy(asked.module)
     if asked.mode is not None:
         module.train(asked.mode == "train")

@@ -20,6 +20,7 @@ from gnlib.jacobian.refusals import check_mode
 from gnlib.problem import Problem
 from gnlib.products.parts import Part, narrowed
 from gnlib.products.side import Side, is_shared, side_by
+from gnlib.refused import Refused
 
 STEPS = 100  # if their number is not given
 MATRICES = 8  # of the size of the Gram matrix that a step works with
@@ -89,15 +90,16 @@ def batch_rate_bound(side: Side, largest: float, batch: int, optimizer: str | Op
     with side.passes.as_meant():
         coupled = check_mode(side.passes)
     if coupled or is_shared():
-        raise ValueError(COUPLED)
+        raise Refused("samples-coupled", COUPLED)
     rate = stable_rate_of_largest(largest, optimizer)
     if rate.rule != Rule(1.0):
-        raise ValueError(PLAIN)
+        raise Refused("wrong-optimizer", PLAIN)
     ones = [_alone(side, part, i) for part in side.passes.parts for i in range(part.samples)]
     if len({one.weight for one in ones}) > 1:
-        raise ValueError(
+        raise Refused(
+            "samples-coupled",
             "Samples have different numbers of tokens, or classes of different weight, so that the mean over a batch "
-            "is not that of its samples; leave batch= out."
+            "is not that of its samples; leave batch= out.",
         )
     tops = [float(largest_eigenpairs(one.operator, tolerance=CLOSE / 10).values[0]) for one in ones]
     sharpness = (1 + CLOSE) * (1 + side.error) * sharpness_at_most(largest, max(tops), samples, batch)
@@ -114,9 +116,10 @@ def batch_forecast_of(
 ) -> BatchForecast:
     """Return the mean loss of gradient descent on batches, at half the largest stable rate if none is given."""
     if not problem.is_plain:
-        raise ValueError(
+        raise Refused(
+            "wrong-loss",
             f"The mean loss on batches is known of the squared error, and the loss is {problem.loss.name}; pass "
-            "loss='mse', or ask for stable_rate(batch=), which knows the quadratic model of any loss."
+            "loss='mse', or ask for stable_rate(batch=), which knows the quadratic model of any loss.",
         )
     residual, stable = residual_of(problem), batch_stable_rate(problem, batch, optimizer).rate
     if rate is None:
@@ -130,13 +133,14 @@ def _noise_of(problem: Problem, batch: int, matrices: int = MATRICES) -> BatchNo
     """Return the second moment of the residual, after a look at the memory."""
     _check_batch(batch, len(problem.outputs))
     if any(network.coupled for network in problem.networks):
-        raise ValueError(COUPLED)
+        raise Refused("samples-coupled", COUPLED)
     values, vectors = problem.spectrum
     needed = problem.held + 8 * matrices * len(values) ** 2 / GIB
     if needed > problem.memory:
-        raise ValueError(
+        raise Refused(
+            "too-little-memory",
             f"memory is {problem.memory} GiB but {needed:.3g} are needed for {matrices} matrices of {len(values):,} "
-            "rows; allow more, or pass fewer samples."
+            "rows; allow more, or pass fewer samples.",
         )
     return BatchNoise(values, vectors, len(problem.outputs), batch)
 
@@ -148,7 +152,7 @@ def _alone(side: Side, part: Part, i: int) -> Side:
 
 def _check_batch(batch: int, samples: int) -> None:
     if not isinstance(batch, Integral) or not 1 <= batch <= samples:
-        raise ValueError(f"batch is {batch}; a whole number from 1 to the {samples} samples was expected.")
+        raise Refused("bad-option", f"batch is {batch}; a whole number from 1 to the {samples} samples was expected.")
 
 
 def _check_plain(problem: Problem, optimizer: str | Optimizer | None) -> None:
@@ -162,16 +166,16 @@ def _check_plain(problem: Problem, optimizer: str | Optimizer | None) -> None:
     parts = parts_of(made, moved, leaves)
     alike = [part.rule for part in parts] == [Rule(1.0)] and {*parts[0].scales.values()} == {1.0}
     if not (isinstance(made, SGD) and moved is networks and alike):
-        raise ValueError(PLAIN)
+        raise Refused("wrong-optimizer", PLAIN)
 
 
 def _rates(rate: float | Sequence[float], steps: int | None) -> tuple[float, ...]:
     """Return the rate of each step."""
     if steps is not None and (not isinstance(steps, Integral) or steps < 1):
-        raise ValueError(f"steps is {steps}; a whole number of at least 1 was expected.")
+        raise Refused("bad-option", f"steps is {steps}; a whole number of at least 1 was expected.")
     rates = tuple(map(float, rate)) if isinstance(rate, Sequence) else (float(rate),) * int(steps or STEPS)
     if steps not in (None, len(rates)):
-        raise ValueError(f"rate has {len(rates)} rates and steps is {steps}; pass one rate for each step.")
+        raise Refused("bad-option", f"rate has {len(rates)} rates and steps is {steps}; pass one rate for each step.")
     if not any(rates) or not all(0 <= each < math.inf for each in rates):
-        raise ValueError(f"rate is {rate}; a positive number was expected, or one for each step.")
+        raise Refused("rate-too-large", f"rate is {rate}; a positive number was expected, or one for each step.")
     return rates

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gnlib.jacobian.passes import vjp
+from gnlib.plain import as_dict
 from gnlib.problem import Problem
 from gnlib.text import as_html, as_text
 
@@ -41,6 +42,8 @@ class Shares:
     """The shares of all layers, which add up to 1, and to 0 for the difference."""
 
     layers: tuple[Share, ...]
+
+    to_dict = as_dict
 
     def rows(self) -> Sequence[Sequence[str]]:
         """Return a heading and one row for each layer."""

@@ -29,6 +29,8 @@ from gnlib.eigen.quadrature import Jacobi, Lanczos, Rule
 from gnlib.eigen.top import Eigenpairs, largest_eigenpairs
 from gnlib.jacobian.network import GIB
 from gnlib.laws.waiting import Waiting, waiting
+from gnlib.plain import as_dict
+from gnlib.refused import Refused
 from gnlib.text import listed
 
 CLOSE = 1e-2  # by which the largest eigenvalue is taken for larger than it is found, to a tenth of that
@@ -71,6 +73,8 @@ class LossBounds:
     layers: Mapping[str, float]
     _known: Jacobi = field(repr=False)
 
+    to_dict = as_dict
+
     @property
     def within(self) -> float:
         """The upper over the lower bound at the last step."""
@@ -106,9 +110,10 @@ def room_for(memory: float, size: int, needed: int) -> int:
     """Return how many vectors of so many numbers a process may keep within GiB of memory; refuse fewer than needed."""
     room = int(memory * GIB / (8 * size)) - BESIDE
     if room < needed:
-        raise ValueError(
+        raise Refused(
+            "too-little-memory",
             f"memory is {memory} GiB but {(needed + BESIDE) * 8 * size / GIB:.3g} are needed for {needed} vectors of "
-            f"{size:,} numbers; allow more, or ask for fewer products."
+            f"{size:,} numbers; allow more, or ask for fewer products.",
         )
     return room
 
@@ -174,7 +179,7 @@ def loss_bounds_of(
     """Bound the losses of gradient descent, at the inverse of the largest eigenvalue if no rate is given."""
     _check(rate, steps, products, within)
     if not view.square:
-        raise ValueError("The outputs are the targets: there is no loss to fall.")
+        raise Refused("no-residual", "The outputs are the targets: there is no loss to fall.")
     scale, times, course = 1 / (2 * view.weight), np.arange(steps + 1), Course(view, products)
 
     def curve(rule: Rule, rate: float) -> Float[np.ndarray, " steps"]:
@@ -186,7 +191,10 @@ def loss_bounds_of(
         largest = course.largest
         taken = float(rate or 1 / largest)
         if taken * largest > 2 * (1 + CLOSE):
-            raise ValueError(f"rate is {rate}; above {2 / largest:.4g}, 2 over the largest eigenvalue, the loss grows.")
+            raise Refused(
+                "rate-too-large",
+                f"rate is {rate}; above {2 / largest:.4g}, 2 over the largest eigenvalue, the loss grows.",
+            )
         gauss, lobatto = course.rules(jacobi, largest)
         lower, upper = curve(gauss, taken), curve(lobatto, taken)
         if upper[-1] <= within * lower[-1] or upper[-1] - lower[-1] <= LITTLE * (within - 1) * lower[0]:
@@ -212,7 +220,7 @@ def waiting_by_products(
     ends when both bounds on T* are within a quarter of each other.
     """
     if not view.square:
-        raise ValueError("The outputs are the targets: there is no loss to fall.")
+        raise Refused("no-residual", "The outputs are the targets: there is no loss to fall.")
     _check(rate, 1, products, 1.0)
     course = Course(view, products)
     for jacobi in course.looks():
@@ -243,9 +251,10 @@ def _bounds_of_supremum(known: Jacobi, rate: float, largest: float, error: float
     the one and the speed of the other. Below what the products resolve nothing is known of the measure but its mass.
     """
     if rate * largest > 1 + CLOSE:
-        raise ValueError(
+        raise Refused(
+            "rate-too-large",
             f"rate is {rate:.4g}; by products the steps are known up to {1 / largest:.4g}, 1 over the largest "
-            "eigenvalue; leave dtype= out for larger ones."
+            "eigenvalue; leave dtype= out for larger ones.",
         )
     least = max(RESOLVED * error, ROUNDING)
     values = largest * np.geomspace(least, 1.0, GRID)
@@ -272,9 +281,9 @@ def _ritz_waiting(rule: Rule, rate: float, goal: float, error: float) -> Waiting
 
 def _check(rate: float | None, steps: int, products: int, within: float) -> None:
     if rate is not None and not 0 < rate < math.inf:
-        raise ValueError(f"rate is {rate}; a positive number was expected.")
+        raise Refused("bad-option", f"rate is {rate}; a positive number was expected.")
     for name, number in (("steps", steps), ("products", products)):
         if not isinstance(number, Integral) or number < 1:
-            raise ValueError(f"{name} is {number}; a whole number of at least 1 was expected.")
+            raise Refused("bad-option", f"{name} is {number}; a whole number of at least 1 was expected.")
     if not within >= 1:
-        raise ValueError(f"within is {within}; a factor of at least 1 was expected.")
+        raise Refused("bad-option", f"within is {within}; a factor of at least 1 was expected.")

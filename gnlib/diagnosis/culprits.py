@@ -8,7 +8,9 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from gnlib.diagnosis.reach import Waiting, unreached_units
+from gnlib.plain import as_dict
 from gnlib.problem import Problem
+from gnlib.refused import Refused
 from gnlib.text import listed
 
 CLOSE = 1e-2  # of the usual distance between the derivatives of two samples, below which they are near each other
@@ -70,6 +72,8 @@ class Culprits:
     dead_units: dict[str, tuple[int, ...]]
     waiting: Waiting | None
 
+    to_dict = as_dict
+
     def lines(self) -> list[tuple[str, str]]:
         """Return a heading and a sentence for each finding."""
         lines = []
@@ -101,7 +105,7 @@ class Culprits:
 def culprits_of(problem: Problem, most: int = 5) -> Culprits:
     """Return the samples, outputs and units behind the smallest eigenvalue, `most` of each at most."""
     if most < 1:
-        raise ValueError(f"most is {most}; a positive number was expected.")
+        raise Refused("bad-option", f"most is {most}; a positive number was expected.")
     n, k = problem.outputs.shape
     low = _low_end(problem)
     gram = problem.gram.view(n, k, n, k)

@@ -19,7 +19,9 @@ from gnlib.diagnosis.preconditioner import left_out, moved_by, name_of, optimize
 from gnlib.jacobian.network import Network
 from gnlib.jacobian.passes import outputs_of, replace_parameters, vjp
 from gnlib.losses import Loss
+from gnlib.plain import as_dict
 from gnlib.problem import Problem
+from gnlib.refused import Refused
 from gnlib.text import Line, as_page
 
 GOALS = {"a half": 0.5, "a tenth": 0.1, "a hundredth": 0.01}
@@ -84,6 +86,8 @@ class Forecast:
     left_out: tuple[str, ...] = ()
     asked: int = 0
     relative_cost: float = 0.0
+
+    to_dict = as_dict
 
     @property
     def diverges(self) -> bool:
@@ -207,9 +211,10 @@ def forecast_of(
     if rate is None and own is None:
         linear = linearise(networks, loss, made, leaves, memory, kernel)
         if linear.stable_rate == math.inf:
-            raise ValueError(
+            raise Refused(
+                "no-curvature",
                 "The loss has no curvature along any parameter (a perfect fit, with probabilities of 0 and 1?), so no "
-                "rate is the largest stable one; pass rate=."
+                "rate is the largest stable one; pass rate=.",
             )
         for group in made.param_groups:
             group["lr"] *= min(linear.stable_rate, longest_step(networks, loss, made, leaves, memory)) / 2
@@ -264,8 +269,9 @@ def own_rate(optimizer: str | Optimizer, rate: float | None) -> float | None:
     """Return the rate that an optimiser has; refuse one of 0 if no other is given."""
     own = rate_of(optimizer) if isinstance(optimizer, Optimizer) else None
     if own == 0 and rate is None:
-        raise ValueError(
-            "optimizer has a learning rate of 0, with which nothing moves; pass rate=, or one with a rate."
+        raise Refused(
+            "wrong-optimizer",
+            "optimizer has a learning rate of 0, with which nothing moves; pass rate=, or one with a rate.",
         )
     return own
 
@@ -304,7 +310,7 @@ def check_numbers(rate: float | None, steps: int, after: int, budget: float | No
     """Refuse numbers that are none."""
     for name, value in (("rate", rate), ("budget", budget)):
         if value is not None and not 0 < value < math.inf:
-            raise ValueError(f"{name} is {value}; a positive number was expected.")
+            raise Refused("bad-option", f"{name} is {value}; a positive number was expected.")
     for name, number, least in (("after", after, 0), ("steps", steps, after + 1)):
         if not isinstance(number, Integral) or number < least:
-            raise ValueError(f"{name} is {number}; a whole number of at least {least} was expected.")
+            raise Refused("bad-option", f"{name} is {number}; a whole number of at least {least} was expected.")

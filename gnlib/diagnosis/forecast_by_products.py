@@ -33,6 +33,7 @@ from gnlib.diagnosis.preconditioner import left_out, moving, name_of, optimizer_
 from gnlib.jacobian.network import Factors
 from gnlib.products.passes import Passes
 from gnlib.products.side import Side, number_over_all
+from gnlib.refused import Refused
 
 PRECISIONS = torch.float64, torch.float32
 
@@ -61,9 +62,10 @@ def forecast_of_side(
         linear = LinearByProducts(side, made, leaves, memory)
         stable = _stable_rate(linear, made, leaves)
         if stable == math.inf:
-            raise ValueError(
+            raise Refused(
+                "no-curvature",
                 "The loss has no curvature along any parameter (a perfect fit, with probabilities of 0 and 1?), so no "
-                "rate is the largest stable one; pass rate=."
+                "rate is the largest stable one; pass rate=.",
             )
         for group in made.param_groups:
             group["lr"] *= stable / 2
@@ -121,12 +123,13 @@ def _timer(seconds: float, device: torch.device) -> Callable[[], bool]:
 
 def _check(side: Side) -> None:
     if side.passes.dtype not in PRECISIONS:
-        raise ValueError(
+        raise Refused(
+            "low-precision",
             f"dtype is {side.passes.dtype}, in which weights lose what a step adds to them; a forecast takes "
-            "torch.float32 or torch.float64."
+            "torch.float32 or torch.float64.",
         )
     if side.passes.parts[0].y is None:
-        raise ValueError("y is missing; a forecast needs targets.")
+        raise Refused("no-targets", "y is missing; a forecast needs targets.")
 
 
 def _moved_alone(passes: Passes, names: set[str]) -> Passes:

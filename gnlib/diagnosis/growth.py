@@ -15,6 +15,7 @@ import torch
 from gnlib.checks import numerical_rank
 from gnlib.diagnosis.waits import residual_of
 from gnlib.laws.waiting import waiting
+from gnlib.plain import as_dict
 from gnlib.problem import Problem
 
 SHARES = 4, 2, 1  # of the samples: a quarter, half, all
@@ -31,11 +32,16 @@ class Growth:
         how many, and the condition number of each
     effective
         the largest eigenvalue over the one that a tenth of the loss waits for, of each; empty without targets
+    seed
+        of the order that parts of the samples are taken in
     """
 
     samples: tuple[int, ...]
     kappas: tuple[float, ...]
     effective: tuple[float, ...]
+    seed: int = 0
+
+    to_dict = as_dict
 
     @property
     def exponent(self) -> float:
@@ -75,4 +81,4 @@ def growth_of(problem: Problem, seed: int = 0, goal: float = 0.1) -> Growth | No
             effective.append(waiting(values, squares, 1 / float(values[-1]), goal).effective_condition_number)
     if not all(a < b for a, b in pairwise(kappas)):  # by rounding alone: they interlace
         return None
-    return Growth(tuple(samples), tuple(kappas), tuple(effective))
+    return Growth(tuple(samples), tuple(kappas), tuple(effective), seed)

@@ -26,6 +26,7 @@ from gnlib.products.curvature import Own, Rooted, SquaredError
 from gnlib.products.parts import Part, narrowed
 from gnlib.products.passes import Passes
 from gnlib.products.side import ByOutputs, ByParameters, Side, is_shared, number_over_all, over_all
+from gnlib.refused import Refused
 
 MOST, ENOUGH = 400, 120  # products with vectors, at most: in time, and after it
 TIGHT, WIDE = 1e-6, 0.05  # relative distance of the bounds at which there are no more, in time and after it
@@ -105,8 +106,9 @@ class LinearByProducts:
         self._memory = memory
         self.loss, self.gradient = loss_and_gradient(side)
         if not math.isfinite(self.loss) or not self.gradient.isfinite().all():
-            raise ValueError(
-                "The loss or its gradient is not finite where the linear model begins; pass a lower rate, or after=0."
+            raise Refused(
+                "not-finite",
+                "The loss or its gradient is not finite where the linear model begins; pass a lower rate, or after=0.",
             )
         self.parts = parts_of(optimizer, [side.passes], leaves)
         parameters = side.passes.parameters

@@ -1,19 +1,25 @@
 """One page on a network of any size: what some tens of products with vectors tell."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from time import perf_counter
 
 from torch.optim import Optimizer
 
+from gnlib.diagnosis import pictures
 from gnlib.diagnosis.course import LossBounds, loss_bounds_of, named, waiting_by_products
 from gnlib.diagnosis.forecast import Forecast
 from gnlib.diagnosis.forecast_by_products import PRECISIONS, forecast_of_side
+from gnlib.diagnosis.page import page
 from gnlib.diagnosis.preconditioner import NotFollowedError
 from gnlib.diagnosis.rates import StableRate, stable_rate_of_largest
 from gnlib.diagnosis.view import View, view_of_side
+from gnlib.eigen.density import SpectralDensity
 from gnlib.eigen.top import Eigenpairs, largest_eigenpairs
 from gnlib.laws.waiting import Waiting
+from gnlib.origin import Origin
+from gnlib.plain import as_dict
 from gnlib.products.side import Side
 from gnlib.text import Line, as_html, as_page
 
@@ -30,7 +36,7 @@ class Overview:
     words, rows
         what it is, and the rows that its matrix would have, one for each output
     largest
-        the largest eigenvalue
+        the largest eigenvalue, without its vector, which may be as long as the parameters
     layers
         share of each layer in it
     rates
@@ -46,6 +52,8 @@ class Overview:
         relative, of a product, measured against double precision on the first samples
     products, seconds
         that it took
+    origin
+        digests of the data and the parameters that it speaks of
     """
 
     words: str
@@ -61,6 +69,9 @@ class Overview:
     error: float
     products: int
     seconds: float
+    origin: Origin | None = None
+
+    to_dict = as_dict
 
     def lines(self) -> list[Line]:
         """Return the page line by line."""
@@ -95,6 +106,19 @@ class Overview:
     def _repr_html_(self) -> str:
         return as_html(self.lines())
 
+    def to_html(self, path: str | Path | None = None, *, density: SpectralDensity | None = None) -> str:
+        """Return the page as one file of HTML, with pictures if matplotlib is installed, and write it to a path.
+
+        The density that :meth:`gnlib.GaussNewton.spectral_density` returns is drawn on it, if it is given.
+        """
+        drawings = [] if density is None else [pictures.density(density)]
+        if (b := self.bounds) is not None:
+            first, last = str(b).split("\n")
+            drawings.append(pictures.course(b.lower.tolist(), b.upper.tolist(), f"Forecast: {first}; {last}."))
+        of = {"largest eigenvalue": self.layers, "one that is waited for": self.waits_in}
+        drawings.append(pictures.shares({what: shares for what, shares in of.items() if shares}))
+        return page("Gauss-Newton report", self.lines(), drawings, [], path)
+
 
 def overview_of(side: Side, memory: float, optimizer: str | Optimizer | None = None) -> Overview:
     """Return the page on a module."""
@@ -108,7 +132,7 @@ def overview_of(side: Side, memory: float, optimizer: str | Optimizer | None = N
         words=side.words,
         rows=side.rows,
         loss=side.curvature.name,
-        largest=largest,
+        largest=replace(largest, vectors=largest.vectors[:0]),
         layers=side.by_layer(largest.vectors[:, 0]),
         rates=(stable_rate_of_largest(value), momentum),
         waiting=waiting,
@@ -118,6 +142,7 @@ def overview_of(side: Side, memory: float, optimizer: str | Optimizer | None = N
         error=side.error,
         products=side.operator.products - before + (0 if forecast is None else forecast.products),
         seconds=perf_counter() - begun,
+        origin=side.origin,
     )
 
 

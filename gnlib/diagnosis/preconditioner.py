@@ -16,6 +16,7 @@ from gnlib.jacobian.gram import blocks_of, gram_of
 from gnlib.jacobian.network import GIB, Factors, Network, count_rows
 from gnlib.jacobian.passes import freeze_all_but
 from gnlib.jacobian.plan import BudgetError
+from gnlib.refused import Refused
 
 FLOOR = 1e-3  # of the root mean square of the diagonal's root: parameters that hardly matter would move the most
 NAMED: dict[str, Callable[..., Optimizer]] = {
@@ -41,6 +42,8 @@ class Parametrised(Protocol):
 
 class NotFollowedError(TypeError):
     """An optimiser takes steps that no linear model here follows."""
+
+    code = "wrong-optimizer"
 
 
 class Preconditioner(NamedTuple):
@@ -74,7 +77,10 @@ def optimizer_of(
     """
     if isinstance(optimizer, str):
         if optimizer not in NAMED:
-            raise ValueError(f"optimizer is {optimizer!r}; {', '.join(map(repr, NAMED))} or one of torch was expected.")
+            raise Refused(
+                "wrong-optimizer",
+                f"optimizer is {optimizer!r}; {', '.join(map(repr, NAMED))} or one of torch was expected.",
+            )
         return NAMED[optimizer]([leaves[name] for name in network.parameters], lr=rate)
     if not isinstance(optimizer, Optimizer):
         raise TypeError(
@@ -86,7 +92,9 @@ def optimizer_of(
     groups, first = [], rate_of(optimizer) or 1.0
     for group in optimizer.param_groups:
         if any(id(p) not in names for p in group["params"]):
-            raise ValueError("optimizer has parameters that module has not; make it of module.parameters().")
+            raise Refused(
+                "wrong-optimizer", "optimizer has parameters that module has not; make it of module.parameters()."
+            )
         groups.append({**group, "params": [leaves[names[id(p)]] for p in group["params"]]})
     rates = [own * rate / first for own in _rates(optimizer)] if rate_of(optimizer) else [rate] * len(groups)
     kind: Callable[..., Optimizer] = type(optimizer)

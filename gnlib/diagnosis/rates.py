@@ -16,8 +16,10 @@ from gnlib.diagnosis.preconditioner import kernels_of, moved_by, name_of, optimi
 from gnlib.eigen.largest import largest_eigenvalue
 from gnlib.jacobian.gram import NotFiniteError
 from gnlib.jacobian.passes import vjp
+from gnlib.plain import as_dict
 from gnlib.problem import Problem, TooSmallError, with_root
 from gnlib.products.choice import LARGEST, prefers_products
+from gnlib.refused import Refused
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class StableRate:
     longest: float = math.inf
     batch: int | None = None
 
+    to_dict = as_dict
+
     @property
     def rate(self) -> float:
         """The largest stable learning rate."""
@@ -68,7 +72,9 @@ class StableRate:
     def with_momentum(self, momentum: float = 0.9) -> "StableRate":
         """Return the same for gradient descent with heavy-ball momentum."""
         if self.batch is not None:
-            raise ValueError("The stable rate of mini-batches is known without momentum; leave batch= out.")
+            raise Refused(
+                "wrong-optimizer", "The stable rate of mini-batches is known without momentum; leave batch= out."
+            )
         return replace(self, optimizer=f"with momentum {momentum:g}", rule=Rule(1.0, momentum))
 
     def __str__(self) -> str:
@@ -92,9 +98,10 @@ def stable_rate_of(problem: Problem, optimizer: str | Optimizer | None = None) -
     gradient = {}
     if not isinstance(made, SGD) and not any(made.state.values()):
         if not problem.has_targets:
-            raise ValueError(
+            raise Refused(
+                "no-targets",
                 f"optimizer, of type {kind}, has taken no step and has no state; take one, or pass y, of which the "
-                "gradient stands in for it."
+                "gradient stands in for it.",
             )
         gradient = vjp(some, memory)(problem.loss.gradient(problem.outputs))
     parts = parts_of(made, some, leaves)
@@ -128,13 +135,16 @@ def stable_rate_of_largest(largest: float, optimizer: str | Optimizer | None = N
     elif not isinstance(optimizer, Optimizer) and optimizer in rules:
         rule = rules[optimizer]
     else:
-        raise ValueError(
+        raise Refused(
+            "wrong-optimizer",
             "By products with vectors the stable rate is known of SGD with one group and no weight decay; pass "
-            "optimizer='sgd' or 'momentum', or leave dtype= out."
+            "optimizer='sgd' or 'momentum', or leave dtype= out.",
         )
 
     def smallest() -> float:
-        raise ValueError("The smallest eigenvalue cannot be had by products with vectors; leave dtype= out.")
+        raise Refused(
+            "needs-matrix", "The smallest eigenvalue cannot be had by products with vectors; leave dtype= out."
+        )
 
     name = "gradient descent" + (f" with momentum {rule.momentum:g}" if rule.momentum else "")
     return StableRate(optimizer=name, largest=largest, find_smallest=smallest, rule=rule)

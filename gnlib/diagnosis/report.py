@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 
 import torch
@@ -14,6 +15,8 @@ from gnlib.diagnosis.changes import fresh_norms, off_scale
 from gnlib.diagnosis.culprits import Culprits, culprits_of
 from gnlib.diagnosis.forecast import Forecast, forecast_of
 from gnlib.diagnosis.growth import Growth, growth_of
+from gnlib.diagnosis.page import page
+from gnlib.diagnosis.pictures import Drawing, course, shares, spectrum
 from gnlib.diagnosis.preconditioner import NotFollowedError, check_followed, name_of
 from gnlib.diagnosis.rates import StableRate, stable_rate_of
 from gnlib.diagnosis.suggestions import Suggestion, suggestions_for
@@ -23,6 +26,8 @@ from gnlib.jacobian.network import GIB, Network
 from gnlib.jacobian.plan import LONG, seconds_per_flop
 from gnlib.laws.waiting import Waiting
 from gnlib.losses import CrossEntropy, SquaredError
+from gnlib.origin import Origin
+from gnlib.plain import as_dict
 from gnlib.problem import Problem
 from gnlib.text import Line, as_html, as_page, listed
 
@@ -61,6 +66,10 @@ class Report:
         of the loss, if there are targets
     seconds, gib
         time that it took, and memory of its matrices
+    spectrum
+        all eigenvalues of the matrix of the loss, descending; those beyond the rank are rounding
+    origin
+        digests of the data and the parameters that it speaks of
     """
 
     samples: int
@@ -80,6 +89,10 @@ class Report:
     forecast: Forecast | None
     seconds: float
     gib: float
+    spectrum: tuple[float, ...] = ()
+    origin: Origin | None = None
+
+    to_dict = as_dict
 
     def lines(self) -> list[Line]:
         """Return all but the table of layers: advice first, then the numbers that it rests on."""
@@ -114,6 +127,20 @@ class Report:
 
     def _repr_html_(self) -> str:
         return as_html(self.lines()) + self.layers._repr_html_()
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """Return the page as one file of HTML, with pictures if matplotlib is installed, and write it to a path."""
+        return page("Gauss-Newton report", self.lines(), self._drawings(), [self.layers._repr_html_()], path)
+
+    def _drawings(self) -> Iterator[Drawing]:
+        if self.spectrum:
+            yield spectrum(self.spectrum, self.condition.rank, self.waiting.eigenvalue if self.waiting else None)
+        if (f := self.forecast) is not None:
+            (_, *ends), (_, *real) = f.lines()[1:3]
+            losses, says = f.losses.tolist(), f"Forecast: {', '.join(ends)}; {', '.join(real)}."
+            yield course(losses, losses, says, (f.after + 1, f.followed.tolist()), f.trusted)
+        of = {"trace": "trace", "largest": "largest eigenvalue", "smallest": "smallest eigenvalue"}
+        yield shares({of[name]: {each.layer: getattr(each, name) for each in self.layers.layers} for name in of})
 
 
 def report_on(problem: Problem, optimizer: Optimizer | str | None = None) -> Report:
@@ -151,6 +178,8 @@ def report_on(problem: Problem, optimizer: Optimizer | str | None = None) -> Rep
         forecast=forecast_of(problem, optimizer, steps=FORECAST) if problem.has_targets else None,
         seconds=perf_counter() - begun,
         gib=_gib(problem),
+        spectrum=tuple(problem.spectrum[0].flip(0).tolist()),
+        origin=problem.origin,
     )
 
 

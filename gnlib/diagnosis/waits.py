@@ -21,6 +21,7 @@ from torch import Tensor
 
 from gnlib.laws.waiting import Waiting, waiting
 from gnlib.problem import Problem
+from gnlib.refused import Refused
 
 STRAIGHT = 1e-6  # share of a gradient that may lie where the loss has no curvature: rounding
 
@@ -66,14 +67,16 @@ def residual_of(problem: Problem) -> Float[Tensor, " nr"]:
         return g.flatten()
     residual = torch.linalg.pinv(problem.root) @ g[..., None]
     if not torch.isfinite(residual.square().sum()):
-        raise ValueError(
+        raise Refused(
+            "out-of-range",
             "The loss has hardly any curvature where it is steep (probabilities of 0 for the targets?), and its "
-            "quadratic model leaves the range of double precision; scale the inputs or the weights down."
+            "quadratic model leaves the range of double precision; scale the inputs or the weights down.",
         )
     straight = (g - (problem.root @ residual)[..., 0]).norm()
     if straight > STRAIGHT * g.norm():
-        raise ValueError(
+        raise Refused(
+            "no-curvature",
             "The loss falls along outputs in which it has no curvature, so its quadratic model has no minimum and no "
-            "share of it can be a goal; pass a loss that is strictly convex there, such as 'mse'."
+            "share of it can be a goal; pass a loss that is strictly convex there, such as 'mse'.",
         )
     return residual.flatten()

@@ -16,6 +16,7 @@ from torch import Tensor
 from gnlib.checks import EPS, as_float64, as_symmetric, numerical_rank
 from gnlib.eigen.result import ConditionNumber
 from gnlib.eigen.scale import exponent_of, restored, scaled, size_of, times_power
+from gnlib.refused import Refused
 
 BY_FACTOR = "singular values of the Jacobian, by QR"
 
@@ -31,19 +32,27 @@ def dense_ends(matrix: Float[Tensor, "p p"], rank: int | None = None, rounding: 
     p = len(values)
     threshold = p * max(EPS, rounding) * values.abs().max().item()
     if threshold == 0:
-        raise ValueError("The matrix is zero: it has no eigenvalue to divide by. Check the weights and the data.")
+        raise Refused(
+            "zero-matrix", "The matrix is zero: it has no eigenvalue to divide by. Check the weights and the data."
+        )
     if values[-1] < -threshold:
         least = restored(values[-1].item(), exponent)
-        raise ValueError(f"The matrix has the negative eigenvalue {least:.1e}; a Gauss-Newton matrix has none.")
+        raise Refused(
+            "wrong-matrix", f"The matrix has the negative eigenvalue {least:.1e}; a Gauss-Newton matrix has none."
+        )
     source = "rank given" if rank is not None else "relative threshold"
     if rank is None:
         rank = numerical_rank(values, p)
     elif not isinstance(rank, int) or not 1 <= rank <= p:
-        raise ValueError(f"rank is {rank}; it must be a whole number between 1 and the size of the matrix, {p}.")
+        raise Refused(
+            "bad-option", f"rank is {rank}; it must be a whole number between 1 and the size of the matrix, {p}."
+        )
     smallest = values[rank - 1].item()
     if smallest <= 0:
         least = restored(smallest, exponent)
-        raise ValueError(f"Eigenvalue number {rank} is {least:.1e}, not positive; the rank given is too large.")
+        raise Refused(
+            "wrong-matrix", f"Eigenvalue number {rank} is {least:.1e}, not positive; the rank given is too large."
+        )
     return ends_of(values.flip(0), rank, method=f"dense eigenvalues, {source}").rescale(exponent)
 
 
@@ -128,11 +137,13 @@ def singular_value_ends(blocks: Iterable[Float[Tensor, "q _columns"]], rank: int
         triangle = torch.linalg.qr(rows, mode="r").R
         del rows
     if triangle is None:
-        raise ValueError("There is no block of the Jacobian; at least one was expected.")
+        raise Refused("empty", "There is no block of the Jacobian; at least one was expected.")
     values = torch.linalg.svdvals(triangle)
     largest = values[0].item()
     if largest == 0:
-        raise ValueError("The Jacobian is zero: no eigenvalue to divide by. Check the weights and the data.")
+        raise Refused(
+            "zero-matrix", "The Jacobian is zero: no eigenvalue to divide by. Check the weights and the data."
+        )
     rank = numerical_rank(values, max(columns, triangle.shape[1])) if rank is None else rank
     smallest = max(values[rank - 1].item(), EPS * largest)
     gap = smallest / max(values[rank].item() if rank < len(values) else 0.0, EPS * largest)

@@ -17,7 +17,7 @@ R. A. Meyer, C. Musco, C. Musco, D. P. Woodruff (2021), Hutch++: optimal stochas
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,16 +27,23 @@ from torch import Tensor
 from gnlib.eigen.quadrature import Jacobi, Lanczos
 from gnlib.files import progress
 from gnlib.operators import SymmetricOperator
+from gnlib.plain import as_dict
+from gnlib.refused import Refused
 
 ERRORS = 3  # standard ones, of a bound that random vectors have
 ZERO = 1e-9  # of the largest eigenvalue, below which one is not told from zero in double precision
 
 
 class Estimate(NamedTuple):
-    """A mean over random vectors, and its standard error."""
+    """A mean over random vectors, its standard error, and their seed, if there was one for this alone."""
 
     value: float
     error: float
+    seed: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes by their names."""
+        return as_dict(self)
 
     def __str__(self) -> str:
         """Return both."""
@@ -69,12 +76,17 @@ class SpectralDensity:
         below it eigenvalues are not told from zero
     products
         that it took
+    seed
+        of the random vectors
     """
 
     measures: tuple[Jacobi, ...]
     size: int
     zero: float
     products: int
+    seed: int = 0
+
+    to_dict = as_dict
 
     def below(self, value: float) -> Interval:
         """Bound how many eigenvalues are below a value, or equal to it.
@@ -154,7 +166,9 @@ def spectral_density(
     50 to 50 zeros, 100 to 100 below 1.1
     """
     if vectors < 2 or steps < 1:
-        raise ValueError(f"vectors is {vectors} and steps {steps}; at least 2 vectors and 1 step were expected.")
+        raise Refused(
+            "bad-option", f"vectors is {vectors} and steps {steps}; at least 2 vectors and 1 step were expected."
+        )
     generator, measures, products = torch.Generator().manual_seed(seed), [], 0
     for _ in progress(range(vectors), "Vectors", vectors):
         process = Lanczos(operator.matmul, _signs(operator, generator))
@@ -165,8 +179,8 @@ def spectral_density(
         products += process.steps
     largest = max(float(measure.gauss().nodes.max()) for measure in measures)
     if largest <= 0:
-        raise ValueError("The matrix is zero: it has no spectrum. Check the weights and the data.")
-    return SpectralDensity(tuple(measures), operator.shape[0], zero * largest, products)
+        raise Refused("zero-matrix", "The matrix is zero: it has no spectrum. Check the weights and the data.")
+    return SpectralDensity(tuple(measures), operator.shape[0], zero * largest, products, seed)
 
 
 def trace(operator: SymmetricOperator, *, products: int = 60, seed: int = 0) -> Estimate:
@@ -195,10 +209,10 @@ def trace(operator: SymmetricOperator, *, products: int = 60, seed: int = 0) -> 
     True
     """
     if products < 6:
-        raise ValueError(f"products is {products}; at least 6 were expected.")
+        raise Refused("bad-option", f"products is {products}; at least 6 were expected.")
     generator, third, size = torch.Generator().manual_seed(seed), products // 3, operator.shape[0]
     if size <= third:
-        return Estimate(float(operator.dense().trace()), 0.0)
+        return Estimate(float(operator.dense().trace()), 0.0, seed)
     sketch = torch.stack([operator.matmul(_signs(operator, generator)) for _ in range(third)], 1)
     basis, _ = torch.linalg.qr(sketch)
     known = sum(float(q @ operator.matmul(q)) for q in basis.unbind(1))
@@ -208,7 +222,7 @@ def trace(operator: SymmetricOperator, *, products: int = 60, seed: int = 0) -> 
         z = z - basis @ (basis.mT @ z)
         rest.append(float(z @ operator.matmul(z)))
     mean = _mean(rest)
-    return Estimate(known + mean.value, mean.error)
+    return Estimate(known + mean.value, mean.error, seed)
 
 
 def _signs(operator: SymmetricOperator, generator: torch.Generator) -> Float[Tensor, " p"]:

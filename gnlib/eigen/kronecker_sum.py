@@ -24,6 +24,7 @@ from gnlib.eigen.kronecker_blocks import KroneckerBlocks, NullSpace, in_eigenbas
 from gnlib.eigen.result import ConditionNumber, Limits
 from gnlib.eigen.scale import exponent_of, times_power
 from gnlib.operators import KroneckerSum, LayeredSum
+from gnlib.refused import Refused
 
 DENSE_UP_TO = 300  # size up to which forming the matrix is faster than iterating, and no projection rounds
 
@@ -50,7 +51,10 @@ class Terms:
             right = torch.stack([as_symmetric(s, f"right[{i}]") for i, s in enumerate(right)])
         present = left.flatten(1).any(1) & right.flatten(1).any(1)
         if not present.any():
-            raise ValueError("The operator is zero: it has no eigenvalue to divide by. Check the weights and the data.")
+            raise Refused(
+                "zero-matrix",
+                "The operator is zero: it has no eigenvalue to divide by. Check the weights and the data.",
+            )
         if not present.all():
             left, right = left[present], right[present]
         return _of_usual_size(left, right)

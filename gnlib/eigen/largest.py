@@ -8,6 +8,7 @@ from gnlib.checks import as_matrix, rounding_of
 from gnlib.eigen.davidson import ExtremePair, Map, extreme_eigenpair
 from gnlib.eigen.scale import exponent_of, restored, size_of, times_power
 from gnlib.operators import SymmetricOperator
+from gnlib.refused import Refused
 
 STEPS_OF_SCALE = 0, 500, 1000, -500, -1000
 """Exponents of powers of two to multiply a vector by, so that no part of its product leaves the range."""
@@ -44,7 +45,7 @@ def largest_eigenvalue(
     4.0
     """
     if max_steps < 1:
-        raise ValueError(f"max_steps is {max_steps}; at least one step is needed.")
+        raise Refused("bad-option", f"max_steps is {max_steps}; at least one step is needed.")
     if isinstance(operator, SymmetricOperator):
         rounding = rounding_of(operator.dtype)
     elif isinstance(operator, Tensor | np.ndarray):

@@ -36,6 +36,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.eigen.result import NotConvergedError
+from gnlib.refused import Refused
 
 ASTRAY = 0.05  # of the largest entry: products of low precision are wrong by less
 ROUNDING = 1e-12  # of the largest entry, below which what is left of a vector is none
@@ -168,9 +169,10 @@ class Lanczos:
         if self.steps > 1:
             back = float(self._basis[-2] @ w)
             if abs(back - self._beside[-1]) > ASTRAY * max(map(abs, (*self._diagonal, *self._beside))):
-                raise ValueError(
+                raise Refused(
+                    "wrong-matrix",
                     f"The products are not those of a symmetric matrix: for two unit vectors u^T A v is {back:.4g} and "
-                    f"v^T A u {self._beside[-1]:.4g}; pass an operator that is symmetric."
+                    f"v^T A u {self._beside[-1]:.4g}; pass an operator that is symmetric.",
                 )
         for _ in range(2):
             for known in self._basis:  # one by one: all of them together would be there twice
@@ -188,9 +190,10 @@ class Lanczos:
         """Refuse a matrix with a negative eigenvalue that is no rounding."""
         values, _ = self.ritz()
         if values[-1] < -ASTRAY * abs(values).max():
-            raise ValueError(
+            raise Refused(
+                "wrong-matrix",
                 f"The matrix has a negative eigenvalue, {values[-1]:.3g} or less beside {values[0]:.3g}; products with "
-                "a positive semi-definite one were expected, such as a Gauss-Newton matrix."
+                "a positive semi-definite one were expected, such as a Gauss-Newton matrix.",
             )
 
     def ritz(self) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, "q q"]]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from gnlib.eigen.scale import restored
+from gnlib.plain import as_dict
 
 RESOLVED = 1e-3
 """A condition number counts as resolved when its relative error is below this."""
@@ -19,9 +20,13 @@ class Limits(NamedTuple):
 class NotConvergedError(RuntimeError):
     """An iteration ended before its error was small enough: allow more steps, a larger tolerance, or any method."""
 
+    code = "not-converged"
+
 
 class NotResolvedError(ArithmeticError):
     """The smallest non-zero eigenvalue is lost in the rounding of double precision."""
+
+    code = "not-resolved"
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,8 @@ class ConditionNumber:
     residual: float
     method: str
     seconds: float = field(default=0.0, compare=False)
+
+    to_dict = as_dict
 
     @property
     def value(self) -> float:

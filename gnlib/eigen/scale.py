@@ -13,6 +13,8 @@ import sys
 import torch
 from torch import Tensor
 
+from gnlib.refused import Refused
+
 USUAL = 1e60  # entries up to this, and down to its inverse, have squares and fourth powers within the range
 LEAST = sys.float_info.min  # numbers below it have fewer digits
 
@@ -47,9 +49,10 @@ def restored(value: float, exponent: int, what: str = "eigenvalue of the matrix"
         result = math.inf
     if value and not LEAST <= abs(result) < math.inf:
         size = math.log10(abs(value)) + exponent * math.log10(2)
-        raise ValueError(
+        raise Refused(
+            "out-of-range",
             f"An {what} is about 1e{size:+.0f}, and double precision holds numbers from 2e-308 to 2e+308; multiply the "
-            "matrix, the outputs of the network, or the data by a power of two."
+            "matrix, the outputs of the network, or the data by a power of two.",
         )
     return result
 

@@ -13,6 +13,7 @@ from gnlib.eigen.gram import Gram
 from gnlib.eigen.kronecker_sum import Terms
 from gnlib.eigen.result import ConditionNumber, Limits, NotConvergedError
 from gnlib.operators import LayeredSum
+from gnlib.refused import Refused
 
 Operand = TypeVar("Operand")
 
@@ -39,10 +40,14 @@ def find_ends(
     """
     names = list(dict.fromkeys(m.name for m in methods))
     if method is not None and method not in names:
-        raise ValueError(f"method is {method!r}; for this operand it can be {', '.join(map(repr, names))}, or None.")
+        raise Refused(
+            "bad-option", f"method is {method!r}; for this operand it can be {', '.join(map(repr, names))}, or None."
+        )
     able = [m for m in methods if m.name == (method or m.name) and m.applies(operand, limits)]
     if not able:
-        raise ValueError(f"The method {method!r} does not apply to this operand; leave method out for one that does.")
+        raise Refused(
+            "bad-option", f"The method {method!r} does not apply to this operand; leave method out for one that does."
+        )
     for candidate in able:
         if method or candidate.pays(operand, limits):
             ends = candidate.ends(operand, limits)

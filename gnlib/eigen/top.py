@@ -20,6 +20,8 @@ from gnlib.eigen.quadrature import Lanczos
 from gnlib.eigen.result import NotConvergedError
 from gnlib.files import progress
 from gnlib.operators import SymmetricOperator
+from gnlib.plain import as_dict
+from gnlib.refused import Refused
 
 SETTLED = 3e-3  # relative residual below which a Ritz value is not on its way from one eigenvalue to a larger one
 
@@ -41,6 +43,8 @@ class Eigenpairs:
         eigenvalue is nearer than the gap; of eigenvalues that are nearer to each other than the residual one is found
     products
         with vectors that it took
+    seed
+        of the random vector that they began with
     """
 
     values: Float[Tensor, " k"]
@@ -48,6 +52,9 @@ class Eigenpairs:
     residuals: Float[Tensor, " k"]
     errors: Float[Tensor, " k"]
     products: int
+    seed: int = 0
+
+    to_dict = as_dict
 
     def __str__(self) -> str:
         """Return a line for each."""
@@ -102,7 +109,7 @@ def largest_eigenpairs(
     """
     for name, number in (("k", k), ("products", products)):
         if not isinstance(number, int) or number < 1:
-            raise ValueError(f"{name} is {number!r}; a whole number of at least 1 was expected.")
+            raise Refused("bad-option", f"{name} is {number!r}; a whole number of at least 1 was expected.")
     generator = torch.Generator().manual_seed(seed)
     start = torch.randn(operator.shape[0], generator=generator, dtype=torch.float64).to(operator.device)
     if beside is not None and beside.any():
@@ -123,7 +130,9 @@ def largest_eigenpairs(
     process.check_positive()
     count = min(k, int((values > 0).sum()))
     if not count:
-        raise ValueError("The matrix is zero: it has no largest eigenvalue. Check the weights and the data.")
+        raise Refused(
+            "zero-matrix", "The matrix is zero: it has no largest eigenvalue. Check the weights and the data."
+        )
     vectors = torch.stack([process.combined(coefficients[:, i]) for i in range(count)], 1)
     true = [
         float(torch.linalg.vector_norm(operator.matmul(x) - value * x))
@@ -135,6 +144,7 @@ def largest_eigenpairs(
         residuals=torch.from_numpy(np.array(true) / values[:count]),
         errors=torch.from_numpy(_errors(values, np.append(true, residuals[count:]), count)),
         products=process.steps + count,
+        seed=seed,
     )
 
 

@@ -15,6 +15,7 @@ from gnlib.jacobian.near import STEPS, move
 from gnlib.jacobian.network import Factors, Function, Pullback, pullback, pullback_together
 from gnlib.jacobian.randomness import ConstantUniform, PassedGenerators
 from gnlib.jacobian.refusals import RANDOM, attempt, check_outputs, describe, fails_on_fewer, state_of, unchanged
+from gnlib.refused import Refused
 
 WORKING = 2**25  # bytes that calls on a few samples take; twice as fast as with memory that is new at each call
 REPEATS = 3  # calls that find a state of a short period
@@ -46,7 +47,7 @@ class Comparison:
         with unchanged(parameters):
             y = self._fixed(lambda: Pullback(function.evaluate(parameters, first), ())).outputs
         if states[: 2 * len(passed)] != 2 * passed:
-            raise ValueError(self._message)
+            raise Refused("random-module", self._message)
         for other in (start, once):
             self._states.append(state_of(function.module))
             self.check_same(y, other)
@@ -59,7 +60,7 @@ class Comparison:
     def check_same(self, y: Tensor, again: Tensor) -> None:
         """Refuse outputs that are not the same twice."""
         if not agree(y, again):
-            raise ValueError(self._message)
+            raise Refused("random-module", self._message)
 
     def are_coupled(self, parameters: Factors, given: Pullback, vmapped: bool) -> bool:
         """Say whether the outputs of a sample depend on the other samples; refuse it unless it is meant.
@@ -86,9 +87,10 @@ class Comparison:
                 if apart is not None:
                     self.check_same(pull(parameters)[0].outputs, apart.outputs)
                 if function.mode != "train":
-                    raise ValueError(
+                    raise Refused(
+                        "samples-coupled",
                         f"The {what} of a sample depend on the other samples of the batch. If the first axis of x does "
-                        "not count samples, transpose it; if this is meant, pass mode='train'."
+                        "not count samples, transpose it; if this is meant, pass mode='train'.",
                     )
                 return True
         return False
@@ -181,7 +183,7 @@ class Comparison:
                 with ConstantUniform(generators, number):
                     outputs.append(pull().outputs)
                 if generators.drawn_from(before) or not agree(outputs[-1], outputs[0]):
-                    raise ValueError(self._message)
+                    raise Refused("random-module", self._message)
         return found
 
     @property

@@ -19,10 +19,14 @@ from gnlib.jacobian.network import Network, count_rows
 from gnlib.jacobian.plan import COLUMNS, Group, Plan, plan_of
 from gnlib.jacobian.record import Structure, factored_rows
 from gnlib.jacobian.structure import structures_of
+from gnlib.refused import Refused
 
 
-class NotFiniteError(ValueError):
+class NotFiniteError(Refused):
     """The Jacobian of a network, or its product with itself, has entries that are not finite."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__("not-finite", sentence)
 
 
 def gram_of(networks: Sequence[Network], memory: float) -> Float[Tensor, "nk nk"]:

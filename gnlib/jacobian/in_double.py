@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from gnlib.refused import Refused
+
 
 def fake_quantize(
     x: Tensor, scale: Tensor, zero_point: Tensor, axis: int | None, least: int, most: int
@@ -35,9 +37,10 @@ def _by_channel(
 
 def _observed(x: Tensor, observes: Tensor, quantizes: Tensor, *settings: Any) -> Float[Tensor, "..."]:
     if observes.any():
-        raise ValueError(
+        raise Refused(
+            "random-module",
             "an observer of ranges is switched on, which changes the function from call to call; apply "
-            "torch.ao.quantization.disable_observer to the module"
+            "torch.ao.quantization.disable_observer to the module",
         )
     _, _, scale, zero_point, _, least, most, axis, by_channel = settings[:9]
     return fake_quantize(x, scale, zero_point, axis if by_channel else None, least, most) if quantizes.any() else x

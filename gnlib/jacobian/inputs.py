@@ -17,6 +17,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader
 
+from gnlib.refused import Refused
+
 Batch = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
 Inputs = Batch | list[Batch] | DataLoader[Any]
 
@@ -34,7 +36,9 @@ def read_batches(x: Inputs, y: Any = None) -> tuple[list[Batch], Any]:
     """
     for name, given in (("x", x), ("y", y)):
         if isinstance(given, Iterator):
-            raise ValueError(f"{name} can be read only once, as a generator; pass a list of batches, or a DataLoader.")
+            raise Refused(
+                "random-data", f"{name} can be read only once, as a generator; pass a list of batches, or a DataLoader."
+            )
     if isinstance(x, DataLoader):
         items = _items(x)
         if y is None and isinstance(items[0], tuple | list) and len(items[0]) > 1:
@@ -43,7 +47,7 @@ def read_batches(x: Inputs, y: Any = None) -> tuple[list[Batch], Any]:
     if not isinstance(x, list):
         return [x], y
     if not x:
-        raise ValueError("x is an empty list; a list holds batches, of which at least one is needed.")
+        raise Refused("empty", "x is an empty list; a list holds batches, of which at least one is needed.")
     return x, _joined(y) if isinstance(y, list | tuple) and len(y) == len(x) else y
 
 
@@ -55,26 +59,30 @@ def _items(loader: DataLoader[Any]) -> list[Any]:
             for item in loader:
                 items.append(item)
         except Exception as error:
-            raise ValueError(
-                f"The loader fails at batch {len(items)}: {error} (Look at its dataset; num_workers=0 shows the line.)"
+            raise Refused(
+                "module-fails",
+                f"The loader fails at batch {len(items)}: {error} (Look at its dataset; num_workers=0 shows the line.)",
             ) from error
         if not items:
-            raise ValueError(
+            raise Refused(
+                "empty",
                 "The loader has no batch: its dataset is empty, or was read before, or has fewer samples than a batch "
-                "and drop_last=True; pass one that has."
+                "and drop_last=True; pass one that has.",
             )
         again = next(iter(loader), None)
     if not _is_same(items[0], again):
-        raise ValueError(
+        raise Refused(
+            "random-data",
             "The first batch of the loader is another one when it is read again: it shuffles, or its samples are "
             "random; set shuffle=False and transforms without chance, or pass one pass over it as two lists, of inputs "
-            "and of targets."
+            "and of targets.",
         )
     parts = [len(item) if isinstance(item, tuple | list) else 1 for item in items]
     if odd := [i for i, count in enumerate(parts) if count != parts[0]]:
-        raise ValueError(
+        raise Refused(
+            "wrong-shape",
             f"Batch {odd[0]} of the loader consists of {parts[odd[0]]} parts, batch 0 of {parts[0]}; arguments and "
-            "targets were expected in each."
+            "targets were expected in each.",
         )
     return items
 
@@ -93,7 +101,7 @@ def _joined(y: list[Any] | tuple[Any, ...]) -> Any:
     if len(missing) == len(y):
         return None
     if missing:
-        raise ValueError(f"y of batch {missing[0]} is missing; pass the targets of each batch, or of none.")
+        raise Refused("no-targets", f"y of batch {missing[0]} is missing; pass the targets of each batch, or of none.")
     tensors = all(isinstance(part, Tensor) for part in y)
     return torch.cat([*y]) if tensors and len({part.shape[1:] for part in y}) == 1 else y
 

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gnlib.refused import Refused
+
 
 class Layout(NamedTuple):
     """How the tensors of a call lie side by side in one: their names, if it is by name, shapes and types."""
@@ -46,7 +48,9 @@ def pack(batch: Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]) -> tuple[Lay
         raise TypeError("x is a tuple or a dict with something else than tensors of samples; leave out or convert it.")
     if len({len(tensor) for tensor in tensors}) > 1:
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
-        raise ValueError(f"The tensors in x have shapes {shapes}; the first axis of each must count the samples.")
+        raise Refused(
+            "wrong-shape", f"The tensors in x have shapes {shapes}; the first axis of each must count the samples."
+        )
     for tensor in tensors:
         if tensor.is_complex():
             raise TypeError(

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gnlib.jacobian.network import Factors, Network, count_rows
 from gnlib.operators import SymmetricOperator
+from gnlib.refused import Refused
 
 
 def replace_parameters(networks: Sequence[Network], parameters: Factors) -> list[Network]:
@@ -88,9 +89,10 @@ def jvp(networks: Sequence[Network], direction: Factors, memory: float) -> Float
                 try:
                     products += torch.autograd.grad(torch.stack(along).sum(), weights)
                 except NotImplementedError as error:
-                    raise ValueError(
+                    raise Refused(
+                        "no-gradient",
                         f"A product with the Jacobian cannot be had: {error} Take the Gram matrix or both ends of the "
-                        "spectrum, which are made of gradients."
+                        "spectrum, which are made of gradients.",
                     ) from error
     return torch.cat(products)
 

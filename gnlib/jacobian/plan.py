@@ -12,6 +12,7 @@ from gnlib.jacobian.columns import TILE
 from gnlib.jacobian.network import GIB, MARGIN, Network, count_rows
 from gnlib.jacobian.record import Structure, factored_rows
 from gnlib.jacobian.structure import structures_of
+from gnlib.refused import Refused
 from gnlib.text import as_text
 
 COLUMNS = 1024  # of the Jacobian at a time; fewer are not worth a forward and a backward pass for each sample
@@ -22,11 +23,11 @@ LONG = 2e11  # operations that may take ten seconds
 PROBE = 512  # size of the matrices whose product is timed
 
 
-class BudgetError(ValueError):
+class BudgetError(Refused):
     """There is too little memory; `needed` says how many GiB there ought to be."""
 
     def __init__(self, message: str, needed: float) -> None:
-        super().__init__(message)
+        super().__init__("too-little-memory", message)
         self.needed = needed
 
 
@@ -35,7 +36,7 @@ def check_memory(memory: float) -> None:
     if not isinstance(memory, Real):
         raise TypeError(f"memory is {memory!r}; a positive number of GiB was expected, such as 4.0.")
     if not 0 < memory < math.inf:
-        raise ValueError(f"memory is {memory}; a positive number of GiB was expected.")
+        raise Refused("bad-option", f"memory is {memory}; a positive number of GiB was expected.")
 
 
 def check_both_fit(rows: int, rows_of_loss: int, memory: float, beside: float) -> None:

@@ -17,6 +17,7 @@ from gnlib.jacobian.layers import Call, call_of
 from gnlib.jacobian.network import Factors, Network
 from gnlib.jacobian.recurrent import steps_of
 from gnlib.jacobian.refusals import RANDOM
+from gnlib.refused import Refused
 
 PRODUCTS = ("mul", "multiply", "__mul__", "__rmul__")
 Leaves = dict[int | str, Tensor]
@@ -212,11 +213,13 @@ def _check_outputs(network: Network, y: Float[Tensor, "..."], start: int | None)
     bad = ~torch.isfinite(y).all(1)
     if bad.any():
         where = "" if start is None else f" from sample {start + int(bad.nonzero()[0])} on"
-        raise ValueError(f"The outputs have NaN or infinite entries{where}; {REPAIR}")
+        raise Refused("not-finite", f"The outputs have NaN or infinite entries{where}; {REPAIR}")
     if network.y is not None:
         known = network.y if start is None else network.y[start : start + len(y)]
         if not bool(((y - known).abs() <= network.allowed).all()):
-            raise ValueError(f"{RANDOM}. (Those of the trial are not those that the Jacobian was made with.)")
+            raise Refused(
+                "random-module", f"{RANDOM}. (Those of the trial are not those that the Jacobian was made with.)"
+            )
 
 
 def _vjps(y: Float[Tensor, " k"], leaves: list[Tensor], weights: Float[Tensor, "c k"]) -> list[Tensor]:

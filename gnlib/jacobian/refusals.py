@@ -17,6 +17,7 @@ from torch.nn.parameter import is_lazy
 from gnlib.checks import agree, as_outputs
 from gnlib.jacobian.intercept import Downcasts
 from gnlib.jacobian.network import Factors, Function, pullback
+from gnlib.refused import Refused
 
 TORCH, LIBRARY = os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(__file__))
 RANDOM = "The outputs change from call to call: a random function has no Jacobian; fix its noise"
@@ -29,22 +30,30 @@ def check_module(module: nn.Module, named: Mapping[str, nn.Parameter]) -> None:
     for name, m in module.named_modules():
         kind = describe(name, m)
         if isinstance(m, torch.jit.ScriptModule):
-            raise ValueError(f"{kind} is scripted, and its parameters are fixed; pass the module it was made of.")
+            raise Refused(
+                "no-parameters", f"{kind} is scripted, and its parameters are fixed; pass the module it was made of."
+            )
         if ".quantized." in type(m).__module__:
-            raise ValueError(
+            raise Refused(
+                "no-parameters",
                 f"{kind} is quantised: integers in place of weights have no gradient; pass the module it was made of, "
-                "or one with weights rounded likewise."
+                "or one with weights rounded likewise.",
             )
     for name, p in named.items():
         if is_lazy(p):
-            raise ValueError(f"The parameter {name} has no shape yet; call the module on data once, then pass it.")
+            raise Refused(
+                "no-parameters", f"The parameter {name} has no shape yet; call the module on data once, then pass it."
+            )
         if p.is_meta:
-            raise ValueError(
+            raise Refused(
+                "no-parameters",
                 f"The parameter {name} is on the meta device, where it has no values; make the module on a device that "
-                "computes, or load its weights."
+                "computes, or load its weights.",
             )
     if not any(p.requires_grad for p in named.values()):
-        raise ValueError("module has no parameter that requires a gradient; there is nothing to differentiate by.")
+        raise Refused(
+            "no-parameters", "module has no parameter that requires a gradient; there is nothing to differentiate by."
+        )
 
 
 @runtime_checkable
@@ -71,24 +80,27 @@ def check_mode(function: Moded) -> bool:
             coupled |= m.training or m.running_mean is None
             learning += [describe(name, m)] * m.training
     if function.mode is None and dropout + learning:
-        raise ValueError(
+        raise Refused(
+            "mode-unclear",
             f"{(dropout + learning)[0]} is in training mode; say which function is meant: mode='eval' (running "
-            "statistics, no dropout) or mode='train' (statistics of the batch)."
+            "statistics, no dropout) or mode='train' (statistics of the batch).",
         )
     if dropout:
-        raise ValueError(
+        raise Refused(
+            "random-module",
             f"{dropout[0]} drops out in training mode, and a random function has no Jacobian; pass mode='eval', or "
-            "set its probability to 0."
+            "set its probability to 0.",
         )
     return coupled
 
 
 def fails_on_fewer(function: Function, error: BaseException) -> ValueError:
     """Return the refusal of a function that takes all samples together, and no part of them."""
-    return ValueError(
+    return Refused(
+        "module-fails",
         f"module fails on fewer samples, though not on all {len(function.x)} of x: {error} (A squeeze() drops the axis "
         "of the samples where there is one; name the axis. If the outputs of a sample are meant to depend on the "
-        "others, as those of the nodes of a graph, pass mode='train'.)"
+        "others, as those of the nodes of a graph, pass mode='train'.)",
     )
 
 
@@ -97,8 +109,8 @@ def attempt(function: Function, parameters: Factors, x: Tensor, samples: str) ->
     try:
         result = function.call(function.tensors(parameters), x)
     except Exception as error:
-        raise ValueError(
-            f"module fails on {samples}, in double precision{line_of(error)}: {error} ({hint_of(x)})"
+        raise Refused(
+            "module-fails", f"module fails on {samples}, in double precision{line_of(error)}: {error} ({hint_of(x)})"
         ) from error
     return as_outputs(result, len(x))
 
@@ -147,17 +159,19 @@ def _check_precision(
             if same := agree(again, y, CLOSE):
                 break
     except Exception as error:
-        raise ValueError(
+        raise Refused(
+            "no-gradient",
             f"module cannot be differentiated, in double precision: {error} (Switch checkpoints off, which changes no "
-            "number; write functions of your own so that they take the dtype of their input.)"
+            "number; write functions of your own so that they take the dtype of their input.)",
         ) from error
     # scripted functions, whose operations are out of sight, run as Python functions while operations are recorded
     rounds = not same or (hidden and _is_rough(function, parameters, first))
     if downcasts.operations or rounds:
         lower = ", ".join(f"{name} returns {dtype}" for name, dtype in downcasts.operations.items())
-        raise ValueError(
+        raise Refused(
+            "low-precision",
             f"The network computes in a lower precision than double where it cannot be changed "
-            f"({lower or 'out of sight of torch'}); write that part so that it takes the dtype of its input."
+            f"({lower or 'out of sight of torch'}); write that part so that it takes the dtype of its input.",
         )
 
 
@@ -183,9 +197,10 @@ def _check_state(function: Function, parameters: Factors, first: Tensor, y: Floa
     changed = [name for name, b in plain.items() if not torch.equal(tensors[name], b)]
     if changed and not agree(as_outputs(function.call(tensors, first), len(first)), y):
         name, _, buffer = changed[0].rpartition(".")
-        raise ValueError(
+        raise Refused(
+            "random-module",
             f"The outputs change from call to call: {describe(name, function.module.get_submodule(name))} changes its "
-            f"{buffer}, on which they depend; keep it as it is."
+            f"{buffer}, on which they depend; keep it as it is.",
         )
 
 
@@ -204,9 +219,10 @@ def _check_training(function: Function, parameters: Factors, first: Tensor, y: F
 
     if training and not same_in_evaluation(training):
         named = next((each for each in reversed(training) if not same_in_evaluation([each])), training[0])
-        raise ValueError(
+        raise Refused(
+            "mode-unclear",
             f"{describe(*named)} is in training mode, where it is another function than in evaluation; say which one "
-            "is meant: mode='eval' or mode='train'."
+            "is meant: mode='eval' or mode='train'.",
         )
 
 
@@ -233,9 +249,10 @@ def unchanged(parameters: Factors) -> Iterator[None]:
     yield
     for name, p in parameters.items():
         if p.sum().item() != before[name]:
-            raise ValueError(
+            raise Refused(
+                "random-module",
                 f"The forward pass changes the parameter {name} in place (as max_norm of an embedding does), so that "
-                "the function is not the one that is differentiated; change it beforehand and leave that out."
+                "the function is not the one that is differentiated; change it beforehand and leave that out.",
             )
 
 

@@ -36,6 +36,7 @@ from gnlib.jacobian.network import (
 from gnlib.jacobian.packed import Packed, pack
 from gnlib.jacobian.randomness import Generators, PassedGenerators
 from gnlib.jacobian.refusals import attempt, attributes_of, check_mode, check_module, fails_on_fewer, unchanged
+from gnlib.refused import Refused
 
 WRAPPERS = nn.DataParallel, nn.parallel.DistributedDataParallel
 
@@ -81,17 +82,17 @@ def network_of(
     if not isinstance(module, nn.Module):
         raise TypeError(f"module is of type {type(module).__name__}; pass a torch.nn.Module.")
     if mode not in ("eval", "train", None):
-        raise ValueError(f"mode is {mode!r}; it must be 'eval', 'train' or None.")
+        raise Refused("bad-option", f"mode is {mode!r}; it must be 'eval', 'train' or None.")
     while (wrapped := getattr(module, "module" if isinstance(module, WRAPPERS) else "_orig_mod", None)) is not None:
         module = wrapped  # spread over devices, or compiled
     named = dict(module.named_parameters())
     check_module(module, named)
     devices = {p.device for p in named.values()}
     if isinstance(x, Tensor) and devices and x.device not in devices:
-        raise ValueError(f"x is on {x.device} but the module on {devices.pop()}; move one of them.")
+        raise Refused("two-devices", f"x is on {x.device} but the module on {devices.pop()}; move one of them.")
     samples = _as_double(x, "x", infinite=isinstance(module, Packed))  # as masks of attention are
     if not samples.ndim:
-        raise ValueError("x has shape (); the first axis of x must count samples.")
+        raise Refused("wrong-shape", "x has shape (); the first axis of x must count samples.")
     double = {name: _as_double(p, f"The parameter {name}") for name, p in named.items()}
     buffers = {name: b.to(torch.float64) if b.is_floating_point() else b for name, b in module.named_buffers()}
     pairs = [(samples, x), *((double[name], p) for name, p in named.items())]
@@ -186,18 +187,22 @@ def call_first(function: Function, parameters: Factors, own: dict[int, str]) -> 
     nodes = nodes_of(y)
     for node in nodes:
         if (leaf := id(getattr(node, "variable", None))) in own:
-            raise ValueError(
+            raise Refused(
+                "no-gradient",
                 f"The outputs depend on the parameter {own[leaf]} in a place where it is not registered (such "
-                "as a list), so that it cannot be exchanged; use it by its name, or keep it in a ParameterList."
+                "as a list), so that it cannot be exchanged; use it by its name, or keep it in a ParameterList.",
             )
     if not y.requires_grad:
-        raise ValueError(
+        raise Refused(
+            "no-gradient",
             "The outputs do not depend on the parameters in a way that can be differentiated; do not detach them, "
-            "nor compute them under torch.no_grad()."
+            "nor compute them under torch.no_grad().",
         )
     if not torch.isfinite(y).all():
         there = "" if torch.isfinite(first).all() else ", as the inputs have"
-        raise ValueError(f"The outputs have NaN or infinite entries in the first {len(first)} samples{there}; {REPAIR}")
+        raise Refused(
+            "not-finite", f"The outputs have NaN or infinite entries in the first {len(first)} samples{there}; {REPAIR}"
+        )
     return First(
         x=first,
         outputs=y.shape[1],

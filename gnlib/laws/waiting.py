@@ -33,6 +33,8 @@ import numpy as np
 from jaxtyping import Float
 
 from gnlib.laws.recursion import Values
+from gnlib.plain import as_dict
+from gnlib.refused import Refused
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Waiting:
     upper: float
     eigenvalue: float
     largest: float
+
+    to_dict = as_dict
 
     @property
     def effective_condition_number(self) -> float:
@@ -114,16 +118,16 @@ def waiting(
     """
     values, parts = _vector(eigenvalues, "eigenvalues"), _vector(shares, "shares")
     if values.shape != parts.shape:
-        raise ValueError(f"{len(values)} eigenvalues have {len(parts)} shares; give one share for each.")
+        raise Refused("wrong-matrix", f"{len(values)} eigenvalues have {len(parts)} shares; give one share for each.")
     if not parts.any():
-        raise ValueError("shares are all zero: there is no residual, so the loss is at its goal.")
+        raise Refused("no-residual", "shares are all zero: there is no residual, so the loss is at its goal.")
     if not 0 < goal < 1:
-        raise ValueError(f"goal is {goal}; a share of the loss between 0 and 1 was expected, such as 0.1.")
+        raise Refused("bad-option", f"goal is {goal}; a share of the loss between 0 and 1 was expected, such as 0.1.")
     values, parts = values[parts > 0], parts[parts > 0] / parts.sum()
     largest = values.max()
     if not (0 < rate < math.inf and rate * largest <= 2):
         stable = f"at most {2 / largest:.4g} (2 over the largest eigenvalue), where the loss falls" if largest else "1"
-        raise ValueError(f"rate is {rate}; give a positive one, {stable}.")
+        raise Refused("rate-too-large", f"rate is {rate}; give a positive one, {stable}.")
 
     x = rate * values
     with np.errstate(divide="ignore"):
@@ -148,5 +152,7 @@ def _supremum(speed: Float[np.ndarray, " r"], below: Float[np.ndarray, " r"], go
 def _vector(values: Values, name: str) -> Float[np.ndarray, " r"]:
     found = np.asarray(values, dtype=float)
     if found.ndim != 1 or not len(found) or not np.isfinite(found).all() or (found < 0).any():
-        raise ValueError(f"{name} has shape {found.shape}; a list of finite numbers, none below zero, was expected.")
+        raise Refused(
+            "wrong-matrix", f"{name} has shape {found.shape}; a list of finite numbers, none below zero, was expected."
+        )
     return found

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gnlib.eigen.quadrature import Lanczos
+from gnlib.refused import Refused
 
 CONVEX = 1e-4  # relative size up to which a curvature below zero, or what samples do to each other, is rounding
 TRIED = 4  # products with the second derivative of a loss, which tell whether it is convex
@@ -83,10 +84,13 @@ class SquaredError(Rooted):
 
     def residual(self, outputs: Outputs, targets: Any) -> Outputs:  # noqa: D102
         if targets is None:
-            raise ValueError("y is missing; a gradient, and what training waits for, need targets.")
+            raise Refused("no-targets", "y is missing; a gradient, and what training waits for, need targets.")
         if not isinstance(targets, Tensor) or targets.shape != outputs.shape:
             got = f"shape {tuple(targets.shape)}" if isinstance(targets, Tensor) else f"type {type(targets).__name__}"
-            raise ValueError(f"y is of {got}, the outputs are of shape {tuple(outputs.shape)}; give one the other's.")
+            raise Refused(
+                "wrong-targets",
+                f"y is of {got}, the outputs are of shape {tuple(outputs.shape)}; give one the other's.",
+            )
         return outputs.double() - targets.double()
 
 
@@ -109,7 +113,7 @@ class CrossEntropy(Rooted):
         self._settings = settings or nn.CrossEntropyLoss()
         self._classes_first = settings is not None  # as torch has it
         if self._settings.reduction != "mean":
-            raise ValueError(f"loss has reduction={self._settings.reduction!r}; 'mean' was expected.")
+            raise Refused("wrong-loss", f"loss has reduction={self._settings.reduction!r}; 'mean' was expected.")
 
     def weight(self, outputs: Outputs, targets: Any) -> float:  # noqa: D102
         if targets is None:
@@ -117,7 +121,9 @@ class CrossEntropy(Rooted):
         axis = self._axis(outputs, targets)
         if targets.is_floating_point():
             if bool((targets < 0).any()):
-                raise ValueError(f"y has the probability {float(targets.min()):.3g}; none below 0 was expected.")
+                raise Refused(
+                    "wrong-targets", f"y has the probability {float(targets.min()):.3g}; none below 0 was expected."
+                )
             return targets.numel() / targets.shape[axis]
         counted, label = self._labels(targets, outputs.shape[axis])
         weights = self._of_classes(outputs, axis)[label] if self._settings.weight is not None else 1.0
@@ -166,9 +172,10 @@ class CrossEntropy(Rooted):
             return 1
         elif shape == of[:-1]:
             return -1
-        raise ValueError(
+        raise Refused(
+            "wrong-targets",
             f"y has shape {tuple(shape)} and type {targets.dtype}, the outputs have shape {tuple(of)}; integers of "
-            f"shape {tuple(of[:-1])}, or probabilities of that of the outputs, were expected."
+            f"shape {tuple(of[:-1])}, or probabilities of that of the outputs, were expected.",
         )
 
     def _of_classes(self, outputs: Outputs, axis: int) -> Float[Tensor, " c"]:
@@ -179,7 +186,7 @@ class CrossEntropy(Rooted):
     def _parts(self, outputs: Outputs, targets: Any) -> tuple[Outputs, Outputs, int]:
         """Return log p and q, with the classes last, and the axis that they have in the outputs."""
         if targets is None:
-            raise ValueError("y is missing; a gradient, and what training waits for, need targets.")
+            raise Refused("no-targets", "y is missing; a gradient, and what training waits for, need targets.")
         axis, smoothing = self._axis(outputs, targets), self._settings.label_smoothing
         logs, weights = outputs.movedim(axis, -1).log_softmax(-1), self._of_classes(outputs, axis)
         if targets.is_floating_point():
@@ -194,8 +201,9 @@ class CrossEntropy(Rooted):
         counted = targets != self._settings.ignore_index
         label = torch.where(counted, targets, 0).long()
         if label.numel() and not (0 <= int(label.min()) and int(label.max()) < classes):
-            raise ValueError(
-                f"y has classes from {int(label.min())} to {int(label.max())}; 0 to {classes - 1} were expected."
+            raise Refused(
+                "wrong-targets",
+                f"y has classes from {int(label.min())} to {int(label.max())}; 0 to {classes - 1} were expected.",
             )
         return counted, label
 
@@ -240,9 +248,10 @@ class Own(Curvature):
             parts = zip(outputs.split(1), targets.split(1), v.split(1), strict=True)
             apart = torch.cat([self.product(*part) for part in parts])
             if float((apart - product).abs().max()) > CONVEX * float(product.abs().max()):
-                raise ValueError(
+                raise Refused(
+                    "wrong-loss",
                     f"loss {self.name} is no mean over the samples: what one adds depends on the others; a mean of "
-                    "losses of single samples was expected."
+                    "losses of single samples was expected.",
                 )
 
     def is_curved(self, outputs: Outputs, targets: Any) -> bool:
@@ -258,10 +267,11 @@ class Own(Curvature):
         values, _ = process.ritz()
         largest = float(abs(values).max())
         if values[-1] < -max(CONVEX, 10 * torch.finfo(outputs.dtype).eps) * largest:
-            raise ValueError(
+            raise Refused(
+                "not-convex",
                 f"loss {self.name} has a negative second derivative by the outputs, {values[-1]:.2g} beside "
                 f"{max(values[0], 0):.2g}: J^T H J is then the Hessian of the linearised network, of which no stable "
-                "rate or number of steps follows; pass a loss that is convex in the outputs."
+                "rate or number of steps follows; pass a loss that is convex in the outputs.",
             )
         return largest > 0
 
@@ -269,7 +279,9 @@ class Own(Curvature):
         value = self._function(outputs, targets)
         if not isinstance(value, Tensor) or value.numel() != 1:
             got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            raise ValueError(f"loss returned {got}; one number was expected: take the mean over the samples.")
+            raise Refused(
+                "wrong-loss", f"loss returned {got}; one number was expected: take the mean over the samples."
+            )
         return len(outputs) * value.reshape(())
 
 
@@ -288,4 +300,6 @@ def curvature_of(loss: str | Callable[[Tensor, Any], Tensor]) -> Curvature:
         return CrossEntropy(loss)
     if callable(loss) and not isinstance(loss, type):
         return Own(loss)
-    raise ValueError(f"loss is {loss!r}; 'mse', 'cross_entropy' or a function of outputs and targets was expected.")
+    raise Refused(
+        "wrong-loss", f"loss is {loss!r}; 'mse', 'cross_entropy' or a function of outputs and targets was expected."
+    )

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from gnlib.jacobian.inputs import Batch, Inputs, read_batches
+from gnlib.refused import Refused
 
 
 @dataclass(frozen=True)
@@ -52,17 +53,21 @@ def _pairs(x: Inputs, y: Any) -> Iterator[tuple[Batch, Any]]:
     batches, targets = read_batches(x, y)
     lengths = [_length(batch) for batch in batches]
     if 0 in lengths:
-        raise ValueError(f"Batch {lengths.index(0)} of x is empty; leave it out.")
+        raise Refused("empty", f"Batch {lengths.index(0)} of x is empty; leave it out.")
     if isinstance(targets, Tensor):
         if len(targets) != sum(lengths):
-            raise ValueError(f"y has {len(targets)} samples, x has {sum(lengths)}; pass one target for each.")
+            raise Refused(
+                "wrong-targets", f"y has {len(targets)} samples, x has {sum(lengths)}; pass one target for each."
+            )
         targets = targets.split(lengths)
     elif targets is None:
         targets = [None] * len(batches)
     elif len(batches) == 1:
         targets = [targets]
     if len(targets) != len(batches):
-        raise ValueError(f"y is a list of {len(targets)}, x of {len(batches)} batches; pass the targets of each.")
+        raise Refused(
+            "wrong-targets", f"y is a list of {len(targets)}, x of {len(batches)} batches; pass the targets of each."
+        )
     yield from zip(batches, targets, strict=True)
 
 
@@ -77,5 +82,7 @@ def tensors_of(x: Batch) -> list[Tensor]:
 def _length(x: Batch) -> int:
     lengths = {len(tensor) for tensor in tensors_of(x)}
     if len(lengths) > 1:
-        raise ValueError(f"The tensors in x have {sorted(lengths)} samples; the first axis of each must count them.")
+        raise Refused(
+            "wrong-shape", f"The tensors in x have {sorted(lengths)} samples; the first axis of each must count them."
+        )
     return lengths.pop()

@@ -20,6 +20,7 @@ from gnlib.jacobian.refusals import check_mode, hint_of, line_of
 from gnlib.jacobian.trial import WRAPPERS
 from gnlib.products.curvature import Curvature, Outputs, Own
 from gnlib.products.parts import Part, as_dtype, narrowed, parts_of, tensors_of
+from gnlib.refused import Refused
 
 GIB = 2**30
 MARGIN = 3  # of the memory that a backward pass is known to take: its temporary tensors, and those of a second pass
@@ -63,9 +64,10 @@ class Passes:
         y = y if self.output is None else self.output(y)
         if not isinstance(y, Tensor) or not y.ndim or len(y) != part.samples:
             got = f"of shape {tuple(y.shape)}" if isinstance(y, Tensor) else f"of type {type(y).__name__}"
-            raise ValueError(
+            raise Refused(
+                "wrong-outputs",
                 f"The outputs of {part.samples} samples are {got}; a tensor was expected whose first axis counts the "
-                "samples. Pass output=, a function that makes it of what the module returns."
+                "samples. Pass output=, a function that makes it of what the module returns.",
             )
         return y
 
@@ -152,9 +154,9 @@ def passes_of(
     if not isinstance(module, nn.Module):
         raise TypeError(f"module is of type {type(module).__name__}; pass a torch.nn.Module.")
     if dtype not in PRECISIONS:
-        raise ValueError(f"dtype is {dtype}; torch.float64, torch.float32 or torch.bfloat16 was expected.")
+        raise Refused("bad-option", f"dtype is {dtype}; torch.float64, torch.float32 or torch.bfloat16 was expected.")
     if mode not in ("eval", "train", None):
-        raise ValueError(f"mode is {mode!r}; it must be 'eval', 'train' or None.")
+        raise Refused("bad-option", f"mode is {mode!r}; it must be 'eval', 'train' or None.")
     while (wrapped := getattr(module, "module" if isinstance(module, WRAPPERS) else "_orig_mod", None)) is not None:
         module = wrapped  # spread over devices, or compiled
     parts = parts_of(x, y, dtype, targets=isinstance(curvature, Own))
@@ -166,7 +168,7 @@ def passes_of(
     named = {name: as_dtype(p.detach(), dtype) for name, p in module.named_parameters()}
     own = {name for name, p in module.named_parameters() if p.requires_grad}
     if not own:
-        raise ValueError("The module has no parameter that requires a gradient; there is no matrix.")
+        raise Refused("no-parameters", "The module has no parameter that requires a gradient; there is no matrix.")
     buffers = {name: as_dtype(b.detach(), dtype) for name, b in module.named_buffers()}
     passes = Passes(
         module=module,
@@ -183,7 +185,7 @@ def passes_of(
     places = {t.device for t in (*given, *named.values())}
     if len(places) > 1:
         on = " and ".join(sorted(map(str, places)))
-        raise ValueError(f"x, y and the module are on {on}; move them to one device.")
+        raise Refused("two-devices", f"x, y and the module are on {on}; move them to one device.")
     with passes.as_meant():
         coupled = check_mode(passes)
     devices = [d for d in {p.device for p in named.values()} if d.type == "cuda"]
@@ -193,17 +195,19 @@ def passes_of(
     held = 8 * VECTORS * passes.size + sum(t.nbytes for t in (*named.values(), *buffers.values()))
     most = int((memory * GIB - held) / (MARGIN * max(saved, 1)))
     if most < 1:
-        raise ValueError(
+        raise Refused(
+            "too-little-memory",
             f"memory is {memory} GiB but {(held + MARGIN * saved) / GIB:.3g} are needed for one sample at a time; "
-            "allow more, or pass shorter samples, or freeze parameters."
+            "allow more, or pass shorter samples, or freeze parameters.",
         )
     cut = [narrowed(p, start, min(start + most, p.samples)) for p in parts for start in range(0, p.samples, most)]
     if (coupled and len(cut) > 1) or (passes.whole and len(cut) > len(parts)):
         what = "Batch normalisation in training depends" if coupled else "Outputs depend"
         instead = "pass one batch and enough memory, or mode='eval'" if coupled else "allow more memory"
-        raise ValueError(
+        raise Refused(
+            "samples-coupled",
             f"{what} on the whole batch, and the data are {len(cut)} batches ({len(parts)} given, at most {most} "
-            f"samples for memory={memory}); {instead}."
+            f"samples for memory={memory}); {instead}.",
         )
     return _with(passes, parts=tuple(cut))
 
@@ -250,12 +254,15 @@ def _tried(passes: Passes, curvature: Curvature, coupled: bool) -> tuple[Passes,
         y, saved = _saved(passes, first_of(passes))
     part = first_of(passes)
     if not torch.isfinite(y).all():
-        raise ValueError("The outputs have NaN or infinite entries on the first samples; look at weights and data.")
+        raise Refused(
+            "not-finite", "The outputs have NaN or infinite entries on the first samples; look at weights and data."
+        )
     close = 100 * torch.finfo(passes.dtype).eps * float(y.abs().max())
     if float((passes.outputs(part) - y).abs().max()) > close:
-        raise ValueError(
+        raise Refused(
+            "random-module",
             "The module is random, or changes from call to call (dropout in training mode?), and a random function has "
-            "no derivative; pass mode='eval', or switch that off."
+            "no derivative; pass mode='eval', or switch that off.",
         )
     if part.samples > 1 and not coupled and not passes.whole:
         try:
@@ -264,9 +271,10 @@ def _tried(passes: Passes, curvature: Curvature, coupled: bool) -> tuple[Passes,
             alone = y
         if alone.shape == y.shape and float((alone - y).abs().max()) > close:
             if passes.mode != "train":
-                raise ValueError(
+                raise Refused(
+                    "samples-coupled",
                     "The outputs of a sample depend on the other samples of its batch, so that batches cannot be cut; "
-                    "make them independent, or pass mode='train' for the function of each batch as a whole."
+                    "make them independent, or pass mode='train' for the function of each batch as a whole.",
                 )
             passes = _with(passes, whole=True)
     if isinstance(curvature, Own):
@@ -299,13 +307,15 @@ def _of_all(passes: Passes, error: Exception) -> Passes:
         if isinstance(error, ValueError):
             raise error from None
         hint = hint_of(min(tensors_of(part.x), key=Tensor.is_floating_point))  # integers first
-        raise ValueError(
-            f"module fails on the first {few.samples} samples, in {passes.dtype}{line_of(error)}: {error} ({hint})"
+        raise Refused(
+            "module-fails",
+            f"module fails on the first {few.samples} samples, in {passes.dtype}{line_of(error)}: {error} ({hint})",
         ) from error
     if passes.mode != "train":
-        raise ValueError(
+        raise Refused(
+            "samples-coupled",
             f"module fails on {few.samples} samples, though not on {part.samples}: {error} (If the outputs of a "
-            "sample are meant to depend on the others, as those of the nodes of a graph, pass mode='train'.)"
+            "sample are meant to depend on the others, as those of the nodes of a graph, pass mode='train'.)",
         ) from error
     return _with(passes, whole=True)
 

@@ -22,9 +22,11 @@ from gnlib.jacobian.inputs import Inputs
 from gnlib.jacobian.network import Mode
 from gnlib.jacobian.plan import check_memory
 from gnlib.operators import SymmetricOperator
+from gnlib.origin import Origin, origin_of
 from gnlib.products.curvature import Curvature, Outputs, Own, Rooted, curvature_of
 from gnlib.products.parts import Part, tensors_of
 from gnlib.products.passes import Passes, in_double, on_first, passes_of
+from gnlib.refused import Refused
 
 T = TypeVar("T")
 
@@ -160,9 +162,10 @@ class Side:
         r"""The residual on this side, and :math:`\lVert u \rVert^2`."""
         curvature = self.curvature
         if not isinstance(curvature, Rooted):
-            raise ValueError(
+            raise Refused(
+                "needs-matrix",
                 "With dtype= it is known for 'mse' and 'cross_entropy' what training waits for, and the loss is "
-                f"{curvature.name}; pass one of these, or leave dtype= out."
+                f"{curvature.name}; pass one of these, or leave dtype= out.",
             )
         if self.name == "outputs":
             u = torch.cat([each.flatten() for each in self._each(curvature.residual)])
@@ -217,6 +220,13 @@ class Side:
         )
         return float((single - double).norm() / double.norm())
 
+    @property
+    def origin(self) -> Origin:
+        """Digests of the data and of the parameters, in a process its own samples."""
+        passes, parts = self.passes, self.passes.parts
+        x, y = [part.x for part in parts], [part.y for part in parts]
+        return origin_of(passes.module, x, y, passes.dtype, buffers=passes.mode != "train")
+
     def _each(self, of: Callable[[Outputs, Any], T]) -> list[T]:
         return [of(self.passes.outputs(part), part.y) for part in self.passes.parts]
 
@@ -246,24 +256,28 @@ def side_by(passes: Passes, curvature: Curvature, versions: dict[str, int]) -> S
         f = passes.outputs(part)
         if (bad := _not_finite(f)) is not None:
             given = any(_not_finite(x[bad : bad + 1]) is not None for x in tensors_of(part.x))
-            raise ValueError(
+            raise Refused(
+                "not-finite",
                 f"The outputs have NaN or infinite entries in part {i} of {len(passes.parts)} of the data, first for "
-                f"sample {before + bad}, whose input {'is not finite; leave it out' if given else 'is finite'}."
+                f"sample {before + bad}, whose input {'is not finite; leave it out' if given else 'is finite'}.",
             )
         rooted = isinstance(curvature, Rooted) and isinstance(part.y, Tensor)
         if rooted and (bad := _not_finite(part.y)) is not None:
-            raise ValueError(f"y has NaN or infinite entries, first for sample {before + bad}; leave it out.")
+            raise Refused(
+                "not-finite", f"y has NaN or infinite entries, first for sample {before + bad}; leave it out."
+            )
         shapes.append(f.shape)
         weight += curvature.weight(f, part.y)
         curved |= not isinstance(curvature, Own) or curvature.is_curved(f, part.y)
         before += part.samples
     weight = number_over_all(weight, f.device)
     if not weight:
-        raise ValueError("No token or sample counts: all targets are ignored.")
+        raise Refused("empty", "No token or sample counts: all targets are ignored.")
     if not number_over_all(float(curved), f.device):
-        raise ValueError(
+        raise Refused(
+            "no-curvature",
             f"loss {curvature.name} has no second derivative by the outputs, and its Gauss-Newton matrix is 0; pass "
-            "one with curvature, such as 'mse'."
+            "one with curvature, such as 'mse'.",
         )
     return Side(passes, curvature, shapes, weight, versions)
 

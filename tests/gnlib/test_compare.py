@@ -1,0 +1,116 @@
+"""Two results are compared by factors, and factors with the spread of several draws."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import gnlib
+from gnlib.compare import Difference, Noise
+
+X = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
+Y = torch.randn(12, 2, generator=torch.Generator().manual_seed(1))
+
+
+def network(seed=0, scale=1.0):
+    torch.manual_seed(seed)
+    net = nn.Sequential(nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, 2))
+    with torch.no_grad():
+        net[2].weight.mul_(scale)
+    return net
+
+
+def ends(*values):
+    return gnlib.condition_number(torch.diag(torch.tensor(values)))
+
+
+def test_ends_and_their_ratio_have_factors():
+    found = gnlib.compare(ends(4.0, 2.0), ends(8.0, 1.0))
+    assert [(d.name, d.before, d.after, d.factor) for d in found.differences] == [
+        ("largest eigenvalue", 4.0, 8.0, 2.0),
+        ("smallest eigenvalue", 2.0, 1.0, 0.5),
+        ("condition number", 2.0, 8.0, 4.0),
+    ]
+    assert [d.words for d in found.differences] == ["2 times larger", "2 times smaller", "4 times larger"]
+    assert "condition number" in str(found) and "4 times larger" in found._repr_html_()
+
+
+def test_words_of_factors_that_are_none():
+    assert Difference("a", math.inf, math.inf).words == "the same" == Difference("a", 0.0, 0.0).words
+    assert Difference("a", 1.0, math.inf).words == "no factor" == Difference("a", 0.0, 1.0).words
+    assert Difference("a", 1.0, 1.0001).words == "the same to 1e-04"
+    assert Difference("a", 1.0, 1.006).words == "1.01 times larger"
+
+
+def test_a_report_has_all_that_its_parts_have():
+    a, b = (gnlib.report(network(scale=s), X, Y) for s in (1.0, 2.0))
+    found = gnlib.compare(a, b)
+    assert found["condition number"][1:3] == (a.condition.value, b.condition.value)
+    assert found["effective condition number"].after == b.waiting.effective_condition_number
+    assert found["steps, at most"][1:3] == (a.waiting.upper, b.waiting.upper)
+    assert found["steps, at least"][1:3] == (a.waiting.lower, b.waiting.lower)
+    assert found["stable rate, gradient descent"].factor == pytest.approx(b.rates[0].rate / a.rates[0].rate)
+    assert found["stable rate, with momentum 0.9"].after == b.rates[1].rate
+    assert found["share of 0 in the largest"][1:3] == (a.layers.layers[0].largest, b.layers.layers[0].largest)
+    assert found.remarks == ("The same: dtype, inputs, targets. Different: parameters.",)
+    assert {d.words for d in gnlib.compare(a, a).differences} == {"the same"}
+
+
+def test_a_page_by_products_is_compared_with_one_by_a_matrix_by_what_both_know():
+    a, b = (gnlib.report(network(), X, Y, dtype=dtype) for dtype in (None, torch.float64))
+    found = gnlib.compare(a, b)
+    assert found["largest eigenvalue"].factor == pytest.approx(1, rel=1e-3)
+    assert found["stable rate, with momentum 0.9"].factor == pytest.approx(1, rel=1e-3)
+    assert found["share of 2 in the largest"].factor == pytest.approx(1, rel=1e-2)
+    assert "condition number" not in {d.name for d in found.differences}
+
+
+def test_the_layers_with_the_largest_shares_of_either_come_first():
+    a = gnlib.report(nn.Sequential(*(nn.Linear(4, 4) for _ in range(4)), nn.Linear(4, 2)), X, Y, dtype=torch.float64)
+    names = [d.name for d in gnlib.compare(a, a).differences if d.name.startswith("share")]
+    first = sorted(a.layers, key=lambda name: -a.layers[name])[:3]
+    assert names == [f"share of {name} in the largest" for name in first]
+
+
+def test_a_factor_is_measured_by_the_spread_of_the_draws():
+    noise = gnlib.noise_of_draws(lambda seed: [2.0, 1.0, 4.0][seed], range(3))
+    assert noise == Noise((0, 1, 2), {"number": (2.0, 1.0, 4.0)}) and noise.spread("number") == 4.0
+    within, beyond = gnlib.compare(3.0, 1.0, noise=noise), gnlib.compare(1.0, 32.0, noise=noise)
+    assert within["number"].times_the_spread == pytest.approx(math.log(3) / math.log(4))
+    assert beyond["number"].times_the_spread == pytest.approx(2.5)
+    assert "3 times smaller  within the spread" in str(within) and "2.5 times the spread" in str(beyond)
+    assert "spread is that of 3 initialisations (seeds 0 to 2)" in str(beyond)
+    assert "(seeds 3, 8)" in str(Noise((3, 8), {}))
+
+
+def test_two_of_the_draws_differ_by_no_more_than_their_spread_and_a_head_of_ten_times_the_scale_by_more():
+    noise = gnlib.noise_of_draws(lambda seed: gnlib.condition_number(network(seed), X))
+    same = gnlib.compare(*(gnlib.condition_number(network(seed), X) for seed in (3, 4)), noise=noise)
+    scaled = (gnlib.condition_number(network(7, scale), X) for scale in (1.0, 10.0))
+    assert all(difference.times_the_spread <= 1 for difference in same.differences)
+    assert gnlib.compare(*scaled, noise=noise)["largest eigenvalue"].times_the_spread > 2
+
+
+def test_of_draws_that_are_all_equal_in_one_number_any_other_is_beyond():
+    assert Difference("a", 1.0, 2.0, spread=1.0).times_the_spread == math.inf
+    assert Difference("a", 2.0, 2.0, spread=1.0).times_the_spread == 0
+    assert Noise((0, 1), {"a": (1.0, math.inf)}).spread("a") is None
+
+
+def test_a_condition_number_that_is_a_lower_bound_says_so():
+    weak = ends(1.0, 0.5)
+    unresolved = gnlib.eigen.ConditionNumber(1.0, 1e-17, 2, 1.0, residual=1.0, method="by hand")
+    assert gnlib.compare(weak, unresolved).remarks[0].startswith("The condition number of the second is a lower bound")
+
+
+@pytest.mark.bad_input
+def test_what_has_nothing_in_common_is_refused():
+    with pytest.raises(ValueError, match="A ConditionNumber and a float have no number in common"):
+        gnlib.compare(ends(2.0, 1.0), 3.0)
+    with pytest.raises(TypeError, match="A Tensor is not compared; pass reports, condition numbers"):
+        gnlib.compare(X, X)
+    with pytest.raises(ValueError, match="seeds holds 1; at least two"):
+        gnlib.noise_of_draws(float, [0])
+    with pytest.raises(ValueError, match="All seeds have the same numbers; call torch"):
+        gnlib.noise_of_draws(lambda seed: 1.0)

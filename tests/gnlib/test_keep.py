@@ -1,0 +1,176 @@
+"""Results come back from files as they were, and a file that cannot be read says why in one sentence."""
+
+import json
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import gnlib
+from gnlib import keep, origin, plain
+
+X = torch.randn(33, 4, generator=torch.Generator().manual_seed(0))
+Y = torch.randn(33, 2, generator=torch.Generator().manual_seed(1))
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, 2))
+
+
+G = gnlib.GaussNewton(network(), X, Y)
+H = gnlib.GaussNewton(network(), X, Y, dtype=torch.float32)
+RESULTS = {
+    "ConditionNumber": G.condition_number,
+    "Waiting": G.waiting,
+    "StableRate": G.stable_rate,
+    "Forecast": lambda: G.forecast(steps=40),
+    "LossBounds": lambda: G.loss_bounds(steps=40),
+    "Eigenpairs": lambda: G.eigenpairs(2, seed=3),
+    "Estimate": lambda: G.trace(seed=3),
+    "SpectralDensity": lambda: G.spectral_density(seed=3),
+    "Shares": G.by_layer,
+    "Culprits": G.culprits,
+    "Growth": lambda: G.report().growth,
+    "Report": G.report,
+    "Overview": H.report,
+}
+
+
+@pytest.mark.parametrize("name", keep.KINDS)
+def test_a_result_comes_back_as_it_was(name, tmp_path):
+    result, path = RESULTS[name](), tmp_path / "result.json"
+    gnlib.save(result, path)
+    found = gnlib.load_result(path)
+    assert type(found) is type(result) and type(result).__name__ == name
+    assert found.to_dict() == result.to_dict() and str(found) == str(result)
+    if type(result).__eq__ is not object.__eq__ and name not in ("Report", "Overview"):  # which hold tensors
+        assert found == result
+    for key, value in vars(result).items() if hasattr(result, "__dict__") else ():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(getattr(found, key), value)
+    assert result.to_dict().get("seed", 3) == (0 if name == "Growth" else 3)
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_a_stable_rate_by_products_still_has_no_smallest_eigenvalue(tmp_path):
+    gnlib.save(H.stable_rate(), tmp_path / "rate.json")
+    with pytest.raises(ValueError, match="smallest eigenvalue was not found"):
+        gnlib.load_result(tmp_path / "rate.json").smallest  # noqa: B018
+    gnlib.save(G.stable_rate(), tmp_path / "rate.json")
+    assert gnlib.load_result(tmp_path / "rate.json").left(10) == G.stable_rate().left(10)
+
+
+def test_numbers_that_json_has_not_are_strings_in_the_file_alone(tmp_path):
+    never = gnlib.GaussNewton(nn.Linear(1, 1, bias=False), torch.ones(2, 1), torch.tensor([[5.0], [-5.0]])).waiting()
+    gnlib.save(never, tmp_path / "w.json")
+    text = (tmp_path / "w.json").read_text()
+    assert "Infinity" not in text and '"lower": "inf"' in text and gnlib.load_result(tmp_path / "w.json") == never
+    curve = gnlib.diagnosis.forecast.Forecast(
+        *(
+            torch.tensor([1.0, math.inf, math.nan], dtype=torch.float64),
+            1,
+            torch.tensor([]),
+            1.0,
+            1.0,
+            0.0,
+            0,
+            0.0,
+            "sgd",
+        )
+    )
+    found = plain.of_dict(type(curve), json.loads(json.dumps(curve.to_dict(), allow_nan=False)))
+    torch.testing.assert_close(found.losses, curve.losses, rtol=0, atol=0, equal_nan=True)
+
+
+def test_the_file_says_what_made_it(tmp_path):
+    gnlib.save(H.report(), tmp_path / "o.json")
+    document = json.loads((tmp_path / "o.json").read_text())
+    assert document["versions"].keys() == {"gnlib", "torch", "python"} and document["dtype"] == "float32"
+    assert document["versions"]["gnlib"] == gnlib.__version__ and document["format"] == keep.FORMAT
+    assert document["origin"] == document["result"]["origin"] == H.report().origin._asdict()
+
+
+def test_the_origin_tells_data_and_parameters_apart_and_not_the_way_they_were_computed():
+    first, second = G.report().origin, H.report().origin
+    assert first._replace(dtype="float32") == second and first.dtype == "float64"
+    assert first.parameters == origin.digest([[*network().parameters()]])
+    changed = network()
+    with torch.no_grad():
+        changed[2].bias[1] += 1e-6
+    moved, other_x, other_y, none = (
+        gnlib.GaussNewton(*given, dtype=torch.float32).report().origin
+        for given in ((changed, X, Y), (network(), X + 1, Y), (network(), X, Y + 1), (network(), X))
+    )
+    assert [a == b for a, b in zip(moved, second, strict=True)] == [True, True, True, False]
+    assert [a == b for a, b in zip(other_x, second, strict=True)] == [True, False, True, True]
+    assert [a == b for a, b in zip(other_y, second, strict=True)] == [True, True, False, True]
+    assert none.targets is None
+    pair = (X, X[:, :2])
+    assert origin.digest([tuple(a[:7] for a in pair), tuple(a[7:] for a in pair)]) == origin.digest([pair])
+    assert origin.digest([X.view(66, 2)]) != origin.digest([X]) != origin.digest([X.bfloat16()])
+
+
+def test_running_statistics_count_where_outputs_depend_on_them():
+    def made(mode, mean):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+        net[1].running_mean.fill_(mean)
+        return gnlib.GaussNewton(net.train(mode == "train"), X, mode=mode, dtype=torch.float64)._side.origin
+
+    assert made("eval", 0.0) != made("eval", 1.0)
+    assert made("train", 0.0) == made("train", 1.0)
+
+
+def test_an_overview_keeps_no_vector_as_long_as_the_parameters():
+    assert H.report().largest.vectors.shape == (0, 1)
+
+
+def kept(tmp_path, **changes):
+    """Return the path of a kept condition number with some entries of the file changed."""
+    path = tmp_path / "c.json"
+    gnlib.save(G.condition_number(), path)
+    document = json.loads(path.read_text())
+    result = {**document["result"], **changes.pop("result", {})}
+    path.write_text(json.dumps({**document, "result": {k: v for k, v in result.items() if v != "gone"}, **changes}))
+    return path
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"class": "Oracle"}, "holds a 'Oracle', which gnlib .* does not know: ConditionNumber"),
+        ({"format": 2, "versions": {"gnlib": "9.9"}}, "is of format 2, by gnlib 9.9; gnlib .* reads format 1"),
+        ({"format": "one"}, "is damaged, or no result that gnlib.save wrote; save it again"),
+        ({"result": {"largest": "large"}}, "is damaged.*: largest is 'large', which it cannot be; save it again"),
+        ({"result": {"rank": 3.5}}, "rank is '3.5', which it cannot be"),
+        ({"result": {"rank": True}}, "rank is 'True', which it cannot be"),
+        ({"result": {"smallest": "gone"}}, "the result has no smallest"),
+        ({"result": {"colour": 1}}, "the result has 'colour', which no ConditionNumber has"),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_why(tmp_path, changes, says):
+    with pytest.raises(ValueError, match=says) as caught:
+        gnlib.load_result(kept(tmp_path, **changes))
+    assert "c.json" in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.bad_input
+def test_half_a_file_is_damaged_and_a_default_may_be_missing(tmp_path):
+    assert gnlib.load_result(kept(tmp_path, result={"seconds": "gone"})) == G.condition_number()
+    path = kept(tmp_path)
+    path.write_text(path.read_text()[:-20])
+    with pytest.raises(ValueError, match="is damaged"):
+        gnlib.load_result(path)
+
+
+@pytest.mark.bad_input
+def test_what_is_no_result_and_what_is_too_long_is_not_kept(tmp_path, monkeypatch):
+    with pytest.raises(TypeError, match="of type Tensor; save keeps those of GaussNewton: ConditionNumber"):
+        gnlib.save(X, tmp_path / "x.json")
+    monkeypatch.setattr(plain, "MOST", 100)
+    with pytest.raises(ValueError, match="vectors has 132 numbers, too many for text"):
+        gnlib.save(G.eigenpairs(2), tmp_path / "x.json")
+    assert not [*tmp_path.iterdir()]

@@ -1,0 +1,126 @@
+"""Each refusal has a code, each code a section on the page on refusals, and the sentences are what they were."""
+
+import ast
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import gnlib
+from gnlib.diagnosis.preconditioner import NotFollowedError
+from gnlib.jacobian.gram import NotFiniteError
+from gnlib.jacobian.plan import BudgetError
+from gnlib.objective import NotOneNumberError
+from gnlib.problem import TooSmallError
+from gnlib.refused import CODES
+
+ROOT = Path(__file__).parents[2]
+SECTIONS = re.findall(r"^## (\S+)\n\n(.+)$", (ROOT / "book/refusals.md").read_text(), re.MULTILINE)
+FREE = ("data", "laws", "linear")  # of a network they know nothing; `laws/waiting.py` is asked by `waiting()`
+
+
+def sources():
+    for path in sorted((ROOT / "gnlib").rglob("*.py")):
+        yield path.relative_to(ROOT / "gnlib"), ast.parse(path.read_text())
+
+
+def used():
+    """Return the codes that the library raises."""
+    found = set()
+    for _, tree in sources():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Refused":
+                found.add(ast.literal_eval(node.args[0]))
+            elif isinstance(node, ast.ClassDef) and any(ast.unparse(base).endswith("Error") for base in node.bases):
+                values = [each.value for each in node.body if isinstance(each, ast.Assign)]
+                found |= {ast.literal_eval(value) for value in values}
+            elif isinstance(node, ast.ClassDef) and "Refused" in map(ast.unparse, node.bases):
+                calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]
+                found |= {each.args[0].value for each in calls if ast.unparse(each.func) == "super().__init__"}
+    return found
+
+
+def test_codes_of_the_table_are_those_that_are_raised():
+    assert used() == set(CODES)
+
+
+def test_codes_of_the_table_are_those_of_the_page_in_order():
+    assert [code for code, _ in SECTIONS] == sorted(CODES) == [*CODES]
+
+
+@pytest.mark.parametrize(("code", "text"), SECTIONS)
+def test_a_section_has_three_sentences_at_most(code, text):
+    assert 1 <= len(re.findall(r"[.](?= [A-Z]|$)", text)) <= 3
+
+
+def test_what_is_asked_of_a_network_refuses_with_a_code():
+    plain = [
+        f"{path}:{node.lineno}"
+        for path, tree in sources()
+        if path.parts[0] not in FREE and path.name != "plain.py"  # of which keep.py makes refusals
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "ValueError"
+    ]
+    assert plain == []
+
+
+X, Y = torch.ones(3, 2), torch.zeros(3, 1)
+LINE = nn.Linear(2, 1)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    ("code", "ask"),
+    [
+        ("no-targets", lambda: gnlib.GaussNewton(LINE, X).forecast()),
+        ("no-targets", lambda: gnlib.GaussNewton(LINE, X, dtype=torch.float32).waiting()),
+        ("not-finite", lambda: gnlib.GaussNewton(LINE, X * float("nan"))),
+        ("too-little-memory", lambda: gnlib.GaussNewton(LINE, torch.ones(900, 2), memory=1e-5).condition_number()),
+        ("samples-coupled", lambda: gnlib.GaussNewton(Coupled(), torch.rand(5, 2))),
+        ("random-module", lambda: gnlib.GaussNewton(nn.Sequential(LINE, nn.Dropout()), X, mode="train")),
+        ("rate-too-large", lambda: gnlib.GaussNewton(LINE, X, Y).waiting(rate=1e9)),
+        ("needs-matrix", lambda: gnlib.GaussNewton(LINE, X, dtype=torch.float32).condition_number()),
+        ("bad-option", lambda: gnlib.Watch(X, every=0)),
+        ("wrong-targets", lambda: gnlib.report(LINE, X, torch.ones(2, 1))),
+        ("zero-matrix", lambda: gnlib.condition_number(torch.zeros(2, 2))),
+        ("no-parameters", lambda: gnlib.GaussNewton(nn.Linear(2, 1).requires_grad_(False), X)),
+    ],
+)
+def test_a_refusal_has_the_code_of_what_is_wrong(code, ask):
+    with pytest.raises(gnlib.Refused) as caught:
+        ask()
+    assert caught.value.code == code and isinstance(caught.value, ValueError)
+
+
+class Coupled(nn.Module):
+    """Outputs that depend on all samples."""
+
+    def __init__(self):
+        super().__init__()
+        self.line = LINE
+
+    def forward(self, x):
+        return self.line(x - x.mean(0) ** 2)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        gnlib.Refused("empty", "None."),
+        *(kind("None.") for kind in (NotFiniteError, TooSmallError, NotOneNumberError)),
+        BudgetError("None.", 2.5),
+    ],
+)
+def test_a_refusal_crosses_to_another_process_with_its_code(error):
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error) and vars(again) == vars(error) and again.code in CODES
+    assert str(again) == str(error) == "None."
+
+
+def test_errors_that_are_no_value_errors_have_codes():
+    kinds = (gnlib.NotConvergedError, gnlib.NotResolvedError, NotFollowedError)
+    assert [kind.code for kind in kinds] == ["not-converged", "not-resolved", "wrong-optimizer"]
+    assert not any(issubclass(kind, ValueError) for kind in kinds)
