@@ -12,6 +12,7 @@ from torch import nn
 from gnlib import GaussNewton
 from tests.gnlib.derivatives import gradients
 from tests.gnlib.jacobian.cases import gram_matrix
+from tests.gnlib.libraries import load
 from tests.gnlib.networks import Whole
 
 pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore")]
@@ -33,7 +34,7 @@ def logits(result):
 
 def transformer(name, configuration, inputs, output=logits, **sizes):
     """A model of Hugging Face's transformers, without weights from elsewhere."""
-    transformers = pytest.importorskip("transformers")
+    transformers = load("transformers")
     model = getattr(transformers, name)(getattr(transformers, configuration)(**sizes))
     return model.eval(), inputs, output, None
 
