@@ -3,8 +3,6 @@
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
-from torch import Tensor
-
 from gnlib.diagnosis.course import LossBounds, loss_bounds_of, room_for
 from gnlib.diagnosis.view import View
 from gnlib.eigen.density import Estimate, SpectralDensity, spectral_density, trace
@@ -45,7 +43,7 @@ class ByProducts(ABC):
         products
             that may be taken, besides one for each pair
         seed
-            of the random vector that the process begins with; with `dtype` and targets the gradient is added to it
+            of the random vector that the process begins with
 
         Raises
         ------
@@ -61,8 +59,7 @@ class ByProducts(ABC):
         """
         operator = self.operator()
         room = self._room(operator, 1)
-        most, beside = min(products, room), self._beside()
-        return largest_eigenpairs(operator, k, tolerance=tolerance, products=most, seed=seed, beside=beside)
+        return largest_eigenpairs(operator, k, tolerance=tolerance, products=min(products, room), seed=seed)
 
     def trace(self, *, products: int = 60, seed: int = 0) -> Estimate:
         """Estimate the trace of the matrix, with its standard error, by Hutch++.
@@ -114,10 +111,6 @@ class ByProducts(ABC):
     def _room(self, operator: SymmetricOperator, needed: int) -> int:
         """Return how many vectors there is memory for, or refuse fewer than are needed."""
         return room_for(self._memory, operator.shape[0], needed)
-
-    def _beside(self) -> Tensor | None:
-        """Return a direction where the large eigenvalues are likely to have a part, if one is at hand."""
-        return None
 
     @abstractmethod
     def _rounding(self) -> float:

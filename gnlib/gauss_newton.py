@@ -211,10 +211,6 @@ class GaussNewton(ByProducts):
         side = self._unchanged_side()
         return view_of_problem(self._unchanged()) if side is None else view_of_side(side, self._memory)
 
-    def _beside(self) -> Tensor | None:
-        side = self._side
-        return side.residual[0] if side is not None and side.knows_residual else None
-
     def _rounding(self) -> float:
         return EPS if self._side is None else self._side.error
 

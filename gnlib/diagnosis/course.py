@@ -126,7 +126,7 @@ class Course:
     """
 
     def __init__(self, view: View, products: int, pairs: Eigenpairs | None = None) -> None:
-        pairs = pairs or largest_eigenpairs(view.operator, tolerance=CLOSE / 10, beside=view.start)
+        pairs = pairs or largest_eigenpairs(view.operator, tolerance=CLOSE / 10)
         self._view, self._found = view, float(pairs.values[0]) * (1 + CLOSE)
         self._before, self._most = pairs.products, products
         self._room = room_for(view.memory, len(view.start), CHECKED)

@@ -124,7 +124,7 @@ def overview_of(side: Side, memory: float, optimizer: str | Optimizer | None = N
     """Return the page on a module."""
     begun, before = perf_counter(), side.operator.products
     view = view_of_side(side, memory) if side.knows_residual else None
-    largest = largest_eigenpairs(side.operator, beside=None if view is None else view.start)
+    largest = largest_eigenpairs(side.operator)
     value = float(largest.values[0])
     waiting, waits_in, bounds = _of_loss(view, side.curvature.name)
     momentum, forecast = stable_rate_of_largest(value, "momentum"), _forecast(side, memory, optimizer)

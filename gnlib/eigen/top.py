@@ -71,7 +71,6 @@ def largest_eigenpairs(
     tolerance: float = 1e-3,
     products: int = 200,
     seed: int = 0,
-    beside: Float[Tensor, " p"] | None = None,
 ) -> Eigenpairs:
     """Return the largest eigenvalues of a positive semi-definite operator, with their eigenvectors.
 
@@ -88,10 +87,7 @@ def largest_eigenpairs(
     products
         that may be taken, besides one for each pair that is returned
     seed
-        of the random vector that the process begins with
-    beside
-        a direction that is added to it, of the same length, where the large eigenvalues are likely to have a part, such
-        as a gradient
+        of the random vector that the process begins with: a gradient may lie along the second eigenvector
 
     Raises
     ------
@@ -112,8 +108,6 @@ def largest_eigenpairs(
             raise Refused("bad-option", f"{name} is {number!r}; a whole number of at least 1 was expected.")
     generator = torch.Generator().manual_seed(seed)
     start = torch.randn(operator.shape[0], generator=generator, dtype=torch.float64).to(operator.device)
-    if beside is not None and beside.any():
-        start = start / torch.linalg.vector_norm(start) + beside / torch.linalg.vector_norm(beside)
     process = Lanczos(operator.matmul, start)
     for _ in progress(range(products), "Products", products):
         process.step()
