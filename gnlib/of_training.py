@@ -1,0 +1,312 @@
+"""What a Gauss-Newton matrix says of training: stable rates, steps, loss curves, and what to change."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from torch.optim import Optimizer
+
+from gnlib.advice.advice import Advice
+from gnlib.advice.asked import Asked, advice_of
+from gnlib.by_products import ByProducts
+from gnlib.diagnosis.batches import BatchForecast, batch_forecast_of, batch_rate_bound, batch_stable_rate
+from gnlib.diagnosis.course import waiting_by_products
+from gnlib.diagnosis.forecast import Forecast, forecast_of
+from gnlib.diagnosis.forecast_by_products import forecast_of_side
+from gnlib.diagnosis.overview import Overview, overview_of
+from gnlib.diagnosis.rates import StableRate, stable_rate_of, stable_rate_of_largest
+from gnlib.diagnosis.report import Report, report_on
+from gnlib.diagnosis.waits import waiting_of
+from gnlib.eigen.davidson import ExtremePair
+from gnlib.laws.waiting import Waiting
+from gnlib.problem import Problem
+from gnlib.products.side import Side
+
+
+class OfTraining(ByProducts):
+    """The questions to a Gauss-Newton matrix that are about training."""
+
+    _optimizer: str | Optimizer | None
+    _problem: Problem | str
+    _asked: Asked
+
+    @abstractmethod
+    def _unchanged(self) -> Problem:
+        """Return the module on its data, if its parameters are what they were."""
+
+    @abstractmethod
+    def _unchanged_side(self) -> Side | None:
+        """Return the matrix by its products, where these take its place."""
+
+    @abstractmethod
+    def largest_eigenvalue(self, *, tolerance: float | None = None, max_steps: int = 500) -> ExtremePair:
+        """Return the largest eigenvalue by products with vectors."""
+
+    def stable_rate(self, *, batch: int | None = None) -> StableRate:
+        r"""Return the largest learning rate at which the optimiser is stable on the quadratic model of the loss.
+
+        It is 2 over the largest eigenvalue for gradient descent and :math:`2 (1 + \beta)` over it with momentum
+        (:class:`gnlib.diagnosis.descent.Rule`); for Adam with :math:`\beta_1 = 0.9` it is 38 over the largest
+        eigenvalue of :math:`P^{-1} G`, with the factors P that it divides by. Of several groups it is the rate of the
+        first, the others in proportion. Its own state makes P; before its first
+        step P is the root of the diagonal of G, of the size of the gradient, which takes `y`. With `y` it is at most a
+        sixth of the rate at which the first step, of that size in each parameter, makes the loss ten times larger.
+
+        With `batch` it is the largest rate at which the mean of the loss over runs of gradient descent stays bounded,
+        where each step draws so many samples anew (:mod:`gnlib.diagnosis.batches`). It is no larger than that of full
+        batches, and with `dtype` a lower bound of it. Single runs may bear somewhat larger ones.
+
+        Parameters
+        ----------
+        batch
+            samples in a mini-batch; all of them, if it is not given
+
+        Raises
+        ------
+        TypeError
+            An optimiser of another kind.
+        ValueError
+            An optimiser of other parameters, or without a state where `y` is missing; with `batch` one that is not
+            plain gradient descent, samples that depend on each other, or fewer samples than are to be drawn.
+
+        References
+        ----------
+        J. M. Cohen et al. (2022), Adaptive gradient methods at the edge of stability, arXiv:2207.14484 (the sharpness
+        in the coordinates of Adam, and 38).
+
+        Examples
+        --------
+        >>> import torch, gnlib
+        >>> net, x = torch.nn.Linear(2, 1, bias=False), torch.tensor([[2.0, 0.0], [0.0, 1.0]])
+        >>> round(gnlib.GaussNewton(net, x, optimizer="momentum").stable_rate().rate, 6)
+        1.9
+        """
+        side = self._unchanged_side()
+        if batch is not None and side is None:
+            return batch_stable_rate(self._unchanged(), batch, self._optimizer)
+        if batch is None and isinstance(self._problem, Problem):
+            return stable_rate_of(self._unchanged(), self._optimizer)
+        largest = self.largest_eigenvalue().value
+        if batch is not None and side is not None:
+            return batch_rate_bound(side, largest, batch, self._optimizer)
+        return stable_rate_of_largest(largest, self._optimizer)
+
+    def waiting(self, goal: float = 0.1, *, rate: float | None = None) -> Waiting:
+        r"""Return within what the steps of gradient descent to a goal lie, and the eigenvalue that they wait for.
+
+        The bounds hold for the linear model, whatever its spectrum and the targets. A real network may leave it and
+        arrive sooner. With `dtype` some tens of products bound the
+        spectrum, and the bounds on the steps hold with it; the eigenvalue is then an estimate.
+
+        Parameters
+        ----------
+        goal
+            share of the loss to reach, of what its quadratic model can remove where it is not the squared error
+        rate
+            learning rate; one over the largest eigenvalue, if it is not given
+
+        Raises
+        ------
+        ValueError
+            No targets, or no residual; a goal that is not between 0 and 1; a rate above the largest stable one; a loss
+            without curvature where it has a slope.
+
+        Examples
+        --------
+        >>> import torch, gnlib
+        >>> x, y = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0], [1.0]])
+        >>> line = torch.nn.Linear(2, 1, bias=False)
+        >>> _ = torch.nn.init.zeros_(line.weight)
+        >>> print(gnlib.GaussNewton(line, x, y).waiting(goal=0.01))
+        between 6.8 and 17 steps; the training waits for the eigenvalue 0.5, 4 times smaller than the largest
+        """
+        if self._unchanged_side() is None:
+            return waiting_of(self._unchanged(), goal, rate)
+        return waiting_by_products(self._view(), goal, rate)[0]
+
+    def effective_condition_number(self, share: float = 0.1) -> float:
+        """Return the largest eigenvalue over the one that training waits for on its way to a share of the loss.
+
+        The condition number is this for the worst targets; see :meth:`waiting`.
+        """
+        return self.waiting(share).effective_condition_number
+
+    def forecast(
+        self, *, rate: float | None = None, steps: int = 1000, after: int = 0, budget: float | None = None
+    ) -> Forecast:
+        r"""Return the loss curve of full-batch training, as the network linearised where it stands would have it.
+
+        The outputs of a linear model follow :math:`f_{t+1} = f_t - \eta K g(f_t)`, with its kernel
+        :math:`K = \frac1n J J^\top` and the gradient g of the loss by the outputs: for the squared error each
+        eigenvector of K by itself, for others with the loss as it is. Of an optimiser that multiplies each parameter
+        by a factor of its own, :math:`P^{-1}`, the kernel is :math:`\frac1n J P^{-1} J^\top`, with P as it is now.
+        Weight decay, of SGD and of AdamW, and groups of parameters with settings of their own are followed too.
+
+        How far it is to be trusted is tried: the optimiser takes 30 real steps on a copy (fewer where they take longer
+        than all the rest), and the forecast is trusted until the first of them at which the losses differ by more than
+        a factor of 1.5. Beyond them the linear model says where the parameters will be,
+        :math:`\theta_t = \theta_0 - \frac1n P^{-1} J^\top c_t`, and it is trusted, for gradient descent, while the
+        residuals and the gradients of the network there differ from its own by less than a quarter.
+
+        With `dtype` it is by products with vectors, for networks of any size, and the forecast is trusted as far as
+        real steps were taken. For the squared error some tens of products bound the losses of all steps from both
+        sides: Gauss's and Lobatto's rules those of gradient descent, the recursion of the optimiser on what the
+        products know those with momentum. It ends when the bounds differ by a millionth; after 10 s (or the budget)
+        when they differ by 5 %, or by a thousandth of the first loss, or after 120 products. Other losses, weight
+        decay and groups with other settings than rates, and an optimiser that has a momentum already are
+        followed step by step, one product each: as far as 10 s (or the budget) go, at least 10 steps. The losses end
+        there, and a real step is cheaper. The P of an Adam that has taken no step is estimated where there are more
+        than 2,000 outputs.
+
+        Parameters
+        ----------
+        rate
+            learning rate; that of an optimiser of torch, or half the largest stable one, if it is not given
+        steps
+            number of steps, those of `after` included
+        after
+            real steps to take first, on a copy: the kernel is often settled after a few
+        budget
+            seconds that real steps may take to compare, in place of 30 of them; with `dtype` those that the linear
+            model may take too
+
+        Raises
+        ------
+        TypeError
+            An optimiser of another kind.
+        ValueError
+            No targets; a rate or budget that is not positive, steps that are no whole number above `after`, an
+            optimiser of other parameters or with a rate of 0; `dtype=torch.bfloat16`.
+
+        References
+        ----------
+        J. Lee et al. (2019), Wide neural networks of any depth evolve as linear models under gradient descent, NeurIPS
+        32.
+
+        Examples
+        --------
+        >>> import torch, gnlib
+        >>> line = torch.nn.Linear(1, 1, bias=False).double()
+        >>> with torch.no_grad():
+        ...     _ = line.weight.fill_(0.0)
+        >>> x = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
+        >>> forecast = gnlib.GaussNewton(line, x, x).forecast(rate=0.2, steps=4)
+        >>> forecast.losses
+        tensor([1.2500, 0.3125, 0.0781, 0.0195, 0.0049], dtype=torch.float64)
+        >>> forecast.trusted, forecast.steps_to(0.1), forecast.steps_to(1e-3), round(forecast.stable_rate, 6)
+        (4, 2, None, 0.8)
+        >>> gnlib.GaussNewton(line, x, x, dtype=torch.float64).forecast(rate=0.2, steps=4).upper
+        tensor([1.2500, 0.3125, 0.0781, 0.0195, 0.0049], dtype=torch.float64)
+        """
+        if (side := self._unchanged_side()) is not None:
+            return forecast_of_side(
+                side, self._memory, self._optimizer, rate=rate, steps=steps, after=after, budget=budget
+            )
+        return forecast_of(self._unchanged(), self._optimizer, rate=rate, steps=steps, after=after, budget=budget)
+
+    def batch_forecast(
+        self, batch: int, rate: float | Sequence[float] | None = None, *, steps: int | None = None
+    ) -> BatchForecast:
+        r"""Return the mean loss of gradient descent on mini-batches, as the network linearised where it stands has it.
+
+        Each step draws a batch anew. The mean is over all draws and exact for the linear model with the squared error
+        (:mod:`gnlib.diagnosis.batches`); shuffled epochs are no part of it, and a real network leaves its linear model
+        (:meth:`forecast` says when, for full batches). A step takes some :math:`4 (nk)^3` operations.
+
+        Parameters
+        ----------
+        batch
+            samples in a batch
+        rate
+            learning rate, or one for each step: a schedule. That of an SGD of torch, or half the largest stable one, if
+            it is not given
+        steps
+            number of steps at one rate, 100 if it is not given
+
+        Raises
+        ------
+        ValueError
+            What :meth:`stable_rate` with `batch` refuses; a loss that is not the squared error, no targets, rates that
+            are not positive, or another number of them than of steps.
+
+        Examples
+        --------
+        >>> import torch, gnlib
+        >>> line, x = torch.nn.Linear(1, 1, bias=False).double(), torch.tensor([[1.0], [2.0]]).double()
+        >>> _ = torch.nn.init.zeros_(line.weight)
+        >>> found = gnlib.GaussNewton(line, x, x).batch_forecast(1, 0.2, steps=3)
+        >>> found.losses
+        tensor([1.2500, 0.4250, 0.1445, 0.0491], dtype=torch.float64)
+        >>> found.full_batch
+        tensor([1.2500, 0.3125, 0.0781, 0.0195], dtype=torch.float64)
+        >>> print(gnlib.GaussNewton(line, x).stable_rate(batch=1))
+        gradient descent on batches of 1: stable below a learning rate of 0.5882
+        """
+        return batch_forecast_of(self._unchanged(), batch, rate, steps=steps, optimizer=self._optimizer)
+
+    def report(self) -> Report | Overview:
+        r"""Return one page: how well conditioned the network is for the loss, where that comes from, and what to do.
+
+        Learning rates by layer and samples to leave out are always tried; other inputs, weights of the usual scale and
+        normalisations if the matrix takes less than about a second. The best suggestion is the one with the fewest
+        steps of the linear model under the optimiser (of gradient descent where that of an adaptive one takes longer);
+        without `y` it is the one with the lowest condition number.
+
+        Where products with vectors take the place of the matrix (`dtype`), it is what they tell, an
+        :class:`gnlib.diagnosis.overview.Overview`. Before a report of more than about ten seconds its time and memory
+        are announced on the standard error.
+
+        Examples
+        --------
+        >>> import torch, gnlib
+        >>> x = torch.tensor([[9.0, 1.0], [10.0, 2.0], [11.0, 1.0], [9.0, 1.0]])
+        >>> report = gnlib.GaussNewton(torch.nn.Linear(2, 1), x).report()
+        >>> print(report.suggestions[0].what)
+        centre the inputs
+        >>> report.condition.rank, report.full, [str(pair) for pair in report.culprits.equal_samples]
+        (3, 4, ['0 and 3 are equal'])
+        """
+        if (side := self._unchanged_side()) is not None:
+            return overview_of(side, self._memory, self._optimizer)
+        return report_on(self._unchanged(), self._optimizer)
+
+    def advice(self, *, budget: float = 20.0) -> Advice:
+        """Return what to change in the network, its inputs or its targets, each change tried by real steps.
+
+        Candidates are standardised inputs and targets, normalisations after each hidden layer, and other weights to
+        begin with, one on top of the other. Those that gradient descent of the linear model waits least with, on the
+        way to a loss that is common to all, are trained on copies by the optimiser, at three learning rates each; what
+        is not faster by a fifth is not suggested. To follow is one line: `network = advice.apply(0)` returns a network
+        for the same inputs, with outputs in the same units, of which advice can be asked again.
+
+        Parameters
+        ----------
+        budget
+            seconds that it may take; networks that are measured are not stopped
+
+        Raises
+        ------
+        ValueError
+            No targets, or a budget that is not positive.
+
+        Examples
+        --------
+        >>> import torch, gnlib
+        >>> torch.manual_seed(0)
+        <torch._C.Generator object at ...>
+        >>> x = 100 + torch.randn(20, 3)
+        >>> network = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+        >>> advice = gnlib.GaussNewton(network, x, x[:, :1] - 100).advice()
+        >>> "standardise the inputs" in advice.suggestions[0].what, advice.apply(0)(x).shape
+        (True, torch.Size([20, 1]))
+        """
+        self._unchanged_side()
+
+        kind: Any = type(self)
+
+        def find(asked: Asked) -> Problem | Side:
+            options = {name: getattr(asked, name) for name in ("output", "mode", "memory", "dtype")}
+            other: OfTraining = kind(asked.module, asked.x, asked.y, asked.loss, **options)
+            return other._unchanged_side() or other._unchanged()
+
+        return advice_of(self._asked, self._optimizer, find, budget)
