@@ -134,7 +134,8 @@ def loss_on(loss: Any, output: Callable[..., Tensor] | None) -> Callable[[Any, A
     def of(result: Any, y: Any) -> Tensor:
         f = result if output is None else output(result)
         if loss == "mse":
-            return (f - y).square().sum() / (2 * len(f))
+            whole = y if y.is_floating_point() else nn.functional.one_hot(y.long(), f.shape[-1]).to(f)
+            return (f - whole).square().sum() / (2 * len(f))
         if loss == "cross_entropy":
             return nn.functional.cross_entropy(f.flatten(0, -2), y.flatten() if y.ndim < f.ndim else y.flatten(0, -2))
         value: Tensor = loss(f, y)

@@ -67,19 +67,10 @@ def test_numbers_that_json_has_not_are_strings_in_the_file_alone(tmp_path):
     gnlib.save(never, tmp_path / "w.json")
     text = (tmp_path / "w.json").read_text()
     assert "Infinity" not in text and '"lower": "inf"' in text and gnlib.load_result(tmp_path / "w.json") == never
-    curve = gnlib.diagnosis.forecast.Forecast(
-        *(
-            torch.tensor([1.0, math.inf, math.nan], dtype=torch.float64),
-            1,
-            torch.tensor([]),
-            1.0,
-            1.0,
-            0.0,
-            0,
-            0.0,
-            "sgd",
-        )
-    )
+    losses, none = torch.tensor([1.0, math.inf, math.nan], dtype=torch.float64), torch.tensor([])
+    numbers = dict(products=0, trusted=1, rate=1.0, stable_rate=1.0, unreachable=0.0, after=0, decay=0.0)
+    curves = dict(losses=losses, lower=losses, upper=losses, followed=none)
+    curve = gnlib.diagnosis.forecast.Forecast(**curves, **numbers, optimizer="sgd")
     found = plain.of_dict(type(curve), json.loads(json.dumps(curve.to_dict(), allow_nan=False)))
     torch.testing.assert_close(found.losses, curve.losses, rtol=0, atol=0, equal_nan=True)
 

@@ -186,6 +186,12 @@ def test_a_run_takes_the_steps_of_the_optimiser_in_its_groups_for_at_least_ten()
     torch.testing.assert_close(net(x), perceptron()(x))  # of a copy
 
 
+def test_classes_under_the_squared_error_are_vectors_with_a_one():
+    f, y = random(4, 3), torch.tensor([0, 2, 1, 1])
+    expected = (f - torch.eye(3)[y]).square().sum() / 8
+    assert loss_on("mse", None)(f, y) == expected == loss_on("mse", None)(f, torch.eye(3)[y])
+
+
 # Advice
 
 

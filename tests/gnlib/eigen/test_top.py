@@ -148,7 +148,7 @@ def test_the_trace_within_its_error_and_nearer_than_plain_random_vectors(seed):
     assert abs(found.value - values.sum()) < 4 * found.error
     plain = spectral_density(operator, vectors=45, steps=1, seed=seed).trace
     assert found.error < plain.error / 3
-    assert trace(of([1.0, 2.0, 4.0])) == (pytest.approx(7), 0)
+    assert trace(of([1.0, 2.0, 4.0]))[:2] == (pytest.approx(7), 0)
 
 
 @pytest.mark.bad_input

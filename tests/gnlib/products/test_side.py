@@ -338,7 +338,7 @@ def test_matrices_other_precisions_and_changed_modules_are_refused():
     module = seeded(perceptron)
     g = gnlib.GaussNewton(module, X, Y, dtype=F32)
     assert "7 samples, 21 outputs, 53 parameters, mse, float32, by products" in repr(g)
-    for method in ("gram", "eigenvalues", "condition_number", "by_layer", "cost", "forecast"):
+    for method in ("gram", "eigenvalues", "condition_number", "by_layer", "cost"):
         with pytest.raises(ValueError, match=r"This needs a matrix, and dtype= asks for products"):
             getattr(g, method)()
     with pytest.raises(ValueError, match=r"dtype is torch.int64; torch.float64, torch.float32"):
