@@ -75,7 +75,7 @@ def density(measured: SpectralDensity) -> Drawing:
         axes.set(xscale="log", xlabel="eigenvalue", ylabel="eigenvalues up to it", ylim=(0, None))
 
     says = f"Density: {measured.size:,} eigenvalues up to {measured.largest:.3g}, {measured.zeros} of them zero."
-    return draw, f"{says} The band holds the number of those up to a value, with three standard errors."
+    return draw, f"{says} The band holds the number of those up to a value, within the errors of the random vectors."
 
 
 def course(

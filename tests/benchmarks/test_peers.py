@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from gnbook import results
 
 from tests.benchmarks.peers import common, one
-from tests.benchmarks.peers.__main__ import COLUMNS, line, write_table
+from tests.benchmarks.peers.__main__ import COLUMNS, KEPT, line, write_table
 from tests.benchmarks.peers.networks import CASES
 from tests.benchmarks.peers.runner import HERE, PEERS, Race
 
@@ -88,6 +89,15 @@ def test_a_table_has_all_columns_in_the_order_of_the_networks(race):
     assert [row["network"] for row in read] == [NETWORK, OTHER] and tuple(read[0]) == COLUMNS
     assert read[0]["run_name"] == f"ours, {NETWORK}" and read[0]["seconds"] == "2.0" and read[0]["run_seconds"] == "3.0"
     assert line(rows[1] | {"products": 7}).split() == [NETWORK, "product", "ours", "-", "2", "7"]
+
+
+def test_the_kept_table_is_of_all_peers_and_they_agree():
+    rows = results.kept(KEPT.stem)
+    assert {row["peer"] for row in rows} == {peer.replace("_", "-") for peer in PEERS}
+    assert all(bool(row["gradients"]) != bool(row["why"]) for row in rows)
+    apart = {"product": 1e-5, "largest eigenvalue": 3e-3, "Gram matrix": 1e-10}
+    found = [row for row in rows if row["gradients"] and row["peer"] != "ours"]
+    assert {row["task"] for row in found} == {*apart} and all(row["difference"] < apart[row["task"]] for row in found)
 
 
 def peer_of(**tasks):

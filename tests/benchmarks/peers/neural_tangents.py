@@ -1,4 +1,4 @@
-"""neural-tangents: the empirical kernel of any function in JAX, in the way that it counts as the cheapest."""
+"""neural-tangents: the empirical kernel of any function in JAX; its structured derivatives need a JAX of 2023."""
 
 import sys
 from types import ModuleType
@@ -21,7 +21,7 @@ def gram(problem):
     import neural_tangents as nt
 
     outputs, weights, x = network(problem)
-    way = nt.NtkImplementation.AUTO
+    way = nt.NtkImplementation.JACOBIAN_CONTRACTION
     kernel = jax.jit(nt.empirical_ntk_fn(outputs_of(outputs), trace_axes=(), vmap_axes=0, implementation=way))
 
     def found():
