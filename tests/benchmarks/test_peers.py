@@ -95,7 +95,7 @@ def test_the_kept_table_is_of_all_peers_and_they_agree():
     rows = results.kept(KEPT.stem)
     assert {row["peer"] for row in rows} == {peer.replace("_", "-") for peer in PEERS}
     assert all(bool(row["gradients"]) != bool(row["why"]) for row in rows)
-    apart = {"product": 1e-5, "largest eigenvalue": 3e-3, "Gram matrix": 1e-10}
+    apart = {"product": 1e-5, "largest eigenvalue": 3e-3, "Gram matrix": 1e-6}  # one of them works in single precision
     found = [row for row in rows if row["gradients"] and row["peer"] != "ours"]
     assert {row["task"] for row in found} == {*apart} and all(row["difference"] < apart[row["task"]] for row in found)
 
