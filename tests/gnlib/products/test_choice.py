@@ -43,15 +43,15 @@ def test_both_ways_give_the_same_answers(problem, monkeypatch):
     assert len(products.eigenvalues()) == 90  # a matrix is made for whoever asks for it
 
 
-@pytest.mark.parametrize("rows, cheaper", [(2000, False), (40000, True)])
-def test_operations_are_counted(rows, cheaper):
-    class Counted:  # a matrix of so many rows, of a network whose forward pass takes 1e5 operations
+@pytest.mark.parametrize("rows, once, cheaper", [(2000, 1e5, False), (40000, 1e5, True), (20000, 10.0, True)])
+def test_operations_are_counted(rows, once, cheaper):
+    class Counted:  # a matrix of so many rows, of a network whose forward pass takes so many operations
         memory, networks = 16.0, [nn.Identity()]
 
         def cost(self):
             return self
 
-        operations, flops, forward, backward = 2.0 * rows**2 * 1e5, 1e5 * 2 * rows, rows, rows
+        operations, flops, forward, backward = 2.0 * rows**2 * once, once * 2 * rows, rows, rows
 
     Counted.networks[0].rows, Counted.networks[0].units = rows, rows // 10
     assert choice.prefers_products(Counted()) is cheaper
