@@ -53,7 +53,7 @@ class OfTraining(ByProducts):
         sixth of the rate at which the first step, of that size in each parameter, makes the loss ten times larger.
 
         With `batch` it is the largest rate at which the mean of the loss over runs of gradient descent stays bounded,
-        where each step draws so many samples anew (:mod:`gnlib.diagnosis.batches`). It is no larger than that of full
+        where each step draws so many samples anew (``gnlib/diagnosis/batches.py`` derives it). It is no larger than that of full
         batches, and with `dtype` a lower bound of it. Single runs may bear somewhat larger ones.
 
         Parameters
@@ -210,7 +210,7 @@ class OfTraining(ByProducts):
         r"""Return the mean loss of gradient descent on mini-batches, as the network linearised where it stands has it.
 
         Each step draws a batch anew. The mean is over all draws and exact for the linear model with the squared error
-        (:mod:`gnlib.diagnosis.batches`); shuffled epochs are no part of it, and a real network leaves its linear model
+        (``gnlib/diagnosis/batches.py`` derives it); shuffled epochs are no part of it, and a real network leaves its linear model
         (:meth:`forecast` says when, for full batches). A step takes some :math:`4 (nk)^3` operations.
 
         Parameters
