@@ -53,8 +53,8 @@ class OfTraining(ByProducts):
         sixth of the rate at which the first step, of that size in each parameter, makes the loss ten times larger.
 
         With `batch` it is the largest rate at which the mean of the loss over runs of gradient descent stays bounded,
-        where each step draws so many samples anew (``gnlib/diagnosis/batches.py`` derives it). It is no larger than that of full
-        batches, and with `dtype` a lower bound of it. Single runs may bear somewhat larger ones.
+        where each step draws so many samples anew. It is no larger than that of full batches, and with `dtype` a lower
+        bound of it. Single runs may bear somewhat larger ones; a network that is not linear may blow up far below it.
 
         Parameters
         ----------
@@ -209,9 +209,9 @@ class OfTraining(ByProducts):
     ) -> BatchForecast:
         r"""Return the mean loss of gradient descent on mini-batches, as the network linearised where it stands has it.
 
-        Each step draws a batch anew. The mean is over all draws and exact for the linear model with the squared error
-        (``gnlib/diagnosis/batches.py`` derives it); shuffled epochs are no part of it, and a real network leaves its linear model
-        (:meth:`forecast` says when, for full batches). A step takes some :math:`4 (nk)^3` operations.
+        Each step draws a batch anew. The mean is over all draws and exact for the linear model with the squared error;
+        shuffled epochs are no part of it, and a real network leaves its linear model (:meth:`forecast` says when, for
+        full batches). A step takes some :math:`4 (nk)^3` operations.
 
         Parameters
         ----------
