@@ -159,3 +159,13 @@ def test_too_few_vectors_are_refused():
         trace(of(SPREAD), products=5)
     with pytest.raises(ValueError, match="The matrix is zero"):
         spectral_density(Counted(torch.zeros(4, 4).double()))
+
+
+@pytest.mark.parametrize("vectors", [2, 3, 5])
+def test_few_random_vectors_give_an_interval_that_holds_all_the_same(vectors):
+    """Three standard errors of two vectors would miss one in ten times."""
+    values = np.geomspace(1e-3, 10, 25)
+    for seed in range(40):
+        density = spectral_density(of(values, seed), vectors=vectors, steps=8, seed=seed)
+        low, high = density.below(0.3)
+        assert low <= (values <= 0.3).sum() <= high
