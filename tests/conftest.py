@@ -18,7 +18,14 @@ VERDICTS = ("holds", "holds if", "fails", "open")
 sys.dont_write_bytecode = False  # pytest rewrites thousands of asserts, in many seconds unless it keeps them
 
 if os.environ.get("CHECK_SHAPES"):  # at each call, in several times the time; before anything imports gnlib
+    from itertools import count
+
     import jaxtyping
+    from beartype._check.code import codemain
+
+    # Of a list it looks at an entry that it draws, and gnlib refuses what draws random numbers: at one after the other.
+    turns = count()
+    codemain.getrandbits = lambda _: next(turns)
 
     numbers = "beartype.BeartypeConf(is_pep484_tower=True)"  # an integer is a float, as for every other type checker
     jaxtyping.install_import_hook(("gnlib", "gnbook"), f"beartype.beartype(conf={numbers})")

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -26,6 +26,7 @@ NAMED: dict[str, Callable[..., Optimizer]] = {
 }
 
 
+@runtime_checkable
 class Parametrised(Protocol):
     """A module, and those of its parameters that are differentiated by."""
 

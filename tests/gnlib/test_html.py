@@ -5,11 +5,12 @@ import sys
 
 import pytest
 import torch
-from bs4 import BeautifulSoup
 from torch import nn
 
 import gnlib
 from gnlib.diagnosis import pictures
+
+BeautifulSoup = pytest.importorskip("bs4").BeautifulSoup
 
 X = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
 Y = torch.randn(12, 2, generator=torch.Generator().manual_seed(1))
