@@ -113,3 +113,12 @@ def test_relu_networks_lose_directions():
     assert of_all[100, 1, 100]["rank_float64"] == of_all[100, 1, 0]["rank_float64"] - 199
     shares = [of_all[50, seed, 100]["rank_float64"] / of_all[50, seed, 0]["rank_float64"] for seed in (0, 2)]
     assert shares == pytest.approx([2 / 3, 3 / 4], rel=0.04)
+
+
+def test_the_mean_over_draws_of_minibatches_is_that_of_trainings_of_a_linear_network_only():
+    rows = cells("laboratory/training", "largest stable rate over that of full batches")
+    for name, _, _, stable, full, mean, soon, later, lost in rows:
+        assert stable <= 1 and full <= mean < 1 and 1 / 1.6 < soon < 1.6
+        if name == "linear":
+            assert abs(soon - 1) < 0.05 and abs(later - 1) < 0.05 and not lost
+    assert {name for name, *_, lost in rows if lost} == {"CNN"}
