@@ -29,6 +29,7 @@ FOLLOWED = 30  # real steps that are taken to compare, unless they take longer t
 PATIENCE = 10.0  # seconds that they may take in any case, so that small networks get the same number each time
 CLOSE = 1.05  # factor between two bounds from which on it is said
 FACTOR = 1.5  # by which the loss of a real step may differ from a forecast that is trusted
+Losses = Iterable[float] | Float[Tensor, " _"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,7 +292,7 @@ def losses_until(is_over: Callable[[], bool], losses: Iterator[float]) -> list[f
     return taken
 
 
-def ratios_of(real: Iterable[float], losses: Iterable[float]) -> list[float]:
+def ratios_of(real: Losses, losses: Losses) -> list[float]:
     """Return by which factor real losses, after step 1 and so on, and those of a forecast differ."""
     start, *forecast = map(float, losses)
     ratios, rounding = [], ROUNDING * abs(start)
@@ -301,7 +302,7 @@ def ratios_of(real: Iterable[float], losses: Iterable[float]) -> list[float]:
     return ratios
 
 
-def last_within(real: Sequence[float], losses: Sequence[float], last: int) -> int:
+def last_within(real: Losses, losses: Losses, last: int) -> int:
     """Return the last step before the first at which real losses differ too much; the one given, if none does."""
     return next((t for t, ratio in enumerate(ratios_of(real, losses)) if ratio > FACTOR), last)
 

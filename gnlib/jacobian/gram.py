@@ -104,7 +104,7 @@ def _columns_of(
     group: Group,
     *,
     wide: float = math.inf,
-) -> tuple[list[Float[Tensor, "nk g"]], dict[str, Float[Tensor, "nk g"]], list[FactoredLayer]]:
+) -> tuple[list[Float[Tensor, "nk _"]], dict[str, Float[Tensor, "nk _"]], list[FactoredLayer]]:
     """Return the columns of a group in blocks, the same columns by parameter, and the factors of its layers.
 
     Each parameter that is wide has a block of its own; the last block holds all others.

@@ -14,7 +14,7 @@ from functools import cached_property, reduce
 from typing import Any, Literal, TypeVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Num
 from torch import Tensor, distributed, nn
 
 from gnlib.checks import EPS, check_versions, versions_of
@@ -282,7 +282,7 @@ def side_by(passes: Passes, curvature: Curvature, versions: dict[str, int]) -> S
     return Side(passes, curvature, shapes, weight, versions)
 
 
-def _not_finite(of_samples: Outputs) -> int | None:
+def _not_finite(of_samples: Num[Tensor, "n ..."]) -> int | None:
     """Return the first sample with an entry that is NaN or infinite, if there is one."""
     bad = (~torch.isfinite(of_samples)).reshape(len(of_samples), -1).any(1)
     return int(bad.nonzero()[0]) if bad.any() else None
