@@ -102,12 +102,12 @@ def test_a_softmax_moves_the_kernel_at_every_width_and_a_bottleneck_by_its_own()
         return [np.median([r["change"] for r in some if r[mark] == m]) for m in sorted({r[mark] for r in some})]
 
     for start, found in (
-        ("linear", medians("width", figure=1, network="linear")),
-        ("softmax", medians("width", figure=1, network="softmax")),
-        ("and a ReLU", medians("bottleneck", figure=2, reading="and a ReLU")),
+        ("logits", medians("width", figure=1, network="linear")),
+        ("probabilities", medians("width", figure=1, network="softmax")),
+        ("bottleneck", medians("bottleneck", figure=2, reading="and a ReLU")),
     ):
         assert lines(f"{start} ")[0] == pytest.approx(found, rel=0.05)
-        if start == "softmax":
+        if start == "probabilities":
             assert min(found) > 1
         else:
             assert found == sorted(found, reverse=True)
