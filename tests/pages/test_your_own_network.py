@@ -7,7 +7,7 @@ import pytest
 from gnbook import results
 from gnbook.your_own_network.trial import first_tries, sooner
 
-from tests.pages.pages import checked_lines, parameters
+from tests.pages.pages import checked_lines, parameters, texts
 
 PAGE = "your-own-network"
 
@@ -68,6 +68,18 @@ def test_rows_are_samples_times_outputs():
     found = [[int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", line)] for line in lines]
     assert all(rows == 10 * samples for _, samples, rows in found)
     assert found[0][2] == found[1][2] and found[1][0] > 7 * found[0][0]
+
+
+def test_the_wait_is_mostly_in_the_first_layer():
+    """By layer: shares of the largest eigenvalue and of the one to wait for; the first layer is the module 1."""
+    (largest, wait) = (
+        {name: int(share) for share, name in re.findall(r"(\d+)% in (\d)", line)}
+        for text in texts(PAGE)
+        for line in text.splitlines()
+        if line.startswith(("largest,", "wait,"))
+    )
+    assert len(largest) == 3 and min(largest.values()) > 20
+    assert max(wait, key=wait.get) == "1" and wait["1"] > 50
 
 
 def test_batch_normalisation_was_the_fastest_of_three():
