@@ -161,9 +161,17 @@ class FactoredRows(NamedTuple):
 @torch.inference_mode(False)
 @torch.no_grad()
 def factored_rows(
-    network: Network, structure: Structure, names: Sequence[str], batch: int, outputs: int
+    network: Network,
+    structure: Structure,
+    names: Sequence[str],
+    batch: int,
+    outputs: int,
+    rows: Float[Tensor, "c k"] | None = None,
 ) -> Iterator[FactoredRows]:
-    """Yield the factors of columns of the Jacobian, for so many units and outputs of each at a time."""
+    """Yield the factors of columns of the Jacobian, for so many units and outputs of each at a time.
+
+    In place of its rows there may be sums of those of each unit, by these weights of its outputs.
+    """
     forms, uses, batched = structure
     zero = torch.zeros((), dtype=torch.float64, device=network.x.device)
     leaves: Leaves = {use.call: zero.expand(forms[use.call].shape) for name in names for use in uses.get(name, ())}
@@ -185,6 +193,7 @@ def factored_rows(
 
     units = network.x[None] if network.coupled else network.x
     k = network.outputs * len(network.x) // len(units)
+    rows = torch.eye(k, dtype=torch.float64, device=units.device) if rows is None else rows
     for start in range(0, len(units), batch):
         x = units[start : start + batch]
         if not network.vmapped:
@@ -195,9 +204,9 @@ def factored_rows(
                 y, inputs = function(everything, x[0] if network.coupled else x)
             inputs = {call: of_call[None] for call, of_call in inputs.items()}
             _check_outputs(network, y, None if network.coupled else start)
-        for first in range(0, k, outputs):
-            some = slice(first, min(first + outputs, k))
-            weights = torch.eye(k, dtype=torch.float64, device=x.device)[some]
+        for first in range(0, len(rows), outputs):
+            some = slice(first, min(first + outputs, len(rows)))
+            weights = rows[some]
             if network.vmapped:
                 with torch.enable_grad():  # or the backward pass of a determinant errs (torch 2.13)
                     y, inputs, gradients = torch.vmap(one_sample, (0, None))(x, weights)

@@ -9,11 +9,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gnlib.checks import agree_in_parts, largest_entry
+from gnlib.checks import SMALL, agree_in_parts, largest_entry
 from gnlib.jacobian.columns import write_columns
+from gnlib.jacobian.footprint import FIRST
 from gnlib.jacobian.near import STEPS, move
 from gnlib.jacobian.network import Network, Pullback, pullback
-from gnlib.jacobian.record import Form, Leaves, Recorder, Structure, Use, call_recorded, factored_rows
+from gnlib.jacobian.record import FactoredRows, Form, Leaves, Recorder, Structure, Use, call_recorded, factored_rows
 
 BATCHABLE = {
     f"{name}Backward"
@@ -27,6 +28,7 @@ BATCHABLE = {
 """Backward functions that take gradients of several outputs at once; others (cdist, prelu, solve) err in torch 2.13."""
 
 UNKNOWN = Structure([], {})
+PART = 2**20  # columns that are compared at a time
 
 
 def structures_of(networks: Sequence[Network]) -> list[Structure]:
@@ -57,24 +59,37 @@ def structure_of(network: Network) -> Structure:
 @torch.inference_mode(False)
 @torch.no_grad()
 def _is_right(network: Network, structure: Structure) -> bool:
-    """Say whether the first row of the Jacobian is that of a plain backward pass, near the given parameters."""
-    parameters = {name: p.clone() for name, p in network.parameters.items()}
-    x = network.x if network.coupled else network.x[:1]
+    """Say whether weighted outputs of the first units have the gradient of a plain backward pass, near the parameters.
 
-    def first_row() -> Pullback:
-        rows = next(factored_rows(replace(network, parameters=parameters, y=None), structure, [*parameters], 1, 1))
-        columns = [p.new_empty(1, 1, p.numel()) for p in parameters.values()]
-        for name, out in zip(parameters, columns, strict=True):
-            write_columns(out, network.held, structure, rows, name, slice(0, out.shape[2]))
-        columns = [of_one.flatten() for of_one in columns]
-        return Pullback(torch.stack([of_one.sum() for of_one in columns]), columns)
+    The columns of the layers are made and compared a few at a time, which takes no memory of their size.
+    """
+    parameters = {
+        name: torch.empty_like(p, memory_format=torch.contiguous_format) for name, p in network.parameters.items()
+    }
+    x = network.x if network.coupled else network.x[:FIRST]
+    few = replace(network, parameters=parameters, x=x, y=None)
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randn(1, few.rows // few.units, generator=generator, dtype=torch.float64).to(x.device)
+    found: list[FactoredRows] = []
+
+    def factors() -> Pullback:
+        found[:] = factored_rows(few, structure, [*parameters], few.units, 1, weights)
+        return Pullback(torch.stack([g.sum() for g in found[0].gradients.values()]), ())
 
     with network.as_template():
-        row = move(parameters, network.parameters, STEPS[0], first_row).gradients
-        first = torch.zeros(len(x), network.outputs, dtype=torch.float64, device=x.device)
-        first[0, 0] = 1
-        plain = [g.flatten() for g in pullback(network, parameters, partial(network, x=x), first).gradients]
-    return agree_in_parts(row, plain, [*map(largest_entry, plain)])
+        move(parameters, network.parameters, STEPS[0], factors)
+        rows = weights.expand(few.units, -1).reshape(len(x), -1)
+        plain = pullback(network, parameters, partial(network, x=x), rows).gradients
+    sizes = [*map(largest_entry, plain)]
+    for (name, p), gradient, size in zip(parameters.items(), plain, sizes, strict=True):
+        for start in range(0, p.numel(), PART):
+            part = slice(start, min(start + PART, p.numel()))
+            columns = p.new_empty(few.units, 1, part.stop - start)
+            write_columns(columns, network.held, structure, found[0], name, part)
+            some = gradient.reshape(-1)[part]
+            if not agree_in_parts([columns.sum((0, 1))], [some], [max(size, SMALL * max(sizes))]):
+                return False
+    return True
 
 
 def _record_structure(network: Network, names: list[str]) -> Structure:
