@@ -4,20 +4,23 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from gnlib.checks import EPS, agree, agree_in_parts, largest_entry
+from gnlib.jacobian.cut import CutPullback, pull_cut
 from gnlib.jacobian.footprint import First
 from gnlib.jacobian.near import STEPS, move
 from gnlib.jacobian.network import Factors, Function, Pullback, pullback, pullback_together
 from gnlib.jacobian.randomness import ConstantUniform, PassedGenerators
+from gnlib.jacobian.record import Structure
 from gnlib.jacobian.refusals import RANDOM, attempt, check_outputs, describe, fails_on_fewer, state_of, unchanged
 from gnlib.refused import Refused
 
 WORKING = 2**25  # bytes that calls on a few samples take; twice as fast as with memory that is new at each call
+Found = TypeVar("Found", Pullback, CutPullback)
 REPEATS = 3  # calls that find a state of a short period
 
 
@@ -61,6 +64,41 @@ class Comparison:
         """Refuse outputs that are not the same twice."""
         if not agree(y, again):
             raise Refused("random-module", self._message)
+
+    def alone_by_layers(self, parameters: Factors, structure: Structure) -> Tensor | None:
+        """Return the outputs at the given parameters if samples are independent as all layers see it, else None.
+
+        That is what `are_coupled` asks of the gradients by the weights, which take longer, and which tell why not.
+        """
+        n, together = len(self._function.x), self._slices(self._part)
+        pull = partial(self._pull_cut, parameters, structure)
+        try:
+            with unchanged(parameters):
+                given = pull(together)
+            shuffled = self._order.tensor_split(max(2, math.ceil(n / self._piece)))
+            if not given.agrees_with(pull(shuffled)):
+                return None
+            near = move(parameters, self._function.parameters, STEPS[1], lambda: pull(together))
+            with unchanged(parameters):
+                alone = pull(self._slices(self._piece), one_by_one=True)
+        except Exception:  # of many types: the longer way says which
+            return None
+        return given.outputs if near.agrees_with(alone) else None
+
+    def _pull_cut(
+        self, parameters: Factors, structure: Structure, pieces: Sequence[Any], *, one_by_one: bool = False
+    ) -> CutPullback:
+        function, parts, sums = self._function, list[CutPullback](), list[Tensor]()
+        pull = partial(pull_cut, function, structure, parameters, one_by_one=one_by_one)
+        for piece in pieces:
+            found = self._fixed(partial(pull, function.x[piece], self._weights[piece]))
+            sums = [s + g for s, g in zip(sums, found.others, strict=True)] if sums else found.others
+            parts.append(found)
+        order = torch.cat(
+            [torch.arange(len(function.x), device=function.x.device)[piece] for piece in pieces]
+        ).argsort()
+        outputs, features, gradients = (torch.cat(each)[order] for each in [*zip(*parts, strict=True)][:3])
+        return CutPullback(outputs, features, gradients, sums)
 
     def are_coupled(self, parameters: Factors, given: Pullback, vmapped: bool) -> bool:
         """Say whether the outputs of a sample depend on the other samples; refuse it unless it is meant.
@@ -168,7 +206,7 @@ class Comparison:
             sizes = [size + largest_entry(g) for size, g in zip(sizes, gradients, strict=True)]
         return Pullback(outputs, sums), sizes
 
-    def _fixed(self, pull: Callable[[], Pullback]) -> Pullback:
+    def _fixed(self, pull: Callable[[], Found]) -> Found:
         """Return the result of a call; refuse random numbers in it, unless they turn out not to matter.
 
         They do not matter if the outputs are the same with other uniform numbers, and no others are drawn.

@@ -2,17 +2,30 @@
 
 import math
 from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 import torch
+from torch import Tensor
 
-from gnlib.jacobian.network import Factors, Pullback
+from gnlib.jacobian.network import Factors
 
 STEPS = 0.01, 0.1  # relative sizes of the perturbations
 SHORTER = 1.0, 0.1, 0.01, 1e-3, 1e-4, 0.0  # parts of them that are tried until the parameters are in their domain
 PERIOD = 65537  # after which the noise of large weights repeats: drawing takes ten times as long as using it
 
 
-def move(parameters: Factors, given: Factors, step: float, pull: Callable[[], Pullback]) -> Pullback:
+class HasOutputs(Protocol):
+    """The result of a call."""
+
+    @property
+    def outputs(self) -> Tensor:
+        """What has to be finite."""
+
+
+Found = TypeVar("Found", bound=HasOutputs)
+
+
+def move(parameters: Factors, given: Factors, step: float, pull: Callable[[], Found]) -> Found:
     """Perturb copies of the given entries and return the result of a call there.
 
     The perturbation is `step`, or as much less as keeps the parameters in their domain, where a call does not fail and

@@ -23,7 +23,7 @@ def freeze_all_but(networks: Sequence[Network], names: Collection[str]) -> list[
     def split(network: Network) -> Network:
         moving = {name: p for name, p in network.parameters.items() if name in names}
         frozen = {name: p for name, p in network.parameters.items() if name not in names}
-        return replace(network, parameters=moving, frozen=network.frozen | frozen)
+        return replace(network, parameters=moving, frozen=network.frozen | frozen, structure=None)
 
     return [split(network) for network in networks]
 

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from gnlib.checks import REPAIR, as_outputs
 from gnlib.jacobian.intercept import Interceptor
 from gnlib.jacobian.layers import Call, call_of
-from gnlib.jacobian.network import Factors, Network
+from gnlib.jacobian.network import Factors, Function, Network
 from gnlib.jacobian.recurrent import steps_of
 from gnlib.jacobian.refusals import RANDOM
 from gnlib.refused import Refused
@@ -138,7 +138,7 @@ def _opened(function: Any) -> Callable[..., Any]:
     return body
 
 
-def call_recorded(network: Network, recorded: Iterable[str], leaves: Leaves, x: Tensor) -> tuple[Recorder, Tensor]:
+def call_recorded(network: Function, recorded: Iterable[str], leaves: Leaves, x: Tensor) -> tuple[Recorder, Tensor]:
     """Call a network and record some of its parameters; leaves stand for the others and for the probes."""
     tensors = network.tensors({name: leaf for name, leaf in leaves.items() if isinstance(name, str)})
     constants = {name: tensor for name, tensor in tensors.items() if name not in network.parameters}

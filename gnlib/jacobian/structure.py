@@ -33,7 +33,7 @@ PART = 2**20  # columns that are compared at a time
 
 def structures_of(networks: Sequence[Network]) -> list[Structure]:
     """Return the structures of networks that differ in their data alone; shapes of their calls may differ."""
-    structures = [structure_of(network) for network in networks]
+    structures = [network.structure or structure_of(network) for network in networks]
     same = all(structure.uses == structures[0].uses for structure in structures)
     return structures if same else [UNKNOWN] * len(structures)
 

@@ -36,6 +36,7 @@ from gnlib.jacobian.network import (
 from gnlib.jacobian.packed import Packed, pack
 from gnlib.jacobian.randomness import Generators, PassedGenerators
 from gnlib.jacobian.refusals import attempt, attributes_of, check_mode, check_module, fails_on_fewer, unchanged
+from gnlib.jacobian.structure import UNKNOWN, structure_of
 from gnlib.refused import Refused
 
 WRAPPERS = nn.DataParallel, nn.parallel.DistributedDataParallel
@@ -147,21 +148,32 @@ def try_function(function: Function, memory: float) -> Traits:
         with function.as_template():
             function.generators.advance()
             comparison.check_first(parameters, start.outputs)
-            vmapped = not coupled and can_vmap(function, parameters, first.outputs)
+        untried = Traits(first.outputs, False, True, first.bytes, first.backward, None, None)
+        structure = UNKNOWN if coupled else structure_of(Network(**vars(function), **vars(untried)))
+        y: Tensor | None = None
+        with function.as_template():
+            function.generators.advance()
+            vmapped = not coupled and (bool(structure.uses) or can_vmap(function, parameters, first.outputs))
             perturb(parameters, function.parameters, 0.0)
-            given = comparison.pull_all(parameters)
-            if coupled:
-                together = near(STEPS[1], lambda: comparison.pull_all(parameters))
-                comparison.check_same(comparison.pull_all(parameters).outputs, together.outputs)
-            elif n > 1:
-                coupled = comparison.are_coupled(parameters, given, vmapped)
+            if structure.uses and n > 1:
+                y = comparison.alone_by_layers(parameters, structure)
+            if y is None:
+                perturb(parameters, function.parameters, 0.0)
+                given = comparison.pull_all(parameters)
+                y = given.outputs
+                if coupled:
+                    together = near(STEPS[1], lambda: comparison.pull_all(parameters))
+                    comparison.check_same(comparison.pull_all(parameters).outputs, together.outputs)
+                elif n > 1:
+                    coupled = comparison.are_coupled(parameters, given, vmapped)
     return Traits(
         outputs=first.outputs,
         coupled=coupled,
         vmapped=vmapped and not coupled,
         bytes_per_sample=first.bytes,
         backward=first.backward,
-        y=given.outputs,
+        y=y,
+        structure=structure if structure.uses and not coupled else None,
     )
 
 
