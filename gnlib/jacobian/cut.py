@@ -27,7 +27,7 @@ class CutPullback(NamedTuple):
 
     def agrees_with(self, other: "CutPullback") -> bool:
         """Whether all of it is the same."""
-        pairs = [*zip(self, other, strict=True)][:3]
+        pairs = [(self.outputs, other.outputs), (self.features, other.features), (self.gradients, other.gradients)]
         sizes = [*map(largest_entry, other.others)]
         same = all(agree(mine, its) for mine, its in pairs if its.numel())
         return same and (not sizes or agree_in_parts(self.others, other.others, sizes))
@@ -37,7 +37,8 @@ class _Probes(Leaves):
     """Directions in the results of calls, each times a number for each sample, made when they are asked for."""
 
     def __init__(self, scales: Float[Tensor, "n c"], structure: Structure, others: Factors) -> None:
-        super().__init__(others)
+        super().__init__()
+        self.update(others)
         self._scales, self._structure = scales, structure
         self._calls = {use.call for uses in structure.uses.values() for use in uses}
 
@@ -46,9 +47,20 @@ class _Probes(Leaves):
 
     def __missing__(self, call: int | str) -> Tensor:
         assert isinstance(call, int)
-        shape = self._structure.forms[call].shape
-        scales = self._scales[:, call].view(-1, *(1 for _ in shape))
-        return (scales * _entries(shape.numel(), self._scales.device).view(shape)).flatten(0, 1)
+        shape, axis = self._structure.forms[call].shape, _axis_of_samples(self._structure.forms[call].shape)
+        direction = _entries(shape.numel(), self._scales.device).view(shape)
+        if shape[axis] == 1:
+            return self._scales[:, call].view(-1, *(1 for _ in shape[axis + 1 :])) * direction
+        return (self._scales[:, call].view(-1, *(1 for _ in shape)) * direction).flatten(0, 1)
+
+
+def _axis_of_samples(shape: torch.Size) -> int:
+    """Return the axis of the one sample of a result, the second if positions come first; else they share the first.
+
+    Where it is another one, results do not have the shapes of probes, or samples do not agree with themselves, and
+    gradients by the weights are compared: so it is in attention of torch, which flattens positions before samples.
+    """
+    return 1 if len(shape) > 2 and shape[0] != 1 and shape[1] == 1 else 0
 
 
 def _entries(size: int, device: torch.device) -> Float[Tensor, " q"]:
@@ -76,8 +88,9 @@ def pull_cut(
             if recorder.uses != structure.uses or not recorder.intact:
                 raise RuntimeError("The network does not call its layers as it did before.")
             features = [x.new_zeros(len(x), 0, dtype=torch.float64)]
-            for inputs in recorder.inputs.values():
-                each = inputs.double().reshape(len(x), -1)
+            for number, inputs in recorder.inputs.items():
+                axis = _axis_of_samples(structure.forms[number].shape)
+                each = inputs.double().movedim(axis, 0).reshape(len(x), -1)
                 features.append((each @ _entries(each.shape[1], x.device))[:, None])
             return y, torch.cat(features, 1)
 

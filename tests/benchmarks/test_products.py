@@ -125,6 +125,7 @@ def test_the_largest_eigenvalue(benchmark, made, n, width, request):
         others = [("curvlinops and eigsh", lambda: float(eigsh(linear.to_scipy(), 1, tol=1e-3)[0][0]), 1, None)]
     case = f"the largest eigenvalue, {request.node.callspec.id}"
     found, *same = race(benchmark, lambda: g.eigenpairs(1), case=case, alternatives=others, rounds=2)
-    assert found.products <= 20
+    counts = sorted(g.eigenpairs(1, seed=seed).products for seed in range(5))
+    assert counts[2] <= 18, counts  # one start in some hundred has next to nothing of the first eigenvector
     for other in same:
         assert float(found.values[0]) == pytest.approx(other, rel=3e-3)
