@@ -139,10 +139,13 @@ def report(
     mode: Mode | None = None,
     memory: float = 4.0,
     dtype: torch.dtype | None = None,
+    budget: float | None = None,
+    held_out: tuple[Inputs, Any] | None = None,
 ) -> Report | Overview:
-    """Return how well conditioned a network is on its data, where that comes from, and what to do.
+    """Return what to change in a network, how well conditioned it is on its data, and where that comes from.
 
-    This is `GaussNewton(module, x, y, loss, ...).report()`, with all parameters of :class:`gnlib.GaussNewton`.
+    This is `GaussNewton(module, x, y, loss, ...).report(budget=, held_out=)`, with all parameters of
+    :class:`gnlib.GaussNewton`.
 
     Examples
     --------
@@ -151,7 +154,7 @@ def report(
     3
     """
     options: dict[str, Any] = dict(output=output, mode=mode, memory=memory, optimizer=optimizer, dtype=dtype)
-    return GaussNewton(module, x, y, loss, **options).report()
+    return GaussNewton(module, x, y, loss, **options).report(budget=budget, held_out=held_out)
 
 
 def _as_gram(matrix: Tensor | np.ndarray, outputs: int, rank: int | None) -> Gram:

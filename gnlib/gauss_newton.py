@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from gnlib.advice.asked import Asked
+from gnlib.asked import Asked
 from gnlib.checks import EPS, AxesError
 from gnlib.diagnosis.by_layer import Shares, shares_of
 from gnlib.diagnosis.culprits import Culprits, culprits_of

@@ -39,7 +39,10 @@ def as_dict(self: Any) -> dict[str, Any]:
     ValueError
         A tensor of more than ten million numbers.
     """
-    named = {f.name: getattr(self, f.name) for f in fields(self)} if is_dataclass(self) else self._asdict()
+    if is_dataclass(self):  # but for what no file can hold
+        named = {f.name: getattr(self, f.name) for f in fields(self) if f.metadata.get("kept", True)}
+    else:
+        named = self._asdict()
     return {name: _plain(value, name) for name, value in named.items()}
 
 

@@ -1,19 +1,18 @@
 """A module on its data, for a loss: outputs, Gram matrices and their spectrum, each computed once."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
-from types import MappingProxyType
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from gnlib.checks import EPS, check_versions, numerical_rank, versions_of
-from gnlib.eigen.dense import BY_FACTOR, ends_of, singular_value_ends
+from gnlib.eigen.dense import ends_of, singular_value_ends
 from gnlib.eigen.gram import Gram
 from gnlib.eigen.result import ConditionNumber, Limits, NotConvergedError
 from gnlib.eigen.strategy import GRAM, find_ends
@@ -22,7 +21,7 @@ from gnlib.jacobian.gram import NotFiniteError, blocks_of, gauss_newton_of, laye
 from gnlib.jacobian.inputs import Inputs, read_batches
 from gnlib.jacobian.network import Mode, count_rows
 from gnlib.jacobian.packed import Packed
-from gnlib.jacobian.passes import GramOperator, freeze_all_but
+from gnlib.jacobian.passes import GramOperator
 from gnlib.jacobian.plan import BudgetError, Cost, check_both_fit, check_memory, cost_of
 from gnlib.jacobian.trial import networks_of
 from gnlib.losses import Loss, SquaredError, loss_of
@@ -67,21 +66,15 @@ class Problem:
         output: Callable[..., Tensor] | None = None,
         mode: Mode | None = None,
         memory: float = 4.0,
-        beside: float = 0.0,
     ) -> None:
         check_memory(memory)
-        self._beside = beside  # GiB that others hold
         self.batches, targets = read_batches(x, y)
         self.networks, self.memory = networks_of(module, self.batches, output, mode, memory), memory
         self.outputs = torch.cat([network.known for network in self.networks])
         self.loss: Loss = loss_of(loss, targets, self.outputs)
         self.has_targets = targets is not None
-        self._given = {"y": targets, "loss": loss, "output": output, "mode": mode, "memory": memory}
+        self._targets = targets
         self._versions = self._read_versions()
-
-    def changed(self, module: nn.Module, batches: list[Any], beside: float = 0.0) -> "Problem":
-        """Return the same problem for another module or other inputs, beside this one and so many GiB."""
-        return Problem(module, batches, **self._given, beside=self.held + beside)
 
     def check_unchanged(self) -> None:
         """Refuse a module whose parameters, or whose buffers in evaluation, were changed since this was made."""
@@ -112,7 +105,7 @@ class Problem:
     def loss_gram(self) -> Float[Tensor, "nr nr"]:
         r"""The matrix of the loss, :math:`\frac1n R^\top J J^\top R`."""
         if not self.is_plain:  # before either matrix is made
-            check_both_fit(count_rows(self.networks), self.loss_rows, self.memory, self._beside)
+            check_both_fit(count_rows(self.networks), self.loss_rows, self.memory)
         matrix = self.gram if self.is_plain else with_root(self.root, self.gram)
         if matrix.diagonal().amax() <= 0:
             if not self.gram.any():
@@ -182,51 +175,19 @@ class Problem:
                 return ends
         return None
 
-    def changed_ends(
-        self,
-        matrix: Callable[[], Float[Tensor, "q q"]],
-        rates: Mapping[str, float] = MappingProxyType({}),
-        kept: Bool[Tensor, " nr"] | None = None,
-        beside: float = 0.0,
-    ) -> ConditionNumber:
-        """Return both ends once some parameters have rates of their own, or some rows are kept, as `condition` is.
-
-        The matrix is that of the loss after the change, and is made only where it is needed; `beside` are GiB that the
-        caller holds. A rate that is not zero leaves the rank as it is.
-        """
-        rank = self.condition.rank if rates else None
-        if self.condition.method != BY_FACTOR:
-            return self.ends_of(torch.linalg.eigvalsh(matrix()), rank)
-        return self._jacobian_ends(rates, kept, rank, beside)
-
-    def _jacobian_ends(
-        self,
-        rates: Mapping[str, float] = MappingProxyType({}),
-        kept: Bool[Tensor, " nr"] | None = None,
-        rank: int | None = None,
-        beside: float = 0.0,
-    ) -> ConditionNumber:
+    def _jacobian_ends(self) -> ConditionNumber:
         """Both ends from the singular values of the Jacobian, times the root of the loss."""
         rows, n = count_rows(self.networks), len(self.outputs)
         # the GiB of the triangle, as it was, under a block, in the decomposition of both and as it comes out of that
-        triangle = 4 * 8 * rows * min(rows, self.parameters) / 2**30 + self.held + beside
+        triangle = 4 * 8 * rows * min(rows, self.parameters) / 2**30 + self.held
 
-        def blocks() -> Iterator[Float[Tensor, "nr g"]]:
-            own = {name: rates.get(name, 1.0) for name in self.networks[0].parameters}
-            for rate in dict.fromkeys(own.values()):
-                names = [name for name in own if own[name] == rate]
-                networks = freeze_all_but(self.networks, names) if rates else self.networks
-                weight = rate / n if kept is None else rate / n * len(kept) / int(kept.sum())
+        def weighted(block: Float[Tensor, "nk g"]) -> Float[Tensor, "nr g"]:
+            return self.rooted(block).mul_(n**-0.5)
 
-                def weighted(block: Float[Tensor, "nk g"], weight: float = weight) -> Float[Tensor, "nr g"]:
-                    own = self.rooted(block).mul_(weight**0.5)
-                    return own if kept is None else own[kept]
-
-                # of a loop, the block before would be there until the next one is made
-                yield from map(weighted, blocks_of(networks, max((self.memory - triangle) / 3, LITTLE)))
-
+        # of a loop, the block before would be there until the next one is made
+        blocks = map(weighted, blocks_of(self.networks, max((self.memory - triangle) / 3, LITTLE)))
         try:
-            return singular_value_ends(blocks(), rank)
+            return singular_value_ends(blocks)
         except BudgetError as error:
             raise Refused(
                 "too-little-memory",
@@ -234,9 +195,9 @@ class Problem:
                 "of the Jacobian (its Gram matrix loses the smallest of them); allow more, or pass fewer samples.",
             ) from error
 
-    def ends_of(self, ascending: Float[Tensor, " q"], rank: int | None = None) -> ConditionNumber:
+    def ends_of(self, ascending: Float[Tensor, " q"]) -> ConditionNumber:
         """Return both ends of the spectrum of a matrix of this network, with the rounding that went into it."""
-        return ends_of(ascending, rank, rounding=self._rounding, method="eigenvalues of the Gram matrix")
+        return ends_of(ascending, rounding=self._rounding, method="eigenvalues of the Gram matrix")
 
     def rooted(self, block: Float[Tensor, "nk g"]) -> Float[Tensor, "nr g"]:
         """Return `R^T J` for columns of the Jacobian."""
@@ -280,20 +241,15 @@ class Problem:
     @property
     def origin(self) -> Origin:
         """Digests of the data and of the parameters."""
-        y, buffers = self._given["y"], self.networks[0].mode != "train"
-        return origin_of(self.module, self.batches, [y], torch.float64, buffers=buffers)
+        buffers = self.networks[0].mode != "train"
+        return origin_of(self.module, self.batches, [self._targets], torch.float64, buffers=buffers)
 
     @property
-    def own(self) -> float:
+    def held(self) -> float:
         """GiB of the matrices that were computed so far."""
         kept = [vars(self).get(name, ()) for name in ("layered", "loss_gram", "spectrum")]
         matrices = [m for found in kept for m in (found if isinstance(found, tuple) else (found,))]
         return sum({id(m): m.nbytes for m in matrices if isinstance(m, Tensor)}.values()) / 2**30
-
-    @property
-    def held(self) -> float:
-        """GiB of these, and of what others hold beside them."""
-        return self.own + self._beside
 
     @property
     def free(self) -> float:

@@ -1,5 +1,6 @@
 """Lines and tables as text and as HTML."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from html import escape
 from textwrap import TextWrapper
@@ -15,6 +16,25 @@ class Line(NamedTuple):
     name: str
     value: str
     meaning: str
+
+
+class Page(ABC):
+    """A result that is shown as a page of lines: as text, and in a notebook as a table."""
+
+    @abstractmethod
+    def lines(self) -> list[Line]:
+        """Return the page line by line."""
+
+    def __str__(self) -> str:
+        """Return the page as text."""
+        return as_page(self.lines())
+
+    def __repr__(self) -> str:
+        """Return the page as text, which a notebook keeps beside its table."""
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self.lines())
 
 
 def as_page(lines: Sequence[Line]) -> str:

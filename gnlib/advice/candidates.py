@@ -16,6 +16,7 @@ from gnlib.advice.wrappers import Affine, Prepared, Scaled, by_feature, by_one_n
 
 SETTLED = 0.1  # of their standard deviation: inputs that a map moves by less are left as they are
 KINDS = "weights", "normalisation", "targets", "inputs"  # in the order in which changes are made
+TARGETS = "standardise the targets"
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +39,16 @@ class Change:
 
 
 def changed(module: nn.Module, changes: Collection[Change]) -> nn.Module:
-    """Return a changed copy: what is within it first, what is around it last."""
+    """Return a changed copy: what is within it first, what is around it last.
+
+    Examples
+    --------
+    >>> import torch
+    >>> setting = Setting(torch.nn.Linear(2, 1), [{0: torch.randn(9, 2) + 5}], None, "mse")
+    >>> inputs = [change for change in changes_for(setting) if change.kind == "inputs"]
+    >>> type(changed(setting.module, inputs[:1])).__name__
+    'Prepared'
+    """
     module = copy.deepcopy(module)
     for change in sorted(changes, key=lambda change: KINDS.index(change.kind)):
         module = change.apply(module)
@@ -69,10 +79,7 @@ class Setting:
 
     def call(self, module: nn.Module) -> Any:
         """Call a module on the first batch, in its own precision."""
-        dtype = next(module.parameters()).dtype
-        held = {key: in_precision(value, dtype) for key, value in self.batches[0].items()}
-        places = [value for key, value in held.items() if isinstance(key, int)]
-        return module(*places, **{key: value for key, value in held.items() if isinstance(key, str)})
+        return called(module, self.batches[0])
 
     @cached_property
     def leaves(self) -> list[Leaf]:
@@ -87,25 +94,111 @@ class Setting:
 
     @property
     def is_regression(self) -> bool:
-        """Whether the targets are numbers, under the squared error, and the module returns one tensor."""
-        of_numbers = isinstance(self.y, Tensor) and self.y.is_floating_point()
-        return self.loss == "mse" and of_numbers and isinstance(self.result, Tensor)
+        """Whether the targets are numbers, under a squared error, and the module returns one tensor."""
+        return self.has_numbers and not self.fixed_targets
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether the targets are real numbers."""
+        return isinstance(self.y, Tensor) and self.y.is_floating_point() and self.loss != "cross_entropy"
+
+    @property
+    def fixed_targets(self) -> str:
+        """Why real targets cannot be standardised; empty if they can."""
+        if self.loss != "mse" and not isinstance(self.loss, nn.MSELoss):
+            name = getattr(self.loss, "__name__", type(self.loss).__name__)
+            return f"the loss is {name}, and only of a squared error it is known that outputs scale as targets do"
+        if not isinstance(self.result, Tensor):
+            return f"the module returns a {type(self.result).__name__}, and only one tensor can be scaled"
+        return ""
+
+    @cached_property
+    def inputs(self) -> dict[int | str, Float[Tensor, " n *d"]]:
+        """Inputs that can be standardised, on all samples."""
+        parts = {key: [batch[key] for batch in self.batches] for key in self.batches[0] if key not in self.fixed_inputs}
+        return {key: torch.cat([part.detach().double() for part in of]) for key, of in parts.items()}
+
+    @cached_property
+    def fixed_inputs(self) -> dict[int | str, str]:
+        """Inputs that are left alone, by place or name, and why."""
+        found = {key: self._why(key) for key in self.batches[0]}
+        return {key: why for key, why in found.items() if why}
+
+    def _why(self, key: int | str) -> str:
+        parts = [batch[key] for batch in self.batches]
+        if not all(isinstance(part, Tensor) for part in parts):
+            return "no tensor"
+        if not all(part.is_floating_point() for part in parts):
+            return "no real numbers: classes, tokens, lengths or a mask"
+        if parts[0].ndim < 2:
+            return "one number for each sample, such as a length"
+        if any(part.shape[1:] != parts[0].shape[1:] for part in parts):
+            return "of another shape from batch to batch"
+        values = torch.cat([part.flatten() for part in parts])
+        if len(self.batches[0]) > 1 and bool(((values == 0) | (values == 1) | values.isinf()).all()):
+            return "zeros and ones alone, as in a mask"
+        return "" if values.isfinite().all() else "not finite"
+
+    def left_out(self) -> dict[str, str]:
+        """Return what is not tried by its nature, and why."""
+        several = len(self.batches[0]) > 1
+        names = {key: f"standardise input {key!r}" if several else "standardise the inputs" for key in self.batches[0]}
+        found = {names[key]: why for key, why in self.fixed_inputs.items()}
+        if self.has_numbers and self.fixed_targets:
+            found[TARGETS] = self.fixed_targets
+        return found
+
+
+def called(module: nn.Module, held: Mapping[int | str, Any]) -> Any:
+    """Call a module with arguments by place or name, in its own precision.
+
+    Examples
+    --------
+    >>> import torch
+    >>> called(torch.nn.Bilinear(2, 3, 1), {0: torch.ones(4, 2), "input2": torch.ones(4, 3)}).shape
+    torch.Size([4, 1])
+    """
+    dtype = next(module.parameters()).dtype
+    own = {key: in_precision(value, dtype) for key, value in held.items()}
+    places = [value for key, value in own.items() if isinstance(key, int)]
+    return module(*places, **{key: value for key, value in own.items() if isinstance(key, str)})
 
 
 def arguments_of(batch: Any) -> dict[int | str, Any]:
-    """Return the arguments of a call, by place or name."""
+    """Return the arguments of a call, by place or name.
+
+    Examples
+    --------
+    >>> arguments_of((1, 2)), arguments_of({"x": 1})
+    ({0: 1, 1: 2}, {'x': 1})
+    """
     if isinstance(batch, Mapping):
         return dict(batch)
     return dict(enumerate(batch if isinstance(batch, tuple) else (batch,)))
 
 
 def in_precision(value: Any, dtype: torch.dtype) -> Any:
-    """Return a tensor of real numbers in a precision, and anything else as it is."""
+    """Return a tensor of real numbers in a precision, and anything else as it is.
+
+    Examples
+    --------
+    >>> import torch
+    >>> in_precision(torch.ones(1), torch.float64).dtype, in_precision(3, torch.float64)
+    (torch.float64, 3)
+    """
     return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
 def changes_for(setting: Setting) -> Iterator[Change]:
-    """Yield the changes that there is a reason to try."""
+    """Yield the changes that there is a reason to try.
+
+    Examples
+    --------
+    >>> import torch
+    >>> setting = Setting(torch.nn.Linear(1, 1), [{0: torch.tensor([[9.0], [11.0]])}], None, "mse")
+    >>> [change.what for change in changes_for(setting) if change.kind == "inputs"][0]
+    'standardise the inputs, each feature by itself'
+    """
     yield from _of_targets(setting)
     yield from _of_inputs(setting)
     for kind, within in (("normalisation", normalisations), ("weights", weights)):
@@ -114,10 +207,9 @@ def changes_for(setting: Setting) -> Iterator[Change]:
 
 def _of_inputs(setting: Setting) -> Iterator[Change]:
     """Standardise real inputs, by feature or channel or by one number, or their means alone; or whiten them."""
-    if is_within(setting.module, Prepared):
+    inputs = setting.inputs
+    if not inputs or is_within(setting.module, Prepared):
         return
-    found = {key: _real(setting, key) for key in setting.batches[0]}
-    inputs = {key: x for key, x in found.items() if x is not None}
     axes = {key: _axis_of_features(setting, x) for key, x in inputs.items()}
     one = "channel" if any(axis != inputs[key].ndim - 1 for key, axis in axes.items()) else "feature"
     ways: dict[str, Callable[[Tensor, int], Affine]] = {
@@ -130,22 +222,10 @@ def _of_inputs(setting: Setting) -> Iterator[Change]:
     for what, way in ways.items():
         maps = {key: way(x, axes[key]) for key, x in inputs.items()}
         if any(
-            (each(x) - x).square().mean().sqrt() > SETTLED * x.std()
+            (each(x) - x).square().mean().sqrt() > SETTLED * x.std(correction=0)
             for (key, x), each in zip(inputs.items(), maps.values(), strict=True)
         ):
             yield Change("inputs", what, partial(Prepared, maps=maps))
-
-
-def _real(setting: Setting, key: int | str) -> Float[Tensor, " n *d"] | None:
-    """Return an input on all samples, but for integers, masks and what has another shape from batch to batch."""
-    parts = [batch[key] for batch in setting.batches]
-    if not all(isinstance(part, Tensor) and part.is_floating_point() and part.ndim > 1 for part in parts):
-        return None
-    if any(part.shape[1:] != parts[0].shape[1:] for part in parts):
-        return None
-    x = torch.cat([part.detach().double() for part in parts])
-    is_mask = len(setting.batches[0]) > 1 and bool(((x == 0) | (x == 1) | x.isinf()).all())
-    return None if is_mask or not torch.isfinite(x).all() else x
 
 
 def _axis_of_features(setting: Setting, x: Float[Tensor, " n *d"]) -> int:
@@ -162,7 +242,7 @@ def _of_targets(setting: Setting) -> Iterator[Change]:
         affine = by_feature(y.detach().double(), 1) if own else by_one_number(y.detach().double())
         if not own:
             affine = Affine(affine.mean.flatten()[0], affine.scale.flatten()[0])
-        yield Change("targets", "standardise the targets", partial(Scaled, mean=affine.mean, scale=1 / affine.scale))
+        yield Change("targets", TARGETS, partial(Scaled, mean=affine.mean, scale=1 / affine.scale))
     head = next((leaf for leaf in reversed(setting.leaves) if isinstance(leaf.module, nn.Linear)), None)
     of_classes = isinstance(y, Tensor) and y.ndim == 1 and not y.is_floating_point() and isinstance(f, Tensor)
     if head is None or not of_classes or f.ndim != 2 or head.module.bias is None:

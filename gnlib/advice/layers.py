@@ -1,7 +1,8 @@
 """Changes within a module: normalisations behind its layers, and other weights at the start."""
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -14,8 +15,11 @@ UNITS = nn.Linear, *CONVOLUTIONS
 BATCH_NORMS = {nn.Conv1d: nn.BatchNorm1d, nn.Conv2d: nn.BatchNorm2d, nn.Conv3d: nn.BatchNorm3d}
 NORMS = nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm
 NORMALISATION = "normalisation"  # the name that it has in the layer before it
+DRAWN = *UNITS, nn.RNNBase, nn.MultiheadAttention  # whose weights are drawn again
 LISTED = 4  # layers that are named
+ALIKE = 0.15  # in the logarithm of their size, by which weights may differ and are the same
 Draw = Callable[[Tensor, torch.Generator], object]
+Redraw = Callable[[list[nn.Module]], None]
 
 
 class Leaf(NamedTuple):
@@ -35,21 +39,35 @@ class Within(NamedTuple):
 
 @torch.no_grad()
 def leaves_of(module: nn.Module, call: Callable[[nn.Module], Any]) -> list[Leaf]:
-    """Return the leaves of a module in the order of their calls, from a call of a copy."""
+    """Return the leaves of a module, and its attention, in the order of their calls, from a call of a copy.
+
+    Examples
+    --------
+    >>> net = nn.Sequential(nn.Linear(2, 3), nn.Tanh())
+    >>> [leaf.name for leaf in leaves_of(net, lambda m: m(torch.ones(1, 2)))]
+    ['0', '1']
+    """
     copied, leaves = copy.deepcopy(module), []
 
     def seen(name: str, _: nn.Module, __: Any, output: Any) -> None:
         leaves.append(Leaf(name, module.get_submodule(name), output))
 
     for name, m in copied.named_modules():
-        if isinstance(m, UNITS) or not [*m.children()]:
+        if isinstance(m, (*UNITS, nn.MultiheadAttention)) or not [*m.children()]:
             m.register_forward_hook(partial(seen, name))
     call(copied)
     return leaves
 
 
 def normalisations(leaves: Sequence[Leaf]) -> Iterator[Within]:
-    """Normalise after each hidden layer that has no normalisation behind it, wherever it stands."""
+    """Normalise after each hidden layer that has no normalisation behind it, wherever it stands.
+
+    Examples
+    --------
+    >>> net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+    >>> [change.what for change in normalisations(leaves_of(net, lambda m: m(torch.ones(2, 2))))]
+    ['add batch normalisation after 0 (Linear)', 'add layer normalisation after 0 (Linear)']
+    """
     units = [leaf for leaf in leaves if isinstance(leaf.module, UNITS)]
     known = [leaf for leaf in leaves if isinstance(leaf.module, (*UNITS, *NORMS)) or _is_activation(leaf.module)]
     bare = {
@@ -61,8 +79,13 @@ def normalisations(leaves: Sequence[Leaf]) -> Iterator[Within]:
     for kind, make in (("batch", _batch_norm), ("layer", _layer_norm)):
         norms = {name: maker for name, leaf in bare.items() if (maker := make(leaf.module, leaf.output)) is not None}
         if norms:
-            after = ", ".join(norms) if len(norms) <= LISTED else f"{len(norms)} hidden layers"
-            yield Within(f"add {kind} normalisation after {after}", partial(_normalise, norms=norms))
+            yield Within(f"add {kind} normalisation after {_named(bare, [*norms])}", partial(_normalise, norms=norms))
+
+
+def _named(leaves: Mapping[str, Leaf], names: Sequence[str]) -> str:
+    """Return names of layers with what they are, or how many there are, from the first to the last."""
+    said = [f"{name} ({type(leaves[name].module).__name__})" for name in names]
+    return ", ".join(said) if len(said) <= LISTED else f"{len(said)} hidden layers, {said[0]} to {said[-1]}"
 
 
 def _is_activation(m: nn.Module) -> bool:
@@ -98,51 +121,87 @@ def _normalised(layer: nn.Module, _: Any, output: Tensor) -> Tensor:
 
 
 def weights(leaves: Sequence[Leaf]) -> Iterator[Within]:
-    """Draw the weights of linear maps, convolutions and recurrent layers again, or begin with a head of zeros."""
-    layers = [leaf.name for leaf in leaves if isinstance(leaf.module, (*UNITS, nn.RNNBase))]
-    if not layers:
+    """Draw the weights of linear maps, convolutions, attention and recurrent layers again, or begin with a zero head.
+
+    Examples
+    --------
+    >>> _ = torch.manual_seed(0)
+    >>> net = nn.Sequential(nn.Linear(20, 30), nn.Tanh(), nn.Linear(30, 1))
+    >>> [change.what for change in weights(leaves_of(net, lambda m: m(torch.ones(2, 20))))]
+    ['orthogonal weights', "Kaiming's weights", "Xavier's weights", 'zero weights in 2 (Linear)']
+    """
+    own: dict[str, nn.Module] = {leaf.name: leaf.module for leaf in leaves if isinstance(leaf.module, DRAWN)}
+    if not own:
         return
     saturates = any(isinstance(leaf.module, nn.Tanh | nn.Sigmoid) for leaf in leaves)
     gain = 5 / 3 if saturates else 2**0.5
-    ways: dict[str, Draw] = {
+    draws: dict[str, Draw] = {
         "orthogonal weights": lambda w, generator: nn.init.orthogonal_(w, gain, generator=generator)
     }
-    if not any(isinstance(leaf.module, nn.RNNBase) for leaf in leaves):
-        ways["Kaiming's weights"] = lambda w, generator: nn.init.kaiming_normal_(w, generator=generator)
-        ways["Xavier's weights"] = lambda w, generator: nn.init.xavier_normal_(
+    if not any(isinstance(layer, nn.RNNBase) for layer in own.values()):
+        draws["Kaiming's weights"] = lambda w, generator: nn.init.kaiming_normal_(w, generator=generator)
+        draws["Xavier's weights"] = lambda w, generator: nn.init.xavier_normal_(
             w, 5 / 3 if saturates else 1.0, generator=generator
         )
-    for what, draw in ways.items():
-        yield Within(what, partial(_drawn, layers=layers, draw=draw))
-    yield Within("the weights that torch draws", partial(_as_torch, layers=layers))
+    embeddings = {leaf.name: leaf.module for leaf in leaves if isinstance(leaf.module, nn.Embedding)}
+    ways: list[tuple[str, dict[str, nn.Module], Redraw]]
+    ways = [(what, own, partial(_drawn, draw=draw)) for what, draw in draws.items()]
+    ways.append(("the weights that torch draws", own | embeddings, _as_torch))
+    for what, layers, redraw in ways:
+        fresh = copy.deepcopy([*layers.values()])
+        redraw(fresh)
+        if what.startswith("orthogonal") or not _is_alike(layers.values(), fresh):
+            yield Within(what, partial(_again, names=[*layers], redraw=redraw))
     head = next((leaf for leaf in reversed(leaves) if isinstance(leaf.module, nn.Linear)), None)
     if head is not None and head.module.weight.any():
-        yield Within(f"zero weights in {head.name or 'the module'}", partial(_zeroed, name=head.name))
+        yield Within(f"zero weights in {_named({head.name: head}, [head.name])}", partial(_zeroed, name=head.name))
 
 
 @torch.no_grad()
-def _drawn(module: nn.Module, layers: Sequence[str], draw: Draw) -> nn.Module:
+def _is_alike(layers: Iterable[nn.Module], others: Iterable[nn.Module]) -> bool:
+    """Whether all weights have the size of others, but for what chance makes of so many numbers."""
+    for layer, other in zip(layers, others, strict=True):
+        for p, q in zip(layer.parameters(), other.parameters(), strict=True):
+            sizes = [float(w.double().square().mean().sqrt()) for w in (p, q)]
+            if p.ndim > 1 and (not all(sizes) or abs(math.log(sizes[0] / sizes[1])) > ALIKE + 3 / p.numel() ** 0.5):
+                return False
+    return True
+
+
+@torch.no_grad()
+def _again(module: nn.Module, names: Sequence[str], redraw: Redraw) -> nn.Module:
+    """Draw the weights of some layers again."""
+    redraw([module.get_submodule(name) for name in names])
+    return module
+
+
+@torch.no_grad()
+def _drawn(layers: Sequence[nn.Module], draw: Draw) -> None:
     """Draw weights, of recurrent layers those from state to state, gate by gate; biases are zero, but for those."""
     generator = torch.Generator().manual_seed(0)
-    for layer in map(module.get_submodule, layers):
-        for name, p in layer.named_parameters(recurse=False):
+    for layer in layers:
+        for name, p in layer.named_parameters(recurse=isinstance(layer, nn.MultiheadAttention)):
             if isinstance(layer, nn.RNNBase):
                 for gate in p.split(layer.hidden_size) if name.startswith("weight_hh") else ():
                     nn.init.orthogonal_(gate, generator=generator)
-            elif name == "weight":
+            elif name == "in_proj_weight":  # queries, keys and values
+                for part in p.chunk(3):
+                    draw(part, generator)
+            elif name.endswith("weight"):
                 draw(p, generator)
-            elif name == "bias":
+            elif name.endswith("bias"):
                 p.zero_()
-    return module
 
 
-@torch.no_grad()
-def _as_torch(module: nn.Module, layers: Sequence[str]) -> nn.Module:
+def _as_torch(layers: Sequence[nn.Module]) -> None:
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
-        for layer in map(module.get_submodule, layers):
-            layer.reset_parameters()  # type: ignore[operator]
-    return module
+        for layer in layers:
+            if isinstance(layer, nn.MultiheadAttention):
+                layer.out_proj.reset_parameters()
+                layer._reset_parameters()
+            else:
+                layer.reset_parameters()  # type: ignore[operator]
 
 
 @torch.no_grad()
@@ -153,7 +212,13 @@ def _zeroed(module: nn.Module, name: str) -> nn.Module:
 
 
 def with_bias(module: nn.Module, name: str, value: Tensor) -> nn.Module:
-    """Give a layer a bias."""
+    """Give a layer a bias.
+
+    Examples
+    --------
+    >>> with_bias(nn.Linear(1, 2), "", torch.tensor([1.0, 2.0]))(torch.zeros(1, 1))
+    tensor([[1., 2.]], grad_fn=<AddmmBackward0>)
+    """
     with torch.no_grad():
         module.get_submodule(name).get_parameter("bias").copy_(value)
     return module

@@ -2,34 +2,61 @@
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, Optimizer
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import LBFGS, SGD, Adam, Optimizer
 
-from gnlib.advice.candidates import in_precision
+from gnlib.advice.candidates import called, in_precision
 
 STEPS = 200  # at most
 SETTLED = 10  # steps after which a rate counts as one that does not explode
 EXPLODED = 1e6  # times the first loss
+HALVINGS = 20
 OF_STABLE = 1 / 2, 1 / 6, 1 / 20  # learning rates of descent, in the largest stable one
 OF_OWN = 1 / 3, 1.0, 3.0  # those of an optimiser, in its own
 OF_ADAM = 1e-3, 3e-3, 1e-2
 
-Make = Callable[[nn.Module, float], Optimizer]
-"""An optimiser of a module, of a learning rate."""
+
+class Batch(NamedTuple):
+    """The arguments of a call, by place or name, and the targets."""
+
+    held: dict[int | str, Any]
+    y: Any
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(next(iter(self.held.values())))
 
 
 @dataclass(frozen=True)
 class Run:
-    """The course of a training: the losses before step 1, after it, and so on, and the learning rate."""
+    """The course of a training: the losses before step 1, after it, and so on, and the learning rate.
+
+    Attributes
+    ----------
+    rate
+        learning rate, of the first group of parameters
+    losses
+        on the samples that it is trained on
+    held_out
+        on others, if there are any
+
+    Examples
+    --------
+    >>> run = Run(0.1, (1.0, 0.4, 0.09))
+    >>> run.steps_to(0.1), run.least, run.is_sound
+    (2.0, 0.09, False)
+    """
 
     rate: float
     losses: tuple[float, ...]
+    held_out: tuple[float, ...] = ()
 
     def steps_to(self, goal: float) -> float:
         """Return the first step at which the loss is at most so much, or infinity."""
@@ -47,7 +74,14 @@ class Run:
 
 
 def best_of(runs: Sequence[Run], goal: float) -> Run:
-    """Return the run that is first at a goal, or nearest to it in the end; those that explode come last."""
+    """Return the run that is first at a goal, or nearest to it in the end; those that explode come last.
+
+    Examples
+    --------
+    >>> fast, slow = (Run(rate, (1.0, *[0.5] * n, *[0.05] * 12)) for rate, n in ((0.3, 2), (0.1, 9)))
+    >>> best_of([slow, fast, Run(1.0, (1.0, math.inf))], 0.1).rate
+    0.3
+    """
     return min(runs, key=lambda run: (not run.is_sound, run.steps_to(goal), run.least))
 
 
@@ -58,58 +92,111 @@ class Trainer:
     Attributes
     ----------
     batches
-        arguments by place or name, and targets, of each
+        that it trains on
     loss
         of a result of the module and targets, a mean over samples
     optimizer
-        `"sgd"`, `"momentum"`, `"adam"`, one of torch with its settings, or None for gradient descent
+        `"sgd"`, `"momentum"`, `"adam"`, one of torch with its settings, or None for gradient descent. Its state is left
+        out: a changed network has none
     groups
         the place of each parameter of the unchanged module among the groups of the optimiser
+    held_out
+        batches that the loss is measured on too
+
+    Examples
+    --------
+    >>> import torch
+    >>> x = torch.tensor([[1.0], [2.0]])
+    >>> line = torch.nn.Linear(1, 1, bias=False)
+    >>> _ = torch.nn.init.zeros_(line.weight)
+    >>> trainer = Trainer([Batch({0: x}, x)], loss_on("mse", None), "sgd", {})
+    >>> trainer.run(line, rate=0.2, goal=0.1, seconds=10.0, steps=3).losses[:2]
+    (1.25, 0.3125)
+    >>> trainer.safe_rate(line, rate=1.0, seconds=10.0)  # the largest stable one is 0.8
+    0.5
     """
 
-    batches: Sequence[tuple[dict[int | str, Any], Any]]
+    batches: Sequence[Batch]
     loss: Callable[[Any, Any], Tensor]
     optimizer: str | Optimizer | None
     groups: dict[str, int]
+    held_out: Sequence[Batch] = ()
 
     @property
     def name(self) -> str:
         """Name of the optimiser."""
         if isinstance(self.optimizer, Optimizer):
             return type(self.optimizer).__name__
-        return {None: "gradient descent", "sgd": "gradient descent"}.get(self.optimizer, str(self.optimizer))
+        known = {None: "gradient descent", "sgd": "gradient descent", "adam": "Adam"}
+        return known.get(self.optimizer, str(self.optimizer))
 
     def rates(self, stable: float) -> list[float]:
         """Return the learning rates to try, for a network with such a largest stable rate of descent."""
         if isinstance(self.optimizer, Optimizer):
-            return [self.optimizer.param_groups[0]["lr"] * factor for factor in OF_OWN]
+            return [_rate_of(self.optimizer.param_groups) * factor for factor in OF_OWN]
         return [*OF_ADAM] if self.optimizer == "adam" else [stable * factor for factor in OF_STABLE]
 
-    def run(self, module: nn.Module, rate: float, goal: float, seconds: float) -> Run:
+    def safe_rate(self, module: nn.Module, rate: float, seconds: float) -> float | None:
+        """Return the first of a rate, its half, its quarter and so on at which ten steps do not explode, if any."""
+        end = perf_counter() + seconds
+        for halvings in range(HALVINGS):
+            run = self.run(module, rate / 2**halvings, -math.inf, end - perf_counter(), SETTLED)
+            if run.is_sound:
+                return run.rate
+        return None
+
+    def run(self, module: nn.Module, rate: float, goal: float, seconds: float, steps: int = STEPS) -> Run:
         """Train a copy of a module to a goal, for at least ten steps, as long as it does not explode."""
         module = copy.deepcopy(module)
-        optimizer, end, losses = self._made(module, rate), perf_counter() + seconds, []
-        samples = sum(_length(held) for held, _ in self.batches)
-        dtype = next(module.parameters()).dtype
+        optimizer, end = self._made(module, rate), perf_counter() + seconds
+        losses: list[float] = []
+        held_out: list[float] = []
+
+        def closure() -> float:
+            optimizer.zero_grad(set_to_none=True)
+            return self._loss(module, self.batches)
+
         with torch.random.fork_rng([]), torch.enable_grad():
             torch.manual_seed(0)
-            for _ in range(STEPS + 1):
-                optimizer.zero_grad(set_to_none=True)
-                losses.append(0.0)
-                for held, y in self.batches:
-                    own = {key: in_precision(value, dtype) for key, value in held.items()}
-                    places = [value for key, value in own.items() if isinstance(key, int)]
-                    result = module(*places, **{key: v for key, v in own.items() if isinstance(key, str)})
-                    loss = self.loss(result, in_precision(y, dtype)) * (_length(held) / samples)
-                    loss.backward()
-                    losses[-1] += float(loss.detach())
-                there = losses[-1] <= goal and len(losses) > SETTLED
-                if there or not losses[-1] <= EXPLODED * losses[0] or perf_counter() > end:
+            for step in range(steps + 1):
+                if self.held_out:
+                    held_out.append(self._held_out(module))
+                losses.append(closure())
+                there = losses[-1] <= goal and step >= SETTLED
+                if there or not losses[-1] <= EXPLODED * abs(losses[0]) or perf_counter() > end or step == steps:
                     break
-                optimizer.step()
-        return Run(rate, tuple(losses))
+                optimizer.step(closure) if isinstance(optimizer, LBFGS) else optimizer.step()
+        return Run(rate, tuple(losses), tuple(held_out))
+
+    def _loss(self, module: nn.Module, batches: Sequence[Batch]) -> float:
+        """Return the mean loss over all samples; the gradients are added to those of the parameters."""
+        total, samples, dtype = 0.0, sum(map(len, batches)), next(module.parameters()).dtype
+        for batch in batches:
+            loss = self.loss(called(module, batch.held), in_precision(batch.y, dtype)) * (len(batch) / samples)
+            if torch.is_grad_enabled():
+                loss.backward()
+            total += float(loss.detach())
+        return total
+
+    @torch.no_grad()
+    def _held_out(self, module: nn.Module) -> float:
+        """Return the loss in evaluation, with batch normalisations by the statistics of the batch, which stay."""
+        modes = {m: m.training for m in module.modules()}
+        module.eval()
+        momenta = {m: m.momentum for m in modes if isinstance(m, _BatchNorm) and modes[m]}
+        for norm in momenta:
+            norm.train()
+            norm.momentum = 0.0
+        try:
+            return self._loss(module, self.held_out)
+        finally:
+            for m, mode in modes.items():
+                m.training = mode
+            for norm, momentum in momenta.items():
+                norm.momentum = momentum
 
     def _made(self, module: nn.Module, rate: float) -> Optimizer:
+        """Return an optimiser of a module, with the settings of the given one and in its groups."""
         parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
         if not isinstance(self.optimizer, Optimizer):
             if self.optimizer == "adam":
@@ -117,19 +204,33 @@ class Trainer:
             return SGD(parameters.values(), lr=rate, momentum=0.9 if self.optimizer == "momentum" else 0.0)
         given = self.optimizer.param_groups
         groups: list[dict[str, Any]] = [{**group, "params": []} for group in given]
-        for group in groups:
-            group["lr"] *= rate / given[0]["lr"]
+        for group in groups:  # a rate may be a tensor, which stays the user's
+            group["lr"] = _rate_of([group]) * (rate / _rate_of(given))
         for name, p in parameters.items():  # one that is new belongs to the first group
             while name.startswith("module.") and name not in self.groups:
                 name = name.removeprefix("module.")
-            groups[self.groups.get(name, 0)]["params"].append(p)
+            if (place := self.groups.get(name, 0)) >= 0:  # others are not moved
+                groups[place]["params"].append(p)
         kind: Any = type(self.optimizer)
         made: Optimizer = kind([group for group in groups if group["params"]])
         return made
 
 
+def _rate_of(groups: Sequence[Mapping[str, Any]]) -> float:
+    """Return the first learning rate that is not zero; at the begin of a warm-up it is the initial one."""
+    rates = [float(group[key]) for key in ("lr", "initial_lr") for group in groups if key in group]
+    return next(filter(None, rates), 0.0)
+
+
 def loss_on(loss: Any, output: Callable[..., Tensor] | None) -> Callable[[Any, Any], Tensor]:
-    """Return the loss as a function of what a module returns, and of targets."""
+    """Return the loss as a function of what a module returns, and of targets.
+
+    Examples
+    --------
+    >>> import torch
+    >>> loss_on("mse", None)(torch.ones(2, 3), torch.zeros(2, 3))
+    tensor(1.5000)
+    """
 
     def of(result: Any, y: Any) -> Tensor:
         f = result if output is None else output(result)
@@ -142,7 +243,3 @@ def loss_on(loss: Any, output: Callable[..., Tensor] | None) -> Callable[[Any, A
         return value
 
     return of
-
-
-def _length(held: dict[int | str, Any]) -> int:
-    return len(next(iter(held.values())))

@@ -17,6 +17,11 @@ class Affine(nn.Module):
         m, which broadcasts against samples
     scale
         S, which does as well, or a matrix for the last axis
+
+    Examples
+    --------
+    >>> Affine(torch.tensor([1.0]), torch.tensor([2.0]))(torch.tensor([[3.0]]))
+    tensor([[4.]])
     """
 
     mean: Tensor
@@ -43,6 +48,12 @@ class Prepared(nn.Module):
         the module
     maps
         of its arguments, by their place or their name
+
+    Examples
+    --------
+    >>> double = Affine(torch.zeros(1, 1), torch.tensor([[2.0]]))
+    >>> Prepared(nn.Identity(), {0: double})(torch.ones(1, 1))
+    tensor([[2.]])
     """
 
     def __init__(self, module: nn.Module, maps: Mapping[int | str, Affine]) -> None:
@@ -61,7 +72,13 @@ class Prepared(nn.Module):
 
 
 class Scaled(nn.Module):
-    r"""A module whose outputs f are standardised targets; it returns :math:`f s + m`, in the units of raw targets."""
+    r"""A module whose outputs f are standardised targets; it returns :math:`f s + m`, in the units of raw targets.
+
+    Examples
+    --------
+    >>> Scaled(nn.Identity(), torch.tensor(100.0), torch.tensor(50.0))(torch.tensor([[2.0]]))
+    tensor([[200.]])
+    """
 
     mean: Tensor
     scale: Tensor
@@ -74,18 +91,33 @@ class Scaled(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Return the outputs in the units of the targets."""
-        f: Tensor = self.module(*args, **kwargs)
+        return self.restored(self.module(*args, **kwargs))
+
+    def restored(self, f: Float[Tensor, " n *k"]) -> Float[Tensor, " n *k"]:
+        """Return standardised targets in the units of the raw ones."""
         return f * self.scale.to(f) + self.mean.to(f)
 
 
 def is_within(module: nn.Module, kind: type[nn.Module]) -> bool:
-    """Whether a module, or one that it is around, is of a kind."""
+    """Whether a module, or one that it is around, is of a kind.
+
+    Examples
+    --------
+    >>> is_within(nn.Sequential(nn.Linear(1, 1)), nn.Linear)
+    True
+    """
     return any(isinstance(m, kind) for m in module.modules())
 
 
 @torch.no_grad()
 def by_feature(x: Float[Tensor, " n *d"], axis: int, *, scaled: bool = True) -> Affine:
-    """Return the map to mean 0, and standard deviation 1, of each entry of an axis; constant ones are moved only."""
+    """Return the map to mean 0, and standard deviation 1, of each entry of an axis; constant ones are moved only.
+
+    Examples
+    --------
+    >>> by_feature(torch.tensor([[9.0, 7.0], [11.0, 7.0]]), 1)(torch.tensor([[12.0, 7.0]]))
+    tensor([[2., 0.]])
+    """
     others = [a for a in range(x.ndim) if a != axis]
     mean = x.mean(others, keepdim=True)
     spread = (x - mean).square().mean(others, keepdim=True).sqrt()
@@ -95,14 +127,28 @@ def by_feature(x: Float[Tensor, " n *d"], axis: int, *, scaled: bool = True) -> 
 
 @torch.no_grad()
 def by_one_number(x: Float[Tensor, " n *d"]) -> Affine:
-    """Return the map to mean 0 and standard deviation 1 of all entries together."""
+    """Return the map to mean 0 and standard deviation 1 of all entries together.
+
+    Examples
+    --------
+    >>> by_one_number(torch.tensor([[9.0], [11.0]]))(torch.tensor([[12.0]]))
+    tensor([[2.]])
+    """
     one, spread = x.new_ones((1,) * x.ndim), x.std(correction=0)
     return Affine(x.mean() * one, one / spread if spread > 0 else one)
 
 
 @torch.no_grad()
 def whitened(x: Float[Tensor, "n d"], cutoff: float = 1e-6) -> Affine:
-    """Return the map to a second moment of one, but for directions below the cutoff, relative to the largest."""
+    """Return the map to a second moment of one, but for directions below the cutoff, relative to the largest.
+
+    Examples
+    --------
+    >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 9.0], [0.0, -9.0]])
+    >>> z = whitened(x)(x)
+    >>> torch.allclose(z.mT @ z / 4, torch.eye(2), atol=1e-6)
+    True
+    """
     mean = x.mean(0, keepdim=True)
     _, s, v = torch.linalg.svd(x - mean, full_matrices=False)
     factors = torch.where(s > cutoff * s[0], len(x) ** 0.5 / s, 1.0)

@@ -7,11 +7,12 @@ from time import perf_counter
 
 from torch.optim import Optimizer
 
+from gnlib.advice.suggestions import Advice
 from gnlib.diagnosis import pictures
 from gnlib.diagnosis.course import LossBounds, loss_bounds_of, named, waiting_by_products
 from gnlib.diagnosis.forecast import Forecast
 from gnlib.diagnosis.forecast_by_products import PRECISIONS, forecast_of_side
-from gnlib.diagnosis.page import page
+from gnlib.diagnosis.page import Advised, page
 from gnlib.diagnosis.preconditioner import NotFollowedError
 from gnlib.diagnosis.rates import StableRate, stable_rate_of_largest
 from gnlib.diagnosis.view import View, view_of_side
@@ -21,14 +22,14 @@ from gnlib.laws.waiting import Waiting
 from gnlib.origin import Origin
 from gnlib.plain import as_dict
 from gnlib.products.side import Side
-from gnlib.text import Line, as_html, as_page
+from gnlib.text import Line
 
 STEPS, GOAL = 1000, 0.1
 BUDGET = 3.0  # seconds for the steps of a forecast, of the linear model and real ones each
 
 
 @dataclass(frozen=True, repr=False)
-class Overview:
+class Overview(Advised):
     """What is known of a network without a matrix.
 
     Attributes
@@ -54,6 +55,8 @@ class Overview:
         that it took
     origin
         digests of the data and the parameters that it speaks of
+    advice, safe
+        what to change, and rates, tried by real steps, if there are targets
     """
 
     words: str
@@ -70,6 +73,8 @@ class Overview:
     products: int
     seconds: float
     origin: Origin | None = None
+    advice: Advice | None = None
+    safe: tuple[float | None, ...] = ()
 
     to_dict = as_dict
 
@@ -77,10 +82,11 @@ class Overview:
         """Return the page line by line."""
         value, error = float(self.largest.values[0]), float(self.largest.errors[0])
         lines = [
+            *self._first(),
             Line("network", self.words, f"products are right to {self.error:.0e}"),
             Line("largest eigenvalue", f"{value:.4g}", f"relative error {error:.0e}; it is in {named(self.layers)}"),
         ]
-        lines += [Line(r.optimizer, f"stable here below {r.rate:.3g}", "on the quadratic model") for r in self.rates]
+        lines += [*self._tries(), *self._of_rates(lambda _: "")]
         if self.waiting is not None:
             w, of = self.waiting, "the loss" if self.loss == "mse" else "the quadratic model of the loss"
             size = f"about {w.eigenvalue:.3g}, {w.effective_condition_number:.3g} times smaller than the largest"
@@ -91,20 +97,9 @@ class Overview:
         elif self.bounds is not None:
             first, last = str(self.bounds).split("\n")
             lines.append(Line("forecast", first, last.partition(";")[0]))
-        size = f"it and suggestions take a matrix of {self.rows:,} rows, {8 * self.rows**2 / 2**30:.2g} GiB"
+        size = f"it takes a matrix of {self.rows:,} rows, {8 * self.rows**2 / 2**30:.2g} GiB"
         lines.append(Line("condition number", "unknown", size))
         return [*lines, Line("cost", f"{self.products} products", f"{self.seconds:.2g} s")]
-
-    def __str__(self) -> str:
-        """Return the page as text."""
-        return as_page(self.lines())
-
-    def __repr__(self) -> str:
-        """Return the page as text."""
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        return as_html(self.lines())
 
     def to_html(self, path: str | Path | None = None, *, density: SpectralDensity | None = None) -> str:
         """Return the page as one file of HTML, with pictures if matplotlib is installed, and write it to a path.
@@ -121,7 +116,7 @@ class Overview:
 
 
 def overview_of(side: Side, memory: float, optimizer: str | Optimizer | None = None) -> Overview:
-    """Return the page on a module."""
+    """Return the page on a module before anything is tried."""
     begun, before = perf_counter(), side.operator.products
     view = view_of_side(side, memory) if side.knows_residual else None
     largest = largest_eigenpairs(side.operator)

@@ -1,12 +1,18 @@
-"""A report as one file of HTML that needs no other: tables, and pictures where matplotlib is installed."""
+"""What reports have in common: advice and rates that were tried, and one file of HTML that needs no other."""
 
-from collections.abc import Iterable
+from abc import ABC
+from collections.abc import Callable, Iterable, Iterator
 from html import escape
 from pathlib import Path
 
+from torch import nn
+
+from gnlib.advice.suggestions import Advice, Suggestion
 from gnlib.diagnosis.pictures import Drawing, picture
+from gnlib.diagnosis.rates import StableRate
 from gnlib.files import write
-from gnlib.text import Line
+from gnlib.refused import Refused
+from gnlib.text import Line, Page
 
 # Blue, vermilion and green of Okabe and Ito, told apart by all eyes; lighter ones on a dark page.
 STYLE = """
@@ -26,6 +32,57 @@ figure { margin: 0; } figcaption { font-size: .875rem; } svg { width: 100%; heig
 @media (max-width: 40rem) { .lines th, .lines td { display: block; border: 0; padding: 0; }
   .lines tr { display: block; padding: .5rem 0; border-bottom: 1px solid var(--line); } }
 """
+
+
+class Advised(Page, ABC):
+    """A page with advice, and with rates of which each was tried.
+
+    Attributes
+    ----------
+    rates
+        largest stable rates on the quadratic model
+    safe
+        of each the first of its half, its quarter and so on at which ten real steps did not explode; empty without
+        targets
+    advice
+        what to change, tried by real steps; None without targets
+    """
+
+    rates: tuple[StableRate, ...]
+    safe: tuple[float | None, ...]
+    advice: Advice | None
+
+    @property
+    def suggestions(self) -> tuple[Suggestion, ...]:
+        """At most three changes that were faster by a fifth when they were tried, the best first."""
+        return () if self.advice is None else self.advice.suggestions
+
+    def apply(self, i: int = 0) -> nn.Module:
+        """Return the network with suggestion i made, as :meth:`gnlib.advice.suggestions.Advice.apply` does."""
+        if self.advice is None:
+            raise Refused("no-targets", "Nothing was tried, as y is missing; pass the targets, and ask again.")
+        return self.advice.apply(i)
+
+    def _first(self) -> list[Line]:
+        """Return what has to be known before anything else."""
+        return [] if self.advice is None else [line for line in self.advice.remarks if line.name == "targets"]
+
+    def _tries(self) -> list[Line]:
+        if self.advice is None:
+            return [Line("try", "nothing was tried", "a change is tried by training, which needs targets: pass y")]
+        others = [line for line in self.advice.remarks if line.name != "targets"]
+        return [*self.advice.tries(), *self.advice.omissions(), *others]
+
+    def _of_rates(self, more: Callable[[StableRate], str]) -> Iterator[Line]:
+        """Yield a line for each rate, with what else there is to say of it on the quadratic model."""
+        for i, rate in enumerate(self.rates):
+            model = f"the quadratic model is stable below {rate.rate:.3g}{more(rate)}"
+            safe = self.safe[i] if self.safe else None
+            if safe is None:
+                why = "no rate is safe for ten real steps" if self.safe else "no rate was tried: pass y"
+                yield Line(rate.optimizer, why, model)
+            else:
+                yield Line(rate.optimizer, f"take {safe:.2g}", f"ten real steps at it do not explode; {model}")
 
 
 def page(

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from gnlib.diagnosis.changes import UNITS
+from gnlib.advice.layers import UNITS
 from gnlib.jacobian.network import Factors
 from gnlib.problem import Problem
 from gnlib.text import listed

@@ -10,33 +10,33 @@ from time import perf_counter
 import torch
 from torch.optim import Optimizer
 
+from gnlib.advice.suggestions import Advice
 from gnlib.diagnosis.by_layer import Shares, shares_of
-from gnlib.diagnosis.changes import fresh_norms, off_scale
 from gnlib.diagnosis.culprits import Culprits, culprits_of
 from gnlib.diagnosis.forecast import Forecast, forecast_of
 from gnlib.diagnosis.growth import Growth, growth_of
-from gnlib.diagnosis.page import page
+from gnlib.diagnosis.page import Advised, page
 from gnlib.diagnosis.pictures import Drawing, course, shares, spectrum
 from gnlib.diagnosis.preconditioner import NotFollowedError, check_followed, name_of
 from gnlib.diagnosis.rates import StableRate, stable_rate_of
-from gnlib.diagnosis.suggestions import Suggestion, suggestions_for
+from gnlib.diagnosis.remarks import remarks_on
 from gnlib.diagnosis.waits import waiting_of
 from gnlib.eigen.result import ConditionNumber
-from gnlib.jacobian.network import GIB, Network
+from gnlib.jacobian.network import GIB
 from gnlib.jacobian.plan import LONG, seconds_per_flop
 from gnlib.laws.waiting import Waiting
-from gnlib.losses import CrossEntropy, SquaredError
+from gnlib.losses import SquaredError
 from gnlib.origin import Origin
 from gnlib.plain import as_dict
 from gnlib.problem import Problem
-from gnlib.text import Line, as_html, as_page, listed
+from gnlib.text import Line
 
 STEPS, FORECAST, GOAL = 100, 1000, 0.1
 EIGEN = 80  # operations of all decompositions, over the cube of the number of rows
 
 
 @dataclass(frozen=True, repr=False)
-class Report:
+class Report(Advised):
     """How well conditioned a network is on its data for a loss, where that comes from, and what to do.
 
     Attributes
@@ -60,8 +60,6 @@ class Report:
         where the condition number comes from
     remarks
         on anything else that is unusual: a heading, and a sentence
-    suggestions
-        at most three, the best first
     forecast
         of the loss, if there are targets
     seconds, gib
@@ -70,6 +68,8 @@ class Report:
         all eigenvalues of the matrix of the loss, descending; those beyond the rank are rounding
     origin
         digests of the data and the parameters that it speaks of
+    advice, safe
+        what to change, and rates, tried by real steps, if there are targets
     """
 
     samples: int
@@ -85,12 +85,13 @@ class Report:
     layers: Shares
     culprits: Culprits
     remarks: tuple[tuple[str, str], ...]
-    suggestions: tuple[Suggestion, ...]
     forecast: Forecast | None
     seconds: float
     gib: float
     spectrum: tuple[float, ...] = ()
     origin: Origin | None = None
+    advice: Advice | None = None
+    safe: tuple[float | None, ...] = ()
 
     to_dict = as_dict
 
@@ -98,11 +99,12 @@ class Report:
         """Return all but the table of layers: advice first, then the numbers that it rests on."""
         c = self.condition
         lines = [
+            *self._first(),
             Line("network", f"n = {self.samples}, k = {self.outputs}, p = {self.parameters}", _counts(self)),
             Line("condition number", _kappa(c), "about so many steps of gradient descent for the slowest direction"),
             *([] if self.waiting is None else [_waits(self.waiting, self.loss)]),
             *([] if self.growth is None else [Line("more samples", *self.growth.words)]),
-            *([Line("try", s.what, s.effect) for s in self.suggestions] or [_in_order(self)]),
+            *self._tries(),
             *(Line("found", what, meaning) for what, meaning in (*self.culprits.lines(), *self.remarks)),
             _of_rank(self),
             Line(self.loss, _ends(c), f"both ends of the non-zero eigenvalues, relative error {c.residual:.0e}"),
@@ -110,23 +112,18 @@ class Report:
         if self.loss != SquaredError.name:
             meaning = "the matrix of the outputs alone, for comparison"
             lines.append(Line("squared error", _ends(self.squared_error), meaning))
-        for rate in self.rates:
-            left = f"at half of it {rate.left(STEPS):.1%} of the slowest direction is left after {STEPS} steps"
-            lines.append(Line(rate.optimizer, f"stable here below {rate.rate:.3g}", left))
+        left = "; at half of that {:.1%} of the slowest direction is left after {} steps"
+        lines += self._of_rates(lambda rate: left.format(rate.left(STEPS), STEPS))
         if self.forecast is not None:
             lines += self.forecast.lines()
         return [*lines, Line("cost", f"{self.seconds:.2g} s", f"{self.gib:.2g} GiB of matrices")]
 
     def __str__(self) -> str:
         """Return the page as text."""
-        return f"{as_page(self.lines())}\n\n{self.layers}"
-
-    def __repr__(self) -> str:
-        """Return the page as text, which a notebook keeps beside its table."""
-        return str(self)
+        return f"{super().__str__()}\n\n{self.layers}"
 
     def _repr_html_(self) -> str:
-        return as_html(self.lines()) + self.layers._repr_html_()
+        return super()._repr_html_() + self.layers._repr_html_()
 
     def to_html(self, path: str | Path | None = None) -> str:
         """Return the page as one file of HTML, with pictures if matplotlib is installed, and write it to a path."""
@@ -144,10 +141,10 @@ class Report:
 
 
 def report_on(problem: Problem, optimizer: Optimizer | str | None = None) -> Report:
-    """Return the report on a network, with the stable rate of an optimiser if there is one."""
+    """Return the report on a network before anything is tried, with the stable rate of an optimiser if there is one."""
     begun = perf_counter()
     _announce(problem)
-    remarks = [*_remarks(problem)]
+    remarks = [*remarks_on(problem)]
     if isinstance(optimizer, Optimizer):
         try:
             check_followed(optimizer)
@@ -174,7 +171,6 @@ def report_on(problem: Problem, optimizer: Optimizer | str | None = None) -> Rep
         layers=shares,
         culprits=culprits,
         remarks=tuple(remarks),
-        suggestions=suggestions_for(problem, shares, culprits, optimizer),
         forecast=forecast_of(problem, optimizer, steps=FORECAST) if problem.has_targets else None,
         seconds=perf_counter() - begun,
         gib=_gib(problem),
@@ -199,35 +195,6 @@ def _growth(problem: Problem) -> Growth | None:
     return None
 
 
-def _remarks(problem: Problem) -> Iterator[tuple[str, str]]:
-    """Yield headings and sentences on anything else that is unusual about a network."""
-    network, module = problem.networks[0], problem.module
-    if network.coupled:
-        yield "outputs depend on the other samples", "the matrix is that of this batch, normalisation included"
-    elif fresh := fresh_norms(module):
-        yield f"{len(fresh)} batch normalisations are fresh", "they do nothing yet: pass the batch, or mode='train'"
-    if sizes := off_scale(module):
-        least, most = min(sizes.values()), max(sizes.values())
-        size = f"{least:.2g}" if least == most else f"{least:.2g} to {most:.2g}"
-        names = listed([name or "the module" for name in sizes])
-        yield f"weights of {names} are {size} / sqrt(inputs)", "usual are 0.6 (torch) to 1.4 (Kaiming)"
-    if lower := _casts(network):
-        named = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in lower))
-        yield f"the forward pass casts to {named}", "training rounds there; what stands here is in double precision"
-    y = problem.outputs
-    if isinstance(problem.loss, CrossEntropy) and y.amin() >= 0 and (y.sum(1) - 1).abs().max() < 1e-6:
-        yield "the outputs are probabilities", "cross_entropy takes a softmax of them again: pass what comes before it"
-
-
-@torch.no_grad()
-def _casts(network: Network) -> set[torch.dtype]:
-    """Return the precisions below its own that the forward pass of a module asks for."""
-    own = next(network.module.parameters()).dtype
-    with network.as_template() as precision:
-        network(network.parameters, network.x if network.coupled else network.x[:1])
-    return {dtype for dtype in precision.requested if torch.finfo(dtype).eps > torch.finfo(own).eps}
-
-
 def _announce(problem: Problem) -> None:
     """Announce the time and memory of a report that takes more than about ten seconds, before it begins."""
     grams, eigen = 1 + problem.has_targets, EIGEN * problem.outputs.numel() ** 3
@@ -246,17 +213,6 @@ def _counts(report: Report) -> str:
     if report.parameters < rows:
         return f"fewer parameters than the {rows} outputs on all samples: it cannot fit them all"
     return f"{report.parameters / rows:.3g} parameters for each output on a sample"
-
-
-def _in_order(report: Report) -> Line:
-    """Return the line of advice where no change of the network helps."""
-    goal = "condition number" if report.forecast is None else "number of steps"
-    plain, momentum = (rate.left(STEPS) for rate in report.rates[:2])
-    tried = f"no change of the network or its inputs that was tried here lowers the {goal} by a fifth"
-    if plain <= momentum or len(report.rates) > 2:  # who has named an optimiser does not ask for another
-        return Line("try", "nothing new", tried)
-    slowest = f"of the slowest direction it leaves {momentum:.1%} after {STEPS} steps, plain descent {plain:.1%}"
-    return Line("try", "momentum 0.9", f"{slowest}; {tried}")
 
 
 def _of_rank(report: Report) -> Line:

@@ -116,11 +116,10 @@ def graded_ends(matrix: Float[Tensor, "p p"]) -> ConditionNumber:
     )
 
 
-def singular_value_ends(blocks: Iterable[Float[Tensor, "q _columns"]], rank: int | None = None) -> ConditionNumber:
+def singular_value_ends(blocks: Iterable[Float[Tensor, "q _columns"]]) -> ConditionNumber:
     """Return both ends of the spectrum of `J J^T` for `J = [block, block, ...]`, which need not exist whole.
 
-    Singular values up to `max(q, p) * eps` times the largest count as zero, where p is the number of columns, unless
-    the rank is given.
+    Singular values up to `max(q, p) * eps` times the largest count as zero, where p is the number of columns.
     """
     # Rounding moves eigenvalues of the product by eps times the largest of them, and singular values by eps times the
     # largest of those: of condition numbers up to 1e16 the product keeps no digit, the factor half of them. The
@@ -144,7 +143,7 @@ def singular_value_ends(blocks: Iterable[Float[Tensor, "q _columns"]], rank: int
         raise Refused(
             "zero-matrix", "The Jacobian is zero: no eigenvalue to divide by. Check the weights and the data."
         )
-    rank = numerical_rank(values, max(columns, triangle.shape[1])) if rank is None else rank
+    rank = numerical_rank(values, max(columns, triangle.shape[1]))
     smallest = max(values[rank - 1].item(), EPS * largest)
     gap = smallest / max(values[rank].item() if rank < len(values) else 0.0, EPS * largest)
     return ConditionNumber(

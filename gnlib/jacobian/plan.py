@@ -39,12 +39,9 @@ def check_memory(memory: float) -> None:
         raise Refused("bad-option", f"memory is {memory}; a positive number of GiB was expected.")
 
 
-def check_both_fit(rows: int, rows_of_loss: int, memory: float, beside: float) -> None:
-    """Refuse memory for less than a Gram matrix and that of a loss, with three tiles of rows that are held meanwhile.
-
-    `beside` are GiB that are taken.
-    """
-    needed = 8 * (rows**2 + rows_of_loss**2 + 3 * min(TILE, rows) * rows) / GIB + beside
+def check_both_fit(rows: int, rows_of_loss: int, memory: float) -> None:
+    """Refuse memory for less than a Gram matrix and that of a loss, with three tiles of rows held meanwhile."""
+    needed = 8 * (rows**2 + rows_of_loss**2 + 3 * min(TILE, rows) * rows) / GIB
     if needed > memory:
         raise BudgetError(
             f"memory is {memory} GiB but {math.ceil(1000 * needed) / 1000} are needed for the Gram matrix and that of "

@@ -1,7 +1,6 @@
 """A module on its data for a loss: its matrix, against plain autograd and against curvlinops."""
 
 import warnings
-from types import MappingProxyType
 
 import pytest
 import torch
@@ -10,10 +9,6 @@ from torch.nn import functional
 
 import gnlib
 from gnlib import GaussNewton
-from gnlib.diagnosis.by_layer import shares_of
-from gnlib.diagnosis.culprits import culprits_of
-from gnlib.diagnosis.suggestions import _by_rates, suggestions_for
-from gnlib.jacobian.gram import gram_of
 from gnlib.problem import Problem, with_root
 from tests.gnlib.derivatives import rows_of
 from tests.gnlib.diagnosis.networks import CASES, classes, drawn, plain_eigenvalues
@@ -114,46 +109,13 @@ def singular(**options):
     return Problem(nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 2)).double(), x, **options)
 
 
-def test_what_others_hold_counts_against_the_memory():
+def test_what_is_held_counts_against_the_memory():
     problem = singular(memory=0.01)
-    rank, rates = problem.condition.rank, {"2.weight": 0.5}
-    assert problem.changed_ends(lambda: pytest.fail("no matrix is needed"), rates).rank == rank
-    with pytest.raises(ValueError, match=r"memory is 0.01 GiB but 1\.\d+ are needed for the singular values"):
-        problem.changed_ends(lambda: pytest.fail("no matrix is needed"), rates, beside=1.0)
-    assert problem.own > 0
-    assert problem.changed(problem.module, problem.batches, beside=0.001).held == pytest.approx(problem.own + 0.001)
-
-
-def test_the_trials_of_a_report_say_what_they_hold(monkeypatch):
-    told, changed_ends = [], Problem.changed_ends
-
-    def recorded(self, matrix, rates=MappingProxyType({}), kept=None, beside=0.0):
-        told.append(beside)
-        return changed_ends(self, matrix, rates, kept, beside)
-
-    monkeypatch.setattr(Problem, "changed_ends", recorded)
-    problem = singular()
-    suggestions_for(problem, shares_of(problem), culprits_of(problem, 5))
+    assert problem.held == 0
     matrix = problem.gram.nbytes / 2**30
-    first, second, dropped = told  # two rates of a layer, and the second of the equal samples
-    assert matrix <= first and second == pytest.approx(first + matrix) and dropped == pytest.approx(second)
-
-
-def test_a_matrix_of_a_trial_has_the_memory_that_is_left(monkeypatch):
-    asked = []
-
-    def recorded(networks, memory):
-        asked.append(memory)
-        return gram_of(networks, memory)
-
-    monkeypatch.setattr("gnlib.diagnosis.suggestions.gram_of", recorded)
-    problem = singular(memory=0.01)
-    shares, culprits = shares_of(problem), culprits_of(problem, 5)
-    suggestions_for(problem, shares, culprits)
-    first, second = asked  # the other changes hold something too
-    assert 0 < first < problem.free < 0.01 and second == pytest.approx(first - problem.gram.nbytes / 2**30)
-    monkeypatch.setattr(Problem, "free", 0.0)  # then no rates are tried, and there is no error
-    assert [*_by_rates(problem, shares, 0.0)] == []
+    assert problem.held == pytest.approx(matrix) and problem.free == pytest.approx(0.01 - matrix)
+    with pytest.raises(ValueError, match=r"memory is 1e-05 GiB but 0\.\d+ are needed"):
+        _ = singular(memory=1e-5).condition
 
 
 def wide(**options):

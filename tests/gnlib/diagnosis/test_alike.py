@@ -32,17 +32,15 @@ def test_texts_that_differ_are_kept_and_equal_ones_dropped():
     assert found.equal_samples[0].equal  # first, so that no number of other pairs hides it
     assert "samples 2 and 3 are equal: drop one of them" in str(found)
     assert "the network does not tell 0 and 1 apart yet: their inputs differ: keep both" in str(found)
-    assert [s.what for s in g.report().suggestions if s.what.startswith("drop")] == ["drop sample 3"]
 
 
-def test_samples_that_no_unit_tells_apart_are_one_line_and_no_suggestion():
+def test_samples_that_no_unit_tells_apart_are_one_line():
     torch.manual_seed(9)
     net, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), torch.randn(8, 3)
     nn.init.constant_(net[0].bias, OFF)
     g = GaussNewton(net, x)
     lines = [line for line in str(g.culprits()).splitlines() if "apart" in line]
     assert len(lines) == 1 and lines[0].startswith("the network does not tell 0 and 1, 0 and 2")
-    assert not [s for s in g.report().suggestions if "drop" in s.what]
 
 
 @pytest.mark.parametrize("kind", ["batches", "dict", "signed zero"])

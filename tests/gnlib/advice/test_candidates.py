@@ -1,18 +1,12 @@
-"""Advice: the changes that are thought of, what they do to a network, their order, and the runs that prove them."""
-
-import math
+"""The changes that advice thinks of, and what they do to a network."""
 
 import pytest
 import torch
 from torch import nn
-from torch.optim import SGD, Adam
 
-from gnlib import GaussNewton
-from gnlib.advice.advice import Suggestion
 from gnlib.advice.candidates import Setting, arguments_of, changed, changes_for
 from gnlib.advice.layers import NORMALISATION
-from gnlib.advice.runs import Run, Trainer, best_of, loss_on
-from gnlib.advice.wrappers import Affine, by_feature, whitened
+from gnlib.advice.wrappers import by_feature, by_one_number, whitened
 from tests.gnlib.networks import Whole
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -124,7 +118,7 @@ def test_layers_without_a_normalisation_get_one_inside_blocks_too_and_the_last_o
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), Block(), *head).eval()
     x = random(6, 1, 8, 8)
     (what,) = (what for what in changes(net, x) if what.startswith("add batch"))
-    assert what == "add batch normalisation after 0, 2.a"
+    assert what == "add batch normalisation after 0 (Conv2d), 2.a (Conv2d)"
     new = after(net, what, x)
     for layer in (new[0], new[2].a):  # outputs have mean 0 and variance 1 in each channel of the batch
         seen = []
@@ -153,122 +147,71 @@ def test_changes_are_made_from_within_outwards_and_a_wrapped_module_gets_no_seco
     assert not {"inputs", "targets"} & {change.kind for change in changes(new, x, y).values()}
 
 
-# Runs
+def test_names_of_many_layers_are_counted_from_the_first_to_the_last():
+    layers = [layer for i in range(6) for layer in (nn.Linear(3, 3), nn.Tanh())]
+    (what, _) = (what for what in changes(nn.Sequential(*layers, nn.Linear(3, 1)), random(9, 3)) if "add" in what)
+    assert what == "add batch normalisation after 6 hidden layers, 0 (Linear) to 10 (Linear)"
 
 
-def test_runs_are_compared_by_the_steps_to_the_goal_and_those_that_explode_come_last():
-    fast, slow, never = (Run(1.0, (1.0, *[0.5] * n, 0.05, *[0.04] * (12 - n))) for n in (2, 5, 11))
-    dead, short = Run(1.0, (1.0, math.inf)), Run(1.0, (1.0, 0.01))
-    assert best_of([never, slow, dead, fast, short], 0.1) is fast and fast.steps_to(0.1) == 3
-    assert not dead.is_sound and not short.is_sound and dead.steps_to(0.1) == math.inf
-
-
-def test_a_run_takes_the_steps_of_the_optimiser_in_its_groups_for_at_least_ten():
-    net, x, y = perceptron(), random(20, 3), random(20, 1)
-
-    def descent(net, rate):
-        second = {"params": net[2].parameters(), "lr": rate / 5, "momentum": 0.5}
-        return SGD([{"params": net[0].parameters(), "lr": rate}, second])
-
-    groups = {"0.weight": 0, "0.bias": 0, "2.weight": 1, "2.bias": 1}
-    batches = [(arguments_of(x[part]), y[part]) for part in (slice(8), slice(8, None))]
-    trainer = Trainer(batches, loss_on("mse", None), descent(net, 0.1), groups)
-    run = trainer.run(net, 0.2, 1e9, math.inf)
-    hand, losses = perceptron(), []
-    own = descent(hand, 0.2)
-    for _ in range(11):
-        loss = (hand(x) - y).square().sum() / 40
-        losses.append(loss.item())
-        own.zero_grad()
-        loss.backward()
-        own.step()
-    assert run.losses == pytest.approx(losses, rel=1e-5)
-    torch.testing.assert_close(net(x), perceptron()(x))  # of a copy
-
-
-def test_classes_under_the_squared_error_are_vectors_with_a_one():
-    f, y = random(4, 3), torch.tensor([0, 2, 1, 1])
-    expected = (f - torch.eye(3)[y]).square().sum() / 8
-    assert loss_on("mse", None)(f, y) == expected == loss_on("mse", None)(f, torch.eye(3)[y])
-
-
-# Advice
-
-
-def test_features_of_different_scales_and_raw_targets_are_found_and_the_chain_ends():
+def test_weights_of_the_size_that_a_network_has_are_not_drawn_again():
     torch.manual_seed(0)
-    x = random(64, 4) * torch.tensor([1.0, 100.0, 0.01, 1.0]) + torch.tensor([0.0, 300.0, 1.0, 0.0])
-    z = by_feature(x, 1)(x)
-    y = 150 + 70 * torch.tanh(z[:, :1] + z[:, 1:2] * z[:, 2:3])
-    net = perceptron(4, hidden=nn.ReLU)
-    g = GaussNewton(net, x, y, optimizer=Adam(net.parameters(), lr=0.01))
-    advice = g.advice(budget=30)
-    assert "the outputs" in str(advice).splitlines()[0]
-    first = advice.suggestions[0]
-    assert "standardise the targets" in first.what and "inputs" in first.what
-    assert first.run.is_sound and first.gain >= 5
-    least = min(s.run.losses[0] for s in (*advice.suggestions,))
-    assert first.goal >= 0.1 * min(least, first.before.losses[0]) * (1 - 1e-6)
-    new = advice.apply(0)
-    loss = (new(x) - y).square().sum() / 128
-    assert first.run.losses[0] == pytest.approx(loss.item(), rel=1e-5)
-    again = GaussNewton(new, x, y, mode="train", optimizer=Adam(new.parameters(), lr=0.01)).advice(budget=30)
-    assert not again.targets and not any("inputs" in what or "targets" in what for what in again.tried)
+    net, x = nn.Sequential(nn.Linear(30, 40), nn.ReLU(), nn.Linear(40, 20), nn.ReLU(), nn.Linear(20, 1)), random(9, 30)
+    again = "the weights that torch draws", "Kaiming's weights"
+    assert {*again} & changes(net, x).keys() == {again[1]}
+    for layer in net[::2]:
+        nn.init.kaiming_normal_(layer.weight)
+    assert {*again} & changes(net, x).keys() == {again[0]}
 
 
-def test_a_network_that_is_well_prepared_is_left_alone_and_what_had_no_time_is_named():
-    x = random(30, 4)
-    x = (x - x.mean(0)) / x.std(0)
-    q = torch.linalg.qr(x)[0] * 30**0.5
-    net = nn.Linear(4, 1)
-    advice = GaussNewton(net, q, q @ random(4, 1)).advice(budget=30)
-    assert not advice.suggestions and "nothing new" in str(advice) and len(advice.tried) > 1
-    with pytest.raises(IndexError, match="There are 0 suggestions"):
-        advice.apply(0)
-    hurried = GaussNewton(net, 10 + q, q @ random(4, 1)).advice(budget=1e-6)
-    assert len(hurried.tried) == 1 and "no time for it" in str(hurried)
-
-
-def test_a_network_without_a_quadratic_model_whose_units_die_is_advised_all_the_same():
+def test_attention_is_drawn_again_projection_by_projection():
     torch.manual_seed(0)
-    x, y = 1e4 * random(30, 3), torch.arange(30) % 3
-    net = nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 3))
+    net = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0)
     with torch.no_grad():
-        x += y[:, None] * 1e4
-    advice = GaussNewton(net, x, y, "cross_entropy", optimizer=SGD(net.parameters(), lr=0.1)).advice(budget=30)
-    first = advice.suggestions[0]
-    assert first.before.least == pytest.approx(math.log(3), rel=1e-2)  # it only learns that all classes are alike
-    assert first.gain >= 10 and first.run.least < 0.2
-    nothing = Run(0.1, (1.0, math.inf))
-    exploded = Suggestion(first.what, first.module, first.run, nothing, 0.2, first.waiting, "SGD")
-    assert exploded.gain == math.inf and "where without it 1 do not" in str(exploded)
+        for p in net.parameters():
+            p.mul_(0.01)
+    found = changes(net, random(5, 7, 16))
+    assert "the weights that torch draws" in found
+    new = changed(net, [found["orthogonal weights"]])
+    for part in (*new.self_attn.in_proj_weight.chunk(3), new.self_attn.out_proj.weight):
+        torch.testing.assert_close(part @ part.mT, 2 * torch.eye(16), atol=1e-4, rtol=0)
+    fresh = changed(net, [found["the weights that torch draws"]])
+    assert fresh.self_attn.in_proj_weight.std().item() == pytest.approx((2 / (16 + 48)) ** 0.5, rel=0.1)
 
 
-@pytest.mark.bad_input
-def test_advice_needs_targets_and_some_seconds():
-    with pytest.raises(ValueError, match="y is missing; a change is tried by training"):
-        GaussNewton(nn.Linear(2, 1), random(5, 2)).advice()
-    with pytest.raises(ValueError, match="budget is -1; a positive number of seconds"):
-        GaussNewton(nn.Linear(2, 1), random(5, 2), random(5, 1)).advice(budget=-1)
+# Bad input
 
 
-def test_what_is_refused_is_named_with_the_reason():
-    net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 1))
-    advice = GaussNewton(net, random(20, 3), random(20, 1), mode="eval").advice(budget=30)
-    (what,) = (what for what in advice.left_out if what.startswith("add batch"))
-    assert "drops out in training mode" in advice.left_out[what]
+def test_constant_features_and_targets_are_moved_and_never_divided():
+    x = torch.cat([random(20, 2), torch.full((20, 1), 7.0)], 1)
+    for way in (by_feature(x, 1), by_one_number(torch.full((20, 1), 7.0)), whitened(x)):
+        assert way(x[:, : way.mean.shape[-1]]).isfinite().all()
+    net, y = perceptron(), torch.full((20, 1), 3.0)
+    torch.testing.assert_close(after(net, "standardise the targets", x, y)(x), net(x) + 3)
 
 
-def test_networks_of_tokens_are_advised_by_products():
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Embedding(9, 6), nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 9))
-    with torch.no_grad():
-        net[1].weight.mul_(0.01)
-    tokens = torch.randint(9, (8, 5))
-    advice = GaussNewton(net, tokens, (tokens + 1) % 9, "cross_entropy", optimizer="adam").advice(budget=60)
-    assert advice.suggestions and advice.suggestions[0].gain >= 1.25
+@pytest.mark.parametrize(
+    "batch, why",
+    [
+        ({"ids": torch.arange(6).view(6, 1)}, "no real numbers"),
+        ({"x": torch.ones(6, 2), "mask": torch.tensor([[0.0, 1.0]] * 6)}, "as in a mask"),
+        ({"x": torch.ones(6, 2), "mask": torch.tensor([[0.0, -torch.inf]] * 6)}, "as in a mask"),
+        ({"x": torch.ones(6, 2), "length": torch.arange(6.0)}, "one number for each sample"),
+        ({"x": torch.ones(6, 2), "length": torch.arange(6)}, "no real numbers"),
+        ({"x": torch.ones(6, 2), "keep": torch.ones(6, 2).bool()}, "no real numbers"),
+    ],
+)
+def test_tokens_masks_and_lengths_are_left_alone_and_named(batch, why):
+    found = Setting(nn.Linear(1, 1), [batch], None, "mse")
+    (key,) = (key for key in batch if key != "x")
+    name = "standardise the inputs" if len(batch) == 1 else f"standardise input {key!r}"
+    assert why in found.left_out()[name] and key not in found.inputs
 
 
-def test_affine_maps_take_the_precision_of_what_they_map():
-    x = random(5, 3).bfloat16()
-    assert Affine(torch.zeros(1, 3), torch.ones(1, 3))(x).dtype == torch.bfloat16
+@pytest.mark.parametrize(
+    "loss, named", [(nn.PoissonNLLLoss(), "PoissonNLLLoss"), (lambda f, y: (f - y).abs().mean(), "<lambda>")]
+)
+def test_losses_that_do_not_scale_with_the_targets_are_named(loss, named):
+    x, y = random(20, 3), 100 + random(20, 1)
+    assert "standardise the targets" not in changes(perceptron(), x, y, loss)
+    assert f"the loss is {named}" in setting(perceptron(), x, y, loss).left_out()["standardise the targets"]
+    assert "standardise the targets" in changes(perceptron(), x, y, nn.MSELoss())

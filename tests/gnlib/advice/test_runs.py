@@ -1,0 +1,114 @@
+"""Real steps of copies: those that torch takes, with the user's optimiser, compared by the steps to a goal."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import LBFGS, SGD, Adam, AdamW
+
+from gnlib.advice.candidates import arguments_of
+from gnlib.advice.runs import Batch, Run, Trainer, best_of, loss_on
+
+GENERATOR = torch.Generator().manual_seed(0)
+X, Y = torch.randn(20, 3, generator=GENERATOR), torch.randn(20, 1, generator=GENERATOR)
+
+
+def perceptron():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+
+
+def trainer(optimizer, groups=None, **options):
+    batches = [Batch(arguments_of(X[part]), Y[part]) for part in (slice(8), slice(8, None))]
+    return Trainer(batches, loss_on("mse", None), optimizer, groups or {}, **options)
+
+
+def by_hand(net, optimizer, steps):
+    losses = []
+    for _ in range(steps + 1):
+        loss = (net(X) - Y).square().sum() / 40
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return losses
+
+
+def test_runs_are_compared_by_the_steps_to_the_goal_and_those_that_explode_come_last():
+    fast, slow, never = (Run(1.0, (1.0, *[0.5] * n, 0.05, *[0.04] * (12 - n))) for n in (2, 5, 11))
+    dead, short = Run(1.0, (1.0, math.inf)), Run(1.0, (1.0, 0.01))
+    assert best_of([never, slow, dead, fast, short], 0.1) is fast and fast.steps_to(0.1) == 3
+    assert not dead.is_sound and not short.is_sound and dead.steps_to(0.1) == math.inf
+
+
+def in_groups(net, rate):
+    second = {"params": net[2].parameters(), "lr": rate / 5, "momentum": 0.5}
+    return SGD([{"params": net[0].parameters(), "lr": rate}, second])
+
+
+GROUPS = {"0.weight": 0, "0.bias": 0, "2.weight": 1, "2.bias": 1}
+
+
+def test_a_run_takes_the_steps_of_the_optimiser_in_its_groups_for_at_least_ten():
+    net, hand = perceptron(), perceptron()
+    run = trainer(in_groups(net, 0.1), GROUPS).run(net, 0.2, 1e9, math.inf)
+    assert run.losses == pytest.approx(by_hand(hand, in_groups(hand, 0.2), 10), rel=1e-5)
+    torch.testing.assert_close(net(X), perceptron()(X))  # of a copy
+
+
+def test_the_state_of_the_optimiser_and_its_rate_stay_the_user_s():
+    net = perceptron()
+    used = AdamW(net.parameters(), torch.tensor(0.01))
+    (net(X) - Y).square().sum().backward()
+    used.step()
+    state, hand = copy.deepcopy(used.state_dict()), copy.deepcopy(net)
+    run = trainer(used, dict.fromkeys(GROUPS, 0)).run(net, 0.03, 0.0, math.inf, 12)
+    assert run.losses == pytest.approx(by_hand(hand, AdamW(hand.parameters(), 0.03), 12), rel=1e-4)  # with no state
+    assert used.param_groups[0]["lr"] == 0.01 and str(used.state_dict()) == str(state)
+
+
+def test_parameters_that_the_optimiser_does_not_move_stay():
+    net, hand = perceptron(), perceptron()
+    own, by = SGD(net[2].parameters(), 0.1), SGD(hand[2].parameters(), 0.1)
+    run = trainer(own, {**GROUPS, "0.weight": -1, "0.bias": -1, "2.weight": 0, "2.bias": 0}).run(net, 0.1, 0, 99, 12)
+    assert run.losses == pytest.approx(by_hand(hand, by, 12), rel=1e-5)
+
+
+def test_an_optimiser_that_asks_for_the_loss_and_one_in_its_warm_up_are_followed():
+    net = perceptron()
+    found = trainer(LBFGS(net.parameters(), lr=0.5), dict.fromkeys(GROUPS, 0)).run(net, 0.5, 0.0, math.inf, 12)
+    assert len(found.losses) == 13 and found.losses[-1] < 0.1 * found.losses[0]
+    warm = Adam(net.parameters(), lr=0.01)
+    torch.optim.lr_scheduler.LambdaLR(warm, lambda step: step / 100)
+    assert warm.param_groups[0]["lr"] == 0
+    assert trainer(warm).rates(1.0) == pytest.approx([0.01 / 3, 0.01, 0.03])
+    assert trainer(warm, dict.fromkeys(GROUPS, 0)).run(net, 0.01, 0.0, math.inf, 12).is_sound
+
+
+@pytest.mark.parametrize("optimizer", [None, "momentum", "adam"])
+def test_a_rate_is_halved_until_ten_steps_do_not_explode(optimizer):
+    found, net = trainer(optimizer), perceptron()
+    safe = found.safe_rate(net, 1e3, math.inf)
+    assert math.log2(1e3 / safe) % 1 == 0 and found.run(net, safe, -1.0, math.inf, 10).is_sound
+    assert not found.run(net, 2 * safe, -1.0, math.inf, 10).is_sound
+    assert found.safe_rate(net, 1e30, math.inf) is None
+
+
+def test_losses_on_held_out_data_are_of_evaluation_and_change_nothing():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))
+    other = torch.randn(6, 3, generator=GENERATOR)
+    held = [Batch(arguments_of(other), torch.zeros(6, 1))]
+    plain, found = (trainer("sgd", **options).run(net, 0.01, 0.0, math.inf, 12) for options in ({}, {"held_out": held}))
+    assert found.losses == plain.losses and len(found.held_out) == 13
+    z = (h := net[0](other)) - h.mean(0)
+    expected = net[3](net[1].weight * z / (z.square().mean(0) + 1e-5).sqrt() + net[1].bias).square().sum() / 12
+    assert found.held_out[0] == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_classes_under_the_squared_error_are_vectors_with_a_one():
+    f, y = torch.randn(4, 3, generator=GENERATOR), torch.tensor([0, 2, 1, 1])
+    expected = (f - torch.eye(3)[y]).square().sum() / 8
+    assert loss_on("mse", None)(f, y) == expected == loss_on("mse", None)(f, torch.eye(3)[y])
