@@ -16,7 +16,7 @@ from gnlib.advice.wrappers import Affine, Prepared, Scaled, by_feature, by_one_n
 
 SETTLED = 0.1  # of their standard deviation: inputs that a map moves by less are left as they are
 KINDS = "weights", "normalisation", "targets", "inputs"  # in the order in which changes are made
-TARGETS = "standardise the targets"
+TARGETS, WHITEN = "standardise the targets", "whiten the inputs"
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +146,18 @@ class Setting:
         found = {names[key]: why for key, why in self.fixed_inputs.items()}
         if self.has_numbers and self.fixed_targets:
             found[TARGETS] = self.fixed_targets
+        if self.inputs and not self.can_be_whitened:
+            found[WHITEN] = "that takes more samples than features, along one axis"
+        if not [*normalisations(self.leaves)]:
+            found["a normalisation"] = "no hidden linear map or convolution is without one"
+        if any(isinstance(leaf.module, nn.RNNBase) for leaf in self.leaves):
+            found["Kaiming's and Xavier's weights"] = "recurrent layers take orthogonal ones"
         return found
+
+    @property
+    def can_be_whitened(self) -> bool:
+        """Whether all inputs have one axis of features, and more samples than these."""
+        return all(x.ndim == 2 and len(x) > x.shape[1] > 1 for x in self.inputs.values())
 
 
 def called(module: nn.Module, held: Mapping[int | str, Any]) -> Any:
@@ -217,8 +228,8 @@ def _of_inputs(setting: Setting) -> Iterator[Change]:
         "standardise the inputs by one number": lambda x, _: by_one_number(x),
         f"centre the inputs, each {one} by itself": partial(by_feature, scaled=False),
     }
-    if all(x.ndim == 2 and len(x) > x.shape[1] > 1 for x in inputs.values()):
-        ways["whiten the inputs"] = lambda x, _: whitened(x)
+    if setting.can_be_whitened:
+        ways[WHITEN] = lambda x, _: whitened(x)
     for what, way in ways.items():
         maps = {key: way(x, axes[key]) for key, x in inputs.items()}
         if any(

@@ -44,10 +44,11 @@ class Candidate:
 
     def waiting(self, goal: float) -> Waiting:
         """Return within what the steps of the linear model to a loss lie."""
-        share = goal / self.measured.loss if self.measured.loss else math.inf
-        if share >= 1:
+        if self.measured.loss <= max(goal, 0.0):
             return Waiting(0.0, 0.0, 0.0, 0.0)
-        return self.measured.find(share)
+        if goal <= 0:
+            return Waiting(math.inf, math.inf, 0.0, 0.0)
+        return self.measured.find(goal / self.measured.loss)
 
     @property
     def what(self) -> str:
@@ -85,7 +86,8 @@ class Search:
     @property
     def goal(self) -> float:
         """A tenth of the smallest first loss, of the candidates that were measured before the first run."""
-        return GOAL * min(candidate.measured.loss for candidate in self.candidates[: self.compared])
+        least = min(candidate.measured.loss for candidate in self.candidates[: self.compared])
+        return least - (1 - GOAL) * abs(least)  # a loss of one's own may be negative
 
     @property
     def left(self) -> float:

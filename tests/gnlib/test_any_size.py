@@ -159,7 +159,7 @@ def test_the_page_the_bounds_and_the_density_of_a_network_that_was_not_met_befor
 
     values, shares, p = spectrum(net, x, normal(*shape), half_mse, **options)
     g = GaussNewton(net, x, normal(*shape), dtype=dtype, **options)
-    page = g.report()
+    page = g.report(budget=1e-3)
     assert float(page.largest.values[0]) == pytest.approx(float(values[0]), rel=2e-3)
     steps = torch.arange(len(page.bounds.lower))[:, None]
     curve = ((1 - page.bounds.rate * values) ** (2 * steps) @ shares) / 2

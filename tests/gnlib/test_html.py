@@ -23,7 +23,7 @@ def made(**options):
 
 
 REPORT, BY_PRODUCTS = made().report(), made(dtype=torch.float64)
-OVERVIEW, DENSITY = BY_PRODUCTS.report(), BY_PRODUCTS.spectral_density(steps=8)
+OVERVIEW, DENSITY = BY_PRODUCTS.report(budget=1e-3), BY_PRODUCTS.spectral_density(steps=8)
 PAGES = {"report": REPORT.to_html(), "overview": OVERVIEW.to_html(density=DENSITY)}
 
 

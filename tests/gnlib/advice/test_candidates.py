@@ -215,3 +215,11 @@ def test_losses_that_do_not_scale_with_the_targets_are_named(loss, named):
     assert "standardise the targets" not in changes(perceptron(), x, y, loss)
     assert f"the loss is {named}" in setting(perceptron(), x, y, loss).left_out()["standardise the targets"]
     assert "standardise the targets" in changes(perceptron(), x, y, nn.MSELoss())
+
+
+def test_what_has_no_place_is_named():
+    x = random(9, 5, 2)
+    forward = lambda self, x: self.head(self.rnn(x)[0][:, -1])  # noqa: E731
+    found = setting(Whole(forward, rnn=nn.GRU(2, 4, batch_first=True), head=nn.Linear(4, 1)), x).left_out()
+    assert found.keys() == {"whiten the inputs", "a normalisation", "Kaiming's and Xavier's weights"}
+    assert not setting(perceptron(), random(20, 3)).left_out()

@@ -282,6 +282,15 @@ def test_data_that_tell_little_are_named(x, y, loss, said):
     assert (said in page(advice)) if said else not advice.remarks
 
 
+@pytest.mark.bad_input
+def test_a_change_that_fits_at_once_and_a_loss_below_zero_have_goals():
+    x, y = random(12, 3), random(12, 1)
+    fits = GaussNewton(perceptron(), x, torch.zeros(12, 1)).advice(budget=AMPLE)
+    assert fits.suggestions[0].what == "zero weights in 2 (Linear)" and fits.suggestions[0].run.losses[0] == 0
+    below = GaussNewton(perceptron(), x, y, lambda f, y: (f - y).square().mean() - 9).advice(budget=AMPLE)
+    assert -9 < below.runs["no change"].losses[-1] < below.runs["no change"].losses[0] < 0
+
+
 def test_a_report_travels_without_its_networks(tmp_path):
     x, y = uneven()
     found = gnlib.report(perceptron(4), x, y, budget=AMPLE)

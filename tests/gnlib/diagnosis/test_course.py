@@ -194,7 +194,7 @@ def test_the_layers_that_training_waits_for_are_named():
 
 
 def test_the_page_of_a_network_of_any_size():
-    page = noun("perceptron", 40, dtype=torch.float32).report()
+    page = noun("perceptron", 40, dtype=torch.float32).report(budget=1e-3)
     text = " ".join(str(page).split())
     assert "Sequential, 40 samples, 120 outputs, 123 parameters, mse, float32: products are right to" in text
     for name in ("largest eigenvalue", "gradient descent", "waits for", "forecast", "cost"):
@@ -206,7 +206,7 @@ def test_the_page_of_a_network_of_any_size():
     net, x = perceptron(), torch.randn(8, 6)
     without = GaussNewton(net, x, dtype=torch.float32).report()
     assert without.bounds is None and without.waiting is None and "waits for" not in str(without)
-    entropy = GaussNewton(net, x, torch.arange(8) % 3, "cross_entropy", dtype=torch.float32).report()
+    entropy = GaussNewton(net, x, torch.arange(8) % 3, "cross_entropy", dtype=torch.float32).report(budget=1e-3)
     assert entropy.bounds is None and "of the quadratic model of the loss" in " ".join(str(entropy).split())
 
 

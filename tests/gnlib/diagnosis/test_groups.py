@@ -200,7 +200,7 @@ NOT_FOLLOWED = [torch.optim.RAdam, torch.optim.NAdam, torch.optim.Adagrad, torch
 def test_a_report_goes_on_without_an_optimiser_that_is_not_followed(make):
     module, x, y = problem()
     optimizer = make(module.parameters(), lr=0.01)
-    found, plain = gnlib.report(module, x, y, optimizer=optimizer), gnlib.report(module, x, y)
+    found, plain = gnlib.report(module, x, y, optimizer=optimizer, budget=1e-3), gnlib.report(module, x, y, budget=1e-3)
     assert f"found {make.__name__} is not followed: all lines are of gradient descent" in page(found)
     assert torch.equal(found.forecast.losses, plain.forecast.losses) and len(found.rates) == 2
     with pytest.raises(TypeError, match=f"optimizer is of type {make.__name__}; SGD, Adam"):
@@ -219,7 +219,7 @@ def test_a_report_follows_groups(make):
     module, x, y = problem(make=Polynomial)
     optimizer = make(module)
     for _ in range(2):  # ask, follow, ask again
-        found = gnlib.report(module, x, y, optimizer=optimizer)
+        found = gnlib.report(module, x, y, optimizer=optimizer, budget=1e-3)
         assert found.rates[2].rate == pytest.approx(found.forecast.stable_rate, rel=1e-6)
         train(module, x, y, "mse", optimizer, 2)
 

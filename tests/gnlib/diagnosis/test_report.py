@@ -21,7 +21,7 @@ def test_it_says_what_its_parts_say(name):
     net, x = drawn(name, 6)
     y = classes(6, net(x).shape[1])
     before = {key: value.clone() for key, value in net.state_dict().items()}
-    found = gnlib.report(net, x, y, loss="cross_entropy")
+    found = gnlib.report(net, x, y, loss="cross_entropy", budget=1e-3)
     assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
     values = gnlib.GaussNewton(net, x, y, loss="cross_entropy").eigenvalues()
     assert found.condition.largest == pytest.approx(values[0].item(), rel=1e-10)
@@ -49,7 +49,7 @@ def test_without_targets_there_is_no_forecast():
 def test_the_forecast_is_that_of_the_function():
     net, x = drawn("mlp")
     y = classes(5, 3)
-    found, expected = gnlib.report(net, x, y).forecast, gnlib.GaussNewton(net, x, y).forecast()
+    found, expected = gnlib.report(net, x, y, budget=1e-3).forecast, gnlib.GaussNewton(net, x, y).forecast()
     torch.testing.assert_close(found.losses, expected.losses, rtol=1e-9, atol=1e-14)
     assert (found.trusted, found.stable_rate) == (expected.trusted, pytest.approx(expected.stable_rate))
 
@@ -58,7 +58,7 @@ def test_an_optimiser_has_a_line():
     net, x = drawn("mlp")
     y = functional.one_hot(classes(5, 3), 3).double()
     optimizer = torch.optim.Adam(net.parameters(), 1e-3)
-    found = gnlib.report(net, x, y, optimizer=optimizer)
+    found = gnlib.report(net, x, y, optimizer=optimizer, budget=1e-3)
     assert found.rates[2].rate == pytest.approx(gnlib.GaussNewton(net, x, y, optimizer=optimizer).stable_rate().rate)
     assert found.forecast.stable_rate == pytest.approx(found.rates[2].rate, rel=1e-6)
     assert "Adam with momentum 0.9" in page(found) and not optimizer.state
@@ -67,7 +67,7 @@ def test_an_optimiser_has_a_line():
 def test_torch_s_squared_error_is_a_multiple():
     net, x = drawn("mlp")
     y = torch.zeros(5, 3, dtype=torch.float64)
-    own, half = gnlib.report(net, x, y, loss=nn.MSELoss()), gnlib.report(net, x, y)
+    own, half = (gnlib.report(net, x, y, loss=loss, budget=1e-3) for loss in (nn.MSELoss(), "mse"))
     assert own.condition.largest == pytest.approx(half.condition.largest * 2 / 3, rel=1e-12)
     assert own.condition.value == pytest.approx(half.condition.value, rel=1e-6) and own.loss == "MSELoss"
 

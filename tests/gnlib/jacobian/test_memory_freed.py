@@ -22,7 +22,7 @@ CALLS = (
     lambda g: g.operator().matmul(torch.ones(N * OUTPUTS, 1)),
     lambda g: g.cost(),
     lambda g: g.forecast(steps=3),
-    lambda g: g.report(),
+    lambda g: g.report(budget=1e-3),
 )
 
 

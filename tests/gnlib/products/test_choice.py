@@ -19,9 +19,9 @@ def problem():
 
 
 def test_a_small_matrix_is_made_and_one_without_room_is_not(problem):
-    assert isinstance(GaussNewton(*problem).report(), Report)
+    assert isinstance(GaussNewton(*problem).report(budget=1e-3), Report)
     little = GaussNewton(*problem, memory=6e-5)  # GiB; the matrix of 90 rows takes as much
-    assert isinstance(little.report(), Overview) and little.report().rows == 90
+    assert isinstance(page := little.report(budget=1e-3), Overview) and page.rows == 90
     with pytest.raises(ValueError, match=r"memory is 6e-05 GiB but .* are needed"):
         little.condition_number()
 
@@ -62,7 +62,7 @@ def test_outputs_of_several_axes_go_by_products_and_a_matrix_says_what_it_needs(
     tokens = torch.randint(7, (3, 5))
     net = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 7))
     g = GaussNewton(net, tokens, tokens.roll(1, 1), "cross_entropy")
-    assert "float64, by products" in repr(g) and isinstance(g.report(), Overview)
+    assert "float64, by products" in repr(g) and isinstance(g.report(budget=1e-3), Overview)
     asked = GaussNewton(net, tokens, tokens.roll(1, 1), "cross_entropy", dtype=torch.float64)
     assert g.largest_eigenvalue().value == asked.largest_eigenvalue().value
     with pytest.raises(ValueError, match=r"of shape \(2, 5, 7\); .* Pass output="):
