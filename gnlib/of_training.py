@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from gnlib.advice.suggestions import Advice
+from gnlib.advice.suggestions import Advice, nothing_for
 from gnlib.asked import Asked, Trials
 from gnlib.by_products import ByProducts
 from gnlib.diagnosis.batches import BatchForecast, batch_forecast_of, batch_rate_bound, batch_stable_rate
@@ -280,8 +280,11 @@ class OfTraining(ByProducts):
             found = overview_of(side, self._memory, self._optimizer)
         if self._asked.y is None:
             return found
-        trials = Trials(self._asked, self._optimizer, held_out)
-        return replace(found, advice=trials.advice(self._again, budget), safe=trials.safe_rates(found.rates))
+        try:
+            trials = Trials(self._asked, self._optimizer, held_out)
+            return replace(found, advice=trials.advice(self._again, budget), safe=trials.safe_rates(found.rates))
+        except (RuntimeError, TypeError, NotImplementedError) as error:  # of a module that cannot be copied, say
+            return replace(found, advice=nothing_for(error, budget or 0.0))
 
     def advice(self, *, budget: float | None = None, held_out: tuple[Inputs, Any] | None = None) -> Advice:
         """Return what to change in the network, its inputs or its targets, each change tried by real steps.

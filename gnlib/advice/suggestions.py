@@ -141,13 +141,20 @@ class Advice(Page):
 
     def lines(self) -> list[Line]:
         """Return the page line by line."""
-        cost = Line("advice", f"{self.seconds:.2g} of {self.budget:.2g} s", f"{len(self.tried)} networks measured")
-        return [*self.remarks, *self.tries(), *self.omissions(), cost]
+        return [*self.remarks, *self.tries(), *self.omissions(), self.cost]
+
+    @property
+    def cost(self) -> Line:
+        """The line on the time that it took."""
+        what = f"{len(self.tried)} networks measured, {len(self.runs)} trained"
+        return Line("advice", f"{self.seconds:.2g} of {self.budget:.2g} s", what)
 
     def tries(self) -> list[Line]:
         """Return the lines on what was tried."""
         if self.suggestions:
             return [Line("try", each.what, each.effect) for each in self.suggestions]
+        if not self.tried:
+            return [Line("try", "nothing was tried", "a copy of the network cannot be trained here")]
         run = [what for what, run in self.runs.items() if len(run.losses) > SETTLED]
         if len(self.tried) > 1 and len(run) < 2:
             few = f"{self.budget:.2g} s are too few for ten steps with a change and without; pass a larger budget="
@@ -160,3 +167,18 @@ class Advice(Page):
         reasons = dict.fromkeys(self.left_out.values())
         named = {why: [what for what, its in self.left_out.items() if its == why] for why in reasons}
         return [Line("not tried", "; ".join(what), why) for why, what in named.items()]
+
+
+def nothing_for(error: Exception, budget: float) -> Advice:
+    """Return advice that says why nothing was tried.
+
+    Examples
+    --------
+    >>> print(nothing_for(RuntimeError("no copy"), 5.0))
+    try        nothing was tried: a copy of the network cannot be trained
+               here
+    not tried  any change: no copy
+    advice     0 of 5 s: 0 networks measured, 0 trained
+    """
+    why = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return Advice((), {}, {}, {"any change": why}, (), budget, 0.0)

@@ -71,7 +71,7 @@ class Advised(Page, ABC):
         if self.advice is None:
             return [Line("try", "nothing was tried", "a change is tried by training, which needs targets: pass y")]
         others = [line for line in self.advice.remarks if line.name != "targets"]
-        return [*self.advice.tries(), *self.advice.omissions(), *others]
+        return [*self.advice.tries(), *self.advice.omissions(), *others, self.advice.cost]
 
     def _of_rates(self, more: Callable[[StableRate], str]) -> Iterator[Line]:
         """Yield a line for each rate, with what else there is to say of it on the quadratic model."""
@@ -79,7 +79,7 @@ class Advised(Page, ABC):
             model = f"the quadratic model is stable below {rate.rate:.3g}{more(rate)}"
             safe = self.safe[i] if self.safe else None
             if safe is None:
-                why = "no rate is safe for ten real steps" if self.safe else "no rate was tried: pass y"
+                why = "no rate is safe for ten real steps" if self.safe else "no rate was tried"
                 yield Line(rate.optimizer, why, model)
             else:
                 yield Line(rate.optimizer, f"take {safe:.2g}", f"ten real steps at it do not explode; {model}")

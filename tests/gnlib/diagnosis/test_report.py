@@ -180,9 +180,18 @@ def test_without_targets_nothing_is_tried_and_that_is_said():
     net, x, _ = scaled()
     found = gnlib.report(net, x)
     assert found.advice is None and found.suggestions == () and "nothing was tried: a change is tried by" in page(found)
-    assert "no rate was tried: pass y" in page(found)
+    assert "gradient descent no rate was tried: the quadratic model is" in page(found)
     with pytest.raises(ValueError, match="Nothing was tried, as y is missing"):
         found.apply()
+
+
+def test_a_network_that_cannot_be_copied_has_a_report_all_the_same():
+    net, x, y = scaled()
+    net.register_buffer("kept", net[0].weight * 2)  # of a graph, of which there are no copies
+    found = gnlib.report(net, x, y, budget=1.0)
+    assert found.condition.rank > 0 and found.suggestions == () and found.safe == ()
+    assert "try nothing was tried: a copy of the network cannot be trained here" in page(found)
+    assert "not tried any change: Only Tensors created explicitly by the user" in page(found)
 
 
 def test_a_rate_is_printed_after_ten_real_steps_at_it():
