@@ -32,7 +32,7 @@ from gnlib.jacobian.inputs import Inputs, read_batches
 from gnlib.jacobian.network import Mode
 from gnlib.jacobian.plan import Cost
 from gnlib.losses import CrossEntropy, SquaredError
-from gnlib.of_training import OfTraining
+from gnlib.of_changes import OfChanges
 from gnlib.operators import SymmetricOperator
 from gnlib.problem import Problem
 from gnlib.products.choice import prefers_products
@@ -42,7 +42,7 @@ from gnlib.refused import Refused
 NO_MATRIX = "This needs a matrix, and dtype= asks for products with vectors alone; leave dtype= out."
 
 
-class GaussNewton(OfTraining):
+class GaussNewton(OfChanges):
     r"""The Gauss-Newton matrix of a module on its data, for a loss.
 
     It is :math:`G = \frac1n \sum_i J_i^\top H_i J_i`, with the Jacobian :math:`J_i` of the outputs on sample i by the
