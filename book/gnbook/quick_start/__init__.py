@@ -1,1 +1,1 @@
-"""The quick start: three small networks, the advice that a report gives for them, and trainings before and after."""
+"""The quick start: three small networks, one change of each, and trainings before and after."""

@@ -66,7 +66,7 @@ def prepared(raw: Float[Tensor, "n 3 side side"]) -> dict[str, Float[Tensor, "n 
 def rows_of_remedies(
     raw: Float[Tensor, "n 3 side side"], labels: Int[Tensor, " n"], seeds: Sequence[int]
 ) -> Iterator[dict[str, Cell]]:
-    """Yield a row for each seed, network, fault and change that a report tries: Adam's steps, and their forecast."""
+    """Yield a row for each seed, network, fault and change: Adam's steps, and their forecast."""
     inputs = {name: x[:MANY].float() for name, x in prepared(raw).items()}
     for seed in seeds:
         for name, make in makers(seed).items():
@@ -166,7 +166,7 @@ def sooner(row: Row) -> float:
 
 
 def first_tries(rows: Sequence[Row]) -> list[Row]:
-    """Return the first suggestion for Adam of each network of the trial: that with the largest factor foretold.
+    """Return of each network of the trial the change with the largest factor foretold for Adam.
 
     `sooner` is added, how many times fewer steps the change takes: at least so many if `before` is None.
     """

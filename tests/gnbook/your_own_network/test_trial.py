@@ -54,7 +54,7 @@ def test_rows_of_the_trial(raw, labels, monkeypatch):
     assert len(checks) == 2 * 2 * 4 and {row["seed"] for row in checks} == {0}
 
 
-def test_the_first_suggestion_has_the_largest_factor():
+def test_the_change_with_the_largest_factor_is_first():
     common = {"seed": 0, "network": "CNN", "fault": "none"}
     rows = [
         common | {"change": "a", "before": 40, "after": 20, "of_adam": 1.5},
