@@ -17,7 +17,7 @@ from gnlib.advice.candidates import called, in_precision
 STEPS = 200  # at most
 SETTLED = 10  # steps after which a rate counts as one that does not explode
 EXPLODED = 1e6  # times the first loss
-HALVINGS = 20
+HALVINGS = 40
 OF_STABLE = 1 / 2, 1 / 6, 1 / 20  # learning rates of descent, in the largest stable one
 OF_OWN = 1 / 3, 1.0, 3.0  # those of an optimiser, in its own
 OF_ADAM = 1e-3, 3e-3, 1e-2
