@@ -1,0 +1,100 @@
+"""The trial of the advice: `python -m tests.benchmarks.trial --part development` runs what has not been run.
+
+The libraries of its networks are those of `libraries.txt`: `pip install --requirement` it, with `constraints.txt`. The
+held-out half is looked at once, at the end. With `--keep` the rows of both halves become the kept table.
+"""
+
+import argparse
+import csv
+import sys
+from pathlib import Path
+from time import process_time
+
+import torch
+from tqdm import tqdm
+
+from tests.benchmarks.peers.runner import ROOT
+from tests.benchmarks.trial import libraries
+from tests.benchmarks.trial.one import BUDGET, OPTIMIZERS, SEEDS
+from tests.benchmarks.trial.runner import LIMIT, Trial
+from tests.benchmarks.trial.summary import by_network, lines
+
+KEPT = ROOT / "book" / "results" / "advice-trial.csv"
+COLUMNS = (
+    *("network", "part", "library", "kind", "task", "prepared", "versions", "parameters", "samples", "variant", "what"),
+    *("seed", "optimizer", "rate", "goal", "first_loss", "steps", "state", "last_loss", "held_out_loss", "searched"),
+    *("report_seconds", "epoch_seconds", "making_seconds", "why"),
+    *(f"run_{name}" for name in ("device", "revision", "python", "gnlib", "torch", "numpy", "scipy", "threads")),
+    *("run_seconds", "run_finished"),
+)
+CANDIDATES, SEARCHES = 15, 3  # that a report has, and peers that search a grid
+STEPS_OF = {"adam": 500, "sgd": 700}  # of a search over the grid, of those that the first networks took
+
+
+def seconds_of(names: list[str]) -> float:
+    """Return a forecast of the CPU seconds of networks, from the time of a step of each."""
+    from tests.benchmarks.trial.networks import CASES
+
+    torch.set_num_threads(1)
+    whole, searches = 0.0, 3 * len(SEEDS) + CANDIDATES + SEARCHES
+    for name in names:
+        case = CASES[name]
+        module, data, taken = case.module(0), case.data(), []
+        for _ in range(4):
+            start = process_time()
+            case.loss_of(module, data.x, data.y).backward()
+            taken.append(process_time() - start)
+        whole += min(taken) * searches * sum(STEPS_OF.values()) + len(SEEDS) * len(OPTIMIZERS) * BUDGET / 2
+    return whole
+
+
+def write_table(rows: list[dict], path: Path) -> None:
+    """Write the rows as the kept table."""
+    with path.open("w", newline="", encoding="utf8") as file:
+        table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+
+
+def main(arguments: list[str]) -> None:
+    """Forecast, run, print and write."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.trial", description=__doc__)
+    parser.add_argument("--part", choices=["development", "held-out"], default="development")
+    parser.add_argument("--networks", nargs="*", help="some of the half alone")
+    parser.add_argument("--jobs", type=int, default=1, help="networks at the same time")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds of a network")
+    parser.add_argument("--forecast", action="store_true", help="the seconds of all forty, and nothing else")
+    parser.add_argument("--summary", action="store_true", help="of what is there; run nothing")
+    parser.add_argument("--keep", action="store_true", help=f"write {KEPT.relative_to(ROOT)}, of both halves")
+    options = parser.parse_args(arguments)
+    libraries.declare()
+    from tests.benchmarks.trial.networks import CASES, split
+
+    parts, trial = split(CASES), Trial(ROOT / "_build" / "trial", limit=options.limit)
+    names = [name for name in parts[options.part] if not options.networks or name in options.networks]
+    if options.forecast:
+        print(f"all {len(CASES)} networks: {seconds_of([*CASES]):,.0f} s of one core")
+        return
+    if not options.summary and (missing := trial.missing(names)):
+        print(f"{len(missing)} networks to run, some {seconds_of(missing):,.0f} s of one core")
+        bar = tqdm(trial.run(names, options.jobs), total=len(missing))
+        for network in bar:
+            bar.set_postfix_str(network)
+    rows = trial.rows(names)
+    print(*lines(rows), *("\n".join(["", *by_network(rows, optimizer)]) for optimizer in OPTIMIZERS), sep="\n")
+    if options.keep:
+        keep(trial, parts)
+
+
+def keep(trial: Trial, parts: dict[str, list[str]]) -> None:
+    """Write the table of both halves; all of its rows must come from one revision without changes."""
+    rows = [{**row, "part": part} for part, names in parts.items() for row in trial.rows(names)]
+    missing = trial.missing([name for names in parts.values() for name in names])
+    revisions = {str(row["run_revision"]) for row in rows}
+    if missing or len(revisions) != 1 or "+" in min(revisions) or revisions == {"None"}:
+        sys.exit(f"Nothing is kept: {len(missing)} networks are missing, revisions are {', '.join(sorted(revisions))}.")
+    write_table(rows, KEPT)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

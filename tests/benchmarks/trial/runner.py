@@ -1,0 +1,93 @@
+"""The networks one by one, each in its own process with one thread and a limit; what is there is not run again."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter
+
+from gnbook.sweep.provenance import git_revision, versions
+
+from tests.benchmarks.peers.common import write_json
+from tests.benchmarks.peers.runner import ONE_THREAD, ROOT
+
+HERE = Path(__file__).parent
+LIMIT = 1200.0  # seconds of a network
+
+
+class Trial:
+    """The processes of the trial, and a file for what each of them found.
+
+    Parameters
+    ----------
+    folder
+        where results lie
+    module
+        that is run as `python -m MODULE FOLDER NETWORK`
+    limit
+        seconds that a process may take
+    """
+
+    def __init__(self, folder: Path, module: str = "tests.benchmarks.trial.one", limit: float = LIMIT) -> None:
+        self.folder, self.module, self.limit = folder, module, limit
+
+    def missing(self, networks: Sequence[str]) -> list[str]:
+        """Return the networks that have no rows yet."""
+        return [network for network in networks if not self._path(network).exists()]
+
+    def rows(self, networks: Sequence[str]) -> list[dict]:
+        """Return the rows that are there."""
+        there = [network for network in networks if self._path(network).exists()]
+        return [row for network in there for row in json.loads(self._path(network).read_text())]
+
+    def run(self, networks: Sequence[str], jobs: int = 1) -> Iterator[str]:
+        """Run what is missing, and yield each network as it is done."""
+        with ThreadPoolExecutor(jobs) as pool:
+            waiting = {pool.submit(self._run, network): network for network in self.missing(networks)}
+            for done in as_completed(waiting):
+                done.result()
+                yield waiting[done]
+
+    def _path(self, network: str) -> Path:
+        return self.folder / "rows" / f"{network}.json"
+
+    def _run(self, network: str) -> None:
+        """Run a network; if the process dies or is not done in time, its row has the reason."""
+        start, found = perf_counter(), self.folder / "found" / f"{network}.json"
+        found.unlink(missing_ok=True)
+        paths = [str(ROOT), str(ROOT / "book"), os.environ.get("PYTHONPATH", "")]
+        environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        command = [sys.executable, "-W", "ignore", "-m", self.module, str(self.folder), network]
+        try:
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=self.limit)
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            why = f"The process ended with code {done.returncode}: {last}"[:200]
+        except subprocess.TimeoutExpired:
+            why = f"The process was not done after {self.limit:g} seconds."
+        result = {"rows": [{"why": why}], "seconds": perf_counter() - start}
+        if found.exists():
+            result = json.loads(found.read_text())
+        self._keep(network, result)
+
+    def _keep(self, network: str, found: dict) -> None:
+        """Write the rows of a network, each with where it comes from."""
+        origin = {
+            "device": "cpu",
+            "revision": git_revision(HERE),
+            **versions(),
+            "threads": 1,
+            "seconds": round(found["seconds"], 3),
+            "finished": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        run = {f"run_{key}": value for key, value in origin.items()}
+        rows = [{"network": network, "versions": _version(row.get("library")), **row, **run} for row in found["rows"]]
+        write_json(self._path(network), rows)
+
+
+def _version(library: str | None) -> str:
+    return f"{library} {version(library)}" if library else ""
