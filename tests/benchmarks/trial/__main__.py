@@ -15,8 +15,8 @@ from tqdm import tqdm
 
 from tests.benchmarks.peers.runner import ROOT
 from tests.benchmarks.trial import libraries
-from tests.benchmarks.trial.one import BUDGET, OPTIMIZERS, SEEDS
-from tests.benchmarks.trial.runner import LIMIT, Trial
+from tests.benchmarks.trial.one import OPTIMIZERS, SEEDS
+from tests.benchmarks.trial.runner import BUDGET, LIMIT, Trial
 from tests.benchmarks.trial.summary import by_network, lines
 
 KEPT = ROOT / "book" / "results" / "advice-trial.csv"
@@ -25,7 +25,7 @@ COLUMNS = (
     *("seed", "optimizer", "rate", "goal", "first_loss", "steps", "state", "last_loss", "held_out_loss", "searched"),
     *("report_seconds", "epoch_seconds", "making_seconds", "why"),
     *(f"run_{name}" for name in ("device", "revision", "python", "gnlib", "torch", "numpy", "scipy", "threads")),
-    *("run_seconds", "run_finished"),
+    *("run_budget", "run_seconds", "run_finished"),
 )
 CANDIDATES, SEARCHES = 15, 3  # that a report has, and peers that search a grid
 STEPS_OF = {"adam": 500, "sgd": 700}  # of a search over the grid, of those that the first networks took
@@ -63,6 +63,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--networks", nargs="*", help="some of the half alone")
     parser.add_argument("--jobs", type=int, default=1, help="networks at the same time")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds of a network")
+    parser.add_argument("--budget", type=float, default=BUDGET, help="seconds of a report, by the wall")
     parser.add_argument("--forecast", action="store_true", help="the seconds of all forty, and nothing else")
     parser.add_argument("--summary", action="store_true", help="of what is there; run nothing")
     parser.add_argument("--keep", action="store_true", help=f"write {KEPT.relative_to(ROOT)}, of both halves")
@@ -70,7 +71,8 @@ def main(arguments: list[str]) -> None:
     libraries.declare()
     from tests.benchmarks.trial.networks import CASES, split
 
-    parts, trial = split(CASES), Trial(ROOT / "_build" / "trial", limit=options.limit)
+    parts, folder = split(CASES), ROOT / "_build" / "trial"
+    trial = Trial(folder, limit=options.limit, budget=options.budget)
     names = [name for name in parts[options.part] if not options.networks or name in options.networks]
     if options.forecast:
         print(f"all {len(CASES)} networks: {seconds_of([*CASES]):,.0f} s of one core")

@@ -1,4 +1,4 @@
-"""One network, in a process of its own: `python -m tests.benchmarks.trial.one FOLDER NETWORK`.
+"""One network, in a process of its own: `python -m tests.benchmarks.trial.one FOLDER NETWORK BUDGET`.
 
 All variants are made first, so that their goal is common; then each is trained.
 """
@@ -22,7 +22,6 @@ from tests.benchmarks.trial.ours import Report, ask, candidates
 from tests.benchmarks.trial.training import GOAL, RATES, STEPS, Run, best_run, first_loss, held_out, train
 
 SEEDS = 0, 1, 2
-BUDGET = 20.0  # seconds of a report
 OPTIMIZERS = [*RATES]
 PLAIN, ENGINEER, FIRST, CANDIDATE = "no change", "engineer", "first suggestion", "candidate"
 AT_ITS_RATE = "first suggestion at its rate"
@@ -44,7 +43,7 @@ class Variant:
     seconds: float | None = None
 
 
-def variants(case: Case, data: Data, seeds: tuple[int, ...] = SEEDS, budget: float = BUDGET) -> Iterator[Variant]:
+def variants(case: Case, data: Data, seeds: tuple[int, ...] = SEEDS, budget: float = 20.0) -> Iterator[Variant]:
     """Yield all variants; what cannot be made has a reason."""
     for seed in seeds:
         plain = case.module(seed)
@@ -99,7 +98,7 @@ def _peers(case: Case, data: Data, plain: nn.Module, seed: int) -> Iterator[Vari
         yield Variant(GRADINIT, seed, optimizer, module, why=why)
 
 
-def rows_of(case: Case, seeds: tuple[int, ...] = SEEDS, budget: float = BUDGET) -> list[dict[str, object]]:
+def rows_of(case: Case, seeds: tuple[int, ...] = SEEDS, budget: float = 20.0) -> list[dict[str, object]]:
     """Return a row for each variant of a network."""
     data, begun = case.data(), process_time()
     made = [*variants(case, data, seeds, budget)]
@@ -161,16 +160,16 @@ def epoch_seconds(case: Case, module: nn.Module, data: Data) -> float:
     return min(taken[1:]) * 1000 / len(data.y)
 
 
-def main(folder: Path, name: str) -> None:
+def main(folder: Path, name: str, budget: float) -> None:
     """Write the rows of a network as a whole."""
     libraries.declare()
     from tests.benchmarks.trial.networks import CASES
 
     torch.set_num_threads(1)
     start = perf_counter()
-    rows = rows_of(CASES[name])
+    rows = rows_of(CASES[name], budget=budget)
     write_json(folder / "found" / f"{name}.json", {"rows": rows, "seconds": perf_counter() - start})
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]))
