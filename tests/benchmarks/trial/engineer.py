@@ -27,6 +27,7 @@ from tests.benchmarks.trial.cases import Case, called
 
 CONVOLUTIONS = nn.Conv1d, nn.Conv2d, nn.Conv3d
 BATCH_NORMS = {nn.Conv1d: nn.BatchNorm1d, nn.Conv2d: nn.BatchNorm2d, nn.Conv3d: nn.BatchNorm3d}
+LIBRARIES = "torch", "torchvision", "timm", "transformers", "torch_geometric", "segmentation_models_pytorch"
 OFF = 3.0
 NAME = "engineers_norm"
 
@@ -140,7 +141,7 @@ def _has_norm(module: nn.Module, besides: str = "") -> bool:
 def _is_prepared(module: nn.Module) -> bool:
     """Whether an activation is of the network's own class."""
     leaves = [m for m in module.modules() if not [*m.children()] and not [*m.parameters()]]
-    return any(type(m).__module__.split(".")[0] not in ("torch", "timm", "transformers", "torchvision") for m in leaves)
+    return any(type(m).__module__.split(".")[0] not in LIBRARIES for m in leaves)
 
 
 def _axis(unit: nn.Module, output: Tensor) -> int:
