@@ -64,6 +64,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--jobs", type=int, default=1, help="networks at the same time")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds of a network")
     parser.add_argument("--budget", type=float, default=BUDGET, help="seconds of a report, by the wall")
+    parser.add_argument("--quick", action="store_true", help="one seed, no peers, no candidates but the first")
     parser.add_argument("--forecast", action="store_true", help="the seconds of all forty, and nothing else")
     parser.add_argument("--summary", action="store_true", help="of what is there; run nothing")
     parser.add_argument("--keep", action="store_true", help=f"write {KEPT.relative_to(ROOT)}, of both halves")
@@ -71,8 +72,8 @@ def main(arguments: list[str]) -> None:
     libraries.declare()
     from tests.benchmarks.trial.networks import CASES, split
 
-    parts, folder = split(CASES), ROOT / "_build" / "trial"
-    trial = Trial(folder, limit=options.limit, budget=options.budget)
+    parts, folder = split(CASES), ROOT / "_build" / ("trial-quick" if options.quick else "trial")
+    trial = Trial(folder, limit=options.limit, budget=options.budget, quick=options.quick)
     names = [name for name in parts[options.part] if not options.networks or name in options.networks]
     if options.forecast:
         print(f"all {len(CASES)} networks: {seconds_of([*CASES]):,.0f} s of one core")
@@ -84,7 +85,7 @@ def main(arguments: list[str]) -> None:
             bar.set_postfix_str(network)
     rows = trial.rows(names)
     print(*lines(rows), *("\n".join(["", *by_network(rows, optimizer)]) for optimizer in OPTIMIZERS), sep="\n")
-    if options.keep:
+    if options.keep and not options.quick:
         keep(trial, parts)
 
 

@@ -29,17 +29,24 @@ class Trial:
     folder
         where results lie
     module
-        that is run as `python -m MODULE FOLDER NETWORK BUDGET`
+        that is run as `python -m MODULE FOLDER NETWORK BUDGET [quick]`
     limit
         seconds that a process may take
     budget
         seconds of a report
+    quick
+        whether it is a quick look, at one seed
     """
 
     def __init__(
-        self, folder: Path, module: str = "tests.benchmarks.trial.one", limit: float = LIMIT, budget: float = BUDGET
+        self,
+        folder: Path,
+        module: str = "tests.benchmarks.trial.one",
+        limit: float = LIMIT,
+        budget: float = BUDGET,
+        quick: bool = False,
     ) -> None:
-        self.folder, self.module, self.limit, self.budget = folder, module, limit, budget
+        self.folder, self.module, self.limit, self.budget, self.quick = folder, module, limit, budget, quick
 
     def missing(self, networks: Sequence[str]) -> list[str]:
         """Return the networks that have no rows yet."""
@@ -67,7 +74,8 @@ class Trial:
         found.unlink(missing_ok=True)
         paths = [str(ROOT), str(ROOT / "book"), os.environ.get("PYTHONPATH", "")]
         environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        command = [sys.executable, "-W", "ignore", "-m", self.module, str(self.folder), network, str(self.budget)]
+        command = [sys.executable, "-W", "ignore", "-m", self.module, str(self.folder), network]
+        command += [str(self.budget), *(["quick"] if self.quick else [])]
         try:
             done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=self.limit)
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]

@@ -101,7 +101,7 @@ def lines(rows: Rows) -> list[str]:
     for optimizer in OPTIMIZERS:
         out += ["", optimizer, head]
         out += [_line(rows, variant, optimizer) for variant in variants if _of(rows, variant, optimizer)]
-        near = choices(rows, optimizer)
+        near = choices(rows, optimizer) if _of(rows, CANDIDATE, optimizer) else []
         within = [name for name, ratio in near if ratio <= NEAR]
         out.append(f"choice within {NEAR} of the best candidate: {len(within)} of {len(near)}")
         out += [f"  not: {name}, {ratio:.3g} times the steps" for name, ratio in near if ratio > NEAR]
