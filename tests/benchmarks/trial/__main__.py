@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from tests.benchmarks.peers.runner import ROOT
 from tests.benchmarks.trial import libraries
+from tests.benchmarks.trial.cases import Case
 from tests.benchmarks.trial.one import OPTIMIZERS, SEEDS
 from tests.benchmarks.trial.runner import BUDGET, LIMIT, Trial
 from tests.benchmarks.trial.summary import by_network, lines
@@ -31,21 +32,15 @@ CANDIDATES, SEARCHES = 15, 3  # that a report has, and peers that search a grid
 STEPS_OF = {"adam": 500, "sgd": 700}  # of a search over the grid, of those that the first networks took
 
 
-def seconds_of(names: list[str]) -> float:
-    """Return a forecast of the CPU seconds of networks, from the time of a step of each."""
-    from tests.benchmarks.trial.networks import CASES
-
-    torch.set_num_threads(1)
-    whole, searches = 0.0, 3 * len(SEEDS) + CANDIDATES + SEARCHES
-    for name in names:
-        case = CASES[name]
-        module, data, taken = case.module(0), case.data(), []
-        for _ in range(4):
-            start = process_time()
-            case.loss_of(module, data.x, data.y).backward()
-            taken.append(process_time() - start)
-        whole += min(taken) * searches * sum(STEPS_OF.values()) + len(SEEDS) * len(OPTIMIZERS) * BUDGET / 2
-    return whole
+def seconds_of(case: Case) -> float:
+    """Return a forecast of the CPU seconds of a network, from the time of a step."""
+    module, data, taken = case.module(0), case.data(), []
+    for _ in range(4):
+        start = process_time()
+        case.loss_of(module, data.x, data.y).backward()
+        taken.append(process_time() - start)
+    searches = 3 * len(SEEDS) + CANDIDATES + SEARCHES
+    return min(taken) * searches * sum(STEPS_OF.values()) + len(SEEDS) * len(OPTIMIZERS) * BUDGET / 2
 
 
 def write_table(rows: list[dict], path: Path) -> None:
@@ -75,12 +70,15 @@ def main(arguments: list[str]) -> None:
     parts, folder = split(CASES), ROOT / "_build" / ("trial-quick" if options.quick else "trial")
     trial = Trial(folder, limit=options.limit, budget=options.budget, quick=options.quick)
     names = [name for name in parts[options.part] if not options.networks or name in options.networks]
+    torch.set_num_threads(1)
     if options.forecast:
-        print(f"all {len(CASES)} networks: {seconds_of([*CASES]):,.0f} s of one core")
+        print(f"all {len(CASES)} networks: {sum(map(seconds_of, CASES.values())):,.0f} s of one core")
         return
     if not options.summary and (missing := trial.missing(names)):
-        print(f"{len(missing)} networks to run, some {seconds_of(missing):,.0f} s of one core")
-        bar = tqdm(trial.run(names, options.jobs), total=len(missing))
+        forecast = {name: seconds_of(CASES[name]) for name in missing}
+        print(f"{len(missing)} networks to run, {sum(forecast.values()):,.0f} s of one core but for a quick look")
+        shortest_first = sorted(missing, key=forecast.__getitem__)
+        bar = tqdm(trial.run(shortest_first, options.jobs), total=len(missing))
         for network in bar:
             bar.set_postfix_str(network)
     rows = trial.rows(names)
