@@ -136,6 +136,8 @@ def test_the_engineer_standardises_normalises_and_draws_sensible_weights():
     ]
     assert float(variant.module[2].weight.detach().std()) == pytest.approx((2 / 8) ** 0.5, rel=0.3)
     assert torch.equal(variant.module[4].weight, NUMBERS.module(0)[4].weight)
+    other = engineer(NUMBERS.module(0), NUMBERS, held.x, held.y, seed=1)
+    assert not torch.equal(variant.module[2].weight, other.module[2].weight)
 
 
 class Masked(nn.Module):

@@ -51,10 +51,10 @@ class Around(nn.Module):
         return (value - self.inputs[key][0]) / self.inputs[key][1] if key in self.inputs else value
 
 
-def engineer(module: nn.Module, case: Case, x: Any, y: Tensor) -> nn.Module:
+def engineer(module: nn.Module, case: Case, x: Any, y: Tensor, seed: int = 0) -> nn.Module:
     """Return a changed copy of a module, for these data: the whole recipe."""
     with torch.random.fork_rng([]):
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         return standardised(redrawn(normalised(module, x), x), case, x, y)
 
 

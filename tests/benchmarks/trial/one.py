@@ -48,7 +48,7 @@ def variants(case: Case, data: Data, seeds: Sequence[int], budget: float, quick:
     """Yield all variants; what cannot be made has a reason."""
     for seed in seeds:
         plain = case.module(seed)
-        changed = engineer(plain, case, data.x, data.y)
+        changed = engineer(plain, case, data.x, data.y, seed)
         for optimizer in OPTIMIZERS:
             yield Variant(PLAIN, seed, optimizer, plain)
             yield Variant(ENGINEER, seed, optimizer, changed)
