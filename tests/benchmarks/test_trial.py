@@ -197,7 +197,8 @@ def test_a_speed_up_is_exact_or_a_bound_or_unknown():
     assert speed_up(row("v", 20), row("no change", None)) == (10.0, "from below")
     assert speed_up(row("v", None), row("no change", 50)) == (0.25, "from above")
     assert math.isnan(speed_up(row("v", None), row("no change", None)).value)
-    assert speed_up(row("v", None, "none"), row("no change", 50)) == (1.0, "exact")
+    assert speed_up(row("first suggestion", None, "none"), row("no change", 50)) == (1.0, "exact")
+    assert math.isnan(speed_up(row("v", None, "none"), row("no change", 50)).value)
     assert speed_up(row("v", None, "exploded"), row("no change", 50)) == (0.25, "exploded")
 
 

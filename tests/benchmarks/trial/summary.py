@@ -31,7 +31,9 @@ class SpeedUp(NamedTuple):
 
 
 def speed_up(row: dict, plain: dict) -> SpeedUp:
-    """Return the speed-up of a variant; one that was not made, or is silent, is no change."""
+    """Return the speed-up of a variant; no suggestion is no change, what could not be made is unknown."""
+    if row["state"] == "none" and row["variant"] != FIRST:
+        return SpeedUp(math.nan, "not made")
     if row["state"] == "none":
         row = plain
     if row["state"] in ("exploded", "dead") and row is not plain:
@@ -90,9 +92,10 @@ def false_suggestions(rows: Rows, optimizer: str) -> tuple[list[tuple[str, int, 
 
 def lines(rows: Rows) -> list[str]:
     """Return the summary of the rows of a half as it is printed."""
+    failed = [f"{row['network']}: {row['why']}" for row in rows if "variant" not in row]
     rows = [row for row in rows if "variant" in row]
     if not rows:
-        return ["no rows"]
+        return failed or ["no rows"]
     variants = [*dict.fromkeys(row["variant"] for row in rows if row["variant"] not in (PLAIN, CANDIDATE))]
     out = [
         f"{len({r['network'] for r in rows})} networks; speed-up is steps of no change over steps, of {STEPS} at most"
@@ -111,14 +114,11 @@ def lines(rows: Rows) -> list[str]:
     cost = [r["report_seconds"] / r["epoch_seconds"] for r in rows if r.get("report_seconds")]
     if cost:
         seconds = [r["report_seconds"] for r in rows if r.get("report_seconds")]
-        out += [
-            "",
-            f"a report: {median(seconds):.2g} s (at most {max(seconds):.2g}), {median(cost):.3g} epochs of 1,000",
-        ]
-        out[-1] += f" samples (at most {max(cost):.3g})"
+        epochs = f"{median(cost):.3g} epochs of 1,000 samples (at most {max(cost):.3g})"
+        out += ["", f"a report: {median(seconds):.2g} s (at most {max(seconds):.2g}), {epochs}"]
     refused = [r for r in rows if r["variant"] == FIRST and r["why"]]
     out += [f"no report: {r['network']}, {r['optimizer']}, seed {r['seed']}: {r['why']}" for r in refused]
-    return out
+    return out + failed
 
 
 def by_network(rows: Rows, optimizer: str) -> list[str]:
