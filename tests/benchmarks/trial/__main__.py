@@ -29,7 +29,7 @@ COLUMNS = (
     *("run_budget", "run_seconds", "run_finished"),
 )
 CANDIDATES, SEARCHES = 15, 3  # that a report has, and peers that search a grid
-STEPS_OF = {"adam": 500, "sgd": 700}  # of a search over the grid, of those that the first networks took
+STEPS_OF = {"adam": 300, "sgd": 450}  # of a search over the grid, as the first networks took, and a quarter more
 
 
 def seconds_of(case: Case) -> float:

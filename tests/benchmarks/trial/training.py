@@ -20,7 +20,7 @@ PATIENCE = 2  # smaller rates that are no better, after which none is tried
 HALF_DECADES = 10**-0.5
 RATES = {
     "adam": [0.1 * HALF_DECADES**i for i in range(7)],  # 0.1 to 0.0001
-    "sgd": [10 * HALF_DECADES**i for i in range(17)],  # 10 to 1e-7, for losses in units of the targets' variance
+    "sgd": [100 * HALF_DECADES**i for i in range(19)],  # 100 to 1e-7, for losses in units of the targets' variance
 }
 MAKE: dict[str, Callable[..., Optimizer]] = {"adam": Adam, "sgd": SGD}
 
