@@ -2,7 +2,8 @@
 
 1. Real inputs are standardised by feature, those of convolutions and images by channel. Integers and inputs of zeros
    and ones (masks, neighbours, one-hot features) are left alone; constant features are moved only.
-2. Targets under the squared error are standardised, each output by itself; the module returns raw units.
+2. Targets under the squared error are standardised, each output by itself, but by one number where the outputs are
+   made of what the module returns, as pixels are; the module returns raw units.
 3. A network without any normalisation gets one after each hidden layer: BatchNorm after convolutions and where a
    sample has one axis, LayerNorm where it has several.
 4. Weights of such a network are Kaiming's, or Xavier's with gain 5/3 where there are tanh or sigmoid layers; biases are
@@ -65,8 +66,11 @@ def standardised(module: nn.Module, case: Case, x: Any, y: Tensor) -> nn.Module:
     for key, value in x.items() if isinstance(x, dict) else enumerate(x if isinstance(x, tuple) else (x,)):
         if value.is_floating_point() and value.ndim > 1 and not ((value == 0) | (value == 1)).all():
             moved[key] = _scale(value, 1 if value.ndim > 3 or (value.ndim == 3 and convolves) else value.ndim - 1)
-    own = _scale(y, 1) if case.is_regression else None
-    return Around(module, moved, (own[0][0], own[1][0]) if own else None)
+    targets = None
+    if case.is_regression:
+        mean, spread = _scale(y if case.output is None else y.reshape(-1, 1), 1)
+        targets = mean[0], spread[0]
+    return Around(module, moved, targets)
 
 
 def normalised(module: nn.Module, x: Any) -> nn.Module:
