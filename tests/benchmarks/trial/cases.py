@@ -38,6 +38,8 @@ class Case:
         the outputs of what the module returns, where these are not the same
     prepared
         whether inputs and targets are standardised, layers normalised and weights sensible already
+    together
+        whether outputs of a sample depend on the other samples, as those of the nodes of one graph do
     """
 
     library: str
@@ -47,6 +49,7 @@ class Case:
     loss: str | Callable[[Tensor, Tensor], Tensor]
     output: Callable[[Any], Tensor] | None = None
     prepared: bool = False
+    together: bool = False
 
     @property
     def is_regression(self) -> bool:

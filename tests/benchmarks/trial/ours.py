@@ -27,7 +27,8 @@ class Report:
 def ask(case: Case, module: nn.Module, data: Data, optimizer: str, budget: float) -> Report:
     """Return the advice on a network, with the CPU seconds that it took."""
     cpu, wall = process_time(), perf_counter()
-    mode = "train" if any(isinstance(m, _BatchNorm) for m in module.modules()) else None
+    together = case.together or any(isinstance(m, _BatchNorm) for m in module.modules())
+    mode = "train" if together else None
     g = gnlib.GaussNewton(
         module, data.x, data.y, case.loss, output=case.output, mode=mode, optimizer=optimizer, dtype=None
     )

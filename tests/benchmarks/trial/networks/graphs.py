@@ -133,6 +133,6 @@ CASES = {
         *(prepared_charges, NUMBERS),
         prepared=True,
     ),
-    "karate-gcn": Case("torch_geometric", "graph convolutions of nodes", of_club, karate, CLASSES),
-    "blocks-attention": Case("torch_geometric", "graph attention", attention, members, CLASSES),
+    "karate-gcn": Case("torch_geometric", "graph convolutions of nodes", of_club, karate, CLASSES, together=True),
+    "blocks-attention": Case("torch_geometric", "graph attention", attention, members, CLASSES, together=True),
 }
