@@ -1,6 +1,5 @@
 """The digest of all that outputs depend on: what changes it, and what does not."""
 
-import ast
 from pathlib import Path
 
 import nbformat
@@ -167,13 +166,3 @@ def test_the_text_of_each_notebook_shows_what_it_imports(path):
     found = module.Dependencies(path.parent)
     found.add_cells(code)
     assert found.modules and not any(name.startswith(f"gnbook.{other}") for name in found.modules)
-
-
-def test_a_tree_is_written_alike_by_each_version_of_python():
-    """3.12 adds parameters of types to a function, its first releases empty text to the format of a value."""
-    function = ["FunctionDef", ["name", "'f'"], ["args", ["arguments"]], ["body", [["Pass"]]]]
-    assert module._plain(ast.parse("def f(): pass")) == ["Module", ["body", [function]]]
-    names = (["Name", ["id", repr(name)], ["ctx", ["Load"]]] for name in "yz")
-    y, z = (["FormattedValue", ["value", name], ["conversion", "-1"]] for name in names)
-    text = ["JoinedStr", ["values", [[*y, ["format_spec", ["JoinedStr", ["values", [z]]]]]]]]
-    assert module._plain(ast.parse("f'{y:{z}}'")) == ["Module", ["body", [["Expr", ["value", text]]]]]

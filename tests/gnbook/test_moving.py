@@ -60,12 +60,3 @@ def test_without_plotly_the_picture_remains():
     )
     found = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
     assert {*found} == {"text/plain", "text/html"} and found["text/html"].startswith('<img class="still" alt="c"')
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize(
-    ("frames", "told"), [({}, "there are none"), ({"1": [Curve(T, T, "a")], "2": []}, "1: 1, 2: 0")]
-)
-def test_frames_that_do_not_match(frames, told):
-    with pytest.raises(ValueError, match=rf"as many curves in each were expected \({told}\)"):
-        Moving(frames, "rate", "alt", **AXES)

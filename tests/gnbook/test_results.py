@@ -1,6 +1,5 @@
 """The tables of sweeps that the book keeps."""
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -51,23 +50,6 @@ def test_cells_have_their_types(folder):
     assert results.origin([first, first, second]) == (
         "2 runs on cpu, threads: 1 and 2; 3 minutes in all,\ngnlib 0.1.0 at abc and abd, torch 2.0, 2026-01-02"
     )
-
-
-@pytest.mark.bad_input
-def test_a_table_that_is_not_kept_is_an_error_that_names_those_that_are(folder):
-    with pytest.raises(FileNotFoundError, match=r"No table of '03-deep' is kept; there are those of no chapter\."):
-        results.kept("03-deep")
-    with (folder / "02-small.csv").open("w") as file:
-        csv.writer(file).writerow(["depth"])
-    with pytest.raises(FileNotFoundError, match=r"No table of '03-deep' is kept; there are those of 02-small\."):
-        results.kept("03-deep")
-    assert results.kept("02-small") == []
-
-
-@pytest.mark.bad_input
-def test_no_rows_have_no_origin():
-    with pytest.raises(ValueError, match="no rows whose origin"):
-        results.origin([])
 
 
 def test_agreement_counts_and_compares_the_rows_that_are_in_both():

@@ -2,29 +2,8 @@
 
 import pytest
 import torch
-from gnbook.attention.models import DATA, LETTERS, TOKENS, Attention, Shape, build, respread, samples
-from gnbook.shared.families import colour_images
+from gnbook.attention.models import Attention, build, respread, samples
 from torch import nn
-
-
-@pytest.mark.parametrize("data", DATA)
-def test_samples_are_different_tokens_of_mean_squared_norm_one(data):
-    x, y = samples(data, 30)
-    assert x.shape[:2] == (30, TOKENS) and x.dtype == y.dtype == torch.float64
-    assert len({tuple(row.flatten().tolist()) for row in x}) == 30
-    assert x.square().sum(-1).mean().item() == pytest.approx(1, abs=0.25)
-    assert (y.sum(1) == 1).all() and y.sum(0).count_nonzero() > 5
-
-
-def test_patches_are_squares_of_the_image():
-    x, image = samples("images", 1)[0][0], colour_images(1)[0][0]
-    assert torch.allclose(x[5] * 48**0.5, image[:, 4:8, 4:8].flatten())
-
-
-def test_the_text_is_the_address():
-    x, y = samples("text", 2)
-    first = "".join(LETTERS[i] for i in x[0].argmax(-1).tolist())
-    assert first == "*o*r s*ore and s" and LETTERS[y[0].argmax()] == "e"
 
 
 @pytest.mark.parametrize(("data", "sees"), [("images", True), ("text", False)])
@@ -73,24 +52,6 @@ def test_drawn_branches_have_a_small_last_matrix_and_multiplied_ones_the_outputs
         assert torch.allclose(one, other / 6**0.5 if last else other)
 
 
-def test_norms_normalise():
-    x, _ = samples("images", 2)
-    found = {}
-    for norm in ("before", "after", "none"):
-        network = build("images", 0, norm=norm)
-        network.head.register_forward_pre_hook(lambda _, tokens, norm=norm: found.update({norm: tokens[0]}))
-        network(x)
-    assert all(found[norm].mean(1).abs().max() < 1e-9 for norm in ("before", "after"))
-    assert found["none"].mean(1).abs().max() > 1e-3
-
-
-def test_a_tied_head_is_the_embedding():
-    network, (x, _) = build("text", 0, tied=True), samples("text", 3)
-    assert network.head is None and network(x).shape == (3, len(LETTERS))
-    with pytest.raises(ValueError, match="48 inputs and 10 outputs"):
-        build("images", 0, tied=True)
-
-
 def test_weights_of_queries_keys_and_values():
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(16, 16, dtype=torch.float64, generator=generator)
@@ -111,24 +72,3 @@ def test_a_shift_is_added_to_the_matrices():
                     part.weight += 0.5 * torch.eye(32, dtype=torch.float64)
     x, _ = samples("text", 2)
     assert torch.allclose(shifted(x), plain(x))
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"norm": "inside"}, "norm is 'inside'"),
-        ({"heads": 5}, "heads is 5"),
-        ({"depth": -1}, "depth is -1"),
-        ({"branch": "x"}, "branch is 'x'"),
-    ],
-)
-def test_what_is_not_known_is_named(changes, message):
-    with pytest.raises(ValueError, match=message):
-        Shape(**changes)
-
-
-@pytest.mark.bad_input
-def test_other_data_are_named():
-    with pytest.raises(ValueError, match="data is 'sound'"):
-        build("sound", 0)

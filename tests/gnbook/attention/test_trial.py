@@ -3,8 +3,8 @@
 import pytest
 import torch
 from gnbook.attention import trial
-from gnbook.attention.models import DATA, Attention, Shape, build, samples
-from gnbook.attention.trial import FACTORS, cases, measure
+from gnbook.attention.models import DATA, Attention, build, samples
+from gnbook.attention.trial import measure
 from gnbook.shared.tuning import constant_loss
 
 import gnlib
@@ -44,13 +44,6 @@ def test_the_parts_are_those_of_the_jacobian(data):
     assert row["last_ratio"] == pytest.approx(trace_of(network, x, *last[0]) / trace_of(network, x, *last[1]))
 
 
-def test_without_scores_attention_is_uniform_and_nothing_comes_from_queries():
-    row = measure("text", 0, 4, SMALL | {"scores": 0.0})
-    assert row["spread"] == row["apart"] == row["law_ratio"] == 0
-    assert [row["queries"], row["queries_smallest"]] == pytest.approx([0, 0], abs=1e-6)  # zeros become small noise
-    assert row["weights_kappa"] is None
-
-
 def test_spread_and_distance_are_those_of_the_weights():
     network, (x, _) = build("text", 0, **SMALL), samples("text", 3)
     row = measure("text", 0, 3, SMALL)
@@ -75,14 +68,3 @@ def test_the_law_knows_gains_and_scores():
     first, *others = (row["law_ratio"] for row in rows)
     assert [other / first for other in others] == pytest.approx([0.5**4, 0.1**2])
     assert rows[2]["last_ratio"] / rows[0]["last_ratio"] == pytest.approx(0.01, rel=0.7)
-
-
-def test_a_condition_number_of_weights_is_one_for_orthogonal_ones():
-    assert measure("text", 0, 3, SMALL | {"weights": "orthogonal"})["weights_kappa"] == pytest.approx(1)
-
-
-def test_all_cases_are_shapes_and_no_two_of_a_factor_are_equal():
-    for factor in FACTORS:
-        for data in DATA:
-            shapes = [Shape(**changes) for changes in cases(factor, data)]
-            assert len(set(shapes)) == len(shapes) and (shapes or (factor, data) == ("tied", "images"))

@@ -18,22 +18,6 @@ def test_the_two_halves_make_the_whole():
     torch.testing.assert_close(halves, nn.BatchNorm2d(3, affine=False, eps=1e-30).double()(x))
 
 
-@pytest.mark.parametrize("kaiming", [True, False])
-def test_a_network_of_a_seed_is_the_same_with_any_normalisation(kaiming):
-    nets = [networks.cnn(how, kaiming, seed=1) for how in networks.NORMALISATIONS]
-    firsts = [net[0] for net in nets]
-    assert all(torch.equal(first.weight, firsts[0].weight) for first in firsts)
-    assert (firsts[0].bias == 0).all() == kaiming
-    assert {tuple(net(images()).shape) for net in nets} == {(6, 10)}
-
-
-def test_images_are_prepared_as_their_names_say():
-    found = networks.prepared(images())
-    assert found["centred"].mean((0, 2, 3)).abs().max() < 1e-12 < found["centred"].mean(0).abs().max()
-    assert found["less mean image"].mean(0).abs().max() < 1e-12
-    torch.testing.assert_close(found["standardised"].std((0, 2, 3)), torch.ones(3).double())
-
-
 def test_kappa_of_the_linear_networks_against_modules():
     x = torch.rand(12, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     weights = networks.linear_network(4, 6, 2, seed=0)

@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 import torch
-from gnbook import results
 from gnbook.convolution.networks import toeplitz
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,18 +49,6 @@ def test_lemma_2_with_toeplitz_matrices_is_below_the_condition_number():
     assert (values[0] / values[-1]).item() == pytest.approx(2, rel=1e-12)
 
 
-@pytest.mark.claim("Appendix B with Lemma 2", verdict="fails")
-@pytest.mark.parametrize("m", [2, 3])
-def test_hidden_layers_as_wide_as_the_lemma_asks_for_do_not_help(m):
-    first, second = torch.zeros(m, 1, 1).double(), torch.zeros(1, m, 2).double()
-    first[0, 0, 0] = second[0, 0, 0] = 1
-    chain = toeplitz_chain([first, second], WHITE)
-    assert chain[0].shape[0] == 2 * m > 2
-    assert zhao_lemma_2(chain, torch.eye(2).double()).first == pytest.approx(1, rel=1e-12)
-    values = true_values([first, second], WHITE)
-    assert (values[0] / values[-1]).item() == pytest.approx(2, rel=1e-12)
-
-
 @pytest.mark.claim("Figure 8, filters as depth and kernels as width", verdict="fails")
 def test_a_second_filter_lowers_the_condition_number():
     x = 3**0.5 * torch.eye(3).double()[:, None]
@@ -70,21 +57,6 @@ def test_a_second_filter_lowers_the_condition_number():
     assert condition(one, x) == pytest.approx((5 + 17**0.5) ** 2 / 8, rel=1e-12)
     assert condition(two, x) == pytest.approx(2, rel=1e-12)
     assert len(true_values(one, x)) == len(true_values(two, x)) == 3
-
-
-@pytest.mark.claim("Figure 8, filters as depth and kernels as width", verdict="fails")
-@pytest.mark.parametrize("view", ["pixels in a line", "squares"])
-def test_on_whitened_images_more_filters_lower_it_and_larger_kernels_raise_it(view):
-    kept = [row for row in results.kept("convolution-further") if row["view"] == view]
-    kernels = sorted({row["kernel"] for row in kept})
-
-    def median(kernel, filters):
-        found = [row["kappa"] for row in kept if (row["kernel"], row["filters"]) == (kernel, filters)]
-        return torch.tensor(found).median().item()
-
-    assert all(median(k, 2) > median(k, 8) > median(k, 64) for k in kernels)
-    values = [median(k, 64) for k in kernels]
-    assert values == sorted(values) and values[-1] > 4 * values[0]
 
 
 def sharing(filters, x, strides, paddings):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from gnbook.cost.race import Finish, LowerEnd
+from gnbook.cost.race import LowerEnd
 from gnbook.shared.hidden_layer import leaky_relu_gram
 
 import gnlib
@@ -53,13 +53,6 @@ def test_the_products_are_those_with_the_matrix_and_with_an_approximate_inverse(
     assert exact <= end.guess * end.scale * (1 + 1e-8)
 
 
-def test_a_null_space_is_none_of_the_race():
-    operator = network([40, 4, 4, 6], 0)
-    end, matrix, exact = prepared(operator)
-    assert torch.linalg.eigvalsh(matrix)[0] < 1e-10 * exact
-    assert end.scipy().value == pytest.approx(exact, rel=1e-8)
-
-
 @pytest.mark.parametrize("solver", ["scipy", "torch"])
 def test_the_values_on_the_way_descend_to_the_one_found(solver):
     end, _, exact = prepared(REGULAR["white"])
@@ -69,11 +62,3 @@ def test_the_values_on_the_way_descend_to_the_one_found(solver):
     assert (values.diff() <= 1e-12 * exact).all()
     assert values[-1] == pytest.approx(finish.value)
     assert 0 < finish.needed(exact) <= finish.steps
-
-
-def test_needed_steps_are_those_until_the_value_is_first_accurate():
-    finish = Finish(1.0, 3, (2.0, 1.1, 1.0 + 1e-9, 1.0))
-    assert finish.needed(1.0) == 2
-    assert finish.needed(1.0, accuracy=0.2) == 1
-    assert finish.needed(0.5) is None
-    assert Finish(1.0, 3).needed(1.0) is None

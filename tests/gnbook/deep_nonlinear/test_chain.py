@@ -1,8 +1,5 @@
 """Features and derivatives of chains, against autograd's Jacobian and the library's own Gram matrix."""
 
-import copy
-
-import pytest
 import torch
 from gnbook.deep_nonlinear.chain import Skip, kernel, layers_of
 from torch import nn
@@ -34,45 +31,5 @@ def test_layers_come_in_order_with_a_feature_of_ones_for_a_bias_and_make_the_ker
     torch.testing.assert_close(layers[-1].blocks, torch.eye(2, dtype=torch.float64).expand(4, 2, 2))
 
 
-def test_a_network_in_single_precision_is_taken_as_it_is_and_left_so():
-    network, kept = copy.deepcopy(NESTED).float(), X.clone()
-    before = copy.deepcopy(network.state_dict())
-    with torch.no_grad():
-        layers = layers_of(network, X.float())
-    torch.testing.assert_close(
-        kernel(layers), kernel(layers_of(copy.deepcopy(network).double(), X.float().double())), rtol=0, atol=0
-    )
-    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
-    layers_of(nn.Sequential(nn.ReLU(inplace=True), linear(3, 2, 0)), X)
-    assert torch.equal(X, kept) and network[2].branch[0].inplace
-    assert not network[0]._forward_hooks and all(p.grad is None for p in network.parameters())
-
-
-def frozen():
-    network = chain([3, 4, 2], nn.ReLU)
-    network[0].weight.requires_grad_(False)
-    return network
-
-
-SAME = linear(3, 3, 0)
 TIED = chain([3, 3, 3], nn.ReLU)
 TIED[2].weight = TIED[0].weight
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize(
-    "network, message",
-    [
-        (nn.Sequential(linear(3, 4, 0), nn.BatchNorm1d(4), linear(4, 2, 1)), "'1' is of type BatchNorm1d; covered"),
-        (nn.Sequential(nn.LayerNorm(3), linear(3, 2, 1)), "module '0' is of type LayerNorm; covered"),
-        (nn.Sequential(linear(3, 2, 0), nn.Tanh()), "ends in a module of type Tanh; leave out what follows"),
-        (nn.Sequential(SAME, nn.ReLU(), SAME), "Two layers share their weights"),
-        (TIED, "Two layers share their weights"),
-        (frozen(), "Some parameters are frozen"),
-    ],
-)
-def test_what_is_no_chain_is_refused(network, message):
-    with pytest.raises(ValueError, match=message):
-        layers_of(network, X)
-    with pytest.raises(ValueError, match="samples in rows"):
-        layers_of(NESTED, X[0])

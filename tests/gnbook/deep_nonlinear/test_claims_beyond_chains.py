@@ -4,13 +4,11 @@ import pytest
 import torch
 from gnbook.deep_nonlinear.chain import layers_of
 from gnbook.deep_nonlinear.head import head_floor
-from gnbook.pruning.networks import VisionTransformer
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
-import gnlib
 from tests.gnbook.deep_nonlinear.chains import ACTIVATIONS, chain, chains, jacobian, linear, spectrum
 from tests.strategies import derivatives, gaussian, instances, seeds
 
@@ -22,29 +20,6 @@ def test_the_head_of_a_chain_holds_its_smallest_eigenvalue_up(problem):
     network, x = problem
     values = spectrum(network, x)
     assert head_floor(network, x, network[-1]) <= values[-1].item() + 1e-12 * values[0].item() + 1e-300
-
-
-def convolutional():
-    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)).train()
-
-
-def transformer():
-    return VisionTransformer(4, 2, 8, 1, 2, 8, 3)
-
-
-@pytest.mark.claim("Linear head", verdict="holds")
-@pytest.mark.parametrize(
-    "make, shape, name",
-    [(convolutional, (5, 1, 4, 4), "4"), (transformer, (5, 3, 4, 4), "head")],
-    ids=["batch normalisation", "transformer"],
-)
-def test_so_does_that_of_any_network(make, shape, name):
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        network = make().double()
-    x = gaussian(0, *shape)
-    smallest = torch.linalg.eigvalsh(gnlib.GaussNewton(network, x, mode="train").gram())[0].item()
-    assert 0 < head_floor(network, x, network.get_submodule(name)) <= smallest
 
 
 def assert_between_its_positions(outputs, weight, inputs, products):

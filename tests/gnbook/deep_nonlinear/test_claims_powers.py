@@ -9,7 +9,6 @@ from gnbook.deep_nonlinear.wide_limit import wide_kernel
 from hypothesis import given
 from hypothesis import strategies as st
 
-import gnlib
 from tests.gnbook.deep_nonlinear.wide_helpers import on_a_sphere
 from tests.strategies import instances, seeds
 
@@ -43,17 +42,6 @@ def bottom(matrix):
     return torch.linalg.eigvalsh(matrix)[0].item()
 
 
-def polygon(n):
-    angles = 2 * math.pi * torch.arange(n).double() / n
-    return torch.stack([angles.cos(), angles.sin()], 1)
-
-
-def images(kind):
-    x, _ = gnlib.load("mnist", 60, stride=2)
-    x = gnlib.whiten(x) if kind == "white" else x
-    return x / x.norm(dim=1, keepdim=True) * x.shape[1] ** 0.5
-
-
 @pytest.mark.claim("Powers of the correlations", verdict="holds")
 @instances
 @given(seeds, st.integers(2, 6), st.integers(2, 5))
@@ -67,17 +55,6 @@ def test_the_kernel_is_the_series_of_powers(seed, n, d):
 
 
 @pytest.mark.claim("Powers of the correlations", verdict="holds")
-def test_the_coefficients_are_those_of_quadrature():
-    z = torch.linspace(-12, 12, 400_001).double()
-    weight = torch.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
-    polynomials = [torch.ones_like(z), z]
-    for k in range(1, 11):
-        polynomials.append((z * polynomials[k] - math.sqrt(k) * polynomials[k - 1]) / math.sqrt(k + 1))
-    found = [float(torch.trapezoid(z.clamp_min(0) * h * weight, z)) ** 2 for h in polynomials]
-    assert found == pytest.approx(relu_squares(12).tolist(), abs=1e-8)
-
-
-@pytest.mark.claim("Powers of the correlations", verdict="holds")
 @instances
 @given(seeds, st.integers(1, 12), st.integers(1, 6), st.integers(1, 60))
 def test_no_samples_fall_below_the_floors_of_powers(seed, n, d, degrees):
@@ -85,23 +62,6 @@ def test_no_samples_fall_below_the_floors_of_powers(seed, n, d, degrees):
     floors = power_floors(x, degrees)
     assert (floors >= 0).all() and float(floors.sum()) <= bottom(kernel(x)) + 1e-9
     assert float(power_floors(x, degrees + 5).sum()) >= float(floors.sum()) - 1e-9  # more degrees say more
-
-
-@pytest.mark.claim("Powers of the correlations", verdict="holds")
-@pytest.mark.parametrize(("kind", "lost"), [("raw", (1.08, 7.0, 21.7, 896)), ("white", (1.0, 1.0, 10.57, 10.57))])
-def test_what_each_bound_loses_on_images(kind, lost):
-    """All powers; the features as a whole; one power of the features, by its eigenvalue and by Gershgorin's theorem."""
-    x = images(kind)
-    truth, correlations = bottom(kernel(x)), (x @ x.mT / x.shape[1]).fill_diagonal_(1.0)
-    squares = 4 * relu_squares(DEGREES)
-    whole = bottom(kernel(x, (0, 1))) + bottom(2 * correlations)
-    single = float(squares[2]) * bottom(correlations**2)
-    gershgorin = max(
-        float(squares[k] * (1 - (correlations.abs() ** k).fill_diagonal_(0.0).sum(1).max()))
-        for k in range(2, DEGREES, 2)
-    )
-    bounds = float(power_floors(x, DEGREES).sum()), whole, single, gershgorin
-    assert [truth / bound for bound in bounds] == pytest.approx(lost, rel=0.02)
 
 
 @pytest.mark.claim("Close samples", verdict="holds")
@@ -114,13 +74,3 @@ def test_two_samples(theta):
     assert bottom(kernel(x)) == pytest.approx(exact, abs=1e-7)  # the root of rounding, as an angle of zero is
     if theta <= 0.1:
         assert exact / theta == pytest.approx(1 / math.pi, abs=1.1 * theta)
-
-
-@pytest.mark.claim("Close samples", verdict="holds")
-def test_odd_polygons_and_even_ones():
-    for n in (51, 201):
-        frequencies = torch.arange(-400_000, 400_000).double() * 2 * n + n + 3
-        coefficients = 2 / math.pi**2 * (frequencies**2 + 3) / (frequencies**2 - 1) ** 2
-        assert bottom(kernel(polygon(n))) == pytest.approx(n * float(coefficients.sum()), rel=1e-5)
-        assert n * bottom(kernel(polygon(n))) == pytest.approx(0.5, abs=20 / n**2 + 1e-4)
-    assert abs(bottom(kernel(polygon(50)))) < 1e-12

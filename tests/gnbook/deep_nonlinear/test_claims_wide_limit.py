@@ -1,7 +1,6 @@
 """Infinitely wide networks: their kernel, deviations of finite ones from it, and its limit in depth."""
 
 import math
-from pathlib import Path
 
 import pytest
 import scipy
@@ -168,47 +167,6 @@ def test_one_eigenvalue_is_all_that_remains_and_the_rate_is_two_thirds_of_n():
         assert values[-2] / values[0] < 1 + 10 / depth
         excess.append((values[-1] / values[0]).item() - (n + 3) / 3)
     assert (2000 * excess[1] - 500 * excess[0]) / math.log(4) == pytest.approx(2 * n / 3, rel=0.03)
-
-
-@pytest.mark.claim("Deep leaky ReLU networks", verdict="holds")
-def test_the_slope_enters_at_the_order_of_n_over_the_depth():
-    constants, n = [], 5
-    for slope in (0.0, 0.3):
-        bend, gain, rests = (1 - slope) ** 2 / (1 + slope**2), (2 / (1 + slope**2)) ** 0.5, []
-        angle = exact_pair(math.pi / 2, 4000, bend)[0]
-        constants.append(3 * math.pi / (bend * angle) - 4000 - 1.5 * math.log(4000))
-        for depth in (500, 2000):
-            found = kappa(wide_kernel(torch.eye(n), leaky_relu(slope), [1.0] * depth, gain=gain))
-            said = (n + 3) / 3 + n / depth * (2 / 3 * math.log(depth) + 4 / 9 * constants[-1] - 2 / 9)
-            rests.append((found - said) * depth / n)
-        assert abs(rests[1]) < 0.1 and abs(rests[1]) < 0.4 * abs(rests[0])
-    page = " ".join((Path(__file__).parents[3] / "book/claims-deep-nonlinear-limit.md").read_text().split())
-    assert "$c$ is {:.1f} for the ReLU and {:.1f} for the slope 0.3.".format(*constants) in page
-
-
-@pytest.mark.claim("Deep leaky ReLU networks", verdict="holds")
-def test_a_gain_changes_no_quotient_and_the_kernel_of_the_features_tends_to_ones():
-    x, depth, quotients = on_a_sphere(5, 4), 400, {}
-    for gain in (1.0, KAIMING):
-        for name, factors in (("whole", [1.0] * depth), ("features", [0.0] * (depth - 1) + [1.0])):
-            kernel = wide_kernel(x, leaky_relu(0.0), factors, gain=gain)
-            quotients[name, gain] = kernel / kernel.diagonal()
-    for name in ("whole", "features"):
-        assert relative(quotients[name, 1.0], quotients[name, KAIMING]) < 1e-9
-    apart = ~torch.eye(5, dtype=torch.bool)
-    assert (0.25 < quotients["whole", 1.0][apart]).all() and (quotients["whole", 1.0][apart] < 0.28).all()
-    assert (quotients["features", 1.0] > 1 - 1.2 * 9 * math.pi**2 / (2 * (depth / 2) ** 2)).all()
-
-
-@pytest.mark.claim("Deep leaky ReLU networks", verdict="holds")
-def test_one_effective_rank_is_bounded_and_the_other_grows():
-    grown = []
-    for n in (10, 300, 1200):
-        values = torch.linalg.eigvalsh(3 * torch.eye(n).double() + 1)
-        assert (values.sum() ** 2 / values.square().sum()).item() == pytest.approx(16 * n / (n + 15))
-        shares = values / values.sum()
-        grown.append((n, (-(shares * shares.log()).sum()).exp().item()))
-    assert exponent([(n, rank) for n, rank in grown[1:]]) == pytest.approx(0.75, abs=0.02)
 
 
 @pytest.mark.claim("A limit of (n + 4) / 3", verdict="fails")

@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gnlib
-from tests.gnbook.deep_nonlinear.wide_helpers import on_a_sphere
 from tests.strategies import gaussian, instances, samples, seeds
 
 ASKED = {"shortfall": 0.5, "failure": 0.01}
@@ -41,11 +40,6 @@ def ends(matrix):
 
 def exponent(shortfall):
     return shortfall + (1 - shortfall) * math.log1p(-shortfall)
-
-
-def inverse_root(matrix):
-    values, vectors = torch.linalg.eigh(matrix)
-    return vectors * values.rsqrt() @ vectors.mT
 
 
 def exact_failure(units, n, shortfall):
@@ -98,32 +92,6 @@ def test_the_probability_is_bounded_where_it_is_known(n, tens, shortfall, seed):
     none = math.prod(scipy.stats.binom.sf(math.floor(count + 1e-12), units, 0.5) for count in needed)
     bound = n * math.exp(-exponent(shortfall) * units * least / 2 / most)
     assert 1 - none <= bound * SLACK and bound <= n * math.exp(-(shortfall**2) / 2 * units * least / 2 / most) * SLACK
-
-
-@pytest.mark.claim("Width by Bernstein", verdict="holds")
-@instances
-@given(st.integers(1, 4), st.integers(1, 6), seeds, st.floats(0.0, 3.0))
-def test_the_transform_of_positive_summands_needs_no_bound(n, count, seed, theta):
-    """The step of the proof, on distributions of a few matrices, of any ranks and sizes."""
-    factors = gaussian(seed, count, n, n + 1) * gaussian(seed + 1, count, 1, 1).exp()
-    summands = factors @ factors.mT
-    root = inverse_root(summands.mean(0))
-    relative = root @ summands @ root
-    spread = ends((relative @ relative).mean(0))[1]
-    assert spread >= 1 / SLACK
-    transform = torch.linalg.matrix_exp(-theta * relative).mean(0)
-    assert ends(transform)[1] <= math.exp(-theta + theta**2 * spread / 2) * SLACK
-
-
-@pytest.mark.claim("Width by Bernstein", verdict="holds")
-@pytest.mark.parametrize("kind", ["white", "raw", "sphere"])
-def test_the_spread_is_at_most_the_inverse_share(kind):
-    x = on_a_sphere(30, 12) if kind == "sphere" else images(kind, 60)
-    share = ends(hidden_layer_kernel(x))[0] / torch.linalg.matrix_norm(x, 2).item() ** 2
-    spread = unit_spread(x, 2000, generator=generator())
-    assert 1 <= spread <= 1.1 / share
-    if kind == "white":
-        assert spread == pytest.approx(2.0, rel=0.1)
 
 
 @pytest.mark.claim("Width by Bernstein", verdict="holds")

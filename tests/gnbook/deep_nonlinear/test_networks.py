@@ -3,7 +3,7 @@
 import pytest
 import torch
 from gnbook.deep_nonlinear.chain import kernel, layers_of
-from gnbook.deep_nonlinear.experiment import draw, kappa, of_table, prepared, row_of, widths_of
+from gnbook.deep_nonlinear.experiment import draw, kappa, of_table, row_of, widths_of
 from gnbook.deep_nonlinear.networks import ACTIVATIONS, SHAPES, limit_kernel, network
 from torch import nn
 
@@ -53,16 +53,6 @@ def test_wide_networks_come_near_the_limit_of_their_own_shape(name):
 
 
 IMAGES = normal(5, 8, seed=1)
-
-
-def test_each_preparation_does_what_its_name_says():
-    raw, scaled, standardised, less = prepared(IMAGES).values()
-    assert raw is IMAGES
-    for images in (scaled, less):
-        torch.testing.assert_close(images.square().mean(), torch.tensor(1.0).double())
-    torch.testing.assert_close(less.mean(0), torch.zeros(8).double(), atol=1e-12, rtol=0)
-    torch.testing.assert_close(standardised.mean(), torch.tensor(0.0).double(), atol=1e-12, rtol=0)
-    torch.testing.assert_close(standardised.std(), torch.tensor(1.0).double())
 
 
 @pytest.mark.parametrize("shape", ["chain", "skips"])

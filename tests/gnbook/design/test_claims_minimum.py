@@ -4,7 +4,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-import scipy
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -23,19 +22,6 @@ def families(draw):
     ranks = draw(st.lists(st.integers(1, 8), min_size=3, max_size=3))
     found = semidefinite(draw(seeds) % 2**31, SIZE, ranks)
     return [matrix * draw(st.sampled_from([1e-2, 1.0, 1.0, 1e2])) for matrix in found]
-
-
-def lowest(matrices, of, start):
-    """A descent of the logarithm over the logarithms of the weights, by differences of values."""
-
-    def value(logarithms):
-        return np.log(of(weighted(matrices, np.exp(logarithms))))
-
-    for _ in range(3):
-        start = scipy.optimize.minimize(
-            value, start, method="Nelder-Mead", options={"maxiter": 4000, "xatol": 1e-9, "fatol": 1e-12}
-        ).x
-    return np.exp(start), np.exp(value(start))
 
 
 @pytest.mark.claim("One minimum", verdict="holds")
@@ -69,21 +55,6 @@ def test_the_slope_of_kappa_is_a_difference_of_shares(matrices, weights):
     for i, change in enumerate(np.eye(3) * 1e-4):
         up, down = (condition(weighted(matrices, np.array(weights) * np.exp(s * change))) for s in (1, -1))
         assert np.log(up / down) / 2e-4 == pytest.approx(p[i] - q[i], abs=1e-4)
-
-
-@pytest.mark.claim("Balance of the ends", verdict="holds")
-def test_at_the_best_gains_the_shares_agree_and_elsewhere_they_do_not():
-    """Two matrices whose best sum has simple ends: diagonal but for a small corner."""
-    matrices = [torch.diag(torch.tensor(d, dtype=torch.float64)) for d in ([4.0, 1.0, 2.0], [1.0, 0.6, 0.9])]
-    corner = torch.zeros(3, 3, dtype=torch.float64)
-    corner[0, 1] = corner[1, 0] = 0.7
-    matrices[1] = matrices[1] + corner
-    weights, kappa = lowest(matrices, condition, np.zeros(2))
-    p, q = shares(matrices, weights)
-    assert p == pytest.approx(q, abs=1e-3) and 0.05 < p[0] < 0.95
-    assert condition(weighted(matrices, [5.0, 1.0])) > 1.05 * kappa
-    p, q = shares(matrices, [5.0, 1.0])
-    assert np.abs(p - q).max() > 0.02
 
 
 def density(root):

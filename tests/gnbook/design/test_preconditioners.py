@@ -15,7 +15,6 @@ from gnbook.design.preconditioners import (
     plain,
     quality,
 )
-from gnbook.shared.training import GradientDescent, train
 
 from tests.gnbook.design.helpers import chain, condition, jacobians, kernel
 from tests.strategies import exact, gaussian
@@ -71,18 +70,6 @@ def test_a_small_step_moves_the_outputs_by_the_divided_kernel(network, way):
     moved = rate * divided_kernel(network, X, divide) @ residual.flatten()
     before, after = divided_training(network, X, y, divide, rate=rate, until=0.0, most=1).losses
     assert (before - after) / rate == pytest.approx((residual.flatten() @ moved / (5 * rate)).item(), rel=1e-3)
-
-
-def test_plain_descent_is_gradient_descent(network):
-    y, how = gaussian(5, 5, 2), {"rate": 0.05, "until": 0.0, "most": 3}
-    plainly = divided_training(network, X, y, plain(network, X), **how)
-    assert plainly.losses == train(network, X, y, optimizer=GradientDescent, **how).losses
-
-
-@pytest.mark.bad_input
-def test_a_network_with_other_parameters():
-    with pytest.raises(ValueError, match="The network has parameters that are not weights and biases of linear layers"):
-        features(chain([4, 6, 2]), X, damping=0.1)
 
 
 def test_each_way_has_the_training_of_its_own_division(network):

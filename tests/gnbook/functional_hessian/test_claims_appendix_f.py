@@ -42,23 +42,6 @@ def test_eq_17_is_the_second_half_if_one_weight_is_read_by_rows_and_one_by_colum
     assert (second - eq_17(omega, len(v))).abs().max() <= 1e-11 * size(weights, x, y)
 
 
-@pytest.mark.claim("Eq. 17", verdict="holds if")
-def test_eq_17_is_another_matrix_for_other_orders_and_other_factors_of_the_loss():
-    v = w = torch.eye(2).double()
-    omega, x = exact([[1, 2], [3, 4]]), 2**0.5 * torch.eye(2).double()  # white
-    y = x @ (w @ v - omega).mT
-    for w_by_columns, v_by_columns, factor, equal in [
-        (False, True, 1, True),
-        (True, True, 1, False),  # as the paper orders its Jacobian
-        (False, False, 1, False),
-        (False, True, 2, False),  # no half in the loss
-    ]:
-        second = loss_hessian([v, w], x, y, factor / 2) - factor * outer_half([v, w], x)
-        second = reordered(second, v, w, w_by_columns, v_by_columns)
-        assert torch.allclose(second, eq_17(omega, 2), atol=1e-12) is equal
-        assert torch.allclose(torch.linalg.eigvalsh(second), factor * torch.linalg.eigvalsh(eq_17(omega, 2)))
-
-
 @pytest.mark.claim("Appendix F, product with a Kronecker vector", verdict="holds")
 @instances
 @given(st.data(), dims, dims, dims, seeds)

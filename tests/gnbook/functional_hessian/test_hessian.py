@@ -4,9 +4,8 @@ import math
 
 import pytest
 import torch
-from gnbook.functional_hessian.bounds import functional_hessian_norm, hessian_condition, zhao_eq_18
+from gnbook.functional_hessian.bounds import functional_hessian_norm, hessian_condition
 from gnbook.functional_hessian.hessian import (
-    functional_hessian_eigenvalues,
     linear_hessian,
     linear_hessian_product,
     residual_moment,
@@ -39,48 +38,9 @@ def test_the_bound_on_the_norm_by_hand():
     assert functional_hessian_norm(ones, torch.tensor([[-2.0]])) == pytest.approx(4)
 
 
-def test_eq_18_for_singular_data_and_for_an_error_of_low_rank():
-    error = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.25, 1.0]])
-    assert zhao_eq_18(error, torch.tensor([2.0, 1.0, 0.0]).diag()) == pytest.approx(4 * 2)
-    assert zhao_eq_18(torch.ones(2, 3), torch.tensor([3.0, 2.0, 1.0]).diag()) == pytest.approx(3)
-
-
 def test_the_interval_of_the_hessian():
     assert hessian_condition(4.0, 2.0, 1.0) == (1, 5)
     assert hessian_condition(12.0, 2.0, 1.0) == pytest.approx((11 / 3, 13))
     assert hessian_condition(4.0, 2.0, 0.0) == (2, 2)
     assert hessian_condition(4.0, 2.0, 2.0).upper == math.inf
     assert hessian_condition(4.0, 2.0, 3.0) == (1, math.inf)  # a ratio of ordered eigenvalues is never below one
-
-
-NETWORK, X = network((3, 4, 2), seed=1), normal(5, 3, seed=2)
-
-
-@pytest.mark.bad_input
-def test_targets_of_another_shape_and_an_error_of_zero_are_refused():
-    with pytest.raises(ValueError, match=r"y has shape \(5, 3\); one row of targets a sample, \(5, 2\)"):
-        residual_moment(NETWORK, X, X)
-    with pytest.raises(ValueError, match="error is zero on the range"):
-        zhao_eq_18(torch.tensor([[0.0, 1.0]]), torch.tensor([1.0, 0.0]).diag())
-
-
-SQUARE, EYE, OMEGA = network((3, 3, 3), seed=1), torch.eye(3), normal(3, 3, seed=2)
-REFUSED = [
-    (
-        lambda: linear_hessian_product(SQUARE, EYE, OMEGA[0], SQUARE),
-        r"residual_moment has shape \(3,\); \(3, 3\), .* was",
-    ),
-    (
-        lambda: linear_hessian_product(SQUARE, EYE, OMEGA, [w[0] for w in SQUARE]),
-        r"direction has shapes \[\(3,\), \(3,\)\]; those of the weights, \[\(3, 3\)",
-    ),
-    (lambda: functional_hessian_eigenvalues(OMEGA[None], 2), r"shape \(1, 3, 3\); a matrix of shape \(k, d\)"),
-    (lambda: zhao_eq_18(OMEGA[None], EYE), r"shape \(1, 3, 3\); a matrix \(k, d\) with d = 3"),
-]
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize(("call", "told"), REFUSED)
-def test_matrices_of_another_network_are_refused(call, told):
-    with pytest.raises(ValueError, match=told):
-        call()

@@ -220,16 +220,6 @@ def test_a_local_lipschitz_constant_allows_too_long_a_step():
     assert f.gradient(theta) ** 2 == 9 and 2 * f.curvature(theta) * f.value(theta) == 7  # smoothness breaks
 
 
-@pytest.mark.claim("Local constants along the path", verdict="holds")
-@instances
-@given(st.booleans().flatmap(functions))
-def test_strong_convexity_holds_exactly_up_to_the_weighted_mean_curvature(case):
-    f, theta = case
-    mean = f.mean_hessian(theta, torch.zeros_like(theta), 2 * (1 - NODES))
-    scale = theta @ theta * f.smoothness()
-    assert close(f.gradient(theta) @ theta, f.value(theta) + theta @ mean @ theta / 2, scale)
-
-
 def lipschitz_along_the_step(f, theta):
     """Return the smallest L of a list that bounds the mean curvature along the gradient step of length 1 / L."""
     g = f.gradient(theta)

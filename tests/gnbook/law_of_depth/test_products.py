@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from gnbook.law_of_depth.points import COLUMNS, Point, kappa_point, largest_miss, runs
+from gnbook.law_of_depth.points import kappa_point
 from gnbook.law_of_depth.products import lemma_2, lemma_2_of_many, lemma_2_terms, product_ends
 from scipy.special import exp1
 
@@ -92,22 +92,6 @@ def test_lemma_2_is_the_one_of_networks_that_are_drawn():
     assert lemma_2(4, 300, 80, 100).first < 0.75 * first
 
 
-def test_without_outputs_all_is_below():
-    terms = lemma_2_terms(5, 300, 80, 100)
-    assert (terms.above_largest == 1).all() and (terms.above_smallest == 1).all()
-    assert terms.gamma.sum().item() == pytest.approx(1)
-
-
-@pytest.mark.parametrize("t", [0.1, 1.0, 10.0])
-def test_many_layers_have_the_closed_form(t):
-    """At 2,000 layers the sums of Lemma 2 are nearly integrals."""
-    rank, layers = 100, 2000
-    width = round(layers * rank / t)
-    found, limit = lemma_2(layers, width, rank, width), lemma_2_of_many(t)
-    assert found.first == pytest.approx(limit.first, rel=0.01)
-    assert math.log(found.second) == pytest.approx(math.log(limit.second), rel=0.01)
-
-
 @pytest.mark.parametrize("t", [0.01, 0.3, 3.0, 30.0])
 def test_the_closed_form_is_the_integral_in_many_digits(t):
     with mpmath.workdps(40):
@@ -128,23 +112,6 @@ def test_for_large_t_the_first_bound_is_twice_kappa_and_the_second_exponential()
     assert ratios[-1] == pytest.approx(0.66274341934918**2 / exp1(1), abs=2e-3) == pytest.approx(2.002, abs=2e-3)
 
 
-def test_rows_of_one_network_size_are_its_runs_and_empty_cells_are_none():
-    rows = [
-        {"line": 800, "depth": 4, "kappa": 3.0, "lemma_2": 4.0},
-        {"line": 400, "depth": 4, "kappa": 5.0, "lemma_2": None},
-        {"line": 800, "depth": 4, "kappa": 3.5, "lemma_2": None},
-    ]
-    assert runs(rows, "line", "depth") == {(400, 4): (5.0,), (800, 4): (3.0, 3.5)}
-    assert runs(rows, "line", "depth", value="lemma_2") == {(800, 4): (4.0,)}
-
-
-def test_a_point_has_the_mean_the_spread_and_the_ratio():
-    point = Point("2a", "name", 1.0, 4.0, (2.0, 4.0))
-    assert point.row == ["name", 1.0, 4.0, 3.0, pytest.approx(2**0.5), 2, 0.75]
-    assert len(point.row) == len(COLUMNS)
-    assert Point("2a", "name", 1.0, 4.0, (2.0,)).spread is None
-
-
 def test_the_law_of_a_point_is_the_one_for_its_sizes():
     point = kappa_point("20", "name", [7.0], 4, 3100, 1000, 3072, skip=1.0)
     keywords = dict(inputs=3072, skip=1.0)
@@ -152,8 +119,3 @@ def test_the_law_of_a_point_is_the_one_for_its_sizes():
     assert point.law == deep_linear(4, 3100, 1000, outputs=10, **keywords).kappa > point.one
     fewer = kappa_point("20", "name", [7.0], 4, 3100, 1000, 3072, skip=1.0, outputs=2)
     assert point.one < fewer.law < point.law
-
-
-def test_misses_count_in_both_directions():
-    assert largest_miss([Point("", "", 1, 2, (1.0,)), Point("", "", 1, 2, (3.0,))]) == pytest.approx(2)
-    assert largest_miss([Point("", "", 1, 2, (2.2,)), Point("", "", 1, 2, (3.0,))]) == pytest.approx(1.5)

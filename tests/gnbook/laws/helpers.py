@@ -77,14 +77,6 @@ def turn(of, side, start=1e-3, step=1.02):
     return (low + high) / 2
 
 
-def first_end(z, side):
-    """The value of z, on a grid that leaves the place where it is infinite, at which it first turns back."""
-    with np.errstate(all="ignore"):
-        back = np.flatnonzero(np.diff(z) * (1 if side > 0 else -1) > 0)[0]
-    a, b, c = z[back - 1 : back + 2]  # a parabola through three points
-    return b - (c - a) ** 2 / (8 * (a - 2 * b + c))
-
-
 def deep(widths, rng, beta=0.0):
     """Weights of a linear network of entries of variance 1 / columns, and a skip."""
     return [rng.standard_normal((m, n)) / n**0.5 + beta * np.eye(m, n) for n, m in pairwise(widths)]

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnlib.diagnosis.batch_noise import BatchNoise, share_of_one, sharpness_at_most
+from gnlib.diagnosis.batch_noise import BatchNoise, sharpness_at_most
 from tests.strategies import instances
 
 ANY = dict(  # singular ones, with samples that are repeated and of sizes over four decades
@@ -65,15 +65,6 @@ def test_all_sequences_of_batches_have_the_mean_of_the_map(rates, **drawing):
     torch.testing.assert_close(found, torch.stack(losses), rtol=1e-11, atol=0)
 
 
-@pytest.mark.claim("The mean loss on mini-batches", verdict="holds")
-@instances
-@given(**ANY, rates=st.lists(st.floats(0.01, 3), min_size=1, max_size=20))
-def test_the_mean_is_nowhere_below_full_batches(rates, **drawing):
-    gram, residual, n, _, batch = drawn(**drawing)
-    mean, full = (noise_of(gram, n, size).losses(residual, rates) for size in (batch, n))
-    assert (mean >= full * (1 - 1e-12)).all()
-
-
 @pytest.mark.claim("The largest rate on mini-batches", verdict="holds")
 @instances
 @given(**ANY)
@@ -96,13 +87,3 @@ def test_the_largest_rate_lies_between_its_bounds_and_grows_with_the_batch(**dra
     assert all(bound <= rate * (1 + 1e-7) for bound, rate in zip(bounds, rates, strict=True))
     assert all(a <= b * (1 + 1e-7) for a, b in zip(rates, [*rates[1:], 2.0], strict=True))
     assert rates[-1] == pytest.approx(2) == pytest.approx(bounds[-1])
-
-
-@pytest.mark.claim("The largest rate on mini-batches", verdict="holds")
-@instances
-@given(seed=st.integers(0, 10**6), n=st.integers(2, 8))
-def test_samples_that_share_nothing_attain_the_lower_bound(seed, n):
-    sizes = torch.rand(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.1
-    largest = float(sizes.max())
-    assert noise_of(sizes.diag(), n, 1).sharpness() == pytest.approx(n * largest, rel=1e-7)
-    assert share_of_one(n, 1) == 1 and sharpness_at_most(largest, n * largest, n, 1) == n * largest

@@ -5,14 +5,13 @@ import math
 import mpmath
 import numpy as np
 import pytest
-import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gnlib.laws import deep_linear, kappa
 from gnlib.laws.network import Network
-from gnlib.laws.recursion import edge, last, layers_curve
-from tests.gnbook.laws.helpers import Layer, curve, deep, first_end, haar, terms, turn
+from gnlib.laws.recursion import edge, last
+from tests.gnbook.laws.helpers import Layer, curve, deep, haar, terms, turn
 from tests.gnlib.laws.networks import spectrum
 from tests.strategies import instances, seeds
 
@@ -38,49 +37,6 @@ def test_eigenvalues_are_those_of_one_matrix_up_to_the_relative_deviations(seed,
     one = np.linalg.eigvalsh(np.kron(np.eye(k), sum(w * b for w, b in zip(weights, below, strict=True))))
     rounding = 1e-11 * whole[-1]
     assert (whole >= off[:, 0].min() * one - rounding).all() and (whole <= off[:, 1].max() * one + rounding).all()
-
-
-@pytest.mark.claim("Few outputs, one matrix", verdict="holds")
-@pytest.mark.parametrize("beta", [0.0, 1.0])
-def test_the_norms_of_rows_scatter_by_as_much_as_is_stated(beta):
-    """The variance of |A_l' u|^2 / a_l is a product of 1 + 2 s_j^2; the largest deviation of all l is rarely beyond."""
-    m, layers, rho = 40, 7, 1 + beta**2
-    rng, found = np.random.default_rng(0), []
-    for _ in range(1500):
-        row, path = np.eye(1, m)[0], []
-        for _ in range(layers - 1):
-            row = (rng.standard_normal((m, m)).T @ row / m**0.5 + beta * row) / rho**0.5
-            path.append(row @ row)
-        found.append(path)
-    found, q = np.array(found), 1 - (beta**2 / rho) ** 2
-    growth = (1 + 2 * q / m) ** np.arange(1, layers) - 1
-    assert found.mean(0) == pytest.approx(np.ones(layers - 1), abs=0.05)
-    assert found.var(0) == pytest.approx(growth, rel=0.2)
-    for x in (0.5, 1.0):
-        assert (np.abs(found - 1).max(1) >= x).mean() <= growth[-1] / x**2
-
-
-@pytest.mark.claim("Few outputs, one matrix", verdict="holds")
-@pytest.mark.parametrize(
-    "layer",
-    [
-        Layer(400, 500, s=1.5),
-        Layer(400, 400, s=0.8, b=1.2),
-        Layer(400, 400, s=0.02, b=1.0),
-        Layer(400, 300, orthogonal=True),
-    ],
-    ids=str,
-)
-def test_one_layer_keeps_the_rows_apart_within_the_bound(layer):
-    """V M V' / rho is within (2 e + e^2) and the cross term of one, e = (sqrt(k) + u) / sqrt(N)."""
-    k, u, rng = 6, 3.0, np.random.default_rng(1)
-    rows = haar(rng, k, layer.m)
-    m = rows @ (w := layer.draw(rng)) @ w.T @ rows.T / layer.rho
-    off = np.linalg.norm(m - np.eye(k), 2)
-    assert np.trace(m) / k == pytest.approx(1, abs=3 * (2 / (k * layer.columns)) ** 0.5)
-    e = (k**0.5 + u) / layer.columns**0.5
-    bound = layer.s**2 * (2 * e + e**2) + 2 * layer.s * layer.b * (2 * k**0.5 + u) / layer.columns**0.5
-    assert 0.05 * bound / layer.rho < off <= bound / layer.rho
 
 
 KINDS = {
@@ -110,37 +66,6 @@ def test_a_matrix_between_a_layer_has_the_same_omega_at_another_point(layer, n):
         at, reached = omega(inner, z), min(layer.m, n)
         factor = layer.factor(at, n) * (reached + at) / (layer.m + at)
         assert omega(values, z * factor) / 4 == pytest.approx(at, rel=0.015)
-
-
-@pytest.mark.claim("What a layer multiplies with", verdict="holds")
-@instances
-@given(seeds)
-def test_the_factor_of_a_skip_solves_the_equation_of_dozier_and_silverstein(seed):
-    rng = np.random.default_rng(seed)
-    n = int(rng.integers(1, 50))
-    m = n + int(rng.integers(0, 50))
-    s, b = 10.0 ** rng.uniform(-1, 1, 2)
-    network = Network(n, [m], [s, 1.0], [b, 0.0], [1.0] * 2, False, np.ones(n))
-    v = n * 10.0 ** rng.uniform(-2, 1) * np.exp(1j * rng.uniform(0.1, 3, 1))
-    z = last(layers_curve(n, network.layers(network.rows)), v).z - 1  # of W' W, whose Omega is still v
-    g, s2 = (v + n) / z, s**2 / n
-    h = 1 - s2 * g
-    assert g * (h * z - s2 * (m - n) - b**2 / h) == pytest.approx(np.array([n]), rel=1e-7)
-
-
-@pytest.mark.claim("What a layer multiplies with", verdict="holds")
-@pytest.mark.parametrize("sigma", [np.linspace(0.2, 3, 250), np.repeat([1.0, 5.0], 125)], ids=["even", "two"])
-def test_data_multiply_with_the_inverse_of_their_own_transform(sigma):
-    rng = np.random.default_rng(3)
-    inner, n = np.linspace(1, 4, 250), 250
-    q = haar(rng, n, n)
-    root = np.sqrt(sigma)
-    values = np.linalg.eigvalsh(root[:, None] * ((q * inner) @ q.T) * root)
-    for zeta in (-2.0, 12.0, 25.0):
-        at = omega(sigma, zeta)
-        w, bracket = at / n, (-1e5, -1e-9) if at < 0 else (4.1, 1e6)
-        z = scipy.optimize.brentq(lambda x, at=at: omega(inner, x) - at, *bracket)
-        assert omega(values, z * zeta * w / (1 + w)) == pytest.approx(at, rel=0.015)
 
 
 SUMS = {
@@ -211,21 +136,6 @@ def test_at_the_first_turn_the_density_begins_like_a_square_root(name, side):
             root = mpmath.findroot(lambda u, x=x: z(u) - x, guess)
             assert abs(root - v) == pytest.approx(float(abs(mpmath.sqrt(2 * (x - end) / bend))), rel=1e-2)
             assert (abs(mpmath.im(root)) > 1e-6 * abs(v)) == inside
-
-
-@pytest.mark.claim("Edges are first turns", verdict="holds")
-@pytest.mark.parametrize("side", [-1, 1])
-def test_later_turns_are_no_edges(side):
-    """The whole curve turns several times, some of them far from the ends of networks that are drawn."""
-    layers = [Layer(120, 120)] * 3
-    v = -np.geomspace(1e-2, 1e4, 40_000) * 120 if side < 0 else np.geomspace(1e-2, 1e4, 40_000) * 120
-    with np.errstate(all="ignore"):
-        z = curve(v, 120, layers)[0]
-    drawn = [spectrum([120] * 4, weights=[1.0] * 4, seed=s)[0 if side < 0 else -1] for s in range(4)]
-    assert np.mean(drawn) == pytest.approx(first_end(z, side), rel=0.08)
-    if side < 0:
-        turns = z[1:-1][(np.diff(z)[:-1] > 0) != (np.diff(z)[1:] > 0)]
-        assert (np.abs(turns / np.mean(drawn) - 1) > 0.5).any()
 
 
 @pytest.mark.claim("One turn", verdict="holds")
@@ -352,15 +262,6 @@ def test_the_recursion_tends_to_the_closed_form_like_one_over_the_depth(t):
     assert off[0] / off[1] == pytest.approx([2, 2], rel=0.05) and off[1] / off[2] == pytest.approx([2, 2], rel=0.03)
 
 
-@pytest.mark.claim("Many layers", verdict="holds")
-def test_the_equation_for_the_lower_end_has_one_solution():
-    x = np.linspace(0, np.pi, 20_002)[1:-1]
-    t = x * (np.sin(x) - x * np.cos(x)) / (x * np.sin(x) + 2 * (1 + np.cos(x)))
-    assert (np.diff(t[50:]) > 0).all() and t[0] < 1e-10 and t[-1] > 1e3
-    for a, b in zip(x[2000::3000], t[2000::3000], strict=True):
-        assert abs(mpmath.diff(lambda y, b=b: LOWER["a"](b, y), a / 2)) < 1e-9
-
-
 @pytest.mark.claim("Few and many layers per width", verdict="holds")
 def test_for_small_t_the_law_is_a_semicircle():
     with mpmath.workdps(50):
@@ -385,21 +286,6 @@ def test_for_large_t_the_constant_is_the_laplace_limit():
             last_ = high / low * limit**2 - t**2 - 2 * t
             assert abs(last_ - (mpmath.pi**2 / 4 - theta**2)) < 10 / t
         assert kappa(1e10) == pytest.approx(float((mpmath.mpf(10) ** 20 + 2e10) / limit**2), rel=1e-14)
-
-
-@pytest.mark.claim("Equal layers of any kind", verdict="holds")
-@instances
-@given(seeds)
-def test_to_first_order_all_layers_are_one_kind(seed):
-    """f / rho = 1 + q c w, up to the square of q c w."""
-    rng = np.random.default_rng(seed)
-    s, b = 10.0 ** rng.uniform(-1, 1, 2)
-    n, m = 10, 10 + int(rng.integers(0, 90))
-    layer = Layer(m, m, s=s, b=b)
-    h = (1 - (b**2 / layer.rho) ** 2) * n / m
-    for w in (0.7, -0.4, 5.0):
-        w = w * min(1, 1e-3 / h)
-        assert layer.factor(w * n, n) / layer.rho == pytest.approx(1 + h * w, abs=(h * w) ** 2)
 
 
 @pytest.mark.claim("Equal layers of any kind", verdict="holds")

@@ -14,8 +14,6 @@ from gnlib.laws.network import DEVIATION, TRACY_WIDOM
 from gnlib.laws.recursion import Layer, edge, edge_scatter, layers_curve, turn
 from tests.gnlib.laws.networks import spectrum
 
-LAPLACE = 0.66274341934918158097  # x exp(sqrt(1 + x^2)) = 1 + sqrt(1 + x^2)
-
 
 class Branches(nn.Module):
     """x -> W_L (1 + sigma / sqrt(L) W_(L-1)) ... W_1 x, the factor in the forward pass."""
@@ -111,29 +109,6 @@ def test_the_recursion_tends_to_the_closed_form(sigma, ratio, gaussian):
     assert few.kappa < many.kappa
 
 
-@pytest.mark.claim("A factor in the forward pass", verdict="holds")
-@pytest.mark.parametrize("ratio", [1.0, 0.5])
-def test_large_branches_have_the_fourth_power_of_their_weight(ratio):
-    sigma = 40.0
-    upper, lower = (closed_form(sigma, ratio, side, gaussian=False) for side in (1, -1))
-    assert upper == pytest.approx(ratio * sigma**4 / LAPLACE**2, rel=6 / (ratio * sigma**2))
-    assert lower == pytest.approx(1 + 1 / (4 * ratio), rel=6 / sigma**2)
-
-
-@pytest.mark.claim("A factor in the forward pass", verdict="holds")
-@pytest.mark.parametrize("sigma", [0.5, 1.0])
-def test_drawn_branches_with_a_factor_have_the_ends(sigma):
-    layers, width = 32, 100
-    law = forward_multiplier(layers, sigma, 1.0, gaussian=True)
-    keywords = dict(
-        scale=[1.0, *[sigma / layers**0.5] * (layers - 2), 1.0],
-        skip=[0.0, *[1.0] * (layers - 2), 0.0],
-        rates=[1.0, *[sigma**2 / layers] * (layers - 2), 1.0],
-    )
-    drawn = np.mean([spectrum([width] * layers, seed=seed, **keywords)[[0, -1]] for seed in range(4)], axis=0)
-    assert drawn == pytest.approx([law.lower, law.upper], rel=0.13)
-
-
 @pytest.mark.claim("Density at an edge", verdict="holds")
 @pytest.mark.parametrize(
     "keywords",
@@ -218,22 +193,6 @@ def by_frequency(weights, positions):
 def test_circular_convolutions_of_full_kernels_are_a_linear_network_for_each_frequency():
     weights, found = convolution([3, 5, 4, 2], 4, 4, seed=0)
     np.testing.assert_allclose(found, by_frequency(weights, 4), rtol=1e-9)
-
-
-@pytest.mark.claim("Convolutions by frequency", verdict="holds if")
-def test_each_frequency_has_the_law_of_its_channels():
-    """Complex weights have the law of real ones; the norms of rows are taken at their mean."""
-    rng, layers, rank, width = np.random.default_rng(0), 4, 60, 120
-    law, drawn = deep_linear(layers, width, rank), []
-    for _ in range(8):
-        below, total = np.eye(rank), np.eye(rank)
-        for _ in range(layers - 1):
-            shape = width, len(below)
-            w = (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)) / (2 * len(below)) ** 0.5
-            below = w @ below
-            total = total + below.conj().T @ below
-        drawn.append(np.linalg.eigvalsh(total)[[0, -1]])
-    assert np.mean(drawn, axis=0) == pytest.approx([law.lower, law.upper], rel=0.08)
 
 
 @pytest.mark.claim("Convolutions by frequency", verdict="holds if")

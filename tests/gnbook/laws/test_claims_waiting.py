@@ -31,20 +31,6 @@ def test_the_steps_are_within_the_bounds_for_every_alpha(training, alpha):
         assert late == found.upper
 
 
-@pytest.mark.claim("Steps to a goal", verdict="holds")
-@instances
-@given(trainings())
-def test_on_the_way_the_loss_is_below_the_curve_of_the_proof(training):
-    """loss(T) <= e' T / (T - T*(e')) for T above T*(e'), from F(s) <= e' exp(2 T* s)."""
-    eigenvalues, shares, rate, goal = training
-    star = waiting(eigenvalues, shares, rate, goal).lower
-    factors, parts = np.abs(1 - rate * eigenvalues), np.array(shares) / np.sum(shares)
-    if star < 1e12:
-        for steps in (star * 1.05 + 1, star * 1.5 + 1, star * 4 + 2):
-            steps = math.ceil(steps)
-            assert (parts * factors ** (2.0 * steps)).sum() <= goal * steps / (steps - star) * (1 + 1e-9)
-
-
 @pytest.mark.claim("Both bounds are reached", verdict="holds")
 @pytest.mark.parametrize("eigenvalue", [0.9, 0.03, 1.7])
 @pytest.mark.parametrize("goal", [0.3, 1e-4])

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from gnbook.one_hidden_layer.bounds import asymptotic_bound, zhao_lemma_6, zhao_lemma_7
+from gnbook.one_hidden_layer.bounds import asymptotic_bound, zhao_lemma_7
 from gnbook.one_hidden_layer.published import one_sided, read_by_one_triangle, two_layers_by_one_triangle
 
 from gnlib.linear.gauss_newton import linear_gauss_newton
@@ -45,10 +45,3 @@ def test_one_hidden_layer_is_read_block_by_block():
     weights = [WEIGHTS[0], normal(3, 7, seed=4)]
     expected = read_by_one_triangle(one_sided(weights, MOMENT))
     assert torch.allclose(two_layers_by_one_triangle(weights, MOMENT), expected, rtol=1e-8)
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize("arguments", [(0, 3, 1.0), (3, 0, 1.0), (3, 3, -1.0)])
-def test_matrices_without_entries_and_negative_deviations_are_refused(arguments):
-    with pytest.raises(ValueError, match="sizes from 1 on and t >= 0 were expected"):
-        zhao_lemma_6(*arguments)

@@ -1,10 +1,9 @@
 """The small networks, the Gauss-Newton blocks of their layers, and gradient descent on one layer or on all of them."""
 
-import numpy as np
 import pytest
 import torch
-from gnbook.piecewise_linear_maps.descent import descend, first_at, start
-from gnbook.piecewise_linear_maps.networks import blocks, classifier, network
+from gnbook.piecewise_linear_maps.descent import descend, start
+from gnbook.piecewise_linear_maps.networks import blocks, classifier
 from gnbook.shared.training import half_squared_error, one_hot
 
 import gnlib
@@ -12,20 +11,6 @@ from tests.oracles import normal
 
 X, TARGETS = normal(12, 5, seed=3), one_hot(torch.arange(12) % 10, 10)
 SLOPE = 0.1
-
-
-def test_a_network_is_its_seed():
-    net, again, other = (network([2, 3, 4], seed, 0.1) for seed in (0, 0, 1))
-    assert [tuple(layer.weight.shape) for layer in net] == [(3, 2), (4, 3)]
-    assert torch.equal(net[1].bias, again[1].bias) and not torch.equal(net[1].bias, other[1].bias)
-
-
-def test_a_classifier_has_no_biases_and_a_last_layer_of_its_own():
-    net = classifier(5, 0, 0.1, width=7)
-    assert [layer.activation.slope for layer in net] == [0.1, 0.1, 1.0]
-    assert [tuple(layer.weight.shape) for layer in net] == [(7, 5), (7, 7), (10, 7)]
-    assert all(not layer.bias.any() and not layer.bias.requires_grad for layer in net)
-    assert classifier(5, 0, 0.1, output=0.1)[-1].activation.slope == 0.1
 
 
 def test_the_blocks_are_those_of_the_library_and_add_up():
@@ -65,8 +50,3 @@ def test_it_is_what_automatic_differentiation_does(layer):
             for part, gradient, rate in zip(net, gradients, run.rates, strict=True):
                 part.weight -= rate * gradient
     assert curves[-1, 1] < curves[0, 1]
-
-
-def test_when_a_loss_is_at_its_goal():
-    curve = np.array([0.9, 0.5, 0.6, 0.4])
-    assert [first_at(curve, goal) for goal in (1.0, 0.5, 0.45, 0.3)] == [0, 1, 3, float("inf")]

@@ -1,6 +1,5 @@
 """The partition of the plane: its cells are the regions of the network, and leave nothing out."""
 
-import math
 from itertools import pairwise
 
 import numpy as np
@@ -54,17 +53,3 @@ def test_cells_cover_the_box_once_and_are_where_the_network_is_the_affine_map_th
             assert cell.area > 0 and tuple(signs) == cell.active
             for vertex in torch.from_numpy(cell.vertices):  # with its corners a convex cell is in the region
                 assert piece.contains(inside + (1 - 1e-9) * (vertex - inside))
-
-
-def test_layers_without_kinks_cut_nothing():
-    layers = [Layer(normal(3, 2, seed=1), normal(3, seed=2)), Layer(normal(3, 3, seed=3), normal(3, seed=4), 1.0, 2.0)]
-    ((first,), (second,)) = partition(layers, BOX)
-    assert first.area == pytest.approx(AREA) and len(second.vertices) == 4
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize("box", [(0, 0, 0, 1), (1, -1, -1, 1), (-1, 1, 0, math.inf)])
-def test_empty_boxes_are_refused(box):
-    plane = Layer(normal(4, 2, seed=3), normal(4, seed=4))
-    with pytest.raises(ValueError, match="left < right and bottom < top"):
-        partition([plane], box)

@@ -11,15 +11,6 @@ def images():
     return practice.inputs(10, 4)
 
 
-def test_what_is_subtracted(images):
-    kinds, labels = images
-    raw, channel, pixel = (x.double() for x in kinds.values())
-    assert raw.shape == (10, 3, 8, 8) and labels.shape == (10,) and raw.min() >= 0
-    assert channel.mean((0, 2, 3)).abs().max() < 1e-6 and channel.mean(0).abs().max() > 1e-2
-    assert pixel.mean(0).abs().max() < 1e-6
-    assert (raw - channel).std((0, 2, 3)).max() < 1e-6  # one number for each channel
-
-
 @pytest.mark.parametrize("norm", [False, True])
 def test_kappa_of_the_last_layer_is_that_of_its_inputs(images, norm):
     x, net = images[0]["as they are"], practice.network(0, norm, 8)
@@ -64,21 +55,6 @@ def test_a_step_of_gradient_descent(images, monkeypatch):
         stepper.step()
     for p, q in zip(net.parameters(), expected.parameters(), strict=True):
         torch.testing.assert_close(p, q)
-
-
-def test_one_row_for_each_rate(monkeypatch):
-    monkeypatch.setattr(practice, "RATES", {"gradient descent": (0.3,), "Adam": (0.03, 0.1)})
-    monkeypatch.setattr(practice, "layer_kappas", lambda net, x: [3.0, 2.0, 1.0])
-    rows = list(practice.trainings(0, counts=(5, 10), stride=8, limit=20))
-    assert len(rows) == 2 * 3 * (4 + 1) * 3
-    for row in rows:
-        assert (row["kappa"] is None) == (row["layer"] == "all") and not (row["batches"] and row["kappa"])
-        reached = [row[share] for share in practice.SHARES if row[share] is not None]
-        assert reached == sorted(reached)
-        assert not row["batches"] or all(step % practice.EVERY == 0 for step in reached)
-    starts = {(row["batches"], row["norm"], row["images"], row["start"]) for row in rows}
-    assert len(starts) == 2 * 2 * 3  # the loss at the start depends on nothing else
-    assert any(row["tenth"] is not None for row in rows if row["layer"] == "all")
 
 
 def test_the_fewest_steps_of_each_seed():

@@ -4,7 +4,6 @@ import pytest
 import torch
 from gnbook.pruning.experiment import condition_numbers, pruned, run
 from gnbook.pruning.recipes import images, recipe, standardised
-from gnbook.shared.epochs import CheckpointError
 from gnbook.shared.training import one_hot
 from torch import nn
 
@@ -32,15 +31,6 @@ def test_the_public_code_leaves_as_many_parameters():
         for fraction in (0.0, 0.8)
     ]
     assert counts == [271_690, 54_358]
-
-
-def test_what_is_pruned():
-    names = {pruning: set(pruned(recipe("ResNet20", 8, SMALL), pruning, 0.5, 0)[1]) for pruning in PRUNINGS}
-    network = recipe("ResNet20", 8, SMALL).network()
-    shapes = {name: p.ndim for name, p in network.named_parameters()}
-    assert names["every tensor"] == set(shapes)
-    assert names["weights"] == {name for name, ndim in shapes.items() if ndim > 1}
-    assert names["scales and biases"] == {name for name, ndim in shapes.items() if ndim == 1}
 
 
 @pytest.mark.parametrize("pruning", PRUNINGS)
@@ -90,15 +80,6 @@ def test_an_interrupted_training_ends_with_the_same_bits(tmp_path, name, stop):
     assert trained(name, epochs=3, checkpoint=path)[2] == rows  # nothing is left to do
 
 
-def test_a_checkpoint_of_another_training(tmp_path):
-    path = tmp_path / "run.checkpoint"
-    trained("FcNN", epochs=1, checkpoint=path)
-    others = [{"fraction": 0.4}, {"factor": 0.5}, {"loss": nn.functional.mse_loss}, {"batch_size": 12}]
-    for other in others:
-        with pytest.raises(CheckpointError, match="was written with another"):
-            trained("FcNN", checkpoint=path, **other)
-
-
 def test_rows_of_condition_numbers():
     network, _, rows = trained("VGG5", epochs=2)
     at = [row for row in rows if "kappa" in row]
@@ -112,15 +93,3 @@ def test_rows_of_condition_numbers():
     whole = condition_numbers(network, {}, standardised(*[data(8)[0]] * 2).split(4))
     assert whole[0]["kappa"] == whole[1]["kappa"]
     assert all(row["kappa"] == row["largest"] / row["smallest"] for row in whole)
-
-
-def test_a_training_that_diverges_ends_with_the_last_finite_loss():
-    _, _, rows = trained("FcNN", epochs=6, factor=1e6, measured_at=[], loss=nn.functional.mse_loss)
-    assert 1 <= len(rows) < 7
-    assert all(row["loss"] < float("inf") for row in rows)
-
-
-def test_statistics_that_are_not_asked_for_are_left_out():
-    *_, both = trained("VGG5", epochs=0)
-    *_, rows = trained("VGG5", epochs=0, statistics=["batch"])
-    assert rows == [row for row in both if row.get("statistics") != "running"] and len(rows) < len(both)

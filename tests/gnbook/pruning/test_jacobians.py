@@ -58,17 +58,6 @@ def test_single_precision_is_as_good_as_it_says(name):
     assert single.kappa != double.kappa
 
 
-def test_a_network_is_left_as_it_is():
-    network, x = seeded(NETWORKS["residual"])
-    network.eval()
-    before = {key: tensor.clone() for key, tensor in network.state_dict().items()}
-    for way in (with_statistics_of_batches, with_running_statistics):
-        way(network, masks_of_every_tensor(network, 0.5), x.split(2))
-    torch.testing.assert_close(dict(network.state_dict()), before, rtol=0, atol=0)
-    assert not network.training
-    assert all(parameter.grad is None for parameter in network.parameters())
-
-
 def test_ends_and_the_public_rule_on_a_known_spectrum():
     generator = torch.Generator().manual_seed(0)
     basis = torch.linalg.qr(torch.randn(20, 20, generator=generator, dtype=torch.float64)).Q

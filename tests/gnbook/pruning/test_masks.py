@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from gnbook.pruning.masks import Mask, apply_masks, magnitude_masks, masks_of_every_tensor
+from gnbook.pruning.masks import apply_masks, magnitude_masks, masks_of_every_tensor
 from gnbook.pruning.networks import VGG, VisionTransformer
 from gnbook.shared.epochs import train_epochs
 from gnbook.shared.networks import FullyConnected, ResidualNetwork, xavier_weights
@@ -99,28 +99,6 @@ def test_the_smallest_entries_of_each_tensor_are_taken(seed, find, whole):
         assert kept.all() or sizes[~kept].max() <= sizes[kept].min()
 
 
-def test_matrices_and_filters_are_pruned_and_nothing_else():
-    assert set(magnitude_masks(network("fully connected"), 0.5)) == {"1.layers.0", "1.layers.1", "1.layers.2"}
-    vgg = {"layers.0.weight", "layers.4.weight", "layers.9.weight"}
-    assert set(magnitude_masks(network("vgg"), 0.5)) == vgg
-    residual = magnitude_masks(network("residual"), 0.5)
-    assert len(residual) == 1 + 3 * 2 + 2 + 1 and all(name.endswith("weight") for name in residual)
-    block = ["attention.1.query", "attention.1.key", "attention.1.value", "attention.1.out", "mlp.1", "mlp.3"]
-    layers = ["embedding", "head", *(f"blocks.0.{layer}" for layer in block)]
-    assert set(magnitude_masks(network("transformer"), 0.5)) == {f"{layer}.weight" for layer in layers}
-    attention = {"attention.in_proj_weight", "attention.out_proj.weight", "head.weight"}
-    assert set(magnitude_masks(network("torch's attention"), 0.5)) == attention
-    assert set(magnitude_masks(nn.Linear(2, 2), 0.5)) == {"weight"}
-
-
-def test_equal_scales_are_taken_in_the_same_places_in_each_layer():
-    """So that the channels that are left are the same along the skips of a residual network."""
-    masks = masks_of_every_tensor(network("residual"), 0.5)
-    scales = [kept for name, kept in masks.items() if kept.ndim == 1 and kept.numel() == 4 and "weight" in name]
-    assert len(scales) == 3
-    assert all(torch.equal(kept, scales[0]) for kept in scales)
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_masked_network_is_the_one_with_zeros(name):
     x, _ = images()
@@ -183,55 +161,3 @@ def test_pruning_may_improve_the_condition_number_or_ruin_it():
     assert [c.rank for c in found] == [2, 1, 2]
     whole = gnlib.condition_number(nn.Linear(3, 1, bias=False), x)
     assert float(whole) == pytest.approx(1.01)
-
-
-# Bad input
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize("fraction", [-0.1, 1, float("nan")])
-def test_fractions_out_of_range(fraction):
-    with pytest.raises(ValueError, match=rf"fraction is {fraction}; a number from 0 on and below 1 was expected"):
-        magnitude_masks(nn.Linear(3, 3), fraction)
-    with pytest.raises(ValueError, match=rf"fraction is {fraction}; a number from 0 on and below 1 was expected"):
-        masks_of_every_tensor(nn.Linear(3, 3), fraction)
-
-
-@pytest.mark.bad_input
-def test_a_fraction_that_empties_a_layer():
-    net = nn.Sequential(nn.Linear(4, 1), nn.Linear(1, 1), nn.Linear(1, 4))
-    with pytest.raises(ValueError, match=r"A fraction of 0.6 of the 1 weights of 1.weight is all of them"):
-        magnitude_masks(net, 0.6)
-    assert magnitude_masks(net, 0.4)["1.weight"].all()
-
-
-@pytest.mark.bad_input
-def test_nothing_to_prune():
-    with pytest.raises(ValueError, match="module has no linear or convolutional layers"):
-        magnitude_masks(nn.Sequential(nn.BatchNorm1d(3), nn.ReLU()), 0.5)
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize(
-    "build", [partial(pruned, "vgg", 0.5), lambda: nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))]
-)
-def test_a_network_with_masks_or_other_parametrizations(build):
-    with pytest.raises(ValueError, match=r"The weights of (layers\.0|module) have a mask or another parametrisation"):
-        magnitude_masks(build(), 0.6)
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize(
-    ("mask", "error", "message"),
-    [
-        (torch.ones(3, 1).bool(), ValueError, r"has shape \(3, 1\); that of the weights is \(3, 2"),
-        (torch.ones(3, 2), TypeError, r"mask of 1\.weight must be a Boolean tensor"),
-        (torch.zeros(3, 2).bool(), ValueError, r"mask of 1\.weight keeps nothing"),
-    ],
-)
-def test_a_mask_that_does_not_fit_leaves_the_module_as_it_was(mask, error, message):
-    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 3))
-    good = torch.tensor([[True, False], [False, True]])
-    with pytest.raises(error, match=message):
-        apply_masks(net, {"0.weight": good, "1.weight": mask})
-    assert not any(isinstance(part, Mask) for part in net.modules())

@@ -193,15 +193,6 @@ def test_the_limits_of_the_bounds():
         assert max(errors[1]) < 0.03 and max(errors[1]) < max(errors[0])
 
 
-@pytest.mark.claim("Riedi Theorem 38", verdict="holds")
-@pytest.mark.parametrize("r", [1.001, 1.5, 2.0, 3.0, 30.0])
-def test_the_limits_are_what_the_limits_of_their_parts_give(r):
-    s, tau = 1 / (2**0.5 * r), 1 / r
-    top = math.sqrt(s**2 + tau + 1)
-    expected = (top / (1 - s), top / math.sqrt(1 - tau), top / (1 - tau / 2))
-    assert layers.riedi_theorem_38(r) == pytest.approx(expected, rel=1e-12)
-
-
 @pytest.mark.claim("Riedi introduction, condition number of 3", verdict="holds if")
 @instances
 @given(st.floats(1.001, 3), st.integers(5, 50), st.floats(0, 1), st.floats(1e-3, 1), st.floats(0.5, 2))

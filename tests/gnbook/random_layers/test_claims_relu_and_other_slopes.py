@@ -5,7 +5,6 @@ import math
 
 import pytest
 import torch
-from gnbook.piecewise_linear_maps import landscape
 from gnbook.piecewise_linear_maps.one_layer import layer_factors
 from gnbook.random_layers import bounds as layers
 from gnbook.random_layers import matrices as rm
@@ -17,7 +16,6 @@ from tests.gnbook.random_layers.helpers import (
     condition,
     draw,
     eye,
-    parts,
     random_layers,
     region,
     rejected,
@@ -128,28 +126,6 @@ def test_a_rotation_attains_both_bounds(s, cosine, slope):
     assert singular[0].item() == pytest.approx(upper, rel=1e-7)
     if s < 1 or (slope == 0 and 1 + cosine * s > 1e-3):  # else the bound may be zero
         assert singular[1].item() * (abs(slope) or 1) == pytest.approx(lower, abs=1e-7)
-
-
-@pytest.mark.claim("All regions", verdict="holds")
-@instances
-@given(squares_of_any_kind, scales, slopes)
-def test_the_lower_bound_is_the_minimum_that_it_is_said_to_be_and_both_contain_lemma_36(weight, scale, slope):
-    s1, _, low, high = (value.item() for value in parts(scale * weight))
-    centre, half = (1 + slope) / 2, (1 - slope) / 2
-    least, rest = 1 - s1, 1 + centre * low
-    if rest > 0:
-        a = torch.linspace(0, s1, 20001, dtype=torch.float64)
-        least = max(least, ((rest + (centre * a) ** 2).sqrt() - half * a).min().item())
-    expected = max(least, 0) * (abs(slope) or 1)
-    assert layers.all_regions(scale * weight, slope).lower == pytest.approx(expected, abs=1e-6 * (1 + s1))
-    linear, relu, absolute = (layers.all_regions(scale * weight, slope) for slope in (1.0, 0.0, -1.0))
-    assert absolute == pytest.approx((max(1 - s1, 0), 1 + s1), abs=1e-12)
-    assert linear.upper == pytest.approx(math.sqrt(max(1 + high + s1**2, 0)), abs=1e-7)
-    assert linear.lower == pytest.approx(max(math.sqrt(max(1 + low, 0)), 1 - s1, 0), abs=1e-7)
-    assert relu.lower >= max(1 - s1, 0) and relu.upper <= 1 + s1 + 1e-12
-    closed = [(math.sqrt(max(4 + 2 * tau + s1**2, 0)) + sign * s1) / 2 for tau, sign in ((low, -1), (high, 1))]
-    assert relu == pytest.approx((max(closed[0], 0), closed[1]), abs=1e-9)
-    assert (relu.lower > 1e-9) == (low > -2 + 4e-9 * max(1, s1)) or abs(low + 2) < 1e-6
 
 
 @st.composite
@@ -275,18 +251,3 @@ def test_a_batch_is_within_the_bounds_of_what_its_units_see(samples, n, d, slope
     assert seen / ratio * (1 - 1e-6) <= found <= seen * ratio * (1 + 1e-6)
     if slope == -1:
         assert seen == pytest.approx(condition(z).item(), rel=1e-6)
-
-
-@pytest.mark.claim("All regions of a batch", verdict="holds")
-@instances
-@given(st.integers(1, 12), st.integers(1, 5), st.integers(1, 3), seeds)
-def test_without_weights_the_bounds_of_a_batch_are_attained(samples, n, d, seed):
-    trained = Layer(gaussian(seed, n, d), gaussian(seed + 1, n), 0.0)
-    residual = Layer(torch.zeros(n, n).double(), torch.zeros(n).double(), 0.0, 1.0)
-    f = layer_factors([trained, residual], 0, gaussian(seed + 2, samples, d))
-    if f.slopes.any():
-        found, seen = of_a_batch(f.product, f.z, f.slopes)
-        assert found == pytest.approx(seen, rel=1e-6)
-        form = landscape.quadratic_form(f.product, f.z)
-        blocks = [(d[:, None] * f.z).mT @ (d[:, None] * f.z) / samples for d in f.slopes.mT]
-        torch.testing.assert_close(form, torch.block_diag(*blocks), rtol=0, atol=1e-12 * form.norm().item())

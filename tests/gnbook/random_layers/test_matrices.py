@@ -8,7 +8,6 @@ import torch
 from gnbook.random_layers import matrices as rm
 
 from tests.gnbook.random_layers.helpers import generator
-from tests.strategies import exact
 
 # Bornemann (2010): mean, variance, skewness, excess kurtosis.
 MOMENTS = (-1.2065335745820, 1.607781034581, 0.29346452408, 0.1652429384)
@@ -22,16 +21,6 @@ def test_published_moments_of_tracy_and_widom():
     ours = (mean, central[1], central[2] / central[1] ** 1.5, central[3] / central[1] ** 2 - 3)
     assert central[0] == pytest.approx(1, abs=1e-12)
     assert ours == pytest.approx(MOMENTS, abs=1e-9)
-
-
-def test_the_density_is_the_derivative_and_both_end_well():
-    s, step = np.linspace(-6, 6, 49), 1e-4
-    difference = (rm.tracy_widom_cdf(s + step) - rm.tracy_widom_cdf(s - step)) / (2 * step)
-    assert rm.tracy_widom_pdf(s) == pytest.approx(difference, abs=1e-8)
-    for value, expected in ((-50.0, 0), (-np.inf, 0), (50.0, 1), (np.inf, 1)):
-        assert rm.tracy_widom_cdf(value) == pytest.approx(expected, abs=1e-13)
-        assert rm.tracy_widom_pdf(value) == pytest.approx(0, abs=1e-13)
-    assert rm.tracy_widom_cdf(np.zeros((2, 3))).shape == (2, 3)
 
 
 @pytest.mark.parametrize("law", rm.LAWS)
@@ -57,30 +46,6 @@ def test_extremes_are_those_of_each_matrix(shape):
     assert all(value.shape == shape[:-2] for value in found)
 
 
-def test_extremes_of_a_number_of_zero_and_of_multiples():
-    assert [value.item() for value in rm.extremes(exact([[-3]]))] == [3, 3, -6, -6]
-    assert all((value == 0).all() for value in rm.extremes(torch.zeros(2, 3, 3)))
-    matrix = rm.draw(4, 1, generator=generator())[0]
-    for factor in (0.0, 0.3, 2.0):
-        direct, scaled = rm.extremes(factor * matrix), rm.extremes(matrix).times(factor)
-        assert [v.item() for v in scaled] == pytest.approx([v.item() for v in direct], abs=1e-12)
-    assert rm.extremes(matrix.float()).largest.dtype == torch.float64
-
-
 def test_scalings_in_closed_form():
     assert rm.symmetric_scaling(2) == pytest.approx((4, math.sqrt(2) / 2 ** (1 / 6)))
     assert rm.singular_scaling(2) == pytest.approx(((1 + 2**0.5) ** 2, (1 + 2**0.5) * (1 + 2**-0.5) ** (1 / 3)))
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize(
-    "call, sentence",
-    [
-        (lambda: rm.extremes(torch.zeros(1, 3)), r"matrices has shape \(1, 3\); square matrices"),
-        (lambda: rm.extremes(torch.eye(2)).times(-1.0), "factor is -1.0; a finite number from 0 on"),
-        (lambda: rm.draw(1, 1, "cauchy", generator=generator()), "law is 'cauchy'; one of 'gaussian', 'uniform'"),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_sentence(call, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        call()

@@ -14,19 +14,6 @@ from torch import nn
 X, _ = blocks.load(6, 8)
 
 
-def test_the_three_kinds_differ_in_seven_blocks():
-    without, usual, zero = (blocks.fresh(kind, 0, 2) for kind in blocks.KINDS)
-    assert [len(blocks.residual_blocks(net)) for net in (without, usual, zero)] == [7, 7, 7]
-    for layer in blocks.residual_blocks(zero):
-        assert torch.equal(layer(z := torch.rand(1, len(layer.branch[-1].weight), 4, 4).double()), z)
-    assert all(isinstance(layer.skip, blocks.Nothing) for layer in blocks.residual_blocks(without))
-    z = torch.rand(1, 2, 4, 4).double()
-    block = blocks.residual_blocks(without)[0]
-    assert torch.equal(block(z), block.branch(z).relu())
-    for one, other in zip(usual.parameters(), without.parameters(), strict=True):
-        assert torch.equal(one, other)
-
-
 def test_statistics_are_those_of_all_images():
     net = blocks.fresh("usual start", 0, 2)
     fixed = blocks.with_statistics_of(net, X)
@@ -46,10 +33,6 @@ def test_rows_are_of_the_matrices_of_the_blocks():
     kept = (branch + torch.eye(len(branch)))[:, z.flatten() > 0]
     assert rows[0]["norm"] == pytest.approx(torch.linalg.matrix_norm(branch, 2).item())
     assert rows[0]["skip"] == pytest.approx(torch.linalg.cond(kept).item())
-
-
-def test_ratios_leave_zeros_out():
-    assert blocks.ratio(torch.tensor([6.0, 2.0, 1e-12]).double()) == (3.0, 2)
 
 
 LAYERS = descent.small_layers(5, seed=0)
@@ -100,16 +83,3 @@ def test_it_measures_what_it_names():
     assert found["sharper"] * found["kappa 2"] == pytest.approx(known.sharper.numpy())
     assert found["bound"] * found["kappa 2"] == pytest.approx(known.symmetric.numpy())
     assert set(histograms.BINS) < set(found) and {len(values) for values in found.values()} == {3}
-
-
-def test_a_histogram_is_a_density():
-    edges, heights = histograms.density(np.array([1.05, 1.5, 1.51, 3.0]), "kappa 2")
-    assert (heights * np.diff(edges)).sum() == pytest.approx(3 / 4)  # one value is beyond the bins
-
-
-@pytest.mark.bad_input
-def test_kinds_and_targets_that_are_not_known_are_refused():
-    with pytest.raises(ValueError, match="kind is 'plain'; one of 'without skips', 'usual start', 'start at zero'"):
-        blocks.fresh("plain", 0, 2)
-    with pytest.raises(ValueError, match="target is 'hard'; one of 'random', 'easy'"):
-        descent.loss_after(3, torch.eye(2), "hard")

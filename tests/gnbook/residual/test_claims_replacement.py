@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gnlib import SecondMoment
 from gnlib.linear.bounds import zhao_lemma_2, zhao_lemma_2_terms
 from tests.gnbook.residual.helpers import block_eigenvalues, layers, shifted, singular, skips, slack, terms, with_skip
-from tests.strategies import a_hundred, diagonal, exact, gaussian, instances, problems, true_condition, up_to_rounding
+from tests.strategies import diagonal, exact, gaussian, instances, problems, true_condition, up_to_rounding
 
 
 @pytest.mark.claim("Skip across one layer", verdict="holds")
@@ -80,36 +80,11 @@ def test_the_bound_from_symmetric_parts_is_above_eq_7_and_the_truth(problem, siz
 
 
 @pytest.mark.claim("Residual networks from symmetric parts", verdict="holds")
-@instances
-@given(problems(2, 4, wide=True, regular=True), st.sampled_from([30.0, 1e3]))
-def test_the_bound_from_symmetric_parts_bounds_each_product(problem, ratio):
-    weights, x = problem
-    moment = SecondMoment.from_data(x)
-    skip = ratio * max(torch.linalg.matrix_norm(w, 2).item() for w in weights)
-    bound = residual_bound(weights, moment, skip)
-    parts = zhao_lemma_2_terms(weights, moment, skip)
-    ratio_of_sums = (parts.above_largest * parts.below_largest).sum() / parts.alpha.sum()
-    assert ratio_of_sums * parts.data <= bound * (1 + 1e-9)
-    assert bound <= parts.data * (1 + 10 * len(weights) / ratio)
-
-
-@pytest.mark.claim("Residual networks from symmetric parts", verdict="holds")
 def test_the_middle_term_is_about_the_range_of_the_data():
     weights, sigma = [diagonal([0, -1], 2, 2), exact([[-1, 0]])], diagonal([1, 0], 2, 2)
     assert not terms(shifted(weights, 1.0))[1].any()  # over the whole input space every alpha is 0
     assert zhao_lemma_2_terms(weights, sigma, 1.0).alpha.tolist() == [0, 1]
     assert zhao_lemma_2(weights, sigma, 1.0).first == residual_bound(weights, sigma, 1.0) == 1
-
-
-@pytest.mark.claim("Residual networks from symmetric parts", verdict="holds")
-def test_the_same_layer_has_other_bounds_read_from_either_side():
-    # the last layer narrows, so from the inputs it counts as singular; from the output it does not
-    weights, skip = [diagonal([1, 1], 3, 2), diagonal([2, 1, 1], 3, 3), exact([[1, 0, 0]])], 0.5
-    bound = residual_bound(weights, torch.eye(2).double(), skip)
-    first, second, last = 1.5, (1.5, 2.5), 1.5  # singular values on what is reached; from the output, 2.5 of the second
-    largest = (2.5 * last) ** 2 + (first * last) ** 2 + (second[1] * first) ** 2
-    smallest = (2.5 * last) ** 2 + (first * last) ** 2 + (second[0] * first) ** 2
-    assert bound == pytest.approx(largest / smallest, rel=1e-9)
 
 
 @pytest.mark.claim("Kaiming layer with a skip", verdict="holds")
@@ -124,17 +99,6 @@ def test_the_extreme_singular_values_approach_the_limits_as_the_width_grows(skip
             worst += torch.tensor([abs(s[-1] - lower), abs(s[0] - upper)]) / 4
         errors.append(worst)
     assert (errors[1] < 0.5 * errors[0]).all() and (errors[1] < 0.05).all()
-
-
-@pytest.mark.claim("Kaiming layer with a skip", verdict="holds")
-@a_hundred
-@given(st.floats(1.01, 100))
-def test_the_limits_are_double_roots_of_the_equation_of_the_spectrum(skip):
-    for limit in kaiming_skip_limits(skip):
-        # w = y + y / (y^2 - skip^2) has a double root y at the edges w, so the cubic has discriminant zero
-        a, b, c, d = 1.0, -limit, 1 - skip**2, limit * skip**2  # (y - w)(y^2 - skip^2) + y
-        pieces = (18 * a * b * c * d, -4 * b**3 * d, b**2 * c**2, -4 * a * c**3, -27 * a**2 * d**2)
-        assert abs(sum(pieces)) <= 1e-9 * max(map(abs, pieces))
 
 
 def relative_variance(seed, m, skip):

@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-from gnbook.residual.linear import SKIPS, STRONG, measured, network, white_images
-from gnbook.residual.relu import relu_ends, relu_outputs, relu_steps, relu_weights, share_of_mean
+from gnbook.residual.linear import measured, network
+from gnbook.residual.relu import relu_ends, relu_outputs, relu_steps
 
 import gnlib
 from gnlib import bounds
@@ -50,37 +50,6 @@ def test_at_the_largest_stable_rate_a_linear_model_takes_the_steps_that_its_eige
     ends = relu_ends([first, last], x, 0.0)
     steps = relu_steps([first, last], x, targets, 0.0, 1 / ends.largest, [0.5, 1e-3], most=10**5)
     assert steps[0] < steps[1] <= math.log(1e-3) / 2 / math.log1p(-ends.smallest / ends.largest) + 1
-
-
-def test_what_is_not_reached_takes_for_ever():
-    x, weights = gaussian(1, 3, 4), [gaussian(2, 5, 4), gaussian(3, 2, 5)]
-    assert relu_steps(weights, x, gaussian(4, 3, 2), 0.0, 1e-9, [1.0, 0.5], most=3) == [0, math.inf]
-
-
-def test_the_share_of_the_mean():
-    x = torch.tensor([[1.0, 1.0], [1.0, -1.0]])
-    assert share_of_mean(x) == 0.5
-    assert share_of_mean(x - x.mean(0)) == 0
-
-
-@pytest.mark.parametrize("slope", [0.0, 0.5, 1.0])
-def test_what_a_layer_gives_is_as_large_as_what_it_gets_on_average(slope):
-    """So that a skip of strength one is as large as the layer beside it."""
-    z = gaussian(1, 40, 500)
-    (w,) = relu_weights([500, 500], 0, slope)
-    branch = torch.where(z > 0, z, slope * z) @ w.mT
-    assert (branch.square().mean() / z.square().mean()).item() == pytest.approx(1, abs=0.1)
-
-
-def test_strengths():
-    assert [strength(4) for strength in {**SKIPS, **STRONG}.values()] == [0, 1 / 4, 1 / 2, 1, 2, 4]
-
-
-def test_white_images_are_as_strong_in_each_direction():
-    own, full = (white_images("mnist", 50, full_rank=full_rank) for full_rank in (False, True))
-    for moment, rank in ((own, len(own.eigenvalues)), (full, 784)):
-        assert moment.basis.shape == (784, rank)
-        assert torch.allclose(moment.eigenvalues, moment.eigenvalues[:1].expand(rank))
 
 
 def test_each_number_is_that_of_one_network():

@@ -134,21 +134,3 @@ def test_a_checkpoint_that_is_damaged_or_of_other_settings_is_named(tmp_path, da
     path.write_bytes({"truncated": written[:-100], "flipped": written, "empty": b""}.get(damage, other))
     with pytest.raises(CheckpointError, match=r"(?s)run\.checkpoint (is damaged|cannot be read \(.+\)); remove it"):
         read_checkpoint(path, {"loss": "mse"})
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"x": problem()[0][:1]}, "x has 1 samples and targets has 10"),
-        ({"epochs": -1}, "epochs is -1; a whole number from 1 on"),
-        ({"every": -1}, "every is -1; a whole number"),
-        ({"every": 1.5}, r"every is 1\.5; a whole number"),
-    ],
-)
-def test_arguments_that_do_not_fit(changed, message):
-    x, y = problem()
-    settings = {"networks": [network()], "x": x, "targets": y, "optimizer": SGD}
-    settings |= {"seeds": [1], "epochs": 2, "batch_size": 4}
-    with pytest.raises(ValueError, match=message):
-        train_epochs(**settings | changed)

@@ -6,8 +6,6 @@ import torch
 from gnbook.shared import original_images
 from gnbook.shared.original_images import first_images, second_moment_of_all
 
-from gnlib.data import LUMA
-
 IMAGES = np.random.default_rng(0).integers(0, 256, (23, 3, 4, 4), dtype=np.uint8)
 LABELS = np.arange(23, dtype=np.uint8) % 5
 
@@ -32,20 +30,7 @@ def test_the_mean_image_is_that_of_all_images():
     assert some.mean(0).abs().max() > 1e-3
 
 
-def test_gray_is_a_mean_of_the_colours():
-    x, _ = first_images("cifar10", 3, grayscale=True)
-    expected = sum(weight * IMAGES[:3, c] for c, weight in enumerate(LUMA)) / 255
-    assert torch.allclose(x, torch.from_numpy(expected.reshape(3, -1)))
-
-
 @pytest.mark.parametrize("centred", [False, True])
 def test_the_second_moment_of_all_is_summed_in_parts(centred):
     x, _ = first_images("cifar10", len(IMAGES), centred=centred)
     assert torch.allclose(second_moment_of_all("cifar10", centred=centred), x.T @ x / len(x), atol=1e-13)
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize("n", [0, 24])
-def test_more_images_than_there_are_or_none_are_refused(n):
-    with pytest.raises(ValueError, match=f"n is {n}; the cifar10 training set has 23 images"):
-        first_images("cifar10", n)

@@ -43,12 +43,6 @@ def test_it_takes_the_steps_of_a_plain_loop_on_a_copy(network, optimizer, loss, 
     torch.testing.assert_close(state(found.module), state(network), rtol=0, atol=0)
 
 
-def test_looks_between_epochs_see_the_same_steps(network):
-    by_epoch = train(network, X, Y, rate=0.05, most=9, batch_size=4)
-    often = train(network, X, Y, rate=0.05, most=9, batch_size=4, every=1)
-    assert often.losses[::3] == by_epoch.losses and len(often.losses) == 10
-
-
 def test_it_ends_at_its_goal_and_counts_the_steps(network):
     whole = train(network, X, Y, rate=0.05, most=50)
     goal = whole.losses[20]
@@ -64,22 +58,6 @@ def test_it_ends_at_its_goal_and_counts_the_steps(network):
 def test_a_training_that_diverges_ends(network, rate):
     found = train(network, X, Y, rate=rate, most=500, until=0.01)
     assert len(found.losses) < 50 and found.steps == math.inf
-
-
-def test_precision_is_that_of_the_samples_and_what_needs_no_gradient_stays(network):
-    network[0].requires_grad_(False)
-    found = train(network, X.float(), Y, rate=0.05, most=2)
-    assert found.module[2].weight.dtype == torch.float32 and network[2].weight.dtype == torch.float64
-    assert torch.equal(found.module[0].weight, network[0].weight.float())
-    assert not torch.equal(found.module[2].weight, network[2].weight.float())
-
-
-def test_plain_descent_rounds_the_product_of_rate_and_gradient():
-    weight = nn.Parameter(torch.tensor([1.0, -2.0]))
-    weight.grad = torch.tensor([0.1, 0.3])
-    expected = weight.detach() - 0.7 * weight.grad
-    GradientDescent([weight, nn.Parameter(torch.ones(1))], lr=0.7).step()
-    assert torch.equal(weight, expected)
 
 
 @pytest.mark.parametrize("batch_size", [None, 4])

@@ -7,7 +7,7 @@ import pytest
 import torch
 from gnbook.shared.families import build
 from gnbook.shared.training import half_squared_error
-from gnbook.shared.tuning import Outcome, Setting, constant_loss, first_below, race, tune
+from gnbook.shared.tuning import Outcome, Setting, first_below, race, tune
 from torch import nn
 
 OPTIMIZERS = {
@@ -114,40 +114,3 @@ def test_a_run_that_diverges_is_given_up_and_the_others_go_on():
     assert wild[-1] == math.inf and wild[:2] == [0.5, 4.5]
     assert calm == pytest.approx([0.5 * (1 - 0.0625) ** (2 * t) for t in range(61)], rel=1e-4)
     assert all(value == math.inf for (value,) in ([c[-1]] for c in race(network, setting, [1e3, 1e4])))
-
-
-def test_of_several_best_rates_the_middle_one():
-    setting = Setting(torch.ones(1, 1), torch.ones(1, 1), "mse", "descent", {"goal": 0.5}, horizon=2)
-    curves = {rate: [1.0, 0.4] for rate in (0.5, 1.0, 2.0)} | {0.25: [1.0, 0.9], 4.0: [1.0, 7.0]}
-    assert Outcome(setting, curves).best("goal") == (1, 1.0)
-
-
-def test_the_loss_of_a_constant():
-    _, targets, labels = images(20)
-    assert constant_loss(targets, "mse") == pytest.approx(0.45)
-    assert constant_loss(labels, "cross_entropy") == pytest.approx(math.log(10))
-    assert constant_loss(targets, "mse") <= half_squared_error(0 * targets + targets.mean(0) + 0.01, targets).item()
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"y": torch.ones(1, 1)}, "3 inputs, 1 targets, 1 goals and 9 steps; as many targets"),
-        ({"horizon": 2, "batch_size": 1}, "an epoch of steps were expected"),
-    ],
-)
-def test_settings_that_make_no_sense(changed, message):
-    right = {"x": torch.ones(3, 1), "y": torch.ones(3, 1), "loss": "mse", "optimizer": "descent", "goals": {"a": 0.1}}
-    with pytest.raises(ValueError, match=message):
-        Setting(**right | {"horizon": 9} | changed)
-
-
-@pytest.mark.bad_input
-def test_a_loss_that_no_rate_changes():
-    network = nn.Linear(1, 1)
-    setting = Setting(torch.zeros(2, 1), torch.zeros(2, 1), "mse", "descent", {"goal": -1.0}, horizon=1)
-    with torch.no_grad():
-        network.bias.zero_()
-    with pytest.raises(ArithmeticError, match="No best learning rate was found between"):
-        tune(network, setting, guess=1.0)

@@ -68,15 +68,3 @@ def test_what_is_no_grid_is_told_why(grid, complaint, tmp_path):
     with pytest.raises(ValueError) as error:
         read_grid(path)
     assert str(path) in str(error.value) and complaint in str(error.value)
-
-
-@bad_input
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [("product: {seed: [1", "is not YAML"), ("cases:\n  a: {seed: 1}\n  a: {seed: 2}\n", "'a' stands twice")],
-)
-def test_a_file_that_is_not_yaml_or_says_a_thing_twice(text, complaint, tmp_path):
-    path = tmp_path / "grid.yml"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=complaint):
-        read_grid(path)

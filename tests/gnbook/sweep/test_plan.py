@@ -1,4 +1,4 @@
-"""Notebooks that can be swept, the runs that a grid and a notebook make, and cases that do not fit."""
+"""The runs that a grid and a notebook make, and cases that do not fit."""
 
 import re
 from pathlib import Path
@@ -22,43 +22,6 @@ def test_the_parameters_are_read_without_running_the_notebook(notebook):
     assert "last" not in read.defaults  # an expression
 
 
-@pytest.mark.parametrize(
-    ("cell", "defaults"),
-    [
-        ("width = 3  # seed = 0 takes a minute", {"width": 3}),
-        ('options = {"title": "a=b"}', {"options": {"title": "a=b"}}),
-        ('name = "# 1"', {"name": "# 1"}),
-        ("width = 3\nprint(width)", {"width": 3}),
-    ],
-)
-def test_the_cell_is_read_as_python_where_papermill_reads_it_by_lines(cell, defaults, tmp_path):
-    assert read_notebook(write_notebook(tmp_path / "tiny.ipynb", cell)).defaults == defaults
-
-
-@bad_input
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ({"tags": ()}, "tiny.ipynb has no cell tagged 'parameters'"),
-        ({"cell": "seed = ", "tags": ("parameters",)}, "The parameters cell of tiny.ipynb is not Python"),
-    ],
-)
-def test_a_notebook_that_cannot_be_swept(options, complaint, tmp_path):
-    with pytest.raises(ValueError, match=complaint):
-        read_notebook(write_notebook(tmp_path / "tiny.ipynb", **options))
-
-
-@bad_input
-def test_a_notebook_that_is_none(tmp_path):
-    with pytest.raises(FileNotFoundError, match="There is no notebook at"):
-        read_notebook(tmp_path / "missing.ipynb")
-    (tmp_path / "text.ipynb").write_text("text")
-    with pytest.raises(ValueError, match="is not a notebook"):
-        read_notebook(tmp_path / "text.ipynb")
-    with pytest.raises(ValueError, match="pass the one beside it"):
-        read_notebook(ROOT / "notebooks/laboratory/deep-linear.md")
-
-
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks/sweeps").glob("*.yml")), ids=lambda path: path.stem)
 def test_the_grids_of_the_book_fit_their_chapters(path):
     named = re.search(
@@ -70,12 +33,6 @@ def test_the_grids_of_the_book_fit_their_chapters(path):
     ]
     plan = make_plan(max(chapters, key=lambda page: len(page.stem)), path)
     assert plan.runs and plan.grid.figures
-
-
-@bad_input
-def test_two_equal_cases_are_one_too_many(notebook):
-    with pytest.raises(ValueError, match="Cases 1 and 3 of the grid are the same"):
-        make_plan(notebook, {"grids": [{"product": {"seed": [0, 1]}}, {"parameters": {"width": 3}}]})  # the defaults
 
 
 def test_the_device_is_handed_on_where_there_is_such_a_parameter(tmp_path):

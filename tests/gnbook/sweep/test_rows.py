@@ -12,11 +12,6 @@ import torch
 bad_input = pytest.mark.bad_input
 
 
-def test_outside_a_sweep_record_only_returns(monkeypatch):
-    monkeypatch.delenv("GNLIB_SWEEP_ROWS", raising=False)
-    assert gnbook.sweep.record([]) is None
-
-
 def test_rows_of_all_calls_are_kept_with_scalars_as_plain_values(tmp_path, monkeypatch):
     path = tmp_path / "rows.json"
     monkeypatch.setenv("GNLIB_SWEEP_ROWS", str(path))
@@ -26,23 +21,6 @@ def test_rows_of_all_calls_are_kept_with_scalars_as_plain_values(tmp_path, monke
         "device": "cpu",
         "rows": [{"a": 0.1, "b": 3}, {"c": None}, {"c": True}, {"c": "text"}, {"c": float("inf")}],
     }
-
-
-@bad_input
-@pytest.mark.parametrize(
-    ("row", "error", "complaint"),
-    [
-        ([1], TypeError, "record takes a list of mappings"),
-        ({1: 1}, TypeError, "is not named by text"),
-        ({"run_seconds": 1}, ValueError, "the sweep's own columns do"),
-        ({"a": [1, 2]}, TypeError, "holds a list; a number"),
-    ],
-)
-def test_a_row_that_cannot_be_kept_is_told_why(row, error, complaint, tmp_path, monkeypatch):
-    monkeypatch.setenv("GNLIB_SWEEP_ROWS", str(tmp_path / "rows.json"))
-    with pytest.raises(error, match=complaint):
-        gnbook.sweep.record([row])
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_chapter_can_record_where_nothing_is_installed_for_sweeps():

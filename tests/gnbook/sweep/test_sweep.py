@@ -58,18 +58,6 @@ def test_bad_input_is_one_line_and_status_2_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
-@bad_input
-def test_a_missing_grid_and_an_unwritable_folder(notebook, tmp_path, capsys):
-    options = ["--grid", str(tmp_path / "no.yml"), "--out", str(tmp_path / "out")]
-    assert main([str(notebook), *options]) == 2
-    assert "There is no grid file at" in capsys.readouterr().err
-    (tmp_path / "file").touch()
-    grid = tmp_path / "grid.yml"
-    grid.write_text("product: {width: [1]}")
-    assert main([str(notebook), "--grid", str(grid), "--out", str(tmp_path / "file" / "out")]) == 2
-    assert "Cannot write to the folder" in capsys.readouterr().err
-
-
 def test_runs_of_an_older_version_are_counted_and_kept_apart(notebook, plan, folder, tmp_path, capsys):
     grid = {"product": {"width": [1, 2], "sizes": [[1], [2]]}, "figures": [{"name": "f", "x": "width", "y": "value"}]}
     older = [replace(run, name=f"{number:020x}") for number, run in enumerate(plan.runs[:3])]
@@ -97,13 +85,6 @@ def test_runs_of_an_older_version_are_counted_and_kept_apart(notebook, plan, fol
         shutil.rmtree(folder.runs / run.name)
     assert command(notebook, tmp_path, grid) == 0
     assert "another version" not in capsys.readouterr().out
-
-
-@bad_input
-def test_a_folder_belongs_to_one_notebook(notebook, folder, tmp_path, capsys):
-    (folder.path / "sweep.json").write_text(json.dumps({"notebook": "other.ipynb", "figures": []}))
-    assert command(notebook, tmp_path, {"product": {"width": [1]}}) == 2
-    assert "holds the sweep of other.ipynb" in capsys.readouterr().err
 
 
 def test_the_command_of_before_says_where_it_went(monkeypatch):

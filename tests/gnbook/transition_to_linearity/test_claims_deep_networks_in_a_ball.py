@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 from gnbook.shared.hessian import Hessian, moved
-from gnbook.transition_to_linearity.ball import Start, ball_norms, likely_start, measured_start
+from gnbook.transition_to_linearity.ball import ball_norms, likely_start, measured_start
 from gnbook.transition_to_linearity.linearity import layer_norms, layered_bound, liu_proposition_2_3
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,64 +56,6 @@ def test_norms_of_layers_hessian_and_kernel_in_a_ball(network, seed, radius):
         elsewhere = [p.detach().clone() for p in (*net.hidden, net.last)]
         assert norm(hessian(elsewhere, x, sigma, skip)) <= certificate * SLACK + TINY
         assert ((GaussNewton(net, x[None]).tangent_kernel() - before).abs() <= farthest * SLACK + TINY).all()
-
-
-def ball_by_hand(start, smoothness, radius, skip):
-    """The recursions of Lemma 3.1 with layers counted from one, as the page of claims has them."""
-    slope, bend, _ = smoothness
-    m, depth = start.widths, len(start.weights)
-    s, b, top = ({layer: given[layer - 1] for layer in range(1, depth + 1)} for given in (start[1], *start[3:]))
-    a, e, way = {}, {}, {0: 0.0}
-    for layer in range(1, depth + 1):
-        a[layer - 1] = start.values[layer - 1] + way[layer - 1] / m[layer - 1] ** 0.5
-        e[layer] = s[layer] * way[layer - 1] + radius * a[layer - 1]
-        way[layer] = slope * e[layer] + (way[layer - 1] if skip and layer > 1 else 0.0)
-    h = {depth: radius / m[depth] ** 0.5}
-    for layer in range(depth, 1, -1):
-        weights = radius / m[layer - 1] ** 0.5 * slope * (b[layer] + h[layer])
-        h[layer - 1] = weights + s[layer] * (bend * top[layer] * e[layer] + slope * h[layer]) + skip * h[layer]
-    result = []
-    for layer in range(1, depth + 1):
-        wide, below = s[layer] + radius / m[layer - 1] ** 0.5, a[layer - 1]
-        with_input = [slope * wide + skip, bend * wide**2]
-        with_input.append(bend * wide * below + slope * (m[layer] / m[layer - 1]) ** 0.5)
-        by_input, aa, aw = with_input if layer > 1 else (0.0, 0.0, 0.0)
-        result.append([top[layer] + h[layer], by_input, slope * below, aa, aw, bend * below**2])
-    return exact(result)
-
-
-@pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
-@instances
-@given(seeds, st.integers(1, 4), st.floats(0, 10), st.booleans(), st.sampled_from(list(SMOOTH)))
-def test_the_recursions_of_the_norms_in_a_ball(seed, depth, radius, skip, sigma):
-    numbers = gaussian(seed, 4, depth).exp().tolist()
-    widths = (1 + 10 * gaussian(seed + 1, depth + 1).abs()).int().tolist()
-    start = Start(widths, *numbers)
-    norms = ball_norms(start, SMOOTH[sigma], radius, skip=skip)
-    assert torch.allclose(exact(norms), ball_by_hand(start, SMOOTH[sigma], radius, skip), rtol=1e-10, atol=0)
-
-
-@pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
-@pytest.mark.parametrize("sigma", SMOOTH)
-@pytest.mark.parametrize("widths", [[3, 20, 50], [5, 12, 30, 20], [2, 40]])
-@pytest.mark.parametrize("failure", [0.5, 1e-3])
-def test_the_start_that_is_likely_by_hand(sigma, widths, failure):
-    slope, _, at_zero = SMOOTH[sigma]
-    likely, depth = likely_start(widths, 1.3, SMOOTH[sigma], failure=failure), len(widths) - 1
-    share = failure / (2 * depth + 1)  # L norms of weights, L + 1 of the output layer: its norm, and L maxima
-    t = math.sqrt(-2 * math.log(share))
-    value, above = 1.3, 1.0
-    for layer in range(depth):
-        n, m = widths[layer : layer + 2]
-        weight = 1 + (m**0.5 + t) / n**0.5
-        assert math.isclose(likely.weights[layer], weight, rel_tol=1e-12)
-        assert math.isclose(likely.values[layer], value, rel_tol=1e-12)
-        value = slope * weight * value * (n / m) ** 0.5 + at_zero
-    for layer in reversed(range(depth)):
-        m, last = widths[layer + 1], widths[-1]
-        assert math.isclose(likely.gradients[layer], above * (last**0.5 + t) / last**0.5, rel_tol=1e-12)
-        assert math.isclose(likely.maxima[layer], above * math.sqrt(2 * math.log(2 * m / share) / last), rel_tol=1e-12)
-        above *= slope * likely.weights[layer]
 
 
 def certificate(widths, sigma=torch.tanh, radius=1.0):

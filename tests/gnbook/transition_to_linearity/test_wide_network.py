@@ -1,23 +1,13 @@
-"""Networks in tangent-kernel parameterisation, their Hessian on its range, and refusals."""
+"""Networks in tangent-kernel parameterisation, and their Hessian on its range."""
 
 import pytest
 import torch
-from gnbook.shared.hessian import Hessian, hessian_ends
-from gnbook.transition_to_linearity.ball import TANH, ball_norms, measured_start
-from gnbook.transition_to_linearity.linearity import layer_norms, liu_proposition_2_3
-from gnbook.transition_to_linearity.tensor_norm import norm_221
+from gnbook.shared.hessian import Hessian
 from gnbook.transition_to_linearity.wide_network import WideNetwork
 from torch import nn
 
 from tests.gnbook.transition_to_linearity.helpers import draws
 from tests.strategies import gaussian
-
-
-def test_weights_are_standard_normal_whatever_the_width():
-    weights, again = (draws([3, 50, 2000, 2], 0, filter_size=(3, 1), pixels=4) for _ in range(2))
-    assert [tuple(w.shape) for w in weights] == [(50, 9), (2000, 150), (2, 8000)]
-    assert all(abs(w.mean()) < 0.2 and abs(w.std() - 1) < 0.1 for w in weights)
-    assert all(torch.equal(a, b) for a, b in zip(weights, again, strict=True))
 
 
 @pytest.mark.parametrize("kernel", [(1, 3), (3, 1), (5, 3)])
@@ -62,37 +52,3 @@ def test_on_its_range_the_hessian_keeps_all_non_zero_eigenvalues(name, output):
     full, part = (torch.linalg.eigvalsh(Hessian(n, x, output=output).dense()) for n in (network, reduced))
     nonzero = [v[v.abs() > 1e-10 * full.abs().max()] for v in (full, part)]
     assert len(nonzero[0]) == len(nonzero[1]) and torch.allclose(*nonzero, rtol=1e-7)
-
-
-def test_the_range_grows_like_the_width_and_has_the_ends_of_the_hessian():
-    network, x = WideNetwork(draws([3, 40, 40, 1], 0)), gaussian(1, 1, 3)
-    reduced = network.on_its_range(x)
-    assert Hessian(reduced, x).shape[0] == 40 + 80 + 40
-    full, part = hessian_ends(network, x), hessian_ends(reduced, x)
-    assert part.norm == pytest.approx(full.norm, rel=1e-9)
-    assert part.smallest == pytest.approx(full.smallest, rel=1e-9)
-
-
-@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 2, 13)])
-def test_the_221_norm_of_zero(shape):
-    assert norm_221(torch.zeros(shape)) == (0, 0)
-
-
-def small():
-    return WideNetwork(draws([3, 2, 1], 0))
-
-
-REFUSED = [
-    ("layers of one width", lambda: WideNetwork(draws([1, 2, 3, 1], 0), skip=True)),
-    ("one of each", lambda: small().on_its_range(gaussian(0, 2, 3))),
-    ("one output and no convolution", lambda: layer_norms(small(), gaussian(0, 2, 3))),
-    ("none of them negative", lambda: liu_proposition_2_3(torch.ones(2), torch.ones(2), -1.0)),
-    ("radius is -1", lambda: ball_norms(measured_start(small(), gaussian(0, 1, 3)), TANH, -1.0)),
-]
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize(("message", "call"), REFUSED)
-def test_refusals(message, call):
-    with pytest.raises(ValueError, match=message):
-        call()

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from gnbook.what_predicts_training.drift import STEP, drift
+from gnbook.what_predicts_training.drift import drift
 from torch import nn
 
 from gnlib.jacobian.gram import gram_of
@@ -37,29 +37,3 @@ def test_the_drift_is_the_derivative_of_the_kernel(scale):
     value, velocity = torch.func.jvp(kernel, ({n: p.detach() for n, p in parameters.items()},), (back,))
     time = loss / sum(float(g.square().sum()) for g in gradient.values())
     assert found == pytest.approx(float(time * velocity.norm() / value.norm()), rel=0.05)
-
-
-def test_the_kernel_is_followed_down_the_gradient():
-    class Square(nn.Module):  # of its one parameter; up the gradient the kernel would move a little more
-        def __init__(self):
-            super().__init__()
-            self.w = nn.Parameter(torch.tensor(1.5, dtype=torch.float64))
-
-        def forward(self, x):
-            return x * self.w**2
-
-    module, x = Square(), torch.tensor([[2.0]]).double()
-    networks, residual = networks_of(module, x), module(x).detach() - 1.0
-    loss, gradient = float(residual.square() / 2), vjp(networks, 4.0)(residual)
-    there = 1.5 - STEP * loss / float(gradient["w"])
-    expected = abs(there**2 - 1.5**2) / 1.5**2 / STEP
-    assert drift(networks, gram_of(networks, 4.0), loss, gradient, 4.0) == pytest.approx(expected, rel=1e-10)
-
-
-def test_at_a_perfect_fit_nothing_moves():
-    assert measured(0.0)[0] > 0  # outputs are not zero
-    torch.manual_seed(0)
-    module, x = nn.Linear(3, 2).double(), torch.randn(5, 3).double()
-    networks = networks_of(module, x)
-    gradient = vjp(networks, 4.0)(torch.zeros(5, 2).double())
-    assert drift(networks, gram_of(networks, 4.0), 0.0, gradient, 4.0) == 0.0

@@ -7,7 +7,7 @@ import torch
 from gnbook.what_predicts_training import forecasts
 from gnbook.what_predicts_training.predictors import Start
 
-from tests.gnbook.what_predicts_training.cases import LABELS, LOSSES, TARGETS, K, both, half_square, inputs, line, whole
+from tests.gnbook.what_predicts_training.cases import LOSSES, TARGETS, K, both, half_square, inputs, line, whole
 
 
 def descend(net, x, loss, rate, horizon, factors=1.0):
@@ -50,12 +50,3 @@ def test_a_goal_out_of_reach_is_ranked_by_the_lowest_loss():
     found = forecasts.fewest_steps(Start(net, x, TARGETS, "mse").kernel, [1.001 * lowest, lowest / 2, lowest / 8])
     assert found[0] < 100
     assert found[1:] == pytest.approx([forecasts.HORIZON * (1 + math.log(part)) for part in (2, 8)], rel=1e-9)
-
-
-def test_beyond_the_horizon_cross_entropy_is_ranked_by_the_lowest_loss(monkeypatch):
-    monkeypatch.setattr(forecasts, "HORIZON", 20)
-    net, x = line(8), inputs(8)
-    largest = torch.linalg.eigvalsh(whole(net, x, "cross_entropy")[2])[-1].item()
-    lowest = min(min(descend(net, x, "cross_entropy", factor / largest, 20)) for factor in (1.0, 2.0, 4.0))
-    (found,) = forecasts.fewest_steps(Start(net, x, LABELS, "cross_entropy").kernel, [lowest / 5])
-    assert found == pytest.approx(20 * (1 + math.log(5)), rel=1e-9)

@@ -6,9 +6,8 @@ import pytest
 import scipy
 import torch
 from gnbook.shared.tuning import LOSSES, Setting, constant_loss, tune
-from gnbook.what_predicts_training.correlations import partial
 from gnbook.what_predicts_training.predictors import Start
-from gnbook.what_predicts_training.table import FORECASTS, GOALS, NAMES, SIGNS, arrived, order, rows_of, those
+from gnbook.what_predicts_training.table import FORECASTS, GOALS, order, rows_of
 
 from tests.gnbook.what_predicts_training.cases import LABELS, TARGETS, both, inputs, small
 
@@ -68,27 +67,3 @@ def test_predictors_are_turned_to_slower_and_taken_for_their_goal():
     assert math.isnan(found.interval("naswot").value)
     other = order(rows, "1e-1", names=["forecast"]).interval("forecast").value
     assert other == pytest.approx(-expected["forecast"])
-
-
-def test_the_loss_at_the_start_is_partialled_out():
-    rows = [row | {"kappa": 2 * row["initial_loss"]} for row in table()]
-    assert math.isnan(order(rows, names=["kappa"], statistic=partial).interval("kappa").value)
-
-
-def test_rows_are_picked_by_all_values():
-    rows = table()
-    assert those(rows, n=51, family="a") == [rows[i] for i in (3, 9)] and those(rows, n=7) == []
-
-
-def test_those_that_arrive_have_steps_to_this_goal():
-    rows = [{"steps_tenth": 0, "steps_1e-1": None}, {"steps_tenth": None, "steps_1e-1": 3}]
-    assert arrived(rows) == rows[:1] and arrived(rows, "1e-1") == rows[1:]
-
-
-def test_every_predictor_of_a_row_has_a_sign_and_a_plain_name_of_its_own():
-    assert {*NAMES} == {*SIGNS} and len(set(NAMES.values())) == len(NAMES)
-    made = {"optimizers": ["descent"], "measured": 6, "horizon": 2, "batch_size": 3, "seed": 0}
-    (row,) = rows_of(small(), inputs(4), TARGETS, "mse", **made)
-    beside = {f"{kind}_{goal}" for kind in (*FORECASTS, "steps", "rate") for goal in GOALS}
-    told = {*SIGNS} - {*FORECASTS, "absolute_after_20"}
-    assert {*row} - beside - {"n", "loss", "optimizer", "seed", "rates"} == told

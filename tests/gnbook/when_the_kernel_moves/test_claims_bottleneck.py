@@ -68,36 +68,6 @@ def cubic(u, v):
     return (u * v**2).sum(-1) / root, torch.cat([v**2, 2 * u * v], -1) / root
 
 
-@pytest.mark.claim("Bottleneck as a product", verdict="holds")
-@instances
-@given(seeds, st.integers(1, 4), st.sampled_from([0.01, 0.1, 0.5]), st.booleans())
-def test_values_and_gradients_of_a_cubic_are_above_their_floors_in_a_ball(seed, m, radius, steep):
-    u, v = gaussian(seed, 2, m)
-    if steep:  # one unit without a gradient that bends against the others
-        u[-1], v[-1] = -100 * (u @ v**2).sign(), 0.0
-    _, c = cubics([v, u, v, u], 1.0)
-    point = torch.cat([u, v])
-    steps = torch.cat([torch.eye(2 * m).double(), -torch.eye(2 * m).double(), -point[None], gaussian(seed, 50, 2 * m)])
-    ends = point + radius * steps / steps.norm(dim=1, keepdim=True)
-    value, gradient = cubic(ends[:, :m], ends[:, m:])
-    assert value.abs().min() * SLACK + TINY >= c.least(radius)[0]
-    assert gradient.norm(dim=1).min() * SLACK + TINY >= c.least(radius)[1]
-
-
-@pytest.mark.claim("Bottleneck as a product", verdict="holds")
-@instances
-@given(seeds, st.integers(1, 4), st.booleans())
-def test_a_unit_with_one_weight_attains_the_bound_on_the_hessian_and_a_step_of_it_that_in_a_ball(seed, m, upper):
-    u, v = gaussian(seed, 2, m)
-    (v if upper else u).zero_()
-    second, c = hess(lambda p: cubic(*p.view(2, m))[0], torch.cat([u, v])), cubics([v, u, v, u], 1.0)[1]
-    assert norm(second) == pytest.approx(c.hessian(0.0), rel=1e-10)
-    largest = (u.abs() + v.abs()).argmax()
-    for w in (u, v):
-        w[largest] += math.copysign(0.2, w[largest])
-    assert cubics([v, u, v, u], 1.0)[1].hessian(0.0) == pytest.approx(c.hessian(0.2 * 2**0.5), rel=1e-10)
-
-
 @pytest.mark.claim("Liu Theorem 4.1", verdict="fails")
 @instances
 @given(seeds, st.integers(1, 5), inputs)

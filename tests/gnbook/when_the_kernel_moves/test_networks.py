@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from gnbook.when_the_kernel_moves.heads import Entrywise, Softmax, output_kernel, swish
+from gnbook.when_the_kernel_moves.heads import Entrywise, Softmax, swish
 from gnbook.when_the_kernel_moves.networks import StackedNetworks, bottleneck, identity, shallow
 
 from gnlib import GaussNewton
@@ -54,21 +54,6 @@ def test_a_step_is_along_the_gradient_that_autograd_finds(name, shared):
     assert all(torch.allclose(w, e, rtol=1e-12, atol=1e-14) for w, e in zip(network.weights, expected, strict=True))
 
 
-def test_equations_43_and_48_by_hand():
-    x = torch.tensor([[2.0, 1.0]]).double()
-    weights = [
-        torch.tensor(w).double()[None]
-        for w in ([[1.0, -1.0], [-1.0, 0.0], [0.5, 0.0], [0.0, 2.0]], [[1.0, 2.0, 3.0, 4.0]])
-    ]
-    assert StackedNetworks(weights, [1.0, 0.5], [torch.relu])(x).item() == (1 * 1 + 3 * 1 + 4 * 2) / 2
-    network = bottleneck(4, 2, seeds=[0])
-    w1, w2, w3, w4 = (w[0] for w in network.weights)
-    by_hand = w4 @ torch.relu(w3 @ (w2 @ torch.relu(w1 @ x[0])) / 2) / 2
-    assert torch.allclose(network(x)[0, 0], by_hand)
-    scaled = bottleneck(4, 2, scaled=True, seeds=[0])(x)
-    assert torch.allclose(scaled * 2**0.5, network(x))
-
-
 @pytest.mark.parametrize("head", [Softmax(), Entrywise(swish), Entrywise(identity), Entrywise(torch.sin)])
 @pytest.mark.parametrize("seed", range(2))
 def test_slopes_and_curvatures_of_outputs_against_autograd(head, seed):
@@ -81,32 +66,3 @@ def test_slopes_and_curvatures_of_outputs_against_autograd(head, seed):
     blocks = hess(lambda f: head.loss(f, targets if isinstance(head, Softmax) else head.outputs(f).detach()), f)
     for i in range(4):
         assert torch.allclose(head.curvature(f)[i], blocks[i, :, i], atol=1e-13)
-
-
-def test_slopes_that_are_not_symmetric():
-    kernel, slopes = gaussian(0, 2, 6, 6), gaussian(1, 2, 3, 2, 2)
-    for run in range(2):
-        whole = torch.block_diag(*slopes[run])
-        assert torch.allclose(output_kernel(kernel, slopes)[run], whole @ kernel[run] @ whole.mT, atol=1e-13)
-
-
-def test_losses_by_hand():
-    f, y = torch.tensor([[[1.0, 2.0], [0.0, 0.0]]]).double(), torch.tensor([[[0.0, 1.0], [1.0, 0.0]]]).double()
-    entropy = (torch.log1p(torch.exp(torch.tensor(-1.0).double())) + torch.log(torch.tensor(2.0).double())) / 2
-    assert torch.allclose(Softmax().loss(f, y)[0], entropy)
-    assert Entrywise(identity).loss(f, y).item() == ((1 + 1) + (1 + 0)) / 2
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize(
-    ("shapes", "activations", "message"),
-    [
-        ([(1, 3, 2), (4, 3, 3)], [identity], "with as many runs in each"),
-        ([(3, 2), (3, 3)], [identity], r"\(runs, out, in\) was expected"),
-        ([(1, 2, 2), (1, 3, 2)], [], "2 layers, 2 factors and 0 activations"),
-        ([(1, 2, 2), (1, 3, 2)], [identity, torch.relu], "2 layers, 2 factors and 2 activations"),
-    ],
-)
-def test_layers_that_do_not_fit_are_refused(shapes, activations, message):
-    with pytest.raises(ValueError, match=message):
-        StackedNetworks([gaussian(0, *shape) for shape in shapes], [1.0, 1.0], activations)

@@ -5,7 +5,7 @@ import torch
 from gnbook.when_the_kernel_moves import crowd
 from gnbook.when_the_kernel_moves.clusters import with_one
 from gnbook.when_the_kernel_moves.networks import shallow
-from gnbook.when_the_kernel_moves.on_a_line import OnALine, shallow_on_a_line
+from gnbook.when_the_kernel_moves.on_a_line import shallow_on_a_line
 
 from tests.strategies import gaussian
 
@@ -48,29 +48,3 @@ def test_steps_are_those_of_all_units(shape, rate):
             networks.step(networks.passes(x), slopes, rates)
         assert same(grouped(x), plain(x)) and same(grouped.kernel(x), plain.kernel(x))
     assert all(same(w, e) for w, e in zip(grouped.weights, plain.weights, strict=True))
-
-
-def test_weights_are_current_and_may_be_changed_and_samples_too():
-    plain, grouped, x = both(50, 2, 9)
-    other = with_one(gaussian(0, 3, 4, 1))
-    for networks in (plain, grouped):
-        networks.step(networks.passes(x), gaussian(1, 3, 9, 2), torch.ones(3).double() / 9)
-        networks.step(networks.passes(other), gaussian(2, 3, 4, 2), torch.ones(3).double() / 4)
-        with torch.no_grad():
-            networks.weights[1][1] *= 2
-    assert same(grouped(x), plain(x))
-
-
-@pytest.mark.parametrize(("w", "b"), [(0.0, 2.0), (-0.0, 2.0), (0.0, -2.0), (-0.0, -2.0)])
-def test_a_unit_without_a_slope_is_active_everywhere_or_nowhere(w, b):
-    weights, x = [torch.tensor([[[w, b]]]), torch.ones(1, 1, 1)], with_one(gaussian(0, 5, 1))
-    assert torch.equal(OnALine(*weights)(x), torch.full((1, 5, 1), max(b, 0.0), dtype=torch.float64))
-
-
-@pytest.mark.bad_input
-def test_what_is_not_on_a_line():
-    with pytest.raises(ValueError, match="a weight and a bias"):
-        OnALine(gaussian(0, 1, 4, 3), gaussian(0, 1, 2, 4))
-    for x in (gaussian(0, 5, 2), torch.ones(5, 3).double()):
-        with pytest.raises(ValueError, match="on a line were expected"):
-            shallow_on_a_line(4, seeds=[0]).passes(x)

@@ -1,14 +1,13 @@
 """Networks of the guide, and their trainings on problems whose answer is known."""
 
 import math
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from gnbook.your_own_network import trainings
-from gnbook.your_own_network.networks import INITIALISATIONS, Transformer, cnn, group_norm, initialised
-from gnbook.your_own_network.trainings import compare, remedies, steps_of_adam
+from gnbook.your_own_network.networks import INITIALISATIONS, cnn, initialised
+from gnbook.your_own_network.trainings import compare, remedies
 from torch import nn
 
 import gnlib
@@ -17,14 +16,6 @@ import gnlib
 @pytest.fixture(autouse=True)
 def few_steps(monkeypatch):
     monkeypatch.setattr(trainings, "MOST", 200)
-
-
-def test_steps_of_adam_are_whole_epochs_or_the_most_of_them():
-    torch.manual_seed(0)
-    network, x, y = nn.Linear(4, 3), torch.randn(64, 4), torch.randint(3, (64,))
-    steps = steps_of_adam(network, x, y, 1.1)
-    assert 0 < steps < 200 and steps % 2 == 0
-    assert steps_of_adam(network, x, y, 1e-9) == 200
 
 
 def test_each_change_is_trained_and_foretold():
@@ -68,21 +59,3 @@ def test_initialisations_have_the_deviations_of_their_names(name, variance):
     weight = net[6].weight  # 9 * 32 inputs, 9 * 64 outputs
     assert weight.std().item() == pytest.approx(math.sqrt(variance), rel=0.03)
     assert (net[6].bias == 0).all() == (name != "torch default")
-
-
-def test_a_seed_draws_what_the_constructor_draws():
-    torch.manual_seed(0)
-    plain = Transformer()
-    same, orthogonal = (initialised(Transformer, INITIALISATIONS[way], 0) for way in ("torch default", "orthogonal"))
-    assert all(map(torch.equal, same.parameters(), plain.parameters()))
-    assert torch.equal(orthogonal.position, plain.position)
-
-
-def test_normalisation_goes_where_it_is_said():
-    """Before a branch it leaves the sum alone; after it the tokens are normalised."""
-    pre, post = (
-        initialised(partial(Transformer, pre=pre), None, 0).eval().blocks(3 * torch.randn(2, 16, 32))
-        for pre in (True, False)
-    )
-    assert torch.allclose(post.mean(-1), torch.zeros(2, 16), atol=1e-5) and pre.mean(-1).abs().max() > 0.01
-    assert isinstance(cnn(group_norm)[1], nn.GroupNorm)

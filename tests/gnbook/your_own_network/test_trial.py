@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from gnbook.your_own_network import trainings, trial
-from gnbook.your_own_network.trial import FAULTS, checked, first_tries, linear_losses, rows_of_checks, rows_of_remedies
+from gnbook.your_own_network.trial import checked, first_tries, linear_losses
 from torch import nn
 
 import gnlib
@@ -33,25 +32,6 @@ def test_a_linear_network_stays_with_its_linear_model(linear, raw, labels, loss,
     found = checked(linear, raw[:8], labels[:8], loss, optimizer, steps=40)
     assert found["off"] == pytest.approx(1, rel=2e-2) and found["off_early"] == pytest.approx(1, rel=2e-2)
     assert found["early"] == pytest.approx(1, rel=1e-4) and found["left"] < 1
-
-
-def test_a_linear_model_with_nothing_left_is_no_divisor(linear, raw, labels, monkeypatch):
-    monkeypatch.setattr(trial, "linear_losses", lambda *_: [1.0] * 40 + [0.0])
-    found = checked(linear, raw[:8], labels[:8], "mse", "descent", steps=40)
-    assert found["off"] is None and found["left"] is None
-
-
-def test_rows_of_the_trial(raw, labels, monkeypatch):
-    monkeypatch.setattr(
-        trial, "makers", lambda seed: {"small": lambda: nn.Sequential(nn.Flatten(), nn.Linear(768, 10))}
-    )
-    monkeypatch.setattr(trainings, "MOST", 20)
-    rows = [*rows_of_remedies(raw, labels, [0])]
-    assert [row["fault"] for row in rows if row["change"] == "nothing"] == ["none", "weights of 0.02"]
-    assert [row["fault"] for row in rows] == [*FAULTS]
-    monkeypatch.setattr(trial, "FEW", 4)
-    checks = [*rows_of_checks(raw, labels, [0])]
-    assert len(checks) == 2 * 2 * 4 and {row["seed"] for row in checks} == {0}
 
 
 def test_the_change_with_the_largest_factor_is_first():
