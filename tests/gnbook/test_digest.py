@@ -135,18 +135,6 @@ def test_a_module_counts_without_its_remarks(before, after, stale, tree):
     assert changes(tree, "import gnlib.ends", "gnlib/ends.py", after) is stale
 
 
-def test_a_name_that_comes_to_stand_for_another_counts(tree):
-    code = "from gnlib.inner import total"
-    assert changes(tree, code, "gnlib/inner/__init__.py", "from gnlib.inner.sums import mean as total")
-    assert not changes(
-        tree, code, "gnlib/inner/__init__.py", "from gnlib.inner.sums import mean as total, mean as mean"
-    )
-
-
-def test_the_code_of_the_cells_counts_whatever_it_imports(tree):
-    assert len({digest(cells, tree) for cells in (["1"], ["2"], ["1", "2"], ["1\n2"])}) == 4
-
-
 @pytest.mark.parametrize(
     ("path", "stale"),
     [("gnlib/ends.py", True), ("gnbook/figures.py", False), ("kept/a.csv", False), ("constraints.txt", False)],

@@ -9,15 +9,6 @@ from gnbook import results
 ROOT = Path(__file__).parents[2]
 TABLES = sorted((ROOT / "book" / "results").glob("*.csv"))
 RACES = {"cost-peers": "tests/benchmarks/peers/__main__.py"}  # tables that no notebook makes
-HEADER = (
-    "depth,name,white,kappa,run_name,run_device,run_threads,run_gnlib,run_revision,run_torch,run_seconds,run_finished"
-)
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "FOLDERS", (tmp_path / "not there", tmp_path))
-    return tmp_path
 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
@@ -38,18 +29,6 @@ def test_a_kept_table_has_a_grid_or_a_race_and_says_where_it_comes_from(path):
     rows = results.kept(path.stem)
     assert all("+changes" not in row["run_revision"] for row in rows)
     assert f"{len({row['run_name'] for row in rows})} runs on cpu" in results.origin(rows)
-
-
-def test_cells_have_their_types(folder):
-    row = "3,a b,True,1e-3,r,cpu,1,0.1.0,abc,2.0,60,2026-01-02T00:00:00Z"
-    (folder / "small.csv").write_text(f"{HEADER}\n{row}\n,,False,,s,cpu,2,0.1.0,abd,2.0,120,2026-01-01T00:00:00Z\n")
-    first, second = results.kept("small")
-    assert [first[c] for c in ("depth", "name", "white", "kappa")] == [3, "a b", True, 1e-3]
-    assert [type(first[c]) for c in ("depth", "name", "white", "kappa")] == [int, str, bool, float]
-    assert [second[c] for c in ("depth", "name", "white", "kappa")] == [None, None, False, None]
-    assert results.origin([first, first, second]) == (
-        "2 runs on cpu, threads: 1 and 2; 3 minutes in all,\ngnlib 0.1.0 at abc and abd, torch 2.0, 2026-01-02"
-    )
 
 
 def test_agreement_counts_and_compares_the_rows_that_are_in_both():

@@ -122,8 +122,6 @@ def hard_bound(entry: float, n: int, inactive: int = 0, slope: float = -1.0, dep
     32, with no other assumption.
     """
     _check(entry, n, inactive, slope)
-    if depth < 1:
-        raise ValueError(f"depth is {depth}; the skip goes around at least 1 layer.")
     kept = n if slope else n - inactive
     if kept == 1:
         return 1.0
@@ -136,10 +134,6 @@ def hard_bound(entry: float, n: int, inactive: int = 0, slope: float = -1.0, dep
 def _spectra(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Return the squared singular values, descending, and the eigenvalues of M + M^T, ascending."""
     m = as_float64(matrix, "matrix")
-    if m.ndim != 2 or m.shape[0] != m.shape[1]:
-        raise ValueError(
-            f"matrix has shape {tuple(m.shape)}; a square matrix was expected (skip_bounds takes others too)."
-        )
     return torch.linalg.svdvals(m) ** 2, torch.linalg.eigvalsh(m + m.mT)
 
 

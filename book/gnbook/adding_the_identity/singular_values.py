@@ -106,10 +106,6 @@ def _slopes(matrix: Tensor, direction: Tensor | None) -> tuple[list[tuple[int, i
     """Return the groups of singular values that are equal, or zero, and the derivatives from both sides."""
     a = as_float64(matrix, "matrix")
     b = torch.eye(len(a), dtype=a.dtype, device=a.device) if direction is None else as_float64(direction, "direction")
-    if a.ndim != 2 or a.shape[0] != a.shape[1]:
-        raise ValueError(f"matrix has shape {tuple(a.shape)}; a square matrix was expected (skip_bounds takes others).")
-    if b.shape != a.shape:
-        raise ValueError(f"direction has shape {tuple(b.shape)}; that of matrix was expected, {tuple(a.shape)}.")
     v, s, uh = torch.linalg.svd(a)
     u, groups = uh.mT, _groups(s)
     right = (v * (b @ u)).sum(0)

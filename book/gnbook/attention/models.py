@@ -72,11 +72,6 @@ class Shape:
         for name, choices in known.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; one of {', '.join(choices)} was expected.")
-        if min(self.width, self.depth, self.heads) < 1 or self.width % self.heads:
-            raise ValueError(
-                f"width is {self.width}, depth is {self.depth} and heads is {self.heads}; "
-                "positive numbers were expected, and heads that divide the width."
-            )
 
 
 class Attention(nn.Module):
@@ -114,8 +109,6 @@ class Transformer(nn.Module):
 
     def __init__(self, shape: Shape, inputs: int, outputs: int, *, causal: bool) -> None:
         super().__init__()
-        if shape.tied and inputs != outputs:
-            raise ValueError(f"There are {inputs} inputs and {outputs} outputs; a tied head needs as many of both.")
         width, before = shape.width, shape.norm == "before"
         self.causal, self.after = causal, shape.norm == "after"
         self.factor = (2 * shape.depth) ** -0.5 if shape.branch == "multiplier" else 1.0

@@ -7,7 +7,6 @@ has the coordinates :math:`e_u = R Q^\top v_u / s_u` in the basis U, and its der
 with :math:`N_u = I - e_u e_u^\top`. A Gram matrix of size n k becomes one of size r k.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -130,10 +129,8 @@ def normalized_units(
     Eps is added to the variances; :math:`\gamma` and :math:`\beta`, one and zero if left out, are one number a unit.
     """
     v, w, x = as_hidden_layer(weights, x)
-    if not (math.isfinite(eps) and eps >= 0):
-        raise ValueError(f"eps is {eps}; a finite number from 0 on was expected.")
-    scale = v.new_ones(len(v)) if scale is None else _each_unit(scale, "scale", len(v))
-    shift = v.new_zeros(len(v)) if shift is None else _each_unit(shift, "shift", len(v))
+    scale = v.new_ones(len(v)) if scale is None else as_float64(scale, "scale")
+    shift = v.new_zeros(len(v)) if shift is None else as_float64(shift, "shift")
     mean = x.mean(0)
     # centring leaves the rounding of the samples as they were, and no direction is known that is smaller than that
     _, s, qt = torch.linalg.svd(x - mean, full_matrices=False)
@@ -171,10 +168,3 @@ def _check_units(deviation: Float[Tensor, " m"], v: Float[Tensor, "m d"], x: Flo
             f"Hidden unit {int(constant.nonzero()[0])} is constant over the batch (n = {len(x)}), so it has no "
             "standard deviation to be divided by; pass eps > 0, or samples on which every unit varies."
         )
-
-
-def _each_unit(values: Tensor, name: str, m: int) -> Float[Tensor, " m"]:
-    values = as_float64(values, name)
-    if values.shape != (m,):
-        raise ValueError(f"{name} has shape {tuple(values.shape)}; one number for each of the {m} units was expected.")
-    return values

@@ -81,15 +81,9 @@ def as_convolutions(
 ) -> tuple[list[Convolution], Tensor]:
     """Return the layers of a network and its input in double precision."""
     x, size, layers = as_float64(x, "x"), tuple(x.shape[2:]), []
-    channels, source = x.shape[1], "x"
     for i, (w, s, p) in enumerate(zip(filters, *(_one_each(o, len(filters)) for o in (stride, padding)), strict=True)):
         layers.append(_layer(as_float64(w, f"filters[{i}]"), size, s, p))
-        if w.shape[1] != channels:
-            raise ValueError(
-                f"filters[{i}] takes {w.shape[1]} channels but {source} has {channels}; filters are "
-                "(out, in, *size), input layer first."
-            )
-        size, channels, source = layers[-1].outputs, w.shape[0], f"the output of filters[{i}]"
+        size = layers[-1].outputs
     return layers, x
 
 
@@ -98,10 +92,6 @@ def _one_each(value: int | Sequence[int], count: int) -> list[int]:
 
 
 def _layer(filters: Tensor, inputs: tuple[int, ...], stride: int, padding: int) -> Convolution:
-    if not isinstance(padding, Integral) or padding < 0:
-        raise ValueError(f"The padding is {padding}; an integer from 0 on was expected.")
     taps, padded = tuple(filters.shape[2:]), tuple(size + 2 * padding for size in inputs)
-    if any(k > size for k, size in zip(taps, padded, strict=True)):
-        raise ValueError(f"Filters of size {taps} are larger than their input, with padding of size {padded}.")
     outputs = tuple((size - k) // stride + 1 for k, size in zip(taps, padded, strict=True))
     return Convolution(filters, int(stride), int(padding), inputs, outputs)

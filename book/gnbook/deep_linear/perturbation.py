@@ -16,10 +16,6 @@ def weyl(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> tuple[Float[Tensor, 
     whatever the order of a and b.
     """
     a, b = (as_float64(v, name).sort(descending=True).values for v, name in ((a, "a"), (b, "b")))
-    if a.ndim != 1 or a.shape != b.shape:
-        raise ValueError(
-            f"a and b have shapes {tuple(a.shape)} and {tuple(b.shape)}; two lists of n eigenvalues were expected."
-        )
     n = len(a)
     upper = torch.stack([(a[: q + 1] + b[: q + 1].flip(0)).min() for q in range(n)])
     lower = torch.stack([(a[q:] + b[q:].flip(0)).max() for q in range(n)])

@@ -5,7 +5,6 @@ factor :math:`\beta` hidden layers from the second on have a skip, :math:`z_l = 
 Entries of :math:`W_l` are independent and normal, of variance :math:`g^2` over the number of columns.
 """
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -27,8 +26,6 @@ def wide_kernel(
     chain; :math:`\Theta_L` is n times the Gauss-Newton matrix in its Gram form.
     """
     x = as_samples(x)
-    if len(factors) == 0 or any(not 0 <= factor < math.inf for factor in factors):
-        raise ValueError(f"factors is {list(factors)}; one number from 0 on for each weight matrix was expected.")
     values = gain**2 / x.shape[1] * (x @ x.mT)
     kernel = factors[0] * values
     for index, factor in enumerate(factors[1:], start=2):
@@ -47,11 +44,6 @@ def standard_factors(widths: Sequence[int], gain: float) -> list[float]:
     As the width grows all hidden layers and the output get the same factor, and the first layer of d columns falls
     behind by d / m: the limit of the kernel over m is that of the factors :math:`(0, 1, \dots, 1) / g^2`.
     """
-    if len(widths) < 2 or any(width < 1 for width in widths) or not 0 < gain < math.inf:
-        raise ValueError(
-            f"widths is {list(widths)} and gain {gain}; at least two integers from 1 on, [inputs, ..., outputs], and a "
-            "positive gain were expected."
-        )
     return [width / gain**2 for width in widths[:-1]]
 
 
@@ -62,7 +54,5 @@ def deep_relu_condition(norms: Float[Tensor, " n"]) -> float:
     no smaller for others.
     """
     norms = as_float64(norms, "norms")
-    if norms.ndim != 1 or (norms <= 0).any():
-        raise ValueError(f"norms has shape {tuple(norms.shape)} or an entry that is not positive; norms are positive.")
     values = torch.linalg.eigvalsh(3 * norms.square().diag() + torch.outer(norms, norms))
     return (values[-1] / values[0]).item()

@@ -34,7 +34,6 @@ def chernoff_width(x: Float[Tensor, "n d"], *, shortfall: float, failure: float)
     It is by the matrix Chernoff inequality (Tropp 2012; claim "Width by Chernoff"), with :math:`\delta` the
     `shortfall`, but for a probability of `failure`, and infinite where A is singular in double precision.
     """
-    _check(shortfall, failure)
     values = torch.linalg.eigvalsh(hidden_layer_kernel(x)).flip(0)
     if numerical_rank(values, len(values)) < len(values):
         return math.inf
@@ -49,9 +48,6 @@ def bernstein_width(n: int, spread: float, *, shortfall: float, failure: float) 
     Then every eigenvalue of K has at least :math:`1 - \delta` times its mean's (claim "Width by Bernstein"). Units
     without a bound are allowed.
     """
-    _check(shortfall, failure)
-    if n < 1 or not spread >= 1:
-        raise ValueError(f"n is {n} and spread {spread}; a count and a number from 1 on were expected.")
     return math.ceil(2 * spread / shortfall**2 * math.log(n / failure))
 
 
@@ -103,8 +99,3 @@ def _inverse_root(x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
     if numerical_rank(values.flip(0), len(values)) < len(values):
         raise ValueError("The kernel of infinite width is singular: two samples are equal up to rounding, or nearly.")
     return vectors * values.rsqrt() @ vectors.mT
-
-
-def _check(shortfall: float, failure: float) -> None:
-    if not 0 < shortfall < 1 or not 0 < failure < 1:
-        raise ValueError(f"shortfall is {shortfall}, failure {failure}; two numbers between 0 and 1 were expected.")

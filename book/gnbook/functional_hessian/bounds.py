@@ -22,11 +22,6 @@ def zhao_eq_18(error: Float[Tensor, "k d"], second_moment: Float[Tensor, "d d"] 
     squares. An error that vanishes on the range of the data, where :math:`H_F = 0`, is refused.
     """
     error, moment = as_float64(error, "error"), as_second_moment(second_moment)
-    if error.ndim != 2 or error.shape[1] != len(moment.basis):
-        raise ValueError(
-            f"error has shape {tuple(error.shape)}; a matrix (k, d) with d = {len(moment.basis)}, "
-            "the size of second_moment, was expected."
-        )
     values = torch.linalg.svdvals(error @ moment.basis)
     threshold = max(error.shape) * EPS * torch.linalg.matrix_norm(error, 2)
     values = values[values > threshold]
@@ -57,10 +52,5 @@ def hessian_condition(largest: float, smallest: float, norm: float) -> Interval:
     :math:`\lambda_1(H) / \lambda_q(H)`; the upper one is infinite unless :math:`\|H_F\| < \lambda_q(G)`. For the
     smallest eigenvalue of H Weyl's inequalities give nothing positive: with a hidden layer G is always singular.
     """
-    if not (math.isfinite(largest) and 0 < smallest <= largest and 0 <= norm < math.inf):
-        raise ValueError(
-            f"largest, smallest and norm are {largest:.3g}, {smallest:.3g} and {norm:.3g}; "
-            "finite numbers with 0 < smallest <= largest and 0 <= norm were expected."
-        )
     upper = (largest + norm) / (smallest - norm) if norm < smallest else math.inf
     return Interval(max(1.0, (largest - norm) / (smallest + norm)), upper)

@@ -26,8 +26,6 @@ def residual_moment(
     It is the derivative of the loss with respect to the product :math:`W_L \cdots W_1` (Zhao 2024, below Eq. 17).
     """
     weights, x, y = as_weights(weights), as_samples(x), as_float64(y, "y")
-    if y.shape != (expected := (len(x), len(weights[-1]))):
-        raise ValueError(f"y has shape {tuple(y.shape)}; one row of targets a sample, {expected}, was expected.")
     return (linear_network(weights, x) - y).mT @ x / len(x)
 
 
@@ -71,8 +69,6 @@ def functional_hessian_eigenvalues(residual_moment: Float[Tensor, "k d"], width:
     :math:`\Omega` alone.
     """
     omega = as_float64(residual_moment, "residual_moment")
-    if omega.ndim != 2:
-        raise ValueError(f"residual_moment has shape {tuple(omega.shape)}; a matrix of shape (k, d) was expected.")
     values = torch.linalg.svdvals(omega).repeat_interleave(width)
     zeros = values.new_zeros(width * abs(omega.shape[0] - omega.shape[1]))
     return torch.cat([values, zeros, -values.flip(0)])
@@ -111,13 +107,7 @@ def linear_hessian_product(
     the shape of each weight.
     """
     weights, omega, sigma = as_weights(weights), as_float64(residual_moment, "residual_moment"), _matrix(second_moment)
-    if omega.shape != (expected := (len(weights[-1]), weights[0].shape[1])):
-        raise ValueError(
-            f"residual_moment has shape {tuple(omega.shape)}; {expected}, (outputs, inputs), was expected."
-        )
     direction = [as_float64(w, f"direction[{i}]") for i, w in enumerate(direction)]
-    if (given := [tuple(w.shape) for w in direction]) != (wanted := [tuple(w.shape) for w in weights]):
-        raise ValueError(f"direction has shapes {given}; those of the weights, {wanted}, were expected.")
     products = partial_products(weights)
     changes = list(zip(weights, direction, products, strict=True))
     below, above = [torch.zeros_like(products[0][1])], [torch.zeros_like(products[-1][0])]

@@ -17,10 +17,6 @@ def gradient_descent_bound(
     that weights the point at fraction t of the way by 2(1 - t)), and that :math:`\eta_i \le 1/L_i` with :math:`L_i` a
     bound from above along the gradient step. Curvatures at the iterates alone, as the paper writes, are not enough.
     """
-    if len(step_sizes) != len(convexities):
-        raise ValueError(
-            f"{len(step_sizes)} step sizes and {len(convexities)} convexities; one of each a step is needed."
-        )
     steps, mu = (torch.tensor(values, dtype=torch.float64, device="cpu") for values in (step_sizes, convexities))
     factors = 1 - steps * mu
     if factors.numel() and (factors.min() < 0 or factors.max() > 1):

@@ -16,8 +16,6 @@ def zhao_lemma_6(rows: float, columns: int, t: float) -> Interval:
     Both hold at once with probability at least :math:`1 - 2 e^{-t^2/2}` (Zhao 2024, Lemma 6; Vershynin 2010,
     Cor. 5.35).
     """
-    if min(rows, columns) < 1 or t < 0:
-        raise ValueError(f"rows = {rows}, columns = {columns}, t = {t}: sizes from 1 on and t >= 0 were expected.")
     return Interval(math.sqrt(rows) - math.sqrt(columns) - t, math.sqrt(rows) + math.sqrt(columns) + t)
 
 

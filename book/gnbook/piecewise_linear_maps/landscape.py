@@ -103,11 +103,6 @@ def _root_ratio(top: Tensor, bottom: Tensor) -> float:
 
 def _checked(products: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     products, z = as_float64(products, "products"), as_float64(z, "z")
-    if products.ndim != 3 or z.ndim != 2 or len(products) != len(z):
-        raise ValueError(
-            f"products and z have shapes {tuple(products.shape)} and {tuple(z.shape)}; (n, k, m) and (n, d) were "
-            "expected, a matrix MD and an input for each of n samples."
-        )
     if not z.any():
         raise ValueError("z is zero: the outputs do not depend on the weights, and there is no condition number.")
     return products, z

@@ -69,10 +69,6 @@ def along_line(
     """
     z, layer, later = _until(layers, index, x)
     direction = as_float64(direction, "direction")
-    if direction.shape != layer.weight.shape:
-        raise ValueError(f"direction has shape {tuple(direction.shape)}; {tuple(layer.weight.shape)} was expected.")
-    if not 0 < stop < math.inf:
-        raise ValueError(f"stop is {stop}; a positive number was expected.")
     moving = layer._replace(weight=direction, bias=0 * layer.bias, skip=0.0)
     stretches, t = [], 0.0
     while t < stop:
@@ -103,8 +99,6 @@ def _until_zero(layer: Layer, values: Tensor, rates: Tensor, t: float) -> tuple[
 def _until(layers: Sequence[Layer], index: int, x: Tensor) -> tuple[Tensor, Layer, list[Layer]]:
     """Return the inputs of a layer, the layer, and those after it."""
     layers, x = in_double(layers), as_samples(x)
-    if not 0 <= index < len(layers):
-        raise ValueError(f"index is {index}; there are layers 0 to {len(layers) - 1}.")
     for layer in layers[:index]:
         x = _through(layer, _slopes(layer, x), x)
     return x, layers[index], layers[index + 1 :]

@@ -41,8 +41,6 @@ def partition(layers: Sequence[Layer], box: tuple[float, float, float, float] = 
     """
     layers = in_double(layers)
     left, right, bottom, top = box
-    if not (-np.inf < left < right < np.inf and -np.inf < bottom < top < np.inf):
-        raise ValueError(f"box is {box}; (left, right, bottom, top) with left < right and bottom < top was expected.")
     corners = np.array([[left, bottom], [right, bottom], [right, top], [left, top]], dtype=float)
     cells, steps = [Cell(vertices=corners, active=(), matrix=np.eye(2), offset=np.zeros(2))], []
     for layer in layers:

@@ -43,8 +43,6 @@ def magnitude_masks(module: nn.Module, fraction: float) -> dict[str, Bool[Tensor
         if not mask.any():
             raise ValueError(f"A fraction of {fraction} of the {weight.numel()} weights of {name} is all of them.")
         masks[name] = mask
-    if not masks:
-        raise ValueError("module has no linear or convolutional layers, whose weights could be pruned.")
     return masks
 
 
@@ -73,14 +71,6 @@ def apply_masks(module: nn.Module, masks: Mapping[str, Bool[Tensor, "*shape"]]) 
     network. The parameters are kept whole under the names `...parametrizations.<name>.original`, with gradients of
     zero.
     """
-    for name, kept in masks.items():
-        if kept.dtype != torch.bool:
-            raise TypeError(f"The mask of {name} must be a Boolean tensor, true where an entry is kept.")
-        shape = tuple(module.get_parameter(name).shape)
-        if tuple(kept.shape) != shape:
-            raise ValueError(f"The mask of {name} has shape {tuple(kept.shape)}; that of the weights is {shape}.")
-        if not kept.any():
-            raise ValueError(f"The mask of {name} keeps nothing; a layer without weights passes nothing on.")
     for name, kept in masks.items():
         owner, _, tensor = name.rpartition(".")
         mask = Mask(kept.to(module.get_parameter(name).device))

@@ -109,11 +109,6 @@ def all_regions_of_branch(inner: Float[Tensor, "m n"], outer: Float[Tensor, "n m
     :func:`all_regions` (claim "All regions of a branch"). The lower bound is zero where nothing follows.
     """
     inner, outer = as_float64(inner, "inner"), as_float64(outer, "outer")
-    if inner.ndim != 2 or outer.shape != inner.shape[::-1]:
-        raise ValueError(
-            f"inner and outer have shapes {tuple(inner.shape)} and {tuple(outer.shape)}; (m, n) and (n, m) were "
-            "expected, since a branch beside a skip gives as many numbers as it takes."
-        )
     centre, half = _centre_and_radius(slope)
     norms = [torch.linalg.matrix_norm(weight, 2).item() for weight in (inner, outer)]
     identity = torch.eye(len(outer), dtype=outer.dtype, device=outer.device)

@@ -33,8 +33,6 @@ class Extremes(NamedTuple):
 
     def times(self, factor: float) -> "Extremes":
         """The same for the matrix times a factor that is not negative."""
-        if not (math.isfinite(factor) and factor >= 0):
-            raise ValueError(f"factor is {factor}; a finite number from 0 on was expected.")
         return Extremes(*(factor * value for value in self))
 
 
@@ -52,7 +50,7 @@ def draw(
 
 def extremes(matrices: Float[Tensor, "*batch n n"]) -> Extremes:
     """Return the extreme singular values of square matrices, and the extreme eigenvalues of M + M^T."""
-    matrices = as_square(matrices, "matrices")
+    matrices = as_float64(matrices, "matrices")
     singular = torch.linalg.svdvals(matrices)
     symmetric = torch.linalg.eigvalsh(matrices + matrices.mT)
     return Extremes(
@@ -61,14 +59,6 @@ def extremes(matrices: Float[Tensor, "*batch n n"]) -> Extremes:
         tau_largest=symmetric[..., -1],
         tau_smallest=symmetric[..., 0],
     )
-
-
-def as_square(matrices: Float[Tensor, "*batch n n"], name: str) -> Float[Tensor, "*batch n n"]:
-    """Return square matrices in double precision; refuse all others."""
-    matrices = as_float64(matrices, name)
-    if matrices.ndim < 2 or matrices.shape[-1] != matrices.shape[-2]:
-        raise ValueError(f"{name} has shape {tuple(matrices.shape)}; square matrices (..., n, n) were expected.")
-    return matrices
 
 
 def symmetric_scaling(n: int) -> tuple[float, float]:

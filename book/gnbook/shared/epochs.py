@@ -9,7 +9,6 @@ import copy
 import hashlib
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Integral
 from pathlib import Path
 
 import torch
@@ -57,11 +56,6 @@ def train_epochs(
     takes a step after each epoch. The seeds are of the order of the samples, one for each network. A row for each
     network and measurement has epoch, seed, loss over all samples, and what `measure` says of the network.
     """
-    if len(x) != len(targets) or not len(x):
-        raise ValueError(f"x has {len(x)} samples and targets has {len(targets)}; as many of both were expected.")
-    for name, value in (("epochs", epochs), ("batch_size", batch_size), ("every", every)):
-        if not isinstance(value, Integral) or value < 1:
-            raise ValueError(f"{name} is {value!r}; a whole number from 1 on was expected.")
     state = _Stack(networks, loss)
     steps = optimizer(list(state.parameters.values()))
     rates = schedule(steps) if schedule else None

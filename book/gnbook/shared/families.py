@@ -131,8 +131,5 @@ INITIALISATIONS: dict[str, Fill | None] = {
 
 def build(family: str, initialisation: str, *, seed: int) -> nn.Module:
     """Return a network of a family in double precision; torch's global generator is left as it is."""
-    for what, name, known in (("family", family, FAMILIES), ("initialisation", initialisation, INITIALISATIONS)):
-        if name not in known:
-            raise ValueError(f"{what} is {name!r}; one of {'; '.join(known)} was expected.")
     network, fill = drawn(FAMILIES[family], seed).double(), INITIALISATIONS[initialisation]
     return initialise(network, fill, generator=torch.Generator().manual_seed(seed)) if fill else network

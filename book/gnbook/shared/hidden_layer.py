@@ -6,7 +6,6 @@ Let :math:`f(x) = W \varphi(V x)`. With the values h_u of hidden unit u on the n
 .. math:: \frac1n \sum_{u=1}^{m} J_u J_u^\top \otimes W_u W_u^\top + h_u h_u^\top \otimes I_k.
 """
 
-import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -26,8 +25,6 @@ def leaky_relu_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: f
     J. Zhao, S. P. Singh, A. Lucchi (2024), NeurIPS 37, section 5, Eq. 10.
     """
     v, w, x = as_hidden_layer(weights, x)
-    if not math.isfinite(slope):
-        raise ValueError(f"slope is {slope}; a finite number was expected, such as 0 for the ReLU.")
     data_gram = x @ x.mT
     hidden = x @ v.mT
     derivative = torch.ones_like(hidden).where(hidden > 0, slope)
@@ -41,11 +38,7 @@ def leaky_relu_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: f
 def as_hidden_layer(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> tuple[Tensor, Tensor, Tensor]:
     """Return the two weight matrices V (m, d) and W (k, m) of a network with one hidden layer, and its samples."""
     matrices, x = as_weights(weights), as_samples(x)
-    if len(matrices) != 2:
-        raise ValueError(f"weights has {len(matrices)} matrices; two were expected, (m, d) and (k, m), in this order.")
     v, w = matrices
-    if x.shape[1] != v.shape[1]:
-        raise ValueError(f"x has {x.shape[1]} features but weights[0] takes {v.shape[1]} inputs.")
     return v, w, x
 
 

@@ -42,8 +42,6 @@ def symmetric_ends(
     eigenvector orthogonal to it is never found. The tolerance of residuals is relative to the norm; `held` is the
     number of vectors at which the iteration is restarted from the ends of its spectrum.
     """
-    if not tolerance > 0 or max_steps < 1:
-        raise ValueError(f"tolerance is {tolerance} and max_steps {max_steps}; both must be positive.")
     basis, projected = (start / torch.linalg.vector_norm(start))[None], start.new_zeros(0, 0)
     for step in progress(range(1, max_steps + 1), "Lanczos", max_steps):
         new = apply(basis[-1])

@@ -5,7 +5,6 @@ Weights are torch's defaults, from its global generator, drawn in the order in w
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from numbers import Integral
 
 import torch
 from jaxtyping import Float
@@ -45,8 +44,6 @@ class Attention(nn.Module):
     """Attention with several heads, of linear layers that can be pruned one by one; it runs under `torch.vmap`."""
 
     def __init__(self, width: int, heads: int) -> None:
-        if min(width, heads) < 1 or width % heads:
-            raise ValueError(f"width is {width} and heads is {heads}; a number of heads that divides it was expected.")
         super().__init__()
         self.heads = heads
         self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
@@ -82,8 +79,6 @@ class PatchTransformer(nn.Module):
         norm: bool = False,
         outputs: int = 10,
     ) -> None:
-        if min(side, patch) < 1 or side % patch:
-            raise ValueError(f"side is {side} and patch is {patch}; a patch that divides the side was expected.")
         super().__init__()
         self.embedding = nn.Conv2d(3, width, patch, patch)
         self.token = nn.Parameter(torch.randn(1, width)) if class_token else None
@@ -122,10 +117,6 @@ class ResidualNetwork(nn.Module):
         bottleneck: bool = False,
     ) -> None:
         stages = [blocks] * 3 if isinstance(blocks, int) else blocks
-        if min(*stages, width, outputs) < 1:
-            raise ValueError(
-                f"blocks is {blocks}, width is {width} and outputs is {outputs}; numbers from 1 on were expected."
-            )
         layers: list[nn.Module] = [*_normalised(3, width, *((7, 2) if large else (3, 1))), nn.ReLU()]
         layers += [nn.MaxPool2d(3, 2, 1)] if large else []
         channels = width
@@ -196,8 +187,6 @@ class FullyConnected(nn.Module):
 
 def xavier_weights(widths: Sequence[int], *, generator: Generator) -> list[Tensor]:
     """Draw Xavier normal weights, of deviation `sqrt(2 / (in + out))`, on the device of the generator."""
-    if len(widths) < 2 or any(not isinstance(w, Integral) or w < 1 for w in widths):
-        raise ValueError(f"widths is {list(widths)}; give at least two integers from 1 on, [inputs, ..., outputs].")
     return [
         torch.randn(out, fan_in, generator=generator, device=generator.device, dtype=torch.float64)
         * (2 / (fan_in + out)) ** 0.5

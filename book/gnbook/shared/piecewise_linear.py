@@ -131,22 +131,13 @@ def check_slope(slope: float) -> float:
 
 
 def checked_layer(weight: Tensor, bias: Tensor, slope: float, skip: float) -> Layer:
-    """Return a layer in double precision; refuse one that is none."""
+    """Return a layer in double precision, with a slope from -1 to 1."""
     weight, bias = as_float64(weight, "weight"), as_float64(bias, "bias")
-    if weight.ndim != 2 or bias.shape != weight.shape[:1]:
-        raise ValueError(
-            f"weight and bias have shapes {tuple(weight.shape)} and {tuple(bias.shape)}; (out, in) and (out,) were "
-            "expected."
-        )
-    if not math.isfinite(skip):
-        raise ValueError(f"skip is {skip}; a finite number was expected, such as 1 (0 for no skip).")
-    if skip and weight.shape[0] != weight.shape[1]:
-        raise ValueError(f"skip is {skip} but weight has shape {tuple(weight.shape)}; a skip needs a square weight.")
     return Layer(weight=weight, bias=bias, slope=check_slope(slope), skip=float(skip))
 
 
 def in_double(layers: Sequence[Layer]) -> list[Layer]:
-    """Return layers in double precision; refuse those that are none."""
+    """Return layers in double precision."""
     return [checked_layer(*layer) for layer in layers]
 
 
@@ -158,10 +149,6 @@ def affine_products(layers: Sequence[Layer], x: Float[Tensor, " d"]) -> Piece:
     the border of a region, where the map is not unique, is refused.
     """
     layers, x = in_double(layers), as_float64(x, "x")
-    if x.ndim != 1:
-        raise ValueError(
-            f"x has shape {tuple(x.shape)}; one point of shape ({layers[0].weight.shape[1]},) was expected."
-        )
     matrix, offset = torch.eye(len(x), dtype=x.dtype, device=x.device), torch.zeros_like(x)
     normals, levels, slopes = [x.new_zeros(0, len(x))], [x.new_zeros(0)], []
     for weight, bias, slope, skip in layers:

@@ -35,13 +35,6 @@ class Setting:
     batch_size: int | None = None  # drawn without replacement; all samples if not given
     seed: int = 0  # of the order of the samples, the same at each rate
 
-    def __post_init__(self) -> None:  # noqa: D105
-        if len(self.x) != len(self.y) or not self.goals or self.horizon < self.every:
-            raise ValueError(
-                f"There are {len(self.x)} inputs, {len(self.y)} targets, {len(self.goals)} goals and {self.horizon} "
-                "steps; as many targets as inputs, a goal and an epoch of steps were expected."
-            )
-
     @property
     def every(self) -> int:
         """The steps of an epoch, after which the loss of all samples is looked at."""

@@ -77,8 +77,6 @@ def ball_norms(start: Start, smoothness: Smoothness, radius: float, *, skip: boo
 
     The radius is in the Euclidean norm of all weights; with `skip` hidden layers from the second on have one.
     """
-    if not radius >= 0:
-        raise ValueError(f"radius is {radius}; a number from 0 on was expected.")
     slope, bend, _ = smoothness
     depth = len(start.weights)
     before, values, way = [], [], 0.0  # how far preactivations move, how large hidden values are, how far they move

@@ -28,11 +28,6 @@ def liu_proposition_2_3(
     Hessians in the whole ball, of radius R in the Euclidean norm.
     """
     g, e = as_float64(gradient_norms, "gradient_norms"), as_float64(hessian_norms, "hessian_norms")
-    if g.ndim != 1 or g.shape != e.shape or (g < 0).any() or (e < 0).any() or not radius >= 0:
-        raise ValueError(
-            f"gradient_norms has shape {tuple(g.shape)}, hessian_norms {tuple(e.shape)} and radius is {radius}; two "
-            "vectors of one length and a radius were expected, none of them negative."
-        )
     return radius * (torch.outer(e, g) + torch.outer(g, e) + radius * torch.outer(e, e))
 
 

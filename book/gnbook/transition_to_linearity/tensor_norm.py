@@ -23,10 +23,6 @@ def norm_221(tensor: Float[Tensor, "d1 d2 d3"]) -> Interval:
     whatever their signs, they coincide too.
     """
     tensor = as_float64(tensor, "tensor")
-    if tensor.ndim != 3:
-        raise ValueError(
-            f"tensor has shape {tuple(tensor.shape)}; three axes, the last one summed over, were expected."
-        )
     slices = tensor.movedim(2, 0)
     if len(slices) <= FEW:
         signs = tensor.new_tensor([(1.0, *rest) for rest in product((1.0, -1.0), repeat=len(slices) - 1)])

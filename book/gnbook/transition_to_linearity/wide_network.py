@@ -47,8 +47,6 @@ class WideNetwork(nn.Module):
         super().__init__()
         if any(size % 2 == 0 for size in filter_size):
             raise ValueError(f"filter_size is {tuple(filter_size)}; odd sizes, which have a middle, were expected.")
-        if skip and len({len(w) for w in weights[:-1]}) > 1:
-            raise ValueError(f"A skip joins layers of one width, not of {[len(w) for w in weights[:-1]]}.")
         *hidden, last = (w.detach().clone() for w in weights)
         self.hidden, self.last = nn.ParameterList(hidden), nn.Parameter(last)
         self.activation, self.filter_size, self.skip = activation, tuple(filter_size), skip

@@ -78,14 +78,8 @@ def correlate(
 
     B. Efron, R. J. Tibshirani (1993), An introduction to the bootstrap, chapter 13 (percentiles).
     """
-    columns = {**predictors, "steps": steps, "families": families, "given": given}
-    if len(set(map(len, columns.values()))) > 1:
-        lengths = ", ".join(f"{name}: {len(column)}" for name, column in columns.items())
-        raise ValueError(f"The columns are of different lengths ({lengths}); one entry a network was expected.")
     labels = np.array(list(families))
     members = _members(labels)
-    if len(members) < 2:
-        raise ValueError(f"There are networks of {len(members)} families; at least two were expected, to draw from.")
     table = np.array([_last_if_missing(column) for column in predictors.values()])
     least, control = _last_if_missing(steps), _last_if_missing(given)
 

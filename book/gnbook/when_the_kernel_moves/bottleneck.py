@@ -44,8 +44,6 @@ class Cubic(NamedTuple):
 def cubics(weights: list[Tensor], x: float) -> tuple[Cubic, Cubic]:
     """Return h and c of the network of Eq. 31, from its four weight vectors, the input layer first."""
     weights = [as_float64(w, f"weights[{index}]").flatten() for index, w in enumerate(weights)]
-    if len(weights) != 4 or len({len(w) for w in weights}) != 1:
-        raise ValueError(f"weights has {[len(w) for w in weights]} entries; four vectors of one length were expected.")
     w1, w2, w3, w4 = weights
     root = len(w1) ** 0.5
     return _cubic(w2, w1, x**2 / (2 * root)), _cubic(w4, w3, 1 / root)
@@ -69,9 +67,6 @@ def ball_floor(h: Cubic, c: Cubic, radius: float) -> float:
     A step of length r is one of :math:`r_1` in the weights of h and one of :math:`r_2` in those of c, with
     :math:`r_1^2 + r_2^2 = r^2`.
     """
-    if not radius >= 0:
-        raise ValueError(f"radius is {radius}; a number that is not negative was expected.")
-
     reach = h.least(radius)[1], c.least(radius)[1]  # of gradients, anywhere in the ball
     highest = abs(h.value) + h.gradient * radius + h.hessian(radius) * radius**2 / 2
     inside = max(reach[0] ** 2 - highest * h.hessian(radius), 0.0)

@@ -58,15 +58,6 @@ def descend(
     one in a step. Networks that are done are set aside. `measure` is given the number of a run and its kernels, of f
     and of the output; what it returns joins the row.
     """
-    if not len(networks) == len(x) == len(targets):
-        raise ValueError(
-            f"There are {len(networks)} networks, {len(x)} sets of samples and {len(targets)} of targets; as many of "
-            "each were expected."
-        )
-    if most_steps < 1 or not goal > 0:
-        raise ValueError(
-            f"most_steps is {most_steps} and goal {goal}; a step at least and a positive goal were expected."
-        )
     group = _Group(networks, x, targets, head)
     due = 0
     for step in progress(range(most_steps + 1), "Descent", most_steps + 1):

@@ -40,16 +40,6 @@ class StackedNetworks(nn.Module):
     def __init__(self, weights: Sequence[Tensor], factors: Sequence[float], activations: Sequence[Activation]) -> None:
         super().__init__()
         weights = [as_float64(w, f"weights[{index}]") for index, w in enumerate(weights)]
-        if not weights or any(w.ndim != 3 or len(w) != len(weights[0]) for w in weights):
-            raise ValueError(
-                f"weights has shapes {[tuple(w.shape) for w in weights]}; (runs, out, in) was expected of each layer, "
-                "with as many runs in each."
-            )
-        if len(factors) != len(weights) or len(activations) != len(weights) - 1:
-            raise ValueError(
-                f"There are {len(weights)} layers, {len(factors)} factors and {len(activations)} activations; one "
-                "factor a layer, and one activation less, were expected."
-            )
         self.weights = nn.ParameterList(w.clone() for w in weights)
         self.factors, self.activations = tuple(factors), tuple(activations)
 

@@ -31,10 +31,6 @@ class OnALine(StackedNetworks):
 
     def __init__(self, hidden: Tensor, last: Tensor) -> None:
         super().__init__([hidden, last], [1.0, last.shape[-1] ** -0.5], [torch.relu])
-        if hidden.shape[2] != 2:
-            raise ValueError(
-                f"hidden has shape {tuple(hidden.shape)}; (runs, m, 2), a weight and a bias, was expected."
-            )
         self._crowd: tuple[Tensor, Crowd] | None = None  # samples, and all units as they are on these
 
     def __len__(self) -> int:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from gnbook.attention.models import Attention, build, respread, samples
+from gnbook.attention.models import Attention, build, samples
 from torch import nn
 
 
@@ -50,17 +50,6 @@ def test_drawn_branches_have_a_small_last_matrix_and_multiplied_ones_the_outputs
     for (name, one), other in zip(drawn.named_parameters(), plain.parameters(), strict=True):
         last = name.endswith(("out.weight", "3.weight" if norm == "before" else "2.weight"))
         assert torch.allclose(one, other / 6**0.5 if last else other)
-
-
-def test_weights_of_queries_keys_and_values():
-    generator = torch.Generator().manual_seed(0)
-    weight = torch.randn(16, 16, dtype=torch.float64, generator=generator)
-    for kind, cond in (("orthogonal", 1), ("uneven", 100)):
-        other = respread(weight, kind, generator)
-        assert torch.linalg.cond(other).item() == pytest.approx(cond)
-        assert other.norm().item() == pytest.approx(weight.norm().item())
-    same = next(part for part in build("text", 0, weights="same").modules() if isinstance(part, Attention))
-    assert torch.equal(same.query.weight, same.key.weight)
 
 
 def test_a_shift_is_added_to_the_matrices():

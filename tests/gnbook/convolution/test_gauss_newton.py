@@ -4,11 +4,9 @@ from collections import Counter
 from itertools import product
 
 import pytest
-import torch
 from gnbook.convolution.bounds import convolution_bound, sharp_convolution
 from gnbook.convolution.gauss_newton import convolution_gauss_newton, path_moment
 from gnbook.convolution.measured import limit, linear_condition, most_paths
-from gnbook.convolution.networks import convolution_weights
 
 import gnlib
 from gnlib.linear.bounds import zhao_lemma_2
@@ -44,10 +42,3 @@ def test_the_condition_number_and_its_limit_are_those_of_one_network(stride):
 def test_paths_are_counted(layers, kernel):
     ends = Counter(sum(taps) for taps in product(range(kernel), repeat=layers))  # along one axis
     assert most_paths(layers, kernel) == (len(ends), max(ends.values()) ** 2)
-
-
-def test_weights_have_the_scale_of_kaiming():
-    first, second = convolution_weights([2, 400, 30], [5, 3], generator=torch.Generator().manual_seed(0))
-    assert first.shape == (400, 2, 5) and second.shape == (30, 400, 3)
-    assert first.std().item() == pytest.approx(10**-0.5, rel=0.03)
-    assert second.std().item() == pytest.approx(1200**-0.5, rel=0.03)

@@ -51,14 +51,3 @@ def test_the_products_are_those_with_the_matrix_and_with_an_approximate_inverse(
     assert torch.linalg.eigvalsh(end.dense_inverse)[0] > 0
     assert end.start.shape == (len(matrix), end.blocks.columns)
     assert exact <= end.guess * end.scale * (1 + 1e-8)
-
-
-@pytest.mark.parametrize("solver", ["scipy", "torch"])
-def test_the_values_on_the_way_descend_to_the_one_found(solver):
-    end, _, exact = prepared(REGULAR["white"])
-    finish = getattr(end, solver)()
-    values = torch.tensor(finish.values)
-    assert values[0] == pytest.approx(end.guess * end.scale)
-    assert (values.diff() <= 1e-12 * exact).all()
-    assert values[-1] == pytest.approx(finish.value)
-    assert 0 < finish.needed(exact) <= finish.steps

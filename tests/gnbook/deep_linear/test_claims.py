@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from gnbook.deep_linear.bounds import product_vector_bound
-from gnbook.deep_linear.perturbation import weyl
+from gnbook.deep_linear.perturbation import sum_bounds, weyl
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -468,3 +468,20 @@ def test_the_pseudo_condition_number_and_what_one_more_eigenvalue_changes(n, dat
         fewer = condition_number(matrix, rank=rank - 1)
         gap = (values[rank - 2] / values[rank - 1]).item()
         assert found.value / (fewer.largest / fewer.smallest) == pytest.approx(gap)
+
+
+@pytest.mark.claim("Eq. 12, lower bound", verdict="fails")
+@pytest.mark.claim("Eq. 12, upper bound", verdict="fails")
+@instances
+@given(pairs(0))
+def test_both_bounds_hold_for_positive_semidefinite_matrices(pair):
+    a, b, s = (descending(m).clamp_min(0) for m in (*pair, sum(pair)))
+    if middle_sums(a, b).min() <= 0:  # no sum of matrices with these eigenvalues is positive definite
+        return
+    bounds, tolerance = sum_bounds(a, b), rounding(*pair)
+    if s[-1] > tolerance:
+        assert bounds.lower * s[-1] <= s[0] + tolerance * (1 + bounds.lower)
+    assert bounds.upper == float("inf") or s[0] <= bounds.upper * (s[-1] + tolerance) + tolerance
+    if a[-1] + b[-1] > tolerance:
+        printed = middle_sums(a, b).max() / middle_sums(a, b).min(), (a[0] + b[0]) / (a[-1] + b[-1])
+        assert tuple(bounds) == pytest.approx([p.item() for p in printed], rel=1e-9)

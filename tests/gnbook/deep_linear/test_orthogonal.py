@@ -8,13 +8,6 @@ from gnbook.shared.networks import FullyConnected
 import gnlib
 
 
-def test_orthogonal_layers_stretch_evenly():
-    first, *hidden, last = weights("orthogonal", 4, 60, 49, seed=0)
-    assert [tuple(w.shape) for w in (first, *hidden, last)] == [(60, 49), (60, 60), (60, 60), (10, 60)]
-    for w, stretch in ((first, 2**0.5), (hidden[0], 2**0.5), (hidden[1], 2**0.5), (last, 1.0)):
-        torch.testing.assert_close(torch.linalg.svdvals(w), torch.full((min(w.shape),), stretch, dtype=torch.float64))
-
-
 def test_rows_have_kappa_of_the_network_in_torch_and_the_fewest_steps_of_all_rates():
     x, _ = gnlib.load("mnist", 20, stride=7)
     x = (x - x.mean()) / x.std()

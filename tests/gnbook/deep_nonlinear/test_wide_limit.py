@@ -11,25 +11,12 @@ from gnbook.deep_nonlinear.width import (
 
 from tests.gnbook.deep_nonlinear.wide_helpers import (
     KAIMING,
-    NETWORKS,
-    finite_kernel,
-    finite_weights,
     jacobian_kernel,
 )
 from tests.strategies import gaussian
 
 RELU = leaky_relu(0.0)
 X = gaussian(0, 5, 4)
-
-
-@pytest.mark.parametrize("branch", [None, 0.5])
-@pytest.mark.parametrize("name", NETWORKS)
-def test_the_oracle_is_the_kernel_of_the_network(name, branch):
-    activation, _, gain = NETWORKS[name]
-    weights = finite_weights([4, 7, 7, 1], gain, 0)
-    assert torch.allclose(
-        finite_kernel(weights, X, activation, branch), jacobian_kernel(weights, X, activation, branch)
-    )
 
 
 def test_layers_add_up_and_linear_ones_repeat_the_gram_matrix():

@@ -72,3 +72,18 @@ class Skip(nn.Module):
 
     def forward(self, x):
         return x + self.branch(x)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    "network",
+    [
+        chain([4, 6, 2], nn.Tanh),
+        nn.Sequential(Skip(), *chain([4, 2])),
+        nn.Sequential(nn.Linear(4, 3), nn.ReLU()).double(),
+    ],
+    ids=["tanh", "skip", "biases"],
+)
+def test_a_network_that_is_not_homogeneous(network):
+    with pytest.raises(ValueError, match=r"The network is not homogeneous in .*weight: doubled weights"):
+        layers_of(network, gaussian(0, 5, 4))

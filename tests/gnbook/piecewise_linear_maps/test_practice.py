@@ -20,23 +20,6 @@ def test_kappa_of_the_last_layer_is_that_of_its_inputs(images, norm):
     assert practice.layer_kappas(net, x)[2] == pytest.approx(kappa, rel=1e-6)
 
 
-@pytest.mark.parametrize("optimizer", practice.RATES)
-@pytest.mark.parametrize("layer", practice.LAYERS)
-def test_one_layer_moves_or_all_do(images, optimizer, layer):
-    kinds, labels = images
-    net, before = practice.network(0, True, 8), practice.network(0, True, 8)
-    x = kinds["as they are"]
-    with torch.no_grad():
-        before_all = torch.nn.functional.cross_entropy(net(x), labels).item()
-    first, found = practice.steps_to(net, x, labels, layer, optimizer, 0.001, 3)
-    assert first == pytest.approx(before_all) and found == [None] * 3
-    moved = [
-        any(not torch.equal(p, q) for p, q in zip(one.parameters(), other.parameters(), strict=True))
-        for one, other in zip(practice.weighted(net), practice.weighted(before), strict=True)
-    ]
-    assert moved == [layer in (name, "all") for name in "123"]
-
-
 def test_a_step_of_gradient_descent(images, monkeypatch):
     kinds, labels = images
     x, seen = kinds["as they are"], []

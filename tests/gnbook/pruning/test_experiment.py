@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from gnbook.pruning.experiment import condition_numbers, pruned, run
-from gnbook.pruning.recipes import images, recipe, standardised
+from gnbook.pruning.experiment import pruned, run
+from gnbook.pruning.recipes import images, recipe
 from gnbook.shared.training import one_hot
 from torch import nn
 
@@ -78,18 +78,3 @@ def test_an_interrupted_training_ends_with_the_same_bits(tmp_path, name, stop):
     torch.testing.assert_close(dict(on.state_dict()), dict(whole.state_dict()), rtol=0, atol=0)
     assert path.read_bytes() != there
     assert trained(name, epochs=3, checkpoint=path)[2] == rows  # nothing is left to do
-
-
-def test_rows_of_condition_numbers():
-    network, _, rows = trained("VGG5", epochs=2)
-    at = [row for row in rows if "kappa" in row]
-    assert [(row["epoch"], row["statistics"], row["columns"]) for row in at] == [
-        (epoch, statistics, columns)
-        for epoch in (0, 2)
-        for statistics in ("batch", "running")
-        for columns in ("all", "kept")
-    ]
-    assert [row["statistics"] for row in trained("ViT", epochs=0)[2] if "kappa" in row] == ["none"] * 2
-    whole = condition_numbers(network, {}, standardised(*[data(8)[0]] * 2).split(4))
-    assert whole[0]["kappa"] == whole[1]["kappa"]
-    assert all(row["kappa"] == row["largest"] / row["smallest"] for row in whole)

@@ -11,8 +11,6 @@ from gnbook.shared.networks import FullyConnected, ResidualNetwork, xavier_weigh
 from gnbook.shared.training import half_squared_error
 from torch import nn
 
-import gnlib
-
 MOMENTUM = partial(torch.optim.SGD, lr=0.02, momentum=0.9, weight_decay=1e-2)
 ADAM = partial(torch.optim.AdamW, lr=1e-2, weight_decay=1e-2)
 
@@ -147,17 +145,3 @@ def test_training_keeps_the_masks_and_takes_the_steps_of_a_plain_loop(name, opti
 
 
 # The Gauss-Newton matrix
-
-
-def test_pruning_may_improve_the_condition_number_or_ruin_it():
-    """The example by hand in the chapter: two samples, three inputs, one output."""
-    x = torch.tensor([[1.0, 0.0, 0.1], [0.0, 1.0, 0.0]]).double()
-    found = []
-    for j in range(3):
-        layer = nn.Linear(3, 1, bias=False)
-        apply_masks(layer, {"weight": torch.arange(3)[None] != j})
-        found.append(gnlib.condition_number(layer, x))
-    assert [c.value for c in found] == pytest.approx([100, 1, 1])
-    assert [c.rank for c in found] == [2, 1, 2]
-    whole = gnlib.condition_number(nn.Linear(3, 1, bias=False), x)
-    assert float(whole) == pytest.approx(1.01)

@@ -111,3 +111,12 @@ def test_a_small_singular_value_is_resolved_and_rounding_is_not():
         matrix = q @ torch.tensor([1.0, 1.0, least], dtype=torch.float64).diag()
         largest, smallest = resolved_squares(matrix)
         assert largest.item() == pytest.approx(1) and smallest.item() == pytest.approx(expected, rel=1e-4, abs=0)
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize("layer", [nn.ReLU(inplace=True), nn.ELU(), nn.PReLU(), nn.MaxPool1d(2), nn.Softsign()])
+def test_functions_without_second_derivatives_are_refused(layer):
+    width = 2 if isinstance(layer, nn.MaxPool1d) else 4
+    module = nn.Sequential(nn.Linear(3, 4), layer, nn.Linear(width, 1)).double()
+    with pytest.raises(ValueError, match="no second derivative everywhere"):
+        Hessian(module, gaussian(0, 1, 3))

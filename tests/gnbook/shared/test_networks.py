@@ -27,13 +27,6 @@ from tests.gnbook.shared.network_cases import seeded, size
 from tests.strategies import gaussian
 
 
-def test_a_perceptron_layer_by_layer():
-    net, x = drawn(lambda: perceptron(12, 5, 4, 3, activation=nn.Tanh, norm=nn.LayerNorm), seed=0), torch.randn(2, 3, 4)
-    _, first, one, _, second, two, _, last = net
-    torch.testing.assert_close(net(x), last(two(second(one(first(x.flatten(1))).tanh())).tanh()))
-    assert [tuple(layer.weight.shape) for layer in (first, second, last)] == [(5, 12), (4, 5), (3, 4)]
-
-
 @pytest.mark.parametrize("side", [None, 7])
 @pytest.mark.parametrize("strides", [(), (1, 3)])
 def test_a_cnn_layer_by_layer(side, strides):

@@ -1,16 +1,12 @@
 """The folder of a sweep: locked while it is at work, without half reports, and no source of the book."""
 
 import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.gnbook.sweep.helpers import finish, write_notebook
-
-ROOT = Path(__file__).parents[3]
+from tests.gnbook.sweep.helpers import finish
 
 
 def test_a_run_of_which_a_crash_left_half_a_report_is_run_again(plan, folder):
@@ -43,17 +39,3 @@ def test_a_folder_is_locked_until_its_sweep_ends_or_dies(folder):
             other.kill()
     with folder.locked():
         pass
-
-
-def test_neither_git_nor_jupytext_takes_results_for_sources(folder, tmp_path):
-    from jupytext.config import load_jupytext_config
-
-    shutil.copy(ROOT / "jupytext.toml", tmp_path)  # pairs every notebook below it
-    executed = folder.runs / "name" / "notebook.ipynb"
-    executed.parent.mkdir()
-    write_notebook(executed)
-    assert load_jupytext_config(str(executed)).default_formats(str(executed)) == "ipynb"
-    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
-    status = ["git", "-C", tmp_path, "status", "--porcelain", "--untracked-files=all"]
-    listed = subprocess.run(status, capture_output=True, text=True, check=True).stdout
-    assert listed.split() == ["??", "jupytext.toml"]

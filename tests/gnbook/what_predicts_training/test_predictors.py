@@ -1,9 +1,11 @@
 """What is computed of a network at its start, against training by torch and dense derivatives."""
 
+import math
+
 import pytest
 import torch
 from gnbook.what_predicts_training.predictors import Start
-from gnbook.what_predicts_training.spectral import alignment, weighted_residual
+from gnbook.what_predicts_training.spectral import alignment, of_spectrum, weighted_residual
 from torch import nn
 
 from tests.gnbook.what_predicts_training.cases import LOSSES, K, N, both, inputs, small, whole
@@ -81,3 +83,11 @@ def test_where_targets_and_residuals_lie(loss):
     ideal = torch.outer(*[(targets - targets.mean(0)).flatten()] * 2)
     aligned = (kernel * ideal).sum() / kernel.norm() / ideal.norm()
     assert alignment(start.matrix, start.targets) == pytest.approx(aligned.item(), rel=1e-9)
+
+
+def test_a_spectrum_with_zeros():
+    found = of_spectrum(torch.tensor([-1e-17, 0.0, 0.1, 0.4, 0.5], dtype=torch.float64))
+    assert (found["kappa"], found["smallest"], found["largest"]) == (5.0, 0.1, 0.5)
+    entropy = -sum(share * math.log(share) for share in (0.1, 0.4, 0.5))
+    assert found["effective_rank"] == pytest.approx(math.exp(entropy), rel=1e-12)
+    assert found["trace_over_largest"] == pytest.approx(2.0, rel=1e-12)

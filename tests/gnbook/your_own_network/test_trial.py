@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from gnbook.your_own_network.trial import checked, first_tries, linear_losses
+from gnbook.your_own_network.trial import checked, linear_losses
 from torch import nn
 
 import gnlib
@@ -32,17 +32,6 @@ def test_a_linear_network_stays_with_its_linear_model(linear, raw, labels, loss,
     found = checked(linear, raw[:8], labels[:8], loss, optimizer, steps=40)
     assert found["off"] == pytest.approx(1, rel=2e-2) and found["off_early"] == pytest.approx(1, rel=2e-2)
     assert found["early"] == pytest.approx(1, rel=1e-4) and found["left"] < 1
-
-
-def test_the_change_with_the_largest_factor_is_first():
-    common = {"seed": 0, "network": "CNN", "fault": "none"}
-    rows = [
-        common | {"change": "a", "before": 40, "after": 20, "of_adam": 1.5},
-        common | {"change": "b", "before": None, "after": 10, "of_adam": 2.5},
-        common | {"fault": "raw", "change": "c", "before": 40, "after": 20, "of_adam": None},
-    ]
-    (first,) = first_tries(rows)
-    assert first["change"] == "b" and first["sooner"] == 100
 
 
 def test_the_linear_model_decays_along_the_eigenvectors_of_its_kernel(raw, labels):
