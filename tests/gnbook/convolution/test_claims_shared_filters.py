@@ -9,9 +9,7 @@ from gnbook.convolution.gauss_newton import convolution_gauss_newton, path_momen
 from gnbook.convolution.networks import convolution_weights
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from torch.nn import functional
 
-from gnlib import whiten
 from tests.gnbook.convolution.helpers import condition, networks, outputs, shared_jacobian, some_filters, true_values
 from tests.strategies import EPS, a_hundred, exact, gaussian, instances, kron, orthogonal, seeds, up_to_rounding
 
@@ -126,31 +124,6 @@ def test_the_sharper_bound_lies_between_the_condition_number_and_the_other(probl
 def test_the_sharper_bound_is_exact_for_one_layer(problem):
     kappa, _, sharp = finite_cases(problem)
     assert sharp == pytest.approx(kappa, rel=1e-6 + 1e4 * EPS * kappa**0.5)
-
-
-def counts(kernels, strides):
-    """Return the number of paths from each place of the window: coefficients of a product of polynomials."""
-    total, step = torch.ones(1).double(), 1
-    for k, s in zip(kernels, strides, strict=True):
-        taps = torch.zeros((k - 1) * step + 1).double()
-        taps[::step] = 1
-        total = functional.conv1d(total[None, None], taps[None, None], padding=len(taps) - 1)[0, 0]
-        step *= s
-    return total
-
-
-@pytest.mark.claim("Many filters", verdict="holds")
-@instances
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.data(), seeds)
-def test_for_white_data_the_limit_counts_paths(kernels, data, seed):
-    strides = [data.draw(st.integers(1, 3)) for _ in kernels]
-    paths = counts(kernels, strides)
-    d = len(paths) + data.draw(st.integers(0, 3))
-    x = whiten(gaussian(seed, d + 5, d))[:, None]
-    values = torch.linalg.eigvalsh(path_moment([torch.ones(1, 1, k) for k in kernels], x, strides))
-    positions = outputs([torch.ones(1, 1, k).double() for k in kernels], x, strides).shape[2]
-    assert torch.allclose(values, positions * paths[paths > 0].sort().values, rtol=1e-9)
-    assert paths[0] == 1
 
 
 @pytest.mark.claim("Many filters", verdict="holds")

@@ -296,16 +296,6 @@ def test_each_term_of_the_combination_is_its_largest_eigenvalue_and_the_combinat
     assert kappas.min() * (1 - 1e-9) <= combination <= kappas.max() * (1 + 1e-9)
 
 
-@pytest.mark.claim("Appendix E, self-balancing", verdict="holds if")
-def test_the_worse_conditioned_layer_can_have_the_larger_weight():
-    weights = [diagonal([3, 2], 3, 2), exact([[1, 0, 0]])]  # m = 3 > max(d, k) = 2
-    found = zhao_lemma_2_terms(weights, torch.eye(2).double())
-    kappas = found.kappa_above * found.kappa_below
-    assert torch.allclose(kappas, exact([1, 9 / 4])) and torch.allclose(found.gamma, exact([1 / 5, 4 / 5]))
-    truth = condition_number(linear_gauss_newton(weights, torch.eye(2).double()))
-    assert float(truth) == pytest.approx(2, rel=1e-9)
-
-
 def descending(matrix):
     return torch.linalg.eigvalsh(matrix).flip(0)
 

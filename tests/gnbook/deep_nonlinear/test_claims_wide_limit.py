@@ -123,17 +123,6 @@ def test_the_deviation_grows_like_the_root_of_the_depth_over_the_width(name):
     assert all(0.5 < value / (depth / 256) ** 0.5 < 2.5 for depth, value in found)
 
 
-@pytest.mark.claim("Deep leaky ReLU networks", verdict="holds")
-@pytest.mark.parametrize("bend", [1.0, 0.3, 2.0])
-def test_angles_fall_like_three_pi_over_the_depth(bend):
-    for theta in (0.5, 2.0):
-        rests = []
-        for depth in (500, 2000):
-            found = exact_pair(theta, depth, bend)
-            rests.append(1 / found[0] - bend * depth / (3 * math.pi) - bend * math.log(depth) / (2 * math.pi))
-        assert abs(rests[1] - rests[0]) < 0.01
-
-
 def hostile(kind):
     if kind == "close":
         return on_a_sphere(6, 4) + 0.05 * on_a_sphere(1, 4, 1)[0] * torch.arange(6)[:, None].double()

@@ -5,8 +5,6 @@ import math
 import pytest
 import scipy
 import torch
-from gnbook.deep_nonlinear.duals import leaky_relu
-from gnbook.deep_nonlinear.wide_limit import wide_kernel
 from gnbook.deep_nonlinear.width import (
     bernstein_width,
     chernoff_width,
@@ -69,16 +67,6 @@ def test_samples_of_which_no_two_are_parallel_make_the_mean_regular():
     assert ends(hidden_layer_kernel(x))[0] > 1e-6
     assert ends(hidden_layer_kernel(torch.cat([x, -x[:1]])))[0] > 1e-6  # one opposite does no harm here
     assert abs(ends(hidden_layer_kernel(torch.cat([x, 2 * x[2:3]])))[0]) < 1e-7
-
-
-@pytest.mark.claim("The mean of a unit", verdict="holds")
-def test_three_pairs_of_opposite_samples_in_a_plane_make_the_mean_singular():
-    half = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]).double()
-    x = torch.cat([half, -half])
-    signs = torch.tensor([1.0, 1.0, -1.0, -1.0, -1.0, 1.0]).double()  # x + y - (x + y), on either side of each line
-    assert (hidden_layer_kernel(x) @ signs).abs().max() < 1e-7
-    kernels = [wide_kernel(x, leaky_relu(0.0), [1.0] * depth, gain=2**0.5) for depth in (2, 3)]
-    assert abs(ends(kernels[0])[0]) < 1e-6 and ends(kernels[1])[0] > 1e-3
 
 
 @pytest.mark.claim("Width by Chernoff", verdict="holds")

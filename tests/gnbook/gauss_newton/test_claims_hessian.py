@@ -67,19 +67,6 @@ def test_the_difference_is_bounded_by_residual_times_curvature(network, seed):
         assert torch.linalg.matrix_norm(gap, 2) <= allowed * (1 + 1e-9) + 1e-11 * (1 + torch.linalg.matrix_norm(g))
 
 
-@pytest.mark.claim("Remark R1", verdict="holds if")
-def test_the_gauss_newton_matrix_can_vanish_alone_or_with_a_difference_that_stays_half_of_it():
-    def f(theta):  # theta^2, to be fitted to -1, with its minimum at 0, or to 0
-        return theta.square().reshape(1, 1)
-
-    theta, y, loss = torch.zeros(1).double(), exact([[-1]]), LOSSES["half squared error"]
-    outer, functional = both_parts(f, theta, y, loss)
-    assert (outer, functional, hessian(f, theta, y, loss)) == (0, 2, 2)
-    for theta in (1.0, 1e-2, 1e-5):
-        outer, functional = both_parts(f, exact([theta]), exact([[0]]), loss)
-        assert functional.item() == pytest.approx(outer.item() / 2, rel=1e-12)
-
-
 def one_hidden_layer(x, m, k):
     """Return f(theta) of a linear network, as smooth_networks do."""
     d = x.shape[1]

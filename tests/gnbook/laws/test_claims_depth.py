@@ -161,31 +161,6 @@ def test_the_share_of_a_law_falls_towards_its_support(seed, above):
     assert np.median(np.abs(-slope * (1 + w[1:-1]) / alpha[1:-1] - 1)) < 0.01
 
 
-@pytest.mark.claim("One turn", verdict="holds")
-@instances
-@given(seeds)
-def test_curves_of_layers_turn_once(seed):
-    """All three kinds of layers, on a law that has been through one before: where z falls is one interval."""
-    rng = np.random.default_rng(seed)
-    rank = 12
-    m = rank + int(rng.integers(0, 30))
-    inner = Layer(m, m, s=10 ** rng.uniform(-1, 1))
-    outer = [Layer(m, m, b=10 ** rng.uniform(-1, 1)), Layer(m, m), Layer(m, m + 9, orthogonal=True)][
-        int(rng.integers(3))
-    ]
-    np.seterr(all="ignore")  # far beyond the turn
-    for side in (-1, 1):
-        v = side * np.geomspace(1e-3, 1e5, 6000)
-        z, at = curve(v, rank, [inner, inner])
-        open_ = np.cumprod(np.diff(z) < 0).astype(bool)
-        v, z, at = v[:-1][open_], z[:-1][open_], at[:-1][open_]
-        new = z * outer.factor(at, rank)
-        own = (np.imag(new) == 0) & (np.real(outer.factor(at, rank)) > 0) & (outer.columns + at > 0)
-        new = np.real(new[np.cumprod(own).astype(bool)])
-        falls = np.diff(new) < -1e-9 * np.abs(new[1:])
-        assert (np.diff(falls.astype(int)) > 0).sum() == 0
-
-
 @pytest.mark.claim("No eigenvalue outside, Gaussian layers", verdict="holds")
 def test_the_ends_of_larger_networks_are_nearer_to_the_edges():
     off = []
@@ -232,20 +207,6 @@ def ends(t):
         middle = (low + high) / 2
         low, high = (middle, high) if ratio(middle) < t else (low, middle)
     return LOWER["a"](t, low / 2), UPPER["a"](t, x)
-
-
-@pytest.mark.claim("Many layers", verdict="holds")
-def test_the_closed_form_solves_the_two_equations():
-    """Z' = w Z + 1 and w' = (1 + w) / Z along t, at one constant of integration of either sign, and w(0) = 0."""
-    with mpmath.workdps(40):
-        for constant in (mpmath.mpf(0.7), mpmath.mpf(-0.2), mpmath.mpc(0.3, 0.4)):
-            root = mpmath.sqrt(constant / 2)
-            w = lambda t, c=constant, r=root: mpmath.sqrt(2 * c) * mpmath.tanh(r * t)  # noqa: E731
-            z = lambda t, w=w, c=constant: (1 + w(t)) / (c - w(t) ** 2 / 2)  # noqa: E731
-            for t in (mpmath.mpf("0.3"), mpmath.mpf(2)):
-                assert abs(mpmath.diff(z, t) - w(t) * z(t) - 1) < 1e-15
-                assert abs(mpmath.diff(w, t) - (1 + w(t)) / z(t)) < 1e-15
-                assert abs(z(t) / t - UPPER["a"](t, root * t)) < 1e-30
 
 
 @pytest.mark.claim("Many layers", verdict="holds")

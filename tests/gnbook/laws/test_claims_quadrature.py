@@ -95,15 +95,3 @@ def test_the_share_below_a_value_lies_between_its_bounds(seed, size, decades, ze
     low, high = known.below(at)
     assert low - 1e-6 * size <= (values < at).sum() <= high + 1e-6 * size
     assert high - low <= (1e-6 if process.exhausted else 1) * size * (1 + 1e-12)
-
-
-@pytest.mark.claim("The number of eigenvalues below a value", verdict="holds")
-def test_in_the_mean_over_signs_the_share_is_the_number():
-    """All vectors of signs of four entries, of a matrix with two eigenvalues below one and a half."""
-    matrix = torch.tensor(
-        [[2.0, 1.0, 0.0, 0.0], [1.0, 2.0, 1.0, 0.0], [0.0, 1.0, 2.0, 1.0], [0.0, 0.0, 1.0, 2.0]]
-    ).double()
-    values, vectors = torch.linalg.eigh(matrix)
-    signs = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0])] * 4).double()
-    shares = (signs @ vectors[:, values < 1.5]).square().sum(1)
-    assert shares.std() > 0.1 and float(shares.mean()) == pytest.approx(2) == float((values < 1.5).sum())

@@ -168,17 +168,3 @@ def test_every_eigenvalue_and_the_condition_number_are_within_the_repaired_bound
     bound = landscape.landscape_condition(products, z)
     if bound < 1e5:
         assert pseudo_condition(true_q(products, z)) <= bound * (1 + 1e-6)
-
-
-@pytest.mark.claim("Riedi Corollary 11, repaired", verdict="holds")
-@a_hundred
-@given(quadratics(same=True))
-def test_it_is_exact_if_all_samples_share_md_and_that_is_of_full_rank(problem):
-    products, z = problem
-    s, t = singular_values(products[0]), singular_values(z)
-    assume(s[-1] > 1e-4 * s[0] > 0 and not ((t > 1e-13 * t[0]) & (t < 1e-4 * t[0])).any())
-    k, m = products.shape[1:]
-    independent = len(z) <= z.shape[1] and t[-1] > 1e-4 * t[0]
-    if k >= m or independent:
-        bound = landscape.landscape_condition(products, z)
-        assert bound == pytest.approx(pseudo_condition(true_q(products, z)), rel=1e-6)

@@ -83,29 +83,6 @@ def test_along_a_line_of_weights_of_one_layer_the_loss_is_a_chain_of_quadratics_
         assert len(signs) == 1 or width < 1e-9
 
 
-@pytest.mark.claim("Riedi Eq. 46, piecewise quadratic", verdict="holds if")
-def test_in_the_weights_of_two_layers_it_is_of_degree_four():
-    layers = [Layer(exact([[1]]), exact([0]), 0.0)] * 2
-    values = []
-    for t in range(6):
-        moved = [layer._replace(weight=layer.weight + t) for layer in layers]
-        values.append(loss(exact([[0]]), forward(moved, exact([[1]]))).item())
-    assert np.diff(values, 4).tolist() == [24, 24]  # (1 + t)^4
-
-
-@pytest.mark.claim("Riedi section 3.4, regions and the skip", verdict="holds if")
-def test_a_layer_after_the_end_of_the_skip_changes_sides():
-    def signs(rho):
-        layers = [
-            Layer(exact([[1]]), exact([0]), 0.0),
-            Layer(exact([[1]]), exact([0]), 0.0, rho),
-            Layer(exact([[1]]), exact([-1.5]), 0.0),
-        ]
-        return affine_products(layers, exact([1])).slopes[2].item()
-
-    assert (signs(0.0), signs(0.4), signs(0.6), signs(1.0)) == (0, 0, 1, 1)
-
-
 @pytest.mark.claim("Riedi section 3.4, regions and the skip", verdict="holds if")
 @a_hundred
 @given(networks(skips=False, square=True), st.floats(-1, 1))

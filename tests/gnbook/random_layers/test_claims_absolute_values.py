@@ -219,15 +219,3 @@ def test_from_where_each_bound_is_below_three(r, n, share, part, factor):
 def test_the_limit_of_one_layer_is_below_three_for_all_r_above_one(r, more):
     assert layers.skip_condition_limit(r + more) < layers.skip_condition_limit(r) < 2.852
     assert layers.skip_condition_limit(0.957) > 3 > layers.skip_condition_limit(0.959)
-
-
-@pytest.mark.claim("Riedi introduction, condition number of 3", verdict="holds if")
-def test_several_layers_with_skips_of_their_own_are_not():
-    layer = torch.diag(exact([-0.6, 0])) + eye(2)
-    assert condition(layer).item() == pytest.approx(2.5) and condition(layer @ layer).item() == pytest.approx(6.25)
-    for r, depth in ((1.35, 4), (2.0, 8), (4.0, 24)):
-        product, kappas = eye(100), []
-        for w in random_layers(100, depth, r):
-            product = (w + eye(100)) @ product
-            kappas.append(condition(product).item())
-        assert layers.riedi_theorem_38(r).symmetric < 3 < kappas[-1] and kappas == sorted(kappas)

@@ -156,17 +156,6 @@ def test_no_region_of_a_branch_is_beyond_the_bounds(branch, slope, seed):
     assert lower >= (abs(slope) or 1) * (1 - product) - 1e-12 * upper
 
 
-@pytest.mark.claim("All regions of a branch", verdict="holds")
-@instances
-@given(st.floats(-2, 2), st.floats(-2, 2), slopes)
-def test_one_unit_attains_the_bounds_of_a_branch(first, second, slope):
-    lower, upper = layers.all_regions_of_branch(exact([[first]]), exact([[second]]), slope)
-    ends = [1 + d1 * first * second for d1 in (slope, 1.0)]
-    assert upper == pytest.approx(max(map(abs, ends)) if sum(ends) >= 0 else -min(ends))
-    if sum(ends) >= 0:
-        assert lower == pytest.approx((abs(slope) or 1) * max(min(ends), 0), abs=1e-12)
-
-
 @pytest.mark.claim("All regions at random", verdict="holds")
 @pytest.mark.parametrize("n", [1, 3, 10, 30])
 @pytest.mark.parametrize("excess", [0.3, 1.0, 2.0])

@@ -47,19 +47,6 @@ def test_one_factor_for_all_layers_rescales_kernel_and_hessian_alike(network, sc
     assert torch.allclose(h, whole / scale**2, rtol=1e-8, atol=1e-10 * (1 + norm(whole)) / scale**2)
 
 
-@pytest.mark.claim("Liu Eqs. 36 to 38", verdict="holds if")
-def test_a_factor_for_each_layer_changes_the_ratio():
-    def ratio(scale):  # f = v tanh(w / scale) at v = w = 1 in units of the original
-        def f(p):
-            return p[1] * torch.tanh(p[0] / scale)
-
-        p = exact([scale, 1.0])
-        g = torch.func.grad(f)(p)
-        return (norm(hess(f)(p)) / (g @ g)).item()
-
-    assert abs(ratio(0.1) / ratio(1.0) - 1) > 0.1
-
-
 def lecun(m, first_deviation):
     """Norms of the kernel and of the Hessian of v tanh(w x), x = 1, with v of variance 1/m, by its units."""
     w, v = gaussian(0, m) * first_deviation, gaussian(1, m) / m**0.5
