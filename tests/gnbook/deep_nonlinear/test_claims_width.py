@@ -1,10 +1,18 @@
-"""One hidden layer of ReLUs: how wide it must be for a kernel as regular as that of infinite width."""
+"""One hidden layer of ReLUs: how wide it must be for a kernel as regular as that of infinite width.
+
+One wide hidden layer of ReLUs as a series of powers, and bounds on its smallest eigenvalue. Heads, shared weights,
+normalisation and preconditioners: the bound on chains beyond them.
+"""
 
 import math
 
 import pytest
 import scipy
 import torch
+from gnbook.deep_nonlinear.chain import layers_of
+from gnbook.deep_nonlinear.duals import leaky_relu
+from gnbook.deep_nonlinear.head import head_floor
+from gnbook.deep_nonlinear.wide_limit import wide_kernel
 from gnbook.deep_nonlinear.width import (
     bernstein_width,
     chernoff_width,
@@ -14,9 +22,13 @@ from gnbook.deep_nonlinear.width import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional
 
 import gnlib
-from tests.strategies import gaussian, instances, samples, seeds
+from tests.gnbook.deep_nonlinear.chains import ACTIVATIONS, chain, chains, jacobian, linear, spectrum
+from tests.gnbook.deep_nonlinear.wide_helpers import on_a_sphere
+from tests.strategies import derivatives, gaussian, instances, samples, seeds
 
 ASKED = {"shortfall": 0.5, "failure": 0.01}
 SLACK = 1 + 1e-9
@@ -123,3 +135,155 @@ def test_raw_images_need_a_few_times_the_units_of_white_ones_not_a_thousand_time
                 break
     assert asked["white"] == 121 and asked["raw"] > 500 * asked["white"]
     assert needed["raw"] <= 4 * needed["white"]
+
+
+DEGREES = 200
+
+
+def kernel(x, factors=(1, 1)):
+    return wide_kernel(x, leaky_relu(0.0), factors, gain=2**0.5)
+
+
+def relu_squares(degrees):
+    """Squares of the Hermite coefficients of the ReLU: 1 / (2 pi), 1 / 4, and ((k - 3)!!)^2 / (2 pi k!) for even k."""
+    squares, even = [1 / (2 * math.pi), 1 / 4], 1 / (4 * math.pi)
+    for k in range(2, degrees):
+        squares.append(0.0 if k % 2 else even)
+        even *= 1.0 if k % 2 else (k - 1) ** 2 / ((k + 1) * (k + 2))  # from degree k to k + 2
+    return torch.tensor(squares[:degrees], dtype=torch.float64)
+
+
+def power_floors(x, degrees=DEGREES):
+    """The share of each power of the correlations, at its smallest eigenvalue; the last is for all higher ones too."""
+    squares = x.square().sum(1).mean()
+    correlations = (x @ x.mT / squares).fill_diagonal_(1.0)
+    smallest = torch.linalg.eigvalsh(correlations ** torch.arange(degrees)[:, None, None])[:, 0].clamp_min(0.0)
+    weights = relu_squares(degrees) * (1 + torch.arange(degrees))
+    weights[-1] = 1 - weights[:-1].sum()  # all of them add up to E (z_+)^2 and the mean of its squared slope
+    return 4 / x.shape[1] * squares * weights * smallest
+
+
+def bottom(matrix):
+    return torch.linalg.eigvalsh(matrix)[0].item()
+
+
+@pytest.mark.claim("Powers of the correlations", verdict="holds")
+@instances
+@given(seeds, st.integers(2, 6), st.integers(2, 5))
+def test_the_kernel_is_the_series_of_powers(seed, n, d):
+    x = on_a_sphere(n, d, seed)
+    correlations = (x @ x.mT / d).fill_diagonal_(1.0)
+    weights = 4 * relu_squares(4000) * (1 + torch.arange(4000))
+    found = (weights[:, None, None] * correlations ** torch.arange(4000)[:, None, None]).sum(0)
+    tail = 4 - float(weights.sum())  # on the diagonal; elsewhere no more
+    assert ((found - kernel(x)).abs() <= tail + 1e-9).all() and tail < 0.08
+
+
+@pytest.mark.claim("Powers of the correlations", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 12), st.integers(1, 6), st.integers(1, 60))
+def test_no_samples_fall_below_the_floors_of_powers(seed, n, d, degrees):
+    x = on_a_sphere(n, d, seed)
+    floors = power_floors(x, degrees)
+    assert (floors >= 0).all() and float(floors.sum()) <= bottom(kernel(x)) + 1e-9
+    assert float(power_floors(x, degrees + 5).sum()) >= float(floors.sum()) - 1e-9  # more degrees say more
+
+
+@pytest.mark.claim("Close samples", verdict="holds")
+@pytest.mark.parametrize("theta", [1e-3, 1e-2, 1e-1, 1.0, 1.97, 1.98, 2.5, 3.1])
+def test_two_samples(theta):
+    x = torch.tensor([[1.0, 0.0], [math.cos(theta), math.sin(theta)]]).double()
+    between = (math.sin(theta) + 2 * (math.pi - theta) * math.cos(theta)) / math.pi
+    assert (between > 0) == (theta < 1.976)
+    exact = 2 - abs(between)
+    assert bottom(kernel(x)) == pytest.approx(exact, abs=1e-7)  # the root of rounding, as an angle of zero is
+    if theta <= 0.1:
+        assert exact / theta == pytest.approx(1 / math.pi, abs=1.1 * theta)
+
+
+@pytest.mark.claim("Linear head", verdict="holds")
+@instances
+@given(chains())
+def test_the_head_of_a_chain_holds_its_smallest_eigenvalue_up(problem):
+    network, x = problem
+    values = spectrum(network, x)
+    assert head_floor(network, x, network[-1]) <= values[-1].item() + 1e-12 * values[0].item() + 1e-300
+
+
+def assert_between_its_positions(outputs, weight, inputs, products):
+    """The products are at all positions, of which each has a row of features."""
+    by_weight, by_products = derivatives(outputs, [weight, products]).split([weight.numel(), products.numel()], 1)
+    each, features = by_products.reshape(len(by_products), -1, products.shape[-1]), inputs.flatten(0, -2)
+    whole, reach = by_weight @ by_weight.mT, torch.einsum("apw,bpw->ab", each, each)
+    formula = torch.einsum("apw,pq,bqw->ab", each, features @ features.mT, each)
+    ends = torch.linalg.eigvalsh(features @ features.mT)[[0, -1]].clamp_min(0)
+    slack = 1e-11 * (ends[1] * reach.abs().max()).item() + 1e-300
+    torch.testing.assert_close(formula, whole, rtol=0, atol=slack)
+    assert torch.linalg.eigvalsh(whole - ends[0] * reach)[0] >= -slack
+    assert torch.linalg.eigvalsh(ends[1] * reach - whole)[0] >= -slack
+    return reach
+
+
+@pytest.mark.claim("Shared weights and samples that mix", verdict="holds")
+@instances
+@given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.sampled_from(ACTIVATIONS), seeds)
+def test_weights_that_are_shared_among_positions(n, k, size, activation, seed):
+    """A convolution on a line, as a layer of weights on patches. Samples do not mix, and the sum is block diagonal."""
+    patches = gaussian(seed, n, 6).unfold(1, size, 1)
+    weight = gaussian(seed + 1, 4, size).requires_grad_()
+    products = patches @ weight.mT
+    outputs = activation()(products.clone()).flatten(1) @ gaussian(seed + 2, 4 * patches.shape[1], k)
+    reach = assert_between_its_positions(outputs, weight, patches, products).view(n, k, n, k)
+    for i in range(n):
+        for j in range(n):
+            assert i == j or not reach[i, :, j].any()
+
+
+@pytest.mark.claim("Shared weights and samples that mix", verdict="holds")
+@instances
+@given(st.integers(2, 5), st.integers(1, 3), st.integers(1, 6), seeds)
+def test_samples_that_batch_normalisation_mixes(n, k, d, seed):
+    x = gaussian(seed, n, d)
+    weight = gaussian(seed + 1, 4, d).requires_grad_()
+    products = x @ weight.mT
+    outputs = functional.batch_norm(products, None, None, training=True).tanh() @ gaussian(seed + 2, 4, k)
+    assert_between_its_positions(outputs, weight, x, products)
+
+
+@pytest.mark.claim("Layer normalisation", verdict="holds")
+@instances
+@given(st.integers(1, 5), st.integers(2, 6), st.booleans(), seeds)
+def test_features_behind_a_normalisation_are_of_one_norm(n, m, bias, seed):
+    normalised = nn.LayerNorm(m, eps=0.0, elementwise_affine=False)
+    network = nn.Sequential(linear(3, m, seed % 999), nn.Tanh(), normalised, linear(m, 2, 1, bias=bias))
+    features = layers_of(network, gaussian(seed, n, 3))[1].features
+    torch.testing.assert_close(features.square().sum(1), features.new_full((n,), m + bias), rtol=1e-9, atol=0)
+    torch.testing.assert_close(features[:, :m].sum(1), features.new_zeros(n), rtol=0, atol=1e-9)
+    gram = features @ features.mT
+    correlations = torch.linalg.eigvalsh(gram / (m + bias))
+    torch.testing.assert_close(torch.linalg.eigvalsh(gram), (m + bias) * correlations, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.claim("Input-side preconditioning", verdict="holds")
+@instances
+@given(st.integers(1, 4), st.integers(1, 3), st.sampled_from(ACTIVATIONS), st.sampled_from([0.0, 1e-3, 1.0]), seeds)
+def test_a_layer_preconditioned_by_its_features_is_within_damping_of_its_diagonal_blocks(
+    n, k, activation, damping, seed
+):
+    """Against the Jacobian, with the preconditioner formed in full."""
+    network, x = chain([6, 9, 9, k], activation, seed=seed % 2**31), gaussian(seed % 2**31 + 3, n, 6)
+    layers, rows = layers_of(network, x), jacobian(network, x)
+    parts = rows.split([module.weight.numel() for module in network if isinstance(module, nn.Linear)], 1)
+    for (features, reach), part in zip(layers, parts, strict=True):
+        s = torch.linalg.svdvals(features)
+        if len(s) < n or s[-1] < 1e-3 * s[0]:
+            continue
+        second = features.mT @ features + damping * torch.eye(features.shape[1], dtype=features.dtype)
+        inverse = torch.linalg.pinv(second, rtol=1e-9, hermitian=True)
+        units = part.view(n * k, -1, features.shape[1])
+        found = torch.einsum("aui,ij,buj->ab", units, inverse, units)
+        blocks = torch.block_diag(*(reach @ reach.mT))
+        least, most = (v**2 / (v**2 + damping) for v in (s[-1], s[0]))
+        slack = 1e-7 * blocks.abs().max().item() + 1e-300
+        assert torch.linalg.eigvalsh(found - least * blocks)[0] >= -slack
+        assert torch.linalg.eigvalsh(most * blocks - found)[0] >= -slack

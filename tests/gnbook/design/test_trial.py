@@ -1,17 +1,113 @@
-"""The rows of the trial, and how speed-ups are read off them."""
+"""What networks begin with, the rows of both trials, and how speed-ups are read off them."""
 
 import numpy as np
 import pytest
 import torch
 from gnbook.design import trial
 from gnbook.design.families import build
-from gnbook.design.initialisations import SEARCHED, gained
+from gnbook.design.in_batches import accuracy, rows_in_batches, trained
+from gnbook.design.initialisations import NORM, SEARCHED, UNTUNED, gained, initialised, unit_variance
+from gnbook.design.layers import layers_of, weights_of
+from gnbook.design.objectives import edge, log_time
 from gnbook.design.trial import CHOICE, HORIZON, images, orders, rows_of, speedups
-from gnbook.shared.tuning import Setting, constant_loss, tune
+from gnbook.shared.training import half_squared_error
+from gnbook.shared.tuning import LOSSES, Setting, constant_loss, tune
+from torch import nn
 
 import gnlib
+from tests.gnbook.design.helpers import condition
+
+DATA = images(12, 0, torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def start():
+    return initialised(build("MLP", seed=0), "Kaiming", DATA, seed=0)
+
+
+@pytest.fixture(scope="module")
+def found(start):
+    return {name: find(start, DATA) for name, find in SEARCHED.items()}
+
+
+@pytest.mark.parametrize("family", ["MLP", "CNN"])
+def test_lsuv_has_a_variance_of_one_in_each_layer(family):
+    network, seen = initialised(build(family, seed=0), "LSUV", DATA, seed=0), []
+    for layer in network.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            layer.register_forward_hook(lambda _module, _inputs, output: seen.append(output.var().item()))
+    network(DATA.x)
+    assert seen == pytest.approx([1.0] * len(weights_of(network)), abs=0.02)
+    assert unit_variance(network, DATA.x) is network and not any(m._forward_pre_hooks for m in network.modules())
+
+
+def test_each_search_improves_what_it_looks_at(start, found):
+    layers, goal, none = layers_of(start, DATA.x), constant_loss(DATA.y, "mse") / 10, torch.zeros(3).double()
+
+    def time(gains):
+        return log_time(layers, gains.log(), DATA.y, goal)
+
+    assert condition(layers.kernel(found["condition number"].log())) < 0.9 * condition(layers.kernel(none))
+    assert time(found["forecast, product one"])[0] < time(none.exp())[0] - 0.1
+    assert edge(time(found["common gain"])[1]) < 1e-4 < edge(time(none.exp())[1])
+    both = [time(found[name]) for name in ("forecast", "common gain")]
+    assert both[0][0] + edge(both[0][1]) < both[1][0] + edge(both[1][1])
+
+
+def test_gradinit_keeps_the_gradient_within_its_bound(start, found):
+    def norm(network):
+        loss = half_squared_error(network(DATA.x[:8]), DATA.y[:8])  # two thirds, which it looks at
+        gradients = torch.autograd.grad(loss, [*weights_of(network).values()])
+        return sum(g.square().sum() for g in gradients).sqrt().item()
+
+    assert norm(start) > 3 * NORM and norm(gained(build("MLP", seed=0), found["GradInit"], seed=0)) < 1.3 * NORM
+
 
 CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def data():
+    return images(6, 0, CPU), images(60, 10, CPU), images(40, 80, CPU)
+
+
+@pytest.fixture(scope="module")
+def batch_rows(data):
+    asked = {"optimizers": ["descent", "adam"], "losses": ["mse", "cross_entropy"], "horizon": 120}
+    return list(rows_in_batches("wide and shallow", *data, seeds=[3], **asked))
+
+
+def test_steps_are_those_of_the_best_rate(batch_rows, data):
+    _, train, _ = data
+    (row,) = (
+        r
+        for r in batch_rows
+        if (r["initialisation"], r["loss"], r["optimizer"]) == ("Kaiming", "cross_entropy", "descent")
+    )
+    module = initialised(build("wide and shallow", seed=3), "Kaiming", train, seed=3)
+    y = train.y.argmax(1)
+    setting = Setting(
+        train.x, y, "cross_entropy", "descent", {"half": constant_loss(y, "cross_entropy") / 2}, 120, 50, 3
+    )
+    outcome = tune(module, setting, 1 / gnlib.condition_number(module, train.x[:50]).largest)  # another guess
+    assert outcome.best("half") == (row["steps"], row["rate"])
+
+
+@pytest.mark.parametrize(("loss", "optimizer"), [("mse", "descent"), ("cross_entropy", "adam")])
+def test_the_accuracy_is_of_the_network_that_has_reached_the_goal(batch_rows, data, loss, optimizer):
+    _, train, test = data
+    y = train.y if loss == "mse" else train.y.argmax(1)
+    goal = constant_loss(y, loss) / 2
+    for row in batch_rows:
+        if (row["loss"], row["optimizer"]) == (loss, optimizer) and row["initialisation"] in UNTUNED and row["steps"]:
+            module = initialised(build("wide and shallow", seed=3), row["initialisation"], train, seed=3)
+            setting = Setting(train.x, y, loss, optimizer, {"half": goal}, 120, 50, 3)
+            there, before = (
+                trained(module, setting, row["rate"], int(row["steps"]) - back) for back in (0, setting.every)
+            )
+            at = [LOSSES[loss](network.double()(train.x), y).item() for network in (there, before)]
+            assert at[0] < goal * 1.001 and at[1] > goal * 0.999
+            assert accuracy(there, test) == pytest.approx(row["accuracy"], abs=1 / len(test.x))
 
 
 @pytest.fixture(scope="module")

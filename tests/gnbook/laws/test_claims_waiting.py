@@ -1,12 +1,20 @@
-"""The law of waiting: bounds for every split of the goal, the examples that reach them, the worst residual."""
+"""The law of waiting: bounds for every split of the goal, the examples that reach them, the worst residual.
+
+The loss of gradient descent between the two rules of the Lanczos process. Mini-batches on linear models that are drawn:
+the mean loss, and the largest rate with its bounds.
+"""
 
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given
+import torch
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from gnlib.diagnosis.batch_noise import BatchNoise, sharpness_at_most
+from gnlib.eigen.quadrature import Lanczos
 from gnlib.laws import waiting
 from tests.gnlib.laws.test_waiting import steps_to, trainings
 from tests.strategies import instances
@@ -88,3 +96,171 @@ def test_a_goal_is_reached_just_if_less_than_it_stays(training, kept):
     elif kept < goal * (1 - 1e-9):
         assert found.lower < math.inf and steps_to(moving, parts, rate, goal) < math.inf
         assert (found.upper < math.inf) == (kept <= goal / 2)
+
+
+ANY = dict(  # spectra over six decades, and singular ones
+    seed=st.integers(0, 10**6),
+    size=st.integers(3, 40),
+    decades=st.floats(0, 6),
+    zeros=st.integers(0, 2),
+    products=st.integers(1, 8),
+)
+
+
+def rules(values, residual, products, low, high):
+    """Return Gauss's rule and the one with both ends."""
+    process = after(torch.diag(torch.from_numpy(values)), torch.from_numpy(residual), products)
+    return process.gauss(), process.lobatto(low, high)
+
+
+def after(matrix, start, products):
+    process = Lanczos(lambda v: matrix @ v, start)
+    for _ in range(products):
+        process.step()
+    return process
+
+
+def left(rule, rate, steps):
+    return rule.weights @ (1 - rate * rule.nodes) ** (2 * steps)
+
+
+@pytest.mark.claim("The loss between two rules", verdict="holds")
+@given(**ANY, factor=st.floats(0.01, 2.5), steps=st.integers(0, 200))
+def test_the_loss_lies_between_the_two_rules(seed, size, decades, zeros, factor, products, steps):
+    """At rates at which it grows, too; spectra over six decades, and singular ones."""
+    rng = np.random.default_rng(seed)
+    values = 10 ** -rng.uniform(0, decades, size)
+    values[:zeros] = 0
+    residual, high = rng.standard_normal(size), values.max() * rng.uniform(1.0001, 2)
+    rate = factor / values.max()
+    exact = residual**2 @ (1 - rate * values) ** (2 * steps)
+    lower, upper = (left(rule, rate, steps) for rule in rules(values, residual, products, -1e-9, high))
+    rounding = 1e-9 * (exact + residual @ residual)
+    assert lower <= exact + rounding and exact <= upper + rounding
+    if 2 * steps < 2 * products:
+        assert lower == pytest.approx(exact, rel=1e-7) == pytest.approx(upper, rel=1e-7)
+
+
+@pytest.mark.claim("The loss between two rules", verdict="holds")
+def test_an_upper_end_below_the_largest_eigenvalue_is_no_bound():
+    values, residual = np.array([0.0, 1.0, 4.0]), np.ones(3)
+    _, rule = rules(values, residual, 1, 0.0, 2.0)
+    assert left(rule, 1, 2) == pytest.approx(3)
+    assert residual @ (1 - values) ** 4 == 82
+
+
+@pytest.mark.claim("The same rules from the gradient", verdict="holds")
+@pytest.mark.parametrize("shape", [(30, 50, 30), (50, 20, 20), (40, 40, 25)])
+@pytest.mark.parametrize("products", [4, 12, 60])
+def test_the_rules_of_a_residual_from_its_gradient(shape, products):
+    """One product sooner, and also where the process ends."""
+    n, p, rank = shape
+    generator = torch.Generator().manual_seed(1)
+    draw = [torch.randn(*size, generator=generator, dtype=torch.float64) for size in ((n, rank), (rank, p), (n,))]
+    j, r = draw[0] @ draw[1] / n**0.5, draw[2]
+    outputs = after(j @ j.mT / n, r, products)
+    parameters = after(j.mT @ j / n, j.mT @ r / n, products - 1)
+    assert outputs.exhausted == parameters.exhausted == (products == 60)
+    own = parameters.jacobi
+    divided, high = own._replace(mass=n * own.mass).divided(float(r @ r)), 1.1 * float(torch.linalg.norm(j, 2)) ** 2 / n
+    for rate in (0.5 / high, 1 / high):
+        for steps in (1, 30, 1000):
+            pairs = [(outputs.gauss(), divided.gauss())]
+            if products < 60:
+                pairs.append((outputs.lobatto(-1e-12, high), divided.lobatto(-1e-12, high)))
+            for one, other in pairs:
+                assert left(other, rate, steps) == pytest.approx(left(one, rate, steps), rel=1e-6)
+
+
+@pytest.mark.claim("The number of eigenvalues below a value", verdict="holds")
+@given(**ANY, at=st.floats(-0.1, 1.2))
+def test_the_share_below_a_value_lies_between_its_bounds(seed, size, decades, zeros, products, at):
+    rng = np.random.default_rng(seed)
+    values = 10 ** -rng.uniform(0, decades, size)
+    values[:zeros] = 0
+    signs = rng.choice([-1.0, 1.0], size)
+    process = after(torch.diag(torch.from_numpy(values)), torch.from_numpy(signs), products)
+    assume(np.abs(values - at).min() > 1e-9)
+    known = process.jacobi
+    low, high = known.below(at)
+    assert low - 1e-6 * size <= (values < at).sum() <= high + 1e-6 * size
+    assert high - low <= (1e-6 if process.exhausted else 1) * size * (1 + 1e-12)
+
+
+PROBLEMS = dict(  # singular ones, with samples that are repeated and of sizes over four decades
+    seed=st.integers(0, 10**6),
+    n=st.integers(2, 6),
+    k=st.integers(1, 3),
+    parameters=st.integers(1, 12),
+    decades=st.floats(0, 4),
+    repeated=st.booleans(),
+    some=st.floats(0, 1),
+)
+
+
+def drawn(seed, n, k, parameters, decades, repeated, some):
+    """Return the Gram matrix of a Jacobian over its largest eigenvalue, a residual, n, k and a batch size."""
+    generator = torch.Generator().manual_seed(seed)
+    jacobian = torch.randn(n, k, parameters, generator=generator, dtype=torch.float64)
+    jacobian *= 10 ** (-decades * torch.rand(n, 1, 1, generator=generator, dtype=torch.float64))
+    jacobian[-1] = jacobian[0] if repeated else jacobian[-1]
+    flat = jacobian.flatten(0, 1)
+    residual = torch.randn(n * k, generator=generator, dtype=torch.float64)
+    gram = flat @ flat.mT
+    return gram / torch.linalg.eigvalsh(gram)[-1], residual, n, k, 1 + round(some * (n - 1))
+
+
+def noise_of(gram, n, batch):
+    return BatchNoise(*torch.linalg.eigh(gram), n, batch)
+
+
+def largest_of_one(gram, n, k):
+    return max(n * torch.linalg.eigvalsh(gram.view(n, k, n, k)[i, :, i])[-1].item() for i in range(n))
+
+
+def radius(noise, rate, gram):
+    """Return the spectral radius of the map of second moments on the range."""
+    rank = int((noise.values > 1e-12).sum())
+    units = torch.zeros(rank**2, *gram.shape, dtype=torch.float64)
+    units[:, -rank:, -rank:] = torch.eye(rank**2, dtype=torch.float64).view(-1, rank, rank)
+    after = torch.stack([noise.after(unit, rate)[-rank:, -rank:].flatten() for unit in units])
+    return torch.linalg.eigvals(after).abs().max().item()
+
+
+@pytest.mark.claim("The mean loss on mini-batches", verdict="holds")
+@instances
+@given(**PROBLEMS, rates=st.lists(st.floats(0.01, 3), min_size=1, max_size=3))
+def test_all_sequences_of_batches_have_the_mean_of_the_map(rates, **drawing):
+    gram, residual, n, k, batch = drawn(**drawing)
+    runs = residual[None]
+    losses = [residual @ residual / (2 * n)]
+    kept = [torch.eye(n, dtype=torch.float64)[[*own]].sum(0) for own in combinations(range(n), batch)]
+    for rate in rates:
+        runs = torch.cat([runs - rate * n / batch * (runs * own.repeat_interleave(k)) @ gram for own in kept])
+        losses.append(runs.square().sum(1).mean() / (2 * n))
+    found = noise_of(gram, n, batch).losses(residual, rates)
+    torch.testing.assert_close(found, torch.stack(losses), rtol=1e-11, atol=0)
+
+
+@pytest.mark.claim("The largest rate on mini-batches", verdict="holds")
+@instances
+@given(**PROBLEMS)
+def test_the_map_has_the_spectral_radius_one_at_the_largest_rate(**drawing):
+    gram, _, n, _, batch = drawn(**drawing)
+    noise = noise_of(gram, n, batch)
+    rate = 2 / noise.sharpness()
+    below, at, above = (radius(noise, factor * rate, gram) for factor in (0.9, 1, 1.1))
+    assert below <= 1 + 1e-9 and at == pytest.approx(1, abs=1e-6) and above > 1 + 1e-3
+
+
+@pytest.mark.claim("The largest rate on mini-batches", verdict="holds")
+@instances
+@given(**PROBLEMS)
+def test_the_largest_rate_lies_between_its_bounds_and_grows_with_the_batch(**drawing):
+    gram, _, n, k, _ = drawn(**drawing)
+    rates = [2 / noise_of(gram, n, batch).sharpness() for batch in range(1, n + 1)]
+    one = largest_of_one(gram, n, k)
+    bounds = [2 / sharpness_at_most(1.0, one, n, batch) for batch in range(1, n + 1)]
+    assert all(bound <= rate * (1 + 1e-7) for bound, rate in zip(bounds, rates, strict=True))
+    assert all(a <= b * (1 + 1e-7) for a, b in zip(rates, [*rates[1:], 2.0], strict=True))
+    assert rates[-1] == pytest.approx(2) == pytest.approx(bounds[-1])

@@ -1,11 +1,21 @@
-"""Training as in the public code: what is pruned stays so, and an interruption changes nothing."""
+"""Trainings as in the public code, Gauss-Newton matrices over several batches, and what is printed of both."""
 
+import numpy as np
 import pytest
 import torch
+from gnbook.pruning import printed
 from gnbook.pruning.experiment import pruned, run
+from gnbook.pruning.jacobians import by_the_public_rule, ends, with_running_statistics, with_statistics_of_batches
+from gnbook.pruning.masks import masks_of_every_tensor
+from gnbook.pruning.networks import VGG
 from gnbook.pruning.recipes import images, recipe
+from gnbook.pruning.trainings import Training, late_loss, path, trainings
+from gnbook.shared.networks import ResidualNetwork
 from gnbook.shared.training import one_hot
 from torch import nn
+
+from tests.gnbook.shared.network_cases import seeded
+from tests.strategies import derivatives
 
 SMALL = {"channels": 2, "vgg_layers": [3, "M", 4, "M"], "patch": 4, "token_width": 4, "hidden": [5, 4]}
 PRUNINGS = ("every tensor", "weights", "scales and biases")
@@ -78,3 +88,110 @@ def test_an_interrupted_training_ends_with_the_same_bits(tmp_path, name, stop):
     torch.testing.assert_close(dict(on.state_dict()), dict(whole.state_dict()), rtol=0, atol=0)
     assert path.read_bytes() != there
     assert trained(name, epochs=3, checkpoint=path)[2] == rows  # nothing is left to do
+
+
+NETWORKS = {
+    "residual": lambda: ResidualNetwork(1, 2, 3),
+    "vgg": lambda: VGG((3, "M", 4, "M"), 8, 3),
+    "linear": lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 3)),
+}
+
+
+def in_double(network, masks, batches):
+    return with_statistics_of_batches(network, masks, batches, torch.float64)
+
+
+WAYS = {"train": in_double, "eval": with_running_statistics}
+
+
+@pytest.mark.parametrize("mode", WAYS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_batches_are_coupled_within_and_columns_are_those_of_the_masks(name, mode):
+    network, x = seeded(NETWORKS[name])
+    batches = [x, 2 * x.flip(0) + 1]
+    masks = masks_of_every_tensor(network, 0.6)
+    with torch.no_grad():
+        for key, kept in masks.items():
+            network.get_parameter(key).mul_(kept)
+    found = WAYS[mode](network, masks, batches)
+    network.train(mode == "train")
+    jacobian = torch.cat([derivatives(network(batch), list(network.parameters())) for batch in batches])
+    kept = jacobian[:, torch.cat([mask.flatten() for mask in masks.values()])]
+    n = 2 * len(x)
+    torch.testing.assert_close(found["all"], jacobian @ jacobian.mT / n, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(found["kept"], kept @ kept.mT / n, rtol=1e-8, atol=1e-10)
+    rows = len(jacobian) // 2
+    assert found["all"][:rows, rows:].abs().max() > 1e-3 * found["all"].abs().max()
+
+
+@pytest.mark.parametrize("name", ["residual", "vgg"])  # the Jacobian of a linear network is its images
+def test_single_precision_is_as_good_as_it_says(name):
+    network, x = seeded(NETWORKS[name])
+    single, double = (
+        ends(with_statistics_of_batches(network, {}, x.split(2), dtype)["all"], dtype)
+        for dtype in (torch.float32, torch.float64)
+    )
+    assert double.error < 1e-9
+    assert single.rank == double.rank
+    assert single.kappa == pytest.approx(double.kappa, rel=20 * single.error)
+    assert single.kappa != double.kappa
+
+
+def test_ends_and_the_public_rule_on_a_known_spectrum():
+    generator = torch.Generator().manual_seed(0)
+    basis = torch.linalg.qr(torch.randn(20, 20, generator=generator, dtype=torch.float64)).Q
+    values = torch.logspace(0, -9, 20, dtype=torch.float64)
+    gram = 100 * basis @ torch.diag(values) @ basis.mT
+    found = ends(gram)
+    assert (found.rank, found.kappa) == (20, pytest.approx(1e9, rel=1e-5))
+    assert (found.largest, found.error) == (pytest.approx(100), pytest.approx(2 * 2**-52 * 1e9**0.5 + 2**-52 * 1e9))
+    coarse = ends(gram, torch.float32)
+    assert coarse.rank == 20
+    assert coarse.error == pytest.approx(2 * 2**-23 * 1e9**0.5, rel=1e-3)
+    values[10:] *= 1e-8  # below the square of the epsilon of single precision
+    coarse = ends(100 * basis @ torch.diag(values) @ basis.mT, torch.float32)
+    assert (coarse.rank, coarse.kappa) == (10, pytest.approx((1 / values[9]).item(), rel=1e-4))
+
+    diagonal = torch.diag(torch.tensor([50.0, 1.0, 1e-3, 5e-8, -1.0]))
+    assert by_the_public_rule(diagonal) == (pytest.approx(5e4, rel=1e-4), 3)
+
+
+def rows(network="ViT", pruning="weights", fraction=0.8, **more):
+    return {"network": network, "pruning": pruning, "fraction": fraction} | more
+
+
+def test_only_rows_of_the_public_setting_count():
+    odd = {"factor": 0.1}, {"published_loss": "mse_loss"}, {"precision": "float64"}
+    usual = {"factor": 1.0, "published_loss": "cross_entropy", "precision": "float32"}
+    found = trainings([rows(seed=0), rows(seed=1, **usual), *(rows(**usual | other) for other in odd)])
+    assert [row["seed"] for row in found[Training("ViT", "weights", 0.8)]] == [0, 1] and len(found) == 1
+
+
+def test_a_path_is_of_one_kind_of_statistics_and_of_columns():
+    batch = [rows(epoch=0, kappa=4.0, statistics="batch", columns=columns) for columns in ("all", "kept")]
+    others = [rows(epoch=0, kappa=1e9, statistics="running", columns="kept"), rows(epoch=0, loss=2.0)]
+    later = [rows(epoch=5, kappa=kappa, statistics="batch", columns="kept") for kappa in (1.0, 16.0)]
+    epochs, values = path([*batch, *others, *later], "kappa")
+    assert epochs == [0, 5] and values == pytest.approx([4, 4])
+    assert path([*batch, *others], "loss") == ([0], pytest.approx([2.0]))
+    assert path([batch[0] | {"kappa": 9.0}, batch[1]], "kappa", "all")[1] == pytest.approx([9])
+
+
+@pytest.mark.parametrize(("share", "logarithm"), [(0.2, 10.36555738), (0.4, 10.68632317)])
+def test_the_curves_are_the_largest_eigenvalues_over_one_number(share, logarithm):
+    """The notebook prints the logarithm of each curve's sum; no other eigenvalue would give that."""
+    assert np.log(printed.ratios("ResNet20", share).drawn.sum()) == pytest.approx(logarithm, abs=1e-5)
+    assert np.log(printed.ratios("ResNet20", share).own.sum()) > logarithm + 1
+
+
+def test_the_other_notebook_divides_by_eigenvalues_of_the_same_spectrum():
+    sums = 16.08322677, 16.76273067, 16.42153564, 17.60638548
+    for share, logarithm in zip(printed.SHARES, sums, strict=False):
+        line = printed.SHARES.index(share)
+        largest, smallest = (np.array(ends["ResNet32"][line]) for ends in (printed.LARGEST, printed.SMALLEST))
+        assert np.log((largest / smallest).sum()) == pytest.approx(logarithm, abs=1e-5)
+
+
+def test_late_is_the_last_tenth_of_a_long_training_and_the_last_quarter_of_a_short_one():
+    rows = [{"epoch": epoch, "loss": epoch + 1.0} for epoch in range(0, 101, 5)]
+    assert late_loss(rows) == pytest.approx(96) and late_loss(rows[:9]) == pytest.approx(36)  # 90 to 100, 30 to 40

@@ -1,16 +1,20 @@
-"""Liu, Zhu and Belkin 2020, section 5: descent where the kernel moves."""
+"""Liu, Zhu and Belkin 2020, section 5: descent where the kernel moves.
+
+Liu, Zhu and Belkin 2020, section 4: the kernel of a network with a non-linear output.
+"""
 
 import math
 
 import pytest
 import torch
-from gnbook.when_the_kernel_moves.heads import output_kernel
-from gnbook.when_the_kernel_moves.networks import shallow
+from gnbook.when_the_kernel_moves.heads import Entrywise, output_kernel, swish
+from gnbook.when_the_kernel_moves.networks import identity, shallow
 from gnbook.when_the_kernel_moves.nonlinear_output import liu_theorem_5_1
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.gnbook.when_the_kernel_moves.helpers import SLACK, TINY
+from gnlib import GaussNewton
+from tests.gnbook.when_the_kernel_moves.helpers import SLACK, TINY, half_square, hess, inputs, norm, slopes
 from tests.strategies import exact, gaussian, instances, orthogonal, seeds
 
 
@@ -118,3 +122,141 @@ def test_descent_on_a_model_with_a_definite_kernel_stays_within_the_radius(seed,
     assert (w - start).norm() <= way * SLACK <= rate.radius * SLACK**2 + TINY
     gone = 1 - math.sqrt(losses[-1] / losses[0]) if losses[0] else 0.0
     assert way <= rate.radius * gone * SLACK + TINY  # the steps add up to a share of the radius, as in the proof
+
+
+OUTPUTS = [swish, torch.sigmoid, torch.sin, torch.nn.functional.softplus, identity, half_square]
+
+
+def scalar(m, seed, x, sigma=torch.tanh):
+    """A network with one hidden layer, biases and one output, as a function of its weights, and weights for it."""
+
+    def f(theta):
+        w, b, v = theta.split(m)
+        return v @ sigma(w * x + b) / m**0.5
+
+    return f, gaussian(seed, 3 * m)
+
+
+@pytest.mark.claim("Liu Eq. 27", verdict="holds")
+@pytest.mark.parametrize("phi", OUTPUTS)
+@pytest.mark.parametrize("m, n", [(1, 1), (5, 4)])
+def test_the_kernel_of_the_output_is_that_of_f_times_slopes(m, n, phi):
+    network, x = shallow(m, 2, activation=torch.tanh, seeds=[m]), gaussian(n, n, 2)
+    head = Entrywise(phi)
+    kernel = GaussNewton(network, x, output=lambda y: y[0]).tangent_kernel()
+    expected = GaussNewton(network, x, output=lambda y: phi(y[0])).tangent_kernel()
+    by_slopes = output_kernel(kernel, head.slopes(network(x)[0]))
+    assert torch.allclose(by_slopes, expected, atol=1e-10 * (1 + norm(expected)))
+    first = torch.stack([torch.diagonal(s) for s in head.slopes(network(x)[0])]).flatten()
+    assert torch.allclose(expected.diagonal(), first**2 * kernel.diagonal(), atol=1e-10 * (1 + norm(expected)))
+
+
+def change_floor(before, after, slope, new_slope):
+    """A - B, from the diagonal of the kernel of f at two points and the slopes of the output there."""
+    return abs(new_slope**2 - slope**2) * before - new_slope**2 * abs(after - before)
+
+
+@pytest.mark.claim("Liu Section 4, change of the kernel", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 5), inputs, st.sampled_from(OUTPUTS), st.sampled_from([0.0, 0.1, 1.0, 10.0]))
+def test_the_kernel_of_the_output_changes_at_least_by_a_minus_b(seed, m, x, phi, size):
+    f, start = scalar(m, seed, x)
+    end = start + size * gaussian(seed + 1, 3 * m)
+    kernels, first, tilde = [], [], []
+    for w in (start, end):
+        kernels.append(torch.func.grad(f)(w).square().sum()[None])
+        first.append(exact([slopes(phi, f(w).item())[0]]))
+        tilde.append(torch.func.grad(lambda w: phi(f(w)))(w).square().sum())
+    floor = change_floor(*kernels, *first)
+    assert (tilde[1] - tilde[0]).abs() >= floor - TINY * (1 + tilde[0] + tilde[1])
+
+
+@pytest.mark.claim("Liu Section 4, change of the kernel", verdict="holds")
+def test_the_bound_on_the_change_is_attained_by_a_kernel_that_does_not_move():
+    assert change_floor(2.0, 2.0, 1.0, 3.0) == 16 == 3**2 * 2 - 1**2 * 2
+    assert change_floor(2.0, 1.5, 1.0, 3.0) == 11.5 == 3**2 * 1.5 - 1**2 * 2  # and by one that falls as slopes rise
+
+
+@pytest.mark.claim("Liu Section 4, term A, corrected", verdict="holds")
+@instances
+@given(st.floats(-3, 3), st.floats(-3, 3), st.floats(0, 5), st.sampled_from([swish, torch.exp, half_square]))
+def test_the_squared_slope_changes_on_the_way_to_a_label_where_slopes_are_monotone(start, end, kernel, phi):
+    if phi is half_square:
+        start, end = abs(start), abs(end)  # the slope is z
+    (a, bend_a), (b, bend_b) = (slopes(phi, z) for z in (start, end))
+    bend = min(bend_a, bend_b)  # least in between too: that of swish has one maximum, that of the others none
+    assert bend > 0 and min(a, b) >= 0
+    floor = change_floor(kernel, kernel, a, b)  # B = 0
+    least = bend * (a + b) * abs(start - end) * kernel
+    assert floor >= least * (1 - 1e-9) - TINY
+    if phi is half_square:
+        assert math.isclose(floor, least, rel_tol=1e-9, abs_tol=TINY)
+
+
+def along(f, w, step):
+    """Second derivative times a step."""
+    return torch.func.grad(lambda w: torch.func.grad(f)(w) @ step)(w)
+
+
+def late(z):
+    """Twice differentiable and not linear, but only where z > 100."""
+    return z + (z - 100).clamp_min(0) ** 3
+
+
+@pytest.mark.claim("Liu Section 4, a linear output is necessary", verdict="fails")
+@pytest.mark.claim("Liu Section 4, term A", verdict="fails")
+@pytest.mark.claim("Liu Section 4, a Hessian of order one", verdict="fails")
+@pytest.mark.claim("Liu Remark 4.1", verdict="fails")
+@pytest.mark.claim("Liu Table 1, non-linear output layer", verdict="fails")
+@instances
+@given(seeds, st.sampled_from([0.5, 3.0]))
+def test_an_output_that_is_not_linear_elsewhere_is_linear_in_the_whole_ball(seed, radius):
+    f, start = scalar(200, seed, 1.0)
+    for size in (0.0, 0.5, 1.0):
+        step = gaussian(seed + 1, 600)
+        w = start + radius * size * step / step.norm()
+        same = torch.func.grad(lambda w: late(f(w)))(w)
+        assert torch.equal(same, torch.func.grad(f)(w))
+        assert torch.equal(along(lambda w: late(f(w)), w, step), along(f, w, step))
+    reach = start[400:].norm() + radius  # |f| <= |v| at all points of the ball, as |tanh| < 1
+    assert reach < 100
+    assert slopes(late, 101.0)[1] > 0
+
+
+@pytest.mark.claim("Liu Eq. 28", verdict="holds")
+@pytest.mark.claim("Liu Eq. 29", verdict="holds")
+@pytest.mark.claim("Liu Section 4, a linear output is necessary, corrected", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 20), inputs, st.sampled_from([*OUTPUTS, torch.exp]))
+def test_the_hessian_of_the_output_has_two_terms_and_its_norm_is_within_one_of_the_other(seed, m, x, phi):
+    f, w = scalar(m, seed, x)
+    g, h, tilde = torch.func.grad(f)(w), hess(f, w), hess(lambda w: phi(f(w)), w)
+    first, second = slopes(phi, f(w).item())
+    expected = second * torch.outer(g, g) + first * h
+    assert torch.allclose(tilde, expected, atol=1e-10 * (1 + norm(expected)))
+    bent = abs(second) * (g @ g).item()
+    assert abs(norm(tilde) - bent) <= abs(first) * norm(h) * SLACK + TINY * (1 + bent)
+
+
+@pytest.mark.claim("Liu Eq. 29", verdict="holds")
+def test_a_product_of_two_numbers_attains_both_sides():
+    w = exact([1.0, 1.0])  # f = w_1 w_2 with |grad f|^2 = 2 and H of eigenvalues 1 and -1
+    g, h = torch.func.grad(torch.prod)(w), hess(torch.prod, w)
+    for first, second in ((1.0, 3.0), (-1.0, 3.0)):
+        value = norm(second * torch.outer(g, g) + first * h)
+        assert value == pytest.approx(second * (g @ g).item() + first * norm(h), rel=1e-12)
+
+
+@pytest.mark.claim("Liu Section 4, lazy training", verdict="holds")
+@instances
+@given(seeds, st.sampled_from([0.5, 1.0, 2.0]))
+def test_the_same_change_of_weights_leaves_one_kernel_and_moves_the_other(seed, x):
+    f, w = scalar(20_000, seed, x)
+    g = torch.func.grad(f)(w)
+    end = w + 3 * g / g.norm()  # each weight by O(1/sqrt m)
+    assert (end - w).abs().max() < 0.15
+    changes = []
+    for function in (f, lambda w: torch.exp(f(w) / 2)):
+        before, after = (torch.func.grad(function)(p).square().sum() for p in (w, end))
+        changes.append((abs(after - before) / before).item())
+    assert changes[0] < 0.25 and changes[1] > 5

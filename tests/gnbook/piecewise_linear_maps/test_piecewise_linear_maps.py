@@ -1,0 +1,151 @@
+"""The partition of the plane, small networks by layers, and their trainings."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from gnbook.piecewise_linear_maps import practice
+from gnbook.piecewise_linear_maps.descent import descend, start
+from gnbook.piecewise_linear_maps.networks import blocks, classifier, condition
+from gnbook.piecewise_linear_maps.partition import partition
+from gnbook.shared.piecewise_linear import Layer, affine_products
+from gnbook.shared.training import half_squared_error, one_hot
+
+import gnlib
+from tests.oracles import normal
+
+BOX = (-2.0, 2.0, -1.5, 2.5)
+AREA = 16.0
+NETWORKS = [  # widths, slope, skip of the last layer
+    ([2, 3, 4, 4], 0.1, 0.0),
+    ([2, 1, 1], 0.1, 0.0),
+    ([2, 5, 5], 0.0, 0.0),
+    ([2, 4, 4, 4], -1.0, 1.0),
+    ([2, 2, 2, 2, 2], -0.5, -1.0),
+    ([2, 12], 0.1, 0.0),
+    ([2, 3, 1, 3], 0.3, 0.0),
+]
+networks = pytest.mark.parametrize("case", NETWORKS, ids=lambda c: "-".join(map(str, c[0])))
+seeds = pytest.mark.parametrize("seed", range(2))
+
+
+def layers_of(case, seed, rounded=False):
+    widths, slope, skip = case
+    found = []
+    for i, (fan_in, out) in enumerate(pairwise(widths)):
+        weight, bias = normal(out, fan_in, seed=100 * seed + i), 0.5 * normal(out, seed=100 * seed + 50 + i)
+        if rounded:  # to halves: many lines through one point, parallel and vanishing ones
+            weight, bias = (2 * weight).round() / 2, (2 * bias).round() / 2
+        found.append(Layer(weight, bias, slope, skip if i == len(widths) - 2 else 0.0))
+    return found
+
+
+@networks
+@seeds
+@pytest.mark.parametrize("rounded", [False, True])
+def test_cells_cover_the_box_once_and_are_where_the_network_is_the_affine_map_that_they_have(case, seed, rounded):
+    layers = layers_of(case, seed, rounded)
+    for depth, cells in enumerate(partition(layers, BOX), start=1):
+        assert sum(cell.area for cell in cells) == pytest.approx(AREA, rel=1e-9)
+        assert len({cell.active for cell in cells}) == len(cells)
+        for cell in cells:
+            inside = torch.from_numpy(cell.vertices.mean(0))
+            piece = affine_products(layers[:depth], inside)
+            np.testing.assert_allclose(cell.matrix, piece.matrix.numpy(), rtol=1e-10, atol=1e-12)
+            np.testing.assert_allclose(cell.offset, piece.offset.numpy(), rtol=1e-10, atol=1e-12)
+            signs = [tuple((slopes == 1).tolist()) for slopes in piece.slopes]
+            assert cell.area > 0 and tuple(signs) == cell.active
+            for vertex in torch.from_numpy(cell.vertices):  # with its corners a convex cell is in the region
+                assert piece.contains(inside + (1 - 1e-9) * (vertex - inside))
+
+
+@pytest.fixture(scope="module")
+def images():
+    return practice.inputs(10, 4)
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_kappa_of_the_last_layer_is_that_of_its_inputs(images, norm):
+    x, net = images[0]["as they are"], practice.network(0, norm, 8)
+    with torch.no_grad():
+        z = net.double()[:-1](x.double())
+    kappa = condition(torch.cat([z, torch.ones(len(z), 1)], 1)) ** 2  # the bias is one more input, always 1
+    assert practice.layer_kappas(net, x)[2] == pytest.approx(kappa, rel=1e-6)
+
+
+def test_a_step_of_gradient_descent(images, monkeypatch):
+    kinds, labels = images
+    x, seen = kinds["as they are"], []
+    net, expected = practice.network(0, False, 8), practice.network(0, False, 8)
+    monkeypatch.setattr(practice, "BATCH", 4)
+    net.register_forward_hook(lambda module, given, out: seen.append(given[0]))
+    practice.steps_to(net, x, labels, "all", "gradient descent", 0.1, 2, torch.Generator().manual_seed(0))
+    drawn = seen[1:]  # the first is the look at all images
+    assert [len(some) for some in seen] == [10, 4, 4, 2]
+    assert sorted(row.sum().item() for some in drawn for row in some) == sorted(row.sum().item() for row in x)
+    order = torch.randperm(10, generator=torch.Generator().manual_seed(0))
+    stepper = torch.optim.SGD(expected.parameters(), lr=0.1)
+    for some in order.split(4):
+        stepper.zero_grad()
+        torch.nn.functional.cross_entropy(expected(x[some]), labels[some]).backward()
+        stepper.step()
+    for p, q in zip(net.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(p, q)
+
+
+def test_the_fewest_steps_of_each_seed():
+    def row(seed, rate, half, layer="all"):
+        of = {"batches": False, "norm": True, "optimizer": "Adam", "layer": layer, "images": "as they are"}
+        return of | {"seed": seed, "rate": rate, "half": half}
+
+    rows = [row(1, 0.1, 30), row(1, 0.3, 20), row(0, 0.1, None), row(0, 0.3, 50), row(0, 0.1, None, 1)]
+    way = (False, True, "Adam")
+    assert practice.fewest(rows, "half") == {
+        (*way, "all", "as they are"): [50, 20],
+        (*way, "1", "as they are"): [float("inf")],  # a table makes a number of the layer
+    }
+    assert practice.fewest(rows, "half", [0.1])[*way, "all", "as they are"] == [float("inf"), 30]
+
+
+X, TARGETS = normal(12, 5, seed=3), one_hot(torch.arange(12) % 10, 10)
+SLOPE = 0.1
+
+
+def test_the_blocks_are_those_of_the_library_and_add_up():
+    net = classifier(5, 1, 0.1)
+    found = blocks(net, X)
+    for index, block in enumerate(found):
+        for other, layer in enumerate(net):
+            layer.weight.requires_grad_(other == index)
+        assert (block.gram - gnlib.GaussNewton(net, X).gram()).abs().max() < 1e-12 * block.gram.abs().max()
+        assert block.kappa == pytest.approx(gnlib.condition_number(net, X).value, rel=1e-6)
+    for layer in net:
+        layer.weight.requires_grad_(True)
+    whole = sum(block.gram for block in found)
+    assert (whole - gnlib.GaussNewton(net, X).gram()).abs().max() < 1e-12 * whole.abs().max()
+
+
+def test_the_rate_is_that_of_the_layers_that_are_trained():
+    net = classifier(5, 0, SLOPE)
+    found = blocks(net, X)
+    second, together = start(net, found, X, 2), start(net, found, X)
+    largest = torch.linalg.eigvalsh(found[1].gram)[-1].item()
+    assert second.rates == pytest.approx([0, 1 / largest, 0])
+    whole = torch.linalg.eigvalsh(sum(block.gram for block in found))[-1].item()
+    assert together.rates == pytest.approx([0.5 / whole] * 3) and whole > largest
+
+
+@pytest.mark.parametrize("layer", [1, 2, 3, None])
+def test_it_is_what_automatic_differentiation_does(layer):
+    net = classifier(5, 0, SLOPE)
+    run = start(net, blocks(net, X), X, layer)
+    curves = descend([start(classifier(5, 1, SLOPE), blocks(net, X), X, 1), run], TARGETS, SLOPE, 20)
+    for step in range(21):
+        value = half_squared_error(net(X), TARGETS)
+        assert abs(value.item() - curves[step, 1]) < 1e-9
+        gradients = torch.autograd.grad(value, [part.weight for part in net])
+        with torch.no_grad():
+            for part, gradient, rate in zip(net, gradients, run.rates, strict=True):
+                part.weight -= rate * gradient
+    assert curves[-1, 1] < curves[0, 1]
