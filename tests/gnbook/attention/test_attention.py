@@ -29,22 +29,6 @@ def test_attention_is_the_one_of_torch():
     assert torch.allclose(layer(tokens), layer.out(mixed.transpose(1, 2).flatten(2)))
 
 
-def deviation(network, name):
-    weight = network.get_parameter(f"{name}.weight")
-    return (weight.std() * weight.shape[1] ** 0.5).item()
-
-
-def test_each_argument_changes_its_own_matrices():
-    base = build("text", 0, width=64)
-    assert deviation(base, "branches.0.1.query") == pytest.approx(1, rel=0.1)
-    assert base.embedding.weight.std().item() == pytest.approx(1 / 8, rel=0.1)
-    small = build("text", 0, width=64, embedding=0.02, scores=0.5, gain=2.0)
-    assert small.embedding.weight.std().item() == pytest.approx(0.02, rel=0.1)
-    assert small.position.std().item() == pytest.approx(0.02, rel=0.1)
-    sizes = [deviation(small, f"branches.0.1.{name}") for name in ("query", "key", "value", "out")]
-    assert sizes == pytest.approx([1, 1, 2, 2], rel=0.1)
-
-
 @pytest.mark.parametrize("norm", ["before", "after", "none"])
 def test_drawn_branches_have_a_small_last_matrix_and_multiplied_ones_the_outputs_of_small_ones(norm):
     x, _ = samples("text", 2)

@@ -1,9 +1,8 @@
 """The set-ups of the public code, and the small ones that two pages share."""
 
-import numpy as np
 import pytest
 import torch
-from gnbook.pruning import experiment, jacobians, recipes, small
+from gnbook.pruning import small
 from gnbook.pruning.recipes import recipe
 from torch import nn
 
@@ -40,15 +39,3 @@ def test_several_rates_are_plain_gradient_descent():
             nn.functional.mse_loss(net(X), TARGETS).backward()
             descent.step()
         assert found == pytest.approx(nn.functional.mse_loss(net(X), TARGETS).item(), rel=1e-9)
-
-
-def test_the_spectrum_has_gaps_where_directions_are_lost():
-    values = small.spectrum_of_resnet20(X, 8, "every tensor", 0.8)
-    net, masks = experiment.pruned(
-        recipes.recipe("ResNet20", 8, recipes.FULL | {"channels": 8}), "every tensor", 0.8, seed=0
-    )
-    ends = jacobians.ends(jacobians.with_statistics_of_batches(net, masks, [X], torch.float64)["kept"], torch.float64)
-    assert len(values) == 80 and np.isfinite(values).sum() == ends.rank < 80
-    assert values[0] == pytest.approx(ends.largest) and np.nanmin(values) == pytest.approx(ends.smallest)
-    whole = small.spectrum_of_resnet20(X, 8, "weights", 0.0)
-    assert np.isfinite(whole).all() and (np.diff(whole) <= 0).all()

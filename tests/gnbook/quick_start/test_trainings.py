@@ -5,7 +5,6 @@ from functools import partial
 
 import pytest
 import torch
-from gnbook.quick_start.networks import transformer
 from gnbook.quick_start.trainings import POWERS, epochs_of_adam, tuned
 from gnbook.shared.training import GradientDescent, train
 from torch import nn
@@ -21,16 +20,6 @@ def network():
     network = nn.Linear(3, 3, bias=False)
     nn.init.zeros_(network.weight)
     return network
-
-
-def test_weights_of_the_transformer_have_the_scale_that_is_asked_for():
-    """Six to nine times below one over the root of the inputs, as the page says of 0.02."""
-    for std in (None, 0.02):
-        for name, weight in transformer(std=std).named_parameters():
-            if weight.ndim > 1 and name != "position":
-                assert weight.std().item() == pytest.approx(std or weight[0].numel() ** -0.5, rel=0.1)
-    scales = [1 / (0.02 * p[0].numel() ** 0.5) for p in transformer().parameters() if p.ndim > 1]
-    assert [round(f(scales)) for f in (min, max)] == [6, 9]
 
 
 def test_the_run_that_is_kept_is_the_soonest(network):

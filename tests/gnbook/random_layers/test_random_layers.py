@@ -53,16 +53,6 @@ def test_published_moments_of_tracy_and_widom():
     assert ours == pytest.approx(MOMENTS, abs=1e-9)
 
 
-@pytest.mark.parametrize("law", rm.LAWS)
-def test_entries_have_mean_zero_variance_one_and_their_law(law):
-    entries = rm.draw(40, 100, law, generator=generator())
-    fourth = 3 if law == "gaussian" else 9 / 5
-    assert entries.shape == (100, 40, 40) and entries.dtype == torch.float64
-    assert [entries.mean(), entries.square().mean(), (entries**4).mean()] == pytest.approx([0, 1, fourth], abs=0.05)
-    assert (entries.abs().max() <= math.sqrt(3)) == (law == "uniform")
-    assert torch.equal(entries, rm.draw(40, 100, law, generator=generator()))
-
-
 @pytest.mark.parametrize("shape", [(1, 1), (3, 3), (7, 4, 4), (2, 3, 5, 5)])
 def test_extremes_are_those_of_each_matrix(shape):
     matrices = torch.randn(shape, generator=generator(3), dtype=torch.float64)
@@ -124,14 +114,6 @@ def test_the_steps_are_the_first_at_which_the_loss_is_there(target):
     for layer in LAYERS[:4]:
         steps = descent.steps_to(1e-3, layer, target)
         assert descent.loss_after(steps, layer, target) <= 1e-3 < descent.loss_after(steps - 1, layer, target)
-
-
-def test_a_region_deletes_rows_of_the_layer_and_columns_of_all():
-    w = torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=torch.float64)
-    on, first = torch.tensor([True, True]), torch.tensor([True, False])
-    assert regions.relu_condition(w, on, on) == pytest.approx(1)
-    assert regions.relu_condition(w, first, on) == pytest.approx((5**0.5 + 1) / (5**0.5 - 1))
-    assert regions.relu_condition(w, first, first) == pytest.approx(1)
 
 
 def test_the_search_finds_the_worst_region_of_three_units_or_a_local_one():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from gnbook.shared.local_affine import local_affine, local_affine_in_weights
-from gnbook.shared.piecewise_linear import Kink, SkipLayer, affine_products, as_layers
+from gnbook.shared.piecewise_linear import SkipLayer, affine_products, as_layers
 from torch import nn
 
 from tests.gnbook.shared.cases import cases, close, network, seeds
@@ -42,26 +42,6 @@ def test_the_piece_is_the_network_in_its_region_and_another_one_beyond_the_borde
             torch.testing.assert_close(piece(border), other(border), rtol=1e-9, atol=1e-9 * scale.item())
 
 
-def test_layers_of_a_torch_module():
-    net = nn.Sequential(
-        nn.Flatten(),
-        nn.Linear(4, 3),
-        nn.Dropout(0.0),
-        nn.LeakyReLU(0.2),
-        nn.Sequential(nn.Linear(3, 3, bias=False), nn.Identity(), Kink(-1.0)),
-        nn.Linear(3, 2),
-        nn.ReLU(),
-        nn.Linear(2, 2),
-    ).double()
-    layers = as_layers(net)
-    assert [layer.slope for layer in layers] == [0.2, -1, 0, 1]
-    assert [tuple(layer.weight.shape) for layer in layers] == [(3, 4), (3, 3), (2, 3), (2, 2)]
-    assert not layers[1].bias.any() and not any(layer.skip for layer in layers)
-    x = normal(4, seed=1)
-    close(affine_products(layers, x)(x), net(x[None])[0].detach())
-    close(local_affine(net, x).matrix, affine_products(layers, x).matrix)
-
-
 @pytest.mark.bad_input
 def test_points_on_a_border_are_said_to_be():
     net = nn.Sequential(SkipLayer(torch.eye(2), torch.zeros(2), 0.0))
@@ -72,13 +52,6 @@ def test_points_on_a_border_are_said_to_be():
     with pytest.raises(ValueError, match="lies on the border"):
         zero = nn.Sequential(SkipLayer(torch.zeros(2, 2), torch.zeros(2), 0.0))
         local_affine_in_weights(zero, "0.weight", torch.ones(1, 2))
-
-
-def test_a_unit_that_vanishes_in_the_whole_region_makes_no_border():
-    net = nn.Sequential(SkipLayer(torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.zeros(2), 0.0))
-    piece = affine_products(as_layers(net), torch.tensor([1.0, 0.0]).double())
-    assert piece.exit(torch.tensor([1.0, 0.0]).double(), torch.tensor([-1.0, 5.0]).double()) == 1
-    assert local_affine(net, torch.tensor([1.0, 0.0])).contains(torch.tensor([0.5, -7.0]).double())
 
 
 class Residual(nn.Module):

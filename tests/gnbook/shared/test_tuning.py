@@ -105,12 +105,3 @@ def test_it_ends_with_the_first_run_that_reaches_the_last_goal():
     assert len(slow) == len(fast) == 4 and fast[-1] < 0.01 <= fast[-2]
     found = Outcome(setting, {0.125: slow, 0.5: fast})
     assert found.best("a") == (1, 0.5) and found.steps("b") == {0.125: math.inf, 0.5: 3}
-
-
-def test_a_run_that_diverges_is_given_up_and_the_others_go_on():
-    network, x, y = line([1.0])
-    setting = Setting(x, y, "mse", "descent", {"goal": 1e-9}, horizon=60)
-    calm, wild = race(network, setting, [0.0625, 4.0])
-    assert wild[-1] == math.inf and wild[:2] == [0.5, 4.5]
-    assert calm == pytest.approx([0.5 * (1 - 0.0625) ** (2 * t) for t in range(61)], rel=1e-4)
-    assert all(value == math.inf for (value,) in ([c[-1]] for c in race(network, setting, [1e3, 1e4])))

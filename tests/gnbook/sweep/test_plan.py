@@ -35,15 +35,6 @@ def test_the_grids_of_the_book_fit_their_chapters(path):
     assert plan.runs and plan.grid.figures
 
 
-def test_the_device_is_handed_on_where_there_is_such_a_parameter(tmp_path):
-    notebook = write_notebook(tmp_path / "tiny.ipynb", cell='seed = 0\ndevice = "cpu"')
-    grid = {"product": {"seed": [1]}}
-    assert make_plan(notebook, grid, "cuda").runs[0].given == {"seed": 1, "device": "cuda"}
-    assert make_plan(notebook, grid).runs[0].given == {"seed": 1}
-    with pytest.raises(ValueError, match="sets the parameter 'device' itself"):
-        make_plan(notebook, {"product": {"device": ["cpu"]}}, "cuda")
-
-
 def test_only_what_decides_the_results_decides_the_names(tmp_path):
     def name(parameters=None, **options):
         notebook = write_notebook(tmp_path / "tiny.ipynb", **options)
@@ -56,16 +47,6 @@ def test_only_what_decides_the_results_decides_the_names(tmp_path):
     others = [name({"seed": 2}), name(code="print(seed + 1)"), name(cell=CELL.replace("width = 3", "width = 4"))]
     others += [name(code="import beside") for text in ("1", "2") if (tmp_path / "beside.py").write_text(text)]
     assert len({first, *others}) == 6
-
-
-@bad_input
-def test_a_notebook_of_another_checkout_is_refused(tmp_path):
-    """An editable installation of one clone would otherwise run the notebooks of another by its own code."""
-    for folder in ("book/gnbook", "notebooks/laboratory"):
-        (tmp_path / folder).mkdir(parents=True)
-    notebook = write_notebook(tmp_path / "notebooks/laboratory/tiny.ipynb")
-    with pytest.raises(ValueError, match=rf"set PYTHONPATH={tmp_path}:{tmp_path}/book"):
-        make_plan(notebook, {"parameters": {"seed": 1}})
 
 
 def test_values_take_the_type_of_the_default(notebook):

@@ -1,6 +1,5 @@
 """The table of the runs that have finished, and the figures that a grid declares of it."""
 
-import csv
 import json
 
 from gnbook.sweep.report import report
@@ -33,17 +32,6 @@ def test_rows_may_differ_in_columns_and_types_and_runs_may_have_none(plan, folde
     table = read_table(folder)
     assert list(table.a[:2]) == ["1", "text"] and table.a.isna()[2]
     assert list(table.width) == [99, 1, 2]  # a row knows better than its run
-
-
-def test_whole_numbers_stay_whole_where_some_are_missing(plan, folder):
-    finish(folder, plan.runs[0], [{"epoch": 2, "kappa": 2.0, "big": 2**60 + 1}, {"epoch": None, "kappa": None}])
-    finish(folder, plan.runs[1], [{"kappa": 3.0}])
-    save(merge(folder, plan.runs), folder.path)
-    with (folder.path / "table.csv").open() as file:
-        cells = [(row["epoch"], row["kappa"], row["big"]) for row in csv.DictReader(file)]
-    assert cells == [("2", "2.0", str(2**60 + 1)), ("", "", ""), ("", "3.0", "")]
-    table = read_table(folder)
-    assert table.epoch[0] == 2 and table.epoch.isna().tolist() == [False, True, True]
 
 
 def test_the_declared_figures_are_drawn(plan, folder):

@@ -1,12 +1,9 @@
 """Networks of the guide, their trainings and the trial, on problems whose answer is known."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
 from gnbook.your_own_network import trainings
-from gnbook.your_own_network.networks import INITIALISATIONS, cnn, initialised
 from gnbook.your_own_network.trainings import compare, remedies
 from gnbook.your_own_network.trial import checked, linear_losses
 from torch import nn
@@ -42,24 +39,6 @@ def test_a_linear_network_is_its_linear_model():
     assert one.kappa == pytest.approx(one.kappa_at_end, rel=1e-3) and one.off == pytest.approx(1, rel=1e-3)
     assert len(one.measured) == len(one.guaranteed) == 41
     assert (one.modelled <= one.guaranteed + 1e-9).all()
-
-
-@pytest.mark.parametrize(
-    ("name", "variance"),
-    [
-        ("Kaiming normal", 2 / 288),
-        ("Kaiming / 4", 2 / 288 / 16),
-        ("Kaiming x 4", 2 / 288 * 16),
-        ("Xavier normal", 2 / (288 + 576)),
-        ("orthogonal", 2 / 288),
-        ("torch default", 1 / 288 / 3),
-    ],
-)
-def test_initialisations_have_the_deviations_of_their_names(name, variance):
-    net = initialised(cnn, INITIALISATIONS[name], 0)
-    weight = net[6].weight  # 9 * 32 inputs, 9 * 64 outputs
-    assert weight.std().item() == pytest.approx(math.sqrt(variance), rel=0.03)
-    assert (net[6].bias == 0).all() == (name != "torch default")
 
 
 @pytest.fixture
