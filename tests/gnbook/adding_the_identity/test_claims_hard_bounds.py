@@ -10,8 +10,17 @@ import pytest
 import torch
 from gnbook.adding_the_identity.bounds import hard_bound, riedi_lemma_29, riedi_theorem_31, riedi_theorem_32
 
-from tests.gnbook.adding_the_identity.helpers import ROUNDING, activated, identity, instances, masks, singular, thousand
-from tests.strategies import exact, gaussian
+from tests.gnbook.adding_the_identity.helpers import (
+    ROUNDING,
+    activated,
+    identity,
+    instances,
+    masks,
+    singular,
+    starts,
+    thousand,
+)
+from tests.strategies import attack, exact, gaussian
 
 
 def bounded(matrices):
@@ -232,3 +241,15 @@ def test_an_activation_before_is_one_after_the_transpose(matrices):
     d = gaussian(99, matrices.shape[-1])
     before, after = singular(matrices * d), singular(d[:, None] * matrices.mT)
     assert ((before - after).abs() <= ROUNDING * (before[:, :1] + 1e-300)).all()
+
+
+@pytest.mark.claim("Any activation", verdict="holds")
+@pytest.mark.parametrize("n", [2, 4])
+@pytest.mark.parametrize("end", ["lower", "upper"])
+def test_an_attack_attains_the_products_with_the_slopes_and_does_not_pass_them(n, end):
+    def excess(m, slopes):
+        s, sign = singular(m), 1 if end == "upper" else -1
+        bound, scale = activated(s, slopes)[end == "upper"], s[:, :1] * slopes.abs().amax(-1, keepdim=True)
+        return (sign * (singular(m * slopes[:, None]) - bound) / scale).amax(-1)
+
+    assert -1e-3 < attack(excess, starts(15, n), gaussian(16, 48, n)) < ROUNDING

@@ -178,3 +178,34 @@ def test_one_matrix_for_queries_and_keys_makes_each_token_see_itself(d):
         for head in (drawn_head(d, d, 1, generator=torch.Generator().manual_seed(seed)) for seed in range(60))
     ]
     assert torch.stack(drawn).mean(0).diagonal().tolist() == pytest.approx([d**0.5] * 2, rel=0.1)
+
+
+@pytest.mark.claim("Softmax of small scores", verdict="holds")
+@pytest.mark.parametrize("r", [1e-3, 0.5, 2.0, 6.0])
+def test_the_bounds_on_weights_are_attained(r):
+    t = 10**6
+    some = round(t / (1 + math.exp(r / 2)))
+    distance = np.abs(softmax(np.repeat([r, 0.0], [some, t - some])) - 1 / t).sum()
+    assert distance == pytest.approx(2 * math.tanh(r / 4), rel=1e-5)
+    one = np.repeat([r, 0.0], [1, t - 1])
+    gap = np.abs(softmax(one) - (1 + one - one.mean()) / t)
+    assert gap[0] == pytest.approx((math.exp(r) - 1 - r) / t, rel=2e-3)
+    halves = np.repeat([r, 0.0], 2)
+    assert np.abs(softmax(halves) - 0.25).sum() <= r / 2
+    if r == 1e-3:
+        assert np.abs(softmax(halves) - 0.25).sum() == pytest.approx(r / 2, rel=1e-6)
+
+
+@pytest.mark.claim("Attention near the mean", verdict="holds")
+@pytest.mark.parametrize("last", [True, False])
+def test_the_bound_of_queries_and_keys_is_attained(last):
+    """Two tokens, +1 and -1: covariance and radius are one, and every product of norms is a product of numbers."""
+    tokens = torch.tensor([[[1.0], [-1.0]]], dtype=torch.float64)
+    for scale in (1e-2, 1e-4):
+        one = torch.ones(1, 1, dtype=torch.float64)
+        head = Head(scale * one, scale * one, one, one)
+        away = norm(kernel(tokens, head, last=last) - mean_kernel(tokens, head))
+        if last:  # the mean of both tokens reads a query of zero
+            assert away / kernel_bound(tokens, head, last=last) == pytest.approx(1, rel=20 * scale**2)
+        else:
+            assert away <= kernel_bound(tokens, head)

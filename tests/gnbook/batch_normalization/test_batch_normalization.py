@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from gnbook.batch_normalization import networks
-from gnbook.batch_normalization.bounds import batch_norm_limit, sharp_batch_norm
+from gnbook.batch_normalization.bounds import batch_norm_bound, batch_norm_limit, sharp_batch_norm
 from gnbook.batch_normalization.gauss_newton import batch_norm_gram
 from hypothesis import assume, given, settings
 from torch import nn
@@ -20,6 +20,22 @@ from tests.gnbook.hidden_layers import (
     problems,
 )
 from tests.oracles import autograd_gram, batch_norm_units, literal_eq_10, normal, spectrum
+
+
+def literal_bound(weights, x, t, eps=0.0, scale=None):
+    """The counterpart of Lemma 1 for one t, written out in matrices of samples."""
+    v, w = weights
+    scale = torch.ones(len(v)).double() if scale is None else scale
+    centred = x - x.mean(0)
+    sigma = centred.T @ centred / len(x)
+    variance = torch.einsum("ud,de,ue->u", v, sigma, v) + eps
+    tau = w.square().sum(0) * torch.einsum("ud,de,ue->u", v, sigma @ sigma, v) / variance**2
+    diagonal = (scale**2 / variance).diag()
+    kept = diagonal @ (t / (t + tau)).diag()
+    largest = spectrum(w @ diagonal @ w.T)[0] + spectrum(v.T @ diagonal @ v)[0]
+    smallest = spectrum(w @ kept @ w.T)[-1] + (1 - t) * spectrum(v.T @ diagonal @ v)[-1]
+    return (spectrum(sigma)[0] / spectrum(sigma)[-1] * largest / smallest).item()
+
 
 epsilons = pytest.mark.parametrize("eps", [0.0, 1e-5, 2.0])
 
@@ -130,3 +146,14 @@ def test_steps_to_a_tenth_of_the_loss_of_zero():
     assert networks.steps_to(net, one, one, rate=0.5) == 2
     nn.init.zeros_(net.weight)
     assert networks.steps_to(net, one, one, rate=0.0, most=3) == float("inf")
+
+
+@pytest.mark.parametrize("shape", [(3, 9, 2, 12), (4, 4, 4, 6)])
+@epsilons
+def test_the_bound_is_the_best_of_its_family(shape, eps):
+    weights, x = case(shape)
+    scale = 1 + normal(shape[1], seed=3).abs()
+    found = batch_norm_bound(weights, x, eps=eps, scale=scale)
+    shares = torch.cat([torch.logspace(-6, -2, 50), torch.linspace(0.01, 1, 200)]).tolist()
+    family = [literal_bound(weights, x, t, eps, scale) for t in shares]
+    assert found == pytest.approx(min(family), rel=1e-3)

@@ -183,3 +183,16 @@ def test_the_rank_with_one_filter_counts_the_common_roots(first, second, seed):
     x = gaussian(seed, 3 * window, 1, window + 2)
     common = sum(min(first.count(root), second.count(root)) for root in ROOTS)
     assert len(true_values(filters, x)) == window - common
+
+
+@pytest.mark.claim("Shared filters, sum over paths", verdict="holds")
+@a_hundred
+@given(networks((1, 3), (1, 2), channels=2))
+def test_the_second_moment_of_the_paths_is_that_of_the_library(problem):
+    filters, x, strides, paddings = problem
+    features = path_features(filters, x, strides, paddings)
+    assume(features.any())
+    values = torch.linalg.eigvalsh(path_moment(filters, x, strides, paddings)).flip(0)
+    expected = torch.linalg.svdvals(features) ** 2 / len(x)
+    size = min(len(values), len(expected))
+    assert (values[:size] - expected[:size]).abs().max() <= 1e-10 * expected[0]

@@ -475,3 +475,17 @@ def test_both_bounds_hold_for_positive_semidefinite_matrices(pair):
     if a[-1] + b[-1] > tolerance:
         printed = middle_sums(a, b).max() / middle_sums(a, b).min(), (a[0] + b[0]) / (a[-1] + b[-1])
         assert tuple(bounds) == pytest.approx([p.item() for p in printed], rel=1e-9)
+
+
+@pytest.mark.claim("Lemma 5", verdict="holds")
+@instances
+@given(st.integers(1, 5).flatmap(lambda n: st.tuples(spectra(n), spectra(n))))
+def test_each_bound_of_weyl_is_attained_by_diagonal_matrices(spectra_pair):
+    a, b = (v.sort(descending=True).values for v in spectra_pair)
+    lower, upper = weyl(*spectra_pair)
+    for q in range(len(a)):
+        # the q + 1 largest of one against those of the other, in opposite orders
+        highest = a + torch.cat([b[: q + 1].flip(0), b[q + 1 :]])
+        lowest = a + torch.cat([b[:q], b[q:].flip(0)])
+        assert torch.isclose(highest.sort(descending=True).values[q], upper[q], rtol=1e-14, atol=1e-14)
+        assert torch.isclose(lowest.sort(descending=True).values[q], lower[q], rtol=1e-14, atol=1e-14)

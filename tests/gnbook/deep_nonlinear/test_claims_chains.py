@@ -16,7 +16,7 @@ from torch import nn
 from gnlib.linear.bounds import zhao_lemma_2
 from gnlib.linear.moment import SecondMoment
 from tests.gnbook.deep_nonlinear.chains import chain, chains, jacobian, linear, spectrum
-from tests.strategies import INSTANCES, exact, gaussian, instances, matrices, seeds
+from tests.strategies import INSTANCES, attack, exact, gaussian, instances, matrices, seeds
 
 hostile = settings(instances, max_examples=2 * INSTANCES)
 
@@ -230,3 +230,16 @@ def test_a_product_is_no_worse_than_its_features_but_for_the_spread_of_the_block
     (a_least, a_most), (least, most) = ends(a), ends(product(a, b))
     slack = 1e-12 * (a_most * blocks.max()).item() + 1e-300
     assert most <= a_most * blocks.max() + slack and least >= a_least * blocks.min() - slack
+
+
+@pytest.mark.claim("Two gaps", verdict="holds")
+@pytest.mark.parametrize("n, k", [(2, 1), (3, 2)])
+@pytest.mark.parametrize("end", ["low", "high"])
+def test_an_attack_attains_the_products_of_gaps_and_does_not_pass_them(n, k, end):
+    def excess(features, derivatives):
+        (a, a_top), (b, b_top), (low, high) = gaps(*scaled(features, derivatives))
+        if end == "low":
+            return low / torch.minimum(a * b, a_top * b_top) - 1
+        return high / torch.minimum(a_top * b, a * b_top) - 1
+
+    assert -1e-2 < attack(excess, gaussian(1, 32, n, 3), gaussian(2, 32, n, k, 6)) < 1e-7

@@ -287,3 +287,14 @@ def test_a_layer_preconditioned_by_its_features_is_within_damping_of_its_diagona
         slack = 1e-7 * blocks.abs().max().item() + 1e-300
         assert torch.linalg.eigvalsh(found - least * blocks)[0] >= -slack
         assert torch.linalg.eigvalsh(most * blocks - found)[0] >= -slack
+
+
+@pytest.mark.claim("Width by Bernstein", verdict="holds")
+@pytest.mark.parametrize("kind", ["white", "raw", "sphere"])
+def test_the_spread_is_at_most_the_inverse_share(kind):
+    x = on_a_sphere(30, 12) if kind == "sphere" else images(kind, 60)
+    share = ends(hidden_layer_kernel(x))[0] / torch.linalg.matrix_norm(x, 2).item() ** 2
+    spread = unit_spread(x, 2000, generator=generator())
+    assert 1 <= spread <= 1.1 / share
+    if kind == "white":
+        assert spread == pytest.approx(2.0, rel=0.1)

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.gnbook.piecewise_linear_maps.helpers import pseudo_condition, quadratics, singular_values, true_q
-from tests.strategies import a_hundred, exact, gaussian, instances, orthogonal, seeds
+from tests.strategies import a_hundred, exact, gaussian, instances, orthogonal, seeds, sizes
 
 
 def squared_ends(products):
@@ -168,3 +168,16 @@ def test_every_eigenvalue_and_the_condition_number_are_within_the_repaired_bound
     bound = landscape.landscape_condition(products, z)
     if bound < 1e5:
         assert pseudo_condition(true_q(products, z)) <= bound * (1 + 1e-6)
+
+
+@pytest.mark.claim("Riedi Lemma 10, repaired", verdict="holds")
+@a_hundred
+@given(sizes, sizes, seeds, seeds)
+def test_orthogonal_matrices_attain_both_bounds(n, m, seed, other):
+    products = torch.stack([orthogonal(seed + i, m) * (i + 1) for i in range(n)])
+    z = gaussian(other, n, 3)
+    lower, upper = repaired(products, z)
+    values = torch.linalg.eigvalsh(landscape.quadratic_form(products, z)).flip(0)
+    scale = 1e-12 * upper[0].item()
+    torch.testing.assert_close(lower, values, rtol=0, atol=scale)
+    torch.testing.assert_close(upper, values, rtol=0, atol=scale)

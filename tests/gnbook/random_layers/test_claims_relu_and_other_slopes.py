@@ -240,3 +240,14 @@ def test_a_batch_is_within_the_bounds_of_what_its_units_see(samples, n, d, slope
     assert seen / ratio * (1 - 1e-6) <= found <= seen * ratio * (1 + 1e-6)
     if slope == -1:
         assert seen == pytest.approx(condition(z).item(), rel=1e-6)
+
+
+@pytest.mark.claim("All regions of a branch", verdict="holds")
+@instances
+@given(st.floats(-2, 2), st.floats(-2, 2), slopes)
+def test_one_unit_attains_the_bounds_of_a_branch(first, second, slope):
+    lower, upper = layers.all_regions_of_branch(exact([[first]]), exact([[second]]), slope)
+    ends = [1 + d1 * first * second for d1 in (slope, 1.0)]
+    assert upper == pytest.approx(max(map(abs, ends)) if sum(ends) >= 0 else -min(ends))
+    if sum(ends) >= 0:
+        assert lower == pytest.approx((abs(slope) or 1) * max(min(ends), 0), abs=1e-12)

@@ -242,3 +242,13 @@ def test_an_eigenvalue_below_the_unit_roundoff_is_lost_from_the_gram_matrix_and_
     gram = (j @ j.mT).float().double()
     assert torch.linalg.det(gram) == 0
     assert torch.linalg.svdvals(j.float().double())[-1].item() == pytest.approx(c / 2**0.5, rel=1e-6)
+
+
+@pytest.mark.claim("Condition number near the initial weights", verdict="holds")
+def test_the_bound_by_the_distance_is_attained():
+    x = 2**0.5 * torch.eye(2, dtype=torch.float64)
+    v, w = torch.diag(exact([3.0, 2.0])), torch.zeros(1, 2, dtype=torch.float64)
+    first, last = (jacobian([a, w], x) / 2**0.5 for a in (v, v + torch.diag(exact([0.5, -0.5]))))
+    old, new = torch.linalg.svdvals(first), torch.linalg.svdvals(last)
+    delta = torch.linalg.matrix_norm(last - first, 2)
+    assert (new[0] / new[-1]).item() == pytest.approx(((old[0] + delta) / (old[-1] - delta)).item(), rel=1e-12)

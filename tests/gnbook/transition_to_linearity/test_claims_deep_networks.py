@@ -4,14 +4,20 @@ Liu, Zhu and Belkin 2020, section 3.3 from Lemma 3.1 on: wide networks in a ball
 """
 
 import math
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
 import torch
 from gnbook.shared.hessian import Hessian, moved
-from gnbook.transition_to_linearity.ball import ball_norms, likely_start, measured_start
-from gnbook.transition_to_linearity.linearity import layer_norms, layered_bound, liu_proposition_2_3, liu_theorem_3_1
+from gnbook.transition_to_linearity.ball import Start, ball_norms, likely_start, measured_start
+from gnbook.transition_to_linearity.linearity import (
+    LayerNorms,
+    layer_norms,
+    layered_bound,
+    liu_proposition_2_3,
+    liu_theorem_3_1,
+)
 from gnbook.transition_to_linearity.tensor_norm import norm_221
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +39,30 @@ from tests.gnbook.transition_to_linearity.helpers import (
     values,
 )
 from tests.strategies import exact, gaussian, instances, seeds
+
+
+def ball_by_hand(start, smoothness, radius, skip):
+    """The recursions of Lemma 3.1 with layers counted from one, as the page of claims has them."""
+    slope, bend, _ = smoothness
+    m, depth = start.widths, len(start.weights)
+    s, b, top = ({layer: given[layer - 1] for layer in range(1, depth + 1)} for given in (start[1], *start[3:]))
+    a, e, way = {}, {}, {0: 0.0}
+    for layer in range(1, depth + 1):
+        a[layer - 1] = start.values[layer - 1] + way[layer - 1] / m[layer - 1] ** 0.5
+        e[layer] = s[layer] * way[layer - 1] + radius * a[layer - 1]
+        way[layer] = slope * e[layer] + (way[layer - 1] if skip and layer > 1 else 0.0)
+    h = {depth: radius / m[depth] ** 0.5}
+    for layer in range(depth, 1, -1):
+        weights = radius / m[layer - 1] ** 0.5 * slope * (b[layer] + h[layer])
+        h[layer - 1] = weights + s[layer] * (bend * top[layer] * e[layer] + slope * h[layer]) + skip * h[layer]
+    result = []
+    for layer in range(1, depth + 1):
+        wide, below = s[layer] + radius / m[layer - 1] ** 0.5, a[layer - 1]
+        with_input = [slope * wide + skip, bend * wide**2]
+        with_input.append(bend * wide * below + slope * (m[layer] / m[layer - 1]) ** 0.5)
+        by_input, aa, aw = with_input if layer > 1 else (0.0, 0.0, 0.0)
+        result.append([top[layer] + h[layer], by_input, slope * below, aa, aw, bend * below**2])
+    return exact(result)
 
 
 def proposition_3_1(one, two):
@@ -261,3 +291,66 @@ def test_the_share_of_large_gradients_over_draws_of_the_output_layer(skip, failu
     bound = norm(jacobian) * (2 * math.log(2 * m / failure) / m) ** 0.5
     assert (largest > bound).double().mean() <= failure
     assert (largest > bound / 3).double().mean() > failure  # a third of it would be no bound
+
+
+@pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 4), st.floats(0, 10), st.booleans(), st.sampled_from(list(SMOOTH)))
+def test_the_recursions_of_the_norms_in_a_ball(seed, depth, radius, skip, sigma):
+    numbers = gaussian(seed, 4, depth).exp().tolist()
+    widths = (1 + 10 * gaussian(seed + 1, depth + 1).abs()).int().tolist()
+    start = Start(widths, *numbers)
+    norms = ball_norms(start, SMOOTH[sigma], radius, skip=skip)
+    assert torch.allclose(exact(norms), ball_by_hand(start, SMOOTH[sigma], radius, skip), rtol=1e-10, atol=0)
+
+
+@pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
+@pytest.mark.parametrize("sigma", SMOOTH)
+@pytest.mark.parametrize("widths", [[3, 20, 50], [5, 12, 30, 20], [2, 40]])
+@pytest.mark.parametrize("failure", [0.5, 1e-3])
+def test_the_start_that_is_likely_by_hand(sigma, widths, failure):
+    slope, _, at_zero = SMOOTH[sigma]
+    likely, depth = likely_start(widths, 1.3, SMOOTH[sigma], failure=failure), len(widths) - 1
+    share = failure / (2 * depth + 1)  # L norms of weights, L + 1 of the output layer: its norm, and L maxima
+    t = math.sqrt(-2 * math.log(share))
+    value, above = 1.3, 1.0
+    for layer in range(depth):
+        n, m = widths[layer : layer + 2]
+        weight = 1 + (m**0.5 + t) / n**0.5
+        assert math.isclose(likely.weights[layer], weight, rel_tol=1e-12)
+        assert math.isclose(likely.values[layer], value, rel_tol=1e-12)
+        value = slope * weight * value * (n / m) ** 0.5 + at_zero
+    for layer in reversed(range(depth)):
+        m, last = widths[layer + 1], widths[-1]
+        assert math.isclose(likely.gradients[layer], above * (last**0.5 + t) / last**0.5, rel_tol=1e-12)
+        assert math.isclose(likely.maxima[layer], above * math.sqrt(2 * math.log(2 * m / share) / last), rel_tol=1e-12)
+        above *= slope * likely.weights[layer]
+
+
+@pytest.mark.claim("Liu Theorem 3.1, corrected", verdict="holds")
+@pytest.mark.claim("Layered bound", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 4), st.integers(1, 100))
+def test_the_theorem_by_all_terms_and_the_layered_bound_by_eigenvalues(seed, depth, width):
+    layers = [LayerNorms(*six) for six in gaussian(seed, depth, 6).exp().tolist()]  # norms of several orders
+    count, everywhere = len(layers), range(len(layers))
+    by_weights = [layer.by_weights for layer in layers]
+    lipschitz = max([1.0, *by_weights, *(layer.by_input for layer in layers)])
+    terms = [layer.weights_weights for layer in layers]
+    terms += [by_weights[a] * layers[b].input_weights for a, b in product(everywhere, repeat=2) if a < b]
+    for a, b, c in product(everywhere, repeat=3):
+        if a <= b < c:
+            terms.append(by_weights[a] * by_weights[b] * layers[c].input_input)
+    first = count**3 * lipschitz ** (2 * count) + count**2 * lipschitz**count + count
+    second = count * lipschitz**count * max(by_weights) / width**0.5
+    by_hand = first * max(terms) * max(layer.gradient_max for layer in layers) + second
+    assert math.isclose(liu_theorem_3_1(layers, width), by_hand, rel_tol=1e-12, abs_tol=TINY)
+    way, total = 0.0, 0.0
+    for layer in layers:
+        side = layer.input_weights * way
+        matrix = exact([[layer.input_input * way**2, side], [side, layer.weights_weights]])
+        total += layer.gradient_max * torch.linalg.eigvalsh(matrix)[1].item()
+        way = ((layer.by_input * way) ** 2 + layer.by_weights**2) ** 0.5
+    whole = torch.linalg.eigvalsh(exact([[total, way / width**0.5], [way / width**0.5, 0.0]]))[1].item()
+    assert math.isclose(layered_bound(layers, None), total, rel_tol=1e-10)
+    assert math.isclose(layered_bound(layers, width), whole, rel_tol=1e-10)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from gnlib.laws import relu_kernel
 from tests.gnbook.transition_to_linearity.helpers import SLACK, TINY
-from tests.strategies import gaussian, instances, seeds
+from tests.strategies import exact, gaussian, instances, seeds
 
 STEPS, PARTICLES, SPAN = (1500, 400, 14.0)  # of time; units at a boundary; times that of the slowest eigenvector
 ACTIVATIONS = {
@@ -188,3 +188,15 @@ def test_network_and_linear_model_part_no_further_than_hessians_allow(seed, d, m
     move = far * gaussian(seed + 4, len(w))
     change = torch.func.jacrev(f)(w) @ move
     assert (f(w + move) - f(w) - change).norm() <= SLACK * bound / 2 * move.square().sum() + TINY
+
+
+@pytest.mark.claim("Descent of the linear model", verdict="holds")
+@pytest.mark.parametrize("g", [0.1, 1.0, 7.0])
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 10.0])
+def test_a_parabola_attains_both_after_one_step(g, epsilon):
+    def f(w):
+        return g * w + epsilon * w**2 / 2
+
+    [(apart, over, _)] = parted(f, exact([0.0]), exact([2.0]), 0.3 / g**2, 1)
+    assert apart == pytest.approx(epsilon * over, rel=1e-10)
+    assert apart == pytest.approx(epsilon / 2 * (0.6 / g) ** 2, rel=1e-10)

@@ -175,3 +175,17 @@ def test_the_norm_tends_to_that_of_a_matrix_of_size_two():
             error += abs(value / limit_norm(h.value / h.gradient, c.value / c.gradient) - 1) / 4
         errors.append(error)
     assert errors[1] < 0.5 * errors[0] and errors[1] < 0.2
+
+
+@pytest.mark.claim("Bottleneck as a product", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 4), st.booleans())
+def test_a_unit_with_one_weight_attains_the_bound_on_the_hessian_and_a_step_of_it_that_in_a_ball(seed, m, upper):
+    u, v = gaussian(seed, 2, m)
+    (v if upper else u).zero_()
+    second, c = hess(lambda p: cubic(*p.view(2, m))[0], torch.cat([u, v])), cubics([v, u, v, u], 1.0)[1]
+    assert norm(second) == pytest.approx(c.hessian(0.0), rel=1e-10)
+    largest = (u.abs() + v.abs()).argmax()
+    for w in (u, v):
+        w[largest] += math.copysign(0.2, w[largest])
+    assert cubics([v, u, v, u], 1.0)[1].hessian(0.0) == pytest.approx(c.hessian(0.2 * 2**0.5), rel=1e-10)
