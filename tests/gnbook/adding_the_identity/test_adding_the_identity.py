@@ -10,7 +10,7 @@ from gnbook.adding_the_identity.bounds import (
     hard_bound,
     riedi_theorem_22,
 )
-from gnbook.adding_the_identity.chains import CHAINS, condition_numbers, drawn, outputs, skip_of, trainings
+from gnbook.adding_the_identity.chains import CHAINS, condition_numbers, drawn, outputs, skip_of
 from gnbook.adding_the_identity.singular_values import follow, zeros
 from torch.nn.functional import layer_norm
 
@@ -99,16 +99,6 @@ def _blocks(chain, weights, z, *, first=False):
         seen = layer_norm(z, (chains.UNITS,)) if chain.norm else z
         z = chain.shrink * (z @ skip + torch.relu(seen @ inner.mT) @ outer.mT)
     return z
-
-
-@pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
-def test_runs_side_by_side_are_those_alone(optimizer, images):
-    chain, rates = CHAINS["zero"], (0.003, 0.01)
-    both = trainings(chain, optimizer, images, images, rates, [0, 1], 40, targets=(1.0,))
-    alone = trainings(chain, optimizer, images, images, rates[1:], [1], 40, targets=(1.0,))
-    assert both.steps[1.0].shape == both.correct.shape == (2, 2)
-    assert both.steps[1.0][1, 1] == alone.steps[1.0] and 0 < alone.steps[1.0] <= 40
-    assert both.correct[1, 1].item() == pytest.approx(alone.correct.item(), abs=0.04)
 
 
 GRID = torch.linspace(-2, 2, 41, dtype=torch.float64)

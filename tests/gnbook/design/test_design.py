@@ -4,7 +4,6 @@ import copy
 import itertools
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 from gnbook.design.families import FAMILIES, build
@@ -12,11 +11,9 @@ from gnbook.design.initialisations import kaiming
 from gnbook.design.layers import FLOOR, layers_of, weights_of
 from gnbook.design.objectives import _Integral, certificate, edge, log_condition, log_time
 from gnbook.design.preconditioners import (
-    PRECONDITIONERS,
     diagonal,
     divided_kernel,
     divided_training,
-    divided_trainings,
     features,
     plain,
     quality,
@@ -238,19 +235,3 @@ def test_a_small_step_moves_the_outputs_by_the_divided_kernel(network, way):
     moved = rate * divided_kernel(network, SAMPLES, divide) @ residual.flatten()
     before, after = divided_training(network, SAMPLES, y, divide, rate=rate, until=0.0, most=1).losses
     assert (before - after) / rate == pytest.approx((residual.flatten() @ moved / (5 * rate)).item(), rel=1e-3)
-
-
-def test_each_way_has_the_training_of_its_own_division(network):
-    y = gaussian(2, 5, 2)
-    goal = 0.3 * (network(SAMPLES) - y).square().sum().item() / 10
-    found = {one.name: one for one in divided_trainings(network, SAMPLES, y, goal=goal, horizon=200)}
-    assert found.keys() == PRECONDITIONERS.keys()
-    for name, one in found.items():
-        divide = PRECONDITIONERS[name](network, SAMPLES)
-        matrix = divided_kernel(network, SAMPLES, divide)
-        assert one.kappa == pytest.approx(condition(matrix), rel=1e-6)
-        rate = one.rate / torch.linalg.eigvalsh(matrix)[-1].item()
-        again = divided_training(network, SAMPLES, y, divide, rate=rate, until=goal, most=200)
-        assert one.losses == pytest.approx(again.losses) and one.steps == again.steps
-    none = [*divided_trainings(network, SAMPLES, y, goal=1e-9 * goal, horizon=2)]
-    assert all(np.isnan(one.rate) and one.losses == [] and one.steps is None for one in none)

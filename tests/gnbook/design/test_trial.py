@@ -5,13 +5,13 @@ import pytest
 import torch
 from gnbook.design import trial
 from gnbook.design.families import build
-from gnbook.design.in_batches import accuracy, rows_in_batches, trained
-from gnbook.design.initialisations import NORM, SEARCHED, UNTUNED, gained, initialised, unit_variance
+from gnbook.design.in_batches import rows_in_batches
+from gnbook.design.initialisations import NORM, SEARCHED, gained, initialised, unit_variance
 from gnbook.design.layers import layers_of, weights_of
 from gnbook.design.objectives import edge, log_time
 from gnbook.design.trial import CHOICE, HORIZON, images, orders, rows_of, speedups
 from gnbook.shared.training import half_squared_error
-from gnbook.shared.tuning import LOSSES, Setting, constant_loss, tune
+from gnbook.shared.tuning import Setting, constant_loss, tune
 from torch import nn
 
 import gnlib
@@ -93,41 +93,12 @@ def test_steps_are_those_of_the_best_rate(batch_rows, data):
     assert outcome.best("half") == (row["steps"], row["rate"])
 
 
-@pytest.mark.parametrize(("loss", "optimizer"), [("mse", "descent"), ("cross_entropy", "adam")])
-def test_the_accuracy_is_of_the_network_that_has_reached_the_goal(batch_rows, data, loss, optimizer):
-    _, train, test = data
-    y = train.y if loss == "mse" else train.y.argmax(1)
-    goal = constant_loss(y, loss) / 2
-    for row in batch_rows:
-        if (row["loss"], row["optimizer"]) == (loss, optimizer) and row["initialisation"] in UNTUNED and row["steps"]:
-            module = initialised(build("wide and shallow", seed=3), row["initialisation"], train, seed=3)
-            setting = Setting(train.x, y, loss, optimizer, {"half": goal}, 120, 50, 3)
-            there, before = (
-                trained(module, setting, row["rate"], int(row["steps"]) - back) for back in (0, setting.every)
-            )
-            at = [LOSSES[loss](network.double()(train.x), y).item() for network in (there, before)]
-            assert at[0] < goal * 1.001 and at[1] > goal * 0.999
-            assert accuracy(there, test) == pytest.approx(row["accuracy"], abs=1 / len(test.x))
-
-
 @pytest.fixture(scope="module")
 def rows():
     here, there = images(6, 0, CPU), images(8, 10, CPU)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trial, "SEARCHED", {CHOICE: SEARCHED[CHOICE]})
         return list(rows_of("wide and shallow", here, there, seeds=[3], optimizers=["descent"], horizon=60)), there
-
-
-def test_gains_of_one_seed_are_trained_with_another(rows):
-    found, there = rows
-    (row,) = (r for r in found if r["initialisation"] == CHOICE)
-    gains = torch.tensor([float(gain) for gain in row["gains"].split()], dtype=torch.float64)
-    network = gained(build("wide and shallow", seed=3), gains, seed=3)
-    condition = gnlib.condition_number(network, there.x)
-    assert row["kappa"] == pytest.approx(condition.value, rel=1e-2)
-    goals = {"tenth": constant_loss(there.y, "mse") / 10}
-    best = tune(network, Setting(there.x, there.y, "mse", "descent", goals, 60), 2 / condition.largest).best("tenth")
-    assert row["steps"] == pytest.approx(best[0], abs=1)
 
 
 def table(steps, seconds=0.0):

@@ -6,13 +6,8 @@ import pytest
 import torch
 from gnbook.pruning.masks import apply_masks, magnitude_masks, masks_of_every_tensor
 from gnbook.pruning.networks import VGG, VisionTransformer
-from gnbook.shared.epochs import train_epochs
 from gnbook.shared.networks import FullyConnected, ResidualNetwork, xavier_weights
-from gnbook.shared.training import half_squared_error
 from torch import nn
-
-MOMENTUM = partial(torch.optim.SGD, lr=0.02, momentum=0.9, weight_decay=1e-2)
-ADAM = partial(torch.optim.AdamW, lr=1e-2, weight_decay=1e-2)
 
 
 class Tokens(nn.Module):
@@ -107,41 +102,6 @@ def test_the_masked_network_is_the_one_with_zeros(name):
 
 
 # Training
-
-
-def plain_loop(net, masks, x, y, optimizer, seed, epochs, batch_size):
-    """Train a network without parametrisations: gradients of pruned entries are removed, and the entries too."""
-    weights = {name: net.get_parameter(name) for name in masks}
-    steps = optimizer(net.parameters())
-    order = torch.Generator().manual_seed(seed)
-    for _ in range(epochs):
-        for some in torch.randperm(len(x), generator=order).split(batch_size):
-            with torch.no_grad():
-                for name, weight in weights.items():
-                    weight.mul_(masks[name])
-            steps.zero_grad()
-            half_squared_error(net(x[some]), y[some]).backward()
-            for name, weight in weights.items():
-                weight.grad.mul_(masks[name])
-            steps.step()
-    with torch.no_grad():
-        for name, weight in weights.items():
-            weight.mul_(masks[name])
-
-
-@pytest.mark.parametrize("optimizer", [MOMENTUM, ADAM])
-@pytest.mark.parametrize("name", NETWORKS)
-def test_training_keeps_the_masks_and_takes_the_steps_of_a_plain_loop(name, optimizer):
-    x, y = images()
-    ours, theirs, start = pruned(name, 0.6), network(name), network(name)
-    masks = magnitude_masks(theirs, 0.6)
-    train_epochs([ours], x, y, optimizer, seeds=[7], epochs=3, batch_size=4)
-    plain_loop(theirs, masks, x, y, optimizer, 7, 3, 4)
-    weights = plain(ours)
-    for key, kept in masks.items():
-        assert (weights[key][~kept] == 0).all()
-        assert not torch.equal(weights[key][kept], start.get_parameter(key)[kept])
-    torch.testing.assert_close(weights, dict(theirs.state_dict()), rtol=1e-10, atol=1e-12)
 
 
 # The Gauss-Newton matrix

@@ -89,25 +89,6 @@ def test_side_by_side_networks_take_the_paths_that_they_take_alone(optimizer, bu
         assert row == pytest.approx(single, rel=1e-9)
 
 
-def test_rows_say_what_was_measured_and_when():
-    x, y = problem()
-    nets = [network(0), network(1)]
-    first = [half_squared_error(net(x), y).item() for net in nets]
-    seen = []
-
-    def measure(net):
-        seen.append(net)
-        return {"norm": net.layers[0].norm().item()}
-
-    rows = train_epochs(nets, x, y, SGD, seeds=[3, 4], epochs=5, batch_size=4, every=2, measure=measure)
-    assert [(row["epoch"], row["seed"]) for row in rows] == [(e, s) for e in (0, 2, 4) for s in (3, 4)]
-    assert seen == nets * 3
-    assert [row["loss"] for row in rows[:2]] == pytest.approx(first)
-    shorter = [network(0), network(1)]
-    train_epochs(shorter, x, y, SGD, seeds=[3, 4], epochs=4, batch_size=4)
-    assert [row["norm"] for row in rows[4:]] == pytest.approx([net.layers[0].norm().item() for net in shorter])
-
-
 @pytest.mark.bad_input
 @pytest.mark.parametrize("many", [1, 2])
 @pytest.mark.parametrize(("rate", "epochs", "batch_size"), [(30.0, 100, 4), (1e200, 1, 10)])  # and at the last step

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from gnbook.shared.extremes import resolved_squares
-from gnbook.shared.hessian import Hessian, hessian_ends, moved
+from gnbook.shared.hessian import Hessian, hessian_ends, kernel_change, moved
 from gnbook.shared.lanczos import symmetric_ends
 from gnbook.transition_to_linearity.wide_network import WideNetwork, normal_weights
 from torch import nn
@@ -113,3 +113,9 @@ def test_functions_without_second_derivatives_are_refused(layer):
     module = nn.Sequential(nn.Linear(3, 4), layer, nn.Linear(width, 1)).double()
     with pytest.raises(ValueError, match="no second derivative everywhere"):
         Hessian(module, gaussian(0, 1, 3))
+
+
+def test_the_relative_change_of_a_kernel():
+    before = torch.tensor([[3.0, 0.0], [0.0, 4.0]])
+    assert kernel_change(before, before) == 0
+    assert kernel_change(before, before + torch.tensor([[0.0, 1.0], [1.0, 0.0]])) == pytest.approx(2**0.5 / 5)

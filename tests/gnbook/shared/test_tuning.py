@@ -81,23 +81,6 @@ def test_paths_are_those_of_torchs_optimisers(family, optimizer, loss):
         assert curve == pytest.approx(losses, rel=2e-3)
 
 
-def test_mini_batches_by_hand():
-    x, targets, _ = images()
-    network, alone = (build("MLP, tanh", "default", seed=0) for _ in range(2))
-    setting = Setting(x, targets, "mse", "momentum", {"low": 0.0}, horizon=9, batch_size=4, seed=7)
-    (curve,) = race(network, setting, [0.01])
-    steps, order, losses = OPTIMIZERS["momentum"](alone.parameters(), 0.01), torch.Generator().manual_seed(7), []
-    for _ in range(4):
-        losses.append(half_squared_error(alone(x), targets).item())
-        for some in torch.randperm(12, generator=order).split(4):
-            steps.zero_grad()
-            half_squared_error(alone(x[some]), targets[some]).backward()
-            steps.step()
-    assert curve == pytest.approx(losses, rel=1e-4)
-    found = Outcome(setting, {0.01: curve})
-    assert setting.every == 3 and found.steps("low") == {0.01: math.inf}
-
-
 def test_it_ends_with_the_first_run_that_reaches_the_last_goal():
     network, x, y = line([1.0])
     setting = Setting(x, y, "mse", "descent", {"a": 0.2, "b": 0.01}, horizon=50)

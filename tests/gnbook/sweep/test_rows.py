@@ -6,10 +6,7 @@ import sys
 
 import gnbook.sweep
 import numpy as np
-import pytest
 import torch
-
-bad_input = pytest.mark.bad_input
 
 
 def test_rows_of_all_calls_are_kept_with_scalars_as_plain_values(tmp_path, monkeypatch):
