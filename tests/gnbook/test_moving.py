@@ -1,8 +1,5 @@
 """Figures with a slider."""
 
-import json
-import subprocess
-import sys
 from base64 import b64decode
 
 import numpy as np
@@ -49,14 +46,3 @@ def test_the_page_has_a_picture_for_where_scripts_are_off_and_no_script_of_plotl
     assert kind == "data:image/png;base64" and b64decode(picture).startswith(b"\x89PNG")
     assert [script["src"] for script in page.select("script[src]")] == [SCRIPT]
     assert len(html) < 100_000
-
-
-def test_without_plotly_the_picture_remains():
-    code = (
-        "import sys, json, numpy as np; sys.modules['plotly'] = None\n"
-        "from gnbook.moving import Curve, Moving\n"
-        "t = np.arange(2.0)\n"
-        "print(json.dumps(Moving({'1': [Curve(t, t, 'a')]}, 'b', 'c', xlabel='x', ylabel='y')._repr_mimebundle_()))"
-    )
-    found = json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-    assert {*found} == {"text/plain", "text/html"} and found["text/html"].startswith('<img class="still" alt="c"')

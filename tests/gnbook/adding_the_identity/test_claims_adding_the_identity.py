@@ -218,11 +218,3 @@ def test_even_the_largest_singular_value_can_fall_and_have_a_kink():
     assert (paths.ordered[:26, 0].diff() < 0).all()
     at_a_quarter = one_sided_derivatives(torch.diag(exact([-0.15, 0.05, 0.15])))
     assert at_a_quarter.left.tolist() == [-1, 1, 1] and at_a_quarter.right.tolist() == [1, -1, 1]
-
-
-@pytest.mark.claim("Riedi Figure 2", verdict="holds")
-@thousand
-def test_the_largest_singular_value_is_convex(matrices):
-    n = matrices.shape[-1]
-    at = [singular(matrices + rho * identity(n))[:, 0] for rho in (-1.0, -0.2, 0.6)]
-    assert (at[1] <= (at[0] + at[2]) / 2 + ROUNDING * (1 + at[1])).all()

@@ -95,15 +95,6 @@ CROSS = 2**0.5 * exact([[1, 0], [-1, 0], [0, 1], [0, -1]])  # centred and white
 
 
 @pytest.mark.claim("BatchNorm improves the condition number", verdict="fails")
-def test_batch_norm_improves_the_conditioning_on_raw_images():
-    for seed in range(2):
-        for m in (64, 256):
-            weights = linear_weights([64, m, 10], generator=torch.Generator().manual_seed(seed))
-            without = float(condition_number(linear_gauss_newton(weights, SecondMoment.from_data(images))))
-            assert without > 5 * float(condition_number(batch_norm_gauss_newton(weights, images)))
-
-
-@pytest.mark.claim("BatchNorm improves the condition number", verdict="fails")
 @pytest.mark.parametrize("copies", [1, 3])
 def test_on_white_and_centred_data_batch_norm_can_make_it_worse(copies):
     weights = [exact([[1, 0]] * copies), exact([[2] * copies])]

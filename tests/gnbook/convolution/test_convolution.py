@@ -1,14 +1,11 @@
 """Linear convolutional networks with shared filters, networks that imitate others, and the public code."""
 
-from collections import Counter
-from itertools import product
-
 import pytest
 import torch
 from gnbook.convolution.bounds import convolution_bound, sharp_convolution
 from gnbook.convolution.descent import Convolutions, linear_steps, relu_gauss_newton, relu_loss_left
 from gnbook.convolution.gauss_newton import convolution_gauss_newton, path_moment
-from gnbook.convolution.measured import limit, linear_condition, most_paths
+from gnbook.convolution.measured import limit, linear_condition
 from gnbook.convolution.networks import convolution_weights, toeplitz
 from gnbook.convolution.published import two_layer_eigenvalues
 from gnbook.shared.training import train
@@ -41,12 +38,6 @@ def test_the_condition_number_and_its_limit_are_those_of_one_network(stride):
         assert found == pytest.approx(float(gnlib.condition_number(matrix)), rel=1e-9)
         paths = path_moment(weights, x, stride)
         assert limit(weights, x, stride) == pytest.approx(float(gnlib.condition_number(paths)), rel=1e-9)
-
-
-@pytest.mark.parametrize(("layers", "kernel"), [(1, 4), (2, 3), (3, 2), (3, 3)])
-def test_paths_are_counted(layers, kernel):
-    ends = Counter(sum(taps) for taps in product(range(kernel), repeat=layers))  # along one axis
-    assert most_paths(layers, kernel) == (len(ends), max(ends.values()) ** 2)
 
 
 def eigenvalues(network, x):

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from gnbook.counting_zeros.networks import rows_of, trained
 from gnbook.counting_zeros.rules import by_rules, free_directions, spectrum, three_ways
 
 import gnlib
@@ -53,19 +52,3 @@ def test_each_rule_counts_what_is_above_its_threshold():
         if row["rule"] == "float64, absolute 1e-15"
     )
     assert finer["rank"] == 4
-
-
-IMAGES, LABELS = normal(12, 4, seed=2), torch.arange(12) % 10
-
-
-def test_rows_hold_the_spectra_and_seven_rules():
-    networks = {epoch: trained(5, IMAGES, LABELS, epochs=epoch)[0] for epoch in (0, 2)}
-    ways = {epoch: three_ways(net.weights(), IMAGES) for epoch, net in networks.items()}
-    points, answers = rows_of(networks, ways, IMAGES, (1e-4, 1e-8))
-    assert [len([row for row in answers if row["epoch"] == epoch]) for epoch in (0, 2)] == [7, 7]
-    free = free_directions(networks[2].weights(), IMAGES)
-    assert {row["directions"] for row in points + answers if row["epoch"] == 2} == {free}
-    later = {row["rank"]: row for row in points if row["epoch"] == 2}
-    assert {1, free, free + 1, 120} <= {*later} and later[1]["float64"] == 1
-    assert later[free]["float32"] == pytest.approx((ways[2]["float32"][free - 1] / ways[2]["float32"][0]).item())
-    assert rows_of({}, {}, IMAGES, ()) == ([], [])

@@ -23,7 +23,6 @@ from gnbook.deep_nonlinear.width import (
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-from torch.nn import functional
 
 import gnlib
 from tests.gnbook.deep_nonlinear.chains import ACTIVATIONS, chain, chains, jacobian, linear, spectrum
@@ -71,14 +70,6 @@ def test_a_unit_and_its_mean_lie_between_multiples_of_the_gram_matrix(x):
     for active in gaussian(0, 5, x.shape[1]) @ x.mT > 0:
         unit = active[:, None] * gram * active
         assert ends(unit)[0] >= -1e-12 * top and ends(unit)[1] <= top * SLACK
-
-
-@pytest.mark.claim("The mean of a unit", verdict="holds")
-def test_samples_of_which_no_two_are_parallel_make_the_mean_regular():
-    x = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, 1.01], [-1.0, 3.0]]).double()
-    assert ends(hidden_layer_kernel(x))[0] > 1e-6
-    assert ends(hidden_layer_kernel(torch.cat([x, -x[:1]])))[0] > 1e-6  # one opposite does no harm here
-    assert abs(ends(hidden_layer_kernel(torch.cat([x, 2 * x[2:3]])))[0]) < 1e-7
 
 
 @pytest.mark.claim("Width by Chernoff", verdict="holds")
@@ -237,17 +228,6 @@ def test_weights_that_are_shared_among_positions(n, k, size, activation, seed):
     for i in range(n):
         for j in range(n):
             assert i == j or not reach[i, :, j].any()
-
-
-@pytest.mark.claim("Shared weights and samples that mix", verdict="holds")
-@instances
-@given(st.integers(2, 5), st.integers(1, 3), st.integers(1, 6), seeds)
-def test_samples_that_batch_normalisation_mixes(n, k, d, seed):
-    x = gaussian(seed, n, d)
-    weight = gaussian(seed + 1, 4, d).requires_grad_()
-    products = x @ weight.mT
-    outputs = functional.batch_norm(products, None, None, training=True).tanh() @ gaussian(seed + 2, 4, k)
-    assert_between_its_positions(outputs, weight, x, products)
 
 
 @pytest.mark.claim("Layer normalisation", verdict="holds")

@@ -8,7 +8,6 @@ import torch
 from gnbook.deep_nonlinear.bound import chain_bound, schur_ends
 from gnbook.deep_nonlinear.chain import Layer, Skip, kernel, layers_of
 from gnbook.deep_nonlinear.duals import leaky_relu
-from gnbook.deep_nonlinear.experiment import draw, kappa, of_table, row_of, widths_of
 from gnbook.deep_nonlinear.head import head_floor
 from gnbook.deep_nonlinear.networks import ACTIVATIONS, SHAPES, limit_kernel, network
 from gnbook.deep_nonlinear.wide_limit import standard_factors, wide_kernel
@@ -24,7 +23,6 @@ from tests.gnbook.deep_nonlinear.wide_helpers import (
     KAIMING,
     jacobian_kernel,
 )
-from tests.oracles import normal
 from tests.strategies import exact, gaussian
 
 SAMPLES = gaussian(1, 4, 3)
@@ -138,20 +136,6 @@ def test_wide_networks_come_near_the_limit_of_their_own_shape(name):
         mean = torch.stack([4 * kernel(layers_of(drawn(name, shape, widths, seed), X)) for seed in range(4)]).mean(0)
         apart = {other: ((mean - limit).norm() / limit.norm()).item() for other, limit in limits.items()}
         assert min(apart, key=apart.get) == shape and apart[shape] < 0.08
-
-
-IMAGES = normal(5, 8, seed=1)
-
-
-@pytest.mark.parametrize("shape", ["chain", "skips"])
-def test_a_row_is_about_the_network_of_its_seed(shape):
-    widths = widths_of(8, 3, 60, 2)
-    row = row_of("tanh", shape, widths, IMAGES, seed=2)
-    assert row["kappa"] == pytest.approx(kappa(kernel(layers_of(draw("tanh", widths, shape, seed=2), IMAGES))))
-    assert row["from_below"] <= row["kappa"] <= row["sharper"] <= row["plain"]
-    assert (row["depth"], row["n"], row["k"], row["width"], row["seed"]) == (3, 5, 2, 60, 2)
-    assert of_table([{"data": "raw"} | row], "raw", "tanh", shape)[3]["kappa"] == row["kappa"]
-    assert not of_table([{"data": "raw"} | row], "white", "tanh", shape)
 
 
 RELU = leaky_relu(0.0)

@@ -152,13 +152,6 @@ def test_gains_do_nothing_for_balanced_weights(depth, weights):
     assert (values[0] / values[-1]).item() == pytest.approx(10 ** (2 * (depth - 1) / depth), rel=1e-7)
 
 
-@pytest.mark.claim("Balanced weights", verdict="holds")
-@pytest.mark.parametrize("weights", [[1.0, 1.0, 1.0], [5.0, 0.3, 1.2], [1.0, 1e-9, 1e-9]])
-def test_with_fewer_outputs_than_inputs_they_train_the_input_layer(weights):
-    values = reduced(with_weights(*balanced(3, 2, 4, 3, [5.0, 0.5])), white(9, 4), weights)
-    assert (values[0] / values[-1]).item() == pytest.approx(10 ** (4 / 3) * sum(weights) / weights[0], rel=1e-7)
-
-
 @pytest.mark.claim("One layer is best", verdict="fails")
 @pytest.mark.parametrize("c", [4.0, 100.0])
 def test_two_layers_mend_what_the_data_leave_small(c):

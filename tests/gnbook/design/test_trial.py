@@ -9,7 +9,7 @@ from gnbook.design.in_batches import rows_in_batches
 from gnbook.design.initialisations import NORM, SEARCHED, gained, initialised, unit_variance
 from gnbook.design.layers import layers_of, weights_of
 from gnbook.design.objectives import edge, log_time
-from gnbook.design.trial import CHOICE, HORIZON, images, orders, rows_of, speedups
+from gnbook.design.trial import CHOICE, images, orders, rows_of, speedups
 from gnbook.shared.training import half_squared_error
 from gnbook.shared.tuning import Setting, constant_loss, tune
 from torch import nn
@@ -113,13 +113,6 @@ def table(steps, seconds=0.0):
         }
         for (family, seed, name), value in steps.items()
     ]
-
-
-def test_what_does_not_arrive_counts_as_the_horizon_and_a_search_as_its_steps():
-    steps = {(f, 1, n): {"x": 40, "y": None}[n] for f in "ab" for n in "xy"}
-    assert speedups(table(steps), "x", "y")[0] == pytest.approx(HORIZON / 40)
-    assert speedups(table(steps, seconds=6.0), "x", "y", charged=True)[0] == pytest.approx(HORIZON / (40 + 60))
-    assert speedups(table(steps, seconds=6.0), "x", "y")[0] == pytest.approx(HORIZON / 40)
 
 
 def test_the_interval_is_that_of_drawing_families_and_then_seeds():

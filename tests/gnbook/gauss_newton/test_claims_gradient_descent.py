@@ -211,15 +211,6 @@ def test_a_local_convexity_promises_too_much():
     assert f.gradient(theta) * theta < f.value(theta) + f.curvature(theta) * theta**2 / 2
 
 
-@pytest.mark.claim("Eq. 3 and 28, local constants", verdict="fails")
-def test_a_local_lipschitz_constant_allows_too_long_a_step():
-    f, theta = Kinked(inner=2, outer=1), 2  # mu = 1 everywhere, and L = 1 at the starting point
-    after = theta - f.gradient(theta) / f.curvature(theta)
-    bound = gradient_descent_bound([1], [1], distance=theta)[-1]
-    assert (after, bound) == (-1, 0)
-    assert f.gradient(theta) ** 2 == 9 and 2 * f.curvature(theta) * f.value(theta) == 7  # smoothness breaks
-
-
 def lipschitz_along_the_step(f, theta):
     """Return the smallest L of a list that bounds the mean curvature along the gradient step of length 1 / L."""
     g = f.gradient(theta)

@@ -4,11 +4,9 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from gnbook.law_of_depth.points import kappa_point
 from gnbook.law_of_depth.products import lemma_2, lemma_2_of_many, lemma_2_terms, product_ends
 
 from gnlib import linear_weights
-from gnlib.laws import deep_linear
 from gnlib.laws.recursion import Layer, edge
 from gnlib.laws.recursion import Point as OfCurve
 from gnlib.linear.bounds import zhao_lemma_2, zhao_lemma_2_terms
@@ -91,12 +89,3 @@ def test_the_closed_form_is_the_integral_in_many_digits(t):
     found = lemma_2_of_many(t)
     assert found.first == pytest.approx(float(sums[0] / sums[1]), rel=1e-9)
     assert found.second == pytest.approx(float(last[0] / last[1]), rel=1e-12)
-
-
-def test_the_law_of_a_point_is_the_one_for_its_sizes():
-    point = kappa_point("20", "name", [7.0], 4, 3100, 1000, 3072, skip=1.0)
-    keywords = dict(inputs=3072, skip=1.0)
-    assert point.one == deep_linear(4, 3100, 1000, **keywords).kappa
-    assert point.law == deep_linear(4, 3100, 1000, outputs=10, **keywords).kappa > point.one
-    fewer = kappa_point("20", "name", [7.0], 4, 3100, 1000, 3072, skip=1.0, outputs=2)
-    assert point.one < fewer.law < point.law

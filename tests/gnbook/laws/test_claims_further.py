@@ -60,14 +60,6 @@ def test_networks_whose_layers_count_differently_have_the_ends(rates):
     assert drawn == pytest.approx([law.lower, law.upper], rel=0.1)
 
 
-@pytest.mark.claim("Layers that count differently", verdict="holds")
-def test_frozen_layers_leave_as_many_zeros_as_they_narrow():
-    drawn = spectrum([30, 40, 22, 50], rates=[0, 0, 1, 1])
-    assert (drawn < 1e-10 * drawn[-1]).sum() == 8
-    with pytest.raises(ValueError, match="8 of 30 eigenvalues are zero: layers 1 to 2 are frozen"):
-        deep_linear(4, [40, 22, 50], 30, rates=[0, 0, 1, 1])
-
-
 def closed_form(sigma, ratio, side, gaussian):
     """An end of the spectrum of infinitely many branches with a factor: the first turn of a curve."""
     tau = sigma**2
@@ -143,13 +135,6 @@ def test_edges_of_drawn_sums_scatter_like_tracy_and_widoms_law(layers, ratio, ra
         logs = np.log(found / end)
         assert logs.mean() == pytest.approx(side * TRACY_WIDOM * delta, abs=0.6 * delta)
         assert logs.std() == pytest.approx(DEVIATION * delta, rel=0.35)
-
-
-@pytest.mark.claim("Scatter of one network", verdict="open")
-def test_a_layer_above_the_last_trained_one_moves_both_ends_and_not_kappa():
-    two, four = deep_linear(2, 200, 100).scatter, deep_linear(4, 200, 100, rates=[1, 1, 0, 0]).scatter
-    assert four.kappa == pytest.approx(two.kappa, rel=1e-6)
-    assert four.upper[1] > 1.3 * two.upper[1] and four.lower[1] > 1.3 * two.lower[1]
 
 
 def convolution(channels, taps, positions, seed):

@@ -141,14 +141,6 @@ def test_the_loss_lies_between_the_two_rules(seed, size, decades, zeros, factor,
         assert lower == pytest.approx(exact, rel=1e-7) == pytest.approx(upper, rel=1e-7)
 
 
-@pytest.mark.claim("The loss between two rules", verdict="holds")
-def test_an_upper_end_below_the_largest_eigenvalue_is_no_bound():
-    values, residual = np.array([0.0, 1.0, 4.0]), np.ones(3)
-    _, rule = rules(values, residual, 1, 0.0, 2.0)
-    assert left(rule, 1, 2) == pytest.approx(3)
-    assert residual @ (1 - values) ** 4 == 82
-
-
 @pytest.mark.claim("The same rules from the gradient", verdict="holds")
 @pytest.mark.parametrize("shape", [(30, 50, 30), (50, 20, 20), (40, 40, 25)])
 @pytest.mark.parametrize("products", [4, 12, 60])

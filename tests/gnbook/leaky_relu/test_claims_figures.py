@@ -78,15 +78,3 @@ def test_the_condition_number_of_a_very_wide_network_is_that_of_the_kernel(n, d,
         else:
             assert abs(low) < 1e-12 * high and abs(smallest) < 1e-12 * largest
     assert not errors or (errors[1] < 0.05 and errors[1] < errors[0])
-
-
-@pytest.mark.claim("Wide limit", verdict="holds")
-@instances
-@given(st.integers(1, 40), st.floats(0, 1), st.floats(0.1, 10))
-def test_for_white_samples_the_limit_falls_as_the_slope_rises(n, slope, scale):
-    def limit(slope):
-        return 1 + n * (1 - slope) ** 2 / (math.pi * (1 + slope**2) - (1 - slope) ** 2)
-
-    low, high = ends(wide_leaky_relu_kernel(scale * torch.eye(n).double(), slope))
-    assert high / low == pytest.approx(limit(slope) if n > 1 else 1, rel=1e-9)
-    assert limit(slope) >= limit(min(slope + 0.01, 1)) - 1e-9 and limit(1) == 1

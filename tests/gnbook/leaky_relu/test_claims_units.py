@@ -321,14 +321,6 @@ def test_both_ends_and_the_condition_number_are_within_the_bounds_of_the_active_
 
 
 @pytest.mark.claim("Active units", verdict="holds")
-def test_it_is_finite_for_the_relu_where_lemma_4_is_not():
-    v, w, x = exact([[1, 1], [2, 2]]), exact([[1, 0], [0, 1]]), torch.eye(2).double()
-    assert zhao_lemma_4([v, w], x, 0.0).first > 1e30
-    assert leaky_relu_ends([v, w], x, 0.0).condition.upper == pytest.approx(11, rel=1e-12)
-    assert condition(v, w, x, 0.0)[0] == pytest.approx(11, rel=1e-12)
-
-
-@pytest.mark.claim("Active units", verdict="holds")
 @instances
 @given(networks(), slopes)
 def test_with_one_output_and_white_samples_it_is_the_condition_number(problem, slope):

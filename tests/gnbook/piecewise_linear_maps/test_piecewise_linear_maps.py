@@ -92,16 +92,6 @@ def test_the_blocks_are_those_of_the_library_and_add_up():
     assert (whole - gnlib.GaussNewton(net, X).gram()).abs().max() < 1e-12 * whole.abs().max()
 
 
-def test_the_rate_is_that_of_the_layers_that_are_trained():
-    net = classifier(5, 0, SLOPE)
-    found = blocks(net, X)
-    second, together = start(net, found, X, 2), start(net, found, X)
-    largest = torch.linalg.eigvalsh(found[1].gram)[-1].item()
-    assert second.rates == pytest.approx([0, 1 / largest, 0])
-    whole = torch.linalg.eigvalsh(sum(block.gram for block in found))[-1].item()
-    assert together.rates == pytest.approx([0.5 / whole] * 3) and whole > largest
-
-
 @pytest.mark.parametrize("layer", [1, 2, 3, None])
 def test_it_is_what_automatic_differentiation_does(layer):
     net = classifier(5, 0, SLOPE)

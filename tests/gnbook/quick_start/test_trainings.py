@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from gnbook.quick_start.trainings import POWERS, epochs_of_adam, tuned
+from gnbook.quick_start.trainings import POWERS, tuned
 from gnbook.shared.training import GradientDescent, train
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -31,11 +31,3 @@ def test_the_run_that_is_kept_is_the_soonest(network):
     assert run.kappa == pytest.approx(1)  # three images at right angles, three outputs that are alike
     with pytest.raises(ValueError, match="no training"):
         tuned(network, X.repeat(2, 1), torch.tensor([0, 1, 2, 1, 2, 0]), 0.5, 5)  # two classes for each image
-
-
-def test_adam_reaches_its_goal_or_says_so(network):
-    x, y = X.repeat(20, 1), Y.repeat(20)
-    losses = epochs_of_adam(network, x, y, 0.9)
-    assert losses[-1] <= 0.9 and all(loss > 0.9 for loss in losses[:-1])
-    with pytest.raises(ValueError, match="no training"):
-        epochs_of_adam(network, x, y, 1e-9, most=2)

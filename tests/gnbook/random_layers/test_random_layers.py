@@ -1,12 +1,11 @@
 """Random matrices, bounds for layers of them, and what the pages measure of blocks, descent and regions."""
 
 import math
-from itertools import product
 
 import numpy as np
 import pytest
 import torch
-from gnbook.random_layers import blocks, bounds, descent, histograms, regions
+from gnbook.random_layers import blocks, bounds, descent, histograms
 from gnbook.random_layers import bounds as layers
 from gnbook.random_layers import matrices as rm
 from gnbook.shared.local_affine import local_affine
@@ -107,21 +106,6 @@ def test_it_is_gradient_descent_itself(target, wanted):
         learned = learned - rate * layer.mT @ (layer @ learned - wanted)
         losses.append(((layer @ learned - wanted).square().sum() / wanted.square().sum()).item())
     assert descent.loss_after(np.arange(1, 21), layer, target) == pytest.approx(np.array(losses))
-
-
-@pytest.mark.parametrize("target", ["random", "easy"])
-def test_the_steps_are_the_first_at_which_the_loss_is_there(target):
-    for layer in LAYERS[:4]:
-        steps = descent.steps_to(1e-3, layer, target)
-        assert descent.loss_after(steps, layer, target) <= 1e-3 < descent.loss_after(steps - 1, layer, target)
-
-
-def test_the_search_finds_the_worst_region_of_three_units_or_a_local_one():
-    w = rm.draw(3, 1, generator=torch.Generator().manual_seed(0))[0] / 2
-    every = [torch.tensor(active) for active in product([False, True], repeat=6) if any(active[3:])]
-    values = [regions.relu_condition(w, active[:3], active[3:]) for active in every]
-    found = max(regions.worst_region(w, active.clone()) for active in every)
-    assert found == pytest.approx(max(values))
 
 
 def test_it_measures_what_it_names():

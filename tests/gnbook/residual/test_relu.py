@@ -1,11 +1,9 @@
 """What the pages on residual networks measure: of networks of ReLUs and of linear ones."""
 
-import math
-
 import pytest
 import torch
 from gnbook.residual.linear import measured, network
-from gnbook.residual.relu import relu_ends, relu_outputs, relu_steps
+from gnbook.residual.relu import relu_ends, relu_outputs
 
 import gnlib
 from gnlib import bounds
@@ -26,15 +24,6 @@ def test_the_ends_are_those_of_the_jacobian(weights, skip):
     ends = relu_ends(weights, x, skip)
     assert ends == pytest.approx((values[-1].item(), values[0].item()), rel=1e-9)
     assert ends.condition == pytest.approx((values[0] / values[-1]).item(), rel=1e-9)
-
-
-def test_at_the_largest_stable_rate_a_linear_model_takes_the_steps_that_its_eigenvalues_say():
-    """Two layers of which the second moves alone would be linear; here a tiny step is as good."""
-    x, first, last = gaussian(1, 3, 4), gaussian(2, 5, 4), gaussian(3, 2, 5)
-    targets = relu_outputs([first, last], x, 0.0) + 1e-6 * gaussian(4, 3, 2)
-    ends = relu_ends([first, last], x, 0.0)
-    steps = relu_steps([first, last], x, targets, 0.0, 1 / ends.largest, [0.5, 1e-3], most=10**5)
-    assert steps[0] < steps[1] <= math.log(1e-3) / 2 / math.log1p(-ends.smallest / ends.largest) + 1
 
 
 def test_each_number_is_that_of_one_network():

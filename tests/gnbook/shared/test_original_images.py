@@ -22,14 +22,6 @@ def test_the_first_images_come_in_the_original_order():
     assert labels.tolist() == LABELS[:7].tolist()
 
 
-def test_the_mean_image_is_that_of_all_images():
-    x, _ = first_images("cifar10", len(IMAGES), centred=True)
-    assert x.mean(0).abs().max() < 1e-14
-    some, _ = first_images("cifar10", 5, centred=True)
-    assert torch.allclose(some, x[:5])
-    assert some.mean(0).abs().max() > 1e-3
-
-
 @pytest.mark.parametrize("centred", [False, True])
 def test_the_second_moment_of_all_is_summed_in_parts(centred):
     x, _ = first_images("cifar10", len(IMAGES), centred=centred)

@@ -109,13 +109,6 @@ def gained_units(below, above, times):
 
 
 @pytest.mark.claim("The drift of several samples", verdict="holds")
-def test_one_sample_is_a_special_case():
-    for size in (0.5, 1.0, 3.0):
-        law = -size * 1.3 / math.pi
-        assert kernel_drift(np.array([[0.0, size]]), np.array([-1.3]))[0, 0] == pytest.approx(law, rel=0.03)
-
-
-@pytest.mark.claim("The drift of several samples", verdict="holds")
 def test_three_samples_drift_as_foretold():
     rng = np.random.default_rng(5)
     x, gap = rng.standard_normal((3, 4)), np.array([1.2, -0.8, 0.9])

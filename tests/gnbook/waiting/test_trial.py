@@ -1,15 +1,11 @@
 """How the loss of a network is spread over the eigenvalues, and what the law of waiting makes of it."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
-from gnbook.shared.tuning import LOSSES
-from gnbook.waiting.trial import RATES, goal_of, row_of, steps_to
+from gnbook.waiting.trial import goal_of, steps_to
 from torch import nn
 
-import gnlib
 from gnlib.diagnosis.waits import spread_of
 from gnlib.losses import loss_of
 from gnlib.problem import Problem
@@ -66,19 +62,3 @@ def test_the_steps_of_the_model_are_those_of_a_loop(goal):
     while shares.sum() > goal:
         shares, steps = shares * (1 - eigenvalues) ** 2, steps + 1
     assert steps_to(eigenvalues, given, 1.0, goal) == steps > 0
-
-
-def row(loss, scale=1.0, goal=0.2):
-    return row_of(linear(scale), X, Y[loss], loss, goal)
-
-
-def test_a_row_holds_both_bounds_and_what_lies_between():
-    made = row("mse", goal=1.2)
-    assert made["initial_loss"] == pytest.approx(LOSSES["mse"](linear()(X), Y["mse"]).item())
-    assert made["kappa"] == pytest.approx(made["kappa_loss"])
-    assert made["kappa"] == pytest.approx(gnlib.condition_number(linear(), X).value)
-    assert made["goal"] == pytest.approx(1.2 / made["initial_loss"])
-    assert 0 < made["lower"] <= made["steps"] <= made["upper"] < math.inf
-    assert made["effective"] == pytest.approx(made["largest"] / made["eigenvalue"])
-    assert made["least"] <= made["lower"] and made["least_rate"] in RATES
-    assert 0 < made["never"] < made["goal"] / 2  # more samples than a linear map can fit
