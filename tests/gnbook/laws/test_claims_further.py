@@ -19,39 +19,6 @@ from tests.gnbook.laws.helpers import deep, terms
 from tests.gnlib.laws.networks import spectrum
 
 
-class Branches(nn.Module):
-    """x -> W_L (1 + sigma / sqrt(L) W_(L-1)) ... W_1 x, the factor in the forward pass."""
-
-    def __init__(self, width, layers, outputs, factor, generator):
-        super().__init__()
-        rows = [*[width] * (layers - 1), outputs]
-        draw = (torch.randn(r, width, generator=generator, dtype=torch.float64) / width**0.5 for r in rows)
-        self.weights, self.factor = nn.ParameterList(draw), factor
-
-    def forward(self, x):
-        first, *branches, end = self.weights
-        h = x @ first.T
-        for w in branches:
-            h = h + self.factor * h @ w.T
-        return h @ end.T
-
-
-@pytest.mark.claim("Layers that count differently", verdict="holds")
-def test_a_factor_in_the_forward_pass_is_a_rate():
-    """The Gauss-Newton matrix by automatic differentiation is the weighted sum over the layers of the same maps."""
-    width, layers, factor = 6, 5, 0.4
-    network = Branches(width, layers, 2, factor, torch.Generator().manual_seed(0))
-    gram = GaussNewton(network, width**0.5 * torch.eye(width, dtype=torch.float64)).gram()
-    drawn = [w.detach().numpy() for w in network.weights]
-    maps = [drawn[0], *[np.eye(width) + factor * w for w in drawn[1:-1]], drawn[-1]]
-    rates, total = [1, *[factor**2] * (layers - 2), 1], 0
-    for index, rate in enumerate(rates):
-        below = np.linalg.multi_dot([*maps[:index][::-1], np.eye(width), np.eye(width)])
-        above = np.linalg.multi_dot([np.eye(2), np.eye(2), *maps[:index:-1]])
-        total = total + rate * np.kron(above @ above.T, below.T @ below)
-    np.testing.assert_allclose(np.linalg.eigvalsh(gram), np.linalg.eigvalsh(total), rtol=1e-9)
-
-
 @pytest.mark.claim("Layers that count differently", verdict="holds")
 @pytest.mark.parametrize("rates", [[1.0, 0.0, 0.0, 2.0], [0.1, 3.0, 0.5, 0.0], [0.0, 1.0, 0.2, 1.0]], ids=str)
 def test_networks_whose_layers_count_differently_have_the_ends(rates):
