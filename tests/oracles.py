@@ -164,3 +164,34 @@ def literal_eq_10(units, n):
         torch.kron(j @ j.T, torch.outer(w, w)) + torch.kron(torch.outer(h, h), torch.eye(len(w), dtype=w.dtype))
         for h, j, w in units
     ).div_(n)
+
+
+def norm(matrix):
+    """The spectral norm."""
+    return torch.linalg.matrix_norm(matrix, 2).item()
+
+
+def ends(matrix):
+    """The extreme eigenvalues."""
+    values = spectrum(matrix)
+    return values[-1].item(), values[0].item()
+
+
+def singular(matrix):
+    """The singular values, descending."""
+    return torch.linalg.svdvals(matrix)
+
+
+def identity(n):
+    """The matrix of a skip around n units."""
+    return torch.eye(n, dtype=torch.float64)
+
+
+def with_skip(weight, skip):
+    """A layer with a skip of this weight, beside more outputs or fewer, too."""
+    return weight + skip * torch.eye(*weight.shape, dtype=weight.dtype)
+
+
+def relative(found, expected):
+    """The distance of two matrices over the norm of the second."""
+    return ((found - expected).norm() / expected.norm()).item()

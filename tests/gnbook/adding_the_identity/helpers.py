@@ -5,17 +5,10 @@ import itertools
 import pytest
 import torch
 
+from tests.oracles import identity
 from tests.strategies import exact, gaussian
 
 ROUNDING = 1e-12
-
-
-def singular(matrix):
-    return torch.linalg.svdvals(matrix)
-
-
-def identity(n):
-    return torch.eye(n, dtype=torch.float64)
 
 
 def taus(matrix):

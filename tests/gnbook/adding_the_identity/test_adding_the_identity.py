@@ -14,8 +14,8 @@ from gnbook.adding_the_identity.chains import CHAINS, condition_numbers, drawn, 
 from gnbook.adding_the_identity.singular_values import follow, zeros
 from torch.nn.functional import layer_norm
 
-from tests.gnbook.adding_the_identity.helpers import identity, singular, starts, taus
-from tests.oracles import normal, with_spectrum
+from tests.gnbook.adding_the_identity.helpers import starts, taus
+from tests.oracles import identity, normal, singular, with_spectrum
 from tests.strategies import exact
 
 

@@ -10,7 +10,8 @@ from gnbook.adding_the_identity.singular_values import derivatives, follow, one_
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.gnbook.adding_the_identity.helpers import ROUNDING, THOUSAND, identity, singular, taus, thousand
+from tests.gnbook.adding_the_identity.helpers import ROUNDING, THOUSAND, taus, thousand
+from tests.oracles import identity, singular
 from tests.strategies import EPS, exact, gaussian, instances, orthogonal, seeds
 
 RHOS = [0.0, 1e-3, 0.3, 1.0, 2.0, 30.0]

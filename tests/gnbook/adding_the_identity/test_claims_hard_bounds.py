@@ -10,16 +10,8 @@ import pytest
 import torch
 from gnbook.adding_the_identity.bounds import hard_bound, riedi_lemma_29, riedi_theorem_31, riedi_theorem_32
 
-from tests.gnbook.adding_the_identity.helpers import (
-    ROUNDING,
-    activated,
-    identity,
-    instances,
-    masks,
-    singular,
-    starts,
-    thousand,
-)
+from tests.gnbook.adding_the_identity.helpers import ROUNDING, activated, instances, masks, starts, thousand
+from tests.oracles import identity, singular
 from tests.strategies import attack, exact, gaussian
 
 

@@ -10,6 +10,7 @@ from gnbook.attention.bounds import distance_bound
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.oracles import norm
 from tests.strategies import instances
 
 SCORES = st.lists(st.floats(-4, 4), min_size=1, max_size=12)
@@ -91,10 +92,6 @@ def kernel_bound(tokens, head, *, last=False):
 def softmax(scores):
     weights = np.exp(scores - np.max(scores))
     return weights / weights.sum()
-
-
-def norm(matrix):
-    return torch.linalg.matrix_norm(matrix, 2).item()
 
 
 @pytest.mark.claim("Softmax of small scores", verdict="holds")

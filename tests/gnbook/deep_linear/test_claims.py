@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gnlib import SecondMoment, condition_number, linear_gauss_newton, linear_weights, whiten
 from gnlib.linear.bounds import sharp_linear, zhao_lemma_1, zhao_lemma_2, zhao_lemma_2_terms
 from gnlib.linear.gauss_newton import partial_products
-from tests.oracles import products
+from tests.oracles import products, spectrum
 from tests.strategies import (
     EPS,
     data_condition,
@@ -296,10 +296,6 @@ def test_each_term_of_the_combination_is_its_largest_eigenvalue_and_the_combinat
     assert kappas.min() * (1 - 1e-9) <= combination <= kappas.max() * (1 + 1e-9)
 
 
-def descending(matrix):
-    return torch.linalg.eigvalsh(matrix).flip(0)
-
-
 def rounding(*parts):
     """Return a bound on the rounding of eigenvalues of these matrices."""
     return 100 * EPS * sum(p.abs().max().item() * len(p) for p in parts)
@@ -314,7 +310,7 @@ def middle_sums(a, b):
 @instances
 @given(pairs())
 def test_weyl_and_dual_weyl_for_every_pair_of_indices(pair):
-    a, b, s = (descending(m) for m in (*pair, sum(pair)))
+    a, b, s = (spectrum(m) for m in (*pair, sum(pair)))
     n, tolerance = len(a), rounding(*pair)
     for i, j in itertools.product(range(1, n + 1), repeat=2):
         if i + j - 1 <= n:
@@ -327,7 +323,7 @@ def test_weyl_and_dual_weyl_for_every_pair_of_indices(pair):
 @instances
 @given(pairs())
 def test_the_four_consequences_of_weyl(pair):
-    a, b, s = (descending(m) for m in (*pair, sum(pair)))
+    a, b, s = (spectrum(m) for m in (*pair, sum(pair)))
     tolerance = rounding(*pair)
     assert s[0] <= a[0] + b[0] + tolerance
     assert (s[-1] <= middle_sums(a, b) + tolerance).all()
@@ -342,7 +338,7 @@ def test_the_four_consequences_of_weyl(pair):
 
 def by_the_paper(matrix):
     """Return |lambda_max| / |lambda_min|, the first and the last of the ordered eigenvalues."""
-    values = descending(matrix)
+    values = spectrum(matrix)
     return (values[0].abs() / values[-1].abs()).item()
 
 
@@ -356,7 +352,7 @@ def test_the_ratio_of_the_last_eigenvalues_misses_the_middle_of_an_indefinite_sp
 
 def exact_ends(a, b):
     """Return both sides of Eq. 12 as printed, and the condition number between them; 0 / 0 is no number."""
-    la, lb, ls = (descending(m) for m in (a, b, a + b))
+    la, lb, ls = (spectrum(m) for m in (a, b, a + b))
 
     def ratio(top, bottom):
         top, bottom = (abs(z.item()) if abs(z.item()) > 1e-12 else 0.0 for z in (top, bottom))
@@ -408,7 +404,7 @@ def test_eigenvalues_of_a_kronecker_product_are_all_products_for_any_square_matr
 @instances
 @given(*(st.integers(1, 4).flatmap(lambda n: symmetric(n, 0)) for _ in "ab"))
 def test_extreme_eigenvalues_of_a_kronecker_product_of_semidefinite_matrices(a, b):
-    ends_a, ends_b, ends = (descending(m)[[0, -1]] for m in (a, b, kron(a, b)))
+    ends_a, ends_b, ends = (spectrum(m)[[0, -1]] for m in (a, b, kron(a, b)))
     assert torch.allclose(ends, ends_a * ends_b, rtol=0, atol=1e-13 * max(1, ends[0].item()))
 
 
@@ -418,18 +414,18 @@ def test_extreme_eigenvalues_of_a_kronecker_product_of_semidefinite_matrices(a, 
 def test_extreme_eigenvalues_of_a_product_of_semidefinite_matrices(pair):
     a, b = pair
     root = square_root(a)
-    similar = descending(root @ b @ root)  # AB has the eigenvalues of A^1/2 B A^1/2
-    scale = descending(a)[0] * descending(b)[0]
+    similar = spectrum(root @ b @ root)  # AB has the eigenvalues of A^1/2 B A^1/2
+    scale = spectrum(a)[0] * spectrum(b)[0]
     assert torch.allclose(
         torch.linalg.eigvals(a @ b).real.sort(descending=True).values, similar, rtol=0, atol=1e-6 * scale
     )
     assert similar[0] <= scale * (1 + 1e-13)
-    assert similar[-1] >= descending(a)[-1] * descending(b)[-1] - 1e-13 * scale
+    assert similar[-1] >= spectrum(a)[-1] * spectrum(b)[-1] - 1e-13 * scale
 
 
 def nonzero(matrix):
     """Return the non-zero eigenvalues of a positive semi-definite matrix, descending."""
-    values = descending(matrix)
+    values = spectrum(matrix)
     return values[values > 1e-10 * values[0]]
 
 
@@ -465,7 +461,7 @@ def test_the_pseudo_condition_number_and_what_one_more_eigenvalue_changes(n, dat
 @instances
 @given(pairs(0))
 def test_both_bounds_hold_for_positive_semidefinite_matrices(pair):
-    a, b, s = (descending(m).clamp_min(0) for m in (*pair, sum(pair)))
+    a, b, s = (spectrum(m).clamp_min(0) for m in (*pair, sum(pair)))
     if middle_sums(a, b).min() <= 0:  # no sum of matrices with these eigenvalues is positive definite
         return
     bounds, tolerance = sum_bounds(a, b), rounding(*pair)

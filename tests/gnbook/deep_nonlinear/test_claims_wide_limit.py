@@ -23,8 +23,8 @@ from tests.gnbook.deep_nonlinear.wide_helpers import (
     on_a_circle,
     on_a_grid,
     on_a_sphere,
-    relative,
 )
+from tests.oracles import relative
 from tests.strategies import exact, gaussian, instances, seeds
 
 COSINES = (-1.0, -0.999, -0.3, 0.0, 0.5, 0.99, 0.999999, 1.0)

@@ -27,6 +27,7 @@ from torch import nn
 import gnlib
 from tests.gnbook.deep_nonlinear.chains import ACTIVATIONS, chain, chains, jacobian, linear, spectrum
 from tests.gnbook.deep_nonlinear.wide_helpers import on_a_sphere
+from tests.oracles import ends
 from tests.strategies import derivatives, gaussian, instances, samples, seeds
 
 ASKED = {"shortfall": 0.5, "failure": 0.01}
@@ -40,11 +41,6 @@ def generator(seed=0):
 def images(kind, n=100):
     x, _ = gnlib.load("mnist", n)
     return gnlib.whiten(x) if kind == "white" else x
-
-
-def ends(matrix):
-    values = torch.linalg.eigvalsh(matrix)
-    return values[0].item(), values[-1].item()
 
 
 def exponent(shortfall):

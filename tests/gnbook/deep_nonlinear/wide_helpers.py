@@ -72,10 +72,6 @@ def kappa(matrix):
     return (values[-1] / values[0]).item()
 
 
-def relative(found, expected):
-    return ((found - expected).norm() / expected.norm()).item()
-
-
 def on_a_grid(first, second, variances, cosine):
     """The mean of first(u) second(v) by the trapezoidal rule, which is accurate for smooth functions."""
     z = torch.linspace(-12, 12, 401, dtype=torch.float64)

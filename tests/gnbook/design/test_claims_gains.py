@@ -9,14 +9,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.gnbook.design.helpers import chain, condition, jacobians, kernel, kernels, scaled
+from tests.oracles import relative
 from tests.strategies import gaussian, instances, seeds
 
 GAINS = st.floats(0.05, 20.0)
 close = {"rtol": 1e-9, "atol": 1e-12}
-
-
-def relative(found, expected):
-    return ((found - expected).norm() / expected.norm()).item()
 
 
 @pytest.mark.claim("Sum over layers", verdict="holds")

@@ -3,13 +3,10 @@
 import torch
 from hypothesis import strategies as st
 
+from tests.oracles import norm
 from tests.strategies import gaussian, jacobian, kron, matrices, problems, seeds
 
 dims = st.integers(1, 4)
-
-
-def norm(matrix):
-    return torch.linalg.matrix_norm(matrix, 2).item()
 
 
 def eq_17(omega, m):

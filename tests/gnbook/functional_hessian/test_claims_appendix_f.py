@@ -16,10 +16,10 @@ from tests.gnbook.functional_hessian.helpers import (
     eq_17,
     hidden_layers,
     loss_hessian,
-    norm,
     outer_half,
     size,
 )
+from tests.oracles import norm
 from tests.strategies import exact, gaussian, instances, matrices, orthogonal, problems, samples, seeds, squares
 
 

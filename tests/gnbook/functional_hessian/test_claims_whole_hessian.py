@@ -11,7 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gnlib import second_moment
-from tests.gnbook.functional_hessian.helpers import condition, dims, hidden_layers, loss_hessian, norm, outer_half, size
+from tests.gnbook.functional_hessian.helpers import condition, dims, hidden_layers, loss_hessian, outer_half, size
+from tests.oracles import norm
 from tests.strategies import EPS, a_hundred, exact, gaussian, instances, matrices, networks, problems, seeds
 
 

@@ -4,6 +4,7 @@ import torch
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from tests.oracles import ends
 from tests.strategies import derivatives, kron, matrices, nonzero_eigenvalues, orthogonal, samples, seeds
 
 SLOPES = [0.0, 0.01, 0.3, 0.5, 0.9, 1.0]
@@ -44,11 +45,6 @@ class Parts:
         scale = ends(self.kernel)[1] * ends(w @ w.mT)[1] + self.linear.square().sum().item()
         self.tolerance = 1e-12 * max(1, slope**2) * scale
         self.gram = self.first + self.second
-
-
-def ends(matrix):
-    values = torch.linalg.eigvalsh(matrix)
-    return values[0].item(), values[-1].item()
 
 
 def jacobian(v, w, x, activation):

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnlib import linear_weights
-from tests.gnbook.leaky_relu.helpers import condition, ends
+from tests.gnbook.leaky_relu.helpers import condition
+from tests.oracles import ends
 from tests.strategies import exact, gaussian, instances
 
 

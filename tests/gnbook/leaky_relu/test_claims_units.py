@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from gnlib import linear_gauss_newton, second_moment
-from tests.gnbook.leaky_relu.helpers import SLOPES, Parts, condition, ends, jacobian, leaky, networks, slopes
+from tests.gnbook.leaky_relu.helpers import SLOPES, Parts, condition, jacobian, leaky, networks, slopes
+from tests.oracles import ends
 from tests.strategies import EPS, exact, gaussian, instances, kron, orthogonal, squares, symmetric, up_to_rounding
 
 

@@ -6,6 +6,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.oracles import singular
 from tests.strategies import gaussian, kron, matrices, samples, seeds, sizes
 
 SLOPES = [-1.0, -0.3, 0.0, 0.1, 1.0]
@@ -61,13 +62,9 @@ def as_module(layers):
     return nn.Sequential(*(SkipLayer(*layer) for layer in layers))
 
 
-def singular_values(matrix):
-    return torch.linalg.svdvals(matrix)
-
-
 def pseudo_condition(matrix):
     """Ratio of singular values, the zeros left out."""
-    s = singular_values(matrix)
+    s = singular(matrix)
     s = s[s > 1e-9 * s[0]]
     return (s[0] / s[-1]).item()
 

@@ -6,7 +6,8 @@ from gnbook.piecewise_linear_maps import landscape
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.gnbook.piecewise_linear_maps.helpers import pseudo_condition, quadratics, singular_values, true_q
+from tests.gnbook.piecewise_linear_maps.helpers import pseudo_condition, quadratics, true_q
+from tests.oracles import singular
 from tests.strategies import a_hundred, exact, gaussian, instances, orthogonal, seeds, sizes
 
 
@@ -51,9 +52,9 @@ def test_the_smallest_counterexample_to_the_block_diagonal_form_alone_and_as_a_b
 def test_the_singular_values_of_the_printed_matrix_and_their_quotient_factor(problem):
     products, z = problem
     assume(z[0].any())
-    s, entries, printed = singular_values(products[0]), z[0].abs(), landscape.riedi_lemma_8(products[0], z[0])
+    s, entries, printed = singular(products[0]), z[0].abs(), landscape.riedi_lemma_8(products[0], z[0])
     expected = torch.outer(s, entries).flatten().sort(descending=True).values
-    torch.testing.assert_close(singular_values(printed), expected, rtol=0, atol=1e-12 * (expected[0].item() + 1e-290))
+    torch.testing.assert_close(singular(printed), expected, rtol=0, atol=1e-12 * (expected[0].item() + 1e-290))
     if all(v.max() > 1e-6 and not ((v > 0) & (v < 1e-3 * v.max())).any() for v in (s, entries)):
         kappa = pseudo_condition(products[0]) * (entries.max() / entries[entries > 0].min()).item()
         assert pseudo_condition(printed) == pytest.approx(kappa, rel=1e-6)
@@ -61,7 +62,7 @@ def test_the_singular_values_of_the_printed_matrix_and_their_quotient_factor(pro
 
 @pytest.mark.claim("Riedi Eq. 53", verdict="holds if")
 def test_of_zero_there_is_none_and_elsewhere_it_jumps():
-    assert not (singular_values(torch.zeros(2, 2).double()) > 0).any()
+    assert not (singular(torch.zeros(2, 2).double()) > 0).any()
     assert pseudo_condition(exact([[1, 0], [0, 0]])) == 1
     assert pseudo_condition(exact([[1, 0], [0, 1e-8]])) == pytest.approx(1e8)
 
@@ -131,7 +132,7 @@ def test_it_is_off_by_any_factor(angle):
 @given(quadratics(same=True))
 def test_a_batch_has_the_data_factor_that_one_sample_has_not(problem):
     products, z = problem
-    s, t = singular_values(products[0]), singular_values(z)
+    s, t = singular(products[0]), singular(z)
     for values in (s, t):
         assume(values[0] > 1e-6 and not ((values > 1e-13 * values[0]) & (values < 1e-4 * values[0])).any())
     assume(z[0].any())

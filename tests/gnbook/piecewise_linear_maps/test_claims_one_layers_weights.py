@@ -18,9 +18,9 @@ from tests.gnbook.piecewise_linear_maps.helpers import (
     networks,
     pseudo_condition,
     quadratics,
-    singular_values,
     true_q,
 )
+from tests.oracles import singular
 from tests.strategies import a_hundred, exact, gaussian, seeds
 
 
@@ -31,8 +31,8 @@ def test_training_the_offset_too_adds_one_to_the_second_moment_of_the_inputs(pro
     products, z = problem
     with_ones = torch.cat([z, torch.ones(len(z), 1).double()], 1)
     one = true_q(products[:1], with_ones[:1])
-    expected = singular_values(products[0]) * with_ones[0].norm()
-    found = singular_values(one)[: len(expected)]
+    expected = singular(products[0]) * with_ones[0].norm()
+    found = singular(one)[: len(expected)]
     torch.testing.assert_close(found, expected[: len(found)], rtol=1e-9, atol=1e-11)
 
 
@@ -107,7 +107,7 @@ def test_the_loss_around_any_of_its_minima(problem, seed, data):
     assume(f.z.any() and f.product.norm() > 1e-6)
     y = gaussian(seed, 1, len(layers[-1].weight))
     q = true_q(f.product, f.z)
-    s = singular_values(q)
+    s = singular(q)
     assume(s[s > 1e-12 * s[0]][-1] > 1e-3 * s[0])
     least = torch.linalg.pinv(q, rtol=1e-9) @ (y - f.offset)[0]
     flat = gaussian(seed + 1, q.shape[1])

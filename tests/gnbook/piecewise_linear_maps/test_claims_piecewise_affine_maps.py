@@ -12,14 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from gnlib import GaussNewton
-from tests.gnbook.piecewise_linear_maps.helpers import (
-    as_module,
-    forward,
-    networks,
-    phi,
-    pseudo_condition,
-    singular_values,
-)
+from tests.gnbook.piecewise_linear_maps.helpers import as_module, forward, networks, phi, pseudo_condition
+from tests.oracles import singular
 from tests.strategies import a_hundred, exact, gaussian, instances, seeds
 
 
@@ -182,7 +176,7 @@ def network(seed):
 
 @pytest.mark.claim("Riedi Figure 8, singular values", verdict="fails")
 def test_one_unit_of_negative_weight_loses_by_the_skip():
-    values = [singular_values(exact([[-1]]) + rho * torch.eye(1).double()).item() for rho in (0.0, 0.25, 0.5, 0.75)]
+    values = [singular(exact([[-1]]) + rho * torch.eye(1).double()).item() for rho in (0.0, 0.25, 0.5, 0.75)]
     assert values == [1, 0.75, 0.5, 0.25]
 
 

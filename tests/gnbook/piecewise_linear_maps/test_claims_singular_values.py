@@ -8,7 +8,8 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.gnbook.piecewise_linear_maps.helpers import family, singular_values, squares_of
+from tests.gnbook.piecewise_linear_maps.helpers import family, squares_of
+from tests.oracles import singular
 from tests.strategies import a_hundred, diagonal, exact, gaussian, instances, pairs, seeds
 
 
@@ -17,7 +18,7 @@ from tests.strategies import a_hundred, diagonal, exact, gaussian, instances, pa
 @instances
 @given(pairs(), squares_of())
 def test_eigenvalues_and_singular_values_in_order_move_by_no_more_than_the_frobenius_norm(symmetric, square):
-    for values, (a, b) in ((torch.linalg.eigvalsh, symmetric), (singular_values, square)):
+    for values, (a, b) in ((torch.linalg.eigvalsh, symmetric), (singular, square)):
         left = (values(a) - values(b)).square().sum()
         assert left <= (a - b).square().sum() * (1 + 1e-9) + 1e-24 * (a.norm() + b.norm()) ** 2
 
@@ -27,7 +28,7 @@ def test_eigenvalues_and_singular_values_in_order_move_by_no_more_than_the_frobe
 @given(squares_of(), st.floats(0, 1), st.floats(-1e-3, 1e-3))
 def test_simple_singular_values_stay_simple_nearby_and_all_are_continuous(pair, at, step):
     a, b = pair
-    here, there = singular_values(a + at * b), singular_values(a + (at + step) * b)
+    here, there = singular(a + at * b), singular(a + (at + step) * b)
     moved = abs(step) * b.norm() * (1 + 1e-9) + 1e-12 * (a.norm() + b.norm())
     assert (here - there).abs().max() <= moved
     gaps = here.diff().abs()
@@ -41,7 +42,7 @@ def test_simple_singular_values_stay_simple_nearby_and_all_are_continuous(pair, 
 @pytest.mark.claim("Riedi Lemma 3", verdict="holds if")
 def test_on_a_closed_interval_the_set_may_be_closed():
     grid = torch.linspace(0, 1, 5)
-    values = torch.stack([singular_values(exact([[2.0, 0.0], [0.0, rho.item()]])) for rho in grid])
+    values = torch.stack([singular(exact([[2.0, 0.0], [0.0, rho.item()]])) for rho in grid])
     assert (values[:, 0] > values[:, 1]).all()  # S_1 is the whole of [0, 1], open in [0, 1] but not in the line
 
 
@@ -50,14 +51,14 @@ def test_on_a_closed_interval_the_set_may_be_closed():
 @given(squares_of(), seeds)
 def test_the_largest_singular_value_the_operator_norm_and_the_frobenius_norm(pair, seed):
     a, b = pair
-    s, frobenius = singular_values(a), a.norm()
+    s, frobenius = singular(a), a.norm()
     rank = int((s > 1e-12 * s[0].clamp_min(1e-300)).sum())
     u = gaussian(seed, len(a))
     assert (a @ u).norm() <= s[0] * u.norm() * (1 + 1e-9)
     right = torch.linalg.svd(a).Vh[0]
     assert (a @ right).norm() == pytest.approx(s[0].item(), rel=1e-9, abs=1e-300)
     assert s[0] <= frobenius * (1 + 1e-9) and frobenius <= rank**0.5 * s[0] * (1 + 1e-9) + 1e-300
-    assert singular_values(a + b)[0] <= (s[0] + singular_values(b)[0]) * (1 + 1e-9)
+    assert singular(a + b)[0] <= (s[0] + singular(b)[0]) * (1 + 1e-9)
 
 
 @pytest.mark.claim("Riedi Proposition 5", verdict="holds")
@@ -65,7 +66,7 @@ def test_the_largest_singular_value_the_operator_norm_and_the_frobenius_norm(pai
 @given(squares_of())
 def test_weyl_for_singular_values(pair):
     a, b = pair
-    n, (left, right, difference) = len(a), map(singular_values, (a, b, a - b))
+    n, (left, right, difference) = len(a), map(singular, (a, b, a - b))
     tolerance = 1e-12 * (left[0] + right[0])
     for i, j in itertools.product(range(n), repeat=2):
         if i + j < n:
@@ -83,9 +84,9 @@ def test_cauchy_interlacing_by_deletion_and_by_zeroing(pair, data):
     kept = [i for i in range(n) if i not in gone]
     zeroed = a.clone()
     zeroed[:, list(gone)] = 0
-    whole, tolerance = singular_values(a), 1e-12 * a.norm()
+    whole, tolerance = singular(a), 1e-12 * a.norm()
     padded = torch.cat([whole, torch.zeros(n).double()])
-    for part in (singular_values(a[kept]), singular_values(a[:, kept]), singular_values(zeroed)):
+    for part in (singular(a[kept]), singular(a[:, kept]), singular(zeroed)):
         for i, value in enumerate(part):
             assert padded[i] + tolerance >= value >= padded[i + len(gone)] - tolerance
 
@@ -118,13 +119,13 @@ def test_the_derivative_of_a_simple_singular_value_needs_no_assumption_on_the_ot
     """The set of points where it is simple and positive is open: none of them is isolated, as is printed."""
     matrix, derivative = family(seed, n)
     left, s, right = torch.linalg.svd(matrix(rho))
-    h, near = 1e-6, singular_values(matrix(rho + 1e-9))
+    h, near = 1e-6, singular(matrix(rho + 1e-9))
     for i in range(n):
         gaps = [abs(s[i] - s[j]).item() for j in range(n) if j != i]
         if s[i] > 1e-6 and min(gaps, default=1) > 1e-6:
             assert near[i] > 0 and all(near[i] != near[j] for j in range(n) if j != i)
         if s[i] > 0.1 and min(gaps, default=1) > 0.1:
-            quotient = (singular_values(matrix(rho + h))[i] - singular_values(matrix(rho - h))[i]) / (2 * h)
+            quotient = (singular(matrix(rho + h))[i] - singular(matrix(rho - h))[i]) / (2 * h)
             assert quotient.item() == pytest.approx((right[i] @ derivative(rho).mT @ left[:, i]).item(), abs=1e-5)
 
 
@@ -132,7 +133,7 @@ def test_the_derivative_of_a_simple_singular_value_needs_no_assumption_on_the_ot
 @instances
 @given(st.floats(-1, 7))
 def test_the_singular_values_of_the_example_and_their_kinks(rho):
-    s = singular_values(diagonal([-4, -2], 2, 2) + rho * torch.eye(2).double())
+    s = singular(diagonal([-4, -2], 2, 2) + rho * torch.eye(2).double())
     expected = sorted([abs(rho - 4), abs(rho - 2)], reverse=True)  # with kinks at 2, 3 and 4
     assert s.tolist() == pytest.approx(expected, abs=1e-12)
     assert s[0] >= 1 - 1e-12  # the largest has no zero; the smallest has two, 2 and 4
@@ -184,4 +185,4 @@ def test_eigenvalues_grow_by_the_integral_of_their_derivative(n, seed, end):
 @pytest.mark.claim("Riedi Corollary 13", verdict="holds if")
 def test_simple_eigenvalues_may_be_multiple_singular_values():
     n = exact([[1, 0], [0, -1]])
-    assert torch.linalg.eigvalsh(n).diff() > 0 and singular_values(n).diff() == 0  # S_i of Eq. 13 is empty
+    assert torch.linalg.eigvalsh(n).diff() > 0 and singular(n).diff() == 0  # S_i of Eq. 13 is empty

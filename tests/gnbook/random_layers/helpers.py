@@ -12,6 +12,7 @@ import torch
 from gnbook.random_layers import matrices as rm
 from hypothesis import strategies as st
 
+from tests.oracles import identity
 from tests.strategies import matrices
 
 LEVEL = 1e-6
@@ -32,10 +33,6 @@ def random_layers(n, count, r, law="gaussian", seed=0):
 
 def generator(seed=0):
     return torch.Generator().manual_seed(seed)
-
-
-def eye(n):
-    return torch.eye(n, dtype=torch.float64)
 
 
 @cache
@@ -72,7 +69,7 @@ def condition(matrix, rank=None):
 
 def region(weight, d1, d):
     """(D1 W + I) D for diagonals given as vectors."""
-    return (d1[..., :, None] * weight + eye(weight.shape[-1])) * d[..., None, :]
+    return (d1[..., :, None] * weight + identity(weight.shape[-1])) * d[..., None, :]
 
 
 def switches(n, off, generator):

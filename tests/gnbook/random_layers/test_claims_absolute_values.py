@@ -21,7 +21,6 @@ from tests.gnbook.random_layers.helpers import (
     condition,
     distance,
     draw,
-    eye,
     noise,
     parts,
     random_layers,
@@ -30,6 +29,7 @@ from tests.gnbook.random_layers.helpers import (
     scales,
     squares_of_any_kind,
 )
+from tests.oracles import identity
 from tests.strategies import exact, gaussian, instances, orthogonal, seeds
 
 
@@ -71,8 +71,8 @@ def test_with_the_positive_part_eq_113_holds(n):
 def test_the_bounds_of_the_condition_number_for_any_matrix(weight, scale):
     weight = scale * weight
     s1, sn, low, high = (value.item() for value in parts(weight))
-    singular, bounds = torch.linalg.svdvals(weight + eye(len(weight))), layers.riedi_lemma_36(rm.extremes(weight))
-    kappa = condition(weight + eye(len(weight))).item()
+    singular, bounds = torch.linalg.svdvals(weight + identity(len(weight))), layers.riedi_lemma_36(rm.extremes(weight))
+    kappa = condition(weight + identity(len(weight))).item()
     if s1 < 1:
         top = math.sqrt(max(s1**2 + high + 1, 0))
         assert kappa <= top / (1 - s1) * (1 + 1e-9) <= (1 + s1) / (1 - s1) * (1 + 2e-9)
@@ -109,11 +109,11 @@ def test_the_bounds_are_above_one_and_the_last_about_ten_per_cent():
     assert limits == pytest.approx((1.150, 1.028, 1.087), abs=6e-4)
     for n, count, tolerance in ((5, 1000, 0.09), (400, 4, 0.012)):
         weights = random_layers(n, count, 2)
-        layer, singular = rm.extremes(weights), torch.linalg.svdvals(weights + eye(n))
+        layer, singular = rm.extremes(weights), torch.linalg.svdvals(weights + identity(n))
         ratios = (
             singular[:, -1] ** 2 / (layer.smallest**2 + layer.tau_smallest + 1),
             (layer.largest**2 + layer.tau_largest + 1) / singular[:, 0] ** 2,
-            layers.riedi_lemma_36(layer).symmetric / condition(weights + eye(n)),
+            layers.riedi_lemma_36(layer).symmetric / condition(weights + identity(n)),
         )
         for ratio, limit in zip(ratios, limits, strict=True):
             assert ratio.min() > 1 and ratio.mean().item() == pytest.approx(limit, abs=tolerance)
@@ -124,7 +124,7 @@ def test_the_bounds_are_above_one_and_the_last_about_ten_per_cent():
 @pytest.mark.parametrize("law", rm.LAWS)
 def test_the_condition_number_tends_to_its_limit(r, law):
     errors = [
-        abs(condition(random_layers(n, count, r, law) + eye(n)).mean().item() / layers.skip_condition_limit(r) - 1)
+        abs(condition(random_layers(n, count, r, law) + identity(n)).mean().item() / layers.skip_condition_limit(r) - 1)
         for n, count in ((10, 300), (400, 4))
     ]
     assert errors[1] < min(0.05, errors[0])
@@ -262,7 +262,8 @@ def test_where_it_does_the_skip_improves_the_condition_number(weight, scale, see
     layer = rm.extremes(weight)
     without, with_skip = condition(signs[0][:, None] * weight * signs[1]), condition(region(weight, *signs))
     assert (
-        with_skip == pytest.approx(condition(signs[0][:, None] * weight + eye(n)).item(), rel=1e-6) or with_skip > 1e6
+        with_skip == pytest.approx(condition(signs[0][:, None] * weight + identity(n)).item(), rel=1e-6)
+        or with_skip > 1e6
     )
     if layer.largest < 1 and without >= (1 + layer.largest) / (1 - layer.largest):
         assert without >= with_skip * (1 - 1e-9)
@@ -271,4 +272,4 @@ def test_where_it_does_the_skip_improves_the_condition_number(weight, scale, see
 @pytest.mark.claim("Riedi Theorem 42", verdict="holds")
 def test_without_eq_152_a_skip_can_hurt():
     weight = 0.5 * orthogonal(0, 4)
-    assert condition(weight) < 1 + 1e-9 and condition(weight + eye(4)) > 1.1
+    assert condition(weight) < 1 + 1e-9 and condition(weight + identity(4)) > 1.1

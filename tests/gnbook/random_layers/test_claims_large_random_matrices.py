@@ -10,7 +10,8 @@ from gnbook.random_layers import matrices as rm
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.gnbook.random_layers.helpers import GRID, LEVEL, distance, draw, eye, noise, tracy_widom
+from tests.gnbook.random_layers.helpers import GRID, LEVEL, distance, draw, noise, tracy_widom
+from tests.oracles import identity
 from tests.strategies import exact, instances, seeds
 
 
@@ -50,7 +51,7 @@ def test_both_ends_have_one_law_and_are_not_independent(n, law):
 @given(st.integers(1, 6), seeds, st.sampled_from(rm.LAWS), st.floats(0, 3))
 def test_entries_with_a_density_give_distinct_singular_values_that_grow_as_stated(n, seed, law, skip):
     matrix = draw(n, 1, law, seed)[0]
-    before, after = torch.linalg.svdvals(matrix), torch.linalg.svdvals(matrix + skip * eye(n))
+    before, after = torch.linalg.svdvals(matrix), torch.linalg.svdvals(matrix + skip * identity(n))
     layer = rm.extremes(matrix)
     assert n == 1 or (before[:-1] - before[1:]).min() > 1e-12 * before[0]
     growth, slack = after**2 - before**2, 1e-12 * (before[0] + skip) ** 2
@@ -61,14 +62,14 @@ def test_entries_with_a_density_give_distinct_singular_values_that_grow_as_state
 @pytest.mark.claim("Riedi Theorem 34", verdict="holds if")
 @pytest.mark.parametrize("g", [-1.3, 0.2, 2.0])
 def test_jointly_gaussian_entries_without_a_density_can_repeat_singular_values(g):
-    singular = torch.linalg.svdvals(g * eye(2))  # g times the identity, g normal
+    singular = torch.linalg.svdvals(g * identity(2))  # g times the identity, g normal
     assert singular[0] == singular[1]
 
 
 @pytest.mark.claim("Riedi Theorem 34", verdict="holds if")
 def test_a_negative_skip_breaks_the_growth():
     matrix, skip = exact([[1, 0], [0, -0.5]]), -1.0
-    before, after = torch.linalg.svdvals(matrix), torch.linalg.svdvals(matrix + skip * eye(2))
+    before, after = torch.linalg.svdvals(matrix), torch.linalg.svdvals(matrix + skip * identity(2))
     lower = skip * rm.extremes(matrix).tau_smallest + skip**2
     assert (after**2 - before**2)[1] == -0.25 and lower == 2
 

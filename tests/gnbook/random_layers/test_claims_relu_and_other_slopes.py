@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from tests.gnbook.random_layers.helpers import (
     condition,
     draw,
-    eye,
     random_layers,
     region,
     rejected,
@@ -24,6 +23,7 @@ from tests.gnbook.random_layers.helpers import (
     squares_of_any_kind,
     switches,
 )
+from tests.oracles import identity
 from tests.strategies import exact, gaussian, instances, matrices, seeds
 
 
@@ -143,13 +143,13 @@ def test_no_region_of_a_branch_is_beyond_the_bounds(branch, slope, seed):
     m, random = len(inner), torch.rand(40, n + len(inner), generator=torch.Generator().manual_seed(seed)).double()
     lower, upper = layers.all_regions_of_branch(inner, outer, slope)
     d1 = torch.cat([exact(list(itertools.product((slope, 1.0), repeat=m))), slope + (1 - slope) * random[:, :m]])
-    whole = eye(n) + outer @ (d1[:, :, None] * inner)
+    whole = identity(n) + outer @ (d1[:, :, None] * inner)
     d = 1 - (1 - slope) * (random[0, m:] < 0.5).double()
     d = d if d.any() else torch.ones_like(d)
     singular = torch.linalg.svdvals(whole * d)[:, : int(d.count_nonzero())]
     assert singular.max() <= upper * (1 + 1e-12) and singular.min() >= lower - 1e-12 * upper
     product = torch.linalg.matrix_norm(inner, 2).item() * torch.linalg.matrix_norm(outer, 2).item()
-    middle = torch.linalg.svdvals(eye(n) + (1 + slope) / 2 * outer @ inner)
+    middle = torch.linalg.svdvals(identity(n) + (1 + slope) / 2 * outer @ inner)
     moved = (torch.linalg.svdvals(whole) - middle).abs().max()
     assert moved <= (1 - slope) / 2 * product + 1e-12 * upper
     assert upper <= (1 + product) * (1 + 1e-12)

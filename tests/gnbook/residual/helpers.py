@@ -5,22 +5,15 @@ import math
 import torch
 from hypothesis import strategies as st
 
+from tests.oracles import singular, with_skip
 from tests.strategies import diagonal, gaussian, matrices, orthogonal, seeds, sizes, spectra, symmetric, terms
 
 skips = st.sampled_from([1e-3, 0.1, 0.25, 1 / 3, 0.5, 2**-0.5, 1.0, 2.0, 3.0, 10.0, 1e3])
 shapes = st.tuples(sizes, sizes)
 
 
-def with_skip(weight, skip):
-    return weight + skip * torch.eye(*weight.shape, dtype=weight.dtype)
-
-
 def shifted(weights, skip):
     return [with_skip(w, skip) for w in weights]
-
-
-def singular(matrix):
-    return torch.linalg.svdvals(matrix)
 
 
 def block_eigenvalues(weight):

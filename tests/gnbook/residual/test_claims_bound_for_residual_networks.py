@@ -15,11 +15,10 @@ from tests.gnbook.residual.helpers import (
     product_of_ratios,
     shapes,
     shifted,
-    singular,
     skips,
     terms,
-    with_skip,
 )
+from tests.oracles import singular, with_skip
 from tests.strategies import (
     data_condition,
     derivatives,

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from gnlib import SecondMoment
 from gnlib.linear.bounds import zhao_lemma_2
-from tests.gnbook.residual.helpers import block_eigenvalues, layers, shifted, singular, skips, slack, with_skip
+from tests.gnbook.residual.helpers import block_eigenvalues, layers, shifted, skips, slack
+from tests.oracles import singular, with_skip
 from tests.strategies import exact, gaussian, instances, problems, true_condition, up_to_rounding
 
 

@@ -8,13 +8,9 @@ import torch
 from gnbook.shared.skips import kaiming_skip_limits, residual_bound, skip_bounds
 
 from gnlib import second_moment
-from tests.oracles import network, normal, orthogonal
+from tests.oracles import network, normal, orthogonal, with_skip
 
 WIDTHS = [(3, 4), (4, 6, 3), (1, 1, 1), (4, 7, 7, 2), (2, 4, 4, 4, 3), (5, 2, 4), (6, 4, 2)]
-
-
-def with_skip(weight, skip):
-    return weight + skip * torch.eye(*weight.shape, dtype=weight.dtype)
 
 
 def smallest_by_search(smallest, least, largest, skip):

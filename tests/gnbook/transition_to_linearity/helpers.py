@@ -18,10 +18,6 @@ def identity(z):
     return z
 
 
-def norm(matrix):
-    return torch.linalg.matrix_norm(matrix, 2).item()
-
-
 def hess(f, argnums=0):
     """Second derivatives of a function, by two backward passes."""
     return torch.func.jacrev(torch.func.jacrev(f, argnums), argnums)

@@ -15,17 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnlib import GaussNewton
-from tests.gnbook.transition_to_linearity.helpers import (
-    SLACK,
-    SMOOTH,
-    TINY,
-    hess,
-    hessian,
-    module,
-    networks,
-    norm,
-    slopes,
-)
+from tests.gnbook.transition_to_linearity.helpers import SLACK, SMOOTH, TINY, hess, hessian, module, networks, slopes
+from tests.oracles import norm
 from tests.strategies import exact, gaussian, instances, seeds
 
 

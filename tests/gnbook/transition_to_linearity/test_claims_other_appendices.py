@@ -20,11 +20,11 @@ from tests.gnbook.transition_to_linearity.helpers import (
     identity,
     module,
     networks,
-    norm,
     second_derivatives,
     slopes,
     values,
 )
+from tests.oracles import norm
 from tests.strategies import exact, gaussian, instances, matrices, seeds
 
 

@@ -15,10 +15,6 @@ def half_square(z):
     return z * z / 2
 
 
-def norm(matrix):
-    return torch.linalg.matrix_norm(matrix, 2).item()
-
-
 def hess(f, w):
     return torch.func.jacrev(torch.func.jacrev(f))(w)
 

@@ -13,7 +13,8 @@ from gnbook.when_the_kernel_moves.networks import StackedNetworks, identity
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.gnbook.when_the_kernel_moves.helpers import SLACK, TINY, half_square, hess, inputs, narrow, norm, slopes
+from tests.gnbook.when_the_kernel_moves.helpers import SLACK, TINY, half_square, hess, inputs, narrow, slopes
+from tests.oracles import norm
 from tests.strategies import exact, gaussian, instances, seeds
 
 

@@ -14,7 +14,8 @@ from gnbook.when_the_kernel_moves.networks import bottleneck, identity, shallow
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.gnbook.when_the_kernel_moves.helpers import SLACK, TINY, half_square, hess, inputs, narrow, norm
+from tests.gnbook.when_the_kernel_moves.helpers import SLACK, TINY, half_square, hess, inputs, narrow
+from tests.oracles import norm
 from tests.strategies import exact, gaussian, instances, seeds
 
 

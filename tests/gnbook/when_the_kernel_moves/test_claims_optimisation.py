@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnlib import GaussNewton
-from tests.gnbook.when_the_kernel_moves.helpers import SLACK, TINY, half_square, hess, inputs, norm, slopes
+from tests.gnbook.when_the_kernel_moves.helpers import SLACK, TINY, half_square, hess, inputs, slopes
+from tests.oracles import norm
 from tests.strategies import exact, gaussian, instances, orthogonal, seeds
 
 
