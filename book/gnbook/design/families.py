@@ -5,9 +5,9 @@ from functools import partial
 
 from torch import nn
 
-from gnbook.shared.networks import cnn, drawn, perceptron
+from gnbook.shared.families import SIDE, fully_connected
+from gnbook.shared.networks import cnn, drawn
 
-SIDE, CLASSES = 16, 10
 EPSILON = 1e-10  # of normalisations: with zero, a normalised layer would be homogeneous to the last digit
 
 
@@ -19,11 +19,6 @@ def group_norm(channels: int) -> nn.Module:
 def batch_norm(channels: int) -> nn.Module:
     """Return a normalisation by the statistics of the batch, in training and beyond."""
     return nn.BatchNorm2d(channels, eps=EPSILON, track_running_stats=False)
-
-
-def fully_connected(*hidden: int, activation: Callable[[], nn.Module] = nn.ReLU) -> nn.Module:
-    """Return a perceptron with these hidden layers."""
-    return perceptron(3 * SIDE**2, *hidden, CLASSES, activation=activation)
 
 
 FAMILIES: dict[str, Callable[[], nn.Module]] = {

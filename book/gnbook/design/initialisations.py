@@ -12,6 +12,7 @@ from torch.func import functional_call
 from gnbook.design.layers import layers_of, weights_of
 from gnbook.design.objectives import edge, log_condition, log_time
 from gnbook.design.search import search, with_gains
+from gnbook.shared.networks import initialise, kaiming, orthogonal
 from gnbook.shared.training import half_squared_error
 from gnbook.shared.tuning import constant_loss
 
@@ -30,38 +31,6 @@ class Data(NamedTuple):
 
     x: Float[Tensor, "n ..."]
     y: Float[Tensor, "n k"]
-
-
-@torch.no_grad()
-def kaiming(network: nn.Module, generator: torch.Generator) -> nn.Module:
-    r"""Fill the weights with normal numbers of variance :math:`2 / \text{fan-in}`, the biases with zeros, in place.
-
-    K. He, X. Zhang, S. Ren, J. Sun (2015), Delving deep into rectifiers, ICCV.
-
-    >>> line = kaiming(nn.Linear(200, 50), torch.Generator("cpu").manual_seed(0))
-    >>> round(line.weight.std().item(), 2), line.bias.any().item()
-    (0.1, False)
-    """
-    for weight in weights_of(network).values():
-        weight.copy_(nn.init.kaiming_normal_(torch.empty_like(weight, device="cpu"), generator=generator))
-    return _without_biases(network)
-
-
-@torch.no_grad()
-def orthogonal(network: nn.Module, generator: torch.Generator) -> nn.Module:
-    r"""Fill the weights with orthogonal rows or columns times :math:`\sqrt 2`, the biases with zeros, in place.
-
-    A. M. Saxe, J. L. McClelland, S. Ganguli (2014), Exact solutions to the nonlinear dynamics of learning in deep
-    linear neural networks, ICLR.
-
-    >>> line = orthogonal(nn.Linear(3, 2).double(), torch.Generator("cpu").manual_seed(0))
-    >>> (line.weight @ line.weight.mT).round(decimals=6).abs()
-    tensor([[2., 0.],
-            [0., 2.]], dtype=torch.float64, grad_fn=<AbsBackward0>)
-    """
-    for weight in weights_of(network).values():
-        weight.copy_(nn.init.orthogonal_(torch.empty_like(weight, device="cpu"), 2**0.5, generator))
-    return _without_biases(network)
 
 
 @torch.no_grad()
@@ -217,24 +186,18 @@ def initialised(network: nn.Module, name: str, data: Data, *, seed: int) -> nn.M
     if name == "torch's default":
         return network
     if name in ("Kaiming", "last layer zero"):
-        kaiming(network, generator)
+        initialise(network, kaiming, generator=generator)
         return last_layer_zero(network) if name == "last layer zero" else network
-    orthogonal(network, generator)
+    initialise(network, orthogonal, generator=generator)
     return unit_variance(network, data.x) if name == "LSUV" else network
 
 
 def gained(network: nn.Module, gains: Float[Tensor, " layers"], *, seed: int) -> nn.Module:
     """Return a copy of a network with Kaiming's weights times gains."""
-    return with_gains(kaiming(copy.deepcopy(network), torch.Generator("cpu").manual_seed(seed)), gains)
+    generator = torch.Generator("cpu").manual_seed(seed)
+    return with_gains(initialise(copy.deepcopy(network), kaiming, generator=generator), gains)
 
 
 def _scaled(network: nn.Module, z: Float[Tensor, " layers"]) -> dict[str, Tensor]:
     """Return the weights that have gains, times these, as functions of their logarithms."""
     return {name: w.detach() * g for (name, w), g in zip(weights_of(network).items(), z.exp(), strict=True)}
-
-
-def _without_biases(network: nn.Module) -> nn.Module:
-    for layer in network.modules():
-        if isinstance(layer, nn.Linear | nn.Conv2d) and layer.bias is not None:
-            layer.bias.zero_()
-    return network

@@ -7,7 +7,6 @@ from functools import partial
 import pytest
 import torch
 from gnbook.design.families import FAMILIES, build
-from gnbook.design.initialisations import kaiming
 from gnbook.design.layers import FLOOR, layers_of, weights_of
 from gnbook.design.objectives import _Integral, certificate, edge, log_condition, log_time
 from gnbook.design.preconditioners import (
@@ -19,6 +18,7 @@ from gnbook.design.preconditioners import (
     quality,
 )
 from gnbook.design.search import search, with_gains
+from gnbook.shared.networks import initialise, kaiming
 from torch import nn
 
 from tests.gnbook.design.helpers import chain, condition, jacobians, kernel
@@ -112,7 +112,7 @@ PIXELS = gaussian(0, 5, 3 * 16 * 16).view(5, 3, 16, 16)
 
 
 def started(family):
-    return kaiming(build(family, seed=0), torch.Generator().manual_seed(0))
+    return initialise(build(family, seed=0), kaiming, generator=torch.Generator().manual_seed(0))
 
 
 def logarithms(network):
