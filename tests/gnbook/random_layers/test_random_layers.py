@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from gnbook.random_layers import blocks, bounds, descent, histograms
+from gnbook.random_layers import blocks, descent, histograms
 from gnbook.random_layers import bounds as layers
 from gnbook.random_layers import matrices as rm
 from gnbook.shared.local_affine import local_affine
@@ -115,7 +115,7 @@ def test_it_measures_what_it_names():
     assert found["kappa 2"] == pytest.approx(torch.linalg.cond(layers + torch.eye(6, dtype=torch.float64)).numpy())
     assert found["kappa W"] == pytest.approx(torch.linalg.cond(layers).numpy())
     assert found["norm"] == pytest.approx(torch.linalg.matrix_norm(layers, 2).numpy())
-    known = bounds.riedi_lemma_36(rm.extremes(layers))
+    known = layers.riedi_lemma_36(rm.extremes(layers))
     assert found["sharper"] * found["kappa 2"] == pytest.approx(known.sharper.numpy())
     assert found["bound"] * found["kappa 2"] == pytest.approx(known.symmetric.numpy())
     assert set(histograms.BINS) < set(found) and {len(values) for values in found.values()} == {3}
