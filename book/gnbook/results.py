@@ -32,6 +32,8 @@ def path_of(name: str) -> Path:
 
 def origin(rows: Sequence[Row]) -> str:
     """Return the origin of rows of a kept table in two lines or so: number of runs, device, minutes, versions."""
+    if not rows:
+        raise ValueError("There are no rows whose origin could be told; give some of those that `kept` returns.")
     runs = {row["run_name"]: row for row in rows}.values()
 
     def all_of(column: str) -> str:
