@@ -3,23 +3,27 @@
 A number is followed by the name of its value, as in `grows to 390<!-- growth -->`; a sentence that states a finding is
 followed by the name of the test that checks it, as in `Width helps late.<!-- test: test_width_helps_late -->`. The
 values of `notebooks/<slug>.md` are what the function `values` of `tests/pages/test_<slug>.py` returns: numbers, or
-lists of numbers, of which `growth.0` names the first. `make numbers` writes the numbers anew, each as it stands: in
-words or digits, with as many decimals, with commas or without.
+lists of numbers, of which `growth.0` names the first. A page needs no such list: `390<!-- =growth("ReLU") -->` is
+what this says in the words of the same module, of NumPy, `np`, and of `tests/pages/pages.py`. `make numbers` writes
+the numbers anew, each as it stands: in words or digits, with as many decimals, with commas or without.
 """
 
 import re
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
-from gnbook.checkout import chapters
+import numpy as np
+
+from tests.pages import pages as helpers
 
 ROOT = Path(__file__).parents[2]
 WORDS = "zero one two three four five six seven eight nine ten eleven twelve".split()
 
 # A formula may end after its number, as in `$m = 600\, L$<!-- width -->`.
 ANCHOR = re.compile(
-    rf"(?P<number>(?<![\w.,])[-+]?\d(?:[\d,]*\d)?(?:\.\d+)?|\b(?:{'|'.join(WORDS)})\b)"
-    r"(?P<rest>[^$\d]*\$)?<!-- (?P<name>\w+(?:\.\d+)?) -->",
+    rf"(?P<number>(?<![\w.,])[-+]?\d(?:[\d,]*\d)?(?:\.\d+)?(?:e[-+]\d+)?|\b(?:{'|'.join(WORDS)})\b)"
+    r"(?P<rest>[^$\d]*\$)?<!-- (?P<name>\w+(?:\.\d+)?|=.+?) -->",
     re.I,
 )
 TEST = re.compile(r"<!-- test: (\w+) -->")
@@ -38,23 +42,45 @@ NAMES = re.compile(
 FORMULA = re.compile(r"\$[^$]+\$")
 
 
+def path(page):
+    """Return the source of a page: a chapter, such as `laboratory/waiting`, or one of the book, such as `scorecard`."""
+    chapter = ROOT / f"notebooks/{page}.md"
+    return chapter if chapter.exists() else ROOT / f"book/{page}.md"
+
+
 def pages():
-    """Return the chapters that have values."""
-    modules = {name: ROOT / f"{module(name).replace('.', '/')}.py" for name in chapters()}
-    return [name for name, path in modules.items() if path.exists() and "\ndef values():" in path.read_text()]
+    """Return the pages that have anchors."""
+    files = {str(file.relative_to(ROOT / "notebooks").with_suffix("")): file for file in ROOT.glob("notebooks/**/*.md")}
+    files |= {file.stem: file for file in ROOT.glob("book/*.md")}
+    return sorted(page for page, file in files.items() if ANCHOR.search(file.read_text()))
 
 
 def module(page):
-    """Return the name of the module that tests a page: that of `laboratory/waiting` lies in a folder as well."""
-    folder, _, stem = page.rpartition("/")
-    return ".".join(filter(None, ["tests.pages", folder, f"test_{stem.replace('-', '_')}"]))
+    """Return the module that tests a page, or the page that it continues; one in the laboratory lies in a folder."""
+    folder, _, stem = page.replace("-", "_").rpartition("/")
+    stems = stem, stem.removesuffix("_further")
+    names = (".".join(filter(None, ["tests.pages", folder, f"test_{each}"])) for each in stems)
+    return import_module(next(name for name in names if find_spec(name)))
+
+
+def has_names(page):
+    """Say whether a page has names for its values: there is an anchor for each number of such a page."""
+    tests = module(page)
+    return hasattr(tests, "values") and page.endswith("-further") == tests.__name__.endswith("_further")
+
+
+def by_name(found):
+    """Return values by the names of their anchors, members of lists by their places."""
+    single = {name: value for name, value in found.items() if not isinstance(value, list | tuple)}
+    return single | {f"{n}.{i}": v for n, many in found.items() if n not in single for i, v in enumerate(many)}
 
 
 def values_of(page):
-    """Return the values of a page by the names that its anchors may have."""
-    found = import_module(module(page)).values()
-    single = {name: value for name, value in found.items() if not isinstance(value, list | tuple)}
-    return single | {f"{n}.{i}": v for n, many in found.items() if n not in single for i, v in enumerate(many)}
+    """Return the values of a page by the names, or by the expressions, that its anchors have."""
+    words = {"np": np} | vars(helpers) | vars(module(page))
+    anchors = {anchor["name"] for anchor in ANCHOR.finditer(path(page).read_text())}
+    named = by_name(module(page).values()) if has_names(page) else {}
+    return named | {name: eval(name[1:], words) for name in anchors if name.startswith("=")}
 
 
 def written(value, like):
@@ -62,7 +88,10 @@ def written(value, like):
     if like.lower() in WORDS and round(value) < len(WORDS):
         word = WORDS[round(value)]
         return word.capitalize() if like[0].isupper() else word
-    decimals = len(like.partition(".")[2])
+    mantissa, e, _ = like.partition("e")
+    decimals = len(mantissa.partition(".")[2])
+    if e:
+        return f"{value:.{decimals}e}"
     sign = "+" if like.startswith("+") else ""
     comma = "" if re.match(r"[-+]?\d{4}", like) else ","
     return f"{round(float(value), decimals) + 0.0:{sign}{comma}.{decimals}f}"  # zero has no sign
@@ -97,11 +126,12 @@ def without_anchor(text):
 
 
 def write():
-    """Write the numbers of all pages that have values, in the source and in the notebook."""
+    """Write the numbers of all pages that have anchors, in the source and in the notebook."""
     for page in pages():
         values = values_of(page)
-        for path in (ROOT / f"notebooks/{page}{suffix}" for suffix in (".md", ".ipynb")):
-            path.write_text(rewritten(path.read_text(), values))
+        for file in (path(page), path(page).with_suffix(".ipynb")):
+            if file.exists():
+                file.write_text(rewritten(file.read_text(), values))
 
 
 if __name__ == "__main__":

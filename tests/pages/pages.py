@@ -80,6 +80,11 @@ def cells(chapter, start):
     return [[number(cell) for cell in re.split(r" {2,}", line.strip())] for line in table(chapter, start)]
 
 
+def column(chapter, start, at, row=None):
+    """Return one column of the same table, of all rows or of those that begin with a cell."""
+    return [found[at] for found in cells(chapter, start) if row in (None, found[0])]
+
+
 def named(chapter, start, names=1):
     """Return the same table from the first cell of each line, or the first cells, to the others."""
     found = cells(chapter, start)
@@ -109,6 +114,11 @@ def kappas(name, column="kappa", **values):
     found = [row[column] for row in kept(name) if values.items() <= row.items()]
     assert found, f"{name} has no rows with {values}"
     return found
+
+
+def word(chapter, start, at):
+    """Return one of the numbers that the one checked line shows that begins like this."""
+    return number(printed(chapter, start).split()[at])
 
 
 def slider(chapter):
