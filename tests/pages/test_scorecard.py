@@ -3,9 +3,9 @@
 import re
 from collections import Counter
 
+import gnlib  # noqa: F401
 from tests.pages.laboratory import test_design as design  # noqa: F401 (the page has its numbers)
 from tests.pages.laboratory import test_pruning as pruning  # noqa: F401
-import gnlib  # noqa: F401
 from tests.pages.pages import ROOT, kept
 from tests.pages.test_behind_the_figures import exponents, late_loss, lemma_2_over_kappa, relu, rule  # noqa: F401
 

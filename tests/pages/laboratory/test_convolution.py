@@ -1,11 +1,8 @@
-"""The numbers in the text of "Convolutions" and of its further experiments are those of their tables."""
+"""The findings of "Convolutions", by the tables of its pages."""
 
-from gnbook import results
-
-from tests.pages.pages import cells, named, prose
+from tests.pages.pages import cells, named
 
 FIRST, SECOND = "laboratory/convolution", "laboratory/convolution-further"
-TEXT, FURTHER = prose(f"notebooks/{FIRST}"), prose(f"notebooks/{SECOND}")
 
 
 def choices():
@@ -19,21 +16,6 @@ def test_what_each_choice_does():
     by_kappa, by_steps, by_late = (sorted(choices(), key=lambda name: choices()[name][i]) for i in (1, 2, 3))
     assert by_kappa == by_late and few[3] < 8 * plain[3]
     assert by_steps[-1] == by_kappa[2] == "4 filters"
-
-
-def test_limits_of_many_filters():
-    limits = {row[1]: row[-1] for row in cells(SECOND, "condition number, median of 5") if row[0] == "squares"}
-    eleven = next(
-        row for row in results.kept("convolution-further") if (row["view"], row["kernel"]) == ("squares", 11)
-    )["limit"]
-    whole = [f"{end:.0f}" for end in (limits[3], limits[7], eleven)]
-    assert "limits are {}, {} and {} for".format(*whole) in TEXT
-    width = {row[0]: row[1] for row in cells("laboratory/one-hidden-layer", "whitened MNIST, means over")}[4500]
-    assert f"has {width:.1f}." in FURTHER  # the linear network beside them
-    assert [f"{choices()[name][0]:.0f}" for name in ("kernel 3, 32 filters", "kernel 7")] == whole[:2]
-    assert f"{limits[3]} for 9, {limits[7]} for 49, and {eleven:.0f} for" in FURTHER
-    raw = {row[-1] for row in cells(SECOND, "two layers on squares, one") if row[0] == "raw"}
-    assert "are {:,.0f} and {:,.0f}.".format(*sorted(raw)) in FURTHER
 
 
 def test_ways_to_a_window():
