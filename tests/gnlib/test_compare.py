@@ -66,13 +66,6 @@ def test_a_page_by_products_is_compared_with_one_by_a_matrix_by_what_both_know()
     assert "condition number" not in {d.name for d in found.differences}
 
 
-def test_the_layers_with_the_largest_shares_of_either_come_first():
-    a = gnlib.report(nn.Sequential(*(nn.Linear(4, 4) for _ in range(4)), nn.Linear(4, 2)), X, Y, dtype=torch.float64)
-    names = [d.name for d in gnlib.compare(a, a).differences if d.name.startswith("share")]
-    first = sorted(a.layers, key=lambda name: -a.layers[name])[:3]
-    assert names == [f"share of {name} in the largest" for name in first]
-
-
 def test_a_factor_is_measured_by_the_spread_of_the_draws():
     noise = gnlib.noise_of_draws(lambda seed: [2.0, 1.0, 4.0][seed], range(3))
     assert noise == Noise((0, 1, 2), {"number": (2.0, 1.0, 4.0)}) and noise.spread("number") == 4.0
@@ -90,18 +83,6 @@ def test_two_of_the_draws_differ_by_no_more_than_their_spread_and_a_head_of_ten_
     scaled = (gnlib.condition_number(network(7, scale), X) for scale in (1.0, 10.0))
     assert all(difference.times_the_spread <= 1 for difference in same.differences)
     assert gnlib.compare(*scaled, noise=noise)["largest eigenvalue"].times_the_spread > 2
-
-
-def test_of_draws_that_are_all_equal_in_one_number_any_other_is_beyond():
-    assert Difference("a", 1.0, 2.0, spread=1.0).times_the_spread == math.inf
-    assert Difference("a", 2.0, 2.0, spread=1.0).times_the_spread == 0
-    assert Noise((0, 1), {"a": (1.0, math.inf)}).spread("a") is None
-
-
-def test_a_condition_number_that_is_a_lower_bound_says_so():
-    weak = ends(1.0, 0.5)
-    unresolved = gnlib.eigen.ConditionNumber(1.0, 1e-17, 2, 1.0, residual=1.0, method="by hand")
-    assert gnlib.compare(weak, unresolved).remarks[0].startswith("The condition number of the second is a lower bound")
 
 
 @pytest.mark.bad_input

@@ -38,9 +38,3 @@ def test_a_disk_that_fills_leaves_the_file_before_and_says_where(step, tmp_path,
     assert raised.value.errno == errno.ENOSPC
     assert path.read_text(encoding="utf8") == "whole, with an umlaut: ü"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_file_has_the_rights_that_any_new_file_has(tmp_path):
-    (tmp_path / "plain").touch()
-    write(tmp_path / "whole", "")
-    assert (tmp_path / "whole").stat().st_mode == (tmp_path / "plain").stat().st_mode

@@ -83,14 +83,6 @@ def test_real_steps_follow_those_taken_before_and_infinite_losses_leave_a_gap():
     assert [*map(str, forecast.get_ydata())] == ["4.0", "2.0", "nan", "1.0"]
 
 
-def test_the_band_lies_between_the_bounds():
-    low, high = OVERVIEW.bounds.lower.tolist(), OVERVIEW.bounds.upper.tolist()
-    (band,) = drawn(pictures.course(low, high, "")).collections
-    points = band.get_paths()[0].vertices
-    at = sorted(points[points[:, 0] == 1000, 1])
-    assert (at[0], at[-1]) == (low[1000], high[1000]) and low[1000] < high[1000]
-
-
 def test_the_density_lies_between_its_bounds():
     (band,) = drawn(pictures.density(DENSITY)).collections
     points = band.get_paths()[0].vertices
@@ -113,15 +105,6 @@ def test_without_matplotlib_there_are_the_tables_alone(result, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     page = result.to_html()
     assert "<figure>" not in page and "<svg" not in page and result.lines()[0].value in page
-
-
-def test_a_notebook_shows_the_tables_alone():
-    assert "<svg" not in REPORT._repr_html_() + OVERVIEW._repr_html_()
-
-
-def test_without_targets_there_is_no_course(tmp_path):
-    for g in (made(y=None), made(y=None, dtype=torch.float64)):
-        assert "loss</text>" not in g.report().to_html()
 
 
 def test_a_page_is_written_whole_and_the_same_each_time(tmp_path):

@@ -5,8 +5,7 @@ import pytest
 import scipy
 import torch
 
-from gnlib import linear_gauss_newton
-from gnlib.operators import KroneckerSum, SymmetricOperator, apply_kronecker_sum
+from gnlib.operators import KroneckerSum, apply_kronecker_sum
 from tests.oracles import normal, orthogonal
 
 SHAPES = [(1, 3, 4, 4), (3, 2, 5, 3), (2, 1, 4, 2), (4, 3, 1, 1), (6, 1, 1, 1)]  # L, k, d, r
@@ -60,12 +59,6 @@ def test_an_operator_says_what_it_is():
     assert repr(op) == "KroneckerSum(shape=(15, 15), dtype=torch.float64, device=cpu)"
 
 
-def test_a_layered_sum_says_what_it_is_without_forming_its_factors():
-    op = linear_gauss_newton([normal(4, 3, seed=0), normal(2, 4, seed=1)], torch.eye(3))
-    assert repr(op) == "LayeredSum(shape=(6, 6), dtype=torch.float64, device=cpu)"
-    assert "right" not in vars(op)
-
-
 def test_scipy_sees_the_same_operator():
     op = kronecker_sum(2, 3, 5, 4)
     op = KroneckerSum(op.left + op.left.mT, op.right + op.right.mT, op.basis)
@@ -77,12 +70,6 @@ def test_scipy_sees_the_same_operator():
     np.testing.assert_allclose(there @ v[:, 0].numpy(), (op @ v[:, 0]).numpy(), rtol=1e-14)
     largest = torch.linalg.eigvalsh(op.dense())[-1].item()
     assert scipy.sparse.linalg.eigsh(there, 1, which="LA", return_eigenvectors=False).item() == pytest.approx(largest)
-
-
-def test_the_matrix_itself_is_made_by_products_where_there_is_no_faster_way():
-    op = kronecker_sum(2, 3, 5, 4)
-    op = KroneckerSum(op.left + op.left.mT, op.right + op.right.mT, op.basis)
-    close(SymmetricOperator.dense(op), op.dense())
 
 
 @pytest.mark.bad_input

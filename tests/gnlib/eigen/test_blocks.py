@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from gnlib import NotConvergedError
 from gnlib.eigen.blocks import (
     RESHIFT_EVERY,
     CoupledBlocks,
@@ -109,12 +108,6 @@ def test_a_block_that_is_not_definite_is_told():
         WholeBlocks(matrix, 2).find_end(largest=False, norm=3.0, limits=Limits())
 
 
-@both
-def test_an_end_cut_short_raises(largest):
-    with pytest.raises(NotConvergedError, match="after 1 steps"):
-        end(WholeBlocks(coupled(SPECTRA, 0.3), 3), largest, max_steps=1)
-
-
 # Inverses
 
 VALUES = np.linspace(1, 4, 7)
@@ -150,29 +143,6 @@ def shifted(shift, sign=1, blocks=BLOCKS):
 def test_the_product_is_that_with_the_inverse_of_the_shifted_blocks(sign):
     shift, x = (0.9 if sign > 0 else 6.1), normal(21, 3, seed=4)
     close(sign * (BLOCKS.matrix - shift * torch.eye(21).double()) @ shifted(shift, sign)(x), x)
-
-
-def test_coupled_blocks_are_inverted_without_their_coupling():
-    blocks = WholeBlocks(coupled([VALUES, VALUES + 1], 0.1), 2)
-    x = normal(14, 2, seed=4)
-    close(torch.block_diag(blocks.block(0), blocks.block(1)) @ shifted(0.0, 1, blocks)(x), x)
-
-
-def test_outputs_of_a_group_share_the_block_of_the_first():
-    blocks = WholeBlocks(BLOCKS.matrix, 3)
-    blocks.groups = [range(1), range(1, 3)]
-    x = normal(21, 2, seed=4)
-    expected = torch.cat([inverse_of(blocks.block(i))(part) for i, part in zip((0, 1, 1), x.split(7), strict=True)])
-    close(shifted(0.0, 1, blocks)(x), expected)
-
-
-def test_the_product_has_no_part_in_the_null_space():
-    null = torch.eye(7, dtype=torch.float64)[:, :1]
-    matrix = MATRIX.clone()
-    matrix[0] = matrix[:, 0] = 0
-    product = shifted(0.0, 1, WholeBlocks(matrix, 1, null))(normal(7, 3, seed=4))
-    assert not (null.T @ product).any()
-    assert product.any()
 
 
 @signs

@@ -7,19 +7,17 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional
 
 import gnlib
 from gnlib import GaussNewton, SecondMoment, condition_number, largest_eigenvalue, linear_gauss_newton
 from gnlib.eigen.dense import singular_value_ends
 from gnlib.eigen.scale import exponent_of, restored, times_power
-from gnlib.operators import KroneckerSum, SymmetricOperator
+from gnlib.operators import SymmetricOperator
 from tests.gnlib.eigen.helpers import SIZE, double
 from tests.gnlib.networks import Whole
 from tests.oracles import normal, orthogonal, samples, with_spectrum
 
 POWERS = [2.0**e for e in (-960, -600, -400, 0, 400, 600, 960)]
-BEYOND = "An eigenvalue of the matrix is about 1e"
 SPECTRA = {
     "diagonal": np.array([1.0, 5.0, 3.0, 2.0]),
     "clustered": np.array([1.0] * 8 + [1 + 1e-12] * 4),
@@ -54,13 +52,6 @@ def test_both_ends_of_a_matrix(power, size):
     same_but_for(power, condition_number(matrix * power), condition_number(matrix))
 
 
-@powers
-def test_singular_values_of_a_factor(power):
-    blocks = torch.zeros(6, 2).double(), normal(6, 5, seed=3), 1e-3 * normal(6, 4, seed=4)
-    root = math.sqrt(power)
-    same_but_for(power, singular_value_ends(b * root for b in blocks), singular_value_ends(blocks))
-
-
 @pytest.mark.parametrize("d, widths", [(5, (7, 3)), (9, (4, 6, 2)), (5, (6, 6, 6, 6, 2))], ids=str)
 @pytest.mark.parametrize("white", [True, False])
 @pytest.mark.parametrize("power", [2.0**-450, 2.0**-250, 2.0**450])
@@ -74,13 +65,6 @@ def test_data_of_another_scale(power, white, d, widths):
     assert of_matrix.value == pytest.approx(expected.value, rel=1e-9)
 
 
-@pytest.mark.parametrize("power", [2.0**-480, 2.0**-300, 2.0**300, 2.0**480])
-def test_a_second_moment_and_white_data(power):
-    x = samples(12, 5, seed=6)
-    assert torch.equal(gnlib.second_moment(x * power), gnlib.second_moment(x) * power**2)
-    torch.testing.assert_close(gnlib.whiten(x * power), gnlib.whiten(x), rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("size, data", [(-400, 300), (-300, 500), (350, -700)])
 def test_weights_whose_squares_leave_the_range_beside_data_that_bring_the_sum_back(size, data):
     """Of three layers each term has two squares, so the data are to be the inverse of their size, squared."""
@@ -92,17 +76,6 @@ def test_weights_whose_squares_leave_the_range_beside_data_that_bring_the_sum_ba
     same_but_for(2.0 ** (2 * size + data), found, expected)
 
 
-@pytest.mark.parametrize("method", ["dense", "iteration"])
-def test_terms_of_a_kronecker_sum_of_which_each_factor_has_a_scale_of_its_own(method):
-    left = torch.stack([with_spectrum(np.linspace(1, 4, 3), seed=i) for i in range(3)])
-    right = torch.stack([with_spectrum(np.linspace(1, 5, 4), seed=i) for i in range(3)])
-    powers = torch.tensor([2.0**-700, 1.0, 2.0**600], dtype=torch.float64)[:, None, None]
-    eye = torch.eye(4).double()
-    whole = 2.0**-300
-    found = condition_number(KroneckerSum(left * powers, right / powers * whole, eye), method=method)
-    same_but_for(whole, found, condition_number(KroneckerSum(left, right, eye), method=method), 1e-8)
-
-
 class Product(SymmetricOperator):
     """J^T J by its two products, of which the first may leave the range."""
 
@@ -112,14 +85,6 @@ class Product(SymmetricOperator):
 
     def matmul(self, v):
         return self.jacobian.T @ (self.jacobian @ v)
-
-
-@pytest.mark.parametrize("power", [2.0**-505, 2.0**-300, 2.0**300, 2.0**505])
-def test_an_operator_of_two_products(power):
-    jacobian = normal(9, 6, seed=8)
-    expected = torch.linalg.svdvals(jacobian)[0].item() ** 2
-    found = largest_eigenvalue(Product(jacobian * power))
-    assert found.value == pytest.approx(expected * power**2, rel=1e-8, abs=0)
 
 
 def attention():
@@ -197,11 +162,3 @@ def test_only_an_unusual_size_is_changed():
     assert [exponent_of(size) for size in (0.0, 1e-59, 1.0, 1e59)] == [0, 0, 0, 0]
     for size in (1e-300, 1e-61, 1e61, 1e308):
         assert 0.5 <= math.ldexp(size, -exponent_of(size)) < 1
-
-
-def test_the_losses_of_a_network_do_not_change_the_refusal():
-    net, x = network("conv")
-    g = GaussNewton(net, x, torch.tensor([0, 1] * 3), "cross_entropy", output=lambda y: y * 1e-170)
-    with pytest.raises(ValueError, match=BEYOND):
-        g.condition_number()
-    assert functional.mse_loss(net(x), net(x)) == 0  # the network is left as it was

@@ -78,11 +78,6 @@ def test_a_cluster_at_the_top_is_not_taken_for_its_second():
     assert np.quantile(off, 0.95) < 2e-3 and max(off) < 0.026
 
 
-def test_the_end_of_the_process_and_of_the_rank_end_it():
-    found = largest_eigenpairs(of([2.0, 1.0, 0.0, 0.0]), 3)
-    assert found.values.tolist() == pytest.approx([2.0, 1.0], rel=1e-12) and found.products <= 6
-
-
 @pytest.mark.bad_input
 def test_what_has_no_largest_eigenvalue_is_refused():
     with pytest.raises(NotConvergedError, match=r"After 3 products the relative error is .*, above 1e-08; allow more"):
@@ -128,15 +123,6 @@ def test_zeros_are_told_from_small_eigenvalues_where_the_products_can():
     ended = spectral_density(of(SPECTRA["two atoms"]), steps=40)  # after two products
     assert ended.products == 10 and ended.below(2.0).high < 200 and ended.zeros == (0, 0)
     assert str(density).startswith("200 eigenvalues, ") and "effective rank" in str(density)
-
-
-def test_the_weights_are_squared_first_entries():
-    """All entries of the eigenvectors in their place, as a public tool once had it, weigh all nodes alike."""
-    values = np.concatenate([np.full(190, 1e-4), np.geomspace(1, 10, 10)])
-    density = spectral_density(of(values), vectors=12, steps=11)
-    assert 180 < density.below(0.5).low <= density.below(0.5).high < 200
-    alike = np.mean([200 * (m.gauss().nodes < 0.5).mean() for m in density.measures])
-    assert alike < 50
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -82,14 +82,6 @@ def test_batch_normalisation():
     assert torch.allclose(spectrum(matrix, 10), of_module(module, x, mode="train")[:10], rtol=1e-7)
 
 
-def test_weights_that_are_used_twice_and_weights_in_single_precision():
-    w, x = normal(3, 3).float(), normal(8, 3)
-    matrix = reduced_gauss_newton(lambda w: w @ w, [w], gnlib.second_moment(x))
-    layer = nn.Linear(3, 3, bias=False).double()
-    layer.weight.data = w.double()
-    assert torch.allclose(spectrum(matrix, 9), of_module(nn.Sequential(layer, layer), x)[:9], rtol=1e-8)
-
-
 def test_badly_conditioned_data_keep_their_digits():
     """Weights that are zero leave the data alone: a network of one layer has their condition number."""
     x = normal(40, 6) * 10.0 ** -torch.arange(6).double()
