@@ -110,10 +110,3 @@ def test_the_example_of_the_readme_runs_beside_the_bare_dependencies(bare):
     printed = run(bare, "-I", "-c", example, cwd=bare.parent)
     assert sum(map(bool, example.splitlines())) == 5
     assert re.search(r"n = 200, k = 10, p = 79510.* 1800 of 1800: .*\ncost  .*\n2 +1010 ", printed, re.DOTALL)
-
-
-def test_the_tests_that_need_a_gpu_are_found_there_by_the_command_of_the_contributors(bare):
-    command = "pytest -m cuda tests/gnlib"
-    assert f"`{command}`" in (ROOT / "CONTRIBUTING.md").read_text()
-    told = run(bare, "-m", *command.split(), cwd=ROOT)
-    assert re.search(r" \d+ (passed|skipped), \d+ deselected", told), told

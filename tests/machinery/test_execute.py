@@ -197,18 +197,6 @@ def test_only_chapters_that_changed_are_executed_unless_all_are_asked_for(tree):
 
 
 @pytest.mark.nightly
-def test_a_page_cut_off_in_the_cache_is_executed_again(tree):
-    write(tree, "notebooks/a.md", LOGGED.format("a"))
-    execute(tree, "--cache")
-    (kept,) = (tree / "_build/.jupyter_cache/executed").glob("*/base.ipynb")
-    kept.write_text(kept.read_text()[:100])
-    execute(tree, "--cache")
-    kept.unlink()
-    execute(tree, "--cache")
-    assert log(tree) == ["a", "a", "a"]
-
-
-@pytest.mark.nightly
 def test_two_are_executed_at_a_time_the_longest_first_and_a_new_one_before_it(tree):
     last = [("short", 100), ("middle", 2), ("long", 3), ("short", 1)]
     for count, (name, seconds) in enumerate(last):
@@ -269,12 +257,6 @@ def test_stopped_it_leaves_no_kernel_and_nothing_half_written(tree, stop):
         assert errors.endswith("Stopped; what was finished is kept.\n")
     assert sorted(path.name for path in (tree / "notebooks").iterdir()) == ["a.md", "b.md"]
     assert records(tree) == []
-
-
-def test_a_chapter_that_is_not_there_is_named(tree):
-    status, _, errors = execute(tree, "b")
-    assert status == 2
-    assert "there is no chapter 'b': the chapters are a." in errors
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)

@@ -111,19 +111,6 @@ def test_a_formula_wider_than_its_place_is_made_to_fit(root):
     assert zooms[0] is None and float(zooms[1][1]) == 0.5
 
 
-def test_without_chromium_it_says_what_to_install(root, monkeypatch):
-    monkeypatch.setenv("PATH", str(root))
-    with pytest.raises(SystemExit, match="apt install chromium"):
-        pdf.main(root)
-
-
-def test_without_a_site_it_says_how_to_build_one(root, monkeypatch):
-    monkeypatch.setattr(pdf.shutil, "which", lambda name: name)
-    shutil.rmtree(root / "_build")
-    with pytest.raises(SystemExit, match="`make book` builds it"):
-        pdf.main(root)
-
-
 def test_a_chromium_that_fails_is_quoted_and_leaves_nothing(root, monkeypatch):
     failing = root / "chromium"
     failing.write_text("#!/bin/sh\necho out of memory >&2\nexit 1\n")
@@ -132,7 +119,3 @@ def test_a_chromium_that_fails_is_quoted_and_leaves_nothing(root, monkeypatch):
     with pytest.raises(SystemExit, match=r"did not print the book\. It says: out of memory"):
         pdf.main(root)
     assert not left_behind(root)
-
-
-def test_a_document_that_cannot_be_read_has_contents_without_page_numbers():
-    assert pdf.beginnings(b"%PDF-1.7\n1 0 obj\n<</Type /ObjStm>>\nstream\nx\nendstream\nendobj\n") == {}

@@ -4,13 +4,9 @@ import re
 from functools import cache
 
 import pytest
-import torch
 from gnbook import results
 
-import gnlib
-from tests.pages.pages import ROOT, checked_lines, parameters
-
-SOURCE = (ROOT / "notebooks/counting-zeros.md").read_text()
+from tests.pages.pages import checked_lines, parameters
 
 
 def rows():
@@ -78,19 +74,3 @@ def test_what_training_does():
     assert found["after, float64"][0] == rank < size and gap == "above 10,000"
     assert stops == rank - 1 and 100 < float(missed) < 1000
     assert float(missed) == pytest.approx(values()["missed"], rel=0.03)
-
-
-def test_the_library_finds_the_rank_below_the_count():
-    (free,) = (re.search(r"free directions: (\d+)", line) for line in checked_lines("counting-zeros") if "free" in line)
-    assert 0.95 * int(free[1]) < lines()["after, singular values"][0] < int(free[1])
-    assert f"gnlib: rank {values()['rank']}" in "\n".join(checked_lines("counting-zeros"))
-
-
-def test_the_promised_zeros():
-    torch.manual_seed(0)
-    x, _ = gnlib.load("mnist", 8, stride=4)
-    net = torch.nn.Sequential(torch.nn.Linear(x.shape[1], 30), torch.nn.ReLU(), torch.nn.Linear(30, 5)).double()
-    assert gnlib.condition_number(net, x).rank == 8 * 5
-    assert gnlib.condition_number(net, torch.cat([x, x[:1]])).rank == 9 * 5 - 5
-    linear = torch.nn.Linear(x.shape[1], 5, bias=False).double()
-    assert gnlib.condition_number(linear, torch.cat([x, x[:1] + x[1:2]])).rank == 5 * torch.linalg.matrix_rank(x)

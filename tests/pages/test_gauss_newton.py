@@ -70,13 +70,6 @@ def test_two_runs():
 
 
 @pytest.mark.nightly
-def test_the_run_on_raw_images_is_that_of_an_optimiser_of_torch():
-    late, condition, *_ = trained("raw")
-    assert condition.value == pytest.approx(two_runs()["raw"][2], rel=1e-3)
-    assert late == pytest.approx(two_runs()["raw"][3], rel=0.02)
-
-
-@pytest.mark.nightly
 def test_solution_of_exercise_1():
     late, condition, *_ = trained("standardised")
     _, _, of_centred, fewest = two_runs()["centred"]
@@ -92,25 +85,6 @@ def test_solution_of_exercise_3():
     for name in ("raw", "centred"):
         _, _, net, z, rate = trained(name)
         assert 0.9 * rate < 2 / gnlib.condition_number(net, z).largest < 1.01 * rate
-
-
-def test_skips_leave_one_eigenvalue_in_the_smallest_network():
-    x, w1, w2 = torch.randn(7, dtype=torch.float64), 0.3, -1.2
-    for b in (-2.0, 0.0, 0.5):
-        found = gnlib.reduced_gauss_newton(
-            lambda u, v, b=b: ((u + b) * (v + b)).view(1, 1),
-            [torch.tensor(w1, dtype=torch.float64), torch.tensor(w2, dtype=torch.float64)],
-            x.square().mean().view(1, 1),
-        )
-        assert found.item() == pytest.approx(x.square().mean().item() * ((w1 + b) ** 2 + (w2 + b) ** 2))
-
-
-def test_three_forms_have_one_spectrum():
-    (text,) = [text for text in texts("gauss-newton") if text.startswith("weights")]
-    rows = [line.replace(",", "").split() for line in text.splitlines()]
-    assert len({(row[-6], row[-1]) for row in rows}) == 1
-    rank = int(rows[0][-6])
-    assert rank == int(rows[2][-8]) == 4 * torch.linalg.matrix_rank(gnlib.load("cifar10", 30, stride=4)[0][:, ::8])
 
 
 def test_what_all_images_share_makes_the_steep_directions():

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 from gnbook import results
 from gnbook.pruning import recipes
-from gnbook.pruning.trainings import Training, late_loss, path, trainings
+from gnbook.pruning.trainings import Training, path, trainings
 from torch import nn
 
 from tests.pages.pages import ROOT, checked_lines, parameters
@@ -76,12 +76,3 @@ def test_rank_and_loss_tell_the_small_networks_apart_and_kappa_does_not():
     assert (ranks[:2] == values()["eigenvalues"]).all() and (ranks[2] < values()["eigenvalues"] / 2).all()
     assert kappas[1, 0] < kappas[0, 0] and kappas[1, 1] > kappas[0, 1] and kappas[2].min() < kappas[0, 0]
     assert losses[0].max() < 0.01 < losses[1].max() < 0.2 and losses[2].min() > 1
-
-
-def test_limits():
-    """At the paper's size: a full rank without scales, a false alarm, a network that is faster when it is pruned."""
-    assert kept("ResNet20", "every tensor", "rank")[0] == 1280 == kept("ResNet20", "none", "rank")[0]
-    assert kept("ResNet20", "every tensor", "kappa")[0] > 100 * kept("ResNet20", "weights", "kappa")[0]
-    late = {(key.network, key.pruning): late_loss(rows) for key, rows in trained().items() if key.fraction in (0, 0.8)}
-    assert late["ViT", "weights"] == min(loss for (network, _), loss in late.items() if network == "ViT")
-    assert late["VGG5", "every tensor"] < late["VGG5", "none"] and late["FcNN", "weights"] > 10 * late["FcNN", "none"]

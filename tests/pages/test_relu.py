@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 import pytest
-import torch
 
 import gnlib
 from gnlib.laws import relu_kernel
@@ -50,25 +49,10 @@ def values():
     }
 
 
-def test_the_pair_by_hand():
-    for s, found in ((1, values()["pair_linear"]), (1 / 2, values()["pair_relu"])):
-        assert found == pytest.approx((1 + 0.8 * s) / (1 - 0.8 * s), abs=0.005)
-
-
 def test_the_recursion_is_that_of_the_library():
     assert len(networks()) == 9
     for (name, depth), (law, *_) in networks().items():
         assert law == pytest.approx(np.linalg.cond(relu_kernel(cosines()[name], depth)), rel=1e-3, abs=0.06)
-
-
-def test_the_recursion_is_the_mean_over_networks():
-    """Of what a pair has in common in a layer: units that are on for both, and their values."""
-    v = torch.randn(400_000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    angle = 1.0
-    z = v @ torch.tensor([[1, math.cos(angle)], [0, math.sin(angle)]], dtype=torch.float64)
-    assert 2 * (z > 0).all(1).double().mean() == pytest.approx(1 - angle / math.pi, abs=0.005)
-    expected = (1 - angle / math.pi) * math.cos(angle) + math.sin(angle) / math.pi
-    assert 2 * z.relu().prod(1).mean() == pytest.approx(expected, abs=0.01)
 
 
 def test_the_limit_is_that_of_any_images():
@@ -109,9 +93,3 @@ def test_networks_follow_the_recursion():
         assert name != "white" or low > law
     above = [low / law for (name, _), (law, low, _) in sorted(networks().items()) if name == "white"]
     assert above == sorted(above) and above[-1] > 1.5
-
-
-def test_small_angles_shrink_by_their_square_over_three_pi():
-    theta = np.array([0.02, 0.01])
-    cosine = (1 - theta / math.pi) * np.cos(theta) + np.sin(theta) / math.pi
-    assert np.arccos(cosine) == pytest.approx(theta - theta**2 / (3 * math.pi), abs=1e-6)

@@ -8,7 +8,7 @@ import torch
 
 import gnlib
 from tests.pages.lesson import in_sight
-from tests.pages.pages import kept, parameters, texts
+from tests.pages.pages import parameters, texts
 
 
 def lines(start):
@@ -92,22 +92,3 @@ def test_a_relu_drifts_by_the_gap_over_pi_and_tanh_does_not():
     lesson = defined() | {"gap": 2.0}
     exec(next(cell.source for cell in in_sight("start") if "def drift" in cell.source), lesson)
     assert lesson["drift"](40_000, *lesson["ReLU"], draws=20).mean() == pytest.approx(values()["double"], abs=0.1)
-
-
-def test_a_softmax_moves_the_kernel_at_every_width_and_a_bottleneck_by_its_own():
-    rows = kept("when-the-kernel-moves-further")
-
-    def medians(mark, **values):
-        some = [row for row in rows if values.items() <= row.items()]
-        return [np.median([r["change"] for r in some if r[mark] == m]) for m in sorted({r[mark] for r in some})]
-
-    for start, found in (
-        ("logits", medians("width", figure=1, network="linear")),
-        ("probabilities", medians("width", figure=1, network="softmax")),
-        ("bottleneck", medians("bottleneck", figure=2, reading="and a ReLU")),
-    ):
-        assert lines(f"{start} ")[0] == pytest.approx(found, rel=0.05)
-        if start == "probabilities":
-            assert min(found) > 1
-        else:
-            assert found == sorted(found, reverse=True)

@@ -1,7 +1,6 @@
 """The lesson "Along the training": its numbers, and its findings by other ways."""
 
 import re
-from functools import cache
 
 import numpy as np
 import pytest
@@ -21,13 +20,6 @@ def of_networks_in_use(network):
     """Return the rows of the kept table along the training of a whole network."""
     rows = [row for row in kept("pruning-further") if (row["pruning"], row["columns"]) == ("none", "kept")]
     return [row for row in rows if row["network"] == network and row["statistics"] != "running"]
-
-
-@cache
-def zeros():
-    """Return rank and condition number by width and epoch."""
-    rows = [row for row in kept("counting-zeros") if (row["figure"], row["seed"]) == (18, 0)]
-    return {(row["width"], row["epoch"]): (row["rank_float64"], row["kappa_float64"]) for row in rows}
 
 
 def values():
@@ -92,32 +84,6 @@ def test_a_rate_above_one_over_the_stretch_never_arrives():
     assert path(0.12) == pytest.approx((8, 8), abs=1e-3)
 
 
-def test_kappa_of_unit_images_grows_while_the_loss_is_flat():
-    rows = [row for row in kept("training") if row["scale"] == "unit"]
-    epochs = sorted({row["epoch"] for row in rows})
-    loss, kappa = (
-        [np.mean([row[column] for row in rows if row["epoch"] == epoch]) for epoch in epochs]
-        for column in ("loss", "kappa")
-    )
-    late = epochs.index(1000)
-    assert max(loss[late:]) < 1.01 * min(loss[late:]) and kappa[-1] > 2.5 * kappa[late]
-    assert lines("unit: kappa")[0] == pytest.approx([kappa[0], max(kappa), kappa[-1]], abs=0.06)
-    assert kappa[-1] / kappa[0] == pytest.approx(7, abs=0.3)
-    start, most, end = lines("small: kappa")[0]
-    assert most == pytest.approx(2 * start, rel=0.05) and end == pytest.approx(start, rel=0.02)
-
-
-def test_the_functional_hessian_fades_and_the_loss_does_not():
-    path = lines("step ")[7:]
-    assert [row[0] for row in path] == parameters("training")["checkpoints"]
-    for row in path:
-        row[:] = row[:1] + row[-4:]
-    _, loss, sharpness, gauss, second = path[-1]
-    assert loss > 0.2 and second < path[0][-1] / 100 and sharpness == gauss
-    seconds = [row[-1] for row in path]
-    assert seconds == sorted(seconds, reverse=True)
-
-
 def test_the_functional_hessian_has_the_singular_values_of_the_residual_moment():
     given = parameters("training")
     images, digits = gnlib.load("mnist", given["n"], stride=4)
@@ -133,14 +99,6 @@ def test_the_functional_hessian_has_the_singular_values_of_the_residual_moment()
         v, w = v - rate * w.mT @ moment, w - rate * moment @ v.mT
     printed = {row[0]: row[-1] for row in lines("step ")[7:]}
     assert [printed[step] for step in (0, 30, 300)] == pytest.approx(norms, abs=6e-4)
-
-
-def test_the_narrow_network_loses_a_third_of_its_directions():
-    found = zeros()
-    assert found[50, 100][0] / found[50, 0][0] == pytest.approx(2 / 3, abs=0.01)
-    assert found[100, 100][0] == found[100, 0][0] == found[50, 0][0]
-    assert len(lines("50 units")) == len(lines("100 units")) == 2
-    assert lines("50 units")[1][2] == found[50, 100][0]
 
 
 def test_at_a_small_start_the_gradient_lies_along_the_negative_eigenvector():

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 import torch
 from gnbook import results
-from gnbook.waiting.table import side_by_side
-from gnbook.what_predicts_training.correlations import between, correlate, within
 from scipy.stats import spearmanr
 from torch import nn
 
@@ -49,29 +47,12 @@ def values():
     }
 
 
-def test_the_table_is_that_of_the_code_of_the_trial():
-    predictors, steps = side_by_side(results.kept("waiting"), results.kept("what-predicts-training"), "mse")
-    families, shown = np.repeat(np.arange(12), 18), correlations()
-    assert {*shown} <= {*predictors}
-    for way, taken in steps.items():
-        columns = {name: predictors[name].ravel() for name in shown}
-        for i, statistic in enumerate((between, within)):
-            found = correlate(columns, taken.ravel(), families, given=taken.ravel(), statistic=statistic, draws=1)
-            for name, both in shown.items():
-                assert found.value(name) == pytest.approx(both[way][i], abs=0.006)
-
-
 def test_kappa_chooses_architectures_and_the_loss_initialisations():
     found = correlations()
     for way in WAYS:
         apart, own = ({name: both[way][i] for name, both in found.items()} for i in (0, 1))
         assert min(apart["kappa"], apart["T*"]) > 0.85 and apart["loss at the start"] < 0.5
         assert abs(own["kappa"]) < 0.1 < 0.35 < own["T*"] < own["loss at the start"] > 0.75
-
-
-def test_four_networks():
-    assert float(printed("0.8")[0]) == pytest.approx(spearmanr([1, 2, 3, 4], [1, 2, 4, 3]).statistic)
-    assert 1 - 6 * 2 / (4 * 15) == pytest.approx(0.8)
 
 
 def test_initialisations_differ_in_their_loss():
@@ -113,25 +94,6 @@ def test_medians_rise_with_kappa():
     }
     medians = np.array([np.median(pairs[name], 0) for name in families])
     assert len(families) == 12 and spearmanr(*medians.T).statistic > 0.85
-
-
-def test_it_is_so_with_two_hidden_layers_of_another_seed():
-    x, labels = gnlib.load("cifar10", 30, stride=4)
-    x = (x - x.mean()) / x.std()
-    y = nn.functional.one_hot(labels, 10).double()
-    y = y - y.mean(0)
-    goal = y.square().sum() / 10
-
-    def steps(scale, own):
-        torch.manual_seed(5)
-        layers = [nn.Linear(x.shape[1], 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 10)]
-        for layer in layers[::2]:
-            layer.weight.data *= scale
-        model = nn.Sequential(*layers).double()
-        target = y + model(x).detach() if own else y
-        return descend(model, x, target, goal, 1 / gnlib.condition_number(model, x).largest, most=600)
-
-    assert steps(3, own=False) > 1.5 * steps(3, own=True)
 
 
 def own_network(scale, head=1):
@@ -183,21 +145,3 @@ def test_a_last_layer_of_zeros_repairs_half():
         taken.append(descend(model, x, y, y.square().sum() / 10, over / kappa.largest))
     loss, before, _, steps, without = by_scale()[scale]
     assert float(kappa) > 10 * before and without < min(taken) < 0.65 * steps and loss > 100
-
-
-def test_with_cross_entropy_nothing_serves_within_families():
-    predictors, steps = side_by_side(results.kept("waiting"), results.kept("what-predicts-training"), "cross_entropy")
-    for name in ("kappa", "T*", "initial_loss"):
-        columns = {name: predictors["loss at the start" if name == "initial_loss" else name].ravel()}
-        families = np.repeat(np.arange(12), len(columns[name]) // 12)
-        found = {
-            way: [
-                correlate(columns, t.ravel(), families, given=t.ravel(), statistic=s, draws=1).value(name)
-                for s in (between, within)
-            ]
-            for way, t in steps.items()
-        }
-        assert min(within_one for _, within_one in found.values()) < 0.25
-        assert name != "initial_loss" or found["descent"][1] < -0.4
-        assert name == "initial_loss" or min(apart for apart, _ in found.values()) > 0.55
-    assert parameters(PAGE)["loss"] == "mse"

@@ -9,10 +9,8 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlsplit
 
-import nbformat
 import pytest
 from bs4 import BeautifulSoup
-from myst_nb.core.utils import coalesce_streams
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "_build" / "html"
@@ -96,25 +94,6 @@ def opened(page, query=""):
     return BeautifulSoup(run.stdout, "html.parser"), [line for line in said if TROUBLE.search(line)]
 
 
-def lines(text):
-    return [line.rstrip() for line in text.rstrip().split("\n")]
-
-
-def printed(notebook):
-    """Return what each cell that prints, and is on the page, has printed."""
-    gone = {"remove-cell", "remove-output"}
-    code = [
-        cell for cell in notebook.cells if cell.cell_type == "code" and gone.isdisjoint(cell.metadata.get("tags", ()))
-    ]
-    texts = ["".join(output.text for output in cell.outputs if output.output_type == "stream") for cell in code]
-    return [lines(text) for text in texts if text]
-
-
-def torn(shown, printed):
-    """Return the blocks that have other lines than were printed: the renderer joins streams by line breaks."""
-    return [block for block, whole in zip(shown, printed, strict=True) if len(block) != len(whole)]
-
-
 @pytest.fixture(autouse=True, scope="module")
 def site():
     if not PAGES:
@@ -149,28 +128,6 @@ def test_every_image_is_described_and_there(page):
 def test_no_truth_value_is_printed(page):
     words = [block.get_text() for block in written(page).select("div.cell_output pre, div.cell_output table")]
     assert [text for text in words if re.search(r"\b(True|False)\b", text)] == []
-
-
-@each_chapter
-def test_a_preview_of_a_link_has_the_title_and_the_first_paragraph(page):
-    tags = {tag["property"]: tag["content"] for tag in written(page).select("head meta[property^='og:']")}
-    assert written(page).find("h1").get_text().startswith(tags["og:title"])
-    assert tags["og:description"] and "\n" not in tags["og:description"]
-
-
-@each_chapter
-def test_no_printed_line_is_torn(page):
-    kept = nbformat.read((ROOT / page.relative_to(SITE)).with_suffix(".ipynb"), as_version=4)
-    shown = [lines(block.get_text()) for block in written(page).select("div.cell_output div.stream pre")]
-    assert torn(shown, printed(kept)) == []
-
-
-@pytest.mark.parametrize("pieces, found", [(["VGG5: 1003274", ", 803043 left\n"], True), (["a\n", "b: c\n"], False)])
-def test_a_torn_line_would_be_found(pieces, found):
-    cell = nbformat.v4.new_code_cell(outputs=[nbformat.v4.new_output("stream", text=text) for text in pieces])
-    whole = printed(nbformat.v4.new_notebook(cells=[cell]))
-    (shown,) = coalesce_streams(cell.outputs)
-    assert bool(torn([lines(shown.text)], whole)) is found
 
 
 @each_page

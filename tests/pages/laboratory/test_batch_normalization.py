@@ -1,7 +1,6 @@
 """The findings of "Batch normalisation" and of its further experiments, by their tables."""
 
 from itertools import product
-from statistics import median
 
 import pytest
 from gnbook import results
@@ -77,12 +76,6 @@ def test_steps_go_with_kappa_in_a_column_and_not_between():
     assert steps[DIVIDED][1] == max(default for _, default in steps.values())
 
 
-def test_what_the_halves_and_centring_do_to_steps():
-    default = {key: steps for key, (_, steps) in trainings().items()}
-    assert default[STANDARDISED] < default[CENTRED]
-    assert 2 < default[DIVIDED] / default[RAW] < 3
-
-
 def test_at_the_best_rate_to_divide_alone_gains_little():
     first, best, of = trainings(), trainings("best"), kappas()
     for which, rows in product(range(2), (first, best)):
@@ -91,13 +84,3 @@ def test_at_the_best_rate_to_divide_alone_gains_little():
     assert max(best[STANDARDISED][1], best[SUBTRACTED][1]) < best[DIVIDED][1] and best[DIVIDED][0] >= best[RAW][0]
     assert min(of[STANDARDISED][1], of[SUBTRACTED][1]) > of[DIVIDED][1]
     assert best[CENTRED][0] < best[STANDARDISED][0]
-
-
-def test_the_kept_trainings_at_the_first_rate_are_those_of_the_chapter():
-    steps = {}
-    for row in results.kept("batch-normalization-further"):
-        if row["factor"] == 1:
-            few = float("inf") if row["steps"] is None else row["steps"]
-            steps.setdefault((row["images"], row["units"], row["kaiming"]), []).append(few)
-    for key, counts in trainings().items():
-        assert [median(steps[*key, kaiming]) for kaiming in (True, False)] == [*counts]

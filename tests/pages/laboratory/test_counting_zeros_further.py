@@ -9,7 +9,7 @@ from gnbook.counting_zeros.rules import EPSILON
 
 import gnlib
 from tests.pages.laboratory.test_counting_zeros import FLOAT64, TRUE, rules
-from tests.pages.pages import ROOT, kept, named, parameters, slider, span, texts
+from tests.pages.pages import ROOT, kept, named, parameters, slider, texts
 
 PAGE = "laboratory/counting-zeros-further"
 SOURCE = (ROOT / f"notebooks/{PAGE}.md").read_text()
@@ -36,10 +36,6 @@ def paths(width, column="kappa_float64"):
     """Before training and after it, for each network of a width."""
     found = {(row["seed"], row["epoch"]): row[column] for row in WIDTHS if row["width"] == width}
     return [(value, found[seed, 100]) for (seed, epoch), value in found.items() if epoch == 0]
-
-
-def last_losses(width):
-    return [loss for _, loss in paths(width, "loss")]
 
 
 def still_regular():
@@ -95,23 +91,6 @@ def test_the_rank_is_that_of_the_chapter():
     _, whole, fewer = named(PAGE, "gnlib.condition_number(net, x)").values()
     assert whole[1] == rules(100)[TRUE][0] and whole[0] - whole[1] == 3 and fewer[0] == fewer[1]
     assert "rank: 40 of 50" in "\n".join(texts(PAGE))
-
-
-def test_networks_of_other_kinds_have_no_zeros():
-    others = named(PAGE, "two networks of other kinds, nk = 500")
-    assert [*others] == ["CNN", "perceptron"]
-    assert all(row[:2] == [500, 500] and min(row[-2:]) > 1e9 for row in others.values())
-
-
-def test_the_networks_of_each_width_are_whole_and_in_the_table():
-    seeds = {m: {row["seed"] for row in WIDTHS if row["width"] == m} for m in (15, 20, 30, 50, 100)}
-    whole = [(m, seed, epoch) for m, some in seeds.items() for seed in some for epoch in (0, 50, 100)]
-    assert sorted((row["width"], row["seed"], row["epoch"]) for row in WIDTHS) == sorted(whole)
-    shown = named(PAGE, "float64 rule, the least and the largest of the networks of each width")
-    assert {m: row[0] for m, row in shown.items()} == {m: len(some) for m, some in seeds.items()}
-    for m, (_, loss, *_) in shown.items():
-        of = last_losses(m)
-        assert span(str(loss)) == [float(f"{end:.4f}") for end in (ends(of) if len(of) > 1 else of)]
 
 
 def test_wider_networks_train_faster_in_each_draw():

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from gnbook import results
 from gnbook.pruning.printed import ratios  # noqa: F401 (the scorecard has it)
-from gnbook.pruning.trainings import PRUNINGS, Training, path, trainings
+from gnbook.pruning.trainings import Training, path, trainings
 
-from tests.pages.pages import number, table, texts, words_of
+from tests.pages.pages import number, table, words_of
 
 lines_of = partial(words_of, "laboratory/pruning-further")
 NOTHING, WEIGHTS, EVERY = THREE = ("none", 0.0), ("weights", 0.8), ("every tensor", 0.8)
@@ -68,18 +68,6 @@ def test_the_connected_network_does_not():
         assert [weights / whole for whole, weights, _ in ends] == pytest.approx([share] * 2, rel=0.1)
 
 
-def test_the_more_is_pruned_of_the_connected_network_the_slower_it_is():
-    shares = (0.0, 0.2, 0.4, 0.6, 0.8)
-    for kind in ("weights", "every tensor"):
-        of = [(kind if share else "none", share) for share in shares]
-        ends = [along("FcNN", what, "loss", "all")[200] for what in of]
-        assert ends == sorted(ends)
-        kappas = [np.array([*along("FcNN", what, "kappa", "all").values()]) for what in of]
-        most = kappas[-1] / kappas[0]
-        assert len(most) == 6 and min(most) > 1 and max(most) < 1.375
-        assert not (np.diff([kappa[0] for kappa in kappas]) > 0).all()
-
-
 def test_every_network_is_worse_conditioned_before_training():
     kappas = by_fraction("condition number before training, with running statistics\n")
     growth = {name: values[-1] / values[0] for name, values in kappas.items()}
@@ -103,12 +91,6 @@ def test_before_training_the_largest_condition_number_is_that_of_every_tensor():
         assert every > 100 * max(others)
 
 
-def test_the_ranks_before_training():
-    found = [along(network, what, "rank")[0] for network in ("ResNet20", "ViT") for what in THREE]
-    assert {*found} == {1280} == {along("ResNet32", NOTHING, "rank")[0]}
-    assert along("ViT", ("every tensor", 0.6), "rank")[0] == 1280 and round(along("ResNet32", EVERY, "rank")[0]) == 1152
-
-
 def test_the_table_of_condition_numbers_is_sorted_by_them_and_losses_are_not():
     lines = [line.rsplit(maxsplit=2) for line in table("laboratory/pruning", "sorted by κ on 128 images")]
     of = {name: [(float(a), float(b)) for what, a, b in lines if what.startswith(name)] for name in ("ResNet20", "ViT")}
@@ -129,54 +111,11 @@ def test_larger_rates_make_up_for_pruned_weights_and_help_the_whole_network_too(
     assert round(top) == 19 and bottom == pytest.approx(20, abs=1.5)
 
 
-def test_the_rates_of_the_perceptron():
-    """Up to a quarter of the stable rate the pruned are slower, in the order of what is pruned; beyond it not."""
-    lines, (first, *_, last) = (
-        numbers("MLP, training loss after 100 epochs at"),
-        numbers("MLP, loss after 100 epochs, at"),
-    )
-    stable, of_pruned = 10 / first[2], 10 / last[2]
-    assert stable == pytest.approx(2.6, abs=0.05) and of_pruned == pytest.approx(50, rel=0.05) and len(lines) == 10
-    for rate, *losses in lines:
-        in_order = [seed == sorted(seed) for seed in (losses[::2], losses[1::2])]
-        assert in_order == [True] * 2 if rate <= stable / 4 else not all(in_order)
-    losses = np.array(lines)
-    whole, most = losses[:, 1:3], losses[:, 5:]
-    assert whole.min(0).max() < 1e-6 < 1e-5 < most.min() and most[:, 0].min() > 1 / 160
-    assert most[:, 1].min() > 30 * whole.min(0).max() and most[:, 1].argmin() == 9
-    (rate, *beyond), best = numbers("MLP without 80 %, at twice the largest of these rates")[0], losses[-1, 0]
-    assert rate == 2 * best and (beyond > 2 * most[-1]).all()
-    raised = [line[5] / first[3] for line in numbers("MLP, loss after 100 epochs, at")[1:]]
-    assert max(raised) < 1.04 and raised[-1] < 0.9
-
-
 def test_scales_and_biases_alone_slow_three_networks_down():
     lines = numbers("pruned ResNet20 of half the width: training loss")
     assert [line[0] for line in lines] == [0, 1, 2]
     for _, whole, weights, scales, every in lines:
         assert max(whole, weights) < scales < every and weights < 1.1 * whole
-
-
-def first_network():
-    """Return the rows of the table of what scales and biases do alone, by their names."""
-    caption = "80% pruned, of what the head names; κ by the columns that are kept"
-    (found,) = (
-        some for some in texts("laboratory/pruning-further") if some.startswith(caption) and "scales and biases" in some
-    )
-    lines = [line.rsplit(maxsplit=4) for line in found.splitlines()[2:]]
-    return {" ".join(name.split()): [*map(float, values)] for name, *values in lines}
-
-
-def test_condition_numbers_where_scales_are_pruned():
-    cells = first_network()
-    kept = trainings(row for row in results.kept("pruning-further-scales") if row["seed"] == 0)
-    assert [training.pruning for training in kept] == [*PRUNINGS]
-    for name, column, at, near in (("loss, epoch 40", "loss", -1, 0.1), ("κ, epoch 0", "kappa", 0, 0.05)):
-        assert cells[f"ResNet20 {name}"] == pytest.approx([path(of, column)[1][at] for of in kept.values()], rel=near)
-    of_kept, of_all = (cells[f"ResNet20 κ, epoch 0{kind}"] for kind in ("", ", all columns"))
-    assert cells["ResNet20 rank, epoch 0"] == [80, 80, 79, 62] and max(of_all) == of_all[3]
-    assert of_all[1:] == [1.3e3, 8.6e5, 1e10] and of_kept[2:] == [2.2e6, 1.3e5] and of_kept[1] <= of_kept[0]
-    assert of_all[1] / of_kept[1] > 10
 
 
 def test_the_other_network_called_vgg5():

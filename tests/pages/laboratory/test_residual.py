@@ -87,17 +87,6 @@ def test_on_raw_images_they_save_none(trained):
     assert 1.9 < tenth[3] / tenth[0] < 2.1
 
 
-def test_the_better_of_two_rates():
-    found = runs_of("laboratory/residual-further", "the better of two rates; one network")
-    for steps in found["cifar10", "raw"][1:]:
-        assert min(steps[1:]) > steps[0]
-    _, tenth, hundredth = found["cifar10", "standardised"]
-    assert max(tenth[1:]) < tenth[0] and max(hundredth[1:3]) < hundredth[0] < hundredth[3]
-    kappa, tenth, hundredth = found["mnist", "raw"]
-    assert min(kappa[1:]) > kappa[0] and max(tenth[1:]) < tenth[0]
-    assert min(hundredth[1:]) < hundredth[0] < max(hundredth[1:])
-
-
 def test_the_gain_stops_growing(gains):
     full = {(images, depth): gain for (images, depth, skip), (gain, _, _) in gains.items() if skip == "1"}
     assert {round(gain, 1) for (_, depth), gain in full.items() if depth >= 6} <= {1.4, 1.5, 1.6}

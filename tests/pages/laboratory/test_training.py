@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.pages.pages import cells, kept, named, texts
+from tests.pages.pages import cells, kept, named
 
 
 def test_what_full_batches_and_minibatches_do_to_the_extreme_eigenvalues():
@@ -25,16 +25,6 @@ def test_thirty_steps_tell_when_to_compute_it_again():
     assert grown == pytest.approx(7 * start, rel=0.05) and back == pytest.approx(began, rel=0.06)
 
 
-def test_small_images():
-    """They are unit images at another rate and start."""
-    ends = named("laboratory/training", "small images: extreme eigenvalues")
-    (large, small, _), (early, later, _) = ends[2500], ends[1000]
-    assert early > 0.99 * large and later < 0.8 * small and ends[2000][1] > 0.98 * small
-    (found,) = (text for text in texts("laboratory/training") if "unit, both changed" in text)
-    small, both, rate = ([float(c) for c in line.split()[-3:]] for line in found.splitlines()[1:])
-    assert small == both and rate[0] > 10 * small[0] and rate[2] > 4 * small[2]
-
-
 def test_the_path_of_figure_10():
     rows = [row for row in kept("training") if row["figure"] == 10]
 
@@ -48,22 +38,6 @@ def test_the_path_of_figure_10():
     first, last, _ = ends("unit")
     assert last == pytest.approx(7 * first, rel=0.05)
     assert max(row["lemma_2"] / row["kappa"] for row in rows) == pytest.approx(1.29, abs=0.005)
-
-
-def test_noise_and_not_the_rate_keeps_kappa_up():
-    found = named("laboratory/training", "one network, κ after 200 epochs", 2)
-    shares = {key: row[0] for key, row in found.items()}
-    assert [shares[scale, 0.2] for scale in ("unit", "small")] == [0.31, 0.00031]
-    assert found["small", 200][2:] == [None, None] and shares["small", 200] == shares["unit", 0.2]
-    start, *both = found["small", 0.2][1:]
-    noisy, full = zip(*(found["small", rate][2:] for rate in (20, 64)), strict=True)
-    assert [round(kappa) for kappa in (*full, start)] == [8] * 3 and [round(k / start) for k in noisy] == [3, 12]
-    quiet = sorted(row[3] for row in found.values() if row[3])
-    assert [round(kappa) for kappa in (quiet[0], quiet[-1], *noisy)] == [8, 10, 21, 96]
-    share, _, unit, _ = found["unit", 0.2]
-    assert round(unit) == 12
-    assert share == pytest.approx(1 / 3, abs=0.03) and shares["small", 64] == 0.1
-    assert len({*both}) == 1
 
 
 def of_networks_in_use(column):

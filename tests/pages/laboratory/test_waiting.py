@@ -36,12 +36,6 @@ def values():
     }
 
 
-def test_the_examples_nearly_reach_the_bounds():
-    (lines,) = [text.splitlines() for text in texts(PAGE) if " steps, between" in text]
-    (one, lower, _), (many, _, upper) = ([float(line.split()[i]) for i in (0, 3, 5)] for line in lines)
-    assert one - 1 < lower <= one and 0.97 * upper < many <= upper
-
-
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_table_is_that_of_the_code_of_the_trial(loss):
     predictors, steps = side_by_side(results.kept("waiting"), results.kept("what-predicts-training"), loss)
@@ -53,18 +47,6 @@ def test_the_table_is_that_of_the_code_of_the_trial(loss):
             of = correlate(columns, taken.ravel(), families, given=taken.ravel(), statistic=statistic)
             for name, both in shown.items():
                 assert both[way][which] == pytest.approx(of.value(name), abs=0.0051)
-
-
-def test_the_networks_are_those_of_the_trial():
-    """Both tables have been made by their own code, from the same networks, and have the same condition numbers."""
-    ours = {tuple(row[c] for c in ("loss", "family", "initialisation", "seed")): row for row in results.kept("waiting")}
-    theirs = {tuple(row[c] for c in ("loss", "family", "initialisation", "seed")): row for row in TRAINED}
-    assert ours.keys() <= theirs.keys()
-    resolved = [name for name in ours if theirs[name]["kappa"] < 1e9]
-    assert len(resolved) > 0.8 * len(ours)
-    for name in resolved:
-        assert ours[name]["kappa"] == pytest.approx(theirs[name]["kappa"], rel=1e-6)
-        assert ours[name]["initial_loss"] == pytest.approx(theirs[name]["initial_loss"], rel=1e-9)
 
 
 def test_the_linear_model_of_each_network_of_the_trial_arrives_between_the_bounds():
