@@ -36,15 +36,6 @@ def classes(*shape):
     return y
 
 
-def convmixer():
-    """Convolutions and a skip, with batch normalisation."""
-    return (
-        load("timm").models.convmixer.ConvMixer(6, 2, kernel_size=3, patch_size=4, num_classes=K),
-        normal(N, 3, 16, 16),
-        {},
-    )
-
-
 def levit():
     """Attention whose biases are kept from call to call in evaluation."""
     make = load("timm").models.levit.Levit
@@ -94,13 +85,6 @@ def isomorphism():
     )
 
 
-def graph_transformer():
-    load("torch_geometric")
-    from torch_geometric.nn import TransformerConv
-
-    return graph(TransformerConv(4, 3, heads=2, beta=True), TransformerConv(6, K))
-
-
 def dynamic_attention():
     load("torch_geometric")
     from torch_geometric.nn import GATv2Conv
@@ -108,7 +92,7 @@ def dynamic_attention():
     return graph(GATv2Conv(4, 3, heads=2), GATv2Conv(6, K))
 
 
-MADE = [convmixer, levit, falcon, whisper, isomorphism, graph_transformer, dynamic_attention]
+MADE = [levit, falcon, whisper, isomorphism, dynamic_attention]
 
 
 def spectrum(net, x, y, loss, output=None, mode="eval"):

@@ -101,10 +101,6 @@ def graph_attention():
     return graph("GATConv")
 
 
-def graph_samples():
-    return graph("SAGEConv")
-
-
 def flow():
     """The logarithm of a density by an autoregressive flow."""
     transforms = pytest.importorskip("nflows.transforms.autoregressive")
@@ -123,39 +119,9 @@ def vision_transformer():
     return vit.ViT(**sizes), normal(N, 3, 8, 8), None, None
 
 
-def gated_mlp():
-    library = pytest.importorskip("g_mlp_pytorch")
-    return library.gMLP(num_tokens=17, dim=8, depth=2, seq_len=5), tokens(3), lambda y: y.flatten(1), "eval"
-
-
-def perceiver():
-    library = pytest.importorskip("perceiver_pytorch")
-    sizes = dict(num_freq_bands=2, max_freq=4.0, depth=1, num_latents=4, latent_dim=8, cross_dim_head=4)
-    sizes |= dict(
-        latent_heads=2, latent_dim_head=4, num_classes=K, input_channels=2, input_axis=2, self_per_cross_attn=1
-    )
-    return library.Perceiver(**sizes), normal(4, 4, 4, 2), None, None
-
-
-def siren():
-    library = pytest.importorskip("siren_pytorch")
-    return library.SirenNet(dim_in=2, dim_hidden=8, dim_out=K, num_layers=3, w0_initial=5.0), normal(N, 2), None, None
-
-
-def random_features():
-    library = pytest.importorskip("performer_pytorch")
-    sizes = dict(num_tokens=17, max_seq_len=8, dim=8, depth=1, heads=2, dim_head=4, nb_features=6)
-    return library.PerformerLM(**sizes), tokens(3), lambda y: y.flatten(1), "eval"
-
-
-def low_rank_attention():
-    library = pytest.importorskip("linformer")
-    return library.Linformer(dim=8, seq_len=6, depth=1, heads=2, k=3), normal(3, 6, 8), lambda y: y.mean(1), None
-
-
 MADE = [
-    *(llama, t5, bert, mamba, convnext, ode_in_steps, ode_adaptive, graph_convolution, graph_attention, graph_samples),
-    *(flow, vision_transformer, gated_mlp, perceiver, siren, random_features, low_rank_attention),
+    *(llama, t5, bert, mamba, convnext, ode_in_steps, ode_adaptive, graph_convolution, graph_attention),
+    *(flow, vision_transformer),
 ]
 
 

@@ -58,14 +58,6 @@ def test_ends_of_a_prescribed_spectrum_that_has_clusters(lower, upper, least):
     assert torch.equal(matrix, before)
 
 
-def test_a_condition_number_of_1e10_is_that_of_all_eigenvalues_to_the_residual():
-    matrix = with_spectrum(np.geomspace(1e-10, 1, SIZE), seed=3)
-    result, values = factored(matrix), torch.linalg.eigvalsh(matrix)
-    assert 2e-6 < result.residual < 1e-5  # eps times the condition number
-    assert result.value == pytest.approx((values[-1] / values[0]).item(), rel=result.residual)
-    assert result.value == pytest.approx(1e10, rel=10 * result.residual)
-
-
 @pytest.mark.parametrize("lowest", [0.0, 1e-18, -1e-3])
 def test_what_is_singular_is_left_to_all_eigenvalues_with_the_same_words(lowest, monkeypatch):
     values = np.linspace(1, 2, 300)
@@ -100,12 +92,6 @@ class Watched(InPlaceFactor):
     def __init__(self, matrix):
         assert matrix.data_ptr() != self.own.data_ptr() and torch.equal(matrix, self.own)
         super().__init__(matrix)
-
-
-@pytest.mark.parametrize("scale", [1e-200, 1e150])
-def test_a_matrix_of_any_size_of_entries(scale):
-    result = factored(scale * with_spectrum(np.linspace(1, 2, 50), seed=5))
-    assert_right(result, 2 * scale, scale, 50)
 
 
 def bytes_at_the_peak(work):

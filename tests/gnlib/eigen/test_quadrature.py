@@ -67,13 +67,6 @@ def test_powers_lie_between_the_rules(rank, seed):
                 last = upper - lower
 
 
-def test_prescribed_nodes_are_there():
-    matrix, vector, values, _ = measure(20, 20, 0)
-    rule = process(matrix, vector, 4).lobatto(0.0, 2 * values[-1])
-    assert rule.nodes[0] == pytest.approx(0, abs=1e-12) and rule.nodes[-1] == pytest.approx(2 * values[-1])
-    assert len(rule.nodes) == 5
-
-
 @pytest.mark.parametrize("rank", [6, 1])
 def test_at_the_end_of_the_process_the_rule_is_exact_and_no_more_products_are_taken(rank):
     matrix, vector, values, weights = measure(25, rank, 3)
@@ -88,12 +81,6 @@ def test_no_eigenvalue_is_found_twice():
     values = torch.cat([torch.linspace(0, 1, 300).double(), torch.tensor([1e8]).double()])
     found = process(torch.diag(values), torch.ones(301).double(), 80)
     assert (found.gauss().nodes > 2).sum() == 1
-
-
-def test_eigenvectors_and_single_numbers():
-    found = process(torch.diag(torch.tensor([1.0, 2.0]).double()), torch.tensor([0.0, 3.0]), 2)
-    assert found.exhausted and found.gauss().nodes == pytest.approx([2]) and found.gauss().weights == pytest.approx([9])
-    assert process(torch.ones(1, 1).double(), torch.ones(1), 5).steps == 1
 
 
 @pytest.mark.parametrize("steps", [1, 3, 8])

@@ -65,17 +65,6 @@ def test_data_of_another_scale(power, white, d, widths):
     assert of_matrix.value == pytest.approx(expected.value, rel=1e-9)
 
 
-@pytest.mark.parametrize("size, data", [(-400, 300), (-300, 500), (350, -700)])
-def test_weights_whose_squares_leave_the_range_beside_data_that_bring_the_sum_back(size, data):
-    """Of three layers each term has two squares, so the data are to be the inverse of their size, squared."""
-    x, weights = samples(20, 4, seed=7), [normal(a, b, seed=a) for a, b in ((5, 4), (3, 5), (2, 3))]
-    moment = SecondMoment.from_data(x)
-    expected = condition_number(linear_gauss_newton(weights, moment))
-    scaled = SecondMoment(moment.basis, moment.eigenvalues * 2.0**data)
-    found = condition_number(linear_gauss_newton([w * 2.0 ** (size / 2) for w in weights], scaled))
-    same_but_for(2.0 ** (2 * size + data), found, expected)
-
-
 class Product(SymmetricOperator):
     """J^T J by its two products, of which the first may leave the range."""
 

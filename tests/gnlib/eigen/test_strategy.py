@@ -6,7 +6,7 @@ import torch
 
 from gnlib import ConditionNumber, NotConvergedError, SecondMoment, condition_number, linear_gauss_newton
 from gnlib.eigen.result import Limits
-from gnlib.eigen.strategy import GRAM, KRONECKER_SUM, Method, find_ends
+from gnlib.eigen.strategy import Method, find_ends
 from tests.oracles import network, with_spectrum
 
 
@@ -32,11 +32,6 @@ def test_a_named_method_is_taken_wherever_it_stands_and_whether_it_pays_or_not()
         assert taken(methods, name) == name
 
 
-def test_of_two_entries_of_one_name_the_one_that_applies_and_works_is_taken():
-    for reason in ("applies", "works"):
-        assert taken([method("same", **{reason: False}), method("other"), method("same")], "same") == "same"
-
-
 @pytest.mark.bad_input
 def test_a_name_that_is_not_there_is_told_what_there_is():
     methods = [method("first"), method("second"), method("first")]
@@ -59,13 +54,6 @@ def test_a_named_method_that_does_not_work_raises_and_no_other_is_taken():
 
 
 # The lists
-
-
-@pytest.mark.parametrize("methods", [KRONECKER_SUM, GRAM], ids=["Kronecker sum", "Gram matrix"])
-def test_each_list_ends_with_what_suits_every_operand(methods):
-    last = methods[-1]
-    assert last.name == "dense"
-    assert last.applies(None, Limits()) and last.pays(None, Limits())
 
 
 def white(d):
@@ -93,14 +81,6 @@ def test_a_kronecker_sum_goes_to_the_method_that_it_is_for(found, operand):
 def test_the_methods_for_a_kronecker_sum_agree(name):
     op = linear_gauss_newton(network((20, 30, 5), seed=1), spread(20))
     assert condition_number(op, method=name).value == pytest.approx(condition_number(op).value, rel=1e-7)
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize("name", ["first layer", "blocks"])
-def test_white_data_and_few_terms_are_what_some_methods_are_for(name):
-    op = linear_gauss_newton(network((40, 60, 50, 12), seed=1), spread(40))
-    with pytest.raises(ValueError, match=f"The method '{name}' does not apply"):
-        condition_number(op, method=name)
 
 
 @pytest.mark.parametrize(

@@ -106,13 +106,6 @@ def test_several_outputs_widen_the_spectrum(layers, width, skip, scale):
     assert mass(law) == pytest.approx(1, abs=5e-3)
 
 
-def test_orthogonal_layers_that_do_not_widen_have_one_law_for_all_outputs():
-    one, many = (deep_linear(4, [90, 90, 70], 60, inputs=90, orthogonal=True, outputs=k) for k in (1, 20))
-    assert (one.lower, one.upper) == (many.lower, many.upper)
-    wider = deep_linear(4, [90, 120, 70], 60, inputs=90, orthogonal=True, outputs=20)
-    assert wider.kappa > deep_linear(4, [90, 120, 70], 60, inputs=90, orthogonal=True).kappa * 1.05
-
-
 SPECTRA = {
     "1 / i": 1 / np.arange(1, 151.0),
     "even": np.linspace(0.1, 1, 150),
@@ -130,17 +123,6 @@ def test_networks_on_data_have_the_ends(data, widths):
     draws = [spectrum([150, *widths], data=data, seed=seed) for seed in range(6)]
     assert np.mean([draw[-1] for draw in draws]) == pytest.approx(law.upper, rel=0.13)
     assert np.mean([draw[0] for draw in draws]) == pytest.approx(law.lower, rel=0.06)
-
-
-@pytest.mark.parametrize("name", ["even", "two clusters"])
-@pytest.mark.parametrize("widths", [[150, 150, 150], [600, 500, 700]], ids=["narrow", "wide"])
-def test_networks_on_data_have_the_density(name, widths):
-    """Two clusters far apart leave a gap in the spectrum of wide networks."""
-    data = SPECTRA[name]
-    law = deep_linear(4, widths, data)
-    assert distance(law, np.concatenate([spectrum([150, *widths], data=data, seed=seed) for seed in range(3)])) < 0.03
-    x = np.linspace(law.lower, law.upper, 2001)
-    assert np.trapezoid(law.density(x), x) == pytest.approx(1, abs=0.015)  # the outermost eigenvalues are the ends
 
 
 def test_data_without_an_order_or_with_zeros_are_their_eigenvalues():
@@ -175,13 +157,6 @@ def test_a_first_layer_narrower_than_the_rank_leaves_eigenvalues_at_its_own_term
     assert law.lower == 36 and law.kappa == law.upper / 36
     assert (np.abs(drawn / drawn[0] - 1) < 1e-9).sum() == 60
     assert mass(law) == pytest.approx(0.5, abs=1e-3)
-
-
-def test_one_rate_for_all_layers_multiplies_the_spectrum():
-    one, three = deep_linear(4, 90, 60, outputs=3), deep_linear(4, 90, 60, outputs=3, rates=3.0)
-    assert (three.lower, three.upper) == (pytest.approx(3 * one.lower), pytest.approx(3 * one.upper))
-    deep, deeper = deep_linear(5000, 10**6, 100), deep_linear(5000, 10**6, 100, rates=3.0)
-    assert deeper.upper == pytest.approx(3 * deep.upper) and deeper.kappa == pytest.approx(deep.kappa)
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -284,15 +259,6 @@ def test_networks_scatter_as_much_as_it_says(layers, width, skip, outputs, draws
         mean, deviation = getattr(law.scatter, name)
         assert logs[:, index].std() == pytest.approx(deviation, rel=1 / 3), name
         assert logs[:, index].mean() == pytest.approx(mean, abs=3 * deviation / draws**0.5 + 0.02), name
-
-
-def test_what_does_not_scatter_has_no_deviation():
-    """A single point, an edge that is bare, and a hard edge: only the norms of rows move them."""
-    point = deep_linear(4, 90, 60, inputs=90, orthogonal=True).scatter
-    assert max(point.upper[1], point.lower[1]) < 1e-12
-    bare, hard = deep_linear(4, [40, 90, 90], 60).scatter, deep_linear(4, 60, 60).scatter
-    assert bare.lower[0] == 0 and hard.lower[0] < 1e-12
-    assert bare.lower[1] > 0.2 and hard.lower[1] > 0.2
 
 
 @pytest.mark.bad_input

@@ -52,7 +52,7 @@ def test_the_transformer_tells_weights_from_tensors():
 def test_the_residual_network_needs_its_scales():
     """Figures 1 and 14: slow and badly conditioned without scales, neither without weights."""
     loss, by_all, by_kept = kept("ResNet20", "loss"), kept("ResNet20", "kappa", "all"), kept("ResNet20", "kappa")
-    whole, weights, every = loss[100]
+    whole, _, every = loss[100]
     assert all(weights < 1.15 * whole for whole, weights, _ in loss.values()) and every > 10 * whole
     orders = [np.log10(by_all[epoch][2] / by_all[epoch][0]) for epoch in (0, 100)]
     assert orders == pytest.approx([3, 5], abs=0.5)
@@ -77,7 +77,7 @@ def test_every_network_is_worse_conditioned_before_training():
 
 def test_the_loss_of_the_transformer():
     late = np.array([losses for epoch, losses in kept("ViT", "loss").items() if epoch >= 180])
-    whole, weights, every = np.mean(late, axis=0)
+    whole, _, every = np.mean(late, axis=0)
     assert late[-1, 0] > 1.4 * max(late[:-1, 0])
     sixty = "every tensor", 0.6
     losses = along("ViT", sixty, "loss")
