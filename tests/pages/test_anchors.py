@@ -41,7 +41,7 @@ def test_each_number_is_the_value_that_its_anchor_names(page, text):
     assert shown == [(name, written(known[name], number)) for name, number in shown], "Run `make numbers`."
 
 
-@pytest.mark.parametrize("page", filter(has_names, pages()))
+@pytest.mark.parametrize("page", [*filter(has_names, pages())])
 def test_each_number_has_an_anchor(page):
     assert without_anchor(path(page).read_text()) == []
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from gnbook.deep_nonlinear.networks import network
+from gnbook.deep_nonlinear.networks import ACTIVATIONS, network  # noqa: F401 (the page has the gain)
 from gnbook.deep_nonlinear.wide_limit import deep_relu_condition  # noqa: F401 (the page has it)
 
 import gnlib
