@@ -67,15 +67,6 @@ def test_a_second_run_changes_nothing(tree):
     assert contents(tree) == once
 
 
-def test_another_address_replaces_the_first(tree):
-    address(tree, GITHUB)
-    once = contents(tree)
-    assert address(tree, "https://github.com/another/book").returncode == 0
-    assert all("someone/a-book" not in text for text in contents(tree).values())
-    address(tree, GITHUB)
-    assert contents(tree) == once
-
-
 def test_without_github_there_is_neither_a_colab_link_nor_a_button(tree):
     address(tree, GITHUB)
     assert address(tree, "file:///a/b").returncode == 0

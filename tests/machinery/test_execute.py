@@ -12,7 +12,6 @@ import jupytext
 import nbformat
 import psutil
 import pytest
-from jupyter_cache.base import CacheBundleIn
 from myst_nb.core.read import read_myst_markdown_notebook
 from myst_parser.config.main import MdParserConfig
 
@@ -194,24 +193,6 @@ def test_only_chapters_that_changed_are_executed_unless_all_are_asked_for(tree):
     assert execute(tree)[1].startswith("Pages to execute: 1\na: ")
     assert execute(tree, "--all")[1].startswith("Pages to execute: 2\n")
     assert sorted(log(tree)) == ["a", "a", "a", "b", "b"]
-
-
-@pytest.mark.nightly
-def test_two_are_executed_at_a_time_the_longest_first_and_a_new_one_before_it(tree):
-    last = [("short", 100), ("middle", 2), ("long", 3), ("short", 1)]
-    for count, (name, seconds) in enumerate(last):
-        write(tree, f"notebooks/{name}.md", f"# version {count}\n{LOGGED.format(name)}")
-        path = tree / f"notebooks/{name}.md"
-        bundle = CacheBundleIn(jupytext.read(path), str(path), data={"execution_seconds": seconds})
-        with cache(tree) as outputs:
-            outputs.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
-    # Of two at a time, the new one of most cells is the first: it waits, so that the others go one by one.
-    wait = "import os, pathlib, time\nwhile len(pathlib.Path('../log').read_text().split()) < 4: time.sleep(0.05)"
-    write(tree, "notebooks/a.md", wait, "print(os.environ['OMP_NUM_THREADS'])", "2", "3")
-    write(tree, "notebooks/new.md", LOGGED.format("new"), "1")
-    assert execute(tree)[0] == 0
-    assert log(tree) == ["new", "long", "middle", "short"]
-    assert texts(tree / "notebooks/a.ipynb")[1] == "1\n"  # thread each
 
 
 def test_an_error_names_the_page_and_the_cell_and_the_others_are_finished(tree):

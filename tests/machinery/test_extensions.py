@@ -45,12 +45,6 @@ def test_the_first_picture_of_a_lesson_comes_before_its_code(page):
     assert page[0][2] is first and len(page[0][4].children) == 1  # nothing is left of its output
 
 
-def test_what_is_printed_beside_it_stays(page):
-    page[0].remove(page[0][3])
-    show_first(page, "notebooks/waiting")
-    assert [node.astext() for node in page.findall(nodes.literal_block)] == ["code", "printed"]
-
-
 @pytest.mark.parametrize("name", ["notebooks/laboratory/waiting", "book/index"])
 def test_other_pages_stay_as_they_are(page, name):
     before = kinds(page)

@@ -10,17 +10,6 @@ from gnbook import results
 ROOT = Path(__file__).parents[2]
 
 
-def prose(page):
-    """Return the source of a page, such as `notebooks/laboratory/pruning` or `book/scorecard`, as one line."""
-    return " ".join((ROOT / f"{page}.md").read_text().split())
-
-
-def says(text, numbers, *values):
-    """Return whether a text has these numbers in this order; ` ... ` stands for the words between two of them."""
-    pieces = map(re.escape, (numbers.format(*values) if values else numbers).split("..."))
-    return re.search(".{,300}?".join(pieces), text) is not None
-
-
 @cache
 def outputs(chapter, tag=None):
     """Return the outputs of a chapter's cells, or of those with a tag, each by its kinds: a stream is `text/plain`."""
@@ -66,13 +55,6 @@ def number(cell):
 def span(cell):
     """Return both numbers of a cell such as `4 to 10`."""
     return [number(end) for end in cell.split(" to ")]
-
-
-def scientific(value, decimals=0):
-    """Write a number as formulas have it, such as `4 \\cdot 10^3`."""
-    mantissa, exponent = f"{value:.{decimals}e}".split("e")
-    power = str(int(exponent))
-    return rf"{mantissa} \cdot 10^{power if len(power) == 1 else f'{{{power}}}'}"
 
 
 def cells(chapter, start):

@@ -30,7 +30,6 @@ def spectrum_of(lower, upper, size=SIZE, *, least=1e-6, seed=0):
 
 ENDS = [(1, 0.0), (3, 0.0), (10, 0.0), (25, 0.0), (3, 1e-14), (10, 1e-10), (25, 1e-6), (10, 1e-3)]
 ends = pytest.mark.parametrize("lower, upper", list(zip(ENDS, ENDS[3:] + ENDS[:3], strict=True)), ids=str)
-SCALES = [1e-290, 1e-200, 1e-170, 1e-160, 1e-100, 1e100, 1e160, 1e200, 1e290]
 both = pytest.mark.parametrize("largest", [True, False])
 
 
@@ -40,13 +39,3 @@ def assert_ends(result, values, rank, tolerance=1e-8):
     assert result.largest == pytest.approx(values[0].item(), rel=tolerance)
     assert result.smallest == pytest.approx(values[rank - 1].item(), rel=tolerance)
     assert float(result) == pytest.approx((values[0] / values[rank - 1]).item(), rel=2 * tolerance)
-
-
-def diagonal_network_eigenvalues(weights, s):
-    """For output i and input j: s_j sum_l prod_{m > l} w_mi^2 prod_{m < l} w_mj^2."""
-    one = torch.ones(1, len(s), dtype=torch.float64)
-    weights = torch.stack([*weights])
-    return s * sum(
-        torch.outer(torch.cat([one, weights[layer + 1 :]]).prod(0) ** 2, torch.cat([one, weights[:layer]]).prod(0) ** 2)
-        for layer in range(len(weights))
-    )

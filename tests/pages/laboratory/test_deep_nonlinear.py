@@ -1,7 +1,5 @@
 """The findings of "Deep networks that are not linear", by the tables of its pages."""
 
-from itertools import pairwise
-
 import pytest
 import torch
 from gnbook.deep_nonlinear.networks import ACTIVATIONS, network  # noqa: F401 (the page has the gain)
@@ -110,12 +108,3 @@ def test_what_preparing_raw_images_does():
 def test_the_limit_of_wide_networks():
     falls = [wide / narrow for _, narrow, _, wide in cells(SECOND, "deviation")]
     assert len(falls) == 2 and 1 / 3 < min(falls) < max(falls) < 0.4
-
-
-def test_what_skips_keep_of_depth():
-    rows = named(SECOND, "ReLU networks of 8 layers, lowest")
-    found = {name: [span(cell) for cell in row if cell is not None] for name, row in rows.items()}
-    branches = list(found.values())[1:4]  # of strength 1, over the root of L, over L
-    raw, white = ([shape[column] for shape in branches] for column in (1, 3))
-    assert all(before[1] < after[0] for before, after in pairwise(raw))
-    assert all(before[0] > after[1] for before, after in pairwise(white[:2]))

@@ -2,8 +2,6 @@
 
 from itertools import combinations
 
-import numpy as np
-
 from tests.pages.pages import cells, named
 
 FIRST, SECOND = "laboratory/leaky-relu", "laboratory/leaky-relu-further"
@@ -23,11 +21,6 @@ def at_best_rates():
 def networks(kind):
     """For each of three networks the steps at four slopes."""
     return [*zip(*(at_best_rates()[kind, slope] for slope in TUNED), strict=True)]
-
-
-def many():
-    """By images: κ of 500 of them at each slope."""
-    return named(SECOND, "condition number of the figure")
 
 
 def test_the_slopes_have_the_same_order_in_both_panels():
@@ -68,18 +61,6 @@ def test_bounds():
     assert {row[0] for row in measured} == {500, 1000, 2000, 4000, 8000}
     for width, kappa, _, below, above, *_ in measured:
         assert (0.8 * kappa < below and above < 1.2 * kappa) == (width >= 1000)
-
-
-def test_six_sets_of_images():
-    found = many()
-    assert len(found) == 6
-    for kind in KINDS:
-        assert np.argsort(learned()[kind, "κ"][:4]).tolist() == np.argsort(found[kind][:4]).tolist()
-
-
-def test_more_images_than_pixels():
-    relu, slightly, more, *_ = many()["more images than pixels"]
-    assert 19_000 < relu < slightly < more < 24_000 and 1.2 < more / relu < 1.27
 
 
 def test_a_goal_that_moves_with_the_start():
