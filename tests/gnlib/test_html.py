@@ -83,23 +83,6 @@ def test_real_steps_follow_those_taken_before_and_infinite_losses_leave_a_gap():
     assert [*map(str, forecast.get_ydata())] == ["4.0", "2.0", "nan", "1.0"]
 
 
-def test_the_density_lies_between_its_bounds():
-    (band,) = drawn(pictures.density(DENSITY)).collections
-    points = band.get_paths()[0].vertices
-    x = points[len(points) // 4, 0]
-    at = points[points[:, 0] == x, 1]
-    assert (at.min(), at.max()) == (pytest.approx(DENSITY.below(x).low), pytest.approx(DENSITY.below(x).high))
-
-
-def test_ten_layers_of_many_are_drawn_those_with_most():
-    of = {"trace": {f"layer{i}": i / 66 for i in range(12)}, "largest eigenvalue": {"layer0": 1.0}}
-    draw, says = pictures.shares(of)
-    axes = drawn((draw, says))
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["layer0", *(f"layer{i}" for i in range(3, 12))]
-    assert [bar.get_width() for bar in axes.patches][:2] == [0, pytest.approx(300 / 66)]
-    assert says.startswith("Shares of the 10 layers") and "of the trace is in layer11" in says
-
-
 @pytest.mark.parametrize("result", [REPORT, OVERVIEW])
 def test_without_matplotlib_there_are_the_tables_alone(result, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -109,13 +109,3 @@ def test_a_formula_wider_than_its_place_is_made_to_fit(root):
     dom = BeautifulSoup(run.stdout, "html.parser")
     zooms = [re.search(r"zoom: ([\d.]+)", formula["style"]) for formula in dom.select("mjx-container")]
     assert zooms[0] is None and float(zooms[1][1]) == 0.5
-
-
-def test_a_chromium_that_fails_is_quoted_and_leaves_nothing(root, monkeypatch):
-    failing = root / "chromium"
-    failing.write_text("#!/bin/sh\necho out of memory >&2\nexit 1\n")
-    failing.chmod(0o755)
-    monkeypatch.setattr(pdf.shutil, "which", lambda name: str(failing))
-    with pytest.raises(SystemExit, match=r"did not print the book\. It says: out of memory"):
-        pdf.main(root)
-    assert not left_behind(root)

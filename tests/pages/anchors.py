@@ -3,9 +3,10 @@
 A number is followed by the name of its value, as in `grows to 390<!-- growth -->`; a sentence that states a finding is
 followed by the name of the test that checks it, as in `Width helps late.<!-- test: test_width_helps_late -->`. The
 values of `notebooks/<slug>.md` are what the function `values` of `tests/pages/test_<slug>.py` returns: numbers, or
-lists of numbers, of which `growth.0` names the first. A page needs no such list: `390<!-- =growth("ReLU") -->` is
-what this says in the words of the same module, of NumPy, `np`, and of `tests/pages/pages.py`. `make numbers` writes
-the numbers anew, each as it stands: in words or digits, with as many decimals, with commas or without.
+lists of numbers, of which `growth.0` names the first. A page needs no such list: `390<!-- =growth('ReLU') -->` is
+what this says in the words of the same module, of NumPy, `np`, and of `tests/pages/pages.py`, with single quotes, as
+the notebook has the same text within double ones. `make numbers` writes the numbers anew, each as it stands: in words
+or digits, with as many decimals, with commas or without.
 """
 
 import re

@@ -26,12 +26,16 @@ def values():
     return {"early": six()["4 layers, raw"][2] / six()["4 layers, raw"][5]}
 
 
+def data():
+    x, labels = gnlib.load("cifar10", GIVEN["n"], stride=4)
+    y = nn.functional.one_hot(labels, 10).double()
+    return x, y - y.mean(0)
+
+
 @cache
 def first():
     """Eigenvalues, shares and goal of the first network, from singular values of its Jacobian."""
-    x, labels = gnlib.load("cifar10", GIVEN["n"], stride=4)
-    y = nn.functional.one_hot(labels, 10).double()
-    y -= y.mean(0)
+    x, y = data()
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(192, 256), nn.ReLU(), nn.Linear(256, 10)).double()
     weights = dict(net.named_parameters())
@@ -97,10 +101,8 @@ def test_solution_of_exercise_2():
 @pytest.mark.parametrize(("images", "early", "late"), [("raw", 60, 80), ("standardised", 10, 20)])
 def test_solution_of_exercise_3(images, early, late):
     """Steps of four layers from then on, at the rate of then: below the law at first, within it from half on."""
-    x, labels = gnlib.load("cifar10", GIVEN["n"], stride=4)
+    x, y = data()
     z = x if images == "raw" else (x - x.mean()) / x.std()
-    y = nn.functional.one_hot(labels, 10).double()
-    y -= y.mean(0)
     goal, whole = GIVEN["goal"] * y.square().sum(), six()["4 layers, raw" if images == "raw" else "4, standardised"][5]
     assert late == pytest.approx(whole / 2, rel=0.05)
 

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from gnlib.eigen.blocks import (
-    RESHIFT_EVERY,
     CoupledBlocks,
     ShiftedInverse,
     factor_shifted,
@@ -153,23 +152,3 @@ def test_a_shift_beyond_a_block_names_it_and_leaves_everything_as_it_was(sign):
     assert inverse.factor(far) == indefinite
     assert inverse.shift == near
     assert torch.equal(inverse.factors, before)
-
-
-def improve(inverse, errors, value=1.0):
-    """The shifts after steps with these errors of an end of this value."""
-    shifts = []
-    for error in errors:
-        inverse.improve(value, error)
-        shifts.append(inverse.shift)
-    return shifts
-
-
-def test_a_shift_that_goes_too_far_is_not_made():
-    """The first block reaches beyond this end."""
-    assert improve(shifted(0.5), [1e-2] * RESHIFT_EVERY, 1.2)[-1] == 0.5
-
-
-def test_blocks_that_may_not_be_shifted_keep_theirs():
-    blocks = WholeBlocks(BLOCKS.matrix, 3)
-    blocks.shiftable = False
-    assert improve(shifted(0.5, 1, blocks), [1e-2] * RESHIFT_EVERY) == [0.5] * RESHIFT_EVERY

@@ -59,26 +59,6 @@ def test_an_iteration_that_has_not_converged_raises(largest, matrix, options, me
         davidson(matrix, normal(60, 3, seed=2), largest=largest, **options)
 
 
-STARTS = {
-    "with restarts": (lambda end: normal(60, 3, seed=2), dict(max_blocks=4, max_steps=400)),
-    "of equal columns": (lambda end: normal(60, 1, seed=2).repeat(1, 4), {}),
-    "of equal columns, as many as rows": (lambda end: normal(60, 1, seed=2).repeat(1, 60), {}),
-    "from an eigenvector inside, and others far from settled": (
-        lambda end: torch.cat(
-            [torch.linalg.eigh(LADDER).eigenvectors[:, [50 if end else 9]], normal(60, 2, seed=2)], 1
-        ),
-        {},
-    ),
-}
-
-
-@both
-@pytest.mark.parametrize("name", STARTS)
-def test_the_end_is_found_from_any_start(largest, name):
-    make, options = STARTS[name]
-    assert davidson(LADDER, make(largest), largest=largest, **options).value == pytest.approx(END[largest], rel=2e-8)
-
-
 def assert_orthonormal(basis):
     identity = torch.eye(basis.shape[1], dtype=torch.float64)
     torch.testing.assert_close(basis.T @ basis, identity, rtol=0, atol=1e-14)

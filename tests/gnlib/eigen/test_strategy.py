@@ -1,13 +1,12 @@
 """Which method is taken: the first of a list that applies, pays and works, or the one that is named."""
 
-import numpy as np
 import pytest
 import torch
 
 from gnlib import ConditionNumber, NotConvergedError, SecondMoment, condition_number, linear_gauss_newton
 from gnlib.eigen.result import Limits
 from gnlib.eigen.strategy import Method, find_ends
-from tests.oracles import network, with_spectrum
+from tests.oracles import network
 
 
 def method(name, *, applies=True, pays=True, works=True):
@@ -81,12 +80,3 @@ def test_a_kronecker_sum_goes_to_the_method_that_it_is_for(found, operand):
 def test_the_methods_for_a_kronecker_sum_agree(name):
     op = linear_gauss_newton(network((20, 30, 5), seed=1), spread(20))
     assert condition_number(op, method=name).value == pytest.approx(condition_number(op).value, rel=1e-7)
-
-
-@pytest.mark.parametrize(
-    "name, found", [("dense", "dense eigenvalues"), ("iteration", "block iteration on the matrix")]
-)
-def test_the_methods_for_a_gram_matrix_agree(name, found):
-    result = condition_number(with_spectrum(np.linspace(1, 3, 60), seed=2), method=name)
-    assert result.value == pytest.approx(3, rel=1e-8)
-    assert result.method.startswith(found)

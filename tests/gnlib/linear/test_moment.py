@@ -151,14 +151,6 @@ def test_the_error_of_the_singular_values_of_data_is_in_the_residual(decades, de
         assert found.resolved == (decades < 12)
 
 
-def test_factors_in_single_precision_are_promoted_and_say_so():
-    weights, s = [samples(3, 4, seed=1)], torch.tensor([4.0, 3.0, 2.0, 1.0])
-    single = gnlib.condition_number(linear_gauss_newton(weights, SecondMoment(torch.eye(4), s)))
-    double = gnlib.condition_number(linear_gauss_newton(weights, SecondMoment(torch.eye(4).double(), s.double())))
-    assert single.value == pytest.approx(double.value, rel=1e-12)
-    assert single.residual > 1e-7 > double.residual
-
-
 @pytest.mark.bad_input
 @pytest.mark.parametrize("basis, s", [(torch.eye(3), torch.tensor([2.0, 1.0, -1.0])), (torch.eye(3), torch.ones(2))])
 def test_factors_that_are_no_second_moment_are_refused(basis, s):

@@ -1,7 +1,5 @@
 """The numbers in the text of "The law of depth, figure by figure" are those of its tables, and its findings hold."""
 
-import math
-
 import numpy as np
 import pytest
 import scipy.interpolate
@@ -96,28 +94,12 @@ def test_the_law_has_the_exponents_that_were_measured():
     assert rows[400][0] > 2.05 and rows[800][0] < 2 and rows[1600][0] < 1.8
 
 
-def test_skips_gain_what_the_law_says():
-    rows = cells(PAGE, "figures 5 and 20 to 22")
-    assert len(rows) == 9
-    for *_, weakest, weakest_found, weak, weak_found, full, full_found in rows:
-        assert weakest == pytest.approx(weakest_found, abs=0.03) and weak == pytest.approx(weak_found, abs=0.07)
-        assert full == pytest.approx(full_found, rel=0.13) and full < (4 / 3) ** 2
-    quarter = [row for row in cells(PAGE, "what a skip leaves of t") if row[0] == 1]
-    assert quarter == [[1, 0.75, 0.75, 0.75]]
-
-
 def test_depth_adds_to_images_through_the_smallest_eigenvalue_alone():
     rows = named(PAGE, "what eight more layers")
     for name in ("raw", "centred"):
         assert rows[name][0] == pytest.approx(1, abs=0.02) and rows[name][1] > 1.9
     assert rows["whitened"][0] > 2.5 and rows["whitened"][1] > rows["raw"][1]
     assert all(law == pytest.approx(measured, rel=0.05) for *_, law, measured in rows.values())
-
-
-def test_the_second_bound_spans_eight_orders_of_magnitude():
-    rows = [row for row in cells(PAGE, "figure 3:") if str(row[0]).startswith("second")]
-    assert math.log10(rows[-1][3] / rows[0][3]) == pytest.approx(8, abs=0.2)
-    assert all(0.8 < row[-1] < 1.25 for row in rows)
 
 
 def measured():

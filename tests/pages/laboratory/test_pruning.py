@@ -75,16 +75,6 @@ def test_every_network_is_worse_conditioned_before_training():
     assert 10 < min(growth.values()) < max(growth.values()) < 300
 
 
-def test_the_loss_of_the_transformer():
-    late = np.array([losses for epoch, losses in kept("ViT", "loss").items() if epoch >= 180])
-    whole, _, every = np.mean(late, axis=0)
-    assert late[-1, 0] > 1.4 * max(late[:-1, 0])
-    sixty = "every tensor", 0.6
-    losses = along("ViT", sixty, "loss")
-    much = np.mean([loss for epoch, loss in losses.items() if epoch >= 180])
-    assert much < whole < every and losses[200] < late[-1, 0] < late[-1, 2]
-
-
 def test_before_training_the_largest_condition_number_is_that_of_every_tensor():
     for network in ("ResNet20", "ViT"):
         *others, every = kept(network, "kappa")[0]
@@ -116,14 +106,3 @@ def test_scales_and_biases_alone_slow_three_networks_down():
     assert [line[0] for line in lines] == [0, 1, 2]
     for _, whole, weights, scales, every in lines:
         assert max(whole, weights) < scales < every and weights < 1.1 * whole
-
-
-def test_the_other_network_called_vgg5():
-    """Slower at first when it is pruned, and no worse conditioned before training."""
-    rows = results.kept("pruning-further-vgg")
-    losses = {
-        share: [row["loss"] for row in rows if row["fraction"] == share and row["loss"] is not None]
-        for share in (0.0, 0.8)
-    }
-    assert all(len(path) == 11 for path in losses.values())
-    assert min(losses[0.8][:7]) > 2.298 and losses[0.0][1] < 2.295 and losses[0.0][3] < 2.15
