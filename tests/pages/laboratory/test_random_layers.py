@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from gnbook.random_layers import bounds
+from gnbook.random_layers.blocks import KINDS
 from gnbook.random_layers.bounds import norm_of
 
 from tests.pages.pages import table
@@ -77,3 +78,10 @@ def test_where_the_skip_helps(shares):
 def test_where_the_skip_helps_by_medians(blocks):
     skip, none, skip_relu, none_relu, _ = blocks["trained"]
     assert (skip < none).all() and (skip_relu < none_relu).tolist().count(True) == 6 and len(skip) == 7
+
+
+def test_with_three_seeds_skips_end_lower_and_branches_that_start_at_zero_lowest():
+    lines = [line.split("  ") for line in table("laboratory/random-layers", "loss before and after 30 epochs")]
+    found = {words[0]: [float(word) for word in " ".join(words[1:]).split()[:4]] for words in lines}
+    without, usual, zero = (found[kind] for kind in KINDS)
+    assert all(a > b > c for a, b, c in zip(without[1:], usual[1:], zero[1:], strict=True))

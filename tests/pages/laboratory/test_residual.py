@@ -73,3 +73,9 @@ def test_what_counts_is_whether_the_mean_image_is_gone():
             assert max(skips) < plain if left <= 5 else left >= 32 and min(skips) > plain
         else:
             assert max(skips) < plain
+
+
+def test_at_the_better_of_two_rates_too_skips_cost_steps_on_raw_images_and_save_them_on_standardised_ones():
+    rows = cells("laboratory/residual-further", "the better of two rates; one network")
+    tenth = {kind: [row[-2] for row in rows if row[:2] == ["cifar10", kind]] for kind in ("raw", "standardised")}
+    assert min(tenth["raw"][1:]) > tenth["raw"][0] and max(tenth["standardised"][1:]) < tenth["standardised"][0]

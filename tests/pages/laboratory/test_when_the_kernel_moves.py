@@ -94,3 +94,13 @@ def test_the_forecast_on_images_is_right_in_the_limit_of_wide_networks(width, ra
         assert f"trusted until step {ahead.trusted};" in printed
     dots = {64: (18, 22), 1024: (30, 45), 4096: (500, 500)}  # "about twenty", "about forty", "at the end"
     assert dots[width][0] <= ahead.trusted <= dots[width][1]
+
+
+def test_draws_at_rates_of_their_own_are_ordered_by_their_forecasts():
+    _, ahead, real = zip(*named(SECOND, "width 1,000, cross entropy after 500 steps").values(), strict=True)
+    assert scipy.stats.spearmanr(ahead, real).statistic > 0.98
+
+
+def test_a_linear_network_moves_less_the_wider_the_neighbours_of_its_bottleneck():
+    *_, hundred, _, wide, _, _ = named(SECOND, "change of the kernel against the width")["linear"]
+    assert hundred > 20 * wide
