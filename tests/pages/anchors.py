@@ -65,7 +65,7 @@ def module(page):
 
 
 def has_names(page):
-    """Say whether a page has names for its values: there is an anchor for each number of such a page."""
+    """Say whether a page has names for its values."""
     tests = module(page)
     return hasattr(tests, "values") and page.endswith("-further") == tests.__name__.endswith("_further")
 

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from gnbook.attention.models import ADDRESS, DATA
-from gnbook.attention.trial import GOAL, law_of_depth
+from gnbook.attention.models import DATA
+from gnbook.attention.trial import law_of_depth
 
-from tests.pages.pages import checked_lines, kept, parameters
+from tests.pages.pages import checked_lines, kept
 
 PAGE = "laboratory/attention"
 UNIFORM = {"scores": 0.0}
@@ -75,15 +75,9 @@ def values():
         "scores": [uniform_over_double(data) for data in DATA],
         "depth_plain": max(misses()[0], misses()[-1]),
         "depth_miss": max(misses()[1:3]),
-        "base_width": next(row["width"] for row in kept("attention") if row["factor"] == "base"),
-        "widths": [16, 64],
         "width": [over("width", data, "width", where={"width": 16}, than={"width": 64}) for data in DATA],
-        "small": 0.02,
         "uneven": [uneven_over_orthogonal(data) for data in DATA],
         "shifted": [1 / shifted(data, 1.0) for data in DATA],
-        "goal": GOAL,
-        "characters": sum(c.isalpha() or c == " " for c in " ".join(ADDRESS.lower().split())),
-        "n": parameters(PAGE)["n"],
     }
 
 

@@ -1,28 +1,17 @@
 """The numbers in the text of the further experiments on zeros are those of its tables, and of the kept one."""
 
-import inspect
 import math
-import re
 
-from gnbook.counting_zeros import networks
 from gnbook.counting_zeros.rules import EPSILON
 
-import gnlib
 from tests.pages.laboratory.test_counting_zeros import FLOAT64, TRUE, rules
-from tests.pages.pages import ROOT, kept, named, parameters, slider, texts
+from tests.pages.pages import kept, named, slider, texts
 
 PAGE = "laboratory/counting-zeros-further"
-SOURCE = (ROOT / f"notebooks/{PAGE}.md").read_text()
 KEPT = kept("counting-zeros")
 SIZE = 10 * KEPT[0]["relu_images"]
 CAP = 1 / (SIZE * EPSILON["float64"])
 WIDTHS = [row for row in KEPT if row["figure"] == 18]
-
-
-def in_the_code(pattern, code=SOURCE):
-    """Return the numbers at one place of the code."""
-    (found,) = re.finditer(pattern, code)
-    return [float(number) for number in found.groups()]
 
 
 def right():
@@ -50,31 +39,16 @@ def ends(numbers):
 
 
 def values():
-    given, trained = parameters(PAGE), inspect.getsource(networks.trained)
     _, whole, fewer = named(PAGE, "gnlib.condition_number(net, x)").values()
-    others = named(PAGE, "two networks of other kinds")
-    digits, _ = gnlib.load("mnist", 10)
     (free,) = {row["directions"] for row in KEPT if (row["figure"], row["epoch"]) == (9, 0)}
     return {
-        "units": given["rank_width"],
-        "images": given["relu_images"],
         "right": right(),
         "stops": rules(100)[FLOAT64][0],
         "missed": rules(100)[FLOAT64][2],
         "rank": rules(100)[TRUE][0],
         "of_one_unit": whole[0] - fewer[0],
-        "channels": in_the_code(r"in \(\(3, (\d+)\), \(16, (\d+)\), \(32, (\d+)\)\)"),
-        "hidden": in_the_code(r"nn\.Linear\(inputs, (\d+)\)")[0],
-        "photos": others["CNN"][0] / 10,
-        "steps": in_the_code(r"for _ in range\((\d+)\)")[0],
         "kept_images": SIZE / 10,
         "kept_size": SIZE,
-        "rates": in_the_code(r"lr=([\d.]+) if units <= 20 else ([\d.]+)", trained),
-        "batch": in_the_code(r"batch_size=(\d+)", trained)[0],
-        "pixels": [digits.min().item(), digits.max().item()],
-        "epochs": sorted({row["epoch"] for row in WIDTHS}),
-        "widest": max(row["width"] for row in WIDTHS),
-        "fifty": sorted({row["width"] for row in WIDTHS})[-2],
         "lost": ends(100 * (1 - after / before) for before, after in paths(50, "rank_float64")),
         "jump": min(math.log10(after / before) for before, after in paths(50)) // 1,
         "regular": len(still_regular()),

@@ -1,6 +1,5 @@
 """The numbers in the text of "Deep linear networks", and its findings."""
 
-import inspect
 import itertools
 import math
 from functools import cache
@@ -9,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from gnbook import results
-from gnbook.deep_linear.orthogonal import WEIGHTS, trainings
+from gnbook.deep_linear.orthogonal import WEIGHTS
 
 import gnlib
-from tests.pages.pages import parameters, table
+from tests.pages.pages import table
 
 RANK, OUTPUTS = 587, 10
 
@@ -96,20 +95,15 @@ def orthogonal(width, depth, moment):
 
 @cache
 def values():
-    given = parameters("laboratory/deep-linear")
     widths, depths = (sorted({key[at] for key in means() if key[0] == "2a"}) for at in (1, 2))
     least, some, most = sorted({line for figure, line, _ in means() if figure == "2b"})
     exponents = [np.polyfit(*np.log([depths[1:5], [means()["2a", w, d] for d in depths[1:5]]]), 1)[0] for w in widths]
     *_, rising, _ = levels(least)
     price = [784, *[most * 10] * 9, OUTPUTS]
     raw, adam = bounds_over_kappa(4, ["raw"]), [middle(10, kind, "adam") for kind in WEIGHTS]
-    of_relus = [inspect.signature(trainings).parameters[name].default for name in ("width", "n")]
     return {
-        "images": given["n"],
         "pixels": len(white().basis),
         "rank": white().basis.shape[1],
-        "widest": widths[-1],
-        "deepest": depths[-1],
         "narrow_growth": round(means()["2a", widths[0], 20] / means()["2a", widths[0], 2], -1),
         "wide_growth": means()["2a", widths[-1], 20] / means()["2a", widths[-1], 2],
         "quadratic": widths[np.argmin(np.abs(np.subtract(exponents, 2)))],
@@ -122,19 +116,14 @@ def values():
         "price_millions": sum(a * b for a, b in itertools.pairwise(price)) / 1e6,
         "root_of_two": roots(2)[0],
         "root_of_many": roots(10**9)[0],
-        "bounded": [800, 3200],
         "bound": [lemma_2(20)[width] for width in (800, 3200)],
         "bound_of_all": [end(lemma_2(20).values()) for end in (min, max)],
         "half_pixels": len(white(2).basis),
         "half_rank": white(2).basis.shape[1],
-        "balance_width": given["balance_width"],
-        "balance_depth": given["balance_depth"],
         "raw_bound": [min(raw), max(raw)],
         "sharper_per_cent": math.ceil(100 * (max(bounds_over_kappa(6)) - 1)),
-        "relu": of_relus,
         "saved": 100 * (1 - middle(20, "orthogonal", "descent") / middle(20, "Kaiming", "descent")),
         "default_slower": middle(6, "default", "descent") / middle(6, "Kaiming", "descent"),
-        "hidden_factors": given["hidden_growth"],
     }
 
 

@@ -50,27 +50,15 @@ def values():
     small = [row[-1] for name, row in points("2b hidden").items() if name.startswith("49 ")]
     assert len(small) == 8 and max(small) < 1
     return {
-        "outputs": OUTPUTS,
-        "near_ratio": RULE[0],
-        "near_width": RULE[1],
         "near_worst": 100 * misses(near()),
         "near_count": len(near()),
-        "deepest": deepest,
         "outputs_multiply": law / few,
         "constant": cells(PAGE, "infinitely many layers, few outputs: κ at")[-1][2],
-        "least_factor": 75,
         "least_peak": levels["75 L"][-2],
-        "least_peak_at": 40,
         "improves": 100 * (1 - levels["600 L"][-1] / levels["600 L"][-3]),
-        "far": 300,
-        "most_factor": 600,
         "white_growth": growth["whitened"][-1],
         "raw_growth": growth["raw"][-1],
-        "narrow": narrow,
-        "few_inputs": 49,
         "few_worst": 100 * (1 - min(small)),
-        "thin": THIN,
-        "all_photos": 50_000,
         "most_networks": max(row[6] for row in all_rows),
     }
 

@@ -9,8 +9,7 @@ from gnbook import results
 from gnbook.one_hidden_layer.bounds import asymptotic_bound
 
 import gnlib
-from gnlib.data.datasets import get_dataset
-from tests.pages.pages import parameters, table
+from tests.pages.pages import table
 
 PAGE = "laboratory/one-hidden-layer"
 
@@ -55,10 +54,8 @@ def values():
     kappas, white, many = by_width(), moment("mnist", kind="whitened"), moment("cifar10")
     peak, widest = max(kappas, key=kappas.get), max(kappas)
     return {
-        "images": parameters(PAGE)["n"],
         "rank": white.basis.shape[1],
         "gain": network(4500)[0].std().item() * 784**0.5,
-        "photos": len(images("cifar10")),
         "photo_pixels": len(many.basis),
         "photo_rank": many.basis.shape[1],
         "stretch": round(of_data(moment("mnist")) ** 0.5, -3),
@@ -67,7 +64,6 @@ def values():
         "late": [2000, widest],
         "power": math.log((kappas[widest] - 1) / (kappas[2000] - 1)) / math.log(widest / 2000),
         "limit": 1 + 4 * math.sqrt(white.basis.shape[1] / widest),
-        "all_photos": get_dataset("cifar10").size,
         "deepest": max(row["depth"] for row in results.kept("one-hidden-layer") if row["figure"] == 19),
     }
 
