@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from gnlib.advice.layers import CONVOLUTIONS, Leaf, leaves_of, normalisations, weights, with_bias
 from gnlib.advice.wrappers import Affine, Prepared, Scaled, by_feature, by_one_number, is_within, whitened
 
-SETTLED = 0.1  # of their standard deviation: inputs that a map moves by less are left as they are
+SETTLED = 0.1  # of their standard deviation: inputs and targets that a map moves by less are left as they are
 KINDS = "weights", "normalisation", "targets", "inputs"  # in the order in which changes are made
 TARGETS, WHITEN = "standardise the targets", "whiten the inputs"
 
@@ -250,10 +250,13 @@ def _of_targets(setting: Setting) -> Iterator[Change]:
     y, f = setting.y, setting.result
     if setting.is_regression and not is_within(setting.module, Scaled):
         own = y.ndim == 2 and y.shape[1:] == f.shape[1:]  # each output has a scale of its own
-        affine = by_feature(y.detach().double(), 1) if own else by_one_number(y.detach().double())
+        y = y.detach().double()
+        affine = by_feature(y, 1) if own else by_one_number(y)
+        settled = (affine(y) - y).square().mean().sqrt() <= SETTLED * y.std(correction=0)
         if not own:
             affine = Affine(affine.mean.flatten()[0], affine.scale.flatten()[0])
-        yield Change("targets", TARGETS, partial(Scaled, mean=affine.mean, scale=1 / affine.scale))
+        if not settled:
+            yield Change("targets", TARGETS, partial(Scaled, mean=affine.mean, scale=1 / affine.scale))
     head = next((leaf for leaf in reversed(setting.leaves) if isinstance(leaf.module, nn.Linear)), None)
     of_classes = isinstance(y, Tensor) and y.ndim == 1 and not y.is_floating_point() and isinstance(f, Tensor)
     if head is None or not of_classes or f.ndim != 2 or head.module.bias is None:

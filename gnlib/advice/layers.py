@@ -150,11 +150,20 @@ def weights(leaves: Sequence[Leaf]) -> Iterator[Within]:
     for what, layers, redraw in ways:
         fresh = copy.deepcopy([*layers.values()])
         redraw(fresh)
-        if what.startswith("orthogonal") or not _is_alike(layers.values(), fresh):
+        orthogonal = what.startswith("orthogonal")
+        if not _is_alike(layers.values(), fresh) or (orthogonal and not _are_orthogonal(layers.values())):
             yield Within(what, partial(_again, names=[*layers], redraw=redraw))
     head = next((leaf for leaf in reversed(leaves) if isinstance(leaf.module, nn.Linear)), None)
     if head is not None and head.module.weight.any():
         yield Within(f"zero weights in {_named({head.name: head}, [head.name])}", partial(_zeroed, name=head.name))
+
+
+@torch.no_grad()
+def _are_orthogonal(layers: Iterable[nn.Module]) -> bool:
+    """Whether the singular values of each matrix are all the same, as those of a draw in double precision."""
+    matrices = [p.double().flatten(1) for layer in layers for p in layer.parameters() if p.ndim > 1]
+    ends = [torch.linalg.svdvals(matrix)[[0, -1]] for matrix in matrices]
+    return all(float(largest) <= (1 + ALIKE) * float(smallest) for largest, smallest in ends)
 
 
 @torch.no_grad()

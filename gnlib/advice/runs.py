@@ -85,6 +85,25 @@ def best_of(runs: Sequence[Run], goal: float) -> Run:
     return min(runs, key=lambda run: (not run.is_sound, run.steps_to(goal), run.least))
 
 
+def further_rate(runs: Sequence[Run], goal: float) -> float | None:
+    """Return a rate beyond those that were run if the best of them is at an end, or half of the least if all explode.
+
+    Examples
+    --------
+    >>> runs = [Run(rate, (1.0, *[0.5] * n, *[0.05] * 12)) for rate, n in ((0.1, 9), (0.3, 2))]
+    >>> f"{further_rate(runs, 0.1):.1f}"
+    '0.9'
+    >>> further_rate([*runs, Run(0.9, (1.0, math.inf))], 0.1) is None
+    True
+    """
+    rates, best = sorted(run.rate for run in runs), best_of(runs, goal)
+    if not best.is_sound:
+        return rates[0] / 2
+    if len(runs) == 1 or best.rate not in (rates[0], rates[-1]):
+        return None
+    return best.rate * (rates[-1] / rates[-2] if best.rate == rates[-1] else rates[0] / rates[1])
+
+
 @dataclass(frozen=True, eq=False)
 class Trainer:
     """Full-batch training of copies of modules.

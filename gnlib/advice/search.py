@@ -11,7 +11,7 @@ from torch import nn
 
 from gnlib.advice.candidates import TARGETS, Change, Setting, changed, changes_for
 from gnlib.advice.checks import remarks_on
-from gnlib.advice.runs import SETTLED, Run, Trainer, best_of
+from gnlib.advice.runs import SETTLED, Run, Trainer, best_of, further_rate
 from gnlib.advice.suggestions import Advice, Suggestion
 from gnlib.laws.waiting import Waiting
 
@@ -19,6 +19,7 @@ GOAL = 0.1  # of the smallest first loss
 WORTH = 1.25  # times as many steps without a change: then it is suggested
 CLOSE = 1.05  # times as many steps up to which the simpler one of two is preferred
 RUN, MOST = 4, 3  # candidates that are run, and that are suggested
+RATES = 10  # at most, of a candidate that is run
 GREEDY = "targets", "inputs", "normalisation", "weights"  # kinds of change, in the order in which they are looked for
 
 
@@ -153,7 +154,7 @@ class Search:
         return chosen
 
     def _run(self, chosen: list[Candidate]) -> None:
-        """Run the network as it is and the chosen ones: at three rates, at one where there is little time."""
+        """Run the network as it is and the chosen ones: at three rates or more, at one where there is little time."""
         if not chosen:
             return
         start = perf_counter()
@@ -170,12 +171,12 @@ class Search:
             self.left_out[candidate.what] = f"no time for ten steps within {self.budget:.2g} s; pass a larger budget="
 
     def _best_run(self, candidate: Candidate, count: int, seconds: float) -> Run:
-        """Return the best run of some rates, or of smaller ones where all of them explode."""
+        """Return the best run of some rates, and of others beyond them as long as the best is at an end."""
         rates = self.trainer.rates(candidate.measured.stable)
         rates = rates if count == len(rates) else rates[1:2]
         runs = [self.trainer.run(candidate.module, rate, self.goal, seconds) for rate in rates]
-        while not any(run.is_sound for run in runs) and len(runs) < SETTLED:
-            runs.append(self.trainer.run(candidate.module, min(run.rate for run in runs) / 2, self.goal, seconds))
+        while len(runs) < RATES and (rate := further_rate(runs, self.goal)):
+            runs.append(self.trainer.run(candidate.module, rate, self.goal, seconds))
         return best_of(runs, self.goal)
 
     def _simplify(self) -> None:
