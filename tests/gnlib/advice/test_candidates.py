@@ -91,6 +91,11 @@ def test_outputs_of_standardised_targets_have_the_units_of_the_raw_ones():
     torch.testing.assert_close(scaled(x), net(x) * y.std(0, correction=0) + y.mean(0))
     constant = after(net, "standardise the targets", x, torch.ones(40, 2))
     torch.testing.assert_close(constant(x), net(x) + 1)
+    offered = (
+        "standardise the targets" in changes(net, x, by_feature(y, 1)(y)),
+        "standardise the targets" in changes(net, x, y),
+    )
+    assert offered == (False, True)
 
 
 def test_the_bias_begins_with_the_log_odds_of_rare_classes():
@@ -161,6 +166,17 @@ def test_weights_of_the_size_that_a_network_has_are_not_drawn_again():
     for layer in net[::2]:
         nn.init.kaiming_normal_(layer.weight)
     assert {*again} & changes(net, x).keys() == {again[0]}
+
+
+def test_weights_that_are_orthogonal_are_made_so_again_only_at_another_size():
+    torch.manual_seed(0)
+    net, x = nn.Sequential(nn.Linear(30, 40), nn.ReLU(), nn.Linear(40, 20)), random(9, 30)
+    offered = []
+    for gain in (2**0.5, 1.0):
+        for layer in net[::2]:
+            nn.init.orthogonal_(layer.weight, gain)
+        offered.append("orthogonal weights" in changes(net, x))
+    assert offered == [False, True]
 
 
 def test_attention_is_drawn_again_projection_by_projection():

@@ -9,7 +9,7 @@ from torch import nn
 from torch.optim import LBFGS, SGD, Adam, AdamW
 
 from gnlib.advice.candidates import arguments_of
-from gnlib.advice.runs import Batch, Run, Trainer, best_of, loss_on
+from gnlib.advice.runs import Batch, Run, Trainer, best_of, further_rate, loss_on
 
 GENERATOR = torch.Generator().manual_seed(0)
 X, Y = torch.randn(20, 3, generator=GENERATOR), torch.randn(20, 1, generator=GENERATOR)
@@ -41,6 +41,14 @@ def test_runs_are_compared_by_the_steps_to_the_goal_and_those_that_explode_come_
     dead, short = Run(1.0, (1.0, math.inf)), Run(1.0, (1.0, 0.01))
     assert best_of([never, slow, dead, fast, short], 0.1) is fast and fast.steps_to(0.1) == 3
     assert not dead.is_sound and not short.is_sound and dead.steps_to(0.1) == math.inf
+
+
+def test_rates_go_on_beyond_an_end_where_the_best_is():
+    by_rate = {0.1: 5, 0.3: 3, 0.9: 4, 2.7: math.inf}
+    made = {r: Run(r, (1.0, *[0.5] * n, *[0.05] * 12) if n < math.inf else (1.0, math.inf)) for r, n in by_rate.items()}
+    runs = {rates: further_rate([made[r] for r in rates], 0.1) for rates in ((0.1, 0.3), (0.3, 0.9), (2.7,), (0.1,))}
+    assert [*runs.values()] == [pytest.approx(0.9), pytest.approx(0.1), 1.35, None]
+    assert further_rate([made[r] for r in (0.1, 0.3, 0.9)], 0.1) is None
 
 
 def in_groups(net, rate):
