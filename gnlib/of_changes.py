@@ -63,10 +63,10 @@ class OfChanges(OfTraining):
 
         Candidates are standardised inputs and targets, normalisations after each hidden layer, and other weights to
         begin with, one on top of the other. Those that gradient descent of the linear model waits least with, on the
-        way to a loss that is common to all, are trained on copies by the optimiser, at three learning rates each; what
-        is not faster by a fifth is not suggested, and a part that gains nothing is left out. To follow is one line:
-        `network = advice.apply(0)` returns a network for the same inputs, with outputs in the same units, of which
-        advice can be asked again. What was not tried is named, with the reason.
+        way to a loss that is common to all, are trained on copies by the optimiser, at three learning rates or more;
+        what is not faster by a fifth is not suggested, and a part that gains nothing is left out. To follow is one
+        line: `network = advice.apply(0)` returns a network for the same inputs, with outputs in the same units, of
+        which advice can be asked again. What was not tried is named, with the reason.
 
         Parameters
         ----------
