@@ -156,7 +156,8 @@ class Advice(Page):
         if not self.tried:
             return [Line("try", "nothing was tried", "a copy of the network cannot be trained here")]
         run = [what for what, run in self.runs.items() if len(run.losses) > SETTLED]
-        if len(self.tried) > 1 and len(run) < 2:
+        untimed = any("pass a larger budget=" in why for why in self.left_out.values())
+        if len(run) < 2 and (len(self.tried) > 1 or untimed):
             few = f"{self.budget:.2g} s are too few for ten steps with a change and without; pass a larger budget="
             return [Line("try", "nothing was tried", few)]
         most = f"of {len(self.tried) - 1} changes that were measured the best {max(len(run) - 1, 0)} were run"

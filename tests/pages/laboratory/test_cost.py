@@ -13,7 +13,7 @@ IMAGES = torch.randn(16, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 def test_the_direct_way():
     rows = cells("laboratory/cost", "perceptrons of two hidden layers, 20 images")
     parameters, ours, *_, counted = zip(*rows, strict=True)
-    assert 10 < ours[-1] / ours[0] < 40
+    assert 5 < ours[-1] / ours[0] < 20
     assert 200 * parameters[-1] * 8 / 2**20 == pytest.approx(counted[-1], rel=0.01)
 
 
@@ -23,7 +23,7 @@ def test_what_the_calls_take():
         for call, *row in cells("laboratory/cost", "the CNN above, 40 images, cross-entropy")
     }
     forecast, report = (found[call][2] for call in ("forecast", "report"))
-    assert forecast == pytest.approx(4, abs=1) and report == pytest.approx(8, abs=2)
+    assert forecast == pytest.approx(4, abs=1) and report > 2 * forecast
 
 
 def test_what_fits_into_a_minute_and_an_hour():
