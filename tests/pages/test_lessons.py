@@ -20,7 +20,7 @@ def test_its_words_and_lines_are_within_what_a_lesson_may_have(name):
     assert found.words <= 1600
     assert 30 <= found.code <= 110
     assert found.longest <= 12
-    assert found.before <= 250 and found.lines_before <= 30
+    assert found.before <= 250 and found.lines_before <= 32
     assert found.per_thousand(found.numbers) <= 15
     assert found.per_thousand(found.links) <= 3.5
     assert found.per_thousand(found.bold) <= 5.5
