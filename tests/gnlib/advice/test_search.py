@@ -12,7 +12,7 @@ from gnlib import GaussNewton
 from gnlib.advice.candidates import Change, Setting
 from gnlib.advice.runs import Run
 from gnlib.advice.search import Candidate, Measured, Search
-from gnlib.advice.suggestions import Suggestion
+from gnlib.advice.suggestions import Advice, Suggestion
 from gnlib.advice.wrappers import by_feature
 from gnlib.laws.waiting import Waiting
 from tests.gnlib.networks import Whole
@@ -84,6 +84,14 @@ def test_a_budget_for_no_ten_steps_is_said_to_be_too_small(monkeypatch):
     hurried = GaussNewton(perceptron(), 10 + random(20, 3), random(20, 1)).advice(budget=2.0)
     assert hurried.suggestions == () and hurried.runs == {} and len(hurried.tried) > 1
     assert "try nothing was tried: 2 s are too few for ten steps with a change and without" in page(hurried)
+
+
+def test_where_no_change_had_the_time_to_be_measured_nothing_was_tried():
+    left_out = {"zero weights in 2 (Linear)": "no time for it within 0.1 s; pass a larger budget="}
+    of_none = {"no change": Waiting(1.0, 2.0, 1.0, 1.0)}
+    for why, value in ((left_out, "nothing was tried"), ({}, "nothing new")):
+        (line, *_) = Advice((), of_none, {}, why, (), 0.1, 0.1).tries()
+        assert line.value == value
 
 
 def test_a_network_without_a_quadratic_model_whose_units_die_is_advised_all_the_same():
