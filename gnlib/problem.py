@@ -184,9 +184,8 @@ class Problem:
         def weighted(block: Float[Tensor, "nk g"]) -> Float[Tensor, "nr g"]:
             return self.rooted(block).mul_(n**-0.5)
 
-        # of a loop, the block before would be there until the next one is made
-        blocks = map(weighted, blocks_of(self.networks, max((self.memory - triangle) / 3, LITTLE)))
-        try:
+        try:  # of a loop, the block before would be there until the next one is made
+            blocks = map(weighted, blocks_of(self.networks, max((self.memory - triangle) / 3, LITTLE)))
             return singular_value_ends(blocks)
         except BudgetError as error:
             raise Refused(

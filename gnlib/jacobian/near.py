@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ SHORTER = 1.0, 0.1, 0.01, 1e-3, 1e-4, 0.0  # parts of them that are tried until 
 PERIOD = 65537  # after which the noise of large weights repeats: drawing takes ten times as long as using it
 
 
+@runtime_checkable
 class HasOutputs(Protocol):
     """The result of a call."""
 

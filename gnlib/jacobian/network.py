@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -16,9 +16,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from gnlib.checks import allowance, as_outputs
 from gnlib.jacobian.intercept import DoublePrecision
 from gnlib.jacobian.randomness import Generators
-
-if TYPE_CHECKING:
-    from gnlib.jacobian.record import Structure
 
 GIB = 2**30
 MARGIN = 2  # of the memory that a backward pass is known to take: its temporary tensors are not known
@@ -153,7 +150,7 @@ class Traits:
     bytes_per_sample: float  # of a forward and a backward pass
     backward: frozenset[str]  # names of the functions that a backward pass goes through
     y: Float[Tensor, "n k"] | None  # the outputs with the given parameters; None with others, where it was not tried
-    structure: "Structure | None"  # the calls of its layers, if they were found in the trial
+    structure: Any  # the calls of its layers (a `Structure` of `record`), if they were found in the trial, or None
 
 
 @dataclass(frozen=True, eq=False)

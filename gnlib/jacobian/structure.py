@@ -69,7 +69,8 @@ def _is_right(network: Network, structure: Structure) -> bool:
     x = network.x if network.coupled else network.x[:FIRST]
     few = replace(network, parameters=parameters, x=x, y=None)
     generator = torch.Generator().manual_seed(0)
-    weights = torch.randn(1, few.rows // few.units, generator=generator, dtype=torch.float64).to(x.device)
+    drawn = torch.randn(1, few.rows // few.units, generator=generator, dtype=torch.float64, device="cpu")
+    weights = drawn.to(x.device)
     found: list[FactoredRows] = []
 
     def factors() -> Pullback:

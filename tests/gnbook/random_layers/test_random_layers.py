@@ -111,11 +111,11 @@ def test_it_is_gradient_descent_itself(target, wanted):
 def test_it_measures_what_it_names():
     found = histograms.measure(6, 3, seed=1)
     generator = torch.Generator().manual_seed(1006)
-    layers = rm.draw(6, histograms.BLOCK, generator=generator)[:3] / (2 * math.sqrt(48))
-    assert found["kappa 2"] == pytest.approx(torch.linalg.cond(layers + torch.eye(6, dtype=torch.float64)).numpy())
-    assert found["kappa W"] == pytest.approx(torch.linalg.cond(layers).numpy())
-    assert found["norm"] == pytest.approx(torch.linalg.matrix_norm(layers, 2).numpy())
-    known = layers.riedi_lemma_36(rm.extremes(layers))
+    weights = rm.draw(6, histograms.BLOCK, generator=generator)[:3] / (2 * math.sqrt(48))
+    assert found["kappa 2"] == pytest.approx(torch.linalg.cond(weights + torch.eye(6, dtype=torch.float64)).numpy())
+    assert found["kappa W"] == pytest.approx(torch.linalg.cond(weights).numpy())
+    assert found["norm"] == pytest.approx(torch.linalg.matrix_norm(weights, 2).numpy())
+    known = layers.riedi_lemma_36(rm.extremes(weights))
     assert found["sharper"] * found["kappa 2"] == pytest.approx(known.sharper.numpy())
     assert found["bound"] * found["kappa 2"] == pytest.approx(known.symmetric.numpy())
     assert set(histograms.BINS) < set(found) and {len(values) for values in found.values()} == {3}
