@@ -38,8 +38,8 @@ class OfChanges(OfTraining):
         --------
         >>> import torch, gnlib
         >>> _ = torch.manual_seed(0)
-        >>> x = torch.tensor([[9.0, 1.0], [10.0, 2.0], [11.0, 1.0], [9.0, 1.0]])
-        >>> report = gnlib.GaussNewton(torch.nn.Linear(2, 1), x, x[:, :1]).report()
+        >>> x = torch.tensor([[90.0, 1.0], [100.0, 2.0], [110.0, 1.0], [90.0, 1.0]])
+        >>> report = gnlib.GaussNewton(torch.nn.Linear(2, 1), x, x[:, 1:]).report(budget=60)
         >>> "standardise" in report.suggestions[0].what, report.apply(0)(x).shape
         (True, torch.Size([4, 1]))
         >>> report.condition.rank, report.full, [str(pair) for pair in report.culprits.equal_samples]
@@ -87,8 +87,8 @@ class OfChanges(OfTraining):
         >>> _ = torch.manual_seed(0)
         >>> x = 100 + torch.randn(20, 3)
         >>> network = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
-        >>> advice = gnlib.GaussNewton(network, x, x[:, :1] - 100).advice()
-        >>> "the inputs" in advice.suggestions[0].what, advice.apply(0)(x).shape
+        >>> advice = gnlib.GaussNewton(network, x, x[:, :1] - 100).advice(budget=60)
+        >>> "normalisation" in advice.suggestions[0].what, advice.apply(0)(x).shape
         (True, torch.Size([20, 1]))
         """
         self._unchanged_side()
