@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from gnlib.jacobian import structure
+from gnlib.jacobian.columns import write_columns
 from gnlib.jacobian.comparison import Comparison
 from gnlib.jacobian.cut import pull_cut
 from gnlib.jacobian.trial import network_of
@@ -58,3 +60,33 @@ def test_a_derivative_that_other_samples_have_a_part_in_differs_at_the_layers(ch
     )
     torch.testing.assert_close(together.outputs, alone.outputs, rtol=1e-13, atol=1e-13)
     assert together.agrees_with(alone) == (change is None)
+
+
+def test_a_layer_whose_gradients_are_small_is_compared_by_its_own_size():
+    def forward(self, h, coupled=0.0):
+        side = self.side(h)
+        return h + 1e-6 * (side + coupled * (side - side.detach()).roll(1, 0))
+
+    plain = network_of(made(lambda: Net(forward, side=nn.Linear(D, D))), data(12))
+    net = made(lambda: Net(lambda self, h: forward(self, h, 1e-3), side=nn.Linear(D, D)))
+    weights = torch.randn(12, plain.outputs, generator=torch.Generator().manual_seed(1)).double()
+    function = network_of(net, data(12), mode="train")
+    together, alone = (
+        pull_cut(function, plain.structure, function.parameters, function.x, weights, one_by_one=apart)
+        for apart in (False, True)
+    )
+    assert not together.agrees_with(alone)
+    with pytest.raises(ValueError, match="The derivatives of the outputs of a sample depend on the other samples"):
+        network_of(net, data(12))
+
+
+@pytest.mark.parametrize("factor", [1.0, 1 + 1e-6])
+def test_columns_of_layers_that_no_backward_pass_has_are_found(factor, monkeypatch):
+    network = network_of(made(Net), data(12))
+
+    def scaled(out, *others):
+        write_columns(out, *others)
+        out.mul_(factor)
+
+    monkeypatch.setattr(structure, "write_columns", scaled)
+    assert bool(structure.structure_of(network).uses) == (factor == 1)
