@@ -221,6 +221,12 @@ class Search:
         run = self.runs[candidate]
         return not run.is_sound, run.steps_to(self.goal), run.steps_to(self._common)
 
+    def _ends_lower(self, suggestion: Suggestion) -> bool:
+        """Whether the loss ends lower by a fifth, which is asked where the goal is not reached without the change."""
+        run, before = suggestion.run, suggestion.before
+        end = before.least - (1 - 1 / WORTH) * abs(before.least)
+        return not before.is_sound or before.least <= self.goal or run.least <= end
+
     def _found(self) -> Iterator[Suggestion]:
         """Yield what was faster by a fifth, the first at the goal first, without what has a part that gains nothing."""
         if not self.runs:
@@ -231,5 +237,5 @@ class Search:
             if self.runs[c].is_sound and not any(self._is_simpler(other, c) for other in others):
                 common = (self._common, c.waiting(self.goal), self.trainer.name, c.module)
                 found.append(Suggestion(c.what, self.runs[c], self.runs[before], *common))
-        worth = [s for s in found if s.run.steps_to(s.goal) < math.inf and s.gain >= WORTH]
+        worth = [s for s in found if s.run.steps_to(s.goal) < math.inf and s.gain >= WORTH and self._ends_lower(s)]
         yield from sorted(worth, key=lambda suggestion: suggestion.loses)

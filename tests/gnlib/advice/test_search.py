@@ -138,6 +138,23 @@ def test_the_simpler_of_two_that_are_as_good_is_suggested(monkeypatch):
         assert [s.what for s in search._found()][:1] == expected
 
 
+def test_a_change_that_only_begins_lower_is_not_suggested():
+    """The goal is 0.1; without a change the loss stays at 0.97, and is beyond it at once with zero weights, say."""
+    x, y = uneven()
+    search = Search(Setting(nn.Linear(4, 1), [{0: x}], y, "mse"), lambda m: Measured(1.0, 1.0, None), None, AMPLE)
+    candidates = [
+        Candidate((Change(kind, kind, lambda m: m),), nn.Linear(4, 1), Measured(1.0, 1.0, lambda s: WAITING))
+        for kind in ("weights", "inputs")
+    ]
+    search.trainer = type("Named", (), {"name": "SGD"})()
+    for end, expected in ((0.9, ["inputs"]), (0.7, ["weights", "inputs"])):
+        courses = a_run(0.96, *[end] * 200), a_run(1.0, *[0.98] * 20, *[0.5] * 180)
+        search.runs = {search.candidates[0]: a_run(1.0, *[0.98] * 150, *[0.97] * 50)} | dict(
+            zip(candidates, courses, strict=True)
+        )
+        assert [s.what for s in search._found()] == expected
+
+
 @pytest.mark.slow
 def test_a_part_that_gains_nothing_is_taken_away_in_a_run():
     x, y = uneven()
