@@ -33,6 +33,8 @@ from gnlib.text import Line
 
 EPOCHS, SAMPLES = 3, 1000  # whose time a report may take, if no budget is given
 LEAST, MOST = 5.0, 60.0  # seconds, between which it is
+ROWS = 300  # of a matrix, above which a few products order candidates as well, and sooner
+PRODUCTS = 40
 
 
 class Asked(NamedTuple):
@@ -100,8 +102,10 @@ class Trials:
 
         def measure(changed: nn.Module) -> Measured:
             mode: Mode | None = "train" if _learns(changed) else self._asked.mode
-            return _measured(find(self._asked._replace(module=changed, mode=mode)), self._asked.memory)
+            asked = self._asked._replace(module=changed, mode=mode, dtype=dtype)
+            return _measured(find(asked), asked.memory)
 
+        dtype = self._precision()
         trainer, remarks = self.trainer(self._optimizer), []
         if isinstance(self._optimizer, Optimizer) and any(self._optimizer.state.values()):
             meaning = "trials begin without it, as a changed network has none"
@@ -114,6 +118,14 @@ class Trials:
             remarks.append(Line("optimiser", f"{type(self._optimizer).__name__} cannot be made anew", meaning))
         found = Search(self._setting, measure, trainer, budget).advice()
         return replace(found, remarks=(*found.remarks, *remarks))
+
+    def _precision(self) -> torch.dtype | None:
+        """Return that of products with vectors, where these are to order the candidates."""
+        f, loss = self._setting.outputs, self._asked.loss
+        known = loss in ("mse", "cross_entropy") or isinstance(loss, nn.MSELoss | nn.CrossEntropyLoss)
+        if not known or not isinstance(f, Tensor) or f[0].numel() * sum(map(len, self._batches)) <= ROWS:
+            return self._asked.dtype
+        return self._asked.dtype or next(self._setting.module.parameters()).dtype
 
     def safe_rates(self, rates: Sequence[StableRate]) -> tuple[float | None, ...]:
         """Return for each the first of half of it, a quarter and so on at which ten real steps do not explode.
@@ -138,7 +150,7 @@ def _learns(module: nn.Module) -> bool:
 
 def _measured(found: Problem | Side, memory: float) -> Measured:
     if isinstance(found, Side):
-        bounds = loss_bounds_of(view_of_side(found, memory))
+        bounds = loss_bounds_of(view_of_side(found, memory), products=PRODUCTS)
         return Measured(found.loss, 2 / bounds.largest, bounds.waiting)
     largest = float(found.eigenvalues[-1])
     try:

@@ -11,11 +11,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gnlib.advice.layers import CONVOLUTIONS, Leaf, leaves_of, normalisations, weights, with_bias
+from gnlib.advice.branches import ends_of_branches, smaller
+from gnlib.advice.layers import CONVOLUTIONS, Leaf, is_norm, leaves_of, normalisations, saturates, weights, with_bias
 from gnlib.advice.wrappers import Affine, Prepared, Scaled, by_feature, by_one_number, is_within, whitened
 
 SETTLED = 0.1  # of their standard deviation: inputs and targets that a map moves by less are left as they are
-KINDS = "weights", "normalisation", "targets", "inputs"  # in the order in which changes are made
+KINDS = "weights", "branches", "normalisation", "targets", "inputs"  # in the order in which changes are made
 TARGETS, WHITEN = "standardise the targets", "whiten the inputs"
 
 
@@ -93,6 +94,11 @@ class Setting:
             return self.call(copy.deepcopy(self.module))
 
     @property
+    def outputs(self) -> Any:
+        """What the loss takes of that."""
+        return self.result if self.output is None else self.output(self.result)
+
+    @property
     def is_regression(self) -> bool:
         """Whether the targets are numbers, under a squared error, and the module returns one tensor."""
         return self.has_numbers and not self.fixed_targets
@@ -138,6 +144,18 @@ class Setting:
         if len(self.batches[0]) > 1 and bool(((values == 0) | (values == 1) | values.isinf()).all()):
             return "zeros and ones alone, as in a mask"
         return "" if values.isfinite().all() else "not finite"
+
+    @property
+    def has_normalisation(self) -> bool:
+        """Whether it is normalised anywhere."""
+        return any(is_norm(leaf.module) for leaf in self.leaves)
+
+    @property
+    def usual_weights(self) -> tuple[str, ...]:
+        """What weights are drawn unasked: by the activations, the normalisations, and whether it is recurrent."""
+        if any(isinstance(leaf.module, nn.RNNBase) for leaf in self.leaves):
+            return ("orthogonal weights",)
+        return ("Xavier's weights",) if self.has_normalisation or saturates(self.leaves) else ("Kaiming's weights",)
 
     def left_out(self) -> dict[str, str]:
         """Return what is not tried by its nature, and why."""
@@ -212,8 +230,10 @@ def changes_for(setting: Setting) -> Iterator[Change]:
     """
     yield from _of_targets(setting)
     yield from _of_inputs(setting)
-    for kind, within in (("normalisation", normalisations), ("weights", weights)):
-        yield from (Change(kind, *change) for change in within(setting.leaves))
+    branches = smaller(setting.module, ends_of_branches(setting.module, setting.call))
+    found = {"normalisation": normalisations(setting.leaves), "weights": weights(setting.leaves), "branches": branches}
+    for kind, within in found.items():
+        yield from (Change(kind, *change) for change in within)
 
 
 def _of_inputs(setting: Setting) -> Iterator[Change]:

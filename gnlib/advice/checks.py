@@ -47,7 +47,7 @@ def _of_numbers(setting: Setting, y: Tensor) -> Iterator[Line]:
         return
     if setting.fixed_targets or is_within(setting.module, Scaled):
         return
-    f = (setting.result if setting.output is None else setting.output(setting.result)).detach().double()
+    f = setting.outputs.detach().double()
     mean, spread, of, own = (float(t) for t in (y.mean(), y.std(correction=0), f.mean(), f.std(correction=0)))
     standard = abs(mean) <= 1 and 1 / APART <= spread <= APART
     if standard or (abs(mean - of) <= APART * own and own / APART <= spread <= APART * own):

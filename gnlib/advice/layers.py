@@ -15,7 +15,7 @@ UNITS = nn.Linear, *CONVOLUTIONS
 BATCH_NORMS = {nn.Conv1d: nn.BatchNorm1d, nn.Conv2d: nn.BatchNorm2d, nn.Conv3d: nn.BatchNorm3d}
 NORMS = nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm
 NORMALISATION = "normalisation"  # the name that it has in the layer before it
-DRAWN = *UNITS, nn.RNNBase, nn.MultiheadAttention  # whose weights are drawn again
+DRAWN = nn.RNNBase, nn.MultiheadAttention  # whose weights are drawn again, as those of linear maps and convolutions
 LISTED = 4  # layers that are named
 ALIKE = 0.15  # in the logarithm of their size, by which weights may differ and are the same
 Draw = Callable[[Tensor, torch.Generator], object]
@@ -37,6 +37,18 @@ class Within(NamedTuple):
     apply: Callable[[nn.Module], nn.Module]
 
 
+def is_unit(m: nn.Module) -> bool:
+    """Whether a module is a linear map or a convolution: also of a library that has linear maps of its own.
+
+    Examples
+    --------
+    >>> is_unit(nn.Linear(1, 1)), is_unit(nn.Embedding(1, 1))
+    (True, False)
+    """
+    own = m._parameters.get("weight")
+    return isinstance(m, UNITS) or (own is not None and own.ndim == 2 and not isinstance(m, nn.Embedding))
+
+
 @torch.no_grad()
 def leaves_of(module: nn.Module, call: Callable[[nn.Module], Any]) -> list[Leaf]:
     """Return the leaves of a module, and its attention, in the order of their calls, from a call of a copy.
@@ -53,7 +65,7 @@ def leaves_of(module: nn.Module, call: Callable[[nn.Module], Any]) -> list[Leaf]
         leaves.append(Leaf(name, module.get_submodule(name), output))
 
     for name, m in copied.named_modules():
-        if isinstance(m, (*UNITS, nn.MultiheadAttention)) or not [*m.children()]:
+        if is_unit(m) or isinstance(m, nn.MultiheadAttention) or not [*m.children()]:
             m.register_forward_hook(partial(seen, name))
     call(copied)
     return leaves
@@ -65,18 +77,18 @@ def normalisations(leaves: Sequence[Leaf]) -> Iterator[Within]:
     Examples
     --------
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
-    >>> [change.what for change in normalisations(leaves_of(net, lambda m: m(torch.ones(2, 2))))]
-    ['add batch normalisation after 0 (Linear)', 'add layer normalisation after 0 (Linear)']
+    >>> [change.what.split()[1] for change in normalisations(leaves_of(net, lambda m: m(torch.ones(2, 2))))]
+    ['batch', 'layer', 'RMS']
     """
-    units = [leaf for leaf in leaves if isinstance(leaf.module, UNITS)]
-    known = [leaf for leaf in leaves if isinstance(leaf.module, (*UNITS, *NORMS)) or _is_activation(leaf.module)]
+    units = [leaf for leaf in leaves if is_unit(leaf.module)]
+    known = [leaf for leaf in leaves if is_unit(leaf.module) or is_norm(leaf.module) or _is_activation(leaf.module)]
     bare = {
         leaf.name: leaf
         for leaf, following in pairwise([*known, Leaf("", nn.Identity(), None)])
-        if isinstance(leaf.module, UNITS) and not isinstance(following.module, NORMS)
-        if leaf.name != units[-1].name and len(leaf.module.weight) > 1 and not [*leaf.module.children()]
+        if is_unit(leaf.module) and not is_norm(following.module)
+        if leaf.name != units[-1].name and _size(leaf) > 1 and not [*leaf.module.children()]
     }
-    for kind, make in (("batch", _batch_norm), ("layer", _layer_norm)):
+    for kind, make in (("batch", _batch_norm), ("layer", _layer_norm), ("RMS", _rms_norm)):
         norms = {name: maker for name, leaf in bare.items() if (maker := make(leaf.module, leaf.output)) is not None}
         if norms:
             yield Within(f"add {kind} normalisation after {_named(bare, [*norms])}", partial(_normalise, norms=norms))
@@ -86,6 +98,22 @@ def _named(leaves: Mapping[str, Leaf], names: Sequence[str]) -> str:
     """Return names of layers with what they are, or how many there are, from the first to the last."""
     said = [f"{name} ({type(leaves[name].module).__name__})" for name in names]
     return ", ".join(said) if len(said) <= LISTED else f"{len(said)} hidden layers, {said[0]} to {said[-1]}"
+
+
+def _size(leaf: Leaf) -> int:
+    """Return the number of channels or features of what a layer returns."""
+    size: int = leaf.output.shape[1 if isinstance(leaf.module, CONVOLUTIONS) else -1]
+    return size
+
+
+def saturates(leaves: Iterable[Leaf]) -> bool:
+    """Whether there is a tanh or a sigmoid."""
+    return any(isinstance(leaf.module, nn.Tanh | nn.Sigmoid) for leaf in leaves)
+
+
+def is_norm(m: nn.Module) -> bool:
+    """Whether it is a normalisation, of another library by the name of its class."""
+    return isinstance(m, NORMS) or "Norm" in type(m).__name__
 
 
 def _is_activation(m: nn.Module) -> bool:
@@ -104,6 +132,10 @@ def _layer_norm(layer: nn.Module, output: Tensor) -> Callable[[], nn.Module]:
     if isinstance(layer, CONVOLUTIONS):
         return partial(nn.GroupNorm, 1, output.shape[1])
     return partial(nn.LayerNorm, output.shape[-1])
+
+
+def _rms_norm(layer: nn.Module, output: Tensor) -> Callable[[], nn.Module] | None:
+    return None if isinstance(layer, CONVOLUTIONS) else partial(nn.RMSNorm, output.shape[-1], eps=1e-5)
 
 
 def _normalise(module: nn.Module, norms: Mapping[str, Callable[[], nn.Module]]) -> nn.Module:
@@ -130,18 +162,20 @@ def weights(leaves: Sequence[Leaf]) -> Iterator[Within]:
     >>> [change.what for change in weights(leaves_of(net, lambda m: m(torch.ones(2, 20))))]
     ['orthogonal weights', "Kaiming's weights", "Xavier's weights", 'zero weights in 2 (Linear)']
     """
-    own: dict[str, nn.Module] = {leaf.name: leaf.module for leaf in leaves if isinstance(leaf.module, DRAWN)}
+    own: dict[str, nn.Module] = {
+        leaf.name: leaf.module for leaf in leaves if is_unit(leaf.module) or isinstance(leaf.module, DRAWN)
+    }
     if not own:
         return
-    saturates = any(isinstance(leaf.module, nn.Tanh | nn.Sigmoid) for leaf in leaves)
-    gain = 5 / 3 if saturates else 2**0.5
+    saturating = saturates(leaves)
+    gain = 5 / 3 if saturating else 2**0.5
     draws: dict[str, Draw] = {
         "orthogonal weights": lambda w, generator: nn.init.orthogonal_(w, gain, generator=generator)
     }
     if not any(isinstance(layer, nn.RNNBase) for layer in own.values()):
         draws["Kaiming's weights"] = lambda w, generator: nn.init.kaiming_normal_(w, generator=generator)
         draws["Xavier's weights"] = lambda w, generator: nn.init.xavier_normal_(
-            w, 5 / 3 if saturates else 1.0, generator=generator
+            w, 5 / 3 if saturating else 1.0, generator=generator
         )
     embeddings = {leaf.name: leaf.module for leaf in leaves if isinstance(leaf.module, nn.Embedding)}
     ways: list[tuple[str, dict[str, nn.Module], Redraw]]
@@ -153,8 +187,8 @@ def weights(leaves: Sequence[Leaf]) -> Iterator[Within]:
         orthogonal = what.startswith("orthogonal")
         if not _is_alike(layers.values(), fresh) or (orthogonal and not _are_orthogonal(layers.values())):
             yield Within(what, partial(_again, names=[*layers], redraw=redraw))
-    head = next((leaf for leaf in reversed(leaves) if isinstance(leaf.module, nn.Linear)), None)
-    if head is not None and head.module.weight.any():
+    head = next((leaf for leaf in reversed(leaves) if is_unit(leaf.module)), None)
+    if head is not None and head.module.get_parameter("weight").any():
         yield Within(f"zero weights in {_named({head.name: head}, [head.name])}", partial(_zeroed, name=head.name))
 
 
@@ -197,9 +231,14 @@ def _drawn(layers: Sequence[nn.Module], draw: Draw) -> None:
                 for part in p.chunk(3):
                     draw(part, generator)
             elif name.endswith("weight"):
-                draw(p, generator)
+                draw(p.mT if _is_turned(layer) else p, generator)
             elif name.endswith("bias"):
                 p.zero_()
+
+
+def _is_turned(layer: nn.Module) -> bool:
+    """Whether outputs are along the last axis of its weight, as in the linear maps of transformers' GPT-2."""
+    return type(layer).__name__ == "Conv1D"
 
 
 def _as_torch(layers: Sequence[nn.Module]) -> None:
@@ -209,6 +248,9 @@ def _as_torch(layers: Sequence[nn.Module]) -> None:
             if isinstance(layer, nn.MultiheadAttention):
                 layer.out_proj.reset_parameters()
                 layer._reset_parameters()
+            elif _is_turned(layer):
+                own = nn.Linear(*layer.get_parameter("weight").shape)
+                layer.load_state_dict({"weight": own.weight.mT, "bias": own.bias})
             else:
                 layer.reset_parameters()  # type: ignore[operator]
 

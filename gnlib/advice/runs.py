@@ -16,6 +16,7 @@ from gnlib.advice.candidates import called, in_precision
 
 STEPS = 200  # at most
 SETTLED = 10  # steps after which a rate counts as one that does not explode
+BEHIND = 20, 40, 80  # steps at which a run that is behind another one ends
 EXPLODED = 1e6  # times the first loss
 HALVINGS = 40
 OF_STABLE = 1 / 2, 1 / 6, 1 / 20  # learning rates of descent, in the largest stable one
@@ -164,9 +165,12 @@ class Trainer:
                 return run.rate
         return None
 
-    def run(self, module: nn.Module, rate: float, goal: float, seconds: float, steps: int = STEPS) -> Run:
-        """Train a copy of a module to a goal, for at least ten steps, as long as it does not explode."""
+    def run(
+        self, module: nn.Module, rate: float, goal: float, seconds: float, steps: int = STEPS, ahead: Run | None = None
+    ) -> Run:
+        """Train a copy of a module to a goal, for at least ten steps, unless it explodes or falls behind a run."""
         module = copy.deepcopy(module)
+        others = {step: ahead.losses[step] for step in BEHIND if step < len(ahead.losses)} if ahead else {}
         optimizer, end = self._made(module, rate), perf_counter() + seconds
         losses: list[float] = []
         held_out: list[float] = []
@@ -181,8 +185,9 @@ class Trainer:
                 if self.held_out:
                     held_out.append(self._held_out(module))
                 losses.append(closure())
+                most = min(EXPLODED * abs(losses[0]), others.get(step, math.inf))
                 there = losses[-1] <= goal and step >= SETTLED
-                if there or not losses[-1] <= EXPLODED * abs(losses[0]) or perf_counter() > end or step == steps:
+                if there or not losses[-1] <= most or perf_counter() > end or step == steps:
                     break
                 optimizer.step(closure) if isinstance(optimizer, LBFGS) else optimizer.step()
         return Run(rate, tuple(losses), tuple(held_out))

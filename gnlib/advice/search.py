@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from time import perf_counter
@@ -11,7 +10,7 @@ from torch import nn
 
 from gnlib.advice.candidates import TARGETS, Change, Setting, changed, changes_for
 from gnlib.advice.checks import remarks_on
-from gnlib.advice.runs import SETTLED, Run, Trainer, best_of, further_rate
+from gnlib.advice.runs import SETTLED, STEPS, Run, Trainer, best_of, further_rate
 from gnlib.advice.suggestions import Advice, Suggestion
 from gnlib.laws.waiting import Waiting
 
@@ -20,7 +19,15 @@ WORTH = 1.25  # times as many steps without a change: then it is suggested
 CLOSE = 1.05  # times as many steps up to which the simpler one of two is preferred
 RUN, MOST = 4, 3  # candidates that are run, and that are suggested
 RATES = 10  # at most, of a candidate that is run
-GREEDY = "targets", "inputs", "normalisation", "weights"  # kinds of change, in the order in which they are looked for
+WHOLE = 120  # steps in which a few rates are told apart
+MOST_RUN = 16  # candidates, with those that differ from the best by one change
+GREEDY = (
+    "targets",
+    "inputs",
+    "normalisation",
+    "weights",
+    "branches",
+)  # kinds of change, in the order in which they are looked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +85,7 @@ class Search:
         self.candidates = [Candidate((), self.setting.module, self.measure(self.setting.module))]
         self.runs: dict[Candidate, Run] = {}
         self.compared: int | None = None
+        self.ten = 0.0
 
     @cached_property
     def changes(self) -> list[Change]:
@@ -101,13 +109,14 @@ class Search:
         chosen = self._chosen()
         self.compared = len(self.candidates)
         self._run(chosen)
-        self._simplify()
+        self._improve()
         found = [*self._found()]
+        tried = {change.what for candidate in self.candidates for change in candidate.changes}
         return Advice(
             suggestions=tuple(found[:MOST]),
             tried={c.what: c.waiting(self.goal) for c in self.candidates},
             runs={c.what: run for c, run in self.runs.items()},
-            left_out=self.left_out,
+            left_out={what: why for what, why in self.left_out.items() if what not in tried},
             remarks=tuple(remarks_on(self.setting)),
             budget=self.budget,
             seconds=perf_counter() - self.begun,
@@ -126,32 +135,62 @@ class Search:
         self.candidates.append(Candidate(changes, module, self.measure(module)))
         return self.candidates[-1]
 
+    def _usual(self) -> list[Change]:
+        """Return what an engineer does unasked: the first change of each kind, and weights that fit the activations."""
+        found: dict[str, Change] = {}
+        for change in self.changes:
+            unasked = change.kind not in ("weights", "branches") or change.what in self.setting.usual_weights
+            if unasked:
+                found.setdefault(change.kind, change)
+        if self.setting.has_normalisation:
+            found.pop("normalisation", None)
+        return [*found.values()]
+
     def _look(self) -> None:
-        """Measure candidates, kind by kind on top of the best so far."""
-        best, longest = self.candidates[0], perf_counter() - self.begun
+        """Measure what is usual, and from the best so far on, kind by kind, what is not."""
+        longest = perf_counter() - self.begun
+        usual = self._usual()
+        without = [change for change in usual if change.kind not in ("weights", "normalisation")]
+        for changes in (usual, [change for change in usual if change.kind != "weights"], without):
+            longest = max(longest, self._tried(changes, longest, changes[-1:]))
         for kind in GREEDY:
-            for change in (change for change in self.changes if change.kind == kind):
-                start = perf_counter()
-                if self.left - longest < self.budget / 2:
-                    self.left_out[change.what] = f"no time within {self.budget:.2g} s; pass a larger budget="
-                    continue
-                try:
-                    self._made(*best.changes, change)
-                except (ValueError, RuntimeError) as error:
-                    self.left_out[change.what] = str(error).splitlines()[0]
-                longest = max(longest, perf_counter() - start)
-            forced = [c for c in self.candidates if kind == "targets" and c.what == TARGETS]
-            best = forced[0] if forced else min(self.candidates, key=self._waits)
+            best = min(self._fitting, key=self._waits)
+            others = [change for change in best.changes if change.kind != kind]
+            for change in self.changes:
+                if change.kind == kind and change not in best.changes:
+                    longest = max(longest, self._tried([*others, change], longest, [change]))
+
+    def _tried(self, changes: list[Change], longest: float, named: list[Change]) -> float:
+        """Measure a candidate if there is time; return the seconds, and name what was left out."""
+        start, why = perf_counter(), ""
+        if self.left - longest < self.budget / 2:
+            why = f"no time within {self.budget:.2g} s; pass a larger budget="
+        elif changes:
+            try:
+                self._made(*changes)
+            except (ValueError, RuntimeError) as error:
+                why = str(error).splitlines()[0]
+        for change in named:
+            if why:
+                self.left_out[change.what] = why
+            else:
+                self.left_out.pop(change.what, None)
+        return perf_counter() - start
+
+    @property
+    def _fitting(self) -> list[Candidate]:
+        """The candidates with standardised targets, where these are to be had: no linear quantity sees them."""
+        offered = any(change.what == TARGETS for change in self.changes)
+        found = [c for c in self.candidates if any(change.what == TARGETS for change in c.changes)]
+        return found if offered and found else self.candidates
 
     def _chosen(self) -> list[Candidate]:
-        """Return the candidates that wait least, the first of them with and without standardised targets."""
-        order = sorted(self.candidates[1:], key=self._waits)
-        chosen = order[:RUN]
-        targets = [change for change in self.changes if change.what == TARGETS]
-        if chosen and targets and not any(TARGETS in c.what for c in chosen):
-            with suppress(ValueError, RuntimeError):
-                chosen[-1:] = [self._made(targets[0], *chosen[0].changes)]  # no quantity of the linear model sees it
-        return chosen
+        """Return what is usual and was measured, and of the others those that wait least."""
+        usual = {change.what for change in self._usual()}
+        order = sorted(
+            self.candidates[1:], key=lambda c: (not {change.what for change in c.changes} == usual, self._waits(c))
+        )
+        return order[:RUN]
 
     def _run(self, chosen: list[Candidate]) -> None:
         """Run the network as it is and the chosen ones: at three rates or more, at one where there is little time."""
@@ -159,57 +198,99 @@ class Search:
             return
         start = perf_counter()
         self.trainer.run(self.setting.module, 1e-3, -math.inf, 0.0, steps=0)
-        ten = (SETTLED + 2) * (perf_counter() - start)  # seconds
-        rates = 3 if self.left > 3 * 2 * ten else 1
-        afford = int(self.left / (rates * ten))
+        step = perf_counter() - start
+        self.ten = (SETTLED + 2) * step  # seconds
+        rates = 3 if self.left > 3 * 2 * self.ten else 1
+        afford = int(self.left / (rates * self.ten))
         if afford >= 2:
-            some = [self.candidates[0], *chosen[: afford - 1]]
-            seconds = self.left / 2 / (rates * len(some))  # half is for simpler ones
+            whole = max(int(self.left / 2 / (WHOLE * step)), 2)  # half is for what is close to the best
+            some = [self.candidates[0], *chosen[: min(afford, whole) - 1]]
+            seconds = self.left * (2 / 3) / len(some)
             for candidate in some:
-                self.runs[candidate] = self._best_run(candidate, rates, max(seconds, ten))
+                self.runs[candidate] = self._best_run(candidate, rates, seconds)
         for candidate in chosen[max(afford - 1, 0) :]:
             self.left_out[candidate.what] = f"no time for ten steps within {self.budget:.2g} s; pass a larger budget="
 
-    def _best_run(self, candidate: Candidate, count: int, seconds: float) -> Run:
+    def _best_run(self, candidate: Candidate, count: int, seconds: float, steps: int = STEPS) -> Run:
         """Return the best run of some rates, and of others beyond them as long as the best is at an end."""
-        rates = self.trainer.rates(candidate.measured.stable)
-        rates = rates if count == len(rates) else rates[1:2]
-        runs = [self.trainer.run(candidate.module, rate, self.goal, seconds) for rate in rates]
-        while len(runs) < RATES and (rate := further_rate(runs, self.goal)):
-            runs.append(self.trainer.run(candidate.module, rate, self.goal, seconds))
+        rates, end = self.trainer.rates(candidate.measured.stable), perf_counter() + seconds
+        rates, runs = rates if count == len(rates) else rates[1:2], list[Run]()
+        while rates or (perf_counter() < end and len(runs) < RATES):
+            rate = rates.pop(0) if rates else further_rate(runs, self.goal)
+            if rate is None:
+                break
+            runs.append(self._run_at(candidate, rate, runs, (end - perf_counter()) / (len(rates) + 1), steps))
         return best_of(runs, self.goal)
 
-    def _simplify(self) -> None:
-        """Run the first candidate without one of its changes, as long as the time goes and that is no slower."""
+    def _run_at(self, candidate: Candidate, rate: float, others: list[Run], seconds: float, steps: int) -> Run:
+        """Run a candidate at a rate, until it cannot be better than others."""
+        ahead = best_of(others, self.goal) if others else None
+        if ahead is not None and ahead.is_sound and ahead.steps_to(self.goal) < math.inf:
+            steps = max(int(ahead.steps_to(self.goal)), SETTLED)
+        return self.trainer.run(candidate.module, rate, self.goal, max(seconds, self.ten), steps, ahead)
+
+    def _improve(self) -> None:
+        """Go from the first to what is as fast with fewer changes, or faster with another one, while there is time."""
         if len(self.runs) < 2:
             return
-        first = min([*self.runs][1:], key=self._rank)
-        again = True
-        while again and len(first.changes) > 1:
-            again = False
-            for change in first.changes:
-                begun = perf_counter()
-                try:
-                    simpler = self._made(*(other for other in first.changes if other is not change))
-                    if simpler not in self.runs:
-                        if self.left <= 0:
-                            return
-                        self.runs[simpler] = self._best_run(simpler, 3, self.left / 3)
-                except (ValueError, RuntimeError):  # it was measured with the others alone
-                    continue
-                if self._is_simpler(simpler, first):
-                    first, again = simpler, True
-                    break
-                if self.left < perf_counter() - begun:
-                    return
+        first: Candidate | None = min([*self.runs][1:], key=self._rank)
+        while first is not None:
+            best = first
+            first = next(
+                (c for c in self._neighbours(best) if self._is_simpler(c, best) or self._is_faster(c, best)), None
+            )
+        for candidate in (self.candidates[0], best):
+            self.runs[candidate] = self._refined(candidate)
+
+    def _neighbours(self, first: Candidate) -> Iterator[Candidate]:
+        """Run and yield candidates that differ from one by a change: those with fewer first."""
+        fewer = [[other for other in first.changes if other is not change] for change in first.changes]
+        more = [
+            [*(other for other in first.changes if other.kind != change.kind), change]
+            for change in self.changes
+            if change not in first.changes
+        ]
+        for changes in (*fewer, *more):
+            begun = perf_counter()
+            try:
+                candidate = self._made(*changes)
+                if candidate not in self.runs:
+                    if self.left <= 0 or len(self.runs) >= MOST_RUN:
+                        return
+                    steps = CLOSE * self.runs[first].steps_to(self.goal)
+                    steps = STEPS if steps == math.inf else max(math.ceil(steps), SETTLED)
+                    self.runs[candidate] = self._best_run(candidate, 3, self.left / 3, steps)
+            except (ValueError, RuntimeError):  # it was measured with the others alone
+                continue
+            yield candidate
+            if self.left < perf_counter() - begun:
+                return
+
+    def _refined(self, candidate: Candidate) -> Run:
+        """Return the best of the run of a candidate and of two at rates between those that were run."""
+        runs = [self.runs[candidate]]
+        for factor in (3**0.5, 3**-0.5):
+            if self.left > 0 and runs[0].is_sound:
+                runs.append(self._run_at(candidate, runs[0].rate * factor, runs, self.left / 2, STEPS))
+        return best_of(runs, self.goal)
 
     def _is_simpler(self, one: Candidate, other: Candidate) -> bool:
         """Whether a candidate has some of the changes of another, and takes at most 5 % more steps."""
         if not {change.what for change in one.changes} < {change.what for change in other.changes}:
             return False
-        common = self._common
-        mine, its = (self.runs[c].steps_to(common) for c in (one, other))
+        mine, its = self._compared(one, other)
         return self.runs[one].is_sound and mine <= CLOSE * its and mine < math.inf
+
+    def _is_faster(self, one: Candidate, other: Candidate) -> bool:
+        """Whether a candidate takes fewer steps than another, by 5 %."""
+        mine, its = self._compared(one, other)
+        return self.runs[one].is_sound and CLOSE * mine < its
+
+    def _compared(self, one: Candidate, other: Candidate) -> tuple[float, float]:
+        """Return the steps of two to the goal, or where neither gets there to the common loss."""
+        runs = self.runs[one], self.runs[other]
+        goal = self.goal if min(run.steps_to(self.goal) for run in runs) < math.inf else self._common
+        return runs[0].steps_to(goal), runs[1].steps_to(goal)
 
     @property
     def _common(self) -> float:

@@ -16,7 +16,7 @@ STEPS = 200
 GOAL = 0.1  # of the smallest first loss of all variants
 EXPLODED = 1e3  # times the first loss
 DEAD = 0.99  # of the first loss: what a run that learns nothing is left with
-PATIENCE = 2  # smaller rates that are no better, after which none is tried
+PATIENCE = 4  # smaller rates that are no better, after which none is tried
 HALF_DECADES = 10**-0.5
 RATES = {
     "adam": [0.1 * HALF_DECADES**i for i in range(7)],  # 0.1 to 0.0001
@@ -76,7 +76,7 @@ def train(case: Case, module: nn.Module, data: Data, optimizer: str, rate: float
 def best_run(case: Case, module: nn.Module, data: Data, optimizer: str, goal: float) -> tuple[Run, int]:
     """Return the best run of the grid, and how many steps the search took.
 
-    Rates go down from the largest. A run stops where it can no longer be the best; the search stops after two rates in
+    Rates go down from the largest. A run stops where it can no longer be the best; the search stops after four rates in
     a row that are no better, once one has lowered the loss.
     """
     best, waited, steps = None, 0, 0
