@@ -21,13 +21,8 @@ RUN, MOST = 4, 3  # candidates that are run, and that are suggested
 RATES = 10  # at most, of a candidate that is run
 WHOLE = 120  # steps in which a few rates are told apart
 MOST_RUN = 16  # candidates, with those that differ from the best by one change
-GREEDY = (
-    "targets",
-    "inputs",
-    "normalisation",
-    "weights",
-    "branches",
-)  # kinds of change, in the order in which they are looked for
+# Kinds of change, in the order in which they are looked for.
+GREEDY = "targets", "inputs", "normalisation", "weights", "branches"
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +63,9 @@ class Candidate:
 class Search:
     """A search for advice: half of the seconds are for measuring candidates, half for running the best.
 
-    Of each kind of change the one is taken that the training waits least with, and the next kind is looked for with it.
-    The goal is common to all: the smallest of the losses at the start, times a tenth. Parts of what was first in the
-    runs that gain nothing are taken away again.
+    What is usual is measured first. Of each kind of change the one is taken that the training waits least with, and the
+    next kind is looked for with it. The goal is common to all: the smallest of the losses at the start, times a tenth.
+    From what was first in the runs on, one change is left out or put in the place of another, while that is better.
     """
 
     setting: Setting
@@ -139,8 +134,7 @@ class Search:
         """Return what an engineer does unasked: the first change of each kind, and weights that fit the activations."""
         found: dict[str, Change] = {}
         for change in self.changes:
-            unasked = change.kind not in ("weights", "branches") or change.what in self.setting.usual_weights
-            if unasked:
+            if change.kind not in ("weights", "branches") or change.what in self.setting.usual_weights:
                 found.setdefault(change.kind, change)
         if self.setting.has_normalisation:
             found.pop("normalisation", None)
@@ -233,13 +227,12 @@ class Search:
         """Go from the first to what is as fast with fewer changes, or faster with another one, while there is time."""
         if len(self.runs) < 2:
             return
-        first: Candidate | None = min([*self.runs][1:], key=self._rank)
-        while first is not None:
-            best = first
-            first = next(
-                (c for c in self._neighbours(best) if self._is_simpler(c, best) or self._is_faster(c, best)), None
-            )
-        for candidate in (self.candidates[0], best):
+        best: Candidate | None = min([*self.runs][1:], key=self._rank)
+        path: list[Candidate] = []
+        while best is not None:
+            path.append(best)
+            best = next((c for c in self._neighbours(path[-1]) if c not in path and self._is_better(c, path[-1])), None)
+        for candidate in (self.candidates[0], path[-1]):
             self.runs[candidate] = self._refined(candidate)
 
     def _neighbours(self, first: Candidate) -> Iterator[Candidate]:
@@ -281,10 +274,10 @@ class Search:
         mine, its = self._compared(one, other)
         return self.runs[one].is_sound and mine <= CLOSE * its and mine < math.inf
 
-    def _is_faster(self, one: Candidate, other: Candidate) -> bool:
-        """Whether a candidate takes fewer steps than another, by 5 %."""
+    def _is_better(self, one: Candidate, other: Candidate) -> bool:
+        """Whether a candidate is simpler than another, or takes fewer steps, by 5 %."""
         mine, its = self._compared(one, other)
-        return self.runs[one].is_sound and CLOSE * mine < its
+        return self._is_simpler(one, other) or (self.runs[one].is_sound and CLOSE * mine < its)
 
     def _compared(self, one: Candidate, other: Candidate) -> tuple[float, float]:
         """Return the steps of two to the goal, or where neither gets there to the common loss."""

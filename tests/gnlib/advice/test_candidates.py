@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from gnlib.advice.branches import ends_of_branches
 from gnlib.advice.candidates import Setting, arguments_of, changed, changes_for
 from gnlib.advice.layers import NORMALISATION
 from gnlib.advice.wrappers import by_feature, by_one_number, whitened
@@ -154,7 +155,7 @@ def test_changes_are_made_from_within_outwards_and_a_wrapped_module_gets_no_seco
 
 def test_names_of_many_layers_are_counted_from_the_first_to_the_last():
     layers = [layer for i in range(6) for layer in (nn.Linear(3, 3), nn.Tanh())]
-    (what, _) = (what for what in changes(nn.Sequential(*layers, nn.Linear(3, 1)), random(9, 3)) if "add" in what)
+    what = next(what for what in changes(nn.Sequential(*layers, nn.Linear(3, 1)), random(9, 3)) if "add" in what)
     assert what == "add batch normalisation after 6 hidden layers, 0 (Linear) to 10 (Linear)"
 
 
@@ -192,6 +193,57 @@ def test_attention_is_drawn_again_projection_by_projection():
         torch.testing.assert_close(part @ part.mT, 2 * torch.eye(16), atol=1e-4, rtol=0)
     fresh = changed(net, [found["the weights that torch draws"]])
     assert fresh.self_attn.in_proj_weight.std().item() == pytest.approx((2 / (16 + 48)) ** 0.5, rel=0.1)
+
+
+# Layers of other libraries, and branches
+
+
+class Turned(nn.Module):
+    """A linear map with the weight the other way round."""
+
+    def __init__(self, nx, nf):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(0.02 * random(nx, nf)), nn.Parameter(torch.zeros(nf))
+
+    def forward(self, x):
+        return x @ self.weight + self.bias
+
+
+Turned.__name__ = "Conv1D"  # as in transformers
+
+
+@pytest.mark.parametrize(
+    "what, spread", [("Kaiming's weights", (2 / 30) ** 0.5), ("the weights that torch draws", 90**-0.5)]
+)
+def test_linear_maps_of_other_libraries_are_drawn_by_what_goes_in_and_normalised(what, spread):
+    net, x = nn.Sequential(Turned(30, 400), nn.ReLU(), Turned(400, 2)), random(9, 30)
+    assert after(net, what, x)[0].weight.std().item() == pytest.approx(spread, rel=0.05)
+    (batch,) = (change for change in changes(net, x) if change.startswith("add batch"))
+    assert batch == "add batch normalisation after 0 (Conv1D)"
+    assert not after(net, "zero weights in 2 (Conv1D)", x)(x).any()
+
+
+class Added(nn.Module):
+    def __init__(self, branch):
+        super().__init__()
+        self.branch = branch
+
+    def forward(self, x):
+        return x + self.branch(x)
+
+
+def test_branches_end_where_they_are_added_and_begin_as_zero_or_over_the_root_of_their_number():
+    torch.manual_seed(0)
+    plain = Added(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.Dropout(0.0)))
+    normed = Added(nn.Sequential(nn.Linear(4, 4, bias=False), nn.LayerNorm(4)))
+    layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True, norm_first=True)
+    net, x = nn.Sequential(plain, normed, layer, nn.Linear(4, 1)), random(5, 3, 4)
+    ends = ends_of_branches(net, lambda m: m(x))
+    assert ends == ["0.branch.2", "1.branch.1", "2.self_attn.out_proj", "2.linear2"]
+    torch.testing.assert_close(after(net, "zero weights at the end of 4 branches", x)[:3](x), x)
+    halved = after(net, "4 branches divided by the root of their number", x)
+    torch.testing.assert_close(halved[0](x) - x, (plain(x) - x) / 2)
+    assert not ends_of_branches(perceptron(), lambda m: m(random(5, 3)))
 
 
 # Bad input

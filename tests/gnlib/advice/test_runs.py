@@ -51,6 +51,16 @@ def test_rates_go_on_beyond_an_end_where_the_best_is():
     assert further_rate([made[r] for r in (0.1, 0.3, 0.9)], 0.1) is None
 
 
+def test_a_run_that_is_behind_another_at_step_20_ends_there_and_one_that_is_ahead_goes_on():
+    net, of = perceptron(), trainer("sgd")
+    fast, slow = (of.run(net, rate, 0.0, math.inf, 45) for rate in (0.3, 0.01))
+    assert slow.losses[20] > fast.losses[20]
+    assert [len(of.run(net, rate, 0.0, math.inf, 45, run).losses) - 1 for rate, run in ((0.01, fast), (0.3, slow))] == [
+        20,
+        45,
+    ]
+
+
 def in_groups(net, rate):
     second = {"params": net[2].parameters(), "lr": rate / 5, "momentum": 0.5}
     return SGD([{"params": net[0].parameters(), "lr": rate}, second])
@@ -86,7 +96,7 @@ def test_parameters_that_the_optimiser_does_not_move_stay():
 
 def test_an_optimiser_that_asks_for_the_loss_and_one_in_its_warm_up_are_followed():
     net = perceptron()
-    found = trainer(LBFGS(net.parameters(), lr=0.5), dict.fromkeys(GROUPS, 0)).run(net, 0.5, 0.0, math.inf, 12)
+    found = trainer(LBFGS(net.parameters(), lr=0.1), dict.fromkeys(GROUPS, 0)).run(net, 0.1, 0.0, math.inf, 12)
     assert len(found.losses) == 13 and found.losses[-1] < 0.1 * found.losses[0]
     warm = Adam(net.parameters(), lr=0.01)
     torch.optim.lr_scheduler.LambdaLR(warm, lambda step: step / 100)
