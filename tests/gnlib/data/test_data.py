@@ -47,46 +47,23 @@ def synthetic(cache, tmp_path, monkeypatch):
     return images[rounds], labels[rounds]
 
 
-def test_default_is_a_thousand_balanced_digits():
-    x, labels = load("mnist")
-    assert x.shape == (1000, 784)
-    assert (x.dtype, labels.dtype) == (torch.float64, torch.int64)
-    assert labels.bincount().tolist() == [100] * 10
-
-
 @pytest.mark.parametrize(
-    ("name", "options", "d"),
-    [
-        ("mnist", {"stride": 2}, 196),
-        ("mnist", {"stride": 5}, 36),
-        ("mnist", {"stride": 28}, 1),
-        ("cifar10", {}, 3072),
-        ("cifar10", {"stride": 4}, 192),
-        ("cifar10", {"stride": 4, "grayscale": True}, 64),
-    ],
+    "name, n, options, d",
+    [("mnist", 1000, {}, 784), ("mnist", 30, {"stride": 5}, 36), ("cifar10", 30, {"stride": 4}, 192)],
 )
-def test_dimensions_of_the_papers(name, options, d):
-    x, labels = load(name, 30, **options)
-    assert x.shape == (30, d)
-    assert labels.tolist() == list(range(10)) * 3
+def test_dimensions_of_the_papers(name, n, options, d):
+    x, labels = load(name, n, **options)
+    assert (x.shape, x.dtype, labels.dtype) == ((n, d), torch.float64, torch.int64)
+    assert labels[:30].tolist() == list(range(10)) * 3 and labels.bincount().tolist() == [n // 10] * 10
 
 
 @settings(max_examples=25, deadline=None)
-@given(name=st.sampled_from(NAMES), n=st.integers(1, 1000), longer=st.integers(1, 1000))
-def test_fewer_images_are_a_prefix_of_more(name, n, longer):
-    n, longer = sorted((n, longer))
-    x, labels = load(name, n, stride=4)
-    more_x, more_labels = load(name, longer, stride=4)
-    assert torch.equal(x, more_x[:n])
-    assert torch.equal(labels, more_labels[:n])
-
-
-@settings(max_examples=25, deadline=None)
-@given(name=st.sampled_from(NAMES), stride=st.integers(1, 28), n=st.integers(1, 50))
-def test_striding_is_slicing_before_flattening(name, stride, n):
-    images = load(name, n)[0].reshape(n, -1, SIDES[name], SIDES[name])
-    strided = images[:, :, ::stride, ::stride].flatten(1)
-    assert torch.equal(load(name, n, stride=stride)[0], strided)
+@given(st.sampled_from(NAMES), st.integers(1, 28), st.integers(1, 50), st.integers(0, 950))
+def test_fewer_images_are_a_prefix_of_more_and_striding_is_slicing(name, stride, n, more):
+    x, labels = load(name, n + more)
+    images = x[:n].reshape(n, -1, SIDES[name], SIDES[name])
+    strided, of = load(name, n, stride=stride)
+    assert torch.equal(strided, images[:, :, ::stride, ::stride].flatten(1)) and torch.equal(of, labels[:n])
 
 
 @settings(max_examples=100, deadline=None)
@@ -113,8 +90,6 @@ def test_more_than_the_sample_comes_from_the_cache_in_the_same_order(synthetic):
         x, y = load("cifar10", n)
         assert np.array_equal(x.numpy(), images[:n].reshape(n, -1) / 255)
         assert np.array_equal(y.numpy(), labels[:n])
-    strided = load("cifar10", 1500, stride=2)[0]
-    assert np.array_equal(strided.numpy(), images[:, :, ::2, ::2].reshape(1500, -1) / 255)
 
 
 NAMES_OF_NONE, NO_COUNTS = (
@@ -152,47 +127,24 @@ def test_full_set_without_the_data_extra(monkeypatch):
     assert load("mnist", 10)[0].shape == (10, 784)
 
 
-def no_archive(path):
-    with path.open("wb") as file:
-        np.save(file, np.zeros(3))
-
-
-def rewrite(change):
-    """Write a file again with some of its arrays changed."""
-
-    def damage(path):
-        with np.load(path) as archive:
-            arrays = dict(archive)
-        change(arrays)
-        np.savez(path, **arrays)
-
-    return damage
-
-
-def add_one(name):
-    def change(arrays):
-        arrays[name].flat[7] += 1
-
-    return change
+def altered(path):
+    """Write a file again with another pixel."""
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    arrays["images"].flat[7] += 1
+    np.savez(path, **arrays)
 
 
 DAMAGES = {
     "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
-    "empty": lambda path: path.write_bytes(b""),
-    "no archive": no_archive,
     "a directory": lambda path: path.unlink() or path.mkdir(),
     "pickled": lambda path: np.savez(path, images=np.array([{}], dtype=object), labels=np.zeros(1, dtype=np.uint8)),
-    "without labels": rewrite(lambda arrays: arrays.pop("labels")),
-    "one pixel": rewrite(add_one("images")),
-    "one label": rewrite(add_one("labels")),
-    "reshaped": rewrite(lambda arrays: arrays.update(images=arrays["images"].reshape(-1, 4, 4, 3))),
-    "retyped": rewrite(lambda arrays: arrays.update(labels=arrays["labels"].view(np.int8))),
+    "one pixel": altered,
 }
-damages = pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
 
 
 @pytest.mark.bad_input
-@damages
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 @pytest.mark.parametrize("n, remedy", [(1001, "run `python -m gnlib.data fetch cifar10`"), (10, "install gnlib again")])
 def test_a_damaged_cache_and_a_damaged_sample_name_the_file_and_what_to_do(
     synthetic, cache, tmp_path, damage, n, remedy
@@ -230,19 +182,6 @@ def test_a_changed_byte_never_changes_the_images_silently(tmp_path, monkeypatch,
             assert "install gnlib again" in str(error)
         else:  # a date or another field of the archive that no image depends on
             assert torch.equal(found, expected)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_bundled_files_are_small_and_hold_original_bytes(name):
-    path = datasets.SAMPLES / f"{name}.npz"
-    assert path.stat().st_size < 3000 * 1024
-    with np.load(path) as archive:
-        assert sorted(archive) == ["images", "index", "labels"]
-        assert archive["index"].dtype == np.int32
-        assert len(np.unique(archive["index"])) == 1000
-        assert 1000 <= archive["index"].max() < DATASETS[name].size
-        for digit in range(10):
-            assert (np.diff(archive["index"][archive["labels"] == digit]) > 0).all()
 
 
 def test_importing_data_does_not_import_what_only_fetching_needs():
