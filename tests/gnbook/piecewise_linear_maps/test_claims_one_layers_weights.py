@@ -1,50 +1,60 @@
-"""Riedi 2022, section 3.4: the loss as a function of one layer's weights, and its quadratic form."""
+"""Riedi 2022, sections 3.4 to 3.6: the loss as a function of one layer's weights, Lemmas 8 and 10, their repairs."""
 
-import itertools
+import math
 
 import numpy as np
 import pytest
 import torch
 from gnbook.piecewise_linear_maps import landscape
 from gnbook.piecewise_linear_maps.one_layer import along_line, layer_factors
-from gnbook.shared.piecewise_linear import Layer, affine_products
+from gnbook.shared.piecewise_linear import affine_products
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gnlib import GaussNewton
-from tests.gnbook.piecewise_linear_maps.helpers import (
-    as_module,
-    forward,
-    networks,
-    pseudo_condition,
-    quadratics,
-    true_q,
-)
-from tests.oracles import singular
-from tests.strategies import a_hundred, exact, gaussian, seeds
+from tests.gnbook.piecewise_linear_maps.helpers import as_module, forward, networks, pseudo_condition
+from tests.oracles import singular, spectrum
+from tests.strategies import a_hundred, exact, gaussian, instances, kron, matrices, orthogonal, samples, seeds, sizes
+
+ONE_UNIT = torch.ones(1, 1, 1).double()
 
 
-@pytest.mark.claim("Riedi section 1, offsets", verdict="holds if")
-@a_hundred
-@given(quadratics(most=3))
-def test_training_the_offset_too_adds_one_to_the_second_moment_of_the_inputs(problem):
-    products, z = problem
-    with_ones = torch.cat([z, torch.ones(len(z), 1).double()], 1)
-    one = true_q(products[:1], with_ones[:1])
-    expected = singular(products[0]) * with_ones[0].norm()
-    found = singular(one)[: len(expected)]
-    torch.testing.assert_close(found, expected[: len(found)], rtol=1e-9, atol=1e-11)
+@st.composite
+def quadratics(draw, same=False):
+    """Draw matrices MD and inputs z of a few samples; if same, one MD for all of them."""
+    n, k, m, d = (draw(st.integers(1, 4)) for _ in range(4))
+    products = [draw(matrices(k, m)) for _ in range(1 if same else n)] * (n if same else 1)
+    z = draw(samples(d))[:n]
+    z = torch.cat([z, gaussian(draw(seeds), n - len(z), d)]) if len(z) < n else z
+    assume(z.abs().max() > 0)
+    return torch.stack(products), z
 
 
-@pytest.mark.claim("Riedi section 1, offsets", verdict="holds if")
-def test_for_a_batch_the_offset_changes_the_condition_number():
-    products, z = torch.ones(2, 1, 1).double(), exact([[1], [3]])
-    assert pseudo_condition(true_q(products, z)) == 1
-    assert pseudo_condition(true_q(products, torch.cat([z, torch.ones(2, 1).double()], 1))) > 5
+def true_q(products, z):
+    """A matrix Q with |Q w|^2 the quadratic term of the loss, for weights row by row, from its definition."""
+    rows = [kron(x, row[None]) for x, row in zip(products, z, strict=True)]
+    return torch.cat(rows) / len(z) ** 0.5
+
+
+def with_ones(z):
+    return torch.cat([z, torch.ones(len(z), 1).double()], 1)
 
 
 def loss(y, outputs):
     return (y - outputs).square().sum(1).mean()
+
+
+@pytest.mark.claim("Riedi section 1, offsets", verdict="holds if")
+@a_hundred
+@given(quadratics())
+def test_an_offset_adds_one_to_the_squares_of_one_sample_and_changes_the_condition_number_of_a_batch(problem):
+    products, z = problem
+    expected = singular(products[0]) * with_ones(z)[0].norm()
+    found = singular(true_q(products[:1], with_ones(z[:1])))[: len(expected)]
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+    batch = exact([[1], [3]])
+    assert pseudo_condition(true_q(ONE_UNIT.expand(2, 1, 1), batch)) == 1
+    assert pseudo_condition(true_q(ONE_UNIT.expand(2, 1, 1), with_ones(batch))) > 5
 
 
 @pytest.mark.claim("Riedi Eq. 46, piecewise quadratic", verdict="holds if")
@@ -55,32 +65,29 @@ def test_along_a_line_of_weights_of_one_layer_the_loss_is_a_chain_of_quadratics_
     layers, x = problem
     index = data.draw(st.integers(0, len(layers) - 1))
     direction, y = gaussian(seed, *layers[index].weight.shape), gaussian(seed + 1, len(x), len(layers[-1].weight))
-    stretches = along_line(layers, index, x, direction, 2.0)
-    assert stretches[0].start == 0 and stretches[-1].stop == 2
-    for stretch in stretches:
-        c0, c1, c2 = stretch.loss(y)
-        for t in np.linspace(stretch.start, stretch.stop, 4):
-            moved = list(layers)
-            moved[index] = layers[index]._replace(weight=layers[index].weight + t * direction)
-            expected = loss(y, forward(moved, x)).item()
-            assert c0 + c1 * t + c2 * t**2 == pytest.approx(expected, rel=1e-9, abs=1e-9 * (abs(c0) + abs(c1) + c2))
-    assert all(a.stop == b.start for a, b in itertools.pairwise(stretches))
+
+    def moved(t):
+        here = layers[index]._replace(weight=layers[index].weight + t * direction)
+        return [*layers[:index], here, *layers[index + 1 :]]
 
     def pre_activations(t):
         z, values = x, []
-        for i, (weight, bias, slope, skip) in enumerate(layers):
-            w = weight + t * direction if i == index else weight
-            values.append((z @ w.mT + bias)[:, : len(w) * (slope != 1)].flatten())
-            z = forward([Layer(w, bias, slope, skip)], z)
+        for layer in moved(t):
+            values.append((z @ layer.weight.mT + layer.bias)[:, : len(layer.weight) * (layer.slope != 1)].flatten())
+            z = forward([layer], z)
         return torch.cat(values)
 
-    for stretch in stretches[:-1]:
-        scale = 1 + torch.cat([pre_activations(0.0), pre_activations(2.0)]).abs().max()
-        assert pre_activations(stretch.stop).abs().min() <= 1e-10 * scale
+    stretches = along_line(layers, index, x, direction, 2.0)
+    assert [*(s.start for s in stretches), 2] == [0, *(s.stop for s in stretches)]
+    both_ends = torch.cat([pre_activations(0.0), pre_activations(2.0)])
     for stretch in stretches:
-        width = stretch.stop - stretch.start
-        signs = {tuple(pre_activations(stretch.start + f * width).sign().tolist()) for f in (0.1, 0.5, 0.9)}
-        assert len(signs) == 1 or width < 1e-9
+        (c0, c1, c2), start, stop = stretch.loss(y), stretch.start, stretch.stop
+        for t in np.linspace(start, stop, 4):
+            expected = loss(y, forward(moved(t), x)).item()
+            assert c0 + c1 * t + c2 * t**2 == pytest.approx(expected, rel=1e-9, abs=1e-9 * (abs(c0) + abs(c1) + c2))
+        signs = {tuple(pre_activations(start + f * (stop - start)).sign().tolist()) for f in (0.1, 0.5, 0.9)}
+        assert len(signs) == 1 or stop - start < 1e-9
+        assert stop == 2 or pre_activations(stop).abs().min() <= 1e-10 * (1 + both_ends.abs().max())
 
 
 @pytest.mark.claim("Riedi section 3.4, regions and the skip", verdict="holds if")
@@ -88,9 +95,8 @@ def test_along_a_line_of_weights_of_one_layer_the_loss_is_a_chain_of_quadratics_
 @given(networks(skips=False, square=True), st.floats(-1, 1))
 def test_a_skip_that_ends_at_the_output_changes_no_sign(problem, rho):
     layers, (x, *_) = problem
-    residual = [*layers[:-1], layers[-1]._replace(skip=rho)]
     try:
-        plain, skipped = affine_products(layers, x), affine_products(residual, x)
+        plain, skipped = (affine_products([*layers[:-1], layers[-1]._replace(skip=skip)], x) for skip in (0.0, rho))
     except ValueError:
         assume(False)
     torch.testing.assert_close(plain.normals, skipped.normals)
@@ -105,16 +111,13 @@ def test_the_loss_around_any_of_its_minima(problem, seed, data):
     index = data.draw(st.integers(0, len(layers) - 1))
     f, w = layer_factors(layers, index, x[:1]), layers[index].weight
     assume(f.z.any() and f.product.norm() > 1e-6)
-    y = gaussian(seed, 1, len(layers[-1].weight))
-    q = true_q(f.product, f.z)
+    y, q = gaussian(seed, 1, len(layers[-1].weight)), true_q(f.product, f.z)
     s = singular(q)
     assume(s[s > 1e-12 * s[0]][-1] > 1e-3 * s[0])
-    least = torch.linalg.pinv(q, rtol=1e-9) @ (y - f.offset)[0]
-    flat = gaussian(seed + 1, q.shape[1])
-    flat = flat - torch.linalg.pinv(q, rtol=1e-9) @ (q @ flat)
+    inverse, flat = torch.linalg.pinv(q, rtol=1e-9), gaussian(seed + 1, q.shape[1])
+    least, flat = inverse @ (y - f.offset)[0], flat - inverse @ (q @ flat)
     for minimum in (least, least + flat):
-        step = w.flatten() - minimum
-        right = loss(y, f.offset + (q @ minimum)[None]) + (q @ step).square().sum()
+        right = loss(y, f.offset + (q @ minimum)[None]) + (q @ (w.flatten() - minimum)).square().sum()
         scale = 1 + y.norm() ** 2 + f.offset.norm() ** 2 + (q.norm() * (w.norm() + minimum.norm() + flat.norm())) ** 2
         assert abs(right - loss(y, forward(layers, x[:1]))) <= 1e-9 * scale
 
@@ -130,29 +133,164 @@ def test_the_form_is_the_block_of_the_gauss_newton_matrix_half_of_the_hessian_an
     layers, x = problem
     index = data.draw(st.integers(0, len(layers) - 1))
     f, w, y = layer_factors(layers, index, x), layers[index].weight, gaussian(seed, len(x), len(layers[-1].weight))
+    inner = torch.einsum("nkm,md,nd->nk", f.product, w, f.z)
+    scale = 1 + f.offset.abs().max() + f.product.abs().max() * w.norm() * f.z.norm()
+    torch.testing.assert_close(inner + f.offset, forward(layers, x), rtol=1e-12, atol=1e-12 * scale.item())
     assume(f.z.any())
     module = as_module(layers).requires_grad_(False)
     module[index].weight.requires_grad_(True)
-    gram = GaussNewton(module, x).gram()
+    gram, form, q = GaussNewton(module, x).gram(), landscape.quadratic_form(f.product, f.z), true_q(f.product, f.z)
     scale = 1e-11 * (gram.abs().max().item() + 1e-280)
     torch.testing.assert_close(landscape.quadratic_form_gram(f.product, f.z), gram, rtol=0, atol=scale)
-    form = landscape.quadratic_form(f.product, f.z)
-    ours, theirs = torch.linalg.eigvalsh(form).flip(0), torch.linalg.eigvalsh(gram).flip(0)
-    size = min(len(ours), len(theirs))
-    torch.testing.assert_close(ours[:size], theirs[:size], rtol=0, atol=scale * 10)
-    q = true_q(f.product, f.z)
     torch.testing.assert_close(form, q.mT @ q, rtol=0, atol=scale)
+    size = min(len(form), len(gram))
+    torch.testing.assert_close(spectrum(form)[:size], spectrum(gram)[:size], rtol=0, atol=scale * 10)
 
     def of_weights(flat):
         return loss(y, torch.func.functional_call(module, {f"{index}.weight": flat.view_as(w)}, x))
 
     hessian = torch.autograd.functional.hessian(of_weights, w.flatten())
     torch.testing.assert_close(hessian / 2, form, rtol=0, atol=1e-10 * (1e-280 + form.abs().max().item()))
-    inner = torch.einsum("nkm,md,nd->nk", f.product, w, f.z)
     affine = (y - f.offset).square().sum(1).mean() - 2 * ((y - f.offset) * inner).sum(1).mean()
     total = 1 + y.square().mean() + f.offset.square().mean() + inner.square().mean()
     assert abs(affine + w.flatten() @ form @ w.flatten() - loss(y, forward(layers, x))) <= 1e-9 * total
-    k, m = f.product.shape[1:]
     if f.z[0].any():  # for one sample it is flat in all but k directions
-        s = torch.linalg.eigvalsh(landscape.quadratic_form(f.product[:1], f.z[:1])).flip(0)
-        assert (s[min(k, m) :] <= 1e-12 * s[0] + 1e-300).all() and len(s) == m * f.z.shape[1]
+        s = spectrum(landscape.quadratic_form(f.product[:1], f.z[:1]))
+        assert (s[min(f.product.shape[1:]) :] <= 1e-12 * s[0] + 1e-300).all() and len(s) == w.numel()
+
+
+@pytest.mark.claim("Riedi Lemma 8, Eq. 50", verdict="fails")
+@pytest.mark.claim("Riedi Eq. 55", verdict="fails")
+def test_the_smallest_counterexample_to_the_block_diagonal_form_alone_and_as_a_batch():
+    md, z, w = torch.eye(2).double(), exact([1, 1]), exact([[1, -1], [0, 0]])
+    assert (md @ w @ z).square().sum() == 0
+    for flat in (w.flatten(), w.mT.flatten()):
+        assert (landscape.riedi_lemma_8(md, z) @ flat).square().sum() == 2
+    for count in (1, 2):
+        assert w.flatten() @ landscape.quadratic_form(md.expand(count, 2, 2), z.expand(count, 2)) @ w.flatten() == 0
+
+
+@pytest.mark.claim("Riedi Eq. 8, data factor", verdict="fails")
+@pytest.mark.claim("Riedi Lemma 10, Eq. 57 and 58", verdict="fails")
+def test_one_unit_with_two_inputs_breaks_the_data_factor_and_both_sides_of_lemma_10():
+    assert pseudo_condition(true_q(ONE_UNIT, exact([[1, 2]]))) == 1
+    assert pseudo_condition(landscape.riedi_lemma_8(ONE_UNIT[0], exact([1, 2]))) == 2
+    equal = landscape.quadratic_form(ONE_UNIT, exact([[1, 1]]))  # by both sides of the lemma two eigenvalues are 1
+    assert torch.linalg.eigvalsh(equal).tolist() == pytest.approx([0, 2])
+
+
+@pytest.mark.claim("Riedi Lemma 8, Eq. 51", verdict="holds")
+@pytest.mark.claim("Riedi Corollary 9", verdict="holds")
+@a_hundred
+@given(quadratics())
+def test_the_singular_values_of_the_printed_matrix_and_their_quotient_factor(problem):
+    products, z = problem
+    assume(z[0].any())
+    s, entries, printed = singular(products[0]), z[0].abs(), landscape.riedi_lemma_8(products[0], z[0])
+    expected = torch.outer(s, entries).flatten().sort(descending=True).values
+    torch.testing.assert_close(singular(printed), expected, rtol=0, atol=1e-12 * (expected[0].item() + 1e-290))
+    if all(v.max() > 1e-6 and not ((v > 0) & (v < 1e-3 * v.max())).any() for v in (s, entries)):
+        kappa = pseudo_condition(products[0]) * (entries.max() / entries[entries > 0].min()).item()
+        assert pseudo_condition(printed) == pytest.approx(kappa, rel=1e-6)
+
+
+@pytest.mark.claim("Riedi Eq. 53", verdict="holds if")
+def test_of_zero_there_is_none_and_elsewhere_it_jumps():
+    assert not (singular(torch.zeros(2, 2).double()) > 0).any()
+    assert pseudo_condition(exact([[1, 0], [0, 0]])) == 1
+    assert pseudo_condition(exact([[1, 0], [0, 1e-8]])) == pytest.approx(1e8)
+
+
+@pytest.mark.claim("Riedi Eq. 59", verdict="fails")
+@a_hundred
+@given(st.floats(1.5, 10), st.integers(1, 3), seeds)
+def test_uncorrelated_inputs_alone_do_not_do(ratio, m, seed):
+    z, x = exact([[1, 1], [1, -1]]), orthogonal(seed, m)
+    assert z[:, 0] @ z[:, 1] == 0
+    form = landscape.quadratic_form(torch.stack([x, ratio * x]), z).view(m, 2, m, 2)
+    expected = (1 - ratio**2) / 2 * torch.eye(m).double()  # off the diagonal blocks, for weights column by column
+    torch.testing.assert_close(form[:, 0, :, 1], expected, rtol=0, atol=1e-12 * ratio**2)
+
+
+@pytest.mark.claim("Riedi Corollary 11", verdict="fails")
+@instances
+@given(st.floats(1e-6, 0.5))
+def test_it_is_off_by_any_factor(angle):
+    products, z = torch.ones(2, 1, 1).double(), exact([[1 + angle, 1 - angle], [1 - angle, 1 + angle]])
+    assert landscape.riedi_corollary_11(products, z) == pytest.approx(1)
+    assert pseudo_condition(true_q(products, z)) == pytest.approx(1 / angle, rel=1e-6)
+
+
+@pytest.mark.claim("Riedi section 7, mini-batches", verdict="fails")
+@a_hundred
+@given(quadratics(same=True))
+def test_a_batch_has_the_data_factor_that_one_sample_has_not(problem):
+    products, z = problem
+    for values in (singular(products[0]), singular(z)):
+        assume(values[0] > 1e-6 and not ((values > 1e-13 * values[0]) & (values < 1e-4 * values[0])).any())
+    assume(z[0].any())
+    one, batch = pseudo_condition(products[0]), pseudo_condition(products[0]) * pseudo_condition(z)
+    assert pseudo_condition(true_q(products[:1], z[:1])) == pytest.approx(one, rel=1e-6)
+    assert pseudo_condition(true_q(products, z)) == pytest.approx(batch, rel=1e-6)
+    bound = landscape.landscape_condition(products, z)  # an equality for such samples
+    assert bound == pytest.approx(batch, rel=1e-6) or bound == math.inf
+
+
+@pytest.mark.claim("Riedi, Lemma 8 against the form", verdict="holds")
+@a_hundred
+@given(quadratics(), seeds)
+def test_the_form_exceeds_the_printed_one_by_the_number_of_inputs_at_most(problem, seed):
+    products, z = problem
+    count, m = int(z[0].count_nonzero()), products.shape[2]
+    assume(count)
+    w = gaussian(seed, m, z.shape[1])
+    aligned = torch.outer(gaussian(seed, m), torch.where(z[0] != 0, 1 / z[0], 0.0))
+
+    def both(w):
+        printed = landscape.riedi_lemma_8(products[0], z[0]) @ w.mT.flatten()
+        return (products[0] @ w @ z[0]).square().sum().item(), count * printed.square().sum().item()
+
+    left, right = both(w)
+    assert left <= right * (1 + 1e-9) + 1e-300
+    left, right = both(aligned)
+    assert left == pytest.approx(right, rel=1e-9, abs=1e-300)
+
+
+def repaired(products, z):
+    """Bounds of all md eigenvalues of the form, in descending order."""
+    values = torch.linalg.eigvalsh(products.mT @ products).clamp_min(0)
+    forms = ((z.mT * values[:, end]) @ z / len(z) for end in (0, -1))
+    return [spectrum(form).clamp_min(0).repeat_interleave(products.shape[2]) for form in forms]
+
+
+@pytest.mark.claim("Riedi Lemma 10, Eq. 56", verdict="holds")
+@pytest.mark.claim("Riedi Lemma 10, vanishing inputs", verdict="holds")
+@pytest.mark.claim("Riedi Lemma 10, repaired", verdict="holds")
+@pytest.mark.claim("Riedi Corollary 11, repaired", verdict="holds")
+@a_hundred
+@given(quadratics())
+def test_every_eigenvalue_and_the_condition_number_are_within_the_repaired_bounds(problem):
+    products, inputs = problem
+    m = products.shape[2]
+    for z in (inputs, torch.cat([torch.zeros(len(inputs), 1).double(), inputs], 1)):
+        (lower, upper), values = repaired(products, z), spectrum(landscape.quadratic_form(products, z))
+        tolerance = 1e-11 * upper[0] + 1e-300
+        assert (lower - tolerance <= values).all() and (values <= upper + tolerance).all()
+        assert values[-1] >= -1e-12 * values[0] - 1e-300  # so that there is a symmetric square root
+    assert (values[-m:] <= 1e-12 * values[0] + 1e-300).all()  # of an input that is always zero
+    bound = landscape.landscape_condition(products, inputs)
+    assert bound >= 1e5 or pseudo_condition(true_q(products, inputs)) <= bound * (1 + 1e-6)
+    s, means = torch.linalg.svdvals(products), inputs.square().mean(0).sqrt()
+    if products.shape[1] >= m and s.min() > 1e-9 * s.max():  # Corollary 11 as printed
+        expected = (s.max() / s.min() * means.max() / means[means > 0].min()).item()
+        assert landscape.riedi_corollary_11(products, inputs) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.claim("Riedi Lemma 10, repaired", verdict="holds")
+@a_hundred
+@given(sizes, sizes, seeds, seeds)
+def test_orthogonal_matrices_attain_both_bounds(n, m, seed, other):
+    products, z = torch.stack([orthogonal(seed + i, m) * (i + 1) for i in range(n)]), gaussian(other, n, 3)
+    values = spectrum(landscape.quadratic_form(products, z))
+    for bounds in repaired(products, z):
+        torch.testing.assert_close(bounds, values, rtol=0, atol=1e-12 * values[0].item())

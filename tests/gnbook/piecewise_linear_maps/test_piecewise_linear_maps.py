@@ -15,8 +15,6 @@ from gnbook.shared.training import half_squared_error, one_hot
 import gnlib
 from tests.oracles import normal
 
-BOX = (-2.0, 2.0, -1.5, 2.5)
-AREA = 16.0
 NETWORKS = [  # widths, slope, skip of the last layer
     ([2, 3, 4, 4], 0.1, 0.0),
     ([2, 1, 1], 0.1, 0.0),
@@ -26,48 +24,34 @@ NETWORKS = [  # widths, slope, skip of the last layer
     ([2, 12], 0.1, 0.0),
     ([2, 3, 1, 3], 0.3, 0.0),
 ]
-networks = pytest.mark.parametrize("case", NETWORKS, ids=lambda c: "-".join(map(str, c[0])))
-seeds = pytest.mark.parametrize("seed", range(2))
 
 
-def layers_of(case, seed, rounded=False):
-    widths, slope, skip = case
-    found = []
+@pytest.mark.parametrize("case", NETWORKS, ids=lambda c: "-".join(map(str, c[0])))
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("rounded", [False, True])
+def test_cells_cover_the_box_once_and_are_where_the_network_is_the_affine_map_that_they_have(case, seed, rounded):
+    (widths, slope, skip), layers = case, []
     for i, (fan_in, out) in enumerate(pairwise(widths)):
         weight, bias = normal(out, fan_in, seed=100 * seed + i), 0.5 * normal(out, seed=100 * seed + 50 + i)
         if rounded:  # to halves: many lines through one point, parallel and vanishing ones
             weight, bias = (2 * weight).round() / 2, (2 * bias).round() / 2
-        found.append(Layer(weight, bias, slope, skip if i == len(widths) - 2 else 0.0))
-    return found
-
-
-@networks
-@seeds
-@pytest.mark.parametrize("rounded", [False, True])
-def test_cells_cover_the_box_once_and_are_where_the_network_is_the_affine_map_that_they_have(case, seed, rounded):
-    layers = layers_of(case, seed, rounded)
-    for depth, cells in enumerate(partition(layers, BOX), start=1):
-        assert sum(cell.area for cell in cells) == pytest.approx(AREA, rel=1e-9)
+        layers.append(Layer(weight, bias, slope, skip if i == len(widths) - 2 else 0.0))
+    for depth, cells in enumerate(partition(layers, (-2.0, 2.0, -1.5, 2.5)), start=1):
+        assert sum(cell.area for cell in cells) == pytest.approx(16, rel=1e-9)
         assert len({cell.active for cell in cells}) == len(cells)
         for cell in cells:
             inside = torch.from_numpy(cell.vertices.mean(0))
             piece = affine_products(layers[:depth], inside)
             np.testing.assert_allclose(cell.matrix, piece.matrix.numpy(), rtol=1e-10, atol=1e-12)
             np.testing.assert_allclose(cell.offset, piece.offset.numpy(), rtol=1e-10, atol=1e-12)
-            signs = [tuple((slopes == 1).tolist()) for slopes in piece.slopes]
-            assert cell.area > 0 and tuple(signs) == cell.active
-            for vertex in torch.from_numpy(cell.vertices):  # with its corners a convex cell is in the region
-                assert piece.contains(inside + (1 - 1e-9) * (vertex - inside))
-
-
-@pytest.fixture(scope="module")
-def images():
-    return practice.inputs(10, 4)
+            assert cell.area > 0 and cell.active == tuple(tuple((d == 1).tolist()) for d in piece.slopes)
+            corners = torch.from_numpy(cell.vertices)  # with them a convex cell is in the region
+            assert piece.contains(inside + (1 - 1e-9) * (corners - inside)).all()
 
 
 @pytest.mark.parametrize("norm", [False, True])
-def test_kappa_of_the_last_layer_is_that_of_its_inputs(images, norm):
-    x, net = images[0]["as they are"], practice.network(0, norm, 8)
+def test_kappa_of_the_last_layer_is_that_of_its_inputs(norm):
+    x, net = practice.inputs(10, 4)[0]["as they are"], practice.network(0, norm, 8)
     with torch.no_grad():
         z = net.double()[:-1](x.double())
     kappa = condition(torch.cat([z, torch.ones(len(z), 1)], 1)) ** 2  # the bias is one more input, always 1
@@ -79,17 +63,14 @@ SLOPE = 0.1
 
 
 def test_the_blocks_are_those_of_the_library_and_add_up():
-    net = classifier(5, 1, 0.1)
-    found = blocks(net, X)
+    net = classifier(5, 1, SLOPE)
+    found, whole = blocks(net, X), gnlib.GaussNewton(net, X).gram()
+    assert (sum(block.gram for block in found) - whole).abs().max() < 1e-12 * whole.abs().max()
     for index, block in enumerate(found):
         for other, layer in enumerate(net):
             layer.weight.requires_grad_(other == index)
         assert (block.gram - gnlib.GaussNewton(net, X).gram()).abs().max() < 1e-12 * block.gram.abs().max()
         assert block.kappa == pytest.approx(gnlib.condition_number(net, X).value, rel=1e-6)
-    for layer in net:
-        layer.weight.requires_grad_(True)
-    whole = sum(block.gram for block in found)
-    assert (whole - gnlib.GaussNewton(net, X).gram()).abs().max() < 1e-12 * whole.abs().max()
 
 
 @pytest.mark.parametrize("layer", [1, 2, 3, None])
