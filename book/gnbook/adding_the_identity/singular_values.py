@@ -33,27 +33,36 @@ class Paths(NamedTuple):
 def derivatives(matrix: Float[Tensor, "n n"]) -> Float[Tensor, " n"]:
     r"""Return the derivative of each singular value of :math:`M + \rho I` at :math:`\rho = 0`, in descending order.
 
-    It is the cosine of the angle between the right and left singular vectors (Riedi 2022, Lemma 14). A singular value
-    that is zero or repeated is refused: its vectors are not unique.
+    It is the cosine of the angle between the right and left singular vectors (Riedi 2022, Lemma 14). Where a singular
+    value has none, being zero or repeated, it is refused.
     """
-    groups, _, right = _slopes(matrix, None)
-    if groups:
-        first, last, vanishes = groups[0]
-        which = f"value {first + 1} is zero" if vanishes else f"values {first + 1} to {last} are equal"
-        raise ValueError(f"Singular {which}; one_sided_derivatives returns those from the left and from the right.")
+    left, right = one_sided_derivatives(matrix)
+    if not torch.equal(left, right):
+        raise ValueError("A singular value is zero or repeated; one_sided_derivatives has both sides.")
     return right
 
 
 def one_sided_derivatives(matrix: Float[Tensor, "n n"], direction: Float[Tensor, "n n"] | None = None) -> OneSided:
     r"""Return the derivatives from both sides of the ordered singular values of :math:`A + t B` at :math:`t = 0`.
 
-    Let the columns of U and V be the singular vectors of all singular values equal to s. If :math:`s > 0`, those from
-    the right are the eigenvalues of the symmetric part of :math:`V^\top B U` in descending order, and those from the
-    left the same in ascending order. If :math:`s = 0`, they are its singular values, and from the left their opposites
-    (theorem "One-sided derivatives" of the claims). The two sides agree where a singular value is simple and not zero.
-    Singular values count as equal, or as zero, up to :math:`\sqrt\varepsilon` times the largest.
+    They are those of the theorem "One-sided derivatives" of the claims. The two sides agree where a singular value is
+    simple and not zero. They count as equal, or as zero, up to :math:`\sqrt\varepsilon` times the largest.
     """
-    return OneSided(*_slopes(matrix, direction)[1:])
+    a = as_float64(matrix, "matrix")
+    b = torch.eye(len(a), dtype=a.dtype, device=a.device) if direction is None else as_float64(direction, "direction")
+    v, s, uh = torch.linalg.svd(a)
+    right = (v * (b @ uh.mT)).sum(0)
+    left, tiny = right.clone(), EPS**0.5 * s[0]
+    cuts = [0, *(torch.nonzero(s[:-1] - s[1:] > tiny).flatten() + 1).tolist(), len(s)]
+    for start, stop in itertools.pairwise(cuts):
+        block = v[:, start:stop].mT @ b @ uh[start:stop].mT
+        if s[start] <= tiny:
+            right[start:stop] = torch.linalg.svdvals(block)
+            left[start:stop] = -right[start:stop]
+        elif stop - start > 1:
+            right[start:stop] = torch.linalg.eigvalsh((block + block.mT) / 2).flip(0)
+            left[start:stop] = right[start:stop].flip(0)
+    return OneSided(left, right)
 
 
 def zeros(matrix: Float[Tensor, "n n"]) -> Float[Tensor, " z"]:
@@ -85,8 +94,6 @@ def follow(matrix: Float[Tensor, "n n"], parameters: Float[Tensor, " t"]) -> Pat
     sign with the determinant. The branches agree with the ordered singular values at the first parameter.
     """
     m, t = as_float64(matrix, "matrix"), as_float64(parameters, "parameters")
-    if t.ndim != 1 or not (t[1:] > t[:-1]).all():
-        raise ValueError(f"parameters has shape {tuple(t.shape)}; a list of increasing numbers was expected.")
     moved = m + t[:, None, None] * torch.eye(len(m), dtype=m.dtype, device=m.device)
     ordered, crossings = torch.linalg.svdvals(moved), t.new_empty(0)
     if torch.equal(m, m.mT):
@@ -100,33 +107,6 @@ def follow(matrix: Float[Tensor, "n n"], parameters: Float[Tensor, " t"]) -> Pat
         branches = torch.cat([ordered[:, :-1], ordered[:, -1:] * (signs * signs[0])[:, None]], 1)
     crossings, vanishing = (at[(t[0] <= at) & (at <= t[-1])] for at in (crossings, zeros(m)))
     return Paths(ordered, branches, crossings, vanishing)
-
-
-def _slopes(matrix: Tensor, direction: Tensor | None) -> tuple[list[tuple[int, int, bool]], Tensor, Tensor]:
-    """Return the groups of singular values that are equal, or zero, and the derivatives from both sides."""
-    a = as_float64(matrix, "matrix")
-    b = torch.eye(len(a), dtype=a.dtype, device=a.device) if direction is None else as_float64(direction, "direction")
-    v, s, uh = torch.linalg.svd(a)
-    u, groups = uh.mT, _groups(s)
-    right = (v * (b @ u)).sum(0)
-    left = right.clone()
-    for start, stop, vanishes in groups:
-        block = v[:, start:stop].mT @ b @ u[:, start:stop]
-        slopes = torch.linalg.svdvals(block) if vanishes else torch.linalg.eigvalsh((block + block.mT) / 2).flip(0)
-        right[start:stop] = slopes
-        left[start:stop] = -slopes if vanishes else slopes.flip(0)
-    return groups, left, right
-
-
-def _groups(s: Float[Tensor, " n"]) -> list[tuple[int, int, bool]]:
-    """Return from where to where singular values are so close that half the digits of their vectors are lost.
-
-    The last of the three says whether they are zero, which one alone may be.
-    """
-    tiny = EPS**0.5 * s[0]
-    cuts = [0, *(torch.nonzero(s[:-1] - s[1:] > tiny).flatten() + 1).tolist(), len(s)]
-    groups = [(start, stop, bool(s[start] <= tiny)) for start, stop in itertools.pairwise(cuts)]
-    return [(start, stop, vanishes) for start, stop, vanishes in groups if vanishes or stop - start > 1]
 
 
 def _signs(values: Tensor) -> Tensor:

@@ -28,11 +28,7 @@ from gnlib.linear.moment import SecondMoment
 def batch_norm_bound(
     weights: Sequence[Tensor], x: Float[Tensor, "n d"], *, eps: float = 0.0, scale: Float[Tensor, " m"] | None = None
 ) -> float:
-    """Return the counterpart of Lemma 1 for `f(x) = W batch_norm(V x)`, at its best share t (claim of that name).
-
-    It is infinite where its denominator is zero. V is taken on the range of the centred data. Eps and scale are as for
-    :func:`gnbook.batch_normalization.gauss_newton.normalized_units`.
-    """
+    """Return the bound of claim "Lemma 1 for BatchNorm" at its best share t, infinite where its denominator is zero."""
     units = normalized_units(weights, x, eps=eps, scale=scale)
     v = units.scale[:, None] * units.hidden / units.eigenvalues.sqrt()  # D^1/2 V on the range
     values = torch.linalg.svdvals(v).square()
@@ -44,12 +40,10 @@ def batch_norm_bound(
 
 
 def sharp_batch_norm(weights: Sequence[Tensor], x: Float[Tensor, "n d"], *, affine: bool = False, **how: Any) -> float:
-    r"""Return an upper bound that keeps the data whole, never above :func:`batch_norm_bound` where both apply.
+    r"""Return the bound of claim "Sharper bound for BatchNorm" at its best share t, infinite where it has none.
 
-    It is that of the claim "Sharper bound for BatchNorm", at its best share t, and infinite where its denominator is
-    not positive. Where scale and shift are parameters (`affine`), :math:`W_u W_u^\top \otimes e_u e_u^\top` pays its
-    part, and the constant has a coordinate of its own, of which nothing is taken away. Eps, scale and shift are as for
-    :func:`gnbook.batch_normalization.gauss_newton.normalized_units`.
+    It keeps the data whole and is never above :func:`batch_norm_bound`. Where scale and shift are parameters
+    (`affine`), :math:`W_u W_u^\top \otimes e_u e_u^\top` pays its part, and the constant has a coordinate of its own.
     """
     units = normalized_units(weights, x, **how)
     w, s, r = units.output, units.eigenvalues, len(units.eigenvalues)
@@ -78,10 +72,9 @@ def sharp_batch_norm(weights: Sequence[Tensor], x: Float[Tensor, "n d"], *, affi
 
 
 def batch_norm_limit(second_moment: SecondMoment, *, eps: float = 0.0, variance: float | None = None) -> float:
-    """Return the condition number that a batch-normalised layer tends to as it grows wide.
+    """Return the condition number that a layer tends to as it grows wide (claim "BatchNorm, infinite width").
 
-    See the claim "BatchNorm, infinite width". The second moment is that of the centred data; the variance of V is 1/d
-    if left out, as Kaiming normal of gain 1 has it.
+    The second moment is that of the centred data; the variance of V is 1/d if left out.
     """
     s = second_moment.eigenvalues
     t = torch.linspace(-60, 120, 4001, dtype=s.dtype, device=s.device).exp() / s[0]  # beyond, it is below 1e-24
@@ -111,10 +104,7 @@ def _ends(w: Float[Tensor, "k m"], diagonal: Float[Tensor, " m"]) -> tuple[Tenso
 
 
 def _best_share(smallest: Callable[[float], float]) -> float:
-    """The largest value of a concave function on [0, 1], nearly: every value is a valid bound.
-
-    In wide layers the best share is small, so the search is on a logarithmic scale.
-    """
+    """The largest value of a concave function on [0, 1], nearly: in wide layers the best share is small."""
     found = scipy.optimize.minimize_scalar(
         lambda y: -smallest(math.exp(y)), bounds=(-18, 0), method="bounded", options={"xatol": 1e-2}
     )

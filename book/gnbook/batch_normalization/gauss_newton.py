@@ -14,24 +14,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnbook.shared.hidden_layer import as_hidden_layer, sum_over_units
+from gnbook.shared.hidden_layer import as_hidden_layer
 from gnlib.checks import EPS, as_float64
 
 
 class NormalizedUnits(NamedTuple):
-    r"""A network :math:`f(x) = W (\gamma \odot z + \beta)`, z the batch-normalised V x, in coordinates of the data.
+    r"""A network :math:`f(x) = W (\gamma \odot z + \beta)`, z the batch-normalised V x, in coordinates of the data."""
 
-    W is `output`; the non-zero `eigenvalues` s of the centred second moment descend, with eigenvectors Q as `basis`;
-    `hidden` holds the coordinates :math:`e_u` of the normalised units, with :math:`\lVert e_u \rVert = 1` if `eps = 0`,
-    else less; `variance` is what the units are divided by, squared, eps included.
-    """
-
-    output: Float[Tensor, "k m"]
-    eigenvalues: Float[Tensor, " r"]
-    basis: Float[Tensor, "d r"]
+    output: Float[Tensor, "k m"]  # W
+    eigenvalues: Float[Tensor, " r"]  # of the centred second moment, not zero, descending
+    basis: Float[Tensor, "d r"]  # their eigenvectors Q
     mean: Float[Tensor, " d"]
-    hidden: Float[Tensor, "m r"]
-    variance: Float[Tensor, " m"]
+    hidden: Float[Tensor, "m r"]  # the e_u of the normalised units, of length one if `eps = 0`
+    variance: Float[Tensor, " m"]  # what the units are divided by, squared, eps included
     scale: Float[Tensor, " m"]
     shift: Float[Tensor, " m"]
 
@@ -51,15 +46,8 @@ def batch_norm_gauss_newton(
     and shift are parameters too (`affine`), :math:`W_u W_u^\top \otimes \operatorname{diag}(e_u e_u^\top, 1)` is added
     for each unit. In evaluation mode mean and variance are numbers, those of the batch here, and data are not centred:
     :math:`N_u R^2 N_u` becomes :math:`F F^\top`, with F the coordinates of :math:`x / \sqrt n`. Output is the outer
-    index.
-
-    The matrix is graded as R is and, scaled to a unit diagonal, no worse conditioned than the weights make it, so that
-    the rounding of the data and of the products costs about `eps * sqrt(kappa)` in the smallest eigenvalue. Samples
-    that are all equal are refused, and a unit that is constant over the batch where `eps = 0`. Eps, scale and shift are
-    as for :func:`normalized_units`.
+    index; eps, scale and shift are as for :func:`normalized_units`.
     """
-    if mode not in ("train", "eval"):
-        raise ValueError(f"mode is {mode!r}; 'train' or 'eval' was expected.")
     units = normalized_units(weights, x, **how)
     w, (r, m), k = units.output, units.hidden.mT.shape, len(units.output)
     size = r + (mode == "eval" or affine or bool(units.shift.any()))
@@ -86,34 +74,20 @@ def batch_norm_gauss_newton(
 
 
 def batch_norm_gram(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> Float[Tensor, "nk nk"]:
-    r"""Return the Gram form of the Gauss-Newton matrix of `f(x) = W batch_norm(V x)`, in training mode.
+    r"""Return the Gram form of the Gauss-Newton matrix of `f(x) = W batch_norm(V x)`, in training mode with `eps = 0`.
 
-    The batch is all of x. Hidden units are centred and divided by their standard deviation s_u (biased, `eps = 0`; no
-    scale and shift), which depend on V too. With the centring projector P and the normalised unit z_u,
-
-    .. math:: J_u = \frac1{s_u} \Bigl(P - \frac{z_u z_u^\top}n\Bigr) X.
-
-    Row `i k + a` belongs to output a of sample i.
+    With the deviation s_u of a hidden unit, its normalised values z_u and the centring projector P, :math:`J_u =
+    \frac1{s_u} (P - \frac1n z_u z_u^\top) X`. Row `i k + a` belongs to output a of sample i.
     """
     v, w, x = as_hidden_layer(weights, x)
-    n = len(x)
-    centred = x - x.mean(0)  # before the products, so that a large mean costs no digits
+    n, centred = len(x), x - x.mean(0)  # before the products, so that a large mean costs no digits
     hidden = centred @ v.mT
     deviation = hidden.square().mean(0).sqrt()
-    _check_units(deviation, v, x)
-    hidden = hidden / deviation
-    # s^2 J J^T = (P - z z^T / n) K (P - z z^T / n) = P K P + z g^T + g z^T, with g as follows
-    data_gram = centred @ centred.mT
-    product = data_gram @ hidden / n
-    correction = (hidden * product).mean(0) / 2 * hidden - product
-
-    def blocks(pairs: Float[Tensor, "b m"], rows: slice, rest: slice) -> Float[Tensor, "b i j"]:
-        pairs = pairs / deviation.square()
-        total = (pairs[:, None] * hidden[rows]) @ correction[rest].mT
-        total += (pairs[:, None] * correction[rows]) @ hidden[rest].mT
-        return total.addcmul_(pairs.sum(1)[:, None, None], data_gram[rows, rest])
-
-    return sum_over_units(hidden, w, blocks)
+    z = hidden / deviation
+    jacobians = (centred - torch.einsum("iu,ud->uid", z, z.mT @ centred) / n) / deviation[:, None, None]
+    gram = torch.einsum("uij,au,bu->iajb", jacobians @ jacobians.mT, w, w).reshape(n * len(w), n * len(w))
+    gram = gram + torch.kron(z @ z.mT, torch.eye(len(w), dtype=w.dtype, device=w.device))
+    return (gram + gram.mT) / (2 * n)
 
 
 def normalized_units(
@@ -135,14 +109,9 @@ def normalized_units(
     # centring leaves the rounding of the samples as they were, and no direction is known that is smaller than that
     _, s, qt = torch.linalg.svd(x - mean, full_matrices=False)
     rank = int((s > max(x.shape) * EPS * x.norm()).sum())
-    if rank == 0:
-        raise ValueError(f"x holds the same sample {len(x)} times, of which centring leaves nothing.")
     root, basis = s[:rank] / len(x) ** 0.5, qt[:rank].mT
     hidden = (v @ basis) * root
-    variance = hidden.square().sum(1)
-    if eps == 0:
-        _check_units(variance.sqrt(), v, x)
-    variance = variance + eps
+    variance = hidden.square().sum(1) + eps
     return NormalizedUnits(w, root**2, basis, mean, hidden / variance.sqrt()[:, None], variance, scale, shift)
 
 
@@ -159,12 +128,3 @@ def _data_gram(
     gram[r, :r] = gram[:r, r] = units.eigenvalues.sqrt() * (units.mean @ units.basis)
     gram[r, r] = units.mean.square().sum()
     return gram, torch.zeros_like(e)
-
-
-def _check_units(deviation: Float[Tensor, " m"], v: Float[Tensor, "m d"], x: Float[Tensor, "n d"]) -> None:
-    constant = deviation <= max(x.shape) * EPS * x.norm(dim=1).max() * v.norm(dim=1)
-    if constant.any():
-        raise ValueError(
-            f"Hidden unit {int(constant.nonzero()[0])} is constant over the batch (n = {len(x)}), so it has no "
-            "standard deviation to be divided by; pass eps > 0, or samples on which every unit varies."
-        )

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnbook.convolution.gauss_newton import hidden_values, joined, virtual_patches, windows
+from gnbook.convolution.gauss_newton import hidden_values, joined, second_moment_of_paths, virtual_patches, windows
 from gnbook.convolution.networks import as_convolutions
 from gnbook.shared.extremes import resolved_squares
 from gnlib.checks import EPS, numerical_rank
@@ -31,12 +31,10 @@ def convolution_bound(
 ) -> float:
     r"""Return the counterpart of Lemma 2, first bound, for shared filters (claim "Lemma 2 for shared filters").
 
-    Smallest singular values are zero-padded: those of :math:`A_\ell` are zero with fewer filters than rows, those of
-    :math:`B_\ell` with fewer than columns. It is infinite where that makes every term of the denominator zero.
+    It is infinite where every term of the denominator is zero.
     """
     layers, x = as_convolutions(filters, x, stride, padding)
-    patches = virtual_patches(layers, x)
-    values = _nonzero(joined(layers, patches, [p.images.flatten(2) for p in patches], 0))[0]
+    values = _nonzero(second_moment_of_paths(layers, virtual_patches(layers, x)))[0]
     weights = [layer.filters.flatten(2) for layer in layers]
     above = [resolved_squares(a.mT) for a in _unfolded_above(weights)]
     below = [resolved_squares(b) for b in _unfolded_below(weights)]
@@ -47,14 +45,13 @@ def convolution_bound(
 def sharp_convolution(
     filters: Sequence[Tensor], x: Tensor, stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0
 ) -> float:
-    """Return an upper bound that keeps the data and the layers below whole, never above :func:`convolution_bound`.
+    """Return the bound of claim "Sharper bound for shared filters", never above :func:`convolution_bound`.
 
-    It is that of the claim "Sharper bound for shared filters", infinite where its denominator is singular on the range
-    of T.
+    It keeps the data and the layers below whole; infinite where its denominator is singular on the range of T.
     """
     layers, x = as_convolutions(filters, x, stride, padding)
     patches = virtual_patches(layers, x)
-    basis = _nonzero(joined(layers, patches, [p.images.flatten(2) for p in patches], 0))[1]
+    basis = _nonzero(second_moment_of_paths(layers, patches))[1]
     hidden = zip(*(hidden_values(layers, p) for p in patches), strict=True)
     top = bottom = 0
     unfolded = _unfolded_above([layer.filters.flatten(2) for layer in layers])

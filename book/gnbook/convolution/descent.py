@@ -47,8 +47,8 @@ def linear_steps(
     patches = virtual_patches(layers, samples)
     (some,) = patches  # without padding all positions are of one kind
     rate = 1 / torch.linalg.eigvalsh(gauss_newton_of(layers, patches))[-1].item()
-    strides = [layer.stride for layer in layers]
-    network, targets = Convolutions(weights, strides), Convolutions(other, strides)(some.images).detach()
+    network, target = (Convolutions(filters, [layer.stride for layer in layers]) for filters in (weights, other))
+    targets = target(some.images).detach()
 
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
         return (outputs - targets).square().sum() / 2
@@ -62,10 +62,7 @@ def linear_steps(
 def relu_gauss_newton(
     weights: Sequence[Tensor], x: Float[Tensor, "n 1 height width"], stride: int = 1
 ) -> Float[Tensor, "p p"]:
-    """Return the Gauss-Newton matrix in the weights of two convolutions with a ReLU between them.
-
-    There is one input and one output channel; the stride is that of the first.
-    """
+    """Return the Gauss-Newton matrix of two convolutions with a ReLU between them, from one channel to one."""
     first, second = weights
     hidden, k = functional.conv2d(x, first, stride=stride), first.shape[-1]
     seen = functional.unfold(x, k, stride=stride).view(len(x), k * k, 1, *hidden.shape[2:])
@@ -85,10 +82,7 @@ def relu_loss_left(
     counts: Sequence[int],
     stride: int = 1,
 ) -> list[float]:
-    """Return the shares of the mean loss that are left after some steps towards another network, in float32.
-
-    Both networks are two convolutions with a ReLU between them; the stride is that of the first.
-    """
+    """Return the shares of the loss of such a network that are left after some steps towards another, in float32."""
     network, target = (Convolutions(some, (stride, 1), relu=True).float() for some in (weights, other))
     x = x.float()
     losses = train(network, x, target(x).detach(), rate=rate, most=max(counts), optimizer=GradientDescent).losses

@@ -31,14 +31,10 @@ from gnlib.checks import EPS
 
 
 class Patches(NamedTuple):
-    """Patches that stand for all that are seen from output positions of one kind; their outer products add up to S.
-
-    `inside` says for each layer which positions of what it reads in the window are not padding: all of them for the
-    first layer, whose padding is a part of the data.
-    """
+    """Patches that stand for all that are seen from output positions of one kind; their outer products add up to S."""
 
     images: Float[Tensor, "r channels ..."]
-    inside: list[Bool[Tensor, "..."]]
+    inside: list[Bool[Tensor, "..."]]  # for each layer, what it reads that is no padding; of the first layer, all
 
 
 def convolution_gauss_newton(
@@ -47,10 +43,9 @@ def convolution_gauss_newton(
     r"""Return the reduced Gauss-Newton matrix of a linear convolutional network with shared filters.
 
     It has the non-zero eigenvalues of :math:`\frac1n \sum_i J_i^\top J_i`, where J_i is the derivative of all outputs
-    of sample i, at all positions and in all channels, with respect to the filters. Samples have the shape `(n, c_0,
-    length)` or `(n, c_0, height, width)`, filters `(out, in, *size)`; stride and padding are one for all layers, or one
-    for each. The matrix is of size `c_L r` (see the module) or that of the number of parameters, whichever is smaller.
-    S is formed, so that its eigenvalues below `size * eps` times the largest are rounding and count as zero.
+    of sample i by the filters, and the size `c_L r` (see the module) or the number of parameters, if that is smaller.
+    Samples have the shape `(n, c_0, length)` or `(n, c_0, height, width)`, filters `(out, in, *size)`; stride and
+    padding are one for all layers, or one for each. Eigenvalues of S count as zero below `size * eps` of the largest.
     """
     layers, x = as_convolutions(filters, x, stride, padding)
     return gauss_newton_of(layers, virtual_patches(layers, x))
@@ -107,16 +102,16 @@ def path_moment(
     r"""Return a matrix with the non-zero eigenvalues of the second moment of the paths through a network.
 
     A path takes one tap of each layer and leads from a place of the input to an output position; where it passes
-    through padding it carries zero. An output is a sum over paths, so that the network is linear in the products of
-    filters along them, and the second moment of what the paths carry is to a convolutional network what that of the
-    data is to a fully connected one. Of the filters only the sizes matter.
-
-    With hidden layers of more and more filters, the condition number of the Gauss-Newton matrix at initialisation tends
-    to the one of this matrix. The matrix has the size of the virtual patches. Without padding of hidden layers it is
-    :math:`E^\top N E`, where N is diagonal and counts the paths from each place of the window.
+    through padding it carries zero. An output is a sum over paths, so that this second moment is to a convolutional
+    network what that of the data is to a fully connected one: with more and more filters the condition number at
+    initialisation tends to the one of this matrix. Of the filters only the sizes matter.
     """
     layers, x = as_convolutions(filters, x, stride, padding)
-    patches = virtual_patches(layers, x)
+    return second_moment_of_paths(layers, virtual_patches(layers, x))
+
+
+def second_moment_of_paths(layers: Sequence[Convolution], patches: Sequence[Patches]) -> Float[Tensor, "r r"]:
+    """Return the same of virtual patches, in whose size it is."""
     return joined(layers, patches, [p.images.flatten(2) for p in patches], 0)
 
 
@@ -128,15 +123,14 @@ def joined(
     The values are `(r, values, places)` for each kind of position: places of the input at level 0, of the output of
     layer l at level l.
     """
-    rows = []
-    for one, left in zip(patches, hidden, strict=True):
-        row = []
-        for other, right in zip(patches, hidden, strict=True):
-            both = [a & b for a, b in zip(one.inside, other.inside, strict=True)]
-            weighted = left * path_counts(layers, both)[level].flatten()
-            row.append(weighted.flatten(1) @ right.flatten(1).mT)
-        rows.append(torch.cat(row, 1))
-    return torch.cat(rows)
+
+    def shared(one: Patches, left: Tensor, other: Patches, right: Tensor) -> Tensor:
+        both = [a & b for a, b in zip(one.inside, other.inside, strict=True)]
+        weighted = left * path_counts(layers, both)[level].flatten()
+        return weighted.flatten(1) @ right.flatten(1).mT
+
+    pairs = list(zip(patches, hidden, strict=True))
+    return torch.cat([torch.cat([shared(*some, *others) for others in pairs], 1) for some in pairs])
 
 
 def hidden_values(layers: Sequence[Convolution], patches: Patches) -> list[Float[Tensor, "r _channels ..."]]:
@@ -148,10 +142,7 @@ def hidden_values(layers: Sequence[Convolution], patches: Patches) -> list[Float
 
 
 def _factors(layers: Sequence[Convolution], patches: Patches) -> list[Float[Tensor, "_out r _parameters"]]:
-    """Return the Jacobian of the outputs for each virtual patch by the filters, one layer after the other.
-
-    Of the last layer only what one output depends on: the others have the same, each of its own filters.
-    """
+    """Return the Jacobian of the outputs for each patch by the filters of each layer (the last: of one output)."""
     hidden = hidden_values(layers, patches)
     c = len(layers[-1].filters)
     above = torch.eye(c, dtype=torch.float64, device=patches.images.device).reshape(c, c, *len(layers[0].inputs) * [1])

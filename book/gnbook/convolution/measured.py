@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import cache
-from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -17,8 +16,8 @@ Option = int | Sequence[int]
 def linear_condition(weights: Sequence[Tensor], images: Tensor, stride: Option = 1, padding: Option = 0) -> float:
     """Return the condition number of a network; networks of these sizes share what stands for the patches."""
     layers, _ = as_convolutions(weights, images, stride, padding)
-    sizes = tuple(tuple(w.shape[2:]) for w in weights)
-    return float(condition_number(gauss_newton_of(layers, _patches(sizes, images, _fixed(stride), _fixed(padding)))))
+    how = tuple((layer.filter_size, layer.stride, layer.padding) for layer in layers)
+    return float(condition_number(gauss_newton_of(layers, _patches(how, images))))
 
 
 def limit(weights: Sequence[Tensor], images: Tensor, stride: Option = 1, padding: Option = 0) -> float:
@@ -35,15 +34,8 @@ def most_paths(layers: int, kernel: int) -> tuple[int, int]:
 
 
 @cache
-def _patches(
-    sizes: tuple[tuple[int, ...], ...], images: Tensor, stride: int | tuple[int, ...], padding: int | tuple[int, ...]
-) -> list[Patches]:
+def _patches(how: tuple[tuple[tuple[int, ...], int, int], ...], images: Tensor) -> list[Patches]:
+    sizes, strides, paddings = zip(*how, strict=True)
     channels = [images.shape[1]] + [1] * len(sizes)
-    ones = [
-        torch.ones(out, fan_in, *size).to(images) for (fan_in, out), size in zip(pairwise(channels), sizes, strict=True)
-    ]
-    return virtual_patches(*as_convolutions(ones, images, stride, padding))
-
-
-def _fixed(option: Option) -> int | tuple[int, ...]:
-    return option if isinstance(option, int) else tuple(option)
+    ones = [torch.ones(1, fan_in, *size).to(images) for fan_in, size in zip(channels[:-1], sizes, strict=True)]
+    return virtual_patches(*as_convolutions(ones, images, strides, paddings))

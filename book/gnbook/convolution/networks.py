@@ -15,7 +15,7 @@ from gnlib.checks import as_float64
 
 
 class Convolution(NamedTuple):
-    """A layer without bias, as `torch.nn.functional.conv1d` and `conv2d` have it, and the positions along each axis."""
+    """A layer without bias, as `conv1d` and `conv2d` of torch have it, and the positions along each axis."""
 
     filters: Float[Tensor, "out channels ..."]
     stride: int
@@ -32,11 +32,7 @@ class Convolution(NamedTuple):
 def convolution_weights(
     channels: Sequence[int], sizes: Sequence[int | Sequence[int]], *, generator: torch.Generator
 ) -> list[Tensor]:
-    """Draw the filters of a linear convolutional network at Kaiming normal initialisation of gain 1.
-
-    For channels `[c_0, m_1, ..., c_L]` and sizes, an integer in one dimension, a pair in two, filters have the shape
-    `(out, in, *size)`.
-    """
+    """Draw filters `(out, in, *size)` of Kaiming normal initialisation, gain 1, for channels `[c_0, m_1, ..., c_L]`."""
     shapes = [(size,) if isinstance(size, Integral) else tuple(size) for size in sizes]
     return [
         torch.randn(out, fan_in, *shape, generator=generator, device=generator.device, dtype=torch.float64)
@@ -48,27 +44,23 @@ def convolution_weights(
 def toeplitz(
     filters: Float[Tensor, "out channels ..."], size: int | Sequence[int], stride: int = 1, padding: int = 0
 ) -> Float[Tensor, "rows columns"]:
-    r"""Return the matrix of a convolutional layer, with :math:`\mathrm{vec}(w * x) = T \mathrm{vec}(x)`.
+    r"""Return the matrix of a convolutional layer, with :math:`\mathrm{vec}(w * x) = T \mathrm{vec}(x)`, vec row-major.
 
-    Row-major vec takes the channel as the outer index. Each block, an output channel by an input channel, is the
-    Toeplitz matrix of a filter (Zhao 2024, appendix B, with stride 1 and no padding), and in two dimensions a Toeplitz
-    matrix of Toeplitz matrices. `size` is the number of input positions, along each axis.
+    Each block, an output channel by an input channel, is the Toeplitz matrix of a filter (Zhao 2024, appendix B, with
+    stride 1 and no padding). `size` is the number of input positions, along each axis.
     """
     filters = as_float64(filters, "filters")
     size = (size,) if isinstance(size, Integral) else tuple(size)
     layer = _layer(filters, size, stride, padding)
     out, fan_in = filters.shape[:2]
-    axes = zip(layer.filter_size, layer.inputs, layer.outputs, strict=True)
-    shifts = [_shifts(*axis, layer).to(filters) for axis in axes]
+    shifts = []
+    for axis in zip(layer.filter_size, layer.inputs, layer.outputs, strict=True):
+        tap, read, output = (torch.arange(count, device=filters.device) for count in axis)
+        picks = stride * output[:, None] + tap[:, None, None] - padding == read  # what each output reads at each tap
+        shifts.append(picks.to(filters))
     spelling = {1: "oia,apx->opix", 2: "oiab,apx,bqy->opqixy"}[len(size)]
     matrix = torch.einsum(spelling, filters, *shifts)
     return matrix.reshape(out * prod(layer.outputs), fan_in * prod(layer.inputs))
-
-
-def _shifts(taps: int, inputs: int, outputs: int, layer: Convolution) -> Tensor:
-    """For each tap along an axis, the matrix of zeros and ones that picks what each output reads there."""
-    read, tap, output = (torch.arange(count, device=layer.filters.device) for count in (inputs, taps, outputs))
-    return layer.stride * output[:, None] + tap[:, None, None] - layer.padding == read
 
 
 def convolve(x: Tensor, filters: Tensor, stride: int, padding: int = 0) -> Tensor:

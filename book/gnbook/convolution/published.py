@@ -10,18 +10,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnbook.convolution.networks import toeplitz
-from gnlib.checks import as_symmetric, numerical_rank
+from gnlib.checks import numerical_rank
 
 
 def two_layer_eigenvalues(
     filters: list[Tensor], second_moment: Float[Tensor, "d d"], factor: Float[Tensor, "d d"]
 ) -> Float[Tensor, " kd"]:
-    r"""Return all eigenvalues of the formula, in descending order of their sizes.
+    r"""Return all eigenvalues of the formula, in descending order of their sizes; `factor` is :math:`R`.
 
     An eigenvalue :math:`\lambda` of :math:`T_1 T_1^\top` has the block :math:`\lambda \Sigma + R\, T_0^\top T_0 R` to
-    itself, of the size of the data. Filters are `(m, 1, taps)` and `(out, m, taps)`; `factor` is :math:`R`, symmetric.
+    itself, of the size of the data.
     """
-    second_moment, factor = as_symmetric(second_moment, "second_moment"), as_symmetric(factor, "factor")
     first, second = filters
     pixels = len(second_moment)
     inner, outer = toeplitz(first, pixels), toeplitz(second, pixels - first.shape[-1] + 1)

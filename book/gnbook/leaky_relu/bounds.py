@@ -32,12 +32,9 @@ def zhao_lemma_4(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: floa
     r"""Return the upper bound of Zhao 2024, Lemma 4 (Eq. 11), and the second one of its proof (Eq. 25 and 26).
 
     Smallest eigenvalues are those of the `n x n` and `k x k` matrices, zero where there are fewer features or units
-    than that. The second is NOT a bound, because the leaky ReLU can enlarge the largest eigenvalue of :math:`z z^\top`,
-    :math:`z = x V^\top` (see the claims); it is here to be compared with. For the ReLU it is infinite, and the first is
-    unless :math:`\Gamma` is regular.
+    than that; the slope is from 0 to 1. The second is NOT a bound: the leaky ReLU can enlarge the largest eigenvalue of
+    :math:`z z^\top`, :math:`z = x V^\top` (see the claims).
     """
-    if not 0 <= slope <= 1:
-        raise ValueError(f"slope is {slope}; Lemma 4 is about slopes from 0 to 1 (leaky_relu_ends takes any).")
     v, w, x = as_hidden_layer(weights, x)
     hidden, _ = _activations(v, x, slope)
     data, output, gamma, linear = (resolved_squares(factor.mT) for factor in (x, w, hidden, x @ v.mT))
@@ -50,8 +47,7 @@ def zhao_lemma_4(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: floa
 def leaky_relu_ends(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: float) -> SpectrumBounds:
     """Return bounds of the extreme of all `nk` eigenvalues, zeros among them, for any slope (claim "Active units").
 
-    They are never worse than Lemma 4. The lower one of the condition number is about a regular matrix, which it is if
-    the upper one is finite.
+    They are never worse than Lemma 4. The matrix is regular if the upper bound of the condition number is finite.
     """
     v, w, x = as_hidden_layer(weights, x)
     hidden, derivative = _activations(v, x, slope)
@@ -71,10 +67,9 @@ def leaky_relu_ends(weights: Sequence[Tensor], x: Float[Tensor, "n d"], slope: f
 
 
 def wide_leaky_relu_kernel(x: Float[Tensor, "n d"], slope: float) -> Float[Tensor, "n n"]:
-    r"""Return the limit of :math:`h h^\top / m` for hidden weights of variance one and width m to infinity.
+    r"""Return the limit of :math:`h h^\top / m` for hidden weights of variance one and width m (Cho and Saul 2009).
 
-    At Kaiming initialisation the second layer of weights then dominates the Gauss-Newton matrix, whose condition number
-    tends to that of this matrix (Cho and Saul 2009), for any number of outputs (claim "Wide limit").
+    At Kaiming initialisation the condition number of the Gauss-Newton matrix tends to its own (claim "Wide limit").
     """
     x = as_samples(x)
     data_gram, norms = x @ x.mT, x.norm(dim=1)

@@ -25,9 +25,8 @@ def start(net: nn.Sequential, found: Sequence[Block], x: Float[Tensor, "n d"], l
     The rate is one over the largest eigenvalue of the layer's block, or half of that of the whole matrix.
     """
     trained = [layer is None or layer == index for index in range(1, len(net) + 1)]
-    grams = [block.gram for block, some in zip(found, trained, strict=True) if some]
-    largest = torch.linalg.eigvalsh(torch.stack(grams).sum(0))[-1].item()
-    rate = (0.5 if layer is None else 1.0) / largest
+    gram = torch.stack([block.gram for block, some in zip(found, trained, strict=True) if some]).sum(0)
+    rate = (0.5 if layer is None else 1.0) / torch.linalg.eigvalsh(gram)[-1].item()
     return Run([part.weight.detach() for part in net], [rate * some for some in trained], x)
 
 
@@ -36,8 +35,7 @@ def descend(
 ) -> Float[np.ndarray, "steps runs"]:
     """Return half the mean squared error before the first step and after each, for each run, in a column.
 
-    All networks are of the same widths: three layers, of which the last is linear and the others have a slope for
-    negative values.
+    All networks have the same widths: three layers, the last of them linear.
     """
     weights = [torch.stack(layer) for layer in zip(*(run.weights for run in runs), strict=True)]
     inputs, n = torch.stack([run.x for run in runs]), len(targets)
@@ -53,8 +51,7 @@ def descend(
         curves[step] = (residual.square().sum((1, 2)) / (2 * n)).cpu()
         third = residual / n
         second = third @ weights[2] * slopes[1]
-        first = second @ weights[1] * slopes[0]
-        deltas = (first, second, third)
+        deltas = second @ weights[1] * slopes[0], second, third
         moved = zip(weights, rates, deltas, z, strict=True)
         weights = [weight - rate * (delta.mT @ at) for weight, rate, delta, at in moved]
     return curves

@@ -1,7 +1,7 @@
 r"""The outputs of a piecewise affine network as a function of the weights of one layer (Riedi 2022, sections 3.3, 3.4).
 
 With the other layers fixed, the outputs on a sample are :math:`\widehat y = M D W z + B` in a region of weights W:
-affine in W, and the squared error is a quadratic.
+affine in W, and the squared error is a quadratic. Layers are numbered from 0.
 """
 
 import math
@@ -47,7 +47,8 @@ class Stretch(NamedTuple):
 
 def layer_factors(layers: Sequence[Layer], index: int, x: Float[Tensor, "n d"]) -> Factors:
     r"""Return the factors of :math:`\widehat y = M D W z + B` around a layer, for each sample (Riedi 2022, Eq. 42)."""
-    z, layer, later = _until(layers, index, x)
+    layers, z = _inputs(layers, index, x)
+    layer, *later = layers[index:]
     first = slopes = _slopes(layer, z)
     h, offset = _through(layer, slopes, z), _through(layer._replace(weight=0 * layer.weight), slopes, z)
     after = torch.eye(len(layer.weight), dtype=z.dtype, device=z.device).expand(len(z), -1, -1)
@@ -65,21 +66,18 @@ def along_line(
     r"""Return the outputs along a line of weights of one layer, :math:`W + t V` for t from 0, piece by piece.
 
     Each pre-activation is affine in t as long as those before it keep their signs, and the next one to vanish ends the
-    piece: the borders are roots of affine functions, not found by sampling. Layers are numbered from 0.
+    piece: the borders are roots of affine functions, not found by sampling.
     """
-    z, layer, later = _until(layers, index, x)
-    direction = as_float64(direction, "direction")
-    moving = layer._replace(weight=direction, bias=0 * layer.bias, skip=0.0)
-    stretches, t = [], 0.0
+    layers, z = _inputs(layers, index, x)
+    moved, stretches, t = z @ as_float64(direction, "direction").mT, [], 0.0
     while t < stop:
-        slopes, end = _until_zero(layer, z @ layer.weight.mT + layer.bias, z @ direction.mT, t)
-        out, rate = _through(layer, slopes, z), _through(moving, slopes, z)
-        for following in later:
-            linear = following._replace(bias=0 * following.bias)
-            values, rates = out @ following.weight.mT + following.bias, rate @ following.weight.mT
-            slopes, root = _until_zero(following, values, rates, t)
-            out, rate, end = _through(following, slopes, out), _through(linear, slopes, rate), min(end, root)
-        stretches.append(Stretch(start=t, stop=min(end, stop), offset=out, slope=rate))
+        out, rate, end = z, torch.zeros_like(z), stop
+        for number, layer in enumerate(layers[index:]):
+            values, rates = out @ layer.weight.mT + layer.bias, rate @ layer.weight.mT if number else moved
+            slopes, root = _until_zero(layer, values, rates, t)
+            around = (layer.skip * out, layer.skip * rate) if layer.skip else (0, 0)
+            out, rate, end = slopes * values + around[0], slopes * rates + around[1], min(end, root)
+        stretches.append(Stretch(start=t, stop=end, offset=out, slope=rate))
         t = end
     return stretches
 
@@ -88,20 +86,19 @@ def _until_zero(layer: Layer, values: Tensor, rates: Tensor, t: float) -> tuple[
     """Return the slopes of a layer just after t, and when the first of `values + t rates` vanishes."""
     now = values + t * rates
     at_zero = now.abs() <= ON_BORDER * (values.abs() + (t * rates).abs())
-    positive = rates.where(at_zero, now) > 0
-    slopes = torch.ones_like(values).where(positive, layer.slope)
+    slopes = torch.ones_like(values).where(rates.where(at_zero, now) > 0, layer.slope)
     ahead = ~at_zero & (now * rates < 0)
     if layer.slope == 1 or not ahead.any():
         return slopes, math.inf
     return slopes, (-values[ahead] / rates[ahead]).min().item()
 
 
-def _until(layers: Sequence[Layer], index: int, x: Tensor) -> tuple[Tensor, Layer, list[Layer]]:
-    """Return the inputs of a layer, the layer, and those after it."""
+def _inputs(layers: Sequence[Layer], index: int, x: Float[Tensor, "n d"]) -> tuple[list[Layer], Tensor]:
+    """Return the layers in double precision, and the inputs of one."""
     layers, x = in_double(layers), as_samples(x)
     for layer in layers[:index]:
         x = _through(layer, _slopes(layer, x), x)
-    return x, layers[index], layers[index + 1 :]
+    return layers, x
 
 
 def _slopes(layer: Layer, z: Float[Tensor, "n d"]) -> Float[Tensor, "n m"]:

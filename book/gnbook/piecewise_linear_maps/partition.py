@@ -36,14 +36,13 @@ class Cell(NamedTuple):
 def partition(layers: Sequence[Layer], box: tuple[float, float, float, float] = (-1, 1, -1, 1)) -> list[list[Cell]]:
     """Return the regions that the first layer, the first two, and so on, divide a rectangle into.
 
-    The first layer takes two inputs; the box is left, right, bottom and top. Cells that differ in the sign of a unit
-    are two cells even where the network is the same affine map on both, but for units of slope 1, which have no kink.
+    The box is left, right, bottom and top. Cells that differ in the sign of a unit are two cells even where the network
+    is the same affine map on both, but for units of slope 1, which have no kink.
     """
-    layers = in_double(layers)
     left, right, bottom, top = box
     corners = np.array([[left, bottom], [right, bottom], [right, top], [left, top]], dtype=float)
     cells, steps = [Cell(vertices=corners, active=(), matrix=np.eye(2), offset=np.zeros(2))], []
-    for layer in layers:
+    for layer in in_double(layers):
         cells = [part for cell in cells for part in _refined(cell, layer)]
         steps.append(cells)
     return steps
@@ -70,9 +69,8 @@ def _refined(cell: Cell, layer: Layer) -> Iterator[Cell]:
     """Yield the parts of a cell that one more layer makes."""
     weight, bias = layer.weight.cpu().numpy(), layer.bias.cpu().numpy()
     normals, levels = weight @ cell.matrix, weight @ cell.offset + bias
-    rounding = TOUCHING * (
-        np.abs(weight) @ (np.abs(cell.matrix) @ np.abs(cell.vertices).max(0) + np.abs(cell.offset)) + np.abs(bias)
-    )
+    reach = np.abs(cell.matrix) @ np.abs(cell.vertices).max(0) + np.abs(cell.offset)
+    rounding = TOUCHING * (np.abs(weight) @ reach + np.abs(bias))
     parts = [(cell.vertices, ())]
     for unit in zip(normals, levels, rounding, strict=True):
         parts = [(half, (*signs, sign)) for polygon, signs in parts for half, sign in _cut(polygon, *unit, layer.slope)]

@@ -67,9 +67,8 @@ def steps_to(
 ) -> tuple[float, list[int | None]]:
     """Return the loss at the start, and the steps to each of `SHARES` of it, None for those that are not reached.
 
-    One layer alone is trained, or all. All images are in each step, and the goals go down to a tenth for all layers,
-    to half for one. With a generator of `batches` a step sees `BATCH` images, and the loss of all, which is looked at
-    every `EVERY` steps, goes down to half.
+    One layer alone is trained, to half of the loss, or all, to a tenth, with all images in each step. With a generator
+    of `batches` a step sees `BATCH` images, and the loss of all, looked at every `EVERY` steps, goes down to half.
     """
     trained = list((net if layer == "all" else weighted(net)[int(layer) - 1]).parameters())
     stepper = (torch.optim.Adam if optimizer == "Adam" else torch.optim.SGD)(trained, lr=rate)
@@ -99,8 +98,7 @@ def steps_to(
 def trainings(seed: int, counts: Sequence[int] = (100, 1000), stride: int = 2, limit: int = 1000) -> Iterator[dict]:
     """Yield κ on the first 40 images, and the steps at each rate, for each way of training and each layer.
 
-    The first of `counts` is how many images a step sees that sees all; mini-batches are of the second, and train all
-    layers only.
+    The first of `counts` is the number of images without mini-batches, which are of the second and train all layers.
     """
     side = -(-32 // stride)
     for count, in_batches in zip(counts, (False, True), strict=True):
@@ -121,11 +119,7 @@ def trainings(seed: int, counts: Sequence[int] = (100, 1000), stride: int = 2, l
 
 
 def fewest(rows: Sequence[Row], share: str, rates: Sequence[float] | None = None) -> dict[tuple, list[float]]:
-    """Return the fewest steps over the rates, or over some of them, infinite where none of them arrives.
-
-    The result is from whether there are mini-batches and group norm, the optimiser, the layer and the images, to a
-    number for each seed, in their order.
-    """
+    """Return the fewest steps over some rates, infinite where none arrives: from `WAYS` to a number for each seed."""
     best: dict[tuple, dict] = {}
     for row in sorted(rows, key=itemgetter("seed")):
         if rates is None or row["rate"] in rates:

@@ -52,7 +52,7 @@ def measured(
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Return condition numbers (seeds x depths) by strength, and the two bounds of Eq. 7 (depths x 2) for some.
 
-    Networks of one seed share their layers. Of the strengths `bounded` the first network of each depth has its bounds.
+    Networks of one seed share their layers. The bounds are of the first network of each depth.
     """
     kappas = {name: np.empty((seeds, len(depths))) for name in names}
     lemma: dict[str, list] = {name: [] for name in bounded}

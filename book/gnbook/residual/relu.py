@@ -47,10 +47,7 @@ def relu_outputs(weights: Sequence[Tensor], x: Float[Tensor, "n d"], skip: float
 
 
 def relu_ends(weights: Sequence[Tensor], x: Float[Tensor, "n d"], skip: float, slope: float = 0.0) -> Ends:
-    """Return the extreme eigenvalues of the Gauss-Newton matrix of such a network.
-
-    With k outputs and n samples the network needs n k weights or more; a slope of one makes it linear.
-    """
+    """Return the extreme eigenvalues of the Gauss-Newton matrix of such a network of n k weights or more."""
     first, *inner, last = weights
     k, scale = len(last), _scale(skip)
 
@@ -86,12 +83,8 @@ def relu_steps(
     shares: Sequence[float],
     most: int = 5000,
 ) -> list[float]:
-    """Return the steps of gradient descent on half the squared error after which these shares of the loss are left.
-
-    The rate is that of a descent on the sum over the samples; the shares descend, and one that takes more than `most`
-    steps is infinite.
-    """
-    weights, losses = list(weights), []
+    """Return the steps of descent on half the sum of squares after which these shares of the loss are left."""
+    losses: list[float] = []
     while len(losses) <= most and (not losses or losses[-1] > shares[-1] * losses[0]):
         weights = [w.detach().requires_grad_() for w in weights]
         loss = (relu_outputs(weights, x, skip) - targets).square().sum() / 2

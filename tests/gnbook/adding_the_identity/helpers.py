@@ -11,12 +11,6 @@ from tests.strategies import exact, gaussian
 ROUNDING = 1e-12
 
 
-def taus(matrix):
-    """Return the smallest and the largest eigenvalue of M + M^T (Riedi 2022, Definition 15)."""
-    values = torch.linalg.eigvalsh(matrix + matrix.mT)
-    return values[..., 0], values[..., -1]
-
-
 def instances(n):
     """Return 200 n x n matrices: random, structured, singular, badly scaled, and close to singular with a skip."""
     g = gaussian(n, 20, n, n)
@@ -40,18 +34,6 @@ THOUSAND = [instances(n) for n in range(1, 6)]
 thousand = pytest.mark.parametrize("matrices", THOUSAND, ids=lambda matrices: f"n={matrices.shape[-1]}")
 
 
-def starts(seed, n, count=48):
-    return gaussian(seed, count, n, n)
-
-
 def masks(n, slope):
     """Return the diagonals of all matrices of D(m, n, slope), for every m."""
     return [exact(d) for d in itertools.product([slope, 1.0], repeat=n)]
-
-
-def activated(s, d):
-    """Bounds of the singular values of M D and D M: s_{i+j-n}(M D) >= s_i(M) d_j and s_{i+j-1}(M D) <= s_i(M) d_j."""
-    d = d.abs().sort(-1, descending=True).values
-    places = range(s.shape[-1])
-    upper = torch.stack([(s[..., : q + 1] * d[..., : q + 1].flip(-1)).amin(-1) for q in places], -1)
-    return torch.stack([(s[..., q:] * d[..., q:].flip(-1)).amax(-1) for q in places], -1), upper

@@ -6,52 +6,42 @@ import pytest
 import torch
 from gnbook.convolution.networks import toeplitz
 from hypothesis import given
-from hypothesis import strategies as st
 from torch.nn import functional
 
 from gnlib.linear.bounds import zhao_lemma_2
 from gnlib.linear.gauss_newton import linear_gauss_newton
-from tests.gnbook.convolution.helpers import (
-    condition,
-    networks,
-    one_dimensional,
-    outputs,
-    shared_jacobian,
-    some_filters,
-    true_values,
-)
-from tests.strategies import a_hundred, exact, gaussian, instances, jacobian, seeds
+from tests.gnbook.convolution.helpers import condition, networks, outputs, shared_jacobian, true_values
+from tests.oracles import identity
+from tests.strategies import a_hundred, exact, instances, jacobian
+
+one_dimensional = networks((2, 3), (1, 1), strides=1, padding=0, inputs=1)  # as the paper has it
 
 
-def toeplitz_chain(filters, x):
-    size, chain = x.shape[2], []
-    for w in filters:
-        chain.append(toeplitz(w, size))
-        size = size - w.shape[2] + 1
-    return chain
-
-
-ONE_AND_TWO = [exact([[[1]]]), exact([[[1, 0]]])]  # one filter of one tap, and one of two
-WHITE = 2**0.5 * torch.eye(2).double()[:, None]  # two samples, whose second moment is the identity
+def toeplitz_chain(filters, x, strides, paddings):
+    """Return the Toeplitz matrices of the layers, and for each the matrix of zeros and ones that makes it of taps."""
+    chain, sharing = [], []
+    for i, w in enumerate(filters):
+        how = outputs(filters[:i], x, strides, paddings).shape[2:], strides[i], paddings[i]
+        chain.append(toeplitz(w, *how))
+        units = identity(w.numel()).reshape(-1, *w.shape)
+        sharing.append(torch.stack([toeplitz(unit, *how).flatten() for unit in units], 1))
+    return chain, sharing
 
 
 @pytest.mark.claim("Appendix B with Eq. 5", verdict="fails")
-def test_eq_5_with_toeplitz_matrices_has_other_eigenvalues():
-    assert true_values(ONE_AND_TWO, WHITE).tolist() == pytest.approx([2, 1], rel=1e-12)
-    formula = linear_gauss_newton(toeplitz_chain(ONE_AND_TWO, WHITE), torch.eye(2).double()).dense()
-    assert torch.equal(formula, 2 * torch.eye(2).double())
-
-
 @pytest.mark.claim("Appendix B with Lemma 2", verdict="fails")
-def test_lemma_2_with_toeplitz_matrices_is_below_the_condition_number():
-    assert zhao_lemma_2(toeplitz_chain(ONE_AND_TWO, WHITE), torch.eye(2).double()).second == pytest.approx(1, rel=1e-12)
-    values = true_values(ONE_AND_TWO, WHITE)
-    assert (values[0] / values[-1]).item() == pytest.approx(2, rel=1e-12)
+def test_eq_5_and_lemma_2_with_toeplitz_matrices_have_another_condition_number():
+    filters = [exact([[[1]]]), exact([[[1, 0]]])]  # one filter of one tap, and one of two
+    white = 2**0.5 * identity(2)[:, None]  # two samples, whose second moment is the identity
+    chain, _ = toeplitz_chain(filters, white, [1, 1], [0, 0])
+    assert true_values(filters, white).tolist() == pytest.approx([2, 1], rel=1e-12)
+    assert torch.equal(linear_gauss_newton(chain, identity(2)).dense(), 2 * identity(2))
+    assert zhao_lemma_2(chain, identity(2)).second == pytest.approx(1, rel=1e-12)
 
 
 @pytest.mark.claim("Figure 8, filters as depth and kernels as width", verdict="fails")
 def test_a_second_filter_lowers_the_condition_number():
-    x = 3**0.5 * torch.eye(3).double()[:, None]
+    x = 3**0.5 * identity(3)[:, None]
     one = [exact([[[2, 1]]]), exact([[[1, 2]]])]
     two = [exact([[[2, 1]], [[1, -2]]]), exact([[[1, 2], [2, -1]]])]
     assert condition(one, x) == pytest.approx((5 + 17**0.5) ** 2 / 8, rel=1e-12)
@@ -59,30 +49,12 @@ def test_a_second_filter_lowers_the_condition_number():
     assert len(true_values(one, x)) == len(true_values(two, x)) == 3
 
 
-def sharing(filters, x, strides, paddings):
-    """Return the matrix E of zeros and ones that puts each tap at all its places in the Toeplitz matrices."""
-    blocks = []
-    for i, w in enumerate(filters):
-        units = torch.eye(w.numel()).double().reshape(-1, *w.shape)
-        size = outputs(filters[:i], x, strides, paddings).shape[2:]
-        blocks.append(torch.stack([toeplitz(unit, size, strides[i], paddings[i]).flatten() for unit in units], 1))
-    return torch.block_diag(*blocks), [
-        toeplitz_of(blocks[i] @ w.flatten(), filters, i, x, strides, paddings) for i, w in enumerate(filters)
-    ]
-
-
-def toeplitz_of(entries, filters, i, x, strides, paddings):
-    before, after = (outputs(filters[:j], x, strides, paddings)[0].numel() for j in (i, i + 1))
-    return entries.reshape(after, before)
-
-
 @pytest.mark.claim("Sharing is a compression", verdict="holds")
 @a_hundred
 @given(networks((1, 2), (1, 1)))
 def test_sharing_multiplies_the_jacobian_by_zeros_and_ones(problem):
-    filters, x, strides, paddings = problem
-    e, chain = sharing(filters, x, strides, paddings)
-    unshared, shared = jacobian(chain, x.flatten(1)), shared_jacobian(filters, x, strides, paddings)
+    chain, sharing = toeplitz_chain(*problem)
+    e, unshared, shared = torch.block_diag(*sharing), jacobian(chain, problem[1].flatten(1)), shared_jacobian(*problem)
     assert (unshared @ e - shared).abs().max() <= 1e-12 * (1 + shared.abs().max())
     counts = e.mT @ e
     assert torch.equal(counts, counts.diag().diag())
@@ -91,63 +63,33 @@ def test_sharing_multiplies_the_jacobian_by_zeros_and_ones(problem):
         assert top <= counts.max() * whole * (1 + 1e-9)
 
 
-@st.composite
-def filter_banks(draw):
-    m, k = draw(st.integers(1, 4)), draw(st.integers(1, 4))
-    return draw(some_filters(m, k)), gaussian(draw(seeds), draw(st.integers(k, 9)))
-
-
 @pytest.mark.claim("Appendix B, convolution", verdict="holds")
-@instances
-@given(filter_banks())
-def test_entries_of_a_convolution_are_inner_products_of_filters_and_pieces(bank):
-    w, x = bank
-    (m, k), d = w.shape, len(x)
-    printed = torch.stack([torch.stack([w[i] @ x[j : j + k] for j in range(d - k + 1)]) for i in range(m)])
-    assert torch.allclose(printed, functional.conv1d(x[None], w[:, None]), rtol=1e-12, atol=1e-10)
-
-
-def printed_toeplitz(w, d):
-    """Return T of appendix B for one filter, written entry by entry."""
-    matrix = torch.zeros(d - len(w) + 1, d, dtype=w.dtype)
-    for row in range(len(matrix)):
-        for tap in range(len(w)):
-            matrix[row, row + tap] = w[tap]
-    return matrix
-
-
 @pytest.mark.claim("Appendix B, Toeplitz matrix of filters", verdict="holds")
-@instances
-@given(filter_banks())
-def test_stacked_toeplitz_matrices_are_the_convolution_row_by_row(bank):
-    w, x = bank
-    matrix = torch.cat([printed_toeplitz(row, len(x)) for row in w])
-    assert torch.equal(toeplitz(w[:, None], len(x)), matrix)
-    assert torch.allclose(matrix @ x, functional.conv1d(x[None], w[:, None]).flatten(), rtol=1e-12, atol=1e-10)
-
-
 @pytest.mark.claim("Appendix B, Toeplitz matrix of a layer", verdict="holds")
 @instances
-@given(one_dimensional((2, 3)))
-def test_the_block_of_two_channels_is_the_toeplitz_matrix_of_their_filter(problem):
+@given(one_dimensional)
+def test_the_blocks_are_the_toeplitz_matrices_of_filters_whose_products_with_pieces_are_the_convolution(problem):
     filters, x, _, _ = problem
-    d = x.shape[2]
-    for w in filters:
-        (out, fan_in, k), after = w.shape, d - w.shape[2] + 1
-        matrix = toeplitz(w, d)
-        assert matrix.shape == (out * after, fan_in * d)
-        blocks = matrix.reshape(out, after, fan_in, d)
-        for i, j in itertools.product(range(out), range(fan_in)):
-            assert torch.equal(blocks[i, :, j], printed_toeplitz(w[i, j], d))
-        d = d - k + 1
+    for i, w in enumerate(filters):
+        z = outputs(filters[:i], x)[0]
+        (out, fan_in, k), d = w.shape, z.shape[1]
+        matrix, convolution = toeplitz(w, d), functional.conv1d(z[None], w)[0]
+        blocks = torch.zeros(out, d - k + 1, fan_in, d).double()
+        for row, tap in itertools.product(range(d - k + 1), range(k)):
+            blocks[:, row, :, row + tap] = w[:, :, tap]
+        assert torch.equal(matrix, blocks.reshape(out * (d - k + 1), fan_in * d))
+        pieces = torch.stack([torch.stack([(taps * z[:, j : j + k]).sum() for j in range(d - k + 1)]) for taps in w])
+        scale = 1e-13 * (1 + z.abs().max().item() * w.abs().sum().item())
+        torch.testing.assert_close(pieces, convolution, rtol=1e-12, atol=scale)
+        torch.testing.assert_close(matrix @ z.flatten(), convolution.flatten(), rtol=1e-12, atol=scale)
 
 
 @pytest.mark.claim("Eq. 15", verdict="holds if")
 @instances
-@given(one_dimensional((2, 3)))
+@given(one_dimensional)
 def test_convolutions_from_the_right_are_one_with_the_effective_kernel(problem):
     filters, x, _, _ = problem
-    h = torch.eye(filters[0].shape[1]).double()[..., None]  # (out, in, taps), a product of polynomials
+    h = identity(filters[0].shape[1])[..., None]  # (out, in, taps), a product of polynomials
     for w in filters:
         total = torch.zeros(len(w), h.shape[1], w.shape[2] + h.shape[2] - 1).double()
         for tap in range(w.shape[2]):
@@ -160,20 +102,16 @@ def test_convolutions_from_the_right_are_one_with_the_effective_kernel(problem):
 @pytest.mark.claim("Eq. 15", verdict="holds if")
 def test_the_operation_is_not_associative():
     first, second, x = exact([[[1, 2]]]), exact([[[3, 4]]]), exact([[[1, 0, 0]]])
-    from_the_right = functional.conv1d(functional.conv1d(x, first), second)
-    from_the_left = functional.conv1d(x, functional.conv1d(first, second))
-    assert from_the_right.tolist() == [[[3]]]
-    assert from_the_left.tolist() == [[[11, 0, 0]]]
+    assert functional.conv1d(functional.conv1d(x, first), second).tolist() == [[[3]]]
+    assert functional.conv1d(x, functional.conv1d(first, second)).tolist() == [[[11, 0, 0]]]
 
 
 @pytest.mark.claim("Eq. 16", verdict="holds")
 @instances
 @given(networks())
 def test_a_network_is_the_product_of_its_toeplitz_matrices(problem):
-    filters, x, strides, paddings = problem
-    size, z, scale = x.shape[2:], x.flatten(1), 1 + x.abs().max()
-    for i, w in enumerate(filters):
-        matrix = toeplitz(w, size, strides[i], paddings[i])
-        size = outputs(filters[: i + 1], x, strides, paddings).shape[2:]
+    filters, x, _, _ = problem
+    z, scale = x.flatten(1), 1 + x.abs().max()
+    for matrix, w in zip(toeplitz_chain(*problem)[0], filters, strict=True):
         z, scale = z @ matrix.mT, scale * (1 + w.abs().sum())
-    assert (z - outputs(filters, x, strides, paddings).flatten(1)).abs().max() <= 1e-13 * scale
+    assert (z - outputs(*problem).flatten(1)).abs().max() <= 1e-13 * scale

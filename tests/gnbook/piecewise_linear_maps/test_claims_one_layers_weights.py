@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gnlib import GaussNewton
 from tests.gnbook.piecewise_linear_maps.helpers import as_module, forward, networks, pseudo_condition
-from tests.oracles import singular, spectrum
+from tests.oracles import identity, singular, spectrum
 from tests.strategies import a_hundred, exact, gaussian, instances, kron, matrices, orthogonal, samples, seeds, sizes
 
 ONE_UNIT = torch.ones(1, 1, 1).double()
@@ -161,44 +161,45 @@ def test_the_form_is_the_block_of_the_gauss_newton_matrix_half_of_the_hessian_an
 
 @pytest.mark.claim("Riedi Lemma 8, Eq. 50", verdict="fails")
 @pytest.mark.claim("Riedi Eq. 55", verdict="fails")
-def test_the_smallest_counterexample_to_the_block_diagonal_form_alone_and_as_a_batch():
-    md, z, w = torch.eye(2).double(), exact([1, 1]), exact([[1, -1], [0, 0]])
+@pytest.mark.claim("Riedi Eq. 8, data factor", verdict="fails")
+@pytest.mark.claim("Riedi Lemma 10, Eq. 57 and 58", verdict="fails")
+@pytest.mark.claim("Riedi Eq. 53", verdict="holds if")
+def test_the_smallest_counterexamples_have_two_inputs():
+    md, z, w = identity(2), exact([1, 1]), exact([[1, -1], [0, 0]])  # the block diagonal form alone and as a batch
     assert (md @ w @ z).square().sum() == 0
     for flat in (w.flatten(), w.mT.flatten()):
         assert (landscape.riedi_lemma_8(md, z) @ flat).square().sum() == 2
     for count in (1, 2):
         assert w.flatten() @ landscape.quadratic_form(md.expand(count, 2, 2), z.expand(count, 2)) @ w.flatten() == 0
-
-
-@pytest.mark.claim("Riedi Eq. 8, data factor", verdict="fails")
-@pytest.mark.claim("Riedi Lemma 10, Eq. 57 and 58", verdict="fails")
-def test_one_unit_with_two_inputs_breaks_the_data_factor_and_both_sides_of_lemma_10():
-    assert pseudo_condition(true_q(ONE_UNIT, exact([[1, 2]]))) == 1
+    assert pseudo_condition(true_q(ONE_UNIT, exact([[1, 2]]))) == 1  # the data factor
     assert pseudo_condition(landscape.riedi_lemma_8(ONE_UNIT[0], exact([1, 2]))) == 2
-    equal = landscape.quadratic_form(ONE_UNIT, exact([[1, 1]]))  # by both sides of the lemma two eigenvalues are 1
+    equal = landscape.quadratic_form(ONE_UNIT, z[None])  # by both sides of Lemma 10 two eigenvalues are 1
     assert torch.linalg.eigvalsh(equal).tolist() == pytest.approx([0, 2])
+    assert not (singular(0 * identity(2)) > 0).any()  # of zero there is no condition number, and elsewhere it jumps
+    assert pseudo_condition(exact([[1, 0], [0, 0]])) == 1
+    assert pseudo_condition(exact([[1, 0], [0, 1e-8]])) == pytest.approx(1e8)
 
 
 @pytest.mark.claim("Riedi Lemma 8, Eq. 51", verdict="holds")
 @pytest.mark.claim("Riedi Corollary 9", verdict="holds")
+@pytest.mark.claim("Riedi, Lemma 8 against the form", verdict="holds")
 @a_hundred
-@given(quadratics())
-def test_the_singular_values_of_the_printed_matrix_and_their_quotient_factor(problem):
+@given(quadratics(), seeds)
+def test_the_printed_matrix_its_singular_values_their_quotient_and_the_form_that_exceeds_it(problem, seed):
     products, z = problem
-    assume(z[0].any())
+    count, m = int(z[0].count_nonzero()), products.shape[2]
+    assume(count)
     s, entries, printed = singular(products[0]), z[0].abs(), landscape.riedi_lemma_8(products[0], z[0])
     expected = torch.outer(s, entries).flatten().sort(descending=True).values
     torch.testing.assert_close(singular(printed), expected, rtol=0, atol=1e-12 * (expected[0].item() + 1e-290))
     if all(v.max() > 1e-6 and not ((v > 0) & (v < 1e-3 * v.max())).any() for v in (s, entries)):
         kappa = pseudo_condition(products[0]) * (entries.max() / entries[entries > 0].min()).item()
         assert pseudo_condition(printed) == pytest.approx(kappa, rel=1e-6)
-
-
-@pytest.mark.claim("Riedi Eq. 53", verdict="holds if")
-def test_of_zero_there_is_none_and_elsewhere_it_jumps():
-    assert not (singular(torch.zeros(2, 2).double()) > 0).any()
-    assert pseudo_condition(exact([[1, 0], [0, 0]])) == 1
-    assert pseudo_condition(exact([[1, 0], [0, 1e-8]])) == pytest.approx(1e8)
+    aligned = torch.outer(gaussian(seed, m), torch.where(z[0] != 0, 1 / z[0], 0.0))
+    for w in (gaussian(seed, m, z.shape[1]), aligned):  # by the number of inputs at most
+        form, most = (products[0] @ w @ z[0]).square().sum(), count * (printed @ w.mT.flatten()).square().sum().item()
+        assert form <= most * (1 + 1e-9) + 1e-300
+    assert form == pytest.approx(most, rel=1e-9, abs=1e-300)
 
 
 @pytest.mark.claim("Riedi Eq. 59", verdict="fails")
@@ -234,26 +235,6 @@ def test_a_batch_has_the_data_factor_that_one_sample_has_not(problem):
     assert pseudo_condition(true_q(products, z)) == pytest.approx(batch, rel=1e-6)
     bound = landscape.landscape_condition(products, z)  # an equality for such samples
     assert bound == pytest.approx(batch, rel=1e-6) or bound == math.inf
-
-
-@pytest.mark.claim("Riedi, Lemma 8 against the form", verdict="holds")
-@a_hundred
-@given(quadratics(), seeds)
-def test_the_form_exceeds_the_printed_one_by_the_number_of_inputs_at_most(problem, seed):
-    products, z = problem
-    count, m = int(z[0].count_nonzero()), products.shape[2]
-    assume(count)
-    w = gaussian(seed, m, z.shape[1])
-    aligned = torch.outer(gaussian(seed, m), torch.where(z[0] != 0, 1 / z[0], 0.0))
-
-    def both(w):
-        printed = landscape.riedi_lemma_8(products[0], z[0]) @ w.mT.flatten()
-        return (products[0] @ w @ z[0]).square().sum().item(), count * printed.square().sum().item()
-
-    left, right = both(w)
-    assert left <= right * (1 + 1e-9) + 1e-300
-    left, right = both(aligned)
-    assert left == pytest.approx(right, rel=1e-9, abs=1e-300)
 
 
 def repaired(products, z):

@@ -14,12 +14,6 @@ from tests.strategies import a_hundred, exact, gaussian, instances, matrices, pa
 two_squares = sizes.flatmap(lambda n: st.tuples(matrices(n, n), matrices(n, n)))  # hostile ones among them
 
 
-def family(seed, n):
-    """A polynomial family of matrices and its derivative."""
-    parts = [gaussian(seed + i, n, n) for i in range(3)]
-    return (lambda rho: parts[0] + rho * parts[1] + rho**2 * parts[2], lambda rho: parts[1] + 2 * rho * parts[2])
-
-
 @pytest.mark.claim("Riedi Proposition 1", verdict="holds")
 @pytest.mark.claim("Riedi Corollary 2", verdict="holds")
 @instances
@@ -41,12 +35,6 @@ def test_simple_singular_values_stay_simple_nearby_and_all_are_continuous(pair, 
     for i, value in enumerate(here):
         gaps, others = ((torch.cat([s[:i], s[i + 1 :]]) - v).abs() for s, v in ((here, value), (there, there[i])))
         assert not len(gaps) or gaps.min() <= 2 * moved or others.min() > 0  # in S_i, so is all within that distance
-
-
-@pytest.mark.claim("Riedi Lemma 3", verdict="holds if")
-def test_on_a_closed_interval_the_set_may_be_closed():
-    values = [singular(exact([[2, 0], [0, rho]])).tolist() for rho in np.linspace(0, 1, 5)]
-    assert all(first > second for first, second in values)  # S_1 is all of [0, 1], open in it but not in the line
 
 
 @pytest.mark.claim("Riedi Proposition 4", verdict="holds")
@@ -78,39 +66,31 @@ def test_norms_weyl_and_cauchy_interlacing_by_deletion_and_by_zeroing(pair, seed
 
 
 @pytest.mark.claim("Riedi Theorem 6", verdict="holds")
-@a_hundred
-@given(st.integers(1, 4), seeds, st.floats(-1, 1))
-def test_hellmann_feynman_and_a_smooth_eigenvector(n, seed, rho):
-    matrix, derivative = family(seed, n)
-
-    def at(rho):
-        return torch.linalg.eigh(matrix(rho) + matrix(rho).mT)
-
-    values, vectors = at(rho)
-    assume(n == 1 or values.diff().min() > 0.3)
-    h, (low, high) = 1e-6, (at(rho - 1e-6), at(rho + 1e-6))
-    formula = vectors.mT @ (derivative(rho) + derivative(rho).mT) @ vectors
-    torch.testing.assert_close((high[0] - low[0]) / (2 * h), formula.diagonal(), rtol=0, atol=1e-6)
-    gaps = values - values[:, None]
-    weights = torch.where(gaps == 0, 0.0, formula / gaps)
-    below, above = (found * (found * vectors).sum(0).sign() for _, found in (low, high))
-    torch.testing.assert_close((above - below) / (2 * h), vectors @ weights, rtol=0, atol=1e-5)
-
-
 @pytest.mark.claim("Riedi Corollary 7", verdict="holds")
 @instances
 @given(st.integers(1, 4), seeds, st.floats(-1, 1))
-def test_the_derivative_of_a_simple_singular_value_needs_no_assumption_on_the_others(n, seed, rho):
-    """The set of points where it is simple and positive is open: none of them is isolated, as is printed."""
-    matrix, derivative = family(seed, n)
-    left, s, right = torch.linalg.svd(matrix(rho))
-    h, near = 1e-6, singular(matrix(rho + 1e-9))
-    quotients = (singular(matrix(rho + h)) - singular(matrix(rho - h))) / (2 * h)
+def test_hellmann_feynman_a_smooth_eigenvector_and_the_derivatives_of_simple_singular_values(n, seed, rho):
+    """The set of points where one is simple and positive is open: none of them is isolated, as is printed."""
+    parts, h = [gaussian(seed + i, n, n) for i in range(3)], 1e-6
+
+    def matrix(rho):
+        return parts[0] + rho * parts[1] + rho**2 * parts[2]
+
+    derivative, (left, s, right) = parts[1] + 2 * rho * parts[2], torch.linalg.svd(matrix(rho))
+    near, quotients = singular(matrix(rho + 1e-9)), (singular(matrix(rho + h)) - singular(matrix(rho - h))) / (2 * h)
     for i in range(n):
         least = min([s[i].item(), *(abs(s[i] - s[j]).item() for j in range(n) if j != i)])
         assert least <= 1e-6 or (near[i] > 0 and all(near[i] != near[j] for j in range(n) if j != i))
-        expected = (right[i] @ derivative(rho).mT @ left[:, i]).item()
+        expected = (right[i] @ derivative.mT @ left[:, i]).item()
         assert least <= 0.1 or quotients[i].item() == pytest.approx(expected, abs=1e-5)
+
+    (values, vectors), low, high = (torch.linalg.eigh(m + m.mT) for m in map(matrix, (rho, rho - h, rho + h)))
+    assume(n == 1 or values.diff().min() > 0.3)
+    formula, gaps = vectors.mT @ (derivative + derivative.mT) @ vectors, values - values[:, None]
+    torch.testing.assert_close((high[0] - low[0]) / (2 * h), formula.diagonal(), rtol=0, atol=1e-6)
+    below, above = (found * (found * vectors).sum(0).sign() for _, found in (low, high))
+    expected = vectors @ torch.where(gaps == 0, 0.0, formula / gaps)
+    torch.testing.assert_close((above - below) / (2 * h), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.claim("Riedi Example 1", verdict="holds")
@@ -156,7 +136,10 @@ def test_eigenvalues_grow_by_the_integral_of_their_derivative(n, seed, end):
     torch.testing.assert_close(integral, change, rtol=0, atol=(2 * n * second.norm() * end / steps).item())
 
 
+@pytest.mark.claim("Riedi Lemma 3", verdict="holds if")
 @pytest.mark.claim("Riedi Corollary 13", verdict="holds if")
-def test_simple_eigenvalues_may_be_multiple_singular_values():
+def test_on_a_closed_interval_the_set_may_be_closed_and_simple_eigenvalues_be_multiple_singular_values():
+    values = [singular(exact([[2, 0], [0, rho]])).tolist() for rho in np.linspace(0, 1, 5)]
+    assert all(first > second for first, second in values)  # S_1 is all of [0, 1], open in it but not in the line
     n = exact([[1, 0], [0, -1]])
     assert torch.linalg.eigvalsh(n).diff() > 0 and singular(n).diff() == 0  # S_i of Eq. 13 is empty
