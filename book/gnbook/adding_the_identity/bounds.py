@@ -22,12 +22,8 @@ def shifted_singular_values(
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     r"""Return lower and upper bounds of every singular value of :math:`M_o + \rho I`, in descending order.
 
-    With the extreme eigenvalues :math:`\underline\tau` and :math:`\overline\tau` of :math:`M_o + M_o^\top`,
-
-    .. math:: s_i(0)^2 + \rho\, \underline\tau + \rho^2 \le s_i(\rho)^2 \le s_i(0)^2 + \rho\, \overline\tau + \rho^2
-
-    for :math:`\rho \ge 0` (Riedi 2022, Theorem 16 and Eq. 73); for :math:`\rho < 0` the two :math:`\tau` change places.
-    The lower bound is zero where the left side is negative. :func:`skip_bounds` has a sharper one for the smallest.
+    They are those of Riedi 2022, Theorem 16 and Eq. 73, for a negative skip with the two :math:`\tau` swapped; the lower
+    one is zero where its radicand is negative. :func:`skip_bounds` has a sharper one for the smallest.
     """
     squares, tau = _spectra(matrix)
     rho = as_skip(rho)

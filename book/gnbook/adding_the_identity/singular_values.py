@@ -68,9 +68,8 @@ def one_sided_derivatives(matrix: Float[Tensor, "n n"], direction: Float[Tensor,
 def zeros(matrix: Float[Tensor, "n n"]) -> Float[Tensor, " z"]:
     r"""Return all :math:`\rho`, ascending, at which :math:`M + \rho I` is singular.
 
-    They are the opposites of the real eigenvalues of M, each listed once (Riedi 2022, Lemma 20, as far as it holds).
-    An eigenvalue counts as real if its real part makes M singular within rounding, and two as one if everything
-    between them does; a defective one has fewer digits than others.
+    They are the opposites of the real eigenvalues of M, each listed once (Riedi 2022, Lemma 20, as far as it holds): of
+    those whose real part makes M singular within rounding, and two as one if everything between them does.
     """
     m = as_float64(matrix, "matrix")
     eye = torch.eye(len(m), dtype=m.dtype, device=m.device)
@@ -89,9 +88,8 @@ def zeros(matrix: Float[Tensor, "n n"]) -> Float[Tensor, " z"]:
 def follow(matrix: Float[Tensor, "n n"], parameters: Float[Tensor, " t"]) -> Paths:
     r"""Return the singular values of :math:`M + \rho I` along an interval, in order and as branches.
 
-    Those of a symmetric matrix are the moduli of :math:`\lambda_i + \rho`, straight lines that cross. Those of other
-    matrices meet in special positions alone, which are not looked for; the last one may vanish, and its branch changes
-    sign with the determinant. The branches agree with the ordered singular values at the first parameter.
+    Those of a symmetric matrix are the moduli of :math:`\lambda_i + \rho`, straight lines that cross. Those of others
+    meet in special positions alone, not looked for; the last branch changes sign with the determinant.
     """
     m, t = as_float64(matrix, "matrix"), as_float64(parameters, "parameters")
     moved = m + t[:, None, None] * torch.eye(len(m), dtype=m.dtype, device=m.device)

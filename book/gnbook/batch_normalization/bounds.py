@@ -1,14 +1,9 @@
 r"""Upper bounds for one batch-normalised hidden layer, in training mode (Zhao 2024, section 7, leaves them open).
 
 The one difficulty is the smallest eigenvalue of :math:`\sum_u a_u W_u W_u^\top \otimes N_u R^2 N_u`, in which both
-factors of each term are singular. For any :math:`\theta \in (0, 1)`,
-
-.. math:: N_u R^2 N_u \succeq (1 - \theta) R^2 - (1/\theta - 1)\, q_u e_u e_u^\top, \qquad q_u = e_u^\top R^2 e_u,
-
-because :math:`\lVert a - b \rVert^2 \ge (1 - \theta) \lVert a \rVert^2 - (1/\theta - 1) \lVert b \rVert^2`. What
-is taken away in the direction of the unit itself, a share t of :math:`I_k \otimes \gamma_u^2 e_u e_u^\top` from the
-output weights can pay for. Symbols are those of
-:func:`gnbook.batch_normalization.gauss_newton.batch_norm_gauss_newton`.
+factors of each term are singular (claim "One unit without its own direction"): what is taken away in the direction of
+the unit itself, a share t of :math:`I_k \otimes \gamma_u^2 e_u e_u^\top` from the output weights can pay for. Symbols
+are those of :func:`gnbook.batch_normalization.gauss_newton.batch_norm_gauss_newton`.
 """
 
 import math

@@ -1,17 +1,8 @@
 r"""Upper bounds for linear convolutional networks with shared filters, the counterparts of those for dense layers.
 
-They are our own: the bound of Zhao 2024, Lemma 2, does not hold with the Toeplitz matrices of the layers as weights,
-which is what its appendix B suggests. Here the filters are unfolded otherwise. With
-
-.. math:: A_\ell = W_L \cdots W_{\ell+1} \in \mathbb{R}^{c_L k_L \cdots k_{\ell+1} \times m_\ell}, \qquad
-    B_\ell = W_{\ell-1} \cdots W_1 \in \mathbb{R}^{m_{\ell-1} \times k_{\ell-1} \cdots k_1 c_0},
-
-where channels are contracted and taps are kept (a row or column for each choice of taps, of which there are
-:math:`k_\ell` in layer :math:`\ell`), and the second moment T of the paths
-(:func:`gnbook.convolution.gauss_newton.path_moment`), the Gauss-Newton matrix has the non-zero eigenvalues of
-
-.. math:: (I \otimes T^{1/2}) \Bigl( \sum_\ell A_\ell A_\ell^\top \otimes I_{k_\ell} \otimes B_\ell^\top B_\ell \Bigr)
-    (I \otimes T^{1/2}).
+The filters are unfolded to :math:`A_\ell = W_L \cdots W_{\ell+1}` and :math:`B_\ell = W_{\ell-1} \cdots W_1`, where
+channels are contracted and taps are kept: a row or column for each choice of taps (claim "Shared filters, sum over
+paths"). T is the second moment of the paths (:func:`gnbook.convolution.gauss_newton.path_moment`).
 """
 
 from collections.abc import Sequence
@@ -21,14 +12,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnbook.convolution.gauss_newton import hidden_values, joined, second_moment_of_paths, virtual_patches, windows
-from gnbook.convolution.networks import as_convolutions
+from gnbook.convolution.networks import Option, as_convolutions
 from gnbook.shared.extremes import resolved_squares
 from gnlib.checks import EPS, numerical_rank
 
 
-def convolution_bound(
-    filters: Sequence[Tensor], x: Tensor, stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0
-) -> float:
+def convolution_bound(filters: Sequence[Tensor], x: Tensor, stride: Option = 1, padding: Option = 0) -> float:
     r"""Return the counterpart of Lemma 2, first bound, for shared filters (claim "Lemma 2 for shared filters").
 
     It is infinite where every term of the denominator is zero.
@@ -36,15 +25,15 @@ def convolution_bound(
     layers, x = as_convolutions(filters, x, stride, padding)
     values = _nonzero(second_moment_of_paths(layers, virtual_patches(layers, x)))[0]
     weights = [layer.filters.flatten(2) for layer in layers]
-    above = [resolved_squares(a.mT) for a in _unfolded_above(weights)]
-    below = [resolved_squares(b) for b in _unfolded_below(weights)]
-    largest, smallest = (sum(a[end] * b[end] for a, b in zip(above, below, strict=True)) for end in (0, 1))
+    above, below = (
+        [resolved_squares(a.mT) for a in _unfolded(some)]
+        for some in (weights, [w.transpose(0, 1) for w in reversed(weights)])
+    )
+    largest, smallest = (sum(a[end] * b[end] for a, b in zip(above, reversed(below), strict=True)) for end in (0, 1))
     return (values[-1] / values[0] * largest / smallest).item()
 
 
-def sharp_convolution(
-    filters: Sequence[Tensor], x: Tensor, stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0
-) -> float:
+def sharp_convolution(filters: Sequence[Tensor], x: Tensor, stride: Option = 1, padding: Option = 0) -> float:
     """Return the bound of claim "Sharper bound for shared filters", never above :func:`convolution_bound`.
 
     It keeps the data and the layers below whole; infinite where its denominator is singular on the range of T.
@@ -54,7 +43,7 @@ def sharp_convolution(
     basis = _nonzero(second_moment_of_paths(layers, patches))[1]
     hidden = zip(*(hidden_values(layers, p) for p in patches), strict=True)
     top = bottom = 0
-    unfolded = _unfolded_above([layer.filters.flatten(2) for layer in layers])
+    unfolded = _unfolded([layer.filters.flatten(2) for layer in layers])
     for level, (layer, values, a) in enumerate(zip(layers, hidden, unfolded, strict=True), start=1):
         read = [windows(h, layer).flatten(2).mT for h in values]
         term = basis.mT @ joined(layers, patches, read, level) @ basis
@@ -65,19 +54,12 @@ def sharp_convolution(
     return (largest / smallest).item() if resolved else float("inf")
 
 
-def _unfolded_above(weights: Sequence[Float[Tensor, "_out _in _taps"]]) -> list[Float[Tensor, "_rows _filters"]]:
-    c = weights[-1].shape[0]
-    above = [torch.eye(c, dtype=weights[-1].dtype, device=weights[-1].device)]
+def _unfolded(weights: Sequence[Float[Tensor, "_out _in _taps"]]) -> list[Float[Tensor, "_rows _filters"]]:
+    """Return the A of all layers; transposed, they are the B of transposed weights in reverse order."""
+    above = [torch.eye(len(weights[-1]), dtype=weights[-1].dtype, device=weights[-1].device)]
     for w in reversed(weights[1:]):
         above.append(torch.einsum("am,mnj->ajn", above[-1], w).flatten(0, 1))
     return above[::-1]
-
-
-def _unfolded_below(weights: Sequence[Float[Tensor, "_out _in _taps"]]) -> list[Float[Tensor, "_filters _columns"]]:
-    below = [torch.eye(weights[0].shape[1], dtype=weights[0].dtype, device=weights[0].device)]
-    for w in weights[:-1]:
-        below.append(torch.einsum("mnj,nb->mjb", w, below[-1]).flatten(1))
-    return below
 
 
 def _nonzero(matrix: Float[Tensor, "p p"]) -> tuple[Float[Tensor, " r"], Float[Tensor, "p r"]]:

@@ -1,19 +1,15 @@
 r"""The Gauss-Newton matrix of a linear convolutional network whose filters are shared between positions.
 
 What the network puts out at a position is a linear function of the patch of the input that it sees from there, the same
-function at all positions: correlation with an effective filter h. So the Gauss-Newton matrix depends on the data
-through the second moment S of all patches alone,
+function at all positions: correlation with an effective filter h. So with the second moment S of all patches
 
-.. math:: G = H^\top (I_{c_L} \otimes S) H, \qquad H = \partial h / \partial \theta, \qquad
-    S = \frac1n \sum_{i=1}^n \sum_{\text{positions}} z z^\top,
+.. math:: G = H^\top (I_{c_L} \otimes S) H, \qquad H = \partial h / \partial \theta,
 
-and any other patches with that second moment would do: r of them, if r is its rank. We take `E = Q diag(s)^(1/2)` from
-`S = Q diag(s) Q^T`, whose columns are as many patches, put them through the network, and their Gram matrix
-of size `c_L r` has the non-zero eigenvalues of G.
+and any other patches with that second moment would do: r of them, if r is its rank. We put them through the network,
+and their Gram matrix of size `c_L r` has the non-zero eigenvalues of G.
 
 Zeros that a hidden layer is padded with are not what the layer below computes there. Output positions that see such
-zeros have an effective filter of their own; those that see them at the same places share it. Then there is one S, one h
-and one set of patches for each of these few kinds of position.
+zeros at the same places share an effective filter, S and patches: these are few kinds of position.
 """
 
 from collections.abc import Sequence
@@ -26,7 +22,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from gnbook.convolution.networks import Convolution, as_convolutions, convolve
+from gnbook.convolution.networks import Convolution, Option, as_convolutions, convolve
 from gnlib.checks import EPS
 
 
@@ -38,7 +34,7 @@ class Patches(NamedTuple):
 
 
 def convolution_gauss_newton(
-    filters: Sequence[Tensor], x: Tensor, stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0
+    filters: Sequence[Tensor], x: Tensor, stride: Option = 1, padding: Option = 0
 ) -> Float[Tensor, "p p"]:
     r"""Return the reduced Gauss-Newton matrix of a linear convolutional network with shared filters.
 
@@ -96,9 +92,7 @@ def path_counts(layers: Sequence[Convolution], inside: Sequence[Tensor]) -> list
     return [count[0, 0] for count in reversed(counts)]
 
 
-def path_moment(
-    filters: Sequence[Tensor], x: Tensor, stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0
-) -> Float[Tensor, "r r"]:
+def path_moment(filters: Sequence[Tensor], x: Tensor, stride: Option = 1, padding: Option = 0) -> Float[Tensor, "r r"]:
     r"""Return a matrix with the non-zero eigenvalues of the second moment of the paths through a network.
 
     A path takes one tap of each layer and leads from a place of the input to an output position; where it passes

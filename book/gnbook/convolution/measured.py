@@ -7,10 +7,8 @@ import torch
 from torch import Tensor
 
 from gnbook.convolution.gauss_newton import Patches, gauss_newton_of, path_moment, virtual_patches
-from gnbook.convolution.networks import as_convolutions
+from gnbook.convolution.networks import Option, as_convolutions
 from gnlib.condition import condition_number
-
-Option = int | Sequence[int]
 
 
 def linear_condition(weights: Sequence[Tensor], images: Tensor, stride: Option = 1, padding: Option = 0) -> float:

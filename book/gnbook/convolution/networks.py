@@ -13,6 +13,8 @@ from torch.nn import functional
 
 from gnlib.checks import as_float64
 
+Option = int | Sequence[int]  # one for all layers, or one for each
+
 
 class Convolution(NamedTuple):
     """A layer without bias, as `conv1d` and `conv2d` of torch have it, and the positions along each axis."""
@@ -69,18 +71,15 @@ def convolve(x: Tensor, filters: Tensor, stride: int, padding: int = 0) -> Tenso
 
 
 def as_convolutions(
-    filters: Sequence[Tensor], x: Tensor, stride: int | Sequence[int], padding: int | Sequence[int]
+    filters: Sequence[Tensor], x: Tensor, stride: Option, padding: Option
 ) -> tuple[list[Convolution], Tensor]:
     """Return the layers of a network and its input in double precision."""
     x, size, layers = as_float64(x, "x"), tuple(x.shape[2:]), []
-    for i, (w, s, p) in enumerate(zip(filters, *(_one_each(o, len(filters)) for o in (stride, padding)), strict=True)):
+    each = ([o] * len(filters) if isinstance(o, Integral) else o for o in (stride, padding))
+    for i, (w, s, p) in enumerate(zip(filters, *each, strict=True)):
         layers.append(_layer(as_float64(w, f"filters[{i}]"), size, s, p))
         size = layers[-1].outputs
     return layers, x
-
-
-def _one_each(value: int | Sequence[int], count: int) -> list[int]:
-    return [value] * count if isinstance(value, Integral) else list(value)
 
 
 def _layer(filters: Tensor, inputs: tuple[int, ...], stride: int, padding: int) -> Convolution:

@@ -11,7 +11,6 @@ from hypothesis import assume, given, settings
 from torch import nn
 from torch.nn import functional
 
-import gnlib
 from gnlib import SecondMoment
 from tests.gnbook.hidden_layers import case, problems
 from tests.oracles import autograd_gram, ends, normal, spectrum
@@ -99,22 +98,3 @@ def test_the_two_halves_make_the_whole():
     x = normal(6, 3, 8, 8, seed=0)
     halves = networks.Half(3, subtract=False)(networks.Half(3, subtract=True)(x))
     torch.testing.assert_close(halves, nn.BatchNorm2d(3, affine=False, eps=1e-30).double()(x))
-
-
-def test_kappa_of_the_linear_networks_against_modules():
-    x, weights = normal(12, 4, seed=0), networks.linear_network(4, 6, 2, seed=0)
-    layers = nn.Sequential(nn.Linear(4, 6, bias=False), nn.Identity(), nn.Linear(6, 2, bias=False)).double()
-    layers[0].weight, layers[2].weight = map(nn.Parameter, weights)
-    assert networks.without_bn(weights, x) == pytest.approx(float(gnlib.condition_number(layers, x)))
-    layers[1] = nn.BatchNorm1d(6, affine=False, eps=1e-30).double()
-    expected = float(gnlib.condition_number(layers, x, mode="train"))
-    assert networks.with_bn(weights, x) == pytest.approx(expected)
-
-
-def test_steps_to_a_tenth_of_the_loss_of_zero():
-    one = torch.ones(1, 1).double()
-    # each step at the rate 1/2 halves the error, and the loss falls by four: below a tenth after two
-    for how, expected in (({"rate": 0.5}, 2), ({"rate": 0.0, "most": 3}, math.inf)):
-        net = nn.Linear(1, 1, bias=False).double()
-        nn.init.zeros_(net.weight)
-        assert networks.steps_to(net, one, one, **how) == expected

@@ -14,8 +14,6 @@ from tests.gnbook.convolution.helpers import condition, networks, outputs, share
 from tests.oracles import identity
 from tests.strategies import a_hundred, exact, instances, jacobian
 
-one_dimensional = networks((2, 3), (1, 1), strides=1, padding=0, inputs=1)  # as the paper has it
-
 
 def toeplitz_chain(filters, x, strides, paddings):
     """Return the Toeplitz matrices of the layers, and for each the matrix of zeros and ones that makes it of taps."""
@@ -30,23 +28,26 @@ def toeplitz_chain(filters, x, strides, paddings):
 
 @pytest.mark.claim("Appendix B with Eq. 5", verdict="fails")
 @pytest.mark.claim("Appendix B with Lemma 2", verdict="fails")
-def test_eq_5_and_lemma_2_with_toeplitz_matrices_have_another_condition_number():
+@pytest.mark.claim("Figure 8, filters as depth and kernels as width", verdict="fails")
+@pytest.mark.claim("Eq. 15", verdict="holds if")
+def test_the_smallest_counterexamples_have_one_filter_or_two():
     filters = [exact([[[1]]]), exact([[[1, 0]]])]  # one filter of one tap, and one of two
     white = 2**0.5 * identity(2)[:, None]  # two samples, whose second moment is the identity
     chain, _ = toeplitz_chain(filters, white, [1, 1], [0, 0])
-    assert true_values(filters, white).tolist() == pytest.approx([2, 1], rel=1e-12)
+    assert true_values(filters, white).tolist() == pytest.approx([2, 1], rel=1e-12)  # and not by either formula
     assert torch.equal(linear_gauss_newton(chain, identity(2)).dense(), 2 * identity(2))
     assert zhao_lemma_2(chain, identity(2)).second == pytest.approx(1, rel=1e-12)
 
-
-@pytest.mark.claim("Figure 8, filters as depth and kernels as width", verdict="fails")
-def test_a_second_filter_lowers_the_condition_number():
     x = 3**0.5 * identity(3)[:, None]
     one = [exact([[[2, 1]]]), exact([[[1, 2]]])]
-    two = [exact([[[2, 1]], [[1, -2]]]), exact([[[1, 2], [2, -1]]])]
+    two = [exact([[[2, 1]], [[1, -2]]]), exact([[[1, 2], [2, -1]]])]  # a second filter lowers the condition number
     assert condition(one, x) == pytest.approx((5 + 17**0.5) ** 2 / 8, rel=1e-12)
     assert condition(two, x) == pytest.approx(2, rel=1e-12)
     assert len(true_values(one, x)) == len(true_values(two, x)) == 3
+
+    first, second, x = exact([[[1, 2]]]), exact([[[3, 4]]]), exact([[[1, 0, 0]]])  # the operation is not associative
+    assert functional.conv1d(functional.conv1d(x, first), second).tolist() == [[[3]]]
+    assert functional.conv1d(x, functional.conv1d(first, second)).tolist() == [[[11, 0, 0]]]
 
 
 @pytest.mark.claim("Sharing is a compression", verdict="holds")
@@ -66,44 +67,27 @@ def test_sharing_multiplies_the_jacobian_by_zeros_and_ones(problem):
 @pytest.mark.claim("Appendix B, convolution", verdict="holds")
 @pytest.mark.claim("Appendix B, Toeplitz matrix of filters", verdict="holds")
 @pytest.mark.claim("Appendix B, Toeplitz matrix of a layer", verdict="holds")
+@pytest.mark.claim("Eq. 15", verdict="holds if")
 @instances
-@given(one_dimensional)
-def test_the_blocks_are_the_toeplitz_matrices_of_filters_whose_products_with_pieces_are_the_convolution(problem):
-    filters, x, _, _ = problem
+@given(networks((2, 3), (1, 1), strides=1, padding=0, inputs=1))
+def test_the_toeplitz_matrices_of_filters_and_the_effective_kernel_of_convolutions_from_the_right(problem):
+    filters, x, _, _ = problem  # of one dimension, as the paper has it
+    h = identity(1)[..., None]  # (out, in, taps), a product of polynomials
     for i, w in enumerate(filters):
-        z = outputs(filters[:i], x)[0]
-        (out, fan_in, k), d = w.shape, z.shape[1]
-        matrix, convolution = toeplitz(w, d), functional.conv1d(z[None], w)[0]
-        blocks = torch.zeros(out, d - k + 1, fan_in, d).double()
-        for row, tap in itertools.product(range(d - k + 1), range(k)):
+        z, (out, fan_in, k) = outputs(filters[:i], x)[0], w.shape
+        places = z.shape[1] - k + 1
+        blocks = torch.zeros(out, places, fan_in, z.shape[1]).double()
+        for row, tap in itertools.product(range(places), range(k)):
             blocks[:, row, :, row + tap] = w[:, :, tap]
-        assert torch.equal(matrix, blocks.reshape(out * (d - k + 1), fan_in * d))
-        pieces = torch.stack([torch.stack([(taps * z[:, j : j + k]).sum() for j in range(d - k + 1)]) for taps in w])
+        matrix, convolution = toeplitz(w, z.shape[1]), functional.conv1d(z[None], w)[0]
+        assert torch.equal(matrix, blocks.reshape(out * places, z.numel()))
+        pieces = torch.stack([torch.stack([(taps * z[:, j : j + k]).sum() for j in range(places)]) for taps in w])
         scale = 1e-13 * (1 + z.abs().max().item() * w.abs().sum().item())
         torch.testing.assert_close(pieces, convolution, rtol=1e-12, atol=scale)
         torch.testing.assert_close(matrix @ z.flatten(), convolution.flatten(), rtol=1e-12, atol=scale)
-
-
-@pytest.mark.claim("Eq. 15", verdict="holds if")
-@instances
-@given(one_dimensional)
-def test_convolutions_from_the_right_are_one_with_the_effective_kernel(problem):
-    filters, x, _, _ = problem
-    h = identity(filters[0].shape[1])[..., None]  # (out, in, taps), a product of polynomials
-    for w in filters:
-        total = torch.zeros(len(w), h.shape[1], w.shape[2] + h.shape[2] - 1).double()
-        for tap in range(w.shape[2]):
-            total[:, :, tap : tap + h.shape[2]] += torch.einsum("mn,nct->mct", w[:, :, tap], h)
-        h = total
+        h = functional.conv_transpose1d(h.transpose(0, 1), w.transpose(0, 1)).transpose(0, 1)
     scale = 1 + x.abs().max() * torch.stack([w.abs().sum() for w in filters]).prod()
     assert (functional.conv1d(x, h) - outputs(filters, x)).abs().max() <= 1e-13 * scale
-
-
-@pytest.mark.claim("Eq. 15", verdict="holds if")
-def test_the_operation_is_not_associative():
-    first, second, x = exact([[[1, 2]]]), exact([[[3, 4]]]), exact([[[1, 0, 0]]])
-    assert functional.conv1d(functional.conv1d(x, first), second).tolist() == [[[3]]]
-    assert functional.conv1d(x, functional.conv1d(first, second)).tolist() == [[[11, 0, 0]]]
 
 
 @pytest.mark.claim("Eq. 16", verdict="holds")

@@ -140,12 +140,8 @@ def test_with_one_tap_it_is_one_and_with_more_at_least_two(data, k, m, more, see
     assume(len(true_values(filters, x)) == 2 * k - 1)
     kappa = condition(filters, x)
     assert kappa == pytest.approx(1) if k == 1 else kappa >= 2 * (1 - 1e-9)
-
-
-@pytest.mark.claim("Two taps or more", verdict="holds")
-def test_two_filters_of_two_taps_attain_two():
-    filters = [exact([[[1, 0]], [[0, 1]]]), exact([[[1, 0], [0, 1]]])]
-    assert condition(filters, 3**0.5 * identity(3)[:, None]) == pytest.approx(2, rel=1e-12)
+    two = [exact([[[1, 0]], [[0, 1]]]), exact([[[1, 0], [0, 1]]])]  # filters of two taps that attain two
+    assert condition(two, 3**0.5 * identity(3)[:, None]) == pytest.approx(2, rel=1e-12)
 
 
 ROOTS = (0, 1, -1, 2, None)  # None is the root at infinity

@@ -129,21 +129,6 @@ def test_a_dead_unit_is_missing_and_a_sample_that_no_unit_sees_is_lost(problem, 
     assert leaky_relu_ends([blind, w], x, 0.0).smallest.lower <= 1e-12 * (1 + gram.abs().max().item())
 
 
-@pytest.mark.claim("Weyl unit by unit", verdict="holds if")
-@instances
-@given(networks(), slopes)
-def test_weyl_unit_by_unit_gives_zero_for_two_outputs_or_more_and_for_one_more_than_the_paper(problem, slope):
-    v, w, x = problem
-    parts, one = Parts(v, w, x, slope), Parts(v, w[:1], x, slope)
-    for a, b in zip(parts.inner, parts.outer, strict=True):
-        assert len(w) == 1 or abs(ends(kron(a, b))[0]) <= 1e-14 * max(ends(a)[1] * ends(b)[1], 1e-300)
-    unit_by_unit = sum(ends(a)[0] * b.item() for a, b in zip(one.inner, one.outer, strict=True))
-    assert ends(one.first)[0] >= unit_by_unit - one.tolerance
-    assert unit_by_unit >= min(ends(a)[0] for a in one.inner) * sum(one.outer).item() - one.tolerance
-    positive = Parts(exact([[1]]), exact([[2]]), exact([[3]]), 0.0)
-    assert ends(positive.inner[0])[0] * positive.outer[0].item() == 36
-
-
 @pytest.mark.claim("Sum of Kronecker products", verdict="holds")
 @instances
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 4), st.data())
@@ -192,10 +177,13 @@ def test_more_samples_than_inputs_need_zero_padded_singular_values_and_the_secon
 @pytest.mark.claim("Appendix H, Weyl for the two sums", verdict="holds")
 @pytest.mark.claim("Appendix H, largest eigenvalue of the first sum", verdict="holds")
 @pytest.mark.claim("Eq. 23 and 24", verdict="holds if")
+@pytest.mark.claim("Weyl unit by unit", verdict="holds if")
+@pytest.mark.claim("Eq. 26, repaired", verdict="holds")
 @instances
 @given(networks(), slopes)
-def test_each_step_to_the_ends_of_the_two_sums_and_of_the_first(problem, slope):
-    parts = Parts(*problem, slope)
+def test_each_step_to_the_ends_of_the_two_sums_and_of_the_first_and_weyl_unit_by_unit(problem, slope):
+    v, w, x = problem
+    parts, one = Parts(v, w, x, slope), Parts(v, w[:1], x, slope)
     (low, high), (a, b), (c, e) = (ends(matrix) for matrix in (parts.gram, parts.first, parts.second))
     assert low >= a + c - parts.tolerance and high <= b + e + parts.tolerance
     assert b <= squares(parts.x, 1)[0] * squares(parts.w, 1)[0] + parts.tolerance
@@ -206,6 +194,19 @@ def test_each_step_to_the_ends_of_the_two_sums_and_of_the_first(problem, slope):
     assert inner * output >= slope**2 * data * output - parts.tolerance
     expected = (squares(parts.x, len(parts.x))[-1] * squares(parts.w, len(parts.w))[-1]).item()
     assert abs(data * output - expected) <= parts.tolerance
+
+    for a, b in zip(parts.inner, parts.outer, strict=True):  # zero for two outputs or more
+        assert len(w) == 1 or abs(ends(kron(a, b))[0]) <= 1e-14 * max(ends(a)[1] * ends(b)[1], 1e-300)
+    unit_by_unit = sum(ends(a)[0] * b.item() for a, b in zip(one.inner, one.outer, strict=True))
+    assert ends(one.first)[0] >= unit_by_unit - one.tolerance
+    assert unit_by_unit >= inner * sum(one.outer).item() - one.tolerance
+    positive = Parts(exact([[1]]), exact([[2]]), exact([[3]]), 0.0)
+    assert ends(positive.inner[0])[0] * positive.outer[0].item() == 36
+
+    absolute, total = squares(parts.linear.abs(), 1)[0].item(), parts.linear.square().sum().item()
+    assert ends(parts.gamma)[1] <= absolute * (1 + 1e-12) + 1e-300
+    assert absolute <= total * (1 + 1e-12) + 1e-300
+    assert total <= min(parts.linear.shape) * squares(parts.linear, 1)[0].item() * (1 + 1e-9) + 1e-300
 
 
 def gamma_and_linear(v, x, slope):
@@ -228,23 +229,10 @@ def test_a_leaky_relu_can_make_a_regular_layer_singular_and_enlarge_the_largest_
     assert gamma == pytest.approx(expected, rel=1e-12) and gamma > 2.001
 
 
-@pytest.mark.claim("Eq. 26, repaired", verdict="holds")
-@instances
-@given(networks(), slopes)
-def test_the_largest_eigenvalue_is_at_most_that_of_the_absolute_values(problem, slope):
-    v, _, x = problem
-    linear = x @ v.mT
-    (_, gamma), (_, plain) = gamma_and_linear(v, x, slope)
-    absolute, total = squares(linear.abs(), 1)[0].item(), linear.square().sum().item()
-    assert gamma <= absolute * (1 + 1e-12) + 1e-300
-    assert absolute <= total * (1 + 1e-12) + 1e-300
-    assert total <= min(linear.shape) * plain * (1 + 1e-9) + 1e-300
-
-
 @pytest.mark.claim("Active units", verdict="holds")
 @instances
 @given(networks(), any_slope)
-def test_both_ends_and_the_condition_number_are_within_the_bounds_of_the_active_units(problem, slope):
+def test_the_bounds_of_the_active_units_which_are_equal_with_one_output_and_white_samples(problem, slope):
     v, w, x = problem
     found = leaky_relu_ends([v, w], x, slope)
     low, high = (value / len(x) for value in ends(Parts(v, w, x, slope).gram))
@@ -255,14 +243,6 @@ def test_both_ends_and_the_condition_number_are_within_the_bounds_of_the_active_
         true, rank = condition(v, w, x, slope)
         assert rank == len(x) * len(w)
         assert lower * (1 - 1e-9 - 1e2 * EPS * true) <= true <= upper * up_to_rounding(true)
-
-
-@pytest.mark.claim("Active units", verdict="holds")
-@instances
-@given(networks(), slopes)
-def test_with_one_output_and_white_samples_it_is_the_condition_number(problem, slope):
-    v, w, x = problem
     white = orthogonal(len(v), x.shape[1])[: min(x.shape)]
-    bounds = leaky_relu_ends([v, w[:1]], white, slope).condition
-    assume(bounds.upper < 1e8)
-    assert bounds.lower == pytest.approx(bounds.upper, rel=1e-6)
+    lower, upper = leaky_relu_ends([v, w[:1]], white, slope).condition
+    assert upper >= 1e8 or lower == pytest.approx(upper, rel=1e-6)

@@ -15,41 +15,18 @@ from tests.strategies import a_hundred, exact, gaussian, instances, seeds
 
 
 @pytest.mark.claim("Riedi Eq. 2", verdict="holds if")
-@instances
-@given(st.floats(1.01, 5), st.floats(0.1, 5))
-def test_for_slopes_above_one_the_two_sides_change_places(slope, t):
-    assert phi(exact(t), slope) == slope * t and phi(exact(-t), slope) == -t
-
-
 @pytest.mark.claim("Riedi Eq. 34, activations", verdict="fails")
 @instances
-@given(st.floats(-3, 3), st.integers(0, 1), seeds)
-def test_max_pooling_is_not_an_activation_of_one_coordinate(slope, coordinate, seed):
-    """Whatever the slope, it ignores the other coordinate, and max-pooling does not."""
+@given(st.floats(-3, 3), st.floats(1.01, 5), st.floats(0.1, 5), st.integers(0, 1), seeds)
+def test_slopes_above_one_change_the_sides_and_max_pooling_has_none(slope, above, size, coordinate, seed):
+    """Whatever the slope, an activation ignores the other coordinate, and max-pooling does not."""
+    assert phi(exact(size), above) == above * size and phi(exact(-size), above) == -size
     t = gaussian(seed, 2)
     moved = t.clone()
     moved[1 - coordinate] = t.max() + 1
     assert phi(t, slope)[coordinate] == phi(moved, slope)[coordinate]
     pooled = [nn.functional.max_pool1d(points[None], 2).item() for points in (t, moved)]
     assert pooled == [t.max().item(), pytest.approx(t.max().item() + 1)]
-
-
-@pytest.mark.claim("Riedi Eq. 36, regions", verdict="holds")
-@a_hundred
-@given(networks(), st.floats(0, 1))
-def test_two_inputs_of_one_sign_pattern_share_the_affine_map_with_all_between(problem, weight):
-    layers, x = problem
-    assume(len(x) > 1)
-    try:
-        here, there = (affine_products(layers, point) for point in x[:2])
-    except ValueError:
-        assume(False)
-    alike = all(torch.equal(a, b) for a, b in zip(here.slopes, there.slopes, strict=True))
-    if not alike:  # then walk as far towards the other as the first region goes
-        weight = min(here.exit(x[0], x[1] - x[0]), 1.0) * weight
-    middle = x[0] + weight * (x[1] - x[0])
-    scale = 1 + forward(layers, x[:2]).abs().max() + here.offset.abs().max() + here.matrix.norm() * x.norm()
-    assert (here(middle) - forward(layers, middle[None])[0]).abs().max() <= 1e-11 * scale
 
 
 @pytest.mark.claim("Riedi Figure 3, seven regions", verdict="holds")
@@ -60,15 +37,16 @@ def test_three_lines_in_general_position_make_seven_regions(seed):
 
 
 @pytest.mark.claim("Riedi Eq. 2", verdict="holds if")
+@pytest.mark.claim("Riedi Eq. 36, regions", verdict="holds")
 @pytest.mark.claim("Riedi Eq. 37", verdict="holds")
 @pytest.mark.claim("Riedi Eq. 39 and 40", verdict="holds")
 @pytest.mark.claim("Riedi, affine map of a network", verdict="holds")
 @a_hundred
-@given(st.booleans().flatmap(networks))
-def test_products_with_skips_and_without_are_the_jacobian_and_the_rest_of_the_value(problem):
-    layers, (x, *_) = problem
+@given(st.booleans().flatmap(networks), st.floats(0, 1))
+def test_products_with_skips_and_without_are_the_jacobian_and_the_rest_of_the_value_in_a_region(problem, weight):
+    layers, points = problem
     try:
-        piece = affine_products(layers, x)
+        (piece, *others), x = [affine_products(layers, point) for point in points[:2]], points[0]
     except ValueError:
         assume(False)
 
@@ -89,6 +67,13 @@ def test_products_with_skips_and_without_are_the_jacobian_and_the_rest_of_the_va
     if len(expected) == len(x):  # a skip over all layers
         (skipped,) = torch.autograd.functional.jacobian(lambda p: outputs(p) + p, (x,))
         torch.testing.assert_close(product + identity(len(x)), skipped, rtol=1e-10, atol=100 * scale)
+    for there in others:  # two inputs of one sign pattern share the map with all between, others up to the border
+        alike = all(torch.equal(a, b) for a, b in zip(piece.slopes, there.slopes, strict=True))
+        middle = x + weight * (1.0 if alike else min(piece.exit(x, points[1] - x), 1.0)) * (points[1] - x)
+        scale = (
+            1 + forward(layers, points[:2]).abs().max() + piece.offset.abs().max() + piece.matrix.norm() * points.norm()
+        )
+        assert (piece(middle) - forward(layers, middle[None])[0]).abs().max() <= 1e-11 * scale
 
 
 @pytest.mark.claim("Riedi section 3.3, one layer at a time", verdict="fails")

@@ -16,19 +16,16 @@ two_squares = sizes.flatmap(lambda n: st.tuples(matrices(n, n), matrices(n, n)))
 
 @pytest.mark.claim("Riedi Proposition 1", verdict="holds")
 @pytest.mark.claim("Riedi Corollary 2", verdict="holds")
+@pytest.mark.claim("Riedi Lemma 3", verdict="holds if")
+@pytest.mark.claim("Riedi Proposition 4", verdict="holds")
+@pytest.mark.claim("Riedi Proposition 5", verdict="holds")
 @instances
-@given(pairs(), two_squares)
-def test_eigenvalues_and_singular_values_in_order_move_by_no_more_than_the_frobenius_norm(symmetric, square):
-    for values, (a, b) in ((torch.linalg.eigvalsh, symmetric), (singular, square)):
+@given(pairs(), two_squares, seeds, st.floats(0, 1), st.floats(-1e-3, 1e-3), st.data())
+def test_hoffman_and_wielandt_continuity_norms_weyl_and_cauchy_interlacing(symmetric, pair, seed, at, step, data):
+    for values, (a, b) in ((torch.linalg.eigvalsh, symmetric), (singular, pair)):
         left = (values(a) - values(b)).square().sum()
         assert left <= (a - b).square().sum() * (1 + 1e-9) + 1e-24 * (a.norm() + b.norm()) ** 2
 
-
-@pytest.mark.claim("Riedi Lemma 3", verdict="holds if")
-@instances
-@given(two_squares, st.floats(0, 1), st.floats(-1e-3, 1e-3))
-def test_simple_singular_values_stay_simple_nearby_and_all_are_continuous(pair, at, step):
-    a, b = pair
     here, there = singular(a + at * b), singular(a + (at + step) * b)
     moved = abs(step) * b.norm() * (1 + 1e-9) + 1e-12 * (a.norm() + b.norm())
     assert (here - there).abs().max() <= moved
@@ -36,13 +33,6 @@ def test_simple_singular_values_stay_simple_nearby_and_all_are_continuous(pair, 
         gaps, others = ((torch.cat([s[:i], s[i + 1 :]]) - v).abs() for s, v in ((here, value), (there, there[i])))
         assert not len(gaps) or gaps.min() <= 2 * moved or others.min() > 0  # in S_i, so is all within that distance
 
-
-@pytest.mark.claim("Riedi Proposition 4", verdict="holds")
-@pytest.mark.claim("Riedi Proposition 5", verdict="holds")
-@instances
-@given(two_squares, seeds, st.data())
-def test_norms_weyl_and_cauchy_interlacing_by_deletion_and_by_zeroing(pair, seed, data):
-    a, b = pair
     n, u, (left, right, difference) = len(a), gaussian(seed, len(a)), map(singular, (a, b, a - b))
     rank = int((left > 1e-12 * left[0].clamp_min(1e-300)).sum())
     assert (a @ u).norm() <= left[0] * u.norm() * (1 + 1e-9)

@@ -5,9 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from gnbook.piecewise_linear_maps import practice
 from gnbook.piecewise_linear_maps.descent import descend, start
-from gnbook.piecewise_linear_maps.networks import blocks, classifier, condition
+from gnbook.piecewise_linear_maps.networks import blocks, classifier
 from gnbook.piecewise_linear_maps.partition import partition
 from gnbook.shared.piecewise_linear import Layer, affine_products
 from gnbook.shared.training import half_squared_error, one_hot
@@ -47,15 +46,6 @@ def test_cells_cover_the_box_once_and_are_where_the_network_is_the_affine_map_th
             assert cell.area > 0 and cell.active == tuple(tuple((d == 1).tolist()) for d in piece.slopes)
             corners = torch.from_numpy(cell.vertices)  # with them a convex cell is in the region
             assert piece.contains(inside + (1 - 1e-9) * (corners - inside)).all()
-
-
-@pytest.mark.parametrize("norm", [False, True])
-def test_kappa_of_the_last_layer_is_that_of_its_inputs(norm):
-    x, net = practice.inputs(10, 4)[0]["as they are"], practice.network(0, norm, 8)
-    with torch.no_grad():
-        z = net.double()[:-1](x.double())
-    kappa = condition(torch.cat([z, torch.ones(len(z), 1)], 1)) ** 2  # the bias is one more input, always 1
-    assert practice.layer_kappas(net, x)[2] == pytest.approx(kappa, rel=1e-6)
 
 
 X, TARGETS = normal(12, 5, seed=3), one_hot(torch.arange(12) % 10, 10)
