@@ -22,8 +22,8 @@ def shifted_singular_values(
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     r"""Return lower and upper bounds of every singular value of :math:`M_o + \rho I`, in descending order.
 
-    They are those of Riedi 2022, Theorem 16 and Eq. 73, for a negative skip with the two :math:`\tau` swapped; the lower
-    one is zero where its radicand is negative. :func:`skip_bounds` has a sharper one for the smallest.
+    They are those of Riedi 2022, Theorem 16 and Eq. 73, for a negative skip with the two :math:`\tau` swapped, and zero
+    where a radicand is negative. :func:`skip_bounds` has a sharper one for the smallest.
     """
     squares, tau = _spectra(matrix)
     rho = as_skip(rho)

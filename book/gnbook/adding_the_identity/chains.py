@@ -87,21 +87,20 @@ def outputs(chain: Chain, weights: Weights, x: Tensor) -> Tensor:
 
 
 def condition_numbers(chain: Chain, weights: Weights, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return κ of each block, and of all blocks as one matrix, of one network in the regions of these images."""
+    """Return κ of each block, and of all blocks as one matrix, of a network without biases in the regions of images."""
     weights = {name: value.double() for name, value in weights.items()}
     skip, eye = skip_of(chain).to(x.device), torch.eye(UNITS, dtype=torch.float64, device=x.device)
-    z = relu(x.double() @ weights["first"].mT + weights["first bias"])
+    z = relu(x.double() @ weights["first"].mT)
     blocks, product = [], eye.expand(len(x), -1, -1)
-    layers = (weights[name] for name in ("inner", "outer", "inner bias", "outer bias"))
-    for inner, outer, before, after in zip(*layers, strict=True):
+    for inner, outer in zip(weights["inner"], weights["outer"], strict=True):
         seen, slope = z, eye.expand(len(x), -1, -1)
         if chain.norm:
             seen = layer_norm(z, (UNITS,))
             spread = (z.var(-1, correction=0) + 1e-5).sqrt()
             slope = (eye - 1 / UNITS - seen[:, :, None] * seen[:, None] / UNITS) / spread[:, None, None]
-        hidden = seen @ inner.mT + before
+        hidden = seen @ inner.mT
         matrix = chain.shrink * (skip.mT + outer * (hidden > 0)[:, None] @ inner @ slope)
-        z = chain.shrink * (z @ skip + relu(hidden) @ outer.mT + after)
+        z = chain.shrink * (z @ skip + relu(hidden) @ outer.mT)
         product = matrix @ product
         blocks.append(torch.linalg.cond(matrix))
     return torch.stack(blocks), torch.linalg.cond(product)

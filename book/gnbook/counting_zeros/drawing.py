@@ -14,10 +14,10 @@ from gnbook.tables import Table
 
 Rows = Sequence[Mapping[str, object]]
 
-WAYS = {"singular values": ("singular values of J", "black", "-")}
-WAYS |= {
-    name: (f"J Jᵀ in {name}", color, line)
-    for name, color, line in zip(EPSILON, figures.COLORS[:2], ("--", ":"), strict=True)
+WAYS = {
+    "singular values": ("singular values of J", "black", "-"),
+    "float64": ("J Jᵀ in float64", figures.COLORS[0], "--"),
+    "float32": ("J Jᵀ in float32", figures.COLORS[1], ":"),
 }
 
 
@@ -114,9 +114,8 @@ def rule_table(rules: Rows, size: int) -> Table:
                 name = f"absolute {threshold}, " + ("J Jᵀ" if "not over n" in name else "J Jᵀ / n")
             gap = row["gap"] if row["rank"] < size else None
             by_rule.setdefault(name, [name]).extend([row["rank"], row["kappa"], gap])
-    return Table(
-        columns, by_rule.values(), f"seven rules, {size} eigenvalues; upper bound of the rank: {', '.join(free)}"
-    )
+    caption = f"seven rules, {size} eigenvalues; upper bound of the rank: {', '.join(free)}"
+    return Table(columns, by_rule.values(), caption)
 
 
 def width_table(rows: Rows, size: int) -> Table:
@@ -144,10 +143,10 @@ def spread_table(rows: Rows) -> Table:
     lines = []
     for m in sorted({row["width"] for row in rows}):
         path = [row for row in rows if row["width"] == m]
-        cells = [
-            _ends([row[column] for row in path if row["epoch"] == epoch], form)
-            for column, epoch, form in columns.values()
+        of = [
+            ([row[column] for row in path if row["epoch"] == epoch], form) for column, epoch, form in columns.values()
         ]
+        cells = [_ends(values, form) for values, form in of]
         lines.append([m, len({row["seed"] for row in path}), *cells])
     heads = {"m": "d", "networks": "d"} | dict.fromkeys(columns, "")
     return Table(heads, lines, "float64 rule, the least and the largest of the networks of each width")

@@ -1,6 +1,6 @@
 """One hidden layer of ReLUs, trained, and what each rule says of its spectrum."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -54,16 +54,11 @@ def rows_of(
     """Return rows of figure 9 of the paper, by epoch: points of the spectra, and the answer of each rule."""
     points, answers = [], []
     for epoch, spectra in ways.items():
-        free = free_directions(networks[epoch].weights(), images)
+        free, size = free_directions(networks[epoch].weights(), images), len(spectra["float64"])
         which = {"epoch": epoch, "directions": free}
-        size = len(next(iter(spectra.values())))
-        for i in _enough_to_draw(size, [free, min(free + 1, size)]):
+        enough_to_draw = {*np.linspace(1, size, 201).round().astype(int).tolist(), free, min(free + 1, size)}
+        for i in sorted(enough_to_draw):
             heights = {name: (values[i - 1] / values[0]).item() for name, values in spectra.items()}
             points.append({"figure": "9", **which, "rank": i, **heights})
-        found = by_rules(spectra, len(images), absolute)
-        answers += [{"figure": "9 rules", **which, **row} for row in found]
+        answers += [{"figure": "9 rules", **which, **row} for row in by_rules(spectra, len(images), absolute)]
     return points, answers
-
-
-def _enough_to_draw(size: int, further: Iterable[int]) -> list[int]:
-    return sorted({*np.linspace(1, size, 201).round().astype(int).tolist(), *further})

@@ -42,15 +42,10 @@ def spectrum(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> Float[Tensor
 
 
 def three_ways(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> dict[str, Float[Tensor, " q"]]:
-    """Return all eigenvalues, computed in three ways.
-
-    `"singular values"` are squares of the singular values of J, in double precision; `"float64"` are eigenvalues of the
-    product in double precision, `"float32"` those of the product of J rounded to single precision, in single precision.
-    """
+    """Return all eigenvalues: squared singular values of J, and those of the product in double and single precision."""
     basis = gnlib.SecondMoment.from_data(x).basis
-    reduced = FullyConnected(
-        [weights[0] @ basis, weights[1]], relu=True, dtype=torch.float64
-    )  # on the range of the data
+    on_range = [weights[0] @ basis, weights[1]]  # of the data
+    reduced = FullyConnected(on_range, relu=True, dtype=torch.float64)
     jacobian = torch.cat(list(GaussNewton(reduced.to(x.device), x @ basis).jacobian()), 1) / len(x) ** 0.5
     single = jacobian.float()
     squares = torch.linalg.svdvals(torch.linalg.qr(jacobian.mT, mode="r").R) ** 2
@@ -65,10 +60,9 @@ def three_ways(weights: Sequence[Tensor], x: Float[Tensor, "n d"]) -> dict[str, 
 def by_rules(
     ways: Mapping[str, Float[Tensor, " q"]], samples: int, absolute: Sequence[float] = (1e-4, 1e-8)
 ) -> list[dict[str, str | int | float]]:
-    """Return the rank by each rule, the condition number there, and the gap to the next eigenvalue.
+    """Return the rank by each rule on the spectra of `three_ways`, the condition number there, and the next gap.
 
-    The spectra are those of `three_ways`. Absolute thresholds are tried in double precision, on the eigenvalues and on
-    those of a matrix that is not divided by the number of samples.
+    Absolute thresholds are tried in double precision, also on a matrix that is not divided by the number of samples.
     """
     double, single, reference = (ways[name] for name in ("float64", "float32", "singular values"))
     size = len(double)

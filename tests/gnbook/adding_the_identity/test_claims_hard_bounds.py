@@ -45,7 +45,7 @@ def test_products_have_no_larger_entries_nor_norms_and_with_a_skip_singular_valu
         largest = product.abs().amax((1, 2))
         assert largest.max() <= entry * part ** (depth - 1) * (1 + ROUNDING) <= entry * (1 + ROUNDING)
         assert (singular(product)[:, 0] <= n * largest * (1 + ROUNDING)).all()  # n times for a matrix of ones
-        assert singular(torch.full((n, n), entry).double())[0].item() == pytest.approx(n * entry, rel=1e-6)
+        assert singular(torch.full((n, n), entry, dtype=torch.float64))[0].item() == pytest.approx(n * entry)
         for d in masks(n, -1.0) if part < 1 else []:  # an absolute value leaves the bound
             (lower, upper), s = riedi_lemma_29(entry, n), singular((product + identity(n)) * d)
             assert 0 < lower and upper < 2

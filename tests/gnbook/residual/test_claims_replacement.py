@@ -11,39 +11,9 @@ from hypothesis import strategies as st
 
 from gnlib import SecondMoment
 from gnlib.linear.bounds import zhao_lemma_2
-from tests.gnbook.residual.helpers import shifted, skips
-from tests.oracles import identity, singular, with_skip
-from tests.strategies import (
-    exact,
-    gaussian,
-    instances,
-    matrices,
-    problems,
-    seeds,
-    sizes,
-    symmetric,
-    true_condition,
-    up_to_rounding,
-)
-
-
-@st.composite
-def layers(draw, square=False):
-    """Draw a layer: of any kind, symmetric, antisymmetric, or with an eigenvalue that a skip removes."""
-    rows, columns = draw(st.tuples(sizes, sizes))
-    columns = rows if square else columns
-    kind = draw(st.sampled_from(["any", "any", "symmetric", "antisymmetric", "near the skip"]))
-    size = min(rows, columns)
-    if kind == "any":
-        return draw(matrices(rows, columns))
-    if kind == "symmetric":
-        block = draw(symmetric(size))
-    elif kind == "antisymmetric":
-        block = gaussian(draw(seeds), size, size)
-        block = block - block.mT
-    else:
-        block = 1e-3 * gaussian(draw(seeds), size, size) - draw(skips) * identity(size)
-    return torch.nn.functional.pad(block, (0, columns - size, 0, rows - size))
+from tests.gnbook.residual.helpers import layers, shifted, skips
+from tests.oracles import singular, with_skip
+from tests.strategies import exact, gaussian, instances, problems, true_condition, up_to_rounding
 
 
 def taus(weight):
