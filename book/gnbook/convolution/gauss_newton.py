@@ -164,25 +164,17 @@ def _spread(above: Tensor, filters: Tensor, stride: int) -> Tensor:
 
 def _kinds(layers: Sequence[Convolution], device: torch.device) -> list[tuple[list[Tensor], list[Tensor]]]:
     """Return, for each kind of output position, its masks and what the positions of this kind read along each axis."""
-    axes = [_axis(layers, axis, device) for axis in range(len(layers[0].inputs))]
     found = []
-    for kinds in product(*(range(len(axis.inside[0])) for axis in axes)):
-        along = list(zip(axes, kinds, strict=True))
-        masks = zip(*([mask[kind] for mask in axis.inside] for axis, kind in along), strict=True)
-        found.append(([_outer(mask) for mask in masks], [axis.reads[axis.kind == kind] for axis, kind in along]))
+    for along in product(*(_axis(layers, axis, device) for axis in range(len(layers[0].inputs)))):
+        masks = zip(*(masks for masks, _ in along), strict=True)
+        found.append(([_outer(mask) for mask in masks], [reads for _, reads in along]))
     return found
 
 
-class _Axis(NamedTuple):
-    """Along one axis: the input positions that each output sees (-1 for padding), its kind, and masks of the kinds."""
-
-    reads: Int[Tensor, "outputs window"]
-    kind: Int[Tensor, " outputs"]
-    inside: list[Bool[Tensor, "kinds window"]]
-
-
-def _axis(layers: Sequence[Convolution], axis: int, device: torch.device) -> _Axis:
-    """Follow the window that each output sees down to the input."""
+def _axis(
+    layers: Sequence[Convolution], axis: int, device: torch.device
+) -> list[tuple[list[Bool[Tensor, " _window"]], Int[Tensor, "_outputs _window"]]]:
+    """Follow the windows down to the input: for each kind, masks and the positions that are seen (-1 for padding)."""
     start, width, masks = torch.arange(layers[-1].outputs[axis], device=device), 1, []
     for layer in reversed(layers):
         start, width = start * layer.stride - layer.padding, (width - 1) * layer.stride + layer.filter_size[axis]
@@ -190,9 +182,9 @@ def _axis(layers: Sequence[Convolution], axis: int, device: torch.device) -> _Ax
         masks.append((places >= 0) & (places < layer.inputs[axis]))
     reads = places.where(masks.pop(), -1)
     masks.append(torch.ones_like(reads, dtype=torch.bool))
-    widths = [mask.shape[1] for mask in masks]
     kinds, kind = torch.cat(masks, 1).unique(dim=0, return_inverse=True)
-    return _Axis(reads, kind, list(kinds.split(widths, 1))[::-1])
+    widths = [mask.shape[1] for mask in masks]
+    return [(list(row.split(widths))[::-1], reads[kind == i]) for i, row in enumerate(kinds)]
 
 
 def _outer(masks: Sequence[Tensor]) -> Tensor:

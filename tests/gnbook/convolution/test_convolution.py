@@ -5,9 +5,8 @@ import torch
 from gnbook.convolution.bounds import sharp_convolution
 from gnbook.convolution.descent import Convolutions, linear_steps, relu_gauss_newton
 from gnbook.convolution.gauss_newton import convolution_gauss_newton, path_moment
-from gnbook.convolution.measured import limit, linear_condition
+from gnbook.convolution.measured import limit, linear_condition, two_layer_eigenvalues
 from gnbook.convolution.networks import convolution_weights, toeplitz
-from gnbook.convolution.published import two_layer_eigenvalues
 from gnbook.shared.training import train
 
 import gnlib
