@@ -69,19 +69,17 @@ def test_the_hard_bound_for_any_slope_and_depth_is_below_the_bounds_of_both_theo
         for depth in (1, 2, 3):
             kappa = condition((products(n, part / n, depth) + identity(n)) * d, n if slope else n - m)
             assert (kappa <= hard_bound(part / n, n, m, slope, depth) * (1 + 1e-9)).all()
+        if slope < 0:  # which the theorems are not about
+            continue
         top, low, linear = 1 + part, 1 - part, (1 - slope) * m * (3 * part / n + 1)
-        found, bottoms = (
-            riedi_theorem_32(part / n, n, m, slope),
-            [(low**2 - 4 * (1 - slope) * m**0.5, 0.5), (low - linear, 1)],
-        )
+        found = riedi_theorem_32(part / n, n, m, slope)
+        bottoms = [(low**2 - 4 * (1 - slope) * m**0.5, 0.5), (low - linear, 1)]
         if slope == 0:
             found += riedi_theorem_31(part / n, n, m)
             bottoms += [(1 - 2 * part * (1 + n), 0.5), (low - math.sqrt(m / n), 1), (1 - 2 * part * (1 + 2 * m), 0.5)]
-        if slope >= 0:
-            printed = [top / x**p if x > 0 else math.inf for x, p in bottoms]
-            assert found == pytest.approx(printed, rel=1e-9)
-            assert hard_bound(part / n, n, m, slope) <= min(found) * (1 + ROUNDING)
-            finite = [count + (bound < math.inf and m >= fewest) for count, bound in zip(finite, found, strict=False)]
+        assert found == pytest.approx([top / x**p if x > 0 else math.inf for x, p in bottoms], rel=1e-9)
+        assert hard_bound(part / n, n, m, slope) <= min(found) * (1 + ROUNDING)
+        finite = [count + (bound < math.inf and m >= fewest) for count, bound in zip(finite, found, strict=False)]
     assert min(finite) > 0 or (slope < 0.99 and slope != 0)
 
 
