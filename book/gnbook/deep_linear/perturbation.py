@@ -5,7 +5,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnbook.shared.extremes import Interval
-from gnlib.checks import as_float64
 
 
 def weyl(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
@@ -15,7 +14,7 @@ def weyl(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> tuple[Float[Tensor, 
     + \lambda_j(B)` and :math:`\lambda_{i+j-n}(A + B) \ge \lambda_i(A) + \lambda_j(B)`. Both are in descending order,
     whatever the order of a and b.
     """
-    a, b = (as_float64(v, name).sort(descending=True).values for v, name in ((a, "a"), (b, "b")))
+    a, b = (v.sort(descending=True).values for v in (a, b))
     n = len(a)
     upper = torch.stack([(a[: q + 1] + b[: q + 1].flip(0)).min() for q in range(n)])
     lower = torch.stack([(a[q:] + b[q:].flip(0)).max() for q in range(n)])
@@ -29,9 +28,5 @@ def sum_bounds(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> Interval:
     values for all symmetric matrices, where they fail (see the claims).
     """
     lower, upper = weyl(a, b)
-    if upper[-1] <= 0:
-        raise ValueError(
-            f"The smallest eigenvalue of the sum is at most {upper[-1]:.1e}; the bounds are for positive definite sums."
-        )
     above = (upper[0] / lower[-1]).item() if lower[-1] > 0 else torch.inf
     return Interval((lower[0] / upper[-1]).item(), above)

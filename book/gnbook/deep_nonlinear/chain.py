@@ -17,27 +17,6 @@ from torch import Tensor, nn
 from gnlib.checks import as_outputs, as_samples
 from gnlib.linear.network import linear_weights
 
-ACTIVATIONS = (
-    *(nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Softplus, nn.Tanh, nn.Sigmoid),
-    *(nn.Softsign, nn.Hardtanh, nn.ReLU6, nn.Hardswish, nn.LogSigmoid, nn.Identity),
-)
-COVERED = (
-    "covered are nn.Sequential of nn.Linear, activations without parameters, Elementwise, Skip, and nn.LayerNorm with "
-    "elementwise_affine=False"
-)
-
-
-class Elementwise(nn.Module):
-    """An activation that torch has no module for, acting on each entry by itself."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, z: Tensor) -> Tensor:
-        """Return the function of each entry."""
-        return self.function(z)
-
 
 class Skip(nn.Module):
     r"""A branch with a skip around it, :math:`x \mapsto x + \beta f(x)`."""
@@ -86,12 +65,11 @@ def random_chain(
 def layers_of(network: nn.Module, x: Float[Tensor, "n d"]) -> list[Layer]:
     """Return the features and derivatives of each layer of weights, by one forward and one backward pass.
 
-    The backward pass goes through all outputs at once. Everything is in double precision, and the network is left as it
-    is. The last layer has the identity for derivatives.
+    The network is an nn.Sequential of nn.Linear, Skip, activations and normalisations without weights, and ends in a
+    layer of weights, which has the identity for derivatives. Everything is in double precision, and the network is left
+    as it is.
     """
-    x = as_samples(x)
-    _check_chain(network)
-    network = copy.deepcopy(network).double()
+    x, network = as_samples(x), copy.deepcopy(network).double()
     for module in network.modules():
         if getattr(module, "inplace", False):
             module.inplace = False  # or it would overwrite the output of the layer before it
@@ -102,7 +80,10 @@ def layers_of(network: nn.Module, x: Float[Tensor, "n d"]) -> list[Layer]:
         features.append(torch.cat([inputs[0], *ones], 1).detach())
         products.append(product)
 
-    for linear in _linear_layers(network):
+    layers = _linear_layers(network)
+    if {*map(id, network.parameters())} != {id(p) for layer in layers for p in layer.parameters()}:
+        raise ValueError("A module other than nn.Linear has weights, which these bounds do not cover.")
+    for linear in layers:
         linear.register_forward_hook(record)
     with torch.enable_grad():
         outputs = as_outputs(network(x), len(x))
@@ -132,23 +113,3 @@ def _linear_layers(network: nn.Module) -> list[nn.Linear]:
     if isinstance(network, Skip):
         return _linear_layers(network.branch)
     return [network] if isinstance(network, nn.Linear) else []
-
-
-def _check_chain(network: nn.Module) -> None:
-    for name, module in network.named_modules():
-        free = isinstance(module, nn.LayerNorm) and not any(True for _ in module.parameters())
-        if type(module) not in (nn.Sequential, nn.Linear, Skip, Elementwise, *ACTIVATIONS) and not free:
-            what = f"The network's module {name!r}" if name else "The network"
-            raise ValueError(f"{what} is of type {type(module).__name__}; {COVERED}.")
-    last = network
-    while isinstance(last, nn.Sequential) and len(last):
-        last = last[-1]
-    if not isinstance(last, nn.Linear):
-        raise ValueError(
-            f"The network ends in a module of type {type(last).__name__}; leave out what follows nn.Linear."
-        )
-    linear = _linear_layers(network)
-    if len({id(p) for layer in linear for p in layer.parameters()}) < sum(len([*y.parameters()]) for y in linear):
-        raise ValueError("Two layers share their weights; each layer of a chain has its own.")
-    if not all(p.requires_grad for p in network.parameters()):
-        raise ValueError("Some parameters are frozen; the bounds are about networks that train all of their weights.")

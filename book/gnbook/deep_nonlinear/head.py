@@ -18,24 +18,14 @@ def head_floor(network: nn.Module, x: Tensor, head: nn.Linear) -> float:
 
     .. math:: \lambda_{\min}(\widehat G) \ge \tfrac1n \lambda_{\min}(\Phi \Phi^\top + \mathbf 1 \mathbf 1^\top) .
 
-    Samples lie along the first axis; no other weights of the network may be those of the head.
+    Samples lie along the first axis; the weights of the head train, and no other weights may be those of the head.
     """
-    if not any(module is head for module in network.modules()):
-        raise ValueError("The head is no part of the network; pass one of its own layers, such as network[-1].")
-    users = [sum(p is own for m in network.modules() for p in m.parameters(False)) for own in head.parameters()]
-    if not all(p.requires_grad for p in head.parameters()) or any(count > 1 for count in users):
-        raise ValueError(
-            "The head has frozen or shared weights; only weights of its own that train hold the kernel up."
-        )
     network, head = copy.deepcopy((network, head))
     seen: list[tuple[Tensor, Tensor]] = []
     head.register_forward_hook(lambda _, inputs, product: seen.append((inputs[0], product)))
     with torch.no_grad():
         outputs = as_outputs(network.double()(x.double() if x.is_floating_point() else x), len(x))
     if len(seen) != 1 or seen[0][0].ndim != 2 or not torch.equal(seen[0][1], outputs):
-        raise ValueError(
-            "The outputs of the network are not those of the head, applied once to one row a sample; choose the layer "
-            "that gives them, and leave out what comes after it."
-        )
+        raise ValueError("The outputs of the network are not those of the head, applied once to one row a sample.")
     ones = [outputs.new_ones(len(x), 1)] * (head.bias is not None)
     return resolved_squares(torch.cat([seen[0][0], *ones], 1).mT)[1].item() / len(x)

@@ -55,7 +55,7 @@ def unit_spread(x: Float[Tensor, "n d"], draws: int = 2000, *, generator: torch.
     r"""Estimate :math:`v = \lVert E (A^{-1/2} Z_u A^{-1/2})^2 \rVert` from a sample of units.
 
     The norm of a mean is convex in the terms, so that the estimate is in the mean no smaller than v. It is 2 for
-    orthogonal samples. An A that is singular in double precision is refused.
+    orthogonal samples. A is to be regular in double precision.
     """
     x = as_samples(x)
     root = _inverse_root(x)
@@ -96,6 +96,4 @@ def _active(x: Float[Tensor, "n d"], units: int, generator: torch.Generator) -> 
 
 def _inverse_root(x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
     values, vectors = torch.linalg.eigh(hidden_layer_kernel(x))
-    if numerical_rank(values.flip(0), len(values)) < len(values):
-        raise ValueError("The kernel of infinite width is singular: two samples are equal up to rounding, or nearly.")
     return vectors * values.rsqrt() @ vectors.mT

@@ -30,9 +30,8 @@ def two_layers_by_one_triangle(weights: Sequence[Tensor], second_moment: Float[T
     (above, _), (_, below) = partial_products(weights)
     block = below.mT @ below @ second_moment
     outputs = torch.linalg.eigvalsh(above @ above.mT)
-    return torch.cat([read_by_one_triangle(block + value * second_moment) for value in outputs]).sort(descending=True)[
-        0
-    ]
+    read = torch.cat([read_by_one_triangle(block + value * second_moment) for value in outputs])
+    return read.sort(descending=True).values
 
 
 def read_by_one_triangle(matrix: Float[Tensor, "kd kd"]) -> Float[Tensor, " kd"]:

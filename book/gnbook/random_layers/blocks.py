@@ -16,7 +16,6 @@ from gnbook.shared.networks import ResidualNetwork
 from gnbook.shared.training import one_hot
 
 KINDS = ("without skips", "usual start", "start at zero")
-Row = dict[str, float]
 
 
 class Nothing(nn.Module):
@@ -35,22 +34,16 @@ def load(images: int, stride: int, device: str | torch.device = "cpu") -> tuple[
     return ((x - x.mean((0, 2, 3), keepdim=True)) / x.std((0, 2, 3), keepdim=True)).to(device), labels.to(device)
 
 
-def residual_blocks(net: ResidualNetwork) -> list[nn.Module]:
-    """Return the blocks that keep the size of the image: their skip is the identity, or nothing in its place."""
-    return [layer for layer in net.layers if isinstance(getattr(layer, "skip", None), nn.Identity | Nothing)]
-
-
 def fresh(kind: str, seed: int, channels: int, device: str | torch.device = "cpu") -> ResidualNetwork:
     """Return a ResNet20 before training, one of `KINDS`: from zero, the last scale of each branch is zero."""
-    if kind not in KINDS:
-        raise ValueError(f"kind is {kind!r}; one of {', '.join(map(repr, KINDS))} was expected.")
     torch.manual_seed(seed)
     net = ResidualNetwork(3, channels).double().to(device)
-    for block in residual_blocks(net):
-        if kind == "start at zero":
-            nn.init.zeros_(block.branch[-1].weight)
-        if kind == "without skips":
-            block.skip = Nothing()
+    for layer in net.layers:
+        if isinstance(getattr(layer, "skip", None), nn.Identity):  # other blocks change the size of the image
+            if kind == "start at zero":
+                nn.init.zeros_(layer.branch[-1].weight)
+            if kind == "without skips":
+                layer.skip = Nothing()
     return net
 
 
@@ -90,7 +83,7 @@ def ratio(singular: Float[Tensor, " n"]) -> tuple[float, int]:
 
 
 @torch.no_grad()
-def examine(net: ResidualNetwork, x: Float[Tensor, "n 3 h w"]) -> list[Row]:
+def examine(net: ResidualNetwork, x: Float[Tensor, "n 3 h w"]) -> list[dict[str, float]]:
     """Return a row for each block with a skip, in the region of each of the images.
 
     "norm", "tau" and "bound" are of its branch there; "inner", "outer" and "all" of its two convolutions, for all
@@ -102,11 +95,8 @@ def examine(net: ResidualNetwork, x: Float[Tensor, "n 3 h w"]) -> list[Row]:
     for layer in net.layers:
         if isinstance(getattr(layer, "skip", None), nn.Identity):
             number += 1
-            z, inner, outer = (
-                x.flatten(1),
-                *(matrix(part, x.shape[1:]) for part in (layer.branch[:2], layer.branch[3:])),
-            )
-            within, after = (f(x).flatten(1) > 0 for f in (layer.branch[:2], layer))
+            inner, outer = (matrix(part, x.shape[1:]) for part in (layer.branch[:2], layer.branch[3:]))
+            before, within, after = (z.flatten(1) > 0 for z in (x, layer.branch[:2](x), layer(x)))
             size, identity = len(inner), torch.eye(len(inner), dtype=inner.dtype, device=inner.device)
             norms = [torch.linalg.matrix_norm(w, 2).item() for w in (inner, outer)]
             everywhere = bounds.all_regions_of_branch(inner, outer)
@@ -114,7 +104,7 @@ def examine(net: ResidualNetwork, x: Float[Tensor, "n 3 h w"]) -> list[Row]:
             of_block["iid"] = 2 * size**0.5 * inner.std().item()
             of_block["all"] = everywhere.upper / everywhere.lower if everywhere.lower > 0 else math.inf
             for image in range(len(x)):
-                branch, d = outer @ (within[image][:, None] * inner), z[image] > 0
+                branch, d = outer @ (within[image][:, None] * inner), before[image]
                 known, whole = rm.extremes(branch), (identity + branch)[:, d]
                 without, rank = ratio(torch.linalg.svdvals(branch[:, d]))
                 of_region = {

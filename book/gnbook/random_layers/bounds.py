@@ -14,7 +14,6 @@ from torch import Tensor
 from gnbook.random_layers.matrices import Extremes, extremes
 from gnbook.shared.extremes import Interval
 from gnbook.shared.skips import kaiming_skip_limits
-from gnlib.checks import as_float64
 
 
 class SkipCondition(NamedTuple):
@@ -41,7 +40,7 @@ def norm_of(r: float) -> float:
 
     It is :math:`1 / (\sqrt2\, r)`; the same formula leads from the norm to r.
     """
-    return 1 / (math.sqrt(2) * as_positive(r, "r"))
+    return 1 / (math.sqrt(2) * r)
 
 
 def riedi_lemma_36(layer: Extremes) -> SkipCondition:
@@ -61,7 +60,6 @@ def riedi_theorem_38(r: float) -> SkipCondition:
 
     They are those of Riedi 2022, Eq. 122 and 121, and ours, infinite for r up to :math:`1/\sqrt2`, 1 and 1/2.
     """
-    r = as_positive(r, "r")
     top = math.sqrt(r**2 + r + 1 / 2)
     bottoms = (r - math.sqrt(1 / 2), math.sqrt(max(r**2 - r, 0)), r - 1 / 2)
     return SkipCondition(*(top / bottom if bottom > 0 else math.inf for bottom in bottoms))
@@ -72,7 +70,7 @@ def skip_condition_limit(r: float) -> float:
 
     See the claim "Kaiming layer with a skip": W is a Kaiming layer over :math:`r \sqrt 8`.
     """
-    smallest, largest = kaiming_skip_limits(math.sqrt(8) * as_positive(r, "r"))
+    smallest, largest = kaiming_skip_limits(math.sqrt(8) * r)
     return largest / smallest if smallest > 0 else math.inf
 
 
@@ -81,13 +79,10 @@ def riedi_theorem_39(n: int, trained: int, residual: int, r: float, theta: float
 
     It may fail with a probability of :math:`2 e^{-\theta^2/2}`, to which the paper adds :math:`P[s_1(W) \ge 1]`;
     Gaussian entries, and activities that do not depend on W. :func:`all_regions` says more, with fewer assumptions. Of
-    n units so many are inactive, in the `trained` layer and in the `residual` layer.
+    n units so many are inactive, in the `trained` layer, not all of them, and in the `residual` layer, at least one in
+    all; :math:`4 < \theta \le 2 \sqrt n`, and r is above what the denominator subtracts.
     """
-    if not (0 <= trained < n and 0 <= residual <= n and trained + residual >= 1):
-        raise ValueError("At least one in all, and fewer than n of the trained layer, are to be inactive.")
     least = 2 + 2 * (trained + residual - trained * residual / n) + theta
-    if not 4 < theta <= 2 * math.sqrt(n) or r <= least:
-        raise ValueError(f"theta is {theta} and r {r}; above 4 and at most 2 sqrt(n), and above {least:.6g}, is meant.")
     return Guarantee(2 * (1 + 1 / r) / (1 - least / r), 2 * math.exp(-(theta**2) / 2))
 
 
@@ -108,8 +103,7 @@ def all_regions_of_branch(inner: Float[Tensor, "m n"], outer: Float[Tensor, "n m
     The branch of a residual block has two layers with an activation between them; the diagonals are as for
     :func:`all_regions` (claim "All regions of a branch"). The lower bound is zero where nothing follows.
     """
-    inner, outer = as_float64(inner, "inner"), as_float64(outer, "outer")
-    centre, half = _centre_and_radius(slope)
+    centre, half = (1 + slope) / 2, (1 - slope) / 2
     norms = [torch.linalg.matrix_norm(weight, 2).item() for weight in (inner, outer)]
     identity = torch.eye(len(outer), dtype=outer.dtype, device=outer.device)
     singular = torch.linalg.svdvals(identity + centre * outer @ inner)
@@ -123,13 +117,12 @@ def all_regions_limit(r: float, slope: float = 0.0) -> float:
     With independent entries of standard deviation :math:`1 / (r \sqrt{8 n})`, :math:`s_1 \to 1 / (\sqrt2\, r)` and
     :math:`\pm \tau \to 1/r`. For the ReLU the bound is finite for :math:`r > 1/2`.
     """
-    r = as_positive(r, "r")
     lower, upper = _all_regions(1 / (math.sqrt(2) * r), -1 / r, 1 / r, slope)
     return upper / lower if lower > 0 else math.inf
 
 
 def _all_regions(norm: float, tau_smallest: float, tau_largest: float, slope: float) -> Interval:
-    centre, half = _centre_and_radius(slope)
+    centre, half = (1 + slope) / 2, (1 - slope) / 2  # of the slopes
     rest, at, lower = 1 + centre * tau_smallest, norm, 1 - norm
     if rest > 0:
         if slope > 0:  # the minimum may be inside
@@ -137,17 +130,3 @@ def _all_regions(norm: float, tau_smallest: float, tau_largest: float, slope: fl
         lower = max(lower, math.sqrt(rest + (centre * at) ** 2) - half * at)
     upper = math.sqrt(max(1 + centre * tau_largest + (centre * norm) ** 2, 0)) + half * norm
     return Interval(max(lower, 0.0) * (abs(slope) or 1.0), upper)
-
-
-def _centre_and_radius(slope: float) -> tuple[float, float]:
-    """Return the middle of the slopes from `slope` to 1, and how far they are from it."""
-    if not -1 <= slope <= 1:
-        raise ValueError(f"slope is {slope}; a number from -1 (absolute value) to 1 (linear) was expected.")
-    return (1 + slope) / 2, (1 - slope) / 2
-
-
-def as_positive(value: float, name: str) -> float:
-    """Return a positive number; refuse any other."""
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} is {value}; a finite number above 0 was expected.")
-    return float(value)

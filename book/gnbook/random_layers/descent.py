@@ -27,8 +27,6 @@ def small_layers(
 
 def loss_after(steps: int | Sequence[int] | np.ndarray, layer: Float[Tensor, "n n"], target: str) -> np.ndarray | float:
     """Return the share of the loss that is left after so many steps of gradient descent of rate 1 / s₁²."""
-    if target not in TARGETS:
-        raise ValueError(f"target is {target!r}; one of {', '.join(map(repr, TARGETS))} was expected.")
     curvature = torch.linalg.svdvals(layer).cpu().numpy() ** 2
     left = (1 - curvature / curvature[0]) ** np.asarray(steps)[..., None]  # of the error in each direction
     return (left**2).mean(-1) if target == "random" else (left**2 @ curvature) / curvature.sum()

@@ -40,8 +40,6 @@ def draw(
     n: int, count: int, law: str = "gaussian", *, generator: torch.Generator, device: str | torch.device = "cpu"
 ) -> Float[Tensor, "count n n"]:
     """Draw square matrices whose entries are independent, of mean zero and variance one, "gaussian" or "uniform"."""
-    if law not in LAWS:
-        raise ValueError(f"law is {law!r}; one of {', '.join(map(repr, LAWS))} was expected.")
     options = {"generator": generator, "dtype": torch.float64, "device": device}
     if law == "gaussian":
         return torch.randn(count, n, n, **options)
@@ -53,12 +51,7 @@ def extremes(matrices: Float[Tensor, "*batch n n"]) -> Extremes:
     matrices = as_float64(matrices, "matrices")
     singular = torch.linalg.svdvals(matrices)
     symmetric = torch.linalg.eigvalsh(matrices + matrices.mT)
-    return Extremes(
-        largest=singular[..., 0],
-        smallest=singular[..., -1],
-        tau_largest=symmetric[..., -1],
-        tau_smallest=symmetric[..., 0],
-    )
+    return Extremes(singular[..., 0], singular[..., -1], symmetric[..., -1], symmetric[..., 0])
 
 
 def symmetric_scaling(n: int) -> tuple[float, float]:
