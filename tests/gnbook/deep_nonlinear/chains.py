@@ -3,11 +3,19 @@
 from itertools import pairwise
 
 import torch
-from gnbook.deep_nonlinear.chain import Elementwise, Skip
+from gnbook.deep_nonlinear.chain import Skip
 from hypothesis import strategies as st
 from torch import nn
 
 from tests.strategies import derivatives, gaussian, seeds
+
+
+def entrywise(function):
+    """A module for a function that torch has no module for."""
+    module = nn.Module()
+    module.forward = function
+    return module
+
 
 ACTIVATIONS = [
     nn.ReLU,
@@ -17,9 +25,9 @@ ACTIVATIONS = [
     nn.GELU,
     nn.Softplus,
     nn.Identity,
-    lambda: Elementwise(torch.sin),
-    lambda: Elementwise(torch.abs),
-    lambda: Elementwise(torch.square),
+    lambda: entrywise(torch.sin),
+    lambda: entrywise(torch.abs),
+    lambda: entrywise(torch.square),
 ]
 
 
@@ -34,10 +42,9 @@ def linear(fan_in, out, seed, *, bias=False, scale=1.0):
 
 def chain(widths, activation, *, bias=False, scales=None, seed=0):
     """A plain chain: layers of weights with an activation between any two of them."""
-    scales = scales or [1.0] * (len(widths) - 1)
     modules = []
-    for index, (fan_in, out) in enumerate(pairwise(widths)):
-        modules += [linear(fan_in, out, seed + 10 * index, bias=bias, scale=scales[index]), activation()]
+    for index, (shape, scale) in enumerate(zip(pairwise(widths), scales or [1.0] * len(widths[1:]), strict=True)):
+        modules += [linear(*shape, seed + 10 * index, bias=bias, scale=scale), activation()]
     return nn.Sequential(*modules[:-1])
 
 
@@ -59,8 +66,7 @@ def chains(draw):
         modules.insert(2 * hidden, Skip(chain([inputs, 3, inputs], activation, bias=bias, seed=seed % 999), factor))
     elif kind in ("dead", "no weight"):
         with torch.no_grad():
-            weight = modules[2 * hidden].weight
-            weight[:: 2 if kind == "dead" else 1] = 0.0
+            modules[2 * hidden].weight[:: 2 if kind == "dead" else 1] = 0.0
     x = gaussian(seed % 2**31 + 5, n, d) * draw(scale)
     spoilt = draw(st.sampled_from(["free", "free", "near", "equal", "zero", "graded"]))
     if spoilt in ("near", "equal"):
@@ -82,3 +88,7 @@ def spectrum(network, x):
     rows = jacobian(network, x)
     values = torch.linalg.svdvals(rows) ** 2 / len(x)
     return torch.cat([values, values.new_zeros(len(rows) - len(values))])
+
+
+def on_a_sphere(n, d, seed=0):
+    return d**0.5 * torch.nn.functional.normalize(gaussian(seed, n, d))
