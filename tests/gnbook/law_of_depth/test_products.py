@@ -1,4 +1,4 @@
-"""Ends of products and bounds of Lemma 2, against drawn layers, the recursion and limits; points of figures."""
+"""Ends of products and bounds of Lemma 2, against drawn layers, the recursion and limits."""
 
 import mpmath
 import numpy as np
@@ -7,36 +7,22 @@ import torch
 from gnbook.law_of_depth.products import lemma_2, lemma_2_of_many, lemma_2_terms, product_ends
 
 from gnlib import linear_weights
-from gnlib.laws.recursion import Layer, edge
-from gnlib.laws.recursion import Point as OfCurve
+from gnlib.laws.recursion import Layer, Point, edge
 from gnlib.linear.bounds import zhao_lemma_2, zhao_lemma_2_terms
 
+DRAWN = [(1, 10, 400, 0.05), (5, 10, 400, 0.1), (13, 10, 400, 0.14), (1, 100, 150, 0.05), (4, 100, 150, 0.1)]
 
-def drawn_ends(layers, size, width, draws, seed=0):
+
+@pytest.mark.parametrize(("layers", "size", "width", "off"), [*DRAWN, (3, 100, 105, 0.25)])
+def test_products_that_are_drawn_have_the_mean_ends(layers, size, width, off):
     """Mean logarithms of both ends of B'B, which is a chain of matrices of its size."""
-    rng, found = np.random.default_rng(seed), []
-    for _ in range(draws):
+    rng, found = np.random.default_rng(0), []
+    for _ in range(30):
         factor = np.eye(size)
         for _ in range(layers):
             factor = np.linalg.qr((factor @ rng.standard_normal((size, width))).T / width**0.5, mode="r").T
-        s = np.linalg.svd(factor, compute_uv=False)
-        found.append(2 * np.log([s[-1], s[0]]))
-    return np.mean(found, 0)
-
-
-@pytest.mark.parametrize(
-    ("layers", "size", "width", "off"),
-    [
-        (1, 10, 400, 0.05),
-        (5, 10, 400, 0.1),
-        (13, 10, 400, 0.14),
-        (1, 100, 150, 0.05),
-        (4, 100, 150, 0.1),
-        (3, 100, 105, 0.25),
-    ],
-)
-def test_products_that_are_drawn_have_the_mean_ends(layers, size, width, off):
-    mean = drawn_ends(layers, size, width, 30)
+        found.append(2 * np.log(np.linalg.svd(factor, compute_uv=False)[[-1, 0]]))
+    mean = np.mean(found, 0)
     law, limit = (np.log(product_ends(layers, size, width, shift=shift)) for shift in (True, False))
     assert np.abs(law - mean).max() < off
     assert (np.abs(law - mean) < np.abs(limit - mean) + 0.02).all()
@@ -50,33 +36,28 @@ def test_the_closed_form_is_the_recursion_without_shifts(layers, size):
     layer = Layer(size, 1.0, 1 / 400)
 
     def curve(v):
-        z, dz = (size + v) / v, -size / v**2
+        z, dz, f = (size + v) / v, -size / v**2, layer.a + layer.b * v
+        if f <= 0:
+            raise ArithmeticError
         for _ in range(layers):
-            f = layer.a + layer.b * v
-            if f <= 0:
-                raise ArithmeticError
-            dz, z = dz * f + z * layer.b, z * f
-            yield OfCurve(z, v, dz, 1.0)
+            z, dz = z * f, dz * f + z * layer.b
+            yield Point(z, v, dz, 1.0)
 
-    for found, side in zip(product_ends(layers, size, 400), (-1, 1), strict=True):
-        assert found == pytest.approx(edge(curve, side, 0.7 * size), rel=1e-9)
+    expected = [edge(curve, side, 0.7 * size) for side in (-1, 1)]
+    assert product_ends(layers, size, 400) == pytest.approx(expected, rel=1e-9)
 
 
 def test_lemma_2_is_the_one_of_networks_that_are_drawn():
     """Four layers of 300 units, 100 inputs of which the data reach 80, and 8 outputs."""
-    basis = torch.eye(100, dtype=torch.float64)[:, :80]
-    moment = basis @ basis.mT
-    terms, law, pairs = [], lemma_2_terms(4, 300, 80, 100, 8, shift=True), []
-    for seed in range(6):
-        weights = linear_weights([100, 300, 300, 300, 8], generator=torch.Generator().manual_seed(seed))
-        terms.append(zhao_lemma_2_terms(weights, moment))
-        pairs.append(zhao_lemma_2(weights, moment))
+    moment = torch.diag((torch.arange(100) < 80).double())
+    generators = (torch.Generator().manual_seed(seed) for seed in range(6))
+    drawn = [linear_weights([100, 300, 300, 300, 8], generator=generator) for generator in generators]
+    terms, law = [zhao_lemma_2_terms(weights, moment) for weights in drawn], (4, 300, 80, 100, 8)
     for name in ("above_largest", "above_smallest", "below_largest", "below_smallest", "kappa_below", "gamma"):
-        drawn = torch.stack([getattr(term, name) for term in terms]).log().mean(0).exp()
-        torch.testing.assert_close(drawn, getattr(law, name), rtol=0.1, atol=0)
-    first, second = np.exp(np.log(pairs).mean(0))
-    law = lemma_2(4, 300, 80, 100, 8, shift=True)
-    assert (law.first, law.second) == (pytest.approx(first, rel=0.1), pytest.approx(second, rel=0.1))
+        mean = torch.stack([getattr(term, name) for term in terms]).log().mean(0).exp()
+        torch.testing.assert_close(mean, getattr(lemma_2_terms(*law, shift=True), name), rtol=0.1, atol=0)
+    first, second = np.exp(np.mean(np.log([zhao_lemma_2(weights, moment) for weights in drawn]), 0))
+    assert lemma_2(*law, shift=True) == pytest.approx((first, second), rel=0.1)
     assert lemma_2(4, 300, 80, 100).first < 0.75 * first
 
 
