@@ -12,8 +12,7 @@ from gnbook.convolution import bounds as convolution_bounds
 from gnbook.convolution import gauss_newton as convolution
 from gnbook.convolution import networks as filters
 from gnbook.cost.race import LowerEnd
-from gnbook.deep_linear import perturbation
-from gnbook.deep_linear.bounds import product_vector_bound
+from gnbook.deep_linear import bounds as linear
 from gnbook.deep_nonlinear.bound import chain_bound, schur_ends
 from gnbook.deep_nonlinear.chain import Skip, kernel, layers_of, random_chain
 from gnbook.deep_nonlinear.head import head_floor
@@ -180,9 +179,9 @@ CASES = {
         (raced_sum, network((20, 30, 30, 4), seed=1), torch.eye(20)),
     ],
     "deep_linear": [
-        (product_vector_bound, DEEP, MOMENT),
-        (perturbation.weyl, SCALE.abs(), SHIFT.abs()),
-        (perturbation.sum_bounds, SCALE.abs(), SHIFT.abs()),
+        (linear.product_vector_bound, DEEP, MOMENT),
+        (linear.weyl, SCALE.abs(), SHIFT.abs()),
+        (linear.sum_bounds, SCALE.abs(), SHIFT.abs()),
     ],
     "deep_nonlinear": [
         (

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnbook.random_layers import matrices as rm
+from gnbook.waiting.trial import steps_to
 
 TARGETS = ("random", "easy")
 
@@ -25,26 +26,21 @@ def small_layers(
     return rm.draw(n, count, generator=generator, device=device) / (2 * math.sqrt(8 * n))
 
 
+def spread(layer: Float[Tensor, "n n"], target: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the curvature in each direction of the output, and its share of the loss."""
+    curvature = torch.linalg.svdvals(layer).cpu().numpy() ** 2
+    return curvature, np.full(len(curvature), 1 / len(curvature)) if target == "random" else curvature / curvature.sum()
+
+
 def loss_after(steps: int | Sequence[int] | np.ndarray, layer: Float[Tensor, "n n"], target: str) -> np.ndarray | float:
     """Return the share of the loss that is left after so many steps of gradient descent of rate 1 / s₁²."""
-    curvature = torch.linalg.svdvals(layer).cpu().numpy() ** 2
-    left = (1 - curvature / curvature[0]) ** np.asarray(steps)[..., None]  # of the error in each direction
-    return (left**2).mean(-1) if target == "random" else (left**2 @ curvature) / curvature.sum()
-
-
-def steps_to(goal: float, layer: Float[Tensor, "n n"], target: str) -> int:
-    """Return the steps after which the loss is that small, by bisection."""
-    last = 1
-    while loss_after(last, layer, target) > goal:
-        last *= 2
-    first = last // 2
-    while last - first > 1:
-        middle = (first + last) // 2
-        first, last = (middle, last) if loss_after(middle, layer, target) > goal else (first, middle)
-    return last
+    curvature, shares = spread(layer, target)
+    return (1 - curvature / curvature[0]) ** (2 * np.asarray(steps)[..., None]) @ shares
 
 
 def median_steps(goal: float, layers: Float[Tensor, "count n n"], target: str, skip: float) -> float:
     """Return the median of the steps over several layers, each with a skip of this strength, to two digits."""
     identity = torch.eye(layers.shape[-1], dtype=layers.dtype, device=layers.device)
-    return float(f"{np.median([steps_to(goal, layer + skip * identity, target) for layer in layers]):.2g}")
+    spreads = [spread(layer + skip * identity, target) for layer in layers]
+    steps = [steps_to(curvature, shares, 1 / curvature[0], goal) for curvature, shares in spreads]
+    return float(f"{np.median(steps):.2g}")

@@ -13,9 +13,6 @@ from gnlib.diagnosis.waits import spread_of
 from gnlib.laws import waiting
 from gnlib.problem import Problem
 
-RATES = np.linspace(0.5, 1.99, 150)
-"""Learning rates at which the linear model is stable, over one by the largest eigenvalue."""
-
 ROUNDING = 1e-9
 """Of the share of the loss that is to be left."""
 
@@ -57,13 +54,10 @@ def steps_to(eigenvalues: Float[np.ndarray, " q"], shares: Float[np.ndarray, " q
 def row_of(network: nn.Module, x: Float[Tensor, "n ..."], y: Tensor, loss: str, goal: float) -> dict[str, Cell]:
     r"""Return what the law of waiting says of a network at its start.
 
-    At the rate :math:`1 / \lambda_{\max}`: `lower` and `upper` bound on the steps of the linear model, its `steps`, the
-    `eigenvalue` that is waited for, and the largest over it, `effective`. `least` is the smallest of the lower bounds
-    at all of `RATES`, at `least_rate` over :math:`1 / \lambda_{\max}`. `lower_tenth` is the lower bound on the steps to
-    a tenth of what the loss, or its quadratic model, is above its minimum, whatever `goal` is. `never` is the share of
-    the loss on zero eigenvalues. `kappa` is of the Gram matrix without the loss, and all others of the matrix of the
-    loss. All steps are infinite if the quadratic model does not get to the goal; they are missing where a softmax is so
-    sure and so wrong that rounding hides the goal from the model.
+    At the rate :math:`1 / \lambda_{\max}`: `lower` and `upper` bound on the steps of the linear model, its `steps`, and
+    the largest eigenvalue over the one that is waited for, `effective`. `kappa` is of the Gram matrix without the loss,
+    and all others of the matrix of the loss. All steps are infinite if the quadratic model does not get to the goal;
+    they are missing where a softmax is so sure and so wrong that rounding hides the goal from the model.
     """
     problem = Problem(network, x, y, loss, mode="train" if network.training else "eval")
     values, start = torch.linalg.eigvalsh(problem.gram), problem.loss.value(problem.outputs)
@@ -77,25 +71,10 @@ def row_of(network: nn.Module, x: Float[Tensor, "n ..."], y: Tensor, loss: str, 
     if not share < 1 - ROUNDING:
         return row
     eigenvalues, shares = spread.eigenvalues.cpu().numpy(), spread.shares.cpu().numpy()
-    largest = eigenvalues[-1]
-    row |= {
-        "kappa_loss": float(largest / eigenvalues[eigenvalues > 0][0]),
-        "largest": float(largest),
-        "goal": share,
-        "lower_tenth": waiting(eigenvalues, shares, rate=1 / largest, goal=0.1).lower,
-        "never": float(shares[eigenvalues == 0].sum()),
-    }
+    row |= {"goal": share} | dict.fromkeys(("lower", "upper", "effective", "steps"), math.inf)
     if share <= 0:
-        return row | dict.fromkeys(("lower", "upper", "effective", "steps", "least"), math.inf)
-    found = waiting(eigenvalues, shares, rate=1 / largest, goal=share)
-    tried = {m: waiting(eigenvalues, shares, rate=m / largest, goal=share).lower for m in RATES}
-    least_rate = min(tried, key=tried.__getitem__)
-    return row | {
-        "lower": found.lower,
-        "upper": found.upper,
-        "eigenvalue": found.eigenvalue,
-        "effective": found.effective_condition_number,
-        "steps": steps_to(eigenvalues, shares, 1 / largest, share),
-        "least": tried[least_rate],
-        "least_rate": float(least_rate),
-    }
+        return row
+    rate = 1 / eigenvalues[-1]
+    found, steps = waiting(eigenvalues, shares, rate, share), steps_to(eigenvalues, shares, rate, share)
+    effective = found.effective_condition_number
+    return row | {"lower": found.lower, "upper": found.upper, "effective": effective, "steps": steps}

@@ -6,8 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from gnbook.deep_linear.bounds import product_vector_bound
-from gnbook.deep_linear.perturbation import sum_bounds, weyl
+from gnbook.deep_linear.bounds import product_vector_bound, sum_bounds, weyl
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -126,6 +125,7 @@ def test_narrow_layers_need_zero_padded_singular_values():
 
 @pytest.mark.claim("Data and network, any depth", verdict="holds")
 @pytest.mark.claim("Condition number of the network alone", verdict="holds")
+@pytest.mark.claim("Remark R2", verdict="holds if")
 @pytest.mark.claim("Appendix E, self-balancing", verdict="holds if")
 @instances
 @given(problems(1, 5, regular=True))

@@ -118,16 +118,6 @@ def test_each_step_of_the_proof_of_lemma_1(problem):
 
 
 @pytest.mark.claim("Remark R2", verdict="holds if")
-@instances
-@given(problems(2, 2, regular=True))
-def test_the_data_condition_the_network_up_to_the_ratio_of_lemma_1(problem):
-    (v, w), x = problem
-    ratio, data, true = ratio_of_sums(v, w), data_condition(x), true_condition([v, w], x)
-    assert data / ratio <= true * up_to_rounding(true)
-    assert true <= data * ratio * up_to_rounding(true)
-
-
-@pytest.mark.claim("Remark R2", verdict="holds if")
 def test_white_data_can_be_worse_than_others():
     v, w = exact([[0, 1], [0, 0], [0, 0]]), exact([[1, 0, 0]])  # m = 3 > 2 = max(d, k)
     assert true_condition([v, w], identity(2)) == pytest.approx(2, rel=1e-12)
