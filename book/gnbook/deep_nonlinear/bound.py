@@ -52,10 +52,8 @@ def chain_bound(layers: Sequence[Layer]) -> ChainBound:
     """Return sharper lower and upper bounds of the smallest and the largest of all `nk` eigenvalues, zeros among them.
 
     Block diagonal matrices below and above the product of each layer come from the ends of both factors, as they are
-    and scaled to norm one. The best choice in each layer and the same choice in all are tried, the last layer is kept
-    whole, and the best counts (claim "Sharper bound for any depth"): it is no worse than :func:`schur_ends`. From the
-    other side both are bounded by the extreme eigenvalues of the mean of the kernel over outputs, `n x n`, and of its
-    diagonal blocks, `k x k`.
+    and scaled to norm one; the best choices count, and the last layer is kept whole (claim "Sharper bound for any
+    depth"). From the other side both are bounded by the ends of the mean of the kernel over outputs, and of its blocks.
     """
     *hidden, last = layers
     choices = [(_plain(layer), _scaled(layer)) for layer in hidden]

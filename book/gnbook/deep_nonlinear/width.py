@@ -31,8 +31,8 @@ def hidden_layer_kernel(x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
 def chernoff_width(x: Float[Tensor, "n d"], *, shortfall: float, failure: float) -> float:
     r"""Return how many units suffice for :math:`\lambda_{\min}(K) \ge (1 - \delta) \lambda_{\min}(E K)`.
 
-    It is by the matrix Chernoff inequality (Tropp 2012; claim "Width by Chernoff"), with :math:`\delta` the
-    `shortfall`, but for a probability of `failure`, and infinite where A is singular in double precision.
+    It is the claim "Width by Chernoff" (Tropp 2012), with :math:`\delta` the `shortfall`, but for a probability of
+    `failure`, and infinite where A is singular in double precision.
     """
     values = torch.linalg.eigvalsh(hidden_layer_kernel(x)).flip(0)
     if numerical_rank(values, len(values)) < len(values):
@@ -45,8 +45,7 @@ def chernoff_width(x: Float[Tensor, "n d"], *, shortfall: float, failure: float)
 def bernstein_width(n: int, spread: float, *, shortfall: float, failure: float) -> int:
     r"""Return how many units suffice for :math:`K \succeq (1 - \delta) E K`, from their spread v.
 
-    Then every eigenvalue of K has at least :math:`1 - \delta` times its mean's (claim "Width by Bernstein"). Units
-    without a bound are allowed.
+    Then every eigenvalue of K has at least :math:`1 - \delta` times its mean's (claim "Width by Bernstein").
     """
     return math.ceil(2 * spread / shortfall**2 * math.log(n / failure))
 

@@ -11,25 +11,16 @@ R. R. Mueller (2002), IEEE Trans. Inform. Theory 48, has the spectrum of product
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 from scipy.special import exp1
 
+from gnbook.shared.extremes import Interval
+from gnlib.laws.network import TRACY_WIDOM
 from gnlib.linear.bounds import Lemma2, Lemma2Terms
 
-TRACY_WIDOM = -1.2065335745820
-"""Mean of the law for real matrices: how far an eigenvalue stays behind an end, in units of the spacing there."""
 
-
-class Ends(NamedTuple):
-    """The smallest and the largest eigenvalue."""
-
-    lower: float
-    upper: float
-
-
-def product_ends(layers: int, size: int, width: int, *, shift: bool = False) -> Ends:
+def product_ends(layers: int, size: int, width: int, *, shift: bool = False) -> Interval:
     r"""Return the ends of the spectrum of :math:`B^\top B` for a product B of Gaussian layers of one width.
 
     B acts on n dimensions (`size`); the smallest eigenvalue is zero if n is not below the width. With `shift` an end is
@@ -37,7 +28,7 @@ def product_ends(layers: int, size: int, width: int, *, shift: bool = False) -> 
     2)^{1/3}` away from the limit, with the second derivative by :math:`\Omega = n w`, applied to the logarithm.
     """
     if layers == 0:
-        return Ends(1.0, 1.0)
+        return Interval(1.0, 1.0)
     c, ends = size / width, []
     root = math.sqrt(((layers - 1) * c) ** 2 + 4 * layers * c)
     for side in (-1, 1):
@@ -49,7 +40,7 @@ def product_ends(layers: int, size: int, width: int, *, shift: bool = False) -> 
         curvature = 1 / w**2 - 1 / (1 + w) ** 2 - layers * (c / (1 + c * w)) ** 2  # of log z, by w
         behind = TRACY_WIDOM * (abs(curvature) / (2 * size**2)) ** (1 / 3) if shift else 0.0  # relative to z
         ends.append(z * math.exp(side * behind))
-    return Ends(*ends)
+    return Interval(*ends)
 
 
 def lemma_2_terms(
@@ -61,7 +52,9 @@ def lemma_2_terms(
     fewer than the width. `shift` counts the sizes of the matrices, see `product_ends`.
     """
     below = [product_ends(j, rank, width, shift=shift) for j in range(layers)]
-    above = [product_ends(j, outputs, width, shift=shift) if outputs else Ends(1, 1) for j in reversed(range(layers))]
+    above = [
+        product_ends(j, outputs, width, shift=shift) if outputs else Interval(1, 1) for j in reversed(range(layers))
+    ]
     first = torch.tensor([1.0] + [width / inputs] * (layers - 1), dtype=torch.float64)  # variance 1 / inputs
     (below_smallest, below_largest), (above_smallest, above_largest) = (
         torch.tensor(ends, dtype=torch.float64).T for ends in (below, above)
@@ -69,9 +62,9 @@ def lemma_2_terms(
     return Lemma2Terms(above_largest, above_smallest, first * below_largest, first * below_smallest, 1.0)
 
 
-def lemma_2(layers: int, width: int, rank: int, inputs: int, outputs: int = 0, *, shift: bool = False) -> Lemma2:
+def lemma_2(*of_terms: int, shift: bool = False) -> Lemma2:
     """Return both bounds of Lemma 2 for white data and wide random layers; the parameters are those of the terms."""
-    terms = lemma_2_terms(layers, width, rank, inputs, outputs, shift=shift)
+    terms = lemma_2_terms(*of_terms, shift=shift)
     largest = terms.above_largest * terms.below_largest
     return Lemma2((largest.sum() / terms.alpha.sum()).item(), (largest / terms.alpha).max().item())
 

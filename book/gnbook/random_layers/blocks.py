@@ -87,9 +87,9 @@ def examine(net: ResidualNetwork, x: Float[Tensor, "n 3 h w"]) -> list[dict[str,
     """Return a row for each block with a skip, in the region of each of the images.
 
     "norm", "tau" and "bound" are of its branch there; "inner", "outer" and "all" of its two convolutions, for all
-    regions; "iid" is the norm that independent entries would give the first of them. "skip" and "none" are kappa with
-    the skip and without, "relu" and "none relu" the same after the last ReLU; "off", "off inside" and "lost" are shares
-    of units before and within the branch that are off, and of directions that the branch alone loses.
+    regions; "iid" is the norm that independent entries would give the first. "skip" and "none" are kappa with the skip
+    and without, "relu" and "none relu" the same after the last ReLU; "off", "off inside" and "lost" are shares of units
+    before and within the branch that are off, and of directions that the branch loses.
     """
     rows, number = [], 0
     for layer in net.layers:
@@ -98,11 +98,10 @@ def examine(net: ResidualNetwork, x: Float[Tensor, "n 3 h w"]) -> list[dict[str,
             inner, outer = (matrix(part, x.shape[1:]) for part in (layer.branch[:2], layer.branch[3:]))
             before, within, after = (z.flatten(1) > 0 for z in (x, layer.branch[:2](x), layer(x)))
             size, identity = len(inner), torch.eye(len(inner), dtype=inner.dtype, device=inner.device)
-            norms = [torch.linalg.matrix_norm(w, 2).item() for w in (inner, outer)]
-            everywhere = bounds.all_regions_of_branch(inner, outer)
-            of_block = {"block": number, "n": size, "inner": norms[0], "outer": norms[1]}
-            of_block["iid"] = 2 * size**0.5 * inner.std().item()
-            of_block["all"] = everywhere.upper / everywhere.lower if everywhere.lower > 0 else math.inf
+            lower, upper = bounds.all_regions_of_branch(inner, outer)
+            norms = {name: torch.linalg.matrix_norm(w, 2).item() for name, w in (("inner", inner), ("outer", outer))}
+            of_block = {"block": number, "n": size} | norms | {"iid": 2 * size**0.5 * inner.std().item()}
+            of_block["all"] = upper / lower if lower > 0 else math.inf
             for image in range(len(x)):
                 branch, d = outer @ (within[image][:, None] * inner), before[image]
                 known, whole = rm.extremes(branch), (identity + branch)[:, d]

@@ -19,8 +19,8 @@ from gnbook.shared.skips import kaiming_skip_limits
 class SkipCondition(NamedTuple):
     r"""Three upper bounds of :math:`\kappa(W + I)`; infinite where they say nothing.
 
-    They are the first ones of Riedi 2022, Eq. 114, for :math:`s_1 < 1`, and of Eq. 116, for :math:`\underline\tau >
-    -1`, and ours, where :math:`\underline\tau > -2` and sometimes elsewhere, which is never above the other two.
+    The first of Riedi 2022, Eq. 114, for :math:`s_1 < 1`, and of Eq. 116, for :math:`\underline\tau > -1`, and ours,
+    for :math:`\underline\tau > -2` and sometimes elsewhere, which is never above the other two.
     """
 
     norm: Tensor | float
@@ -36,18 +36,12 @@ class Guarantee(NamedTuple):
 
 
 def norm_of(r: float) -> float:
-    r"""Return the norm of a wide layer whose entries have standard deviation :math:`1 / (r \sqrt{8 n})`.
-
-    It is :math:`1 / (\sqrt2\, r)`; the same formula leads from the norm to r.
-    """
+    r"""Return the norm of a wide layer, :math:`1 / (\sqrt2\, r)`; the same formula leads from the norm to r."""
     return 1 / (math.sqrt(2) * r)
 
 
 def riedi_lemma_36(layer: Extremes) -> SkipCondition:
-    r"""Return upper bounds of :math:`\kappa(W + I)` for a square layer, or for each of a batch.
-
-    See Riedi 2022, Lemma 36 iii and iv, and the claim "Skip across one layer".
-    """
+    r"""Return upper bounds of :math:`\kappa(W + I)` for each of a batch (Riedi 2022, Lemma 36 iii and iv, and ours)."""
     top = (layer.largest**2 + layer.tau_largest + 1).clamp_min(0).sqrt()
     least = torch.maximum(layer.tau_smallest / 2, -layer.smallest.clamp_min(1))
     skip = ((1 + least) ** 2 + (layer.smallest**2 - least**2).clamp_min(0)).sqrt()
@@ -56,20 +50,14 @@ def riedi_lemma_36(layer: Extremes) -> SkipCondition:
 
 
 def riedi_theorem_38(r: float) -> SkipCondition:
-    r"""Return the limits of the bounds of :func:`riedi_lemma_36` as the layer grows.
-
-    They are those of Riedi 2022, Eq. 122 and 121, and ours, infinite for r up to :math:`1/\sqrt2`, 1 and 1/2.
-    """
+    """Return the limits of :func:`riedi_lemma_36` as the layer grows (Riedi 2022, Eq. 122 and 121, and ours)."""
     top = math.sqrt(r**2 + r + 1 / 2)
     bottoms = (r - math.sqrt(1 / 2), math.sqrt(max(r**2 - r, 0)), r - 1 / 2)
     return SkipCondition(*(top / bottom if bottom > 0 else math.inf for bottom in bottoms))
 
 
 def skip_condition_limit(r: float) -> float:
-    r"""Return the limit of :math:`\kappa(W + I)` itself as the layer grows, infinite up to :math:`r = 1 / \sqrt8`.
-
-    See the claim "Kaiming layer with a skip": W is a Kaiming layer over :math:`r \sqrt 8`.
-    """
+    r"""Return the limit of :math:`\kappa(W + I)` itself; W is a Kaiming layer over :math:`r \sqrt 8`."""
     smallest, largest = kaiming_skip_limits(math.sqrt(8) * r)
     return largest / smallest if smallest > 0 else math.inf
 
@@ -100,8 +88,7 @@ def all_regions(weight: Float[Tensor, "n n"], slope: float = 0.0) -> Interval:
 def all_regions_of_branch(inner: Float[Tensor, "m n"], outer: Float[Tensor, "n m"], slope: float = 0.0) -> Interval:
     """Return bounds on the singular values of :math:`(W_2 D_1 W_1 + I) D` that hold in all regions at once.
 
-    The branch of a residual block has two layers with an activation between them; the diagonals are as for
-    :func:`all_regions` (claim "All regions of a branch"). The lower bound is zero where nothing follows.
+    The branch of a residual block has two layers with an activation between them, else it is as :func:`all_regions`.
     """
     centre, half = (1 + slope) / 2, (1 - slope) / 2
     norms = [torch.linalg.matrix_norm(weight, 2).item() for weight in (inner, outer)]
@@ -112,11 +99,7 @@ def all_regions_of_branch(inner: Float[Tensor, "m n"], outer: Float[Tensor, "n m
 
 
 def all_regions_limit(r: float, slope: float = 0.0) -> float:
-    r"""Return the bound on the condition number that :func:`all_regions` tends to as a random layer grows.
-
-    With independent entries of standard deviation :math:`1 / (r \sqrt{8 n})`, :math:`s_1 \to 1 / (\sqrt2\, r)` and
-    :math:`\pm \tau \to 1/r`. For the ReLU the bound is finite for :math:`r > 1/2`.
-    """
+    """Return the bound on kappa that :func:`all_regions` tends to as a random layer grows."""
     lower, upper = _all_regions(1 / (math.sqrt(2) * r), -1 / r, 1 / r, slope)
     return upper / lower if lower > 0 else math.inf
 

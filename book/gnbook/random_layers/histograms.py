@@ -51,16 +51,17 @@ def measure(n: int, count: int, *, seed: int, device: str | torch.device = "cpu"
         }
         for r in (2, 3):
             sigma = 1 / (r * math.sqrt(8 * n))
-            layer, singular = k.times(sigma), torch.linalg.svdvals(sigma * gaussian + identity)
+            singular = torch.linalg.svdvals(sigma * gaussian + identity)
             top, bottom = singular[:, 0], singular[:, -1]
-            values[f"kappa {r}"] = top / bottom
+            values[f"kappa {r}"] = kappa = top / bottom
             if r == 2:
-                most = layer.largest**2 + layer.tau_largest + 1
+                layer = rm.Extremes(*(sigma * value for value in k))
+                known = bounds.riedi_lemma_36(layer)
                 values |= {
                     "smallest": bottom**2 / (layer.smallest**2 + layer.tau_smallest + 1),
-                    "largest": most / top**2,
-                    "bound": bounds.riedi_lemma_36(layer).symmetric / (top / bottom),
-                    "sharper": bounds.riedi_lemma_36(layer).sharper / (top / bottom),
+                    "largest": (layer.largest**2 + layer.tau_largest + 1) / top**2,
+                    "bound": known.symmetric / kappa,
+                    "sharper": known.sharper / kappa,
                     "tau": layer.tau_smallest,
                     "norm": layer.largest,
                 }

@@ -31,10 +31,6 @@ class Extremes(NamedTuple):
     tau_largest: Tensor
     tau_smallest: Tensor
 
-    def times(self, factor: float) -> "Extremes":
-        """The same for the matrix times a factor that is not negative."""
-        return Extremes(*(factor * value for value in self))
-
 
 def draw(
     n: int, count: int, law: str = "gaussian", *, generator: torch.Generator, device: str | torch.device = "cpu"

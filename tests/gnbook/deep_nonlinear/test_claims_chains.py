@@ -6,6 +6,7 @@ Products of a matrix and a matrix of blocks, entry by block: matrices below and 
 import math
 from itertools import pairwise
 
+import mpmath
 import pytest
 import torch
 from gnbook.deep_nonlinear.bound import chain_bound, schur_ends
@@ -164,6 +165,19 @@ def test_where_all_samples_are_alike_the_bounds_are_the_ends(n, k, depth, seed):
     found = chain_bound(layers).ends
     assert found.smallest == pytest.approx((least,) * 2, rel=1e-9, abs=1e-13)
     assert found.largest == pytest.approx((most,) * 2, rel=1e-9)
+
+
+@pytest.mark.claim("Sharper bound for any depth", verdict="holds")
+@pytest.mark.parametrize("angle", [1e-3, 1e-6, 1e-8, 1e-10])
+def test_two_samples_that_are_nearly_equal_keep_their_digits(angle):
+    """9 (1 - r s) at angles so small that r and s round to one, of norms that make up for each other."""
+    features = exact([[1, 0], [3 * math.cos(angle), 3 * math.sin(angle)]])
+    derivatives = exact([[3, 0], [math.cos(3 * angle), math.sin(3 * angle)]])[:, None]
+    nothing = Layer(torch.zeros(2, 1).double(), torch.ones(2, 1, 1).double())
+    found = chain_bound([Layer(features, derivatives), nothing]).ends.smallest.lower
+    with mpmath.workdps(50):
+        expected = float(9 * (1 - mpmath.cos(angle) * mpmath.cos(3 * angle)) / 2)
+    assert found == pytest.approx(expected, rel=1e-6, abs=0)
 
 
 @pytest.mark.claim("Linear chains", verdict="holds")

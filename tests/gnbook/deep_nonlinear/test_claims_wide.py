@@ -12,7 +12,7 @@ import scipy
 import torch
 from gnbook.deep_nonlinear.chain import kernel, layers_of, random_chain
 from gnbook.deep_nonlinear.duals import centred, hermite_coefficients, leaky_relu, smooth
-from gnbook.deep_nonlinear.networks import ACTIVATIONS, limit_kernel
+from gnbook.deep_nonlinear.networks import ACTIVATIONS, SHAPES, limit_kernel, network
 from gnbook.deep_nonlinear.wide_limit import deep_relu_condition, standard_factors, wide_kernel
 from gnbook.deep_nonlinear.width import (
     bernstein_width,
@@ -120,6 +120,26 @@ def test_the_dual_of_smooth_activations_is_an_integral_over_the_plane(activation
         for found, function, tolerance in pairs:
             expected = density @ (function(u)[:, None] * function(v)) @ density
             assert found[0, 1].item() == pytest.approx(expected.item(), abs=tolerance)
+
+
+@pytest.mark.claim("Expectations on a Gaussian pair", verdict="holds")
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_the_gain_keeps_the_variance_by_the_dual_and_by_the_module(name):
+    module, gain, dual = ACTIVATIONS[name]
+    assert gain**2 * dual(torch.eye(1).double())[0].item() == pytest.approx(1, abs=1e-12)
+    assert gain**2 * module()(gaussian(0, 10**6)).square().mean().item() == pytest.approx(1, abs=5e-3)
+
+
+@pytest.mark.claim("The kernel of wide networks", verdict="holds")
+@pytest.mark.parametrize("name", ["ReLU", "GELU", "linear"])
+def test_wide_networks_come_near_the_limit_of_their_own_shape(name):
+    widths, x = [6, 700, 700, 1], gaussian(0, 4, 6)
+    limits = {shape: limit_kernel(name, shape, widths, x) for shape in SHAPES}
+    for shape in SHAPES:
+        drawn = [network(name, shape, widths, generator=torch.Generator().manual_seed(seed)) for seed in range(4)]
+        mean = torch.stack([4 * kernel(layers_of(net, x)) for net in drawn]).mean(0)
+        apart = {other: relative(mean, limit) for other, limit in limits.items()}
+        assert min(apart, key=apart.get) == shape and apart[shape] < 0.08
 
 
 @pytest.mark.claim("The kernel of wide networks", verdict="holds")
@@ -238,26 +258,13 @@ def test_branches_of_one_over_the_depth_leave_one_hidden_layer_and_of_its_root_a
     check(moments(end)[1], lambda blocks: of([1.0] * (blocks + 2), branch=(time / blocks) ** 0.5))
 
 
-@st.composite
-def hermite_weights(draw, most=12):
-    """Draw weights of the degrees from one on that add up to one."""
-    kind, n = draw(st.sampled_from(["spread", "sparse", "one", "two", "high"])), draw(st.integers(1, most))
-    weights, units = gaussian(draw(seeds), n).square(), torch.eye(n).double()
-    if kind == "sparse":
-        weights = weights * (gaussian(draw(seeds), n) > 0) + 1e-300
-    elif kind == "one":
-        weights = units[draw(st.integers(0, n - 1))]
-    elif kind == "two":
-        weights = units[0] * draw(st.floats(0, 1)) + units[min(1, n - 1)]
-    elif kind == "high":
-        weights = torch.cat([weights[:1] * 1e-3, torch.zeros(80), weights])
-    return weights / weights.sum()
-
-
 @pytest.mark.claim("Correlations behind centred activations", verdict="holds")
 @instances
-@given(hermite_weights(), st.floats(-1, 1))
-def test_correlations_shrink_by_the_share_that_is_not_linear(weights, r):
+@given(seeds, st.integers(1, 12), st.sampled_from([1, 8, 30]), st.sampled_from([0, 80]), st.floats(-1, 1))
+def test_correlations_shrink_by_the_share_that_is_not_linear(seed, n, power, gap, r):
+    """For weights of the degrees from one on that add up to one: spread, nearly of a single degree, or of high ones."""
+    weights = gaussian(seed, n).abs() ** power + 1e-300
+    weights = torch.cat([weights[:1], torch.zeros(gap), weights[1:]]) / weights.sum()
     mu, value = 1 - weights[0].item(), abs((weights * exact(r) ** torch.arange(1, len(weights) + 1)).sum().item())
     assert value <= abs(r) * (1 - mu * (1 - abs(r))) + 1e-14
     if value < 1 - 1e-9 and abs(r) < 1 - 1e-9:
