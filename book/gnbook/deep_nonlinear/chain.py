@@ -31,11 +31,7 @@ class Skip(nn.Module):
 
 
 class Layer(NamedTuple):
-    """The two factors of one layer's share in the kernel.
-
-    A bias is the weight of a last feature, which is one; `derivatives` are those of the outputs by the outputs of the
-    layer.
-    """
+    """The features, the last of them one for a bias, and the derivatives of the outputs by the outputs of the layer."""
 
     features: Float[Tensor, "n m"]
     derivatives: Float[Tensor, "n k w"]
@@ -94,10 +90,7 @@ def layers_of(network: nn.Module, x: Float[Tensor, "n d"]) -> list[Layer]:
 
 
 def kernel(layers: Sequence[Layer]) -> Float[Tensor, "nk nk"]:
-    r"""Return the Gauss-Newton matrix in its Gram form, :math:`\frac1n J J^\top`, sample-major.
-
-    It is to be compared with bounds that do without it; :meth:`gnlib.GaussNewton.gram` takes any network.
-    """
+    r"""Return the Gauss-Newton matrix in its Gram form, :math:`\frac1n J J^\top`, sample-major."""
     n, k, _ = layers[0].derivatives.shape
     total = layers[0].features.new_zeros(n, k, n, k)
     for features, derivatives in layers:

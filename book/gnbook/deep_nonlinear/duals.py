@@ -16,11 +16,8 @@ from gnlib.checks import as_symmetric
 
 Dual = Callable[[Float[Tensor, "n n"]], tuple[Float[Tensor, "n n"], Float[Tensor, "n n"]]]
 
-DEGREES = 800
-"""Terms of a Hermite series, and nodes of the quadrature that finds them."""
-
-TAIL = 1e-8
-"""Share of the last quarter of a series, weighted as for slopes, above which it does not resolve an activation."""
+DEGREES = 800  # terms of a Hermite series, and nodes of the quadrature that finds them
+TAIL = 1e-8  # share of the last quarter of a series, weighted as for slopes, above which an activation is not resolved
 
 
 def leaky_relu(slope: float) -> Dual:
@@ -39,8 +36,7 @@ def leaky_relu(slope: float) -> Dual:
 def smooth(activation: Callable[[Tensor], Tensor]) -> Dual:
     """Return the dual of a smooth activation, such as tanh or GELU, by its series in normalised Hermite polynomials.
 
-    Terms below rounding are left out. An activation that the series does not resolve, such as one with a kink, is
-    refused.
+    Terms below rounding are left out.
     """
 
     def dual(covariance: Float[Tensor, "n n"]) -> tuple[Tensor, Tensor]:
@@ -61,9 +57,7 @@ def hermite_coefficients(
     r"""Return the coefficients :math:`a_k(\sigma) = E\, \varphi(\sigma z) h_k(z)`, by Gauss-Hermite quadrature.
 
     The nodes are the eigenvalues of the tridiagonal matrix with the entries :math:`\sqrt k`; its eigenvectors hold the
-    polynomials at the nodes, times the square roots of the weights (Golub and Welsch 1969).
-
-    G. H. Golub, J. H. Welsch (1969), Mathematics of Computation 23.
+    polynomials at the nodes, times the square roots of the weights (Golub and Welsch 1969, Math. Comp. 23).
     """
     nodes, vectors = (t.to(scale) for t in _quadrature())
     values = activation(scale[:, None] * nodes)

@@ -56,18 +56,10 @@ def row_of(
     net = draw(activation, widths, shape, seed=seed).to(x.device)
     layers = layers_of(net, x)
     found = chain_bound(layers).ends.condition
-    settings = {"n": len(x), "k": widths[-1], "width": widths[1], "seed": seed}
-    return (
-        {"activation": activation, "shape": shape, "depth": len(widths) - 1}
-        | settings
-        | {
-            "kappa": float(gnlib.condition_number(net, x)),  # from the module itself, not from its layers
-            "sharper": found.upper,
-            "from_below": found.lower,
-            "plain": schur_ends(layers).condition.upper,
-            "limit": kappa(limit_kernel(activation, shape, widths, x)),
-        }
-    )
+    about = {"activation": activation, "shape": shape, "depth": len(widths) - 1, "n": len(x), "k": widths[-1]}
+    about |= {"width": widths[1], "seed": seed, "kappa": float(gnlib.condition_number(net, x))}  # not from its layers
+    about |= {"sharper": found.upper, "from_below": found.lower, "plain": schur_ends(layers).condition.upper}
+    return about | {"limit": kappa(limit_kernel(activation, shape, widths, x))}
 
 
 def of_table(rows: list[Mapping[str, object]], data: str, activation: str, shape: str = "chain") -> dict[int, Mapping]:

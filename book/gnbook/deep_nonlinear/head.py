@@ -12,9 +12,8 @@ from gnlib.checks import as_outputs
 def head_floor(network: nn.Module, x: Tensor, head: nn.Linear) -> float:
     r"""Return a lower bound of the smallest eigenvalue of the Gauss-Newton matrix of any network with a linear head.
 
-    The weights of the head add :math:`\frac1n (\Phi \Phi^\top + \mathbf 1 \mathbf 1^\top) \otimes I_k` to the kernel, where
-    :math:`\Phi` holds the inputs of the head, one row a sample; the ones are for its bias. So the bound is the smallest
-    eigenvalue of :math:`\frac1n (\Phi \Phi^\top + \mathbf 1 \mathbf 1^\top)` (claim "Linear head").
+    It is that of :math:`\frac1n (\Phi \Phi^\top + \mathbf 1 \mathbf 1^\top)`, where :math:`\Phi` holds the inputs of
+    the head, one row a sample, and the ones are for its bias (claim "Linear head").
 
     Samples lie along the first axis; the weights of the head train, and no other weights may be those of the head.
     """

@@ -72,10 +72,7 @@ def network(activation: str, shape: str, widths: Sequence[int], *, generator: to
 
 
 def limit_kernel(activation: str, shape: str, widths: Sequence[int], x: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
-    """Return the tangent kernel that such networks tend to as their hidden layers grow, scaled as at these widths.
-
-    With `LayerNorm` it is the limit of the chain on samples of one norm.
-    """
+    """Return the tangent kernel that such networks tend to as their hidden layers grow, scaled as at these widths."""
     _, gain, dual = ACTIVATIONS[activation]
     factor = SHAPES[shape]
     if shape == "LayerNorm":  # units of the first layer have variance one, and the critical gain keeps it

@@ -39,19 +39,14 @@ def wide_kernel(
 
 
 def standard_factors(widths: Sequence[int], gain: float) -> list[float]:
-    r"""Return the factors :math:`m_{l-1} / g^2` of :func:`wide_kernel` for derivatives by the weights themselves.
-
-    As the width grows all hidden layers and the output get the same factor, and the first layer of d columns falls
-    behind by d / m: the limit of the kernel over m is that of the factors :math:`(0, 1, \dots, 1) / g^2`.
-    """
+    r"""Return the factors :math:`m_{l-1} / g^2` of :func:`wide_kernel` for derivatives by the weights themselves."""
     return [width / gain**2 for width in widths[:-1]]
 
 
 def deep_relu_condition(norms: Float[Tensor, " n"]) -> float:
     r"""Return the limit of kappa of the wide leaky ReLU network with depth: that of :math:`3 D^2 + D 1 1^\top D`.
 
-    D holds the norms of the samples, which are distinct in direction. It is :math:`(n + 3) / 3` for equal norms, and
-    no smaller for others.
+    D holds the norms of the samples, which are distinct in direction: :math:`(n + 3) / 3` if they are equal.
     """
     norms = as_float64(norms, "norms")
     values = torch.linalg.eigvalsh(3 * norms.square().diag() + torch.outer(norms, norms))

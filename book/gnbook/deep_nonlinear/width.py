@@ -7,8 +7,7 @@ these, the kernel is a sum over units,
     P_{ij} = \frac{\pi - \theta_{ij}}{2\pi},
 
 where the diagonal :math:`D_u` says on which samples a unit is active, and :math:`\theta` is the angle between samples.
-Both bounds ask for units with output weights of one size. Otherwise, given a, they are bounds on :math:`\sum a_u^2 /
-\max a_u^2` (Chernoff) and on :math:`(\sum a_u^2)^2 / \sum a_u^4` (Bernstein), which is m / 3 or so for normal a.
+Both bounds ask for units with output weights of one size; the claims have others.
 """
 
 import math

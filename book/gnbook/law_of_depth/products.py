@@ -4,9 +4,6 @@ A product of N Gaussian layers of width m, whose entries have variance 1 / m, ac
 S-transform, :math:`z = (1 + \frac 1w) (1 + c w)^N` with :math:`c = n / m`: the recursion of `gnlib.laws.recursion`
 without its shifts. Both ends are where z does not change with w, and there :math:`N c w^2 + (N - 1) c w = 1`.
 
-The edges of many layers, :math:`c \to 0` at :math:`s = N c`, are :math:`e^x / (1 - x)` at both roots x of
-:math:`x^2 / (1 - x) = s`, so all sums in Lemma 2 have closed forms.
-
 R. R. Mueller (2002), IEEE Trans. Inform. Theory 48, has the spectrum of products.
 """
 
@@ -52,9 +49,7 @@ def lemma_2_terms(
     fewer than the width. `shift` counts the sizes of the matrices, see `product_ends`.
     """
     below = [product_ends(j, rank, width, shift=shift) for j in range(layers)]
-    above = [
-        product_ends(j, outputs, width, shift=shift) if outputs else Interval(1, 1) for j in reversed(range(layers))
-    ]
+    above = [product_ends(j, outputs, width, shift=shift) if outputs else (1, 1) for j in reversed(range(layers))]
     first = torch.tensor([1.0] + [width / inputs] * (layers - 1), dtype=torch.float64)  # variance 1 / inputs
     (below_smallest, below_largest), (above_smallest, above_largest) = (
         torch.tensor(ends, dtype=torch.float64).T for ends in (below, above)

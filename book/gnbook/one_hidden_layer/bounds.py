@@ -24,9 +24,9 @@ def zhao_lemma_7(
 ) -> float:
     """Return the bound of Zhao 2024, Lemma 7, for `V` (m x d) and `W` (k x m) of given variances.
 
-    It is as repaired in the claims, and holds with probability at least :math:`1 - 4 e^{-t^2/2}`. The paper squares two
-    differences whatever their sign; where one is negative its square bounds nothing, and zero is taken in its place.
-    Kaiming normal of gain 1 has the variances 1/d and 1/m; `data` is the condition number of the second moment.
+    It is as repaired in the claims, with zero in place of negative differences, and holds with probability at least
+    :math:`1 - 4 e^{-t^2/2}`. Kaiming normal of gain 1 has the variances 1/d and 1/m; `data` is the condition number of
+    the second moment.
     """
     w, v = zhao_lemma_6(m, k, t), zhao_lemma_6(m, d, t)
     smallest = variance_w * max(w.lower, 0) ** 2 + variance_v * max(v.lower, 0) ** 2
@@ -35,11 +35,7 @@ def zhao_lemma_7(
 
 
 def asymptotic_bound(d: int, m: float, k: int, *, variance_v: float, variance_w: float, data: float = 1.0) -> float:
-    r"""Return the limit of Lemma 1 as d, m and k grow in proportion (Zhao 2024, Eq. 22): Lemma 7 without t.
-
-    The edges of the spectra of :math:`V^\top V` and :math:`W W^\top` are those of Wishart matrices (Silverstein 1985),
-    for :math:`m > \max(d, k)`.
-    """
+    """Return the limit of Lemma 1 as d, m and k < m grow in proportion (Zhao 2024, Eq. 22): Lemma 7 without t."""
     return zhao_lemma_7(d, m, k, 0.0, variance_v=variance_v, variance_w=variance_w, data=data)
 
 

@@ -58,14 +58,10 @@ def trained(
     return net, [row["loss"] for row in rows]
 
 
-@torch.no_grad()
 def with_statistics_of(net: ResidualNetwork, x: Float[Tensor, "n 3 h w"]) -> ResidualNetwork:
     """Return a copy whose batch normalisation is fixed at the mean and variance of all these images."""
-    net = copy.deepcopy(net).train()
-    for module in net.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.momentum = 1.0
-    net(x)
+    net = copy.deepcopy(net)
+    torch.optim.swa_utils.update_bn([x], net.train())
     return net.eval()
 
 

@@ -14,8 +14,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.checks import as_float64
-
 LAWS = ("gaussian", "uniform")
 END = 12.0  # beyond it Ai is below 1e-13, and so is 1 - F_1
 
@@ -44,26 +42,18 @@ def draw(
 
 def extremes(matrices: Float[Tensor, "*batch n n"]) -> Extremes:
     """Return the extreme singular values of square matrices, and the extreme eigenvalues of M + M^T."""
-    matrices = as_float64(matrices, "matrices")
     singular = torch.linalg.svdvals(matrices)
     symmetric = torch.linalg.eigvalsh(matrices + matrices.mT)
     return Extremes(singular[..., 0], singular[..., -1], symmetric[..., -1], symmetric[..., 0])
 
 
 def symmetric_scaling(n: int) -> tuple[float, float]:
-    r"""Return the centre and the scale of the largest eigenvalue of :math:`K + K^\top`.
-
-    :math:`(\overline t - \sqrt{8 n}) / (\sqrt 2\, n^{-1/6})` tends to the law of Tracy and Widom: it is Riedi's
-    :math:`Z_n` (Eq. 107) over :math:`\sqrt 2`, because off the diagonal the variance of an entry is 2.
-    """
+    r"""Return the centre and the scale of the largest eigenvalue of :math:`K + K^\top`."""
     return math.sqrt(8 * n), math.sqrt(2) * n ** (-1 / 6)
 
 
 def singular_scaling(n: int) -> tuple[float, float]:
-    r"""Return the centre :math:`\mu_n` and the scale :math:`q_n` of the square of the largest singular value of K.
-
-    :math:`(s_1^2(K) - \mu_n) / q_n` tends to the law of Tracy and Widom (Riedi 2022, Eq. 110; Johnstone 2001).
-    """
+    """Return the centre and the scale of the square of the largest singular value of K (Riedi 2022, Eq. 110)."""
     roots = math.sqrt(n - 1), math.sqrt(n)
     return sum(roots) ** 2, sum(roots) * sum(1 / root for root in roots) ** (1 / 3)
 

@@ -9,9 +9,7 @@ from gnbook.results import Row
 
 Trial = Float[np.ndarray, "families networks"]
 
-COLUMNS = ("loss", "family", "initialisation", "seed")
-"""What names a network, with the loss that it is trained on."""
-
+COLUMNS = ("loss", "family", "initialisation", "seed")  # what names a network, with the loss that it is trained on
 AT_THE_START = {"kappa": "kappa", "T*": "lower", "upper": "upper", "effective": "effective"}
 OF_THE_TRIAL = {"steps of the model": "forecast_tenth", "loss at the start": "initial_loss"}
 WAYS = ("descent", "momentum", "adam")
@@ -24,14 +22,6 @@ def side_by_side(
 
     What is missing is infinite: steps of a network that did not arrive, bounds that there are not. Of the trained rows
     those are taken that `kept` knows.
-
-    >>> about = {"loss": "mse", "family": "a", "initialisation": "default", "seed": 0}
-    >>> of_start = dict.fromkeys(AT_THE_START.values(), 3.0)
-    >>> of_trial = dict.fromkeys(OF_THE_TRIAL.values(), 2.0) | {"n": 50, "steps_tenth": None}
-    >>> ways = [about | of_trial | {"optimizer": way} for way in WAYS]
-    >>> predictors, steps = side_by_side([about | of_start], ways, "mse")
-    >>> predictors["T*"], steps["adam"]
-    (array([[3.]]), array([[inf]]))
     """
     kept = _in_order(row for row in kept if row["loss"] == loss)
     known = {_name(row) for row in kept}

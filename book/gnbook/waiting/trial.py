@@ -13,11 +13,8 @@ from gnlib.diagnosis.waits import spread_of
 from gnlib.laws import waiting
 from gnlib.problem import Problem
 
-ROUNDING = 1e-9
-"""Of the share of the loss that is to be left."""
-
-MOST_STEPS = 2**60
-"""More than an eigenvalue of rounding takes; a linear model that is not at its goal by then never gets there."""
+ROUNDING = 1e-9  # of the share of the loss that is to be left
+MOST_STEPS = 2**60  # more than an eigenvalue of rounding takes; who is not at the goal by then never gets there
 
 
 def goal_of(above: float, start: float, loss: float) -> float:

@@ -4,6 +4,7 @@ Products of a matrix and a matrix of blocks, entry by block: matrices below and 
 """
 
 import math
+from functools import partial
 from itertools import pairwise
 
 import mpmath
@@ -29,18 +30,9 @@ def entrywise(function):
     return module
 
 
-ACTIVATIONS = [
-    nn.ReLU,
-    lambda: nn.ReLU(inplace=True),
-    lambda: nn.LeakyReLU(0.1),
-    nn.Tanh,
-    nn.GELU,
-    nn.Softplus,
-    nn.Identity,
-    lambda: entrywise(torch.sin),
-    lambda: entrywise(torch.abs),
-    lambda: entrywise(torch.square),
-]
+ACTIVATIONS = [nn.ReLU, nn.Tanh, nn.GELU, nn.Softplus, nn.Identity]
+ACTIVATIONS += [partial(nn.ReLU, inplace=True), partial(nn.LeakyReLU, 0.1)]
+ACTIVATIONS += [partial(entrywise, function) for function in (torch.sin, torch.abs, torch.square)]
 
 
 def linear(fan_in, out, seed, *, bias=False, scale=1.0):

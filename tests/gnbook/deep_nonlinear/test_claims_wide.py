@@ -12,6 +12,7 @@ import scipy
 import torch
 from gnbook.deep_nonlinear.chain import kernel, layers_of, random_chain
 from gnbook.deep_nonlinear.duals import centred, hermite_coefficients, leaky_relu, smooth
+from gnbook.deep_nonlinear.experiment import kappa
 from gnbook.deep_nonlinear.networks import ACTIVATIONS, SHAPES, limit_kernel, network
 from gnbook.deep_nonlinear.wide_limit import deep_relu_condition, standard_factors, wide_kernel
 from gnbook.deep_nonlinear.width import (
@@ -27,6 +28,7 @@ from torch import nn
 from torch.nn import functional
 
 import gnlib
+from tests.gnbook.deep_nonlinear.test_claims_chains import entrywise
 from tests.oracles import ends, relative
 from tests.strategies import exact, gaussian, instances, samples, seeds
 
@@ -38,13 +40,6 @@ KAIMING = 2**0.5
 
 def on_a_sphere(n, d, seed=0):
     return d**0.5 * functional.normalize(gaussian(seed, n, d))
-
-
-def entrywise(function):
-    """A module for a function that torch has no module for."""
-    module = nn.Module()
-    module.forward = function
-    return module
 
 
 def erf(q):
@@ -62,11 +57,6 @@ NETWORKS = {  # activation, its dual, gain
     "tanh": (nn.Tanh, smooth(torch.tanh), 1.0),
     "gelu": (nn.GELU, smooth(functional.gelu), 1.3),
 }
-
-
-def kappa(matrix):
-    values = torch.linalg.eigvalsh(matrix)
-    return (values[-1] / values[0]).item()
 
 
 def terms(name, widths, x, seed):
