@@ -13,9 +13,8 @@ from gnbook.convolution import gauss_newton as convolution
 from gnbook.convolution import networks as filters
 from gnbook.cost.race import LowerEnd
 from gnbook.deep_linear import bounds as linear
-from gnbook.deep_nonlinear.bound import chain_bound, schur_ends
+from gnbook.deep_nonlinear.bound import chain_bound, head_floor, schur_ends
 from gnbook.deep_nonlinear.chain import Skip, kernel, layers_of, random_chain
-from gnbook.deep_nonlinear.head import head_floor
 from gnbook.design import initialisations as beginnings
 from gnbook.design import preconditioners
 from gnbook.functional_hessian import bounds as hessian_bounds

@@ -17,9 +17,8 @@ def product_vector_bound(weights: Sequence[Tensor], second_moment: Float[Tensor,
     r"""Return a lower bound from unit vectors that are products, exact for L = 1 and 2 (claim "Product vectors").
 
     The best v for a given u is an eigenvector, and so is the best u for a given v; each is taken once, starting from an
-    eigenvector of each :math:`A_\ell A_\ell^\top`. With :func:`gnlib.linear.bounds.sharp_linear` it encloses the
-    condition number. It is 1, and says nothing, where :math:`\widehat G` is singular on the range of the data, or as
-    good as singular in double precision.
+    eigenvector of each :math:`A_\ell A_\ell^\top`. It is 1, and says nothing, where :math:`\widehat G` is singular on
+    the range of the data, or as good as singular in double precision.
     """
     weights, eigenvalues, _ = restrict_to_range(weights, second_moment, 0.0)
     root = eigenvalues.sqrt()

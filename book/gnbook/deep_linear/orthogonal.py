@@ -19,9 +19,8 @@ SHARES = {"tenth": 0.1, "hundredth": 0.01}  # of the least loss of outputs that 
 def weights(kind: str, depth: int, width: int, inputs: int, *, seed: int) -> list[Tensor]:
     """Draw a network of ten outputs with ReLUs, of so many weight matrices.
 
-    `"Kaiming"` has normal weights with which a layer and its ReLUs, on average, keep the squared length of what they
-    are given; `"orthogonal"` the same with equal singular values in each layer; `"default"` is as `nn.Linear` draws its
-    weights: uniform, with a sixth of that variance in hidden layers. Layers narrower than the inputs lose directions.
+    `"Kaiming"` has normal weights with which layers with ReLUs keep squared lengths on average; `"orthogonal"` the same
+    with equal singular values in each layer; `"default"` is as `nn.Linear` draws, with a sixth of that variance.
     """
     generator = torch.Generator().manual_seed(seed)
     drawn = gnlib.linear_weights([inputs, *[width] * (depth - 1), 10], generator=generator)

@@ -76,7 +76,7 @@ def layers_of(network: nn.Module, x: Float[Tensor, "n d"]) -> list[Layer]:
         features.append(torch.cat([inputs[0], *ones], 1).detach())
         products.append(product)
 
-    layers = _linear_layers(network)
+    layers = [module for module in network.modules() if isinstance(module, nn.Linear)]  # as a chain applies them
     if {*map(id, network.parameters())} != {id(p) for layer in layers for p in layer.parameters()}:
         raise ValueError("A module other than nn.Linear has weights, which these bounds do not cover.")
     for linear in layers:
@@ -97,12 +97,3 @@ def kernel(layers: Sequence[Layer]) -> Float[Tensor, "nk nk"]:
         flat = derivatives.flatten(0, 1)
         total += (features @ features.mT)[:, None, :, None] * (flat @ flat.mT).view_as(total)
     return total.view(n * k, n * k) / n
-
-
-def _linear_layers(network: nn.Module) -> list[nn.Linear]:
-    """Return the layers of weights in the order in which a chain applies them."""
-    if isinstance(network, nn.Sequential):
-        return [linear for child in network for linear in _linear_layers(child)]
-    if isinstance(network, Skip):
-        return _linear_layers(network.branch)
-    return [network] if isinstance(network, nn.Linear) else []

@@ -14,8 +14,7 @@ from gnbook.deep_nonlinear.chain import layers_of, random_chain
 from gnbook.deep_nonlinear.networks import limit_kernel, network
 
 COLORS = dict(zip(("ReLU", "leaky ReLU", "GELU", "tanh", "linear"), figures.COLORS, strict=False))
-KAIMING = "GELU, gain √2"
-"""GELU with weights of Kaiming's gain, where the other networks keep signals at their size."""
+KAIMING = "GELU, gain √2"  # weights of Kaiming's gain, where the other networks keep signals at their size
 LESS = "less the mean image, at rms 1"
 
 

@@ -42,7 +42,7 @@ class Point:
         return [self.name, self.one, self.law, self.mean, self.spread, len(self.measured), self.ratio]
 
 
-COLUMNS = {
+COLUMNS = {  # heads of the cells of a point
     "point": "<",
     "law": ".4g",
     "with outputs": ".4g",
@@ -51,7 +51,6 @@ COLUMNS = {
     "networks": "d",
     "measured / law": ".3f",
 }
-"""Heads of the cells of a point."""
 
 
 def runs(rows: Iterable[Row], *columns: str, value: str = "kappa") -> dict[tuple[Cell, ...], tuple[float, ...]]:
@@ -73,10 +72,9 @@ def kappa_point(
     data: int | Sequence[float],
     inputs: int,
     skip: float = 0.0,
-    outputs: int = 10,
 ) -> Point:
-    """Return the condition numbers of a figure beside the law, for hidden layers of one width."""
-    one, law = (deep_linear(layers, width, data, inputs=inputs, skip=skip, outputs=k).kappa for k in (1, outputs))
+    """Return the condition numbers of a figure beside the law, for hidden layers of one width and ten outputs."""
+    one, law = (deep_linear(layers, width, data, inputs=inputs, skip=skip, outputs=k).kappa for k in (1, 10))
     return Point(figure, name, one, law, tuple(measured))
 
 

@@ -19,10 +19,7 @@ END = 12.0  # beyond it Ai is below 1e-13, and so is 1 - F_1
 
 
 class Extremes(NamedTuple):
-    r"""Extreme singular values of square matrices M and eigenvalues of their symmetric parts, one of each per matrix.
-
-    The latter are :math:`\overline\tau` and :math:`\underline\tau`, of :math:`M + M^\top` (Riedi 2022, Definition 15).
-    """
+    r"""Extreme singular values of square matrices M, and eigenvalues of :math:`M + M^\top` (Riedi, Definition 15)."""
 
     largest: Tensor
     smallest: Tensor

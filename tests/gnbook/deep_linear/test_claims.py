@@ -81,14 +81,18 @@ def test_both_bounds_under_the_assumptions_of_lemma_2_and_the_library_evaluates_
         assert zhao_lemma_2(weights, SecondMoment.from_data(x)) == pytest.approx((first, second), rel=1e-6)
 
 
+@pytest.mark.claim("Lemma 1", verdict="holds")
+@pytest.mark.claim("Lemma 1 for narrow layers", verdict="holds if")
 @pytest.mark.claim("Lemma 2, its assumptions", verdict="holds if")
 @pytest.mark.claim("Product vectors", verdict="holds")
 @pytest.mark.claim("Sharper bound", verdict="holds")
 @instances
-@given(problems(1, 5), problems(1, 2), problems(1, 2, regular=True), seeds)
-def test_product_vectors_the_truth_the_sharper_bound_and_lemma_2_stand_in_this_order(deep, shallow, regular, seed):
+@given(problems(1, 5), problems(1, 2), problems(1, 2, regular=True), problems(2, 2), problems(2, 2, wide=True), seeds)
+def test_product_vectors_the_truth_the_sharper_bound_and_lemmas_1_and_2_stand_in_this_order(
+    deep, shallow, regular, one_hidden, wide, seed
+):
     """Of any width; for one and two layers the sharper bound is exact, and product vectors if all are regular."""
-    for weights, x in (deep, shallow, regular):
+    for weights, x in (deep, shallow, regular, one_hidden, wide):
         if (true := true_condition(weights, x)) is None:
             continue
         data, (largest, alpha) = SecondMoment.from_data(x), terms(weights)
@@ -96,9 +100,13 @@ def test_product_vectors_the_truth_the_sharper_bound_and_lemma_2_stand_in_this_o
         first, of_sums = zhao_lemma_2(weights, data).first, largest.sum() / alpha.sum()
         assert below <= true * up_to_rounding(true) and true <= sharp * up_to_rounding(true)
         assert sharp <= first * up_to_rounding(first) or first > 1e16
+        # on the range of the data products have no larger and no smaller singular values than on the whole space
         assert true <= data_condition(x) * of_sums * up_to_rounding(true)  # infinite if no alpha is positive
+        assert first <= data_condition(x) * of_sums * up_to_rounding(first) or first > 1e20
         if len(weights) <= 2 and sharp < 1e12:
             assert sharp == pytest.approx(true, rel=1e-6)
+        if len(weights) == 2:
+            assert zhao_lemma_1(weights, data) == pytest.approx(first, rel=1e-6) or first > 1e20
         if x is regular[1] and sharp < 1e9:
             assert below == pytest.approx(true, rel=1e-4)
     # q is a quadratic form of the reduced matrix, written by layers
@@ -366,25 +374,16 @@ def as_convex_combination(v, w):
     return (beta * (w[0] / w[-1]) + (1 - beta) * (v[0] / v[-1])).item(), max(w[0] / w[-1], v[0] / v[-1]).item()
 
 
-@pytest.mark.claim("Lemma 1", verdict="holds")
-@pytest.mark.claim("Lemma 1 for narrow layers", verdict="holds if")
 @pytest.mark.claim("Lemma 1, equality for white data", verdict="holds")
 @instances
-@given(problems(2, 2), problems(2, 2, wide=True))
-def test_lemma_1_for_any_width_with_zero_padded_singular_values_and_its_equality_for_white_data(any_width, wide):
-    for (v, w), x in (any_width, wide):
-        if (true := true_condition([v, w], x)) is not None:
-            bound, printed = zhao_lemma_1([v, w], SecondMoment.from_data(x)), data_condition(x) * ratio_of_sums(v, w)
-            assert true <= bound * up_to_rounding(true) and true <= printed * up_to_rounding(true)
-            # on the range of the data V has no larger and no smaller singular values than on the whole space
-            assert bound <= printed * up_to_rounding(bound) or bound > 1e20
-    (v, w), x = any_width
-    white = whiten(x)
-    moment = SecondMoment.from_data(white)
-    torch.testing.assert_close(moment.eigenvalues, torch.ones(len(moment.eigenvalues)).double())
+@given(problems(2, 2))
+def test_lemma_1_is_an_equality_for_white_data(problem):
+    (v, w), x = problem[0], whiten(problem[1])
+    moment = SecondMoment.from_data(x)
     bound = zhao_lemma_1([v, w], moment)
+    torch.testing.assert_close(moment.eigenvalues, torch.ones(len(moment.eigenvalues)).double())
     if bound < 1e12:
-        assert true_condition([v, w], white) == pytest.approx(bound, rel=1e-6)
+        assert true_condition([v, w], x) == pytest.approx(bound, rel=1e-6)
         if x.shape[1] == len(moment.eigenvalues):
             assert bound == pytest.approx(ratio_of_sums(v, w), rel=1e-6)
 

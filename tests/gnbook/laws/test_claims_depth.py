@@ -20,6 +20,7 @@ from gnlib.laws import deep_linear, kappa
 from gnlib.laws import recursion as laws
 from gnlib.laws.network import DEVIATION, TRACY_WIDOM, Network
 from tests.gnlib.laws.networks import spectrum
+from tests.oracles import products
 from tests.strategies import gaussian, instances, seeds
 
 
@@ -78,15 +79,11 @@ def curve(v, rank, layers, top=1.0):
     return (size + omega) / g, omega
 
 
-def curve_of(network):
-    return network.curve(network.rows)
-
-
-def network_of(inputs, widths, data, scale=1.0, skip=0.0, orthogonal=False):
+def network_of(inputs, widths, data, scale=1.0, skip=0.0):
     """The library's network, with layers that are alike or each with a scale and a skip of its own."""
     count = len(widths) + 1
     scales, skips = (np.broadcast_to(value, count).tolist() for value in (scale, skip))
-    return Network(inputs, widths, scales, skips, [1.0] * count, orthogonal, np.ones(data))
+    return Network(inputs, widths, scales, skips, [1.0] * count, False, np.ones(data))
 
 
 def omega(values, z):
@@ -166,10 +163,11 @@ def test_networks_that_are_drawn_lie_on_the_curve(case):
     layers = [Layer(m, n, s=both["scale"], b=both["skip"]) for n, m in pairwise([inputs, *widths])]
     weights = [rows**i for i in range(len(widths), -1, -1)]
     drawn = [spectrum([inputs, *widths], rank=rank, weights=weights, seed=seed, **both) for seed in range(2)]
+    network = network_of(inputs, widths, rank, **both)
     for v in (4 - 4j, -6 + 3j, 5j, -9 + 0j):
         z, at = curve(v, rank, layers, rows)
         assert omega(np.concatenate(drawn) / weights[0], z) / 2 == pytest.approx(at, rel=0.02)
-        point = laws.last(curve_of(network_of(inputs, widths, rank, **both)), np.array([v]))
+        point = laws.last(network.curve(network.rows), np.array([v]))
         assert (point.z[0], point.omega[0]) == (pytest.approx(z), pytest.approx(at))
 
 
@@ -203,12 +201,11 @@ def test_at_the_first_turn_the_density_begins_like_a_square_root(name, side):
             v *= step
         v = bracketed(lambda u: mpmath.diff(z, u), v / step, v * step)
         end, bend = z(v), mpmath.diff(z, v, 2)
-        orthogonal = layers[0].orthogonal
-        if not orthogonal or all(layer.orthogonal for layer in layers):
+        if not layers[0].orthogonal:
             scales, skips = [layer.s for layer in layers] + [1.0], [layer.b for layer in layers] + [0.0]
             widths = [layer.m for layer in layers]
-            network = network_of(layers[0].columns, widths, rank, scales, skips, orthogonal)
-            assert laws.edge(curve_of(network), side, 0.7 * rank) == pytest.approx(float(end), rel=1e-11)
+            network = network_of(layers[0].columns, widths, rank, scales, skips)
+            assert laws.edge(network.curve(network.rows), side, 0.7 * rank) == pytest.approx(float(end), rel=1e-11)
         for inside in (True, False):
             x = end + (-1 if inside else 1) * side * mpmath.mpf(10) ** -8
             away = mpmath.sqrt(2 * (x - end) / bend)
@@ -437,18 +434,13 @@ def convolution(channels, taps, positions, seed):
     size = channels[0] * positions
     x = size**0.5 * torch.eye(size, dtype=torch.float64).reshape(size, channels[0], positions)
     values = np.linalg.eigvalsh(GaussNewton(nn.Sequential(*layers, nn.Flatten()), x).gram())[-channels[-1] * size :]
-    weights, alone = [layer.weight.detach().numpy() for layer in layers], []
-    for f in range(positions):
-        maps = [w @ np.exp(2j * np.pi * f * np.arange(taps) / positions) for w in weights]
-        below, total = np.eye(channels[0]), 0
-        for index, w in enumerate(maps):
-            above = np.eye(channels[-1])
-            for other in maps[:index:-1]:
-                above = above @ other
-            total = total + np.kron(above @ above.conj().T, (below.conj().T @ below).conj())
-            below = w @ below
-        alone.extend(positions * np.linalg.eigvalsh(total))
-    return values, np.sort(alone)
+    alone = []
+    for frequency in range(positions):
+        wave = torch.exp(2j * torch.pi * frequency * torch.arange(taps, dtype=torch.float64) / positions)
+        pairs = products([layer.weight.detach().to(wave) @ wave for layer in layers])
+        total = sum(torch.kron(a @ a.mH, (b.mH @ b).conj()) for a, b in pairs)
+        alone.append(positions * torch.linalg.eigvalsh(total))
+    return values, torch.cat(alone).sort().values.numpy()
 
 
 @pytest.mark.claim("Convolutions by frequency", verdict="holds if")
@@ -468,7 +460,7 @@ def test_fewer_taps_couple_the_frequencies(taps, positions, limit):
 
 def shares_of(network, rank, side):
     """a_l e_l over the end, e_l its derivative by a_l, from the law alone."""
-    v = laws.turn(curve_of(network), side, 0.7 * rank)
+    v = laws.turn(network.curve(network.rows), side, 0.7 * rank)
     below = 1 - laws.sensitivity(rank, network.layers(network.rows), v)[::-1]
     return np.diff([0, *below, 1])
 

@@ -1,7 +1,7 @@
 """The matrix of the public code, of which one triangle has other eigenvalues."""
 
 import torch
-from gnbook.one_hidden_layer.published import one_sided, read_by_one_triangle, two_layers_by_one_triangle
+from gnbook.one_hidden_layer.bounds import one_sided, read_by_one_triangle, two_layers_by_one_triangle
 
 from gnlib.linear.gauss_newton import linear_gauss_newton
 from tests.oracles import identity, network, normal, spectrum

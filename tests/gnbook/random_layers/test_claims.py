@@ -256,7 +256,6 @@ def test_from_where_each_bound_is_finite_and_below_three(r, more, share, part, n
     assert layers.riedi_theorem_39(n, off, 0, edge, theta).bound == pytest.approx(3, rel=1e-9) and edge > 26
     if factor * edge > 2 + 2 * off + theta:
         assert (layers.riedi_theorem_39(n, off, 0, factor * edge, theta).bound <= 3 + 1e-9) == (factor >= 1 - 1e-9)
-    # and the limit itself is below three for all r above one
     assert layers.skip_condition_limit(r + more) < layers.skip_condition_limit(r) < 2.852
     assert layers.skip_condition_limit(0.957) > 3 > layers.skip_condition_limit(0.959)
 

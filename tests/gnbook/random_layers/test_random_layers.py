@@ -22,19 +22,16 @@ def test_published_moments_of_tracy_and_widom():
     assert (mean, variance, third / variance**1.5, fourth / variance**2 - 3) == pytest.approx(published, abs=1e-9)
 
 
-X, _ = blocks.load(6, 8)
-
-
 def test_rows_are_of_the_matrices_of_the_blocks_normalised_by_all_images():
-    drawn = blocks.fresh("usual start", 0, 2)
-    net = blocks.with_statistics_of(drawn, X)
-    seen = drawn.layers[0](X)  # by the first normalisation
+    (x, _), drawn = blocks.load(6, 8), blocks.fresh("usual start", 0, 2)
+    net = blocks.with_statistics_of(drawn, x)
+    seen = drawn.layers[0](x)  # by the first normalisation
     first = next(module for module in net.modules() if isinstance(module, nn.BatchNorm2d))
     torch.testing.assert_close(first.running_mean, seen.mean((0, 2, 3)))
     torch.testing.assert_close(first.running_var, seen.var((0, 2, 3)))
-    rows = blocks.examine(net, X[:2])
+    rows = blocks.examine(net, x[:2])
     assert [row["block"] for row in rows] == [block for block in range(1, 8) for _ in range(2)]
-    z, block = net.layers[:3](X[:1]).detach(), net.layers[3]
+    z, block = net.layers[:3](x[:1]).detach(), net.layers[3]
     branch = local_affine(nn.Sequential(block.branch, nn.Flatten()), z[0]).matrix
     kept = (branch + torch.eye(len(branch)))[:, z.flatten() > 0]
     assert rows[0]["norm"] == pytest.approx(torch.linalg.matrix_norm(branch, 2).item())
