@@ -108,15 +108,7 @@ CASES = [
     Case("ResNet18", RESNET18, (64,), 16, rounds=3, seconds=2, peak=0.5, against=PLAIN),
     Case("ResNet18", RESNET18, (64,), 64, rounds=1, seconds=25, peak=4, against=PLAIN),
     Case("ResNet18", RESNET18, (64, 1000), 8, rounds=1, against=(passes(20, 50),)),
-    Case(
-        Case("ResNet20, one batch", ResidualNetwork, (), 64, mode="train", rounds=1, against=(TRAINED,)),
-        ResidualNetwork,
-        (),
-        64,
-        mode="train",
-        rounds=1,
-        against=(passes(32, 20)._replace(target=10),),
-    ),
+    Case("ResNet20, one batch", ResidualNetwork, (), 64, mode="train", rounds=1, against=(TRAINED,)),
 ]
 
 
@@ -177,15 +169,10 @@ SMALL = [
 
 
 @pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
-@pytest.mark.parametrize("way", [recipe, loop])
-def test_plain_torch_finds_the_same_matrix(case, way):
+def test_plain_torch_finds_the_same_matrix(case):
     module, x = made(case)
-    assert_same(GaussNewton(module, x).gram(), way(module, x))
-
-
-def test_hooks_find_the_same_matrix():
-    module, x = made(SMALL[0])
-    assert_same(GaussNewton(module, x).gram(), hooks(module, x))
+    for way in (recipe, loop, hooks) if case.name == "MLP" else (recipe, loop):
+        assert_same(our_gram(module, x), way(module, x))
 
 
 def test_a_loop_of_linear_layers_is_the_same_network():

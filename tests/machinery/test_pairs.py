@@ -1,5 +1,6 @@
-"""A chapter is a pair: a .md, its source, and an .ipynb, the same cells and outputs."""
+"""A chapter is a pair: a .md, its source, and an .ipynb, the same cells and outputs; what its cells have to be."""
 
+import ast
 import json
 import re
 import tomllib
@@ -10,7 +11,7 @@ import pytest
 from gnbook.checkout import chapters
 
 ROOT = Path(__file__).parents[2]
-SOURCES = [*chapters().values()]
+SOURCES = chapters()
 URLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
 INSTALL = """\
 import sys
@@ -25,14 +26,14 @@ PAGE = 92  # characters of a printed line that fit the page
 PASSING = re.compile(r"(?<![\w.:/])/(home|root|tmp|usr|opt|work|mnt|Users|content)/|\b0x[0-9a-f]{8,}")
 
 
-@pytest.fixture(params=SOURCES, ids=lambda path: path.stem, scope="module")
-def source(request):
+@pytest.fixture(params=SOURCES, scope="module")
+def name(request):
     return request.param
 
 
 @pytest.fixture(scope="module")
-def executed(source):
-    return jupytext.read(source.with_suffix(".ipynb"))
+def executed(name):
+    return jupytext.read(SOURCES[name].with_suffix(".ipynb"))
 
 
 @pytest.fixture(scope="module")
@@ -44,34 +45,29 @@ def tags(cell):
     return sorted(cell.metadata.get("tags", []))
 
 
-def test_each_chapter_is_a_pair():
-    assert [*chapters()] and [*chapters()] == [*chapters(".ipynb")]
-
-
-def test_both_hold_the_same_cells(source, executed):
-    cells = [
+def test_both_hold_the_same_cells_and_there_is_no_notebook_without_a_source(name, executed):
+    ours, theirs = (
         [(cell.cell_type, cell.source, tags(cell)) for cell in notebook.cells]
-        for notebook in (jupytext.read(source), executed)
-    ]
-    assert cells[0] == cells[1], "Run `make notebooks`."
+        for notebook in (jupytext.read(SOURCES[name]), executed)
+    )
+    assert ours == theirs, "Run `make notebooks`."
+    assert [*SOURCES] == [*chapters(".ipynb")]
 
 
 def test_it_begins_with_the_installation_and_the_parameters(code_cells):
     assert code_cells[0].source == INSTALL
     assert tags(code_cells[0]) == ["install"]
-    assert ["parameters" in tags(cell) for cell in code_cells].index(True) == 1
-    assert sum("parameters" in tags(cell) for cell in code_cells) == 1
+    assert [i for i, cell in enumerate(code_cells) if "parameters" in tags(cell)] == [1]
 
 
-def test_it_was_executed_in_order_and_shows_something(code_cells):
+def test_it_was_executed_in_order_without_an_error_or_a_warning(code_cells):
     counts = [cell.execution_count for cell in code_cells]
     assert counts == list(range(1, len(counts) + 1)), "Run `make notebooks`."
-    assert any(cell.outputs for cell in code_cells)
-
-
-def test_each_checked_cell_has_outputs_to_be_checked(code_cells):
-    checked = [cell for cell in code_cells if "nbval-check-output" in tags(cell)]
-    assert [cell.source for cell in checked if not cell.outputs] == []
+    outputs = [output for cell in code_cells for output in cell.outputs]
+    assert outputs and not [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"]
+    assert all(cell.outputs for cell in code_cells if "nbval-check-output" in tags(cell))
+    kept = [(cell.source, cell.outputs) for cell in code_cells]
+    assert [match[0] for match in PASSING.finditer(json.dumps(kept))] == []
 
 
 def test_what_the_book_folds_is_folded_in_jupyter_and_in_colab_too(executed):
@@ -79,16 +75,6 @@ def test_what_the_book_folds_is_folded_in_jupyter_and_in_colab_too(executed):
         folded = {"jupyter": {"source_hidden": True}, "cellView": "form"} if "hide-input" in tags(cell) else {}
         found = {key: cell.metadata[key] for key in ("jupyter", "cellView") if key in cell.metadata}
         assert found == folded, f"Run `make notebooks`: {cell.source}"
-
-
-def test_no_output_is_an_error_or_a_warning(code_cells):
-    outputs = [output for cell in code_cells for output in cell.outputs]
-    assert [o for o in outputs if o.output_type == "error" or o.get("name") == "stderr"] == []
-
-
-def test_it_holds_nothing_of_the_machine_that_ran_it(code_cells):
-    kept = [(cell.source, cell.outputs) for cell in code_cells]
-    assert [match[0] for match in PASSING.finditer(json.dumps(kept))] == []
 
 
 def test_what_is_printed_fits_the_page(code_cells):
@@ -101,7 +87,28 @@ def test_what_is_printed_fits_the_page(code_cells):
     assert [line for text in texts for line in text.splitlines() if len(line) > PAGE] == []
 
 
-@pytest.mark.parametrize("page", [*SOURCES, *sorted((ROOT / "book").glob("*.md"))], ids=lambda path: path.stem)
-def test_no_line_is_printed_in_pieces(page):
+def test_no_line_is_printed_in_pieces():
     """They may arrive one by one, and the renderer puts a line break after each."""
-    assert re.findall(r"print\(.*\bend=.*", page.read_text()) == []
+    pages = "".join(page.read_text() for page in [*SOURCES.values(), *(ROOT / "book").glob("*.md")])
+    assert re.findall(r"print\(.*\bend=.*", pages) == []
+
+
+def names(tree):
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def test_a_page_of_the_laboratory_computes_where_its_parameter_says(name, code_cells):
+    """So that a sweep can send it to a GPU: data go there where they are loaded, or at a later step."""
+    if not name.startswith("laboratory/"):
+        return
+    (parameter,) = (line for line in code_cells[1].source.splitlines() if line.startswith("device"))
+    assert parameter.startswith('device = "cpu"  # ') and '"auto"' in parameter
+    code = ast.parse("\n".join(cell.source for cell in code_cells[2:]))
+    uses = [ast.unparse(statement) for statement in code.body if "device" in names(statement)]
+    choice = "device = find_device(device)"
+    assert uses.index(choice) == 0 and uses.count(choice) == 1 < len(uses)
+    steps = [node for node in ast.walk(code) if isinstance(node, ast.stmt) and not hasattr(node, "body")]
+    there = {name for step in steps if "device" in names(step) for name in names(step)}
+    for step in steps:
+        if "gnlib.load(" in ast.unparse(step) and "device" not in names(step):
+            assert there & {name for target in getattr(step, "targets", []) for name in names(target)}

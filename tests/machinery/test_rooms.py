@@ -3,7 +3,7 @@
 import ast
 import subprocess
 import sys
-from graphlib import CycleError, TopologicalSorter
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import jupytext
@@ -11,11 +11,8 @@ import pytest
 from gnbook.checkout import chapters
 
 ROOT = Path(__file__).parents[2]
-LIBRARY, BOOK = ROOT / "gnlib", ROOT / "book/gnbook"
 FOR_ALL = {"figures", "moving", "results", "shared", "tables"}  # what every chapter may use
-CHAPTERS = sorted(
-    path.parent.name for path in BOOK.glob("*/__init__.py") if path.parent.name not in FOR_ALL | {"sweep"}
-)
+CHAPTERS = sorted({path.parent.name for path in ROOT.glob("book/gnbook/*/__init__.py")} - FOR_ALL - {"sweep"})
 NOTEBOOKS = chapters()
 
 
@@ -48,64 +45,26 @@ def modules(folder):
     return found
 
 
-def graph(imports):
-    """Return which modules of a package import which: of a dotted name the longest part that is a module."""
-
-    def module(name):
-        while name and name not in imports:
-            name = name.rpartition(".")[0]
-        return name
-
-    return {name: {module(other) for other in others} - {name, ""} for name, others in imports.items()}
+LIBRARY, BOOK = modules(ROOT / "gnlib"), modules(ROOT / "book/gnbook")
 
 
-def circle(edges):
-    """Return one circle of a graph, or None."""
-    try:
-        TopologicalSorter(edges).prepare()
-    except CycleError as error:
-        return error.args[1]
-
-
-def folders(edges):
-    """Return the graph of folders, those that lie right in the package, and of the modules beside them."""
-
-    def room(name):
-        top = ".".join(name.split(".")[:2])
-        return top if any(other.startswith(f"{top}.") for other in edges) else name
-
-    between = {room(name): set() for name in edges}
-    for name, others in edges.items():
-        between[room(name)] |= {room(other) for other in others} - {room(name)}
-    return between
+def longest(name, known):
+    """Return the longest part of a dotted name that is known."""
+    while name and name not in known:
+        name = name.rpartition(".")[0]
+    return name
 
 
 def crossings(imports, *packages):
     """Return the imports of one of these packages, as text."""
-    return sorted(
-        f"{name}: {other}" for name, others in imports.items() for other in others if within(other, *packages)
-    )
+    return [f"{name}: {other}" for name, others in imports.items() for other in others if within(other, *packages)]
 
 
-def code(notebook):
-    """Return what a notebook runs, less the lines that are IPython's."""
-    cells = [cell.source for cell in jupytext.read(notebook).cells if cell.cell_type == "code"]
-    lines = "\n".join(cells).splitlines()
-    return "\n".join("pass" if line.lstrip()[:1] in {"%", "!"} else line for line in lines)
-
-
-@pytest.fixture
-def package(tmp_path):
-    """Write modules by their dotted names, and return what `modules` sees of them."""
-
-    def write(**sources):
-        for name, source in sources.items():
-            path = tmp_path / "p" / f"{name.replace('__in__', '/')}.py"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(source)
-        return modules(tmp_path / "p")
-
-    return write
+def part(*names):
+    """Return the modules of the book that lie in one of these folders, or are one of these."""
+    some = {name: of for name, of in BOOK.items() if within(name, *(f"gnbook.{each}" for each in names))}
+    assert some
+    return some
 
 
 @pytest.mark.parametrize(
@@ -116,42 +75,20 @@ def test_no_way_to_import_is_overlooked(line):
     assert any(within(name, "gnbook.results") for name in imported(f"def later():\n    {line}", ("gnlib",)))
 
 
-def test_a_circle_is_seen_between_modules_and_between_folders_and_by_types_alone(package):
-    typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from p.one.a import f"
-    edges = graph(package(one__in__a="from p.two import b", two__in__b=typed))
-    assert sorted(set(circle(edges))) == ["p.one.a", "p.two.b"]
-    edges = graph(package(two__in__b="from p.one.c import g", one__in__c="g = 1"))
-    assert circle(edges) is None and sorted(set(circle(folders(edges)))) == ["p.one", "p.two"]
-    assert circle(folders(graph(package(two__in__b="")))) is None
-
-
-EDGES, BOOKS = graph(modules(LIBRARY)), modules(BOOK)
-
-
-def part(*names):
-    """Return the modules of the book that lie in one of these folders, or are one of these."""
-    found = {
-        module: others for module, others in BOOKS.items() if within(module, *(f"gnbook.{name}" for name in names))
-    }
-    assert found
-    return found
-
-
-def test_the_modules_of_the_library_import_each_other_in_no_circle():
-    assert circle(EDGES) is None
-
-
-def test_nor_do_its_folders():
-    rooms = folders(EDGES)
-    assert {"gnlib.eigen", "gnlib.jacobian", "gnlib.linear", "gnlib.diagnosis", "gnlib.data"} <= set(rooms)
-    assert circle(rooms) is None
-
-
-def test_the_library_knows_nothing_of_the_book():
-    assert crossings(modules(LIBRARY), "gnbook") == []
+def test_neither_the_modules_of_the_library_nor_its_folders_import_each_other_in_a_circle():
+    edges = {name: {longest(other, LIBRARY) for other in others} - {name, ""} for name, others in LIBRARY.items()}
+    TopologicalSorter(edges).prepare()
+    rooms = {path.parent.name for path in ROOT.glob("gnlib/*/__init__.py")}
+    room_of = {name: next((room for room in rooms if within(name, f"gnlib.{room}")), name) for name in edges}
+    between = {room: set() for room in room_of.values()}
+    for name, others in edges.items():
+        between[room_of[name]] |= {room_of[other] for other in others} - {room_of[name]}
+    assert rooms < {*between}
+    TopologicalSorter(between).prepare()
 
 
 def test_importing_the_library_loads_neither_the_book_nor_what_few_need():
+    assert crossings(LIBRARY, "gnbook") == []
     loaded = "import sys, gnlib; print(*{name.partition('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True, cwd=ROOT)
     assert "gnlib" in done.stdout.split()
@@ -159,25 +96,23 @@ def test_importing_the_library_loads_neither_the_book_nor_what_few_need():
     assert not heavy & set(done.stdout.split())
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS)
-def test_a_chapter_uses_the_library_and_what_is_shared(chapter):
-    others = [f"gnbook.{other}" for other in CHAPTERS if other != chapter]
-    assert crossings(part(chapter), "gnbook.sweep", *others) == []
-
-
-def test_what_is_shared_uses_no_chapter():
-    assert crossings(part(*FOR_ALL), "gnbook.sweep", *(f"gnbook.{chapter}" for chapter in CHAPTERS)) == []
-
-
-def test_a_sweep_knows_no_chapter():
-    assert crossings(part("sweep"), "gnbook.shared", *(f"gnbook.{chapter}" for chapter in CHAPTERS)) == []
+def test_a_chapter_uses_the_library_and_what_is_shared_and_that_no_chapter_nor_does_a_sweep():
+    rooms = {chapter: f"gnbook.{chapter}" for chapter in CHAPTERS}
+    for chapter in CHAPTERS:
+        others = {**rooms, chapter: "gnbook.sweep"}.values()
+        assert crossings(part(chapter), *others) == []
+    assert crossings(part(*FOR_ALL), "gnbook.sweep", *rooms.values()) == []
+    assert crossings(part("sweep"), "gnbook.shared", *rooms.values()) == []
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_needs_no_chapter_but_its_own(name):
     """And a lesson nothing of the book but the style of its figures, and sliders."""
+    cells = [cell.source for cell in jupytext.read(NOTEBOOKS[name]).cells if cell.cell_type == "code"]
+    lines = "\n".join(cells).splitlines()
+    code = "\n".join("pass" if line.lstrip()[:1] in {"%", "!"} else line for line in lines)
     folder, _, stem = name.rpartition("/")
     own = stem.removesuffix("-further").replace("-", "_")
     allowed = [f"gnbook.{name}" for name in ((own, *FOR_ALL) if folder else ("figures", "moving"))]
-    used = [name for name in imported(code(NOTEBOOKS[name])) if within(name, "gnbook")]
+    used = [name for name in imported(code) if within(name, "gnbook")]
     assert [name for name in used if not within(name, *allowed) and name != "gnbook.sweep"] == []

@@ -3,8 +3,6 @@
 `python -m tests.pages.lesson deep-linear` runs them and prints what they print.
 """
 
-import ast
-import builtins
 import os
 import re
 import subprocess
@@ -16,7 +14,6 @@ from gnbook.checkout import ROOT, chapters, environment
 from tests.pages.counts import HIDDEN
 
 ALLOWED = {"gnlib", "matplotlib", "numpy", "scipy", "torch"} | sys.stdlib_module_names
-STYLE = "gnbook.figures"  # of the book nothing but the style of figures
 # Where a range is stated, as in `n = 100  # images (20 to 500)`.
 RANGE = re.compile(r"^(?P<name>\w+) = (?P<value>[\d.e-]+) +#.*\((?P<low>[\d.e-]+) to (?P<high>[\d.e-]+)\)", re.M)
 BLOCK = """
@@ -41,50 +38,9 @@ def cells(name):
     return [cell for cell in found if "install" not in cell.metadata.get("tags", ())]
 
 
-def is_in_sight(cell):
-    return not HIDDEN & {*cell.metadata.get("tags", ())}
-
-
 def in_sight(name):
     """Return the code cells that a reader sees."""
-    return [cell for cell in cells(name) if is_in_sight(cell)]
-
-
-def bound(tree):
-    """Return the names that a tree binds."""
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    names |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    names |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    aliases = (
-        alias for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names
-    )
-    return names | {(alias.asname or alias.name).partition(".")[0] for alias in aliases}
-
-
-def missing(name):
-    """Return the names that cells in sight use and no cell in sight before them binds."""
-    known, lacking = set(dir(builtins)), set()
-    for cell in in_sight(name):
-        tree = ast.parse(cell.source)
-        known |= bound(tree)
-        lacking |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - known
-    return lacking
-
-
-def imported(name):
-    """Return what cells in sight import, and the names of the book among it."""
-    modules, of_the_book = set(), set()
-    for cell in in_sight(name):
-        for node in ast.walk(ast.parse(cell.source)):
-            if isinstance(node, ast.Import):
-                found = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                found = [f"{node.module}.{alias.name}" for alias in node.names]
-            else:
-                continue
-            modules |= {module.partition(".")[0] for module in found}
-            of_the_book |= {module for module in found if module.startswith("gnbook")}
-    return modules, of_the_book
+    return [cell for cell in cells(name) if not HIDDEN & {*cell.metadata.get("tags", ())}]
 
 
 def script(name, **changed):

@@ -5,7 +5,6 @@ import torch
 from gnbook.pruning.printed import LARGEST, SMALLEST, ratios  # noqa: F401 (the page has them)
 
 import gnlib
-from tests.oracles import normal
 from tests.pages.pages import checked_lines, kappas, kept, number, word
 
 SUMS = (12.488808655131574, 12.403948512332029, 12.556523727846123, 12.452679139558077, 13.18384246507033)
@@ -154,21 +153,3 @@ def late_loss(what, share):
 
 def test_the_largest_skip_is_best_for_white_data():
     assert better("1") == len(skips("no skip"))
-
-
-def test_whitening_by_all_of_the_svd_makes_white_what_is_not_there():
-    x, _ = gnlib.load("mnist", 1000, stride=5)
-    assert torch.linalg.matrix_rank(x) < x.shape[1]
-    u, _, vt = torch.linalg.svd(x, full_matrices=False)
-    assert torch.allclose((u @ vt).T @ (u @ vt), torch.eye(36, dtype=torch.float64), atol=1e-10)
-
-
-def test_white_data_of_smaller_rank_have_the_smaller_condition_number_at_the_same_weights():
-    for seed in range(5):
-        weights = gnlib.linear_weights([20, 30, 25, 4], generator=torch.Generator().manual_seed(seed))
-        basis = torch.linalg.qr(normal(20, 20, seed=seed)).Q
-        found = [
-            float(gnlib.condition_number(gnlib.linear_gauss_newton(weights, basis[:, :rank] @ basis[:, :rank].T)))
-            for rank in (8, 14, 20)
-        ]
-        assert found == sorted(found)

@@ -57,12 +57,6 @@ def values():
     }
 
 
-def test_many_filters_have_the_diagonal_of_paths():
-    shown = " ".join(checked_lines("convolution")).partition("stride")[0]
-    found = [float(number) for number in re.findall(r"\d+\.", shown)]
-    assert found == np.outer(paths(2, 3), paths(2, 3)).ravel().tolist()
-
-
 def test_strides_leave_fewer_paths():
     for stride in (1, 2, 3):
         line = printed("convolution", f"stride {stride}: paths along an edge ")
@@ -99,12 +93,3 @@ def test_filters_and_flattening_save_steps():
     ratios = [[some[i] / few[i] for i in (0, 1, 2)] for some in (many, flat, both)]
     assert all(of_kappa < of_wait < of_steps for of_kappa, of_wait, of_steps in ratios)
     assert sum(steps < wait for _, wait, steps in found.values()) == 3
-
-
-def test_larger_taps_outside_even_out_the_paths():
-    for a in (1.0, 1.5, 3.0):
-        scale = np.array([a, 1, a]) ** 2
-        both = np.convolve(scale, np.ones(3))  # on an image the axes multiply
-        counts = np.outer(both, both)
-        assert counts.max() / counts.min() == pytest.approx((2 + 1 / a**2) ** 2)
-    assert evened(3.0) < evened(1.5) < evened(1.0)

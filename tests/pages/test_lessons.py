@@ -2,19 +2,21 @@
 
 import random
 import re
+import subprocess
+import sys
 
 import pytest
+from gnbook.checkout import ROOT, chapters
 
 from tests.numbers import differences
 from tests.pages.counts import HIDDEN, counts, lessons, lines_of
-from tests.pages.lesson import ALLOWED, STYLE, cells, imported, in_sight, missing, ranges, run
+from tests.pages.lesson import ALLOWED, cells, in_sight, ranges, run
 
-NAMES = sorted(lessons())
 GENERIC = re.compile(r"(show|hide|source|the)? ?(source|code|cell)?", re.I)
+each_lesson = pytest.mark.parametrize("name", sorted(lessons()))
 
-pytestmark = pytest.mark.parametrize("name", NAMES)
 
-
+@each_lesson
 def test_its_words_and_lines_are_within_what_a_lesson_may_have(name):
     found = counts(lessons()[name])
     assert found.words <= 1600
@@ -26,6 +28,16 @@ def test_its_words_and_lines_are_within_what_a_lesson_may_have(name):
     assert found.per_thousand(found.bold) <= 5.5
 
 
+def test_the_prose_of_the_book_stays_short():
+    laboratory = [counts(path) for name, path in chapters().items() if "/" in name]
+    main = [counts(path) for path in lessons().values()]
+    reference = [counts(path) for path in (ROOT / "book").glob("*.md") if not path.stem.startswith("claims")]
+    assert 14 <= len(main) <= 16 and sum(each.words for each in main) <= 25_000
+    assert sum(each.words for each in laboratory) <= 36_000
+    assert sum(each.words + each.folded for each in (*main, *laboratory, *reference)) <= 75_000
+
+
+@each_lesson
 def test_each_fold_has_a_name(name):
     for cell in cells(name):
         if "remove-cell" not in cell.metadata.get("tags", ()) and HIDDEN & {*cell.metadata.get("tags", ())}:
@@ -33,12 +45,28 @@ def test_each_fold_has_a_name(name):
             assert not GENERIC.fullmatch(shown), cell.source
 
 
+@each_lesson
 def test_what_is_in_sight_needs_nothing_that_is_not(name):
-    modules, of_the_book = imported(name)
-    assert modules - ALLOWED <= {"gnbook"} and of_the_book <= {STYLE}
-    assert missing(name) == set()
+    code = "\n".join(cell.source for cell in in_sight(name))
+    undefined = [
+        sys.executable,
+        "-m",
+        "ruff",
+        "check",
+        "--isolated",
+        "--select",
+        "F821",
+        "--stdin-filename",
+        f"{name}.py",
+        "-",
+    ]
+    done = subprocess.run(command, input=code, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert {*re.findall(r"^ *(?:from|import) (\w+)", code, re.M)} - ALLOWED <= {"gnbook"}
+    assert {*re.findall(r".*gnbook.*", code)} <= {"from gnbook import figures"}  # nothing but their style
 
 
+@each_lesson
 def test_the_first_cell_says_what_each_parameter_is(name):
     first = in_sight(name)[0]
     assert "parameters" in first.metadata["tags"]
@@ -47,6 +75,7 @@ def test_the_first_cell_says_what_each_parameter_is(name):
 
 
 @pytest.mark.nightly
+@each_lesson
 def test_the_cells_in_sight_run_alone_and_print_what_the_page_shows(name):
     printed = run(name).splitlines()
     outputs = [output for cell in in_sight(name) for output in cell.outputs if output.output_type == "stream"]
@@ -55,6 +84,7 @@ def test_the_cells_in_sight_run_alone_and_print_what_the_page_shows(name):
 
 
 @pytest.mark.nightly
+@each_lesson
 def test_it_runs_after_a_change_of_two_parameters(name):
     draw, stated = random.Random(name), ranges(name)
     for parameter in draw.sample(sorted(stated), 2):

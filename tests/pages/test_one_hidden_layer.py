@@ -74,15 +74,6 @@ def test_whitening_does_more_than_width():
     assert 3.5 < rows[0, 2] / rows[-1, 2] < 4.5 and 6 < rows[0, 4] / rows[-1, 4] < 7
 
 
-def test_the_bracket_holds_for_weights_that_know_the_images_too():
-    data = moment("raw")
-    v, w = network(100)
-    repairing = v @ data.basis @ torch.diag(data.eigenvalues**-0.5) @ data.basis.T
-    white = gnlib.SecondMoment.from_matrix(data.basis @ data.basis.T)
-    raw, of_weights = (kappa([repairing, w / 1e3], some) for some in (data, white))
-    assert raw < 30 and of_data(data) / of_weights <= raw <= of_data(data) * of_weights
-
-
 def test_kappa_stays_near_the_data():
     """Within a factor of four, where the bracket has one of up to fourteen."""
     data = of_data(moment("raw"))

@@ -74,17 +74,6 @@ def test_where_relu_and_tanh_part():
     assert changes["ReLU"] > 2 * changes["tanh"]
 
 
-def test_the_wide_network_follows_its_linear_model():
-    lesson = defined()
-    errors = []
-    for m in lesson["widths"]:
-        r, rate, K, _ = lesson["train"](m, *lesson["ReLU"])
-        losses, vectors = np.linalg.eigh(K)
-        model = vectors @ ((1 - rate * losses) ** lesson["steps"] * (vectors.T @ r[0]))
-        errors.append(abs(np.log(np.sum(model**2) / np.sum(r[-1] ** 2))))
-    assert errors[0] > 5 > 2 > max(errors[1:])
-
-
 def test_a_relu_drifts_by_the_gap_over_pi_and_tanh_does_not():
     (relu,), (tanh,), gap = lines("ReLU -"), lines("tanh -"), parameters("start")["gap"]
     assert relu[-1] == pytest.approx(-gap / np.pi, abs=0.03) and relu == sorted(relu, reverse=True)

@@ -3,7 +3,6 @@
 import itertools
 from functools import cache
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -87,14 +86,6 @@ def test_solution_of_exercise_1():
     slow, fast = (waiting(eigenvalues, shares, c / eigenvalues[0], share).lower for c in (1, 1.9))
     assert 1.8 < slow / fast <= 2
     assert waiting([1.0, 0.5], [0.9, 0.1], rate=1.99, goal=0.1).eigenvalue == 1
-
-
-def test_solution_of_exercise_2():
-    eigenvalues, shares, share = first()
-    rate = 1 / eigenvalues[0]
-    decay = lambda steps: (shares * (1 - rate * eigenvalues) ** (2 * steps)).sum()  # noqa: E731
-    for a in (0.2, 0.5, 0.9):
-        assert decay(np.ceil(waiting(eigenvalues, shares, rate, a * share).lower / (1 - a))) <= share
 
 
 @pytest.mark.nightly

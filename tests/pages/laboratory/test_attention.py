@@ -116,10 +116,3 @@ def test_the_law_of_depth_on_images_with_a_norm_and_not_on_text():
     assert found[1] / found[2] == pytest.approx(1, abs=0.2)
     assert max(growth("text", *kind) for kind in kinds) == growth("text", *kinds[1]) == pytest.approx(2, abs=0.3)
     assert growth("images", "none", "plain") < 8.3 / 3 and growth("text", "none", "plain") < 1
-
-
-def test_width_helps_most_and_a_norm_and_larger_weights_come_next():
-    for data in DATA:
-        small = over("gain", data, where={"gain": 0.02 * 32**0.5})
-        bare = over("norm", data, where={"norm": "none", "depth": 2})
-        assert min(small, bare) > 10 and values()["width"][DATA.index(data)] > 30

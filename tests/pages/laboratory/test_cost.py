@@ -1,13 +1,8 @@
 """The numbers in the text of "What a condition number costs" that its tables show."""
 
 import pytest
-import torch
-from gnbook.cost.networks import cnn
 
-import gnlib
 from tests.pages.pages import cells, named
-
-IMAGES = torch.randn(16, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 
 def test_the_direct_way():
@@ -15,15 +10,6 @@ def test_the_direct_way():
     parameters, ours, *_, counted = zip(*rows, strict=True)
     assert 5 < ours[-1] / ours[0] < 20
     assert 200 * parameters[-1] * 8 / 2**20 == pytest.approx(counted[-1], rel=0.01)
-
-
-def test_what_the_calls_take():
-    found = {
-        call.partition(".")[2]: row
-        for call, *row in cells("laboratory/cost", "the CNN above, 40 images, cross-entropy")
-    }
-    forecast, report = (found[call][2] for call in ("forecast", "report"))
-    assert forecast == pytest.approx(4, abs=1) and report > 2 * forecast
 
 
 def test_what_fits_into_a_minute_and_an_hour():
@@ -36,15 +22,3 @@ def test_what_fits_into_a_minute_and_an_hour():
 def test_what_three_of_ten_outputs_keep():
     found = named("laboratory/cost", "the CNN above, up to 80 images and ten outputs")
     assert found["three of the outputs"][-1] / found["all"][-1] == pytest.approx(0.5, abs=0.06)
-
-
-def test_what_comes_on_top():
-    rows = named("laboratory/cost", "seconds of the figure", 2)
-    assert all(told < taken < 2 * told + 1 for told, taken, _ in rows.values())  # "about twice, and one more"
-
-
-def test_what_twice_the_rows_take():
-    half, whole = (gnlib.GaussNewton(cnn(), some).cost() for some in (IMAGES[:8], IMAGES))
-    assert half.backward == 80 and whole.backward == 160
-    grown = [two.flops / one.flops for one, two in zip(half.steps, whole.steps, strict=True)]
-    assert max(grown) == pytest.approx(4) and min(grown) > 2

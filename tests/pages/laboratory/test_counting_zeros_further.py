@@ -67,21 +67,9 @@ def test_the_rank_is_that_of_the_chapter():
     assert "rank: 40 of 50" in "\n".join(texts(PAGE))
 
 
-def test_wider_networks_train_faster_in_each_draw():
-    losses = {(row["seed"], row["width"]): row["loss"] for row in WIDTHS if row["epoch"] == 100}
-    for draw in {seed for seed, _ in losses}:
-        of = [losses[draw, m] for m in (15, 20, 30, 50, 100)]
-        assert of == sorted(of, reverse=True)
-
-
 def test_of_the_widest_alone_some_stay_regular():
     regular = {m: sum(after == SIZE for _, after in paths(m, "rank_float64")) for m in (15, 20, 30, 50, 100)}
     assert regular == {15: 0, 20: 0, 30: 0, 50: 0, 100: 2}
     assert all(before == SIZE for m in (30, 50, 100) for before, _ in paths(m, "rank_float64"))
     jumps = [pair for pair in paths(100) if pair not in still_regular()] + paths(50)
     assert len(jumps) == 4 and all(1e5 < after / before < 2e6 and after > 0.75 * CAP for before, after in jumps)
-
-
-def test_by_the_float32_rule_all_widths_are_alike():
-    kappas = ends(row["kappa_float32"] for row in WIDTHS)
-    assert 0.99 * kappas[1] < kappas[0] < kappas[1] < 1 / (SIZE * EPSILON["float32"])

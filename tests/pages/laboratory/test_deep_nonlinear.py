@@ -6,7 +6,7 @@ from gnbook.deep_nonlinear.networks import ACTIVATIONS, network  # noqa: F401 (t
 from gnbook.deep_nonlinear.wide_limit import deep_relu_condition  # noqa: F401 (the page has it)
 
 import gnlib
-from tests.pages.pages import cells, kept, named, span
+from tests.pages.pages import kept, named
 
 FIRST, SECOND = "laboratory/deep-nonlinear", "laboratory/deep-nonlinear-further"
 LESS_MEAN = "less the mean image, at rms 1"
@@ -41,14 +41,6 @@ def of_three_seeds(start):
     return ([found[name, kind] for name in shapes] for kind in ("raw", "less"))
 
 
-def test_late_layers_spoil_the_sum():
-    first, whole = named(FIRST, "ReLU networks of width 800, raw").values()
-    assert first == sorted(first, reverse=True) and whole == sorted(whole, reverse=True)
-    assert all(alone < together for alone, together in zip(first[1:], whole[1:], strict=True))
-    raw, standard, less = named(FIRST, "κ of ReLU networks of width").values()
-    assert raw == whole and all(a > b > c for a, b, c in zip(raw, standard, less, strict=True))
-
-
 def test_what_depth_gains_in_training_comes_late():
     shallow, deep = named(FIRST, "steps until that share").values()
     assert 4.5 < shallow[0] / deep[0] < 5
@@ -80,20 +72,6 @@ def test_where_the_bound_is_tight():
     assert max(ratios[-1] for ratios in sharper.values()) < 1.9
 
 
-def test_with_more_images():
-    kappas, sharper = of_many(), of_many("sharper")
-    gains = {name: kappas["raw", name, 2] / kappas["raw", name, 8] for name in ("ReLU", "GELU", "linear")}
-    assert round(gains["ReLU"]) == 3 and 1 / gains["linear"] == pytest.approx(3, abs=0.3)
-    assert 8 < max(sharper[key] / kappas[key] for key in kappas if key[0] == "white") < 9
-
-
-def test_layer_norm_does_what_one_norm_does():
-    rows = cells(SECOND, "condition number of ReLU networks, raw")
-    for _, chain, scaled, normalised, factor in rows:
-        least, most = span(factor)
-        assert least - 0.01 < chain / normalised < most + 0.01 and 1 < scaled / normalised < 1.25  # most of it
-
-
 def test_what_preparing_raw_images_does():
     found, photos = prepared_images(), images()[0]
     gains = {key: kappas[0] / kappas[-1] for key, kappas in found.items()}
@@ -103,8 +81,3 @@ def test_what_preparing_raw_images_does():
     relu = network("ReLU", "chain", [196, 100, 100, 5], generator=torch.Generator().manual_seed(0))
     three, one = (float(gnlib.condition_number(relu, scale * photos)) for scale in (3, 1))
     assert three == pytest.approx(one, rel=1e-6)
-
-
-def test_the_limit_of_wide_networks():
-    falls = [wide / narrow for _, narrow, _, wide in cells(SECOND, "deviation")]
-    assert len(falls) == 2 and 1 / 3 < min(falls) < max(falls) < 0.4

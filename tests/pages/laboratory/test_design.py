@@ -3,15 +3,14 @@
 from functools import cache
 
 import numpy as np
-import pytest
 from gnbook.design.families import HELD_OUT
 from gnbook.design.in_batches import HORIZON as LONG
 from gnbook.design.initialisations import SEARCHED, UNTUNED
-from gnbook.design.trial import CHOICE, ENOUGH, HORIZON, LEAST, arriving, sooner, speedups
+from gnbook.design.trial import CHOICE, ENOUGH, HORIZON, arriving, sooner, speedups  # noqa: F401 (the scorecard has it)
 
 from tests.pages.pages import kept, named
 
-BEST, ZERO, ALL = UNTUNED[0], "last layer zero", {*UNTUNED, *SEARCHED}
+BEST, ZERO = UNTUNED[0], "last layer zero"
 
 
 @cache
@@ -30,10 +29,6 @@ def speed(optimizer, name, than=BEST, family=None, **options):
     """How many times as fast an initialisation is, the geometric mean."""
     rows = held(optimizer)
     return speedups(of_family(rows, family) if family else rows, name, than, **options)[0]
-
-
-def by_family(optimizer, name, than=BEST):
-    return {family: speed(optimizer, name, than, family) for family in HELD_OUT}
 
 
 def falls(optimizer, name, than=BEST, family=None):
@@ -56,13 +51,6 @@ def narrow():
     return [row["steps"] is not None for row in of_family(held("descent"), "deep and narrow")]
 
 
-def test_what_depends_on_the_horizon_and_what_does_not():
-    name = "condition number"
-    assert all(falls("descent", one) for one in (name, CHOICE)) and rises("descent", ZERO)
-    assert sooner(held("adam"), name, BEST) == (0, 12)
-    assert len(held("descent")) == 20 * len(ALL)
-
-
 def test_no_search_beats_the_best_that_is_free():
     assert all(speed(way, name) < 1 for way in ("descent", "adam") for name in SEARCHED)
     value, low, high = speedups(held("descent"), ZERO, BEST)
@@ -73,20 +61,6 @@ def test_the_choice_is_no_success():
     value, low, high = speedups(held("descent"), CHOICE, BEST)
     assert value < ENOUGH and low < 1 < high and speed("descent", CHOICE, ZERO) < 1
     assert all(rises("descent", name, "Kaiming") for name in (CHOICE, BEST, ZERO))
-
-
-def test_the_condition_number_and_gradinit():
-    assert all(falls(way, "condition number") for way in ("descent", "adam"))
-    other = speed("descent", "GradInit")
-    assert other > speed("descent", "MetaInit")
-    assert not falls("descent", "GradInit") and not rises("descent", "GradInit")
-
-
-def test_where_it_is_ahead_and_where_behind():
-    of = by_family("descent", CHOICE)
-    assert 1 / of["funnel, leaky ReLU"] == pytest.approx(5, abs=0.4)
-    assert falls("descent", CHOICE, family="funnel, leaky ReLU")
-    assert LEAST <= np.mean(narrow()) < LEAST + 0.02
 
 
 def test_all_initialisations_on_all_networks():
@@ -107,15 +81,6 @@ def test_all_initialisations_on_all_networks():
             assert orthogonal > 1.2 and orthogonal > half
     _, orthogonal, half, *others = speeds["Adam", "cross-entropy", "ResNets"]
     assert max(others[:2]) < 1 < half
-
-
-def test_descent_divided_by_features():
-    found = named("laboratory/design-further", "steps to the goal, by the forecast and in training; its rate", 3)
-    assert len(found) == 12
-    bare, best, diagonal = (
-        found[BEST, "standardised", name][2] for name in ("none", "features, damping 0.1", "diagonal")
-    )
-    assert diagonal > bare > found[BEST, "white", "none"][2] > best
 
 
 def test_what_orders_initialisations():

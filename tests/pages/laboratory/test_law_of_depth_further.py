@@ -68,11 +68,6 @@ def test_the_law_is_right_to_a_tenth_where_it_must_be_and_to_a_quarter_elsewhere
     assert all(0.75 < ratio < 1.25 for *_, ratio in whitened_mnist())
 
 
-def test_most_points_of_each_figure_are_within_a_tenth_and_all_within_a_third():
-    rows = named(PAGE, "measured over law, by figure")
-    assert sum(row[1] for row in rows.values()) > 0.85 * sum(row[0] for row in rows.values())
-
-
 def test_the_law_has_the_exponents_that_were_measured():
     """With ten outputs; with few they tend to two, from above at 400 units and from below at the others."""
     rows = named(PAGE, "figure 2a, trend")
@@ -80,14 +75,6 @@ def test_the_law_has_the_exponents_that_were_measured():
         assert law == pytest.approx(measured, abs=0.05) and measured == pytest.approx(found, abs=0.006)
         assert late == pytest.approx(2, abs=0.015)
     assert rows[400][0] > 2.05 and rows[800][0] < 2 and rows[1600][0] < 1.8
-
-
-def test_depth_adds_to_images_through_the_smallest_eigenvalue_alone():
-    rows = named(PAGE, "what eight more layers")
-    for name in ("raw", "centred"):
-        assert rows[name][0] == pytest.approx(1, abs=0.02) and rows[name][1] > 1.9
-    assert rows["whitened"][0] > 2.5 and rows["whitened"][1] > rows["raw"][1]
-    assert all(law == pytest.approx(measured, rel=0.05) for *_, law, measured in rows.values())
 
 
 def measured():

@@ -41,17 +41,6 @@ def test_tuned_rates():
     assert all(more < relu and most > relu > slightly for relu, slightly, more, most in centred)
 
 
-def test_adam():
-    rows = named(FIRST, "Adam: steps", 2)
-    assert len(rows) == 6 and all(min(found[:4]) == found[0] for found in rows.values())
-    assert all(after < found[4] + 0.5 for found in rows.values() for after in found[5:])
-    standardised, centred = (rows[kind, 0.01] for kind in ("standardised", "centred"))
-    for at in range(4):
-        slow, soon, less = (rows[kind, 0.001][at] for kind in ("raw", "standardised", "centred"))
-        assert soon < 0.7 * min(slow, less)
-        assert 0 < standardised[at] - centred[at] < 8 and abs(standardised[at + 4] - centred[at + 4]) < 1
-
-
 def test_bounds():
     rows = cells(SECOND, "bounds over κ")
     above, below = ({kind: [row[at] for row in rows if row[0] == kind] for kind in ("white", "raw")} for at in (4, 5))
@@ -61,13 +50,3 @@ def test_bounds():
     assert {row[0] for row in measured} == {500, 1000, 2000, 4000, 8000}
     for width, kappa, _, below, above, *_ in measured:
         assert (0.8 * kappa < below and above < 1.2 * kappa) == (width >= 1000)
-
-
-def test_a_goal_that_moves_with_the_start():
-    found = named(SECOND, "a goal that moves", 2)
-    steps, centred = (found[kind, "steps to 1/20"] for kind in ("standardised", "centred"))
-    assert centred[-1] is None
-    kappa = learned()["standardised", "κ"]
-    assert kappa == sorted(kappa) and steps == sorted(steps, reverse=True)
-    starts = found["standardised", "loss at the start"]
-    assert starts == sorted(starts)

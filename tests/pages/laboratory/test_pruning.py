@@ -8,7 +8,7 @@ from gnbook import results
 from gnbook.pruning.printed import ratios  # noqa: F401 (the scorecard has it)
 from gnbook.pruning.trainings import Training, path, trainings
 
-from tests.pages.pages import kappas, number, table, words_of
+from tests.pages.pages import number, words_of
 
 lines_of = partial(words_of, "laboratory/pruning-further")
 NOTHING, WEIGHTS, EVERY = THREE = ("none", 0.0), ("weights", 0.8), ("every tensor", 0.8)
@@ -81,16 +81,6 @@ def test_before_training_the_largest_condition_number_is_that_of_every_tensor():
         assert every > 100 * max(others)
 
 
-def test_the_table_of_condition_numbers_is_sorted_by_them_and_losses_are_not():
-    lines = [line.rsplit(maxsplit=2) for line in table("laboratory/pruning", "sorted by κ on 128 images")]
-    of = {name: [(float(a), float(b)) for what, a, b in lines if what.startswith(name)] for name in ("ResNet20", "ViT")}
-    assert all(some == sorted(some) for some in of.values()) and len(lines) == 7
-    whole, weights, much, most = (loss for _, loss in of["ViT"])
-    assert weights < much < whole < most and whole - much < 0.02  # "as fast as the whole one"
-    first, second, third = (loss for _, loss in of["ResNet20"])
-    assert second < first < third
-
-
 def test_larger_rates_make_up_for_pruned_weights_and_help_the_whole_network_too():
     """The fully connected network of the paper's size, by the kept table, as the table of the chapter shows it."""
     rows = [row for row in results.kept("pruning-further-rates") if row["epoch"] == 200]
@@ -106,22 +96,3 @@ def test_scales_and_biases_alone_slow_three_networks_down():
     assert [line[0] for line in lines] == [0, 1, 2]
     for _, whole, weights, scales, every in lines:
         assert max(whole, weights) < scales < every and weights < 1.1 * whole
-
-
-@pytest.mark.parametrize("kind", ["weights", "every tensor"])
-def test_the_more_is_pruned_of_the_connected_network_the_slower_it_is(kind):
-    shares = (0.0, 0.2, 0.4, 0.6, 0.8)
-    losses = [along("FcNN", (kind if share else "none", share), "loss", "all")[200] for share in shares]
-    assert losses == sorted(losses)
-
-
-def test_up_to_a_quarter_of_the_stable_rate_pruned_perceptrons_are_slower_and_beyond_it_not():
-    stable = 10 / numbers("MLP, loss after 100 epochs, at")[0][2]
-    for rate, *losses in numbers("MLP, training loss after 100 epochs at"):
-        in_order = [seed == sorted(seed) for seed in (losses[::2], losses[1::2])]
-        assert all(in_order) == (rate <= stable / 4)
-
-
-def test_the_other_network_called_vgg5_is_slower_when_it_is_pruned():
-    losses = [[loss for loss in kappas("pruning-further-vgg", "loss", fraction=f) if loss] for f in (0.0, 0.8)]
-    assert all(whole < pruned for whole, pruned in list(zip(*losses, strict=True))[1:7])

@@ -27,20 +27,6 @@ def test_overstated_at_most_by_three():
     assert min(ratios) > 1.2 and 2 < max(ratios) < 3.2
 
 
-def test_forecasts_for_adam():
-    mlp, *_ = table("laboratory/quick-start-further", "what the linear model foretells for Adam")
-    *_, now, then, foretold = mlp.split()
-    assert float(foretold) == int(now) / int(then) > 2  # "above two"
-
-
-def test_two_losses_have_two_condition_numbers():
-    """That of the squared error is printed first, that of the cross-entropy last, as in the report."""
-    found = texts("laboratory/quick-start-further")
-    first, last = (next(text for text in found if text.startswith(start)) for start in ("condition number ", "kappa "))
-    of_cross_entropy = last.split()[1]
-    assert float(first.split()[-1]) > float(of_cross_entropy)
-
-
 def test_a_larger_condition_number_and_no_more_steps():
     (line,) = (text for text in texts("laboratory/quick-start-further") if re.match(r"kappa \S+ to \S+, steps", text))
     before, after, slow, soon = re.match(r"kappa (\S+) to (\S+), steps (\d+) to (\d+)", line).groups()

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 from gnbook.random_layers import bounds
 from gnbook.random_layers.blocks import KINDS
@@ -43,17 +42,6 @@ def test_the_worst_pattern_is_nearly_the_one_with_all_units_on():
 
 
 @pytest.fixture(scope="module")
-def blocks():
-    """Medians in each state: κ with the skip and without, both after the last ReLU, and the norm of the branch."""
-    found = {}
-    for line in table("laboratory/random-layers-further", "medians over the images"):
-        words = line.rsplit(maxsplit=14)
-        norm, _, _, skip, _, none, _, skip_relu, none_relu, _ = map(float, (word.rstrip("%") for word in words[-10:]))
-        found.setdefault(words[0].split()[0], []).append((skip, none, skip_relu, none_relu, norm))
-    return {state: np.array(rows).T for state, rows in found.items()}
-
-
-@pytest.fixture(scope="module")
 def shares():
     """Of blocks and images, in each state: bounds in the region and everywhere, promised, improved, after the ReLU."""
     found = {}
@@ -73,11 +61,6 @@ def test_where_the_skip_helps(shares):
     assert all(improves == 100 and broken == 0 for *_, improves, _, broken in shares.values())
     drawn, trained, from_zero = (shares[state][4] for state in ("drawn", "trained", "started"))
     assert 50 < min(drawn, trained, from_zero) < 100
-
-
-def test_where_the_skip_helps_by_medians(blocks):
-    skip, none, skip_relu, none_relu, _ = blocks["trained"]
-    assert (skip < none).all() and (skip_relu < none_relu).tolist().count(True) == 6 and len(skip) == 7
 
 
 def test_with_three_seeds_skips_end_lower_and_branches_that_start_at_zero_lowest():

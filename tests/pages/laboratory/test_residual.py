@@ -59,12 +59,6 @@ def test_on_standardised_images_skips_save_steps_and_on_raw_images_they_save_non
     assert all([*steps] == sorted(steps) for steps in (tenth, hundredth)) and 1.9 < tenth[3] / tenth[0] < 2.1
 
 
-def test_skips_of_relu_networks_help_on_white_images_and_harm_on_raw_ones():
-    found = named("laboratory/residual-further", "κ of one network of width 800", 2)
-    assert len(found) == 6
-    assert all(values == sorted(values, reverse=name == "whitened") for (name, _), values in found.items())
-
-
 def test_what_counts_is_whether_the_mean_image_is_gone():
     found = named(PAGE, "κ, geometric mean of 3 networks, L = 8", 2)
     assert len(found) == 9
@@ -73,9 +67,3 @@ def test_what_counts_is_whether_the_mean_image_is_gone():
             assert max(skips) < plain if left <= 5 else left >= 32 and min(skips) > plain
         else:
             assert max(skips) < plain
-
-
-def test_at_the_better_of_two_rates_too_skips_cost_steps_on_raw_images_and_save_them_on_standardised_ones():
-    rows = cells("laboratory/residual-further", "the better of two rates; one network")
-    tenth = {kind: [row[-2] for row in rows if row[:2] == ["cifar10", kind]] for kind in ("raw", "standardised")}
-    assert min(tenth["raw"][1:]) > tenth["raw"][0] and max(tenth["standardised"][1:]) < tenth["standardised"][0]

@@ -1,39 +1,14 @@
 """The findings of "Condition a network of your own" and of its further experiments, by their tables and kept ones."""
 
 import math
-from collections import defaultdict
 from functools import cache
 from itertools import product
-from statistics import correlation, median
+from statistics import median
 
 from gnbook import results
-from gnbook.design.trial import arriving, speedups
 from gnbook.your_own_network.trial import first_tries
 
-from tests.pages.pages import kept, table
-
-PAGE, FURTHER = "laboratory/your-own-network", "laboratory/your-own-network-further"
-
-
-def test_orthogonal_weights_are_slower():
-    held = [row for row in kept("design-further") if row["held_out"]]
-    for optimizer in ("descent", "adam"):
-        some = arriving([row for row in held if row["optimizer"] == optimizer])
-        assert speedups(some, "orthogonal", "torch's default")[0] < 1
-
-
-def test_the_order_of_losses_is_forecast_for_tens_of_steps():
-    models = {int(row[0]): row[1] for row in map(str.split, table(FURTHER, "rank correlation of the measured loss"))}
-    assert models == {10: "1.0", 30: "1.0", 100: "0.5", 300: "-0.1"}
-
-
-def test_where_the_forecast_is_right_to_a_factor_of_ten_its_order_is_too():
-    of = {"loss": "mse", "optimizer": "descent", "seed": 0}
-    eleven = [row for row in kept("your-own-network-further") if of.items() <= row.items()]
-    nine = [row for row in eleven if 0.1 < row["off"] < 10]
-    assert (len(eleven), len(nine)) == (11, 9)
-    modelled, measured = ([row["left"] / (row["off"] if by else 1) for row in nine] for by in (True, False))
-    assert correlation(*([sorted(values).index(value) for value in values] for values in (modelled, measured))) > 0.6
+from tests.pages.pages import kept
 
 
 def patient(row):
@@ -68,14 +43,6 @@ def test_with_adam_what_is_foretold_above_two_is_sooner_but_for_one_network():
     slower = [one for one in firsts(over=True) if one["sooner"] < 1]
     assert {(one["network"], one["fault"]) for one in slower} == {("CNN", "images from 0 to 255")}
     assert sum(one["sooner"] > 1 for one in firsts(over=False)) == 7 == len(firsts(over=False)) - 1
-
-
-def test_where_nothing_is_suggested_little_is_lost_but_for_two():
-    asked, silent = {patient(one) for over in (True, False) for one in firsts(over)}, defaultdict(float)
-    for row in kept("your-own-network"):
-        if patient(row) not in asked:
-            silent[patient(row)] = max(silent[patient(row)], (row["before"] or 1000) / (row["after"] or 1000))
-    assert len(asked) + len(silent) == 60 and sorted(silent.values())[-3] == 1.6
 
 
 def test_two_changes_need_no_tool():
