@@ -1,19 +1,17 @@
 """Small errors in the code, one at a time, and whether the tests of its room notice them.
 
-    python -m tests.mutants draw 44 > drawn.json          # 100 mutants in gnlib, 100 in gnbook, to be read
-    python -m tests.mutants run --resume _build/mutants.json
+    python -m tests.mutants --resume _build/mutants.json
 
-A mutant is kept as the name of a function, an expression in it and what takes its place, so that it is found again when
-the function has moved. One that cannot change a result has its reason in `equivalent`, and does not count; nor does one
-whose place is gone. Of the others the first 30 of each package are run. `before` is what tests said when it was drawn.
+A mutant of `tests/mutants.json`, drawn at random, is the name of a function, an expression in it and what takes its
+place, so that it is found again when the function has moved. One that cannot change a result has its reason in
+`equivalent`, and does not count; nor does one whose place is gone. Of the others the first 30 of each package are run.
+`before` is what tests said when it was drawn.
 """
 
 import argparse
 import ast
-import copy
 import json
 import os
-import random
 import resource
 import shutil
 import signal
@@ -26,76 +24,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = {"gnlib": Path("gnlib"), "gnbook": Path("book/gnbook")}
-SECONDS, COUNTED, DRAWN = 120, 30, 100  # of CPU time for the tests of a mutant; mutants of each package
-NOT_DRAWN = {  # no mathematics, or networks and trainings, which a room has of its own or shares
-    *("sweep", "data", "figures", "tables", "moving", "results", "drawing", "text", "files", "progress", "__main__"),
-    *("report", "remarks", "printed", "published", "networks", "trainings", "training", "recipes", "augmentation"),
-    *("measured", "lines", "rows"),
-}
-FLIPPED = {ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
-SWAPPED = {"max": "min", "amax": "amin", "maximum": "minimum", "argmax": "argmin", "clamp_min": "clamp_max"}
-SWAPPED |= {b: a for a, b in SWAPPED.items()} | {"mean": "sum"}
-DROPPED = {"sqrt", "square", "abs", "transpose"}
-SEQUENCES = ast.List, ast.Tuple, ast.ListComp, ast.JoinedStr
+SECONDS, COUNTED = 120, 30  # of CPU time for the tests of a mutant; mutants of each package
 
 
-def mutations(node):
-    """Yield what may stand in the place of an expression."""
-    match node:
-        case ast.BinOp(left, ast.Add() | ast.Sub() | ast.Mult() as op, right):
-            texts = (
-                isinstance(side, SEQUENCES) or isinstance(getattr(side, "value", 0), str) for side in (left, right)
-            )
-            if not any(texts):
-                yield ast.BinOp(left, ast.Sub() if isinstance(op, ast.Add) else ast.Add(), right)
-        case ast.BinOp(left, ast.Div()):
-            yield left
-        case ast.UnaryOp(ast.USub() | ast.Not(), operand) if not isinstance(operand, ast.Constant):
-            yield operand
-        case ast.Compare(left, [op], right) if type(op) in FLIPPED:
-            yield ast.Compare(left, [FLIPPED[type(op)]()], right)
-        case ast.BoolOp(op, values):
-            yield ast.BoolOp(ast.And() if isinstance(op, ast.Or) else ast.Or(), values)
-        case ast.Attribute(value, "mT" | "T"):
-            yield value
-        case ast.Call(ast.Name("range"), [*first, last]):
-            yield ast.Call(node.func, [*first, ast.BinOp(last, ast.Sub(), ast.Constant(1))], [])
-        case ast.Call(ast.Name(name), arguments, keywords) if name in SWAPPED:
-            yield ast.Call(ast.Name(SWAPPED[name]), arguments, keywords)
-        case ast.Call(ast.Attribute(value, name), arguments, keywords):
-            if name in SWAPPED:
-                yield ast.Call(ast.Attribute(value, SWAPPED[name]), arguments, keywords)
-            elif name in DROPPED:
-                yield arguments[0] if isinstance(value, ast.Name) and value.id in {"torch", "math", "np"} else value
-        case ast.Subscript(value, ast.Tuple(indices)):
-            for i, index in enumerate(indices):
-                for other in shifted(index):
-                    yield ast.Subscript(value, ast.Tuple([*indices[:i], other, *indices[i + 1 :]]))
-        case ast.Subscript(value, index):
-            for other in shifted(index):
-                yield ast.Subscript(value, other)
-
-
-def shifted(index):
-    """Yield an index from the end or a slice that is off by one; others mostly run out of what they index."""
-    match index:
-        case ast.UnaryOp(ast.USub(), ast.Constant(int(number))):
-            yield ast.UnaryOp(ast.USub(), ast.Constant(number + 1))
-        case ast.Slice(ast.Constant(int(number)), upper, step):
-            yield ast.Slice(ast.Constant(number + 1), upper, step)
-        case ast.Slice(lower, upper, step) if upper is not None:
-            yield ast.Slice(lower, ast.BinOp(upper, ast.Sub(), ast.Constant(1)), step)
-
-
-def expressions(node, above=()):
-    """Yield the expressions that a function computes by, with all that they stand in; no annotation, no message."""
+def expressions(node):
+    """Yield the expressions that a function computes by; no annotation, no message."""
     for name, value in ast.iter_fields(node):
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST) and name not in {"annotation", "returns", "decorator_list", "defaults"}:
                 if not isinstance(child, (ast.Raise, ast.Assert, ast.JoinedStr)):
                     if isinstance(child, ast.expr):
-                        yield child, (node, *above)
-                    yield from expressions(child, (node, *above))
+                        yield child
+                    yield from expressions(child)
 
 
 def functions(tree, prefix=""):
@@ -107,47 +47,11 @@ def functions(tree, prefix=""):
             yield prefix + node.name, node
 
 
-def candidates(function):
-    """Yield pairs of texts: an expression that stands once in a function, and what to put in its place."""
-    count = Counter(ast.unparse(node) for node, _ in expressions(function))
-    for node, above in expressions(function):
-        checks = isinstance(above[0], ast.If) and node is above[0].test and isinstance(above[0].body[0], ast.Raise)
-        for other in [ast.Constant(False)] if checks else mutations(node):
-            for outer in (node, *above):  # the smallest that stands there once
-                if not isinstance(outer, ast.expr) or isinstance(outer, (ast.Tuple, ast.Starred)):
-                    continue
-                if count[ast.unparse(outer)] == 1:
-                    yield ast.unparse(outer), ast.unparse(put(other, node, outer))
-                    break
-
-
-def put(other, node, outer):
-    """Return a copy of an expression with one in the place of another within it."""
-    return copy.deepcopy(outer, {id(node): other})
-
-
 def sources(tree):
     """Yield the room of each file, and its path."""
     for package, folder in PACKAGES.items():
         for path in sorted((tree / folder).rglob("*.py")):
             yield str(Path(package, *path.parent.relative_to(tree / folder).parts)), path
-
-
-def draw(seed):
-    """Return mutants of functions drawn at random, one of each."""
-    generator, drawn = random.Random(seed), []
-    for package in PACKAGES:
-        found = {}
-        for room, path in sources(ROOT):
-            if room.split("/")[0] == package and not NOT_DRAWN & {*room.split("/"), path.stem}:
-                for name, function in functions(ast.parse(path.read_text())):
-                    if not name.rpartition(".")[2].startswith("__") and (pairs := [*candidates(function)]):
-                        found.setdefault((room, name), []).append(pairs)
-        alone = {place: pairs for place, (pairs, *others) in found.items() if not others}
-        for room, name in generator.sample(sorted(alone), DRAWN):
-            original, replacement = generator.choice(alone[room, name])
-            drawn.append(dict(room=room, function=name, original=original, replacement=replacement))
-    return drawn
 
 
 def find(tree, mutant):
@@ -157,7 +61,7 @@ def find(tree, mutant):
         named = functions(ast.parse(text)) if mutant["function"].rpartition(".")[2] in text else ()
         for name, function in named:
             if name == mutant["function"]:
-                for node, _ in expressions(function):
+                for node in expressions(function):
                     if ast.unparse(node) == mutant["original"]:
                         return room, path, node
     return None
@@ -241,17 +145,11 @@ def run(mutants, resume):
 
 
 def main():
-    """Draw mutants, or run them and say how many are killed."""
+    """Run the mutants and say how many are killed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("draw").add_argument("seed", type=int)
-    commands.add_parser("run").add_argument("--resume", type=Path, help="keep results in this file, and go on from it")
-    arguments = parser.parse_args()
-    if arguments.command == "draw":
-        print("[", ",\n".join(json.dumps(mutant) for mutant in draw(arguments.seed)), "]", sep="\n")
-        return
-    killed = Counter()
-    for mutant, found in run(json.loads((ROOT / "tests/mutants.json").read_text()), arguments.resume):
+    parser.add_argument("--resume", type=Path, help="keep results in this file, and go on from it")
+    resume, killed = parser.parse_args().resume, Counter()
+    for mutant, found in run(json.loads((ROOT / "tests/mutants.json").read_text()), resume):
         print(mutant["function"], mutant["original"], mutant["replacement"], *found.values(), sep=" | ", flush=True)
         if found["result"] != "gone":
             killed.update(before=mutant.get("before") == "killed", now=found["result"] == "killed")

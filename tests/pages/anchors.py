@@ -57,9 +57,9 @@ def pages():
 
 
 def module(page):
-    """Return the module that tests a page, or the page that it continues; one in the laboratory lies in a folder."""
+    """Return the module that tests a page, or what it continues, or what continues it; or several of the laboratory."""
     folder, _, stem = page.replace("-", "_").rpartition("/")
-    stems = stem, stem.removesuffix("_further")
+    stems = stem, stem.removesuffix("_further"), f"{stem}_further", "tables"
     names = (".".join(filter(None, ["tests.pages", folder, f"test_{each}"])) for each in stems)
     return import_module(next(name for name in names if find_spec(name)))
 

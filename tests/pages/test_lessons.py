@@ -48,18 +48,7 @@ def test_each_fold_has_a_name(name):
 @each_lesson
 def test_what_is_in_sight_needs_nothing_that_is_not(name):
     code = "\n".join(cell.source for cell in in_sight(name))
-    undefined = [
-        sys.executable,
-        "-m",
-        "ruff",
-        "check",
-        "--isolated",
-        "--select",
-        "F821",
-        "--stdin-filename",
-        f"{name}.py",
-        "-",
-    ]
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F821", "--stdin-filename=lesson.py", "-"]
     done = subprocess.run(command, input=code, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert {*re.findall(r"^ *(?:from|import) (\w+)", code, re.M)} - ALLOWED <= {"gnbook"}

@@ -16,16 +16,9 @@ ROOT = Path(__file__).parents[2]
 SITE = ROOT / "_build" / "html"
 PAGES = [path for path in sorted(SITE.rglob("*.html")) if "_static" not in path.parts]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-OFFLINE = [
-    "--headless",
-    "--no-sandbox",  # it refuses to run as root otherwise, as it does in a container
-    "--disable-gpu",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
-    "--enable-logging=stderr",
-    "--virtual-time-budget=30000",
-    "--window-size=1200,900",
-    "--dump-dom",
-]
+# Without a sandbox, as it refuses to run as root otherwise, as it does in a container.
+OFFLINE = "--headless --no-sandbox --disable-gpu --enable-logging=stderr --window-size=1200,900 --dump-dom".split()
+OFFLINE += ["--virtual-time-budget=30000", "--host-resolver-rules=MAP * ~NOTFOUND"]
 TROUBLE = re.compile("uncaught|error|fail|refused|blocked|denied", re.IGNORECASE)
 # Frames come with a screen, which there is not: here they come with the clock.
 FRAMES = "requestAnimationFrame = draw => setTimeout(() => draw(performance.now()), 16);"
@@ -47,26 +40,19 @@ addEventListener("load", () => setTimeout(() => {
 }, 2000));
 """
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (Debian: apt install chromium)")
-CHAPTERS = [page for page in PAGES if page.relative_to(SITE).parts[0] == "notebooks"]
 
 
 def each(pages, nightly=()):
     """Run a test on each of these pages, all tests of a page in one process, which opens it once."""
-    group, night = pytest.mark.xdist_group, pytest.mark.nightly
-    params = [
-        pytest.param(
-            page,
-            marks=[group(str(page.relative_to(SITE))), *[night] * (page in nightly)],
-            id=str(page.relative_to(SITE)),
-        )
-        for page in pages
-    ]
+    params = []
+    for page in pages:
+        name = str(page.relative_to(SITE))
+        marks = [pytest.mark.xdist_group(name), *[pytest.mark.nightly] * (page in nightly)]
+        params.append(pytest.param(page, marks=marks, id=name))
     return pytest.mark.parametrize("page", params)
 
 
-each_chapter, each_page = each(CHAPTERS), each(PAGES)
 MOVING = [page for page in PAGES if 'class="moving"' in page.read_text()]
-each_opened = each(PAGES, nightly={*PAGES} - {*MOVING, SITE / "index.html"})  # ten seconds a page
 
 
 @cache
@@ -100,71 +86,39 @@ def site():
         pytest.fail("There is no site in _build/html: run `make book` first.", pytrace=False)
 
 
-@each_page
-def test_every_link_leads_somewhere(page):
+@each(PAGES)
+def test_every_link_leads_somewhere_and_every_image_is_described_and_there(page):
     dead = []
     for link in written(page).select("a[href]"):
         address, anchor = urldefrag(link["href"])
         if urlsplit(address).scheme:
             continue
         target = page.parent / unquote(address) if address else page
-        if not target.is_file():
-            dead.append(link["href"])
-        elif anchor and target.suffix == ".html" and unquote(anchor) not in anchors(target):
+        if not target.is_file() or (anchor and target.suffix == ".html" and unquote(anchor) not in anchors(target)):
             dead.append(link["href"])
     assert dead == []
-
-
-@each_page
-def test_every_image_is_described_and_there(page):
     for image in written(page).select("img"):
         # Sphinx puts the name of the file where an author wrote nothing.
         alt = image.get("alt", "")
         assert alt and not alt.endswith((".png", ".svg")), f"{image} needs a text for alt"
         assert image["src"].startswith("data:") or (page.parent / image["src"]).is_file()
-
-
-@each_chapter
-def test_no_truth_value_is_printed(page):
-    words = [block.get_text() for block in written(page).select("div.cell_output pre, div.cell_output table")]
-    assert [text for text in words if re.search(r"\b(True|False)\b", text)] == []
-
-
-@each_page
-def test_no_link_to_colab_before_there_is_an_address(page):
+    if page.is_relative_to(SITE / "notebooks"):
+        blocks = written(page).select("div.cell_output pre, div.cell_output table")
+        assert [block for block in blocks if re.search(r"\b(True|False)\b", block.get_text())] == []
     urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
     assert "Repository" in urls or "colab.research.google" not in page.read_text()
 
 
 @needs_chromium
-@each_opened
-def test_it_opens_without_a_script_error(page):
-    _, console = opened(page)
+@each(PAGES, nightly={*PAGES} - {*MOVING, SITE / "index.html"})  # ten seconds a page
+def test_it_opens_without_a_script_error_or_the_network_and_every_formula_is_typeset_in_its_box(page):
+    dom, console = opened(page)
     assert console == []
-
-
-@needs_chromium
-@each_opened
-def test_every_formula_is_typeset(page):
-    dom, _ = opened(page)
-    formulas = dom.select(".math")
-    assert [str(formula) for formula in formulas if not formula.select("mjx-container")] == []
+    assert [str(formula) for formula in dom.select(".math") if not formula.select("mjx-container")] == []
     assert dom.select("mjx-merror, [data-mjx-error]") == []
     raw = [text for text in dom.find_all(string=re.compile(r"\$|\\\(|\\\["))]
     assert [text for text in raw if not text.find_parent(["pre", "code", "script", "style"])] == []
-
-
-@needs_chromium
-@each_opened
-def test_formulas_and_printed_lines_are_as_wide_as_their_box(page):
-    dom, _ = opened(page)
     assert [box.get_text()[:60] for box in dom.select("[data-wide]")] == []
-
-
-@needs_chromium
-@each_opened
-def test_it_takes_nothing_from_the_network(page):
-    dom, _ = opened(page)
     parts = dom.select("script[src], img[src], iframe[src], link[href]:not([rel=canonical])")
     addresses = [part.get("src") or part["href"] for part in parts]
     assert [a for a in addresses if a.startswith(("http:", "https:", "//"))] == []
@@ -185,28 +139,23 @@ def test_each_slider_moves_its_figure(page):
 
 
 @needs_chromium
-def test_some_page_has_a_formula_and_the_search_finds_it():
-    assert any(opened(page)[0].select("mjx-container") for page in PAGES)
-    dom, console = opened(SITE / "search.html", "?q=condition")
-    found = [result.get_text() for result in dom.select("ul.search li p.context")]
-    assert len(found) > 10 and "condition" in found[0].lower()
+@pytest.mark.parametrize("words", ["neural tangent kernel", "sharpness", "skip", "condition"])
+def test_a_search_finds_lessons_first(words):
+    dom, console = opened(SITE / "search.html", f"?q={words.replace(' ', '+')}")
     assert console == []
-
-
-@needs_chromium
-@pytest.mark.parametrize("words", ["neural tangent kernel", "sharpness", "skip"])
-def test_a_search_names_lessons_first(words):
-    dom, _ = opened(SITE / "search.html", f"?q={words.replace(' ', '+')}")
     links = [link["href"] for link in dom.select("ul.search li > a")]
-    assert len(links) > 3 and any(re.match(r"notebooks/[\w-]+\.html", link) for link in links[:2])  # or the glossary
-    ours, names = (
-        [i for i, link in enumerate(links) if re.match(p, link)] for p in (r"notebooks/[\w-]+\.html", "book/api")
-    )
-    assert max(ours) < min(names, default=len(links))
+    lesson = re.compile(r"notebooks/[\w-]+\.html")
+    if words == "condition":  # which is everywhere
+        found = [result.get_text() for result in dom.select("ul.search li p.context")]
+        assert len(found) > 10 and words in found[0].lower()
+        return
+    assert len(links) > 3 and any(map(lesson.match, links[:2]))  # or the glossary
+    ours = [i for i, link in enumerate(links) if lesson.match(link)]
+    assert max(ours) < min((i for i, link in enumerate(links) if link.startswith("book/api")), default=len(links))
 
 
 def test_the_first_picture_of_a_lesson_stands_below_its_question():
-    lessons = [page for page in CHAPTERS if page.parent.name == "notebooks"]
+    lessons = [page for page in PAGES if page.parent == SITE / "notebooks"]
     assert len(lessons) >= 14
     for page in lessons:
         children = written(page).select_one("article section").find_all(["p", "figure", "div"], recursive=False)

@@ -1,17 +1,41 @@
-"""The numbers in the text of the further experiments on zeros are those of its tables, and of the kept one."""
+"""The findings of "Which eigenvalues are zero?" in the laboratory, and the numbers of its further experiments."""
 
 import math
 
+import pytest
 from gnbook.counting_zeros.rules import EPSILON
 
-from tests.pages.laboratory.test_counting_zeros import FLOAT64, TRUE, rules
-from tests.pages.pages import kept, named, slider, texts
+from tests.pages.pages import kept, named, number, slider, texts
 
-PAGE = "laboratory/counting-zeros-further"
+FIRST, PAGE = "laboratory/counting-zeros", "laboratory/counting-zeros-further"
 KEPT = kept("counting-zeros")
 SIZE = 10 * KEPT[0]["relu_images"]
 CAP = 1 / (SIZE * EPSILON["float64"])
 WIDTHS = [row for row in KEPT if row["figure"] == 18]
+TRUE, FLOAT64 = "singular values, relative", "float64, relative"
+
+
+def rules(epoch):
+    """By rule: rank, condition number and gap."""
+    at = slice(0, 3) if epoch == 0 else slice(3, 6)
+    return {name: row[at] for name, row in named(FIRST, "seven rules, 2000 eigenvalues").items()}
+
+
+def test_the_rules_on_one_network():
+    before, after = rules(0), rules(100)
+    kappas = sorted(kappa for _, kappa, _ in after.values())
+    assert (len(kappas), len({*kappas})) == (7, 6)
+    _, regular, _ = before[TRUE]
+    assert sorted((kappa == regular, gap) for _, kappa, gap in before.values() if gap) == [(False, 1)] * 3
+    (rank, kappa, gap), (stops, lower, missed) = after[TRUE], after[FLOAT64]
+    assert 1e18 < gap < 1e19
+    assert kappa / lower == pytest.approx(missed, rel=0.03) and stops == rank - 1
+
+
+def by_width():
+    """Width, loss, rule, and κ and rank before training and after."""
+    (lines,) = (text.splitlines()[2:] for text in texts(FIRST) if "caps κ at" in text.partition("\n")[0])
+    return [[number(word) for word in line.split()] for line in lines]
 
 
 def right():

@@ -1,0 +1,344 @@
+"""The findings of pages of the laboratory that their tables and printed lines show."""
+
+import re
+from itertools import combinations
+
+import numpy as np
+import pytest
+import scipy
+import torch
+from gnbook import results
+
+import gnlib
+from tests.pages import pages
+from tests.pages.pages import kappas, kept, number
+
+
+def in_the_laboratory(function):
+    """Return a function of a page's outputs for the name of a page of the laboratory."""
+    return lambda page, *arguments: function(f"laboratory/{page}", *arguments)
+
+
+cells, named, table, texts = map(in_the_laboratory, (pages.cells, pages.named, pages.table, pages.texts))
+
+
+def choices():
+    """From the change that a network makes to its limit, its condition number and the steps of training."""
+    return named("convolution", "gradient descent; medians")
+
+
+def test_what_each_choice_does():
+    plain, few, *_ = choices().values()
+    assert [*choices()] == ["kernel 3, 32 filters", "4 filters", "kernel 7", "three layers", "first stride 3"]
+    by_kappa, by_steps, by_late = (sorted(choices(), key=lambda name: choices()[name][i]) for i in (1, 2, 3))
+    assert by_kappa == by_late and few[3] < 8 * plain[3]
+    assert by_steps[-1] == by_kappa[2] == "4 filters"
+
+
+def test_ways_to_a_window():
+    rows = cells("convolution", "whitened squares of MNIST; κ")
+    ends = [row[4] for row in rows[:4]]
+    assert [row[:2] for row in rows[:4]] == [[1, 3], [2, 3], [3, 3], [4, 3]] and ends == sorted(ends)
+    ways = {int(row[0]): row[3] for row in rows if row[2] == 7}
+    assert ways[1] < ways[2] < ways[3] and len(ways) == 3
+
+
+def test_with_a_relu_more_filters_raise_kappa_and_leave_the_loss():
+    rows = {}
+    for kernel, stride, filters, *found in cells("convolution", "with a ReLU between the layers"):
+        rows.setdefault((kernel, stride), {})[filters] = found
+    assert [*rows] == [(3, 1), (7, 1), (3, 3)] and all([*pair] == [4, 16] for pair in rows.values())
+    ratios = []
+    for (kernel, _), pair in rows.items():
+        few, many = pair.values()
+        assert many[0] / few[0] >= 50 and max(abs(a - b) for a, b in zip(few[3:], many[3:], strict=True)) <= 0.031
+        assert [few[1], many[1]] == [m * (2 * kernel**2 - 1) for m in pair]
+        ratios.append(many[2] / few[2])
+    assert min(ratios) < 1 / 2 and all(1 / 1.6 < ratio < 1.6 for ratio in ratios[:2])
+    for small, large, apart in zip(*(pair.values() for pair in rows.values()), strict=True):
+        assert small[0] < large[0] and 1 / 1.5 < apart[0] / small[0] < 1.5
+        assert all(a < min(b, c) for a, b, c in zip(small[3:], large[3:], apart[3:], strict=True))
+
+
+def test_the_direct_way():
+    rows = cells("cost", "perceptrons of two hidden layers, 20 images")
+    parameters, ours, *_, counted = zip(*rows, strict=True)
+    assert 5 < ours[-1] / ours[0] < 20
+    assert 200 * parameters[-1] * 8 / 2**20 == pytest.approx(counted[-1], rel=0.01)
+
+
+def test_what_fits_into_a_minute_and_an_hour():
+    rows = cells("cost", "samples in the largest batch, for both ends of the spectrum")
+    small, large = ([row[-2] for row in some] for some in (rows[:4], rows[4:]))
+    assert 200 / 2 <= min(small) and max(small) < 1000
+    assert 5 / 2 <= min(large) <= 5 * 2 and 15 / 2 <= max(large) <= 15 * 2
+
+
+def test_what_three_of_ten_outputs_keep():
+    found = named("cost", "the CNN above, up to 80 images and ten outputs")
+    assert found["three of the outputs"][-1] / found["all"][-1] == pytest.approx(0.5, abs=0.06)
+
+
+def test_which_eigenvalue_of_gauss_newton_sets_the_pace():
+    rows = cells("functional-hessian", "which eigenvalue is at work")
+    white, raw = ([row[1:] for row in rows if row[0] == kind] for kind in ("white", "as they are"))
+    assert (len(white), len(raw)) == (2, 3) and white[0][0] == "300 to 1,000" and white[0][3] == 1
+    assert all(pace == pytest.approx(smallest, rel=0.05) for _, pace, smallest, *_ in white)
+    assert all(float(row[4].removeprefix("< ")) < 1e-8 for row in white) and all(row[4] < row[2] for row in raw)
+    ratios = [row[3] for row in raw]
+    assert (ratios[0], ratios[-1]) == pytest.approx((985, 48), rel=0.02) and ratios == sorted(ratios, reverse=True)
+    along = {row[0]: row[3:5] for row in cells("functional-hessian", "images as they are")}
+    (first, head), (last, late) = along[3000], along[30000]
+    paces = first / ratios[0], last / ratios[-1]
+    assert (round(paces[0], -2), round(paces[1], -3)) == (900, 20_000)
+    assert [raw[0][-1], raw[-1][-1]] == pytest.approx(paces, rel=0.02)
+    assert max(head / paces[0], late / paces[1]) < 5
+
+
+def test_white_images_get_to_the_pace_of_gauss_newton():
+    allowed = {row[0]: row[5] for row in cells("functional-hessian", "images white")}
+    assert allowed[1000] is None and allowed[3000] is not None
+    shares = [row[1] for row in cells("functional-hessian", "white images, 8 hidden units")]  # fewer units than outputs
+    assert shares[-2] == pytest.approx(shares[-1], rel=0.05) and shares[-1] > 0.01
+
+
+def test_the_second_half_fades_with_an_activation_too():
+    tanh, relu = named("functional-hessian", "200 white images").values()
+    for _, before, _, loss, after, top in (tanh, relu):
+        assert before > 0.2 and after < before / 10 and loss > 0.05 and top == 1
+    assert (tanh[4], relu[4]) == pytest.approx((0.044, 0.016), rel=0.02)
+    assert [row[2] - 1 for row in (tanh, relu)] == pytest.approx([0.01, 0.12], abs=0.006)
+
+
+def test_descent_of_the_network_is_that_of_its_later_curvature():
+    lines = map(str.split, table("gauss-newton", "share of the"))
+    rows = {name: [float(cell) for cell in row] for name, *row in lines}
+    _, predicted, later, _, network = rows["whitened"]
+    assert predicted < network < later < network + 0.01
+    assert all(row[3] < row[1] for row in rows.values())
+
+
+def bottleneck(hidden):
+    x = gnlib.load("mnist", 60, stride=7)[0]
+    assert torch.linalg.matrix_rank(x) == 9
+    weights = gnlib.linear_weights([16, hidden, 10], generator=torch.Generator().manual_seed(0))
+    return gnlib.condition_number(gnlib.linear_gauss_newton(weights, gnlib.second_moment(x)))
+
+
+@pytest.mark.parametrize(("hidden", "rank"), [(30, 90), (3, 48)])
+def test_rank_behind_a_bottleneck(hidden, rank):
+    assert bottleneck(hidden).rank == rank
+
+
+KINDS, TUNED = ("raw", "standardised", "centred", "white"), (0.0, 0.3, 0.6, 0.9)
+
+
+def learned():
+    return named("leaky-relu", "gradient descent, 100 images", 2)
+
+
+def at_best_rates():
+    """By images and slope: steps of three networks to the fixed goal."""
+    rows = cells("leaky-relu-further", "steps at the best rate") + cells("leaky-relu-further", "white images: steps")
+    return {tuple(row[:2]): row[2:5] for row in rows}
+
+
+def networks(kind):
+    """For each of three networks the steps at four slopes."""
+    return [*zip(*(at_best_rates()[kind, slope] for slope in TUNED), strict=True)]
+
+
+def test_the_slopes_have_the_same_order_in_both_panels():
+    pairs = []
+    for kind in KINDS:
+        steps, forecasts = learned()[kind, "steps"], learned()[kind, "forecast"]
+        pairs += [(a, b) for a, b in zip(steps, forecasts, strict=True) if a and a > 20]
+        full = [a or b or float("inf") for a, b in zip(steps, forecasts, strict=True)]
+        for (kappa, count), (other, more) in combinations(zip(learned()[kind, "κ"], full, strict=True), 2):
+            assert (kappa - other) * (count - more) >= 0 and (count != more or (kind == "white" and count == 4))
+    assert len(pairs) > 10 and all(abs(b / a - 1) < 0.05 for a, b in pairs)
+
+
+def test_tuned_rates():
+    raw, _, centred, _ = map(networks, KINDS)
+    assert all(0.64 < slightly / relu < 0.69 for relu, slightly, *_ in centred)
+    assert all(min(each) == each[0] < sorted(each)[1] for each in raw)
+    assert all(more < relu and most > relu > slightly for relu, slightly, more, most in centred)
+
+
+def test_bounds():
+    rows = cells("leaky-relu-further", "bounds over κ")
+    above, below = ({kind: [row[at] for row in rows if row[0] == kind] for kind in ("white", "raw")} for at in (4, 5))
+    assert max(above["white"]) < 1.2 and min(below["white"]) > 0.8
+    assert 5 < max(above["raw"]) < 10 and min(below["raw"]) > 0.1
+    measured = [row for row in cells("leaky-relu-further", "slope 0.01, 500 white samples") if row[1]]
+    assert {row[0] for row in measured} == {500, 1000, 2000, 4000, 8000}
+    for width, kappa, _, below, above, *_ in measured:
+        assert (0.8 * kappa < below and above < 1.2 * kappa) == (width >= 1000)
+
+
+def test_the_linear_model_lies_between_bounds_that_close():
+    rows = cells("products", "bounds after 1,000 steps over the linear model")
+    widths = [upper - lower for _, lower, upper, _ in rows]
+    assert all(lower <= 1 <= upper for _, lower, upper, _ in rows)
+    assert widths == sorted(widths, reverse=True) and rows[0][1] < 0.5 and widths[-2] < 1e-3
+
+
+def test_a_product_costs_two_gradients_and_the_band_some_tens_of_products():
+    rows = named("products", "100 images, single precision")
+    assert len(rows) == 4
+    for _, gradients, largest, band, _, error in rows.values():
+        assert 1 < gradients < 5 and largest <= 25 and largest < band <= 60 and error < 1e-5
+
+
+def test_condition_numbers_grow_like_powers_and_effective_ones_too():
+    lines = [line.split() for line in table("products", "condition numbers of the CNN, effective ones")]
+    n, _, kappa, half, tenth, *left = np.array([[number(cell.rstrip("%")) for cell in line] for line in lines]).T
+    assert all((np.diff(each) >= 0).all() for each in left) and (left[0] > left[1]).all() and (left[1] > left[2]).all()
+    assert (np.diff(kappa) > 0).all() and (half < tenth).all() and (tenth < kappa).all()
+    slopes = [np.polyfit(np.log(n), np.log(column), 1)[0] for column in (kappa, half, tenth)]
+    assert slopes[0] > 1.2 and slopes[2] > slopes[1] > 0.8
+
+
+FORETOLD = "the factor that the linear model foretells"
+
+
+def test_times_sooner():
+    """At the goals of the forecasts, and at 0.1."""
+    here = [float(line.split()[-1]) for line in table("quick-start", FORETOLD)]
+    there = [float(line.split()[-3]) for line in table("quick-start-further", "steps to a cross-entropy of")]
+    for sooner in (here, there):
+        assert len(sooner) == 3 and 2 < min(sooner) and 8.5 < max(sooner) < 10.5  # not the same on every machine
+    assert all(1 / 1.5 < a / b < 1.5 for a, b in zip(here, there, strict=True))
+
+
+def test_overstated_at_most_by_three():
+    """The runs differ a little from machine to machine."""
+    here = [line.split() for line in table("quick-start", FORETOLD)]
+    there = [line.split() for line in table("quick-start-further", "to the loss of the forecast")]
+    assert [line[-4] for line in here] == [line[-2] for line in there]  # foretold
+    ratios = [float(foretold) / float(real) for *_, foretold, _, _, real in here]
+    assert 1.4 < min(ratios) < 1.8 and 2.2 < max(ratios) < 2.8  # "right to within a factor of three"
+    ratios = [float(foretold) / float(real) for *_, foretold, real in there]
+    assert min(ratios) > 1.2 and 2 < max(ratios) < 3.2
+
+
+def test_a_larger_condition_number_and_no_more_steps():
+    (line,) = (text for text in texts("quick-start-further") if re.match(r"kappa \S+ to \S+, steps", text))
+    before, after, slow, soon = re.match(r"kappa (\S+) to (\S+), steps (\d+) to (\d+)", line).groups()
+    assert float(after) > float(before) and int(soon) < int(slow)
+
+
+def test_minibatches_shrink_both_extreme_eigenvalues_and_the_smallest_most_where_full_batches_rest():
+    _, *columns = zip(*cells("training", "unit images, full batches and minibatches"), strict=True)
+    for full, mini in zip(columns[::2], columns[1::2], strict=True):
+        assert len({*full[1:]}) == 1 and list(mini) == sorted(mini, reverse=True) and mini[-1] < full[-1] < full[0]
+    squares, large, small = columns[1::2]
+    assert small[-1] / small[0] < 0.4 < 0.7 < large[-1] / large[0] < squares[-1] / squares[0]
+
+
+def test_noise_and_not_the_rate_keeps_kappa_up():
+    found = named("training", "one network, κ after 200 epochs", 2)
+    _, start, *_ = found["small", 0.2]
+    for rate, times in ((20, 2), (64, 10)):
+        noisy, full = found["small", rate][2:]
+        assert full == pytest.approx(start, rel=0.1) and noisy > times * start
+
+
+def test_kappa_of_unit_images_grows_sevenfold_and_that_of_small_ones_doubles_and_comes_back():
+    def ends(scale):
+        last = max(row["epoch"] for row in kept("training") if row["scale"] == scale)
+        return [np.mean(kappas("training", figure=10, scale=scale, epoch=epoch)) for epoch in (0, last)]
+
+    small, unit = ends("small"), ends("unit")
+    assert unit[1] == pytest.approx(7 * unit[0], rel=0.05) and small[1] == pytest.approx(small[0], rel=0.05)
+    assert max(kappas("training", figure=10, scale="small")) == pytest.approx(2 * small[0], rel=0.1)
+
+
+def whole(network, column):
+    """A column of the kept table along the training of a whole network."""
+    of = {"pruning": "none", "columns": "kept", "network": network}
+    rows = [row for row in kept("pruning-further") if of.items() <= row.items() and row["statistics"] != "running"]
+    return [row[column] for row in rows]
+
+
+def test_in_resnets_the_smallest_eigenvalue_falls_and_in_the_transformer_both_ends_grow():
+    for network in ("ResNet20", "ResNet32"):
+        (*_, low), (*_, kappa) = whole(network, "smallest"), whole(network, "kappa")
+        assert low < whole(network, "smallest")[0] / 100 and kappa > 100 * whole(network, "kappa")[0]
+        assert max(whole(network, "largest")) == whole(network, "largest")[0]
+    (first, *_, last), (top, *_, late) = whole("ViT", "smallest"), whole("ViT", "largest")
+    assert last / first > 50 * late / top > 50 * 600
+    assert {rank for name in ("ResNet20", "ResNet32", "FcNN", "ViT") for rank in whole(name, "rank")} == {1280}
+
+
+LAST = 0.88  # norm of the last weights, of any width
+
+
+def test_the_kernel_moves_less_the_wider_the_network():
+    rows = cells("transition-to-linearity", "relative change of the kernel, the distance")
+    training, bad, way, before, after = ([*row[1:3], *map(float, row[3].split(" ± "))] for row in rows)
+    _, change, moved, loss = cells("transition-to-linearity", "100 steps, ten networks of each width")[-1]
+    assert change == round(100 * training[1]) == 7 and moved == 4 and loss == pytest.approx(1.7, abs=0.05)
+    assert 1 - after[1] / before[1] < moved / 100 and 100 / before[1] == pytest.approx(3, abs=0.5)
+    assert abs(way[2]) <= way[3]
+    assert training[2] + training[3] < -1 / 2 and bad[2] == pytest.approx(-1 / 2, abs=0.1)
+    (lines,) = (text.splitlines()[1:] for text in texts("transition-to-linearity") if "layered bound / it" in text)
+    (norm,) = (float(line.split()[1]) for line in lines if line.split()[0] == "512")
+    assert 2 * way[1] * norm / LAST == pytest.approx(1.5, abs=0.1)  # what the worst case allows
+
+
+def test_the_kernel_with_more_images():
+    _, changes, *_, before, after = zip(
+        *cells("transition-to-linearity", "width 512, random labels, 100 steps"), strict=True
+    )
+    assert changes[1] / changes[0] == pytest.approx(2, abs=0.2)
+    most = max(abs(b / a - 1) for a, b in zip(before, after, strict=True))
+    assert most == pytest.approx(0.06, abs=0.005)
+
+
+def test_what_ranks_the_draws_of_a_network_whose_kernel_moves():
+    ranks, chances = (
+        named("when-the-kernel-moves-further", start, 2) for start in ("rank correlation of the two", "p: how often")
+    )
+    forecasts = [values for (_, name), values in ranks.items() if name == "forecast, frozen below"]
+    assert len(forecasts) == 2 and min(values[-1] for values in forecasts) > 0.9
+    for pair, some in chances.items():
+        assert all((p < 0.05) == (abs(rank) > 0.65) for p, rank in zip(some, ranks[pair], strict=True))
+        if pair[1] in ("κ of the kernel of softmax", "κ of the kernel of swish"):
+            assert min(some) > 0.05
+        if pair[1] == "κ of the kernel below":
+            assert min(some[:-1]) > 0.05 > some[-1]
+        if pair[1] == "half the largest stable rate":  # where the rate is renewed
+            assert min(some) > 0.5
+    assert ranks["softmax: steps", "forecast, frozen below"][1] < 0.65  # no longer safe
+    below, swish = (ranks["swish: error left", f"forecast, frozen {what}"] for what in ("below", "swish"))
+    assert abs(below[0] - swish[0]) < 0.05 and all(a - b > 0.2 for a, b in zip(below[1:], swish[1:], strict=True))
+
+
+def test_the_fall_with_a_relu_on_the_bottleneck_is_nearest_to_the_root():
+    rows = [row for row in results.kept("when-the-kernel-moves-further") if row["figure"] == 2]
+
+    def slope(reading, least, most=np.inf):
+        some = [row for row in rows if row["reading"] == reading and least <= row["bottleneck"] <= most]
+        fit = scipy.stats.linregress(*np.log([(row["bottleneck"], row["change"]) for row in some]).T)
+        return fit.slope, scipy.stats.t.ppf(0.975, len(some) - 2) * fit.stderr
+
+    whole, half = slope("and a ReLU", 10)
+    assert (round(whole, 2), round(half, 2)) == (-0.60, 0.06)
+    assert slope("and a ReLU", 10, 100)[0] == pytest.approx(-0.54, abs=0.005)
+    others = ("as printed", "with biases", "and a factor")
+    assert all(slope(reading, 10)[0] < whole - half for reading in others)
+    assert [slope(reading, 50)[0] for reading in others] == pytest.approx([-0.71, -0.72, -0.74], abs=0.006)
+
+
+def test_the_order_of_draws_at_one_rate():
+    rows = named("when-the-kernel-moves-further", "one rate for all draws: rank correlation")
+    small, *wider = rows["the forecast"]
+    assert small < 0.65 < min(wider) and max(map(abs, rows["the rate that it might have had"])) < 0.65
+    rows = named("when-the-kernel-moves", "rank correlation with the loss after 500 steps")
+    assert scipy.stats.t.sf(0.65 * np.sqrt(8 / (1 - 0.65**2)), 8) * 2 == pytest.approx(0.05, abs=0.01)
+    narrow, *wider = rows["forecast loss"]
+    assert narrow < 0.65 < min(wider) and wider == sorted(wider) and wider[-1] > 0.985
+    others = [abs(rank) for name in ("loss", "largest stable rate", "condition number κ") for rank in rows[name]]
+    assert len(others) == 12 and max(others) < 0.65 and max(rows["largest true loss over smallest"]) < 1.2
