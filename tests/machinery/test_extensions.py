@@ -110,7 +110,7 @@ def test_the_page_of_no_address_leads_home_and_the_list_of_all_pages_waits_for_a
     assert whole["href"] == f"{base}/" if base else whole is None
     extension("beyond_the_pages").write_sitemap(app, None)
     if base:
-        places = ElementTree.parse(tmp_path / "sitemap.xml").getroot().iter("{*}loc")
+        places = ElementTree.parse(tmp_path / "sitemap.xml").findall(".//{*}loc")
         assert [place.text for place in places] == [f"{base}/book/b.html", f"{base}/book/index.html"]
     else:
         assert not (tmp_path / "sitemap.xml").exists()

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from gnbook import results
 
+from tests.numbers import NUMBER
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -78,11 +80,16 @@ def checked_lines(chapter):
     return "\n".join(texts(chapter, "nbval-check-output")).splitlines()
 
 
-def printed(chapter, start):
-    """Return the last words of the one checked line that begins like this."""
-    found = [line.removeprefix(start) for line in checked_lines(chapter) if line.startswith(start)]
-    assert len(found) == 1, f"{len(found)} lines of {chapter} begin with {start!r}"
-    return found[0]
+def numbers(text):
+    """Return the numbers of a text, less those that are part of a word."""
+    return [float(found[0].replace(",", "")) for found in NUMBER.finditer(text)]
+
+
+def rows(chapter, pattern):
+    """Return the numbers of each printed line that begins like this, behind what is matched."""
+    lines = [line.strip() for text in texts(chapter) for line in text.splitlines()]
+    matches = [(re.match(pattern, line), line) for line in lines]
+    return [numbers(line[match.end() :]) for match, line in matches if match]
 
 
 @cache
@@ -100,7 +107,8 @@ def kappas(name, column="kappa", **values):
 
 def word(chapter, start, at):
     """Return one of the numbers that the one checked line shows that begins like this."""
-    return number(printed(chapter, start).split()[at])
+    (found,) = (line.removeprefix(start) for line in checked_lines(chapter) if line.startswith(start))
+    return number(found.split()[at])
 
 
 def slider(chapter):

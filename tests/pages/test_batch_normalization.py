@@ -8,36 +8,27 @@ import pytest
 import torch
 
 import gnlib
-from tests.pages.pages import kept, parameters, texts
+from tests.pages.pages import kept, parameters, rows
 
-GIVEN = parameters("batch-normalization")
+PAGE = "batch-normalization"
+GIVEN = parameters(PAGE)
+WAYS = "nothing", "divided", "mean subtracted", "BN"
 MIDDLE = 128  # units of the factors in the text
-
-
-def printed():
-    return "".join(texts("batch-normalization", "nbval-check-output")).splitlines()
-
-
-def numbers(text):
-    return [float(found.replace(",", "")) for found in re.findall(r"\d[\d,]*(?:\.\d+)?", text)]
 
 
 def by_width():
     """By what is done to the units: κ at each width."""
-    names = "nothing", "divided", "mean subtracted", "BN"
-    return {name: numbers(line[len(name) :]) for line in printed() for name in names if re.match(rf"{name} +\d", line)}
+    return {name: rows(PAGE, rf"{name} +(?=\d)")[0] for name in WAYS}
 
 
 def convolutional():
     """By what is done to the units: κ with torch's default and with Kaiming's weights."""
-    lines = (re.fullmatch(r"(.*?) +torch's default +([\d,]+) +Kaiming +([\d,]+)", line) for line in printed())
-    return {line[1]: [*numbers(line[2]), *numbers(line[3])] for line in lines if line}
+    return {name: rows(PAGE, rf"{re.escape(name)} +torch's default")[0] for name in (*WAYS, "GroupNorm(1)")}
 
 
 def white():
     """By width: κ on white images, without BN and with BN."""
-    lines = (re.match(r" *(\d+) units: white (.*)", line) for line in printed())
-    return {int(line[1]): numbers(line[2]) for line in lines if line}
+    return {int(width): found for width, *found in rows(PAGE, r"(?=\d+ units: white)")}
 
 
 def values():
@@ -65,7 +56,7 @@ def test_bn_harms_white_images():
     assert [*white()] == GIVEN["widths"][::2]
     for plain, normalised in white().values():
         assert 8 < normalised / plain < 16
-    predicted, measured = numbers(next(line for line in printed() if line.startswith("predicted")))
+    predicted, measured = rows(PAGE, "predicted")[0]
     assert predicted == measured
     x = gnlib.whiten(gnlib.load("cifar10", GIVEN["n"], stride=GIVEN["stride"], grayscale=True)[0])
     values = torch.linalg.eigvalsh(torch.cov(x.mT, correction=0))
@@ -90,16 +81,13 @@ def test_group_norm_acts_like_the_division():
 
 
 def test_bn_has_the_fewest_steps():
-    pattern = r"(raw|standardised) +(\w[\w ]*?) +([\d.]+) +([\d.]+)"
-    shown = {
-        (line[1], line[2]): numbers(line[0])
-        for line in filter(None, (re.fullmatch(pattern, line) for line in printed()))
-    }
-    assert len(shown) == 5
-    rows = kept("batch-normalization-further")
+    ways = "nothing", "BN", "divided by deviation", "mean subtracted"
+    cases = ("standardised", "nothing"), *product(["raw"], ways)
+    shown = {case: rows(PAGE, rf"{' +'.join(case)} +(?=\d)")[0] for case in cases}
+    trained = kept("batch-normalization-further")
     for (images, units), steps in shown.items():
         for kaiming, median in zip((False, True), steps, strict=True):
-            some = [row for row in rows if (row["images"], row["units"], row["kaiming"]) == (images, units, kaiming)]
+            some = [row for row in trained if (row["images"], row["units"], row["kaiming"]) == (images, units, kaiming)]
             best = [min(row["steps"] or np.inf for row in some if row["seed"] == seed) for seed in range(3)]
             assert np.median(best) == median
     nothing, normalised, divided = (shown["raw", units] for units in ("nothing", "BN", "divided by deviation"))
@@ -109,10 +97,11 @@ def test_bn_has_the_fewest_steps():
 
 
 def test_group_norm_lies_between():
-    rows = kept("what-predicts-training")
+    trained = kept("what-predicts-training")
     for loss, optimizer in product(("mse", "cross_entropy"), ("descent", "momentum", "adam")):
         medians = []
         for family in ("CNN, BatchNorm", "CNN, GroupNorm", "CNN"):
-            some = [row for row in rows if (row["family"], row["loss"], row["optimizer"]) == (family, loss, optimizer)]
+            of = {"family": family, "loss": loss, "optimizer": optimizer}
+            some = [row for row in trained if of.items() <= row.items()]
             medians.append(np.median([row["steps_tenth"] or np.inf for row in some]))
         assert medians == sorted(medians)

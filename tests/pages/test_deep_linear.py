@@ -13,11 +13,10 @@ import gnlib
 from gnlib.laws import deep_linear
 from gnlib.laws import kappa as of_many
 from tests.pages.lesson import in_sight
-from tests.pages.pages import ROOT, kept, parameters, texts
+from tests.pages.pages import ROOT, kept, parameters, rows
 
 PAGE = "deep-linear"
 TEXT = (ROOT / f"notebooks/{PAGE}.md").read_text()
-PRINTED = "\n".join(texts(PAGE)).replace(",", "")
 
 
 @cache
@@ -95,17 +94,16 @@ def test_dots_lie_within_a_factor_of_their_lines():
 
 
 def test_depth_is_a_crossover():
-    times = [float(found) for found in re.findall(r"at twice the depth ([\d.]+) times", PRINTED)]
+    times = [row[-1] for row in rows(PAGE, "t = ")]
     assert times == sorted(times) and times[0] < 1.2 and times[-1] == pytest.approx(4, abs=0.1)
     assert f"{laplace_limit() ** -2:.4f}\\, t^2" in TEXT
     assert of_many(1e-4) == pytest.approx(1 + 4 * (1e-4 / 3) ** 0.5, rel=1e-3)
 
 
 def test_width_in_proportion_to_depth_freezes_kappa():
-    rows = re.findall(r"L = +(\d+): m = 4 d +([\d.]+) +m = d L +([\d.]+) +m = 8 d L +([\d.]+)", PRINTED)
-    found = np.array([[float(number) for number in row] for row in rows])
-    assert len(found) == 4 and found[-1, 2:] == pytest.approx([of_many(1), of_many(1 / 8)], rel=0.01)
-    assert found[-1, 1] / found[-2, 1] == pytest.approx(16, rel=0.1)  # four times the depth
+    (*_, (_, _, before, *_), (_, _, last, one, _, eighth)) = rows(PAGE, "L = ")
+    assert [one, eighth] == pytest.approx([of_many(1), of_many(1 / 8)], rel=0.01)
+    assert last / before == pytest.approx(16, rel=0.1)  # four times the depth
 
 
 def test_the_law_is_right_at_the_size_of_the_paper():
@@ -117,17 +115,16 @@ def test_the_law_is_right_at_the_size_of_the_paper():
     assert len(kept(PAGE)) > 120 and len(means) > 30
     for (m, L), some in means.items():
         assert 0.75 < np.mean(some) / deep_linear(L, m, 587, inputs=784, outputs=10).kappa < 1.25
-    for m, L, measured, law in re.findall(r"m = +(\d+) L = +(\d+): measured +([\d.]+) law +([\d.]+)", PRINTED):
-        assert float(measured) == pytest.approx(np.mean(means[int(m), int(L)]), abs=0.06)
-        assert float(measured) == pytest.approx(float(law), rel=0.12)
+    for m, L, measured, law in rows(PAGE, "m = "):
+        assert measured == pytest.approx(np.mean(means[m, L]), abs=0.06)
+        assert measured == pytest.approx(law, rel=0.12)
 
 
 def test_a_layer_leaves_psi_alone():
     """By the numbers of the page, and for a large layer on a spectrum of three eigenvalues, on both sides."""
-    shown = re.findall(r"zeta from +(\S+) to +(\S+): psi before +(\S+) after +(\S+)", PRINTED)
-    assert [float(row[0]) for row in shown] == [4, 6, -1]
-    for _, _, before, after in shown:
-        assert float(after) == pytest.approx(float(before), rel=0.05)
+    shown = rows(PAGE, "zeta from")
+    assert [row[0] for row in shown] == [4, 6, -1]
+    assert all(after == pytest.approx(before, rel=0.05) for _, _, before, after in shown)
     rng, c, X = np.random.default_rng(2), 1 / 2, np.repeat([0.5, 1.0, 4.0], 300)
     W = rng.standard_normal((round(len(X) / c), len(X))) * (c / len(X)) ** 0.5
     Y = np.linalg.eigvalsh(np.sqrt(np.outer(X, X)) * (W.T @ W))

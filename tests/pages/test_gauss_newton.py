@@ -7,25 +7,19 @@ import torch
 from torch import nn
 
 import gnlib
-from tests.pages.pages import parameters, texts
+from tests.pages.pages import parameters, rows
 
 GIVEN = parameters("gauss-newton")
 
 
-@cache
 def two_runs():
     """By name of the images: largest and smallest eigenvalue, κ and steps, as printed."""
-    (text,) = [text for text in texts("gauss-newton") if text.startswith("raw      largest")]
-    rows = [line.replace(",", "").split() for line in text.splitlines()]
-    return {row[0]: [float(row[i]) for i in (2, 4, 6, 8)] for row in rows}
+    return {name: rows("gauss-newton", f"{name} +largest")[0] for name in ("raw", "centred")}
 
 
-@cache
 def shared():
     """By name of the images: curvature along what all images share, and its part in the steepest directions."""
-    (text,) = [text for text in texts("gauss-newton") if text.startswith("raw: ")]
-    rows = [line.replace(",", "").replace(":", "").split() for line in text.splitlines()]
-    return {row[0]: (float(row[2]), float(row[4])) for row in rows}
+    return {name: rows("gauss-newton", f"{name}: curvature")[0] for name in ("raw", "centred")}
 
 
 def values():

@@ -1,6 +1,5 @@
 """The numbers in the text of the lesson "One hidden layer", and its findings."""
 
-import re
 from functools import cache
 
 import numpy as np
@@ -9,10 +8,9 @@ import torch
 from gnbook import results
 
 import gnlib
-from tests.pages.pages import parameters, texts
+from tests.pages.pages import parameters, rows
 
 PAGE = "one-hidden-layer"
-PRINTED = "\n".join(texts(PAGE)).replace(",", "")
 
 
 @cache
@@ -56,8 +54,7 @@ def values():
 
 def brackets():
     """Width, bound from below, condition number, bound from above, and the one on white images."""
-    pattern = r"(\d+) units raw images: +(\d+) <= +(\d+) <= +(\d+) +\(white: ([\d.]+)\)"
-    return [[float(number) for number in row] for row in re.findall(pattern, PRINTED)]
+    return rows(PAGE, r"(?=\d+ units, raw images)")
 
 
 def test_the_condition_numbers_are_those_of_the_library_for_linear_layers():
@@ -69,9 +66,9 @@ def test_the_condition_numbers_are_those_of_the_library_for_linear_layers():
 
 
 def test_whitening_does_more_than_width():
-    rows = np.array(brackets())
-    assert 1e4 < (rows[:, 2] / rows[:, 4]).min() < 1e5
-    assert 3.5 < rows[0, 2] / rows[-1, 2] < 4.5 and 6 < rows[0, 4] / rows[-1, 4] < 7
+    found = np.array(brackets())
+    assert 1e4 < (found[:, 2] / found[:, 4]).min() < 1e5
+    assert 3.5 < found[0, 2] / found[-1, 2] < 4.5 and 6 < found[0, 4] / found[-1, 4] < 7
 
 
 def test_kappa_stays_near_the_data():
@@ -81,26 +78,23 @@ def test_kappa_stays_near_the_data():
 
 
 def test_full_images_cost_nine_orders_of_magnitude():
-    centring = r"centring divides the largest by ([\d.]+) the smallest by ([\d.]+)"
-    rows = re.findall(rf"(\d+) pixels: kappa (\S+) raw (\S+) centred\s+{centring}", PRINTED)
-    found = np.array([[float(number) for number in row] for row in rows])
+    found = np.hstack([rows(PAGE, r"(?=\d+ pixels: kappa)"), rows(PAGE, "centring divides")])
     assert 9 <= np.log10(found[-1, 1]) < 10 and (np.diff(found[:, 1]) > 0).all()
     assert np.round(np.log10(found[:, 1] / found[:, 2])).tolist() == [1, 1, 1]
     assert found[:, 3] == pytest.approx(found[:, 1] / found[:, 2], rel=0.05) and (found[:, 4] == 1).all()
 
 
 def test_width_helps_late():
-    rows = re.findall(r"(\d+) units: kappa ([\d.]+) theory ([\d.]+)", PRINTED)
-    found = {int(width): (float(kappa), float(theory)) for width, kappa, theory in rows}
+    found = {int(width): (kappa, theory) for width, kappa, theory in rows(PAGE, r"(?=\d+ units: kappa)")}
     pixels, rank = moment("raw", stride=1).basis.shape
-    assert f"{pixels} pixels of rank {rank}" in PRINTED
+    assert rows(PAGE, r"(?=\d+ pixels of rank)") == [[pixels, rank]]
     early = [kappa for m, (kappa, _) in found.items() if m < 2.3 * rank]
     late = [kappa for m, (kappa, _) in found.items() if m > 2 * rank]
     assert max(early) < 1.15 * min(early) and late == sorted(late, reverse=True) and late[-1] < late[0] / 2
     assert all(kappa == pytest.approx(theory, rel=0.05) for m, (kappa, theory) in found.items() if m > 2 * rank)
-    kept = [row for row in results.kept(PAGE) if row["figure"] == "width"]
-    for row in kept:
-        assert found[row["width"]][1] == pytest.approx(row["asymptotic"], abs=0.06)
+    for row in results.kept(PAGE):
+        if row["figure"] == "width":
+            assert found[row["width"]][1] == pytest.approx(row["asymptotic"], abs=0.06)
 
 
 def test_standardising_does_as_much_as_centring_on_photographs():

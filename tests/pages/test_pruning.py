@@ -9,7 +9,7 @@ from gnbook.pruning import recipes
 from gnbook.pruning.trainings import Training, path, trainings
 from torch import nn
 
-from tests.pages.pages import ROOT, checked_lines, parameters
+from tests.pages.pages import ROOT, checked_lines, parameters, rows
 
 SOURCE = (ROOT / "notebooks/pruning.md").read_text()
 KINDS = {"whole": "none", "weights pruned": "weights", "every tensor pruned": "every tensor"}
@@ -26,16 +26,9 @@ def kept(network, pruning, column):
     return path(trained()[Training(network, pruning, fraction)], column)[1]
 
 
-@cache
 def runs():
     """By kind: rank, condition number and last loss of each small network."""
-    pattern = r"(.*): (\d+) directions, kappa (\d+), loss ([\d.]+)"
-    found = {}
-    for line in checked_lines("pruning"):
-        if match := re.fullmatch(pattern, line):
-            found.setdefault(KINDS[match[1]], []).append([float(cell) for cell in match.groups()[1:]])
-    assert all(len(some) == len(parameters("pruning")["seeds"]) for some in found.values())
-    return found
+    return {kind: rows("pruning", rf"{name}: (?=\d+ directions)") for name, kind in KINDS.items()}
 
 
 def values():

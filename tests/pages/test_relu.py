@@ -1,33 +1,22 @@
 """The numbers in the text of "ReLU", and its findings."""
 
 import math
-import re
 
 import numpy as np
 import pytest
 
 import gnlib
 from gnlib.laws import relu_kernel
-from tests.pages.pages import parameters, texts
+from tests.pages.pages import parameters, rows
 
 N = parameters("relu")["n"]
-
-
-def printed():
-    return "".join(texts("relu", "nbval-check-output")).splitlines()
-
-
-def slopes():
-    """By images: κ from a linear network to a ReLU."""
-    lines = (line.split() for line in printed() if re.match(r"(raw|centred|white) +[\d.,]+ ", line))
-    return {name: [float(kappa.replace(",", "")) for kappa in found] for name, *found in lines}
+KINDS = "raw", "centred", "white"
 
 
 def networks():
     """By images and depth: κ by the recursion, and of the lowest and the highest network."""
-    pattern = r"(\w+) +L = (\d+): recursion +([\d.]+), networks +([\d.]+) to +([\d.]+)"
-    found = filter(None, (re.fullmatch(pattern, line) for line in printed()))
-    return {(line[1], int(line[2])): [float(line[i]) for i in (3, 4, 5)] for line in found}
+    found = {name: rows("relu", f"{name} +L = ") for name in KINDS}
+    return {(name, int(depth)): rest for name, some in found.items() for depth, *rest in some}
 
 
 def cosines():
@@ -38,10 +27,9 @@ def cosines():
 
 
 def values():
-    linear, relu = (float(line.split()[-1]) for line in printed() if "kappa" in line and "L =" not in line)
     return {
-        "pair_linear": linear,
-        "pair_relu": relu,
+        "pair_linear": rows("relu", "Identity +kappa")[0][0],
+        "pair_relu": rows("relu", "ReLU +kappa")[0][0],
         "width": parameters("relu")["width"],
         "off": max(max(law / low, high / law) for law, low, high in networks().values()),
         "n": N,
@@ -58,19 +46,19 @@ def test_the_recursion_is_that_of_the_library():
 def test_the_limit_is_that_of_any_images():
     for some in cosines().values():
         assert np.linalg.cond(relu_kernel(some, 20_000)) == pytest.approx((N + 3) / 3, rel=0.003)
-    rest = [re.search(r"([\d.]+) to ([\d.]+), kappa ([\d.]+)", line) for line in printed() if "kappa" in line]
-    low, high, kappa = (float(rest[-1][i]) for i in (1, 2, 3))
+    _, low, high, kappa = rows("relu", "L = ")[-1]
     assert low >= 0.25 and high < 0.253 and kappa == pytest.approx((N + 3) / 3, rel=0.005)
 
 
 def test_only_white_images_begin_below_the_limit():
-    for name in ("raw", "centred", "white"):
+    for name in KINDS:
         assert (networks()[name, 2][0] < (N + 3) / 3) == (name == "white")
     assert values()["white_two"] == pytest.approx(1 + N / (2 * math.pi - 1), abs=0.05)
 
 
 def test_the_images_decide_which_force_wins():
-    raw, centred, white = (slopes()[name] for name in ("raw", "centred", "white"))
+    """By images: κ from a linear network to a ReLU."""
+    raw, centred, white = (rows("relu", rf"{name} +(?=\d)")[0] for name in KINDS)
     assert raw == sorted(raw, reverse=True) and raw[0] > 10 * raw[-1]
     assert white == sorted(white) and white[-1] > 5 * white[0]
     assert white[-1] < centred[-1] < raw[-1]  # "with a ReLU too"
@@ -79,8 +67,7 @@ def test_the_images_decide_which_force_wins():
 
 def test_preparing_matters_more_than_the_slope():
     """As the page prints it."""
-    lines = (re.fullmatch(r"(\w+) +slope 0.2: (\d+) steps, ReLU: (\d+) steps", line) for line in printed())
-    taken = {line[1]: (int(line[2]), int(line[3])) for line in lines if line}
+    taken = {name: rows("relu", f"{name} +slope 0.2:")[0] for name in KINDS}
     for leaky, relu in taken.values():
         assert 1 / 2 < leaky / relu < 2
     for name in ("centred", "white"):

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import gnlib
-from tests.pages.pages import kappas, named, parameters, printed, texts
+from tests.pages.pages import kappas, named, parameters, rows
 
 GIVEN = parameters("residual")
 
 
 def numbers(start):
-    return [float(word) for word in printed("residual", start).split()]
+    return rows("residual", start)[0]
 
 
 def divided(depth):
@@ -49,9 +49,8 @@ def values():
 
 
 def test_only_branches_that_shrink_with_the_depth_bound_kappa():
-    shown = next(text for text in texts("residual") if text.startswith("no skip")).splitlines()
-    *growing, branches = ([float(word) for word in line.partition("kappa")[2].split()] for line in shown[:4])
-    limit = numbers("kappa(2 sigma^2) =")[0]
+    *growing, branches = rows("residual", r"(?:no skip|b = \S+) +kappa")
+    (limit,) = numbers(r"kappa\(2 sigma\^2\) =")
     assert limit == pytest.approx(gnlib.laws.kappa(2 * GIVEN["sigma"] ** 2), abs=0.05)
     assert max(branches) < limit < 1.3 * branches[-1] and branches[-1] < 1.1 * branches[-2]
     assert all(curve[-1] > 3 * curve[-2] and curve[-1] > 30 * limit for curve in growing)

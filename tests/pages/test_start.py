@@ -1,20 +1,12 @@
 """The lesson "How long does the start hold?": its numbers, and its findings by other ways."""
 
-import re
-
 import numpy as np
 import pytest
 import torch
 
 import gnlib
 from tests.pages.lesson import in_sight
-from tests.pages.pages import parameters, texts
-
-
-def lines(start):
-    """Return the numbers of each printed line that begins like this."""
-    found = [line for text in texts("start") for line in text.splitlines() if line.startswith(start)]
-    return [[float(number) for number in re.findall(r"-?\d[\d.e-]*", line.replace(",", ""))] for line in found]
+from tests.pages.pages import parameters, rows
 
 
 def defined():
@@ -33,7 +25,7 @@ def values():
     return {
         "middle": middle,
         "wide": wide,
-        "grown": lines("step 20")[0][1],
+        "grown": rows("start", "step 20")[0][0],
         "double": -2 / np.pi,
         "unsure": 1 / (4 * p * (1 - p)) ** 2 - 1,
     }
@@ -53,7 +45,7 @@ def test_the_kernel_by_hand_is_that_of_automatic_differentiation():
 
 def test_the_kernel_moves_less_the_wider_the_network():
     for name in ("ReLU, width", "tanh, width"):
-        found = lines(name)
+        found = rows("start", name)
         changes = [change for _, change, _ in found]
         assert changes == sorted(changes, reverse=True) and changes[0] > 50 and 1 < changes[-1] < 2
         assert found[-1][-1] == pytest.approx(1, abs=0.03)
@@ -61,7 +53,7 @@ def test_the_kernel_moves_less_the_wider_the_network():
 
 def test_where_relu_and_tanh_part():
     """At the widths of the page both fall about like 1 / m; at several thousand units tanh has half of the ReLU's."""
-    relu, tanh = ([change for _, change, _ in lines(f"{name}, width")] for name in ("ReLU", "tanh"))
+    relu, tanh = ([change for _, change, _ in rows("start", f"{name}, width")] for name in ("ReLU", "tanh"))
     for found in (relu, tanh):
         assert 6 < found[1] / found[2] < 12  # eight times the width
     assert all(b < a < 1.7 * b for a, b in zip(relu, tanh, strict=True))
@@ -75,9 +67,10 @@ def test_where_relu_and_tanh_part():
 
 
 def test_a_relu_drifts_by_the_gap_over_pi_and_tanh_does_not():
-    (relu,), (tanh,), gap = lines("ReLU -"), lines("tanh -"), parameters("start")["gap"]
+    (relu,), (tanh,) = (rows("start", f"{name} (?=-)") for name in ("ReLU", "tanh"))
+    gap = parameters("start")["gap"]
     assert relu[-1] == pytest.approx(-gap / np.pi, abs=0.03) and relu == sorted(relu, reverse=True)
-    assert abs(tanh[-1]) < 0.03 and lines("law for ReLU")[0][0] == round(-gap / np.pi, 2)
+    assert abs(tanh[-1]) < 0.03 and rows("start", "law for ReLU")[0][0] == round(-gap / np.pi, 2)
     lesson = defined() | {"gap": 2.0}
     exec(next(cell.source for cell in in_sight("start") if "def drift" in cell.source), lesson)
     assert lesson["drift"](40_000, *lesson["ReLU"], draws=20).mean() == pytest.approx(values()["double"], abs=0.1)

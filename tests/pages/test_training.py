@@ -1,34 +1,26 @@
 """The lesson "Along the training": its numbers, and its findings by other ways."""
 
-import re
-
 import numpy as np
 import pytest
 import torch
 
 import gnlib
-from tests.pages.pages import kept, parameters, texts
-
-
-def lines(start):
-    """Return the numbers of each printed line that begins like this."""
-    found = [line for text in texts("training") for line in text.splitlines() if line.startswith(start)]
-    return [[float(number) for number in re.findall(r"-?\d[\d.e+-]*", line.replace(",", ""))] for line in found]
+from tests.pages.pages import kept, parameters, rows
 
 
 def of_networks_in_use(network):
     """Return the rows of the kept table along the training of a whole network."""
-    rows = [row for row in kept("pruning-further") if (row["pruning"], row["columns"]) == ("none", "kept")]
-    return [row for row in rows if row["network"] == network and row["statistics"] != "running"]
+    whole = [row for row in kept("pruning-further") if (row["pruning"], row["columns"]) == ("none", "kept")]
+    return [row for row in whole if row["network"] == network and row["statistics"] != "running"]
 
 
 def values():
-    rows, w = of_networks_in_use("ResNet20"), 0.1
+    along, w = of_networks_in_use("ResNet20"), 0.1
     omega = w * w - 1
     gauss = np.full((2, 2), w * w)
     return {
-        "images": rows[0]["published_images"],
-        "fall": rows[0]["smallest"] / rows[-1]["smallest"],
+        "images": along[0]["published_images"],
+        "fall": along[0]["smallest"] / along[-1]["smallest"],
         "units": [50, 100],
         "small": w,
         "residual": omega,
@@ -40,17 +32,17 @@ def values():
 def test_one_network_rises_one_falls_and_one_doubles():
     for name, network in (("ResNet20", "ResNet20"), ("MLP", "FcNN"), ("ViT", "ViT")):
         first, *_, last = of_networks_in_use(network)
-        (found,) = lines(f"{name}:")
+        (found,) = rows("training", f"{name}:")
         changes = [last[column] / first[column] for column in ("largest", "smallest", "kappa")]
         assert found[-3:] == pytest.approx(changes, rel=0.01)
         assert changes[0] / changes[1] == pytest.approx(changes[2], rel=1e-3)
         kappa = {"ResNet20": (100, 150), "MLP": (1.9, 2.2), "ViT": (1 / 100, 1 / 75)}[name]
         assert kappa[0] < changes[2] < kappa[1]
-    assert lines("ResNet20:")[0][-3] == pytest.approx(1, abs=0.05)
+    assert rows("training", "ResNet20:")[0][-3] == pytest.approx(1, abs=0.05)
 
 
 def test_kappa_of_two_units_ends_at_the_stretch_of_the_target():
-    s, path = parameters("training")["s"], lines("step ")[:7]
+    s, path = parameters("training")["s"], rows("training", "step ")[:7]
     assert path[0] == [0, 1] and [path[-1][1], path[-2][1]] == pytest.approx([s, s], abs=2e-3)
     root = torch.tensor([s**0.5, 1.0], dtype=torch.float64).diag()
     net = torch.nn.Sequential(*(torch.nn.Linear(2, 2, bias=False) for _ in range(2))).double()
@@ -69,4 +61,4 @@ def test_unbalanced_layers_end_elsewhere():
         sums = np.add.outer(both + c, both - c) / 2
         ends[a] = sums.max() / sums.min()
     assert ends[1] == pytest.approx(s)
-    assert lines("the same product")[0][-1] == pytest.approx(ends[2], rel=0.01) and ends[2] < s / 2
+    assert rows("training", "the same product")[0][-1] == pytest.approx(ends[2], rel=0.01) and ends[2] < s / 2

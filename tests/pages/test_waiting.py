@@ -9,16 +9,15 @@ from torch import nn
 
 import gnlib
 from gnlib.laws import waiting
-from tests.pages.pages import parameters, texts
+from tests.pages.pages import parameters, rows
 
 GIVEN = parameters("waiting")
+NETWORKS = "2 layers, raw", "2, standardised", "4 layers, raw", "4, standardised", "2, tanh", "2, weights x 2"
 
 
-@cache
 def six():
     """By network: κ, effective condition number, T*, steps of the model, upper bound, steps of the network."""
-    (text,) = [text for text in texts("waiting") if text.lstrip().startswith("kappa  ")]
-    return {row[:17].strip(): [float(c.replace(",", "")) for c in row[17:].split()] for row in text.splitlines()[1:]}
+    return {name: rows("waiting", rf"{name} +(?=\d)")[0] for name in NETWORKS}
 
 
 def values():
@@ -49,28 +48,23 @@ def first():
 def test_the_first_network_waits_as_printed():
     eigenvalues, shares, share = first()
     found = waiting(eigenvalues, shares, 1 / eigenvalues[0], share)
-    assert f"the longest wait is {found.lower:.0f} steps" in "\n".join(texts("waiting"))
+    assert rows("waiting", "the longest wait is") == [[round(found.lower)]]
     assert six()["2 layers, raw"][1] == pytest.approx(found.effective_condition_number, rel=1e-2)
     assert six()["2 layers, raw"][0] == pytest.approx(eigenvalues[0] / eigenvalues[-1], rel=1e-3)
 
 
 def test_the_model_arrives_between_the_bounds_and_two_networks_sooner():
-    assert len(six()) == 6
     for kappa, effective, lower, model, upper, _ in six().values():
         assert lower <= model <= upper and effective < kappa
         assert model < kappa / 2  # "long before kappa steps"
     assert [name for name, row in six().items() if row[5] < row[2]] == ["4 layers, raw", "4, standardised"]
 
 
-def grown():
-    """By network: by what factor its eigenvalues grow in training, in the median."""
-    (text,) = [text for text in texts("waiting") if "in the median" in text]
-    return {row[:17].strip(): float(row[17:].split()[1]) for row in text.splitlines()}
-
-
 def test_eigenvalues_of_deep_networks_grow_the_most():
-    deep = {"4 layers, raw", "4, standardised"}
-    assert min(grown()[name] for name in deep) > max(grown()[name] for name in grown().keys() - deep)
+    """By what factor they grow, in the median."""
+    grown = {name: rows("waiting", f"{name} +eigenvalues")[0][0] for name in NETWORKS}
+    deep = grown.pop("4 layers, raw"), grown.pop("4, standardised")
+    assert min(deep) > max(grown.values())
 
 
 def test_what_shortens_the_waits():

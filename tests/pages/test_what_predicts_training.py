@@ -10,30 +10,21 @@ from scipy.stats import spearmanr
 from torch import nn
 
 import gnlib
-from tests.pages.pages import parameters, texts
+from tests.pages.pages import parameters, rows
 
 PAGE = "what-predicts-training"
 WAYS = "descent", "momentum", "adam"
 
 
-def printed(begin):
-    (found,) = [text.splitlines() for text in texts(PAGE) if text.lstrip().startswith(begin)]
-    return found
-
-
 def correlations():
     """By predictor and way of training: rank correlations between families and within them."""
-    found = {}
-    for line in printed("descent   kappa"):
-        way, name = line[:10].strip(), line[10:28].strip()
-        found.setdefault(name, {})[way] = tuple(float(each) for each in re.findall(r"-?\d\.\d+", line))
-    return found
+    names = "kappa", "T*", "loss at the start"
+    return {name: {way: rows(PAGE, f"{way} +{re.escape(name)} +between")[0] for way in WAYS} for name in names}
 
 
 def by_scale():
     """By scale of the weights: loss at the start, κ, T*, steps, and steps without the outputs at the start."""
-    rows = [[float(each) for each in re.findall(r"\d+(?:\.\d+)?|inf", line)] for line in printed("scale 1")]
-    return {row[0]: row[1:] for row in rows}
+    return {scale: rest for scale, *rest in rows(PAGE, "scale ")}
 
 
 def values():
@@ -56,8 +47,7 @@ def test_kappa_chooses_architectures_and_the_loss_initialisations():
 
 
 def test_it_is_the_outputs_that_cost():
-    rows = list(by_scale().values())
-    loss, kappa, _, steps, without = map(np.array, zip(*rows, strict=True))
+    loss, kappa, _, steps, without = map(np.array, zip(*by_scale().values(), strict=True))
     assert kappa.max() < 1.05 * kappa.min() and loss[-1] > 100 * loss[0]
     assert (np.diff(steps) > 0).all() and steps[-1] > 5 * steps[0] and without[-1] < 2 * without[0]
 
@@ -76,19 +66,18 @@ def test_the_wait_rises_with_the_steps():
 
 
 def test_medians_rise_with_kappa():
-    rows = [row for row in results.kept("waiting") if row["loss"] == "mse"]
+    waits = [row for row in results.kept("waiting") if row["loss"] == "mse"]
     trial = {
         tuple(row[key] for key in ("family", "initialisation", "seed")): row["steps_tenth"] or 1000
         for row in results.kept("what-predicts-training")
         if (row["loss"], row["n"], row["optimizer"]) == ("mse", 50, "descent")
     }
-    families = sorted({row["family"] for row in rows})
-    pairs = {
-        name: [(row["kappa"], trial[name, row["initialisation"], row["seed"]]) for row in rows if row["family"] == name]
-        for name in families
-    }
-    medians = np.array([np.median(pairs[name], 0) for name in families])
-    assert len(families) == 12 and spearmanr(*medians.T).statistic > 0.85
+    pairs = {}
+    for row in waits:
+        steps = trial[row["family"], row["initialisation"], row["seed"]]
+        pairs.setdefault(row["family"], []).append((row["kappa"], steps))
+    medians = np.array([np.median(some, 0) for some in pairs.values()])
+    assert len(pairs) == 12 and spearmanr(*medians.T).statistic > 0.85
 
 
 def own_network(scale, head=1):

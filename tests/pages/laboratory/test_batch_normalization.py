@@ -1,7 +1,5 @@
 """The findings of "Batch normalisation" and of its further experiments, by their tables."""
 
-from itertools import product
-
 from gnbook import results
 
 from tests.pages.pages import named, span
@@ -67,13 +65,3 @@ def test_steps_go_with_kappa_in_a_column_and_not_between():
         assert near([found[WHOLE][which] for found in (steps, of)], [found[BOTH][which] for found in (steps, of)])
     assert of[DIVIDED][1] < of[STANDARDISED][1]
     assert steps[DIVIDED][1] == max(default for _, default in steps.values())
-
-
-def test_at_the_best_rate_to_divide_alone_gains_little():
-    first, best, of = trainings(), trainings("best"), kappas()
-    for which, rows in product(range(2), (first, best)):
-        assert {*sorted(rows, key=lambda key: rows[key][which])[:2]} == {WHOLE, BOTH}
-    assert best[DIVIDED][1] < 0.6 * best[RAW][1]
-    assert max(best[STANDARDISED][1], best[SUBTRACTED][1]) < best[DIVIDED][1] and best[DIVIDED][0] >= best[RAW][0]
-    assert min(of[STANDARDISED][1], of[SUBTRACTED][1]) > of[DIVIDED][1]
-    assert best[CENTRED][0] < best[STANDARDISED][0]

@@ -1,24 +1,16 @@
 """The findings of "Deep networks that are not linear", by the tables of its pages."""
 
-import pytest
-import torch
 from gnbook.deep_nonlinear.networks import ACTIVATIONS, network  # noqa: F401 (the page has the gain)
 from gnbook.deep_nonlinear.wide_limit import deep_relu_condition  # noqa: F401 (the page has it)
 
 import gnlib
 from tests.pages.pages import kept, named
 
-FIRST, SECOND = "laboratory/deep-nonlinear", "laboratory/deep-nonlinear-further"
-LESS_MEAN = "less the mean image, at rms 1"
+PAGE = "laboratory/deep-nonlinear-further"
 
 
 def images():
     return gnlib.load("mnist", 60, stride=2)
-
-
-def prepared_images():
-    """By activation and images: κ for each depth."""
-    return named(SECOND, "κ of networks of width 800, prepared", 2)
 
 
 def of_many(column="kappa"):
@@ -35,21 +27,10 @@ def of_sharper():
 
 def of_three_seeds(start):
     """By kind of images, from each network to what it has with each seed."""
-    found = named(SECOND, start, 2)
+    found = named(PAGE, start, 2)
     shapes = [name for name, kind in found if kind == "raw"]
     assert len(shapes) == 5 and [shapes[0], *shapes[3:]] == ["2 layers", "8, branches / L", "8, LayerNorm"]
     return ([found[name, kind] for name in shapes] for kind in ("raw", "less"))
-
-
-def test_what_depth_gains_in_training_comes_late():
-    shallow, deep = named(FIRST, "steps until that share").values()
-    assert 4.5 < shallow[0] / deep[0] < 5
-    assert all(many >= few for few, many in zip(shallow[1:3], deep[1:3], strict=True))
-    assert all(few < 6.5 * many for few, many in zip(shallow, deep, strict=True))  # of seven times the weights
-    found = named(SECOND, "steps until that share", 2)
-    pairs = [(found[seed, 2], found[seed, 8]) for seed in range(3)]
-    ends = [deep[3] for _, deep in pairs]
-    assert max(ends) <= 0.75 * 2500 and all(shallow[3] is None for shallow, _ in pairs)
 
 
 def test_steps_do_not_follow_kappa():
@@ -65,19 +46,8 @@ def test_steps_do_not_follow_kappa():
 
 
 def test_where_the_bound_is_tight():
-    found = named(SECOND, "bounds over the condition number", 2)
+    found = named(PAGE, "bounds over the condition number", 2)
     sharper = {name: ratios for (name, bound), ratios in found.items() if bound == "sharper"}
     assert max(ratio for name, ratios in sharper.items() if name.startswith("white") for ratio in ratios) < 3
     assert 10 < max(sharper["raw, ReLU"]) < 100
     assert max(ratios[-1] for ratios in sharper.values()) < 1.9
-
-
-def test_what_preparing_raw_images_does():
-    found, photos = prepared_images(), images()[0]
-    gains = {key: kappas[0] / kappas[-1] for key, kappas in found.items()}
-    assert gains["GELU", "at rms 1"] > 6
-    assert gains["ReLU", LESS_MEAN] < gains["ReLU", "standardised"] < gains["ReLU", "raw"]
-    assert all(gains["GELU, gain √2", kind] < gains["GELU", kind] for kind in ("standardised", LESS_MEAN))
-    relu = network("ReLU", "chain", [196, 100, 100, 5], generator=torch.Generator().manual_seed(0))
-    three, one = (float(gnlib.condition_number(relu, scale * photos)) for scale in (3, 1))
-    assert three == pytest.approx(one, rel=1e-6)

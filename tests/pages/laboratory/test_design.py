@@ -6,7 +6,7 @@ import numpy as np
 from gnbook.design.families import HELD_OUT
 from gnbook.design.in_batches import HORIZON as LONG
 from gnbook.design.initialisations import SEARCHED, UNTUNED
-from gnbook.design.trial import CHOICE, ENOUGH, HORIZON, arriving, sooner, speedups  # noqa: F401 (the scorecard has it)
+from gnbook.design.trial import CHOICE, ENOUGH, arriving, sooner, speedups  # noqa: F401 (the scorecard has it)
 
 from tests.pages.pages import kept, named
 
@@ -31,15 +31,6 @@ def speed(optimizer, name, than=BEST, family=None, **options):
     return speedups(of_family(rows, family) if family else rows, name, than, **options)[0]
 
 
-def falls(optimizer, name, than=BEST, family=None):
-    """Whether a speed would be smaller, all else being equal, if what does not arrive counted as more steps."""
-    return speed(optimizer, name, than, family, horizon=HORIZON + 1) < speed(optimizer, name, than, family)
-
-
-def rises(optimizer, name, than=BEST, family=None):
-    return falls(optimizer, than, name, family)
-
-
 def share(optimizer, name):
     """Return the share of trainings that arrive, in per cent."""
     found = [row["steps"] is not None for row in held(optimizer) if row["initialisation"] == name]
@@ -60,7 +51,6 @@ def test_no_search_beats_the_best_that_is_free():
 def test_the_choice_is_no_success():
     value, low, high = speedups(held("descent"), CHOICE, BEST)
     assert value < ENOUGH and low < 1 < high and speed("descent", CHOICE, ZERO) < 1
-    assert all(rises("descent", name, "Kaiming") for name in (CHOICE, BEST, ZERO))
 
 
 def test_all_initialisations_on_all_networks():
@@ -83,39 +73,14 @@ def test_all_initialisations_on_all_networks():
     assert max(others[:2]) < 1 < half
 
 
-def test_what_orders_initialisations():
-    found = named("laboratory/design-further", "rank correlation with the steps, over the twelve", 2)
-    kappa, loss = found["gradient descent", "CNN, BatchNorm"]
-    assert kappa > loss + 0.2
-    assert all(loss > kappa for (way, _), (kappa, loss) in found.items() if way == "Adam")
+def test_in_batches_a_last_layer_of_zeros_is_sooner_with_adam_and_in_the_median_no_other():
+    def speeds(**of):
+        rows = [row for row in kept("design-further-in-batches") if of.items() <= row.items()]
+        assert len(rows) == 12 * 6 and {row["family"] for row in rows} == {*HELD_OUT}
+        return {name: speedups(rows, name, BEST, horizon=LONG) for name in (*UNTUNED[1:], CHOICE)}
 
-
-FREE = UNTUNED[1:]
-
-
-def in_batches(loss, optimizer):
-    rows = [row for row in kept("design-further-in-batches") if (row["loss"], row["optimizer"]) == (loss, optimizer)]
-    assert len(rows) == 12 * 6 and {row["family"] for row in rows} == {*HELD_OUT}
-    return rows
-
-
-def long_speeds(rows, names=(*FREE, CHOICE)):
-    return {name: speedups(rows, name, BEST, horizon=LONG) for name in names}
-
-
-def test_in_batches_with_the_squared_error():
-    descent, adam = (long_speeds(in_batches("mse", way)) for way in ("descent", "adam"))
-    with_entropy = speedups(in_batches("cross_entropy", "adam"), ZERO, BEST, horizon=LONG)
-    assert adam[ZERO][1] > 1 < with_entropy[1]
+    adam, with_entropy = (speeds(loss=loss, optimizer="adam") for loss in ("mse", "cross_entropy"))
     assert [name for name, found in adam.items() if found[0] > 1] == [ZERO]
-    late = [[row["steps"] for row in in_batches("mse", "descent") if row["initialisation"] == n] for n in FREE[:3]]
-    assert late == [[None] * 12] * 3
-    assert descent[ZERO][1] < 1 < descent[ZERO][2] and all(descent[name][2] < 1 for name in FREE[:3])
-
-
-def test_in_batches_with_cross_entropy():
-    rows = [in_batches("cross_entropy", way) for way in ("descent", "adam")]
-    descent, adam = ([found[0] for found in long_speeds(some, FREE).values()] for some in rows)
-    assert min(descent + adam) > 1
-    deep = [found[0] for found in long_speeds(of_family(rows[1], "deep CNN"), FREE).values()]
-    assert {*map(round, deep)} == {2}
+    assert min(adam[ZERO][1], with_entropy[ZERO][1]) > 1
+    descent = speeds(loss="mse", optimizer="descent")
+    assert descent[ZERO][1] < 1 < descent[ZERO][2] and all(descent[name][2] < 1 for name in UNTUNED[1:4])

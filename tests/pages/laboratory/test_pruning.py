@@ -35,10 +35,6 @@ def numbers(caption):
     return [[number(cell) for cell in line] for line in lines_of(caption)]
 
 
-def by_fraction(caption):
-    return {name: [float(cell) for cell in cells] for name, *cells in lines_of(caption)}
-
-
 def test_the_transformer_tells_weights_from_tensors():
     whole, weights, every = kept("ViT", "loss")[200]
     assert weights < whole < every
@@ -68,19 +64,6 @@ def test_the_connected_network_does_not():
         assert [weights / whole for whole, weights, _ in ends] == pytest.approx([share] * 2, rel=0.1)
 
 
-def test_every_network_is_worse_conditioned_before_training():
-    kappas = by_fraction("condition number before training, with running statistics\n")
-    growth = {name: values[-1] / values[0] for name, values in kappas.items()}
-    assert growth.pop("MLP") == pytest.approx(3, abs=0.5)
-    assert 10 < min(growth.values()) < max(growth.values()) < 300
-
-
-def test_before_training_the_largest_condition_number_is_that_of_every_tensor():
-    for network in ("ResNet20", "ViT"):
-        *others, every = kept(network, "kappa")[0]
-        assert every > 100 * max(others)
-
-
 def test_larger_rates_make_up_for_pruned_weights_and_help_the_whole_network_too():
     """The fully connected network of the paper's size, by the kept table, as the table of the chapter shows it."""
     rows = [row for row in results.kept("pruning-further-rates") if row["epoch"] == 200]
@@ -89,10 +72,3 @@ def test_larger_rates_make_up_for_pruned_weights_and_help_the_whole_network_too(
     assert ends[19, 0.8] < 0.1 * ends[1, 0.0] and ends[19, 0.0] < ends[4, 0.0] < ends[1, 0.0]
     top, bottom = (np.divide(*kept("FcNN", end)[0][:2]) for end in ("largest", "smallest"))
     assert round(top) == 19 and bottom == pytest.approx(20, abs=1.5)
-
-
-def test_scales_and_biases_alone_slow_three_networks_down():
-    lines = numbers("pruned ResNet20 of half the width: training loss")
-    assert [line[0] for line in lines] == [0, 1, 2]
-    for _, whole, weights, scales, every in lines:
-        assert max(whole, weights) < scales < every and weights < 1.1 * whole

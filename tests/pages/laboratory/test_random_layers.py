@@ -41,28 +41,6 @@ def test_the_worst_pattern_is_nearly_the_one_with_all_units_on():
     assert all(of[-1] < 1.1 * of[-2] for norm, of in found.items() if float(norm) <= norm_of(2))
 
 
-@pytest.fixture(scope="module")
-def shares():
-    """Of blocks and images, in each state: bounds in the region and everywhere, promised, improved, after the ReLU."""
-    found = {}
-    for line in table("laboratory/random-layers-further", "shares of blocks and images"):
-        words = line.rsplit(maxsplit=6)
-        found[words[0].split()[0]] = [float(word.rstrip("%")) for word in words[1:]]
-    return found
-
-
-def test_where_bounds_are_left(shares, blocks):
-    assert shares["trained"][:2] == shares["with"][:2] == [0, 0]
-    assert shares["drawn"][:2] == shares["started"][:2] == [100, 100]
-    assert len(blocks["started"][0]) == 7 and max(blocks["started"][0]) < 1.5
-
-
-def test_where_the_skip_helps(shares):
-    assert all(improves == 100 and broken == 0 for *_, improves, _, broken in shares.values())
-    drawn, trained, from_zero = (shares[state][4] for state in ("drawn", "trained", "started"))
-    assert 50 < min(drawn, trained, from_zero) < 100
-
-
 def test_with_three_seeds_skips_end_lower_and_branches_that_start_at_zero_lowest():
     lines = [line.split("  ") for line in table("laboratory/random-layers", "loss before and after 30 epochs")]
     found = {words[0]: [float(word) for word in " ".join(words[1:]).split()[:4]] for words in lines}
