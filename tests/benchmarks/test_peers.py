@@ -37,19 +37,20 @@ def race(tmp_path, monkeypatch):
     return Race(tmp_path, pins=tmp_path, module="stand_in")
 
 
-def calls(race):
-    return (race.folder / "calls").read_text().splitlines()
-
-
 def test_what_is_there_is_not_run_again_and_a_process_that_dies_leaves_its_reason(race):
-    assert race.rows("by_hand", [NETWORK])[0]["network"] == NETWORK
     (race.folder / "fatal").write_text(OTHER)
-    rows = race.rows("by_hand", [NETWORK, OTHER, LAST])
-    assert [row["network"] for row in rows] == [NETWORK, *[OTHER] * len(common.TASKS), LAST]
+    assert race.rows("by_hand", [LAST])[0]["network"] == LAST
+    rows = race.rows("by_hand", [LAST, OTHER, NETWORK])
+    assert [row["network"] for row in rows] == [LAST, *[OTHER] * len(common.TASKS), NETWORK]
     assert {row.get("why") for row in rows} == {None, "The process ended with code 1: out of memory"}
     assert (race.folder / "calls").read_text().splitlines() == ["by_hand 1", "by_hand 2", "by_hand 1"]
-    rows = race.rows("ours", [NETWORK], patience=1e-3)
-    assert {row["why"] for row in rows} == {"The process was not done after 0.001 seconds."}
+    late = race.rows("ours", [NETWORK], patience=1e-3)
+    assert {row["why"] for row in late} == {"The process was not done after 0.001 seconds."}
+    write_table(rows, race.folder / "peers.csv")
+    with (race.folder / "peers.csv").open(newline="") as file:
+        first, *_, last = csv.DictReader(file)
+    assert (first["network"], last["network"]) == (NETWORK, LAST) and tuple(first) == COLUMNS
+    assert first["run_name"] == f"by_hand, {NETWORK}" and (first["seconds"], first["run_seconds"]) == ("2.0", "3.0")
 
 
 def test_a_peer_is_installed_with_the_versions_that_are_pinned(race):
@@ -61,15 +62,6 @@ def test_a_peer_is_installed_with_the_versions_that_are_pinned(race):
     assert not race.is_installed("peer")
     (race.environment("peer") / "pins.txt").write_text("peer==1.0\n")
     assert race.is_installed("peer")
-
-
-def test_a_table_has_all_columns_in_the_order_of_the_networks(race):
-    rows = [*race.rows("ours", [OTHER]), *race.rows("ours", [NETWORK])]
-    write_table(rows, race.folder / "peers.csv")
-    with (race.folder / "peers.csv").open(newline="") as file:
-        read = [*csv.DictReader(file)]
-    assert [row["network"] for row in read] == [NETWORK, OTHER] and tuple(read[0]) == COLUMNS
-    assert read[0]["run_name"] == f"ours, {NETWORK}" and read[0]["seconds"] == "2.0" and read[0]["run_seconds"] == "3.0"
 
 
 def test_the_kept_table_is_of_all_peers_and_they_agree():
@@ -85,7 +77,7 @@ def peer_of(**tasks):
     return SimpleNamespace(gradient=lambda problem: lambda: None, **tasks)
 
 
-def test_a_row_has_seconds_and_how_far_it_is_from_ours(monkeypatch):
+def test_a_row_has_seconds_and_how_far_it_is_from_ours_or_a_reason_in_one_line(monkeypatch):
     monkeypatch.setattr(common, "LEAST", 0.0)
     kinds = []
 
@@ -93,26 +85,20 @@ def test_a_row_has_seconds_and_how_far_it_is_from_ours(monkeypatch):
         kinds.append(problem.v.dtype)
         return lambda: 3 * problem.v
 
+    def broken(problem):
+        raise NotImplementedError
+
+    ours = {"product": 2 * np.ones(7), "largest eigenvalue": 4.0}
     peer = peer_of(product=product, largest=lambda problem: lambda: (5.0, 7), CANNOT={"Gram matrix": "It has none."})
-    rows, found = one.rows_of(peer, PROBLEM, {"product": 2 * np.ones(7), "largest eigenvalue": 4.0})
+    rows, found = one.rows_of(peer, PROBLEM, ours)
     assert kinds == [np.float32] and found["largest eigenvalue"] == 5.0
     assert [row.get("difference") for row in rows] == pytest.approx([0.5, 0.25, None])
     assert rows[1]["products"] == 7 and rows[0]["gradients"] == rows[0]["seconds"] / rows[0]["gradient_seconds"]
     assert rows[2] == {"task": "Gram matrix", "dtype": "float64", "why": "It has none."}
-
-
-def test_what_fails_has_a_reason_in_one_line():
-    def broken(problem):
-        raise NotImplementedError
-
-    def other(problem):
-        return lambda: (np.ones(3), None)
-
-    rows, _ = one.rows_of(peer_of(product=broken, largest=other), PROBLEM, {"largest eigenvalue": 4.0})
-    assert [row["why"] for row in rows] == [
+    rows, _ = one.rows_of(peer_of(product=broken, largest=lambda problem: lambda: (np.ones(3), None)), PROBLEM, ours)
+    assert [row["why"] for row in rows[:2]] == [
         "NotImplementedError: no message",
         "ValueError: It is of shape (3,), ours of ().",
-        "AttributeError: 'types.SimpleNamespace' object has no attribute 'gram'",
     ]
     assert common.reason(ValueError("two\nlines")) == "ValueError: two"
     assert common.reason(common.Unable("A sentence.")) == "A sentence."

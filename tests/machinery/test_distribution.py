@@ -50,8 +50,8 @@ def test_the_wheel_holds_both_packages_with_their_data_and_the_sdist_the_tests_t
 
 def run_bare(code, built):
     """Run code with the library of the wheel, where all that it does not need cannot be imported."""
-    before = f"import sys; sys.path.insert(0, {str(built / 'installed')!r}); sys.modules.update(dict.fromkeys({HIDDEN}))"
-    return run(sys.executable, "-I", "-c", f"{before}\n{code}", cwd=built)
+    path, hidden = f"sys.path.insert(0, {str(built / 'installed')!r})", f"sys.modules.update(dict.fromkeys({HIDDEN}))"
+    return run(sys.executable, "-I", "-c", f"import sys; {path}; {hidden}\n{code}", cwd=built)
 
 
 def test_importing_the_library_takes_hardly_longer_than_torch(built):

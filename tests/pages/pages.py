@@ -98,11 +98,16 @@ def kept(name):
     return results.kept(name)
 
 
-def kappas(name, column="kappa", **values):
-    """Return a column of the rows of a kept table that have these values."""
-    found = [row[column] for row in kept(name) if values.items() <= row.items()]
+def those(name, **values):
+    """Return the rows of a kept table that have these values."""
+    found = [row for row in kept(name) if values.items() <= row.items()]
     assert found, f"{name} has no rows with {values}"
     return found
+
+
+def kappas(name, column="kappa", **values):
+    """Return a column of the rows of a kept table that have these values."""
+    return [row[column] for row in those(name, **values)]
 
 
 def word(chapter, start, at):

@@ -7,7 +7,7 @@ import pytest
 from gnbook.attention.models import DATA
 from gnbook.attention.trial import law_of_depth
 
-from tests.pages.pages import checked_lines, kept
+from tests.pages.pages import kept, rows, those
 
 PAGE = "laboratory/attention"
 UNIFORM = {"scores": 0.0}
@@ -15,9 +15,7 @@ UNIFORM = {"scores": 0.0}
 
 def column(factor, data, name="kappa", **where):
     """A column of the kept table by seed."""
-    found = [row for row in kept("attention") if {"factor": factor, "data": data, **where}.items() <= row.items()]
-    assert found
-    return {row["seed"]: row[name] for row in found}
+    return {row["seed"]: row[name] for row in those("attention", factor=factor, data=data, **where)}
 
 
 def over(factor, data, other="base", name="kappa", where=(), than=()):
@@ -42,9 +40,9 @@ def shifted(data, shift):
 
 def misfit():
     """Norm, and measured over law or the other way round, where the scores of a row spread by less than three."""
-    rows = [row for row in kept("attention") if row["last_ratio"] and row["spread"] < 3]
-    ratios = [row["last_ratio"] / row["law_ratio"] for row in rows]
-    return [(row["norm"], max(ratio, 1 / ratio)) for row, ratio in zip(rows, ratios, strict=True)]
+    near = [row for row in kept("attention") if row["last_ratio"] and row["spread"] < 3]
+    ratios = [row["last_ratio"] / row["law_ratio"] for row in near]
+    return [(row["norm"], max(ratio, 1 / ratio)) for row, ratio in zip(near, ratios, strict=True)]
 
 
 def worst_with_a_norm():
@@ -94,11 +92,8 @@ def test_scores_lower_kappa():
 
 
 def test_freezing_queries_and_keys_changes_little():
-    lines = [line.replace(",", "").split() for line in checked_lines(PAGE) if "queries and keys frozen" in line]
-    assert len(lines) == 3
-    for words in lines:
-        whole, frozen = float(words[4]), float(words[6])
-        assert whole <= frozen <= 1.25 * whole
+    found = rows(PAGE, r"(?=.*queries and keys frozen)")
+    assert len(found) == 3 and all(whole <= frozen <= 1.25 * whole for *_, whole, frozen in found)
 
 
 def test_kappa_does_not_follow_the_condition_numbers_of_the_weights():

@@ -11,8 +11,9 @@ from gnbook import results
 from gnbook.deep_linear.orthogonal import WEIGHTS
 
 import gnlib
-from tests.pages.pages import table
+from tests.pages.pages import cells, kappas, those
 
+PAGE = "laboratory/deep-linear"
 RANK, OUTPUTS = 587, 10
 
 
@@ -37,23 +38,6 @@ def level_from(factor):
     return [*levels(factor)][[*flat].index(True)]
 
 
-@cache
-def by_ratio():
-    """By depth and ratio L r / m: condition numbers of the networks of both parts of figure 2."""
-    found = {}
-    for (figure, line, depth), kappa in means().items():
-        width = line * (depth if figure == "2b" else 1)
-        found.setdefault((depth, round(depth * RANK / width, 1)), []).append(kappa)
-    return {point: np.mean(kappas) for point, kappas in found.items()}
-
-
-def deep_points():
-    """Ratios up to four, and condition numbers, of ten layers and more; those where several depths have one ratio."""
-    points = sorted((ratio, kappa) for (depth, ratio), kappa in by_ratio().items() if depth >= 10 and ratio < 4)
-    ratios = [ratio for ratio, _ in points]
-    return points, sorted({ratio for ratio in ratios if ratios.count(ratio) > 1})
-
-
 def roots(depth):
     below = (2 * depth - 1) / (6 * (depth - 1))
     return below**0.5, ((depth - 2) * (2 * depth - 3) / (6 * depth * (depth - 1))) ** 0.5
@@ -61,19 +45,17 @@ def roots(depth):
 
 def lemma_2(depth):
     """By width: the bound over the condition number, of the first network."""
-    rows = [row for row in results.kept("deep-linear") if (row["figure"], row["depth"]) == ("2a", depth)]
+    rows = those("deep-linear", figure="2a", depth=depth)
     return {row["line"]: row["lemma_2"] / row["kappa"] for row in rows if row["lemma_2"] is not None}
 
 
 def bounds_over_kappa(column, images=("raw", "whitened")):
-    lines = [line.split() for line in table("laboratory/deep-linear", "bounds over the condition number")]
-    return [float(line[column]) for line in lines if line[0] in images]
+    return [line[column] for line in cells(PAGE, "bounds over the condition number") if line[0] in images]
 
 
 def middle(depth, kind, optimizer, column="hundredth"):
     """The median over three networks with ReLUs, infinite where training does not arrive."""
-    of = {"depth": depth, "weights": kind, "optimizer": optimizer}
-    values = [row[column] for row in results.kept("deep-linear-relu") if of.items() <= row.items()]
+    values = kappas("deep-linear-relu", column, depth=depth, weights=kind, optimizer=optimizer)
     assert len(values) == 3
     return np.median([np.inf if value is None else value for value in values])
 
@@ -130,31 +112,32 @@ def values():
 def test_the_growth_stops_at_the_two_larger_factors():
     least, some, most = values()["factors"]
     *_, before, rising, last = levels(least).values()
-    differ = [row["kappa"] for row in results.kept("deep-linear") if (row["line"], row["depth"]) == (least, 16)]
+    differ = kappas("deep-linear", line=least, depth=16)
     assert rising > 1.15 * before and np.std(differ, ddof=1) > last - rising > 0
     assert max(level_from(factor) for factor in (some, most)) < 20
 
 
 def test_the_ratio_is_a_guide_from_ten_layers_on_up_to_four():
-    points, shared = deep_points()
-    assert [kappa for ratio, kappa in points if ratio in shared] == pytest.approx([100] * 6, rel=0.1)
-    assert [kappa for _, kappa in points if _ not in shared] == sorted(k for ratio, k in points if ratio not in shared)
+    """Ratios L r / m and condition numbers of both parts of figure 2; several depths have one ratio."""
+    found = {}
+    for (figure, line, depth), kappa in means().items():
+        width = line * (depth if figure == "2b" else 1)
+        found.setdefault((round(depth * RANK / width, 1), depth), []).append(kappa)
+    points = sorted((ratio, np.mean(some)) for (ratio, depth), some in found.items() if depth >= 10 and ratio < 4)
+    ratios = [ratio for ratio, _ in points]
+    shared, single = ([kappa for r, kappa in points if (ratios.count(r) > 1) == many] for many in (True, False))
+    assert shared == pytest.approx([100] * 6, rel=0.1) and single == sorted(single)
 
 
 def test_kappa_improves_with_depth_where_it_counts_hidden_layers():
-    few, many = (
-        [float(kappa) for kappa in line.split()[1:]]
-        for line in table("laboratory/deep-linear", "white data of 49 inputs, width")
-    )
+    few, many = (line[1:] for line in cells(PAGE, "white data of 49 inputs, width"))
     assert many == sorted(many, reverse=True) and few[0] < few[1] and few[1:] == sorted(few[1:], reverse=True)
 
 
 def test_the_terms_find_a_small_layer_and_no_uneven_one():
-    plain, uneven, small = (
-        line.rsplit(maxsplit=4)[1:] for line in table("laboratory/deep-linear", "white data of 49 inputs, ten")
-    )
-    assert float(uneven[0]) > 2 * float(plain[0]) and uneven[3] != "5"
-    assert small[1] == small[2] and small[3] == "5"
+    plain, uneven, small = (line[-4:] for line in cells(PAGE, "white data of 49 inputs, ten"))
+    assert uneven[0] > 2 * plain[0] and uneven[3] != 5
+    assert small[1] == small[2] and small[3] == 5
 
 
 @pytest.mark.parametrize("width", [20, 40, 60])

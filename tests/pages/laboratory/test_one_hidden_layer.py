@@ -75,15 +75,6 @@ def test_whitening_takes_off_nine_orders_of_magnitude_on_mnist_and_six_on_cifar(
     assert round(math.log10(photos["raw"] / photos["whitened"])) == 6
 
 
-def test_width_helps_late():
-    kappas = by_width()
-    assert values()["peak"] == 900 == max(m for m in kappas if m < 2 * values()["rank"])
-    for kind in ("raw", "centred"):  # thirty times the width divides them by two
-        assert kappa(network(150), moment("mnist", kind=kind)) / kappa(network(4500), moment("mnist", kind=kind)) > 2
-    assert kappas[150] / kappas[4500] < 2
-    assert kappas[4500] > values()["limit"] / 0.7  # which is not yet close
-
-
 def test_eq_22_is_within_five_per_cent_from_twice_the_rank_on():
     for width, kappa in by_width().items():
         bound = asymptotic_bound(587, width, 10, variance_v=1 / 784, variance_w=1 / width)
