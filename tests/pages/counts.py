@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jupytext
 from gnbook.checkout import ROOT, chapters
+from nbformat.v4 import new_markdown_cell
 
 from tests.pages.anchors import COMMENT, FORMULA, FRONT, NAMES
 
@@ -58,39 +59,35 @@ def is_picture(cell):
     return bool(kinds & {"image/png", "image/svg+xml", "application/vnd.plotly.v1+json"})
 
 
-def captions(cell):
-    found = cell.metadata.get("mystnb", {}).get("figure", {})
-    return found.get("caption", "")
+def cells_of(path):
+    """Return the cells of a page, of its notebook where it has one, but for the installation in Colab."""
+    if not path.with_suffix(".ipynb").exists():
+        return [new_markdown_cell(FRONT.sub("", path.read_text()))]
+    found = jupytext.read(path.with_suffix(".ipynb")).cells
+    return [cell for cell in found if "install" not in cell.metadata.get("tags", ())]
 
 
 def counts(path):
     """Return the counts of a page, a notebook with its outputs or a page of text."""
-    notebook = jupytext.read(path.with_suffix(".ipynb")) if path.with_suffix(".ipynb").exists() else None
-    if notebook is None:
-        text = COMMENT.sub("", FRONT.sub("", path.read_text()))
-        sight, folds = FOLD.sub("", text), " ".join(FOLD.findall(text))
-        return Counts(len(words_of(sight)), len(words_of(folds)), 0, 0, 0, 0, 0, *_marks(sight))
     sight, folds, code, hidden, before = [], [], [], 0, None
-    for cell in notebook.cells:
+    for cell in cells_of(path):
         if cell.cell_type == "markdown":
             sight.append(FOLD.sub("", cell.source))
             folds += FOLD.findall(cell.source)
             continue
-        tags = {*cell.metadata.get("tags", ())}
-        if "install" in tags:
-            continue
-        if is_picture(cell) and before is None:
-            seen = [] if tags & HIDDEN else lines_of(cell.source)
-            before = len(words_of("\n".join(sight))), sum(map(len, code)) + len(seen)
-        sight.append(captions(cell))
-        if tags & HIDDEN:
-            hidden += len(lines_of(cell.source))
+        lines = lines_of(cell.source)
+        if HIDDEN & {*cell.metadata.get("tags", ())}:
+            hidden += len(lines)
         else:
-            code.append(lines_of(cell.source))
+            code.append(lines)
+        if is_picture(cell) and before is None:
+            before = len(words_of("\n".join(sight))), sum(map(len, code))
+        sight.append(cell.metadata.get("mystnb", {}).get("figure", {}).get("caption", ""))
     text = "\n\n".join(sight)
-    shown = len(words_of(text)), len(words_of("\n".join(folds)))
-    lines = sum(map(len, code)), hidden, max(map(len, code), default=0)
-    return Counts(*shown, *lines, *(before or (len(words_of(text)), sum(map(len, code)))), *_marks(text))
+    words, lines = len(words_of(text)), sum(map(len, code))
+    longest = max(map(len, code), default=0)
+    folded, before = len(words_of("\n".join(folds))), before or (words, lines)
+    return Counts(words, folded, lines, hidden, longest, *before, *_marks(text))
 
 
 def _marks(text):
@@ -107,22 +104,21 @@ def lessons():
 
 def main():
     """Print the counts of all pages, and what they add up to."""
-    claims = sorted((ROOT / "book").glob("claims*.md"))
-    reference = {path.stem: path for path in sorted((ROOT / "book").glob("*.md")) if path not in claims}
+    texts = {path.stem: path for path in sorted((ROOT / "book").glob("*.md")) if not path.stem.startswith("claims")}
     laboratory = {name: path for name, path in chapters().items() if "/" in name}
     print(f"{'':44s}" + "".join(f"{field:>13s}" for field in Counts._fields))
-    sums = {}
-    for title, pages in (("lessons", lessons()), ("laboratory", laboratory), ("reference", reference)):
+    prose = 0
+    for title, pages in (("lessons", lessons()), ("laboratory", laboratory), ("reference", texts)):
         found = {name: counts(path) for name, path in pages.items()}
-        sums[title] = sum(each.words + each.folded for each in found.values())
         for name, each in found.items():
             print(f"{name:44s}" + "".join(f"{count:13,d}" for count in each))
-        total = sum(each.words for each in found.values())
-        print(f"{title}: {len(found)} pages, {total:,d} words in sight, {sums[title]:,d} in all")
-        if title == "lessons" and found:
-            density = [each.per_thousand(each.code) for each in found.values()]
-            print(f"lines of code in sight in 1,000 words: {statistics.median(density):.0f} in the median")
-    print(f"prose of the book, claims aside: {sum(sums.values()):,d} words")
+        seen, folded = (sum(each[i] for each in found.values()) for i in (0, 1))
+        prose += seen + folded
+        print(f"{title}: {len(found)} pages, {seen:,d} words in sight, {seen + folded:,d} in all")
+        if title == "lessons":
+            density = statistics.median(each.per_thousand(each.code) for each in found.values())
+            print(f"lines of code in sight in 1,000 words: {density:.0f} in the median")
+    print(f"prose of the book, claims aside: {prose:,d} words")
     python = [path for folder in ("gnlib", "book", "tests", "notebooks") for path in (ROOT / folder).rglob("*.py")]
     print(f"Python: {sum(len(path.read_text().splitlines()) for path in python):,d} lines")
 

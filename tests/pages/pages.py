@@ -1,10 +1,12 @@
 """What the pages of the book say, and what the cells of its chapters have shown."""
 
 import json
+import math
 import re
 from functools import cache
 from pathlib import Path
 
+import torch
 from gnbook import results
 
 from tests.numbers import NUMBER
@@ -120,3 +122,16 @@ def slider(chapter):
     """Return what plotly draws of the one figure with a slider, from position to curves, each by its x and y."""
     (figure,) = (data[kind] for data in outputs(chapter) for kind in data if kind == "application/vnd.plotly.v1+json")
     return {frame["name"]: [(curve["x"], curve["y"]) for curve in frame["data"]] for frame in figure["frames"]}
+
+
+def descend(model, x, target, goal, rate, most=400):
+    """Descend by full batches until a sum of squares is at a goal, and return the steps, or infinity after the most."""
+    for step in range(most + 1):
+        squares = (model(x) - target).square().sum()
+        if squares <= goal:
+            return step
+        if step == most or not squares < 1e10:
+            return math.inf
+        grads = torch.autograd.grad(squares / (2 * len(x)), [*model.parameters()])
+        for weight, grad in zip(model.parameters(), grads, strict=True):
+            weight.data -= rate * grad

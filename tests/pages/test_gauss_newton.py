@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import gnlib
-from tests.pages.pages import parameters, rows
+from tests.pages.pages import descend, parameters, rows
 
 GIVEN = parameters("gauss-newton")
 
@@ -40,19 +40,14 @@ def network():
 
 @cache
 def trained(name):
-    """Return steps to the goal, network and rate after the steps of the page, by an optimiser of torch."""
+    """Return steps to the goal, network and rate after the steps of the page."""
     x, labels = gnlib.load("cifar10", GIVEN["n"], stride=4)
     z = {"raw": x, "centred": x - x.mean(0), "standardised": (x - x.mean()) / x.std()}[name]
     y, net = nn.functional.one_hot(labels, 10).double(), network()
     condition = gnlib.condition_number(net, z)
-    rate, late = 1 / condition.largest, None
-    descent = torch.optim.SGD(net.parameters(), lr=rate)
-    for step in range(GIVEN["steps"]):
-        descent.zero_grad()
-        loss = (net(z) - y).square().sum() / (2 * len(z))
-        loss.backward()
-        late = step if late is None and loss.item() < GIVEN["goal"] else late
-        descent.step()
+    rate, goal = 1 / condition.largest, 2 * len(z) * GIVEN["goal"]
+    late = descend(net, z, y, goal, rate, GIVEN["steps"])
+    descend(net, z, y, 0, rate, GIVEN["steps"] - late)
     return late, condition, net, z, rate
 
 

@@ -1,29 +1,22 @@
 """The numbers in the text of the lesson "Pruning", and its findings."""
 
 import re
-from functools import cache
 
 import numpy as np
 from gnbook import results
 from gnbook.pruning import recipes
-from gnbook.pruning.trainings import Training, path, trainings
 from torch import nn
 
+from tests.pages.laboratory.test_pruning import along
 from tests.pages.pages import ROOT, checked_lines, parameters, rows
 
 SOURCE = (ROOT / "notebooks/pruning.md").read_text()
 KINDS = {"whole": "none", "weights pruned": "weights", "every tensor pruned": "every tensor"}
 
 
-@cache
-def trained():
-    return trainings(results.kept("pruning-further"))
-
-
 def kept(network, pruning, column):
     """Return a column of the kept table at each epoch, for what is whole or lacks 80 %."""
-    fraction = parameters("pruning")["fraction"] if pruning != "none" else 0.0
-    return path(trained()[Training(network, pruning, fraction)], column)[1]
+    return [*along(network, (pruning, 0.8 if pruning != "none" else 0.0), column).values()]
 
 
 def runs():

@@ -9,7 +9,7 @@ from torch import nn
 
 import gnlib
 from gnlib.laws import waiting
-from tests.pages.pages import parameters, rows
+from tests.pages.pages import descend, parameters, rows
 
 GIVEN = parameters("waiting")
 NETWORKS = "2 layers, raw", "2, standardised", "4 layers, raw", "4, standardised", "2, tanh", "2, weights x 2"
@@ -90,23 +90,12 @@ def test_solution_of_exercise_3(images, early, late):
     z = x if images == "raw" else (x - x.mean()) / x.std()
     goal, whole = GIVEN["goal"] * y.square().sum(), six()["4 layers, raw" if images == "raw" else "4, standardised"][5]
     assert late == pytest.approx(whole / 2, rel=0.05)
-
-    def descend(net, rate, most=5000):
-        for step in range(most):
-            squares = (net(z) - y).square().sum()
-            if squares <= goal:
-                return step
-            grads = torch.autograd.grad(squares / (2 * len(z)), [*net.parameters()])
-            for weight, grad in zip(net.parameters(), grads, strict=True):
-                weight.data -= rate * grad
-        return most
-
     for first in (early, late):
         torch.manual_seed(0)
         sizes = itertools.pairwise((192, 128, 128, 128, 10))
         net = nn.Sequential(*[layer for pair in sizes for layer in (nn.Linear(*pair), nn.ReLU())][:-1]).double()
-        descend(net, 1 / gnlib.GaussNewton(net, z).eigenvalues()[0], first)
+        descend(net, z, y, goal, 1 / gnlib.GaussNewton(net, z).eigenvalues()[0], first)
         matrix = gnlib.GaussNewton(net, z, y)
         law = matrix.waiting((goal / (net(z) - y).square().sum()).item())
-        rest = descend(net, 1 / matrix.eigenvalues()[0])
+        rest = descend(net, z, y, goal, 1 / matrix.eigenvalues()[0], 5000)
         assert rest < law.lower if first == early else law.lower <= rest <= law.upper

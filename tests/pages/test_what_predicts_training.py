@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 from torch import nn
 
 import gnlib
-from tests.pages.pages import parameters, rows
+from tests.pages.pages import descend, parameters, rows
 
 PAGE = "what-predicts-training"
 WAYS = "descent", "momentum", "adam"
@@ -91,21 +91,6 @@ def own_network(scale, head=1):
     for layer, factor in zip(layers, (scale, scale * head), strict=True):
         layer.weight.data *= factor
     return nn.Sequential(layers[0], nn.ReLU(), layers[1]).double(), x, y - y.mean(0)
-
-
-def descend(model, x, target, goal, rate, most=400):
-    """Steps to the goal, a sum of squares."""
-    for step in range(most + 1):
-        squares = (model(x) - target).square().sum()
-        if squares <= goal:
-            return step
-        if not squares < 1e10:
-            break
-        model.zero_grad()
-        (squares / (2 * len(x))).backward()
-        for parameter in model.parameters():
-            parameter.data -= rate * parameter.grad
-    return np.inf
 
 
 def test_large_outputs_move_the_weights():

@@ -42,15 +42,6 @@ def test_the_rule_falls_silent():
     assert 1 <= len(chain) <= 5 and min(chain) >= 1.2
 
 
-def test_the_bound_orders_and_does_not_count():
-    pattern = r"(\w+): linear model at least (\d+) steps, network (\d+)"
-    (raw, few), (standardised, fewer) = (
-        map(int, re.fullmatch(pattern, line).groups()[1:]) for line in checked_lines(PAGE) if "linear model" in line
-    )
-    assert raw > standardised and few > fewer
-    assert few < raw and fewer > standardised
-
-
 def test_the_wait_is_mostly_in_the_first_layer():
     """By layer: shares of the largest eigenvalue and of the one to wait for; the first layer is the module 1."""
     (largest, wait) = (

@@ -82,9 +82,3 @@ def values():
         "epsilon": math.log2(EPSILON["float32"]),
         "cap": round(1 / (SIZE * EPSILON["float32"]), -1),
     }
-
-
-def test_the_rank_is_that_of_the_chapter():
-    _, whole, fewer = named(PAGE, "gnlib.condition_number(net, x)").values()
-    assert whole[1] == rules(100)[TRUE][0] and whole[0] - whole[1] == 3 and fewer[0] == fewer[1]
-    assert "rank: 40 of 50" in "\n".join(texts(PAGE))

@@ -49,11 +49,6 @@ def test_layers_with_better_inputs_learn_faster():
     assert (alone.argmin(2) == 2).all() and (kappas.argmin(2) == 2).all()
 
 
-def test_the_mean_image_is_what_spoils_layers():
-    linear, leaky = six()
-    assert (linear[:, 1] < linear[:, 0]).sum() == 17 and (leaky[:, 1] < leaky[:, 0]).all()
-
-
 @cache
 def kept():
     return results.kept("piecewise-linear-maps-further")

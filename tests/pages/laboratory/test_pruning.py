@@ -62,13 +62,3 @@ def test_the_connected_network_does_not():
     for kind, share in (("kept", 1 / 20), ("all", 1 / 4)):
         ends = [kept("FcNN", end, kind)[0] for end in ("largest", "smallest")]
         assert [weights / whole for whole, weights, _ in ends] == pytest.approx([share] * 2, rel=0.1)
-
-
-def test_larger_rates_make_up_for_pruned_weights_and_help_the_whole_network_too():
-    """The fully connected network of the paper's size, by the kept table, as the table of the chapter shows it."""
-    rows = [row for row in results.kept("pruning-further-rates") if row["epoch"] == 200]
-    ends = {(row["factor"], row["fraction"]): row["loss"] for row in rows}
-    assert all(ends[factor, 0.0] < ends[factor, 0.8] for factor in (1, 4, 19))
-    assert ends[19, 0.8] < 0.1 * ends[1, 0.0] and ends[19, 0.0] < ends[4, 0.0] < ends[1, 0.0]
-    top, bottom = (np.divide(*kept("FcNN", end)[0][:2]) for end in ("largest", "smallest"))
-    assert round(top) == 19 and bottom == pytest.approx(20, abs=1.5)

@@ -3,7 +3,6 @@
 from functools import cache
 
 import numpy as np
-import pytest
 from gnbook import results
 from gnbook.what_predicts_training.correlations import between, pooled, within
 from gnbook.what_predicts_training.table import arrived, order, those
@@ -51,18 +50,3 @@ def test_the_forecast_leads_over_all_networks_but_not_with_momentum():
     assert abs(found.difference("forecast_kp", "forecast").value) < 0.02
     momentum = order(trained("momentum"), statistic=pooled).difference("forecast_kp", "initial_loss")
     assert momentum.low < 0 < momentum.high
-
-
-def test_under_cross_entropy_each_way_of_training_has_another_leader_within_families():
-    inside = [order(trained(optimizer, loss="cross_entropy"), statistic=within) for optimizer in OPTIMIZERS]
-    assert len({max(one.names, key=lambda name: np.nan_to_num(one.value(name), nan=-1)) for one in inside}) == 3
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
-def test_short_forecasts_are_roughly_right_and_long_ones_too_long(loss, optimizer):
-    rows = [row | {"forecast": row["forecast_tenth"] or np.inf} for row in trained(optimizer, loss)]
-    few, many = ([row for row in rows if (row["forecast"] < 100) == short] for short in (True, False))
-    assert len(few) - len(arrived(few)) <= 1
-    assert np.mean([1 / 3 < row["forecast"] / row["steps_tenth"] < 3 for row in arrived(few)]) > 0.75
-    assert np.mean([row["forecast"] > row["steps_tenth"] for row in arrived(many)]) > 0.9

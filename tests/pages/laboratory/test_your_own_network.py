@@ -2,7 +2,6 @@
 
 import math
 from functools import cache
-from itertools import product
 from statistics import median
 
 from gnbook import results
@@ -67,18 +66,3 @@ def speeds(optimizer, families):
     """With cross-entropy, how many times as fast orthogonal weights are as torch's default, in order."""
     of = [[middle("cross_entropy", optimizer, f, way) for way in ("default", "orthogonal")] for f in families]
     return sorted(default / orthogonal for default, orthogonal in of)
-
-
-def test_which_weights_are_sooner():
-    """Of twelve families, in how many weights are sooner than torch's default, or later."""
-
-    def counts(loss, optimizer, weights):
-        both = [[middle(loss, optimizer, family, way) for way in (weights, "default")] for family in FAMILIES]
-        return sum(new < old for new, old in both), sum(new > old for new, old in both)
-
-    for weights in ("orthogonal", "Kaiming"):
-        assert counts("mse", "descent", weights) == (0, 9) and counts("mse", "adam", weights) == (0, 12)
-        assert counts("cross_entropy", "descent", weights) == (12, 0)
-    assert counts("cross_entropy", "adam", "orthogonal") == (9, 3) and max(speeds("adam", RESNETS)) < 1
-    for family, weights in product([f for f in FAMILIES if "ViT" in f], ("default", "Kaiming")):
-        assert middle("cross_entropy", "adam", family, "orthogonal") <= middle("cross_entropy", "adam", family, weights)
