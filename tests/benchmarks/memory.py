@@ -22,7 +22,7 @@ class Apart:
 
     def __init__(self, work, make, *arguments):
         self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
-        self._ask(_prepare, work, make, arguments)
+        self._pool.submit(_prepare, work, make, arguments).result()
 
     def __enter__(self):
         return self
@@ -31,18 +31,15 @@ class Apart:
         self._pool.shutdown()
 
     def __call__(self):
-        self._ask(_work)  # what it finds stays there, so that a large matrix on its way home is not timed
+        self._pool.submit(_work).result()  # what it finds stays there: a large matrix on its way home is not timed
 
     def found(self):
         """Return what the last call found."""
-        return self._ask(_found)
+        return self._pool.submit(_found).result()
 
     def memory(self):
         """Return the GiB that the calls took at most, beyond the arguments, or None where they cannot be told."""
-        return self._ask(_memory)
-
-    def _ask(self, function, *arguments):
-        return self._pool.submit(function, *arguments).result()
+        return self._pool.submit(_memory).result()
 
 
 _here = {}  # in the fresh process: the work, its arguments, what it found, and the memory before

@@ -1,6 +1,7 @@
 """One measurement: ours, timed by pytest-benchmark, beside the alternative, timed once in the same run."""
 
-import multiprocessing
+import subprocess
+import sys
 from contextlib import contextmanager
 from itertools import count
 from time import perf_counter
@@ -74,24 +75,13 @@ def timed(run):
 @contextmanager
 def beside_a_busy_process():
     """Have another process multiply matrices meanwhile, with as many threads as there are cores."""
-    spawn = multiprocessing.get_context("spawn")
-    started = spawn.Event()
-    process = spawn.Process(target=_multiply, args=(started,), daemon=True)
-    process.start()
-    started.wait()
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.join()
-
-
-def _multiply(started):
-    torch.set_num_threads(multiprocessing.cpu_count())
-    matrix = torch.eye(1000, dtype=torch.float64)
-    started.set()
-    while True:
-        matrix @ matrix
+    work = "import torch; a = torch.eye(1000, dtype=torch.float64); print(flush=True)\nwhile True: a @ a"
+    with subprocess.Popen([sys.executable, "-c", work], stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 def assert_same_ends(found, values):

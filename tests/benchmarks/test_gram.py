@@ -127,8 +127,8 @@ def test_gram(benchmark, case, device):
                 against.append({"name": f"{other.name}: left out, {needed:.0f} GiB"})
                 continue
             with Apart(other.work, other.make, case, device) as process:
-                seconds = other.scale * least(process)
-                against.append(told(other.name, seconds, process.memory(), other.target))
+                seconds, memory = other.scale * least(process), process.memory()
+                against.append({"name": other.name, "seconds": seconds, "memory": memory, "target": other.target})
                 if other.is_gram:
                     found.append(process.found())
 
@@ -143,10 +143,6 @@ def test_gram(benchmark, case, device):
     targets = {"target": case.seconds, "memory_target": case.peak}
     note(benchmark, f"{case.name}, {size}", against, device, memory=memory, **targets)
     assert None in (memory, case.peak) or memory < case.peak
-
-
-def told(name, seconds, memory, target):
-    return {"name": name, "seconds": seconds, "memory": memory, "target": target}
 
 
 def least(process):

@@ -67,14 +67,6 @@ def part(*names):
     return some
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["from gnbook import results", "import gnbook.results", "gnbook.results.kept('a')", "from ..gnbook import results"],
-)
-def test_no_way_to_import_is_overlooked(line):
-    assert any(within(name, "gnbook.results") for name in imported(f"def later():\n    {line}", ("gnlib",)))
-
-
 def test_neither_the_modules_of_the_library_nor_its_folders_import_each_other_in_a_circle():
     edges = {name: {longest(other, LIBRARY) for other in others} - {name, ""} for name, others in LIBRARY.items()}
     TopologicalSorter(edges).prepare()

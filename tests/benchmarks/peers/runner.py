@@ -29,14 +29,8 @@ PATIENCE = 1800  # seconds that a process may take
 class Race:
     """The processes of a race, and a file for what each of them found.
 
-    Parameters
-    ----------
-    folder
-        where environments, data and results lie
-    pins
-        where the pinned packages of each peer lie, in `PEER.txt`; a peer without has all it needs
-    module
-        that is run as `python -m MODULE PEER FOLDER NETWORK...`
+    In a folder lie the environments, the data and the results; the pinned packages of a peer lie in `PEER.txt`, and a
+    peer without has all it needs. A peer is run as `python -m MODULE PEER FOLDER NETWORK...`.
     """
 
     def __init__(self, folder: Path, pins: Path = HERE, module: str = "tests.benchmarks.peers.one") -> None:

@@ -1,11 +1,17 @@
 """The findings of pages of the laboratory that their tables and printed lines show."""
 
+import math
 from itertools import combinations
 
 import numpy as np
 import pytest
 import scipy
 import torch
+from gnbook.deep_nonlinear.networks import ACTIVATIONS  # noqa: F401 (the page has the gain)
+from gnbook.deep_nonlinear.wide_limit import deep_relu_condition  # noqa: F401 (the page has it)
+from gnbook.random_layers import bounds
+from gnbook.random_layers.blocks import KINDS
+from gnbook.random_layers.bounds import norm_of  # noqa: F401 (the page has it)
 
 import gnlib
 from tests.pages import pages
@@ -14,7 +20,7 @@ from tests.pages.pages import kappas, kept
 
 def in_the_laboratory(function):
     """Return a function of a page's outputs for the name of a page of the laboratory."""
-    return lambda page, *arguments: function(f"laboratory/{page}", *arguments)
+    return lambda page, *arguments: function(f"laboratory/{page.removeprefix('laboratory/')}", *arguments)
 
 
 cells, named, table, texts = map(in_the_laboratory, (pages.cells, pages.named, pages.table, pages.texts))
@@ -167,3 +173,172 @@ def test_the_order_of_draws_at_one_rate():
     assert narrow < 0.65 < min(wider) and wider == sorted(wider) and wider[-1] > 0.985
     others = [abs(rank) for name in ("loss", "largest stable rate", "condition number κ") for rank in rows[name]]
     assert len(others) == 12 and max(others) < 0.65 and max(rows["largest true loss over smallest"]) < 1.2
+
+
+def gaussian(*size, seed=0):
+    return torch.randn(*size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+LARGE = 0.3 * gaussian(15, 15)  # the matrices of the first figure
+
+
+def large(weight):
+    """Singular values of the large layer and its skip."""
+    return torch.linalg.svdvals(LARGE + weight * torch.eye(15, dtype=torch.float64))
+
+
+def least_gap():
+    """How near the smallest two singular values of the large layer come, and at which weight of the skip."""
+    return min(((large(weight)[-2] - large(weight)[-1]).item(), weight) for weight in np.linspace(0, 1, 201))
+
+
+def test_a_skip_of_one_enlarges_all_singular_values():
+    assert (large(1.0) > large(0.0)).all()
+
+
+def test_when_all_singular_values_are_larger():
+    larger = {
+        rho: found[2] for rho, found in named("adding-the-identity", "singular values of the layer of 15 units").items()
+    }
+    enough = -torch.linalg.eigvalsh(LARGE + LARGE.mT)[0].item()
+    assert all(count == 15 for rho, count in larger.items() if rho > enough)
+
+
+def test_branches_that_start_at_zero():
+    found = named("adding-the-identity-further", "four blocks that start at zero", 2)
+    assert found["Adam", 100][2] < 1 < found["Adam", 300][1]
+    ends = [found[way, 1000][at] for way in ("SGD", "Adam") for at in (0, 4)]
+    assert 0.4 < ends[1] / ends[0] < 0.65 and 0.9 < ends[3] / ends[2] < 1
+
+
+def of_normalised(end):
+    return np.median(kappas("adding-the-identity-further", end, network="one, normalised"))
+
+
+def lines_of(caption, page="random-layers-further"):
+    """Return the numbers of the lines under the head of the table with this caption, by their first column."""
+    lines = [line.replace(",", "").replace("inf", "Infinity").split() for line in table(page, caption)]
+    return {line[0]: [float(word.rstrip("%")) for word in line[1:] if word != "-"] for line in lines}
+
+
+def over_the_limit(r):
+    """By how many per cent the symmetric bound is too large in the limit."""
+    return 100 * (bounds.riedi_theorem_38(r).symmetric / bounds.skip_condition_limit(r) - 1)
+
+
+def test_bounds_are_within_ten_per_cent():
+    of = lines_of("bounds over true values")
+    assert max(numbers[2] for numbers in of.values()) < 1.1
+    limit = bounds.riedi_theorem_38(2).symmetric
+    lines = [line.split() for line in table("random-layers-further", "means of κ(W + I)")]
+    means = {n: (float(mean), float(share.rstrip("%"))) for n, mean, share, *_ in lines if n.isdigit()}
+    assert limit / means["100"][0] == pytest.approx(1.1, abs=0.01) and means["5"][1] == 0.5
+    assert limit / means["5"][0] == pytest.approx(1.25, abs=0.01)
+    assert over_the_limit(3) < over_the_limit(2) < 10 and not math.isfinite(bounds.riedi_theorem_38(1).symmetric)
+
+
+def test_with_three_seeds_skips_end_lower_and_branches_that_start_at_zero_lowest():
+    lines = [line.split("  ") for line in table("random-layers", "loss before and after 30 epochs")]
+    found = {words[0]: [float(word) for word in " ".join(words[1:]).split()[:4]] for words in lines}
+    without, usual, zero = (found[kind] for kind in KINDS)
+    assert all(a > b > c for a, b, c in zip(without[1:], usual[1:], zero[1:], strict=True))
+
+
+def images():
+    return gnlib.load("mnist", 60, stride=2)
+
+
+def of_many(column="kappa"):
+    """By images, activation and depth, of 500 images."""
+    rows = [row for row in kept("deep-nonlinear") if row["shape"] == "chain"]
+    return {(row["data"], row["activation"], row["depth"]): row[column] for row in rows}
+
+
+def of_sharper():
+    """The sharper bound over the condition number, of raw images."""
+    kappas, sharper = of_many(), of_many("sharper")
+    return [sharper[key] / kappas[key] for key in kappas if key[0] == "raw" and key[1] != "linear"]
+
+
+def of_three_seeds(start):
+    """By kind of images, from each network to what it has with each seed."""
+    found = named("deep-nonlinear-further", start, 2)
+    shapes = [name for name, kind in found if kind == "raw"]
+    assert len(shapes) == 5 and [shapes[0], *shapes[3:]] == ["2 layers", "8, branches / L", "8, LayerNorm"]
+    return ([found[name, kind] for name in shapes] for kind in ("raw", "less"))
+
+
+def test_steps_do_not_follow_kappa():
+    """By the tables of three seeds, whose first column is what the figure shows."""
+    (kappa_raw, kappa_less), (raw, less) = (
+        [[runs[0] for runs in kind] for kind in of_three_seeds(start)]
+        for start in ("κ at the start, three", "steps down to a loss")
+    )
+    assert kappa_raw[4] < kappa_raw[1] < min(kappa_raw[2:4])
+    assert max(before / after for before, after in zip(raw, less, strict=True)) == raw[0] / less[0]
+    assert kappa_less[3] == max(kappa_less)
+    assert less[3] == min(less[1:]) and less[0] == min(raw + less)
+
+
+def test_where_the_bound_is_tight():
+    found = named("deep-nonlinear-further", "bounds over the condition number", 2)
+    sharper = {name: ratios for (name, bound), ratios in found.items() if bound == "sharper"}
+    assert max(ratio for name, ratios in sharper.items() if name.startswith("white") for ratio in ratios) < 3
+    assert 10 < max(sharper["raw, ReLU"]) < 100
+    assert max(ratios[-1] for ratios in sharper.values()) < 1.9
+
+
+SIZES = sorted({(row["images"], row["width"], row["depth"]) for row in kept("residual")})
+
+
+def pairs(skip, *size):
+    """Condition numbers without a skip and with it, of networks of a size."""
+    images, width, depth = size
+    return [np.array(kappas("residual", images=images, width=width, depth=depth, skip=s)) for s in ("no skip", skip)]
+
+
+def gains(skip, sizes=SIZES):
+    """By how much the mean condition number of a size is larger without the skip."""
+    return [without.mean() / found.mean() for without, found in (pairs(skip, *size) for size in sizes)]
+
+
+def off_the_mean():
+    """Per cent that skips of full strength take off the mean of a width and depth."""
+    return [100 * (1 - 1 / gain) for gain in gains(1)]
+
+
+def off_each():
+    """Per cent that they take off each network."""
+    both = (pairs(1, *size) for size in SIZES)
+    return np.concatenate([100 * (1 - found / without) for without, found in both])
+
+
+def test_full_strength_helps_every_network_and_the_gain_stops_growing():
+    assert min(off_each()) > 0
+    assert all(1.35 < gain < 1.65 for gain in gains(1, [size for size in SIZES if size[1] != 1600 and size[2] >= 6]))
+
+
+def trained(kind):
+    """Of colour images: κ and the steps to a tenth and to a hundredth, each from no skip to the strongest."""
+    rows = [
+        row[-3:] for row in cells("residual", "60 images, rate one over the largest") if row[:2] == ["CIFAR-10", kind]
+    ]
+    assert len(rows) == 4
+    return zip(*rows, strict=True)
+
+
+def test_on_standardised_images_skips_save_steps_and_on_raw_images_they_save_none():
+    kappa, *both = trained("standardised")
+    assert [*kappa] == sorted(kappa, reverse=True) and all(max(steps[1:]) < steps[0] for steps in both)
+    _, tenth, hundredth = trained("raw")
+    assert all([*steps] == sorted(steps) for steps in (tenth, hundredth)) and 1.9 < tenth[3] / tenth[0] < 2.1
+
+
+def test_what_counts_is_whether_the_mean_image_is_gone():
+    found = named("residual", "κ, geometric mean of 3 networks, L = 8", 2)
+    assert len(found) == 9
+    for (_, kind), (left, plain, *skips) in found.items():
+        if kind != "raw, no ReLUs":
+            assert max(skips) < plain if left <= 5 else left >= 32 and min(skips) > plain
+        else:
+            assert max(skips) < plain
