@@ -45,25 +45,24 @@ def assert_made_where_its_arguments_are(case):
     assert_same(found, expected)
 
 
+def parts(value):
+    """Yield a value, and what it holds if it is a list, tuple, mapping or dataclass, each with its type."""
+    kind = type(value)
+    if dataclasses.is_dataclass(value):
+        value = [getattr(value, field.name) for field in dataclasses.fields(value) if field.compare]
+    if isinstance(value, dict):
+        value = [*value.items()]
+    yield kind, None if isinstance(value, list | tuple) else value
+    for one in value if isinstance(value, list | tuple) else ():
+        yield from parts(one)
+
+
 def assert_same(found, expected):
-    """Compare results bit by bit, through lists, tuples, mappings and dataclasses."""
-    assert type(found) is type(expected)
-    if isinstance(expected, torch.Tensor):
-        assert found.device.type == "cpu"
-        assert found.dtype == expected.dtype and torch.equal(found.nan_to_num(), expected.nan_to_num())
-    elif isinstance(expected, np.ndarray):
-        np.testing.assert_array_equal(found, expected)
-    elif isinstance(expected, list | tuple):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            assert_same(one, other)
-    elif isinstance(expected, dict):
-        assert found.keys() == expected.keys()
-        for key in expected:
-            assert_same(found[key], expected[key])
-    elif dataclasses.is_dataclass(expected):
-        for field in dataclasses.fields(expected):
-            if field.compare:
-                assert_same(getattr(found, field.name), getattr(expected, field.name))
-    else:
-        assert found == expected
+    """Compare results bit by bit."""
+    for (kind, one), (other_kind, other) in zip(parts(found), parts(expected), strict=True):
+        assert kind is other_kind
+        if isinstance(other, torch.Tensor):
+            assert one.device.type == "cpu" and one.dtype == other.dtype
+            assert torch.equal(one.nan_to_num(), other.nan_to_num())
+        else:
+            np.testing.assert_array_equal(one, other)

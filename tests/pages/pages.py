@@ -43,11 +43,6 @@ def table(chapter, start):
     return found.splitlines()[2:]
 
 
-def words_of(chapter, start):
-    """Return the words of each line of the one table whose caption begins like this."""
-    return [line.split() for line in table(chapter, start)]
-
-
 def number(cell):
     """Return the number that a cell of a table is, None for a dash, or its words."""
     try:

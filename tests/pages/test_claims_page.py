@@ -10,9 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = "".join(path.read_text() for path in sorted((ROOT / "book").glob("claims*.md")))
-ROW = re.compile(
-    r"^\| \[(?P<claim>.+?)\]\(#(?P<label>[\w-]+)\) \| (?P<verdict>[^|]+) \| [^|]+ \| (?P<known>[^|]+) \|$", re.M
-)
+ROW = re.compile(r"^\| \[(?P<claim>.+?)\]\(#(?P<label>[\w-]+)\) \| (?P<verdict>[^|]+) \| [^|]+ \| [^|]+ \|$", re.M)
 VERDICT = re.compile(r"^\*\*Verdict: (holds if|holds|fails|open)\b", re.M)
 NAMED = re.compile(r"`(test_\w+)`")
 
@@ -33,13 +31,8 @@ def marked_tests():
     return tests
 
 
-def sections():
-    """Return the text of the section that follows each label `(label)=`."""
-    pieces = re.split(r"^\(([\w-]+)\)=$", PAGES, flags=re.M)
-    return dict(zip(pieces[1::2], (text.split("\n## ")[0] for text in pieces[2::2]), strict=True))
-
-
-SECTIONS = sections()
+PIECES = re.split(r"^\(([\w-]+)\)=$", PAGES, flags=re.M)
+SECTIONS = dict(zip(PIECES[1::2], (text.split("\n## ")[0] for text in PIECES[2::2]), strict=True))  # by their labels
 CLAIMS = [match.groupdict() for match in ROW.finditer(PAGES)]
 
 

@@ -45,26 +45,8 @@ def values():
     }
 
 
-def test_seven_rules_and_seven_answers():
-    shown = [line for line in checked_lines("counting-zeros") if line.startswith("rank")]
-    assert [line.partition(":")[0] for line in shown] == [
-        f"rank {rank}, kappa {kappa:.0e}" for rank, kappa in sorted(judged(), key=lambda pair: pair[1])
-    ]
-    on = [kappa for rank, kappa in judged() if rank > 4600]
-    assert max(rank for rank, _ in judged()) - 4600 < 100 and max(on) > 1e7 * min(on)
-
-
 def test_the_worst_matrix_gets_the_best_mark():
     two = {name: found for name, found in lines().items() if name.startswith("torch")}
     kappa = pytest.approx(4 / 2.0**-26, rel=0.01)
     assert [found[:2] for found in two.values()] == [(2, kappa), (2, kappa), (1, 1), (2, kappa)]
     assert two["torch.float32 J J'"][2] == "above 10,000"
-
-
-def test_what_training_does():
-    found, size = lines(), 10 * parameters("counting-zeros")["relu_images"]
-    assert [found[f"before, {way}"] for way in ("singular values", "float64")] == [(size, 5.60e5, "none")] * 2
-    (rank, _, gap), (stops, _, missed) = found["after, singular values"], found["after, above 1e-08"]
-    assert found["after, float64"][0] == rank < size and gap == "above 10,000"
-    assert stops == rank - 1 and 100 < float(missed) < 1000
-    assert float(missed) == pytest.approx(values()["missed"], rel=0.03)

@@ -11,15 +11,3 @@ def steps(kappa, share, rate=None):
         step = share * step - rate * curvatures * at
         at, count = at + step, count + 1
     return count
-
-
-def tuned(kappa):
-    """The same with the share and the rate that are best for this condition number."""
-    root = kappa**0.5
-    return steps(kappa, ((root - 1) / (root + 1)) ** 2, 4 / (1 + 1 / root) ** 2)
-
-
-def test_what_momentum_gains():
-    assert round(steps(2e4, 0) / steps(2e4, 0.9)) == round(steps(8e4, 0) / steps(8e4, 0.9))
-    assert steps(8e4, 0.9) > 3.5 * steps(2e4, 0.9)  # still with the condition number
-    assert tuned(8e4) < 2.2 * tuned(2e4)  # with its root

@@ -19,11 +19,6 @@ def layers():
     return given["deviation"] * rng.standard_normal((given["count"], given["m"], given["m"]))
 
 
-def weak():
-    """By strength of the skip: the median ratio, and how many per cent of the layers became worse."""
-    return {row[0]: row[1:] for row in rows(PAGE, "b =")[:5]}
-
-
 def by_share():
     """By share of Kaiming's weights: norm, ratio with a skip, bound if there is one."""
     return {row[0]: row[1:] for row in rows(PAGE, r"(?=[\d.]+ of Kaiming's)")}
@@ -42,7 +37,7 @@ def values():
     return {
         "most": most,
         "typical": given["deviation"] * given["m"] ** 0.5,
-        "worse": weak()[0.6][1],
+        "worse": rows(PAGE, "b = 0.6:")[0][1],
         "kaiming": by_share()[1][0],
         "few": rows(PAGE, "steps at an eighth")[0][1],
     }

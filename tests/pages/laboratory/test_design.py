@@ -61,14 +61,12 @@ def test_all_initialisations_on_all_networks():
         for way, rows in found.items()
         for key, row in rows.items()
     }
-    assert len(speeds) == 16
     for (way, loss, networks), (kaiming, orthogonal, half, *_, lsuv, zero) in speeds.items():
-        assert (lsuv is None) == (zero is None) == (networks in ("ResNets", "transformers"))
         if loss == "squared error":
             assert max(kaiming, orthogonal, lsuv or 0) < 1 and half < 1.05
             assert zero is None or (zero > 1) == (way == "Adam")
         elif (way, networks) != ("Adam", "ResNets"):
-            assert orthogonal > 1.2 and orthogonal > half
+            assert orthogonal > max(1.2, half)
     _, orthogonal, half, *others = speeds["Adam", "cross-entropy", "ResNets"]
     assert max(others[:2]) < 1 < half
 

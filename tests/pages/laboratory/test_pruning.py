@@ -1,6 +1,6 @@
 """The findings of "Pruning before training", by its kept tables and by its own outputs."""
 
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 import pytest
@@ -8,9 +8,6 @@ from gnbook import results
 from gnbook.pruning.printed import ratios  # noqa: F401 (the scorecard has it)
 from gnbook.pruning.trainings import Training, path, trainings
 
-from tests.pages.pages import number, words_of
-
-lines_of = partial(words_of, "laboratory/pruning-further")
 NOTHING, WEIGHTS, EVERY = THREE = ("none", 0.0), ("weights", 0.8), ("every tensor", 0.8)
 
 
@@ -28,11 +25,6 @@ def kept(network, column, columns="kept"):
     """At each epoch, for the whole network, without 80 % of the weights, and without 80 % of every tensor."""
     found = [along(network, what, column, columns) for what in THREE]
     return {epoch: tuple(of[epoch] for of in found) for epoch in found[0]}
-
-
-def numbers(caption):
-    """Return the lines of the one table whose caption begins like this, without their names, as numbers."""
-    return [[number(cell) for cell in line] for line in lines_of(caption)]
 
 
 def test_the_transformer_tells_weights_from_tensors():

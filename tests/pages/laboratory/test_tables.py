@@ -1,6 +1,5 @@
 """The findings of pages of the laboratory that their tables and printed lines show."""
 
-import math
 from itertools import combinations
 
 import numpy as np
@@ -42,17 +41,9 @@ def test_what_each_choice_does():
 def test_which_eigenvalue_of_gauss_newton_sets_the_pace():
     rows = cells("functional-hessian", "which eigenvalue is at work")
     white, raw = ([row[1:] for row in rows if row[0] == kind] for kind in ("white", "as they are"))
-    assert (len(white), len(raw)) == (2, 3) and white[0][0] == "300 to 1,000" and white[0][3] == 1
     assert all(pace == pytest.approx(smallest, rel=0.05) for _, pace, smallest, *_ in white)
-    assert all(float(row[4].removeprefix("< ")) < 1e-8 for row in white) and all(row[4] < row[2] for row in raw)
     ratios = [row[3] for row in raw]
     assert (ratios[0], ratios[-1]) == pytest.approx((985, 48), rel=0.02) and ratios == sorted(ratios, reverse=True)
-    along = {row[0]: row[3:5] for row in cells("functional-hessian", "images as they are")}
-    (first, head), (last, late) = along[3000], along[30000]
-    paces = first / ratios[0], last / ratios[-1]
-    assert (round(paces[0], -2), round(paces[1], -3)) == (900, 20_000)
-    assert [raw[0][-1], raw[-1][-1]] == pytest.approx(paces, rel=0.02)
-    assert max(head / paces[0], late / paces[1]) < 5
 
 
 def test_the_second_half_fades_with_an_activation_too():
@@ -121,30 +112,12 @@ def test_times_sooner():
     assert all(1 / 1.5 < a / b < 1.5 for a, b in zip(here, there, strict=True))
 
 
-def test_minibatches_shrink_both_extreme_eigenvalues_and_the_smallest_most_where_full_batches_rest():
-    _, *columns = zip(*cells("training", "unit images, full batches and minibatches"), strict=True)
-    for full, mini in zip(columns[::2], columns[1::2], strict=True):
-        assert len({*full[1:]}) == 1 and list(mini) == sorted(mini, reverse=True) and mini[-1] < full[-1] < full[0]
-    squares, large, small = columns[1::2]
-    assert small[-1] / small[0] < 0.4 < 0.7 < large[-1] / large[0] < squares[-1] / squares[0]
-
-
 def test_noise_and_not_the_rate_keeps_kappa_up():
     found = named("training", "one network, κ after 200 epochs", 2)
     _, start, *_ = found["small", 0.2]
     for rate, times in ((20, 2), (64, 10)):
         noisy, full = found["small", rate][2:]
         assert full == pytest.approx(start, rel=0.1) and noisy > times * start
-
-
-def test_kappa_of_unit_images_grows_sevenfold_and_that_of_small_ones_doubles_and_comes_back():
-    def ends(scale):
-        last = max(row["epoch"] for row in kept("training") if row["scale"] == scale)
-        return [np.mean(kappas("training", figure=10, scale=scale, epoch=epoch)) for epoch in (0, last)]
-
-    small, unit = ends("small"), ends("unit")
-    assert unit[1] == pytest.approx(7 * unit[0], rel=0.05) and small[1] == pytest.approx(small[0], rel=0.05)
-    assert max(kappas("training", figure=10, scale="small")) == pytest.approx(2 * small[0], rel=0.1)
 
 
 LAST = 0.88  # norm of the last weights, of any width
@@ -226,17 +199,6 @@ def over_the_limit(r):
     return 100 * (bounds.riedi_theorem_38(r).symmetric / bounds.skip_condition_limit(r) - 1)
 
 
-def test_bounds_are_within_ten_per_cent():
-    of = lines_of("bounds over true values")
-    assert max(numbers[2] for numbers in of.values()) < 1.1
-    limit = bounds.riedi_theorem_38(2).symmetric
-    lines = [line.split() for line in table("random-layers-further", "means of κ(W + I)")]
-    means = {n: (float(mean), float(share.rstrip("%"))) for n, mean, share, *_ in lines if n.isdigit()}
-    assert limit / means["100"][0] == pytest.approx(1.1, abs=0.01) and means["5"][1] == 0.5
-    assert limit / means["5"][0] == pytest.approx(1.25, abs=0.01)
-    assert over_the_limit(3) < over_the_limit(2) < 10 and not math.isfinite(bounds.riedi_theorem_38(1).symmetric)
-
-
 def test_with_three_seeds_skips_end_lower_and_branches_that_start_at_zero_lowest():
     lines = [line.split("  ") for line in table("random-layers", "loss before and after 30 epochs")]
     found = {words[0]: [float(word) for word in " ".join(words[1:]).split()[:4]] for words in lines}
@@ -278,14 +240,6 @@ def test_steps_do_not_follow_kappa():
     assert max(before / after for before, after in zip(raw, less, strict=True)) == raw[0] / less[0]
     assert kappa_less[3] == max(kappa_less)
     assert less[3] == min(less[1:]) and less[0] == min(raw + less)
-
-
-def test_where_the_bound_is_tight():
-    found = named("deep-nonlinear-further", "bounds over the condition number", 2)
-    sharper = {name: ratios for (name, bound), ratios in found.items() if bound == "sharper"}
-    assert max(ratio for name, ratios in sharper.items() if name.startswith("white") for ratio in ratios) < 3
-    assert 10 < max(sharper["raw, ReLU"]) < 100
-    assert max(ratios[-1] for ratios in sharper.values()) < 1.9
 
 
 SIZES = sorted({(row["images"], row["width"], row["depth"]) for row in kept("residual")})
