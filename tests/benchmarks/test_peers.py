@@ -53,17 +53,6 @@ def test_what_is_there_is_not_run_again_and_a_process_that_dies_leaves_its_reaso
     assert first["run_name"] == f"by_hand, {NETWORK}" and (first["seconds"], first["run_seconds"]) == ("2.0", "3.0")
 
 
-def test_a_peer_is_installed_with_the_versions_that_are_pinned(race):
-    assert race.is_installed("ours")  # which needs no more than the book
-    (race.folder / "peer.txt").write_text("peer==1.0\n")
-    assert not race.is_installed("peer")
-    race.environment("peer").mkdir(parents=True)
-    (race.environment("peer") / "pins.txt").write_text("peer==0.9\n")
-    assert not race.is_installed("peer")
-    (race.environment("peer") / "pins.txt").write_text("peer==1.0\n")
-    assert race.is_installed("peer")
-
-
 def test_the_kept_table_is_of_all_peers_and_they_agree():
     rows = results.kept(KEPT.stem)
     assert {row["peer"] for row in rows} == {peer.replace("_", "-") for peer in PEERS}

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import scipy.optimize
 import torch
-from gnbook import results
 
 import gnlib
 from gnlib.laws import deep_linear
 from gnlib.laws import kappa as of_many
+from tests.pages.laboratory.test_deep_linear import means
 from tests.pages.lesson import in_sight
 from tests.pages.pages import ROOT, kept, parameters, rows
 
@@ -108,15 +108,12 @@ def test_width_in_proportion_to_depth_freezes_kappa():
 
 def test_the_law_is_right_at_the_size_of_the_paper():
     """Within a quarter at every width and depth of the kept table; the page prints four of them."""
-    means = {}
-    for row in results.kept(PAGE):
-        if row["figure"] == "2a":
-            means.setdefault((row["line"], row["depth"]), []).append(row["kappa"])
-    assert len(kept(PAGE)) > 120 and len(means) > 30
-    for (m, L), some in means.items():
-        assert 0.75 < np.mean(some) / deep_linear(L, m, 587, inputs=784, outputs=10).kappa < 1.25
+    plain = {(m, L): kappa for (figure, m, L), kappa in means().items() if figure == "2a"}
+    assert len(kept(PAGE)) > 120 and len(plain) > 30
+    for (m, L), kappa in plain.items():
+        assert 0.75 < kappa / deep_linear(L, m, 587, inputs=784, outputs=10).kappa < 1.25
     for m, L, measured, law in rows(PAGE, "m = "):
-        assert measured == pytest.approx(np.mean(means[m, L]), abs=0.06)
+        assert measured == pytest.approx(plain[m, L], abs=0.06)
         assert measured == pytest.approx(law, rel=0.12)
 
 

@@ -5,7 +5,8 @@ import pytest
 import scipy.interpolate
 
 from gnlib.laws import deep_linear
-from tests.pages.pages import cells, kept, named, parameters
+from tests.pages.laboratory.test_deep_linear import means
+from tests.pages.pages import cells, named, parameters
 
 PAGE = "laboratory/law-of-depth-further"
 RULE = 5, 900  # L r / m up to the one, from as many units on as the other
@@ -62,26 +63,17 @@ def values():
     }
 
 
-def measured():
-    """By width and depth: means over networks of both parts of figure 2."""
-    found = {}
-    for row in kept("deep-linear"):
-        if row["figure"] in ("2a", "2b"):
-            width = row["line"] * (row["depth"] if row["figure"] == "2b" else 1)
-            found.setdefault((row["figure"], width, row["depth"]), []).append(row["kappa"])
-    return {key: np.mean(kappas) for key, kappas in found.items()}
-
-
 def test_filled_dots_lie_within_a_fifth_of_the_curve():
     """And others far below it, those of fewer layers and of narrower networks."""
     widths = np.geomspace(11_000, 360_000, 12).round()  # of 200 layers; the curve is smooth between
     laws = [deep_linear(200, int(width), RANK, inputs=INPUTS, outputs=OUTPUTS).kappa for width in widths]
     curve = scipy.interpolate.CubicSpline(np.log(widths), np.log(laws))
-    within = {(m, L): found for (_, m, L), found in measured().items() if 200 * m / L > widths[0]}
-    off = {(m, L): found / np.exp(curve(np.log(200 * m / L))) for (m, L), found in within.items()}
-    filled = [value for (width, L), value in off.items() if width > THIN * RANK and L >= 4]
+    two = [(m, L, kappa) for (figure, m, L), kappa in means().items() if figure == "2a"]
+    two += [(m * L, L, kappa) for (figure, m, L), kappa in means().items() if figure == "2b"]
+    off = [(m, L, kappa / np.exp(curve(np.log(200 * m / L)))) for m, L, kappa in two if 200 * m / L > widths[0]]
+    filled = [miss for m, L, miss in off if m > THIN * RANK and L >= 4]
     assert len(filled) > 25 and 0.8 < min(filled) and max(filled) < 1.2
-    assert min(off.values()) < 0.1
+    assert min(miss for *_, miss in off) < 0.1
 
 
 def test_a_random_residual_takes_half_of_the_steps_of_the_worst():
