@@ -104,12 +104,7 @@ def test_leaky_relu(benchmark, n, k, m, stride, some, device):
         lambda: condition_number(leaky_relu_gram(weights, x, SLOPE), outputs=k),
         case=f"leaky ReLU, whitened MNIST, n={n}, k={k}, m={m}, d={d}",
         alternatives=[
-            (
-                f"Eq. 10, {some} terms times {m // some}",
-                lambda: literal_eq_10(leaky_relu_units(few, x, SLOPE), n),
-                m // some,
-                100,
-            ),
+            (f"Eq. 10, {some} terms times {m // some}", lambda: literal_eq_10(units(few, x), n), m // some, 100),
             ("same Gram + eigvalsh", lambda: torch.linalg.eigvalsh(leaky_relu_gram(weights, x, SLOPE)), 1, 3),
             ("same Gram, no eigenvalue", lambda: leaky_relu_gram(weights, x, SLOPE), 1, None),
         ],
@@ -138,9 +133,7 @@ def test_residual_network(benchmark, blocks, width, stride, n, device):
     on_cpu = device == "cpu"
     ((found, memory),) = race(
         benchmark,
-        (lambda: with_peak_memory(ours, network, blocks, width, stride, n))
-        if on_cpu
-        else lambda: (ours(module, x), None),
+        partial(with_peak_memory, ours, network, *size) if on_cpu else lambda: (ours(module, x), None),
         case=f"residual network, CIFAR-10, n={n}, k=10, p={p}",
         rounds=1 if on_cpu else 6,
         device=device,
