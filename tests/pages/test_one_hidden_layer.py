@@ -16,12 +16,7 @@ PAGE = "one-hidden-layer"
 @cache
 def moment(kind, name="mnist", stride=4):
     x = gnlib.load(name, 1000, stride=stride)[0]
-    prepared = {
-        "raw": x,
-        "centred": x - x.mean(0),
-        "standardised": (x - x.mean()) / x.std(),
-        "white": gnlib.whiten(x),
-    }
+    prepared = {"raw": x, "centred": x - x.mean(0), "standardised": (x - x.mean()) / x.std(), "white": gnlib.whiten(x)}
     return gnlib.SecondMoment.from_data(prepared[kind])
 
 

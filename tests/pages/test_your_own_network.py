@@ -17,10 +17,7 @@ def factors():
 
 def values():
     quick = parameters("laboratory/quick-start")
-    return {
-        "right": 11,
-        "samples": [quick["n"], quick["few"]],
-    }
+    return {"right": 11, "samples": [quick["n"], quick["few"]]}
 
 
 def test_each_change_pays():
