@@ -1,6 +1,7 @@
 """What our extensions of Sphinx do to pages, folds, the search and links, and what they add beyond our pages."""
 
 import importlib.util
+from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
@@ -9,8 +10,7 @@ from bs4 import BeautifulSoup
 from docutils import nodes
 from docutils.utils import new_document
 
-from tests.pages.pages import ROOT
-
+ROOT = Path(__file__).parents[2]
 ADDRESS = "https://example.org/b"
 
 

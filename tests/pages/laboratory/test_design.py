@@ -6,7 +6,7 @@ import numpy as np
 from gnbook.design.families import HELD_OUT
 from gnbook.design.in_batches import HORIZON as LONG
 from gnbook.design.initialisations import SEARCHED, UNTUNED
-from gnbook.design.trial import CHOICE, ENOUGH, arriving, sooner, speedups  # noqa: F401 (the scorecard has it)
+from gnbook.design.trial import CHOICE, ENOUGH, HORIZON, arriving, sooner, speedups  # noqa: F401 (the scorecard)
 
 from tests.pages.pages import kept, named
 
