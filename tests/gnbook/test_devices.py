@@ -33,10 +33,9 @@ from gnbook.shared.lanczos import symmetric_ends
 from gnbook.shared.networks import FullyConnected, ResidualNetwork, xavier_weights
 from gnbook.shared.training import one_hot
 from gnbook.transition_to_linearity import ball, linearity
-from gnbook.transition_to_linearity.tensor_norm import norm_221
 from gnbook.transition_to_linearity.wide_network import WideNetwork, normal_weights
-from gnbook.when_the_kernel_moves import bottleneck, clusters, heads, networks, nonlinear_output
-from gnbook.when_the_kernel_moves.descent import descend
+from gnbook.when_the_kernel_moves import bottleneck, heads, networks, on_a_line
+from gnbook.when_the_kernel_moves.descent import descend, liu_theorem_5_1
 from torch import nn
 
 from gnlib import SecondMoment, linear_gauss_newton
@@ -251,15 +250,15 @@ CASES = {
         (linearity.liu_proposition_2_3, SCALE.abs(), SHIFT.abs(), 1.0),
         (lambda net, x: hessian.hessian_ends(net.on_its_range(x), x), WIDE, X[:1]),
         (WideNetwork.__call__, WideNetwork(drawn(2, 3, 1, filter_size=(3, 3), pixels=36), filter_size=(3, 3)), SQUARES),
-        (norm_221, normal(3, 3, 20, seed=22)),
+        (linearity.norm_221, normal(3, 3, 5, seed=22)),
     ],
     "what_predicts_training": [(tuned, RELU, X, Y, "descent"), (tuned, RELU, X, Y, "adam")],
     "when_the_kernel_moves": [
         (of_kernel, STACKED, normal(2, 5, 2, seed=23), heads.Softmax()),
         (of_kernel, STACKED, normal(2, 5, 2, seed=23), heads.Entrywise(heads.swish)),
         (lambda weights: bottleneck.cubics(weights, 1.0), list(normal(4, 30, seed=24))),
-        (clusters.with_one, X),
-        (nonlinear_output.liu_theorem_5_1, MOMENT, SCALE[:4], 0.5),
+        (on_a_line.with_one, X),
+        (liu_theorem_5_1, MOMENT, SCALE[:4], 0.5),
     ],
 }
 ALL = [(room, case) for room, cases in CASES.items() for case in cases]
@@ -280,7 +279,7 @@ MAKERS = {
     "weights of wide networks": lambda: drawn(4, 5, 1),
     "Gaussian matrices": lambda: random.draw(4, 3, generator=generator()),
     "uniform matrices": lambda: random.draw(4, 3, "uniform", generator=generator()),
-    "clusters": lambda: clusters.three_clusters([0, 1]),
+    "clusters": lambda: on_a_line.three_clusters([0, 1]),
     "chains": lambda: list(random_chain([3, 4, 2], nn.ReLU, generator=generator()).parameters()),
     "stacked networks": lambda: list(networks.shallow(3, seeds=[0, 1]).parameters()),
     "bottlenecks": lambda: list(networks.bottleneck(5, 2, seeds=[0, 1]).parameters()),

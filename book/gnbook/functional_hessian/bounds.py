@@ -19,14 +19,12 @@ def zhao_eq_18(error: Float[Tensor, "k d"], second_moment: Float[Tensor, "d d"] 
     It is :math:`\kappa(E)\, \kappa(\Sigma)` with the error :math:`E = W V - Z` of the product of the weights against
     the teacher. If the second moment is singular, that is no bound; :math:`E` is therefore restricted to its range
     first, which changes nothing where it is regular (see the claims). For any targets Z is the solution of least
-    squares. An error that vanishes on the range of the data, where :math:`H_F = 0`, is refused.
+    squares. The error must not vanish on the range of the data, where :math:`H_F = 0`.
     """
     error, moment = as_float64(error, "error"), as_second_moment(second_moment)
     values = torch.linalg.svdvals(error @ moment.basis)
     threshold = max(error.shape) * EPS * torch.linalg.matrix_norm(error, 2)
     values = values[values > threshold]
-    if not len(values):
-        raise ValueError("error is zero on the range of second_moment: H_F = 0 has no condition number.")
     return (values[0] / values[-1] * moment.eigenvalues[0] / moment.eigenvalues[-1]).item()
 
 

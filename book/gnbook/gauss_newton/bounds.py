@@ -18,9 +18,4 @@ def gradient_descent_bound(
     bound from above along the gradient step. Curvatures at the iterates alone, as the paper writes, are not enough.
     """
     steps, mu = (torch.tensor(values, dtype=torch.float64, device="cpu") for values in (step_sizes, convexities))
-    factors = 1 - steps * mu
-    if factors.numel() and (factors.min() < 0 or factors.max() > 1):
-        raise ValueError(
-            f"The factors 1 - step * convexity lie in [{factors.min():.2g}, {factors.max():.2g}], not in [0, 1]."
-        )
-    return distance**2 * torch.cat([factors.new_ones(1), factors.cumprod(0)])
+    return distance**2 * torch.cat([mu.new_ones(1), (1 - steps * mu).cumprod(0)])

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnbook.transition_to_linearity.linearity import LayerNorms, largest_eigenvalue, layer_passes, one_sample_only
+from gnbook.transition_to_linearity.linearity import LayerNorms, largest_eigenvalue, layer_passes
 from gnbook.transition_to_linearity.wide_network import WideNetwork
 
 
@@ -36,7 +36,6 @@ class Start(NamedTuple):
 
 def measured_start(network: WideNetwork, x: Float[Tensor, "1 d"]) -> Start:
     """Return the norms at the centre of a ball of a fully connected or residual network, measured."""
-    one_sample_only(network, x)
     start = Start(widths=[x.shape[1]], weights=[], values=[], gradients=[], maxima=[])
     for w, a, _, b in layer_passes(network, x):
         scale = w.shape[1] ** 0.5

@@ -8,6 +8,7 @@ follow are :func:`layered_bound` and :func:`liu_theorem_3_1`.
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import NamedTuple
 
 import torch
@@ -43,13 +44,22 @@ class LayerNorms(NamedTuple):
     weights_weights: float
 
 
+def norm_221(tensor: Float[Tensor, "d1 d2 d3"]) -> float:
+    r"""Return the (2,2,1)-norm of a small tensor of order three (Liu 2020, Definition 2.2).
+
+    It is the largest spectral norm of the :math:`2^{d_3}` signed sums :math:`\sum_k \pm T_{\cdot\cdot k}`, all of which
+    are tried.
+    """
+    signs = tensor.new_tensor([(1.0, *rest) for rest in product((1.0, -1.0), repeat=tensor.shape[2] - 1)])
+    return torch.linalg.matrix_norm(torch.einsum("sk,ijk->sij", signs, tensor), 2).max().item()
+
+
 def layer_norms(network: WideNetwork, x: Float[Tensor, "1 d"]) -> list[LayerNorms]:
     """Return the six norms of each hidden layer of a fully connected or residual network on a sample, exactly.
 
-    All of them are eigenvalues: one decomposition of a matrix as large as the layer is wide for each. A convolution is
-    refused: its mixed (2,2,1)-norm is no eigenvalue.
+    All of them are eigenvalues: one decomposition of a matrix as large as the layer is wide for each. The mixed
+    (2,2,1)-norm of a convolution is none.
     """
-    one_sample_only(network, x)
     layers = []
     for index, (w, a, pre, b) in enumerate(layer_passes(network, x)):
         first, second = _derivatives(network.activation, pre)
@@ -119,21 +129,9 @@ def layer_passes(network: WideNetwork, x: Tensor) -> list[tuple[Tensor, Tensor, 
     return list(zip(weights, inputs, pre, [g.flatten() for g in gradients], strict=True))
 
 
-def one_sample_only(network: WideNetwork, x: Tensor) -> None:
-    """Refuse all but one sample, one output and layers that are no convolutions."""
-    if x.ndim != 2 or len(x) != 1 or len(network.last) != 1 or network.filter_size != (1, 1):
-        raise ValueError(
-            f"x has shape {tuple(x.shape)}, the network {len(network.last)} outputs and filter size "
-            f"{network.filter_size}; one sample of shape (1, d), one output and no convolution were expected."
-        )
-
-
 def _derivatives(activation: Callable[[Tensor], Tensor], z: Float[Tensor, " m"]) -> tuple[Tensor, Tensor]:
     """Return the first and the second derivative of an activation, entry by entry."""
-
-    def slope(z: Tensor) -> Tensor:
-        return torch.func.grad(lambda z: activation(z).sum())(z)
-
+    slope = torch.func.grad(lambda z: activation(z).sum())
     return slope(z), torch.func.grad(lambda z: slope(z).sum())(z)
 
 

@@ -45,8 +45,6 @@ class WideNetwork(nn.Module):
         skip: bool = False,
     ) -> None:
         super().__init__()
-        if any(size % 2 == 0 for size in filter_size):
-            raise ValueError(f"filter_size is {tuple(filter_size)}; odd sizes, which have a middle, were expected.")
         *hidden, last = (w.detach().clone() for w in weights)
         self.hidden, self.last = nn.ParameterList(hidden), nn.Parameter(last)
         self.activation, self.filter_size, self.skip = activation, tuple(filter_size), skip
@@ -98,10 +96,6 @@ class RangeNetwork(WideNetwork):
 
     def __init__(self, network: WideNetwork, x: Float[Tensor, " 1 *shape"]) -> None:
         nn.Module.__init__(self)
-        if len(x) != 1 or len(network.last) != 1:
-            raise ValueError(
-                f"x has {len(x)} samples and the network {len(network.last)} outputs; the range is that of one of each."
-            )
         self.activation, self.filter_size, self.skip = network.activation, network.filter_size, network.skip
         self.last = network.last
         self.hidden = nn.ParameterList(nn.Parameter(w.detach(), requires_grad=False) for w in network.hidden)

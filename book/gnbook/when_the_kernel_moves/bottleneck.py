@@ -13,8 +13,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.checks import as_float64
-
 LIMIT = 7 * math.sqrt(7) / 4
 r"""Norm of the gradient of c, times the squared norm of that of h at x = 1, as :math:`m \to \infty`."""
 
@@ -43,8 +41,7 @@ class Cubic(NamedTuple):
 
 def cubics(weights: list[Tensor], x: float) -> tuple[Cubic, Cubic]:
     """Return h and c of the network of Eq. 31, from its four weight vectors, the input layer first."""
-    weights = [as_float64(w, f"weights[{index}]").flatten() for index, w in enumerate(weights)]
-    w1, w2, w3, w4 = weights
+    w1, w2, w3, w4 = (w.flatten() for w in weights)
     root = len(w1) ** 0.5
     return _cubic(w2, w1, x**2 / (2 * root)), _cubic(w4, w3, 1 / root)
 

@@ -8,7 +8,7 @@ As the residuals of a cross entropy fall, so does B, and steps can grow.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -39,6 +39,30 @@ class Descent:
     def largest(self, name: str) -> float:
         """Return the largest value of a column over all looks."""
         return max(row[name] for row in self.rows)
+
+
+class Rate(NamedTuple):
+    r"""Radius of the ball that Theorem 5.1 asks for, and the rate of convergence that it gives."""
+
+    radius: float  # of a ball around the initial weights that descent does not leave
+    rate: float  # mu rho^2: the loss falls by a factor of 1 - eta mu rho^2 a step
+
+    def steps(self, step_size: float, factor: float) -> float:
+        """Return the number of steps in which the loss is sure to fall by a factor."""
+        return math.log(factor) / -math.log1p(-step_size * self.rate)
+
+
+def liu_theorem_5_1(kernel: Float[Tensor, "n n"], residual: Float[Tensor, " n"], slope: float) -> Rate:
+    r"""Return rate and radius of descent on :math:`\frac12 \sum_i (\phi(f_i) - y_i)^2` (Liu 2020, Theorem 5.1).
+
+    If :math:`\lambda_{\min}(K) \ge \mu` in the ball of this radius, :math:`2 \|r_0\| / (\rho \sqrt\mu)` with the first
+    residuals :math:`r_0`, and the step size is at most the inverse of the largest curvature of the loss in it, then
+    descent stays in the ball and converges at this rate (see the claims). Half the smallest eigenvalue of the kernel
+    given serves as :math:`\mu`; whether it bounds K in the ball is for the width to see to. The slope is :math:`\rho`,
+    a positive lower bound on :math:`|\phi'|`.
+    """
+    mu = torch.linalg.eigvalsh(kernel)[0].item() / 2
+    return Rate(2 * torch.linalg.vector_norm(residual).item() / (slope * math.sqrt(mu)), mu * slope**2)
 
 
 def descend(

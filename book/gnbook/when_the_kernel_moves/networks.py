@@ -8,8 +8,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gnlib.checks import as_float64
-
 Activation = Callable[[Tensor], Tensor]
 
 
@@ -39,8 +37,7 @@ class StackedNetworks(nn.Module):
 
     def __init__(self, weights: Sequence[Tensor], factors: Sequence[float], activations: Sequence[Activation]) -> None:
         super().__init__()
-        weights = [as_float64(w, f"weights[{index}]") for index, w in enumerate(weights)]
-        self.weights = nn.ParameterList(w.clone() for w in weights)
+        self.weights = nn.ParameterList(w.double().clone() for w in weights)
         self.factors, self.activations = tuple(factors), tuple(activations)
 
     def __len__(self) -> int:
@@ -102,13 +99,42 @@ class StackedNetworks(nn.Module):
         return StackedNetworks([w.detach()[list(runs)] for w in self.weights], self.factors, self.activations)
 
 
+class FrozenKernels(StackedNetworks):
+    r"""Linear models, one for each run, that know their outputs on the samples and no weights.
+
+    A step of gradient descent takes the outputs to :math:`f - \eta K \nabla_f \ell`, with the kernel K of the start.
+    Row `i * k + a` of a kernel is of output a on sample i.
+    """
+
+    def __init__(self, outputs: Float[Tensor, "runs n k"], kernels: Float[Tensor, "runs nk nk"]) -> None:
+        super().__init__([outputs], [1.0], [])
+        self.kernels = kernels
+
+    def passes(self, x: Float[Tensor, "*runs n d"]) -> Passes:
+        """Return the outputs; the samples are those of the start, whatever is given."""
+        return Passes([x], [self.weights[0].detach().clone()])
+
+    @torch.no_grad()
+    def step(self, passes: Passes, slopes: Float[Tensor, "runs n k"], rates: Float[Tensor, " runs"]) -> None:
+        """Take a step of gradient descent, in place, as networks with weights do."""
+        self.weights[0].sub_(rates[:, None, None] * (self.kernels @ slopes.flatten(1)[..., None]).view_as(slopes))
+
+    def kernel(self, x: Float[Tensor, "*runs n d"]) -> Float[Tensor, "runs nk nk"]:
+        """Return the kernels of the start."""
+        return self.kernels
+
+    def only(self, runs: Sequence[int]) -> "FrozenKernels":
+        """Return copies of some of the models."""
+        return FrozenKernels(self.weights[0].detach()[list(runs)], self.kernels[list(runs)])
+
+
 def shallow(
     width: int, outputs: int = 3, *, inputs: int = 2, activation: Activation = torch.relu, seeds: Sequence[int]
 ) -> StackedNetworks:
     r"""Draw networks with one hidden layer, :math:`f = V \sigma(W x) / \sqrt m` (Liu 2020, Eq. 43).
 
     All weights are standard normal. For biases give samples an entry of one, as
-    :func:`gnbook.when_the_kernel_moves.clusters.with_one` does.
+    :func:`gnbook.when_the_kernel_moves.on_a_line.with_one` does.
     """
     return StackedNetworks(_normal([inputs, width, outputs], seeds), [1.0, width**-0.5], [activation])
 

@@ -1,4 +1,4 @@
-"""Networks with one hidden layer of ReLUs on samples that lie on a line, from second moments of groups of units."""
+"""Three clusters on a line (Liu 2020, appendix B), and ReLU networks on them, from moments of groups of units."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,6 +10,27 @@ from torch.nn.functional import pad
 
 from gnbook.when_the_kernel_moves.crowd import Crowd
 from gnbook.when_the_kernel_moves.networks import StackedNetworks, shallow
+
+CENTRES = (0.0, 10.0, -10.0)
+"""Means of the three classes; their standard deviation is one."""
+
+
+def three_clusters(seeds: Sequence[int], samples: int = 60) -> tuple[Float[Tensor, "s n 1"], Float[Tensor, "s n 3"]]:
+    """Draw samples and one-hot targets, a set for each seed (Liu 2020, Eq. 42)."""
+    sets = []
+    for seed in seeds:
+        generator = torch.Generator().manual_seed(seed)
+        labels = torch.randint(3, (samples,), generator=generator, device=generator.device)
+        noise = torch.randn(samples, generator=generator, dtype=torch.float64, device=generator.device)
+        x = noise + noise.new_tensor(CENTRES)[labels]
+        sets.append((x[:, None], torch.nn.functional.one_hot(labels, 3).double()))
+    x, targets = zip(*sets, strict=True)
+    return torch.stack(x), torch.stack(targets)
+
+
+def with_one(x: Float[Tensor, "*runs n d"]) -> Float[Tensor, "*runs n e"]:
+    """Append an entry of one to each sample: the weights that meet it are biases."""
+    return torch.cat([x, torch.ones_like(x[..., :1])], -1)
 
 
 class LinePasses(NamedTuple):
@@ -50,9 +71,7 @@ class OnALine(StackedNetworks):
 
     @torch.no_grad()
     def passes(self, x: Float[Tensor, "*runs n d"]) -> LinePasses:
-        """Return samples, their order, and the outputs: all that the way back needs."""
-        if x.shape[-1] != 2 or not (x[..., 1] == 1).all():
-            raise ValueError(f"x has shape {tuple(x.shape)}; samples (x, 1) on a line were expected.")
+        """Return samples (x, 1), their order, and the outputs: all that the way back needs."""
         x = x.expand(len(self), -1, -1)
         order, ranks, rising, falling = self._active(x)
         active = _at(rising + falling, ranks)

@@ -16,13 +16,10 @@ from tests.strategies import a_hundred, exact, gaussian, instances, matrices, or
 
 @pytest.mark.claim("Pseudo-condition number", verdict="holds if")
 def test_two_steps_can_leave_the_range_of_the_first_gauss_newton_matrix():
-    # f = w v at x = y = 1, from (w, v) = (1, 0), where the gradient of f is (0, 1)
-    def gradient(w, v):
-        return torch.stack([v, w]) * (w * v - 1)
-
-    theta = exact([1, 0])
-    first = theta - gradient(*theta) / 2
-    second = first - gradient(*first) / 2
+    gradient = torch.func.grad(lambda theta: (theta.prod() - 1) ** 2 / 2)  # f = w v at x = y = 1
+    theta = exact([1, 0])  # where the gradient of f is (0, 1)
+    first = theta - gradient(theta) / 2
+    second = first - gradient(first) / 2
     assert first.tolist() == [1, 0.5] and second.tolist() == [1.125, 0.75]
 
 
@@ -40,9 +37,9 @@ def test_on_a_singular_quadratic_the_pseudo_condition_number_sets_the_rate(case)
     rate = (high / low - 1) / (high / low + 1)
     for _ in range(5):
         after = w - step * (a @ w)
-        tolerance = 1e-6 * torch.linalg.vector_norm(w)
+        tolerance = 1e-6 * w.norm()
         assert torch.allclose(null.mT @ after, null.mT @ w, rtol=0, atol=tolerance.item())
-        assert torch.linalg.vector_norm(span.mT @ after) <= rate * torch.linalg.vector_norm(span.mT @ w) + tolerance
+        assert (span.mT @ after).norm() <= rate * (span.mT @ w).norm() + tolerance
         w = after
 
 
@@ -64,11 +61,10 @@ def quadratics(draw):
 def test_one_step_contracts_by_the_factor_and_an_eigenvector_by_no_more(quadratic, seed, relative_step):
     q, values = quadratic
     step = relative_step / values[0]
-    factor = torch.max((1 - step * values[0]).abs(), (1 - step * values[-1]).abs())
+    factor = (1 - step * values).abs()[[0, -1]].max()
     a, w = q * values @ q.mT, gaussian(seed, len(values))
-    after = w - step * (a @ w)
-    assert torch.linalg.vector_norm(after) <= factor * torch.linalg.vector_norm(w) + 1e-12 * torch.linalg.vector_norm(w)
-    reached = max(torch.linalg.vector_norm(v - step * (a @ v)) for v in (q[:, 0], q[:, -1]))
+    assert (w - step * (a @ w)).norm() <= (factor + 1e-12) * w.norm()
+    reached = max((v - step * (a @ v)).norm() for v in (q[:, 0], q[:, -1]))
     assert torch.isclose(reached, factor, rtol=1e-9, atol=1e-12)
 
 
@@ -77,10 +73,10 @@ def test_one_step_contracts_by_the_factor_and_an_eigenvector_by_no_more(quadrati
 @given(quadratics(), st.floats(0, 3))
 def test_no_step_size_beats_two_over_the_sum(quadratic, relative_step):
     q, values = quadratic
-    high, low = values[0], values[-1]
+    ends = high, low = values[[0, -1]]
 
     def factor(step):
-        return torch.max((1 - step * high).abs(), (1 - step * low).abs())
+        return (1 - step * ends).abs().max()
 
     best, kappa = 2 / (high + low), high / low
     assert torch.isclose(factor(best), (kappa - 1) / (kappa + 1), rtol=1e-9, atol=1e-12)
@@ -89,9 +85,7 @@ def test_no_step_size_beats_two_over_the_sum(quadratic, relative_step):
     a = q * values @ q.mT
     for _ in range(3):  # attained in every step, not in the first alone
         after = w - best * (a @ w)
-        assert torch.isclose(
-            torch.linalg.vector_norm(after), factor(best) * torch.linalg.vector_norm(w), rtol=1e-6, atol=1e-9
-        )
+        assert torch.isclose(after.norm(), factor(best) * w.norm(), rtol=1e-6, atol=1e-9)
         w = after
 
 
@@ -102,45 +96,30 @@ NODES, WEIGHTS = (torch.from_numpy(z) for z in np.polynomial.legendre.leggauss(6
 NODES, WEIGHTS = (NODES + 1) / 2, WEIGHTS / 2  # on [0, 1]
 
 
-class Function:
-    """theta^T A theta / 2 + sum_j c_j psi(a_j . theta), whose global minimum is at 0.
+@st.composite
+def functions(draw, convex=True):
+    """Draw theta^T A theta / 2 + sum_j c_j psi(a_j . theta), with minimum 0 at 0, its convexity, smoothness and theta.
 
     With psi = log cosh it is convex; with psi = 1 - cos its curvature is negative in places.
     """
-
-    def __init__(self, quadratic, c, a, convex):
-        self.quadratic, self.c, self.a, self.convex = quadratic, c, a, convex
-
-    def value(self, theta):
-        z = self.a @ theta
-        ridge = z.abs() + torch.log1p(torch.exp(-2 * z.abs())) - math.log(2) if self.convex else 1 - torch.cos(z)
-        return theta @ self.quadratic @ theta / 2 + self.c @ ridge
-
-    def gradient(self, theta):
-        z = self.a @ theta
-        return self.quadratic @ theta + (self.c * (torch.tanh(z) if self.convex else torch.sin(z))) @ self.a
-
-    def convexity(self):
-        return torch.linalg.eigvalsh(self.quadratic)[0]
-
-    def smoothness(self):
-        return torch.linalg.eigvalsh(self.quadratic + (self.a.mT * self.c) @ self.a)[-1]
-
-    def mean_hessian(self, start, end, weights):
-        """Return the mean Hessian along a segment, the point at fraction t weighted by the values at NODES."""
-        z = (start + NODES[:, None] * (end - start)) @ self.a.mT
-        second = (WEIGHTS * weights) @ (1 / torch.cosh(z) ** 2 if self.convex else torch.cos(z))
-        return self.quadratic + (self.a.mT * (self.c * second)) @ self.a
-
-
-@st.composite
-def functions(draw, convex=True):
     q, values = draw(quadratics())
     values, n, ridges = (values / values[0]).clamp_min(1e-3), len(values), draw(st.integers(1, 3))
-    seed = draw(seeds)
+    seed, quadratic = draw(seeds), q * values @ q.mT
     c = gaussian(seed, ridges).abs() * draw(st.sampled_from([0.1, 3.0]))
-    f = Function(q * values @ q.mT, c, gaussian(seed + 1, ridges, n), convex)
-    return f, gaussian(seed + 2, n) * draw(st.sampled_from([0.1, 1.0, 5.0]))
+    a, theta = gaussian(seed + 1, ridges, n), gaussian(seed + 2, n) * draw(st.sampled_from([0.1, 1.0, 5.0]))
+
+    def f(theta):
+        z = a @ theta
+        ridge = torch.stack([z, -z]).logsumexp(0) - math.log(2) if convex else 1 - torch.cos(z)
+        return theta @ quadratic @ theta / 2 + c @ ridge
+
+    return f, torch.linalg.eigvalsh(quadratic)[0], torch.linalg.eigvalsh(quadratic + (a.mT * c) @ a)[-1], theta
+
+
+def mean_hessian(f, start, end, weights):
+    """Return the mean Hessian along a segment, the point at fraction t weighted by the values at NODES."""
+    hessians = torch.func.vmap(torch.func.hessian(f))(start + NODES[:, None] * (end - start))
+    return torch.einsum("n,nij->ij", WEIGHTS * weights, hessians)
 
 
 def close(a, b, scale):
@@ -151,10 +130,10 @@ def close(a, b, scale):
 @instances
 @given(functions(), st.floats(0, 1))
 def test_each_step_of_the_derivation_with_global_constants_and_the_square_of_the_factor(case, fraction):
-    f, theta = case
-    mu, smooth, g, square = f.convexity(), f.smoothness(), f.gradient(theta), theta @ theta
+    f, mu, smooth, theta = case
+    g, square = torch.func.grad(f)(theta), theta @ theta
     step = fraction / smooth
-    after, gap, scale = theta - step * g, f.value(theta), square + 1e-12
+    after, gap, scale = theta - step * g, f(theta), square + 1e-12
     assert close(after @ after, square - 2 * step * (g @ theta) + step**2 * (g @ g), scale)
     convex = (1 - step * mu) * square - 2 * step * gap + step**2 * (g @ g)
     assert after @ after <= convex + 1e-9 * scale
@@ -172,67 +151,46 @@ def test_each_step_of_the_derivation_with_global_constants_and_the_square_of_the
 @instances
 @given(st.floats(1e-3, 1), st.floats(0, 1), st.floats(-5, 5))
 def test_the_squared_factor_is_attained_where_the_printed_one_is_not(mu, step, theta):
-    f, start = Function(exact([[mu]]), exact([0]), exact([[1]]), convex=True), exact([theta])  # mu theta^2 / 2
-    after, printed = start, gradient_descent_bound([step] * 3, [mu] * 3, abs(theta))
-    for bound in printed[1:]:
-        before, after = after, after - step * f.gradient(after)
-        assert (after @ after).item() == pytest.approx(((1 - step * mu) ** 2 * before @ before).item(), abs=1e-12)
+    after = theta
+    for bound in gradient_descent_bound([step] * 3, [mu] * 3, abs(theta)).tolist()[1:]:
+        before, after = after, after - step * mu * after  # on mu theta^2 / 2
+        assert after**2 == pytest.approx((1 - step * mu) ** 2 * before**2, abs=1e-12)
         # the factor as printed leaves the distance itself where its square is
-        assert (after @ after * (start @ start)).item() == pytest.approx(bound.item() ** 2, rel=1e-9, abs=1e-12)
+        assert after**2 * theta**2 == pytest.approx(bound**2, rel=1e-9, abs=1e-12)
         if 1e-3 < step * mu < 0.999 and abs(theta) > 1e-3:
-            assert after @ after < bound * (1 - 1e-4)
-
-
-class Kinked:
-    """A function of one variable with minimum 0 at 0: curvature `inner` on [-1, 1] and `outer` outside."""
-
-    def __init__(self, inner, outer):
-        self.inner, self.outer = inner, outer
-
-    def value(self, theta):
-        beyond = max(abs(theta) - 1, 0)
-        return self.inner * min(abs(theta), 1) ** 2 / 2 + self.inner * beyond + self.outer * beyond**2 / 2
-
-    def gradient(self, theta):
-        return math.copysign(self.inner * min(abs(theta), 1) + self.outer * max(abs(theta) - 1, 0), theta)
-
-    def curvature(self, theta):
-        return self.inner if abs(theta) <= 1 else self.outer
+            assert after**2 < bound * (1 - 1e-4)
 
 
 @pytest.mark.claim("Eq. 3 and 28, local constants", verdict="fails")
 def test_a_local_convexity_promises_too_much():
-    f, theta = Kinked(inner=1, outer=2), 2  # L = 2 and mu = 1 everywhere; both are 2 at the starting point
-    after = theta - f.gradient(theta) / 2
-    bound = gradient_descent_bound([1 / 2], [f.curvature(theta)], distance=theta)[-1]
-    assert (after, bound) == (0.5, 0)
+    def f(theta):  # of curvature 1 on [-1, 1], so that mu = 1, and L = 2 outside; with minimum 0 at 0
+        beyond = (theta.abs() - 1).clamp_min(0)
+        return theta.abs().clamp_max(1) ** 2 / 2 + beyond + beyond**2
+
+    theta, curvature = exact(2.0), 2.0  # both constants are 2 at the starting point
+    slope = torch.func.grad(f)(theta)
+    assert theta - slope / 2 == 0.5 and gradient_descent_bound([1 / 2], [curvature], distance=2.0)[-1] == 0
     # strong convexity is the step that breaks: gradient times distance is 6, the claim 2.5 + 2 * 2^2 / 2 = 6.5
-    assert f.gradient(theta) * theta == 6 and f.value(theta) == 2.5
-    assert f.gradient(theta) * theta < f.value(theta) + f.curvature(theta) * theta**2 / 2
-
-
-def lipschitz_along_the_step(f, theta):
-    """Return the smallest L of a list that bounds the mean curvature along the gradient step of length 1 / L."""
-    g = f.gradient(theta)
-    for smooth in torch.logspace(-2, 0, 9).double() * f.smoothness():
-        mean = f.mean_hessian(theta, theta - g / smooth, 2 * (1 - NODES))
-        if g @ mean @ g <= smooth * (g @ g):
-            return smooth
-    return f.smoothness()
+    assert slope * theta == 6 and f(theta) == 2.5
+    assert slope * theta < f(theta) + curvature * theta**2 / 2
 
 
 @pytest.mark.claim("Local constants along the path", verdict="holds")
 @a_hundred
 @given(functions(), st.lists(st.floats(0, 1), min_size=2, max_size=5))
 def test_several_steps_with_constants_along_the_path(case, fractions):
-    f, theta = case
+    f, _, smoothness, theta = case
     assume(theta @ theta > 1e-6)
     steps, convexities, squares = [], [], [theta @ theta]
     for fraction in fractions:
-        mean = f.mean_hessian(theta, torch.zeros_like(theta), 2 * (1 - NODES))
+        mean, g = mean_hessian(f, theta, torch.zeros_like(theta), 2 * (1 - NODES)), torch.func.grad(f)(theta)
         convexities.append((theta @ mean @ theta / (theta @ theta)).item())
-        steps.append(fraction / max(lipschitz_along_the_step(f, theta).item(), convexities[-1]))
-        theta = theta - steps[-1] * f.gradient(theta)
+        for smooth in torch.logspace(-2, 0, 9).double() * smoothness:  # the least above the curvature along a step
+            mean = mean_hessian(f, theta, theta - g / smooth, 2 * (1 - NODES))
+            if g @ mean @ g <= smooth * (g @ g):
+                break
+        steps.append(fraction / max(smooth.item(), convexities[-1]))
+        theta = theta - steps[-1] * g
         squares.append(theta @ theta)
     bounds = gradient_descent_bound(steps, convexities, squares[0].sqrt().item())
     assert all(square <= bound * (1 + 1e-6) + 1e-12 for square, bound in zip(squares, bounds, strict=True))
@@ -242,9 +200,9 @@ def test_several_steps_with_constants_along_the_path(case, fractions):
 @instances
 @given(st.booleans().flatmap(functions), st.floats(0, 3))
 def test_one_step_is_that_of_the_quadratic_with_the_mean_hessian(case, relative_step):
-    f, theta = case
-    mean, step = f.mean_hessian(theta, torch.zeros_like(theta), torch.ones_like(NODES)), relative_step / f.smoothness()
-    after, norm = theta - step * f.gradient(theta), torch.linalg.vector_norm
-    assert norm(after - (theta - step * (mean @ theta))) <= 1e-9 * norm(theta)
+    f, _, smoothness, theta = case
+    step, mean = relative_step / smoothness, mean_hessian(f, theta, torch.zeros_like(theta), torch.ones_like(NODES))
+    after = theta - step * torch.func.grad(f)(theta)
+    assert (after - (theta - step * (mean @ theta))).norm() <= 1e-9 * theta.norm()
     ends = torch.linalg.eigvalsh(mean)[[0, -1]]
-    assert norm(after) <= (1 - step * ends).abs().max() * norm(theta) + 1e-9 * norm(theta)
+    assert after.norm() <= (1 - step * ends).abs().max() * theta.norm() + 1e-9 * theta.norm()

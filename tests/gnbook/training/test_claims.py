@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import gnlib
 from gnlib import bounds
+from tests.oracles import norm
 from tests.strategies import (
     a_hundred,
     exact,
@@ -29,7 +30,6 @@ from tests.strategies import (
 )
 
 EPS32, EPS64 = torch.finfo(torch.float32).eps, torch.finfo(torch.float64).eps
-SGD = partial(torch.optim.SGD, lr=0.05)
 
 
 def condition(weights, moment):
@@ -54,7 +54,7 @@ def test_the_bounds_hold_at_every_step_of_gradient_descent(problem, seed, rate):
     scale = gnlib.linear_network(weights, x).norm() / len(x) ** 0.5 + x.norm()
     y = gaussian(seed, len(x), len(weights[-1])) * scale
     moment = gnlib.SecondMoment.from_data(x)
-    curvature = torch.linalg.matrix_norm(jacobian(weights, x), 2) ** 2 / len(x)
+    curvature = norm(jacobian(weights, x)) ** 2 / len(x)
     for here in steps(weights, x, y, rate / curvature, 4):
         if not all(w.abs().max() < 1e6 for w in here):  # descent has diverged
             return
@@ -65,21 +65,12 @@ def test_the_bounds_hold_at_every_step_of_gradient_descent(problem, seed, rate):
         assert found.value <= sharp * (1 + 1e-3) and sharp <= lemma * (1 + 1e-3)
 
 
-def diagonal_path(target, start=1.0, epochs=800):
-    """Train `diag(sqrt(start))` twice to the function `diag(target, 1)`; return the first and the last kappa."""
-    x = 2**0.5 * torch.eye(2, dtype=torch.float64)
-    net = FullyConnected([start**0.5 * torch.eye(2, dtype=torch.float64)] * 2, dtype=torch.float64)
-    first = condition(net.weights(), torch.eye(2))
-    rate = partial(torch.optim.SGD, lr=0.2 / target)
-    train_epochs([net], x, x * exact([target, 1.0]), rate, seeds=[0], epochs=epochs, batch_size=2, every=epochs)
-    return first, condition(net.weights(), torch.eye(2))
-
-
 @pytest.mark.claim("Appendix D, an indication at initialisation", verdict="holds if")
 @pytest.mark.parametrize("target", [1.0, 2.0, 5.0, 20.0])
 def test_a_perfect_start_says_nothing_of_the_end(target):
-    first, last = diagonal_path(target)
-    assert first == pytest.approx(1) and last == pytest.approx(target, rel=1e-4)
+    x, eye = 2**0.5 * torch.eye(2).double(), torch.eye(2).double()
+    path = steps([eye, eye], x, x * exact([target, 1.0]), 0.2 / target, 800)
+    assert condition(path[0], eye) == pytest.approx(1) and condition(path[-1], eye) == pytest.approx(target, rel=1e-4)
 
 
 @pytest.mark.claim("Appendix D, tight throughout training", verdict="fails")
@@ -96,36 +87,6 @@ def test_for_white_data_a_bound_that_is_tight_at_first_can_become_loose():
     assert ratios == [pytest.approx(1.004, abs=1e-3), pytest.approx(3.564, abs=1e-3)]
 
 
-SEEDS, WIDTHS = range(4), (15, 25, 40, 160)
-
-
-@pytest.fixture(scope="module")
-def relu_paths():
-    """Return loss, and all eigenvalues, before and after training ReLU networks on 80 small images."""
-    x, labels = gnlib.load("mnist", 80, stride=4)
-    y, paths = one_hot(labels, 10), {}
-    for seed in SEEDS:
-        for width in WIDTHS:
-            weights = xavier_weights([49, width, 10], generator=torch.Generator().manual_seed(seed))
-            net = FullyConnected(weights, relu=True, dtype=torch.float64)
-            ends = [torch.linalg.eigvalsh(leaky_relu_gram(net.weights(), x, 0.0)).flip(0)]
-            rate = partial(torch.optim.SGD, lr=0.3 if width <= 20 else 0.5)
-            loss = torch.nn.functional.mse_loss
-            rows = train_epochs([net], x, y, rate, seeds=[0], epochs=100, batch_size=40, every=100, loss=loss)
-            ends.append(torch.linalg.eigvalsh(leaky_relu_gram(net.weights(), x, 0.0)).flip(0))
-            paths[seed, width] = rows[-1]["loss"], ends
-    return paths
-
-
-def by_rule(values, eps):
-    kept = values[values > len(values) * eps * values[0]]
-    return (kept[0] / kept[-1]).item()
-
-
-def change(ends):
-    return max(ends) / min(ends)
-
-
 @pytest.mark.claim("Figure 18, width improves speed and conditioning", verdict="fails")
 def test_at_the_size_of_figure_18_a_wider_network_ends_up_worse_and_changes_more():
     kept = [row for row in results.kept("counting-zeros") if row["figure"] == 18 and row["relu_images"] == 1000]
@@ -133,24 +94,35 @@ def test_at_the_size_of_figure_18_a_wider_network_ends_up_worse_and_changes_more
     narrow, wide = ([[kappa[m, seed, 0], kappa[m, seed, 100]] for seed in range(3)] for m in (15, 50))
     worse = sorted(after / other for (_, after), (_, other) in zip(wide, narrow, strict=True))
     assert len(worse) == 3 and worse[0] > 0.99 and worse[1] > 2  # in one draw both end at the cap
-    assert min(map(change, wide)) > 1e5 > 10 * max(map(change, narrow))
+    changed, less = ([max(ends) / min(ends) for ends in some] for some in (wide, narrow))
+    assert min(changed) > 1e5 > 10 * max(less)
+
+
+def spreads(width, seed):
+    """By how much kappa of a ReLU network differs between thresholds of 2e-16 and 1e-8, before and after training."""
+    x, labels = gnlib.load("mnist", 80, stride=4)
+    net = FullyConnected(
+        xavier_weights([49, width, 10], generator=torch.Generator().manual_seed(seed)), relu=True, dtype=torch.float64
+    )
+
+    def spread():
+        values = torch.linalg.eigvalsh(leaky_relu_gram(net.weights(), x, 0.0)).flip(0)
+        fine, coarse = (values[values > threshold * values[0]][-1] for threshold in (len(values) * EPS64, 1e-8))
+        return (coarse / fine).item()
+
+    before, rate = spread(), partial(torch.optim.SGD, lr=0.3 if width <= 20 else 0.5)
+    options = {"epochs": 100, "batch_size": 40, "every": 100, "loss": torch.nn.functional.mse_loss}
+    train_epochs([net], x, one_hot(labels, 10), rate, seeds=[0], **options)
+    return before, spread()
 
 
 @pytest.mark.claim("Appendix C, robust before training and sensitive after", verdict="holds if")
-def test_training_can_make_the_condition_number_depend_on_the_threshold_or_no_longer(relu_paths):
-    def spread(values):
-        """By how much the condition number differs between thresholds from that of double precision to 1e-8."""
-        return by_rule(values, EPS64) / by_rule(values, 1e-8 / len(values))
-
-    before, after = ({m: spread(relu_paths[0, m][1][i]) for m in WIDTHS} for i in (0, 1))
-    assert before[25] == 1 and after[25] > 1.5  # as in the paper
-    assert before[15] > 50 and after[15] == 1  # the other way round
-    for seed in SEEDS:
-        for values in relu_paths[seed, 160][1]:
-            assert spread(values) == 1
-
-
-# Ours
+def test_training_can_make_the_condition_number_depend_on_the_threshold_or_no_longer():
+    before, after = spreads(25, 0)
+    assert before == 1 and after > 1.5  # as in the paper
+    before, after = spreads(15, 0)
+    assert before > 50 and after == 1  # the other way round
+    assert all(spreads(160, seed) == (1, 1) for seed in range(4))
 
 
 @st.composite
@@ -186,25 +158,30 @@ def test_singular_values_move_by_no_more_than_the_jacobian(problem, seed, size):
     first, last = (jacobian(ws, x) / len(x) ** 0.5 for ws in (weights, moved))
     rank = x.shape[1] * len(weights[-1])
     old, new = (torch.linalg.svdvals(j)[:rank] for j in (first, last))
-    delta = torch.linalg.matrix_norm(last - first, 2)
+    delta = norm(last - first)
     assert ((new - old).abs() <= delta * (1 + 1e-9) + 1e-12 * old[0]).all()
     assume(delta < 0.99 * old[-1])
     assert new[0] / new[-1] <= (old[0] + delta) / (old[-1] - delta) * (1 + 1e-6)
 
 
+@pytest.mark.claim("Condition number near the initial weights", verdict="holds")
+def test_the_bound_by_the_distance_is_attained():
+    x = 2**0.5 * torch.eye(2, dtype=torch.float64)
+    v, w = torch.diag(exact([3.0, 2.0])), torch.zeros(1, 2, dtype=torch.float64)
+    first, last = (jacobian([a, w], x) / 2**0.5 for a in (v, v + torch.diag(exact([0.5, -0.5]))))
+    old, new, delta = torch.linalg.svdvals(first), torch.linalg.svdvals(last), norm(last - first)
+    assert (new[0] / new[-1]).item() == pytest.approx(((old[0] + delta) / (old[-1] - delta)).item(), rel=1e-12)
+
+
 @pytest.mark.claim("Distance of two networks with one hidden layer", verdict="holds")
 @instances
-@given(networks(fewest=2, most=2), networks(fewest=2, most=2), seeds, st.integers(0, 4))
-def test_the_distance_of_jacobians_is_that_of_the_weights(one, other, seed, more):
-    v, w = one
-    dv, dw = gaussian(seed, *v.shape), gaussian(seed + 1, *w.shape)
-    if len(other[0]) % 2:  # a change of one layer only
-        dv = torch.zeros_like(dv)
-    d = v.shape[1]
+@given(networks(fewest=2, most=2), seeds, st.integers(0, 4), st.booleans())
+def test_the_distance_of_jacobians_is_that_of_the_weights(weights, seed, more, both):
+    v, w = weights
+    dv, dw, d = both * gaussian(seed, *v.shape), gaussian(seed + 1, *w.shape), v.shape[1]
     x = (d + more) ** 0.5 * orthogonal(seed, d + more)[:, :d]  # white
-    delta = torch.linalg.matrix_norm(jacobian([v + dv, w + dw], x) - jacobian([v, w], x), 2) / len(x) ** 0.5
-    expected = torch.linalg.matrix_norm(dv, 2) ** 2 + torch.linalg.matrix_norm(dw, 2) ** 2
-    assert (delta**2).item() == pytest.approx(expected.item(), rel=1e-9)
+    delta = norm(jacobian([v + dv, w + dw], x) - jacobian([v, w], x)) / len(x) ** 0.5
+    assert delta**2 == pytest.approx(norm(dv) ** 2 + norm(dw) ** 2, rel=1e-9)
 
 
 @pytest.mark.claim("A relative threshold caps the condition number", verdict="holds")
@@ -242,13 +219,3 @@ def test_an_eigenvalue_below_the_unit_roundoff_is_lost_from_the_gram_matrix_and_
     gram = (j @ j.mT).float().double()
     assert torch.linalg.det(gram) == 0
     assert torch.linalg.svdvals(j.float().double())[-1].item() == pytest.approx(c / 2**0.5, rel=1e-6)
-
-
-@pytest.mark.claim("Condition number near the initial weights", verdict="holds")
-def test_the_bound_by_the_distance_is_attained():
-    x = 2**0.5 * torch.eye(2, dtype=torch.float64)
-    v, w = torch.diag(exact([3.0, 2.0])), torch.zeros(1, 2, dtype=torch.float64)
-    first, last = (jacobian([a, w], x) / 2**0.5 for a in (v, v + torch.diag(exact([0.5, -0.5]))))
-    old, new = torch.linalg.svdvals(first), torch.linalg.svdvals(last)
-    delta = torch.linalg.matrix_norm(last - first, 2)
-    assert (new[0] / new[-1]).item() == pytest.approx(((old[0] + delta) / (old[-1] - delta)).item(), rel=1e-12)

@@ -14,23 +14,14 @@ SLACK = 1 + 1e-9
 TINY = 1e-12
 
 
-def identity(z):
-    return z
-
-
-def hess(f, argnums=0):
-    """Second derivatives of a function, by two backward passes."""
-    return torch.func.jacrev(torch.func.jacrev(f, argnums), argnums)
-
-
 def slopes(sigma, z):
     """First and second derivative of an activation at each entry, by automatic differentiation."""
-    z = z.clone().requires_grad_()
-    (first,) = torch.autograd.grad(sigma(z).sum(), z, create_graph=True)
-    second = torch.zeros_like(z)
-    if first.requires_grad:
-        (second,) = torch.autograd.grad(first.sum(), z, materialize_grads=True)
-    return first.detach(), second
+    first = torch.func.grad(lambda z: sigma(z).sum())
+    return first(z), torch.func.grad(lambda z: first(z).sum())(z)
+
+
+def flat(weights):
+    return torch.cat([w.flatten() for w in weights])
 
 
 def values(weights, x, sigma, skip=False):
@@ -42,47 +33,45 @@ def values(weights, x, sigma, skip=False):
     return h
 
 
-def function(weights, x, sigma, skip=False):
-    h = values(weights, x, sigma, skip)[-1]
-    return (weights[-1] @ h)[0] / len(h) ** 0.5
+def as_function(weights, x, sigma, skip=False):
+    """The output as a function of a vector of all weights."""
+
+    def f(theta):
+        pieces = theta.split([w.numel() for w in weights])
+        pieces = [piece.view(w.shape) for piece, w in zip(pieces, weights, strict=True)]
+        h = values(pieces, x, sigma, skip)[-1]
+        return (pieces[-1] @ h)[0] / len(h) ** 0.5
+
+    return f
 
 
-def hessian(weights, x, sigma, skip=False, fixed=False):
-    """The matrix of second derivatives, from torch.func alone; without the output layer if that is fixed."""
-    free = weights[:-1] if fixed else weights
-    sizes, shapes = [w.numel() for w in free], [w.shape for w in free]
-
-    def of_vector(v):
-        pieces = [piece.view(shape) for piece, shape in zip(v.split(sizes), shapes, strict=True)]
-        return function([*pieces, weights[-1]] if fixed else pieces, x, sigma, skip)
-
-    return hess(of_vector)(torch.cat([w.flatten() for w in free]))
+def hessian(weights, x, sigma, skip=False):
+    """The matrix of second derivatives, from torch.func alone; the weights of the output layer are the last ones."""
+    return torch.func.hessian(as_function(weights, x, sigma, skip))(flat(weights))
 
 
 def gradients(weights, x, sigma, skip=False):
     """Derivatives of the output by the hidden values of each layer."""
-    h = [v.detach().requires_grad_() for v in values(weights, x, sigma, skip)[1:]]
-    result = []
-    for index in range(len(h)):
-        upper = [weights[0], *weights[index + 1 :]]  # the first one is not used
+    h = values(weights, x.clone().requires_grad_(), sigma, skip)
+    return torch.autograd.grad((weights[-1] @ h[-1])[0] / len(h[-1]) ** 0.5, h[1:])
 
-        def rest(a, upper=upper, index=index):
-            for w in upper[1:-1]:
-                new = sigma(w @ a / len(a) ** 0.5)
-                a = new + a if skip else new
-            return (upper[-1] @ a)[0] / len(a) ** 0.5
 
-        result.append(torch.func.grad(rest)(h[index].detach()))
-    return result
+def by_units(v, z, size, sigma=torch.tanh):
+    """Kernel and norm of the Hessian of the sum of v sigma(z), where w of the length `size` in z = w x, by units."""
+    first, second = slopes(sigma, z)
+    corner, side = (v * second).abs() * size**2, first.abs() * size
+    kernel = sigma(z).square().sum() + (v * side).square().sum()
+    return kernel.item(), (corner / 2 + torch.hypot(corner / 2, side)).max().item()
+
+
+def first_derivatives(w, a, sigma):
+    """The derivatives of the values of a layer by its input and by its weights."""
+    return torch.func.jacrev(lambda a, w: sigma(w @ a / len(a) ** 0.5), (0, 1))(a, w)
 
 
 def second_derivatives(w, a, sigma):
     """The three tensors of a layer, by automatic differentiation, with the output on the last axis."""
-
-    def layer(a, w):
-        return sigma(w @ a / len(a) ** 0.5)
-
-    (aa, aw), (_, ww) = hess(layer, (0, 1))(a, w)
+    (aa, aw), (_, ww) = torch.func.hessian(lambda a, w: sigma(w @ a / len(a) ** 0.5), (0, 1))(a, w)
     m, p = len(w), w.numel()
     return [t.movedim(0, 2) for t in (aa, aw.reshape(m, len(a), p), ww.reshape(m, p, p))]
 

@@ -1,24 +1,21 @@
-"""Liu, Zhu and Belkin 2020, sections 3.2 and 3.3, up to Eq. 22: kernel and Hessian of deep networks.
-
-Liu, Zhu and Belkin 2020, section 3.3 from Lemma 3.1 on: wide networks in a ball, and on the way to a solution.
-"""
+"""Liu, Zhu and Belkin 2020, sections 3.2 and 3.3, appendices E, F and G: kernel and Hessian of deep networks."""
 
 import math
-from itertools import pairwise, product
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 from gnbook.shared.hessian import Hessian, moved
-from gnbook.transition_to_linearity.ball import Start, ball_norms, likely_start, measured_start
+from gnbook.transition_to_linearity.ball import ball_norms, likely_start, measured_start
 from gnbook.transition_to_linearity.linearity import (
-    LayerNorms,
     layer_norms,
     layered_bound,
     liu_proposition_2_3,
     liu_theorem_3_1,
+    norm_221,
 )
-from gnbook.transition_to_linearity.tensor_norm import norm_221
+from gnbook.transition_to_linearity.wide_network import WideNetwork
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,9 +24,10 @@ from tests.gnbook.transition_to_linearity.helpers import (
     SLACK,
     SMOOTH,
     TINY,
+    by_units,
     draws,
+    first_derivatives,
     gradients,
-    hess,
     hessian,
     module,
     networks,
@@ -38,31 +36,9 @@ from tests.gnbook.transition_to_linearity.helpers import (
     values,
 )
 from tests.oracles import norm
-from tests.strategies import exact, gaussian, instances, seeds
+from tests.strategies import exact, gaussian, instances, matrices, seeds
 
-
-def ball_by_hand(start, smoothness, radius, skip):
-    """The recursions of Lemma 3.1 with layers counted from one, as the page of claims has them."""
-    slope, bend, _ = smoothness
-    m, depth = start.widths, len(start.weights)
-    s, b, top = ({layer: given[layer - 1] for layer in range(1, depth + 1)} for given in (start[1], *start[3:]))
-    a, e, way = {}, {}, {0: 0.0}
-    for layer in range(1, depth + 1):
-        a[layer - 1] = start.values[layer - 1] + way[layer - 1] / m[layer - 1] ** 0.5
-        e[layer] = s[layer] * way[layer - 1] + radius * a[layer - 1]
-        way[layer] = slope * e[layer] + (way[layer - 1] if skip and layer > 1 else 0.0)
-    h = {depth: radius / m[depth] ** 0.5}
-    for layer in range(depth, 1, -1):
-        weights = radius / m[layer - 1] ** 0.5 * slope * (b[layer] + h[layer])
-        h[layer - 1] = weights + s[layer] * (bend * top[layer] * e[layer] + slope * h[layer]) + skip * h[layer]
-    result = []
-    for layer in range(1, depth + 1):
-        wide, below = s[layer] + radius / m[layer - 1] ** 0.5, a[layer - 1]
-        with_input = [slope * wide + skip, bend * wide**2]
-        with_input.append(bend * wide * below + slope * (m[layer] / m[layer - 1]) ** 0.5)
-        by_input, aa, aw = with_input if layer > 1 else (0.0, 0.0, 0.0)
-        result.append([top[layer] + h[layer], by_input, slope * below, aa, aw, bend * below**2])
-    return exact(result)
+smooth = st.sampled_from(list(SMOOTH))
 
 
 def proposition_3_1(one, two):
@@ -79,9 +55,10 @@ def proposition_3_1(one, two):
 def test_the_layered_bound_lies_between_the_hessian_and_the_printed_bounds(network):
     weights, x, sigma, skip = network
     layers, m = layer_norms(module(weights, sigma, skip), x[None]), len(weights[-2])
-    assert norm(hessian(weights, x, sigma, skip)) <= layered_bound(layers, m) * SLACK + TINY
+    whole = hessian(weights, x, sigma, skip)
+    assert norm(whole) <= layered_bound(layers, m) * SLACK + TINY
     assert layered_bound(layers, m) <= liu_theorem_3_1(layers, m) * SLACK
-    assert norm(hessian(weights, x, sigma, skip, fixed=True)) <= layered_bound(layers, None) * SLACK + TINY
+    assert norm(whole[:-m, :-m]) <= layered_bound(layers, None) * SLACK + TINY  # the output layer fixed
     if len(layers) == 2:
         assert layered_bound(layers, None) <= proposition_3_1(*layers) * SLACK
 
@@ -109,12 +86,12 @@ def test_a_lipschitz_constant_below_one_breaks_it():
         return w[1] * w[0] / 2
 
     second_term = 1 * 0.5**1 * 0.5
-    assert norm(hess(f)(exact([1.0, 0.0]))) == 0.5 > second_term
+    assert norm(torch.func.hessian(f)(exact([1.0, 0.0]))) == 0.5 > second_term
 
 
 @pytest.mark.claim("Layered bound", verdict="holds")
 @instances
-@given(*[st.floats(-3, 3)] * 3, st.sampled_from(list(SMOOTH)))
+@given(*[st.floats(-3, 3)] * 3, smooth)
 def test_the_layered_bound_is_attained_by_one_unit(w, v, x, sigma):
     weights, x = [exact([[w]]), exact([[v]])], exact([x])
     bound = layered_bound(layer_norms(module(weights, sigma), x[None]), 1)
@@ -132,9 +109,8 @@ def test_the_norms_of_layers_and_the_kernel_by_hand(network, seed):
     net = module(weights, sigma, skip)
     layers, kernel = layer_norms(net, x[None]), h[-1] @ h[-1] / len(h[-1])
     for index, layer in enumerate(layers):
-        by_hand = [norm_221(t).upper for t in second_derivatives(weights[index], h[index], sigma)]
-        ours = [layer.input_input, layer.input_weights, layer.weights_weights]
-        for one, other in list(zip(ours, by_hand, strict=True))[2 * (index == 0) :]:
+        by_hand = [norm_221(t) for t in second_derivatives(weights[index], h[index], sigma)]
+        for one, other in list(zip(layer[3:], by_hand, strict=True))[2 * (index == 0) :]:
             assert math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
         assert math.isclose(layer.gradient_max, b[index].abs().max(), rel_tol=1e-9, abs_tol=TINY)
         first = slopes(sigma, weights[index] @ h[index] / len(h[index]) ** 0.5)[0]
@@ -152,40 +128,48 @@ def test_the_output_layer_has_a_share_in_the_kernel():
 
 
 @pytest.mark.claim("Liu Remark 3.3", verdict="holds")
-def test_the_variance_of_the_output_is_the_mean_square_of_the_last_hidden_values():
-    for m in (10, 1000):
-        weights = draws([3, m, 1], 0)
-        h = values(weights, exact([1.0, -1.0, 0.5]), torch.tanh)[-1]
-        outputs = gaussian(1, 20_000, m) @ h / m**0.5
-        assert math.isclose(outputs.var().item(), (h @ h / m).item(), rel_tol=0.05)
-
-
-def by_units(w, v, a):
-    """Kernel and norm of the Hessian of v tanh(w a) / sqrt(m), where a multiplies the first weights."""
-    first, second = slopes(torch.tanh, w * a)
-    kernel = torch.tanh(w * a).square().mean() + (v * first * a).square().mean()
-    corner, side = (v * second).abs() * a**2, (first * a).abs()
-    return kernel.item(), ((corner / 2 + torch.hypot(corner / 2, side)).max() / len(w) ** 0.5).item()
+@pytest.mark.parametrize("m", [10, 1000])
+def test_the_variance_of_the_output_is_the_mean_square_of_the_last_hidden_values(m):
+    h = values(draws([3, m, 1], 0), exact([1.0, -1.0, 0.5]), torch.tanh)[-1]
+    outputs = gaussian(1, 20_000, m) @ h / m**0.5
+    assert math.isclose(outputs.var().item(), (h @ h / m).item(), rel_tol=0.05)
 
 
 @pytest.mark.claim("Liu Eq. 22", verdict="fails")
 @pytest.mark.parametrize("size", [0.5, 1.0, 3.0])
 def test_a_first_layer_divided_by_the_root_of_the_width_has_a_vanishing_kernel(size):
     for m, tolerance in ((10**4, 0.1), (10**6, 0.02)):
-        w, v = gaussian(0, 2, m)
-        kernel, hessian_norm = by_units(w, v, size / m**0.5)
-        assert math.isclose(m * kernel, 2 * size**2, rel_tol=tolerance)
-        assert math.isclose(hessian_norm / kernel, 1 / (2 * size), rel_tol=tolerance)
+        (w, v), factor = gaussian(0, 2, m), size / m**0.5
+        kernel, largest = by_units(
+            v, w * factor, factor
+        )  # m times the kernel, and root m times the norm of the Hessian
+        assert math.isclose(kernel, 2 * size**2, rel_tol=tolerance)
+        assert math.isclose(largest * m**0.5 / kernel, 1 / (2 * size), rel_tol=tolerance)
 
 
 @pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
 @pytest.mark.parametrize("sigma", SMOOTH)
 def test_the_constants_of_two_activations_are_the_least(sigma):
-    grid = torch.linspace(-5, 5, 100_001).double()
-    first, second = slopes(sigma, grid)
-    assert SMOOTH[sigma].at_zero == sigma(exact(0.0))
-    assert math.isclose(SMOOTH[sigma].lipschitz, first.abs().max(), rel_tol=1e-8)
-    assert math.isclose(SMOOTH[sigma].curvature, second.abs().max(), rel_tol=1e-8)
+    first, second = slopes(sigma, torch.linspace(-5, 5, 100_001).double())
+    least = first.abs().max().item(), second.abs().max().item(), sigma(exact(0.0)).item()
+    assert SMOOTH[sigma] == pytest.approx(least, rel=1e-8)
+
+
+@pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
+@pytest.mark.parametrize(
+    ("skip", "sums", "bounds"),
+    [
+        (False, [2.743658, 1.513094, 0.9435344, 1.814633, 1.342127, 0.4572822], [0.8184981, 0.8234532, 10.85129]),
+        (True, [3.768629, 3.513094, 0.9515778, 1.814633, 1.349883, 0.4648698], [1.239653, 1.266408, 633.8331]),
+    ],
+)
+def test_three_layers_in_a_ball_by_the_recursions_of_the_page(skip, sums, bounds):
+    constants = SMOOTH[torch.sigmoid]
+    start = likely_start([3, 20, 50, 40], 1.3, constants, failure=0.01)
+    layers = ball_norms(start, constants, 0.7, skip=skip)
+    assert exact(layers).sum(0).tolist() == pytest.approx(sums, rel=1e-6)
+    found = layered_bound(layers, None), layered_bound(layers, 40), liu_theorem_3_1(layers, 40)
+    assert found == pytest.approx(bounds, rel=1e-6)
 
 
 @pytest.mark.claim("Liu Proposition 2.3", verdict="holds if")
@@ -208,19 +192,20 @@ def test_norms_of_layers_hessian_and_kernel_in_a_ball(network, seed, radius):
         assert ((GaussNewton(net, x[None]).tangent_kernel() - before).abs() <= farthest * SLACK + TINY).all()
 
 
-def certificate(widths, sigma=torch.tanh, radius=1.0):
-    likely = likely_start(widths, 1.0, SMOOTH[sigma], failure=0.01)
-    return layered_bound(ball_norms(likely, SMOOTH[sigma], radius), widths[-1])
-
-
 @pytest.mark.claim("Liu Theorem 3.2", verdict="holds")
+@pytest.mark.claim("Liu Theorem 3.3", verdict="open")
+@pytest.mark.claim("Liu Eq. 82", verdict="holds")
 @pytest.mark.parametrize("sigma", SMOOTH)
-@pytest.mark.parametrize("radius", [1.0, 10.0])
-@pytest.mark.parametrize("depth", [1, 2, 3])
-def test_the_hessian_in_a_ball_falls_like_the_root_of_log_width_over_width(sigma, radius, depth):
-    widths = [10**4, 10**7, 10**10, 10**13, 10**16]
-    scaled = [certificate([9] + [m] * depth, sigma, radius) * (m / math.log(m)) ** 0.5 for m in widths]
-    assert all(b <= a for a, b in pairwise(scaled)) and scaled[-1] > 0.5 * scaled[-2]
+@pytest.mark.parametrize("radius", [1.0, 5.0, 10.0])
+@pytest.mark.parametrize("ratios", [(1,), (1, 1), (1, 1, 1), (1, 3), (5, 1), (1, 4, 2)])
+def test_hessian_and_gradients_in_a_ball_move_like_the_root_of_log_width_over_width(sigma, radius, ratios):
+    scaled = []
+    for m in (10**4, 10**7, 10**10, 10**13, 10**16):
+        start = likely_start([9, *(ratio * m for ratio in ratios)], 1.0, SMOOTH[sigma], failure=0.01)
+        layers = ball_norms(start, SMOOTH[sigma], radius)
+        moves = max(layer.gradient_max - top for layer, top in zip(layers, start.maxima, strict=True))
+        scaled.append((m / math.log(m)) ** 0.5 * exact([layered_bound(layers, ratios[-1] * m), moves]))
+    assert all((after <= before).all() for before, after in pairwise(scaled)) and scaled[-1][0] > 0.5 * scaled[-2][0]
 
 
 @pytest.mark.claim("The logarithm", verdict="holds")
@@ -234,36 +219,27 @@ def test_the_largest_output_weight_is_a_lower_bound(network):
     assert lower <= norm(hessian(weights, x, sigma, skip)) * SLACK + TINY
 
 
-@pytest.mark.claim("Liu Theorem 3.3", verdict="open")
-@pytest.mark.parametrize("ratios", [(1, 3), (5, 1), (1, 4, 2)])
-def test_widths_in_fixed_proportions_fall_with_the_smallest(ratios):
-    sizes = [10**4, 10**8, 10**12]
-    scaled = [certificate([9, *(r * m for r in ratios)]) * (m / math.log(m)) ** 0.5 for m in sizes]
-    assert scaled[0] >= scaled[1] >= scaled[2]
-
-
 @pytest.mark.claim("Liu Remark 3.5", verdict="holds if")
 @pytest.mark.parametrize("seed", range(2))
 def test_gradient_flow_is_no_longer_than_the_error_over_the_root_of_the_smallest_eigenvalue(seed):
     net = module(draws([3, 40, 1], seed), torch.tanh)
     x, y = gaussian(seed + 1, 3, 3), gaussian(seed + 2, 3, 1)
+    descent = torch.optim.SGD(net.parameters(), lr=0.01)
     way, least, first = 0.0, math.inf, (net(x) - y).norm().item()
     for step in range(400):
-        residual = net(x) - y
         if step % 20 == 0:
             least = min(least, torch.linalg.eigvalsh(GaussNewton(net, x).tangent_kernel())[0].item())
-        grads = torch.autograd.grad(0.5 * residual.square().sum(), list(net.parameters()))
-        way += 0.01 * torch.cat([g.flatten() for g in grads]).norm().item()
-        with torch.no_grad():
-            for p, g in zip(net.parameters(), grads, strict=True):
-                p -= 0.01 * g
+        descent.zero_grad()
+        (0.5 * (net(x) - y).square().sum()).backward()
+        descent.step()
+        way += 0.01 * torch.cat([p.grad.flatten() for p in net.parameters()]).norm().item()
     assert 0 < way <= first / least**0.5 * 1.02  # steps are a little longer than the flow
 
 
 @pytest.mark.claim("Liu Remark 3.5", verdict="holds if")
 def test_a_singular_kernel_may_need_any_distance():
-    length = [abs(math.atanh(y) - 0.0) for y in (0.9, 0.999999)]  # f = tanh(w), label y, from w = 0: error below 1
-    assert length[1] > 4 * length[0] and length[1] > 1
+    near, far = (math.atanh(y) for y in (0.9, 0.999999))  # f = tanh(w), label y, from w = 0: error below 1
+    assert far > 4 * near and far > 1
 
 
 @pytest.mark.claim("Range of the Hessian", verdict="holds")
@@ -276,6 +252,40 @@ def test_the_hessian_on_its_range_has_the_same_non_zero_eigenvalues(network):
     size = max(map(len, spectra))
     full, part = (torch.cat([v, v.new_zeros(size - len(v))]).sort().values for v in spectra)
     assert torch.allclose(full, part, atol=1e-9 * (1 + full.abs().max().item()))
+
+
+def convolutions(network, x):
+    """The outputs on images, by the convolutions of torch."""
+    h, size = x, network.filter_size
+    for w in network.hidden:
+        products = torch.nn.functional.conv2d(h, w.view(len(w), h.shape[1], *size), padding="same")
+        h = torch.tanh(products / h.shape[1] ** 0.5)
+    return h.flatten(1) @ network.last.mT / h.shape[1] ** 0.5
+
+
+@pytest.mark.claim("Range of the Hessian", verdict="holds")
+@pytest.mark.parametrize(
+    ("widths", "kernel", "size"),
+    [
+        ([3, 5, 4, 1], (1, 1), (1, 1)),
+        ([2, 9, 8, 1], (1, 3), (1, 3)),
+        ([1, 2, 2, 1], (3, 3), (2, 3)),  # more pixels than channels
+        ([2, 3, 4, 1], (5, 3), (4, 5)),
+    ],
+)
+@pytest.mark.parametrize("output", [None, torch.tanh])
+def test_on_its_range_the_hessian_of_filters_and_of_some_layers_keeps_its_eigenvalues(widths, kernel, size, output):
+    weights = draws(widths, 0, filter_size=kernel, pixels=math.prod(size))
+    network, x = WideNetwork(weights, filter_size=kernel), gaussian(1, 1, widths[0], *size)
+    if kernel == (1, 1):  # and partly frozen
+        network.last.requires_grad_(False)
+        network.hidden[0].requires_grad_(False)
+    assert torch.allclose(network(x), convolutions(network, x), rtol=1e-12)
+    reduced = network.on_its_range(x)
+    assert torch.allclose(reduced(x), network(x), rtol=1e-12)
+    full, part = (torch.linalg.eigvalsh(Hessian(n, x, output=output).dense()) for n in (network, reduced))
+    nonzero = [v[v.abs() > 1e-10 * full.abs().max()] for v in (full, part)]
+    assert len(nonzero[0]) == len(nonzero[1]) and torch.allclose(*nonzero, rtol=1e-7)
 
 
 @pytest.mark.claim("A Gaussian output layer", verdict="holds")
@@ -293,64 +303,227 @@ def test_the_share_of_large_gradients_over_draws_of_the_output_layer(skip, failu
     assert (largest > bound / 3).double().mean() > failure  # a third of it would be no bound
 
 
-@pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
+# ---- Appendix E: blocks of the Hessian ------------------------------------------------------------------------------
+
+
+@pytest.mark.claim("Liu Lemma E.1", verdict="holds")
 @instances
-@given(seeds, st.integers(1, 4), st.floats(0, 10), st.booleans(), st.sampled_from(list(SMOOTH)))
-def test_the_recursions_of_the_norms_in_a_ball(seed, depth, radius, skip, sigma):
-    numbers = gaussian(seed, 4, depth).exp().tolist()
-    widths = (1 + 10 * gaussian(seed + 1, depth + 1).abs()).int().tolist()
-    start = Start(widths, *numbers)
-    norms = ball_norms(start, SMOOTH[sigma], radius, skip=skip)
-    assert torch.allclose(exact(norms), ball_by_hand(start, SMOOTH[sigma], radius, skip), rtol=1e-10, atol=0)
+@given(seeds, st.integers(1, 3), st.integers(1, 3))
+def test_a_matrix_is_no_larger_than_the_sum_of_its_blocks(seed, size, count):
+    blocks = gaussian(seed, count, count, size, size)
+    norms = torch.linalg.matrix_norm(blocks, 2)
+    whole = norm(blocks.transpose(1, 2).reshape(count * size, count * size))
+    assert whole <= norm(norms) * SLACK <= norms.sum() * SLACK**2
 
 
-@pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
+def blocks_of_the_hessian(weights, x, sigma, printed=False):
+    """H^(l1, l2) of the hidden layers as Appendix E has them, or with its slips corrected."""
+    h, b = values(weights, x, sigma), gradients(weights, x, sigma)
+    hidden, count = list(zip(weights[:-1], h, strict=False)), len(b)
+    by_input, by_weights = zip(*(first_derivatives(w, a, sigma) for w, a in hidden), strict=True)
+    aa, aw, ww = zip(*(second_derivatives(w, a, sigma) for w, a in hidden), strict=True)
+
+    def chain(start, stop):  # d alpha_stop / d w_start
+        result = by_weights[start].flatten(1)
+        for factor in by_input[start + 1 : stop + 1]:
+            result = factor @ result
+        return result
+
+    def block(l1, l2):
+        total = ww[l1] @ b[l1] if l1 == l2 else chain(l1, l2 - 1).mT @ (aw[l2] @ b[l2])
+        for index in range(l2 + 1, count):
+            right = chain(l2, index if printed else index - 1)
+            total = total + chain(l1, index - 1).mT @ (aa[index] @ b[index]) @ right
+        return total
+
+    return {(l1, l2): block(l1, l2) for l1 in range(count) for l2 in range(l1, count)}
+
+
+@pytest.mark.claim("Liu Appendix E, blocks of the Hessian", verdict="fails")
+def test_one_factor_too_many_in_the_printed_blocks():
+    case = [exact([[w]]) for w in (1.0, 0.5, 1.0)], exact([1.0]), torch.tanh
+    block = hessian(*case)[0, 0]
+    printed, corrected = (blocks_of_the_hessian(*case, printed)[0, 0].item() for printed in (True, False))
+    assert math.isclose(corrected, block, rel_tol=1e-12) and abs(printed - block) > 0.01
+
+
+@pytest.mark.claim("Liu Appendix E, blocks of the Hessian, corrected", verdict="holds")
+@instances
+@given(networks(skips=False))
+def test_the_blocks_of_the_hessian(network):
+    weights, x, sigma, _ = network
+    h, sizes = hessian(weights, x, sigma), [w.numel() for w in weights]
+    parts = [rows.split(sizes, 1) for rows in h.split(sizes)]
+    for (l1, l2), block in blocks_of_the_hessian(weights, x, sigma).items():
+        assert torch.allclose(block, parts[l1][l2], rtol=1e-8, atol=1e-9 * (1 + norm(h)))
+
+
+# ---- Appendix F: fully connected networks; and G.4, G.5: with skips --------------------------------------------------
+
+
+@pytest.mark.claim("Liu Lemma F.1", verdict="holds")
+@pytest.mark.parametrize(("m", "d"), [(2, 1), (4, 3), (8, 8), (16, 1)])
+def test_gaussian_matrices_exceed_three_roots_of_their_width_rarely(m, d):
+    for shape in ((m, d), (m, m), (1, m)):
+        norms = torch.linalg.matrix_norm(gaussian(m + d, 3000, *shape), 2)
+        assert (norms > 3 * m**0.5).double().mean().item() <= 2 * math.exp(-m / 2)
+
+
+@pytest.mark.claim("Liu Lemma F.2", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 5), st.integers(1, 5), st.floats(0, 10))
+def test_a_step_changes_a_spectral_norm_by_no_more_than_its_length(seed, m, n, radius):
+    w, step = gaussian(seed, m, n), gaussian(seed + 1, m, n)
+    assert norm(w + radius * step / torch.linalg.matrix_norm(step)) <= norm(w) + radius + 1e-9
+
+
+@pytest.mark.claim("Liu Lemma F.3", verdict="fails")
+@pytest.mark.claim("Liu Eqs. 71 and 77", verdict="fails")
+@pytest.mark.parametrize("m", [2, 100])
+def test_values_and_norms_by_the_weights_at_the_input_zero_are_larger_than_printed(m):
+    weights = [torch.ones(m, 1).double(), torch.ones(m, m).double(), torch.ones(1, m).double()]
+    h = values(weights, exact([0.0]), torch.sigmoid)[1]
+    assert math.isclose(h.norm(), m**0.5 / 2, rel_tol=1e-12) and h.norm() > 1 / 2
+    second = layer_norms(module([w[:1, :1] for w in weights], torch.sigmoid), exact([[0.0]]))[1]
+    assert second.by_weights > 0.1 and second.weights_weights > 0.01  # both are bounded by zero in print
+
+
+@pytest.mark.claim("Liu Lemma F.3, corrected", verdict="holds")
+@pytest.mark.claim("Liu Eqs. 71 and 77, corrected", verdict="holds")
+@pytest.mark.claim("Liu Lemma F.5", verdict="holds")
+@pytest.mark.claim("Liu Lemmas G.4 and G.5", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 6), st.integers(1, 3), st.integers(1, 3), smooth, st.booleans())
+def test_values_norms_by_the_weights_and_gradients_of_layers(seed, m, d, depth, sigma, skip):
+    weights = [gaussian(seed + i, m, m if i else d) for i in range(depth)] + [gaussian(seed + 9, 1, m)]
+    x, (slope, bend, at_zero) = gaussian(seed + 10, d), SMOOTH[sigma]
+    c, bounds = max(norm(w) for w in weights) / m**0.5, [(x.norm() * (m / d) ** 0.5).item()]
+    for index in range(depth):
+        bounds.append((slope * c + (skip and index > 0)) * bounds[-1] + m**0.5 * at_zero)
+    for h, bound in zip(values(weights, x, sigma, skip)[1:], bounds[1:], strict=True):
+        assert h.norm() <= bound * SLACK
+    for layer, below in zip(layer_norms(module(weights, sigma, skip), x[None])[1:], bounds[1:], strict=False):
+        assert layer.by_weights <= slope * below / m**0.5 * SLACK
+        assert layer.weights_weights <= bend * below**2 / m * SLACK
+    c = max(norm(w) for w in weights[1:]) / m**0.5
+    for index, b in enumerate(gradients(weights, x, sigma, skip), 1):
+        assert b.norm() <= (slope * c + skip) ** (depth - index) * c * SLACK
+
+
+@pytest.mark.claim("Liu Eqs. 69 to 75, but for 74", verdict="holds")
+@pytest.mark.claim("Liu Eq. 74, corrected", verdict="holds")
+@pytest.mark.claim("Liu Eqs. 76 and 78", verdict="holds")
+@instances
+@given(networks(most=1, skips=False))
+def test_first_and_second_derivatives_of_a_layer_and_their_norms(network):
+    (w, _), a, sigma, _ = network
+    fan_in, eye = len(a), torch.eye(len(w)).double()
+    first, second = slopes(sigma, w @ a / fan_in**0.5)
+    by_input, by_weights = first_derivatives(w, a, sigma)
+    aa, mixed, ww = second_derivatives(w, a, sigma)
+
+    def same(found, formula):
+        return torch.allclose(found, formula.reshape(found.shape), atol=1e-9 * (1 + found.abs().max()))
+
+    assert torch.allclose(by_input, first[:, None] * w / fan_in**0.5, atol=TINY)
+    assert torch.allclose(by_weights, torch.einsum("i,k,ij->ijk", first, a, eye) / fan_in**0.5, atol=TINY)
+    assert same(aa, torch.einsum("i,ij,ik->jki", second, w, w) / fan_in)
+    assert same(ww, torch.einsum("i,ij,ik,a,b->jakbi", second, eye, eye, a, a) / fan_in)
+    printed = torch.einsum("i,ij,b,ik->jkbi", second, w, a, eye) / fan_in
+    missing = torch.einsum("i,ik,jb->jkbi", first, eye, torch.eye(fan_in).double()) / fan_in**0.5
+    assert same(mixed, printed + missing)
+    upper = (second.abs().max() ** 2 * norm(w) ** 2 * (a @ a)).sqrt().item() / fan_in
+    assert norm_221(mixed) <= (upper + first.norm().item() / fan_in**0.5) * SLACK + TINY
+    bend = SMOOTH[sigma].curvature
+    assert norm_221(aa) <= bend * norm(w) ** 2 / fan_in * SLACK + TINY
+    assert norm_221(ww) <= bend * (a @ a) / fan_in * SLACK + TINY <= bend * a.abs().max() ** 2 * SLACK + 2 * TINY
+
+
+@pytest.mark.claim("Liu Eq. 74", verdict="fails")
+@pytest.mark.claim("Liu Appendix G.1, norms of a convolution", verdict="fails")
+def test_the_mixed_derivatives_of_a_linear_layer_and_of_a_linear_convolution_are_not_zero():
+    def identity(z):
+        return z
+
+    assert second_derivatives(exact([[2.0]]), exact([3.0]), identity)[1].item() == 1.0  # in print sigma'' w a = 0
+    w, a = torch.ones(1, 1, 1).double(), torch.ones(1, 1).double()
+    mixed = torch.func.hessian(lambda a, w: convolution(w, a, identity), (0, 1))(a, w)[0][1]
+    assert mixed.item() == 1.0  # in print a multiple of the curvature of the activation, which is zero
+
+
+@pytest.mark.claim("Liu Lemma F.4", verdict="holds")
+@pytest.mark.parametrize("m", [4, 20, 100])
+def test_hidden_values_beyond_the_logarithm_are_rare(m):
+    below = gaussian(0, m)
+    alpha = gaussian(1, 20_000, m) @ below / m**0.5  # the identity is the steepest 1-Lipschitz activation
+    share = (alpha.abs() >= math.log(m)).double().mean().item()
+    assert share <= 2 * math.exp(-m / (2 * (below @ below).item()) * math.log(m) ** 2)
+
+
+@pytest.mark.claim("Liu Lemma F.6", verdict="holds")
 @pytest.mark.parametrize("sigma", SMOOTH)
-@pytest.mark.parametrize("widths", [[3, 20, 50], [5, 12, 30, 20], [2, 40]])
-@pytest.mark.parametrize("failure", [0.5, 1e-3])
-def test_the_start_that_is_likely_by_hand(sigma, widths, failure):
-    slope, _, at_zero = SMOOTH[sigma]
-    likely, depth = likely_start(widths, 1.3, SMOOTH[sigma], failure=failure), len(widths) - 1
-    share = failure / (2 * depth + 1)  # L norms of weights, L + 1 of the output layer: its norm, and L maxima
-    t = math.sqrt(-2 * math.log(share))
-    value, above = 1.3, 1.0
-    for layer in range(depth):
-        n, m = widths[layer : layer + 2]
-        weight = 1 + (m**0.5 + t) / n**0.5
-        assert math.isclose(likely.weights[layer], weight, rel_tol=1e-12)
-        assert math.isclose(likely.values[layer], value, rel_tol=1e-12)
-        value = slope * weight * value * (n / m) ** 0.5 + at_zero
-    for layer in reversed(range(depth)):
-        m, last = widths[layer + 1], widths[-1]
-        assert math.isclose(likely.gradients[layer], above * (last**0.5 + t) / last**0.5, rel_tol=1e-12)
-        assert math.isclose(likely.maxima[layer], above * math.sqrt(2 * math.log(2 * m / share) / last), rel_tol=1e-12)
-        above *= slope * likely.weights[layer]
+def test_gradients_by_hidden_values_have_small_entries(sigma):
+    scaled = []
+    for m in (30, 300):
+        found = gradients(draws([3, m, m, m, 1], m), exact([1.0, -1.0, 0.5]), sigma)
+        scaled.append(max(b.abs().max().item() for b in found) * m**0.5 / math.log(m))
+    assert scaled[1] < 1.5 * scaled[0]
 
 
-@pytest.mark.claim("Liu Theorem 3.1, corrected", verdict="holds")
-@pytest.mark.claim("Layered bound", verdict="holds")
+@pytest.mark.claim("Liu Eqs. 79 and 103", verdict="holds")
 @instances
-@given(seeds, st.integers(1, 4), st.integers(1, 100))
-def test_the_theorem_by_all_terms_and_the_layered_bound_by_eigenvalues(seed, depth, width):
-    layers = [LayerNorms(*six) for six in gaussian(seed, depth, 6).exp().tolist()]  # norms of several orders
-    count, everywhere = len(layers), range(len(layers))
-    by_weights = [layer.by_weights for layer in layers]
-    lipschitz = max([1.0, *by_weights, *(layer.by_input for layer in layers)])
-    terms = [layer.weights_weights for layer in layers]
-    terms += [by_weights[a] * layers[b].input_weights for a, b in product(everywhere, repeat=2) if a < b]
-    for a, b, c in product(everywhere, repeat=3):
-        if a <= b < c:
-            terms.append(by_weights[a] * by_weights[b] * layers[c].input_input)
-    first = count**3 * lipschitz ** (2 * count) + count**2 * lipschitz**count + count
-    second = count * lipschitz**count * max(by_weights) / width**0.5
-    by_hand = first * max(terms) * max(layer.gradient_max for layer in layers) + second
-    assert math.isclose(liu_theorem_3_1(layers, width), by_hand, rel_tol=1e-12, abs_tol=TINY)
-    way, total = 0.0, 0.0
-    for layer in layers:
-        side = layer.input_weights * way
-        matrix = exact([[layer.input_input * way**2, side], [side, layer.weights_weights]])
-        total += layer.gradient_max * torch.linalg.eigvalsh(matrix)[1].item()
-        way = ((layer.by_input * way) ** 2 + layer.by_weights**2) ** 0.5
-    whole = torch.linalg.eigvalsh(exact([[total, way / width**0.5], [way / width**0.5, 0.0]]))[1].item()
-    assert math.isclose(layered_bound(layers, None), total, rel_tol=1e-10)
-    assert math.isclose(layered_bound(layers, width), whole, rel_tol=1e-10)
+@given(networks())
+def test_the_gradient_by_hidden_values_is_a_product(network):
+    weights, x, sigma, skip = network
+    h, found = values(weights, x, sigma, skip), gradients(weights, x, sigma, skip)
+    b = weights[-1][0] / len(h[-1]) ** 0.5
+    for index in range(len(weights) - 2, -1, -1):
+        assert torch.allclose(b, found[index], rtol=1e-9, atol=TINY)
+        first = slopes(sigma, weights[index] @ h[index] / len(h[index]) ** 0.5)[0]
+        below = weights[index].mT @ (first * b) / len(h[index]) ** 0.5
+        b = below + b if skip and index else below
+
+
+@pytest.mark.claim("Liu Eq. 85, first layer", verdict="fails")
+def test_the_first_preactivations_move_further_than_printed():
+    d, radius, x = 4, 1.0, torch.ones(4).double()  # of largest entry one
+    way = (radius * x / x.norm() @ x / d**0.5).item()  # of a step of this length along x in one row of the weights
+    assert way > radius / d**0.5 and math.isclose(way, radius, rel_tol=1e-12)
+
+
+# ---- Appendix G: convolutions ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.claim("Liu Lemma G.1", verdict="holds")
+@instances
+@given(matrices(3, 2), matrices(2, 4))
+def test_the_frobenius_norm_of_a_product(b, c):
+    assert torch.linalg.matrix_norm(b @ c) <= norm(b) * torch.linalg.matrix_norm(c) * SLACK
+
+
+def convolution(w, a, sigma):
+    """Eq. 93: filters (K, m', m) on an image (m, Q), in one dimension, zeros around it."""
+    count, q = len(w), a.shape[1]
+    shifted = torch.nn.functional.pad(a, (count // 2, count // 2))
+    return sigma(sum(w[k] @ shifted[:, k : k + q] for k in range(count)) / a.shape[0] ** 0.5)
+
+
+@pytest.mark.claim("Liu Lemmas G.2 and G.3", verdict="holds")
+@pytest.mark.claim("Liu Appendix G.1, norms of a convolution, corrected", verdict="holds")
+@instances
+@given(seeds, st.integers(1, 3), st.integers(1, 4), st.sampled_from([1, 3]), st.sampled_from([0.1, 1.0, 3.0]), smooth)
+def test_values_of_a_convolution_and_its_norms_with_the_term_that_the_mixed_one_lacks(seed, m, q, count, scale, sigma):
+    def layer(a, w):
+        return convolution(w, a, sigma).flatten()
+
+    w, a = scale * gaussian(seed, count, m, m), gaussian(seed + 1, m, q)
+    (slope, bend, at_zero), size = SMOOTH[sigma], torch.linalg.matrix_norm(a)
+    total, reach = sum(norm(f) for f in w) / m**0.5, count * size / m**0.5
+    assert layer(a, w).norm() <= (slope * total * size + (m * q) ** 0.5 * at_zero) * SLACK
+    by_input, by_weights = (j.flatten(1) for j in torch.func.jacrev(layer, (0, 1))(a, w))
+    assert norm(by_input) <= slope * total * SLACK + TINY and norm(by_weights) <= slope * reach * SLACK + TINY
+    (aa, aw), (_, ww) = torch.func.hessian(layer, (0, 1))(a, w)
+    aa, aw, ww = (t.reshape(m * q, n, -1).movedim(0, 2) for t, n in ((aa, m * q), (aw, m * q), (ww, w.numel())))
+    assert norm_221(aa) <= bend * total**2 * SLACK + TINY
+    assert norm_221(ww) <= bend * reach**2 * SLACK + TINY
+    assert norm_221(aw) <= bend * total * reach + slope * (count * q) ** 0.5 + TINY
