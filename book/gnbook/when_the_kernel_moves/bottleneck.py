@@ -6,7 +6,6 @@ nearly linear when m is large. Their product bends f.
 """
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -68,29 +67,16 @@ def ball_floor(h: Cubic, c: Cubic, radius: float) -> float:
     highest = abs(h.value) + h.gradient * radius + h.hessian(radius) * radius**2 / 2
     inside = max(reach[0] ** 2 - highest * h.hessian(radius), 0.0)
 
-    def entries(r1: float, r2: float) -> tuple[float, float]:
-        return h.least(r1)[0] * reach[0] * reach[1], c.least(r2)[0] * inside
+    def entries(angle: float) -> tuple[float, float]:  # one falls with the angle, the other rises
+        first, second = h.least(radius * math.sin(angle))[0], c.least(radius * math.cos(angle))[0]
+        return first * reach[0] * reach[1], second * inside
 
-    low, high = 0.0, max(entries(0.0, 0.0))
-    if min(reach) == 0 or high == 0:
-        return 0.0
-    for _ in range(60):  # the level is safe if the ball has no split of its radius that brings both entries below it
-        level = (low + high) / 2
-        first = _shortest(lambda r: entries(r, 0.0)[0], level, radius)
-        second = _shortest(lambda r: entries(0.0, r)[1], level, radius)
-        low, high = (level, high) if math.hypot(first, second) > radius else (low, level)
-    return low
-
-
-def _shortest(entry: Callable[[float], float], level: float, radius: float) -> float:
-    """Return a step up to which a decreasing entry is above a level; infinite if that is the whole radius."""
-    if entry(radius) > level:
-        return math.inf
-    low, high = 0.0, radius
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if entry(middle) > level else (low, middle)
-    return low
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):  # the larger is least where they meet
+        angle = (low + high) / 2
+        first, second = entries(angle)
+        low, high = (angle, high) if first > second else (low, angle)
+    return max(entries(high))
 
 
 def limit_norm(h: float, c: float) -> float:

@@ -136,12 +136,8 @@ def test_paired_singular_vectors_give_eigenvectors_with_any_orthonormal_vectors(
     assert found.shape == functional.shape
     assert (found.mT @ found - torch.eye(len(found)).double()).abs().max() <= 1e-12
     assert (functional @ found - found * values).abs().max() <= 1e-12 * (1 + norm(omega))
-
-
-@pytest.mark.claim("Appendix F, eigenvectors", verdict="holds if")
-def test_eigenvectors_of_the_two_products_that_are_not_a_pair_give_none():
-    vector = exact([1, 0, 0, 1])  # each half is an eigenvector, of the two products of omega = I
-    assert torch.linalg.matrix_rank(torch.stack([eq_17(torch.eye(2).double(), 1) @ vector, vector])) == 2
+    no_pair, square = exact([1, 0, 0, 1]), eq_17(torch.eye(2).double(), 1)  # eigenvectors of the products of omega = I
+    assert torch.linalg.matrix_rank(torch.stack([square @ no_pair, no_pair])) == 2
 
 
 @pytest.mark.claim("Appendix F, eigenvalues", verdict="holds if")
@@ -159,7 +155,8 @@ def test_the_spectrum_is_that_of_singular_values_with_both_signs_and_zeros(layer
     signed = torch.cat([roots, -roots]).repeat(m).sort(descending=True).values
     assert (len(signed) == len(values)) is (k == d)  # but the values that are not zero are the same
     ends = m * min(k, d)
-    assert torch.equal(signed[:ends], values[:ends]) and torch.equal(signed[-ends:], values[-ends:])
+    for some in (slice(ends), slice(-ends, None)):
+        assert torch.allclose(signed[some], values[some], rtol=1e-9, atol=rounding)
 
 
 @st.composite
@@ -199,13 +196,7 @@ def test_the_inverse_gives_condition_number_and_smallest_singular_value_of_a_squ
     functional = eq_17(omega, m)
     inverse = norm(torch.linalg.inv(functional))
     assert math.isclose(norm(functional) * inverse, condition(functional), rel_tol=1e-8)
-    assert math.isclose(inverse * torch.linalg.svdvals(omega)[-1].item(), 1, rel_tol=1e-8)
-
-
-@pytest.mark.claim("Appendix F, norm of the inverse", verdict="fails")
-def test_the_norm_of_the_inverse_is_not_the_smallest_singular_value():
-    functional = eq_17(exact([[2]]), 1)
-    assert norm(torch.linalg.inv(functional)) == 0.5 and torch.linalg.svdvals(functional)[-1] == 2
+    assert math.isclose(inverse * torch.linalg.svdvals(omega)[-1].item(), 1, rel_tol=1e-8)  # not the norm itself
 
 
 @pytest.mark.claim("Appendix F, largest singular value", verdict="holds")
@@ -239,12 +230,8 @@ def test_a_regular_second_moment_shrinks_no_singular_value_by_more_than_its_smal
     error, sigma = data.draw(matrices(k, d)), data.draw(regular_moments(d))
     least, rounding = torch.linalg.eigvalsh(sigma)[0], 1e-12 * norm(error) * norm(sigma)
     assert (torch.linalg.svdvals(error @ sigma) >= torch.linalg.svdvals(error) * least - rounding).all()
-
-
-@pytest.mark.claim("Appendix F, bound on the smallest singular value", verdict="holds if")
-def test_with_a_singular_second_moment_the_smallest_non_zero_values_break_the_bound():
-    error, sigma = exact([[3, 4]]) / 5, exact([1, 0]).diag()
-    assert torch.linalg.svdvals(error @ sigma)[0] == 0.6 < 1  # smallest non-zero values of both factors: 1
+    error, sigma = exact([[3, 4]]) / 5, exact([1, 0]).diag()  # a singular one: smallest non-zero values of both are 1
+    assert torch.linalg.svdvals(error @ sigma)[0] == 0.6 < 1
 
 
 @pytest.mark.claim("Eq. 18", verdict="holds if")
@@ -262,13 +249,17 @@ def test_eq_18_holds_for_a_regular_second_moment_and_as_many_outputs_as_inputs_h
 
 
 @pytest.mark.claim("Eq. 18", verdict="holds if")
-def test_eq_18_fails_for_a_singular_second_moment():
+@pytest.mark.claim("Appendix F, dependence on the data", verdict="holds if")
+def test_eq_18_fails_for_a_singular_second_moment_and_an_error_can_cancel_the_data():
     error, sigma = exact([[1, 0, 0], [0, 1 / 4, 1]]), exact([1, 1, 0]).diag()
     assert condition(eq_17(error @ sigma, 1)) == pytest.approx(4)
     assert condition(error) * condition(sigma) < 1.1
     # smaller shapes leave no room: a second moment of rank one, or one output, makes the left side one
     assert condition(eq_17(exact([[1, 2], [3, 4]]) @ exact([1, 0]).diag(), 1)) == pytest.approx(1)
     assert condition(eq_17(exact([[1, 2, 3]]) @ sigma, 1)) == pytest.approx(1)
+    error, sigma = exact([1, 4]).diag(), exact([4, 1]).diag()
+    assert condition(eq_17(error @ sigma, 1)) == 1  # Eq. 18 allows 16
+    assert condition(eq_17(error, 1)) == 4  # whitening makes it worse
 
 
 @pytest.mark.claim("Eq. 18, repaired", verdict="holds")
@@ -278,13 +269,6 @@ def test_eq_18_on_the_range_of_the_data(data, k, d, m):
     error, sigma = data.draw(matrices(k, d)), second_moment(data.draw(samples(d)))
     assume(norm(error @ sigma) > 1e-9 * norm(sigma) * norm(error) and condition(sigma) < 1e6)
     assert condition(eq_17(error @ sigma, m)) <= zhao_eq_18(error, sigma) * (1 + 1e-6)
-
-
-@pytest.mark.claim("Appendix F, dependence on the data", verdict="holds if")
-def test_an_error_can_cancel_the_data():
-    error, sigma = exact([1, 4]).diag(), exact([4, 1]).diag()
-    assert condition(eq_17(error @ sigma, 1)) == 1  # Eq. 18 allows 16
-    assert condition(eq_17(error, 1)) == 4  # whitening makes it worse
 
 
 # ---- The whole Hessian, and deeper networks --------------------------------------------------------------------------
@@ -347,13 +331,7 @@ def test_the_hessian_has_the_large_eigenvalues_of_the_gauss_newton_matrix_and_sm
     if q and outer[q - 1] > 1e-6 * scale and whole[q - 1] > 1e-6 * scale:
         interval = hessian_condition(outer[0].item(), outer[q - 1].item(), residual)
         assert interval.lower * (1 - 1e-3) <= whole[0] / whole[q - 1] <= interval.upper * (1 + 1e-3)
-
-
-@pytest.mark.claim("Weyl for the whole Hessian", verdict="holds")
-def test_the_interval_of_the_hessian():
-    assert hessian_condition(4.0, 2.0, 1.0) == (1, 5)
     assert hessian_condition(12.0, 2.0, 1.0) == pytest.approx((11 / 3, 13))
-    assert hessian_condition(4.0, 2.0, 2.0).upper == math.inf
     assert hessian_condition(4.0, 2.0, 3.0) == (1, math.inf)  # a ratio of ordered eigenvalues is never below one
 
 
@@ -428,9 +406,5 @@ def test_the_norm_of_the_functional_hessian(data, weights):
     assert bound <= (depth - 1) * norm(omega) * product * (1 + 1e-9) + rounding
     if depth == 2:
         assert (value, bound) == pytest.approx((norm(omega), norm(omega)), rel=1e-9, abs=1e-12)
-
-
-@pytest.mark.claim("Norm of the functional Hessian", verdict="holds")
-def test_the_bound_on_the_norm_by_hand():
     ones = [torch.ones(1, 1)] * 3  # H_F has zeros on the diagonal and ones off it
     assert functional_hessian_norm(ones, torch.tensor([[-2.0]])) == pytest.approx(4)

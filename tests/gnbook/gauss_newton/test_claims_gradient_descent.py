@@ -56,33 +56,24 @@ def quadratics(draw):
 
 
 @pytest.mark.claim("Gradient descent on a quadratic", verdict="holds")
-@instances
-@given(quadratics(), seeds, st.floats(0, 3))
-def test_one_step_contracts_by_the_factor_and_an_eigenvector_by_no_more(quadratic, seed, relative_step):
-    q, values = quadratic
-    step = relative_step / values[0]
-    factor = (1 - step * values).abs()[[0, -1]].max()
-    a, w = q * values @ q.mT, gaussian(seed, len(values))
-    assert (w - step * (a @ w)).norm() <= (factor + 1e-12) * w.norm()
-    reached = max((v - step * (a @ v)).norm() for v in (q[:, 0], q[:, -1]))
-    assert torch.isclose(reached, factor, rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.claim("Best step size", verdict="holds")
 @instances
-@given(quadratics(), st.floats(0, 3))
-def test_no_step_size_beats_two_over_the_sum(quadratic, relative_step):
+@given(quadratics(), seeds, st.floats(0, 3))
+def test_a_step_contracts_by_the_factor_and_no_step_size_beats_two_over_the_sum(quadratic, seed, relative_step):
     q, values = quadratic
-    ends = high, low = values[[0, -1]]
+    (high, low), a = values[[0, -1]], q * values @ q.mT
 
     def factor(step):
-        return (1 - step * ends).abs().max()
+        return torch.max((1 - step * high).abs(), (1 - step * low).abs())
 
+    step, w = relative_step / high, gaussian(seed, len(values))
+    assert (w - step * (a @ w)).norm() <= (factor(step) + 1e-12) * w.norm()
+    reached = max((v - step * (a @ v)).norm() for v in (q[:, 0], q[:, -1]))
+    assert torch.isclose(reached, factor(step), rtol=1e-9, atol=1e-12)
     best, kappa = 2 / (high + low), high / low
     assert torch.isclose(factor(best), (kappa - 1) / (kappa + 1), rtol=1e-9, atol=1e-12)
-    assert factor(relative_step / high) >= factor(best) - 1e-12
+    assert factor(step) >= factor(best) - 1e-12
     w = q[:, 0] + q[:, -1] if len(values) > 1 else q[:, 0]
-    a = q * values @ q.mT
     for _ in range(3):  # attained in every step, not in the first alone
         after = w - best * (a @ w)
         assert torch.isclose(after.norm(), factor(best) * w.norm(), rtol=1e-6, atol=1e-9)

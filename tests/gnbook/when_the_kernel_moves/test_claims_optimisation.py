@@ -28,13 +28,8 @@ def test_the_condition_number_of_the_output_is_at_most_a_square_of_slopes_times_
     values, own = torch.linalg.eigvalsh(tilde), torch.linalg.eigvalsh(kernel)
     assert values[-1] / values[0] <= own[-1] / own[0] * (first.max() / first.min()) ** 2 * (1 + 1e-7)
     assert values[0] >= low**2 * own[0] * (1 - 1e-7)
-
-
-@pytest.mark.claim("Liu Section 5, a kernel as well conditioned", verdict="holds if")
-def test_a_slope_without_an_upper_bound_ruins_the_condition_number():
-    slope = exact([1.0, 1000.0])  # phi' = 1 + z^2 at z = 0 and about 31.6: above rho = 1 everywhere
-    tilde = output_kernel(torch.eye(2).double(), slope[:, None, None])
-    assert torch.linalg.cond(tilde).item() == pytest.approx(1e6)
+    slope = exact([1.0, 1000.0])  # phi' = 1 + z^2 at z = 0 and about 31.6: without an upper bound
+    assert torch.linalg.cond(output_kernel(torch.eye(2).double(), slope[:, None, None])).item() == pytest.approx(1e6)
 
 
 @pytest.mark.claim("Liu Theorem 5.1", verdict="holds if")
@@ -147,12 +142,7 @@ def test_the_kernel_of_the_output_changes_at_least_by_a_minus_b(seed, m, x, phi,
         first.append(slopes(phi, f(w).item())[0])
         tilde.append(torch.func.grad(lambda w: phi(f(w)))(w).square().sum().item())
     assert abs(tilde[1] - tilde[0]) >= change_floor(*kernels, *first) - TINY * (1 + sum(tilde))
-
-
-@pytest.mark.claim("Liu Section 4, change of the kernel", verdict="holds")
-def test_the_bound_on_the_change_is_attained_by_a_kernel_that_does_not_move():
-    assert change_floor(2.0, 2.0, 1.0, 3.0) == 16 == 3**2 * 2 - 1**2 * 2
-    assert change_floor(2.0, 1.5, 1.0, 3.0) == 11.5 == 3**2 * 1.5 - 1**2 * 2  # and by one that falls as slopes rise
+    assert change_floor(2.0, 2.0, 1.0, 3.0) == 3**2 * 2 - 1**2 * 2  # attained by a kernel that does not move
 
 
 @pytest.mark.claim("Liu Section 4, term A, corrected", verdict="holds")
@@ -210,15 +200,8 @@ def test_the_hessian_of_the_output_has_two_terms_and_its_norm_is_within_one_of_t
     assert torch.allclose(tilde, expected, atol=1e-10 * (1 + norm(expected)))
     bent = abs(second) * (g @ g).item()
     assert abs(norm(tilde) - bent) <= abs(first) * norm(h) * SLACK + TINY * (1 + bent)
-
-
-@pytest.mark.claim("Liu Eq. 29", verdict="holds")
-@pytest.mark.parametrize("first", [1.0, -1.0])
-def test_a_product_of_two_numbers_attains_both_sides(first):
-    w, second = exact([1.0, 1.0]), 3.0  # f = w_1 w_2 with |grad f|^2 = 2 and H of eigenvalues 1 and -1
-    g, h = torch.func.grad(torch.prod)(w), torch.func.hessian(torch.prod)(w)
-    value = norm(second * torch.outer(g, g) + first * h)
-    assert value == pytest.approx(second * (g @ g).item() + first * norm(h), rel=1e-12)
+    g, h = exact([1.0, 1.0]), exact([[0.0, 1.0], [1.0, 0.0]])  # f = w_1 w_2 attains both sides
+    assert norm(3 * torch.outer(g, g) + h) == pytest.approx(7) and norm(3 * torch.outer(g, g) - h) == pytest.approx(5)
 
 
 @pytest.mark.claim("Liu Section 4, lazy training", verdict="holds")

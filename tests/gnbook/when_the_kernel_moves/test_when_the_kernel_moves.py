@@ -61,39 +61,33 @@ def test_a_network_without_a_hidden_layer_trains_as_its_kernel_says(head):
 
 
 CASES = {
-    "shallow": lambda seed: shallow(1 + seed % 7, 1 + seed % 3, seeds=[seed]),
-    "smooth": lambda seed: shallow(4, 2, activation=torch.tanh, seeds=[seed]),
-    "bottleneck": lambda seed: bottleneck(5, 1 + seed % 4, 3, scaled=seed % 2 == 0, seeds=[seed]),
-    "square": lambda seed: bottleneck(3, 1, 1, activation=half_square, seeds=[seed]),
-    "width one": lambda seed: bottleneck(1, 1, 1, seeds=[seed]),
-    "no hidden layer": lambda seed: StackedNetworks([gaussian(seed, 1, 2, 2)], [0.5], []),
+    "shallow": lambda seeds: shallow(1 + seeds[0] % 7, 1 + seeds[0] % 3, seeds=seeds),
+    "smooth": lambda seeds: shallow(4, 2, activation=torch.tanh, seeds=seeds),
+    "bottleneck": lambda seeds: bottleneck(5, 1 + seeds[0] % 4, 3, scaled=seeds[0] % 2 == 0, seeds=seeds),
+    "square": lambda seeds: bottleneck(3, 1, 1, activation=half_square, seeds=seeds),
+    "width one": lambda seeds: bottleneck(1, 1, 1, seeds=seeds),
+    "no hidden layer": lambda seeds: StackedNetworks([gaussian(seeds[0], len(seeds), 2, 2)], [0.5], []),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("seed", range(3))
-def test_the_kernel_is_that_of_the_jacobian_and_a_step_along_the_gradient_that_autograd_finds(name, seed):
-    network, x = CASES[name](seed), gaussian(seed, 1 + seed % 4, 2)
-    kernel, expected = network.kernel(x), GaussNewton(network, x, output=lambda y: y[0]).tangent_kernel()
-    assert torch.allclose(kernel, expected[None], rtol=1e-10, atol=1e-12)
-    x = x if seed % 2 else x[None]  # shared by all runs, or a run's own
-    passes, rates = network.passes(x), torch.tensor([0.25]).double()
+@pytest.mark.parametrize("seed", range(4))
+def test_kernels_are_those_of_jacobians_and_steps_along_the_gradients_that_autograd_finds(name, seed):
+    networks, x = CASES[name]([seed, 7]), gaussian(seed, 2, 1 + seed % 4, 2)
+    x = x if seed % 2 else x[0]  # a run's own samples, or samples for all
+    kernels = networks.kernel(x)
+    for run, kernel in enumerate(kernels):
+        alone, own = networks.only([run]), x[run] if seed % 2 else x
+        expected = GaussNewton(alone, own, output=lambda y: y[0]).tangent_kernel()
+        assert torch.allclose(kernel, expected, rtol=1e-10, atol=1e-12)
+        assert torch.allclose(networks(x)[run], alone(own)[0], rtol=1e-13)
+    assert name == "no hidden layer" or torch.equal(CASES[name]([seed])(x[:1]), networks.only([0])(x[:1]))
+    passes, rates = networks.passes(x), torch.tensor([0.25, 0.0]).double()
     slopes = gaussian(2, *passes.outputs.shape)
-    gradients = torch.autograd.grad((slopes * passes.outputs).sum(), list(network.weights))
-    expected = [w.detach() - 0.25 * g for w, g in zip(network.weights, gradients, strict=True)]
-    network.step(passes, slopes, rates)
-    assert all(torch.allclose(w, e, rtol=1e-12, atol=1e-14) for w, e in zip(network.weights, expected, strict=True))
-
-
-@pytest.mark.parametrize("build", [lambda s: shallow(6, seeds=s), lambda s: bottleneck(5, 2, seeds=s)])
-def test_side_by_side_is_one_by_one(build):
-    together, x = build([3, 1, 4]), gaussian(0, 3, 5, 2)
-    for run, seed in enumerate([3, 1, 4]):
-        alone = build([seed])
-        assert torch.allclose(together(x)[run], alone(x[run])[0], rtol=1e-13)
-        assert torch.allclose(together.kernel(x)[run], alone.kernel(x[run])[0], rtol=1e-12)
-        assert torch.equal(together.only([run])(x[[run]]), alone(x[[run]]))
-    assert len(together) == 3 and len(together.only([2, 0])) == 2
+    gradients = torch.autograd.grad((slopes * passes.outputs).sum(), list(networks.weights))
+    expected = [w.detach() - rates[:, None, None] * g for w, g in zip(networks.weights, gradients, strict=True)]
+    networks.step(passes, slopes, rates)
+    assert all(torch.allclose(w, e, rtol=1e-12, atol=1e-14) for w, e in zip(networks.weights, expected, strict=True))
 
 
 @pytest.mark.parametrize("head", [Softmax(), Entrywise(swish), Entrywise(identity), Entrywise(torch.sin)])
