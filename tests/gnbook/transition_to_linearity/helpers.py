@@ -77,11 +77,11 @@ def second_derivatives(w, a, sigma):
 
 
 @st.composite
-def networks(draw, most=3, skips=True, smallest=1):
+def networks(draw, most=3, skips=True):
     """Weights, a sample, an activation and whether there are skips; Gaussian, zero, huge or rank-deficient weights."""
     skip = draw(st.booleans()) if skips else False
-    depth, d, width = draw(st.integers(1, most)), draw(st.integers(1, 3)), draw(st.integers(smallest, 4))
-    hidden = [width] * depth if skip else [draw(st.integers(smallest, 4)) for _ in range(depth)]
+    depth, d, width = draw(st.integers(1, most)), draw(st.integers(1, 3)), draw(st.integers(1, 4))
+    hidden = [width] * depth if skip else [draw(st.integers(1, 4)) for _ in range(depth)]
     weights = [draw(matrices(out, fan_in)) for fan_in, out in pairwise([d, *hidden, 1])]
     x = draw(matrices(1, d))[0] * draw(st.sampled_from([0.1, 1.0, 3.0]))
     return weights, x, draw(st.sampled_from(list(SMOOTH))), skip

@@ -50,17 +50,27 @@ def proposition_3_1(one, two):
 @pytest.mark.claim("Liu Proposition 3.1", verdict="holds if")
 @pytest.mark.claim("Liu Theorem 3.1, corrected", verdict="holds")
 @pytest.mark.claim("Layered bound", verdict="holds")
+@pytest.mark.claim("The logarithm", verdict="holds")
+@pytest.mark.claim("Range of the Hessian", verdict="holds")
 @instances
 @given(networks())
-def test_the_layered_bound_lies_between_the_hessian_and_the_printed_bounds(network):
+def test_the_layered_bound_lies_between_the_hessian_which_its_range_determines_and_the_printed_bounds(network):
     weights, x, sigma, skip = network
-    layers, m = layer_norms(module(weights, sigma, skip), x[None]), len(weights[-2])
-    whole = hessian(weights, x, sigma, skip)
+    net, m, whole = module(weights, sigma, skip), len(weights[-2]), hessian(weights, x, sigma, skip)
+    layers = layer_norms(net, x[None])
     assert norm(whole) <= layered_bound(layers, m) * SLACK + TINY
     assert layered_bound(layers, m) <= liu_theorem_3_1(layers, m) * SLACK
     assert norm(whole[:-m, :-m]) <= layered_bound(layers, None) * SLACK + TINY  # the output layer fixed
     if len(layers) == 2:
         assert layered_bound(layers, None) <= proposition_3_1(*layers) * SLACK
+    a = values(weights, x, sigma, skip)[-2]
+    second = slopes(sigma, weights[-2] @ a / len(a) ** 0.5)[1]
+    lower = (weights[-1][0] * second).abs().max() * (a @ a) / len(a) / m**0.5  # by the largest output weight
+    assert lower <= norm(whole) * SLACK + TINY
+    spectra = [torch.linalg.eigvalsh(h) for h in (whole, Hessian(net.on_its_range(x[None]), x[None]).dense())]
+    size = max(map(len, spectra))
+    full, part = (torch.cat([v, v.new_zeros(size - len(v))]).sort().values for v in spectra)
+    assert torch.allclose(full, part, atol=1e-9 * (1 + full.abs().max().item()))
 
 
 @pytest.mark.claim("Liu Proposition 3.1", verdict="holds if")
@@ -98,20 +108,23 @@ def test_the_layered_bound_is_attained_by_one_unit(w, v, x, sigma):
 @pytest.mark.claim("Norms of a layer", verdict="holds")
 @pytest.mark.claim("Liu Section 3.3, diagonal of the kernel, corrected", verdict="holds")
 @pytest.mark.claim("Liu Remark 3.2", verdict="holds")
+@pytest.mark.claim("Liu Eqs. 79 and 103", verdict="holds")
 @instances
 @given(networks(), seeds)
-def test_the_norms_of_layers_and_the_kernel_by_hand(network, seed):
+def test_the_norms_of_layers_the_kernel_and_gradients_by_hidden_values_by_hand(network, seed):
     weights, x, sigma, skip = network
-    h, b = values(weights, x, sigma, skip), gradients(weights, x, sigma, skip)
-    net = module(weights, sigma, skip)
+    net, h = module(weights, sigma, skip), values(weights, x, sigma, skip)
     layers, kernel = layer_norms(net, x[None]), h[-1] @ h[-1] / len(h[-1])
-    for index, layer in enumerate(layers):
-        by_hand = [norm_221(t) for t in second_derivatives(weights[index], h[index], sigma)]
-        for one, other in list(zip(layer[3:], by_hand, strict=True))[2 * (index == 0) :]:
-            assert math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
-        assert math.isclose(layer.gradient_max, b[index].abs().max(), rel_tol=1e-9, abs_tol=TINY)
-        first = slopes(sigma, weights[index] @ h[index] / len(h[index]) ** 0.5)[0]
-        kernel = kernel + (first * b[index]).square().sum() * (h[index] @ h[index]) / len(h[index])
+    gradient = weights[-1][0] / len(h[-1]) ** 0.5  # the product of Eq. 79, from the output on
+    for index, b in reversed(list(enumerate(gradients(weights, x, sigma, skip)))):
+        layer, w, a, root = layers[index], weights[index], h[index], len(h[index]) ** 0.5
+        assert torch.allclose(gradient, b, rtol=1e-9, atol=TINY)
+        by_hand = [norm_221(t) for t in second_derivatives(w, a, sigma)][2 * (index == 0) :]
+        assert layer[3 + 2 * (index == 0) :] == pytest.approx(by_hand, rel=1e-6, abs=1e-9)
+        assert math.isclose(layer.gradient_max, b.abs().max(), rel_tol=1e-9, abs_tol=TINY)
+        first = slopes(sigma, w @ a / root)[0]
+        kernel = kernel + (first * b).square().sum() * (a @ a) / root**2
+        gradient = w.mT @ (first * b) / root + (b if skip and index else 0)
     assert torch.isclose(GaussNewton(net, x[None]).tangent_kernel()[0, 0], kernel, rtol=1e-9, atol=TINY)
     other = module([*weights[:-1], gaussian(seed, *weights[-1].shape)], sigma, skip)
     assert [layer[1:] for layer in layers] == [layer[1:] for layer in layer_norms(other, x[None])]
@@ -198,17 +211,6 @@ def test_hessian_and_gradients_in_a_ball_move_like_the_root_of_log_width_over_wi
     assert all((after <= before).all() for before, after in pairwise(scaled)) and scaled[-1][0] > 0.5 * scaled[-2][0]
 
 
-@pytest.mark.claim("The logarithm", verdict="holds")
-@instances
-@given(networks(smallest=2))
-def test_the_largest_output_weight_is_a_lower_bound(network):
-    weights, x, sigma, skip = network
-    a = values(weights, x, sigma, skip)[-2]
-    second = slopes(sigma, weights[-2] @ a / len(a) ** 0.5)[1]
-    lower = (weights[-1][0] * second).abs().max() * (a @ a) / len(a) / len(second) ** 0.5
-    assert lower <= norm(hessian(weights, x, sigma, skip)) * SLACK + TINY
-
-
 @pytest.mark.claim("Liu Remark 3.5", verdict="holds if")
 @pytest.mark.parametrize("seed", range(2))
 def test_gradient_flow_is_no_longer_than_the_error_over_the_root_of_the_smallest_eigenvalue(seed):
@@ -226,18 +228,6 @@ def test_gradient_flow_is_no_longer_than_the_error_over_the_root_of_the_smallest
     assert 0 < way <= first / least**0.5 * 1.02  # steps are a little longer than the flow
     near, far = (math.atanh(y) for y in (0.9, 0.999999))  # a singular kernel: f = tanh(w), label y, from w = 0
     assert far > 4 * near and far > 1 > 0.999999
-
-
-@pytest.mark.claim("Range of the Hessian", verdict="holds")
-@instances
-@given(networks())
-def test_the_hessian_on_its_range_has_the_same_non_zero_eigenvalues(network):
-    weights, x, sigma, skip = network
-    reduced = Hessian(module(weights, sigma, skip).on_its_range(x[None]), x[None]).dense()
-    spectra = [torch.linalg.eigvalsh(matrix) for matrix in (hessian(weights, x, sigma, skip), reduced)]
-    size = max(map(len, spectra))
-    full, part = (torch.cat([v, v.new_zeros(size - len(v))]).sort().values for v in spectra)
-    assert torch.allclose(full, part, atol=1e-9 * (1 + full.abs().max().item()))
 
 
 def convolutions(network, x):
@@ -449,20 +439,6 @@ def test_gradients_by_hidden_values_have_small_entries(sigma):
         found = gradients(draws([3, m, m, m, 1], m), exact([1.0, -1.0, 0.5]), sigma)
         scaled.append(max(b.abs().max().item() for b in found) * m**0.5 / math.log(m))
     assert scaled[1] < 1.5 * scaled[0]
-
-
-@pytest.mark.claim("Liu Eqs. 79 and 103", verdict="holds")
-@instances
-@given(networks())
-def test_the_gradient_by_hidden_values_is_a_product(network):
-    weights, x, sigma, skip = network
-    h, found = values(weights, x, sigma, skip), gradients(weights, x, sigma, skip)
-    b = weights[-1][0] / len(h[-1]) ** 0.5
-    for index in range(len(weights) - 2, -1, -1):
-        assert torch.allclose(b, found[index], rtol=1e-9, atol=TINY)
-        first = slopes(sigma, weights[index] @ h[index] / len(h[index]) ** 0.5)[0]
-        below = weights[index].mT @ (first * b) / len(h[index]) ** 0.5
-        b = below + b if skip and index else below
 
 
 # ---- Appendix G: convolutions ---------------------------------------------------------------------------------------

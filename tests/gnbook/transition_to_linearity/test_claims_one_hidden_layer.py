@@ -27,51 +27,57 @@ from tests.oracles import norm
 from tests.strategies import exact, gaussian, instances, seeds
 
 
-@st.composite
-def shallow(draw, signs=True):
-    """Eq. 8 as a function of its weights, these, and what is in it."""
-    m, seed = draw(st.integers(1, 8)), draw(seeds)
-    w = gaussian(seed, m) * draw(st.sampled_from([0.0, 1.0, 5.0]))
-    v = gaussian(seed + 1, m).sign() if signs else gaussian(seed + 1, m)
-    x, sigma = draw(st.sampled_from([-3.0, -1.0, 0.0, 0.2, 2.0])), draw(st.sampled_from(list(SMOOTH)))
-    return lambda w: v @ sigma(w * x) / len(w) ** 0.5, w, v, x, sigma
-
-
 @pytest.mark.claim("Liu Eq. 9", verdict="holds")
 @pytest.mark.claim("Liu Eq. 10", verdict="holds if")
+@pytest.mark.claim("Liu Eq. 12", verdict="holds")
 @pytest.mark.claim("Liu Eq. 13, corrected", verdict="holds")
+@pytest.mark.claim("Liu Eq. 14", verdict="holds if")
+@pytest.mark.claim("Liu Eq. 15", verdict="holds")
 @instances
-@given(shallow())
-def test_hessian_kernel_and_221_norm_of_one_hidden_layer(network):
-    f, w, v, x, sigma = network
+@given(
+    seeds,
+    st.integers(1, 8),
+    st.sampled_from([0.0, 1.0, 5.0]),
+    st.sampled_from([-3.0, -1.0, 0.0, 0.2, 2.0]),
+    st.sampled_from(list(SMOOTH)),
+    st.booleans(),
+)
+def test_hessian_kernel_and_221_norm_of_one_hidden_layer(seed, m, scale, x, sigma, signs):
+    w, v = scale * gaussian(seed, m), gaussian(seed + 1, m)
+    b, bend = (v.sign() if signs else v) / m**0.5, SMOOTH[sigma].curvature * x**2
+
+    def f(w):  # Eq. 8
+        return b @ sigma(w * x)
+
     first, second = slopes(sigma, w * x)
-    assert torch.allclose(torch.func.hessian(f)(w), (v * second * x**2 / len(w) ** 0.5).diag(), atol=TINY)
-    assert norm(torch.func.hessian(f)(w)) <= SMOOTH[sigma].curvature * x**2 / len(w) ** 0.5 * SLACK + TINY
-    assert torch.isclose(torch.func.grad(f)(w).square().sum(), (x * first).square().mean(), atol=TINY)
-    largest = second.abs().max().item() * x**2
-    assert math.isclose(
-        norm_221(torch.func.hessian(lambda w: sigma(w * x))(w).movedim(0, 2)), largest, rel_tol=1e-9, abs_tol=TINY
-    )
-    assert largest <= SMOOTH[sigma].curvature * x**2 * SLACK
-
-
-@pytest.mark.claim("One hidden layer in the limit", verdict="holds")
-@pytest.mark.parametrize("sigma", SMOOTH)
-def test_the_hessian_times_the_root_of_the_width_tends_to_the_largest_curvature(sigma):
-    x, errors = 1.7, []
-    for m in (100, 10_000, 1_000_000):
-        second = slopes(sigma, gaussian(0, m) * x)[1]
-        errors.append(SMOOTH[sigma].curvature * x**2 - second.abs().max().item() * x**2)
-    assert 0 <= errors[2] <= errors[1] <= errors[0] and errors[2] < 1e-6
+    h, kernel = torch.func.hessian(f)(w), torch.func.grad(f)(w).square().sum()
+    tensor, slope = torch.func.hessian(lambda w: sigma(w * x))(w).movedim(0, 2), (x * first).abs()
+    assert torch.allclose(h, (b * second * x**2).diag(), atol=TINY) and torch.allclose(h, tensor @ b, atol=TINY)
+    assert math.isclose(norm_221(tensor), second.abs().max().item() * x**2, rel_tol=1e-9, abs_tol=TINY)
+    assert norm_221(tensor) <= bend * SLACK
+    assert norm(h) <= norm_221(tensor) * b.abs().max() * SLACK + TINY
+    assert torch.isclose(kernel, (slope * b).square().sum(), atol=TINY)
+    assert slope.min() ** 2 * (b @ b) <= kernel * SLACK + TINY <= slope.max() ** 2 * (b @ b) * SLACK**2 + 2 * TINY
+    if signs:
+        assert torch.isclose(b.abs().max(), exact(m**-0.5)) and torch.isclose(b @ b, exact(1.0))
+        assert norm(h) <= bend / m**0.5 * SLACK + TINY
+        assert torch.isclose(kernel, slope.square().mean(), atol=TINY)
 
 
 @pytest.mark.claim("Liu Eq. 10", verdict="holds if")
-def test_the_kernel_tends_to_an_expectation_that_is_zero_for_the_input_zero():
+@pytest.mark.claim("Liu Eq. 15", verdict="holds")
+@pytest.mark.claim("One hidden layer in the limit", verdict="holds")
+@pytest.mark.parametrize("x", [0.0, 0.5, 1.7, 2.0])
+def test_the_kernel_tends_to_an_expectation_and_the_largest_curvature_to_that_of_the_activation(x):
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
-    for x in (0.0, 0.5, 2.0):
-        limit = x**2 * (weights / weights.sum() * (1 - np.tanh(nodes * x) ** 2) ** 2).sum()
-        kernel = x**2 * slopes(torch.tanh, gaussian(0, 400_000) * x)[0].square().mean().item()
-        assert math.isclose(kernel, limit, rel_tol=0.01) and (limit > 0) == (x > 0)
+    limit = x**2 * (weights / weights.sum() * (1 - np.tanh(nodes * x) ** 2) ** 2).sum()
+    kernel = x**2 * slopes(torch.tanh, gaussian(0, 400_000) * x)[0].square().mean().item()
+    assert math.isclose(kernel, limit, rel_tol=0.01) and (limit > 0) == (x > 0)
+    for sigma in SMOOTH if x == 1.7 else ():
+        largest = [slopes(sigma, gaussian(0, m) * x)[1].abs().max().item() for m in (100, 10_000, 1_000_000)]
+        errors = [SMOOTH[sigma].curvature * x**2 - value * x**2 for value in largest]
+        assert 0 <= errors[2] <= errors[1] <= errors[0] and errors[2] < 1e-6
+    assert gaussian(0, 10_000).abs().max() > 3  # the output layer of section 3.3
 
 
 @pytest.mark.claim("Liu Section 3.1, positive definite kernel", verdict="fails")
@@ -83,20 +89,6 @@ def test_an_odd_activation_makes_the_kernel_of_an_input_and_its_opposite_singula
     assert torch.trace(rows @ rows.mT) / 2 <= values[1] <= torch.trace(rows @ rows.mT)  # what is needed, and holds
 
 
-@pytest.mark.claim("Liu Eq. 12", verdict="holds")
-@pytest.mark.claim("Liu Eq. 14", verdict="holds if")
-@instances
-@given(shallow(signs=False))
-def test_hessian_and_kernel_by_the_gradient_of_hidden_values(network):
-    f, w, v, x, sigma = network
-    tensor, b = torch.func.hessian(lambda w: sigma(w * x))(w).movedim(0, 2), v / len(w) ** 0.5
-    assert torch.allclose(torch.func.hessian(f)(w), tensor @ b, atol=TINY)
-    assert norm(torch.func.hessian(f)(w)) <= norm_221(tensor) * b.abs().max() * SLACK + TINY
-    first, kernel = (x * slopes(sigma, w * x)[0]).abs(), torch.func.grad(f)(w).square().sum()
-    assert torch.isclose(kernel, (first * b).square().sum(), atol=TINY)
-    assert first.min() ** 2 * (b @ b) <= kernel * SLACK + TINY <= first.max() ** 2 * (b @ b) * SLACK**2 + 2 * TINY
-
-
 @pytest.mark.claim("Liu Eq. 13", verdict="fails")
 @pytest.mark.claim("Liu Eq. 14", verdict="holds if")
 def test_neither_is_the_second_derivative_the_first_nor_the_kernel_of_the_order_of_the_norm():
@@ -106,14 +98,6 @@ def test_neither_is_the_second_derivative_the_first_nor_the_kernel_of_the_order_
     assert second.abs().item() * 4.0**2 > 1.5 * SMOOTH[torch.sigmoid].lipschitz * 4.0
     kernels = [(scale * exact([1.0])).square().sum() / scale for scale in (1e-3, 1e3)]  # f = scale * w, no square
     assert kernels[1] / kernels[0] > 1e5
-
-
-@pytest.mark.claim("Liu Eq. 15", verdict="holds")
-@pytest.mark.parametrize("m", [1, 7, 10_000])
-def test_the_two_norms_of_signs_and_of_a_gaussian_output_layer(m):
-    b = gaussian(0, m).sign() / m**0.5
-    assert torch.isclose(b.abs().max(), exact(m**-0.5)) and torch.isclose(b @ b, exact(1.0))
-    assert m < 10_000 or gaussian(0, m).abs().max() > 3  # the output layer of section 3.3
 
 
 @pytest.mark.claim("One hidden layer, exactly", verdict="holds")
@@ -155,18 +139,6 @@ def test_scaling_a_model_is_scaling_its_label(seed, alpha, label):
         return (f(w) - label).abs() * norm(torch.func.hessian(f)(w)) / torch.func.grad(f)(w).square().sum()
 
     assert torch.isclose(criterion(alpha, label), criterion(1.0, label / alpha), rtol=1e-10)
-
-
-@pytest.mark.claim("Tangent kernel and Gauss-Newton", verdict="holds")
-@instances
-@given(networks(), st.integers(1, 4), seeds)
-def test_the_tangent_kernel_is_the_gram_matrix_times_the_number_of_samples(network, n, seed):
-    weights, x, sigma, skip = network
-    x = gaussian(seed, n, len(x))
-    jacobian = torch.stack([torch.func.grad(as_function(weights, one, sigma, skip))(flat(weights)) for one in x])
-    g = GaussNewton(module(weights, sigma, skip), x)
-    assert torch.allclose(g.tangent_kernel(), jacobian @ jacobian.mT, rtol=1e-10, atol=1e-10 * norm(jacobian) ** 2)
-    assert torch.equal(g.tangent_kernel(), n * g.gram())
 
 
 @pytest.mark.claim("Liu Proposition 2.1", verdict="holds")
@@ -240,21 +212,22 @@ def test_a_parabola_attains_the_bound_so_no_constant_serves_all_gradients(g, eps
 
 
 @pytest.mark.claim("Liu Eqs. 36 to 38", verdict="holds if")
+@pytest.mark.claim("Tangent kernel and Gauss-Newton", verdict="holds")
 @instances
-@given(networks(), st.sampled_from([0.1, 0.5, 3.0]))
-def test_one_factor_for_all_layers_rescales_kernel_and_hessian_alike(network, scale):
+@given(networks(), st.integers(1, 4), seeds, st.sampled_from([0.1, 0.5, 3.0]))
+def test_the_tangent_kernel_is_a_gram_matrix_and_one_factor_rescales_it_like_the_hessian(network, n, seed, scale):
     weights, x, sigma, skip = network
-    f, v = as_function(weights, x, sigma, skip), scale * flat(weights)
+    v, x = scale * flat(weights), gaussian(seed, n, len(x))
 
     def rescaled(v):
-        return f(v / scale)
+        return torch.stack([as_function(weights, one, sigma, skip)(v / scale) for one in x])
 
-    kernel = GaussNewton(module(weights, sigma, skip), x[None]).tangent_kernel()[0, 0]
-    found = torch.func.grad(rescaled)(v).square().sum()
-    assert torch.isclose(found, kernel / scale**2, rtol=1e-9, atol=TINY / scale**2)
-    whole = hessian(weights, x, sigma, skip)
-    atol = 1e-10 * (1 + norm(whole)) / scale**2
-    assert torch.allclose(torch.func.hessian(rescaled)(v), whole / scale**2, rtol=1e-8, atol=atol)
+    jacobian, g = scale * torch.func.jacrev(rescaled)(v), GaussNewton(module(weights, sigma, skip), x)
+    kernel = g.tangent_kernel()
+    assert torch.allclose(kernel, jacobian @ jacobian.mT, rtol=1e-10, atol=1e-10 * norm(jacobian) ** 2)
+    assert torch.equal(kernel, n * g.gram())
+    whole, found = hessian(weights, x[0], sigma, skip), torch.func.hessian(lambda v: rescaled(v)[0])(v)
+    assert torch.allclose(found, whole / scale**2, rtol=1e-8, atol=1e-10 * (1 + norm(whole)) / scale**2)
 
 
 def lecun(m, first_deviation):
