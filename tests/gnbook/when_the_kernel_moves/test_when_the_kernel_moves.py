@@ -10,7 +10,6 @@ from gnbook.when_the_kernel_moves.networks import FrozenKernels, StackedNetworks
 from gnbook.when_the_kernel_moves.on_a_line import three_clusters, with_one
 
 from gnlib import GaussNewton
-from tests.gnbook.when_the_kernel_moves.helpers import half_square
 from tests.strategies import gaussian
 
 X, Y = three_clusters([0, 1, 2], 12)
@@ -64,7 +63,7 @@ CASES = {
     "shallow": lambda seeds: shallow(1 + seeds[0] % 7, 1 + seeds[0] % 3, seeds=seeds),
     "smooth": lambda seeds: shallow(4, 2, activation=torch.tanh, seeds=seeds),
     "bottleneck": lambda seeds: bottleneck(5, 1 + seeds[0] % 4, 3, scaled=seeds[0] % 2 == 0, seeds=seeds),
-    "square": lambda seeds: bottleneck(3, 1, 1, activation=half_square, seeds=seeds),
+    "square": lambda seeds: bottleneck(3, 1, 1, activation=torch.square, seeds=seeds),
     "width one": lambda seeds: bottleneck(1, 1, 1, seeds=seeds),
     "no hidden layer": lambda seeds: StackedNetworks([gaussian(seeds[0], len(seeds), 2, 2)], [0.5], []),
 }
