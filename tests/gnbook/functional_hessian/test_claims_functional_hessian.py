@@ -245,7 +245,7 @@ def test_eq_18_holds_for_a_regular_second_moment_and_as_many_outputs_as_inputs_h
 def test_eq_18_fails_for_a_singular_second_moment_and_an_error_can_cancel_the_data():
     error, sigma = exact([[1, 0, 0], [0, 1 / 4, 1]]), exact([1, 1, 0]).diag()
     assert condition(eq_17(error @ sigma, 1)) == pytest.approx(4)
-    assert condition(error) * condition(sigma) < 1.1
+    assert condition(error) * condition(sigma) < 1.1 and zhao_eq_18(error, sigma) == pytest.approx(4)
     # smaller shapes leave no room: a second moment of rank one, or one output, makes the left side one
     assert condition(eq_17(exact([[1, 2], [3, 4]]) @ exact([1, 0]).diag(), 1)) == pytest.approx(1)
     assert condition(eq_17(exact([[1, 2, 3]]) @ sigma, 1)) == pytest.approx(1)

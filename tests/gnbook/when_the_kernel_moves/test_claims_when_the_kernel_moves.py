@@ -79,8 +79,13 @@ def test_the_network_of_theorem_4_1_is_a_product_of_cubics(seed, m, x):
 
     step = gaussian(seed + 1, 4 * m)
     near, far = torch.func.hessian(factors)(theta), torch.func.hessian(factors)(theta + 0.7 * step / step.norm())
-    for cubic, g, here, there in zip((h, c), torch.func.jacrev(factors)(theta), near, far, strict=True):
+    for index, (cubic, g, here, there) in enumerate(
+        zip((h, c), torch.func.jacrev(factors)(theta), near, far, strict=True)
+    ):
         assert g.norm().item() == pytest.approx(cubic.gradient, rel=1e-10, abs=1e-14)
+        down = theta - 0.1 * torch.nn.functional.normalize(g, dim=0) * factors(theta)[index].sign()
+        least = factors(down)[index].abs(), torch.func.jacrev(factors)(down)[index].norm()
+        assert all(found * SLACK + TINY >= bound for found, bound in zip(least, cubic.least(0.1), strict=True))
         assert norm(here) <= cubic.hessian(0.0) * SLACK + TINY
         assert norm(there) <= cubic.hessian(0.7) * SLACK + TINY
 

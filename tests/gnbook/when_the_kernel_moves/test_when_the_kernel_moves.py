@@ -105,6 +105,8 @@ def test_slopes_and_curvatures_of_outputs_against_autograd(head, seed):
 def test_two_linear_factors_give_way_together(radius):
     straight = Cubic(value=1.0, gradient=1.0, largest=0.0, scale=0.0)
     assert ball_floor(straight, straight, radius) == pytest.approx(1 - radius / 2**0.5, rel=1e-9)
+    bent = Cubic(value=5.0, gradient=1.0, largest=1.0, scale=0.5)  # a Hessian of norm 3 within the root of two
+    assert bent.least(2**0.5) == pytest.approx((5 - 2**0.5 - 3, 0.0))
 
 
 def test_limits_against_forty_digits():
