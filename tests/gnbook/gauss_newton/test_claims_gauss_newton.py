@@ -8,9 +8,10 @@ import torch
 from gnbook.gauss_newton.bounds import gradient_descent_bound
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from torch.func import hessian, jacrev
+from torch.func import jacrev
 
 from gnlib import SecondMoment, linear_gauss_newton
+from tests.gnbook.transition_to_linearity.helpers import hess
 from tests.oracles import norm
 from tests.strategies import a_hundred, exact, gaussian, instances, matrices, orthogonal, problems, seeds
 
@@ -50,10 +51,10 @@ def mean_loss(f, y, loss=half_squared):
 def both_parts(f, theta, y, loss=half_squared):
     """Return the outer-product Hessian (with the inner Hessian) and the functional Hessian."""
     pairs = list(zip(f(theta), y, strict=True))
-    slope, inner = (torch.stack([of(loss)(o, t) for o, t in pairs]) for of in (jacrev, hessian))
+    slope, inner = (torch.stack([of(loss)(o, t) for o, t in pairs]) for of in (jacrev, hess))
     j, n = jacrev(f)(theta), len(y)
     outer = torch.einsum("icp,ice,ieq->pq", j, inner, j) / n
-    return outer, torch.einsum("ic,icpq->pq", slope, hessian(f)(theta)) / n
+    return outer, torch.einsum("ic,icpq->pq", slope, hess(f)(theta)) / n
 
 
 @pytest.mark.claim("Gauss-Newton decomposition", verdict="holds")
@@ -63,7 +64,7 @@ def test_the_hessian_is_the_sum_of_the_two_parts(network, seed, loss):
     f, theta = network
     y = gaussian(seed, *f(theta).shape)
     outer, functional = both_parts(f, theta, y, loss)
-    whole, total = hessian(mean_loss(f, y, loss))(theta), outer + functional
+    whole, total = hess(mean_loss(f, y, loss))(theta), outer + functional
     scale = sum(matrix.norm() for matrix in (whole, total, outer, functional))
     assert (whole - total).norm() <= 1e-11 * scale
 
@@ -73,7 +74,7 @@ def test_the_hessian_is_the_sum_of_the_two_parts(network, seed, loss):
 @given(st.integers(1, 5), seeds)
 def test_the_inner_hessian_is_the_identity_for_half_the_squared_error(k, seed):
     for loss, factor in list(LOSSES.items())[:3]:
-        inner = hessian(loss)(gaussian(seed, k), gaussian(seed + 1, k))
+        inner = hess(loss)(gaussian(seed, k), gaussian(seed + 1, k))
         assert torch.allclose(inner, factor(k) * torch.eye(k, dtype=torch.float64))
 
 
@@ -82,11 +83,11 @@ def test_the_inner_hessian_is_the_identity_for_half_the_squared_error(k, seed):
 @given(smooth_networks(), seeds)
 def test_the_difference_is_bounded_by_residual_times_curvature(network, seed):
     f, theta = network
-    outputs, j, curvature = f(theta), jacrev(f)(theta), torch.linalg.matrix_norm(hessian(f)(theta), 2)
+    outputs, j, curvature = f(theta), jacrev(f)(theta), torch.linalg.matrix_norm(hess(f)(theta), 2)
     g = torch.einsum("icp,icq->pq", j, j) / len(outputs)
     for size in (0.0, 1e-6, 1.0):
         residual = size * gaussian(seed, *outputs.shape)
-        gap = hessian(mean_loss(f, outputs - residual))(theta) - g
+        gap = hess(mean_loss(f, outputs - residual))(theta) - g
         allowed = (residual.abs() * curvature).sum() / len(outputs)
         assert norm(gap) <= allowed * (1 + 1e-9) + 1e-11 * (1 + g.norm())
 
@@ -105,7 +106,7 @@ def test_the_two_hessians_of_a_linear_network_differ_by_the_same_norm_whatever_t
     f = one_hidden_layer(x, m, k)
     outer, functional = both_parts(f, theta, y)
     omega = norm((f(theta) - y).mT @ x / n)
-    assert norm(hessian(mean_loss(f, y))(theta) - outer) == pytest.approx(omega, rel=1e-9)
+    assert norm(hess(mean_loss(f, y))(theta) - outer) == pytest.approx(omega, rel=1e-9)
     assert torch.linalg.eigvalsh(functional)[0] <= -omega * (1 - 1e-9)
     assert omega <= (2 * mean_loss(f, y)(theta) * norm(x.mT @ x / n)).sqrt() * (1 + 1e-9)
 
@@ -119,7 +120,7 @@ def test_the_hessian_is_not_small_where_the_gauss_newton_matrix_vanishes(m):
         one_hidden_layer(exact([[1]]), m, 1),
     )  # the residual is 1
     assert torch.linalg.matrix_rank(both_parts(f, theta, y)[0]) == 1  # so its pseudo-condition number is 1
-    values = torch.linalg.svdvals(hessian(mean_loss(f, y))(theta))
+    values = torch.linalg.svdvals(hess(mean_loss(f, y))(theta))
     assert torch.allclose(values[1:], torch.ones(1).double()) and values[0].item() == pytest.approx(2 * m + 1)
 
 
@@ -249,7 +250,7 @@ def functions(draw, convex=True):
 
 def mean_hessian(f, start, end, weights):
     """Return the mean Hessian along a segment, the point at fraction t weighted by the values at NODES."""
-    hessians = torch.func.vmap(torch.func.hessian(f))(start + NODES[:, None] * (end - start))
+    hessians = torch.func.vmap(hess(f))(start + NODES[:, None] * (end - start))
     return torch.einsum("n,nij->ij", WEIGHTS * weights, hessians)
 
 

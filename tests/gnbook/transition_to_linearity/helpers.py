@@ -14,6 +14,11 @@ SLACK = 1 + 1e-9
 TINY = 1e-12
 
 
+def hess(f, argnums=0):
+    """Second derivatives of a function, by two backward passes: torch's forward mode warns."""
+    return torch.func.jacrev(torch.func.jacrev(f, argnums), argnums)
+
+
 def slopes(sigma, z):
     """First and second derivative of an activation at each entry, by automatic differentiation."""
     first = torch.func.grad(lambda z: sigma(z).sum())
@@ -47,7 +52,7 @@ def as_function(weights, x, sigma, skip=False):
 
 def hessian(weights, x, sigma, skip=False):
     """The matrix of second derivatives, from torch.func alone; the weights of the output layer are the last ones."""
-    return torch.func.hessian(as_function(weights, x, sigma, skip))(flat(weights))
+    return hess(as_function(weights, x, sigma, skip))(flat(weights))
 
 
 def gradients(weights, x, sigma, skip=False):
@@ -71,7 +76,7 @@ def first_derivatives(w, a, sigma):
 
 def second_derivatives(w, a, sigma):
     """The three tensors of a layer, by automatic differentiation, with the output on the last axis."""
-    (aa, aw), (_, ww) = torch.func.hessian(lambda a, w: sigma(w @ a / len(a) ** 0.5), (0, 1))(a, w)
+    (aa, aw), (_, ww) = hess(lambda a, w: sigma(w @ a / len(a) ** 0.5), (0, 1))(a, w)
     m, p = len(w), w.numel()
     return [t.movedim(0, 2) for t in (aa, aw.reshape(m, len(a), p), ww.reshape(m, p, p))]
 

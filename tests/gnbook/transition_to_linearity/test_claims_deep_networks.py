@@ -28,6 +28,7 @@ from tests.gnbook.transition_to_linearity.helpers import (
     draws,
     first_derivatives,
     gradients,
+    hess,
     hessian,
     module,
     networks,
@@ -83,7 +84,7 @@ def test_one_unit_a_layer_needs_terms_that_are_not_in_print():
     kernel = GaussNewton(module([one, zero], torch.tanh), x[None]).tangent_kernel().item()
     assert math.isclose(kernel, math.tanh(1.0) ** 2, rel_tol=1e-12)  # the sum over the hidden layers is zero
     # one layer, phi(w) = w / 2, so that L_phi = Q_L = 1/2, and v = 0: the second term of the theorem is 1/4
-    assert norm(torch.func.hessian(lambda w: w[1] * w[0] / 2)(exact([1.0, 0.0]))) == 0.5 > 1 * 0.5**1 * 0.5
+    assert norm(hess(lambda w: w[1] * w[0] / 2)(exact([1.0, 0.0]))) == 0.5 > 1 * 0.5**1 * 0.5
 
 
 @pytest.mark.claim("Liu Section 3.2, independence", verdict="fails")
@@ -365,7 +366,7 @@ def test_small_layers_exceed_what_appendices_f_and_g_allow():
     second = layer_norms(module([ones[:1, :1]] * 3, torch.sigmoid), zero)[1]
     assert second.by_weights > 0.1 and second.weights_weights > 0.01  # both are bounded by zero in print
     assert second_derivatives(exact([[2.0]]), exact([3.0]), identity)[1].item() == 1.0  # in print sigma'' w a = 0
-    mixed = torch.func.hessian(lambda a, w: convolution(w, a, identity), (0, 1))(ones[:1, :1], ones[None, :1, :1])[0][1]
+    mixed = hess(lambda a, w: convolution(w, a, identity), (0, 1))(ones[:1, :1], ones[None, :1, :1])[0][1]
     assert mixed.item() == 1.0  # in print a multiple of the curvature of the activation, which is zero
     way = (x / x.norm() @ x / 2**0.5).item()  # of the first preactivations, by a step of length one along x in one row
     assert way > 1 / 2**0.5 and math.isclose(way, 1.0, rel_tol=1e-12)
@@ -465,7 +466,7 @@ def test_values_of_a_convolution_and_its_norms_with_the_term_that_the_mixed_one_
     assert layer(a, w).norm() <= (slope * total * size + (m * q) ** 0.5 * at_zero) * SLACK
     by_input, by_weights = (j.flatten(1) for j in torch.func.jacrev(layer, (0, 1))(a, w))
     assert norm(by_input) <= slope * total * SLACK + TINY and norm(by_weights) <= slope * reach * SLACK + TINY
-    (aa, aw), (_, ww) = torch.func.hessian(layer, (0, 1))(a, w)
+    (aa, aw), (_, ww) = hess(layer, (0, 1))(a, w)
     aa, aw, ww = (t.reshape(m * q, n, -1).movedim(0, 2) for t, n in ((aa, m * q), (aw, m * q), (ww, w.numel())))
     assert norm_221(aa) <= bend * total**2 * SLACK + TINY
     assert norm_221(ww) <= bend * reach**2 * SLACK + TINY

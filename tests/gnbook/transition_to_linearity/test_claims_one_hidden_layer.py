@@ -20,6 +20,7 @@ from tests.gnbook.transition_to_linearity.helpers import (
     as_function,
     by_units,
     flat,
+    hess,
     hessian,
     module,
     networks,
@@ -52,8 +53,8 @@ def test_hessian_kernel_and_221_norm_of_one_hidden_layer(seed, m, scale, x, sigm
         return b @ sigma(w * x)
 
     first, second = slopes(sigma, w * x)
-    h, kernel = torch.func.hessian(f)(w), torch.func.grad(f)(w).square().sum()
-    tensor, slope = torch.func.hessian(lambda w: sigma(w * x))(w).movedim(0, 2), (x * first).abs()
+    h, kernel = hess(f)(w), torch.func.grad(f)(w).square().sum()
+    tensor, slope = hess(lambda w: sigma(w * x))(w).movedim(0, 2), (x * first).abs()
     assert torch.allclose(h, (b * second * x**2).diag(), atol=TINY) and torch.allclose(h, tensor @ b, atol=TINY)
     assert math.isclose(norm_221(tensor), second.abs().max().item() * x**2, rel_tol=1e-9, abs_tol=TINY)
     assert norm_221(tensor) <= bend * SLACK
@@ -138,7 +139,7 @@ def test_scaling_a_model_is_scaling_its_label(seed, alpha, label):
         def f(w):
             return scale * (torch.tanh(w).sum() + w.prod())
 
-        return (f(w) - label).abs() * norm(torch.func.hessian(f)(w)) / torch.func.grad(f)(w).square().sum()
+        return (f(w) - label).abs() * norm(hess(f)(w)) / torch.func.grad(f)(w).square().sum()
 
     assert torch.isclose(criterion(alpha, label), criterion(1.0, label / alpha), rtol=1e-10)
 
@@ -195,7 +196,7 @@ def test_a_constant_kernel_in_a_ball_bounds_the_hessian_at_its_centre(seed, p, c
     size = torch.linalg.vector_norm(torch.func.grad(f)(centre))
     near = [torch.func.grad(f)(centre + 0.9 * radius * d / d.norm()) for d in gaussian(seed + 1, 5, p)]
     assert all(torch.isclose(torch.linalg.vector_norm(g), size, rtol=1e-10) for g in near)
-    curvature = norm(torch.func.hessian(f)(centre))
+    curvature = norm(hess(f)(centre))
     assert 0 < curvature <= size / radius * (1 + 1e-8)
     assert not cone or math.isclose(curvature, size / radius, rel_tol=1e-8)
 
@@ -228,7 +229,7 @@ def test_the_tangent_kernel_is_a_gram_matrix_and_one_factor_rescales_it_like_the
     kernel = g.tangent_kernel()
     assert torch.allclose(kernel, jacobian @ jacobian.mT, rtol=1e-10, atol=1e-10 * norm(jacobian) ** 2)
     assert torch.equal(kernel, n * g.gram())
-    whole, found = hessian(weights, x[0], sigma, skip), torch.func.hessian(lambda v: rescaled(v)[0])(v)
+    whole, found = hessian(weights, x[0], sigma, skip), hess(lambda v: rescaled(v)[0])(v)
     assert torch.allclose(found, whole / scale**2, rtol=1e-8, atol=1e-10 * (1 + norm(whole)) / scale**2)
 
 

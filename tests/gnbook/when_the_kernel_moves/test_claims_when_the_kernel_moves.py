@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from gnlib import GaussNewton
 from tests.gnbook.transition_to_linearity import helpers
+from tests.gnbook.transition_to_linearity.helpers import hess
 from tests.oracles import norm
 from tests.strategies import exact, gaussian, instances, orthogonal, seeds
 
@@ -42,7 +43,7 @@ def narrow(theta, x):
 
 
 def narrow_hessian(theta, x):
-    return torch.func.hessian(partial(narrow, x=x))(theta)
+    return hess(partial(narrow, x=x))(theta)
 
 
 def narrow_network(theta):
@@ -60,7 +61,7 @@ def narrow_network(theta):
 def test_the_221_norm_behind_a_bottleneck_is_a_sum(seed, m, a, sigma):
     w = gaussian(seed, m)
     by_formula = sum(u**2 * abs(slopes(sigma, u * a)[1]) for u in w.tolist())
-    second = torch.func.hessian(lambda a: sigma(w * a))(exact(a))
+    second = hess(lambda a: sigma(w * a))(exact(a))
     assert second.abs().sum().item() == pytest.approx(by_formula, rel=1e-5, abs=TINY)
 
 
@@ -78,7 +79,7 @@ def test_the_network_of_theorem_4_1_is_a_product_of_cubics(seed, m, x):
         return torch.stack([x**2 * (w2 @ w1**2) / (2 * m**0.5), w4 @ w3**2 / m**0.5])
 
     step = gaussian(seed + 1, 4 * m)
-    near, far = torch.func.hessian(factors)(theta), torch.func.hessian(factors)(theta + 0.7 * step / step.norm())
+    near, far = hess(factors)(theta), hess(factors)(theta + 0.7 * step / step.norm())
     for index, (cubic, g, here, there) in enumerate(
         zip((h, c), torch.func.jacrev(factors)(theta), near, far, strict=True)
     ):
@@ -97,7 +98,7 @@ def test_a_unit_with_one_weight_attains_the_bound_on_the_hessian_and_a_step_of_i
     u, v = gaussian(seed, 2, m)
     (v if upper else u).zero_()
     second, c = (
-        torch.func.hessian(lambda p: (p[0] * p[1] ** 2).sum() / m**0.5)(torch.stack([u, v])),
+        hess(lambda p: (p[0] * p[1] ** 2).sum() / m**0.5)(torch.stack([u, v])),
         cubics([v, u, v, u], 1.0)[1],
     )
     assert norm(second.reshape(2 * m, -1)) == pytest.approx(c.hessian(0.0), rel=1e-10)
@@ -471,14 +472,10 @@ def test_an_output_that_is_not_linear_elsewhere_is_linear_in_the_whole_ball(seed
     f, start = scalar(200, seed, 1.0)
     step = gaussian(seed + 1, 600)
     for size in (0.0, 0.5, 1.0):
-        gradients, curved = zip(
-            *(
-                torch.func.jvp(torch.func.grad(g), (start + radius * size * step / step.norm(),), (step,))
-                for g in (f, lambda w: late(f(w)))
-            ),
-            strict=True,
-        )
-        assert torch.equal(*gradients) and torch.equal(*curved)
+        w = start + radius * size * step / step.norm()
+        gradients = [torch.func.grad(g) for g in (f, lambda w: late(f(w)))]
+        curved = [torch.func.grad(lambda w, g=g: g(w) @ step)(w) for g in gradients]  # second derivative times a step
+        assert torch.equal(*(g(w) for g in gradients)) and torch.equal(*curved)
     assert start[400:].norm() + radius < 100  # |f| <= |v| at all points of the ball, as |tanh| < 1
     assert slopes(late, 101.0)[1] > 0
 
@@ -490,7 +487,7 @@ def test_an_output_that_is_not_linear_elsewhere_is_linear_in_the_whole_ball(seed
 @given(seeds, st.integers(1, 20), inputs, st.sampled_from([*OUTPUTS, torch.exp]))
 def test_the_hessian_of_the_output_has_two_terms_and_its_norm_is_within_one_of_the_other(seed, m, x, phi):
     f, w = scalar(m, seed, x)
-    g, h, tilde = torch.func.grad(f)(w), torch.func.hessian(f)(w), torch.func.hessian(lambda w: phi(f(w)))(w)
+    g, h, tilde = torch.func.grad(f)(w), hess(f)(w), hess(lambda w: phi(f(w)))(w)
     first, second = slopes(phi, f(w).item())
     expected = second * torch.outer(g, g) + first * h
     assert torch.allclose(tilde, expected, atol=1e-10 * (1 + norm(expected)))

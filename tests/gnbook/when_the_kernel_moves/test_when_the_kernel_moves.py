@@ -10,6 +10,7 @@ from gnbook.when_the_kernel_moves.networks import FrozenKernels, StackedNetworks
 from gnbook.when_the_kernel_moves.on_a_line import three_clusters, with_one
 
 from gnlib import GaussNewton
+from tests.gnbook.transition_to_linearity.helpers import hess
 from tests.strategies import gaussian
 
 X, Y = three_clusters([0, 1, 2], 12)
@@ -97,7 +98,7 @@ def test_slopes_and_curvatures_of_outputs_against_autograd(head, seed):
     assert torch.allclose(head.slopes(f), slopes, atol=1e-13)
     # of the squared error without a residual, so that Gauss-Newton is all
     targets = torch.eye(3).double()[[0, 1, 2, 0]] if isinstance(head, Softmax) else head.outputs(f)
-    blocks = torch.func.hessian(lambda f: head.loss(f, targets))(f)
+    blocks = hess(lambda f: head.loss(f, targets))(f)
     assert torch.allclose(head.curvature(f), torch.stack([blocks[i, :, i] for i in range(4)]), atol=1e-13)
 
 
