@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -48,13 +48,18 @@ class Passes:
     parameters: Named  # those that are differentiated by
     frozen: Named  # the other parameters
     buffers: Named
-    forward_mode: bool = field(default=True)  # whether derivatives along a direction come from a forward pass
-    whole: bool = field(default=False)  # whether the samples of a part depend on each other, and stay together
+    forward_mode: bool = True  # whether derivatives along a direction come from a forward pass
+    whole: bool = False  # whether the samples of a part depend on each other, and stay together
 
     @cached_property
     def size(self) -> int:
         """Number p of parameters."""
         return sum(p.numel() for p in self.parameters.values())
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(iter(self.parameters.values())).device
 
     def call(self, parameters: Mapping[str, Tensor], part: Part) -> Outputs:
         """Return the outputs with these in the place of the parameters."""
@@ -79,11 +84,10 @@ class Passes:
     def pull(self, part: Part, weights: Callable[[Outputs], Outputs]) -> tuple[Outputs, Float[Tensor, " p"]]:
         """Return the outputs f, and the gradient of their sum with the weights that are made of them: `J^T w(f)`."""
         with self.as_meant(), torch.enable_grad():
-            leaves = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
-            y = self.call(leaves, part)
+            leaves, y = self._with_graph(part)
             with torch.no_grad():
                 w = weights(y.detach())
-            found = torch.autograd.grad(y, [*leaves.values()], w, allow_unused=True, materialize_grads=True)
+            found = torch.autograd.grad(y, leaves, w, allow_unused=True, materialize_grads=True)
         gradient = torch.empty(self.size, dtype=torch.float64, device=y.device)
         for piece, g in zip(self._pieces(gradient), found, strict=True):
             piece.copy_(g)
@@ -91,45 +95,46 @@ class Passes:
 
     def push(self, part: Part, direction: Float[Tensor, " p"]) -> tuple[Outputs, Outputs]:
         """Return the outputs, and their derivative along a direction of the parameters: `J v`."""
-        along = {
-            name: piece.to(self.dtype) for name, piece in zip(self.parameters, self._pieces(direction), strict=True)
-        }
+        along = [piece.to(self.dtype) for piece in self._pieces(direction)]
         return self._push_forward(part, along) if self.forward_mode else self._push_twice(part, along)
+
+    def _with_graph(self, part: Part) -> tuple[list[Tensor], Outputs]:
+        """Return parameters that gradients are taken by, and the outputs."""
+        leaves = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
+        return [*leaves.values()], self.call(leaves, part)
 
     def _pieces(self, vector: Float[Tensor, " p"]) -> list[Tensor]:
         """Return the parts of a vector in the shapes of the parameters."""
         shapes = [p.shape for p in self.parameters.values()]
         return [part.view(s) for part, s in zip(vector.split([s.numel() for s in shapes]), shapes, strict=True)]
 
-    def _push_forward(self, part: Part, along: Named) -> tuple[Outputs, Outputs]:
+    def _push_forward(self, part: Part, along: list[Tensor]) -> tuple[Outputs, Outputs]:
         with self.as_meant(), torch.no_grad(), forward_ad.dual_level(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".torch.jit.script", DeprecationWarning)  # of torch's own, at first use
-            duals = {name: forward_ad.make_dual(p, along[name]) for name, p in self.parameters.items()}
-            y, change = forward_ad.unpack_dual(self.call(duals, part))
+            duals = map(forward_ad.make_dual, self.parameters.values(), along)
+            y, change = forward_ad.unpack_dual(self.call(dict(zip(self.parameters, duals, strict=True)), part))
             return y, torch.zeros_like(y) if change is None else change
 
-    def _push_twice(self, part: Part, along: Named) -> tuple[Outputs, Outputs]:
+    def _push_twice(self, part: Part, along: list[Tensor]) -> tuple[Outputs, Outputs]:
         """Differentiate a gradient by its weights: for functions that have no derivative along a direction."""
         with self.as_meant(), torch.enable_grad():
-            leaves = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
-            y = self.call(leaves, part)
+            leaves, y = self._with_graph(part)
             weights = torch.zeros_like(y, requires_grad=True)
             options = dict(create_graph=True, allow_unused=True, materialize_grads=True)
-            gradients = torch.autograd.grad(y, [*leaves.values()], weights, **options)
-            total = torch.stack([(g * along[name]).sum() for name, g in zip(leaves, gradients, strict=True)]).sum()
+            gradients = torch.autograd.grad(y, leaves, weights, **options)
+            total = torch.stack([(g * v).sum() for g, v in zip(gradients, along, strict=True)]).sum()
             return y.detach(), torch.autograd.grad(total, weights)[0]
 
     @contextmanager
     def as_meant(self) -> Iterator[None]:
         """Call the module in the mode that is meant, with attention that has a derivative along a direction."""
         before, default = _modes_of(self.module), torch.get_default_dtype()
-        fast = torch.backends.mha.get_fastpath_enabled()
+        fast, off = torch.backends.mha.get_fastpath_enabled(), torch.autocast(self.device.type, enabled=False)
         try:
             self.module.train(self.module.training)  # which empties what some modules keep of parameters between calls
             _set_modes(self.modes)
             torch.set_default_dtype(self.dtype)
             torch.backends.mha.set_fastpath_enabled(False)
-            off = torch.autocast(next(iter(self.parameters.values())).device.type, enabled=False)
             with torch.inference_mode(False), sdpa_kernel(SDPBackend.MATH), off:
                 yield
         finally:
@@ -170,28 +175,18 @@ def passes_of(
     if not own:
         raise Refused("no-parameters", "The module has no parameter that requires a gradient; there is no matrix.")
     buffers = {name: as_dtype(b.detach(), dtype) for name, b in module.named_buffers()}
-    passes = Passes(
-        module=module,
-        parts=tuple(parts),
-        output=output,
-        mode=mode,
-        modes=modes,
-        dtype=dtype,
-        parameters={name: p for name, p in named.items() if name in own},
-        frozen={name: p for name, p in named.items() if name not in own},
-        buffers=buffers,
-    )
+    parameters, frozen = ({name: p for name, p in named.items() if (name in own) == is_own} for is_own in (True, False))
+    passes = Passes(module, tuple(parts), output, mode, modes, dtype, parameters, frozen, buffers)
     given = [leaf for part in parts for leaf in (*tensors_of(part.x), *tree_leaves(part.y)) if isinstance(leaf, Tensor)]
-    places = {t.device for t in (*given, *named.values())}
+    places = sorted({str(t.device) for t in (*given, *named.values())})
     if len(places) > 1:
-        on = " and ".join(sorted(map(str, places)))
-        raise Refused("two-devices", f"x, y and the module are on {on}; move them to one device.")
+        raise Refused("two-devices", f"x, y and the module are on {' and '.join(places)}; move them to one device.")
     with passes.as_meant():
         coupled = check_mode(passes)
-    devices = [d for d in {p.device for p in named.values()} if d.type == "cuda"]
+    devices = {p.device for p in named.values() if p.device.type == "cuda"}
     with torch.random.fork_rng(devices):  # of which a module that is refused may have drawn
         passes, saved = _tried(passes, curvature, coupled)
-    passes = _with(passes, forward_mode=_has_forward_mode(passes, first_of(passes)))
+    passes = replace(passes, forward_mode=_has_forward_mode(passes))
     held = 8 * VECTORS * passes.size + sum(t.nbytes for t in (*named.values(), *buffers.values()))
     most = int((memory * GIB - held) / (MARGIN * max(saved, 1)))
     if most < 1:
@@ -209,7 +204,7 @@ def passes_of(
             f"{what} on the whole batch, and the data are {len(cut)} batches ({len(parts)} given, at most {most} "
             f"samples for memory={memory}); {instead}.",
         )
-    return _with(passes, parts=tuple(cut))
+    return replace(passes, parts=tuple(cut))
 
 
 def _modes_of(module: nn.Module) -> dict[nn.Module, bool]:
@@ -221,22 +216,12 @@ def _set_modes(modes: Mapping[nn.Module, bool]) -> None:
         m.training = training
 
 
-def _with(passes: Passes, **changes: Any) -> Passes:
-    fields = {name: getattr(passes, name) for name in passes.__dataclass_fields__}
-    return Passes(**{**fields, **changes})
-
-
-def in_double(passes: Passes) -> Passes:
-    """Return the same on the first samples alone, in double precision."""
-    (part,) = on_first(passes).parts
-    held = {name: as_dtype(getattr(passes, name), torch.float64) for name in ("parameters", "frozen", "buffers")}
-    part = Part(as_dtype(part.x, torch.float64), as_dtype(part.y, torch.float64), part.samples)
-    return _with(passes, parts=(part,), dtype=torch.float64, **held)
-
-
-def on_first(passes: Passes) -> Passes:
-    """Return the same on the first samples alone."""
-    return _with(passes, parts=(first_of(passes),))
+def on_first(passes: Passes, dtype: torch.dtype) -> Passes:
+    """Return the same on the first samples alone, in a precision."""
+    part = first_of(passes)
+    held = {name: as_dtype(getattr(passes, name), dtype) for name in ("parameters", "frozen", "buffers")}
+    part = Part(as_dtype(part.x, dtype), as_dtype(part.y, dtype), part.samples)
+    return replace(passes, parts=(part,), dtype=dtype, **held)
 
 
 def first_of(passes: Passes) -> Part:
@@ -248,10 +233,10 @@ def first_of(passes: Passes) -> Part:
 def _tried(passes: Passes, curvature: Curvature, coupled: bool) -> tuple[Passes, float]:
     """Refuse what is no function, or none of each sample by itself; return the bytes that a sample leaves as well."""
     try:
-        y, saved = _saved(passes, first_of(passes))
+        y, saved = _saved(passes)
     except Exception as error:
         passes = _of_all(passes, error)
-        y, saved = _saved(passes, first_of(passes))
+        y, saved = _saved(passes)
     part = first_of(passes)
     if not torch.isfinite(y).all():
         raise Refused(
@@ -276,15 +261,15 @@ def _tried(passes: Passes, curvature: Curvature, coupled: bool) -> tuple[Passes,
                     "The outputs of a sample depend on the other samples of its batch, so that batches cannot be cut; "
                     "make them independent, or pass mode='train' for the function of each batch as a whole.",
                 )
-            passes = _with(passes, whole=True)
+            passes = replace(passes, whole=True)
     if isinstance(curvature, Own):
         curvature.check(y, part.y)
     return passes, saved
 
 
-def _saved(passes: Passes, part: Part) -> tuple[Outputs, float]:
-    """Return the outputs, and the bytes that a sample leaves for a backward pass."""
-    saved: dict[int, int] = {}
+def _saved(passes: Passes) -> tuple[Outputs, float]:
+    """Return the first outputs, and the bytes that a sample leaves for a backward pass."""
+    part, saved = first_of(passes), dict[int, int]()
     held = (*passes.parameters.values(), *passes.frozen.values(), *passes.buffers.values())
     own = {tensor.untyped_storage().data_ptr() for tensor in held}
 
@@ -317,19 +302,17 @@ def _of_all(passes: Passes, error: Exception) -> Passes:
             f"module fails on {few.samples} samples, though not on {part.samples}: {error} (If the outputs of a "
             "sample are meant to depend on the others, as those of the nodes of a graph, pass mode='train'.)",
         ) from error
-    return _with(passes, whole=True)
+    return replace(passes, whole=True)
 
 
-def _has_forward_mode(passes: Passes, part: Part) -> bool:
+def _has_forward_mode(passes: Passes) -> bool:
     """Whether derivatives along a direction by a forward pass are those of backward passes.
 
     They are not where a forward pass hides something from autograd (`torch.no_grad`, hooks on gradients, functions with
     a backward pass of their own): there a gradient is differentiated once more, which takes longer.
     """
-    generator = torch.Generator().manual_seed(0)
-    v = torch.randn(passes.size, generator=generator, dtype=torch.float64).to(
-        next(iter(passes.parameters.values())).device
-    )
+    part, generator = first_of(passes), torch.Generator().manual_seed(0)
+    v = torch.randn(passes.size, generator=generator, dtype=torch.float64).to(passes.device)
     try:
         y, change = passes.push(part, v)
     except (RuntimeError, NotImplementedError):

@@ -8,10 +8,10 @@ and on the other the gradient by the parameters, :math:`\frac1N J^\top R u`.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Num
@@ -23,12 +23,10 @@ from gnlib.jacobian.network import Mode
 from gnlib.jacobian.plan import check_memory
 from gnlib.operators import SymmetricOperator
 from gnlib.origin import Origin, origin_of
-from gnlib.products.curvature import Curvature, Outputs, Own, Rooted, curvature_of
+from gnlib.products.curvature import Curvature, Own, Rooted, curvature_of
 from gnlib.products.parts import Part, tensors_of
-from gnlib.products.passes import Passes, in_double, on_first, passes_of
+from gnlib.products.passes import Passes, on_first, passes_of
 from gnlib.refused import Refused
-
-T = TypeVar("T")
 
 
 def is_shared() -> bool:
@@ -48,17 +46,11 @@ def number_over_all(value: float, device: torch.device) -> float:
     return float(over_all(torch.tensor(value, dtype=torch.float64, device=device))) if is_shared() else value
 
 
-def _sum(vectors: Iterable[Float[Tensor, " p"]]) -> Float[Tensor, " p"]:
-    """Return the sum of vectors, in the place of the first of them."""
-    return reduce(Tensor.add_, vectors)
-
-
 class _Products(SymmetricOperator):
     """Products that are counted, in double precision to those who ask."""
 
     def __init__(self, passes: Passes, curvature: Curvature, weight: float, size: int) -> None:
-        device = next(iter(passes.parameters.values())).device
-        super().__init__(size, torch.float64, device)
+        super().__init__(size, torch.float64, passes.device)
         self._passes, self._curvature, self._weight = passes, curvature, weight
         self.products = 0
 
@@ -80,7 +72,7 @@ class ByParameters(_Products):
             _, change = self._passes.push(part, v)
             return self._passes.pull(part, lambda f: self._curvature.product(f, part.y, change))[1]
 
-        return over_all(_sum(map(of, self._passes.parts)))
+        return over_all(reduce(Tensor.add_, map(of, self._passes.parts)))
 
 
 class ByOutputs(_Products):
@@ -104,7 +96,7 @@ class ByOutputs(_Products):
             return self._passes.pull(part, lambda f: self._root.root(f, part.y, own))[1]
 
         pieces = v.split([*map(math.prod, self._shapes)])
-        return _sum(map(of, self._passes.parts, pieces, self._shapes))
+        return reduce(Tensor.add_, map(of, self._passes.parts, pieces, self._shapes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +147,8 @@ class Side:
     @cached_property
     def loss(self) -> float:
         """The loss, as the module is."""
-        return number_over_all(sum(self._each(self.curvature.value)), self.operator.device) / self.weight
+        values = (self.curvature.value(self.passes.outputs(part), part.y) for part in self.passes.parts)
+        return number_over_all(sum(values), self.passes.device) / self.weight
 
     @cached_property
     def residual(self) -> tuple[Float[Tensor, " s"], float]:
@@ -168,7 +161,8 @@ class Side:
                 f"{curvature.name}; pass one of these, or leave dtype= out.",
             )
         if self.name == "outputs":
-            u = torch.cat([each.flatten() for each in self._each(curvature.residual)])
+            parts = self.passes.parts
+            u = torch.cat([curvature.residual(self.passes.outputs(part), part.y).flatten() for part in parts])
             return u, float(u @ u)
         square = 0.0
 
@@ -178,8 +172,8 @@ class Side:
             square += float(curvature.residual(f, part.y).square().sum())
             return gradient
 
-        total = over_all(_sum(map(of, self.passes.parts)))
-        return total.div_(self.weight), number_over_all(square, self.operator.device)
+        total = over_all(reduce(Tensor.add_, map(of, self.passes.parts)))
+        return total.div_(self.weight), number_over_all(square, self.passes.device)
 
     @property
     def words(self) -> str:
@@ -199,8 +193,7 @@ class Side:
 
         On the side of the parameters it is what the layer has of the squared length of the vector.
         """
-        operator = self.operator
-        w = operator.pulled(v) if isinstance(operator, ByOutputs) else v
+        w = self.operator.pulled(v) if isinstance(self.operator, ByOutputs) else v
         pieces = w.split([p.numel() for p in self.passes.parameters.values()])
         shares: dict[str, float] = defaultdict(float)
         for name, piece in zip(self.passes.parameters, pieces, strict=True):
@@ -213,22 +206,19 @@ class Side:
         if self.passes.dtype == torch.float64:
             return EPS
         generator = torch.Generator().manual_seed(0)
-        v = torch.randn(self.passes.size, generator=generator, dtype=torch.float64).to(self.operator.device)
+        v = torch.randn(self.passes.size, generator=generator, dtype=torch.float64).to(self.passes.device)
         single, double = (
-            ByParameters(passes, self.curvature, 1.0, passes.size) @ v
-            for passes in (on_first(self.passes), in_double(self.passes))
+            ByParameters(on_first(self.passes, dtype), self.curvature, 1.0, self.passes.size) @ v
+            for dtype in (self.passes.dtype, torch.float64)
         )
         return float((single - double).norm() / double.norm())
 
     @property
     def origin(self) -> Origin:
         """Digests of the data and of the parameters, in a process its own samples."""
-        passes, parts = self.passes, self.passes.parts
-        x, y = [part.x for part in parts], [part.y for part in parts]
-        return origin_of(passes.module, x, y, passes.dtype, buffers=passes.mode != "train")
-
-    def _each(self, of: Callable[[Outputs, Any], T]) -> list[T]:
-        return [of(self.passes.outputs(part), part.y) for part in self.passes.parts]
+        passes = self.passes
+        x, y = zip(*((part.x, part.y) for part in passes.parts), strict=True)
+        return origin_of(passes.module, [*x], [*y], passes.dtype, buffers=passes.mode != "train")
 
 
 def side_of(

@@ -1,4 +1,9 @@
-"""Matrix or products: the library chooses, and says the same either way."""
+"""Matrix or products, in one process or in several: the library chooses, and says the same either way."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,7 +13,7 @@ from gnlib import GaussNewton
 from gnlib.diagnosis.overview import Overview
 from gnlib.diagnosis.report import Report
 from gnlib.products import choice
-from tests.gnlib.networks import Whole
+from tests.gnlib.products.test_bad_input import Items
 
 
 @pytest.fixture
@@ -28,11 +33,10 @@ def test_a_small_matrix_is_made_and_one_without_room_is_not(problem):
 
 def test_both_ways_give_the_same_answers(problem, monkeypatch):
     matrix = GaussNewton(*problem)
-    assert matrix._side is None
     monkeypatch.setattr(choice, "MINUTE", 0.0)
     monkeypatch.setattr(choice, "ADVANTAGE", 0.0)
     products = GaussNewton(*problem)
-    assert products._side is not None
+    assert matrix._side is None and products._side is not None
     one, other = (g.waiting(0.5) for g in (matrix, products))
     assert other.lower <= one.lower * (1 + 1e-9) and one.upper <= other.upper
     assert other.effective_condition_number == pytest.approx(one.effective_condition_number, rel=0.02)
@@ -43,27 +47,12 @@ def test_both_ways_give_the_same_answers(problem, monkeypatch):
     assert len(products.eigenvalues()) == 90  # a matrix is made for whoever asks for it
 
 
-@pytest.mark.parametrize("rows, once, cheaper", [(2000, 1e5, False), (40000, 1e5, True), (20000, 10.0, True)])
-def test_operations_are_counted(rows, once, cheaper):
-    class Counted:  # a matrix of so many rows, of a network whose forward pass takes so many operations
-        memory, networks = 16.0, [nn.Identity()]
-
-        def cost(self):
-            return self
-
-        operations, flops, forward, backward = 2.0 * rows**2 * once, once * 2 * rows, rows, rows
-
-    Counted.networks[0].rows, Counted.networks[0].units = rows, rows // 10
-    assert choice.prefers_products(Counted()) is cheaper
-
-
 def test_outputs_of_several_axes_go_by_products_and_a_matrix_says_what_it_needs():
     torch.manual_seed(0)
     tokens = torch.randint(7, (3, 5))
     net = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 7))
-    g = GaussNewton(net, tokens, tokens.roll(1, 1), "cross_entropy")
+    g, asked = (GaussNewton(net, tokens, tokens.roll(1, 1), "cross_entropy", dtype=d) for d in (None, torch.float64))
     assert "float64, by products" in repr(g) and isinstance(g.report(budget=1e-3), Overview)
-    asked = GaussNewton(net, tokens, tokens.roll(1, 1), "cross_entropy", dtype=torch.float64)
     assert g.largest_eigenvalue().value == asked.largest_eigenvalue().value
     with pytest.raises(ValueError, match=r"of shape \(2, 5, 7\); .* Pass output="):
         g.gram()
@@ -71,18 +60,9 @@ def test_outputs_of_several_axes_go_by_products_and_a_matrix_says_what_it_needs(
 
 def test_a_loader_is_read_once():
     seen = []
-
-    class Counting(torch.utils.data.Dataset):
-        def __len__(self):
-            return 4
-
-        def __getitem__(self, i):
-            seen.append(i)
-            return torch.full((2, 3), float(i)), torch.ones(2, 1)
-
-    net = Whole(lambda self, x: self.head(x), head=nn.Linear(3, 1))
-    g = GaussNewton(net, torch.utils.data.DataLoader(Counting(), batch_size=2))
-    assert seen == [0, 1, 2, 3, 0, 1]  # the first batch again, to see whether it changes
+    data = Items(lambda i: seen.append(i) or (torch.full((2, 3), float(i)), torch.ones(2, 1)))
+    g = GaussNewton(nn.Linear(3, 1), torch.utils.data.DataLoader(data, batch_size=4))
+    assert seen == [*range(7), *range(4)]  # the first batch again, to see whether it changes
     assert g.loss_bounds(steps=3).lower.shape == (4,)
 
 
@@ -95,3 +75,45 @@ def test_a_module_that_changes_is_refused_either_way(problem):
             net[0].weight.mul_(1.5)
         with pytest.raises(ValueError, match="has changed since"):
             g.waiting()
+
+
+# Samples that are spread over processes
+
+
+PROGRAM = """
+import sys
+from torch import distributed
+from tests.gnlib.products.test_choice import numbers, parts
+rank, port = int(sys.argv[1]), sys.argv[2]
+distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+print([float(x).hex() for x in numbers(*parts()[rank])])
+"""
+
+
+def parts():
+    """The samples of each process, of unequal number."""
+    torch.manual_seed(0)
+    x, y = torch.randn(12, 6).double(), torch.randn(12, 3).double()
+    return (x[:7], y[:7]), (x[7:], y[7:])
+
+
+def numbers(x, y):
+    torch.manual_seed(1)
+    module = nn.Sequential(nn.Linear(6, 2), nn.Tanh(), nn.Linear(2, 3)).double()  # 23 parameters for 36 outputs
+    g = GaussNewton(module, x, y, dtype=torch.float64)
+    bounds = g.loss_bounds(steps=100, products=15)
+    adam = GaussNewton(module, x, y, optimizer="adam", dtype=torch.float64).forecast(rate=0.01, steps=9)
+    found = [*g.eigenpairs(2, tolerance=1e-10).values, g._side.loss, g.trace(products=9).value]
+    return [*found, *bounds.upper[::20], *adam.losses, *adam.followed]
+
+
+@pytest.mark.slow
+def test_two_processes_find_what_one_does():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    options = dict(cwd=Path(__file__).parents[3], stdout=subprocess.PIPE, text=True)
+    started = [subprocess.Popen([sys.executable, "-c", PROGRAM, str(rank), port], **options) for rank in range(2)]
+    found = [[float.fromhex(x) for x in eval(process.communicate(timeout=100)[0])] for process in started]
+    expected = numbers(*map(torch.cat, zip(*parts(), strict=True)))
+    assert found[0] == found[1] == pytest.approx([float(e) for e in expected], rel=1e-12)
