@@ -1,10 +1,10 @@
 r"""One end of the spectrum of a symmetric operator by a block Davidson iteration, and bounds on its error.
 
 With Ritz vectors X, values :math:`\theta_1, \dots, \theta_b` and residuals :math:`R = G X - X \Theta`, there is an
-eigenvalue within :math:`\|r_i\|` of each value. The error of the first one is much smaller, of second order, when
-the rest of the spectrum is known to lie beyond some :math:`\beta`: by elimination of the rest, the end of G is no
-further out than that of :math:`\Theta \pm R^\top R / |\theta_1 - \beta|` (Temple and Kato, for a block). The last of
-the Ritz values, less its own error, stands for :math:`\beta`.
+eigenvalue within :math:`\|r_i\|` of each value. The error of the first one is of second order when the rest of the
+spectrum is known to lie beyond some :math:`\beta`: by elimination of the rest, the end of G is no further out than that
+of :math:`\Theta \pm R^\top R / |\theta_1 - \beta|` (Temple and Kato). The last of the Ritz values, less its own error,
+stands for :math:`\beta`.
 """
 
 from collections.abc import Callable
@@ -37,8 +37,8 @@ def extreme_eigenpair(
     *,
     block: int,
     largest: bool,
-    precondition: Map,
-    errors: Callable[[Float[Tensor, " b"], Float[Tensor, "n b"], Float[Tensor, "n b"]], Float[Tensor, " b"]],
+    precondition: Map = lambda residual: residual,
+    errors: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda values, residual, _: residual_errors(values, residual),
     improve: Callable[[float, float], None] = lambda value, error: None,
     norm: float = 0.0,
     tolerance: float,
@@ -52,39 +52,15 @@ def extreme_eigenpair(
     projected problem (Davidson 1975, with the block of Knyazev 2001). A block as large as the cluster at the end of
     the spectrum makes its convergence depend on the gap behind the cluster, not within it.
 
-    scipy's `lobpcg` takes the same steps, in 0.6 to 1.0 times our time if it is told when to stop; but it knows no
-    errors, and takes 2.5 to 5.6 times as long until its residuals prove 1e-8 (wide networks, 784 inputs, 10 outputs,
-    one thread). It has no CUDA; `torch.lobpcg` takes matrices only.
+    scipy's `lobpcg` takes the same steps, but knows no errors: it takes 2.5 to 5.6 times as long until its residuals
+    prove 1e-8. It has no CUDA; `torch.lobpcg` takes matrices only.
 
-    Parameters
-    ----------
-    apply
-        product of the operator with the columns of a matrix
-    start, block
-        columns that span the first search space, and the number of Ritz vectors that are improved at a time
-    precondition
-        approximate inverse near the wanted end, applied to residuals (the identity for none)
-    errors
-        relative errors of the eigenvalues, from the eigenvalues, their residuals, and these preconditioned
-    improve
-        called after each step with the first value and its error, to better the preconditioner
-    norm
-        norm of the operator where it is known, by which rounding is told from error
-    tolerance
-        the iteration ends when the first of the errors is below it, those that could still overtake it are below its
-        square root, and the others have settled; or when the residuals are nothing but rounding, which the error shows
-    max_steps, patience
-        steps after which it gives up; steps that do not halve the error after which a residual of the size of rounding
-        is taken for rounding (with 0 the iteration ends where rounding begins, unsure of its last digits)
-    max_blocks
-        size of the search space, in blocks, at which it is restarted from its best quarter
-
-    References
-    ----------
-    E. R. Davidson (1975), The iterative calculation of a few of the lowest eigenvalues and corresponding eigenvectors
-    of large real-symmetric matrices, Journal of Computational Physics 17.
-    A. V. Knyazev (2001), Toward the optimal preconditioned eigensolver: locally optimal block preconditioned conjugate
-    gradient method, SIAM Journal on Scientific Computing 23.
+    The preconditioner is applied to residuals, and `improve` may better it after each step, by the first value and its
+    error. The relative errors are a function of the Ritz values, their residuals, and these preconditioned. The
+    iteration ends when the first error is below the tolerance, those that could still overtake it are below its square
+    root, and the others have settled; or when the residuals are nothing but rounding, told by the norm of the operator:
+    after as many steps that do not halve the error as there is patience. The search space is restarted from its best
+    quarter when it has `max_blocks` blocks.
     """
     eps, space = torch.finfo(start.dtype).eps, orthonormalise(start)
     if not space.shape[1] or not torch.isfinite(space).all():

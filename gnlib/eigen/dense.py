@@ -1,10 +1,6 @@
 """Both ends of the spectrum of a matrix that is formed: from its eigenvalues, its inverse, or its singular values.
 
 They are the reference for everything else.
-
->>> import torch
->>> dense_ends(torch.diag(torch.tensor([4.0, 2.0, 0.0]))).rank
-2
 """
 
 from collections.abc import Iterable
@@ -14,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.checks import EPS, as_float64, as_symmetric, numerical_rank
-from gnlib.eigen.result import ConditionNumber
+from gnlib.eigen.result import ConditionNumber, of_ends
 from gnlib.eigen.scale import exponent_of, restored, scaled, size_of, times_power
 from gnlib.refused import Refused
 
@@ -32,27 +28,18 @@ def dense_ends(matrix: Float[Tensor, "p p"], rank: int | None = None, rounding: 
     p = len(values)
     threshold = p * max(EPS, rounding) * values.abs().max().item()
     if threshold == 0:
-        raise Refused(
-            "zero-matrix", "The matrix is zero: it has no eigenvalue to divide by. Check the weights and the data."
-        )
+        raise Refused("zero-matrix", "The matrix is zero: it has no eigenvalue to divide by. Check weights and data.")
     if values[-1] < -threshold:
-        least = restored(values[-1].item(), exponent)
-        raise Refused(
-            "wrong-matrix", f"The matrix has the negative eigenvalue {least:.1e}; a Gauss-Newton matrix has none."
-        )
+        what = f"the negative eigenvalue {restored(values[-1].item(), exponent):.1e}; a Gauss-Newton matrix has none."
+        raise Refused("wrong-matrix", f"The matrix has {what}")
     source = "rank given" if rank is not None else "relative threshold"
-    if rank is None:
-        rank = numerical_rank(values, p)
-    elif not isinstance(rank, int) or not 1 <= rank <= p:
-        raise Refused(
-            "bad-option", f"rank is {rank}; it must be a whole number between 1 and the size of the matrix, {p}."
-        )
+    rank = numerical_rank(values, p) if rank is None else rank
+    if not isinstance(rank, int) or not 1 <= rank <= p:
+        raise Refused("bad-option", f"rank is {rank}; it must be a whole number from 1 to the size of the matrix, {p}.")
     smallest = values[rank - 1].item()
     if smallest <= 0:
-        least = restored(smallest, exponent)
-        raise Refused(
-            "wrong-matrix", f"Eigenvalue number {rank} is {least:.1e}, not positive; the rank given is too large."
-        )
+        what = f"Eigenvalue number {rank} is {restored(smallest, exponent):.1e}, not positive"
+        raise Refused("wrong-matrix", f"{what}; the rank given is too large.")
     return ends_of(values.flip(0), rank, method=f"dense eigenvalues, {source}").rescale(exponent)
 
 
@@ -68,15 +55,8 @@ def ends_of(
     smallest, zeros = max(ascending[-rank].item(), EPS * largest), ascending[: p - rank]
     # The eigenvalues that count as zero measure the error of the smallest one that does not: either rounding put them
     # where they are, and moves that one as much, or they are not zero and the rank is wrong.
-    gap = smallest / max(zeros.abs().max().item() if len(zeros) else 0.0, EPS * largest)
-    return ConditionNumber(
-        largest=largest,
-        smallest=smallest,
-        rank=rank,
-        gap=gap,
-        residual=1 / gap + rounding * largest / smallest,
-        method=method,
-    )
+    zero = max(zeros.abs().max().item() if len(zeros) else 0.0, EPS * largest)
+    return of_ends(largest, smallest, rank, zero / smallest + rounding * largest / smallest, method, zero=zero)
 
 
 def graded_smallest(matrix: Float[Tensor, "p p"]) -> tuple[float, float] | None:
@@ -106,14 +86,7 @@ def graded_ends(matrix: Float[Tensor, "p p"]) -> ConditionNumber:
         return dense_ends(matrix)
     smallest, error = lower
     largest = torch.linalg.eigvalsh(matrix)[-1].item()
-    return ConditionNumber(
-        largest=largest,
-        smallest=smallest,
-        rank=len(matrix),
-        gap=smallest / (EPS * largest),
-        residual=error,
-        method="eigenvalues of the matrix and of its inverse",
-    )
+    return of_ends(largest, smallest, len(matrix), error, "eigenvalues of the matrix and of its inverse")
 
 
 def singular_value_ends(blocks: Iterable[Float[Tensor, "q _columns"]]) -> ConditionNumber:
@@ -140,17 +113,8 @@ def singular_value_ends(blocks: Iterable[Float[Tensor, "q _columns"]]) -> Condit
     values = torch.linalg.svdvals(triangle)
     largest = values[0].item()
     if largest == 0:
-        raise Refused(
-            "zero-matrix", "The Jacobian is zero: no eigenvalue to divide by. Check the weights and the data."
-        )
+        raise Refused("zero-matrix", "The Jacobian is zero: no eigenvalue to divide by. Check weights and data.")
     rank = numerical_rank(values, max(columns, triangle.shape[1]))
     smallest = max(values[rank - 1].item(), EPS * largest)
     gap = smallest / max(values[rank].item() if rank < len(values) else 0.0, EPS * largest)
-    return ConditionNumber(
-        largest=largest**2,
-        smallest=smallest**2,
-        rank=rank,
-        gap=gap**2,
-        residual=2 / gap,
-        method=BY_FACTOR,
-    ).rescale(2 * exponent)
+    return ConditionNumber(largest**2, smallest**2, rank, gap**2, 2 / gap, BY_FACTOR).rescale(2 * exponent)

@@ -66,19 +66,8 @@ class Interval(NamedTuple):
 class SpectralDensity:
     """How the eigenvalues are spread: what is known of a measure from each of several random vectors.
 
-    Attributes
-    ----------
-    measures
-        each of the squared entries of a vector in the eigenvectors, at their eigenvalues: together the size of the
-        matrix
-    size
-        of the matrix, zeros included
-    zero
-        below it eigenvalues are not told from zero
-    products
-        that it took
-    seed
-        of the random vectors
+    Each measure is that of the squared entries of a vector in the eigenvectors, at their eigenvalues: together the size
+    of the matrix. Below `zero` eigenvalues are not told from it.
     """
 
     measures: tuple[Jacobi, ...]
@@ -92,16 +81,12 @@ class SpectralDensity:
     def below(self, value: float) -> Interval:
         """Bound how many eigenvalues are below a value, or equal to it.
 
-        For each vector the rule with a node at this value bounds the share that its measure has below (Chebyshev,
-        Markov, Stieltjes). Over the vectors the errors of the means are added on both sides, by Student's distribution
-        with a certainty of 99.7 %: few vectors give wide bounds.
+        The errors of the means over the vectors are added on both sides, by Student's distribution with a certainty of
+        99.7 %: few vectors give wide bounds.
         """
-        pairs = [measure.below(value) for measure in self.measures]
-        low, high = (_mean(ends) for ends in zip(*pairs, strict=True))
-        errors = float(stdtrit(len(pairs) - 1, SURE))
-        return Interval(
-            max(low.value - errors * low.error, 0.0), min(high.value + errors * high.error, float(self.size))
-        )
+        low, high = (_mean(ends) for ends in zip(*(measure.below(value) for measure in self.measures), strict=True))
+        errors = float(stdtrit(len(self.measures) - 1, SURE))
+        return Interval(max(low.value - errors * low.error, 0.0), min(high.value + errors * high.error, self.size))
 
     @property
     def zeros(self) -> Interval:
@@ -144,42 +129,22 @@ class SpectralDensity:
 def spectral_density(
     operator: SymmetricOperator, *, vectors: int = 5, steps: int = 30, zero: float = ZERO, seed: int = 0
 ) -> SpectralDensity:
-    """Estimate how the eigenvalues of a positive semi-definite operator are spread.
+    """Estimate how the eigenvalues of a positive semi-definite operator are spread, by products with random vectors.
 
-    Parameters
-    ----------
-    operator
-        known by its products with vectors
-    vectors
-        random ones, at least two, from which the errors are told
-    steps
-        products with each
-    zero
-        share of the largest eigenvalue below which one counts as zero
-    seed
-        of the vectors
-
-    Examples
-    --------
-    >>> import torch
-    >>> from gnlib.operators import KroneckerSum
-    >>> left, right = torch.eye(1).double()[None], torch.diag(torch.tensor([0.0] * 50 + [1.0] * 50).double())[None]
-    >>> density = spectral_density(KroneckerSum(left, right, torch.eye(100).double()))
-    >>> print(density.zeros, "zeros,", density.below(1.1), "below 1.1")
-    50 to 50 zeros, 100 to 100 below 1.1
+    There are so many steps with each of at least two vectors. An eigenvalue counts as zero below a share of the
+    largest. See :meth:`gnlib.GaussNewton.spectral_density`.
     """
     if vectors < 2 or steps < 1:
-        raise Refused(
-            "bad-option", f"vectors is {vectors} and steps {steps}; at least 2 vectors and 1 step were expected."
-        )
-    generator, measures, products = torch.Generator().manual_seed(seed), [], 0
+        what = f"vectors is {vectors} and steps {steps}; at least 2 vectors and 1 step were expected."
+        raise Refused("bad-option", what)
+    generator, measures = torch.Generator().manual_seed(seed), []
     for _ in progress(range(vectors), "Vectors", vectors):
         process = Lanczos(operator.matmul, _signs(operator, generator))
-        while process.steps < steps and not process.exhausted:
+        for _ in range(steps):
             process.step()
         process.check_positive()
         measures.append(process.jacobi)
-        products += process.steps
+    products = sum(len(measure.diagonal) for measure in measures)
     largest = max(float(measure.gauss().nodes.max()) for measure in measures)
     if largest <= 0:
         raise Refused("zero-matrix", "The matrix is zero: it has no spectrum. Check the weights and the data.")
@@ -193,23 +158,7 @@ def trace(operator: SymmetricOperator, *, products: int = 60, seed: int = 0) -> 
     from random vectors outside of it, :math:`\operatorname{tr} Q^\top A Q + \operatorname{tr} (I - Q Q^\top) A (I - Q
     Q^\top)`.
 
-    Parameters
-    ----------
-    operator
-        known by its products with vectors
-    products
-        with vectors, at least 6
-    seed
-        of the random vectors
-
-    Examples
-    --------
-    >>> import torch
-    >>> from gnlib.operators import KroneckerSum
-    >>> left, right = torch.eye(1).double()[None], torch.diag(torch.arange(40.0).double() ** 4)[None]
-    >>> found = trace(KroneckerSum(left, right, torch.eye(40).double()))
-    >>> abs(found.value - float((torch.arange(40.0) ** 4).sum())) < 3 * found.error
-    True
+    It takes at least six products. See :meth:`gnlib.GaussNewton.trace`.
     """
     if products < 6:
         raise Refused("bad-option", f"products is {products}; at least 6 were expected.")
@@ -224,8 +173,8 @@ def trace(operator: SymmetricOperator, *, products: int = 60, seed: int = 0) -> 
         z = _signs(operator, generator)
         z = z - basis @ (basis.mT @ z)
         rest.append(float(z @ operator.matmul(z)))
-    mean = _mean(rest)
-    return Estimate(known + mean.value, mean.error, seed)
+    value, error, _ = _mean(rest)
+    return Estimate(known + value, error, seed)
 
 
 def _signs(operator: SymmetricOperator, generator: torch.Generator) -> Float[Tensor, " p"]:

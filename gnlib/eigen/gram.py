@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.checks import EPS
-from gnlib.eigen.blocks import BLOCK_COLUMNS, CoupledBlocks, LinAlgError, combine_ends
+from gnlib.eigen.blocks import BLOCK_COLUMNS, CoupledBlocks, LinAlgError, combine_ends, multiply
 from gnlib.eigen.davidson import ExtremePair, eigh_from_end
 from gnlib.eigen.dense import dense_ends
 from gnlib.eigen.in_place import largest_pair, smallest_pair
@@ -108,7 +108,7 @@ class GramBlocks(CoupledBlocks):
             torch.matmul(rotated, self.rotation.mT[:, :, None], out=rows[:, :, None])
 
     def apply(self, x: Float[Tensor, "p b"]) -> Float[Tensor, "p b"]:  # noqa: D102
-        return (x.mT.contiguous() @ self.matrix).mT  # the matrix is symmetric, and this is up to three times faster
+        return multiply(self.matrix, x)
 
     def block(self, i: int) -> Float[Tensor, "r r"]:  # noqa: D102
         return self.blocks[i]

@@ -4,28 +4,18 @@ The factor L is written over the lower triangle and the diagonal. The strict upp
 with a copy of the diagonal gives its products: the residuals are those of the matrix, not of :math:`L L^\top`. At the
 end the upper triangle is copied back, so that the matrix is the same to the bit.
 
->>> import torch
->>> matrix = torch.tensor([[4.0, 2.0], [2.0, 5.0]], dtype=torch.float64)
->>> with InPlaceFactor(matrix) as factor:
-...     print(factor.matrix, factor.solve(torch.tensor([[8.0], [12.0]], dtype=torch.float64)).mT)
-tensor([[2., 2.],
-        [1., 2.]], dtype=torch.float64) tensor([[1., 2.]], dtype=torch.float64)
->>> matrix
-tensor([[4., 2.],
-        [2., 5.]], dtype=torch.float64)
-
-References
-----------
-G. H. Golub, C. F. Van Loan (2013), Matrix Computations, 4th edition, Johns Hopkins University Press (section 4.2.9, the
-blocked factorisation that reads what is on the left).
+The factorisation is the blocked one that reads what is on the left (Golub and Van Loan 2013, Matrix Computations,
+section 4.2.9).
 """
+
+from functools import partial
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from gnlib.eigen.blocks import BLOCK_COLUMNS, LinAlgError, cholesky_solve
-from gnlib.eigen.davidson import ExtremePair, extreme_eigenpair, residual_errors
+from gnlib.eigen.blocks import BLOCK_COLUMNS, LinAlgError, cholesky_solve, multiply, random_columns
+from gnlib.eigen.davidson import ExtremePair, extreme_eigenpair
 from gnlib.eigen.result import Limits
 
 PANEL = 256  # columns that are factored together, of which more would multiply too much of the wrong triangle
@@ -33,35 +23,16 @@ PANEL = 256  # columns that are factored together, of which more would multiply 
 
 def largest_pair(matrix: Float[Tensor, "n n"], limits: Limits) -> ExtremePair:
     """Return the largest eigenvalue of a symmetric matrix, by products with a few vectors at a time."""
-    return extreme_eigenpair(
-        lambda x: (x.mT.contiguous() @ matrix).mT,  # up to three times faster than matrix @ x
-        _random_columns(matrix),
-        block=BLOCK_COLUMNS,
-        largest=True,
-        precondition=lambda residual: residual,
-        errors=lambda values, residual, _: residual_errors(values, residual),
-        tolerance=limits.tolerance,
-        max_steps=limits.max_steps,
-    )
+    start = random_columns(matrix, len(matrix), min(BLOCK_COLUMNS, len(matrix)))
+    return extreme_eigenpair(partial(multiply, matrix), start, block=BLOCK_COLUMNS, largest=True, **limits._asdict())
 
 
 def smallest_pair(matrix: Float[Tensor, "n n"], norm: float, limits: Limits) -> ExtremePair:
-    """Return the smallest eigenvalue of a positive definite matrix, whose largest is the norm, by inverse iteration.
-
-    It raises `LinAlgError` if the matrix is not positive definite up to rounding.
-    """
+    """Return the smallest eigenvalue of a matrix, whose largest is the norm, by inverse iteration, or `LinAlgError`."""
     with InPlaceFactor(matrix) as factor:
-        return extreme_eigenpair(
-            factor.apply,
-            factor.solve(_random_columns(matrix)),
-            block=BLOCK_COLUMNS,
-            largest=False,
-            precondition=factor.solve,
-            errors=lambda values, residual, _: residual_errors(values, residual),
-            norm=norm,
-            tolerance=limits.tolerance,
-            max_steps=limits.max_steps,
-        )
+        start = factor.solve(random_columns(matrix, len(matrix), min(BLOCK_COLUMNS, len(matrix))))
+        options = dict(block=BLOCK_COLUMNS, norm=norm, **limits._asdict())
+        return extreme_eigenpair(factor.apply, start, largest=False, precondition=factor.solve, **options)
 
 
 class InPlaceFactor:
@@ -121,10 +92,3 @@ class InPlaceFactor:
             within.copy_(within.triu(1) + within.triu(1).mT)
             self.matrix[beyond, here] = self.matrix[here, beyond].mT
         self.matrix.diagonal().copy_(self._diagonal)
-
-
-def _random_columns(matrix: Float[Tensor, "n n"]) -> Float[Tensor, "n b"]:
-    """Return a few random columns, the same ones at each call."""
-    generator = torch.Generator(matrix.device).manual_seed(0)
-    size = len(matrix), min(BLOCK_COLUMNS, len(matrix))
-    return torch.randn(size, generator=generator, dtype=matrix.dtype, device=matrix.device)

@@ -136,11 +136,10 @@ class KroneckerBlocks(CoupledBlocks):
         return preconditioned_errors(values, residual, solved, slack=self.slack, shift=shift, proved=self.shiftable)
 
     def rounding(self, bottom: ExtremePair) -> float:
-        r"""Return the relative error of the smallest eigenvalue by rounding of the factors, in double precision.
+        """Return the relative error of the smallest eigenvalue by rounding of the factors, in double precision.
 
-        Rounding of the factors on the right, and of those on the left as they were made, is relative to the sizes
-        :math:`c_i c_j` and :math:`s_a s_b` of rows and columns; the change of basis adds some relative to all of
-        :math:`C_\ell`.
+        That of the factors as they were made is relative to the sizes of rows and columns; the change of basis adds
+        some that is relative to all of a factor on the left.
         """
         c, s = (factor.diagonal(dim1=1, dim2=2).clamp_min(0).sqrt() for factor in (self.left, self.right))
         x = bottom.vectors[:, 0].reshape(self.outputs, self.inputs).to(s)

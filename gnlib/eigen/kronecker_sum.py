@@ -1,8 +1,7 @@
 r"""Both ends of the spectrum of :math:`G = \sum_\ell C_\ell \otimes S_\ell`, without forming it.
 
 In the eigenbasis of :math:`C_1` the other factors on the left are nearly diagonal too, and G is close to the block
-diagonal matrix of the :math:`N_i = \sum_\ell (C_\ell)_{ii} S_\ell`, one block of the size of the data an output. Their
-inverses precondition a block iteration (:mod:`gnlib.eigen.blocks`) that takes half a dozen steps to 1e-8.
+diagonal matrix of the :math:`N_i = \sum_\ell (C_\ell)_{ii} S_\ell`, whose inverses precondition an iteration.
 With two terms of which the last has :math:`C_2 \propto I`, G is block diagonal and its blocks are ordered as the
 eigenvalues of :math:`C_1` are: one block has either end.
 All of it happens in the eigenbasis of the second moment of the data, where badly conditioned factors are
@@ -51,13 +50,8 @@ class Terms:
             right = torch.stack([as_symmetric(s, f"right[{i}]") for i, s in enumerate(right)])
         present = left.flatten(1).any(1) & right.flatten(1).any(1)
         if not present.any():
-            raise Refused(
-                "zero-matrix",
-                "The operator is zero: it has no eigenvalue to divide by. Check the weights and the data.",
-            )
-        if not present.all():
-            left, right = left[present], right[present]
-        return _of_usual_size(left, right)
+            raise Refused("zero-matrix", "The operator is zero: it has no eigenvalue to divide by. Check the weights.")
+        return _of_usual_size(left[present], right[present]) if not present.all() else _of_usual_size(left, right)
 
     @cached_property
     def rotated(self) -> Float[Tensor, "L k k"]:
@@ -164,6 +158,5 @@ def _null_space(matrix: Float[Tensor, "r r"]) -> Float[Tensor, "r b"]:
 
 def _is_scalar(matrix: Float[Tensor, "k k"]) -> bool:
     """Whether a matrix is a multiple of the identity, up to the rounding of a change of basis."""
-    k = len(matrix)
-    identity = torch.eye(k, dtype=matrix.dtype, device=matrix.device)
-    return bool((matrix - matrix[0, 0] * identity).abs().max() <= 10 * k * EPS * matrix[0, 0].abs())
+    difference = matrix - matrix[0, 0] * torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+    return bool(difference.abs().max() <= 10 * len(matrix) * EPS * matrix[0, 0].abs())

@@ -27,16 +27,7 @@ def largest_eigenvalue(
         relative error at which the iteration may stop; the error of the result is proved by its residual, and the
         rounding of a matrix or an operator in single precision is added to it
     max_steps
-        steps after which it gives up
-
-    Raises
-    ------
-    TypeError
-        Anything else than a matrix or an operator, or one that is complex, sparse or masked.
-    ValueError
-        A matrix that is not symmetric or not finite; no steps; an eigenvalue beyond the range of double precision.
-    NotConvergedError
-        After `max_steps`.
+        steps after which it gives up, with a `NotConvergedError`
 
     Examples
     --------
@@ -69,7 +60,6 @@ def largest_eigenvalue(
         start,
         block=start.shape[1],
         largest=True,
-        precondition=lambda residual: residual,
         errors=errors,
         tolerance=tolerance,
         max_steps=max_steps,

@@ -16,11 +16,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.checks import EPS, numerical_rank
-from gnlib.eigen.blocks import BLOCK_COLUMNS, LinAlgError, combine_ends
+from gnlib.eigen.blocks import BLOCK_COLUMNS, LinAlgError, combine_ends, random_columns
 from gnlib.eigen.davidson import ExtremePair
 from gnlib.eigen.kronecker_blocks import KroneckerBlocks, in_eigenbasis
 from gnlib.eigen.kronecker_sum import Terms
-from gnlib.eigen.result import ConditionNumber, Limits, NotConvergedError
+from gnlib.eigen.result import ConditionNumber, Limits, NotConvergedError, of_ends
 from gnlib.eigen.scale import scaled
 from gnlib.operators import LayeredSum
 
@@ -65,10 +65,8 @@ def iteration(terms: Terms, limits: Limits) -> ConditionNumber | None:
         bottom = lower.find_end(largest=False, norm=top.value, limits=limits)
     except (LinAlgError, NotConvergedError):
         return None
-    ends = combine_ends(
-        top, bottom, rank=k * r, rounding=lower.rounding(bottom), method="block iteration through the layers"
-    )
-    return ends.rescale(exponent)
+    method = "block iteration through the layers"
+    return combine_ends(top, bottom, rank=k * r, rounding=lower.rounding(bottom), method=method).rescale(exponent)
 
 
 class LayeredBlocks(KroneckerBlocks):
@@ -90,24 +88,22 @@ class LayeredBlocks(KroneckerBlocks):
     def find_end(self, *, largest: bool, norm: float = 0.0, limits: Limits) -> ExtremePair:
         """Return an end, in single precision until rounding stops it and then in double."""
         inverse, start = self.prepare(largest=largest)
-        # The first pass has no patience: single precision finds the direction, and what it leaves of the error is
-        # rounding that no further step removes. Its value is not used: the second pass starts from its vectors, with
-        # products in double precision, on which alone the accuracy of the eigenvalue rests. The single-precision
-        # inverse of the blocks serves both, since a preconditioner may be rounded.
+        # The first pass has no patience: what single precision leaves of the error is rounding that no further step
+        # removes. The second pass starts from its vectors, with products in double precision, on which alone the
+        # accuracy of the eigenvalue rests. The single-precision inverse serves both: a preconditioner may be rounded.
         coarse = limits._replace(tolerance=limits.tolerance / ROUNDING_MARGIN)
         rough = self.iterate(inverse, start, norm=norm, limits=coarse, patience=0)
         exact = self.iterate(inverse, rough.vectors.double(), norm=norm, limits=limits)
         return exact._replace(steps=rough.steps + exact.steps)
 
     def rounding_of_blocks(self) -> float:
-        r"""Return a bound on the rounding of the blocks and their factors, relative to their first term.
+        """Return a bound on the rounding of the blocks and their factors, relative to their first term, which is exact.
 
-        The first term is exact: :math:`N \ge (C_1)_{ii} D^2` with :math:`D^2 = S_1` diagonal, so that data may be
-        graded. Rounding of the blocks is measured by power iteration, since layers may cancel; rounding of a factor
-        follows the diagonal of its block (Demmel).
+        Rounding of the blocks is measured by power iteration, since layers may cancel; rounding of a factor follows the
+        diagonal of its block (Demmel).
         """
         exact = torch.diag_embed(self.shares)
-        x = self.random(BLOCK_COLUMNS, len(self.shared), self.inputs).double()
+        x = random_columns(self.shared, BLOCK_COLUMNS, len(self.shared), self.inputs).double()
         for _ in range(POWER_STEPS):
             x = x / torch.linalg.vector_norm(x, dim=2, keepdim=True) / self.op.roots
             rounded = x.transpose(0, 1).to(self.shared) @ self.shared
@@ -129,12 +125,7 @@ def restrict_to_first_layer(op: LayeredSum) -> LayeredSum:
     """Return the operator on the range of the first layer, in coordinates of that."""
     triangle = torch.linalg.qr(op.weights[0].mT, mode="r").R
     identity = torch.eye(len(triangle), dtype=op.dtype, device=op.device)
-    return LayeredSum(
-        left=op.left,
-        roots=op.roots.max().expand(len(triangle)),
-        weights=[triangle.mT, *op.weights[1:]],
-        basis=identity,
-    )
+    return LayeredSum(op.left, op.roots.max().expand(len(triangle)), [triangle.mT, *op.weights[1:]], identity)
 
 
 def add_complement(within: ConditionNumber, op: LayeredSum) -> ConditionNumber:
@@ -144,14 +135,9 @@ def add_complement(within: ConditionNumber, op: LayeredSum) -> ConditionNumber:
     mu = mu[len(mu) - numerical_rank(mu, len(mu)) :]
     values = (mu * op.roots.max() ** 2).tolist()
     largest, smallest = max([within.largest, *values]), min([within.smallest, *values])
-    return ConditionNumber(
-        largest=largest,
-        smallest=smallest,
-        rank=within.rank + len(mu) * (len(op.roots) - len(op.weights[0])),
-        gap=smallest / (EPS * largest),
-        residual=max([within.residual, *(rounding * mu[-1:] / mu[:1]).tolist()]) + _spread(op),
-        method=f"{within.method}, on the range of the first layer",
-    ).rescale(0)
+    rank = within.rank + len(mu) * (len(op.roots) - len(op.weights[0]))
+    residual = max([within.residual, *(rounding * mu[-1:] / mu[:1]).tolist()]) + _spread(op)
+    return of_ends(largest, smallest, rank, residual, f"{within.method}, on the range of the first layer").rescale(0)
 
 
 def _spread(op: LayeredSum) -> float:

@@ -13,17 +13,6 @@ References
 ----------
 G. H. Golub, G. Meurant (2010), Matrices, moments and quadrature with applications, Princeton.
 G. H. Golub (1973), Some modified matrix eigenvalue problems, SIAM Review 15 (nodes that are prescribed).
-
-Examples
---------
->>> import torch
->>> matrix, r = torch.diag(torch.arange(1.0, 9.0).double()), torch.ones(8).double()
->>> process = Lanczos(lambda v: matrix @ v, r)
->>> for _ in range(3):
-...     process.step()
->>> rules = process.gauss(), process.lobatto(0.0, 8.0)
->>> [round(float(rule.weights @ (1 - rule.nodes / 8) ** 10), 4) for rule in rules]  # of 0.3294
-[0.3042, 0.3845]
 """
 
 import math
@@ -52,35 +41,19 @@ class Rule(NamedTuple):
 
 
 class Jacobi(NamedTuple):
-    """The tridiagonal matrix of a measure: what its first moments are worth.
+    """The tridiagonal matrix of a measure: what its first moments are worth."""
 
-    Attributes
-    ----------
-    diagonal
-        of the matrix, an entry for each node
-    beside
-        the diagonal; as long as that, up to what stands next to its last entry, or one shorter
-    mass
-        of the measure
-    is_whole
-        whether all of the measure is known: then the Gauss rule is the measure
-    """
-
-    diagonal: Float[np.ndarray, " q"]
-    beside: Float[np.ndarray, " _"]
-    mass: float
-    is_whole: bool = False
+    diagonal: Float[np.ndarray, " q"]  # of the matrix, an entry for each node
+    beside: Float[np.ndarray, " _"]  # the diagonal; up to what stands next to its last entry, or one shorter
+    mass: float  # of the measure
+    is_whole: bool = False  # whether all of the measure is known: then the Gauss rule is the measure
 
     def gauss(self) -> Rule:
         """Return the Gauss rule, of one node for each entry on the diagonal: its nodes are the Ritz values."""
         return _rule(self.diagonal, self.beside[: len(self.diagonal) - 1], self.mass)
 
     def radau(self, node: float) -> Rule:
-        """Return the rule of a node more, one of them prescribed.
-
-        Its weight there is the largest that a measure with these moments can have at that point, and such a measure
-        has below it no less than the other nodes below, and up to it no more than these and itself.
-        """
+        """Return the rule of a node more, one of them prescribed; no such measure has a larger weight at that point."""
         diagonal = self.diagonal[: len(self.beside)]
         last = node + self.beside[-1] ** 2 * _last_entry(diagonal - node, self.beside[:-1])
         return _rule(np.append(diagonal, last), self.beside, self.mass)
@@ -88,10 +61,9 @@ class Jacobi(NamedTuple):
     def below(self, value: float) -> tuple[float, float]:
         """Bound the mass below a value from below, and the mass up to it from above (Chebyshev, Markov, Stieltjes)."""
         nodes, weights = self.gauss() if self.is_whole else self.radau(value)
-        near = np.abs(nodes - value) <= ROUNDING * max(abs(value), float(np.abs(nodes).max()))
-        strictly = float(weights[(nodes < value) & ~near].sum())
-        up_to = strictly + float(weights[near].sum())
-        return (up_to, up_to) if self.is_whole else (strictly, up_to)
+        rounding = ROUNDING * max(abs(value), float(np.abs(nodes).max()))
+        up_to = float(weights[nodes <= value + rounding].sum())
+        return up_to if self.is_whole else float(weights[nodes < value - rounding].sum()), up_to
 
     def lobatto(self, low: float, high: float) -> Rule:
         """Return the rule of a node more, two of them at ends between which the measure lies."""
@@ -123,28 +95,14 @@ class Jacobi(NamedTuple):
 class Lanczos:
     """The Lanczos process of a symmetric matrix from a vector, one product a step, in double precision.
 
-    Each new vector is made orthogonal to all before it, twice, so that no eigenvalue is found a second time.
-
-    Parameters
-    ----------
-    product
-        of the matrix with a vector
-    start
-        the vector, which is not zero
-
-    Attributes
-    ----------
-    exhausted
-        whether the vectors span all that the matrix makes of the first: then the Gauss rule is exact
+    Each new vector is made orthogonal to all before it, twice, so that no eigenvalue is found a second time. The
+    process is exhausted when the vectors span all that the matrix makes of the first: then the Gauss rule is exact.
     """
 
-    def __init__(
-        self, product: Callable[[Float[Tensor, " p"]], Float[Tensor, " p"]], start: Float[Tensor, " p"]
-    ) -> None:
+    def __init__(self, product: Map, start: Float[Tensor, " p"]) -> None:
         start = start.double()
         norm = torch.linalg.vector_norm(start)
-        self._product, self._mass = product, float(norm) ** 2
-        self._basis = [start / norm]
+        self._product, self._mass, self._basis = product, float(norm) ** 2, [start / norm]
         self._diagonal: list[float] = []
         self._beside: list[float] = []  # the diagonal
         self.exhausted = False
@@ -169,10 +127,9 @@ class Lanczos:
         if self.steps > 1:
             back = float(self._basis[-2] @ w)
             if abs(back - self._beside[-1]) > ASTRAY * max(map(abs, (*self._diagonal, *self._beside))):
+                what = f"for two unit vectors u^T A v is {back:.4g} and v^T A u {self._beside[-1]:.4g}"
                 raise Refused(
-                    "wrong-matrix",
-                    f"The products are not those of a symmetric matrix: for two unit vectors u^T A v is {back:.4g} and "
-                    f"v^T A u {self._beside[-1]:.4g}; pass an operator that is symmetric.",
+                    "wrong-matrix", f"The products are not those of a symmetric matrix: {what}; pass a symmetric one."
                 )
         for _ in range(2):
             for known in self._basis:  # one by one: all of them together would be there twice

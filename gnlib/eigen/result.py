@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from gnlib.checks import EPS
 from gnlib.eigen.scale import restored
 from gnlib.plain import as_dict
 
@@ -35,20 +36,16 @@ class ConditionNumber:
 
     Attributes
     ----------
-    largest, smallest
-        the largest and the smallest non-zero eigenvalue
-    rank
-        number of non-zero eigenvalues
+    largest, smallest, rank
+        the largest and the smallest non-zero eigenvalue, and how many there are
     gap
         smallest non-zero eigenvalue over the largest one that counts as zero (over the rounding level of the method,
         `eps * largest`, where that is larger): how visible the rank is
     residual
         bound on the relative error of the eigenvalues, at the worse of the two ends; for a matrix, the rounding of
         its type is included, and none that was made before
-    method
-        how the ends were obtained
-    seconds
-        wall-clock time that it took, which comparisons leave out
+    method, seconds
+        how the ends were obtained, and the time that it took, which comparisons leave out
 
     Examples
     --------
@@ -128,3 +125,10 @@ class ConditionNumber:
             )
         cells = "".join(f'<tr><th style="text-align: left">{k}</th><td>{v}</td></tr>' for k, v in rows.items())
         return f"<table>{cells}</table>"
+
+
+def of_ends(
+    largest: float, smallest: float, rank: int, residual: float, method: str, *, zero: float = 0.0
+) -> ConditionNumber:
+    """Return a result by both ends, and the largest eigenvalue that counts as zero."""
+    return ConditionNumber(largest, smallest, rank, smallest / max(zero, EPS * largest), residual, method)

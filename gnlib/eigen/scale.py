@@ -1,10 +1,6 @@
 """Powers of two that give a matrix a usual size, and its eigenvalues their own again: neither of them rounds.
 
 Squares of entries far from 1 leave the range of double precision, and a residual that is lost that way looks like none.
-
->>> matrix, exponent = scaled(torch.tensor([3e-200, 1e-200], dtype=torch.float64))
->>> matrix, exponent, restored(matrix[0].item(), exponent)
-(tensor([0.5741, 0.1914], dtype=torch.float64), -662, 3e-200)
 """
 
 import math
@@ -49,11 +45,9 @@ def restored(value: float, exponent: int, what: str = "eigenvalue of the matrix"
         result = math.inf
     if value and not LEAST <= abs(result) < math.inf:
         size = math.log10(abs(value)) + exponent * math.log10(2)
-        raise Refused(
-            "out-of-range",
-            f"An {what} is about 1e{size:+.0f}, and double precision holds numbers from 2e-308 to 2e+308; multiply the "
-            "matrix, the outputs of the network, or the data by a power of two.",
-        )
+        remedy = "multiply the matrix, the outputs of the network, or the data by a power of two."
+        found = f"An {what} is about 1e{size:+.0f}, and double precision holds numbers from 2e-308 to 2e+308"
+        raise Refused("out-of-range", f"{found}; {remedy}")
     return result
 
 

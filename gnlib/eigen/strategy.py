@@ -38,16 +38,13 @@ def find_ends(
 
     A named method that does not apply is a `ValueError`, one that does not work a `NotConvergedError`.
     """
-    names = list(dict.fromkeys(m.name for m in methods))
+    names = dict.fromkeys(m.name for m in methods)
     if method is not None and method not in names:
-        raise Refused(
-            "bad-option", f"method is {method!r}; for this operand it can be {', '.join(map(repr, names))}, or None."
-        )
+        known = ", ".join(map(repr, names))
+        raise Refused("bad-option", f"method is {method!r}; for this operand it can be {known}, or None.")
     able = [m for m in methods if m.name == (method or m.name) and m.applies(operand, limits)]
     if not able:
-        raise Refused(
-            "bad-option", f"The method {method!r} does not apply to this operand; leave method out for one that does."
-        )
+        raise Refused("bad-option", f"The method {method!r} does not apply to this operand; leave method out.")
     for candidate in able:
         if method or candidate.pays(operand, limits):
             ends = candidate.ends(operand, limits)

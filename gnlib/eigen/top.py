@@ -28,23 +28,11 @@ SETTLED = 3e-3  # relative residual below which a Ritz value is not on its way f
 
 @dataclass(frozen=True, eq=False)
 class Eigenpairs:
-    """The largest eigenvalues.
+    """The largest eigenvalues, descending, with unit vectors in columns, and the number of products that they took.
 
-    Attributes
-    ----------
-    values
-        descending
-    vectors
-        unit vectors, in columns
-    residuals
-        of one more product with each vector, relative to its value
-    errors
-        of the values, relative: the smaller of the residual and of what its square over the gap says, where no other
-        eigenvalue is nearer than the gap; of eigenvalues that are nearer to each other than the residual one is found
-    products
-        with vectors that it took
-    seed
-        of the random vector that they began with
+    The residuals are of one more product with each vector, relative to its value. The errors are relative, too: the
+    smaller of the residual and of what its square over the gap says, where no other eigenvalue is nearer than the gap;
+    of eigenvalues that are nearer to each other than the residual one is found.
     """
 
     values: Float[Tensor, " k"]
@@ -52,56 +40,30 @@ class Eigenpairs:
     residuals: Float[Tensor, " k"]
     errors: Float[Tensor, " k"]
     products: int
-    seed: int = 0
+    seed: int = 0  # of the random vector that they began with
 
     to_dict = as_dict
 
     def __str__(self) -> str:
         """Return a line for each."""
-        lines = [
-            f"{value:.6g}, relative error {error:.0e}" for value, error in zip(self.values, self.errors, strict=True)
-        ]
+        pairs = zip(self.values, self.errors, strict=True)
+        lines = [f"{value:.6g}, relative error {error:.0e}" for value, error in pairs]
         return "\n".join([*lines, f"{self.products} products"])
 
 
 def largest_eigenpairs(
-    operator: SymmetricOperator,
-    k: int = 1,
-    *,
-    tolerance: float = 1e-3,
-    products: int = 200,
-    seed: int = 0,
+    operator: SymmetricOperator, k: int = 1, *, tolerance: float = 1e-3, products: int = 200, seed: int = 0
 ) -> Eigenpairs:
     """Return the largest eigenvalues of a positive semi-definite operator, with their eigenvectors.
 
-    An eigenvalue that is there several times is found once; those of a cluster are found one after the other.
-
-    Parameters
-    ----------
-    operator
-        known by its products with vectors
-    k
-        how many
-    tolerance
-        relative error of the values at which no more products are taken
-    products
-        that may be taken, besides one for each pair that is returned
-    seed
-        of the random vector that the process begins with: a gradient may lie along the second eigenvector
+    An eigenvalue that is there several times is found once; those of a cluster are found one after the other. The
+    process begins with a random vector, as a gradient may lie along the second eigenvector. No more products are taken
+    when the relative errors are below the tolerance. See :meth:`gnlib.GaussNewton.eigenpairs`.
 
     Raises
     ------
     NotConvergedError
-        After so many products.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from gnlib.operators import KroneckerSum
-    >>> left, right = torch.eye(1).double()[None], torch.diag(torch.arange(1.0, 7.0).double())[None]
-    >>> pairs = largest_eigenpairs(KroneckerSum(left, right, torch.eye(6).double()), 2)
-    >>> pairs.values, pairs.products
-    (tensor([6.0000, 5.0000], dtype=torch.float64), 8)
+        After so many products, besides one for each pair that is returned.
     """
     for name, number in (("k", k), ("products", products)):
         if not isinstance(number, int) or number < 1:
@@ -124,9 +86,7 @@ def largest_eigenpairs(
     process.check_positive()
     count = min(k, int((values > 0).sum()))
     if not count:
-        raise Refused(
-            "zero-matrix", "The matrix is zero: it has no largest eigenvalue. Check the weights and the data."
-        )
+        raise Refused("zero-matrix", "The matrix is zero: it has no largest eigenvalue. Check weights and data.")
     vectors = torch.stack([process.combined(coefficients[:, i]) for i in range(count)], 1)
     true = [
         float(torch.linalg.vector_norm(operator.matmul(x) - value * x))

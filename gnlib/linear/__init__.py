@@ -1,11 +1,4 @@
-"""Linear networks: their weights, their Gauss-Newton matrix as a Kronecker sum, and bounds on its condition number.
-
->>> import gnlib, torch
->>> weights = linear_weights([4, 8, 3], generator=torch.Generator().manual_seed(0))
->>> matrix = linear_gauss_newton(weights, torch.eye(4))
->>> matrix.shape, gnlib.condition_number(matrix).rank
-((12, 12), 12)
-"""
+"""Linear networks: their weights, their Gauss-Newton matrix as a Kronecker sum, and bounds on its condition number."""
 
 from gnlib.linear.gauss_newton import linear_gauss_newton as linear_gauss_newton
 from gnlib.linear.gauss_newton import partial_products as partial_products

@@ -1,8 +1,7 @@
 """Bounds for deep linear networks (Zhao 2024, sections 4.1 and 4.2, appendix E), and a sharper one.
 
-All are evaluated on the range of the second moment (see `gnlib.linear.restrict_to_range`). Where the second moment is
-invertible that changes nothing; where it is not, it is the bound of the paper for the equivalent network of fewer
-inputs: still a bound, and a closer one.
+All are evaluated on the range of the second moment (see `gnlib.linear.restrict_to_range`): where it is not invertible
+they are those of the equivalent network of fewer inputs, still bounds, and closer ones.
 
 J. Zhao, S. P. Singh, A. Lucchi (2024), NeurIPS 37.
 """
@@ -32,15 +31,9 @@ class Lemma2(NamedTuple):
 class Lemma2Terms(NamedTuple):
     r"""Extreme eigenvalues that Lemma 2 combines, an entry for each layer :math:`\ell = 1, \dots, L`.
 
-    Attributes
-    ----------
-    above_largest, above_smallest
-        extreme eigenvalues of the k x k matrices :math:`A_\ell A_\ell^\top` (the smallest
-        is zero where a layer above is narrower than k)
-    below_largest, below_smallest
-        extreme eigenvalues of :math:`B_\ell^\top B_\ell` on the range of the data
-    data
-        condition number of the second moment on its range
+    Above it they are of the k x k matrices :math:`A_\ell A_\ell^\top` (the smallest is zero where a layer above is
+    narrower than k), below it of :math:`B_\ell^\top B_\ell` on the range of the data; `data` is the condition number of
+    the second moment there.
     """
 
     above_largest: Float[Tensor, " L"]
@@ -86,9 +79,8 @@ def zhao_lemma_1(weights: Sequence[Tensor], second_moment: Moment, skip: float =
     16.0
     """
     if len(weights) != 2:
-        raise ValueError(
-            f"Lemma 1 is about two weight matrices, and {len(weights)} were given; zhao_lemma_2 takes any number."
-        )
+        given = f"{len(weights)} were given; zhao_lemma_2 takes any number."
+        raise ValueError(f"Lemma 1 is about two weight matrices, and {given}")
     return zhao_lemma_2(weights, second_moment, skip).first
 
 
@@ -129,15 +121,8 @@ def zhao_lemma_2_terms(weights: Sequence[Tensor], second_moment: Moment, skip: f
     """
     weights, eigenvalues, _ = restrict_to_range(weights, second_moment, skip)
     above, below = zip(*partial_products(weights), strict=True)
-    above_largest, above_smallest = _stack_extremes([a.mT for a in above])
-    below_largest, below_smallest = _stack_extremes(below)
-    return Lemma2Terms(
-        above_largest=above_largest,
-        above_smallest=above_smallest,
-        below_largest=below_largest,
-        below_smallest=below_smallest,
-        data=(eigenvalues.max() / eigenvalues.min()).item(),
-    )
+    extremes = *_stack_extremes([a.mT for a in above]), *_stack_extremes(below)
+    return Lemma2Terms(*extremes, (eigenvalues.max() / eigenvalues.min()).item())
 
 
 def sharp_linear(weights: Sequence[Tensor], second_moment: Moment, skip: float = 0.0) -> float:

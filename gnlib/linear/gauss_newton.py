@@ -36,16 +36,6 @@ def linear_gauss_newton(weights: Sequence[Tensor], second_moment: Moment, skip: 
     skip
         `skip * eye(out, in)` is added to every weight first (Zhao 2024, sec. 4.3)
 
-    Raises
-    ------
-    ValueError
-        Weights whose shapes do not fit, entries that are not finite, a second moment of another size, not symmetric,
-        with a negative eigenvalue, or zero.
-
-    References
-    ----------
-    J. Zhao, S. P. Singh, A. Lucchi (2024), NeurIPS 37, Eq. 4 and 5.
-
     Examples
     --------
     >>> import torch
@@ -69,12 +59,8 @@ def restrict_to_range(
     r"""Return the weights of the same function on coordinates of its input in the range of the second moment.
 
     With :math:`\Sigma = Q \operatorname{diag}(s) Q^\top`, inputs are :math:`x = Q z`, so the network with first weight
-    :math:`W_1 Q` sees data z whose second moment :math:`\operatorname{diag}(s)` is diagonal and invertible. Nothing
-    that the network computes is lost, and the null space of the data plays no part in what follows.
-
-    Returns
-    -------
-    The weights (the first one of shape `(m, r)`), the eigenvalues s, and the basis Q of shape `(d, r)`.
+    :math:`W_1 Q` sees data z whose second moment :math:`\operatorname{diag}(s)` is diagonal and invertible. It returns
+    the weights (the first one of shape `(m, r)`), s, and Q of shape `(d, r)`.
 
     Examples
     --------

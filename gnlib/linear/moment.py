@@ -12,10 +12,7 @@ from gnlib.eigen.scale import all_restored, restored, scaled
 
 
 def second_moment(x: Float[Tensor, "n d"]) -> Float[Tensor, "d d"]:
-    """Return the second moment `x.T @ x / n` of samples held in rows.
-
-    The papers call it the covariance of the data (Zhao 2024, section 4.1); neither they nor this library subtract the
-    mean.
+    """Return the second moment `x.T @ x / n` of samples held in rows, from which no mean is subtracted.
 
     Examples
     --------
@@ -32,7 +29,7 @@ def whiten(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     """Return data whose second moment is the identity on its range: `sqrt(n) U V^T`, from the SVD `x = U diag(s) V^T`.
 
     Directions in which the data do not vary (singular values below `max(n, d) * eps` times the largest) are left at
-    zero: whitening cannot invent them. The second moment of the result is therefore a projector of the rank of `x`.
+    zero: the second moment of the result is a projector of the rank of `x`.
 
     Examples
     --------
@@ -51,16 +48,8 @@ def whiten(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
 class SecondMoment:
     """A second moment `Q diag(s) Q^T` held by an orthonormal basis of its range and its non-zero eigenvalues.
 
-    It may be unpacked: `basis, eigenvalues = moment`.
-
-    Attributes
-    ----------
-    basis
-        (d, r) tensor, the orthonormal columns of Q
-    eigenvalues
-        (r,) tensor, descending and positive
-    error
-        bound on their relative error, by the rounding of the decomposition
+    The columns of the `(d, r)` basis are those of Q, the eigenvalues are descending and positive, and their relative
+    error is bounded by the rounding of the decomposition. It may be unpacked: `basis, eigenvalues = moment`.
 
     Examples
     --------
@@ -81,14 +70,12 @@ class SecondMoment:
     def from_data(cls, x: Float[Tensor, "n d"]) -> "SecondMoment":
         """Factor the second moment of `x` by the SVD of `x`, never forming it.
 
-        Its eigenvalues are then known to a relative error of `eps * sqrt(kappa)` in place of `eps * kappa`: pixels
-        that hardly ever light up are told apart from pixels that never do.
+        Its eigenvalues are then known to a relative error of `eps * sqrt(kappa)` in place of `eps * kappa`.
         """
         x, exponent = scaled(as_samples(x))
         _, s, vt = torch.linalg.svd(x, full_matrices=False)
         rank = _rank(s, max(x.shape), "x")
-        eigenvalues = s[:rank] ** 2 / len(x)
-        what = "eigenvalue of the second moment"
+        eigenvalues, what = s[:rank] ** 2 / len(x), "eigenvalue of the second moment"
         restored(eigenvalues[-1].item(), 2 * exponent, what)
         eigenvalues = all_restored(eigenvalues, 2 * exponent, what)
         return cls(vt[:rank].mT.contiguous(), eigenvalues, 2 * _error(s, rank, EPS))
@@ -116,18 +103,13 @@ def as_second_moment(second_moment: Moment) -> SecondMoment:
     basis, eigenvalues = (as_float64(factor, "a factor of second_moment") for factor in second_moment)
     if basis.ndim != 2 or eigenvalues.shape != basis.shape[1:] or eigenvalues.min() < 0:
         shapes = f"{tuple(basis.shape)} and {tuple(eigenvalues.shape)}"
-        raise ValueError(
-            f"second_moment has a basis and eigenvalues of shapes {shapes}, the smallest {eigenvalues.min():.1e}; "
-            "(d, r) and (r,) were expected, none of them negative."
-        )
+        what = f"of shapes {shapes}, the smallest {eigenvalues.min():.1e}"
+        raise ValueError(f"second_moment has a basis and eigenvalues {what}; (d, r) and (r,) from 0 on were expected.")
     return SecondMoment(basis, eigenvalues, second_moment.error + rounding_of(second_moment.eigenvalues.dtype))
 
 
 def _error(descending: Tensor, rank: int, rounding: float) -> float:
-    """Return the relative error of the smallest value that counts, that of no other being larger.
-
-    Rounding moves each value by its own share of the largest one, and those that count as zero show by how much.
-    """
+    """Return the relative error of the smallest value that counts: those that count as zero show the rounding."""
     zeros = descending[rank].abs().item() if rank < len(descending) else 0.0
     return max(zeros, rounding * descending[0].item()) / descending[rank - 1].item()
 

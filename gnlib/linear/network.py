@@ -13,16 +13,8 @@ from torch import Tensor
 def linear_weights(widths: Sequence[int], *, generator: torch.Generator) -> list[Tensor]:
     """Draw the weights of a linear network at Kaiming normal initialisation of gain 1.
 
-    Parameters
-    ----------
-    widths
-        `[d, m_1, ..., k]`, from the input to the output; `len(widths) - 1` is the number of weight matrices
-    generator
-        source of the random numbers; the weights are on its device
-
-    Returns
-    -------
-    Weights of shape `(out, in)`, input layer first, with independent entries of standard deviation `1 / sqrt(in)`.
+    For the widths `[d, m_1, ..., k]` they are of shape `(out, in)`, input layer first, on the device of the generator,
+    with independent entries of standard deviation `1 / sqrt(in)`.
 
     Examples
     --------

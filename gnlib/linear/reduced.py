@@ -24,8 +24,8 @@ def reduced_gauss_newton(
 
     .. math:: (I_k \otimes \Sigma^{1/2})\, H H^\top (I_k \otimes \Sigma^{1/2})
 
-    has all eigenvalues of the Gauss-Newton matrix that are not zero. It is returned in the basis Q, where it has a row
-    for each of the k outputs and the r directions of the data.
+    has all eigenvalues of the Gauss-Newton matrix that are not zero (Zhao 2024, Eq. 4, for linear layers). It is
+    returned in the basis Q, where it has a row for each of the k outputs and the r directions of the data.
 
     Parameters
     ----------
@@ -35,15 +35,6 @@ def reduced_gauss_newton(
         tensors of any shapes, which `function` takes one by one
     second_moment
         of the inputs, `(d, d)`, or its factors (:meth:`gnlib.linear.moment.SecondMoment.from_data`)
-
-    Raises
-    ------
-    ValueError
-        A function whose result is no matrix of d columns; weights that are not finite.
-
-    References
-    ----------
-    J. Zhao, S. P. Singh, A. Lucchi (2024), NeurIPS 37, Eq. 4, for linear layers.
 
     Examples
     --------

@@ -5,7 +5,6 @@ that count, each times the weight of its class. What a batch adds to the sum is 
 size make the same whole.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -22,42 +21,22 @@ TRIED = 4  # products with the second derivative of a loss, which tell whether i
 Outputs = Float[Tensor, "n *k"]
 
 
-class Curvature(ABC):
-    """The sum of a loss over a batch, with its derivatives by the outputs."""
+class Curvature:
+    """The sum of a loss over a batch, with its derivatives by the outputs, as functions of outputs and targets."""
 
     name: str
-
-    @abstractmethod
-    def weight(self, outputs: Outputs, targets: Any) -> float:
-        """Return what the batch adds to N."""
-
-    @abstractmethod
-    def value(self, outputs: Outputs, targets: Any) -> float:
-        """Return the sum of the losses."""
-
-    @abstractmethod
-    def gradient(self, outputs: Outputs, targets: Any) -> Outputs:
-        """Return its gradient by the outputs."""
-
-    @abstractmethod
-    def product(self, outputs: Outputs, targets: Any, v: Outputs) -> Outputs:
-        """Return the product of its second derivative H with v."""
+    weight: Callable[[Outputs, Any], float]  # what the batch adds to N
+    value: Callable[[Outputs, Any], float]  # the sum of the losses
+    gradient: Callable[[Outputs, Any], Outputs]  # of that sum
+    product: Callable[[Outputs, Any, Outputs], Outputs]  # of the second derivative H with the last argument
 
 
 class Rooted(Curvature):
     r"""A loss whose second derivative has a root that is known, :math:`H = R R^\top`, square for each sample."""
 
-    @abstractmethod
-    def root(self, outputs: Outputs, targets: Any, v: Outputs) -> Outputs:
-        """Return the product of R with v."""
-
-    @abstractmethod
-    def root_t(self, outputs: Outputs, targets: Any, v: Outputs) -> Outputs:
-        """Return the product of the transpose of R with v."""
-
-    @abstractmethod
-    def residual(self, outputs: Outputs, targets: Any) -> Outputs:
-        r"""Return the shortest u with :math:`R u` the gradient, in double precision."""
+    root: Callable[[Outputs, Any, Outputs], Outputs]  # the product of R with the last argument
+    root_t: Callable[[Outputs, Any, Outputs], Outputs]  # and that of its transpose
+    residual: Callable[[Outputs, Any], Outputs]  # the shortest u with R u the gradient, in double precision
 
     def product(self, outputs: Outputs, targets: Any, v: Outputs) -> Outputs:  # noqa: D102
         return self.root(outputs, targets, self.root_t(outputs, targets, v))
@@ -87,10 +66,8 @@ class SquaredError(Rooted):
             raise Refused("no-targets", "y is missing; a gradient, and what training waits for, need targets.")
         if not isinstance(targets, Tensor) or targets.shape != outputs.shape:
             got = f"shape {tuple(targets.shape)}" if isinstance(targets, Tensor) else f"type {type(targets).__name__}"
-            raise Refused(
-                "wrong-targets",
-                f"y is of {got}, the outputs are of shape {tuple(outputs.shape)}; give one the other's.",
-            )
+            expected = f"the outputs are of shape {tuple(outputs.shape)}; give one the other's."
+            raise Refused("wrong-targets", f"y is of {got}, {expected}")
         return outputs.double() - targets.double()
 
 
@@ -99,12 +76,8 @@ class CrossEntropy(Rooted):
 
     The q are the targets, times the weights of the classes, smoothed, and zero for a token that is ignored. With W
     their sum, :math:`H = W (\operatorname{diag}(p) - p p^\top) = R R^\top` for
-    :math:`R = \sqrt W \operatorname{diag}(s) (I - s s^\top)`, :math:`s = \sqrt p`: no matrix of classes is formed.
-
-    Parameters
-    ----------
-    settings
-        those of `nn.CrossEntropyLoss`, which averages over the weights of the tokens that count
+    :math:`R = \sqrt W \operatorname{diag}(s) (I - s s^\top)`, :math:`s = \sqrt p`: no matrix of classes is formed. The
+    settings are those of `nn.CrossEntropyLoss`, which averages over the weights of the tokens that count.
     """
 
     name = "cross_entropy"
@@ -120,10 +93,8 @@ class CrossEntropy(Rooted):
             return outputs[..., 0].numel()
         axis = self._axis(outputs, targets)
         if targets.is_floating_point():
-            if bool((targets < 0).any()):
-                raise Refused(
-                    "wrong-targets", f"y has the probability {float(targets.min()):.3g}; none below 0 was expected."
-                )
+            if (least := float(targets.min())) < 0:
+                raise Refused("wrong-targets", f"y has the probability {least:.3g}; none below 0 was expected.")
             return targets.numel() / targets.shape[axis]
         counted, label = self._labels(targets, outputs.shape[axis])
         weights = self._of_classes(outputs, axis)[label] if self._settings.weight is not None else 1.0
@@ -161,9 +132,7 @@ class CrossEntropy(Rooted):
     def _axis(self, outputs: Outputs, targets: Any) -> int:
         """Return the axis of the classes: of torch's own loss the second one where that is possible, else the last."""
         if not isinstance(targets, Tensor):
-            raise TypeError(
-                f"y is of type {type(targets).__name__}; a tensor of classes or probabilities was expected."
-            )
+            raise TypeError(f"y is of type {type(targets).__name__}; a tensor of classes or probabilities is needed.")
         shape, of = targets.shape, outputs.shape
         if targets.is_floating_point():
             if shape == of:
@@ -201,10 +170,8 @@ class CrossEntropy(Rooted):
         counted = targets != self._settings.ignore_index
         label = torch.where(counted, targets, 0).long()
         if label.numel() and not (0 <= int(label.min()) and int(label.max()) < classes):
-            raise Refused(
-                "wrong-targets",
-                f"y has classes from {int(label.min())} to {int(label.max())}; 0 to {classes - 1} were expected.",
-            )
+            found = f"{int(label.min())} to {int(label.max())}"
+            raise Refused("wrong-targets", f"y has classes from {found}; 0 to {classes - 1} were expected.")
         return counted, label
 
     def _unit(self, outputs: Outputs, targets: Any) -> tuple[Outputs, Outputs, int]:

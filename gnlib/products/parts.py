@@ -1,6 +1,6 @@
 """Data in parts: batches with their targets, of one precision, cut to as many samples as are asked for."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,16 +23,29 @@ class Part:
 
 def parts_of(x: Inputs, y: Any, dtype: torch.dtype, *, targets: bool) -> list[Part]:
     """Return batches in a precision, with their targets, in the same if that is asked for."""
-    return [Part(as_dtype(x, dtype), as_dtype(y, dtype) if targets else y, _length(x)) for x, y in _pairs(x, y)]
+    batches, y = read_batches(x, y)
+    lengths = [_length(batch) for batch in batches]
+    if 0 in lengths:
+        raise Refused("empty", f"Batch {lengths.index(0)} of x is empty; leave it out.")
+    if isinstance(y, Tensor):
+        if len(y) != sum(lengths):
+            what = f"y has {len(y)} samples, x has {sum(lengths)}; pass one target for each."
+            raise Refused("wrong-targets", what)
+        y = y.split(lengths)
+    elif y is None or len(batches) == 1:
+        y = [y] * len(batches)
+    if len(y) != len(batches):
+        what = f"y is a list of {len(y)}, x of {len(batches)} batches; pass the targets of each."
+        raise Refused("wrong-targets", what)
+    triples = zip(batches, y, lengths, strict=True)
+    return [Part(as_dtype(x, dtype), as_dtype(y, dtype) if targets else y, length) for x, y, length in triples]
 
 
 def as_dtype(tree: Any, dtype: torch.dtype) -> Any:
     """Return tensors of real numbers in a precision, and all others as they are."""
 
     def one(leaf: Any) -> Any:
-        if isinstance(leaf, Tensor) and leaf.is_floating_point():
-            return leaf.detach().to(dtype)
-        return leaf
+        return leaf.detach().to(dtype) if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
 
     return tree_map(one, tree)
 
@@ -48,29 +61,6 @@ def narrowed(part: Part, start: int, stop: int) -> Part:
     return Part(tree_map(some, part.x), tree_map(some, part.y), stop - start)
 
 
-def _pairs(x: Inputs, y: Any) -> Iterator[tuple[Batch, Any]]:
-    """Yield batches with their targets."""
-    batches, targets = read_batches(x, y)
-    lengths = [_length(batch) for batch in batches]
-    if 0 in lengths:
-        raise Refused("empty", f"Batch {lengths.index(0)} of x is empty; leave it out.")
-    if isinstance(targets, Tensor):
-        if len(targets) != sum(lengths):
-            raise Refused(
-                "wrong-targets", f"y has {len(targets)} samples, x has {sum(lengths)}; pass one target for each."
-            )
-        targets = targets.split(lengths)
-    elif targets is None:
-        targets = [None] * len(batches)
-    elif len(batches) == 1:
-        targets = [targets]
-    if len(targets) != len(batches):
-        raise Refused(
-            "wrong-targets", f"y is a list of {len(targets)}, x of {len(batches)} batches; pass the targets of each."
-        )
-    yield from zip(batches, targets, strict=True)
-
-
 def tensors_of(x: Batch) -> list[Tensor]:
     """Return the tensors of a batch."""
     tensors = [x] if isinstance(x, Tensor) else [*x.values()] if isinstance(x, Mapping) else [*x]
@@ -82,7 +72,6 @@ def tensors_of(x: Batch) -> list[Tensor]:
 def _length(x: Batch) -> int:
     lengths = {len(tensor) for tensor in tensors_of(x)}
     if len(lengths) > 1:
-        raise Refused(
-            "wrong-shape", f"The tensors in x have {sorted(lengths)} samples; the first axis of each must count them."
-        )
+        what = f"The tensors in x have {sorted(lengths)} samples; the first axis of each must count them."
+        raise Refused("wrong-shape", what)
     return lengths.pop()

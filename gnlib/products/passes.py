@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves, tree_map
 
 from gnlib.jacobian.inputs import Inputs
+from gnlib.jacobian.network import Mode
 from gnlib.jacobian.refusals import check_mode, hint_of, line_of
 from gnlib.jacobian.trial import WRAPPERS
 from gnlib.products.curvature import Curvature, Outputs, Own
@@ -29,7 +30,6 @@ VECTORS = 4  # of the length of the parameters that a product works with
 PRECISIONS = torch.float64, torch.float32, torch.bfloat16
 
 Named = dict[str, Tensor]
-Mode = Literal["eval", "train"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +69,8 @@ class Passes:
         y = y if self.output is None else self.output(y)
         if not isinstance(y, Tensor) or not y.ndim or len(y) != part.samples:
             got = f"of shape {tuple(y.shape)}" if isinstance(y, Tensor) else f"of type {type(y).__name__}"
-            raise Refused(
-                "wrong-outputs",
-                f"The outputs of {part.samples} samples are {got}; a tensor was expected whose first axis counts the "
-                "samples. Pass output=, a function that makes it of what the module returns.",
-            )
+            expected = "a tensor was expected whose first axis counts the samples. Pass output=, which returns one."
+            raise Refused("wrong-outputs", f"The outputs of {part.samples} samples are {got}; {expected}")
         return y
 
     def outputs(self, part: Part) -> Outputs:
@@ -150,10 +147,10 @@ def passes_of(
     y: Any,
     curvature: Curvature,
     *,
-    output: Callable[..., Tensor] | None = None,
-    mode: Mode | None = None,
-    memory: float = 4.0,
-    dtype: torch.dtype = torch.float32,
+    output: Callable[..., Tensor] | None,
+    mode: Mode | None,
+    memory: float,
+    dtype: torch.dtype,
 ) -> Passes:
     """Return a module on its data, after trying whether it is a function of each sample by itself."""
     if not isinstance(module, nn.Module):
@@ -199,11 +196,8 @@ def passes_of(
     if (coupled and len(cut) > 1) or (passes.whole and len(cut) > len(parts)):
         what = "Batch normalisation in training depends" if coupled else "Outputs depend"
         instead = "pass one batch and enough memory, or mode='eval'" if coupled else "allow more memory"
-        raise Refused(
-            "samples-coupled",
-            f"{what} on the whole batch, and the data are {len(cut)} batches ({len(parts)} given, at most {most} "
-            f"samples for memory={memory}); {instead}.",
-        )
+        cuts = f"{len(cut)} batches ({len(parts)} given, at most {most} samples for memory={memory})"
+        raise Refused("samples-coupled", f"{what} on the whole batch, and the data are {cuts}; {instead}.")
     return replace(passes, parts=tuple(cut))
 
 
@@ -308,8 +302,8 @@ def _of_all(passes: Passes, error: Exception) -> Passes:
 def _has_forward_mode(passes: Passes) -> bool:
     """Whether derivatives along a direction by a forward pass are those of backward passes.
 
-    They are not where a forward pass hides something from autograd (`torch.no_grad`, hooks on gradients, functions with
-    a backward pass of their own): there a gradient is differentiated once more, which takes longer.
+    They are not where it hides something from autograd (`torch.no_grad`, hooks on gradients, backward passes of one's
+    own): there a gradient is differentiated once more, which takes longer.
     """
     part, generator = first_of(passes), torch.Generator().manual_seed(0)
     v = torch.randn(passes.size, generator=generator, dtype=torch.float64).to(passes.device)

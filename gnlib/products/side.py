@@ -49,6 +49,8 @@ def number_over_all(value: float, device: torch.device) -> float:
 class _Products(SymmetricOperator):
     """Products that are counted, in double precision to those who ask."""
 
+    _product: Callable[[Tensor], Tensor]
+
     def __init__(self, passes: Passes, curvature: Curvature, weight: float, size: int) -> None:
         super().__init__(size, torch.float64, passes.device)
         self._passes, self._curvature, self._weight = passes, curvature, weight
@@ -59,9 +61,6 @@ class _Products(SymmetricOperator):
             return torch.stack([self.matmul(column) for column in v.unbind(-1)], -1)
         self.products += 1
         return self._product(v.to(torch.float64)).div_(self._weight)
-
-    def _product(self, v: Tensor) -> Tensor:
-        raise NotImplementedError
 
 
 class ByParameters(_Products):
@@ -101,25 +100,13 @@ class ByOutputs(_Products):
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """A Gauss-Newton matrix, from its smaller side.
-
-    Attributes
-    ----------
-    passes, curvature
-        of the module on its data, and the loss
-    shapes
-        of the outputs of each part
-    weight
-        N, by which sums are divided
-    versions
-        of the parameters, as they were
-    """
+    """A Gauss-Newton matrix, from its smaller side."""
 
     passes: Passes
-    curvature: Curvature
-    shapes: list[torch.Size]
-    weight: float
-    versions: dict[str, int]
+    curvature: Curvature  # of the loss
+    shapes: list[torch.Size]  # of the outputs of each part
+    weight: float  # N, by which sums are divided
+    versions: dict[str, int]  # of the parameters, as they were
 
     def check_unchanged(self) -> None:
         """Refuse a module whose parameters were changed since this was made."""
@@ -189,10 +176,7 @@ class Side:
         return isinstance(self.curvature, Rooted) and self.passes.parts[0].y is not None
 
     def by_layer(self, v: Float[Tensor, " s"]) -> dict[str, float]:
-        """Return the share of each layer in the eigenvalue of an eigenvector of this side.
-
-        On the side of the parameters it is what the layer has of the squared length of the vector.
-        """
+        """Return what each layer has of the squared length of an eigenvector, taken to the parameters."""
         w = self.operator.pulled(v) if isinstance(self.operator, ByOutputs) else v
         pieces = w.split([p.numel() for p in self.passes.parameters.values()])
         shares: dict[str, float] = defaultdict(float)
@@ -246,16 +230,13 @@ def side_by(passes: Passes, curvature: Curvature, versions: dict[str, int]) -> S
         f = passes.outputs(part)
         if (bad := _not_finite(f)) is not None:
             given = any(_not_finite(x[bad : bad + 1]) is not None for x in tensors_of(part.x))
-            raise Refused(
-                "not-finite",
-                f"The outputs have NaN or infinite entries in part {i} of {len(passes.parts)} of the data, first for "
-                f"sample {before + bad}, whose input {'is not finite; leave it out' if given else 'is finite'}.",
-            )
+            where = f"in part {i} of {len(passes.parts)} of the data, first for sample {before + bad}"
+            which = "is not finite; leave it out" if given else "is finite"
+            raise Refused("not-finite", f"The outputs have NaN or infinite entries {where}, whose input {which}.")
         rooted = isinstance(curvature, Rooted) and isinstance(part.y, Tensor)
         if rooted and (bad := _not_finite(part.y)) is not None:
-            raise Refused(
-                "not-finite", f"y has NaN or infinite entries, first for sample {before + bad}; leave it out."
-            )
+            where = f"first for sample {before + bad}; leave it out."
+            raise Refused("not-finite", f"y has NaN or infinite entries, {where}")
         shapes.append(f.shape)
         weight += curvature.weight(f, part.y)
         curved |= not isinstance(curvature, Own) or curvature.is_curved(f, part.y)

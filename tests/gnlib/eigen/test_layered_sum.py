@@ -115,20 +115,6 @@ def test_the_rounding_of_the_factors_is_allowed_for():
     assert blocks.rounding_of_blocks() >= 400**0.5 * torch.finfo(torch.float32).eps * (1 + 4 + 16)
 
 
-def test_errors_allow_for_the_rounding_of_the_blocks(monkeypatch):
-    op, slacks, original = linear_gauss_newton(network(60, [70] * 3, 6), moment(60)), [], LayeredBlocks.lower_errors
-
-    def lower_errors(self, *given):
-        slacks.append(self.slack)
-        return original(self, *given)
-
-    monkeypatch.setattr(LayeredBlocks, "lower_errors", lower_errors)
-    for error, found in ((0.0, True), (0.05, True), (0.2, False), (torch.nan, False)):
-        monkeypatch.setattr(LayeredBlocks, "rounding_of_blocks", lambda self, error=error: error)
-        assert (iterate(op) is not None) == found
-    assert min(slacks) == pytest.approx(0.95 * max(slacks))
-
-
 def test_what_single_precision_does_not_resolve_is_left_to_double():
     graded = network(60, [70] * 3, 8)
     graded[-1] = graded[-1] * torch.logspace(0, -6, 8).double()[:, None]

@@ -66,15 +66,6 @@ def test_polynomials_are_exact_up_to_the_degree_of_each_rule_and_then_lie_betwee
         assert found == pytest.approx(zeros, rel=0.05)
 
 
-@pytest.mark.parametrize("rank", [6, 1])
-def test_at_the_end_of_the_process_the_rule_is_exact_and_no_more_products_are_taken(rank):
-    matrix, vector, values, weights = measure(rank)
-    found = process(matrix, vector, 25)
-    assert found.exhausted and found.steps == rank + 1  # one for what the matrix takes to zero
-    for rule in (found.gauss(), found.lobatto(0.0, 2 * values[-1])):
-        assert rule.weights @ np.exp(rule.nodes) == pytest.approx(weights @ np.exp(values), rel=1e-12)
-
-
 def test_no_eigenvalue_is_found_twice():
     """A large one apart would come back without the second orthogonalisation."""
     values = torch.cat([torch.linspace(0, 1, 300).double(), torch.tensor([1e8]).double()])

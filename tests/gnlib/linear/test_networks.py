@@ -1,8 +1,11 @@
-"""Linear networks, and their Gauss-Newton matrices, against autograd, torch layers and the Kronecker formula."""
+"""Linear networks, their data, Gauss-Newton matrices and bounds, against autograd, numpy and the Kronecker formula."""
 
 import dataclasses
+import math
 from itertools import pairwise
 
+import mpmath
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -19,12 +22,16 @@ from gnlib import (
     second_moment,
     whiten,
 )
+from gnlib.linear.bounds import sharp_linear, zhao_lemma_1, zhao_lemma_2, zhao_lemma_2_terms
 from tests.oracles import (
     assert_same_nonzero_spectrum,
     autograd_jacobian,
     kronecker_formula,
+    mp_spectrum,
     network,
     normal,
+    orthogonal,
+    products,
     samples,
     spectrum,
     with_skip,
@@ -33,16 +40,12 @@ from tests.oracles import (
 SHAPES = [  # widths, number of samples, rank of the data where it is not min(n, d)
     ((1, 1), 1, None),
     ((4, 3), 7, None),
-    ((1, 3), 5, None),
     ((5, 1), 3, None),
     ((4, 6, 3), 9, None),
-    ((6, 2, 4), 3, None),
     ((3, 1, 3), 8, None),
     ((4, 3, 1), 6, 2),
     ((5, 4, 4, 3), 12, 2),
-    ((3, 5, 2, 4), 9, None),
     ((6, 3, 5, 4, 2), 4, None),
-    ((2, 3, 4, 3, 3, 2), 6, None),
     ((3, 2, 4, 1, 3, 2, 3), 7, None),
     ((4, 5, 4, 5, 4, 5, 4), 9, 3),
 ]
@@ -160,6 +163,7 @@ EYE, ONES = torch.eye(3), torch.ones(2, 3)
         (linear_gauss_newton, ([ONES], SecondMoment(EYE, torch.ones(2))), "second_moment has a basis and eigenvalues"),
         (linear_gauss_newton, ([ONES, torch.ones(1, 4)], EYE), r"weights\[1\] takes 4 inputs but"),
         (linear_gauss_newton, ([ONES, torch.full((1, 2), torch.nan)], EYE), r"weights\[1\] has 2 ent"),
+        (zhao_lemma_1, ([EYE], EYE), "two weight matrices, and 1 were given; zhao_lemma_2"),
         (reduced_gauss_newton, (lambda w: w[:, :2], [ONES], EYE), r"function returns \(2, 2\); a \(k, 3\) matrix was"),
         (reduced_gauss_newton, (lambda w: w.sum(), [ONES], EYE), r"function returns \(\); a \(k, 3\) matrix was expec"),
         *(
@@ -171,3 +175,174 @@ EYE, ONES = torch.eye(3), torch.ones(2, 3)
 def test_what_is_no_network_is_refused(function, given, message):
     with pytest.raises(ValueError, match=message):
         function(*given)
+
+
+# Second moments
+
+
+def close(actual, expected, tolerance=1e-12):
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    "n, d, rank", [(9, 4, None), (4, 9, None), (5, 5, None), (9, 4, 2), (4, 9, 2), (1, 3, None), (3, 1, None)]
+)
+def test_second_moments_their_factors_and_whitening_are_what_they_are_defined_as(n, d, rank):
+    x, r = samples(n, d, rank=rank, seed=1), rank or min(n, d)
+    expected = torch.stack([torch.outer(row, row) for row in x]).mean(0)
+    close(second_moment(x), expected)
+    close(second_moment(whiten(x)), torch.linalg.pinv(x, rtol=1e-10) @ x)
+    for moment in (SecondMoment.from_data(x), SecondMoment.from_matrix(x.T @ x / n)):
+        assert moment.basis.shape == (d, r) and moment.eigenvalues.shape == (r,)
+        assert (moment.eigenvalues.diff() <= 0).all()
+        close(moment.basis.T @ moment.basis, torch.eye(r, dtype=torch.float64))
+        close(moment.basis * moment.eigenvalues @ moment.basis.T, expected)
+    for function in (second_moment, whiten):
+        close(function(x.float()), function(x.float().double()), 0)
+
+
+def test_data_resolve_eigenvalues_that_the_matrix_rounds_away():
+    s = torch.tensor([1.0, 1e-5, 1e-10], dtype=torch.float64)
+    x = orthogonal(8, 3, seed=8) * s @ orthogonal(3, 3, seed=9).T * 8**0.5
+    torch.testing.assert_close(SecondMoment.from_data(x).eigenvalues, s**2, rtol=1e-4, atol=0)
+    assert len(SecondMoment.from_matrix(second_moment(x)).eigenvalues) == 2
+
+
+@pytest.mark.parametrize("shape", [(500, 2), (2, 500)])
+@pytest.mark.parametrize(("size", "rank"), [(250, 1), (1000, 2)])
+def test_a_direction_counts_from_the_larger_dimension_times_eps_on(shape, size, rank):
+    x = torch.zeros(shape, dtype=torch.float64)
+    x[0, 0], x[1, 1] = 1.0, size * torch.finfo(x.dtype).eps
+    assert len(SecondMoment.from_data(x).eigenvalues) == rank
+    assert torch.linalg.matrix_rank(whiten(x)) == rank
+
+
+DATA = [second_moment, whiten, SecondMoment.from_data]
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    "functions, given, message",
+    [
+        (DATA, torch.ones(3), r"x has shape \(3,\); samples in rows"),
+        (DATA, torch.ones(2, 3, 4), r"x has shape \(2, 3, 4\); samples in rows"),
+        (DATA, torch.empty(0, 3), r"x is empty \(shape \(0, 3\)\)"),
+        (DATA, torch.tensor([[1.0, torch.nan]]), "x has 1 entries that are NaN or infinite"),
+        (DATA, torch.ones(2, 3).numpy(), "x is of type ndarray; pass a torch tensor"),
+        (DATA, torch.ones(2, 3, dtype=torch.complex128), r"x is complex \(torch.complex128\)"),
+        (DATA[1:], torch.zeros(4, 3), "x is zero: it spans no direction"),
+        ([SecondMoment.from_matrix], torch.ones(2, 3), r"second_moment has shape \(2, 3\); a square matrix"),
+        ([SecondMoment.from_matrix], torch.ones(2, 2).tril(), r"second_moment is not symmetric: .* 1.0e\+00"),
+        ([SecondMoment.from_matrix], torch.diag(torch.tensor([1.0, -0.1])), "the negative eigenvalue -1.0e-01"),
+        ([SecondMoment.from_matrix], torch.zeros(2, 2), "second_moment is zero"),
+        ([SecondMoment.from_matrix], -torch.eye(2), "second_moment is zero|negative eigenvalue -1.0e"),
+        ([SecondMoment.from_matrix], torch.full((2, 2), torch.inf), "second_moment has 4 entries"),
+        ([SecondMoment.from_matrix], torch.empty(0, 0), "second_moment is empty"),
+    ],
+)
+def test_what_is_no_data_and_no_second_moment_is_refused(functions, given, message):
+    for function in functions:
+        with pytest.raises((ValueError, TypeError), match=message):
+            function(given)
+
+
+@pytest.mark.parametrize("decades", [0, 4, 8, 11, 13])
+def test_the_error_of_the_singular_values_of_data_is_in_the_residual(decades):
+    """One layer has the eigenvalues of the second moment, once an output."""
+    spread = torch.logspace(0, -decades, 4, dtype=torch.float64)
+    for seed in range(6):
+        x = (orthogonal(9, 4, seed=seed) * spread) @ orthogonal(4, 4, seed=seed + 7).T
+        with mpmath.workdps(60):
+            rows = mpmath.matrix(x.tolist())
+            largest, *_, smallest = map(float, mp_spectrum(rows.T * rows / 9, 60))
+        found = condition_number(linear_gauss_newton([samples(2, 4, seed=1)], SecondMoment.from_data(x)))
+        assert found.rank == 8
+        assert abs(found.smallest / smallest - 1) <= 4 * found.residual
+        assert abs(found.largest / largest - 1) <= 4 * found.residual
+        assert found.resolved == (decades < 12)
+
+
+# Bounds, whose order the claims of `deep_linear` have
+
+
+WIDTHS = [(3, 4), (4, 6, 3), (3, 5, 5), (4, 7, 6, 3), (2, 3, 4, 5, 2), (3, 8, 7, 6, 5, 4), (1, 1, 1)]
+some = pytest.mark.parametrize("widths", WIDTHS, ids=lambda widths: "-".join(map(str, widths)))
+
+
+def case(widths):
+    return network(widths, seed=1), second_moment(normal(12, widths[0], seed=2))
+
+
+def squares(matrix, size):
+    """Largest and smallest of `size` squared singular values, continued by zeros."""
+    s = np.linalg.svd(matrix.numpy(), compute_uv=False) ** 2
+    return s[0], s[-1] if len(s) >= size else 0.0
+
+
+def extremes(weights, skip=0.0):
+    """Largest and smallest eigenvalues of each A_l A_l^T, then of each B_l^T B_l."""
+    d, k = weights[0].shape[1], weights[-1].shape[0]
+    return np.array([squares(a, k) + squares(b, d) for a, b in products(weights, skip)]).T
+
+
+@some
+@pytest.mark.parametrize("skip", [0.0, 0.3, 1.0])
+def test_bounds_and_their_terms_are_the_formulas_of_the_paper(widths, skip):
+    weights, moment = case(widths)
+    terms, data = zhao_lemma_2_terms(weights, moment, skip), np.linalg.cond(moment.numpy())
+    a_max, a_min, b_max, b_min = extremes(weights, skip)
+    alpha = a_min * b_min
+    expected = dict(above_largest=a_max, above_smallest=a_min, below_largest=b_max, below_smallest=b_min)
+    expected |= dict(alpha=alpha, gamma=alpha / alpha.sum(), kappa_above=a_max / a_min, kappa_below=b_max / b_min)
+    for name, value in expected.items():
+        np.testing.assert_allclose(getattr(terms, name).numpy(), value, rtol=1e-9, err_msg=name)
+    assert terms.data == pytest.approx(data, rel=1e-9)
+    first, second = zhao_lemma_2(weights, moment, skip)
+    assert first == pytest.approx(data * (alpha / alpha.sum() * a_max * b_max / alpha).sum(), rel=1e-9)
+    assert second == pytest.approx(data * (a_max * b_max / alpha).max(), rel=1e-9)
+    values, vectors = np.linalg.eigh(moment.numpy())
+    root = vectors * np.sqrt(values) @ vectors.T
+    factors = np.stack([root @ b.numpy().T @ b.numpy() @ root for _, b in products(weights, skip)])
+    top, bottom = (np.linalg.eigvalsh(np.einsum("l,lij->ij", c, factors)) for c in (a_max, a_min))
+    assert sharp_linear(weights, moment, skip) == pytest.approx(top[-1] / bottom[0], rel=1e-8)
+
+
+@some
+def test_bounds_see_the_range_of_the_data_only(widths):
+    """Inputs Q z with orthonormal columns Q have the bounds of the network that takes z."""
+    weights, z = network((widths[0] + 2, *widths[1:]), seed=5), normal(12, widths[0], seed=6)
+    q = orthogonal(widths[0] + 2, widths[0], seed=7)
+    reduced, x = [weights[0] @ q, *weights[1:]], z @ q.T
+    for moment in (second_moment(x), SecondMoment.from_data(x)):
+        for bound in (zhao_lemma_2, sharp_linear):
+            assert bound(weights, moment) == pytest.approx(bound(reduced, second_moment(z)), rel=1e-8)
+
+
+@pytest.mark.parametrize("widths", [(2, 3, 4), (4, 3, 2), (3, 4, 2, 3, 2)])
+def test_a_layer_narrower_than_inputs_or_outputs_makes_the_second_bound_infinite_alone(widths):
+    weights, moment = case(widths)
+    first, second = zhao_lemma_2(weights, moment)
+    a_max, a_min, b_max, b_min = extremes(weights)
+    expected = np.linalg.cond(moment.numpy()) * (a_max * b_max).sum() / (a_min * b_min).sum()
+    assert first == pytest.approx(expected, rel=1e-9)
+    assert second > 1e12  # singular up to rounding where it is a product
+    assert sharp_linear(weights, moment) <= first * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("widths", [(3, 2, 3), (4, 3, 4), (4, 5, 3, 5, 4)])
+def test_a_bottleneck_makes_all_bounds_infinite_if_it_is_no_product_not_only_up_to_rounding(widths):
+    weights, moment = case(widths)
+    least = min(*zhao_lemma_2(weights, moment), sharp_linear(weights, moment))
+    assert least > 1e12
+    if len(weights) == 2:
+        assert least == zhao_lemma_1(weights, moment) == math.inf
+
+
+@some
+@pytest.mark.parametrize("power", [2.0**-600, 2.0**-250, 2.0**600])
+def test_no_bound_knows_the_scale_of_all_weights_or_of_the_data(widths, power):
+    weights, moment = case(widths)
+    for bound in (zhao_lemma_2, sharp_linear):
+        expected = bound(weights, moment)
+        assert bound([w * power for w in weights], moment) == pytest.approx(expected, rel=1e-12)
+        assert bound(weights, moment * power) == pytest.approx(expected, rel=1e-9)

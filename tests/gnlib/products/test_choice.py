@@ -13,7 +13,6 @@ from gnlib import GaussNewton
 from gnlib.diagnosis.overview import Overview
 from gnlib.diagnosis.report import Report
 from gnlib.products import choice
-from tests.gnlib.products.test_bad_input import Items
 
 
 @pytest.fixture
@@ -56,14 +55,6 @@ def test_outputs_of_several_axes_go_by_products_and_a_matrix_says_what_it_needs(
     assert g.largest_eigenvalue().value == asked.largest_eigenvalue().value
     with pytest.raises(ValueError, match=r"of shape \(2, 5, 7\); .* Pass output="):
         g.gram()
-
-
-def test_a_loader_is_read_once():
-    seen = []
-    data = Items(lambda i: seen.append(i) or (torch.full((2, 3), float(i)), torch.ones(2, 1)))
-    g = GaussNewton(nn.Linear(3, 1), torch.utils.data.DataLoader(data, batch_size=4))
-    assert seen == [*range(7), *range(4)]  # the first batch again, to see whether it changes
-    assert g.loss_bounds(steps=3).lower.shape == (4,)
 
 
 def test_a_module_that_changes_is_refused_either_way(problem):

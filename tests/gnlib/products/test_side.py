@@ -125,7 +125,7 @@ X = torch.randn(7, 6, generator=torch.Generator().manual_seed(1)).double()
 LABELS, Y = torch.arange(7) % 3, torch.randn(7, 3, generator=torch.Generator().manual_seed(2)).double()
 KINDS = {
     "mse": ("mse", Y, half_mse),
-    "labels": ("cross_entropy", LABELS, nn.functional.cross_entropy),
+    "labels": ("cross_entropy", LABELS.to(torch.uint8), lambda f, y: nn.functional.cross_entropy(f, y.long())),
     "probabilities": ("cross_entropy", Y.softmax(1), nn.functional.cross_entropy),
     "huber": (nn.HuberLoss(delta=0.5), Y, nn.HuberLoss(delta=0.5)),
 }
@@ -147,25 +147,20 @@ def test_both_sides_are_the_matrix(kind, network):
         close(values[:14], others[:14], 1e-8, 1e-10)
 
 
-def test_batches_of_unequal_length_weigh_by_their_samples():
+@pytest.mark.parametrize(
+    "x, y, options, lengths",
+    [
+        ([X[:2], X[2:3], X[3:]], [Y[:2], Y[2:3], Y[3:]], {}, [2, 1, 4]),
+        ([X[:6], X[6:]], Y, {}, [6, 1]),
+        (DataLoader(TensorDataset(X, Y), 3), None, {}, [3, 3, 1]),
+        (X, Y, dict(memory=3e-6), [4, 3]),
+    ],
+)
+def test_batches_and_what_does_not_fit_go_in_parts_that_weigh_by_their_samples(x, y, options, lengths):
     module = seeded(perceptron)
-    whole, _ = both(module, X, Y, "mse")
-    for x, y in (
-        ([X[:2], X[2:3], X[3:]], [Y[:2], Y[2:3], Y[3:]]),
-        ([X[:6], X[6:]], Y),
-        (DataLoader(TensorDataset(X, Y), 3), None),
-    ):
-        found, side = both(module, x, y, "mse")
-        close(found, whole, 1e-12, 1e-14)
-        assert len(side.passes.parts) > 1
-
-
-def test_what_does_not_fit_goes_in_parts():
-    module = seeded(perceptron)
-    whole, one = both(module, X, LABELS, "cross_entropy")
-    parts, several = both(module, X, LABELS, "cross_entropy", memory=3e-6)
-    assert len(one.passes.parts) == 1 and [part.samples for part in several.passes.parts] == [4, 3]
-    close(parts, whole, 1e-12, 1e-14)
+    found, side = both(module, x, y, "mse", **options)
+    assert [part.samples for part in side.passes.parts] == lengths
+    close(found, both(module, X, Y, "mse")[0], 1e-12, 1e-14)
 
 
 class InPlace(nn.Sequential):
