@@ -1,7 +1,4 @@
-"""Both ends of the spectrum of a matrix that is formed: from its eigenvalues, its inverse, or its singular values.
-
-They are the reference for everything else.
-"""
+"""Both ends of the spectrum of a matrix that is formed: from its eigenvalues, its inverse, or its singular values."""
 
 from collections.abc import Iterable
 

@@ -1,22 +1,31 @@
 """Both ends of the spectrum of a Gram matrix, without the rest of it."""
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.checks import EPS
-from gnlib.eigen.blocks import BLOCK_COLUMNS, CoupledBlocks, LinAlgError, combine_ends, multiply
-from gnlib.eigen.davidson import ExtremePair, eigh_from_end
+from gnlib.eigen.blocks import (
+    BLOCK_COLUMNS,
+    CoupledBlocks,
+    LinAlgError,
+    cholesky_solve,
+    combine_ends,
+    multiply,
+    random_columns,
+)
+from gnlib.eigen.davidson import ExtremePair, eigh_from_end, extreme_eigenpair
 from gnlib.eigen.dense import dense_ends
-from gnlib.eigen.in_place import largest_pair, smallest_pair
 from gnlib.eigen.result import ConditionNumber, Limits, NotConvergedError
 from gnlib.eigen.scale import scaled
 
 DENSE_UP_TO = 2000  # size up to which all eigenvalues take hardly longer than two of them
 COPIES_OF_BLOCKS = 4  # that the iteration holds: the blocks, their factors, and others while they are made anew
 MOST_STEPS = 50  # after which all eigenvalues would have taken no longer
+PANEL = 256  # columns that are factored together, of which more would multiply too much of the wrong triangle
 
 
 class Gram(NamedTuple):
@@ -74,9 +83,13 @@ def factor(gram: Gram, limits: Limits) -> ConditionNumber | None:
     matrix, exponent = scaled(gram.matrix)
     if matrix is gram.matrix and not gram.lent:
         matrix = matrix.clone()
+    start = random_columns(matrix, len(matrix), min(BLOCK_COLUMNS, len(matrix)))
+    options: dict[str, Any] = dict(block=BLOCK_COLUMNS, **limits._asdict())
     try:
-        top = largest_pair(matrix, limits)
-        bottom = smallest_pair(matrix, top.value, limits)
+        top = extreme_eigenpair(partial(multiply, matrix), start, largest=True, **options)
+        with InPlaceFactor(matrix) as inverse:
+            options |= dict(precondition=inverse.solve, norm=top.value)
+            bottom = extreme_eigenpair(inverse.apply, inverse.solve(start), largest=False, **options)
     except (NotConvergedError, LinAlgError):
         return None
     return _both(top, bottom, len(matrix), exponent, "Cholesky factor of the matrix")
@@ -127,3 +140,66 @@ class GramBlocks(CoupledBlocks):
         start = self.join(start.flatten(2))
         values, vectors = eigh_from_end(start.mT @ self.apply(start), largest=largest)
         return values[0].item(), start @ vectors[:, : self.columns]
+
+
+class InPlaceFactor:
+    """The Cholesky factor of a symmetric matrix in its lower triangle, and the matrix in the rest, for a while.
+
+    The strict upper triangle still holds the matrix, and with a copy of the diagonal gives its products: residuals are
+    those of the matrix, not of the factor. At the end the upper triangle is copied back. It is factored by blocks that
+    read what is on the left (Golub and Van Loan 2013, Matrix Computations, section 4.2.9).
+
+    On entry it raises `LinAlgError` if the matrix is not positive definite up to rounding. On leaving, and also on that
+    error, the matrix is what it was; of one that is not symmetric to the bit, its upper triangle is kept.
+    """
+
+    def __init__(self, matrix: Float[Tensor, "n n"]) -> None:
+        self.matrix, self._diagonal = matrix, matrix.diagonal().clone()
+
+    def __enter__(self) -> "InPlaceFactor":
+        """Write the factor."""
+        try:
+            self._factor()
+        except BaseException:  # a keyboard interrupt, too: the caller keeps the matrix
+            self._restore()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Write the matrix back."""
+        self._restore()
+
+    def apply(self, x: Float[Tensor, "n b"]) -> Float[Tensor, "n b"]:
+        """Return the product of the matrix with the columns of another."""
+        y = self._diagonal[:, None] * x
+        for start in range(0, len(x), PANEL):
+            here, beyond = slice(start, start + PANEL), slice(start + PANEL, None)
+            within, right = self.matrix[here, here].triu(1), self.matrix[here, beyond]
+            y[here] += within @ x[here] + within.mT @ x[here] + right @ x[beyond]
+            y[beyond] += right.mT @ x[here]
+        return y
+
+    def solve(self, x: Float[Tensor, "n b"]) -> Float[Tensor, "n b"]:
+        """Return the product of the inverse with the columns of a matrix."""
+        return cholesky_solve(self.matrix, x)
+
+    def _factor(self) -> None:
+        for start in range(0, len(self.matrix), PANEL):
+            here = slice(start, start + PANEL)
+            panel = self.matrix[start:, here]
+            block, below = panel[:PANEL], panel[PANEL:]
+            above = block.triu(1)
+            panel.addmm_(self.matrix[start:, :start], self.matrix[here, :start].mT, alpha=-1)
+            factor, failed = torch.linalg.cholesky_ex(block)
+            block.copy_(factor).add_(above)
+            if failed:
+                raise LinAlgError("The matrix is not positive definite.")
+            below.copy_(torch.linalg.solve_triangular(factor.mT, below, upper=True, left=False))
+
+    def _restore(self) -> None:
+        for start in range(0, len(self.matrix), PANEL):
+            here, beyond = slice(start, start + PANEL), slice(start + PANEL, None)
+            within = self.matrix[here, here]
+            within.copy_(within.triu(1) + within.triu(1).mT)
+            self.matrix[beyond, here] = self.matrix[here, beyond].mT
+        self.matrix.diagonal().copy_(self._diagonal)

@@ -6,9 +6,8 @@ rounding lets it, and then goes on from its vectors with products through the la
 
 **White data beyond the first layer.** With data of second moment :math:`s I` and :math:`W_1 = R^\top Q^\top` of m rows,
 every factor but the first vanishes on the complement of the range of Q. There the matrix is :math:`s\, C_1 \otimes I`,
-and each of its eigenvalues comes as often as dimensions are left; on the range it is that of layers with
-first weight :math:`R^\top`, on white data of m dimensions. Otherwise the lower end would be so large a cluster that no
-iteration settles on it.
+whose eigenvalues would be so large a cluster that no iteration settles on it; on the range it is that of layers with
+first weight :math:`R^\top`, on white data of m dimensions.
 """
 
 import torch

@@ -3,10 +3,7 @@ r"""The largest eigenvalues of an operator, with their vectors, by the Lanczos p
 A Ritz pair :math:`(\theta, x)` has an eigenvalue within its residual :math:`\rho = \lVert A x - \theta x \rVert`, and
 within :math:`\rho^2 / \delta` if no other eigenvalue is nearer to :math:`\theta` than :math:`\delta` (Temple, Kato).
 The next Ritz value stands for the next eigenvalue.
-
-References
-----------
-B. N. Parlett (1998), The symmetric eigenvalue problem, SIAM (theorem 11.7.1 and chapter 13).
+See B. N. Parlett (1998), The symmetric eigenvalue problem, SIAM (theorem 11.7.1 and chapter 13).
 """
 
 from dataclasses import dataclass
@@ -58,12 +55,8 @@ def largest_eigenpairs(
 
     An eigenvalue that is there several times is found once; those of a cluster are found one after the other. The
     process begins with a random vector, as a gradient may lie along the second eigenvector. No more products are taken
-    when the relative errors are below the tolerance. See :meth:`gnlib.GaussNewton.eigenpairs`.
-
-    Raises
-    ------
-    NotConvergedError
-        After so many products, besides one for each pair that is returned.
+    when the relative errors are below the tolerance; after so many it raises a `NotConvergedError`. See
+    :meth:`gnlib.GaussNewton.eigenpairs`.
     """
     for name, number in (("k", k), ("products", products)):
         if not isinstance(number, int) or number < 1:

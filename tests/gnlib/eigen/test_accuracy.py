@@ -11,11 +11,13 @@ import pytest
 import torch
 
 from gnlib import NotConvergedError, SecondMoment, condition_number, linear_gauss_newton, whiten
+from gnlib.eigen import layered_sum
 from gnlib.eigen.kronecker_blocks import KroneckerBlocks
 from gnlib.eigen.kronecker_sum import Terms
+from gnlib.eigen.layered_sum import LayeredBlocks
 from gnlib.eigen.result import Limits
 from gnlib.eigen.strategy import KRONECKER_SUM, find_ends
-from gnlib.operators import KroneckerSum
+from gnlib.operators import KroneckerSum, LayeredSum
 from tests.gnlib.eigen.helpers import EPS, assert_ends, assert_right, both, double, eye
 from tests.oracles import (
     kronecker_formula,
@@ -243,3 +245,138 @@ def test_the_error_of_a_smallest_value_allows_for_the_coupling_of_the_outputs():
     residual = blocks.apply(x) - value * x
     error = blocks.lower_errors(value[0], residual, residual / s.repeat(2)[:, None], 0.0)
     assert error.item() == pytest.approx(1 - 0.25 / value.item(), rel=1e-4)
+
+
+# Layers in single precision and then in double
+
+
+def graded(d, spread=0.0, scale=1.0):
+    """A second moment whose eigenvalues fall by so many decades."""
+    return moment(scale * np.logspace(0, -spread, d))
+
+
+def ends(op):
+    values = torch.linalg.eigvalsh(op.dense())
+    return values[-1].item(), values[0].item()
+
+
+def iterate(op):
+    return layered_sum.iteration(Terms(op), Limits(max_steps=100))
+
+
+@pytest.mark.parametrize(
+    "widths",
+    [
+        (60, 70, 70, 70, 8),
+        (80, 90, 200, 100, 90, 5),
+        (50, 50, 50, 3),
+        (64,) * 7 + (12,),
+        (100, 120, 110, 1),
+        (40, 90, 9),
+    ],
+)
+@pytest.mark.parametrize("spread", [0.0, 1.0, 6.0])
+@pytest.mark.parametrize("skip", [0.0, 1.0])
+def test_ends_through_the_layers_are_those_of_the_matrix(widths, spread, skip):
+    op = linear_gauss_newton(network(widths, seed=0), graded(widths[0], spread), skip)
+    result, (largest, smallest) = iterate(op), ends(op)
+    assert result.resolved and result.rank == op.shape[0]
+    assert (result.largest, result.smallest) == pytest.approx((largest, smallest), rel=1e-8)
+    assert result.gap == pytest.approx(smallest / (EPS * largest), rel=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_is_claimed_of_layers_is_right(seed):
+    """Random networks of every kind, with bottlenecks, graded layers and null outputs: right or refused."""
+    g = torch.Generator().manual_seed(seed)
+    d, k, depth = (int(torch.randint(low, high, (), generator=g)) for low, high in ((20, 90), (1, 12), (3, 7)))
+    weights = network((d, *torch.randint(k, 2 * d, (depth - 1,), generator=g).tolist(), k), seed=seed)
+    layer, decades = weights[seed % depth], 2 * (seed % 3)
+    weights[seed % depth] = layer * torch.logspace(0, -decades, len(layer)).double()[:, None]
+    op = linear_gauss_newton(weights, graded(d, seed % 4))
+    result = iterate(op)
+    if result is not None and result.resolved:
+        assert (result.largest, result.smallest) == pytest.approx(ends(op), rel=10 * max(result.residual, 1e-12))
+
+
+def cancelling():
+    """Layers whose product nearly vanishes: its rounding is large beside it."""
+    d = 60
+    plane = orthogonal(d, d, seed=1)[:, :30]
+    p = plane @ plane.mT
+    weights = [1e4 * p + 1e-4 * normal(d, d, seed=4), 1e4 * (eye(d) - p), normal(d, d, seed=2), normal(5, d, seed=3)]
+    return linear_gauss_newton(weights, graded(d))
+
+
+@pytest.mark.parametrize("spread, scale", [*product([0.0, 6.0], [1e-6, 1.0, 1e6]), (None, None)])
+def test_the_rounding_of_the_blocks_is_measured(spread, scale):
+    """And not assumed, where layers cancel."""
+    if spread is None:
+        op = cancelling()
+    else:
+        op = linear_gauss_newton(network((60, 70, 70, 70, 6), seed=0), graded(60, spread, scale))
+    basis = torch.linalg.eigh(op.left[0]).eigenvectors
+    blocks = LayeredBlocks(op, basis.mT @ op.left @ basis, op.form_right(torch.float32), largest=False)
+    exact = torch.einsum("lg,lab->gab", blocks.shares, op.right)
+    relative = (exact - blocks.shared) / op.roots[:, None] / op.roots
+    rounding = (torch.linalg.matrix_norm(relative, 2) / blocks.shares[0]).max().item()
+    assert rounding <= blocks.rounding_of_blocks()
+    if spread is None:
+        result = iterate(op)
+        assert result is None or result.smallest == pytest.approx(ends(op)[1], rel=10 * result.residual)
+    else:
+        assert blocks.rounding_of_blocks() <= 20 * rounding
+
+
+def test_the_rounding_of_the_factors_is_allowed_for():
+    """Blocks of small whole numbers, without any rounding, still have factors that are rounded."""
+    op = LayeredSum(eye(2).repeat(3, 1, 1), torch.ones(400).double(), [2 * eye(400)] * 2, eye(400))
+    blocks = LayeredBlocks(op, op.left, op.form_right(torch.float32), largest=False)
+    assert blocks.rounding_of_blocks() >= 400**0.5 * torch.finfo(torch.float32).eps * (1 + 4 + 16)
+
+
+def test_what_single_precision_does_not_resolve_is_left_to_double():
+    weights = network((60, 70, 70, 70, 8), seed=0)
+    weights[-1] = weights[-1] * torch.logspace(0, -6, 8).double()[:, None]
+    for layers in (weights, network((60, 5, 70, 70, 8), seed=0)):  # one is narrower than the output
+        assert iterate(linear_gauss_newton(layers, graded(60))) is None
+
+
+# White data with more dimensions than the first layer has units
+
+
+@pytest.mark.parametrize(
+    "r, widths",  # of which one is narrower than the outputs too, and one has a neck
+    [
+        *[(40, (40, 12, 5)), (25, (40, 12, 30, 5)), (30, (30, 29, 50, 40, 6)), (50, (60, 4, 20, 4, 7))],
+        *[(50, (50, 9, 3, 9, 4)), (20, (30, 5, 1)), (20, (20, 1, 1, 1, 3)), (40, (45, *[15] * 10, 4))],
+    ],
+)
+@pytest.mark.parametrize(
+    "skip, scale, spread", [*product([0, 1], [1, 1e-200], [0]), *product([0], [1], [1e-12, 1e-9, 1e-6, 1e-3])]
+)
+def test_a_narrow_first_layer_leaves_the_ends_up_to_what_data_lack_of_white(r, widths, skip, scale, spread):
+    second = moment(scale * (1 - spread * np.linspace(0, 1, r)), d=widths[0])
+    op = linear_gauss_newton(network(widths, seed=0), second, skip)
+    result = condition_number(op, tolerance=11 * spread or 1e-8)
+    values = torch.linalg.eigvalsh(op.dense())
+    values = values[values > len(values) * EPS * values[-1]]
+    close = result.residual if spread else 1e-8
+    assert result.method.endswith("on the range of the first layer")
+    assert result.rank == len(values) and spread <= result.residual and (spread or result.resolved)
+    assert result.largest == pytest.approx(values[-1].item(), rel=close)
+    assert result.smallest == pytest.approx(values[0].item(), rel=max(close, 100 * EPS * result.value))
+    assert result.gap == pytest.approx(result.smallest / (EPS * result.largest))
+
+
+@pytest.mark.parametrize("depth", [4, 10, 20])
+def test_the_error_allows_for_the_rounding_of_the_first_factor(depth):
+    """It is a square, of which the singular values of its root know twice the digits."""
+    op = linear_gauss_newton(weights := network((200, *[12] * depth, 10), seed=0), graded(200))
+    result = condition_number(op)
+    exact = torch.linalg.svdvals(torch.linalg.multi_dot(weights[:0:-1]))[-1].item() ** 2
+    assert result.resolved is (depth <= 10)
+    if result.resolved:
+        assert abs(result.smallest / exact - 1) <= result.residual
+    else:
+        assert result.value <= result.largest / exact

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from gnlib import condition_number
-from gnlib.eigen import gram, in_place
+from gnlib.eigen import gram
 from gnlib.eigen.davidson import orthonormalise, preconditioned_errors, residual_errors
-from gnlib.eigen.in_place import InPlaceFactor
 from gnlib.eigen.result import Limits
 from tests.gnlib.eigen.helpers import EPS, SIZE, assert_right, both, double, ends, eye, spectrum_of
 from tests.oracles import normal, orthogonal, with_spectrum
@@ -98,13 +97,13 @@ def test_what_is_not_definite_is_left_to_all_eigenvalues(lowest, monkeypatch):
 @pytest.fixture
 def narrow(monkeypatch):
     """Several panels, the last one not full, of a small matrix."""
-    monkeypatch.setattr(in_place, "PANEL", 7)
+    monkeypatch.setattr(gram, "PANEL", 7)
 
 
 def test_a_triangle_holds_the_factor_and_the_rest_the_matrix(narrow):
     matrix = with_spectrum(np.geomspace(1e-4, 1, 40), seed=1)
     before, x = matrix.clone(), normal(40, 3, seed=2)
-    with InPlaceFactor(matrix) as factor:
+    with gram.InPlaceFactor(matrix) as factor:
         torch.testing.assert_close(matrix.tril(), torch.linalg.cholesky(before), rtol=0, atol=1e-13)
         assert torch.equal(matrix.triu(1), before.triu(1))
         torch.testing.assert_close(factor.apply(x), before @ x, rtol=1e-13, atol=1e-14)
@@ -117,7 +116,7 @@ def test_a_matrix_that_is_not_definite_is_left_as_it_was(narrow, pivot):
     matrix = with_spectrum(np.linspace(1, 2, 40), seed=1)
     matrix[pivot, pivot] = -1.0
     before = matrix.clone()
-    with pytest.raises(torch.linalg.LinAlgError, match="not positive definite"), InPlaceFactor(matrix):
+    with pytest.raises(torch.linalg.LinAlgError, match="not positive definite"), gram.InPlaceFactor(matrix):
         pytest.fail("there is no factor")
     assert torch.equal(matrix, before)
 
@@ -140,20 +139,14 @@ def test_ends_of_a_prescribed_spectrum_that_has_clusters(lower, upper, least):
 def test_a_matrix_that_is_not_lent_is_never_written_to(monkeypatch):
     matrix = with_spectrum(np.linspace(1, 2, 30), seed=4)
 
-    class Watched(InPlaceFactor):
+    class Watched(gram.InPlaceFactor):
         def __init__(self, given):
             assert given.data_ptr() != matrix.data_ptr() and torch.equal(given, matrix)
             super().__init__(given)
 
     monkeypatch.setattr(gram, "DENSE_UP_TO", 20)
-    monkeypatch.setattr(in_place, "InPlaceFactor", Watched)
+    monkeypatch.setattr(gram, "InPlaceFactor", Watched)
     assert condition_number(matrix).method.startswith("Cholesky factor")
-
-
-def test_all_eigenvalues_take_a_copy_and_are_left_out_where_it_does_not_fit():
-    matrix = eye(30)
-    for spare, fits in ((8 * 30**2, True), (8 * 30**2 - 1, False)):
-        assert (gram.dense(gram.Gram(matrix, spare=spare), Limits()) is not None) == fits
 
 
 @pytest.mark.slow

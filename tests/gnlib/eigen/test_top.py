@@ -1,4 +1,4 @@
-"""The Lanczos process: its rules, the largest eigenpairs, and how all eigenvalues are spread, where they are known."""
+"""The largest eigenpairs, and how all eigenvalues are spread, by the Lanczos process, where they are known."""
 
 import numpy as np
 import pytest
@@ -28,48 +28,13 @@ def of(values, seed=0):
     return Counted(with_spectrum(values, seed=seed))
 
 
-# Rules
-
-
-def measure(rank, seed=0, size=30):
-    """Return a matrix of this rank, a vector, and the measure of the vector on the eigenvalues."""
-    factor, vector = normal(size, rank, seed=seed), normal(size, seed=seed + 9)
-    matrix = factor @ factor.mT / size
-    values, vectors = torch.linalg.eigh(matrix)
-    return matrix, vector, values.clamp_min(0).numpy(), (vectors.mT @ vector).square().numpy()
-
-
-def process(matrix, vector, steps):
-    found = Lanczos(matrix.matmul, vector)
-    for _ in range(steps):
-        found.step()
-    return found
-
-
-@pytest.mark.parametrize("steps", [1, 2, 5, 9])
-@pytest.mark.parametrize("rank", [30, 12])
-@pytest.mark.parametrize("seed", range(4))
-def test_polynomials_are_exact_up_to_the_degree_of_each_rule_and_then_lie_between(steps, rank, seed):
-    """A node at zero weighs as much as can be, by one degree more."""
-    matrix, vector, values, weights = measure(rank, seed)
-    jacobi = process(matrix, vector, steps).jacobi
-    gauss, lobatto, radau = jacobi.gauss(), jacobi.lobatto(-1e-12, 1.01 * values[-1]), jacobi.radau(-1e-12)
-    for rule, degree in ((gauss, 2 * steps - 1), (lobatto, 2 * steps - 1), (radau, 2 * steps)):
-        assert rule.weights.min() > 0
-        for power in range(degree + 1):
-            assert rule.weights @ rule.nodes**power == pytest.approx(weights @ values**power, rel=1e-9)
-    below, exact, above = (w @ s ** (2 * steps) for s, w in (gauss, (values, weights), lobatto))
-    assert below < exact < above
-    zeros, found = weights[values < 1e-9].sum(), radau.weights[np.abs(radau.nodes).argmin()]
-    assert np.abs(radau.nodes).min() < 1e-11 and found >= zeros - 1e-9
-    if rank < 30 and steps == 9:
-        assert found == pytest.approx(zeros, rel=0.05)
-
-
 def test_no_eigenvalue_is_found_twice():
     """A large one apart would come back without the second orthogonalisation."""
     values = torch.cat([torch.linspace(0, 1, 300).double(), torch.tensor([1e8]).double()])
-    assert (process(torch.diag(values), torch.ones(301).double(), 80).gauss().nodes > 2).sum() == 1
+    process = Lanczos(values.mul, torch.ones(301).double())
+    for _ in range(80):
+        process.step()
+    assert (process.gauss().nodes > 2).sum() == 1
 
 
 # The largest
