@@ -101,10 +101,9 @@ def extreme_eigenpair(
     remedy = "; allow more steps or a larger tolerance."
     if not new.shape[1]:
         remedy = ", with no direction left to search; the matrix may be zero or indefinite: look at all eigenvalues."
-    raise NotConvergedError(
-        f"The {'largest' if largest else 'smallest'} eigenvalue did not converge: after {step} steps its relative "
-        f"error is {error[0]:.1e}, above the tolerance of {tolerance:.0e}{remedy}"
-    )
+    which = f"The {'largest' if largest else 'smallest'} eigenvalue did not converge"
+    found = f"after {step} steps its relative error is {error[0]:.1e}, above the tolerance of {tolerance:.0e}"
+    raise NotConvergedError(f"{which}: {found}{remedy}")
 
 
 def _rayleigh_ritz(
@@ -210,3 +209,14 @@ def _independent(v: Float[Tensor, "n b"]) -> Float[Tensor, "n c"]:
 
 def _negligible(v: Tensor) -> float:
     return torch.finfo(v.dtype).eps ** NEGLIGIBLE_POWER
+
+
+def multiply(matrix: Float[Tensor, "n n"], x: Float[Tensor, "n b"]) -> Float[Tensor, "n b"]:
+    """Return the product of a symmetric matrix with columns, up to three times faster than `matrix @ x`."""
+    return (x.mT.contiguous() @ matrix).mT
+
+
+def random_columns(like: Tensor, *shape: int) -> Tensor:
+    """Return random columns of a type and place, the same ones at each call."""
+    generator = torch.Generator(like.device).manual_seed(0)
+    return torch.randn(*shape, generator=generator, dtype=like.dtype, device=like.device)

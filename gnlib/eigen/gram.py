@@ -8,16 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.checks import EPS
-from gnlib.eigen.blocks import (
-    BLOCK_COLUMNS,
-    CoupledBlocks,
-    LinAlgError,
-    cholesky_solve,
-    combine_ends,
-    multiply,
-    random_columns,
-)
-from gnlib.eigen.davidson import ExtremePair, eigh_from_end, extreme_eigenpair
+from gnlib.eigen.blocks import BLOCK_COLUMNS, CoupledBlocks, LinAlgError, cholesky_solve, combine_ends
+from gnlib.eigen.davidson import ExtremePair, eigh_from_end, extreme_eigenpair, multiply, random_columns
 from gnlib.eigen.dense import dense_ends
 from gnlib.eigen.result import ConditionNumber, Limits, NotConvergedError
 from gnlib.eigen.scale import scaled

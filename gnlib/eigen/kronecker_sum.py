@@ -76,10 +76,7 @@ def dense(terms: Terms, limits: Limits) -> ConditionNumber:
 
 
 def is_regular(terms: Terms, limits: Limits) -> bool:
-    r"""Whether the null space is the one that follows from the widths: no product of layers loses rank beyond that.
-
-    There is none unless a layer is narrower than both k and r.
-    """
+    """Whether the null space is the one that follows from the widths: no product of layers loses rank beyond that."""
     left, right = terms.rotated, terms.factors[1]
     if torch.linalg.cholesky_ex(left[-1]).info or torch.linalg.cholesky_ex(right[0]).info:
         return False  # no layers, or products of them that vanish

@@ -56,13 +56,7 @@ def largest_eigenvalue(
         return torch.linalg.vector_norm(residual, dim=0) / values.abs()
 
     pair = extreme_eigenpair(
-        product,
-        start,
-        block=start.shape[1],
-        largest=True,
-        errors=errors,
-        tolerance=tolerance,
-        max_steps=max_steps,
+        product, start, block=start.shape[1], largest=True, errors=errors, tolerance=tolerance, max_steps=max_steps
     )
     return pair._replace(value=restored(pair.value, exponent), error=pair.error + rounding)
 

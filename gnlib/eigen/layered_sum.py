@@ -15,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.checks import EPS, numerical_rank
-from gnlib.eigen.blocks import BLOCK_COLUMNS, LinAlgError, combine_ends, random_columns
-from gnlib.eigen.davidson import ExtremePair
+from gnlib.eigen.blocks import BLOCK_COLUMNS, LinAlgError, combine_ends
+from gnlib.eigen.davidson import ExtremePair, random_columns
 from gnlib.eigen.kronecker_blocks import KroneckerBlocks, in_eigenbasis
 from gnlib.eigen.kronecker_sum import Terms
 from gnlib.eigen.result import ConditionNumber, Limits, NotConvergedError, of_ends
@@ -69,10 +69,7 @@ def iteration(terms: Terms, limits: Limits) -> ConditionNumber | None:
 
 
 class LayeredBlocks(KroneckerBlocks):
-    """A Kronecker sum in single precision whose products with columns of doubles go through the layers.
-
-    The factors on the left are those in the eigenbasis of the first one, the factors on the right in single precision.
-    """
+    """A Kronecker sum in single precision, in the eigenbasis, whose products with doubles go through the layers."""
 
     def __init__(
         self, op: LayeredSum, left: Float[Tensor, "L k k"], right: Float[Tensor, "L r r"], *, largest: bool

@@ -128,9 +128,7 @@ class Lanczos:
             back = float(self._basis[-2] @ w)
             if abs(back - self._beside[-1]) > ASTRAY * max(map(abs, (*self._diagonal, *self._beside))):
                 what = f"for two unit vectors u^T A v is {back:.4g} and v^T A u {self._beside[-1]:.4g}"
-                raise Refused(
-                    "wrong-matrix", f"The products are not those of a symmetric matrix: {what}; pass a symmetric one."
-                )
+                raise Refused("wrong-matrix", f"The products are not those of a symmetric matrix: {what}.")
         for _ in range(2):
             for known in self._basis:  # one by one: all of them together would be there twice
                 w -= (known @ w) * known
@@ -147,11 +145,8 @@ class Lanczos:
         """Refuse a matrix with a negative eigenvalue that is no rounding."""
         values, _ = self.ritz()
         if values[-1] < -ASTRAY * abs(values).max():
-            raise Refused(
-                "wrong-matrix",
-                f"The matrix has a negative eigenvalue, {values[-1]:.3g} or less beside {values[0]:.3g}; products with "
-                "a positive semi-definite one were expected, such as a Gauss-Newton matrix.",
-            )
+            found = f"a negative eigenvalue, {values[-1]:.3g} or less beside {values[0]:.3g}"
+            raise Refused("wrong-matrix", f"The matrix has {found}; a positive semi-definite one was expected.")
 
     def ritz(self) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, "q q"]]:
         """Return the Ritz values, descending, and their vectors as columns of coefficients of the basis."""

@@ -120,9 +120,7 @@ class ConditionNumber:
             "time": f"{self.seconds:.2g} s",
         }
         if not self.resolved:
-            rows["not resolved"] = (
-                "the smallest eigenvalue is lost in rounding; the condition number is a lower bound, not a value"
-            )
+            rows["not resolved"] = "the smallest eigenvalue is lost in rounding; the value is a lower bound"
         cells = "".join(f'<tr><th style="text-align: left">{k}</th><td>{v}</td></tr>' for k, v in rows.items())
         return f"<table>{cells}</table>"
 

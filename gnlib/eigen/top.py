@@ -72,10 +72,8 @@ def largest_eigenpairs(
             break
     else:
         error = _errors(values, residuals, min(k, len(values) - 1)).max() if len(values) > 1 else np.inf
-        raise NotConvergedError(
-            f"After {products} products the relative error is {error:.1g}, above {tolerance:g}; allow more products, "
-            "or a larger tolerance."
-        )
+        what = f"After {products} products the relative error is {error:.1g}, above {tolerance:g}"
+        raise NotConvergedError(f"{what}; allow more products, or a larger tolerance.")
     process.check_positive()
     count = min(k, int((values > 0).sum()))
     if not count:

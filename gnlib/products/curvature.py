@@ -141,11 +141,9 @@ class CrossEntropy(Rooted):
             return 1
         elif shape == of[:-1]:
             return -1
-        raise Refused(
-            "wrong-targets",
-            f"y has shape {tuple(shape)} and type {targets.dtype}, the outputs have shape {tuple(of)}; integers of "
-            f"shape {tuple(of[:-1])}, or probabilities of that of the outputs, were expected.",
-        )
+        expected = f"integers of shape {tuple(of[:-1])}, or probabilities of that of the outputs, were expected."
+        found = f"y has shape {tuple(shape)} and type {targets.dtype}, the outputs have shape {tuple(of)}"
+        raise Refused("wrong-targets", f"{found}; {expected}")
 
     def _of_classes(self, outputs: Outputs, axis: int) -> Float[Tensor, " c"]:
         """Return the weights of the classes."""
@@ -215,11 +213,8 @@ class Own(Curvature):
             parts = zip(outputs.split(1), targets.split(1), v.split(1), strict=True)
             apart = torch.cat([self.product(*part) for part in parts])
             if float((apart - product).abs().max()) > CONVEX * float(product.abs().max()):
-                raise Refused(
-                    "wrong-loss",
-                    f"loss {self.name} is no mean over the samples: what one adds depends on the others; a mean of "
-                    "losses of single samples was expected.",
-                )
+                what = "what one adds depends on the others; a mean of losses of single samples was expected."
+                raise Refused("wrong-loss", f"loss {self.name} is no mean over the samples: {what}")
 
     def is_curved(self, outputs: Outputs, targets: Any) -> bool:
         """Whether there is a second derivative; refuse one with a negative eigenvalue, as far as few products tell."""
@@ -246,9 +241,7 @@ class Own(Curvature):
         value = self._function(outputs, targets)
         if not isinstance(value, Tensor) or value.numel() != 1:
             got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            raise Refused(
-                "wrong-loss", f"loss returned {got}; one number was expected: take the mean over the samples."
-            )
+            raise Refused("wrong-loss", f"loss returned {got}; one number was expected: the mean over the samples.")
         return len(outputs) * value.reshape(())
 
 
@@ -267,6 +260,5 @@ def curvature_of(loss: str | Callable[[Tensor, Any], Tensor]) -> Curvature:
         return CrossEntropy(loss)
     if callable(loss) and not isinstance(loss, type):
         return Own(loss)
-    raise Refused(
-        "wrong-loss", f"loss is {loss!r}; 'mse', 'cross_entropy' or a function of outputs and targets was expected."
-    )
+    expected = "'mse', 'cross_entropy' or a function of outputs and targets was expected."
+    raise Refused("wrong-loss", f"loss is {loss!r}; {expected}")

@@ -187,11 +187,9 @@ def passes_of(
     held = 8 * VECTORS * passes.size + sum(t.nbytes for t in (*named.values(), *buffers.values()))
     most = int((memory * GIB - held) / (MARGIN * max(saved, 1)))
     if most < 1:
-        raise Refused(
-            "too-little-memory",
-            f"memory is {memory} GiB but {(held + MARGIN * saved) / GIB:.3g} are needed for one sample at a time; "
-            "allow more, or pass shorter samples, or freeze parameters.",
-        )
+        needed = f"{(held + MARGIN * saved) / GIB:.3g} are needed for one sample at a time"
+        remedy = "allow more, or pass shorter samples, or freeze parameters."
+        raise Refused("too-little-memory", f"memory is {memory} GiB but {needed}; {remedy}")
     cut = [narrowed(p, start, min(start + most, p.samples)) for p in parts for start in range(0, p.samples, most)]
     if (coupled and len(cut) > 1) or (passes.whole and len(cut) > len(parts)):
         what = "Batch normalisation in training depends" if coupled else "Outputs depend"
@@ -233,16 +231,12 @@ def _tried(passes: Passes, curvature: Curvature, coupled: bool) -> tuple[Passes,
         y, saved = _saved(passes)
     part = first_of(passes)
     if not torch.isfinite(y).all():
-        raise Refused(
-            "not-finite", "The outputs have NaN or infinite entries on the first samples; look at weights and data."
-        )
+        where = "on the first samples; look at weights and data."
+        raise Refused("not-finite", f"The outputs have NaN or infinite entries {where}")
     close = 100 * torch.finfo(passes.dtype).eps * float(y.abs().max())
     if float((passes.outputs(part) - y).abs().max()) > close:
-        raise Refused(
-            "random-module",
-            "The module is random, or changes from call to call (dropout in training mode?), and a random function has "
-            "no derivative; pass mode='eval', or switch that off.",
-        )
+        what = "and a random function has no derivative; pass mode='eval', or switch that off."
+        raise Refused("random-module", f"The module is random, or changes from call to call (dropout?), {what}")
     if part.samples > 1 and not coupled and not passes.whole:
         try:
             alone = torch.cat([passes.outputs(narrowed(part, i, i + 1)) for i in range(part.samples)])
@@ -250,11 +244,9 @@ def _tried(passes: Passes, curvature: Curvature, coupled: bool) -> tuple[Passes,
             alone = y
         if alone.shape == y.shape and float((alone - y).abs().max()) > close:
             if passes.mode != "train":
-                raise Refused(
-                    "samples-coupled",
-                    "The outputs of a sample depend on the other samples of its batch, so that batches cannot be cut; "
-                    "make them independent, or pass mode='train' for the function of each batch as a whole.",
-                )
+                what = "The outputs of a sample depend on the other samples of its batch"
+                remedy = "make them independent, or pass mode='train' for the function of each batch as a whole."
+                raise Refused("samples-coupled", f"{what}; {remedy}")
             passes = replace(passes, whole=True)
     if isinstance(curvature, Own):
         curvature.check(y, part.y)

@@ -142,11 +142,9 @@ class Side:
         r"""The residual on this side, and :math:`\lVert u \rVert^2`."""
         curvature = self.curvature
         if not isinstance(curvature, Rooted):
-            raise Refused(
-                "needs-matrix",
-                "With dtype= it is known for 'mse' and 'cross_entropy' what training waits for, and the loss is "
-                f"{curvature.name}; pass one of these, or leave dtype= out.",
-            )
+            known = "With dtype= it is known for 'mse' and 'cross_entropy' what training waits for"
+            remedy = "pass one of these, or leave dtype= out."
+            raise Refused("needs-matrix", f"{known}, and the loss is {curvature.name}; {remedy}")
         if self.name == "outputs":
             parts = self.passes.parts
             u = torch.cat([curvature.residual(self.passes.outputs(part), part.y).flatten() for part in parts])
@@ -245,11 +243,8 @@ def side_by(passes: Passes, curvature: Curvature, versions: dict[str, int]) -> S
     if not weight:
         raise Refused("empty", "No token or sample counts: all targets are ignored.")
     if not number_over_all(float(curved), f.device):
-        raise Refused(
-            "no-curvature",
-            f"loss {curvature.name} has no second derivative by the outputs, and its Gauss-Newton matrix is 0; pass "
-            "one with curvature, such as 'mse'.",
-        )
+        what = "has no second derivative by the outputs, and its Gauss-Newton matrix is 0; pass another, such as 'mse'."
+        raise Refused("no-curvature", f"loss {curvature.name} {what}")
     return Side(passes, curvature, shapes, weight, versions)
 
 

@@ -42,4 +42,3 @@ def spectrum_of(lower, upper, size=SIZE, *, least=1e-6, seed=0):
 
 ENDS = [(1, 0.0), (3, 0.0), (10, 0.0), (25, 0.0), (3, 1e-14), (10, 1e-10), (25, 1e-6), (10, 1e-3)]
 ends = pytest.mark.parametrize("lower, upper", list(zip(ENDS, ENDS[3:] + ENDS[:3], strict=True)), ids=str)
-both = pytest.mark.parametrize("largest", [True, False])

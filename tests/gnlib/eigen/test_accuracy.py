@@ -18,7 +18,7 @@ from gnlib.eigen.layered_sum import LayeredBlocks
 from gnlib.eigen.result import Limits
 from gnlib.eigen.strategy import KRONECKER_SUM, find_ends
 from gnlib.operators import KroneckerSum, LayeredSum
-from tests.gnlib.eigen.helpers import EPS, assert_ends, assert_right, both, double, eye
+from tests.gnlib.eigen.helpers import EPS, assert_ends, assert_right, double, eye
 from tests.oracles import (
     kronecker_formula,
     mp_gauss_newton,
@@ -222,18 +222,6 @@ def test_both_ends_and_the_rank_of_30_linear_networks_agree_with_dense_eigenvalu
     result = condition_number(linear_gauss_newton(weights, SecondMoment.from_data(x)))
     assert_ends(result, values, rank)
     assert result.residual <= 2e-8
-
-
-# How the iteration is helped
-
-
-@both
-def test_the_guess_at_the_crowded_end_of_a_block_saves_the_steps(largest):
-    op = linear_gauss_newton(network((400, 500, 1), seed=0), eye(400))
-    pair = KroneckerBlocks(op.left, op.right, largest=largest).find_end(largest=largest, limits=Limits())
-    values = torch.linalg.eigvalsh(op.dense())
-    assert pair.value == pytest.approx(values[-1 if largest else 0].item(), rel=1e-10)
-    assert pair.steps <= 2
 
 
 def test_the_error_of_a_smallest_value_allows_for_the_coupling_of_the_outputs():

@@ -250,7 +250,6 @@ def sum_of(left, right, **options):
     "call, message",
     [
         (lambda: condition_number(torch.diag(torch.tensor([1.0, -1.0]))), r"has the negative eigenvalue -1.0e\+00"),
-        (lambda: condition_number(-torch.eye(2)), r"has the negative eigenvalue -1.0e\+00"),
         (lambda: condition_number(torch.zeros(2, 2)), "The matrix is zero"),
         *(
             (lambda rank=rank: condition_number(torch.eye(3), rank=rank), f"rank is {rank}; it must be a whole .* 3")

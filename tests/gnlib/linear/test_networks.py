@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import conv2d
 
-import gnlib
 from gnlib import (
     SecondMoment,
     condition_number,
@@ -106,41 +104,6 @@ def test_weights_have_variance_one_over_their_inputs_and_are_independent(fan_in,
     deviations = 5 * (2 / drawn[0].numel()) ** 0.5
     assert abs(drawn[0].var().item() * fan_in - 1) < deviations
     assert abs(drawn[0].mean().item()) * fan_in**0.5 < deviations
-
-
-# What is linear in its inputs, and no product of layers
-
-
-def assert_spectrum(matrix, module, x, **options):
-    values = spectrum(matrix)
-    torch.testing.assert_close(
-        values, spectrum(gnlib.GaussNewton(module, x, **options).gram())[: len(values)], rtol=1e-7, atol=1e-8
-    )
-
-
-def test_two_convolutions():
-    """On images of the size of the window, each of which is one output."""
-    v, w, x = normal(4, 1, 3, 3, seed=1), normal(2, 4, 2, 2, seed=2), normal(20, 1, 4, 4, seed=3)
-
-    def effective(v, w):
-        return torch.cat([conv2d(v.transpose(0, 1), one[None].flip(2, 3), padding=1)[0].flatten(1) for one in w])
-
-    layers = nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.Conv2d(4, 2, 2, bias=False), nn.Flatten()).double()
-    layers[0].weight.data, layers[1].weight.data = v, w
-    torch.testing.assert_close(layers(x), x.flatten(1) @ effective(v, w).mT)
-    assert_spectrum(reduced_gauss_newton(effective, [v, w], second_moment(x.flatten(1))), layers, x)
-
-
-def test_batch_normalisation():
-    """Of centred data it is linear in its inputs, and by autograd through the batch the spectrum is the same."""
-    x = normal(30, 5, seed=4)
-    moment = second_moment(x - x.mean(0))
-    v, w = network((5, 7, 2), seed=5)
-    layers = nn.Linear(5, 7, bias=False), nn.BatchNorm1d(7, eps=1e-300, affine=False), nn.Linear(7, 2, bias=False)
-    module = nn.Sequential(*layers).double()
-    module[0].weight.data, module[2].weight.data = v, w
-    matrix = reduced_gauss_newton(lambda v, w: w @ (v / ((v @ moment) * v).sum(1, keepdim=True).sqrt()), [v, w], moment)
-    assert_spectrum(matrix, module, x, mode="train")
 
 
 def test_badly_conditioned_data_keep_their_digits():

@@ -57,7 +57,9 @@ def hidden():
 
     def forward(self, x):
         h = torch.tanh(self.first(x))
-        return self.last(h / h.detach().norm(dim=1, keepdim=True))
+        with torch.no_grad():
+            size = h.norm(dim=1, keepdim=True)
+        return self.last(h / size)
 
     return Whole(forward, first=nn.Linear(6, 4), last=nn.Linear(4, 3))
 
