@@ -55,7 +55,7 @@ class CoupledBlocks:
         return y + norm * (x - self.project(x)) if norm else y
 
     def find_end(self, *, largest: bool, norm: float = 0.0, limits: Limits) -> ExtremePair:
-        """Return the largest eigenvalue or, given it as the norm, the smallest that is not zero; or raise `LinAlgError`."""
+        """Return the largest eigenvalue or, given the norm, the smallest that is not zero; or raise `LinAlgError`."""
         inverse, start = self.prepare(largest=largest, norm=norm)
         return self.iterate(inverse, start, norm=norm, limits=limits)
 
