@@ -85,8 +85,8 @@ class SpectralDensity:
         99.7 %: few vectors give wide bounds.
         """
         low, high = (_mean(ends) for ends in zip(*(measure.below(value) for measure in self.measures), strict=True))
-        errors = float(stdtrit(len(self.measures) - 1, SURE))
-        return Interval(max(low.value - errors * low.error, 0.0), min(high.value + errors * high.error, self.size))
+        errors, size = float(stdtrit(len(self.measures) - 1, SURE)), float(self.size)
+        return Interval(max(low.value - errors * low.error, 0.0), min(high.value + errors * high.error, size))
 
     @property
     def zeros(self) -> Interval:
