@@ -260,7 +260,6 @@ def sum_of(left, right, **options):
         (lambda: condition_number(torch.ones(9, 9), method="factor"), "^The method 'factor' does not work here; leave"),
         (lambda: sum_of(eye(2), eye(3), method="layers"), "^The method 'layers' does not apply to this operand; leave"),
         (lambda: largest_eigenvalue(torch.diag(torch.arange(9.0)), max_steps=2), "largest .* after 2 steps its"),
-        (lambda: largest_eigenvalue(-torch.eye(9)), "relative error is inf|negative"),
         (lambda: singular_value_ends([]), "no block"),
         (lambda: singular_value_ends([torch.zeros(3, 2)] * 2), "The Jacobian is zero"),
         (lambda: sum_of(torch.zeros(2, 2), eye(3)), "is zero: it has no eigenvalue to divide by"),
