@@ -52,9 +52,6 @@ def extreme_eigenpair(
     projected problem (Davidson 1975, with the block of Knyazev 2001). A block as large as the cluster at the end of
     the spectrum makes its convergence depend on the gap behind the cluster, not within it.
 
-    scipy's `lobpcg` takes the same steps, but knows no errors: it takes 2.5 to 5.6 times as long until its residuals
-    prove 1e-8. It has no CUDA; `torch.lobpcg` takes matrices only.
-
     The preconditioner is applied to residuals, and `improve` may better it after each step, by the first value and its
     error. The relative errors are a function of the Ritz values, their residuals, and these preconditioned. The
     iteration ends when the first error is below the tolerance, those that could still overtake it are below its square
@@ -123,10 +120,7 @@ def _has_settled(values: Float[Tensor, " b"], error: Float[Tensor, " b"], larges
 
 
 def residual_errors(values: Float[Tensor, " b"], residual: Float[Tensor, "n b"]) -> Float[Tensor, " b"]:
-    """Return relative errors of the Ritz values at either end, the outermost first, from the size of their residuals.
-
-    Errors are in double precision, so that those of second order show whatever the precision of the vectors.
-    """
+    """Return relative errors of the Ritz values at either end, the outermost first, from the size of their residuals."""
     eps = torch.finfo(values.dtype).eps
     coupling = (residual[:, :-1].mT @ residual[:, :-1]).double()
     values, linear = values.double(), torch.linalg.vector_norm(residual, dim=0).double()

@@ -34,10 +34,7 @@ class Method(Generic[Operand]):
 def find_ends(
     operand: Operand, methods: Sequence[Method[Operand]], limits: Limits, method: str | None = None
 ) -> ConditionNumber:
-    """Return both ends of a spectrum by the first method that suits the operand, or by the one named.
-
-    A named method that does not apply is a `ValueError`, one that does not work a `NotConvergedError`.
-    """
+    """Return both ends of a spectrum by the first method that suits the operand, or by the one that is named."""
     names = dict.fromkeys(m.name for m in methods)
     if method is not None and method not in names:
         known = ", ".join(map(repr, names))

@@ -326,6 +326,13 @@ def test_the_rounding_of_the_factors_is_allowed_for():
     assert blocks.rounding_of_blocks() >= 400**0.5 * torch.finfo(torch.float32).eps * (1 + 4 + 16)
 
 
+def test_blocks_that_are_too_coarse_are_given_up(monkeypatch):
+    op = linear_gauss_newton(network((60, 70, 70, 70, 6), seed=0), graded(60))
+    for rounding, found in ((0.05, True), (0.2, False), (torch.nan, False)):
+        monkeypatch.setattr(LayeredBlocks, "rounding_of_blocks", lambda self, rounding=rounding: rounding)
+        assert (iterate(op) is not None) == found
+
+
 def test_what_single_precision_does_not_resolve_is_left_to_double():
     weights = network((60, 70, 70, 70, 8), seed=0)
     weights[-1] = weights[-1] * torch.logspace(0, -6, 8).double()[:, None]
