@@ -120,7 +120,7 @@ def _has_settled(values: Float[Tensor, " b"], error: Float[Tensor, " b"], larges
 
 
 def residual_errors(values: Float[Tensor, " b"], residual: Float[Tensor, "n b"]) -> Float[Tensor, " b"]:
-    """Return relative errors of the Ritz values at either end, the outermost first, from the size of their residuals."""
+    """Return relative errors of the Ritz values at either end, the outermost first, from their residuals."""
     eps = torch.finfo(values.dtype).eps
     coupling = (residual[:, :-1].mT @ residual[:, :-1]).double()
     values, linear = values.double(), torch.linalg.vector_norm(residual, dim=0).double()
