@@ -18,9 +18,8 @@ from gnlib.eigen.result import ConditionNumber, Limits, NotConvergedError
 from gnlib.eigen.strategy import GRAM, find_ends
 from gnlib.jacobian.columns import TILE, mirror
 from gnlib.jacobian.gram import NotFiniteError, blocks_of, gauss_newton_of, layered_gram
-from gnlib.jacobian.inputs import Inputs, read_batches
+from gnlib.jacobian.inputs import Inputs, Packed, read_batches
 from gnlib.jacobian.network import Mode, count_rows
-from gnlib.jacobian.packed import Packed
 from gnlib.jacobian.passes import GramOperator
 from gnlib.jacobian.plan import BudgetError, Cost, check_both_fit, check_memory, cost_of
 from gnlib.jacobian.trial import networks_of

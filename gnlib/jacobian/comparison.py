@@ -12,15 +12,14 @@ from torch import Tensor
 from gnlib.checks import EPS, agree, agree_in_parts, largest_entry
 from gnlib.jacobian.cut import CutPullback, pull_cut
 from gnlib.jacobian.footprint import First
-from gnlib.jacobian.near import STEPS, move
-from gnlib.jacobian.network import Factors, Function, Pullback, pullback, pullback_together
+from gnlib.jacobian.network import STEPS, Factors, Function, Pullback, move, pullback, pullback_together
 from gnlib.jacobian.randomness import ConstantUniform, PassedGenerators
 from gnlib.jacobian.record import Structure
 from gnlib.jacobian.refusals import RANDOM, attempt, check_outputs, describe, fails_on_fewer, state_of, unchanged
 from gnlib.refused import Refused
 
-WORKING = 2**25  # bytes that calls on a few samples take; twice as fast as with memory that is new at each call
 Found = TypeVar("Found", Pullback, CutPullback)
+WORKING = 2**25  # bytes that calls on a few samples take; twice as fast as with memory that is new at each call
 REPEATS = 3  # calls that find a state of a short period
 
 
@@ -109,7 +108,8 @@ class Comparison:
         function, n = self._function, len(self._function.x)
         pieces = max(2, math.ceil(n / self._piece))
         shuffled = [partial(self._pull_pieces, self._order.tensor_split(pieces))]
-        one_by_one = [self._pull_mapped, self._pull_tracked] if vmapped else [self._pull_singly]
+        singly = partial(self._pull_pieces, self._slices(1))
+        one_by_one = [self._pull_mapped, self._pull_tracked] if vmapped else [singly]
         for step, pulls in ((0.0, shuffled), (STEPS[1], one_by_one)):
             together = given
             if step:
@@ -151,36 +151,28 @@ class Comparison:
     def pull_all(self, parameters: Factors) -> Pullback:
         """Return outputs and gradients on all samples, together if they fit."""
 
-        def pull(some: slice) -> Pullback:
-            x = self._function.x[some]
-            call = partial(attempt, self._function, x=x, samples=f"{len(x)} samples of x")
-            return pullback(self._function, parameters, call, self._weights[some])
+        def call(tensors: Factors, x: Tensor) -> Tensor:
+            return attempt(self._function, tensors, x, f"{len(x)} samples of x")
 
         with unchanged(parameters):
-            return self._sum(self._slices(self._part), pull)[0]
+            return self._pull_pieces(self._slices(self._part), parameters, call)[0]
 
-    def _pull_pieces(self, pieces: Sequence[Tensor | slice], parameters: Factors) -> tuple[Pullback, list[float]]:
+    def _pull_pieces(
+        self, pieces: Sequence[Any], parameters: Factors, function: Callable[[Factors, Tensor], Tensor] | None = None
+    ) -> tuple[Pullback, list[float]]:
         def pull(some: Tensor | slice) -> Pullback:
-            call = partial(self._function, x=self._function.x[some])
+            call = partial(function or self._function, x=self._function.x[some])
             return pullback(self._function, parameters, call, self._weights[some])
 
         return self._sum(pieces, pull)
 
-    def _pull_singly(self, parameters: Factors) -> tuple[Pullback, list[float]]:
-        """Call one sample after another."""
-        return self._pull_pieces(self._slices(1), parameters)
-
     def _pull_mapped(self, parameters: Factors) -> tuple[Pullback, list[float]]:
         """Call samples one by one, all in one call, and go back once: a module sees no gradients there."""
-        function = self._function
 
-        def pull(some: slice) -> Pullback:
-            def call(tensors: Factors) -> Tensor:
-                return torch.vmap(lambda one: function(tensors, one[None])[0])(function.x[some])
+        def call(tensors: Factors, x: Tensor) -> Tensor:
+            return torch.vmap(lambda one: self._function(tensors, one[None])[0])(x)
 
-            return pullback(function, parameters, call, self._weights[some])
-
-        return self._sum(self._slices(self._piece), pull)
+        return self._pull_pieces(self._slices(self._piece), parameters, call)
 
     def _pull_tracked(self, parameters: Factors) -> tuple[Pullback, list[float]]:
         """Call samples one by one, all in one call, and go back for each."""

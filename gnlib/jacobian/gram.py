@@ -98,12 +98,7 @@ def blocks_of(networks: Sequence[Network], memory: float) -> Iterator[Float[Tens
 @torch.inference_mode(False)
 @torch.no_grad()
 def _columns_of(
-    networks: Sequence[Network],
-    structures: Sequence[Structure],
-    plan: Plan,
-    group: Group,
-    *,
-    wide: float = math.inf,
+    networks: Sequence[Network], structures: Sequence[Structure], plan: Plan, group: Group, *, wide: float = math.inf
 ) -> tuple[list[Float[Tensor, "nk _"]], dict[str, Float[Tensor, "nk _"]], list[FactoredLayer]]:
     """Return the columns of a group in blocks, the same columns by parameter, and the factors of its layers.
 

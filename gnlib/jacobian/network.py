@@ -1,5 +1,6 @@
 """The outputs of a module as a function of its parameters, in double precision, and their gradients."""
 
+import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,9 @@ from gnlib.jacobian.intercept import DoublePrecision
 from gnlib.jacobian.randomness import Generators
 
 GIB = 2**30
+STEPS = 0.01, 0.1  # relative sizes of the perturbations
+SHORTER = 1.0, 0.1, 0.01, 1e-3, 1e-4, 0.0  # parts of them that are tried until the parameters are in their domain
+PERIOD = 65537  # after which the noise of large weights repeats: drawing takes ten times as long as using it
 MARGIN = 2  # of the memory that a backward pass is known to take: its temporary tensors are not known
 
 Factors = dict[str, Tensor]
@@ -140,22 +144,58 @@ def pullback_together(
     return y, gradients
 
 
-@dataclass(frozen=True)
-class Traits:
-    """The result of a trial of a function."""
+# Parameters near the given ones, where nothing is hidden by zeros
 
-    outputs: int  # number k of outputs of a sample
-    coupled: bool  # whether the outputs of a sample depend on the other samples of the batch
-    vmapped: bool  # whether samples can be differentiated together; otherwise it takes a backward pass for each
-    bytes_per_sample: float  # of a forward and a backward pass
-    backward: frozenset[str]  # names of the functions that a backward pass goes through
-    y: Float[Tensor, "n k"] | None  # the outputs with the given parameters; None with others, where it was not tried
-    structure: Any  # the calls of its layers (a `Structure` of `record`), if they were found in the trial, or None
+
+def move(parameters: Factors, given: Factors, step: float, pull: Callable[[], Any]) -> Any:
+    """Perturb copies of the given entries and return the result of a call there.
+
+    The perturbation is `step`, or as much less as keeps the parameters in their domain, where a call does not fail and
+    its outputs are finite: a covariance is positive definite, a probability at most one.
+    """
+    for part in SHORTER:
+        perturb(parameters, given, part * step)
+        try:
+            found = pull()
+        except Exception:  # of many types
+            if part:
+                continue
+            raise
+        if not part or torch.isfinite(found.outputs).all():
+            break
+    return found
+
+
+def perturb(parameters: Factors, given: Factors, step: float) -> None:
+    """Perturb copies of the given entries by Gaussian noise of `step` times their size.
+
+    Zeros get noise of `step` times the root mean square of their tensor, since a zero weight hides all that lies
+    behind it.
+    """
+    generator = torch.Generator().manual_seed(0)
+    for name, p in given.items():
+        if not step:
+            parameters[name].copy_(p)
+            continue
+        noise = torch.randn(min(p.numel(), PERIOD), generator=generator, dtype=p.dtype, device=generator.device)
+        noise = noise.mul_(step).to(p.device)
+        size = torch.linalg.vector_norm(p).item() / math.sqrt(p.numel()) or 1.0
+        for entries, own in zip(parameters[name].view(-1).split(PERIOD), p.flatten().split(PERIOD), strict=True):
+            sizes = own if own.all() else torch.where(own == 0, size, own)
+            torch.addcmul(own, sizes, noise[: len(own)], out=entries)
 
 
 @dataclass(frozen=True, eq=False)
-class Network(Traits, Function):
+class Network(Function):
     """A function that has been tried: it has a Jacobian, and its traits are known."""
+
+    outputs: int  # number k of outputs of a sample
+    bytes_per_sample: float  # of a forward and a backward pass
+    backward: frozenset[str]  # names of the functions that a backward pass goes through
+    coupled: bool = False  # whether the outputs of a sample depend on the other samples of the batch
+    vmapped: bool = True  # whether samples can be differentiated together; otherwise it takes a backward pass for each
+    y: Float[Tensor, "n k"] | None = None  # the outputs with the given parameters; None with others, not tried
+    structure: Any = None  # the calls of its layers (a `Structure` of `record`), if they were found in the trial
 
     @property
     def rows(self) -> int:

@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -56,21 +56,8 @@ def check_module(module: nn.Module, named: Mapping[str, nn.Parameter]) -> None:
         )
 
 
-@runtime_checkable
-class Moded(Protocol):
-    """What is called in a mode: a module."""
-
-    @property
-    def module(self) -> nn.Module:
-        """The module."""
-
-    @property
-    def mode(self) -> str | None:
-        """Its mode, if it is not its own."""
-
-
-def check_mode(function: Moded) -> bool:
-    """Ask for the mode where known layers leave it open, and say whether they couple the samples."""
+def check_mode(function: Any) -> bool:
+    """Ask for the `mode` of a `module` where known layers leave it open, and say whether they couple the samples."""
     dropout, learning, coupled = [], [], False
     for name, m in function.module.named_modules():
         p = m.p if isinstance(m, _DropoutNd) else getattr(m, "dropout", 0.0)  # attention and RNNs hold a number

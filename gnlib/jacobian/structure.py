@@ -12,8 +12,7 @@ from torch import Tensor
 from gnlib.checks import SMALL, agree_in_parts, largest_entry
 from gnlib.jacobian.columns import write_columns
 from gnlib.jacobian.footprint import FIRST
-from gnlib.jacobian.near import STEPS, move
-from gnlib.jacobian.network import Network, Pullback, pullback
+from gnlib.jacobian.network import STEPS, Network, Pullback, move, pullback
 from gnlib.jacobian.record import FactoredRows, Form, Leaves, Recorder, Structure, Use, call_recorded, factored_rows
 
 BATCHABLE = {

@@ -19,21 +19,21 @@ from torch import Tensor, nn
 from gnlib.checks import REPAIR, AxesError, agree_in_parts, as_float64, largest_entry
 from gnlib.jacobian.comparison import Comparison
 from gnlib.jacobian.footprint import FIRST, First, Footprint, nodes_of
-from gnlib.jacobian.inputs import Batch
-from gnlib.jacobian.near import STEPS, move, perturb
+from gnlib.jacobian.inputs import Batch, Packed, pack
 from gnlib.jacobian.network import (
     GIB,
     MARGIN,
+    STEPS,
     Factors,
     Function,
     Mode,
     Network,
     Pullback,
-    Traits,
+    move,
+    perturb,
     pullback,
     pullback_together,
 )
-from gnlib.jacobian.packed import Packed, pack
 from gnlib.jacobian.randomness import Generators, PassedGenerators
 from gnlib.jacobian.refusals import attempt, attributes_of, check_mode, check_module, fails_on_fewer, unchanged
 from gnlib.jacobian.structure import UNKNOWN, structure_of
@@ -110,7 +110,7 @@ def network_of(
         copied=copied + 2 * sum(b.numel() * b.element_size() for b in buffers.values()),
         own=next((p.dtype for p in named.values() if p.requires_grad), torch.float64),
     )
-    return Network(**vars(function), **vars(try_function(function, memory)))
+    return try_function(function, memory)
 
 
 def _as_double(tensor: Tensor, name: str, *, infinite: bool = False) -> Tensor:
@@ -123,8 +123,8 @@ def _as_double(tensor: Tensor, name: str, *, infinite: bool = False) -> Tensor:
 
 @torch.inference_mode(False)
 @torch.no_grad()
-def try_function(function: Function, memory: float) -> Traits:
-    """Try a function on all samples; refuse one that has no Jacobian, or more than one.
+def try_function(function: Function, memory: float) -> Network:
+    """Return the network of a function that is tried on all samples; refuse one that has no Jacobian, or several.
 
     Calls on many samples take at most `memory` GiB; samples that do not fit are tried in parts.
     """
@@ -148,8 +148,9 @@ def try_function(function: Function, memory: float) -> Traits:
         with function.as_template():
             function.generators.advance()
             comparison.check_first(parameters, start.outputs)
-        untried = Traits(first.outputs, False, True, first.bytes, first.backward, None, None)
-        structure = UNKNOWN if coupled else structure_of(Network(**vars(function), **vars(untried)))
+        found: dict[str, Any] = dict(outputs=first.outputs, bytes_per_sample=first.bytes, backward=first.backward)
+        untried = Network(**vars(function), **found)
+        structure = UNKNOWN if coupled else structure_of(untried)
         y: Tensor | None = None
         with function.as_template():
             function.generators.advance()
@@ -166,15 +167,8 @@ def try_function(function: Function, memory: float) -> Traits:
                     comparison.check_same(comparison.pull_all(parameters).outputs, together.outputs)
                 elif n > 1:
                     coupled = comparison.are_coupled(parameters, given, vmapped)
-    return Traits(
-        outputs=first.outputs,
-        coupled=coupled,
-        vmapped=vmapped and not coupled,
-        bytes_per_sample=first.bytes,
-        backward=first.backward,
-        y=y,
-        structure=structure if structure.uses and not coupled else None,
-    )
+    seen = structure if structure.uses and not coupled else None
+    return replace(untried, coupled=coupled, vmapped=vmapped and not coupled, y=y, structure=seen)
 
 
 def call_first(function: Function, parameters: Factors, own: dict[int, str]) -> First:

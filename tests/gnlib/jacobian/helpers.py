@@ -1,98 +1,30 @@
-"""Modules that look harmless and are not are refused with a sentence, or measured right.
+"""What is made of a Jacobian beside plain automatic differentiation of the whole batch, in double precision.
 
-The oracle is automatic differentiation of the whole batch in double precision, of the function that is meant, written
-out where that is not what the module says.
+Modules that look harmless and are not are refused with a sentence, or measured right: as the function that is meant,
+written out where that is not what the module says.
 """
 
 import copy
 import pickle
 import random
+import re
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor
 
+from gnlib import condition_number
+from gnlib.jacobian.gram import blocks_of, gauss_newton_of, gram_of, layered_gram
+from gnlib.jacobian.passes import GramOperator, jvp, vjp
+from gnlib.jacobian.trial import networks_of
 from tests.gnlib.derivatives import rows_of
-from tests.gnlib.jacobian.cases import gram_matrix
+from tests.gnlib.jacobian.cases import gram_matrix, made
 
-N, D, K = 40, 6, 3
 HELD = torch.Generator().manual_seed(3)
-IMAGES = torch.randint(0, 255, (4, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(6))
-
-
-class Net(nn.Module):
-    """Two linear layers, with whatever is written in the test between them."""
-
-    def __init__(self, between=lambda self, h: h, *, zero_head=False, **parts):
-        super().__init__()
-        self.body, self.head, self.between = nn.Linear(D, D), nn.Linear(D, K), between
-        for name, part in parts.items():
-            setattr(self, name, part)
-        if zero_head:
-            nn.init.zeros_(self.head.weight)
-            nn.init.zeros_(self.head.bias)
-
-    def forward(self, x):
-        return self.head(self.between(self, self.body(x).tanh()))
-
-
-class DropPath(nn.Module):
-    """As in timm."""
-
-    def __init__(self, drop_prob):
-        super().__init__()
-        self.drop_prob = drop_prob
-
-    def forward(self, x):
-        if self.drop_prob == 0 or not self.training:
-            return x
-        random_tensor = x.new_empty((x.shape[0],) + (1,) * (x.ndim - 1)).bernoulli_(1 - self.drop_prob)
-        return x * random_tensor.div_(1 - self.drop_prob)
-
-
-class Block(nn.Module):
-    def __init__(self, drop_path):
-        super().__init__()
-        self.norm1, self.norm2, self.drop_path = nn.LayerNorm(D), nn.LayerNorm(D), DropPath(drop_path)
-        self.attention = nn.MultiheadAttention(D, 2, batch_first=True)
-        self.mlp = nn.Sequential(nn.Linear(D, 8), nn.GELU(), nn.Linear(8, D))
-
-    def forward(self, x):
-        h = self.norm1(x)
-        x = x + self.drop_path(self.attention(h, h, h, need_weights=False)[0])
-        return x + self.drop_path(self.mlp(self.norm2(x)))
-
-
-class ViT(nn.Module):
-    def __init__(self, drop_path):
-        super().__init__()
-        self.embed, self.head = nn.Linear(2, D), nn.Linear(D, K)
-        self.token = nn.Parameter(torch.zeros(1, 1, D))
-        self.blocks = nn.Sequential(Block(drop_path), Block(drop_path))
-        nn.init.zeros_(self.head.weight)
-
-    def forward(self, x):
-        x = self.embed(x.unflatten(1, (3, 2)))
-        x = torch.cat([self.token.expand(len(x), -1, -1), x], 1)
-        return self.head(self.blocks(x)[:, 0])
-
-
-def tokens(n=8):
-    return torch.randint(0, 11, (n, 4), generator=torch.Generator().manual_seed(5))
-
-
-def embedded(**options):
-    return nn.Sequential(nn.Embedding(11, D, **options), nn.Flatten(), nn.Linear(4 * D, K))
-
-
-def data(n=N, seed=1):
-    return torch.randn(n, D, generator=torch.Generator().manual_seed(seed))
-
-
-def made(make, seed=0):
-    torch.manual_seed(seed)
-    return make()
+CUT = 150_000  # entries of a Jacobian that the least memory that is accepted cuts into pieces
+SMALL = 2000  # parameters of networks whose products are compared too
 
 
 def jacobian(net, x):
@@ -100,15 +32,8 @@ def jacobian(net, x):
     return rows_of(copy.deepcopy(net).double(), x)
 
 
-def assert_right(net, x, meant=None, **arguments):
-    rows = jacobian(net if meant is None else meant, x)
-    expected = rows @ rows.mT / len(x)
-    state, before = copy.deepcopy(net.state_dict()), generators()
-    gram = gram_matrix(net, x, **arguments)
-    torch.testing.assert_close(gram, expected, rtol=0, atol=1e-11 * expected.abs().max().item())
-    assert generators() == before
-    for key, value in net.state_dict().items():
-        assert torch.equal(value, state[key])
+def assert_near(found, expected, tolerance=1e-12):
+    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance * expected.abs().max().item())
 
 
 def generators():
@@ -117,13 +42,96 @@ def generators():
     return torch.get_rng_state().tolist(), HELD.get_state().tolist(), random.getstate(), legacy
 
 
-def assert_refused(net, x, message, error=ValueError, **arguments):
-    state, flags = copy.deepcopy(net.state_dict()), [m.training for m in net.modules()]
-    before = generators()
-    with pytest.raises(error, match=message) as refused:
-        gram_matrix(net, x, **arguments)
+@contextmanager
+def untouched(net):
+    """Check that the values and the modes of a network, and random numbers, are what they were."""
+
+    def values():
+        held = net.state_dict().items()
+        return {key: v for key, v in held if type(v) is Tensor and not v.is_meta}
+
+    state, flags, before = copy.deepcopy(values()), [m.training for m in net.modules()], generators()
+    yield
     assert generators() == before
     assert [m.training for m in net.modules()] == flags
-    for key, value in net.state_dict().items():
-        assert torch.equal(value, state[key])
+    for key, value in values().items():
+        assert value.dtype == state[key].dtype and torch.equal(value.nan_to_num(), state[key].nan_to_num())
+
+
+def assert_right(net, x, meant=None, **options):
+    rows = jacobian(net if meant is None else meant, x)
+    with untouched(net):
+        gram = gram_matrix(net, x, **options)
+    assert_near(gram, rows @ rows.mT / len(x), 1e-11)
+
+
+def assert_refused(net, x, message, error=ValueError, **options):
+    with untouched(net), pytest.raises(error, match=message) as refused:
+        gram_matrix(net, x, **options)
     return str(refused.value)
+
+
+def last_first(net, rows):
+    """The columns of a Jacobian in the order in which blocks are handed out: last parameters first."""
+    sizes = [p.numel() for p in net.parameters() if p.requires_grad]
+    return torch.cat(rows.split(sizes, 1)[::-1], 1)
+
+
+def least(function, networks):
+    """The smallest memory that is accepted, as the error says."""
+    with pytest.raises(ValueError, match=r"memory is 1e-09 GiB but \S+ are needed") as refused:
+        function(networks, 1e-9)
+    return float(re.search(r"but (\S+) are needed", str(refused.value))[1])
+
+
+def assert_as_autograd(make, *batches, mode=None, memory=(), products=True):
+    """Compare all that is made of a Jacobian, in enough memory and in the least, with autograd's of a twin."""
+    net, twins, n = made(make).double(), [made(make).double() for _ in batches], sum(map(len, batches))
+    jacobian = torch.cat([rows_of(twin, x) for twin, x in zip(twins, batches, strict=True)])
+    rows = last_first(net, jacobian)
+    assert rows.any()
+    networks = networks_of(net, [*batches], mode=mode)
+    for room in (1.0, *memory, least(gram_of, networks)):
+        assert_layered_gram(net, jacobian, networks, room)
+    for room in (1.0, *memory, least(blocks_of, networks)):
+        blocks = [*blocks_of(networks, room)]
+        assert_near(torch.cat(blocks, 1), rows)
+    assert len(blocks) > 1 or rows.numel() < CUT
+    if rows.shape[1] < SMALL:
+        assert_near(gauss_newton_of(networks, 1.0), jacobian.mT @ jacobian / n)
+        found = condition_number(net, [*batches], mode=mode)
+        assert found.largest == pytest.approx(torch.linalg.svdvals(rows)[0].item() ** 2 / n, rel=1e-9)
+        if products:
+            assert_products(jacobian, networks, n)
+    return networks
+
+
+def assert_layered_gram(net, jacobian, networks, memory):
+    """Compare the Gram matrix, and the traces of its parts for a loss; a bias may be a part of that of its weight."""
+    n, k = sum(len(network.x) for network in networks), networks[0].outputs
+    root = torch.randn(n, k, 2, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    gram, traces = layered_gram(networks, memory, root)
+    assert gram.dtype == torch.float64 and torch.equal(gram, gram.mT)
+    assert_near(gram, jacobian @ jacobian.mT / n)
+    parameters = {name: p.numel() for name, p in net.named_parameters() if p.requires_grad}
+    columns = dict(zip(parameters, jacobian.split([*parameters.values()], 1), strict=True))
+    squares = {name: (root.mT @ block.view(n, k, -1)).square().sum().item() / n for name, block in columns.items()}
+    for name, trace in traces.items():
+        bias = f"{name.removesuffix('weight')}bias"
+        both = [name, bias] if name.endswith("weight") and bias in columns.keys() - traces else [name]
+        assert trace == pytest.approx(sum(squares.pop(one) for one in both), rel=1e-12)
+    assert not squares
+
+
+def assert_products(jacobian, networks, n):
+    """Compare products with the Jacobian and its Gram matrix, samples together and one by one."""
+    generator = torch.Generator().manual_seed(5)
+    v, d = (torch.randn(size, generator=generator, dtype=torch.float64) for size in jacobian.shape)
+    shapes = {name: p.shape for name, p in networks[0].parameters.items()}
+    parts = d.split([shape.numel() for shape in shapes.values()])
+    direction = {name: part.view(shapes[name]) for name, part in zip(shapes, parts, strict=True)}
+    for memory in (1.0, 1e-5):
+        pulled = vjp(networks, memory)(v.view(n, -1)).values()
+        assert_near(torch.cat([g.flatten() for g in pulled]), jacobian.mT @ v / n)
+        assert_near(jvp(networks, direction, memory).flatten(), jacobian @ d)
+        assert_near(GramOperator(networks, memory) @ v, jacobian @ (jacobian.mT @ v) / n)

@@ -1,16 +1,30 @@
-"""Modules whose samples depend on each other: refused, or measured with the whole batch."""
+"""Modules whose samples depend on each other, in their outputs or in derivatives alone: refused, or measured with the
+whole batch.
+"""
+
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
-from gnlib import condition_number
+from gnlib import GaussNewton
+from gnlib.jacobian import structure
+from gnlib.jacobian.columns import write_columns
+from gnlib.jacobian.comparison import Comparison
 from gnlib.jacobian.trial import network_of
-from tests.gnlib.jacobian.helpers import D, K, N, Net, ViT, assert_refused, assert_right, data, jacobian, made
+from tests.gnlib.jacobian.cases import D, K, N, Net, data, made, vision
+from tests.gnlib.jacobian.helpers import assert_near, assert_refused, assert_right, jacobian
 from tests.gnlib.networks import Whole
 
-COUPLED = "depend on the other samples of the batch"
+
+def net(between, zero_head=False, **parts):
+    """A network with a parameter that is zero."""
+    return lambda: Net(between, zero_head=zero_head, gate=nn.Parameter(torch.zeros(())), **parts)
+
+
+zero_head = partial(net, zero_head=True)
 
 
 def batch_norm(self, h):
@@ -26,72 +40,199 @@ def limited(self, h, capacity=5):
     return h + torch.where(place < capacity, chosen, 0)
 
 
-def neighbours(self, h):
-    return h + h.roll(1, 0) * (torch.arange(len(h)) == 30)[:, None]
-
-
 def top(self, h):
     kept = h.flatten().topk(h.numel() // 2).values[-1]
     return h * (h >= kept)
 
 
-def closed():
-    """The mean of the batch, times a parameter that is zero."""
-
-    def forward(self, x):
-        return self.linear(x) + self.alpha * self.linear(x).mean(0)
-
-    return Whole(forward, linear=nn.Linear(D, K), alpha=nn.Parameter(torch.zeros(())))
+def across(self, h):
+    return self.attention(h[:, None], h[:, None], h[:, None])[0][:, 0]
 
 
-COUPLED_MODULES = {
-    "batch norm, zero head": lambda: Net(batch_norm, zero_head=True),
-    "limited experts": lambda: Net(limited),
-    "late": lambda: Net(lambda self, h: limited(self, h, 18)),
-    "one pair of neighbours": lambda: Net(neighbours, zero_head=True),
-    "top of the batch": lambda: Net(top, zero_head=True),
-    "gate that is closed": closed,
-    "only near the given parameters": lambda: Net(
-        lambda self, h: h + h.mean(0) * (self.gate.abs() < 1e-5), gate=nn.Parameter(torch.zeros(()))
-    ),
-    "pairs": lambda: Net(lambda self, h: h + h.unflatten(0, (-1, 2)).flip(1).flatten(0, 1), zero_head=True),
-    "attention across": lambda: Net(
-        lambda self, h: self.attention(h[:, None], h[:, None], h[:, None])[0][:, 0],
-        attention=nn.MultiheadAttention(D, 1),
-        zero_head=True,
-    ),
-    "large and small": lambda: Net(lambda self, h: h + 1e-6 * h.mean(0)),
+ONE_PAIR = (torch.arange(N) == 30)[:, None]
+VALUES = {
+    "batch norm, zero head": zero_head(batch_norm),
+    "limited experts": net(limited),
+    "late": net(partial(limited, capacity=18)),
+    "one pair of neighbours": zero_head(lambda self, h: h + h.roll(1, 0) * ONE_PAIR[: len(h)]),
+    "top of the batch": zero_head(top),
+    "gate that is closed": net(lambda self, h: h + self.gate * h.mean(0)),
+    "only near the given parameters": net(lambda self, h: h + h.mean(0) * (self.gate.abs() < 1e-5)),
+    "pairs": zero_head(lambda self, h: h + h.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)),
+    "attention across": zero_head(across, attention=nn.MultiheadAttention(D, 1)),
+    "large and small": net(lambda self, h: h + 1e-6 * h.mean(0)),
     "two scales": lambda: nn.Sequential(Net(batch_norm), Whole(lambda self, y: y * torch.tensor([1.0, 1e-3, 1e3]))),
 }
 
 
-@pytest.mark.parametrize("name", COUPLED_MODULES)
-def test_coupled_samples_are_refused_or_right(name):
-    net = made(COUPLED_MODULES[name])
+def stopped(f):
+    """Something of the whole batch that has the value zero, and a derivative."""
+    return lambda self, h: h + f(self, h) - f(self, h).detach()
+
+
+class Straight(torch.autograd.Function):
+    """Batch normalisation whose forward pass is left out."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient - gradient.mean(0)
+
+
+def small_layer(self, h):
+    """A layer whose gradients are small, so that it is compared by its own size."""
+    side = self.side(h)
+    return h + 1e-6 * (side + 1e-3 * (side - side.detach()).roll(1, 0))
+
+
+DERIVATIVES = {
+    "mean": stopped(lambda self, h: h.mean(0)),
+    "neighbour": stopped(lambda self, h: h.roll(1, 0)),
+    "one pair": stopped(lambda self, h: torch.cat([h[:-1] * 0, h[-1:] * h[:1]])),
+    "gate that is zero": stopped(lambda self, h: self.gate * h.mean(0)),
+    "a function of its own": lambda self, h: Straight.apply(h),
+}
+
+# Outputs that differ by about one, far away from zero, and parameters at the border of the domain of a function
+
+
+def shifted(offset):
+    return lambda: nn.Sequential(Net(lambda self, h: h.softmax(0)), Whole(lambda self, y: y + offset))
+
+
+def border(function, between=lambda h: h):
+    return zero_head(lambda self, h: between(h) * function(self.w).sum(), w=nn.Parameter(torch.ones(D)))
+
+
+def normalised(h):
+    return (h - h.mean(0)) / (h.std(0, correction=0) + 1e-3)
+
+
+OFFSETS = 1.7e9, 3e6, -1e10, 5e7, 2.0**40, torch.tensor([1e9, 0.0, 0.0])
+BORDERS = (
+    lambda w: torch.log(w - 0.99),
+    lambda w: torch.sqrt(w - 0.995),
+    lambda w: torch.atanh(w * 0.9999),
+    lambda w: (1.001 - w) ** 0.3,
+)
+
+# Graph networks, of which the nodes are the samples, and others that take all samples together only
+
+EDGES = torch.ones(N, N).tril(1).triu(-2) / 5 + torch.eye(N) / 9
+
+
+def graph(mix, edges=EDGES):
+    def forward(self, x):
+        return mix(self.edges, self.two(mix(self.edges, self.one(x)).relu()))
+
+    net = Whole(forward, one=nn.Linear(D, D), two=nn.Linear(D, K))
+    net.register_buffer("edges", edges)
+    return net
+
+
+def product(edges, h):
+    return edges @ h
+
+
+def attended(edges, h):
+    """With weights of the edges by the values at their ends, as in a graph attention network."""
+    return (h @ h.mT).masked_fill(edges == 0, -torch.inf).softmax(1) @ h
+
+
+def by_source(edges, h):
+    """Sums by the nodes at the ends of a list of edges."""
+    source, target = edges.nonzero().mT
+    return torch.zeros_like(h).index_add(0, target, h[source])
+
+
+def squeezed():
+    return Whole(lambda self, x: self.linear(x).squeeze(), linear=nn.Linear(D, K))
+
+
+COUPLED, FAILS = "depend on the other samples of the batch", f"fails on fewer samples, though not on all {N}.*"
+CASES = [
+    *((f"{COUPLED}|{FAILS}" if name == "pairs" else COUPLED, make) for name, make in VALUES.items()),
+    *((f"derivatives of the outputs of a sample {COUPLED}", net(f)) for f in DERIVATIVES.values()),
+    *((f"derivatives of the outputs of a sample {COUPLED}", zero_head(f)) for f in DERIVATIVES.values()),
+    (f"derivatives of the outputs of a sample {COUPLED}", net(small_layer, side=nn.Linear(D, D))),
+    *((COUPLED, shifted(offset)) for offset in OFFSETS),
+    *((COUPLED, border(function, normalised)) for function in BORDERS),
+    *((f"{FAILS}the nodes of a graph", partial(graph, mix)) for mix in (product, attended, by_source)),
+    (rf"{FAILS}A squeeze\(\) drops the axis of the samples", squeezed),
+]
+
+
+@pytest.mark.parametrize("message, make", CASES)
+def test_coupled_samples_are_refused_or_right(message, make):
+    net = made(make)
     for mode in (None, "eval"):
-        assert_refused(net, data(), COUPLED if name != "pairs" else f"{COUPLED}|fails on fewer samples", mode=mode)
+        assert_refused(net, data(), message, mode=mode)
     assert_right(net, data(), mode="train")
 
 
-def test_hand_written_batch_norm_under_a_zero_head_has_its_full_rank():
-    net = made(COUPLED_MODULES["batch norm, zero head"])
-    found = condition_number(net, data(), mode="train")
-    values = torch.linalg.svdvals(jacobian(net, data()))
-    rank = int((values > 1e-10 * values[0]).sum())
-    assert found.rank == rank > K
-    assert found.value == pytest.approx((values[0] / values[rank - 1]).item() ** 2, rel=1e-8)
+INDEPENDENT = [
+    zero_head(lambda self, h: h),
+    net(partial(limited, capacity=N)),
+    net(lambda self, h: self.norm(h[:, None])[:, 0], norm=nn.InstanceNorm1d(1)),
+    partial(vision, 0.0),
+    *map(border, BORDERS),
+]
 
 
-INDEPENDENT_MODULES = {
-    "zero head": lambda: Net(zero_head=True),
-    "experts without limit": lambda: Net(lambda self, h: limited(self, h, N)),
-    "instance norm": lambda: Net(lambda self, h: self.norm(h[:, None])[:, 0], norm=nn.InstanceNorm1d(1)),
-    "attention within": lambda: ViT(0.0),
-}
+@pytest.mark.parametrize("make", INDEPENDENT)
+def test_independent_samples_stay_independent(make):
+    assert_right(made(make), data(16))
 
 
-@pytest.mark.parametrize("name", INDEPENDENT_MODULES)
-def test_independent_samples_stay_independent(name):
-    net = made(INDEPENDENT_MODULES[name])
-    assert_right(net, data(16))
-    assert not network_of(net, data(16)).coupled
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("kind", ["to_sparse", "to_sparse_csr"])
+def test_sparse_edges_behind_a_layer_are_those_of_a_dense_graph(kind):
+    rows = jacobian(made(lambda: graph(product)), data())
+    g = GaussNewton(made(lambda: graph(product, getattr(EDGES, kind)())), data(), mode="train")
+    assert_near(g.gram(), rows @ rows.mT / N)
+    assert g.largest_eigenvalue().value == pytest.approx(float(torch.linalg.eigvalsh(g.gram())[-1]))
+
+
+# Where samples are independent, layers tell it, and no gradient of all weights is taken
+
+
+def cnn():
+    layers = nn.Conv2d(1, 4, 2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(48, K)
+    return nn.Sequential(nn.Unflatten(1, (1, 2, 3)), *layers)
+
+
+def tokens():
+    """The six inputs as tokens: all of all samples in rows, then by position first."""
+
+    def between(self, h):
+        h = self.first(h.reshape(-1, 1)).view(len(h), D, 4)
+        return self.second(h.transpose(0, 1)).transpose(0, 1).tanh().sum(2)
+
+    return Net(between, first=nn.Linear(1, 4), second=nn.Linear(4, 4))
+
+
+@pytest.mark.parametrize("make", [Net, lambda: Net(zero_head=True), cnn, tokens], ids=["MLP", "zeros", "CNN", "tokens"])
+def test_independent_samples_take_no_gradient_of_all_weights(make, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("a gradient of all weights")
+
+    monkeypatch.setattr(Comparison, "pull_all", refuse)
+    net, x = made(make), data(12)
+    network = network_of(net, x)
+    assert network.vmapped and not network.coupled and network.structure is not None
+    torch.testing.assert_close(network.known, net.double()(x.double()).detach(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1 + 1e-6])
+def test_columns_of_layers_that_no_backward_pass_has_are_found(factor, monkeypatch):
+    network = network_of(made(Net), data(12))
+
+    def scaled(out, *others):
+        write_columns(out, *others)
+        out.mul_(factor)
+
+    monkeypatch.setattr(structure, "write_columns", scaled)
+    assert bool(structure.structure_of(network).uses) == (factor == 1)

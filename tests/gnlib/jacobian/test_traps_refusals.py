@@ -1,47 +1,50 @@
 """What cannot be measured, each with one clear sentence."""
 
+import math
+import warnings
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
-from gnlib import GaussNewton, condition_number
-from tests.gnlib.derivatives import rows_of
-from tests.gnlib.jacobian.cases import gram_matrix
-from tests.gnlib.jacobian.helpers import (
-    IMAGES,
+from gnlib import condition_number
+from tests.gnlib.jacobian.cases import (
     D,
     K,
     Net,
-    assert_refused,
-    assert_right,
+    Tokens,
+    by_numpy,
     data,
     embedded,
-    jacobian,
+    gram_matrix,
+    integers,
     made,
+    mlp,
     tokens,
 )
+from tests.gnlib.jacobian.helpers import assert_refused, assert_right
 from tests.gnlib.networks import Whole
 
-
-def squeezed(outputs, *where):
-    return Whole(lambda self, x: self.linear(x).squeeze(*where), linear=nn.Linear(D, outputs))
-
-
-@pytest.mark.bad_input
-def test_outputs_without_an_axis_of_their_own_are_refused_with_a_hint_that_works():
-    for net in (squeezed(1), squeezed(1, -1)):
-        for n in (8, 1):
-            assert "such as lambda y: y.reshape(-1, 1)." in assert_refused(net, data(n), "samples are of shape")
-        gram = gram_matrix(net, data(8), output=lambda y: y.reshape(-1, 1))
-        rows = jacobian(net, data(8))
-        torch.testing.assert_close(gram, rows @ rows.mT / 8)
+pytestmark = [
+    pytest.mark.bad_input,
+    *(pytest.mark.filterwarnings(f"ignore::{kind}Warning") for kind in ("Future", "Deprecation", "User")),
+]
+IMAGES, X, FIVE = integers(3, 8, 8, high=255)(4).to(torch.uint8), data(8), torch.ones(2, 5)
 
 
-@pytest.mark.bad_input
-def test_a_squeeze_that_takes_the_axis_of_the_samples_is_refused_with_the_reason():
-    net = made(lambda: squeezed(K))
-    assert_refused(net, data(8), r"fails on fewer samples.*A squeeze\(\) drops the axis of the samples")
-    assert_right(net, data(8), mode="train")
+def linear(use, outputs=K, **parts):
+    return lambda: Whole(lambda self, x: use(self.linear(x)), linear=nn.Linear(D, outputs), **parts)
+
+
+def between(use, **parts):
+    """A layer between two others, in double precision: where nothing else tells what is wrong."""
+    return lambda: Net(use, fc=nn.Linear(D, D), **parts).double()
+
+
+# Arguments and parameters
 
 
 def quantised():
@@ -50,223 +53,221 @@ def quantised():
     return nn.Sequential(nn.Linear(D, D), dynamic.Linear(D, K))
 
 
-CLEAR = [
-    (lambda: Net().to("meta"), data(4), ValueError, "body.weight is on the meta device, where it has no values"),
-    (lambda: Net().to("meta"), data(4).to("meta"), ValueError, "body.weight is on the meta device"),
-    (lambda: nn.Sequential(nn.LazyLinear(4)), data(4), ValueError, "0.weight has no shape yet; call the module"),
-    (quantised, data(4), ValueError, r"1 \(Linear\) is quantised"),
-    (lambda: torch.jit.script(nn.Linear(D, K)), data(4), ValueError, r"module \(RecursiveScriptModule\) is scripted"),
-    (lambda: nn.Conv2d(3, 2, 3), IMAGES, ValueError, r"x is of torch.uint8, and integers are passed on.*x.double\(\)"),
-    (lambda: embedded(), tokens() + 9, ValueError, "module fails on .* samples of x"),
-    (lambda: nn.Linear, data(4), TypeError, "module is of type type; pass a torch.nn.Module"),
-    (Net, None, TypeError, "x is of type NoneType; pass a torch tensor"),
-]  # fmt: skip
+def with_nan():
+    net = mlp()
+    net[2].weight.data[0, 0] = math.nan
+    return net
 
 
-@pytest.mark.bad_input
-@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
-@pytest.mark.parametrize("make, x, error, message", CLEAR)
-def test_what_cannot_be_measured_gets_one_clear_sentence(make, x, error, message):
-    module = made(make)
-    with pytest.raises(error, match=message):
-        gram_matrix(module, x)
-    if isinstance(module, nn.Module) and x is not None:
-        with pytest.raises(error, match=message):
-            condition_number(module, x)
+def scripted(wrap):
+    return lambda: Net(lambda self, h: self.fc(h), fc=wrap(nn.Linear(D, D)))
 
 
-@pytest.mark.bad_input
-def test_the_condition_number_of_a_function_or_of_no_samples_is_refused():
-    with pytest.raises(TypeError, match="operand is of type function; a function has no parameters"):
-        condition_number(lambda x: x, data(4))
-    with pytest.raises(TypeError, match="x is missing; a network is measured on samples"):
-        condition_number(Net())
-    with pytest.raises(TypeError, match="memory is '4GB'; a positive number of GiB was expected"):
-        condition_number(Net(), data(4), memory="4GB")
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize("zero_head", [False, True])
-def test_parameters_that_are_kept_where_they_are_not_registered_are_refused(zero_head):
-    """Only in double precision, where nothing else tells that they are not those that are differentiated by."""
-    net = made(lambda: Net(lambda self, h: h @ self.kept[0], zero_head=zero_head)).double()
+def kept(zero_head):
+    """Parameters that are kept where they are not registered, too."""
+    net = Net(lambda self, h: h @ self.kept[0], zero_head=zero_head).double()
     net.kept = [net.body.weight]
-    assert_refused(net, data(8).double(), "depend on the parameter body.weight in a place where it is not registered")
-
-
-# Samples that go through a network together only
-
-
-torch.manual_seed(2)
-EDGES = ((torch.rand(12, 12) < 0.3).float() + torch.eye(12)) / 5
-
-
-def graph(mix, edges=EDGES):
-    """A graph network, of which the nodes are the samples."""
-
-    def forward(self, x):
-        return mix(self.edges, self.two(mix(self.edges, self.one(x)).relu()))
-
-    net = Whole(forward, one=nn.Linear(D, D), two=nn.Linear(D, K))
-    net.register_buffer("edges", edges)
     return net
 
 
-def attended(edges, h):
-    """With weights of the edges by the values at their ends, as in a graph attention network."""
-    scores = (h @ h.mT).masked_fill(edges == 0, -torch.inf)
-    return scores.softmax(1) @ h
+REGISTERED = "depend on the parameter body.weight in a place where it is not registered"
+LATE = linear(lambda y: y + torch.where(y[:, :1].abs() > 1e3, math.nan, 0.0)), torch.cat([data(10), 1e6 * data(2)])
+ARGUMENTS = [
+    ("x is empty", mlp, torch.ones(0, 5)),
+    ("first axis of x must count samples", mlp, torch.tensor(1.0)),
+    ("x has 10 entries that are NaN", mlp, torch.full((2, 5), math.nan)),
+    ("module fails on the first 2 samples of x.*Check the shape", mlp, torch.ones(2, 4)),
+    ("x is on meta but the module on cpu", mlp, torch.ones(2, 5, device="meta")),
+    (r"x is of torch.uint8, and integers are passed on.*x.double\(\)", lambda: nn.Conv2d(3, 2, 3), IMAGES),
+    ("module fails on .* samples of x", embedded, tokens(8) + 9),
+    ("no parameter that requires a gradient", nn.Flatten, X),
+    ("no parameter that requires a gradient", lambda: mlp().requires_grad_(False), FIVE),
+    ("The parameter 2.weight has 1 entries that are NaN", with_nan, FIVE),
+    ("The parameter none.0 is empty", lambda: Net(none=nn.ParameterList([torch.zeros(0)])), X),
+    ("body.weight is on the meta device, where it has no values", lambda: Net().to("meta"), X),
+    ("body.weight is on the meta device", lambda: Net().to("meta"), X.to("meta")),
+    ("0.weight has no shape yet; call the module", lambda: nn.Sequential(nn.LazyLinear(4)), X),
+    (r"1 \(Linear\) is quantised", quantised, X),
+    (r"module \(RecursiveScriptModule\) is scripted", lambda: torch.jit.script(nn.Linear(D, K)), X),
+    (r"fc \(\w+Module\) is scripted", scripted(torch.jit.script), X),
+    (r"fc \(\w+Module\) is scripted", scripted(lambda fc: torch.jit.trace(fc, torch.ones(2, D))), X),
+    (r"1 \(BatchNorm1d\) is in training mode; say which.*mode='eval'", lambda: mlp(nn.BatchNorm1d(7)), FIVE),
+    (r"1 \(Dropout\) is in training mode; say which", lambda: mlp(nn.Dropout(0.5)), FIVE),
+    (REGISTERED, lambda: kept(False), X.double()),
+    (REGISTERED, lambda: kept(True), X.double()),
+    ("outputs have NaN or infinite entries from sample 10 on", *LATE),
+    (r"outputs of 1 samples are of shape \(3,\)", linear(lambda y: y.squeeze(0)), X[:2]),
+]
+OPTIONS = [
+    ("mode is 'test'", dict(mode="test")),
+    ("memory is 0.0; a positive number", dict(memory=0.0)),
+    ("memory is inf; a positive number", dict(memory=math.inf)),
+]
+OUTPUTS = [
+    (r"outputs of 2 samples are of shape \(2,\); a tensor of shape \(2, k\)", lambda y: y.argmax(1)),
+    (r"shape \(2, 0\)", lambda y: y[:, :0]),
+    (r"shape \(1, 3\)", lambda y: y[:1]),
+    ("type tuple", lambda y: (y, y)),
+    ("outputs are of torch.int64", lambda y: y.argmax(1, keepdim=True)),
+    ("outputs are of torch.complex128", lambda y: y.to(torch.complex128)),
+    ("can be differentiated", lambda y: y.detach()),
+    ("outputs have NaN or infinite entries", lambda y: y * math.inf),
+    ("change from call to call", lambda y: y + torch.randn(len(y), 1)),
+    ("depend on the other samples of the batch", lambda y: y - y.mean(0)),
+    ("Jacobian with respect to .* has NaN", lambda y: (y - y).abs().sqrt()),
+]
+
+# What changes while it runs, what a backward pass finds overwritten, and what computes in a lower precision
 
 
-def by_source(edges, h):
-    """Sums by the nodes at the ends of a list of edges."""
-    source, target = edges.nonzero().mT
-    return torch.zeros_like(h).index_add(0, target, h[source])
+def changed_afterwards(self, h):
+    y = self.fc(h).sin()
+    self.fc.weight.data.mul_(0.9)
+    return y
 
 
-GRAPHS = {
-    "product": lambda edges, h: edges @ h,
-    "attention": attended,
-    "list of edges": by_source,
-}
+def changed_for_many(self, h):
+    self.fc.weight.data.mul_(0.9 if len(h) > 3 else 1)
+    return self.fc(h).sin()
 
 
-@pytest.mark.parametrize("name", GRAPHS)
-def test_nodes_of_a_graph_are_samples_that_go_together(name):
-    net = made(lambda: graph(GRAPHS[name]))
-    message = "fails on fewer samples, though not on all 12.*as those of the nodes of a graph, pass mode='train'"
-    assert_refused(net, data(12), message)
-    assert_right(net, data(12), mode="train")
+def frozen_part_changed(self, h):
+    self.frozen.data.add_(1)
+    return self.fc(h + self.frozen).sin()
 
 
-def beside_a_norm(forward):
-    """Batch normalisation in training, beside a layer whose result is no output."""
-    parts = dict(body=nn.Linear(D, D), norm=nn.BatchNorm1d(D), head=nn.Linear(D, K), other=nn.Linear(D, 9))
-    return Whole(lambda self, x: forward(self, self.norm(self.body(x)).relu()), **parts)
+def overwritten(self, h):
+    """The tensor that the layer was given serves for its activation too."""
+    y = self.fc(h)
+    functional.relu_(h)
+    return y.sin() + h
 
 
-UNUSED = {
-    "another head": lambda self, h: (self.head(h), self.other(h))[0],
-    "the same head twice": lambda self, h: (self.head(h), self.head(h.flip(1)))[0],
-    "a part": lambda self, h: self.head(h) + self.other(h)[:, :K] * torch.zeros(K),
-}
+def without_gradients(self, x):
+    return self.head(checkpoint(self.net, x, use_reentrant=True))
 
 
-@pytest.mark.parametrize("name", UNUSED)
-def test_results_that_are_no_outputs_beside_normalisation_in_training(name):
-    assert_right(made(lambda: beside_a_norm(UNUSED[name])), data(10), mode="train")
+class RoundedBackwards(torch.autograd.Function):
+    """What it returns in the backward pass is of single precision."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return (gradient.float() * ctx.saved_tensors[0].float().cos()).double()
 
 
-def with_mask(use):
-    """A network of two arguments, such as attention with a mask that is added to its scores."""
-    forward = lambda self, x, mask: self.head(use(self.body(x), mask))  # noqa: E731
-    return Named(forward, body=nn.Linear(D, D), head=nn.Linear(D, K))
+def rounded_sine(x):
+    return x.float().sin().to(x.dtype)
 
 
-class Named(Whole):
-    """The same by the names of its arguments."""
-
-    def forward(self, x, mask):
-        return self.written(self, x, mask)
+with warnings.catch_warnings(action="ignore"):  # of scripting, which is found in older networks
+    scripted_sine = torch.jit.script(rounded_sine)
+    NESTED, QUANTISED = torch.nested.nested_tensor([X[:1], X[1:]]), torch.quantize_per_tensor(X, 0.1, 0, torch.qint8)
 
 
-MASKS = {
-    "softmax": lambda h, mask: (h + mask).softmax(1),
-    "largest": lambda h, mask: (h + mask).amax(1, keepdim=True) * h,
-    "exponential": lambda h, mask: h * mask.exp(),
-}
+def stored(self, h):
+    kept = torch.from_numpy(np.zeros((len(h), D), dtype=np.float32))
+    kept[:] = h
+    return kept.double().sin()
 
 
-@pytest.mark.parametrize("name", MASKS)
-def test_masks_with_infinite_entries_are_arguments_like_others(name):
-    net, x = made(lambda: with_mask(MASKS[name])), data(8)
-    mask = torch.zeros(8, D)
-    mask[::2, D - 2 :] = -torch.inf
-    found = gram_matrix(net, (x, mask))
-    by_name = gram_matrix(net, {"x": x, "mask": mask})
-    rows = rows_of(net.double(), x, mask)
-    expected = rows @ rows.mT / 8
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 * expected.abs().max().item())
-    assert torch.equal(found, by_name)
+def rounded(array):
+    return array.astype(np.float32).astype(np.float64)
 
 
-@pytest.mark.bad_input
-@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
-def test_complex_tensors_among_several_arguments_are_refused(dtype):
-    net, x = made(lambda: with_mask(lambda h, mask: h * mask.abs())), data(4)
-    for given in ((x, x.to(dtype)), {"x": x, "mask": x.to(dtype)}, [(x, x.to(dtype)), (x, x.to(dtype))]):
-        with pytest.raises(TypeError, match=r"complex tensor among its arguments.*torch\.view_as_real"):
-            gram_matrix(net, given)
+CHANGES = r"The forward pass changes the parameter (fc.weight|frozen) in place"
+FAILS = "cannot be differentiated"
+LOWER, SIGHT = "computes in a lower precision than double", r"where it cannot be changed \(out of sight of torch\)"
+FROZEN = nn.Parameter(torch.zeros(D), requires_grad=False)
+BY_NUMPY = [
+    by_numpy(np.sin, np.cos, np.float32),
+    by_numpy(lambda x: rounded(np.sin(x)), np.cos, np.float64),  # in the values alone
+    by_numpy(np.square, lambda x: 2 * x, np.float32),
+]
+RUNNING = [
+    *((CHANGES, between(f), X.double()) for f in (changed_afterwards, changed_for_many)),
+    (CHANGES, between(frozen_part_changed, frozen=FROZEN), X.double()),
+    ("changes the parameter 0.weight in place", lambda: embedded(max_norm=0.5).double(), tokens(8)),
+    (f"module {FAILS}.*modified by an inplace operation", between(overwritten), X.double()),
+    (f"module {FAILS}.*modified by an inplace", between(lambda self, h: self.fc(h).exp().mul_(2) + h), X.double()),
+    (FAILS, between(lambda self, h: checkpoint(self.fc, h, use_reentrant=True)), X.double()),
+    (
+        "None of the inputs have requires_grad=True",
+        lambda: Whole(without_gradients, net=embedded(), head=nn.Linear(K, K)),
+        tokens(8),
+    ),
+    (
+        r"in double precision \(line \d+ of <lambda>: .*ones\(9, 9\)",
+        lambda: Net(lambda self, h: h @ torch.ones(9, 9)),
+        X,
+    ),
+    (LOWER, linear(scripted_sine), X),
+    (LOWER, lambda: Net(stored), X),
+    (LOWER, lambda: Net(stored, zero_head=True), X),
+    (LOWER, lambda: Net(lambda self, h: RoundedBackwards.apply(h)), X),
+    *((f"{LOWER} {SIGHT}", lambda f=f: Net(lambda self, h: f(h)), X) for f in BY_NUMPY),
+]
 
 
-@pytest.mark.bad_input
-def test_an_error_of_a_forward_pass_names_its_line():
-    net = made(lambda: Net(lambda self, h: h @ torch.ones(D + 1, D)))
-    assert_refused(net, data(8), r"in double precision \(line \d+ of <lambda>: net = made.*ones\(D \+ 1, D\)")
+@pytest.mark.parametrize("message, make, x", [*ARGUMENTS, *RUNNING])
+def test_what_cannot_be_measured_gets_one_clear_sentence(message, make, x):
+    assert_refused(made(make), x, message)
 
 
-# Buffers that are not dense, and branches on what autograd is asked for
+CELLS = nn.GRU(5, 4, num_layers=2, dropout=0.5)
 
 
-def buffered(buffer, use):
-    net = Whole(lambda self, x: self.linear(use(x, self.held)), linear=nn.Linear(D, K))
-    net.register_buffer("held", buffer)
-    return net
+@pytest.mark.parametrize(
+    "make, x", [(lambda: mlp(nn.Dropout(0.5)), FIVE), (lambda: Tokens(0.1), tokens(8)), (lambda: CELLS, FIVE)]
+)
+def test_what_drops_out_in_training_is_refused(make, x):
+    assert_refused(made(make), x, r"\(\w+\) drops out in training mode", mode="train")
 
 
-EYE = torch.eye(D) + torch.eye(D).roll(1, 0) / 2
-BUFFERS = {
-    "coordinates": lambda: buffered(EYE.to_sparse(), lambda x, held: (held @ x.mT).mT),
-    "rows": lambda: buffered(EYE.to_sparse_csr(), lambda x, held: (held @ x.mT).mT),
-    "without values": lambda: buffered(torch.ones(D, device="meta"), lambda x, held: x * len(held)),
-    "of no size": lambda: buffered(torch.ones(0), lambda x, held: x + held.sum()),
-}
+@pytest.mark.parametrize("message, options", [*OPTIONS, *((message, dict(output=f)) for message, f in OUTPUTS)])
+def test_bad_options_are_refused(message, options):
+    assert_refused(made(mlp), torch.randn(2, 5), message, **options)
 
 
-@pytest.mark.filterwarnings("ignore:Sparse")
-@pytest.mark.parametrize("name", BUFFERS)
-def test_buffers_of_other_kinds_are_what_they_are(name):
-    net, meant = made(BUFFERS[name]), made(BUFFERS[name])
-    meant.held = torch.ones(D) if net.held.is_meta else net.held.to_dense()
-    rows = jacobian(meant, data(8))
-    torch.testing.assert_close(gram_matrix(net, data(8)), rows @ rows.mT / 8)
+@pytest.mark.parametrize("where", [(), (-1,)])
+def test_outputs_without_an_axis_of_their_own_are_refused_with_a_hint_that_works(where):
+    net = made(linear(lambda y: y.squeeze(*where), 1))
+    for n in (8, 1):
+        assert "such as lambda y: y.reshape(-1, 1)." in assert_refused(net, data(n), "samples are of shape")
+    assert_right(net, X, output=lambda y: y.reshape(-1, 1))
 
 
-@pytest.mark.filterwarnings("ignore:Sparse")
-@pytest.mark.parametrize("kind", ["to_sparse", "to_sparse_csr"])
-def test_sparse_edges_behind_a_layer_are_those_of_a_dense_graph(kind):
-    edges = torch.eye(8) + torch.eye(8).roll(1, 0) / 2
-    rows = jacobian(made(lambda: graph(lambda edges, h: edges @ h, edges)), data(8))
-    g = GaussNewton(made(lambda: graph(lambda edges, h: edges @ h, getattr(edges, kind)())), data(8), mode="train")
-    torch.testing.assert_close(g.gram(), rows @ rows.mT / 8)
-    assert g.largest_eigenvalue().value == pytest.approx(float(torch.linalg.eigvalsh(g.gram())[-1]))
+# Of another type
+
+NAMED = Whole(lambda self, x, mask: self.head(x * mask.abs()), head=nn.Linear(D, K))
+C, W = X.to(torch.complex64), nn.Parameter(torch.ones(D, D, dtype=torch.complex128), requires_grad=False)
+TYPES = [
+    ("x is of type list; pass a torch tensor", lambda: gram_matrix(Net(), [[1.0] * D])),
+    ("x is of type NoneType; pass a torch tensor", lambda: gram_matrix(Net(), None)),
+    ("x is of type list; pass a torch tensor", lambda: gram_matrix(Net(), [X, X.tolist()])),
+    ("x is complex", lambda: gram_matrix(Net(), C)),
+    (r"The parameter w is complex \(torch.complex128\)", lambda: gram_matrix(Net(w=W), X)),
+    ("memory is '4GB'; a positive number of GiB", lambda: condition_number(Net(), X, memory="4GB")),
+    ("module is of type type; pass a torch.nn.Module", lambda: gram_matrix(nn.Linear, X)),
+    ("operand is of type function; a function has no parameters", lambda: condition_number(lambda x: x, X)),
+    ("x is missing; a network is measured on samples", lambda: condition_number(Net())),
+    *(
+        (r"complex tensor among its arguments.*torch\.view_as_real", lambda x=x: gram_matrix(NAMED, x))
+        for x in ((X, C), {"x": X, "mask": C}, [(X, C), (X, C)])
+    ),
+    *(
+        (f"x is {kind}; pass a dense tensor", lambda x=x: gram_matrix(Net(), x))
+        for other, kind in ((NESTED, "nested"), (X.to_sparse(), "sparse"), (QUANTISED, "quantised"))
+        for x in (other, [other, other])
+    ),
+]
 
 
-@pytest.mark.bad_input
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
-def test_inputs_that_are_not_dense_are_refused_by_their_kind():
-    net, x = made(lambda: nn.Linear(D, K)), data(4)
-    nested = torch.nested.nested_tensor([x[:1], x[1:]])
-    for other, kind in (
-        (nested, "nested"),
-        (x.to_sparse(), "sparse"),
-        (torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), "quantised"),
-    ):
-        for given in (other, [other, other]):
-            with pytest.raises(TypeError, match=f"x is {kind}; pass a dense tensor"):
-                gram_matrix(net, given)
-
-
-BRANCHES = {
-    "gradients are enabled": lambda self, h: h.sin() if torch.is_grad_enabled() else h.cos(),
-    "a weight is trained": lambda self, h: h.sin() if self.body.weight.requires_grad else h.cos(),
-    "values are tracked": lambda self, h: h.sin() if h.requires_grad else h.cos(),
-    "inference": lambda self, h: h.cos() if torch.is_inference_mode_enabled() else h.sin(),
-    "a leaf": lambda self, h: h.cos() if h.is_leaf else h.sin(),
-}
-
-
-@pytest.mark.parametrize("name", BRANCHES)
-def test_a_branch_on_gradients_is_the_one_of_training(name):
-    assert_right(made(lambda: Net(BRANCHES[name])), data(8), made(lambda: Net(lambda self, h: h.sin())))
+@pytest.mark.parametrize("message, ask", TYPES)
+def test_what_is_of_another_type_is_refused(message, ask):
+    with pytest.raises(TypeError, match=message):
+        ask()
