@@ -158,16 +158,11 @@ RIGHT |= {
     for name, f in OF_THE_INPUT.items()
 }
 RIGHT |= {
-    f"precision, {name}, double": case(
-        lambda f=f: Net(f, norm=nn.RMSNorm(D, elementwise_affine=False)).double(), x=X.double()
-    )
-    for name, f in OF_THE_INPUT.items()
-}
-RIGHT |= {
     "mask": within(lambda self, h: h + torch.finfo(h.dtype).min * 1e-38, lambda self, h: h + SINGLE.min * 1e-38),
     "old function": within(lambda self, h: Old.apply(h), lambda self, h: functional.silu(h)),
     "function of NumPy": within(lambda self, h: by_numpy(np.sin, np.cos, np.float64)(h), sine),
     "autocast": within(autocast, lambda self, h: h @ self.body.weight),
+    "precision, double": case(lambda: Net(OF_THE_INPUT["by hand"]).double(), x=X.double()),
     "half precision": case(lambda: Net(sine).half()),
     "brain floats": case(lambda: Net(sine).bfloat16()),
     "constants": within(lambda self, h: h @ torch.ones(D, D), lambda self, h: h.sum(1, keepdim=True).expand(-1, D)),
