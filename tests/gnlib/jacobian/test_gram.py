@@ -77,15 +77,7 @@ def test_module_and_process_are_left_as_they_were(name, mode):
 
 # What a call leaves behind: nothing, or a loop over networks runs out of memory
 
-SAVING = [
-    nn.ReLU(),
-    nn.Linear(D, D),
-    nn.Tanh(),
-    nn.Softmax(dim=1),
-    nn.ReLU(inplace=True),
-    nn.BatchNorm1d(D),
-    nn.Sigmoid(),
-]
+SAVING = nn.ReLU(), nn.Linear(D, D), nn.Tanh(), nn.Softmax(1), nn.BatchNorm1d(D), nn.ReLU(True), nn.Sigmoid()
 CALLS = (
     lambda g: g.gram(),
     lambda g: g.condition_number(),
