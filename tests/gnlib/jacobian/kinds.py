@@ -270,6 +270,9 @@ TOGETHER = {
     "leaky relu": lambda self, h: functional.leaky_relu(h),
     "softplus": lambda self, h: functional.softplus(h),
     "largest": lambda self, h: torch.cat(4 * [functional.max_pool2d(h.view(-1, 2, 2, 6), 2).flatten(1)], 1),
+    "attended": lambda self, h: torch.bmm(h.view(-1, 4, 6).softmax(2).permute(0, 2, 1), h.view(-1, 4, 6)).flatten(1)[
+        :, :M
+    ],
     "average": lambda self, h: torch.cat(4 * [functional.avg_pool2d(h.view(-1, 2, 2, 6), 2).flatten(1)], 1),
     "adaptive": lambda self, h: torch.cat(3 * [functional.adaptive_avg_pool2d(h.view(-1, 2, 2, 6), 2).flatten(1)], 1),
     "difference, quotient": lambda self, h: (h - h.tanh()) / (2 + h.sigmoid()),
