@@ -158,7 +158,7 @@ class Comparison:
             return self._pull_pieces(self._slices(self._part), parameters, call)[0]
 
     def _pull_pieces(
-        self, pieces: Sequence[Any], parameters: Factors, function: Callable[[Factors, Tensor], Tensor] | None = None
+        self, pieces: Sequence[Any], parameters: Factors, function: Any = None
     ) -> tuple[Pullback, list[float]]:
         def pull(some: Tensor | slice) -> Pullback:
             call = partial(function or self._function, x=self._function.x[some])
