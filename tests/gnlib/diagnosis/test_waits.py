@@ -6,8 +6,6 @@ from torch import nn
 from torch.nn import functional
 
 import gnlib
-from gnlib.diagnosis.waits import spread_of
-from gnlib.problem import Problem
 
 GOALS = (0.5, 0.1, 0.01)
 
@@ -88,12 +86,6 @@ def test_targets_out_of_reach_are_never_met():
     assert (found.lower, found.eigenvalue) == (float("inf"), 0.0)
 
 
-def test_for_the_squared_error_all_of_the_loss_can_be_removed():
-    problem = Problem(network(), (given := data())[0], network()(given[0]).detach() + 1)
-    values, shares, above = spread_of(problem)
-    assert above == pytest.approx(1.5) and float(shares.sum()) == pytest.approx(1) and (values > 0).all()
-
-
 @pytest.mark.bad_input
 def test_no_targets_and_a_slope_without_curvature_are_refused():
     module, (x, _) = network(), data()
@@ -103,4 +95,3 @@ def test_no_targets_and_a_slope_without_curvature_are_refused():
         far = torch.full((8, 3), 1e3, dtype=torch.float64)
         far[0] = module(x[:1]).detach()[0] + 0.1
         gnlib.GaussNewton(module, x, far, nn.HuberLoss()).waiting()
-    assert gnlib.GaussNewton(module, x).report().waiting is None
