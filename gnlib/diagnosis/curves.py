@@ -43,6 +43,14 @@ class Curve(NamedTuple):
     upper: Steps
 
 
+class Ahead(NamedTuple):
+    """The losses of the linear model, the share of the residual out of its reach, and the last step to be trusted."""
+
+    curve: Curve
+    unreachable: float
+    trusted: int
+
+
 def curve_between(gauss: Quadrature, lobatto: Quadrature, rate: float, steps: int) -> Curve:
     """Return the bounds of gradient descent without momentum, and their geometric mean, up to a factor."""
     times = 2 * np.arange(steps + 1)[:, None]

@@ -2,16 +2,15 @@
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 from gnlib.diagnosis.preconditioner import rate_of
-from gnlib.jacobian.network import Factors, Network
-from gnlib.jacobian.passes import outputs_of, replace_parameters, vjp
-from gnlib.losses import Loss
+from gnlib.diagnosis.standing import Standing
+from gnlib.jacobian.network import Factors
 
 RISE = 10  # of the loss, which no first step may reach
 SHARE = 1 / 6  # of the longest first step: those that follow are as long, and may go the same way
@@ -19,9 +18,7 @@ SHORTEST = 1e-6  # of the size of the parameters, from which longer steps are tr
 BISECTIONS = 3  # of the last doubling
 
 
-def longest_step(
-    networks: Sequence[Network], loss: Loss, optimizer: Optimizer, leaves: Mapping[str, Tensor], memory: float
-) -> float:
+def longest_step(standing: Standing, optimizer: Optimizer, leaves: Mapping[str, Tensor]) -> float:
     r"""Return the largest rate at which an adaptive optimiser may begin; infinite for one that is not.
 
     Adam's first steps have the size of the rate in each parameter, whatever the gradient: they are
@@ -35,24 +32,7 @@ def longest_step(
     """
     if isinstance(optimizer, SGD):
         return math.inf
-    outputs = outputs_of(networks, memory)
-    start, gradient = loss.value(outputs), vjp(networks, memory)(loss.gradient(outputs))
-
-    def value(moved: Factors) -> float:
-        return loss.value(outputs_of(replace_parameters(networks, moved), memory))
-
-    return longest_of(optimizer, networks[0].parameters, leaves, gradient, start, value)
-
-
-def longest_of(
-    optimizer: Optimizer,
-    parameters: Factors,
-    leaves: Mapping[str, Tensor],
-    gradient: Factors,
-    start: float,
-    value: Callable[[Factors], float],
-) -> float:
-    """Return the same for a gradient and the loss at the start, with a function that returns it elsewhere."""
+    (start, gradient), parameters = standing.loss_and_gradient(), standing.network.parameters
     step = _first_step(optimizer, leaves, gradient)
     flat = torch.cat([entries.flatten() for entries in step.values()])
     if not flat.any() or not math.isfinite(start) or not start:
@@ -64,7 +44,7 @@ def longest_of(
 
     def rises(rate: float) -> bool:
         moved = {name: p - rate * step[name] for name, p in parameters.items()}
-        return not value(moved) < start + (RISE - 1) * abs(start)
+        return not standing.at(moved).value() < start + (RISE - 1) * abs(start)
 
     flat = torch.cat([p.flatten() for p in parameters.values()])
     rate = SHORTEST * float(flat.square().mean().sqrt() / usual) or SHORTEST
@@ -77,9 +57,7 @@ def longest_of(
     return SHARE * rate
 
 
-def _first_step(
-    optimizer: Optimizer, leaves: Mapping[str, Tensor], gradient: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
+def _first_step(optimizer: Optimizer, leaves: Mapping[str, Tensor], gradient: Factors) -> Factors:
     """Return how far an optimiser goes back at its next step at a rate of one, on copies, state and all."""
     twin, there = copy.deepcopy((optimizer, dict(leaves)))
     rate, before = rate_of(twin), {name: there[name].clone() for name in gradient}

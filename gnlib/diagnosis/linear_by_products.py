@@ -6,16 +6,17 @@ from functools import partial, reduce
 from itertools import islice
 from typing import TypeAlias
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.optim import Optimizer
 
 from gnlib.diagnosis.course import CLOSE, Course
-from gnlib.diagnosis.curves import Curve, curve_between, curve_of
+from gnlib.diagnosis.curves import Ahead, Curve, curve_between, curve_of
 from gnlib.diagnosis.descent import Rule, descend
 from gnlib.diagnosis.model import edge_of_stability
-from gnlib.diagnosis.preconditioner import parts_of, preconditioner_from, usual_factors
+from gnlib.diagnosis.preconditioner import parts_of, preconditioner_from, rules_at, usual_factors
 from gnlib.diagnosis.view import View
 from gnlib.eigen.quadrature import Jacobi
 from gnlib.eigen.top import Eigenpairs, largest_eigenpairs
@@ -116,28 +117,24 @@ class LinearByProducts:
         self._known: tuple[View, Eigenpairs] | None = None
         self.stable_rate = edge_of_stability([part.rule for part in self.parts], self._largest, tolerance=CLOSE / 10)
 
-    def rules(self, rate: float) -> list[Rule]:
-        """Return the rules of the parts, the first of which has this rate."""
-        factor = rate / self.parts[0].rule.rate
-        return [rule._replace(rate=factor * rule.rate) for rule, _ in self.parts]
-
     @property
-    def is_measured(self) -> bool:
-        """Whether the losses are integrals against the measure of the residual."""
+    def is_stepped(self) -> bool:
+        """Whether the losses are followed step by step: else they are integrals against the measure of the residual."""
         alone = len(self.parts) == 1 and not self.parts[0].rule.decay and self.preconditioner.momentum is None
-        return alone and isinstance(self.side.curvature, SquaredError)
+        return not (alone and isinstance(self.side.curvature, SquaredError))
 
-    def measured(self, rate: float, steps: int, is_over: Callable[[], bool]) -> tuple[Curve, float]:
-        """Return the losses between proven bounds, and the share of the squared residual that does not change.
+    def ahead(self, rate: float, steps: int, is_over: Callable[[], bool]) -> Ahead:
+        """Return the losses, and the share of the squared residual that does not change: NaN where it is not known.
 
-        It ends where the bounds have met; after the time where they are 5 % or a thousandth of the first loss apart, or
-        after 120 products.
-        The share is NaN where it is not known.
+        Between proven bounds it ends where these have met; after the time where they are 5 % or a thousandth of the
+        first loss apart, or after 120 products.
         """
-        start, (rule,) = self.loss, self.rules(rate)
+        if self.is_stepped:
+            return Ahead(Curve(*[np.array(self._stepped(rate, steps, is_over))] * 3), math.nan, 0)
+        start, (rule,) = self.loss, rules_at(self.parts, rate)
         if self._known is None or not self.gradient.any():
-            flat = torch.full((steps + 1,), start, dtype=torch.float64).numpy()
-            return Curve(flat, flat, flat), 1.0 if start else 0.0
+            flat = np.full(steps + 1, start)
+            return Ahead(Curve(flat, flat, flat), 1.0 if start else 0.0, 0)
         view, pairs = self._known
         course, last = Course(view, MOST, pairs), 0
         for known in course.looks():
@@ -153,7 +150,7 @@ class LinearByProducts:
                 break
         self.products += course.products - pairs.products
         self.stable_rate = min(self.stable_rate, rule.limit / float(course.process.ritz()[0][0]))
-        return curve, self._unreachable(known)
+        return Ahead(curve, self._unreachable(known), 0)
 
     def _curve(self, course: Course, known: Jacobi, rule: Rule, steps: int) -> Curve:
         scale, largest = 1 / (2 * self.side.weight), course.largest
@@ -170,11 +167,11 @@ class LinearByProducts:
         nodes, weights = known.gauss()
         return float(weights[nodes <= ZERO * nodes.max()].sum() / known.mass)
 
-    def stepped(self, rate: float, steps: int, is_over: Callable[[], bool]) -> list[float]:
+    def _stepped(self, rate: float, steps: int, is_over: Callable[[], bool]) -> list[float]:
         """Return the losses of any loss, step by step, one product each, until the time is over."""
         losses: list[float] = []
         start = torch.cat([self.side.passes.outputs(part).flatten().double() for part in self.side.passes.parts])
-        course = descend(start, self._change, self._gradient, self.rules(rate))
+        course = descend(start, self._change, self._gradient, rules_at(self.parts, rate))
         for step, (_, outputs) in enumerate(islice(course, steps + 1)):
             losses.append(self._value(outputs))
             if not math.isfinite(losses[-1]):

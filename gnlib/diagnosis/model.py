@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from scipy.optimize import brentq
@@ -12,8 +14,9 @@ from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 from gnlib.checks import EPS, numerical_rank
+from gnlib.diagnosis.curves import Ahead, Curve
 from gnlib.diagnosis.descent import Rule, descend
-from gnlib.diagnosis.preconditioner import Part, Preconditioner, kernels_of, parts_of, preconditioner_of
+from gnlib.diagnosis.preconditioner import Part, Preconditioner, kernels_of, parts_of, preconditioner_of, rules_at
 from gnlib.eigen.largest import largest_eigenvalue
 from gnlib.eigen.result import NotConvergedError
 from gnlib.jacobian.network import Factors, Network
@@ -25,84 +28,81 @@ DEVIATION = 0.25  # of the residual, by which the network may differ from its li
 ROUNDING = 1e-8  # of the first residual, below which nothing is compared
 FINENESS = 4  # steps at which the network is looked at, in a doubling of their number
 
+Vector: TypeAlias = Float[Tensor, " r"]
+Sums: TypeAlias = Float[Tensor, "m c"]
 
-class Outputs:
-    r"""The coordinates of samples and outputs, in which any loss can be followed.
 
-    Parameters
+class Space(NamedTuple):
+    """Coordinates in which the outputs of a linear model are followed.
+
+    Attributes
     ----------
-    outputs, loss
+    start
         where the network stands
-    kernels
-        :math:`K_P` of each part of the parameters
-    pushed
-        how the outputs change along the parameters of each part, and along its momentum from before, `(nk, 2)`
+    change
+        of the coordinates, by weighted sums of gradients, of parameters and of their momentum
+    gradient, value
+        of the loss
+    outputs, sums
+        of samples and outputs, from these coordinates
     """
 
-    def __init__(
-        self,
-        outputs: Float[Tensor, "n k"],
-        loss: Loss,
-        kernels: Sequence[Float[Tensor, "r r"]],
-        pushed: Sequence[Float[Tensor, "r 2"]],
-    ) -> None:
-        pairs = zip(kernels, pushed, strict=True)
-        self._loss, self._shape = loss, outputs.shape
-        self._change, self.start = torch.cat([part for pair in pairs for part in pair], 1), outputs.flatten()
-
-    def change(self, sums: Float[Tensor, "m c"]) -> Float[Tensor, " r"]:
-        """Return how far weighted sums of gradients, of parameters and of their momentum take the outputs."""
-        return self._change @ sums.flatten()
-
-    def gradient(self, f: Float[Tensor, " r"]) -> Float[Tensor, " r"]:
-        """Return the gradient of the loss."""
-        return self._loss.gradient(f.view(self._shape)).flatten()
-
-    def value(self, f: Float[Tensor, " r"]) -> float:
-        """Return the loss."""
-        return self._loss.value(f.view(self._shape))
-
-    def outputs(self, f: Float[Tensor, " r"]) -> Float[Tensor, "n k"]:
-        """Return the outputs."""
-        return f.view(self._shape)
-
-    def sums(self, sums: Float[Tensor, "m c"]) -> Float[Tensor, "m c"]:
-        """Return the sums sample by sample, output by output."""
-        return sums
+    start: Vector
+    change: Callable[[Sums], Vector]
+    gradient: Callable[[Vector], Vector]
+    value: Callable[[Vector], float]
+    outputs: Callable[[Vector], Float[Tensor, "n k"]]
+    sums: Callable[[Sums], Sums]
 
 
-class Modes(Outputs):
-    """The eigenvectors of the kernel, along each of which the squared error falls by itself."""
+def of_outputs(
+    outputs: Float[Tensor, "n k"],
+    loss: Loss,
+    kernels: Sequence[Float[Tensor, "r r"]],
+    pushed: Sequence[Float[Tensor, "r 2"]],
+) -> Space:
+    r"""Return the coordinates of samples and outputs, in which any loss can be followed.
 
-    def __init__(
-        self,
-        outputs: Float[Tensor, "n k"],
-        loss: Loss,
-        spectrum: tuple[Float[Tensor, " r"], Float[Tensor, "r r"]],
-        pushed: Float[Tensor, "r 2"],
-    ) -> None:
-        self._values, self._vectors = spectrum
-        self._shape, self._targets = outputs.shape, outputs - loss.gradient(outputs)
-        self.start, self._pushed = self._vectors.mT @ (outputs - self._targets).flatten(), self._vectors.mT @ pushed
+    They take :math:`K_P` of each part of the parameters, and how the outputs change along the parameters of each part,
+    and along its momentum from before.
+    """
+    matrix = torch.cat([part for pair in zip(kernels, pushed, strict=True) for part in pair], 1)
 
-    def change(self, sums: Float[Tensor, "1 c"]) -> Float[Tensor, " r"]:  # noqa: D102
-        return self._values * sums[0, :-2] + self._pushed @ sums[0, -2:]
+    def shaped(f: Vector) -> Float[Tensor, "n k"]:
+        return f.view(outputs.shape)
 
-    def gradient(self, f: Float[Tensor, " r"]) -> Float[Tensor, " r"]:  # noqa: D102
-        return f
-
-    def value(self, f: Float[Tensor, " r"]) -> float:  # noqa: D102
-        return float(f @ f) / (2 * self._shape[0])
-
-    def outputs(self, f: Float[Tensor, " r"]) -> Float[Tensor, "n k"]:  # noqa: D102
-        return self._targets + (self._vectors @ f).view(self._shape)
-
-    def sums(self, sums: Float[Tensor, "1 c"]) -> Float[Tensor, "1 c"]:  # noqa: D102
-        return torch.cat([sums[:, :-2] @ self._vectors.mT, sums[:, -2:]], 1)
+    return Space(
+        start=outputs.flatten(),
+        change=lambda sums: matrix @ sums.flatten(),
+        gradient=lambda f: loss.gradient(shaped(f)).flatten(),
+        value=lambda f: loss.value(shaped(f)),
+        outputs=shaped,
+        sums=lambda sums: sums,
+    )
 
 
-class Linear(NamedTuple):
-    """The linear model of a network, for an optimiser and a loss.
+def of_modes(
+    outputs: Float[Tensor, "n k"],
+    loss: Loss,
+    values: Vector,
+    vectors: Float[Tensor, "r r"],
+    pushed: Float[Tensor, "r 2"],
+) -> Space:
+    """Return the eigenvectors of the kernel, along each of which the squared error falls by itself."""
+    targets, along = outputs - loss.gradient(outputs), vectors.mT @ pushed
+    return Space(
+        start=vectors.mT @ (outputs - targets).flatten(),
+        change=lambda sums: values * sums[0, :-2] + along @ sums[0, -2:],
+        gradient=lambda f: f,
+        value=lambda f: float(f @ f) / (2 * len(outputs)),
+        outputs=lambda f: targets + (vectors @ f).view(outputs.shape),
+        sums=lambda sums: torch.cat([sums[:, :-2] @ vectors.mT, sums[:, -2:]], 1),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """The linear model of networks, one for each batch, for an optimiser and a loss.
 
     Attributes
     ----------
@@ -116,16 +116,22 @@ class Linear(NamedTuple):
         as in :class:`gnlib.diagnosis.forecast.Forecast`
     """
 
-    space: Outputs
+    networks: Sequence[Network]
+    loss: Loss
+    memory: float
+    space: Space
     parts: list[Part]
     preconditioner: Preconditioner
     stable_rate: float
     unreachable: float
+    products: int = 0
+    estimated: bool = False
+    is_stepped: bool = False
 
-    def rules(self, rate: float) -> list[Rule]:
-        """Return the rules of the parts, the first of which has this rate."""
-        factor = rate / self.parts[0].rule.rate
-        return [rule._replace(rate=factor * rule.rate) for rule, _ in self.parts]
+    def ahead(self, rate: float, steps: int, is_over: Callable[[], bool]) -> Ahead:
+        """Return what it does in so many steps, however long they take."""
+        losses, kept = follow(self.space, rules_at(self.parts, rate), steps)
+        return Ahead(Curve(*[np.array(losses)] * 3), self.unreachable, trusted(self, kept))
 
 
 def linearise(
@@ -150,18 +156,17 @@ def linearise(
     else:
         kernels = [kernel]
     pushed = [_pushed(part, networks, preconditioner.momentum, outputs, memory) for part in parts]
-    space: Outputs
     if isinstance(loss, SquaredError) and len(parts) == 1:
         values, vectors = torch.linalg.eigh(kernels[0])
         values = values.clamp_min(0)
-        space, unreachable = Modes(outputs, loss, (values, vectors), pushed[0]), _within_null_space(g, values, vectors)
+        space, unreachable = of_modes(outputs, loss, values, vectors, pushed[0]), _within_null_space(g, values, vectors)
         rate = stable_rate([part.rule for part in parts], [values[-1:, None]])
     else:
-        space = Outputs(outputs, loss, kernels, pushed)
+        space = of_outputs(outputs, loss, kernels, pushed)
         root = loss.root(outputs)
         rate = stable_rate([part.rule for part in parts], [with_root(root, kernel) for kernel in kernels])
         unreachable = _unreachable(g, combined([part.rule._replace(decay=0.0) for part in parts], kernels))
-    return Linear(space, parts, preconditioner, rate, unreachable)
+    return Linear(networks, loss, memory, space, parts, preconditioner, rate, unreachable)
 
 
 def _pushed(
@@ -251,7 +256,7 @@ def largest_of(matrix: Float[Tensor, "q q"]) -> float:
         return max(float(torch.linalg.eigvalsh(matrix)[-1]), 0.0)
 
 
-def follow(space: Outputs, rules: Sequence[Rule], steps: int) -> tuple[list[float], dict[int, tuple[Tensor, Tensor]]]:
+def follow(space: Space, rules: Sequence[Rule], steps: int) -> tuple[list[float], dict[int, tuple[Tensor, Tensor]]]:
     """Return the losses of so many steps and, at some of them, sums of gradients and outputs."""
     looks = {round(2 ** (j / FINENESS)) for j in range(math.ceil(FINENESS * math.log2(steps)))} | {steps}
     losses: list[float] = []
@@ -266,30 +271,22 @@ def follow(space: Outputs, rules: Sequence[Rule], steps: int) -> tuple[list[floa
     return losses, kept
 
 
-def trusted(
-    networks: Sequence[Network],
-    loss: Loss,
-    linear: Linear,
-    kept: Mapping[int, tuple[Float[Tensor, "m c"], Float[Tensor, "n k"]]],
-    memory: float,
-) -> int:
+def trusted(linear: Linear, kept: Mapping[int, tuple[Sums, Float[Tensor, "n k"]]]) -> int:
     """Return the last of the kept steps before the first at which the network deviates from its linear model.
 
     Its gradients have to be those of the model as well: where a head of zeros moves alone, the outputs are linear.
     """
-    first, product = loss.gradient(outputs_of(networks, memory)).norm(), vjp(networks, memory)
-
-    steepest = torch.cat([g.flatten() for g in product(loss.gradient(outputs_of(networks, memory))).values()]).norm()
+    networks, loss, memory = linear.networks, linear.loss, linear.memory
+    start, product = loss.gradient(outputs_of(networks, memory)), vjp(networks, memory)
+    first, steepest = start.norm(), _flat(product(start)).norm()
 
     def on(step: int) -> bool:
         sums, outputs = kept[step]
-        there = replace_parameters(networks, _displaced(networks, linear, sums, product))
+        there = replace_parameters(networks, _displaced(linear, sums, product))
         expected, found = loss.gradient(outputs), loss.gradient(outputs_of(there, memory))
         if (found - expected).norm() > DEVIATION * expected.norm() + ROUNDING * first:
             return False
-        flat, real = (
-            torch.cat([g.flatten() for g in each.values()]) for each in (product(expected), vjp(there, memory)(found))
-        )
+        flat, real = _flat(product(expected)), _flat(vjp(there, memory)(found))
         return bool((real - flat).norm() <= DEVIATION * flat.norm() + ROUNDING * steepest)
 
     steps = sorted(kept)
@@ -300,21 +297,20 @@ def trusted(
     return steps[good] if good >= 0 else 0
 
 
-def _displaced(
-    networks: Sequence[Network],
-    linear: Linear,
-    sums: Float[Tensor, "m c"],
-    product: Callable[[Float[Tensor, "n k"]], Factors],
-) -> Factors:
+def _flat(tensors: Factors) -> Vector:
+    return torch.cat([each.flatten() for each in tensors.values()])
+
+
+def _displaced(linear: Linear, sums: Sums, product: Callable[[Float[Tensor, "n k"]], Factors]) -> Factors:
     r"""Return the parameters of the linear model, :math:`(1 - a) \theta_0 - \frac1n P^{-1} J^\top c - b M_0`."""
     factors, momentum = linear.preconditioner
-    moved = {}
+    network, moved = linear.networks[0], {}
     for part, own in zip(linear.parts, sums, strict=True):
-        back = product(own[:-2].view(-1, networks[0].outputs))
+        back = product(own[:-2].view(-1, network.outputs))
         decayed, pushed = own[-2], own[-1]
         for name, scale in part.scales.items():
             step = back[name] if factors is None else back[name] * factors[name]
             if momentum is not None:
                 step = step + pushed * momentum[name]
-            moved[name] = (1 - decayed) * networks[0].parameters[name] - scale * step
-    return {name: moved[name] for name in networks[0].parameters}
+            moved[name] = (1 - decayed) * network.parameters[name] - scale * step
+    return {name: moved[name] for name in network.parameters}

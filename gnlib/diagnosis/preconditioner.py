@@ -180,6 +180,11 @@ def parts_of(optimizer: Optimizer, networks: Sequence[Parametrised], leaves: Map
     return [*parts.values()]
 
 
+def rules_at(parts: Sequence[Part], rate: float) -> list[Rule]:
+    """Return the rules of parts, the first of which has this rate."""
+    return [rule._replace(rate=rate / parts[0].rule.rate * rule.rate) for rule, _ in parts]
+
+
 def _rule(optimizer: Optimizer, group: Mapping[str, Any]) -> Rule:
     states = [optimizer.state[leaf] for leaf in group["params"] if leaf in optimizer.state]
     rate, decay = float(group["lr"]), float(group["weight_decay"])

@@ -13,6 +13,7 @@ from gnlib.diagnosis.descent import Rule, descend
 from gnlib.diagnosis.first_step import longest_step
 from gnlib.diagnosis.model import combined, largest_of, stable_rate
 from gnlib.diagnosis.preconditioner import kernels_of, moved_by, name_of, optimizer_of, parts_of, preconditioner_of
+from gnlib.diagnosis.standing import Whole
 from gnlib.eigen.largest import largest_eigenvalue
 from gnlib.jacobian.gram import NotFiniteError
 from gnlib.jacobian.passes import vjp
@@ -121,7 +122,7 @@ def stable_rate_of(problem: Problem, optimizer: str | Optimizer | None = None) -
         largest=largest,
         find_smallest=lambda: smallest() + rule.decay,
         rule=rule._replace(decay=0.0, decoupled=False),
-        longest=longest_step(some, problem.loss, made, leaves, memory) if problem.has_targets else math.inf,
+        longest=longest_step(Whole(some, problem.loss, memory), made, leaves) if problem.has_targets else math.inf,
     )
 
 

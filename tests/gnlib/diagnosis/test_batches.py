@@ -24,15 +24,15 @@ def problem(seed=0, n=N, k=K, **options):
 def test_the_mean_over_all_sequences_of_batches(batch):
     g = problem()
     gram, residual = g.gram(), g._problem.loss.gradient(g._problem.outputs).flatten()
-    sequences = product(combinations(range(N), batch), repeat=len(RATES))
+    sequences = [*product(combinations(range(N), batch), repeat=len(RATES))]
     losses = torch.zeros(len(RATES) + 1).double()
-    for count, sequence in enumerate(sequences, 1):
+    for sequence in sequences:
         r = residual
         for step, (own, rate) in enumerate(zip(sequence, RATES, strict=True), 1):
             kept = torch.eye(N).double()[[*own]].sum(0).repeat_interleave(K)
             r = r - rate * N / batch * gram @ (kept * r)
             losses[step] += r @ r / (2 * N)
-    losses /= count
+    losses /= len(sequences)
     losses[0] = residual @ residual / (2 * N)
     found = g.batch_forecast(batch, RATES)
     torch.testing.assert_close(found.losses, losses, rtol=1e-12, atol=0)

@@ -40,7 +40,9 @@ def test_shares_are_those_of_the_columns_of_the_jacobian(name, loss):
         trace = sum(blocks[key].square().sum() for key in own) / whole.square().sum()
         assert share.trace == pytest.approx(trace.item(), rel=1e-10)
         assert share.largest == pytest.approx(sum(top[key].square().sum().item() for key in own), rel=1e-8, abs=1e-12)
-        assert share.smallest == pytest.approx(sum(bottom[key].square().sum().item() for key in own), rel=1e-4, abs=1e-6)
+        assert share.smallest == pytest.approx(
+            sum(bottom[key].square().sum().item() for key in own), rel=1e-4, abs=1e-6
+        )
         assert share.layer in str(found) and share.layer in found._repr_html_()
     assert sum(share.trace for share in found.layers) == pytest.approx(1, abs=1e-12)
 

@@ -12,7 +12,8 @@ from torch.optim import SGD, Adam, AdamW, RMSprop
 from gnlib import GaussNewton
 from gnlib.diagnosis.first_step import longest_step
 from gnlib.diagnosis.model import follow, linearise, trusted
-from gnlib.diagnosis.preconditioner import optimizer_of
+from gnlib.diagnosis.preconditioner import optimizer_of, rules_at
+from gnlib.diagnosis.standing import Whole
 from gnlib.jacobian.passes import outputs_of
 from gnlib.jacobian.trial import networks_of
 from gnlib.losses import loss_of
@@ -45,7 +46,12 @@ def network(width=16, *, last_alone=False, seed=0):
 def parts(net, x, y, loss, optimizer="sgd"):
     """What a forecast is made of: networks, the loss, the optimiser, and leaves in the place of the parameters."""
     networks, leaves = networks_of(net, x), {name: p.detach().clone() for name, p in net.named_parameters()}
-    return networks, loss_of(loss, y, outputs_of(networks, 4.0)), optimizer_of(optimizer, networks[0], leaves, 1), leaves
+    return (
+        networks,
+        loss_of(loss, y, outputs_of(networks, 4.0)),
+        optimizer_of(optimizer, networks[0], leaves, 1),
+        leaves,
+    )
 
 
 @pytest.mark.slow
@@ -80,8 +86,8 @@ def test_a_head_of_zeros_is_not_trusted_beyond_what_was_followed():
     assert found.trusted < 30
     networks, target, sgd, leaves = parts(net, x, y, loss)
     linear = linearise(networks, target, sgd, leaves, 4.0)
-    _, kept = follow(linear.space, linear.rules(found.rate), 1000)
-    assert trusted(networks, target, linear, kept, 4.0) <= found.trusted  # by gradients, without a step
+    _, kept = follow(linear.space, rules_at(linear.parts, found.rate), 1000)
+    assert trusted(linear, kept) <= found.trusted  # by gradients, without a step
     best, step = float(found.followed.min()), int(found.followed.argmin()) + 1
     assert step > found.trusted and found.steps_to(best) == step
     off = float(found.followed[found.trusted] / found.losses[found.trusted + 1])
@@ -93,9 +99,9 @@ def test_a_network_is_trusted_up_to_the_first_step_at_which_it_is_off():
     """By going through all the steps that are looked at, one by one."""
     networks, loss, sgd, leaves = parts(network(20), data()[0], 3 * torch.ones(N, K), "mse")
     linear = linearise(networks, loss, sgd, leaves, 4.0)
-    _, kept = follow(linear.space, linear.rules(0.02 * linear.stable_rate), 200)
-    found = trusted(networks, loss, linear, kept, 4.0)
-    alone = [step for step in kept if trusted(networks, loss, linear, {step: kept[step]}, 4.0) == step]
+    _, kept = follow(linear.space, rules_at(linear.parts, 0.02 * linear.stable_rate), 200)
+    found = trusted(linear, kept)
+    alone = [step for step in kept if trusted(linear, {step: kept[step]}) == step]
     assert 0 < found < 200
     assert found == max(step for step in kept if all(other in alone for other in kept if other <= step))
 
@@ -136,7 +142,7 @@ def test_adam_is_stable_below_its_rate_and_not_far_above(name):
 def test_the_first_step_of_adam_is_that_of_signs_or_of_its_state():
     net, x, y, loss = drawn("sets")
     networks, target, adam, leaves = parts(net, x, y, loss, "adam")
-    found, value = 6 * longest_step(networks, target, adam, leaves, 4.0), loss_at(net, x, y, loss)
+    found, value = 6 * longest_step(Whole(networks, target, 4.0), adam, leaves), loss_at(net, x, y, loss)
     gradients = torch.autograd.grad(value, [*net.parameters()])
 
     def after(rate):

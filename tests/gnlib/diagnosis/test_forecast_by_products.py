@@ -12,7 +12,7 @@ from torch.optim import SGD, AdamW, RMSprop
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gnlib import GaussNewton
-from gnlib.diagnosis import forecast, forecast_by_products, linear_by_products
+from gnlib.diagnosis import forecast, linear_by_products
 from gnlib.diagnosis.curves import curve_between, curve_of
 from gnlib.diagnosis.descent import Rule, descend
 from gnlib.eigen.quadrature import Lanczos
@@ -44,8 +44,7 @@ OPTIMIZERS = {
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
     """Let no other process that takes the time of this one end a forecast early."""
-    for module in (forecast, forecast_by_products):
-        monkeypatch.setattr(module, "PATIENCE", 1e3)
+    monkeypatch.setattr(forecast, "PATIENCE", 1e3)
 
 
 def both(n, optimizer, loss="mse", *, trained=0, dtype=F64):
