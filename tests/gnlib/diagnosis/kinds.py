@@ -14,35 +14,8 @@ def page(found):
     return " ".join(str(found).split())
 
 
-def gated():
-    """Dilated convolutions with gates, as of a WaveNet."""
-
-    def forward(self, x):
-        h = self.first(x[:, None])
-        for j, (f, g) in enumerate(zip(self.filters, self.gates, strict=True)):
-            padded = functional.pad(h, (2**j, 0))
-            h = h + f(padded).tanh() * g(padded).sigmoid()
-        return self.last(h)[:, 0, -4:]
-
-    filters, gates = (nn.ModuleList(nn.Conv1d(8, 8, 2, dilation=2**j) for j in range(3)) for _ in range(2))
-    return Whole(forward, first=nn.Conv1d(1, 8, 1), last=nn.Conv1d(8, 1, 1), filters=filters, gates=gates)
-
-
 def sines():
     return nn.Sequential(nn.Linear(2, 24), Whole(lambda self, h: (30 * h).sin()), nn.Linear(24, 1))
-
-
-def splines(inputs, outputs):
-    """Sums of bumps on each input, as of a Kolmogorov-Arnold network."""
-
-    def forward(self, x):
-        bumps = (-((x[..., None] - self.knots) / 0.6).square()).exp()
-        return torch.einsum("nig,oig->no", bumps, self.heights) + functional.silu(x) @ self.slopes.T
-
-    heights, slopes = 0.1 * torch.randn(outputs, inputs, 7), torch.randn(outputs, inputs) / inputs**0.5
-    net = Whole(forward, heights=nn.Parameter(heights), slopes=nn.Parameter(slopes))
-    net.register_buffer("knots", torch.linspace(-2, 2, 7))
-    return net
 
 
 def sets():
@@ -94,9 +67,7 @@ def drawn(name):
 
 
 CASES = {
-    "gated convolutions": (gated, (16,), "mse"),
     "sines": (sines, (2,), "mse"),
-    "splines": (lambda: nn.Sequential(splines(3, 6), splines(6, 1)), (3,), "mse"),
     "sets": (sets, (7, 3), "mse"),
     "a differential equation": (curvature, (1,), "mse"),
     "a head of zeros": (mixing, (6, 5), "cross_entropy"),

@@ -89,18 +89,6 @@ def test_equal_inputs_are_equal_however_they_are_passed(kind):
     assert [(pair.first, pair.second, pair.equal) for pair in pairs] == [(1, 4, True)]
 
 
-class Lora(nn.Linear):
-    """A frozen weight, and an adapter of low rank beside it."""
-
-    def __init__(self, inputs, outputs):
-        super().__init__(inputs, outputs)
-        self.weight.requires_grad_(False)
-        self.down, self.up = nn.Parameter(torch.randn(2, inputs)), nn.Parameter(torch.randn(outputs, 2))
-
-    def forward(self, x):
-        return super().forward(x) + x @ self.down.T @ self.up.T
-
-
 class Transposed(nn.Linear):
     """The rows of the weight are no units of the result."""
 
@@ -132,7 +120,6 @@ def starved():
 
 
 NETWORKS = {  # with the number of the units that are switched off
-    "lora": (lambda: chain(Lora), (4,), [1, 4]),
     "transposed": (lambda: chain(Transposed, 4), (4,), []),
     "weight norm": (lambda: chain(lambda i, o: parametrizations.weight_norm(nn.Linear(i, o))), (4,), [1, 4]),
     "in place": (lambda: chain(nn.Linear, between=lambda: nn.ReLU(inplace=True)), (4,), [1, 4]),

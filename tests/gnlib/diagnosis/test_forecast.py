@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
-from torch.optim import SGD, Adam, AdamW, RMSprop
+from torch.optim import SGD, Adam
 
 from gnlib import GaussNewton
 from gnlib.diagnosis.first_step import longest_step
@@ -20,14 +20,6 @@ from gnlib.losses import loss_of
 from tests.gnlib.diagnosis.kinds import CASES, drawn, loss_at, page, train
 
 N, K, STEPS = 6, 3, 120
-FOLLOWED = {
-    "groups": lambda m: AdamW(
-        [{"params": m[0].parameters(), "weight_decay": 0.3}, {"params": m[1].parameters(), "lr": 3e-3}], lr=0.01
-    ),
-    "decay in the gradient": lambda m: Adam(m.parameters(), 0.01, weight_decay=0.3),
-    "momentum": lambda m: SGD(m.parameters(), 0.01, momentum=0.9, weight_decay=0.1),
-    "centred": lambda m: RMSprop(m.parameters(), 1e-3, centered=True),
-}
 
 
 def data(kind="mse", scale=1.0):
@@ -65,18 +57,6 @@ def test_nothing_is_trusted_where_it_is_off(name, optimizer):
         a, b = a + 1e-7 * real[0], b + 1e-7 * real[0]
         assert max(a / b, b / a) <= 1.51
     assert found.followed.tolist() == pytest.approx(real[1 : len(found.followed) + 1], rel=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("taken", [0, 3])
-@pytest.mark.parametrize("name", FOLLOWED)
-def test_steps_are_those_of_the_optimiser(name, taken):
-    net, x, y, loss = drawn("splines")
-    optimizer = FOLLOWED[name](net)
-    train(net, x, y, loss, optimizer, taken - 1)
-    found = GaussNewton(net, x, y, loss, optimizer=optimizer).forecast(steps=50)
-    assert found.followed.tolist() == pytest.approx(train(net, x, y, loss, optimizer, 30)[1:], rel=1e-9)
-    assert found.trusted <= 30 or (name == "momentum" and not found.left_out)
 
 
 @pytest.mark.slow
@@ -167,18 +147,6 @@ def test_an_optimiser_of_the_last_layer_alone_leaves_the_others_where_they_are()
     found = GaussNewton(module, x, y, optimizer=SGD(module[2].parameters(), lr=0.1)).forecast(steps=STEPS)
     expected = train(module, x, y, "mse", SGD(module[2].parameters(), lr=0.1), STEPS)
     assert found.losses.tolist() == pytest.approx(expected, rel=1e-10)
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
-def test_the_largest_stable_rate_is_where_descent_ceases_to_be_stable(optimizer):
-    g = GaussNewton(network(width=3, last_alone=True), *data(), optimizer=optimizer)
-    stable = g.forecast(steps=1).stable_rate
-    for share, grows in ((0.97, False), (1.03, True)):
-        found = g.forecast(rate=share * stable, steps=3000)
-        assert found.diverges == grows
-        assert ("it diverges; take a rate below" in page(found)) == grows
-    found = g.forecast(rate=1e3 * stable, steps=1000)
-    assert len(found.losses) == 1001 and found.losses[-1] == math.inf
 
 
 @pytest.mark.parametrize("dtype", [None, torch.float64])

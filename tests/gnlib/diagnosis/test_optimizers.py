@@ -18,7 +18,7 @@ from gnlib.jacobian.trial import networks_of
 from tests.gnlib.derivatives import by_name, rows_of
 from tests.gnlib.diagnosis.kinds import LOSSES, page, train
 
-N, K, STEPS = 8, 3, 150
+N, K, STEPS, F64 = 8, 3, 150, torch.float64
 
 
 class Additive(nn.Module):
@@ -94,15 +94,18 @@ def linear(name):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("dtype", [None, F64])
 @pytest.mark.parametrize("taken", [0, 4])
 @pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("name", LINEAR)
-def test_what_is_linear_is_foretold_exactly(name, kind, taken):
+def test_what_is_linear_is_foretold_exactly(name, kind, taken, dtype):
     module, x, y = problem(kind, linear(name))
     optimizer = LINEAR[name](module)
     train(module, x, y, kind, optimizer, taken - 1)
-    found = GaussNewton(module, x, y, kind, optimizer=optimizer).forecast(steps=STEPS)
-    assert found.losses.tolist() == pytest.approx(train(module, x, y, kind, optimizer, STEPS), rel=1e-9)
+    found = GaussNewton(module, x, y, kind, optimizer=optimizer, dtype=dtype).forecast(steps=STEPS, budget=100.0)
+    real = train(module, x, y, kind, optimizer, STEPS)
+    assert found.losses.tolist() == pytest.approx(real, rel=1e-9 if torch.equal(found.lower, found.upper) else 1e-6)
+    assert found.followed.tolist() == pytest.approx(real[1:], rel=1e-9)
     assert found.trusted == STEPS and found.left_out == ()
 
 
@@ -111,16 +114,21 @@ def test_what_is_linear_is_foretold_exactly(name, kind, taken):
 def test_below_the_largest_stable_rate_it_settles_and_above_it_explodes(name):
     module, x, y = problem(make=linear(name))
     optimizer = LINEAR[name](module)
-    g = GaussNewton(module, x, y, optimizer=optimizer)
-    share = g.stable_rate().rate / optimizer.param_groups[0]["lr"]
-    assert g.forecast(steps=1).stable_rate == pytest.approx(g.stable_rate().rate, rel=1e-6)
+    g, products = (GaussNewton(module, x, y, optimizer=optimizer, dtype=dtype) for dtype in (None, F64))
+    rate = g.stable_rate().rate
+    assert g.forecast(steps=1).stable_rate == pytest.approx(rate, rel=1e-6)
+    assert products.forecast(steps=1).stable_rate == pytest.approx(rate, rel=2e-3)
     for factor, stable in ((0.95, True), (1.05, False)):
         moved = copy.deepcopy(module)
         trainer = LINEAR[name](moved)
         for group in trainer.param_groups:
-            group["lr"] *= factor * share
+            group["lr"] *= factor * rate / optimizer.param_groups[0]["lr"]
         losses = train(moved, x, y, "mse", trainer, 799)
         assert (max(losses[-100:]) < 10 * losses[0]) == stable
+        found = g.forecast(rate=factor * rate, steps=799)
+        assert found.diverges != stable and ("it diverges; take a rate below" in page(found)) != stable
+    found = g.forecast(rate=1e3 * rate, steps=1000)
+    assert len(found.losses) == 1001 and found.losses[-1] == float("inf")
 
 
 ADAPTIVE = {
@@ -150,17 +158,18 @@ def divisor_and_mean(optimizer, group, p):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("dtype", [None, F64])
 @pytest.mark.parametrize("taken", [0, 5])
 @pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("name", ADAPTIVE)
-def test_with_its_denominators_held_an_adaptive_optimiser_is_foretold_exactly(name, kind, taken):
+def test_with_its_denominators_held_an_adaptive_optimiser_is_foretold_exactly(name, kind, taken, dtype):
     """A literal loop over groups, with the denominators of its state (or those of a fresh one), and its corrections."""
     module, x, y = problem(kind)
     optimizer = ADAPTIVE[name](module)
     train(module, x, y, kind, optimizer, taken - 1)
     g = GaussNewton(module, x, y, kind, optimizer=optimizer)
-    found = g.forecast(steps=STEPS)
-    assert found.stable_rate == pytest.approx(g.stable_rate().rate, rel=1e-6)
+    found = GaussNewton(module, x, y, kind, optimizer=optimizer, dtype=dtype).forecast(steps=STEPS)
+    assert found.stable_rate == pytest.approx(g.stable_rate().rate, rel=2e-3 if dtype else 1e-6)
     assert found.trusted <= len(found.followed) == 30  # for the denominators of real steps change
     names, fresh = {p: n for n, p in module.named_parameters()}, fresh_factors(optimizer, module, x, y, kind)
     held = []
@@ -178,7 +187,7 @@ def test_with_its_denominators_held_an_adaptive_optimiser_is_foretold_exactly(na
             for (p, rate, decay, b, averaged, divisor, mean), gradient in zip(held, gradients, strict=True):
                 mean.mul_(b).add_((1 - b if averaged else 1) * gradient)
                 p.mul_(1 - rate * decay).sub_(rate * mean / (1 - b**step if averaged else 1) / divisor)
-    assert found.losses.tolist() == pytest.approx(losses, rel=1e-9)
+    assert found.losses.tolist() == pytest.approx(losses, rel=1e-9 if torch.equal(found.lower, found.upper) else 1e-6)
     assert found.decay == pytest.approx(1 - (1 - 0.01 * 3.0) ** STEPS if name == "AdamW" else 0)
 
 
@@ -210,13 +219,12 @@ def test_without_a_state_it_is_the_root_of_the_diagonal_of_the_size_of_the_gradi
     torch.testing.assert_close(torch.cat([f.flatten() for f in found.values()]), 1 / (p * g.norm() / p.norm() + eps))
 
 
-@pytest.mark.parametrize("memory", [4.0, 1e-3], ids=["one block", "many"])
-def test_the_preconditioned_matrix_is_what_it_says(memory):
+def test_the_preconditioned_matrix_is_what_it_says_in_many_blocks():
     module, x, _ = problem()
     networks = networks_of(module, x)
     factors = {name: torch.rand_like(p) + 0.1 for name, p in networks[0].parameters.items()}
     expected = sum(j * factors[name].flatten() @ j.mT for name, j in by_name(module, x).items()) / len(x)
-    torch.testing.assert_close(preconditioned_gram(networks, factors, memory), expected, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(preconditioned_gram(networks, factors, 1e-3), expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("make", [Adam, RMSprop, AdamW])
