@@ -18,10 +18,9 @@ from gnlib.advice.layers import NORMALISATION
 from gnlib.advice.runs import Batch, Trainer, loss_on
 from gnlib.advice.search import Measured, Search
 from gnlib.advice.suggestions import Advice
-from gnlib.diagnosis.course import loss_bounds_of
+from gnlib.diagnosis.course import loss_bounds_of, view_of_side
 from gnlib.diagnosis.preconditioner import NAMED
 from gnlib.diagnosis.rates import StableRate
-from gnlib.diagnosis.view import view_of_side
 from gnlib.diagnosis.waits import spread_of
 from gnlib.jacobian.inputs import Inputs, read_batches
 from gnlib.jacobian.network import Mode

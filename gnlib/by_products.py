@@ -3,8 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
-from gnlib.diagnosis.course import LossBounds, loss_bounds_of, room_for
-from gnlib.diagnosis.view import View
+from gnlib.diagnosis.course import LossBounds, View, loss_bounds_of, room_for
 from gnlib.eigen.density import Estimate, SpectralDensity, spectral_density, trace
 from gnlib.eigen.top import Eigenpairs, largest_eigenpairs
 from gnlib.operators import SymmetricOperator

@@ -22,8 +22,8 @@ from torch.utils.data import DataLoader
 from gnlib.asked import Asked
 from gnlib.checks import EPS, AxesError
 from gnlib.diagnosis.by_layer import Shares, shares_of
+from gnlib.diagnosis.course import View, view_of_problem, view_of_side
 from gnlib.diagnosis.culprits import Culprits, culprits_of
-from gnlib.diagnosis.view import View, view_of_problem, view_of_side
 from gnlib.eigen.davidson import ExtremePair
 from gnlib.eigen.largest import largest_eigenvalue
 from gnlib.eigen.result import ConditionNumber, Limits

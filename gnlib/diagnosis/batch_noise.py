@@ -30,7 +30,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.eigen.davidson import extreme_eigenpair
-from gnlib.operators import SymmetricOperator
 
 SPACE = 16  # vectors that the search for the largest eigenvalue keeps, with their products
 
@@ -82,10 +81,18 @@ class BatchNoise:
         """
         if not self.share:
             return float(self.values[-1])
-        stability, start = Stability(self), torch.eye(len(self.values)).to(self.values).view(-1, 1)
+        sums = self.values[:, None] + self.values
+        weights = (torch.outer(self.values, self.values) / sums.where(sums > 0, 1)).sqrt()
+
+        def product(v: Float[Tensor, " p *columns"]) -> Float[Tensor, " p *columns"]:
+            if v.ndim > 1:
+                return torch.stack([product(column) for column in v.unbind(-1)], -1)
+            moment = weights * v.view_as(weights)
+            return (weights * ((1 - self.share) * moment + self.share * self.alone(moment))).flatten()
+
         found = extreme_eigenpair(
-            stability.matmul,
-            start,
+            product,
+            torch.eye(len(self.values)).to(self.values).view(-1, 1),
             block=1,
             largest=True,
             precondition=lambda residual: residual,
@@ -95,23 +102,6 @@ class BatchNoise:
             max_blocks=SPACE,
         )
         return 2 * found.value
-
-
-class Stability(SymmetricOperator):
-    """The symmetric map whose largest eigenvalue is one over the largest stable rate."""
-
-    def __init__(self, noise: BatchNoise) -> None:
-        values = noise.values
-        super().__init__(len(values) ** 2, values.dtype, values.device)
-        sums = values[:, None] + values
-        self._weights = (torch.outer(values, values) / sums.where(sums > 0, torch.ones_like(sums))).sqrt()
-        self._noise = noise
-
-    def matmul(self, v: Float[Tensor, " p *columns"]) -> Float[Tensor, " p *columns"]:  # noqa: D102
-        if v.ndim > 1:
-            return torch.stack([self.matmul(column) for column in v.unbind(-1)], -1)
-        moment, share = self._weights * v.view_as(self._weights), self._noise.share
-        return (self._weights * ((1 - share) * moment + share * self._noise.alone(moment))).flatten()
 
 
 def share_of_one(samples: int, batch: int) -> float:

@@ -14,7 +14,7 @@ times that of r.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 
@@ -24,12 +24,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnlib.checks import EPS
-from gnlib.diagnosis.view import View
+from gnlib.diagnosis.by_layer import by_layer
+from gnlib.diagnosis.curves import curve_between
+from gnlib.diagnosis.waits import residual_of
 from gnlib.eigen.quadrature import Jacobi, Lanczos, Rule
 from gnlib.eigen.top import Eigenpairs, largest_eigenpairs
 from gnlib.jacobian.network import GIB
+from gnlib.jacobian.passes import vjp
 from gnlib.laws.waiting import Waiting, waiting
+from gnlib.operators import SymmetricOperator
 from gnlib.plain import as_dict
+from gnlib.problem import Problem
+from gnlib.products.side import Side
 from gnlib.refused import Refused
 from gnlib.text import listed
 
@@ -42,6 +48,68 @@ CLOSE_ENOUGH = 1.25  # ratio of the bounds on T* at which no more products are t
 GRID = 300  # values at which the measure is bounded
 RESOLVED = 10  # errors of a product, relative to the largest eigenvalue, below which nothing is resolved
 NAMED = 3  # layers that are named
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A Gauss-Newton matrix by its products with vectors, and what is left of the loss.
+
+    Attributes
+    ----------
+    operator
+        the matrix, from the side of the outputs or from that of the parameters
+    start
+        the residual u on the side of the outputs, or the gradient on that of the parameters
+    square
+        the squared norm of u
+    weight
+        N, by which sums over samples are divided
+    on_outputs
+        which side it is
+    error
+        relative, of a product
+    memory
+        GiB that vectors may take
+    shares
+        returns the share of each layer in the eigenvalue of an eigenvector
+    """
+
+    operator: SymmetricOperator
+    start: Float[Tensor, " s"]
+    square: float
+    weight: float
+    on_outputs: bool
+    error: float
+    memory: float
+    shares: Callable[[Float[Tensor, " s"]], dict[str, float]]
+
+    def jacobi(self, process: Lanczos) -> Jacobi:
+        """Return what a process from the start knows of the measure of u."""
+        own = process.jacobi
+        if self.on_outputs:
+            return own
+        return own._replace(mass=self.weight * own.mass).divided(self.square)
+
+
+def view_of_problem(problem: Problem) -> View:
+    """Return the view of a network from its outputs, in double precision."""
+    u = residual_of(problem)
+
+    def shares(v: Float[Tensor, " s"]) -> dict[str, float]:
+        n, k, r = problem.root.shape
+        gradients = vjp(problem.networks, problem.memory)((problem.root @ v.view(n, r, 1)).view(n, k))
+        return by_layer(problem, {name: float(g.square().sum()) for name, g in gradients.items()})
+
+    square = float(u @ u)
+    return View(problem.operator(), u, square, len(problem.outputs), True, EPS, problem.memory, shares)
+
+
+def view_of_side(side: Side, memory: float) -> View:
+    """Return the view of a module from its smaller side."""
+    start, square = side.residual
+
+    on_outputs = side.name == "outputs"
+    return View(side.operator, start, square, side.weight, on_outputs, side.error, memory, side.by_layer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,13 +248,7 @@ def loss_bounds_of(
     _check(rate, steps, products, within)
     if not view.square:
         raise Refused("no-residual", "The outputs are the targets: there is no loss to fall.")
-    scale, times, course = 1 / (2 * view.weight), np.arange(steps + 1), Course(view, products)
-
-    def curve(rule: Rule, rate: float) -> Float[np.ndarray, " steps"]:
-        with np.errstate(divide="ignore"):
-            logs = 2 * np.log(np.abs(1 - rate * rule.nodes))
-        return scale * (np.exp(times[:, None] * np.maximum(logs, -1e300)) @ rule.weights)
-
+    course = Course(view, products)
     for jacobi in course.looks():
         largest = course.largest
         taken = float(rate or 1 / largest)
@@ -195,8 +257,9 @@ def loss_bounds_of(
                 "rate-too-large",
                 f"rate is {rate}; above {2 / largest:.4g}, 2 over the largest eigenvalue, the loss grows.",
             )
-        gauss, lobatto = course.rules(jacobi, largest)
-        lower, upper = curve(gauss, taken), curve(lobatto, taken)
+        _, lower, upper = (
+            losses / (2 * view.weight) for losses in curve_between(*course.rules(jacobi, largest), taken, steps)
+        )
         if upper[-1] <= within * lower[-1] or upper[-1] - lower[-1] <= LITTLE * (within - 1) * lower[0]:
             break
     return LossBounds(

@@ -12,12 +12,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.optim import Optimizer
 
-from gnlib.diagnosis.course import CLOSE, Course
+from gnlib.diagnosis.course import CLOSE, Course, View
 from gnlib.diagnosis.curves import Ahead, Curve, curve_between, curve_of
 from gnlib.diagnosis.descent import Rule, descend
 from gnlib.diagnosis.model import edge_of_stability
-from gnlib.diagnosis.preconditioner import parts_of, preconditioner_from, rules_at, usual_factors
-from gnlib.diagnosis.view import View
+from gnlib.diagnosis.preconditioner import displacement, parts_of, preconditioner_from, rules_at, usual_factors
 from gnlib.eigen.quadrature import Jacobi
 from gnlib.eigen.top import Eigenpairs, largest_eigenpairs
 from gnlib.jacobian.network import Factors
@@ -57,14 +56,10 @@ class _ByParameters(SymmetricOperator):
 class _ByOutputs(ByOutputs):
     r"""The matrix :math:`\frac1N R^\top J P^{-1} J^\top R`, by its products with vectors."""
 
-    def __init__(
-        self, passes: Passes, curvature: Rooted, weight: float, shapes: list[torch.Size], factors: Vector
-    ) -> None:
-        super().__init__(passes, curvature, weight, shapes)
-        self._factors = factors
+    factors: Vector
 
     def pulled(self, v: Float[Tensor, " r"]) -> Vector:
-        return super().pulled(v) * self._factors
+        return super().pulled(v) * self.factors
 
 
 def loss_and_gradient(side: Side) -> tuple[float, Vector]:
@@ -201,26 +196,19 @@ class LinearByProducts:
         if not sums.any():
             return sums.new_zeros(sums.shape[1] - 2)
         self.products += 1
-        direction = torch.zeros_like(self.gradient)
-        moved = by_name(passes, direction)
-        factors, momentum = self.preconditioner
-        for (_, scales), own in zip(self.parts, sums, strict=True):
-            pulled = by_name(passes, self._pull(own[:-2]))
-            for name, scale in scales.items():
-                step = pulled[name] if factors is None else pulled[name] * factors[name]
-                moved[name] += scale * step + own[-2] * passes.parameters[name]
-                if momentum is not None:
-                    moved[name] += own[-1] * scale * momentum[name]
+        moved = displacement(self.parts, self.preconditioner, passes.parameters, sums, self._pull)
+        direction = torch.cat([moved[name].flatten().double() for name in passes.parameters])
         return torch.cat([passes.push(part, direction)[1].flatten().double() for part in passes.parts])
 
-    def _pull(self, flat: Float[Tensor, " r"]) -> Vector:
+    def _pull(self, flat: Float[Tensor, " r"]) -> Factors:
         passes = self.side.passes
 
         def of(part: Part, piece: Tensor, shape: torch.Size) -> Vector:
             return passes.pull(part, lambda f: piece.view(shape).to(f.dtype))[1]
 
         pieces = flat.split([*map(math.prod, self.side.shapes)])
-        return over_all(reduce(Tensor.add_, map(of, passes.parts, pieces, self.side.shapes))).div_(self.side.weight)
+        total = over_all(reduce(Tensor.add_, map(of, passes.parts, pieces, self.side.shapes)))
+        return by_name(passes, total.div_(self.side.weight))
 
     def _largest(self, weights: Sequence[float]) -> float:
         """Return the largest eigenvalue of the matrix of the loss, with the parts weighted like this."""
@@ -253,7 +241,8 @@ class LinearByProducts:
             start = side.residual[0]
             if factors is not None:
                 assert isinstance(side.curvature, Rooted)
-                operator = _ByOutputs(side.passes, side.curvature, side.weight, side.shapes, factors)
+                operator = _ByOutputs(side.passes, side.curvature, side.weight, side.shapes)
+                operator.factors = factors
         elif factors is not None:
             assert isinstance(operator, ByParameters)
             operator, start = _ByParameters(operator, factors), factors.sqrt() * start
@@ -286,17 +275,15 @@ def squares_of(side: Side) -> tuple[Vector, bool]:
         return over_all(total), False
     seed = torch.distributed.get_rank() if is_shared() else 0
     generator = torch.Generator().manual_seed(seed)
+
+    def signs(f: Tensor) -> Tensor:
+        return (2 * torch.randint(2, f.shape, generator=generator) - 1).to(f)
+
     for _ in range(SIGNS):
-        pulled = (passes.pull(part, lambda f: _signs(f, generator))[1] for part in passes.parts)
+        pulled = (passes.pull(part, signs)[1] for part in passes.parts)
         total += over_all(reduce(Tensor.add_, pulled)).square_()
     return total, True
 
 
 def _unit(i: int, f: Tensor) -> Tensor:
-    weights = torch.zeros(f.numel(), dtype=f.dtype, device=f.device)
-    weights[i] = 1
-    return weights.view(f.shape)
-
-
-def _signs(f: Tensor, generator: torch.Generator) -> Tensor:
-    return (2 * torch.randint(2, f.shape, generator=generator) - 1).to(f)
+    return (torch.arange(f.numel(), device=f.device) == i).to(f).view(f.shape)

@@ -16,7 +16,15 @@ from torch.optim import SGD, Optimizer
 from gnlib.checks import EPS, numerical_rank
 from gnlib.diagnosis.curves import Ahead, Curve
 from gnlib.diagnosis.descent import Rule, descend
-from gnlib.diagnosis.preconditioner import Part, Preconditioner, kernels_of, parts_of, preconditioner_of, rules_at
+from gnlib.diagnosis.preconditioner import (
+    Part,
+    Preconditioner,
+    displacement,
+    kernels_of,
+    parts_of,
+    preconditioner_of,
+    rules_at,
+)
 from gnlib.eigen.largest import largest_eigenvalue
 from gnlib.eigen.result import NotConvergedError
 from gnlib.jacobian.network import Factors, Network
@@ -211,11 +219,9 @@ def edge_of_stability(
     return float(brentq(excess, 0.0, highest, xtol=tolerance / 100 * highest, rtol=tolerance)) * first
 
 
-def combined(
-    rules: Sequence[Rule], kernels: Sequence[Float[Tensor, "q q"]], factor: float = 1.0
-) -> Float[Tensor, "q q"]:
+def combined(rules: Sequence[Rule], kernels: Sequence[Float[Tensor, "q q"]]) -> Float[Tensor, "q q"]:
     """Return the sum of kernels, weighted so that its largest eigenvalue is one at the edge of stability."""
-    return weighted(weights_of(rules, factor), kernels)
+    return weighted(weights_of(rules), kernels)
 
 
 def weights_of(rules: Sequence[Rule], factor: float = 1.0) -> list[float]:
@@ -278,11 +284,15 @@ def trusted(linear: Linear, kept: Mapping[int, tuple[Sums, Float[Tensor, "n k"]]
     """
     networks, loss, memory = linear.networks, linear.loss, linear.memory
     start, product = loss.gradient(outputs_of(networks, memory)), vjp(networks, memory)
-    first, steepest = start.norm(), _flat(product(start)).norm()
+    first, steepest, parameters = start.norm(), _flat(product(start)).norm(), networks[0].parameters
+
+    def pull(flat: Vector) -> Factors:
+        return product(flat.view(start.shape))
 
     def on(step: int) -> bool:
         sums, outputs = kept[step]
-        there = replace_parameters(networks, _displaced(linear, sums, product))
+        back = displacement(linear.parts, linear.preconditioner, parameters, sums, pull)
+        there = replace_parameters(networks, {name: p - back[name] for name, p in parameters.items()})
         expected, found = loss.gradient(outputs), loss.gradient(outputs_of(there, memory))
         if (found - expected).norm() > DEVIATION * expected.norm() + ROUNDING * first:
             return False
@@ -299,18 +309,3 @@ def trusted(linear: Linear, kept: Mapping[int, tuple[Sums, Float[Tensor, "n k"]]
 
 def _flat(tensors: Factors) -> Vector:
     return torch.cat([each.flatten() for each in tensors.values()])
-
-
-def _displaced(linear: Linear, sums: Sums, product: Callable[[Float[Tensor, "n k"]], Factors]) -> Factors:
-    r"""Return the parameters of the linear model, :math:`(1 - a) \theta_0 - \frac1n P^{-1} J^\top c - b M_0`."""
-    factors, momentum = linear.preconditioner
-    network, moved = linear.networks[0], {}
-    for part, own in zip(linear.parts, sums, strict=True):
-        back = product(own[:-2].view(-1, network.outputs))
-        decayed, pushed = own[-2], own[-1]
-        for name, scale in part.scales.items():
-            step = back[name] if factors is None else back[name] * factors[name]
-            if momentum is not None:
-                step = step + pushed * momentum[name]
-            moved[name] = (1 - decayed) * network.parameters[name] - scale * step
-    return {name: moved[name] for name in network.parameters}

@@ -9,12 +9,11 @@ from torch.optim import Optimizer
 
 from gnlib.advice.suggestions import Advice
 from gnlib.diagnosis import pictures
-from gnlib.diagnosis.course import LossBounds, loss_bounds_of, named, waiting_by_products
+from gnlib.diagnosis.course import LossBounds, View, loss_bounds_of, named, view_of_side, waiting_by_products
 from gnlib.diagnosis.forecast import PRECISIONS, Forecast, forecast_of_side
 from gnlib.diagnosis.page import Advised, page
 from gnlib.diagnosis.preconditioner import NotFollowedError
 from gnlib.diagnosis.rates import StableRate, stable_rate_of_largest
-from gnlib.diagnosis.view import View, view_of_side
 from gnlib.eigen.density import SpectralDensity
 from gnlib.eigen.top import Eigenpairs, largest_eigenpairs
 from gnlib.laws.waiting import Waiting

@@ -3,11 +3,11 @@
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
 from gnlib.diagnosis.descent import Rule
@@ -16,6 +16,7 @@ from gnlib.jacobian.gram import blocks_of, gram_of
 from gnlib.jacobian.network import GIB, Factors, Network, count_rows
 from gnlib.jacobian.passes import freeze_all_but
 from gnlib.jacobian.plan import BudgetError
+from gnlib.products.passes import Passes
 from gnlib.refused import Refused
 
 FLOOR = 1e-3  # of the root mean square of the diagonal's root: parameters that hardly matter would move the most
@@ -24,21 +25,7 @@ NAMED: dict[str, Callable[..., Optimizer]] = {
     "momentum": lambda leaves, lr: SGD(leaves, lr=lr, momentum=0.9),
     "adam": Adam,
 }
-
-
-@runtime_checkable
-class Parametrised(Protocol):
-    """A module, and those of its parameters that are differentiated by."""
-
-    @property
-    def module(self) -> nn.Module:
-        """The module."""
-        ...
-
-    @property
-    def parameters(self) -> Factors:
-        """Its parameters, by name."""
-        ...
+Parametrised: TypeAlias = Network | Passes
 
 
 class NotFollowedError(TypeError):
@@ -241,6 +228,26 @@ def preconditioner_from(
     return Preconditioner(factors if adaptive else None, momentum if moving else None)
 
 
+def displacement(
+    parts: Sequence[Part],
+    preconditioner: Preconditioner,
+    parameters: Factors,
+    sums: Float[Tensor, "m c"],
+    pull: Callable[[Float[Tensor, " r"]], Factors],
+) -> Factors:
+    r"""Return how far back sums of gradients take parameters: :math:`a \theta_0 + \frac1n P^{-1} J^\top c + b M_0`."""
+    factors, momentum = preconditioner
+    moved = {}
+    for (_, scales), own in zip(parts, sums, strict=True):
+        pulled = pull(own[:-2])
+        for name, scale in scales.items():
+            step = pulled[name] if factors is None else pulled[name] * factors[name]
+            if momentum is not None:
+                step = step + own[-1] * momentum[name]
+            moved[name] = own[-2] * parameters[name] + scale * step
+    return moved
+
+
 def kernels_of(
     parts: Sequence[Part], networks: Sequence[Network], factors: Factors | None, memory: float
 ) -> list[Float[Tensor, "nk nk"]]:
@@ -269,15 +276,13 @@ def kernels_of(
         ) from error
 
 
-def preconditioned_gram(networks: Sequence[Network], factors: Factors | None, memory: float) -> Float[Tensor, "nk nk"]:
+def preconditioned_gram(networks: Sequence[Network], factors: Factors, memory: float) -> Float[Tensor, "nk nk"]:
     r"""Return :math:`\frac1n J P^{-1} J^\top` for a diagonal P.
 
     With factors :math:`P^{-1}` for each parameter no product of two Gram matrices gives a layer's part, so all columns
     of the Jacobian are formed, some at a time: :math:`p (nk)^2` operations, where the structured Gram matrix may take
     fewer by a factor of the width.
     """
-    if factors is None:
-        return gram_of(networks, memory)
     size = count_rows(networks)
     gram = torch.zeros(size, size, dtype=torch.float64, device=networks[0].x.device)
     roots = torch.cat([factors[name].flatten() for name in reversed(networks[0].parameters)]).sqrt()

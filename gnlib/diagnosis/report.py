@@ -1,11 +1,12 @@
 """One page on a network and its data: its condition number for a loss, where that comes from, and what to do."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import Any, TypeVar
 
 import torch
 from torch.optim import Optimizer
@@ -31,6 +32,7 @@ from gnlib.plain import as_dict
 from gnlib.problem import Problem
 from gnlib.text import Line
 
+T = TypeVar("T")
 STEPS, FORECAST, GOAL = 100, 1000, 0.1
 EIGEN = 80  # operations of all decompositions, over the cube of the number of rows
 
@@ -164,8 +166,8 @@ def report_on(problem: Problem, optimizer: Optimizer | str | None = None) -> Rep
         loss=problem.loss.name,
         squared_error=problem.condition if problem.is_plain else problem.ends_of(torch.linalg.eigvalsh(problem.gram)),
         condition=problem.condition,
-        waiting=_waiting(problem),
-        growth=_growth(problem),
+        waiting=_known(waiting_of, problem, GOAL) if problem.has_targets else None,
+        growth=_known(growth_of, problem),
         full=problem.loss_rows,
         rates=tuple(rates),
         layers=shares,
@@ -179,19 +181,10 @@ def report_on(problem: Problem, optimizer: Optimizer | str | None = None) -> Rep
     )
 
 
-def _waiting(problem: Problem) -> Waiting | None:
-    """Return what training waits for, if there are targets, a residual, and a goal that the loss can have."""
-    if not problem.has_targets:
-        return None
+def _known(ask: Callable[..., T], *given: Any) -> T | None:
+    """Return an answer, unless there is none: no residual, or a loss whose quadratic model has no minimum."""
     with suppress(ValueError):
-        return waiting_of(problem, GOAL)
-    return None
-
-
-def _growth(problem: Problem) -> Growth | None:
-    """Return how the condition number grows, unless the loss has no quadratic model with a minimum."""
-    with suppress(ValueError):
-        return growth_of(problem)
+        return ask(*given)
     return None
 
 

@@ -339,6 +339,7 @@ def test_what_has_no_matrix_in_double_precision_has_a_rate():
     ("make", "message"),
     [
         (lambda p: 0.1, "optimizer is of type float; SGD, Adam"),
+        (lambda p: "newton", "'sgd', 'momentum', 'adam'"),
         (lambda p: Adagrad(p), "optimizer is of type Adagrad; SGD, Adam"),
         (lambda p: Adam(p, maximize=True), "maximize=True; pass one that goes down"),
         (lambda p: SGD(nn.Linear(2, 2).parameters(), lr=0.1), "parameters that module has not"),

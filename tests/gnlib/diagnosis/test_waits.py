@@ -1,4 +1,4 @@
-"""Bounds on steps to a goal, against descent of quadratic models step by step, and condition numbers of some samples."""
+"""Bounds on steps to a goal, against descent of quadratic models; condition numbers of some of the samples."""
 
 import math
 
