@@ -35,14 +35,9 @@ SPACE = 16  # vectors that the search for the largest eigenvalue keeps, with the
 
 
 class BatchNoise:
-    """The second moment of the residual under mini-batches, in the eigenvectors of the Gram matrix.
+    """The second moment of the residual under mini-batches, in the eigenvectors (in columns) of the Gram matrix.
 
-    Parameters
-    ----------
-    values, vectors
-        eigenvalues and eigenvectors (in columns) of K, where each sample has as many rows as the others
-    samples, batch
-        n and b
+    Each sample has as many rows in it as the others.
     """
 
     def __init__(self, values: Float[Tensor, " q"], vectors: Float[Tensor, "q q"], samples: int, batch: int) -> None:

@@ -52,36 +52,16 @@ NAMED = 3  # layers that are named
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A Gauss-Newton matrix by its products with vectors, and what is left of the loss.
+    """A Gauss-Newton matrix by its products with vectors, and what is left of the loss."""
 
-    Attributes
-    ----------
-    operator
-        the matrix, from the side of the outputs or from that of the parameters
-    start
-        the residual u on the side of the outputs, or the gradient on that of the parameters
-    square
-        the squared norm of u
-    weight
-        N, by which sums over samples are divided
-    on_outputs
-        which side it is
-    error
-        relative, of a product
-    memory
-        GiB that vectors may take
-    shares
-        returns the share of each layer in the eigenvalue of an eigenvector
-    """
-
-    operator: SymmetricOperator
-    start: Float[Tensor, " s"]
-    square: float
-    weight: float
-    on_outputs: bool
-    error: float
-    memory: float
-    shares: Callable[[Float[Tensor, " s"]], dict[str, float]]
+    operator: SymmetricOperator  # from the side of the outputs or from that of the parameters
+    start: Float[Tensor, " s"]  # the residual u on the side of the outputs, or the gradient on that of the parameters
+    square: float  # the squared norm of u
+    weight: float  # N, by which sums over samples are divided
+    on_outputs: bool  # which side it is
+    error: float  # relative, of a product
+    memory: float  # GiB that vectors may take
+    shares: Callable[[Float[Tensor, " s"]], dict[str, float]]  # of the layers in the eigenvalue of an eigenvector
 
     def jacobi(self, process: Lanczos) -> Jacobi:
         """Return what a process from the start knows of the measure of u."""

@@ -85,20 +85,12 @@ def by_name(passes: Passes, vector: Vector) -> Factors:
 class LinearByProducts:
     """The linear model of a network where it stands, for an optimiser that has leaves in the place of its parameters.
 
-    Attributes
-    ----------
-    loss, gradient
-        where it stands
-    stable_rate
-        the largest one at which it is stable where it starts, to a thousandth
-    products
-        with vectors so far
-    estimated
-        whether the factors of a fresh optimiser come from random sums
+    Its stable rate is the largest one at which it is stable where it starts, to a thousandth.
     """
 
     def __init__(self, side: Side, optimizer: Optimizer, leaves: Factors, memory: float) -> None:
-        self.side, self.products, self.estimated = side, 0, False
+        self.side, self.products = side, 0
+        self.estimated = False  # whether the factors of a fresh optimiser come from random sums
         self._memory = memory
         self.loss, self.gradient = loss_and_gradient(side)
         if not math.isfinite(self.loss) or not self.gradient.isfinite().all():

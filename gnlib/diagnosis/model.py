@@ -41,26 +41,14 @@ Sums: TypeAlias = Float[Tensor, "m c"]
 
 
 class Space(NamedTuple):
-    """Coordinates in which the outputs of a linear model are followed.
+    """Coordinates in which the outputs of a linear model are followed."""
 
-    Attributes
-    ----------
-    start
-        where the network stands
-    change
-        of the coordinates, by weighted sums of gradients, of parameters and of their momentum
-    gradient, value
-        of the loss
-    outputs, sums
-        of samples and outputs, from these coordinates
-    """
-
-    start: Vector
-    change: Callable[[Sums], Vector]
-    gradient: Callable[[Vector], Vector]
+    start: Vector  # where the network stands
+    change: Callable[[Sums], Vector]  # by weighted sums of gradients, of parameters and of their momentum
+    gradient: Callable[[Vector], Vector]  # of the loss
     value: Callable[[Vector], float]
     outputs: Callable[[Vector], Float[Tensor, "n k"]]
-    sums: Callable[[Sums], Sums]
+    sums: Callable[[Sums], Sums]  # of samples and outputs, from those in these coordinates
 
 
 def of_outputs(
@@ -110,19 +98,7 @@ def of_modes(
 
 @dataclass(frozen=True, eq=False)
 class Linear:
-    """The linear model of networks, one for each batch, for an optimiser and a loss.
-
-    Attributes
-    ----------
-    space
-        the coordinates in which its outputs are followed
-    parts, preconditioner
-        of the optimiser
-    stable_rate
-        the largest one at which it is stable where it starts, whatever the network does
-    unreachable
-        as in :class:`gnlib.diagnosis.forecast.Forecast`
-    """
+    """The linear model of networks, one for each batch, for an optimiser and a loss."""
 
     networks: Sequence[Network]
     loss: Loss
@@ -130,8 +106,8 @@ class Linear:
     space: Space
     parts: list[Part]
     preconditioner: Preconditioner
-    stable_rate: float
-    unreachable: float
+    stable_rate: float  # the largest one at which it is stable where it starts, whatever the network does
+    unreachable: float  # as in a forecast
     products: int = 0
     estimated: bool = False
     is_stepped: bool = False

@@ -35,22 +35,12 @@ figure { margin: 0; } figcaption { font-size: .875rem; } svg { width: 100%; heig
 
 
 class Advised(Page, ABC):
-    """A page with advice, and with rates of which each was tried.
+    """A page with advice, and with rates of which each was tried."""
 
-    Attributes
-    ----------
-    rates
-        largest stable rates on the quadratic model
-    safe
-        of each the first of its half, its quarter and so on at which ten real steps did not explode; empty without
-        targets
-    advice
-        what to change, tried by real steps; None without targets
-    """
-
-    rates: tuple[StableRate, ...]
+    rates: tuple[StableRate, ...]  # the largest stable ones on the quadratic model
+    # of each the first of its half, its quarter and so on at which ten real steps stay low; empty without targets
     safe: tuple[float | None, ...]
-    advice: Advice | None
+    advice: Advice | None  # what to change, tried by real steps; None without targets
 
     @property
     def suggestions(self) -> tuple[Suggestion, ...]:

@@ -35,18 +35,10 @@ class NotFollowedError(TypeError):
 
 
 class Preconditioner(NamedTuple):
-    r"""The factors :math:`P^{-1}` that an optimiser has for each entry of the parameters, and the momentum it has.
+    r"""The factors :math:`P^{-1}` that an optimiser has for each entry of the parameters, and the momentum it has."""
 
-    Attributes
-    ----------
-    factors
-        by name of the parameter; None where all are one
-    momentum
-        where the momentum that it has from before takes the parameters, by name; None if it has none
-    """
-
-    factors: Factors | None = None
-    momentum: Factors | None = None
+    factors: Factors | None = None  # None where all are one
+    momentum: Factors | None = None  # where the momentum from before takes the parameters; None if there is none
 
 
 class Part(NamedTuple):

@@ -27,21 +27,11 @@ STRAIGHT = 1e-6  # share of a gradient that may lie where the loss has no curvat
 
 
 class Spread(NamedTuple):
-    """How the loss above its minimum is spread over the eigenvalues of the Gauss-Newton matrix.
+    """How the loss above its minimum is spread over the eigenvalues of the Gauss-Newton matrix."""
 
-    Attributes
-    ----------
-    eigenvalues
-        ascending, those that double precision does not tell from zero set to zero
-    shares
-        of the squared residual on each
-    above
-        the loss less the least value of its quadratic model
-    """
-
-    eigenvalues: Float[Tensor, " nr"]
-    shares: Float[Tensor, " nr"]
-    above: float
+    eigenvalues: Float[Tensor, " nr"]  # ascending, those that double precision does not tell from zero set to zero
+    shares: Float[Tensor, " nr"]  # of the squared residual on each
+    above: float  # the loss less the least value of its quadratic model
 
 
 def spread_of(problem: Problem) -> Spread:

@@ -1,7 +1,10 @@
-"""Small networks of several kinds, and what is computed of them by plain autograd."""
+"""Small networks of several kinds, what is computed of them by plain autograd, and real training by torch."""
+
+import math
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from tests.gnlib.derivatives import rows_of
 from tests.gnlib.jacobian.cases import Tokens, cnn, mlp, tokens, vector, warmed, wide
@@ -32,3 +35,33 @@ def plain_eigenvalues(net, x, function):
     y, jacobian = net(x).detach(), rows_of(net, x)
     hessian = torch.autograd.functional.hessian(lambda f: function(f.view_as(y)), y.flatten())
     return torch.linalg.eigvals(hessian @ jacobian @ jacobian.mT).real.sort(descending=True).values
+
+
+def page(found):
+    """What is printed, without its line breaks."""
+    return " ".join(str(found).split())
+
+
+def half(f, y):
+    return (f - y).square().sum() / (2 * len(f))
+
+
+LOSSES = {"mse": half, "cross_entropy": functional.cross_entropy}
+
+
+def loss_at(net, x, y, loss):
+    return LOSSES[loss](net(x), y)
+
+
+def train(net, x, y, loss, optimizer, steps):
+    """The losses before each of so many steps of torch, and after the last, until one is not finite."""
+    losses = []
+    for _ in range(steps + 1):
+        value = loss_at(net, x, y, loss)
+        losses.append(value.item())
+        if not math.isfinite(losses[-1]):
+            break
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+    return losses

@@ -7,8 +7,7 @@ from torch import nn
 
 from gnlib import GaussNewton
 from gnlib.diagnosis.course import waiting_by_products
-from tests.gnlib.diagnosis.kinds import page
-from tests.gnlib.diagnosis.networks import CASES, drawn
+from tests.gnlib.diagnosis.networks import CASES, drawn, page
 
 F64, F32 = torch.float64, torch.float32
 
@@ -45,16 +44,10 @@ def test_the_losses_of_the_linear_model_lie_between_and_both_come_to_be_them(nam
         assert found.lower[0] == pytest.approx(float(exact[0])) == pytest.approx(float(found.upper[0]))
     assert torch.allclose(found.lower, exact, rtol=1e-6) and torch.allclose(found.upper, exact, rtol=1e-6)
     assert found.rate == rate
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("dtype", [F64, F32])
-def test_the_bounds_are_narrow_after_sixty_products_and_hold(name, dtype):
-    found = asked(name, 60, dtype=dtype).loss_bounds(steps=1000, products=60)
-    assert hold(found, losses(asked(name, 60), found.rate, 1000), 1e-9 if dtype == F64 else 1e-4)
-    assert found.within <= 1.05 or float(found.upper[-1] - found.lower[-1]) <= 1e-3 * float(found.lower[0])
-    assert found.products <= 60
+    if factor == 1.0:  # sixty products have narrow bounds on a thousand steps
+        found = asked(name, 60, dtype=F32).loss_bounds(steps=1000, products=60)
+        assert hold(found, losses(asked(name, 60), found.rate, 1000), 1e-4) and found.products <= 60
+        assert found.within <= 1.05 or float(found.upper[-1] - found.lower[-1]) <= 1e-3 * float(found.lower[0])
 
 
 @pytest.mark.parametrize("n", [6, 50])

@@ -185,10 +185,6 @@ def zero(layer):
     return layer
 
 
-def residual(branch):
-    return Whole(lambda self, x: x + self.branch(x), branch=branch)
-
-
 def modulated():
     """A branch whose gate is made by a layer of zeros (adaLN-zero)."""
     parts = dict(inner=nn.Linear(4, 4), gate=zero(nn.Linear(4, 4)), head=nn.Linear(4, 2))
@@ -204,14 +200,6 @@ WAITING = {
     "head": (
         lambda: nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 5), nn.GELU(), zero(nn.Linear(5, 2))),
         "no output reacts to anything before 4 yet: normal for a layer of zeros",
-    ),
-    "branch": (
-        lambda: nn.Sequential(
-            nn.Linear(4, 4),
-            *(residual(nn.Sequential(nn.Linear(4, 5), nn.SiLU(), zero(nn.Linear(5, 4)))) for _ in range(2)),
-            nn.Linear(4, 2),
-        ),
-        "no output reacts to 1.branch.0, 2.branch.0 yet: normal behind the zeros in 1.branch.2, 2.branch.2",
     ),
     "rezero": (
         lambda: nn.Sequential(nn.Linear(4, 4), rezero(), nn.Linear(4, 2)),

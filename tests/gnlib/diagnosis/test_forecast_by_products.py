@@ -15,7 +15,7 @@ from gnlib.diagnosis import forecast, linear_by_products
 from gnlib.diagnosis.curves import curve_between, curve_of
 from gnlib.diagnosis.descent import Rule, descend
 from gnlib.eigen.quadrature import Lanczos
-from tests.gnlib.diagnosis.kinds import page
+from tests.gnlib.diagnosis.networks import page
 from tests.gnlib.products.test_side import IDS, NEXT, of_tokens
 
 F64, F32 = torch.float64, torch.float32

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from gnlib import GaussNewton
 from gnlib.diagnosis.growth import growth_of
-from tests.gnlib.diagnosis.kinds import half
+from tests.gnlib.diagnosis.networks import half
 
 
 def network(k=3, width=20, normalised=()):
