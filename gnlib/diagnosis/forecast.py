@@ -13,11 +13,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.optim import SGD, Optimizer
 
-from gnlib.diagnosis.first_step import longest_step
 from gnlib.diagnosis.linear_by_products import SIGNS
 from gnlib.diagnosis.model import ROUNDING
 from gnlib.diagnosis.preconditioner import left_out, moving, name_of, optimizer_of, rate_of, rules_at
-from gnlib.diagnosis.standing import Large, Standing, Whole
+from gnlib.diagnosis.standing import Large, Standing, Whole, longest_step
 from gnlib.jacobian.network import Factors
 from gnlib.plain import as_dict
 from gnlib.problem import Problem

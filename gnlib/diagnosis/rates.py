@@ -10,10 +10,9 @@ import torch
 from torch.optim import SGD, Optimizer
 
 from gnlib.diagnosis.descent import Rule, descend
-from gnlib.diagnosis.first_step import longest_step
 from gnlib.diagnosis.model import combined, largest_of, stable_rate
 from gnlib.diagnosis.preconditioner import kernels_of, moved_by, name_of, optimizer_of, parts_of, preconditioner_of
-from gnlib.diagnosis.standing import Whole
+from gnlib.diagnosis.standing import Whole, longest_step
 from gnlib.eigen.largest import largest_eigenvalue
 from gnlib.jacobian.gram import NotFiniteError
 from gnlib.jacobian.passes import vjp

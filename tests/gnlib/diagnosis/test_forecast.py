@@ -10,10 +10,9 @@ from torch import nn
 from torch.optim import SGD, Adam
 
 from gnlib import GaussNewton
-from gnlib.diagnosis.first_step import longest_step
 from gnlib.diagnosis.model import follow, linearise, trusted
 from gnlib.diagnosis.preconditioner import optimizer_of, rules_at
-from gnlib.diagnosis.standing import Whole
+from gnlib.diagnosis.standing import Whole, longest_step
 from gnlib.jacobian.passes import outputs_of
 from gnlib.jacobian.trial import networks_of
 from gnlib.losses import loss_of
