@@ -13,7 +13,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gnlib.diagnosis.batch_noise import BatchNoise, sharpness_at_most
+from gnlib.diagnosis.batches import BatchNoise, sharpness_at_most
 from gnlib.eigen.quadrature import Lanczos
 from gnlib.laws import waiting
 from tests.gnlib.laws.test_waiting import steps_to, trainings

@@ -8,7 +8,7 @@ from torch import nn
 from torch.optim import SGD, Adam
 
 from gnlib import GaussNewton
-from gnlib.diagnosis.batch_noise import BatchNoise, sharpness_at_most
+from gnlib.diagnosis.batches import BatchNoise, sharpness_at_most
 
 N, K = 4, 2
 RATES = [0.3, 0.5, 0.2, 0.7]
