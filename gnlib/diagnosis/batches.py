@@ -56,8 +56,6 @@ PLAIN = (
     "and weight decay; pass optimizer='sgd', or leave batch= out."
 )
 CLOSE = 1e-2  # by which eigenvalues are taken for larger than products find them, to a tenth of that
-
-
 SPACE = 16  # vectors that the search for the largest eigenvalue keeps, with their products
 
 
