@@ -154,7 +154,7 @@ def divisor_and_mean(optimizer, group, p):
         divisor = squares.sqrt() + group["eps"]
         return divisor, divisor * state.get("momentum_buffer", torch.zeros_like(p))
     squares = state["max_exp_avg_sq"] if group["amsgrad"] else state["exp_avg_sq"]
-    return (squares / (1 - group["betas"][1] ** state["step"])).sqrt() + group["eps"], state["exp_avg"].clone()
+    return (squares / (1 - group["betas"][1] ** int(state["step"]))).sqrt() + group["eps"], state["exp_avg"].clone()
 
 
 @pytest.mark.slow
