@@ -104,8 +104,8 @@ def checkpointed():
 
 def twice():
     """A layer that is called twice: its units are alive if one of the calls reaches an output."""
-    forward = lambda self, x: self.head(self.layer(self.layer(x).relu() - 1).relu())  # noqa: E731
-    return Whole(forward, layer=nn.Linear(4, 4), head=nn.Linear(4, 2))
+    forward = lambda self, x: self.head(self.layer(self.layer(x).relu() - 1).relu()[:, :3])  # noqa: E731
+    return Whole(forward, layer=nn.Linear(4, 4), head=nn.Linear(3, 2))
 
 
 def chain(first, width=5, between=nn.ReLU, inputs=4):
