@@ -17,31 +17,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status: 1 if a run failed, 2 if nothing could be run."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        if arguments[:1] == ["report"]:
-            return _report(arguments[1:])
-        return _sweep(arguments)
+        return _report(*arguments[1:]) if arguments[:1] == ["report"] and len(arguments) == 2 else _sweep(arguments)
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return INTERRUPTED
-    except (ImportError, OSError, ValueError) as error:
+    except (ImportError, OSError, SyntaxError, ValueError) as error:
         print(error, file=sys.stderr)
         return BAD_INPUT
 
 
 def _sweep(arguments: Sequence[str]) -> int:
-    options = vars(_parser().parse_args(arguments))
-    notebook, grid, out = (options.pop(name) for name in ("notebook", "grid", "out"))
-    if options.pop("dry_run"):
-        plan = plan_for(notebook, grid, Options(**options))
-        print(preview(plan, Folder(out.absolute()), number_of_workers(Options(**options), plan)))
-        return 0
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # queues send it before they kill
-    summary = run(notebook, grid, out, **options)
-    print(summary)
-    return INTERRUPTED if summary.interrupted else int(bool(summary.failed))
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m gnbook.sweep",
         description="Run a notebook for every case of a grid. `report DIR` draws the figures that the grid declares.",
@@ -56,17 +41,22 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--memory", help="for each run, such as 4GiB (default: all there is, shared out)")
     parser.add_argument("--threads", type=int, default=1, help="threads for each run (default: %(default)s)")
     parser.add_argument("--dry-run", action="store_true", help="show the cases and about how long they take")
-    return parser
+    options = vars(parser.parse_args(arguments))
+    notebook, grid, out = (options.pop(name) for name in ("notebook", "grid", "out"))
+    if options.pop("dry_run"):
+        plan = plan_for(notebook, grid, Options(**options))
+        print(preview(plan, Folder(out.absolute()), number_of_workers(Options(**options), plan)))
+        return 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # queues send it before they kill
+    summary = run(notebook, grid, out, **options)
+    print(summary)
+    return INTERRUPTED if summary.interrupted else int(bool(summary.failed))
 
 
-def _report(arguments: Sequence[str]) -> int:
-    from gnbook.sweep.report import left_out, report
+def _report(folder: str) -> int:
+    from gnbook.sweep.report import report
 
-    parser = argparse.ArgumentParser(prog="python -m gnbook.sweep report", description="Draw the figures of a sweep.")
-    parser.add_argument("folder", type=Path, help="folder of a sweep")
-    folder = parser.parse_args(arguments).folder
-    for line in (*report(folder), *left_out(folder)):
-        print(line)
+    print(*report(folder), sep="\n")
     return 0
 
 

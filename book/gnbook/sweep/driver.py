@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from gnbook.sweep.cluster import cluster, memory_of_machine, visible_gpus
-from gnbook.sweep.dispatch import outcomes, progress
+from gnbook.sweep.cluster import cluster, outcomes, progress, visible_gpus
 from gnbook.sweep.execute import Outcome, Settings
 from gnbook.sweep.folder import Folder
 from gnbook.sweep.plan import Plan, make_plan
@@ -41,7 +40,8 @@ def run(notebook: str | Path, grid: str | Path | Mapping[str, object], out: str 
     fields of `Options`. What does not fit together is a `ValueError` before anything has run; a folder in use, or that
     cannot be written to, an `OSError`.
     """
-    _require_extras()
+    if missing := [name for name in EXTRAS if find_spec(name) is None]:
+        raise ImportError(f"A sweep needs {missing[0]}: pip install 'gauss-newton-book[sweep]'.")
     options = Options(**how)
     plan = plan_for(notebook, grid, options)
     folder = Folder(Path(out).absolute())
@@ -79,42 +79,39 @@ def _sweep(plan: Plan, folder: Folder, options: Options) -> Summary:
     began = time.perf_counter()
     missing = [run for run in plan.runs if folder.finished(run.name) is None]
     ended: dict[str, Outcome] = {}
-    interrupted, settings = False, None
+    reused, interrupted, settings = len(plan.runs) - len(missing), False, None
     if missing:
         workers = min(number_of_workers(options, plan), len(missing))
         settings = _settings(plan, folder, options, workers)
         try:
             with cluster(options.scheduler, workers) as client:
-                reused = len(plan.runs) - len(missing)
                 for outcome in progress(outcomes(client, settings, missing), reused, len(plan.runs)):
                     ended[outcome.name] = outcome
         except KeyboardInterrupt:
             interrupted = True
     folder.remove_left_over()
-    try:
-        save(merge(folder, plan.runs), folder.path)
-    except OSError as error:
-        reason = str(error).rstrip(".")
-        raise OSError(f"The table is not made: {reason}. The runs are kept; the same command makes it.") from None
+    save(merge(folder, plan.runs), folder.path)
     errors = [(run, ended[run.name].error) for run in missing if run.name in ended]
     return Summary(
         folder=folder.path,
         runs=plan.runs,
-        reused=len(plan.runs) - len(missing),
+        reused=reused,
         finished=sum(error is None for _, error in errors),
-        failed=tuple((run, error) for run, error in errors if error is not None),
+        failed=[(run, error) for run, error in errors if error is not None],
         interrupted=interrupted,
         seconds=time.perf_counter() - began,
         memory=max((outcome.memory for outcome in ended.values()), default=0),
         allowed=settings and settings.memory,
-        other_versions=tuple(folder.of_other_versions(plan.digest)),
+        other_versions=folder.of_other_versions(plan.digest),
     )
 
 
 def _settings(plan: Plan, folder: Folder, options: Options, workers: int) -> Settings:
+    from distributed.system import MEMORY_LIMIT  # that of this process: in a container less than the machine has
+
     memory = _bytes(options.memory)
     if memory is None and options.scheduler is None:
-        memory = memory_of_machine() // workers
+        memory = MEMORY_LIMIT // workers
     copy = folder.path / f"notebook-{plan.digest[:20]}.ipynb"
     write(copy, plan.notebook.source)
     return Settings(
@@ -142,18 +139,11 @@ def _bytes(memory: int | str | None) -> int | None:
 def _claim(folder: Folder, plan: Plan) -> None:
     """Note the notebook that the folder belongs to, and refuse the folder of another one."""
     path, name = folder.path / "sweep.json", plan.notebook.path.name
-    if path.exists():
-        other = json.loads(path.read_text())["notebook"]
-        if other != name:
-            raise ValueError(f"{folder.path} holds the sweep of {other}; give that of {name} another --out.")
+    if path.exists() and (other := json.loads(path.read_text())["notebook"]) != name:
+        raise ValueError(f"{folder.path} holds the sweep of {other}; give that of {name} another --out.")
     write(path, json.dumps({"notebook": name, "figures": plan.grid.figures}, indent=1))
 
 
 def _gpus_for(plan: Plan) -> tuple[str, ...]:
     """Return the GPUs to share out: none unless the notebook is told to use one."""
     return visible_gpus() if any(run.complete.get("device") == "cuda" for run in plan.runs) else ()
-
-
-def _require_extras() -> None:
-    if missing := [name for name in EXTRAS if find_spec(name) is None]:
-        raise ImportError(f"A sweep needs {missing[0]}: pip install 'gauss-newton-book[sweep]'.")

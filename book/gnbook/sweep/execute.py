@@ -64,6 +64,8 @@ class Outcome:
 
 def execute(settings: Settings, name: str, parameters: Mapping[str, object]) -> Outcome:
     """Run the notebook with these parameters, again if its kernel is lost, and keep the result."""
+    from distributed import get_worker
+
     if _digest(settings) != settings.digest:
         return Outcome(name, "gnlib or gnbook has changed since the sweep began, or its worker has another one")
     done = Folder(settings.folder).finished(name)
@@ -75,7 +77,8 @@ def execute(settings: Settings, name: str, parameters: Mapping[str, object]) -> 
             run = Folder(settings.folder).new_run(name)
         except OSError as error:
             return Outcome(name, f"its folder cannot be made: {error}")
-        monitor, began = Monitor(settings.timeout, settings.memory or _memory_of_worker()), time.perf_counter()
+        memory = settings.memory or get_worker().memory_manager.memory_limit or None
+        monitor, began = Monitor(settings.timeout, memory), time.perf_counter()
         raised = _run_notebook(settings, parameters, run, monitor)
         seconds = time.perf_counter() - began
         if monitor.complaint is None and _kernel_lost(raised, monitor):
@@ -83,7 +86,7 @@ def execute(settings: Settings, name: str, parameters: Mapping[str, object]) -> 
             if lost[monitor.answered] < (ATTEMPTS if monitor.answered else STARTS):
                 shutil.rmtree(run, ignore_errors=True)
                 continue
-        outcome = Outcome(name, _reason(raised, monitor, run), seconds, monitor.peak)
+        outcome = Outcome(name, _reason(raised, monitor), seconds, monitor.peak)
         return _keep(settings, parameters, run, raised, outcome)
 
 
@@ -92,20 +95,22 @@ def _run_notebook(
 ) -> Exception | None:
     """Run the notebook by papermill; return the exception that it raised."""
     import papermill
+    from distributed import get_worker
 
     environment = {VARIABLE: str(run / "rows.json"), **dict.fromkeys(THREADS, str(settings.threads)), **this_code()}
     if settings.gpus:
-        environment["CUDA_VISIBLE_DEVICES"] = gpu_of_worker(_worker().name, settings.gpus)
+        environment["CUDA_VISIBLE_DEVICES"] = gpu_of_worker(get_worker().name, settings.gpus)
+    busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     try:
-        with open(run / STDERR, "wb") as stderr, monitor:
+        with open(run / STDERR, "wb") as stderr, monitor.watching():
             papermill.execute_notebook(
-                _literally(settings.notebook),
-                _literally(run / "notebook.ipynb"),
+                str(settings.notebook),
+                str(run / "notebook.ipynb"),
                 dict(parameters),
                 kernel_name="python3",
                 language="python",
                 progress_bar=False,
-                start_timeout=_patience(),
+                start_timeout=math.ceil(ANSWER * busy),
                 on_notebook_start=monitor.note_answer,
                 iopub_timeout=60,  # by default 4 seconds, which outputs may take on a machine with too much to do
                 # For the engine. Its own `cwd` would change the directory of this process, and of all its threads.
@@ -148,9 +153,8 @@ def _keep(
     if isinstance(raised, OSError) and raised.errno == errno.ENOSPC:
         shutil.rmtree(run, ignore_errors=True)  # its remains would leave no room for the others
     elif raised is not None:
-        details = COLORS.sub("", "".join(traceback.format_exception(raised)))
         with suppress(OSError):
-            write(run / "traceback.txt", details)
+            write(run / "traceback.txt", COLORS.sub("", "".join(traceback.format_exception(raised))))
         with suppress(OSError):
             folder.keep_failed(run, outcome.name)
     return outcome
@@ -166,26 +170,6 @@ def gpu_of_worker(worker: object, gpus: tuple[str, ...]) -> str:
     return gpus[int(worker) % len(gpus)]
 
 
-def _worker() -> object:
-    from distributed import get_worker
-
-    return get_worker()
-
-
-def _memory_of_worker() -> int | None:
-    return _worker().memory_manager.memory_limit or None
-
-
-def _literally(path: Path) -> str:
-    """Return a path in which papermill finds no parameters to fill in."""
-    return str(path).replace("{", "{{").replace("}", "}}")
-
-
-def _patience() -> int:
-    """Return the seconds that a kernel has to answer: more on a machine with more load than cores."""
-    return math.ceil(ANSWER * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
-
-
 def _kernel_lost(raised: Exception | None, monitor: Monitor) -> bool:
     from nbclient.exceptions import DeadKernelError
 
@@ -193,21 +177,11 @@ def _kernel_lost(raised: Exception | None, monitor: Monitor) -> bool:
     return isinstance(raised, DeadKernelError if monitor.answered else RuntimeError)
 
 
-def _reason(raised: Exception | None, monitor: Monitor, run: Path) -> str | None:
-    if raised is None:
-        return None
-    if monitor.complaint is not None:
-        return monitor.complaint
+def _reason(raised: Exception | None, monitor: Monitor) -> str | None:
+    if raised is None or monitor.complaint is not None:
+        return raised and monitor.complaint
     if _kernel_lost(raised, monitor):
-        if monitor.answered:
-            return "its kernel died, twice"
-        return f"its kernel never answered: {_last_words(run) or raised}"
+        return "its kernel died, twice" if monitor.answered else f"its kernel never answered: {raised}"
     if hasattr(raised, "ename"):  # an error in the notebook
         return f"{raised.ename}: {raised.evalue}".splitlines()[0]
     return f"{type(raised).__name__}: {raised}".splitlines()[0]
-
-
-def _last_words(run: Path) -> str:
-    """Return the last line that a kernel wrote to its standard error, unless that only says that it was ended."""
-    lines = (run / STDERR).read_text(errors="replace").strip().splitlines()
-    return "" if not lines or lines[-1] == "KeyboardInterrupt" else lines[-1]

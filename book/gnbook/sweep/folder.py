@@ -17,46 +17,27 @@ import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from gnlib.files import write
 
 # Executed notebooks are no chapters: git and jupytext leave them alone, wherever the folder is.
-IGNORED_BY_GIT = "# Results of a sweep.\n*\n"
-NOT_PAIRED = '# Executed notebooks: jupytext makes no text of them.\nformats = "ipynb"\n'
+LEFT_ALONE = {".gitignore": "*\n", "jupytext.toml": 'formats = "ipynb"\n'}
 
 
-@dataclass(frozen=True)
 class Folder:
     """The folder of a sweep; the path is absolute."""
 
-    path: Path
-
-    @property
-    def runs(self) -> Path:
-        """Finished runs."""
-        return self.path / "runs"
-
-    @property
-    def failed(self) -> Path:
-        """Failed runs."""
-        return self.path / "failed"
-
-    @property
-    def unfinished(self) -> Path:
-        """Runs in progress, and the remains of killed runs."""
-        return self.path / "unfinished"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.runs, self.failed, self.unfinished = (path / name for name in ("runs", "failed", "unfinished"))
 
     def prepare(self) -> None:
         """Create the folders that are missing."""
-        try:
-            for path in (self.runs, self.failed, self.unfinished):
-                path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OSError(f"Cannot write to the folder {self.path}: {error.strerror or error}.") from None
-        write(self.path / ".gitignore", IGNORED_BY_GIT)
-        write(self.path / "jupytext.toml", NOT_PAIRED)
+        for path in (self.runs, self.failed, self.unfinished):
+            path.mkdir(parents=True, exist_ok=True)
+        for name, content in LEFT_ALONE.items():
+            write(self.path / name, content)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -86,8 +67,7 @@ class Folder:
         import psutil
 
         for path in self.unfinished.iterdir():
-            rest = path.name.partition(".")[2]
-            host, _, pid = rest.rpartition(".")[0].rpartition(".")
+            host, pid, _ = path.name.partition(".")[2].rsplit(".", 2)
             if host == socket.gethostname() and not psutil.pid_exists(int(pid)):
                 shutil.rmtree(path, ignore_errors=True)
 
@@ -118,8 +98,7 @@ class Folder:
 
     def all_finished(self) -> dict[str, dict]:
         """Return the `run.json` of every finished run by its name, other grids and versions included."""
-        names = [path.name for path in self.runs.iterdir()] if self.runs.is_dir() else []
-        return {name: report for name in names if (report := self.finished(name)) is not None}
+        return {path.name: report for path in self.runs.glob("*") if (report := self.finished(path.name)) is not None}
 
     def of_other_versions(self, digest: str) -> list[str]:
         """Return a line that counts the finished runs with another digest; none if there is no such run."""

@@ -3,10 +3,9 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,9 +30,8 @@ def kernel_class(environment: Mapping[str, str], stderr: IO[bytes], started: Cal
     from jupyter_client import AsyncKernelManager
     from jupyter_client.kernelspec import KernelSpec
 
-    command = [sys.executable, str(LAUNCHER), "-f", "{connection_file}"]
     spec = KernelSpec(
-        argv=command,
+        argv=[sys.executable, str(LAUNCHER), "-f", "{connection_file}"],
         env=dict(environment),
         display_name="Python 3",
         language="python",
@@ -65,7 +63,6 @@ class Monitor:
         self.answered = False
         self._kernel: psutil.Process | None = None
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="monitor of a kernel", daemon=True)
 
     def follow(self, pid: int) -> None:
         """Monitor this process from now on."""
@@ -77,17 +74,16 @@ class Monitor:
         """Note that the kernel has answered; nbclient calls this with the notebook."""
         self.answered = True
 
-    def __enter__(self) -> "Monitor":
-        """Begin."""
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """End."""
-        self._over.set()
-        self._thread.join()
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch the kernel while the block runs."""
+        thread = threading.Thread(target=self._run, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
 
     def _run(self) -> None:
         import psutil

@@ -1,5 +1,6 @@
 """Start a kernel that ends with the process that asked for it, and at once if it cannot begin; run as a script."""
 
+import ctypes
 import os
 import signal
 import sys
@@ -12,24 +13,17 @@ PR_SET_PDEATHSIG = 1
 
 def end_with(parent: int) -> None:
     """End this process when its parent ends, also where ipykernel, which begins late to look, would not see to it."""
-    if sys.platform == "linux":  # at once, whatever this process is in the middle of
-        import ctypes
-
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    threading.Thread(target=_wait_for_end_of, args=(parent,), daemon=True).start()
-
-
-def _wait_for_end_of(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)
 
 
-def main() -> None:
-    """Run the kernel of the connection file on the command line."""
+if __name__ == "__main__":
     if not sys.flags.safe_path:
         del sys.path[0]  # the folder of this script, whose modules are to hide no others
-    end_with(int(os.environ["JPY_PARENT_PID"]))
+    if sys.platform == "linux":  # at once, whatever this process is in the middle of
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=end_with, args=[int(os.environ["JPY_PARENT_PID"])], daemon=True).start()
     try:
         from ipykernel.kernelapp import launch_new_instance
 
@@ -38,7 +32,3 @@ def main() -> None:
         # A port that it was given is taken, say. Left to itself it would wait for threads that never end.
         traceback.print_exc(file=sys.__stderr__)
         os._exit(1)
-
-
-if __name__ == "__main__":
-    main()

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gnbook.checkout import ROOT, environment
 from gnbook.sweep.folder import Folder
 from gnbook.sweep.grid import Grid, read_grid
 from gnbook.sweep.notebook import Notebook, read_notebook
-from gnbook.sweep.parameters import complete
 
 
 @dataclass(frozen=True)
@@ -35,51 +33,26 @@ class Plan:
     notebook: Notebook
     digest: str
     grid: Grid
-    runs: tuple[Run, ...]
+    runs: list[Run]
 
 
 def make_plan(notebook: str | Path, grid: str | Path | Mapping[str, object], device: str | None = None) -> Plan:
     """Check a grid against a notebook and name the runs."""
     source, points = read_notebook(notebook), read_grid(grid)
-    _check_checkout(source.path)
-    if device is not None:
-        _check_device(source, points, device)
-    digest, runs, first = source.digest(), [], {}
-    for number, case in enumerate(points.cases, start=1):
-        asked = dict(case.parameters)
-        if device is not None and "device" in source.names:
-            asked["device"] = device
-        whole = complete(source, asked)
-        name = run_name(digest, whole)
-        if name in first:
-            raise ValueError(f"Cases {first[name]} and {number} of the grid are the same: {case.parameters}.")
-        first[name] = number
-        given = {key: whole[key] for key in asked}
-        runs.append(Run(name=name, label=case.name, given=given, complete=whole))
-    return Plan(notebook=source, digest=digest, grid=points, runs=tuple(runs))
-
-
-def run_name(digest: str, parameters: Mapping[str, object]) -> str:
-    """Return the name of a run, 20 hexadecimal digits."""
-    return hashlib.sha256(json.dumps([digest, parameters], sort_keys=True).encode()).hexdigest()[:20]
-
-
-def _check_checkout(notebook: Path) -> None:
-    """Refuse a notebook of another checkout of the book: it would run by the code of this one."""
-    checkouts = (folder for folder in notebook.resolve().parents if (folder / "book/gnbook").is_dir())
-    other = next(checkouts, None)
-    if environment() and other not in (None, ROOT.resolve()):
-        raise ValueError(
-            f"{notebook.name} belongs to the book in {other}, and this is gnbook of {ROOT}: "
-            f"set PYTHONPATH={other}:{other / 'book'}, as `make sweep` does."
-        )
-
-
-def _check_device(notebook: Notebook, grid: Grid, device: str) -> None:
-    if "device" not in notebook.names and device != "cpu":
-        raise ValueError(f"{notebook.path.name} has no parameter 'device': it chooses by itself where it computes.")
-    if any("device" in case.parameters for case in grid.cases):
+    asked = {"device": device} if device is not None else {}
+    if device == "cpu" and "device" not in source.names:
+        asked = {}  # there it computes anyway
+    if asked and any("device" in case.parameters for case in points.cases):
         raise ValueError("The grid sets the parameter 'device' itself; leave --device out.")
+    digest, runs = source.digest(), []
+    for case in points.cases:
+        given = case.parameters | asked
+        whole = source.complete(given)
+        name = hashlib.sha256(json.dumps([digest, whole], sort_keys=True).encode()).hexdigest()[:20]
+        if any(name == run.name for run in runs):
+            raise ValueError(f"Two cases of the grid are the same: {case.parameters}.")
+        runs.append(Run(name, case.name, {key: whole[key] for key in given}, whole))
+    return Plan(source, digest, points, runs)
 
 
 def preview(plan: Plan, folder: Folder, workers: int) -> str:
@@ -95,10 +68,7 @@ def preview(plan: Plan, folder: Folder, workers: int) -> str:
     if missing and seconds:
         mean = sum(seconds) / len(seconds)
         rounds = -(-missing // workers)  # the last of them keep one worker busy and leave the others idle
-        lines.append(
-            f"About {duration(rounds * mean)} with {workers} workers, if they take as long as the finished ones: "
-            f"{mean:.1f} seconds, the mean of {len(seconds)}."
-        )
+        lines.append(f"About {duration(rounds * mean)} with {workers} workers, at {mean:.1f} seconds for each run.")
     elif missing:
         lines.append("No run has finished yet, so there is no estimate of the time.")
     return "\n".join(lines)

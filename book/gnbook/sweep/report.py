@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gnbook.sweep.folder import Folder
 from gnlib.files import open_atomic
 
 if TYPE_CHECKING:
@@ -29,24 +28,11 @@ def report(folder: str | Path) -> list[Path]:
     import pandas
 
     folder = Path(folder).absolute()
-    try:
-        table = pandas.read_parquet(folder / "table.parquet")
-        figures = json.loads((folder / "sweep.json").read_text())["figures"]
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{folder} holds no table; run the sweep first.") from None
+    table = pandas.read_parquet(folder / "table.parquet")
+    figures = json.loads((folder / "sweep.json").read_text())["figures"]
     if not figures:
         raise ValueError(f"The grid of {folder} declares no figures; list them under `figures` and run it again.")
     return [_draw(table, figure, folder) for figure in figures]
-
-
-def left_out(folder: str | Path) -> list[str]:
-    """Return a line that counts the finished runs of another version than the table; none if there is no such run."""
-    import pandas
-
-    folder = Folder(Path(folder).absolute())
-    (name, *_) = pandas.read_parquet(folder.path / "table.parquet", columns=["run_name"])["run_name"]
-    run = folder.finished(name)  # all in the table are of its version
-    return folder.of_other_versions(run["digest"]) if run else []
 
 
 def check_figure(figure: Mapping[str, object]) -> None:

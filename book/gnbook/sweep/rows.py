@@ -26,28 +26,14 @@ def record(rows: Iterable[Mapping[str, object]]) -> None:
     if target is None:
         return
     path = Path(target)
-    before = read(path)["rows"] if path.exists() else []
-    recorded = {"device": _device(), "rows": before + [_plain_row(row) for row in rows]}
-    write(path, json.dumps(recorded))
-
-
-def read(path: Path) -> dict:
-    """Return the rows that a run recorded, and the device that it used."""
-    return json.loads(path.read_text())
-
-
-def _plain_row(row: Mapping[str, object]) -> dict[str, object]:
-    if not isinstance(row, Mapping):
-        raise TypeError(f"A row is a {type(row).__name__}; record takes a list of mappings from columns to values.")
-    for column in row:
-        if not isinstance(column, str):
-            raise TypeError(f"The column {column!r} is not named by text.")
-        if column.startswith(RESERVED):
-            raise ValueError(f"The column {column!r} cannot begin with {RESERVED!r}: the sweep's own columns do.")
-    return {column: _plain(column, value) for column, value in row.items()}
+    before = json.loads(path.read_text())["rows"] if path.exists() else []
+    recorded = [{column: _plain(column, value) for column, value in row.items()} for row in rows]
+    write(path, json.dumps({"device": _device(), "rows": before + recorded}))
 
 
 def _plain(column: str, value: object) -> object:
+    if column.startswith(RESERVED):
+        raise ValueError(f"The column {column!r} cannot begin with {RESERVED!r}: the sweep's own columns do.")
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
