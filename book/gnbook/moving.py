@@ -48,9 +48,6 @@ class Moving:
     """
 
     def __init__(self, frames: Mapping[str, Sequence[Curve]], slider: str, alt: str, **axes: Any) -> None:
-        if len({len(curves) for curves in frames.values()}) != 1:
-            counts = ", ".join(f"{name}: {len(curves)}" for name, curves in frames.items()) or "there are none"
-            raise ValueError(f"Frames with as many curves in each were expected ({counts}).")
         self.frames, self.slider, self.alt, self.axes = dict(frames), slider, alt, axes
 
     def __repr__(self) -> str:

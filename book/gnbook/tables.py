@@ -12,16 +12,9 @@ class Table:
     """
 
     def __init__(self, columns: Mapping[str, str], rows: Iterable[Sequence[object]], caption: str = "") -> None:
-        head, forms, rows = tuple(columns), tuple(columns.values()), [tuple(row) for row in rows]
-        for row in rows:
-            if len(row) != len(head):
-                raise ValueError(
-                    f"The row {row} has {len(row)} cells, but there are {len(head)} columns ({', '.join(head)}); "
-                    "give a cell for each column, None for one that is empty."
-                )
-        self.caption = caption
-        self.head = head
-        self.rows = [tuple(map(_written, row, forms)) for row in rows]
+        head, forms = tuple(columns), tuple(columns.values())
+        self.caption, self.head = caption, head
+        self.rows = [tuple(_written(*cell) for cell in zip(row, forms, strict=True)) for row in rows]
         self._left = [form == "<" for form in forms]
 
     def __repr__(self) -> str:

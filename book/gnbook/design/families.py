@@ -5,31 +5,21 @@ from functools import partial
 
 from torch import nn
 
-from gnbook.shared.families import SIDE, fully_connected
+from gnbook.shared.families import SIDE, batch_norm, fully_connected, group_norm
 from gnbook.shared.networks import cnn, drawn
 
 EPSILON = 1e-10  # of normalisations: with zero, a normalised layer would be homogeneous to the last digit
-
-
-def group_norm(channels: int) -> nn.Module:
-    """Return a normalisation of groups of channels, of each sample by itself."""
-    return nn.GroupNorm(4, channels, eps=EPSILON)
-
-
-def batch_norm(channels: int) -> nn.Module:
-    """Return a normalisation by the statistics of the batch, in training and beyond."""
-    return nn.BatchNorm2d(channels, eps=EPSILON, track_running_stats=False)
 
 
 FAMILIES: dict[str, Callable[[], nn.Module]] = {
     "MLP": lambda: fully_connected(32, 32),
     "wide and shallow": lambda: fully_connected(64),
     "CNN": lambda: cnn(8, 16, 32, side=SIDE),
-    "CNN, GroupNorm": lambda: cnn(8, 16, 32, side=SIDE, norm=group_norm),
+    "CNN, GroupNorm": lambda: cnn(8, 16, 32, side=SIDE, norm=partial(group_norm, eps=EPSILON)),
     "deep and narrow": lambda: fully_connected(*[16] * 8),
     "funnel, leaky ReLU": lambda: fully_connected(48, 24, 12, activation=partial(nn.LeakyReLU, 0.1)),
     "deep CNN": lambda: cnn(8, 8, 16, 16, 32, strides=(2, 1, 2, 1, 2), side=SIDE),
-    "CNN, BatchNorm": lambda: cnn(8, 16, 32, side=SIDE, norm=batch_norm),
+    "CNN, BatchNorm": lambda: cnn(8, 16, 32, side=SIDE, norm=partial(batch_norm, eps=EPSILON)),
 }
 """Constructors of the families, initialised by torch from its global generator."""
 

@@ -33,31 +33,24 @@ def features(network: nn.Module, x: Float[Tensor, "n ..."], *, damping: float) -
     r"""Return the division by K-FAC's input factors alone, :math:`A_l + \delta_l I` for each layer.
 
     :math:`A_l` is the second moment of what a linear layer is applied to, with a one for its bias, and multiplies the
-    inputs of its weights. The network has nothing but linear layers with biases, in double precision; `damping` is
-    :math:`\delta_l` over the mean eigenvalue of :math:`A_l`.
+    inputs of its weights. The network has nothing but linear layers with biases, in the order in which it applies them,
+    in double precision; `damping` is :math:`\delta_l` over the mean eigenvalue of :math:`A_l`.
 
     J. Martens, R. Grosse (2015), Optimizing neural networks with Kronecker-factored approximate curvature, ICML,
     section 3 (both factors; the other one, of the gradients, is left out).
     """
-    layers = {name: m for name, m in network.named_modules() if isinstance(m, nn.Linear) and m.bias is not None}
-    own = {f"{name}.{part}" for name in layers for part in ("weight", "bias")}
-    if own != dict(network.named_parameters()).keys():
-        raise ValueError("The network has parameters that are not weights and biases of linear layers.")
-    inverses: dict[str, Tensor] = {}
-
-    def keep(name: str) -> Callable[..., None]:
-        def invert(_module: nn.Module, inputs: tuple[Tensor]) -> None:
-            applied_to = nn.functional.pad(inputs[0].detach(), (0, 1), value=1.0)
-            moment = applied_to.mT @ applied_to / len(x)
-            added = damping * moment.trace() / len(moment) * torch.eye(len(moment), device=moment.device)
-            inverses[name] = torch.linalg.inv(moment + added)
-
-        return invert
-
-    hooks = [layer.register_forward_pre_hook(keep(name)) for name, layer in layers.items()]
+    layers = {name: m for name, m in network.named_modules() if isinstance(m, nn.Linear)}
+    seen: list[Tensor] = []
+    hooks = [m.register_forward_pre_hook(lambda _m, inputs: seen.append(inputs[0].detach())) for m in layers.values()]
     network(x)
     for hook in hooks:
         hook.remove()
+    inverses: dict[str, Tensor] = {}
+    for name, inputs in zip(layers, seen, strict=True):
+        applied_to = nn.functional.pad(inputs, (0, 1), value=1.0)
+        moment = applied_to.mT @ applied_to / len(x)
+        added = damping * moment.trace() / len(moment) * torch.eye(len(moment), device=moment.device)
+        inverses[name] = torch.linalg.inv(moment + added)
 
     def divide(gradients: Gradients) -> Gradients:
         divided = {}

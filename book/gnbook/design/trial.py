@@ -7,13 +7,15 @@ import numpy as np
 import scipy
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 import gnlib
 from gnbook.design.families import HELD_OUT, build
 from gnbook.design.initialisations import SEARCHED, UNTUNED, Data, gained, initialised
 from gnbook.design.layers import layers_of
 from gnbook.results import Cell, Row
+from gnbook.shared.families import colour_images
+from gnbook.shared.training import one_hot
 from gnbook.shared.tuning import Setting, constant_loss, race, tune
 
 SEED = 0  # of the network on which gains are found
@@ -191,8 +193,5 @@ def orders(rows: Sequence[Row], column: str) -> dict[str, float]:
 
 def images(count: int, first: int, device: torch.device) -> Data:
     """Return images of CIFAR-10 of 16 x 16 pixels, standardised by channel, from one on, and their targets."""
-    x, labels = (part[first:] for part in gnlib.load("cifar10", first + count, stride=2))
-    x = x.view(count, 3, 16, 16)
-    mean, deviation = x.mean((0, 2, 3), keepdim=True), x.std((0, 2, 3), keepdim=True)
-    targets: Tensor = nn.functional.one_hot(labels, 10).double()
-    return Data(((x - mean) / deviation).to(device), targets.to(device))
+    x, labels = colour_images(count, first)
+    return Data(x.to(device), one_hot(labels, 10).to(device))

@@ -14,11 +14,4 @@ def find_device(name: str) -> torch.device:
         return torch.device("cuda" if gpus else "cpu")
     if name in there:
         return torch.device(name)
-    kind = str(name).partition(":")[0]
-    if kind == "mps":
-        why = "the GPUs of Apple have no double precision, in which everything is computed here"
-    elif kind == "cuda":
-        why = f"torch sees {gpus or 'no'} such GPU{'s' * (gpus > 1)} on this machine"
-    else:
-        why = "no device of that name is known"
-    raise ValueError(f"device is {name!r}, but {why}; set it to {', '.join(there)} or auto, which takes what is there.")
+    raise ValueError(f"device is {name!r}; set it to {', '.join(there)} or auto, which takes what is there.")

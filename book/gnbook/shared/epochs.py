@@ -29,10 +29,6 @@ class DivergedError(ArithmeticError):
     """The loss is no longer finite."""
 
 
-class CheckpointError(ValueError):
-    """A checkpoint that is damaged, or that belongs to a training of other settings."""
-
-
 def train_epochs(
     networks: Sequence[nn.Module],
     x: Float[Tensor, "n ..."],
@@ -153,27 +149,17 @@ def digest_of(*tensors: Tensor) -> str:
 
 
 def write_checkpoint(path: Path, content: dict) -> None:
-    """Write a checkpoint, whole or not at all, behind the digest of its bytes."""
+    """Write a checkpoint, whole or not at all."""
     buffer = io.BytesIO()
     torch.save(content, buffer)
-    data = buffer.getvalue()
-    write(path, hashlib.sha256(data).digest() + data)
+    write(path, buffer.getvalue())
 
 
 def read_checkpoint(path: Path, settings: dict) -> dict:
-    """Return what a checkpoint holds, unless it is damaged or was written with other settings."""
-    data = path.read_bytes()
-    digest, data = data[:32], data[32:]
-    if hashlib.sha256(data).digest() != digest:
-        raise CheckpointError(f"The checkpoint {path} is damaged; remove it to train from the beginning.")
-    try:
-        saved = torch.load(io.BytesIO(data), weights_only=True)
-        others = saved["settings"]
-    except Exception as error:  # of whatever type the unpickler raises: these bytes are no checkpoint
-        reason = f"{type(error).__name__}: {error}"
-        raise CheckpointError(f"The checkpoint {path} cannot be read ({reason}); remove it to begin anew.") from error
-    if other := [name for name in settings if others.get(name) != settings[name]]:
-        raise CheckpointError(
+    """Return what a checkpoint holds, unless it was written with other settings."""
+    saved = torch.load(path, weights_only=True)
+    if other := [name for name in settings if saved["settings"].get(name) != settings[name]]:
+        raise ValueError(
             f"The checkpoint {path} was written with another {', '.join(other)}; give the same settings to go on, or "
             "another file to begin anew."
         )

@@ -26,9 +26,9 @@ UNEVEN = 3.0  # the gains of layers lie between a third of Kaiming's and three t
 Norm = Callable[[int], nn.Module]
 
 
-def colour_images(n: int) -> tuple[Float[Tensor, "n 3 side side"], Int[Tensor, " n"]]:
-    """Return the first n images of CIFAR-10 at half the resolution, each colour standardised, and their labels."""
-    images, labels = gnlib.load("cifar10", n, stride=32 // SIDE)
+def colour_images(n: int, first: int = 0) -> tuple[Float[Tensor, "n 3 side side"], Int[Tensor, " n"]]:
+    """Return n images of CIFAR-10 at half the resolution, each colour standardised, and their labels."""
+    images, labels = (part[first:] for part in gnlib.load("cifar10", first + n, stride=32 // SIDE))
     images = images.view(n, 3, SIDE, SIDE)
     return (images - images.mean((0, 2, 3), keepdim=True)) / images.std((0, 2, 3), keepdim=True), labels
 
@@ -85,14 +85,14 @@ def residual(norm: Norm | None = None, factor: float | None = None, width: int =
     return nn.Sequential(ends[0], *blocks, nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), ends[1])
 
 
-def group_norm(channels: int) -> nn.Module:
+def group_norm(channels: int, eps: float = 1e-5) -> nn.Module:
     """Return a normalisation of groups of channels, of each sample by itself."""
-    return nn.GroupNorm(4, channels)
+    return nn.GroupNorm(4, channels, eps)
 
 
-def batch_norm(channels: int) -> nn.Module:
+def batch_norm(channels: int, eps: float = 1e-5) -> nn.Module:
     """Return a normalisation by the statistics of the batch, in training and beyond."""
-    return nn.BatchNorm2d(channels, track_running_stats=False)
+    return nn.BatchNorm2d(channels, eps, track_running_stats=False)
 
 
 FAMILIES: dict[str, Callable[[], nn.Module]] = {

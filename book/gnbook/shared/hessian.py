@@ -3,7 +3,7 @@ r"""The change of the tangent kernel, and the Hessian of one output on one sampl
 The Hessian is that of the *network*, not of a loss: the second derivative of one output on one sample.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -12,22 +12,11 @@ from torch import Tensor, nn
 
 from gnbook.shared.lanczos import SpectrumEnds, symmetric_ends
 from gnlib.checks import as_symmetric
-from gnlib.jacobian.intercept import Interceptor
 from gnlib.jacobian.network import GIB
 from gnlib.jacobian.trial import network_of
 from gnlib.operators import SymmetricOperator
 
 MEMORY = 4.0  # GiB for the vectors of the iteration
-KINKED = frozenset(
-    "relu relu6 leaky_relu rrelu prelu threshold hardtanh hardswish hardsigmoid elu selu celu softsign softshrink "
-    "hardshrink abs absolute clamp clip clamp_min clamp_max maximum minimum amax amin max_pool1d max_pool2d max_pool3d "
-    "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d".split()
-)
-"""Names of functions of torch without a second derivative somewhere.
-
-It is the one list of functions that are not smooth. Those of `piecewise_linear` and `local_affine` are of modules
-that are affine, or affine but for one kink.
-"""
 
 
 class Hessian(SymmetricOperator):
@@ -35,33 +24,18 @@ class Hessian(SymmetricOperator):
 
     The function is differentiated once when the operator is made; a product is one backward pass through its gradient.
     Only parameters that require a gradient count, in the order in which the module registered them. The sample has a
-    first axis of length 1. Of several outputs `output` selects one: `lambda y: y[:, :1]`. Functions without a second
-    derivative somewhere, such as ReLU, are refused.
+    first axis of length 1. Of several outputs `output` selects one: `lambda y: y[:, :1]`. Of functions without a second
+    derivative somewhere, such as ReLU, what the kinks do is missed.
     """
 
     def __init__(self, module: nn.Module, x: Tensor, *, output: Callable[..., Tensor] | None = None) -> None:
         network = network_of(module, x, output)
-        samples, outputs = len(network.x), network.outputs
-        if samples * outputs != 1:
-            raise ValueError(
-                f"x has {samples} samples and the network {outputs} outputs, but a Hessian is that of one number; pass "
-                "one sample, x[i : i + 1], and choose an output by output=lambda y: y[:, a : a + 1]."
-            )
+        if len(network.x) * network.outputs != 1:
+            raise ValueError("A Hessian is that of one number: pass one sample, x[i : i + 1], and choose an output.")
         super().__init__(sum(p.numel() for p in network.parameters.values()), torch.float64, network.x.device)
         self._network, self._parameters = network, network.parameters
         with network.as_template():
-            with _Kinks() as kinks:
-                network({}, network.x)
-            if kinks.found:
-                raise ValueError(
-                    f"The network calls {', '.join(sorted(kinks.found))}, which has no second derivative everywhere: "
-                    "its Hessian would miss what the kinks do. Take a smooth activation such as tanh, GELU or softplus."
-                )
-            gradient, self._pull = torch.func.vjp(torch.func.grad(self._function), self._parameters)
-        if not all(torch.isfinite(g).all() for g in gradient.values()):
-            raise ValueError(
-                "The gradient has NaN or infinite entries: no derivative at these weights, or an overflow."
-            )
+            _, self._pull = torch.func.vjp(torch.func.grad(self._function), self._parameters)
 
     def matmul(self, v: Float[Tensor, " p *columns"]) -> Float[Tensor, " p *columns"]:
         """Return the product with a vector or with the columns of a matrix."""
@@ -114,21 +88,6 @@ def hessian_ends(
     return symmetric_ends(hessian.matmul, start.to(hessian.device), tolerance=tolerance, held=held)
 
 
-class _Kinks(Interceptor):
-    """Take note of the functions called in this context that have no second derivative everywhere."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: set[str] = set()
-
-    def call(self, function: Callable, args: Sequence, kwargs: dict) -> object:
-        """Call a function of torch, and look at its name."""
-        name = getattr(function, "__name__", "").strip("_")  # relu_ works in place, _threshold is an alias
-        if name in KINKED:
-            self.found.add(name)
-        return function(*args, **kwargs)
-
-
 @contextmanager
 def moved(module: nn.Module, direction: Float[Tensor, " p"]) -> Iterator[nn.Module]:
     """Add a vector to the flattened parameters that require a gradient, and take it off again at the end."""
@@ -149,6 +108,4 @@ def kernel_change(before: Float[Tensor, "nk nk"], after: Float[Tensor, "nk nk"])
     r"""Return the relative change :math:`\|K - K_0\|_F / \|K_0\|_F` of a tangent kernel (Liu 2020, section 6)."""
     before, after = as_symmetric(before, "before"), as_symmetric(after, "after")
     size = torch.linalg.matrix_norm(before)
-    if size == 0:
-        raise ValueError("before is zero, and a change relative to it means nothing; no parameter moved any output.")
     return (torch.linalg.matrix_norm(after - before) / size).item()

@@ -10,24 +10,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gnbook.shared.piecewise_linear import WITHOUT_EFFECT, Piece, kink_of, oriented
+from gnbook.shared.piecewise_linear import Piece, kink_of, oriented
 from gnlib.checks import as_float64
 from gnlib.jacobian.network import Network
 from gnlib.jacobian.trial import network_of
 
 TRIES = 4  # random directions in which the affine map is compared with the module
 SAME = 1e-9  # relative difference up to which they are the same
-AFFINE = (  # modules of torch known to be so in eval mode
-    *WITHOUT_EFFECT,
-    nn.Linear,
-    nn.Unflatten,
-    nn.modules.conv._ConvNd,
-    nn.modules.pooling._AvgPoolNd,
-    nn.AdaptiveAvgPool1d,
-    nn.AdaptiveAvgPool2d,
-    nn.AdaptiveAvgPool3d,
-    nn.modules.batchnorm._BatchNorm,
-)
 
 
 def local_affine(module: nn.Module, x: Float[Tensor, "*sample"]) -> Piece:
@@ -38,7 +27,7 @@ def local_affine(module: nn.Module, x: Float[Tensor, "*sample"]) -> Piece:
     sample. A point on the border of a region, where the map is not unique, is refused.
     """
     x = as_float64(x, "x")
-    network = _network(module, x[None])
+    network = network_of(module, x[None])
     return _piece(module, network, lambda point: network.call(network.tensors({}), point.view_as(x)[None]), x.flatten())
 
 
@@ -49,23 +38,11 @@ def local_affine_in_weights(module: nn.Module, name: str, x: Float[Tensor, "n ..
     diagonal block of the Gauss-Newton matrix. It has `nk` rows, and the region a row for each kink and sample. A
     parameter that is used more than once, in which the outputs are not affine, is refused.
     """
-    network = _network(module, x)
+    network = network_of(module, x)
     w = network.parameters[name]
     return _piece(
         module, network, lambda p: network.call(network.tensors({name: p.view_as(w)}), network.x), w.flatten()
     )
-
-
-def _network(module: nn.Module, x: Tensor) -> Network:
-    if isinstance(module, nn.Module):
-        for name, part in module.named_modules():
-            foreign = type(part).__module__.startswith("torch.nn") and not list(part.children())
-            if foreign and kink_of(part) is None and not isinstance(part, AFFINE):
-                raise ValueError(
-                    f"{name or 'module'} ({type(part).__name__}) is not known to be affine or of the form "
-                    "max(t, slope t); use ReLU, LeakyReLU or gnbook.shared.piecewise_linear.Kink."
-                )
-    return network_of(module, x)
 
 
 def _piece(
@@ -115,6 +92,5 @@ def _compare(piece: Piece, outputs: Callable[[Tensor], Tensor], point: Float[Ten
         if ((piece(other) - outputs(other)).abs() > SAME * scale.max()).any():
             raise ValueError(
                 "The outputs are not affine in the region that the ReLU, LeakyReLU and Kink modules bound: something "
-                "else in the forward pass bends them, or a parameter is used more than once. Activations have to be "
-                "modules."
+                "else in the forward pass bends them, or a parameter is used more than once."
             )

@@ -23,8 +23,6 @@ def first_images(
     which is to be fetched before by `python -m gnlib.data fetch`.
     """
     images, labels = training_set(name)
-    if not 1 <= n <= len(images):
-        raise ValueError(f"n is {n}; the {name} training set has {len(images)} images, take 1 or more of them.")
     x = _pixels(images[:n], stride, grayscale)
     if centred:
         x = x - _pixels(images.mean(0, keepdims=True), stride, grayscale)

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from gnlib.checks import as_float64
 
 ON_BORDER = 1e-12  # a pre-activation that is zero but for rounding, relative to its terms
-WITHOUT_EFFECT = (nn.Identity, nn.Flatten, nn.Dropout)  # modules that a list of layers may leave out
 
 
 class Kink(nn.Module):
@@ -26,7 +25,7 @@ class Kink(nn.Module):
 
     def __init__(self, slope: float) -> None:
         super().__init__()
-        self.slope = check_slope(slope)
+        self.slope = slope
 
     def forward(self, t: Tensor) -> Tensor:
         """Return the values; at 0 the derivative is the slope, as in torch."""
@@ -40,8 +39,8 @@ class SkipLayer(nn.Module):
         self, weight: Float[Tensor, "m d"], bias: Float[Tensor, " m"], slope: float = 0.0, skip: float = 0.0
     ) -> None:
         super().__init__()
-        weight, bias, slope, self.skip = checked_layer(weight, bias, slope, skip)
-        self.weight, self.bias = nn.Parameter(weight.clone()), nn.Parameter(bias.clone())
+        self.weight, self.bias = (nn.Parameter(t.double().clone()) for t in (weight, bias))
+        self.skip = float(skip)
         self.activation = Kink(slope)
 
     def forward(self, z: Float[Tensor, "n d"]) -> Float[Tensor, "n m"]:
@@ -88,9 +87,9 @@ def as_layers(module: nn.Module) -> list[Layer]:
     """Return the layers of a network, for the products.
 
     Allowed are :class:`SkipLayer` and `torch.nn.Linear`, each with or without one of `ReLU`, `LeakyReLU` and
-    :class:`Kink` after it, in nested `Sequential`; modules without effect may stand between.
+    :class:`Kink` after it, in nested `Sequential`; `Flatten` may stand between.
     """
-    layers, open_layer = [], False
+    layers: list[Layer] = []
     for part in _flat(module):
         kink = kink_of(part)
         if isinstance(part, SkipLayer):
@@ -98,16 +97,10 @@ def as_layers(module: nn.Module) -> list[Layer]:
         elif isinstance(part, nn.Linear):
             bias = part.weight.new_zeros(len(part.weight)) if part.bias is None else part.bias
             layers.append(Layer(part.weight, bias))
-        elif kink is not None and open_layer:
-            layers[-1] = layers[-1]._replace(slope=kink)
         elif kink is not None:
-            raise ValueError(f"{type(part).__name__} does not follow a Linear layer; put a Linear layer before it.")
-        elif not isinstance(part, WITHOUT_EFFECT) or (isinstance(part, nn.Dropout) and part.training and part.p > 0):
-            raise ValueError(
-                f"{type(part).__name__} is not a layer of the form max(t, slope t) with t = Wz + b; use Linear, ReLU, "
-                "LeakyReLU, Kink or SkipLayer, or local_affine, which takes other modules too."
-            )
-        open_layer = isinstance(part, nn.Linear) or (open_layer and kink is None)
+            layers[-1] = layers[-1]._replace(slope=kink)
+        elif not isinstance(part, nn.Flatten):
+            raise ValueError(f"{type(part).__name__} is no layer of the form max(t, slope t); use local_affine for it.")
     return in_double(layers)
 
 
@@ -116,29 +109,13 @@ def kink_of(module: nn.Module) -> float | None:
     if isinstance(module, nn.ReLU):
         return 0.0
     if isinstance(module, nn.LeakyReLU):
-        return check_slope(module.negative_slope)
+        return module.negative_slope
     return module.slope if isinstance(module, Kink) else None
-
-
-def check_slope(slope: float) -> float:
-    """Return a slope as a float; refuse one outside -1 to 1."""
-    if not -1 <= slope <= 1:
-        raise ValueError(
-            f"slope is {slope}; one from -1 (absolute value) over 0 (ReLU) to 1 (linear) was expected: max(t, slope t) "
-            "has this slope on the negative side up to 1 only."
-        )
-    return float(slope)
-
-
-def checked_layer(weight: Tensor, bias: Tensor, slope: float, skip: float) -> Layer:
-    """Return a layer in double precision, with a slope from -1 to 1."""
-    weight, bias = as_float64(weight, "weight"), as_float64(bias, "bias")
-    return Layer(weight=weight, bias=bias, slope=check_slope(slope), skip=float(skip))
 
 
 def in_double(layers: Sequence[Layer]) -> list[Layer]:
     """Return layers in double precision."""
-    return [checked_layer(*layer) for layer in layers]
+    return [Layer(as_float64(w, "weight"), as_float64(b, "bias"), slope, skip) for w, b, slope, skip in layers]
 
 
 def affine_products(layers: Sequence[Layer], x: Float[Tensor, " d"]) -> Piece:
@@ -171,10 +148,7 @@ def oriented(
     zero = values.abs() <= ON_BORDER * (normals.norm(dim=1) * x.norm() + levels.abs())
     borders = zero & normals.any(1)  # a unit that is zero in the whole region makes no border
     if borders.any():
-        raise ValueError(
-            f"The point lies on the border of a region, up to rounding: {int(borders.sum())} of the pre-activations "
-            f"vanish there (the first: number {int(borders.nonzero()[0])}), and the affine map is not unique; move it."
-        )
+        raise ValueError("The point lies on the border of a region, where the affine map is not unique; move it.")
     signs = torch.ones_like(values).where(values > 0, -1)
     return signs[:, None] * normals, signs * levels
 
