@@ -10,19 +10,13 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (23, 3, 4, 4), dtype=np.uint8
 LABELS = np.arange(23, dtype=np.uint8) % 5
 
 
-@pytest.fixture(autouse=True)
-def small_set(monkeypatch):
+@pytest.mark.parametrize("centred", [False, True])
+def test_the_first_images_are_in_the_original_order_and_the_second_moment_is_that_of_all(centred, monkeypatch):
     monkeypatch.setattr(original_images, "training_set", lambda name: (IMAGES, LABELS))
     monkeypatch.setattr(original_images, "AT_ONCE", 5)
-
-
-def test_the_first_images_come_in_the_original_order():
-    x, labels = first_images("cifar10", 7, stride=2)
-    assert torch.equal(x, torch.from_numpy(IMAGES[:7, :, ::2, ::2].reshape(7, -1) / 255.0))
+    x, labels = first_images("cifar10", 7, stride=2, centred=centred)
+    expected = IMAGES / 255.0 - centred * (IMAGES / 255.0).mean(0)
+    assert torch.allclose(x, torch.from_numpy(expected[:7, :, ::2, ::2].reshape(7, -1)), atol=1e-13)
     assert labels.tolist() == LABELS[:7].tolist()
-
-
-@pytest.mark.parametrize("centred", [False, True])
-def test_the_second_moment_of_all_is_summed_in_parts(centred):
-    x, _ = first_images("cifar10", len(IMAGES), centred=centred)
+    x = torch.from_numpy(expected.reshape(23, -1))
     assert torch.allclose(second_moment_of_all("cifar10", centred=centred), x.T @ x / len(x), atol=1e-13)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from gnbook.shared.local_affine import local_affine, local_affine_in_weights
+from gnbook.shared.local_affine import local_affine
 from gnbook.shared.piecewise_linear import SkipLayer, affine_products, as_layers
 from torch import nn
 
@@ -43,15 +43,11 @@ def test_the_piece_is_the_network_in_its_region_and_another_one_beyond_the_borde
 
 
 @pytest.mark.bad_input
-def test_points_on_a_border_are_said_to_be():
-    net = nn.Sequential(SkipLayer(torch.eye(2), torch.zeros(2), 0.0))
-    on_border = torch.tensor([1.0, 0.0])
+def test_points_on_a_border_are_refused():
+    net, on_border = nn.Sequential(SkipLayer(torch.eye(2), torch.zeros(2), 0.0)), torch.tensor([1.0, 0.0])
     for find in (lambda: affine_products(as_layers(net), on_border), lambda: local_affine(net, on_border)):
-        with pytest.raises(ValueError, match=r"lies on the border of a region.*1 of the pre-activations.*number 1\)"):
+        with pytest.raises(ValueError, match="lies on the border"):
             find()
-    with pytest.raises(ValueError, match="lies on the border"):
-        zero = nn.Sequential(SkipLayer(torch.zeros(2, 2), torch.zeros(2), 0.0))
-        local_affine_in_weights(zero, "0.weight", torch.ones(1, 2))
 
 
 class Residual(nn.Module):
@@ -81,18 +77,13 @@ def test_a_module_of_any_shape(inplace):
     assert not any(len(m._forward_pre_hooks) for m in net.modules())
 
 
-class Hidden(nn.Module):
-    def __init__(self, bend):
-        super().__init__()
-        self.linear, self.bend = nn.Linear(3, 3), bend
-
+class Hidden(nn.Linear):
     def forward(self, x):
-        return self.bend(self.linear(x))
+        return super().forward(x).relu()
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize("bend", [torch.tanh, torch.relu])
-def test_activations_that_are_hidden_in_the_forward_pass_are_noticed(bend):
+def test_an_activation_that_is_hidden_in_the_forward_pass_is_noticed():
     torch.manual_seed(0)
     with pytest.raises(ValueError, match="not affine in the region"):
-        local_affine(Hidden(bend), 3 * torch.ones(3))
+        local_affine(Hidden(3, 3), 3 * torch.ones(3))
