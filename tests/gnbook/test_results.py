@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 from gnbook import results
 
@@ -12,21 +13,14 @@ RACES = {"cost-peers": "tests/benchmarks/peers/__main__.py"}  # tables that no n
 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
-def test_a_kept_table_reads_as_pandas_reads_it(path):
-    import pandas
-
+def test_a_kept_table_reads_as_pandas_reads_it_and_has_a_grid_or_a_race(path):
     rows, table = results.kept(path.stem), pandas.read_csv(path)
     assert len(rows) == len(table) > 0
     for column in table.columns:
         as_read = str if table[column].dtype == "str" else lambda cell: cell  # numbers and text in one column are text
         ours = [np.nan if row[column] is None else as_read(row[column]) for row in rows]
         pandas.testing.assert_series_equal(pandas.Series(ours, name=column), table[column], check_dtype=False)
-
-
-@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
-def test_a_kept_table_has_a_grid_or_a_race_and_says_where_it_comes_from(path):
     assert (ROOT / RACES.get(path.stem, f"notebooks/sweeps/{path.stem}.yml")).exists()
-    rows = results.kept(path.stem)
     assert all("+changes" not in row["run_revision"] for row in rows)
     assert f"{len({row['run_name'] for row in rows})} runs on cpu" in results.origin(rows)
 

@@ -13,11 +13,8 @@ if TYPE_CHECKING:
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 
-INTERVAL = 0.1
-"""Seconds between two looks at the memory of a kernel and the children that it is known to have."""
-
-SHARE = 0.01
-"""Of a core, which the search for its children, through all processes of the machine, may take from the runs."""
+INTERVAL, SEARCH = 0.1, 5.0
+"""Seconds between two looks at the memory of a kernel, and between two searches for its children."""
 
 
 def kernel_class(environment: Mapping[str, str], stderr: IO[bytes], started: Callable[[int], None]) -> type:
@@ -39,9 +36,7 @@ def kernel_class(environment: Mapping[str, str], stderr: IO[bytes], started: Cal
     )
 
     class Kernel(AsyncKernelManager):
-        @property
-        def kernel_spec(self) -> KernelSpec:
-            return spec
+        kernel_spec = spec
 
         async def start_kernel(self, **options: object) -> None:
             self.transport, self.ip = "tcp", "127.0.0.1"
@@ -95,9 +90,8 @@ class Monitor:
                 continue
             try:
                 if time.monotonic() >= search:
-                    began = time.thread_time()
                     family = [self._kernel, *self._kernel.children(recursive=True)]
-                    search = time.monotonic() + (time.thread_time() - began) / SHARE
+                    search = time.monotonic() + SEARCH  # through all processes of the machine, which takes time
                 held = sum(process.memory_info().rss for process in family)
             except psutil.Error:  # it ended, or a child of it did, while we looked
                 family, search, held = [self._kernel], 0.0, 0

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from gnbook.design import trial
 from gnbook.design.families import build
 from gnbook.design.in_batches import rows_in_batches
 from gnbook.design.initialisations import NORM, SEARCHED, gained, initialised, unit_variance
 from gnbook.design.layers import layers_of, weights_of
 from gnbook.design.objectives import edge, log_time
-from gnbook.design.trial import CHOICE, images, orders, rows_of, speedups
+from gnbook.design.trial import images, orders, speedups
 from gnbook.shared.training import half_squared_error
 from gnbook.shared.tuning import Setting, constant_loss, tune
 from torch import nn
@@ -17,7 +16,8 @@ from torch import nn
 import gnlib
 from tests.gnbook.design.helpers import condition
 
-DATA = images(12, 0, torch.device("cpu"))
+CPU = torch.device("cpu")
+DATA = images(12, 0, CPU)
 
 
 @pytest.fixture(scope="module")
@@ -63,54 +63,22 @@ def test_gradinit_keeps_the_gradient_within_its_bound(start, found):
     assert norm(start) > 3 * NORM and norm(gained(build("MLP", seed=0), found["GradInit"], seed=0)) < 1.3 * NORM
 
 
-CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def data():
-    return images(6, 0, CPU), images(60, 10, CPU), images(40, 80, CPU)
-
-
-@pytest.fixture(scope="module")
-def batch_rows(data):
-    asked = {"optimizers": ["descent", "adam"], "losses": ["mse", "cross_entropy"], "horizon": 120}
-    return list(rows_in_batches("wide and shallow", *data, seeds=[3], **asked))
-
-
-def test_steps_are_those_of_the_best_rate(batch_rows, data):
-    _, train, _ = data
-    (row,) = (
-        r
-        for r in batch_rows
-        if (r["initialisation"], r["loss"], r["optimizer"]) == ("Kaiming", "cross_entropy", "descent")
-    )
-    module = initialised(build("wide and shallow", seed=3), "Kaiming", train, seed=3)
-    y = train.y.argmax(1)
-    setting = Setting(
-        train.x, y, "cross_entropy", "descent", {"half": constant_loss(y, "cross_entropy") / 2}, 120, 50, 3
-    )
-    outcome = tune(module, setting, 1 / gnlib.condition_number(module, train.x[:50]).largest)  # another guess
+def test_steps_are_those_of_the_best_rate():
+    data = images(6, 0, CPU), images(60, 10, CPU), images(40, 80, CPU)
+    asked = {"optimizers": ["descent"], "losses": ["cross_entropy"], "horizon": 120}
+    rows = rows_in_batches("wide and shallow", *data, seeds=[3], **asked)
+    (row,) = (row for row in rows if row["initialisation"] == "Kaiming")
+    module = initialised(build("wide and shallow", seed=3), "Kaiming", data[1], seed=3)
+    x, y = data[1].x, data[1].y.argmax(1)
+    goals = {"half": constant_loss(y, "cross_entropy") / 2}
+    setting = Setting(x, y, "cross_entropy", "descent", goals, 120, 50, 3)
+    outcome = tune(module, setting, 1 / gnlib.condition_number(module, x[:50]).largest)  # another guess
     assert outcome.best("half") == (row["steps"], row["rate"])
 
 
-@pytest.fixture(scope="module")
-def rows():
-    here, there = images(6, 0, CPU), images(8, 10, CPU)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trial, "SEARCHED", {CHOICE: SEARCHED[CHOICE]})
-        return list(rows_of("wide and shallow", here, there, seeds=[3], optimizers=["descent"], horizon=60)), there
-
-
-def table(steps, seconds=0.0):
+def table(steps):
     return [
-        {
-            "family": family,
-            "seed": seed,
-            "initialisation": name,
-            "steps": value,
-            "search_seconds": seconds if name == "x" else 0.0,
-            "step_seconds": 0.1,
-        }
+        {"family": family, "seed": seed, "initialisation": name, "steps": value}
         for (family, seed, name), value in steps.items()
     ]
 

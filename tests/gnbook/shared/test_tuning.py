@@ -7,7 +7,7 @@ import pytest
 import torch
 from gnbook.shared.families import build
 from gnbook.shared.training import half_squared_error
-from gnbook.shared.tuning import Outcome, Setting, first_below, race, tune
+from gnbook.shared.tuning import Outcome, Setting, race, tune
 from torch import nn
 
 OPTIMIZERS = {
@@ -29,21 +29,6 @@ def images(n=12):
     generator = torch.Generator().manual_seed(0)
     x, labels = torch.randn(n, 3, 16, 16, generator=generator).double(), torch.arange(n) % 10
     return x, nn.functional.one_hot(labels, 10).double(), labels
-
-
-@pytest.mark.parametrize("goal", [0.3, 1e-4])
-def test_steps_and_best_rate_of_a_linear_network_are_those_of_the_closed_form(goal):
-    slopes = [1.0, 0.3]
-    network, x, y = line(slopes)
-    found = tune(network, Setting(x, y, "mse", "descent", {"goal": goal}, horizon=200), guess=0.01)
-
-    def steps(rate):
-        return first_below([sum((1 - rate * s) ** (2 * t) for s in slopes) / 4 for t in range(201)], goal)
-
-    expected = {rate: steps(rate) for rate in found.curves}
-    fewest, rate = found.best("goal")
-    assert fewest == min(expected.values()) == expected[rate]
-    assert min(found.curves) < rate < max(found.curves)
 
 
 @pytest.mark.parametrize("guess", [1e-5, 30.0])
