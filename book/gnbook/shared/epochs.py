@@ -46,8 +46,9 @@ def train_epochs(
     An epoch goes through all samples in a random order; its last batch is smaller where `batch_size` does not divide
     their number. Several networks are trained side by side by `torch.vmap`, each in an order of its own, and take the
     paths that they would take alone. The optimiser is made of parameters, as by `partial(torch.optim.SGD, lr=0.1)`;
-    where there are several networks it has to treat each entry on its own, as SGD and Adam do. The seeds are of the order of the samples, one for each network. A row for each
-    network and measurement has epoch, seed, loss over all samples, and what `measure` says of the network.
+    where there are several networks it has to treat each entry on its own, as SGD and Adam do. The seeds are of the
+    order of the samples, one for each network. A row for each network and measurement has epoch, seed, loss over all
+    samples, and what `measure` says of the network.
     """
     state = _Stack(networks, loss)
     steps = optimizer(list(state.parameters.values()))

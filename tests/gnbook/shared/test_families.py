@@ -11,7 +11,7 @@ X = gaussian(0, 5, 3 * 16 * 16).view(5, 3, 16, 16)
 
 
 @pytest.mark.parametrize("initialisation", INITIALISATIONS)
-@pytest.mark.parametrize(("family", "size"), zip(FAMILIES, SIZES, strict=True))
+@pytest.mark.parametrize(("family", "size"), [*zip(FAMILIES, SIZES, strict=True)])
 def test_every_family_with_every_initialisation(family, size, initialisation):
     network, again, other = (build(family, initialisation, seed=seed) for seed in (3, 3, 4))
     out = network(X)
