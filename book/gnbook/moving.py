@@ -111,6 +111,8 @@ class Moving:
         quick = {"mode": "immediate", "frame": {"duration": 0, "redraw": False}, "transition": {"duration": 0}}
         steps = [{"label": name, "method": "animate", "args": [[name], quick]} for name in self.frames]
         middle = len(self.frames) // 2
+        slider = {"active": middle, "currentvalue": {"prefix": f"{self.slider}: "}, "steps": steps, "pad": {"t": 50}}
+        slider["len"] = 0.92  # the last label is centred at the end and would be cut off
         return go.Figure(
             data=traces(list(self.frames.values())[middle]),
             frames=[go.Frame(name=name, data=traces(curves)) for name, curves in self.frames.items()],
@@ -121,15 +123,7 @@ class Moving:
                 "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
                 "xaxis": self._axis("x"),
                 "yaxis": self._axis("y"),
-                "sliders": [
-                    {
-                        "active": middle,
-                        "currentvalue": {"prefix": f"{self.slider}: "},
-                        "steps": steps,
-                        "pad": {"t": 50},
-                        "len": 0.92,  # the last label is centred at the end and would be cut off
-                    }
-                ],
+                "sliders": [slider],
             },
         )
 

@@ -95,16 +95,9 @@ class DividedDescent(GradientDescent):
 
 
 def divided_training(
-    network: nn.Module,
-    x: Float[Tensor, "n ..."],
-    y: Float[Tensor, "n k"],
-    divide: Divide,
-    *,
-    rate: float,
-    until: float,
-    most: int,
+    network: nn.Module, x: Float[Tensor, "n ..."], y: Float[Tensor, "n k"], divide: Divide, **how: float
 ) -> Training:
-    """Train a copy of a network by descent of the squared error, divided by a P that stays as it is.
+    """Train a copy of a network, as `train` does it, by descent of the squared error divided by a P that stays.
 
     >>> line, x = nn.Linear(1, 1, bias=False), torch.ones(1, 1)
     >>> _ = nn.init.zeros_(line.weight)
@@ -112,7 +105,7 @@ def divided_training(
     [0.5, 0.125, 0.03125]
     """
     optimizer = partial(DividedDescent, names=dict(network.named_parameters()), divide=divide)
-    return train(network, x, y, optimizer=optimizer, rate=rate, until=until, most=most)
+    return train(network, x, y, optimizer=optimizer, **how)
 
 
 PRECONDITIONERS: dict[str, Callable[[nn.Module, Tensor], Divide]] = {

@@ -1,5 +1,6 @@
 """The trial: gains found once for a family, then trained with other weights and on other images, beside the rest."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from time import perf_counter
 
@@ -86,9 +87,9 @@ def seconds_of_a_step(network: nn.Module, setting: Setting, rate: float, steps: 
 
 def arriving(rows: Sequence[Row]) -> list[Row]:
     """Return the rows of the families in which at least a tenth of the trainings arrive; the others are ties."""
-    arrive: dict[Cell, list[bool]] = {}
+    arrive = defaultdict(list)
     for row in rows:
-        arrive.setdefault(row["family"], []).append(row["steps"] is not None)
+        arrive[row["family"]].append(row["steps"] is not None)
     return [row for row in rows if np.mean(arrive[row["family"]]) >= LEAST]
 
 
@@ -108,11 +109,10 @@ def speedups(
         for row in rows
         if row["initialisation"] in (name, over)
     }
-    found: dict[str, list[float]] = {}
+    found = defaultdict(list)
     for family, number, which in steps:
         if which == name and (family, number, over) in steps:
-            ratio = steps[family, number, over] / steps[family, number, name]
-            found.setdefault(family, []).append(np.log(ratio))
+            found[family].append(np.log(steps[family, number, over] / steps[family, number, name]))
     logarithms = [np.array(values) for values in found.values()]
     shape, generator = (DRAWS, len(logarithms)), np.random.default_rng(0)
     families = generator.integers(len(logarithms), size=shape)
@@ -180,14 +180,13 @@ def orders(rows: Sequence[Row], column: str) -> dict[str, float]:
 
     What does not arrive counts as the horizon; networks on which nothing does are left out.
     """
-    networks: dict[tuple[Cell, Cell], list[tuple[Cell, Cell]]] = {}
+    networks, found = defaultdict(list), defaultdict(list)
     for row in rows:
-        networks.setdefault((row["family"], row["seed"]), []).append((row["steps"] or HORIZON, row[column]))
-    found: dict[str, list[float]] = {}
+        networks[row["family"], row["seed"]].append((row["steps"] or HORIZON, row[column]))
     for (family, _), pairs in networks.items():
         steps, values = zip(*pairs, strict=True)
         if len({*steps}) > 1:
-            found.setdefault(family, []).append(scipy.stats.spearmanr(steps, values).statistic)
+            found[family].append(scipy.stats.spearmanr(steps, values).statistic)
     return {family: float(np.mean(correlations)) for family, correlations in found.items()}
 
 

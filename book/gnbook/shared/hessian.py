@@ -70,11 +70,7 @@ class Hessian(SymmetricOperator):
 
 
 def hessian_ends(
-    module: nn.Module,
-    x: Tensor,
-    *,
-    output: Callable[..., Tensor] | None = None,
-    tolerance: float = 1e-6,
+    module: nn.Module, x: Tensor, *, output: Callable[..., Tensor] | None = None, tolerance: float = 1e-6
 ) -> SpectrumEnds:
     """Return the extreme eigenvalues of the Hessian of one output of a network on one sample, by Lanczos.
 

@@ -9,14 +9,7 @@ import torch
 from gnbook.design.families import FAMILIES, build
 from gnbook.design.layers import FLOOR, layers_of, weights_of
 from gnbook.design.objectives import _Integral, certificate, edge, log_condition, log_time
-from gnbook.design.preconditioners import (
-    diagonal,
-    divided_kernel,
-    divided_training,
-    features,
-    plain,
-    quality,
-)
+from gnbook.design.preconditioners import diagonal, divided_kernel, divided_training, features, plain, quality
 from gnbook.design.search import search, with_gains
 from gnbook.shared.networks import initialise, kaiming
 from torch import nn

@@ -54,10 +54,7 @@ def test_the_cases_of_a_grid_in_their_order(grid, expected):
         ({"product": {"seed": {"from": 0, "to": 1.5}}}, "seed takes a list of values"),
         ({"product": ["seed"]}, "product is a mapping"),
         ({"products": S}, "a block is a mapping with some of parameters"),
-        (
-            {"zip": {"seed": [1], "width": [1, 2]}},
-            "as many values of each parameter; got {'seed': 1, 'width'",
-        ),
+        ({"zip": {"seed": [1], "width": [1, 2]}}, "as many values of each parameter; got {'seed': 1, 'width'"),
         ({"product": S, "zip": S}, "'seed' is set twice"),
         ({"grids": [{"product": S}], "zip": {}}, "beside grids stand parameters and figures only"),
         ({"product": S, "figures": [{"name": "f", "x": "seed"}]}, "a figure lacks 'y'"),
