@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from gnbook import figures
 from gnbook.moving import Curve, Moving
-from gnbook.shared.training import half_squared_error, one_hot
+from gnbook.shared.training import GradientDescent, one_hot, train
 from torch import nn
 
 import gnlib
@@ -27,14 +27,8 @@ def start(share):
 def run(share):
     """Return the condition number at the start, and the losses, of a network on images with a share of their mean."""
     network, x, y = start(share)
-    weights, losses = [*network.parameters()], []
     kappa, rate = float(gnlib.condition_number(network, x)), gnlib.GaussNewton(network, x).stable_rate().rate / 2
-    for _ in range(STEPS + 1):
-        loss = half_squared_error(network(x), y)
-        losses.append(loss.item())
-        for weight, gradient in zip(weights, torch.autograd.grad(loss, weights), strict=True):
-            weight.data -= rate * gradient
-    return kappa, np.array(losses)
+    return kappa, np.array(train(network, x, y, rate=rate, most=STEPS, optimizer=GradientDescent).losses)
 
 
 def moving():

@@ -79,9 +79,3 @@ def pytest_sessionfinish(session, exitstatus):
     """Succeed if all notebooks were left out."""
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and unchanged():
         session.exitstatus = pytest.ExitCode.OK
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    """Say how many notebooks were left out."""
-    if not config.getoption("unchanged"):
-        terminalreporter.write_line(f"{len(unchanged())} of {len(NOTEBOOKS)} notebooks are unchanged")

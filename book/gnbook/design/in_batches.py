@@ -1,8 +1,6 @@
 """The beginnings in mini-batches, with either loss, and how well what they train does on images it has not seen."""
 
-import copy
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 import numpy as np
 import torch
@@ -13,7 +11,7 @@ from gnbook.design.families import build
 from gnbook.design.initialisations import SEARCHED, UNTUNED, Data, gained, initialised
 from gnbook.design.trial import ADAM, CHOICE, SEED
 from gnbook.results import Cell
-from gnbook.shared.epochs import train_epochs
+from gnbook.shared.training import train
 from gnbook.shared.tuning import LOSSES, Setting, constant_loss, tune
 
 BATCH = 50  # images of a step, and of what tells where to look for a rate
@@ -69,13 +67,9 @@ def rows_in_batches(
 
 def trained(network: nn.Module, setting: Setting, rate: float, steps: int) -> nn.Module:
     """Return a copy of a network after the whole epochs within so many steps, trained in batches as `tune` does it."""
-    network, epochs = copy.deepcopy(network).float(), steps // setting.every
-    x, y = (part.float() if part.is_floating_point() else part for part in (setting.x, setting.y))
-    optimizer, loss = partial(OPTIMIZERS[setting.optimizer], lr=rate), LOSSES[setting.loss]
-    order = {"seeds": [setting.seed], "batch_size": setting.batch_size or len(x)}
-    if epochs:
-        train_epochs([network], x, y, optimizer, loss=loss, epochs=epochs, every=epochs, **order)
-    return network
+    y, size = setting.y.float() if setting.y.is_floating_point() else setting.y, setting.batch_size or len(setting.x)
+    how = {"loss": LOSSES[setting.loss], "optimizer": OPTIMIZERS[setting.optimizer], "seed": setting.seed}
+    return train(network, setting.x.float(), y, rate=rate, most=steps, batch_size=size, **how).module
 
 
 @torch.no_grad()

@@ -1,13 +1,7 @@
 """The folder of a sweep, in which nothing is ever half written.
 
-| path | content |
-|---|---|
-| `runs/<name>/` | a finished run: `notebook.ipynb`, `run.json`, and `rows.json` if it recorded rows |
-| `failed/<name>/` | the last attempt of a failed run: the same so far, `traceback.txt`, `stderr.txt` of its kernel |
-| `unfinished/` | runs in progress; renamed when whole |
-| `table.parquet`, `table.csv` | the rows of all finished runs of the grid |
-| `sweep.json` | the notebook and the figures of the table |
-| `lock`, `holder` | the lock that keeps a second sweep out, and the process that took it last |
+Besides what `book/sweeps.md` lists it has `unfinished/`, runs in progress, which are renamed when whole, `sweep.json`,
+the notebook and the figures of the table, `lock`, and `holder`, the process that took the lock last.
 """
 
 import json

@@ -1,17 +1,7 @@
-"""Read grids: YAML files with the cases of a sweep, and the figures to draw of them.
+"""Read grids: YAML files with the cases of a sweep, and the figures to draw of them, as `book/sweeps.md` has them.
 
-A block combines the cases of its keys; every combination is one case:
-
-| key | cases |
-|---|---|
-| `parameters` | one: the same in every case |
-| `product` | every combination of the values of each parameter |
-| `zip` | the values of all its parameters side by side; as many of each |
-| `cases` | one for each name, with parameters of its own |
-
-The values of a parameter are a list, `{from: 2, to: 10, step: 2}` (both ends included), or `{seeds: 20}`, which stands
-for 0 to 19. A grid is one block, or several under `grids`, whose cases follow one another; `parameters` beside `grids`
-are for all of them.
+A grid is a block, or several under `grids`; every combination of the cases of a block's keys is a case. The values of a
+parameter are a list, `{from: 2, to: 10, step: 2}` (both ends included), or `{seeds: 20}`, which stands for 0 to 19.
 """
 
 import itertools

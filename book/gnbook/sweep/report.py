@@ -1,12 +1,4 @@
-"""Draw the figures that a grid declares from the table of its sweep.
-
-A figure is a mapping: `name` (of the file), `x` and `y` (columns of the table), and if wanted
-
-- `where`: only the rows with these values
-- `lines`: one line for each value of this column, and `label`: its name, with {} for the value
-- `dashed`: a second column to draw, and `dashed_label`: its name
-- `xscale`, `yscale` (`linear` or `log`), `xlabel`, `ylabel`, `title`
-"""
+"""Draw the figures that a grid declares from the table of its sweep; `book/sweeps.md` says how."""
 
 import json
 from collections.abc import Mapping
