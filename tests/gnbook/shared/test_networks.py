@@ -4,12 +4,11 @@ import pytest
 import torch
 from gnbook.shared import networks
 from gnbook.shared.hidden_layer import leaky_relu_gram
-from gnbook.shared.networks import FullyConnected, PatchTransformer, ResidualNetwork, xavier_weights
+from gnbook.shared.networks import FullyConnected, ResidualNetwork, xavier_weights
 from torch import nn
-from torch.nn import functional
 
 import gnlib
-from tests.gnbook.shared.network_cases import seeded, size
+from tests.gnbook.shared.network_cases import size
 from tests.strategies import gaussian
 
 
@@ -52,18 +51,3 @@ def test_the_module_is_the_product_of_its_weights(seed, relu):
     if relu and len(weights) == 2:
         gram = leaky_relu_gram(weights, x, 0.0)
         torch.testing.assert_close(gnlib.GaussNewton(net, x).gram(), gram, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("options", [{}, {"position": None, "norm": True}, {"class_token": True, "position": 1.0}])
-def test_a_transformer_of_patches_by_hand(options):
-    net, x = seeded(lambda: PatchTransformer(lambda: nn.Linear(6, 6), width=6, side=8, outputs=2, **options))
-    rows = [x[:, :, i : i + 4, j : j + 4].flatten(1) for i in (0, 4) for j in (0, 4)]
-    tokens = torch.stack(rows, 1) @ net.embedding.weight.flatten(1).mT + net.embedding.bias
-    if "class_token" in options:
-        tokens = torch.cat([net.token.expand(4, 1, 6), tokens], 1)
-    tokens = net.blocks(tokens if net.position is None else tokens + net.position)
-    if "norm" in options:
-        tokens = functional.layer_norm(tokens, (6,), net.norm.weight, net.norm.bias)
-    torch.testing.assert_close(net(x), net.head(tokens[:, 0] if "class_token" in options else tokens.mean(1)))
-    if net.position is not None:
-        assert net.position.std().item() == pytest.approx(options.get("position", 0.02), rel=0.4)
