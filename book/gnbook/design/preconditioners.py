@@ -97,13 +97,7 @@ class DividedDescent(GradientDescent):
 def divided_training(
     network: nn.Module, x: Float[Tensor, "n ..."], y: Float[Tensor, "n k"], divide: Divide, **how: float
 ) -> Training:
-    """Train a copy of a network, as `train` does it, by descent of the squared error divided by a P that stays.
-
-    >>> line, x = nn.Linear(1, 1, bias=False), torch.ones(1, 1)
-    >>> _ = nn.init.zeros_(line.weight)
-    >>> divided_training(line, x, x, plain(line, x), rate=0.5, until=0.1, most=9).losses
-    [0.5, 0.125, 0.03125]
-    """
+    """Train a copy of a network, as `train` does it, by descent of the squared error divided by a P that stays."""
     optimizer = partial(DividedDescent, names=dict(network.named_parameters()), divide=divide)
     return train(network, x, y, optimizer=optimizer, **how)
 

@@ -33,14 +33,6 @@ def paces(
 
     The loss is the cross-entropy, the optimiser gradient descent or Adam at half of the largest rate at which the
     linear model is stable. The goal is a tenth of the smallest first loss, or the least that the first network reaches.
-
-    Examples
-    --------
-    >>> x = torch.eye(2).double()
-    >>> _ = torch.manual_seed(0)
-    >>> net = nn.Linear(2, 2)
-    >>> paces([(net, x), (net, 10 * x - 10)], torch.arange(2))[0].factor > 1
-    True
     """
     courses = []
     for network, x in networks:

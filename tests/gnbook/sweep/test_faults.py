@@ -103,11 +103,6 @@ class Sweep:
         """The cases that were begun, in order, also those that did not end."""
         return [int(line) for line in self.log.read_text().split()] if self.log.exists() else []
 
-    def results(self):
-        """The table less what differs from one run to the next: when, how long, how much."""
-        table = pandas.read_parquet(self.out / "table.parquet")
-        return table.drop(columns=["run_seconds", "run_memory_mib", "run_finished"])
-
 
 @pytest.fixture
 def make_sweep(tmp_path):
@@ -181,7 +176,7 @@ def test_runs_that_raise_hang_die_or_grow_fail_alone_and_are_kept(make_sweep):
         "of 0.39 GiB allowed",
     ):
         assert reason in said
-    assert list(sweep.results().case.unique()) == [0, 4, 6]
+    assert list(pandas.read_parquet(sweep.out / "table.parquet").case.unique()) == [0, 4, 6]
     assert sorted(sweep.executed) == [0, 1, 2, 3, 3, 4, 4, 5, 6]
     reports = [(path.parent, json.loads(path.read_text())) for path in (sweep.out / "failed").glob("*/run.json")]
     kept = {report["parameters"]["misbehave"]: path for path, report in reports}
@@ -194,80 +189,54 @@ def test_runs_that_raise_hang_die_or_grow_fail_alone_and_are_kept(make_sweep):
 
 
 CASES = 5
-GRID = {"parameters": {"pause": 0.2}, "product": {"case": {"seeds": CASES}}}
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    sweep = Sweep(tmp_path_factory.mktemp("undisturbed") / "sweep", GRID)
-    assert f"{CASES} cases: 0 done before, {CASES} done now, 0 failed" in sweep.run()
-    assert sorted(sweep.executed) == list(range(CASES))
-    table = sweep.results()
-    assert list(table.case) == [case for case in range(CASES) for _ in range(2)]  # in the order of the grid
-    assert list(table.value) == [case / 7 + step for case in range(CASES) for step in range(2)]
-    return table
 
 
 @pytest.fixture
 def sweep(make_sweep):
-    return make_sweep(GRID)
+    return make_sweep({"parameters": {"pause": 0.2}, "product": {"case": {"seeds": CASES}}})
 
 
-def assert_whole(sweep, undisturbed):
-    pandas.testing.assert_frame_equal(sweep.results(), undisturbed, check_exact=True)
+def assert_whole(sweep):
+    table = pandas.read_parquet(sweep.out / "table.parquet")
+    assert list(table.case) == [case for case in range(CASES) for _ in range(2)]  # in the order of the grid
+    assert list(table.value) == [case / 7 + step for case in range(CASES) for step in range(2)]
     assert list((sweep.out / "unfinished").iterdir()) == []
 
 
-def in_the_middle(sweep, process):
-    wait_until(lambda: len(sweep.finished) >= 2 and kernels(process), "two runs finish and one goes on", process)
+nightly = pytest.mark.nightly
+WHOM = [busy_workers, kernels, signal.SIGKILL, signal.SIGTERM]
 
 
-@pytest.mark.nightly
-def test_a_killed_driver_leaves_no_process_and_the_next_start_does_what_is_missing(sweep, undisturbed):
+@pytest.mark.parametrize("whom", [signal.SIGINT, *(pytest.param(whom, marks=nightly) for whom in WHOM)])
+def test_whatever_is_killed_nothing_finished_is_lost_and_no_process_left(whom, sweep):
+    """A worker or a kernel costs one run, which is done again; the driver a second start, that does what is missing."""
     driver = sweep.start()
-    in_the_middle(sweep, driver)
-    children = family(driver)
-    assert any(children)
-    driver.kill()
-    driver.communicate()
-    wait_until(lambda: gone(children), "workers and kernels end after their driver")
-    done, begun = sweep.finished, len(sweep.executed)
-    missing = CASES - len(done)
-    assert 0 < missing <= CASES - 2
-    assert f"{CASES} cases: {len(done)} done before, {missing} done now, 0 failed" in sweep.run()
-    assert len(sweep.executed) == begun + missing and len(set(sweep.executed[begun:])) == missing
-    assert done.items() <= sweep.finished.items()
-    assert_whole(sweep, undisturbed)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("whom", [busy_workers, kernels])
-def test_a_killed_worker_or_kernel_costs_one_run_which_is_done_again(whom, sweep, undisturbed):
-    driver = sweep.start()
-    in_the_middle(sweep, driver)
-    victim = wait_until(lambda: whom(driver), "there is one to kill", driver)[0]
-    orphans = victim.children(recursive=True)
-    victim.kill()
+    wait_until(lambda: len(sweep.finished) >= 2 and kernels(driver), "two runs finish and one goes on", driver)
+    if callable(whom):
+        victim = wait_until(lambda: whom(driver), "there is one to kill", driver)[0]
+        left = victim.children(recursive=True)
+        victim.kill()
+    else:
+        left = family(driver)
+        driver.send_signal(whom)
     out, err = driver.communicate(timeout=PATIENCE)
-    assert driver.returncode == 0 and f"{CASES} done now, 0 failed" in out, out + err
-    assert gone(orphans)
-    assert CASES <= len(sweep.executed) <= CASES + 2
-    assert_whole(sweep, undisturbed)
+    wait_until(lambda: gone(left), "workers and kernels end")
+    if callable(whom):
+        assert driver.returncode == 0 and f"{CASES} done now, 0 failed" in out, out + err
+        assert CASES <= len(sweep.executed) <= CASES + 2
+    else:
+        done, begun = sweep.finished, len(sweep.executed)
+        missing = CASES - len(done)
+        if whom != signal.SIGKILL:
+            assert driver.returncode == 130 and "Interrupted; the same command does what is missing." in out, out + err
+            assert len(pandas.read_parquet(sweep.out / "table.parquet")) == 2 * len(done)  # it holds what there is
+        assert f"{CASES} cases: {len(done)} done before, {missing} done now, 0 failed" in sweep.run()
+        assert len(sweep.executed) == begun + missing and len(set(sweep.executed[begun:])) == missing
+        assert done.items() <= sweep.finished.items()
+    assert_whole(sweep)
 
 
-@pytest.mark.parametrize("which", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
-def test_an_interrupted_sweep_says_so_and_keeps_what_is_done(which, sweep):
-    driver = sweep.start()
-    in_the_middle(sweep, driver)
-    children = family(driver)
-    driver.send_signal(which)
-    out, err = driver.communicate(timeout=PATIENCE)
-    assert driver.returncode == 130 and "Interrupted; the same command does what is missing." in out, out + err
-    wait_until(lambda: gone(children), "workers and kernels end")
-    assert len(sweep.results()) == 2 * len(sweep.finished)  # the table holds what there is
-
-
-@pytest.mark.nightly
+@nightly
 def test_a_scheduler_that_does_not_answer_is_an_error(sweep):
     assert "No Dask scheduler answers at tcp://127.0.0.1:1" in sweep.run("--scheduler", "tcp://127.0.0.1:1", status=2)
     assert sweep.executed == []
@@ -295,6 +264,6 @@ def cluster(tmp_path):
 
 
 @pytest.mark.nightly
-def test_a_cluster_gives_the_same_table_as_this_machine(cluster, sweep, undisturbed):
+def test_a_cluster_gives_the_same_table_as_this_machine(cluster, sweep):
     assert f"{CASES} cases: 0 done before, {CASES} done now, 0 failed" in sweep.run("--scheduler", cluster)
-    assert_whole(sweep, undisturbed)
+    assert_whole(sweep)
