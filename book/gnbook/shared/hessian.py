@@ -88,16 +88,12 @@ def hessian_ends(
 def moved(module: nn.Module, direction: Float[Tensor, " p"]) -> Iterator[nn.Module]:
     """Add a vector to the flattened parameters that require a gradient, and take it off again at the end."""
     parameters = [p for p in module.parameters() if p.requires_grad]
-    kept = [p.detach().clone() for p in parameters]
-    with torch.no_grad():
-        for p, step in zip(parameters, direction.split([p.numel() for p in parameters]), strict=True):
-            p += step.view_as(p).to(p.dtype)
+    kept = nn.utils.parameters_to_vector(parameters).detach().clone()
+    nn.utils.vector_to_parameters(kept + direction.to(kept.dtype), parameters)
     try:
         yield module
     finally:
-        with torch.no_grad():
-            for p, original in zip(parameters, kept, strict=True):
-                p.copy_(original)
+        nn.utils.vector_to_parameters(kept, parameters)
 
 
 def kernel_change(before: Float[Tensor, "nk nk"], after: Float[Tensor, "nk nk"]) -> float:
