@@ -131,7 +131,7 @@ def grad_init(network: nn.Module, data: Data) -> Float[Tensor, " layers"]:
 def smallest_condition(network: nn.Module, data: Data) -> Float[Tensor, " layers"]:
     """Return the gains of product one with the smallest condition number."""
     layers = layers_of(network, data.x)
-    return search(lambda z: log_condition(layers.kernel(z)), len(layers.names), degrees=layers.degrees)
+    return search(lambda z: log_condition(layers.kernel(z)), len(layers.names), degrees=layers.degrees).gains
 
 
 def shortest_forecast(
@@ -148,14 +148,14 @@ def shortest_forecast(
         time, moved = log_time(layers, z, data.y, goal)
         return time if held else time + edge(moved)
 
-    return search(objective, len(layers.names), degrees=layers.degrees if held else None)
+    return search(objective, len(layers.names), degrees=layers.degrees if held else None).gains
 
 
 def common_gain(network: nn.Module, data: Data) -> Float[Tensor, " layers"]:
     """Return one gain for all layers, such that the parameters of the linear model move by their own size."""
     layers, goal = layers_of(network, data.x), constant_loss(data.y, "mse") / 10
-    gain = search(lambda z: edge(log_time(layers, z.expand(len(layers.names)), data.y, goal)[1]), 1)
-    return gain.expand(len(layers.names))
+    found = search(lambda z: edge(log_time(layers, z.expand(len(layers.names)), data.y, goal)[1]), 1)
+    return found.gains.expand(len(layers.names))
 
 
 UNTUNED = ("torch's default", "Kaiming", "orthogonal", "LSUV", "last layer zero")

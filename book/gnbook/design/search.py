@@ -1,6 +1,7 @@
 """The search for gains: a quasi-Newton descent of an objective over their logarithms."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -15,7 +16,14 @@ MOST = math.log(10)  # of the logarithm of a gain: from a tenth to ten
 LOOKS = 60  # at the objective
 
 
-def search(objective: Objective, count: int, *, degrees: Float[Tensor, " layers"] | None = None) -> Tensor:
+class Found(NamedTuple):
+    """Gains, one for each layer, and the objective with them."""
+
+    gains: Float[Tensor, " layers"]
+    end: float
+
+
+def search(objective: Objective, count: int, *, degrees: Float[Tensor, " layers"] | None = None) -> Found:
     r"""Return the gains, from a tenth to ten, with the lowest objective that descent from one finds.
 
     If the `degrees` of the outputs in the layers are given, :math:`\prod_l g_l^{d_l}` is held at one, and the function
@@ -40,7 +48,7 @@ def search(objective: Objective, count: int, *, degrees: Float[Tensor, " layers"
     scipy.optimize.minimize(
         value, best[1], jac=True, method="L-BFGS-B", bounds=[(-MOST, MOST)] * count, options={"maxfun": LOOKS}
     )
-    return inside(torch.tensor(best[1], dtype=torch.float64, device="cpu")).exp()
+    return Found(inside(torch.tensor(best[1], dtype=torch.float64, device="cpu")).exp(), best[0])
 
 
 @torch.no_grad()
