@@ -95,6 +95,11 @@ def test_a_change_counts_where_it_may_change_an_output(code, path, stale, tree):
     assert changes(tree, code, path) is stale
 
 
+def test_a_name_that_stands_for_another_object_counts(tree):
+    other = TREE["gnlib/__init__.py"].replace("total as total", "mean as total")
+    assert changes(tree, "import gnlib\ngnlib.total", "gnlib/__init__.py", other)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "stale"),
     [
