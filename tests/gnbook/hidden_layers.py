@@ -1,12 +1,13 @@
-"""Networks with one hidden layer for the tests: sizes, kinds of samples, and what is no such network."""
+"""Networks with one hidden layer for the tests: large ones, and ones of small integers."""
 
 import pytest
 import torch
 from hypothesis import strategies as st
 
 from tests.oracles import network, samples
+from tests.strategies import seeds
 
-LARGE = [(3, 2, 1, 513), (3, 4, 1, 1100), (2, 3, 4, 300), (3, 2, 600, 3), (7, 5, 11, 46)]
+LARGE = [(3, 2, 1, 513), (3, 4, 1, 1100), (2, 3, 4, 300), (3, 2, 600, 3), (7, 5, 11, 46)]  # d, m, k, n
 large = pytest.mark.parametrize("shape", LARGE)  # the matrix is built for 512 / k samples at a time
 
 
@@ -16,16 +17,13 @@ def case(shape):
     return network((d, m, k), seed=1), samples(n, d, seed=2)
 
 
-def integers(rows, columns):
-    row = st.lists(st.integers(-3, 3), min_size=columns, max_size=columns)
-    return st.lists(row, min_size=rows, max_size=rows).map(lambda entries: torch.tensor(entries, dtype=torch.float64))
-
-
 @st.composite
 def problems(draw):
     """Draw a network and data of small integers: zero, repeated and opposite hidden values are common."""
     d, m, k, n = (draw(st.integers(1, most)) for most in (3, 4, 3, 6))
-    return [draw(integers(m, d)), draw(integers(k, m))], draw(integers(n, d))
+    generator = torch.Generator().manual_seed(draw(seeds))
+    v, w, x = (torch.randint(-3, 4, shape, generator=generator).double() for shape in ((m, d), (k, m), (n, d)))
+    return [v, w], x
 
 
 def assert_equal_to(gram, expected, tolerance=1e-10):
