@@ -114,7 +114,8 @@ def _rayleigh_ritz(
 
 def _has_settled(values: Float[Tensor, " b"], error: Float[Tensor, " b"], largest: bool, tolerance: float) -> bool:
     """Whether the first value is within the tolerance, and none of the block can still overtake it."""
-    rivals = values * (1 + error) >= values[0] if largest else values * (1 - error) <= values[0]
+    margin = values.abs() * error
+    rivals = values + margin >= values[0] if largest else values - margin <= values[0]
     settled = error.max() <= TRUSTED and error[rivals].max() <= max(tolerance, tolerance**0.5)
     return bool(error[0] <= tolerance and settled)
 

@@ -178,5 +178,5 @@ def weights_kappa(network: Transformer) -> float | None:
     for layer in network.modules():
         if isinstance(layer, Attention):
             each = torch.stack([part.weight.detach() for part in (layer.query, layer.key, layer.value)]).cpu()
-            found += torch.linalg.cond(each + layer.shift * torch.eye(each.shape[-1], dtype=each.dtype)).tolist()
+            found += torch.linalg.cond(each + layer.shift * torch.eye(each.shape[-1]).to(each)).tolist()
     return None if any(map(math.isnan, found)) else statistics.median(found)

@@ -14,7 +14,7 @@ from gnbook.random_layers import matrices as rm
 
 def relu_condition(w: Float[Tensor, "n n"], after: Bool[Tensor, " n"], before: Bool[Tensor, " n"]) -> float:
     """Return kappa of (D1 W + I) D for ReLUs, given which units are on: D1 holds `after` and D holds `before`."""
-    singular = torch.linalg.svdvals((after[:, None] * w + torch.eye(len(w), dtype=w.dtype))[:, before])
+    singular = torch.linalg.svdvals((after[:, None] * w + torch.eye(len(w)).to(w))[:, before])
     return (singular[0] / singular[-1]).item()
 
 

@@ -270,3 +270,7 @@ def sum_of(left, right, **options):
 def test_what_has_no_two_ends_is_refused(call, message):
     with pytest.raises((ValueError, NotConvergedError), match=message):
         call()
+
+
+def test_the_largest_eigenvalue_of_a_negative_matrix_is_the_least_negative():
+    assert largest_eigenvalue(-torch.diag(torch.arange(2.0, 11.0))).value == pytest.approx(-2.0)
