@@ -16,6 +16,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from gnbook.shared.training import Loss, half_squared_error
 from gnlib.files import progress, write
@@ -39,6 +40,7 @@ def train_epochs(
     batch_size: int,
     every: int = 1,
     loss: Loss = half_squared_error,
+    schedule: Callable[[Optimizer], LRScheduler] | None = None,
     measure: Callable[[nn.Module], Mapping[str, Number]] | None = None,
 ) -> Rows:
     """Train networks by minibatches, and measure them at epochs 0, `every`, `2 every` and so on.
@@ -46,12 +48,13 @@ def train_epochs(
     An epoch goes through all samples in a random order; its last batch is smaller where `batch_size` does not divide
     their number. Several networks are trained side by side by `torch.vmap`, each in an order of its own, and take the
     paths that they would take alone. The optimiser is made of parameters, as by `partial(torch.optim.SGD, lr=0.1)`;
-    where there are several networks it has to treat each entry on its own, as SGD and Adam do. The seeds are of the
-    order of the samples, one for each network. A row for each network and measurement has epoch, seed, loss over all
-    samples, and what `measure` says of the network.
+    where there are several networks it has to treat each entry on its own, as SGD and Adam do. A scheduler of its rates
+    takes a step after each epoch. The seeds are of the order of the samples, one for each network. A row for each
+    network and measurement has epoch, seed, loss over all samples, and what `measure` says of the network.
     """
     state = _Stack(networks, loss)
     steps = optimizer(list(state.parameters.values()))
+    rates = schedule(steps) if schedule else None
     orders = [torch.Generator().manual_seed(seed) for seed in seeds]
     rows: Rows = []
 
@@ -81,6 +84,8 @@ def train_epochs(
             losses.sum().backward()
             steps.step()
         stop(losses.detach(), epoch)
+        if rates:
+            rates.step()
         if epoch % every == 0:
             record(epoch)
     if epochs % every:  # the steps since the last measurement
