@@ -38,9 +38,7 @@ government of the people, by the people, for the people, shall not perish from t
 
 STRIDE = 25  # characters from one sample of the text to the next
 DATA = ("images", "text")
-NORMS = ("before", "after", "none")
 BRANCHES = ("plain", "drawn", "multiplier")
-WEIGHTS = ("Gaussian", "orthogonal", "uneven", "same")
 
 
 @dataclass(frozen=True)
@@ -67,12 +65,6 @@ class Shape:
     weights: str = "Gaussian"
     shift: float = 0.0  # times the identity, added to queries, keys and values and not trained
 
-    def __post_init__(self) -> None:  # noqa: D105
-        known = {"norm": NORMS, "branch": BRANCHES, "weights": WEIGHTS}
-        for name, choices in known.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; one of {', '.join(choices)} was expected.")
-
 
 class Attention(nn.Module):
     """Attention without biases; `shift` times the identity, added to queries, keys and values, is not trained."""
@@ -85,14 +77,10 @@ class Attention(nn.Module):
     def weights(self, tokens: Float[Tensor, "n t width"]) -> Float[Tensor, "n heads t t"]:
         """Return the weights of attention, of which each row adds up to one."""
         query, key = (self._split(layer, tokens) for layer in (self.query, self.key))
-        return self.scores(query, key).softmax(-1)
-
-    def scores(
-        self, query: Float[Tensor, "n heads t part"], key: Float[Tensor, "n heads t part"]
-    ) -> Float[Tensor, "n heads t t"]:
-        """Return the scores, which are minus infinity for tokens that are not seen."""
         scores = query @ key.mT / query.shape[-1] ** 0.5
-        return scores + scores.new_full(scores.shape[-2:], -math.inf).triu(1) if self.causal else scores
+        if self.causal:  # tokens that come later are not seen
+            scores = scores + scores.new_full(scores.shape[-2:], -math.inf).triu(1)
+        return scores.softmax(-1)
 
     def forward(self, tokens: Float[Tensor, "n t width"]) -> Float[Tensor, "n t width"]:
         """Return for each token the mean of values, weighted by attention."""
@@ -136,8 +124,6 @@ class Transformer(nn.Module):
 
 def build(data: str, seed: int, **changes: object) -> Transformer:
     """Return a transformer in double precision, for `"images"` or causal for `"text"`; changes are of a `Shape`."""
-    if data not in DATA:
-        raise ValueError(f"data is {data!r}; one of {', '.join(DATA)} was expected.")
     shape, text = Shape(**changes), data == "text"
     network = Transformer(shape, len(LETTERS) if text else 3 * PATCH**2, len(LETTERS) if text else 10, causal=text)
     generator = torch.Generator().manual_seed(seed)

@@ -67,8 +67,9 @@ def measure(data: str, seed: int, n: int, changes: Changes, *, device: torch.dev
     traces = {part.layer: part.trace for part in shares}
     row: dict[str, Cell] = {"data": data, "seed": seed, "n": n, **asdict(shape)}
     row["embedding"] = shape.width**-0.5 if shape.embedding is None else shape.embedding
-    queries, values = (sum(part_of(traces, names)) for names in (("query", "key"), ("value", "out")))
     last = [name for name, layer in network.named_modules() if isinstance(layer, Attention)][-1]
+    queries, values = parts_of(traces)
+    last_queries, last_values = parts_of({name: trace for name, trace in traces.items() if name.startswith(last)})
     row |= {
         "kappa": float(problem.condition_number().value),
         "largest": largest,
@@ -78,8 +79,8 @@ def measure(data: str, seed: int, n: int, changes: Changes, *, device: torch.dev
         "effective": waits.effective_condition_number,
         "queries": queries,
         "values": values,
-        "queries_smallest": sum(part_of({part.layer: part.smallest for part in shares}, ("query", "key"))),
-        "last_ratio": ratio_of({name: trace for name, trace in traces.items() if name.startswith(last)}),
+        "queries_smallest": parts_of({part.layer: part.smallest for part in shares})[0],
+        "last_ratio": last_queries / last_values,
         "law_ratio": law_ratio(network, x, shape),
         "weights_kappa": weights_kappa(network),
         **nearness(network, x),
@@ -117,14 +118,11 @@ def law_of_depth(
     ).kappa
 
 
-def part_of(traces: dict[str, float], kinds: tuple[str, ...]) -> list[float]:
-    """Return the traces of layers whose names end like this."""
-    return [trace for name, trace in traces.items() if name.endswith(kinds)]
-
-
-def ratio_of(traces: dict[str, float]) -> float:
-    """Return the traces of queries and keys over those of values and outputs."""
-    return sum(part_of(traces, ("query", "key"))) / sum(part_of(traces, ("value", "out")))
+def parts_of(shares: dict[str, float]) -> tuple[float, float]:
+    """Return the shares of all queries and keys, and of all values and outputs, by names of layers."""
+    kinds = ("query", "key"), ("value", "out")
+    queries, values = (sum(share for name, share in shares.items() if name.endswith(kind)) for kind in kinds)
+    return queries, values
 
 
 def tokens_of(network: Transformer, x: Float[Tensor, "n t inputs"]) -> list[Float[Tensor, "n t width"]]:

@@ -19,6 +19,7 @@ from gnlib.eigen.result import Limits
 from gnlib.operators import KroneckerSum
 
 MOST = 200  # steps after which each of them gives up
+TOLERANCE = 1e-8
 
 
 class Finish(NamedTuple):
@@ -63,13 +64,13 @@ class LowerEnd:
         """Return the product with the matrix, its null space raised out of the way."""
         return self.blocks.apply_deflated(x, self.norm)
 
-    def ours(self, tolerance: float = 1e-8) -> Finish:
+    def ours(self) -> Finish:
         """Return what our iteration finds; it ends when the relative error is bounded by the tolerance."""
         inverse = copy(self.inverse)  # it moves its shift
-        pair = self.blocks.iterate(inverse, self.columns, norm=self.norm, limits=Limits(tolerance, MOST))
+        pair = self.blocks.iterate(inverse, self.columns, norm=self.norm, limits=Limits(TOLERANCE, MOST))
         return Finish(pair.value * self.scale, pair.steps - 1)
 
-    def scipy(self, tolerance: float | None = 1e-8, most: int = MOST) -> Finish:
+    def scipy(self, tolerance: float | None = TOLERANCE) -> Finish:
         """Return what scipy's LOBPCG finds; it ends when the residuals of all columns are below the tolerance.
 
         Here the tolerance is relative to the smallest eigenvalue: that value is then as close to some eigenvalue. None
@@ -97,25 +98,24 @@ class LowerEnd:
                 self.start.cpu().numpy(),
                 M=inverse,
                 tol=limit,
-                maxiter=most,
+                maxiter=MOST,
                 largest=False,
                 retLambdaHistory=True,
             )
         found = tuple(v.min().item() * self.scale for v in history)
         return Finish(values.min().item() * self.scale, steps, found, bool(told))
 
-    def torch(self, tolerance: float | None = 1e-8) -> Finish:
+    def torch(self) -> Finish:
         """Return what torch's LOBPCG finds, which takes no products, but the matrix and the preconditioner formed.
 
-        It ends when the residual of the smallest value is below the tolerance, relative to that value; None is for
-        torch's own. Of its two methods the default leaves the preconditioner out, without a word; this is the other,
-        whose Cholesky factorisation may fail: then there is no value.
+        It ends when the residual of the smallest value is below the tolerance, relative to that value. Of
+        its two methods the default leaves the preconditioner out, without a word; this is the other, whose Cholesky
+        factorisation may fail: then there is no value.
         """
         found: list[float] = []
-        limit = tolerance
-        if limit is not None:  # torch measures by the size of the image of the start, and adds the eigenvalue
-            image = torch.linalg.matrix_norm(self.matrix @ self.start) / torch.linalg.matrix_norm(self.start)
-            limit *= self.guess / (image.item() + self.guess)
+        # torch measures by the size of the image of the start, and adds the eigenvalue
+        image = torch.linalg.matrix_norm(self.matrix @ self.start) / torch.linalg.matrix_norm(self.start)
+        limit = TOLERANCE * self.guess / (image.item() + self.guess)
         try:
             torch.lobpcg(
                 self.matrix,
@@ -133,13 +133,11 @@ class LowerEnd:
         return Finish(found[-1], len(found) - 1, tuple(found))
 
     @cached_property
-    def matrix(self) -> Float[Tensor, "p p"]:
-        """The matrix."""
+    def matrix(self) -> Float[Tensor, "p p"]:  # noqa: D102
         return self._formed(self.product)
 
     @cached_property
-    def dense_inverse(self) -> Float[Tensor, "p p"]:
-        """The preconditioner."""
+    def dense_inverse(self) -> Float[Tensor, "p p"]:  # noqa: D102
         return self._formed(self.inverse)
 
     def _formed(self, product: Map) -> Float[Tensor, "p p"]:

@@ -113,9 +113,8 @@ def run(
         "schedule": sorted(map(str, schedule.state_dict().items())),
         "loss": loss.__name__,
         "numbers": [seed, batch_size, measured, list(measured_at), every, str(precision)],
+        "statistics": list(statistics),
     }
-    if tuple(statistics) != STATISTICS:
-        settings["statistics"] = list(statistics)
     generator = Generator().manual_seed(seed)
     rows: Rows = []
     done = -1

@@ -32,18 +32,16 @@ def magnitude_masks(module: nn.Module, fraction: float) -> dict[str, Bool[Tensor
 
     Pruned are the matrices and filters: all tensors with two axes or more of linear and convolutional layers, of
     attention, and of a `ParameterList`. Biases and normalisation stay whole, and so do parameters of modules of your
-    own, such as an embedding of positions. The number of entries is rounded; a fraction that leaves nothing of a layer
-    is refused.
+    own, such as an embedding of positions. The number of entries is rounded.
     """
-    _check_fraction(fraction)
-    _without_masks(module)
-    masks = {}
-    for name, weight in _weights(module).items():
-        mask = prune.L1Unstructured(float(fraction)).compute_mask(weight.detach(), torch.ones_like(weight)).bool()
-        if not mask.any():
-            raise ValueError(f"A fraction of {fraction} of the {weight.numel()} weights of {name} is all of them.")
-        masks[name] = mask
-    return masks
+    smallest = prune.L1Unstructured(float(fraction))
+    return {
+        f"{prefix}.{name}" if prefix else name: smallest.compute_mask(weight.detach(), torch.ones_like(weight)).bool()
+        for prefix, owner in module.named_modules()
+        if isinstance(owner, LAYERS)
+        for name, weight in owner.named_parameters(recurse=False)
+        if weight.ndim > 1
+    }
 
 
 def masks_of_every_tensor(module: nn.Module, fraction: float) -> dict[str, Bool[Tensor, "*shape"]]:
@@ -54,7 +52,6 @@ def masks_of_every_tensor(module: nn.Module, fraction: float) -> dict[str, Bool[
 
     J. Zhao, S. P. Singh, A. Lucchi (2024), NeurIPS 37, figure 1.
     """
-    _check_fraction(fraction)
     masks = {}
     for name, parameter in module.named_parameters():
         sizes = parameter.detach().abs().flatten()
@@ -75,27 +72,3 @@ def apply_masks(module: nn.Module, masks: Mapping[str, Bool[Tensor, "*shape"]]) 
         owner, _, tensor = name.rpartition(".")
         mask = Mask(kept.to(module.get_parameter(name).device))
         parametrize.register_parametrization(module.get_submodule(owner), tensor, mask)
-
-
-def _check_fraction(fraction: float) -> None:
-    if not 0 <= fraction < 1:
-        raise ValueError(f"fraction is {fraction}; a number from 0 on and below 1 was expected (0.2 prunes 20 %).")
-
-
-def _weights(module: nn.Module) -> dict[str, Tensor]:
-    return {
-        f"{prefix}.{name}" if prefix else name: weight
-        for prefix, owner in module.named_modules()
-        if isinstance(owner, LAYERS)
-        for name, weight in owner.named_parameters(recurse=False)
-        if weight.ndim > 1
-    }
-
-
-def _without_masks(module: nn.Module) -> None:
-    for name, part in module.named_modules():
-        if parametrize.is_parametrized(part):
-            raise ValueError(
-                f"The weights of {name or 'module'} have a mask or another parametrisation already; prune a fresh copy "
-                "of the network."
-            )

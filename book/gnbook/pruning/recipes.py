@@ -98,14 +98,12 @@ def images(
     if order == "balanced":
         x, labels = gnlib.load("cifar10", n, stride=stride)
         x = x.unflatten(1, (3, -(-32 // stride), -1))
-    elif order == "random":
+    else:
         from gnlib.data import training_set
 
         pixels, classes = training_set("cifar10")
         some = torch.randperm(len(pixels), generator=Generator().manual_seed(0))[:n].numpy()
         x, labels = torch.from_numpy(pixels[some][:, :, ::stride, ::stride] / 255), torch.from_numpy(classes[some])
-    else:
-        raise ValueError(f"order is {order!r}; 'random' or 'balanced' was expected.")
     return x.float().to(device), labels.long().to(device)
 
 

@@ -22,32 +22,6 @@ from gnlib.losses import loss_of
 MEMORY = 4.0  # GiB
 SHARE = 0.5  # of the largest stable rate, at which they are taken
 OPTIMIZERS = {"descent": "sgd", "momentum": "momentum", "adam": "adam"}
-SLOWER = {
-    "kappa": 1,
-    "largest": 1,
-    "smallest": -1,
-    "trace_over_largest": -1,
-    "effective_rank": -1,
-    "kappa_loss": 1,
-    "alignment": -1,
-    "weighted_residual": 1,
-    "drift": 1,
-    "sharpness": 1,
-    "gradient_quotient": 1,
-    "naswot": -1,
-    "zico": -1,
-    "synflow": -1,
-    "te_nas": 1,
-    "chi_1": 1,
-    "parameters": -1,
-    "initial_loss": 1,
-    "gradient_norm": -1,
-    "loss_after_20": 1,
-    "alignment_after_20": -1,
-    "forecast": 1,
-    "forecast_kp": 1,
-}
-"""The sign of a change in each predictor that is said to mean slower training; the forecasts have one key a goal."""
 
 
 class Start:
@@ -133,8 +107,6 @@ class Start:
         `alignment_after_<steps>` is of the kernel with the targets then, nan where it diverged. Both are nan where the
         loss has no curvature, and so no such rate.
         """
-        if optimizer not in OPTIMIZERS:
-            raise ValueError(f"optimizer is {optimizer!r}; one of {', '.join(map(repr, OPTIMIZERS))} was expected.")
         kernel = self.preconditioned if optimizer == "adam" else self.kernel
         largest, share, aligned = kernel.own[-1].item(), math.nan, math.nan
         if largest > 0:

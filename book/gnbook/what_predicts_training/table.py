@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from gnbook.results import Cell, Row
 from gnbook.shared.tuning import LOSSES, Setting, constant_loss, tune
 from gnbook.what_predicts_training.correlations import Correlations, Statistic, correlate, pooled
-from gnbook.what_predicts_training.predictors import SLOWER, Start
+from gnbook.what_predicts_training.predictors import Start
 
 CHOICE = {"descent": "forecast_kp", "momentum": "forecast_kp", "adam": "loss_after_20"}
 """The predictor of the steps to a goal that was chosen for each optimiser, before the trial."""
@@ -39,35 +39,36 @@ SHOWN = ("loss_after_20", "absolute_after_20", "initial_loss", "kappa", "forecas
 """The five main predictors, as figures have them: from the bottom up."""
 
 FORECASTS = ("forecast", "forecast_kp")  # these have a column for each goal
-SIGNS = SLOWER | {"absolute_after_20": 1}  # the loss itself, where `loss_after_20` is a share
 
-NAMES = {
-    "kappa": "condition number",
-    "kappa_loss": "κ of the loss",
-    "largest": "largest eigenvalue",
-    "smallest": "smallest eigenvalue",
-    "trace_over_largest": "trace over largest",
-    "effective_rank": "effective rank",
-    "alignment": "alignment",
-    "alignment_after_20": "alignment after 20",
-    "weighted_residual": "weighted residual",
-    "forecast": "forecast",
-    "forecast_kp": "scaled forecast",
-    "drift": "drift",
-    "sharpness": "sharpness",
-    "initial_loss": "loss at the start",
-    "absolute_after_20": "loss after 20 steps",
-    "loss_after_20": "share after 20 steps",
-    "gradient_quotient": "gradient quotient",
-    "gradient_norm": "gradient norm",
-    "parameters": "parameters",
-    "naswot": "NASWOT",
-    "zico": "ZiCo",
-    "synflow": "SynFlow",
-    "te_nas": "TE-NAS",
-    "chi_1": "χ₁",
+PREDICTORS = {
+    "kappa": (1, "condition number"),
+    "largest": (1, "largest eigenvalue"),
+    "smallest": (-1, "smallest eigenvalue"),
+    "trace_over_largest": (-1, "trace over largest"),
+    "effective_rank": (-1, "effective rank"),
+    "kappa_loss": (1, "κ of the loss"),
+    "alignment": (-1, "alignment"),
+    "weighted_residual": (1, "weighted residual"),
+    "drift": (1, "drift"),
+    "sharpness": (1, "sharpness"),
+    "gradient_quotient": (1, "gradient quotient"),
+    "naswot": (-1, "NASWOT"),
+    "zico": (-1, "ZiCo"),
+    "synflow": (-1, "SynFlow"),
+    "te_nas": (1, "TE-NAS"),
+    "chi_1": (1, "χ₁"),
+    "parameters": (-1, "parameters"),
+    "initial_loss": (1, "loss at the start"),
+    "gradient_norm": (-1, "gradient norm"),
+    "loss_after_20": (1, "share after 20 steps"),
+    "alignment_after_20": (-1, "alignment after 20"),
+    "forecast": (1, "forecast"),
+    "forecast_kp": (1, "scaled forecast"),
+    "absolute_after_20": (1, "loss after 20 steps"),  # the loss itself, where `loss_after_20` is a share
 }
-"""What a reader calls each predictor."""
+"""The sign of a change in each predictor that is said to mean slower training, and what a reader calls it."""
+SIGNS = {name: sign for name, (sign, _) in PREDICTORS.items()}
+NAMES = {name: called for name, (_, called) in PREDICTORS.items()}
 
 
 def rows_of(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from gnbook.pruning import printed
+from gnbook.pruning import printed, small
 from gnbook.pruning.experiment import pruned, run
 from gnbook.pruning.jacobians import by_the_public_rule, ends, with_running_statistics, with_statistics_of_batches
 from gnbook.pruning.masks import masks_of_every_tensor
@@ -19,6 +19,8 @@ from tests.strategies import derivatives
 SMALL = {"channels": 2, "vgg_layers": [3, "M", 4, "M"], "patch": 4, "token_width": 4, "hidden": [5, 4]}
 PRUNINGS = ("every tensor", "weights", "scales and biases")
 NAMES = ("ResNet20", "VGG5", "ViT", "FcNN")
+LAST = {"ResNet20": 5e-3, "VGG5": 5e-2, "ViT": 5e-3, "FcNN": 5e-3}
+"""The rates after epoch 91, halved; those of ResNet20 were ten times as large."""
 
 
 def data(n=24):
@@ -89,6 +91,34 @@ def test_an_interrupted_training_ends_with_the_same_bits(tmp_path, name, stop):
     assert trained(name, epochs=3, checkpoint=path)[2] == rows  # nothing is left to do
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_rates(name):
+    how = recipe(name, 8, SMALL)
+    optimizer, schedule = how.steps(how.network().parameters(), factor=0.5)
+    rates = []
+    for _ in range(100):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    assert rates[:91] == pytest.approx([10 * LAST[name] if name == "ResNet20" else LAST[name]] * 91)
+    assert rates[91:] == pytest.approx([LAST[name]] * 9)
+
+
+def test_several_rates_are_plain_gradient_descent():
+    """With a batch of all images an epoch is one step; two networks side by side are what each is alone."""
+    x, targets = small.images(8, 4)
+    kinds = [(0.0, 0), (0.5, 1)]
+    both = small.losses_at(0.5, kinds, x, targets, hidden=[6], epochs=3, batch_size=8)
+    for (fraction, seed), found in zip(kinds, both, strict=True):
+        net = small.mlp(seed, 8, [6], fraction)
+        descent = torch.optim.SGD(net.parameters(), lr=0.5)
+        for _ in range(3):
+            descent.zero_grad()
+            nn.functional.mse_loss(net(x), targets).backward()
+            descent.step()
+        assert found == pytest.approx(nn.functional.mse_loss(net(x), targets).item(), rel=1e-9)
+
+
 NETWORKS = {
     "residual": lambda: ResidualNetwork(1, 2, 3),
     "vgg": lambda: VGG((3, "M", 4, "M"), 8, 3),
@@ -132,8 +162,8 @@ def test_single_precision_is_as_good_as_it_says(name):
     )
     assert double.error < 1e-9
     assert single.rank == double.rank
-    assert single.kappa == pytest.approx(double.kappa, rel=20 * single.error)
     assert single.kappa != double.kappa
+    assert single.kappa == pytest.approx(double.kappa, rel=20 * single.error)
 
 
 def test_ends_and_the_public_rule_on_a_known_spectrum():
@@ -153,10 +183,6 @@ def test_ends_and_the_public_rule_on_a_known_spectrum():
 
     diagonal = torch.diag(torch.tensor([50.0, 1.0, 1e-3, 5e-8, -1.0]))
     assert by_the_public_rule(diagonal) == (pytest.approx(5e4, rel=1e-4), 3)
-
-
-def rows(network="ViT", pruning="weights", fraction=0.8, **more):
-    return {"network": network, "pruning": pruning, "fraction": fraction} | more
 
 
 @pytest.mark.parametrize(("share", "logarithm"), [(0.2, 10.36555738), (0.4, 10.68632317)])

@@ -4,55 +4,43 @@ import math
 
 import numpy as np
 import pytest
-import scipy
 import torch
 from gnbook.what_predicts_training.correlations import between, correlate, partial, pooled, within
 from gnbook.what_predicts_training.table import order
+from scipy.stats import rankdata, spearmanr
 
 FAMILIES = [name for name in "abcdef" for _ in range(8)]
 
 
-def columns(seed, signal=1.0):
-    """A predictor that tells something, one that tells nothing; steps with ties; a control that tells something."""
-    noise = np.random.default_rng(seed).standard_normal((4, len(FAMILIES)))
-    steps = np.round(10 * (noise[0] + 5)).tolist()
-    return {"good": (signal * noise[0] + noise[1]).tolist(), "nothing": noise[2].tolist()}, steps, noise[0] + noise[3]
+def columns(seed):
+    """A predictor, steps with ties, and a control that tells something."""
+    noise = np.random.default_rng(seed).standard_normal((3, len(FAMILIES)))
+    return noise[0] + noise[1], np.round(10 * (noise[0] + 5)), noise[0] + noise[2]
 
 
-def correlations(drawn, statistic, **kwargs):
-    predictors, steps, given = columns(drawn)
-    return correlate(predictors, steps, FAMILIES, given=given.tolist(), statistic=statistic, **{"draws": 20} | kwargs)
+def rank(values, steps):
+    return spearmanr(values, steps).statistic
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_pooled_correlations_are_those_of_scipy(seed):
-    predictors, steps, _ = columns(seed)
-    found = correlations(seed, pooled)
-    for name, values in predictors.items():
-        assert found.interval(name).value == pytest.approx(scipy.stats.spearmanr(values, steps).statistic, abs=1e-12)
-
-
-def test_within_is_the_mean_over_families():
-    predictors, steps, _ = columns(3)
+@pytest.mark.parametrize("seed", range(3))
+def test_correlations_are_those_of_scipy(seed):
+    predictor, steps, given = columns(seed)
     own = [slice(start, start + 8) for start in range(0, len(FAMILIES), 8)]
-    by_hand = np.mean([scipy.stats.spearmanr(predictors["good"][some], steps[some]).statistic for some in own])
-    assert correlations(3, within).interval("good").value == pytest.approx(by_hand, abs=1e-12)
-
-
-def test_between_is_the_correlation_of_the_mean_ranks_of_families():
-    predictors, steps, _ = columns(4)
-    ranks = [scipy.stats.rankdata(column).reshape(-1, 8).mean(1) for column in (predictors["good"], steps)]
-    found = correlations(4, between).interval("good")
-    assert found.value == pytest.approx(scipy.stats.spearmanr(*ranks).statistic, abs=1e-12) and abs(found.value) < 0.99
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_partial_is_the_correlation_of_residuals_of_ranks(seed):
-    predictors, steps, given = columns(seed)
-    ranks = [scipy.stats.rankdata(column) for column in (predictors["good"], steps, given)]
+    ranks = [rankdata(column) for column in (predictor, steps, given)]
     basis = np.stack([np.ones(len(steps)), ranks[2]], 1)
     left = [column - basis @ np.linalg.lstsq(basis, column, rcond=None)[0] for column in ranks[:2]]
-    assert correlations(seed, partial).interval("good").value == pytest.approx(np.corrcoef(*left)[0, 1], abs=1e-10)
+    chosen = np.concatenate([np.arange(len(FAMILIES))[own[i]] for i in np.random.default_rng(0).integers(6, size=6)])
+    expected = {
+        pooled: rank(predictor, steps),
+        within: np.mean([rank(predictor[some], steps[some]) for some in own]),
+        between: rank(*(column.reshape(-1, 8).mean(1) for column in ranks[:2])),
+        partial: np.corrcoef(*left)[0, 1],
+    }
+    for statistic, value in expected.items():
+        found = correlate({"p": predictor}, steps, FAMILIES, given=given, statistic=statistic, draws=1)
+        assert found.value("p") == pytest.approx(value, abs=1e-10)
+        if statistic is pooled:
+            assert found.draws[0, 0] == pytest.approx(rank(predictor[chosen], steps[chosen]), abs=1e-12)
 
 
 @pytest.mark.parametrize("censored", [None, math.inf, math.nan])
@@ -67,38 +55,20 @@ def test_what_did_not_arrive_is_last_and_tied(censored):
     assert np.array_equal(found[0].draws, found[1].draws, equal_nan=True)
 
 
-def test_a_draw_of_the_bootstrap_by_hand():
-    predictors, steps, _ = columns(0)
-    found = correlations(0, pooled, draws=1)
-    chosen = np.random.default_rng(0).integers(6, size=6)
-    some = np.concatenate([np.arange(8 * i, 8 * i + 8) for i in chosen])
-    expected = scipy.stats.spearmanr(np.array(predictors["good"])[some], np.array(steps)[some]).statistic
-    assert found.draws[0, 0] == pytest.approx(expected, abs=1e-12)
-
-
-def table(count=12):
-    draw = torch.rand(count, 5, generator=torch.Generator().manual_seed(1)).tolist()
-    return [
-        {"family": "abc"[i % 3], "n": 50 + i % 2, "initial_loss": a, "kappa": b, "loss_after_20": c, "smallest": d}
-        | {"forecast_tenth": d, "forecast_1e-1": -d, "steps_tenth": e, "steps_1e-1": e}
-        for i, (a, b, c, d, e) in enumerate(draw)
-    ]
-
-
 def test_predictors_are_turned_to_slower_and_taken_for_their_goal():
-    rows = table()
-    steps = [row["steps_tenth"] for row in rows]
-    names = ["kappa", "smallest", "forecast", "absolute_after_20", "naswot"]
-    found = order(rows, names=names)
+    table = torch.rand(5, 12, generator=torch.Generator().manual_seed(1)).numpy()
+    initial, kappa, share, other, steps = table
+    names = "initial_loss", "kappa", "loss_after_20", "smallest", "steps_tenth"
+    rows = [dict(zip(names, row, strict=True)) | {"family": "abc"[i % 3]} for i, row in enumerate(table.T)]
+    for row in rows:
+        row |= {"forecast_tenth": row["smallest"], "forecast_1e-1": -row["smallest"], "steps_1e-1": row["steps_tenth"]}
     expected = {
-        "kappa": scipy.stats.spearmanr([row["kappa"] for row in rows], steps).statistic,
-        "smallest": -scipy.stats.spearmanr([row["smallest"] for row in rows], steps).statistic,
-        "forecast": scipy.stats.spearmanr([row["forecast_tenth"] for row in rows], steps).statistic,
-        "absolute_after_20": scipy.stats.spearmanr(
-            [row["loss_after_20"] * row["initial_loss"] for row in rows], steps
-        ).statistic,
+        "kappa": rank(kappa, steps),
+        "smallest": -rank(other, steps),
+        "forecast": rank(other, steps),
+        "absolute_after_20": rank(share * initial, steps),
     }
-    assert {name: found.interval(name).value for name in expected} == pytest.approx(expected)
+    found = order(rows, names=[*expected, "naswot"])
+    assert {name: found.value(name) for name in expected} == pytest.approx(expected)
     assert math.isnan(found.interval("naswot").value)
-    other = order(rows, "1e-1", names=["forecast"]).interval("forecast").value
-    assert other == pytest.approx(-expected["forecast"])
+    assert order(rows, "1e-1", names=["forecast"]).value("forecast") == pytest.approx(-expected["forecast"])
