@@ -51,11 +51,8 @@ def condition_numbers(
 ) -> Rows:
     """Return rows on the Gauss-Newton matrix of a network on batches, one for each kind of statistics and of columns.
 
-    Gram matrices are in double precision, and so are Jacobians with running statistics or without BatchNorm, where each
-    output takes a backward pass through one sample. With statistics of the batch it takes one through all of them. Rows
-    have the statistics ("batch", "running", or "none" where there is no BatchNorm), the columns ("all", "kept"), the
-    numbers of :class:`gnbook.pruning.jacobians.Ends`, and for all columns what the public code would take for the
-    condition number and the rank. `precision` is that of the Jacobian with statistics of the batch.
+    Statistics are "batch", whose Jacobian has the `precision`, "running", or "none" where there is no BatchNorm;
+    columns are "all", with what the public code would take for condition number and rank, or "kept".
     """
     if any(isinstance(module, NORMALISED) for module in network.modules()):
         kinds = {kind: precision if kind == "batch" else torch.float64 for kind in statistics}
@@ -97,11 +94,8 @@ def run(
 
     The masks act on the gradients, as in the public code; a pruned entry stays zero, since neither momentum nor weight
     decay moves it. Condition numbers are taken on the first `measured` images, augmented once and for all, after the
-    epochs `measured_at`; 0 is before training. A `checkpoint` is written, whole or not at all, with each loss; if it is
-    there, training goes on from it, unless it is of another training.
-
-    Rows have the epoch, and either the loss, the mean over the batches as they are met in training, or what
-    :func:`condition_numbers` says. They end with the last loss that is finite.
+    epochs `measured_at`; 0 is before training. Rows have the epoch, and either the loss, the mean over the batches as
+    they are met in training, or what :func:`condition_numbers` says. They end with the last loss that is finite.
     """
     optimizer, schedule = recipe.steps(network.parameters(), factor)
     kept = [masks.get(name) for name, _ in network.named_parameters()]
@@ -139,12 +133,12 @@ def run(
         return torch.stack(losses).mean().item()
 
     batches = batch(torch.arange(measured), Generator().manual_seed(seed)).split(batch_size)
+    moving = {"network": network, "optimizer": optimizer, "schedule": schedule}
     if checkpoint is not None and checkpoint.exists():
         saved = read_checkpoint(checkpoint, settings)
         rows, done = saved["rows"], saved["epoch"]
-        network.load_state_dict(saved["network"])
-        optimizer.load_state_dict(saved["optimizer"])
-        schedule.load_state_dict(saved["schedule"])
+        for name, part in moving.items():
+            part.load_state_dict(saved[name])
         generator.set_state(saved["generator"])
     for epoch in range(done + 1, epochs + 1):
         if epoch:
@@ -161,7 +155,6 @@ def run(
                 {"epoch": epoch} | row for row in condition_numbers(network, masks, batches, precision, statistics)
             ]
         if checkpoint is not None and (epoch % every == 0 or epoch in measured_at):
-            content = {"settings": settings, "epoch": epoch, "rows": rows, "network": network.state_dict()}
-            content |= {"optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}
-            write_checkpoint(checkpoint, content | {"generator": generator.get_state()})
+            content = {"settings": settings, "epoch": epoch, "rows": rows, "generator": generator.get_state()}
+            write_checkpoint(checkpoint, content | {name: part.state_dict() for name, part in moving.items()})
     return rows

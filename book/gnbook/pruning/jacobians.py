@@ -36,9 +36,8 @@ def with_statistics_of_batches(
 ) -> Grams:
     r"""Return :math:`\frac1n J J^\top` of a network in training mode, by all columns and by the kept ones, in float64.
 
-    BatchNorm takes its statistics from each batch, so that an output depends on all samples of its batch: each takes a
-    backward pass through the whole batch. There is no structure that spares them, and in single precision they take
-    half as long as in double precision, which is why this is not :meth:`gnlib.GaussNewton.gram`.
+    An output depends on all samples of its batch, so each takes a backward pass through all of it. In single precision
+    that takes half as long, which is why this is not :meth:`gnlib.GaussNewton.gram`.
     """
     network = copy.deepcopy(network).to(dtype).train()
     parameters = dict(network.named_parameters())
@@ -58,10 +57,7 @@ def with_statistics_of_batches(
 
 
 def with_running_statistics(network: nn.Module, masks: Masks, batches: Sequence[Tensor]) -> Grams:
-    """Return the same matrices of a network in evaluation mode, or without BatchNorm, in double precision throughout.
-
-    Samples are independent of each other, and the structure of the layers is used.
-    """
+    """Return the same matrices of a network in evaluation mode, or without BatchNorm, in double precision."""
     masked, x = copy.deepcopy(network), torch.cat(list(batches))
     apply_masks(masked, masks)
     kinds = {"all": network, "kept": masked}
@@ -86,9 +82,8 @@ def ends(gram: Float[Tensor, "nk nk"], dtype: torch.dtype = torch.float64) -> En
 def by_the_public_rule(gram: Float[Tensor, "nk nk"]) -> tuple[float, int]:
     r"""Return condition number and rank of :math:`J J^\top`, not divided by n, as the public code has them.
 
-    It is a matrix in single precision, to which it is rounded here, and so are its eigenvalues. What counts is larger
-    than 1e-7, whatever the largest is, so nearly all eigenvalues do; the smallest of them is rounding where the
-    condition number is beyond about 1e7.
+    Matrix and eigenvalues are in single precision, and what is larger than 1e-7 counts, whatever the largest is: the
+    smallest that counts is rounding where the condition number is beyond about 1e7.
 
     J. Zhao, S. P. Singh, A. Lucchi (2024), NeurIPS 37, figure 1; the rule is that of its public code.
     """

@@ -25,11 +25,11 @@ from gnbook.shared.networks import ResidualNetwork, initialise
 
 Sizes = dict[str, int | list[int] | list[int | str]]
 FULL: Sizes = {
-    "channels": 16,
+    "channels": 16,  # of the first stage of a residual network
     "vgg_layers": [64, "M", 128, "M", 256, "M", 512, "M", 512, "M"],
     "patch": 4,
     "token_width": 48,
-    "hidden": [128, 128, 128],
+    "hidden": [128, 128, 128],  # of FcNN
 }
 
 
@@ -55,35 +55,20 @@ class Recipe:
 
 
 def recipe(name: str, side: int = 32, sizes: Sizes = FULL) -> Recipe:
-    """Return how the public code makes and trains ResNet20, ResNet32, VGG5, "VGG5, spiking", ViT or FcNN.
-
-    `sizes` are the channels of the first stage of a residual network, the layers of VGG5, the side of a patch and the
-    width of a token of the transformer, and the hidden layers of FcNN.
-    """
+    """Return how the public code makes and trains ResNet20, ResNet32, VGG5, "VGG5, spiking", ViT or FcNN."""
     width = sizes["token_width"]
     momentum = partial(torch.optim.SGD, momentum=0.9, weight_decay=1e-4)
+    adam = partial(torch.optim.AdamW, weight_decay=1e-2)
     residual = partial(ResidualNetwork, width=sizes["channels"])
+    transformer = partial(_transformer, side, sizes["patch"], width, hidden=4 * width)
+    connected = partial(_fully_connected, [3 * side**2, *sizes["hidden"], 10])
     return {
         "ResNet20": Recipe(partial(residual, 3), momentum, 0.1, 91, shifted, standardised),
         "ResNet32": Recipe(partial(residual, 5), momentum, 0.1, 91, shifted, standardised),
         "VGG5": Recipe(partial(VGG, sizes["vgg_layers"], side), momentum, 0.1, 100, shifted, standardised),
         "VGG5, spiking": Recipe(partial(_spiking, side), momentum, 0.1, 100, shifted, standardised),
-        "ViT": Recipe(
-            partial(_transformer, side, sizes["patch"], width, hidden=4 * width),
-            partial(torch.optim.AdamW, weight_decay=1e-2),
-            1e-2,
-            None,
-            zoomed,
-            from_minus_one_to_one,
-        ),
-        "FcNN": Recipe(
-            partial(_fully_connected, [3 * side**2, *sizes["hidden"], 10]),
-            torch.optim.SGD,
-            1e-2,
-            None,
-            None,
-            standardised,
-        ),
+        "ViT": Recipe(transformer, adam, 1e-2, None, zoomed, from_minus_one_to_one),
+        "FcNN": Recipe(connected, torch.optim.SGD, 1e-2, None, None, standardised),
     }[name]
 
 
@@ -92,8 +77,7 @@ def images(
 ) -> tuple[Float[Tensor, "n 3 s s"], Int[Tensor, " n"]]:
     """Return images of CIFAR-10 in single precision, from 0 to 1, and their labels.
 
-    They are the first n of a fixed permutation of all 50,000, which have to be fetched, or in the "balanced" order of
-    :func:`gnlib.data.load`, which ship with the library up to 1,000.
+    They are the first n of a "random" permutation of all 50,000, or in the "balanced" order of :func:`gnlib.data.load`.
     """
     if order == "balanced":
         x, labels = gnlib.load("cifar10", n, stride=stride)

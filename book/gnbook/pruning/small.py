@@ -27,10 +27,7 @@ def images(n: int, stride: int, device: str = "cpu") -> tuple[Float[Tensor, "n 3
 
 
 def mlp(seed: int, side: int, hidden: Sequence[int], fraction: float | None = None, device: str = "cpu") -> nn.Module:
-    """Return a fully connected network of ReLUs without biases, in double precision, perhaps pruned.
-
-    Of a pruned one this fraction of each matrix, the smallest entries, is zero from now on.
-    """
+    """Return a fully connected network of ReLUs without biases, in double precision, perhaps pruned by magnitude."""
     torch.manual_seed(seed)
     weights = [nn.Linear(a, b).weight for a, b in pairwise([3 * side**2, *hidden, CLASSES])]
     network = nn.Sequential(nn.Flatten(), FullyConnected(weights, relu=True, dtype=torch.float64)).to(device)

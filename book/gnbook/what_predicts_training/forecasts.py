@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -29,31 +28,53 @@ def fewest_steps(kernel: Kernel, goals: Sequence[float]) -> list[float]:
     make sense.
     """
     rates = RATES.to(kernel.outputs.device) * 2 / kernel.own[-1]
-    by_step = _along_modes if isinstance(kernel.loss, SquaredError) else _by_iteration
-    losses = by_step(kernel, rates)
-    losses[np.isnan(losses)] = np.inf  # a rate that diverges
+    search = _along_modes if isinstance(kernel.loss, SquaredError) else _by_iteration
     return [
-        float(np.argmax(losses <= goal)) if losses.min() <= goal else HORIZON * (1 + math.log(losses.min() / goal))
-        for goal in goals
+        steps if lowest <= goal else HORIZON * (1 + math.log(lowest / goal))
+        for goal, (steps, lowest) in zip(goals, search(kernel, rates, goals), strict=True)
     ]
 
 
-def _along_modes(kernel: Kernel, rates: Float[Tensor, " rates"]) -> Float[np.ndarray, " steps"]:
-    """Return the loss after each step, at the best rate: a sum of exponentials, one for each eigenvector."""
+def _along_modes(kernel: Kernel, rates: Float[Tensor, " rates"], goals: Sequence[float]) -> list[tuple[float, float]]:
+    """Return the fewest steps to each goal and the loss there, or the lowest: along eigenvectors, without a loop.
+
+    At each rate the loss is a sum of exponentials of the step, so convex. Whether it has reached the goal or ceased to
+    fall is therefore no and no, then yes and yes, and the first yes is found by bisection.
+    """
     values, vectors = kernel.spectrum
     residual = kernel.loss.gradient(kernel.outputs)
     start = (vectors.mT @ residual.flatten()).square() / (2 * len(residual))
-    steps = torch.arange(HORIZON + 1, dtype=rates.dtype, device=rates.device)[:, None]
-    losses = [((1 - rate * values.clamp_min(0)).square() ** steps) @ start for rate in rates]
-    return torch.stack(losses).nan_to_num(nan=torch.inf).amin(0).cpu().numpy()  # where a mode diverges, inf times zero
+    factors = (1 - rates[:, None] * values.clamp_min(0)).square()
+
+    def at(steps: Float[Tensor, " rates"]) -> Float[Tensor, " rates"]:
+        return (factors ** steps[:, None]) @ start
+
+    found = []
+    for goal in goals:
+        low, high = torch.zeros_like(rates), torch.full_like(rates, HORIZON)
+        while (low < high).any():
+            middle = ((low + high) / 2).floor()
+            done = (at(middle) <= goal) | ~(at(middle + 1) < at(middle))
+            low, high = torch.where(done, low, middle + 1), torch.where(done, middle, high)
+        losses = at(low)
+        reached = losses <= goal
+        steps = low.where(reached, torch.inf).min()
+        found.append((steps.item(), losses.where(reached == reached.any(), torch.inf).min().item()))
+    return found
 
 
-def _by_iteration(kernel: Kernel, rates: Float[Tensor, " rates"]) -> Float[np.ndarray, " steps"]:
-    """Return the loss after each step, at the best rate: all rates side by side."""
+def _by_iteration(kernel: Kernel, rates: Float[Tensor, " rates"], goals: Sequence[float]) -> list[tuple[float, float]]:
+    """Return the fewest steps to each goal and the loss there, or the lowest, at all rates side by side."""
     targets, f, scaled = kernel.targets, kernel.outputs.expand(len(rates), -1, -1), rates[:, None, None]
-    losses = []
-    for _ in range(HORIZON + 1):
+    reached: dict[float, tuple[float, float]] = {}
+    lowest = math.inf
+    for step in range(HORIZON + 1):
         logarithms = f.log_softmax(2)
-        losses.append(-(logarithms * targets).sum((1, 2)).max().item() / len(targets))
+        now = -(logarithms * targets).sum((1, 2)).max().item() / len(targets)  # at the best rate
+        if now < lowest:
+            lowest = now
+            reached = {goal: (float(step), now) for goal in goals if now <= goal} | reached
+        if len(reached) == len({*goals}):
+            break
         f = f - scaled * ((logarithms.exp() - targets).flatten(1) @ kernel.matrix).view_as(f)
-    return np.array(losses)
+    return [reached.get(goal, (math.inf, lowest)) for goal in goals]

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gnbook.what_predicts_training import zero_cost
-from gnbook.what_predicts_training.curvature import differentiated, sharpness
-from gnbook.what_predicts_training.drift import drift
+from gnbook.what_predicts_training.curvature import differentiated, drift, sharpness
 from gnbook.what_predicts_training.forecasts import fewest_steps
 from gnbook.what_predicts_training.spectral import Kernel, alignment, of_spectrum, weighted_residual
 from gnlib.diagnosis.preconditioner import NAMED, optimizer_of, preconditioned_gram, preconditioner_of, rule_of
@@ -58,7 +57,7 @@ class Start:
         - `kappa`, `largest`, `smallest`, `trace_over_largest`, `effective_rank`: of the kernel (:func:`of_spectrum`);
           `kappa_loss`: of the loss's own matrix (:meth:`gnlib.GaussNewton.loss_gram`)
         - `alignment`, `weighted_residual`: where targets and residual lie in the kernel (:mod:`.spectral`)
-        - `drift`: how far the kernel moves while the loss falls (:mod:`.drift`, along plain gradients)
+        - `drift`: how far the kernel moves while the loss falls (:func:`.curvature.drift`, along plain gradients)
         - `sharpness`: the largest eigenvalue of the Hessian of the loss (:func:`.curvature.sharpness`)
         - `gradient_quotient`, `naswot`, `zico`, `synflow`, `te_nas`, `chi_1`: :mod:`.zero_cost`
         - `parameters`, `initial_loss`, `gradient_norm`: what anybody could say
